@@ -1,0 +1,58 @@
+/* io: all file access of pesc.
+ *
+ * Reads and writes are checked, interrupted calls are retried, short writes continued. Every
+ * system call passes a fault hook, so a test (or PESC_FAULT=op:N:what in the environment) can make
+ * the N-th call of an op fail: op is open, read, write, fsync, rename, mkdir, unlink, mmap, close;
+ * what is an errno name (ENOSPC, EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
+ *
+ * Mapped files may shrink under us. A SIGBUS inside one of our mappings is answered with a page of
+ * zeros and a mark on the mapping; whoever used it asks io_map_check() and reports, instead of the
+ * process dying. Signals elsewhere go to the handler that was there before. */
+#ifndef PESC_BASE_IO_H
+#define PESC_BASE_IO_H
+
+#include "base/status.h"
+
+typedef struct io_map {
+    const unsigned char *data; /* NULL when size is 0 */
+    size_t size;
+    char *path;
+    int slot; /* in the table the signal handler reads */
+} io_map;
+
+/* A regular file, mapped read-only; anything else (FIFO, directory, device) is refused by name. */
+pesc_status io_map_open(io_map **out, const char *path);
+void io_map_close(io_map *m);              /* NULL is allowed */
+pesc_status io_map_check(const io_map *m); /* fails when part of the file was lost while in use */
+
+/* The whole regular file, NUL-terminated behind its n bytes, for mem_free(). Refuses more than
+ * `max` bytes. */
+pesc_status io_read_file(const char *path, size_t max, char **out, size_t *n);
+
+/* Standard input (path "-") or a file that may be a pipe, up to `max` bytes. */
+pesc_status io_read_stream(const char *path, size_t max, char **out, size_t *n);
+
+typedef enum io_kind { IO_NONE, IO_FILE, IO_DIR, IO_OTHER } io_kind;
+io_kind io_kind_of(const char *path); /* follows links; IO_NONE also when not reachable */
+pesc_status io_size(const char *path, uint64_t *bytes);
+
+/* Names in a directory, sorted, without . and ..; each and the array for mem_free(). */
+pesc_status io_list(const char *dir, char ***names, size_t *n);
+void io_list_free(char **names, size_t n);
+
+/* dir + "/" + name, for mem_free(); NULL when out of memory. */
+char *io_join(const char *dir, const char *name);
+
+/* A file that appears under its name only when it is complete: written to a temporary name beside
+ * it, flushed to the disk, renamed, the directory flushed. */
+typedef struct io_writer io_writer;
+pesc_status io_writer_open(io_writer **out, const char *path);
+pesc_status io_write(io_writer *w, const void *bytes, size_t n);
+pesc_status io_write_at(io_writer *w, uint64_t offset, const void *bytes, size_t n);
+pesc_status io_publish(io_writer *w); /* also closes, whatever happens */
+void io_writer_abort(io_writer *w);   /* removes the temporary file; NULL is allowed */
+pesc_status io_write_file(const char *path, const void *bytes, size_t n);
+
+pesc_status io_make_dir(const char *path); /* with parents; fine when it exists */
+
+#endif

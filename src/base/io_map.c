@@ -1,0 +1,138 @@
+/* Mapped files, and the answer to a file that shrinks while it is mapped (see io.h). */
+#include "base/io.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_MAPS = 4096 };
+
+/* Read by the signal handler: only atomics, never freed. A slot is free when begin is 0. */
+static struct {
+    _Atomic uintptr_t begin, end;
+    _Atomic bool lost;
+} maps[MAX_MAPS];
+
+static struct sigaction before_us;
+
+static void on_bus(int sig, siginfo_t *info, void *context)
+{
+    uintptr_t at = (uintptr_t)info->si_addr;
+    for (int i = 0; i < MAX_MAPS; i++) {
+        uintptr_t begin = atomic_load(&maps[i].begin);
+        if (begin == 0 || at < begin || at >= atomic_load(&maps[i].end))
+            continue;
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        void *p = mmap((void *)(at & ~(page - 1)), page, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (p == MAP_FAILED)
+            break;
+        atomic_store(&maps[i].lost, true);
+        return;
+    }
+    if (before_us.sa_flags & SA_SIGINFO) {
+        before_us.sa_sigaction(sig, info, context);
+    } else if (before_us.sa_handler != SIG_DFL && before_us.sa_handler != SIG_IGN) {
+        before_us.sa_handler(sig);
+    } else {
+        signal(sig, SIG_DFL);
+        raise(sig);
+    }
+}
+
+/* At every open, since the program may have set its own handler in between. */
+static void install_handler(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGBUS, NULL, &now) != 0 || now.sa_sigaction == on_bus)
+        return;
+    before_us = now;
+    struct sigaction sa = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER };
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGBUS, &sa, NULL);
+}
+
+static int take_slot(const void *data, size_t size)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int slot = -1;
+    pthread_mutex_lock(&lock);
+    install_handler();
+    for (int i = 0; i < MAX_MAPS && slot < 0; i++)
+        if (atomic_load(&maps[i].begin) == 0)
+            slot = i;
+    if (slot >= 0) {
+        atomic_store(&maps[slot].lost, false);
+        atomic_store(&maps[slot].end, (uintptr_t)data + size);
+        atomic_store(&maps[slot].begin, (uintptr_t)data);
+    }
+    pthread_mutex_unlock(&lock);
+    return slot;
+}
+
+pesc_status io_map_open(io_map **out, const char *path)
+{
+    *out = NULL;
+    int err = fault_check(FAULT_OPEN, NULL);
+    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(PESC_IO, err ? err : errno, "%s: cannot be opened", path);
+    io_map *m = mem_zalloc(1, sizeof *m);
+    pesc_status s = PESC_OK;
+    struct stat st;
+    if (!m || !(m->path = mem_strdup(path))) {
+        s = fail_nomem(path, sizeof *m);
+    } else if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        s = fail(PESC_IO, "%s: is not a regular file", path);
+    } else if (st.st_size > 0) {
+        err = fault_check(FAULT_MMAP, NULL);
+        void *p = err ? MAP_FAILED : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            s = fail_errno(PESC_IO, err ? err : errno, "%s: cannot be mapped", path);
+        } else {
+            m->data = p;
+            m->size = (size_t)st.st_size;
+            m->slot = take_slot(p, m->size);
+            if (m->slot < 0)
+                s = fail(PESC_IO, "%s: more than %d files are mapped at once", path, MAX_MAPS);
+        }
+    }
+    close(fd);
+    if (s != PESC_OK) {
+        io_map_close(m);
+        return s;
+    }
+    *out = m;
+    return PESC_OK;
+}
+
+pesc_status io_map_check(const io_map *m)
+{
+    if (m->data && atomic_load(&maps[m->slot].lost))
+        return fail(PESC_IO,
+                    "%s: the file became shorter while it was in use; nothing computed "
+                    "from it can be trusted",
+                    m->path);
+    return PESC_OK;
+}
+
+void io_map_close(io_map *m)
+{
+    if (!m)
+        return;
+    if (m->data) {
+        if (m->slot >= 0)
+            atomic_store(&maps[m->slot].begin, 0);
+        munmap((void *)m->data, m->size);
+    }
+    mem_free(m->path);
+    mem_free(m);
+}

@@ -1,0 +1,149 @@
+/* Files that appear complete or not at all (see io.h). */
+#include "base/io.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct io_writer {
+    int fd;
+    char *path, *temp;
+    uint64_t at;
+};
+
+static void writer_free(io_writer *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    mem_free(w->path);
+    mem_free(w->temp);
+    mem_free(w);
+}
+
+void io_writer_abort(io_writer *w)
+{
+    if (!w)
+        return;
+    if (w->fd >= 0)
+        unlink(w->temp);
+    writer_free(w);
+}
+
+pesc_status io_writer_open(io_writer **out, const char *path)
+{
+    *out = NULL;
+    io_writer *w = mem_zalloc(1, sizeof *w);
+    if (!w)
+        return fail_nomem(path, sizeof *w);
+    w->fd = -1;
+    str temp = { 0 };
+    str_printf(&temp, "%s.tmp.%ld", path, (long)getpid());
+    w->path = mem_strdup(path);
+    w->temp = temp.p;
+    if (!w->path || !str_ok(&temp)) {
+        writer_free(w);
+        return fail_nomem(path, strlen(path));
+    }
+    int err = fault_check(FAULT_OPEN, NULL);
+    w->fd = err ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
+        pesc_status s = fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
+        writer_free(w);
+        return s;
+    }
+    *out = w;
+    return PESC_OK;
+}
+
+pesc_status io_write_at(io_writer *w, uint64_t offset, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    while (n > 0) {
+        size_t limit = n;
+        int err = fault_check(FAULT_WRITE, &limit);
+        ssize_t put = err ? -1 : pwrite(w->fd, p, limit, (off_t)offset);
+        if (put < 0 && !err && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot write %zu bytes at %llu",
+                              w->path, n, (unsigned long long)offset);
+        p += put;
+        n -= (size_t)put;
+        offset += (uint64_t)put;
+    }
+    return PESC_OK;
+}
+
+pesc_status io_write(io_writer *w, const void *bytes, size_t n)
+{
+    TRY(io_write_at(w, w->at, bytes, n));
+    w->at += n;
+    return PESC_OK;
+}
+
+static int sync_fd(int fd)
+{
+    int err = fault_check(FAULT_FSYNC, NULL);
+    return err ? err : fsync(fd) != 0 ? errno : 0;
+}
+
+static int sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir =
+        slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
+    if (!dir)
+        return ENOMEM;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int err = fd < 0 ? errno : sync_fd(fd);
+    if (fd >= 0)
+        close(fd);
+    mem_free(dir);
+    return err;
+}
+
+pesc_status io_publish(io_writer *w)
+{
+    const char *doing = "flushed to disk";
+    int err = sync_fd(w->fd);
+    if (!err) {
+        doing = "closed";
+        err = fault_check(FAULT_CLOSE, NULL);
+        if (close(w->fd) != 0 && !err)
+            err = errno;
+        w->fd = -1;
+    }
+    if (!err) {
+        doing = "renamed into place";
+        err = fault_check(FAULT_RENAME, NULL);
+        if (!err && rename(w->temp, w->path) != 0)
+            err = errno;
+    }
+    if (err) {
+        unlink(w->temp);
+    } else {
+        doing = "made durable";
+        err = sync_parent(w->path);
+    }
+    pesc_status s = err ? fail_errno(PESC_DISK, err, "%s: cannot be %s", w->path, doing) : PESC_OK;
+    writer_free(w);
+    return s;
+}
+
+pesc_status io_write_file(const char *path, const void *bytes, size_t n)
+{
+    io_writer *w;
+    TRY(io_writer_open(&w, path));
+    pesc_status s = io_write(w, bytes, n);
+    if (s != PESC_OK) {
+        io_writer_abort(w);
+        return s;
+    }
+    return io_publish(w);
+}

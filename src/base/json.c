@@ -1,0 +1,147 @@
+#include "base/json.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+/* jansson does not tell every failed allocation from bad input, so we remember. */
+static _Thread_local bool out_of_memory;
+
+static void *alloc_one(size_t n)
+{
+    void *p = mem_alloc(n, 1);
+    out_of_memory |= !p;
+    return p;
+}
+
+static void use_mem(void)
+{
+    json_set_alloc_funcs(alloc_one, mem_free);
+}
+
+pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, use_mem);
+    json_error_t e;
+    *out = NULL;
+    out_of_memory = false;
+    /* JSON_ALLOW_NUL: text with \u0000 is data; a key with it is still refused by jansson. */
+    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    if (!v && out_of_memory)
+        return fail_nomem(where, n);
+    if (!v)
+        return fail(PESC_FORMAT, "%s: byte %d (line %d, column %d): is not JSON: %s", where,
+                    e.position, e.line, e.column, e.text);
+    *out = v;
+    return PESC_OK;
+}
+
+pesc_status json_read(json_t **out, const char *path, size_t max_bytes)
+{
+    char *text;
+    size_t n;
+    *out = NULL;
+    TRY(io_read_file(path, max_bytes, &text, &n));
+    pesc_status s = json_parse(out, text, n, path);
+    mem_free(text);
+    return s;
+}
+
+const char *json_kind(const json_t *v)
+{
+    if (!v)
+        return "nothing";
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
+    }
+}
+
+bool json_has(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return v && !json_is_null(v);
+}
+
+/* *v is NULL when the key is absent and may be. */
+static pesc_status find(json_where w, const char *key, bool required, const json_t **v)
+{
+    *v = json_object_get(w.object, key);
+    if (*v && json_is_null(*v))
+        *v = NULL;
+    if (!*v && required)
+        return fail(PESC_FORMAT, "%s: %s: is missing", w.file, key);
+    return PESC_OK;
+}
+
+pesc_status json_get_i64(json_where w, const char *key, bool required, int64_t min, int64_t max,
+                         int64_t *out)
+{
+    const json_t *v;
+    TRY(find(w, key, required, &v));
+    if (!v)
+        return PESC_OK;
+    if (!json_is_integer(v))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected an integer", w.file, key,
+                    json_kind(v));
+    int64_t n = json_integer_value(v);
+    if (n < min || n > max)
+        return fail(PESC_FORMAT, "%s: %s: found %lld, expected %lld to %lld", w.file, key,
+                    (long long)n, (long long)min, (long long)max);
+    *out = n;
+    return PESC_OK;
+}
+
+pesc_status json_get_f64(json_where w, const char *key, bool required, double *out)
+{
+    const json_t *v;
+    TRY(find(w, key, required, &v));
+    if (!v)
+        return PESC_OK;
+    if (!json_is_number(v) || !isfinite(json_number_value(v)))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a number", w.file, key, json_kind(v));
+    *out = json_number_value(v);
+    return PESC_OK;
+}
+
+pesc_status json_get_bool(json_where w, const char *key, bool required, bool *out)
+{
+    const json_t *v;
+    TRY(find(w, key, required, &v));
+    if (!v)
+        return PESC_OK;
+    if (!json_is_boolean(v))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected true or false", w.file, key,
+                    json_kind(v));
+    *out = json_is_true(v);
+    return PESC_OK;
+}
+
+pesc_status json_get_str(json_where w, const char *key, bool required, const char **out)
+{
+    const json_t *v;
+    TRY(find(w, key, required, &v));
+    if (!v)
+        return PESC_OK;
+    if (!json_is_string(v))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", w.file, key, json_kind(v));
+    *out = json_string_value(v);
+    return PESC_OK;
+}

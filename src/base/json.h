@@ -1,0 +1,36 @@
+/* json: jansson, made strict and given typed getters that say where they failed.
+ *
+ * Duplicate keys, trailing bytes, NaN, comments and nesting above 2048 are refused. The getters
+ * name the file and the key in their sentence. Objects are jansson's json_t; json_decref() frees.
+ */
+#ifndef PESC_BASE_JSON_H
+#define PESC_BASE_JSON_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+
+/* `where` names the text in messages: a path, or "standard input". */
+pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where);
+pesc_status json_read(json_t **out, const char *path, size_t max_bytes);
+
+/* Each getter: the key may be absent (or null) only when `required` is false; then *out keeps the
+ * value it had. Wrong type or range is PESC_FORMAT: "config.json: hidden_size: found ..., ...". */
+typedef struct json_where {
+    const json_t *object;
+    const char *file;
+} json_where;
+
+pesc_status json_get_i64(json_where w, const char *key, bool required, int64_t min, int64_t max,
+                         int64_t *out);
+pesc_status json_get_f64(json_where w, const char *key, bool required, double *out);
+pesc_status json_get_bool(json_where w, const char *key, bool required, bool *out);
+pesc_status json_get_str(json_where w, const char *key, bool required, const char **out);
+
+/* Whether the key is there and not null. */
+bool json_has(const json_t *object, const char *key);
+
+/* "a string", "an object"... for messages. */
+const char *json_kind(const json_t *v);
+
+#endif

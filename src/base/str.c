@@ -1,0 +1,171 @@
+#include "base/str.h"
+
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool reserve(str *s, size_t more)
+{
+    size_t need;
+    if (s->failed || !ckd_add_size(&need, s->n, more) || !ckd_add_size(&need, need, 1)) {
+        s->failed = true;
+        return false;
+    }
+    if (need <= s->cap)
+        return true;
+    size_t cap = s->cap < SIZE_MAX / 2 ? s->cap * 2 : need;
+    if (cap < need)
+        cap = need;
+    if (cap < 64)
+        cap = 64;
+    char *p = mem_grow(s->p, cap, 1);
+    if (!p) {
+        s->failed = true;
+        return false;
+    }
+    s->p = p;
+    s->cap = cap;
+    return true;
+}
+
+void str_add(str *s, const char *bytes, size_t n)
+{
+    if (!reserve(s, n))
+        return;
+    if (n)
+        memcpy(s->p + s->n, bytes, n);
+    s->n += n;
+    s->p[s->n] = '\0';
+}
+
+void str_puts(str *s, const char *text)
+{
+    str_add(s, text, strlen(text));
+}
+
+void str_putc(str *s, char c)
+{
+    str_add(s, &c, 1);
+}
+
+void str_printf(str *s, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0 || !reserve(s, (size_t)n)) {
+        s->failed = true;
+    } else {
+        vsnprintf(s->p + s->n, (size_t)n + 1, fmt, again);
+        s->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void str_clear(str *s)
+{
+    s->n = 0;
+    s->failed = false;
+    if (s->p)
+        s->p[0] = '\0';
+}
+
+void str_free(str *s)
+{
+    mem_free(s->p);
+    *s = (str){ 0 };
+}
+
+bool str_starts(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+/* Levenshtein distance of two short words; words over 63 bytes count as far apart. */
+static int distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    int row[64];
+    if (n > 63 || m > 63)
+        return 64;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *str_nearest(const char *word, const char *const *candidates, size_t n)
+{
+    const char *best = NULL;
+    int best_distance = (int)strlen(word) / 3 + 2;
+    for (size_t i = 0; i < n; i++) {
+        int d = distance(word, candidates[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = candidates[i];
+        }
+    }
+    return best;
+}
+
+bool str_to_i64(const char *s, long long min, long long max, long long *out)
+{
+    bool negative = min < 0 && *s == '-';
+    long long v = 0;
+    s += negative;
+    if (!*s)
+        return false;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '9' || __builtin_mul_overflow(v, 10LL, &v) ||
+            __builtin_sub_overflow(v, (long long)(*s - '0'), &v))
+            return false;
+    }
+    if (!negative && __builtin_sub_overflow(0LL, v, &v))
+        return false;
+    if (v < min || v > max)
+        return false;
+    *out = v;
+    return true;
+}
+
+bool str_to_f64(const char *s, double *out)
+{
+    const char *p = s;
+    p += *p == '-' || *p == '+';
+    if (!isdigit((unsigned char)*p) && !(*p == '.' && isdigit((unsigned char)p[1])))
+        return false;
+    if (p[0] == '0' && (p[1] == 'x' || p[1] == 'X'))
+        return false;
+    char *end;
+    double v = strtod(s, &end);
+    if (*end || !isfinite(v))
+        return false;
+    *out = v;
+    return true;
+}

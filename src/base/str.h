@@ -1,0 +1,38 @@
+/* str: a growing byte string. Zero-initialise to start; str_free() to end.
+ *
+ * Appending can fail only for want of memory; the failure is remembered (`failed`) and later
+ * appends do nothing, so a builder checks once at the end with str_ok(). */
+#ifndef PESC_BASE_STR_H
+#define PESC_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct str {
+    char *p; /* NUL-terminated once anything was appended, else NULL */
+    size_t n, cap;
+    bool failed;
+} str;
+
+void str_add(str *s, const char *bytes, size_t n);
+void str_puts(str *s, const char *text);
+void str_putc(str *s, char c);
+void str_printf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void str_clear(str *s); /* keeps the memory */
+void str_free(str *s);
+static inline bool str_ok(const str *s)
+{
+    return !s->failed;
+}
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+
+/* The candidate nearest to `word` by edit distance, or NULL when none is near: "did you mean". */
+const char *str_nearest(const char *word, const char *const *candidates, size_t n);
+
+/* Parses a whole decimal string; no sign unless min < 0, no space, no suffix. False otherwise. */
+bool str_to_i64(const char *s, long long min, long long max, long long *out);
+bool str_to_f64(const char *s, double *out); /* finite decimal or exponent form, nothing else */
+
+#endif
