@@ -11,8 +11,9 @@
 
 enum { FAULT_SHORT = -1, FAULT_KILL = -2 };
 
-static const char *const op_names[FAULT_OPS] = { "open",  "read",   "write", "fsync", "rename",
-                                                 "mkdir", "unlink", "mmap",  "close" };
+static const char *const op_names[FAULT_OPS] = { "open",  "read",    "write", "fsync", "rename",
+                                                 "mkdir", "unlink",  "mmap",  "close", "truncate",
+                                                 "link",  "reserve", "any" };
 static const struct {
     const char *name;
     int what;
@@ -71,7 +72,8 @@ int fault_check(fault_op op, size_t *n)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, arm_from_environment);
-    if (atomic_load_explicit(&fault.left, memory_order_relaxed) == 0 || fault.op != op)
+    if (atomic_load_explicit(&fault.left, memory_order_relaxed) == 0 ||
+        (fault.op != op && fault.op != FAULT_ANY))
         return 0;
     if (atomic_fetch_sub(&fault.left, 1) != 1)
         return 0;

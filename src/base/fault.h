@@ -15,6 +15,10 @@ typedef enum fault_op {
     FAULT_UNLINK,
     FAULT_MMAP,
     FAULT_CLOSE,
+    FAULT_TRUNCATE,
+    FAULT_LINK,
+    FAULT_RESERVE,
+    FAULT_ANY, /* in a spec only: each of the above */
     FAULT_OPS
 } fault_op;
 

@@ -2,8 +2,9 @@
  *
  * Reads and writes are checked, interrupted calls are retried, short writes continued. Every
  * system call passes a fault hook, so a test (or PESC_FAULT=op:N:what in the environment) can make
- * the N-th call of an op fail: op is open, read, write, fsync, rename, mkdir, unlink, mmap, close;
- * what is an errno name (ENOSPC, EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
+ * the N-th call of an op fail: op is open, read, write, fsync, rename, mkdir, unlink, mmap, close,
+ * truncate, link, reserve, or any (all of them counted together); what is an errno name (ENOSPC,
+ * EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
  *
  * Mapped files may shrink under us. A SIGBUS inside one of our mappings is answered with a page of
  * zeros and a mark on the mapping; whoever used it asks io_map_check() and reports, instead of the
@@ -53,6 +54,36 @@ pesc_status io_publish(io_writer *w); /* also closes, whatever happens */
 void io_writer_abort(io_writer *w);   /* removes the temporary file; NULL is allowed */
 pesc_status io_write_file(const char *path, const void *bytes, size_t n);
 
+/* Takes the disk space of a file to be written, so that a full disk is met before the first byte.
+ */
+pesc_status io_reserve(io_writer *w, uint64_t bytes);
+
 pesc_status io_make_dir(const char *path); /* with parents; fine when it exists */
+
+/* ---- directories that change as a whole (io_dir.c) ---- */
+
+pesc_status io_free_bytes(const char *dir, uint64_t *bytes); /* of its file system, for us */
+pesc_status io_sync_dir(const char *dir);
+pesc_status io_rename(const char *from, const char *to);
+/* A file, a link, or a directory with everything below it; fine when it is not there. */
+pesc_status io_remove(const char *path);
+/* Makes `path` a symbolic link to `target`, in one step also where there is one already. */
+pesc_status io_link(const char *target, const char *path);
+/* An absolute path without links, for mem_free(). */
+pesc_status io_absolute(char **out, const char *path);
+
+/* A file that one process at a time can hold; the holder's number stands in it. The lock goes with
+ * the process, however it ends. PESC_USAGE names the holder when there is one. */
+typedef struct io_lock io_lock;
+pesc_status io_lock_take(io_lock **out, const char *path);
+void io_lock_release(io_lock *l); /* NULL is allowed */
+
+/* A file that only grows. */
+typedef struct io_log io_log;
+pesc_status io_log_open(io_log **out, const char *path, uint64_t keep); /* cut back to `keep` */
+pesc_status io_log_append(io_log *l, const void *bytes, size_t n);
+pesc_status io_log_sync(io_log *l);
+uint64_t io_log_size(const io_log *l);
+void io_log_close(io_log *l); /* NULL is allowed */
 
 #endif

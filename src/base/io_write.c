@@ -87,6 +87,17 @@ pesc_status io_write(io_writer *w, const void *bytes, size_t n)
     return PESC_OK;
 }
 
+pesc_status io_reserve(io_writer *w, uint64_t bytes)
+{
+    int err = fault_check(FAULT_RESERVE, NULL);
+    if (!err && bytes > 0)
+        err = posix_fallocate(w->fd, 0, (off_t)bytes);
+    if (!err || err == EOPNOTSUPP || err == EINVAL || err == ENOSYS)
+        return PESC_OK; /* a file system that cannot promise finds out while writing */
+    return fail_errno(PESC_DISK, err, "%s: cannot take %llu bytes of disk", w->path,
+                      (unsigned long long)bytes);
+}
+
 static int sync_fd(int fd)
 {
     int err = fault_check(FAULT_FSYNC, NULL);

@@ -7,14 +7,18 @@
 #include <pthread.h>
 #include <string.h>
 
-/* jansson does not tell every failed allocation from bad input, so we remember. */
+/* jansson does not tell every failed allocation from bad input, and overlooks some: a string then
+ * lacks a letter, and if that was its closing quote jansson reads on behind its buffer. So we
+ * remember the failure, but give jansson a second try at the memory and let it come to an end. */
 static _Thread_local bool out_of_memory;
 
 static void *alloc_one(size_t n)
 {
     void *p = mem_alloc(n, 1);
-    out_of_memory |= !p;
-    return p;
+    if (p)
+        return p;
+    out_of_memory = true;
+    return mem_alloc(n, 1);
 }
 
 static void use_mem(void)
@@ -22,7 +26,9 @@ static void use_mem(void)
     json_set_alloc_funcs(alloc_one, mem_free);
 }
 
-pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where)
+/* jansson's complaint about an integer that does not fit is an error of its own: `big` gives such a
+ * text a second try with all its numbers as fractions. */
+static pesc_status parse(json_t **out, const char *text, size_t n, const char *where, bool big)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_mem);
@@ -30,9 +36,14 @@ pesc_status json_parse(json_t **out, const char *text, size_t n, const char *whe
     *out = NULL;
     out_of_memory = false;
     /* JSON_ALLOW_NUL: text with \u0000 is data; a key with it is still refused by jansson. */
-    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
-    if (!v && out_of_memory)
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *v = json_loadb(text, n, flags, &e);
+    if (!v && big && json_error_code(&e) == json_error_numeric_overflow)
+        v = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
+    if (out_of_memory) {
+        json_decref(v);
         return fail_nomem(where, n);
+    }
     if (!v)
         return fail(PESC_FORMAT, "%s: byte %d (line %d, column %d): is not JSON: %s", where,
                     e.position, e.line, e.column, e.text);
@@ -40,15 +51,30 @@ pesc_status json_parse(json_t **out, const char *text, size_t n, const char *whe
     return PESC_OK;
 }
 
-pesc_status json_read(json_t **out, const char *path, size_t max_bytes)
+pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where)
+{
+    return parse(out, text, n, where, false);
+}
+
+static pesc_status read_text(json_t **out, const char *path, size_t max_bytes, bool big)
 {
     char *text;
     size_t n;
     *out = NULL;
     TRY(io_read_file(path, max_bytes, &text, &n));
-    pesc_status s = json_parse(out, text, n, path);
+    pesc_status s = parse(out, text, n, path, big);
     mem_free(text);
     return s;
+}
+
+pesc_status json_read(json_t **out, const char *path, size_t max_bytes)
+{
+    return read_text(out, path, max_bytes, false);
+}
+
+pesc_status json_read_big(json_t **out, const char *path, size_t max_bytes)
+{
+    return read_text(out, path, max_bytes, true);
 }
 
 const char *json_kind(const json_t *v)
@@ -144,4 +170,16 @@ pesc_status json_get_str(json_where w, const char *key, bool required, const cha
         return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", w.file, key, json_kind(v));
     *out = json_string_value(v);
     return PESC_OK;
+}
+
+static int put_bytes(const char *bytes, size_t n, void *out)
+{
+    str_add(out, bytes, n);
+    return 0;
+}
+
+void json_put(str *out, const json_t *v, size_t flags)
+{
+    if (!v || json_dump_callback(v, put_bytes, out, flags | JSON_ENCODE_ANY) != 0)
+        out->failed = true;
 }

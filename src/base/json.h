@@ -7,12 +7,16 @@
 #define PESC_BASE_JSON_H
 
 #include "base/status.h"
+#include "base/str.h"
 
 #include <jansson.h>
 
 /* `where` names the text in messages: a path, or "standard input". */
 pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where);
 pesc_status json_read(json_t **out, const char *path, size_t max_bytes);
+/* The same for files where transformers writes 10^30 for "no limit": an integer beyond 64 bits is
+ * fine there, and makes every number of the file a JSON_REAL. */
+pesc_status json_read_big(json_t **out, const char *path, size_t max_bytes);
 
 /* Each getter: the key may be absent (or null) only when `required` is false; then *out keeps the
  * value it had. Wrong type or range is PESC_FORMAT: "config.json: hidden_size: found ..., ...". */
@@ -29,6 +33,9 @@ pesc_status json_get_str(json_where w, const char *key, bool required, const cha
 
 /* Whether the key is there and not null. */
 bool json_has(const json_t *object, const char *key);
+
+/* Appends any value as text; `flags` are jansson's (JSON_COMPACT, JSON_SORT_KEYS...). */
+void json_put(str *out, const json_t *v, size_t flags);
 
 /* "a string", "an object"... for messages. */
 const char *json_kind(const json_t *v);

@@ -1,0 +1,296 @@
+/* Directories that change as a whole, locks, and files that only grow (see io.h). */
+#include "base/io.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+pesc_status io_free_bytes(const char *dir, uint64_t *bytes)
+{
+    struct statvfs v;
+    if (statvfs(dir, &v) != 0)
+        return fail_errno(PESC_DISK, errno, "%s: its free space cannot be read", dir);
+    *bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    return PESC_OK;
+}
+
+pesc_status io_sync_dir(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int err = fd < 0 ? errno : fault_check(FAULT_FSYNC, NULL);
+    if (!err && fsync(fd) != 0)
+        err = errno;
+    if (fd >= 0)
+        close(fd);
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot be flushed to disk", dir) : PESC_OK;
+}
+
+pesc_status io_rename(const char *from, const char *to)
+{
+    int err = fault_check(FAULT_RENAME, NULL);
+    if (!err && rename(from, to) != 0)
+        err = errno;
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot be renamed to %s", from, to) : PESC_OK;
+}
+
+/* ---- removing ---- */
+
+static pesc_status remove_one(const char *path, bool dir)
+{
+    int err = fault_check(FAULT_UNLINK, NULL);
+    if (!err && (dir ? rmdir(path) : unlink(path)) != 0)
+        err = errno;
+    return err && err != ENOENT ? fail_errno(PESC_DISK, err, "%s: cannot be removed", path)
+                                : PESC_OK;
+}
+
+static bool is_dir(const char *path) /* itself, not what it links to */
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+enum { MAX_DEPTH = 32 };
+
+/* One frame a directory that is open; its entries are taken from the end. */
+typedef struct frame {
+    char *path, **names;
+    size_t n_all, n;
+} frame;
+
+static pesc_status push(frame *stack, int *depth, char *path)
+{
+    frame f = { .path = path };
+    if (*depth == MAX_DEPTH) {
+        pesc_status s = fail(PESC_DISK, "%s: lies more than %d folders deep: it is not removed",
+                             path, MAX_DEPTH);
+        mem_free(path);
+        return s;
+    }
+    stack[(*depth)++] = f; /* the stack owns the path, also when listing fails */
+    frame *top = &stack[*depth - 1];
+    TRY(io_list(path, &top->names, &top->n_all));
+    top->n = top->n_all;
+    return PESC_OK;
+}
+
+static void pop(frame *stack, int *depth)
+{
+    frame *f = &stack[--*depth];
+    io_list_free(f->names, f->n_all);
+    mem_free(f->path);
+}
+
+static pesc_status remove_next(frame *stack, int *depth)
+{
+    frame *f = &stack[*depth - 1];
+    if (f->n == 0) {
+        TRY(remove_one(f->path, true));
+        pop(stack, depth);
+        return PESC_OK;
+    }
+    char *child = io_join(f->path, f->names[--f->n]);
+    if (!child)
+        return fail_nomem(f->path, 256);
+    if (is_dir(child))
+        return push(stack, depth, child);
+    pesc_status s = remove_one(child, false);
+    mem_free(child);
+    return s;
+}
+
+pesc_status io_remove(const char *path)
+{
+    if (!is_dir(path))
+        return remove_one(path, false);
+    frame stack[MAX_DEPTH];
+    int depth = 0;
+    char *root = mem_strdup(path);
+    pesc_status s = root ? push(stack, &depth, root) : fail_nomem(path, strlen(path));
+    while (s == PESC_OK && depth > 0)
+        s = remove_next(stack, &depth);
+    while (depth > 0)
+        pop(stack, &depth);
+    return s;
+}
+
+/* ---- links and names ---- */
+
+static char *parent_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
+}
+
+pesc_status io_link(const char *target, const char *path)
+{
+    str temp = { 0 };
+    char *dir = parent_of(path);
+    str_printf(&temp, "%s.tmp.%ld", path, (long)getpid());
+    pesc_status s = dir && str_ok(&temp) ? PESC_OK : fail_nomem(path, strlen(path));
+    if (s == PESC_OK) {
+        int err = fault_check(FAULT_LINK, NULL);
+        unlink(temp.p);
+        if (!err && symlink(target, temp.p) != 0)
+            err = errno;
+        if (err)
+            s = fail_errno(PESC_DISK, err, "%s: cannot be made a link", path);
+    }
+    if (s == PESC_OK)
+        s = io_rename(temp.p, path);
+    if (s == PESC_OK)
+        s = io_sync_dir(dir);
+    mem_free(dir);
+    str_free(&temp);
+    return s;
+}
+
+pesc_status io_absolute(char **out, const char *path)
+{
+    char full[PATH_MAX];
+    if (!realpath(path, full))
+        return fail_errno(PESC_IO, errno, "%s: cannot be reached", path);
+    *out = mem_strdup(full);
+    return *out ? PESC_OK : fail_nomem(path, strlen(full));
+}
+
+/* ---- locks ---- */
+
+struct io_lock {
+    int fd;
+};
+
+pesc_status io_lock_take(io_lock **out, const char *path)
+{
+    *out = NULL;
+    int err = fault_check(FAULT_OPEN, NULL);
+    int fd = err ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
+    char holder[24] = "";
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+        holder[n > 0 ? n : 0] = '\0';
+        close(fd);
+        return fail(PESC_USAGE,
+                    "%s: process %.20s is at work in this directory; wait for it, or stop it", path,
+                    holder[0] ? holder : "(unknown)");
+    }
+    int n = snprintf(holder, sizeof holder, "%ld", (long)getpid());
+    io_lock *l = mem_alloc(1, sizeof *l);
+    if (!l || ftruncate(fd, 0) != 0 || pwrite(fd, holder, (size_t)n, 0) != n) {
+        err = errno;
+        mem_free(l);
+        close(fd);
+        return fail_errno(PESC_DISK, err, "%s: cannot be written", path);
+    }
+    l->fd = fd;
+    *out = l;
+    return PESC_OK;
+}
+
+void io_lock_release(io_lock *l)
+{
+    if (!l)
+        return;
+    close(l->fd);
+    mem_free(l);
+}
+
+/* ---- logs ---- */
+
+struct io_log {
+    int fd;
+    char *path;
+    uint64_t size;
+};
+
+pesc_status io_log_open(io_log **out, const char *path, uint64_t keep)
+{
+    *out = NULL;
+    io_log *l = mem_zalloc(1, sizeof *l);
+    if (!l || !(l->path = mem_strdup(path))) {
+        mem_free(l);
+        return fail_nomem(path, sizeof *l);
+    }
+    l->size = keep;
+    struct stat st;
+    int err = fault_check(FAULT_OPEN, NULL);
+    l->fd = err ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (l->fd < 0 && !err)
+        err = errno;
+    if (!err && fstat(l->fd, &st) != 0)
+        err = errno;
+    pesc_status s = PESC_OK;
+    if (!err && (uint64_t)st.st_size < keep)
+        s = fail(PESC_FORMAT, "%s: is %llu bytes, but %llu were there when the run was saved", path,
+                 (unsigned long long)st.st_size, (unsigned long long)keep);
+    if (!err && s == PESC_OK && (uint64_t)st.st_size > keep) {
+        err = fault_check(FAULT_TRUNCATE, NULL);
+        if (!err && ftruncate(l->fd, (off_t)keep) != 0)
+            err = errno;
+    }
+    if (err)
+        s = fail_errno(PESC_DISK, err, "%s: cannot be written", path);
+    if (s != PESC_OK) {
+        io_log_close(l);
+        return s;
+    }
+    *out = l;
+    return PESC_OK;
+}
+
+pesc_status io_log_append(io_log *l, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    uint64_t at = l->size;
+    for (size_t left = n; left > 0;) {
+        size_t limit = left;
+        int err = fault_check(FAULT_WRITE, &limit);
+        ssize_t put = err ? -1 : pwrite(l->fd, p, limit, (off_t)at);
+        if (put < 0 && !err && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot write %zu bytes", l->path,
+                              left);
+        p += put;
+        at += (uint64_t)put;
+        left -= (size_t)put;
+    }
+    l->size = at; /* a part that was written is overwritten by the next */
+    return PESC_OK;
+}
+
+pesc_status io_log_sync(io_log *l)
+{
+    int err = fault_check(FAULT_FSYNC, NULL);
+    if (!err && fsync(l->fd) != 0)
+        err = errno;
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot be flushed to disk", l->path) : PESC_OK;
+}
+
+uint64_t io_log_size(const io_log *l)
+{
+    return l->size;
+}
+
+void io_log_close(io_log *l)
+{
+    if (!l)
+        return;
+    if (l->fd >= 0)
+        close(l->fd);
+    mem_free(l->path);
+    mem_free(l);
+}
