@@ -1,0 +1,154 @@
+#include "backend/cpu/cpu.h"
+
+#include "backend/cpu/ops/ops.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const ops *const tables[CPU_ISA_COUNT] = {
+    [CPU_BASE] = &cpu_ops_base,     [CPU_AVX2] = &cpu_ops_avx2,
+    [CPU_AVX512] = &cpu_ops_avx512, [CPU_AVX512_BF16] = &cpu_ops_avx512,
+    [CPU_AMX] = &cpu_ops_avx512,
+};
+
+pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
+{
+    *out = NULL;
+    cpu_device *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem("opening the CPU", sizeof *d);
+    d->base.op = tables[isa];
+    d->isa = isa;
+    pesc_status s = thread_pool_open(&d->pool, n_threads);
+    if (s == PESC_OK) {
+        d->n_threads = thread_pool_size(d->pool);
+        size_t bytes = (size_t)d->n_threads * CPU_SCRATCH;
+        d->scratch = mem_aligned(bytes);
+        d->shared = mem_aligned(CPU_SHARED);
+        s = d->scratch && d->shared ? PESC_OK : fail_nomem("opening the CPU", bytes + CPU_SHARED);
+    }
+    if (s != PESC_OK) {
+        cpu_close(&d->base);
+        return s;
+    }
+    snprintf(d->base.name, sizeof d->base.name, "cpu (%d thread%s, %s)", d->n_threads,
+             d->n_threads == 1 ? "" : "s", cpu_isa_name(isa));
+    *out = &d->base;
+    return PESC_OK;
+}
+
+pesc_status cpu_open(device **out, int n_threads)
+{
+    return cpu_open_isa(out, n_threads, cpu_isa_best());
+}
+
+/* ---- work ---- */
+
+typedef struct job {
+    cpu_device *d;
+    int64_t n, step;
+    cpu_range_fn fn;
+    const void *ctx;
+} job;
+
+static void run_range(void *ctx, int64_t chunk, int worker)
+{
+    const job *j = ctx;
+    int64_t begin = chunk * j->step, end = begin + j->step;
+    j->fn(j->ctx, begin, end < j->n ? end : j->n, j->d->scratch + (size_t)worker * CPU_SCRATCH);
+}
+
+void cpu_for(cpu_device *d, int64_t n, int64_t step, cpu_range_fn fn, const void *ctx)
+{
+    job j = { d, n, step, fn, ctx };
+    thread_for(d->pool, (n + step - 1) / step, run_range, &j);
+}
+
+int64_t cpu_step(int64_t bytes)
+{
+    enum { RANGE_BYTES = 16 << 10 };
+    return bytes >= RANGE_BYTES || bytes <= 0 ? 1 : RANGE_BYTES / bytes;
+}
+
+void cpu_fail(cpu_device *d, pesc_status s)
+{
+    if (d->failed != PESC_OK)
+        return;
+    d->failed = s;
+    snprintf(d->message, sizeof d->message, "%s", pesc_last_error());
+}
+
+/* ---- memory: device memory is the heap ---- */
+
+pesc_status cpu_alloc(device *d, size_t bytes, void **out)
+{
+    (void)d;
+    *out = mem_aligned(bytes);
+    return *out ? PESC_OK : fail_nomem("taking memory of the CPU", bytes);
+}
+
+void cpu_free(device *d, void *p)
+{
+    (void)d;
+    mem_free(p);
+}
+
+void cpu_upload(device *d, void *dst, const void *src, size_t bytes)
+{
+    cpu_copy(d, dst, src, bytes);
+}
+
+pesc_status cpu_download(device *d, void *dst, const void *src, size_t bytes)
+{
+    cpu_copy(d, dst, src, bytes);
+    return cpu_sync(d);
+}
+
+typedef struct span {
+    unsigned char *dst;
+    const unsigned char *src; /* NULL: zeros */
+} span;
+
+static void copy_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const span *s = ctx;
+    if (s->src)
+        memcpy(s->dst + begin, s->src + begin, (size_t)(end - begin));
+    else
+        memset(s->dst + begin, 0, (size_t)(end - begin));
+}
+
+enum { COPY_RANGE = 1 << 20 };
+
+void cpu_copy(device *d, void *dst, const void *src, size_t bytes)
+{
+    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(span){ dst, src });
+}
+
+void cpu_zero(device *d, void *dst, size_t bytes)
+{
+    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(span){ dst, NULL });
+}
+
+pesc_status cpu_sync(device *d)
+{
+    cpu_device *c = cpu_of(d);
+    return c->failed == PESC_OK ? PESC_OK : fail(c->failed, "%s", c->message);
+}
+
+bool cpu_host_memory(const device *d)
+{
+    (void)d;
+    return true;
+}
+
+void cpu_close(device *d)
+{
+    cpu_device *c = cpu_of(d);
+    thread_pool_close(c->pool);
+    mem_free(c->scratch);
+    mem_free(c->shared);
+    mem_free(c);
+}

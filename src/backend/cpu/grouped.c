@@ -1,0 +1,40 @@
+/* grouped: the products of experts. Rows are sorted by expert; each expert is one product of a set,
+ * so that experts with few rows are packed and multiplied together. */
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/ops/ops.h"
+
+static tensor rows_of(const tensor *t, int64_t first, int64_t n)
+{
+    tensor flat = tensor_view2(t, tensor_rows(t), tensor_cols(t));
+    return tensor_slice(&flat, first, n);
+}
+
+static tensor matrix_of(const tensor *stack, int64_t e)
+{
+    tensor one = tensor_slice(stack, e, 1);
+    return tensor_view2(&one, stack->ne[1], stack->ne[2]);
+}
+
+static void of_expert(const void *ctx, int64_t e, mm_product *p)
+{
+    const grouped_mm *g = ctx;
+    const int32_t *offsets = g->offsets.data;
+    int64_t first = offsets[e], n = offsets[e + 1] - first;
+    bool dw = g->layout == MM_TN;
+    tensor a = rows_of(&g->a, first, n);
+    tensor b = dw ? rows_of(&g->b, first, n) : matrix_of(&g->b, e);
+    p->a = mm_side_of(&a, !dw);
+    p->b = mm_side_of(&b, g->layout == MM_NT);
+    p->out = dw ? matrix_of(&g->out, e).data : rows_of(&g->out, first, n).data;
+}
+
+void cpu_grouped_matmul(device *d, const grouped_mm *a)
+{
+    mm_run(cpu_of(d), &(mm_set){ .engine = mm_engine_of(cpu_of(d)->isa, a->a.dt),
+                                 .count = tensor_count(&a->offsets) - 1,
+                                 .get = of_expert,
+                                 .ctx = a,
+                                 .out_dt = a->out.dt,
+                                 .scale = a->scale,
+                                 .accumulate = a->layout == MM_TN });
+}

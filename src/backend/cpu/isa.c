@@ -1,0 +1,90 @@
+#include "backend/cpu/isa.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *const names[CPU_ISA_COUNT] = {
+    [CPU_BASE] = "sse2",     [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512", [CPU_AVX512_BF16] = "avx512_bf16",
+    [CPU_AMX] = "amx_bf16",
+};
+
+const char *cpu_isa_name(cpu_isa isa)
+{
+    return names[isa];
+}
+
+static sigjmp_buf illegal;
+
+static void on_illegal(int sig)
+{
+    (void)sig;
+    siglongjmp(illegal, 1);
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) static void touch_tile(void)
+{
+    /* volatile: gcc 12 believes that ldtilecfg reads 8 bytes, and would drop the other stores */
+    volatile uint8_t config[64] = { [0] = 1, [16] = 64, [48] = 16 };
+    _tile_loadconfig((const void *)config);
+    _tile_zero(0);
+    _tile_release();
+}
+
+/* Runs one tile operation; false when it is not an instruction here. The handler is there for a few
+ * instructions, once a process. */
+static bool tiles_work(void)
+{
+    struct sigaction mine = { .sa_handler = on_illegal }, old;
+    sigemptyset(&mine.sa_mask);
+    if (sigaction(SIGILL, &mine, &old) != 0)
+        return false;
+    volatile bool ok = false;
+    if (sigsetjmp(illegal, 1) == 0) {
+        touch_tile();
+        ok = true;
+    }
+    sigaction(SIGILL, &old, NULL);
+    return ok;
+}
+
+static bool has_amx(void)
+{
+    enum { BF16 = 1 << 22, TILE = 1 << 24, XTILEDATA = 18, ARCH_REQ_XCOMP_PERM = 0x1023 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILE)) != (BF16 | TILE))
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 && tiles_work();
+}
+
+static cpu_isa best;
+
+static void detect(void)
+{
+    __builtin_cpu_init();
+#define HAS(feature) (__builtin_cpu_supports(feature) != 0)
+    const bool has[CPU_ISA_COUNT] = {
+        [CPU_BASE] = true,
+        [CPU_AVX2] = HAS("avx2") && HAS("fma") && HAS("bmi") && HAS("bmi2"),
+        [CPU_AVX512] = HAS("avx512f") && HAS("avx512bw") && HAS("avx512cd") && HAS("avx512dq") &&
+                       HAS("avx512vl"),
+        [CPU_AVX512_BF16] = HAS("avx512bf16"),
+        [CPU_AMX] = has_amx(),
+    };
+#undef HAS
+    while (best + 1 < CPU_ISA_COUNT && has[best + 1])
+        best++;
+}
+
+cpu_isa cpu_isa_best(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, detect);
+    return best;
+}

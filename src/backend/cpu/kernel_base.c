@@ -1,0 +1,58 @@
+/* kernel_base: the engines in plain C. They define what the others must give, up to the order of
+ * sums within a block. */
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/pack.h"
+#include "tensor/bf16.h"
+
+#include <string.h>
+
+enum { ROWS = 4 };
+
+static void tile(const mm_tile *t)
+{
+    float sums[ROWS][MM_LANES] = { 0 };
+    for (int64_t w = 0; w < t->nw; w++) {
+        float lanes[MM_LANES];
+        memcpy(lanes, t->lanes + w * MM_LANES, sizeof lanes);
+        for (int64_t i = 0; i < t->n_rows; i++) {
+            float a;
+            memcpy(&a, t->rows + i * MM_K + w, sizeof a);
+            for (int j = 0; j < MM_LANES; j++)
+                sums[i][j] += a * lanes[j];
+        }
+    }
+    for (int64_t i = 0; i < t->n_rows; i++) {
+        float *out = t->sums + i * t->ld;
+        for (int j = 0; j < MM_LANES; j++)
+            out[j] = t->add ? out[j] + sums[i][j] : sums[i][j];
+    }
+}
+
+static bool few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
+{
+    (void)t, (void)x, (void)words, (void)box;
+    return false;
+}
+
+static void store(const mm_row *r)
+{
+    float *f32 = r->out;
+    uint16_t *bf16 = r->out;
+    for (int64_t j = 0; j < r->n; j++) {
+        float y = r->scale * r->sums[j];
+        if (r->bias)
+            y += r->bias[j];
+        if (r->accumulate)
+            y += r->dt == DT_F32 ? f32[j] : bf16_to_f32(bf16[j]);
+        if (r->dt == DT_F32)
+            f32[j] = y;
+        else
+            bf16[j] = bf16_from_f32(y);
+    }
+}
+
+#define PLAIN                                                                                      \
+    .rows = ROWS, .row_pad = 1, .pack_rows = pack_rows, .pack_lanes = pack_lanes, .tile = tile,    \
+    .few = few, .store = store
+const mm_engine kernel_base_f32 = { .words = MM_F32, PLAIN };
+const mm_engine kernel_base_bf16 = { .words = MM_BF16_AS_F32, PLAIN };

@@ -1,0 +1,109 @@
+/* matmul: how the CPU multiplies matrices.
+ *
+ * Every product is out[m,n] = sum over k of a(m,k) b(n,k). Whatever their layout in memory, both
+ * sides are packed into blocks of MM_K 32-bit words along k: a word is one f32, or two bf16
+ * neighbours in k where the CPU multiplies such pairs. The a side is packed as rows [m][MM_K], whose
+ * words are broadcast; the b side as lanes [k][MM_LANES], which fill vectors. An element is the sum,
+ * in order of k, of its words within a block, and the sum of its blocks in order: nothing else
+ * enters, so a row has the same bits alone, in any batch and on any number of threads. Engines (one
+ * an instruction set and kind of word) differ in how they sum within a block; the driver is one.
+ *
+ * Few rows meet many weights when decoding: then `few` multiplies lanes as it makes them in
+ * registers, without writing them down, with the same sums. */
+#ifndef PESC_BACKEND_CPU_MATMUL_H
+#define PESC_BACKEND_CPU_MATMUL_H
+
+#include "backend/cpu/cpu.h"
+
+enum {
+    MM_K = 512,    /* most words of a block */
+    MM_LANES = 32, /* columns of a panel */
+    MM_FEW = 8,    /* rows that `few` takes */
+    MM_WORDS = 16, /* words are packed in groups of so many, zeros after the last */
+    MM_ROWS = 512  /* most rows of a piece */
+};
+
+typedef uint32_t mm_word;
+typedef enum mm_words {
+    MM_F32,
+    MM_BF16_AS_F32, /* one bf16 value, widened */
+    MM_BF16_PAIR
+} mm_words;
+
+/* One side of a product as it lies in memory: n vectors of k elements. */
+typedef struct mm_side {
+    const void *data; /* at any alignment */
+    const float *scales; /* of nf4 */
+    dtype dt;
+    bool k_last; /* element (i,k) is number i*ld + k, else k*ld + i */
+    int64_t ld, n, k;
+} mm_side;
+
+/* Vectors [i, i + n) of a side and their words [w, w + nw). */
+typedef struct mm_box {
+    int64_t i, n, w, nw;
+    bool ahead; /* the next panel follows: fetch its words meanwhile */
+} mm_box;
+
+/* sums [n_rows][ld] of a panel of lanes over a block: added to what is there, or put there. `few`
+ * takes any number of lanes (sums are written for whole panels) and all blocks of the rows at once:
+ * rows [blocks][n_rows padded][MM_K], each block of `block` words but the last. */
+typedef struct mm_tile {
+    float *sums;
+    int64_t ld;
+    const mm_word *rows;  /* [n_rows][MM_K] */
+    const mm_word *lanes; /* [nw][MM_LANES]; not for `few` */
+    int64_t n_rows, nw;
+    bool add;
+    int64_t block;    /* few */
+    mm_word *scratch; /* few: 3 MiB */
+} mm_tile;
+
+/* One row of out = scale * sums (+ bias) (+ out). */
+typedef struct mm_row {
+    void *out;
+    dtype dt;
+    const float *sums, *bias; /* bias NULL: none */
+    int64_t n;
+    float scale;
+    bool accumulate;
+} mm_row;
+
+typedef struct mm_engine {
+    mm_words words;
+    int64_t rows;    /* most rows of a tile */
+    int64_t row_pad; /* rows are padded to a multiple of this; what pads them is never stored */
+    /* dst [n][MM_K]; i is a multiple of 16 */
+    void (*pack_rows)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
+    /* dst [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
+    void (*pack_lanes)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
+    void (*tile)(const mm_tile *t);
+    /* the same sums for up to MM_FEW rows, straight from x; false: not for this side */
+    bool (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
+    void (*store)(const mm_row *r);
+} mm_engine;
+
+/* The engine of a device for activations of dtype f32 or bf16. */
+const mm_engine *mm_engine_of(cpu_isa isa, dtype activations);
+
+/* One product out [a.n, b.n], and a set of them that share everything but memory and a.n or k. */
+typedef struct mm_product {
+    mm_side a, b;
+    void *out;
+} mm_product;
+typedef struct mm_set {
+    const mm_engine *engine;
+    int64_t count;
+    void (*get)(const void *ctx, int64_t i, mm_product *p);
+    const void *ctx;
+    tensor bias;
+    dtype out_dt;
+    float scale;
+    bool accumulate;
+} mm_set;
+void mm_run(cpu_device *d, const mm_set *set);
+
+/* A matrix [rows, cols] as a side: k runs along its columns (k_last) or along its rows. */
+mm_side mm_side_of(const tensor *t, bool k_last);
+
+#endif

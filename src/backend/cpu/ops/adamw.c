@@ -1,0 +1,191 @@
+/* adamw: one optimiser step over flat buffers, and the norm that clips it. */
+#include "backend/code8.h"
+#include "backend/cpu/ops/ops.h"
+#include "backend/cpu/ops/vec.h"
+
+#include <math.h>
+
+/* ---- sum of squares: parts of fixed size, each in f32 lanes, then added in order in double ----
+ */
+
+enum { PART = 1 << 16 };
+
+typedef struct squares {
+    tensor x;
+    double *parts;
+} squares;
+
+static void squares_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const squares *p = ctx;
+    const void *x = vec_at_const(p->x.data, begin, p->x.dt);
+    p->parts[begin / PART] = vec_dot(x, p->x.dt, x, p->x.dt, end - begin);
+}
+
+void OP(sumsq)(device *d, tensor out, tensor x)
+{
+    cpu_device *c = cpu_of(d);
+    squares p = { x, (double *)(void *)c->shared };
+    int64_t n = tensor_count(&x), parts = (n + PART - 1) / PART;
+    ASSERT(parts <= CPU_SHARED / 8);
+    double sum = 0;
+    cpu_for(c, n, PART, squares_range, &p);
+    for (int64_t i = 0; i < parts; i++)
+        sum += p.parts[i];
+    *(float *)out.data = (float)sum;
+}
+
+/* ---- the step ---- */
+
+typedef struct step {
+    const adamw *a;
+    float grad_scale; /* clipping */
+    float rate;       /* lr / (1 - beta1^step) */
+    float root;       /* 1 / sqrt(1 - beta2^step) */
+    float keep;       /* 1 - lr weight_decay */
+} step;
+
+static vf update(const step *s, vf w, vf g, vf *m, vf *v)
+{
+    const adamw *a = s->a;
+    g *= s->grad_scale;
+    *m = vec_fma(vec_set(a->beta1), *m, g * (1.0f - a->beta1));
+    *v = vec_fma(vec_set(a->beta2), *v, g * g * (1.0f - a->beta2));
+    vf root = VEC_INTRINSIC(sqrt_ps)(*v);
+    return w * s->keep - s->rate * *m / vec_fma(root, vec_set(s->root), vec_set(a->eps));
+}
+
+static void store_weights(const adamw *a, int64_t i, int64_t left, vf w)
+{
+    vec_store(a->w.data, i, left, DT_F32, w);
+    if (a->copy.data)
+        vec_store(a->copy.data, i, left, a->copy.dt, w);
+}
+
+static void step_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const step *s = ctx;
+    const adamw *a = s->a;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        int64_t left = end - i;
+        vf m = vec_load(a->m.data, i, left, DT_F32), v = vec_load(a->v.data, i, left, DT_F32);
+        vf g = vec_load(a->grad.data, i, left, DT_F32), w = vec_load(a->w.data, i, left, DT_F32);
+        w = update(s, w, g, &m, &v);
+        vec_store(a->m.data, i, left, DT_F32, m);
+        vec_store(a->v.data, i, left, DT_F32, v);
+        store_weights(a, i, left, w);
+    }
+}
+
+/* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ---- */
+
+typedef struct codes {
+    const float *map;
+    float between[256]; /* halfway from one value to the next; the last is never reached */
+} codes;
+
+static codes codes_of(code8_kind kind)
+{
+    codes c = { .map = code8_map(kind) };
+    for (int i = 0; i < 255; i++)
+        c.between[i] = 0.5f * (c.map[i] + c.map[i + 1]);
+    c.between[255] = INFINITY;
+    return c;
+}
+
+static void decode(float *out, const uint8_t *code, int64_t n, float scale, const codes *c)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = c->map[code[i]] * scale;
+}
+
+typedef uint8_t vb __attribute__((vector_size(VEC_LANES)));
+
+/* For each lane, table[at]. */
+static inline vf look_up(const float *table, vi at)
+{
+#if defined(__AVX512F__)
+    return _mm512_i32gather_ps((__m512i)at, table, 4);
+#elif defined(__AVX2__)
+    return _mm256_i32gather_ps(table, (__m256i)at, 4);
+#else
+    return (vf){ table[at[0]], table[at[1]], table[at[2]], table[at[3]] };
+#endif
+}
+
+/* The code nearest to each x / largest, by halving; returns the largest magnitude. A block of zeros
+ * has scale 0. */
+static float encode(uint8_t *code, const float *x, int64_t n, const codes *c)
+{
+    vf top = { 0 };
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        vf v = vec_load(x, i, n - i, DT_F32);
+        top = vec_max(top, vec_max(v, -v));
+    }
+    float largest = vec_top(top);
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        vf unit = vec_load(x, i, n - i, DT_F32) / (largest > 0.0f ? largest : 1.0f);
+        vi at = { 0 };
+        for (int32_t half = 128; half; half /= 2)
+            at += (unit > look_up(c->between, at + (half - 1))) & half;
+        vb narrow = __builtin_convertvector(at, vb);
+        memcpy(code + i, &narrow, n - i < VEC_LANES ? (size_t)(n - i) : sizeof narrow);
+    }
+    return largest;
+}
+
+static void step8_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    const step *s = ctx;
+    const adamw *a = s->a;
+    float *first = scratch, *second = first + CODE8_BLOCK;
+    codes with_sign = codes_of(CODE8_SIGNED), without = codes_of(CODE8_UNSIGNED);
+    for (int64_t base = begin; base < end; base += CODE8_BLOCK) {
+        int64_t n = end - base < CODE8_BLOCK ? end - base : CODE8_BLOCK, block = base / CODE8_BLOCK;
+        uint8_t *m8 = (uint8_t *)a->m.data + base, *v8 = (uint8_t *)a->v.data + base;
+        float *m_scale = (float *)a->m_scale.data + block,
+              *v_scale = (float *)a->v_scale.data + block;
+        decode(first, m8, n, *m_scale, &with_sign);
+        decode(second, v8, n, *v_scale, &without);
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            int64_t left = n - i;
+            vf m = vec_load(first, i, left, DT_F32), v = vec_load(second, i, left, DT_F32);
+            vf g = vec_load(a->grad.data, base + i, left, DT_F32);
+            vf w = vec_load(a->w.data, base + i, left, DT_F32);
+            w = update(s, w, g, &m, &v);
+            vec_store(first, i, left, DT_F32, m);
+            vec_store(second, i, left, DT_F32, v);
+            store_weights(a, base + i, left, w);
+        }
+        *m_scale = encode(m8, first, n, &with_sign);
+        *v_scale = encode(v8, second, n, &without);
+    }
+}
+
+/* ---- the op ---- */
+
+static double power(double x, int32_t n)
+{
+    double y = 1;
+    for (; n > 0; n >>= 1, x *= x)
+        if (n & 1)
+            y *= x;
+    return y;
+}
+
+void OP(adamw)(device *d, const adamw *a)
+{
+    enum { RANGE = 16 * CODE8_BLOCK };
+    float sumsq = a->sumsq.data ? *(const float *)a->sumsq.data : 0.0f;
+    if (!isfinite(sumsq))
+        return;
+    float clip = a->clip > 0 ? a->clip / (__builtin_sqrtf(sumsq) + 1e-6f) : 1.0f;
+    step s = { .a = a,
+               .grad_scale = clip < 1.0f ? clip : 1.0f,
+               .rate = (float)(a->lr / (1 - power(a->beta1, a->step))),
+               .root = (float)(1 / __builtin_sqrt(1 - power(a->beta2, a->step))),
+               .keep = 1.0f - a->lr * a->weight_decay };
+    cpu_for(cpu_of(d), tensor_count(&a->w), RANGE, a->m.dt == DT_U8 ? step8_range : step_range, &s);
+}

@@ -1,0 +1,42 @@
+/* ops: how one source becomes three tables.
+ *
+ * Every .c file of this folder is compiled once for each instruction set (ISA is base, avx2 or
+ * avx512, see the Makefile) and defines its ops as OP(name), so the compiler may use the whole set
+ * everywhere and nothing is dispatched inside an op: cpu_open() picks a table. Declarations come
+ * from the table's own types, so an op that does not fit its contract does not compile. */
+#ifndef PESC_BACKEND_CPU_OPS_OPS_H
+#define PESC_BACKEND_CPU_OPS_OPS_H
+
+#include "backend/cpu/cpu.h"
+
+extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512;
+
+/* memory: cpu.c */
+#define CPU_MEMORY_MAP(X)                                                                          \
+    X(alloc) X(free) X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory) X(close)
+/* products choose their own instructions: matmul.c */
+#define CPU_PRODUCT_MAP(X) X(matmul) X(grouped_matmul)
+/* the ops of this folder */
+/* clang-format off */
+#define CPU_OP_MAP(X)                                                                              \
+    X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
+    X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
+    X(topk_fwd) X(expert_sort) X(scatter_add) X(xent_fwd) X(quantize_nf4)                          \
+    X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
+    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
+    X(dropout) X(sumsq) X(scale) X(adamw)
+/* clang-format on */
+
+#define CPU_DECLARE_PLAIN(name) __typeof__(*((const ops *)0)->name) cpu_##name;
+CPU_MEMORY_MAP(CPU_DECLARE_PLAIN)
+CPU_PRODUCT_MAP(CPU_DECLARE_PLAIN)
+
+#ifdef ISA
+#define OP_JOIN(name, isa) cpu_##name##_##isa
+#define OP_EXPAND(name, isa) OP_JOIN(name, isa)
+#define OP(name) OP_EXPAND(name, ISA)
+#define CPU_DECLARE_OP(name) __typeof__(*((const ops *)0)->name) OP(name);
+CPU_OP_MAP(CPU_DECLARE_OP)
+#endif
+
+#endif

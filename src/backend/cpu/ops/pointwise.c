@@ -1,0 +1,178 @@
+/* pointwise: ops on elements, and sums of rows into the residual stream. f32 or bf16 throughout,
+ * computed in f32. */
+#include "backend/cpu/ops/ops.h"
+#include "backend/cpu/ops/vmath.h"
+
+enum { RANGE = 4096 }; /* elements: about 16 KiB of each operand */
+
+typedef struct pointwise {
+    tensor out, a, b;
+    act_kind act;
+    float scale;
+} pointwise;
+
+static void each(device *d, cpu_range_fn fn, const pointwise *p)
+{
+    cpu_for(cpu_of(d), tensor_count(&p->out), RANGE, fn, p);
+}
+
+static void glu_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf slope, gate = vec_load(p->a.data, i, end - i, p->a.dt);
+        vf up = vec_load(p->b.data, i, end - i, p->b.dt);
+        vec_store(p->out.data, i, end - i, p->out.dt, vmath_act(p->act, gate, &slope) * up);
+    }
+}
+
+void OP(glu_fwd)(device *d, tensor out, tensor gate, tensor up, act_kind act)
+{
+    each(d, glu_range, &(pointwise){ .out = out, .a = gate, .b = up, .act = act });
+}
+
+static void act_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf slope, x = vec_load(p->a.data, i, end - i, p->a.dt);
+        vec_store(p->out.data, i, end - i, p->out.dt, vmath_act(p->act, x, &slope));
+    }
+}
+
+void OP(act_fwd)(device *d, tensor out, tensor x, act_kind act)
+{
+    each(d, act_range, &(pointwise){ .out = out, .a = x, .act = act });
+}
+
+static void add_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    vf scale = vec_set(p->scale);
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf y = vec_load(p->out.data, i, end - i, p->out.dt);
+        vf x = vec_load(p->a.data, i, end - i, p->a.dt);
+        vec_store(p->out.data, i, end - i, p->out.dt, vec_fma(scale, x, y));
+    }
+}
+
+void OP(add)(device *d, tensor y, tensor x, float scale)
+{
+    each(d, add_range, &(pointwise){ .out = y, .a = x, .scale = scale });
+}
+
+static void convert_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    vec_copy(vec_at(p->out.data, begin, p->out.dt), p->out.dt,
+             vec_at_const(p->a.data, begin, p->a.dt), p->a.dt, end - begin);
+}
+
+void OP(convert)(device *d, tensor out, tensor x)
+{
+    each(d, convert_range, &(pointwise){ .out = out, .a = x });
+}
+
+static void scale_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES)
+        vec_store(p->out.data, i, end - i, p->out.dt,
+                  vec_load(p->out.data, i, end - i, p->out.dt) * p->scale);
+}
+
+void OP(scale)(device *d, tensor x, float factor)
+{
+    each(d, scale_range, &(pointwise){ .out = x, .scale = factor });
+}
+
+static void add_gated_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    int64_t n = tensor_cols(&p->out);
+    for (int64_t t = begin; t < end; t++) {
+        vf rest, gate = vmath_sigmoid(vec_set(vec_load(p->b.data, t, 1, p->b.dt)[0]), &rest);
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            vf y = vec_load(p->out.data, t * n + i, n - i, p->out.dt);
+            vf x = vec_load(p->a.data, t * n + i, n - i, p->a.dt);
+            vec_store(p->out.data, t * n + i, n - i, p->out.dt, vec_fma(gate, x, y));
+        }
+    }
+}
+
+void OP(add_gated)(device *d, tensor y, tensor x, tensor logit)
+{
+    pointwise p = { .out = y, .a = x, .b = logit };
+    cpu_for(cpu_of(d), tensor_rows(&y), cpu_step(tensor_cols(&y) * 8), add_gated_rows, &p);
+}
+
+/* ---- backward ---- */
+
+static void glu_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const glu_bwd *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        int64_t left = end - i;
+        vf slope, value = vmath_act(p->act, vec_load(p->gate.data, i, left, p->gate.dt), &slope);
+        vf up = vec_load(p->up.data, i, left, p->up.dt),
+           dy = vec_load(p->dy.data, i, left, p->dy.dt);
+        vec_store(p->dgate.data, i, left, p->dgate.dt, dy * up * slope);
+        vec_store(p->dup.data, i, left, p->dup.dt, dy * value);
+    }
+}
+
+void OP(glu_bwd)(device *d, const glu_bwd *a)
+{
+    cpu_for(cpu_of(d), tensor_count(&a->gate), RANGE, glu_bwd_range, a);
+}
+
+static void act_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf slope, dy = vec_load(p->a.data, i, end - i, p->a.dt);
+        vmath_act(p->act, vec_load(p->b.data, i, end - i, p->b.dt), &slope);
+        vec_store(p->out.data, i, end - i, p->out.dt, dy * slope);
+    }
+}
+
+void OP(act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act)
+{
+    each(d, act_bwd_range, &(pointwise){ .out = dx, .a = dy, .b = x, .act = act });
+}
+
+typedef struct gated {
+    tensor dx, dlogit, dy, x, logit;
+} gated;
+
+static void gated_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const gated *p = ctx;
+    int64_t n = tensor_cols(&p->x);
+    for (int64_t t = begin; t < end; t++) {
+        const void *dy = vec_at_const(p->dy.data, t * n, p->dy.dt);
+        const void *x = vec_at_const(p->x.data, t * n, p->x.dt);
+        void *dx = vec_at(p->dx.data, t * n, p->dx.dt);
+        vf rest,
+            gate = vmath_sigmoid(vec_set(vec_load(p->logit.data, t, 1, p->logit.dt)[0]), &rest);
+        float dot = vec_dot(dy, p->dy.dt, x, p->x.dt, n);
+        vec_store(p->dlogit.data, t, 1, p->dlogit.dt, gate * rest * dot);
+        for (int64_t i = 0; i < n; i += VEC_LANES)
+            vec_store(dx, i, n - i, p->dx.dt, gate * vec_load(dy, i, n - i, p->dy.dt));
+    }
+}
+
+void OP(add_gated_bwd)(device *d, tensor dx, tensor dlogit, tensor dy, tensor x, tensor logit)
+{
+    gated p = { dx, dlogit, dy, x, logit };
+    cpu_for(cpu_of(d), tensor_rows(&x), cpu_step(tensor_cols(&x) * 12), gated_bwd_rows, &p);
+}

@@ -1,0 +1,126 @@
+/* routing_bwd: gradients of the router, and the balance loss.
+ *
+ * With c_j the raw scores of the chosen and S their sum (plus what forward adds):
+ *     g_j = scale c_j         ->  dc_j = scale dg_j
+ *     g_j = scale c_j / S     ->  dc_j = scale (dg_j - sum_i dg_i c_i / S) / S      (renormalised)
+ * and then through the score: softmax over all experts, over the chosen, or sigmoid. The choice
+ * itself has no gradient. */
+#include "backend/cpu/ops/ops.h"
+#include "backend/cpu/ops/score.h"
+
+static void raw_gradient(const topk_rule *r, float *dc, const float *dg, const float *c)
+{
+    float sum = 1e-20f, pull = 0.0f;
+    for (int32_t j = 0; j < r->k && r->renormalise; j++)
+        sum += c[j];
+    for (int32_t j = 0; j < r->k && r->renormalise; j++)
+        pull += dg[j] * c[j] / sum;
+    for (int32_t j = 0; j < r->k; j++)
+        dc[j] = r->renormalise ? r->scale * (dg[j] - pull) / sum : r->scale * dg[j];
+}
+
+/* dz of the n experts; work: 2 k + n floats. */
+static void gate_row(const topk_bwd *p, int64_t t, float *dz, float *work)
+{
+    const topk_rule *r = &p->rule;
+    int32_t n = r->n_experts, k = r->k;
+    const int32_t *ids = (const int32_t *)p->ids.data + t * k;
+    const float *z = (const float *)p->logits.data + t * n;
+    float *c = work, *dc = work + k, *scores = work + 2 * k, pull = 0.0f;
+    bool softmax = r->score == SCORE_SOFTMAX, all = softmax && !r->score_after_topk;
+    memcpy(scores, z, (size_t)n * sizeof *scores);
+    if (all)
+        score_softmax(scores, n);
+    for (int32_t j = 0; j < k; j++)
+        c[j] = scores[ids[j]];
+    if (!softmax)
+        score_sigmoid(c, k);
+    else if (!all)
+        score_softmax(c, k);
+    raw_gradient(r, dc, (const float *)p->dgates.data + t * k, c);
+    for (int32_t j = 0; j < k && softmax; j++)
+        pull += c[j] * dc[j];
+    for (int32_t e = 0; e < n; e++)
+        dz[e] = all ? -scores[e] * pull : 0.0f;
+    for (int32_t j = 0; j < k; j++)
+        dz[ids[j]] = softmax ? c[j] * (dc[j] - pull) : c[j] * (1.0f - c[j]) * dc[j];
+}
+
+static void balance_row(const topk_bwd *p, int64_t t, float *dz, float *prob)
+{
+    int32_t n = p->rule.n_experts;
+    const float *f = p->share.data;
+    float factor = p->balance * (float)n / (float)tensor_rows(&p->logits), mean = 0.0f;
+    memcpy(prob, (const float *)p->logits.data + t * n, (size_t)n * sizeof *prob);
+    score_softmax(prob, n);
+    for (int32_t e = 0; e < n; e++)
+        mean += f[e] * prob[e];
+    for (int32_t e = 0; e < n; e++)
+        dz[e] += factor * prob[e] * (f[e] - mean);
+}
+
+static void topk_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    const topk_bwd *p = ctx;
+    for (int64_t t = begin; t < end; t++) {
+        float *dz = (float *)p->dlogits.data + t * p->rule.n_experts;
+        gate_row(p, t, dz, scratch);
+        if (p->share.data)
+            balance_row(p, t, dz, scratch);
+    }
+}
+
+void OP(topk_bwd)(device *d, const topk_bwd *a)
+{
+    ASSERT(a->rule.n_experts <= CPU_SCRATCH / 32);
+    cpu_for(cpu_of(d), tensor_rows(&a->logits), cpu_step((int64_t)a->rule.n_experts * 64),
+            topk_bwd_rows, a);
+}
+
+/* ---- the balance loss ---- */
+
+enum { PARTS = 64 }; /* P is summed in so many parts, then the parts in order */
+
+typedef struct balance {
+    const float *logits;
+    float *parts; /* [PARTS][E] */
+    int64_t rows, n;
+} balance;
+
+static void balance_part(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    const balance *p = ctx;
+    float *prob = scratch;
+    for (int64_t part = begin; part < end; part++) {
+        float *sum = p->parts + part * p->n;
+        memset(sum, 0, (size_t)p->n * sizeof *sum);
+        for (int64_t t = part * p->rows / PARTS; t < (part + 1) * p->rows / PARTS; t++) {
+            memcpy(prob, p->logits + t * p->n, (size_t)p->n * sizeof *prob);
+            score_softmax(prob, (int32_t)p->n);
+            for (int64_t e = 0; e < p->n; e++)
+                sum[e] += prob[e];
+        }
+    }
+}
+
+void OP(balance)(device *d, tensor share, tensor aux, tensor logits, tensor ids)
+{
+    cpu_device *c = cpu_of(d);
+    balance p = { logits.data, (float *)c->shared, tensor_rows(&logits), tensor_cols(&logits) };
+    ASSERT(p.n <= CPU_SHARED / (PARTS * 4));
+    cpu_for(c, PARTS, 1, balance_part, &p);
+    float *f = share.data, *mean = f + p.n, sum = 0.0f;
+    const int32_t *id = ids.data;
+    int64_t choices = tensor_count(&ids);
+    memset(f, 0, (size_t)(2 * p.n) * sizeof *f);
+    for (int64_t i = 0; i < choices; i++)
+        f[id[i]] += 1.0f; /* exact: below 2^24 */
+    for (int64_t e = 0; e < p.n; e++) {
+        for (int64_t part = 0; part < PARTS; part++)
+            mean[e] += p.parts[part * p.n + e];
+        f[e] /= (float)choices;
+        mean[e] /= (float)p.rows;
+        sum += f[e] * mean[e];
+    }
+    *(float *)aux.data = (float)p.n * sum;
+}

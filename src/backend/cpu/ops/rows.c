@@ -1,0 +1,212 @@
+/* rows: moving rows about and adding them up, converting where the types differ.
+ *
+ * Where several rows of a gradient go to one place (embed_bwd, sum_rows), a range is a slab of
+ * columns: it walks all rows in order, so nobody waits for anybody and the order is fixed. */
+#include "backend/cpu/ops/ops.h"
+#include "backend/cpu/ops/vec.h"
+
+typedef struct gather {
+    tensor out, x;
+    const int32_t *rows;
+    int32_t div;
+} gather;
+
+static void gather_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const gather *p = ctx;
+    int64_t n = tensor_cols(&p->out), n_rows = tensor_rows(&p->x);
+    for (int64_t r = begin; r < end; r++) {
+        int64_t from = p->rows[r] / p->div;
+        ASSERT(from >= 0 && from < n_rows);
+        vec_copy(vec_at(p->out.data, r * n, p->out.dt), p->out.dt,
+                 vec_at_const(p->x.data, from * n, p->x.dt), p->x.dt, n);
+    }
+}
+
+void OP(gather_rows)(device *d, tensor out, tensor x, tensor rows, int32_t div)
+{
+    gather p = { out, x, rows.data, div };
+    cpu_for(cpu_of(d), tensor_count(&rows), cpu_step(tensor_cols(&out) * 8), gather_range, &p);
+}
+
+void OP(embed)(device *d, tensor out, tensor table, tensor ids)
+{
+    OP(gather_rows)(d, out, table, ids, 1);
+}
+
+typedef struct scatter {
+    tensor y, x;
+    const float *gates;
+    const int32_t *inverse;
+    int64_t k;
+    float scale;
+} scatter;
+
+static void scatter_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const scatter *p = ctx;
+    int64_t n = tensor_cols(&p->y);
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            vf sum = { 0 };
+            for (int64_t slot = t * p->k; slot < (t + 1) * p->k; slot++)
+                sum = vec_fma(vec_set(p->gates[slot]),
+                              vec_load(p->x.data, p->inverse[slot] * n + i, n - i, p->x.dt), sum);
+            vf y = vec_load(p->y.data, t * n + i, n - i, p->y.dt);
+            vec_store(p->y.data, t * n + i, n - i, p->y.dt, vec_fma(vec_set(p->scale), sum, y));
+        }
+}
+
+void OP(scatter_add)(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale)
+{
+    scatter p = { y, x, gates.data, inverse.data, tensor_cols(&gates), scale };
+    cpu_for(cpu_of(d), tensor_rows(&y), cpu_step(tensor_cols(&y) * 4 * (p.k + 2)), scatter_range,
+            &p);
+}
+
+/* dst += src for row t; heads that share a place (dst_head 0) are added up in f32 first. */
+static void add_heads(const copy_heads *p, void *dst, const void *src)
+{
+    int64_t places = p->dst_head ? p->n_heads : 1, each = p->dst_head ? 1 : p->n_heads;
+    for (int64_t place = 0; place < places; place++)
+        for (int64_t i = 0; i < p->n; i += VEC_LANES) {
+            int64_t at = p->dst_head * place + p->dst_col + i;
+            vf total = vec_load(dst, at, p->n - i, p->dst.dt);
+            for (int64_t h = place * each; h < (place + 1) * each; h++)
+                total += vec_load(src, p->src_head * h + p->src_col + i, p->n - i, p->src.dt);
+            vec_store(dst, at, p->n - i, p->dst.dt, total);
+        }
+}
+
+static void copy_heads_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const copy_heads *p = ctx;
+    for (int64_t t = begin; t < end; t++) {
+        void *dst = vec_at(p->dst.data, t * tensor_cols(&p->dst), p->dst.dt);
+        const void *src = vec_at_const(p->src.data, t * tensor_cols(&p->src), p->src.dt);
+        if (p->accumulate)
+            add_heads(p, dst, src);
+        for (int64_t h = 0; h < p->n_heads && !p->accumulate; h++)
+            vec_copy(vec_at(dst, p->dst_head * h + p->dst_col, p->dst.dt), p->dst.dt,
+                     vec_at_const(src, p->src_head * h + p->src_col, p->src.dt), p->src.dt, p->n);
+    }
+}
+
+void OP(copy_heads)(device *d, const copy_heads *a)
+{
+    cpu_for(cpu_of(d), tensor_rows(&a->dst), cpu_step((int64_t)a->n_heads * a->n * 8),
+            copy_heads_range, a);
+}
+
+/* ---- backward ---- */
+
+enum { COLUMNS = 64 }; /* of a slab */
+
+typedef struct sum {
+    tensor out, x;
+    const int32_t *ids; /* row of out for each row of x; NULL: all go to row 0 */
+} sum;
+
+static void add_row(void *dst, dtype dst_dt, const void *src, dtype src_dt, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_LANES)
+        vec_store(dst, i, n - i, dst_dt,
+                  vec_load(dst, i, n - i, dst_dt) + vec_load(src, i, n - i, src_dt));
+}
+
+static void embed_bwd_columns(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const sum *p = ctx;
+    int64_t n = tensor_cols(&p->out), rows = tensor_rows(&p->x), n_out = tensor_rows(&p->out);
+    float *out = p->out.data;
+    for (int64_t r = 0; r < rows; r++) {
+        ASSERT(p->ids[r] >= 0 && p->ids[r] < n_out);
+        add_row(out + p->ids[r] * n + begin, DT_F32,
+                vec_at_const(p->x.data, r * n + begin, p->x.dt), p->x.dt, end - begin);
+    }
+}
+
+void OP(embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids)
+{
+    sum p = { dtable, dout, ids.data };
+    cpu_for(cpu_of(d), tensor_cols(&dtable), COLUMNS, embed_bwd_columns, &p);
+}
+
+static void sum_rows_columns(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const sum *p = ctx;
+    int64_t n = tensor_cols(&p->x), rows = tensor_rows(&p->x);
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf total = vec_load(p->out.data, i, end - i, DT_F32);
+        for (int64_t r = 0; r < rows; r++)
+            total += vec_load(p->x.data, r * n + i, end - i, p->x.dt);
+        vec_store(p->out.data, i, end - i, DT_F32, total);
+    }
+}
+
+void OP(sum_rows)(device *d, tensor out, tensor x)
+{
+    sum p = { out, x, NULL };
+    cpu_for(cpu_of(d), tensor_cols(&x), COLUMNS, sum_rows_columns, &p);
+}
+
+typedef struct gather_bwd {
+    tensor dx, dout;
+    const int32_t *inverse;
+    int32_t k;
+    bool accumulate;
+} gather_bwd;
+
+static void gather_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const gather_bwd *p = ctx;
+    int64_t n = tensor_cols(&p->dx);
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            vf total = { 0 };
+            if (p->accumulate)
+                total = vec_load(p->dx.data, t * n + i, n - i, p->dx.dt);
+            for (int64_t slot = t * p->k; slot < (t + 1) * p->k; slot++)
+                total += vec_load(p->dout.data, p->inverse[slot] * n + i, n - i, p->dout.dt);
+            vec_store(p->dx.data, t * n + i, n - i, p->dx.dt, total);
+        }
+}
+
+void OP(gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
+                         bool accumulate)
+{
+    gather_bwd p = { dx, dout, inverse.data, k, accumulate };
+    cpu_for(cpu_of(d), tensor_rows(&dx), cpu_step(tensor_cols(&dx) * 4 * (k + 1)), gather_bwd_range,
+            &p);
+}
+
+static void scatter_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const scatter_bwd *p = ctx;
+    int64_t n = tensor_cols(&p->dy), k = tensor_cols(&p->gates);
+    const float *gates = p->gates.data;
+    const int32_t *inverse = p->inverse.data;
+    float *dgates = p->dgates.data;
+    for (int64_t slot = begin * k; slot < end * k; slot++) {
+        const void *dy = vec_at_const(p->dy.data, slot / k * n, p->dy.dt);
+        const void *x = vec_at_const(p->x.data, inverse[slot] * n, p->x.dt);
+        void *dx = vec_at(p->dx.data, inverse[slot] * n, p->dx.dt);
+        dgates[slot] = p->scale * vec_dot(dy, p->dy.dt, x, p->x.dt, n);
+        vf factor = vec_set(p->scale * gates[slot]);
+        for (int64_t i = 0; i < n; i += VEC_LANES)
+            vec_store(dx, i, n - i, p->dx.dt, factor * vec_load(dy, i, n - i, p->dy.dt));
+    }
+}
+
+void OP(scatter_add_bwd)(device *d, const scatter_bwd *a)
+{
+    int64_t n = tensor_cols(&a->dy), k = tensor_cols(&a->gates);
+    cpu_for(cpu_of(d), tensor_rows(&a->dy), cpu_step(n * k * 12), scatter_bwd_range, a);
+}

@@ -1,0 +1,29 @@
+/* score: router logits into scores, in place; the one definition of forward and backward. */
+#ifndef PESC_BACKEND_CPU_OPS_SCORE_H
+#define PESC_BACKEND_CPU_OPS_SCORE_H
+
+#include "backend/cpu/ops/vmath.h"
+
+#include <math.h>
+
+static inline void score_softmax(float *x, int32_t n)
+{
+    float max = -INFINITY, sum = 0.0f;
+    for (int32_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int32_t i = 0; i < n; i += VEC_LANES)
+        vec_store(x, i, n - i, DT_F32, vmath_exp(vec_load(x, i, n - i, DT_F32) - max));
+    for (int32_t i = 0; i < n; i++)
+        sum += x[i];
+    for (int32_t i = 0; i < n; i++)
+        x[i] /= sum;
+}
+
+static inline void score_sigmoid(float *x, int32_t n)
+{
+    vf rest;
+    for (int32_t i = 0; i < n; i += VEC_LANES)
+        vec_store(x, i, n - i, DT_F32, vmath_sigmoid(vec_load(x, i, n - i, DT_F32), &rest));
+}
+
+#endif

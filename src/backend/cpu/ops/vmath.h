@@ -1,0 +1,121 @@
+/* vmath: the few functions the ops need, on vectors, the same bits whatever C library is there.
+ *
+ * exp is within 1 ulp. Logistic and normal distribution functions are built from it in forms that
+ * do not cancel, so silu and both gelus keep their relative accuracy in the negative tail, where
+ * x/2 * (1 + erf) has lost it. Polynomials are minimax fits. NaN goes in and comes out. */
+#ifndef PESC_BACKEND_CPU_OPS_VMATH_H
+#define PESC_BACKEND_CPU_OPS_VMATH_H
+
+#include "backend/backend.h"
+#include "backend/cpu/ops/vec.h"
+
+/* 2^n e^r with x = n ln 2 + r, |r| <= ln 2 / 2. 2^n is applied in two halves, so that results may
+ * be subnormal or overflow to infinity. */
+static inline vf vmath_exp(vf x)
+{
+    const float magic = 0x1.8p23f; /* adding it rounds to an integer, kept in the low bits */
+    x = vec_max(vec_set(-104.0f), vec_min(vec_set(89.0f), x)); /* NaN stays: it is the second */
+    vf shifted = vec_fma(x, vec_set(0x1.715476p0f), vec_set(magic));
+    vf n = shifted - magic;
+    vf r = vec_fma(n, vec_set(-0x1.63p-1f), x); /* ln 2 in two parts; the first product is exact */
+    r = vec_fma(n, vec_set(0x1.bd0106p-13f), r);
+    vf p = vec_set(0x1.6a22e2p-10f);
+    p = vec_fma(p, r, vec_set(0x1.123a78p-7f));
+    p = vec_fma(p, r, vec_set(0x1.5558f6p-5f));
+    p = vec_fma(p, r, vec_set(0x1.555490p-3f));
+    p = vec_fma(p, r, vec_set(0x1.fffffcp-2f));
+    p = vec_fma(p * r, r, r) + 1.0f;
+    vi k = (vi)shifted - (vi)vec_set(magic);
+    vi half = k >> 1;
+    return p * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
+}
+
+/* The logistic function s(x), and 1 - s(x) without cancellation. e^-x is kept finite, so that the
+ * product below is 1, not infinity times zero, for very negative x. */
+static inline vf vmath_sigmoid(vf x, vf *rest)
+{
+    vf e = vmath_exp(vec_min(vec_set(88.0f), -x));
+    vf s = 1.0f / (1.0f + e);
+    *rest = e * s;
+    return s;
+}
+
+/* Phi(-a) = e^(-a^2/2) M(a) for a >= 0: M(a) (1 + a) is a polynomial in (a - 4) / (a + 4). The
+ * square is taken in two parts: its rounding error alone would cost a^2/2 ulp. */
+static inline vf vmath_normal_tail(vf a, vf *density)
+{
+    static const float c[] = { -7.162261634589853e-05f, -6.0583424962228594e-05f,
+                               6.928479587917527e-04f,  -3.0374540064557153e-04f,
+                               -5.004371546489173e-03f, 1.7940200783509684e-02f,
+                               -3.219727201572592e-02f, 2.859998076485132e-02f,
+                               1.3999596323485583e-02f, -9.670346692702013e-02f,
+                               4.720532068560097e-01f };
+    vf q = (a - 4.0f) / (a + 4.0f), m = vec_set(c[0]);
+    for (int i = 1; i < (int)(sizeof c / sizeof *c); i++)
+        m = vec_fma(m, q, vec_set(c[i]));
+    vf high = (vf)((vi)a & ~0xfff); /* 12 bits: its square is exact */
+    vf low = (a - high) * (a + high) * -0.5f, e = vmath_exp(high * high * -0.5f);
+    vf grow = vec_fma(low * low, vec_fma(low, vec_set(1.0f / 6), vec_set(0.5f)), low);
+    e = vec_fma(e, grow, e); /* e^low = 1 + grow; low is small */
+    *density = e * 0.3989422804f;
+    return e * m / (1.0f + a);
+}
+
+/* Phi(x); *density = phi(x). */
+static inline vf vmath_normal(vf x, vf *density)
+{
+    vi negative = x < 0.0f;
+    vf tail = vmath_normal_tail(vec_select(negative, -x, x), density);
+    return vec_select(negative, tail, 1.0f - tail);
+}
+
+/* act'(x) in *slope, act(x) returned; the unused one costs nothing once inlined. */
+static inline vf vmath_act(act_kind act, vf x, vf *slope)
+{
+    switch (act) {
+    case ACT_SILU: {
+        vf rest, s = vmath_sigmoid(x, &rest);
+        *slope = s * vec_fma(x, rest, vec_set(1.0f));
+        return x * s;
+    }
+    case ACT_GELU: {
+        vf density, cdf = vmath_normal(x, &density);
+        *slope = vec_fma(x, density, cdf);
+        return x * cdf;
+    }
+    case ACT_GELU_TANH: { /* x/2 (1 + tanh u) = x sigmoid(2u) */
+        const float c = 2 * 0.7978845608f, d = 0.044715f;
+        vf u = c * x * vec_fma(x * x, vec_set(d), vec_set(1.0f));
+        vf rest, s = vmath_sigmoid(u, &rest);
+        vf du = c * vec_fma(x * x, vec_set(3 * d), vec_set(1.0f));
+        *slope = s * vec_fma(x * du, rest, vec_set(1.0f));
+        return x * s;
+    }
+    case ACT_RELU:
+        break;
+    }
+    *slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
+    return vec_max(vec_set(0.0f), x); /* NaN stays */
+}
+
+/* ln x, one number, for normal x > 0; infinities and NaN come back. 2 atanh((m-1)/(m+1)) as a
+ * series in double, x = 2^e m, m in [sqrt 1/2, sqrt 2). */
+static inline float vmath_log(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if (!(x <= 0x1.fffffep127f))
+        return x;
+    int e = (int)(u >> 23) - 127;
+    double m = (double)(u & 0x7fffff) * 0x1p-23 + 1.0;
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e++;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 1.0 / 15;
+    for (int k = 13; k >= 1; k -= 2)
+        p = p * s2 + 1.0 / k;
+    return (float)(e * 0.6931471805599453 + 2.0 * s * p);
+}
+
+#endif

@@ -1,0 +1,208 @@
+/* simd_avx512: primitives of 512 bits; see simd.h. */
+#include "backend/cpu/simd.h"
+
+enum { VECTOR = 16, ROWS = 14 };
+typedef __m512i vec;
+typedef __m512 vecf;
+
+INLINE uint32_t first_bits(int64_t n)
+{
+    return n >= 32 ? UINT32_MAX : n <= 0 ? 0 : (1u << n) - 1;
+}
+
+INLINE vec no_words(void)
+{
+    return _mm512_setzero_si512();
+}
+
+INLINE vecf no_sum(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE vecf as_floats(vec x)
+{
+    return _mm512_castsi512_ps(x);
+}
+
+INLINE vec load_words(const mm_word *at)
+{
+    return _mm512_loadu_si512(at);
+}
+
+INLINE void store_words(mm_word *at, vec x)
+{
+    _mm512_storeu_si512(at, x);
+}
+
+INLINE vecf multiply_add(vecf sum, mm_word a, vec lanes)
+{
+    vec x = _mm512_set1_epi32((int)a);
+#if PAIRS
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)lanes);
+#else
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(lanes), sum);
+#endif
+}
+
+INLINE void put_sums(float *at, vecf sum, bool add)
+{
+    _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sum) : sum);
+}
+
+/* ---- bf16 */
+
+/* To the nearest bf16 value, ties to even; a NaN stays one. */
+INLINE vec round_bf16(vec x)
+{
+    vec odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+    vec up = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7FFF)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(as_floats(x), as_floats(x), _CMP_UNORD_Q);
+    up = _mm512_mask_or_epi32(up, nan, x, _mm512_set1_epi32(0x400000));
+    return _mm512_and_si512(up, _mm512_set1_epi32(HIGH_HALF));
+}
+
+#if PAIRS
+/* Words whose low halves are `even` and high halves `odd`, rounded. */
+INLINE vec pair_up(vec even, vec odd)
+{
+    const vec order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                       23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512bh both = _mm512_cvtne2ps_pbh(as_floats(odd), as_floats(even));
+    return _mm512_permutexvar_epi16(order, (vec)both);
+}
+
+/* The same of values that are bf16. */
+INLINE vec pair_bf16(vec even, vec odd)
+{
+    return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd);
+}
+#endif
+
+/* ---- memory */
+
+/* Up to VECTOR values of f32 or bf16 as f32, zeros after n. */
+INLINE vec load_values(dtype dt, const char *at, int64_t n)
+{
+    if (dt == DT_F32)
+        return n >= VECTOR ? _mm512_loadu_si512(at)
+                           : _mm512_maskz_loadu_epi32((__mmask16)first_bits(n), at);
+    __m256i x = n >= VECTOR ? _mm256_loadu_si256((const void *)at)
+                            : _mm256_maskz_loadu_epi16((__mmask16)first_bits(n), at);
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16);
+}
+
+INLINE void store_values(dtype dt, char *at, vecf x, int64_t n)
+{
+    __mmask16 mask = (__mmask16)first_bits(n);
+    if (dt == DT_F32) {
+        _mm512_mask_storeu_ps(at, mask, x);
+    } else {
+#if PAIRS
+        __m256i bits = (__m256i)_mm512_cvtneps_pbh(x);
+#else
+        vec wide = _mm512_srli_epi32(round_bf16(_mm512_castps_si512(x)), 16);
+        __m256i bits = _mm512_cvtepi32_epi16(wide);
+#endif
+        _mm256_mask_storeu_epi16(at, mask, bits);
+    }
+}
+
+/* VECTOR words of a vector with k last, of which n elements are there. */
+INLINE vec words_along(dtype dt, mm_words words, const char *at, int64_t n)
+{
+#if PAIRS
+    (void)words;
+    if (dt == DT_BF16)
+        return _mm512_maskz_loadu_epi16((__mmask32)first_bits(n), at);
+    vec low = load_values(DT_F32, at, n), high = load_values(DT_F32, at + 64, n - VECTOR);
+    return (vec)_mm512_cvtne2ps_pbh(as_floats(high), as_floats(low));
+#else
+    vec x = load_values(dt, at, n);
+    return words == MM_BF16_AS_F32 ? round_bf16(x) : x;
+#endif
+}
+
+/* VECTOR codes that lie side by side. */
+INLINE vec load_nf4(const char *at, float scale)
+{
+    const vec shifts = _mm512_set_epi32(0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4);
+    __m128i bytes = _mm_loadl_epi64((const void *)at);
+    vec codes = _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes)), shifts);
+    vecf code = _mm512_permutexvar_ps(codes, _mm512_loadu_ps(nf4_code));
+    return _mm512_castps_si512(_mm512_mul_ps(code, _mm512_set1_ps(scale)));
+}
+
+#if PAIRS
+/* What the sixteen codes mean under a scale, twice: bit 4 of an index does not matter. */
+INLINE vec nf4_table(float scale)
+{
+    vecf values = _mm512_mul_ps(_mm512_loadu_ps(nf4_code), _mm512_set1_ps(scale));
+    return _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh(values));
+}
+
+/* VECTOR words from as many bytes of codes; the high half of a byte comes first. */
+INLINE vec nf4_pairs(const char *at, vec table)
+{
+    vec bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at));
+    vec index = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
+    return _mm512_permutexvar_epi16(index, table);
+}
+#endif
+
+/* Sixteen vectors of memory. */
+typedef struct vectors {
+    const char *at[VECTOR];
+} vectors;
+
+/* in[i] holds eight words of two vectors: i and i + 4 for i < 4, else i + 4 and i + 8. out[j] has
+ * word j of all sixteen, in order. */
+INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
+{
+    vec quads[MEMORY];
+    UNROLL for (int g = 0; g < MEMORY; g += 4)
+    {
+        vec a = _mm512_unpacklo_epi32(in[g], in[g + 1]);
+        vec b = _mm512_unpackhi_epi32(in[g], in[g + 1]);
+        vec c = _mm512_unpacklo_epi32(in[g + 2], in[g + 3]);
+        vec d = _mm512_unpackhi_epi32(in[g + 2], in[g + 3]);
+        quads[g] = _mm512_unpacklo_epi64(a, c);
+        quads[g + 1] = _mm512_unpackhi_epi64(a, c);
+        quads[g + 2] = _mm512_unpacklo_epi64(b, d);
+        quads[g + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    UNROLL for (int j = 0; j < 4; j++)
+    {
+        out[j] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0x88);
+        out[j + 4] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0xDD);
+    }
+}
+
+/* Eight words of memory of each vector, one vector a lane; zeros after `left` bytes. */
+INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[MEMORY])
+{
+    __mmask16 mask = (__mmask16)first_bits(left / 2);
+    bool whole = left >= MEMORY * 4;
+    vec in[MEMORY];
+    UNROLL for (int i = 0; i < MEMORY; i++)
+    {
+        const char *a = v->at[i < 4 ? i : i + 4] + byte, *b = v->at[i < 4 ? i + 4 : i + 8] + byte;
+        __m256i low = whole ? _mm256_loadu_si256((const void *)a) : _mm256_maskz_loadu_epi16(mask, a);
+        __m256i high = whole ? _mm256_loadu_si256((const void *)b) : _mm256_maskz_loadu_epi16(mask, b);
+        in[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    transpose(in, out);
+}
+
+/* Value number e of the lanes' words of memory, as f32. */
+INLINE vec value_of(dtype dt, const vec *memory, int e, vec scale)
+{
+    if (dt == DT_F32)
+        return memory[e];
+    if (dt == DT_BF16)
+        return e % 2 ? _mm512_and_si512(memory[e / 2], _mm512_set1_epi32(HIGH_HALF))
+                     : _mm512_slli_epi32(memory[e / 2], 16);
+    vec index = _mm512_srli_epi32(memory[0], (unsigned)nf4_shift(e));
+    vecf code = _mm512_permutexvar_ps(index, _mm512_loadu_ps(nf4_code));
+    return _mm512_castps_si512(_mm512_mul_ps(code, as_floats(scale)));
+}

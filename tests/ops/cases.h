@@ -1,0 +1,75 @@
+/* cases: every op, the shapes it is tried with, and how to call it.
+ *
+ * An op_test names its tensors as slots and says how to call the op on a device and the oracle on
+ * doubles. A case is a row of parameters. Runners know neither ops nor shapes: they fill the slots,
+ * call, and compare. So a runner against another device, or of finite differences, is one loop over
+ * the same table. */
+#ifndef PESC_TESTS_OPS_CASES_H
+#define PESC_TESTS_OPS_CASES_H
+
+#include "backend/backend.h"
+#include "ops/oracle.h"
+
+enum { MAX_SLOTS = 12, MAX_CASES = 24, MAX_SEQS = 4 };
+
+/* Sizes by the letters of backend.h; unused ones stay 0. Types default to f32. */
+typedef struct params {
+    i64 t, c, n;                        /* tokens, width, one more size */
+    i64 heads, kv, qk, v, window, page; /* attention; page > 0: with a cache */
+    i64 e, k, groups, k_groups;         /* routing */
+    i64 seqs, len[MAX_SEQS], past[MAX_SEQS];
+    dtype x, w, o; /* of activations, weights (or the second operand), output */
+    act_kind act;
+    i64 layout;
+    float scale;
+    bool bias, flag, sigmoid, after, renormalise;
+} params;
+
+typedef enum slot_role { SLOT_IN, SLOT_OUT, SLOT_INOUT } slot_role;
+/* NORMAL: N(0,1). COARSE: multiples of 1/2, full of ties. INDEX: integers below `limit`. */
+typedef enum slot_fill { FILL_NORMAL, FILL_COARSE, FILL_INDEX } slot_fill;
+
+typedef struct slot {
+    const char *name;
+    slot_role role;
+    dtype dt;
+    i64 ne[4]; /* trailing zeros: fewer dimensions; all zero: absent */
+    slot_fill fill;
+    i64 limit;
+} slot;
+
+typedef struct op_test {
+    const char *name;
+    int (*slots)(const params *p, slot *s);
+    void (*arrange)(const params *p, double **x); /* gives integer slots a meaning; may be NULL */
+    void (*call)(device *d, const params *p, const tensor *t);
+    void (*oracle)(const params *p, double **x); /* inputs in, outputs overwritten */
+    double tolerance;                            /* of f32 results, relative to 1 + |expected| */
+    params cases[MAX_CASES];                     /* ends at the first with t == 0 */
+    /* Of a backward op: the number whose gradient it computes, from the inputs alone, and which
+     * slots hold the gradients of which. */
+    double (*loss)(const params *p, double **x);
+    struct {
+        int gradient, of;
+    } gradients[4]; /* ends where both are 0 */
+} op_test;
+
+double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
+
+/* clang-format off */
+#define OP_TEST_MAP(X)                                                                             \
+    X(matmul) X(grouped_matmul)                                                                    \
+    X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
+    X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
+    X(topk_fwd) X(expert_sort) X(scatter_add) X(xent_fwd) X(quantize_nf4)                          \
+    X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
+    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
+    X(dropout) X(sumsq) X(scale) X(adamw)
+/* clang-format on */
+#define OP_TEST_DECLARE(name) extern const op_test test_##name;
+OP_TEST_MAP(OP_TEST_DECLARE)
+
+extern const op_test *const op_tests[];
+extern const int n_op_tests;
+
+#endif

@@ -1,0 +1,478 @@
+/* cases_grad: backward of pointwise ops, norms, rows and the loss. */
+#include "ops/cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- rmsnorm ---- */
+
+enum { N_DX, N_DW, N_DY, N_X, N_W, N_RSTD };
+
+static int norm_slots(const params *p, slot *s)
+{
+    i64 rows = p->t * p->n;
+    s[N_DX] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, p->n * p->c } };
+    s[N_DW] = (slot){ "dw", SLOT_INOUT, DT_F32, .ne = { p->bias ? p->c : 0 } };
+    s[N_DY] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
+    s[N_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
+    s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
+    s[N_RSTD] = (slot){ "rstd", SLOT_IN, DT_F32, .ne = { rows } };
+    return 6;
+}
+
+static double row_rstd(const params *p, const double *x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->c; i++)
+        sum += x[i] * x[i];
+    return 1 / sqrt(sum / (double)p->c + 1e-5);
+}
+
+static void norm_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->n * p->c; i++)
+        x[N_X][i] = round_to(p->x, x[N_X][i]);
+    for (i64 r = 0; r < p->t * p->n; r++)
+        x[N_RSTD][r] = row_rstd(p, x[N_X] + r * p->c);
+}
+
+static void norm_call(device *d, const params *p, const tensor *t)
+{
+    norm_bwd a = { .dx = t[N_DX],
+                   .dy = t[N_DY],
+                   .x = t[N_X],
+                   .w = t[N_W],
+                   .rstd = t[N_RSTD],
+                   .dw = t[N_DW],
+                   .accumulate = p->flag };
+    d->op->rmsnorm_bwd(d, &a);
+}
+
+static void norm_oracle(const params *p, double **x)
+{
+    for (i64 r = 0; r < p->t * p->n; r++) {
+        const double *v = x[N_X] + r * p->c, *dy = x[N_DY] + r * p->c;
+        double rstd = row_rstd(p, v), dot = 0;
+        for (i64 i = 0; i < p->c; i++)
+            dot += dy[i] * x[N_W][i] * v[i];
+        for (i64 i = 0; i < p->c; i++) {
+            double dx = rstd * dy[i] * x[N_W][i] - rstd * rstd * rstd * v[i] * dot / (double)p->c;
+            x[N_DX][r * p->c + i] = dx + (p->flag ? x[N_DX][r * p->c + i] : 0);
+            if (p->bias)
+                x[N_DW][i] += dy[i] * v[i] * rstd;
+        }
+    }
+}
+
+static double norm_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->n * p->c; i++)
+        sum += x[N_DY][i] * x[N_X][i] * x[N_W][i % p->c] * row_rstd(p, x[N_X] + i / p->c * p->c);
+    return sum;
+}
+
+/* clang-format off */
+const op_test test_rmsnorm_bwd = {
+    "rmsnorm_bwd", norm_slots, norm_arrange, norm_call, norm_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .n = 1, .c = 1, .bias = true },
+        { .t = 5, .n = 3, .c = 33, .bias = true },
+        { .t = 31, .n = 1, .c = 100, .flag = true },
+        { .t = 7, .n = 1, .c = 200, .x = DT_BF16, .o = DT_BF16, .w = DT_BF16, .bias = true },
+        { .t = 3, .n = 1, .c = 576, .x = DT_BF16, .flag = true },
+    },
+    .loss = norm_loss, .gradients = { { N_DX, N_X }, { N_DW, N_W } }
+};
+/* clang-format on */
+
+/* ---- glu, act ---- */
+
+static double act_slope(int act, double x)
+{
+    double h = 1e-5;
+    return act == ACT_RELU ? x > 0 : (oracle_act(act, x + h) - oracle_act(act, x - h)) / (2 * h);
+}
+
+static int glu_slots(const params *p, slot *s)
+{
+    static const char *const names[] = { "dgate", "dup", "dy", "gate", "up" };
+    for (int i = 0; i < 5; i++)
+        s[i] = (slot){ names[i], i < 2 ? SLOT_OUT : SLOT_IN, i < 2 ? p->o : p->x,
+                       .ne = { p->t, p->c } };
+    return 5;
+}
+
+static void glu_call(device *d, const params *p, const tensor *t)
+{
+    glu_bwd a = { .dgate = t[0], .dup = t[1], .dy = t[2], .gate = t[3], .up = t[4], .act = p->act };
+    d->op->glu_bwd(d, &a);
+}
+
+static void glu_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++) {
+        x[0][i] = x[2][i] * x[4][i] * act_slope(p->act, x[3][i]);
+        x[1][i] = x[2][i] * oracle_act(p->act, x[3][i]);
+    }
+}
+
+static double glu_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        sum += x[2][i] * oracle_act(p->act, x[3][i]) * x[4][i];
+    return sum;
+}
+
+/* clang-format off */
+const op_test test_glu_bwd = {
+    "glu_bwd", glu_slots, NULL, glu_call, glu_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 9, .c = 65, .act = ACT_GELU },
+        { .t = 3, .c = 100, .act = ACT_GELU_TANH, .x = DT_BF16 },
+        { .t = 3, .c = 1000, .act = ACT_RELU },
+        { .t = 7, .c = 1536, .x = DT_BF16, .o = DT_BF16 },
+    },
+    .loss = glu_loss, .gradients = { { 0, 3 }, { 1, 4 } }
+};
+/* clang-format on */
+
+static int act_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "dx", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 3;
+}
+
+static void act_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[2][i] *= 6;
+}
+
+static void act_call(device *d, const params *p, const tensor *t)
+{
+    d->op->act_bwd(d, t[0], t[1], t[2], p->act);
+}
+
+static void act_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] = x[1][i] * act_slope(p->act, x[2][i]);
+}
+
+static double act_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        sum += x[1][i] * oracle_act(p->act, x[2][i]);
+    return sum;
+}
+
+/* clang-format off */
+const op_test test_act_bwd = {
+    "act_bwd", act_slots, act_arrange, act_call, act_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .c = 1, .act = ACT_GELU },
+        { .t = 31, .c = 65, .act = ACT_SILU },
+        { .t = 31, .c = 65, .act = ACT_GELU },
+        { .t = 31, .c = 65, .act = ACT_GELU_TANH },
+        { .t = 31, .c = 65, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+    },
+    .loss = act_loss, .gradients = { { 0, 2 } }
+};
+/* clang-format on */
+
+/* ---- add_gated ---- */
+
+static int gated_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "dx", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "dlogit", SLOT_OUT, p->w, .ne = { p->t, 1 } };
+    s[2] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[3] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[4] = (slot){ "logit", SLOT_IN, p->w, .ne = { p->t, 1 } };
+    return 5;
+}
+
+static void gated_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->add_gated_bwd(d, t[0], t[1], t[2], t[3], t[4]);
+}
+
+static void gated_oracle(const params *p, double **x)
+{
+    for (i64 t = 0; t < p->t; t++) {
+        double gate = 1 / (1 + exp(-x[4][t])), dot = 0;
+        for (i64 i = t * p->c; i < (t + 1) * p->c; i++) {
+            x[0][i] = gate * x[2][i];
+            dot += x[2][i] * x[3][i];
+        }
+        x[1][t] = gate * (1 - gate) * dot;
+    }
+}
+
+static double gated_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        sum += x[2][i] * x[3][i] / (1 + exp(-x[4][i / p->c]));
+    return sum;
+}
+
+/* clang-format off */
+const op_test test_add_gated_bwd = {
+    "add_gated_bwd", gated_slots, NULL, gated_call, gated_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 13, .c = 100 },
+        { .t = 5, .c = 257, .x = DT_BF16, .o = DT_BF16 },
+    },
+    .loss = gated_loss, .gradients = { { 0, 3 }, { 1, 4 } }
+};
+/* clang-format on */
+
+/* ---- rows ---- */
+
+static int embed_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "dtable", SLOT_INOUT, DT_F32, .ne = { p->n, p->c } };
+    s[1] = (slot){ "dout", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "ids", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->n };
+    return 3;
+}
+
+static void embed_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->embed_bwd(d, t[0], t[1], t[2]);
+}
+
+static void embed_oracle(const params *p, double **x)
+{
+    for (i64 r = 0; r < p->t; r++)
+        for (i64 i = 0; i < p->c; i++)
+            x[0][(i64)x[2][r] * p->c + i] += x[1][r * p->c + i];
+}
+
+/* clang-format off */
+const op_test test_embed_bwd = {
+    "embed_bwd", embed_slots, NULL, embed_call, embed_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1 },
+        { .t = 77, .c = 100, .n = 13 },
+        { .t = 50, .c = 333, .n = 3, .x = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static int sum_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_INOUT, DT_F32, .ne = { p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
+
+static void sum_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->sum_rows(d, t[0], t[1]);
+}
+
+static void sum_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i % p->c] += x[1][i];
+}
+
+/* clang-format off */
+const op_test test_sum_rows = {
+    "sum_rows", sum_slots, NULL, sum_call, sum_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 100, .c = 131 },
+        { .t = 33, .c = 200, .x = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+/* A permutation of t*k rows, as expert_sort gives one. */
+static void permute(double *x, i64 n)
+{
+    for (i64 i = 0; i < n; i++)
+        x[i] = (double)((i * 7 + 3) % n);
+    for (i64 i = 0; n % 7 == 0 && i < n; i++)
+        x[i] = (double)(n - 1 - i);
+}
+
+static int gather_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "dout", SLOT_IN, p->x, .ne = { p->t * p->k, p->c } };
+    s[2] = (slot){ "inverse", SLOT_IN, DT_I32, .ne = { p->t * p->k }, FILL_INDEX, 1 };
+    return 3;
+}
+
+static void gather_arrange(const params *p, double **x)
+{
+    permute(x[2], p->t * p->k);
+}
+
+static void gather_call(device *d, const params *p, const tensor *t)
+{
+    d->op->gather_rows_bwd(d, t[0], t[1], t[2], (int32_t)p->k, p->flag);
+}
+
+static void gather_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++) {
+        double sum = p->flag ? x[0][i] : 0;
+        for (i64 j = 0; j < p->k; j++)
+            sum += x[1][(i64)x[2][i / p->c * p->k + j] * p->c + i % p->c];
+        x[0][i] = sum;
+    }
+}
+
+/* clang-format off */
+const op_test test_gather_rows_bwd = {
+    "gather_rows_bwd", gather_slots, gather_arrange, gather_call, gather_oracle, 1e-6,
+    .cases = {
+        { .t = 1, .c = 1, .k = 1 },
+        { .t = 13, .c = 100, .k = 2, .flag = true },
+        { .t = 14, .c = 65, .k = 3, .x = DT_BF16, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+enum { S_DX, S_DGATES, S_DY, S_X, S_GATES, S_INVERSE };
+
+static int scatter_slots(const params *p, slot *s)
+{
+    i64 rows = p->t * p->k;
+    s[S_DX] = (slot){ "dx", SLOT_OUT, p->o, .ne = { rows, p->c } };
+    s[S_DGATES] = (slot){ "dgates", SLOT_OUT, DT_F32, .ne = { p->t, p->k } };
+    s[S_DY] = (slot){ "dy", SLOT_IN, DT_F32, .ne = { p->t, p->c } };
+    s[S_X] = (slot){ "x", SLOT_IN, p->x, .ne = { rows, p->c } };
+    s[S_GATES] = (slot){ "gates", SLOT_IN, DT_F32, .ne = { p->t, p->k } };
+    s[S_INVERSE] = (slot){ "inverse", SLOT_IN, DT_I32, .ne = { rows }, FILL_INDEX, 1 };
+    return 6;
+}
+
+static void scatter_arrange(const params *p, double **x)
+{
+    permute(x[S_INVERSE], p->t * p->k);
+}
+
+static void scatter_call(device *d, const params *p, const tensor *t)
+{
+    scatter_bwd a = { .dx = t[S_DX],
+                      .dgates = t[S_DGATES],
+                      .dy = t[S_DY],
+                      .x = t[S_X],
+                      .gates = t[S_GATES],
+                      .inverse = t[S_INVERSE],
+                      .scale = p->scale };
+    d->op->scatter_add_bwd(d, &a);
+}
+
+static void scatter_oracle(const params *p, double **x)
+{
+    for (i64 j = 0; j < p->t * p->k; j++) {
+        i64 row = (i64)x[S_INVERSE][j];
+        double dot = 0;
+        for (i64 i = 0; i < p->c; i++) {
+            double dy = x[S_DY][j / p->k * p->c + i];
+            x[S_DX][row * p->c + i] = p->scale * x[S_GATES][j] * dy;
+            dot += dy * x[S_X][row * p->c + i];
+        }
+        x[S_DGATES][j] = p->scale * dot;
+    }
+}
+
+static double scatter_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 j = 0; j < p->t * p->k; j++)
+        for (i64 i = 0; i < p->c; i++)
+            sum += x[S_DY][j / p->k * p->c + i] * p->scale * x[S_GATES][j] *
+                   x[S_X][(i64)x[S_INVERSE][j] * p->c + i];
+    return sum;
+}
+
+/* clang-format off */
+const op_test test_scatter_add_bwd = {
+    "scatter_add_bwd", scatter_slots, scatter_arrange, scatter_call, scatter_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .k = 1, .c = 1, .scale = 1 },
+        { .t = 13, .k = 2, .c = 100, .scale = 0.25f },
+        { .t = 14, .k = 3, .c = 257, .scale = 1, .x = DT_BF16, .o = DT_BF16 },
+    },
+    .loss = scatter_loss, .gradients = { { S_DX, S_X }, { S_DGATES, S_GATES } }
+};
+/* clang-format on */
+
+/* ---- loss: the logits' slot holds the gradient afterwards; the check knows them from `was` ----
+ */
+
+enum { L_LOSS, L_LOGITS, L_TARGETS, L_WEIGHT };
+
+static int xent_slots(const params *p, slot *s)
+{
+    s[L_LOSS] = (slot){ "loss", SLOT_OUT, DT_F32, .ne = { p->t } };
+    s[L_LOGITS] = (slot){ "logits", SLOT_INOUT, p->x, .ne = { p->t, p->c } };
+    s[L_TARGETS] = (slot){ "targets", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->c };
+    s[L_WEIGHT] = (slot){ "weight", SLOT_IN, DT_F32, .ne = { p->t } };
+    return 4;
+}
+
+static void xent_arrange(const params *p, double **x)
+{
+    for (i64 r = 2; r < p->t; r += 3)
+        x[L_TARGETS][r] = -100;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[L_LOGITS][i] = x[L_LOGITS][i] * 4 + 50;
+}
+
+static void xent_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->xent_bwd(d, t[L_LOSS], t[L_LOGITS], t[L_TARGETS], t[L_WEIGHT]);
+}
+
+/* The gradient is the difference quotient itself: there is no second formula to get wrong. */
+static void xent_oracle(const params *p, double **x)
+{
+    const double h = 1e-4;
+    double *g = malloc((size_t)p->c * sizeof *g);
+    for (i64 r = 0; r < p->t; r++) {
+        double *z = x[L_LOGITS] + r * p->c, target = x[L_TARGETS][r];
+        x[L_LOSS][r] = oracle_xent(z, p->c, target);
+        for (i64 i = 0; i < p->c; i++) {
+            double was = z[i];
+            z[i] = was + h;
+            double up = oracle_xent(z, p->c, target);
+            z[i] = was - h;
+            g[i] = (up - oracle_xent(z, p->c, target)) / (2 * h) * x[L_WEIGHT][r];
+            z[i] = was;
+        }
+        for (i64 i = 0; i < p->c; i++)
+            z[i] = g[i];
+    }
+    free(g);
+}
+
+/* clang-format off */
+const op_test test_xent_bwd = {
+    "xent_bwd", xent_slots, xent_arrange, xent_call, xent_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 7, .c = 17 },
+        { .t = 5, .c = 300, .x = DT_BF16 },
+        { .t = 4, .c = 777 },
+    }
+};
+/* clang-format on */

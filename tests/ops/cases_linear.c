@@ -1,0 +1,249 @@
+/* cases_linear: products. t rows, I = c inputs, O = n outputs. */
+#include "ops/cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT, A, B, BIAS, OFFSETS };
+
+/* Rows of a span of NF4 weights, as doubles: spans are made by the op itself (tested on its own)
+ * before the call, so that the product reads what a model would hold. */
+static const float nf4_values[16] = { -1.0f,
+                                      -0.6961928009986877f,
+                                      -0.5250730514526367f,
+                                      -0.39491748809814453f,
+                                      -0.28444138169288635f,
+                                      -0.18477343022823334f,
+                                      -0.09105003625154495f,
+                                      0.0f,
+                                      0.07958029955625534f,
+                                      0.16093020141124725f,
+                                      0.24611230194568634f,
+                                      0.33791524171829224f,
+                                      0.44070982933044434f,
+                                      0.5626170039176941f,
+                                      0.7229568362236023f,
+                                      1.0f };
+
+static i64 span_bytes(i64 n)
+{
+    return ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+}
+
+/* With bf16 activations the weights are rounded to bf16 too. */
+static double round_bf16(double value)
+{
+    float x = (float)value;
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+static void decode_nf4(double *out, const double *bytes, i64 n, bool rounded)
+{
+    for (i64 i = 0; i < n; i++) {
+        unsigned char raw[4];
+        float scale;
+        for (int b = 0; b < 4; b++)
+            raw[b] = (unsigned char)bytes[((n + 1) / 2 + 3) / 4 * 4 + i / 64 * 4 + b];
+        memcpy(&scale, raw, 4);
+        int byte = (int)bytes[i / 2];
+        out[i] = (double)(nf4_values[i % 2 ? byte & 15 : byte >> 4] * scale);
+        if (rounded)
+            out[i] = round_bf16(out[i]);
+    }
+}
+
+static int matmul_slots(const params *p, slot *s)
+{
+    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = p->layout == MM_NT ? p->n : p->c;
+    bool nf4 = p->w == DT_NF4;
+    s[OUT] = (slot){ "out", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { rows, cols } };
+    s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->layout == MM_NT ? p->c : p->n } };
+    s[B] = p->layout == MM_TN ? (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } }
+           : nf4 ? (slot){ "b", SLOT_IN, DT_U8, .ne = { span_bytes(p->n * p->c) }, FILL_INDEX, 256 }
+                 : (slot){ "b", SLOT_IN, p->w, .ne = { p->n, p->c } };
+    s[BIAS] = (slot){ "bias", SLOT_IN, p->x, .ne = { p->bias ? p->n : 0 } };
+    return 4;
+}
+
+/* Random code bytes are fine; scales must be sensible floats. */
+static void nf4_arrange(const params *p, double **x, i64 matrices)
+{
+    i64 n = p->n * p->c;
+    for (i64 m = 0; m < matrices && p->w == DT_NF4; m++)
+        for (i64 block = 0; block < (n + 63) / 64; block++) {
+            float scale = 0.25f + (float)(block % 7) * 0.125f;
+            unsigned char raw[4];
+            memcpy(raw, &scale, 4);
+            for (int b = 0; b < 4; b++)
+                x[B][m * span_bytes(n) + ((n + 1) / 2 + 3) / 4 * 4 + block * 4 + b] = raw[b];
+        }
+}
+
+static void matmul_arrange(const params *p, double **x)
+{
+    nf4_arrange(p, x, 1);
+}
+
+static void matmul_call(device *d, const params *p, const tensor *t)
+{
+    mm a = { .layout = (mm_layout)p->layout,
+             .out = t[OUT],
+             .a = t[A],
+             .b = t[B],
+             .bias = t[BIAS],
+             .scale = p->scale,
+             .accumulate = p->flag };
+    if (p->w == DT_NF4)
+        a.b = (tensor){ t[B].data, DT_NF4, 2, { p->n, p->c } };
+    d->op->matmul(d, &a);
+}
+
+static void product(const params *p, double *out, const double *a, const double *b, i64 rows)
+{
+    if (p->layout == MM_NT)
+        oracle_product(out, a, b, rows, p->n, p->c, false, true);
+    else if (p->layout == MM_NN)
+        oracle_product(out, a, b, rows, p->c, p->n, false, false);
+    else
+        oracle_product(out, a, b, p->n, p->c, rows, true, false);
+}
+
+static void matmul_oracle(const params *p, double **x)
+{
+    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = p->layout == MM_NT ? p->n : p->c;
+    double *sum = malloc((size_t)(rows * cols) * sizeof *sum), *b = x[B];
+    if (p->w == DT_NF4) {
+        b = malloc((size_t)(p->n * p->c) * sizeof *b);
+        decode_nf4(b, x[B], p->n * p->c, p->x == DT_BF16);
+    }
+    product(p, sum, x[A], b, p->t);
+    for (i64 i = 0; i < rows * cols; i++)
+        x[OUT][i] =
+            (p->flag ? x[OUT][i] : 0) + p->scale * sum[i] + (p->bias ? x[BIAS][i % cols] : 0);
+    if (b != x[B])
+        free(b);
+    free(sum);
+}
+
+/* clang-format off */
+const op_test test_matmul = {
+    "matmul", matmul_slots, matmul_arrange, matmul_call, matmul_oracle, 2e-5,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1, .scale = 1 },
+        { .t = 1, .c = 100, .n = 77, .scale = 1, .bias = true },
+        { .t = 33, .c = 65, .n = 31, .scale = 0.5f, .flag = true },
+        { .t = 33, .c = 65, .n = 31, .scale = 1, .layout = MM_NN },
+        { .t = 33, .c = 65, .n = 31, .scale = 1, .layout = MM_TN, .flag = true },
+        { .t = 1, .c = 100, .n = 77, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16,
+          .bias = true },
+        { .t = 50, .c = 128, .n = 96, .scale = 1, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 50, .c = 33, .n = 17, .scale = 1, .x = DT_BF16, .w = DT_BF16, .layout = MM_NN,
+          .flag = true },
+        { .t = 50, .c = 33, .n = 17, .scale = 2, .x = DT_BF16, .w = DT_BF16, .layout = MM_TN,
+          .flag = true },
+        { .t = 20, .c = 64, .n = 40, .scale = 1, .w = DT_BF16 },
+        { .t = 1, .c = 64, .n = 40, .scale = 1, .w = DT_NF4 },
+        { .t = 20, .c = 70, .n = 41, .scale = 1, .w = DT_NF4 },
+        { .t = 20, .c = 70, .n = 41, .scale = 1, .w = DT_NF4, .layout = MM_NN },
+        { .t = 1, .c = 256, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
+        { .t = 20, .c = 128, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+/* ---- grouped: t rows in all, over e experts ---- */
+
+static int grouped_slots(const params *p, slot *s)
+{
+    i64 in = p->layout == MM_NT ? p->c : p->n, out = p->layout == MM_NT ? p->n : p->c;
+    if (p->layout == MM_TN) {
+        s[OUT] = (slot){ "out", SLOT_INOUT, p->o, .ne = { p->e, p->n, p->c } };
+        s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->n } };
+        s[B] = (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } };
+    } else {
+        s[OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, out } };
+        s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, in } };
+        s[B] = p->w == DT_NF4
+                   ? (slot){ "b",        SLOT_IN, DT_U8, .ne = { p->e, span_bytes(p->n * p->c) },
+                             FILL_INDEX, 256 }
+                   : (slot){ "b", SLOT_IN, p->w, .ne = { p->e, p->n, p->c } };
+    }
+    s[BIAS] = (slot){ "none", SLOT_IN, DT_F32, .ne = { 0 } };
+    s[OFFSETS] = (slot){ "offsets", SLOT_IN, DT_I32, .ne = { p->e + 1 }, FILL_INDEX, 1 };
+    return 5;
+}
+
+/* Uneven shares; expert 1 gets nothing. */
+static void grouped_arrange(const params *p, double **x)
+{
+    for (i64 e = 0; e <= p->e; e++)
+        x[OFFSETS][e] = (double)(e == p->e ? p->t : p->t * e * e / (p->e * p->e));
+    if (p->e > 2)
+        x[OFFSETS][1] = x[OFFSETS][2];
+    nf4_arrange(p, x, p->e);
+}
+
+static void grouped_call(device *d, const params *p, const tensor *t)
+{
+    grouped_mm a = { .layout = (mm_layout)p->layout,
+                     .out = t[OUT],
+                     .a = t[A],
+                     .b = t[B],
+                     .offsets = t[OFFSETS],
+                     .scale = p->scale };
+    if (p->w == DT_NF4)
+        a.b = (tensor){ t[B].data, DT_NF4, 3, { p->e, p->n, p->c } };
+    d->op->grouped_matmul(d, &a);
+}
+
+static void grouped_oracle(const params *p, double **x)
+{
+    i64 in = p->layout == MM_NT ? p->c : p->n, out = p->layout == MM_NT ? p->n : p->c;
+    i64 most = p->t * out > p->n * p->c ? p->t * out : p->n * p->c;
+    double *sum = malloc((size_t)most * sizeof *sum);
+    double *b = malloc((size_t)(p->n * p->c) * sizeof *b);
+    for (i64 e = 0; e < p->e; e++) {
+        i64 first = (i64)x[OFFSETS][e], rows = (i64)x[OFFSETS][e + 1] - first;
+        if (p->layout == MM_TN) {
+            product(p, sum, x[A] + first * p->n, x[B] + first * p->c, rows);
+            for (i64 i = 0; i < p->n * p->c; i++)
+                x[OUT][e * p->n * p->c + i] += p->scale * sum[i];
+            continue;
+        }
+        if (p->w == DT_NF4)
+            decode_nf4(b, x[B] + e * span_bytes(p->n * p->c), p->n * p->c, p->x == DT_BF16);
+        else
+            memcpy(b, x[B] + e * p->n * p->c, (size_t)(p->n * p->c) * sizeof *b);
+        product(p, sum, x[A] + first * in, b, rows);
+        for (i64 i = 0; i < rows * out; i++)
+            x[OUT][first * out + i] = p->scale * sum[i];
+    }
+    free(sum);
+    free(b);
+}
+
+/* clang-format off */
+const op_test test_grouped_matmul = {
+    "grouped_matmul", grouped_slots, grouped_arrange, grouped_call, grouped_oracle, 2e-5,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1, .e = 1, .scale = 1 },
+        { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 0.5f },
+        { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .layout = MM_NN },
+        { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .layout = MM_TN },
+        { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16 },
+        { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .layout = MM_NN },
+        { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .layout = MM_TN },
+        { .t = 2, .c = 64, .n = 32, .e = 64, .scale = 1, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 30, .c = 70, .n = 31, .e = 4, .scale = 1, .w = DT_NF4 },
+        { .t = 30, .c = 128, .n = 64, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .layout = MM_NN },
+    }
+};
+/* clang-format on */

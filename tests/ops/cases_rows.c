@@ -1,0 +1,390 @@
+/* cases_rows: pointwise ops, norms, rows moved about, losses. */
+#include "ops/cases.h"
+
+#include <math.h>
+
+/* ---- glu, act, add, convert ---- */
+
+static int glu_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "gate", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "up", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 3;
+}
+
+static void glu_call(device *d, const params *p, const tensor *t)
+{
+    d->op->glu_fwd(d, t[0], t[1], t[2], p->act);
+}
+
+static void glu_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] = oracle_act(p->act, x[1][i]) * x[2][i];
+}
+
+/* clang-format off */
+const op_test test_glu_fwd = {
+    "glu_fwd", glu_slots, NULL, glu_call, glu_oracle, 4e-7,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 3, .c = 17, .act = ACT_GELU },
+        { .t = 1, .c = 100, .act = ACT_GELU_TANH, .x = DT_BF16 },
+        { .t = 5, .c = 33, .act = ACT_RELU, .o = DT_BF16 },
+        { .t = 7, .c = 1536, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 9, .c = 1000, .act = ACT_SILU },
+    }
+};
+/* clang-format on */
+
+static int act_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
+
+static void act_call(device *d, const params *p, const tensor *t)
+{
+    d->op->act_fwd(d, t[0], t[1], p->act);
+}
+
+/* Normal numbers times 8: the tails are visited too. */
+static void act_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[1][i] *= 8;
+}
+
+static void act_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] = oracle_act(p->act, x[1][i]);
+}
+
+/* clang-format off */
+const op_test test_act_fwd = {
+    "act_fwd", act_slots, act_arrange, act_call, act_oracle, 4e-7,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 64, .c = 65, .act = ACT_SILU },
+        { .t = 64, .c = 65, .act = ACT_GELU },
+        { .t = 64, .c = 65, .act = ACT_GELU_TANH },
+        { .t = 3, .c = 65, .act = ACT_RELU },
+        { .t = 31, .c = 31, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static int add_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "y", SLOT_INOUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
+
+static void add_call(device *d, const params *p, const tensor *t)
+{
+    d->op->add(d, t[0], t[1], p->scale);
+}
+
+static void add_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] += p->scale * x[1][i];
+}
+
+/* clang-format off */
+const op_test test_add = {
+    "add", add_slots, NULL, add_call, add_oracle, 2e-7,
+    .cases = {
+        { .t = 1, .c = 1, .scale = 1 },
+        { .t = 3, .c = 333, .scale = 0.25f, .x = DT_BF16 },
+        { .t = 9, .c = 576, .scale = -2, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 20, .c = 1001, .scale = 1 },
+    }
+};
+/* clang-format on */
+
+static int gated_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "y", SLOT_INOUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "logit", SLOT_IN, p->w, .ne = { p->t, 1 } };
+    return 3;
+}
+
+static void gated_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->add_gated(d, t[0], t[1], t[2]);
+}
+
+static void gated_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] += x[1][i] / (1 + exp(-x[2][i / p->c]));
+}
+
+/* clang-format off */
+const op_test test_add_gated = {
+    "add_gated", gated_slots, NULL, gated_call, gated_oracle, 4e-7,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 13, .c = 100, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 5, .c = 2049, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static void convert_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->convert(d, t[0], t[1]);
+}
+
+/* Halves between two bf16 numbers, to be rounded to even; and the ends of the range. */
+static void convert_arrange(const params *p, double **x)
+{
+    const double ends[] = { NAN, INFINITY, -INFINITY, 3.4028234e38, 1e-40, -0.0 };
+    i64 n = p->t * p->c;
+    for (i64 i = 0; i < n; i += 3)
+        x[1][i] = 1 + (double)(2 * (i % 100) + 1) / 256;
+    for (i64 i = 0; i < 6 && n > 6; i++)
+        x[1][n - 1 - i] = ends[i];
+}
+
+static void copy_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] = x[1][i];
+}
+
+/* clang-format off */
+const op_test test_convert = {
+    "convert", act_slots, convert_arrange, convert_call, copy_oracle, 0,
+    .cases = {
+        { .t = 1, .c = 1, .o = DT_BF16 },
+        { .t = 3, .c = 1777, .o = DT_BF16 },
+        { .t = 3, .c = 1777, .x = DT_BF16 },
+        { .t = 2, .c = 65 },
+        { .t = 2, .c = 65, .x = DT_BF16, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+/* ---- rows ---- */
+
+/* rows of norm: t tokens of n heads, each of width c */
+static int norm_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->n * p->c } };
+    s[1] = (slot){ "rstd", SLOT_OUT, DT_F32, .ne = { p->flag ? p->t * p->n : 0 } };
+    s[2] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
+    s[3] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
+    return 4;
+}
+
+static void norm_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->rmsnorm_fwd(d, t[0], t[2], t[3], t[1], 1e-5f);
+}
+
+static void norm_oracle(const params *p, double **x)
+{
+    oracle_rmsnorm(x[0], p->flag ? x[1] : NULL, x[2], x[3], p->t * p->n, p->c, 1e-5);
+}
+
+/* clang-format off */
+const op_test test_rmsnorm_fwd = {
+    "rmsnorm_fwd", norm_slots, NULL, norm_call, norm_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .n = 1, .c = 1 },
+        { .t = 1, .n = 1, .c = 576, .flag = true },
+        { .t = 5, .n = 3, .c = 33, .flag = true },
+        { .t = 31, .n = 1, .c = 288, .x = DT_BF16, .o = DT_BF16, .w = DT_BF16, .flag = true },
+        { .t = 3, .n = 1, .c = 4096, .o = DT_BF16 },
+        { .t = 2, .n = 1, .c = 63, .w = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static int gather_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->n, p->c } };
+    s[2] = (slot){ "rows", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->n * p->k };
+    return 3;
+}
+
+static void gather_call(device *d, const params *p, const tensor *t)
+{
+    d->op->gather_rows(d, t[0], t[1], t[2], (int32_t)p->k);
+}
+
+static void gather_oracle(const params *p, double **x)
+{
+    for (i64 r = 0; r < p->t; r++)
+        for (i64 i = 0; i < p->c; i++)
+            x[0][r * p->c + i] = x[1][(i64)x[2][r] / p->k * p->c + i];
+}
+
+/* clang-format off */
+const op_test test_gather_rows = {
+    "gather_rows", gather_slots, NULL, gather_call, gather_oracle, 0,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1, .k = 1 },
+        { .t = 26, .c = 100, .n = 13, .k = 2 },
+        { .t = 9, .c = 65, .n = 4, .k = 3, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 9, .c = 65, .n = 4, .k = 3, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static void embed_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->embed(d, t[0], t[1], t[2]);
+}
+
+/* clang-format off */
+const op_test test_embed = {
+    "embed", gather_slots, NULL, embed_call, gather_oracle, 0,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1, .k = 1 },
+        { .t = 77, .c = 100, .n = 51, .k = 1 },
+        { .t = 5, .c = 576, .n = 300, .k = 1, .x = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+/* copy_heads: n_heads pieces of n columns; flag: one piece serves all heads (MLA); after: added up,
+ * its backward */
+static int heads_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "dst", SLOT_INOUT, p->o, .ne = { p->t, p->heads * p->qk + p->c } };
+    s[1] = (slot){ "src", SLOT_IN, p->x, .ne = { p->t, p->heads * p->v + p->c } };
+    return 2;
+}
+
+static copy_heads heads_args(const params *p)
+{
+    return (copy_heads){ .n_heads = (int32_t)p->heads,
+                         .n = (int32_t)p->n,
+                         .dst_head = p->after ? 0 : (int32_t)p->qk,
+                         .dst_col = (int32_t)p->c,
+                         .src_head = p->flag ? 0 : (int32_t)p->v,
+                         .src_col = (int32_t)p->c / 2,
+                         .accumulate = p->after };
+}
+
+static void heads_call(device *d, const params *p, const tensor *t)
+{
+    copy_heads a = heads_args(p);
+    a.dst = t[0];
+    a.src = t[1];
+    d->op->copy_heads(d, &a);
+}
+
+static void heads_oracle(const params *p, double **x)
+{
+    copy_heads a = heads_args(p);
+    i64 dst_width = p->heads * p->qk + p->c, src_width = p->heads * p->v + p->c;
+    for (i64 t = 0; t < p->t; t++)
+        for (i64 h = 0; h < p->heads; h++)
+            for (i64 i = 0; i < p->n; i++) {
+                double *dst = &x[0][t * dst_width + h * a.dst_head + a.dst_col + i];
+                *dst = (p->after ? *dst : 0) + x[1][t * src_width + h * a.src_head + a.src_col + i];
+            }
+}
+
+/* clang-format off */
+const op_test test_copy_heads = {
+    "copy_heads", heads_slots, NULL, heads_call, heads_oracle, 1e-6,
+    .cases = {
+        { .t = 1, .heads = 1, .n = 1, .qk = 1, .v = 1 },
+        { .t = 5, .heads = 3, .n = 24, .qk = 40, .v = 56, .c = 8 },
+        { .t = 5, .heads = 3, .n = 16, .qk = 40, .v = 16, .c = 24, .flag = true, .x = DT_BF16,
+          .o = DT_BF16 },
+        { .t = 5, .heads = 3, .n = 16, .qk = 16, .v = 40, .c = 24, .after = true },
+        { .t = 5, .heads = 3, .n = 16, .qk = 16, .v = 40, .after = true, .x = DT_BF16,
+          .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+/* ---- loss, quantisation ---- */
+
+static int xent_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "loss", SLOT_OUT, DT_F32, .ne = { p->t } };
+    s[1] = (slot){ "logits", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "targets", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->c };
+    return 3;
+}
+
+static void xent_arrange(const params *p, double **x)
+{
+    for (i64 r = 2; r < p->t; r += 3)
+        x[2][r] = -100;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[1][i] = x[1][i] * 4 + 50; /* far from 0: the maximum must be taken out */
+}
+
+static void xent_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->xent_fwd(d, t[0], t[1], t[2]);
+}
+
+static void xent_oracle(const params *p, double **x)
+{
+    for (i64 r = 0; r < p->t; r++)
+        x[0][r] = oracle_xent(x[1] + r * p->c, p->c, x[2][r]);
+}
+
+/* clang-format off */
+const op_test test_xent_fwd = {
+    "xent_fwd", xent_slots, xent_arrange, xent_call, xent_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 7, .c = 17 },
+        { .t = 5, .c = 1000, .x = DT_BF16 },
+        { .t = 3, .c = 49152 },
+    }
+};
+/* clang-format on */
+
+static int quant_slots(const params *p, slot *s)
+{
+    i64 n = p->t * p->c, span = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+    s[0] = (slot){ "span", SLOT_OUT, DT_U8, .ne = { p->n, span } };
+    s[1] = (slot){ "w", SLOT_IN, DT_F32, .ne = { p->n, p->t, p->c } };
+    return 2;
+}
+
+static void quant_call(device *d, const params *p, const tensor *t)
+{
+    tensor span = { t[0].data, DT_NF4, 3, { p->n, p->t, p->c } };
+    d->op->quantize_nf4(d, span, t[1], false);
+}
+
+static void quant_oracle(const params *p, double **x)
+{
+    i64 n = p->t * p->c, span = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+    for (i64 m = 0; m < p->n; m++)
+        oracle_nf4(x[0] + m * span, x[1] + m * n, n);
+}
+
+/* clang-format off */
+const op_test test_quantize_nf4 = {
+    "quantize_nf4", quant_slots, NULL, quant_call, quant_oracle, 0,
+    .cases = {
+        { .t = 1, .c = 64, .n = 1 },
+        { .t = 3, .c = 100, .n = 2 },
+        { .t = 129, .c = 320, .n = 1 },
+    }
+};
+/* clang-format on */

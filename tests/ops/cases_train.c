@@ -1,0 +1,250 @@
+/* cases_train: dropout and the optimiser. */
+#include "ops/cases.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- dropout, scale, sumsq ---- */
+
+static int pair_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
+
+static rng_key key_of(const params *p)
+{
+    return (rng_key){ 0x123456789abcdefu, rng_stream(3, (uint64_t)p->t, (uint64_t)p->c) };
+}
+
+static void dropout_call(device *d, const params *p, const tensor *t)
+{
+    d->op->dropout(d, t[0], t[1], key_of(p), p->scale);
+}
+
+static void dropout_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] =
+            rng_uniform(key_of(p), (uint64_t)i) < p->scale ? 0 : x[1][i] / (1 - (double)p->scale);
+}
+
+/* clang-format off */
+const op_test test_dropout = {
+    "dropout", pair_slots, NULL, dropout_call, dropout_oracle, 2e-7,
+    .cases = {
+        { .t = 1, .c = 1, .scale = 0.1f },
+        { .t = 33, .c = 333, .scale = 0.1f },
+        { .t = 9, .c = 100, .scale = 0.5f, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 2, .c = 50, .scale = 0 },
+    }
+};
+/* clang-format on */
+
+static int scale_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "x", SLOT_INOUT, p->x, .ne = { p->t, p->c } };
+    return 1;
+}
+
+static void scale_call(device *d, const params *p, const tensor *t)
+{
+    d->op->scale(d, t[0], p->scale);
+}
+
+static void scale_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] *= p->scale;
+}
+
+/* clang-format off */
+const op_test test_scale = {
+    "scale", scale_slots, NULL, scale_call, scale_oracle, 1e-7,
+    .cases = {
+        { .t = 1, .c = 1, .scale = 2 },
+        { .t = 5, .c = 1001, .scale = 0.3f },
+        { .t = 5, .c = 100, .scale = 0.3f, .x = DT_BF16 },
+    }
+};
+/* clang-format on */
+
+static int sumsq_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, DT_F32, .ne = { 1 } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
+
+static void sumsq_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->sumsq(d, t[0], t[1]);
+}
+
+static void sumsq_oracle(const params *p, double **x)
+{
+    x[0][0] = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][0] += x[1][i] * x[1][i];
+}
+
+/* clang-format off */
+const op_test test_sumsq = {
+    "sumsq", sumsq_slots, NULL, sumsq_call, sumsq_oracle, 1e-6,
+    .cases = {
+        { .t = 1, .c = 1 },
+        { .t = 3, .c = 77, .x = DT_BF16 },
+        { .t = 300, .c = 1001 },
+    }
+};
+/* clang-format on */
+
+/* ---- adamw: t numbers; flag: a bf16 copy; k: clip in tenths; e: the step; w U8: 8-bit moments
+ * ---- */
+
+enum { W, M, VAR, M_SCALE, V_SCALE, COPY, GRAD, SUMSQ };
+
+static int adamw_slots(const params *p, slot *s)
+{
+    bool small = p->w == DT_U8;
+    i64 blocks = small ? (p->t + 255) / 256 : 0;
+    slot_fill fill = small ? FILL_INDEX : FILL_NORMAL;
+    s[W] = (slot){ "w", SLOT_INOUT, DT_F32, .ne = { p->t } };
+    s[M] = (slot){ "m", SLOT_INOUT, p->w, .ne = { p->t }, fill, 256 };
+    s[VAR] = (slot){ "v", SLOT_INOUT, p->w, .ne = { p->t }, fill, 256 };
+    s[M_SCALE] = (slot){ "m_scale", SLOT_INOUT, DT_F32, .ne = { blocks } };
+    s[V_SCALE] = (slot){ "v_scale", SLOT_INOUT, DT_F32, .ne = { blocks } };
+    s[COPY] = (slot){ "copy", SLOT_OUT, DT_BF16, .ne = { p->flag ? p->t : 0 } };
+    s[GRAD] = (slot){ "grad", SLOT_IN, DT_F32, .ne = { p->t } };
+    s[SUMSQ] = (slot){ "sumsq", SLOT_IN, DT_F32, .ne = { p->k ? 1 : 0 } };
+    return 8;
+}
+
+static void adamw_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t && p->w != DT_U8; i++)
+        x[VAR][i] *= x[VAR][i];
+    for (i64 i = 0; i < (p->t + 255) / 256 && p->w == DT_U8; i++) {
+        x[M_SCALE][i] = fabs(x[M_SCALE][i]) + 0.1;
+        x[V_SCALE][i] = fabs(x[V_SCALE][i]) + 0.1;
+    }
+    for (i64 i = 0; i < p->t && p->w == DT_U8 && i < 256 && p->bias; i++) /* a block of zeros */
+        x[GRAD][i] = x[M_SCALE][0] = x[V_SCALE][0] = 0;
+    for (i64 i = 0; i < p->t && p->k; i++)
+        x[SUMSQ][0] = i ? x[SUMSQ][0] + x[GRAD][i] * x[GRAD][i] : x[GRAD][0] * x[GRAD][0];
+    if (p->k && p->after)
+        x[SUMSQ][0] = NAN;
+}
+
+static void adamw_call(device *d, const params *p, const tensor *t)
+{
+    adamw a = { .w = t[W],
+                .grad = t[GRAD],
+                .m = t[M],
+                .v = t[VAR],
+                .m_scale = t[M_SCALE],
+                .v_scale = t[V_SCALE],
+                .copy = t[COPY],
+                .sumsq = t[SUMSQ],
+                .clip = (float)p->k / 10,
+                .lr = 0.01f,
+                .beta1 = 0.9f,
+                .beta2 = 0.99f,
+                .eps = 1e-8f,
+                .weight_decay = p->scale,
+                .step = (int32_t)p->e };
+    d->op->adamw(d, &a);
+}
+
+/* The dynamic map, generated by its definition: decades of 1, 2, 4 ... equal steps (twice as many
+ * without a sign), each step's middle. */
+static void dynamic_map(double *map, bool with_sign)
+{
+    int n = 0;
+    map[n++] = 0;
+    map[n++] = 1;
+    for (int decade = 0; decade < 7; decade++) {
+        int steps = 1 << (decade + !with_sign);
+        for (int i = 0; i < steps; i++) {
+            double middle = (0.1 + 0.9 * (i + 0.5) / steps) * pow(10, decade - 6);
+            map[n++] = middle;
+            if (with_sign)
+                map[n++] = -middle;
+        }
+    }
+    for (int i = 1; i < n; i++) /* insertion sort */
+        for (int j = i; j > 0 && map[j - 1] > map[j]; j--) {
+            double swap = map[j];
+            map[j] = map[j - 1];
+            map[j - 1] = swap;
+        }
+}
+
+static void encode(double *codes, double *scale, const double *x, i64 n, const double *map)
+{
+    *scale = 0;
+    for (i64 i = 0; i < n; i++)
+        *scale = fmax(*scale, fabs(x[i]));
+    for (i64 i = 0; i < n; i++) {
+        double unit = *scale > 0 ? x[i] / *scale : 0;
+        codes[i] = 0;
+        for (int c = 1; c < 256; c++)
+            if (fabs(map[c] - unit) < fabs(map[(int)codes[i]] - unit))
+                codes[i] = c;
+    }
+}
+
+static void adamw_block(const params *p, double **x, i64 first, i64 n, double clip)
+{
+    double m[256], v[256], m_map[256], v_map[256], decay = 1 - (double)0.01f * p->scale;
+    bool small = p->w == DT_U8;
+    double b1 = 0.9f, b2 = 0.99f, c1 = 1 - pow(b1, (double)p->e), c2 = 1 - pow(b2, (double)p->e);
+    dynamic_map(m_map, true);
+    dynamic_map(v_map, false);
+    for (i64 i = 0; i < n; i++) {
+        double g = x[GRAD][first + i] * clip, *w = &x[W][first + i];
+        double m0 = x[M][first + i], v0 = x[VAR][first + i];
+        m[i] = b1 * (small ? m_map[(int)m0] * x[M_SCALE][first / 256] : m0) + (1 - b1) * g;
+        v[i] = b2 * (small ? v_map[(int)v0] * x[V_SCALE][first / 256] : v0) + (1 - b2) * g * g;
+        *w = *w * decay - 0.01f * (m[i] / c1) / (sqrt(v[i] / c2) + 1e-8f);
+        if (p->flag)
+            x[COPY][first + i] = *w;
+    }
+    if (small) {
+        encode(x[M] + first, &x[M_SCALE][first / 256], m, n, m_map);
+        encode(x[VAR] + first, &x[V_SCALE][first / 256], v, n, v_map);
+    } else {
+        memcpy(x[M] + first, m, (size_t)n * sizeof *m);
+        memcpy(x[VAR] + first, v, (size_t)n * sizeof *v);
+    }
+}
+
+static void adamw_oracle(const params *p, double **x)
+{
+    double clip = p->k ? fmin(1, (double)p->k / 10 / (sqrt(x[SUMSQ][0]) + 1e-6)) : 1;
+    if (p->k && p->after)
+        return; /* not finite: nothing changes */
+    for (i64 first = 0; first < p->t; first += 256)
+        adamw_block(p, x, first, p->t - first < 256 ? p->t - first : 256, clip);
+}
+
+/* clang-format off */
+const op_test test_adamw = {
+    "adamw", adamw_slots, adamw_arrange, adamw_call, adamw_oracle, 2e-6,
+    .cases = {
+        { .t = 1, .e = 1 },
+        { .t = 1000, .e = 3, .flag = true, .scale = 0.1f },
+        { .t = 5001, .e = 100, .k = 3 },
+        { .t = 100, .e = 2, .k = 1000 },
+        { .t = 100, .e = 2, .k = 3, .after = true },
+        { .t = 256, .e = 1, .w = DT_U8 },
+        { .t = 1000, .e = 7, .w = DT_U8, .flag = true, .scale = 0.1f },
+        { .t = 5000, .e = 30, .w = DT_U8, .k = 5, .bias = true },
+        { .t = 300, .e = 2, .w = DT_U8, .k = 3, .after = true },
+    }
+};
+/* clang-format on */

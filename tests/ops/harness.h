@@ -1,0 +1,31 @@
+/* harness: one case, with its tensors on the host (as doubles and as stored) and on a device. */
+#ifndef PESC_TESTS_OPS_HARNESS_H
+#define PESC_TESTS_OPS_HARNESS_H
+
+#include "ops/cases.h"
+
+typedef struct trial {
+    const op_test *test;
+    const params *p;
+    int n;
+    slot slots[MAX_SLOTS];
+    double *value[MAX_SLOTS];         /* what the device is given, exactly */
+    unsigned char *input[MAX_SLOTS];  /* the same, stored in the slot's type */
+    unsigned char *result[MAX_SLOTS]; /* what came back */
+    size_t bytes[MAX_SLOTS];
+} trial;
+
+/* Fills the slots from (op, case); outputs start as NaN or -1, so that an element nobody writes is
+ * seen. */
+void trial_init(trial *t, const op_test *test, int number);
+void trial_free(trial *t);
+
+/* Uploads, calls, downloads into `result`. Fails the test when the device reports a failure or
+ * writes outside a tensor. */
+void trial_run(trial *t, device *d);
+
+i64 trial_count(const trial *t, int k);
+double trial_result(const trial *t, int k, i64 i);
+int n_cases(const op_test *test);
+
+#endif

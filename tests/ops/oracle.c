@@ -1,0 +1,223 @@
+#include "ops/oracle.h"
+
+#include "backend/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+double oracle_act(int act, double x)
+{
+    switch (act) {
+    case ACT_SILU:
+        return x / (1 + exp(-x));
+    case ACT_GELU:
+        return x * 0.5 * erfc(-x / sqrt(2));
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default:
+        return x > 0 ? x : 0;
+    }
+}
+
+void oracle_rmsnorm(double *out, double *rstd, const double *x, const double *w, i64 rows, i64 n,
+                    double eps)
+{
+    for (i64 r = 0; r < rows; r++) {
+        double sum = 0;
+        for (i64 i = 0; i < n; i++)
+            sum += x[r * n + i] * x[r * n + i];
+        double scale = 1 / sqrt(sum / (double)n + eps);
+        for (i64 i = 0; i < n; i++)
+            out[r * n + i] = x[r * n + i] * scale * w[i];
+        if (rstd)
+            rstd[r] = scale;
+    }
+}
+
+void oracle_rope(double *x, const double *cos, const double *sin, i64 rows, i64 heads, i64 head_dim,
+                 i64 offset, i64 rot, bool interleaved, bool inverse)
+{
+    for (i64 t = 0; t < rows; t++)
+        for (i64 h = 0; h < heads; h++)
+            for (i64 i = 0; i < rot / 2; i++) {
+                double *head = x + (t * heads + h) * head_dim + offset;
+                double *a = head + (interleaved ? 2 * i : i);
+                double *b = head + (interleaved ? 2 * i + 1 : i + rot / 2);
+                double c = cos[t * (rot / 2) + i], s = sin[t * (rot / 2) + i], was = *a;
+                if (inverse)
+                    s = -s;
+                *a = was * c - *b * s;
+                *b = *b * c + was * s;
+            }
+}
+
+void oracle_attend(const oracle_attention *a)
+{
+    double *p = malloc((size_t)a->max_keys * sizeof *p);
+    for (i64 s = 0; s < a->n_seq; s++)
+        for (i64 t = (i64)a->starts[s]; t < (i64)a->starts[s + 1]; t++)
+            for (i64 h = 0; h < a->heads; h++) {
+                i64 kvh = h / (a->heads / a->kv), pos = (i64)a->pos[t];
+                i64 low = a->window > 0 && pos - a->window + 1 > a->first[s] ? pos - a->window + 1
+                                                                             : a->first[s];
+                double sum = 0, max = -INFINITY;
+                for (i64 j = low; j <= pos; j++) {
+                    p[j] = 0;
+                    for (i64 i = 0; i < a->qk; i++)
+                        p[j] += a->q[(t * a->heads + h) * a->qk + i] *
+                                a->keys[((s * a->max_keys + j) * a->kv + kvh) * a->qk + i];
+                    p[j] *= a->scale;
+                    max = fmax(max, p[j]);
+                }
+                for (i64 j = low; j <= pos; j++)
+                    sum += exp(p[j] - max);
+                for (i64 i = 0; i < a->v; i++) {
+                    double out = 0;
+                    for (i64 j = low; j <= pos; j++)
+                        out += exp(p[j] - max) / sum *
+                               a->values[((s * a->max_keys + j) * a->kv + kvh) * a->v + i];
+                    a->out[(t * a->heads + h) * a->v + i] = out;
+                }
+                if (a->lse)
+                    a->lse[t * a->heads + h] = max + log(sum);
+            }
+    free(p);
+}
+
+/* How many of the n numbers rank before x[i]: larger, or equal with a lower index; a NaN ranks
+ * behind every number. */
+static i64 rank_of(const double *x, const bool *out, i64 n, i64 i)
+{
+    i64 before = 0;
+    for (i64 j = 0; j < n; j++) {
+        if (j == i || (out && out[j]))
+            continue;
+        bool ji = isnan(x[j]), ii = isnan(x[i]);
+        if (ji != ii ? ii : (!ji && x[j] != x[i]) ? x[j] > x[i] : j < i)
+            before++;
+    }
+    return before;
+}
+
+static void all_scores(double *out, const double *z, i64 n, bool use_sigmoid)
+{
+    double max = -INFINITY, sum = 0;
+    for (i64 i = 0; i < n; i++)
+        max = fmax(max, z[i]);
+    for (i64 i = 0; i < n; i++)
+        sum += exp(z[i] - max);
+    for (i64 i = 0; i < n; i++)
+        out[i] = use_sigmoid ? 1 / (1 + exp(-z[i])) : exp(z[i] - max) / sum;
+}
+
+static void drop_groups(const oracle_topk *a, const double *choice, bool *out)
+{
+    i64 size = a->n / a->groups;
+    double *best = malloc((size_t)a->groups * sizeof *best);
+    for (i64 g = 0; g < a->groups; g++) {
+        double first = -INFINITY, second = -INFINITY;
+        for (i64 i = g * size; i < (g + 1) * size; i++) {
+            double x = choice[i];
+            second = x > first ? first : fmax(second, x);
+            first = fmax(first, x);
+        }
+        best[g] = a->bias && size > 1 ? first + second : first;
+    }
+    for (i64 i = 0; i < a->n; i++)
+        out[i] = rank_of(best, NULL, a->groups, i / size) >= a->k_groups;
+    free(best);
+}
+
+void oracle_route(const oracle_topk *a)
+{
+    double *score = malloc((size_t)a->n * sizeof *score),
+           *choice = malloc((size_t)a->n * sizeof *choice);
+    double *chosen = malloc((size_t)a->k * sizeof *chosen);
+    bool *out = malloc((size_t)a->n * sizeof *out);
+    for (i64 t = 0; t < a->rows; t++) {
+        const double *z = a->logits + t * a->n;
+        double *ids = a->ids + t * a->k, *gates = a->gates + t * a->k, sum = 0;
+        all_scores(score, z, a->n, a->sigmoid);
+        for (i64 i = 0; i < a->n; i++) {
+            choice[i] = !a->bias ? z[i] : (a->after ? z[i] : score[i]) + a->bias[i];
+            out[i] = false;
+        }
+        if (a->groups > 1)
+            drop_groups(a, choice, out);
+        for (i64 i = 0; i < a->n; i++)
+            if (!out[i] && rank_of(choice, out, a->n, i) < a->k)
+                ids[rank_of(choice, out, a->n, i)] = (double)i;
+        for (i64 j = 0; j < a->k; j++)
+            chosen[j] = z[(i64)ids[j]];
+        if (a->after)
+            all_scores(gates, chosen, a->k, a->sigmoid);
+        for (i64 j = 0; j < a->k; j++) {
+            if (!a->after)
+                gates[j] = score[(i64)ids[j]];
+            sum += gates[j];
+        }
+        for (i64 j = 0; j < a->k; j++)
+            gates[j] = gates[j] / (a->renormalise ? sum : 1) * a->scale;
+    }
+    free(score);
+    free(choice);
+    free(chosen);
+    free(out);
+}
+
+double oracle_xent(const double *logits, i64 n, double target)
+{
+    double max = -INFINITY, sum = 0;
+    if (target == -100)
+        return 0;
+    for (i64 i = 0; i < n; i++)
+        max = fmax(max, logits[i]);
+    for (i64 i = 0; i < n; i++)
+        sum += exp(logits[i] - max);
+    return max + log(sum) - logits[(i64)target];
+}
+
+/* Thresholds between neighbouring codes, ascending: code q is the number of those below x. */
+static const float nf4_between[15] = {
+    -0.8480964004993439f,  -0.6106329262256622f,  -0.4599952697753906f,   -0.33967943489551544f,
+    -0.23460740596055984f, -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f,
+    0.1202552504837513f,   0.2035212516784668f,   0.2920137718319893f,    0.3893125355243683f,
+    0.5016634166240692f,   0.6427869200706482f,   0.8614784181118011f
+};
+
+void oracle_nf4(double *span, const double *x, i64 n)
+{
+    i64 code_bytes = ((n + 1) / 2 + 3) / 4 * 4;
+    memset(span, 0, (size_t)code_bytes * sizeof *span);
+    for (i64 block = 0; block * 64 < n; block++) {
+        i64 end = (block + 1) * 64 < n ? (block + 1) * 64 : n;
+        double top = 0;
+        for (i64 i = block * 64; i < end; i++)
+            top = fmax(top, fabs(x[i]));
+        for (i64 i = block * 64; i < end; i++) {
+            double scaled = top > 0 ? x[i] / top : 0;
+            int q = 0;
+            while (q < 15 && scaled > nf4_between[q])
+                q++;
+            span[i / 2] += i % 2 ? q : q * 16;
+        }
+        float scale = (float)top;
+        unsigned char bytes[4];
+        memcpy(bytes, &scale, 4);
+        for (int b = 0; b < 4; b++)
+            span[code_bytes + block * 4 + b] = bytes[b];
+    }
+}
+
+void oracle_product(double *out, const double *a, const double *b, i64 m, i64 n, i64 k, bool a_t,
+                    bool b_t)
+{
+    for (i64 r = 0; r < m; r++)
+        for (i64 c = 0; c < n; c++) {
+            double sum = 0;
+            for (i64 i = 0; i < k; i++)
+                sum += (a_t ? a[i * m + r] : a[r * k + i]) * (b_t ? b[c * k + i] : b[i * n + c]);
+            out[r * n + c] = sum;
+        }
+}

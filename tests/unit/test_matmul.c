@@ -1,0 +1,298 @@
+#include "backend/cpu/matmul.h"
+
+#include "base/mem.h"
+#include "support/products.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static device *opened[CPU_ISA_COUNT];
+
+static int open_all(void **state)
+{
+    (void)state;
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+        if (cpu_open_isa(&opened[isa], 2, isa) != PESC_OK)
+            return -1;
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+        opened[isa]->op->close(opened[isa]);
+    return 0;
+}
+
+/* The operands of one product, and what it should be. */
+typedef struct fixture {
+    mm_layout layout;
+    matrix a, b, bias;
+    oracle o;
+    int64_t rows, cols, depth;
+    double *sum, *magnitude;
+} fixture;
+
+/* T, O, I as in backend.h. */
+typedef struct shape {
+    int64_t t, o, i;
+} shape;
+
+static fixture make(mm_layout layout, shape s, dtype a, dtype b)
+{
+    fixture f = { .layout = layout };
+    f.a = matrix_new(a, s.t, layout == MM_NT ? s.i : s.o, 1);
+    f.b = matrix_new(b, layout == MM_TN ? s.t : s.o, s.i, 2);
+    f.o = (oracle){ .layout = layout, .n = s.t, .b_rows = f.b.t.ne[0], .b_cols = s.i };
+    f.rows = layout == MM_TN ? s.o : s.t;
+    f.cols = layout == MM_NT ? s.o : s.i;
+    f.depth = layout == MM_NT ? s.i : layout == MM_NN ? s.o : s.t;
+    f.bias = matrix_new(b == DT_BF16 ? DT_BF16 : DT_F32, 1, f.cols, 3);
+    f.bias.t = (tensor){ .data = f.bias.t.data, .dt = f.bias.t.dt, .nd = 1, .ne = { f.cols } };
+    f.sum = calloc((size_t)(f.rows * f.cols) + 1, sizeof *f.sum);
+    f.magnitude = calloc((size_t)(f.rows * f.cols) + 1, sizeof *f.magnitude);
+    return f;
+}
+
+static void drop(fixture *f)
+{
+    matrix_free(&f->a);
+    matrix_free(&f->b);
+    matrix_free(&f->bias);
+    free(f->sum);
+    free(f->magnitude);
+}
+
+static tensor out_of(dtype dt, int64_t rows, int64_t cols)
+{
+    size_t bytes = (size_t)(rows * cols) * (dt == DT_F32 ? 4 : 2);
+    tensor t = { .data = mem_aligned(bytes + 64), .dt = dt, .nd = 2, .ne = { rows, cols } };
+    assert_non_null(t.data);
+    memset(t.data, 0xFF, bytes + 64); /* NaN: what is not overwritten shows */
+    return t;
+}
+
+static mm call_of(const fixture *f, tensor out)
+{
+    return (mm){ .layout = f->layout, .out = out, .a = f->a.t, .b = f->b.t, .scale = 1 };
+}
+
+/* Every element within its bound of scale * sum (+ bias) (+ before), and nothing behind the end. */
+static void compare(const fixture *f, const mm *c, cpu_isa isa, const double *before)
+{
+    static const char *const names[] = { "NT", "NN", "TN" };
+    for (int64_t i = 0; i < f->rows * f->cols; i++) {
+        double want = (double)c->scale * f->sum[i], size = fabs((double)c->scale) * f->magnitude[i];
+        double add[2] = { c->bias.data ? f->bias.value[i % f->cols] : 0, before ? before[i] : 0 };
+        for (int j = 0; j < 2; j++) {
+            want += add[j];
+            size += fabs(add[j]);
+        }
+        double got = matrix_get(&c->out, i);
+        if (!(fabs(got - want) <= oracle_error(f->depth, size, want, c->out.dt)))
+            fail_msg("%s %s %s*%s->%s [%lld,%lld] k %lld element %lld: got %.9g, expected %.9g",
+                     cpu_isa_name(isa), names[f->layout], dtype_name(c->a.dt), dtype_name(c->b.dt),
+                     dtype_name(c->out.dt), (long long)f->rows, (long long)f->cols,
+                     (long long)f->depth, (long long)i, got, want);
+    }
+    const unsigned char *end = (const unsigned char *)c->out.data + tensor_bytes(&c->out);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(end[i], 0xFF);
+}
+
+/* Plain; then with bias (NT), scale and accumulation. */
+static void check_on(const fixture *f, cpu_isa isa, dtype out_dt)
+{
+    tensor out = out_of(out_dt, f->rows, f->cols);
+    mm c = call_of(f, out);
+    opened[isa]->op->matmul(opened[isa], &c);
+    compare(f, &c, isa, NULL);
+
+    int64_t n = f->rows * f->cols;
+    double *before = malloc((size_t)n * sizeof *before);
+    for (int64_t i = 0; i < n; i++)
+        before[i] = matrix_get(&out, i);
+    c.scale = -0.75f;
+    c.accumulate = true;
+    c.bias = f->layout == MM_NT ? f->bias.t : (tensor){ 0 };
+    opened[isa]->op->matmul(opened[isa], &c);
+    compare(f, &c, isa, before);
+    must(opened[isa]->op->sync(opened[isa]));
+    free(before);
+    mem_free(out.data);
+}
+
+static void check(mm_layout layout, shape s, dtype a, dtype b)
+{
+    fixture f = make(layout, s, a, b);
+    f.o.a = &f.a;
+    f.o.b = &f.b;
+    oracle_run(&f.o, f.sum, f.magnitude);
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+        check_on(&f, isa, DT_F32);
+        check_on(&f, isa, DT_BF16);
+    }
+    drop(&f);
+}
+
+static const dtype acts[] = { DT_F32, DT_BF16 };
+static const dtype weights[] = { DT_F32, DT_BF16, DT_NF4 };
+static const int64_t tokens[] = { 1, 2, 3, 5, 17, 64, 130 };
+#define EACH(x, list) for (size_t x = 0; x < sizeof(list) / sizeof *(list); x++)
+
+static void matches_the_oracle(void **state)
+{
+    (void)state;
+    static const shape sizes[] = { { 0, 1, 1 },    { 0, 3, 5 },    { 0, 16, 64 }, { 0, 33, 71 },
+                                   { 0, 65, 128 }, { 0, 31, 320 }, { 0, 300, 20 } };
+    EACH(s, sizes) EACH(t, tokens) EACH(a, acts) EACH(w, weights)
+    {
+        shape at = { tokens[t], sizes[s].o, sizes[s].i };
+        check(MM_NT, at, acts[a], weights[w]);
+        check(MM_NN, at, acts[a], weights[w]);
+        if (weights[w] != DT_NF4)
+            check(MM_TN, at, acts[a], weights[w]);
+    }
+}
+
+/* More than one block, more than one piece along rows, and sums carried over pieces of k. */
+static void takes_long_sums_and_many_rows(void **state)
+{
+    (void)state;
+    EACH(a, acts)
+    {
+        check(MM_NT, (shape){ 3, 5, 70001 }, acts[a], DT_F32);
+        check(MM_NT, (shape){ 3, 2, 70016 }, acts[a], DT_NF4);
+        check(MM_NN, (shape){ 2, 70001, 3 }, acts[a], DT_BF16);
+        check(MM_TN, (shape){ 70001, 2, 3 }, acts[a], DT_F32);
+        check(MM_NT, (shape){ 1100, 9, 33 }, acts[a], DT_BF16);
+        check(MM_TN, (shape){ 7, 1100, 300 }, acts[a], DT_F32);
+    }
+    check(MM_NT, (shape){ 600, 3, 9000 }, DT_F32, DT_F32);
+}
+
+static void no_tokens_give_zero(void **state)
+{
+    (void)state;
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+        fixture f = make(MM_TN, (shape){ 0, 3, 5 }, DT_F32, DT_F32);
+        check_on(&f, isa, DT_F32);
+        drop(&f);
+        f = make(MM_NT, (shape){ 0, 3, 5 }, DT_F32, DT_F32);
+        check_on(&f, isa, DT_F32);
+        drop(&f);
+    }
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 2, 3, 7 };
+    static const shape shapes[] = { { 1, 70, 320 }, { 5, 130, 576 }, { 130, 300, 320 } };
+    EACH(s, shapes) EACH(a, acts) EACH(w, weights) for (mm_layout l = MM_NT; l <= MM_TN; l++)
+    {
+        if (l == MM_TN && weights[w] == DT_NF4)
+            continue;
+        fixture f = make(l, shapes[s], acts[a], weights[w]);
+        tensor first = out_of(DT_F32, f.rows, f.cols), other = out_of(DT_F32, f.rows, f.cols);
+        EACH(n, threads)
+        {
+            device *d;
+            must(cpu_open_isa(&d, threads[n], cpu_isa_best()));
+            mm c = call_of(&f, n == 0 ? first : other);
+            d->op->matmul(d, &c);
+            d->op->close(d);
+            assert_memory_equal(c.out.data, first.data, tensor_bytes(&first));
+        }
+        mem_free(first.data);
+        mem_free(other.data);
+        drop(&f);
+    }
+}
+
+/* Rows [first, first + n) computed alone equal the same rows of the whole, bit for bit. */
+static void compare_part(const fixture *f, cpu_isa isa, tensor whole, int64_t first, int64_t n)
+{
+    tensor part = out_of(DT_F32, n, f->cols);
+    mm c = call_of(f, part);
+    c.a = tensor_slice(&f->a.t, first, n);
+    opened[isa]->op->matmul(opened[isa], &c);
+    tensor same = tensor_slice(&whole, first, n);
+    if (memcmp(part.data, same.data, tensor_bytes(&part)) != 0)
+        fail_msg("%s: %s*%s, k %lld: %lld rows from %lld differ from those of %lld rows",
+                 cpu_isa_name(isa), dtype_name(c.a.dt), dtype_name(c.b.dt), (long long)f->depth,
+                 (long long)n, (long long)first, (long long)f->rows);
+    mem_free(part.data);
+}
+
+static void a_row_does_not_see_its_batch(void **state)
+{
+    (void)state;
+    static const shape shapes[] = { { 70, 45, 7 }, { 70, 45, 577 }, { 70, 70, 1152 } };
+    EACH(s, shapes)
+    EACH(a, acts)
+        EACH(w, weights) for (mm_layout l = MM_NT; l <= MM_NN;
+                              l++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+    {
+        fixture f = make(l, shapes[s], acts[a], weights[w]);
+        tensor whole = out_of(DT_F32, f.rows, f.cols);
+        mm c = call_of(&f, whole);
+        opened[isa]->op->matmul(opened[isa], &c);
+        EACH(t, tokens)
+        if (tokens[t] < f.rows)
+            for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
+                compare_part(&f, isa, whole, first, tokens[t]);
+        mem_free(whole.data);
+        drop(&f);
+    }
+}
+
+static void poison(matrix *m, int64_t i, float with)
+{
+    uint32_t u;
+    memcpy(&u, &with, sizeof u);
+    if (m->t.dt == DT_F32)
+        memcpy((char *)m->t.data + 4 * i, &u, 4);
+    else
+        memcpy((char *)m->t.data + 2 * i, (const char *)&u + 2, 2);
+}
+
+static void nan_reaches_its_row_and_column_only(void **state)
+{
+    (void)state;
+    EACH(t, tokens)
+    EACH(a, acts) for (int w = 0; w < 2; w++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best();
+                                                   isa++)
+    {
+        fixture f = make(MM_NT, (shape){ tokens[t], 37, 75 }, acts[a], weights[w]);
+        int64_t row = f.rows / 2, column = 21;
+        poison(&f.a, row * 75 + 74, NAN);
+        poison(&f.b, column * 75, INFINITY);
+        poison(&f.a, 0, 0); /* 0 * infinity */
+        tensor out = out_of(DT_BF16, f.rows, f.cols);
+        mm c = call_of(&f, out);
+        opened[isa]->op->matmul(opened[isa], &c);
+        for (int64_t i = 0; i < f.rows * f.cols; i++) {
+            double y = matrix_get(&out, i);
+            bool in_row = i / f.cols == row, in_column = i % f.cols == column;
+            assert_int_equal(isnan(y) != 0, in_row || (in_column && i / f.cols == 0));
+            assert_int_equal(isfinite(y) != 0, !in_row && !in_column);
+        }
+        mem_free(out.data);
+        drop(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matches_the_oracle),
+        cmocka_unit_test(takes_long_sums_and_many_rows),
+        cmocka_unit_test(no_tokens_give_zero),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(a_row_does_not_see_its_batch),
+        cmocka_unit_test(nan_reaches_its_row_and_column_only),
+    };
+    return cmocka_run_group_tests_name("matmul", tests, open_all, close_all);
+}
