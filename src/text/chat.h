@@ -1,0 +1,29 @@
+/* chat: conversation formats as data.
+ *
+ * A format is a row of literal pieces around each role's text. pesc runs no Jinja: the model's
+ * chat_template is recognised by its marks and mapped to a row; an unknown template is refused with
+ * the list of formats a user may name. Message text is encoded with control tokens off, so nothing
+ * a user writes can close a turn. */
+#ifndef PESC_TEXT_CHAT_H
+#define PESC_TEXT_CHAT_H
+
+#include "text/tokenizer.h"
+
+typedef struct chat_format chat_format;
+
+const chat_format *chat_find(const char *name); /* NULL: unknown */
+const char *chat_name(const chat_format *f);
+const char *const *chat_names(void); /* NULL-terminated */
+/* Where the assistant's turn ends besides EOS; some are control tokens, to be matched by id. */
+const char *const *chat_stops(const chat_format *f, size_t *n);
+
+/* The format a Jinja template describes, or NULL. */
+const chat_format *chat_recognise(const char *jinja);
+
+/* Ids of a conversation. With `generation` it ends where the assistant is to speak; without, with
+ * the end of the last turn. `trained` (may be NULL) receives one byte an id. Refuses roles the
+ * format does not have and orders it cannot express. BOS is added once, as the format says. */
+pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,
+                        size_t n, bool generation, id_list *ids, unsigned char **trained);
+
+#endif

@@ -1,0 +1,541 @@
+#include "text/decode.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/utf8.h"
+#include "text/bytelevel.h"
+#include "text/chain.h"
+#include "text/pattern.h"
+#include "text/pipeline.h"
+
+#include <string.h>
+
+#define REPLACEMENT "\xEF\xBF\xBD"
+#define MARK "\xE2\x96\x81" /* U+2581, SentencePiece's blank */
+
+typedef struct step step;
+
+/* `take` gets a whole token or, behind a step that fuses, a part of the one token; `end` gives what
+ * is still held. Both pass on with give(). */
+typedef struct kind {
+    const char *type;
+    pesc_status (*read)(step *s, const json_t *v, const char *where); /* NULL: no options */
+    pesc_status (*take)(decode_stream *d, size_t i, const char *p, size_t n);
+    pesc_status (*end)(decode_stream *d, size_t i); /* NULL: nothing is ever held */
+    bool fuses;                                     /* gives one token, in parts */
+    bool takes_parts;                               /* may stand behind a step that fuses */
+} kind;
+
+struct step {
+    const kind *kind;
+    bool fused; /* behind a step that fuses */
+    pattern pattern;
+    char *content; /* Replace: what to write; Strip, Metaspace: the character meant */
+    size_t content_n;
+    int64_t start, stop; /* Strip: how many at most */
+    bool drop, drop_all; /* marks at the start of the text */
+};
+
+struct decoder {
+    step step[CHAIN_MAX];
+    size_t n;
+};
+
+typedef struct state {
+    str held; /* what may still change */
+    str work; /* what is being given */
+    int64_t cut;
+    bool started;
+} state;
+
+struct decode_stream {
+    const tokenizer *t;
+    const decoder *dec; /* NULL: tokens are joined with blanks */
+    unsigned flags;
+    bool started;
+    regex_scratch *rs;
+    str out;
+    state state[CHAIN_MAX];
+};
+
+static pesc_status give(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    if (i + 1 < d->dec->n)
+        return d->dec->step[i + 1].kind->take(d, i + 1, p, n);
+    str_add(&d->out, p, n);
+    return PESC_OK;
+}
+
+static pesc_status give_str(decode_stream *d, size_t i, const str *b)
+{
+    if (!str_ok(b))
+        return fail_nomem("decoding", b->n);
+    return give(d, i, b->n ? b->p : "", b->n);
+}
+
+static void drop_front(str *s, size_t n)
+{
+    if (n == 0)
+        return;
+    memmove(s->p, s->p + n, s->n - n);
+    s->n -= n;
+}
+
+static pesc_status get_content(step *s, const json_t *v, const char *key, const char *where)
+{
+    const json_t *c = json_object_get(v, key);
+    if (!json_is_string(c))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", where, key, json_kind(c));
+    s->content_n = json_string_length(c);
+    s->content = mem_strndup(json_string_value(c), s->content_n);
+    return s->content ? PESC_OK : fail_nomem(where, s->content_n);
+}
+
+/* ---- Replace ---- */
+
+static pesc_status open_replace(step *s, const json_t *v, const char *where)
+{
+    TRY(pattern_open_json(&s->pattern, v, "pattern", where));
+    if (s->fused && s->pattern.re)
+        return fail(PESC_UNSUPPORTED, "%s: a regular expression behind Fuse is not supported",
+                    where);
+    return get_content(s, v, "content", where);
+}
+
+/* Replaces in p into `to`; returns where the unreplaced rest of p begins. */
+static pesc_status replace_all(decode_stream *d, const step *s, const char *p, size_t n, str *to,
+                               size_t *rest)
+{
+    regex_walk w = { .scratch = d->rs, .text = p, .n = n };
+    bool found;
+    *rest = 0;
+    for (;;) {
+        TRY(pattern_next(&s->pattern, &w, &found));
+        if (!found)
+            return PESC_OK;
+        str_add(to, p + *rest, w.start - *rest);
+        str_add(to, s->content, s->content_n);
+        *rest = w.end;
+    }
+}
+
+/* How many bytes at the end of p could be the beginning of the pattern. */
+static size_t begun(const pattern *q, const char *p, size_t n)
+{
+    size_t k = q->n - 1 < n ? q->n - 1 : n;
+    while (k > 0 && memcmp(p + n - k, q->text, k) != 0)
+        k--;
+    return k;
+}
+
+static pesc_status take_replace(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    const step *s = &d->dec->step[i];
+    state *st = &d->state[i];
+    size_t rest, keep = 0;
+    str_clear(&st->work);
+    if (s->fused) {
+        str_add(&st->held, p, n);
+        if (!str_ok(&st->held))
+            return fail_nomem("decoding", n);
+        p = st->held.n ? st->held.p : "";
+        n = st->held.n;
+    }
+    TRY(replace_all(d, s, p, n, &st->work, &rest));
+    if (s->fused)
+        keep = begun(&s->pattern, p + rest, n - rest);
+    str_add(&st->work, p + rest, n - rest - keep);
+    if (s->fused)
+        drop_front(&st->held, n - keep);
+    return give_str(d, i, &st->work);
+}
+
+static pesc_status end_held(decode_stream *d, size_t i)
+{
+    state *st = &d->state[i];
+    pesc_status s = st->held.n ? give_str(d, i, &st->held) : PESC_OK;
+    str_clear(&st->held);
+    return s;
+}
+
+/* ---- Fuse ---- */
+
+static pesc_status take_fuse(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    return give(d, i, p, n);
+}
+
+/* ---- Strip ---- */
+
+static pesc_status open_strip(step *s, const json_t *v, const char *where)
+{
+    json_where w = { v, where };
+    TRY(get_content(s, v, "content", where));
+    if (s->content_n == 0 || (size_t)utf8_decode(s->content, s->content_n, NULL) != s->content_n)
+        return fail(PESC_FORMAT, "%s: content: found '%s', expected one character", where,
+                    s->content);
+    TRY(json_get_i64(w, "start", true, 0, INT32_MAX, &s->start));
+    return json_get_i64(w, "stop", true, 0, INT32_MAX, &s->stop);
+}
+
+static bool starts_with(const step *s, const char *p, size_t n)
+{
+    return n >= s->content_n && memcmp(p, s->content, s->content_n) == 0;
+}
+
+/* Bytes of the run of the character at the end of p, of at most s->stop. */
+static size_t trailing(const step *s, const char *p, size_t n)
+{
+    size_t k = 0;
+    for (int64_t c = 0; c < s->stop && n - k >= s->content_n &&
+                        memcmp(p + n - k - s->content_n, s->content, s->content_n) == 0;
+         c++)
+        k += s->content_n;
+    return k;
+}
+
+static pesc_status take_strip(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    const step *s = &d->dec->step[i];
+    state *st = &d->state[i];
+    if (!s->fused || !st->started)
+        st->cut = s->start;
+    st->started = true;
+    for (; st->cut > 0 && starts_with(s, p, n); st->cut--) {
+        p += s->content_n;
+        n -= s->content_n;
+    }
+    if (!s->fused)
+        return give(d, i, p, n - trailing(s, p, n));
+    if (n == 0)
+        return PESC_OK;
+    st->cut = 0;
+    str_add(&st->held, p, n);
+    if (!str_ok(&st->held))
+        return fail_nomem("decoding", n);
+    size_t keep = trailing(s, st->held.p, st->held.n), now = st->held.n - keep;
+    str_clear(&st->work);
+    str_add(&st->work, st->held.p, now);
+    drop_front(&st->held, now);
+    return give_str(d, i, &st->work);
+}
+
+static pesc_status end_strip(decode_stream *d, size_t i)
+{
+    str_clear(&d->state[i].held); /* the trailing ones: that is what `stop` strips */
+    return PESC_OK;
+}
+
+/* ---- bytes ---- */
+
+/* Moves what is certain from `held` to `work`: characters, and U+FFFD for each maximal part that is
+ * none; at the end of the text also for a part that more bytes could have completed. */
+static void settle(state *st, bool last)
+{
+    size_t i = 0, n = st->held.n, bad;
+    if (!last && n)
+        n -= utf8_partial_tail(st->held.p, n);
+    while (i < n) {
+        int len = utf8_decode(st->held.p + i, n - i, NULL);
+        if (len > 0) {
+            str_add(&st->work, st->held.p + i, (size_t)len);
+            i += (size_t)len;
+            continue;
+        }
+        bad = utf8_bad_length(st->held.p + i, n - i);
+        str_puts(&st->work, REPLACEMENT);
+        i += bad;
+    }
+    drop_front(&st->held, i);
+}
+
+static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    state *st = &d->state[i];
+    if (!bytelevel_bytes(p, n, &st->held))
+        str_add(&st->held, p, n);
+    if (!str_ok(&st->held))
+        return fail_nomem("decoding", n);
+    str_clear(&st->work);
+    settle(st, false);
+    return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
+}
+
+static pesc_status end_byte_level(decode_stream *d, size_t i)
+{
+    state *st = &d->state[i];
+    str_clear(&st->work);
+    settle(st, true);
+    return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte of "<0x0A>", or -1. */
+static int byte_token(const char *p, size_t n)
+{
+    if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
+        return -1;
+    int high = hex_digit(p[3]), low = hex_digit(p[4]);
+    return high >= 0 && low >= 0 ? high * 16 + low : -1;
+}
+
+/* Hugging Face: a run of byte tokens is text as a whole, or each of them is one U+FFFD. */
+static pesc_status end_byte_fallback(decode_stream *d, size_t i)
+{
+    state *st = &d->state[i];
+    size_t n = st->held.n;
+    if (n == 0)
+        return PESC_OK;
+    if (utf8_valid(st->held.p, n))
+        return end_held(d, i);
+    str_clear(&st->held);
+    for (size_t k = 0; k < n; k++)
+        TRY(give(d, i, REPLACEMENT, strlen(REPLACEMENT)));
+    return PESC_OK;
+}
+
+/* SentencePiece: characters where there are some, U+FFFD for each other byte. */
+static pesc_status end_sp_bytes(decode_stream *d, size_t i)
+{
+    state *st = &d->state[i];
+    str_clear(&st->work);
+    for (size_t k = 0; k < st->held.n;) {
+        int len = utf8_decode(st->held.p + k, st->held.n - k, NULL);
+        if (len > 0)
+            str_add(&st->work, st->held.p + k, (size_t)len);
+        else
+            str_puts(&st->work, REPLACEMENT);
+        k += len > 0 ? (size_t)len : 1;
+    }
+    str_clear(&st->held);
+    return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
+}
+
+static pesc_status take_bytes(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    state *st = &d->state[i];
+    int byte = byte_token(p, n);
+    if (byte < 0) {
+        TRY(d->dec->step[i].kind->end(d, i));
+        return give(d, i, p, n);
+    }
+    str_putc(&st->held, (char)byte);
+    return str_ok(&st->held) ? PESC_OK : fail_nomem("decoding", n);
+}
+
+/* ---- marks for blanks ---- */
+
+static pesc_status open_metaspace(step *s, const json_t *v, const char *where)
+{
+    json_where w = { v, where };
+    const char *scheme = NULL;
+    bool prefix = true;
+    TRY(get_content(s, v, "replacement", where));
+    TRY(json_get_bool(w, "add_prefix_space", false, &prefix));
+    TRY(json_get_str(w, "prepend_scheme", false, &scheme));
+    s->drop = s->drop_all = scheme ? strcmp(scheme, "never") != 0 : prefix;
+    return pattern_open_text(&s->pattern, s->content, s->content_n, where);
+}
+
+/* In the first token every mark goes, in all others each becomes a blank. */
+static pesc_status take_metaspace(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    const step *s = &d->dec->step[i];
+    state *st = &d->state[i];
+    bool blank = st->started || !s->drop;
+    st->started = true;
+    str_clear(&st->work);
+    regex_walk w = { .text = p, .n = n };
+    size_t done = 0;
+    for (bool found = true; found;) {
+        TRY(pattern_next(&s->pattern, &w, &found));
+        size_t end = found ? w.start : n;
+        str_add(&st->work, p + done, end - done);
+        if (found && blank)
+            str_putc(&st->work, ' ');
+        done = w.end;
+    }
+    return give_str(d, i, &st->work);
+}
+
+/* SentencePiece: one mark at the very start goes (with drop_all, each until text comes). */
+static pesc_status take_sp_start(decode_stream *d, size_t i, const char *p, size_t n)
+{
+    const step *s = &d->dec->step[i];
+    state *st = &d->state[i];
+    if (s->drop && !st->started) {
+        size_t mark = strlen(MARK);
+        bool there = n >= mark && memcmp(p, MARK, mark) == 0;
+        st->started = !there || !s->drop_all || n > mark;
+        p += there ? mark : 0;
+        n -= there ? mark : 0;
+    }
+    return give(d, i, p, n);
+}
+
+/* ---- the chain ---- */
+
+static const kind kinds[] = {
+    { "Replace", open_replace, take_replace, end_held, false, true },
+    { "ByteFallback", NULL, take_bytes, end_byte_fallback, false, false },
+    { "Fuse", NULL, take_fuse, NULL, true, true },
+    { "Strip", open_strip, take_strip, end_strip, false, true },
+    { "ByteLevel", NULL, take_byte_level, end_byte_level, true, false },
+    { "Metaspace", open_metaspace, take_metaspace, NULL, false, false },
+};
+static const kind sp_start = { "start", NULL, take_sp_start, NULL, false, false };
+static const kind sp_bytes = { "bytes", NULL, take_bytes, end_sp_bytes, false, false };
+
+static step *add_step(decoder *d, const kind *k)
+{
+    step *s = &d->step[d->n++];
+    s->kind = k;
+    s->fused = d->n > 1 && (s[-1].fused || s[-1].kind->fuses);
+    return s;
+}
+
+static pesc_status open_step(void *ctx, const json_t *v, const char *type, const char *where)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].type, type) != 0)
+            continue;
+        step *s = add_step(ctx, &kinds[i]);
+        if (s->fused && !kinds[i].takes_parts)
+            return fail(PESC_UNSUPPORTED, "%s: '%s' behind Fuse or ByteLevel is not supported",
+                        where, type);
+        return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
+    }
+    return fail(PESC_UNSUPPORTED, "%s: the decoder type '%s' is not supported", where, type);
+}
+
+pesc_status decoder_open(decoder **out, const json_t *v, const char *file)
+{
+    *out = NULL;
+    if (!v || json_is_null(v))
+        return PESC_OK;
+    decoder *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem(file, sizeof *d);
+    chain_walk w = { file, "decoder", "decoders", open_step, d, 0 };
+    pesc_status s = chain_each(&w, v);
+    if (s == PESC_OK)
+        *out = d;
+    else
+        decoder_close(d);
+    return s;
+}
+
+pesc_status decoder_open_sp(decoder **out, bool drop, bool drop_all)
+{
+    *out = NULL;
+    decoder *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem("a decoder", sizeof *d);
+    step *s = add_step(d, &sp_start);
+    s->drop = drop || drop_all;
+    s->drop_all = drop_all;
+    s = add_step(d, &kinds[0]);
+    s->content_n = 1;
+    s->content = mem_strdup(" ");
+    pesc_status st = s->content ? pattern_open_text(&s->pattern, MARK, strlen(MARK), "decoder")
+                                : fail_nomem("a decoder", 1);
+    add_step(d, &sp_bytes);
+    if (st == PESC_OK)
+        *out = d;
+    else
+        decoder_close(d);
+    return st;
+}
+
+void decoder_close(decoder *d)
+{
+    if (!d)
+        return;
+    for (size_t i = 0; i < d->n; i++) {
+        pattern_free(&d->step[i].pattern);
+        mem_free(d->step[i].content);
+    }
+    mem_free(d);
+}
+
+/* ---- the stream ---- */
+
+pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags)
+{
+    *out = NULL;
+    decode_stream *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem("decoding", sizeof *d);
+    d->t = t;
+    d->dec = t->dec;
+    d->flags = flags;
+    pesc_status s = regex_scratch_open(&d->rs);
+    if (s == PESC_OK)
+        *out = d;
+    else
+        decode_close(d);
+    return s;
+}
+
+static pesc_status result(decode_stream *d, const char **text, size_t *n)
+{
+    if (!str_ok(&d->out))
+        return fail_nomem("decoding", d->out.n);
+    *text = d->out.n ? d->out.p : "";
+    *n = d->out.n;
+    return PESC_OK;
+}
+
+pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t *n)
+{
+    size_t token_n = 0;
+    const char *token = vocab_text(&d->t->shown, id, &token_n);
+    if (!token)
+        token = tokenizer_token(d->t, id, &token_n);
+    str_clear(&d->out);
+    if (token && !((d->flags & PESC_SKIP_SPECIAL) && tokenizer_is_special(d->t, id))) {
+        if (d->t->unk_text && id == d->t->unk) {
+            token = d->t->unk_text;
+            token_n = strlen(token);
+        }
+        if (d->dec && d->dec->n > 0) {
+            TRY(d->dec->step[0].kind->take(d, 0, token, token_n));
+        } else {
+            if (d->started && !d->dec)
+                str_putc(&d->out, ' ');
+            str_add(&d->out, token, token_n);
+        }
+        d->started = true;
+    }
+    return result(d, text, n);
+}
+
+pesc_status decode_finish(decode_stream *d, const char **text, size_t *n)
+{
+    str_clear(&d->out);
+    for (size_t i = 0; d->dec && i < d->dec->n; i++)
+        if (d->dec->step[i].kind->end)
+            TRY(d->dec->step[i].kind->end(d, i));
+    return result(d, text, n);
+}
+
+void decode_close(decode_stream *d)
+{
+    if (!d)
+        return;
+    for (size_t i = 0; i < CHAIN_MAX; i++) {
+        str_free(&d->state[i].held);
+        str_free(&d->state[i].work);
+    }
+    regex_scratch_close(d->rs);
+    str_free(&d->out);
+    mem_free(d);
+}

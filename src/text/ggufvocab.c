@@ -1,0 +1,273 @@
+/* ggufvocab: the vocabulary inside a GGUF file -> a pipeline.
+ *
+ * "llama" and "t5" are SentencePiece models without their protobuf: they are put into an spmodel.
+ * "gpt2" is a byte-level BPE, whose split patterns come from ggufpre. */
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "text/bpebuild.h"
+#include "text/charsmap.h"
+#include "text/ggufpre.h"
+#include "text/pipeline.h"
+#include "text/sptok.h"
+#include "text/trie.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+
+/* Without a table of types the ids the file names are control tokens, and "<0x0A>" is a byte. */
+static int type_of(const gguf_vocab *v, size_t i)
+{
+    int64_t id = (int64_t)i;
+    if (v->types)
+        return v->types[i] >= NORMAL && v->types[i] <= BYTE ? v->types[i] : NORMAL;
+    if (id == v->unk)
+        return UNKNOWN;
+    if (id == v->bos || id == v->eos || id == v->pad)
+        return CONTROL;
+    bool byte = v->token_bytes[i] == 6 && memcmp(v->tokens[i], "<0x", 3) == 0;
+    return byte && strcmp(v->model, "gpt2") != 0 ? BYTE : NORMAL;
+}
+
+static pesc_status check_token(const gguf_vocab *v, size_t i)
+{
+    if (!utf8_valid(v->tokens[i], v->token_bytes[i]) ||
+        memchr(v->tokens[i], '\0', v->token_bytes[i]))
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens[%zu]: is not UTF-8 or holds a NUL",
+                    v->file, i);
+    return PESC_OK;
+}
+
+/* ---- SentencePiece ---- */
+
+static int hex_value(char c)
+{
+    const char *digits = "0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static pesc_status add_piece(spmodel *m, const gguf_vocab *v, size_t i, char **text)
+{
+    size_t n = v->token_bytes[i];
+    TRY(check_token(v, i));
+    sp_piece *p = &m->pieces[i];
+    *p = (sp_piece){ *text, (uint32_t)n, v->scores ? v->scores[i] : 0, (sp_type)type_of(v, i) };
+    if (n == 0 || n > SP_PIECE_MAX || !isfinite(p->score))
+        return fail(PESC_FORMAT,
+                    "%s: tokenizer.ggml.tokens[%zu]: is %zu bytes with score %g; expected 1 to %d "
+                    "bytes and a finite score",
+                    v->file, i, n, (double)p->score, SP_PIECE_MAX);
+    memcpy(*text, v->tokens[i], n);
+    (*text)[n] = '\0';
+    *text += n + 1;
+    if (p->type != SP_BYTE)
+        return PESC_OK;
+    int high = n == 6 ? hex_value(p->text[3]) : -1, low = n == 6 ? hex_value(p->text[4]) : -1;
+    if (high < 0 || low < 0)
+        return fail(PESC_FORMAT,
+                    "%s: tokenizer.ggml.tokens[%zu]: '%s' is not a byte, expected <0x00> to <0xFF>",
+                    v->file, i, p->text);
+    m->bytes[high * 16 + low] = (int32_t)i;
+    return PESC_OK;
+}
+
+static pesc_status add_pieces(spmodel *m, const gguf_vocab *v)
+{
+    size_t bytes = 1, n_user = 0;
+    for (size_t i = 0; i < v->n; i++)
+        if (!ckd_add_size(&bytes, bytes, v->token_bytes[i] + 1))
+            return fail_nomem(v->file, SIZE_MAX);
+    char *text = m->text_ = mem_alloc(bytes, 1);
+    m->pieces = mem_alloc(v->n, sizeof *m->pieces);
+    trie_key *user = mem_alloc(v->n, sizeof *user);
+    pesc_status s = m->text_ && m->pieces && user ? PESC_OK : fail_nomem(v->file, bytes);
+    m->n = v->n;
+    for (int c = 0; c < 256; c++)
+        m->bytes[c] = -1;
+    for (size_t i = 0; s == PESC_OK && i < v->n; i++) {
+        s = add_piece(m, v, i, &text);
+        if (s == PESC_OK && m->pieces[i].type == SP_USER_DEFINED)
+            user[n_user++] = (trie_key){ m->pieces[i].text, m->pieces[i].n, (int32_t)i };
+        if (s == PESC_OK && m->pieces[i].type == SP_UNKNOWN && m->unk < 0)
+            m->unk = (int32_t)i;
+    }
+    if (s == PESC_OK && n_user)
+        s = trie_build(&m->user_defined, user, n_user);
+    mem_free(user);
+    return s;
+}
+
+static pesc_status fill_sp(spmodel *m, const gguf_vocab *v)
+{
+    m->kind = strcmp(v->model, "t5") == 0 ? SP_UNIGRAM : SP_BPE;
+    m->unk = (int32_t)v->unk;
+    m->bos = (int32_t)v->bos;
+    m->eos = (int32_t)v->eos;
+    m->pad = (int32_t)v->pad;
+    m->add_dummy_prefix = v->add_space_prefix;
+    m->escape_whitespaces = true;
+    m->remove_extra_whitespaces = v->remove_extra_whitespaces;
+    TRY(add_pieces(m, v));
+    if (m->unk < 0)
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: none stands for the unknown", v->file);
+    m->byte_fallback = true;
+    for (int c = 0; c < 256; c++)
+        m->byte_fallback &= m->bytes[c] >= 0;
+    return charsmap_open(&m->map, v->charsmap, v->charsmap_bytes, v->file);
+}
+
+static pesc_status build_sp(tokenizer **out, const gguf_vocab *v)
+{
+    if (!v->scores)
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.scores: is missing", v->file);
+    spmodel *m = mem_zalloc(1, sizeof *m);
+    if (!m)
+        return fail_nomem(v->file, sizeof *m);
+    pesc_status s = fill_sp(m, v);
+    if (s == PESC_OK)
+        return sptok_build(out, m, v->file);
+    spmodel_close(m);
+    return s;
+}
+
+/* ---- byte-level BPE ---- */
+
+static void put_json_string(str *s, const char *text)
+{
+    str_putc(s, '"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            str_putc(s, '\\');
+        str_putc(s, *text);
+    }
+    str_putc(s, '"');
+}
+
+/* The components as tokenizer.json would have them: pre-tokenizer, decoder, normalizer. */
+static pesc_status parse_steps(const ggufpre *row, const char *file, json_t **out)
+{
+    str s = { 0 };
+    str_puts(&s, "[{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (const char *const *p = row->patterns; *p; p++) {
+        str_puts(&s, "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":");
+        put_json_string(&s, *p);
+        str_puts(&s, "}},");
+    }
+    str_printf(&s,
+               "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":%s}]},"
+               "{\"type\":\"ByteLevel\"}%s]",
+               row->gpt2 ? "true" : "false", row->nfc ? ",{\"type\":\"NFC\"}" : "");
+    pesc_status st = str_ok(&s) ? json_parse(out, s.p, s.n, file) : fail_nomem(file, s.n);
+    str_free(&s);
+    return st;
+}
+
+static pesc_status open_steps(tokenizer *t, const ggufpre *row)
+{
+    json_t *list;
+    TRY(parse_steps(row, t->file, &list));
+    pesc_status s = pretok_open(&t->pre, json_array_get(list, 0), t->file);
+    if (s == PESC_OK)
+        s = decoder_open(&t->dec, json_array_get(list, 1), t->file);
+    if (s == PESC_OK)
+        s = normalizer_open(&t->norm, json_array_get(list, 2), t->file);
+    json_decref(list);
+    return s;
+}
+
+static pesc_status add_tokens(bpe_build *b, const gguf_vocab *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        TRY(check_token(v, i));
+        TRY(bpe_build_token(b, v->tokens[i], v->token_bytes[i], (int64_t)i));
+    }
+    TRY(bpe_build_symbols(b));
+    for (size_t i = 0; i < v->n_merges; i++)
+        TRY(bpe_build_line(b, i, v->merges[i], strlen(v->merges[i])));
+    return bpe_build_end(b);
+}
+
+static pesc_status mark_tokens(tokenizer *t, const gguf_vocab *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        int type = type_of(v, i);
+        added_token a = { .n = v->token_bytes[i], .id = (int32_t)i };
+        a.special = type == CONTROL || type == UNKNOWN;
+        if (!a.special && type != USER_DEFINED)
+            continue;
+        a.text = mem_strndup(v->tokens[i], a.n);
+        pesc_status s = a.text ? pipeline_add(t, &a, v->file) : fail_nomem(v->file, a.n);
+        mem_free(a.text);
+        TRY(s);
+    }
+    return pipeline_seal(t);
+}
+
+static pesc_status build_bytes(tokenizer **out, const gguf_vocab *v)
+{
+    const ggufpre *row = ggufpre_find(v->pre ? v->pre : "default");
+    if (!row)
+        return fail(PESC_UNSUPPORTED, "%s: tokenizer.ggml.pre: '%s' is not known", v->file, v->pre);
+    tokenizer *t;
+    TRY(pipeline_new(&t, v->file));
+    bpe_build b = { .t = t, .n_tokens = v->n };
+    b.spec.ignore_merges = row->ignore_merges;
+    b.spec.unk = -1;
+    pesc_status s = open_steps(t, row);
+    if (s == PESC_OK)
+        s = add_tokens(&b, v);
+    if (s == PESC_OK)
+        s = mark_tokens(t, v);
+    bpe_build_free(&b);
+    if (s == PESC_OK)
+        *out = t;
+    else
+        tokenizer_close(t);
+    return s;
+}
+
+/* ---- both ---- */
+
+static pesc_status finish(tokenizer *t, const gguf_vocab *v)
+{
+    t->bos = (int32_t)v->bos;
+    t->eos = (int32_t)v->eos;
+    if (v->chat_template && !(t->chat_template = mem_strdup(v->chat_template)))
+        return fail_nomem(v->file, strlen(v->chat_template));
+    return pipeline_frame(t, v->add_bos, v->add_eos);
+}
+
+static pesc_status check_ids(const gguf_vocab *v)
+{
+    const int64_t ids[] = { v->bos, v->eos, v->pad, v->unk };
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (ids[i] < -1 || ids[i] >= (int64_t)v->n)
+            return fail(PESC_FORMAT, "%s: tokenizer.ggml: found token id %lld among %zu tokens",
+                        v->file, (long long)ids[i], v->n);
+    return PESC_OK;
+}
+
+pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v)
+{
+    *out = NULL;
+    if (v->n == 0 || v->n >= INT32_MAX)
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: found %zu tokens", v->file, v->n);
+    TRY(check_ids(v));
+    tokenizer *t;
+    if (strcmp(v->model, "gpt2") == 0)
+        TRY(build_bytes(&t, v));
+    else if (strcmp(v->model, "llama") == 0 || strcmp(v->model, "t5") == 0)
+        TRY(build_sp(&t, v));
+    else
+        return fail(PESC_UNSUPPORTED,
+                    "%s: tokenizer.ggml.model: found '%s'; llama, gpt2 and t5 are supported",
+                    v->file, v->model);
+    pesc_status s = finish(t, v);
+    if (s == PESC_OK)
+        *out = t;
+    else
+        tokenizer_close(t);
+    return s;
+}

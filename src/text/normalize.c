@@ -1,0 +1,249 @@
+#include "text/normalize.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "text/charsmap.h"
+#include "text/chain.h"
+#include "text/pattern.h"
+#include "text/unicode.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+typedef struct step step;
+typedef struct kind {
+    const char *type;
+    pesc_status (*read)(step *s, const json_t *v, const char *where); /* NULL: no options */
+    pesc_status (*run)(const step *s, regex_scratch *rs, normalize_scratch *ns, const char *text,
+                       size_t n, str *out);
+    uniform_form form;
+} kind;
+
+struct step {
+    const kind *kind;
+    pattern pattern; /* Replace */
+    char *content;   /* Replace, Prepend */
+    size_t content_n;
+    bool left, right; /* Strip */
+    charsmap *map;    /* Precompiled */
+};
+
+struct normalizer {
+    step step[CHAIN_MAX];
+    size_t n;
+};
+
+static pesc_status open_content(step *s, const json_t *v, const char *key, const char *where)
+{
+    const json_t *c = json_object_get(v, key);
+    if (!json_is_string(c))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", where, key, json_kind(c));
+    s->content_n = json_string_length(c);
+    s->content = mem_strndup(json_string_value(c), s->content_n);
+    return s->content ? PESC_OK : fail_nomem(where, s->content_n);
+}
+
+static pesc_status open_prepend(step *s, const json_t *v, const char *where)
+{
+    return open_content(s, v, "prepend", where);
+}
+
+static pesc_status open_replace(step *s, const json_t *v, const char *where)
+{
+    TRY(pattern_open_json(&s->pattern, v, "pattern", where));
+    return open_content(s, v, "content", where);
+}
+
+static pesc_status open_strip(step *s, const json_t *v, const char *where)
+{
+    json_where w = { v, where };
+    TRY(json_get_bool(w, "strip_left", true, &s->left));
+    return json_get_bool(w, "strip_right", true, &s->right);
+}
+
+static pesc_status open_precompiled(step *s, const json_t *v, const char *where)
+{
+    const json_t *map = json_object_get(v, "precompiled_charsmap");
+    if (!map || json_is_null(map))
+        return PESC_OK;
+    if (!json_is_string(map))
+        return fail(PESC_FORMAT, "%s: precompiled_charsmap: found %s, expected base64", where,
+                    json_kind(map));
+    return charsmap_open_base64(&s->map, json_string_value(map), json_string_length(map), where);
+}
+
+static pesc_status run_prepend(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                               const char *text, size_t n, str *out)
+{
+    (void)rs, (void)ns;
+    if (n > 0)
+        str_add(out, s->content, s->content_n);
+    str_add(out, text, n);
+    return PESC_OK;
+}
+
+static pesc_status run_replace(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                               const char *text, size_t n, str *out)
+{
+    (void)ns;
+    regex_walk w = { .scratch = rs, .text = text, .n = n };
+    size_t done = 0;
+    bool found;
+    for (;;) {
+        TRY(pattern_next(&s->pattern, &w, &found));
+        if (!found)
+            break;
+        str_add(out, text + done, w.start - done);
+        str_add(out, s->content, s->content_n);
+        done = w.end;
+    }
+    str_add(out, text + done, n - done);
+    return PESC_OK;
+}
+
+static pesc_status run_form(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                            const char *text, size_t n, str *out)
+{
+    (void)rs;
+    return uniform_apply(s->kind->form, text, n, &ns->forms, out)
+               ? PESC_OK
+               : fail_nomem("normalising a text", n);
+}
+
+static pesc_status run_lowercase(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                                 const char *text, size_t n, str *out)
+{
+    (void)s, (void)rs, (void)ns;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        char bytes[4];
+        i += (size_t)utf8_decode(text + i, n - i, &cp);
+        uint32_t low = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+        str_add(out, bytes, (size_t)utf8_encode(low, bytes));
+        if (cp == 0x130) /* the one character whose lower case is two: i and a dot above */
+            str_puts(out, "\xCC\x87");
+    }
+    return PESC_OK;
+}
+
+static pesc_status run_strip(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                             const char *text, size_t n, str *out)
+{
+    (void)rs, (void)ns;
+    uint32_t cp = 0;
+    size_t from = 0, len;
+    while (s->left && from < n && (len = (size_t)utf8_decode(text + from, n - from, &cp)) > 0 &&
+           unicode_is_space(cp))
+        from += len;
+    while (s->right && n > from && unicode_is_space(unicode_last(text, n, &len)))
+        n -= len;
+    str_add(out, text + from, n - from);
+    return PESC_OK;
+}
+
+static pesc_status run_strip_accents(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                                     const char *text, size_t n, str *out)
+{
+    (void)s, (void)rs, (void)ns;
+    size_t len;
+    for (size_t i = 0; i < n; i += len) {
+        uint32_t cp = 0;
+        len = (size_t)utf8_decode(text + i, n - i, &cp);
+        if (!unicode_is_mark(cp))
+            str_add(out, text + i, len);
+    }
+    return PESC_OK;
+}
+
+static pesc_status run_precompiled(const step *s, regex_scratch *rs, normalize_scratch *ns,
+                                   const char *text, size_t n, str *out)
+{
+    (void)rs, (void)ns;
+    if (s->map)
+        return charsmap_apply(s->map, text, n, out);
+    str_add(out, text, n);
+    return PESC_OK;
+}
+
+static const kind kinds[] = {
+    { "Prepend", open_prepend, run_prepend, 0 },
+    { "Replace", open_replace, run_replace, 0 },
+    { "NFC", NULL, run_form, UNIFORM_NFC },
+    { "NFD", NULL, run_form, UNIFORM_NFD },
+    { "NFKC", NULL, run_form, UNIFORM_NFKC },
+    { "NFKD", NULL, run_form, UNIFORM_NFKD },
+    { "Lowercase", NULL, run_lowercase, 0 },
+    { "Strip", open_strip, run_strip, 0 },
+    { "StripAccents", NULL, run_strip_accents, 0 },
+    { "Precompiled", open_precompiled, run_precompiled, 0 },
+};
+
+static pesc_status open_step(void *ctx, const json_t *v, const char *type, const char *where)
+{
+    normalizer *z = ctx;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].type, type) != 0)
+            continue;
+        step *s = &z->step[z->n++];
+        s->kind = &kinds[i];
+        return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
+    }
+    return fail(PESC_UNSUPPORTED, "%s: the normalizer type '%s' is not supported", where, type);
+}
+
+pesc_status normalizer_open(normalizer **out, const json_t *v, const char *file)
+{
+    *out = NULL;
+    if (!v || json_is_null(v))
+        return PESC_OK;
+    normalizer *z = mem_zalloc(1, sizeof *z);
+    if (!z)
+        return fail_nomem(file, sizeof *z);
+    chain_walk w = { file, "normalizer", "normalizers", open_step, z, 0 };
+    pesc_status s = chain_each(&w, v);
+    if (s == PESC_OK)
+        *out = z;
+    else
+        normalizer_close(z);
+    return s;
+}
+
+void normalizer_close(normalizer *z)
+{
+    if (!z)
+        return;
+    for (size_t i = 0; i < z->n; i++) {
+        pattern_free(&z->step[i].pattern);
+        mem_free(z->step[i].content);
+        charsmap_close(z->step[i].map);
+    }
+    mem_free(z);
+}
+
+pesc_status normalizer_run(const normalizer *z, regex_scratch *rs, normalize_scratch *s,
+                           const char *text, size_t n, const char **result, size_t *result_n)
+{
+    str *to = &s->a, *other = &s->b;
+    for (size_t i = 0; z && i < z->n; i++) {
+        str_clear(to);
+        TRY(z->step[i].kind->run(&z->step[i], rs, s, text, n, to));
+        if (!str_ok(to))
+            return fail_nomem("normalising a text", n);
+        text = to->n ? to->p : "";
+        n = to->n;
+        str *swap = to;
+        to = other;
+        other = swap;
+    }
+    *result = text;
+    *result_n = n;
+    return PESC_OK;
+}
+
+void normalize_scratch_free(normalize_scratch *s)
+{
+    str_free(&s->a);
+    str_free(&s->b);
+    mem_free(s->forms.cp);
+    *s = (normalize_scratch){ 0 };
+}

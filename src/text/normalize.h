@@ -1,0 +1,28 @@
+/* normalize: the normaliser chain of tokenizer.json.
+ *
+ * Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Precompiled and Sequences
+ * of them. Each step reads one text and writes the next; all are linear in the text. */
+#ifndef PESC_TEXT_NORMALIZE_H
+#define PESC_TEXT_NORMALIZE_H
+
+#include "base/json.h"
+#include "base/str.h"
+#include "text/regex.h"
+#include "text/uniform.h"
+
+typedef struct normalizer normalizer;
+
+/* `v` may be null or NULL: *out is then NULL, and text stays as it is. `file` is for messages. */
+pesc_status normalizer_open(normalizer **out, const json_t *v, const char *file);
+void normalizer_close(normalizer *z); /* NULL is allowed */
+
+/* Valid UTF-8 in, valid UTF-8 out: *result points into `text` or one of the two buffers. */
+typedef struct normalize_scratch {
+    str a, b;
+    uniform_scratch forms;
+} normalize_scratch;
+pesc_status normalizer_run(const normalizer *z, regex_scratch *rs, normalize_scratch *s,
+                           const char *text, size_t n, const char **result, size_t *result_n);
+void normalize_scratch_free(normalize_scratch *s);
+
+#endif

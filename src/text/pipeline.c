@@ -1,0 +1,199 @@
+#include "text/pipeline.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+pesc_status pipeline_new(tokenizer **out, const char *file)
+{
+    *out = NULL;
+    tokenizer *t = mem_zalloc(1, sizeof *t);
+    if (!t)
+        return fail_nomem(file, sizeof *t);
+    pthread_mutex_init(&t->lock, NULL);
+    t->unk = t->bos = t->eos = -1;
+    t->file = mem_strdup(file);
+    if (!t->file) {
+        tokenizer_close(t);
+        return fail_nomem(file, strlen(file));
+    }
+    *out = t;
+    return PESC_OK;
+}
+
+void tokenizer_close(tokenizer *t)
+{
+    if (!t)
+        return;
+    vocab_free(&t->vocab);
+    vocab_free(&t->symbols);
+    bpe_close(t->bpe);
+    unigram_close(t->unigram);
+    vocab_free(&t->added_vocab);
+    vocab_free(&t->shown);
+    for (size_t i = 0; i < t->n_added; i++)
+        mem_free(t->added[i].text);
+    mem_free(t->added);
+    added_close(t->raw);
+    added_close(t->normal);
+    mem_free(t->special);
+    spmodel_close(t->sp);
+    normalizer_close(t->norm);
+    pretok_close(t->pre);
+    decoder_close(t->dec);
+    mem_free(t->front.ids);
+    mem_free(t->back.ids);
+    mem_free(t->chat_template);
+    encoder_close(t->idle);
+    pthread_mutex_destroy(&t->lock);
+    mem_free(t->file);
+    mem_free(t);
+}
+
+/* Whether id and text agree with what the vocabulary says of either. */
+static pesc_status check_added(const tokenizer *t, const added_token *token, const char *where)
+{
+    int32_t known = vocab_find(&t->vocab, token->text, token->n);
+    if (known >= 0 && known != token->id)
+        return fail(PESC_FORMAT, "%s: '%s' has id %d, but id %d in the vocabulary", where,
+                    token->text, token->id, known);
+    size_t n = 0;
+    const char *other = vocab_text(&t->vocab, token->id, &n);
+    if (other && known < 0)
+        return fail(PESC_FORMAT, "%s: '%s' has id %d, which the vocabulary gives to '%.*s'", where,
+                    token->text, token->id, (int)(n < 80 ? n : 80), other);
+    int64_t limit = vocab_id_limit(t->vocab.count + t->n_added + 1);
+    if (token->id >= limit)
+        return fail(PESC_FORMAT, "%s: '%s' has id %d; with %zu tokens ids are below %lld", where,
+                    token->text, token->id, t->vocab.count + t->n_added + 1, (long long)limit);
+    return PESC_OK;
+}
+
+static pesc_status keep_added(tokenizer *t, const added_token *token, const char *where)
+{
+    if (t->n_added == t->cap_added) {
+        size_t cap = t->cap_added ? t->cap_added * 2 : 64;
+        added_token *list = mem_grow(t->added, cap, sizeof *list);
+        if (!list)
+            return fail_nomem(where, cap * sizeof *list);
+        t->added = list;
+        t->cap_added = cap;
+    }
+    added_token *copy = &t->added[t->n_added];
+    *copy = *token;
+    copy->text = mem_strndup(token->text, token->n);
+    if (!copy->text)
+        return fail_nomem(where, token->n);
+    t->n_added++;
+    return PESC_OK;
+}
+
+pesc_status pipeline_add(tokenizer *t, const added_token *token, const char *where)
+{
+    if (token->n == 0) {
+        log_notice("%s: the added token is empty and left out", where);
+        return PESC_OK;
+    }
+    if (token->n >= VOCAB_HOLE)
+        return fail(PESC_UNSUPPORTED, "%s: the token is longer than 4 GiB", where);
+    TRY(check_added(t, token, where));
+    switch (vocab_add(&t->added_vocab, token->text, token->n, token->id)) {
+    case VOCAB_OK:
+        return keep_added(t, token, where);
+    case VOCAB_NOMEM:
+        return fail_nomem(where, token->n);
+    default:
+        if (vocab_find(&t->added_vocab, token->text, token->n) == token->id)
+            return PESC_OK;
+        return fail(PESC_FORMAT, "%s: '%s' with id %d contradicts another added token", where,
+                    token->text, token->id);
+    }
+}
+
+pesc_status pipeline_frame(tokenizer *t, bool bos, bool eos)
+{
+    t->front.n = t->back.n = 0;
+    if (bos && t->bos >= 0)
+        TRY(id_list_add(&t->front, t->bos));
+    return eos && t->eos >= 0 ? id_list_add(&t->back, t->eos) : PESC_OK;
+}
+
+/* The keys of one matcher. */
+typedef struct key_list {
+    added_key *keys;
+    added_token *tokens;
+    char **copies; /* of normalised texts */
+    size_t n;
+    regex_scratch *rs;
+    normalize_scratch ns;
+} key_list;
+
+static pesc_status add_key(key_list *l, tokenizer *t, const added_token *a)
+{
+    const char *text = a->text;
+    size_t n = a->n;
+    if (a->normalized)
+        TRY(normalizer_run(t->norm, l->rs, &l->ns, a->text, a->n, &text, &n));
+    if (n == 0)
+        return PESC_OK;
+    if (text != a->text) {
+        text = l->copies[l->n] = mem_strndup(text, n);
+        /* Hugging Face also decodes such a token to its normalised text. */
+        if (!text || vocab_add(&t->shown, text, n, a->id) == VOCAB_NOMEM)
+            return fail_nomem(t->file, n);
+    }
+    l->keys[l->n] = (added_key){ text, n };
+    l->tokens[l->n++] = *a;
+    return PESC_OK;
+}
+
+/* Of keys that are equal after normalisation the automaton keeps the last: so the list goes from
+ * the end, and what Hugging Face looks at first (control tokens, then file order) comes last. */
+static pesc_status add_keys(key_list *l, tokenizer *t, bool normalized)
+{
+    for (int special = 0; special < 2; special++)
+        for (size_t i = t->n_added; i > 0; i--)
+            if (t->added[i - 1].special == special && t->added[i - 1].normalized == normalized)
+                TRY(add_key(l, t, &t->added[i - 1]));
+    return PESC_OK;
+}
+
+static pesc_status build_matcher(tokenizer *t, bool normalized, added **out)
+{
+    key_list l = { 0 };
+    l.keys = mem_alloc(t->n_added + 1, sizeof *l.keys);
+    l.tokens = mem_alloc(t->n_added + 1, sizeof *l.tokens);
+    l.copies = mem_zalloc(t->n_added + 1, sizeof *l.copies);
+    bool room = l.keys && l.tokens && l.copies;
+    pesc_status s = room ? regex_scratch_open(&l.rs) : fail_nomem(t->file, t->n_added);
+    if (s == PESC_OK)
+        s = add_keys(&l, t, normalized);
+    if (s == PESC_OK)
+        s = added_open(out, l.keys, l.tokens, l.n);
+    for (size_t i = 0; l.copies && i <= t->n_added; i++)
+        mem_free(l.copies[i]);
+    normalize_scratch_free(&l.ns);
+    regex_scratch_close(l.rs);
+    mem_free(l.keys);
+    mem_free(l.tokens);
+    mem_free(l.copies);
+    return s;
+}
+
+pesc_status pipeline_seal(tokenizer *t)
+{
+    added_close(t->raw);
+    added_close(t->normal);
+    t->raw = t->normal = NULL;
+    vocab_free(&t->shown);
+    t->size = (int64_t)(t->vocab.n > t->added_vocab.n ? t->vocab.n : t->added_vocab.n);
+    mem_free(t->special);
+    t->special = mem_zalloc((size_t)t->size + 1, 1);
+    if (!t->special)
+        return fail_nomem(t->file, (size_t)t->size);
+    for (size_t i = 0; i < t->n_added; i++)
+        t->special[t->added[i].id] = t->added[i].special;
+    TRY(build_matcher(t, false, &t->raw));
+    return build_matcher(t, true, &t->normal);
+}

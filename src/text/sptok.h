@@ -1,0 +1,12 @@
+/* sptok: a SentencePiece model -> a pipeline. Also serves the GGUF vocabularies that are one. */
+#ifndef PESC_TEXT_SPTOK_H
+#define PESC_TEXT_SPTOK_H
+
+#include "text/spmodel.h"
+#include "text/tokenizer.h"
+
+/* Takes the model over, whatever happens. BOS goes in front where there is one; without a BOS piece
+ * EOS goes behind (T5's habit): pipeline_frame() changes that. */
+pesc_status sptok_build(tokenizer **out, spmodel *m, const char *file);
+
+#endif

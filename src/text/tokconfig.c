@@ -1,0 +1,174 @@
+#include "text/tokconfig.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "text/pipeline.h"
+
+#include <string.h>
+
+#define FILE_MAX (64u << 20)
+
+/* The JSON object in dir/name; *out NULL when there is no such file. */
+static pesc_status read_object(json_t **out, const char *dir, const char *name)
+{
+    *out = NULL;
+    char *path = io_join(dir, name);
+    if (!path)
+        return fail_nomem(dir, 0);
+    pesc_status s = PESC_OK;
+    if (io_kind_of(path) != IO_NONE)
+        s = json_read_big(out, path, FILE_MAX);
+    if (s == PESC_OK && *out && !json_is_object(*out)) {
+        s = fail(PESC_FORMAT, "%s: found %s, expected an object", path, json_kind(*out));
+        json_decref(*out);
+        *out = NULL;
+    }
+    mem_free(path);
+    return s;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>", ...}. A token the vocabulary lacks is no token. */
+static void find_token(const tokenizer *t, const json_t *config, const char *key, int32_t *id)
+{
+    const json_t *v = json_object_get(config, key);
+    const char *text = json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+    int32_t found = text ? tokenizer_id(t, text) : -1;
+    if (found >= 0)
+        *id = found;
+}
+
+/* A string, or a list of {"name", "template"} of which the one named default counts. */
+static pesc_status keep_template(tokenizer *t, const json_t *config)
+{
+    const json_t *v = json_object_get(config, "chat_template");
+    for (size_t i = 0; json_is_array(v) && i < json_array_size(v); i++) {
+        const json_t *row = json_array_get(v, i);
+        const char *name = json_string_value(json_object_get(row, "name"));
+        if (name && strcmp(name, "default") == 0) {
+            v = json_object_get(row, "template");
+            break;
+        }
+    }
+    if (!json_is_string(v))
+        return PESC_OK;
+    t->chat_template = mem_strdup(json_string_value(v));
+    return t->chat_template ? PESC_OK : fail_nomem(t->file, json_string_length(v));
+}
+
+/* chat_template.jinja wins over the configuration. */
+static pesc_status read_template_file(tokenizer *t, const char *dir)
+{
+    char *path = io_join(dir, "chat_template.jinja");
+    if (!path)
+        return fail_nomem(dir, 0);
+    pesc_status s = PESC_OK;
+    size_t n;
+    if (io_kind_of(path) == IO_FILE) {
+        mem_free(t->chat_template);
+        t->chat_template = NULL;
+        s = io_read_file(path, FILE_MAX, &t->chat_template, &n);
+    }
+    mem_free(path);
+    return s;
+}
+
+static pesc_status get_flags(json_where w, added_token *a)
+{
+    TRY(json_get_bool(w, "special", false, &a->special));
+    a->normalized = !a->special;
+    TRY(json_get_bool(w, "normalized", false, &a->normalized));
+    TRY(json_get_bool(w, "single_word", false, &a->single_word));
+    TRY(json_get_bool(w, "lstrip", false, &a->lstrip));
+    return json_get_bool(w, "rstrip", false, &a->rstrip);
+}
+
+static pesc_status add_late(tokenizer *t, added_token *a, const char *text, int64_t id,
+                            const char *where)
+{
+    if (id < 0 || id >= INT32_MAX)
+        return fail(PESC_FORMAT, "%s: '%s': the id is out of range", where, text);
+    a->text = (char *)text;
+    a->n = strlen(text);
+    a->id = (int32_t)id;
+    return pipeline_add(t, a, where);
+}
+
+/* {"32000": {"content": "<|im_start|>", "special": true, ...}, ...} */
+static pesc_status add_decoder_tokens(tokenizer *t, const json_t *config, const char *dir)
+{
+    json_t *list = json_object_get(config, "added_tokens_decoder"), *v;
+    const char *key;
+    json_object_foreach(list, key, v)
+    {
+        long long id;
+        const char *text = json_string_value(json_object_get(v, "content"));
+        if (!text || !str_to_i64(key, 0, INT32_MAX - 1, &id))
+            return fail(PESC_FORMAT,
+                        "%s/tokenizer_config.json: added_tokens_decoder: '%s' is not an id with a "
+                        "content",
+                        dir, key);
+        added_token a = { 0 };
+        json_where w = { v, "tokenizer_config.json: added_tokens_decoder" };
+        TRY(get_flags(w, &a));
+        TRY(add_late(t, &a, text, id, w.file));
+    }
+    return PESC_OK;
+}
+
+/* {"<|im_start|>": 32000, ...} */
+static pesc_status add_listed_tokens(tokenizer *t, const char *dir)
+{
+    json_t *root, *v;
+    const char *text;
+    TRY(read_object(&root, dir, "added_tokens.json"));
+    pesc_status s = PESC_OK;
+    json_object_foreach(root, text, v)
+    {
+        added_token a = { .special = true };
+        if (s == PESC_OK && !json_is_integer(v))
+            s = fail(PESC_FORMAT, "%s/added_tokens.json: '%s': found %s, expected an id", dir, text,
+                     json_kind(v));
+        if (s == PESC_OK && vocab_find(&t->added_vocab, text, strlen(text)) < 0)
+            s = add_late(t, &a, text, json_integer_value(v), "added_tokens.json");
+    }
+    json_decref(root);
+    return s;
+}
+
+static pesc_status configure_sp(tokenizer *t, const json_t *config, const char *dir)
+{
+    json_where w = { config, "tokenizer_config.json" };
+    bool bos = t->front.n > 0, eos = t->back.n > 0;
+    TRY(add_decoder_tokens(t, config, dir));
+    TRY(add_listed_tokens(t, dir));
+    TRY(json_get_bool(w, "add_bos_token", false, &bos));
+    TRY(json_get_bool(w, "add_eos_token", false, &eos));
+    TRY(json_get_bool(w, "legacy", false, &t->sp_each));
+    find_token(t, config, "bos_token", &t->bos);
+    find_token(t, config, "eos_token", &t->eos);
+    TRY(pipeline_frame(t, bos, eos));
+    return pipeline_seal(t);
+}
+
+pesc_status tokconfig_read(tokenizer *t, const char *dir)
+{
+    json_t *config = NULL, *map = NULL;
+    pesc_status s = read_object(&config, dir, "tokenizer_config.json");
+    if (s == PESC_OK)
+        s = read_object(&map, dir, "special_tokens_map.json");
+    if (s == PESC_OK && t->sp)
+        s = configure_sp(t, config, dir);
+    if (s == PESC_OK) {
+        find_token(t, map, "bos_token", &t->bos);
+        find_token(t, map, "eos_token", &t->eos);
+        find_token(t, config, "bos_token", &t->bos);
+        find_token(t, config, "eos_token", &t->eos);
+        s = keep_template(t, config);
+    }
+    if (s == PESC_OK)
+        s = read_template_file(t, dir);
+    json_decref(config);
+    json_decref(map);
+    return s;
+}

@@ -1,0 +1,94 @@
+/* tokenizer: text <-> ids.
+ *
+ * The pipeline is Hugging Face's: added tokens are cut out of the text, the rest is normalised,
+ * split by the pre-tokeniser, encoded by the model (BPE or Unigram), framed by the post-processor;
+ * decoding runs the decoder chain. Encoding is linear in the text. Every tokenizer file is mapped
+ * to this one pipeline at load: what cannot be mapped exactly is refused by name, never ignored. */
+#ifndef PESC_TEXT_TOKENIZER_H
+#define PESC_TEXT_TOKENIZER_H
+
+#include "base/json.h"
+#include "base/status.h"
+
+typedef struct pesc_tokenizer tokenizer;
+
+/* One file: tokenizer.json, or a SentencePiece tokenizer.model (found by looking at its bytes). */
+pesc_status tokenizer_open_file(tokenizer **out, const char *path);
+
+/* A directory: tokenizer.json, else tokenizer.model; with tokenizer_config.json and
+ * chat_template.jinja where present. *out NULL with PESC_OK when there is no tokenizer. */
+pesc_status tokenizer_open_dir(tokenizer **out, const char *dir);
+
+/* The vocabulary inside a GGUF file, as its metadata gives it. Arrays have n entries and are
+ * borrowed for the call. */
+typedef struct gguf_vocab {
+    const char *file;  /* for messages */
+    const char *model; /* "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "t5" (Unigram) */
+    const char *pre;   /* which split pattern: "llama-bpe", "qwen2", "deepseek-llm", ... */
+    size_t n;
+    const char *const *tokens;
+    const size_t *token_bytes;
+    const float *scores;  /* NULL where absent */
+    const int32_t *types; /* 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte; or NULL */
+    size_t n_merges;
+    const char *const *merges;  /* "left right" */
+    int64_t bos, eos, pad, unk; /* -1 where absent */
+    bool add_bos, add_eos, add_space_prefix;
+    const char *chat_template;     /* NULL where absent */
+    const unsigned char *charsmap; /* "t5": precompiled_charsmap; NULL where absent */
+    size_t charsmap_bytes;
+    bool remove_extra_whitespaces;
+} gguf_vocab;
+pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v);
+
+void tokenizer_close(tokenizer *t); /* NULL is allowed */
+
+/* flags: PESC_ADD_SPECIAL, PESC_PARSE_SPECIAL. The ids array grows as needed. */
+typedef struct id_list {
+    int32_t *ids; /* for mem_free() */
+    size_t n, cap;
+} id_list;
+pesc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, unsigned flags,
+                             id_list *out); /* appends */
+pesc_status id_list_add(id_list *l, int32_t id);
+
+/* A piece of a text made of several: literal ones (control) may hold control tokens, the text of a
+ * person never does. */
+typedef struct tok_piece {
+    const char *text;
+    size_t n;
+    bool control, trained;
+} tok_piece;
+
+/* Appends the ids of the pieces joined to one text, framed by nothing: what tokenizer_encode()
+ * gives for it with PESC_PARSE_SPECIAL alone, except that a special token is recognised only where
+ * no byte of it belongs to a piece without `control`. So words merge over the seams as in one
+ * string, and nothing in a text piece becomes a control token.
+ *
+ * `trained` (may be NULL) gets one byte an id added, for mem_free(): the piece's `trained` flag. An
+ * id that stretches over a seam has the flag of the later piece; inside a run between two added
+ * tokens the seam lies behind the ids that the run up to there, encoded alone, has in common with
+ * the whole run. `trained` changes at most twice in such a run, so this stays linear. */
+pesc_status tokenizer_encode_pieces(const tokenizer *t, const tok_piece *pieces, size_t n,
+                                    id_list *out, unsigned char **trained);
+
+/* Streaming decode. Feed ids one by one; text comes out as soon as it is certain: half a UTF-8
+ * character is held back, and so is what a decoder of the chain still may change. */
+typedef struct decode_stream decode_stream;
+pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags);
+pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t *n);
+pesc_status decode_finish(decode_stream *d, const char **text, size_t *n); /* what was held back */
+void decode_close(decode_stream *d);
+
+/* Facts. Ids are -1 where the tokenizer does not say. */
+int64_t tokenizer_size(const tokenizer *t);     /* largest id + 1, added tokens included */
+const char *tokenizer_kind(const tokenizer *t); /* "bpe", "unigram" */
+int32_t tokenizer_id(const tokenizer *t,
+                     const char *token); /* exact token string, added ones too; -1 */
+const char *tokenizer_token(const tokenizer *t, int32_t id, size_t *n); /* raw token; NULL: none */
+bool tokenizer_is_special(const tokenizer *t, int32_t id);
+int32_t tokenizer_bos(const tokenizer *t);
+int32_t tokenizer_eos(const tokenizer *t);
+const char *tokenizer_chat_template(const tokenizer *t); /* Jinja source, NULL: none */
+
+#endif
