@@ -1,0 +1,350 @@
+/* GGUF's metadata as the config.json that Hugging Face would have: rows where a key has a twin,
+ * code where a fact must be worked out. */
+#include "format/gguf_file.h"
+
+#include "base/mem.h"
+
+typedef enum kind { INT, REAL, BOOL } kind;
+
+enum {
+    MIXTURES = ARCH_MIXTRAL | ARCH_QWEN2MOE | ARCH_QWEN3MOE | ARCH_OLMOE | ARCH_DEEPSEEK2,
+    QWEN_MOE = ARCH_QWEN2MOE | ARCH_QWEN3MOE,
+    NUM_EXPERTS = QWEN_MOE | ARCH_OLMOE | ARCH_PESC,
+    ANY = 0xFFFF,
+};
+
+enum {
+    NEED = 1 << 0, /* must be there */
+    NONE = 1 << 1, /* may be 0 or absent, both written as null: Hugging Face's default is not */
+    ZERO = 1 << 2, /* may be 0; other integers are 1 or more */
+};
+
+/* Below "<architecture>.". */
+static const struct row {
+    const char *gguf, *hf;
+    kind kind;
+    uint32_t archs;
+    uint32_t flags;
+} rows[] = {
+    { "context_length", "max_position_embeddings", INT, ANY, NEED },
+    { "embedding_length", "hidden_size", INT, ANY, NEED },
+    { "feed_forward_length", "intermediate_size", INT, ANY, NEED },
+    { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY, NEED },
+    { "attention.sliding_window", "sliding_window", INT, ARCH_LLAMA, 0 },
+    { "attention.clamp_kqv", "clip_qkv", REAL, ARCH_OLMOE, 0 },
+    { "expert_count", "num_local_experts", INT, ARCH_MIXTRAL, NEED },
+    { "expert_count", "num_experts", INT, NUM_EXPERTS, NEED },
+    { "expert_count", "n_routed_experts", INT, ARCH_DEEPSEEK2, NEED },
+    { "expert_used_count", "num_experts_per_tok", INT, MIXTURES, NEED },
+    { "expert_used_count", "topk", INT, ARCH_PESC, NEED },
+    { "expert_feed_forward_length", "moe_intermediate_size", INT, QWEN_MOE | ARCH_DEEPSEEK2, NEED },
+    { "expert_shared_feed_forward_length", "shared_expert_intermediate_size", INT, ARCH_QWEN2MOE,
+      NEED },
+    { "expert_weights_norm", "norm_topk_prob", BOOL, QWEN_MOE | ARCH_OLMOE | ARCH_DEEPSEEK2, 0 },
+    { "expert_weights_scale", "routed_scaling_factor", REAL, ARCH_DEEPSEEK2, 0 },
+    { "expert_shared_count", "n_shared_experts", INT, ARCH_DEEPSEEK2, NONE },
+    { "expert_group_count", "n_group", INT, ARCH_DEEPSEEK2, 0 },
+    { "expert_group_used_count", "topk_group", INT, ARCH_DEEPSEEK2, 0 },
+    { "leading_dense_block_count", "first_k_dense_replace", INT, ARCH_DEEPSEEK2, ZERO },
+    { "attention.q_lora_rank", "q_lora_rank", INT, ARCH_DEEPSEEK2, NONE },
+    { "attention.kv_lora_rank", "kv_lora_rank", INT, ARCH_DEEPSEEK2, NEED },
+    { "adapter_length", "adapter_dim", INT, ARCH_PESC, NEED },
+    { "adapter_scale", "moe_scaling", REAL, ARCH_PESC, NEED },
+};
+
+pesc_status gguf_config_put(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) != 0)
+        return fail_nomem("a configuration", 0);
+    return PESC_OK;
+}
+
+static pesc_status put_row(json_t *config, const gguf *g, const gguf_arch *a, const struct row *r,
+                           int64_t n_layers)
+{
+    gguf_key key = gguf_arch_key(a, r->gguf);
+    bool need = r->flags & NEED;
+    gguf_range range = { need, r->flags & (NONE | ZERO) ? 0 : 1, INT32_MAX, n_layers };
+    int64_t n = 0;
+    double x = 0;
+    bool b = false;
+    if (!gguf_find(g, key.text) && !(r->flags & (NEED | NONE)))
+        return PESC_OK;
+    switch (r->kind) {
+    case INT:
+        TRY(gguf_get_int(g, key.text, range, &n));
+        return gguf_config_put(config, r->hf,
+                               n == 0 && (r->flags & NONE) ? json_null() : json_integer(n));
+    case REAL:
+        TRY(gguf_get_real(g, key.text, need, &x));
+        return gguf_config_put(config, r->hf, json_real(x));
+    default:
+        TRY(gguf_get_bool(g, key.text, &b));
+        return gguf_config_put(config, r->hf, json_boolean(b));
+    }
+}
+
+static int64_t int_of(const json_t *config, const char *key)
+{
+    return json_integer_value(json_object_get(config, key));
+}
+
+/* ---- sizes ---- */
+
+pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out)
+{
+    gguf_range one = { .required = true, .min = 1, .max = INT32_MAX };
+    gguf_key key = gguf_arch_key(a, "block_count");
+    TRY(gguf_get_int(g, key.text, one, &out->layers));
+    if ((uint64_t)out->layers > g->n_tensors)
+        return fail(PESC_FORMAT, "%s: %s: found %lld layers, but the file has only %zu tensors",
+                    g->path, key.text, (long long)out->layers, g->n_tensors);
+    one.n_layers = out->layers;
+    key = gguf_arch_key(a, "attention.head_count");
+    TRY(gguf_get_int(g, key.text, one, &out->heads));
+    key = gguf_arch_key(a, "attention.head_count_kv");
+    one.required = false;
+    out->kv_heads = out->heads;
+    TRY(gguf_get_int(g, key.text, one, &out->kv_heads));
+    /* DeepSeek's newer files say 1: what llama.cpp caches, not what the model has. */
+    if (a->bit == ARCH_DEEPSEEK2)
+        out->kv_heads = out->heads;
+    return PESC_OK;
+}
+
+static pesc_status put_sizes(json_t *config, const gguf *g, const gguf_arch *a, const gguf_sizes *z)
+{
+    const gguf_tensor *embed = gguf_tensor_find(g, "token_embd.weight");
+    if (!embed || embed->nd != 2 || embed->ne[0] > INT32_MAX)
+        return fail(PESC_SHAPE, "%s: the tensor token_embd.weight is missing or not a matrix",
+                    g->path);
+    const gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    if (tokens && tokens->array && tokens->count > (uint64_t)embed->ne[0])
+        return fail(PESC_SHAPE,
+                    "%s: tokenizer.ggml.tokens: found %zu tokens, but token_embd.weight has %lld "
+                    "rows",
+                    g->path, tokens->count, (long long)embed->ne[0]);
+    TRY(gguf_config_put(config, "vocab_size", json_integer(embed->ne[0])));
+    TRY(gguf_config_put(config, "num_hidden_layers", json_integer(z->layers)));
+    TRY(gguf_config_put(config, "num_attention_heads", json_integer(z->heads)));
+    TRY(gguf_config_put(config, "num_key_value_heads", json_integer(z->kv_heads)));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].archs & a->bit)
+            TRY(put_row(config, g, a, &rows[i], z->layers));
+    return PESC_OK;
+}
+
+/* ---- heads ---- */
+
+/* Multi-head latent attention. The keys with _mla give a head's true sizes where llama.cpp's own
+ * describe its cache. */
+static pesc_status put_latent(json_t *config, const gguf *g, const gguf_arch *a, int64_t *rope_dim)
+{
+    gguf_range r = { .required = true, .min = 1, .max = INT32_MAX };
+    int64_t k = 0, v = 0;
+    bool mla = gguf_find(g, gguf_arch_key(a, "attention.key_length_mla").text) != NULL;
+    gguf_key k_key = gguf_arch_key(a, mla ? "attention.key_length_mla" : "attention.key_length");
+    gguf_key v_key =
+        gguf_arch_key(a, mla ? "attention.value_length_mla" : "attention.value_length");
+    gguf_key rope = gguf_arch_key(a, "rope.dimension_count");
+    TRY(gguf_get_int(g, k_key.text, r, &k));
+    TRY(gguf_get_int(g, v_key.text, r, &v));
+    r.min = 2;
+    r.max = k - 1;
+    TRY(gguf_get_int(g, rope.text, r, rope_dim));
+    TRY(gguf_config_put(config, "qk_rope_head_dim", json_integer(*rope_dim)));
+    TRY(gguf_config_put(config, "qk_nope_head_dim", json_integer(k - *rope_dim)));
+    return gguf_config_put(config, "v_head_dim", json_integer(v));
+}
+
+static pesc_status put_head_dim(json_t *config, const gguf *g, const gguf_arch *a, int64_t n_heads,
+                                int64_t *head_dim)
+{
+    gguf_range r = { .min = 2, .max = INT32_MAX };
+    int64_t hidden = int_of(config, "hidden_size"), value_dim, rope_dim;
+    gguf_key key = gguf_arch_key(a, "attention.key_length");
+    *head_dim = hidden / n_heads;
+    if (!gguf_find(g, key.text) && hidden % n_heads)
+        return fail(PESC_SHAPE,
+                    "%s: %s.embedding_length %lld does not divide by %lld heads, and %s is missing",
+                    g->path, a->name, (long long)hidden, (long long)n_heads, key.text);
+    TRY(gguf_get_int(g, key.text, r, head_dim));
+    value_dim = rope_dim = *head_dim;
+    key = gguf_arch_key(a, "attention.value_length");
+    TRY(gguf_get_int(g, key.text, r, &value_dim));
+    if (value_dim != *head_dim)
+        return fail(PESC_UNSUPPORTED, "%s: %s: found %lld, expected %lld, the length of the keys",
+                    g->path, key.text, (long long)value_dim, (long long)*head_dim);
+    key = gguf_arch_key(a, "rope.dimension_count");
+    TRY(gguf_get_int(g, key.text, r, &rope_dim));
+    if (rope_dim != *head_dim || rope_dim % 2)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: %s: found %lld, expected %lld, the whole of a head, even", g->path,
+                    key.text, (long long)rope_dim, (long long)*head_dim);
+    return gguf_config_put(config, "head_dim", json_integer(*head_dim));
+}
+
+static pesc_status put_attention(json_t *config, const gguf *g, const gguf_arch *a,
+                                 const gguf_sizes *z)
+{
+    int64_t rope_dim = 0;
+    double theta = 10000.0;
+    if (a->bit == ARCH_DEEPSEEK2)
+        TRY(put_latent(config, g, a, &rope_dim));
+    else
+        TRY(put_head_dim(config, g, a, z->heads, &rope_dim));
+    TRY(gguf_get_real(g, gguf_arch_key(a, "rope.freq_base").text, false, &theta));
+    if (!(theta > 0))
+        return fail(PESC_FORMAT, "%s: %s.rope.freq_base: found %g, expected more than 0", g->path,
+                    a->name, theta);
+    TRY(gguf_config_put(config, "rope_theta", json_real(theta)));
+    return gguf_rope(config, g, a, theta, rope_dim);
+}
+
+/* ---- mixtures ---- */
+
+/* Qwen's mixtures may have plain layers among the sparse ones: those without a router. */
+static pesc_status put_plain_layers(json_t *config, const gguf *g, const gguf_arch *a, int64_t n)
+{
+    unsigned char *sparse = mem_zalloc((size_t)n, 1);
+    json_t *list = json_array();
+    bool fine = sparse && list;
+    for (size_t i = 0; fine && i < g->n_tensors; i++) {
+        gguf_name name;
+        if (gguf_name_of(&name, g->tensors[i].name, a) && (name.flags & NAME_ROUTER) &&
+            name.layer < n)
+            sparse[name.layer] = 1;
+    }
+    for (int64_t i = 0; fine && i < n; i++)
+        fine = sparse[i] || json_array_append_new(list, json_integer(i)) == 0;
+    mem_free(sparse);
+    if (!fine) {
+        json_decref(list);
+        return fail_nomem(g->path, (size_t)n);
+    }
+    TRY(gguf_config_put(config, "mlp_only_layers", list));
+    return gguf_config_put(config, "decoder_sparse_step", json_integer(1));
+}
+
+static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a, int64_t n_layers)
+{
+    enum { SOFTMAX = 1 };
+    int64_t experts = 0, used = 0, gating = SOFTMAX;
+    gguf_key key = gguf_arch_key(a, "expert_gating_func");
+    TRY(gguf_get_int(g, key.text, (gguf_range){ .max = INT32_MAX }, &gating));
+    if (gating != SOFTMAX)
+        return fail(PESC_UNSUPPORTED, "%s: %s: found %lld, expected %d (softmax)", g->path,
+                    key.text, (long long)gating, SOFTMAX);
+    gguf_range r = { .required = true, .min = 1, .max = INT32_MAX };
+    TRY(gguf_get_int(g, gguf_arch_key(a, "expert_count").text, r, &experts));
+    r.max = experts;
+    TRY(gguf_get_int(g, gguf_arch_key(a, "expert_used_count").text, r, &used));
+    if (a->bit & QWEN_MOE)
+        TRY(put_plain_layers(config, g, a, n_layers));
+    if ((a->bit & (ARCH_QWEN2MOE | ARCH_QWEN3MOE | ARCH_OLMOE | ARCH_DEEPSEEK2)) &&
+        !json_has(config, "norm_topk_prob"))
+        TRY(gguf_config_put(config, "norm_topk_prob", json_boolean(a->bit == ARCH_QWEN3MOE)));
+    if (a->bit != ARCH_DEEPSEEK2)
+        return PESC_OK;
+    bool groups = int_of(config, "n_group") > 1;
+    TRY(gguf_config_put(config, "scoring_func", json_string("softmax")));
+    TRY(gguf_config_put(config, "moe_layer_freq", json_integer(1)));
+    return gguf_config_put(config, "topk_method",
+                           json_string(groups ? "group_limited_greedy" : "greedy"));
+}
+
+/* ---- the rest ---- */
+
+/* The ends of a turn and of a message end a generation as well: a list where there are several. */
+static pesc_status put_ids(json_t *config, const gguf *g)
+{
+    static const char *const ends[] = { "tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id" };
+    static const struct {
+        const char *gguf, *hf;
+    } ids[] = {
+        { "tokenizer.ggml.bos_token_id", "bos_token_id" },
+        { "tokenizer.ggml.padding_token_id", "pad_token_id" },
+    };
+    gguf_range r = { .max = int_of(config, "vocab_size") - 1 };
+    for (size_t i = 0; i < 2; i++) {
+        int64_t id = -1;
+        TRY(gguf_get_int(g, ids[i].gguf, r, &id));
+        if (id >= 0)
+            TRY(gguf_config_put(config, ids[i].hf, json_integer(id)));
+    }
+    json_t *list = json_array();
+    TRY(gguf_config_put(config, "eos_token_id", list));
+    int64_t seen[3] = { -1, -1, -1 };
+    for (size_t i = 0; i < 3; i++) {
+        TRY(gguf_get_int(g, ends[i], r, &seen[i]));
+        bool fresh = seen[i] >= 0;
+        for (size_t j = 0; j < i; j++)
+            fresh = fresh && seen[i] != seen[j];
+        if (fresh && json_array_append_new(list, json_integer(seen[i])) != 0)
+            return fail_nomem("a configuration", 0);
+    }
+    size_t n = json_array_size(list);
+    if (n == 0)
+        json_object_del(config, "eos_token_id");
+    return n == 1 ? gguf_config_put(config, "eos_token_id", json_incref(json_array_get(list, 0)))
+                  : PESC_OK;
+}
+
+static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
+{
+    static const struct {
+        int64_t file_type;
+        const char *name;
+    } dtypes[] = { { 0, "float32" }, { 1, "float16" }, { 32, "bfloat16" } };
+    int64_t file_type = -1;
+    bool biased = gguf_tensor_find(g, "blk.0.attn_q.bias") != NULL;
+    const char *model_type = a->model_type;
+    /* Rows that differ in one fact only: Mistral is a Llama with a window, and PESC on Qwen2 (whose
+     * queries have biases) keeps Qwen2's type. */
+    if (a->bit == ARCH_LLAMA && json_has(config, "sliding_window"))
+        model_type = "mistral";
+    if (a->bit == ARCH_PESC && biased)
+        model_type = "qwen2";
+    TRY(gguf_config_put(config, "model_type", json_string(model_type)));
+    TRY(gguf_config_put(config, "hidden_act", json_string("silu")));
+    TRY(gguf_config_put(config, "tie_word_embeddings",
+                        json_boolean(!gguf_tensor_find(g, "output.weight"))));
+    if (biased && (a->bit & (ARCH_LLAMA | ARCH_QWEN3 | ARCH_QWEN3MOE | ARCH_OLMOE)))
+        TRY(gguf_config_put(config, "attention_bias", json_true()));
+    if (gguf_tensor_find(g, "blk.0.ffn_gate.bias"))
+        TRY(gguf_config_put(config, "mlp_bias", json_true()));
+    TRY(gguf_get_int(g, "general.file_type", (gguf_range){ .max = INT32_MAX }, &file_type));
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtypes[i].file_type == file_type)
+            TRY(gguf_config_put(config, "torch_dtype", json_string(dtypes[i].name)));
+    return PESC_OK;
+}
+
+static pesc_status fill(json_t *config, const gguf *g)
+{
+    const gguf_arch *a;
+    gguf_sizes z;
+    TRY(gguf_arch_of(&a, g));
+    TRY(gguf_config_sizes(g, a, &z));
+    TRY(put_sizes(config, g, a, &z));
+    TRY(put_attention(config, g, a, &z));
+    if (a->experts)
+        TRY(put_mixture(config, g, a, z.layers));
+    TRY(put_ids(config, g));
+    return put_facts(config, g, a);
+}
+
+pesc_status gguf_config(json_t **out, const gguf *g)
+{
+    json_t *config;
+    *out = NULL;
+    TRY(json_parse(&config, "{}", 2, g->path));
+    pesc_status s = fill(config, g);
+    if (s == PESC_OK)
+        *out = config;
+    else
+        json_decref(config);
+    return s;
+}

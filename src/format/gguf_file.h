@@ -1,0 +1,143 @@
+/* gguf_file: what a GGUF file says, before anything is translated. For the gguf_*.c files only.
+ *
+ * The file is walked once and every count, length and offset in it is compared with the bytes that
+ * are there; afterwards each pointer below may be followed without another look. Nothing is
+ * aligned: numbers are read with the getters or memcpy. */
+#ifndef PESC_FORMAT_GGUF_FILE_H
+#define PESC_FORMAT_GGUF_FILE_H
+
+#include "base/io.h"
+#include "format/gguf.h"
+#include "tensor/dtype.h"
+
+typedef enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPES
+} gguf_type;
+
+typedef struct gguf_text {
+    const char *p; /* no NUL behind it */
+    size_t n;
+} gguf_text;
+
+typedef struct gguf_value {
+    gguf_text key;
+    gguf_type type; /* of the value, or of the elements of an array */
+    bool array;
+    size_t count; /* elements; 1 unless array */
+    const unsigned char *data;
+} gguf_value;
+
+typedef struct gguf_tensor {
+    gguf_text name;
+    dtype dt;
+    int32_t nd;
+    int64_t ne[4]; /* in PyTorch's order */
+    const unsigned char *data;
+    size_t bytes;
+} gguf_tensor;
+
+struct gguf {
+    io_map *map;
+    bool lent; /* the map belongs to a table of weights by now */
+    const char *path;
+    gguf_value *values; /* sorted by key */
+    size_t n_values;
+    gguf_tensor *tensors; /* in the order of the file */
+    size_t n_tensors;
+};
+
+/* Metadata by key; NULL when absent. */
+const gguf_value *gguf_find(const gguf *g, const char *key);
+const char *gguf_type_name(gguf_type t);
+bool gguf_text_is(gguf_text t, const char *s);
+
+/* By GGUF's name; NULL when absent. Walks them all. */
+const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name);
+
+/* Typed getters (gguf_get.c). An absent key leaves *out as it was unless required. A wrong type or
+ * a value out of range is PESC_FORMAT, naming the key. Integers may have any width. A number that
+ * may differ from layer to layer may be an array of n_layers equal ones; n_layers 0: it may not. */
+typedef struct gguf_range {
+    bool required;
+    int64_t min, max;
+    int64_t n_layers;
+} gguf_range;
+pesc_status gguf_get_int(const gguf *g, const char *key, gguf_range r, int64_t *out);
+pesc_status gguf_get_real(const gguf *g, const char *key, bool required, double *out);
+pesc_status gguf_get_bool(const gguf *g, const char *key, bool *out);
+pesc_status gguf_get_text(const gguf *g, const char *key, bool required, gguf_text *out);
+
+/* The architectures pesc reads, one bit each for the tables of names and keys. */
+enum {
+    ARCH_LLAMA = 1 << 0,
+    ARCH_MIXTRAL = 1 << 1,
+    ARCH_QWEN2 = 1 << 2,
+    ARCH_QWEN3 = 1 << 3,
+    ARCH_QWEN2MOE = 1 << 4,
+    ARCH_QWEN3MOE = 1 << 5,
+    ARCH_OLMOE = 1 << 6,
+    ARCH_DEEPSEEK2 = 1 << 7,
+    ARCH_PESC = 1 << 8,
+};
+
+typedef struct gguf_arch {
+    const char *name; /* general.architecture */
+    uint32_t bit;
+    const char *model_type; /* Hugging Face's */
+    bool experts;           /* of two rows with one name: which has expert_count > 0 */
+    bool permuted;          /* rows of q and k are in the order of interleaved RoPE */
+} gguf_arch;
+
+pesc_status gguf_arch_of(const gguf_arch **out, const gguf *g);
+
+/* "<architecture>.<key>", for the getters. */
+typedef struct gguf_key {
+    char text[96];
+} gguf_key;
+gguf_key gguf_arch_key(const gguf_arch *a, const char *key);
+
+/* Facts that both the configuration and the weights need. */
+typedef struct gguf_sizes {
+    int64_t layers, heads, kv_heads;
+} gguf_sizes;
+pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out);
+
+/* Takes the value, which may be NULL for want of memory. */
+pesc_status gguf_config_put(json_t *object, const char *key, json_t *value);
+
+/* rope_scaling as config.json has it, put into `config`; nothing when there is no scaling. */
+pesc_status gguf_rope(json_t *config, const gguf *g, const gguf_arch *a, double theta,
+                      int64_t rope_dim);
+
+/* A tensor's name, translated. */
+enum {
+    NAME_QUERY = 1 << 0,   /* rows may be permuted, by the heads of the queries */
+    NAME_KEY = 1 << 1,     /* the same, by those of the keys */
+    NAME_ROW = 1 << 2,     /* a matrix of one row, stored as a vector */
+    NAME_SKIP = 1 << 3,    /* not a weight */
+    NAME_STACKED = 1 << 4, /* all experts of a layer in one tensor */
+    NAME_ROUTER = 1 << 5,  /* its layer is sparse */
+};
+typedef struct gguf_name {
+    const char *pattern;   /* Hugging Face's, with # for the layer and * for the expert */
+    int64_t layer, expert; /* -1: it has none */
+    gguf_text suffix;      /* ".weight", ".bias" */
+    uint32_t flags;
+} gguf_name;
+bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a); /* false: unknown */
+void gguf_name_write(char *out, size_t cap, const gguf_name *n, int64_t expert);
+
+#endif

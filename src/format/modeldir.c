@@ -1,0 +1,131 @@
+#include "format/modeldir.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { FILE_BYTES = 1 << 30 };
+
+pesc_status modeldir_check_empty(const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    io_kind kind = io_kind_of(dir);
+    if (kind == IO_NONE)
+        return PESC_OK;
+    if (kind != IO_DIR)
+        return fail(PESC_USAGE, "%s: exists and is not a directory", dir);
+    TRY(io_list(dir, &names, &n));
+    io_list_free(names, n);
+    return n ? fail(PESC_USAGE, "%s: is not empty; choose another output directory", dir) : PESC_OK;
+}
+
+/* The nearest directory above (or at) the path that exists, for mem_free(). */
+static char *existing_above(const char *path)
+{
+    char *p = mem_strdup(path);
+    while (p && io_kind_of(p) == IO_NONE) {
+        char *slash = strrchr(p, '/');
+        if (!slash || slash == p) {
+            mem_free(p);
+            return mem_strdup(slash ? "/" : ".");
+        }
+        *slash = '\0';
+    }
+    return p;
+}
+
+pesc_status modeldir_check_room(const char *dir, uint64_t bytes)
+{
+    uint64_t room = 0;
+    char *there = existing_above(dir);
+    if (!there)
+        return fail_nomem(dir, strlen(dir));
+    pesc_status s = io_free_bytes(there, &room);
+    mem_free(there);
+    TRY(s);
+    if (bytes <= room)
+        return PESC_OK;
+    return fail(
+        PESC_DISK,
+        "%s: needs %.1f GB of disk, and %.1f GB are free there; make room or choose another "
+        "output directory",
+        dir, (double)bytes / 1e9, (double)room / 1e9);
+}
+
+static pesc_status copy_file(const char *from, const char *dir, const char *name)
+{
+    char *text = NULL, *to = io_join(dir, name);
+    size_t n;
+    if (!to)
+        return fail_nomem("copying a file", 0);
+    pesc_status s = io_read_file(from, FILE_BYTES, &text, &n);
+    if (s == PESC_OK)
+        s = io_write_file(to, text, n);
+    mem_free(text);
+    mem_free(to);
+    return s;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
+{
+    static const char *const files[] = {
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "generation_config.json",
+    };
+    if (io_kind_of(from) == IO_FILE)
+        return copy_file(from, dir, base_name(from));
+    if (io_kind_of(from) != IO_DIR)
+        return fail(PESC_IO, "%s: is neither a tokenizer file nor a directory", from);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = io_join(from, files[i]);
+        if (!path)
+            return fail_nomem("copying a tokenizer", 0);
+        pesc_status s = io_kind_of(path) == IO_FILE ? copy_file(path, dir, files[i]) : PESC_OK;
+        mem_free(path);
+        TRY(s);
+    }
+    return PESC_OK;
+}
+
+/* The fewest digits that give back every number: 1e-05, not 1.0000000000000001e-05. */
+static char *dump(const json_t *json)
+{
+    enum { DIGITS_MIN = 15, DIGITS_MAX = 17 };
+    for (size_t digits = DIGITS_MIN;; digits++) {
+        char *text =
+            json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(digits));
+        if (!text || digits == DIGITS_MAX)
+            return text;
+        json_t *back = json_loads(text, JSON_DECODE_ANY, NULL);
+        bool same = json_equal(back, json);
+        json_decref(back);
+        if (same)
+            return text;
+        mem_free(text);
+    }
+}
+
+pesc_status modeldir_write_json(const char *dir, const char *name, const json_t *json)
+{
+    char *path = io_join(dir, name);
+    char *text = path ? dump(json) : NULL;
+    pesc_status s = text ? io_write_file(path, text, strlen(text)) : fail_nomem(name, 0);
+    mem_free(text);
+    mem_free(path);
+    return s;
+}

@@ -1,0 +1,29 @@
+/* modeldir: writing a Hugging Face model directory: everything but the weights themselves.
+ *
+ * A directory is begun empty and its config.json is written last, so that a directory that has one
+ * is whole. */
+#ifndef PESC_FORMAT_MODELDIR_H
+#define PESC_FORMAT_MODELDIR_H
+
+#include "base/json.h"
+
+enum {
+    /* The largest file of weights: what hubs and other programs expect. */
+    MODELDIR_SHARD_MB = 5000,
+};
+
+/* PESC_USAGE unless the directory is empty or not there yet. */
+pesc_status modeldir_check_empty(const char *dir);
+
+/* PESC_DISK, with both figures, when the file system has no room for so many bytes. The directory
+ * need not be there yet. */
+pesc_status modeldir_check_room(const char *dir, uint64_t bytes);
+
+/* Copies tokenizer files and generation_config.json from a directory, whichever are there, or the
+ * one file that `from` is. */
+pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
+
+/* dir/name, indented, keys sorted as transformers writes them. */
+pesc_status modeldir_write_json(const char *dir, const char *name, const json_t *json);
+
+#endif

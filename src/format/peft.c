@@ -1,0 +1,297 @@
+#include "format/peft.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "format/safetensors.h"
+#include "format/torchbin.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_CONFIG = 16 << 20, MAX_RANK = 1 << 20 };
+
+static const char tail_a[] = ".lora_A.weight", tail_b[] = ".lora_B.weight";
+
+typedef struct settings {
+    json_t *json;
+    char *file;
+    int64_t r;
+    double alpha;
+    bool rslora;
+} settings;
+
+/* Settings that change what an adapter computes in a way pesc does not follow. Absent, null, false,
+ * an empty list or object and `harmless` are all fine. */
+static const struct {
+    const char *key, *harmless, *what;
+} refused[] = {
+    { "use_dora", NULL, "DoRA" },
+    { "bias", "none", "trained biases" },
+    { "lora_bias", NULL, "biases on LoRA" },
+    { "modules_to_save", NULL, "fully trained modules" },
+    { "fan_in_fan_out", NULL, "transposed weights" },
+    { "target_parameters", NULL, "LoRA on parameters" },
+    { "layer_replication", NULL, "replicated layers" },
+    { "trainable_token_indices", NULL, "trained tokens" },
+    { "alora_invocation_tokens", NULL, "activated LoRA" },
+    { "use_qalora", NULL, "QALoRA" },
+    { "use_bdlora", NULL, "block-diagonal LoRA" },
+    { "kasa_config", NULL, "KaSA" },
+    { "velora_config", NULL, "VeLoRA" },
+    { "arrow_config", NULL, "Arrow routing" },
+    { "monteclora_config", NULL, "MonteCLoRA" },
+};
+
+static bool is_set(const json_t *v, const char *harmless)
+{
+    switch (v ? json_typeof(v) : JSON_NULL) {
+    case JSON_NULL:
+    case JSON_FALSE:
+        return false;
+    case JSON_ARRAY:
+        return json_array_size(v) > 0;
+    case JSON_OBJECT:
+        return json_object_size(v) > 0;
+    case JSON_STRING:
+        return !harmless || strcmp(json_string_value(v), harmless) != 0;
+    default:
+        return true;
+    }
+}
+
+static pesc_status read_alpha(const settings *s, const char *key, const json_t *v, double *out)
+{
+    *out = json_number_value(v);
+    if (!json_is_number(v) || !isfinite(*out) || *out <= 0)
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a number above 0", s->file, key,
+                    v ? json_is_number(v) ? "one that is not" : json_kind(v) : "nothing");
+    return PESC_OK;
+}
+
+static pesc_status read_settings(settings *s, const char *dir)
+{
+    s->file = io_join(dir, "adapter_config.json");
+    if (!s->file)
+        return fail_nomem(dir, strlen(dir));
+    TRY(json_read(&s->json, s->file, MAX_CONFIG));
+    if (!json_is_object(s->json))
+        return fail(PESC_FORMAT, "%s: found %s, expected an object", s->file, json_kind(s->json));
+    json_where at = { s->json, s->file };
+    const char *type = NULL;
+    TRY(json_get_str(at, "peft_type", true, &type));
+    if (strcmp(type, "LORA") != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: peft_type: found %s; of PEFT's methods pesc applies LORA", s->file, type);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (is_set(json_object_get(s->json, refused[i].key), refused[i].harmless))
+            return fail(PESC_UNSUPPORTED,
+                        "%s: %s: pesc does not apply %s; merge the adapter into its base with PEFT",
+                        s->file, refused[i].key, refused[i].what);
+    TRY(json_get_i64(at, "r", true, 1, MAX_RANK, &s->r));
+    TRY(json_get_bool(at, "use_rslora", false, &s->rslora));
+    return read_alpha(s, "lora_alpha", json_object_get(s->json, "lora_alpha"), &s->alpha);
+}
+
+/* Whether a pattern's key names the module: its last parts, or with '^' all of it. */
+static bool names(const char *key, const char *module)
+{
+    if (*key == '^')
+        return strcmp(key + 1, module) == 0;
+    size_t n = strlen(key), m = strlen(module);
+    return n <= m && strcmp(module + m - n, key) == 0 && (n == m || module[m - n - 1] == '.');
+}
+
+/* The first entry of rank_pattern or alpha_pattern that names the module, or NULL. */
+static pesc_status pattern(const settings *s, const char *key, const char *module, json_t **out)
+{
+    json_t *map = json_object_get(s->json, key), *v;
+    const char *name;
+    *out = NULL;
+    if (map && !json_is_null(map) && !json_is_object(map))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected an object", s->file, key,
+                    json_kind(map));
+    json_object_foreach(map, name, v)
+    {
+        if (strpbrk(name, "*+?()[]{}|$\\"))
+            return fail(PESC_UNSUPPORTED,
+                        "%s: %s: \"%s\" is a regular expression; pesc reads module names", s->file,
+                        key, name);
+        if (!*out && names(name, module))
+            *out = v;
+    }
+    return PESC_OK;
+}
+
+static pesc_status scale_of(const settings *s, const peft_lora *l, float *out)
+{
+    json_t *rank, *alpha;
+    int64_t r = s->r;
+    double a = s->alpha;
+    TRY(pattern(s, "rank_pattern", l->module, &rank));
+    TRY(pattern(s, "alpha_pattern", l->module, &alpha));
+    if (rank) {
+        r = json_integer_value(rank);
+        if (!json_is_integer(rank) || r < 1 || r > MAX_RANK)
+            return fail(PESC_FORMAT,
+                        "%s: rank_pattern: the rank of %s is not a whole number from 1 to %d",
+                        s->file, l->module, MAX_RANK);
+    }
+    if (alpha)
+        TRY(read_alpha(s, "alpha_pattern", alpha, &a));
+    if (l->a->nd != 2 || l->b->nd != 2 || l->a->ne[0] != r || l->b->ne[1] != r)
+        return fail(PESC_SHAPE,
+                    "%s: module %s: lora_A has %lld rows and lora_B %lld columns, expected the "
+                    "rank %lld of adapter_config.json for both",
+                    l->a->file, l->module, l->a->nd == 2 ? (long long)l->a->ne[0] : -1LL,
+                    l->b->nd == 2 ? (long long)l->b->ne[1] : -1LL, (long long)r);
+    *out = (float)(a / (s->rslora ? sqrt((double)r) : (double)r));
+    return PESC_OK;
+}
+
+/* The weight called like `w` with its tail exchanged; NULL when absent. */
+static const weight *sibling(const weights *ws, const weight *w, const char *tail,
+                             const char *other)
+{
+    char name[WEIGHTS_MAX_NAME + 32];
+    size_t stem = strlen(w->name) - strlen(tail);
+    memcpy(name, w->name, stem);
+    memcpy(name + stem, other, strlen(other) + 1);
+    return weights_find(ws, name);
+}
+
+static bool floating(const weight *w)
+{
+    return w->dt == DT_F32 || w->dt == DT_BF16 || w->dt == DT_F16 || w->dt == DT_F64;
+}
+
+static pesc_status add_lora(peft *p, const settings *s, const weight *a)
+{
+    peft_lora *l = &p->loras[p->n];
+    const weight *b = sibling(p->ws, a, tail_a, tail_b);
+    size_t stem = strlen(a->name) - strlen(tail_a);
+    if (!b)
+        return fail(PESC_FORMAT, "%s: tensor %s: there is a lora_A without its lora_B", a->file,
+                    a->name);
+    if (!floating(a) || !floating(b))
+        return fail(PESC_FORMAT, "%s: tensor %s: is stored as %s, expected f32, f16 or bf16",
+                    a->file, a->name, dtype_name(floating(a) ? b->dt : a->dt));
+    char *module = weights_take(p->ws, stem + 1);
+    if (!module)
+        return fail_nomem(a->file, stem + 1);
+    memcpy(module, a->name, stem);
+    *l = (peft_lora){ .module = module, .a = a, .b = b };
+    TRY(scale_of(s, l, &l->scale));
+    p->n++;
+    return PESC_OK;
+}
+
+static pesc_status pair_up(peft *p, const settings *s)
+{
+    size_t n = weights_count(p->ws);
+    p->loras = mem_alloc(n, sizeof *p->loras);
+    if (!p->loras)
+        return fail_nomem(p->dir, n * sizeof *p->loras);
+    for (size_t i = 0; i < n; i++) {
+        const weight *w = weights_at(p->ws, i);
+        if (str_ends(w->name, tail_a))
+            TRY(add_lora(p, s, w));
+        else if (!str_ends(w->name, tail_b))
+            return fail(PESC_UNSUPPORTED,
+                        "%s: tensor %s: is neither lora_A.weight nor lora_B.weight; pesc would not "
+                        "apply it",
+                        w->file, w->name);
+        else if (!sibling(p->ws, w, tail_b, tail_a))
+            return fail(PESC_FORMAT, "%s: tensor %s: there is a lora_B without its lora_A", w->file,
+                        w->name);
+    }
+    return p->n ? PESC_OK : fail(PESC_FORMAT, "%s: holds no lora_A and lora_B tensors", p->dir);
+}
+
+static pesc_status read_tensors(peft *p)
+{
+    static const struct {
+        const char *name;
+        pesc_status (*read)(weights *ws, const char *path);
+    } files[] = {
+        { "adapter_model.safetensors", safetensors_read },
+        { "adapter_model.bin", torchbin_read },
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = io_join(p->dir, files[i].name);
+        if (!path)
+            return fail_nomem(p->dir, strlen(p->dir));
+        bool there = io_kind_of(path) != IO_NONE;
+        pesc_status s = there ? files[i].read(p->ws, path) : PESC_OK;
+        mem_free(path);
+        if (there)
+            return s;
+    }
+    return fail(PESC_IO, "%s: has neither adapter_model.safetensors nor adapter_model.bin", p->dir);
+}
+
+static pesc_status copy_base(char **out, const settings *s)
+{
+    const char *base = NULL;
+    *out = NULL;
+    TRY(json_get_str((json_where){ s->json, s->file }, "base_model_name_or_path", false, &base));
+    if (base && *base && !(*out = mem_strdup(base)))
+        return fail_nomem(s->file, strlen(base));
+    return PESC_OK;
+}
+
+static pesc_status build(peft *p, settings *s, const char *dir)
+{
+    p->dir = mem_strdup(dir);
+    if (!p->dir)
+        return fail_nomem(dir, strlen(dir));
+    TRY(read_settings(s, dir));
+    TRY(copy_base(&p->base, s));
+    TRY(weights_new(&p->ws));
+    TRY(read_tensors(p));
+    return pair_up(p, s);
+}
+
+static void drop_settings(settings *s)
+{
+    json_decref(s->json);
+    mem_free(s->file);
+}
+
+pesc_status peft_open(peft **out, const char *dir)
+{
+    settings s = { 0 };
+    *out = NULL;
+    peft *p = mem_zalloc(1, sizeof *p);
+    if (!p)
+        return fail_nomem(dir, sizeof *p);
+    pesc_status st = build(p, &s, dir);
+    drop_settings(&s);
+    if (st != PESC_OK) {
+        peft_close(p);
+        return st;
+    }
+    *out = p;
+    return PESC_OK;
+}
+
+void peft_close(peft *p)
+{
+    if (!p)
+        return;
+    weights_close(p->ws);
+    mem_free(p->loras);
+    mem_free(p->base);
+    mem_free(p->dir);
+    mem_free(p);
+}
+
+pesc_status peft_base(char **out, const char *dir)
+{
+    settings s = { 0 };
+    *out = NULL;
+    pesc_status st = read_settings(&s, dir);
+    if (st == PESC_OK)
+        st = copy_base(out, &s);
+    drop_settings(&s);
+    return st;
+}

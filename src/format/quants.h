@@ -1,0 +1,18 @@
+/* quants: GGUF's block formats, read only: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q6_K.
+ *
+ * A block holds dtype_block() elements in dtype_block_bytes() bytes at any alignment, and an
+ * element is scale * code (+ minimum). The sums are done in f32 in the order of the gguf package,
+ * so results are bit for bit its own. */
+#ifndef PESC_FORMAT_QUANTS_H
+#define PESC_FORMAT_QUANTS_H
+
+#include "tensor/dtype.h"
+
+/* Whether dt is one of the block formats above. */
+bool quants_is(dtype dt);
+
+/* The n elements (whole blocks) that start at `blocks`. False when a block's scale or minimum is
+ * not finite, which only a damaged file holds; `out` is then written all the same. */
+bool quants_dequantize(dtype dt, const void *blocks, int64_t n, float *out);
+
+#endif

@@ -1,0 +1,388 @@
+#include "format/runstate.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MANIFEST "manifest.json"
+#define FORMAT "pesc-checkpoint"
+#define PREFIX "checkpoint-"
+
+enum { MAX_MANIFEST = 1 << 20, SHA_TEXT = 65 };
+
+void runstate_hex(char out[17], uint64_t hash)
+{
+    snprintf(out, 17, "%016llx", (unsigned long long)hash);
+}
+
+void runstate_manifest_free(runstate_manifest *m)
+{
+    mem_free(m->base);
+    *m = (runstate_manifest){ 0 };
+}
+
+/* ---- SHA-256 ---- */
+
+static pesc_status sha256(const void *bytes, size_t n, char out[SHA_TEXT])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    if (!EVP_Digest(n ? bytes : "", n, digest, &length, EVP_sha256(), NULL) || length != 32)
+        return fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
+    for (unsigned i = 0; i < length; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    return PESC_OK;
+}
+
+static pesc_status sha256_file(const char *path, char out[SHA_TEXT])
+{
+    io_map *m = NULL;
+    TRY(io_map_open(&m, path));
+    pesc_status s = sha256(m->data, m->size, out);
+    if (s == PESC_OK)
+        s = io_map_check(m);
+    io_map_close(m);
+    return s;
+}
+
+/* The seal: a hash of the manifest's own values, so that no flipped bit in it goes unseen. */
+static pesc_status seal_of(const json_t *manifest, char out[SHA_TEXT])
+{
+    str text = { 0 };
+    json_t *bare = json_copy((json_t *)(uintptr_t)manifest);
+    if (bare)
+        json_object_del(bare, "seal");
+    json_put(&text, bare, JSON_COMPACT | JSON_SORT_KEYS);
+    pesc_status s = str_ok(&text) ? sha256(text.p, text.n, out) : fail_nomem(MANIFEST, text.n);
+    json_decref(bare);
+    str_free(&text);
+    return s;
+}
+
+/* ---- sealing ---- */
+
+static pesc_status add_file(json_t *files, const char *dir, const char *name)
+{
+    char hash[SHA_TEXT];
+    uint64_t bytes = 0;
+    char *path = io_join(dir, name);
+    if (!path)
+        return fail_nomem(dir, strlen(name));
+    pesc_status s = sha256_file(path, hash);
+    if (s == PESC_OK)
+        s = io_size(path, &bytes);
+    if (s == PESC_OK &&
+        json_object_set_new(files, name,
+                            json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sha256", hash)))
+        s = fail_nomem(path, 256);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status list_files(json_t *files, const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(dir, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        if (strcmp(names[i], MANIFEST) != 0)
+            s = add_file(files, dir, names[i]);
+    io_list_free(names, n);
+    return s;
+}
+
+static pesc_status write_manifest(const char *dir, const json_t *manifest)
+{
+    str text = { 0 };
+    char *path = io_join(dir, MANIFEST);
+    json_put(&text, manifest, JSON_INDENT(1) | JSON_SORT_KEYS);
+    str_putc(&text, '\n');
+    pesc_status s =
+        path && str_ok(&text) ? io_write_file(path, text.p, text.n) : fail_nomem(MANIFEST, text.n);
+    mem_free(path);
+    str_free(&text);
+    return s;
+}
+
+pesc_status runstate_seal(const char *dir, const runstate_manifest *m)
+{
+    char seal[SHA_TEXT];
+    json_t *files = json_object();
+    json_t *manifest =
+        json_pack("{s:s, s:i, s:s, s:I, s:s, s:s, s:s, s:s, s:O}", "format", FORMAT, "version",
+                  RUNSTATE_VERSION, "pesc", PESC_VERSION, "step", (json_int_t)m->step, "base",
+                  m->base, "base_hash", m->base_hash, "data_hash", m->data_hash, "config_hash",
+                  m->config_hash, "files", files);
+    pesc_status s = manifest
+                        ? list_files(files, dir)
+                        : fail(PESC_USAGE, "%s: is not UTF-8, so no manifest can name it", m->base);
+    if (s == PESC_OK)
+        s = seal_of(manifest, seal);
+    if (s == PESC_OK && json_object_set_new(manifest, "seal", json_string(seal)) != 0)
+        s = fail_nomem(MANIFEST, SHA_TEXT);
+    if (s == PESC_OK)
+        s = write_manifest(dir, manifest);
+    json_decref(manifest);
+    json_decref(files);
+    return s;
+}
+
+/* ---- checking ---- */
+
+static pesc_status check_file(const char *dir, const char *name, const json_t *entry, bool bytes)
+{
+    int64_t want = 0;
+    const char *hash = NULL;
+    uint64_t have = 0;
+    char found[SHA_TEXT];
+    json_where w = { entry, name };
+    TRY(json_get_i64(w, "bytes", true, 0, INT64_MAX, &want));
+    TRY(json_get_str(w, "sha256", true, &hash));
+    if (strchr(name, '/') || name[0] == '.')
+        return fail(PESC_FORMAT, "%s: %s: names \"%s\", which is no file of a checkpoint", dir,
+                    MANIFEST, name);
+    char *path = io_join(dir, name);
+    if (!path)
+        return fail_nomem(dir, strlen(name));
+    pesc_status s = io_size(path, &have);
+    if (s == PESC_OK && have != (uint64_t)want)
+        s = fail(PESC_FORMAT, "%s: is %llu bytes, but %lld were written", path,
+                 (unsigned long long)have, (long long)want);
+    if (s == PESC_OK && bytes)
+        s = sha256_file(path, found);
+    if (s == PESC_OK && bytes && strcmp(found, hash) != 0)
+        s = fail(PESC_FORMAT,
+                 "%s: its bytes are not those that were written (SHA-256 %.12s..., "
+                 "expected %.12s...)",
+                 path, found, hash);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status check_seal(const json_t *manifest, const char *path)
+{
+    const char *format = NULL, *seal = NULL;
+    char found[SHA_TEXT];
+    int64_t version = 0;
+    json_where w = { manifest, path };
+    TRY(json_get_str(w, "format", true, &format));
+    TRY(json_get_i64(w, "version", true, 0, INT64_MAX, &version));
+    TRY(json_get_str(w, "seal", true, &seal));
+    if (strcmp(format, FORMAT) != 0)
+        return fail(PESC_FORMAT, "%s: format: found \"%s\", expected \"" FORMAT "\"", path, format);
+    if (version != RUNSTATE_VERSION)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: version: found %lld, expected %d: it was written by a "
+                    "newer pesc",
+                    path, (long long)version, RUNSTATE_VERSION);
+    TRY(seal_of(manifest, found));
+    if (strcmp(found, seal) != 0)
+        return fail(PESC_FORMAT, "%s: does not agree with its own seal: it was damaged or changed",
+                    path);
+    return PESC_OK;
+}
+
+static pesc_status copy_text(json_where w, const char *key, char out[17])
+{
+    const char *text = NULL;
+    TRY(json_get_str(w, key, true, &text));
+    snprintf(out, 17, "%s", text);
+    return PESC_OK;
+}
+
+static pesc_status read_manifest(const json_t *manifest, const char *path, runstate_manifest *out)
+{
+    const char *base = NULL;
+    json_where w = { manifest, path };
+    TRY(json_get_i64(w, "step", true, 0, INT64_MAX, &out->step));
+    TRY(copy_text(w, "base_hash", out->base_hash));
+    TRY(copy_text(w, "data_hash", out->data_hash));
+    TRY(copy_text(w, "config_hash", out->config_hash));
+    TRY(json_get_str(w, "base", true, &base));
+    out->base = mem_strdup(base);
+    return out->base ? PESC_OK : fail_nomem(path, strlen(base));
+}
+
+static pesc_status check_all(const char *dir, const char *path, const json_t *manifest, bool bytes)
+{
+    const json_t *files = json_object_get(manifest, "files"), *entry;
+    const char *name;
+    TRY(check_seal(manifest, path));
+    if (!json_is_object(files))
+        return fail(PESC_FORMAT, "%s: files: found %s, expected an object", path, json_kind(files));
+    json_object_foreach((json_t *)(uintptr_t)files, name, entry)
+        TRY(check_file(dir, name, entry, bytes));
+    return PESC_OK;
+}
+
+pesc_status runstate_check(const char *dir, bool bytes, runstate_manifest *out)
+{
+    json_t *manifest = NULL;
+    *out = (runstate_manifest){ 0 };
+    char *path = io_join(dir, MANIFEST);
+    if (!path)
+        return fail_nomem(dir, sizeof MANIFEST);
+    pesc_status s = json_read(&manifest, path, MAX_MANIFEST);
+    if (s == PESC_OK && !json_is_object(manifest))
+        s = fail(PESC_FORMAT, "%s: found %s, expected an object", path, json_kind(manifest));
+    if (s == PESC_OK)
+        s = check_all(dir, path, manifest, bytes);
+    if (s == PESC_OK)
+        s = read_manifest(manifest, path, out);
+    if (s != PESC_OK)
+        runstate_manifest_free(out);
+    json_decref(manifest);
+    mem_free(path);
+    return s;
+}
+
+/* ---- finding ---- */
+
+int64_t runstate_step_of(const char *name)
+{
+    long long step;
+    bool ours = strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 &&
+                str_to_i64(name + sizeof PREFIX - 1, 0, INT64_MAX, &step);
+    return ours ? step : -1;
+}
+
+/* Newest first. */
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = runstate_step_of(*(char *const *)a), y = runstate_step_of(*(char *const *)b);
+    return (x < y) - (x > y);
+}
+
+static pesc_status try_one(const char *run, const char *name, bool bytes, char **dir)
+{
+    runstate_manifest m;
+    char *path = io_join(run, name);
+    if (!path)
+        return fail_nomem(run, strlen(name));
+    pesc_status s = runstate_check(path, bytes, &m);
+    if (s == PESC_OK) {
+        runstate_manifest_free(&m);
+        *dir = path;
+        return PESC_OK;
+    }
+    mem_free(path);
+    return s;
+}
+
+/* The name that `latest` links to, "" when it links to nothing of the kind. */
+static void read_latest(const char *run, char *name, size_t cap)
+{
+    char *link = io_join(run, "latest");
+    ssize_t n = link ? readlink(link, name, cap - 1) : -1;
+    name[n > 0 ? n : 0] = '\0';
+    if (runstate_step_of(name) < 0)
+        name[0] = '\0';
+    mem_free(link);
+}
+
+static pesc_status try_all(const char *run, char **names, size_t n, bool bytes, char **dir)
+{
+    char latest[256];
+    size_t tried = 0;
+    read_latest(run, latest, sizeof latest);
+    for (size_t pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            if (runstate_step_of(names[i]) < 0 || (strcmp(names[i], latest) == 0) != (pass == 0))
+                continue;
+            pesc_status s = try_one(run, names[i], bytes, dir);
+            if (s == PESC_OK || s == PESC_NOMEM)
+                return s;
+            log_notice("%s; this checkpoint is not used", pesc_last_error());
+            tried++;
+        }
+    if (tried)
+        return fail(PESC_FORMAT, "%s: none of its %zu checkpoints is whole; the last: %s", run,
+                    tried, pesc_last_error());
+    return PESC_OK;
+}
+
+pesc_status runstate_newest(const char *run, bool bytes, char **dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    *dir = NULL;
+    TRY(io_list(run, &names, &n));
+    if (n)
+        qsort(names, n, sizeof *names, by_step);
+    pesc_status s = try_all(run, names, n, bytes, dir);
+    io_list_free(names, n);
+    return s;
+}
+
+static bool has(const char *dir, const char *name)
+{
+    char *path = io_join(dir, name);
+    bool there = path && io_kind_of(path) == IO_FILE;
+    mem_free(path);
+    return there;
+}
+
+runstate_kind runstate_kind_of(const char *path)
+{
+    if (io_kind_of(path) != IO_DIR)
+        return RUNSTATE_NEITHER;
+    if (has(path, MANIFEST) && has(path, "trainer_state.json"))
+        return RUNSTATE_CHECKPOINT;
+    return has(path, "run.json") && has(path, "run.yaml") ? RUNSTATE_RUN : RUNSTATE_NEITHER;
+}
+
+/* The checkpoint a path means, for mem_free(); NULL: it is a plain model. */
+static pesc_status checkpoint_of(char **out, const char *path)
+{
+    *out = NULL;
+    runstate_kind kind = runstate_kind_of(path);
+    if (kind == RUNSTATE_NEITHER)
+        return PESC_OK;
+    if (kind == RUNSTATE_CHECKPOINT) {
+        *out = mem_strdup(path);
+        return *out ? PESC_OK : fail_nomem(path, strlen(path));
+    }
+    TRY(runstate_newest(path, false, out));
+    return *out ? PESC_OK : fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", path);
+}
+
+pesc_status runstate_resolve(runstate_chain *c, const char *path)
+{
+    *c = (runstate_chain){ 0 };
+    char *at = mem_strdup(path);
+    pesc_status s = at ? PESC_OK : fail_nomem(path, strlen(path));
+    while (s == PESC_OK) {
+        char *checkpoint = NULL;
+        runstate_manifest m = { 0 };
+        s = checkpoint_of(&checkpoint, at);
+        if (s == PESC_OK && c->n + 1 == RUNSTATE_MAX_CHAIN && checkpoint)
+            s = fail(PESC_FORMAT, "%s: stands on more than %d runs", path, RUNSTATE_MAX_CHAIN - 1);
+        if (s == PESC_OK && checkpoint)
+            s = runstate_check(checkpoint, false, &m);
+        if (s == PESC_OK) {
+            c->dirs[c->n++] = checkpoint ? checkpoint : at;
+            if (!checkpoint)
+                return PESC_OK;
+            mem_free(at);
+            at = m.base;
+        } else {
+            mem_free(checkpoint);
+        }
+    }
+    mem_free(at);
+    runstate_chain_free(c);
+    return s;
+}
+
+void runstate_chain_free(runstate_chain *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        mem_free(c->dirs[i]);
+    *c = (runstate_chain){ 0 };
+}

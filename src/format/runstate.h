@@ -1,0 +1,65 @@
+/* runstate: what a run directory and a checkpoint are.
+ *
+ *     RUN/run.json run.yaml metrics.jsonl ...   what the run is and did
+ *     RUN/checkpoint-120/                       all it takes to go on from step 120
+ *     RUN/latest -> checkpoint-120
+ *
+ * A checkpoint is a directory with manifest.json, written last: the size and SHA-256 of every other
+ * file, the step, the base model, hashes of what the run was made from, and a seal over the
+ * manifest itself. Its weights are what the run trained: adapter_model.safetensors (LoRA, as PEFT
+ * writes it) and trained.safetensors (tensors under the names of the base model, which they
+ * replace). A directory without a manifest, or with one that does not agree with the files, is no
+ * checkpoint. Nothing here changes or removes what it reads. */
+#ifndef PESC_FORMAT_RUNSTATE_H
+#define PESC_FORMAT_RUNSTATE_H
+
+#include "base/io.h"
+#include "base/json.h"
+
+enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
+
+#define RUNSTATE_TRAINED "trained.safetensors"
+#define RUNSTATE_ADAPTER "adapter_model.safetensors"
+#define RUNSTATE_ADAPTER_CONFIG "adapter_config.json"
+
+typedef struct runstate_manifest {
+    int64_t step;
+    char *base;           /* absolute path of the model that was trained */
+    char base_hash[17];   /* xxh3 of its configuration and weights, hexadecimal */
+    char data_hash[17];   /* of the data files, their format and template */
+    char config_hash[17]; /* of the options that decide the numbers */
+} runstate_manifest;
+void runstate_manifest_free(runstate_manifest *m);
+
+/* Writes manifest.json for the files that lie in `dir`. */
+pesc_status runstate_seal(const char *dir, const runstate_manifest *m);
+
+/* PESC_FORMAT, with the file and the reason, unless every file is as the manifest says. `bytes`
+ * false compares sizes only. */
+pesc_status runstate_check(const char *dir, bool bytes, runstate_manifest *out);
+
+/* "checkpoint-120" -> 120; -1 for any other name. */
+int64_t runstate_step_of(const char *name);
+
+/* The newest good checkpoint of a run, for mem_free(); NULL with PESC_OK when the run has none at
+ * all. What `latest` names is tried first, then all by step; each one that fails is told of as a
+ * notice. PESC_FORMAT when there are some and none is good. */
+pesc_status runstate_newest(const char *run, bool bytes, char **dir);
+
+/* What a path is, when it is opened as a model. */
+typedef enum runstate_kind { RUNSTATE_NEITHER, RUNSTATE_RUN, RUNSTATE_CHECKPOINT } runstate_kind;
+runstate_kind runstate_kind_of(const char *path);
+
+/* From a model path to the directories that make it up: dirs[0] the outermost checkpoint, each the
+ * base of the one before, the last a plain model directory or file. n is at least 1. */
+typedef struct runstate_chain {
+    char *dirs[RUNSTATE_MAX_CHAIN];
+    size_t n;
+} runstate_chain;
+pesc_status runstate_resolve(runstate_chain *out, const char *path);
+void runstate_chain_free(runstate_chain *c);
+
+/* XXH3 of a text as 16 hexadecimal digits. */
+void runstate_hex(char out[17], uint64_t hash);
+
+#endif

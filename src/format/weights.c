@@ -1,0 +1,169 @@
+/* The table of named tensors (see weights.h); weights_read.c reads their numbers. */
+#include "format/weights.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "format/strtab.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct weights {
+    strtab names; /* number i names list[i] */
+    weight *list;
+    size_t cap;
+    io_map **maps;
+    size_t n_maps, cap_maps;
+    void **taken; /* what weights_take() gave out */
+    size_t n_taken, cap_taken;
+    uint64_t bytes;
+};
+
+/* Makes room for one more element in an array that doubles. */
+static bool room(void **array, size_t *cap, size_t n, size_t size)
+{
+    if (n < *cap)
+        return true;
+    size_t bigger = *cap ? *cap * 2 : 16;
+    void *p = mem_grow(*array, bigger, size);
+    if (!p)
+        return false;
+    *array = p;
+    *cap = bigger;
+    return true;
+}
+
+pesc_status weights_new(weights **out)
+{
+    *out = mem_zalloc(1, sizeof **out);
+    return *out ? PESC_OK : fail_nomem("a table of weights", sizeof **out);
+}
+
+void weights_close(weights *ws)
+{
+    if (!ws)
+        return;
+    for (size_t i = 0; i < ws->n_maps; i++)
+        io_map_close(ws->maps[i]);
+    for (size_t i = 0; i < ws->n_taken; i++)
+        mem_free(ws->taken[i]);
+    mem_free(ws->maps);
+    mem_free(ws->taken);
+    mem_free(ws->list);
+    strtab_free(&ws->names);
+    mem_free(ws);
+}
+
+pesc_status weights_add_file(weights *ws, io_map *map)
+{
+    if (!room((void **)&ws->maps, &ws->cap_maps, ws->n_maps, sizeof *ws->maps)) {
+        pesc_status s = fail_nomem(map->path, sizeof *ws->maps);
+        io_map_close(map);
+        return s;
+    }
+    ws->maps[ws->n_maps++] = map;
+    return PESC_OK;
+}
+
+/* Hugging Face's name for what PEFT and sparsetral call otherwise; the bytes written. */
+static size_t canonical(char out[WEIGHTS_MAX_NAME + 16], const char *name)
+{
+    static const char wrapper[] = "base_model.model.", experts[] = ".moe_adapter.experts.";
+    if (str_starts(name, wrapper))
+        name += sizeof wrapper - 1;
+    const char *at = strstr(name, experts);
+    int head = at ? (int)(at - name + (ptrdiff_t)sizeof experts - 1) : 0;
+    bool bare = at && name[head] >= '0' && name[head] <= '9';
+    return (size_t)snprintf(out, WEIGHTS_MAX_NAME + 16, "%.*s%s%s", head, name,
+                            bare ? "expert_" : "", name + head);
+}
+
+pesc_status weights_add(weights *ws, const weight *w)
+{
+    size_t raw = strlen(w->name), n = ws->names.n;
+    if (raw > WEIGHTS_MAX_NAME)
+        return fail(PESC_FORMAT, "%s: tensor %.40s...: its name has %zu bytes, expected at most %d",
+                    w->file, w->name, raw, WEIGHTS_MAX_NAME);
+    char name[WEIGHTS_MAX_NAME + 16];
+    size_t bytes = canonical(name, w->name);
+    int64_t there = strtab_find(&ws->names, name, bytes);
+    if (there >= 0)
+        return fail(PESC_FORMAT, "%s: tensor %s: is given twice, first in %s", w->file, name,
+                    ws->list[there].file);
+    if (n == WEIGHTS_MAX)
+        return fail(PESC_FORMAT, "%s: tensor %s: found more than %d tensors, the most pesc reads",
+                    w->file, name, WEIGHTS_MAX);
+    if (!room((void **)&ws->list, &ws->cap, n, sizeof *ws->list) ||
+        strtab_add(&ws->names, name, bytes) < 0)
+        return fail_nomem(w->file, sizeof *w);
+    ws->list[n] = *w;
+    ws->list[n].name = ws->names.names[n];
+    ws->bytes += w->bytes;
+    return PESC_OK;
+}
+
+const weight *weights_find(const weights *ws, const char *name)
+{
+    int64_t i = strtab_find(&ws->names, name, strlen(name));
+    return i < 0 ? NULL : &ws->list[i];
+}
+
+const weight *weights_find_raw(const weights *ws, const char *name)
+{
+    char buffer[WEIGHTS_MAX_NAME + 16];
+    if (strlen(name) > WEIGHTS_MAX_NAME)
+        return NULL;
+    canonical(buffer, name);
+    return weights_find(ws, buffer);
+}
+
+size_t weights_count(const weights *ws)
+{
+    return ws->names.n;
+}
+
+const weight *weights_at(const weights *ws, size_t i)
+{
+    return &ws->list[i];
+}
+
+weight *weights_edit(weights *ws, size_t i)
+{
+    return &ws->list[i];
+}
+
+uint64_t weights_bytes(const weights *ws)
+{
+    return ws->bytes;
+}
+
+size_t weights_files(const weights *ws)
+{
+    return ws->n_maps;
+}
+
+pesc_status weights_check(const weights *ws)
+{
+    for (size_t i = 0; i < ws->n_maps; i++)
+        TRY(io_map_check(ws->maps[i]));
+    return PESC_OK;
+}
+
+void *weights_take(weights *ws, size_t bytes)
+{
+    if (!room((void **)&ws->taken, &ws->cap_taken, ws->n_taken, sizeof *ws->taken))
+        return NULL;
+    void *p = mem_zalloc(1, bytes);
+    if (p)
+        ws->taken[ws->n_taken++] = p;
+    return p;
+}
+
+void weights_drop(weights *ws, const unsigned char *drop)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ws->names.n; i++)
+        if (!drop[i])
+            ws->list[kept++] = ws->list[i];
+    strtab_drop(&ws->names, drop);
+}
