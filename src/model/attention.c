@@ -1,0 +1,333 @@
+#include "model/attention.h"
+
+#include "model/linear.h"
+#include "model/pass.h"
+
+static void standard_layout(attention_acts *a, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    int64_t n = plan->n, h = (int64_t)c->n_heads * c->head_dim;
+    int64_t k = (int64_t)c->n_kv_heads * c->head_dim;
+    if (c->qk_norm == QK_NORM_NONE)
+        return;
+    a->q_raw = tensor_take2(mem, plan->dt, n, h);
+    a->k_raw = tensor_take2(mem, plan->dt, n, k);
+    if (!plan->train)
+        return;
+    bool heads = c->qk_norm == QK_NORM_HEAD;
+    a->q_rstd = tensor_take1(mem, DT_F32, heads ? n * c->n_heads : n);
+    a->k_rstd = tensor_take1(mem, DT_F32, heads ? n * c->n_kv_heads : n);
+}
+
+static void mla_layout(attention_acts *a, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    int64_t n = plan->n, width = c->qk_nope_dim + c->v_dim;
+    if (c->q_lora_rank) {
+        a->q_low = tensor_take2(mem, plan->dt, n, c->q_lora_rank);
+        a->q_lat = tensor_take2(mem, plan->dt, n, c->q_lora_rank);
+    }
+    a->kv_in = tensor_take2(mem, plan->dt, n, c->kv_lora_rank);
+    a->kv_lat = tensor_take2(mem, plan->dt, n, c->kv_lora_rank);
+    if (plan->share) {
+        a->kv_low = plan->share->attn.kv_low;
+        a->kv = plan->share->attn.kv;
+    } else {
+        a->kv_low = tensor_take2(mem, plan->dt, n, (int64_t)c->kv_lora_rank + c->qk_rope_dim);
+        a->kv = tensor_take2(mem, plan->dt, n, c->n_heads * width);
+    }
+    if (!plan->train)
+        return;
+    a->q_rstd = tensor_take1(mem, DT_F32, n);
+    a->kv_rstd = tensor_take1(mem, DT_F32, n);
+}
+
+void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    int64_t heads = c->n_heads, kv_heads = config_kv_heads(c), n = plan->n;
+    *a = (attention_acts){ 0 };
+    a->q = tensor_take2(mem, plan->dt, n, heads * config_qk_dim(c));
+    a->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
+    a->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
+    a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    if (plan->train)
+        a->lse = tensor_take2(mem, DT_F32, n, heads);
+    if (config_mla(c))
+        mla_layout(a, mem, plan);
+    else
+        standard_layout(a, mem, plan);
+}
+
+void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    int64_t heads = c->n_heads, kv_heads = config_kv_heads(c), n = plan->n;
+    *g = (attention_grads){ 0 };
+    g->q = tensor_take2(mem, plan->dt, n, heads * config_qk_dim(c));
+    g->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
+    g->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
+    g->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    g->delta = tensor_take2(mem, DT_F32, n, heads);
+    if (!config_mla(c))
+        return;
+    if (c->q_lora_rank)
+        g->q_low = tensor_take2(mem, plan->dt, n, c->q_lora_rank);
+    g->kv_low = tensor_take2(mem, plan->dt, n, (int64_t)c->kv_lora_rank + c->qk_rope_dim);
+    g->kv_lat = tensor_take2(mem, plan->dt, n, c->kv_lora_rank);
+    g->kv = tensor_take2(mem, plan->dt, n, heads * (c->qk_nope_dim + c->v_dim));
+}
+
+static void rotate(const pass *p, tensor x, rope r)
+{
+    r.x = x;
+    r.cos = p->cos;
+    r.sin = p->sin;
+    p->dev->op->rope(p->dev, &r);
+}
+
+static rope standard_rope(const config *c, int32_t n_heads)
+{
+    return (rope){ .n_heads = n_heads,
+                   .head_dim = c->head_dim,
+                   .rot_dim = c->head_dim,
+                   .interleaved = c->rope_interleaved };
+}
+
+/* MLA rotates the last columns of each query head, and those behind the latent. */
+static rope mla_rope_q(const config *c)
+{
+    return (rope){ .n_heads = c->n_heads,
+                   .head_dim = config_qk_dim(c),
+                   .offset = c->qk_nope_dim,
+                   .rot_dim = c->qk_rope_dim,
+                   .interleaved = c->rope_interleaved };
+}
+
+static rope mla_rope_k(const config *c)
+{
+    return (rope){ .n_heads = 1,
+                   .head_dim = c->kv_lora_rank + c->qk_rope_dim,
+                   .offset = c->kv_lora_rank,
+                   .rot_dim = c->qk_rope_dim,
+                   .interleaved = c->rope_interleaved };
+}
+
+/* A norm over each head, or over the whole row: the rows are as wide as the norm's weight. */
+static void norm_heads(const pass *p, tensor out, tensor x, tensor w, tensor rstd)
+{
+    int64_t width = w.ne[0], rows = tensor_count(&x) / width;
+    p->dev->op->rmsnorm_fwd(p->dev, tensor_view2(&out, rows, width), tensor_view2(&x, rows, width),
+                            w, rstd, p->m->cfg.norm_eps);
+}
+
+static void standard_qkv(const pass *p, const block *b, tensor h)
+{
+    const config *c = &p->m->cfg;
+    const attention_acts *a = &p->acts.attn;
+    bool norm = c->qk_norm != QK_NORM_NONE;
+    linear_fwd(p, &b->q, norm ? a->q_raw : a->q, h);
+    linear_fwd(p, &b->k, norm ? a->k_raw : a->k, h);
+    linear_fwd(p, &b->v, a->v, h);
+    if (norm) {
+        norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
+        norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
+    }
+    rotate(p, a->q, standard_rope(c, c->n_heads));
+    rotate(p, a->k, standard_rope(c, c->n_kv_heads));
+}
+
+/* What one product made for several uses: kv to the heads of k and of v, the rotated columns of
+ * kv_low to every head of k, the latent to where its norm reads it. */
+typedef struct mla_copies {
+    copy_heads k, rot, v, latent;
+} mla_copies;
+
+static mla_copies mla_copy_plan(const config *c)
+{
+    int32_t nope = c->qk_nope_dim, v = c->v_dim, qk = config_qk_dim(c), lat = c->kv_lora_rank;
+    return (mla_copies){
+        .k = { .n_heads = c->n_heads, .n = nope, .dst_head = qk, .src_head = nope + v },
+        .rot = { .n_heads = c->n_heads,
+                 .n = c->qk_rope_dim,
+                 .dst_head = qk,
+                 .dst_col = nope,
+                 .src_col = lat },
+        .v = { .n_heads = c->n_heads,
+               .n = v,
+               .dst_head = v,
+               .src_head = nope + v,
+               .src_col = nope },
+        .latent = { .n_heads = 1, .n = lat, .dst_head = lat, .src_head = lat + c->qk_rope_dim },
+    };
+}
+
+static void copy_fwd(const pass *p, copy_heads c, tensor dst, tensor src)
+{
+    c.dst = dst;
+    c.src = src;
+    p->dev->op->copy_heads(p->dev, &c);
+}
+
+/* The gradient goes the other way; where all heads read the same columns, it is their sum. */
+static void copy_bwd(const pass *p, copy_heads c, tensor ddst, tensor dsrc)
+{
+    p->dev->op->copy_heads(p->dev, &(copy_heads){ .dst = dsrc,
+                                                  .src = ddst,
+                                                  .n_heads = c.n_heads,
+                                                  .n = c.n,
+                                                  .dst_head = c.src_head,
+                                                  .dst_col = c.src_col,
+                                                  .src_head = c.dst_head,
+                                                  .src_col = c.dst_col,
+                                                  .accumulate = c.src_head == 0 });
+}
+
+static void mla_qkv(const pass *p, const block *b, tensor h)
+{
+    const config *c = &p->m->cfg;
+    const attention_acts *a = &p->acts.attn;
+    const ops *op = p->dev->op;
+    mla_copies copies = mla_copy_plan(c);
+    if (c->q_lora_rank) {
+        linear_fwd(p, &b->mla.q_a, a->q_low, h);
+        op->rmsnorm_fwd(p->dev, a->q_lat, a->q_low, b->mla.q_norm, a->q_rstd, c->mla_norm_eps);
+        linear_fwd(p, &b->mla.q_b, a->q, a->q_lat);
+    } else {
+        linear_fwd(p, &b->mla.q, a->q, h);
+    }
+    linear_fwd(p, &b->mla.kv_a, a->kv_low, h);
+    copy_fwd(p, copies.latent, a->kv_in, a->kv_low);
+    op->rmsnorm_fwd(p->dev, a->kv_lat, a->kv_in, b->mla.kv_norm, a->kv_rstd, c->mla_norm_eps);
+    linear_fwd(p, &b->mla.kv_b, a->kv, a->kv_lat);
+
+    rotate(p, a->q, mla_rope_q(c));
+    rotate(p, a->kv_low, mla_rope_k(c));
+    copy_fwd(p, copies.k, a->k, a->kv);
+    copy_fwd(p, copies.rot, a->k, a->kv_low);
+    copy_fwd(p, copies.v, a->v, a->kv);
+}
+
+/* The op's arguments; the pages, if any, are the caller's. */
+static attention attention_args(const pass *p, const block *b)
+{
+    const config *c = &p->m->cfg;
+    const attention_acts *a = &p->acts.attn;
+    return (attention){ .q = a->q,
+                        .k = a->k,
+                        .v = a->v,
+                        .out = a->out,
+                        .starts = p->starts,
+                        .pos = p->pos,
+                        .lse = a->lse,
+                        .n_heads = c->n_heads,
+                        .n_kv_heads = config_kv_heads(c),
+                        .qk_dim = config_qk_dim(c),
+                        .v_dim = config_v_dim(c),
+                        .window = b->window,
+                        .scale = p->m->attn_scale };
+}
+
+void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h)
+{
+    if (config_mla(&p->m->cfg))
+        mla_qkv(p, b, h);
+    else
+        standard_qkv(p, b, h);
+    attention args = attention_args(p, b);
+    kv_pages pages = { 0 };
+    if (p->kv) {
+        pages = (kv_pages){ kvcache_keys(p->kv, layer), kvcache_values(p->kv, layer), p->table };
+        args.kv = &pages;
+    }
+    p->dev->op->attention_fwd(p->dev, &args);
+    linear_fwd(p, &b->o, y, p->acts.attn.out);
+}
+
+/* ---- backward ---- */
+
+static void rotate_back(const pass *p, tensor dx, rope r)
+{
+    r.inverse = true;
+    rotate(p, dx, r);
+}
+
+/* In place: dx is the gradient of the norm's output, then of its input. */
+static void norm_back(const pass *p, tensor dx, norm_bwd n)
+{
+    int64_t width = n.w.ne[0], rows = tensor_count(&dx) / width;
+    n.dx = n.dy = tensor_view2(&dx, rows, width);
+    n.x = tensor_view2(&n.x, rows, width);
+    p->dev->op->rmsnorm_bwd(p->dev, &n);
+}
+
+static void standard_bwd(const pass *p, const block *b, const block *g, attention_flow f)
+{
+    const config *c = &p->m->cfg;
+    const attention_acts *a = &p->acts.attn;
+    const attention_grads *d = &p->grads.attn;
+    rotate_back(p, d->q, standard_rope(c, c->n_heads));
+    rotate_back(p, d->k, standard_rope(c, c->n_kv_heads));
+    if (c->qk_norm != QK_NORM_NONE) {
+        norm_back(p, d->q,
+                  (norm_bwd){ .x = a->q_raw, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
+        norm_back(p, d->k,
+                  (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
+    }
+    linear_bwd(p, &b->q, &g->q, (linear_flow){ f.dh, d->q, f.h, .accumulate = false });
+    linear_bwd(p, &b->k, &g->k, (linear_flow){ f.dh, d->k, f.h, .accumulate = true });
+    linear_bwd(p, &b->v, &g->v, (linear_flow){ f.dh, d->v, f.h, .accumulate = true });
+}
+
+static void mla_q_bwd(const pass *p, const mla *b, const mla *g, attention_flow f)
+{
+    const attention_acts *a = &p->acts.attn;
+    const attention_grads *d = &p->grads.attn;
+    if (!p->m->cfg.q_lora_rank) {
+        linear_bwd(p, &b->q, &g->q, (linear_flow){ f.dh, d->q, f.h, .accumulate = false });
+        return;
+    }
+    linear_bwd(p, &b->q_b, &g->q_b, (linear_flow){ .dx = d->q_low, .dy = d->q, .x = a->q_lat });
+    norm_back(p, d->q_low,
+              (norm_bwd){ .x = a->q_low, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
+    linear_bwd(p, &b->q_a, &g->q_a, (linear_flow){ f.dh, d->q_low, f.h, .accumulate = false });
+}
+
+static void mla_bwd(const pass *p, const block *b, const block *g, attention_flow f)
+{
+    const config *c = &p->m->cfg;
+    const attention_acts *a = &p->acts.attn;
+    const attention_grads *d = &p->grads.attn;
+    mla_copies copies = mla_copy_plan(c);
+    p->dev->op->zero(p->dev, d->kv_low.data, tensor_bytes(&d->kv_low));
+    copy_bwd(p, copies.k, d->k, d->kv);
+    copy_bwd(p, copies.rot, d->k, d->kv_low);
+    copy_bwd(p, copies.v, d->v, d->kv);
+    rotate_back(p, d->q, mla_rope_q(c));
+    rotate_back(p, d->kv_low, mla_rope_k(c));
+    mla_q_bwd(p, &b->mla, &g->mla, f);
+    linear_bwd(p, &b->mla.kv_b, &g->mla.kv_b,
+               (linear_flow){ .dx = d->kv_lat, .dy = d->kv, .x = a->kv_lat });
+    norm_back(
+        p, d->kv_lat,
+        (norm_bwd){ .x = a->kv_in, .w = b->mla.kv_norm, .rstd = a->kv_rstd, .dw = g->mla.kv_norm });
+    copy_bwd(p, copies.latent, d->kv_lat, d->kv_low);
+    linear_bwd(p, &b->mla.kv_a, &g->mla.kv_a,
+               (linear_flow){ f.dh, d->kv_low, f.h, .accumulate = true });
+}
+
+void attention_layer_bwd(const pass *p, const block *b, const block *g, attention_flow f)
+{
+    const attention_grads *d = &p->grads.attn;
+    linear_bwd(p, &b->o, &g->o, (linear_flow){ .dx = d->out, .dy = f.dy, .x = p->acts.attn.out });
+    p->dev->op->attention_bwd(p->dev, &(attention_bwd){ .fwd = attention_args(p, b),
+                                                        .dout = d->out,
+                                                        .dq = d->q,
+                                                        .dk = d->k,
+                                                        .dv = d->v,
+                                                        .delta = d->delta });
+    if (config_mla(&p->m->cfg))
+        mla_bwd(p, b, g, f);
+    else
+        standard_bwd(p, b, g, f);
+}

@@ -1,0 +1,51 @@
+/* attention: the first half of a block, in two shapes. The standard one projects queries, keys and
+ * values and rotates them; MLA (DeepSeek) projects low-rank latents, rotates a part all heads
+ * share, and expands. Both end in the same op over the same kind of cache. */
+#ifndef PESC_MODEL_ATTENTION_H
+#define PESC_MODEL_ATTENTION_H
+
+#include "model/model.h"
+
+/* What activations are laid out for. Backward wants some that forward alone does not; what it does
+ * not want is scratch, which all layers may share. */
+typedef struct acts_plan {
+    const config *c;
+    dtype dt;
+    int64_t n;
+    bool train;
+    const struct block_acts *share; /* a layer laid out before, or NULL */
+} acts_plan;
+
+typedef struct attention_acts {
+    tensor q, k, v;                 /* [T,H] [T,K] [T,K], rotated: what the op reads */
+    tensor out;                     /* [T,O] */
+    tensor q_raw, k_raw;            /* before q_norm and k_norm; absent: no such norm */
+    tensor q_low, q_lat;            /* MLA: [T,Q], before and after the norm */
+    tensor kv_low;                  /* [T,P]: the latent, then the shared rotating columns */
+    tensor kv_in, kv_lat;           /* [T,R], before and after the norm */
+    tensor kv;                      /* [T,B]: keys and values of each head, side by side; scratch */
+    tensor lse;                     /* f32 [T,heads]: this and below for backward alone */
+    tensor q_rstd, k_rstd, kv_rstd; /* f32: of the norms on queries, keys and the latent */
+} attention_acts;
+
+/* Gradients on their way through one layer. */
+typedef struct attention_grads {
+    tensor q, k, v, out;
+    tensor delta; /* f32 [T,heads] */
+    tensor q_low; /* MLA, like kv_low, kv_lat, kv */
+    tensor kv_low, kv_lat, kv;
+} attention_grads;
+
+void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan);
+void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
+
+/* y [T,C] = attention of h [T,C] in this pass. */
+void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h);
+
+/* dh [T,C] (absent: not wanted) from dy [T,C]; gradients of what trains are added to g. */
+typedef struct attention_flow {
+    tensor dh, dy, h;
+} attention_flow;
+void attention_layer_bwd(const pass *p, const block *b, const block *g, attention_flow f);
+
+#endif

@@ -1,0 +1,286 @@
+#include "model/bind.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const weight *bind_find(const config *c, const weights *ws, const slot *s)
+{
+    const weight *w = weights_find(ws, s->name);
+    bool embed = s->rule->flags & RULE_GLOBAL && s->rule->offset == offsetof(pesc_model, embed);
+    return !w && embed && c->tie_embeddings ? weights_find(ws, "lm_head.weight") : w;
+}
+
+/* ---- checking ---- */
+
+enum { MISFITS_SHOWN = 8, MISFITS_MAX = 10000 };
+
+typedef struct misfits {
+    const char *kind;
+    size_t n;
+    str list;
+} misfits;
+
+static void add_misfit(misfits *m, const char *name, const char *detail)
+{
+    if (m->n++ < MISFITS_SHOWN)
+        str_printf(&m->list, "%s %.100s%s", m->n > 1 ? "," : "", name, detail);
+}
+
+static void shape_text(str *s, int32_t nd, const int64_t *ne)
+{
+    str_putc(s, '[');
+    for (int32_t i = 0; i < nd; i++)
+        str_printf(s, "%s%lld", i ? "," : "", (long long)ne[i]);
+    str_putc(s, ']');
+}
+
+static bool is_float(dtype dt)
+{
+    switch (dt) {
+    case DT_I32:
+    case DT_U8:
+    case DT_I8:
+    case DT_I16:
+    case DT_I64:
+    case DT_BOOL:
+        return false;
+    default:
+        return true;
+    }
+}
+
+typedef struct check {
+    misfits missing, extra, shape, type;
+    unsigned char *used; /* one byte a weight of the table */
+} check;
+
+static void check_slot(check *k, const config *c, const weights *ws, const slot *s)
+{
+    const weight *w = bind_find(c, ws, s);
+    if (!w) {
+        add_misfit(&k->missing, s->name, "");
+        return;
+    }
+    k->used[w - weights_at(ws, 0)] = 1;
+    str detail = { 0 };
+    if (w->nd != s->nd || memcmp(w->ne, s->ne, (size_t)s->nd * sizeof *s->ne) != 0) {
+        str_puts(&detail, " is ");
+        shape_text(&detail, w->nd, w->ne);
+        str_puts(&detail, ", expected ");
+        shape_text(&detail, s->nd, s->ne);
+        add_misfit(&k->shape, s->name, str_ok(&detail) ? detail.p : "");
+    } else if (!is_float(w->dt)) {
+        str_printf(&detail, " is %s", dtype_name(w->dt));
+        add_misfit(&k->type, s->name, str_ok(&detail) ? detail.p : "");
+    }
+    str_free(&detail);
+}
+
+/* Older files carry the rotation frequencies, and tied models the head: both are known already. */
+static bool harmless(const config *c, const char *name)
+{
+    return str_ends(name, ".rotary_emb.inv_freq") ||
+           (c->tie_embeddings && strcmp(name, "lm_head.weight") == 0);
+}
+
+static pesc_status report(check *k, const char *path)
+{
+    misfits *all[] = { &k->missing, &k->extra, &k->shape, &k->type };
+    str text = { 0 };
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        misfits *m = all[i];
+        total += m->n;
+        if (!m->n)
+            continue;
+        str_printf(&text, "%s%zu %s:%s", text.n ? "; " : "", m->n, m->kind,
+                   str_ok(&m->list) ? m->list.p : "");
+        if (m->n > MISFITS_SHOWN)
+            str_printf(&text, " and %zu more", m->n - MISFITS_SHOWN);
+    }
+    pesc_status s = PESC_OK;
+    if (total)
+        s = fail(PESC_SHAPE, "%s: the tensors do not fit the configuration: %s", path,
+                 str_ok(&text) ? text.p : "");
+    str_free(&text);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        str_free(&all[i]->list);
+    return s;
+}
+
+pesc_status bind_check(const config *c, const weights *ws, const char *path)
+{
+    check k = { .missing = { .kind = "missing" },
+                .extra = { .kind = "left over" },
+                .shape = { .kind = "of a wrong shape" },
+                .type = { .kind = "not floating point" } };
+    size_t n = weights_count(ws);
+    k.used = mem_zalloc(n + 1, 1);
+    if (!k.used)
+        return fail_nomem("checking the tensors", n);
+    /* A configuration can ask for billions of tensors: enough is enough, and then nobody knows what
+     * is left over. */
+    for (slot s = slot_first(); k.missing.n < MISFITS_MAX && slot_next(c, &s);)
+        check_slot(&k, c, ws, &s);
+    if (k.missing.n == MISFITS_MAX)
+        k.missing.kind = "or more missing";
+    for (size_t i = 0; i < n && k.missing.n < MISFITS_MAX; i++)
+        if (!k.used[i] && !harmless(c, weights_at(ws, i)->name))
+            add_misfit(&k.extra, weights_at(ws, i)->name, "");
+    mem_free(k.used);
+    return report(&k, path);
+}
+
+/* ---- placing ---- */
+
+static dtype stored_dtype(const tensor_rule *r, dtype dt)
+{
+    bool stays = dt == DT_BF16 || (dt == DT_NF4 && r->flags & RULE_QUANT);
+    return stays ? dt : DT_F32;
+}
+
+dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
+{
+    if (r->flags & RULE_F32)
+        return DT_F32;
+    if (src->as_stored || (src->base == DT_NF4 && !(r->flags & RULE_QUANT)))
+        return stored_dtype(r, w->dt);
+    return src->base;
+}
+
+bool bind_in_place(const pesc_model *m, const slot *s, const weight *w, dtype dt)
+{
+    if (!m->dev->op->host_memory(m->dev) || s->rule->flags & RULE_EXPERT)
+        return false;
+    bool plain = dt == DT_F32 || dt == DT_BF16;
+    return plain && w->dt == dt && !w->unpermute_heads &&
+           (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
+}
+
+tensor *bind_field(pesc_model *m, const slot *s)
+{
+    void *base = s->layer < 0 ? (void *)m : (void *)&m->blocks[s->layer];
+    return (tensor *)(void *)((char *)base + s->rule->offset);
+}
+
+tensor bind_tensor(pesc_model *m, const slot *s)
+{
+    tensor t = *bind_field(m, s);
+    if (s->expert < 0)
+        return t;
+    t = tensor_slice(&t, s->expert, 1);
+    return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
+}
+
+static void layout_slot(pesc_model *m, const bind_source *src, arena *a, const slot *s)
+{
+    if (s->expert > 0) /* the first expert takes the stack */
+        return;
+    const weight *w = bind_find(&m->cfg, src->ws, s);
+    dtype dt = bind_dtype(src, s->rule, w);
+    tensor *t = bind_field(m, s);
+    if (bind_in_place(m, s, w, dt)) {
+        *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
+        memcpy(t->ne, s->ne, sizeof t->ne);
+    } else if (s->expert == 0) {
+        *t = tensor_take3(a, dt, m->cfg.moe.topk.n_experts, s->ne[0], s->ne[1]);
+    } else {
+        *t = tensor_take(a, dt, s->nd, s->ne);
+    }
+}
+
+void bind_layout(pesc_model *m, const bind_source *src, arena *a)
+{
+    static const tensor_rule lora_rule = { .name = "" };
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+        layout_slot(m, src, a, &s);
+    if (m->cfg.tie_embeddings)
+        m->head = m->embed;
+    for (size_t i = 0; i < m->n_loras; i++) {
+        const peft_lora *l = &src->lora->loras[i];
+        lora *to = &m->loras[i];
+        to->a = tensor_take2(a, stored_dtype(&lora_rule, l->a->dt), l->a->ne[0], l->a->ne[1]);
+        to->b = tensor_take2(a, stored_dtype(&lora_rule, l->b->dt), l->b->ne[0], l->b->ne[1]);
+    }
+}
+
+/* ---- LoRA ---- */
+
+typedef struct lora_name {
+    const peft_lora *lora;
+    bool used;
+} lora_name;
+
+static int by_module(const void *a, const void *b)
+{
+    return strcmp(((const lora_name *)a)->lora->module, ((const lora_name *)b)->lora->module);
+}
+
+/* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
+static lora_name *lora_of(lora_name *names, size_t n, const slot *s)
+{
+    char module[sizeof s->name];
+    size_t len = strlen(s->name) - strlen(".weight");
+    memcpy(module, s->name, len);
+    module[len] = '\0';
+    peft_lora key = { .module = module };
+    return bsearch(&(lora_name){ .lora = &key }, names, n, sizeof *names, by_module);
+}
+
+static bool lora_fits(const peft_lora *l, const slot *s)
+{
+    return l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] && l->b->ne[0] == s->ne[0] &&
+           l->a->ne[0] == l->b->ne[1];
+}
+
+static void attach(pesc_model *m, const bind_source *src, const slot *s, const peft_lora *l)
+{
+    size_t i = (size_t)(l - src->lora->loras);
+    linear *to = (linear *)(void *)bind_field(m, s); /* w is a linear's first member */
+    m->loras[i].scale = l->scale;
+    to->lora = &m->loras[i];
+    if (l->a->ne[0] > m->lora_rank)
+        m->lora_rank = (int32_t)l->a->ne[0];
+}
+
+pesc_status bind_loras(pesc_model *m, const bind_source *src)
+{
+    size_t n = src->lora ? src->lora->n : 0;
+    if (!n)
+        return PESC_OK;
+    lora_name *names = mem_zalloc(n, sizeof *names);
+    m->loras = mem_zalloc(n, sizeof *m->loras);
+    if (!names || !m->loras) {
+        mem_free(names);
+        return fail_nomem("the adapter", n * sizeof *m->loras);
+    }
+    m->n_loras = n;
+    for (size_t i = 0; i < n; i++)
+        names[i].lora = &src->lora->loras[i];
+    qsort(names, n, sizeof *names, by_module);
+
+    check k = { .missing = { .kind = "missing" },
+                .extra = { .kind = "on no linear of this model" },
+                .shape = { .kind = "of a shape that does not fit its linear" },
+                .type = { .kind = "not floating point" } };
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        lora_name *l = s.rule->flags & RULE_LINEAR ? lora_of(names, n, &s) : NULL;
+        if (!l)
+            continue;
+        l->used = true;
+        if (!lora_fits(l->lora, &s))
+            add_misfit(&k.shape, l->lora->module, "");
+        else if (!is_float(l->lora->a->dt) || !is_float(l->lora->b->dt))
+            add_misfit(&k.type, l->lora->module, "");
+        else
+            attach(m, src, &s, l->lora);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!names[i].used)
+            add_misfit(&k.extra, names[i].lora->module, "");
+    mem_free(names);
+    return report(&k, src->lora->dir);
+}

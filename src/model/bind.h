@@ -1,0 +1,43 @@
+/* bind: from names in files to fields of a model. The only reader of tensor names: it walks the
+ * slots of the configuration, finds each in the table of weights, checks name, shape and dtype,
+ * reports all misfits at once, and decides where each tensor will live. After binding no string
+ * survives. */
+#ifndef PESC_MODEL_BIND_H
+#define PESC_MODEL_BIND_H
+
+#include "format/peft.h"
+#include "model/family.h"
+#include "model/model.h"
+
+/* What a model is made of and in which dtype its weights are wanted. */
+typedef struct bind_source {
+    const weights *ws;
+    const peft *lora; /* NULL: none */
+    const char *path; /* for messages */
+    bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */
+    dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
+    bool double_quant;
+} bind_source;
+
+/* The tensor of a slot; NULL when the file has none. A tied embedding may stand under either name.
+ */
+const weight *bind_find(const config *c, const weights *ws, const slot *s);
+
+/* PESC_SHAPE with every tensor that is missing, left over, misshapen or not floating point. */
+pesc_status bind_check(const config *c, const weights *ws, const char *path);
+
+/* Points every tensor of the model to its place: into the mapped file where the stored bytes can
+ * be used as they are, else into the arena. Needs blocks and loras allocated; bind_check passed. */
+void bind_layout(pesc_model *m, const bind_source *src, arena *a);
+
+/* Allocates m->loras and hangs each below its linear; PESC_SHAPE names all that do not fit. */
+pesc_status bind_loras(pesc_model *m, const bind_source *src);
+
+/* Where a model has the tensor of a slot (a stack, for experts); what it holds, and of an expert
+ * its part of the stack. */
+tensor *bind_field(pesc_model *m, const slot *s);
+tensor bind_tensor(pesc_model *m, const slot *s);
+dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w);
+bool bind_in_place(const pesc_model *m, const slot *s, const weight *w, dtype dt);
+
+#endif

@@ -1,0 +1,29 @@
+/* block: one decoder layer. x += attention(norm x); x += ffn or experts(norm x). The residual
+ * stream x is f32 whatever the activations are. */
+#ifndef PESC_MODEL_BLOCK_H
+#define PESC_MODEL_BLOCK_H
+
+#include "model/attention.h"
+#include "model/moe.h"
+
+/* A layer's activations: with training one slot a kept layer, without one slot for all. */
+typedef struct block_acts {
+    tensor h; /* [T,C]: the normed input of either half; in training of the second */
+    tensor y; /* [T,C]: what either half adds; scratch */
+    attention_acts attn;
+    ffn_acts ffn;
+    moe_acts moe;
+    tensor attn_h;              /* [T,C]: the normed input of the first half */
+    tensor middle;              /* f32 [T,C]: the residual stream between the halves; training */
+    tensor attn_rstd, ffn_rstd; /* f32 [T]: of the two norms; training */
+} block_acts;
+
+void block_layout(block_acts *a, arena *mem, const acts_plan *plan);
+void block_fwd(const pass *p, const block *b, int32_t layer);
+
+/* Backward of the layer whose activations are in the pass, which it uses up. p->grads.dx is the
+ * gradient of the layer's output, then of its input `x`: the latter only where something below
+ * trains. Mirrors block_fwd from the end. */
+void block_bwd(const pass *p, int32_t layer, tensor x);
+
+#endif

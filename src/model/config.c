@@ -1,0 +1,406 @@
+/* Reading config.json: key tables first (keys.c), then what no table can say (lists, names,
+ * rotation), then the checks that fields agree. */
+#include "model/config.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/family.h"
+#include "model/keys.h"
+#include "model/rope.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool config_layer_sparse(const config *c, int32_t layer)
+{
+    return c->moe.kind != EXPERT_NONE && layer >= c->first_sparse &&
+           (layer + c->sparse_shift) % c->sparse_step == 0 &&
+           !(c->layer_dense && c->layer_dense[layer]);
+}
+
+int32_t config_layer_window(const config *c, int32_t layer)
+{
+    return c->layer_windowed && !c->layer_windowed[layer] ? 0 : c->window;
+}
+
+void config_free(config *c)
+{
+    mem_free(c->layer_windowed);
+    mem_free(c->layer_dense);
+    c->layer_windowed = c->layer_dense = NULL;
+}
+
+/* ---- what the tables cannot say ---- */
+
+/* bitsandbytes' NF4 is read as it is stored; any other quantiser's tensors are not. */
+static pesc_status check_quantization(json_where w)
+{
+    const json_t *q = json_object_get(w.object, "quantization_config");
+    if (!q || json_is_null(q))
+        return PESC_OK;
+    json_where in = { q, w.file };
+    const char *method = "bitsandbytes", *type = "nf4";
+    bool four = true;
+    if (!json_is_object(q))
+        return fail(PESC_FORMAT, "%s: quantization_config: found %s, expected an object", w.file,
+                    json_kind(q));
+    TRY(json_get_str(in, "quant_method", false, &method));
+    TRY(json_get_str(in, "bnb_4bit_quant_type", false, &type));
+    TRY(json_get_bool(in, "load_in_4bit", false, &four));
+    if (strcmp(method, "bitsandbytes") != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: quantization_config: found quant_method \"%s\", expected bitsandbytes; "
+                    "use a model that is not quantised, or a GGUF file",
+                    w.file, method);
+    if (!four || strcmp(type, "nf4") != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: quantization_config: found %s, expected 4-bit nf4; use a model that is "
+                    "not quantised, or a GGUF file",
+                    w.file, four ? type : "8-bit");
+    return PESC_OK;
+}
+
+/* ---- names ---- */
+
+static pesc_status read_act(config *c, json_where w)
+{
+    static const struct {
+        const char *name;
+        act_kind act;
+    } acts[] = {
+        { "silu", ACT_SILU },
+        { "swish", ACT_SILU },
+        { "gelu", ACT_GELU },
+        { "gelu_new", ACT_GELU_TANH },
+        { "gelu_pytorch_tanh", ACT_GELU_TANH },
+        { "relu", ACT_RELU },
+    };
+    const char *name = "silu";
+    TRY(json_get_str(w, "hidden_act", false, &name));
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (strcmp(acts[i].name, name) == 0) {
+            c->act = acts[i].act;
+            return PESC_OK;
+        }
+    return fail(PESC_UNSUPPORTED,
+                "%s: hidden_act: found \"%s\", expected silu, gelu, gelu_new, gelu_pytorch_tanh or "
+                "relu",
+                w.file, name);
+}
+
+static pesc_status read_dtype(config *c, json_where w)
+{
+    static const char *const known[] = { "float32", "bfloat16", "float16", "float64", "auto" };
+    const char *key = json_has(w.object, "dtype") ? "dtype" : "torch_dtype", *name = NULL;
+    TRY(json_get_str(w, key, false, &name));
+    if (!name)
+        return PESC_OK;
+    if (strncmp(name, "torch.", 6) == 0)
+        name += 6;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], name) == 0) {
+            snprintf(c->dtype, sizeof c->dtype, "%s", name);
+            return PESC_OK;
+        }
+    return fail(PESC_UNSUPPORTED, "%s: %s: found \"%s\", expected float32, bfloat16 or float16",
+                w.file, key, name);
+}
+
+/* How DeepSeek's router chooses. */
+static pesc_status read_topk_method(config *c, json_where w)
+{
+    const char *method = "greedy", *score = "softmax";
+    TRY(json_get_str(w, "topk_method", false, &method));
+    TRY(json_get_str(w, "scoring_func", false, &score));
+    if (strcmp(score, "softmax") != 0)
+        return fail(PESC_UNSUPPORTED, "%s: scoring_func: found \"%s\", expected softmax", w.file,
+                    score);
+    if (strcmp(method, "greedy") == 0) {
+        c->moe.topk.n_groups = c->moe.topk.k_groups = 1;
+        return PESC_OK;
+    }
+    if (strcmp(method, "group_limited_greedy") == 0)
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED,
+                "%s: topk_method: found \"%s\", expected greedy or group_limited_greedy", w.file,
+                method);
+}
+
+/* ---- special tokens ---- */
+
+/* An id beyond the vocabulary can never be produced: it is dropped, not an error, since tiny test
+ * models often keep the ids of the large one. */
+static pesc_status read_id(const config *c, const json_t *v, const char *file, const char *key,
+                           int32_t *out)
+{
+    if (!json_is_integer(v))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected an integer", file, key, json_kind(v));
+    json_int_t id = json_integer_value(v);
+    *out = id >= 0 && id < c->vocab ? (int32_t)id : -1;
+    if (id >= c->vocab)
+        log_notice("%s: %s: %lld is beyond the vocabulary of %d and is ignored", file, key,
+                   (long long)id, c->vocab);
+    return PESC_OK;
+}
+
+static pesc_status read_one_id(config *c, json_where w, const char *key, int32_t *out)
+{
+    *out = -1;
+    return json_has(w.object, key) ? read_id(c, json_object_get(w.object, key), w.file, key, out)
+                                   : PESC_OK;
+}
+
+static pesc_status read_eos(config *c, const json_t *v, const char *file)
+{
+    const char *key = "eos_token_id";
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (n > CONFIG_MAX_EOS)
+        return fail(PESC_UNSUPPORTED, "%s: %s: found %zu ids, expected at most %d", file, key, n,
+                    CONFIG_MAX_EOS);
+    c->n_eos = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id;
+        TRY(read_id(c, json_is_array(v) ? json_array_get(v, i) : v, file, key, &id));
+        if (id >= 0)
+            c->eos[c->n_eos++] = id;
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_special(config *c, const config_source *src)
+{
+    json_where w = { src->json, src->file };
+    TRY(read_one_id(c, w, "bos_token_id", &c->bos));
+    TRY(read_one_id(c, w, "pad_token_id", &c->pad));
+    if (json_has(src->json, "eos_token_id"))
+        TRY(read_eos(c, json_object_get(src->json, "eos_token_id"), src->file));
+    if (src->generation && json_has(src->generation, "eos_token_id"))
+        TRY(read_eos(c, json_object_get(src->generation, "eos_token_id"), src->file));
+    return PESC_OK;
+}
+
+/* ---- layers ---- */
+
+static pesc_status read_layer_types(config *c, json_where w)
+{
+    const json_t *list = json_object_get(w.object, "layer_types");
+    if (!list || json_is_null(list))
+        return PESC_OK;
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+        return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
+        bool sliding = strcmp(type, "sliding_attention") == 0;
+        if (!sliding && strcmp(type, "full_attention") != 0)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: layer_types[%d]: found %s, expected full_attention or "
+                        "sliding_attention",
+                        w.file, i, type);
+        if (sliding && !c->window)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: layer_types[%d]: found sliding_attention, but there is no window",
+                        w.file, i);
+        if (c->layer_windowed)
+            c->layer_windowed[i] = sliding;
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_windows(config *c, json_where w)
+{
+    window_rule rule = c->fam->window;
+    if (rule == WINDOW_NONE || !c->use_window)
+        c->window = 0;
+    if (c->window && rule != WINDOW_ALL) {
+        c->layer_windowed = mem_alloc((size_t)c->n_layers, 1);
+        if (!c->layer_windowed)
+            return fail_nomem("reading a configuration", (size_t)c->n_layers);
+        for (int32_t i = 0; i < c->n_layers; i++)
+            c->layer_windowed[i] = rule == WINDOW_FROM ? i >= c->max_window_layers
+                                                       : i % 2 == 0 && i < c->max_window_layers;
+    }
+    return read_layer_types(c, w);
+}
+
+static pesc_status read_dense_layers(config *c, json_where w)
+{
+    const char *key = "mlp_only_layers";
+    const json_t *list = json_object_get(w.object, key), *v;
+    size_t i;
+    if (!list || json_is_null(list) || c->moe.kind != EXPERT_FFN)
+        return PESC_OK;
+    if (!json_is_array(list))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected an array", w.file, key,
+                    json_kind(list));
+    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_dense)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    json_array_foreach(list, i, v)
+    {
+        json_int_t l = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (l < 0 || l >= c->n_layers)
+            return fail(PESC_FORMAT, "%s: %s[%zu]: expected a layer, 0 to %d", w.file, key, i,
+                        c->n_layers - 1);
+        c->layer_dense[l] = 1;
+    }
+    return PESC_OK;
+}
+
+/* ---- adapters ---- */
+
+/* The official merge script writes model_type "llama": the adapters themselves must be believed. */
+static bool has_adapters(const config_source *src)
+{
+    bool keys = json_has(src->json, "adapter_dim") || json_has(src->json, "moe_scaling");
+    return keys ||
+           (src->ws && weights_find(src->ws, "model.layers.0.mlp.moe_adapter.router.weight"));
+}
+
+static pesc_status read_adapters(config *c, const config_source *src)
+{
+    json_where w = { src->json, src->file };
+    if (!c->fam->adapters && !has_adapters(src))
+        return PESC_OK;
+    if (c->moe.kind != EXPERT_NONE)
+        return fail(PESC_UNSUPPORTED, "%s: adapters on a %s model are not supported", src->file,
+                    c->fam->name);
+    c->moe.kind = EXPERT_ADAPTER;
+    c->moe.topk.score_after_topk = true;
+    if (!c->fam->adapters)
+        c->family = "camelidae";
+    for (const config_key *k = adapter_keys; k->names; k++)
+        if (!json_has(src->json, k->names))
+            return fail(PESC_FORMAT,
+                        "%s: %s: is missing; the model has adapters (PESC) and needs num_experts, "
+                        "topk, adapter_dim and moe_scaling",
+                        src->file, k->names);
+    /* Qwen2idae's linears have biases whatever its model_type. */
+    if (src->ws && weights_find(src->ws, "model.layers.0.self_attn.q_proj.bias"))
+        c->qkv_bias = true;
+    return keys_read(c, w, adapter_keys);
+}
+
+/* ---- agreement ---- */
+
+static pesc_status check_heads(config *c, const char *file)
+{
+    if (!c->n_kv_heads)
+        c->n_kv_heads = c->n_heads;
+    if (!config_mla(c) && !c->head_dim && c->dim % c->n_heads)
+        return fail(PESC_FORMAT, "%s: num_attention_heads: %d heads do not divide hidden_size %d",
+                    file, c->n_heads, c->dim);
+    if (c->n_heads % c->n_kv_heads)
+        return fail(PESC_FORMAT,
+                    "%s: num_key_value_heads: %d does not divide num_attention_heads %d", file,
+                    c->n_kv_heads, c->n_heads);
+    if (config_mla(c) && c->n_kv_heads != c->n_heads)
+        return fail(PESC_FORMAT,
+                    "%s: num_key_value_heads: found %d, expected %d, the num_attention_heads", file,
+                    c->n_kv_heads, c->n_heads);
+    if (!c->head_dim)
+        c->head_dim = c->dim / c->n_heads;
+    if (config_mla(c))
+        c->head_dim = config_qk_dim(c);
+    if (config_rot_dim(c) % 2)
+        return fail(PESC_FORMAT, "%s: %s: found %d, expected an even number, since pairs rotate",
+                    file, config_mla(c) ? "qk_rope_head_dim" : "head_dim", config_rot_dim(c));
+    if (c->rope == ROPE_DYNAMIC && config_rot_dim(c) < 4)
+        return fail(PESC_FORMAT, "%s: head_dim: found %d, expected at least 4 with dynamic rope",
+                    file, config_rot_dim(c));
+    return PESC_OK;
+}
+
+static pesc_status check_experts(config *c, const char *file)
+{
+    topk_rule *t = &c->moe.topk;
+    if (c->moe.kind == EXPERT_NONE)
+        return PESC_OK;
+    if (t->k < 1 || t->k > t->n_experts)
+        return fail(PESC_FORMAT, "%s: %s: found %d, expected 1 to %d, the number of experts", file,
+                    c->moe.kind == EXPERT_ADAPTER ? "topk" : "num_experts_per_tok", t->k,
+                    t->n_experts);
+    if (t->scale == 0)
+        t->scale = 1;
+    if (!t->n_groups || !t->k_groups)
+        t->n_groups = t->k_groups = 1;
+    if (t->n_experts % t->n_groups)
+        return fail(PESC_FORMAT, "%s: n_group: %d groups do not divide %d experts", file,
+                    t->n_groups, t->n_experts);
+    if (t->k_groups > t->n_groups || t->k > t->k_groups * (t->n_experts / t->n_groups))
+        return fail(PESC_FORMAT,
+                    "%s: topk_group: %d of %d groups of %d experts cannot give %d experts a token",
+                    file, t->k_groups, t->n_groups, t->n_experts / t->n_groups, t->k);
+    if (!c->moe.expert_dim)
+        c->moe.expert_dim = c->ffn_dim;
+    if (!c->moe.shared_dim)
+        c->moe.shared_dim = c->moe.n_shared * c->moe.expert_dim;
+    return PESC_OK;
+}
+
+static pesc_status check(config *c, json_where w)
+{
+    TRY(check_heads(c, w.file));
+    TRY(check_experts(c, w.file));
+    if (c->rope_theta <= 1 && c->rope == ROPE_YARN)
+        return fail(PESC_FORMAT, "%s: rope_theta: found %g, expected more than 1", w.file,
+                    (double)c->rope_theta);
+    if (c->use_window && c->fam->window != WINDOW_NONE && json_has(w.object, "sliding_window") &&
+        !c->window)
+        return fail(PESC_FORMAT, "%s: sliding_window: found 0, expected a positive number or null",
+                    w.file);
+    return PESC_OK;
+}
+
+static void notice_ignored(const config *c, json_where w)
+{
+    bool renormalise = false;
+    if (json_has(w.object, "auto_map"))
+        log_notice("%s: auto_map is ignored: pesc runs no code from a model directory", w.file);
+    if (config_mla(c) && json_get_bool(w, "norm_topk_prob", false, &renormalise) == PESC_OK &&
+        renormalise)
+        log_notice("%s: norm_topk_prob is ignored, as transformers ignores it in this family",
+                   w.file);
+}
+
+static pesc_status read_all(config *c, const config_source *src)
+{
+    json_where w = { src->json, src->file };
+    const char *type = NULL;
+    TRY(json_get_str(w, "model_type", true, &type));
+    TRY(family_find(&c->fam, type, src->file));
+    const family *fam = c->fam;
+    *c = fam->facts;
+    c->fam = fam;
+    c->family = fam->name;
+    c->bos = c->pad = -1;
+    c->sparse_step = 1;
+    for (int i = 0; i < FAMILY_MAX_TABLES; i++)
+        TRY(keys_read(c, w, fam->keys[i]));
+    TRY(keys_guard(fam, w));
+    TRY(check_quantization(w));
+    TRY(read_act(c, w));
+    TRY(read_dtype(c, w));
+    TRY(read_topk_method(c, w));
+    TRY(rope_read(c, w));
+    TRY(read_adapters(c, src));
+    TRY(read_special(c, src));
+    TRY(check(c, w));
+    TRY(read_windows(c, w));
+    TRY(read_dense_layers(c, w));
+    notice_ignored(c, w);
+    return PESC_OK;
+}
+
+pesc_status config_read(config *out, const config_source *src)
+{
+    *out = (config){ 0 };
+    if (!json_is_object(src->json))
+        return fail(PESC_FORMAT, "%s: found %s, expected an object", src->file,
+                    json_kind(src->json));
+    pesc_status s = read_all(out, src);
+    if (s != PESC_OK)
+        config_free(out);
+    return s;
+}

@@ -1,0 +1,103 @@
+/* config: what an architecture is, as facts. Filled from config.json by the rows of family.h.
+ *
+ * Model code tests these fields and never a family's name. After config_read() every field is in
+ * range and the fields agree with each other; sizes are small enough that the product of any three
+ * fits in 63 bits. */
+#ifndef PESC_MODEL_CONFIG_H
+#define PESC_MODEL_CONFIG_H
+
+#include "backend/backend.h"
+#include "base/json.h"
+#include "format/weights.h"
+
+typedef struct family family;
+
+typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC } rope_kind;
+typedef enum qk_norm_kind { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ROW } qk_norm_kind;
+typedef enum expert_kind { EXPERT_NONE, EXPERT_ADAPTER, EXPERT_FFN, EXPERT_LORA } expert_kind;
+
+typedef struct moe_rule {
+    expert_kind kind;
+    topk_rule topk;
+    int32_t expert_dim;  /* F of one expert, or A of an adapter */
+    float adapter_scale; /* s of PESC */
+    int32_t n_shared;    /* shared experts; they are one FFN of width shared_dim */
+    int32_t shared_dim;  /* F of the shared experts together; 0: none */
+    bool shared_gate;    /* Qwen2-MoE: sigmoid(w x) times the shared output */
+    bool has_bias;       /* e_score_correction_bias of the router (choosing only) */
+    float aux_coef;
+} moe_rule;
+
+enum { CONFIG_MAX_EOS = 8 };
+
+typedef struct config {
+    const family *fam;
+    const char *family; /* for messages and pesc_info only */
+    int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab, context;
+    float norm_eps;
+    act_kind act;
+    bool tie_embeddings, qkv_bias, o_bias, mlp_bias;
+    qk_norm_kind qk_norm;
+    bool use_window;
+    int32_t window;            /* 0: none */
+    int32_t max_window_layers; /* Qwen's key; what it means is the family's window rule */
+    uint8_t *layer_windowed;   /* one byte a layer, owned; NULL: all alike */
+    float rope_theta;
+    rope_kind rope;
+    bool rope_interleaved;
+    float rope_factor, rope_low, rope_high, rope_beta_fast, rope_beta_slow;
+    float rope_mscale, rope_mscale_all, rope_attention_factor; /* yarn; 0: not given */
+    int32_t rope_original;                                     /* original context */
+    bool rope_truncate;
+    /* MLA (DeepSeek): used when kv_lora_rank > 0 */
+    int32_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
+    float mla_norm_eps; /* of the norms on the latents, which ignore norm_eps */
+    /* which layers are sparse */
+    moe_rule moe;
+    int32_t first_sparse; /* layers below have a plain FFN */
+    int32_t sparse_step;  /* layer l is sparse when (l + sparse_shift) divides by it; 1: all */
+    int32_t sparse_shift;
+    uint8_t *layer_dense;                         /* one byte a layer (mlp_only_layers), or NULL */
+    int32_t bos, n_eos, eos[CONFIG_MAX_EOS], pad; /* -1: not given */
+    float init_range;                             /* of random weights */
+    char dtype[16];                               /* as the file says, "" when it does not */
+} config;
+
+/* Reads config.json's object. `ws` (may be NULL) is asked only whether adapters and biases are
+ * there, so that a mixture is never loaded as the dense model a careless file says it is.
+ * `generation` (may be NULL) is generation_config.json, whose end tokens win. */
+typedef struct config_source {
+    const json_t *json, *generation;
+    const char *file;
+    const weights *ws;
+} config_source;
+pesc_status config_read(config *out, const config_source *src);
+void config_free(config *c);
+
+bool config_layer_sparse(const config *c, int32_t layer);
+int32_t config_layer_window(const config *c, int32_t layer); /* 0: unlimited */
+
+static inline bool config_mla(const config *c)
+{
+    return c->kv_lora_rank > 0;
+}
+/* Width of one head of queries and keys, of values, and how many heads keys and values have. MLA
+ * expands its latents to one key and value head a query head. */
+static inline int32_t config_qk_dim(const config *c)
+{
+    return config_mla(c) ? c->qk_nope_dim + c->qk_rope_dim : c->head_dim;
+}
+static inline int32_t config_v_dim(const config *c)
+{
+    return config_mla(c) ? c->v_dim : c->head_dim;
+}
+static inline int32_t config_kv_heads(const config *c)
+{
+    return config_mla(c) ? c->n_heads : c->n_kv_heads;
+}
+static inline int32_t config_rot_dim(const config *c) /* columns of a head that rotate */
+{
+    return config_mla(c) ? c->qk_rope_dim : c->head_dim;
+}
+
+#endif

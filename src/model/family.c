@@ -1,0 +1,166 @@
+#include "model/family.h"
+
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+pesc_status family_find(const family **out, const char *model_type, const char *file)
+{
+    str known = { 0 };
+    for (size_t i = 0; i < n_families; i++) {
+        if (strcmp(families[i].model_type, model_type) == 0) {
+            *out = &families[i];
+            str_free(&known);
+            return PESC_OK;
+        }
+        str_printf(&known, "%s%s", i ? ", " : "", families[i].model_type);
+    }
+    pesc_status s = fail(PESC_UNSUPPORTED,
+                         "%s: model_type: found \"%s\", which pesc does not know; it knows %s",
+                         file, model_type, str_ok(&known) ? known.p : "llama and its kin");
+    str_free(&known);
+    return s;
+}
+
+uint32_t family_facts(const config *c, int32_t layer)
+{
+    uint32_t f = c->tie_embeddings ? 0 : FACT_UNTIED;
+    if (layer < 0)
+        return f;
+    bool sparse = config_layer_sparse(c, layer);
+    bool experts = sparse && c->moe.kind == EXPERT_FFN;
+    f |= c->qkv_bias ? FACT_QKV_BIAS : 0;
+    f |= c->o_bias ? FACT_O_BIAS : 0;
+    f |= c->mlp_bias ? FACT_MLP_BIAS : 0;
+    f |= c->qk_norm == QK_NORM_HEAD ? FACT_NORM_HEAD : 0;
+    f |= c->qk_norm == QK_NORM_ROW ? FACT_NORM_ROW : 0;
+    f |= c->q_lora_rank > 0 ? FACT_Q_LORA : FACT_Q_FULL;
+    f |= sparse ? FACT_SPARSE : 0;
+    f |= sparse && c->moe.kind == EXPERT_ADAPTER ? FACT_ADAPTER : 0;
+    f |= sparse && c->moe.kind == EXPERT_LORA ? FACT_MOLORA : 0;
+    f |= experts ? FACT_EXPERT : FACT_FFN;
+    f |= experts && c->moe.shared_dim ? FACT_SHARED : 0;
+    f |= experts && c->moe.shared_dim && c->moe.shared_gate ? FACT_SHARED_GATE : 0;
+    return f;
+}
+
+static int64_t letter(const config *c, char l)
+{
+    switch (l) {
+    case 'V':
+        return c->vocab;
+    case 'C':
+        return c->dim;
+    case 'F':
+        return c->ffn_dim;
+    case 'H':
+        return (int64_t)c->n_heads * config_qk_dim(c);
+    case 'K':
+        return (int64_t)c->n_kv_heads * config_qk_dim(c);
+    case 'O':
+        return (int64_t)c->n_heads * config_v_dim(c);
+    case 'D':
+        return c->head_dim;
+    case 'E':
+        return c->moe.topk.n_experts;
+    case 'M':
+        return c->moe.expert_dim;
+    case 'S':
+        return c->moe.shared_dim;
+    case 'Q':
+        return c->q_lora_rank;
+    case 'R':
+        return c->kv_lora_rank;
+    case 'P':
+        return (int64_t)c->kv_lora_rank + c->qk_rope_dim;
+    case 'B':
+        return (int64_t)c->n_heads * (c->qk_nope_dim + c->v_dim);
+    default:
+        ASSERT(l == '1');
+        return 1;
+    }
+}
+
+/* The tables of a configuration in order; NULL behind the last. */
+static const tensor_rule *table_at(const config *c, int32_t i)
+{
+    bool in_row = i < FAMILY_MAX_TABLES && c->fam->tensors[i];
+    int32_t n = 0;
+    while (n < FAMILY_MAX_TABLES && c->fam->tensors[n])
+        n++;
+    if (in_row)
+        return c->fam->tensors[i];
+    if (i > n)
+        return NULL;
+    return c->moe.kind == EXPERT_ADAPTER ? adapter_tensors
+           : c->moe.kind == EXPERT_LORA  ? molora_tensors
+                                         : NULL;
+}
+
+static void name_slot(slot *s)
+{
+    const char *name = s->rule->name;
+    const char *e = strstr(name, "{e}");
+    int at = s->layer < 0 ? 0 : snprintf(s->name, sizeof s->name, "model.layers.%d.", s->layer);
+    size_t room = sizeof s->name - (size_t)at;
+    int n = e ? snprintf(s->name + at, room, "%.*s%d%s", (int)(e - name), name, s->expert, e + 3)
+              : snprintf(s->name + at, room, "%s", name);
+    ASSERT(n >= 0 && (size_t)n < room);
+}
+
+static void fill_slot(const config *c, slot *s)
+{
+    const char *shape = s->rule->shape;
+    s->nd = (int32_t)strlen(shape);
+    for (int32_t i = 0; i < s->nd; i++)
+        s->ne[i] = letter(c, shape[i]);
+    name_slot(s);
+}
+
+slot slot_first(void)
+{
+    return (slot){ .layer = -1, .expert = -1, .row = -1 };
+}
+
+bool slot_next(const config *c, slot *s)
+{
+    if (s->rule && s->rule->flags & RULE_EXPERT && s->expert + 1 < c->moe.topk.n_experts) {
+        s->expert++;
+        name_slot(s);
+        return true;
+    }
+    uint32_t facts = family_facts(c, s->layer);
+    for (;;) {
+        const tensor_rule *table = table_at(c, s->table);
+        if (!table) {
+            if (++s->layer >= c->n_layers)
+                return false;
+            s->table = 0;
+            s->row = -1;
+            facts = family_facts(c, s->layer);
+            continue;
+        }
+        const tensor_rule *r = &table[++s->row];
+        if (!r->name) {
+            s->table++;
+            s->row = -1;
+            continue;
+        }
+        bool global = r->flags & RULE_GLOBAL;
+        if (global != (s->layer < 0) || (r->need & facts) != r->need)
+            continue;
+        s->rule = r;
+        s->expert = r->flags & RULE_EXPERT ? 0 : -1;
+        fill_slot(c, s);
+        return true;
+    }
+}
+
+int64_t slot_count(const slot *s)
+{
+    int64_t n = 1;
+    for (int32_t i = 0; i < s->nd; i++)
+        n *= s->ne[i];
+    return n;
+}

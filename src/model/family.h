@@ -1,0 +1,115 @@
+/* family: architectures as rows. A row says which config.json keys fill which fact, which facts
+ * hold without being written, and which tensors a model of it has.
+ *
+ * Tensor rules carry shape letters, expanded from the configuration:
+ *   V vocabulary  C width  F FFN width  H heads*qk_dim  K kv_heads*qk_dim  O heads*v_dim
+ *   D head_dim    E experts  M one expert's (or adapter's) width  S shared experts' width
+ *   Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B heads*(qk_nope_dim+v_dim)  1 one
+ * A rule applies where all facts it needs hold (FACT_ bits, which may differ from layer to layer).
+ * Walking the slots of a configuration gives every tensor of the model with name and shape: what
+ * binding checks and loads, `info` counts and `new` writes. */
+#ifndef PESC_MODEL_FAMILY_H
+#define PESC_MODEL_FAMILY_H
+
+#include "model/config.h"
+
+typedef enum key_kind { KEY_I32, KEY_F32, KEY_BOOL } key_kind;
+
+/* Absent: `def`. null: 0 or false. `names` may list spellings, split by '|'; where several are
+ * present they must agree. A later row of the same fact wins. */
+typedef struct config_key {
+    const char *names;
+    key_kind kind;
+    bool required;
+    size_t offset; /* into config */
+    double def, min, max;
+} config_key;
+
+enum {
+    FACT_UNTIED = 1 << 0,
+    FACT_QKV_BIAS = 1 << 1,
+    FACT_O_BIAS = 1 << 2,
+    FACT_MLP_BIAS = 1 << 3,
+    FACT_NORM_HEAD = 1 << 4,
+    FACT_NORM_ROW = 1 << 5,
+    FACT_Q_LORA = 1 << 6,
+    FACT_Q_FULL = 1 << 7,
+    FACT_FFN = 1 << 8,      /* this layer has a plain FFN */
+    FACT_SPARSE = 1 << 9,   /* this layer has a router and experts */
+    FACT_ADAPTER = 1 << 10, /* whose experts are adapters */
+    FACT_EXPERT = 1 << 11,  /* whose experts are FFNs */
+    FACT_SHARED = 1 << 12,
+    FACT_SHARED_GATE = 1 << 13,
+    FACT_MOLORA = 1 << 14, /* whose experts are LoRA of the plain FFN's linears */
+};
+
+enum {
+    RULE_GLOBAL =
+        1 << 0, /* one a model, else one a layer; the offset is into pesc_model or block */
+    RULE_EXPERT = 1 << 1, /* one an expert, stacked into one tensor */
+    RULE_QUANT = 1 << 2,  /* quantised when the base is nf4 */
+    RULE_F32 = 1 << 3,    /* kept in f32 whatever the base is */
+    RULE_LINEAR = 1 << 4, /* the offset is that of a linear: it may carry LoRA */
+    RULE_TRAIN = 1 << 5,  /* trained by PESC */
+};
+
+typedef enum init_kind { INIT_NORMAL, INIT_ONE, INIT_ZERO, INIT_UNIFORM } init_kind;
+
+typedef struct tensor_rule {
+    const char *name; /* below "model.layers.L." unless global; {e} stands for the expert */
+    const char *shape;
+    uint32_t need, flags;
+    size_t offset;
+    init_kind init;
+} tensor_rule;
+
+/* Which layers have a sliding window when the file does not list layer_types. */
+typedef enum window_rule {
+    WINDOW_NONE,      /* the family has none */
+    WINDOW_ALL,       /* every layer */
+    WINDOW_FROM,      /* layers from max_window_layers on */
+    WINDOW_ALTERNATE, /* every second layer below max_window_layers */
+} window_rule;
+
+enum { FAMILY_MAX_TABLES = 4 };
+
+struct family {
+    const char *name;       /* as pesc_info says it */
+    const char *model_type; /* as config.json says it */
+    const config_key *keys[FAMILY_MAX_TABLES];
+    const tensor_rule *tensors[FAMILY_MAX_TABLES];
+    window_rule window;
+    bool adapters;    /* PESC: a dense model with adapters as experts */
+    const char *chat; /* format of models that bring no template; NULL: none */
+    config facts;     /* what holds without being written */
+};
+
+/* The rows, and the tables that adapters add to any dense row. */
+extern const family families[];
+extern const size_t n_families;
+extern const config_key adapter_keys[];
+extern const tensor_rule adapter_tensors[];
+extern const tensor_rule molora_tensors[];
+
+/* By config.json's model_type; PESC_UNSUPPORTED names what there is. */
+pesc_status family_find(const family **out, const char *model_type, const char *file);
+
+/* FACT_ bits of a layer; layer -1: those of the model as a whole. */
+uint32_t family_facts(const config *c, int32_t layer);
+
+/* One tensor of a model. Experts come one by one with their own name and the shape of one. */
+typedef struct slot {
+    const tensor_rule *rule;
+    int32_t layer, expert; /* -1 where it has none */
+    int32_t nd;
+    int64_t ne[4];
+    char name[128];
+    int32_t table, row; /* where the walk stands */
+} slot;
+
+/* Walks all tensors: the global ones, then layer by layer. Start with slot_first(); false: done. */
+slot slot_first(void);
+bool slot_next(const config *c, slot *s);
+int64_t slot_count(const slot *s); /* elements */
+
+#endif

@@ -1,0 +1,396 @@
+/* The rows of family.h: every architecture pesc runs, as data. This is the only file that knows
+ * Hugging Face's names of models, keys and tensors; gguf_names.c knows GGUF's. */
+#include "model/family.h"
+
+#include "model/model.h"
+
+#include <math.h>
+
+/* Bounds of sizes. The largest product of three stays below 2^63. */
+enum {
+    MAX_DIM = 1 << 20,
+    MAX_FFN = 1 << 22,
+    MAX_VOCAB = 1 << 24,
+    MAX_HEADS = 1 << 12,
+    MAX_LAYERS = 1 << 12,
+    MAX_EXPERTS = 1 << 12,
+    MAX_CONTEXT = 1 << 30,
+};
+
+#define INT(names, field, lo, hi, def)                                                             \
+    {                                                                                              \
+        names, KEY_I32, false, offsetof(config, field), def, lo, hi                                \
+    }
+#define NEED(names, field, lo, hi)                                                                 \
+    {                                                                                              \
+        names, KEY_I32, true, offsetof(config, field), 0, lo, hi                                   \
+    }
+#define REAL(names, field, lo, hi, def)                                                            \
+    {                                                                                              \
+        names, KEY_F32, false, offsetof(config, field), def, lo, hi                                \
+    }
+#define FLAG(names, field, def)                                                                    \
+    {                                                                                              \
+        names, KEY_BOOL, false, offsetof(config, field), def, 0, 1                                 \
+    }
+
+/* ---- keys ---- */
+
+static const config_key common_keys[] = {
+    NEED("hidden_size", dim, 1, MAX_DIM),
+    NEED("num_hidden_layers", n_layers, 1, MAX_LAYERS),
+    NEED("num_attention_heads", n_heads, 1, MAX_HEADS),
+    INT("num_key_value_heads", n_kv_heads, 1, MAX_HEADS, 0),
+    INT("head_dim", head_dim, 1, 1 << 14, 0),
+    NEED("intermediate_size", ffn_dim, 1, MAX_FFN),
+    NEED("vocab_size", vocab, 1, MAX_VOCAB),
+    INT("max_position_embeddings", context, 1, MAX_CONTEXT, 2048),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-6),
+    FLAG("tie_word_embeddings", tie_embeddings, false),
+    REAL("initializer_range", init_range, 0, 1, 0.02),
+    { 0 },
+};
+
+static const config_key llama_keys[] = {
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    { 0 },
+};
+
+static const config_key mistral_keys[] = {
+    INT("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    { 0 },
+};
+
+static const config_key qwen2_keys[] = {
+    FLAG("use_sliding_window", use_window, false),
+    INT("sliding_window", window, 0, MAX_CONTEXT, 4096),
+    INT("max_window_layers", max_window_layers, 0, MAX_CONTEXT, 28),
+    { 0 },
+};
+
+static const config_key qwen3_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
+#define EXPERTS(def_k)                                                                             \
+    NEED("num_experts|num_local_experts|n_routed_experts", moe.topk.n_experts, 1, MAX_EXPERTS),    \
+        INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, def_k),                             \
+        REAL("router_aux_loss_coef|aux_loss_alpha", moe.aux_coef, 0, 1e6, 0.001)
+
+static const config_key mixtral_keys[] = {
+    EXPERTS(2),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    INT("sliding_window", window, 1, MAX_CONTEXT, 0),
+    { 0 },
+};
+
+static const config_key qwen_moe_keys[] = {
+    EXPERTS(8),
+    FLAG("norm_topk_prob", moe.topk.renormalise, false),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT("decoder_sparse_step", sparse_step, 1, MAX_LAYERS, 1),
+    { 0 },
+};
+
+static const config_key qwen2_moe_keys[] = {
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 4),
+    NEED("shared_expert_intermediate_size", moe.shared_dim, 1, MAX_FFN),
+    FLAG("qkv_bias", qkv_bias, true),
+    { 0 },
+};
+
+static const config_key qwen3_moe_keys[] = {
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
+static const config_key olmoe_keys[] = {
+    EXPERTS(8),
+    FLAG("norm_topk_prob", moe.topk.renormalise, false),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+static const config_key deepseek_v2_keys[] = {
+    EXPERTS(0),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT("n_shared_experts", moe.n_shared, 1, 64, 2),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 0),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 0),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
+    INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
+    INT("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
+    NEED("kv_lora_rank", kv_lora_rank, 1, MAX_DIM),
+    NEED("qk_nope_head_dim", qk_nope_dim, 1, 1 << 13),
+    NEED("qk_rope_head_dim", qk_rope_dim, 1, 1 << 13),
+    NEED("v_head_dim", v_dim, 1, 1 << 13),
+    { 0 },
+};
+
+/* All four are needed: the published class' own defaults (top-1, width 64) fit no published model.
+ */
+const config_key adapter_keys[] = {
+    NEED("num_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
+    NEED("topk", moe.topk.k, 1, MAX_EXPERTS),
+    NEED("adapter_dim", moe.expert_dim, 1, MAX_FFN),
+    { "moe_scaling", KEY_F32, true, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
+    { 0 },
+};
+
+/* ---- tensors ---- */
+
+#define MODEL(field) offsetof(pesc_model, field)
+#define BLOCK(field) offsetof(block, field)
+#define WEIGHT (RULE_LINEAR | RULE_QUANT)
+
+static const tensor_rule frame_tensors[] = {
+    { "model.embed_tokens.weight", "VC", 0, RULE_GLOBAL, MODEL(embed), INIT_NORMAL },
+    { "model.norm.weight", "C", 0, RULE_GLOBAL | RULE_F32, MODEL(final_norm), INIT_ONE },
+    { "lm_head.weight", "VC", FACT_UNTIED, RULE_GLOBAL, MODEL(head), INIT_NORMAL },
+    { "input_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_norm), INIT_ONE },
+    { "post_attention_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_norm), INIT_ONE },
+    { "self_attn.o_proj.weight", "CO", 0, WEIGHT, BLOCK(o.w), INIT_NORMAL },
+    { "self_attn.o_proj.bias", "C", FACT_O_BIAS, RULE_F32, BLOCK(o.bias), INIT_ZERO },
+    { "mlp.gate_proj.weight", "FC", FACT_FFN, WEIGHT, BLOCK(ffn.gate.w), INIT_NORMAL },
+    { "mlp.up_proj.weight", "FC", FACT_FFN, WEIGHT, BLOCK(ffn.up.w), INIT_NORMAL },
+    { "mlp.down_proj.weight", "CF", FACT_FFN, WEIGHT, BLOCK(ffn.down.w), INIT_NORMAL },
+    { "mlp.gate_proj.bias", "F", FACT_FFN | FACT_MLP_BIAS, RULE_F32, BLOCK(ffn.gate.bias),
+      INIT_ZERO },
+    { "mlp.up_proj.bias", "F", FACT_FFN | FACT_MLP_BIAS, RULE_F32, BLOCK(ffn.up.bias), INIT_ZERO },
+    { "mlp.down_proj.bias", "C", FACT_FFN | FACT_MLP_BIAS, RULE_F32, BLOCK(ffn.down.bias),
+      INIT_ZERO },
+    { 0 },
+};
+
+static const tensor_rule attention_tensors[] = {
+    { "self_attn.q_proj.weight", "HC", 0, WEIGHT, BLOCK(q.w), INIT_NORMAL },
+    { "self_attn.k_proj.weight", "KC", 0, WEIGHT, BLOCK(k.w), INIT_NORMAL },
+    { "self_attn.v_proj.weight", "KC", 0, WEIGHT, BLOCK(v.w), INIT_NORMAL },
+    { "self_attn.q_proj.bias", "H", FACT_QKV_BIAS, RULE_F32, BLOCK(q.bias), INIT_ZERO },
+    { "self_attn.k_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
+    { "self_attn.v_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias), INIT_ZERO },
+    { "self_attn.q_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(q_norm), INIT_ONE },
+    { "self_attn.k_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { "self_attn.q_norm.weight", "H", FACT_NORM_ROW, RULE_F32, BLOCK(q_norm), INIT_ONE },
+    { "self_attn.k_norm.weight", "K", FACT_NORM_ROW, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { 0 },
+};
+
+static const tensor_rule mla_tensors[] = {
+    { "self_attn.q_proj.weight", "HC", FACT_Q_FULL, WEIGHT, BLOCK(mla.q.w), INIT_NORMAL },
+    { "self_attn.q_a_proj.weight", "QC", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_a.w), INIT_NORMAL },
+    { "self_attn.q_a_proj.bias", "Q", FACT_Q_LORA | FACT_QKV_BIAS, RULE_F32, BLOCK(mla.q_a.bias),
+      INIT_ZERO },
+    { "self_attn.q_a_layernorm.weight", "Q", FACT_Q_LORA, RULE_F32, BLOCK(mla.q_norm), INIT_ONE },
+    { "self_attn.q_b_proj.weight", "HQ", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_b.w), INIT_NORMAL },
+    { "self_attn.kv_a_proj_with_mqa.weight", "PC", 0, WEIGHT, BLOCK(mla.kv_a.w), INIT_NORMAL },
+    { "self_attn.kv_a_proj_with_mqa.bias", "P", FACT_QKV_BIAS, RULE_F32, BLOCK(mla.kv_a.bias),
+      INIT_ZERO },
+    { "self_attn.kv_a_layernorm.weight", "R", 0, RULE_F32, BLOCK(mla.kv_norm), INIT_ONE },
+    { "self_attn.kv_b_proj.weight", "BR", 0, WEIGHT, BLOCK(mla.kv_b.w), INIT_NORMAL },
+    { 0 },
+};
+
+static const tensor_rule mixtral_tensors[] = {
+    { "block_sparse_moe.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w1.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.gate), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w3.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.up), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w2.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.down), INIT_NORMAL },
+    { 0 },
+};
+
+static const tensor_rule expert_tensors[] = {
+    { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.gate), INIT_NORMAL },
+    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
+      INIT_NORMAL },
+    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.down), INIT_NORMAL },
+    { 0 },
+};
+
+/* Qwen2-MoE has one shared expert with a gate, DeepSeek several without; either is one FFN. */
+static const tensor_rule qwen2_shared_tensors[] = {
+    { "mlp.shared_expert.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
+      INIT_NORMAL },
+    { "mlp.shared_expert.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
+      INIT_NORMAL },
+    { "mlp.shared_expert.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
+      INIT_NORMAL },
+    { "mlp.shared_expert_gate.weight", "1C", FACT_SHARED_GATE, RULE_F32, BLOCK(moe.shared_gate),
+      INIT_NORMAL },
+    { 0 },
+};
+
+static const tensor_rule deepseek_shared_tensors[] = {
+    { "mlp.shared_experts.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.gate_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.gate.bias), INIT_ZERO },
+    { "mlp.shared_experts.up_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.up.bias), INIT_ZERO },
+    { "mlp.shared_experts.down_proj.bias", "C", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.down.bias), INIT_ZERO },
+    { 0 },
+};
+
+const tensor_rule adapter_tensors[] = {
+    { "mlp.moe_adapter.router.weight", "EC", FACT_ADAPTER, RULE_F32 | RULE_TRAIN, BLOCK(moe.router),
+      INIT_UNIFORM },
+    { "mlp.moe_adapter.experts.expert_{e}.adapter_down.weight", "MC", FACT_ADAPTER,
+      RULE_EXPERT | RULE_TRAIN, BLOCK(moe.down), INIT_UNIFORM },
+    { "mlp.moe_adapter.experts.expert_{e}.adapter_up.weight", "CM", FACT_ADAPTER,
+      RULE_EXPERT | RULE_TRAIN, BLOCK(moe.up), INIT_ZERO },
+    { 0 },
+};
+
+/* M is the rank. */
+const tensor_rule molora_tensors[] = {
+    { "mlp.molora.router.weight", "EC", FACT_MOLORA, RULE_F32 | RULE_TRAIN, BLOCK(moe.router),
+      INIT_UNIFORM },
+    { "mlp.gate_proj.experts.{e}.lora_A.weight", "MC", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_gate.a), INIT_UNIFORM },
+    { "mlp.gate_proj.experts.{e}.lora_B.weight", "FM", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_gate.b), INIT_ZERO },
+    { "mlp.up_proj.experts.{e}.lora_A.weight", "MC", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_up.a), INIT_UNIFORM },
+    { "mlp.up_proj.experts.{e}.lora_B.weight", "FM", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_up.b), INIT_ZERO },
+    { "mlp.down_proj.experts.{e}.lora_A.weight", "MF", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_down.a), INIT_UNIFORM },
+    { "mlp.down_proj.experts.{e}.lora_B.weight", "CM", FACT_MOLORA, RULE_EXPERT | RULE_TRAIN,
+      BLOCK(moe.lora_down.b), INIT_ZERO },
+    { 0 },
+};
+
+/* ---- rows ---- */
+
+const family families[] = {
+    {
+        .name = "llama",
+        .model_type = "llama",
+        .keys = { common_keys, llama_keys },
+        .tensors = { frame_tensors, attention_tensors },
+    },
+    {
+        .name = "mistral",
+        .model_type = "mistral",
+        .keys = { common_keys, mistral_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_ALL,
+        .chat = "mistral",
+        .facts = { .use_window = true },
+    },
+    {
+        .name = "qwen2",
+        .model_type = "qwen2",
+        .keys = { common_keys, qwen2_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .chat = "chatml",
+        .facts = { .qkv_bias = true },
+    },
+    {
+        .name = "qwen3",
+        .model_type = "qwen3",
+        .keys = { common_keys, qwen2_keys, qwen3_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .chat = "chatml",
+        .facts = { .qk_norm = QK_NORM_HEAD },
+    },
+    {
+        .name = "camelidae",
+        .model_type = "camelidae",
+        .keys = { common_keys, llama_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .adapters = true,
+        .chat = "camelidae",
+    },
+    {
+        .name = "sparsetral",
+        .model_type = "sparsetral",
+        .keys = { common_keys, mistral_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_ALL,
+        .adapters = true,
+        .chat = "chatml",
+        .facts = { .use_window = true },
+    },
+    {
+        .name = "qwen2idae",
+        .model_type = "qwen2idae",
+        .keys = { common_keys, qwen2_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .adapters = true,
+        .chat = "chatml",
+        .facts = { .qkv_bias = true },
+    },
+    {
+        .name = "mixtral",
+        .model_type = "mixtral",
+        .keys = { common_keys, mixtral_keys },
+        .tensors = { frame_tensors, attention_tensors, mixtral_tensors },
+        .window = WINDOW_ALL,
+        .chat = "mistral",
+        .facts = { .use_window = true,
+                   .rope_theta = 1e6F,
+                   .moe = { .kind = EXPERT_FFN, .topk = { .renormalise = true } } },
+    },
+    {
+        .name = "qwen2_moe",
+        .model_type = "qwen2_moe",
+        .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen2_moe_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, qwen2_shared_tensors },
+        .window = WINDOW_ALTERNATE,
+        .chat = "chatml",
+        .facts = { .sparse_shift = 1,
+                   .moe = { .kind = EXPERT_FFN, .n_shared = 1, .shared_gate = true } },
+    },
+    {
+        .name = "qwen3_moe",
+        .model_type = "qwen3_moe",
+        .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen3_moe_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors },
+        .window = WINDOW_ALL,
+        .chat = "chatml",
+        .facts = { .qk_norm = QK_NORM_HEAD, .sparse_shift = 1, .moe = { .kind = EXPERT_FFN } },
+    },
+    {
+        .name = "olmoe",
+        .model_type = "olmoe",
+        .keys = { common_keys, olmoe_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors },
+        .facts = { .qk_norm = QK_NORM_ROW, .moe = { .kind = EXPERT_FFN } },
+    },
+    {
+        .name = "deepseek_v2",
+        .model_type = "deepseek_v2",
+        .keys = { common_keys, deepseek_v2_keys },
+        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
+        .chat = "deepseek",
+        .facts = { .rope_interleaved = true, .mla_norm_eps = 1e-6F, .moe = { .kind = EXPERT_FFN } },
+    },
+};
+const size_t n_families = sizeof families / sizeof *families;

@@ -1,0 +1,19 @@
+/* ffn: down(act(gate x) * up x), the plain FFN of a block and the shared one of a mixture. */
+#ifndef PESC_MODEL_FFN_H
+#define PESC_MODEL_FFN_H
+
+#include "model/linear.h"
+
+typedef struct ffn_acts {
+    tensor gate, up, glu; /* [T,F] */
+} ffn_acts;
+
+void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width);
+
+/* out [T,C], x [T,C]. */
+void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);
+
+/* Uses up the activations: `up` becomes its own gradient. flow as in linear_bwd. */
+void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linear_flow flow);
+
+#endif

@@ -1,0 +1,121 @@
+#include "model/info.h"
+
+#include "model/bind.h"
+#include "model/family.h"
+
+#include <stdio.h>
+
+pesc_status info_count(const config *c, const char *file, info_counts *out)
+{
+    *out = (info_counts){ 0 };
+    const uint64_t most = (uint64_t)1 << 62;
+    int32_t experts = c->moe.topk.n_experts;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        uint64_t n = (uint64_t)slot_count(&s), all = n, active = n;
+        if (s.expert == 0) { /* counts for the whole stack */
+            if (__builtin_mul_overflow(n, (uint64_t)experts, &all))
+                all = most;
+            active = n * (uint64_t)c->moe.topk.k;
+            s.expert = experts - 1;
+        }
+        if (all >= most || out->total + all >= most)
+            return fail(PESC_FORMAT, "%s: describes a model of more than 2^62 parameters", file);
+        out->total += all;
+        out->activated += active;
+        out->trainable += s.rule->flags & RULE_TRAIN ? all : 0;
+    }
+    return PESC_OK;
+}
+
+/* The dtype that most bytes are stored in. */
+static dtype usual_dtype(const weights *ws)
+{
+    uint64_t bytes[DT_COUNT] = { 0 };
+    int best = DT_F32;
+    for (size_t i = 0; i < weights_count(ws); i++)
+        bytes[weights_at(ws, i)->dt] += weights_at(ws, i)->bytes;
+    for (int i = 0; i < DT_COUNT; i++)
+        if (bytes[i] > bytes[best])
+            best = i;
+    return (dtype)best;
+}
+
+pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out)
+{
+    info_counts n;
+    const moe_rule *r = &c->moe;
+    bool adapters = r->kind == EXPERT_ADAPTER;
+    TRY(info_count(c, dir->config_file, &n));
+    *out = (pesc_model_info){
+        .dim = c->dim,
+        .layers = c->n_layers,
+        .heads = c->n_heads,
+        .kv_heads = config_kv_heads(c),
+        .head_dim = config_qk_dim(c),
+        .ffn_dim = c->ffn_dim,
+        .vocab = c->vocab,
+        .context = c->context,
+        .params_total = n.total,
+        .params_activated = n.activated,
+        .params_trainable = n.trainable,
+    };
+    snprintf(out->family, sizeof out->family, "%s", c->family);
+    snprintf(out->format, sizeof out->format, "%s", dir->format);
+    if (r->kind != EXPERT_NONE) {
+        out->experts = r->topk.n_experts;
+        out->top_k = r->topk.k;
+        out->shared_experts = r->n_shared;
+        out->adapter_dim = adapters ? r->expert_dim : 0;
+        out->expert_dim = adapters ? 0 : r->expert_dim;
+        out->adapter_scale = adapters ? (double)r->adapter_scale : 0;
+    }
+    if (dir->ws) {
+        snprintf(out->dtype, sizeof out->dtype, "%s", dtype_name(usual_dtype(dir->ws)));
+        out->n_tensors = weights_count(dir->ws);
+        out->n_files = weights_files(dir->ws);
+        out->bytes = weights_bytes(dir->ws);
+    }
+    return PESC_OK;
+}
+
+const chat_format *info_chat(const config *c, const pesc_tokenizer *tok)
+{
+    const char *jinja = tok ? tokenizer_chat_template(tok) : NULL;
+    if (jinja)
+        return chat_recognise(jinja);
+    bool camelidae = c->moe.kind == EXPERT_ADAPTER && !c->fam->adapters;
+    const char *name = camelidae ? "camelidae" : c->fam->chat;
+    return name ? chat_find(name) : NULL;
+}
+
+void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_format *chat)
+{
+    snprintf(out->tokenizer, sizeof out->tokenizer, "%s", tok ? tokenizer_kind(tok) : "");
+    snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : "");
+}
+
+static pesc_status describe(const hfdir *dir, config *c, pesc_model_info *out)
+{
+    pesc_tokenizer *tok = NULL;
+    TRY(config_read(c,
+                    &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
+    TRY(bind_check(c, dir->ws, dir->path));
+    TRY(info_fill(c, dir, out));
+    TRY(hfdir_tokenizer(&tok, dir->path));
+    info_text(out, tok, info_chat(c, tok));
+    tokenizer_close(tok);
+    return PESC_OK;
+}
+
+pesc_status pesc_info(const char *path, pesc_model_info *out)
+{
+    status_clear();
+    *out = (pesc_model_info){ 0 };
+    hfdir *dir = NULL;
+    config c = { 0 };
+    TRY(hfdir_open(&dir, path, 0));
+    pesc_status s = describe(dir, &c, out);
+    config_free(&c);
+    hfdir_close(dir);
+    return s;
+}

@@ -1,0 +1,23 @@
+/* info: what a model directory holds, told from configuration and file headers alone. */
+#ifndef PESC_MODEL_INFO_H
+#define PESC_MODEL_INFO_H
+
+#include "model/model.h"
+
+/* Parameters of an architecture. Of E experts k count as activated; a tied head counts once. */
+typedef struct info_counts {
+    uint64_t total, activated, trainable;
+} info_counts;
+
+/* PESC_FORMAT when the configuration describes more than 2^62 parameters. */
+pesc_status info_count(const config *c, const char *file, info_counts *out);
+
+/* Everything but `chat` and `tokenizer`. */
+pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out);
+
+/* The chat format of a tokenizer's template; where there is no template, the family's. NULL: none
+ * is known. */
+const chat_format *info_chat(const config *c, const pesc_tokenizer *tok);
+void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_format *chat);
+
+#endif

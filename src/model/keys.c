@@ -1,0 +1,148 @@
+#include "model/keys.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One spelling of a key row, for messages and look-up. */
+typedef struct spelling {
+    char name[64];
+} spelling;
+
+static const char *next_spelling(const char *names, spelling *out)
+{
+    size_t n = strcspn(names, "|");
+    ASSERT(n < sizeof out->name);
+    memcpy(out->name, names, n);
+    out->name[n] = '\0';
+    return names[n] ? names + n + 1 : NULL;
+}
+
+static pesc_status read_number(json_where w, const char *key, const config_key *k, double *out)
+{
+    if (k->kind == KEY_BOOL) {
+        bool b = false;
+        TRY(json_get_bool(w, key, true, &b));
+        *out = b;
+    } else if (k->kind == KEY_I32) {
+        int64_t i = 0;
+        TRY(json_get_i64(w, key, true, (int64_t)k->min, (int64_t)k->max, &i));
+        *out = (double)i;
+    } else {
+        TRY(json_get_f64(w, key, true, out));
+        if (*out < k->min || *out > k->max)
+            return fail(PESC_FORMAT, "%s: %s: found %g, expected %g to %g", w.file, key, *out,
+                        k->min, k->max);
+    }
+    return PESC_OK;
+}
+
+static void store(config *c, const config_key *k, double v)
+{
+    char *at = (char *)c + k->offset;
+    switch (k->kind) {
+    case KEY_I32:
+        *(int32_t *)(void *)at = (int32_t)v;
+        break;
+    case KEY_F32:
+        *(float *)(void *)at = (float)v;
+        break;
+    case KEY_BOOL:
+        *(bool *)(void *)at = v != 0;
+        break;
+    }
+}
+
+static pesc_status read_key(config *c, json_where w, const config_key *k)
+{
+    spelling s, found = { "" };
+    double v = k->def, first = 0;
+    for (const char *rest = k->names; rest;) {
+        rest = next_spelling(rest, &s);
+        const json_t *j = json_object_get(w.object, s.name);
+        if (!j)
+            continue;
+        v = 0;
+        if (!json_is_null(j))
+            TRY(read_number(w, s.name, k, &v));
+        else if (k->required)
+            continue;
+        if (found.name[0] && v != first)
+            return fail(PESC_FORMAT, "%s: %s: found %g, but %s says %g", w.file, s.name, v,
+                        found.name, first);
+        found = s;
+        first = v;
+    }
+    if (!found.name[0] && k->required) {
+        next_spelling(k->names, &s);
+        return fail(PESC_FORMAT, "%s: %s: is missing", w.file, s.name);
+    }
+    store(c, k, v);
+    return PESC_OK;
+}
+
+pesc_status keys_read(config *c, json_where w, const config_key *keys)
+{
+    for (const config_key *k = keys; k && k->names; k++)
+        TRY(read_key(c, w, k));
+    return PESC_OK;
+}
+
+static bool table_has(const config_key *keys, const char *key)
+{
+    for (const config_key *k = keys; k && k->names; k++)
+        if (strcmp(k->names, key) == 0)
+            return true;
+    return false;
+}
+
+static bool family_reads(const family *f, const char *key)
+{
+    for (int i = 0; i < FAMILY_MAX_TABLES; i++)
+        if (table_has(f->keys[i], key))
+            return true;
+    return false;
+}
+
+/* ---- keys that change the function ---- */
+
+/* Accepted only with the value that means "off"; NAN: only null. */
+static const struct {
+    const char *key;
+    double off;
+} guards[] = {
+    { "attention_bias", 0 },
+    { "mlp_bias", 0 },
+    { "partial_rotary_factor", 1 },
+    { "rotary_pct", 1 },
+    { "clip_qkv", NAN },
+    { "attn_logit_softcapping", NAN },
+    { "final_logit_softcapping", NAN },
+    { "query_pre_attn_scalar", NAN },
+    { "embedding_multiplier", 1 },
+    { "residual_multiplier", 1 },
+    { "attention_multiplier", 1 },
+    { "logits_scaling", 1 },
+    { "logit_scale", 1 },
+    { "attention_sinks", 0 },
+    { "use_qk_norm", 0 },
+    { "no_rope_layers", NAN },
+    { "num_nextn_predict_layers", 0 },
+};
+
+pesc_status keys_guard(const family *f, json_where w)
+{
+    for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) {
+        const json_t *v = json_object_get(w.object, guards[i].key);
+        if (!v || json_is_null(v) || family_reads(f, guards[i].key))
+            continue;
+        bool off = json_is_boolean(v)  ? json_is_true(v) == (guards[i].off == 1)
+                   : json_is_number(v) ? json_number_value(v) == guards[i].off
+                                       : json_is_array(v) && json_array_size(v) == 0;
+        if (!off)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: %s: is set, but pesc's %s has no such thing and would compute "
+                        "something else",
+                        w.file, guards[i].key, f->name);
+    }
+    return PESC_OK;
+}

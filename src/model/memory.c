@@ -1,0 +1,46 @@
+#include "model/memory.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* The first number in a small file of /proc or /sys behind `key` ("" for the start); UINT64_MAX
+ * when there is none. */
+static uint64_t number_after(const char *path, const char *key)
+{
+    char *text;
+    size_t n;
+    if (io_kind_of(path) != IO_FILE || io_read_stream(path, 1 << 16, &text, &n) != PESC_OK)
+        return UINT64_MAX;
+    uint64_t v = UINT64_MAX;
+    const char *p = strstr(text, key);
+    if (p) {
+        p += strlen(key);
+        p += strspn(p, " \t");
+        for (v = *p >= '0' && *p <= '9' ? 0 : UINT64_MAX; *p >= '0' && *p <= '9'; p++)
+            v = v < UINT64_MAX / 16 ? v * 10 + (uint64_t)(*p - '0') : UINT64_MAX / 16;
+    }
+    mem_free(text);
+    return v;
+}
+
+uint64_t memory_available(void)
+{
+    uint64_t kib = number_after("/proc/meminfo", "MemAvailable:");
+    uint64_t host = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
+    uint64_t limit = number_after("/sys/fs/cgroup/memory.max", "");
+    return host < limit ? host : limit;
+}
+
+pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span)
+{
+    size_t bytes = a->used;
+    uint64_t there = dev->op->host_memory(dev) ? memory_available() : UINT64_MAX;
+    if (bytes > there)
+        return fail(PESC_NOMEM, "%s needs %.1f GiB, but this machine has %.1f GiB left; %s",
+                    need->what, (double)bytes / (1 << 30), (double)there / (1 << 30), need->advice);
+    TRY(dev->op->alloc(dev, bytes ? bytes : 64, span));
+    *a = (arena){ .base = *span, .size = bytes };
+    return PESC_OK;
+}

@@ -1,0 +1,19 @@
+/* memory: one span on a device for one lifetime, refused before it is taken when it cannot fit. */
+#ifndef PESC_MODEL_MEMORY_H
+#define PESC_MODEL_MEMORY_H
+
+#include "backend/backend.h"
+
+typedef struct memory_need {
+    const char *what, *advice; /* "the model", "base_dtype nf4 needs less": for the sentence */
+} memory_need;
+
+/* Takes what a measuring run has counted in `a` and rewinds `a` onto it, ready for the placing run.
+ * PESC_NOMEM when this machine has less than that, with both figures. Free with op->free. */
+pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span);
+
+/* Bytes a process may still take on this host: free or reclaimable memory, and the control group's
+ * limit where there is one. */
+uint64_t memory_available(void);
+
+#endif

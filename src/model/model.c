@@ -1,0 +1,213 @@
+#include "model/model.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/block.h"
+#include "model/info.h"
+#include "model/load.h"
+#include "model/memory.h"
+#include "model/pass.h"
+#include "model/rope.h"
+
+#include <string.h>
+
+/* ---- opening ---- */
+
+pesc_load_options pesc_load_defaults(void)
+{
+    return (pesc_load_options){ .double_quant = true };
+}
+
+static bool given(const char *s)
+{
+    return s && *s;
+}
+
+static pesc_status read_options(bind_source *src, pesc_model *m, const pesc_load_options *opt)
+{
+    static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
+    src->as_stored = !given(opt->base_dtype);
+    src->double_quant = opt->double_quant;
+    size_t i = 0, n = sizeof known / sizeof *known;
+    while (!src->as_stored && i < n && strcmp(dtype_name(known[i]), opt->base_dtype) != 0)
+        i++;
+    if (i == n)
+        return fail(PESC_USAGE, "base_dtype: found \"%s\", expected f32, bf16 or nf4",
+                    opt->base_dtype);
+    src->base = known[i];
+    bool bf16 = given(opt->compute_dtype) && strcmp(opt->compute_dtype, "bf16") == 0;
+    if (given(opt->compute_dtype) && !bf16 && strcmp(opt->compute_dtype, "f32") != 0)
+        return fail(PESC_USAGE, "compute_dtype: found \"%s\", expected f32 or bf16",
+                    opt->compute_dtype);
+    m->act_dt = bf16 ? DT_BF16 : DT_F32;
+    if (given(opt->patch_dir))
+        return fail(PESC_USAGE, "patch_dir: expert patches are not supported by this version");
+    return PESC_OK;
+}
+
+static bool same_numbers(const weight *a, const weight *b)
+{
+    return a->dt == b->dt && a->bytes == b->bytes && a->dt != DT_NF4 &&
+           (a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0);
+}
+
+/* A configuration may say tied where the file holds a head of its own: the file is believed, as
+ * transformers does. */
+static void untie(config *c, const hfdir *dir)
+{
+    const weight *embed = weights_find(dir->ws, "model.embed_tokens.weight");
+    const weight *head = weights_find(dir->ws, "lm_head.weight");
+    if (!c->tie_embeddings || !embed || !head || same_numbers(embed, head))
+        return;
+    c->tie_embeddings = false;
+    log_notice("%s: tie_word_embeddings is true, but the file has an lm_head.weight that differs "
+               "from the embeddings; it is used",
+               dir->config_file);
+}
+
+static pesc_status open_blocks(pesc_model *m)
+{
+    const config *c = &m->cfg;
+    m->blocks = mem_zalloc((size_t)c->n_layers, sizeof *m->blocks);
+    if (!m->blocks)
+        return fail_nomem("a model", (size_t)c->n_layers * sizeof *m->blocks);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        m->blocks[i].sparse = config_layer_sparse(c, i);
+        m->blocks[i].window = config_layer_window(c, i);
+    }
+    m->rope_scale = rope_table_scale(c);
+    m->attn_scale = rope_attention_scale(c);
+    return PESC_OK;
+}
+
+static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
+
+static pesc_status open_weights(pesc_model *m, bind_source *src)
+{
+    arena a = { 0 };
+    TRY(bind_loras(m, src));
+    bind_layout(m, src, &a);
+    TRY(memory_take(&a, m->dev, &model_need, &m->memory));
+    m->memory_bytes = a.size;
+    bind_layout(m, src, &a);
+    return load_weights(m, src);
+}
+
+static pesc_status open_all(pesc_model *m, const char *path, const pesc_load_options *opt)
+{
+    bind_source src = { .path = path };
+    peft *adapter = NULL;
+    TRY(read_options(&src, m, opt));
+    TRY(hfdir_open(&m->dir, path, 0));
+    const hfdir *d = m->dir;
+    TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    untie(&m->cfg, d);
+    TRY(bind_check(&m->cfg, d->ws, path));
+    TRY(info_fill(&m->cfg, d, &m->info));
+    TRY(hfdir_tokenizer(&m->tok, path));
+    m->chat = info_chat(&m->cfg, m->tok);
+    info_text(&m->info, m->tok, m->chat);
+    TRY(open_blocks(m));
+    const char *lora_dir = given(opt->lora_dir) ? opt->lora_dir : d->lora_dir;
+    if (lora_dir)
+        TRY(peft_open(&adapter, lora_dir));
+    src.ws = d->ws;
+    src.lora = adapter;
+    pesc_status s = open_weights(m, &src);
+    peft_close(adapter);
+    return s;
+}
+
+pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
+                            const pesc_load_options *opt)
+{
+    status_clear();
+    *out = NULL;
+    pesc_load_options defaults = pesc_load_defaults();
+    pesc_model *m = mem_zalloc(1, sizeof *m);
+    if (!m)
+        return fail_nomem("a model", sizeof *m);
+    m->dev = dev;
+    pesc_status s = open_all(m, path, opt ? opt : &defaults);
+    if (s == PESC_OK)
+        *out = m;
+    else
+        pesc_model_close(m);
+    return s;
+}
+
+void pesc_model_close(pesc_model *m)
+{
+    if (!m)
+        return;
+    if (m->memory)
+        m->dev->op->free(m->dev, m->memory);
+    mem_free(m->blocks);
+    mem_free(m->loras);
+    tokenizer_close(m->tok);
+    config_free(&m->cfg);
+    hfdir_close(m->dir);
+    mem_free(m);
+}
+
+pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out)
+{
+    status_clear();
+    *out = m->info;
+    return PESC_OK;
+}
+
+const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m)
+{
+    return m->tok;
+}
+
+/* ---- running ---- */
+
+static void rope_fwd(const pass *p)
+{
+    const ops *op = p->dev->op;
+    if (p->m->cfg.rope != ROPE_DYNAMIC) {
+        op->rope_table(p->dev, p->cos, p->sin, p->pos, p->inv_freq, p->m->rope_scale);
+        return;
+    }
+    for (int32_t s = 0; s < p->n_seqs; s++) {
+        int32_t at = p->host.starts[s], n = p->host.starts[s + 1] - at;
+        op->rope_table(p->dev, tensor_slice(&p->cos, at, n), tensor_slice(&p->sin, at, n),
+                       tensor_slice(&p->pos, at, n), tensor_slice(&p->inv_freq, s, 1),
+                       p->m->rope_scale);
+    }
+}
+
+void model_embed(const pass *p)
+{
+    p->dev->op->embed(p->dev, p->x, p->m->embed, p->ids);
+    rope_fwd(p);
+}
+
+static void head_fwd(const pass *p)
+{
+    const pesc_model *m = p->m;
+    const ops *op = p->dev->op;
+    op->gather_rows(p->dev, p->last, p->x, p->rows, 1);
+    op->rmsnorm_fwd(p->dev, p->last_h, p->last, m->final_norm, (tensor){ 0 }, m->cfg.norm_eps);
+    op->matmul(p->dev, &(mm){ .out = p->logits, .a = p->last_h, .b = m->head, .scale = 1 });
+}
+
+pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
+{
+    ASSERT(p->m == m && p->n > 0 && !p->plan.on);
+    model_embed(p);
+    for (int32_t i = 0; i < m->cfg.n_layers; i++)
+        block_fwd(p, &m->blocks[i], i);
+    if (p->n_out)
+        head_fwd(p);
+    TRY(m->dev->op->sync(m->dev));
+    TRY(weights_check(m->dir->ws)); /* weights used in place may have been cut under us */
+    for (int32_t s = 0; p->kv && s < p->n_seqs; s++)
+        kvcache_advance(p->kv, p->host.kv_seq[s], p->host.starts[s + 1] - p->host.starts[s]);
+    if (p->kv)
+        p->n = 0; /* the tokens are spent: a second forward would store them twice */
+    *logits = p->logits;
+    return PESC_OK;
+}

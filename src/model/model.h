@@ -1,0 +1,111 @@
+/* model: a loaded language model and the one forward over it.
+ *
+ * Shapes stand at the fields; letters as in backend.h. Every tensor lives in the model's arena on
+ * the device, or in a mapped file when device memory is host memory and the stored bytes can be
+ * used as they are. */
+#ifndef PESC_MODEL_MODEL_H
+#define PESC_MODEL_MODEL_H
+
+#include "backend/backend.h"
+#include "base/rng.h"
+#include "format/hfdir.h"
+#include "model/config.h"
+#include "model/kvcache.h"
+#include "text/chat.h"
+
+typedef struct lora {
+    tensor a, b; /* [R,I] [O,R] */
+    float scale;
+    float dropout;   /* of what A reads, in training */
+    uint64_t stream; /* names its dropout masks */
+} lora;
+
+typedef struct linear {
+    tensor w, bias; /* w [O,I]: f32, bf16 or nf4; bias [O] or absent */
+    lora *lora;     /* NULL: none */
+} linear;
+
+typedef struct ffn {
+    linear gate, up, down; /* [F,C] [F,C] [C,F] */
+} ffn;
+
+/* LoRA experts of one linear. */
+typedef struct lora_stack {
+    tensor a, b; /* [E,R,I] [E,O,R] */
+} lora_stack;
+
+/* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
+ * y = sum_k g_k FFN_k(x) (+ shared experts) for full experts. */
+typedef struct moe {
+    tensor router, router_bias; /* [E,C] f32, [E] f32 or absent */
+    tensor gate, up, down;      /* stacked [E,F,C] [E,F,C] [E,C,F]; adapters: up [E,C,A], down
+                                   [E,A,C], no gate */
+    lora_stack lora_gate, lora_up, lora_down; /* mixture of LoRA alone */
+    ffn shared;                               /* absent when shared_dim is 0 */
+    tensor shared_gate;                       /* [1,C] f32 or absent */
+} moe;
+
+typedef struct mla {
+    linear q, q_a, q_b, kv_a, kv_b; /* q, or q_a and q_b with a norm between */
+    tensor q_norm, kv_norm;
+} mla;
+
+typedef struct block {
+    tensor attn_norm, ffn_norm; /* [C] f32 */
+    linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
+    tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
+    mla mla;
+    ffn ffn; /* absent where experts are full FFNs */
+    bool sparse;
+    moe moe;
+    int32_t window; /* 0: unlimited */
+} block;
+
+struct pesc_model {
+    device *dev; /* borrowed */
+    config cfg;
+    hfdir *dir;   /* keeps mapped files alive */
+    void *memory; /* the arena's span on the device */
+    size_t memory_bytes;
+    tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
+    float rope_scale;               /* on cos and sin (yarn's mscale) */
+    float attn_scale;               /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    block *blocks;                  /* n_layers */
+    lora *loras;                    /* what the linears point to */
+    size_t n_loras;
+    int32_t lora_rank;       /* the largest; 0: no LoRA */
+    dtype act_dt;            /* what activations are computed in: f32 or bf16 */
+    pesc_tokenizer *tok;     /* NULL: none */
+    const chat_format *chat; /* NULL: none recognised */
+    pesc_model_info info;
+};
+
+/* All one forward needs: n tokens of any number of packed sequences. Training, prefill and batched
+ * decode are this same call. The pass owns its buffers; nothing is allocated after pass_open. */
+typedef struct pass pass;
+typedef struct pass_limits {
+    int32_t max_tokens, max_seqs, max_out; /* out: rows that meet the head in one forward */
+} pass_limits;
+pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv);
+void pass_close(pass *p);
+
+/* One sequence of a pass: its tokens and the position of the first. With a cache, kv_seq names the
+ * timeline the rows are appended to, whose length must be `past`. */
+typedef struct pass_seq {
+    const int32_t *ids;
+    int32_t n, past, kv_seq;
+} pass_seq;
+
+/* Sets the tokens and which rows (indices into the packed tokens, ascending) meet the head. Ids are
+ * checked against the vocabulary. */
+pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
+                     int32_t n_out);
+
+/* Runs it. logits: f32 [n_out, V] on the device, valid until the next forward of this pass. Grows
+ * the cache's timelines. */
+pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits);
+
+/* Its first step: the residual stream of the pass' tokens, and the rotations of their positions. */
+void model_embed(const pass *p);
+
+#endif

@@ -1,0 +1,355 @@
+#include "model/moe.h"
+
+#include "model/pass.h"
+
+/* LoRA experts: the widest input and output of the three linears. */
+static int64_t widest(const config *c)
+{
+    return c->dim > c->ffn_dim ? c->dim : c->ffn_dim;
+}
+
+void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
+{
+    const moe_rule *r = &plan->c->moe;
+    int64_t n = plan->n, k = r->topk.k, rows = n * k, dim = plan->c->dim;
+    bool mixed = r->kind == EXPERT_LORA;
+    *a = (moe_acts){ 0 };
+    if (plan->dt != DT_F32)
+        a->h = tensor_take2(mem, DT_F32, n, dim);
+    a->logits = tensor_take2(mem, DT_F32, n, r->topk.n_experts);
+    a->ids = tensor_take2(mem, DT_I32, n, k);
+    a->gates = tensor_take2(mem, DT_F32, n, k);
+    a->order = tensor_take1(mem, DT_I32, rows);
+    a->inverse = tensor_take1(mem, DT_I32, rows);
+    a->offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + 1);
+    if (mixed && plan->share) {
+        a->in = plan->share->moe.in;
+        a->out = plan->share->moe.out;
+    } else {
+        a->in = tensor_take2(mem, plan->dt, rows, mixed ? widest(plan->c) : dim);
+        a->out = tensor_take2(mem, plan->dt, rows, mixed ? widest(plan->c) : dim);
+    }
+    a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    a->mid = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    if (r->kind != EXPERT_ADAPTER)
+        a->gate = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    if (r->shared_dim) {
+        ffn_layout(&a->shared, mem, plan->dt, n, r->shared_dim);
+        a->shared_out = tensor_take2(mem, plan->dt, n, dim);
+        a->shared_logit = tensor_take2(mem, DT_F32, n, 1);
+    }
+}
+
+void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
+{
+    const moe_rule *r = &plan->c->moe;
+    int64_t k = r->topk.k;
+    *g = (moe_grads){ 0 };
+    g->mid = tensor_take2(mem, plan->dt, plan->n * k, r->expert_dim);
+    g->gates = tensor_take2(mem, DT_F32, plan->n, k);
+    g->logits = tensor_take2(mem, DT_F32, plan->n, r->topk.n_experts);
+    if (r->kind == EXPERT_LORA)
+        g->more = tensor_take2(mem, DT_F32, plan->n, k);
+    if (r->shared_gate)
+        g->shared_logit = tensor_take2(mem, DT_F32, plan->n, 1);
+}
+
+/* Chooses the experts of every token. */
+static void route(const pass *p, const block *b, tensor h32)
+{
+    const moe_acts *a = &p->acts.moe;
+    const moe_rule *r = &p->m->cfg.moe;
+    const ops *op = p->dev->op;
+    op->matmul(p->dev, &(mm){ .out = a->logits, .a = h32, .b = b->moe.router, .scale = 1 });
+    op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
+    op->expert_sort(p->dev, a->order, a->inverse, a->offsets, a->ids, r->topk.n_experts);
+}
+
+/* A row of x for each token and slot, sorted by expert. */
+static void gather(const pass *p, tensor out, tensor x)
+{
+    p->dev->op->gather_rows(p->dev, out, x, p->acts.moe.order, p->m->cfg.moe.topk.k);
+}
+
+/* Absent: a gradient nobody wants. */
+static void grouped(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
+{
+    if (out.data)
+        p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = layout,
+                                                          .out = out,
+                                                          .a = x,
+                                                          .b = w,
+                                                          .offsets = p->acts.moe.offsets,
+                                                          .scale = 1 });
+}
+
+/* Dropout of rows that experts read: in training a token's slots have masks of their own. */
+static void drop_rows(const pass *p, const block *b, tensor rows, float rate, uint64_t which)
+{
+    uint64_t layer = (uint64_t)(b - p->m->blocks);
+    if (p->drop && rate > 0)
+        p->dev->op->dropout(p->dev, rows, rows, pass_key(p, rng_stream(layer, which, 0)), rate);
+}
+
+void moe_adapter_fwd(const pass *p, const block *b, tensor x, tensor f, tensor h)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    route(p, b, h);
+    gather(p, a->in, f);
+    drop_rows(p, b, a->in, p->adapter_dropout, 0);
+    grouped(p, MM_NT, a->up, a->in, b->moe.down);
+    op->act_fwd(p->dev, a->mid, a->up, ACT_GELU);
+    grouped(p, MM_NT, a->out, a->mid, b->moe.up);
+    op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, p->m->cfg.moe.adapter_scale);
+}
+
+static void shared_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h32)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    ffn_fwd(p, &b->moe.shared, &a->shared, a->shared_out, h);
+    if (!p->m->cfg.moe.shared_gate) {
+        op->add(p->dev, x, a->shared_out, 1);
+        return;
+    }
+    op->matmul(p->dev,
+               &(mm){ .out = a->shared_logit, .a = h32, .b = b->moe.shared_gate, .scale = 1 });
+    op->add_gated(p->dev, x, a->shared_out, a->shared_logit);
+}
+
+void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h32)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    route(p, b, h32);
+    gather(p, a->in, h);
+    grouped(p, MM_NT, a->gate, a->in, b->moe.gate);
+    grouped(p, MM_NT, a->up, a->in, b->moe.up);
+    op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
+    grouped(p, MM_NT, a->out, a->mid, b->moe.down);
+    op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
+    if (p->m->cfg.moe.shared_dim)
+        shared_fwd(p, b, x, h, h32);
+}
+
+/* ---- LoRA experts ---- */
+
+/* One of the FFN's linears and its experts. */
+typedef struct lora_part {
+    const linear *w;
+    const lora_stack *s; /* of the model, or of the gradients */
+    tensor mid;          /* [T*k,R] */
+    uint64_t which;
+} lora_part;
+
+/* The start of a scratch span, as narrow as this linear is. */
+static tensor narrow(tensor t, int64_t cols)
+{
+    t.ne[1] = cols;
+    return t;
+}
+
+/* The rows of x that the experts of this linear read. */
+static tensor lora_rows(const pass *p, const block *b, const lora_part *l, tensor x)
+{
+    tensor in = narrow(p->acts.moe.in, x.ne[1]);
+    gather(p, in, x);
+    drop_rows(p, b, in, p->lora_dropout, l->which);
+    return in;
+}
+
+static void lora_part_fwd(const pass *p, const block *b, const lora_part *l, tensor y, tensor x)
+{
+    const moe_acts *a = &p->acts.moe;
+    tensor out = narrow(a->out, y.ne[1]);
+    linear_fwd(p, l->w, y, x);
+    grouped(p, MM_NT, l->mid, lora_rows(p, b, l, x), l->s->a);
+    grouped(p, MM_NT, out, l->mid, l->s->b);
+    p->dev->op->scatter_add(p->dev, y, out, a->gates, a->inverse, p->m->cfg.moe.adapter_scale);
+}
+
+typedef struct lora_parts {
+    lora_part gate, up, down;
+} lora_parts;
+
+static lora_parts parts_of(const pass *p, const block *b)
+{
+    const moe_acts *a = &p->acts.moe;
+    return (lora_parts){ .gate = { &b->ffn.gate, &b->moe.lora_gate, a->gate, 1 },
+                         .up = { &b->ffn.up, &b->moe.lora_up, a->up, 2 },
+                         .down = { &b->ffn.down, &b->moe.lora_down, a->mid, 3 } };
+}
+
+void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h, tensor h32)
+{
+    const ffn_acts *f = &p->acts.ffn;
+    lora_parts l = parts_of(p, b);
+    route(p, b, h32);
+    lora_part_fwd(p, b, &l.gate, f->gate, h);
+    lora_part_fwd(p, b, &l.up, f->up, h);
+    p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
+    lora_part_fwd(p, b, &l.down, y, f->glu);
+}
+
+/* ---- backward ---- */
+
+void moe_router_bwd(const pass *p, const block *b, const block *g, moe_flow f)
+{
+    const moe_acts *a = &p->acts.moe;
+    const moe_grads *d = &p->grads.moe;
+    const ops *op = p->dev->op;
+    if (!g->moe.router.data && !f.dh.data)
+        return;
+    op->topk_bwd(p->dev, &(topk_bwd){ .dlogits = d->logits,
+                                      .dgates = d->gates,
+                                      .ids = a->ids,
+                                      .logits = a->logits,
+                                      .share = d->balance != 0 ? d->share : (tensor){ 0 },
+                                      .rule = p->m->cfg.moe.topk,
+                                      .balance = d->balance });
+    if (g->moe.router.data)
+        op->matmul(p->dev, &(mm){ .layout = MM_TN,
+                                  .out = g->moe.router,
+                                  .a = d->logits,
+                                  .b = f.h32,
+                                  .scale = 1,
+                                  .accumulate = true });
+    if (f.dh.data)
+        op->matmul(p->dev, &(mm){ .layout = MM_NN,
+                                  .out = f.dh,
+                                  .a = d->logits,
+                                  .b = b->moe.router,
+                                  .scale = 1,
+                                  .accumulate = true });
+}
+
+/* a->out becomes the gradient of the experts' outputs. */
+static void scatter_back(const pass *p, tensor out, tensor dgates, tensor dy, float scale)
+{
+    const moe_acts *a = &p->acts.moe;
+    p->dev->op->scatter_add_bwd(p->dev, &(scatter_bwd){ .dx = out,
+                                                        .dgates = dgates,
+                                                        .dy = dy,
+                                                        .x = out,
+                                                        .gates = a->gates,
+                                                        .inverse = a->inverse,
+                                                        .scale = scale });
+}
+
+static void gather_back(const pass *p, tensor dx, tensor drows, bool accumulate)
+{
+    p->dev->op->gather_rows_bwd(p->dev, dx, drows, p->acts.moe.inverse, p->m->cfg.moe.topk.k,
+                                accumulate);
+}
+
+void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f)
+{
+    const moe_acts *a = &p->acts.moe;
+    tensor dmid = p->grads.moe.mid;
+    scatter_back(p, a->out, p->grads.moe.gates, f.dx, p->m->cfg.moe.adapter_scale);
+    grouped(p, MM_TN, g->moe.up, a->out, a->mid);
+    grouped(p, MM_NN, dmid, a->out, b->moe.up);
+    p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, ACT_GELU);
+    grouped(p, MM_TN, g->moe.down, dmid, a->in);
+    grouped(p, MM_NN, a->in, dmid, b->moe.down);
+    drop_rows(p, b, a->in, p->adapter_dropout, 0);
+    gather_back(p, dy, a->in, true);
+}
+
+static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    tensor dy = p->grads.dy, dlogit = p->grads.moe.shared_logit;
+    if (p->m->cfg.moe.shared_gate) {
+        op->add_gated_bwd(p->dev, dy, dlogit, f.dx, a->shared_out, a->shared_logit);
+        if (g->moe.shared_gate.data)
+            op->matmul(p->dev, &(mm){ .layout = MM_TN,
+                                      .out = g->moe.shared_gate,
+                                      .a = dlogit,
+                                      .b = f.h32,
+                                      .scale = 1,
+                                      .accumulate = true });
+        if (f.dh.data)
+            op->matmul(p->dev, &(mm){ .layout = MM_NN,
+                                      .out = f.dh,
+                                      .a = dlogit,
+                                      .b = b->moe.shared_gate,
+                                      .scale = 1,
+                                      .accumulate = true });
+    }
+    ffn_bwd(p, &b->moe.shared, &g->moe.shared, &a->shared,
+            (linear_flow){ f.dh, dy, f.h, .accumulate = true });
+}
+
+/* Each row of activations is overwritten by a gradient as soon as nobody reads it any more. */
+void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
+{
+    const moe_acts *a = &p->acts.moe;
+    tensor dmid = p->grads.moe.mid;
+    scatter_back(p, a->out, p->grads.moe.gates, f.dx, 1);
+    grouped(p, MM_TN, g->moe.down, a->out, a->mid);
+    grouped(p, MM_NN, dmid, a->out, b->moe.down);
+    p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dmid,
+                                            .dup = a->up,
+                                            .dy = dmid,
+                                            .gate = a->gate,
+                                            .up = a->up,
+                                            .act = p->m->cfg.act });
+    grouped(p, MM_TN, g->moe.gate, dmid, a->in);
+    grouped(p, MM_TN, g->moe.up, a->up, a->in);
+    if (f.dh.data) {
+        grouped(p, MM_NN, a->in, dmid, b->moe.gate);
+        grouped(p, MM_NN, a->out, a->up, b->moe.up);
+        gather_back(p, f.dh, a->in, false);
+        gather_back(p, f.dh, a->out, true);
+    }
+    moe_router_bwd(p, b, g, f);
+    if (p->m->cfg.moe.shared_dim)
+        shared_bwd(p, b, g, f);
+}
+
+/* dx (absent: not wanted) and dgates of one linear. The experts' outputs are computed again: they
+ * are wide, and A's are kept. */
+static void lora_part_bwd(const pass *p, const block *b, const lora_part *l, const lora_part *g,
+                          linear_flow f, tensor dgates)
+{
+    tensor out = narrow(p->acts.moe.out, f.dy.ne[1]), dmid = p->grads.moe.mid;
+    linear_bwd(p, l->w, g->w, f);
+    grouped(p, MM_NT, out, l->mid, l->s->b);
+    scatter_back(p, out, dgates, f.dy, p->m->cfg.moe.adapter_scale);
+    grouped(p, MM_TN, g->s->b, out, l->mid);
+    grouped(p, MM_NN, dmid, out, l->s->b);
+    tensor in = lora_rows(p, b, l, f.x);
+    grouped(p, MM_TN, g->s->a, dmid, in);
+    if (!f.dx.data)
+        return;
+    grouped(p, MM_NN, in, dmid, l->s->a);
+    drop_rows(p, b, in, p->lora_dropout, l->which);
+    gather_back(p, f.dx, in, true);
+}
+
+void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f)
+{
+    const ffn_acts *a = &p->acts.ffn;
+    const moe_grads *d = &p->grads.moe;
+    const ops *op = p->dev->op;
+    lora_parts l = parts_of(p, b), w = parts_of(p, g);
+    tensor dglu = narrow(p->grads.glu, a->glu.ne[1]);
+    lora_part_bwd(p, b, &l.down, &w.down, (linear_flow){ .dx = dglu, .dy = dy, .x = a->glu },
+                  d->gates);
+    op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dglu,
+                                    .dup = a->up,
+                                    .dy = dglu,
+                                    .gate = a->gate,
+                                    .up = a->up,
+                                    .act = p->m->cfg.act });
+    lora_part_bwd(p, b, &l.gate, &w.gate, (linear_flow){ .dx = f.dh, .dy = dglu, .x = f.h },
+                  d->more);
+    op->add(p->dev, d->gates, d->more, 1);
+    lora_part_bwd(p, b, &l.up, &w.up,
+                  (linear_flow){ .dx = f.dh, .dy = a->up, .x = f.h, .accumulate = true }, d->more);
+    op->add(p->dev, d->gates, d->more, 1);
+    moe_router_bwd(p, b, g, f);
+}

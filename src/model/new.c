@@ -1,0 +1,203 @@
+#include "model/new.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/thread.h"
+#include "format/modeldir.h"
+#include "format/safetensors.h"
+#include "model/info.h"
+#include "tensor/bf16.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CONFIG_BYTES = 1 << 20 };
+
+/* FNV-1a: a stream for each name, whatever else the model has. */
+static uint64_t name_hash(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3;
+    return h;
+}
+
+void new_values(const config *c, const slot *s, uint64_t seed, int64_t first, int64_t n, float *out)
+{
+    rng_key key = { seed, rng_stream(name_hash(s->name), 0, 0) };
+    float bound = 1 / sqrtf((float)c->dim);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(first + i);
+        switch (s->rule->init) {
+        case INIT_NORMAL:
+            out[i] = c->init_range * rng_normal(key, at);
+            break;
+        case INIT_UNIFORM:
+            out[i] = bound * (2 * rng_uniform(key, at) - 1);
+            break;
+        case INIT_ONE:
+            out[i] = 1;
+            break;
+        case INIT_ZERO:
+            out[i] = 0;
+            break;
+        }
+    }
+}
+
+/* ---- the weights ---- */
+
+/* The tensors in writing order; names live in one block behind the specs. */
+typedef struct plan {
+    safetensors_spec *specs;
+    char *names;
+    size_t n;
+} plan;
+
+static pesc_status make_plan(plan *p, const config *c, dtype dt)
+{
+    enum { NAME = sizeof((slot *)0)->name };
+    for (slot s = slot_first(); p->n <= WEIGHTS_MAX && slot_next(c, &s);)
+        p->n++;
+    if (p->n > WEIGHTS_MAX)
+        return fail(PESC_UNSUPPORTED, "the model has more than %d tensors, the most pesc reads",
+                    WEIGHTS_MAX);
+    p->specs = mem_zalloc(p->n, sizeof *p->specs);
+    p->names = mem_alloc(p->n, NAME);
+    if (!p->specs || !p->names)
+        return fail_nomem("planning a model", p->n * NAME);
+    size_t i = 0;
+    for (slot s = slot_first(); slot_next(c, &s); i++) {
+        memcpy(p->names + i * NAME, s.name, NAME);
+        p->specs[i] = (safetensors_spec){ .name = p->names + i * NAME, .dt = dt, .nd = s.nd };
+        memcpy(p->specs[i].ne, s.ne, (size_t)s.nd * sizeof *s.ne);
+    }
+    return PESC_OK;
+}
+
+/* Numbers are drawn by all cores, a span at a time, and written in order. */
+enum { PIECE = 1 << 14, PIECES = 64, SPAN = PIECE * PIECES };
+
+typedef struct filler {
+    const config *c;
+    const slot *s;
+    uint64_t seed;
+    int64_t first, n; /* of this span */
+    dtype dt;
+    float *f32;     /* SPAN */
+    uint16_t *bf16; /* SPAN */
+} filler;
+
+static void fill_piece(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const filler *f = ctx;
+    int64_t at = piece * PIECE, n = f->n - at < PIECE ? f->n - at : PIECE;
+    new_values(f->c, f->s, f->seed, f->first + at, n, f->f32 + at);
+    if (f->dt == DT_BF16)
+        bf16_encode(f->bf16 + at, f->f32 + at, n);
+}
+
+static pesc_status write_slot(safetensors_writer *w, thread_pool *pool, filler *f)
+{
+    int64_t total = slot_count(f->s);
+    for (f->first = 0; f->first < total; f->first += SPAN) {
+        f->n = total - f->first < SPAN ? total - f->first : SPAN;
+        thread_for(pool, (f->n + PIECE - 1) / PIECE, fill_piece, f);
+        const void *bytes = f->dt == DT_BF16 ? (const void *)f->bf16 : (const void *)f->f32;
+        TRY(safetensors_write(w, bytes, (size_t)f->n * dtype_block_bytes(f->dt)));
+    }
+    return PESC_OK;
+}
+
+static pesc_status write_slots(const char *dir, const plan *p, thread_pool *pool, filler *f)
+{
+    safetensors_writer *w = NULL;
+    TRY(safetensors_writer_open(&w, &(safetensors_plan){ .dir = dir,
+                                                         .stem = "model",
+                                                         .specs = p->specs,
+                                                         .n = p->n,
+                                                         .shard_bytes = NEW_SHARD_BYTES }));
+    pesc_status s = PESC_OK;
+    for (slot at = slot_first(); s == PESC_OK && slot_next(f->c, &at);) {
+        f->s = &at;
+        s = write_slot(w, pool, f);
+    }
+    if (s == PESC_OK)
+        return safetensors_writer_finish(w);
+    safetensors_writer_abort(w);
+    return s;
+}
+
+static pesc_status write_weights(const char *dir, const config *c, dtype dt, uint64_t seed)
+{
+    plan p = { 0 };
+    thread_pool *pool = NULL;
+    filler f = { .c = c, .seed = seed, .dt = dt };
+    f.f32 = mem_alloc(SPAN, sizeof *f.f32);
+    f.bf16 = mem_alloc(SPAN, sizeof *f.bf16);
+    pesc_status s = f.f32 && f.bf16 ? PESC_OK : fail_nomem("writing a model", SPAN * sizeof *f.f32);
+    if (s == PESC_OK)
+        s = make_plan(&p, c, dt);
+    if (s == PESC_OK)
+        s = thread_pool_open(&pool, 0);
+    if (s == PESC_OK)
+        s = write_slots(dir, &p, pool, &f);
+    thread_pool_close(pool);
+    mem_free(f.f32);
+    mem_free(f.bf16);
+    mem_free(p.specs);
+    mem_free(p.names);
+    return s;
+}
+
+/* ---- the other files ---- */
+
+/* The configuration as given, with the dtype that was written. */
+static pesc_status write_config(const char *dir, json_t *json, dtype dt)
+{
+    const char *key = json_object_get(json, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = dt == DT_F32 ? "float32" : "bfloat16";
+    json_object_del(json, "quantization_config"); /* what is written is not quantised */
+    if (json_object_set_new(json, key, json_string(name)) != 0)
+        return fail_nomem("writing config.json", 0);
+    return modeldir_write_json(dir, "config.json", json);
+}
+
+/* config.json last: a directory that has it is whole. */
+static pesc_status write_all(const char *dir, const config *c, json_t *json, dtype dt,
+                             const char *tokenizer_path, uint64_t seed)
+{
+    TRY(io_make_dir(dir));
+    if (tokenizer_path && *tokenizer_path)
+        TRY(modeldir_copy_tokenizer(tokenizer_path, dir));
+    TRY(write_weights(dir, c, dt, seed));
+    return write_config(dir, json, dt);
+}
+
+pesc_status pesc_new(const char *config_path, const char *out_dir, const char *tokenizer_path,
+                     const char *dtype_text, uint64_t seed)
+{
+    status_clear();
+    bool bf16 = dtype_text && strcmp(dtype_text, "bf16") == 0;
+    if (dtype_text && *dtype_text && !bf16 && strcmp(dtype_text, "f32") != 0)
+        return fail(PESC_USAGE, "dtype: found \"%s\", expected f32 or bf16", dtype_text);
+    TRY(modeldir_check_empty(out_dir));
+    json_t *json = NULL;
+    config c = { 0 };
+    info_counts counts;
+    char *inside = io_kind_of(config_path) == IO_DIR ? io_join(config_path, "config.json") : NULL;
+    const char *file = inside ? inside : config_path;
+    pesc_status s = json_read(&json, file, CONFIG_BYTES);
+    if (s == PESC_OK)
+        s = config_read(&c, &(config_source){ .json = json, .file = file });
+    if (s == PESC_OK)
+        s = info_count(&c, file, &counts);
+    if (s == PESC_OK)
+        s = write_all(out_dir, &c, json, bf16 ? DT_BF16 : DT_F32, tokenizer_path, seed);
+    config_free(&c);
+    json_decref(json);
+    mem_free(inside);
+    return s;
+}

@@ -1,0 +1,421 @@
+#include "model/params.h"
+
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { ALIGN = 16, INIT_STREAM = 2 }; /* elements; the purpose of random numbers */
+
+/* ---- what a slot is ---- */
+
+static param_group group_of(const tensor_rule *r)
+{
+    if (r->need & FACT_MOLORA)
+        return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
+    if (r->flags & RULE_EXPERT)
+        return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
+    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
+        return PARAM_ROUTER;
+    return PARAM_BASE;
+}
+
+static bool trains(const train_spec *s, const slot *t)
+{
+    const tensor_rule *r = t->rule;
+    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router_bias))
+        return false; /* it chooses experts and has no gradient */
+    if (r->need & FACT_MOLORA)
+        return s->molora_experts > 0;
+    const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
+                                          [PARAM_ROUTER] = s->routers,
+                                          [PARAM_EXPERT] = s->experts,
+                                          [PARAM_BASE] = s->base };
+    return by_group[group_of(r)];
+}
+
+/* Which target bits a linear answers to: any of them. */
+static uint32_t target_of(const tensor_rule *r)
+{
+    static const struct {
+        size_t offset;
+        uint32_t bits;
+    } rows[] = {
+        { offsetof(block, q.w), TARGET_Q },
+        { offsetof(block, k.w), TARGET_K },
+        { offsetof(block, v.w), TARGET_V },
+        { offsetof(block, o.w), TARGET_O },
+        { offsetof(block, mla.q.w), TARGET_Q },
+        { offsetof(block, mla.q_a.w), TARGET_Q },
+        { offsetof(block, mla.q_b.w), TARGET_Q },
+        { offsetof(block, mla.kv_a.w), TARGET_K | TARGET_V },
+        { offsetof(block, mla.kv_b.w), TARGET_K | TARGET_V },
+        { offsetof(block, ffn.gate.w), TARGET_GATE },
+        { offsetof(block, ffn.up.w), TARGET_UP },
+        { offsetof(block, ffn.down.w), TARGET_DOWN },
+        { offsetof(block, moe.shared.gate.w), TARGET_GATE },
+        { offsetof(block, moe.shared.up.w), TARGET_UP },
+        { offsetof(block, moe.shared.down.w), TARGET_DOWN },
+    };
+    for (size_t i = 0; r->flags & RULE_LINEAR && i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].offset == r->offset)
+            return rows[i].bits;
+    return 0;
+}
+
+/* Whether LoRA is to be attached to a linear that has none. A mixture of LoRA takes the place of
+ * plain LoRA in the FFN. */
+static bool wants_lora(const train_spec *s, const config *c, const slot *t)
+{
+    bool in_ffn = t->rule->offset >= offsetof(block, ffn);
+    bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
+    return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets;
+}
+
+static bool in_attention(const tensor_rule *r)
+{
+    return r->offset < offsetof(block, ffn) && r->offset != offsetof(block, ffn_norm);
+}
+
+void params_configure(config *c, const train_spec *s)
+{
+    if (!s->molora_experts)
+        return;
+    c->first_sparse = c->sparse_shift = 0;
+    c->sparse_step = 1;
+    c->moe = (moe_rule){ .kind = EXPERT_LORA,
+                         .topk = { .n_experts = s->molora_experts,
+                                   .k = s->molora_k,
+                                   .score_after_topk = true,
+                                   .scale = 1,
+                                   .n_groups = 1,
+                                   .k_groups = 1 },
+                         .expert_dim = s->lora_r,
+                         .adapter_scale = s->lora_alpha / (float)s->lora_r };
+}
+
+/* ---- the walk: once to measure (no list yet), once to place ---- */
+
+typedef struct walk {
+    params *p;
+    pesc_model *m; /* NULL: only a configuration is known */
+    const config *c;
+    size_t n_list, n_loras, n_attached;
+    pesc_status status; /* of the first failure */
+} walk;
+
+static int64_t count_of(int32_t nd, const int64_t *ne)
+{
+    int64_t n = 1;
+    for (int32_t i = 0; i < nd; i++)
+        n *= ne[i];
+    return n;
+}
+
+static bool more_of_stack(const walk *w, const slot *s)
+{
+    return s->expert >= 0 && s->expert < w->c->moe.topk.n_experts - 1;
+}
+
+/* The next place of the flat buffers. Experts of a stack lie side by side. */
+static int64_t take(walk *w, param q, bool more)
+{
+    params *p = w->p;
+    int64_t n = count_of(q.nd, q.ne);
+    q.at = p->n;
+    if (p->list)
+        p->list[w->n_list] = q;
+    w->n_list++;
+    p->count[q.group] += n;
+    p->n += n;
+    if (!more)
+        p->n = (p->n + ALIGN - 1) / ALIGN * ALIGN;
+    return q.at;
+}
+
+static void note_layer(walk *w, const slot *s)
+{
+    params *p = w->p;
+    if (s->layer < 0 || s->layer > p->first_layer)
+        return;
+    p->first_attn = (s->layer == p->first_layer && p->first_attn) || in_attention(s->rule);
+    p->first_layer = s->layer;
+}
+
+static tensor part(tensor flat, const param *q)
+{
+    tensor t = { .dt = flat.dt, .nd = q->nd };
+    t.data = (char *)flat.data + (size_t)q->at * dtype_block_bytes(flat.dt);
+    memcpy(t.ne, q->ne, sizeof t.ne);
+    return t;
+}
+
+/* What forward reads of a trained tensor. */
+static tensor working(const params *p, const param *q, bool always_f32)
+{
+    return part(p->work.data && !always_f32 ? p->work : p->master, q);
+}
+
+/* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone. */
+static void initialise(walk *w, tensor t, const char *name, init_kind init)
+{
+    enum { CHUNK = 4096 };
+    device *dev = w->m->dev;
+    float chunk[CHUNK], bound = 1 / sqrtf((float)tensor_cols(&t));
+    rng_key key = { w->p->spec.seed, rng_stream(INIT_STREAM, XXH64(name, strlen(name), 0), 0) };
+    if (init == INIT_ZERO) {
+        dev->op->zero(dev, t.data, tensor_bytes(&t));
+        return;
+    }
+    for (int64_t at = 0, total = tensor_count(&t); at < total; at += CHUNK) {
+        int64_t n = total - at < CHUNK ? total - at : CHUNK;
+        for (int64_t i = 0; i < n; i++)
+            chunk[i] = (2 * rng_uniform(key, (uint64_t)(at + i)) - 1) * bound;
+        dev->op->upload(dev, (float *)t.data + at, chunk, (size_t)n * sizeof *chunk);
+    }
+}
+
+/* Copies what a model's tensor holds; what it lacks is initialised. */
+static void fill(walk *w, tensor master, tensor from, const char *name, init_kind init)
+{
+    if (from.data)
+        w->m->dev->op->convert(w->m->dev, master, from);
+    else
+        initialise(w, master, name, init);
+}
+
+static void check_weight(walk *w, const slot *s)
+{
+    if (w->m && bind_field(w->m, s)->dt == DT_NF4 && w->status == PESC_OK)
+        w->status = fail(PESC_USAGE,
+                         "%s: shall train, but is held in nf4; load the model with base_dtype bf16 "
+                         "or f32 to train it",
+                         s->name);
+}
+
+/* One expert is filled at a time; when the last has been, the stack moves. */
+static void place_weight(walk *w, const slot *s, param q)
+{
+    params *p = w->p;
+    tensor *field = bind_field(w->m, s);
+    fill(w, params_master(p, &q), field->data ? bind_tensor(w->m, s) : *field, s->name,
+         s->rule->init);
+    if (more_of_stack(w, s))
+        return;
+    if (s->expert >= 0)
+        q = (param){ .at = q.at - s->expert * slot_count(s),
+                     .nd = 3,
+                     .ne = { s->expert + 1, s->ne[0], s->ne[1] } };
+    *field = working(p, &q, s->rule->flags & RULE_F32);
+    *bind_field(&p->grads, s) = params_grad(p, &q);
+}
+
+static void add_weight(walk *w, const slot *s)
+{
+    param q = { .group = group_of(s->rule), .nd = s->nd };
+    memcpy(q.name, s->name, sizeof s->name);
+    memcpy(q.ne, s->ne, sizeof q.ne);
+    q.at = take(w, q, more_of_stack(w, s));
+    note_layer(w, s);
+    if (w->p->list)
+        place_weight(w, s, q);
+    else
+        check_weight(w, s);
+}
+
+/* The last two of the list are its A and B. */
+static void place_lora(walk *w, const slot *s, lora *l)
+{
+    params *p = w->p;
+    const param *a = &p->list[w->n_list - 2], *b = a + 1;
+    linear *to = (linear *)(void *)bind_field(w->m, s);
+    linear *grad = (linear *)(void *)bind_field(&p->grads, s);
+    lora *g = &p->lora_grads[w->n_loras];
+    fill(w, params_master(p, a), l->a, a->name, INIT_UNIFORM);
+    fill(w, params_master(p, b), l->b, b->name, INIT_ZERO);
+    l->a = working(p, a, false);
+    l->b = working(p, b, false);
+    l->dropout = p->spec.lora_dropout;
+    l->stream = XXH64(s->name, strlen(s->name), 0);
+    *g = (lora){ .a = params_grad(p, a), .b = params_grad(p, b) };
+    to->lora = l;
+    grad->lora = g;
+}
+
+static void add_lora(walk *w, const slot *s)
+{
+    params *p = w->p;
+    lora *l = w->m ? ((linear *)(void *)bind_field(w->m, s))->lora : NULL;
+    bool attach = !l && wants_lora(&p->spec, w->c, s);
+    if (!p->spec.lora_r || !(l || attach))
+        return;
+    int64_t r = l ? l->a.ne[0] : p->spec.lora_r;
+    int module = (int)(strlen(s->name) - strlen(".weight"));
+    for (int i = 0; i < 2; i++) {
+        param q = { .group = PARAM_LORA, .nd = 2, .ne = { i ? s->ne[0] : r, i ? r : s->ne[1] } };
+        snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[i]);
+        take(w, q, false);
+    }
+    note_layer(w, s);
+    if (p->list) {
+        if (attach) {
+            l = &p->loras[w->n_attached];
+            l->scale = p->spec.lora_alpha / (float)r;
+            w->m->lora_rank = w->m->lora_rank > r ? w->m->lora_rank : (int32_t)r;
+        }
+        place_lora(w, s, l);
+    }
+    w->n_attached += attach;
+    w->n_loras++;
+}
+
+static walk walk_all(params *p, pesc_model *m, const config *c)
+{
+    walk w = { .p = p, .m = m, .c = c };
+    p->n = 0;
+    memset(p->count, 0, sizeof p->count);
+    p->first_layer = c->n_layers;
+    p->first_attn = false;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        if (trains(&p->spec, &s))
+            add_weight(&w, &s);
+        if (s.rule->flags & RULE_LINEAR)
+            add_lora(&w, &s);
+    }
+    if (p->spec.base) /* the embeddings lie below everything */
+        p->first_layer = 0, p->first_attn = true;
+    return w;
+}
+
+void params_measure(params_size *out, const config *c, const train_spec *spec)
+{
+    params p = { .spec = *spec };
+    config with = *c;
+    params_configure(&with, spec);
+    walk w = walk_all(&p, NULL, &with);
+    *out = (params_size){ .n = p.n, .n_list = (int64_t)w.n_list, .first_layer = p.first_layer };
+    memcpy(out->count, p.count, sizeof out->count);
+}
+
+/* ---- opening ---- */
+
+static const memory_need params_need = { "training", "a smaller lora_r, or fewer trained parts, "
+                                                     "need less" };
+
+static void layout(params *p, arena *a)
+{
+    p->master = tensor_take1(a, DT_F32, p->n);
+    p->grad = tensor_take1(a, DT_F32, p->n);
+    if (p->m->act_dt == DT_BF16)
+        p->work = tensor_take1(a, DT_BF16, p->n);
+}
+
+static pesc_status take_lists(params *p, const walk *w)
+{
+    size_t layers = (size_t)p->m->cfg.n_layers;
+    p->list = mem_zalloc(w->n_list, sizeof *p->list);
+    p->loras = mem_zalloc(w->n_attached + 1, sizeof *p->loras);
+    p->lora_grads = mem_zalloc(w->n_loras + 1, sizeof *p->lora_grads);
+    p->grads.blocks = mem_zalloc(layers, sizeof *p->grads.blocks);
+    if (!p->list || !p->loras || !p->lora_grads || !p->grads.blocks)
+        return fail_nomem("the list of what trains", w->n_list * sizeof *p->list);
+    p->n_list = w->n_list;
+    return PESC_OK;
+}
+
+static pesc_status check_spec(const pesc_model *m, const train_spec *s)
+{
+    if (!s->molora_experts)
+        return PESC_OK;
+    if (m->cfg.moe.kind != EXPERT_NONE)
+        return fail(PESC_USAGE, "a mixture of LoRA needs a dense model, but this one has experts");
+    if (s->lora_r <= 0 || s->molora_k < 1 || s->molora_k > s->molora_experts)
+        return fail(PESC_USAGE,
+                    "a mixture of LoRA: found rank %d and %d of %d experts a token, expected a "
+                    "rank above 0 and 1 to %d experts",
+                    s->lora_r, s->molora_k, s->molora_experts, s->molora_experts);
+    return PESC_OK;
+}
+
+static pesc_status open_all(params *p)
+{
+    pesc_model *m = p->m;
+    TRY(check_spec(m, &p->spec));
+    params_configure(&m->cfg, &p->spec);
+    for (int32_t i = 0; i < m->cfg.n_layers; i++)
+        m->blocks[i].sparse = config_layer_sparse(&m->cfg, i);
+    walk w = walk_all(p, m, &m->cfg);
+    TRY(w.status);
+    if (!w.n_list)
+        return fail(PESC_USAGE, "nothing trains: this model has no part of what is asked for");
+    TRY(take_lists(p, &w));
+    arena a = { 0 };
+    layout(p, &a);
+    TRY(memory_take(&a, m->dev, &params_need, &p->memory));
+    layout(p, &a);
+    m->dev->op->zero(m->dev, p->master.data, tensor_bytes(&p->master));
+    params_zero_grad(p);
+    w = walk_all(p, m, &m->cfg);
+    if (m->cfg.tie_embeddings) {
+        m->head = m->embed;
+        p->grads.head = p->grads.embed;
+    }
+    params_refresh(p);
+    return m->dev->op->sync(m->dev);
+}
+
+pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
+{
+    *out = NULL;
+    params *p = mem_zalloc(1, sizeof *p);
+    if (!p)
+        return fail_nomem("the list of what trains", sizeof *p);
+    p->m = m;
+    p->spec = *spec;
+    pesc_status s = open_all(p);
+    if (s == PESC_OK)
+        *out = p;
+    else
+        params_close(p);
+    return s;
+}
+
+void params_close(params *p)
+{
+    if (!p)
+        return;
+    if (p->memory)
+        p->m->dev->op->free(p->m->dev, p->memory);
+    mem_free(p->list);
+    mem_free(p->loras);
+    mem_free(p->lora_grads);
+    mem_free(p->grads.blocks);
+    mem_free(p);
+}
+
+/* ---- using ---- */
+
+tensor params_master(const params *p, const param *q)
+{
+    return part(p->master, q);
+}
+
+tensor params_grad(const params *p, const param *q)
+{
+    return part(p->grad, q);
+}
+
+void params_zero_grad(params *p)
+{
+    p->m->dev->op->zero(p->m->dev, p->grad.data, tensor_bytes(&p->grad));
+}
+
+void params_refresh(params *p)
+{
+    if (p->work.data)
+        p->m->dev->op->convert(p->m->dev, p->work, p->master);
+}

@@ -1,0 +1,103 @@
+/* params: what trains, as a list over flat buffers.
+ *
+ * PESC, QLoRA, LoRA, full tuning, upcycling and a mixture of LoRA differ only in what enters the
+ * list. The optimiser, clipping, checkpoints and counts walk it; the numbers lie in flat f32
+ * buffers, so that zeroing, the norm and AdamW are one call each. Between parameters there may be
+ * padding, which is zero and stays so.
+ *
+ * `grads` is a model whose tensors are gradients: the same shape, and absent where a tensor is
+ * frozen. So backward asks the mirror, and nothing is computed for what does not train. */
+#ifndef PESC_MODEL_PARAMS_H
+#define PESC_MODEL_PARAMS_H
+
+#include "model/model.h"
+
+typedef enum param_group {
+    PARAM_LORA,
+    PARAM_ADAPTER,
+    PARAM_ROUTER,
+    PARAM_EXPERT,
+    PARAM_BASE,
+    PARAM_GROUPS
+} param_group;
+
+enum {
+    TARGET_Q = 1 << 0,
+    TARGET_K = 1 << 1,
+    TARGET_V = 1 << 2,
+    TARGET_O = 1 << 3,
+    TARGET_GATE = 1 << 4,
+    TARGET_UP = 1 << 5,
+    TARGET_DOWN = 1 << 6,
+    TARGET_ALL = (1 << 7) - 1,
+};
+
+typedef struct train_spec {
+    bool adapters, routers, experts;
+    bool base;      /* all else: embeddings, norms, linears, biases, head */
+    int32_t lora_r; /* 0: no LoRA trains */
+    float lora_alpha, lora_dropout;
+    uint32_t lora_targets; /* TARGET_ bits */
+    float adapter_dropout;
+    int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
+    uint64_t seed;                    /* of what is initialised here */
+} train_spec;
+
+enum { PARAM_NAME = 160 };
+
+typedef struct param {
+    char name[PARAM_NAME]; /* as a file has it; each expert has its own */
+    param_group group;
+    int64_t at; /* first element in the flat buffers */
+    int32_t nd;
+    int64_t ne[4];
+} param;
+
+typedef struct params {
+    pesc_model *m; /* borrowed */
+    train_spec spec;
+    param *list;
+    size_t n_list;
+    int64_t n;                   /* elements of a flat buffer, padding included */
+    int64_t count[PARAM_GROUPS]; /* parameters, padding not included */
+    tensor master, grad;         /* f32 [n] */
+    tensor work; /* bf16 [n]: what forward reads when it computes in bf16; or absent */
+    void *memory;
+    pesc_model grads; /* only tensors, blocks and LoRA are used */
+    lora *loras;      /* those attached here */
+    lora *lora_grads;
+    int32_t first_layer; /* the lowest layer that backward must reach; n_layers: none */
+    bool first_attn;     /* whether that layer's attention half trains */
+} params;
+
+/* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
+ * that have none; frozen tensors stay where they are. LoRA that was loaded keeps its rank and
+ * scale. A pass opened before does not fit the model any more. The model cannot run after
+ * params_close(). PESC_USAGE when nothing trains, or what shall train is stored in nf4. */
+pesc_status params_open(params **out, pesc_model *m, const train_spec *spec);
+void params_close(params *p); /* NULL is allowed */
+
+tensor params_master(const params *p, const param *q); /* one parameter's part of a buffer */
+tensor params_grad(const params *p, const param *q);
+void params_zero_grad(params *p);
+void params_refresh(
+    params *p); /* after master changed other than by AdamW with `work` as its copy */
+
+/* The same counts without a model, for planning; LoRA on all targets. */
+typedef struct params_size {
+    int64_t n, count[PARAM_GROUPS];
+    int64_t n_list;
+    int32_t first_layer;
+} params_size;
+void params_measure(params_size *out, const config *c, const train_spec *spec);
+
+/* The configuration as training has it: with a mixture of LoRA, if asked for. */
+void params_configure(config *c, const train_spec *spec);
+
+/* Whether anything below a layer wants its gradient. */
+static inline bool params_train_below(const params *p, int32_t layer)
+{
+    return layer > p->first_layer || p->grads.embed.data;
+}
+
+#endif

@@ -1,0 +1,211 @@
+#include "model/pass.h"
+
+#include "base/mem.h"
+#include "model/memory.h"
+#include "model/rope.h"
+
+#include <string.h>
+
+typedef struct sizes {
+    int64_t n, n_seqs, n_out;
+} sizes;
+
+/* Only dynamic rope turns differently from sequence to sequence. */
+static int64_t rope_rows(const config *c, int64_t n_seqs)
+{
+    return c->rope == ROPE_DYNAMIC ? n_seqs : 1;
+}
+
+static void layout(pass *p, arena *a, sizes z)
+{
+    const pesc_model *m = p->m;
+    const config *c = &m->cfg;
+    int64_t half = config_rot_dim(c) / 2;
+    p->ids = tensor_take1(a, DT_I32, z.n);
+    p->pos = tensor_take1(a, DT_I32, z.n);
+    p->starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
+    p->rows = tensor_take1(a, DT_I32, z.n_out);
+    if (p->kv)
+        p->table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
+    p->inv_freq = tensor_take2(a, DT_F32, rope_rows(c, z.n_seqs), half);
+    p->cos = tensor_take2(a, DT_F32, z.n, half);
+    p->sin = tensor_take2(a, DT_F32, z.n, half);
+    p->x = tensor_take2(a, DT_F32, z.n, c->dim);
+    if (m->lora_rank)
+        p->mid = tensor_take2(a, m->act_dt, z.n, m->lora_rank);
+    if (p->plan.on) {
+        train_layout(p, a, z.n, z.n_out);
+        return;
+    }
+    block_layout(&p->acts, a, &(acts_plan){ .c = c, .dt = m->act_dt, .n = z.n });
+    p->last = tensor_take2(a, DT_F32, z.n_out, c->dim);
+    p->last_h = tensor_take2(a, m->act_dt, z.n_out, c->dim);
+    p->logits = tensor_take2(a, DT_F32, z.n_out, c->vocab);
+}
+
+static void host_layout(pass *p, arena *a)
+{
+    size_t n = (size_t)p->lim.max_tokens, seqs = (size_t)p->lim.max_seqs;
+    size_t pages = p->kv ? (size_t)kvcache_max_pages(p->kv) : 0;
+    size_t turns = (size_t)rope_rows(&p->m->cfg, p->lim.max_seqs);
+    p->host.ids = arena_take(a, n * sizeof *p->host.ids);
+    p->host.pos = arena_take(a, n * sizeof *p->host.pos);
+    p->host.starts = arena_take(a, (seqs + 1) * sizeof *p->host.starts);
+    p->host.rows = arena_take(a, (size_t)p->lim.max_out * sizeof *p->host.rows);
+    p->host.table = arena_take(a, seqs * pages * sizeof *p->host.table);
+    p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
+    p->host.inv_freq =
+        arena_take(a, turns * (size_t)config_rot_dim(&p->m->cfg) / 2 * sizeof *p->host.inv_freq);
+    if (p->plan.on)
+        train_host_layout(p, a);
+}
+
+static const memory_need pass_need = { "a pass of the model", "fewer tokens at a time need less" };
+
+static pesc_status open_memory(pass *p)
+{
+    sizes z = { p->lim.max_tokens, p->lim.max_seqs, p->lim.max_out };
+    arena host = { 0 }, dev = { 0 };
+    host_layout(p, &host);
+    p->host_memory = mem_aligned(host.used);
+    if (!p->host_memory)
+        return fail_nomem("a pass", host.used);
+    host = (arena){ .base = p->host_memory, .size = host.used };
+    host_layout(p, &host);
+    layout(p, &dev, z);
+    p->bytes = dev.used;
+    return memory_take(&dev, p->dev, &pass_need, &p->memory);
+}
+
+static pesc_status open_pass(pass **out, const pass *like)
+{
+    pass_limits lim = like->lim;
+    const moe_rule *r = &like->m->cfg.moe;
+    ASSERT(lim.max_tokens > 0 && lim.max_seqs > 0 && lim.max_out > 0);
+    *out = NULL;
+    if (r->kind != EXPERT_NONE && lim.max_tokens > INT32_MAX / r->topk.k)
+        return fail(PESC_NOMEM, "a pass of %d tokens with %d experts each is too large",
+                    lim.max_tokens, r->topk.k);
+    pass *p = mem_zalloc(1, sizeof *p);
+    if (!p)
+        return fail_nomem("a pass", sizeof *p);
+    *p = *like;
+    p->dev = p->m->dev;
+    pesc_status s = open_memory(p);
+    if (s == PESC_OK)
+        *out = p;
+    else
+        pass_close(p);
+    return s;
+}
+
+pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
+{
+    return open_pass(out, &(pass){ .m = m, .kv = kv, .lim = lim });
+}
+
+pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
+                            int32_t keep_layers)
+{
+    ASSERT(ps->m == m);
+    const train_spec *s = &ps->spec;
+    return open_pass(out,
+                     &(pass){ .m = m,
+                              .lim = lim,
+                              .params = ps,
+                              .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep_layers),
+                              .adapter_dropout = s->adapter_dropout,
+                              .lora_dropout = s->lora_dropout });
+}
+
+size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim)
+{
+    pass p = { .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .plan = *plan };
+    arena a = { 0 };
+    layout(&p, &a, (sizes){ lim.max_tokens, lim.max_seqs, lim.max_out });
+    return a.used;
+}
+
+void pass_close(pass *p)
+{
+    if (!p)
+        return;
+    if (p->memory)
+        p->dev->op->free(p->dev, p->memory);
+    mem_free(p->host_memory);
+    mem_free(p);
+}
+
+static pesc_status check_ids(const pass *p, const pass_seq *q)
+{
+    int32_t vocab = p->m->cfg.vocab;
+    for (int32_t i = 0; i < q->n; i++)
+        if (q->ids[i] < 0 || q->ids[i] >= vocab)
+            return fail(PESC_USAGE, "token %d of a sequence: found id %d, expected 0 to %d", i,
+                        q->ids[i], vocab - 1);
+    return PESC_OK;
+}
+
+static pesc_status set_seq(pass *p, int32_t s, const pass_seq *q)
+{
+    int32_t at = p->host.starts[s];
+    TRY(check_ids(p, q));
+    memcpy(p->host.ids + at, q->ids, (size_t)q->n * sizeof *q->ids);
+    for (int32_t i = 0; i < q->n; i++)
+        p->host.pos[at + i] = q->past + i;
+    p->host.starts[s + 1] = at + q->n;
+    p->host.kv_seq[s] = q->kv_seq;
+    if (p->kv) {
+        size_t pages = (size_t)kvcache_max_pages(p->kv);
+        ASSERT(kvcache_length(p->kv, q->kv_seq) == q->past);
+        TRY(kvcache_reserve(p->kv, q->kv_seq, q->n));
+        memcpy(p->host.table + (size_t)s * pages, kvcache_table(p->kv, q->kv_seq),
+               pages * sizeof *p->host.table);
+    }
+    return PESC_OK;
+}
+
+static void upload(pass *p, tensor t, const void *src)
+{
+    p->dev->op->upload(p->dev, t.data, src, tensor_bytes(&t));
+}
+
+static void upload_all(pass *p, const pass_seq *seqs)
+{
+    const config *c = &p->m->cfg;
+    int64_t half = config_rot_dim(c) / 2, rows = p->inv_freq.ne[0];
+    for (int64_t i = 0; i < rows; i++)
+        rope_frequencies(c, (int64_t)seqs[i].past + seqs[i].n, p->host.inv_freq + i * half);
+    upload(p, p->ids, p->host.ids);
+    upload(p, p->pos, p->host.pos);
+    upload(p, p->starts, p->host.starts);
+    upload(p, p->rows, p->host.rows);
+    upload(p, p->inv_freq, p->host.inv_freq);
+    if (p->kv)
+        upload(p, p->table, p->host.table);
+}
+
+pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
+                     int32_t n_out)
+{
+    ASSERT(n_seqs > 0 && n_seqs <= p->lim.max_seqs && n_out >= 0 && n_out <= p->lim.max_out);
+    p->n = 0;
+    p->host.starts[0] = 0;
+    for (int32_t s = 0; s < n_seqs; s++) {
+        ASSERT(seqs[s].n > 0 && seqs[s].past >= 0);
+        ASSERT(seqs[s].n <= p->lim.max_tokens - p->host.starts[s]);
+        TRY(set_seq(p, s, &seqs[s]));
+    }
+    int32_t n = p->host.starts[n_seqs];
+    for (int32_t i = 0; i < n_out; i++)
+        ASSERT(out_rows[i] >= (i ? out_rows[i - 1] + 1 : 0) && out_rows[i] < n);
+    if (n_out)
+        memcpy(p->host.rows, out_rows, (size_t)n_out * sizeof *out_rows);
+    arena a = { .base = p->memory, .size = p->bytes };
+    layout(p, &a, (sizes){ n, n_seqs, n_out });
+    p->n = n;
+    p->n_seqs = n_seqs;
+    p->n_out = n_out;
+    upload_all(p, seqs);
+    return PESC_OK;
+}

@@ -1,0 +1,21 @@
+/* rope: how fast each pair of columns turns. Reads the rope keys of config.json in the spellings of
+ * transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and computes the inverse
+ * frequencies in f32 in transformers' order of operations, since at long positions an ulp shows.
+ *
+ * Turning itself is an op (backend.h: rope_table, rope). */
+#ifndef PESC_MODEL_ROPE_H
+#define PESC_MODEL_ROPE_H
+
+#include "model/config.h"
+
+/* Fills the rope_ fields of a configuration whose context is known. */
+pesc_status rope_read(config *c, json_where w);
+
+/* config_rot_dim / 2 values for sequences of `length` tokens. Only dynamic scaling looks at the
+ * length, and only beyond the context. */
+void rope_frequencies(const config *c, int64_t length, float *out);
+
+float rope_table_scale(const config *c);     /* on cos and sin */
+float rope_attention_scale(const config *c); /* on q k: 1/sqrt(qk_dim), and what YaRN asks of MLA */
+
+#endif

@@ -1,0 +1,251 @@
+/* Every family against Hugging Face transformers: float32 logits of 48 positions, greedy decoding
+ * token for token, decoding equal to prefill, packed sequences equal to single ones. */
+#include "base/mem.h"
+#include "model/model.h"
+#include "support/check.h"
+#include "support/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct fixture {
+    const char *name; /* tests/golden/<name> */
+    const char *model, *lora;
+    float tolerance;
+} fixture;
+
+static const fixture fixtures[] = {
+    { "llama", NULL, NULL, 1e-4f },        { "llama-square", NULL, NULL, 1e-4f },
+    { "llama3", NULL, NULL, 1e-4f },       { "yi", NULL, NULL, 1e-4f },
+    { "mistral", NULL, NULL, 1e-4f },      { "qwen2", NULL, NULL, 1e-4f },
+    { "qwen2-window", NULL, NULL, 1e-4f }, { "qwen3", NULL, NULL, 1e-4f },
+    { "camelidae", NULL, NULL, 1e-4f },    { "camelidae-bin", NULL, NULL, 1e-4f },
+    { "sparsetral", NULL, NULL, 1e-4f },   { "qwen2idae", NULL, NULL, 1e-4f },
+    { "mixtral", NULL, NULL, 1e-4f },      { "qwen2_moe", NULL, NULL, 1e-4f },
+    { "qwen3_moe", NULL, NULL, 1e-4f },    { "olmoe", NULL, NULL, 1e-4f },
+    { "deepseek_v2", NULL, NULL, 1e-4f },  { "deepseek_v2-yarn", NULL, NULL, 1e-4f },
+    { "peft", "base", "adapter", 1e-4f },  { "bnb", NULL, NULL, 1e-4f },
+};
+
+static const char *part(const fixture *f, const char *file)
+{
+    static char name[256];
+    snprintf(name, sizeof name, "%s/%s", f->name, file ? file : "");
+    return golden_path(name);
+}
+
+static pesc_device *dev;
+
+static pesc_model *open_fixture(const fixture *f, const char *compute)
+{
+    pesc_load_options opt = pesc_load_defaults();
+    char adapter[512] = "";
+    if (f->lora)
+        snprintf(adapter, sizeof adapter, "%s", part(f, f->lora));
+    opt.lora_dir = adapter;
+    opt.compute_dtype = compute;
+    pesc_model *m = NULL;
+    must(pesc_model_open(&m, dev, part(f, f->model), &opt));
+    return m;
+}
+
+static void logits_equal_transformers(void **state)
+{
+    const fixture *f = *state;
+    pesc_model *m = open_fixture(f, "f32");
+    golden_array want = golden_npy(part(f, "logits.npy"));
+    size_t n;
+    int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
+    assert_int_equal(n, want.rows);
+    assert_int_equal(m->cfg.vocab, want.cols);
+    float *got = malloc(want.rows * want.cols * sizeof *got);
+    must(pesc_logits(m, ids, n, got));
+    float worst = 0;
+    for (size_t i = 0; i < want.rows * want.cols; i++) {
+        float d = fabsf(got[i] - want.data[i]);
+        worst = d > worst || !(d == d) ? d : worst;
+    }
+    if (!(worst < f->tolerance))
+        fail_msg("%s: largest difference %g, allowed %g", f->name, (double)worst,
+                 (double)f->tolerance);
+    free(got);
+    free(ids);
+    free(want.data);
+    pesc_model_close(m);
+}
+
+static void greedy_equals_transformers(void **state)
+{
+    const fixture *f = *state;
+    pesc_model *m = open_fixture(f, "f32");
+    size_t n_prompt, n_want;
+    int32_t *prompt = golden_ids(part(f, "greedy.json"), "prompt", &n_prompt);
+    int32_t *want = golden_ids(part(f, "greedy.json"), "ids", &n_want);
+    pesc_session *s;
+    must(pesc_session_open(&s, m, 0));
+    pesc_sample_options opt = pesc_sample_defaults();
+    opt.max_tokens = (int32_t)n_want;
+    opt.ignore_eos = true;
+    pesc_generation g;
+    must(pesc_session_complete(s, prompt, n_prompt, &opt, NULL, NULL, &g));
+    assert_int_equal(g.n_ids, n_want);
+    assert_memory_equal(g.ids, want, n_want * sizeof *want);
+    pesc_generation_free(&g);
+    pesc_session_close(s);
+    free(prompt);
+    free(want);
+    pesc_model_close(m);
+}
+
+/* Logits of every token of `n` ids fed in steps of `step`, over a cache. */
+static float *stepwise(pesc_model *m, const int32_t *ids, int32_t n, int32_t step)
+{
+    size_t row = (size_t)m->cfg.vocab;
+    float *out = malloc((size_t)n * row * sizeof *out);
+    kvcache *kv;
+    pass *p;
+    must(kvcache_open(&kv, dev, &m->cfg, m->act_dt, 1, n, n));
+    must(pass_open(&p, m, (pass_limits){ step, 1, step }, kv));
+    int32_t rows[64];
+    for (int32_t i = 0; i < 64; i++)
+        rows[i] = i;
+    for (int32_t at = 0; at < n; at += step) {
+        int32_t now = n - at < step ? n - at : step;
+        pass_seq seq = { .ids = ids + at, .n = now, .past = at };
+        tensor logits;
+        must(pass_set(p, &seq, 1, rows, now));
+        must(model_fwd(m, p, &logits));
+        must(dev->op->download(dev, out + (size_t)at * row, logits.data,
+                               (size_t)now * row * sizeof *out));
+    }
+    pass_close(p);
+    kvcache_close(kv);
+    return out;
+}
+
+static void decode_equals_prefill(void **state)
+{
+    const fixture *f = *state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        pesc_model *m = open_fixture(f, bf16 ? "bf16" : "f32");
+        size_t n;
+        int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
+        float *whole = stepwise(m, ids, (int32_t)n, (int32_t)n);
+        float *single = stepwise(m, ids, (int32_t)n, 1);
+        float *pieces = stepwise(m, ids, (int32_t)n, 7);
+        size_t bytes = n * (size_t)m->cfg.vocab * sizeof *whole;
+        assert_memory_equal(whole, single, bytes);
+        assert_memory_equal(whole, pieces, bytes);
+        free(whole);
+        free(single);
+        free(pieces);
+        free(ids);
+        pesc_model_close(m);
+    }
+}
+
+static void packed_equals_single(void **state)
+{
+    const fixture *f = *state;
+    pesc_model *m = open_fixture(f, "f32");
+    size_t n, row = (size_t)m->cfg.vocab;
+    int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
+    const int32_t cuts[] = { 0, 5, 6, 23, (int32_t)n };
+    int32_t rows[64];
+    pass_seq seqs[4];
+    for (int i = 0; i < 4; i++)
+        seqs[i] = (pass_seq){ .ids = ids + cuts[i], .n = cuts[i + 1] - cuts[i] };
+    for (int32_t i = 0; i < 64; i++)
+        rows[i] = i;
+    pass *p;
+    tensor logits;
+    must(pass_open(&p, m, (pass_limits){ (int32_t)n, 4, (int32_t)n }, NULL));
+    must(pass_set(p, seqs, 4, rows, (int32_t)n));
+    must(model_fwd(m, p, &logits));
+    float *packed = malloc(n * row * sizeof *packed);
+    must(dev->op->download(dev, packed, logits.data, n * row * sizeof *packed));
+    pass_close(p);
+    for (int i = 0; i < 4; i++) {
+        float *alone = stepwise(m, seqs[i].ids, seqs[i].n, seqs[i].n);
+        assert_memory_equal(packed + (size_t)cuts[i] * row, alone,
+                            (size_t)seqs[i].n * row * sizeof *alone);
+        free(alone);
+    }
+    free(packed);
+    free(ids);
+    pesc_model_close(m);
+}
+
+/* NF4 and bf16 are coarser, but must stay near: a wrong block or a swapped nibble does not. */
+static void coarser_weights_stay_near(void **state)
+{
+    const fixture *f = *state;
+    if (f->lora || strcmp(f->name, "bnb") == 0)
+        return;
+    static const struct {
+        const char *base, *compute;
+        double limit;
+    } kinds[] = { { "bf16", "f32", 0.02 }, { "bf16", "bf16", 0.04 }, { "nf4", "f32", 0.8 } };
+    golden_array want = golden_npy(part(f, "logits.npy"));
+    size_t n;
+    int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
+    float *got = malloc(want.rows * want.cols * sizeof *got);
+    for (size_t k = 0; k < 3; k++) {
+        pesc_load_options opt = pesc_load_defaults();
+        opt.base_dtype = kinds[k].base;
+        opt.compute_dtype = kinds[k].compute;
+        pesc_model *m;
+        must(pesc_model_open(&m, dev, part(f, NULL), &opt));
+        must(pesc_logits(m, ids, n, got));
+        /* the median over rows: one token routed elsewhere by rounding is no fault */
+        size_t near = 0;
+        for (size_t t = 0; t < want.rows; t++) {
+            double d2 = 0, w2 = 0;
+            for (size_t i = 0; i < want.cols; i++) {
+                double w = (double)want.data[t * want.cols + i];
+                double d = (double)got[t * want.cols + i] - w;
+                d2 += d * d;
+                w2 += w * w;
+            }
+            near += sqrt(d2 / w2) < kinds[k].limit;
+        }
+        if (near * 2 < want.rows)
+            fail_msg("%s as %s/%s: only %zu of %zu rows within %g", f->name, kinds[k].base,
+                     kinds[k].compute, near, want.rows, kinds[k].limit);
+        pesc_model_close(m);
+    }
+    free(got);
+    free(ids);
+    free(want.data);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*fn)(void **);
+    } properties[] = {
+        { "logits equal transformers", logits_equal_transformers },
+        { "greedy equals transformers", greedy_equals_transformers },
+        { "decode equals prefill", decode_equals_prefill },
+        { "packed equals single", packed_equals_single },
+        { "coarser weights stay near", coarser_weights_stay_near },
+    };
+    enum { N = sizeof fixtures / sizeof *fixtures, P = sizeof properties / sizeof *properties };
+    static struct CMUnitTest tests[N * P];
+    static char names[N * P][96];
+    if (pesc_device_open(&dev, "cpu:2") != PESC_OK)
+        return 1;
+    for (size_t i = 0; i < N; i++)
+        for (size_t p = 0; p < P; p++) {
+            size_t at = i * P + p;
+            snprintf(names[at], sizeof names[at], "%s: %s", fixtures[i].name, properties[p].name);
+            tests[at] = (struct CMUnitTest){ .name = names[at],
+                                             .test_func = properties[p].fn,
+                                             .initial_state = (void *)&fixtures[i] };
+        }
+    int failed = _cmocka_run_group_tests("families", tests, N * P, NULL, NULL);
+    pesc_device_close(dev);
+    return failed;
+}

@@ -1,0 +1,239 @@
+/* Gradients of every family against central differences of the loss. For each trained tensor the
+ * slope of the loss is measured along two directions: the gradient itself, and random signs. A
+ * gradient that is wrong anywhere cannot predict both. Everything trains: base weights, routers,
+ * experts, adapters and LoRA on every linear (with B drawn at random, so that A has a gradient). */
+#include "model/train.h"
+
+#include "support/check.h"
+#include "support/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct fixture {
+    const char *name;
+    bool frozen; /* held in nf4: only LoRA trains */
+    float dropout;
+    int32_t molora;
+} fixture;
+
+static const fixture fixtures[] = {
+    { "llama", false, 0, 0 },
+    { "llama", false, 0.3F, 0 },
+    { "llama", false, 0.3F, 4 },
+    { "llama3", false, 0, 0 },
+    { "mistral", false, 0, 0 },
+    { "qwen2", false, 0, 0 },
+    { "qwen2-window", false, 0, 0 },
+    { "qwen3", false, 0, 0 },
+    { "camelidae", false, 0, 0 },
+    { "camelidae", false, 0.2F, 0 },
+    { "qwen2idae", false, 0, 0 },
+    { "mixtral", false, 0, 0 },
+    { "qwen2_moe", false, 0, 0 },
+    { "qwen3_moe", false, 0, 0 },
+    { "olmoe", false, 0, 0 },
+    { "deepseek_v2", false, 0, 0 },
+    { "deepseek_v2-yarn", false, 0, 0 },
+    { "bnb", true, 0, 0 },
+};
+
+enum { N_SEQS = 3, MAX_COUNTS = 256 };
+
+static pesc_device *dev;
+
+typedef struct trial {
+    pesc_model *m;
+    params *p;
+    pass *t;
+    int32_t *ids, rows[64], targets[64];
+    float weights[64];
+    pass_seq seqs[N_SEQS];
+    train_input in;
+    int64_t counts[MAX_COUNTS], settled[MAX_COUNTS]; /* choices of the last run, of the first */
+} trial;
+
+static int64_t count_of(const param *q)
+{
+    return q->ne[0] * (q->nd > 1 ? q->ne[1] : 1);
+}
+
+static void open_trial(trial *t, const fixture *f)
+{
+    pesc_load_options opt = pesc_load_defaults();
+    *t = (trial){ 0 };
+    size_t n;
+    char ids[512];
+    snprintf(ids, sizeof ids, "%s/ids.json", f->name);
+    t->ids = golden_ids(golden_path(ids), NULL, &n);
+    n = n < 28 ? n : 28;
+    if (!f->frozen)
+        opt.base_dtype = "f32";
+    must(pesc_model_open(&t->m, dev, golden_path(f->name), &opt));
+    train_spec spec = { .adapters = !f->frozen,
+                        .routers = !f->frozen,
+                        .experts = !f->frozen,
+                        .base = !f->frozen,
+                        .lora_r = 3,
+                        .lora_alpha = 6,
+                        .lora_dropout = f->dropout,
+                        .adapter_dropout = f->dropout,
+                        .lora_targets = TARGET_ALL,
+                        .molora_experts = f->molora,
+                        .molora_k = 2,
+                        .seed = 5 };
+    must(params_open(&t->p, t->m, &spec));
+    float *w = t->p->master.data; /* what starts at zero has nothing to say yet */
+    for (size_t i = 0; i < t->p->n_list; i++) {
+        const param *q = &t->p->list[i];
+        if (strstr(q->name, "lora_B") || strstr(q->name, "adapter_up"))
+            for (int64_t j = 0; j < q->ne[0] * q->ne[1]; j++)
+                w[q->at + j] = 0.2F * rng_normal((rng_key){ 9, i }, (uint64_t)j);
+    }
+    params_refresh(t->p);
+    const int32_t cuts[N_SEQS + 1] = { 0, 9, 10, (int32_t)n };
+    int32_t k = 0;
+    for (int s = 0; s < N_SEQS; s++) {
+        t->seqs[s] = (pass_seq){ .ids = t->ids + cuts[s], .n = cuts[s + 1] - cuts[s] };
+        for (int32_t i = cuts[s]; i + 1 < cuts[s + 1]; i += 1 + s % 2) {
+            t->rows[k] = i;
+            t->targets[k] = t->ids[i + 1];
+            t->weights[k++] = 0.02F + 0.001F * (float)i;
+        }
+    }
+    t->in = (train_input){ .seqs = t->seqs,
+                           .n_seqs = N_SEQS,
+                           .rows = t->rows,
+                           .targets = t->targets,
+                           .weights = t->weights,
+                           .n_targets = k,
+                           .aux_weight = 0.3F };
+    must(pass_open_train(&t->t, t->m, (pass_limits){ (int32_t)n, N_SEQS, 64 }, t->p, 1));
+}
+
+static void close_trial(trial *t)
+{
+    pass_close(t->t);
+    params_close(t->p);
+    pesc_model_close(t->m);
+    free(t->ids);
+}
+
+/* With the dropout of training: the same masks each time. */
+static double loss_of(trial *t)
+{
+    train_output out;
+    must(model_train(t->m, t->t, &t->in, &out));
+    size_t n = (size_t)(t->m->cfg.n_layers * t->m->cfg.moe.topk.n_experts);
+    if (out.counts)
+        memcpy(t->counts, out.counts, n * sizeof *out.counts);
+    return out.ce + (double)t->in.aux_weight * out.aux;
+}
+
+/* The slope along `direction` (of length 1) at parameter q. False: a token went to another expert
+ * on the way, where the loss jumps. */
+static bool slope_of(trial *t, const param *q, const float *direction, double h, double *slope)
+{
+    int64_t n = count_of(q), counts[MAX_COUNTS] = { 0 };
+    float *w = (float *)t->p->master.data + q->at, *old = malloc((size_t)n * sizeof *old);
+    double side[2];
+    bool same = true;
+    memcpy(old, w, (size_t)n * sizeof *old);
+    for (int s = 0; s < 2; s++) {
+        for (int64_t i = 0; i < n; i++)
+            w[i] = (float)((double)old[i] + (s ? -h : h) * (double)direction[i]);
+        side[s] = loss_of(t);
+        same &= memcmp(t->counts, t->settled, sizeof counts) == 0;
+    }
+    memcpy(w, old, (size_t)n * sizeof *old);
+    free(old);
+    *slope = (side[0] - side[1]) / (2 * h);
+    return same;
+}
+
+static double length_of(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sqrt(sum);
+}
+
+static double dot(const float *a, const float *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* The noise of f32 in the loss grows as steps shrink, and is allowed for. */
+static void check_direction(trial *t, const fixture *f, const param *q, const float *g,
+                            const float *direction)
+{
+    int64_t n = count_of(q);
+    double want = dot(g, direction, n), got = 0, allowed = 0;
+    double size = fmax(length_of((const float *)t->p->master.data + q->at, n), 0.1);
+    for (double h = 4e-3 * size; h > 4e-6 * size; h /= 2) {
+        bool smooth = slope_of(t, q, direction, h, &got);
+        allowed = 1e-2 * fabs(want) + 2e-6 / h;
+        if (smooth && fabs(got - want) <= allowed)
+            return;
+    }
+    fail_msg("%s: %s: the loss rises by %.6g, the gradient says %.6g (allowed %.2g)", f->name,
+             q->name, got, want, allowed);
+}
+
+static void gradients_equal_differences(void **state)
+{
+    const fixture *f = *state;
+    trial t;
+    open_trial(&t, f);
+    params_zero_grad(t.p);
+    loss_of(&t);
+    memcpy(t.settled, t.counts, sizeof t.counts);
+    float *grad = malloc((size_t)t.p->n * sizeof *grad), *direction = malloc((size_t)t.p->n * 4);
+    memcpy(grad, t.p->grad.data, (size_t)t.p->n * sizeof *grad);
+    size_t alive = 0;
+    for (size_t i = 0; i < t.p->n_list; i++) {
+        const param *q = &t.p->list[i];
+        const float *g = grad + q->at;
+        int64_t n = count_of(q);
+        double length = length_of(g, n);
+        for (int64_t j = 0; j < n; j++)
+            direction[j] = (float)((double)g[j] / length);
+        if (length > 0)
+            check_direction(&t, f, q, g, direction);
+        alive += length > 0;
+        for (int64_t j = 0; j < n; j++) {
+            bool up = rng_u32((rng_key){ 3, i }, (uint64_t)j) & 1;
+            direction[j] = (float)((up ? 1 : -1) / sqrt((double)n));
+        }
+        check_direction(&t, f, q, g, direction);
+    }
+    assert_true(alive * 10 > t.p->n_list * 9);
+    free(grad);
+    free(direction);
+    close_trial(&t);
+}
+
+int main(void)
+{
+    enum { N = sizeof fixtures / sizeof *fixtures };
+    static struct CMUnitTest tests[N];
+    static char names[N][96];
+    if (pesc_device_open(&dev, "cpu:2") != PESC_OK)
+        return 1;
+    for (size_t i = 0; i < N; i++) {
+        const fixture *f = &fixtures[i];
+        snprintf(names[i], sizeof names[i], "%s%s%s: gradients equal differences", f->name,
+                 f->dropout > 0 ? ", dropout" : "", f->molora ? ", mixture of LoRA" : "");
+        tests[i] = (struct CMUnitTest){ .name = names[i],
+                                        .test_func = gradients_equal_differences,
+                                        .initial_state = (void *)(uintptr_t)f };
+    }
+    int failed = _cmocka_run_group_tests("gradients", tests, N, NULL, NULL);
+    pesc_device_close(dev);
+    return failed;
+}

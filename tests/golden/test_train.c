@@ -1,0 +1,217 @@
+/* Training against a float64 PyTorch reference (tools/golden_train.py): twelve optimiser steps of
+ * every method, each a packed forward of four records. AdamW here is the reference's own formula in
+ * double, so that what is tested is the loss and its gradients. */
+#include "model/train.h"
+
+#include "support/check.h"
+#include "support/golden.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_TOKENS = 256, MAX_SEQS = 16 };
+
+static pesc_device *dev;
+
+static const char *const runs[] = { "lora", "pesc-a", "pesc-b", "full", "upcycle", "molora" };
+
+static const char *file_of(const char *run, const char *file)
+{
+    char name[128];
+    snprintf(name, sizeof name, "train/%s/%s", run, file);
+    return golden_path(name);
+}
+
+/* ---- the records ---- */
+
+typedef struct records {
+    json_t *lines[64];
+    size_t n;
+} records;
+
+static records read_records(const char *path)
+{
+    records r = { 0 };
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    json_t *v;
+    while (r.n < 64 && (v = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)))
+        r.lines[r.n++] = v;
+    fclose(f);
+    return r;
+}
+
+static void free_records(records *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        json_decref(r->lines[i]);
+}
+
+/* A packed forward of some records. */
+typedef struct packed {
+    int32_t ids[MAX_TOKENS], rows[MAX_TOKENS], targets[MAX_TOKENS];
+    float weights[MAX_TOKENS];
+    pass_seq seqs[MAX_SEQS];
+    train_input in;
+} packed;
+
+static void pack(packed *b, json_t *const *lines, int32_t n, bool by_sequence)
+{
+    int32_t at = 0, targets = 0, counts[MAX_SEQS] = { 0 }, owner[MAX_TOKENS];
+    for (int32_t s = 0; s < n; s++) {
+        json_t *ids = json_object_get(lines[s], "input_ids");
+        json_t *labels = json_object_get(lines[s], "labels");
+        int32_t len = (int32_t)json_array_size(ids);
+        b->seqs[s] = (pass_seq){ .ids = b->ids + at, .n = len };
+        for (int32_t i = 0; i < len; i++)
+            b->ids[at + i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
+        for (int32_t i = 0; i + 1 < len; i++) {
+            int32_t label = (int32_t)json_integer_value(json_array_get(labels, (size_t)i + 1));
+            if (label < 0)
+                continue;
+            owner[targets] = s;
+            b->rows[targets] = at + i;
+            b->targets[targets++] = label;
+            counts[s]++;
+        }
+        at += len;
+    }
+    for (int32_t i = 0; i < targets; i++)
+        b->weights[i] = by_sequence ? 1.0F / (float)(n * counts[owner[i]]) : 1.0F / (float)targets;
+    b->in = (train_input){ .seqs = b->seqs,
+                           .n_seqs = n,
+                           .rows = b->rows,
+                           .targets = b->targets,
+                           .weights = b->weights,
+                           .n_targets = targets };
+}
+
+/* ---- a run ---- */
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static train_spec spec_of(const json_t *options)
+{
+    const char *method = json_string_value(json_object_get(options, "method"));
+    bool pesc = strcmp(method, "pesc") == 0, upcycle = strcmp(method, "upcycle") == 0;
+    train_spec s = { .adapters = pesc,
+                     .routers = pesc || upcycle,
+                     .experts = upcycle,
+                     .base = strcmp(method, "full") == 0,
+                     .lora_r = (int32_t)number(options, "lora_r"),
+                     .lora_alpha = (float)number(options, "lora_alpha"),
+                     .lora_targets = TARGET_ALL,
+                     .seed = (uint64_t)number(options, "seed") };
+    if (strcmp(method, "molora") == 0) {
+        s.molora_experts = (int32_t)number(options, "experts");
+        s.molora_k = (int32_t)number(options, "top_k");
+    }
+    return s;
+}
+
+typedef struct moments {
+    double *m, *v;
+} moments;
+
+static void adam(const params *p, moments *s, int t, double lr)
+{
+    float *w = p->master.data;
+    const float *g = p->grad.data;
+    for (int64_t i = 0; i < p->n; i++) {
+        double gi = (double)g[i];
+        s->m[i] = 0.9 * s->m[i] + 0.1 * gi;
+        s->v[i] = 0.999 * s->v[i] + 0.001 * gi * gi;
+        double m = s->m[i] / (1 - pow(0.9, t)), v = s->v[i] / (1 - pow(0.999, t));
+        w[i] = (float)((double)w[i] - lr * m / (sqrt(v) + 1e-8));
+    }
+}
+
+static double norm_of(const params *p)
+{
+    const float *g = p->grad.data;
+    double sum = 0;
+    for (int64_t i = 0; i < p->n; i++)
+        sum += (double)g[i] * (double)g[i];
+    return sqrt(sum);
+}
+
+static void near(const char *run, int step, const char *what, double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-5 * fabs(want)))
+        fail_msg("%s: step %d: %s is %.9g, expected %.9g (relative %.2g)", run, step, what, got,
+                 want, fabs(got - want) / fabs(want));
+}
+
+static void trajectory_equals_torch(void **state)
+{
+    const char *run = *state;
+    json_t *golden = json_load_file(file_of(run, "golden.json"), 0, NULL);
+    json_t *options = json_object_get(golden, "options"), *steps = json_object_get(golden, "steps");
+    records data = read_records(file_of(run, "data.jsonl"));
+    pesc_load_options opt = pesc_load_defaults();
+    char adapter[512];
+    snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
+    FILE *there = fopen(file_of(run, "lora/adapter_config.json"), "r");
+    opt.lora_dir = there ? adapter : NULL;
+    if (there)
+        fclose(there);
+    pesc_model *m;
+    params *p;
+    pass *t;
+    train_spec spec = spec_of(options);
+    must(pesc_model_open(&m, dev, file_of(run, "model"), &opt));
+    must(params_open(&p, m, &spec));
+    must(pass_open_train(&t, m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS }, p, 1));
+    moments s = { calloc((size_t)p->n, sizeof(double)), calloc((size_t)p->n, sizeof(double)) };
+    size_t batch = (size_t)number(options, "batch"), n = json_array_size(steps);
+    double coef = number(options, "aux_coef");
+    bool by_sequence = strcmp(json_string_value(json_object_get(options, "loss")), "sequence") == 0;
+    assert_int_equal(data.n, n * batch);
+    assert_int_equal(n, 12);
+    for (size_t i = 0; i < n; i++) {
+        packed b;
+        train_output out;
+        json_t *want = json_array_get(steps, i);
+        pack(&b, data.lines + i * batch, (int32_t)batch, by_sequence);
+        b.in.aux_weight = (float)coef;
+        params_zero_grad(p);
+        must(model_train(m, t, &b.in, &out));
+        assert_true(out.finite);
+        near(run, (int)i, "ce", out.ce, number(want, "ce"));
+        near(run, (int)i, "aux", out.aux, number(want, "aux"));
+        near(run, (int)i, "loss", out.ce + coef * out.aux, number(want, "loss"));
+        near(run, (int)i, "grad_norm", norm_of(p), number(want, "grad_norm"));
+        adam(p, &s, (int)i + 1, number(options, "lr"));
+        params_refresh(p);
+    }
+    free(s.m);
+    free(s.v);
+    pass_close(t);
+    params_close(p);
+    pesc_model_close(m);
+    free_records(&data);
+    json_decref(golden);
+}
+
+int main(void)
+{
+    enum { N = sizeof runs / sizeof *runs };
+    static struct CMUnitTest tests[N];
+    static char names[N][64];
+    if (pesc_device_open(&dev, "cpu:2") != PESC_OK)
+        return 1;
+    for (size_t i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "%s: twelve steps equal PyTorch", runs[i]);
+        tests[i] = (struct CMUnitTest){ .name = names[i],
+                                        .test_func = trajectory_equals_torch,
+                                        .initial_state = (void *)(uintptr_t)runs[i] };
+    }
+    int failed = _cmocka_run_group_tests("train", tests, N, NULL, NULL);
+    pesc_device_close(dev);
+    return failed;
+}

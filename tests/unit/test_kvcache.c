@@ -1,0 +1,118 @@
+/* Pages of the key-value cache: a timeline gets them as it grows, gives them back as it shrinks,
+ * and never shares one. */
+#include "base/json.h"
+#include "model/kvcache.h"
+
+#include "support/check.h"
+
+static device *dev;
+static config cfg;
+
+static int open_all(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":36,\"num_hidden_layers\":3,"
+        "\"num_attention_heads\":6,\"num_key_value_heads\":3,\"intermediate_size\":52,"
+        "\"vocab_size\":67}";
+    json_t *o = NULL;
+    must(json_parse(&o, text, strlen(text), "test"));
+    must(config_read(&cfg, &(config_source){ .json = o, .file = "test" }));
+    json_decref(o);
+    must(backend_open(&dev, "cpu:1"));
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    config_free(&cfg);
+    pesc_device_close(dev);
+    return 0;
+}
+
+static void grows_and_shrinks(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 1, 200, 200));
+    assert_int_equal(kvcache_max_pages(c), 4);
+    assert_int_equal(kvcache_length(c, 0), 0);
+    must(kvcache_reserve(c, 0, 65));
+    assert_int_equal(kvcache_length(c, 0), 0);
+    kvcache_advance(c, 0, 65);
+    assert_int_equal(kvcache_length(c, 0), 65);
+    assert_int_not_equal(kvcache_table(c, 0)[0], kvcache_table(c, 0)[1]);
+    must(kvcache_reserve(c, 0, 135));
+    kvcache_advance(c, 0, 135);
+    must_fail(kvcache_reserve(c, 0, 1), PESC_NOMEM, "the context is full: 201 tokens");
+    assert_int_equal(kvcache_length(c, 0), 200);
+    int32_t first = kvcache_table(c, 0)[0];
+    kvcache_truncate(c, 0, 3);
+    assert_int_equal(kvcache_length(c, 0), 3);
+    assert_int_equal(kvcache_table(c, 0)[0], first);
+    must(kvcache_reserve(c, 0, 197));
+    kvcache_close(c);
+}
+
+static void timelines_never_share(void **state)
+{
+    (void)state;
+    enum { SEQS = 5 };
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_BF16, SEQS, 640, 640));
+    bool taken[64] = { false };
+    for (int32_t s = 0; s < SEQS; s++) {
+        must(kvcache_reserve(c, s, 100));
+        kvcache_advance(c, s, 100);
+        for (int i = 0; i < 2; i++) {
+            int32_t page = kvcache_table(c, s)[i];
+            assert_in_range(page, 0, 63);
+            assert_false(taken[page]);
+            taken[page] = true;
+        }
+    }
+    must(kvcache_reserve(c, 0, 320)); /* what is left of the pool, and one page a timeline */
+    must_fail(kvcache_reserve(c, 1, 64), PESC_NOMEM, "the key-value cache is full");
+    kvcache_truncate(c, 3, 0);
+    must(kvcache_reserve(c, 1, 64));
+    kvcache_close(c);
+}
+
+static void layers_are_apart(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 2, 64, 128));
+    tensor k0 = kvcache_keys(c, 0), k1 = kvcache_keys(c, 1), v0 = kvcache_values(c, 0);
+    assert_int_equal(k0.nd, 3);
+    assert_int_equal(k0.ne[1], KV_PAGE_TOKENS);
+    assert_int_equal(k0.ne[2], 18);
+    assert_ptr_equal((char *)k0.data + tensor_bytes(&k0), k1.data);
+    assert_ptr_not_equal(k0.data, v0.data);
+    kvcache_close(c);
+}
+
+static void too_large_is_refused(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must_fail(kvcache_open(&c, dev, &cfg, DT_F32, 1, INT32_MAX, (int64_t)1 << 50), PESC_NOMEM,
+              "too large");
+    assert_null(c);
+    must_fail(kvcache_open(&c, dev, &cfg, DT_F32, 1, INT32_MAX, (int64_t)1 << 34), PESC_NOMEM,
+              "the key-value cache needs");
+    assert_null(c);
+    kvcache_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grows_and_shrinks),
+        cmocka_unit_test(timelines_never_share),
+        cmocka_unit_test(layers_are_apart),
+        cmocka_unit_test(too_large_is_refused),
+    };
+    return cmocka_run_group_tests_name("kvcache", tests, open_all, close_all);
+}

@@ -1,0 +1,308 @@
+/* What trains, as a list: names, shapes and groups, numbers that follow from name and seed, frozen
+ * tensors left alone, and counts that need no model. */
+#include "model/params.h"
+
+#include "model/bind.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "tensor/bf16.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#define COMMON                                                                                     \
+    "\"hidden_size\":24,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                        \
+    "\"intermediate_size\":28,\"vocab_size\":31,\"max_position_embeddings\":64"
+#define KV ",\"num_key_value_heads\":2"
+static const char *const configs[][2] = {
+    { "llama", "{\"model_type\":\"llama\"," COMMON KV "}" },
+    { "tied", "{\"model_type\":\"llama\",\"tie_word_embeddings\":true," COMMON KV "}" },
+    { "qwen2", "{\"model_type\":\"qwen2\"," COMMON KV "}" },
+    { "camelidae", "{\"model_type\":\"camelidae\",\"num_experts\":3,\"topk\":2,\"adapter_dim\":5,"
+                   "\"moe_scaling\":0.25," COMMON KV "}" },
+    { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":3," COMMON KV "}" },
+    { "deepseek_v2",
+      "{\"model_type\":\"deepseek_v2\",\"n_routed_experts\":4,\"num_experts_per_tok\":2,"
+      "\"moe_intermediate_size\":12,\"n_shared_experts\":2,\"first_k_dense_replace\":1,"
+      "\"kv_lora_rank\":8,\"q_lora_rank\":12,\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,"
+      "\"v_head_dim\":5," COMMON "}" },
+};
+
+static pesc_device *dev;
+
+static int open_all(void **state)
+{
+    (void)state;
+    must(pesc_device_open(&dev, "cpu:2"));
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s.json", configs[i][0]);
+        must(pesc_new(files_text(file, configs[i][1]), files_path(configs[i][0]), NULL, "f32", 3));
+    }
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    pesc_device_close(dev);
+    return 0;
+}
+
+static pesc_model *open_model(const char *name, const char *base, const char *compute)
+{
+    pesc_load_options opt = pesc_load_defaults();
+    opt.base_dtype = base;
+    opt.compute_dtype = compute;
+    pesc_model *m;
+    must(pesc_model_open(&m, dev, files_path(name), &opt));
+    return m;
+}
+
+static const param *find(const params *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_list; i++)
+        if (strcmp(p->list[i].name, name) == 0)
+            return &p->list[i];
+    fail_msg("no parameter is called %s", name);
+    return NULL;
+}
+
+static void is(const params *p, const char *name, param_group group, int64_t rows, int64_t cols)
+{
+    const param *q = find(p, name);
+    assert_int_equal(q->group, group);
+    assert_int_equal(q->ne[0], rows);
+    assert_int_equal(q->nd > 1 ? q->ne[1] : 0, cols);
+}
+
+static const train_spec lora_spec = {
+    .lora_r = 4, .lora_alpha = 8, .lora_targets = TARGET_ALL, .seed = 11
+};
+
+static void lora_enters_on_every_linear(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    tensor frozen = m->blocks[1].q.w;
+    params *p;
+    must(params_open(&p, m, &lora_spec));
+    assert_int_equal(p->n_list, 2 * 7 * 2);
+    is(p, "model.layers.0.self_attn.q_proj.lora_A.weight", PARAM_LORA, 4, 24);
+    is(p, "model.layers.1.mlp.down_proj.lora_A.weight", PARAM_LORA, 4, 28);
+    is(p, "model.layers.1.mlp.down_proj.lora_B.weight", PARAM_LORA, 24, 4);
+    assert_int_equal(p->first_layer, 0);
+    assert_true(p->first_attn);
+    assert_int_equal(m->lora_rank, 4);
+    assert_ptr_equal(m->blocks[1].q.w.data, frozen.data);
+    assert_null(p->grads.blocks[1].q.w.data);
+    assert_null(p->grads.embed.data);
+    assert_float_equal(m->blocks[0].ffn.up.lora->scale, 2, 0);
+
+    /* A from its name and the seed alone; B zero */
+    const char *name = "model.layers.1.mlp.down_proj.lora_A.weight";
+    tensor a = params_master(p, find(p, name));
+    rng_key key = { 11, rng_stream(2, XXH64(name, strlen(name), 0), 0) };
+    for (int64_t i = 0; i < 4 * 28; i++) {
+        float want = (2 * rng_uniform(key, (uint64_t)i) - 1) * (1 / sqrtf(28));
+        assert_true(((float *)a.data)[i] == want);
+    }
+    assert_ptr_equal(m->blocks[1].ffn.down.lora->a.data, a.data);
+    tensor b = params_master(p, find(p, "model.layers.1.mlp.down_proj.lora_B.weight"));
+    for (int64_t i = 0; i < 24 * 4; i++)
+        assert_true(((float *)b.data)[i] == 0);
+    params_close(p);
+    pesc_model_close(m);
+}
+
+static void targets_choose_linears(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    train_spec s = lora_spec;
+    s.lora_targets = TARGET_V | TARGET_UP;
+    params *p;
+    must(params_open(&p, m, &s));
+    assert_int_equal(p->n_list, 2 * 2 * 2);
+    assert_null(m->blocks[0].q.lora);
+    assert_non_null(m->blocks[0].v.lora);
+    assert_non_null(m->blocks[0].ffn.up.lora);
+    params_close(p);
+    pesc_model_close(m);
+
+    m = open_model("deepseek_v2", "f32", "f32");
+    s.lora_targets = TARGET_Q | TARGET_K | TARGET_DOWN;
+    must(params_open(&p, m, &s));
+    is(p, "model.layers.0.self_attn.q_a_proj.lora_A.weight", PARAM_LORA, 4, 24);
+    is(p, "model.layers.0.self_attn.q_b_proj.lora_B.weight", PARAM_LORA, 4 * 10, 4);
+    is(p, "model.layers.0.self_attn.kv_b_proj.lora_A.weight", PARAM_LORA, 4, 8);
+    is(p, "model.layers.1.mlp.shared_experts.down_proj.lora_A.weight", PARAM_LORA, 4, 24);
+    assert_null(m->blocks[0].o.lora);
+    params_close(p);
+    pesc_model_close(m);
+}
+
+static void experts_keep_their_names(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("camelidae", "f32", "f32");
+    tensor before = m->blocks[1].moe.down;
+    float *copy = malloc(tensor_bytes(&before));
+    memcpy(copy, before.data, tensor_bytes(&before));
+    train_spec s = lora_spec;
+    s.adapters = s.routers = true;
+    params *p;
+    must(params_open(&p, m, &s));
+    is(p, "model.layers.0.mlp.moe_adapter.router.weight", PARAM_ROUTER, 3, 24);
+    is(p, "model.layers.1.mlp.moe_adapter.experts.expert_2.adapter_down.weight", PARAM_ADAPTER, 5,
+       24);
+    is(p, "model.layers.1.mlp.moe_adapter.experts.expert_0.adapter_up.weight", PARAM_ADAPTER, 24,
+       5);
+    /* a stack is one tensor for the model, and its numbers are those of the file */
+    const param *first =
+        find(p, "model.layers.1.mlp.moe_adapter.experts.expert_0.adapter_down.weight");
+    tensor now = m->blocks[1].moe.down, grad = p->grads.blocks[1].moe.down;
+    assert_int_equal(now.nd, 3);
+    assert_int_equal(now.ne[0], 3);
+    assert_ptr_equal(now.data, (float *)p->master.data + first->at);
+    assert_ptr_equal(grad.data, (float *)p->grad.data + first->at);
+    assert_memory_equal(now.data, copy, tensor_bytes(&before));
+    params_close(p);
+    pesc_model_close(m);
+    free(copy);
+}
+
+static int64_t total(const params *p)
+{
+    int64_t n = 0;
+    for (int g = 0; g < PARAM_GROUPS; g++)
+        n += p->count[g];
+    return n;
+}
+
+static void full_tuning_takes_everything(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        pesc_model *m = open_model(configs[i][0], "f32", "f32");
+        train_spec s = { .adapters = true, .routers = true, .experts = true, .base = true };
+        params *p;
+        must(params_open(&p, m, &s));
+        assert_int_equal(total(p), m->info.params_total);
+        for (slot t = slot_first(); slot_next(&m->cfg, &t);) {
+            tensor w = *bind_field(m, &t), g = *bind_field(&p->grads, &t);
+            assert_int_equal((float *)w.data - (float *)p->master.data,
+                             (float *)g.data - (float *)p->grad.data);
+            assert_int_equal(tensor_count(&w), tensor_count(&g));
+        }
+        if (m->cfg.tie_embeddings) {
+            assert_ptr_equal(m->head.data, m->embed.data);
+            assert_ptr_equal(p->grads.head.data, p->grads.embed.data);
+        }
+        params_close(p);
+        pesc_model_close(m);
+    }
+}
+
+static void bf16_reads_rounded_copies(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("camelidae", "bf16", "bf16");
+    train_spec s = lora_spec;
+    s.adapters = s.routers = true;
+    params *p;
+    must(params_open(&p, m, &s));
+    assert_int_equal(m->blocks[0].moe.down.dt, DT_BF16);
+    assert_int_equal(m->blocks[0].moe.router.dt, DT_F32);
+    assert_int_equal(m->blocks[0].q.lora->a.dt, DT_BF16);
+    float *w = p->master.data;
+    for (int64_t i = 0; i < p->n; i++)
+        w[i] = 1.0F + (float)i / 1000;
+    params_refresh(p);
+    const param *q = find(p, "model.layers.0.self_attn.q_proj.lora_A.weight");
+    const uint16_t *a = m->blocks[0].q.lora->a.data;
+    for (int64_t i = 0; i < 4 * 24; i++)
+        assert_int_equal(a[i], bf16_from_f32(w[q->at + i]));
+    params_close(p);
+    pesc_model_close(m);
+}
+
+static void mixture_of_lora_makes_its_experts(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    train_spec s = lora_spec;
+    s.molora_experts = 3;
+    s.molora_k = 2;
+    params *p;
+    must(params_open(&p, m, &s));
+    is(p, "model.layers.0.mlp.molora.router.weight", PARAM_ROUTER, 3, 24);
+    is(p, "model.layers.1.mlp.down_proj.experts.2.lora_A.weight", PARAM_LORA, 4, 28);
+    is(p, "model.layers.1.mlp.gate_proj.experts.0.lora_B.weight", PARAM_LORA, 28, 4);
+    assert_null(m->blocks[0].ffn.gate.lora);
+    assert_non_null(m->blocks[0].o.lora);
+    assert_true(m->blocks[1].sparse);
+    params_close(p);
+    pesc_model_close(m);
+}
+
+static void measuring_needs_no_model(void **state)
+{
+    (void)state;
+    static const train_spec specs[] = {
+        { .adapters = true, .routers = true, .experts = true, .base = true },
+        { .adapters = true, .routers = true, .experts = true, .lora_r = 4, .lora_targets = 127 },
+        { .lora_r = 4, .lora_targets = 127 },
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
+        for (size_t k = 0; k < 3; k++) {
+            pesc_model *m = open_model(configs[i][0], "f32", "f32");
+            params_size z;
+            params *p;
+            params_measure(&z, &m->cfg, &specs[k]);
+            must(params_open(&p, m, &specs[k]));
+            assert_int_equal(z.n, p->n);
+            assert_int_equal(z.n_list, p->n_list);
+            assert_int_equal(z.first_layer, p->first_layer);
+            assert_memory_equal(z.count, p->count, sizeof z.count);
+            params_close(p);
+            pesc_model_close(m);
+        }
+}
+
+static void bad_wishes_are_refused(void **state)
+{
+    (void)state;
+    params *p;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    must_fail(params_open(&p, m, &(train_spec){ .adapters = true }), PESC_USAGE, "nothing trains");
+    pesc_model_close(m);
+    m = open_model("mixtral", "nf4", "f32");
+    must_fail(params_open(&p, m, &(train_spec){ .experts = true }), PESC_USAGE, "nf4");
+    train_spec s = lora_spec;
+    s.molora_experts = 2;
+    s.molora_k = 1;
+    must_fail(params_open(&p, m, &s), PESC_USAGE, "dense");
+    pesc_model_close(m);
+    m = open_model("llama", "f32", "f32");
+    s.molora_k = 3;
+    must_fail(params_open(&p, m, &s), PESC_USAGE, "3 of 2 experts");
+    pesc_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lora_enters_on_every_linear),
+        cmocka_unit_test(targets_choose_linears),
+        cmocka_unit_test(experts_keep_their_names),
+        cmocka_unit_test(full_tuning_takes_everything),
+        cmocka_unit_test(bf16_reads_rounded_copies),
+        cmocka_unit_test(mixture_of_lora_makes_its_experts),
+        cmocka_unit_test(measuring_needs_no_model),
+        cmocka_unit_test(bad_wishes_are_refused),
+    };
+    return cmocka_run_group_tests_name("params", tests, open_all, close_all);
+}
