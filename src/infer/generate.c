@@ -1,0 +1,195 @@
+/* One completion: feed, pick, decode, emit, until an end token, a stop string or the limit.
+ *
+ * Text reaches the caller in whole characters. While stop strings are asked for, as many bytes are
+ * held back as could still become one of them. */
+#include "base/mem.h"
+#include "base/str.h"
+#include "infer/sampler.h"
+#include "infer/session.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct writer {
+    str text;       /* everything decoded */
+    size_t emitted; /* bytes of it the caller has seen */
+    const pesc_sample_options *opt;
+    pesc_text_fn emit;
+    void *ud;
+    bool stopped_by_caller, stopped_by_string;
+} writer;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Where the earliest stop string begins at or after `from`; text.n when there is none. */
+static size_t find_stop(const writer *w, size_t from)
+{
+    size_t best = w->text.n;
+    for (size_t i = 0; i < w->opt->n_stop; i++) {
+        size_t len = strlen(w->opt->stop[i]);
+        if (len == 0 || w->text.n < len)
+            continue;
+        char *hit = memmem(w->text.p + from, w->text.n - from, w->opt->stop[i], len);
+        if (hit && (size_t)(hit - w->text.p) < best)
+            best = (size_t)(hit - w->text.p);
+    }
+    return best;
+}
+
+/* How many bytes at the end could be the beginning of a stop string. */
+static size_t held_back(const writer *w)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < w->opt->n_stop; i++) {
+        size_t len = strlen(w->opt->stop[i]);
+        for (size_t k = len ? len - 1 : 0; k > most; k--)
+            if (k <= w->text.n && memcmp(w->text.p + w->text.n - k, w->opt->stop[i], k) == 0)
+                most = k;
+    }
+    return most;
+}
+
+static pesc_status put(writer *w, const char *text, size_t n, bool last)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < w->opt->n_stop; i++)
+        if (strlen(w->opt->stop[i]) > longest)
+            longest = strlen(w->opt->stop[i]);
+    size_t from = w->text.n > longest ? w->text.n - longest : 0;
+    str_add(&w->text, text, n);
+    if (!str_ok(&w->text))
+        return fail_nomem("the generated text", w->text.n + n);
+    size_t stop = find_stop(w, from);
+    if (stop < w->text.n) {
+        w->stopped_by_string = true;
+        w->text.n = stop;
+        w->text.p[stop] = '\0';
+    }
+    size_t ready = w->text.n - (last || w->stopped_by_string ? 0 : held_back(w));
+    if (ready > w->emitted && w->emit &&
+        !w->emit(w->ud, w->text.p + w->emitted, ready - w->emitted))
+        w->stopped_by_caller = true;
+    if (ready > w->emitted)
+        w->emitted = ready;
+    return PESC_OK;
+}
+
+static bool ends(const pesc_model *m, int32_t id)
+{
+    for (int32_t i = 0; i < m->cfg.n_eos; i++)
+        if (m->cfg.eos[i] == id)
+            return true;
+    return m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
+}
+
+void pesc_generation_free(pesc_generation *g)
+{
+    mem_free(g->ids);
+    mem_free(g->text);
+    *g = (pesc_generation){ 0 };
+}
+
+typedef struct run {
+    pesc_session *s;
+    sampler *sampler;
+    decode_stream *decode; /* NULL: the model has no tokenizer */
+    writer w;
+    id_list ids;
+} run;
+
+/* Decodes until something ends it; says what in `finish`. */
+static pesc_status loop(run *r, const char **finish)
+{
+    pesc_session *s = r->s;
+    const pesc_sample_options *opt = r->w.opt;
+    *finish = "length";
+    for (int32_t step = 0; step < opt->max_tokens; step++) {
+        int32_t id;
+        TRY(sampler_pick(r->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
+        TRY(id_list_add(&r->ids, id));
+        bool end = !opt->ignore_eos && ends(s->model, id);
+        const char *text = "";
+        size_t n = 0;
+        if (r->decode && !end)
+            TRY(decode_feed(r->decode, id, &text, &n));
+        TRY(put(&r->w, text, n, false));
+        if (end || r->w.stopped_by_string || r->w.stopped_by_caller) {
+            *finish = r->w.stopped_by_caller ? "stopped" : "stop";
+            return PESC_OK;
+        }
+        if (step + 1 == opt->max_tokens || s->fed.n == (size_t)s->n_ctx)
+            return PESC_OK;
+        const float *logits;
+        TRY(pesc_session_feed(s, &id, 1, &logits));
+    }
+    return PESC_OK;
+}
+
+static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generation *out)
+{
+    const pesc_model *m = r->s->model;
+    const char *finish, *text;
+    size_t n_text;
+    TRY(sampler_open(&r->sampler, r->w.opt, m->cfg.vocab));
+    if (m->tok)
+        TRY(decode_open(&r->decode, m->tok, PESC_SKIP_SPECIAL));
+    double t0 = now();
+    TRY(session_extend(r->s, ids, n));
+    double t1 = now();
+    TRY(loop(r, &finish));
+    double t2 = now();
+    if (r->decode && !r->w.stopped_by_string) {
+        TRY(decode_finish(r->decode, &text, &n_text));
+        TRY(put(&r->w, text, n_text, true));
+    }
+    if (!out)
+        return PESC_OK;
+    *out = (pesc_generation){ .ids = r->ids.ids,
+                              .n_ids = r->ids.n,
+                              .text = r->w.text.p,
+                              .n_text = r->w.text.n,
+                              .n_prompt = n,
+                              .prefill_seconds = t1 - t0,
+                              .decode_seconds = t2 - t1 };
+    memcpy(out->finish, finish, strlen(finish) + 1);
+    r->ids.ids = NULL;
+    r->w.text.p = NULL;
+    return PESC_OK;
+}
+
+pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
+                                  const pesc_sample_options *opt, pesc_text_fn emit, void *ud,
+                                  pesc_generation *out)
+{
+    status_clear();
+    pesc_sample_options defaults = pesc_sample_defaults();
+    run r = { .s = s, .w = { .opt = opt ? opt : &defaults, .emit = emit, .ud = ud } };
+    if (out)
+        *out = (pesc_generation){ 0 };
+    pesc_status st = complete(&r, ids, n, out);
+    decode_close(r.decode);
+    sampler_close(r.sampler);
+    mem_free(r.ids.ids);
+    str_free(&r.w.text);
+    return st;
+}
+
+pesc_status pesc_session_generate(pesc_session *s, const char *prompt,
+                                  const pesc_sample_options *opt, pesc_text_fn emit, void *ud)
+{
+    status_clear();
+    if (!s->model->tok)
+        return fail(PESC_UNSUPPORTED, "the model has no tokenizer; give token ids instead of text");
+    id_list ids = { 0 };
+    pesc_status st = tokenizer_encode(s->model->tok, prompt, strlen(prompt),
+                                      opt ? opt->prompt_flags : PESC_ADD_SPECIAL, &ids);
+    if (st == PESC_OK)
+        st = pesc_session_complete(s, ids.ids, ids.n, opt, emit, ud, NULL);
+    mem_free(ids.ids);
+    return st;
+}

@@ -1,0 +1,167 @@
+#include "infer/sampler.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct choice {
+    float logit;
+    int32_t id;
+} choice;
+
+struct sampler {
+    pesc_sample_options opt;
+    int32_t vocab;
+    choice *choices;    /* [vocab] */
+    double *weights;    /* [vocab] */
+    unsigned char *was; /* [vocab] whether a token was seen, for the penalty */
+};
+
+pesc_sample_options pesc_sample_defaults(void)
+{
+    return (pesc_sample_options){
+        .max_tokens = 256, .top_p = 1, .repetition_penalty = 1, .prompt_flags = PESC_ADD_SPECIAL
+    };
+}
+
+static pesc_status check(const pesc_sample_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool ok;
+        const char *expected;
+    } rows[] = {
+        { "max_tokens", o->max_tokens, o->max_tokens >= 0, "0 or more" },
+        { "temperature", (double)o->temperature, o->temperature >= 0 && isfinite(o->temperature),
+          "0 or more" },
+        { "top_k", o->top_k, o->top_k >= 0, "0 or more" },
+        { "top_p", (double)o->top_p, o->top_p > 0 && o->top_p <= 1, "above 0, at most 1" },
+        { "min_p", (double)o->min_p, o->min_p >= 0 && o->min_p <= 1, "0 to 1" },
+        { "repetition_penalty", (double)o->repetition_penalty,
+          o->repetition_penalty > 0 && isfinite(o->repetition_penalty), "above 0" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].ok)
+            return fail(PESC_USAGE, "%s is %g; expected %s", rows[i].name, rows[i].value,
+                        rows[i].expected);
+    return PESC_OK;
+}
+
+pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab)
+{
+    *out = NULL;
+    TRY(check(opt));
+    sampler *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("a sampler", sizeof *s);
+    s->opt = *opt;
+    s->vocab = vocab;
+    s->choices = mem_alloc((size_t)vocab, sizeof *s->choices);
+    s->weights = mem_alloc((size_t)vocab, sizeof *s->weights);
+    s->was = mem_zalloc((size_t)vocab, 1);
+    if (!s->choices || !s->weights || !s->was) {
+        sampler_close(s);
+        return fail_nomem("a sampler", (size_t)vocab * sizeof(choice));
+    }
+    *out = s;
+    return PESC_OK;
+}
+
+void sampler_close(sampler *s)
+{
+    if (!s)
+        return;
+    mem_free(s->choices);
+    mem_free(s->weights);
+    mem_free(s->was);
+    mem_free(s);
+}
+
+static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
+{
+    float p = s->opt.repetition_penalty;
+    for (size_t i = 0; i < n_seen; i++) {
+        int32_t id = seen[i];
+        if (s->was[id])
+            continue;
+        s->was[id] = 1;
+        float *l = &s->choices[id].logit;
+        *l = *l < 0 ? *l * p : *l / p;
+    }
+    for (size_t i = 0; i < n_seen; i++)
+        s->was[seen[i]] = 0;
+}
+
+static int likelier_first(const void *a, const void *b)
+{
+    const choice *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static int32_t likeliest(const sampler *s)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < s->vocab; i++)
+        if (s->choices[i].logit > s->choices[best].logit)
+            best = i;
+    return s->choices[best].id;
+}
+
+/* How many of the sorted choices stay; their weights, largest 1, are left in s->weights. */
+static int32_t keep(sampler *s)
+{
+    int32_t n = s->opt.top_k && s->opt.top_k < s->vocab ? s->opt.top_k : s->vocab;
+    double sum = 0, t = (double)s->opt.temperature;
+    for (int32_t i = 0; i < n; i++) {
+        s->weights[i] = exp(((double)s->choices[i].logit - (double)s->choices[0].logit) / t);
+        sum += s->weights[i];
+    }
+    /* top_p keeps the shortest head whose mass reaches top_p: the one that crosses it included */
+    double head = 0;
+    for (int32_t i = 0; i < n && s->opt.top_p < 1; i++) {
+        head += s->weights[i];
+        if (head >= (double)s->opt.top_p * sum)
+            n = i + 1;
+    }
+    while (n > 1 && s->weights[n - 1] < (double)s->opt.min_p)
+        n--;
+    return n;
+}
+
+pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
+                         uint64_t step, int32_t *id)
+{
+    for (int32_t i = 0; i < s->vocab; i++) {
+        if (!isfinite(logits[i]))
+            return fail(PESC_NUMERIC,
+                        "the logit of token %d is not finite: the model's weights or "
+                        "its input are damaged",
+                        i);
+        s->choices[i] = (choice){ logits[i], i };
+    }
+    if (s->opt.repetition_penalty != 1)
+        penalise(s, seen, n_seen);
+    if (s->opt.temperature == 0) {
+        *id = likeliest(s);
+        return PESC_OK;
+    }
+    qsort(s->choices, (size_t)s->vocab, sizeof *s->choices, likelier_first);
+    int32_t n = keep(s), i = 0;
+    double sum = 0, at = 0;
+    for (int32_t j = 0; j < n; j++)
+        sum += s->weights[j];
+    double u = (double)rng_u32((rng_key){ s->opt.seed, rng_stream(1, 0, 0) }, step) * 0x1p-32 * sum;
+    for (; i < n - 1; i++) {
+        at += s->weights[i];
+        if (u < at)
+            break;
+    }
+    *id = s->choices[i].id;
+    return PESC_OK;
+}
