@@ -3,8 +3,9 @@
  *   build/bench/matmul [threads] [isa]
  *
  * Everything is timed in one run, interleaved, best of several: on a shared machine only ratios
- * count. With one thread the clock is that thread's own, which does not run while others do. GFLOP/s of products beside the peak of multiply-adds and oneDNN's sgemm (when its library
- * is there); GB/s of weights for few rows beside a plain loop that reads them. */
+ * count. With one thread the clock is that thread's own, which does not run while others do.
+ * GFLOP/s of products beside the peak of multiply-adds and oneDNN's sgemm (when its library is
+ * there); GB/s of weights for few rows beside a plain loop that reads them. */
 #include "backend/cpu/cpu.h"
 #include "base/mem.h"
 #include "tensor/nf4.h"
@@ -146,12 +147,12 @@ typedef struct row {
 } row;
 
 static const row products[] = {
-    { "135M q,o", MM_NT, 512, 576, 576 },        { "135M gate,up", MM_NT, 512, 1536, 576 },
-    { "135M down", MM_NT, 512, 576, 1536 },      { "135M head", MM_NT, 64, 49152, 576 },
+    { "135M q,o", MM_NT, 512, 576, 576 },         { "135M gate,up", MM_NT, 512, 1536, 576 },
+    { "135M down", MM_NT, 512, 576, 1536 },       { "135M head", MM_NT, 64, 49152, 576 },
     { "135M gate,up dX", MM_NN, 512, 1536, 576 }, { "135M gate,up dW", MM_TN, 512, 1536, 576 },
-    { "7B q,o", MM_NT, 512, 4096, 4096 },        { "7B gate,up", MM_NT, 512, 11008, 4096 },
-    { "7B down", MM_NT, 512, 4096, 11008 },      { "7B q,o dX", MM_NN, 512, 4096, 4096 },
-    { "7B q,o dW", MM_TN, 512, 4096, 4096 },     { "7B q,o", MM_NT, 64, 4096, 4096 },
+    { "7B q,o", MM_NT, 512, 4096, 4096 },         { "7B gate,up", MM_NT, 512, 11008, 4096 },
+    { "7B down", MM_NT, 512, 4096, 11008 },       { "7B q,o dX", MM_NN, 512, 4096, 4096 },
+    { "7B q,o dW", MM_TN, 512, 4096, 4096 },      { "7B q,o", MM_NT, 64, 4096, 4096 },
     { "7B q,o", MM_NT, 16, 4096, 4096 },
 };
 static const struct {

@@ -56,9 +56,9 @@ typedef enum score_kind { SCORE_SOFTMAX, SCORE_SIGMOID } score_kind;
 typedef struct topk_rule {
     int32_t n_experts, k;
     score_kind score;
-    bool score_after_topk; /* softmax over the k chosen logits (PESC, Mixtral) */
-    bool renormalise;      /* gates divided by their sum */
-    float scale;           /* times the gates at the end (routed_scaling_factor) */
+    bool score_after_topk;      /* softmax over the k chosen logits (PESC, Mixtral) */
+    bool renormalise;           /* gates divided by their sum */
+    float scale;                /* times the gates at the end (routed_scaling_factor) */
     int32_t n_groups, k_groups; /* DeepSeek: only experts of the k best groups compete; 1,1: all */
 } topk_rule;
 
@@ -72,11 +72,12 @@ typedef struct kv_pages {
     tensor table; /* i32 [n_seq, max_pages]: page numbers of each sequence of this pass */
 } kv_pages;
 typedef struct attention {
-    tensor q, k, v, out; /* [T, heads*qk_dim] [T, kv_heads*qk_dim] [T, kv_heads*v_dim] [T, heads*v_dim] */
-    tensor starts;       /* i32 [n_seq + 1]: rows of each sequence */
-    tensor pos;          /* i32 [T] */
-    const kv_pages *kv;  /* NULL: no cache */
-    tensor lse;          /* f32 [T, heads] log-sum-exp for backward; absent: not wanted */
+    tensor q, k, v,
+        out;       /* [T, heads*qk_dim] [T, kv_heads*qk_dim] [T, kv_heads*v_dim] [T, heads*v_dim] */
+    tensor starts; /* i32 [n_seq + 1]: rows of each sequence */
+    tensor pos;    /* i32 [T] */
+    const kv_pages *kv; /* NULL: no cache */
+    tensor lse;         /* f32 [T, heads] log-sum-exp for backward; absent: not wanted */
     int32_t n_heads, n_kv_heads, qk_dim, v_dim;
     int32_t window; /* 0: unlimited */
     float scale;
@@ -103,7 +104,7 @@ typedef struct copy_heads {
 
 /* ---- backward and training ---- */
 
-/* dx = rstd (w dy - x rstd^2 mean(w dy x)). */
+/* dx = rstd (w dy - x rstd^2 mean(w dy x)). dx may be dy. */
 typedef struct norm_bwd {
     tensor dx, dy, x, w, rstd; /* rstd f32 [rows], as forward gave it */
     tensor dw;                 /* f32 [w], accumulates; absent: not wanted */
@@ -131,15 +132,17 @@ typedef struct topk_bwd {
     float balance;
 } topk_bwd;
 
-/* dx[inverse[t*k+slot]] = scale gates[t,slot] dy[t]; dgates[t,slot] = scale <dy[t], x[inverse]>. */
+/* dx[inverse[t*k+slot]] = scale gates[t,slot] dy[t]; dgates[t,slot] = scale <dy[t], x[inverse]>.
+ * dx may be x. */
 typedef struct scatter_bwd {
     tensor dx, dgates, dy, x, gates, inverse;
     float scale;
 } scatter_bwd;
 
 /* One step of AdamW (decoupled decay, bias-corrected) over flat buffers of n numbers. Moments are
- * f32, or u8: dynamic 8-bit codes (code8.h) with one scale for each 256. Where `sumsq` is given, the
- * gradient is clipped to norm `clip` (0: not), and nothing at all changes when it is not finite. */
+ * f32, or u8: dynamic 8-bit codes (code8.h) with one scale for each 256. Where `sumsq` is given,
+ * the gradient is clipped to norm `clip` (0: not), and nothing at all changes when it is not
+ * finite. */
 typedef struct adamw {
     tensor w, grad;          /* f32 [n]: master weights */
     tensor m, v;             /* f32 or u8 [n]; all zeros before the first step */
@@ -173,24 +176,26 @@ struct ops {
     void (*copy_heads)(device *d, const copy_heads *a);
 
     /* pointwise and rows */
-    void (*embed)(device *d, tensor out, tensor table, tensor ids);      /* out f32 [T,C] */
+    void (*embed)(device *d, tensor out, tensor table, tensor ids); /* out f32 [T,C] */
     void (*rmsnorm_fwd)(device *d, tensor out, tensor x, tensor w, tensor rstd, float eps);
-        /* rows of x of w's width; rstd f32 [rows] or absent */
+    /* rows of x of w's width; rstd f32 [rows] or absent */
     void (*glu_fwd)(device *d, tensor out, tensor gate, tensor up, act_kind act);
     void (*act_fwd)(device *d, tensor out, tensor x, act_kind act);
-    void (*add)(device *d, tensor y, tensor x, float scale);             /* y += scale * x */
-    void (*add_gated)(device *d, tensor y, tensor x, tensor logit);      /* y[t] += sigmoid(logit[t]) x[t] */
-    void (*convert)(device *d, tensor out, tensor x);                    /* f32 <-> bf16, same count */
+    void (*add)(device *d, tensor y, tensor x, float scale); /* y += scale * x */
+    void (*add_gated)(device *d, tensor y, tensor x,
+                      tensor logit);                  /* y[t] += sigmoid(logit[t]) x[t] */
+    void (*convert)(device *d, tensor out, tensor x); /* f32, bf16: either to either */
     void (*gather_rows)(device *d, tensor out, tensor x, tensor rows, int32_t div);
-        /* out[r] = x[rows[r] / div] */
+    /* out[r] = x[rows[r] / div] */
 
     /* routing */
     void (*topk_fwd)(device *d, tensor ids, tensor gates, tensor logits, const topk_rule *rule,
-                     tensor bias); /* ids i32 [T,k], gates f32 [T,k], logits f32 [T,E]; bias [E] or absent: added for choosing only */
+                     tensor bias); /* ids i32 [T,k], gates f32 [T,k], logits f32 [T,E]; bias [E] or
+                                      absent: added for choosing only */
     void (*expert_sort)(device *d, tensor order, tensor inverse, tensor offsets, tensor ids,
                         int32_t n_experts); /* stable: order[r] = t*k+slot, inverse[t*k+slot] = r */
     void (*scatter_add)(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale);
-        /* y[t] += scale * sum_slot gates[t,slot] * x[inverse[t*k+slot]], slots in order */
+    /* y[t] += scale * sum_slot gates[t,slot] * x[inverse[t*k+slot]], slots in order */
 
     /* loss: per row, -log softmax(logits)[target]; target -100 gives 0 */
     void (*xent_fwd)(device *d, tensor loss, tensor logits, tensor targets);
@@ -198,25 +203,26 @@ struct ops {
     /* backward */
     void (*rmsnorm_bwd)(device *d, const norm_bwd *a);
     void (*glu_bwd)(device *d, const glu_bwd *a);
-    void (*act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act); /* dx may be dy or x */
+    void (*act_bwd)(device *d, tensor dx, tensor dy, tensor x,
+                    act_kind act); /* dx may be dy or x */
     void (*attention_bwd)(device *d, const attention_bwd *a);
     void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids); /* dtable f32, += */
     void (*gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
                             bool accumulate);
-        /* dx[t] (+)= sum_slot dout[inverse[t*k+slot]], slots in order */
+    /* dx[t] (+)= sum_slot dout[inverse[t*k+slot]], slots in order */
     void (*add_gated_bwd)(device *d, tensor dx, tensor dlogit, tensor dy, tensor x, tensor logit);
     void (*sum_rows)(device *d, tensor out, tensor x); /* out f32 [cols] += the rows of x */
     void (*topk_bwd)(device *d, const topk_bwd *a);
     void (*scatter_add_bwd)(device *d, const scatter_bwd *a);
     void (*balance)(device *d, tensor share, tensor aux, tensor logits, tensor ids);
-        /* share f32 [2,E]: f_i, the part of all choices that fell on i, and P_i, the mean softmax;
-         * aux f32 [1] = E sum_i f_i P_i, 1 when balanced */
+    /* share f32 [2,E]: f_i, the part of all choices that fell on i, and P_i, the mean softmax;
+     * aux f32 [1] = E sum_i f_i P_i, 1 when balanced */
     void (*xent_bwd)(device *d, tensor loss, tensor logits, tensor targets, tensor weight);
-        /* loss as xent_fwd; logits (f32 or bf16) become (softmax - onehot) weight[row] */
+    /* loss as xent_fwd; logits (f32 or bf16) become (softmax - onehot) weight[row] */
 
     /* training */
     void (*dropout)(device *d, tensor out, tensor x, rng_key key, float p);
-        /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); its own backward; out may be x */
+    /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); its own backward; out may be x */
     void (*sumsq)(device *d, tensor out, tensor x); /* out f32 [1] */
     void (*scale)(device *d, tensor x, float factor);
     void (*adamw)(device *d, const adamw *a);

@@ -25,6 +25,8 @@ typedef struct io_map {
 pesc_status io_map_open(io_map **out, const char *path);
 void io_map_close(io_map *m);              /* NULL is allowed */
 pesc_status io_map_check(const io_map *m); /* fails when part of the file was lost while in use */
+/* A span of a mapped file that is not wanted soon leaves memory; it comes back when it is read. */
+void io_map_drop(const void *bytes, size_t n);
 
 /* The whole regular file, NUL-terminated behind its n bytes, for mem_free(). Refuses more than
  * `max` bytes. */

@@ -124,6 +124,14 @@ pesc_status io_map_check(const io_map *m)
     return PESC_OK;
 }
 
+void io_map_drop(const void *bytes, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)bytes;
+    uintptr_t first = (begin + page - 1) / page * page, end = (begin + n) / page * page;
+    if (first < end)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 void io_map_close(io_map *m)
 {
     if (!m)

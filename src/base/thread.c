@@ -8,7 +8,13 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { SPINS = 2000 }; /* about 20 us: longer than the gap between two ops, shorter than a nap */
+enum { SPINS = 2000 }; /* tens of us: longer than the gap between two ops, shorter than a nap */
+
+/* A job is open while its caller still works on it. Workers enter an open job and leave it when no
+ * chunk is left; the caller closes it and waits for those inside, never for one that was asleep or
+ * not scheduled: on a busy machine the caller simply does the work itself.
+ * One word holds it all: number of the job, whether it is open, workers inside. */
+enum { OPEN = 1 << 15, INSIDE = OPEN - 1, JOB_SHIFT = 16 };
 
 struct thread_pool {
     int n; /* workers, the caller included */
@@ -16,13 +22,14 @@ struct thread_pool {
     int n_started;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    _Atomic uint64_t round; /* bumped for each job; workers wait for a change */
-    _Atomic int64_t next;   /* first chunk not taken */
-    _Atomic int busy;       /* workers still inside the job */
+    _Atomic uint64_t state;
+    _Atomic int asleep;   /* workers that wait on `wake` */
+    _Atomic bool waiting; /* the caller waits on `done` */
+    _Atomic bool stop;
+    _Atomic int64_t next; /* first chunk not taken */
     int64_t n_chunks;
     thread_fn fn;
     void *ctx;
-    bool stop;
 };
 
 typedef struct seat {
@@ -40,18 +47,42 @@ static void work(thread_pool *p, int worker)
     }
 }
 
-static bool wait_for_round(thread_pool *p, uint64_t seen)
+/* Waits for a job other than `seen`; returns its number. */
+static uint64_t next_job(thread_pool *p, uint64_t seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->round, memory_order_acquire) != seen)
-            return !p->stop;
+        uint64_t job = atomic_load_explicit(&p->state, memory_order_acquire) >> JOB_SHIFT;
+        if (job != seen)
+            return job;
         __builtin_ia32_pause();
     }
     pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->round) == seen)
+    atomic_fetch_add(&p->asleep, 1);
+    while (atomic_load(&p->state) >> JOB_SHIFT == seen)
         pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->asleep, 1);
     pthread_mutex_unlock(&p->lock);
-    return !p->stop;
+    return atomic_load(&p->state) >> JOB_SHIFT;
+}
+
+static bool enter(thread_pool *p, uint64_t job)
+{
+    uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
+    while (s >> JOB_SHIFT == job && s & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&p->state, &s, s + 1, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return true;
+    return false;
+}
+
+static void leave(thread_pool *p)
+{
+    uint64_t s = atomic_fetch_sub(&p->state, 1);
+    if ((s & INSIDE) == 1 && !(s & OPEN) && atomic_load(&p->waiting)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->done);
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 static void *run(void *arg)
@@ -59,13 +90,11 @@ static void *run(void *arg)
     seat s = *(seat *)arg;
     mem_free(arg);
     uint64_t seen = 0;
-    while (wait_for_round(s.pool, seen)) {
-        seen++;
-        work(s.pool, s.worker);
-        if (atomic_fetch_sub_explicit(&s.pool->busy, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&s.pool->lock);
-            pthread_cond_signal(&s.pool->done);
-            pthread_mutex_unlock(&s.pool->lock);
+    while (!atomic_load(&s.pool->stop)) {
+        seen = next_job(s.pool, seen);
+        if (enter(s.pool, seen)) {
+            work(s.pool, s.worker);
+            leave(s.pool);
         }
     }
     return NULL;
@@ -118,10 +147,14 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
     return PESC_OK;
 }
 
-static void next_round(thread_pool *p)
+/* Publishes the next job, open or (to stop) closed, and wakes whoever sleeps. */
+static void publish(thread_pool *p, uint64_t open)
 {
+    uint64_t job = (atomic_load(&p->state) >> JOB_SHIFT) + 1;
+    atomic_store(&p->state, job << JOB_SHIFT | open);
+    if (atomic_load(&p->asleep) == 0)
+        return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add_explicit(&p->round, 1, memory_order_release);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
@@ -130,8 +163,8 @@ void thread_pool_close(thread_pool *p)
 {
     if (!p)
         return;
-    p->stop = true;
-    next_round(p);
+    atomic_store(&p->stop, true);
+    publish(p, 0);
     for (int i = 0; i < p->n_started; i++)
         pthread_join(p->threads[i], NULL);
     pthread_cond_destroy(&p->done);
@@ -146,11 +179,14 @@ int thread_pool_size(const thread_pool *p)
     return p->n;
 }
 
+static bool drained(thread_pool *p)
+{
+    return (atomic_load(&p->state) & INSIDE) == 0;
+}
+
 void thread_for(thread_pool *p, int64_t n, thread_fn fn, void *ctx)
 {
-    if (n <= 0)
-        return;
-    if (p->n_started == 0 || n == 1) {
+    if (p->n_started == 0 || n <= 1) {
         for (int64_t i = 0; i < n; i++)
             fn(ctx, i, 0);
         return;
@@ -159,16 +195,18 @@ void thread_for(thread_pool *p, int64_t n, thread_fn fn, void *ctx)
     p->ctx = ctx;
     p->n_chunks = n;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, p->n_started, memory_order_relaxed);
-    next_round(p);
+    publish(p, OPEN);
     work(p, 0);
+    atomic_fetch_and(&p->state, ~(uint64_t)OPEN);
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->busy, memory_order_acquire) == 0)
+        if (drained(p))
             return;
         __builtin_ia32_pause();
     }
     pthread_mutex_lock(&p->lock);
-    while (atomic_load_explicit(&p->busy, memory_order_acquire) != 0)
+    atomic_store(&p->waiting, true);
+    while (!drained(p))
         pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->waiting, false);
     pthread_mutex_unlock(&p->lock);
 }

@@ -302,10 +302,26 @@ static pesc_status lay_over(hfdir *h, const char *file)
     return s;
 }
 
+/* Keys that training added to the configuration. */
+static pesc_status add_keys(hfdir *h, const char *dir)
+{
+    char *file = NULL;
+    json_t *keys = NULL;
+    TRY(find(&file, dir, RUNSTATE_CONFIG_KEYS));
+    pesc_status s = file ? read_object(&keys, file) : PESC_OK;
+    if (s == PESC_OK && keys && json_object_update(h->config, keys) != 0)
+        s = fail_nomem(file, 256);
+    json_decref(keys);
+    mem_free(file);
+    return s;
+}
+
 static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
 {
     char *trained = NULL, *adapter = NULL;
-    pesc_status s = find(&trained, dir, RUNSTATE_TRAINED);
+    pesc_status s = add_keys(h, dir);
+    if (s == PESC_OK)
+        s = find(&trained, dir, RUNSTATE_TRAINED);
     if (s == PESC_OK)
         s = find(&adapter, dir, RUNSTATE_ADAPTER_CONFIG);
     if (s == PESC_OK && trained && !(flags & HFDIR_NO_WEIGHTS))

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <string.h>
 
@@ -124,7 +125,12 @@ pesc_status modeldir_write_json(const char *dir, const char *name, const json_t 
 {
     char *path = io_join(dir, name);
     char *text = path ? dump(json) : NULL;
-    pesc_status s = text ? io_write_file(path, text, strlen(text)) : fail_nomem(name, 0);
+    str line = { 0 };
+    str_puts(&line, text ? text : "");
+    str_putc(&line, '\n');
+    bool ok = text && str_ok(&line);
+    pesc_status s = ok ? io_write_file(path, line.p, line.n) : fail_nomem(name, 0);
+    str_free(&line);
     mem_free(text);
     mem_free(path);
     return s;

@@ -8,7 +8,8 @@
  * file, the step, the base model, hashes of what the run was made from, and a seal over the
  * manifest itself. Its weights are what the run trained: adapter_model.safetensors (LoRA, as PEFT
  * writes it) and trained.safetensors (tensors under the names of the base model, which they
- * replace). A directory without a manifest, or with one that does not agree with the files, is no
+ * replace); config_keys.json holds what a method adds to the configuration, where it adds something.
+ * A directory without a manifest, or with one that does not agree with the files, is no
  * checkpoint. Nothing here changes or removes what it reads. */
 #ifndef PESC_FORMAT_RUNSTATE_H
 #define PESC_FORMAT_RUNSTATE_H
@@ -21,6 +22,7 @@ enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 #define RUNSTATE_TRAINED "trained.safetensors"
 #define RUNSTATE_ADAPTER "adapter_model.safetensors"
 #define RUNSTATE_ADAPTER_CONFIG "adapter_config.json"
+#define RUNSTATE_CONFIG_KEYS "config_keys.json"
 
 typedef struct runstate_manifest {
     int64_t step;

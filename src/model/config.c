@@ -282,6 +282,22 @@ static pesc_status read_adapters(config *c, const config_source *src)
     return keys_read(c, w, adapter_keys);
 }
 
+/* ---- mixture of LoRA ---- */
+
+static pesc_status read_molora(config *c, const config_source *src)
+{
+    bool keys = json_has(src->json, "molora_experts");
+    bool there = src->ws && weights_find(src->ws, "model.layers.0.mlp.molora.router.weight");
+    if (!keys && !there)
+        return PESC_OK;
+    if (c->moe.kind != EXPERT_NONE)
+        return fail(PESC_UNSUPPORTED, "%s: a mixture of LoRA on a %s model is not supported",
+                    src->file, c->family);
+    c->moe.kind = EXPERT_LORA;
+    c->moe.topk.score_after_topk = true;
+    return keys_read(c, (json_where){ src->json, src->file }, molora_keys);
+}
+
 /* ---- agreement ---- */
 
 static pesc_status check_heads(config *c, const char *file)
@@ -317,10 +333,12 @@ static pesc_status check_experts(config *c, const char *file)
     topk_rule *t = &c->moe.topk;
     if (c->moe.kind == EXPERT_NONE)
         return PESC_OK;
+    static const char *const k_name[] = { [EXPERT_ADAPTER] = "topk",
+                                          [EXPERT_FFN] = "num_experts_per_tok",
+                                          [EXPERT_LORA] = "molora_top_k" };
     if (t->k < 1 || t->k > t->n_experts)
         return fail(PESC_FORMAT, "%s: %s: found %d, expected 1 to %d, the number of experts", file,
-                    c->moe.kind == EXPERT_ADAPTER ? "topk" : "num_experts_per_tok", t->k,
-                    t->n_experts);
+                    k_name[c->moe.kind], t->k, t->n_experts);
     if (t->scale == 0)
         t->scale = 1;
     if (!t->n_groups || !t->k_groups)
@@ -356,7 +374,8 @@ static pesc_status check(config *c, json_where w)
 static void notice_ignored(const config *c, json_where w)
 {
     bool renormalise = false;
-    if (json_has(w.object, "auto_map"))
+    /* what the published code of models with adapters does, pesc does itself */
+    if (json_has(w.object, "auto_map") && c->moe.kind != EXPERT_ADAPTER)
         log_notice("%s: auto_map is ignored: pesc runs no code from a model directory", w.file);
     if (config_mla(c) && json_get_bool(w, "norm_topk_prob", false, &renormalise) == PESC_OK &&
         renormalise)
@@ -385,6 +404,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(read_topk_method(c, w));
     TRY(rope_read(c, w));
     TRY(read_adapters(c, src));
+    TRY(read_molora(c, src));
     TRY(read_special(c, src));
     TRY(check(c, w));
     TRY(read_windows(c, w));

@@ -84,12 +84,11 @@ struct family {
     config facts;     /* what holds without being written */
 };
 
-/* The rows, and the tables that adapters add to any dense row. */
+/* The rows, and the tables that adapters, or a mixture of LoRA, add to any dense row. */
 extern const family families[];
 extern const size_t n_families;
-extern const config_key adapter_keys[];
-extern const tensor_rule adapter_tensors[];
-extern const tensor_rule molora_tensors[];
+extern const config_key adapter_keys[], molora_keys[];
+extern const tensor_rule adapter_tensors[], molora_tensors[];
 
 /* By config.json's model_type; PESC_UNSUPPORTED names what there is. */
 pesc_status family_find(const family **out, const char *model_type, const char *file);

@@ -149,6 +149,15 @@ const config_key adapter_keys[] = {
     { 0 },
 };
 
+/* Keys of pesc's own. */
+const config_key molora_keys[] = {
+    NEED("molora_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
+    NEED("molora_top_k", moe.topk.k, 1, MAX_EXPERTS),
+    NEED("molora_rank", moe.expert_dim, 1, MAX_DIM),
+    { "molora_scale", KEY_F32, true, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 #define MODEL(field) offsetof(pesc_model, field)

@@ -286,8 +286,10 @@ static walk walk_all(params *p, pesc_model *m, const config *c)
         if (s.rule->flags & RULE_LINEAR)
             add_lora(&w, &s);
     }
-    if (p->spec.base) /* the embeddings lie below everything */
-        p->first_layer = 0, p->first_attn = true;
+    if (p->spec.base) { /* the embeddings lie below everything */
+        p->first_layer = 0;
+        p->first_attn = true;
+    }
     return w;
 }
 
@@ -341,13 +343,20 @@ static pesc_status check_spec(const pesc_model *m, const train_spec *s)
     return PESC_OK;
 }
 
+static void reshape(pesc_model *m, const config *c)
+{
+    m->cfg = *c;
+    for (int32_t i = 0; i < c->n_layers; i++)
+        m->blocks[i].sparse = config_layer_sparse(c, i);
+}
+
 static pesc_status open_all(params *p)
 {
     pesc_model *m = p->m;
+    config with = m->cfg;
     TRY(check_spec(m, &p->spec));
-    params_configure(&m->cfg, &p->spec);
-    for (int32_t i = 0; i < m->cfg.n_layers; i++)
-        m->blocks[i].sparse = config_layer_sparse(&m->cfg, i);
+    params_configure(&with, &p->spec);
+    reshape(m, &with);
     walk w = walk_all(p, m, &m->cfg);
     TRY(w.status);
     if (!w.n_list)
@@ -376,11 +385,14 @@ pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
         return fail_nomem("the list of what trains", sizeof *p);
     p->m = m;
     p->spec = *spec;
+    config before = m->cfg;
     pesc_status s = open_all(p);
-    if (s == PESC_OK)
+    if (s == PESC_OK) {
         *out = p;
-    else
+    } else {
+        reshape(m, &before);
         params_close(p);
+    }
     return s;
 }
 

@@ -109,13 +109,12 @@ pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const pa
 {
     ASSERT(ps->m == m);
     const train_spec *s = &ps->spec;
-    return open_pass(out,
-                     &(pass){ .m = m,
-                              .lim = lim,
-                              .params = ps,
-                              .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep_layers),
-                              .adapter_dropout = s->adapter_dropout,
-                              .lora_dropout = s->lora_dropout });
+    return open_pass(out, &(pass){ .m = m,
+                                   .lim = lim,
+                                   .params = ps,
+                                   .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep_layers),
+                                   .adapter_dropout = s->adapter_dropout,
+                                   .lora_dropout = s->lora_dropout });
 }
 
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim)

@@ -272,9 +272,9 @@ static pesc_status build_unigram(tokenizer *t, const parts *p)
 /* Old files have no model.type: merges are what makes a BPE. */
 static const char *model_type(const parts *p)
 {
-    const char *type = json_string_value(json_object_get(p->options, "type"));
+    const json_t *type = json_object_get(p->options, "type");
     if (type)
-        return type;
+        return json_is_string(type) ? json_string_value(type) : json_kind(type);
     return p->merges.text ? "BPE" : json_span_is(&p->vocab, '[') ? "Unigram" : "";
 }
 

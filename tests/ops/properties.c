@@ -204,6 +204,72 @@ static void packed_is_single(void **state)
     }
 }
 
+/* Gradients of rows [first, first + n) as one sequence, or of several when starts says so. */
+static void attend_back(device *d, shape s, const text *t, int64_t first, tensor starts,
+                        float *grads)
+{
+    int32_t n = ((int32_t *)starts.data)[starts.ne[0] - 1];
+    int32_t *pos = calloc((size_t)n, sizeof *pos);
+    float *lse = calloc((size_t)(n * s.heads), 4), *delta = calloc((size_t)(n * s.heads), 4);
+    float *out = calloc((size_t)(n * s.heads * s.v), 4);
+    int64_t q = first * s.heads * s.qk, k = first * s.kv * s.qk, v = first * s.kv * s.v;
+    int64_t total_q = (int64_t)s.n * s.heads * s.qk, total_k = (int64_t)s.n * s.kv * s.qk;
+    attention a = { .q = view((float *)t->q + q, DT_F32, n, s.heads * s.qk),
+                    .k = view((float *)t->k + k, DT_F32, n, s.kv * s.qk),
+                    .v = view((float *)t->v + v, DT_F32, n, s.kv * s.v),
+                    .out = view(out, DT_F32, n, s.heads * s.v),
+                    .starts = starts,
+                    .pos = { pos, DT_I32, 1, { n } },
+                    .lse = view(lse, DT_F32, n, s.heads),
+                    .n_heads = s.heads,
+                    .n_kv_heads = s.kv,
+                    .qk_dim = s.qk,
+                    .v_dim = s.v,
+                    .window = s.window,
+                    .scale = 0.2f };
+    for (int64_t i = 0; i + 1 < starts.ne[0]; i++)
+        for (int32_t r = ((int32_t *)starts.data)[i]; r < ((int32_t *)starts.data)[i + 1]; r++)
+            pos[r] = r - ((int32_t *)starts.data)[i];
+    d->op->attention_fwd(d, &a);
+    attention_bwd b = { .fwd = a,
+                        .dout = a.out,
+                        .delta = view(delta, DT_F32, n, s.heads),
+                        .dq = view(grads + q, DT_F32, n, s.heads * s.qk),
+                        .dk = view(grads + total_q + k, DT_F32, n, s.kv * s.qk),
+                        .dv = view(grads + total_q + total_k + v, DT_F32, n, s.kv * s.v) };
+    d->op->attention_bwd(d, &b);
+    free(pos);
+    free(lse);
+    free(delta);
+    free(out);
+}
+
+static void packed_gradients_are_single(void **state)
+{
+    (void)state;
+    enum { SEQS = 3 };
+    int32_t starts[SEQS + 1] = { 0, 70, 71, 200 };
+    for (int i = 0; i < 3; i++) { /* the shapes in f32 */
+        shape s = shapes[i];
+        s.n = starts[SEQS];
+        int64_t total = (int64_t)s.n * (s.heads * s.qk + s.kv * (s.qk + s.v));
+        float *packed = calloc((size_t)total, 4), *single = calloc((size_t)total, 4);
+        text t = make_text(s, 300);
+        device *d;
+        must(cpu_open(&d, 2));
+        attend_back(d, s, &t, 0, (tensor){ starts, DT_I32, 1, { SEQS + 1 } }, packed);
+        for (int q = 0; q < SEQS; q++) {
+            int32_t one[2] = { 0, starts[q + 1] - starts[q] };
+            attend_back(d, s, &t, starts[q], (tensor){ one, DT_I32, 1, { 2 } }, single);
+        }
+        assert_memory_equal(packed, single, (size_t)total * 4);
+        d->op->close(d);
+        free_text(&t);
+        free(packed);
+        free(single);
+    }
+}
+
 /* A broken value stays in its own row. */
 static void nan_stays_in_its_row(void **state)
 {
@@ -287,6 +353,30 @@ static void pieces_are_the_whole(void **state)
     free(w);
 }
 
+/* Far on the negative side activations are tiny, but keep their digits. */
+static void tails_keep_their_digits(void **state)
+{
+    (void)state;
+    enum { N = 9 };
+    device *d;
+    must(cpu_open(&d, 1));
+    for (int exact = 0; exact < 2; exact++) {
+        float x[N], y[N];
+        for (int i = 0; i < N; i++)
+            x[i] = -1.0f - (float)i * 1.25f;
+        d->op->act_fwd(d, view(y, DT_F32, 1, N), view(x, DT_F32, 1, N),
+                       exact ? ACT_GELU : ACT_SILU);
+        for (int i = 0; i < N; i++) {
+            double want =
+                exact ? x[i] * 0.5 * erfc(-x[i] / sqrt(2)) : x[i] / (1 + exp(-(double)x[i]));
+            if (!(fabs(y[i] / want - 1) < 1e-6))
+                fail_msg("%s(%g) is %.9g, expected %.9g", exact ? "gelu" : "silu", x[i], y[i],
+                         want);
+        }
+    }
+    d->op->close(d);
+}
+
 /* ---- training ---- */
 
 /* Backward ops may write where they read. */
@@ -365,9 +455,10 @@ static void eight_bits_follow(void **state)
 int run_properties(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode_is_prefill),    cmocka_unit_test(packed_is_single),
-        cmocka_unit_test(nan_stays_in_its_row), cmocka_unit_test(nan_ranks_last),
-        cmocka_unit_test(pieces_are_the_whole), cmocka_unit_test(in_place),
+        cmocka_unit_test(decode_is_prefill),           cmocka_unit_test(packed_is_single),
+        cmocka_unit_test(nan_stays_in_its_row),        cmocka_unit_test(nan_ranks_last),
+        cmocka_unit_test(pieces_are_the_whole),        cmocka_unit_test(in_place),
+        cmocka_unit_test(packed_gradients_are_single), cmocka_unit_test(tails_keep_their_digits),
         cmocka_unit_test(eight_bits_follow),
     };
     return cmocka_run_group_tests_name("properties", tests, NULL, NULL);

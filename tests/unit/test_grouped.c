@@ -52,8 +52,7 @@ static fixture make(mm_layout layout, routes *r, int64_t o, int64_t i, dtype act
     f.call = (grouped_mm){ .layout = layout, .a = f.a.t, .b = f.b.t, .scale = 0.5f };
     f.call.out = (tensor){ .data = out, .dt = DT_F32, .nd = 2, .ne = { n, f.cols_out } };
     if (dw)
-        f.call.out =
-            (tensor){ .data = out, .dt = DT_F32, .nd = 3, .ne = { r->n_experts, o, i } };
+        f.call.out = (tensor){ .data = out, .dt = DT_F32, .nd = 3, .ne = { r->n_experts, o, i } };
     f.call.offsets =
         (tensor){ .data = r->offsets, .dt = DT_I32, .nd = 1, .ne = { r->n_experts + 1 } };
     return f;

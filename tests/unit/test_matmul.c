@@ -232,8 +232,9 @@ static void a_row_does_not_see_its_batch(void **state)
     static const shape shapes[] = { { 70, 45, 7 }, { 70, 45, 577 }, { 70, 70, 1152 } };
     EACH(s, shapes)
     EACH(a, acts)
-        EACH(w, weights) for (mm_layout l = MM_NT; l <= MM_NN;
-                              l++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+    EACH(w, weights)
+    for (mm_layout l = MM_NT; l <= MM_NN; l++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best();
+                                                    isa++)
     {
         fixture f = make(l, shapes[s], acts[a], weights[w]);
         tensor whole = out_of(DT_F32, f.rows, f.cols);
@@ -262,8 +263,8 @@ static void nan_reaches_its_row_and_column_only(void **state)
 {
     (void)state;
     EACH(t, tokens)
-    EACH(a, acts) for (int w = 0; w < 2; w++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best();
-                                                   isa++)
+    EACH(a, acts)
+    for (int w = 0; w < 2; w++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
     {
         fixture f = make(MM_NT, (shape){ tokens[t], 37, 75 }, acts[a], weights[w]);
         int64_t row = f.rows / 2, column = 21;

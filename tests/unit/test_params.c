@@ -2,6 +2,7 @@
  * tensors left alone, and counts that need no model. */
 #include "model/params.h"
 
+#include "base/mem.h"
 #include "model/bind.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -248,6 +249,34 @@ static void mixture_of_lora_makes_its_experts(void **state)
     pesc_model_close(m);
 }
 
+/* Stored, it opens again; with B still zero it is the dense model of the same numbers. */
+static void mixture_of_lora_is_a_model(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\":\"llama\",\"molora_experts\":3,\"molora_top_k\":2,"
+                               "\"molora_rank\":4,\"molora_scale\":2.0," COMMON KV "}";
+    must(pesc_new(files_text("molora.json", text), files_path("molora"), NULL, "f32", 3));
+    pesc_model *dense = open_model("llama", "f32", "f32"), *m = open_model("molora", "f32", "f32");
+    assert_int_equal(m->cfg.moe.kind, EXPERT_LORA);
+    assert_int_equal(m->blocks[1].moe.lora_down.a.ne[2], 28);
+    const int32_t ids[] = { 3, 9, 4, 17, 30, 2 };
+    float a[6 * 31], b[6 * 31];
+    must(pesc_logits(dense, ids, 6, a));
+    must(pesc_logits(m, ids, 6, b));
+    assert_memory_equal(a, b, sizeof a);
+    tensor up = m->blocks[0].moe.lora_up.b;
+    for (int64_t i = 0; i < tensor_count(&up); i++)
+        ((float *)up.data)[i] = 0.5F;
+    must(pesc_logits(m, ids, 6, b));
+    assert_memory_not_equal(a, b, sizeof a);
+    pesc_model_close(dense);
+    pesc_model_close(m);
+    must_fail(pesc_new(files_text("bad.json",
+                                  "{\"model_type\":\"llama\",\"molora_experts\":3," COMMON KV "}"),
+                       files_path("bad"), NULL, "f32", 3),
+              PESC_FORMAT, "molora_top_k");
+}
+
 static void measuring_needs_no_model(void **state)
 {
     (void)state;
@@ -270,6 +299,35 @@ static void measuring_needs_no_model(void **state)
             params_close(p);
             pesc_model_close(m);
         }
+}
+
+/* Out of memory at any point: an error, and the model is as it was. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    train_spec s = lora_spec;
+    s.molora_experts = 3;
+    s.molora_k = 2;
+    tensor q = m->blocks[0].q.w;
+    params *p = NULL;
+    pesc_status st = PESC_NOMEM;
+    for (uint64_t at = 1; st != PESC_OK; at++) {
+        mem_fail_at(at);
+        st = params_open(&p, m, &s);
+        mem_fail_at(0);
+        if (st == PESC_OK)
+            break;
+        assert_int_equal(st, PESC_NOMEM);
+        assert_null(p);
+        assert_int_equal(m->cfg.moe.kind, EXPERT_NONE);
+        assert_false(m->blocks[0].sparse);
+        assert_null(m->blocks[0].q.lora);
+        assert_ptr_equal(m->blocks[0].q.w.data, q.data);
+    }
+    assert_int_equal(m->cfg.moe.kind, EXPERT_LORA);
+    params_close(p);
+    pesc_model_close(m);
 }
 
 static void bad_wishes_are_refused(void **state)
@@ -301,7 +359,9 @@ int main(void)
         cmocka_unit_test(full_tuning_takes_everything),
         cmocka_unit_test(bf16_reads_rounded_copies),
         cmocka_unit_test(mixture_of_lora_makes_its_experts),
+        cmocka_unit_test(mixture_of_lora_is_a_model),
         cmocka_unit_test(measuring_needs_no_model),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(bad_wishes_are_refused),
     };
     return cmocka_run_group_tests_name("params", tests, open_all, close_all);

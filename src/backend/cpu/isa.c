@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 static const char *const names[CPU_ISA_COUNT] = {
-    [CPU_BASE] = "sse2",     [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512", [CPU_AVX512_BF16] = "avx512_bf16",
+    [CPU_BASE] = "sse2",     [CPU_AVX2] = "avx2",
+    [CPU_AVX512] = "avx512", [CPU_AVX512_BF16] = "avx512_bf16",
     [CPU_AMX] = "amx_bf16",
 };
 
@@ -30,9 +31,10 @@ static void on_illegal(int sig)
 
 __attribute__((target("amx-tile,amx-bf16"))) static void touch_tile(void)
 {
-    /* volatile: gcc 12 believes that ldtilecfg reads 8 bytes, and would drop the other stores */
-    volatile uint8_t config[64] = { [0] = 1, [16] = 64, [48] = 16 };
-    _tile_loadconfig((const void *)config);
+    uint8_t config[64] = { [0] = 1, [16] = 64, [48] = 16 };
+    /* gcc 12 believes that ldtilecfg reads 8 bytes, and would drop the other stores. */
+    __asm__ volatile("" : : "r"(config) : "memory");
+    _tile_loadconfig(config);
     _tile_zero(0);
     _tile_release();
 }
@@ -68,16 +70,16 @@ static cpu_isa best;
 static void detect(void)
 {
     __builtin_cpu_init();
-#define HAS(feature) (__builtin_cpu_supports(feature) != 0)
     const bool has[CPU_ISA_COUNT] = {
         [CPU_BASE] = true,
-        [CPU_AVX2] = HAS("avx2") && HAS("fma") && HAS("bmi") && HAS("bmi2"),
-        [CPU_AVX512] = HAS("avx512f") && HAS("avx512bw") && HAS("avx512cd") && HAS("avx512dq") &&
-                       HAS("avx512vl"),
-        [CPU_AVX512_BF16] = HAS("avx512bf16"),
+        [CPU_AVX2] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2"),
+        [CPU_AVX512] = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl"),
+        [CPU_AVX512_BF16] = __builtin_cpu_supports("avx512bf16"),
         [CPU_AMX] = has_amx(),
     };
-#undef HAS
     while (best + 1 < CPU_ISA_COUNT && has[best + 1])
         best++;
 }

@@ -1,6 +1,6 @@
 /* kernel_amx: bf16 pairs on tiles. The packed forms are those of AVX-512: sixteen words of
- * sixteen lanes are a tile on the right. Rows are packed so that a tile on the left, sixteen rows of
- * sixteen words, is one run of memory: [rows / 16][MM_K / 16][16][16].
+ * sixteen lanes are a tile on the right. Rows are packed so that a tile on the left, sixteen rows
+ * of sixteen words, is one run of memory: [rows / 16][MM_K / 16][16][16].
  *
  * Many rows stand on the left; each strip of 32 keeps 2 x 2 tiles of sums while both sides stream
  * past. Few rows stand on the right, and the weights on the left: they lie in memory as tiles want
@@ -141,7 +141,8 @@ static bool lies_as_tiles(const mm_side *x)
     return x->dt == DT_BF16 && x->k_last && x->k % (2 * SIDE) == 0;
 }
 
-static vectors vectors_of(const mm_side *x, mm_words words, mm_box box, mm_word *packed)
+/* `last`: no vectors follow these. */
+static vectors vectors_of(const mm_side *x, mm_words words, mm_box box, bool last, mm_word *packed)
 {
     if (box.n == 2 * SIDE && lies_as_tiles(x)) {
         int64_t row_bytes = x->ld * 2;
@@ -150,7 +151,7 @@ static vectors vectors_of(const mm_side *x, mm_words words, mm_box box, mm_word 
                           .row_bytes = row_bytes,
                           .tile_bytes = 64,
                           .lower = SIDE * row_bytes,
-                          .next = box.ahead ? first + 2 * SIDE * (row_bytes + box.w * 4) : NULL };
+                          .next = last ? NULL : first + 2 * SIDE * (row_bytes + box.w * 4) };
     }
     kernel_amx.pack_rows(packed, x, words, box);
     return (vectors){ .at = (const char *)packed,
@@ -171,9 +172,9 @@ TARGET bool kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, m
         _tile_zero(0);
         _tile_zero(1);
         for (int64_t w = 0; w < box.nw; w += t->block) {
-            mm_box part = { .i = box.i + lane, .n = n, .w = box.w + w, .ahead = lane + n < box.n };
+            mm_box part = { .i = box.i + lane, .n = n, .w = box.w + w };
             part.nw = box.nw - w < t->block ? box.nw - w : t->block;
-            vectors v = vectors_of(x, words, part, left);
+            vectors v = vectors_of(x, words, part, lane + n == box.n, left);
             add_vectors(&v, right + w * t->n_rows, t->n_rows, part.nw);
         }
         float sums[2 * SIDE][MM_FEW];

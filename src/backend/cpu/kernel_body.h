@@ -1,8 +1,8 @@
 /* kernel_body: one engine over vectors of VECTOR 32-bit lanes, included by a .c file after the
  * primitives of its instruction set (simd_*.h), which say how words and vectors are made.
  *
- * tile: a word of the rows is broadcast and multiplied with two vectors of lanes, ROWS x 2 sums stay
- * in registers. Weights of the forward product lie with k last, so their lanes come from a
+ * tile: a word of the rows is broadcast and multiplied with two vectors of lanes, ROWS x 2 sums
+ * stay in registers. Weights of the forward product lie with k last, so their lanes come from a
  * transposition in registers of eight 32-bit words of memory of VECTOR vectors; a word of memory is
  * one f32, two bf16 or eight codes of NF4, which are looked up after the transposition. Packing
  * stores these lanes; `few` multiplies them at once. Where k is first, lanes are neighbours. */
@@ -15,6 +15,9 @@ enum {
     TILE = 16                             /* rows, and words, of a tile of AMX */
 };
 
+_Static_assert(SCALES % MEMORY == 0, "the scales of a block are transposed MEMORY at a time");
+_Static_assert(ROWS <= 14 && MM_FEW == 8, "tile() and few() have a case for each number of rows");
+
 static inline int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -25,20 +28,21 @@ static inline int64_t least(int64_t a, int64_t b)
 INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane)
 {
     vecf sum[ROWS][2];
-    UNROLL for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = no_sum();
     for (int64_t w = 0; w < t->nw; w++) {
         vec lanes0 = load_words(t->lanes + w * MM_LANES + lane);
         vec lanes1 = load_words(t->lanes + w * MM_LANES + lane + VECTOR);
-        UNROLL for (int i = 0; i < n_rows; i++)
-        {
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++) {
             mm_word a = t->rows[i * MM_K + w];
             sum[i][0] = multiply_add(sum[i][0], a, lanes0);
             sum[i][1] = multiply_add(sum[i][1], a, lanes1);
         }
     }
-    UNROLL for (int i = 0; i < n_rows; i++)
-    {
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++) {
         put_sums(t->sums + i * t->ld + lane, sum[i][0], t->add);
         put_sums(t->sums + i * t->ld + lane + VECTOR, sum[i][1], t->add);
     }
@@ -53,35 +57,33 @@ TARGET static void tile(const mm_tile *t)
         if (n <= ROWS)                                                                             \
             tile_rows(n <= ROWS ? n : 1, t, lane);                                                 \
         break;
-            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-            CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
+            CASE(1)
+            CASE(2)
+            CASE(3)
+            CASE(4)
+            CASE(5)
+            CASE(6)
+            CASE(7)
+            CASE(8)
+            CASE(9)
+            CASE(10)
+            CASE(11)
+            CASE(12)
+            CASE(13)
+            CASE(14)
 #undef CASE
         }
 }
 
 /* ---- lanes of a side with k last */
 
-/* Where one or two vectors of lanes come from, and what to fetch while they are made: either the
- * lanes after them in the order they lie in memory (`next`), or the same words of vectors `skip`
- * bytes further on. */
+/* Where one or two vectors of lanes come from, and where the lanes after them begin: fetching those
+ * in the order they lie, while these are multiplied, is what keeps the memory busy. */
 typedef struct source {
     const mm_side *x;
     vectors at[GROUPS], scales[GROUPS];
-    const char *next; /* NULL: nothing */
-    int64_t skip;     /* 0: nothing */
+    const char *next; /* NULL: nothing to fetch */
 } source;
-
-/* Each step is half a cache line of every vector: the even vectors' lines, then the odd ones'. */
-INLINE void fetch(int groups, const source *from, int64_t byte)
-{
-    if (from->next)
-        UNROLL for (int i = 0; i < groups * VECTOR * MEMORY * 4; i += 64)
-            __builtin_prefetch(from->next + byte * groups * VECTOR + i, 0, 2);
-    if (from->skip)
-        UNROLL for (int g = 0; g < groups; g++)
-            for (int i = byte / 32 % 2; i < VECTOR; i += 2)
-                __builtin_prefetch(from->at[g].at[i] + byte + from->skip, 0, 2);
-}
 
 INLINE vectors vectors_of(const void *data, int64_t row_bytes, int64_t first, int64_t end)
 {
@@ -94,8 +96,8 @@ INLINE vectors vectors_of(const void *data, int64_t row_bytes, int64_t first, in
 INLINE source source_of(int groups, dtype dt, const mm_side *x, int64_t lane, int64_t end)
 {
     source s = { .x = x };
-    UNROLL for (int g = 0; g < groups; g++)
-    {
+#pragma GCC unroll 64
+    for (int g = 0; g < groups; g++) {
         s.at[g] = vectors_of(x->data, bytes_of(dt, x->ld), lane + g * VECTOR, end);
         if (dt == DT_NF4)
             s.scales[g] = vectors_of(x->scales, x->ld / NF4_BLOCK * 4, lane + g * VECTOR, end);
@@ -114,7 +116,8 @@ INLINE void take(int n_rows, sink *to, int g, int64_t w, vec lanes)
 {
     if (n_rows == 0)
         store_words(to->dst + w * MM_LANES + g * VECTOR, lanes);
-    UNROLL for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++)
         to->sum[i][g] = multiply_add(to->sum[i][g], to->rows[i * MM_K + w], lanes);
 }
 
@@ -132,26 +135,32 @@ INLINE vec word_of(dtype dt, mm_words words, const vec *memory, int w, vec scale
 #endif
 }
 
-/* Words [w0, w0 + nw) of all groups; nw <= MM_K. */
+/* The words of a box, one block at most, of all groups. */
 INLINE void make_lanes(int n_rows, int groups, dtype dt, mm_words words, const source *from,
-                       int64_t w0, int64_t nw, sink *to)
+                       mm_box box, sink *to)
 {
     const int parts = dt == DT_NF4 ? MEMORY : 1; /* a step of NF4 at once is too much code */
     const int step = (dt == DT_F32 ? 8 : dt == DT_BF16 ? 16 : 64) / PER_WORD, some = step / parts;
-    int64_t k = w0 * PER_WORD, bytes = bytes_of(dt, from->x->k);
+    int64_t k = box.w * PER_WORD, bytes = bytes_of(dt, from->x->k);
     vec scale[GROUPS][SCALES], memory[GROUPS][MEMORY];
-    UNROLL for (int g = 0; g < groups; g++)
+#pragma GCC unroll 64
+    for (int g = 0; g < groups; g++)
         for (int i = 0; dt == DT_NF4 && i < SCALES; i += MEMORY) /* one a step */
             load_memory(&from->scales[g], k / 16 + i * 4, bytes / 8 - k / 16 - i * 4, scale[g] + i);
-    for (int64_t w = 0; w < nw; w += step) {
+    for (int64_t w = 0; w < pack_round_up(box.nw, MM_WORDS); w += step) {
         int64_t byte = bytes_of(dt, k + w * PER_WORD);
-        UNROLL for (int g = 0; g < groups; g++)
+#pragma GCC unroll 64
+        for (int g = 0; g < groups; g++)
             load_memory(&from->at[g], byte, bytes - byte, memory[g]);
-        fetch(groups, from, byte);
+        if (from->next)
+#pragma GCC unroll 64
+            for (int i = 0; i < groups * VECTOR * MEMORY * 4; i += 64)
+                __builtin_prefetch(from->next + byte * groups * VECTOR + i, 0, 2);
         for (int part = 0; part < parts; part++)
-            UNROLL for (int j = 0; j < some; j++)
-                UNROLL for (int g = 0; g < groups; g++)
-                {
+#pragma GCC unroll 64
+            for (int j = 0; j < some; j++)
+#pragma GCC unroll 64
+                for (int g = 0; g < groups; g++) {
                     vec s = dt == DT_NF4 ? scale[g][w / step] : no_words();
                     take(n_rows, to, g, w + part * some + j,
                          word_of(dt, words, memory[g] + part, j, s));
@@ -161,13 +170,10 @@ INLINE void make_lanes(int n_rows, int groups, dtype dt, mm_words words, const s
 
 INLINE void pack_k_last(dtype dt, mm_words words, const mm_side *x, mm_box box, mm_word *dst)
 {
-    int64_t row_bytes = bytes_of(dt, x->ld), nw = pack_round_up(box.nw, MM_WORDS);
     for (int64_t lane = 0; lane < MM_LANES; lane += GROUPS * VECTOR) {
         source from = source_of(GROUPS, dt, x, box.i + lane, box.i + box.n);
-        if (box.ahead)
-            from.skip = row_bytes * MM_LANES;
         sink to = { .dst = dst + lane };
-        make_lanes(0, GROUPS, dt, words, &from, box.w, nw, &to);
+        make_lanes(0, GROUPS, dt, words, &from, box, &to);
     }
 }
 
@@ -183,12 +189,15 @@ INLINE void few_k_last(int n_rows, dtype dt, const mm_tile *t, const mm_side *x,
         const mm_word *rows = t->rows;
         for (int64_t w = 0; w < box.nw; w += t->block, rows += n_rows * MM_K) {
             sink to = { .rows = rows };
-            UNROLL for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
                 to.sum[i][0] = to.sum[i][1] = no_sum();
-            int64_t nw = pack_round_up(least(t->block, box.nw - w), MM_WORDS);
-            make_lanes(n_rows, groups, dt, MM_F32, &from, box.w + w, nw, &to);
-            UNROLL for (int i = 0; i < n_rows; i++)
-                UNROLL for (int g = 0; g < groups; g++)
+            mm_box part = { .w = box.w + w, .nw = least(t->block, box.nw - w) };
+            make_lanes(n_rows, groups, dt, MM_F32, &from, part, &to);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                for (int g = 0; g < groups; g++)
                     put_sums(t->sums + i * t->ld + lane + g * VECTOR, to.sum[i][g], w > 0);
         }
     }
@@ -215,7 +224,14 @@ TARGET static bool few(const mm_tile *t, const mm_side *x, mm_words words, mm_bo
             few_k_last(n, DT_NF4, t, x, box);                                                      \
         break;
     switch (t->n_rows) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+        CASE(1)
+        CASE(2)
+        CASE(3)
+        CASE(4)
+        CASE(5)
+        CASE(6)
+        CASE(7)
+        CASE(8)
     }
 #undef CASE
     return true;
@@ -238,8 +254,11 @@ INLINE vec word_across(dtype dt, mm_words words, const mm_side *x, int64_t i, in
 {
 #if PAIRS
     (void)words;
-    vec even = values_across(dt, x, i, 2 * w), odd = values_across(dt, x, i, 2 * w + 1);
-    return dt == DT_BF16 ? pair_bf16(even, odd) : pair_up(even, odd);
+    if (dt == DT_BF16) {
+        const char *even = (const char *)x->data + bytes_of(dt, 2 * w * x->ld + i);
+        return pair_bf16(even, even + bytes_of(dt, x->ld), x->n - i, x->k - 2 * w);
+    }
+    return pair_up(values_across(dt, x, i, 2 * w), values_across(dt, x, i, 2 * w + 1));
 #else
     vec y = values_across(dt, x, i, w);
     return words == MM_BF16_AS_F32 ? round_bf16(y) : y;
@@ -275,7 +294,7 @@ TARGET static void lanes(mm_word *dst, const mm_side *x, mm_words words, mm_box 
         pack_dtype(DT_NF4, words, x, box, dst);
 }
 
-/* ---- rows: [n][MM_K]; or `tiled` [n / 16][MM_K / 16][16][16], where a tile is one run of memory */
+/* ---- rows: [n][MM_K], or `tiled`: [n / 16][MM_K / 16][16][16], each tile one run of memory */
 
 INLINE mm_word *row_at(bool tiled, mm_word *dst, int64_t i, int64_t w)
 {
@@ -284,7 +303,8 @@ INLINE mm_word *row_at(bool tiled, mm_word *dst, int64_t i, int64_t w)
     return dst + i / TILE * TILE * MM_K + (w / TILE * TILE + i % TILE) * TILE + w % TILE;
 }
 
-INLINE void rows_k_first(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+INLINE void rows_k_first(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words,
+                         mm_box box)
 {
     mm_word block[VECTOR][VECTOR]; /* words, then lanes */
     vectors v = vectors_of(block, sizeof block[0], 0, VECTOR);
@@ -302,7 +322,8 @@ INLINE void rows_k_first(bool tiled, dtype dt, mm_word *dst, const mm_side *x, m
         }
 }
 
-INLINE void rows_k_last(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+INLINE void rows_k_last(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words,
+                        mm_box box)
 {
     int64_t nw = pack_round_up(box.nw, MM_WORDS);
     for (int64_t i = 0; i < box.n; i++)

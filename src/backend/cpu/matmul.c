@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum {
-    UNIT = 16,            /* rows packed at once */
-    PIECES = 128,         /* of a batch */
-    PIECE_K = 64 * MM_K,  /* most words of a piece along k; a longer sum is carried in `out` */
+    UNIT = 16,             /* rows packed at once */
+    PIECES = 128,          /* of a batch */
+    PIECE_K = 64 * MM_K,   /* most words of a piece along k; a longer sum is carried in `out` */
     UNIT_BYTES = 64 << 10, /* packed by one chunk of work */
     COLUMNS = 256,         /* most columns of a chunk: its sums are MM_ROWS x COLUMNS */
     COLUMNS_FEW = 2048     /* the same for few rows */
@@ -90,20 +90,42 @@ static void pack_units(const void *ctx, int64_t begin, int64_t end, void *scratc
     }
 }
 
-/* sums [n_rows][ld] of one panel of lanes over one block. */
-static void multiply_panel(const batch *b, const piece *p, const mm_side *lanes, mm_box box,
-                           mm_tile t, mm_word *packed)
+/* Memory to be fetched piece by piece while something else is computed: rows `stride` apart. */
+typedef struct lookahead {
+    const char *at;
+    int64_t stride, bytes, rows, row;
+} lookahead;
+
+/* The memory of a box of a side. */
+static lookahead lookahead_of(const mm_side *x, mm_words words, mm_box box)
 {
-    const mm_engine *e = b->set->engine;
-    e->pack_lanes(packed, lanes, e->words, box);
-    t.lanes = packed;
-    t.nw = pack_round_up(box.nw, MM_WORDS);
-    for (int64_t row = 0; row < p->n_rows; row += e->rows) {
+    int64_t k = box.w * pack_per_word(words), n = box.nw * pack_per_word(words);
+    int64_t bits = x->dt == DT_F32 ? 32 : x->dt == DT_BF16 ? 16 : 4;
+    int64_t first = x->k_last ? box.i * x->ld + k : k * x->ld + box.i;
+    return (lookahead){ .at = (const char *)x->data + first * bits / 8,
+                        .stride = x->ld * bits / 8,
+                        .bytes = (x->k_last ? n : box.n) * bits / 8,
+                        .rows = x->k_last ? box.n : least(n, x->k - k) };
+}
+
+static void fetch_rows(lookahead *f, int64_t n)
+{
+    for (int64_t end = least(f->rows, f->row + n); f->row < end; f->row++)
+        for (int64_t i = 0; i < f->bytes; i += 64)
+            __builtin_prefetch(f->at + f->row * f->stride + i, 0, 2);
+}
+
+/* sums [n_rows][ld] of one packed panel of lanes over one block; meanwhile `next` is fetched. */
+static void multiply_panel(const batch *b, const piece *p, mm_tile t, lookahead *next)
+{
+    int64_t step = b->set->engine->rows, tiles = divide_up(p->n_rows, step);
+    for (int64_t row = 0; row < p->n_rows; row += step) {
         mm_tile part = t;
         part.sums += row * t.ld;
         part.rows += row * MM_K;
-        part.n_rows = least(e->rows, p->n_rows - row);
-        e->tile(&part);
+        part.n_rows = least(step, p->n_rows - row);
+        b->set->engine->tile(&part);
+        fetch_rows(next, divide_up(next->rows, tiles));
     }
 }
 
@@ -116,6 +138,7 @@ static void multiply_columns(const batch *b, const piece *p, const mm_side *lane
     mm_tile t = { .sums = sums,
                   .ld = b->columns,
                   .rows = p->packed,
+                  .lanes = packed,
                   .n_rows = p->n_rows,
                   .block = p->block,
                   .scratch = packed };
@@ -126,12 +149,16 @@ static void multiply_columns(const batch *b, const piece *p, const mm_side *lane
         return;
     for (int64_t block = 0; block * p->block < p->nw; block++)
         for (int64_t j = 0; j < n; j += MM_LANES) {
+            mm_box box = box_of(p, block, column + j, least(MM_LANES, n - j)), next = box;
+            next.i += MM_LANES;
+            next.n = least(MM_LANES, n - j - MM_LANES);
+            lookahead f = lookahead_of(lanes, e->words, next);
+            e->pack_lanes(packed, lanes, e->words, box);
             t.sums = sums + j;
             t.rows = block_rows(b, p, block, 0);
             t.add = block > 0;
-            mm_box box = box_of(p, block, column + j, least(MM_LANES, n - j));
-            box.ahead = j + MM_LANES < n;
-            multiply_panel(b, p, lanes, box, t, packed);
+            t.nw = pack_round_up(box.nw, MM_WORDS);
+            multiply_panel(b, p, t, &f);
         }
 }
 
@@ -181,14 +208,14 @@ static void multiply(const void *ctx, int64_t chunk, int64_t end, void *scratch)
     store_rows(b, p, &q, column, n, sums);
 }
 
-/* Wide chunks read the packed rows from L2 rather than L3, and few rows want a long run of weights;
- * but every thread wants some chunks. Sums do not cross columns, so this may depend on the number of
- * threads. */
+/* Wide chunks read packed rows from L2 rather than L3, and few rows want a long run of weights; but
+ * every thread wants several chunks. Sums do not cross columns, so the width may depend on the
+ * number of threads. */
 static int64_t chunk_columns(const batch *b, int64_t n_columns)
 {
-    bool few = b->most_rows <= MM_FEW;
-    int64_t share = n_columns * b->n_pieces / (b->d->n_threads * (few ? 2 : 4));
-    return pack_round_up(least(share > 0 ? share : 1, few ? COLUMNS_FEW : COLUMNS), MM_LANES);
+    int64_t most = b->most_rows <= MM_FEW ? COLUMNS_FEW : COLUMNS;
+    int64_t share = n_columns * b->n_pieces / (b->d->n_threads * 4);
+    return pack_round_up(least(share > 0 ? share : 1, most), MM_LANES);
 }
 
 static void flush(batch *b)

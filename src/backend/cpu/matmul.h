@@ -2,11 +2,12 @@
  *
  * Every product is out[m,n] = sum over k of a(m,k) b(n,k). Whatever their layout in memory, both
  * sides are packed into blocks of MM_K 32-bit words along k: a word is one f32, or two bf16
- * neighbours in k where the CPU multiplies such pairs. The a side is packed as rows [m][MM_K], whose
- * words are broadcast; the b side as lanes [k][MM_LANES], which fill vectors. An element is the sum,
- * in order of k, of its words within a block, and the sum of its blocks in order: nothing else
- * enters, so a row has the same bits alone, in any batch and on any number of threads. Engines (one
- * an instruction set and kind of word) differ in how they sum within a block; the driver is one.
+ * neighbours in k where the CPU multiplies such pairs. The a side is packed as rows [m][MM_K],
+ * whose words are broadcast; the b side as lanes [k][MM_LANES], which fill vectors. An element is
+ * the sum, in order of k, of its words within a block, and the sum of its blocks in order: nothing
+ * else enters, so a row has the same bits alone, in any batch and on any number of threads. Engines
+ * (one an instruction set and kind of word) differ in how they sum within a block; the driver is
+ * one.
  *
  * Few rows meet many weights when decoding: then `few` multiplies lanes as it makes them in
  * registers, without writing them down, with the same sums. */
@@ -32,7 +33,7 @@ typedef enum mm_words {
 
 /* One side of a product as it lies in memory: n vectors of k elements. */
 typedef struct mm_side {
-    const void *data; /* at any alignment */
+    const void *data;    /* at any alignment */
     const float *scales; /* of nf4 */
     dtype dt;
     bool k_last; /* element (i,k) is number i*ld + k, else k*ld + i */
@@ -42,7 +43,6 @@ typedef struct mm_side {
 /* Vectors [i, i + n) of a side and their words [w, w + nw). */
 typedef struct mm_box {
     int64_t i, n, w, nw;
-    bool ahead; /* the next panel follows: fetch its words meanwhile */
 } mm_box;
 
 /* sums [n_rows][ld] of a panel of lanes over a block: added to what is there, or put there. `few`

@@ -1,5 +1,5 @@
-/* simd: what the primitives of every instruction set share. A .c file sets TARGET (the instructions)
- * and PAIRS (whether a word is two bf16), includes one simd_*.h, then kernel_body.h.
+/* simd: what the primitives of every instruction set share. A .c file sets TARGET (the
+ * instructions) and PAIRS (whether a word is two bf16), includes one simd_*.h, then kernel_body.h.
  *
  * Values are f32 in 32-bit lanes; `vec` holds their bits, `vecf` sums. */
 #ifndef PESC_BACKEND_CPU_SIMD_H
@@ -11,7 +11,6 @@
 #include <immintrin.h>
 
 #define INLINE TARGET static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 64")
 
 enum {
     PER_WORD = PAIRS ? 2 : 1, /* elements of k */

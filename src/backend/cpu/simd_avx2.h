@@ -122,8 +122,8 @@ typedef struct vectors {
 INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
 {
     vec quads[MEMORY];
-    UNROLL for (int g = 0; g < MEMORY; g += 4)
-    {
+#pragma GCC unroll 64
+    for (int g = 0; g < MEMORY; g += 4) {
         vec a = _mm256_unpacklo_epi32(in[g], in[g + 1]);
         vec b = _mm256_unpackhi_epi32(in[g], in[g + 1]);
         vec c = _mm256_unpacklo_epi32(in[g + 2], in[g + 3]);
@@ -133,8 +133,8 @@ INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
         quads[g + 2] = _mm256_unpacklo_epi64(b, d);
         quads[g + 3] = _mm256_unpackhi_epi64(b, d);
     }
-    UNROLL for (int j = 0; j < 4; j++)
-    {
+#pragma GCC unroll 64
+    for (int j = 0; j < 4; j++) {
         out[j] = _mm256_permute2x128_si256(quads[j], quads[j + 4], 0x20);
         out[j + 4] = _mm256_permute2x128_si256(quads[j], quads[j + 4], 0x31);
     }
@@ -144,7 +144,8 @@ INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
 INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[MEMORY])
 {
     vec in[MEMORY];
-    UNROLL for (int i = 0; i < MEMORY; i++)
+#pragma GCC unroll 64
+    for (int i = 0; i < MEMORY; i++)
         in[i] = load_bytes(v->at[i] + byte, left);
     transpose(in, out);
 }

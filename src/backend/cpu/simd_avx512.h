@@ -72,10 +72,20 @@ INLINE vec pair_up(vec even, vec odd)
     return _mm512_permutexvar_epi16(order, (vec)both);
 }
 
-/* The same of values that are bf16. */
-INLINE vec pair_bf16(vec even, vec odd)
+/* n bf16, zero-extended. */
+INLINE vec load_bf16(const char *at, int64_t n)
 {
-    return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd);
+    return _mm512_cvtepu16_epi32(n >= VECTOR
+                                     ? _mm256_loadu_si256((const void *)at)
+                                     : _mm256_maskz_loadu_epi16(first_bits(n) & 0xFFFF, at));
+}
+
+/* The same of n bf16 each, at two neighbours in k, of which `k` are there. */
+INLINE vec pair_bf16(const char *even, const char *odd, int64_t n, int64_t k)
+{
+    vec low = k > 0 ? load_bf16(even, n) : no_words(),
+        high = k > 1 ? load_bf16(odd, n) : no_words();
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 #endif
 
@@ -160,8 +170,8 @@ typedef struct vectors {
 INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
 {
     vec quads[MEMORY];
-    UNROLL for (int g = 0; g < MEMORY; g += 4)
-    {
+#pragma GCC unroll 64
+    for (int g = 0; g < MEMORY; g += 4) {
         vec a = _mm512_unpacklo_epi32(in[g], in[g + 1]);
         vec b = _mm512_unpackhi_epi32(in[g], in[g + 1]);
         vec c = _mm512_unpacklo_epi32(in[g + 2], in[g + 3]);
@@ -171,8 +181,8 @@ INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
         quads[g + 2] = _mm512_unpacklo_epi64(b, d);
         quads[g + 3] = _mm512_unpackhi_epi64(b, d);
     }
-    UNROLL for (int j = 0; j < 4; j++)
-    {
+#pragma GCC unroll 64
+    for (int j = 0; j < 4; j++) {
         out[j] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0x88);
         out[j + 4] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0xDD);
     }
@@ -184,11 +194,13 @@ INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[ME
     __mmask16 mask = (__mmask16)first_bits(left / 2);
     bool whole = left >= MEMORY * 4;
     vec in[MEMORY];
-    UNROLL for (int i = 0; i < MEMORY; i++)
-    {
+#pragma GCC unroll 64
+    for (int i = 0; i < MEMORY; i++) {
         const char *a = v->at[i < 4 ? i : i + 4] + byte, *b = v->at[i < 4 ? i + 4 : i + 8] + byte;
-        __m256i low = whole ? _mm256_loadu_si256((const void *)a) : _mm256_maskz_loadu_epi16(mask, a);
-        __m256i high = whole ? _mm256_loadu_si256((const void *)b) : _mm256_maskz_loadu_epi16(mask, b);
+        __m256i low =
+            whole ? _mm256_loadu_si256((const void *)a) : _mm256_maskz_loadu_epi16(mask, a);
+        __m256i high =
+            whole ? _mm256_loadu_si256((const void *)b) : _mm256_maskz_loadu_epi16(mask, b);
         in[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     }
     transpose(in, out);

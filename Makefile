@@ -1,0 +1,165 @@
+# pesc: the front door. `make help` lists what one can do.
+# BUILD=dir builds elsewhere; OPT and SAN change how; V=1 shows the commands.
+
+Q        := $(if $(V),,@)
+
+BUILD    ?= build
+CC       := gcc
+OPT      ?= -O2 -g
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+VERSION  := $(shell sed -n 's/^\#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
+
+# Packages first: pkg-config below needs them. Targets that build nothing do without.
+GOALS    := $(if $(MAKECMDGOALS),$(MAKECMDGOALS),all)
+IDLE     := help clean deps
+ifneq ($(filter-out $(IDLE),$(GOALS)),)
+ifeq ($(MAKELEVEL),0)
+GROUPS   := build $(if $(filter test asan tsan fuzz check conformance,$(GOALS)),test)
+ifneq ($(shell tools/deps.sh $(GROUPS) && echo done),done)
+$(error packages are missing, see above)
+endif
+endif
+endif
+
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash
+PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
+LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
+WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+            -Wpointer-arith -Wvla
+# -ffp-contract=off: a product and a sum are fused only where the code says so, so that results do
+# not depend on the compiler's mood. -fPIC: the same objects make the shared library.
+CFLAGS   := -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -ffp-contract=off -fvisibility=hidden \
+            -fPIC -Iinclude -Isrc $(PKG)
+
+SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/backend/cpu/ops/*' | sort)
+# The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
+ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
+ISA_OBJ  := $(foreach isa,base avx2 avx512,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
+OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ)
+CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
+UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
+OPS_SRC  := $(wildcard tests/ops/*.c)
+OPS      := $(if $(OPS_SRC),$(BUILD)/tests/ops/run)
+SUPPORT  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCH    := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
+
+.PHONY: all help deps test check asan tsan fuzz bench conformance demo install clean tests
+all: $(BUILD)/pesc ## build/pesc, the command
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+
+deps: ## install missing Debian packages
+	@tools/deps.sh build test
+
+# ---- building
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) $(CFLAGS) $(if $(filter tests/%,$<),-Itests) -MMD -MP -c $< -o $@
+
+ISA_OPT := $(if $(findstring -O2,$(OPT)),-O3)
+define ISA_RULE
+$(BUILD)/%.$(1).o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(ISA_OPT) -DISA=$(1) -march=$(2) -MMD -MP -c $$< -o $$@
+endef
+$(eval $(call ISA_RULE,base,x86-64))
+$(eval $(call ISA_RULE,avx2,x86-64-v3))
+$(eval $(call ISA_RULE,avx512,x86-64-v4))
+
+$(BUILD)/libpesc.a: $(OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $(OBJ)
+
+$(BUILD)/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lyaml -ledit $(LDLIBS)
+
+# What is installed: one object in which only pesc_* is visible.
+$(BUILD)/install/libpesc.o: $(OBJ)
+	@mkdir -p $(@D)
+	$(Q)ld -r $^ -o $@
+	$(Q)objcopy --localize-hidden $@
+$(BUILD)/install/libpesc.a: $(BUILD)/install/libpesc.o
+	@rm -f $@
+	$(Q)ar rcs $@ $<
+$(BUILD)/install/libpesc.so.0: $(BUILD)/install/libpesc.o
+	$(Q)$(CC) -shared -Wl,-soname,libpesc.so.0 $< -o $@ $(LDLIBS)
+
+# ---- testing
+
+$(BUILD)/tests/ops/run: $(OPS_SRC:%.c=$(BUILD)/%.o) $(BUILD)/libpesc.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
+
+tests: $(UNIT) $(OPS)
+
+test: $(BUILD)/pesc tests $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
+	@BUILD=$(BUILD) tests/run.sh all
+
+check: $(BUILD)/install/libpesc.so.0 ## format, include ranks, banned calls, sizes, symbols, documents
+	@BUILD=$(BUILD) tools/check.sh
+
+asan: ## the C tests under AddressSanitizer and UBSan
+	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" \
+	    $(BUILD)/asan/pesc tests
+	@BUILD=$(BUILD)/asan tests/run.sh c
+
+tsan: ## the C tests under ThreadSanitizer
+	$(MAKE) BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="-fsanitize=thread" tests
+	@BUILD=$(BUILD)/tsan tests/run.sh c
+
+FUZZ_SECONDS ?= 60
+FUZZ_FLAGS := -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(SRC) $(ISA_OBJ)
+	@mkdir -p $(@D)
+	@echo "  FUZZ  $<"
+	$(Q)clang -std=c17 -D_GNU_SOURCE $(FUZZ_FLAGS) -ffp-contract=off -Iinclude -Isrc $(PKG) $^ -o $@ $(LDLIBS)
+fuzz: $(FUZZ) ## each parser under libFuzzer for FUZZ_SECONDS
+	@BUILD=$(BUILD) SECONDS_EACH=$(FUZZ_SECONDS) tests/fuzz/run.sh
+
+conformance: $(BUILD)/pesc ## compare with transformers, peft, tokenizers in a virtual environment
+	@PESC=$(BUILD)/pesc tools/conformance/run.sh
+
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libpesc.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $^ -o $@ $(LDLIBS)
+bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
+	@BUILD=$(BUILD) bench/run.sh
+
+demo: $(BUILD)/pesc ## the main job, end to end
+	@PESC=$(BUILD)/pesc share/demo.sh
+
+# ---- installing
+
+$(BUILD)/install/pesc.pc:
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+	    'Name: pesc' 'Description: sparse mixtures of experts from dense language models' \
+	    'Version: $(VERSION)' 'Requires.private: $(LIBS)' 'Libs: -L$${libdir} -lpesc' \
+	    'Libs.private: -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@
+$(BUILD)/install/pesc.1: $(BUILD)/pesc
+	@mkdir -p $(@D)
+	$(Q)$< help --man > $@
+
+install: $(BUILD)/pesc $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 $(BUILD)/install/pesc.pc $(BUILD)/install/pesc.1 ## to PREFIX (and DESTDIR)
+	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
+	install -D -m 644 include/pesc/pesc.h $(DESTDIR)$(PREFIX)/include/pesc/pesc.h
+	install -D -m 644 $(BUILD)/install/libpesc.a $(DESTDIR)$(PREFIX)/lib/libpesc.a
+	install -D -m 755 $(BUILD)/install/libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so.0
+	ln -sf libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so
+	install -D -m 644 $(BUILD)/install/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
+	install -D -m 644 $(BUILD)/install/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
+
+clean: ## remove what was built
+	rm -rf $(BUILD)
+
+.SECONDARY:
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,396 @@
+/* pesc: turn a dense language model into a sparse mixture of experts, tune it, test it, run it.
+ *
+ *     #include <pesc/pesc.h>
+ *     #include <stdio.h>
+ *     static bool emit(void *ud, const char *text, size_t n)
+ *     {
+ *         return fwrite(text, 1, n, (FILE *)ud) == n;
+ *     }
+ *     int main(int argc, char **argv)
+ *     {
+ *         pesc_device *dev = NULL; pesc_model *m = NULL; pesc_session *s = NULL;
+ *         pesc_sample_options opt = pesc_sample_defaults();
+ *         pesc_status st = argc == 2 ? pesc_device_open(&dev, "cpu") : PESC_USAGE;
+ *         if (!st) st = pesc_model_open(&m, dev, argv[1], NULL);
+ *         if (!st) st = pesc_session_open(&s, m, 0);
+ *         if (!st) st = pesc_session_generate(s, "Once upon a time", &opt, emit, stdout);
+ *         if (st) fprintf(stderr, "%s\n", pesc_last_error());
+ *         pesc_session_close(s); pesc_model_close(m); pesc_device_close(dev);
+ *         return pesc_status_exit_code(st);
+ *     }
+ *
+ * Every call that can fail returns a pesc_status; pesc_last_error() then holds one sentence for this
+ * thread. The library never prints and never exits. Handles are not shared between threads at the
+ * same time. Close children before parents; closing NULL is allowed. Strings are UTF-8. */
+#ifndef PESC_H
+#define PESC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+#define PESC_VERSION "0.1.0"
+
+/* name, exit code of the command, text */
+#define PESC_STATUS_MAP(X)                                                                         \
+    X(OK, 0, "done")                                                                               \
+    X(USAGE, 2, "the request is not valid")                                                        \
+    X(IO, 3, "a file cannot be read")                                                              \
+    X(FORMAT, 3, "a file is malformed or truncated")                                               \
+    X(SHAPE, 3, "a model's tensors do not fit its configuration")                                  \
+    X(UNSUPPORTED, 3, "a file holds something pesc does not support")                              \
+    X(DISK, 4, "a file cannot be written")                                                         \
+    X(NOMEM, 4, "not enough memory")                                                               \
+    X(DEVICE, 4, "a device or library is missing or failed")                                       \
+    X(NUMERIC, 5, "the numbers are not finite")                                                    \
+    X(STOPPED, 75, "stopped on request after saving")
+
+typedef enum pesc_status {
+#define PESC_STATUS_ENUM(name, code, text) PESC_##name,
+    PESC_STATUS_MAP(PESC_STATUS_ENUM)
+#undef PESC_STATUS_ENUM
+} pesc_status;
+
+const char *pesc_status_text(pesc_status s);
+int pesc_status_exit_code(pesc_status s);
+const char *pesc_last_error(void); /* this thread's last failure, in full; "" if none */
+
+/* Sentences a user should see though nothing failed. Set once, before other calls; NULL: silence. */
+typedef void (*pesc_notice_fn)(void *ud, const char *sentence);
+void pesc_on_notice(pesc_notice_fn fn, void *ud);
+
+/* How far a long call is: `what` names its work ("reading weights"), done of total in any unit.
+ * Called from the calling thread, as often as it likes. Set once, before other calls. */
+typedef void (*pesc_progress_fn)(void *ud, const char *what, uint64_t done, uint64_t total);
+void pesc_on_progress(pesc_progress_fn fn, void *ud);
+
+typedef struct pesc_device pesc_device;
+typedef struct pesc_model pesc_model;
+typedef struct pesc_tokenizer pesc_tokenizer;
+typedef struct pesc_session pesc_session;
+
+/* ---- devices ---- */
+
+/* "cpu" (a thread a core), "cpu:4" (4 threads). */
+pesc_status pesc_device_open(pesc_device **out, const char *spec);
+const char *pesc_device_name(const pesc_device *dev);
+void pesc_device_close(pesc_device *dev);
+
+/* ---- models ---- */
+
+/* NULL or "" in a string field means: as the model says. */
+typedef struct pesc_load_options {
+    const char *base_dtype;    /* "f32" "bf16" "nf4"; default: as stored (f16 becomes f32) */
+    const char *compute_dtype; /* "f32" "bf16"; default f32 */
+    bool double_quant;         /* with nf4; default true */
+    const char *lora_dir;      /* a PEFT adapter applied on load */
+    const char *patch_dir;     /* an expert patch (ESFT) */
+} pesc_load_options;
+pesc_load_options pesc_load_defaults(void);
+
+/* path: a Hugging Face directory or a .gguf file. opt NULL: defaults. The model keeps dev. */
+pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
+                            const pesc_load_options *opt);
+void pesc_model_close(pesc_model *m);
+
+typedef struct pesc_model_info {
+    char family[32];  /* "llama", "camelidae", ... */
+    char format[32];  /* "safetensors", "gguf", "torch" */
+    char dtype[16];   /* of most weights, as stored */
+    int64_t dim, layers, heads, kv_heads, head_dim, ffn_dim, vocab, context;
+    int64_t experts, top_k, adapter_dim, shared_experts, expert_dim; /* 0 where it has none */
+    double adapter_scale;
+    uint64_t params_total, params_activated, params_trainable; /* trainable: adapters and routers */
+    uint64_t n_tensors, n_files, bytes; /* bytes: of the weights on disk */
+    char chat[32];                      /* chat format, "" when none is known */
+    char tokenizer[32];                 /* "bpe", "unigram", "" when there is none */
+} pesc_model_info;
+
+/* What a path holds, from headers and configuration alone: reads no weight. */
+pesc_status pesc_info(const char *path, pesc_model_info *out);
+pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out);
+
+/* A randomly initialised model of a config.json, written as a Hugging Face directory. `tokenizer`
+ * (may be NULL): a directory or file whose tokenizer files are copied. dtype "f32" or "bf16". */
+pesc_status pesc_new(const char *config, const char *out_dir, const char *tokenizer,
+                     const char *dtype, uint64_t seed);
+
+/* ---- crafting: models made from models ---- */
+
+/* How the logits of a model that was written compare with those of what it was made from: both are
+ * opened and run in f32 on a fixed set of token ids. */
+typedef struct pesc_logit_check {
+    uint64_t logits, differ; /* compared; not equal bit for bit. logits 0: nothing was compared */
+    double max_diff;         /* the largest |a - b| */
+    double max_logit;        /* the largest |a| of what it was made from */
+} pesc_logit_check;
+
+/* NULL or "" in a string field means: the default. */
+typedef struct pesc_craft_options {
+    const char *kind;       /* "pesc": adapters on the FFN's output; "upcycle": copies of the FFN */
+    int64_t experts, top_k; /* 8, 2 */
+    int64_t adapter_dim;    /* 512; pesc only */
+    double adapter_scale;   /* s of y = f + s sum_k g_k U_k gelu(D_k f); 1; pesc only */
+    uint64_t seed;          /* of routers and adapter_down; 0 */
+    const char *dtype;      /* "f32" "bf16"; default: as stored, and bf16 where that is quantised */
+    const char *tokenizer;  /* a directory or file to copy it from; default: dense_dir */
+    const char *device;     /* that compares; "cpu" */
+    bool compare;           /* true: fail unless the logits are the dense model's */
+    pesc_logit_check *check; /* receives the comparison; may be NULL */
+} pesc_craft_options;
+pesc_craft_options pesc_craft_defaults(void);
+
+/* A sparse model from a dense one (a Hugging Face directory or a .gguf file), streamed in bounded
+ * memory to a directory that is empty or not there. "pesc" writes the layout of Camelidae: the
+ * dense tensors bit for bit, routers and adapter_down random, adapter_up zero, so the logits are
+ * the dense model's bit for bit. "upcycle" writes Mixtral (Llama, Mistral and Yi parents), Qwen2-MoE
+ * or Qwen3-MoE, whose experts are equal and whose gates sum to 1: the same logits up to rounding.
+ * PESC_NUMERIC when they are not. */
+pesc_status pesc_craft(const char *dense_dir, const char *out_dir, const pesc_craft_options *opt);
+
+typedef struct pesc_export_options {
+    const char *lora_dir;   /* a PEFT adapter; default: the one that lies in the directory */
+    const char *merge_base; /* what a LoRA is folded into: "original", or "nf4-dequant": the weights
+                               as a base in NF4 has them. Default: what it was trained on */
+    bool double_quant;      /* with nf4-dequant; true */
+    const char *dtype, *tokenizer, *device; /* as in pesc_craft_options */
+    bool compare;
+    pesc_logit_check *check;
+} pesc_export_options;
+pesc_export_options pesc_export_defaults(void);
+
+/* Folds a LoRA into the weights it stands on: W + scale B A, computed in f32, written in the dtype
+ * they are stored in. Adapters of PESC are no linear map and stay. */
+pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt);
+
+/* Writes a model for other programs. to: "hf", its family's own directory; "camelidae", the
+ * published layout of models with adapters; "peft", the LoRA alone. What a target cannot hold is
+ * refused: merge a LoRA first. */
+pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
+                        const pesc_export_options *opt);
+
+/* ---- text ---- */
+
+/* A model directory, tokenizer.json, tokenizer.model or .gguf. */
+pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path);
+void pesc_tokenizer_close(pesc_tokenizer *t);
+const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m); /* NULL when it has none */
+
+enum {
+    PESC_ADD_SPECIAL = 1,   /* BOS/EOS as the tokenizer's post-processor says */
+    PESC_PARSE_SPECIAL = 2, /* control tokens written in the text become control tokens */
+    PESC_SKIP_SPECIAL = 4   /* decode: leave control tokens out */
+};
+
+/* *count is what the text needs, even when cap is short (then ids holds the first cap). Invalid
+ * UTF-8 is read as U+FFFD, as Python's errors="replace" does. */
+pesc_status pesc_tokenize(const pesc_tokenizer *t, const char *text, size_t n, unsigned flags,
+                          int32_t *ids, size_t cap, size_t *count);
+/* *len bytes are needed, even when cap is short; not NUL-terminated. */
+pesc_status pesc_detokenize(const pesc_tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
+                            char *text, size_t cap, size_t *len);
+int64_t pesc_vocab_size(const pesc_tokenizer *t);
+
+/* ---- running ---- */
+
+/* One timeline over a model: its KV cache and what was fed so far. n_ctx 0: the model's context,
+ * at most 4096. */
+pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx);
+void pesc_session_close(pesc_session *s);
+void pesc_session_reset(pesc_session *s); /* back to an empty timeline */
+
+/* Appends ids; *logits: those of the last one [vocab], valid until the next call. */
+pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, const float **logits);
+
+/* Float32 logits [n, vocab] of every position of one sequence, in one pass, into `out`. */
+pesc_status pesc_logits(pesc_model *m, const int32_t *ids, size_t n, float *out);
+
+typedef struct pesc_sample_options {
+    int32_t max_tokens;  /* default 256 */
+    float temperature;   /* 0: the likeliest; default 0 */
+    int32_t top_k;       /* 0: all */
+    float top_p, min_p;  /* 1, 0: all */
+    float repetition_penalty; /* 1: none */
+    uint64_t seed;
+    const char *const *stop; /* n_stop strings that end the text (and are left out of it) */
+    size_t n_stop;
+    bool ignore_eos;
+    unsigned prompt_flags; /* PESC_ADD_SPECIAL by default */
+} pesc_sample_options;
+pesc_sample_options pesc_sample_defaults(void);
+
+/* Receives text as it comes, whole characters only; false stops the generation. */
+typedef bool (*pesc_text_fn)(void *ud, const char *text, size_t n);
+
+typedef struct pesc_generation {
+    int32_t *ids; /* the new tokens, end token included; freed by pesc_generation_free */
+    size_t n_ids;
+    char *text; /* without control tokens, up to the stop string */
+    size_t n_text, n_prompt;
+    char finish[16]; /* "stop", "length", "stopped" */
+    double prefill_seconds, decode_seconds;
+} pesc_generation;
+void pesc_generation_free(pesc_generation *g);
+
+/* Brings the timeline to exactly these ids (a prefix it already holds is not computed again), then
+ * lets the model go on. emit and out may be NULL. */
+pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
+                                  const pesc_sample_options *opt, pesc_text_fn emit, void *ud,
+                                  pesc_generation *out);
+pesc_status pesc_session_generate(pesc_session *s, const char *prompt,
+                                  const pesc_sample_options *opt, pesc_text_fn emit, void *ud);
+
+typedef struct pesc_perplexity_report {
+    uint64_t tokens; /* predicted */
+    double loss, perplexity;
+    double seconds;
+} pesc_perplexity_report;
+/* The text is cut into windows of n_ctx tokens (0: the model's context, at most 2048), each
+ * predicted from its own start. */
+pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n_ctx,
+                            pesc_perplexity_report *out);
+
+/* ---- conversation ---- */
+
+typedef struct pesc_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+} pesc_message;
+
+/* Names of the chat formats pesc knows; NULL behind the last. */
+const char *const *pesc_chat_formats(void);
+/* The model's own format, "" when its template is unknown or absent (see pesc_last_error). */
+const char *pesc_model_chat_format(const pesc_model *m);
+/* Ids of a conversation that ends where the assistant is to speak. format NULL: the model's. The
+ * text of messages never becomes a control token. *count as in pesc_tokenize. */
+pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format, const pesc_message *messages,
+                               size_t n, int32_t *ids, size_t cap, size_t *count);
+/* Strings at which the assistant's turn ends, besides the model's end tokens. */
+const char *const *pesc_chat_stops(const char *format, size_t *n);
+
+/* ---- training ---- */
+
+/* NULL or "" in a string field means: as the model, the data or the method says. The names are the
+ * keys of run.yaml and the flags of `pesc train`. */
+typedef struct pesc_train_options {
+    const char *output; /* the run directory */
+    const char *method; /* "pesc" "qlora" "lora" "full" "upcycle" "molora" */
+    bool resume;        /* go on from the newest good checkpoint in output, where there is one */
+    bool overwrite;     /* else an output that is not empty is refused */
+    const char *init_from; /* a run or checkpoint whose trained tensors are the start of this one */
+    int64_t seed;
+    /* how the model was opened: see pesc_train_load() */
+    const char *device, *base_dtype, *compute_dtype, *lora;
+    bool double_quant;
+    /* experts: molora makes them; a sparse model brings its own and these must be 0 or the same */
+    int64_t experts, top_k, adapter_dim;
+    double adapter_scale, adapter_dropout, aux_coef;
+    int64_t lora_r; /* 0: no LoRA */
+    double lora_alpha, lora_dropout;
+    const char *lora_targets; /* "all", or names of linears: "q_proj,v_proj" */
+    /* data */
+    const char *const *data, *const *eval_data;
+    size_t n_data, n_eval_data;
+    const char *format, *chat_template, *over_length; /* "drop" "truncate" "split" "error" */
+    int64_t seq_len;
+    bool packing, shuffle;
+    /* the run */
+    double epochs;
+    int64_t steps; /* 0: as many as epochs gives */
+    int64_t batch; /* records a step */
+    int64_t micro_tokens; /* tokens a forward; 0: what seq_len and memory suggest */
+    double lr;
+    const char *schedule; /* "constant" "cosine" "linear" */
+    int64_t warmup_steps; /* -1: warmup_ratio of all steps */
+    double warmup_ratio;
+    double clip; /* 0: none */
+    double weight_decay, beta1, beta2, eps;
+    const char *optimizer; /* "adamw" "adamw8" */
+    const char *loss;      /* "token" "sequence" */
+    int64_t keep;          /* layers that keep their activations; -1: as many as fit */
+    int64_t save_every, keep_checkpoints, eval_every, log_every; /* steps; 0: never */
+    /* Checked between forwards; not 0: finish the step, save, return PESC_STOPPED. NULL: none. */
+    volatile const int *stop;
+} pesc_train_options;
+
+pesc_train_options pesc_train_defaults(void); /* the preset "paper" */
+/* "paper" or "published" (as the authors' checkpoints were made). */
+pesc_status pesc_train_preset(pesc_train_options *opt, const char *name);
+/* How a model must be opened to be trained with these options. */
+pesc_load_options pesc_train_load(const pesc_train_options *opt);
+
+typedef struct pesc_trainer pesc_trainer;
+
+/* One optimiser step, as metrics.jsonl has it; see docs for each. */
+typedef struct pesc_step {
+    int64_t step, steps; /* from 1; of the whole run */
+    double epoch;
+    int64_t tokens; /* since the start of the run */
+    double loss, ce, aux, grad_norm, lr;
+    double tok_s, utilisation; /* of the device's matrix product speed, 0..1 */
+    uint64_t mem_bytes, mem_total;
+    double expert_entropy; /* 1: balanced; NaN for a model without experts */
+    int64_t dead_experts;
+    double eval_loss; /* NaN when this step had none */
+    bool skipped;     /* something was not finite: nothing was changed */
+    bool saved;
+    double seconds_left;
+} pesc_step;
+
+/* The model is changed by training and must outlive the trainer. */
+pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt);
+void pesc_trainer_close(pesc_trainer *t);
+bool pesc_trainer_done(const pesc_trainer *t);
+/* One step, with its validation and its saving where they are due. PESC_STOPPED: saved, and asked
+ * to stop (opt->stop, or a file STOP in the run directory). PESC_NUMERIC: three steps in a row
+ * were not finite. */
+pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out);
+/* Saves now: atomic, with everything needed to go on bit for bit. */
+pesc_status pesc_trainer_save(pesc_trainer *t);
+
+typedef struct pesc_train_info {
+    char method[16], optimizer[16];
+    uint64_t params_trained, params_total;
+    uint64_t records, first_step; /* first_step: 0, or where a resumed run goes on */
+    int64_t steps, micro_tokens, kept_layers;
+    uint64_t bytes_model, bytes_trained, bytes_activations; /* trained: weights, gradients, moments */
+    uint64_t bytes_total; /* of the device */
+    char checkpoint[32]; /* of a resumed run */
+} pesc_train_info;
+void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
+
+/* Bytes unless said otherwise. */
+typedef struct pesc_plan_report {
+    uint64_t params_total, params_trained;
+    uint64_t model, trained, optimizer, activations; /* trained: weights and gradients */
+    uint64_t total, available;
+    bool fits;
+    int64_t micro_tokens, largest_micro_tokens; /* of a forward; the largest that would fit */
+    int64_t kept_layers, layers;
+    uint64_t checkpoint_bytes, run_bytes; /* on disk */
+} pesc_plan_report;
+/* The memory of a run, from configuration and file headers alone. */
+pesc_status pesc_plan(pesc_device *dev, const char *model, const pesc_train_options *opt,
+                      pesc_plan_report *out);
+
+/* ---- this build ---- */
+
+typedef struct pesc_doctor_row {
+    char name[32], state[16], detail[160]; /* state: "ok", "missing", "note" */
+} pesc_doctor_row;
+size_t pesc_doctor(pesc_doctor_row *rows, size_t cap); /* returns how many there are */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+#include "train/batch.h"
+
+#include "support/check.h"
+#include "support/files.h"
+
+/* Lengths 3, 5, 4, 2; targets 2, 3, 1, 1 (behind the first position of each). */
+static const char lines[] = "{\"input_ids\":[1,2,3],\"labels\":[1,2,3]}\n"
+                            "{\"input_ids\":[4,5,6,7,8],\"labels\":[-100,-100,6,7,8]}\n"
+                            "{\"input_ids\":[9,10,11,12],\"labels\":[-100,-100,-100,12]}\n"
+                            "{\"input_ids\":[13,14],\"labels\":[-100,14]}\n";
+
+static dataset *data;
+
+static batch *load(batch_options o, uint64_t first, int32_t count)
+{
+    batch *b = NULL;
+    must(batch_open(&b, data, o));
+    must(batch_load(b, first, count));
+    return b;
+}
+
+static void packs_in_order(void **state)
+{
+    (void)state;
+    batch *b = load((batch_options){ .batch = 4, .micro_tokens = 9, .packing = true }, 0, 4);
+    assert_int_equal(batch_micros(b), 2);
+    assert_int_equal(batch_tokens(b), 14);
+    assert_int_equal(batch_targets(b), 7);
+    const micro_batch *m = batch_micro(b, 0);
+    assert_int_equal(m->n_seqs, 2); /* 3 + 5; 4 more would be 12 */
+    assert_int_equal(m->n_tokens, 8);
+    const int32_t rows[] = { 0, 1, 4, 5, 6 }, targets[] = { 2, 3, 6, 7, 8 };
+    assert_int_equal(m->n_targets, 5);
+    assert_memory_equal(m->rows, rows, sizeof rows);
+    assert_memory_equal(m->targets, targets, sizeof targets);
+    m = batch_micro(b, 1);
+    assert_int_equal(m->n_seqs, 2);
+    assert_int_equal(m->rows[0], 2);
+    assert_int_equal(m->targets[0], 12);
+    assert_int_equal(m->rows[1], 4);
+    assert_int_equal(m->seqs[1].ids[0], 13);
+    batch_close(b);
+}
+
+/* However a step falls into forwards, its weights are the same and add up to 1. */
+static void weights_do_not_depend_on_packing(void **state)
+{
+    (void)state;
+    const float by_token[7] = { 1 / 7.f, 1 / 7.f, 1 / 7.f, 1 / 7.f, 1 / 7.f, 1 / 7.f, 1 / 7.f };
+    const float by_sequence[7] = {
+        1 / 8.f, 1 / 8.f, 1 / 12.f, 1 / 12.f, 1 / 12.f, 1 / 4.f, 1 / 4.f
+    };
+    for (int kind = 0; kind < 2; kind++)
+        for (int packing = 0; packing < 2; packing++) {
+            batch *b = load((batch_options){ .batch = 4,
+                                             .micro_tokens = packing ? 64 : 5,
+                                             .packing = packing,
+                                             .loss = kind ? LOSS_SEQUENCE : LOSS_TOKEN },
+                            0, 4);
+            assert_int_equal(batch_micros(b), packing ? 1 : 4);
+            int at = 0;
+            for (int32_t i = 0; i < batch_micros(b); i++)
+                for (int32_t k = 0; k < batch_micro(b, i)->n_targets; k++, at++)
+                    assert_float_equal(batch_micro(b, i)->weights[k],
+                                       (kind ? by_sequence : by_token)[at], 1e-7);
+            assert_int_equal(at, 7);
+            batch_close(b);
+        }
+}
+
+static void goes_on_into_the_next_epoch(void **state)
+{
+    (void)state;
+    batch *b = load((batch_options){ .batch = 3, .micro_tokens = 64, .packing = true }, 3, 3);
+    const micro_batch *m = batch_micro(b, 0);
+    assert_int_equal(m->n_seqs, 3);
+    assert_int_equal(m->seqs[0].ids[0], 13);
+    assert_int_equal(m->seqs[1].ids[0], 1);
+    must(batch_load(b, 0, 1)); /* a smaller one in the same buffers */
+    assert_int_equal(batch_tokens(b), 3);
+    batch_close(b);
+}
+
+static int open_data(void **state)
+{
+    (void)state;
+    const char *path = files_text("a.jsonl", lines);
+    return dataset_open(
+        &data, &(dataset_options){ .paths = &path, .n_paths = 1, .seq_len = 16, .vocab = 100 });
+}
+
+static int close_data(void **state)
+{
+    (void)state;
+    dataset_close(data);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packs_in_order),
+        cmocka_unit_test(weights_do_not_depend_on_packing),
+        cmocka_unit_test(goes_on_into_the_next_epoch),
+    };
+    return cmocka_run_group_tests_name("batch", tests, open_data, close_data);
+}

@@ -1,0 +1,172 @@
+#include "train/dataset.h"
+
+#include "support/check.h"
+#include "support/files.h"
+
+#include <stdio.h>
+
+/* Record i: ids i, 10+i, 20+i, ..., of length n; the first token is a prompt. */
+static const char *records(const char *name, int count, int length)
+{
+    static char text[1 << 16];
+    size_t n = 0;
+    for (int i = 0; i < count; i++) {
+        n += (size_t)snprintf(text + n, sizeof text - n, "{\"input_ids\":[%d", i);
+        for (int k = 1; k < length; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, ",%d", k * 10 + i);
+        n += (size_t)snprintf(text + n, sizeof text - n, "],\"labels\":[-100");
+        for (int k = 1; k < length; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, ",%d", k * 10 + i);
+        n += (size_t)snprintf(text + n, sizeof text - n, "]}\n");
+    }
+    return files_put(name, text, n);
+}
+
+static dataset *open_one(const char *const *path, dataset_options o)
+{
+    dataset *d = NULL;
+    o.paths = path;
+    o.n_paths = 1;
+    o.vocab = o.vocab ? o.vocab : 1000;
+    must(dataset_open(&d, &o));
+    return d;
+}
+
+static int32_t first_id(dataset *d, uint64_t position)
+{
+    const sequence *list;
+    size_t n;
+    must(dataset_at(d, position, &list, &n));
+    assert_int_equal(n, 1);
+    return list[0].ids[0];
+}
+
+static void in_order_without_shuffle(void **state)
+{
+    (void)state;
+    const char *path = records("a.jsonl", 7, 4);
+    dataset *d = open_one(&path, (dataset_options){ .seq_len = 8 });
+    assert_int_equal(dataset_count(d), 7);
+    assert_string_equal(dataset_format(d, 0), "ids");
+    for (uint64_t p = 0; p < 20; p++) /* epochs follow each other */
+        assert_int_equal(first_id(d, p), p % 7);
+    const sequence *list;
+    size_t n;
+    must(dataset_at(d, 2, &list, &n));
+    assert_int_equal(list[0].n, 4);
+    assert_int_equal(list[0].ids[3], 32);
+    assert_int_equal(list[0].labels[0], -100);
+    assert_int_equal(list[0].labels[3], 32);
+    dataset_close(d);
+}
+
+/* Every epoch is a permutation, a different one, and a position can be asked for at any time. */
+static void shuffles_each_epoch(void **state)
+{
+    (void)state;
+    enum { N = 50 };
+    const char *path = records("b.jsonl", N, 3);
+    dataset *d = open_one(&path, (dataset_options){ .seq_len = 8, .shuffle = true, .seed = 5 });
+    int32_t order[2][N];
+    for (int e = 0; e < 2; e++) {
+        bool seen[N] = { 0 };
+        for (int i = 0; i < N; i++) {
+            order[e][i] = first_id(d, (uint64_t)(e * N + i));
+            assert_false(seen[order[e][i]]);
+            seen[order[e][i]] = true;
+        }
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    assert_int_equal(first_id(d, 17), order[0][17]); /* out of order: the same */
+    dataset *other = open_one(&path, (dataset_options){ .seq_len = 8, .shuffle = true, .seed = 6 });
+    int same = 0;
+    for (uint64_t i = 0; i < N; i++)
+        same += first_id(other, i) == order[0][i];
+    assert_true(same < N / 2);
+    dataset_close(other);
+    dataset_close(d);
+}
+
+static void cuts_what_is_too_long(void **state)
+{
+    (void)state;
+    const char *path = records("c.jsonl", 3, 10);
+    const sequence *list;
+    size_t n;
+    dataset *d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_DROP });
+    must(dataset_at(d, 0, &list, &n));
+    assert_int_equal(n, 0);
+    assert_int_equal(dataset_seen(d).dropped, 1);
+    dataset_close(d);
+
+    d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_TRUNCATE });
+    must(dataset_at(d, 1, &list, &n));
+    assert_int_equal(n, 1);
+    assert_int_equal(list[0].n, 4);
+    assert_int_equal(list[0].ids[3], 31);
+    dataset_close(d);
+
+    d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_SPLIT });
+    must(dataset_at(d, 0, &list, &n));
+    assert_int_equal(n, 3); /* 4 + 4 + 2 */
+    assert_int_equal(list[1].ids[0], 40);
+    assert_int_equal(list[2].n, 2);
+    dataset_close(d);
+
+    d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_ERROR });
+    must_fail(dataset_at(d, 2, &list, &n), PESC_FORMAT,
+              "c.jsonl:3: is 10 tokens long, over seq_len 4");
+    dataset_close(d);
+}
+
+static void names_bad_records(void **state)
+{
+    (void)state;
+    const struct {
+        const char *line, *sentence;
+        pesc_status status;
+    } rows[] = {
+        { "{\"input_ids\":[1,2,3],\"labels\":[-100,-100,-100]}", "nothing to train on",
+          PESC_FORMAT },
+        { "{\"input_ids\":[1,2,3],\"labels\":[1,-100,-100]}", "nothing to train on", PESC_FORMAT },
+        { "{\"input_ids\":[1,99,3],\"labels\":[1,99,3]}", "do not belong together", PESC_FORMAT },
+        { "{\"instruction\":\"a\",\"output\":\"b\"}", "no tokenizer", PESC_UNSUPPORTED },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "%s\n", rows[i].line);
+        const char *path = files_text("bad.jsonl", text);
+        dataset *d = open_one(&path, (dataset_options){ .seq_len = 8, .vocab = 50 });
+        const sequence *list;
+        size_t n;
+        must_fail(dataset_at(d, 0, &list, &n), rows[i].status, rows[i].sentence);
+        assert_non_null(strstr(pesc_last_error(), "bad.jsonl:1"));
+        dataset_close(d);
+    }
+}
+
+static void hash_follows_the_bytes(void **state)
+{
+    (void)state;
+    const char *path = records("d.jsonl", 3, 4);
+    dataset *a = open_one(&path, (dataset_options){ .seq_len = 8 });
+    uint64_t before = dataset_hash(a);
+    dataset_close(a);
+    a = open_one(&path, (dataset_options){ .seq_len = 8 });
+    assert_true(dataset_hash(a) == before);
+    dataset_close(a);
+    path = records("d.jsonl", 3, 5);
+    a = open_one(&path, (dataset_options){ .seq_len = 8 });
+    assert_true(dataset_hash(a) != before);
+    dataset_close(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_order_without_shuffle), cmocka_unit_test(shuffles_each_epoch),
+        cmocka_unit_test(cuts_what_is_too_long),    cmocka_unit_test(names_bad_records),
+        cmocka_unit_test(hash_follows_the_bytes),
+    };
+    return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
+}

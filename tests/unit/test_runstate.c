@@ -1,0 +1,180 @@
+#include "format/runstate.h"
+
+#include "base/mem.h"
+#include "support/check.h"
+#include "support/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static runstate_manifest about(int64_t step)
+{
+    return (runstate_manifest){ .step = step,
+                                .base = (char *)(uintptr_t) "/models/a",
+                                .base_hash = "0123456789abcdef",
+                                .data_hash = "1111111111111111",
+                                .config_hash = "2222222222222222" };
+}
+
+static const char *run(void)
+{
+    return files_path("run");
+}
+
+static void make(int64_t step, const char *content)
+{
+    char name[64];
+    snprintf(name, sizeof name, "run/checkpoint-%lld/trained.safetensors", (long long)step);
+    files_text(name, content);
+    snprintf(name, sizeof name, "run/checkpoint-%lld/trainer_state.json", (long long)step);
+    files_text(name, "{}");
+    snprintf(name, sizeof name, "run/checkpoint-%lld", (long long)step);
+    runstate_manifest m = about(step);
+    must(runstate_seal(files_path(name), &m));
+}
+
+static void seals_and_checks(void **state)
+{
+    (void)state;
+    files_clear();
+    make(12, "some bytes");
+    runstate_manifest m;
+    must(runstate_check(files_path("run/checkpoint-12"), true, &m));
+    assert_int_equal(m.step, 12);
+    assert_string_equal(m.base, "/models/a");
+    assert_string_equal(m.data_hash, "1111111111111111");
+    runstate_manifest_free(&m);
+    assert_int_equal(runstate_kind_of(files_path("run/checkpoint-12")), RUNSTATE_CHECKPOINT);
+    assert_int_equal(runstate_kind_of(run()), RUNSTATE_NEITHER);
+    files_text("run/run.json", "{}");
+    files_text("run/run.yaml", "");
+    assert_int_equal(runstate_kind_of(run()), RUNSTATE_RUN);
+}
+
+static void names_what_is_damaged(void **state)
+{
+    (void)state;
+    const struct {
+        const char *content; /* NULL: removed */
+        const char *sentence;
+    } rows[] = {
+        { "some bytez", "its bytes are not those that were written" },
+        { "some byte", "is 9 bytes, but 10 were written" },
+        { NULL, "trained.safetensors" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        files_clear();
+        make(3, "some bytes");
+        if (rows[i].content)
+            files_text("run/checkpoint-3/trained.safetensors", rows[i].content);
+        else
+            remove(files_path("run/checkpoint-3/trained.safetensors"));
+        runstate_manifest m;
+        pesc_status s = runstate_check(files_path("run/checkpoint-3"), true, &m);
+        assert_int_not_equal(s, PESC_OK);
+        assert_non_null(strstr(pesc_last_error(), rows[i].sentence));
+    }
+}
+
+/* No flipped bit of the manifest goes unseen, unless it only changes white space. */
+static void every_bit_of_the_manifest_counts(void **state)
+{
+    (void)state;
+    files_clear();
+    make(3, "some bytes");
+    size_t n;
+    char *text = files_get(files_path("run/checkpoint-3/manifest.json"), &n);
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
+        files_put("run/checkpoint-3/manifest.json", text, n);
+        runstate_manifest m = { 0 };
+        bool blank = text[bit / 8] == ' ' || text[bit / 8] == '\n' || text[bit / 8] == '\t' ||
+                     text[bit / 8] == '\r';
+        pesc_status s = runstate_check(files_path("run/checkpoint-3"), true, &m);
+        if (s == PESC_OK && !blank)
+            fail_msg("bit %zu of byte %zu (%c) went unseen", bit % 8, bit / 8, text[bit / 8]);
+        runstate_manifest_free(&m);
+        text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
+    }
+    free(text);
+}
+
+static void finds_the_newest_good_one(void **state)
+{
+    (void)state;
+    files_clear();
+    char *dir;
+    must(io_make_dir(run()));
+    must(runstate_newest(run(), true, &dir));
+    assert_null(dir);
+    make(9, "nine");
+    make(10, "ten");
+    make(2, "two");
+    files_text("run/checkpoint-11.tmp.5/trained.safetensors", "half");
+    must(runstate_newest(run(), true, &dir)); /* by number, not by name */
+    assert_non_null(strstr(dir, "checkpoint-10"));
+    mem_free(dir);
+    must(io_link("checkpoint-9", files_path("run/latest"))); /* what latest says comes first */
+    must(runstate_newest(run(), true, &dir));
+    assert_non_null(strstr(dir, "checkpoint-9"));
+    mem_free(dir);
+    files_text("run/checkpoint-9/trained.safetensors", "nein");
+    files_text("run/checkpoint-10/trained.safetensors", "teN");
+    must(runstate_newest(run(), true, &dir));
+    assert_non_null(strstr(dir, "checkpoint-2"));
+    mem_free(dir);
+    files_text("run/checkpoint-2/trained.safetensors", "");
+    must_fail(runstate_newest(run(), true, &dir), PESC_FORMAT,
+              "none of its 3 checkpoints is whole");
+}
+
+static void resolves_chains(void **state)
+{
+    (void)state;
+    files_clear();
+    runstate_chain c;
+    must(runstate_resolve(&c, "/no/such/model")); /* not its business */
+    assert_int_equal(c.n, 1);
+    runstate_chain_free(&c);
+    make(5, "five");
+    files_text("run/run.json", "{}");
+    files_text("run/run.yaml", "");
+    must(runstate_resolve(&c, run()));
+    assert_int_equal(c.n, 2);
+    assert_non_null(strstr(c.dirs[0], "checkpoint-5"));
+    assert_string_equal(c.dirs[1], "/models/a");
+    runstate_chain_free(&c);
+    files_text("empty/run.json", "{}");
+    files_text("empty/run.yaml", "");
+    must_fail(runstate_resolve(&c, files_path("empty")), PESC_IO, "has not saved a checkpoint yet");
+    /* a run that stands on itself ends */
+    runstate_manifest m = about(5);
+    char base[512];
+    snprintf(base, sizeof base, "%s", files_path("run/checkpoint-5"));
+    m.base = base;
+    must(runstate_seal(base, &m));
+    must_fail(runstate_resolve(&c, base), PESC_FORMAT, "stands on more than");
+}
+
+static void reads_step_numbers(void **state)
+{
+    (void)state;
+    assert_int_equal(runstate_step_of("checkpoint-120"), 120);
+    assert_int_equal(runstate_step_of("checkpoint-"), -1);
+    assert_int_equal(runstate_step_of("checkpoint-12.tmp.7"), -1);
+    assert_int_equal(runstate_step_of("checkpoint--1"), -1);
+    assert_int_equal(runstate_step_of("latest"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seals_and_checks),
+        cmocka_unit_test(names_what_is_damaged),
+        cmocka_unit_test(every_bit_of_the_manifest_counts),
+        cmocka_unit_test(finds_the_newest_good_one),
+        cmocka_unit_test(resolves_chains),
+        cmocka_unit_test(reads_step_numbers),
+    };
+    return cmocka_run_group_tests_name("runstate", tests, NULL, NULL);
+}

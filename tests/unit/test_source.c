@@ -1,0 +1,143 @@
+#include "base/io.h"
+#include "base/mem.h"
+#include "support/check.h"
+#include "train/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/pesc-source-XXXXXX";
+
+static const char *put(const char *name, const char *text, size_t n)
+{
+    static char path[2][256];
+    static int turn;
+    char *p = path[turn ^= 1];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    must(io_write_file(p, text, n));
+    return p;
+}
+
+static void finds_every_line(void **state)
+{
+    (void)state;
+    char text[8192];
+    size_t n = 0;
+    for (int i = 0; i < 100; i++) /* blank lines, CRLF and no newline at the end */
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n, "%s{\"i\": %d}%s", i % 7 ? "" : "\n  \n", i,
+                             i == 99 ? ""
+                             : i % 3 ? "\n"
+                                     : "\r\n");
+    const char *path = put("a.jsonl", text, n);
+    source *s;
+    must(source_open(&s, &path, 1));
+    assert_int_equal(source_count(s), 100);
+    for (uint64_t i = 0; i < 100; i++) {
+        json_t *v;
+        uint64_t at = (i * 37) % 100;
+        must(source_record(s, at, &v));
+        assert_int_equal(json_integer_value(json_object_get(v, "i")), at);
+        json_decref(v);
+    }
+    assert_non_null(strstr(source_where(s, 1), "a.jsonl:4"));
+    source_close(s);
+}
+
+static void finds_every_element(void **state)
+{
+    (void)state;
+    const char *text = " [ {\"a\": \"],[\\\"{\"}, {\"a\": [1, {\"b\": 2}]},\n{\"a\": {}} ] ";
+    const char *path = put("b.json", text, strlen(text));
+    source *s;
+    must(source_open(&s, &path, 1));
+    assert_int_equal(source_count(s), 3);
+    json_t *v;
+    must(source_record(s, 0, &v));
+    assert_string_equal(json_string_value(json_object_get(v, "a")), "],[\"{");
+    json_decref(v);
+    must(source_record(s, 2, &v));
+    assert_true(json_is_object(json_object_get(v, "a")));
+    json_decref(v);
+    source_close(s);
+}
+
+static void numbers_through_files(void **state)
+{
+    (void)state;
+    const char *paths[2];
+    paths[0] = put("c.jsonl", "{\"i\":0}\n{\"i\":1}\n", 16);
+    paths[1] = put("d.json", "[{\"i\":2}]", 9);
+    source *s;
+    must(source_open(&s, paths, 2));
+    assert_int_equal(source_count(s), 3);
+    assert_int_equal(source_file_of(s, 2), 1);
+    json_t *v;
+    must(source_record(s, 2, &v));
+    assert_int_equal(json_integer_value(json_object_get(v, "i")), 2);
+    json_decref(v);
+    uint64_t hash = source_hash(s);
+    source_close(s);
+    put("c.jsonl", "{\"i\":0}\n{\"i\":9}\n", 16);
+    char c[256], d[256];
+    snprintf(c, sizeof c, "%s/c.jsonl", dir);
+    snprintf(d, sizeof d, "%s/d.json", dir);
+    must(source_open(&s, (const char *[]){ c, d }, 2));
+    assert_int_not_equal(source_hash(s), hash);
+    source_close(s);
+}
+
+static void refuses_what_is_no_data(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } rows[] = { { "", "is empty" },
+                 { "\n \n", "is empty" },
+                 { "[]", "is empty" },
+                 { "\xEF\xBB\xBF{}", "byte order mark" },
+                 { "\xFF\xFE{", "UTF-16" },
+                 { "PK\x03\x04", "expected JSON lines" },
+                 { "\x1f\x8b\x08", "expected JSON lines" },
+                 { "a,b\n1,2\n", "expected JSON lines" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = put("bad", rows[i].text, strlen(rows[i].text));
+        source *s;
+        must_fail(source_open(&s, &path, 1), PESC_FORMAT, rows[i].sentence);
+    }
+}
+
+static void names_the_line_of_a_bad_record(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "{\"a\":1", "[1]", "3", "{\"a\":1} {\"a\":2}",
+                                       "{\"a\":\"\x01\"}" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[256];
+        int n = snprintf(text, sizeof text, "{\"ok\":1}\n\n%s\n", bad[i]);
+        const char *path = put("bad.jsonl", text, (size_t)n);
+        source *s;
+        json_t *v;
+        must(source_open(&s, &path, 1));
+        must_fail(source_record(s, 1, &v), PESC_FORMAT, "bad.jsonl:3");
+        source_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_every_line),
+        cmocka_unit_test(finds_every_element),
+        cmocka_unit_test(numbers_through_files),
+        cmocka_unit_test(refuses_what_is_no_data),
+        cmocka_unit_test(names_the_line_of_a_bad_record),
+    };
+    if (!mkdtemp(dir))
+        return 1;
+    int failed = cmocka_run_group_tests_name("source", tests, NULL, NULL);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command) != 0 || failed;
+}

@@ -1,0 +1,227 @@
+#include "pesc/pesc.h"
+
+#include "base/fault.h"
+#include "base/io.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The library's own face: a run without the command. */
+typedef struct setting {
+    pesc_device *dev;
+    pesc_model *model;
+    pesc_trainer *t;
+} setting;
+
+static char data[512], output[512];
+static const char *const data_list[] = { data };
+
+static pesc_train_options options_of(const char *name)
+{
+    pesc_train_options o = pesc_train_defaults();
+    snprintf(data, sizeof data, "%s", golden_path("train/pesc-a/data.jsonl"));
+    snprintf(output, sizeof output, "%s", files_path(name));
+    o.output = output;
+    o.data = data_list;
+    o.n_data = 1;
+    o.seq_len = 32;
+    o.batch = 8;
+    o.steps = 4;
+    o.lora_r = 2;
+    o.lr = 3e-3;
+    o.warmup_steps = 0;
+    return o;
+}
+
+static pesc_status start(setting *s, const pesc_train_options *o, const char *model)
+{
+    *s = (setting){ 0 };
+    pesc_load_options load = pesc_train_load(o);
+    must(pesc_device_open(&s->dev, "cpu:1"));
+    must(pesc_model_open(&s->model, s->dev, golden_path(model), &load));
+    return pesc_trainer_open(&s->t, s->model, o);
+}
+
+static void stop(setting *s)
+{
+    pesc_trainer_close(s->t);
+    pesc_model_close(s->model);
+    pesc_device_close(s->dev);
+}
+
+static void run_out(setting *s, pesc_step *steps)
+{
+    for (int i = 0; !pesc_trainer_done(s->t); i++)
+        must(pesc_trainer_step(s->t, &steps[i]));
+}
+
+static void trains_and_describes(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step[4];
+    pesc_train_info info;
+    pesc_train_options o = options_of("a");
+    must(start(&s, &o, "train/pesc-a/model"));
+    pesc_trainer_describe(s.t, &info);
+    assert_int_equal(info.steps, 4);
+    assert_int_equal(info.records, 48);
+    assert_string_equal(info.method, "pesc");
+    run_out(&s, step);
+    assert_int_equal(step[3].step, 4);
+    assert_true(step[3].saved);
+    assert_true(step[3].tokens > step[0].tokens);
+    assert_true(step[0].grad_norm > 0 && isfinite(step[0].loss));
+    assert_float_equal(step[0].loss, step[0].ce + 0.01 * step[0].aux, 1e-9);
+    assert_true(step[0].mem_bytes >= info.bytes_model + info.bytes_activations);
+    assert_true(files_there("a/latest/manifest.json"));
+    stop(&s);
+}
+
+/* One forward of eight records, or eight of one: the same loss and the same step. Without the
+ * balance loss, which is one of a forward. */
+static void accumulation_changes_nothing(void **state)
+{
+    (void)state;
+    files_clear();
+    static const char *const losses[] = { "token", "sequence" };
+    for (int l = 0; l < 2; l++) {
+        pesc_step a[4], b[4];
+        setting s;
+        pesc_train_options o = options_of("one");
+        o.overwrite = true;
+        o.aux_coef = o.adapter_dropout = o.lora_dropout = 0;
+        o.loss = losses[l];
+        must(start(&s, &o, "train/pesc-a/model"));
+        run_out(&s, a);
+        stop(&s);
+        o.packing = false;
+        must(start(&s, &o, "train/pesc-a/model"));
+        run_out(&s, b);
+        stop(&s);
+        for (int i = 0; i < 4; i++) {
+            assert_float_equal(a[i].loss, b[i].loss, 1e-6 * a[i].loss);
+            assert_float_equal(a[i].grad_norm, b[i].grad_norm, 1e-5 * a[i].grad_norm);
+        }
+    }
+}
+
+static void stops_on_request(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    volatile int flag = 0;
+    pesc_step step;
+    pesc_train_options o = options_of("a");
+    o.stop = &flag;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    flag = 1;
+    assert_int_equal(pesc_trainer_step(s.t, &step), PESC_STOPPED);
+    assert_true(step.saved);
+    assert_int_equal(step.step, 2);
+    stop(&s);
+    flag = 0;
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    assert_int_equal(step.step, 3);
+    stop(&s);
+}
+
+/* A stop during validation: the step is saved, and the validation comes first when it goes on. */
+static void stops_before_validation(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    volatile int flag = 1;
+    pesc_step step;
+    pesc_train_options o = options_of("a");
+    o.stop = &flag;
+    o.eval_data = data_list;
+    o.n_eval_data = 1;
+    o.eval_every = 1;
+    must(start(&s, &o, "train/pesc-a/model"));
+    assert_int_equal(pesc_trainer_step(s.t, &step), PESC_STOPPED);
+    assert_true(isnan(step.eval_loss));
+    stop(&s);
+    flag = 0;
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    assert_int_equal(step.step, 1);
+    assert_true(isfinite(step.eval_loss));
+    must(pesc_trainer_step(s.t, &step));
+    assert_int_equal(step.step, 2);
+    stop(&s);
+}
+
+static void refuses_what_cannot_be(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    const struct {
+        const char *field, *sentence;
+        size_t at;
+        double value;
+    } rows[] = {
+        { "lr", "lr: found -1, expected a number from 0", offsetof(pesc_train_options, lr), -1 },
+        { "beta2", "beta2: found 1, expected", offsetof(pesc_train_options, beta2), 1 },
+        { "clip", "clip: found nan, expected", offsetof(pesc_train_options, clip), NAN },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pesc_train_options o = options_of("a");
+        *(double *)(void *)((char *)&o + rows[i].at) = rows[i].value;
+        must_fail(start(&s, &o, "train/pesc-a/model"), PESC_USAGE, rows[i].sentence);
+        stop(&s);
+    }
+    pesc_train_options o = options_of("a");
+    o.method = "magic";
+    must_fail(start(&s, &o, "train/pesc-a/model"), PESC_USAGE,
+              "method: found \"magic\", expected pesc|");
+    stop(&s);
+    o = options_of("a");
+    must_fail(start(&s, &o, "train/lora/model"), PESC_USAGE,
+              "run `pesc craft MODEL -o SPARSE` first");
+    stop(&s);
+    assert_false(files_there("a")); /* nothing was made */
+    o = options_of("a");
+    assert_true(fault_arm("write:2:EROFS")); /* the probe: the first is the lock's */
+    o.output = output;
+    pesc_status st = start(&s, &o, "train/pesc-a/model");
+    fault_arm(NULL);
+    assert_true(st == PESC_OK || st == PESC_DISK);
+    stop(&s);
+}
+
+static void presets(void **state)
+{
+    (void)state;
+    pesc_train_options o = pesc_train_defaults();
+    assert_true(o.lr == 2e-4 && o.clip == 0.3 && o.aux_coef == 0.01 && o.adapter_scale == 1);
+    assert_true(o.seq_len == 2048 && o.batch == 128 && o.warmup_ratio == 0.03 && o.lora_r == 64);
+    must(pesc_train_preset(&o, "published"));
+    assert_true(o.aux_coef == 0 && o.adapter_scale == 0.25);
+    assert_string_equal(o.loss, "sequence");
+    must_fail(pesc_train_preset(&o, "mine"), PESC_USAGE, "expected paper or published");
+    o.method = "qlora";
+    assert_string_equal(pesc_train_load(&o).base_dtype, "nf4");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trains_and_describes),   cmocka_unit_test(accumulation_changes_nothing),
+        cmocka_unit_test(stops_on_request),       cmocka_unit_test(stops_before_validation),
+        cmocka_unit_test(refuses_what_cannot_be), cmocka_unit_test(presets),
+    };
+    return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
+}

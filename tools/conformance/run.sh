@@ -1,0 +1,19 @@
+#!/bin/sh
+# Compares pesc with the programs it must agree with: tokenizers, sentencepiece, transformers, peft,
+# bitsandbytes, gguf. They go into a virtual environment beside the build; the product needs none of
+# them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here.
+set -eu
+cd "$(dirname "$0")/../.."
+PESC=${PESC:-build/pesc}
+venv=${PESC_VENV:-build/venv}
+if [ ! -x "$venv/bin/python" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q torch transformers peft tokenizers sentencepiece safetensors \
+        bitsandbytes gguf numpy xxhash protobuf
+fi
+status=0
+for script in tools/conformance/*.py; do
+    echo "== $(basename "$script" .py)"
+    PESC=$PESC "$venv/bin/python" "$script" || status=1
+done
+exit $status

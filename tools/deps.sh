@@ -1,0 +1,44 @@
+#!/bin/sh
+# Installs the Debian packages that pesc needs and this machine lacks.
+#   tools/deps.sh build          what compiling needs
+#   tools/deps.sh build test     and what the tests, checks and fuzzers need
+set -eu
+
+build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
+libxxhash-dev libssl-dev libedit-dev zlib1g-dev"
+test="libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 binutils xz-utils"
+
+packages=""
+for group in "$@"; do
+    case $group in
+    build) packages="$packages $build" ;;
+    test) packages="$packages $test" ;;
+    *) echo "deps: '$group' is not a group; give build or test" >&2; exit 2 ;;
+    esac
+done
+
+command -v dpkg-query >/dev/null 2>&1 || exit 0 # not a Debian: the compiler will say what is missing
+missing=""
+for p in $packages; do
+    state=$(dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null || true)
+    case $state in
+    ii*) ;;
+    *) missing="$missing $p" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    as_root="sudo"
+else
+    echo "deps: these Debian packages are missing and this user may not install them:$missing;" \
+         "run as root: apt-get install$missing" >&2
+    exit 4
+fi
+echo "installing:$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq >&2
+# shellcheck disable=SC2086
+$as_root apt-get install -y -qq --no-install-recommends $missing >&2

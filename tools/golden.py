@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Makes tests/golden: tiny models of every family with what Hugging Face computes from them.
+
+Each folder holds a model as its users would find it on disk, `ids.json` (two sequences), and
+`logits.npy`: float32 logits of the first sequence from transformers in eager float32; and
+`greedy.json`: what transformers' greedy generate continues the second sequence with. Camelidae has
+no class in transformers, so its FFN is written out here from equation 7 of the PESC paper, over
+transformers' Llama. Run with a Python that has torch, transformers, peft, bitsandbytes:
+
+    python tools/golden.py tests/golden [name ...]
+"""
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers as hf
+
+VOCAB = 67
+POSITIONS = 48
+NEW_TOKENS = 24
+
+
+def randomise(model, seed):
+    """Weights that make every term matter: norms away from 1, biases away from 0."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name:
+                p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
+            elif name.endswith("bias"):
+                p.copy_(0.2 * torch.randn(p.shape, generator=g))
+            elif "embed" in name or "lm_head" in name:
+                p.copy_(torch.randn(p.shape, generator=g))
+            else:
+                p.copy_(torch.randn(p.shape, generator=g) * 1.5 / p.shape[-1] ** 0.5)
+
+
+def ids_for(seed):
+    g = torch.Generator().manual_seed(1000 + seed)
+    return [torch.randint(3, VOCAB, (n,), generator=g).tolist() for n in (POSITIONS, 11)]
+
+
+def record(model, out, seed):
+    model = model.float().eval()
+    ids = ids_for(seed)
+    with torch.no_grad():
+        logits = model(torch.tensor([ids[0]])).logits[0].float().numpy()
+        x = torch.tensor([ids[1]])
+        greedy = []
+        for _ in range(NEW_TOKENS):
+            step = model(x, use_cache=False).logits[0, -1]
+            best = torch.topk(step, 2).values
+            greedy.append(int(step.argmax()))
+            assert best[0] - best[1] > 1e-3, "a tie: choose another seed"
+            x = torch.cat([x, torch.tensor([[greedy[-1]]])], 1)
+    assert np.isfinite(logits).all() and logits.std() > 0.1
+    np.save(out / "logits.npy", logits.astype(np.float32))
+    (out / "ids.json").write_text(json.dumps(ids[0]))
+    (out / "greedy.json").write_text(json.dumps({"prompt": ids[1], "ids": greedy}))
+
+
+def v4_spelling(out):
+    """Rewrites config.json the way transformers 4 wrote it."""
+    path = out / "config.json"
+    c = json.loads(path.read_text())
+    if "dtype" in c:
+        c["torch_dtype"] = c.pop("dtype")
+    rope = c.pop("rope_parameters", None)
+    if rope:
+        c["rope_theta"] = rope.pop("rope_theta")
+        kind = rope.get("rope_type", "default")
+        c["rope_scaling"] = None if kind == "default" else rope
+    c["transformers_version"] = "4.57.1"
+    path.write_text(json.dumps(c, indent=2) + "\n")
+
+
+def save(model, out, seed, v4=False):
+    model.save_pretrained(out)
+    (out / "generation_config.json").unlink(missing_ok=True)
+    if v4:
+        v4_spelling(out)
+    record(model, out, seed)
+
+
+BASE = dict(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+            max_position_embeddings=128, attn_implementation="eager")
+
+
+def family(config_class, seed, v4=False, **kw):
+    def make(out):
+        config = config_class(**{**BASE, **kw})
+        model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        randomise(model, seed)
+        save(model, out, seed, v4)
+    return make
+
+
+DENSE = dict(hidden_size=36, intermediate_size=52, num_hidden_layers=3, num_attention_heads=3,
+             num_key_value_heads=1, head_dim=12, rms_norm_eps=1e-5, tie_word_embeddings=False)
+SQUARE = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, rms_norm_eps=1e-6)
+
+
+def rope(kind, theta=10000.0, **kw):
+    return {"rope_type": kind, "rope_theta": theta, **kw}
+
+
+LLAMA3 = rope("llama3", 5000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+YARN = rope("yarn", 10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32,
+            beta_slow=1, mscale=0.707, mscale_all_dim=0.707)
+MLA = dict(hidden_size=40, intermediate_size=56, moe_intermediate_size=20, num_hidden_layers=3,
+           num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=16, qk_nope_head_dim=12,
+           qk_rope_head_dim=8, v_head_dim=10, n_routed_experts=6, num_experts_per_tok=2,
+           n_shared_experts=2, first_k_dense_replace=1, tie_word_embeddings=False)
+
+
+class Adapters(torch.nn.Module):
+    """Experts of PESC: s * W_up gelu(W_down f), routed by the FFN's input."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.k, self.s = config.topk, config.moe_scaling
+        self.router = torch.nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        self.experts = torch.nn.ModuleDict()
+        for e in range(config.num_experts):
+            self.experts[f"expert_{e}"] = torch.nn.ModuleDict({
+                "adapter_down": torch.nn.Linear(config.hidden_size, config.adapter_dim, bias=False),
+                "adapter_up": torch.nn.Linear(config.adapter_dim, config.hidden_size, bias=False)})
+
+    def forward(self, x, f):
+        value, index = self.router(x).topk(self.k, -1)
+        gate = value.softmax(-1)
+        y = torch.zeros_like(f)
+        for slot in range(self.k):
+            for e in range(len(self.experts)):
+                ex = self.experts[f"expert_{e}"]
+                out = f + self.s * ex["adapter_up"](
+                    torch.nn.functional.gelu(ex["adapter_down"](f)))
+                chosen = (index[..., slot] == e).unsqueeze(-1)
+                y = y + torch.where(chosen, gate[..., slot:slot + 1] * out, torch.zeros_like(y))
+        return y
+
+
+def camelidae(seed, parent=hf.LlamaConfig, naming="expert_{}", torch_bin=False, **kw):
+    moe = dict(num_experts=5, topk=2, adapter_dim=14, moe_scaling=0.25, moe_dtype="bfloat16",
+               output_router_logits=False)
+    moe.update({k: kw.pop(k) for k in list(kw) if k in moe})
+
+    def make(out):
+        config = parent(**{**BASE, **DENSE, **kw})
+        model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        for key, value in moe.items():
+            setattr(config, key, value)
+        for layer in model.model.layers:
+            mlp = layer.mlp
+            mlp.moe_adapter = Adapters(config)
+            dense = type(mlp).forward
+            mlp.forward = (lambda m, d: lambda x: m.moe_adapter(x, d(m, x)))(mlp, dense)
+        randomise(model, seed)
+        record(model, out, seed)
+        state = {k.replace("experts.expert_", "experts." + naming.format("")): v.contiguous()
+                 for k, v in model.state_dict().items()}
+        c = config.to_dict()
+        c.update(moe)
+        c.update(model_type="camelidae", architectures=["modeling_camelidae.LlamaForCausalLM"],
+                 auto_map={"AutoConfig": "configuration_camelidae.CamelidaeConfig",
+                           "AutoModelForCausalLM": "modeling_camelidae.LlamaForCausalLM"})
+        if parent is not hf.LlamaConfig:
+            c.update(model_type=config.model_type, architectures=["modeling_qwen2idae.Qwen2ForCausalLM"])
+        (out / "config.json").write_text(json.dumps(c, indent=2, default=str) + "\n")
+        v4_spelling(out)
+        if not torch_bin:
+            from safetensors.torch import save_file
+            save_file(state, out / "model.safetensors", metadata={"format": "pt"})
+            return
+        names = list(state)
+        shards = [names[:len(names) // 2], names[len(names) // 2:]]
+        index = {"metadata": {"total_size": sum(v.numel() * 4 for v in state.values())},
+                 "weight_map": {}}
+        for i, part in enumerate(shards):
+            file = f"pytorch_model-{i + 1:05d}-of-00002.bin"
+            torch.save({n: state[n] for n in part}, out / file)
+            index["weight_map"].update({n: file for n in part})
+        (out / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=2))
+    return make
+
+
+def peft_lora(out):
+    """A base and a LoRA directory made by peft, with rank and alpha patterns."""
+    import peft
+    seed = 31
+    base = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**{**BASE, **DENSE}),
+                                               attn_implementation="eager")
+    randomise(base, seed)
+    base.save_pretrained(out / "base")
+    (out / "base" / "generation_config.json").unlink(missing_ok=True)
+    config = peft.LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", use_rslora=False,
+                             target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+                                             "up_proj", "down_proj"],
+                             rank_pattern={"q_proj": 2}, alpha_pattern={"down_proj": 3})
+    model = peft.get_peft_model(base, config)
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                p.copy_(0.3 * torch.randn(p.shape, generator=g))
+    model.save_pretrained(out / "adapter")
+    (out / "adapter" / "README.md").unlink(missing_ok=True)
+    record(model, out, seed)
+
+
+def bnb_nf4(out):
+    """A bitsandbytes checkpoint (NF4, double quantisation). bitsandbytes' own product on a CPU
+    rounds to bf16, so the logits are transformers' over the weights it dequantises."""
+    import bitsandbytes.functional as bnb
+    from safetensors.torch import load_file
+    seed = 33
+    config = hf.LlamaConfig(**{**BASE, **SQUARE})
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    randomise(model, seed)
+    tmp = out / "tmp"
+    model.save_pretrained(tmp)
+    q = hf.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                              bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
+    quantised = hf.AutoModelForCausalLM.from_pretrained(tmp, quantization_config=q, device_map="cpu",
+                                                        dtype=torch.float32)
+    quantised.save_pretrained(out)
+    (out / "generation_config.json").unlink(missing_ok=True)
+    shutil.rmtree(tmp)
+    state = load_file(out / "model.safetensors")
+    for name in [n for n, v in state.items() if v.dtype == torch.uint8 and n.endswith(".weight")]:
+        parts = {n: v for n, v in state.items() if n.startswith(name + ".")}
+        full = bnb.dequantize_4bit(state[name], bnb.QuantState.from_dict(parts, device="cpu"))
+        model.get_parameter(name).data.copy_(full)
+    record(model, out, seed)
+
+
+FIXTURES = {
+    "llama": family(hf.LlamaConfig, 1, **DENSE),
+    "llama-square": family(hf.LlamaConfig, 2, v4=True, **SQUARE, tie_word_embeddings=True),
+    "llama3": family(hf.LlamaConfig, 3, v4=True, rope_parameters=LLAMA3, **DENSE),
+    "yi": family(hf.LlamaConfig, 4, rope_parameters=rope("default", 5e6), **SQUARE,
+                 tie_word_embeddings=False),
+    "mistral": family(hf.MistralConfig, 5, sliding_window=9, **DENSE),
+    "qwen2": family(hf.Qwen2Config, 6, **{**SQUARE, "hidden_size": 56, "intermediate_size": 84},
+                    tie_word_embeddings=True),
+    "qwen2-window": family(hf.Qwen2Config, 7, use_sliding_window=True, sliding_window=7,
+                           max_window_layers=1, v4=False, **SQUARE, tie_word_embeddings=False),
+    "qwen3": family(hf.Qwen3Config, 8, **DENSE),
+    "camelidae": camelidae(9),
+    "camelidae-bin": camelidae(10, torch_bin=True, topk=3, moe_scaling=1.0),
+    "sparsetral": camelidae(11, naming="{}", num_experts=4),
+    "qwen2idae": camelidae(12, parent=hf.Qwen2Config, num_experts=6, topk=4),
+    "mixtral": family(hf.MixtralConfig, 13, num_local_experts=5, num_experts_per_tok=2, **DENSE),
+    "qwen2_moe": family(hf.Qwen2MoeConfig, 14, num_experts=6, num_experts_per_tok=3,
+                        moe_intermediate_size=20, shared_expert_intermediate_size=28,
+                        decoder_sparse_step=1, mlp_only_layers=[1], norm_topk_prob=False,
+                        **{k: v for k, v in {**SQUARE, "num_hidden_layers": 3}.items()},
+                        tie_word_embeddings=False),
+    "qwen3_moe": family(hf.Qwen3MoeConfig, 15, num_experts=6, num_experts_per_tok=2,
+                        moe_intermediate_size=24, decoder_sparse_step=1, norm_topk_prob=True,
+                        **DENSE),
+    "olmoe": family(hf.OlmoeConfig, 16, num_experts=7, num_experts_per_tok=3, norm_topk_prob=False,
+                    **{**SQUARE, "hidden_size": 48, "intermediate_size": 20,
+                       "num_key_value_heads": 4}, tie_word_embeddings=False),
+    "deepseek_v2": family(hf.DeepseekV2Config, 17, q_lora_rank=None, topk_method="greedy",
+                          norm_topk_prob=False, routed_scaling_factor=1.0, n_group=1, topk_group=1,
+                          **MLA),
+    "deepseek_v2-yarn": family(hf.DeepseekV2Config, 18, v4=True, q_lora_rank=14,
+                               topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                               norm_topk_prob=False, routed_scaling_factor=1.7,
+                               rope_parameters=YARN, **MLA),
+    "peft": peft_lora,
+    "bnb": bnb_nf4,
+}
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    for name in sys.argv[2:] or FIXTURES:
+        out = root / name
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        FIXTURES[name](out)
+        size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+        print(f"{name:20s} {size / 1024:7.0f} KiB", flush=True)
+
+
+main()
