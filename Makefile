@@ -42,10 +42,10 @@ UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golde
 OPS_SRC  := $(wildcard tests/ops/*.c)
 OPS      := $(if $(OPS_SRC),$(BUILD)/tests/ops/run)
 SUPPORT  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
-FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCH    := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
 
-.PHONY: all help deps test check asan tsan fuzz bench conformance demo install clean tests
+.PHONY: all help deps test check asan tsan fuzz bench conformance demo install clean tests fuzzers
 all: $(BUILD)/pesc ## build/pesc, the command
 
 help: ## this list
@@ -65,7 +65,8 @@ ISA_OPT := $(if $(findstring -O2,$(OPT)),-O3)
 define ISA_RULE
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(CFLAGS) $$(ISA_OPT) -DISA=$(1) -march=$(2) -MMD -MP -c $$< -o $$@
+	@echo "  CC    $$< ($(1))"
+	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_OPT) -DISA=$(1) -march=$(2) -MMD -MP -c $$< -o $$@
 endef
 $(eval $(call ISA_RULE,base,x86-64))
 $(eval $(call ISA_RULE,avx2,x86-64-v3))
@@ -116,13 +117,15 @@ tsan: ## the C tests under ThreadSanitizer
 	$(MAKE) BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="-fsanitize=thread" tests
 	@BUILD=$(BUILD)/tsan tests/run.sh c
 
+# The library once with clang's instrumentation, then each target linked to it.
 FUZZ_SECONDS ?= 60
-FUZZ_FLAGS := -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(SRC) $(ISA_OBJ)
-	@mkdir -p $(@D)
-	@echo "  FUZZ  $<"
-	$(Q)clang -std=c17 -D_GNU_SOURCE $(FUZZ_FLAGS) -ffp-contract=off -Iinclude -Isrc $(PKG) $^ -o $@ $(LDLIBS)
-fuzz: $(FUZZ) ## each parser under libFuzzer for FUZZ_SECONDS
+$(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libpesc.a
+	@echo "  FUZZ  $@"
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer $^ -o $@ $(LDLIBS)
+fuzzers: $(FUZZ)
+fuzz: ## each parser under libFuzzer for FUZZ_SECONDS
+	$(Q)$(MAKE) BUILD=$(BUILD)/fuzz CC=clang WARN=-w OPT="-O1 -g" \
+	    SAN="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" fuzzers
 	@BUILD=$(BUILD) SECONDS_EACH=$(FUZZ_SECONDS) tests/fuzz/run.sh
 
 conformance: $(BUILD)/pesc ## compare with transformers, peft, tokenizers in a virtual environment

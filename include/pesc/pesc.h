@@ -19,9 +19,9 @@
  *         return pesc_status_exit_code(st);
  *     }
  *
- * Every call that can fail returns a pesc_status; pesc_last_error() then holds one sentence for this
- * thread. The library never prints and never exits. Handles are not shared between threads at the
- * same time. Close children before parents; closing NULL is allowed. Strings are UTF-8. */
+ * Every call that can fail returns a pesc_status; pesc_last_error() then holds one sentence for
+ * this thread. The library never prints and never exits. Handles are not shared between threads at
+ * the same time. Close children before parents; closing NULL is allowed. Strings are UTF-8. */
 #ifndef PESC_H
 #define PESC_H
 
@@ -62,7 +62,8 @@ const char *pesc_status_text(pesc_status s);
 int pesc_status_exit_code(pesc_status s);
 const char *pesc_last_error(void); /* this thread's last failure, in full; "" if none */
 
-/* Sentences a user should see though nothing failed. Set once, before other calls; NULL: silence. */
+/* Sentences a user should see though nothing failed. Set once, before other calls; NULL: silence.
+ */
 typedef void (*pesc_notice_fn)(void *ud, const char *sentence);
 void pesc_on_notice(pesc_notice_fn fn, void *ud);
 
@@ -101,16 +102,16 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
 void pesc_model_close(pesc_model *m);
 
 typedef struct pesc_model_info {
-    char family[32];  /* "llama", "camelidae", ... */
-    char format[32];  /* "safetensors", "gguf", "torch" */
-    char dtype[16];   /* of most weights, as stored */
+    char family[32]; /* "llama", "camelidae", ... */
+    char format[32]; /* "safetensors", "gguf", "torch" */
+    char dtype[16];  /* of most weights, as stored */
     int64_t dim, layers, heads, kv_heads, head_dim, ffn_dim, vocab, context;
     int64_t experts, top_k, adapter_dim, shared_experts, expert_dim; /* 0 where it has none */
     double adapter_scale;
     uint64_t params_total, params_activated, params_trainable; /* trainable: adapters and routers */
-    uint64_t n_tensors, n_files, bytes; /* bytes: of the weights on disk */
-    char chat[32];                      /* chat format, "" when none is known */
-    char tokenizer[32];                 /* "bpe", "unigram", "" when there is none */
+    uint64_t n_tensors, n_files, bytes;                        /* bytes: of the weights on disk */
+    char chat[32];      /* chat format, "" when none is known */
+    char tokenizer[32]; /* "bpe", "unigram", "" when there is none */
 } pesc_model_info;
 
 /* What a path holds, from headers and configuration alone: reads no weight. */
@@ -150,9 +151,9 @@ pesc_craft_options pesc_craft_defaults(void);
 /* A sparse model from a dense one (a Hugging Face directory or a .gguf file), streamed in bounded
  * memory to a directory that is empty or not there. "pesc" writes the layout of Camelidae: the
  * dense tensors bit for bit, routers and adapter_down random, adapter_up zero, so the logits are
- * the dense model's bit for bit. "upcycle" writes Mixtral (Llama, Mistral and Yi parents), Qwen2-MoE
- * or Qwen3-MoE, whose experts are equal and whose gates sum to 1: the same logits up to rounding.
- * PESC_NUMERIC when they are not. */
+ * the dense model's bit for bit. "upcycle" writes Mixtral (Llama, Mistral and Yi parents),
+ * Qwen2-MoE or Qwen3-MoE, whose experts are equal and whose gates sum to 1: the same logits up to
+ * rounding. PESC_NUMERIC when they are not. */
 pesc_status pesc_craft(const char *dense_dir, const char *out_dir, const pesc_craft_options *opt);
 
 typedef struct pesc_export_options {
@@ -213,10 +214,10 @@ pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, con
 pesc_status pesc_logits(pesc_model *m, const int32_t *ids, size_t n, float *out);
 
 typedef struct pesc_sample_options {
-    int32_t max_tokens;  /* default 256 */
-    float temperature;   /* 0: the likeliest; default 0 */
-    int32_t top_k;       /* 0: all */
-    float top_p, min_p;  /* 1, 0: all */
+    int32_t max_tokens;       /* default 256 */
+    float temperature;        /* 0: the likeliest; default 0 */
+    int32_t top_k;            /* 0: all */
+    float top_p, min_p;       /* 1, 0: all */
     float repetition_penalty; /* 1: none */
     uint64_t seed;
     const char *const *stop; /* n_stop strings that end the text (and are left out of it) */
@@ -270,8 +271,9 @@ const char *const *pesc_chat_formats(void);
 const char *pesc_model_chat_format(const pesc_model *m);
 /* Ids of a conversation that ends where the assistant is to speak. format NULL: the model's. The
  * text of messages never becomes a control token. *count as in pesc_tokenize. */
-pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format, const pesc_message *messages,
-                               size_t n, int32_t *ids, size_t cap, size_t *count);
+pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
+                               const pesc_message *messages, size_t n, int32_t *ids, size_t cap,
+                               size_t *count);
 /* Strings at which the assistant's turn ends, besides the model's end tokens. */
 const char *const *pesc_chat_stops(const char *format, size_t *n);
 
@@ -280,10 +282,10 @@ const char *const *pesc_chat_stops(const char *format, size_t *n);
 /* NULL or "" in a string field means: as the model, the data or the method says. The names are the
  * keys of run.yaml and the flags of `pesc train`. */
 typedef struct pesc_train_options {
-    const char *output; /* the run directory */
-    const char *method; /* "pesc" "qlora" "lora" "full" "upcycle" "molora" */
-    bool resume;        /* go on from the newest good checkpoint in output, where there is one */
-    bool overwrite;     /* else an output that is not empty is refused */
+    const char *output;    /* the run directory */
+    const char *method;    /* "pesc" "qlora" "lora" "full" "upcycle" "molora" */
+    bool resume;           /* go on from the newest good checkpoint in output, where there is one */
+    bool overwrite;        /* else an output that is not empty is refused */
     const char *init_from; /* a run or checkpoint whose trained tensors are the start of this one */
     int64_t seed;
     /* how the model was opened: see pesc_train_load() */
@@ -303,8 +305,8 @@ typedef struct pesc_train_options {
     bool packing, shuffle;
     /* the run */
     double epochs;
-    int64_t steps; /* 0: as many as epochs gives */
-    int64_t batch; /* records a step */
+    int64_t steps;        /* 0: as many as epochs gives */
+    int64_t batch;        /* records a step */
     int64_t micro_tokens; /* tokens a forward; 0: what seq_len and memory suggest */
     double lr;
     const char *schedule; /* "constant" "cosine" "linear" */
@@ -360,9 +362,11 @@ typedef struct pesc_train_info {
     uint64_t params_trained, params_total;
     uint64_t records, first_step; /* first_step: 0, or where a resumed run goes on */
     int64_t steps, micro_tokens, kept_layers;
-    uint64_t bytes_model, bytes_trained, bytes_activations; /* trained: weights, gradients, moments */
-    uint64_t bytes_total; /* of the device */
-    char checkpoint[32]; /* of a resumed run */
+    uint64_t bytes_model, bytes_trained,
+        bytes_activations;              /* trained: weights, gradients, moments */
+    uint64_t bytes_total;               /* of the device */
+    uint64_t dropped, truncated, split; /* records longer than seq_len, met so far */
+    char checkpoint[32];                /* of a resumed run */
 } pesc_train_info;
 void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 

@@ -67,6 +67,8 @@ pesc_status io_make_dir(const char *path); /* with parents; fine when it exists 
 pesc_status io_free_bytes(const char *dir, uint64_t *bytes); /* of its file system, for us */
 pesc_status io_sync_dir(const char *dir);
 pesc_status io_rename(const char *from, const char *to);
+/* Puts `from` at `to`, and what was there at `from`: at no moment is `to` missing. */
+pesc_status io_swap(const char *from, const char *to);
 /* A file, a link, or a directory with everything below it; fine when it is not there. */
 pesc_status io_remove(const char *path);
 /* Makes `path` a symbolic link to `target`, in one step also where there is one already. */

@@ -21,7 +21,8 @@ pesc_status io_free_bytes(const char *dir, uint64_t *bytes)
     struct statvfs v;
     if (statvfs(dir, &v) != 0)
         return fail_errno(PESC_DISK, errno, "%s: its free space cannot be read", dir);
-    *bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    bool full = fault_check(FAULT_RESERVE, NULL) != 0; /* as a test would have it */
+    *bytes = full ? 0 : (uint64_t)v.f_bavail * v.f_frsize;
     return PESC_OK;
 }
 
@@ -42,6 +43,14 @@ pesc_status io_rename(const char *from, const char *to)
     if (!err && rename(from, to) != 0)
         err = errno;
     return err ? fail_errno(PESC_DISK, err, "%s: cannot be renamed to %s", from, to) : PESC_OK;
+}
+
+pesc_status io_swap(const char *from, const char *to)
+{
+    int err = fault_check(FAULT_RENAME, NULL);
+    if (!err && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0)
+        err = errno;
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot take the place of %s", from, to) : PESC_OK;
 }
 
 /* ---- removing ---- */

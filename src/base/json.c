@@ -7,15 +7,16 @@
 #include <pthread.h>
 #include <string.h>
 
-/* jansson does not tell every failed allocation from bad input, and overlooks some: a string then
- * lacks a letter, and if that was its closing quote jansson reads on behind its buffer. So we
- * remember the failure, but give jansson a second try at the memory and let it come to an end. */
-static _Thread_local bool out_of_memory;
+/* jansson's parser does not tell every failed allocation from bad input, and overlooks some: a
+ * string then lacks a letter, and if that was its closing quote jansson reads on behind its buffer.
+ * So while it parses we remember the failure, but give it a second try at the memory and let it
+ * come to an end. Its other functions report a failure as they should. */
+static _Thread_local bool parsing, out_of_memory;
 
 static void *alloc_one(size_t n)
 {
     void *p = mem_alloc(n, 1);
-    if (p)
+    if (p || !parsing)
         return p;
     out_of_memory = true;
     return mem_alloc(n, 1);
@@ -34,12 +35,14 @@ static pesc_status parse(json_t **out, const char *text, size_t n, const char *w
     pthread_once(&once, use_mem);
     json_error_t e;
     *out = NULL;
+    parsing = true;
     out_of_memory = false;
     /* JSON_ALLOW_NUL: text with \u0000 is data; a key with it is still refused by jansson. */
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     json_t *v = json_loadb(text, n, flags, &e);
     if (!v && big && json_error_code(&e) == json_error_numeric_overflow)
         v = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
+    parsing = false;
     if (out_of_memory) {
         json_decref(v);
         return fail_nomem(where, n);

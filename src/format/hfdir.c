@@ -174,7 +174,7 @@ static pesc_status complete_config(hfdir *h, const char *moe)
         if (!given && rows[i].assumed)
             log_notice("%s: the configuration has no %s; %s is taken, as in the training script",
                        h->config_file, rows[i].key, i == 2 ? "2" : "1");
-        if (given)
+        if (given && rows[i].value)
             json_decref(rows[i].value);
         else if (json_object_set_new(h->config, rows[i].key, rows[i].value) != 0)
             s = fail_nomem(h->config_file, 64);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <limits.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,12 +279,12 @@ static pesc_status try_one(const char *run, const char *name, bool bytes, char *
 /* The name that `latest` links to, "" when it links to nothing of the kind. */
 static void read_latest(const char *run, char *name, size_t cap)
 {
-    char *link = io_join(run, "latest");
-    ssize_t n = link ? readlink(link, name, cap - 1) : -1;
+    char link[PATH_MAX];
+    int length = snprintf(link, sizeof link, "%s/latest", run);
+    ssize_t n = length > 0 && (size_t)length < sizeof link ? readlink(link, name, cap - 1) : -1;
     name[n > 0 ? n : 0] = '\0';
     if (runstate_step_of(name) < 0)
         name[0] = '\0';
-    mem_free(link);
 }
 
 static pesc_status try_all(const char *run, char **names, size_t n, bool bytes, char **dir)
@@ -320,12 +321,12 @@ pesc_status runstate_newest(const char *run, bool bytes, char **dir)
     return s;
 }
 
+/* On the stack: to look is not to fail. */
 static bool has(const char *dir, const char *name)
 {
-    char *path = io_join(dir, name);
-    bool there = path && io_kind_of(path) == IO_FILE;
-    mem_free(path);
-    return there;
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return n > 0 && (size_t)n < sizeof path && io_kind_of(path) == IO_FILE;
 }
 
 runstate_kind runstate_kind_of(const char *path)

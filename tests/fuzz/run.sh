@@ -12,7 +12,7 @@ for f in "$BUILD"/fuzz/fuzz_*; do
     name=$(basename "$f")
     mkdir -p "$work/$name" "$BUILD/fuzz/corpus/$name"
     if "$f" -max_total_time="${SECONDS_EACH:-60}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$BUILD/fuzz/$name-" "$BUILD/fuzz/corpus/$name" "$work/$name" >"$work/log" 2>&1; then
+        -artifact_prefix="$BUILD/fuzz/found-$name-" "$BUILD/fuzz/corpus/$name" "$work/$name" >"$work/log" 2>&1; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))

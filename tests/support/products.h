@@ -16,6 +16,8 @@ typedef struct matrix {
 matrix matrix_new(dtype dt, int64_t rows, int64_t cols, uint64_t seed);
 /* n matrices [rows, cols], one after the other (NF4: each with a span of its own). */
 matrix matrix_stack(dtype dt, int64_t n, int64_t rows, int64_t cols, uint64_t seed);
+void matrix_double(matrix *m,
+                   int times); /* every element of an f32 or bf16 matrix, times 2^times */
 void matrix_free(matrix *m);
 double matrix_get(const tensor *t, int64_t i); /* f32 or bf16 */
 

@@ -169,7 +169,7 @@ static void survives_any_failure(void **state)
     static const char *const whats[] = { "EIO", "ENOSPC", "short" };
     for (int w = 0; w < 3; w++) {
         bool fired = true;
-        for (int n = 1; fired && n < 400; n += w ? 11 : 3) {
+        for (int n = 1; fired && n < 400; n += w ? 13 : 5) {
             char spec[32];
             clean();
             save(1);
@@ -194,6 +194,34 @@ static void survives_any_failure(void **state)
             mem_free(dir);
         }
     }
+}
+
+/* The only checkpoint is saved again: at no moment is there none. */
+static void saves_a_step_again(void **state)
+{
+    (void)state;
+    bool fired = true;
+    for (int n = 1; fired && n < 400; n += 7) {
+        char spec[32];
+        clean();
+        save(1);
+        fill(1);
+        checkpoint c = saver();
+        checkpoint_state s = state_of(1), back;
+        s.tokens = 7;
+        snprintf(spec, sizeof spec, "any:%d:EIO", n);
+        assert_true(fault_arm(spec));
+        pesc_status st = checkpoint_save(&c, &s);
+        fired = fault_fired();
+        fault_arm(NULL);
+        char *dir = newest();
+        assert_non_null(dir);
+        must(checkpoint_load(&c, dir, &back));
+        assert_true(back.tokens == 7 || (st != PESC_OK && back.tokens == 100));
+        mem_free(dir);
+    }
+    must(checkpoint_sweep(run));
+    assert_true(files_there("run/checkpoint-1/manifest.json"));
 }
 
 static int open_all(void **state)
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test(keeps_the_newest_and_the_best),
         cmocka_unit_test(sweeps_what_a_killed_run_left),
         cmocka_unit_test(survives_any_failure),
+        cmocka_unit_test(saves_a_step_again),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, open_all, close_all);
 }

@@ -49,6 +49,7 @@ static fixture make(mm_layout layout, shape s, dtype a, dtype b)
     f.cols = layout == MM_NT ? s.o : s.i;
     f.depth = layout == MM_NT ? s.i : layout == MM_NN ? s.o : s.t;
     f.bias = matrix_new(b == DT_BF16 ? DT_BF16 : DT_F32, 1, f.cols, 3);
+    matrix_double(&f.bias, 6); /* so that a bias too many shows in a long sum */
     f.bias.t = (tensor){ .data = f.bias.t.data, .dt = f.bias.t.dt, .nd = 1, .ne = { f.cols } };
     f.sum = calloc((size_t)(f.rows * f.cols) + 1, sizeof *f.sum);
     f.magnitude = calloc((size_t)(f.rows * f.cols) + 1, sizeof *f.magnitude);
@@ -164,6 +165,8 @@ static void takes_long_sums_and_many_rows(void **state)
     {
         check(MM_NT, (shape){ 3, 5, 70001 }, acts[a], DT_F32);
         check(MM_NT, (shape){ 3, 2, 70016 }, acts[a], DT_NF4);
+        check(MM_NT, (shape){ 2, 33, 2112 }, acts[a], DT_NF4);
+        check(MM_NT, (shape){ 20, 33, 2112 }, acts[a], DT_NF4);
         check(MM_NN, (shape){ 2, 70001, 3 }, acts[a], DT_BF16);
         check(MM_TN, (shape){ 70001, 2, 3 }, acts[a], DT_F32);
         check(MM_NT, (shape){ 1100, 9, 33 }, acts[a], DT_BF16);
@@ -233,20 +236,19 @@ static void a_row_does_not_see_its_batch(void **state)
     EACH(s, shapes)
     EACH(a, acts)
     EACH(w, weights)
-    for (mm_layout l = MM_NT; l <= MM_NN; l++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best();
-                                                    isa++)
-    {
-        fixture f = make(l, shapes[s], acts[a], weights[w]);
-        tensor whole = out_of(DT_F32, f.rows, f.cols);
-        mm c = call_of(&f, whole);
-        opened[isa]->op->matmul(opened[isa], &c);
-        EACH(t, tokens)
-        if (tokens[t] < f.rows)
-            for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
-                compare_part(&f, isa, whole, first, tokens[t]);
-        mem_free(whole.data);
-        drop(&f);
-    }
+    for (mm_layout l = MM_NT; l <= MM_NN; l++)
+        for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+            fixture f = make(l, shapes[s], acts[a], weights[w]);
+            tensor whole = out_of(DT_F32, f.rows, f.cols);
+            mm c = call_of(&f, whole);
+            opened[isa]->op->matmul(opened[isa], &c);
+            EACH(t, tokens)
+            if (tokens[t] < f.rows)
+                for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
+                    compare_part(&f, isa, whole, first, tokens[t]);
+            mem_free(whole.data);
+            drop(&f);
+        }
 }
 
 static void poison(matrix *m, int64_t i, float with)
@@ -264,25 +266,25 @@ static void nan_reaches_its_row_and_column_only(void **state)
     (void)state;
     EACH(t, tokens)
     EACH(a, acts)
-    for (int w = 0; w < 2; w++) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
-    {
-        fixture f = make(MM_NT, (shape){ tokens[t], 37, 75 }, acts[a], weights[w]);
-        int64_t row = f.rows / 2, column = 21;
-        poison(&f.a, row * 75 + 74, NAN);
-        poison(&f.b, column * 75, INFINITY);
-        poison(&f.a, 0, 0); /* 0 * infinity */
-        tensor out = out_of(DT_BF16, f.rows, f.cols);
-        mm c = call_of(&f, out);
-        opened[isa]->op->matmul(opened[isa], &c);
-        for (int64_t i = 0; i < f.rows * f.cols; i++) {
-            double y = matrix_get(&out, i);
-            bool in_row = i / f.cols == row, in_column = i % f.cols == column;
-            assert_int_equal(isnan(y) != 0, in_row || (in_column && i / f.cols == 0));
-            assert_int_equal(isfinite(y) != 0, !in_row && !in_column);
+    for (int w = 0; w < 2; w++)
+        for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+            fixture f = make(MM_NT, (shape){ tokens[t], 37, 75 }, acts[a], weights[w]);
+            int64_t row = f.rows / 2, column = 21;
+            poison(&f.a, row * 75 + 74, NAN);
+            poison(&f.b, column * 75, INFINITY);
+            poison(&f.a, 0, 0); /* 0 * infinity */
+            tensor out = out_of(DT_BF16, f.rows, f.cols);
+            mm c = call_of(&f, out);
+            opened[isa]->op->matmul(opened[isa], &c);
+            for (int64_t i = 0; i < f.rows * f.cols; i++) {
+                double y = matrix_get(&out, i);
+                bool in_row = i / f.cols == row, in_column = i % f.cols == column;
+                assert_int_equal(isnan(y) != 0, in_row || (in_column && i / f.cols == 0));
+                assert_int_equal(isfinite(y) != 0, !in_row && !in_column);
+            }
+            mem_free(out.data);
+            drop(&f);
         }
-        mem_free(out.data);
-        drop(&f);
-    }
 }
 
 int main(void)

@@ -30,6 +30,8 @@ static void of_expert(const void *ctx, int64_t e, mm_product *p)
 
 void cpu_grouped_matmul(device *d, const grouped_mm *a)
 {
+    ASSERT(a->offsets.dt == DT_I32 && tensor_count(&a->offsets) >= 1);
+    ASSERT((a->layout == MM_TN ? a->out.nd : a->b.nd) == 3);
     mm_run(cpu_of(d), &(mm_set){ .engine = mm_engine_of(cpu_of(d)->isa, a->a.dt),
                                  .count = tensor_count(&a->offsets) - 1,
                                  .get = of_expert,

@@ -13,20 +13,27 @@
 #include "tensor/nf4.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define TARGET __attribute__((target("amx-tile,amx-bf16")))
 
 enum { SIDE = 16, TILE = SIDE * SIDE, LANE_BYTES = MM_LANES * 4 };
 
-/* Tiles 0-3: sums; 4, 5: rows; 6, 7: lanes. All have 16 rows; those of lanes and sums have
- * `lane_bytes` a row, those on the left 64. */
-TARGET static void configure(int lane_bytes)
+/* Tiles 0-3: sums; 4, 5: left; 6, 7: right. All have 16 rows, of 64 bytes. */
+static const uint8_t whole_tiles[64] = {
+    [0] = 1,   [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64,
+    [26] = 64, [28] = 64, [30] = 64, [48] = 16, [49] = 16, [50] = 16,
+    [51] = 16, [52] = 16, [53] = 16, [54] = 16, [55] = 16
+};
+
+/* The same with n lanes in the sums and on the right. */
+TARGET static void configure_lanes(int n)
 {
-    uint8_t config[64] = { 1 };
-    for (int i = 0; i < 8; i++) {
-        config[16 + 2 * i] = (uint8_t)(i == 4 || i == 5 ? 64 : lane_bytes);
-        config[48 + i] = SIDE;
-    }
+    uint8_t config[64];
+    memcpy(config, whole_tiles, sizeof config);
+    for (int i = 0; i < 8; i++)
+        if (i != 4 && i != 5)
+            config[16 + 2 * i] = (uint8_t)(n * 4);
     /* gcc 12 believes that ldtilecfg reads 8 bytes, and would drop the other stores. */
     __asm__ volatile("" : : "r"(config) : "memory");
     _tile_loadconfig(config);
@@ -88,7 +95,7 @@ TARGET static void strip16(const mm_tile *t, float *sums, const mm_word *rows)
 
 TARGET void kernel_amx_tile(const mm_tile *t)
 {
-    configure(64);
+    _tile_loadconfig(whole_tiles);
     int64_t row = 0;
     for (; row + SIDE < t->n_rows; row += 2 * SIDE)
         strip32(t, t->sums + row * t->ld, t->rows + row * MM_K);
@@ -166,7 +173,7 @@ TARGET bool kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, m
         return false;
     mm_word *left = t->scratch, *right = left + 2 * SIDE * MM_K;
     stand_rows(right, t, box.nw);
-    configure((int)t->n_rows * 4);
+    configure_lanes((int)t->n_rows);
     for (int64_t lane = 0; lane < box.n; lane += 2 * SIDE) {
         int64_t n = box.n - lane < 2 * SIDE ? box.n - lane : 2 * SIDE;
         _tile_zero(0);

@@ -32,7 +32,7 @@ TARGET static void tiles(mm_word *dst, const mm_side *x, mm_words words, mm_box 
 const mm_engine kernel_avx512_pairs = { .words = MM_BF16_PAIR, KERNEL };
 
 const mm_engine kernel_amx = { .words = MM_BF16_PAIR,
-                               .rows = 64,
+                               .rows = 128,
                                .row_pad = TILE,
                                .pack_rows = tiles,
                                .pack_lanes = lanes,

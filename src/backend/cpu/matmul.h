@@ -1,16 +1,18 @@
 /* matmul: how the CPU multiplies matrices.
  *
  * Every product is out[m,n] = sum over k of a(m,k) b(n,k). Whatever their layout in memory, both
- * sides are packed into blocks of MM_K 32-bit words along k: a word is one f32, or two bf16
- * neighbours in k where the CPU multiplies such pairs. The a side is packed as rows [m][MM_K],
- * whose words are broadcast; the b side as lanes [k][MM_LANES], which fill vectors. An element is
- * the sum, in order of k, of its words within a block, and the sum of its blocks in order: nothing
- * else enters, so a row has the same bits alone, in any batch and on any number of threads. Engines
- * (one an instruction set and kind of word) differ in how they sum within a block; the driver is
- * one.
+ * sides are packed into blocks along k of 32-bit words: a word is one f32, or two bf16 neighbours
+ * in k where the CPU multiplies such pairs. The a side is packed as rows, whose words are
+ * broadcast; the b side as panels of lanes, which fill vectors. Few rows meet many weights when
+ * decoding: then lanes are multiplied as they are made, in registers.
  *
- * Few rows meet many weights when decoding: then `few` multiplies lanes as it makes them in
- * registers, without writing them down, with the same sums. */
+ * The promise: an element is the sum of its blocks in order of k, a block the sum of its words in
+ * an order that the engine fixes, and how k is cut into blocks depends on k alone. So a row has the
+ * same bits alone and in any batch, many or few, on any number of threads. An engine is one
+ * instruction set and kind of word; between engines the bits may differ.
+ *
+ * oneDNN's sgemm is as fast (bench/matmul.c prints both) but keeps no such promise: its order
+ * depends on the number of rows. */
 #ifndef PESC_BACKEND_CPU_MATMUL_H
 #define PESC_BACKEND_CPU_MATMUL_H
 
@@ -51,8 +53,8 @@ typedef struct mm_box {
 typedef struct mm_tile {
     float *sums;
     int64_t ld;
-    const mm_word *rows;  /* [n_rows][MM_K] */
-    const mm_word *lanes; /* [nw][MM_LANES]; not for `few` */
+    const mm_word *rows;  /* as pack_rows makes them */
+    const mm_word *lanes; /* as pack_lanes makes them; not for `few` */
     int64_t n_rows, nw;
     bool add;
     int64_t block;    /* few */
@@ -73,9 +75,9 @@ typedef struct mm_engine {
     mm_words words;
     int64_t rows;    /* most rows of a tile */
     int64_t row_pad; /* rows are padded to a multiple of this; what pads them is never stored */
-    /* dst [n][MM_K]; i is a multiple of 16 */
+    /* n rows of MM_K words, [n][MM_K] or in tiles of 16 x 16; i is a multiple of 16 */
     void (*pack_rows)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
-    /* dst [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
+    /* [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
     void (*pack_lanes)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     void (*tile)(const mm_tile *t);
     /* the same sums for up to MM_FEW rows, straight from x; false: not for this side */

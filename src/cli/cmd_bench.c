@@ -1,0 +1,225 @@
+/* cmd_bench: how fast a model reads and speaks, or a tokenizer encodes. */
+#include "cli/command.h"
+#include "cli/ids.h"
+#include "cli/input.h"
+#include "cli/open.h"
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct series {
+    double *v; /* one rate a run */
+    size_t n;
+} series;
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double best(const series *s)
+{
+    return s->v[s->n - 1];
+}
+
+static double median(const series *s)
+{
+    return (s->v[(s->n - 1) / 2] + s->v[s->n / 2]) / 2;
+}
+
+static pesc_status series_open(series *s, int64_t n)
+{
+    s->v = calloc((size_t)n, sizeof *s->v);
+    return s->v ? PESC_OK : out_nomem("the measurements");
+}
+
+static void print_series(const char *key, const char *unit, const series *s, bool json)
+{
+    qsort(s->v, s->n, sizeof *s->v, ascending);
+    if (!json) {
+        printf("%-12s best %.1f, median %.1f %s\n", key, best(s), median(s), unit);
+        return;
+    }
+    out_begin(key, '{');
+    out_text("unit", unit);
+    out_measure("best", best(s));
+    out_measure("median", median(s));
+    out_int("runs", (int64_t)s->n);
+    out_end();
+}
+
+static int64_t peak_bytes(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* ---- a model ---- */
+
+typedef struct model_bench {
+    open_model m;
+    pesc_session *session;
+    int32_t *ids;
+    size_t n_prompt, n_decode;
+    double load_seconds;
+    series prefill, decode;
+} model_bench;
+
+/* Ids spread over the vocabulary, the same in every run: what they say does not matter. */
+static pesc_status make_ids(model_bench *b)
+{
+    size_t n = b->n_prompt + b->n_decode;
+    b->ids = calloc(n, sizeof *b->ids);
+    if (!b->ids)
+        return out_nomem("the ids");
+    uint64_t state = 1;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        b->ids[i] = (int32_t)((state >> 33) % (uint64_t)b->m.info.vocab);
+    }
+    return PESC_OK;
+}
+
+static pesc_status run_once(model_bench *b, bool counted)
+{
+    const float *logits;
+    pesc_session_reset(b->session);
+    double t0 = seconds_now();
+    TRY(pesc_session_feed(b->session, b->ids, b->n_prompt, &logits));
+    double t1 = seconds_now();
+    for (size_t i = 0; i < b->n_decode; i++)
+        TRY(pesc_session_feed(b->session, b->ids + b->n_prompt + i, 1, &logits));
+    double t2 = seconds_now();
+    if (counted) {
+        b->prefill.v[b->prefill.n++] = (double)b->n_prompt / (t1 - t0);
+        b->decode.v[b->decode.n++] = (double)b->n_decode / (t2 - t1);
+    }
+    return PESC_OK;
+}
+
+static pesc_status measure_model(const options *o, model_bench *b)
+{
+    double t0 = seconds_now();
+    TRY(open_from(&b->m, o));
+    b->load_seconds = seconds_now() - t0;
+    b->n_prompt = (size_t)o->prompt_tokens;
+    b->n_decode = (size_t)o->decode_tokens;
+    int64_t n = o->prompt_tokens + o->decode_tokens;
+    if (n > INT32_MAX)
+        return out_fail(PESC_USAGE, "bench: found %lld tokens in a run, expected at most %d",
+                        (long long)n, INT32_MAX);
+    TRY(pesc_session_open(&b->session, b->m.model, (int32_t)n));
+    TRY(make_ids(b));
+    TRY(series_open(&b->prefill, o->repeat));
+    TRY(series_open(&b->decode, o->repeat));
+    for (int64_t i = 0; i <= o->repeat; i++) {
+        progress_show("runs", (uint64_t)i, (uint64_t)o->repeat + 1);
+        TRY(run_once(b, i > 0));
+    }
+    progress_clear();
+    return PESC_OK;
+}
+
+static void print_model(const options *o, const model_bench *b)
+{
+    out_number bytes;
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("model", o->model);
+        out_text("device", pesc_device_name(b->m.device));
+        out_int("prompt_tokens", o->prompt_tokens);
+        out_int("decode_tokens", o->decode_tokens);
+        out_measure("load_seconds", b->load_seconds);
+        out_int("peak_bytes", peak_bytes());
+    } else {
+        printf("device       %s\nload         %.2f s\n", pesc_device_name(b->m.device),
+               b->load_seconds);
+    }
+    print_series("prefill", "tokens/s", &b->prefill, o->json);
+    print_series("decode", "tokens/s", &b->decode, o->json);
+    if (o->json)
+        out_end();
+    else
+        printf("memory       %s at most\n", out_bytes(bytes, (uint64_t)peak_bytes()));
+}
+
+static pesc_status bench_model(const options *o)
+{
+    model_bench b = { 0 };
+    pesc_status st = measure_model(o, &b);
+    if (st == PESC_OK)
+        print_model(o, &b);
+    free(b.prefill.v);
+    free(b.decode.v);
+    free(b.ids);
+    pesc_session_close(b.session);
+    open_free(&b.m);
+    return st;
+}
+
+/* ---- a tokenizer ---- */
+
+typedef struct text_bench {
+    pesc_tokenizer *tokenizer;
+    char *text;
+    size_t n, count;
+    series encode;
+} text_bench;
+
+static pesc_status measure_text(const options *o, text_bench *b)
+{
+    TRY(pesc_tokenizer_open(&b->tokenizer, o->model));
+    TRY(input_read(o->text, &b->text, &b->n));
+    if (b->n == 0)
+        return out_fail(PESC_FORMAT, "%s: found no text, expected some to encode", o->text);
+    TRY(series_open(&b->encode, o->repeat));
+    for (int64_t i = 0; i <= o->repeat; i++) {
+        int32_t *ids;
+        progress_show("runs", (uint64_t)i, (uint64_t)o->repeat + 1);
+        double t0 = seconds_now();
+        TRY(ids_encode(b->tokenizer, b->text, b->n, 0, &ids, &b->count));
+        double seconds = seconds_now() - t0;
+        free(ids);
+        if (i > 0)
+            b->encode.v[b->encode.n++] = (double)b->n / 1e6 / seconds;
+    }
+    progress_clear();
+    return PESC_OK;
+}
+
+static pesc_status bench_text(const options *o)
+{
+    text_bench b = { 0 };
+    pesc_status st = measure_text(o, &b);
+    if (st == PESC_OK && o->json) {
+        out_begin(NULL, '{');
+        out_text("tokenizer", o->model);
+        out_int("bytes", (int64_t)b.n);
+        out_int("tokens", (int64_t)b.count);
+        print_series("encode", "MB/s", &b.encode, true);
+        out_end();
+    } else if (st == PESC_OK) {
+        printf("text         %zu bytes, %zu tokens\n", b.n, b.count);
+        print_series("encode", "MB/s", &b.encode, false);
+    }
+    free(b.encode.v);
+    free(b.text);
+    pesc_tokenizer_close(b.tokenizer);
+    return st;
+}
+
+pesc_status cmd_bench(const options *o)
+{
+    return o->text ? bench_text(o) : bench_model(o);
+}

@@ -1,0 +1,78 @@
+/* cmd_generate: one completion. */
+#include "cli/command.h"
+#include "cli/ids.h"
+#include "cli/input.h"
+#include "cli/open.h"
+#include "cli/speak.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pesc_status read_ids(const options *o, int32_t **ids, size_t *n)
+{
+    ids_table t;
+    TRY(ids_read_json(o->ids, &t));
+    *ids = t.ids;
+    *n = t.n_each;
+    return t.n_seqs == 1 ? PESC_OK
+                         : out_fail(PESC_FORMAT, "%s: found %zu sequences, expected one",
+                                    input_name(o->ids), t.n_seqs);
+}
+
+static pesc_status prompt_ids(const options *o, const open_model *m, int32_t **ids, size_t *n)
+{
+    if (o->ids)
+        return read_ids(o, ids, n);
+    const pesc_tokenizer *t;
+    unsigned flags =
+        (o->add_special ? PESC_ADD_SPECIAL : 0u) | (o->parse_special ? PESC_PARSE_SPECIAL : 0u);
+    TRY(open_tokenizer(m, o, &t));
+    return ids_encode(t, o->prompt, strlen(o->prompt), flags, ids, n);
+}
+
+/* Asked for no context of its own, a session gets what the prompt and the answer need. */
+static int32_t context_for(const options *o, const open_model *m, size_t n_prompt)
+{
+    int64_t need = (int64_t)n_prompt + o->max_tokens;
+    if (o->ctx)
+        return (int32_t)o->ctx;
+    if (m->info.context > 0 && need > m->info.context)
+        need = m->info.context;
+    return need > INT32_MAX ? INT32_MAX : (int32_t)need;
+}
+
+static pesc_status run(const options *o, open_model *m, int32_t **ids)
+{
+    size_t n = 0;
+    pesc_session *s = NULL;
+    pesc_generation g = { 0 };
+    pesc_sample_options sampling = speak_sampling(o);
+    TRY(open_from(m, o));
+    TRY(prompt_ids(o, m, ids, &n));
+    if (n == 0)
+        return out_fail(PESC_USAGE, "generate: the prompt has no tokens, expected at least one");
+    pesc_status st = pesc_session_open(&s, m->model, context_for(o, m, n));
+    if (st == PESC_OK)
+        st = pesc_session_complete(s, *ids, n, &sampling, o->json ? NULL : speak_emit, NULL, &g);
+    if (st == PESC_OK && o->json)
+        speak_json(&g);
+    else if (st == PESC_OK)
+        putchar('\n');
+    pesc_generation_free(&g);
+    pesc_session_close(s);
+    return st;
+}
+
+pesc_status cmd_generate(const options *o)
+{
+    if (!o->prompt == !o->ids)
+        return out_fail(PESC_USAGE, "generate: found %s of --prompt and --ids, expected one",
+                        o->prompt ? "both" : "none");
+    open_model m = { 0 };
+    int32_t *ids = NULL;
+    pesc_status st = run(o, &m, &ids);
+    free(ids);
+    open_free(&m);
+    return st;
+}

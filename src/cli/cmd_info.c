@@ -1,0 +1,90 @@
+/* cmd_info: what a model is. */
+#include "cli/command.h"
+
+#include <stdio.h>
+
+static void print_json(const char *path, const pesc_model_info *i)
+{
+    out_begin(NULL, '{');
+    out_text("path", path);
+    out_text("family", i->family);
+    out_text("format", i->format);
+    out_text("dtype", i->dtype);
+    out_int("dim", i->dim);
+    out_int("layers", i->layers);
+    out_int("heads", i->heads);
+    out_int("kv_heads", i->kv_heads);
+    out_int("head_dim", i->head_dim);
+    out_int("ffn_dim", i->ffn_dim);
+    out_int("vocab", i->vocab);
+    out_int("context", i->context);
+    out_int("experts", i->experts);
+    out_int("top_k", i->top_k);
+    out_int("adapter_dim", i->adapter_dim);
+    out_real("adapter_scale", i->adapter_scale);
+    out_int("shared_experts", i->shared_experts);
+    out_int("expert_dim", i->expert_dim);
+    out_begin("params", '{');
+    out_int("total", (int64_t)i->params_total);
+    out_int("activated", (int64_t)i->params_activated);
+    out_int("trainable", (int64_t)i->params_trainable);
+    out_end();
+    out_int("tensors", (int64_t)i->n_tensors);
+    out_int("files", (int64_t)i->n_files);
+    out_int("bytes", (int64_t)i->bytes);
+    out_text("tokenizer", i->tokenizer);
+    out_text("chat", i->chat);
+    out_end();
+}
+
+static void print_count(const char *label, uint64_t n)
+{
+    out_number b;
+    printf("%-13s%llu (%s)\n", label, (unsigned long long)n, out_count(b, n));
+}
+
+static void print_experts(const pesc_model_info *i)
+{
+    if (!i->experts)
+        return;
+    printf("experts      %lld, top %lld", (long long)i->experts, (long long)i->top_k);
+    if (i->adapter_dim)
+        printf(", adapters of %lld scaled by %g", (long long)i->adapter_dim, i->adapter_scale);
+    if (i->expert_dim)
+        printf(", feed-forward of %lld", (long long)i->expert_dim);
+    if (i->shared_experts)
+        printf(", %lld shared", (long long)i->shared_experts);
+    putchar('\n');
+}
+
+static void print_text(const pesc_model_info *i)
+{
+    out_number b;
+    printf("family       %s\n", i->family);
+    printf(
+        "shape        %lld layers of %lld, %lld heads of %lld, %lld kv heads, feed-forward %lld\n",
+        (long long)i->layers, (long long)i->dim, (long long)i->heads, (long long)i->head_dim,
+        (long long)i->kv_heads, (long long)i->ffn_dim);
+    print_experts(i);
+    printf("vocabulary   %lld\n", (long long)i->vocab);
+    printf("context      %lld\n", (long long)i->context);
+    print_count("parameters", i->params_total);
+    print_count("activated", i->params_activated);
+    print_count("trainable", i->params_trainable);
+    printf("weights      %s, %llu tensors in %llu %s %s, %s\n", i->dtype,
+           (unsigned long long)i->n_tensors, (unsigned long long)i->n_files, i->format,
+           i->n_files == 1 ? "file" : "files", out_bytes(b, i->bytes));
+    printf("tokenizer    %s\n", i->tokenizer[0] ? i->tokenizer : "none");
+    printf("chat         %s\n", i->chat[0] ? i->chat : "none known");
+}
+
+pesc_status cmd_info(const options *o)
+{
+    pesc_model_info info;
+    TRY(pesc_info(o->model, &info));
+    if (o->json)
+        print_json(o->model, &info);
+    else
+        print_text(&info);
+    return PESC_OK;
+}

@@ -1,0 +1,76 @@
+/* cmd_logits: float32 logits of every position, for comparing with other programs. */
+#include "cli/command.h"
+#include "cli/ids.h"
+#include "cli/input.h"
+#include "cli/npy.h"
+#include "cli/open.h"
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static pesc_status read_ids(const options *o, ids_table *t)
+{
+    TRY(ids_read_json(o->ids, t));
+    if (t->n_seqs * t->n_each > 0)
+        return PESC_OK;
+    free(t->ids);
+    return out_fail(PESC_FORMAT, "%s: found no ids, expected at least one", input_name(o->ids));
+}
+
+/* One sequence after another through one buffer [n_each, vocab]. */
+static pesc_status write_logits(const open_model *m, const ids_table *t, npy *file)
+{
+    size_t n;
+    float *logits = NULL;
+    if (!__builtin_mul_overflow(t->n_each, (size_t)m->info.vocab, &n))
+        logits = calloc(n, sizeof *logits);
+    pesc_status st = logits ? PESC_OK : out_nomem("the logits");
+    for (size_t i = 0; i < t->n_seqs && st == PESC_OK; i++) {
+        progress_show("sequences", i, t->n_seqs);
+        st = pesc_logits(m->model, t->ids + i * t->n_each, t->n_each, logits);
+        if (st == PESC_OK)
+            st = npy_write(file, logits, n);
+    }
+    free(logits);
+    return st;
+}
+
+static pesc_status run(const options *o, const ids_table *t, open_model *m)
+{
+    TRY(open_from(m, o));
+    const int64_t shape[] = { (int64_t)t->n_seqs, (int64_t)t->n_each, m->info.vocab };
+    npy *file = NULL;
+    pesc_status st = npy_open(&file, o->output, shape + !t->nested, t->nested ? 3 : 2);
+    if (st == PESC_OK)
+        st = write_logits(m, t, file);
+    if (st != PESC_OK) {
+        npy_abort(file);
+        return st;
+    }
+    TRY(npy_publish(file));
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("path", o->output);
+        out_begin("shape", '[');
+        for (int i = !t->nested; i < 3; i++)
+            out_int(NULL, shape[i]);
+        out_end();
+        out_end();
+    }
+    return PESC_OK;
+}
+
+pesc_status cmd_logits(const options *o)
+{
+    if (!o->ids || !o->output)
+        return out_fail(PESC_USAGE, "logits: %s is missing; usage: pesc logits %s",
+                        o->ids ? "-o OUT.npy" : "--ids FILE.json", o->cmd->synopsis);
+    ids_table t;
+    open_model m = { 0 };
+    TRY(read_ids(o, &t));
+    pesc_status st = run(o, &t, &m);
+    open_free(&m);
+    free(t.ids);
+    return st;
+}

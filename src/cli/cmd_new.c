@@ -1,0 +1,31 @@
+/* cmd_new: a randomly initialised model of a configuration. */
+#include "cli/command.h"
+#include "cli/replace.h"
+
+#include <stdio.h>
+
+static pesc_status make(const options *o, const char *dir, void *ud)
+{
+    (void)ud;
+    return pesc_new(o->config_json, dir, o->tokenizer, o->dtype, (uint64_t)o->seed);
+}
+
+pesc_status cmd_new(const options *o)
+{
+    TRY(replace_dir(o, make, NULL));
+    pesc_model_info info;
+    TRY(pesc_info(o->output, &info));
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("path", o->output);
+        out_text("family", info.family);
+        out_int("params", (int64_t)info.params_total);
+        out_int("bytes", (int64_t)info.bytes);
+        out_end();
+    } else {
+        out_number params, bytes;
+        printf("%s: %s, %s parameters, %s\n", o->output, info.family,
+               out_count(params, info.params_total), out_bytes(bytes, info.bytes));
+    }
+    return PESC_OK;
+}

@@ -1,0 +1,78 @@
+/* cmd_plan: the memory and disk a run would take. */
+#include "cli/command.h"
+#include "cli/open.h"
+#include "cli/tune.h"
+
+#include <stdio.h>
+
+static void print_json(const pesc_plan_report *r)
+{
+    out_begin(NULL, '{');
+    out_int("params_total", (int64_t)r->params_total);
+    out_int("params_trained", (int64_t)r->params_trained);
+    out_begin("bytes", '{');
+    out_int("model", (int64_t)r->model);
+    out_int("trained", (int64_t)r->trained);
+    out_int("optimizer", (int64_t)r->optimizer);
+    out_int("activations", (int64_t)r->activations);
+    out_int("total", (int64_t)r->total);
+    out_int("available", (int64_t)r->available);
+    out_int("checkpoint", (int64_t)r->checkpoint_bytes);
+    out_int("run", (int64_t)r->run_bytes);
+    out_end();
+    out_bool("fits", r->fits);
+    out_int("micro_tokens", r->micro_tokens);
+    out_int("largest_micro_tokens", r->largest_micro_tokens);
+    out_int("kept_layers", r->kept_layers);
+    out_int("layers", r->layers);
+    out_end();
+}
+
+static void print_text(const pesc_plan_report *r)
+{
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } rows[] = {
+        { "model", r->model },
+        { "weights that train, gradients", r->trained },
+        { "optimiser", r->optimizer },
+        { "activations", r->activations },
+        { "total", r->total },
+        { "available", r->available },
+        { "checkpoint on disk", r->checkpoint_bytes },
+        { "run on disk", r->run_bytes },
+    };
+    out_number a, b;
+    printf("%-32s %s of %s parameters\n", "trains", out_count(a, r->params_trained),
+           out_count(b, r->params_total));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("%-32s %s\n", rows[i].what, out_bytes(a, rows[i].bytes));
+    printf("%-32s %lld tokens; %lld of %lld layers keep activations; at most %lld tokens fit\n",
+           "forward", (long long)r->micro_tokens, (long long)r->kept_layers, (long long)r->layers,
+           (long long)r->largest_micro_tokens);
+    printf("%-32s %s\n", "fits", r->fits ? "yes" : "no");
+}
+
+pesc_status cmd_plan(const options *o)
+{
+    pesc_train_options p;
+    pesc_plan_report r;
+    pesc_device *dev = NULL;
+    TRY(tune_options(o, &p));
+    p.output = p.output ? p.output : "."; /* nothing is written, nothing is read */
+    static const char *const no_data = "-";
+    p.data = p.n_data ? p.data : &no_data;
+    p.n_data = p.n_data ? p.n_data : 1;
+    TRY(open_device(&dev, o));
+    pesc_status st = pesc_plan(dev, o->model, &p, &r);
+    pesc_device_close(dev);
+    TRY(st);
+    if (o->json)
+        print_json(&r);
+    else
+        print_text(&r);
+    return r.fits ? PESC_OK
+                  : out_fail(PESC_NOMEM, "the run does not fit into memory; base_dtype nf4, a "
+                                         "smaller micro_tokens or seq_len, or adamw8 need less");
+}

@@ -1,0 +1,195 @@
+/* cmd_train: a run, step by step, with its signals. */
+#include "cli/command.h"
+#include "cli/open.h"
+#include "cli/progress.h"
+#include "cli/tune.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- signals: the first asks to save and stop, the second ends at once ---- */
+
+static volatile int stop;
+
+static void on_signal(int sig)
+{
+    if (stop)
+        _exit(128 + sig);
+    stop = sig;
+}
+
+static void catch_signals(void)
+{
+    static const int asking[] = { SIGTERM, SIGINT, SIGUSR1 };
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
+        sigaction(asking[i], &sa, NULL);
+    /* a terminal that goes away, or a reader of our lines that does, does not end a run */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* ---- the step line ---- */
+
+static const char *count_text(char *out, size_t cap, double v)
+{
+    const char *unit = v >= 1e6 ? "M" : v >= 1e3 ? "k" : "";
+    snprintf(out, cap, "%.1f%s", v >= 1e6 ? v / 1e6 : v >= 1e3 ? v / 1e3 : v, unit);
+    return out;
+}
+
+static const char *time_text(char *out, size_t cap, double seconds)
+{
+    long s = seconds > 0 && seconds < 1e9 ? (long)(seconds + 0.5) : 0;
+    if (s >= 3600)
+        snprintf(out, cap, "%ldh%02ldm", s / 3600, s % 3600 / 60);
+    else if (s >= 60)
+        snprintf(out, cap, "%ldm%02lds", s / 60, s % 60);
+    else
+        snprintf(out, cap, "%lds", s);
+    return out;
+}
+
+static void print_step(const pesc_step *s)
+{
+    char speed[32], eta[32], experts[64] = "";
+    double gib = 1024.0 * 1024 * 1024;
+    if (!isnan(s->expert_entropy))
+        snprintf(experts, sizeof experts, " | experts H=%.2f dead %lld", s->expert_entropy,
+                 (long long)s->dead_experts);
+    progress_clear();
+    fprintf(stderr,
+            "step %lld/%lld | loss %.4f (ce %.4f aux %.4f) | gn %.2f | lr %.1e | %s tok/s "
+            "%.0f%%%s | %.1f/%.0f GiB | eta %s\n",
+            (long long)s->step, (long long)s->steps, s->loss, s->ce, s->loss - s->ce, s->grad_norm,
+            s->lr, count_text(speed, sizeof speed, s->tok_s), 100 * s->utilisation, experts,
+            (double)s->mem_bytes / gib, (double)s->mem_total / gib,
+            time_text(eta, sizeof eta, s->seconds_left));
+}
+
+static void show(const options *o, const pesc_train_options *p, const pesc_step *s)
+{
+    bool due = p->log_every && (s->step % p->log_every == 0 || s->step == 1 || s->step == s->steps);
+    if (o->quiet)
+        return;
+    if (due && s->tok_s > 0)
+        print_step(s);
+    if (!isnan(s->eval_loss)) {
+        progress_clear();
+        fprintf(stderr, "step %lld/%lld | eval loss %.4f\n", (long long)s->step,
+                (long long)s->steps, s->eval_loss);
+    }
+    if (isatty(STDERR_FILENO))
+        progress_show("training", (uint64_t)s->step, (uint64_t)s->steps);
+}
+
+/* ---- the run ---- */
+
+static void announce(const options *o, const pesc_train_info *i)
+{
+    out_number trained, total, model, train, acts;
+    if (o->quiet)
+        return;
+    progress_clear();
+    fprintf(stderr, "%s: %s of %s parameters train; %llu records, %lld steps\n", i->method,
+            out_count(trained, i->params_trained), out_count(total, i->params_total),
+            (unsigned long long)i->records, (long long)i->steps);
+    fprintf(stderr,
+            "memory: model %s, training %s, activations %s (%lld tokens, %lld layers kept)\n",
+            out_bytes(model, i->bytes_model), out_bytes(train, i->bytes_trained),
+            out_bytes(acts, i->bytes_activations), (long long)i->micro_tokens,
+            (long long)i->kept_layers);
+    if (i->checkpoint[0])
+        fprintf(stderr, "resumed from %s\n", i->checkpoint);
+}
+
+static void report(const options *o, const pesc_train_info *i, const pesc_step *s, bool stopped)
+{
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("output", o->output);
+        out_text("method", i->method);
+        out_int("step", s->step);
+        out_int("steps", i->steps);
+        out_int("tokens", s->tokens);
+        out_real("loss", s->loss);
+        out_real("eval_loss", s->eval_loss);
+        out_int("params_trained", (int64_t)i->params_trained);
+        out_int("params_total", (int64_t)i->params_total);
+        out_int("mem_bytes", (int64_t)s->mem_bytes);
+        out_measure("tokens_per_second", s->tok_s);
+        out_bool("stopped", stopped);
+        out_end();
+    } else {
+        printf("%s: %s at step %lld of %lld, loss %.4f\n", o->output, stopped ? "stopped" : "done",
+               (long long)s->step, (long long)i->steps, s->loss);
+    }
+}
+
+/* Nothing is cut in silence. */
+static void tell_lengths(const options *o, const pesc_trainer *t)
+{
+    pesc_train_info i;
+    pesc_trainer_describe(t, &i);
+    if (!o->quiet && i.dropped + i.truncated + i.split)
+        fprintf(stderr,
+                "pesc: note: records longer than seq_len: %llu dropped, %llu truncated, %llu "
+                "split\n",
+                (unsigned long long)i.dropped, (unsigned long long)i.truncated,
+                (unsigned long long)i.split);
+}
+
+static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p)
+{
+    pesc_train_info info;
+    pesc_step s = { .loss = NAN, .eval_loss = NAN };
+    pesc_status st = PESC_OK;
+    double eval = NAN;
+    pesc_trainer_describe(t, &info);
+    announce(o, &info);
+    s.step = (int64_t)info.first_step;
+    while (st == PESC_OK && !pesc_trainer_done(t)) {
+        st = pesc_trainer_step(t, &s);
+        if (st == PESC_OK || st == PESC_STOPPED)
+            show(o, p, &s);
+        eval = isnan(s.eval_loss) ? eval : s.eval_loss;
+    }
+    progress_clear();
+    tell_lengths(o, t);
+    s.eval_loss = eval;
+    if (st == PESC_OK || st == PESC_STOPPED)
+        report(o, &info, &s, st == PESC_STOPPED);
+    return st == PESC_STOPPED ? out_fail(st, "%s: stopped after saving step %lld; --resume goes on",
+                                         o->output, (long long)s.step)
+                              : st;
+}
+
+pesc_status cmd_train(const options *o)
+{
+    open_model m = { 0 };
+    pesc_trainer *t = NULL;
+    pesc_train_options p;
+    TRY(tune_options(o, &p));
+    if (!o->output)
+        return out_fail(PESC_USAGE, "train: -o RUN is missing; usage: pesc train %s",
+                        o->cmd->synopsis);
+    if (!o->data.n)
+        return out_fail(PESC_USAGE, "train: --data FILE is missing; usage: pesc train %s",
+                        o->cmd->synopsis);
+    p.stop = &stop;
+    catch_signals();
+    pesc_status st = open_for_training(&m, o, &p);
+    if (st == PESC_OK)
+        st = tune_check_experts(o, &m.info);
+    if (st == PESC_OK)
+        st = pesc_trainer_open(&t, m.model, &p);
+    if (st == PESC_OK)
+        st = run(o, t, &p);
+    pesc_trainer_close(t);
+    open_free(&m);
+    return st;
+}

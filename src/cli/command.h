@@ -1,0 +1,64 @@
+/* command: the list of commands. main.c holds the table; one row is all there is to know of a
+ * command but its options (opt_rows.c) and its work (cmd_NAME.c). Help, the manual page, the
+ * reference pages and shell completion are printed from these rows. */
+#ifndef PESC_CLI_COMMAND_H
+#define PESC_CLI_COMMAND_H
+
+#include "cli/opt.h"
+
+typedef enum command_id {
+    CMD_INFO,
+    CMD_NEW,
+    CMD_CRAFT,
+    CMD_MERGE,
+    CMD_EXPORT,
+    CMD_TOKENIZE,
+    CMD_DETOKENIZE,
+    CMD_GENERATE,
+    CMD_CHAT,
+    CMD_LOGITS,
+    CMD_PERPLEXITY,
+    CMD_TRAIN,
+    CMD_PLAN,
+    CMD_BENCH,
+    CMD_DOCTOR,
+    CMD_HELP,
+    CMD_VERSION,
+    N_COMMANDS
+} command_id;
+
+struct command {
+    const char *name;
+    const char *synopsis; /* what follows the name: "MODEL [FILE]" */
+    const char *keys[2];  /* options that the positional arguments fill, in order */
+    int n_required;       /* of the keys */
+    const char *summary;  /* one line */
+    const char *about;    /* a paragraph */
+    const char *examples; /* lines "command  # what it does" */
+    pesc_status (*run)(const options *o);
+};
+
+extern const command commands[N_COMMANDS];
+
+/* Fails with a suggestion when there is no such command. */
+pesc_status command_find(const char *word, const command **out);
+
+pesc_status cmd_info(const options *o);
+pesc_status cmd_new(const options *o);
+pesc_status cmd_craft(const options *o);
+pesc_status cmd_merge(const options *o);
+pesc_status cmd_export(const options *o);
+pesc_status cmd_tokenize(const options *o);
+pesc_status cmd_detokenize(const options *o);
+pesc_status cmd_generate(const options *o);
+pesc_status cmd_chat(const options *o);
+pesc_status cmd_logits(const options *o);
+pesc_status cmd_perplexity(const options *o);
+pesc_status cmd_train(const options *o);
+pesc_status cmd_plan(const options *o);
+pesc_status cmd_bench(const options *o);
+pesc_status cmd_doctor(const options *o);
+pesc_status cmd_help(const options *o);
+pesc_status cmd_version(const options *o);
+
+#endif

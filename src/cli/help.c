@@ -1,0 +1,109 @@
+#include "cli/help.h"
+
+#include "cli/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const help_exit help_exits[] = {
+    { 0, "done" },
+    { 1, "the run failed" },
+    { 2, "usage or configuration" },
+    { 3, "a bad input file" },
+    { 4, "missing resource: disk, memory, device, library" },
+    { 5, "numeric failure: the numbers are not finite" },
+    { 75, "stopped by a signal after saving" },
+    { 0, NULL },
+};
+
+void help_overview(void)
+{
+    puts("pesc " PESC_VERSION ": language models, from their files to their words\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("  pesc %-12s%s\n", commands[i].name, commands[i].summary);
+    puts("\nMODEL is a Hugging Face directory or a .gguf file. Every command takes --help, --json "
+         "and "
+         "-q.\nTry: pesc info MODEL, then pesc generate MODEL --prompt 'Once upon a time'");
+}
+
+bool help_is_argument(const opt_row *r, const command *c)
+{
+    for (size_t i = 0; i < sizeof c->keys / sizeof *c->keys; i++)
+        if (c->keys[i] && strcmp(c->keys[i], r->name) == 0)
+            return true;
+    return false;
+}
+
+void help_indented(const char *lines, const char *indent)
+{
+    for (bool start = true; *lines; lines++) {
+        if (start)
+            fputs(indent, stdout);
+        putchar(*lines);
+        start = *lines == '\n';
+    }
+}
+
+void help_wrap(const char *text, int at, int indent)
+{
+    int column = at;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + n > 98) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putchar(' ');
+            column++;
+        }
+        fwrite(text, 1, (size_t)n, stdout);
+        column += n;
+        text += n + (text[n] == ' ');
+    }
+    putchar('\n');
+}
+
+static void print_row(const opt_row *r, bool argument)
+{
+    enum { INDENT = 34 };
+    char left[64], help[512], letter[8] = "    ";
+    if (r->letter)
+        snprintf(letter, sizeof letter, "-%c, ", r->letter);
+    if (argument)
+        snprintf(left, sizeof left, "%s", r->value);
+    else
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, r->name, r->value ? " " : "",
+                 r->value ? r->value : "");
+    bool told = r->fallback && strcmp(r->fallback, "false") != 0;
+    snprintf(help, sizeof help, "%s%s%s%s", r->help, told ? " (default " : "",
+             told ? r->fallback : "", told ? ")" : "");
+    int n = printf("  %-*s", INDENT - 2, left);
+    if (n > INDENT)
+        n = printf("\n%*s", INDENT, "") - 1;
+    help_wrap(help, n, n);
+}
+
+static void print_rows(const command *c, bool arguments)
+{
+    for (size_t i = 0; i < n_opt_rows; i++)
+        if (opt_applies(&opt_rows[i], c) && help_is_argument(&opt_rows[i], c) == arguments)
+            print_row(&opt_rows[i], arguments);
+}
+
+void help_command(const command *c)
+{
+    printf("pesc %s: %s\n\nusage: pesc %s%s%s [options]\n\n", c->name, c->summary, c->name,
+           c->synopsis[0] ? " " : "", c->synopsis);
+    help_wrap(c->about, 0, 0);
+    if (c->keys[0]) {
+        puts("\narguments");
+        print_rows(c, true);
+    }
+    puts("\noptions (booleans are written --json false; --json alone is true)");
+    print_rows(c, false);
+    puts("\nexamples");
+    help_indented(c->examples, "  ");
+    puts("\nexit codes");
+    for (size_t i = 0; help_exits[i].text; i++)
+        printf("  %-4d%s\n", help_exits[i].code, help_exits[i].text);
+}

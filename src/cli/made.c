@@ -1,0 +1,62 @@
+#include "cli/made.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+void made_compare(const options *o, const pesc_logit_check *check, bool exact)
+{
+    double relative = check->max_logit > 0 ? check->max_diff / check->max_logit : check->max_diff;
+    if (check->logits == 0)
+        return;
+    if (o->json) {
+        out_begin("identity", '{');
+        out_int("logits", (int64_t)check->logits);
+        out_int("differ", (int64_t)check->differ);
+        out_measure("max_diff", check->max_diff);
+        out_measure("relative", relative);
+        out_end();
+    } else if (exact) {
+        printf("identity: %" PRIu64 " of %" PRIu64 " logits differ\n", check->differ,
+               check->logits);
+    } else {
+        printf("identity: max |diff| %.3g over %" PRIu64
+               " logits, %.2g of the largest (rounding)\n",
+               check->max_diff, check->logits, relative);
+    }
+}
+
+static void describe(const options *o, const pesc_model_info *i)
+{
+    out_number total, activated, bytes;
+    printf("%s: %s", o->output, i->family);
+    if (i->experts)
+        printf(", %" PRId64 " experts, top %" PRId64, i->experts, i->top_k);
+    if (i->adapter_dim)
+        printf(", adapters of %" PRId64 ", scale %g", i->adapter_dim, i->adapter_scale);
+    printf(", %s parameters", out_count(total, i->params_total));
+    if (i->experts)
+        printf(" (%s activated)", out_count(activated, i->params_activated));
+    printf(", %s\n", out_bytes(bytes, i->bytes));
+}
+
+pesc_status made_report(const options *o, const pesc_logit_check *check, bool exact)
+{
+    pesc_model_info info;
+    TRY(pesc_info(o->output, &info));
+    if (!o->json) {
+        describe(o, &info);
+        made_compare(o, check, exact);
+        return PESC_OK;
+    }
+    out_begin(NULL, '{');
+    out_text("path", o->output);
+    out_text("family", info.family);
+    out_int("experts", info.experts);
+    out_int("top_k", info.top_k);
+    out_int("params", (int64_t)info.params_total);
+    out_int("activated", (int64_t)info.params_activated);
+    out_int("bytes", (int64_t)info.bytes);
+    made_compare(o, check, exact);
+    out_end();
+    return PESC_OK;
+}

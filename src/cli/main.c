@@ -1,0 +1,240 @@
+/* main: the table of commands and the road from the command line to one of them. */
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/progress.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+const command commands[N_COMMANDS] = {
+    [CMD_INFO] = {
+        .name = "info", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "what a model is: family, shapes, parameters, bytes", .run = cmd_info,
+        .about = "Reads the configuration and the headers of the weight files, no weights: it "
+                 "takes no time and little memory, whatever the size of the model.",
+        .examples = "pesc info ~/models/Yi-6B\n"
+                    "pesc info model.gguf --json\n",
+    },
+    [CMD_NEW] = {
+        .name = "new", .synopsis = "CONFIG -o DIR", .keys = { "config-json" }, .n_required = 1,
+        .summary = "a randomly initialised model of a configuration", .run = cmd_new,
+        .about = "Writes a Hugging Face directory with fresh weights, so that training from zero "
+                 "starts like everything else: from a model directory. A directory that is not "
+                 "empty is refused unless --overwrite.",
+        .examples = "pesc new config.json -o tiny --tokenizer ~/models/Yi-6B\n"
+                    "pesc new config.json -o tiny --dtype f32 --seed 7\n",
+    },
+    [CMD_CRAFT] = {
+        .name = "craft", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
+        .summary = "a sparse model from a dense one", .run = cmd_craft,
+        .about = "Kind pesc gives every layer adapters as experts and a router, in the layout of "
+                 "Camelidae: the dense tensors are copied bit for bit, and the logits do not "
+                 "change, which is checked at the end. Kind upcycle makes full copies of the FFN: "
+                 "Mixtral of a Llama, Mistral or Yi model, Qwen2-MoE or Qwen3-MoE of a Qwen model; "
+                 "the logits are the same up to rounding. Weights are streamed: memory does not "
+                 "grow with the model.",
+        .examples = "pesc craft ~/models/Yi-6B -o yi-8x6b --experts 8 --top-k 2 --adapter-dim 512\n"
+                    "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
+    },
+    [CMD_MERGE] = {
+        .name = "merge", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
+        .summary = "a LoRA folded into the weights it stands on", .run = cmd_merge,
+        .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the one "
+                 "that lies in MODEL, or --lora. Adapters of PESC stay adapters. The result is "
+                 "opened and compared with the model before; with 16-bit weights they differ by "
+                 "rounding.",
+        .examples = "pesc merge run/tuned -o tuned\n"
+                    "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
+    },
+    [CMD_EXPORT] = {
+        .name = "export", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
+        .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
+        .about = "Target hf is the directory of the model's own family, as transformers reads it, "
+                 "of whatever MODEL is stored in; camelidae the published layout of models with "
+                 "adapters, which the authors' modeling_camelidae.py opens once it lies beside "
+                 "it; peft the LoRA alone. What a target cannot hold is refused. The result is "
+                 "opened and compared.",
+        .examples = "pesc export model.gguf --to hf -o model --tokenizer ~/models/Yi-6B\n"
+                    "pesc export run/tuned --to peft -o adapter\n",
+    },
+    [CMD_TOKENIZE] = {
+        .name = "tokenize", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,
+        .about = "Writes the ids on one line, separated by spaces. Control tokens written in the "
+                 "text stay text unless --parse-special; BOS and EOS are added only with "
+                 "--add-special. Bytes that are not UTF-8 are read as U+FFFD.",
+        .examples = "echo -n 'Hello world' | pesc tokenize ~/models/Yi-6B\n"
+                    "pesc tokenize tokenizer.json book.txt --json\n"
+                    "pesc tokenize tokenizer.model --jsonl lines.jsonl\n",
+    },
+    [CMD_DETOKENIZE] = {
+        .name = "detokenize", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "the text of token ids", .run = cmd_detokenize,
+        .about = "Writes the text as it is, without a newline of its own, so that tokenize and "
+                 "detokenize are each other's inverse.",
+        .examples = "echo 1 2 3 | pesc detokenize ~/models/Yi-6B\n"
+                    "pesc detokenize tokenizer.json ids.json --skip-special\n",
+    },
+    [CMD_GENERATE] = {
+        .name = "generate", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
+        .n_required = 1, .summary = "one completion", .run = cmd_generate,
+        .about = "Continues a text, writing as it goes. With --json it writes one object at the "
+                 "end: ids (the new tokens), text, finish (stop, length or stopped), prompt_tokens "
+                 "and tokens_per_second.",
+        .examples = "pesc generate ~/models/Yi-6B --prompt 'Once upon a time' --max-tokens 100\n"
+                    "pesc generate model.gguf --ids ids.json --json\n"
+                    "pesc generate tiny -p 'Q:' -t 0.8 --top-p 0.95 --seed 3 --stop 'Q:'\n",
+    },
+    [CMD_CHAT] = {
+        .name = "chat", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "a conversation in the terminal", .run = cmd_chat,
+        .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D leaves. A line that "
+                 "begins with / is a command: /reset, /system TEXT, /help, /quit. Without a "
+                 "terminal each line of standard input is one message. What you write never "
+                 "becomes a control token. The history of lines is kept between runs only where "
+                 "XDG_STATE_HOME is set.",
+        .examples = "pesc chat ~/models/Qwen2-7B-Instruct --system 'Answer in one sentence.'\n"
+                    "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
+    },
+    [CMD_LOGITS] = {
+        .name = "logits", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
+        .n_required = 1, .summary = "float32 logits of every position, as a NumPy file",
+        .run = cmd_logits,
+        .about = "For comparing with other programs. The ids are a JSON array, or an object that "
+                 "has one under ids or input_ids. An array of equally long arrays gives "
+                 "[sequences, positions, vocabulary].",
+        .examples = "echo '[1, 15, 27]' > ids.json\n"
+                    "pesc logits ~/models/Yi-6B --ids ids.json -o logits.npy\n",
+    },
+    [CMD_PERPLEXITY] = {
+        .name = "perplexity", .synopsis = "MODEL [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "mean loss and perplexity of a text", .run = cmd_perplexity,
+        .about = "The text is cut into windows of --ctx tokens, each predicted from its own start. "
+                 "The loss is the mean over predicted tokens, in nats.",
+        .examples = "pesc perplexity ~/models/Yi-6B wiki.test.raw --ctx 2048\n",
+    },
+    [CMD_TRAIN] = {
+        .name = "train", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
+        .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,
+        .about = "Trains what --method says and writes a run directory: run.yaml (all options), "
+                 "metrics.jsonl, routing.jsonl, tb/ (TensorBoard), checkpoint-N/ and latest. A run "
+                 "that was stopped or killed goes on bit for bit with --resume. SIGTERM, SIGINT, "
+                 "SIGUSR1 or `touch RUN/STOP` finish the step, save and exit 75; `touch RUN/SAVE` "
+                 "saves. A run directory is a model to every other command.",
+        .examples = "pesc train sparse --data train.jsonl -o run --base-dtype nf4\n"
+                    "pesc train dense --data train.jsonl -o camel --method qlora --lora-r 64\n"
+                    "pesc train -o run --resume\n"
+                    "pesc train -c run/run.yaml -o again\n",
+    },
+    [CMD_PLAN] = {
+        .name = "plan", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
+        .summary = "the memory and disk a run would take", .run = cmd_plan,
+        .about = "Takes the options of train and computes, from configuration and file headers "
+                 "alone, the memory of a run by part, whether it fits, the largest forward that "
+                 "would, and the bytes of a checkpoint. Loads no weights.",
+        .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
+                    "pesc plan dense --method qlora --json\n",
+    },
+    [CMD_BENCH] = {
+        .name = "bench", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,
+        .about = "Measures reading a prompt (prefill) and feeding token by token behind it "
+                 "(decode), or with --text the encoding of a text on one thread; reports the best "
+                 "and the median of --repeat runs. One run before them is not counted.",
+        .examples = "pesc bench ~/models/Yi-6B --prompt-tokens 512 --decode-tokens 128\n"
+                    "pesc bench --text book.txt tokenizer.json --json\n",
+    },
+    [CMD_DOCTOR] = {
+        .name = "doctor", .synopsis = "", .summary = "what this build and this machine have",
+        .run = cmd_doctor,
+        .about = "One line each: ok, missing or a note.",
+        .examples = "pesc doctor\n",
+    },
+    [CMD_HELP] = {
+        .name = "help", .synopsis = "[COMMAND]", .keys = { "topic" },
+        .summary = "explain a command", .run = cmd_help,
+        .about = "The same text as --help; also the manual page, the reference pages and shell "
+                 "completion, printed from the same table.",
+        .examples = "pesc help generate\n"
+                    "pesc help --man > pesc.1\n"
+                    "source <(pesc help --completion bash)\n",
+    },
+    [CMD_VERSION] = {
+        .name = "version", .synopsis = "", .summary = "the version of pesc", .run = cmd_version,
+        .about = "One line: pesc and its version.",
+        .examples = "pesc version\n",
+    },
+};
+
+/* `pesc --help` and `pesc --version` are what everybody tries first. */
+static const struct {
+    const char *word, *name;
+} aliases[] = {
+    { "--help", "help" }, { "-h", "help" }, { "--version", "version" }, { "-V", "version" }
+};
+
+static const command *find_command(const char *word)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(word, aliases[i].word) == 0)
+            word = aliases[i].name;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(word, commands[i].name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+pesc_status command_find(const char *word, const command **out)
+{
+    const char *names[N_COMMANDS];
+    *out = find_command(word);
+    if (*out)
+        return PESC_OK;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    const char *near = opt_nearest(word, names, N_COMMANDS);
+    return near ? out_fail(PESC_USAGE, "there is no command \"%s\"; did you mean %s?", word, near)
+                : out_fail(PESC_USAGE, "there is no command \"%s\"; `pesc` alone lists them", word);
+}
+
+/* Before the options are read, or when they cannot be: how is a failure to be told? */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
+static pesc_status run(int argc, char **argv, options *o)
+{
+    const command *c;
+    if (argc < 2) {
+        help_overview();
+        return out_flush();
+    }
+    TRY(command_find(argv[1], &c));
+    TRY(opt_parse(o, c, argc - 2, argv + 2));
+    if (o->help) {
+        help_command(c);
+        return out_flush();
+    }
+    progress_open(c->name, o->quiet);
+    pesc_status st = c->run(o);
+    progress_close();
+    return st != PESC_OK ? st : out_flush();
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that has seen enough (`| head`) ends us quietly, whatever our parent ignores. */
+    signal(SIGPIPE, SIG_DFL);
+    setlocale(LC_CTYPE, "");
+    options o = { 0 };
+    pesc_status st = run(argc, argv, &o);
+    int code = st == PESC_OK ? 0 : out_report(st, o.json || wants_json(argc, argv));
+    opt_free(&o);
+    return code;
+}

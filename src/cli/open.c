@@ -1,0 +1,77 @@
+#include "cli/open.h"
+
+#include "cli/command.h"
+#include "cli/num.h"
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* cpu, cuda or cuda:i; the library's name of a CPU with so many threads is cpu:n. */
+pesc_status open_device_name(const options *o, open_name out)
+{
+    const char *d = o->device;
+    int64_t i;
+    bool cpu = strcmp(d, "cpu") == 0;
+    bool numbered = strncmp(d, "cuda:", 5) == 0 && num_int(d + 5, strlen(d + 5), 0, 1023, &i);
+    if (!cpu && !numbered && strcmp(d, "cuda") != 0)
+        return out_fail(PESC_USAGE, "%s: --device: found \"%s\", expected cpu, cuda or cuda:i",
+                        o->cmd->name, d);
+    if (cpu && o->threads > 0)
+        snprintf(out, sizeof(open_name), "cpu:%lld", (long long)o->threads);
+    else
+        snprintf(out, sizeof(open_name), "%s", d);
+    return PESC_OK;
+}
+
+pesc_status open_device(pesc_device **out, const options *o)
+{
+    open_name device;
+    TRY(open_device_name(o, device));
+    return pesc_device_open(out, device);
+}
+
+static pesc_status open_with(open_model *m, const options *o, const pesc_load_options *load)
+{
+    *m = (open_model){ 0 };
+    TRY(open_device(&m->device, o));
+    TRY(pesc_model_open(&m->model, m->device, o->model, load));
+    TRY(pesc_model_describe(m->model, &m->info));
+    progress_clear();
+    return PESC_OK;
+}
+
+pesc_status open_from(open_model *m, const options *o)
+{
+    pesc_load_options load = pesc_load_defaults();
+    load.base_dtype = o->base_dtype;
+    load.compute_dtype = o->compute_dtype;
+    load.double_quant = o->double_quant;
+    load.lora_dir = o->lora;
+    load.patch_dir = o->patch;
+    return open_with(m, o, &load);
+}
+
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)
+{
+    pesc_load_options load = pesc_train_load(p);
+    load.patch_dir = o->patch;
+    return open_with(m, o, &load);
+}
+
+void open_free(open_model *m)
+{
+    pesc_model_close(m->model);
+    pesc_device_close(m->device);
+    *m = (open_model){ 0 };
+}
+
+pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out)
+{
+    *out = pesc_model_tokenizer(m->model);
+    return *out ? PESC_OK
+                : out_fail(PESC_UNSUPPORTED,
+                           "%s: has no tokenizer, and this needs one: put tokenizer.json or "
+                           "tokenizer.model beside its config.json",
+                           o->model);
+}

@@ -1,0 +1,28 @@
+/* open: the model a command was asked for, with the options every such command takes. */
+#ifndef PESC_CLI_OPEN_H
+#define PESC_CLI_OPEN_H
+
+#include "cli/opt.h"
+
+typedef struct open_model {
+    pesc_device *device;
+    pesc_model *model;
+    pesc_model_info info;
+} open_model;
+
+/* What the library calls the device that --device and --threads ask for. */
+typedef char open_name[32];
+pesc_status open_device_name(const options *o, open_name out);
+
+/* Closed by open_free even when it failed. */
+pesc_status open_from(open_model *m, const options *o);
+/* The device of --device and --threads alone. */
+pesc_status open_device(pesc_device **out, const options *o);
+/* The same for a model that is going to be trained. */
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p);
+void open_free(open_model *m);
+
+/* The model's tokenizer; fails when it has none. */
+pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out);
+
+#endif

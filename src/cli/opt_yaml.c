@@ -1,0 +1,165 @@
+/* opt_yaml: the options of a file (-c run.yaml): one flat mapping of keys to scalars or lists. */
+#include "cli/opt.h"
+
+#include "cli/input.h"
+
+#include <yaml.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct reader {
+    options *o;
+    yaml_parser_t parser;
+    yaml_event_t event;
+    char where[320]; /* "run.yaml:3: max_tokens" */
+    bool seen[OPT_MAX];
+} reader;
+
+static pesc_status bad(const reader *r, const char *found, const char *expected)
+{
+    return out_fail(PESC_USAGE, "%s:%zu: found %s, expected %s", r->o->config,
+                    r->event.start_mark.line + 1, found, expected);
+}
+
+/* Puts the next event into r->event in place of the one there. */
+static pesc_status advance(reader *r)
+{
+    yaml_event_delete(&r->event);
+    if (yaml_parser_parse(&r->parser, &r->event))
+        return PESC_OK;
+    memset(&r->event, 0, sizeof r->event);
+    return out_fail(PESC_USAGE, "%s:%zu: this is not YAML: %s", r->o->config,
+                    r->parser.problem_mark.line + 1,
+                    r->parser.problem ? r->parser.problem : "unreadable");
+}
+
+static const char *kind(const reader *r)
+{
+    switch (r->event.type) {
+    case YAML_MAPPING_START_EVENT:
+        return "a nested mapping";
+    case YAML_SEQUENCE_START_EVENT:
+        return "a list";
+    case YAML_ALIAS_EVENT:
+        return "an alias";
+    case YAML_SCALAR_EVENT:
+        return "a scalar";
+    default:
+        return "nothing";
+    }
+}
+
+/* The text of the scalar at hand, owned by the options. NUL: not in any option. */
+static pesc_status take_text(reader *r, const char **text)
+{
+    options *o = r->o;
+    const char *value = (const char *)r->event.data.scalar.value;
+    if (strlen(value) != r->event.data.scalar.length)
+        return bad(r, "a NUL character", "text");
+    char **more = realloc(o->owned, (o->n_owned + 1) * sizeof *more);
+    if (more)
+        o->owned = more;
+    char *copy = more ? strdup(value) : NULL;
+    if (!copy)
+        return out_nomem(o->config);
+    o->owned[o->n_owned++] = copy;
+    *text = copy;
+    return PESC_OK;
+}
+
+/* A null in YAML: nothing written, or ~. As text it would be an empty file name or prompt. */
+static bool is_null(const yaml_event_t *e)
+{
+    const char *v = (const char *)e->data.scalar.value;
+    return e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (v[0] == '\0' || strcmp(v, "~") == 0 || strcmp(v, "null") == 0);
+}
+
+static pesc_status set_scalar(reader *r, const opt_row *row, bool apply)
+{
+    if (is_null(&r->event))
+        return bad(r, "nothing", row->value ? row->value : "true or false");
+    const char *text = NULL;
+    TRY(take_text(r, &text));
+    return apply ? opt_set(r->o, row, text, r->where) : PESC_OK;
+}
+
+static pesc_status read_value(reader *r, const opt_row *row)
+{
+    /* what the command line gave stays, but the file is still checked for its form */
+    bool apply = !r->o->given[row - opt_rows];
+    TRY(advance(r));
+    if (r->event.type == YAML_SCALAR_EVENT)
+        return set_scalar(r, row, apply);
+    if (r->event.type != YAML_SEQUENCE_START_EVENT || row->type != OPT_LIST)
+        return bad(r, kind(r), row->type == OPT_LIST ? "text or a list" : "one value");
+    for (;;) {
+        TRY(advance(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return PESC_OK;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return bad(r, kind(r), "text");
+        TRY(set_scalar(r, row, apply));
+    }
+}
+
+static pesc_status read_pair(reader *r)
+{
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return bad(r, kind(r), "a key");
+    const char *key = (const char *)r->event.data.scalar.value;
+    const opt_row *row = opt_find(r->o->cmd, key, '_');
+    snprintf(r->where, sizeof r->where, "%.200s:%zu: %.60s", r->o->config,
+             r->event.start_mark.line + 1, key);
+    if (row && (row->field == offsetof(options, config) || row->field == offsetof(options, help)))
+        return bad(r, "config or help", "keys that make sense in a file");
+    if (!row)
+        return opt_unknown(r->o, key, r->where, '_');
+    if (r->seen[row - opt_rows])
+        return bad(r, "a key for the second time", "each key once");
+    r->seen[row - opt_rows] = true;
+    return read_value(r, row);
+}
+
+static pesc_status read_document(reader *r)
+{
+    TRY(advance(r)); /* the start of the stream */
+    TRY(advance(r));
+    if (r->event.type == YAML_STREAM_END_EVENT)
+        return PESC_OK;
+    TRY(advance(r));
+    if (r->event.type != YAML_MAPPING_START_EVENT)
+        return bad(r, kind(r), "keys and values");
+    for (;;) {
+        TRY(advance(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            break;
+        TRY(read_pair(r));
+    }
+    TRY(advance(r)); /* the end of the document */
+    TRY(advance(r));
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        return bad(r, "a second document", "the end of the file");
+    return PESC_OK;
+}
+
+pesc_status opt_read_yaml(options *o)
+{
+    char *text;
+    size_t n;
+    reader r = { .o = o };
+    TRY(input_read(o->config, &text, &n));
+    pesc_status st = PESC_OK;
+    if (!yaml_parser_initialize(&r.parser)) {
+        st = out_nomem(o->config);
+    } else {
+        yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
+        st = read_document(&r);
+        yaml_event_delete(&r.event);
+        yaml_parser_delete(&r.parser);
+    }
+    free(text);
+    return st;
+}

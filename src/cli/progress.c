@@ -1,0 +1,112 @@
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BAR_MS = 100, FIRST_LINE_MS = 1000, LINE_MS = 5000 };
+
+static struct {
+    const char *name;
+    bool silent, terminal, drawn;
+    char what[64];
+    int64_t began, last; /* ms; of this piece of work, of what was shown of it (0: nothing yet) */
+} p = { .silent = true };
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 40 ? w.ws_col : 80;
+}
+
+static void draw_bar(uint64_t done, uint64_t total, int64_t left_s)
+{
+    char bar[64];
+    double part = (double)done / (double)total;
+    int width = columns() - (int)strlen(p.what) - 24;
+    width = width > 60 ? 60 : width < 4 ? 4 : width;
+    int full = (int)(part * width);
+    memset(bar, '#', (size_t)full);
+    memset(bar + full, '.', (size_t)(width - full));
+    fprintf(stderr, "\r\033[K%s [%.*s] %3.0f%% %lld s left", p.what, width, bar, 100 * part,
+            (long long)left_s);
+    fflush(stderr);
+    p.drawn = true;
+}
+
+void progress_show(const char *what, uint64_t done, uint64_t total)
+{
+    if (p.silent || total == 0)
+        return;
+    int64_t now = now_ms();
+    done = done < total ? done : total;
+    if (strcmp(p.what, what) != 0) {
+        snprintf(p.what, sizeof p.what, "%s", what);
+        p.began = now;
+        p.last = 0;
+    }
+    int64_t wait = p.terminal ? BAR_MS : p.last ? LINE_MS : FIRST_LINE_MS;
+    bool due = now - (p.last ? p.last : p.began) >= wait;
+    bool finished = done == total && p.last; /* only what was announced is reported as done */
+    if (!due && !finished)
+        return;
+    p.last = now;
+    int64_t spent = now - p.began;
+    int64_t left_s =
+        done ? (int64_t)((double)spent / 1000 * (double)(total - done) / (double)done) : 0;
+    if (!p.terminal)
+        fprintf(stderr, "pesc: %s: %s %llu/%llu, %lld s left\n", p.name, p.what,
+                (unsigned long long)done, (unsigned long long)total, (long long)left_s);
+    else if (done < total)
+        draw_bar(done, total, left_s);
+    else
+        progress_clear();
+    if (done == total)
+        p.what[0] = '\0'; /* the same work again is a new piece of work */
+}
+
+void progress_clear(void)
+{
+    if (p.drawn)
+        fputs("\r\033[K", stderr);
+    p.drawn = false;
+}
+
+static void on_progress(void *ud, const char *what, uint64_t done, uint64_t total)
+{
+    (void)ud;
+    progress_show(what, done, total);
+}
+
+static void on_notice(void *ud, const char *text)
+{
+    (void)ud;
+    progress_clear();
+    fprintf(stderr, "pesc: note: %s\n", text);
+}
+
+void progress_open(const char *name, bool quiet)
+{
+    p.name = name;
+    p.silent = quiet;
+    p.terminal = isatty(STDERR_FILENO);
+    if (quiet)
+        return;
+    pesc_on_progress(on_progress, NULL);
+    pesc_on_notice(on_notice, NULL);
+}
+
+void progress_close(void)
+{
+    progress_clear();
+    p.silent = true;
+}

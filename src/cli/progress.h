@@ -1,0 +1,16 @@
+/* progress: how far a long call is, on standard error: a bar on a terminal, else now and then a
+ * plain line. Notes of the library go the same way. Silent when quiet. */
+#ifndef PESC_CLI_PROGRESS_H
+#define PESC_CLI_PROGRESS_H
+
+#include <pesc/pesc.h>
+
+/* Listens to the library from here on. `name` is the command's. */
+void progress_open(const char *name, bool quiet);
+/* For the command's own loops. `what` is a literal: it tells one piece of work from another. */
+void progress_show(const char *what, uint64_t done, uint64_t total);
+/* Takes the bar off the screen; the next progress draws it again. */
+void progress_clear(void);
+void progress_close(void);
+
+#endif

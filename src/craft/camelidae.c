@@ -1,0 +1,99 @@
+#include "craft/camelidae.h"
+
+#include "base/log.h"
+#include "craft/configjson.h"
+#include "model/family.h"
+
+#include <string.h>
+
+/* Tried in order: the first whose facts are the parent's is taken. */
+static const struct layout {
+    const char *parent; /* model_type */
+    configjson_class names;
+    bool bare_experts;
+    bool fixed_theta; /* its modelling file does not read rope_theta */
+} layouts[] = {
+#define CAMELIDAE                                                                                  \
+    {                                                                                              \
+        "camelidae", "modeling_camelidae.LlamaForCausalLM",                                        \
+            "configuration_camelidae.CamelidaeConfig", "modeling_camelidae.LlamaModel"             \
+    }
+    { "llama", CAMELIDAE, false, true },
+    { "mistral", CAMELIDAE, false, true },
+    { "mistral",
+      { "sparsetral", "modeling_sparsetral.MistralForCausalLM",
+        "configuration_sparsetral.SparsetralConfig", "modeling_sparsetral.MistralModel" },
+      true,
+      false },
+    { "qwen2",
+      { "qwen2idae", "modeling_qwen2idae.Qwen2ForCausalLM",
+        "configuration_qwen2idae.Qwen2idaeConfig", "modeling_qwen2idae.Qwen2Model" },
+      false,
+      false },
+};
+
+static pesc_status set_size(json_t *json, const camelidae_size *z)
+{
+    if (!z)
+        return PESC_OK;
+    TRY(configjson_set(json, "num_experts", json_integer(z->experts)));
+    TRY(configjson_set(json, "topk", json_integer(z->top_k)));
+    TRY(configjson_set(json, "adapter_dim", json_integer(z->adapter_dim)));
+    return configjson_set(json, "moe_scaling", json_real(z->scale));
+}
+
+/* Keys that the published classes have bad defaults for. */
+static pesc_status begin(product *p, const camelidae_size *size)
+{
+    TRY(product_begin(p));
+    TRY(set_size(p->json, size));
+    TRY(configjson_facts(p->json, &p->from.cfg));
+    const json_t *dt = json_object_get(p->json, "torch_dtype");
+    TRY(configjson_set(p->json, "moe_dtype", json_string(json_string_value(dt))));
+    return configjson_set(p->json, "output_router_logits", json_false());
+}
+
+static bool may_hold(const struct layout *l, const family *f)
+{
+    return strcmp(l->parent, f->model_type) == 0 || strcmp(l->names.model_type, f->model_type) == 0;
+}
+
+static void warn_of_theta(const product *p, const struct layout *l)
+{
+    if (l->fixed_theta && (p->target.rope_theta != 10000 || p->target.rope != ROPE_PLAIN))
+        log_notice("%s: the published modelling file of %s rotates with theta 10000, whatever "
+                   "the configuration says; pesc keeps the model's own %g",
+                   p->file, l->names.model_type, (double)p->target.rope_theta);
+}
+
+pesc_status camelidae_configure(product *p, const camelidae_size *size, bool published)
+{
+    const char *differs = "model_type";
+    const family *f = p->from.cfg.fam;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        if (!may_hold(&layouts[i], f))
+            continue;
+        TRY(begin(p, size));
+        TRY(configjson_name(p->json, &layouts[i].names));
+        TRY(product_read(p, &differs));
+        p->how.bare_experts = layouts[i].bare_experts;
+        if (!differs) {
+            warn_of_theta(p, &layouts[i]);
+            return PESC_OK;
+        }
+    }
+    if (published)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: no published layout of models with adapters has a place for its %s (a %s "
+                    "model); pesc runs it as it is",
+                    p->from.path, differs, f->name);
+    p->how.bare_experts = false;
+    TRY(begin(p, size));
+    json_object_del(p->json, "auto_map");
+    log_notice("%s: no published layout of models with adapters has a place for its %s (a %s "
+               "model): only pesc opens the result with its adapters",
+               p->from.path, differs, f->name);
+    TRY(product_read(p, &differs));
+    ASSERT(!differs);
+    return PESC_OK;
+}

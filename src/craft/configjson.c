@@ -1,0 +1,182 @@
+#include "craft/configjson.h"
+
+#include "base/str.h"
+#include "model/family.h"
+
+#include <string.h>
+
+/* ---- keys ---- */
+
+pesc_status configjson_set(json_t *json, const char *key, json_t *value)
+{
+    return json_object_set_new(json, key, value) == 0 ? PESC_OK : fail_nomem(key, 0);
+}
+
+pesc_status configjson_default(json_t *json, const char *key, json_t *value)
+{
+    if (!json_has(json, key))
+        return configjson_set(json, key, value);
+    json_decref(value);
+    return PESC_OK;
+}
+
+/* ---- spelling ---- */
+
+/* rope_parameters {rope_type, rope_theta, ...} as rope_theta and rope_scaling. */
+static pesc_status old_rope(json_t *json, const json_t *rotation)
+{
+    const json_t *type = json_object_get(rotation, "rope_type");
+    bool plain = !type || strcmp(json_string_value(type), "default") == 0;
+    if (json_has(rotation, "rope_theta"))
+        TRY(configjson_default(json, "rope_theta",
+                               json_copy(json_object_get(rotation, "rope_theta"))));
+    if (plain)
+        return configjson_set(json, "rope_scaling", json_null());
+    json_t *scaling = json_copy((json_t *)(uintptr_t)rotation);
+    json_object_del(scaling, "rope_theta");
+    /* the older spelling; newer programs do not mind it */
+    bool ok =
+        scaling && json_object_set_new(scaling, "type", json_string(json_string_value(type))) == 0;
+    TRY(configjson_set(json, "rope_scaling", scaling));
+    return ok ? PESC_OK : fail_nomem("rope_scaling", 0);
+}
+
+static pesc_status old_spellings(json_t *json)
+{
+    if (json_has(json, "dtype"))
+        TRY(configjson_default(json, "torch_dtype", json_copy(json_object_get(json, "dtype"))));
+    json_object_del(json, "dtype");
+    const json_t *rotation = json_object_get(json, "rope_parameters");
+    const json_t *full = json_object_get(rotation, "full_attention");
+    const json_t *sliding =
+        json_object_get(rotation, "sliding_attention"); /* equal where both are */
+    if (rotation && !json_has(json, "rope_scaling"))
+        TRY(old_rope(json, full ? full : sliding ? sliding : rotation));
+    json_object_del(json, "rope_parameters");
+    return PESC_OK;
+}
+
+pesc_status configjson_from(const parent *p, json_t **out)
+{
+    *out = json_deep_copy(p->dir->config);
+    /* without memory jansson copies what it can */
+    if (!json_equal(*out, p->dir->config))
+        return fail_nomem(p->dir->config_file, 0);
+    json_object_del(*out, "quantization_config"); /* what is written is not quantised */
+    return old_spellings(*out);
+}
+
+pesc_status configjson_facts(json_t *json, const config *c)
+{
+    TRY(configjson_default(json, "num_key_value_heads", json_integer(c->n_kv_heads)));
+    TRY(configjson_default(json, "head_dim", json_integer(c->head_dim)));
+    TRY(configjson_default(json, "max_position_embeddings", json_integer(c->context)));
+    TRY(configjson_default(json, "rms_norm_eps", json_real((double)c->norm_eps)));
+    TRY(configjson_default(json, "rope_theta", json_real((double)c->rope_theta)));
+    return configjson_default(json, "tie_word_embeddings", json_boolean(c->tie_embeddings));
+}
+
+pesc_status configjson_name(json_t *json, const configjson_class *c)
+{
+    TRY(configjson_set(json, "model_type", json_string(c->model_type)));
+    TRY(configjson_set(json, "architectures", json_pack("[s]", c->causal)));
+    if (c->config_class)
+        return configjson_set(json, "auto_map",
+                              json_pack("{s:s,s:s,s:s}", "AutoConfig", c->config_class, "AutoModel",
+                                        c->model_class, "AutoModelForCausalLM", c->causal));
+    json_object_del(json, "auto_map");
+    return PESC_OK;
+}
+
+pesc_status configjson_own_names(json_t *json, const config *c)
+{
+    static const struct {
+        const char *model_type, *causal;
+    } classes[] = {
+        { "llama", "LlamaForCausalLM" },
+        { "mistral", "MistralForCausalLM" },
+        { "qwen2", "Qwen2ForCausalLM" },
+        { "qwen3", "Qwen3ForCausalLM" },
+        { "mixtral", "MixtralForCausalLM" },
+        { "qwen2_moe", "Qwen2MoeForCausalLM" },
+        { "qwen3_moe", "Qwen3MoeForCausalLM" },
+        { "olmoe", "OlmoeForCausalLM" },
+        { "deepseek_v2", "DeepseekV2ForCausalLM" },
+    };
+    json_object_del(json, "auto_map"); /* the code it names is not written along */
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strcmp(classes[i].model_type, c->fam->model_type) == 0)
+            return configjson_default(json, "architectures", json_pack("[s]", classes[i].causal));
+    return PESC_OK;
+}
+
+pesc_status configjson_dtype(json_t *json, dtype dt)
+{
+    const char *name = dt == DT_F32 ? "float32" : dt == DT_BF16 ? "bfloat16" : "float16";
+    return configjson_set(json, "torch_dtype", json_string(name));
+}
+
+/* ---- facts ---- */
+
+#define FACT(key, field)                                                                           \
+    {                                                                                              \
+        key, offsetof(config, field), sizeof((config *)0)->field                                   \
+    }
+
+/* What the dense part computes; tying and vocabulary are checked by the tensors themselves. */
+static const struct {
+    const char *key;
+    size_t at, size;
+} facts[] = {
+    FACT("hidden_size", dim),
+    FACT("num_hidden_layers", n_layers),
+    FACT("num_attention_heads", n_heads),
+    FACT("num_key_value_heads", n_kv_heads),
+    FACT("head_dim", head_dim),
+    FACT("intermediate_size", ffn_dim),
+    FACT("vocab_size", vocab),
+    FACT("max_position_embeddings", context),
+    FACT("rms_norm_eps", norm_eps),
+    FACT("hidden_act", act),
+    FACT("attention_bias", qkv_bias),
+    FACT("attention_bias", o_bias),
+    FACT("mlp_bias", mlp_bias),
+    FACT("q_norm", qk_norm),
+    FACT("rope_theta", rope_theta),
+    FACT("rope_scaling", rope),
+    FACT("rope_scaling", rope_interleaved),
+    FACT("rope_scaling", rope_factor),
+    FACT("rope_scaling", rope_low),
+    FACT("rope_scaling", rope_high),
+    FACT("rope_scaling", rope_beta_fast),
+    FACT("rope_scaling", rope_beta_slow),
+    FACT("rope_scaling", rope_mscale),
+    FACT("rope_scaling", rope_mscale_all),
+    FACT("rope_scaling", rope_attention_factor),
+    FACT("rope_scaling", rope_original),
+    FACT("rope_scaling", rope_truncate),
+    FACT("kv_lora_rank", kv_lora_rank),
+    FACT("q_lora_rank", q_lora_rank),
+};
+
+static const char *first_difference(const config *a, const config *b)
+{
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (memcmp((const char *)a + facts[i].at, (const char *)b + facts[i].at, facts[i].size) !=
+            0)
+            return facts[i].key;
+    for (int32_t l = 0; l < a->n_layers; l++)
+        if (config_layer_window(a, l) != config_layer_window(b, l))
+            return "sliding_window";
+    return NULL;
+}
+
+pesc_status configjson_read(const json_t *json, const char *file, const parent *p, config *out,
+                            const char **differs)
+{
+    const hfdir *d = p->dir;
+    TRY(config_read(out, &(config_source){ json, d->generation, file, d->ws }));
+    out->tie_embeddings = p->cfg.tie_embeddings;
+    *differs = first_difference(out, &p->cfg);
+    return PESC_OK;
+}

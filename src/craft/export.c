@@ -1,0 +1,225 @@
+/* export: a model for other programs: one row a target. What a target cannot hold is refused, never
+ * left out. */
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "craft/camelidae.h"
+#include "craft/configjson.h"
+#include "craft/merge.h"
+#include "craft/stream.h"
+#include "craft/verify.h"
+#include "format/modeldir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *lora_of(const product *p, const pesc_export_options *o)
+{
+    return o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
+}
+
+/* ---- whole models ---- */
+
+static pesc_status configure_hf(product *p)
+{
+    const config *c = &p->from.cfg;
+    const char *differs = NULL;
+    if (c->moe.kind == EXPERT_ADAPTER)
+        return fail(PESC_USAGE,
+                    "%s: has adapters (PESC), and no family of Hugging Face has a place for them; "
+                    "use --to camelidae",
+                    p->from.path);
+    if (c->moe.kind == EXPERT_LORA)
+        return fail(PESC_USAGE,
+                    "%s: is a mixture of LoRA, which is not linear and has a place in no other "
+                    "program; pesc runs it as it is",
+                    p->from.path);
+    TRY(product_begin(p));
+    TRY(configjson_own_names(p->json, c));
+    TRY(product_read(p, &differs));
+    ASSERT(!differs); /* only spellings changed */
+    return PESC_OK;
+}
+
+static pesc_status configure_camelidae(product *p)
+{
+    if (p->from.cfg.moe.kind != EXPERT_ADAPTER)
+        return fail(PESC_USAGE,
+                    "%s: has no adapters (PESC), so it is no Camelidae model; pesc craft makes one "
+                    "of a dense model, --to hf writes it as it is",
+                    p->from.path);
+    return camelidae_configure(p, NULL, true);
+}
+
+static pesc_status export_model(product *p, const pesc_export_options *o,
+                                pesc_status (*configure)(product *p))
+{
+    if (lora_of(p, o))
+        return fail(PESC_USAGE,
+                    "%s: has a LoRA, which this target cannot hold; fold it in with pesc merge, or "
+                    "write it alone with --to peft",
+                    p->from.path);
+    TRY(configure(p));
+    TRY(product_write(p, o->tokenizer));
+    return product_compare(
+        p, &(product_check){ .wanted = o->compare, .device = o->device, .out = o->check });
+}
+
+static pesc_status to_hf(product *p, const pesc_export_options *o)
+{
+    return export_model(p, o, configure_hf);
+}
+
+static pesc_status to_camelidae(product *p, const pesc_export_options *o)
+{
+    return export_model(p, o, configure_camelidae);
+}
+
+/* ---- the LoRA alone ---- */
+
+enum { NAME = WEIGHTS_MAX_NAME + 48, MAX_CONFIG = 16 << 20 };
+
+typedef struct lora_sheet {
+    stream_row *rows;
+    safetensors_spec *specs;
+    char (*names)[NAME];
+    size_t n;
+    uint64_t bytes;
+} lora_sheet;
+
+static void add_matrix(lora_sheet *sh, const peft_lora *l, const weight *w, const char *tail,
+                       dtype dt)
+{
+    dtype stored = stream_plain(w->dt) ? w->dt : DT_F32;
+    safetensors_spec *spec = &sh->specs[sh->n];
+    snprintf(sh->names[sh->n], NAME, "base_model.model.%s.%s.weight", l->module, tail);
+    *spec = (safetensors_spec){ .name = sh->names[sh->n],
+                                .dt = dt != DT_COUNT ? dt : stored,
+                                .nd = w->nd };
+    memcpy(spec->ne, w->ne, sizeof spec->ne);
+    sh->rows[sh->n++] = (stream_row){ .kind = STREAM_STORED, .stored = w };
+    sh->bytes += (uint64_t)weights_elements(w) * dtype_block_bytes(spec->dt);
+}
+
+static pesc_status write_matrices(const peft *adapter, const char *dir, dtype dt)
+{
+    size_t n = adapter->n * 2;
+    lora_sheet sh = { .rows = mem_alloc(n, sizeof *sh.rows),
+                      .specs = mem_alloc(n, sizeof *sh.specs),
+                      .names = mem_alloc(n, sizeof *sh.names) };
+    pesc_status s = sh.rows && sh.specs && sh.names ? PESC_OK : fail_nomem(dir, n * NAME);
+    for (size_t i = 0; s == PESC_OK && i < adapter->n; i++) {
+        add_matrix(&sh, &adapter->loras[i], adapter->loras[i].a, "lora_A", dt);
+        add_matrix(&sh, &adapter->loras[i], adapter->loras[i].b, "lora_B", dt);
+    }
+    if (s == PESC_OK)
+        s = modeldir_check_room(dir, sh.bytes + (1 << 20));
+    if (s == PESC_OK)
+        s = stream_write(&(stream_plan){ .dir = dir,
+                                         .stem = "adapter_model",
+                                         .rows = sh.rows,
+                                         .specs = sh.specs,
+                                         .n = sh.n,
+                                         .bytes = sh.bytes,
+                                         .ws = adapter->ws });
+    mem_free(sh.rows);
+    mem_free(sh.specs);
+    mem_free(sh.names);
+    return s;
+}
+
+/* As it was, with the base it belongs to. */
+static pesc_status write_adapter_config(const char *from, const char *dir, const char *base)
+{
+    json_t *json = NULL;
+    char *path = io_join(from, "adapter_config.json");
+    pesc_status s = path ? json_read(&json, path, MAX_CONFIG) : fail_nomem(from, 0);
+    if (s == PESC_OK)
+        s = configjson_default(json, "base_model_name_or_path", json_string(base));
+    if (s == PESC_OK)
+        s = configjson_set(json, "inference_mode", json_true());
+    if (s == PESC_OK)
+        s = modeldir_write_json(dir, "adapter_config.json", json);
+    json_decref(json);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status compare_loras(const product *p, const pesc_export_options *o, dtype dt)
+{
+    pesc_logit_check found = { 0 };
+    verify_pair v = { .device = o->device,
+                      .made_from = p->from.path,
+                      .made = p->from.path,
+                      .from_opt = pesc_load_defaults(),
+                      .made_opt = pesc_load_defaults() };
+    v.from_opt.lora_dir = lora_of(p, o);
+    v.made_opt.lora_dir = p->dir;
+    TRY(verify_logits(&v, &found));
+    if (o->check)
+        *o->check = found;
+    double limit = dt == DT_COUNT ? 0 : merge_tolerance(dt) * found.max_logit;
+    if (found.max_diff <= limit)
+        return PESC_OK;
+    return fail(
+        PESC_NUMERIC,
+        "%s: was written, but with it %llu of %llu logits of %s differ, by up to %g; do not "
+        "use it",
+        p->dir, (unsigned long long)found.differ, (unsigned long long)found.logits, p->from.path,
+        found.max_diff);
+}
+
+static pesc_status to_peft(product *p, const pesc_export_options *o)
+{
+    const char *lora_dir = lora_of(p, o);
+    peft *adapter = NULL;
+    dtype dt = o->dtype && *o->dtype ? p->how.dt : DT_COUNT;
+    if (!lora_dir)
+        return fail(PESC_USAGE, "%s: has no LoRA, and a PEFT directory holds nothing else%s",
+                    p->from.path,
+                    p->from.cfg.moe.kind == EXPERT_ADAPTER
+                        ? "; its adapters (PESC) are part of --to camelidae"
+                        : "");
+    if (p->from.cfg.moe.kind == EXPERT_ADAPTER)
+        log_notice("%s: its adapters and routers (PESC) are not in a PEFT directory: it belongs to "
+                   "this very model",
+                   p->from.path);
+    TRY(peft_open(&adapter, lora_dir));
+    pesc_status s = write_matrices(adapter, p->dir, dt);
+    if (s == PESC_OK)
+        s = write_adapter_config(lora_dir, p->dir, p->from.path);
+    peft_close(adapter);
+    return s == PESC_OK && o->compare ? compare_loras(p, o, dt) : s;
+}
+
+/* ---- the door ---- */
+
+static const struct {
+    const char *name;
+    pesc_status (*run)(product *p, const pesc_export_options *o);
+} targets[] = {
+    { "hf", to_hf },
+    { "camelidae", to_camelidae },
+    { "peft", to_peft },
+};
+
+pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
+                        const pesc_export_options *opt)
+{
+    status_clear();
+    pesc_export_options defaults = pesc_export_defaults();
+    const pesc_export_options *o = opt ? opt : &defaults;
+    product p = { 0 };
+    size_t i = 0, n = sizeof targets / sizeof *targets;
+    while (i < n && strcmp(targets[i].name, to) != 0)
+        i++;
+    if (i == n)
+        return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft or camelidae", to);
+    if (o->check)
+        *o->check = (pesc_logit_check){ 0 };
+    pesc_status s = product_open(&p, model, out_dir, o->dtype);
+    if (s == PESC_OK)
+        s = targets[i].run(&p, o);
+    product_close(&p);
+    return s;
+}

@@ -1,0 +1,102 @@
+#include "craft/merge.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "craft/camelidae.h"
+#include "craft/configjson.h"
+
+#include <string.h>
+
+enum { MAX_YAML = 1 << 20 };
+
+pesc_export_options pesc_export_defaults(void)
+{
+    return (pesc_export_options){ .double_quant = true, .compare = true };
+}
+
+double merge_tolerance(dtype dt)
+{
+    return dt == DT_F32 ? 1e-4 : 0.5;
+}
+
+/* Whether the run that left this adapter had its base in NF4: pesc's checkpoints hold their
+ * run.yaml, one `key: value` a line. */
+static pesc_status tuned_on_nf4(const char *lora_dir, bool *out)
+{
+    char *path = io_join(lora_dir, "run.yaml"), *text = NULL;
+    size_t n = 0;
+    if (!path)
+        return fail_nomem(lora_dir, 0);
+    *out = false;
+    pesc_status s = PESC_OK;
+    if (io_kind_of(path) == IO_FILE)
+        s = io_read_file(path, MAX_YAML, &text, &n);
+    for (const char *line = text; s == PESC_OK && line && !*out; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        *out = str_starts(line, "base_dtype: nf4") || str_starts(line, "base_dtype: \"nf4\"");
+    }
+    mem_free(text);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status choose_base(recipe *how, const pesc_export_options *o, const char *lora_dir)
+{
+    const char *base = o->merge_base && *o->merge_base ? o->merge_base : NULL;
+    how->double_quant = o->double_quant;
+    if (!base)
+        return tuned_on_nf4(lora_dir, &how->nf4);
+    how->nf4 = strcmp(base, "nf4-dequant") == 0;
+    if (!how->nf4 && strcmp(base, "original") != 0)
+        return fail(PESC_USAGE, "merge_base: found \"%s\", expected original or nf4-dequant", base);
+    return PESC_OK;
+}
+
+static pesc_status configure(product *p)
+{
+    const char *differs = NULL;
+    if (p->from.cfg.moe.kind == EXPERT_ADAPTER)
+        return camelidae_configure(p, NULL, false);
+    TRY(product_begin(p));
+    TRY(configjson_own_names(p->json, &p->from.cfg));
+    TRY(product_read(p, &differs));
+    ASSERT(!differs); /* only spellings changed */
+    return PESC_OK;
+}
+
+static pesc_status merge(product *p, const pesc_export_options *o, peft **adapter)
+{
+    const char *lora_dir = o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
+    if (!lora_dir)
+        return fail(PESC_USAGE,
+                    "%s: has no LoRA to merge; give one with --lora DIR, or write the model as it "
+                    "is with pesc export",
+                    p->from.path);
+    TRY(peft_open(adapter, lora_dir));
+    p->how.lora = *adapter;
+    TRY(choose_base(&p->how, o, lora_dir));
+    TRY(configure(p));
+    TRY(product_write(p, o->tokenizer));
+    dtype written = p->how.dt != DT_COUNT ? p->how.dt : p->from.usual;
+    return product_compare(p, &(product_check){ .wanted = o->compare,
+                                                .device = o->device,
+                                                .lora_dir = lora_dir,
+                                                .tolerance = merge_tolerance(written),
+                                                .out = o->check });
+}
+
+pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt)
+{
+    status_clear();
+    pesc_export_options defaults = pesc_export_defaults();
+    const pesc_export_options *o = opt ? opt : &defaults;
+    product p = { 0 };
+    peft *adapter = NULL;
+    pesc_status s = product_open(&p, model, out_dir, o->dtype);
+    if (s == PESC_OK)
+        s = merge(&p, o, &adapter);
+    product_close(&p);
+    peft_close(adapter);
+    return s;
+}

@@ -1,0 +1,93 @@
+#include "craft/parent.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "craft/stream.h"
+#include "format/modeldir.h"
+#include "format/peft.h"
+#include "format/runstate.h"
+#include "model/bind.h"
+
+#include <string.h>
+
+/* Whether every tensor of an untied model is there under its own name. */
+static bool head_is_stored(config *c, const weights *ws)
+{
+    config untied = *c;
+    untied.tie_embeddings = false;
+    for (slot s = slot_first(); slot_next(&untied, &s) && s.layer < 0;)
+        if (!weights_find(ws, s.name))
+            return false;
+    return true;
+}
+
+static void look_at_dtypes(parent *p)
+{
+    uint64_t bytes[DT_COUNT] = { 0 };
+    for (slot s = slot_first(); slot_next(&p->cfg, &s);) {
+        const weight *w = bind_find(&p->cfg, p->dir->ws, &s);
+        bytes[w->dt] += w->bytes;
+        p->quantised |= !stream_plain(w->dt) && !(s.rule->flags & RULE_F32);
+    }
+    for (int i = 0; i < DT_COUNT; i++)
+        if (bytes[i] > bytes[p->usual])
+            p->usual = (dtype)i;
+}
+
+pesc_status parent_open(parent *p, const char *path)
+{
+    *p = (parent){ .path = path, .usual = DT_F32 };
+    TRY(hfdir_open(&p->dir, path, 0));
+    const hfdir *d = p->dir;
+    TRY(config_read(&p->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    p->cfg.tie_embeddings = p->cfg.tie_embeddings && !head_is_stored(&p->cfg, d->ws);
+    TRY(bind_check(&p->cfg, d->ws, path));
+    look_at_dtypes(p);
+    return PESC_OK;
+}
+
+void parent_close(parent *p)
+{
+    config_free(&p->cfg);
+    hfdir_close(p->dir);
+    *p = (parent){ 0 };
+}
+
+/* ---- tokenizers ---- */
+
+/* The innermost base first, so that what an outer directory has of its own wins. */
+static pesc_status copy_from_chain(const char *path, const char *dir)
+{
+    runstate_chain chain = { 0 };
+    TRY(runstate_resolve(&chain, path));
+    pesc_status s = PESC_OK;
+    for (size_t i = chain.n; s == PESC_OK && i-- > 0;)
+        if (io_kind_of(chain.dirs[i]) == IO_DIR)
+            s = modeldir_copy_tokenizer(chain.dirs[i], dir);
+    runstate_chain_free(&chain);
+    return s;
+}
+
+/* An adapter's directory may hold nothing else: then the tokenizer is the base's. */
+static pesc_status copy_from_base(const char *adapter, const char *dir)
+{
+    char *base = NULL;
+    TRY(peft_base(&base, adapter));
+    pesc_status s =
+        base && io_kind_of(base) == IO_DIR ? modeldir_copy_tokenizer(base, dir) : PESC_OK;
+    mem_free(base);
+    return s;
+}
+
+pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *dir)
+{
+    if (tok && *tok)
+        return modeldir_copy_tokenizer(tok, dir);
+    if (io_kind_of(p->dir->root) != IO_DIR)
+        log_notice("%s: the tokenizer inside a GGUF file is not written: give --tokenizer, or put "
+                   "tokenizer.json into %s",
+                   p->dir->root, dir);
+    if (p->dir->lora_dir)
+        TRY(copy_from_base(p->dir->lora_dir, dir));
+    return copy_from_chain(p->path, dir);
+}

@@ -1,0 +1,27 @@
+/* parent: the model that another one is made from: its configuration and the table of its stored
+ * weights, opened without loading any. */
+#ifndef PESC_CRAFT_PARENT_H
+#define PESC_CRAFT_PARENT_H
+
+#include "format/hfdir.h"
+#include "model/config.h"
+
+typedef struct parent {
+    const char *path; /* borrowed */
+    hfdir *dir;
+    /* As read, but tie_embeddings says whether the files hold one matrix for both ends: a head
+     * that is stored is the model's, whatever the key says. */
+    config cfg;
+    dtype usual;    /* what most bytes are stored in */
+    bool quantised; /* a matrix is stored in neither f32, bf16 nor f16 */
+} parent;
+
+/* Checks that the tensors fit the configuration. Closed by parent_close even when it failed. */
+pesc_status parent_open(parent *p, const char *path);
+void parent_close(parent *p);
+
+/* Copies the tokenizer and generation_config.json to a new directory: `tok` when it is given,
+ * else what the model brings; says so when there is none. */
+pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *dir);
+
+#endif

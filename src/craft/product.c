@@ -1,0 +1,79 @@
+#include "craft/product.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "craft/configjson.h"
+#include "craft/stream.h"
+#include "craft/verify.h"
+#include "format/modeldir.h"
+
+pesc_status product_open(product *p, const char *model, const char *dir, const char *dtype_text)
+{
+    *p = (product){ .dir = dir };
+    TRY(modeldir_check_empty(dir));
+    p->file = io_join(dir, "config.json");
+    if (!p->file)
+        return fail_nomem(dir, 0);
+    TRY(parent_open(&p->from, model));
+    p->how = (recipe){ .from = &p->from, .target = &p->target, .dir = dir };
+    return recipe_dtype(&p->from, dtype_text, &p->how.dt);
+}
+
+void product_close(product *p)
+{
+    json_decref(p->json);
+    config_free(&p->target);
+    parent_close(&p->from);
+    mem_free(p->file);
+}
+
+pesc_status product_begin(product *p)
+{
+    json_decref(p->json);
+    p->json = NULL;
+    TRY(configjson_from(&p->from, &p->json));
+    dtype stored = stream_plain(p->from.usual) ? p->from.usual : DT_F32;
+    return configjson_dtype(p->json, p->how.dt != DT_COUNT ? p->how.dt : stored);
+}
+
+pesc_status product_read(product *p, const char **differs)
+{
+    config_free(&p->target);
+    return configjson_read(p->json, p->file, &p->from, &p->target, differs);
+}
+
+pesc_status product_write(product *p, const char *tok)
+{
+    TRY(recipe_write(&p->how));
+    TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
+    return modeldir_write_json(p->dir, "config.json", p->json);
+}
+
+pesc_status product_compare(const product *p, const product_check *c)
+{
+    pesc_logit_check found = { 0 };
+    if (c->out)
+        *c->out = found;
+    if (!c->wanted)
+        return PESC_OK;
+    verify_pair v = { .device = c->device,
+                      .made_from = p->from.path,
+                      .made = p->dir,
+                      .from_opt = pesc_load_defaults(),
+                      .made_opt = pesc_load_defaults() };
+    v.from_opt.lora_dir = c->lora_dir;
+    v.from_opt.double_quant = p->how.double_quant;
+    if (p->how.nf4 || p->how.dt != DT_COUNT)
+        v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
+    TRY(verify_logits(&v, &found));
+    if (c->out)
+        *c->out = found;
+    if (c->tolerance == 0 ? found.differ == 0 : found.max_diff <= c->tolerance * found.max_logit)
+        return PESC_OK;
+    return fail(
+        PESC_NUMERIC,
+        "%s: was written, but %llu of its %llu logits differ from those of %s, by up to %g; "
+        "do not use it",
+        p->dir, (unsigned long long)found.differ, (unsigned long long)found.logits, p->from.path,
+        found.max_diff);
+}

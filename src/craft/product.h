@@ -1,0 +1,40 @@
+/* product: a model in the making: what it is made from, its configuration and its recipe. The
+ * steps that craft, merge and export share. */
+#ifndef PESC_CRAFT_PRODUCT_H
+#define PESC_CRAFT_PRODUCT_H
+
+#include "craft/recipe.h"
+
+typedef struct product {
+    parent from;
+    const char *dir; /* to be written */
+    char *file;      /* its config.json, for messages */
+    json_t *json;    /* what will stand in it */
+    config target;
+    recipe how;
+} product;
+
+/* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to
+ * the caller. Closed by product_close even when it failed. */
+pesc_status product_open(product *p, const char *model, const char *dir, const char *dtype_text);
+void product_close(product *p);
+
+/* Begins the configuration as a copy of the parent's, forgetting what was there. */
+pesc_status product_begin(product *p);
+/* Reads it. *differs: the key of a fact of the dense part that it cannot say, or NULL. */
+pesc_status product_read(product *p, const char **differs);
+
+/* The weights, the tokenizer (from `tok`, or the parent's) and, last, config.json. */
+pesc_status product_write(product *p, const char *tok);
+
+/* Compares the written model with its parent, with the LoRA that was folded in. */
+typedef struct product_check {
+    bool wanted;
+    const char *device;
+    const char *lora_dir;  /* that the parent is opened with; NULL: as the directory says */
+    double tolerance;      /* of max_diff / max_logit; 0: bit for bit */
+    pesc_logit_check *out; /* may be NULL */
+} product_check;
+pesc_status product_compare(const product *p, const product_check *c);
+
+#endif

@@ -1,0 +1,216 @@
+#include "craft/recipe.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "craft/stream.h"
+#include "format/modeldir.h"
+#include "model/bind.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK(field) offsetof(block, field)
+
+/* What the parent has no tensor for, by the field it fills. */
+static const struct made {
+    expert_kind kind;
+    size_t field;
+    stream_kind how;
+    size_t copy_of; /* STREAM_STORED: the field of the dense layer */
+} made[] = {
+    { EXPERT_ADAPTER, BLOCK(moe.router), STREAM_UNIFORM, 0 },
+    { EXPERT_ADAPTER, BLOCK(moe.down), STREAM_UNIFORM, 0 },
+    { EXPERT_ADAPTER, BLOCK(moe.up), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.router), STREAM_UNIFORM, 0 },
+    { EXPERT_FFN, BLOCK(moe.gate), STREAM_STORED, BLOCK(ffn.gate.w) },
+    { EXPERT_FFN, BLOCK(moe.up), STREAM_STORED, BLOCK(ffn.up.w) },
+    { EXPERT_FFN, BLOCK(moe.down), STREAM_STORED, BLOCK(ffn.down.w) },
+    { EXPERT_FFN, BLOCK(moe.shared.gate.w), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.shared.up.w), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.shared.down.w), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.shared_gate), STREAM_ZERO, 0 },
+};
+
+typedef struct sheet {
+    stream_row *rows;
+    safetensors_spec *specs; /* of the same tensors */
+    char (*names)[sizeof((slot *)0)->name];
+    size_t n;
+    uint64_t bytes;
+    size_t n_folded; /* LoRAs that found their linear */
+} sheet;
+
+static void sheet_free(sheet *s)
+{
+    mem_free(s->rows);
+    mem_free(s->specs);
+    mem_free(s->names);
+}
+
+/* ---- one tensor ---- */
+
+/* The parent's tensor of a field of a layer. */
+static const weight *of_field(const parent *p, int32_t layer, size_t field)
+{
+    slot s = slot_first();
+    s.layer = layer;
+    while (slot_next(&p->cfg, &s) && s.layer == layer)
+        if (s.rule->offset == field)
+            return bind_find(&p->cfg, p->dir->ws, &s);
+    return NULL;
+}
+
+static void fill_made(const recipe *r, const slot *s, stream_row *row)
+{
+    size_t i = 0, n = sizeof made / sizeof *made;
+    while (i < n && (made[i].kind != r->target->moe.kind || made[i].field != s->rule->offset))
+        i++;
+    ASSERT(i < n); /* all else is in any dense parent whose facts agree with the target's */
+    row->kind = made[i].how;
+    row->bound = 1 / sqrtf((float)r->target->dim);
+    row->key = stream_key(r->seed, s->name);
+    if (row->kind == STREAM_STORED)
+        row->stored = of_field(r->from, s->layer, made[i].copy_of);
+    ASSERT(row->kind != STREAM_STORED || row->stored);
+}
+
+/* Norms, biases and routers keep their dtype: all of pesc reads them as f32. */
+static dtype written_dtype(const recipe *r, const slot *s, const stream_row *row)
+{
+    if (r->dt != DT_COUNT && !(s->rule->flags & RULE_F32))
+        return r->dt;
+    dtype dt = row->stored ? row->stored->dt : r->dt != DT_COUNT ? r->dt : r->from->usual;
+    return stream_plain(dt) ? dt : DT_F32;
+}
+
+/* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
+static const peft_lora *lora_of(const peft *adapter, const slot *s)
+{
+    size_t n = strlen(s->name) - strlen(".weight");
+    for (size_t i = 0; adapter && s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
+        const peft_lora *l = &adapter->loras[i];
+        if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
+            return l;
+    }
+    return NULL;
+}
+
+static pesc_status check_fit(const char *dir, const peft_lora *l, const slot *s)
+{
+    bool fits = l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] &&
+                l->b->ne[0] == s->ne[0] && l->a->ne[0] == l->b->ne[1];
+    return fits ? PESC_OK
+                : fail(PESC_SHAPE, "%s: the LoRA of %s does not fit its linear [%lld,%lld]", dir,
+                       l->module, (long long)s->ne[0], (long long)s->ne[1]);
+}
+
+static void write_name(const recipe *r, const slot *s, char *out)
+{
+    static const char expert[] = ".experts.expert_", bare[] = ".experts.";
+    const char *at = r->bare_experts ? strstr(s->name, expert) : NULL;
+    size_t head = at ? (size_t)(at - s->name) : 0, skip = at ? strlen(expert) : 0;
+    size_t n = at ? strlen(bare) : 0;
+    memcpy(out, s->name, head);
+    memcpy(out + head, bare, n);
+    memcpy(out + head + n, s->name + head + skip, strlen(s->name + head + skip) + 1);
+}
+
+/* ---- the sheet ---- */
+
+static pesc_status add_slot(sheet *sh, const recipe *r, const slot *s)
+{
+    stream_row *row = &sh->rows[sh->n];
+    *row = (stream_row){ .kind = STREAM_STORED };
+    row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
+    if (!row->stored)
+        fill_made(r, s, row);
+    row->lora = lora_of(r->lora, s);
+    if (row->lora)
+        TRY(check_fit(r->lora->dir, row->lora, s));
+    sh->n_folded += row->lora != NULL;
+    row->nf4 = r->nf4 && s->rule->flags & RULE_QUANT && row->stored && row->stored->dt != DT_NF4;
+    row->double_quant = r->double_quant;
+
+    safetensors_spec *spec = &sh->specs[sh->n];
+    write_name(r, s, sh->names[sh->n]);
+    *spec =
+        (safetensors_spec){ .name = sh->names[sh->n], .dt = written_dtype(r, s, row), .nd = s->nd };
+    memcpy(spec->ne, s->ne, (size_t)s->nd * sizeof *s->ne);
+    size_t bytes;
+    if (!dtype_bytes(spec->dt, (uint64_t)slot_count(s), &bytes) ||
+        __builtin_add_overflow(sh->bytes, bytes, &sh->bytes))
+        return fail(PESC_USAGE, "%s: a model of so many parameters cannot be written", r->dir);
+    sh->n++;
+    return PESC_OK;
+}
+
+static pesc_status unused_lora(const recipe *r, const sheet *sh)
+{
+    str names = { 0 };
+    size_t shown = 0;
+    for (size_t i = 0; i < r->lora->n && shown < 4; i++) {
+        bool used = false;
+        for (size_t j = 0; j < sh->n && !used; j++)
+            used = sh->rows[j].lora == &r->lora->loras[i];
+        if (!used)
+            str_printf(&names, "%s%.100s", shown++ ? ", " : "", r->lora->loras[i].module);
+    }
+    pesc_status s =
+        fail(PESC_SHAPE, "%s: %zu of its LoRAs are on no linear of %s: %s%s", r->lora->dir,
+             r->lora->n - sh->n_folded, r->from->path, str_ok(&names) && names.p ? names.p : "",
+             r->lora->n - sh->n_folded > shown ? ", ..." : "");
+    str_free(&names);
+    return s;
+}
+
+static pesc_status build(sheet *sh, const recipe *r)
+{
+    size_t n = 0;
+    for (slot s = slot_first(); n <= WEIGHTS_MAX && slot_next(r->target, &s);)
+        n++;
+    if (n > WEIGHTS_MAX)
+        return fail(PESC_USAGE,
+                    "%s: the model would have more than %d tensors, the most pesc reads", r->dir,
+                    WEIGHTS_MAX);
+    sh->rows = mem_alloc(n, sizeof *sh->rows);
+    sh->specs = mem_alloc(n, sizeof *sh->specs);
+    sh->names = mem_alloc(n, sizeof *sh->names);
+    if (!sh->rows || !sh->specs || !sh->names)
+        return fail_nomem("planning a model", n * sizeof *sh->names);
+    for (slot s = slot_first(); slot_next(r->target, &s);)
+        TRY(add_slot(sh, r, &s));
+    return r->lora && sh->n_folded < r->lora->n ? unused_lora(r, sh) : PESC_OK;
+}
+
+pesc_status recipe_write(const recipe *r)
+{
+    enum { OTHER_FILES = 64 << 20 }; /* headers, tokenizer, configuration */
+    sheet sh = { 0 };
+    pesc_status s = build(&sh, r);
+    if (s == PESC_OK)
+        s = modeldir_check_room(r->dir, sh.bytes + OTHER_FILES);
+    if (s == PESC_OK)
+        s = stream_write(&(stream_plan){ .dir = r->dir,
+                                         .stem = "model",
+                                         .rows = sh.rows,
+                                         .specs = sh.specs,
+                                         .n = sh.n,
+                                         .bytes = sh.bytes,
+                                         .ws = r->from->dir->ws });
+    sheet_free(&sh);
+    return s;
+}
+
+pesc_status recipe_dtype(const parent *p, const char *text, dtype *out)
+{
+    static const dtype known[] = { DT_F32, DT_BF16 };
+    *out = p->quantised ? DT_BF16 : DT_COUNT;
+    if (!text || !*text)
+        return PESC_OK;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(dtype_name(known[i]), text) == 0) {
+            *out = known[i];
+            return PESC_OK;
+        }
+    return fail(PESC_USAGE, "dtype: found \"%s\", expected f32 or bf16", text);
+}

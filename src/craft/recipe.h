@@ -1,0 +1,35 @@
+/* recipe: where the numbers of each tensor of a new model come from, and the writing of them.
+ *
+ * The slots of the target's configuration are walked. A tensor that the parent has is copied, bit
+ * for bit where it keeps its dtype; one that it has not is made as recipe.c's table says: routers
+ * and adapter_down U(-1/sqrt C, 1/sqrt C), adapter_up and shared experts zero, experts copies of
+ * the parent's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
+ *
+ * Tensors are streamed piece by piece: memory does not grow with the model. (Going through NF4
+ * takes one matrix.) Made numbers depend on the seed, the tensor's name and the index only. */
+#ifndef PESC_CRAFT_RECIPE_H
+#define PESC_CRAFT_RECIPE_H
+
+#include "craft/parent.h"
+#include "format/peft.h"
+
+typedef struct recipe {
+    const parent *from;
+    const config *target; /* whose tensors are written */
+    const char *dir;
+    dtype dt;          /* of all but norms, biases and routers; DT_COUNT: as stored */
+    uint64_t seed;     /* of what is made */
+    const peft *lora;  /* folded in, each of its matrices into its linear; NULL: none */
+    bool nf4;          /* what a base in NF4 quantises is rounded through it first */
+    bool double_quant; /* with nf4 */
+    bool bare_experts; /* sparsetral's names: experts.3, not experts.expert_3 */
+} recipe;
+
+/* Writes the weights. Nothing is there yet when it fails for want of room or because something does
+ * not fit. */
+pesc_status recipe_write(const recipe *r);
+
+/* What --dtype asks for: NULL or "" is DT_COUNT, as stored, or bf16 when that is quantised. */
+pesc_status recipe_dtype(const parent *p, const char *text, dtype *out);
+
+#endif

@@ -1,0 +1,253 @@
+#include "craft/stream.h"
+
+#include "backend/backend.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "format/modeldir.h"
+#include "tensor/bf16.h"
+#include "tensor/nf4.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+enum {
+    PIECE = 1 << 14, /* elements a thread takes at once */
+    CHUNK = 1 << 20, /* elements converted at once */
+    COPY = 8 << 20,  /* bytes copied at once */
+};
+
+rng_key stream_key(uint64_t seed, const char *name)
+{
+    const uint64_t craft = 2; /* what these numbers are for */
+    return (rng_key){ seed, rng_stream(craft, XXH64(name, strlen(name), 0), 0) };
+}
+
+bool stream_plain(dtype dt)
+{
+    return dt == DT_F32 || dt == DT_BF16 || dt == DT_F16;
+}
+
+typedef struct streamer {
+    safetensors_writer *file;
+    thread_pool *pool;
+    device *dev;   /* for products; opened by the first LoRA */
+    uint64_t done; /* bytes */
+    float *f32;    /* the piece of the tensor in hand */
+    void *out;     /* the same, encoded */
+    int64_t cap;   /* elements of both */
+    float *a, *b;  /* of its LoRA */
+    void *nf4;     /* its span */
+} streamer;
+
+/* ---- making and encoding, by all cores ---- */
+
+typedef struct piece_job {
+    const streamer *st;
+    const stream_row *row;
+    dtype dt;
+    int64_t first, n;
+} piece_job;
+
+static void piece_range(const piece_job *j, int64_t piece, int64_t *at, int64_t *n)
+{
+    *at = piece * PIECE;
+    *n = j->n - *at < PIECE ? j->n - *at : PIECE;
+}
+
+static void make_piece(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const piece_job *j = ctx;
+    int64_t at, n;
+    piece_range(j, piece, &at, &n);
+    float *x = j->st->f32 + at;
+    for (int64_t i = 0; i < n; i++)
+        x[i] =
+            j->row->kind == STREAM_ZERO
+                ? 0
+                : (2 * rng_uniform(j->row->key, (uint64_t)(j->first + at + i)) - 1) * j->row->bound;
+}
+
+static void encode_piece(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const piece_job *j = ctx;
+    int64_t at, n;
+    piece_range(j, piece, &at, &n);
+    const float *x = j->st->f32 + at;
+    char *out = (char *)j->st->out + (size_t)at * dtype_block_bytes(j->dt);
+    if (j->dt == DT_F32)
+        memcpy(out, x, (size_t)n * sizeof *x);
+    else
+        (j->dt == DT_BF16 ? bf16_encode : f16_encode)(out, x, n);
+}
+
+static void by_pieces(const piece_job *j, thread_fn fn)
+{
+    thread_for(j->st->pool, (j->n + PIECE - 1) / PIECE, fn, (void *)(uintptr_t)j);
+}
+
+/* ---- LoRA ---- */
+
+static pesc_status read_matrix(float **out, const weight *w)
+{
+    int64_t n = weights_elements(w);
+    *out = mem_alloc((size_t)n, sizeof **out);
+    if (!*out)
+        return fail_nomem(w->name, (size_t)n * sizeof **out);
+    return weights_read_f32(w, 0, n, *out);
+}
+
+/* Rows [first, first + rows) of W += scale * B A. */
+static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t rows)
+{
+    int64_t r = l->a->ne[0], cols = l->a->ne[1];
+    if (!st->dev)
+        TRY(pesc_device_open(&st->dev, "cpu"));
+    mm m = { .layout = MM_NN, .scale = l->scale, .accumulate = true };
+    m.out = (tensor){ .data = st->f32, .dt = DT_F32, .nd = 2, .ne = { rows, cols } };
+    m.a = (tensor){ .data = st->b + first * r, .dt = DT_F32, .nd = 2, .ne = { rows, r } };
+    m.b = (tensor){ .data = st->a, .dt = DT_F32, .nd = 2, .ne = { r, cols } };
+    st->dev->op->matmul(st->dev, &m);
+    return st->dev->op->sync(st->dev);
+}
+
+/* ---- one tensor ---- */
+
+static bool as_it_is(const stream_row *r, dtype dt)
+{
+    return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
+           !r->nf4 && !r->lora;
+}
+
+static pesc_status copy(streamer *st, const weight *w, uint64_t total)
+{
+    for (size_t at = 0, n; at < w->bytes; at += n) {
+        n = w->bytes - at < COPY ? w->bytes - at : COPY;
+        TRY(safetensors_write(st->file, w->data + at, n));
+        io_map_drop(w->data + at, n);
+        st->done += n;
+        log_progress("writing weights", st->done, total);
+    }
+    return PESC_OK;
+}
+
+/* All of it through NF4: double quantisation looks at every block of a matrix. */
+static pesc_status quantise(streamer *st, const stream_row *r)
+{
+    float *x = NULL;
+    int64_t n = weights_elements(r->stored);
+    size_t bytes;
+    ASSERT(dtype_bytes(DT_NF4, (uint64_t)n, &bytes));
+    st->nf4 = mem_alloc(bytes, 1);
+    pesc_status s = st->nf4 ? read_matrix(&x, r->stored) : fail_nomem(r->stored->name, bytes);
+    if (s == PESC_OK) {
+        nf4_quantize(st->nf4, x, n);
+        if (r->double_quant)
+            nf4_double_quantize(st->nf4, n, NULL, NULL, NULL);
+    }
+    mem_free(x);
+    return s;
+}
+
+/* Room for a chunk that holds whole rows, so that a LoRA meets whole rows. */
+static pesc_status prepare(streamer *st, const stream_row *r, int64_t cols, int64_t *chunk)
+{
+    *chunk = cols < CHUNK ? CHUNK - CHUNK % cols : cols;
+    if (*chunk > st->cap) {
+        mem_free(st->f32);
+        mem_free(st->out);
+        st->f32 = mem_aligned((size_t)*chunk * sizeof *st->f32);
+        st->out = mem_alloc((size_t)*chunk, sizeof *st->f32);
+        st->cap = *chunk;
+        if (!st->f32 || !st->out)
+            return fail_nomem("writing a model", (size_t)*chunk * sizeof *st->f32);
+    }
+    if (r->nf4)
+        TRY(quantise(st, r));
+    if (!r->lora)
+        return PESC_OK;
+    TRY(read_matrix(&st->a, r->lora->a));
+    return read_matrix(&st->b, r->lora->b);
+}
+
+static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int64_t cols)
+{
+    const stream_row *r = j->row;
+    if (r->nf4)
+        nf4_dequantize(st->f32, st->nf4, total, j->first, j->n);
+    else if (r->kind == STREAM_STORED)
+        TRY(weights_read_f32(r->stored, j->first, j->n, st->f32));
+    else
+        by_pieces(j, make_piece);
+    return r->lora ? fold(st, r->lora, j->first / cols, j->n / cols) : PESC_OK;
+}
+
+static pesc_status convert(streamer *st, const stream_row *r, const safetensors_spec *spec,
+                           uint64_t all_bytes)
+{
+    int64_t total = 1, chunk, cols = spec->nd ? spec->ne[spec->nd - 1] : 1;
+    for (int32_t i = 0; i < spec->nd; i++)
+        total *= spec->ne[i];
+    TRY(prepare(st, r, cols, &chunk));
+    for (int64_t first = 0; first < total; first += chunk) {
+        int64_t left = total - first;
+        piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk };
+        size_t bytes = (size_t)j.n * dtype_block_bytes(spec->dt);
+        TRY(produce(st, &j, total, cols));
+        by_pieces(&j, encode_piece);
+        TRY(safetensors_write(st->file, st->out, bytes));
+        st->done += bytes;
+        log_progress("writing weights", st->done, all_bytes);
+    }
+    if (r->kind == STREAM_STORED)
+        io_map_drop(r->stored->data, r->stored->bytes);
+    return PESC_OK;
+}
+
+static void forget(streamer *st)
+{
+    mem_free(st->a);
+    mem_free(st->b);
+    mem_free(st->nf4);
+    st->a = st->b = NULL;
+    st->nf4 = NULL;
+}
+
+/* ---- all of them ---- */
+
+static pesc_status write_rows(streamer *st, const stream_plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const stream_row *r = &p->rows[i];
+        pesc_status s = as_it_is(r, p->specs[i].dt) ? copy(st, r->stored, p->bytes)
+                                                    : convert(st, r, &p->specs[i], p->bytes);
+        forget(st);
+        TRY(s);
+    }
+    return weights_check(p->ws); /* a file cut short under us read as zeros */
+}
+
+pesc_status stream_write(const stream_plan *p)
+{
+    streamer st = { 0 };
+    const uint64_t shard = MODELDIR_SHARD_MB * (uint64_t)1000000;
+    TRY(safetensors_writer_open(
+        &st.file,
+        &(safetensors_plan){
+            .dir = p->dir, .stem = p->stem, .specs = p->specs, .n = p->n, .shard_bytes = shard }));
+    pesc_status s = thread_pool_open(&st.pool, 0);
+    if (s == PESC_OK)
+        s = write_rows(&st, p);
+    if (s == PESC_OK)
+        s = safetensors_writer_finish(st.file);
+    else
+        safetensors_writer_abort(st.file);
+    thread_pool_close(st.pool);
+    pesc_device_close(st.dev);
+    mem_free(st.f32);
+    mem_free(st.out);
+    return s;
+}

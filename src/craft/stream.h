@@ -1,0 +1,39 @@
+/* stream: the numbers of many tensors, from where they come to files of safetensors, piece by
+ * piece. A row says where one tensor comes from; what it says is not checked again here. */
+#ifndef PESC_CRAFT_STREAM_H
+#define PESC_CRAFT_STREAM_H
+
+#include "base/rng.h"
+#include "format/peft.h"
+#include "format/safetensors.h"
+
+typedef enum stream_kind { STREAM_STORED, STREAM_ZERO, STREAM_UNIFORM } stream_kind;
+
+typedef struct stream_row {
+    stream_kind kind;
+    const weight *stored;
+    rng_key key; /* uniform: (2 u - 1) * bound, u the key's numbers */
+    float bound;
+    bool nf4, double_quant; /* stored numbers are rounded through NF4 */
+    const peft_lora *lora;  /* then scale B A is added; NULL: none */
+} stream_row;
+
+typedef struct stream_plan {
+    const char *dir, *stem; /* see safetensors.h */
+    const stream_row *rows;
+    const safetensors_spec *specs; /* plain, one a row */
+    size_t n;
+    uint64_t bytes;    /* of all */
+    const weights *ws; /* that the stored ones are in */
+} stream_plan;
+
+/* The dtypes that are written: f32, bf16 and f16. */
+bool stream_plain(dtype dt);
+
+/* Stored bytes are copied as they are where dtype and order allow, else converted through f32. */
+pesc_status stream_write(const stream_plan *plan);
+
+/* The key of a tensor that is made when a model is crafted. */
+rng_key stream_key(uint64_t seed, const char *name);
+
+#endif

@@ -1,0 +1,96 @@
+#include "craft/upcycle.h"
+
+#include "craft/configjson.h"
+#include "model/family.h"
+
+#include <string.h>
+
+enum {
+    /* Qwen2-MoE always has a shared expert. Ours is all zeros: it adds nothing, and its gradient is
+     * zero too, so training leaves it so. This is the narrowest that every quantiser takes. */
+    SHARED_DIM = 256,
+};
+
+static pesc_status mixtral_keys(json_t *json, const config *c, int64_t experts)
+{
+    json_t *window = c->window ? json_integer(c->window) : json_null();
+    TRY(configjson_set(json, "num_local_experts", json_integer(experts)));
+    return configjson_set(json, "sliding_window", window);
+}
+
+static pesc_status qwen_keys(json_t *json, const config *c, int64_t experts)
+{
+    TRY(configjson_set(json, "num_experts", json_integer(experts)));
+    TRY(configjson_set(json, "moe_intermediate_size", json_integer(c->ffn_dim)));
+    TRY(configjson_set(json, "norm_topk_prob", json_true()));
+    TRY(configjson_set(json, "decoder_sparse_step", json_integer(1)));
+    return configjson_set(json, "mlp_only_layers", json_array());
+}
+
+/* Which layers slide is written out: Qwen2-MoE's own rule is not Qwen2's. */
+static pesc_status layer_types(json_t *json, const config *c)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int32_t i = 0; ok && i < c->n_layers; i++) {
+        bool slides = config_layer_window(c, i) > 0;
+        json_t *name = json_string(slides ? "sliding_attention" : "full_attention");
+        ok = json_array_append_new(list, name) == 0;
+    }
+    TRY(configjson_set(json, "layer_types", list));
+    return ok ? PESC_OK : fail_nomem("layer_types", 0);
+}
+
+static pesc_status qwen2_keys(json_t *json, const config *c, int64_t experts)
+{
+    TRY(qwen_keys(json, c, experts));
+    TRY(configjson_set(json, "qkv_bias", json_true()));
+    TRY(configjson_set(json, "shared_expert_intermediate_size",
+                       json_integer(c->ffn_dim < SHARED_DIM ? c->ffn_dim : SHARED_DIM)));
+    return c->window ? layer_types(json, c) : PESC_OK;
+}
+
+static const struct mixture {
+    const char *parent; /* model_type */
+    configjson_class names;
+    pesc_status (*keys)(json_t *json, const config *c, int64_t experts);
+} mixtures[] = {
+    { "llama", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys },
+    { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys },
+    { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys },
+    { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys },
+};
+
+static pesc_status configure(product *p, const struct mixture *m, int64_t experts, int64_t top_k)
+{
+    static const char *const gone[] = { "attention_bias", "mlp_bias", "pretraining_tp" };
+    TRY(product_begin(p));
+    TRY(configjson_name(p->json, &m->names));
+    TRY(configjson_facts(p->json, &p->from.cfg));
+    TRY(configjson_set(p->json, "num_experts_per_tok", json_integer(top_k)));
+    TRY(configjson_set(p->json, "router_aux_loss_coef", json_real(0.01)));
+    TRY(configjson_set(p->json, "output_router_logits", json_false()));
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        json_object_del(p->json, gone[i]);
+    return m->keys(p->json, &p->from.cfg, experts);
+}
+
+pesc_status upcycle_configure(product *p, int64_t experts, int64_t top_k)
+{
+    const char *type = p->from.cfg.fam->model_type, *differs = NULL;
+    size_t i = 0, n = sizeof mixtures / sizeof *mixtures;
+    while (i < n && strcmp(mixtures[i].parent, type) != 0)
+        i++;
+    if (i == n)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: a %s model cannot be upcycled; llama, mistral, qwen2 and qwen3 can",
+                    p->from.path, type);
+    TRY(configure(p, &mixtures[i], experts, top_k));
+    TRY(product_read(p, &differs));
+    if (differs)
+        return fail(
+            PESC_UNSUPPORTED,
+            "%s: %s has no place for its %s, so it cannot be upcycled; --kind pesc keeps it",
+            p->from.path, mixtures[i].names.model_type, differs);
+    return PESC_OK;
+}

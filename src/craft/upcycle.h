@@ -1,0 +1,14 @@
+/* upcycle: a dense model as a mixture whose experts are full copies of its FFN (Komatsuzaki et al.,
+ * arXiv 2212.05055), in the layout of the family that has the same attention: Mixtral for Llama,
+ * Mistral and Yi, Qwen2-MoE for Qwen2, Qwen3-MoE for Qwen3. Experts are equal and gates sum to 1,
+ * so the function is the dense one; in floating point it is so up to rounding, since g f + (1-g) f
+ * need not be f. */
+#ifndef PESC_CRAFT_UPCYCLE_H
+#define PESC_CRAFT_UPCYCLE_H
+
+#include "craft/product.h"
+
+/* Configures the product. PESC_UNSUPPORTED when no mixture has a place for what the parent is. */
+pesc_status upcycle_configure(product *p, int64_t experts, int64_t top_k);
+
+#endif

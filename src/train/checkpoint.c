@@ -1,0 +1,348 @@
+#include "train/checkpoint.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/family.h"
+#include "train/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STATE "trainer_state.json"
+
+enum { MAX_STATE = 1 << 20 };
+
+/* ---- writing ---- */
+
+static pesc_status write_text(const char *dir, const char *name, const str *text)
+{
+    char *path = io_join(dir, name);
+    pesc_status s =
+        path && str_ok(text) ? io_write_file(path, text->p, text->n) : fail_nomem(name, text->n);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status write_json(const char *dir, const char *name, json_t *v)
+{
+    str text = { 0 };
+    json_put(&text, v, JSON_INDENT(1));
+    str_putc(&text, '\n');
+    pesc_status s = write_text(dir, name, &text);
+    str_free(&text);
+    json_decref(v);
+    return s;
+}
+
+/* ---- adapter_config.json ---- */
+
+/* The module's place in the configuration: its rank and alpha where they differ from the first.
+ * False when out of memory. */
+static bool describe_lora(json_t *c, const slot *s, const lora *l)
+{
+    char module[sizeof s->name];
+    size_t n = strlen(s->name) - strlen(".weight"), i;
+    memcpy(module, s->name, n);
+    module[n] = '\0';
+    int64_t r = l->a.ne[0];
+    double alpha = (double)l->scale * (double)r;
+    int bad = 0;
+    if (!json_object_get(c, "r"))
+        bad |= json_object_set_new(c, "r", json_integer(r)) |
+               json_object_set_new(c, "lora_alpha", json_real(alpha));
+    if (json_integer_value(json_object_get(c, "r")) != r)
+        bad |= json_object_set_new(json_object_get(c, "rank_pattern"), module, json_integer(r));
+    if (json_real_value(json_object_get(c, "lora_alpha")) != alpha)
+        bad |= json_object_set_new(json_object_get(c, "alpha_pattern"), module, json_real(alpha));
+    json_t *targets = json_object_get(c, "target_modules"), *t;
+    const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+    json_array_foreach(targets, i, t) if (strcmp(json_string_value(t), last) == 0) return bad == 0;
+    return (bad | json_array_append_new(targets, json_string(last))) == 0;
+}
+
+static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
+{
+    pesc_model *m = c->p->m;
+    json_t *v =
+        json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:[], s:{}, s:{}}", "peft_type", "LORA",
+                  "task_type", "CAUSAL_LM", "base_model_name_or_path", c->about.base, "bias",
+                  "none", "lora_dropout", (double)c->p->spec.lora_dropout, "fan_in_fan_out", 0,
+                  "inference_mode", 1, "target_modules", "rank_pattern", "alpha_pattern");
+    bool fine = v != NULL;
+    for (slot s = slot_first(); fine && slot_next(&m->cfg, &s);) {
+        const linear *l =
+            s.rule->flags & RULE_LINEAR ? (const linear *)(const void *)bind_field(m, &s) : NULL;
+        if (l && l->lora)
+            fine = describe_lora(v, &s, l->lora);
+    }
+    if (fine)
+        return write_json(dir, RUNSTATE_ADAPTER_CONFIG, v);
+    json_decref(v);
+    return fail_nomem(RUNSTATE_ADAPTER_CONFIG, 1024);
+}
+
+/* A mixture of LoRA is not in the base model's configuration. */
+static pesc_status write_config_keys(const checkpoint *c, const char *dir)
+{
+    const moe_rule *r = &c->p->m->cfg.moe;
+    if (!c->p->spec.molora_experts)
+        return PESC_OK;
+    json_t *v = json_pack("{s:i, s:i, s:i, s:f}", "molora_experts", (int)r->topk.n_experts,
+                          "molora_top_k", (int)r->topk.k, "molora_rank", (int)r->expert_dim,
+                          "molora_scale", (double)r->adapter_scale);
+    return v ? write_json(dir, RUNSTATE_CONFIG_KEYS, v) : fail_nomem(RUNSTATE_CONFIG_KEYS, 256);
+}
+
+/* ---- trainer_state.json: Hugging Face's keys, and ours ---- */
+
+static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, const char *dir)
+{
+    char best[64] = "";
+    if (s->best_step)
+        snprintf(best, sizeof best, "checkpoint-%lld", (long long)s->best_step);
+    json_t *v = json_pack(
+        "{s:I, s:f, s:I, s:I, s:[], s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "global_step", (json_int_t)s->step, "epoch", s->epoch, "max_steps", (json_int_t)c->steps,
+        "num_input_tokens_seen", (json_int_t)s->tokens, "log_history", "best_metric",
+        s->best_step ? s->best_loss : 0.0, "best_model_checkpoint", best, "best_step",
+        (json_int_t)s->best_step, "applied_steps", (json_int_t)s->applied, "skipped_steps",
+        (json_int_t)s->skipped, "skipped_in_a_row", (json_int_t)s->bad_in_row, "metrics_bytes",
+        (json_int_t)s->metrics_bytes, "routing_bytes", (json_int_t)s->routing_bytes, "eval_bytes",
+        (json_int_t)s->eval_bytes, "eval_due", (json_int_t)s->eval_due);
+    return v ? write_json(dir, STATE, v) : fail_nomem(STATE, 1024);
+}
+
+static pesc_status read_state(checkpoint_state *s, const char *dir)
+{
+    json_t *v = NULL;
+    char *path = io_join(dir, STATE);
+    if (!path)
+        return fail_nomem(STATE, strlen(dir));
+    pesc_status st = json_read(&v, path, MAX_STATE);
+    const struct {
+        const char *key;
+        int64_t *to;
+    } rows[] = {
+        { "global_step", &s->step },
+        { "applied_steps", &s->applied },
+        { "num_input_tokens_seen", &s->tokens },
+        { "skipped_steps", &s->skipped },
+        { "skipped_in_a_row", &s->bad_in_row },
+        { "best_step", &s->best_step },
+        { "eval_due", &s->eval_due },
+        { "metrics_bytes", (int64_t *)&s->metrics_bytes },
+        { "routing_bytes", (int64_t *)&s->routing_bytes },
+        { "eval_bytes", (int64_t *)&s->eval_bytes },
+    };
+    json_where w = { v, path };
+    for (size_t i = 0; st == PESC_OK && i < sizeof rows / sizeof *rows; i++)
+        st = json_get_i64(w, rows[i].key, true, 0, INT64_MAX, rows[i].to);
+    if (st == PESC_OK)
+        st = json_get_f64(w, "best_metric", true, &s->best_loss);
+    if (st == PESC_OK)
+        st = json_get_f64(w, "epoch", true, &s->epoch);
+    json_decref(v);
+    mem_free(path);
+    return st;
+}
+
+/* ---- saving ---- */
+
+static pesc_status preflight(const checkpoint *c, const parts *a)
+{
+    uint64_t have = 0, need = parts_bytes(a) + (1 << 20);
+    TRY(io_free_bytes(c->run, &have));
+    if (have < need)
+        return fail(PESC_DISK,
+                    "%s: a checkpoint takes %llu bytes, but the disk has %llu left; free some, or "
+                    "give an output elsewhere",
+                    c->run, (unsigned long long)need, (unsigned long long)have);
+    return PESC_OK;
+}
+
+pesc_status checkpoint_fits(const checkpoint *c)
+{
+    parts a = { 0 };
+    pesc_status s = parts_collect(&a, c->p, c->opt);
+    if (s == PESC_OK)
+        s = preflight(c, &a);
+    parts_free(&a);
+    return s;
+}
+
+static pesc_status write_files(const checkpoint *c, const checkpoint_state *s, const parts *a,
+                               const char *dir)
+{
+    str yaml = { .p = (char *)(uintptr_t)c->yaml, .n = strlen(c->yaml) };
+    TRY(io_make_dir(dir));
+    TRY(parts_write(a, dir));
+    if (a->of[PART_ADAPTER].n)
+        TRY(write_adapter_config(c, dir));
+    TRY(write_config_keys(c, dir));
+    TRY(write_text(dir, "run.yaml", &yaml));
+    TRY(write_state(c, s, dir));
+    runstate_manifest about = c->about;
+    about.step = s->step;
+    return runstate_seal(dir, &about);
+}
+
+/* Out of the way in one step, then away. */
+static pesc_status retire(const char *run, const char *name)
+{
+    str trash = { 0 };
+    char *path = io_join(run, name);
+    str_printf(&trash, "%s/.trash-%s.%ld", run, name, (long)getpid());
+    pesc_status s = path && str_ok(&trash) ? PESC_OK : fail_nomem(run, 256);
+    if (s == PESC_OK && io_kind_of(path) != IO_NONE)
+        s = io_rename(path, trash.p);
+    if (s == PESC_OK)
+        s = io_remove(trash.p);
+    mem_free(path);
+    str_free(&trash);
+    return s;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = runstate_step_of(*(char *const *)a), y = runstate_step_of(*(char *const *)b);
+    return (x < y) - (x > y);
+}
+
+static pesc_status retire_old(const checkpoint *c, const checkpoint_state *s)
+{
+    char **names = NULL;
+    size_t n = 0;
+    int64_t kept = 0, keep = c->keep < 2 ? 2 : c->keep;
+    if (c->keep == 0)
+        return PESC_OK;
+    TRY(io_list(c->run, &names, &n));
+    pesc_status st = PESC_OK;
+    if (n)
+        qsort(names, n, sizeof *names, newest_first);
+    for (size_t i = 0; st == PESC_OK && i < n; i++) {
+        int64_t step = runstate_step_of(names[i]);
+        if (step >= 0 && ++kept > keep && step != s->best_step)
+            st = retire(c->run, names[i]);
+    }
+    io_list_free(names, n);
+    return st;
+}
+
+/* From a whole temporary directory to the newest checkpoint of the run. */
+static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const char *temp)
+{
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)s->step);
+    char *path = io_join(c->run, name), *latest = io_join(c->run, "latest");
+    pesc_status st = path && latest ? PESC_OK : fail_nomem(c->run, 64);
+    bool again = st == PESC_OK && io_kind_of(path) != IO_NONE; /* this step was saved before */
+    if (st == PESC_OK)
+        st = (again ? io_swap : io_rename)(temp, path);
+    if (st == PESC_OK)
+        st = io_sync_dir(c->run);
+    if (st == PESC_OK)
+        st = io_link(name, latest);
+    if (st == PESC_OK && again)
+        st = io_remove(temp);
+    mem_free(path);
+    mem_free(latest);
+    return st;
+}
+
+pesc_status checkpoint_save(const checkpoint *c, const checkpoint_state *s)
+{
+    parts a = { 0 };
+    str temp = { 0 };
+    str_printf(&temp, "%s/checkpoint-%lld.tmp.%ld", c->run, (long long)s->step, (long)getpid());
+    pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
+    if (st == PESC_OK)
+        st = preflight(c, &a);
+    if (st == PESC_OK)
+        st = io_remove(temp.p);
+    if (st == PESC_OK)
+        st = write_files(c, s, &a, temp.p);
+    if (st == PESC_OK)
+        st = publish(c, s, temp.p);
+    if (st == PESC_OK && retire_old(c, s) != PESC_OK) /* saved all the same */
+        log_notice("%s", pesc_last_error());
+    if (st != PESC_OK && str_ok(&temp)) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", pesc_last_error());
+        (void)io_remove(temp.p); /* its failure must not hide the first */
+        st = fail(st, "%s", why);
+    }
+    parts_free(&a);
+    str_free(&temp);
+    return st;
+}
+
+pesc_status checkpoint_sweep(const char *run)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(run, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        bool half = str_starts(names[i], "checkpoint-") && strstr(names[i], ".tmp.");
+        char *path = half || str_starts(names[i], ".trash-") || str_starts(names[i], "latest.tmp.")
+                         ? io_join(run, names[i])
+                         : NULL;
+        if (path)
+            s = io_remove(path);
+        mem_free(path);
+    }
+    io_list_free(names, n);
+    return s;
+}
+
+/* ---- loading ---- */
+
+static pesc_status load_parts(const params *p, const optimizer *o, const char *dir)
+{
+    parts a;
+    pesc_status s = parts_collect(&a, p, o);
+    if (s == PESC_OK)
+        s = parts_read(&a, dir);
+    if (s == PESC_OK)
+        params_refresh((params *)(uintptr_t)p);
+    parts_free(&a);
+    return s == PESC_OK ? p->m->dev->op->sync(p->m->dev) : s;
+}
+
+pesc_status checkpoint_load_weights(const params *p, const char *dir)
+{
+    return load_parts(p, NULL, dir);
+}
+
+/* A run goes on only with what it was made from. */
+static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m, const char *dir)
+{
+    const struct {
+        const char *saved, *now, *what;
+    } rows[] = {
+        { m->base_hash, c->about.base_hash, "the base model has" },
+        { m->data_hash, c->about.data_hash, "the data files have" },
+        { m->config_hash, c->about.config_hash, "options that decide the numbers have" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].saved, rows[i].now) != 0)
+            return fail(PESC_USAGE,
+                        "%s: cannot be resumed: %s changed since it was saved (hash %s, now %s); "
+                        "a new run can begin from it with --init-from",
+                        dir, rows[i].what, rows[i].saved, rows[i].now);
+    return PESC_OK;
+}
+
+pesc_status checkpoint_load(const checkpoint *c, const char *dir, checkpoint_state *out)
+{
+    runstate_manifest m = { 0 };
+    TRY(runstate_check(dir, false, &m));
+    pesc_status s = check_origin(c, &m, dir);
+    runstate_manifest_free(&m);
+    if (s == PESC_OK)
+        s = load_parts(c->p, c->opt, dir);
+    return s == PESC_OK ? read_state(out, dir) : s;
+}

@@ -1,0 +1,54 @@
+/* checkpoint: everything a run needs to go on bit for bit, saved so that after any crash the newest
+ * complete one loads: the old or the new, never neither.
+ *
+ * The order is the promise. Disk space is taken first; the files are written into a directory with
+ * a temporary name, each flushed; the manifest with their hashes comes last; then the directory is
+ * renamed, `latest` points to it, and only then older ones go. What is in it: the trained tensors
+ * and Adam's moments as they are, and a few counts. Random numbers and the place in the data follow
+ * from the step. */
+#ifndef PESC_TRAIN_CHECKPOINT_H
+#define PESC_TRAIN_CHECKPOINT_H
+
+#include "format/runstate.h"
+#include "train/optimizer.h"
+
+typedef struct checkpoint_state {
+    int64_t step;    /* finished */
+    int64_t applied; /* of them changed weights: Adam's count */
+    int64_t tokens;
+    int64_t skipped;    /* steps that were not finite */
+    int64_t bad_in_row; /* of them, the last ones */
+    double epoch;
+    double best_loss; /* validation; meaningful where best_step > 0 */
+    int64_t best_step;
+    int64_t eval_due; /* 1: a stop came before the validation of this step */
+    uint64_t metrics_bytes, routing_bytes, eval_bytes; /* of the logs */
+} checkpoint_state;
+
+/* What all checkpoints of a run share. */
+typedef struct checkpoint {
+    const char *run; /* the directory */
+    const params *p;
+    optimizer *opt;
+    runstate_manifest about; /* its step is not looked at */
+    const char *yaml;        /* run.yaml's text */
+    int64_t steps;           /* of the run */
+    int64_t keep;            /* newest that stay, at least 2; 0: all. The best always stays. */
+} checkpoint;
+
+/* PESC_DISK when the disk has no room for one. */
+pesc_status checkpoint_fits(const checkpoint *c);
+
+pesc_status checkpoint_save(const checkpoint *c, const checkpoint_state *s);
+
+/* Fills weights, moments and state from a checkpoint that runstate_newest() found good. Refused by
+ * PESC_USAGE when it was made from another model, other data or other options. */
+pesc_status checkpoint_load(const checkpoint *c, const char *dir, checkpoint_state *out);
+
+/* Only the weights, which must be the same set: for a new run that begins where another ended. */
+pesc_status checkpoint_load_weights(const params *p, const char *dir);
+
+/* Removes what a killed run left half written. */
+pesc_status checkpoint_sweep(const char *run);
+
+#endif

@@ -1,0 +1,313 @@
+#include "train/dataset.h"
+
+#include "base/mem.h"
+#include "train/shuffle.h"
+#include "train/source.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { IGNORE = -100 };
+
+struct dataset {
+    dataset_options opt;
+    source *src;
+    const record_format **formats; /* one a file */
+    const chat_format *chat;       /* what conversations are rendered with */
+    int32_t bos, eos;              /* -1: none */
+    dataset_counts seen;
+    /* the sequences of the last position */
+    id_list ids;
+    int32_t *labels;
+    size_t n_labels;
+    sequence *list;
+    size_t cap_list;
+};
+
+bool over_length_find(const char *name, over_length *out)
+{
+    static const char *const names[] = { "drop", "truncate", "split", "error" };
+    for (int i = 0; i < 4; i++)
+        if (strcmp(names[i], name) == 0) {
+            *out = (over_length)i;
+            return true;
+        }
+    return false;
+}
+
+static pesc_status find_formats(dataset *d)
+{
+    size_t n = source_files(d->src);
+    d->formats = mem_zalloc(n, sizeof *d->formats);
+    if (!d->formats)
+        return fail_nomem("the data formats", n * sizeof *d->formats);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t first = source_file_first(d->src, i);
+        if (d->opt.format && !(d->formats[i] = record_format_find(d->opt.format)))
+            return fail(PESC_USAGE,
+                        "the data format \"%s\" is not known; leave it out to have it "
+                        "found by looking",
+                        d->opt.format);
+        if (d->opt.format)
+            continue;
+        json_t *v;
+        TRY(source_record(d->src, first, &v));
+        d->formats[i] = record_format_detect(v);
+        json_decref(v);
+        if (!d->formats[i]) {
+            char why[1024];
+            snprintf(why, sizeof why, "%s", pesc_last_error());
+            return fail(PESC_FORMAT, "%s: %s", source_where(d->src, first), why);
+        }
+    }
+    return PESC_OK;
+}
+
+static pesc_status find_template(dataset *d)
+{
+    d->chat = d->opt.template ? chat_find(d->opt.template)
+              : d->opt.chat   ? d->opt.chat
+                              : chat_find("camelidae");
+    if (!d->chat)
+        return fail(PESC_USAGE, "the template \"%s\" is not known; see pesc help chat for the list",
+                    d->opt.template);
+    return PESC_OK;
+}
+
+pesc_status dataset_open(dataset **out, const dataset_options *opt)
+{
+    *out = NULL;
+    dataset *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem("a data set", sizeof *d);
+    d->opt = *opt;
+    d->bos = opt->tok ? tokenizer_bos(opt->tok) : -1;
+    d->eos = opt->tok ? tokenizer_eos(opt->tok) : -1;
+    pesc_status s = source_open(&d->src, opt->paths, opt->n_paths);
+    if (s == PESC_OK)
+        s = find_formats(d);
+    if (s == PESC_OK)
+        s = find_template(d);
+    if (s != PESC_OK) {
+        dataset_close(d);
+        return s;
+    }
+    *out = d;
+    return PESC_OK;
+}
+
+void dataset_close(dataset *d)
+{
+    if (!d)
+        return;
+    source_close(d->src);
+    mem_free(d->formats);
+    mem_free(d->ids.ids);
+    mem_free(d->labels);
+    mem_free(d->list);
+    mem_free(d);
+}
+
+uint64_t dataset_count(const dataset *d)
+{
+    return source_count(d->src);
+}
+
+const char *dataset_format(const dataset *d, size_t file)
+{
+    return record_format_name(d->formats[file]);
+}
+
+const char *dataset_template(const dataset *d)
+{
+    return chat_name(d->chat);
+}
+
+dataset_counts dataset_seen(const dataset *d)
+{
+    return d->seen;
+}
+
+uint64_t dataset_hash(const dataset *d)
+{
+    uint64_t h = source_hash(d->src);
+    for (size_t i = 0; i < source_files(d->src); i++) {
+        const char *f = dataset_format(d, i);
+        h = XXH3_64bits_withSeed(f, strlen(f), h);
+    }
+    return XXH3_64bits_withSeed(chat_name(d->chat), strlen(chat_name(d->chat)), h);
+}
+
+static pesc_status grow_labels(dataset *d)
+{
+    if (d->ids.n <= d->n_labels)
+        return PESC_OK;
+    int32_t *p = mem_grow(d->labels, d->ids.cap, sizeof *p);
+    if (!p)
+        return fail_nomem("the labels of a record", d->ids.cap * sizeof *p);
+    d->labels = p;
+    d->n_labels = d->ids.cap;
+    return PESC_OK;
+}
+
+/* Labels of ids[from..): the ids themselves, or nothing. */
+static pesc_status label(dataset *d, size_t from, bool trained)
+{
+    TRY(grow_labels(d));
+    for (size_t i = from; i < d->ids.n; i++)
+        d->labels[i] = trained ? d->ids.ids[i] : IGNORE;
+    return PESC_OK;
+}
+
+static pesc_status put_text(dataset *d, const char *text, bool trained)
+{
+    size_t from = d->ids.n;
+    TRY(tokenizer_encode(d->opt.tok, text, strlen(text), 0, &d->ids));
+    return label(d, from, trained);
+}
+
+static pesc_status put_id(dataset *d, int32_t id, bool trained)
+{
+    size_t from = d->ids.n;
+    if (id < 0)
+        return PESC_OK;
+    TRY(id_list_add(&d->ids, id));
+    return label(d, from, trained);
+}
+
+static pesc_status render_chat(dataset *d, const record *r)
+{
+    unsigned char *trained = NULL;
+    pesc_status s = chat_encode(d->chat, d->opt.tok, r->messages, r->n, false, &d->ids, &trained);
+    if (s == PESC_OK)
+        s = grow_labels(d);
+    int32_t last = -1;
+    for (size_t i = 0; s == PESC_OK && i < d->ids.n; i++) {
+        d->labels[i] = trained[i] ? d->ids.ids[i] : IGNORE;
+        if (trained[i])
+            last = d->ids.ids[i];
+    }
+    mem_free(trained);
+    if (s == PESC_OK && last >= 0 && last != d->eos && !tokenizer_is_special(d->opt.tok, last))
+        s = fail(PESC_USAGE,
+                 "the template \"%s\" ends an answer without an end token, so the "
+                 "model would never learn to stop; choose another template",
+                 chat_name(d->chat));
+    return s;
+}
+
+static pesc_status render(dataset *d, const record *r)
+{
+    d->ids.n = 0;
+    if (r->kind == RECORD_IDS) {
+        for (size_t i = 0; i < r->n_ids; i++)
+            TRY(id_list_add(&d->ids, r->ids[i]));
+        TRY(grow_labels(d));
+        memcpy(d->labels, r->labels, r->n_ids * sizeof *d->labels);
+        return PESC_OK;
+    }
+    if (!d->opt.tok)
+        return fail(PESC_UNSUPPORTED,
+                    "the model has no tokenizer, so only records of input_ids and "
+                    "labels can be trained on");
+    if (r->kind == RECORD_CHAT)
+        return render_chat(d, r);
+    TRY(put_id(d, d->bos, false));
+    TRY(put_text(d, r->messages[0].content, r->kind == RECORD_TEXT));
+    if (r->kind == RECORD_COMPLETION)
+        TRY(put_text(d, r->messages[1].content, true));
+    return put_id(d, d->eos, true);
+}
+
+/* Whether anything is predicted: the first position has nothing before it. */
+static bool has_target(const int32_t *labels, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (labels[i] != IGNORE)
+            return true;
+    return false;
+}
+
+static pesc_status check_ids(const dataset *d)
+{
+    for (size_t i = 0; i < d->ids.n; i++)
+        if (d->ids.ids[i] < 0 || d->ids.ids[i] >= d->opt.vocab || d->labels[i] >= d->opt.vocab)
+            return fail(PESC_FORMAT,
+                        "token %zu is %d, but the model's vocabulary has %d entries: the tokenizer "
+                        "and the model do not belong together",
+                        i, d->ids.ids[i], d->opt.vocab);
+    if (!has_target(d->labels, (int32_t)d->ids.n))
+        return fail(PESC_FORMAT, "has nothing to train on: every token is masked or the answer is "
+                                 "empty");
+    return PESC_OK;
+}
+
+/* Cuts the record into sequences of at most seq_len. */
+static pesc_status cut(dataset *d, size_t *n)
+{
+    size_t total = d->ids.n, len = (size_t)d->opt.seq_len, pieces = 1;
+    if (total > len) {
+        d->seen.dropped += d->opt.over == OVER_DROP;
+        d->seen.truncated += d->opt.over == OVER_TRUNCATE;
+        d->seen.split += d->opt.over == OVER_SPLIT;
+        if (d->opt.over == OVER_ERROR)
+            return fail(PESC_FORMAT,
+                        "is %zu tokens long, over seq_len %d; raise it, or choose "
+                        "over_length drop, truncate or split",
+                        total, d->opt.seq_len);
+        pieces = d->opt.over == OVER_DROP    ? 0
+                 : d->opt.over == OVER_SPLIT ? (total + len - 1) / len
+                                             : 1;
+    }
+    if (pieces > d->cap_list) {
+        sequence *p = mem_grow(d->list, pieces, sizeof *p);
+        if (!p)
+            return fail_nomem("the pieces of a record", pieces * sizeof *p);
+        d->list = p;
+        d->cap_list = pieces;
+    }
+    *n = 0;
+    for (size_t i = 0; i < pieces; i++) {
+        size_t at = i * len, left = total - at;
+        int32_t here = (int32_t)(left < len ? left : len);
+        if (has_target(d->labels + at, here))
+            d->list[(*n)++] = (sequence){ d->ids.ids + at, d->labels + at, here };
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_one(dataset *d, uint64_t index, size_t *n)
+{
+    json_t *v;
+    TRY(source_record(d->src, index, &v));
+    record r = { 0 };
+    pesc_status s = record_read(&r, d->formats[source_file_of(d->src, index)], v);
+    if (s == PESC_OK)
+        s = render(d, &r);
+    if (s == PESC_OK)
+        s = check_ids(d);
+    if (s == PESC_OK)
+        s = cut(d, n);
+    record_free(&r);
+    json_decref(v);
+    if (s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE)
+        return s;
+    char why[1024];
+    const char *bytes = "";
+    size_t shown = 0;
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    (void)source_bytes(d->src, index, &bytes, &shown);
+    return fail(s, "%s: %s: %.*s%s", source_where(d->src, index), why,
+                (int)(shown < 200 ? shown : 200), bytes, shown > 200 ? "..." : "");
+}
+
+pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
+{
+    uint64_t count = source_count(d->src), epoch = position / count, index = position % count;
+    if (d->opt.shuffle)
+        index = shuffle_at((rng_key){ d->opt.seed, rng_stream(3, epoch, 0) }, count, index);
+    TRY(read_one(d, index, n));
+    *list = d->list;
+    return PESC_OK;
+}

@@ -1,0 +1,54 @@
+/* dataset: records as token sequences with labels, found by position.
+ *
+ * Position p of a run is record shuffle(p mod N) of epoch p div N: the place in the data is a
+ * number that follows from the step, so resuming costs nothing and loses nothing. A record is one
+ * sequence; over-long ones are dropped, cut, split into several, or an error, as asked. Dropped
+ * records leave their batch smaller: they never shift the others. */
+#ifndef PESC_TRAIN_DATASET_H
+#define PESC_TRAIN_DATASET_H
+
+#include "text/chat.h"
+#include "train/record.h"
+
+typedef enum over_length { OVER_DROP, OVER_TRUNCATE, OVER_SPLIT, OVER_ERROR } over_length;
+bool over_length_find(const char *name, over_length *out); /* "drop" "truncate" "split" "error" */
+
+typedef struct dataset_options {
+    const char *const *paths;
+    size_t n_paths;
+    const char *format;   /* NULL: found by looking */
+    const char *template; /* chat format; NULL: the model's, else camelidae */
+    int32_t seq_len;
+    over_length over;
+    bool shuffle;
+    uint64_t seed;
+    const tokenizer *tok;    /* borrowed; NULL: only token ids can be read */
+    const chat_format *chat; /* the model's, or NULL */
+    int32_t vocab;           /* ids at or above are refused */
+} dataset_options;
+
+typedef struct dataset dataset;
+pesc_status dataset_open(dataset **out, const dataset_options *opt);
+void dataset_close(dataset *d); /* NULL is allowed */
+
+uint64_t dataset_count(const dataset *d); /* records of an epoch */
+uint64_t dataset_hash(const dataset *d);  /* of the files, format and template */
+const char *dataset_format(const dataset *d, size_t file);
+const char *dataset_template(const dataset *d); /* chat format in use, "" where none is needed */
+
+/* One training sequence: label[i] is what position i holds, or -100 where it is not trained. */
+typedef struct sequence {
+    const int32_t *ids, *labels;
+    int32_t n;
+} sequence;
+
+/* The sequences of a position: 0 when it was dropped, 1, or more when split. Borrowed until the
+ * next call. A record with nothing to train on is refused and shown. */
+pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
+
+typedef struct dataset_counts {
+    uint64_t dropped, truncated, split; /* records */
+} dataset_counts;
+dataset_counts dataset_seen(const dataset *d); /* since open */
+
+#endif

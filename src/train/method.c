@@ -1,0 +1,120 @@
+#include "train/method.h"
+
+#include <string.h>
+
+/* Which kind of experts the model must have. */
+typedef enum need { NEED_ANY, NEED_ADAPTERS, NEED_EXPERTS, NEED_DENSE } need;
+
+static const struct method {
+    const char *name;
+    need need;
+    bool adapters, routers, experts, base, lora, mixture;
+} methods[] = {
+    { .name = "pesc", .need = NEED_ADAPTERS, .adapters = true, .routers = true, .lora = true },
+    { .name = "qlora", .lora = true },
+    { .name = "lora", .lora = true },
+    { .name = "full", .adapters = true, .routers = true, .experts = true, .base = true },
+    { .name = "upcycle", .need = NEED_EXPERTS, .routers = true, .experts = true, .lora = true },
+    { .name = "molora", .need = NEED_DENSE, .lora = true, .mixture = true },
+};
+
+static pesc_status check_need(const struct method *m, const config *c)
+{
+    expert_kind kind = c->moe.kind;
+    switch (m->need) {
+    case NEED_ADAPTERS:
+        if (kind != EXPERT_ADAPTER)
+            return fail(PESC_USAGE,
+                        "method pesc trains adapters, but the model has none: run `pesc craft "
+                        "MODEL -o SPARSE` first and train SPARSE");
+        break;
+    case NEED_EXPERTS:
+        if (kind != EXPERT_FFN)
+            return fail(PESC_USAGE,
+                        "method upcycle trains full experts, but the model has none: run `pesc "
+                        "craft MODEL -o SPARSE --kind upcycle` first and train SPARSE");
+        break;
+    case NEED_DENSE:
+        if (kind != EXPERT_NONE)
+            return fail(PESC_USAGE,
+                        "method molora makes experts of its own, but the model has some already: "
+                        "give a dense model");
+        break;
+    case NEED_ANY:
+        break;
+    }
+    return PESC_OK;
+}
+
+/* ---- LoRA targets ---- */
+
+static pesc_status read_targets(uint32_t *out, const char *text)
+{
+    static const struct {
+        const char *name;
+        uint32_t bits;
+    } rows[] = {
+        { "all", TARGET_ALL },    { "q_proj", TARGET_Q },       { "k_proj", TARGET_K },
+        { "v_proj", TARGET_V },   { "o_proj", TARGET_O },       { "gate_proj", TARGET_GATE },
+        { "up_proj", TARGET_UP }, { "down_proj", TARGET_DOWN },
+    };
+    *out = 0;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, ","), i = 0, count = sizeof rows / sizeof *rows;
+        while (i < count && (strlen(rows[i].name) != n || strncmp(rows[i].name, p, n) != 0))
+            i++;
+        if (i == count)
+            return fail(PESC_USAGE,
+                        "lora_targets: found \"%.*s\", expected all, or some of q_proj,k_proj,"
+                        "v_proj,o_proj,gate_proj,up_proj,down_proj",
+                        (int)n, p);
+        *out |= rows[i].bits;
+        p += n + (p[n] == ',');
+    }
+    return PESC_OK;
+}
+
+/* ---- experts ---- */
+
+static void take_experts(pesc_train_options *o, const config *c, bool mixture)
+{
+    bool adapters = c->moe.kind == EXPERT_ADAPTER;
+    if (mixture) {
+        o->adapter_dim = 0;
+        o->adapter_scale = 0;
+        return;
+    }
+    bool sparse = c->moe.kind != EXPERT_NONE;
+    o->experts = sparse ? c->moe.topk.n_experts : 0;
+    o->top_k = sparse ? c->moe.topk.k : 0;
+    o->adapter_dim = adapters ? c->moe.expert_dim : 0;
+    o->adapter_scale = adapters ? (double)c->moe.adapter_scale : 0;
+}
+
+pesc_status method_spec(train_spec *out, pesc_train_options *o, const config *c)
+{
+    size_t i = 0;
+    while (strcmp(methods[i].name, o->method) != 0)
+        i++; /* options_check() has seen the name */
+    const struct method *m = &methods[i];
+    TRY(check_need(m, c));
+    take_experts(o, c, m->mixture);
+    *out =
+        (train_spec){ .adapters = m->adapters,
+                      .routers = m->routers,
+                      .experts = m->experts,
+                      .base = m->base,
+                      .lora_r = m->lora ? (int32_t)o->lora_r : 0,
+                      .lora_alpha = (float)o->lora_alpha,
+                      .lora_dropout = m->lora ? (float)o->lora_dropout : 0,
+                      .adapter_dropout = m->adapters || m->mixture ? (float)o->adapter_dropout : 0,
+                      .molora_experts = m->mixture ? (int32_t)o->experts : 0,
+                      .molora_k = m->mixture ? (int32_t)o->top_k : 0,
+                      .seed = (uint64_t)o->seed };
+    return m->lora ? read_targets(&out->lora_targets, o->lora_targets) : PESC_OK;
+}
+
+double method_aux_coef(const train_spec *s, const pesc_train_options *o)
+{
+    return s->routers || s->molora_experts ? o->aux_coef : 0;
+}

@@ -1,0 +1,206 @@
+#include "train/metrics.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/tfevents.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A file and the lines that are not in it yet. */
+typedef struct pending {
+    io_log *log;
+    str waiting;
+    bool told; /* that it cannot be written */
+} pending;
+
+struct metrics {
+    pending files[METRICS_FILES];
+    pending tb;
+};
+
+static const char *const names[METRICS_FILES] = { "metrics.jsonl", "routing.jsonl", "eval.jsonl" };
+
+/* ---- files ---- */
+
+static pesc_status flush(pending *f)
+{
+    if (!str_ok(&f->waiting))
+        return fail_nomem("the metrics", f->waiting.n);
+    if (f->waiting.n)
+        TRY(io_log_append(f->log, f->waiting.p, f->waiting.n));
+    str_clear(&f->waiting);
+    return PESC_OK;
+}
+
+static void flush_or_tell(pending *f)
+{
+    pesc_status s = flush(f);
+    if (s != PESC_OK && !f->told)
+        log_notice("%s; training goes on and tries again", pesc_last_error());
+    f->told = s != PESC_OK;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static pesc_status open_tb(pending *f, const char *run)
+{
+    char host[64] = "localhost";
+    str path = { 0 };
+    gethostname(host, sizeof host - 1);
+    str_printf(&path, "%s/tb", run);
+    pesc_status s = str_ok(&path) ? io_make_dir(path.p) : fail_nomem(run, 64);
+    str_printf(&path, "/events.out.tfevents.%lld.%s.%ld.0", (long long)now(), host, (long)getpid());
+    if (s == PESC_OK)
+        s = str_ok(&path) ? io_log_open(&f->log, path.p, 0) : fail_nomem(run, 64);
+    str_free(&path);
+    if (s == PESC_OK)
+        tfevents_header(&f->waiting, now());
+    return s;
+}
+
+pesc_status metrics_open(metrics **out, const char *run, const metrics_lengths *keep)
+{
+    *out = NULL;
+    metrics *m = mem_zalloc(1, sizeof *m);
+    if (!m)
+        return fail_nomem("the metrics", sizeof *m);
+    pesc_status s = PESC_OK;
+    for (int i = 0; s == PESC_OK && i < METRICS_FILES; i++) {
+        char *path = io_join(run, names[i]);
+        s = path ? io_log_open(&m->files[i].log, path, keep->bytes[i]) : fail_nomem(run, 64);
+        mem_free(path);
+    }
+    if (s == PESC_OK)
+        s = open_tb(&m->tb, run);
+    if (s != PESC_OK) {
+        metrics_close(m);
+        return s;
+    }
+    *out = m;
+    return PESC_OK;
+}
+
+static void close_one(pending *f)
+{
+    io_log_close(f->log);
+    str_free(&f->waiting);
+}
+
+void metrics_close(metrics *m)
+{
+    if (!m)
+        return;
+    for (int i = 0; i < METRICS_FILES; i++)
+        close_one(&m->files[i]);
+    close_one(&m->tb);
+    mem_free(m);
+}
+
+pesc_status metrics_sync(metrics *m, metrics_lengths *out)
+{
+    for (int i = 0; i < METRICS_FILES; i++) {
+        TRY(flush(&m->files[i]));
+        TRY(io_log_sync(m->files[i].log));
+        out->bytes[i] = io_log_size(m->files[i].log);
+    }
+    return PESC_OK;
+}
+
+/* ---- lines ---- */
+
+/* JSON has no NaN. */
+static void put_real(str *s, const char *key, double v)
+{
+    if (isfinite(v))
+        str_printf(s, ",\"%s\":%.9g", key, v);
+    else
+        str_printf(s, ",\"%s\":null", key);
+}
+
+void metrics_step(metrics *m, const pesc_step *s)
+{
+    str *out = &m->files[METRICS_STEPS].waiting;
+    str_printf(out, "{\"step\":%lld", (long long)s->step);
+    put_real(out, "epoch", s->epoch);
+    str_printf(out, ",\"tokens\":%lld", (long long)s->tokens);
+    put_real(out, "loss", s->loss);
+    put_real(out, "ce", s->ce);
+    put_real(out, "aux", s->aux);
+    put_real(out, "grad_norm", s->grad_norm);
+    put_real(out, "lr", s->lr);
+    put_real(out, "tok_s", s->tok_s);
+    str_printf(out, ",\"mem_bytes\":%llu", (unsigned long long)s->mem_bytes);
+    put_real(out, "expert_entropy", s->expert_entropy);
+    str_printf(out, ",\"dead_experts\":%lld}\n", (long long)s->dead_experts);
+    flush_or_tell(&m->files[METRICS_STEPS]);
+
+    const tf_scalar scalars[] = {
+        { "train/loss", (float)s->loss },
+        { "train/ce", (float)s->ce },
+        { "train/aux", (float)s->aux },
+        { "train/grad_norm", (float)s->grad_norm },
+        { "train/learning_rate", (float)s->lr },
+        { "train/tokens_per_second", (float)s->tok_s },
+        { "train/expert_entropy", (float)s->expert_entropy },
+        { "train/dead_experts", (float)s->dead_experts },
+    };
+    size_t n = sizeof scalars / sizeof *scalars - (isnan(s->expert_entropy) ? 2 : 0);
+    tfevents_scalars(&m->tb.waiting, now(), s->step, scalars, n);
+    flush_or_tell(&m->tb);
+}
+
+void metrics_routing(metrics *m, int64_t step, const metrics_shares *r)
+{
+    str *out = &m->files[METRICS_ROUTING].waiting;
+    if (!r->layers)
+        return;
+    str_printf(out, "{\"step\":%lld,\"layers\":[", (long long)step);
+    for (int32_t l = 0; l < r->layers; l++) {
+        for (int32_t e = 0; e < r->experts; e++)
+            str_printf(out, "%s%.6g",
+                       e   ? ","
+                       : l ? ",["
+                           : "[",
+                       (double)r->share[l * r->experts + e]);
+        str_putc(out, ']');
+    }
+    str_puts(out, "]}\n");
+    flush_or_tell(&m->files[METRICS_ROUTING]);
+}
+
+void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets)
+{
+    str *out = &m->files[METRICS_EVAL].waiting;
+    str_printf(out, "{\"step\":%lld", (long long)step);
+    put_real(out, "eval_loss", loss);
+    put_real(out, "eval_perplexity", exp(loss));
+    str_printf(out, ",\"eval_tokens\":%lld}\n", (long long)targets);
+    flush_or_tell(&m->files[METRICS_EVAL]);
+    tf_scalar scalar = { "eval/loss", (float)loss };
+    tfevents_scalars(&m->tb.waiting, now(), step, &scalar, 1);
+    flush_or_tell(&m->tb);
+}
+
+/* ---- experts ---- */
+
+void metrics_balance(const metrics_shares *r, double *entropy, int64_t *dead)
+{
+    double sum = 0;
+    *dead = 0;
+    for (int32_t i = 0; i < r->layers * r->experts; i++) {
+        double f = (double)r->share[i];
+        sum -= f > 0 ? f * log(f) : 0;
+        *dead += !(f > 0);
+    }
+    double most = r->experts > 1 ? log((double)r->experts) : 1;
+    *entropy = r->layers ? sum / (most * (double)r->layers) : NAN;
+}

@@ -1,0 +1,46 @@
+/* metrics: what a run writes down while it goes: metrics.jsonl (one object a step), routing.jsonl
+ * (shares of the experts, layer by layer), eval.jsonl and tb/ (TensorBoard).
+ *
+ * The JSON files only grow; a checkpoint remembers their lengths and a resumed run cuts them back
+ * to that, so no step is ever in them twice. A line that cannot be written (the disk is full) waits
+ * in memory for the next one: training goes on. */
+#ifndef PESC_TRAIN_METRICS_H
+#define PESC_TRAIN_METRICS_H
+
+#include "base/io.h"
+#include "base/str.h"
+
+typedef enum metrics_file {
+    METRICS_STEPS,
+    METRICS_ROUTING,
+    METRICS_EVAL,
+    METRICS_FILES
+} metrics_file;
+
+typedef struct metrics_lengths {
+    uint64_t bytes[METRICS_FILES];
+} metrics_lengths;
+
+typedef struct metrics metrics;
+
+pesc_status metrics_open(metrics **out, const char *run, const metrics_lengths *keep);
+void metrics_close(metrics *m); /* NULL is allowed */
+
+/* The part of all choices that fell on each expert in each layer; layers 0: no experts. */
+typedef struct metrics_shares {
+    const float *share; /* [layers, experts] */
+    int32_t layers, experts;
+} metrics_shares;
+
+/* 1 when all experts are chosen alike, 0 when one has everything; mean over layers. And how many
+ * experts of all layers nobody chose. */
+void metrics_balance(const metrics_shares *r, double *entropy, int64_t *dead);
+
+void metrics_step(metrics *m, const pesc_step *s);
+void metrics_routing(metrics *m, int64_t step, const metrics_shares *r);
+void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets);
+
+/* Everything written so far, on the disk; then the lengths are true. */
+pesc_status metrics_sync(metrics *m, metrics_lengths *out);
+
+#endif

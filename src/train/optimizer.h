@@ -1,0 +1,37 @@
+/* optimizer: AdamW over the flat buffers of params: one norm, one update.
+ *
+ * Moments are f32, or 8-bit codes with a scale for each 256 (adamw8): a quarter of the memory. The
+ * gradient is clipped to a norm; when it is not finite nothing changes, neither weights nor
+ * moments. */
+#ifndef PESC_TRAIN_OPTIMIZER_H
+#define PESC_TRAIN_OPTIMIZER_H
+
+#include "model/params.h"
+
+typedef struct optimizer_options {
+    bool eight_bit;
+    double clip; /* 0: none */
+    double beta1, beta2, eps, weight_decay;
+} optimizer_options;
+
+typedef struct optimizer {
+    params *p; /* borrowed */
+    optimizer_options opt;
+    tensor m, v;             /* f32 or u8 [n] */
+    tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
+    tensor sumsq;            /* f32 [1] */
+    void *memory;
+    size_t bytes;
+} optimizer;
+
+pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt);
+void optimizer_close(optimizer *o);                  /* NULL is allowed */
+uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numbers */
+
+/* The norm of the gradient; not finite when one of its numbers is not. */
+pesc_status optimizer_norm(optimizer *o, double *norm);
+
+/* One update with the gradient that optimizer_norm() looked at. `step` counts updates from 1. */
+void optimizer_step(optimizer *o, double lr, int64_t step);
+
+#endif

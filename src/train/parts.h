@@ -1,0 +1,39 @@
+/* parts: the tensors of a checkpoint, by file: what a run trained (LoRA as PEFT writes it, the rest
+ * under the base model's names) and the optimiser's moments. */
+#ifndef PESC_TRAIN_PARTS_H
+#define PESC_TRAIN_PARTS_H
+
+#include "format/runstate.h"
+#include "train/optimizer.h"
+
+typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
+
+/* One tensor of a file, and where it lies on the device. */
+typedef struct part_entry {
+    char name[PARAM_NAME + 20];
+    tensor t;
+} part_entry;
+
+typedef struct part_list {
+    part_entry *list;
+    size_t n, cap;
+    uint64_t bytes;
+} part_list;
+
+typedef struct parts {
+    device *dev;
+    part_list of[PARTS];
+} parts;
+
+/* `o` NULL: without moments. Closed by parts_free even when it failed. */
+pesc_status parts_collect(parts *a, const params *p, const optimizer *o);
+void parts_free(parts *a);
+uint64_t parts_bytes(const parts *a); /* of all files, about */
+
+/* Writes the files that have something to hold into `dir`. */
+pesc_status parts_write(const parts *a, const char *dir);
+
+/* Fills all tensors from the files in `dir`; each must be there with the same dtype and shape. */
+pesc_status parts_read(const parts *a, const char *dir);
+
+#endif

@@ -1,0 +1,176 @@
+#include "train/plan.h"
+
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/info.h"
+#include "model/memory.h"
+#include "train/method.h"
+#include "train/optimizer.h"
+#include "train/options.h"
+
+#include <string.h>
+
+enum { USUAL_TOKENS = 4096 };
+
+pass_limits plan_limits(pesc_train_options *o)
+{
+    int64_t most = o->batch * o->seq_len;
+    if (!o->micro_tokens)
+        o->micro_tokens = o->seq_len > USUAL_TOKENS ? o->seq_len
+                          : most < USUAL_TOKENS     ? most
+                                                    : USUAL_TOKENS;
+    int64_t n = o->packing && o->micro_tokens > o->seq_len ? o->micro_tokens : o->seq_len;
+    return (pass_limits){ .max_tokens = (int32_t)n,
+                          .max_seqs = o->packing ? (int32_t)(n / 2 + 1) : 1,
+                          .max_out = (int32_t)n };
+}
+
+uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep)
+{
+    train_plan plan = train_plan_of(&p->shape->cfg, p->spec, p->first_layer, keep);
+    return pass_train_bytes(p->shape, &plan, p->lim);
+}
+
+int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
+{
+    int32_t layers = p->shape->cfg.n_layers - p->first_layer, keep = layers;
+    if (asked >= 0)
+        return asked < layers ? (int32_t)asked : layers;
+    while (keep > 0 && plan_pass_bytes(p, keep) > room)
+        keep--;
+    return keep;
+}
+
+/* ---- without a model: configuration and headers only ---- */
+
+/* A model with shapes and no numbers. */
+typedef struct sketch {
+    pesc_model m;
+    peft *lora;
+    uint64_t bytes; /* of its weights in memory */
+} sketch;
+
+static void sketch_close(sketch *s)
+{
+    mem_free(s->m.blocks);
+    mem_free(s->m.loras);
+    peft_close(s->lora);
+    config_free(&s->m.cfg);
+    hfdir_close(s->m.dir);
+}
+
+static dtype dtype_of(const char *name)
+{
+    static const dtype known[] = { DT_BF16, DT_NF4 };
+    for (size_t i = 0; name && i < 2; i++)
+        if (strcmp(name, dtype_name(known[i])) == 0)
+            return known[i];
+    return DT_F32;
+}
+
+/* Weights that are copied, and (of what stays frozen) those used where they lie in the file. */
+static uint64_t weight_bytes(sketch *s, const bind_source *src, bool frozen)
+{
+    arena a = { 0 };
+    uint64_t in_place = 0;
+    bind_layout(&s->m, src, &a);
+    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);) {
+        const tensor *t = bind_field(&s->m, &at);
+        in_place += t->data && frozen ? tensor_bytes(t) : 0;
+    }
+    return a.used + in_place;
+}
+
+static pesc_status sketch_open(sketch *s, device *dev, const char *path,
+                               const pesc_train_options *o)
+{
+    pesc_model *m = &s->m;
+    m->dev = dev;
+    TRY(hfdir_open(&m->dir, path, 0));
+    const hfdir *d = m->dir;
+    TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    TRY(bind_check(&m->cfg, d->ws, path));
+    TRY(info_fill(&m->cfg, d, &m->info));
+    m->act_dt = dtype_of(o->compute_dtype);
+    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
+    if (!m->blocks)
+        return fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->blocks);
+    const char *lora_dir = o->lora && *o->lora ? o->lora : d->lora_dir;
+    if (lora_dir)
+        TRY(peft_open(&s->lora, lora_dir));
+    bool as_stored = !o->base_dtype || !*o->base_dtype;
+    bind_source src = { .ws = d->ws,
+                        .lora = s->lora,
+                        .path = path,
+                        .as_stored = as_stored,
+                        .base = dtype_of(o->base_dtype),
+                        .double_quant = o->double_quant };
+    TRY(bind_loras(m, &src));
+    s->bytes = weight_bytes(s, &src, strcmp(o->method, "full") != 0);
+    return PESC_OK;
+}
+
+/* The largest forward that fits when every layer is computed again. */
+static int64_t largest_forward(plan_pass p, uint64_t room)
+{
+    int64_t low = 0, high = 1 << 20;
+    while (high - low > 64) {
+        int64_t n = (low + high) / 2;
+        p.lim = (pass_limits){ (int32_t)n, (int32_t)(n / 2 + 1), (int32_t)n };
+        if (plan_pass_bytes(&p, 0) <= room)
+            low = n;
+        else
+            high = n;
+    }
+    return low;
+}
+
+static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec,
+                        pesc_train_options *o)
+{
+    params_size size;
+    bool eight = strcmp(o->optimizer, "adamw8") == 0;
+    params_measure(&size, &s->m.cfg, spec);
+    for (int g = 0; g < PARAM_GROUPS; g++)
+        out->params_trained += (uint64_t)size.count[g];
+    out->params_total = s->m.info.params_total;
+    out->model = s->bytes;
+    out->trained = (uint64_t)size.n * (s->m.act_dt == DT_BF16 ? 10 : 8);
+    out->optimizer = optimizer_bytes(size.n, eight);
+    out->available = memory_available();
+    out->layers = s->m.cfg.n_layers;
+    out->checkpoint_bytes = (uint64_t)size.n * 4 + out->optimizer + (uint64_t)size.n_list * 256;
+    out->run_bytes =
+        out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
+    params_configure(&s->m.cfg, spec);
+    s->m.lora_rank = s->m.lora_rank > spec->lora_r ? s->m.lora_rank : spec->lora_r;
+    plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o) };
+    uint64_t fixed = out->model + out->trained + out->optimizer;
+    uint64_t room = plan_room(out->available > fixed ? out->available - fixed : 0);
+    out->kept_layers = plan_keep(&p, o->keep, room);
+    out->activations = plan_pass_bytes(&p, (int32_t)out->kept_layers);
+    out->micro_tokens = o->micro_tokens;
+    out->largest_micro_tokens = largest_forward(p, room);
+    out->total = fixed + out->activations;
+    out->fits = out->total <= out->available;
+}
+
+pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,
+                      pesc_plan_report *out)
+{
+    status_clear();
+    sketch s = { 0 };
+    train_spec spec;
+    pesc_train_options o = *opt;
+    *out = (pesc_plan_report){ 0 };
+    options_resolve(&o);
+    pesc_status st = options_check(&o);
+    if (st == PESC_OK)
+        st = sketch_open(&s, dev, path, &o);
+    if (st == PESC_OK)
+        st = method_spec(&spec, &o, &s.m.cfg);
+    if (st == PESC_OK)
+        fill_report(out, &s, &spec, &o);
+    sketch_close(&s);
+    return st;
+}

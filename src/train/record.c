@@ -1,0 +1,334 @@
+#include "train/record.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <string.h>
+
+typedef pesc_status (*read_fn)(record *r, const record_format *f, const json_t *v);
+
+struct record_format {
+    const char *name;
+    const char *needs[2]; /* fields that tell the format */
+    const char *prompt[2], *answer, *system;
+    record_kind kind;
+    read_fn read;
+};
+
+static pesc_status read_columns(record *r, const record_format *f, const json_t *v);
+static pesc_status read_text(record *r, const record_format *f, const json_t *v);
+static pesc_status read_messages(record *r, const record_format *f, const json_t *v);
+static pesc_status read_camelidae(record *r, const record_format *f, const json_t *v);
+static pesc_status read_ids(record *r, const record_format *f, const json_t *v);
+
+/* The order matters where one record could fit two rows: the more particular row stands first. */
+static const record_format formats[] = {
+    { "ids", { "input_ids", "labels" }, { 0 }, 0, 0, RECORD_IDS, read_ids },
+    { "camelidae", { "conversation", "corpus" }, { 0 }, 0, 0, RECORD_CHAT, read_camelidae },
+    { "messages", { "messages" }, { "role", "content" }, 0, 0, RECORD_CHAT, read_messages },
+    { "sharegpt",
+      { "conversations" },
+      { "from", "value" },
+      0,
+      "system",
+      RECORD_CHAT,
+      read_messages },
+    { "alpaca",
+      { "instruction", "output" },
+      { "instruction", "input" },
+      "output",
+      "system",
+      RECORD_CHAT,
+      read_columns },
+    { "dolly",
+      { "instruction", "response" },
+      { "instruction", "context" },
+      "response",
+      0,
+      RECORD_CHAT,
+      read_columns },
+    { "metamath", { "query", "response" }, { "query" }, "response", 0, RECORD_CHAT, read_columns },
+    { "magicoder",
+      { "problem", "solution" },
+      { "problem" },
+      "solution",
+      0,
+      RECORD_CHAT,
+      read_columns },
+    { "question",
+      { "question", "answer" },
+      { "question" },
+      "answer",
+      0,
+      RECORD_CHAT,
+      read_columns },
+    { "completion",
+      { "prompt", "completion" },
+      { "prompt" },
+      "completion",
+      0,
+      RECORD_COMPLETION,
+      read_columns },
+    { "text", { "text" }, { "text" }, 0, 0, RECORD_TEXT, read_text },
+};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+const record_format *record_format_find(const char *name)
+{
+    for (int i = 0; i < N_FORMATS; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return &formats[i];
+    return NULL;
+}
+
+const char *record_format_name(const record_format *f)
+{
+    return f->name;
+}
+
+const char *const *record_format_names(void)
+{
+    static const char *names[N_FORMATS + 1];
+    for (int i = 0; i < N_FORMATS; i++)
+        names[i] = formats[i].name;
+    return names;
+}
+
+/* "instruction", "text", ... for messages. */
+static void list_fields(str *out, const json_t *v)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)v, key, value)
+    {
+        str_printf(out, "%s\"%.40s\"", out->n ? ", " : "", key);
+        if (out->n > 300)
+            break;
+    }
+}
+
+const record_format *record_format_detect(const json_t *v)
+{
+    for (int i = 0; i < N_FORMATS; i++)
+        if (json_has(v, formats[i].needs[0]) &&
+            (!formats[i].needs[1] || json_has(v, formats[i].needs[1])))
+            return &formats[i];
+    str found = { 0 }, known = { 0 };
+    list_fields(&found, v);
+    for (int i = 0; i < N_FORMATS; i++)
+        str_printf(&known, "%s%s (%s%s%s)", i ? ", " : "", formats[i].name, formats[i].needs[0],
+                   formats[i].needs[1] ? ", " : "", formats[i].needs[1] ? formats[i].needs[1] : "");
+    fail(PESC_FORMAT, "fits no data format: found the fields %s; known are %s",
+         found.p ? found.p : "none", known.p ? known.p : "");
+    str_free(&found);
+    str_free(&known);
+    return NULL;
+}
+
+static pesc_status missing(const json_t *v, const char *key)
+{
+    const json_t *there = json_object_get(v, key);
+    if (there)
+        return fail(PESC_FORMAT, "%s: found %s, expected text", key, json_kind(there));
+    str found = { 0 };
+    list_fields(&found, v);
+    pesc_status s =
+        fail(PESC_FORMAT, "%s: is missing; found %s", key, found.p ? found.p : "nothing");
+    str_free(&found);
+    return s;
+}
+
+/* The text of a field; NULL text with PESC_OK when it is absent or null and may be. */
+static pesc_status text_of(const json_t *v, const char *key, bool required, const char **text)
+{
+    const json_t *t = json_object_get(v, key);
+    *text = NULL;
+    if (t && json_is_string(t)) {
+        *text = json_string_value(t);
+        if (strlen(*text) != json_string_length(t))
+            return fail(PESC_FORMAT, "%s: holds a NUL character", key);
+        return PESC_OK;
+    }
+    if (!required && (!t || json_is_null(t)))
+        return PESC_OK;
+    return missing(v, key);
+}
+
+static pesc_status own(record *r, char *text)
+{
+    char **p = text ? mem_grow(r->owned, r->n_owned + 1, sizeof *p) : NULL;
+    if (!p) {
+        mem_free(text);
+        return fail_nomem("a data record", 64);
+    }
+    r->owned = p;
+    r->owned[r->n_owned++] = text;
+    return PESC_OK;
+}
+
+static pesc_status room(record *r, size_t n)
+{
+    r->messages = mem_zalloc(n ? n : 1, sizeof *r->messages);
+    return r->messages ? PESC_OK : fail_nomem("a data record", n * sizeof *r->messages);
+}
+
+static void say(record *r, const char *role, const char *content)
+{
+    r->messages[r->n++] = (pesc_message){ role, content };
+}
+
+/* instruction, then input on a line of its own where there is one */
+static pesc_status read_columns(record *r, const record_format *f, const json_t *v)
+{
+    const char *first, *second = NULL, *answer, *system = NULL;
+    TRY(room(r, 3));
+    if (f->system)
+        TRY(text_of(v, f->system, false, &system));
+    TRY(text_of(v, f->prompt[0], true, &first));
+    if (f->prompt[1])
+        TRY(text_of(v, f->prompt[1], false, &second));
+    TRY(text_of(v, f->answer, true, &answer));
+    if (second && *second) {
+        str both = { 0 };
+        str_printf(&both, "%s\n%s", first, second);
+        TRY(own(r, both.p));
+        first = both.p;
+    }
+    if (system && *system)
+        say(r, "system", system);
+    say(r, "user", first);
+    say(r, "assistant", answer);
+    return PESC_OK;
+}
+
+static pesc_status read_text(record *r, const record_format *f, const json_t *v)
+{
+    const char *text;
+    TRY(room(r, 1));
+    TRY(text_of(v, f->prompt[0], true, &text));
+    say(r, "text", text);
+    return PESC_OK;
+}
+
+static const char *role_of(const char *name)
+{
+    static const char *const roles[][2] = { { "human", "user" },      { "user", "user" },
+                                            { "gpt", "assistant" },   { "assistant", "assistant" },
+                                            { "model", "assistant" }, { "bot", "assistant" },
+                                            { "system", "system" } };
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(roles[i][0], name) == 0)
+            return roles[i][1];
+    return NULL;
+}
+
+static pesc_status read_messages(record *r, const record_format *f, const json_t *v)
+{
+    const json_t *list = json_object_get(v, f->needs[0]);
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return fail(PESC_FORMAT, "%s: found %s, expected a list of turns", f->needs[0],
+                    json_is_array(list) ? "an empty list" : json_kind(list));
+    const char *system = NULL;
+    if (f->system)
+        TRY(text_of(v, f->system, false, &system));
+    TRY(room(r, json_array_size(list) + 1));
+    if (system && *system)
+        say(r, "system", system);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *turn = json_array_get(list, i);
+        const char *name, *content;
+        if (!json_is_object(turn))
+            return fail(PESC_FORMAT, "%s[%zu]: found %s, expected a turn", f->needs[0], i,
+                        json_kind(turn));
+        TRY(text_of(turn, f->prompt[0], true, &name));
+        TRY(text_of(turn, f->prompt[1], true, &content));
+        const char *role = role_of(name);
+        if (!role)
+            return fail(PESC_FORMAT,
+                        "%s[%zu].%s: found \"%.40s\", expected system, user or assistant (human "
+                        "and gpt are read too)",
+                        f->needs[0], i, f->prompt[0], name);
+        say(r, role, content);
+    }
+    return PESC_OK;
+}
+
+/* {"corpus", "instruction", "conversation": [{"input", "output"}]}: a corpus is plain text, else
+ * the instruction is the system prompt. All turns are kept. */
+static pesc_status read_camelidae(record *r, const record_format *f, const json_t *v)
+{
+    const char *corpus, *system, *text;
+    TRY(text_of(v, "corpus", false, &corpus));
+    TRY(text_of(v, "instruction", false, &system));
+    if (corpus && *corpus) {
+        r->kind = RECORD_TEXT;
+        TRY(room(r, 1));
+        say(r, "text", corpus);
+        return PESC_OK;
+    }
+    const json_t *list = json_object_get(v, f->needs[0]);
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return fail(PESC_FORMAT, "conversation: found %s, expected a list of turns",
+                    json_is_array(list) ? "an empty list" : json_kind(list));
+    TRY(room(r, 2 * json_array_size(list) + 1));
+    if (system && *system)
+        say(r, "system", system);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *turn = json_array_get(list, i);
+        TRY(text_of(turn, "input", true, &text));
+        say(r, "user", text);
+        TRY(text_of(turn, "output", true, &text));
+        say(r, "assistant", text);
+    }
+    return PESC_OK;
+}
+
+static pesc_status ids_of(const json_t *v, const char *key, int64_t min, size_t n, int32_t **out)
+{
+    const json_t *list = json_object_get(v, key);
+    if (!json_is_array(list))
+        return fail(PESC_FORMAT, "%s: found %s, expected a list of token ids", key,
+                    json_kind(list));
+    if (json_array_size(list) != n)
+        return fail(PESC_FORMAT, "%s: has %zu entries, input_ids %zu; they must be as many", key,
+                    json_array_size(list), n);
+    int32_t *ids = mem_alloc(n, sizeof *ids);
+    if (!ids)
+        return fail_nomem("a data record", n * sizeof *ids);
+    *out = ids;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || (json_integer_value(id) < 0 && json_integer_value(id) != min) ||
+            json_integer_value(id) > INT32_MAX)
+            return fail(PESC_FORMAT, "%s[%zu]: is not a token id%s", key, i,
+                        min < 0 ? " or -100" : "");
+        ids[i] = (int32_t)json_integer_value(id);
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_ids(record *r, const record_format *f, const json_t *v)
+{
+    r->n_ids = json_array_size(json_object_get(v, f->needs[0]));
+    if (r->n_ids == 0)
+        return fail(PESC_FORMAT, "input_ids: is not a list with at least one token id");
+    TRY(ids_of(v, f->needs[0], 0, r->n_ids, &r->ids));
+    return ids_of(v, f->needs[1], -100, r->n_ids, &r->labels);
+}
+
+pesc_status record_read(record *r, const record_format *f, const json_t *v)
+{
+    *r = (record){ .kind = f->kind };
+    return f->read(r, f, v);
+}
+
+void record_free(record *r)
+{
+    for (size_t i = 0; i < r->n_owned; i++)
+        mem_free(r->owned[i]);
+    mem_free(r->owned);
+    mem_free(r->messages);
+    mem_free(r->ids);
+    mem_free(r->labels);
+    *r = (record){ 0 };
+}

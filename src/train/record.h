@@ -1,0 +1,43 @@
+/* record: what one line of a data set says, whatever names its fields have.
+ *
+ * Formats are rows: the fields that make a prompt, the field that answers, or one of the few shapes
+ * that need code (messages, sharegpt, camelidae, token ids). The row is found by looking at a
+ * file's first record; every other record of that file must fit the same row. */
+#ifndef PESC_TRAIN_RECORD_H
+#define PESC_TRAIN_RECORD_H
+
+#include "base/json.h"
+#include "base/status.h"
+
+typedef struct record_format record_format;
+
+typedef enum record_kind {
+    RECORD_CHAT,       /* messages in the model's chat format; assistants' turns are trained */
+    RECORD_COMPLETION, /* messages[0] the prompt, messages[1] the completion, as plain text */
+    RECORD_TEXT,       /* messages[0]: all of it is trained */
+    RECORD_IDS         /* token ids and labels as they are */
+} record_kind;
+
+typedef struct record {
+    record_kind kind;
+    pesc_message *messages; /* strings borrowed from the JSON, or from `owned` */
+    size_t n;
+    int32_t *ids, *labels; /* RECORD_IDS; labels -100: not trained */
+    size_t n_ids;
+    char **owned;
+    size_t n_owned;
+} record;
+
+const record_format *record_format_find(const char *name); /* NULL: unknown */
+const char *record_format_name(const record_format *f);
+const char *const *record_format_names(void); /* NULL-terminated */
+
+/* The row a first record fits; NULL when none (see pesc_last_error for what was found). */
+const record_format *record_format_detect(const json_t *v);
+
+/* Fails with a sentence that begins with the field ("output: is missing; found ..."); the caller
+ * puts the place before it. `r` borrows from `v`; close with record_free even after a failure. */
+pesc_status record_read(record *r, const record_format *f, const json_t *v);
+void record_free(record *r);
+
+#endif

@@ -1,0 +1,16 @@
+/* schedule: the learning rate of a step, as Hugging Face's schedulers count it. */
+#ifndef PESC_TRAIN_SCHEDULE_H
+#define PESC_TRAIN_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR } schedule_kind;
+
+bool schedule_find(const char *name, schedule_kind *out); /* "constant" "cosine" "linear" */
+
+/* Step 0 is the first update. During warm-up the rate is lr * step / warmup (so step 0 of a warm-up
+ * moves nothing); then constant, a half cosine to 0, or a line to 0 at `total`. */
+double schedule_lr(schedule_kind kind, double lr, int64_t step, int64_t warmup, int64_t total);
+
+#endif

@@ -1,0 +1,13 @@
+/* shuffle: a seeded permutation of 0..n-1 whose i-th entry is computed, not stored.
+ *
+ * A Feistel network over the next power of four, walked until it lands inside (about one extra step
+ * on average). So the place in a shuffled epoch is one number: resuming costs nothing, and 10^9
+ * records cost no memory. */
+#ifndef PESC_TRAIN_SHUFFLE_H
+#define PESC_TRAIN_SHUFFLE_H
+
+#include "base/rng.h"
+
+uint64_t shuffle_at(rng_key key, uint64_t n, uint64_t i); /* i < n */
+
+#endif

@@ -1,0 +1,261 @@
+#include "train/source.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { STRIDE = 16 }; /* records between two remembered places */
+
+typedef struct file {
+    io_map *map;
+    bool array;
+    uint64_t first, count; /* record numbers */
+    size_t *anchors;       /* where record first + i * STRIDE begins */
+    size_t n_anchors, cap;
+} file;
+
+struct source {
+    file *files;
+    size_t n;
+    uint64_t count, hash;
+    char where[512];
+};
+
+/* The bytes [*begin, *end) of the next record at or after `at`; false when there is none. A line
+ * is a record unless it is blank. */
+static bool next_line(const file *f, size_t at, size_t *begin, size_t *end)
+{
+    const char *data = (const char *)f->map->data;
+    size_t n = f->map->size;
+    while (at < n) {
+        const char *newline = memchr(data + at, '\n', n - at);
+        size_t stop = newline ? (size_t)(newline - data) : n;
+        size_t first = at;
+        while (first < stop && strchr(" \t\r", data[first]))
+            first++;
+        if (first < stop) {
+            *begin = first;
+            *end = stop;
+            return true;
+        }
+        at = stop + 1;
+    }
+    return false;
+}
+
+/* In an array: one element, by counting brackets outside strings. What is between the brackets is
+ * checked when the record is parsed. */
+static bool next_element(const file *f, size_t at, size_t *begin, size_t *end)
+{
+    const char *data = (const char *)f->map->data;
+    size_t n = f->map->size;
+    while (at < n && strchr(" \t\r\n,[", data[at]) && data[at])
+        at++;
+    if (at >= n || data[at] == ']')
+        return false;
+    *begin = at;
+    uint64_t depth = 0;
+    bool string = false;
+    for (; at < n; at++) {
+        char c = data[at];
+        if (string) {
+            if (c == '\\')
+                at++;
+            else if (c == '"')
+                string = false;
+        } else if (c == '"') {
+            string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && depth > 0) {
+            if (--depth == 0) {
+                at++;
+                break;
+            }
+        } else if (depth == 0 && (c == ',' || c == ']')) {
+            break;
+        }
+    }
+    *end = at < n ? at : n;
+    return true;
+}
+
+static bool next_record(const file *f, size_t at, size_t *begin, size_t *end)
+{
+    return f->array ? next_element(f, at, begin, end) : next_line(f, at, begin, end);
+}
+
+static pesc_status remember(file *f, size_t at)
+{
+    if (f->n_anchors == f->cap) {
+        size_t cap = f->cap ? f->cap * 2 : 64;
+        size_t *p = mem_grow(f->anchors, cap, sizeof *p);
+        if (!p)
+            return fail_nomem(f->map->path, cap * sizeof *p);
+        f->anchors = p;
+        f->cap = cap;
+    }
+    f->anchors[f->n_anchors++] = at;
+    return PESC_OK;
+}
+
+static pesc_status look(file *f)
+{
+    const char *data = (const char *)f->map->data, *path = f->map->path;
+    size_t n = f->map->size, i = 0;
+    if (n >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0)
+        return fail(PESC_FORMAT, "%s: begins with a byte order mark; save it as UTF-8 without one",
+                    path);
+    if (n >= 2 && (memcmp(data, "\xFF\xFE", 2) == 0 || memcmp(data, "\xFE\xFF", 2) == 0))
+        return fail(PESC_FORMAT, "%s: is UTF-16; save it as UTF-8", path);
+    while (i < n && strchr(" \t\r\n", data[i]) && data[i])
+        i++;
+    if (i == n)
+        return fail(PESC_FORMAT, "%s: is empty: it holds no record", path);
+    if (data[i] != '{' && data[i] != '[')
+        return fail(PESC_FORMAT,
+                    "%s: byte %zu: found 0x%02X, expected JSON lines or one JSON array; convert "
+                    "other formats (parquet, csv, gzip) first",
+                    path, i, (unsigned char)data[i]);
+    f->array = data[i] == '[';
+    return PESC_OK;
+}
+
+static pesc_status count_records(file *f)
+{
+    TRY(look(f));
+    size_t at = 0, begin, end;
+    while (next_record(f, at, &begin, &end)) {
+        if (f->count % STRIDE == 0)
+            TRY(remember(f, begin));
+        f->count++;
+        at = end + !f->array;
+    }
+    if (f->count == 0)
+        return fail(PESC_FORMAT, "%s: is empty: it holds no record", f->map->path);
+    return PESC_OK;
+}
+
+pesc_status source_open(source **out, const char *const *paths, size_t n_paths)
+{
+    *out = NULL;
+    source *s = mem_zalloc(1, sizeof *s);
+    if (!s || !(s->files = mem_zalloc(n_paths, sizeof *s->files))) {
+        mem_free(s);
+        return fail_nomem("the list of data files", n_paths * sizeof(file));
+    }
+    pesc_status st = PESC_OK;
+    for (; s->n < n_paths && st == PESC_OK; s->n++) {
+        file *f = &s->files[s->n];
+        st = io_map_open(&f->map, paths[s->n]);
+        if (st == PESC_OK)
+            st = count_records(f);
+        if (st == PESC_OK) {
+            f->first = s->count;
+            s->count += f->count;
+            s->hash = XXH3_64bits_withSeed(f->map->data, f->map->size, s->hash);
+        }
+    }
+    if (st != PESC_OK) {
+        source_close(s);
+        return st;
+    }
+    *out = s;
+    return PESC_OK;
+}
+
+void source_close(source *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        io_map_close(s->files[i].map);
+        mem_free(s->files[i].anchors);
+    }
+    mem_free(s->files);
+    mem_free(s);
+}
+
+uint64_t source_count(const source *s)
+{
+    return s->count;
+}
+
+uint64_t source_hash(const source *s)
+{
+    return s->hash;
+}
+
+size_t source_files(const source *s)
+{
+    return s->n;
+}
+
+uint64_t source_file_first(const source *s, size_t i)
+{
+    return s->files[i].first;
+}
+
+const char *source_file_path(const source *s, size_t i)
+{
+    return s->files[i].map->path;
+}
+
+size_t source_file_of(const source *s, uint64_t index)
+{
+    ASSERT(index < s->count);
+    size_t i = 0;
+    while (index >= s->files[i].first + s->files[i].count)
+        i++;
+    return i;
+}
+
+pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n)
+{
+    file *f = &s->files[source_file_of(s, index)];
+    uint64_t local = index - f->first;
+    size_t begin = 0, end = 0, at = f->anchors[local / STRIDE];
+    for (uint64_t i = 0; i <= local % STRIDE; i++) {
+        if (!next_record(f, at, &begin, &end))
+            return fail(PESC_IO, "%s: record %llu is gone: the file changed while in use",
+                        f->map->path, (unsigned long long)local);
+        at = end + !f->array;
+    }
+    *bytes = (const char *)f->map->data + begin;
+    *n = end - begin;
+    return io_map_check(f->map);
+}
+
+const char *source_where(source *s, uint64_t index)
+{
+    file *f = &s->files[source_file_of(s, index)];
+    const char *bytes, *p = (const char *)f->map->data;
+    size_t n;
+    uint64_t number = index - f->first + 1;
+    if (!f->array && source_bytes(s, index, &bytes, &n) == PESC_OK)
+        for (number = 1; (p = memchr(p, '\n', (size_t)(bytes - p))) != NULL; p++)
+            number++;
+    snprintf(s->where, sizeof s->where, "%s:%llu", f->map->path, (unsigned long long)number);
+    return s->where;
+}
+
+pesc_status source_record(source *s, uint64_t index, json_t **record)
+{
+    const char *bytes;
+    size_t n;
+    *record = NULL;
+    TRY(source_bytes(s, index, &bytes, &n));
+    if (json_parse(record, bytes, n, "") != PESC_OK) /* again, to say where */
+        return json_parse(record, bytes, n, source_where(s, index));
+    if (!json_is_object(*record)) {
+        pesc_status st = fail(PESC_FORMAT, "%s: found %s, expected an object with named fields",
+                              source_where(s, index), json_kind(*record));
+        json_decref(*record);
+        *record = NULL;
+        return st;
+    }
+    return PESC_OK;
+}

@@ -1,0 +1,305 @@
+/* The steps of a run: data, gradients, the update, and what is due after it. */
+#include "train/trainer.h"
+
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/rundir.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BAD_STEPS = 3 }; /* in a row, that end the run */
+
+static double seconds_now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+static bool stop_asked(const pesc_trainer *t)
+{
+    return t->opt.stop && *t->opt.stop;
+}
+
+bool pesc_trainer_done(const pesc_trainer *t)
+{
+    return t->state.step >= t->steps && !t->state.eval_due && t->saved_step >= t->state.step;
+}
+
+/* ---- gradients ---- */
+
+/* Choices of the micro batch, added to those of the step. */
+static void add_choices(pesc_trainer *t, const int64_t *counts)
+{
+    int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
+    for (int32_t l = 0; counts && l < t->m->cfg.n_layers; l++) {
+        if (!t->m->blocks[l].sparse)
+            continue;
+        for (int32_t e = 0; e < experts; e++)
+            t->chosen[row * experts + e] += counts[l * experts + e];
+        row++;
+    }
+}
+
+static metrics_shares share_out(pesc_trainer *t)
+{
+    int32_t experts = t->m->cfg.moe.topk.n_experts;
+    for (int32_t l = 0; l < t->sparse_layers; l++) {
+        int64_t sum = 0;
+        for (int32_t e = 0; e < experts; e++)
+            sum += t->chosen[l * experts + e];
+        for (int32_t e = 0; e < experts; e++)
+            t->shares[l * experts + e] =
+                sum ? (float)((double)t->chosen[l * experts + e] / (double)sum) : 0;
+    }
+    return (metrics_shares){ t->shares, t->sparse_layers, experts };
+}
+
+static train_input input_of(const micro_batch *b)
+{
+    return (train_input){ .seqs = b->seqs,
+                          .n_seqs = b->n_seqs,
+                          .rows = b->rows,
+                          .targets = b->targets,
+                          .weights = b->weights,
+                          .n_targets = b->n_targets };
+}
+
+/* The loss of the step and its gradients. Each forward's balance loss counts by its tokens. */
+static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
+{
+    double tokens = (double)batch_tokens(t->batch);
+    memset(t->chosen, 0,
+           (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts * sizeof *t->chosen);
+    params_zero_grad(t->params);
+    for (int32_t i = 0; i < batch_micros(t->batch); i++) {
+        const micro_batch *b = batch_micro(t->batch, i);
+        train_input in = input_of(b);
+        train_output got = { 0 };
+        double part = (double)b->n_tokens / tokens;
+        in.aux_weight = (float)(t->aux_coef * part);
+        in.step = (uint64_t)t->state.step;
+        in.micro = (uint64_t)i;
+        TRY(model_train(t->m, t->pass, &in, &got));
+        out->ce += got.ce;
+        out->aux += got.aux * part;
+        *finite = *finite && got.finite;
+        add_choices(t, got.counts);
+    }
+    out->loss = out->ce + t->aux_coef * out->aux;
+    return optimizer_norm(t->optim, &out->grad_norm);
+}
+
+/* ---- the update ---- */
+
+static pesc_status refuse_step(pesc_trainer *t, pesc_step *out)
+{
+    checkpoint_state *s = &t->state;
+    out->skipped = true;
+    s->skipped++;
+    s->bad_in_row++;
+    log_notice("step %lld: the loss or its gradient is not finite; the step is not applied (%lld "
+               "so far)",
+               (long long)(s->step + 1), (long long)s->skipped);
+    if (s->bad_in_row < BAD_STEPS)
+        return PESC_OK;
+    return fail(PESC_NUMERIC,
+                "step %lld: the loss or its gradient was not finite %d times in a row; a smaller "
+                "lr may help, or the data of these steps (the newest checkpoint is from step %lld)",
+                (long long)(s->step + 1), BAD_STEPS, (long long)t->saved_step);
+}
+
+static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
+{
+    if (!finite || !isfinite(out->loss) || !isfinite(out->grad_norm))
+        return refuse_step(t, out);
+    t->state.bad_in_row = 0;
+    optimizer_step(t->optim, out->lr, ++t->state.applied);
+    return t->m->dev->op->sync(t->m->dev);
+}
+
+/* A step whose records were all too long changes nothing; an epoch of them is an error. */
+static pesc_status count_dropped(pesc_trainer *t, int32_t count)
+{
+    t->dropped_in_row = batch_targets(t->batch) ? 0 : t->dropped_in_row + (uint64_t)count;
+    if (t->dropped_in_row < dataset_count(t->data))
+        return PESC_OK;
+    return fail(PESC_USAGE,
+                "every record is longer than seq_len %lld and is dropped; raise seq_len, or choose "
+                "over_length truncate or split",
+                (long long)t->opt.seq_len);
+}
+
+static pesc_status load_batch(pesc_trainer *t)
+{
+    uint64_t first = (uint64_t)t->state.step * (uint64_t)t->opt.batch;
+    uint64_t left = t->records - first, most = (uint64_t)t->opt.batch;
+    int32_t count = (int32_t)(left < most ? left : most);
+    TRY(batch_load(t->batch, first, count));
+    t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_count(t->data);
+    return count_dropped(t, count);
+}
+
+static void measure(pesc_trainer *t, pesc_step *out, double seconds)
+{
+    t->seconds = t->seconds > 0 ? 0.9 * t->seconds + 0.1 * seconds : seconds;
+    out->tok_s = (double)batch_tokens(t->batch) / (seconds > 0 ? seconds : 1e-9);
+    out->utilisation = out->tok_s * t->token_flops / (t->peak_flops + 1);
+    out->seconds_left = t->seconds * (double)(t->steps - t->state.step);
+    out->mem_bytes = t->bytes_total;
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    out->mem_total = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+static pesc_status train_one(pesc_trainer *t, pesc_step *out)
+{
+    checkpoint_state *s = &t->state;
+    double began = seconds_now();
+    bool finite = true;
+    out->lr = schedule_lr(t->schedule, t->opt.lr, s->step, t->warmup, t->steps);
+    TRY(load_batch(t));
+    pesc_status st = PESC_OK;
+    if (batch_targets(t->batch)) {
+        TRY(gradients(t, out, &finite));
+        st = update(t, out, finite);
+    } else {
+        out->skipped = true;
+        out->loss = out->ce = out->grad_norm = NAN;
+    }
+    s->step++;
+    s->tokens += batch_tokens(t->batch);
+    out->step = s->step;
+    out->epoch = s->epoch;
+    out->tokens = s->tokens;
+    measure(t, out, seconds_now() - began);
+    metrics_shares shares = share_out(t);
+    metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
+    metrics_step(t->log, out);
+    if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->steps))
+        metrics_routing(t->log, s->step, &shares);
+    return st;
+}
+
+/* ---- validation ---- */
+
+/* Mean loss of a target over all validation data; PESC_STOPPED when asked to stop meanwhile. */
+static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
+{
+    uint64_t n = dataset_count(t->eval_data);
+    double sum = 0;
+    *targets = 0;
+    for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
+        uint64_t left = n - first, most = (uint64_t)t->opt.batch;
+        TRY(batch_load(t->eval_batch, first, (int32_t)(left < most ? left : most)));
+        for (int32_t i = 0; i < batch_micros(t->eval_batch); i++) {
+            train_input in = input_of(batch_micro(t->eval_batch, i));
+            train_output got = { 0 };
+            if (stop_asked(t))
+                return PESC_STOPPED;
+            TRY(model_loss(t->m, t->pass, &in, &got));
+            sum += got.ce * (double)batch_targets(t->eval_batch);
+        }
+        *targets += batch_targets(t->eval_batch);
+        log_progress("validation", first, n);
+    }
+    log_progress("validation", n, n);
+    *loss = *targets ? sum / (double)*targets : NAN;
+    return PESC_OK;
+}
+
+static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
+{
+    checkpoint_state *s = &t->state;
+    int64_t targets = 0;
+    s->eval_due = 1;
+    pesc_status st = validate(t, &out->eval_loss, &targets);
+    if (st == PESC_STOPPED)
+        return PESC_OK; /* the next step, or the resumed run, does it first */
+    TRY(st);
+    s->eval_due = 0;
+    metrics_eval(t->log, s->step, out->eval_loss, targets);
+    *best = isfinite(out->eval_loss) && (!s->best_step || out->eval_loss < s->best_loss);
+    if (*best) {
+        s->best_loss = out->eval_loss;
+        s->best_step = s->step;
+    }
+    return PESC_OK;
+}
+
+/* ---- saving ---- */
+
+static pesc_status link_best(const pesc_trainer *t)
+{
+    char name[64];
+    if (t->state.best_step != t->state.step)
+        return PESC_OK;
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->state.best_step);
+    char *path = io_join(t->opt.output, "best");
+    pesc_status s = path ? io_link(name, path) : fail_nomem(t->opt.output, 64);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status save(pesc_trainer *t)
+{
+    metrics_lengths at;
+    TRY(metrics_sync(t->log, &at));
+    t->state.metrics_bytes = at.bytes[METRICS_STEPS];
+    t->state.routing_bytes = at.bytes[METRICS_ROUTING];
+    t->state.eval_bytes = at.bytes[METRICS_EVAL];
+    TRY(checkpoint_save(&t->saver, &t->state));
+    t->saved_step = t->state.step;
+    return link_best(t);
+}
+
+pesc_status pesc_trainer_save(pesc_trainer *t)
+{
+    status_clear();
+    return save(t);
+}
+
+typedef struct due {
+    bool save, must; /* must: failing is the end */
+} due;
+
+static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
+{
+    if (!d.save && !d.must)
+        return PESC_OK;
+    pesc_status s = save(t);
+    out->saved = s == PESC_OK;
+    if (s == PESC_OK || d.must)
+        return s;
+    log_notice("step %lld: could not be saved: %s; the run goes on and tries again",
+               (long long)t->state.step, pesc_last_error());
+    return PESC_OK;
+}
+
+/* ---- one step ---- */
+
+pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
+{
+    status_clear();
+    const pesc_train_options *o = &t->opt;
+    checkpoint_state *s = &t->state;
+    *out = (pesc_step){ .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };
+    bool best = false, pending = s->eval_due;
+    if (!pending && s->step < t->steps)
+        TRY(train_one(t, out));
+    out->step = s->step;
+    bool last = s->step >= t->steps;
+    bool eval = t->eval_data && (last || (o->eval_every && s->step % o->eval_every == 0));
+    if (pending || (eval && o->eval_every))
+        TRY(evaluate(t, out, &best));
+    bool asked = rundir_asked(o->output, "SAVE");
+    bool stop = rundir_asked(o->output, "STOP") || stop_asked(t);
+    due d = { .save = best || asked || (o->save_every && s->step % o->save_every == 0),
+              .must = stop || (last && !s->eval_due) };
+    TRY(save_if_due(t, d, out));
+    return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
+}

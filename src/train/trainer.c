@@ -1,0 +1,368 @@
+#include "train/trainer.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/family.h"
+#include "model/memory.h"
+#include "train/method.h"
+#include "train/options.h"
+#include "train/plan.h"
+#include "train/rundir.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* ---- data ---- */
+
+static const char *given(const char *s)
+{
+    return s && *s ? s : NULL;
+}
+
+static dataset_options data_options(const pesc_trainer *t, bool eval)
+{
+    const pesc_train_options *o = &t->opt;
+    dataset_options d = { .paths = eval ? o->eval_data : o->data,
+                          .n_paths = eval ? o->n_eval_data : o->n_data,
+                          .format = given(o->format),
+                          .template = given(o->chat_template),
+                          .seq_len = (int32_t)o->seq_len,
+                          .shuffle = o->shuffle && !eval,
+                          .seed = (uint64_t)o->seed,
+                          .tok = t->m->tok,
+                          .chat = t->m->chat,
+                          .vocab = t->m->cfg.vocab };
+    over_length_find(o->over_length, &d.over);
+    return d;
+}
+
+static pesc_status open_data(pesc_trainer *t)
+{
+    const pesc_train_options *o = &t->opt;
+    dataset_options d = data_options(t, false), e = data_options(t, true);
+    TRY(dataset_open(&t->data, &d));
+    if (e.n_paths)
+        TRY(dataset_open(&t->eval_data, &e));
+    uint64_t n = dataset_count(t->data);
+    uint64_t all = o->steps ? UINT64_MAX : (uint64_t)ceil(o->epochs * (double)n);
+    t->records = all;
+    t->steps = o->steps ? o->steps : (int64_t)((all + (uint64_t)o->batch - 1) / (uint64_t)o->batch);
+    return PESC_OK;
+}
+
+/* ---- the memory of a step ---- */
+
+static uint64_t total_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+/* Weights of the model itself: those it holds, and those it reads where they lie in the file. */
+static uint64_t model_bytes(const pesc_trainer *t)
+{
+    pesc_model *m = t->m;
+    uint64_t in_place = 0;
+    const struct {
+        const char *at;
+        size_t bytes;
+    } ours[] = { { m->memory, m->memory_bytes }, { t->params->memory, t->bytes_trained } };
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        const tensor *w = bind_field(m, &s);
+        const char *p = w->data;
+        bool held = !p || s.expert > 0;
+        for (int i = 0; i < 2; i++)
+            held = held || (p >= ours[i].at && p < ours[i].at + ours[i].bytes);
+        in_place += held ? 0 : tensor_bytes(w);
+    }
+    return m->memory_bytes + in_place;
+}
+
+static pesc_status open_pass(pesc_trainer *t)
+{
+    pesc_train_options *o = &t->opt;
+    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o) };
+    t->kept_layers = plan_keep(&p, o->keep, plan_room(memory_available()));
+    t->bytes_pass = plan_pass_bytes(&p, t->kept_layers);
+    TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->kept_layers));
+    batch_options b = { .batch = (int32_t)o->batch,
+                        .micro_tokens = p.lim.max_tokens,
+                        .packing = o->packing,
+                        .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE };
+    TRY(batch_open(&t->batch, t->data, b));
+    b.loss = LOSS_TOKEN;
+    return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
+}
+
+static pesc_status open_params(pesc_trainer *t)
+{
+    const pesc_train_options *o = &t->opt;
+    if (!t->spec.lora_r && t->m->n_loras)
+        return fail(PESC_USAGE,
+                    "method %s trains no LoRA, but the model was opened with one; merge it first",
+                    o->method);
+    TRY(params_open(&t->params, t->m, &t->spec));
+    optimizer_options a = { .eight_bit = strcmp(o->optimizer, "adamw8") == 0,
+                            .clip = o->clip,
+                            .beta1 = o->beta1,
+                            .beta2 = o->beta2,
+                            .eps = o->eps,
+                            .weight_decay = o->weight_decay };
+    TRY(optimizer_open(&t->optim, t->params, &a));
+    const params *p = t->params;
+    t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work);
+    t->bytes_model = model_bytes(t);
+    t->bytes_trained += t->optim->bytes;
+    return PESC_OK;
+}
+
+/* ---- what the model is and how fast it could be ---- */
+
+static double seconds_now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+/* The device's speed in products of the kind training makes: what "61%" is a part of. */
+static pesc_status measure_peak(pesc_trainer *t)
+{
+    enum { ROWS = 128, SIDE = 512, TIMES = 5 };
+    device *dev = t->m->dev;
+    size_t each = (size_t)SIDE * SIDE * sizeof(float);
+    void *memory = NULL;
+    TRY(dev->op->alloc(dev, 3 * each, &memory));
+    dev->op->zero(dev, memory, 3 * each);
+    tensor a = { memory, t->m->act_dt, 2, { ROWS, SIDE } }, b = a, out = a;
+    b.data = (char *)memory + each;
+    b.ne[0] = SIDE;
+    out.data = (char *)memory + 2 * each;
+    pesc_status s = PESC_OK;
+    for (int i = 0; s == PESC_OK && i < TIMES; i++) {
+        double began = seconds_now();
+        dev->op->matmul(dev, &(mm){ .out = out, .a = a, .b = b, .scale = 1 });
+        s = dev->op->sync(dev);
+        double speed = 2.0 * ROWS * SIDE * SIDE / (seconds_now() - began + 1e-9);
+        t->peak_flops = speed > t->peak_flops ? speed : t->peak_flops;
+    }
+    dev->op->free(dev, memory);
+    return s;
+}
+
+/* Forward and the gradient of activations pass all activated weights, the gradient of weights only
+ * those that train. */
+static void count_flops(pesc_trainer *t)
+{
+    const pesc_model *m = t->m;
+    double active = (double)m->info.params_activated, trained = 0;
+    for (int g = 0; g < PARAM_GROUPS; g++)
+        trained += (double)t->params->count[g];
+    active -= m->cfg.tie_embeddings ? 0 : (double)m->cfg.vocab * m->cfg.dim;
+    t->token_flops = 4 * active + 2 * (trained < active ? trained : active);
+}
+
+static uint64_t hash_text(uint64_t h, const char *s)
+{
+    return XXH3_64bits_withSeed(s, strlen(s), h);
+}
+
+/* Of the configuration and every weight, in the order of the files. */
+static pesc_status hash_base(const hfdir *d, uint64_t *out)
+{
+    str text = { 0 };
+    json_put(&text, d->config, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t h = text.n ? XXH3_64bits(text.p, text.n) : 0;
+    str_free(&text);
+    for (size_t i = 0; i < weights_count(d->ws); i++) {
+        const weight *w = weights_at(d->ws, i);
+        h = hash_text(h, w->name);
+        h = XXH3_64bits_withSeed(w->ne, sizeof w->ne, h + (uint64_t)w->dt);
+        h = XXH3_64bits_withSeed(w->data, w->bytes, h);
+    }
+    *out = h;
+    return weights_check(d->ws);
+}
+
+static pesc_status open_saver(pesc_trainer *t)
+{
+    checkpoint *c = &t->saver;
+    runstate_chain chain;
+    uint64_t base = 0;
+    str yaml = { 0 };
+    TRY(runstate_resolve(&chain, t->m->dir->path));
+    pesc_status s = io_absolute(&c->about.base, chain.dirs[0]);
+    runstate_chain_free(&chain);
+    TRY(s);
+    TRY(hash_base(t->m->dir, &base));
+    runstate_hex(c->about.base_hash, base);
+    runstate_hex(c->about.data_hash, dataset_hash(t->data));
+    runstate_hex(c->about.config_hash, options_hash(&t->opt));
+    options_yaml(&t->opt, c->about.base, &yaml);
+    if (!str_ok(&yaml))
+        return fail_nomem("run.yaml", yaml.n);
+    t->yaml = yaml.p;
+    c->run = t->opt.output;
+    c->p = t->params;
+    c->opt = t->optim;
+    c->yaml = t->yaml;
+    c->steps = t->steps;
+    c->keep = t->opt.keep_checkpoints;
+    return PESC_OK;
+}
+
+/* ---- the start ---- */
+
+static pesc_status load_from(pesc_trainer *t, const char *path)
+{
+    char *dir = NULL;
+    runstate_manifest m = { 0 };
+    runstate_kind kind = runstate_kind_of(path);
+    if (kind == RUNSTATE_RUN)
+        TRY(runstate_newest(path, true, &dir));
+    else if (kind == RUNSTATE_CHECKPOINT && !(dir = mem_strdup(path)))
+        return fail_nomem(path, strlen(path));
+    pesc_status s = dir ? runstate_check(dir, kind == RUNSTATE_CHECKPOINT, &m)
+                        : fail(PESC_IO,
+                               "%s: init_from: is neither a run with a checkpoint nor a "
+                               "checkpoint",
+                               path);
+    runstate_manifest_free(&m);
+    if (s == PESC_OK)
+        s = checkpoint_load_weights(t->params, dir);
+    mem_free(dir);
+    return s;
+}
+
+static pesc_status resume(pesc_trainer *t)
+{
+    char *dir = NULL;
+    TRY(runstate_newest(t->opt.output, true, &dir));
+    if (!dir) {
+        log_notice("%s: has no checkpoint yet: the run begins at step 1", t->opt.output);
+        return PESC_OK;
+    }
+    const char *name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
+    snprintf(t->resumed, sizeof t->resumed, "%s", name);
+    pesc_status s = checkpoint_load(&t->saver, dir, &t->state);
+    mem_free(dir);
+    t->saved_step = t->first_step = t->state.step;
+    return s;
+}
+
+static pesc_status begin(pesc_trainer *t)
+{
+    const pesc_train_options *o = &t->opt;
+    TRY(rundir_open(&t->lock, o));
+    TRY(checkpoint_fits(&t->saver));
+    if (o->resume)
+        TRY(resume(t));
+    if (given(o->init_from) && !t->resumed[0])
+        TRY(load_from(t, o->init_from));
+    if (!t->resumed[0])
+        TRY(rundir_describe(o->output, &(rundir_about){ .yaml = t->yaml,
+                                                        .hashes = &t->saver.about,
+                                                        .device = t->m->dev->name }));
+    const checkpoint_state *s = &t->state;
+    metrics_lengths keep = { { s->metrics_bytes, s->routing_bytes, s->eval_bytes } };
+    return metrics_open(&t->log, o->output, &keep);
+}
+
+static pesc_status open_shares(pesc_trainer *t)
+{
+    const config *c = &t->m->cfg;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        t->sparse_layers += t->m->blocks[l].sparse;
+    size_t n = (size_t)t->sparse_layers * (size_t)c->moe.topk.n_experts + 1;
+    t->shares = mem_zalloc(n, sizeof *t->shares);
+    t->chosen = mem_zalloc(n, sizeof *t->chosen);
+    return t->shares && t->chosen ? PESC_OK : fail_nomem("routing shares", n * 8);
+}
+
+static pesc_status open_all(pesc_trainer *t)
+{
+    pesc_train_options *o = &t->opt;
+    TRY(options_check(o));
+    options_resolve(o);
+    TRY(rundir_check(o));
+    TRY(method_spec(&t->spec, o, &t->m->cfg));
+    t->aux_coef = method_aux_coef(&t->spec, o);
+    schedule_find(o->schedule, &t->schedule);
+    TRY(open_data(t));
+    if (o->warmup_steps < 0)
+        o->warmup_steps = (int64_t)ceil(o->warmup_ratio * (double)t->steps);
+    t->warmup = o->warmup_steps;
+    TRY(open_params(t));
+    TRY(open_pass(t));
+    TRY(open_shares(t));
+    t->bytes_total = t->bytes_model + t->bytes_trained + t->bytes_pass;
+    count_flops(t);
+    TRY(measure_peak(t));
+    TRY(open_saver(t));
+    return begin(t);
+}
+
+pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt)
+{
+    status_clear();
+    *out = NULL;
+    pesc_trainer *t = mem_zalloc(1, sizeof *t);
+    if (!t)
+        return fail_nomem("a trainer", sizeof *t);
+    t->m = m;
+    t->opt = *opt;
+    pesc_status s = open_all(t);
+    if (s == PESC_OK)
+        *out = t;
+    else
+        pesc_trainer_close(t);
+    return s;
+}
+
+void pesc_trainer_close(pesc_trainer *t)
+{
+    if (!t)
+        return;
+    metrics_close(t->log);
+    batch_close(t->batch);
+    batch_close(t->eval_batch);
+    dataset_close(t->data);
+    dataset_close(t->eval_data);
+    pass_close(t->pass);
+    optimizer_close(t->optim);
+    params_close(t->params);
+    runstate_manifest_free(&t->saver.about);
+    mem_free(t->yaml);
+    mem_free(t->shares);
+    mem_free(t->chosen);
+    io_lock_release(t->lock);
+    mem_free(t);
+}
+
+void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
+{
+    dataset_counts seen = dataset_seen(t->data);
+    *out = (pesc_train_info){ .params_total = t->m->info.params_total,
+                              .dropped = seen.dropped,
+                              .truncated = seen.truncated,
+                              .split = seen.split,
+                              .records = dataset_count(t->data),
+                              .first_step = (uint64_t)t->first_step,
+                              .steps = t->steps,
+                              .micro_tokens = t->opt.micro_tokens,
+                              .kept_layers = t->kept_layers,
+                              .bytes_model = t->bytes_model,
+                              .bytes_trained = t->bytes_trained,
+                              .bytes_activations = t->bytes_pass,
+                              .bytes_total = total_memory() };
+    for (int g = 0; g < PARAM_GROUPS; g++)
+        out->params_trained += (uint64_t)t->params->count[g];
+    snprintf(out->method, sizeof out->method, "%s", t->opt.method);
+    snprintf(out->optimizer, sizeof out->optimizer, "%s", t->opt.optimizer);
+    snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->resumed);
+}

@@ -1,0 +1,43 @@
+/* trainer: a run, from its options to its last checkpoint. trainer.c opens and closes it, step.c
+ * makes the steps. */
+#ifndef PESC_TRAIN_TRAINER_H
+#define PESC_TRAIN_TRAINER_H
+
+#include "model/train.h"
+#include "train/batch.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/schedule.h"
+
+struct pesc_trainer {
+    pesc_train_options opt; /* resolved; strings are the caller's */
+    pesc_model *m;          /* borrowed */
+    train_spec spec;
+    params *params;
+    optimizer *optim;
+    pass *pass;
+    dataset *data, *eval_data;
+    batch *batch, *eval_batch;
+    io_lock *lock;
+    metrics *log;
+    char *yaml;
+    checkpoint saver;
+    checkpoint_state state;
+    schedule_kind schedule;
+    double aux_coef; /* 0 where no router trains */
+    int64_t steps, warmup;
+    uint64_t records; /* of the whole run; UINT64_MAX: no end */
+    int32_t kept_layers;
+    uint64_t bytes_model, bytes_trained, bytes_pass, bytes_total;
+    float *shares;   /* [sparse layers, E] of the last step */
+    int64_t *chosen; /* the same as counts */
+    int32_t sparse_layers;
+    uint64_t dropped_in_row; /* records without a sequence, one after the other */
+    double peak_flops, token_flops;
+    double seconds;     /* of a step, smoothed; 0: none yet */
+    int64_t saved_step; /* of the last checkpoint */
+    int64_t first_step;
+    char resumed[32]; /* the checkpoint's name */
+};
+
+#endif

@@ -1,0 +1,52 @@
+load helper
+setup_file() { make_model; }
+
+@test "bench: prefill and decode, best and median" {
+    pesc bench "$D/model" --prompt-tokens 32 --decode-tokens 4 --repeat 2
+    [ "$status" = 0 ]
+    has '^device +'
+    has '^prefill +best [0-9.]+, median [0-9.]+ tokens/s$'
+    has '^decode +best [0-9.]+, median [0-9.]+ tokens/s$'
+}
+
+@test "bench: JSON" {
+    pesc bench "$D/model" --prompt-tokens 32 --decode-tokens 4 --repeat 3 --json
+    [ "$status" = 0 ]
+    has '"prompt_tokens":32,"decode_tokens":4,"load_seconds":'
+    has '"prefill":\{"unit":"tokens/s","best":[0-9.e+]+,"median":[0-9.e+]+,"runs":3\}'
+    has '"decode":\{"unit":"tokens/s",'
+}
+
+@test "bench: the threads asked for" {
+    pesc bench "$D/model" --prompt-tokens 8 --decode-tokens 1 --repeat 1 --threads 3
+    has '^device +cpu.*3 threads'
+}
+
+@test "bench: a long run says how far it is, now and then, unless -q" {
+    local long=(bench "$D/model" --decode-tokens 90 --prompt-tokens 30 --repeat 1000)
+    run bash -c "timeout 2 '$PESC' ${long[*]@Q} 2>&1"
+    [[ $output == "pesc: bench: runs "*"/1001, "*" s left" ]]
+    run bash -c "timeout 2 '$PESC' ${long[*]@Q} -q 2>&1"
+    [ -z "$output" ]
+}
+
+@test "bench: a tokenizer on a text" {
+    printf 'hello world %.0s' {1..2000} > "$BATS_TEST_TMPDIR/t"
+    pesc bench --text "$BATS_TEST_TMPDIR/t" "$D/tok/tokenizer.json" --repeat 2
+    [ "$status" = 0 ]
+    has '^text +24000 bytes, [0-9]+ tokens$'
+    has '^encode +best [0-9.]+, median [0-9.]+ MB/s$'
+    pesc bench --text "$BATS_TEST_TMPDIR/t" "$D/model" --repeat 2 --json
+    has '"bytes":24000,"tokens":[0-9]+,"encode":\{"unit":"MB/s","best":'
+}
+
+@test "bench: what is missing or wrong" {
+    pesc bench
+    fails 2 "bench: MODEL is missing; usage: pesc bench MODEL"
+    pesc bench "$D/model" --repeat 0
+    fails 2 'bench: --repeat: found "0", expected a whole number from 1 to 1000'
+    pesc bench --text /dev/null "$D/model"
+    fails 3 "/dev/null: found no text, expected some to encode"
+    pesc bench "$D/model" --prompt-tokens 2147483647 --decode-tokens 2
+    fails 2 "bench: found 2147483649 tokens in a run, expected at most 2147483647"
+}

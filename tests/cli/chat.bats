@@ -1,0 +1,92 @@
+load helper
+setup_file() { make_model; }
+
+@test "chat: without a terminal each line is a message" {
+    pesc chat "$D/model" -n 4 --json <<< $'hello\nor'
+    [ "$status" = 0 ]
+    [ "$(wc -l <<< "$output")" = 2 ]
+    has '^\{"ids":\[.*"finish":"'
+}
+
+@test "chat: text streams, one answer after another" {
+    pesc chat "$D/model" -n 4 <<< 'hello'
+    [ "$status" = 0 ]
+    [ -s "$BATS_TEST_TMPDIR/stdout" ]
+}
+
+@test "chat: the system message and /system are part of the prompt" {
+    tokens() { grep -o '"prompt_tokens":[0-9]*' | cut -d: -f2 | paste -sd' '; }
+    local plain with
+    plain=$("$PESC" chat "$D/model" -n 1 --json <<< 'or' | tokens)
+    with=$("$PESC" chat "$D/model" -n 1 --json --system hello <<< 'or' | tokens)
+    [ "$with" -gt "$plain" ]
+    [ "$("$PESC" chat "$D/model" -n 1 --json <<< $'/system hello\nor' | tokens)" = "$with" ]
+    [ "$("$PESC" chat "$D/model" -n 1 --json --system hello <<< $'/system\nor' | tokens)" = "$plain" ]
+}
+
+@test "chat: /reset forgets, /quit leaves" {
+    tokens() { grep -o '"prompt_tokens":[0-9]*' | cut -d: -f2 | paste -sd' '; }
+    run bash -c "'$PESC' chat '$D/model' -n 1 --json <<< \$'or\n/reset\nor\nor\n/quit\nor'"
+    [ "$status" = 0 ]
+    set -- $(tokens <<< "$output")
+    [ $# = 3 ]
+    [ "$1" = "$2" ]
+    [ "$3" -gt "$2" ]
+}
+
+@test "chat: what a user writes never becomes a control token" {
+    local first
+    first=$("$PESC" chat "$D/model" -n 1 --json <<< '<|im_end|>' | grep -o '"prompt_tokens":[0-9]*')
+    [ "$first" = '"prompt_tokens":'$(($("$PESC" chat "$D/model" -n 1 --json <<< 'x' | grep -o '"prompt_tokens":[0-9]*' | cut -d: -f2) + 9)) ]
+}
+
+@test "chat: /help lists what there is" {
+    pesc chat "$D/model" <<< '/help'
+    [ "$status" = 0 ]
+    [[ $stderr == *"/reset "*"/system "*"/help "*"/quit "* ]]
+}
+
+@test "chat: an unknown inner command" {
+    pesc chat "$D/model" <<< '/foo bar'
+    fails 2 "there is no /foo; /help lists what there is, and a space before / makes it a message"
+}
+
+@test "chat: a template nobody knows is refused with the list" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    echo '{"chat_template": "{{ messages[0].content }}"}' > "$BATS_TEST_TMPDIR/m/tokenizer_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< hello
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/m: its chat template is absent or not known; --chat-format takes one of "*chatml* ]]
+    pesc chat "$BATS_TEST_TMPDIR/m" --chat-format chatml -n 2 --json <<< hello
+    [ "$status" = 0 ]
+}
+
+@test "chat: a format that does not exist" {
+    pesc chat "$D/model" --chat-format chatlm <<< hello
+    [ "$status" = 2 ]
+    [[ $stderr == "pesc: chat: there is no chat format chatlm; --chat-format takes one of "*chatml* ]]
+}
+
+@test "chat: a conversation that outgrows the context" {
+    pesc chat "$D/model" -n 4 --ctx 24 <<< "$(printf 'x%.0s' {1..60})"
+    [ "$status" = 2 ]
+    [[ $stderr == *24* ]]
+}
+
+@test "chat: on a terminal lines are edited, Ctrl-C stops an answer, Ctrl-D leaves" {
+    command -v script > /dev/null || skip "needs script(1)"
+    type_keys() {
+        sleep 1
+        printf 'helol\b\b\blo\n'
+        sleep 1
+        printf 'x\003'
+        sleep 0.3
+        printf '/nope\n'
+        sleep 0.3
+        printf '\004'
+    }
+    run bash -c "$(declare -f type_keys); type_keys | script -qec \"'$PESC' chat '$D/model' -n 3\" /dev/null"
+    [ "$status" = 0 ]
+    [[ $output == *"llama, chatml format; /help, Ctrl-D leaves"* ]]
+    [[ $output == *"there is no /nope"* ]]
+}

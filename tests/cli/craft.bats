@@ -1,0 +1,109 @@
+load helper
+setup_file() { make_model; }
+
+craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter-dim 8 "$@"; }
+
+@test "craft: says what it made and that the logits did not change" {
+    craft
+    [ "$status" = 0 ]
+    [ "${output##*$'\n'}" = "identity: 0 of 17024 logits differ" ]
+    has ": camelidae, 4 experts, top 2, adapters of 8, scale 1, .* parameters \(.* activated\), "
+    [ -z "$stderr" ]
+    cmp "$D/model/tokenizer.json" "$BATS_TEST_TMPDIR/out/tokenizer.json"
+    pesc info "$BATS_TEST_TMPDIR/out" --json
+    has '"experts":4,"top_k":2,"adapter_dim":8'
+}
+
+@test "craft: JSON" {
+    craft --json --top-k 3
+    has '"family":"camelidae","experts":4,"top_k":3,"params":[0-9]+,"activated":[0-9]+,"bytes":[0-9]+,'
+    has '"identity":\{"logits":17024,"differ":0,"max_diff":0,"relative":0\}\}$'
+}
+
+@test "craft: the result says what the dense model says" {
+    craft
+    for m in "$D/model" "$BATS_TEST_TMPDIR/out"; do
+        "$PESC" generate "$m" --prompt 'hello world' --max-tokens 12 --json -q |
+            grep -o '"ids":\[[^]]*\]' > "$BATS_TEST_TMPDIR/$(basename "$m").ids"
+    done
+    cmp "$BATS_TEST_TMPDIR/model.ids" "$BATS_TEST_TMPDIR/out.ids"
+}
+
+@test "craft: upcycling says how near it came" {
+    craft --kind upcycle
+    [ "$status" = 0 ]
+    has ': mixtral, 4 experts, top 2, '
+    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest \(rounding\)$'
+}
+
+@test "craft: without the check nothing is said of it" {
+    craft --check false
+    [ "$status" = 0 ]
+    refute has identity
+}
+
+@test "craft: options from a file" {
+    printf 'experts: 5\ntop_k: 1\nadapter_dim: 3\nadapter_scale: 0.25\n' > "$BATS_TEST_TMPDIR/c.yaml"
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" -c "$BATS_TEST_TMPDIR/c.yaml"
+    has ': camelidae, 5 experts, top 1, adapters of 3, scale 0.25, '
+}
+
+@test "craft: what is there stays, unless --overwrite" {
+    local out=$BATS_TEST_TMPDIR/out
+    cp -r "$D/model" "$out"
+    touch "$out/mine"
+    craft
+    fails 2 "$out: is not empty; give another -o, or --overwrite"
+    cmp "$D/model/model.safetensors" "$out/model.safetensors"
+    craft --overwrite
+    [ "$status" = 0 ]
+    [ -f "$out/mine" ]
+    grep -q camelidae "$out/config.json"
+    [ "$(ls "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
+    mkdir "$out/adapter_model"
+    craft --overwrite
+    fails 2 "$out: holds adapter_model, a LoRA that would be applied to the new model; remove it first"
+}
+
+@test "craft: a sparse parent is refused" {
+    craft
+    pesc craft "$BATS_TEST_TMPDIR/out" -o "$BATS_TEST_TMPDIR/more"
+    fails 2 "$BATS_TEST_TMPDIR/out: is sparse already (camelidae, 4 experts); a sparse model is crafted from a dense one"
+    [ ! -e "$BATS_TEST_TMPDIR/more" ]
+}
+
+@test "craft: first mistakes" {
+    pesc craft "$D/model"
+    fails 2 "craft: -o DIR is missing; usage: pesc craft DENSE -o DIR"
+    pesc craft -o "$BATS_TEST_TMPDIR/out"
+    fails 2 "craft: DENSE is missing; usage: pesc craft DENSE -o DIR"
+    craft --top-k 5
+    fails 2 "craft: --top-k: found 5, expected at most 4, the experts"
+    craft --adapter-dim 0
+    fails 2 'craft: --adapter-dim: found "0", expected a whole number from 1 to 4194304'
+    craft --experts 0
+    fails 2 'craft: --experts: found "0", expected a whole number from 1 to 4096'
+    craft --kind sparse
+    fails 2 'craft: --kind: found "sparse", expected pesc|upcycle'
+    pesc craft "$D/none" -o "$BATS_TEST_TMPDIR/out"
+    fails 3 "$D/none: there is no such file or directory, or it cannot be reached"
+    pesc craft "$D/tok" -o "$BATS_TEST_TMPDIR/out"
+    [ "$status" = 3 ]
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}
+
+@test "craft: no room on the disk is seen before anything is written" {
+    craft --experts 4096 --adapter-dim 4194304
+    [ "$status" = 4 ]
+    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/out: needs "*" GB of disk, and "*" GB are free there; "* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}
+
+@test "craft: a disk that fills leaves nothing that looks like a model" {
+    PESC_FAULT=write:5:ENOSPC craft
+    [ "$status" = 4 ]
+    [[ $stderr == *"No space left on device"* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/out/config.json" ]
+    pesc info "$BATS_TEST_TMPDIR/out"
+    [ "$status" = 3 ]
+}

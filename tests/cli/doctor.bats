@@ -1,0 +1,19 @@
+load helper
+
+@test "doctor: a line for each thing" {
+    pesc doctor
+    [ "$status" = 0 ]
+    has '^ok +pesc +'
+    has '^(ok|missing|note) +cuda +'
+}
+
+@test "doctor: JSON" {
+    pesc doctor --json
+    [ "$status" = 0 ]
+    has '^\{"version":"[0-9.]+","checks":\[\{"name":"[^"]+","state":"(ok|missing|note)","detail":"[^"]*"\}'
+}
+
+@test "doctor: takes no argument" {
+    pesc doctor x
+    fails 2 'doctor: unexpected argument "x"; usage: pesc doctor '
+}

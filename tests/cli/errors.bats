@@ -1,0 +1,99 @@
+load helper
+setup_file() { make_model; }
+
+@test "errors: a command that does not exist" {
+    pesc tokenise
+    fails 2 'there is no command "tokenise"; did you mean tokenize?'
+    pesc xyzzy-plugh
+    fails 2 'there is no command "xyzzy-plugh"; `pesc` alone lists them'
+}
+
+@test "errors: an option that does not exist, with a suggestion where one is near" {
+    pesc generate "$D/model" --max-token 3
+    fails 2 "generate: --max-token: there is no such option; did you mean --max-tokens?"
+    pesc info "$D/model" --temperature 0
+    fails 2 'info: --temperature: there is no such option; `pesc info --help` lists them'
+    pesc info "$D/model" -z
+    fails 2 'info: -z: there is no such option; `pesc info --help` lists them'
+    pesc generate "$D/model" --max_tokens 3
+    fails 2 "generate: --max_tokens: there is no such option; did you mean --max-tokens?"
+}
+
+@test "errors: values" {
+    pesc generate "$D/model" --prompt
+    fails 2 "generate: --prompt needs a value: --prompt TEXT"
+    pesc generate "$D/model" --prompt --seed 3
+    fails 2 "generate: --prompt needs a value: --prompt TEXT"
+    for v in x 1x '' ' 1' +1 1.0 0x10 99999999999999999999; do
+        pesc generate "$D/model" -p a --seed "$v"
+        fails 2 "generate: --seed: found \"$v\", expected a whole number from 0 to 9000000000000000000"
+    done
+    for v in x 1x '' ' 1' nan inf 1e 1e999 0x1p3 1,5; do
+        pesc generate "$D/model" -p a --min-p "$v"
+        fails 2 "generate: --min-p: found \"$v\", expected a number from 0 to 1"
+    done
+    pesc generate "$D/model" -p a --threads 1025
+    fails 2 'generate: --threads: found "1025", expected a whole number from 0 to 1024'
+    pesc info "$D/model" --json=yes
+    fails 2 'info: --json: found "yes", expected true or false'
+}
+
+@test "errors: --flag=value, --flag value, -x value and -- are all understood" {
+    pesc generate "$D/model" --prompt=hello --max-tokens=1 --json=true
+    [ "$status" = 0 ]
+    has '^\{"ids"'
+    pesc info --json false -- "$D/model"
+    [ "$status" = 0 ]
+    has '^family '
+    pesc generate "$D/model" -p '--prompt is a flag' -n 1 --json
+    [ "$status" = 0 ]
+}
+
+@test "errors: with --json the sentence is on standard output too" {
+    pesc info "$D/nothing" --json
+    [ "$status" = 3 ]
+    [ "$output" = "{\"error\":{\"code\":3,\"message\":\"${stderr#pesc: }\"}}" ]
+    pesc --json
+    [ "$status" = 2 ]
+    pesc generate --json
+    [ "$status" = 2 ]
+    has '^\{"error":\{"code":2,"message":"generate: MODEL is missing'
+}
+
+@test "errors: names cannot write to the terminal" {
+    pesc info "$D/$(printf 'a\033]0;x\007b')"
+    [ "$status" = 3 ]
+    refute grep -q $'\033' "$BATS_TEST_TMPDIR/stderr"
+    pesc "$(printf 'a\033b')"
+    fails 2 'there is no command "a\x1Bb"; `pesc` alone lists them'
+}
+
+@test "errors: a device that is not there is a missing resource" {
+    "$PESC" doctor | grep -q '^ok  *cuda' && skip "there is one"
+    pesc generate "$D/model" -p a --device cuda
+    [ "$status" = 4 ]
+    pesc generate "$D/model" -p a --device cuda:7
+    [ "$status" = 4 ]
+}
+
+@test "errors: a full disk is a missing resource" {
+    run bash -c "'$PESC' version 2>&1 > /dev/full"
+    [ "$status" = 4 ]
+    [ "$output" = "pesc: standard output cannot be written: No space left on device" ]
+}
+
+@test "errors: numbers that are not finite" {
+    local f=$BATS_TEST_TMPDIR/m/model.safetensors header size
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    header=$(($(od -An -t u8 -N 8 "$f") + 8))
+    size=$(stat -c %s "$f")
+    truncate -s $header "$f"
+    head -c $((size - header)) /dev/zero | tr '\0' '\377' >> "$f"
+    pesc generate "$BATS_TEST_TMPDIR/m" -p hello
+    [ "$status" = 5 ]
+    [ -n "$stderr" ]
+    printf 'hello world %.0s' {1..20} > "$BATS_TEST_TMPDIR/t"
+    pesc perplexity "$BATS_TEST_TMPDIR/m" "$BATS_TEST_TMPDIR/t"
+    [ "$status" = 5 ]
+    [ -n "$stderr" ]
+}

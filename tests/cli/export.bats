@@ -1,0 +1,54 @@
+load helper
+
+GOLDEN=$BATS_TEST_DIRNAME/../golden
+
+export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@:3}"; }
+
+@test "export: a GGUF file as a directory of its family" {
+    export_to gguf/llama-square-q8_0.gguf hf
+    [ "$status" = 0 ]
+    [[ $stderr == *"the tokenizer inside a GGUF file is not written"* ]]
+    has ': llama, '
+    has '^identity: 0 of 4288 logits differ$'
+    grep -q LlamaForCausalLM "$BATS_TEST_TMPDIR/out/config.json"
+    grep -q bfloat16 "$BATS_TEST_TMPDIR/out/config.json"
+}
+
+@test "export: the published layout of a model with adapters" {
+    export_to camelidae-bin camelidae --json
+    [ "$status" = 0 ]
+    has '"family":"camelidae","experts":5,"top_k":3,.*"identity":\{"logits":4288,"differ":0,'
+    grep -q configuration_camelidae.CamelidaeConfig "$BATS_TEST_TMPDIR/out/config.json"
+}
+
+@test "export: the LoRA alone" {
+    export_to peft/base peft --lora "$GOLDEN/peft/adapter"
+    [ "$status" = 0 ]
+    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "adapter_config.json adapter_model.safetensors" ]
+    has '^identity: 0 of 4288 logits differ$'
+    export_to peft/base peft --lora "$GOLDEN/peft/adapter" --overwrite --json
+    has '^\{"path":".*","identity":\{"logits":4288,"differ":0,"max_diff":0,"relative":0\}\}$'
+}
+
+@test "export: what a target cannot hold" {
+    export_to camelidae hf
+    fails 2 "$GOLDEN/camelidae: has adapters (PESC), and no family of Hugging Face has a place for them; use --to camelidae"
+    export_to llama camelidae
+    fails 2 "$GOLDEN/llama: has no adapters (PESC), so it is no Camelidae model; pesc craft makes one of a dense model, --to hf writes it as it is"
+    export_to llama peft
+    fails 2 "$GOLDEN/llama: has no LoRA, and a PEFT directory holds nothing else"
+    export_to peft/base hf --lora "$GOLDEN/peft/adapter"
+    fails 2 "$GOLDEN/peft/base: has a LoRA, which this target cannot hold; fold it in with pesc merge, or write it alone with --to peft"
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}
+
+@test "export: first mistakes" {
+    pesc export "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/out"
+    fails 2 "export: --to is missing; expected hf, peft or camelidae"
+    pesc export "$GOLDEN/llama" --to hf
+    fails 2 "export: -o DIR is missing; usage: pesc export MODEL --to TARGET -o DIR"
+    export_to llama gguf
+    fails 2 'export: --to: found "gguf", expected hf|peft|camelidae'
+    export_to none hf
+    fails 3 "$GOLDEN/none: there is no such file or directory, or it cannot be reached"
+}

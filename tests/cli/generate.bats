@@ -1,0 +1,105 @@
+load helper
+setup_file() { make_model; }
+
+@test "generate: a text, then a newline" {
+    pesc generate "$D/model" --prompt hello --max-tokens 8
+    [ "$status" = 0 ]
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/stdout")" -ge 1 ]
+    [ -z "$stderr" ]
+}
+
+@test "generate: JSON has ids, text, finish and counts" {
+    pesc generate "$D/model" -p hello -n 5 --json --ignore-eos
+    [ "$status" = 0 ]
+    has '^\{"ids":\[[0-9]+(,[0-9]+){4}\],"text":".*","finish":"length","prompt_tokens":2,"tokens_per_second":[0-9.e+]+,'
+}
+
+@test "generate: --ids is the same as --prompt" {
+    pesc generate "$D/model" -p hello -n 5 --json
+    local first=$output
+    pesc generate "$D/model" --ids - -n 5 --json <<< '[262, 259]'
+    [ "$status" = 0 ]
+    [ "${output%%,\"tokens_per*}" = "${first%%,\"tokens_per*}" ]
+    pesc generate "$D/model" -p hello -n 5 --json --add-special false
+    has '"prompt_tokens":1,'
+}
+
+@test "generate: control tokens in the prompt only when asked for" {
+    pesc generate "$D/model" -p '<s>' -n 1 --json --add-special false
+    has '"prompt_tokens":3,'
+    pesc generate "$D/model" -p '<s>' -n 1 --json --add-special false --parse-special
+    has '"prompt_tokens":1,'
+}
+
+@test "generate: greedy repeats; a seed repeats; another seed does not" {
+    ids() { "$PESC" generate "$D/model" -p hello -n 12 --ignore-eos --json "$@" | grep -o '"ids":[^]]*'; }
+    [ "$(ids)" = "$(ids)" ]
+    [ "$(ids -t 1 --seed 3)" = "$(ids -t 1 --seed 3)" ]
+    [ "$(ids -t 1 --seed 3)" != "$(ids -t 1 --seed 4)" ]
+    [ "$(ids -t 1 --seed 3)" != "$(ids)" ]
+    [ "$(ids -t 1 --top-k 1)" = "$(ids)" ]
+    [ "$(ids -t 1 --top-p 0.000001)" = "$(ids)" ]
+    [ "$(ids -t 1 --min-p 1)" = "$(ids)" ]
+}
+
+@test "generate: a stop text ends it and is left out" {
+    text() { "$PESC" generate "$D/model" --ids - -n 30 --ignore-eos "$@" <<< '[72, 73]'; }
+    local all first
+    all=$(text -t 2 --seed 5 | tr -d '\0' | LC_ALL=C tr -cd 'a-zA-Z')
+    first=${all:2:1}
+    [ -n "$first" ]
+    run bash -c "'$PESC' generate '$D/model' --ids - -n 30 --ignore-eos -t 2 --seed 5 --stop '$first' --json <<< '[72, 73]'"
+    [ "$status" = 0 ]
+    [[ $output == *'"finish":"stop"'* ]]
+    local said=${output#*\"text\":\"}
+    [[ ${said%%\",\"finish*} != *"$first"* ]]
+}
+
+@test "generate: a model without a tokenizer takes ids" {
+    "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" -q
+    pesc generate "$BATS_TEST_TMPDIR/m" --ids - -n 3 --json <<< '[1]'
+    [ "$status" = 0 ]
+    has '"ids":\['
+    pesc generate "$BATS_TEST_TMPDIR/m" -p hello
+    fails 3 "$BATS_TEST_TMPDIR/m: has no tokenizer, and this needs one: put tokenizer.json or tokenizer.model beside its config.json"
+}
+
+@test "generate: what is missing or wrong" {
+    pesc generate
+    fails 2 "generate: MODEL is missing; usage: pesc generate MODEL --prompt TEXT|--ids FILE.json"
+    pesc generate "$D/model"
+    fails 2 "generate: found none of --prompt and --ids, expected one"
+    pesc generate "$D/model" -p a --ids b
+    fails 2 "generate: found both of --prompt and --ids, expected one"
+    pesc generate "$D/model" -p '' --add-special false
+    fails 2 "generate: the prompt has no tokens, expected at least one"
+    pesc generate "$D/model" --ids - <<< '[[1], [2]]'
+    fails 3 "standard input: found 2 sequences, expected one"
+    pesc generate "$D/model" -p a --temperature -1
+    fails 2 'generate: --temperature: found "-1", expected a number from 0 to 100'
+    pesc generate "$D/model" -p a --top-p 1.5
+    fails 2 'generate: --top-p: found "1.5", expected a number from 1e-06 to 1'
+    pesc generate "$D/model" -p a -n 0
+    fails 2 'generate: --max-tokens: found "0", expected a whole number from 1 to 2147483647'
+    pesc generate "$D/model" -p a --device gpu
+    fails 2 'generate: --device: found "gpu", expected cpu, cuda or cuda:i'
+    pesc generate "$D/model" -p a --base-dtype int8
+    fails 2 'generate: --base-dtype: found "int8", expected f32|bf16|nf4'
+}
+
+@test "generate: a prompt longer than the context" {
+    pesc generate "$D/model" --ids - -n 4 <<< "[$(seq -s, 1 200)]"
+    [ "$status" = 2 ]
+    [[ $stderr == *128* ]]
+    pesc generate "$D/model" --ids - -n 4 --ctx 16 <<< "[$(seq -s, 1 20)]"
+    [ "$status" = 2 ]
+    [[ $stderr == *16* ]]
+}
+
+@test "generate: an adapter or patch that is not there" {
+    pesc generate "$D/model" -p a --lora "$D/nothing"
+    [ "$status" = 3 ]
+    [[ $stderr == *"$D/nothing"* ]]
+    pesc generate "$D/model" -p a --patch "$D/nothing"
+    fails 2 "patch_dir: expert patches are not supported by this version"
+}

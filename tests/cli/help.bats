@@ -1,0 +1,83 @@
+load helper
+
+@test "help: pesc alone prints one screen" {
+    pesc
+    [ "$status" = 0 ]
+    [ "$(wc -l <<< "$output")" -le 24 ]
+    has '^  pesc generate +'
+}
+
+@test "help: every command explains itself, in two ways the same" {
+    pesc help --json
+    for c in $(grep -o '"name":"[a-z]*"' <<< "$output" | cut -d'"' -f4); do
+        pesc "$c" --help
+        [ "$status" = 0 ]
+        has "^usage: pesc $c"
+        has '^  -c, --config FILE.yaml'
+        local first=$output
+        pesc help "$c"
+        gives "$first"
+    done
+}
+
+@test "help: the words everybody tries" {
+    pesc
+    local first=$output
+    pesc --help
+    gives "$first"
+    pesc -h
+    gives "$first"
+    pesc help
+    gives "$first"
+    pesc version
+    has '^pesc [0-9]+\.[0-9]+\.[0-9]+$'
+    first=$output
+    pesc --version
+    gives "$first"
+    pesc version --json
+    has '^\{"version":"[0-9.]+"\}$'
+}
+
+@test "help: lines fit a screen of 100 columns" {
+    for c in info new tokenize generate chat bench; do
+        pesc help $c
+        [ "$(awk 'length > 100' <<< "$output")" = "" ]
+    done
+}
+
+@test "help: the reference pages are what the program prints" {
+    local docs=$BATS_TEST_DIRNAME/../../docs/commands
+    pesc help --json
+    for c in $(grep -o '"name":"[a-z]*"' <<< "$output" | cut -d'"' -f4); do
+        diff "$docs/$c.md" <("$PESC" help "$c" --markdown)
+    done
+}
+
+@test "help: the manual page has every command and no roff warning" {
+    pesc help --man
+    [ "$status" = 0 ]
+    has '^\.TH PESC 1'
+    has '^\.SS "pesc generate '
+    command -v man > /dev/null && command -v groff > /dev/null || skip "needs man and groff"
+    [ -z "$(groff -man -Tutf8 -ww <<< "$output" 2>&1 > /dev/null)" ]
+}
+
+@test "help: bash completes commands, flags and files" {
+    pesc help --completion bash
+    source "$BATS_TEST_TMPDIR/stdout"
+    COMP_WORDS=(pesc gen) COMP_CWORD=1
+    _pesc
+    [ "${COMPREPLY[*]}" = generate ]
+    COMP_WORDS=(pesc generate --max) COMP_CWORD=2
+    _pesc
+    [ "${COMPREPLY[*]}" = --max-tokens ]
+}
+
+@test "help: what is wrong" {
+    pesc help genrate
+    fails 2 'there is no command "genrate"; did you mean generate?'
+    pesc help --markdown
+    fails 2 "help: --markdown needs a command: pesc help info --markdown"
+    pesc help --completion fish
+    fails 2 'help: --completion: found "fish", expected bash'
+}

@@ -1,0 +1,59 @@
+load helper
+setup_file() { make_model; }
+
+@test "info: says what the model is" {
+    pesc info "$D/model"
+    [ "$status" = 0 ]
+    has '^family +llama$'
+    has '^shape +2 layers of 32, 4 heads of 8, 2 kv heads, feed-forward 48$'
+    has '^vocabulary +266$'
+    has '^context +128$'
+    has '^parameters +32544 \(32\.5 K\)$'
+    has '^tokenizer +bpe$'
+    has '^chat +chatml$'
+    has '^weights +f32, 21 tensors in 1 safetensors file, 130 KB$'
+    [ -z "$stderr" ]
+}
+
+@test "info: the same as JSON" {
+    pesc info "$D/model" --json
+    [ "$status" = 0 ]
+    [ "$(wc -l <<< "$output")" = 1 ]
+    has '"family":"llama"'
+    has '"dim":32,"layers":2,"heads":4,"kv_heads":2,"head_dim":8,"ffn_dim":48,"vocab":266,"context":128'
+    has '"params":\{"total":32544,"activated":32544,'
+    has '"tensors":21,"files":1,"bytes":130176,"tokenizer":"bpe","chat":"chatml"\}$'
+}
+
+@test "info: reads no weight: a file of holes is as good" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    local f=$BATS_TEST_TMPDIR/m/model.safetensors size header
+    size=$(stat -c %s "$f")
+    header=$(($(od -An -t u8 -N 8 "$f") + 8))
+    truncate -s $header "$f"
+    truncate -s $size "$f"
+    pesc info "$BATS_TEST_TMPDIR/m"
+    [ "$status" = 0 ]
+}
+
+@test "info: a path that is not there" {
+    pesc info "$D/nothing"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $D/nothing: "* ]]
+    [ -z "$output" ]
+}
+
+@test "info: a directory that holds no model" {
+    mkdir "$BATS_TEST_TMPDIR/empty"
+    pesc info "$BATS_TEST_TMPDIR/empty"
+    [ "$status" = 3 ]
+    [[ $stderr == *config.json* ]]
+}
+
+@test "info: a cut weight file" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    truncate -s 1000 "$BATS_TEST_TMPDIR/m/model.safetensors"
+    pesc info "$BATS_TEST_TMPDIR/m"
+    [ "$status" = 3 ]
+    [[ $stderr == *model.safetensors* ]]
+}

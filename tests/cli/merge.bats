@@ -1,0 +1,67 @@
+load helper
+
+GOLDEN=$BATS_TEST_DIRNAME/../golden/peft
+
+merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
+
+@test "merge: a LoRA given with --lora" {
+    merge --lora "$GOLDEN/adapter"
+    [ "$status" = 0 ]
+    has ': llama, 32.3 K parameters, 129 KB$'
+    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    pesc logits "$BATS_TEST_TMPDIR/out" --ids "$GOLDEN/ids.json" -o "$BATS_TEST_TMPDIR/a.npy"
+    [ "$status" = 0 ]
+}
+
+@test "merge: a LoRA that lies in the directory" {
+    local m=$BATS_TEST_TMPDIR/m
+    cp -r "$GOLDEN/base" "$m"
+    cp -r "$GOLDEN/adapter" "$m/adapter_model"
+    pesc merge "$m" -o "$BATS_TEST_TMPDIR/out" --json
+    [ "$status" = 0 ]
+    has '"family":"llama".*"identity":\{"logits":4288,'
+    [ ! -e "$BATS_TEST_TMPDIR/out/adapter_model" ]
+    merge --lora "$GOLDEN/adapter" --overwrite
+    cmp "$BATS_TEST_TMPDIR/out/model.safetensors" <(
+        "$PESC" merge "$m" -o "$BATS_TEST_TMPDIR/two" -q > /dev/null && cat "$BATS_TEST_TMPDIR/two/model.safetensors")
+}
+
+@test "merge: what a run has trained" {
+    make_model
+    local run=$BATS_TEST_TMPDIR/run sparse=$BATS_TEST_TMPDIR/sparse
+    "$PESC" craft "$D/model" -o "$sparse" --experts 4 --adapter-dim 8 -q > /dev/null
+    for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > "$D/data.jsonl"
+    "$PESC" train "$sparse" --data "$D/data.jsonl" -o "$run" --steps 2 --batch 2 --lora-r 4 --lr 0.01 \
+        --warmup-steps 0 --seq-len 32 -q
+    pesc merge "$run" -o "$BATS_TEST_TMPDIR/out"
+    [ "$status" = 0 ]
+    has ': camelidae, 4 experts, '
+    cmp "$D/model/tokenizer.json" "$BATS_TEST_TMPDIR/out/tokenizer.json"
+    pesc export "$run" --to camelidae -o "$BATS_TEST_TMPDIR/no"
+    fails 2 "$run: has a LoRA, which this target cannot hold; fold it in with pesc merge, or write it alone with --to peft"
+    pesc export "$run" --to peft -o "$BATS_TEST_TMPDIR/adapter"
+    has '^identity: 0 of 17024 logits differ$'
+    [[ $stderr == *"its adapters and routers (PESC) are not in a PEFT directory"* ]]
+}
+
+@test "merge: dtype and base are a choice" {
+    merge --lora "$GOLDEN/adapter" --dtype bf16
+    has ', 65.1 KB$'
+    merge --lora "$GOLDEN/adapter" --merge-base nf4-dequant --overwrite
+    [ "$status" = 0 ]
+    merge --lora "$GOLDEN/adapter" --merge-base nf4-dequant --double-quant false --overwrite
+    [ "$status" = 0 ]
+}
+
+@test "merge: first mistakes" {
+    merge
+    fails 2 "$GOLDEN/base: has no LoRA to merge; give one with --lora DIR, or write the model as it is with pesc export"
+    merge --lora "$BATS_TEST_TMPDIR/none"
+    [ "$status" = 3 ]
+    merge --lora "$GOLDEN/adapter" --merge-base q8
+    fails 2 'merge: --merge-base: found "q8", expected original|nf4-dequant'
+    pesc merge "$GOLDEN/../qwen3_moe" --lora "$GOLDEN/adapter" -o "$BATS_TEST_TMPDIR/out"
+    [ "$status" = 3 ]
+    [[ $stderr == *"of its LoRAs are on no linear of"* || $stderr == *"does not fit its linear"* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}

@@ -1,0 +1,75 @@
+load helper
+setup_file() { make_model; }
+
+@test "new: says what it made" {
+    [ "$(cat "$D/new.out")" = "$D/model: llama, 32.5 K parameters, 130 KB" ]
+    [ -f "$D/model/config.json" ]
+    [ -f "$D/model/tokenizer.json" ]
+}
+
+@test "new: JSON, bf16 by default, half the bytes" {
+    pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --json
+    gives "{\"path\":\"$BATS_TEST_TMPDIR/m\",\"family\":\"llama\",\"params\":32544,\"bytes\":65088}"
+}
+
+@test "new: the seed decides the weights" {
+    local m=$BATS_TEST_TMPDIR
+    "$PESC" new "$D/config.json" -o "$m/a" --dtype f32 --seed 1
+    "$PESC" new "$D/config.json" -o "$m/b" --dtype f32 --seed 2
+    cmp "$m/a/model.safetensors" "$D/model/model.safetensors"
+    refute cmp -s "$m/b/model.safetensors" "$D/model/model.safetensors"
+}
+
+@test "new: refuses a directory that is not empty" {
+    mkdir "$BATS_TEST_TMPDIR/m"
+    touch "$BATS_TEST_TMPDIR/m/mine"
+    pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m"
+    fails 2 "$BATS_TEST_TMPDIR/m: is not empty; give another -o, or --overwrite"
+    [ "$(ls "$BATS_TEST_TMPDIR/m")" = mine ]
+}
+
+@test "new: --overwrite replaces the model and nothing else" {
+    local m=$BATS_TEST_TMPDIR/m
+    cp -r "$D/model" "$m"
+    touch "$m/mine" "$m/model-00001-of-00002.safetensors" "$m/model.safetensors.index.json"
+    pesc new "$D/config.json" -o "$m" --overwrite --dtype f32 --seed 2
+    [ "$status" = 0 ]
+    [ "$(ls "$m" | paste -sd' ')" = "config.json mine model.safetensors" ]
+    refute cmp -s "$m/model.safetensors" "$D/model/model.safetensors"
+    [ "$(ls "$BATS_TEST_TMPDIR" | grep -c '^m')" = 1 ]
+}
+
+@test "new: a failed --overwrite leaves the old model" {
+    local m=$BATS_TEST_TMPDIR/m
+    cp -r "$D/model" "$m"
+    pesc new "$D/nothing.json" -o "$m" --overwrite
+    [ "$status" = 3 ]
+    diff -r "$m" "$D/model"
+    [ "$(ls "$BATS_TEST_TMPDIR" | grep -c '^m')" = 1 ]
+}
+
+@test "new: an empty directory is fine, a file in its place is not" {
+    mkdir "$BATS_TEST_TMPDIR/m"
+    pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m"
+    [ "$status" = 0 ]
+    touch "$BATS_TEST_TMPDIR/f"
+    pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/f"
+    fails 2 "$BATS_TEST_TMPDIR/f: is not empty; give another -o, or --overwrite"
+}
+
+@test "new: what is missing or wrong" {
+    pesc new "$D/config.json"
+    fails 2 "new: -o DIR is missing; usage: pesc new CONFIG -o DIR"
+    pesc new -o "$BATS_TEST_TMPDIR/m"
+    fails 2 "new: CONFIG is missing; usage: pesc new CONFIG -o DIR"
+    pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --dtype f8
+    fails 2 'new: --dtype: found "f8", expected bf16|f32'
+    pesc new "$D/none.json" -o "$BATS_TEST_TMPDIR/m"
+    [ "$status" = 3 ]
+    echo '{"model_type": "llama", "hidden_size": -3}' > "$BATS_TEST_TMPDIR/bad.json"
+    pesc new "$BATS_TEST_TMPDIR/bad.json" -o "$BATS_TEST_TMPDIR/m"
+    [ "$status" = 3 ]
+    [[ $stderr == *bad.json*hidden_size* ]]
+    pesc new "$D/config.json" -o /proc/nowhere
+    [ "$status" = 4 ]
+}

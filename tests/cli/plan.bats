@@ -1,0 +1,40 @@
+load helper
+
+G=$BATS_TEST_DIRNAME/../golden/train
+
+@test "plan: what it says is what a run takes" {
+    for how in "--method pesc" "--method lora --optimizer adamw8" "--method full" "--method lora --compute-dtype bf16 --base-dtype bf16"; do
+        options="$how --steps 2 --batch 8 --seq-len 64 --lora-r 4 --threads 1"
+        # shellcheck disable=SC2086
+        pesc plan "$G/pesc-a/model" $options --json
+        [ "$status" = 0 ]
+        planned=$output
+        # shellcheck disable=SC2086
+        pesc train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$BATS_TEST_TMPDIR/r" $options --json -q --overwrite
+        [ "$status" = 0 ]
+        python3 - "$planned" "$output" <<'PY'
+import json, sys
+plan, run = (json.loads(x) for x in sys.argv[1:])
+assert abs(plan["bytes"]["total"] / run["mem_bytes"] - 1) < 0.05, (plan, run)
+assert plan["params_trained"] == run["params_trained"], (plan, run)
+assert plan["fits"] is True
+PY
+    done
+}
+@test "plan: people's table" {
+    pesc plan "$G/pesc-a/model" --seq-len 64 --batch 4
+    [ "$status" = 0 ]
+    has '^trains +[0-9.]+ K of 14 K parameters$'
+    has '^fits +yes$'
+}
+@test "plan: what does not fit is said, and exits 4" {
+    pesc plan "$G/pesc-a/model" --seq-len 16000000 --micro-tokens 16000000
+    [ "$status" = 4 ]
+    has '^fits +no$'
+    [[ $stderr == "pesc: the run does not fit into memory; "* ]]
+}
+@test "plan: a method that does not suit the model" {
+    pesc plan "$G/lora/model"
+    [ "$status" = 2 ]
+    [[ $stderr == *"run \`pesc craft MODEL -o SPARSE\` first"* ]]
+}

@@ -1,0 +1,383 @@
+# The command `pesc train`: golden trajectories, runs and their files, resuming, and what is refused.
+load helper
+
+G=$BATS_TEST_DIRNAME/../golden/train
+
+setup_file() {
+    export D=$BATS_FILE_TMPDIR
+    make_model
+    # one reference run that several tests look at
+    tiny -o "$D/run" --save-every 4 --eval-data "$G/pesc-a/data.jsonl" --eval-every 4 -q > "$D/run.out"
+}
+
+# A tiny PESC run of 8 steps.
+tiny() {
+    "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" --steps 8 --batch 2 --lr 3e-3 \
+        --seq-len 32 --lora-r 2 --threads 1 "$@"
+}
+
+tiny_pesc() {
+    pesc train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" --steps 8 --batch 2 --lr 3e-3 \
+        --seq-len 32 --lora-r 2 --threads 1 "$@"
+}
+
+# Metrics without what a clock gave.
+numbers() { sed 's/"tok_s":[^,]*,//' "$1/metrics.jsonl"; }
+
+# All that a resumed run must have in common with an uninterrupted one.
+same_run() { # a b
+    diff <(numbers "$1") <(numbers "$2") && diff "$1/routing.jsonl" "$2/routing.jsonl"
+    local f
+    for f in adapter_model trained optimizer; do
+        cmp "$1/latest/$f.safetensors" "$2/latest/$f.safetensors" || return 1
+    done
+}
+
+golden() { # name
+    local options lora=()
+    options=$(python3 -c 'import json, sys
+for k, v in json.load(open(sys.argv[1]))["options"].items(): print("--" + k.replace("_", "-"), v)' "$G/$1/golden.json")
+    [ ! -d "$G/$1/lora" ] || lora=(--lora "$G/$1/lora")
+    # shellcheck disable=SC2086
+    "$PESC" train "$G/$1/model" "${lora[@]}" --data "$G/$1/data.jsonl" -o "$BATS_TEST_TMPDIR/$1" $options \
+        --clip 0 --shuffle false --adapter-dropout 0 --lora-dropout 0 --seq-len 64 --base-dtype f32 \
+        --compute-dtype f32 -q "${@:2}"
+    python3 - "$G/$1/golden.json" "$BATS_TEST_TMPDIR/$1/metrics.jsonl" <<'PY'
+import json, sys
+want = json.load(open(sys.argv[1]))["steps"]
+have = [json.loads(line) for line in open(sys.argv[2])]
+assert len(want) == len(have), (len(want), len(have))
+for step, (w, h) in enumerate(zip(want, have), 1):
+    for key, value in w.items():
+        assert abs(value - h[key]) <= 1e-5 * max(abs(value), 1e-3), (step, key, value, h[key])
+PY
+}
+
+@test "train: pesc follows the float64 reference for twelve steps" { golden pesc-a && golden pesc-b; }
+@test "train: lora, full, upcycle and molora follow it too" {
+    golden lora && golden full && golden upcycle && golden molora
+}
+@test "train: one record a forward gives the same trajectory" {
+    # the balance loss is one of a forward, so without it
+    golden lora --packing false && golden full --packing false
+}
+@test "train: layers computed again give the same bits" {
+    tiny -o "$BATS_TEST_TMPDIR/a" --keep 0 -q
+    numbers "$D/run" | head -8 | sed 's/"mem_bytes":[^,]*,//' > "$BATS_TEST_TMPDIR/x"
+    numbers "$BATS_TEST_TMPDIR/a" | sed 's/"mem_bytes":[^,]*,//' | diff "$BATS_TEST_TMPDIR/x" -
+}
+@test "train: the number of threads does not change a bit" {
+    tiny -o "$BATS_TEST_TMPDIR/a" --threads 3 --save-every 4 -q
+    cmp "$BATS_TEST_TMPDIR/a/latest/trained.safetensors" "$D/run/latest/trained.safetensors"
+}
+
+# ---- what a run leaves
+
+@test "train: the run directory" {
+    [ "$(cat "$D/run.out")" = "$D/run: done at step 8 of 8, loss $(tail -n 1 "$D/run/metrics.jsonl" |
+        python3 -c 'import json; print("%.4f" % json.loads(input())["loss"])')" ]
+    for f in run.yaml run.json metrics.jsonl routing.jsonl eval.jsonl tb latest best checkpoint-4 checkpoint-8; do
+        [ -e "$D/run/$f" ]
+    done
+    [ "$(readlink "$D/run/latest")" = checkpoint-8 ]
+    [ "$(head -n 1 "$D/run/metrics.jsonl" | python3 -c 'import json; print(*json.loads(input()))')" = \
+        "step epoch tokens loss ce aux grad_norm lr tok_s mem_bytes expert_entropy dead_experts" ]
+    [ "$(wc -l < "$D/run/metrics.jsonl")" = 8 ]
+    [ "$(wc -l < "$D/run/eval.jsonl")" = 2 ]
+}
+@test "train: the step line" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --log-every 4
+    [ "$status" = 0 ]
+    line='^step 8/8 \| loss [0-9.]+ \(ce [0-9.]+ aux [0-9.]+\) \| gn [0-9.]+ \| lr 3\.0e-03 \| [0-9.]+[kM]? tok/s [0-9]+% \| experts H=[01]\.[0-9]{2} dead [0-9]+ \| [0-9.]+/[0-9]+ GiB \| eta 0s$'
+    grep -Eq "$line" <<< "$stderr"
+    [ "$(grep -c '^step ' <<< "$stderr")" = 3 ] # 1, 4, 8
+}
+@test "train: run.yaml gives the same run again" {
+    pesc train -c "$D/run/run.yaml" -o "$BATS_TEST_TMPDIR/again" --threads 1 -q
+    [ "$status" = 0 ]
+    same_run "$D/run" "$BATS_TEST_TMPDIR/again"
+}
+@test "train: the defaults of --help are those of run.yaml" {
+    pesc train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 0 ]
+    "$PESC" train --help > "$BATS_TEST_TMPDIR/help"
+    python3 - "$BATS_TEST_TMPDIR/help" "$BATS_TEST_TMPDIR/r/run.yaml" <<'PY'
+import re, sys
+options = re.split(r"\n +(?:-., )?--", open(sys.argv[1]).read())[1:]
+defaults = {o.split()[0].replace("-", "_"): m.group(1) for o in options
+            if (m := re.search(r"\(default ([^)]*)\)", re.sub(r"\s+", " ", o)))}
+own = {"experts", "top_k", "adapter_dim", "adapter_scale", "micro_tokens", "warmup_steps"}  # the model's, or computed
+checked = 0
+for line in open(sys.argv[2]):
+    key, value = line.rstrip("\n").split(": ", 1)
+    if key in own or key not in defaults:
+        continue
+    want, have = defaults[key], value.strip('"')
+    same = want == have
+    try:
+        same = same or float(want) == float(have)
+    except ValueError:
+        pass
+    assert same, (key, want, have)
+    checked += 1
+assert checked > 25, checked
+PY
+}
+@test "train: a run is a model, and so is its checkpoint" {
+    echo '[[1, 5, 9, 12, 7]]' > "$BATS_TEST_TMPDIR/ids.json"
+    for m in "$D/run" "$D/run/latest" "$D/run/checkpoint-8" "$D/run/checkpoint-4" "$G/pesc-a/model"; do
+        pesc logits "$m" --ids "$BATS_TEST_TMPDIR/ids.json" -o "$BATS_TEST_TMPDIR/$(tr / _ <<< "$m").npy"
+        [ "$status" = 0 ]
+    done
+    cd "$BATS_TEST_TMPDIR"
+    run="$(tr / _ <<< "$D/run")"
+    cmp "$run.npy" "${run}_latest.npy"
+    cmp "$run.npy" "${run}_checkpoint-8.npy"
+    refute cmp -s "$run.npy" "${run}_checkpoint-4.npy"
+    refute cmp -s "$run.npy" "$(tr / _ <<< "$G/pesc-a/model").npy"
+    pesc info "$D/run" --json
+    has '"family":"camelidae"'
+}
+@test "train: opened as a model, a run has the validation loss it had in training" {
+    local r=$BATS_TEST_TMPDIR/r data=(--data "$G/lora/data.jsonl" --eval-data "$G/lora/data.jsonl" --batch 4 --seq-len 64 -q)
+    for how in "lora lora" "full full" "upcycle upcycle" "molora molora" "pesc-a pesc"; do
+        rm -rf "$r" "$r.again"
+        pesc train "$G/${how% *}/model" --method "${how#* }" "${data[@]}" --steps 6 --lr 1e-2 --clip 0 --lora-r 3 \
+            --top-k 2 --experts 4 --eval-every 6 -o "$r"
+        [ "$status" = 0 ]
+        pesc train "$r" --method lora "${data[@]}" --steps 1 --lr 0 --eval-every 1 -o "$r.again"
+        [ "$status" = 0 ]
+        python3 - "$r" <<'PY'
+import json, sys
+a, b = (json.loads(open(sys.argv[1] + d + "/eval.jsonl").readline())["eval_loss"] for d in ("", ".again"))
+assert abs(a - b) < 2e-6 * a, (a, b)
+PY
+    done
+}
+@test "train: a run on top of a run" {
+    pesc train "$D/run" --data "$G/pesc-a/data.jsonl" --method lora --steps 2 --batch 2 --seq-len 32 -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 0 ]
+    pesc info "$BATS_TEST_TMPDIR/r"
+    [ "$status" = 0 ]
+}
+
+# ---- resuming
+
+@test "train: a resumed run equals an uninterrupted one, bit for bit" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    rm -rf "$r/checkpoint-8"
+    pesc train -o "$r" --resume --threads 2
+    [ "$status" = 0 ]
+    [[ $stderr == *"resumed from checkpoint-4"* ]]
+    same_run "$D/run" "$r"
+}
+@test "train: --resume of a finished run does nothing" {
+    cp -r "$D/run" "$BATS_TEST_TMPDIR/r"
+    pesc train -o "$BATS_TEST_TMPDIR/r" --resume -q
+    [ "$status" = 0 ]
+    same_run "$D/run" "$BATS_TEST_TMPDIR/r"
+}
+@test "train: --resume where there is nothing yet begins" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/new" --resume -q
+    [ "$status" = 0 ]
+}
+@test "train: a constant rate may be trained longer, other options may not change" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    pesc train -o "$r" --resume --lr 1e-3 -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved"* ]]
+    pesc train -o "$r" --resume --steps 10 -q
+    [ "$status" = 0 ]
+    [ "$(wc -l < "$r/metrics.jsonl")" = 10 ]
+}
+@test "train: changed data or a changed base model are noticed" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
+    cp -r "$G/pesc-a/model" "$BATS_TEST_TMPDIR/m"
+    common=(train "$BATS_TEST_TMPDIR/m" --data "$BATS_TEST_TMPDIR/d.jsonl" --batch 2 --seq-len 32 -o "$r" -q)
+    pesc "${common[@]}" --steps 2
+    [ "$status" = 0 ]
+    sed -i '1s/input_ids": \[[0-9]*/input_ids": [9/' "$BATS_TEST_TMPDIR/d.jsonl"
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the data files have changed since"* ]]
+    cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
+    printf '\x11' | dd of="$BATS_TEST_TMPDIR/m/model.safetensors" bs=1 conv=notrunc seek=$(($(stat -c %s "$BATS_TEST_TMPDIR/m/model.safetensors") - 3)) 2> /dev/null
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the base model has changed since"* ]]
+}
+@test "train: --init-from begins a new run with old weights" {
+    local r=$BATS_TEST_TMPDIR/r
+    tiny_pesc -o "$r" --init-from "$D/run" --lr 0 -q
+    [ "$status" = 0 ]
+    [ "$(head -c 9 "$r/metrics.jsonl")" = '{"step":1' ]
+    cmp "$r/latest/trained.safetensors" "$D/run/latest/trained.safetensors"
+    tiny_pesc -o "$BATS_TEST_TMPDIR/s" --init-from "$BATS_TEST_TMPDIR" -q
+    fails 3 "$BATS_TEST_TMPDIR: init_from: is neither a run with a checkpoint nor a checkpoint"
+}
+@test "train: --overwrite begins anew and leaves other files" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    touch "$r/mine"
+    tiny_pesc -o "$r" -q
+    fails 2 "$r: is not empty; --resume goes on with the run in it, --overwrite begins anew"
+    tiny_pesc -o "$r" --overwrite --steps 3 -q
+    [ "$status" = 0 ]
+    [ -e "$r/mine" ] && [ ! -e "$r/checkpoint-8" ] && [ "$(wc -l < "$r/metrics.jsonl")" = 3 ]
+}
+
+# ---- stopping
+
+# In the background, as $!.
+long() {
+    (exec "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$1" --steps 100000 --batch 2 \
+        --seq-len 32 --lora-r 2 --threads 1 > /dev/null 2> "$1.err") &
+}
+wait_for() { # file
+    for _ in $(seq 300); do
+        [ ! -s "$1" ] || return 0
+        sleep 0.05
+    done
+    return 1
+}
+@test "train: a signal finishes the step, saves and exits 75" {
+    for sig in TERM INT USR1; do
+        local r=$BATS_TEST_TMPDIR/$sig code=0
+        long "$r"
+        wait_for "$r/metrics.jsonl"
+        kill -$sig $!
+        wait $! || code=$?
+        [ "$code" = 75 ]
+        [ -e "$r/latest/manifest.json" ]
+        [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume goes on" ]]
+    done
+}
+@test "train: touching SAVE and STOP" {
+    local r=$BATS_TEST_TMPDIR/r code=0
+    long "$r"
+    wait_for "$r/metrics.jsonl"
+    touch "$r/SAVE"
+    wait_for "$r/latest/manifest.json"
+    [ ! -e "$r/SAVE" ]
+    touch "$r/STOP"
+    wait $! || code=$?
+    [ "$code" = 75 ]
+    [ ! -e "$r/STOP" ]
+}
+@test "train: one run a directory" {
+    local r=$BATS_TEST_TMPDIR/r
+    long "$r"
+    wait_for "$r/metrics.jsonl"
+    tiny_pesc -o "$r" --resume -q
+    [ "$status" = 2 ]
+    [[ $stderr == "pesc: $r/lock: process $! is at work in this directory; wait for it, or stop it" ]]
+    kill -9 $!
+    wait $! || true
+    tiny_pesc -o "$r" --resume --steps 1 -q # the lock went with its holder
+    [ "$status" = 0 ]
+}
+@test "train: numbers that are not finite are not applied, and end the run" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --lr 1e30 --clip 0 --warmup-steps 0
+    [ "$status" = 5 ]
+    [[ $stderr == *"is not finite; the step is not applied (1 so far)"* ]]
+    [[ $stderr == *"was not finite 3 times in a row"* ]]
+    grep -q '"loss":null' "$BATS_TEST_TMPDIR/r/metrics.jsonl"
+}
+@test "train: a full disk while saving does not end the run" {
+    local r=$BATS_TEST_TMPDIR/r
+    # asked once at the start, then once and once a file for each checkpoint
+    PESC_FAULT=reserve:3:ENOSPC tiny_pesc -o "$r" --save-every 4
+    [ "$status" = 0 ]
+    [[ $stderr == *"step 4: could not be saved: "*"No space left on device"*"the run goes on and tries again"* ]]
+    [ -e "$r/checkpoint-8/manifest.json" ] && [ ! -e "$r/checkpoint-4" ]
+    PESC_FAULT=reserve:2:ENOSPC tiny_pesc -o "$BATS_TEST_TMPDIR/s" --save-every 0 -q
+    [ "$status" = 4 ]
+    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/s: a checkpoint takes "*" bytes, but the disk has 0 left; free some, or give an output elsewhere" ]]
+}
+@test "train: too little disk or memory is said before the first step" {
+    PESC_FAULT=reserve:1:ENOSPC tiny_pesc -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 4 ]
+    [[ $stderr == *"a checkpoint takes "*" bytes, but the disk has 0 left"* ]]
+    [ ! -s "$BATS_TEST_TMPDIR/r/metrics.jsonl" ]
+    tiny_pesc -o "$BATS_TEST_TMPDIR/s" --seq-len 16000000 -q
+    [ "$status" = 4 ]
+    [[ $stderr == *"but this machine has "*" GiB left"* ]]
+}
+@test "train: what was dropped or cut is told" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --seq-len 10 --over-length truncate
+    [ "$status" = 0 ]
+    grep -Eq '^pesc: note: records longer than seq_len: 0 dropped, [1-9][0-9]* truncated, 0 split$' <<< "$stderr"
+}
+
+# ---- what is refused
+
+@test "train: a user's first mistakes" {
+    local m=$G/pesc-a/model d=$G/pesc-a/data.jsonl r=$BATS_TEST_TMPDIR/r
+    pesc train "$m" --data "$d"
+    fails 2 "train: -o RUN is missing; usage: pesc train MODEL --data FILE... -o RUN"
+    pesc train "$m" -o "$r"
+    fails 2 "train: --data FILE is missing; usage: pesc train MODEL --data FILE... -o RUN"
+    pesc train "$m" --data "$r/none.jsonl" -o "$r"
+    [ "$status" = 3 ]
+    pesc train "$r/none" --data "$d" -o "$r"
+    [ "$status" = 3 ]
+    pesc train "$D/model" --data "$d" -o "$r" -q
+    fails 2 'method pesc trains adapters, but the model has none: run `pesc craft MODEL -o SPARSE` first and train SPARSE'
+    pesc train "$m" --data "$d" -o "$r" --method upcycle -q
+    [ "$status" = 2 ]
+    pesc train "$m" --data "$d" -o "$r" --method molora -q
+    [ "$status" = 2 ]
+    pesc train "$m" --data "$d" -o "$r" --experts 8 -q
+    fails 2 "train: --experts: found 8, but the model was made with 4; leave it out, or craft another model"
+    pesc train "$m" --data "$d" -o "$r" --lora-targets q_prj -q
+    [ "$status" = 2 ]
+    pesc train "$m" --data "$d" -o "$r.short" --seq-len 2 -q
+    fails 2 "every record is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
+    pesc train "$D/model" --data "$d" -o "$r" --method full --base-dtype nf4 -q
+    [ "$status" = 2 ]
+    pesc train "$m" --data "$d" -o /proc/nowhere -q
+    [ "$status" = 4 ]
+    [ ! -e "$r" ]
+}
+@test "train: records with nothing to learn, and ids the model does not have" {
+    echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}' > "$BATS_TEST_TMPDIR/a.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/a.jsonl" -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 3 ]
+    [[ $stderr == *"a.jsonl:1: has nothing to train on"* ]]
+    echo '{"input_ids": [1, 2000, 3], "labels": [1, 2000, 3]}' > "$BATS_TEST_TMPDIR/b.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/b.jsonl" -o "$BATS_TEST_TMPDIR/s" -q
+    [ "$status" = 3 ]
+    [[ $stderr == *"b.jsonl:1"*"the tokenizer and the model do not belong together"* ]]
+}
+
+# ---- other ways to train
+
+@test "train: text, on a dense model, with every frozen dtype and both optimisers" {
+    for i in 1 2 3 4 5 6; do
+        printf '{"instruction": "say %d", "output": "hello world"}\n' $i
+    done > "$BATS_TEST_TMPDIR/t.jsonl"
+    for how in "--method qlora" "--method lora --base-dtype bf16 --compute-dtype bf16" \
+        "--method full --optimizer adamw8" "--method molora --experts 3 --top-k 1 --schedule cosine"; do
+        rm -rf "$BATS_TEST_TMPDIR/r"
+        # shellcheck disable=SC2086
+        pesc train "$D/model" --data "$BATS_TEST_TMPDIR/t.jsonl" -o "$BATS_TEST_TMPDIR/r" --steps 30 --batch 3 \
+            --seq-len 64 --lora-r 4 --lr 1e-2 --clip 1 -q $how
+        [ "$status" = 0 ]
+        python3 - "$BATS_TEST_TMPDIR/r/metrics.jsonl" <<'PY'
+import json, sys
+loss = [json.loads(line)["ce"] for line in open(sys.argv[1])]
+assert loss[-1] < 0.95 * loss[0], loss
+PY
+    done
+}
+@test "train: several files, sequence loss, JSON" {
+    pesc train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" "$G/pesc-b/data.jsonl" -o "$BATS_TEST_TMPDIR/r" \
+        --epochs 1 --batch 40 --seq-len 32 --preset published --json -q
+    [ "$status" = 0 ]
+    has '"method":"pesc","step":3,"steps":3,'
+    grep -q '^loss: "sequence"$' "$BATS_TEST_TMPDIR/r/run.yaml"
+    grep -q '^aux_coef: 0$' "$BATS_TEST_TMPDIR/r/run.yaml"
+}
