@@ -114,6 +114,15 @@ pesc_status io_map_open(io_map **out, const char *path)
     return PESC_OK;
 }
 
+void io_forget(const void *data, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data, end = begin + n;
+    begin = (begin + page - 1) & ~(page - 1); /* whole pages only: the others have other users */
+    end &= ~(page - 1);
+    if (begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 pesc_status io_map_check(const io_map *m)
 {
     if (m->data && atomic_load(&maps[m->slot].lost))

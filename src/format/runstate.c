@@ -29,24 +29,38 @@ void runstate_manifest_free(runstate_manifest *m)
 
 /* ---- SHA-256 ---- */
 
-static pesc_status sha256(const void *bytes, size_t n, char out[SHA_TEXT])
+static void hex_of(const unsigned char digest[32], char out[SHA_TEXT])
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned length = 0;
-    if (!EVP_Digest(n ? bytes : "", n, digest, &length, EVP_sha256(), NULL) || length != 32)
-        return fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
-    for (unsigned i = 0; i < length; i++)
+    for (int i = 0; i < 32; i++)
         snprintf(out + 2 * i, 3, "%02x", digest[i]);
-    return PESC_OK;
+}
+
+/* Piece by piece, so that a large file does not count as memory in use. */
+static bool sha256_pieces(EVP_MD_CTX *c, const unsigned char *bytes, size_t n, char out[SHA_TEXT])
+{
+    enum { PIECE = 8 << 20 };
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    bool fine = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL);
+    for (size_t at = 0; fine && at < n; at += PIECE) {
+        size_t piece = n - at < PIECE ? n - at : PIECE;
+        fine = EVP_DigestUpdate(c, bytes + at, piece);
+        io_forget(bytes + at, piece);
+    }
+    fine = fine && EVP_DigestFinal_ex(c, digest, NULL);
+    if (fine)
+        hex_of(digest, out);
+    return fine;
 }
 
 static pesc_status sha256_file(const char *path, char out[SHA_TEXT])
 {
     io_map *m = NULL;
     TRY(io_map_open(&m, path));
-    pesc_status s = sha256(m->data, m->size, out);
-    if (s == PESC_OK)
-        s = io_map_check(m);
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    pesc_status s = sha256_pieces(c, m->data, m->size, out)
+                        ? io_map_check(m)
+                        : fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
+    EVP_MD_CTX_free(c);
     io_map_close(m);
     return s;
 }
@@ -59,7 +73,12 @@ static pesc_status seal_of(const json_t *manifest, char out[SHA_TEXT])
     if (bare)
         json_object_del(bare, "seal");
     json_put(&text, bare, JSON_COMPACT | JSON_SORT_KEYS);
-    pesc_status s = str_ok(&text) ? sha256(text.p, text.n, out) : fail_nomem(MANIFEST, text.n);
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    pesc_status s = str_ok(&text) ? PESC_OK : fail_nomem(MANIFEST, text.n);
+    if (s == PESC_OK && !EVP_Digest(text.p, text.n, digest, NULL, EVP_sha256(), NULL))
+        s = fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
+    if (s == PESC_OK)
+        hex_of(digest, out);
     json_decref(bare);
     str_free(&text);
     return s;

@@ -33,9 +33,9 @@ uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep)
 
 int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
 {
-    int32_t layers = p->shape->cfg.n_layers - p->first_layer, keep = layers;
+    int32_t below = p->shape->cfg.n_layers - p->first_layer - 1, keep = below > 0 ? below : 0;
     if (asked >= 0)
-        return asked < layers ? (int32_t)asked : layers;
+        return asked < keep ? (int32_t)asked : keep;
     while (keep > 0 && plan_pass_bytes(p, keep) > room)
         keep--;
     return keep;
@@ -147,8 +147,9 @@ static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec
     plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o) };
     uint64_t fixed = out->model + out->trained + out->optimizer;
     uint64_t room = plan_room(out->available > fixed ? out->available - fixed : 0);
-    out->kept_layers = plan_keep(&p, o->keep, room);
-    out->activations = plan_pass_bytes(&p, (int32_t)out->kept_layers);
+    int32_t keep = plan_keep(&p, o->keep, room);
+    out->kept_layers = keep + 1;
+    out->activations = plan_pass_bytes(&p, keep);
     out->micro_tokens = o->micro_tokens;
     out->largest_micro_tokens = largest_forward(p, room);
     out->total = fixed + out->activations;

@@ -15,7 +15,8 @@ typedef struct plan_pass {
     pass_limits lim;
 } plan_pass;
 
-/* Layers that keep their activations: `asked`, or with -1 as many as fit into `room` bytes. */
+/* Layers below the top one that keep their activations: `asked`, or with -1 as many as fit into
+ * `room` bytes. The top one's are still there when backward begins. */
 int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
 uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep);
 

@@ -184,6 +184,7 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
         h = hash_text(h, w->name);
         h = XXH3_64bits_withSeed(w->ne, sizeof w->ne, h + (uint64_t)w->dt);
         h = XXH3_64bits_withSeed(w->data, w->bytes, h);
+        io_forget(w->data, w->bytes);
     }
     *out = h;
     return weights_check(d->ws);
@@ -355,7 +356,7 @@ void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                               .first_step = (uint64_t)t->first_step,
                               .steps = t->steps,
                               .micro_tokens = t->opt.micro_tokens,
-                              .kept_layers = t->kept_layers,
+                              .kept_layers = t->kept_layers + 1,
                               .bytes_model = t->bytes_model,
                               .bytes_trained = t->bytes_trained,
                               .bytes_activations = t->bytes_pass,

@@ -23,9 +23,9 @@ setup_file() { make_model; }
 }
 
 @test "bench: a long run says how far it is, now and then, unless -q" {
-    local long=(bench "$D/model" --decode-tokens 90 --prompt-tokens 30 --repeat 1000)
+    local long=(bench "$D/model" --decode-tokens 90 --prompt-tokens 30 --repeat 10000)
     run bash -c "timeout 2 '$PESC' ${long[*]@Q} 2>&1"
-    [[ $output == "pesc: bench: runs "*"/1001, "*" s left" ]]
+    [[ $output == "pesc: bench: runs "*"/10001, "*" s left" ]]
     run bash -c "timeout 2 '$PESC' ${long[*]@Q} -q 2>&1"
     [ -z "$output" ]
 }
@@ -44,7 +44,7 @@ setup_file() { make_model; }
     pesc bench
     fails 2 "bench: MODEL is missing; usage: pesc bench MODEL"
     pesc bench "$D/model" --repeat 0
-    fails 2 'bench: --repeat: found "0", expected a whole number from 1 to 1000'
+    fails 2 'bench: --repeat: found "0", expected a whole number from 1 to 1000000'
     pesc bench --text /dev/null "$D/model"
     fails 3 "/dev/null: found no text, expected some to encode"
     pesc bench "$D/model" --prompt-tokens 2147483647 --decode-tokens 2
