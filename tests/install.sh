@@ -10,16 +10,16 @@ make -s BUILD="$BUILD" DESTDIR="$work" PREFIX=/usr install >/dev/null
 echo "ok make install"
 
 # the program that opens pesc.h, without its comment marks
-sed -n '/^ \*     #include/,/^ \*     }$/p' include/pesc/pesc.h | sed 's/^ \* \{0,5\}//' >"$work/example.c"
+sed -n '/^ \*     #include/,/^ \*$/p' include/pesc/pesc.h | sed 's/^ \* \{0,5\}//' >"$work/example.c"
 grep -q 'int main' "$work/example.c"
 export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$work"
 flags="-I$work/usr/include -L$work/usr/lib -lpesc"
 # shellcheck disable=SC2086
 gcc -std=c17 -Wall -Wextra -Werror "$work/example.c" -o "$work/example" $flags
 echo "ok the header's program compiles as C17"
+cp "$work/example.c" "$work/example.cc"
 # shellcheck disable=SC2086
-g++ -x c++ -std=c++17 -Wall -Wextra -Werror "$work/example.c" -o "$work/example++" -x none $flags 2>/dev/null ||
-    g++ -x c++ -std=c++17 -Wall "$work/example.c" -o "$work/example++" $flags
+g++ -std=c++17 -Wall -Wextra -Werror "$work/example.cc" -o "$work/example++" $flags
 echo "ok the header's program compiles as C++"
 pkg-config --exists pesc
 echo "ok pkg-config knows pesc"

@@ -6,7 +6,7 @@ set -eu
 
 build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
 libxxhash-dev libssl-dev libedit-dev zlib1g-dev"
-test="libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 binutils xz-utils"
+test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 binutils xz-utils"
 
 packages=""
 for group in "$@"; do

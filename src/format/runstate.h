@@ -8,8 +8,8 @@
  * file, the step, the base model, hashes of what the run was made from, and a seal over the
  * manifest itself. Its weights are what the run trained: adapter_model.safetensors (LoRA, as PEFT
  * writes it) and trained.safetensors (tensors under the names of the base model, which they
- * replace); config_keys.json holds what a method adds to the configuration, where it adds something.
- * A directory without a manifest, or with one that does not agree with the files, is no
+ * replace); config_keys.json holds what a method adds to the configuration, where it adds
+ * something. A directory without a manifest, or with one that does not agree with the files, is no
  * checkpoint. Nothing here changes or removes what it reads. */
 #ifndef PESC_FORMAT_RUNSTATE_H
 #define PESC_FORMAT_RUNSTATE_H

@@ -234,7 +234,7 @@ PY
 # In the background, as $!.
 long() {
     (exec "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$1" --steps 100000 --batch 2 \
-        --seq-len 32 --lora-r 2 --threads 1 > /dev/null 2> "$1.err") &
+        --seq-len 32 --lora-r 2 --threads 1 "${@:2}" > /dev/null 2> "$1.err") &
 }
 wait_for() { # file
     for _ in $(seq 300); do
@@ -254,6 +254,17 @@ wait_for() { # file
         [ -e "$r/latest/manifest.json" ]
         [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume goes on" ]]
     done
+}
+@test "train: a second signal ends at once" {
+    local r=$BATS_TEST_TMPDIR/r code=0
+    long "$r" --batch 200000 # one step takes long
+    wait_for "$r/run.json"
+    kill -TERM $!
+    sleep 0.3
+    kill -TERM $!
+    wait $! || code=$?
+    [ "$code" = 143 ]
+    [ ! -e "$r/latest" ]
 }
 @test "train: touching SAVE and STOP" {
     local r=$BATS_TEST_TMPDIR/r code=0

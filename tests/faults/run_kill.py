@@ -7,7 +7,7 @@ more while it resumes; each is resumed until it is done. Weights, moments, count
 equal the reference bit for bit (but for tok_s, which a clock gives). The same with failing calls,
 short writes, a full disk, and bits flipped in a checkpoint.
 
-    tests/faults/run_kill.py --pesc build/pesc [--kills 200] [--seed 1]
+    tests/faults/run_kill.py --pesc build/pesc [--kills 400] [--seed 1]
 """
 import argparse
 import hashlib
@@ -197,7 +197,7 @@ def damaged(runs, reference, times, rng):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--pesc", required=True)
-    ap.add_argument("--kills", type=int, default=200)
+    ap.add_argument("--kills", type=int, default=400)
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
     rng = random.Random(args.seed)
