@@ -277,6 +277,61 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
 /* Strings at which the assistant's turn ends, besides the model's end tokens. */
 const char *const *pesc_chat_stops(const char *format, size_t *n);
 
+/* ---- data ---- */
+
+/* NULL or "" in a string field means: found by looking. */
+typedef struct pesc_data_options {
+    const char *const *data; /* files of JSON lines or of one JSON array */
+    size_t n_data;
+    const char *format, *chat_template;
+    int64_t seq_len; /* records longer than this are counted */
+} pesc_data_options;
+
+typedef struct pesc_data pesc_data;
+/* Records as training sees them. path: a model, or anything that has a tokenizer. */
+pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_options *opt);
+void pesc_data_close(pesc_data *d);
+uint64_t pesc_data_records(const pesc_data *d);
+const char *pesc_data_format(const pesc_data *d, size_t file);
+const char *pesc_data_template(const pesc_data *d);
+const pesc_tokenizer *pesc_data_tokenizer(const pesc_data *d); /* NULL where there is none */
+
+/* A record whole, by its number from 0: labels[i] is ids[i] where it is trained, else -100.
+ * Borrowed until the next call. */
+pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
+                             const int32_t **labels, size_t *n);
+
+enum { PESC_DATA_BUCKETS = 64 };
+typedef struct pesc_data_report {
+    uint64_t records;             /* all, bad ones too */
+    uint64_t bad, without_target; /* cannot be read; nothing to train on */
+    uint64_t over_length;         /* longer than seq_len */
+    uint64_t tokens, trained;     /* of the records that can be read */
+    int64_t shortest, longest;    /* tokens */
+    int64_t median, p90, p99;     /* that so many records do not exceed */
+    char first[1024];             /* the sentence of the first record that fails; "" if none */
+    size_t n_buckets;             /* of the histogram of lengths, from the shortest up */
+    struct {
+        int64_t from, to; /* tokens, to included */
+        uint64_t records;
+    } buckets[PESC_DATA_BUCKETS];
+} pesc_data_report;
+/* Reads every record. Bad ones are counted, not failures. */
+pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out);
+
+/* One part of a mixture: what is wanted of some files, and what was found in them. */
+typedef struct pesc_mix_part {
+    const char *domain;
+    const char *const *files;
+    size_t n_files;
+    uint64_t records;                         /* wanted */
+    uint64_t available, duplicates, unusable; /* filled in; the last two: met and left out */
+} pesc_mix_part;
+/* Draws the wanted records without replacement in the order of the seed, leaves out records whose
+ * turns were there already and those without a prompt or an answer, and writes them in one mixed
+ * order as lines {"messages": [...], "domain": ...}. out_path.mix.json tells how it was made. */
+pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path);
+
 /* ---- training ---- */
 
 /* NULL or "" in a string field means: as the model, the data or the method says. The names are the

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 4096 };
+enum { MESSAGE_BYTES = 16384 }; /* room for every misfit of a model, by name */
 
 static _Thread_local char message[MESSAGE_BYTES];
 

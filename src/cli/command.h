@@ -18,6 +18,7 @@ typedef enum command_id {
     CMD_CHAT,
     CMD_LOGITS,
     CMD_PERPLEXITY,
+    CMD_DATA,
     CMD_TRAIN,
     CMD_PLAN,
     CMD_BENCH,
@@ -54,6 +55,7 @@ pesc_status cmd_generate(const options *o);
 pesc_status cmd_chat(const options *o);
 pesc_status cmd_logits(const options *o);
 pesc_status cmd_perplexity(const options *o);
+pesc_status cmd_data(const options *o);
 pesc_status cmd_train(const options *o);
 pesc_status cmd_plan(const options *o);
 pesc_status cmd_bench(const options *o);

@@ -16,8 +16,10 @@ void made_compare(const options *o, const pesc_logit_check *check, bool exact)
         out_measure("relative", relative);
         out_end();
     } else if (exact) {
-        printf("identity: %" PRIu64 " of %" PRIu64 " logits differ\n", check->differ,
-               check->logits);
+        /* a coarser dtype was asked for: what is compared is the writing, not the rounding */
+        printf("identity: %" PRIu64 " of %" PRIu64 " logits differ%s%s\n", check->differ,
+               check->logits, o->dtype ? " from the source read as " : "",
+               o->dtype ? o->dtype : "");
     } else {
         printf("identity: max |diff| %.3g over %" PRIu64
                " logits, %.2g of the largest (rounding)\n",

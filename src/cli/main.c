@@ -115,6 +115,25 @@ const command commands[N_COMMANDS] = {
                  "The loss is the mean over predicted tokens, in nats.",
         .examples = "pesc perplexity ~/models/Yi-6B wiki.test.raw --ctx 2048\n",
     },
+    [CMD_DATA] = {
+        .name = "data", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
+        .keys = { "action", "model" }, .n_required = 1,
+        .summary = "look at training data before it is used, or mix it", .run = cmd_data,
+        .about = "check reads every record as training would and says what is wrong with the "
+                 "first bad one (exit 3); stats shows how long records are; inspect shows the "
+                 "text of the first records, trained tokens in colour on a terminal and between "
+                 "white square brackets elsewhere. mix draws --counts records from the files of three "
+                 "domains, without replacement, in an order that --seed gives; leaves out records "
+                 "whose turns were there already and those without a prompt or an answer; writes "
+                 "lines {\"messages\": [...], \"domain\": ...} in a mixed order, and OUT.mix.json "
+                 "with counts, seed, rules and hashes (XXH3). Files are JSON lines or one JSON "
+                 "array, their format is found by looking.",
+        .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
+                    "pesc data stats tokenizer.json --data train.jsonl more.jsonl --json\n"
+                    "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
+                    "pesc data mix --preset idae-500k --general SlimOrca.jsonl \\\n"
+                    "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n",
+    },
     [CMD_TRAIN] = {
         .name = "train", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
         .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,

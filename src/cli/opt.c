@@ -171,7 +171,7 @@ static pesc_status set_positional(options *o, line *l, const char *word)
     const command *c = o->cmd;
     const int max = sizeof c->keys / sizeof *c->keys;
     const char *key = l->n_positional < max ? c->keys[l->n_positional] : NULL;
-    if (!key && l->list)
+    if (l->list && l->n_positional >= c->n_required)
         return opt_set(o, l->list, word, l->list->name);
     if (!key)
         return out_fail(PESC_USAGE, "%s: unexpected argument \"%s\"; usage: pesc %s %s", c->name,
@@ -293,5 +293,8 @@ void opt_free(options *o)
     free(o->stop.items);
     free(o->data.items);
     free(o->eval_data.items);
+    free(o->general.items);
+    free(o->code.items);
+    free(o->maths.items);
     *o = (options){ 0 };
 }

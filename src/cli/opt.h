@@ -39,7 +39,9 @@ typedef struct options {
     int64_t prompt_tokens, decode_tokens, repeat;
     const char *preset, *method, *init_from, *lora_targets, *format, *template, *over_length;
     const char *schedule, *optimizer, *loss, *keep;
-    opt_list data, eval_data;
+    opt_list data, eval_data, general, code, maths;
+    const char *action, *counts;
+    int64_t records;
     bool resume, packing, shuffle;
     int64_t experts, adapter_dim, lora_r, seq_len, steps, batch, micro_tokens, warmup_steps;
     int64_t save_every, keep_checkpoints, eval_every, log_every;

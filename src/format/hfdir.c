@@ -127,7 +127,7 @@ static pesc_status find_layout(layout *l, const char *path)
 
 static pesc_status read_object(json_t **out, const char *file)
 {
-    TRY(json_read(out, file, MAX_JSON));
+    TRY(json_read_big(out, file, MAX_JSON)); /* keys we do not read may hold any number */
     if (!json_is_object(*out))
         return fail(PESC_FORMAT, "%s: found %s, expected an object", file, json_kind(*out));
     return PESC_OK;

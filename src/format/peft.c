@@ -73,7 +73,7 @@ static pesc_status read_settings(settings *s, const char *dir)
     s->file = io_join(dir, "adapter_config.json");
     if (!s->file)
         return fail_nomem(dir, strlen(dir));
-    TRY(json_read(&s->json, s->file, MAX_CONFIG));
+    TRY(json_read_big(&s->json, s->file, MAX_CONFIG));
     if (!json_is_object(s->json))
         return fail(PESC_FORMAT, "%s: found %s, expected an object", s->file, json_kind(s->json));
     json_where at = { s->json, s->file };

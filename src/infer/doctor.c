@@ -16,7 +16,7 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
 {
     size_t n = 0;
     pesc_doctor_row r = { .name = "pesc", .state = "ok" };
-    snprintf(r.detail, sizeof r.detail, "version %s, built %s", PESC_VERSION, __VERSION__);
+    snprintf(r.detail, sizeof r.detail, "version %s, built with gcc %s", PESC_VERSION, __VERSION__);
     row(rows, cap, &n, r);
 
     r = (pesc_doctor_row){ .name = "cpu" };

@@ -130,6 +130,19 @@ static pesc_status loop(run *r, const char **finish)
     return PESC_OK;
 }
 
+/* The text goes on from the prompt's: a SentencePiece word that begins a text loses its space, one
+ * that follows the prompt keeps it. */
+static pesc_status open_decoder(run *r, const int32_t *ids, size_t n)
+{
+    const char *text;
+    size_t n_text;
+    TRY(decode_open(&r->decode, r->s->model->tok, PESC_SKIP_SPECIAL));
+    for (size_t i = 0; i < n; i++)
+        if (tokenizer_token(r->s->model->tok, ids[i], &n_text))
+            TRY(decode_feed(r->decode, ids[i], &text, &n_text));
+    return PESC_OK;
+}
+
 static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generation *out)
 {
     const pesc_model *m = r->s->model;
@@ -137,7 +150,7 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     size_t n_text;
     TRY(sampler_open(&r->sampler, r->w.opt, m->cfg.vocab));
     if (m->tok)
-        TRY(decode_open(&r->decode, m->tok, PESC_SKIP_SPECIAL));
+        TRY(open_decoder(r, ids, n));
     double t0 = now();
     TRY(session_extend(r->s, ids, n));
     double t1 = now();

@@ -15,7 +15,7 @@ const weight *bind_find(const config *c, const weights *ws, const slot *s)
 
 /* ---- checking ---- */
 
-enum { MISFITS_SHOWN = 8, MISFITS_MAX = 10000 };
+enum { MISFITS_SHOWN = 64, MISFITS_MAX = 10000 };
 
 typedef struct misfits {
     const char *kind;

@@ -140,7 +140,7 @@ static pesc_status check_ids(const pass *p, const pass_seq *q)
     int32_t vocab = p->m->cfg.vocab;
     for (int32_t i = 0; i < q->n; i++)
         if (q->ids[i] < 0 || q->ids[i] >= vocab)
-            return fail(PESC_USAGE, "token %d of a sequence: found id %d, expected 0 to %d", i,
+            return fail(PESC_FORMAT, "token %d of a sequence: found id %d, expected 0 to %d", i,
                         q->ids[i], vocab - 1);
     return PESC_OK;
 }

@@ -114,6 +114,11 @@ uint64_t dataset_count(const dataset *d)
     return source_count(d->src);
 }
 
+size_t dataset_files(const dataset *d)
+{
+    return source_files(d->src);
+}
+
 const char *dataset_format(const dataset *d, size_t file)
 {
     return record_format_name(d->formats[file]);
@@ -220,13 +225,13 @@ static pesc_status render(dataset *d, const record *r)
     return put_id(d, d->eos, true);
 }
 
-/* Whether anything is predicted: the first position has nothing before it. */
-static bool has_target(const int32_t *labels, int32_t n)
+/* The first position has nothing before it, so it is never predicted. */
+int32_t dataset_targets(const sequence *s)
 {
-    for (int32_t i = 1; i < n; i++)
-        if (labels[i] != IGNORE)
-            return true;
-    return false;
+    int32_t targets = 0;
+    for (int32_t i = 1; i < s->n; i++)
+        targets += s->labels[i] != IGNORE;
+    return targets;
 }
 
 static pesc_status check_ids(const dataset *d)
@@ -237,10 +242,13 @@ static pesc_status check_ids(const dataset *d)
                         "token %zu is %d, but the model's vocabulary has %d entries: the tokenizer "
                         "and the model do not belong together",
                         i, d->ids.ids[i], d->opt.vocab);
-    if (!has_target(d->labels, (int32_t)d->ids.n))
-        return fail(PESC_FORMAT, "has nothing to train on: every token is masked or the answer is "
-                                 "empty");
     return PESC_OK;
+}
+
+static pesc_status no_target(void)
+{
+    return fail(PESC_FORMAT, "has nothing to train on: every token is masked or the answer is "
+                             "empty");
 }
 
 /* Cuts the record into sequences of at most seq_len. */
@@ -271,13 +279,31 @@ static pesc_status cut(dataset *d, size_t *n)
     for (size_t i = 0; i < pieces; i++) {
         size_t at = i * len, left = total - at;
         int32_t here = (int32_t)(left < len ? left : len);
-        if (has_target(d->labels + at, here))
-            d->list[(*n)++] = (sequence){ d->ids.ids + at, d->labels + at, here };
+        sequence piece = { d->ids.ids + at, d->labels + at, here };
+        if (dataset_targets(&piece) > 0)
+            d->list[(*n)++] = piece;
     }
     return PESC_OK;
 }
 
-static pesc_status read_one(dataset *d, uint64_t index, size_t *n)
+/* Puts the place before the sentence of a failure and the record behind it. */
+static pesc_status show(dataset *d, uint64_t index, pesc_status s)
+{
+    char why[1024];
+    const char *bytes = "";
+    size_t shown = 0;
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    (void)source_bytes(d->src, index, &bytes, &shown);
+    return fail(s, "%s: %s: %.*s%s", source_where(d->src, index), why,
+                (int)(shown < 200 ? shown : 200), bytes, shown > 200 ? "..." : "");
+}
+
+pesc_status dataset_no_target(dataset *d, uint64_t index)
+{
+    return show(d, index, no_target());
+}
+
+pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
 {
     json_t *v;
     TRY(source_record(d->src, index, &v));
@@ -287,19 +313,18 @@ static pesc_status read_one(dataset *d, uint64_t index, size_t *n)
         s = render(d, &r);
     if (s == PESC_OK)
         s = check_ids(d);
-    if (s == PESC_OK)
-        s = cut(d, n);
     record_free(&r);
     json_decref(v);
-    if (s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE)
-        return s;
-    char why[1024];
-    const char *bytes = "";
-    size_t shown = 0;
-    snprintf(why, sizeof why, "%s", pesc_last_error());
-    (void)source_bytes(d->src, index, &bytes, &shown);
-    return fail(s, "%s: %s: %.*s%s", source_where(d->src, index), why,
-                (int)(shown < 200 ? shown : 200), bytes, shown > 200 ? "..." : "");
+    *out = (sequence){ d->ids.ids, d->labels, (int32_t)d->ids.n };
+    return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, index, s);
+}
+
+static pesc_status read_one(dataset *d, uint64_t index, size_t *n)
+{
+    sequence whole;
+    TRY(dataset_whole(d, index, &whole));
+    pesc_status s = dataset_targets(&whole) > 0 ? cut(d, n) : no_target();
+    return s == PESC_OK || s == PESC_NOMEM ? s : show(d, index, s);
 }
 
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)

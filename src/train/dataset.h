@@ -46,6 +46,14 @@ typedef struct sequence {
  * next call. A record with nothing to train on is refused and shown. */
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
 
+/* One record by its number in the files, whole: not shuffled, not cut. Nothing to train on is no
+ * failure here: dataset_targets() gives 0. */
+pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
+int32_t dataset_targets(const sequence *s); /* tokens that are predicted */
+/* Fails with the sentence that training has for a record without a target. */
+pesc_status dataset_no_target(dataset *d, uint64_t index);
+size_t dataset_files(const dataset *d);
+
 typedef struct dataset_counts {
     uint64_t dropped, truncated, split; /* records */
 } dataset_counts;

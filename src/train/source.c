@@ -15,6 +15,8 @@ typedef struct file {
     uint64_t first, count; /* record numbers */
     size_t *anchors;       /* where record first + i * STRIDE begins */
     size_t n_anchors, cap;
+    size_t told;         /* bytes whose lines source_where() has counted, */
+    uint64_t told_lines; /* and how many those are */
 } file;
 
 struct source {
@@ -232,12 +234,18 @@ pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *
 const char *source_where(source *s, uint64_t index)
 {
     file *f = &s->files[source_file_of(s, index)];
-    const char *bytes, *p = (const char *)f->map->data;
+    const char *bytes, *data = (const char *)f->map->data;
     size_t n;
     uint64_t number = index - f->first + 1;
-    if (!f->array && source_bytes(s, index, &bytes, &n) == PESC_OK)
-        for (number = 1; (p = memchr(p, '\n', (size_t)(bytes - p))) != NULL; p++)
+    if (!f->array && source_bytes(s, index, &bytes, &n) == PESC_OK) {
+        size_t at = (size_t)(bytes - data);
+        number = 1 + (at >= f->told ? f->told_lines : 0);
+        const char *p = data + (at >= f->told ? f->told : 0);
+        for (; (p = memchr(p, '\n', (size_t)(bytes - p))) != NULL; p++)
             number++;
+        f->told = at;
+        f->told_lines = number - 1;
+    }
     snprintf(s->where, sizeof s->where, "%s:%llu", f->map->path, (unsigned long long)number);
     return s->where;
 }

@@ -26,7 +26,7 @@ pesc_status source_record(source *s, uint64_t index, json_t **record);
 /* Its bytes as they stand in the file, borrowed. */
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n);
 /* "data.jsonl:17" (line, or element of an array) for messages, good until the next call. Reads the
- * file up to there, so it is for failures only. */
+ * file from the place last asked for (or its start) up to there, so it is for failures only. */
 const char *source_where(source *s, uint64_t index);
 
 /* XXH3 of all bytes of all files: what a resumed run compares. */

@@ -263,9 +263,9 @@ static void ids_beyond_the_vocabulary(void **state)
     pass *p = NULL;
     must(pass_open(&p, m, (pass_limits){ 8, 1, 1 }, NULL));
     const int32_t high[] = { 1, V }, low[] = { -1 };
-    must_fail(pass_set(p, &(pass_seq){ .ids = high, .n = 2 }, 1, NULL, 0), PESC_USAGE,
+    must_fail(pass_set(p, &(pass_seq){ .ids = high, .n = 2 }, 1, NULL, 0), PESC_FORMAT,
               "token 1 of a sequence: found id 67, expected 0 to 66");
-    must_fail(pass_set(p, &(pass_seq){ .ids = low, .n = 1 }, 1, NULL, 0), PESC_USAGE,
+    must_fail(pass_set(p, &(pass_seq){ .ids = low, .n = 1 }, 1, NULL, 0), PESC_FORMAT,
               "found id -1");
     pass_close(p);
     pesc_model_close(m);

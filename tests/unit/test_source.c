@@ -42,6 +42,8 @@ static void finds_every_line(void **state)
         json_decref(v);
     }
     assert_non_null(strstr(source_where(s, 1), "a.jsonl:4"));
+    assert_non_null(strstr(source_where(s, 99), "a.jsonl:130")); /* 15 times two blank lines */
+    assert_non_null(strstr(source_where(s, 2), "a.jsonl:5"));
     source_close(s);
 }
 

@@ -1,0 +1,276 @@
+/* cmd_data: training data before it is used: is it right, how long is it, what of it is trained. */
+#include "cli/command.h"
+#include "cli/mixture.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- check and stats ---- */
+
+static void json_report(const options *o, const pesc_data *d, const pesc_data_report *r)
+{
+    out_begin(NULL, '{');
+    out_begin("files", '[');
+    for (size_t i = 0; i < o->data.n; i++) {
+        out_begin(NULL, '{');
+        out_text("path", o->data.items[i]);
+        out_text("format", pesc_data_format(d, i));
+        out_end();
+    }
+    out_end();
+    out_text("template", pesc_data_template(d));
+    out_int("records", (int64_t)r->records);
+    out_int("bad", (int64_t)r->bad);
+    out_int("without_target", (int64_t)r->without_target);
+    out_int("seq_len", o->seq_len);
+    out_int("over_length", (int64_t)r->over_length);
+    out_int("tokens", (int64_t)r->tokens);
+    out_int("trained", (int64_t)r->trained);
+}
+
+static void text_report(const options *o, const pesc_data *d, const pesc_data_report *r)
+{
+    out_number a, b;
+    for (size_t i = 0; i < o->data.n; i++)
+        printf("%-18s %s (%s)\n", i ? "" : "data", o->data.items[i], pesc_data_format(d, i));
+    printf("%-18s %s\n", "template", pesc_data_template(d));
+    printf("%-18s %" PRIu64 "\n", "records", r->records);
+    printf("%-18s %s, %s of them trained\n", "tokens", out_count(a, r->tokens),
+           out_count(b, r->trained));
+    printf("%-18s %" PRIu64 " longer than %" PRId64 " tokens\n", "over length", r->over_length,
+           o->seq_len);
+}
+
+static pesc_status check(const options *o, pesc_data *d)
+{
+    pesc_data_report r;
+    TRY(pesc_data_survey(d, &r));
+    if (o->json) {
+        json_report(o, d, &r);
+        out_end();
+    } else {
+        text_report(o, d, &r);
+        printf("%-18s %" PRIu64 "\n", "bad", r.bad);
+        printf("%-18s %" PRIu64 "\n", "without target", r.without_target);
+    }
+    if (r.first[0])
+        return out_fail(PESC_FORMAT, "%s", r.first);
+    return PESC_OK;
+}
+
+static void print_bars(const pesc_data_report *r)
+{
+    enum { WIDTH = 50 };
+    uint64_t most = 1;
+    for (size_t i = 0; i < r->n_buckets; i++)
+        most = r->buckets[i].records > most ? r->buckets[i].records : most;
+    for (size_t i = 0; i < r->n_buckets; i++) {
+        char range[48];
+        uint64_t records = r->buckets[i].records;
+        int eighths = (int)((double)records / (double)most * WIDTH * 8 + 0.5);
+        if (records && !eighths)
+            eighths = 1;
+        snprintf(range, sizeof range, "%" PRId64 "-%" PRId64, r->buckets[i].from, r->buckets[i].to);
+        printf("%18s %9" PRIu64 " ", range, records);
+        for (; eighths >= 8; eighths -= 8)
+            fputs("\u2588", stdout);
+        static const char *const part[] = { "",       "\u258F", "\u258E", "\u258D",
+                                            "\u258C", "\u258B", "\u258A", "\u2589" };
+        puts(part[eighths]);
+    }
+}
+
+static pesc_status stats(const options *o, pesc_data *d)
+{
+    pesc_data_report r;
+    TRY(pesc_data_survey(d, &r));
+    const struct {
+        const char *key;
+        int64_t tokens;
+    } rows[] = {
+        { "shortest", r.shortest }, { "median", r.median },   { "p90", r.p90 },
+        { "p99", r.p99 },           { "longest", r.longest },
+    };
+    const size_t n = sizeof rows / sizeof *rows;
+    if (o->json) {
+        json_report(o, d, &r);
+        for (size_t i = 0; i < n; i++)
+            out_int(rows[i].key, rows[i].tokens);
+        out_begin("histogram", '[');
+        for (size_t i = 0; i < r.n_buckets; i++) {
+            out_begin(NULL, '{');
+            out_int("from", r.buckets[i].from);
+            out_int("to", r.buckets[i].to);
+            out_int("records", (int64_t)r.buckets[i].records);
+            out_end();
+        }
+        out_end();
+        out_end();
+    } else {
+        text_report(o, d, &r);
+        if (r.bad)
+            printf("%-18s %" PRIu64 " records; pesc data check says why\n", "not counted", r.bad);
+        printf("%-18s", "length");
+        for (size_t i = 0; i < n; i++)
+            printf("%s %s %" PRId64, i ? "," : "", rows[i].key, rows[i].tokens);
+        puts("");
+        print_bars(&r);
+    }
+    return PESC_OK;
+}
+
+/* ---- inspect ---- */
+
+/* The text of ids[0..n), for free(); a run's own text is what it adds to that before it, since a
+ * token alone may read differently. */
+static pesc_status decode(const pesc_tokenizer *t, const int32_t *ids, size_t n, char **text,
+                          size_t *len)
+{
+    size_t cap = 8 * n + 64;
+    *text = NULL;
+    for (;;) {
+        char *p = realloc(*text, cap);
+        if (!p)
+            return out_nomem("the text of a record");
+        *text = p;
+        TRY(pesc_detokenize(t, ids, n, 0, p, cap, len));
+        if (*len <= cap)
+            return PESC_OK;
+        cap = *len;
+    }
+}
+
+static void print_run(const options *o, const char *text, size_t n, bool trained)
+{
+    bool colour = isatty(STDOUT_FILENO);
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_bool("trained", trained);
+        out_string("text", text, n);
+        out_end();
+        return;
+    }
+    if (trained)
+        fputs(colour ? "\033[1;32m" : "\u27E6", stdout);
+    out_write(text, n);
+    if (trained)
+        fputs(colour ? "\033[0m" : "\u27E7", stdout);
+}
+
+/* Token ids where there is no tokenizer to say what they mean. */
+static pesc_status run_text(const pesc_tokenizer *t, const int32_t *ids, size_t begin, size_t end,
+                            size_t *before, char **text, size_t *n)
+{
+    if (t) {
+        TRY(decode(t, ids, end, text, n));
+        *before = *before < *n ? *before : *n;
+        return PESC_OK;
+    }
+    size_t cap = (end - begin) * 12 + 1;
+    *text = malloc(cap);
+    *before = *n = 0;
+    if (!*text)
+        return out_nomem("the text of a record");
+    for (size_t i = begin; i < end; i++)
+        *n += (size_t)snprintf(*text + *n, cap - *n, " %d", ids[i]);
+    return PESC_OK;
+}
+
+static pesc_status print_runs(const options *o, const pesc_data *d, const int32_t *ids,
+                              const int32_t *labels, size_t n)
+{
+    size_t before = 0;
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        bool trained = labels[begin] >= 0;
+        for (end = begin; end < n && (labels[end] >= 0) == trained;)
+            end++;
+        char *text = NULL;
+        size_t len = 0;
+        pesc_status st = run_text(pesc_data_tokenizer(d), ids, begin, end, &before, &text, &len);
+        if (st == PESC_OK)
+            print_run(o, text + before, len - before, trained);
+        free(text);
+        TRY(st);
+        before = len;
+    }
+    return PESC_OK;
+}
+
+static pesc_status inspect(const options *o, pesc_data *d)
+{
+    uint64_t all = pesc_data_records(d), shown = (uint64_t)o->records;
+    if (o->json)
+        out_begin(NULL, '[');
+    for (uint64_t i = 0; i < all && i < shown; i++) {
+        const int32_t *ids, *labels;
+        size_t n, trained = 0;
+        TRY(pesc_data_record(d, i, &ids, &labels, &n));
+        for (size_t k = 1; k < n; k++)
+            trained += labels[k] >= 0;
+        if (o->json) {
+            out_begin(NULL, '{');
+            out_int("record", (int64_t)i);
+            out_ids("ids", ids, n);
+            out_ids("labels", labels, n);
+            out_begin("runs", '[');
+        } else {
+            printf("%s-- record %" PRIu64 " of %" PRIu64 ": %zu tokens, %zu trained\n",
+                   i ? "\n" : "", i + 1, all, n, trained);
+        }
+        TRY(print_runs(o, d, ids, labels, n));
+        if (o->json) {
+            out_end();
+            out_end();
+        } else {
+            putchar('\n');
+        }
+    }
+    if (o->json)
+        out_end();
+    return PESC_OK;
+}
+
+/* ---- the command ---- */
+
+static const struct {
+    const char *name;
+    pesc_status (*look)(const options *o, pesc_data *d);
+} actions[] = { { "check", check }, { "stats", stats }, { "inspect", inspect }, { "mix", NULL } };
+enum { N_ACTIONS = sizeof actions / sizeof *actions };
+
+static pesc_status look(const options *o, pesc_status (*fn)(const options *, pesc_data *))
+{
+    if (!o->model)
+        return out_fail(PESC_USAGE,
+                        "data %s: MODEL is missing; usage: pesc data %s MODEL --data "
+                        "FILE...",
+                        o->action, o->action);
+    if (o->data.n == 0)
+        return out_fail(PESC_USAGE, "data %s: --data is missing: the files to read", o->action);
+    pesc_data_options opt = { .data = o->data.items,
+                              .n_data = o->data.n,
+                              .format = o->format,
+                              .chat_template = o->template,
+                              .seq_len = o->seq_len };
+    pesc_data *d = NULL;
+    TRY(pesc_data_open(&d, o->model, &opt));
+    pesc_status st = fn(o, d);
+    pesc_data_close(d);
+    return st;
+}
+
+pesc_status cmd_data(const options *o)
+{
+    const char *names[N_ACTIONS];
+    for (size_t i = 0; i < N_ACTIONS; i++) {
+        names[i] = actions[i].name;
+        if (strcmp(o->action, names[i]) == 0)
+            return actions[i].look ? look(o, actions[i].look) : mixture_run(o);
+    }
+    const char *near = opt_nearest(o->action, names, N_ACTIONS);
+    return out_fail(PESC_USAGE, "data: found \"%s\", expected check, stats, inspect or mix%s%s%s",
+                    o->action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}

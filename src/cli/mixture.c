@@ -1,0 +1,121 @@
+#include "cli/mixture.h"
+
+#include "cli/command.h"
+#include "cli/num.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DOMAINS = 3 };
+
+static const struct {
+    const char *name;
+    uint64_t records[DOMAINS];
+} presets[] = {
+    { "idae-500k", { 300000, 100000, 100000 } },
+    { "idae-720k", { 360000, 180000, 180000 } },
+};
+
+/* "300000,100000,100000" */
+static bool read_counts(const char *text, pesc_mix_part parts[DOMAINS])
+{
+    for (int i = 0; i < DOMAINS; i++) {
+        size_t n = strcspn(text, ",");
+        int64_t v;
+        if (!num_int(text, n, 0, INT32_MAX, &v) || (text[n] == ',') != (i < DOMAINS - 1))
+            return false;
+        parts[i].records = (uint64_t)v;
+        text += n + 1;
+    }
+    return true;
+}
+
+static pesc_status wanted(const options *o, pesc_mix_part parts[DOMAINS])
+{
+    if (o->counts && !read_counts(o->counts, parts))
+        return out_fail(PESC_USAGE,
+                        "data mix: --counts: found \"%s\", expected the records of general, code "
+                        "and maths: 300000,100000,100000",
+                        o->counts);
+    if (o->counts)
+        return PESC_OK;
+    if (!o->preset)
+        return out_fail(PESC_USAGE,
+                        "data mix: --preset or --counts is missing: how many records of each");
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        for (int k = 0; strcmp(o->preset, presets[i].name) == 0 && k < DOMAINS; k++)
+            parts[k].records = presets[i].records[k];
+    return PESC_OK;
+}
+
+static void print_parts(const options *o, const pesc_mix_part *parts, size_t n, uint64_t total)
+{
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("path", o->output);
+        out_int("records", (int64_t)total);
+        out_begin("parts", '[');
+    }
+    for (size_t i = 0; i < n; i++) {
+        const pesc_mix_part *p = &parts[i];
+        if (!o->json) {
+            printf("%-8s %9" PRIu64 " of %" PRIu64 " records; left out %" PRIu64
+                   " duplicates, %" PRIu64 " without prompt or answer\n",
+                   p->domain, p->records, p->available, p->duplicates, p->unusable);
+            continue;
+        }
+        out_begin(NULL, '{');
+        out_text("domain", p->domain);
+        out_int("records", (int64_t)p->records);
+        out_int("available", (int64_t)p->available);
+        out_int("duplicates", (int64_t)p->duplicates);
+        out_int("unusable", (int64_t)p->unusable);
+        out_end();
+    }
+    if (o->json) {
+        out_end();
+        out_end();
+    } else {
+        printf("%s: %" PRIu64 " records; %s.mix.json says how it was made\n", o->output, total,
+               o->output);
+    }
+}
+
+pesc_status mixture_run(const options *o)
+{
+    const struct {
+        const char *domain;
+        const opt_list *files;
+    } rows[DOMAINS] = { { "general", &o->general }, { "code", &o->code }, { "maths", &o->maths } };
+    pesc_mix_part all[DOMAINS] = { 0 }, used[DOMAINS];
+    size_t n = 0;
+    uint64_t total = 0;
+    if (o->model)
+        return out_fail(PESC_USAGE, "data mix: unexpected argument \"%s\"; mix takes no model",
+                        o->model);
+    if (!o->output)
+        return out_fail(PESC_USAGE, "data mix: --output is missing: the file to write");
+    if (!o->overwrite && access(o->output, F_OK) == 0)
+        return out_fail(PESC_USAGE, "data mix: %s is there already; --overwrite replaces it",
+                        o->output);
+    TRY(wanted(o, all));
+    for (int i = 0; i < DOMAINS; i++) {
+        all[i].domain = rows[i].domain;
+        all[i].files = rows[i].files->items;
+        all[i].n_files = rows[i].files->n;
+        if (all[i].records > 0 && all[i].n_files == 0)
+            return out_fail(PESC_USAGE,
+                            "data mix: --%s is missing: %" PRIu64 " records of it are wanted",
+                            all[i].domain, all[i].records);
+        if (all[i].records > 0)
+            used[n++] = all[i];
+        total += all[i].records;
+    }
+    if (total == 0)
+        return out_fail(PESC_USAGE, "data mix: --counts: no record is wanted");
+    TRY(pesc_data_mix(used, n, (uint64_t)o->seed, o->output));
+    print_parts(o, used, n, total);
+    return PESC_OK;
+}

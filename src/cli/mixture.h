@@ -1,0 +1,9 @@
+/* mixture: `pesc data mix`, a data set out of the files of three domains. */
+#ifndef PESC_CLI_MIXTURE_H
+#define PESC_CLI_MIXTURE_H
+
+#include "cli/opt.h"
+
+pesc_status mixture_run(const options *o);
+
+#endif

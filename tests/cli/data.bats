@@ -1,0 +1,128 @@
+load helper
+setup_file() {
+    make_model
+    cat > "$D/good.jsonl" <<'JSON'
+{"instruction": "hello", "output": "world"}
+{"instruction": "hello", "output": "hello hello hello hello hello hello hello hello"}
+JSON
+    {
+        echo '{"input_ids": [1, 2, 3, 4], "labels": [-100, -100, 3, 4]}'
+        echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}'
+        echo '{"input_ids": [1, 2, 3], "labels": [-100, 2]}'
+        echo '{"input_ids": [1, 9999], "labels": [-100, 9999]}'
+    } > "$D/bad.jsonl"
+    for i in $(seq 30); do echo "{\"instruction\": \"g$i\", \"output\": \"x\"}"; done > "$D/g.jsonl"
+    for i in $(seq 10); do echo "{\"problem\": \"c$i\", \"solution\": \"x\"}"; done > "$D/c1.jsonl"
+    for i in $(seq 10); do echo "{\"instruction\": \"e$i\", \"response\": \"x\"}"; done > "$D/c2.jsonl"
+    for i in $(seq 10); do echo "{\"query\": \"m$i\", \"response\": \"x\"}"; done > "$D/m.jsonl"
+}
+
+mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" --maths "$D/m.jsonl" "$@"; }
+
+@test "data check: good records, with a model and with a tokenizer" {
+    for t in "$D/model" "$D/tok" ; do
+        pesc data check "$t" --data "$D/good.jsonl" --seq-len 30
+        [ "$status" = 0 ]
+        has '^data +.*/good.jsonl \(alpaca\)$'
+        has '^template +chatml$'
+        has '^records +2$'
+        has '^over length +1 longer than 30 tokens$'
+        has '^bad +0$'
+    done
+}
+
+@test "data check: bad records are counted, the first is shown, exit 3" {
+    pesc data check "$D/model" --data "$D/bad.jsonl" --json
+    [ "$status" = 3 ]
+    has '"records":4,"bad":2,"without_target":1,'
+    has '"tokens":7,"trained":2}'
+    [[ $stderr == "pesc: $D/bad.jsonl:2: has nothing to train on: "* ]]
+    sed -i 2d "$D/bad.jsonl"
+    pesc data check "$D/model" --data "$D/bad.jsonl"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $D/bad.jsonl:2: labels: has 2 entries, input_ids 3; "* ]]
+}
+
+@test "data stats: lengths, for people and as JSON" {
+    pesc data stats "$D/model" --data "$D/good.jsonl" --format alpaca
+    [ "$status" = 0 ]
+    has '^ +[0-9]+-[0-9]+ +1 █+$'
+    pesc data stats "$D/model" --data "$D/g.jsonl" "$D/m.jsonl" --seq-len 2 --json
+    [ "$status" = 0 ]
+    has '"records":40,.*"over_length":40,'
+    [ "$(grep -o '"records":[0-9]*}' <<< "$output" | tr -dc '0-9\n' | paste -sd+ | bc)" = 40 ]
+}
+
+@test "data stats: exact figures" {
+    local i ids=0 f=$BATS_TEST_TMPDIR/f
+    for i in $(seq 10); do
+        ids=$ids,$i
+        echo "{\"input_ids\": [$ids], \"labels\": [$ids]}"
+    done > "$f"
+    pesc data stats "$D/model" --data "$f" --seq-len 9 --json
+    has '"over_length":2,"tokens":65,"trained":55,"shortest":2,"median":6,"p90":10,"p99":11,"longest":11,'
+    has '"histogram":\[\{"from":2,"to":2,"records":1\},\{"from":3,"to":3,"records":1\},\{"from":4,"to":5,"records":2\},\{"from":6,"to":7,"records":2\},\{"from":8,"to":11,"records":4\}\]'
+}
+
+@test "data inspect: what is trained stands in brackets, the end token with it" {
+    pesc data inspect "$D/model" --data "$D/good.jsonl" -n 1
+    has '^-- record 1 of 2: [0-9]+ tokens, [0-9]+ trained$'
+    has '^⟦world<\|im_end\|>⟧'
+    has '^hello<\|im_end\|>$'
+    refute has 'record 2'
+    pesc data inspect "$D/model" --data "$D/bad.jsonl" -n 1 --json
+    has '^\[\{"record":0,"ids":\[1,2,3,4\],"labels":\[-100,-100,3,4\],"runs":\[\{"trained":false,'
+}
+
+@test "data mix: counts, the same bytes of the same seed, the account" {
+    local o=$BATS_TEST_TMPDIR/o
+    mix --counts 20,15,5 -o "$o" --seed 4
+    [ "$status" = 0 ]
+    has '^general +20 of 30 records; left out 0 duplicates, 0 without prompt or answer$'
+    [ "$(grep -c '"domain":"code"}$' "$o")" = 15 ]
+    [ "$(sort -u "$o" | wc -l)" = 40 ]
+    grep -q '"seed": 4' "$o.mix.json"
+    mix --counts 20,15,5 -o "$o.2" --seed 4 --json
+    has '"records":40,"parts":\[\{"domain":"general","records":20,'
+    cmp "$o" "$o.2"
+    mix --counts 20,15,5 -o "$o"
+    fails 2 "data mix: $o is there already; --overwrite replaces it"
+    mix --counts 20,15,5 -o "$o" --overwrite
+    refute cmp "$o" "$o.2"
+    pesc data check "$D/model" --data "$o"
+    [ "$status" = 0 ]
+    has '\(messages\)$'
+}
+
+@test "data mix: too few records, and what is missing" {
+    local o=$BATS_TEST_TMPDIR/o
+    mix --preset idae-500k -o "$o"
+    fails 2 "general: $D/g.jsonl: found 30 records, but 300000 are wanted"
+    [ ! -e "$o" ]
+    mix --counts 1,2 -o "$o"
+    fails 2 'data mix: --counts: found "1,2", expected the records of general, code and maths: 300000,100000,100000'
+    mix -o "$o"
+    fails 2 "data mix: --preset or --counts is missing: how many records of each"
+    pesc data mix --general "$D/g.jsonl" --counts 1,0,1 -o "$o"
+    fails 2 "data mix: --maths is missing: 1 records of it are wanted"
+    mix --counts 1,1,1
+    fails 2 "data mix: --output is missing: the file to write"
+}
+
+@test "data: what is missing or wrong" {
+    pesc data
+    fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix [MODEL] --data FILE..."
+    pesc data chek
+    fails 2 'data: found "chek", expected check, stats, inspect or mix; did you mean check?'
+    pesc data check
+    fails 2 "data check: MODEL is missing; usage: pesc data check MODEL --data FILE..."
+    pesc data stats "$D/model"
+    fails 2 "data stats: --data is missing: the files to read"
+    pesc data check "$D/model" --data "$D/nothing"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $D/nothing: "* ]]
+    pesc data check "$D/model" --data "$D/good.jsonl" --format nonsense
+    [ "$status" = 2 ]
+    pesc data check "$D/model" --data "$D/good.jsonl" --template nonsense
+    [ "$status" = 2 ]
+}
