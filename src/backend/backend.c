@@ -33,8 +33,7 @@ pesc_status backend_open(device **out, const char *spec)
         return fail(PESC_USAGE,
                     "device \"%s\": found \"%s\" for the number of threads, expected 1 to %d", spec,
                     spec + 4, MAX_THREADS);
-    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu",
-                spec);
+    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu", spec);
 }
 
 pesc_status pesc_device_open(pesc_device **out, const char *spec)
