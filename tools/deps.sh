@@ -6,7 +6,8 @@ set -eu
 
 build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
 libxxhash-dev libssl-dev libedit-dev zlib1g-dev"
-test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 binutils xz-utils"
+test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 binutils xz-utils groff-base
+man-db"
 
 packages=""
 for group in "$@"; do

@@ -3,7 +3,7 @@
 
 Run in a Python that has transformers; needs a C compiler and the libraries of src/base and
 src/text. Arguments are tokenizer directories (tokenizer.json, or .xz of it, and
-tokenizer_config.json); without any, those in $PESC_DATA or ../shared/data. For each directory every
+tokenizer_config.json); without any, those in $PESC_DATA. For each directory every
 template below that its tokens allow is tried, and the directory's own: pesc must recognise it by the
 expected name, give the same ids for every conversation with and without a place for the answer, and
 mark exactly the assistant's words as trained. Ends with `N passed, M failed`.
@@ -308,7 +308,7 @@ def compare(pesc, tally, where, tok, hf, name, template):
 
 
 def main():
-    data = pathlib.Path(os.environ.get("PESC_DATA", ROOT.parent / "shared/data"))
+    data = pathlib.Path(os.environ.get("PESC_DATA", "data"))
     sources = [pathlib.Path(a) for a in sys.argv[1:]] or sorted(data.glob("tokenizers/*")) + sorted(data.glob("models/*"))
     tally = Tally()
     with tempfile.TemporaryDirectory() as build:

@@ -3,8 +3,8 @@
 
     tools/conformance/gguf_tokenizers.py [--pesc build/pesc] [--lines 2400] [--seed 7] [NAME=TOKENIZER...]
 
-Without any, those in $PESC_DATA or ../shared/data. TOKENIZER is a tokenizer.json (or .xz) or a SentencePiece model; NAME is what llama.cpp calls its split
-pattern (tokenizer.ggml.pre), and "llama" for SentencePiece. The vocabulary is written into a GGUF file
+Without any, those in $PESC_DATA. TOKENIZER is a tokenizer.json (or .xz) or a SentencePiece model;
+NAME is what llama.cpp calls its split pattern (tokenizer.ggml.pre), and "llama" for SentencePiece. The vocabulary is written into a GGUF file
 without tensors by the `gguf` package, and pesc's ids of hard lines are compared with those of Hugging
 Face `tokenizers` or `sentencepiece`. Exit status 1 when anything differs."""
 import argparse
@@ -36,7 +36,7 @@ KNOWN = {"llama3/tokenizer.json.xz": "llama-bpe", "qwen2.5/tokenizer.json.xz": "
 
 
 def found():
-    data = pathlib.Path(os.environ.get("PESC_DATA", HERE.parents[2] / "shared/data")) / "tokenizers"
+    data = pathlib.Path(os.environ.get("PESC_DATA", "data")) / "tokenizers"
     return [f"{name}={data / path}" for path, name in KNOWN.items() if (data / path).exists()]
 
 

@@ -14,6 +14,15 @@ fi
 status=0
 for script in tools/conformance/*.py; do
     echo "== $(basename "$script" .py)"
-    PESC=$PESC "$venv/bin/python" "$script" || status=1
+    files=""
+    case $script in
+    */tokenizers.py)
+        files="share/base/tokenizer.json $(find "${PESC_DATA:-share}" -name 'tokenizer*.json.xz' ! -name '*config*' -o -name '*.model*')"
+        set -- --pesc "$PESC"
+        ;;
+    *) set -- ;;
+    esac
+    # shellcheck disable=SC2086
+    PESC=$PESC "$venv/bin/python" "$script" "$@" $files || status=1
 done
 exit $status
