@@ -95,45 +95,6 @@ bool str_ends(const char *s, const char *suffix)
     return n >= m && memcmp(s + n - m, suffix, m) == 0;
 }
 
-/* Levenshtein distance of two short words; words over 63 bytes count as far apart. */
-static int distance(const char *a, const char *b)
-{
-    size_t n = strlen(a), m = strlen(b);
-    int row[64];
-    if (n > 63 || m > 63)
-        return 64;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
-const char *str_nearest(const char *word, const char *const *candidates, size_t n)
-{
-    const char *best = NULL;
-    int best_distance = (int)strlen(word) / 3 + 2;
-    for (size_t i = 0; i < n; i++) {
-        int d = distance(word, candidates[i]);
-        if (d < best_distance) {
-            best_distance = d;
-            best = candidates[i];
-        }
-    }
-    return best;
-}
-
 bool str_to_i64(const char *s, long long min, long long max, long long *out)
 {
     bool negative = min < 0 && *s == '-';

@@ -28,9 +28,6 @@ static inline bool str_ok(const str *s)
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
-/* The candidate nearest to `word` by edit distance, or NULL when none is near: "did you mean". */
-const char *str_nearest(const char *word, const char *const *candidates, size_t n);
-
 /* Parses a whole decimal string; no sign unless min < 0, no space, no suffix. False otherwise. */
 bool str_to_i64(const char *s, long long min, long long max, long long *out);
 bool str_to_f64(const char *s, double *out); /* finite decimal or exponent form, nothing else */

@@ -55,22 +55,12 @@ static void parses_finite_fractions_only(void **state)
         assert_false(str_to_f64(bad[i], &v));
 }
 
-static void suggests_the_nearest(void **state)
-{
-    (void)state;
-    static const char *const words[] = { "top_k", "top_p", "temperature", "seed" };
-    assert_string_equal(str_nearest("temprature", words, 4), "temperature");
-    assert_string_equal(str_nearest("sed", words, 4), "seed");
-    assert_null(str_nearest("zzzzzzz", words, 4));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builds_and_remembers_failure),
         cmocka_unit_test(parses_whole_numbers_only),
         cmocka_unit_test(parses_finite_fractions_only),
-        cmocka_unit_test(suggests_the_nearest),
     };
     return cmocka_run_group_tests_name("str", tests, NULL, NULL);
 }
