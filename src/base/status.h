@@ -41,6 +41,6 @@ void status_clear(void);
         if (!(cond))                                                                               \
             status_assert(#cond, __FILE__, __LINE__);                                              \
     } while (0)
-_Noreturn void status_assert(const char *cond, const char *file, int line);
+void status_assert(const char *cond, const char *file, int line) __attribute__((noreturn));
 
 #endif

@@ -73,20 +73,16 @@ setup_file() { make_model; }
     [[ $stderr == *24* ]]
 }
 
-@test "chat: on a terminal lines are edited, Ctrl-C stops an answer, Ctrl-D leaves" {
-    command -v script > /dev/null || skip "needs script(1)"
-    type_keys() {
-        sleep 1
-        printf 'helol\b\b\blo\n'
-        sleep 1
-        printf 'x\003'
-        sleep 0.3
-        printf '/nope\n'
-        sleep 0.3
-        printf '\004'
-    }
-    run bash -c "$(declare -f type_keys); type_keys | script -qec \"'$PESC' chat '$D/model' -n 3\" /dev/null"
+@test "chat: on a terminal lines are edited, Ctrl-C drops a line, Ctrl-D leaves" {
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'helol\b\b\blo\n' '> ' 'unsent' unsent '\x03' \
+        '> ' '/nope\n' '> ' '\x04' -- "$PESC" chat "$D/model" -n 3
     [ "$status" = 0 ]
     [[ $output == *"llama, chatml format; /help, Ctrl-D leaves"* ]]
     [[ $output == *"there is no /nope"* ]]
+}
+
+@test "chat: Ctrl-C stops an answer and the conversation goes on" {
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'hello\n' "hello$(printf '\r')" '\x03' \
+        '> ' '/quit\n' -- "$PESC" chat "$D/model" -n 100000 --ctx 100000
+    [ "$status" = 0 ]
 }
