@@ -1,0 +1,411 @@
+/* attention (private): what the attention kernels share.
+ *
+ * Every kernel works on tiles: a tile is a block of consecutive rows of one sequence, and one head.
+ * Where sequences begin is known on the device only, so a small kernel lists the tiles first, those
+ * with the most rows before them in front: the longest work starts first. The number of launched
+ * blocks comes from shapes; blocks beyond the list end at once.
+ *
+ * Within a sequence rows are numbered from 0. Query row i is at position past + i, past being 0
+ * without pages, and sees the keys (past + i - window, past + i]. */
+#ifndef PESC_BACKEND_CUDA_ATTENTION_CUH
+#define PESC_BACKEND_CUDA_ATTENTION_CUH
+
+#include "backend/cuda/cuda.h"
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+typedef __nv_bfloat16 bf16;
+
+typedef struct attn_args {
+    const void *q, *k, *v; /* k, v: rows of the pass, or pages */
+    void *out;
+    float *lse; /* NULL: not wanted */
+    const int32_t *starts, *pos;
+    const int32_t *table; /* NULL: no pages */
+    int32_t max_pages, page_tokens;
+    int32_t n_tokens, n_seq, n_heads, n_kv_heads, group;
+    int32_t qk_dim, v_dim, window;
+    float scale;
+    bool q_bf16, kv_bf16, out_bf16;
+} attn_args;
+
+typedef struct attn_bwd_args {
+    attn_args f;
+    const void *dout;
+    void *dq, *dk, *dv;
+    float *delta;
+    float4 *stats; /* [T, heads]: lse log2(e), D, and room to make it 16 bytes; NULL: not wanted */
+    bool dout_bf16, grad_bf16;
+} attn_bwd_args;
+
+/* Rows [first, first + block) of the sequence whose rows of the pass are [start, start + length).
+ * length 0: no tile. */
+typedef struct attn_tile {
+    int32_t start, length, first, seq;
+} attn_tile;
+
+typedef struct attn_tiles {
+    attn_tile *list;
+    int32_t max; /* a bound on how many there are */
+} attn_tiles;
+
+attn_args attn_args_of(const attention *a);
+
+/* Scratch for the list, and the list itself: of sequences with at least `min_rows` rows. */
+size_t attn_tiles_bytes(const attn_args *a, int32_t block);
+attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t block, int32_t min_rows,
+                           void *scratch);
+
+/* Kernels that use Hopper's own instructions. Forward says false where
+ * they do not serve these types and sizes, and has launched nothing. Backward reads b->stats. */
+bool attn_sm90_fwd(cuda_device *c, const attn_args *a);
+bool attn_sm90_bwd_fits(const attn_bwd_args *b);
+void attn_sm90_bwd(cuda_device *c, const attn_bwd_args *b, attn_tiles tiles);
+
+/* New rows of k and v, and where they go: from there on they are a's keys. */
+typedef struct attn_new {
+    const void *k, *v;
+    bool is_bf16;
+} attn_new;
+
+void attn_store_pages(cuda_device *c, const attn_args *a, attn_new rows);
+
+/* Sequences of one row against their pages, all keys split in parts. A pass with no more rows than
+ * sequences is all decoding: then every row is done, and new rows are stored too. */
+size_t attn_decode_bytes(const attn_args *a);
+void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch);
+static inline bool attn_decode_only(const attn_args *a)
+{
+    return a->table && a->n_tokens <= a->n_seq;
+}
+
+/* A kernel's dynamic shared memory beyond 48 KiB must be asked for. */
+template <typename K> static inline void attn_allow_smem(cuda_device *c, K kernel, size_t bytes)
+{
+    cudaError_t e =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (e != cudaSuccess)
+        cuda_fail(c, e, "attention: shared memory");
+}
+
+/* Whether everything is bf16: then tensor cores serve the head sizes that models have. */
+static inline bool attn_all_bf16(const attn_args *a)
+{
+    return a->q_bf16 && a->kv_bf16 && a->out_bf16;
+}
+
+#ifdef __CUDACC__
+
+static constexpr float LOG2E = 1.4426950408889634f;
+
+__device__ inline float attn_load(const void *p, int64_t i, bool is_bf16)
+{
+    return is_bf16 ? __bfloat162float(((const bf16 *)p)[i]) : ((const float *)p)[i];
+}
+
+__device__ inline void attn_store(void *p, int64_t i, bool is_bf16, float x)
+{
+    if (is_bf16)
+        ((bf16 *)p)[i] = __float2bfloat16(x);
+    else
+        ((float *)p)[i] = x;
+}
+
+__device__ inline float warp_max(float x)
+{
+    for (int i = 16; i; i >>= 1)
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, i));
+    return x;
+}
+
+__device__ inline float warp_sum(float x)
+{
+    for (int i = 16; i; i >>= 1)
+        x += __shfl_xor_sync(~0u, x, i);
+    return x;
+}
+
+/* The sequence that holds row t. Empty sequences hold none. */
+__device__ inline int32_t attn_seq_of(const attn_args &a, int32_t t)
+{
+    int32_t low = 0, high = a.n_seq - 1;
+    if (t <= high && a.starts[t] <= t && t < a.starts[t + 1])
+        return t; /* one row each: decoding */
+    while (low < high) {
+        int32_t mid = (low + high + 1) / 2;
+        if (a.starts[mid] <= t)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+/* Where the keys of a sequence are: row j of k and v. */
+typedef struct attn_keys {
+    const int32_t *table;
+    int32_t page_tokens, start;
+    __device__ int64_t row(int32_t j) const
+    {
+        if (!table)
+            return start + j;
+        return (int64_t)table[j / page_tokens] * page_tokens + j % page_tokens;
+    }
+} attn_keys;
+
+__device__ inline attn_keys attn_keys_of(const attn_args &a, int32_t seq, int32_t start)
+{
+    return attn_keys{ a.table ? a.table + (int64_t)seq * a.max_pages : nullptr, a.page_tokens,
+                      start };
+}
+
+/* 2^x; results below the smallest normal number become 0. */
+__device__ inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Online softmax of one warp: q and acc are in shared memory, keys [low, last] of one head. */
+typedef struct attn_row {
+    float max, sum;
+} attn_row;
+
+__device__ inline attn_row attn_row_meet(const attn_args &a, attn_keys keys, int32_t kv_head,
+                                         int32_t low, int32_t last, const float *q, float *acc)
+{
+    int lane = threadIdx.x & 31;
+    int64_t k_width = (int64_t)a.n_kv_heads * a.qk_dim, v_width = (int64_t)a.n_kv_heads * a.v_dim;
+    int64_t k_col = (int64_t)kv_head * a.qk_dim, v_col = (int64_t)kv_head * a.v_dim;
+    attn_row r = { -INFINITY, 0.0f };
+    for (int i = lane; i < a.v_dim; i += 32)
+        acc[i] = 0.0f;
+    for (int32_t base = low; base <= last; base += 32) {
+        int32_t n = min(32, last + 1 - base), row = 0;
+        float s = -INFINITY;
+        if (lane < n) {
+            row = (int32_t)keys.row(base + lane);
+            s = 0.0f;
+            for (int i = 0; i < a.qk_dim; i++)
+                s += q[i] * attn_load(a.k, row * k_width + k_col + i, a.kv_bf16);
+            s *= a.scale;
+        }
+        float top = fmaxf(r.max, warp_max(s)), shrink = expf(r.max - top), p = expf(s - top);
+        r.sum = r.sum * shrink + warp_sum(p);
+        r.max = top;
+        for (int i = lane; i < (a.v_dim + 31) / 32 * 32; i += 32) {
+            float x = i < a.v_dim ? acc[i] * shrink : 0.0f;
+            for (int j = 0; j < n; j++) {
+                float w = __shfl_sync(~0u, p, j);
+                int64_t at = __shfl_sync(~0u, row, j);
+                if (i < a.v_dim)
+                    x += w * attn_load(a.v, at * v_width + v_col + i, a.kv_bf16);
+            }
+            if (i < a.v_dim)
+                acc[i] = x;
+        }
+    }
+    return r;
+}
+
+__device__ inline uint32_t pack_bf16(float low, float high)
+{
+    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&x;
+}
+
+__device__ inline uint32_t smem_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- copies to shared memory that nobody waits for yet ---- */
+
+__device__ inline void cp_async16(uint32_t to, const void *from, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+__device__ inline void cp_async4(uint32_t to, const void *from, bool valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+                 "r"(valid ? 4 : 0)
+                 : "memory");
+}
+
+__device__ inline void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ inline void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* ---- m16n8k16 products of one warp ----
+ * Lane l holds of an accumulator rows l/4 and l/4 + 8, columns 2(l%4) and the next one. Two
+ * neighbouring accumulators, packed, are a left operand: weights never leave registers. */
+
+__device__ inline void ldmatrix4(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+__device__ inline void ldmatrix4_trans(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+__device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Rows of D numbers in shared memory lie an odd number of 16-byte pieces apart, so the 8 rows that
+ * one ldmatrix reads fall on different banks. */
+template <int D> struct attn_rows {
+    static constexpr int STRIDE = D + 8, BYTES = STRIDE * 2;
+
+    /* Addresses for ldmatrix4: a left operand at (row, col), or a transposed right one whose
+     * products run over rows; and a right one whose products run along its columns. */
+    static __device__ inline uint32_t left(uint32_t base, int row, int col)
+    {
+        int lane = threadIdx.x & 31;
+        return base + (row + (lane & 15)) * BYTES + (col + (lane >> 4) * 8) * 2;
+    }
+    static __device__ inline uint32_t right(uint32_t base, int row, int col)
+    {
+        int lane = threadIdx.x & 31;
+        return base + (row + (lane & 7) + (lane >> 4) * 8) * BYTES +
+               (col + ((lane >> 3) & 1) * 8) * 2;
+    }
+
+    /* Brings rows [first, first + N) of x (at a head's first column, rows `width` apart); zeros
+     * from row `limit` on. first < limit, and a multiple of N where there are pages: then rows lie
+     * together, unless pages are smaller than that. */
+    template <int N, int THREADS>
+    static __device__ inline void load(uint32_t to, const bf16 *x, int64_t width, attn_keys at,
+                                       int first, int limit)
+    {
+        constexpr int PIECES = D / 8;
+        bool together = !at.table || at.page_tokens % N == 0;
+        int64_t start = together ? at.row(first) : 0;
+#pragma unroll
+        for (int i = 0; i < (N * PIECES + THREADS - 1) / THREADS; i++) {
+            int piece = i * THREADS + threadIdx.x, row = piece / PIECES, col = piece % PIECES;
+            if (N * PIECES % THREADS != 0 && piece >= N * PIECES)
+                break;
+            bool valid = first + row < limit;
+            int64_t from_row = together ? start + row : at.row(valid ? first + row : first);
+            const bf16 *from = valid ? x + from_row * width + col * 8 : x;
+            cp_async16(to + row * BYTES + col * 16, from, valid);
+        }
+    }
+};
+
+/* out [16 x 8 NB] += a [16 x D] b^T: b has NB * 8 rows of D. */
+template <int D, int NB, int MT>
+__device__ inline void mma_rows(float (*out)[NB][4], uint32_t a, int row, uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        uint32_t left[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            ldmatrix4(left[m], attn_rows<D>::left(a, row + m * 16, k));
+#pragma unroll
+        for (int n = 0; n < NB; n += 2) {
+            uint32_t right[4];
+            ldmatrix4(right, attn_rows<D>::right(b, n * 8, k));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(out[m][n], left[m], right[0], right[1]);
+                mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* out [16 x D] += w [16 x 8 NB] b: w in registers, b has NB * 8 rows of D. */
+template <int D, int NB, int MT>
+__device__ inline void mma_weighted(float (*out)[D / 8][4], const float (*w)[NB][4], uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < NB; k += 2) {
+        uint32_t left[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            left[m][0] = pack_bf16(w[m][k][0], w[m][k][1]);
+            left[m][1] = pack_bf16(w[m][k][2], w[m][k][3]);
+            left[m][2] = pack_bf16(w[m][k + 1][0], w[m][k + 1][1]);
+            left[m][3] = pack_bf16(w[m][k + 1][2], w[m][k + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t right[4];
+            ldmatrix4_trans(right, attn_rows<D>::left(b, k * 8, n * 8));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(out[m][n], left[m], right[0], right[1]);
+                mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* Trades registers among the four lanes of a row: lane l ends with what was register l of each. */
+__device__ inline void trade4(uint32_t (&x)[4])
+{
+    int lane = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 1; i < 4; i <<= 1) { /* a 4x4 transpose: swap across bit i of lane and register */
+        bool high = lane & i;
+#pragma unroll
+        for (int a = 0; a < 4; a++) {
+            if (a & i)
+                continue;
+            uint32_t got = __shfl_xor_sync(~0u, high ? x[a] : x[a | i], i);
+            x[a] = high ? got : x[a];
+            x[a | i] = high ? x[a | i] : got;
+        }
+    }
+}
+
+/* Stores a row of a warp's sums, registers r and r + 1 of each 8 columns, as bf16. The four lanes
+ * of a row trade their pairs of columns, so that each stores 8 neighbours at once. */
+template <int NB>
+__device__ inline void store_row(bf16 *row, const float (*x)[4], int r, float scale, bool valid)
+{
+    int lane = threadIdx.x & 3;
+#pragma unroll
+    for (int n = 0; n < NB / 4 * 4; n += 4) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            w[i] = pack_bf16(x[n + i][r] * scale, x[n + i][r + 1] * scale);
+        trade4(w);
+        if (valid)
+            *(uint4 *)(row + (n + lane) * 8) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+#pragma unroll
+    for (int n = NB / 4 * 4; n < NB; n++)
+        if (valid)
+            *(uint32_t *)(row + n * 8 + lane * 2) = pack_bf16(x[n][r] * scale, x[n][r + 1] * scale);
+}
+
+#endif
+#endif

@@ -1,0 +1,204 @@
+/* grouped_mma: grouped products with the tensor cores that every GPU since sm_80 has. Tiles of
+ * 128x128; a pipeline of cp.async stages, each 32 deep, feeds mma.m16n8k16 through ldmatrix.
+ *
+ * An operand lies in shared memory as it lies in memory: k-last operands as [128][32], k-first ones
+ * as [32][128], read with ldmatrix.trans. Pieces of 16 bytes are permuted within a row so that
+ * the eight rows of an ldmatrix fall into different banks. What lies outside the matrix or the
+ * expert's rows is filled with zeros. */
+#include "backend/cuda/grouped.cuh"
+
+#include <cuda_bf16.h>
+
+namespace
+{
+
+enum {
+    TILE = 128,
+    DEPTH = 32,
+    THREADS = 256,
+    STAGES = 4,
+    SIDE = TILE * DEPTH, /* elements of an operand of a stage */
+    SHARED = STAGES * 2 * SIDE * 2,
+    WARP_M = 64, /* a warp's part of the tile */
+    WARP_N = 32
+};
+
+typedef __nv_bfloat16 bf16;
+
+/* One operand: element (j, k) of a k-last one at data[j * ld + k], else at data[k * ld + j]. */
+struct side {
+    const bf16 *data;
+    int ld, n, depth; /* j < n, k < depth */
+};
+
+/* Where element (j, k) of a stage's operand lies; k and j a whole piece of 8 apart. */
+template <bool K_LAST> __device__ int place(int j, int k)
+{
+    if (K_LAST)
+        return j * DEPTH + (k / 8 ^ (j / 2 & 3)) * 8;
+    return k * TILE + (j / 8 ^ (k & 7)) * 8;
+}
+
+__device__ void copy16(bf16 *to, const bf16 *from, bool inside)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                 "r"(inside ? 16 : 0));
+}
+
+template <bool K_LAST> __device__ void fetch(bf16 *to, const side &s, int j0, int k0)
+{
+    constexpr int PER_ROW = (K_LAST ? DEPTH : TILE) / 8;
+#pragma unroll
+    for (int x = threadIdx.x; x < SIDE / 8; x += THREADS) {
+        int row = x / PER_ROW, piece = x % PER_ROW * 8;
+        int j = K_LAST ? row : piece, k = K_LAST ? piece : row;
+        bool inside = j0 + j < s.n && k0 + k < s.depth;
+        int64_t at = K_LAST ? (int64_t)(j0 + j) * s.ld + k0 + k : (int64_t)(k0 + k) * s.ld + j0 + j;
+        copy16(to + place<K_LAST>(j, k), s.data + (inside ? at : 0), inside);
+    }
+}
+
+template <bool TRANS> __device__ void ldmatrix(unsigned (&r)[4], const bf16 *from)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(from);
+    if (TRANS)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(at));
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(at));
+}
+
+__device__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+typedef float warp_sums[WARP_M / 16][WARP_N / 8][4];
+
+/* One stage: the four 8x8 blocks of an ldmatrix go m0k0 m1k0 m0k1 m1k1 for A, n0k0 n0k1 n1k0 n1k1
+ * for B. */
+template <bool A_K_LAST, bool B_K_LAST>
+__device__ void multiply_stage(warp_sums &c, const bf16 *a, const bf16 *b, int m, int n)
+{
+    int lane = threadIdx.x % 32, r = lane % 8, first = lane / 8 % 2 * 8, second = lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < DEPTH; k += 16) {
+        unsigned fa[WARP_M / 16][4], fb[WARP_N / 16][4];
+#pragma unroll
+        for (int i = 0; i < WARP_M / 16; i++) {
+            int j = m + i * 16 + first, kk = k + second;
+            ldmatrix<!A_K_LAST>(fa[i],
+                                a + (A_K_LAST ? place<true>(j + r, kk) : place<false>(j, kk + r)));
+        }
+#pragma unroll
+        for (int i = 0; i < WARP_N / 16; i++) {
+            int j = n + i * 16 + second, kk = k + first;
+            ldmatrix<!B_K_LAST>(fb[i],
+                                b + (B_K_LAST ? place<true>(j + r, kk) : place<false>(j, kk + r)));
+        }
+#pragma unroll
+        for (int i = 0; i < WARP_M / 16; i++)
+#pragma unroll
+            for (int j = 0; j < WARP_N / 8; j++)
+                multiply(c[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+    }
+}
+
+__device__ void store2(const grouped_problem &p, int64_t at, float x, float y)
+{
+    if (p.out_dt == DT_BF16) {
+        *(__nv_bfloat162 *)((bf16 *)p.out + at) = __floats2bfloat162_rn(x, y);
+        return;
+    }
+    float2 *out = (float2 *)((float *)p.out + at);
+    float2 old = p.layout == MM_TN ? *out : float2{ 0, 0 };
+    *out = float2{ old.x + x, old.y + y };
+}
+
+__device__ void store_tile(const grouped_problem &p, const grouped_tile &t, const warp_sums &c,
+                           int m, int n)
+{
+    int lane = threadIdx.x % 32, height = grouped_height(p, t.rows), width = grouped_width(p);
+    int64_t first = p.layout == MM_TN ? (int64_t)t.expert * p.o : t.row;
+#pragma unroll
+    for (int i = 0; i < WARP_M / 16; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int j = 0; j < WARP_N / 8; j++) {
+                int row = t.m + m + i * 16 + h * 8 + lane / 4, col = t.n + n + j * 8 + lane % 4 * 2;
+                if (row < height && col < width)
+                    store2(p, (first + row) * width + col, p.scale * c[i][j][h * 2],
+                           p.scale * c[i][j][h * 2 + 1]);
+            }
+}
+
+template <mm_layout LAYOUT>
+__global__ void __launch_bounds__(THREADS, 2) mma_kernel(const grouped_problem p)
+{
+    constexpr bool A_K_LAST = LAYOUT != MM_TN, B_K_LAST = LAYOUT == MM_NT;
+    extern __shared__ __align__(128) bf16 stages[];
+    grouped_tile t;
+    if (!grouped_find(p, blockIdx.x, TILE, TILE, &t) || t.rows == 0)
+        return;
+    int depth = grouped_depth(p, t.rows), blocks = grouped_up(depth, DEPTH);
+    int a_ld = LAYOUT == MM_NT ? p.i : p.o;
+    int64_t b_row = LAYOUT == MM_TN ? t.row : (int64_t)t.expert * p.o;
+    side a = { (const bf16 *)p.a + (int64_t)t.row * a_ld, a_ld, grouped_height(p, t.rows), depth };
+    side b = { (const bf16 *)p.b + b_row * p.i, p.i, grouped_width(p), depth };
+    int warp = threadIdx.x / 32, m = warp % 2 * WARP_M, n = warp / 2 * WARP_N;
+    warp_sums c = {};
+    auto fetch_block = [&](int k) {
+        if (k < blocks) {
+            bf16 *to = stages + k % STAGES * 2 * SIDE;
+            fetch<A_K_LAST>(to, a, t.m, k * DEPTH);
+            fetch<B_K_LAST>(to + SIDE, b, t.n, k * DEPTH);
+        }
+        asm volatile("cp.async.commit_group;");
+    };
+    for (int k = 0; k < STAGES - 1; k++)
+        fetch_block(k);
+    for (int k = 0; k < blocks; k++) {
+        /* once all are here, block k has come and block k - 1, whose room is next, is used up */
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        __syncthreads();
+        fetch_block(k + STAGES - 1);
+        const bf16 *from = stages + k % STAGES * 2 * SIDE;
+        multiply_stage<A_K_LAST, B_K_LAST>(c, from, from + SIDE, m, n);
+    }
+    store_tile(p, t, c, m, n);
+}
+
+template <mm_layout LAYOUT> void launch(cuda_device *d, const grouped_problem &p)
+{
+    cudaError_t e = cudaFuncSetAttribute(mma_kernel<LAYOUT>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
+    if (e != cudaSuccess) {
+        cuda_fail(d, e, "grouped_matmul");
+        return;
+    }
+    mma_kernel<LAYOUT><<<grouped_tiles(p, TILE, TILE), THREADS, SHARED, d->stream>>>(p);
+    cuda_launched(d, "grouped_matmul");
+}
+
+} // namespace
+
+bool grouped_mma(cuda_device *d, const grouped_problem &p)
+{
+    if (!grouped_aligned(p))
+        return false;
+    if (p.layout == MM_NT)
+        launch<MM_NT>(d, p);
+    else if (p.layout == MM_NN)
+        launch<MM_NN>(d, p);
+    else
+        launch<MM_TN>(d, p);
+    return true;
+}

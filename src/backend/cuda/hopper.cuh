@@ -1,0 +1,238 @@
+/* hopper: the instructions of sm_90a that CUDA C++ has no words for, one function each: barriers
+ * that count bytes, copies of boxes of a tensor (TMA), products of a warpgroup (wgmma). Only code
+ * compiled for sm_90a may call them. */
+#ifndef PESC_BACKEND_CUDA_HOPPER_CUH
+#define PESC_BACKEND_CUDA_HOPPER_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+static __device__ __forceinline__ uint32_t hopper_address(const void *shared)
+{
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+/* ---- barriers in shared memory: a phase ends when all have arrived and all bytes have come */
+
+static __device__ __forceinline__ void hopper_barrier_init(uint64_t *bar, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(hopper_address(bar)), "r"(arrivals)
+                 : "memory");
+}
+
+/* After all inits, before others use them. */
+static __device__ __forceinline__ void hopper_barrier_publish(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void hopper_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(hopper_address(bar)) : "memory");
+}
+
+static __device__ __forceinline__ void hopper_arrive_expecting(uint64_t *bar, int bytes)
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(hopper_address(bar)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Until the phase of this parity has ended. */
+static __device__ __forceinline__ void hopper_wait(uint64_t *bar, int parity)
+{
+    int done;
+    do
+        asm volatile("{\n.reg .pred done;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                     "selp.b32 %0, 1, 0, done;\n}"
+                     : "=r"(done)
+                     : "r"(hopper_address(bar)), "r"(parity)
+                     : "memory");
+    while (!done);
+}
+
+/* Orders this thread's plain writes to shared memory before what TMA and wgmma do with it. */
+static __device__ __forceinline__ void hopper_fence_async(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* ---- copies: a box of a tensor from column x, row y, matrix z on; zeros where it has none */
+
+static __device__ __forceinline__ void hopper_load(void *to, const CUtensorMap *map, uint64_t *bar,
+                                                   int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(hopper_address(to)),
+                 "l"(map), "r"(hopper_address(bar)), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* ---- products of a warpgroup: d [64, N] (+)= A [64, 16] B [N, 16]^T, N two for each d */
+
+/* Describes an operand in shared memory as 128-byte rows permuted by TMA's 128-byte swizzle: eight
+ * rows make a group, groups are 1024 bytes apart. k-last operands: a row is an m (or n), 64 k wide.
+ * Others (T 1): a row is a k, 64 m wide, and the next 64 m are `next` bytes away. */
+static __device__ __forceinline__ uint64_t hopper_operand(const void *shared, int next)
+{
+    return (uint64_t)(hopper_address(shared) & 0x3FFFF) >> 4 | (uint64_t)(next >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+static __device__ __forceinline__ void hopper_multiply_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void hopper_multiply_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until at most N committed groups are at work. */
+template <int N> static __device__ __forceinline__ void hopper_multiply_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+#define R8(how, d, i)                                                                              \
+    how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3]), how(d[i + 4]), how(d[i + 5]),          \
+        how(d[i + 6]), how(d[i + 7])
+
+/* FIRST: d need not be set before. */
+template <bool FIRST, int A_T, int B_T>
+static __device__ __forceinline__ void hopper_multiply(float (&d)[32], uint64_t a, uint64_t b)
+{
+    if constexpr (FIRST)
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+            "%32, %33, 0, 1, 1, %34, %35;"
+            : R8("=f", d, 0), R8("=f", d, 8), R8("=f", d, 16), R8("=f", d, 24)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+    else
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+            "%32, %33, 1, 1, 1, %34, %35;"
+            : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+}
+
+template <bool FIRST, int A_T, int B_T>
+static __device__ __forceinline__ void hopper_multiply(float (&d)[64], uint64_t a, uint64_t b)
+{
+    if constexpr (FIRST)
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+            "%64, %65, 0, 1, 1, %66, %67;"
+            : R8("=f", d, 0), R8("=f", d, 8), R8("=f", d, 16), R8("=f", d, 24), R8("=f", d, 32),
+              R8("=f", d, 40), R8("=f", d, 48), R8("=f", d, 56)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+    else
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+            "%64, %65, 1, 1, 1, %66, %67;"
+            : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24), R8("+f", d, 32),
+              R8("+f", d, 40), R8("+f", d, 48), R8("+f", d, 56)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+}
+
+template <bool FIRST, int A_T, int B_T>
+static __device__ __forceinline__ void hopper_multiply(float (&d)[128], uint64_t a, uint64_t b)
+{
+    if constexpr (FIRST)
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+            "%111, "
+            "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+            "%126, %127}, "
+            "%128, %129, 0, 1, 1, %130, %131;"
+            : R8("=f", d, 0), R8("=f", d, 8), R8("=f", d, 16), R8("=f", d, 24), R8("=f", d, 32),
+              R8("=f", d, 40), R8("=f", d, 48), R8("=f", d, 56), R8("=f", d, 64), R8("=f", d, 72),
+              R8("=f", d, 80), R8("=f", d, 88), R8("=f", d, 96), R8("=f", d, 104), R8("=f", d, 112),
+              R8("=f", d, 120)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+    else
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+            "%111, "
+            "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+            "%126, %127}, "
+            "%128, %129, 1, 1, 1, %130, %131;"
+            : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24), R8("+f", d, 32),
+              R8("+f", d, 40), R8("+f", d, 48), R8("+f", d, 56), R8("+f", d, 64), R8("+f", d, 72),
+              R8("+f", d, 80), R8("+f", d, 88), R8("+f", d, 96), R8("+f", d, 104), R8("+f", d, 112),
+              R8("+f", d, 120)
+            : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
+}
+
+#undef R8
+
+/* ---- registers: a warpgroup gives some up, another takes them */
+
+template <int N> static __device__ __forceinline__ void hopper_registers_drop(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> static __device__ __forceinline__ void hopper_registers_take(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* ---- host: the map of a bf16 tensor [matrices, rows, cols] for copies of 64x64 boxes */
+
+static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
+                                     int64_t rows, int64_t cols)
+{
+    typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                  const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                  const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                  CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static encode_fn encode; /* the driver's: it is not linked, so asked for by name */
+    if (!encode) {
+        void *found = NULL;
+        cudaDriverEntryPointQueryResult result;
+        cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                                         cudaEnableDefault, &result);
+        if (e != cudaSuccess || !found)
+            return e != cudaSuccess ? e : cudaErrorNotSupported;
+        encode = (encode_fn)found;
+    }
+    cuuint64_t sizes[3] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)matrices };
+    cuuint64_t strides[2] = { (cuuint64_t)cols * 2, (cuuint64_t)(rows * cols) * 2 };
+    cuuint32_t box[3] = { 64, 64, 1 }, steps[3] = { 1, 1, 1 };
+    CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)data, sizes, strides, box,
+                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+#endif

@@ -1,0 +1,381 @@
+/* nf4_few: 9 to 64 rows of activations against a matrix of NF4, read as it lies. (Fewer are
+ * gemv's.)
+ *
+ * A byte of codes is two neighbours of a row, and two neighbours are what a register of the tensor
+ * cores' first operand holds: so a byte becomes a register by one look into a table of 256 pairs of
+ * bf16. Each lane has its own copy of the table in its own bank, entries 256 bytes apart, so that
+ * an address is two bytes put side by side: the code's and the lane's. Codes are rounded to bf16,
+ * their products summed in f32 over a block of 64, and the block's sum is scaled in f32.
+ *
+ * Which element of k stands where in a product is free as long as both sides agree, so lanes use
+ * the bytes they loaded as they lie, and read the same elements of x.
+ *
+ * A step is a pair of blocks, 128 of k, of 256 rows of w: codes, scales and x come to shared memory
+ * some steps ahead. A warp has 32 rows and all tokens; of a block (32 bytes) each of the four lanes
+ * on a row has 8 bytes. Pieces of 16 bytes are permuted within their row of shared memory, so that
+ * no two lanes wait for a bank. Where rows are few, blocks split k, and a second kernel adds what
+ * they have, in order. */
+#include "backend/cuda/cuda.h"
+
+#include <cuda_bf16.h>
+#include <string.h>
+
+extern "C" {
+#include "tensor/nf4.h"
+}
+
+namespace
+{
+
+enum { LANES = 32, WARPS = 8, THREADS = WARPS * LANES, TILE = 16 };
+enum { ENTRY = 256, TABLE = 256 * ENTRY }; /* bytes */
+
+typedef __nv_bfloat16 bf16;
+
+struct problem {
+    void *out;
+    const unsigned char *codes;
+    const float *scales;
+    const bf16 *x;
+    const void *bias;
+    int n, k; /* of w [n,k] */
+    int tokens, blocks;
+    float scale;
+    bool out_f32, bias_f32, accumulate;
+    uint16_t code[16]; /* bf16 */
+};
+
+__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Eight lanes fill the copies of an entry with 16 bytes each; the codes are in the first 16. */
+__device__ __forceinline__ void fill_table(unsigned char *table, const problem &p)
+{
+    int lane = threadIdx.x % LANES;
+    uint32_t code = p.code[lane % 16];
+#pragma unroll
+    for (int i = 0; i < 256 * 8 / THREADS; i++) {
+        int entry = i * (THREADS / 8) + threadIdx.x / 8;
+        uint32_t pair = __shfl_sync(~0u, code, entry >> 4) | __shfl_sync(~0u, code, entry & 15)
+                                                                 << 16;
+        *(uint4 *)(table + entry * ENTRY + lane % 8 * 16) = make_uint4(pair, pair, pair, pair);
+    }
+}
+
+/* The pair that byte number BYTE of a word stands for; the earlier element is in its high nibble,
+ * and comes first. */
+template <int BYTE>
+__device__ __forceinline__ uint32_t pair_of(const unsigned char *table, uint32_t word, uint32_t at)
+{
+    return *(const uint32_t *)(table + __byte_perm(word, at, 0x5504 | BYTE << 4));
+}
+
+/* A kernel may begin while the one before it ends: what it reads of that one, and whatever it
+ * writes, comes behind wait_before(). Weights do not. */
+__device__ __forceinline__ void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ __forceinline__ void wait_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
+{
+    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const bf16 *)p)[i]);
+}
+
+__device__ __forceinline__ void store(const problem &p, int token, int row, float sum)
+{
+    int64_t to = token * (int64_t)p.n + row;
+    float y = sum * p.scale;
+    if (p.bias)
+        y += read(p.bias, p.bias_f32, row);
+    if (p.accumulate)
+        y += read(p.out, p.out_f32, to);
+    if (p.out_f32)
+        ((float *)p.out)[to] = y;
+    else
+        ((bf16 *)p.out)[to] = __float2bfloat16(y);
+}
+
+enum { ROWS = 32 * WARPS, STAGES = 4, PAIR = 128, LEAST_TOKENS = 9, MOST_TOKENS = 64 };
+
+template <int TOKENS> struct stage {
+    static constexpr int CODES = ROWS * 64, SCALES = ROWS * 8, X = TOKENS * PAIR * 2,
+                         BYTES = CODES + SCALES + X;
+};
+
+__device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0));
+}
+
+__device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 4 : 0));
+}
+
+/* Where a piece of 16 bytes of a row lies. */
+__device__ __forceinline__ int codes_at(int row, int piece)
+{
+    return row * 64 + (piece ^ (row & 2)) * 16;
+}
+
+__device__ __forceinline__ int x_at(int token, int piece)
+{
+    return token * PAIR * 2 + (piece ^ (token & 1)) * 16;
+}
+
+template <int TOKENS>
+__device__ __forceinline__ void load_codes(uint32_t to, const problem &p, int first, int pair,
+                                           int end)
+{
+    typedef stage<TOKENS> S;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int row = i * (THREADS / 4) + threadIdx.x / 4, piece = threadIdx.x % 4;
+        bool there = pair < end && pair * 2 + piece / 2 < p.blocks;
+        const unsigned char *from =
+            p.codes + (int64_t)min(first + row, p.n - 1) * (p.k / 2) + pair * 64 + piece * 16;
+        copy16(to + codes_at(row, piece), there ? from : p.codes, there);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = i * (THREADS / 2) + threadIdx.x / 2, block = pair * 2 + threadIdx.x % 2;
+        bool there = pair < end && block < p.blocks;
+        const float *from = p.scales + (int64_t)min(first + row, p.n - 1) * p.blocks + block;
+        copy4(to + S::CODES + row * 8 + threadIdx.x % 2 * 4, there ? from : p.scales, there);
+    }
+}
+
+template <int TOKENS>
+__device__ __forceinline__ void load_x(uint32_t to, const problem &p, int pair, int end)
+{
+    typedef stage<TOKENS> S;
+#pragma unroll
+    for (int i = 0; i < TOKENS * 16 / THREADS; i++) {
+        int token = i * (THREADS / 16) + threadIdx.x / 16, piece = threadIdx.x % 16;
+        bool there = pair < end && pair * 2 + piece / 8 < p.blocks && token < p.tokens;
+        const bf16 *from = p.x + token * (int64_t)p.k + pair * PAIR + piece * 8;
+        copy16(to + S::CODES + S::SCALES + x_at(token, piece), there ? from : p.x, there);
+    }
+}
+
+/* One block of 64 of k: b is 0 or 1. */
+template <int TOKENS>
+__device__ __forceinline__ void use_block(float (&sum)[2][TOKENS / 8][4],
+                                          const unsigned char *table, const unsigned char *from,
+                                          int b)
+{
+    typedef stage<TOKENS> S;
+    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, g = lane / 4, t = lane % 4;
+    uint32_t at = lane * 4;
+    uint2 w[2][2];
+    float block[2][TOKENS / 8][4] = {};
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            w[m][h] =
+                *(const uint2 *)(from + codes_at(warp * 32 + m * TILE + h * 8 + g, b * 2 + t / 2) +
+                                 t % 2 * 8);
+#pragma unroll
+    for (int q = 0; q < 2; q++) { /* the words of these 8 bytes, 8 of k each */
+        uint32_t a[2][2][4];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            uint32_t w0 = q ? w[m][0].y : w[m][0].x, w1 = q ? w[m][1].y : w[m][1].x;
+            a[m][0][0] = pair_of<0>(table, w0, at), a[m][0][1] = pair_of<0>(table, w1, at);
+            a[m][0][2] = pair_of<1>(table, w0, at), a[m][0][3] = pair_of<1>(table, w1, at);
+            a[m][1][0] = pair_of<2>(table, w0, at), a[m][1][1] = pair_of<2>(table, w1, at);
+            a[m][1][2] = pair_of<3>(table, w0, at), a[m][1][3] = pair_of<3>(table, w1, at);
+        }
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++) {
+            uint4 x =
+                *(const uint4 *)(from + S::CODES + S::SCALES + x_at(n * 8 + g, b * 8 + t * 2 + q));
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                multiply(block[m][n], a[m][0], x.x, x.y);
+                multiply(block[m][n], a[m][1], x.z, x.w);
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float scale =
+                *(const float *)(from + S::CODES + (warp * 32 + m * TILE + h * 8 + g) * 8 + b * 4);
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+                for (int i = 2 * h; i < 2 * h + 2; i++)
+                    sum[m][n][i] = fmaf(scale, block[m][n][i], sum[m][n][i]);
+        }
+}
+
+/* Rows of w along x, parts of k along y: parts [part][token][row]. */
+template <int TOKENS>
+__global__ void __launch_bounds__(THREADS, 1)
+    product_parts(const __grid_constant__ problem p, float *parts)
+{
+    typedef stage<TOKENS> S;
+    extern __shared__ __align__(1024) unsigned char smem[];
+    const unsigned char *ring = smem + TABLE;
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(ring);
+    int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
+    int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
+    int first = blockIdx.x * ROWS;
+    let_next_begin();
+    for (int s = 0; s < STAGES - 1; s++)
+        load_codes<TOKENS>(to + s * S::BYTES, p, first, begin + s, end);
+    fill_table(smem, p);
+    wait_before();
+    for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
+        load_x<TOKENS>(to + s * S::BYTES, p, begin + s, end);
+        asm volatile("cp.async.commit_group;");
+    }
+    float sum[2][TOKENS / 8][4] = {};
+    for (int pair = begin; pair < end; pair++) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        __syncthreads();
+        int ahead = pair + STAGES - 1;
+        uint32_t next = to + (ahead - begin) % STAGES * S::BYTES;
+        load_codes<TOKENS>(next, p, first, ahead, end);
+        load_x<TOKENS>(next, p, ahead, end);
+        asm volatile("cp.async.commit_group;");
+        const unsigned char *from = ring + (pair - begin) % STAGES * S::BYTES;
+        use_block<TOKENS>(sum, smem, from, 0);
+        use_block<TOKENS>(sum, smem, from, 1);
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int token = n * 8 + t * 2 + i % 2;
+                int row = first + warp * 32 + m * TILE + i / 2 * 8 + g;
+                if (token < p.tokens && row < p.n)
+                    parts[((int64_t)blockIdx.y * p.tokens + token) * p.n + row] = sum[m][n][i];
+            }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    join_parts(const __grid_constant__ problem p, const float *parts, int n_parts)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, count = p.tokens * (int64_t)p.n;
+    let_next_begin();
+    wait_before();
+    if (i >= count)
+        return;
+    float y = 0;
+#pragma unroll 8
+    for (int s = 0; s < n_parts; s++)
+        y += parts[s * count + i];
+    store(p, (int)(i / p.n), (int)(i % p.n), y);
+}
+
+/* ---- the host's side ---- */
+
+template <class... A>
+void launch(cuda_device *d, dim3 grid, int smem, void (*kernel)(A...), A... args)
+{
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)smem;
+    config.stream = d->stream;
+    config.attrs = &overlap;
+    config.numAttrs = d->cc >= 90;
+    cudaError_t e = cudaSuccess;
+    if (smem)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
+    if (e == cudaSuccess)
+        e = cudaLaunchKernelEx(&config, kernel, args...);
+    if (e != cudaSuccess)
+        cuda_fail(d, e, "matmul of nf4");
+}
+
+unsigned parts_of(int64_t n, int64_t rows)
+{
+    return (unsigned)((n + rows - 1) / rows);
+}
+
+template <int TOKENS> void multiply_in_parts(cuda_device *d, const problem &p)
+{
+    unsigned tiles = parts_of(p.n, ROWS), pairs = (unsigned)(p.blocks + 1) / 2;
+    unsigned split = (unsigned)d->n_sm / tiles;
+    split = split < 1 ? 1 : split > 16 ? 16 : split;
+    split = split < pairs ? split : pairs;
+    float *parts = (float *)cuda_scratch(d, (size_t)split * (size_t)p.tokens * (size_t)p.n * 4);
+    if (!parts)
+        return;
+    launch(d, dim3(tiles, split), TABLE + STAGES * stage<TOKENS>::BYTES, product_parts<TOKENS>, p,
+           parts);
+    launch(d, dim3(parts_of((int64_t)p.tokens * p.n, THREADS)), 0, join_parts, p,
+           (const float *)parts, (int)split);
+}
+
+uint16_t rounded(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+} // namespace
+
+extern "C" bool cuda_nf4_few(cuda_device *d, const mm *a)
+{
+    int64_t tokens = tensor_rows(&a->a), n = tensor_rows(&a->b), k = tensor_cols(&a->b);
+    uintptr_t at = (uintptr_t)a->a.data | (uintptr_t)a->b.data;
+    if (a->layout != MM_NT || a->b.dt != DT_NF4 || a->a.dt != DT_BF16 || k % NF4_BLOCK || at % 16 ||
+        k >= 1 << 24 || n >= 1 << 30 || tokens < LEAST_TOKENS || tokens > MOST_TOKENS ||
+        d->cc < 90) /* its shared memory */
+        return false;
+    problem p = { a->out.data,
+                  (const unsigned char *)a->b.data,
+                  nf4_scales(a->b.data, n * k),
+                  (const bf16 *)a->a.data,
+                  a->bias.data,
+                  (int)n,
+                  (int)k,
+                  (int)tokens,
+                  (int)(k / NF4_BLOCK),
+                  a->scale,
+                  a->out.dt == DT_F32,
+                  a->bias.dt == DT_F32,
+                  a->accumulate,
+                  {} };
+    for (int i = 0; i < 16; i++)
+        p.code[i] = rounded(nf4_code[i]);
+    if (tokens <= 16)
+        multiply_in_parts<16>(d, p);
+    else if (tokens <= 32)
+        multiply_in_parts<32>(d, p);
+    else
+        multiply_in_parts<64>(d, p);
+    return true;
+}

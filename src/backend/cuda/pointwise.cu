@@ -1,0 +1,279 @@
+/* pointwise: ops on elements, and sums of rows into the residual stream. f32 or bf16 throughout,
+ * computed in f32. One span a thread: what is in flight is the whole chip's threads. */
+#include "backend/cuda/vec.cuh"
+#include "backend/cuda/vmath.cuh"
+
+namespace
+{
+
+template <class O, class X>
+__global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float g[W], u[W], slope[W];
+        at.load(g, gate);
+        at.load(u, up);
+        vmath_acts(act, g, slope);
+        for (int j = 0; j < W; j++)
+            g[j] *= u[j];
+        at.store(out, g);
+    });
+}
+
+template <class O, class X>
+__global__ void act_kernel(O *out, const X *x, int64_t n, act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float v[W], slope[W];
+        at.load(v, x);
+        vmath_acts(act, v, slope);
+        at.store(out, v);
+    });
+}
+
+template <class Y, class X>
+__global__ void add_kernel(Y *y, const X *x, int64_t n, float scale, bool wide)
+{
+    constexpr int W = vec_width<Y, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float a[W], b[W];
+        at.load(a, y);
+        at.load(b, x);
+        for (int j = 0; j < W; j++)
+            a[j] = fmaf(scale, b[j], a[j]);
+        at.store(y, a);
+    });
+}
+
+template <class O, class X> __global__ void convert_kernel(O *out, const X *x, int64_t n, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float v[W];
+        at.load(v, x);
+        at.store(out, v);
+    });
+}
+
+template <class X> __global__ void scale_kernel(X *x, int64_t n, float factor, bool wide)
+{
+    constexpr int W = vec_width<X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float v[W];
+        at.load(v, x);
+        for (int j = 0; j < W; j++)
+            v[j] *= factor;
+        at.store(x, v);
+    });
+}
+
+template <int TEAM, class Y, class X>
+__global__ void add_gated_kernel(Y *y, const X *x, vec_any logit, int64_t rows, int64_t n,
+                                 bool wide)
+{
+    constexpr int W = vec_width<Y, X>;
+    int64_t t = vec_row<TEAM>();
+    if (t >= rows)
+        return;
+    float rest, gate = vmath_sigmoid(vec_get(logit, t), rest);
+    y += t * n;
+    x += t * n;
+    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+        float a[W], b[W];
+        at.load(a, y);
+        at.load(b, x);
+        for (int j = 0; j < W; j++)
+            a[j] = fmaf(gate, b[j], a[j]);
+        at.store(y, a);
+    });
+}
+
+/* ---- backward ---- */
+
+template <class O, class X>
+__global__ void glu_bwd_kernel(O *dgate, O *dup, const X *dy, const X *gate, const X *up, int64_t n,
+                               act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float d[W], g[W], u[W], slope[W];
+        at.load(d, dy);
+        at.load(g, gate);
+        at.load(u, up);
+        vmath_acts(act, g, slope);
+        for (int j = 0; j < W; j++) {
+            slope[j] *= d[j] * u[j];
+            g[j] *= d[j];
+        }
+        at.store(dgate, slope);
+        at.store(dup, g);
+    });
+}
+
+template <class O, class X>
+__global__ void act_bwd_kernel(O *dx, const X *dy, const X *x, int64_t n, act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float d[W], v[W], slope[W];
+        at.load(d, dy);
+        at.load(v, x);
+        vmath_acts(act, v, slope);
+        for (int j = 0; j < W; j++)
+            d[j] *= slope[j];
+        at.store(dx, d);
+    });
+}
+
+/* dx is neither dy nor x, so one walk serves the dot product and dx. */
+template <int TEAM, class D, class Y, class X>
+__global__ void gated_bwd_kernel(D *dx, vec_any dlogit, const Y *dy, const X *x, vec_any logit,
+                                 int64_t rows, int64_t n, bool wide)
+{
+    constexpr int W = vec_width<D, Y, X>;
+    int64_t t = vec_row<TEAM>();
+    if (t >= rows)
+        return;
+    float rest, gate = vmath_sigmoid(vec_get(logit, t), rest), dot = 0.0f;
+    dx += t * n;
+    dy += t * n;
+    x += t * n;
+    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+        float d[W], v[W];
+        at.load(d, dy);
+        at.load(v, x);
+        for (int j = 0; j < W; j++) {
+            dot = fmaf(d[j], v[j], dot);
+            d[j] *= gate;
+        }
+        at.store(dx, d);
+    });
+    dot = vec_team_sum<TEAM>(dot);
+    if (threadIdx.x % TEAM == 0)
+        vec_put(dlogit, t, gate * rest * dot);
+}
+
+} // namespace
+
+/* ---- the ops ---- */
+
+extern "C" void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_kind act)
+{
+    ASSERT(gate.dt == up.dt);
+    int64_t n = tensor_count(&out);
+    bool wide = vec_aligned(out, gate, up);
+    vec_typed2(out.dt, gate.dt, [&](auto o, auto x) {
+        typedef decltype(o) O;
+        typedef decltype(x) X;
+        vec_launch_flat<O, X>(d, "glu_fwd", n, glu_kernel<O, X>, (O *)out.data, (X *)gate.data,
+                              (X *)up.data, n, act, wide);
+    });
+}
+
+extern "C" void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act)
+{
+    int64_t n = tensor_count(&out);
+    bool wide = vec_aligned(out, x);
+    vec_typed2(out.dt, x.dt, [&](auto o, auto v) {
+        typedef decltype(o) O;
+        typedef decltype(v) X;
+        vec_launch_flat<O, X>(d, "act_fwd", n, act_kernel<O, X>, (O *)out.data, (X *)x.data, n, act,
+                              wide);
+    });
+}
+
+extern "C" void cuda_add(device *d, tensor y, tensor x, float scale)
+{
+    int64_t n = tensor_count(&y);
+    bool wide = vec_aligned(y, x);
+    vec_typed2(y.dt, x.dt, [&](auto o, auto v) {
+        typedef decltype(o) Y;
+        typedef decltype(v) X;
+        vec_launch_flat<Y, X>(d, "add", n, add_kernel<Y, X>, (Y *)y.data, (X *)x.data, n, scale,
+                              wide);
+    });
+}
+
+extern "C" void cuda_convert(device *d, tensor out, tensor x)
+{
+    int64_t n = tensor_count(&out);
+    bool wide = vec_aligned(out, x);
+    vec_typed2(out.dt, x.dt, [&](auto o, auto v) {
+        typedef decltype(o) O;
+        typedef decltype(v) X;
+        vec_launch_flat<O, X>(d, "convert", n, convert_kernel<O, X>, (O *)out.data, (X *)x.data, n,
+                              wide);
+    });
+}
+
+extern "C" void cuda_scale(device *d, tensor x, float factor)
+{
+    int64_t n = tensor_count(&x);
+    vec_typed(x.dt, [&](auto v) {
+        typedef decltype(v) X;
+        vec_launch_flat<X>(d, "scale", n, scale_kernel<X>, (X *)x.data, n, factor, vec_aligned(x));
+    });
+}
+
+extern "C" void cuda_add_gated(device *d, tensor y, tensor x, tensor logit)
+{
+    int64_t n = tensor_cols(&y), rows = tensor_rows(&y);
+    vec_typed2(y.dt, x.dt, [&](auto o, auto v) {
+        typedef decltype(o) Y;
+        typedef decltype(v) X;
+        bool wide = vec_aligned(y, x) && n % vec_width<Y, X> == 0;
+        vec_teamed(n, [&](auto team) {
+            constexpr int TEAM = decltype(team)::size;
+            vec_launch(d, "add_gated", vec_blocks(rows, VEC_THREADS / TEAM),
+                       add_gated_kernel<TEAM, Y, X>, (Y *)y.data, (X *)x.data, vec_any_of(logit),
+                       rows, n, wide);
+        });
+    });
+}
+
+extern "C" void cuda_glu_bwd(device *d, const glu_bwd *a)
+{
+    ASSERT(a->dgate.dt == a->dup.dt && a->dy.dt == a->gate.dt && a->gate.dt == a->up.dt);
+    int64_t n = tensor_count(&a->gate);
+    bool wide = vec_aligned(a->dgate, a->dup, a->dy, a->gate, a->up);
+    vec_typed2(a->dgate.dt, a->gate.dt, [&](auto o, auto x) {
+        typedef decltype(o) O;
+        typedef decltype(x) X;
+        vec_launch_flat<O, X>(d, "glu_bwd", n, glu_bwd_kernel<O, X>, (O *)a->dgate.data,
+                              (O *)a->dup.data, (X *)a->dy.data, (X *)a->gate.data, (X *)a->up.data,
+                              n, a->act, wide);
+    });
+}
+
+extern "C" void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act)
+{
+    ASSERT(dy.dt == x.dt);
+    int64_t n = tensor_count(&dx);
+    bool wide = vec_aligned(dx, dy, x);
+    vec_typed2(dx.dt, x.dt, [&](auto o, auto v) {
+        typedef decltype(o) O;
+        typedef decltype(v) X;
+        vec_launch_flat<O, X>(d, "act_bwd", n, act_bwd_kernel<O, X>, (O *)dx.data, (X *)dy.data,
+                              (X *)x.data, n, act, wide);
+    });
+}
+
+extern "C" void cuda_add_gated_bwd(device *d, tensor dx, tensor dlogit, tensor dy, tensor x,
+                                   tensor logit)
+{
+    int64_t n = tensor_cols(&x), rows = tensor_rows(&x);
+    vec_typed3(dx.dt, dy.dt, x.dt, [&](auto o, auto y, auto v) {
+        typedef decltype(o) D;
+        typedef decltype(y) Y;
+        typedef decltype(v) X;
+        bool wide = vec_aligned(dx, dy, x) && n % vec_width<D, Y, X> == 0;
+        vec_teamed(n, [&](auto team) {
+            constexpr int TEAM = decltype(team)::size;
+            vec_launch(d, "add_gated_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
+                       gated_bwd_kernel<TEAM, D, Y, X>, (D *)dx.data, vec_any_of(dlogit),
+                       (Y *)dy.data, (X *)x.data, vec_any_of(logit), rows, n, wide);
+        });
+    });
+}

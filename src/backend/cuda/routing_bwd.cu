@@ -1,0 +1,198 @@
+/* routing_bwd: gradients of the router, and the balance loss. The formulas are at the head of
+ * cpu/ops/routing_bwd.c. A warp has a token; products are kept out of sums by __fmul_rn, and sums
+ * are taken in the CPU's order, so that both give the same bits. */
+#include "backend/cuda/score.cuh"
+
+namespace
+{
+
+/* ---- through the gates ---- */
+
+/* dc of the k chosen, from dg and their raw scores c. */
+__device__ void raw_gradient(const topk_rule &r, float *dc, const float *dg, const float *c)
+{
+    float sum = 1e-20f, pull = 0.0f;
+    for (int32_t j = 0; j < r.k && r.renormalise; j++)
+        sum += c[j];
+    for (int32_t j = 0; j < r.k && r.renormalise; j++)
+        pull += __fmul_rn(dg[j], c[j]) / sum;
+    for (int32_t j = threadIdx.x % VEC_WARP; j < r.k; j += VEC_WARP)
+        dc[j] = r.renormalise ? r.scale * (dg[j] - pull) / sum : r.scale * dg[j];
+    __syncwarp();
+}
+
+/* dz of the n experts; c, dc: room for k each; scores: the logits, which become scores. */
+__device__ void gate_row(const topk_rule &r, float *dz, const float *dg, const int32_t *ids,
+                         float *scores, float *c, float *dc)
+{
+    int lane = threadIdx.x % VEC_WARP;
+    bool softmax = r.score == SCORE_SOFTMAX, all = softmax && !r.score_after_topk;
+    float pull = 0.0f;
+    if (all)
+        score_softmax(scores, r.n_experts);
+    for (int32_t j = lane; j < r.k; j += VEC_WARP)
+        c[j] = scores[ids[j]];
+    __syncwarp();
+    if (!all)
+        score_all(c, r.k, r.score);
+    raw_gradient(r, dc, dg, c);
+    for (int32_t j = 0; j < r.k && softmax; j++)
+        pull += __fmul_rn(c[j], dc[j]);
+    for (int32_t e = lane; e < r.n_experts; e += VEC_WARP)
+        dz[e] = all ? -scores[e] * pull : 0.0f;
+    __syncwarp();
+    for (int32_t j = lane; j < r.k; j += VEC_WARP)
+        dz[ids[j]] = softmax ? c[j] * (dc[j] - pull) : c[j] * (1.0f - c[j]) * dc[j];
+    __syncwarp();
+}
+
+/* dz += factor p_e (f_e - sum f p). */
+__device__ void balance_row(float *dz, float *prob, const float *f, int32_t n, float factor)
+{
+    float mean = 0.0f;
+    score_softmax(prob, n);
+#pragma unroll 8
+    for (int32_t e = 0; e < n; e++)
+        mean += __fmul_rn(f[e], prob[e]);
+    for (int32_t e = threadIdx.x % VEC_WARP; e < n; e += VEC_WARP)
+        dz[e] = __fadd_rn(dz[e], factor * prob[e] * (f[e] - mean));
+}
+
+struct topk_bwd_args {
+    float *dlogits;
+    const float *dgates, *logits, *share;
+    const int32_t *ids;
+    int64_t rows;
+    topk_rule rule;
+    float factor; /* of the balance loss: balance E / T */
+};
+
+__global__ void topk_bwd_kernel(topk_bwd_args a)
+{
+    extern __shared__ float room[]; /* a warp: scores [n], dz [n], c [k], dc [k] */
+    int lane = threadIdx.x % VEC_WARP, warp = threadIdx.x / VEC_WARP;
+    int64_t t = (int64_t)blockIdx.x * (blockDim.x / VEC_WARP) + warp;
+    if (t >= a.rows)
+        return;
+    int32_t n = a.rule.n_experts, k = a.rule.k;
+    const float *logits = a.logits + t * n;
+    float *scores = room + (int64_t)warp * 2 * (n + k), *dz = scores + n, *c = dz + n;
+    for (int32_t e = lane; e < n; e += VEC_WARP)
+        scores[e] = logits[e];
+    __syncwarp();
+    gate_row(a.rule, dz, a.dgates + t * k, a.ids + t * k, scores, c, c + k);
+    if (a.share) {
+        for (int32_t e = lane; e < n; e += VEC_WARP)
+            scores[e] = logits[e];
+        __syncwarp();
+        balance_row(dz, scores, a.share, n, a.factor);
+    }
+    for (int32_t e = lane; e < n; e += VEC_WARP)
+        a.dlogits[t * n + e] = dz[e];
+}
+
+/* ---- the balance loss ---- */
+
+constexpr int PARTS = 64; /* P is summed in so many parts, then the parts in order */
+
+/* Part b of the rows: the sum of their probabilities, and how many chose each expert. A tile of
+ * rows is scored, a warp each, then added up in order, a thread for each expert. */
+__global__ void balance_part_kernel(float *sums, int32_t *counts, const float *logits,
+                                    const int32_t *ids, int64_t rows, int32_t n, int32_t k)
+{
+    extern __shared__ float tile[]; /* [warps][n], sum [n], count [n] */
+    int lane = threadIdx.x % VEC_WARP, warp = threadIdx.x / VEC_WARP, warps = blockDim.x / VEC_WARP;
+    int64_t begin = blockIdx.x * rows / PARTS, end = (blockIdx.x + 1) * rows / PARTS;
+    float *mine = tile + warp * n, *sum = tile + warps * n;
+    int32_t *count = (int32_t *)(sum + n);
+    for (int32_t e = threadIdx.x; e < n; e += blockDim.x) {
+        sum[e] = 0.0f;
+        count[e] = 0;
+    }
+    for (int64_t base = begin; base < end; base += warps) {
+        if (base + warp < end) {
+            for (int32_t e = lane; e < n; e += VEC_WARP)
+                mine[e] = logits[(base + warp) * n + e];
+            __syncwarp();
+            score_softmax(mine, n);
+        }
+        __syncthreads();
+        int64_t there = end - base < warps ? end - base : warps;
+        for (int32_t e = threadIdx.x; e < n; e += blockDim.x)
+            for (int r = 0; r < there; r++)
+                sum[e] += tile[r * n + e];
+        __syncthreads();
+    }
+    __syncthreads(); /* the counters are zero */
+    for (int64_t i = begin * k + threadIdx.x; i < end * k; i += blockDim.x)
+        atomicAdd(&count[ids[i]], 1); /* of integers: the order does not matter */
+    __syncthreads();
+    for (int32_t e = threadIdx.x; e < n; e += blockDim.x) {
+        sums[(int64_t)blockIdx.x * n + e] = sum[e];
+        counts[(int64_t)blockIdx.x * n + e] = count[e];
+    }
+}
+
+__global__ void balance_fold_kernel(float *share, float *aux, const float *sums,
+                                    const int32_t *counts, int64_t rows, int64_t choices, int32_t n)
+{
+    float *f = share, *mean = share + n;
+    for (int32_t e = threadIdx.x; e < n; e += blockDim.x) {
+        float sum = 0.0f;
+        int32_t count = 0;
+#pragma unroll 16
+        for (int part = 0; part < PARTS; part++) {
+            sum += sums[(int64_t)part * n + e];
+            count += counts[(int64_t)part * n + e];
+        }
+        f[e] = (float)count / (float)choices;
+        mean[e] = sum / (float)rows;
+    }
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    float sum = 0.0f;
+    for (int32_t e = 0; e < n; e++)
+        sum += __fmul_rn(f[e], mean[e]);
+    *aux = (float)n * sum;
+}
+
+} // namespace
+
+extern "C" void cuda_topk_bwd(device *d, const topk_bwd *a)
+{
+    int32_t n = a->rule.n_experts, k = a->rule.k;
+    int64_t rows = tensor_rows(&a->logits), floats = 2 * ((int64_t)n + k);
+    topk_bwd_args args = { .dlogits = (float *)a->dlogits.data,
+                           .dgates = (const float *)a->dgates.data,
+                           .logits = (const float *)a->logits.data,
+                           .share = (const float *)a->share.data,
+                           .ids = (const int32_t *)a->ids.data,
+                           .rows = rows,
+                           .rule = a->rule,
+                           .factor = a->balance * (float)n / (float)rows };
+    int warps = score_warps(floats);
+    topk_bwd_kernel<<<vec_blocks(rows, warps), warps * VEC_WARP, warps * floats * sizeof(float),
+                      cuda_of(d)->stream>>>(args);
+    cuda_launched(cuda_of(d), "topk_bwd");
+}
+
+extern "C" void cuda_balance(device *d, tensor share, tensor aux, tensor logits, tensor ids)
+{
+    cuda_device *c = cuda_of(d);
+    int64_t rows = tensor_rows(&logits), choices = tensor_count(&ids);
+    int32_t n = (int32_t)tensor_cols(&logits), k = (int32_t)(rows ? choices / rows : 0);
+    int warps = (int)(48 * 1024 / sizeof(float)) / n - 2; /* and the sums and counts */
+    ASSERT(warps >= 1);
+    warps = warps < VEC_WARP ? warps : VEC_WARP;
+    float *sums = (float *)cuda_scratch(c, (size_t)2 * PARTS * n * sizeof(float));
+    if (!sums)
+        return;
+    int32_t *counts = (int32_t *)(sums + (int64_t)PARTS * n);
+    balance_part_kernel<<<PARTS, warps * VEC_WARP, (size_t)(warps + 2) * n * sizeof(float),
+                          c->stream>>>(sums, counts, (const float *)logits.data,
+                                       (const int32_t *)ids.data, rows, n, k);
+    balance_fold_kernel<<<1, VEC_THREADS, 0, c->stream>>>((float *)share.data, (float *)aux.data,
+                                                          sums, counts, rows, choices, n);
+    cuda_launched(c, "balance");
+}

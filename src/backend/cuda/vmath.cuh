@@ -1,0 +1,138 @@
+/* vmath: the few functions the ops need, one number at a time: the CPU's (cpu/ops/vmath.h), step by
+ * step, so that both give the same bits. No product here is the operand of a sum, except where fmaf
+ * says so: what the compiler may contract is already contracted. Only gelu divides faster than it
+ * rounds: its two quotients would cost as much as all the rest, and are within 2 ulp. */
+#ifndef PESC_BACKEND_CUDA_VMATH_CUH
+#define PESC_BACKEND_CUDA_VMATH_CUH
+
+#include "backend/cuda/cuda.h"
+
+#include <math_constants.h>
+
+/* 2^n e^r with x = n ln 2 + r; NaN stays. */
+__device__ inline float vmath_exp(float x)
+{
+    const float magic = 0x1.8p23f;
+    x = 89.0f < x ? 89.0f : x;
+    x = -104.0f > x ? -104.0f : x;
+    float shifted = fmaf(x, 0x1.715476p0f, magic), n = shifted - magic;
+    float r = fmaf(n, -0x1.63p-1f, x);
+    r = fmaf(n, 0x1.bd0106p-13f, r);
+    float p = 0x1.6a22e2p-10f;
+    p = fmaf(p, r, 0x1.123a78p-7f);
+    p = fmaf(p, r, 0x1.5558f6p-5f);
+    p = fmaf(p, r, 0x1.555490p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(p * r, r, r) + 1.0f;
+    int k = __float_as_int(shifted) - __float_as_int(magic), half = k >> 1;
+    return p * __int_as_float((half + 127) << 23) * __int_as_float((k - half + 127) << 23);
+}
+
+/* The same for x up to 88, in fewer steps, because 2^n is a number; 0 where e^x would be subnormal.
+ */
+__device__ inline float vmath_exp_below(float x)
+{
+    const float magic = 0x1.8p23f;
+    float shifted = fmaf(x, 0x1.715476p0f, magic), n = shifted - magic;
+    float r = fmaf(n, -0x1.63p-1f, x);
+    r = fmaf(n, 0x1.bd0106p-13f, r);
+    float p = 0x1.6a22e2p-10f;
+    p = fmaf(p, r, 0x1.123a78p-7f);
+    p = fmaf(p, r, 0x1.5558f6p-5f);
+    p = fmaf(p, r, 0x1.555490p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(p * r, r, r) + 1.0f;
+    float power = __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000); /* 2^n */
+    return x < -87.0f ? 0.0f : p * power;
+}
+
+__device__ inline float vmath_sigmoid(float x, float &rest)
+{
+    float e = vmath_exp_below(88.0f < -x ? 88.0f : -x), s = 1.0f / (1.0f + e);
+    rest = e * s;
+    return s;
+}
+
+/* Phi(-a) for a >= 0, and the density there. */
+__device__ inline float vmath_normal_tail(float a, float &density)
+{
+    float q = __fdividef(a - 4.0f, a + 4.0f), m = -7.162261634589853e-05f;
+    m = fmaf(m, q, -6.0583424962228594e-05f);
+    m = fmaf(m, q, 6.928479587917527e-04f);
+    m = fmaf(m, q, -3.0374540064557153e-04f);
+    m = fmaf(m, q, -5.004371546489173e-03f);
+    m = fmaf(m, q, 1.7940200783509684e-02f);
+    m = fmaf(m, q, -3.219727201572592e-02f);
+    m = fmaf(m, q, 2.859998076485132e-02f);
+    m = fmaf(m, q, 1.3999596323485583e-02f);
+    m = fmaf(m, q, -9.670346692702013e-02f);
+    m = fmaf(m, q, 4.720532068560097e-01f);
+    float high = __int_as_float(__float_as_int(a) & ~0xfff);
+    float low = (a - high) * (a + high) * -0.5f, e = vmath_exp_below(high * high * -0.5f);
+    float grow = fmaf(low * low, fmaf(low, 1.0f / 6, 0.5f), low);
+    e = fmaf(e, grow, e);
+    density = e * 0.3989422804f;
+    return __fdividef(e * m, 1.0f + a);
+}
+
+/* act(x), and its slope. */
+template <act_kind ACT> __device__ inline float vmath_act(float x, float &slope)
+{
+    if constexpr (ACT == ACT_SILU) {
+        float rest, s = vmath_sigmoid(x, rest);
+        slope = s * fmaf(x, rest, 1.0f);
+        return x * s;
+    } else if constexpr (ACT == ACT_GELU) {
+        float density, tail = vmath_normal_tail(x < 0.0f ? -x : x, density);
+        float cdf = x < 0.0f ? tail : 1.0f - tail;
+        slope = fmaf(x, density, cdf);
+        return x * cdf;
+    } else if constexpr (ACT == ACT_GELU_TANH) {
+        const float c = 2 * 0.7978845608f, d = 0.044715f;
+        float u = c * x * fmaf(x * x, d, 1.0f), rest, s = vmath_sigmoid(u, rest);
+        float du = c * fmaf(x * x, 3 * d, 1.0f);
+        slope = s * fmaf(x * du, rest, 1.0f);
+        return x * s;
+    } else {
+        slope = x > 0.0f ? 1.0f : 0.0f;
+        return 0.0f > x ? 0.0f : x;
+    }
+}
+
+/* v becomes act(v), slope its slope there; one branch for all W of them. */
+template <int W> __device__ inline void vmath_acts(act_kind act, float (&v)[W], float (&slope)[W])
+{
+#define VMATH_CASE(name)                                                                           \
+    case name:                                                                                     \
+        for (int j = 0; j < W; j++)                                                                \
+            v[j] = vmath_act<name>(v[j], slope[j]);                                                \
+        break;
+    switch (act) {
+        VMATH_CASE(ACT_SILU)
+        VMATH_CASE(ACT_GELU)
+        VMATH_CASE(ACT_GELU_TANH)
+        VMATH_CASE(ACT_RELU)
+    }
+#undef VMATH_CASE
+}
+
+/* ln x for normal x > 0; infinities and NaN come back. */
+__device__ inline float vmath_log(float x)
+{
+    if (!(x <= 0x1.fffffep127f))
+        return x;
+    uint32_t u = __float_as_uint(x);
+    int e = (int)(u >> 23) - 127;
+    double m = (double)(u & 0x7fffff) * 0x1p-23 + 1.0;
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e++;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 1.0 / 15;
+#pragma unroll
+    for (int k = 13; k >= 1; k -= 2)
+        p = __dadd_rn(__dmul_rn(p, s2), 1.0 / k);
+    return (float)__dadd_rn(__dmul_rn(e, 0.6931471805599453), __dmul_rn(__dmul_rn(2.0, s), p));
+}
+
+#endif

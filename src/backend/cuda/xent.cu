@@ -1,0 +1,131 @@
+/* xent: cross-entropy of rows of logits, and its gradient in their place.
+ *
+ * A block has a row and walks it twice at most: once for the log-sum-exp, each thread keeping a
+ * largest value and a sum below it; once, backwards, for the gradient, so that what was read last
+ * and is still in a cache comes first. */
+#include "backend/cuda/vec.cuh"
+#include "backend/cuda/vmath.cuh"
+
+namespace
+{
+
+constexpr int IGNORED = -100, THREADS = 1024;
+
+/* sum of e^x as total e^top; nothing yet: top is -infinity. */
+struct exp_sum {
+    float top, total;
+};
+
+/* A top of -infinity is not taken off: infinities of one sign have no difference. */
+__device__ float level(float top)
+{
+    return top == -CUDART_INF_F ? 0.0f : top;
+}
+
+__device__ exp_sum join(exp_sum a, exp_sum b)
+{
+    float top = fmaxf(a.top, b.top), base = level(top);
+    return exp_sum{ top, __fadd_rn(__fmul_rn(a.total, vmath_exp_below(a.top - base)),
+                                   __fmul_rn(b.total, vmath_exp_below(b.top - base))) };
+}
+
+/* The same for all threads: a tree over lanes, then over warps. */
+__device__ exp_sum join_block(exp_sum s)
+{
+    __shared__ exp_sum part[THREADS / VEC_WARP];
+    for (int round = 0; round < 2; round++) {
+        for (int lane = VEC_WARP / 2; lane; lane /= 2)
+            s = join(s, exp_sum{ __shfl_xor_sync(0xffffffffu, s.top, lane),
+                                 __shfl_xor_sync(0xffffffffu, s.total, lane) });
+        if (round)
+            break;
+        if (threadIdx.x % VEC_WARP == 0)
+            part[threadIdx.x / VEC_WARP] = s;
+        __syncthreads();
+        s = part[threadIdx.x % VEC_WARP];
+    }
+    return s;
+}
+
+template <int W, class X> __device__ float row_lse(const X *x, int64_t n, bool wide)
+{
+    exp_sum s = { -CUDART_INF_F, 0.0f };
+    for (int64_t i = (int64_t)threadIdx.x * W; i < n; i += THREADS * W)
+        vec_at<W>(i, n, wide, [&](auto at) {
+            float v[W], top = s.top;
+            at.load(v, x);
+            for (int j = 0; j < W; j++)
+                top = j < at.left ? fmaxf(top, v[j]) : top;
+            float base = level(top);
+            s.total *= vmath_exp_below(s.top - base);
+            for (int j = 0; j < W; j++)
+                s.total += j < at.left ? vmath_exp_below(v[j] - base) : 0.0f;
+            s.top = top;
+        });
+    s = join_block(s);
+    return s.top == -CUDART_INF_F ? CUDART_NAN_F : s.top + vmath_log(s.total);
+}
+
+template <class X>
+__global__ void __launch_bounds__(THREADS)
+    xent_kernel(float *loss, X *logits, const int32_t *targets, const float *weight, int64_t n,
+                bool wide)
+{
+    constexpr int W = vec_width<X>;
+    int64_t r = blockIdx.x;
+    int32_t target = targets[r];
+    X *x = logits + r * n;
+    float lse = 0.0f, factor = 0.0f;
+    if (target == IGNORED) {
+        if (threadIdx.x == 0)
+            loss[r] = 0.0f;
+    } else {
+        lse = row_lse<W>(x, n, wide);
+        factor = weight ? weight[r] : 0.0f;
+        if (threadIdx.x == 0)
+            loss[r] = target >= 0 && target < n ? lse - vec_get(x + target) : CUDART_NAN_F;
+    }
+    if (!weight)
+        return;
+    __syncthreads(); /* the target's logit was read */
+    int64_t rounds = (n + THREADS * W - 1) / (THREADS * W);
+    for (int64_t i = ((rounds - 1) * THREADS + threadIdx.x) * W; i >= 0; i -= THREADS * W)
+        vec_at<W>(i, n, wide, [&](auto at) {
+            float v[W] = { 0 };
+            if (target != IGNORED)
+                at.load(v, x);
+            for (int j = 0; j < W; j++) {
+                float p = vmath_exp_below(v[j] - lse);
+                p = at.i + j == target ? p - 1.0f : p;
+                v[j] = target == IGNORED ? 0.0f : p * factor;
+            }
+            at.store(x, v);
+        });
+}
+
+void launch(device *d, const char *what, tensor loss, tensor logits, tensor targets, tensor weight)
+{
+    int64_t rows = tensor_rows(&logits), n = tensor_cols(&logits);
+    if (rows == 0)
+        return;
+    vec_typed(logits.dt, [&](auto v) {
+        typedef decltype(v) X;
+        bool wide = vec_aligned(logits) && n % vec_width<X> == 0;
+        xent_kernel<X><<<(unsigned)rows, THREADS, 0, cuda_of(d)->stream>>>(
+            (float *)loss.data, (X *)logits.data, (const int32_t *)targets.data,
+            (const float *)weight.data, n, wide);
+    });
+    cuda_launched(cuda_of(d), what);
+}
+
+} // namespace
+
+extern "C" void cuda_xent_fwd(device *d, tensor loss, tensor logits, tensor targets)
+{
+    launch(d, "xent_fwd", loss, logits, targets, tensor{});
+}
+
+extern "C" void cuda_xent_bwd(device *d, tensor loss, tensor logits, tensor targets, tensor weight)
+{
+    launch(d, "xent_bwd", loss, logits, targets, weight);
+}
