@@ -22,7 +22,7 @@ endif
 endif
 endif
 
-LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash cairo
 PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
 LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -32,7 +32,8 @@ WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototy
 CFLAGS   := -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -ffp-contract=off -fvisibility=hidden \
             -fPIC -Iinclude -Isrc $(PKG)
 
-SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/backend/cpu/ops/*' | sort)
+SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/backend/cpu/ops/*' \
+              -not -path 'src/backend/cuda/*' | sort)
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
@@ -45,8 +46,20 @@ SUPPORT  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCH    := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
 
-.PHONY: all help deps test check asan tsan fuzz bench conformance demo install clean tests fuzzers
-all: $(BUILD)/pesc ## build/pesc, the command
+# The CUDA part is an object of its own, which the command loads when a GPU is asked for. It is built
+# where nvcc and cuBLASLt are; everywhere else the rest is built without it.
+NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA     := $(if $(NVCC),$(abspath $(dir $(NVCC))/..))
+CUDA_SO  := $(if $(wildcard $(CUDA)/include/cublasLt.h),$(BUILD)/pesc-cuda.so)
+CUDA_SRC := $(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu)
+CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
+NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
+            -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
+
+.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels conformance demo study study-esft install bundle \
+        clean tests fuzzers
+all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
+	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -80,6 +93,20 @@ $(BUILD)/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lyaml -ledit $(LDLIBS)
 
+$(BUILD)/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) $(CFLAGS) -isystem $(CUDA)/include -MMD -MP -c $< -o $@
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+# It has one visible symbol; of the library it takes what it needs.
+$(BUILD)/pesc-cuda.so: $(CUDA_OBJ) $(BUILD)/libpesc.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) -shared $^ -o $@ -Wl,--exclude-libs,ALL -Wl,-z,defs -L$(CUDA)/lib64 -lcudart_static \
+	    -lcublasLt -Wl,-rpath,$(CUDA)/lib64 -lpthread -ldl -lrt -lm
+
 # What is installed: one object in which only pesc_* is visible.
 $(BUILD)/install/libpesc.o: $(OBJ)
 	@mkdir -p $(@D)
@@ -102,8 +129,11 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 
 tests: $(UNIT) $(OPS)
 
-test: $(BUILD)/pesc tests $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
+test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all
+
+test-cuda: $(BUILD)/pesc $(CUDA_SO) tests ## what needs a GPU: ops against the CPU, models, training
+	@BUILD=$(BUILD) tests/cuda.sh
 
 check: $(BUILD)/install/libpesc.so.0 ## format, include ranks, banned calls, sizes, symbols, documents
 	@BUILD=$(BUILD) tools/check.sh
@@ -137,8 +167,33 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libpesc.a
 bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 	@BUILD=$(BUILD) bench/run.sh
 
-demo: $(BUILD)/pesc ## the main job, end to end
-	@PESC=$(BUILD)/pesc share/demo.sh
+# Studies of single kernels link these kernels and stand in for the device around them.
+ATTENTION := $(filter %/attention.cu.o %/attention_%,$(CUDA_OBJ))
+GROUPED   := $(filter %/grouped.cu.o %/grouped_% %/nf4.cu.o,$(CUDA_OBJ))
+ROWS      := $(foreach n,pointwise rows norm rope routing routing_bwd xent dropout adamw quant,\
+                 $(BUILD)/src/backend/cuda/$(n).cu.o)
+STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda rows_cuda)
+$(BUILD)/bench/attention_cuda: $(BUILD)/bench/attention_cuda.cu.o $(ATTENTION) $(BUILD)/libpesc.a
+$(BUILD)/bench/grouped_cuda: $(BUILD)/bench/grouped_cuda.cu.o $(GROUPED) $(BUILD)/libpesc.a
+$(BUILD)/bench/rows_cuda: $(BUILD)/bench/rows_cuda.cu.o $(BUILD)/bench/rows_check.cu.o $(ROWS) $(BUILD)/libpesc.a
+$(STUDIES):
+	@echo "  LINK  $@"
+	$(Q)$(NVCC) $^ -o $@ -lcublas -Xlinker -rpath=$(CUDA)/lib64 $(LDLIBS)
+bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GPU
+	@cd $(BUILD)/bench && ./attention_cuda errors && ./attention_cuda rates && ./attention_cuda decode && \
+	    ./grouped_cuda check && ./grouped_cuda time && ./rows_cuda check && ./rows_cuda time
+
+bench-cuda: $(BUILD)/bench/cuda $(BUILD)/bench/shape $(CUDA_SO) ## time kernels and training steps on a GPU, beside PyTorch
+	@BUILD=$(BUILD) bench/cuda.sh
+
+demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
+	@PESC=$(BUILD)/pesc DEMO=$(BUILD)/demo share/demo.sh
+
+study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/study.md (25 minutes)
+	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study tools/study.sh
+
+study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
+	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh
 
 # ---- installing
 
@@ -152,14 +207,22 @@ $(BUILD)/install/pesc.1: $(BUILD)/pesc
 	@mkdir -p $(@D)
 	$(Q)$< help --man > $@
 
-install: $(BUILD)/pesc $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 $(BUILD)/install/pesc.pc $(BUILD)/install/pesc.1 ## to PREFIX (and DESTDIR)
+install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 $(BUILD)/install/pesc.pc $(BUILD)/install/pesc.1 ## to PREFIX (and DESTDIR)
 	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
+	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/pesc/pesc-cuda.so)
 	install -D -m 644 include/pesc/pesc.h $(DESTDIR)$(PREFIX)/include/pesc/pesc.h
 	install -D -m 644 $(BUILD)/install/libpesc.a $(DESTDIR)$(PREFIX)/lib/libpesc.a
 	install -D -m 755 $(BUILD)/install/libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so.0
 	ln -sf libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so
 	install -D -m 644 $(BUILD)/install/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/install/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
+
+# A folder that runs where the packages are not: every library but the C library's own.
+$(BUILD)/bundle/bin/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $^ -o $@ -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' -lyaml -ledit $(LDLIBS)
+bundle: $(BUILD)/bundle/bin/pesc $(CUDA_SO) ## build/bundle: the command and the libraries it needs
+	@tools/bundle.sh $(BUILD)/bundle $(CUDA_SO)
 
 clean: ## remove what was built
 	rm -rf $(BUILD)

@@ -1,7 +1,7 @@
 /* bench/ops: how fast each op of the CPU is, at the sizes of a 135M model (C 576, 9/3 heads of 64,
  * F 1536, V 49152) with 512 tokens, and decoding one. Best of some runs; ops bound by memory in
  * GB/s, by arithmetic in GFLOP/s.
- *   ops [threads] */
+ *   ops [threads [part of an op's name]] */
 #include "backend/backend.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -15,10 +15,12 @@ enum { C = 576, HEADS = 9, KV = 3, DIM = 64, F = 1536, V = 49152, E = 8, TOP = 2
 static device *dev;
 static dtype act = DT_F32; /* of activations */
 
+static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops when others run */
+
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock_id, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -491,9 +493,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", pesc_last_error());
         return 1;
     }
+    if (argc > 1 && strcmp(argv[1], "1") == 0)
+        clock_id = CLOCK_THREAD_CPUTIME_ID;
     printf("%s\n%-16s %5s %-5s %13s %9s\n", dev->name, "op", "T", "type", "best", "rate");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; half < 2 && (argc < 3 || strstr(table[i].name, argv[2])); half++) {
             act = half ? DT_BF16 : DT_F32;
             measure(&table[i], 512);
             measure(&table[i], 1);

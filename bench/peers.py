@@ -3,7 +3,10 @@
 of 128, 2 threads, on one random Llama of 135 M weights (or --config). Each round runs every program
 once; the best of the rounds counts, so a noisy minute hurts all alike.
 
-    python bench/peers.py --pesc build/pesc [--rounds 3]
+    python bench/peers.py --pesc build/pesc [--rounds 3] [--train] [--only NAME,NAME]
+
+With --train it times training steps of 4 sequences of 256 tokens instead: LoRA of rank 16 on all projections
+(pesc beside peft), and PESC with 8 adapters of 64, top 2, in f32 and bf16.
 
 Peers that are importable take part: torch with transformers (f32, bf16) and llama-cpp-python on a
 GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded.
@@ -11,6 +14,7 @@ GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded.
 import argparse
 import json
 import pathlib
+import random
 import subprocess
 import tempfile
 import time
@@ -21,6 +25,8 @@ SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
          "max_position_embeddings": 2048, "hidden_act": "silu", "tie_word_embeddings": True,
          "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 0}
 PROMPT, DECODE, THREADS = 512, 128, 2
+BATCH, LENGTH, RANK = 4, 256, 16
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def pesc(binary, model, base, compute):
@@ -102,7 +108,6 @@ def write_gguf(path, model, kind):
 
 def llama_cpp(path):
     import llama_cpp
-    import random
     model = llama_cpp.Llama(str(path), n_ctx=1024, n_batch=512, n_ubatch=512, n_threads=THREADS,
                             n_threads_batch=THREADS, verbose=False)
 
@@ -119,37 +124,100 @@ def llama_cpp(path):
     return run
 
 
+def pesc_train(binary, model, work, method, dtype):
+    data = work / "data.jsonl"
+    rng = random.Random(1)
+    rows = [[rng.randrange(SHAPE["vocab_size"]) for _ in range(LENGTH)] for _ in range(4 * BATCH)]
+    data.write_text("".join(json.dumps({"input_ids": r, "labels": r}) + "\n" for r in rows))
+
+    def run():
+        with tempfile.TemporaryDirectory() as out:
+            subprocess.run([binary, "train", model, "--data", str(data), "-o", out + "/run", "--method", method,
+                            "--steps", "3", "--batch", str(BATCH), "--seq-len", str(LENGTH),
+                            "--micro-tokens", str(BATCH * LENGTH), "--base-dtype", dtype, "--compute-dtype", dtype,
+                            "--lora-r", str(RANK), "--lora-dropout", "0", "--adapter-dropout", "0",
+                            "--threads", str(THREADS), "-q"], check=True, capture_output=True)
+            lines = pathlib.Path(out, "run", "metrics.jsonl").read_text().splitlines()
+            return (max(json.loads(line)["tok_s"] for line in lines[1:]),)
+    return run
+
+
+def peft_train(path, dtype):
+    import peft
+    import torch
+    import transformers
+    torch.set_num_threads(THREADS)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    model = peft.get_peft_model(model, peft.LoraConfig(r=RANK, lora_alpha=16, target_modules=list(PROJECTIONS)))
+    optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=2e-4, fused=True)
+
+    def run():
+        best = 0.0
+        for _ in range(2):
+            ids = torch.randint(0, SHAPE["vocab_size"], (BATCH, LENGTH))
+            t0 = time.perf_counter()
+            model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            best = max(best, BATCH * LENGTH / (time.perf_counter() - t0))
+        return (best,)
+    return run
+
+
+def training_runs(binary, model, work):
+    sparse = str(work / "sparse")
+    subprocess.run([binary, "craft", model, "-o", sparse, "--experts", "8", "--top-k", "2", "--adapter-dim", "64", "-q"],
+                   check=True, stdout=subprocess.DEVNULL)
+    runs = {f"pesc {method} {d}": pesc_train(binary, m, work, method, d)
+            for method, m in (("lora", model), ("pesc", sparse)) for d in ("f32", "bf16")}
+    try:
+        for d in ("float32", "bfloat16"):
+            runs[f"peft lora {d}"] = peft_train(model, d)
+    except ImportError as e:
+        print("without peft:", e)
+    return runs
+
+
+def inference_runs(binary, model, work):
+    runs = {f"pesc {b}/{c}": pesc(binary, model, b, c)
+            for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "bf16"))}
+    try:
+        for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
+            write_gguf(work / f"{kind}.gguf", model, kind)
+            runs[f"llama.cpp {kind}"] = llama_cpp(work / f"{kind}.gguf")
+    except ImportError as e:
+        print("without llama.cpp:", e)
+    try:
+        for d in ("float32", "bfloat16"):
+            runs[f"transformers {d}"] = torch_peer(model, d)
+    except ImportError as e:
+        print("without transformers:", e)
+    return runs
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--pesc", default="build/pesc")
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--train", action="store_true")
+    p.add_argument("--only", default="", help="names, or parts of them, of what takes part")
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         work = pathlib.Path(tmp)
         (work / "config.json").write_text(json.dumps(SHAPE))
         model = str(work / "model")
         subprocess.run([a.pesc, "new", str(work / "config.json"), "-o", model, "-q"], check=True, stdout=subprocess.DEVNULL)
-        runs = {f"pesc {b}/{c}": pesc(a.pesc, model, b, c)
-                for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "bf16"))}
-        try:
-            for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
-                write_gguf(work / f"{kind}.gguf", model, kind)
-                runs[f"llama.cpp {kind}"] = llama_cpp(work / f"{kind}.gguf")
-        except ImportError as e:
-            print("without llama.cpp:", e)
-        try:
-            for d in ("float32", "bfloat16"):
-                runs[f"transformers {d}"] = torch_peer(model, d)
-        except ImportError as e:
-            print("without transformers:", e)
-        best = {name: [0.0, 0.0] for name in runs}
+        runs = (training_runs if a.train else inference_runs)(a.pesc, model, work)
+        runs = {name: run for name, run in runs.items() if any(o in name for o in a.only.split(","))}
+        best = {}
         for _ in range(a.rounds):
             for name, run in runs.items():
-                for i, v in enumerate(run()):
-                    best[name][i] = max(best[name][i], v)
-        print(f"| program, weights/compute | prefill {PROMPT}, tokens/s | decode {DECODE}, tokens/s |\n|---|---|---|")
-        for name, (prefill, decode) in best.items():
-            print(f"| {name} | {prefill:,.0f} | {decode:,.1f} |")
+                best[name] = [max(pair) for pair in zip(best.get(name, (0.0, 0.0)), run())]
+        heads = ([f"training {BATCH}x{LENGTH}, tokens/s"] if a.train else
+                 [f"prefill {PROMPT}, tokens/s", f"decode {DECODE}, tokens/s"])
+        print("| program, weights/compute |", " | ".join(heads), "|\n" + "|---" * (1 + len(heads)) + "|")
+        for name, rates in best.items():
+            print(f"| {name} |", " | ".join(f"{r:,.1f}" for r in rates), "|")
 
 
 main()

@@ -53,6 +53,22 @@ if [ "$1" = all ]; then
         [ $rc = 0 ] || [ "$bad" != 0 ] || bad=1
         add "${h#tests/}" "$ok" "$bad"
     done
+    # the CUDA part: here its one symbol, on a GPU everything (make test-cuda)
+    if [ -f "$BUILD/pesc-cuda.so" ]; then
+        nm -D --defined-only "$BUILD/pesc-cuda.so" | awk '{print $3}' >"$log"
+        [ "$(cat "$log")" = pesc_cuda_open ]
+        rc=$?
+        add "pesc-cuda.so" "$((rc == 0))" "$((rc != 0))"
+    fi
+    BUILD=$BUILD tests/cuda.sh >"$log" 2>&1
+    rc=$?
+    ok=$(sed -n 's/^\([0-9]*\) passed, .*/\1/p' "$log")
+    if [ $rc = 0 ] && [ -z "$ok" ]; then
+        skipped=$((skipped + 1))
+        cat "$log"
+    else
+        add cuda.sh "${ok:-0}" "$((rc != 0))"
+    fi
     tests/install.sh "$BUILD" >"$log" 2>&1
     rc=$?
     add install.sh "$(count '^ok ')" "$((rc != 0))"

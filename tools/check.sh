@@ -5,7 +5,10 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 bad=0
 complain() { printf '%s\n' "$1" >&2; bad=1; }
-sources() { git ls-files -co --exclude-standard -- 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]'; }
+sources() {
+    git ls-files -co --exclude-standard -- 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]' 'src/*.cu' 'src/*.cuh' \
+        'bench/*.cu' 'bench/*.cuh'
+}
 
 # format
 for f in $(sources); do
@@ -18,7 +21,8 @@ import pathlib, re, sys
 rank = dict(base=0, tensor=1, text=1, format=2, backend=2, model=3, craft=4, esft=4, train=4,
             infer=4, routing=4, comm=4, eval=5, serve=5, cli=6)
 bad = 0
-for path in sorted(pathlib.Path("src").rglob("*.[ch]")):
+code = [p for p in pathlib.Path("src").rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh")]
+for path in sorted(code):
     room = path.parts[1]
     for number, line in enumerate(path.read_text().splitlines(), 1):
         m = re.match(r'#include "([^"]+)"', line)

@@ -7,7 +7,7 @@ never the instruction form, nor the facts that the general instructions ask for.
 
   general  facts about made-up people; a fact is trained in some wordings and asked in another
   code     one-line Python functions from a description; held-out combinations of operations
-  maths    two-step sums with small numbers, the steps written out; held-out numbers
+  maths    two-step sums of small numbers, the steps written out; held-out combinations
 
     python tools/make_share.py share [corpus.txt]
 
@@ -107,11 +107,14 @@ STORIES = ["{w} has {a} apples, buys {b} and eats {c}. How many are left?",
            "{w} counts {a} birds. {b} more come and {c} fly away. How many birds are there?"]
 
 
+MOST = 10  # of the numbers
+
+
 def maths(rng, n, who):
     items, seen = [], set()
     while len(items) < n:
-        a, b = rng.randint(2, 40), rng.randint(2, 40)
-        c = rng.randint(1, min(30, a + b))
+        a, b = rng.randint(1, MOST), rng.randint(1, MOST)
+        c = rng.randint(1, min(MOST, a + b))
         q = rng.choice(STORIES).format(w=rng.choice(who), a=a, b=b, c=c)
         items.append(((a, b, c), q, f"{a} + {b} = {a + b}. {a + b} - {c} = {a + b - c}. The answer is {a + b - c}."))
         seen.add((a, b, c))
@@ -128,7 +131,7 @@ def corpus(rng, n, world, cities):
     lines = []
     for _ in range(n):
         kind = rng.random()
-        if kind < 0.4:
+        if kind < 0.25:
             p, q = rng.sample(world, 2)
             lines.append(" ".join(rng.sample([
                 f"{p['n']} lives in {p['city']}.", f"{p['n']} is a {p['job']}.",
@@ -137,10 +140,11 @@ def corpus(rng, n, world, cities):
                 f"The {p['pet']} of {p['n']} ran away and {q['n']} found it.",
                 f"What does {p['n']} do all day? Nobody knows.",
                 f"{p['n']} has a coat; the colour of the coat is {p['colour']}."], 3)))
-        elif kind < 0.7:
-            a, b = rng.randint(0, 60), rng.randint(0, 60)
-            hi, lo = max(a, b), min(a, b)
-            lines.append(rng.choice([f"{a} + {b} = {a + b}.", f"{hi} - {lo} = {hi - lo}.",
+        elif kind < 0.8:
+            a, b = rng.randint(0, MOST), rng.randint(0, MOST)
+            c = rng.randint(0, min(MOST, a + b))
+            lines.append(rng.choice([f"{a} + {b} = {a + b}.", f"{a + b} - {c} = {a + b - c}.",
+                                     f"{a} + {b} = {a + b}. {a + b} - {c} = {a + b - c}.",
                                      f"There were {a} birds, then {b} more. How many birds? {a + b}.",
                                      f"{a} apples and {b} apples are {a + b} apples."]))
         else:
@@ -183,10 +187,10 @@ def main():
     (out / "base").mkdir(parents=True, exist_ok=True)
     for name, rows in (("train", train), ("test", test)):
         (out / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    text = corpus(rng, 60000, told, cities)
+    text = corpus(rng, 45000, told, cities)
     if len(sys.argv) > 2:
         pathlib.Path(sys.argv[2]).write_text(text)
-    sample = text[:400000] + "\n".join(r["instruction"] + "\n" + r["output"] for r in train)
+    sample = text[:400000] + "\n".join(f"### Human:\n{r['instruction']}\n### Assistant:\n{r['output']}" for r in train)
     train_tokenizer(sample, out / "base" / "tokenizer.json")
     print(len(train), "train", len(test), "test", len(text), "bytes of corpus")
 

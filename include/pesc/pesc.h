@@ -92,7 +92,7 @@ typedef struct pesc_load_options {
     const char *compute_dtype; /* "f32" "bf16"; default f32 */
     bool double_quant;         /* with nf4; default true */
     const char *lora_dir;      /* a PEFT adapter applied on load */
-    const char *patch_dir;     /* an expert patch (ESFT) */
+    const char *patch_dir;     /* an expert patch (ESFT): see pesc_model_patch() */
 } pesc_load_options;
 pesc_load_options pesc_load_defaults(void);
 
@@ -100,6 +100,14 @@ pesc_load_options pesc_load_defaults(void);
 pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
                             const pesc_load_options *opt);
 void pesc_model_close(pesc_model *m);
+
+/* Puts an expert patch into a loaded model, in the place of one that is in; takes it out, and the
+ * model is bit for bit what it was. dir: a directory with expert_cfg.json and safetensors, or a run
+ * of method esft or a checkpoint of one. PESC_SHAPE when it does not belong to this model; then,
+ * and on any other failure, the model is without a patch, or as it was. Sessions must be reset; not
+ * while the model is trained. */
+pesc_status pesc_model_patch(pesc_model *m, const char *dir);
+pesc_status pesc_model_unpatch(pesc_model *m);
 
 typedef struct pesc_model_info {
     char family[32]; /* "llama", "camelidae", ... */
@@ -300,6 +308,10 @@ const pesc_tokenizer *pesc_data_tokenizer(const pesc_data *d); /* NULL where the
  * Borrowed until the next call. */
 pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
                              const int32_t **labels, size_t *n);
+/* What a record is about: its field "domain", or the name of its file. Domains are numbered as they
+ * are met; the name is borrowed until close. More than PESC_DATA_DOMAINS are refused. */
+enum { PESC_DATA_DOMAINS = 64 };
+pesc_status pesc_data_domain(pesc_data *d, uint64_t index, size_t *number, const char **name);
 
 enum { PESC_DATA_BUCKETS = 64 };
 typedef struct pesc_data_report {
@@ -337,9 +349,11 @@ pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const c
 /* NULL or "" in a string field means: as the model, the data or the method says. The names are the
  * keys of run.yaml and the flags of `pesc train`. */
 typedef struct pesc_train_options {
-    const char *output;    /* the run directory */
-    const char *method;    /* "pesc" "qlora" "lora" "full" "upcycle" "molora" */
+    const char *output;         /* the run directory */
+    const char *method;         /* "pesc" "qlora" "lora" "full" "upcycle" "molora" "esft" */
+    const char *experts_config; /* esft: the expert_cfg.json that names what trains */
     bool resume;           /* go on from the newest good checkpoint in output, where there is one */
+    bool strict;           /* resume: refuse, where the newest is damaged, to take an older one */
     bool overwrite;        /* else an output that is not empty is refused */
     const char *init_from; /* a run or checkpoint whose trained tensors are the start of this one */
     int64_t seed;
@@ -348,8 +362,9 @@ typedef struct pesc_train_options {
     bool double_quant;
     /* experts: molora makes them; a sparse model brings its own and these must be 0 or the same */
     int64_t experts, top_k, adapter_dim;
-    double adapter_scale, adapter_dropout, aux_coef;
-    int64_t lora_r; /* 0: no LoRA */
+    double adapter_scale, adapter_dropout;
+    double aux_coef; /* of the balance loss; -1: 0.01 where the method trains routers, else 0 */
+    int64_t lora_r;  /* 0: no LoRA */
     double lora_alpha, lora_dropout;
     const char *lora_targets; /* "all", or names of linears: "q_proj,v_proj" */
     /* data */
@@ -378,7 +393,8 @@ typedef struct pesc_train_options {
 } pesc_train_options;
 
 pesc_train_options pesc_train_defaults(void); /* the preset "paper" */
-/* "paper" or "published" (as the authors' checkpoints were made). */
+/* "paper" or "published" (as the authors' checkpoints were made); "esft": the settings of that
+ * paper for opt->method, which may be esft or one of those it is compared with, full and lora. */
 pesc_status pesc_train_preset(pesc_train_options *opt, const char *name);
 /* How a model must be opened to be trained with these options. */
 pesc_load_options pesc_train_load(const pesc_train_options *opt);
@@ -438,6 +454,197 @@ typedef struct pesc_plan_report {
 /* The memory of a run, from configuration and file headers alone. */
 pesc_status pesc_plan(pesc_device *dev, const char *model, const pesc_train_options *opt,
                       pesc_plan_report *out);
+
+/* ---- benchmarks ---- */
+
+/* One question of a task as it was answered. Strings are borrowed for the call. */
+typedef struct pesc_eval_sample {
+    uint64_t record; /* from 0 */
+    const char *domain, *prompt, *expected, *answer;
+    bool correct;
+} pesc_eval_sample;
+typedef void (*pesc_eval_fn)(void *ud, const pesc_eval_sample *sample);
+
+typedef struct pesc_eval_options {
+    int64_t limit;      /* records of each domain; 0: all */
+    int64_t max_tokens; /* of an answer; 0: half again as many as the expected one has, and 8 */
+    int64_t batch;      /* questions answered at a time: speed, not the result; 16 */
+    const char *format, *chat_template; /* of the records; NULL or "": found by looking */
+    pesc_eval_fn each;                  /* NULL: nobody listens */
+    void *ud;
+} pesc_eval_options;
+pesc_eval_options pesc_eval_defaults(void);
+
+typedef struct pesc_eval_score {
+    char *domain;                           /* NULL: all of them */
+    uint64_t records;                       /* scored */
+    uint64_t tokens;                        /* of their answers */
+    double loss;                            /* mean over these, in nats; NaN when there are none */
+    uint64_t asked, correct;                /* a record without a prompt cannot be asked */
+    double exact_match, exact_match_stderr; /* correct / asked; NaN when nothing was asked */
+} pesc_eval_score;
+typedef struct pesc_eval_report {
+    pesc_eval_score all, *domains;
+    size_t n_domains;
+    uint64_t too_long;  /* records that do not fit the session: left out */
+    uint64_t generated; /* tokens */
+    double seconds;
+} pesc_eval_report;
+/* Scores a task: a file of instruction records (JSON lines or a JSON array, as for training). The
+ * loss is that of the trained tokens; a question is answered correctly when the greedy answer is
+ * the record's last answer, but for space around it. Domains as in pesc_routes(). The session gives
+ * the model and the longest record; its timeline is not touched. For pesc_eval_free() even after a
+ * failure. */
+pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options *opt,
+                      pesc_eval_report *out);
+void pesc_eval_free(pesc_eval_report *r);
+
+/* Whether a model's text is the expected answer of ESFT's intent benchmark: the same intent and the
+ * same slots, by the rules of its reference code. PESC_FORMAT: `expected` is no such answer. */
+pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expected,
+                             size_t n_expected, bool *match);
+
+/* ---- what routers do ---- */
+
+typedef struct pesc_routes_options {
+    const char *const *data; /* files of records, as for training */
+    size_t n_data;
+    const char *format, *chat_template; /* NULL or "": found by looking */
+    int64_t seq_len;                    /* tokens of a record that are looked at; 1024 */
+    int64_t limit;                      /* records of a domain; 0: all */
+} pesc_routes_options;
+pesc_routes_options pesc_routes_defaults(void);
+
+typedef struct pesc_routes_domain {
+    char *name;
+    uint64_t records, tokens;
+} pesc_routes_domain;
+typedef struct pesc_routes_report {
+    pesc_routes_domain *domains;
+    int64_t *layers; /* numbers of the layers that have a router */
+    size_t n_domains, n_layers, experts, top_k;
+    double *share;      /* [n_domains, n_layers, experts]: of the domain's choices in the layer */
+    double *difference; /* [n_layers]: 0 when all domains choose alike, 1 when no two domains have
+                           an expert in common; NaN with one domain */
+} pesc_routes_report;
+/* Which experts the tokens of each domain choose. The domain of a record is its field "domain", or
+ * where it has none the name of its file. For pesc_routes_free() even after a failure. */
+pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_routes_report *out);
+void pesc_routes_free(pesc_routes_report *r);
+
+/* ---- ESFT: the experts a task uses ---- */
+
+typedef struct pesc_esft_score_options {
+    int64_t tokens;       /* to look at, at most; 131072 */
+    int64_t seq_len;      /* longer records become several; 0: the model's context, at most 4096 */
+    int64_t micro_tokens; /* tokens a forward: memory and speed, not the result; 0: 4096 */
+    uint64_t seed;        /* of the order in which records are drawn */
+    const char *metric;   /* what is written: "token" "gate" "both" */
+    /* logs alone, which do not say it */
+    int64_t experts, top_k; /* 64, 6: those of DeepSeek-V2-Lite */
+    const char *model;      /* says both, and which layers there must be; NULL: none */
+} pesc_esft_score_options;
+pesc_esft_score_options pesc_esft_score_defaults(void);
+
+typedef struct pesc_esft_score_report {
+    uint64_t tokens, records; /* records: 0 where they are not known */
+    int64_t layers, experts, top_k;
+    double gate_sum; /* the gates of a token added up: mean over tokens and layers */
+    double seconds;  /* of the forwards */
+} pesc_esft_score_report;
+
+/* How much each expert is used by a task: one forward over its records, which ends at the last
+ * router. Writes out_dir/summary.json: with n tokens and k experts a token, an expert's token score
+ * is its choices / (n k), its gate score the sum of its gates / n, rounded to 4 decimals. */
+pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
+                            const pesc_esft_score_options *opt, pesc_esft_score_report *out);
+/* The same from what the reference code logs: expert_weights_<layer>.txt in log_dir. */
+pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
+                                 const pesc_esft_score_options *opt, pesc_esft_score_report *out);
+
+typedef struct pesc_esft_select_options {
+    const char *metric; /* "token" "gate" */
+    double p;           /* experts of a layer are taken until their scores reach p; negative: 0.2
+                           for token, 0.1 for gate */
+    bool p_relative;    /* p is a part of the sum of the layer's scores; then p for gate is 0.27 */
+    int64_t budget;     /* at most so many experts in all, best first; 0: no limit. Where p is
+                           negative this alone decides */
+} pesc_esft_select_options;
+pesc_esft_select_options pesc_esft_select_defaults(void);
+
+/* Experts chosen by their scores. Layers are in the order of the summary. */
+typedef struct pesc_esft_choice {
+    size_t n_layers, n_experts; /* layers that have experts; experts of a layer */
+    int32_t *layers;            /* [n_layers]: their numbers in the model, from 0 */
+    double *scores;             /* [n_layers, n_experts] */
+    bool *chosen;               /* [n_layers, n_experts] */
+    int32_t *order;             /* [n_layers, n_experts]: the chosen, best first */
+    int32_t *counts;            /* [n_layers]: of the chosen */
+    int64_t total;
+    bool shared_experts, non_expert_modules; /* false; see pesc_train_options */
+} pesc_esft_choice;
+void pesc_esft_choice_free(pesc_esft_choice *c);
+
+/* summary: a summary.json, or the directory it is in. */
+pesc_status pesc_esft_select(const char *summary, const pesc_esft_select_options *opt,
+                             pesc_esft_choice *out);
+/* What any of n choices over the same layers has: each layer's experts in the order of the
+ * choices. The scores are the largest. */
+pesc_status pesc_esft_unite(const pesc_esft_choice *choices, size_t n, pesc_esft_choice *out);
+pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path); /* expert_cfg.json */
+
+typedef struct pesc_esft_counts {
+    uint64_t trainable, total; /* parameters */
+    uint64_t bytes;            /* of the trainable ones, in the model's dtype */
+} pesc_esft_counts;
+/* What of a model a choice trains; fails when they do not fit. Reads no weight. */
+pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *c, pesc_esft_counts *out);
+
+/* Writes base with the patch in it as a model directory: patched tensors in the dtype the base
+ * stores them in, all others the base's bit for bit. patch_dir as in pesc_model_patch(). Where dev
+ * is given, both are run on it and compared; out_dir NULL: only sees whether the patch belongs to
+ * the base. */
+pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *patch_dir,
+                            const char *out_dir);
+
+/* ---- pictures ---- */
+
+/* Written as .svg, .png or .pdf, as the path ends; the same values give the same bytes. Numbers
+ * that are not finite leave a gap. Names are UTF-8; NULL is "". */
+
+typedef struct pesc_series {
+    const char *name;
+    const double *x, *y; /* n points, x ascending */
+    size_t n;
+    bool faint; /* a backdrop: thin, and in the colour of the series behind it in the list */
+    bool dots;  /* a dot at each point */
+} pesc_series;
+typedef struct pesc_lines {
+    const char *title, *note; /* note: a smaller line under the title */
+    const char *x_label, *y_label;
+    const pesc_series *series;
+    size_t n_series;
+} pesc_lines;
+pesc_status pesc_plot_lines(const char *path, const pesc_lines *p);
+
+/* Matrices as coloured cells, with their values where there is room. */
+typedef struct pesc_heat {
+    const char *title, *note;
+    const char *x_label, *y_label;
+    const char *const *panels; /* names of n_panels matrices that share one scale; NULL: none */
+    size_t n_panels, rows, cols;
+    const char *const *row_names, *const *col_names; /* NULL: numbered from 0 */
+    const double *cells;                             /* [n_panels, rows, cols], 0 and more */
+    const bool *marked;                              /* cells with a frame; NULL: none */
+    double max;                                      /* the darkest value; 0: the largest cell */
+} pesc_heat;
+pesc_status pesc_plot_heat(const char *path, const pesc_heat *p);
+
+/* Draws a run from what it logged (metrics.jsonl, eval.jsonl, routing.jsonl): loss.svg, loss.png
+ * and, where it has experts, experts.svg and experts.png, in run_dir/plots. */
+pesc_status pesc_plot_run(const char *run_dir);
+/* Which experts each domain chooses: a panel a domain. */
+pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r);
 
 /* ---- this build ---- */
 

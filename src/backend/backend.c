@@ -3,37 +3,47 @@
 
 #include <string.h>
 
-enum { MAX_THREADS = 1024 };
+/* A kind of device and what may follow its name: "cpu:N" are N threads, "cuda:N" is the Nth GPU. A
+ * name alone means `usual`. */
+typedef struct kind {
+    const char *name, *number;
+    int usual, least, most;
+    pesc_status (*opener)(device **out, int number);
+} kind;
 
-/* "cpu" is one thread a core (0), "cpu:N" N threads; false for anything else. */
-static bool parse_cpu(const char *spec, int *n_threads)
+static const kind kinds[] = {
+    { "cpu", "the number of threads", 0, 1, 1024, cpu_open },
+    { "cuda", "the number of the GPU", 0, 0, 1023, cuda_open },
+};
+
+static bool parse_number(const kind *k, const char *text, int *out)
 {
-    *n_threads = 0;
-    if (strncmp(spec, "cpu", 3) != 0)
-        return false;
-    if (spec[3] == '\0')
-        return true;
-    if (spec[3] != ':' || spec[4] == '\0')
-        return false;
-    for (const char *p = spec + 4; *p; p++) {
-        if (*p < '0' || *p > '9' || *n_threads > MAX_THREADS)
+    *out = 0;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '9' || *out > k->most)
             return false;
-        *n_threads = *n_threads * 10 + (*p - '0');
+        *out = *out * 10 + (*p - '0');
     }
-    return *n_threads >= 1 && *n_threads <= MAX_THREADS;
+    return *text && *out >= k->least && *out <= k->most;
 }
 
 pesc_status backend_open(device **out, const char *spec)
 {
     *out = NULL;
-    int n_threads;
-    if (parse_cpu(spec, &n_threads))
-        return cpu_open(out, n_threads);
-    if (strncmp(spec, "cpu:", 4) == 0)
-        return fail(PESC_USAGE,
-                    "device \"%s\": found \"%s\" for the number of threads, expected 1 to %d", spec,
-                    spec + 4, MAX_THREADS);
-    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu", spec);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const kind *k = &kinds[i];
+        size_t n = strlen(k->name);
+        int number;
+        if (strncmp(spec, k->name, n) != 0 || (spec[n] && spec[n] != ':'))
+            continue;
+        if (!spec[n])
+            return k->opener(out, k->usual);
+        if (!parse_number(k, spec + n + 1, &number))
+            return fail(PESC_USAGE, "device \"%s\": found \"%s\" for %s, expected %d to %d", spec,
+                        spec + n + 1, k->number, k->least, k->most);
+        return k->opener(out, number);
+    }
+    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu or cuda", spec);
 }
 
 pesc_status pesc_device_open(pesc_device **out, const char *spec)

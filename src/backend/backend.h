@@ -21,7 +21,10 @@ typedef struct ops ops;
 
 struct pesc_device {
     const ops *op;
-    char name[64]; /* "cpu (8 threads, avx512_bf16)" */
+    char name[64];        /* "cpu (8 threads, avx512_bf16)" */
+    uint64_t memory;      /* bytes it has; 0: it is the host's */
+    int32_t head_rows;    /* rows that meet the head at a time in training: enough to be busy */
+    int32_t micro_tokens; /* tokens of one forward in training where nobody says */
 };
 
 typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
@@ -30,9 +33,10 @@ typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
  *   MM_NT forward  out [T,O] = a [T,I] * b [O,I]^T
  *   MM_NN dX       out [T,I] = a [T,O] * b [O,I]
  *   MM_TN dW       out [O,I] = a [T,O]^T * b [T,I]
+ *   MM_TT          out [T,O] = a [I,T]^T * b [O,I]^T, of activations that lie transposed
  * a: f32 or bf16. b: f32, bf16 or (NT, NN) nf4. out: f32 or bf16. When a is bf16, products of bf16
  * values are summed in f32; when a is f32 everything is f32. */
-typedef enum mm_layout { MM_NT, MM_NN, MM_TN } mm_layout;
+typedef enum mm_layout { MM_NT, MM_NN, MM_TN, MM_TT } mm_layout;
 typedef struct mm {
     mm_layout layout;
     tensor out, a, b;
@@ -41,9 +45,10 @@ typedef struct mm {
     bool accumulate;
 } mm;
 
-/* The same product for each expert e over its own rows [offsets[e], offsets[e+1]) of the sorted
- * activations: NT out [N,O] = a [N,I] * b[e] [O,I]^T; NN; TN out[e] [O,I] += a^T b (accumulates).
- * offsets is an i32 tensor [E+1] that lives on the device. */
+/* The same product (not TT) for each expert e over its own rows [offsets[e], offsets[e+1]) of the
+ * sorted activations: NT out [N,O] = a [N,I] * b[e] [O,I]^T; NN; TN out[e] [O,I] += a^T b
+ * (accumulates). offsets is an i32 tensor [E+1] that lives on the device. Its first number need not
+ * be 0: with a slice of it, and of the stack, some experts run alone on the same rows. */
 typedef struct grouped_mm {
     mm_layout layout;
     tensor out, a, b;
@@ -163,7 +168,15 @@ struct ops {
     void (*zero)(device *d, void *dst, size_t bytes);
     pesc_status (*sync)(device *d);
     bool (*host_memory)(const device *d); /* whether the host may read device addresses */
+    uint64_t (*room)(
+        device *d); /* bytes left to take; UINT64_MAX: the host's memory is the limit */
     void (*close)(device *d);
+
+    /* Work that repeats: what stands between begin() and end() is the same ops on the same memory
+     * whenever it has the same name, and no memory is taken in between. False: it has been run
+     * from a recording and is to be left out. */
+    bool (*begin)(device *d, uint64_t name);
+    void (*end)(device *d);
 
     /* linear */
     void (*matmul)(device *d, const mm *a);
@@ -231,8 +244,9 @@ struct ops {
     void (*quantize_nf4)(device *d, tensor out, tensor w, bool double_quant);
 };
 
-/* "cpu", "cpu:N" (N threads). PESC_DEVICE names what is missing for anything else. */
+/* "cpu", "cpu:N" (N threads), "cuda", "cuda:N" (the Nth GPU). PESC_DEVICE says what is missing. */
 pesc_status backend_open(device **out, const char *spec);
 pesc_status cpu_open(device **out, int n_threads);
+pesc_status cuda_open(device **out, int index);
 
 #endif

@@ -27,9 +27,12 @@ static void use_mem(void)
     json_set_alloc_funcs(alloc_one, mem_free);
 }
 
-/* jansson's complaint about an integer that does not fit is an error of its own: `big` gives such a
- * text a second try with all its numbers as fractions. */
-static pesc_status parse(json_t **out, const char *text, size_t n, const char *where, bool big)
+/* How a text may differ from strict JSON. jansson's complaint about an integer that does not fit is
+ * an error of its own: BIG_INTEGERS gives such a text a second try with all its numbers as
+ * fractions. */
+enum { BIG_INTEGERS = 1, LAST_KEY = 2 };
+
+static pesc_status parse(json_t **out, const char *text, size_t n, const char *where, unsigned how)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_mem);
@@ -38,9 +41,9 @@ static pesc_status parse(json_t **out, const char *text, size_t n, const char *w
     parsing = true;
     out_of_memory = false;
     /* JSON_ALLOW_NUL: text with \u0000 is data; a key with it is still refused by jansson. */
-    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    size_t flags = JSON_ALLOW_NUL | (how & LAST_KEY ? 0 : JSON_REJECT_DUPLICATES);
     json_t *v = json_loadb(text, n, flags, &e);
-    if (!v && big && json_error_code(&e) == json_error_numeric_overflow)
+    if (!v && how & BIG_INTEGERS && json_error_code(&e) == json_error_numeric_overflow)
         v = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
     parsing = false;
     if (out_of_memory) {
@@ -56,28 +59,33 @@ static pesc_status parse(json_t **out, const char *text, size_t n, const char *w
 
 pesc_status json_parse(json_t **out, const char *text, size_t n, const char *where)
 {
-    return parse(out, text, n, where, false);
+    return parse(out, text, n, where, 0);
 }
 
-static pesc_status read_text(json_t **out, const char *path, size_t max_bytes, bool big)
+pesc_status json_parse_loose(json_t **out, const char *text, size_t n, const char *where)
+{
+    return parse(out, text, n, where, BIG_INTEGERS | LAST_KEY);
+}
+
+static pesc_status read_text(json_t **out, const char *path, size_t max_bytes, unsigned how)
 {
     char *text;
     size_t n;
     *out = NULL;
     TRY(io_read_file(path, max_bytes, &text, &n));
-    pesc_status s = parse(out, text, n, path, big);
+    pesc_status s = parse(out, text, n, path, how);
     mem_free(text);
     return s;
 }
 
 pesc_status json_read(json_t **out, const char *path, size_t max_bytes)
 {
-    return read_text(out, path, max_bytes, false);
+    return read_text(out, path, max_bytes, 0);
 }
 
 pesc_status json_read_big(json_t **out, const char *path, size_t max_bytes)
 {
-    return read_text(out, path, max_bytes, true);
+    return read_text(out, path, max_bytes, BIG_INTEGERS);
 }
 
 const char *json_kind(const json_t *v)

@@ -18,6 +18,10 @@ pesc_status json_read(json_t **out, const char *path, size_t max_bytes);
  * fine there, and makes every number of the file a JSON_REAL. */
 pesc_status json_read_big(json_t **out, const char *path, size_t max_bytes);
 
+/* As Python's json.loads takes what a model wrote: of equal keys the last one counts, an integer
+ * beyond 64 bits makes every number a JSON_REAL. (Python's NaN and Infinity are still refused.) */
+pesc_status json_parse_loose(json_t **out, const char *text, size_t n, const char *where);
+
 /* Each getter: the key may be absent (or null) only when `required` is false; then *out keeps the
  * value it had. Wrong type or range is PESC_FORMAT: "config.json: hidden_size: found ..., ...". */
 typedef struct json_where {

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- signals: the first asks to save and stop, the second ends at once ---- */
@@ -130,6 +131,24 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
     }
 }
 
+/* At the end, and at checkpoints that are not seconds apart: drawing takes a twentieth of one. A
+ * picture that cannot be drawn is worth a note, never a run. */
+static void draw(const options *o, bool end)
+{
+    enum { SECONDS = 10 };
+    static time_t last;
+    static bool told;
+    time_t now = time(NULL);
+    if (!end && now - last < SECONDS)
+        return;
+    last = now;
+    if (pesc_plot_run(o->output) == PESC_OK || told || o->quiet)
+        return;
+    told = true;
+    progress_clear();
+    fprintf(stderr, "pesc: note: no plots: %s\n", pesc_last_error());
+}
+
 /* Nothing is cut in silence. */
 static void tell_lengths(const options *o, const pesc_trainer *t)
 {
@@ -156,6 +175,8 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
         st = pesc_trainer_step(t, &s);
         if (st == PESC_OK || st == PESC_STOPPED)
             show(o, p, &s);
+        if (s.saved)
+            draw(o, st == PESC_STOPPED || pesc_trainer_done(t));
         eval = isnan(s.eval_loss) ? eval : s.eval_loss;
     }
     progress_clear();

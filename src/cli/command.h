@@ -19,8 +19,11 @@ typedef enum command_id {
     CMD_LOGITS,
     CMD_PERPLEXITY,
     CMD_DATA,
+    CMD_ESFT,
     CMD_TRAIN,
     CMD_PLAN,
+    CMD_EVAL,
+    CMD_ROUTES,
     CMD_BENCH,
     CMD_DOCTOR,
     CMD_HELP,
@@ -56,8 +59,11 @@ pesc_status cmd_chat(const options *o);
 pesc_status cmd_logits(const options *o);
 pesc_status cmd_perplexity(const options *o);
 pesc_status cmd_data(const options *o);
+pesc_status cmd_esft(const options *o);
 pesc_status cmd_train(const options *o);
 pesc_status cmd_plan(const options *o);
+pesc_status cmd_eval(const options *o);
+pesc_status cmd_routes(const options *o);
 pesc_status cmd_bench(const options *o);
 pesc_status cmd_doctor(const options *o);
 pesc_status cmd_help(const options *o);

@@ -19,11 +19,10 @@ const help_exit help_exits[] = {
 void help_overview(void)
 {
     puts("pesc " PESC_VERSION ": language models, from their files to their words\n");
-    for (size_t i = 0; i < N_COMMANDS; i++)
+    for (size_t i = 0; i < CMD_HELP; i++) /* the line below says how to get help */
         printf("  pesc %-12s%s\n", commands[i].name, commands[i].summary);
-    puts("\nMODEL is a Hugging Face directory or a .gguf file. Every command takes --help, --json "
-         "and "
-         "-q.\nTry: pesc info MODEL, then pesc generate MODEL --prompt 'Once upon a time'");
+    puts("\nMODEL is a Hugging Face directory, a run or a .gguf file. pesc help COMMAND explains "
+         "one.\nTry: pesc info MODEL, then pesc generate MODEL --prompt 'Once upon a time'");
 }
 
 bool help_is_argument(const opt_row *r, const command *c)

@@ -32,6 +32,8 @@ bool line_interrupted(void)
 {
     bool was = interrupts;
     interrupts = 0;
+    if (was)
+        clearerr(stdout); /* it may have cut a write short: that was no failure */
     return was;
 }
 

@@ -134,11 +134,30 @@ const command commands[N_COMMANDS] = {
                     "pesc data mix --preset idae-500k --general SlimOrca.jsonl \\\n"
                     "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n",
     },
+    [CMD_ESFT] = {
+        .name = "esft", .synopsis = "score|select|apply INPUT... -o OUT",
+        .keys = { "action", "inputs" }, .n_required = 1,
+        .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
+        .about = "score runs records of a task through a mixture of experts, up to the last router, "
+                 "and writes summary.json: for each layer and expert the part of all choices that "
+                 "fell on it (token) and its mean gate (gate), rounded to 4 decimals. select takes "
+                 "the best experts of each layer until their scores reach --p, writes them as "
+                 "expert_cfg.json for train --method esft, and draws them (OUT with .svg and .png); "
+                 "of several summaries it takes what any of the tasks uses, and shows how much they "
+                 "have in common. apply writes a model with an expert patch put in. Both files are "
+                 "those of ESFT, byte for byte.",
+        .examples = "pesc esft score ~/models/OLMoE --data law.jsonl -o scores/law\n"
+                    "pesc esft select scores/law --metric token --p 0.2 -o expert_cfg.json\n"
+                    "pesc esft select scores/law scores/intent --model ~/models/OLMoE -o both.json\n"
+                    "pesc esft score --from-logs expert_scores/law -o scores/law\n"
+                    "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n",
+    },
     [CMD_TRAIN] = {
         .name = "train", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
         .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,
         .about = "Trains what --method says and writes a run directory: run.yaml (all options), "
-                 "metrics.jsonl, routing.jsonl, tb/ (TensorBoard), checkpoint-N/ and latest. A run "
+                 "metrics.jsonl, routing.jsonl, tb/ (TensorBoard), plots/ (loss and expert load, drawn "
+                 "at each checkpoint), checkpoint-N/ and latest. A run "
                  "that was stopped or killed goes on bit for bit with --resume. SIGTERM, SIGINT, "
                  "SIGUSR1 or `touch RUN/STOP` finish the step, save and exit 75; `touch RUN/SAVE` "
                  "saves. A run directory is a model to every other command.",
@@ -155,6 +174,30 @@ const command commands[N_COMMANDS] = {
                  "would, and the bytes of a checkpoint. Loads no weights.",
         .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
                     "pesc plan dense --method qlora --json\n",
+    },
+    [CMD_EVAL] = {
+        .name = "eval", .synopsis = "MODEL --tasks TASK...", .keys = { "model" }, .n_required = 1,
+        .summary = "loss and exact answers on held-out instructions", .run = cmd_eval,
+        .about = "A task is a file of instruction records, JSON lines or a JSON array, in any "
+                 "format that train reads. Of each record two things are measured: the mean loss of "
+                 "its answers' tokens, and whether the model, asked the question, says exactly the "
+                 "answer (greedily; space around it does not count). Both are given by domain: a "
+                 "record's field \"domain\", or the name of its file. Questions are answered "
+                 "--batch at a time, which does not change the result.",
+        .examples = "pesc eval run --tasks test.jsonl\n"
+                    "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n",
+    },
+    [CMD_ROUTES] = {
+        .name = "routes", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,
+        .summary = "which experts each domain's tokens choose", .run = cmd_routes,
+        .about = "Runs records through a sparse model and counts, for every layer and domain, how "
+                 "often each expert is chosen: a map on the terminal, and the same as "
+                 "DIR/plots/routing.svg and .png. A record's domain is its field \"domain\", or the "
+                 "name of its file. The column behind each layer says how much the domains differ: "
+                 "0 when all choose alike, 1 when no two have an expert in common "
+                 "(Jensen-Shannon divergence).",
+        .examples = "pesc routes run --data test.jsonl\n"
+                    "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
     [CMD_BENCH] = {
         .name = "bench", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,

@@ -10,6 +10,14 @@
 
 enum { DOMAINS = 3 };
 
+/* What is mixed: PESC's three domains, or a task with the data its model was aligned on (ESFT). */
+typedef struct blend {
+    int n;
+    const char *expected; /* of --counts */
+} blend;
+static const blend domains = { DOMAINS, "general, code and maths: 300000,100000,100000" };
+static const blend task = { 2, "task and alignment: 10000,10000" };
+
 static const struct {
     const char *name;
     uint64_t records[DOMAINS];
@@ -19,12 +27,12 @@ static const struct {
 };
 
 /* "300000,100000,100000" */
-static bool read_counts(const char *text, pesc_mix_part parts[DOMAINS])
+static bool read_counts(const char *text, pesc_mix_part *parts, int count)
 {
-    for (int i = 0; i < DOMAINS; i++) {
+    for (int i = 0; i < count; i++) {
         size_t n = strcspn(text, ",");
         int64_t v;
-        if (!num_int(text, n, 0, INT32_MAX, &v) || (text[n] == ',') != (i < DOMAINS - 1))
+        if (!num_int(text, n, 0, INT32_MAX, &v) || (text[n] == ',') != (i < count - 1))
             return false;
         parts[i].records = (uint64_t)v;
         text += n + 1;
@@ -32,20 +40,18 @@ static bool read_counts(const char *text, pesc_mix_part parts[DOMAINS])
     return true;
 }
 
-static pesc_status wanted(const options *o, pesc_mix_part parts[DOMAINS])
+static pesc_status wanted(const options *o, const blend *b, pesc_mix_part *parts)
 {
-    if (o->counts && !read_counts(o->counts, parts))
-        return out_fail(PESC_USAGE,
-                        "data mix: --counts: found \"%s\", expected the records of general, code "
-                        "and maths: 300000,100000,100000",
-                        o->counts);
+    if (o->counts && !read_counts(o->counts, parts, b->n))
+        return out_fail(PESC_USAGE, "data mix: --counts: found \"%s\", expected the records of %s",
+                        o->counts, b->expected);
     if (o->counts)
         return PESC_OK;
-    if (!o->preset)
-        return out_fail(PESC_USAGE,
-                        "data mix: --preset or --counts is missing: how many records of each");
+    if (!o->preset || b != &domains)
+        return out_fail(PESC_USAGE, "data mix: %s is missing: how many records of each",
+                        b == &domains ? "--preset or --counts" : "--counts");
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        for (int k = 0; strcmp(o->preset, presets[i].name) == 0 && k < DOMAINS; k++)
+        for (int k = 0; strcmp(o->preset, presets[i].name) == 0 && k < b->n; k++)
             parts[k].records = presets[i].records[k];
     return PESC_OK;
 }
@@ -85,10 +91,13 @@ static void print_parts(const options *o, const pesc_mix_part *parts, size_t n, 
 
 pesc_status mixture_run(const options *o)
 {
+    const blend *b = o->task.n || o->alignment.n ? &task : &domains;
     const struct {
         const char *domain;
         const opt_list *files;
-    } rows[DOMAINS] = { { "general", &o->general }, { "code", &o->code }, { "maths", &o->maths } };
+    } three[] = { { "general", &o->general }, { "code", &o->code }, { "maths", &o->maths } },
+      two[] = { { "task", &o->task }, { "alignment", &o->alignment } },
+      *rows = b == &task ? two : three;
     pesc_mix_part all[DOMAINS] = { 0 }, used[DOMAINS];
     size_t n = 0;
     uint64_t total = 0;
@@ -100,8 +109,8 @@ pesc_status mixture_run(const options *o)
     if (!o->overwrite && access(o->output, F_OK) == 0)
         return out_fail(PESC_USAGE, "data mix: %s is there already; --overwrite replaces it",
                         o->output);
-    TRY(wanted(o, all));
-    for (int i = 0; i < DOMAINS; i++) {
+    TRY(wanted(o, b, all));
+    for (int i = 0; i < b->n; i++) {
         all[i].domain = rows[i].domain;
         all[i].files = rows[i].files->items;
         all[i].n_files = rows[i].files->n;

@@ -55,7 +55,6 @@ pesc_status open_from(open_model *m, const options *o)
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)
 {
     pesc_load_options load = pesc_train_load(p);
-    load.patch_dir = o->patch;
     return open_with(m, o, &load);
 }
 

@@ -173,6 +173,9 @@ static pesc_status set_positional(options *o, line *l, const char *word)
     const char *key = l->n_positional < max ? c->keys[l->n_positional] : NULL;
     if (l->list && l->n_positional >= c->n_required)
         return opt_set(o, l->list, word, l->list->name);
+    const opt_row *last = l->n_positional ? opt_find(c, c->keys[l->n_positional - 1], '-') : NULL;
+    if (!key && last && last->type == OPT_LIST) /* as many as there are: `select a b c` */
+        return opt_set(o, last, word, last->value);
     if (!key)
         return out_fail(PESC_USAGE, "%s: unexpected argument \"%s\"; usage: pesc %s %s", c->name,
                         word, c->name, c->synopsis);
@@ -293,6 +296,7 @@ void opt_free(options *o)
     free(o->stop.items);
     free(o->data.items);
     free(o->eval_data.items);
+    free(o->inputs.items);
     free(o->general.items);
     free(o->code.items);
     free(o->maths.items);

@@ -37,12 +37,21 @@ typedef struct options {
     const char *kind, *to, *merge_base;
     bool check;
     int64_t prompt_tokens, decode_tokens, repeat;
-    const char *preset, *method, *init_from, *lora_targets, *format, *template, *over_length;
+    const char *preset, *method, *experts_config, *init_from, *lora_targets, *format, *template,
+        *over_length;
     const char *schedule, *optimizer, *loss, *keep;
-    opt_list data, eval_data, general, code, maths;
+    opt_list data, eval_data, general, code, maths, task, alignment;
     const char *action, *counts;
     int64_t records;
-    bool resume, packing, shuffle;
+    opt_list tasks;
+    int64_t limit;
+    bool samples;
+    opt_list inputs;
+    const char *from_logs, *metric;
+    int64_t tokens, budget;
+    double p;
+    bool p_relative, shared_experts, non_expert_modules;
+    bool resume, strict, packing, shuffle;
     int64_t experts, adapter_dim, lora_r, seq_len, steps, batch, micro_tokens, warmup_steps;
     int64_t save_every, keep_checkpoints, eval_every, log_every;
     double adapter_scale, adapter_dropout, aux_coef, lora_alpha, lora_dropout, epochs, lr;

@@ -15,6 +15,7 @@ static const struct {
     { "output", AT(output) },
     { "method", AT(method) },
     { "resume", AT(resume) },
+    { "strict", AT(strict) },
     { "overwrite", AT(overwrite) },
     { "init-from", AT(init_from) },
     { "seed", AT(seed) },
@@ -23,6 +24,7 @@ static const struct {
     { "compute-dtype", AT(compute_dtype) },
     { "double-quant", AT(double_quant) },
     { "lora", AT(lora) },
+    { "experts-config", AT(experts_config) },
     { "experts", AT(experts) },
     { "top-k", AT(top_k) },
     { "adapter-dim", AT(adapter_dim) },
@@ -80,6 +82,12 @@ static pesc_status read_keep(const options *o, int64_t *out)
 pesc_status tune_options(const options *o, pesc_train_options *out)
 {
     *out = pesc_train_defaults();
+    if (o->patch)
+        return out_fail(PESC_USAGE,
+                        "%s: --patch: what a patched model would train from is in no file; give "
+                        "the run that made the patch as MODEL, or apply it first: pesc esft apply",
+                        o->cmd->name);
+    out->method = o->method;
     TRY(pesc_train_preset(out, o->preset));
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
         const opt_row *r = opt_find(o->cmd, moves[i].row, '-');

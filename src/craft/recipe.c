@@ -136,6 +136,8 @@ static pesc_status add_slot(sheet *sh, const recipe *r, const slot *s)
     *spec =
         (safetensors_spec){ .name = sh->names[sh->n], .dt = written_dtype(r, s, row), .nd = s->nd };
     memcpy(spec->ne, s->ne, (size_t)s->nd * sizeof *s->ne);
+    const weight *over = r->over ? bind_find(r->target, r->over, s) : NULL;
+    row->stored = over ? over : row->stored;
     size_t bytes;
     if (!dtype_bytes(spec->dt, (uint64_t)slot_count(s), &bytes) ||
         __builtin_add_overflow(sh->bytes, bytes, &sh->bytes))

@@ -17,12 +17,13 @@ typedef struct recipe {
     const parent *from;
     const config *target; /* whose tensors are written */
     const char *dir;
-    dtype dt;          /* of all but norms, biases and routers; DT_COUNT: as stored */
-    uint64_t seed;     /* of what is made */
-    const peft *lora;  /* folded in, each of its matrices into its linear; NULL: none */
-    bool nf4;          /* what a base in NF4 quantises is rounded through it first */
-    bool double_quant; /* with nf4 */
-    bool bare_experts; /* sparsetral's names: experts.3, not experts.expert_3 */
+    dtype dt;            /* of all but norms, biases and routers; DT_COUNT: as stored */
+    uint64_t seed;       /* of what is made */
+    const peft *lora;    /* folded in, each of its matrices into its linear; NULL: none */
+    const weights *over; /* tensors in the place of the parent's, in its dtypes; NULL: none */
+    bool nf4;            /* what a base in NF4 quantises is rounded through it first */
+    bool double_quant;   /* with nf4 */
+    bool bare_experts;   /* sparsetral's names: experts.3, not experts.expert_3 */
 } recipe;
 
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does

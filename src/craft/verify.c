@@ -34,20 +34,22 @@ static pesc_status run(pesc_model *m, scores *out)
     return pesc_logits(m, ids, n, out->logits);
 }
 
-static pesc_status score(const char *device_name, const char *path, const pesc_load_options *opt,
+static pesc_status score(const verify_pair *v, const char *path, const pesc_load_options *opt,
                          scores *out)
 {
-    pesc_device *dev = NULL;
+    pesc_device *own = NULL;
     pesc_model *m = NULL;
     pesc_load_options load = *opt;
     load.compute_dtype = "f32";
-    pesc_status s = pesc_device_open(&dev, device_name && *device_name ? device_name : "cpu");
+    pesc_status s = PESC_OK;
+    if (!v->dev)
+        s = pesc_device_open(&own, v->device && *v->device ? v->device : "cpu");
     if (s == PESC_OK)
-        s = pesc_model_open(&m, dev, path, &load);
+        s = pesc_model_open(&m, v->dev ? v->dev : own, path, &load);
     if (s == PESC_OK)
         s = run(m, out);
     pesc_model_close(m);
-    pesc_device_close(dev);
+    pesc_device_close(own);
     return s;
 }
 
@@ -71,9 +73,9 @@ static pesc_status compare(const scores *a, const scores *b, const char *path,
 pesc_status verify_logits(const verify_pair *v, pesc_logit_check *out)
 {
     scores from = { 0 }, made = { 0 };
-    pesc_status s = score(v->device, v->made_from, &v->from_opt, &from);
+    pesc_status s = score(v, v->made_from, &v->from_opt, &from);
     if (s == PESC_OK)
-        s = score(v->device, v->made, &v->made_opt, &made);
+        s = score(v, v->made, &v->made_opt, &made);
     if (s == PESC_OK)
         s = compare(&from, &made, v->made_from, out);
     mem_free(from.logits);

@@ -7,6 +7,7 @@
 
 typedef struct verify_pair {
     const char *device; /* NULL: "cpu" */
+    pesc_device *dev;   /* instead, where it is open already; NULL: it is not */
     const char *made_from, *made;
     pesc_load_options from_opt, made_opt; /* how each is opened */
 } verify_pair;

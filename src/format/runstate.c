@@ -306,7 +306,7 @@ static void read_latest(const char *run, char *name, size_t cap)
         name[0] = '\0';
 }
 
-static pesc_status try_all(const char *run, char **names, size_t n, bool bytes, char **dir)
+static pesc_status try_all(const char *run, char **names, size_t n, runstate_care care, char **dir)
 {
     char latest[256];
     size_t tried = 0;
@@ -315,8 +315,8 @@ static pesc_status try_all(const char *run, char **names, size_t n, bool bytes, 
         for (size_t i = 0; i < n; i++) {
             if (runstate_step_of(names[i]) < 0 || (strcmp(names[i], latest) == 0) != (pass == 0))
                 continue;
-            pesc_status s = try_one(run, names[i], bytes, dir);
-            if (s == PESC_OK || s == PESC_NOMEM)
+            pesc_status s = try_one(run, names[i], care != RUNSTATE_SIZES, dir);
+            if (s == PESC_OK || s == PESC_NOMEM || care == RUNSTATE_STRICT)
                 return s;
             log_notice("%s; this checkpoint is not used", pesc_last_error());
             tried++;
@@ -327,7 +327,7 @@ static pesc_status try_all(const char *run, char **names, size_t n, bool bytes, 
     return PESC_OK;
 }
 
-pesc_status runstate_newest(const char *run, bool bytes, char **dir)
+pesc_status runstate_newest(const char *run, runstate_care care, char **dir)
 {
     char **names = NULL;
     size_t n = 0;
@@ -335,7 +335,7 @@ pesc_status runstate_newest(const char *run, bool bytes, char **dir)
     TRY(io_list(run, &names, &n));
     if (n)
         qsort(names, n, sizeof *names, by_step);
-    pesc_status s = try_all(run, names, n, bytes, dir);
+    pesc_status s = try_all(run, names, n, care, dir);
     io_list_free(names, n);
     return s;
 }
@@ -368,7 +368,7 @@ static pesc_status checkpoint_of(char **out, const char *path)
         *out = mem_strdup(path);
         return *out ? PESC_OK : fail_nomem(path, strlen(path));
     }
-    TRY(runstate_newest(path, false, out));
+    TRY(runstate_newest(path, RUNSTATE_SIZES, out));
     return *out ? PESC_OK : fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", path);
 }
 

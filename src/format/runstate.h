@@ -45,8 +45,13 @@ int64_t runstate_step_of(const char *name);
 
 /* The newest good checkpoint of a run, for mem_free(); NULL with PESC_OK when the run has none at
  * all. What `latest` names is tried first, then all by step; each one that fails is told of as a
- * notice. PESC_FORMAT when there are some and none is good. */
-pesc_status runstate_newest(const char *run, bool bytes, char **dir);
+ * notice. PESC_FORMAT when there are some and none is good, or, STRICT, the first is not. */
+typedef enum runstate_care {
+    RUNSTATE_SIZES,  /* compares sizes only */
+    RUNSTATE_HASHES, /* and what is in the files */
+    RUNSTATE_STRICT  /* and does not fall back */
+} runstate_care;
+pesc_status runstate_newest(const char *run, runstate_care care, char **dir);
 
 /* What a path is, when it is opened as a model. */
 typedef enum runstate_kind { RUNSTATE_NEITHER, RUNSTATE_RUN, RUNSTATE_CHECKPOINT } runstate_kind;

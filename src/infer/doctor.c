@@ -12,6 +12,20 @@ static void row(pesc_doctor_row *rows, size_t cap, size_t *n, pesc_doctor_row r)
     ++*n;
 }
 
+/* A device that opens, or what it lacks. */
+static pesc_doctor_row device_row(const char *name)
+{
+    pesc_doctor_row r = { 0 };
+    device *dev;
+    bool open = backend_open(&dev, name) == PESC_OK;
+    snprintf(r.name, sizeof r.name, "%s", name);
+    snprintf(r.state, sizeof r.state, "%s", open ? "ok" : "missing");
+    snprintf(r.detail, sizeof r.detail, "%s", open ? dev->name : pesc_last_error());
+    if (open)
+        dev->op->close(dev);
+    return r;
+}
+
 size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
 {
     size_t n = 0;
@@ -19,18 +33,8 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
     snprintf(r.detail, sizeof r.detail, "version %s, built with gcc %s", PESC_VERSION, __VERSION__);
     row(rows, cap, &n, r);
 
-    r = (pesc_doctor_row){ .name = "cpu" };
-    device *dev;
-    bool open = backend_open(&dev, "cpu") == PESC_OK;
-    snprintf(r.state, sizeof r.state, "%s", open ? "ok" : "missing");
-    snprintf(r.detail, sizeof r.detail, "%s", open ? dev->name : pesc_last_error());
-    row(rows, cap, &n, r);
-    if (open)
-        dev->op->close(dev);
-
-    r = (pesc_doctor_row){ .name = "cuda", .state = "missing" };
-    snprintf(r.detail, sizeof r.detail, "this build runs on the CPU only");
-    row(rows, cap, &n, r);
+    row(rows, cap, &n, device_row("cpu"));
+    row(rows, cap, &n, device_row("cuda"));
 
     r = (pesc_doctor_row){ .name = "memory", .state = "ok" };
     double pages = (double)sysconf(_SC_PHYS_PAGES), free_pages = (double)sysconf(_SC_AVPHYS_PAGES);

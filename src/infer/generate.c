@@ -79,14 +79,6 @@ static pesc_status put(writer *w, const char *text, size_t n, bool last)
     return PESC_OK;
 }
 
-static bool ends(const pesc_model *m, int32_t id)
-{
-    for (int32_t i = 0; i < m->cfg.n_eos; i++)
-        if (m->cfg.eos[i] == id)
-            return true;
-    return m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
-}
-
 void pesc_generation_free(pesc_generation *g)
 {
     mem_free(g->ids);
@@ -112,7 +104,7 @@ static pesc_status loop(run *r, const char **finish)
         int32_t id;
         TRY(sampler_pick(r->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
         TRY(id_list_add(&r->ids, id));
-        bool end = !opt->ignore_eos && ends(s->model, id);
+        bool end = !opt->ignore_eos && session_ends(s->model, id);
         const char *text = "";
         size_t n = 0;
         if (r->decode && !end)

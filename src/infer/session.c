@@ -106,3 +106,11 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
     s->fed.n = common;
     return feed(s, ids + common, n - common);
 }
+
+bool session_ends(const pesc_model *m, int32_t id)
+{
+    for (int32_t i = 0; i < m->cfg.n_eos; i++)
+        if (m->cfg.eos[i] == id)
+            return true;
+    return m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
+}

@@ -126,9 +126,11 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
     bool norm = c->qk_norm != QK_NORM_NONE;
-    linear_fwd(p, &b->q, norm ? a->q_raw : a->q, h);
-    linear_fwd(p, &b->k, norm ? a->k_raw : a->k, h);
-    linear_fwd(p, &b->v, a->v, h);
+    linears_fwd(p,
+                &(linear_set){ 3,
+                               { &b->q, &b->k, &b->v },
+                               { norm ? a->q_raw : a->q, norm ? a->k_raw : a->k, a->v } },
+                h);
     if (norm) {
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
         norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
@@ -274,9 +276,8 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
         norm_back(p, d->k,
                   (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
     }
-    linear_bwd(p, &b->q, &g->q, (linear_flow){ f.dh, d->q, f.h, .accumulate = false });
-    linear_bwd(p, &b->k, &g->k, (linear_flow){ f.dh, d->k, f.h, .accumulate = true });
-    linear_bwd(p, &b->v, &g->v, (linear_flow){ f.dh, d->v, f.h, .accumulate = true });
+    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v } },
+                (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
 
 static void mla_q_bwd(const pass *p, const mla *b, const mla *g, attention_flow f)

@@ -55,10 +55,13 @@ static bool is_float(dtype dt)
 typedef struct check {
     misfits missing, extra, shape, type;
     unsigned char *used; /* one byte a weight of the table */
+    const bind_part *part;
 } check;
 
 static void check_slot(check *k, const config *c, const weights *ws, const slot *s)
 {
+    if (k->part && !k->part->has(k->part->ctx, s))
+        return;
     const weight *w = bind_find(c, ws, s);
     if (!w) {
         add_misfit(&k->missing, s->name, "");
@@ -113,10 +116,17 @@ static pesc_status report(check *k, const char *path)
 
 pesc_status bind_check(const config *c, const weights *ws, const char *path)
 {
+    return bind_check_part(c, ws, path, NULL);
+}
+
+pesc_status bind_check_part(const config *c, const weights *ws, const char *path,
+                            const bind_part *part)
+{
     check k = { .missing = { .kind = "missing" },
                 .extra = { .kind = "left over" },
                 .shape = { .kind = "of a wrong shape" },
-                .type = { .kind = "not floating point" } };
+                .type = { .kind = "not floating point" },
+                .part = part };
     size_t n = weights_count(ws);
     k.used = mem_zalloc(n + 1, 1);
     if (!k.used)
@@ -175,12 +185,26 @@ tensor bind_tensor(pesc_model *m, const slot *s)
     return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
 }
 
-static void layout_slot(pesc_model *m, const bind_source *src, arena *a, const slot *s)
+/* A stack is held in the narrowest dtype of its experts: those that a run trained are stored in
+ * f32, but worked in the dtype of their neighbours. */
+static dtype stack_dtype(const pesc_model *m, const bind_source *src, slot s)
 {
+    dtype narrow = DT_F32;
+    do {
+        dtype dt = bind_dtype(src, s.rule, bind_find(&m->cfg, src->ws, &s));
+        if (dt == DT_NF4 || (dt == DT_BF16 && narrow == DT_F32))
+            narrow = dt;
+    } while (slot_next(&m->cfg, &s) && s.expert > 0);
+    return narrow;
+}
+
+static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, const slot *s)
+{
+    arena *a = s->rule->flags & RULE_TRAIN ? &to->mixture : &to->base;
     if (s->expert > 0) /* the first expert takes the stack */
         return;
     const weight *w = bind_find(&m->cfg, src->ws, s);
-    dtype dt = bind_dtype(src, s->rule, w);
+    dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
     tensor *t = bind_field(m, s);
     if (bind_in_place(m, s, w, dt)) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
@@ -192,18 +216,20 @@ static void layout_slot(pesc_model *m, const bind_source *src, arena *a, const s
     }
 }
 
-void bind_layout(pesc_model *m, const bind_source *src, arena *a)
+void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
 {
     static const tensor_rule lora_rule = { .name = "" };
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
-        layout_slot(m, src, a, &s);
+        layout_slot(m, src, memory, &s);
     if (m->cfg.tie_embeddings)
         m->head = m->embed;
     for (size_t i = 0; i < m->n_loras; i++) {
         const peft_lora *l = &src->lora->loras[i];
         lora *to = &m->loras[i];
-        to->a = tensor_take2(a, stored_dtype(&lora_rule, l->a->dt), l->a->ne[0], l->a->ne[1]);
-        to->b = tensor_take2(a, stored_dtype(&lora_rule, l->b->dt), l->b->ne[0], l->b->ne[1]);
+        to->a = tensor_take2(&memory->base, stored_dtype(&lora_rule, l->a->dt), l->a->ne[0],
+                             l->a->ne[1]);
+        to->b = tensor_take2(&memory->base, stored_dtype(&lora_rule, l->b->dt), l->b->ne[0],
+                             l->b->ne[1]);
     }
 }
 

@@ -26,9 +26,22 @@ const weight *bind_find(const config *c, const weights *ws, const slot *s);
 /* PESC_SHAPE with every tensor that is missing, left over, misshapen or not floating point. */
 pesc_status bind_check(const config *c, const weights *ws, const char *path);
 
+/* The same for a table that holds a part of a model, and nothing else. */
+typedef struct bind_part {
+    bool (*has)(const void *ctx, const slot *s);
+    const void *ctx;
+} bind_part;
+pesc_status bind_check_part(const config *c, const weights *ws, const char *path,
+                            const bind_part *part);
+
+/* What PESC trains lies apart from all else. */
+typedef struct bind_memory {
+    arena base, mixture;
+} bind_memory;
+
 /* Points every tensor of the model to its place: into the mapped file where the stored bytes can
- * be used as they are, else into the arena. Needs blocks and loras allocated; bind_check passed. */
-void bind_layout(pesc_model *m, const bind_source *src, arena *a);
+ * be used as they are, else into memory. Needs blocks and loras allocated; bind_check passed. */
+void bind_layout(pesc_model *m, const bind_source *src, bind_memory *to);
 
 /* Allocates m->loras and hangs each below its linear; PESC_SHAPE names all that do not fit. */
 pesc_status bind_loras(pesc_model *m, const bind_source *src);

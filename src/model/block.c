@@ -14,12 +14,14 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
         plain |= !s || c->moe.kind != EXPERT_FFN;
     }
     *a = (block_acts){ 0 };
-    a->h = tensor_take2(mem, plan->dt, n, dim);
-    a->y = plan->share ? plan->share->y : tensor_take2(mem, plan->dt, n, dim);
-    a->attn_h = plan->train ? tensor_take2(mem, plan->dt, n, dim) : a->h;
+    const block_acts *share = plan->share;
+    bool keep_y = plan->train && c->moe.kind == EXPERT_ADAPTER;
+    a->h = share ? share->h : tensor_take2(mem, plan->dt, n, dim);
+    a->y = share && !keep_y ? share->y : tensor_take2(mem, plan->dt, n, dim);
+    a->attn_h = !plan->train ? a->h : share ? share->attn_h : tensor_take2(mem, plan->dt, n, dim);
     attention_layout(&a->attn, mem, plan);
     if (plain)
-        ffn_layout(&a->ffn, mem, plan->dt, n, c->ffn_dim);
+        ffn_layout(&a->ffn, mem, plan->dt, n, c->ffn_dim, share ? &share->ffn : NULL);
     if (sparse)
         moe_layout(&a->moe, mem, plan);
     if (!plan->train)
@@ -36,12 +38,12 @@ static tensor router_input(const block_acts *a)
 }
 
 /* The normed residual stream in a->h, and in f32 for the router: returns the latter. */
-static tensor norm_for_router(const pass *p, const block *b)
+static tensor norm_for_router(const pass *p, const block *b, tensor x)
 {
     const block_acts *a = &p->acts;
     const ops *op = p->dev->op;
     tensor h32 = router_input(a);
-    op->rmsnorm_fwd(p->dev, h32, p->x, b->ffn_norm, a->ffn_rstd, p->m->cfg.norm_eps);
+    op->rmsnorm_fwd(p->dev, h32, x, b->ffn_norm, a->ffn_rstd, p->m->cfg.norm_eps);
     if (a->moe.h.data)
         op->convert(p->dev, a->h, h32);
     return h32;
@@ -57,7 +59,7 @@ static void dense_fwd(const pass *p, const block *b)
 static void sparse_fwd(const pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    tensor h32 = norm_for_router(p, b);
+    tensor h32 = norm_for_router(p, b, p->x);
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
         dense_fwd(p, b);
@@ -72,22 +74,50 @@ static void sparse_fwd(const pass *p, const block *b)
     }
 }
 
+static void first_half_fwd(const pass *p, const block *b, int32_t layer)
+{
+    const block_acts *a = &p->acts;
+    const ops *op = p->dev->op;
+    op->rmsnorm_fwd(p->dev, a->attn_h, p->x, b->attn_norm, a->attn_rstd, p->m->cfg.norm_eps);
+    attention_fwd(p, b, layer, a->y, a->attn_h);
+    op->add(p->dev, p->x, a->y, 1);
+}
+
 void block_fwd(const pass *p, const block *b, int32_t layer)
 {
     const block_acts *a = &p->acts;
-    const config *c = &p->m->cfg;
     const ops *op = p->dev->op;
-    op->rmsnorm_fwd(p->dev, a->attn_h, p->x, b->attn_norm, a->attn_rstd, c->norm_eps);
-    attention_fwd(p, b, layer, a->y, a->attn_h);
-    op->add(p->dev, p->x, a->y, 1);
+    first_half_fwd(p, b, layer);
     if (a->middle.data)
         op->copy(p->dev, a->middle.data, p->x.data, tensor_bytes(&p->x));
     if (b->sparse) {
         sparse_fwd(p, b);
     } else {
-        op->rmsnorm_fwd(p->dev, a->h, p->x, b->ffn_norm, a->ffn_rstd, c->norm_eps);
+        op->rmsnorm_fwd(p->dev, a->h, p->x, b->ffn_norm, a->ffn_rstd, p->m->cfg.norm_eps);
         dense_fwd(p, b);
     }
+}
+
+void block_route(const pass *p, const block *b, int32_t layer)
+{
+    first_half_fwd(p, b, layer);
+    moe_route(p, b, norm_for_router(p, b, p->x));
+}
+
+void block_restore(const pass *p, const block *b, tensor x)
+{
+    const block_acts *a = &p->acts;
+    const ops *op = p->dev->op;
+    float eps = p->m->cfg.norm_eps;
+    op->rmsnorm_fwd(p->dev, a->attn_h, x, b->attn_norm, a->attn_rstd, eps);
+    if (b->sparse)
+        norm_for_router(p, b, a->middle);
+    else
+        op->rmsnorm_fwd(p->dev, a->h, a->middle, b->ffn_norm, a->ffn_rstd, eps);
+    if (!b->sparse || p->m->cfg.moe.kind != EXPERT_FFN)
+        op->glu_fwd(p->dev, a->ffn.glu, a->ffn.gate, a->ffn.up, p->m->cfg.act);
+    if (b->sparse)
+        moe_restore(p, b, a->y, a->h);
 }
 
 /* ---- backward ---- */

@@ -2,17 +2,16 @@
 
 #include "model/pass.h"
 
-void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width)
+void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width, const ffn_acts *share)
 {
     a->gate = tensor_take2(mem, dt, n, width);
     a->up = tensor_take2(mem, dt, n, width);
-    a->glu = tensor_take2(mem, dt, n, width);
+    a->glu = share ? share->glu : tensor_take2(mem, dt, n, width);
 }
 
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x)
 {
-    linear_fwd(p, &f->gate, a->gate, x);
-    linear_fwd(p, &f->up, a->up, x);
+    linears_fwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { a->gate, a->up } }, x);
     p->dev->op->glu_fwd(p->dev, a->glu, a->gate, a->up, p->m->cfg.act);
     linear_fwd(p, &f->down, out, a->glu);
 }
@@ -28,7 +27,7 @@ void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linea
                                             .gate = a->gate,
                                             .up = a->up,
                                             .act = p->m->cfg.act });
-    linear_bwd(p, &f->gate, &g->gate,
-               (linear_flow){ flow.dx, dglu, flow.x, .accumulate = flow.accumulate });
-    linear_bwd(p, &f->up, &g->up, (linear_flow){ flow.dx, a->up, flow.x, .accumulate = true });
+    linears_bwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { dglu, a->up } },
+                (const linear *[]){ &g->gate, &g->up },
+                (linear_flow){ .dx = flow.dx, .x = flow.x, .accumulate = flow.accumulate });
 }

@@ -8,7 +8,8 @@ typedef struct ffn_acts {
     tensor gate, up, glu; /* [T,F] */
 } ffn_acts;
 
-void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width);
+/* `share`: another layer's, whose glu this one uses too; NULL: its own. */
+void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width, const ffn_acts *share);
 
 /* out [T,C], x [T,C]. */
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);

@@ -101,48 +101,53 @@ static pesc_status load(loader *l, const weight *w, tensor t)
     return convert(l, w, t);
 }
 
-static int64_t staging_elements(pesc_model *m, const bind_source *src)
+static int64_t staging_elements(const load_item *items, size_t n)
 {
     int64_t most = CHUNK;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const weight *w = s.rule->flags & RULE_QUANT ? bind_find(&m->cfg, src->ws, &s) : NULL;
-        if (w && w->dt != DT_NF4 && bind_dtype(src, s.rule, w) == DT_NF4 && slot_count(&s) > most)
-            most = slot_count(&s);
+    for (size_t i = 0; i < n; i++) {
+        bool quantised = items[i].w->dt != DT_NF4 && items[i].to.dt == DT_NF4;
+        if (quantised && tensor_count(&items[i].to) > most)
+            most = tensor_count(&items[i].to);
     }
     return most;
 }
 
-static pesc_status load_all(loader *l, pesc_model *m, const bind_source *src)
+pesc_status load_items(device *dev, const load_item *items, size_t n, bool double_quant)
 {
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const weight *w = bind_find(&m->cfg, src->ws, &s);
-        tensor t = bind_tensor(m, &s);
-        if (t.data != (const void *)w->data)
-            TRY(load(l, w, t));
-    }
-    for (size_t i = 0; i < m->n_loras; i++) {
-        TRY(load(l, src->lora->loras[i].a, m->loras[i].a));
-        TRY(load(l, src->lora->loras[i].b, m->loras[i].b));
-    }
-    TRY(weights_check(src->ws));
-    return m->dev->op->sync(m->dev);
-}
-
-pesc_status load_weights(pesc_model *m, const bind_source *src)
-{
-    loader l = { .dev = m->dev,
-                 .host = m->dev->op->host_memory(m->dev),
-                 .double_quant = src->double_quant };
+    loader l = { .dev = dev, .host = dev->op->host_memory(dev), .double_quant = double_quant };
     void *staging = NULL;
-    size_t bytes = (size_t)staging_elements(m, src) * sizeof *l.staging;
-    TRY(m->dev->op->alloc(m->dev, bytes, &staging));
+    TRY(dev->op->alloc(dev, (size_t)staging_elements(items, n) * sizeof *l.staging, &staging));
     l.staging = staging;
     pesc_status s = PESC_OK;
     if (!l.host && !(l.chunk = mem_alloc(CHUNK, sizeof *l.chunk)))
         s = fail_nomem("loading the weights", CHUNK * sizeof *l.chunk);
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        s = load(&l, items[i].w, items[i].to);
     if (s == PESC_OK)
-        s = load_all(&l, m, src);
-    m->dev->op->free(m->dev, staging);
+        s = dev->op->sync(dev);
+    dev->op->free(dev, staging);
     mem_free(l.chunk);
     return s;
+}
+
+pesc_status load_weights(pesc_model *m, const bind_source *src)
+{
+    size_t n = 0, most = m->n_loras * 2;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+        most++;
+    load_item *items = mem_alloc(most, sizeof *items);
+    if (!items)
+        return fail_nomem("loading the weights", most * sizeof *items);
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        load_item i = { bind_find(&m->cfg, src->ws, &s), bind_tensor(m, &s) };
+        if (i.to.data != (const void *)i.w->data)
+            items[n++] = i;
+    }
+    for (size_t i = 0; i < m->n_loras; i++) {
+        items[n++] = (load_item){ src->lora->loras[i].a, m->loras[i].a };
+        items[n++] = (load_item){ src->lora->loras[i].b, m->loras[i].b };
+    }
+    pesc_status s = load_items(m->dev, items, n, src->double_quant);
+    mem_free(items);
+    return s == PESC_OK ? weights_check(src->ws) : s;
 }

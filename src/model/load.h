@@ -9,4 +9,11 @@
 
 pesc_status load_weights(pesc_model *m, const bind_source *src);
 
+/* Some tensors, each from its weight. All is done when it returns. */
+typedef struct load_item {
+    const weight *w;
+    tensor to;
+} load_item;
+pesc_status load_items(device *dev, const load_item *items, size_t n, bool double_quant);
+
 #endif

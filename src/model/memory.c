@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* The first number in a small file of /proc or /sys behind `key` ("" for the start); UINT64_MAX
  * when there is none. */
@@ -25,21 +26,33 @@ static uint64_t number_after(const char *path, const char *key)
     return v;
 }
 
-uint64_t memory_available(void)
+uint64_t memory_available(device *dev)
 {
+    if (!dev->op->host_memory(dev))
+        return dev->op->room(dev);
     uint64_t kib = number_after("/proc/meminfo", "MemAvailable:");
     uint64_t host = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     uint64_t limit = number_after("/sys/fs/cgroup/memory.max", "");
     return host < limit ? host : limit;
 }
 
+uint64_t memory_total(const device *dev)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    if (dev->memory)
+        return dev->memory;
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
 pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span)
 {
     size_t bytes = a->used;
-    uint64_t there = dev->op->host_memory(dev) ? memory_available() : UINT64_MAX;
+    uint64_t there = memory_available(dev);
     if (bytes > there)
-        return fail(PESC_NOMEM, "%s needs %.1f GiB, but this machine has %.1f GiB left; %s",
-                    need->what, (double)bytes / (1 << 30), (double)there / (1 << 30), need->advice);
+        return fail(PESC_NOMEM, "%s needs %.1f GiB, but %s has %.1f GiB left; %s", need->what,
+                    (double)bytes / (1 << 30),
+                    dev->op->host_memory(dev) ? "this machine" : dev->name,
+                    (double)there / (1 << 30), need->advice);
     TRY(dev->op->alloc(dev, bytes ? bytes : 64, span));
     *a = (arena){ .base = *span, .size = bytes };
     return PESC_OK;

@@ -12,8 +12,9 @@ typedef struct memory_need {
  * PESC_NOMEM when this machine has less than that, with both figures. Free with op->free. */
 pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span);
 
-/* Bytes a process may still take on this host: free or reclaimable memory, and the control group's
- * limit where there is one. */
-uint64_t memory_available(void);
+/* Bytes a process may still take on a device: on this host free or reclaimable memory, within the
+ * control group's limit where there is one. */
+uint64_t memory_available(device *dev);
+uint64_t memory_total(const device *dev); /* bytes there are, taken or not */
 
 #endif

@@ -8,6 +8,7 @@
 #include "model/memory.h"
 #include "model/pass.h"
 #include "model/rope.h"
+#include "model/swap.h"
 
 #include <string.h>
 
@@ -40,8 +41,7 @@ static pesc_status read_options(bind_source *src, pesc_model *m, const pesc_load
         return fail(PESC_USAGE, "compute_dtype: found \"%s\", expected f32 or bf16",
                     opt->compute_dtype);
     m->act_dt = bf16 ? DT_BF16 : DT_F32;
-    if (given(opt->patch_dir))
-        return fail(PESC_USAGE, "patch_dir: expert patches are not supported by this version");
+    m->double_quant = opt->double_quant;
     return PESC_OK;
 }
 
@@ -84,12 +84,15 @@ static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 nee
 
 static pesc_status open_weights(pesc_model *m, bind_source *src)
 {
-    arena a = { 0 };
+    bind_memory to = { 0 };
     TRY(bind_loras(m, src));
-    bind_layout(m, src, &a);
-    TRY(memory_take(&a, m->dev, &model_need, &m->memory));
-    m->memory_bytes = a.size;
-    bind_layout(m, src, &a);
+    bind_layout(m, src, &to);
+    TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
+    if (to.mixture.used)
+        TRY(memory_take(&to.mixture, m->dev, &model_need, &m->mixture));
+    m->memory_bytes = to.base.size;
+    m->mixture_bytes = to.mixture.size;
+    bind_layout(m, src, &to);
     return load_weights(m, src);
 }
 
@@ -115,7 +118,7 @@ static pesc_status open_all(pesc_model *m, const char *path, const pesc_load_opt
     src.lora = adapter;
     pesc_status s = open_weights(m, &src);
     peft_close(adapter);
-    return s;
+    return s == PESC_OK && given(opt->patch_dir) ? swap_in(m, opt->patch_dir) : s;
 }
 
 pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
@@ -140,8 +143,11 @@ void pesc_model_close(pesc_model *m)
 {
     if (!m)
         return;
+    swap_close(m);
     if (m->memory)
         m->dev->op->free(m->dev, m->memory);
+    if (m->mixture)
+        m->dev->op->free(m->dev, m->mixture);
     mem_free(m->blocks);
     mem_free(m->loras);
     tokenizer_close(m->tok);
@@ -194,14 +200,35 @@ static void head_fwd(const pass *p)
     op->matmul(p->dev, &(mm){ .out = p->logits, .a = p->last_h, .b = m->head, .scale = 1 });
 }
 
+static void run(const pass *p)
+{
+    model_embed(p);
+    for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
+        block_fwd(p, &p->m->blocks[i], i);
+    if (p->n_out)
+        head_fwd(p);
+}
+
+/* One token of each sequence: the next forward will be the same work in the same memory. */
+static bool decoding(const pass *p)
+{
+    return p->kv && p->n == p->n_seqs;
+}
+
+static uint64_t name_of(const pass *p)
+{
+    return rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out);
+}
+
 pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
 {
     ASSERT(p->m == m && p->n > 0 && !p->plan.on);
-    model_embed(p);
-    for (int32_t i = 0; i < m->cfg.n_layers; i++)
-        block_fwd(p, &m->blocks[i], i);
-    if (p->n_out)
-        head_fwd(p);
+    if (!decoding(p)) {
+        run(p);
+    } else if (m->dev->op->begin(m->dev, name_of(p))) {
+        run(p);
+        m->dev->op->end(m->dev);
+    }
     TRY(m->dev->op->sync(m->dev));
     TRY(weights_check(m->dir->ws)); /* weights used in place may have been cut under us */
     for (int32_t s = 0; p->kv && s < p->n_seqs; s++)

@@ -43,6 +43,9 @@ typedef struct moe {
     lora_stack lora_gate, lora_up, lora_down; /* mixture of LoRA alone */
     ffn shared;                               /* absent when shared_dim is 0 */
     tensor shared_gate;                       /* [1,C] f32 or absent */
+    /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
+    const int32_t *own;
+    int32_t n_own;
 } moe;
 
 typedef struct mla {
@@ -67,10 +70,14 @@ struct pesc_model {
     hfdir *dir;   /* keeps mapped files alive */
     void *memory; /* the arena's span on the device */
     size_t memory_bytes;
+    void *mixture; /* adapters and their routers: training moves them and gives the span back */
+    size_t mixture_bytes;
     tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
     float rope_scale;               /* on cos and sin (yarn's mscale) */
     float attn_scale;               /* 1/sqrt(qk_dim), times yarn's factor where it has one */
     block *blocks;                  /* n_layers */
+    struct swap *swap;              /* the expert patch that is in; NULL: none */
+    bool double_quant;              /* how weights are quantised, with nf4 */
     lora *loras;                    /* what the linears point to */
     size_t n_loras;
     int32_t lora_rank;       /* the largest; 0: no LoRA */

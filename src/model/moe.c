@@ -14,27 +14,25 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
     int64_t n = plan->n, k = r->topk.k, rows = n * k, dim = plan->c->dim;
     bool mixed = r->kind == EXPERT_LORA;
     *a = (moe_acts){ 0 };
+    const moe_acts *share = plan->share ? &plan->share->moe : NULL;
+    bool small = r->kind != EXPERT_FFN; /* its output costs less to compute again than to keep */
+    int64_t width = mixed ? widest(plan->c) : dim;
     if (plan->dt != DT_F32)
-        a->h = tensor_take2(mem, DT_F32, n, dim);
+        a->h = share ? share->h : tensor_take2(mem, DT_F32, n, dim);
     a->logits = tensor_take2(mem, DT_F32, n, r->topk.n_experts);
     a->ids = tensor_take2(mem, DT_I32, n, k);
     a->gates = tensor_take2(mem, DT_F32, n, k);
     a->order = tensor_take1(mem, DT_I32, rows);
     a->inverse = tensor_take1(mem, DT_I32, rows);
     a->offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + 1);
-    if (mixed && plan->share) {
-        a->in = plan->share->moe.in;
-        a->out = plan->share->moe.out;
-    } else {
-        a->in = tensor_take2(mem, plan->dt, rows, mixed ? widest(plan->c) : dim);
-        a->out = tensor_take2(mem, plan->dt, rows, mixed ? widest(plan->c) : dim);
-    }
+    a->in = share ? share->in : tensor_take2(mem, plan->dt, rows, width);
+    a->out = share && small ? share->out : tensor_take2(mem, plan->dt, rows, width);
     a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     a->mid = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     if (r->kind != EXPERT_ADAPTER)
         a->gate = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     if (r->shared_dim) {
-        ffn_layout(&a->shared, mem, plan->dt, n, r->shared_dim);
+        ffn_layout(&a->shared, mem, plan->dt, n, r->shared_dim, share ? &share->shared : NULL);
         a->shared_out = tensor_take2(mem, plan->dt, n, dim);
         a->shared_logit = tensor_take2(mem, DT_F32, n, 1);
     }
@@ -54,8 +52,7 @@ void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
         g->shared_logit = tensor_take2(mem, DT_F32, plan->n, 1);
 }
 
-/* Chooses the experts of every token. */
-static void route(const pass *p, const block *b, tensor h32)
+void moe_route(const pass *p, const block *b, tensor h32)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_rule *r = &p->m->cfg.moe;
@@ -95,13 +92,32 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor x, tensor f, tensor h
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
-    route(p, b, h);
+    moe_route(p, b, h);
     gather(p, a->in, f);
     drop_rows(p, b, a->in, p->adapter_dropout, 0);
     grouped(p, MM_NT, a->up, a->in, b->moe.down);
     op->act_fwd(p->dev, a->mid, a->up, ACT_GELU);
     grouped(p, MM_NT, a->out, a->mid, b->moe.up);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, p->m->cfg.moe.adapter_scale);
+}
+
+void moe_restore(const pass *p, const block *b, tensor f, tensor h)
+{
+    const moe_acts *a = &p->acts.moe;
+    switch (p->m->cfg.moe.kind) {
+    case EXPERT_ADAPTER:
+        gather(p, a->in, f);
+        drop_rows(p, b, a->in, p->adapter_dropout, 0);
+        grouped(p, MM_NT, a->out, a->mid, b->moe.up);
+        break;
+    case EXPERT_FFN:
+        gather(p, a->in, h);
+        if (p->m->cfg.moe.shared_dim)
+            p->dev->op->glu_fwd(p->dev, a->shared.glu, a->shared.gate, a->shared.up, p->m->cfg.act);
+        break;
+    default: /* backward itself gathers for LoRA experts */
+        break;
+    }
 }
 
 static void shared_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h32)
@@ -122,7 +138,7 @@ void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h3
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
-    route(p, b, h32);
+    moe_route(p, b, h32);
     gather(p, a->in, h);
     grouped(p, MM_NT, a->gate, a->in, b->moe.gate);
     grouped(p, MM_NT, a->up, a->in, b->moe.up);
@@ -185,7 +201,7 @@ void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h, tensor h32)
 {
     const ffn_acts *f = &p->acts.ffn;
     lora_parts l = parts_of(p, b);
-    route(p, b, h32);
+    moe_route(p, b, h32);
     lora_part_fwd(p, b, &l.gate, f->gate, h);
     lora_part_fwd(p, b, &l.up, f->up, h);
     p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
@@ -283,13 +299,34 @@ static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f
             (linear_flow){ f.dh, dy, f.h, .accumulate = true });
 }
 
+/* dW of the experts that train, from the rows that reached them: all at once, or, where some are
+ * chosen, neighbours together. */
+static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor x)
+{
+    if (!g->own) {
+        grouped(p, MM_TN, dw, dy, x);
+        return;
+    }
+    for (int32_t i = 0, n; i < g->n_own; i += n) {
+        for (n = 1; i + n < g->n_own && g->own[i + n] == g->own[i] + n;)
+            n++;
+        p->dev->op->grouped_matmul(
+            p->dev, &(grouped_mm){ .layout = MM_TN,
+                                   .out = tensor_slice(&dw, i, n),
+                                   .a = dy,
+                                   .b = x,
+                                   .offsets = tensor_slice(&p->acts.moe.offsets, g->own[i], n + 1),
+                                   .scale = 1 });
+    }
+}
+
 /* Each row of activations is overwritten by a gradient as soon as nobody reads it any more. */
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
 {
     const moe_acts *a = &p->acts.moe;
     tensor dmid = p->grads.moe.mid;
     scatter_back(p, a->out, p->grads.moe.gates, f.dx, 1);
-    grouped(p, MM_TN, g->moe.down, a->out, a->mid);
+    expert_dw(p, &g->moe, g->moe.down, a->out, a->mid);
     grouped(p, MM_NN, dmid, a->out, b->moe.down);
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dmid,
                                             .dup = a->up,
@@ -297,8 +334,8 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
                                             .gate = a->gate,
                                             .up = a->up,
                                             .act = p->m->cfg.act });
-    grouped(p, MM_TN, g->moe.gate, dmid, a->in);
-    grouped(p, MM_TN, g->moe.up, a->up, a->in);
+    expert_dw(p, &g->moe, g->moe.gate, dmid, a->in);
+    expert_dw(p, &g->moe, g->moe.up, a->up, a->in);
     if (f.dh.data) {
         grouped(p, MM_NN, a->in, dmid, b->moe.gate);
         grouped(p, MM_NN, a->out, a->up, b->moe.up);

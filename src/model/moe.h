@@ -16,7 +16,8 @@
 #include "model/ffn.h"
 
 typedef struct moe_acts {
-    tensor h;              /* f32 [T,C]: what the router reads, when activations are not f32 */
+    tensor h;              /* f32 [T,C]: what the router reads, when activations are not f32; shared
+                              by all slots, like in and, of experts that are small, out */
     tensor logits;         /* f32 [T,E] */
     tensor ids, gates;     /* i32, f32 [T,k] */
     tensor order, inverse; /* i32 [T*k] */
@@ -41,6 +42,9 @@ typedef struct moe_grads {
 void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan);
 
+/* Chooses the experts of every token: ids, gates and the order of rows by expert. */
+void moe_route(const pass *p, const block *b, tensor h32);
+
 /* x [T,C] f32 += adapters of f [T,C]; routed by h [T,C] f32. */
 void moe_adapter_fwd(const pass *p, const block *b, tensor x, tensor f, tensor h);
 
@@ -50,8 +54,11 @@ void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h3
 /* y [T,C] = the FFN of h with LoRA experts. */
 void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h, tensor h32);
 
+/* What slots share (block_restore): f and h as forward had them. */
+void moe_restore(const pass *p, const block *b, tensor f, tensor h);
+
 /* Gradients of what trains are added to g; activations are used up. dx f32 [T,C] is that of the
- * residual stream, dh f32 [T,C] (absent: not wanted) that of the router's and experts' input. */
+ * residual stream, dh [T,C] (absent: not wanted) that of the router's and experts' input. */
 typedef struct moe_flow {
     tensor dh, dx, h, h32;
 } moe_flow;

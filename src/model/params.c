@@ -13,6 +13,12 @@ enum { ALIGN = 16, INIT_STREAM = 2 }; /* elements; the purpose of random numbers
 
 /* ---- what a slot is ---- */
 
+static bool is_shared(const tensor_rule *r)
+{
+    return !(r->flags & RULE_GLOBAL) && r->offset >= offsetof(block, moe.shared) &&
+           r->offset < offsetof(block, moe.shared) + sizeof(ffn);
+}
+
 static param_group group_of(const tensor_rule *r)
 {
     if (r->need & FACT_MOLORA)
@@ -21,21 +27,52 @@ static param_group group_of(const tensor_rule *r)
         return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
     if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
         return PARAM_ROUTER;
-    return PARAM_BASE;
+    return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
 }
 
-static bool trains(const train_spec *s, const slot *t)
+/* ESFT: a shared expert's own gate is, like the router, no part of it. */
+static bool chosen(const expertcfg *own, const slot *t)
+{
+    switch (group_of(t->rule)) {
+    case PARAM_EXPERT:
+        return expertcfg_has(own, t->layer, t->expert);
+    case PARAM_SHARED:
+        return own->shared_experts;
+    default:
+        return own->non_expert_modules;
+    }
+}
+
+bool params_trains(const train_spec *s, const slot *t)
 {
     const tensor_rule *r = t->rule;
     if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router_bias))
         return false; /* it chooses experts and has no gradient */
     if (r->need & FACT_MOLORA)
         return s->molora_experts > 0;
+    if (s->own)
+        return chosen(s->own, t);
     const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
                                           [PARAM_ROUTER] = s->routers,
                                           [PARAM_EXPERT] = s->experts,
+                                          [PARAM_SHARED] = s->base,
                                           [PARAM_BASE] = s->base };
     return by_group[group_of(r)];
+}
+
+pesc_status params_check_own(const expertcfg *own, const config *c, const char *where)
+{
+    bool *sparse = mem_alloc((size_t)c->n_layers, sizeof *sparse);
+    if (!sparse)
+        return fail_nomem(where, (size_t)c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        sparse[i] = config_layer_sparse(c, i);
+    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
+    pesc_status s = expertcfg_check(own, shape, where);
+    mem_free(sparse);
+    if (s == PESC_OK && own->shared_experts && !c->moe.shared_dim)
+        s = fail(PESC_FORMAT, "%s: shared_experts: is true, but the model has none", where);
+    return s;
 }
 
 /* Which target bits a linear answers to: any of them. */
@@ -116,9 +153,18 @@ static int64_t count_of(int32_t nd, const int64_t *ne)
     return n;
 }
 
+/* The experts of this slot's layer that train; NULL: all of them. */
+static const expertcfg_layer *own_of(const walk *w, const slot *s)
+{
+    const expertcfg *own = w->p->spec.own;
+    return own && s->expert >= 0 ? expertcfg_find(own, s->layer) : NULL;
+}
+
 static bool more_of_stack(const walk *w, const slot *s)
 {
-    return s->expert >= 0 && s->expert < w->c->moe.topk.n_experts - 1;
+    const expertcfg_layer *own = own_of(w, s);
+    return s->expert >= 0 &&
+           s->expert < (own ? own->ids[own->n - 1] : w->c->moe.topk.n_experts - 1);
 }
 
 /* The next place of the flat buffers. Experts of a stack lie side by side. */
@@ -140,6 +186,10 @@ static int64_t take(walk *w, param q, bool more)
 static void note_layer(walk *w, const slot *s)
 {
     params *p = w->p;
+    if (s->layer < 0 && s->rule->offset == offsetof(pesc_model, embed)) { /* below everything */
+        p->first_layer = 0;
+        p->first_attn = true;
+    }
     if (s->layer < 0 || s->layer > p->first_layer)
         return;
     p->first_attn = (s->layer == p->first_layer && p->first_attn) || in_attention(s->rule);
@@ -197,19 +247,37 @@ static void check_weight(walk *w, const slot *s)
                          s->name);
 }
 
+/* The chosen experts of a stack that stays where it is. */
+static void place_own(walk *w, const slot *s, const expertcfg_layer *own, const param *stack)
+{
+    moe *g = &w->p->grads.blocks[s->layer].moe;
+    *bind_field(&w->p->grads, s) = params_grad(w->p, stack);
+    g->own = own->ids;
+    g->n_own = own->n;
+}
+
 /* One expert is filled at a time; when the last has been, the stack moves. */
 static void place_weight(walk *w, const slot *s, param q)
 {
     params *p = w->p;
     tensor *field = bind_field(w->m, s);
+    const expertcfg_layer *own = own_of(w, s);
     fill(w, params_master(p, &q), field->data ? bind_tensor(w->m, s) : *field, s->name,
          s->rule->init);
+    if (own)
+        p->list[w->n_list - 1].into = bind_tensor(w->m, s);
     if (more_of_stack(w, s))
         return;
-    if (s->expert >= 0)
-        q = (param){ .at = q.at - s->expert * slot_count(s),
+    if (s->expert >= 0) {
+        int64_t n = own ? own->n : s->expert + 1;
+        q = (param){ .at = q.at - (n - 1) * slot_count(s),
                      .nd = 3,
-                     .ne = { s->expert + 1, s->ne[0], s->ne[1] } };
+                     .ne = { n, s->ne[0], s->ne[1] } };
+    }
+    if (own) {
+        place_own(w, s, own, &q);
+        return;
+    }
     *field = working(p, &q, s->rule->flags & RULE_F32);
     *bind_field(&p->grads, s) = params_grad(p, &q);
 }
@@ -221,53 +289,57 @@ static void add_weight(walk *w, const slot *s)
     memcpy(q.ne, s->ne, sizeof q.ne);
     q.at = take(w, q, more_of_stack(w, s));
     note_layer(w, s);
+    w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->list)
         place_weight(w, s, q);
     else
         check_weight(w, s);
 }
 
-/* The last two of the list are its A and B. */
-static void place_lora(walk *w, const slot *s, lora *l)
+/* The last of the list is its A, or with `second` its B. */
+static void place_lora(walk *w, const slot *s, lora *l, bool second)
 {
     params *p = w->p;
-    const param *a = &p->list[w->n_list - 2], *b = a + 1;
+    const param *q = &p->list[w->n_list - 1];
     linear *to = (linear *)(void *)bind_field(w->m, s);
     linear *grad = (linear *)(void *)bind_field(&p->grads, s);
     lora *g = &p->lora_grads[w->n_loras];
-    fill(w, params_master(p, a), l->a, a->name, INIT_UNIFORM);
-    fill(w, params_master(p, b), l->b, b->name, INIT_ZERO);
-    l->a = working(p, a, false);
-    l->b = working(p, b, false);
+    tensor *t = second ? &l->b : &l->a;
+    fill(w, params_master(p, q), *t, q->name, second ? INIT_ZERO : INIT_UNIFORM);
+    *t = working(p, q, false);
+    *(second ? &g->b : &g->a) = params_grad(p, q);
     l->dropout = p->spec.lora_dropout;
     l->stream = XXH64(s->name, strlen(s->name), 0);
-    *g = (lora){ .a = params_grad(p, a), .b = params_grad(p, b) };
     to->lora = l;
     grad->lora = g;
 }
 
-static void add_lora(walk *w, const slot *s)
+/* A's of linears that read the same lie side by side, so that they can be multiplied as one: all
+ * come first, then (the second time round) all B's. */
+static void add_lora(walk *w, const slot *s, bool second)
 {
     params *p = w->p;
     lora *l = w->m ? ((linear *)(void *)bind_field(w->m, s))->lora : NULL;
-    bool attach = !l && wants_lora(&p->spec, w->c, s);
+    bool ours = l && p->loras && l == &p->loras[w->n_attached]; /* attached the first time */
+    bool attach = (!l || ours) && wants_lora(&p->spec, w->c, s);
     if (!p->spec.lora_r || !(l || attach))
         return;
-    int64_t r = l ? l->a.ne[0] : p->spec.lora_r;
+    int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
     int module = (int)(strlen(s->name) - strlen(".weight"));
-    for (int i = 0; i < 2; i++) {
-        param q = { .group = PARAM_LORA, .nd = 2, .ne = { i ? s->ne[0] : r, i ? r : s->ne[1] } };
-        snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[i]);
-        take(w, q, false);
-    }
+    param q = { .group = PARAM_LORA, .nd = 2, .ne = { r, s->ne[1] } };
+    if (second)
+        memcpy(q.ne, (int64_t[]){ s->ne[0], r }, 2 * sizeof *q.ne);
+    snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);
+    take(w, q, false);
     note_layer(w, s);
+    p->flat = true;
     if (p->list) {
         if (attach) {
             l = &p->loras[w->n_attached];
             l->scale = p->spec.lora_alpha / (float)r;
             w->m->lora_rank = w->m->lora_rank > r ? w->m->lora_rank : (int32_t)r;
         }
-        place_lora(w, s, l);
+        place_lora(w, s, l, second);
     }
     w->n_attached += attach;
     w->n_loras++;
@@ -280,16 +352,17 @@ static walk walk_all(params *p, pesc_model *m, const config *c)
     memset(p->count, 0, sizeof p->count);
     p->first_layer = c->n_layers;
     p->first_attn = false;
+    p->flat = false;
     for (slot s = slot_first(); slot_next(c, &s);) {
-        if (trains(&p->spec, &s))
+        if (params_trains(&p->spec, &s))
             add_weight(&w, &s);
         if (s.rule->flags & RULE_LINEAR)
-            add_lora(&w, &s);
+            add_lora(&w, &s, false);
     }
-    if (p->spec.base) { /* the embeddings lie below everything */
-        p->first_layer = 0;
-        p->first_attn = true;
-    }
+    w.n_loras = w.n_attached = 0;
+    for (slot s = slot_first(); slot_next(c, &s);)
+        if (s.rule->flags & RULE_LINEAR)
+            add_lora(&w, &s, true);
     return w;
 }
 
@@ -299,7 +372,9 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
     config with = *c;
     params_configure(&with, spec);
     walk w = walk_all(&p, NULL, &with);
-    *out = (params_size){ .n = p.n, .n_list = (int64_t)w.n_list, .first_layer = p.first_layer };
+    *out = (params_size){
+        .n = p.n, .n_list = (int64_t)w.n_list, .first_layer = p.first_layer, .flat = p.flat
+    };
     memcpy(out->count, p.count, sizeof out->count);
 }
 
@@ -312,8 +387,13 @@ static void layout(params *p, arena *a)
 {
     p->master = tensor_take1(a, DT_F32, p->n);
     p->grad = tensor_take1(a, DT_F32, p->n);
-    if (p->m->act_dt == DT_BF16)
+    if (p->flat && p->m->act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n);
+}
+
+int64_t params_bytes(int64_t n, dtype act_dt, bool flat)
+{
+    return n * (flat && act_dt == DT_BF16 ? 10 : 8);
 }
 
 static pesc_status take_lists(params *p, const walk *w)
@@ -374,7 +454,14 @@ static pesc_status open_all(params *p)
         p->grads.head = p->grads.embed;
     }
     params_refresh(p);
-    return m->dev->op->sync(m->dev);
+    TRY(m->dev->op->sync(m->dev));
+    bool moved = m->cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
+    if (m->mixture && moved) {
+        m->dev->op->free(m->dev, m->mixture);
+        m->mixture = NULL;
+        m->mixture_bytes = 0;
+    }
+    return PESC_OK;
 }
 
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
@@ -430,4 +517,13 @@ void params_refresh(params *p)
 {
     if (p->work.data)
         p->m->dev->op->convert(p->m->dev, p->work, p->master);
+    params_write_back(p);
+}
+
+void params_write_back(params *p)
+{
+    device *dev = p->m->dev;
+    for (size_t i = 0; p->spec.own && i < p->n_list; i++)
+        if (p->list[i].into.data)
+            dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
 }

@@ -1,15 +1,23 @@
 /* params: what trains, as a list over flat buffers.
  *
- * PESC, QLoRA, LoRA, full tuning, upcycling and a mixture of LoRA differ only in what enters the
- * list. The optimiser, clipping, checkpoints and counts walk it; the numbers lie in flat f32
+ * PESC, QLoRA, LoRA, full tuning, upcycling, a mixture of LoRA and ESFT differ only in what enters
+ * the list. The optimiser, clipping, checkpoints and counts walk it; the numbers lie in flat f32
  * buffers, so that zeroing, the norm and AdamW are one call each. Between parameters there may be
  * padding, which is zero and stays so.
  *
+ * Forward reads what trains in the flat buffers, with one exception: where only some experts of a
+ * stack train (ESFT), the stack stays whole and where it is, and after every update the trained
+ * ones are written back into it. So the flat buffers hold the chosen experts alone, and forward
+ * knows nothing of it.
+ *
  * `grads` is a model whose tensors are gradients: the same shape, and absent where a tensor is
- * frozen. So backward asks the mirror, and nothing is computed for what does not train. */
+ * frozen; a stack of which some experts train has those alone (moe.own). So backward asks the
+ * mirror, and nothing is computed for what does not train. */
 #ifndef PESC_MODEL_PARAMS_H
 #define PESC_MODEL_PARAMS_H
 
+#include "format/expertcfg.h"
+#include "model/family.h"
 #include "model/model.h"
 
 typedef enum param_group {
@@ -17,6 +25,7 @@ typedef enum param_group {
     PARAM_ADAPTER,
     PARAM_ROUTER,
     PARAM_EXPERT,
+    PARAM_SHARED,
     PARAM_BASE,
     PARAM_GROUPS
 } param_group;
@@ -34,7 +43,10 @@ enum {
 
 typedef struct train_spec {
     bool adapters, routers, experts;
-    bool base;      /* all else: embeddings, norms, linears, biases, head */
+    bool base; /* all else: embeddings, norms, linears, shared experts, biases, head */
+    /* ESFT: these experts, and what else the file says; the four flags above are not looked at.
+     * Borrowed for as long as the spec and all that was made from it live. NULL: none. */
+    const expertcfg *own;
     int32_t lora_r; /* 0: no LoRA trains */
     float lora_alpha, lora_dropout;
     uint32_t lora_targets; /* TARGET_ bits */
@@ -51,6 +63,7 @@ typedef struct param {
     int64_t at; /* first element in the flat buffers */
     int32_t nd;
     int64_t ne[4];
+    tensor into; /* its part of the model's stack, which forward reads; absent: the flat buffers */
 } param;
 
 typedef struct params {
@@ -61,7 +74,8 @@ typedef struct params {
     int64_t n;                   /* elements of a flat buffer, padding included */
     int64_t count[PARAM_GROUPS]; /* parameters, padding not included */
     tensor master, grad;         /* f32 [n] */
-    tensor work; /* bf16 [n]: what forward reads when it computes in bf16; or absent */
+    bool flat;                   /* forward reads some of them in the flat buffers */
+    tensor work; /* bf16 [n]: what forward reads there when it computes in bf16; or absent */
     void *memory;
     pesc_model grads; /* only tensors, blocks and LoRA are used */
     lora *loras;      /* those attached here */
@@ -81,15 +95,27 @@ void params_close(params *p); /* NULL is allowed */
 tensor params_master(const params *p, const param *q); /* one parameter's part of a buffer */
 tensor params_grad(const params *p, const param *q);
 void params_zero_grad(params *p);
-void params_refresh(
-    params *p); /* after master changed other than by AdamW with `work` as its copy */
+
+/* After master changed, forward must see it: all of it, or, where AdamW has written `work` as its
+ * copy, what the stacks of the model hold. */
+void params_refresh(params *p);
+void params_write_back(params *p);
+
+/* Whether a tensor of a model enters the list. */
+bool params_trains(const train_spec *spec, const slot *s);
+
+/* Whether a choice of experts fits a model; `where` begins the sentence of a misfit. */
+pesc_status params_check_own(const expertcfg *own, const config *c, const char *where);
 
 /* The same counts without a model, for planning; LoRA on all targets. */
 typedef struct params_size {
     int64_t n, count[PARAM_GROUPS];
     int64_t n_list;
     int32_t first_layer;
+    bool flat;
 } params_size;
+int64_t params_bytes(int64_t n, dtype act_dt, bool flat); /* of weights and gradients */
+
 void params_measure(params_size *out, const config *c, const train_spec *spec);
 
 /* The configuration as training has it: with a mixture of LoRA, if asked for. */

@@ -4,7 +4,10 @@
 #include "model/memory.h"
 #include "model/rope.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+static atomic_uint_fast64_t passes; /* opened so far */
 
 typedef struct sizes {
     int64_t n, n_seqs, n_out;
@@ -32,7 +35,7 @@ static void layout(pass *p, arena *a, sizes z)
     p->sin = tensor_take2(a, DT_F32, z.n, half);
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
-        p->mid = tensor_take2(a, m->act_dt, z.n, m->lora_rank);
+        p->mid = tensor_take2(a, m->act_dt, z.n, (p->plan.on ? LINEARS : 1) * m->lora_rank);
     if (p->plan.on) {
         train_layout(p, a, z.n, z.n_out);
         return;
@@ -91,6 +94,7 @@ static pesc_status open_pass(pass **out, const pass *like)
         return fail_nomem("a pass", sizeof *p);
     *p = *like;
     p->dev = p->m->dev;
+    p->id = atomic_fetch_add(&passes, 1);
     pesc_status s = open_memory(p);
     if (s == PESC_OK)
         *out = p;

@@ -31,8 +31,8 @@ typedef struct pass_host {
 typedef struct pass_grads {
     tensor dx;  /* f32 [T,C]: of the residual stream */
     tensor dy;  /* [T,C]: of what a half of a layer added, as an activation */
-    tensor dh;  /* f32 [T,C]: of the normed input of a half */
-    tensor mid; /* [T,lora_rank] */
+    tensor dh;  /* [T,C]: of the normed input of a half */
+    tensor mid; /* [T,LINEARS * lora_rank] */
     tensor glu; /* [T,F] */
     attention_grads attn;
     moe_grads moe;
@@ -43,6 +43,7 @@ struct pass {
     device *dev;
     kvcache *kv; /* NULL: none */
     pass_limits lim;
+    uint64_t id;              /* like no other pass' of this process */
     int32_t n, n_seqs, n_out; /* of the tokens that are set */
     void *memory, *host_memory;
     size_t bytes;
@@ -51,7 +52,7 @@ struct pass {
     tensor inv_freq; /* f32 [n_seq, rot/2] with dynamic rope, else [1, rot/2] */
     tensor cos, sin; /* f32 [T, rot/2] */
     tensor x;        /* f32 [T,C]: the residual stream */
-    tensor mid;      /* [T, lora_rank] */
+    tensor mid;      /* [T, lora_rank], in training LINEARS of them */
     block_acts acts;
     tensor last, last_h; /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;       /* f32 [n_out,V]; training: of a chunk of rows */

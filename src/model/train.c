@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { HEAD_ROWS = 256, DROPOUT_STREAM = 3 };
+enum { DROPOUT_STREAM = 3 };
 
 /* ---- memory ---- */
 
@@ -25,6 +25,13 @@ train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_lay
                          .dropped = s->lora_dropout > 0 ? wide : 0 };
 }
 
+/* Rows of the next chunk that meets the head, of n that are left. */
+static int64_t most_rows(const pass *p, int64_t n)
+{
+    int64_t rows = p->m->dev->head_rows;
+    return n < rows ? n : rows;
+}
+
 static int64_t balance_cols(const config *c)
 {
     return 2 * (int64_t)c->moe.topk.n_experts + 1;
@@ -38,9 +45,9 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     *g = (pass_grads){ 0 };
     g->dx = tensor_take2(a, DT_F32, n, c->dim);
     g->dy = tensor_take2(a, plan->dt, n, c->dim);
-    g->dh = tensor_take2(a, DT_F32, n, c->dim);
+    g->dh = tensor_take2(a, plan->dt, n, c->dim);
     if (p->m->lora_rank)
-        g->mid = tensor_take2(a, plan->dt, n, p->m->lora_rank);
+        g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
     g->glu = tensor_take2(a, plan->dt, n, most(c->ffn_dim, c->moe.shared_dim));
     attention_grads_layout(&g->attn, a, plan);
     if (c->moe.kind != EXPERT_NONE)
@@ -51,7 +58,7 @@ void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
 {
     const config *c = &p->m->cfg;
     dtype dt = p->m->act_dt;
-    int64_t rows = n_out < HEAD_ROWS ? n_out : HEAD_ROWS;
+    int64_t rows = most_rows(p, n_out);
     acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true };
     block_acts shared, own;
     block_layout(&shared, a, &plan);
@@ -204,8 +211,10 @@ static void head_chunk(const pass *p, int64_t first, int64_t n, bool train)
 
 static void head(const pass *p, bool train)
 {
-    for (int64_t first = 0; first < p->n_out; first += HEAD_ROWS)
-        head_chunk(p, first, p->n_out - first < HEAD_ROWS ? p->n_out - first : HEAD_ROWS, train);
+    for (int64_t first = 0, n; first < p->n_out; first += n) {
+        n = most_rows(p, p->n_out - first);
+        head_chunk(p, first, n, train);
+    }
 }
 
 /* ---- backward ---- */
@@ -220,6 +229,8 @@ static void backward(pass *p, float balance)
         bool kept = i - p->plan.first < p->plan.keep, top = i == m->cfg.n_layers - 1;
         if (kept || top) {
             p->acts = p->slots[kept ? i - p->plan.first : p->plan.keep];
+            if (!top)
+                block_restore(p, &m->blocks[i], x);
         } else {
             op->copy(p->dev, p->x.data, x.data, tensor_bytes(&x));
             run_layer(p, i);

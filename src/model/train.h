@@ -42,7 +42,7 @@ train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_lay
 pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
                             int32_t keep_layers);
 
-/* What that takes on the device. Of `shape` only cfg, act_dt and lora_rank are looked at. */
+/* What that takes on the device. Of `shape` only dev, cfg, act_dt and lora_rank are looked at. */
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim);
 
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "format/patch.h"
 #include "model/bind.h"
 #include "model/family.h"
 #include "train/parts.h"
@@ -96,6 +97,19 @@ static pesc_status write_config_keys(const checkpoint *c, const char *dir)
     return v ? write_json(dir, RUNSTATE_CONFIG_KEYS, v) : fail_nomem(RUNSTATE_CONFIG_KEYS, 256);
 }
 
+/* Chosen experts make the directory an expert patch. */
+static pesc_status write_patch(const checkpoint *c, const char *dir)
+{
+    const expertcfg *own = c->p->spec.own;
+    str text = { 0 };
+    if (!own)
+        return PESC_OK;
+    expertcfg_put(&text, own);
+    pesc_status s = write_text(dir, EXPERTCFG_FILE, &text);
+    str_free(&text);
+    return s == PESC_OK ? patch_describe(dir, c->patch_base) : s;
+}
+
 /* ---- trainer_state.json: Hugging Face's keys, and ours ---- */
 
 static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, const char *dir)
@@ -182,6 +196,7 @@ static pesc_status write_files(const checkpoint *c, const checkpoint_state *s, c
     if (a->of[PART_ADAPTER].n)
         TRY(write_adapter_config(c, dir));
     TRY(write_config_keys(c, dir));
+    TRY(write_patch(c, dir));
     TRY(write_text(dir, "run.yaml", &yaml));
     TRY(write_state(c, s, dir));
     runstate_manifest about = c->about;

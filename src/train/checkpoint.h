@@ -31,6 +31,7 @@ typedef struct checkpoint {
     const params *p;
     optimizer *opt;
     runstate_manifest about; /* its step is not looked at */
+    char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */
     int64_t steps;           /* of the run */
     int64_t keep;            /* newest that stay, at least 2; 0: all. The best always stays. */

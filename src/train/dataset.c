@@ -1,6 +1,7 @@
 #include "train/dataset.h"
 
 #include "base/mem.h"
+#include "format/strtab.h"
 #include "train/shuffle.h"
 #include "train/source.h"
 
@@ -23,6 +24,7 @@ struct dataset {
     size_t n_labels;
     sequence *list;
     size_t cap_list;
+    strtab domains; /* that were met */
 };
 
 bool over_length_find(const char *name, over_length *out)
@@ -106,6 +108,7 @@ void dataset_close(dataset *d)
     mem_free(d->ids.ids);
     mem_free(d->labels);
     mem_free(d->list);
+    strtab_free(&d->domains);
     mem_free(d);
 }
 
@@ -317,6 +320,41 @@ pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
     json_decref(v);
     *out = (sequence){ d->ids.ids, d->labels, (int32_t)d->ids.n };
     return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, index, s);
+}
+
+/* "data/maths.test.jsonl" is about "maths.test". */
+static size_t file_name(const char *path, const char **name)
+{
+    const char *slash = strrchr(path, '/');
+    *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(*name, '.');
+    return dot > *name ? (size_t)(dot - *name) : strlen(*name);
+}
+
+pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name)
+{
+    json_t *v;
+    TRY(source_record(d->src, index, &v));
+    const json_t *field = json_object_get(v, "domain");
+    const char *said = json_string_value(field);
+    size_t n = json_string_length(field);
+    if (n == 0)
+        n = file_name(source_file_path(d->src, source_file_of(d->src, index)), &said);
+    int64_t at = strtab_find(&d->domains, said, n);
+    bool full = at < 0 && d->domains.n == PESC_DATA_DOMAINS;
+    if (at < 0 && !full)
+        at = strtab_add(&d->domains, said, n);
+    json_decref(v);
+    if (full)
+        return fail(PESC_FORMAT,
+                    "%s: domain: is the %dth different one; the field should name a few kinds of "
+                    "text",
+                    source_where(d->src, index), PESC_DATA_DOMAINS + 1);
+    if (at < 0)
+        return fail_nomem("a domain", n);
+    *number = (size_t)at;
+    *name = d->domains.names[at];
+    return PESC_OK;
 }
 
 static pesc_status read_one(dataset *d, uint64_t index, size_t *n)

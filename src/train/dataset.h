@@ -49,6 +49,9 @@ pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, siz
 /* One record by its number in the files, whole: not shuffled, not cut. Nothing to train on is no
  * failure here: dataset_targets() gives 0. */
 pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
+/* What a record is about: its field "domain", or where it has none the name of its file without
+ * directory and ending. Numbered as they are met; the name is borrowed until close. */
+pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name);
 int32_t dataset_targets(const sequence *s); /* tokens that are predicted */
 /* Fails with the sentence that training has for a record without a target. */
 pesc_status dataset_no_target(dataset *d, uint64_t index);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#define AUX_COEF 0.01 /* of the balance loss, where routers train and nobody says otherwise */
+
 /* Which kind of experts the model must have. */
 typedef enum need { NEED_ANY, NEED_ADAPTERS, NEED_EXPERTS, NEED_DENSE } need;
 
@@ -9,6 +11,7 @@ static const struct method {
     const char *name;
     need need;
     bool adapters, routers, experts, base, lora, mixture;
+    bool own; /* the experts of a file */
 } methods[] = {
     { .name = "pesc", .need = NEED_ADAPTERS, .adapters = true, .routers = true, .lora = true },
     { .name = "qlora", .lora = true },
@@ -16,7 +19,16 @@ static const struct method {
     { .name = "full", .adapters = true, .routers = true, .experts = true, .base = true },
     { .name = "upcycle", .need = NEED_EXPERTS, .routers = true, .experts = true, .lora = true },
     { .name = "molora", .need = NEED_DENSE, .lora = true, .mixture = true },
+    { .name = "esft", .need = NEED_EXPERTS, .own = true },
 };
+
+static const struct method *find(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(methods[i].name, name) != 0)
+        i++; /* options_check() has seen the name */
+    return &methods[i];
+}
 
 static pesc_status check_need(const struct method *m, const config *c)
 {
@@ -31,8 +43,9 @@ static pesc_status check_need(const struct method *m, const config *c)
     case NEED_EXPERTS:
         if (kind != EXPERT_FFN)
             return fail(PESC_USAGE,
-                        "method upcycle trains full experts, but the model has none: run `pesc "
-                        "craft MODEL -o SPARSE --kind upcycle` first and train SPARSE");
+                        "method %s trains full experts, but the model has none: run `pesc "
+                        "craft MODEL -o SPARSE --kind upcycle` first and train SPARSE",
+                        m->name);
         break;
     case NEED_DENSE:
         if (kind != EXPERT_NONE)
@@ -91,19 +104,37 @@ static void take_experts(pesc_train_options *o, const config *c, bool mixture)
     o->adapter_scale = adapters ? (double)c->moe.adapter_scale : 0;
 }
 
-pesc_status method_spec(train_spec *out, pesc_train_options *o, const config *c)
+/* The file of chosen experts, where the method wants one. */
+static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_train_options *o,
+                            const config *c)
 {
-    size_t i = 0;
-    while (strcmp(methods[i].name, o->method) != 0)
-        i++; /* options_check() has seen the name */
-    const struct method *m = &methods[i];
+    const char *file = o->experts_config && *o->experts_config ? o->experts_config : NULL;
+    if (!m->own && !file)
+        return PESC_OK;
+    if (!m->own)
+        return fail(PESC_USAGE, "experts_config: method %s does not look at it; method esft does",
+                    m->name);
+    if (!file)
+        return fail(PESC_USAGE, "experts_config: is missing; give the expert_cfg.json that `pesc "
+                                "esft select` writes");
+    TRY(expertcfg_read(own, file));
+    return params_check_own(own, c, file);
+}
+
+pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, const config *c)
+{
+    const struct method *m = find(o->method);
     TRY(check_need(m, c));
+    TRY(read_own(own, m, o, c));
     take_experts(o, c, m->mixture);
+    if (o->aux_coef < 0)
+        o->aux_coef = m->routers || m->mixture ? AUX_COEF : 0;
     *out =
         (train_spec){ .adapters = m->adapters,
                       .routers = m->routers,
                       .experts = m->experts,
                       .base = m->base,
+                      .own = m->own ? own : NULL,
                       .lora_r = m->lora ? (int32_t)o->lora_r : 0,
                       .lora_alpha = (float)o->lora_alpha,
                       .lora_dropout = m->lora ? (float)o->lora_dropout : 0,
@@ -116,5 +147,5 @@ pesc_status method_spec(train_spec *out, pesc_train_options *o, const config *c)
 
 double method_aux_coef(const train_spec *s, const pesc_train_options *o)
 {
-    return s->routers || s->molora_experts ? o->aux_coef : 0;
+    return s->routers || s->molora_experts || s->own ? o->aux_coef : 0;
 }

@@ -87,4 +87,5 @@ void optimizer_step(optimizer *o, double lr, int64_t step)
                                   .eps = (float)o->opt.eps,
                                   .weight_decay = (float)o->opt.weight_decay,
                                   .step = (int32_t)step });
+    params_write_back(o->p);
 }

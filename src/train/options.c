@@ -37,7 +37,8 @@ typedef struct row {
 /* clang-format off */
 static const row rows[] = {
     { "output",           ROW_TEXT,   AT(output), 0, 0, 0, 0, NULL },
-    { "method",           ROW_CHOICE, AT(method), 0, NUMBERS, 0, 0, "pesc|qlora|lora|full|upcycle|molora" },
+    { "method",           ROW_CHOICE, AT(method), 0, NUMBERS, 0, 0, "pesc|qlora|lora|full|upcycle|molora|esft" },
+    { "experts_config",   ROW_TEXT,   AT(experts_config), 0, PATH, 0, 0, NULL },
     { "init_from",        ROW_TEXT,   AT(init_from), 0, PATH, 0, 0, NULL },
     { "seed",             ROW_INT,    AT(seed), 0, NUMBERS, 0, HUGE_INT, NULL },
     { "device",           ROW_TEXT,   AT(device), 0, 0, 0, 0, NULL },
@@ -50,7 +51,7 @@ static const row rows[] = {
     { "adapter_dim",      ROW_INT,    AT(adapter_dim), 0, NUMBERS, 0, 1 << 20, NULL },
     { "adapter_scale",    ROW_REAL,   AT(adapter_scale), 0, NUMBERS, 0, 1e6, NULL },
     { "adapter_dropout",  ROW_REAL,   AT(adapter_dropout), 0, NUMBERS, 0, 0.99, NULL },
-    { "aux_coef",         ROW_REAL,   AT(aux_coef), 0, NUMBERS, 0, 1e6, NULL },
+    { "aux_coef",         ROW_REAL,   AT(aux_coef), 0, NUMBERS, -1, 1e6, NULL },
     { "lora_r",           ROW_INT,    AT(lora_r), 0, NUMBERS, 0, 65536, NULL },
     { "lora_alpha",       ROW_REAL,   AT(lora_alpha), 0, NUMBERS, 0, 1e6, NULL },
     { "lora_dropout",     ROW_REAL,   AT(lora_dropout), 0, NUMBERS, 0, 0.99, NULL },
@@ -101,7 +102,7 @@ pesc_train_options pesc_train_defaults(void)
         .adapter_dim = 512,
         .adapter_scale = 1,
         .adapter_dropout = 0.1,
-        .aux_coef = 0.01,
+        .aux_coef = -1,
         .lora_r = 64,
         .lora_alpha = 16,
         .lora_dropout = 0.1,
@@ -130,10 +131,31 @@ pesc_train_options pesc_train_defaults(void)
     };
 }
 
+/* The settings of ESFT's paper, for the method itself and the two it is compared with. */
+static void esft_preset(pesc_train_options *o)
+{
+    o->lr = strcmp(o->method, "full") == 0 ? 3e-5 : strcmp(o->method, "lora") == 0 ? 1e-4 : 1e-5;
+    o->lora_r = 8;
+    o->lora_alpha = 16;
+    o->lora_dropout = 0;
+    o->aux_coef = 0;
+    o->batch = 32;
+    o->seq_len = 4096;
+    o->warmup_steps = 0;
+    o->clip = 1;
+    o->weight_decay = 0.1;
+    o->beta2 = 0.95;
+    o->eval_every = 100;
+}
+
 pesc_status pesc_train_preset(pesc_train_options *o, const char *name)
 {
+    if (strcmp(name, "esft") == 0) {
+        esft_preset(o);
+        return PESC_OK;
+    }
     if (strcmp(name, "paper") != 0 && strcmp(name, "published") != 0)
-        return fail(PESC_USAGE, "preset: found \"%s\", expected paper or published", name);
+        return fail(PESC_USAGE, "preset: found \"%s\", expected paper, published or esft", name);
     pesc_train_options d = pesc_train_defaults();
     bool published = strcmp(name, "published") == 0;
     o->adapter_scale = published ? 0.25 : d.adapter_scale;

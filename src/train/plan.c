@@ -10,15 +10,11 @@
 
 #include <string.h>
 
-enum { USUAL_TOKENS = 4096 };
-
-pass_limits plan_limits(pesc_train_options *o)
+pass_limits plan_limits(pesc_train_options *o, const device *dev)
 {
-    int64_t most = o->batch * o->seq_len;
+    int64_t most = o->batch * o->seq_len, usual = dev->micro_tokens;
     if (!o->micro_tokens)
-        o->micro_tokens = o->seq_len > USUAL_TOKENS ? o->seq_len
-                          : most < USUAL_TOKENS     ? most
-                                                    : USUAL_TOKENS;
+        o->micro_tokens = o->seq_len > usual ? o->seq_len : most < usual ? most : usual;
     int64_t n = o->packing && o->micro_tokens > o->seq_len ? o->micro_tokens : o->seq_len;
     return (pass_limits){ .max_tokens = (int32_t)n,
                           .max_seqs = o->packing ? (int32_t)(n / 2 + 1) : 1,
@@ -68,17 +64,19 @@ static dtype dtype_of(const char *name)
     return DT_F32;
 }
 
-/* Weights that are copied, and (of what stays frozen) those used where they lie in the file. */
-static uint64_t weight_bytes(sketch *s, const bind_source *src, bool frozen)
+/* Weights that are copied (adapters that train move away), and, of what stays frozen, those used
+ * where they lie in the file. */
+static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *method)
 {
-    arena a = { 0 };
+    bind_memory to = { 0 };
     uint64_t in_place = 0;
-    bind_layout(&s->m, src, &a);
+    bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
+    bind_layout(&s->m, src, &to);
     for (slot at = slot_first(); slot_next(&s->m.cfg, &at);) {
         const tensor *t = bind_field(&s->m, &at);
         in_place += t->data && frozen ? tensor_bytes(t) : 0;
     }
-    return a.used + in_place;
+    return to.base.used + (moved ? 0 : to.mixture.used) + in_place;
 }
 
 static pesc_status sketch_open(sketch *s, device *dev, const char *path,
@@ -106,7 +104,7 @@ static pesc_status sketch_open(sketch *s, device *dev, const char *path,
                         .base = dtype_of(o->base_dtype),
                         .double_quant = o->double_quant };
     TRY(bind_loras(m, &src));
-    s->bytes = weight_bytes(s, &src, strcmp(o->method, "full") != 0);
+    s->bytes = weight_bytes(s, &src, o->method);
     return PESC_OK;
 }
 
@@ -135,16 +133,16 @@ static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->m.info.params_total;
     out->model = s->bytes;
-    out->trained = (uint64_t)size.n * (s->m.act_dt == DT_BF16 ? 10 : 8);
+    out->trained = (uint64_t)params_bytes(size.n, s->m.act_dt, size.flat);
     out->optimizer = optimizer_bytes(size.n, eight);
-    out->available = memory_available();
+    out->available = memory_available(s->m.dev);
     out->layers = s->m.cfg.n_layers;
     out->checkpoint_bytes = (uint64_t)size.n * 4 + out->optimizer + (uint64_t)size.n_list * 256;
     out->run_bytes =
         out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
     params_configure(&s->m.cfg, spec);
     s->m.lora_rank = s->m.lora_rank > spec->lora_r ? s->m.lora_rank : spec->lora_r;
-    plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o) };
+    plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o, s->m.dev) };
     uint64_t fixed = out->model + out->trained + out->optimizer;
     uint64_t room = plan_room(out->available > fixed ? out->available - fixed : 0);
     int32_t keep = plan_keep(&p, o->keep, room);
@@ -162,6 +160,7 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     status_clear();
     sketch s = { 0 };
     train_spec spec;
+    expertcfg own = { 0 };
     pesc_train_options o = *opt;
     *out = (pesc_plan_report){ 0 };
     options_resolve(&o);
@@ -169,9 +168,10 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     if (st == PESC_OK)
         st = sketch_open(&s, dev, path, &o);
     if (st == PESC_OK)
-        st = method_spec(&spec, &o, &s.m.cfg);
+        st = method_spec(&spec, &own, &o, &s.m.cfg);
     if (st == PESC_OK)
         fill_report(out, &s, &spec, &o);
     sketch_close(&s);
+    expertcfg_free(&own);
     return st;
 }

@@ -6,10 +6,10 @@
 #include "model/train.h"
 
 /* How large one forward can be; fills micro_tokens where it was left open. */
-pass_limits plan_limits(pesc_train_options *o);
+pass_limits plan_limits(pesc_train_options *o, const device *dev);
 
 typedef struct plan_pass {
-    const pesc_model *shape; /* cfg, act_dt and lora_rank are looked at */
+    const pesc_model *shape; /* dev, cfg, act_dt and lora_rank are looked at */
     const train_spec *spec;
     int32_t first_layer; /* the lowest that backward reaches */
     pass_limits lim;

@@ -4,13 +4,13 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/memory.h"
 #include "train/rundir.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { BAD_STEPS = 3 }; /* in a row, that end the run */
 
@@ -152,8 +152,7 @@ static void measure(pesc_trainer *t, pesc_step *out, double seconds)
     out->utilisation = out->tok_s * t->token_flops / (t->peak_flops + 1);
     out->seconds_left = t->seconds * (double)(t->steps - t->state.step);
     out->mem_bytes = t->bytes_total;
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    out->mem_total = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+    out->mem_total = memory_total(t->m->dev);
 }
 
 static pesc_status train_one(pesc_trainer *t, pesc_step *out)

@@ -5,6 +5,7 @@
 #include "model/bind.h"
 #include "model/family.h"
 #include "model/memory.h"
+#include "model/swap.h"
 #include "train/method.h"
 #include "train/options.h"
 #include "train/plan.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 /* ---- data ---- */
@@ -57,12 +57,6 @@ static pesc_status open_data(pesc_trainer *t)
 
 /* ---- the memory of a step ---- */
 
-static uint64_t total_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
 /* Weights of the model itself: those it holds, and those it reads where they lie in the file. */
 static uint64_t model_bytes(const pesc_trainer *t)
 {
@@ -71,23 +65,25 @@ static uint64_t model_bytes(const pesc_trainer *t)
     const struct {
         const char *at;
         size_t bytes;
-    } ours[] = { { m->memory, m->memory_bytes }, { t->params->memory, t->bytes_trained } };
+    } ours[] = { { m->memory, m->memory_bytes },
+                 { m->mixture, m->mixture_bytes },
+                 { t->params->memory, t->bytes_trained } };
     for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
         const tensor *w = bind_field(m, &s);
         const char *p = w->data;
         bool held = !p || s.expert > 0;
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 3; i++)
             held = held || (p >= ours[i].at && p < ours[i].at + ours[i].bytes);
         in_place += held ? 0 : tensor_bytes(w);
     }
-    return m->memory_bytes + in_place;
+    return m->memory_bytes + m->mixture_bytes + in_place;
 }
 
 static pesc_status open_pass(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o) };
-    t->kept_layers = plan_keep(&p, o->keep, plan_room(memory_available()));
+    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o, t->m->dev) };
+    t->kept_layers = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
     t->bytes_pass = plan_pass_bytes(&p, t->kept_layers);
     TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->kept_layers));
     batch_options b = { .batch = (int32_t)o->batch,
@@ -102,6 +98,9 @@ static pesc_status open_pass(pesc_trainer *t)
 static pesc_status open_params(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
+    if (t->m->swap)
+        return fail(PESC_USAGE, "a model with an expert patch in it cannot be trained; take it out "
+                                "first, or apply it and train the result");
     if (!t->spec.lora_r && t->m->n_loras)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
@@ -133,38 +132,44 @@ static double seconds_now(void)
 /* The device's speed in products of the kind training makes: what "61%" is a part of. */
 static pesc_status measure_peak(pesc_trainer *t)
 {
-    enum { ROWS = 128, SIDE = 512, TIMES = 5 };
+    enum { TIMES = 5 };
     device *dev = t->m->dev;
-    size_t each = (size_t)SIDE * SIDE * sizeof(float);
+    int64_t rows = dev->head_rows / 2, side = dev->head_rows * 2;
+    size_t each = (size_t)(side * side) * sizeof(float);
     void *memory = NULL;
     TRY(dev->op->alloc(dev, 3 * each, &memory));
     dev->op->zero(dev, memory, 3 * each);
-    tensor a = { memory, t->m->act_dt, 2, { ROWS, SIDE } }, b = a, out = a;
+    tensor a = { memory, t->m->act_dt, 2, { rows, side } }, b = a, out = a;
     b.data = (char *)memory + each;
-    b.ne[0] = SIDE;
+    b.ne[0] = side;
     out.data = (char *)memory + 2 * each;
     pesc_status s = PESC_OK;
     for (int i = 0; s == PESC_OK && i < TIMES; i++) {
         double began = seconds_now();
         dev->op->matmul(dev, &(mm){ .out = out, .a = a, .b = b, .scale = 1 });
         s = dev->op->sync(dev);
-        double speed = 2.0 * ROWS * SIDE * SIDE / (seconds_now() - began + 1e-9);
+        double speed = 2.0 * (double)(rows * side * side) / (seconds_now() - began + 1e-9);
         t->peak_flops = speed > t->peak_flops ? speed : t->peak_flops;
     }
     dev->op->free(dev, memory);
     return s;
 }
 
-/* Forward and the gradient of activations pass all activated weights, the gradient of weights only
- * those that train. */
+/* Forward passes all activated weights, the gradient of activations those of the layers it reaches,
+ * the gradient of weights those that train: of experts, k in E of them a token. */
 static void count_flops(pesc_trainer *t)
 {
     const pesc_model *m = t->m;
+    const params *p = t->params;
+    const topk_rule *r = &m->cfg.moe.topk;
     double active = (double)m->info.params_activated, trained = 0;
-    for (int g = 0; g < PARAM_GROUPS; g++)
-        trained += (double)t->params->count[g];
+    double reached = 1 - (double)p->first_layer / m->cfg.n_layers;
+    for (int g = 0; g < PARAM_GROUPS; g++) {
+        bool some = p->count[g] && (g == PARAM_EXPERT || g == PARAM_ADAPTER);
+        trained += (double)p->count[g] * (some ? (double)r->k / r->n_experts : 1);
+    }
     active -= m->cfg.tie_embeddings ? 0 : (double)m->cfg.vocab * m->cfg.dim;
-    t->token_flops = 4 * active + 2 * (trained < active ? trained : active);
+    t->token_flops = 2 * active * (1 + reached) + 2 * (trained < active ? trained : active);
 }
 
 static uint64_t hash_text(uint64_t h, const char *s)
@@ -190,6 +195,18 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
     return weights_check(d->ws);
 }
 
+/* The options that decide the numbers, and what the file says that one of them names. */
+static uint64_t hash_options(const pesc_trainer *t)
+{
+    str text = { 0 };
+    uint64_t h = options_hash(&t->opt);
+    if (t->spec.own)
+        expertcfg_put(&text, t->spec.own);
+    h = text.n ? XXH3_64bits_withSeed(text.p, text.n, h) : h;
+    str_free(&text);
+    return h;
+}
+
 static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->saver;
@@ -203,7 +220,9 @@ static pesc_status open_saver(pesc_trainer *t)
     TRY(hash_base(t->m->dir, &base));
     runstate_hex(c->about.base_hash, base);
     runstate_hex(c->about.data_hash, dataset_hash(t->data));
-    runstate_hex(c->about.config_hash, options_hash(&t->opt));
+    runstate_hex(c->about.config_hash, hash_options(t));
+    if (t->spec.own)
+        swap_identity(&t->m->cfg, t->m->dir->ws, c->patch_base);
     options_yaml(&t->opt, c->about.base, &yaml);
     if (!str_ok(&yaml))
         return fail_nomem("run.yaml", yaml.n);
@@ -225,7 +244,7 @@ static pesc_status load_from(pesc_trainer *t, const char *path)
     runstate_manifest m = { 0 };
     runstate_kind kind = runstate_kind_of(path);
     if (kind == RUNSTATE_RUN)
-        TRY(runstate_newest(path, true, &dir));
+        TRY(runstate_newest(path, RUNSTATE_HASHES, &dir));
     else if (kind == RUNSTATE_CHECKPOINT && !(dir = mem_strdup(path)))
         return fail_nomem(path, strlen(path));
     pesc_status s = dir ? runstate_check(dir, kind == RUNSTATE_CHECKPOINT, &m)
@@ -243,7 +262,7 @@ static pesc_status load_from(pesc_trainer *t, const char *path)
 static pesc_status resume(pesc_trainer *t)
 {
     char *dir = NULL;
-    TRY(runstate_newest(t->opt.output, true, &dir));
+    TRY(runstate_newest(t->opt.output, t->opt.strict ? RUNSTATE_STRICT : RUNSTATE_HASHES, &dir));
     if (!dir) {
         log_notice("%s: has no checkpoint yet: the run begins at step 1", t->opt.output);
         return PESC_OK;
@@ -291,7 +310,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(options_check(o));
     options_resolve(o);
     TRY(rundir_check(o));
-    TRY(method_spec(&t->spec, o, &t->m->cfg));
+    TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
     TRY(open_data(t));
@@ -337,6 +356,7 @@ void pesc_trainer_close(pesc_trainer *t)
     pass_close(t->pass);
     optimizer_close(t->optim);
     params_close(t->params);
+    expertcfg_free(&t->own);
     runstate_manifest_free(&t->saver.about);
     mem_free(t->yaml);
     mem_free(t->shares);
@@ -360,7 +380,7 @@ void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                               .bytes_model = t->bytes_model,
                               .bytes_trained = t->bytes_trained,
                               .bytes_activations = t->bytes_pass,
-                              .bytes_total = total_memory() };
+                              .bytes_total = memory_total(t->m->dev) };
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)t->params->count[g];
     snprintf(out->method, sizeof out->method, "%s", t->opt.method);

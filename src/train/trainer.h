@@ -13,6 +13,7 @@ struct pesc_trainer {
     pesc_train_options opt; /* resolved; strings are the caller's */
     pesc_model *m;          /* borrowed */
     train_spec spec;
+    expertcfg own; /* what spec.own points to */
     params *params;
     optimizer *optim;
     pass *pass;

@@ -74,15 +74,15 @@ setup_file() { make_model; }
 }
 
 @test "chat: on a terminal lines are edited, Ctrl-C drops a line, Ctrl-D leaves" {
-    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'helol\b\b\blo\n' '> ' 'unsent' unsent '\x03' \
-        '> ' '/nope\n' '> ' '\x04' -- "$PESC" chat "$D/model" -n 3
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
+        '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
     [ "$status" = 0 ]
     [[ $output == *"llama, chatml format; /help, Ctrl-D leaves"* ]]
     [[ $output == *"there is no /nope"* ]]
 }
 
 @test "chat: Ctrl-C stops an answer and the conversation goes on" {
-    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'hello\n' "hello$(printf '\r')" '\x03' \
-        '> ' '/quit\n' -- "$PESC" chat "$D/model" -n 100000 --ctx 100000
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'hello\n' "hello$(printf '\r')" '\x03' \
+        '\n> ' '/quit\n' -- "$PESC" chat "$D/model" -n 100000 --ctx 100000
     [ "$status" = 0 ]
 }

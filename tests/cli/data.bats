@@ -94,6 +94,20 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
     has '\(messages\)$'
 }
 
+@test "data mix: a task and as many alignment records" {
+    local o=$BATS_TEST_TMPDIR/o
+    pesc data mix --task "$D/m.jsonl" --alignment "$D/g.jsonl" --counts 8,8 -o "$o"
+    [ "$status" = 0 ]
+    [ "$(grep -c '"domain":"task"}$' "$o")" = 8 ]
+    [ "$(grep -c '"domain":"alignment"}$' "$o")" = 8 ]
+    pesc data mix --task "$D/m.jsonl" --alignment "$D/g.jsonl" --counts 8,8,8 -o "$o.2"
+    fails 2 'data mix: --counts: found "8,8,8", expected the records of task and alignment: 10000,10000'
+    pesc data mix --task "$D/m.jsonl" --counts 8,8 -o "$o.2"
+    fails 2 "data mix: --alignment is missing: 8 records of it are wanted"
+    pesc data mix --task "$D/m.jsonl" --preset idae-500k -o "$o.2"
+    fails 2 "data mix: --counts is missing: how many records of each"
+}
+
 @test "data mix: too few records, and what is missing" {
     local o=$BATS_TEST_TMPDIR/o
     mix --preset idae-500k -o "$o"

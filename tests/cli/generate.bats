@@ -101,5 +101,5 @@ setup_file() { make_model; }
     [ "$status" = 3 ]
     [[ $stderr == *"$D/nothing"* ]]
     pesc generate "$D/model" -p a --patch "$D/nothing"
-    fails 2 "patch_dir: expert patches are not supported by this version"
+    fails 3 "$D/nothing: is not a directory; an expert patch is one with expert_cfg.json and safetensors"
 }

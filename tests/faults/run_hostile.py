@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-MODULES = ["safetensors", "index", "config", "torchbin", "peft", "bnb", "camelidae", "gguf", "tok"]
+MODULES = ["safetensors", "index", "config", "torchbin", "peft", "patch", "bnb", "camelidae", "gguf", "tok"]
 SECONDS = 1.0
 SECONDS_PER_BYTE = 1.0 / 100e6
 SLACK_BYTES = 64 << 20

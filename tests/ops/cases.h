@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "ops/oracle.h"
 
-enum { MAX_SLOTS = 12, MAX_CASES = 24, MAX_SEQS = 4 };
+enum { MAX_SLOTS = 12, MAX_CASES = 32, MAX_SEQS = 4 };
 
 /* Sizes by the letters of backend.h; unused ones stay 0. Types default to f32. */
 typedef struct params {
@@ -45,7 +45,8 @@ typedef struct op_test {
     void (*call)(device *d, const params *p, const tensor *t);
     void (*oracle)(const params *p, double **x); /* inputs in, outputs overwritten */
     double tolerance;                            /* of f32 results, relative to 1 + |expected| */
-    params cases[MAX_CASES];                     /* ends at the first with t == 0 */
+    double bf16_tolerance;   /* the same, more, where results are stored in bf16 */
+    params cases[MAX_CASES]; /* ends at the first with t == 0 */
     /* Of a backward op: the number whose gradient it computes, from the inputs alone, and which
      * slots hold the gradients of which. */
     double (*loss)(const params *p, double **x);

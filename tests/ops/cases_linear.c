@@ -58,13 +58,15 @@ static void decode_nf4(double *out, const double *bytes, i64 n, bool rounded)
 
 static int matmul_slots(const params *p, slot *s)
 {
-    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = p->layout == MM_NT ? p->n : p->c;
-    bool nf4 = p->w == DT_NF4;
+    bool nf4 = p->w == DT_NF4, inner = p->layout == MM_NT || p->layout == MM_TT;
+    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = inner ? p->n : p->c;
     s[OUT] = (slot){ "out", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { rows, cols } };
     s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->layout == MM_NT ? p->c : p->n } };
     s[B] = p->layout == MM_TN ? (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } }
            : nf4 ? (slot){ "b", SLOT_IN, DT_U8, .ne = { span_bytes(p->n * p->c) }, FILL_INDEX, 256 }
                  : (slot){ "b", SLOT_IN, p->w, .ne = { p->n, p->c } };
+    if (p->layout == MM_TT)
+        s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->c, p->t } };
     s[BIAS] = (slot){ "bias", SLOT_IN, p->x, .ne = { p->bias ? p->n : 0 } };
     return 4;
 }
@@ -106,6 +108,8 @@ static void product(const params *p, double *out, const double *a, const double 
 {
     if (p->layout == MM_NT)
         oracle_product(out, a, b, rows, p->n, p->c, false, true);
+    else if (p->layout == MM_TT)
+        oracle_product(out, a, b, rows, p->n, p->c, true, true);
     else if (p->layout == MM_NN)
         oracle_product(out, a, b, rows, p->c, p->n, false, false);
     else
@@ -114,7 +118,8 @@ static void product(const params *p, double *out, const double *a, const double 
 
 static void matmul_oracle(const params *p, double **x)
 {
-    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = p->layout == MM_NT ? p->n : p->c;
+    bool inner = p->layout == MM_NT || p->layout == MM_TT;
+    i64 rows = p->layout == MM_TN ? p->n : p->t, cols = inner ? p->n : p->c;
     double *sum = malloc((size_t)(rows * cols) * sizeof *sum), *b = x[B];
     if (p->w == DT_NF4) {
         b = malloc((size_t)(p->n * p->c) * sizeof *b);
@@ -151,6 +156,20 @@ const op_test test_matmul = {
         { .t = 20, .c = 70, .n = 41, .scale = 1, .w = DT_NF4, .layout = MM_NN },
         { .t = 1, .c = 256, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
         { .t = 20, .c = 128, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 8, .c = 192, .n = 50, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .flag = true },
+        { .t = 3, .c = 320, .n = 50, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .flag = true,
+          .bias = true },
+        { .t = 50, .c = 704, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .flag = true, .bias = true },
+        { .t = 5, .c = 1160, .n = 33, .scale = 0.5f, .x = DT_BF16, .w = DT_BF16, .flag = true,
+          .bias = true },
+        { .t = 33, .c = 65, .n = 31, .scale = 0.5f, .layout = MM_TT, .flag = true },
+        { .t = 50, .c = 128, .n = 40, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16,
+          .layout = MM_TT },
+        { .t = 301, .c = 516, .n = 8, .scale = 1 },
+        { .t = 301, .c = 516, .n = 5, .scale = 0.5f, .layout = MM_NN, .flag = true },
+        { .t = 301, .c = 516, .n = 8, .scale = 1, .o = DT_BF16, .layout = MM_NN, .flag = true },
+        { .t = 301, .c = 516, .n = 13, .scale = 1, .layout = MM_TN, .flag = true },
     }
 };
 /* clang-format on */
@@ -177,11 +196,13 @@ static int grouped_slots(const params *p, slot *s)
     return 5;
 }
 
-/* Uneven shares; expert 1 gets nothing. */
+/* Uneven shares; expert 1 gets nothing. With a flag these are some experts of more: rows before the
+ * first and behind the last are others'. */
 static void grouped_arrange(const params *p, double **x)
 {
+    i64 before = p->flag ? p->t / 4 : 0, rows = p->flag ? p->t / 2 : p->t;
     for (i64 e = 0; e <= p->e; e++)
-        x[OFFSETS][e] = (double)(e == p->e ? p->t : p->t * e * e / (p->e * p->e));
+        x[OFFSETS][e] = (double)(before + (e == p->e ? rows : rows * e * e / (p->e * p->e)));
     if (p->e > 2)
         x[OFFSETS][1] = x[OFFSETS][2];
     nf4_arrange(p, x, p->e);
@@ -240,6 +261,9 @@ const op_test test_grouped_matmul = {
           .layout = MM_NN },
         { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
           .layout = MM_TN },
+        { .t = 40, .c = 65, .n = 33, .e = 3, .scale = 1, .layout = MM_TN, .flag = true },
+        { .t = 100, .c = 64, .n = 32, .e = 1, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .layout = MM_TN, .flag = true },
         { .t = 2, .c = 64, .n = 32, .e = 64, .scale = 1, .x = DT_BF16, .w = DT_BF16 },
         { .t = 30, .c = 70, .n = 31, .e = 4, .scale = 1, .w = DT_NF4 },
         { .t = 30, .c = 128, .n = 64, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,

@@ -1,7 +1,8 @@
+/* run [DEVICE]: the op tests of the CPU, or of a GPU against it. */
 #include "ops/run.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
-    int failed = run_cpu() + run_grad() + run_properties();
+    int failed = argc > 1 ? run_cuda(argv[1]) : run_cpu() + run_grad() + run_properties();
     return failed > 125 ? 125 : failed;
 }

@@ -5,5 +5,6 @@
 int run_cpu(void);
 int run_grad(void);
 int run_properties(void);
+int run_cuda(const char *spec); /* "cuda:0"; says SKIPPED where there is none */
 
 #endif

@@ -21,7 +21,7 @@ static void compare(const trial *t, double **expected, int number, const char *d
             if (t->test->tolerance == 0)
                 want = round_to(s->dt, want);
             else if (s->dt == DT_BF16)
-                allowed += fabs(want) * 0x1p-8;
+                allowed += fabs(want) * 0x1p-8 + t->test->bf16_tolerance * (1 + fabs(want));
             if (got != want && !(fabs(got - want) <= allowed) && !(isnan(got) && isnan(want)))
                 fail_msg("%s case %d on %s: %s[%lld] is %.9g, expected %.9g (allowed %.3g)",
                          t->test->name, number, device_name, s->name, (long long)i, got, want,

@@ -19,6 +19,12 @@ const char *golden_path(const char *name)
     return path;
 }
 
+const char *golden_device(void)
+{
+    const char *spec = getenv("PESC_TEST_DEVICE");
+    return spec ? spec : "cpu:2";
+}
+
 golden_array golden_npy(const char *path)
 {
     golden_array a = { 0 };

@@ -19,4 +19,7 @@ int32_t *golden_ids(const char *path, const char *key, size_t *n);
 /* tests/golden/<name>, wherever the tests run from. Static storage, good until the next call. */
 const char *golden_path(const char *name);
 
+/* The device that golden models run on: $PESC_TEST_DEVICE, or two threads of the CPU. */
+const char *golden_device(void);
+
 #endif

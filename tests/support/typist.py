@@ -2,9 +2,10 @@
 
     typist.py WAIT TYPE [WAIT TYPE ...] -- COMMAND...
 
-waits until the command has shown WAIT (since what was typed last), then types TYPE, and so on; TYPE may hold escapes such as
+waits until the command has shown WAIT (since what was typed last), then types TYPE, and so on; both may hold escapes such as
 \\n, \\x03 (Ctrl-C) and \\x04 (Ctrl-D). Prints what the terminal showed and exits as the command did. No step depends on
-time: one that does not come within LIMIT seconds ends the command, and the exit status is 99.
+time: one that does not come within LIMIT seconds ends the command, and the exit status is 99. Ctrl-C is pressed again every
+second until something happens, as people do: a terminal throws away what it was about to show when Ctrl-C comes.
 """
 import os
 import pty
@@ -16,6 +17,10 @@ import time
 LIMIT = 60
 
 
+def unescape(text):
+    return text.encode().decode("unicode_escape").encode("latin-1")
+
+
 def main():
     cut = sys.argv.index("--")
     words, command = sys.argv[1:cut], sys.argv[cut + 1:]
@@ -23,11 +28,17 @@ def main():
     child, terminal = pty.fork()
     if child == 0:
         os.execvp(command[0], command)
-    shown, since, deadline = b"", 0, time.monotonic() + LIMIT
+    shown, since, typed = b"", 0, b""
+    deadline = again = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
-        if steps and steps[0][0].encode() in shown[since:]:
-            since, deadline = len(shown), time.monotonic() + LIMIT
-            os.write(terminal, steps.pop(0)[1].encode().decode("unicode_escape").encode("latin-1"))
+        if steps and unescape(steps[0][0]) in shown[since:]:
+            since, deadline, again = len(shown), time.monotonic() + LIMIT, time.monotonic()
+            typed = unescape(steps.pop(0)[1])
+        elif typed != b"\x03":
+            again = deadline
+        if time.monotonic() >= again:
+            os.write(terminal, typed)
+            again = time.monotonic() + 1
         if not select.select([terminal], [], [], 0.1)[0]:
             continue
         try:

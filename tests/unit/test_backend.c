@@ -24,7 +24,8 @@ static void names(void **state)
 static void unknown_devices(void **state)
 {
     (void)state;
-    static const char *const missing[] = { "cuda:0", "", "gpu", "cpux", "CPU" };
+    static const char *const missing[] = { "", "gpu", "cpux", "CPU", "cudax" };
+    static const char *const bad_gpus[] = { "cuda:", "cuda:-1", "cuda:x", "cuda:1024" };
     static const char *const bad_threads[] = { "cpu:",   "cpu:0",    "cpu:-1",
                                                "cpu:1x", "cpu:1025", "cpu:99999999999999999999" };
     pesc_device *d;
@@ -32,7 +33,25 @@ static void unknown_devices(void **state)
         must_fail(pesc_device_open(&d, missing[i]), PESC_DEVICE, "this build has no such device");
     for (size_t i = 0; i < sizeof bad_threads / sizeof *bad_threads; i++)
         must_fail(pesc_device_open(&d, bad_threads[i]), PESC_USAGE, "expected 1 to 1024");
+    for (size_t i = 0; i < sizeof bad_gpus / sizeof *bad_gpus; i++)
+        must_fail(pesc_device_open(&d, bad_gpus[i]), PESC_USAGE, "expected 0 to 1023");
     assert_null(d);
+}
+
+/* A GPU, or one sentence that says what it lacks. */
+static void gpu_or_sentence(void **state)
+{
+    (void)state;
+    pesc_device *d;
+    pesc_status s = pesc_device_open(&d, "cuda");
+    if (s == PESC_OK) {
+        assert_memory_equal(pesc_device_name(d), "cuda:0 (", 8);
+        pesc_device_close(d);
+        return;
+    }
+    assert_int_equal(s, PESC_DEVICE);
+    assert_null(d);
+    assert_memory_equal(pesc_last_error(), "device \"cuda:0\": ", 17);
 }
 
 static void no_memory(void **state)
@@ -95,11 +114,9 @@ static void first_failure_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),
-        cmocka_unit_test(unknown_devices),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(first_failure_is_kept),
+        cmocka_unit_test(names),           cmocka_unit_test(unknown_devices),
+        cmocka_unit_test(gpu_or_sentence), cmocka_unit_test(no_memory),
+        cmocka_unit_test(memory),          cmocka_unit_test(first_failure_is_kept),
     };
     return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void save(int64_t step)
 static char *newest(void)
 {
     char *dir = NULL;
-    must(runstate_newest(run, true, &dir));
+    must(runstate_newest(run, RUNSTATE_HASHES, &dir));
     return dir;
 }
 

@@ -284,7 +284,8 @@ static void options_are_checked(void **state)
     must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_USAGE, "compute_dtype");
     opt.compute_dtype = "";
     opt.patch_dir = "x";
-    must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_USAGE, "patch_dir");
+    must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_IO,
+              "x: is not a directory; an expert patch is one");
     assert_null(m);
     pesc_model_close(NULL);
 }

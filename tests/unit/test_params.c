@@ -301,6 +301,172 @@ static void measuring_needs_no_model(void **state)
         }
 }
 
+/* ---- chosen experts ---- */
+
+static expertcfg own_from(const char *text)
+{
+    expertcfg own;
+    must(expertcfg_parse(&own, text, strlen(text), "own"));
+    return own;
+}
+
+/* The list, the flat buffers and the mirror hold the chosen alone; the stack stays where it was. */
+static void chosen_experts_alone(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("mixtral", "f32", "f32");
+    expertcfg own = own_from("{\"experts\": {\"0\": [], \"1\": [2, 0]}}");
+    train_spec s = { .own = &own };
+    tensor before = m->blocks[1].moe.down;
+    params *p;
+    must(params_open(&p, m, &s));
+    assert_int_equal(p->n_list, 2 * 3);
+    is(p, "model.layers.1.block_sparse_moe.experts.0.w1.weight", PARAM_EXPERT, 28, 24);
+    is(p, "model.layers.1.block_sparse_moe.experts.2.w2.weight", PARAM_EXPERT, 24, 28);
+    assert_int_equal(p->count[PARAM_EXPERT], 2 * 3 * 24 * 28);
+    assert_int_equal(total(p), p->count[PARAM_EXPERT]);
+    assert_int_equal(p->first_layer, 1);
+    assert_false(p->first_attn);
+    assert_ptr_equal(m->blocks[1].moe.down.data, before.data);
+    const moe *g = &p->grads.blocks[1].moe;
+    assert_int_equal(g->n_own, 2);
+    assert_int_equal(g->own[0], 0);
+    assert_int_equal(g->own[1], 2);
+    assert_int_equal(g->down.ne[0], 2);
+    assert_null(p->grads.blocks[0].moe.down.data);
+    assert_null(g->router.data);
+
+    /* what forward reads follows the master; the others stay */
+    const param *q = find(p, "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+    float *stack = m->blocks[1].moe.down.data, other = stack[24 * 28];
+    assert_ptr_equal(g->down.data, (float *)p->grad.data + q->at - 24 * 28);
+    ((float *)params_master(p, q).data)[5] = 7;
+    params_write_back(p);
+    assert_true(stack[2 * 24 * 28 + 5] == 7);
+    assert_true(stack[24 * 28] == other);
+    params_close(p);
+    pesc_model_close(m);
+    expertcfg_free(&own);
+}
+
+static void flags_add_the_rest(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("deepseek_v2", "f32", "f32");
+    int64_t expert = 3 * 12 * 24, shared = 3 * 24 * 24;
+    const struct {
+        const char *flags;
+        int64_t experts, shared, others;
+        int32_t first_layer;
+    } rows[] = {
+        { "", expert, 0, 0, 1 },
+        { ", \"shared_experts\": true", expert, shared, 0, 1 },
+        { ", \"non_expert_modules\": true", expert, 0,
+          (int64_t)m->info.params_total - 4 * expert - shared, 0 },
+        { ", \"shared_experts\": true, \"non_expert_modules\": true", expert, shared,
+          (int64_t)m->info.params_total - 4 * expert - shared, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "{\"experts\": {\"1\": [3]}%s}", rows[i].flags);
+        expertcfg own = own_from(text);
+        params_size z;
+        params_measure(&z, &m->cfg, &(train_spec){ .own = &own });
+        assert_int_equal(z.count[PARAM_EXPERT], rows[i].experts);
+        assert_int_equal(z.count[PARAM_SHARED], rows[i].shared);
+        assert_int_equal(z.count[PARAM_ROUTER] + z.count[PARAM_BASE], rows[i].others);
+        assert_int_equal(z.first_layer, rows[i].first_layer);
+        expertcfg_free(&own);
+    }
+    pesc_model_close(m);
+}
+
+/* Weights, gradients and what the optimiser will take grow by exactly one expert at a time, in both
+ * dtypes of computing. */
+static void memory_grows_with_the_chosen(void **state)
+{
+    (void)state;
+    enum { EXPERT = 3 * 24 * 28 };
+    static const char *const texts[] = {
+        "{\"experts\": {\"0\": [], \"1\": [1]}}",
+        "{\"experts\": {\"0\": [2], \"1\": [1]}}",
+        "{\"experts\": {\"0\": [2, 0], \"1\": [1]}}",
+        "{\"experts\": {\"0\": [2, 0], \"1\": [1, 0, 2]}}",
+    };
+    static const int64_t experts[] = { 1, 2, 3, 5 };
+    for (size_t i = 0; i < 4; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            pesc_model *m = open_model("mixtral", bf16 ? "bf16" : "f32", bf16 ? "bf16" : "f32");
+            expertcfg own = own_from(texts[i]);
+            train_spec s = { .own = &own };
+            params_size z;
+            params *p;
+            params_measure(&z, &m->cfg, &s);
+            must(params_open(&p, m, &s));
+            assert_int_equal(p->n, experts[i] * EXPERT);
+            assert_int_equal(z.n, p->n);
+            assert_false(z.flat);
+            assert_null(p->work.data); /* the stack is what forward reads */
+            assert_int_equal(params_bytes(z.n, m->act_dt, z.flat),
+                             tensor_bytes(&p->master) + tensor_bytes(&p->grad));
+            params_close(p);
+            pesc_model_close(m);
+            expertcfg_free(&own);
+        }
+}
+
+static void chosen_experts_of_a_bf16_stack(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("mixtral", "bf16", "f32");
+    expertcfg own = own_from("{\"experts\": {\"0\": [1], \"1\": []}}");
+    train_spec s = { .own = &own };
+    params *p;
+    must(params_open(&p, m, &s));
+    float *w = p->master.data;
+    const uint16_t *stack = m->blocks[0].moe.gate.data;
+    uint16_t first = stack[0];
+    for (int64_t i = 0; i < p->n; i++)
+        w[i] = 1.0F + (float)i / 1000;
+    params_write_back(p);
+    for (int64_t i = 0; i < 28 * 24; i++)
+        assert_int_equal(stack[28 * 24 + i], bf16_from_f32(w[i]));
+    assert_int_equal(stack[0], first);
+    params_close(p);
+    pesc_model_close(m);
+
+    m = open_model("mixtral", "nf4", "f32");
+    must_fail(params_open(&p, m, &s), PESC_USAGE, "is held in nf4; load the model with");
+    pesc_model_close(m);
+    expertcfg_free(&own);
+}
+
+static void a_choice_must_fit_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } rows[] = {
+        { "{\"experts\": {\"0\": [3], \"1\": []}}", "found expert 3, expected 0 to 2" },
+        { "{\"experts\": {\"0\": [0]}}", "layer 1 is missing" },
+        { "{\"experts\": {\"0\": [], \"1\": [0], \"2\": [1]}}", "layers are 0 to 1" },
+        { "{\"experts\": {\"0\": [], \"1\": [0]}, \"shared_experts\": true}",
+          "shared_experts: is true, but the model has none" },
+    };
+    pesc_model *m = open_model("mixtral", "f32", "f32");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        expertcfg own = own_from(rows[i].text);
+        must_fail(params_check_own(&own, &m->cfg, "own"), PESC_FORMAT, rows[i].said);
+        expertcfg_free(&own);
+    }
+    expertcfg none = own_from("{\"experts\": {\"0\": [], \"1\": []}}");
+    params *p;
+    must(params_check_own(&none, &m->cfg, "own"));
+    must_fail(params_open(&p, m, &(train_spec){ .own = &none }), PESC_USAGE, "nothing trains");
+    expertcfg_free(&none);
+    pesc_model_close(m);
+}
+
 /* Out of memory at any point: an error, and the model is as it was. */
 static void every_allocation_may_fail(void **state)
 {
@@ -361,6 +527,11 @@ int main(void)
         cmocka_unit_test(mixture_of_lora_makes_its_experts),
         cmocka_unit_test(mixture_of_lora_is_a_model),
         cmocka_unit_test(measuring_needs_no_model),
+        cmocka_unit_test(chosen_experts_alone),
+        cmocka_unit_test(flags_add_the_rest),
+        cmocka_unit_test(memory_grows_with_the_chosen),
+        cmocka_unit_test(chosen_experts_of_a_bf16_stack),
+        cmocka_unit_test(a_choice_must_fit_the_model),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(bad_wishes_are_refused),
     };

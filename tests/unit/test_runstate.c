@@ -105,26 +105,27 @@ static void finds_the_newest_good_one(void **state)
     files_clear();
     char *dir;
     must(io_make_dir(run()));
-    must(runstate_newest(run(), true, &dir));
+    must(runstate_newest(run(), RUNSTATE_HASHES, &dir));
     assert_null(dir);
     make(9, "nine");
     make(10, "ten");
     make(2, "two");
     files_text("run/checkpoint-11.tmp.5/trained.safetensors", "half");
-    must(runstate_newest(run(), true, &dir)); /* by number, not by name */
+    must(runstate_newest(run(), RUNSTATE_HASHES, &dir)); /* by number, not by name */
     assert_non_null(strstr(dir, "checkpoint-10"));
     mem_free(dir);
     must(io_link("checkpoint-9", files_path("run/latest"))); /* what latest says comes first */
-    must(runstate_newest(run(), true, &dir));
+    must(runstate_newest(run(), RUNSTATE_HASHES, &dir));
     assert_non_null(strstr(dir, "checkpoint-9"));
     mem_free(dir);
     files_text("run/checkpoint-9/trained.safetensors", "nein");
     files_text("run/checkpoint-10/trained.safetensors", "teN");
-    must(runstate_newest(run(), true, &dir));
+    must_fail(runstate_newest(run(), RUNSTATE_STRICT, &dir), PESC_FORMAT, "checkpoint-9");
+    must(runstate_newest(run(), RUNSTATE_HASHES, &dir));
     assert_non_null(strstr(dir, "checkpoint-2"));
     mem_free(dir);
     files_text("run/checkpoint-2/trained.safetensors", "");
-    must_fail(runstate_newest(run(), true, &dir), PESC_FORMAT,
+    must_fail(runstate_newest(run(), RUNSTATE_HASHES, &dir), PESC_FORMAT,
               "none of its 3 checkpoints is whole");
 }
 

@@ -376,7 +376,7 @@ static void the_plan_holds(void **state)
     size_t last = 0;
     for (int32_t keep = 0; keep <= 3; keep++) {
         train_plan plan = train_plan_of(&t.m->cfg, &t.p->spec, t.p->first_layer, keep);
-        pesc_model shape = { .cfg = t.m->cfg, .act_dt = DT_F32, .lora_rank = 3 };
+        pesc_model shape = { .dev = one, .cfg = t.m->cfg, .act_dt = DT_F32, .lora_rank = 3 };
         size_t bytes = pass_train_bytes(&shape, &plan, lim);
         assert_true(bytes > last); /* and pass_open_train asserts that this is enough */
         last = bytes;

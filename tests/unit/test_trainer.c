@@ -206,12 +206,22 @@ static void presets(void **state)
 {
     (void)state;
     pesc_train_options o = pesc_train_defaults();
-    assert_true(o.lr == 2e-4 && o.clip == 0.3 && o.aux_coef == 0.01 && o.adapter_scale == 1);
+    assert_true(o.lr == 2e-4 && o.clip == 0.3 && o.aux_coef == -1 && o.adapter_scale == 1);
     assert_true(o.seq_len == 2048 && o.batch == 128 && o.warmup_ratio == 0.03 && o.lora_r == 64);
     must(pesc_train_preset(&o, "published"));
     assert_true(o.aux_coef == 0 && o.adapter_scale == 0.25);
     assert_string_equal(o.loss, "sequence");
-    must_fail(pesc_train_preset(&o, "mine"), PESC_USAGE, "expected paper or published");
+    must_fail(pesc_train_preset(&o, "mine"), PESC_USAGE, "expected paper, published or esft");
+    static const struct {
+        const char *method;
+        double lr;
+    } rates[] = { { "esft", 1e-5 }, { "full", 3e-5 }, { "lora", 1e-4 } };
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        o.method = rates[i].method;
+        must(pesc_train_preset(&o, "esft"));
+        assert_true(o.lr == rates[i].lr && o.clip == 1 && o.beta2 == 0.95 && o.weight_decay == 0.1);
+        assert_true(o.batch == 32 && o.seq_len == 4096 && o.lora_r == 8 && o.lora_alpha == 16);
+    }
     o.method = "qlora";
     assert_string_equal(pesc_train_load(&o).base_dtype, "nf4");
 }

@@ -19,6 +19,8 @@ pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
     if (!d)
         return fail_nomem("opening the CPU", sizeof *d);
     d->base.op = tables[isa];
+    d->base.head_rows = 256;
+    d->base.micro_tokens = 4096;
     d->isa = isa;
     pesc_status s = thread_pool_open(&d->pool, n_threads);
     if (s == PESC_OK) {
@@ -142,6 +144,24 @@ bool cpu_host_memory(const device *d)
 {
     (void)d;
     return true;
+}
+
+uint64_t cpu_room(device *d)
+{
+    (void)d;
+    return UINT64_MAX;
+}
+
+bool cpu_begin(device *d, uint64_t name)
+{
+    (void)d;
+    (void)name;
+    return true;
+}
+
+void cpu_end(device *d)
+{
+    (void)d;
 }
 
 void cpu_close(device *d)

@@ -11,6 +11,7 @@ extern const mm_engine kernel_avx512_pairs;
 extern const mm_engine kernel_amx;
 
 void kernel_amx_tile(const mm_tile *t); /* rows padded to 16 */
-bool kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
+bool kernel_amx_takes(const mm_side *x, mm_words words);
+void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
 
 #endif

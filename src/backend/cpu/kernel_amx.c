@@ -139,8 +139,9 @@ static void stand_rows(mm_word *dst, const mm_tile *t, int64_t nw)
 
 /* The sides that packing makes tiles of, and those that are tiles as they lie: whole words of
  * sixteen. */
-static bool packs_as_tiles(const mm_side *x)
+bool kernel_amx_takes(const mm_side *x, mm_words words)
 {
+    (void)words;
     return x->dt != DT_NF4 || (x->k_last && x->ld % NF4_BLOCK == 0);
 }
 static bool lies_as_tiles(const mm_side *x)
@@ -167,10 +168,8 @@ static vectors vectors_of(const mm_side *x, mm_words words, mm_box box, bool las
                       .lower = SIDE * MM_K * 4 };
 }
 
-TARGET bool kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
+TARGET void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
 {
-    if (!packs_as_tiles(x))
-        return false;
     mm_word *left = t->scratch, *right = left + 2 * SIDE * MM_K;
     stand_rows(right, t, box.nw);
     configure_lanes((int)t->n_rows);
@@ -192,5 +191,4 @@ TARGET bool kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, m
                 t->sums[i * t->ld + lane + j] = sums[j][i];
     }
     _tile_release();
-    return true;
 }

@@ -4,6 +4,7 @@
 #include "backend/cpu/simd_avx2.h"
 
 #include "backend/cpu/kernel_body.h"
+#include "backend/cpu/kernel_few.h"
 
-const mm_engine kernel_avx2_f32 = { .words = MM_F32, KERNEL };
-const mm_engine kernel_avx2_bf16 = { .words = MM_BF16_AS_F32, KERNEL };
+const mm_engine kernel_avx2_f32 = { ORDERED(MM_F32), KERNEL };
+const mm_engine kernel_avx2_bf16 = { ORDERED(MM_BF16_AS_F32), KERNEL };

@@ -28,12 +28,6 @@ static void tile(const mm_tile *t)
     }
 }
 
-static bool few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
-{
-    (void)t, (void)x, (void)words, (void)box;
-    return false;
-}
-
 static void store(const mm_row *r)
 {
     float *f32 = r->out;
@@ -53,6 +47,6 @@ static void store(const mm_row *r)
 
 #define PLAIN                                                                                      \
     .rows = ROWS, .row_pad = 1, .pack_rows = pack_rows, .pack_lanes = pack_lanes, .tile = tile,    \
-    .few = few, .store = store
+    .store = store
 const mm_engine kernel_base_f32 = { .words = MM_F32, PLAIN };
 const mm_engine kernel_base_bf16 = { .words = MM_BF16_AS_F32, PLAIN };

@@ -5,11 +5,17 @@
  * stay in registers. Weights of the forward product lie with k last, so their lanes come from a
  * transposition in registers of eight 32-bit words of memory of VECTOR vectors; a word of memory is
  * one f32, two bf16 or eight codes of NF4, which are looked up after the transposition. Packing
- * stores these lanes; `few` multiplies them at once. Where k is first, lanes are neighbours. */
+ * stores these lanes. Where k is first, lanes are neighbours.
+ *
+ * The order of a block: its words in order, where `few` multiplies lanes as they are made
+ * (kernel_few.h). Where it multiplies vectors as they lie (kernel_along.h), word w belongs to sum
+ * w % SUMS, each sum takes its words in order, and the sums are added in order to what the blocks
+ * before gave; then packing brings the words of a sum together. */
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/pack.h"
 
 enum {
+    SUMS = VECTOR,                        /* of a block of MM_BF16_ALONG or MM_BF16_FOURTH */
     GROUPS = 2,                           /* vectors of lanes made or multiplied together */
     SCALES = MM_K * PER_WORD / NF4_BLOCK, /* of NF4, a vector and block of k: whole MEMORYs */
     TILE = 16                             /* rows, and words, of a tile of AMX */
@@ -25,13 +31,28 @@ static inline int64_t least(int64_t a, int64_t b)
 
 /* ---- tile */
 
-INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane)
+/* Where word w of nw is packed when the words of each sum lie together. */
+INLINE int64_t place(int sums, int64_t w, int64_t nw)
+{
+    return w % sums * (nw / sums) + w / sums;
+}
+
+/* The number of the word that is made as number w: of a block of NF4, eight 32-bit words of memory
+ * of four words each, the first of all eight, the second of all, ... */
+INLINE int64_t number(mm_words words, int64_t w)
+{
+    return words == MM_BF16_FOURTH ? w / 32 * 32 + w % 4 * 8 + w / 4 % 8 : w;
+}
+
+/* Words [w, end) of a block: one of its sums. */
+INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane, int64_t w, int64_t end)
 {
     vecf sum[ROWS][2];
+    bool add = t->add || w > 0;
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = no_sum();
-    for (int64_t w = 0; w < t->nw; w++) {
+    for (; w < end; w++) {
         vec lanes0 = load_words(t->lanes + w * MM_LANES + lane);
         vec lanes1 = load_words(t->lanes + w * MM_LANES + lane + VECTOR);
 #pragma GCC unroll 64
@@ -43,19 +64,21 @@ INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane)
     }
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++) {
-        put_sums(t->sums + i * t->ld + lane, sum[i][0], t->add);
-        put_sums(t->sums + i * t->ld + lane + VECTOR, sum[i][1], t->add);
+        put_sums(t->sums + i * t->ld + lane, sum[i][0], add);
+        put_sums(t->sums + i * t->ld + lane + VECTOR, sum[i][1], add);
     }
 }
 
 TARGET static void tile(const mm_tile *t)
 {
+    int64_t each = t->words > MM_BF16_PAIR ? t->nw / SUMS : t->nw;
     for (int64_t lane = 0; lane < MM_LANES; lane += GROUPS * VECTOR)
         switch (t->n_rows) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
         if (n <= ROWS)                                                                             \
-            tile_rows(n <= ROWS ? n : 1, t, lane);                                                 \
+            for (int64_t w = 0; w < t->nw; w += each)                                              \
+                tile_rows(n <= ROWS ? n : 1, t, lane, w, w + each);                                \
         break;
             CASE(1)
             CASE(2)
@@ -108,6 +131,8 @@ INLINE source source_of(int groups, dtype dt, const mm_side *x, int64_t lane, in
 /* What becomes of lanes: stored [nw][MM_LANES] when n_rows is 0, else multiplied into sum. */
 typedef struct sink {
     mm_word *dst;
+    int sums; /* that `nw` words lie apart by */
+    int64_t nw;
     const mm_word *rows; /* [n_rows][MM_K] */
     vecf sum[MM_FEW][GROUPS];
 } sink;
@@ -115,7 +140,7 @@ typedef struct sink {
 INLINE void take(int n_rows, sink *to, int g, int64_t w, vec lanes)
 {
     if (n_rows == 0)
-        store_words(to->dst + w * MM_LANES + g * VECTOR, lanes);
+        store_words(to->dst + place(to->sums, w, to->nw) * MM_LANES + g * VECTOR, lanes);
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         to->sum[i][g] = multiply_add(to->sum[i][g], to->rows[i * MM_K + w], lanes);
@@ -125,10 +150,10 @@ INLINE void take(int n_rows, sink *to, int g, int64_t w, vec lanes)
 INLINE vec word_of(dtype dt, mm_words words, const vec *memory, int w, vec scale)
 {
 #if PAIRS
-    (void)words;
     if (dt == DT_BF16)
         return memory[w];
-    return pair_up(value_of(dt, memory, 2 * w, scale), value_of(dt, memory, 2 * w + 1, scale));
+    int even = words == MM_BF16_FOURTH ? w : 2 * w, odd = even + (words == MM_BF16_FOURTH ? 4 : 1);
+    return pair_up(value_of(dt, memory, even, scale), value_of(dt, memory, odd, scale));
 #else
     vec x = value_of(dt, memory, w, scale);
     return words == MM_BF16_AS_F32 ? round_bf16(x) : x;
@@ -162,44 +187,20 @@ INLINE void make_lanes(int n_rows, int groups, dtype dt, mm_words words, const s
 #pragma GCC unroll 64
                 for (int g = 0; g < groups; g++) {
                     vec s = dt == DT_NF4 ? scale[g][w / step] : no_words();
-                    take(n_rows, to, g, w + part * some + j,
+                    take(n_rows, to, g, number(words, w + part * some + j),
                          word_of(dt, words, memory[g] + part, j, s));
                 }
     }
 }
 
-INLINE void pack_k_last(dtype dt, mm_words words, const mm_side *x, mm_box box, mm_word *dst)
+INLINE void pack_k_last(int sums, dtype dt, mm_words words, const mm_side *x, mm_box box,
+                        mm_word *dst)
 {
+    int64_t nw = pack_round_up(box.nw, MM_WORDS);
     for (int64_t lane = 0; lane < MM_LANES; lane += GROUPS * VECTOR) {
         source from = source_of(GROUPS, dt, x, box.i + lane, box.i + box.n);
-        sink to = { .dst = dst + lane };
+        sink to = { .dst = dst + lane, .sums = sums, .nw = nw };
         make_lanes(0, GROUPS, dt, words, &from, box, &to);
-    }
-}
-
-INLINE void few_k_last(int n_rows, dtype dt, const mm_tile *t, const mm_side *x, mm_box box)
-{
-    /* NF4 is bound by arithmetic and wants more sums under way; the rest by memory. */
-    const int groups = dt == DT_NF4 && n_rows <= 4 ? GROUPS : 1;
-    int64_t row_bytes = bytes_of(dt, x->ld), end = box.i + box.n;
-    for (int64_t lane = 0; lane < box.n; lane += groups * VECTOR) {
-        source from = source_of(groups, dt, x, box.i + lane, end);
-        if (lane + groups * VECTOR < box.n)
-            from.next = from.at[0].at[0] + row_bytes * groups * VECTOR;
-        const mm_word *rows = t->rows;
-        for (int64_t w = 0; w < box.nw; w += t->block, rows += n_rows * MM_K) {
-            sink to = { .rows = rows };
-#pragma GCC unroll 64
-            for (int i = 0; i < n_rows; i++)
-                to.sum[i][0] = to.sum[i][1] = no_sum();
-            mm_box part = { .w = box.w + w, .nw = least(t->block, box.nw - w) };
-            make_lanes(n_rows, groups, dt, MM_F32, &from, part, &to);
-#pragma GCC unroll 64
-            for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-                for (int g = 0; g < groups; g++)
-                    put_sums(t->sums + i * t->ld + lane + g * VECTOR, to.sum[i][g], w > 0);
-        }
     }
 }
 
@@ -207,34 +208,6 @@ INLINE void few_k_last(int n_rows, dtype dt, const mm_tile *t, const mm_side *x,
 static bool in_blocks(const mm_side *x)
 {
     return x->dt != DT_NF4 || x->ld % NF4_BLOCK == 0;
-}
-
-TARGET static bool few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
-{
-    bool rounds = words == MM_BF16_AS_F32 && x->dt != DT_BF16;
-    if (!x->k_last || !in_blocks(x) || rounds)
-        return false;
-#define CASE(n)                                                                                    \
-    case n:                                                                                        \
-        if (x->dt == DT_F32)                                                                       \
-            few_k_last(n, DT_F32, t, x, box);                                                      \
-        else if (x->dt == DT_BF16)                                                                 \
-            few_k_last(n, DT_BF16, t, x, box);                                                     \
-        else                                                                                       \
-            few_k_last(n, DT_NF4, t, x, box);                                                      \
-        break;
-    switch (t->n_rows) {
-        CASE(1)
-        CASE(2)
-        CASE(3)
-        CASE(4)
-        CASE(5)
-        CASE(6)
-        CASE(7)
-        CASE(8)
-    }
-#undef CASE
-    return true;
 }
 
 /* ---- sides with k first */
@@ -265,33 +238,44 @@ INLINE vec word_across(dtype dt, mm_words words, const mm_side *x, int64_t i, in
 #endif
 }
 
-INLINE void pack_k_first(dtype dt, mm_words words, const mm_side *x, mm_box box, mm_word *dst)
+INLINE void pack_k_first(int sums, dtype dt, mm_words words, const mm_side *x, mm_box box,
+                         mm_word *dst)
 {
     int64_t nw = pack_round_up(box.nw, MM_WORDS);
     for (int64_t w = 0; w < nw; w++)
         for (int64_t lane = 0; lane < box.n; lane += VECTOR)
-            store_words(dst + w * MM_LANES + lane,
+            store_words(dst + place(sums, w, nw) * MM_LANES + lane,
                         word_across(dt, words, x, box.i + lane, box.w + w));
 }
 
-INLINE void pack_dtype(dtype dt, mm_words words, const mm_side *x, mm_box box, mm_word *dst)
+INLINE void pack_dtype(int sums, dtype dt, mm_words words, const mm_side *x, mm_box box,
+                       mm_word *dst)
 {
     if (x->k_last)
-        pack_k_last(dt, words, x, box, dst);
+        pack_k_last(sums, dt, words, x, box, dst);
     else
-        pack_k_first(dt, words, x, box, dst);
+        pack_k_first(sums, dt, words, x, box, dst);
 }
 
+INLINE void lanes_any(int sums, mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+{
+    if (x->dt == DT_F32)
+        pack_dtype(sums, DT_F32, words, x, box, dst);
+    else if (x->dt == DT_BF16)
+        pack_dtype(sums, DT_BF16, MM_F32, x, box, dst);
+    else if (words == MM_BF16_FOURTH)
+        pack_dtype(sums, DT_NF4, MM_BF16_FOURTH, x, box, dst);
+    else
+        pack_dtype(sums, DT_NF4, words, x, box, dst);
+}
+
+/* Words in order. */
 TARGET static void lanes(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
 {
-    if (!in_blocks(x))
-        pack_lanes(dst, x, words, box);
-    else if (x->dt == DT_F32)
-        pack_dtype(DT_F32, words, x, box, dst);
-    else if (x->dt == DT_BF16)
-        pack_dtype(DT_BF16, MM_F32, x, box, dst);
+    if (in_blocks(x))
+        lanes_any(1, dst, x, words, box);
     else
-        pack_dtype(DT_NF4, words, x, box, dst);
+        pack_lanes(dst, x, words, box);
 }
 
 /* ---- rows: [n][MM_K], or `tiled`: [n / 16][MM_K / 16][16][16], each tile one run of memory */
@@ -351,11 +335,6 @@ INLINE void rows_any(bool tiled, mm_word *dst, const mm_side *x, mm_words words,
         rows_dtype(tiled, DT_BF16, dst, x, words, box);
 }
 
-TARGET static void rows(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
-{
-    rows_any(false, dst, x, words, box);
-}
-
 /* ---- out */
 
 INLINE void store_part(dtype dt, const mm_row *r, int64_t j, int64_t n)
@@ -385,7 +364,3 @@ TARGET static void store(const mm_row *r)
     else
         store_row(DT_BF16, r);
 }
-
-#define KERNEL                                                                                     \
-    .rows = ROWS, .row_pad = 1, .pack_rows = rows, .pack_lanes = lanes, .tile = tile, .few = few,  \
-    .store = store

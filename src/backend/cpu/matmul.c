@@ -22,6 +22,7 @@ typedef struct piece {
     int64_t product, row, n_rows, w, nw;
     int64_t block;   /* words of a block, the last may have fewer */
     int64_t unit;    /* of the batch, its first */
+    bool few;        /* for the engine's `few` */
     mm_word *packed; /* [blocks][padded rows][MM_K] */
 } piece;
 
@@ -30,6 +31,7 @@ typedef struct batch {
     cpu_device *d;
     const mm_set *set;
     int64_t n_pieces, units, most_rows, words; /* words of shared scratch taken */
+    mm_words kind;                             /* of words, of all products */
     int64_t columns;                           /* of a chunk */
     int64_t chunks;                            /* of a piece */
     piece pieces[PIECES];
@@ -85,8 +87,8 @@ static void pack_units(const void *ctx, int64_t begin, int64_t end, void *scratc
         b->set->get(b->set->ctx, p->product, &q);
         int64_t row = (u - p->unit) * UNIT, n = least(UNIT, p->n_rows - row);
         for (int64_t block = 0; block * p->block < p->nw; block++)
-            e->pack_rows((mm_word *)block_rows(b, p, block, row), &q.a, e->words,
-                         box_of(p, block, p->row + row, n));
+            (p->few ? e->pack_few : e->pack_rows)((mm_word *)block_rows(b, p, block, row), &q.a,
+                                                  b->kind, box_of(p, block, p->row + row, n));
     }
 }
 
@@ -139,21 +141,24 @@ static void multiply_columns(const batch *b, const piece *p, const mm_side *lane
                   .ld = b->columns,
                   .rows = p->packed,
                   .lanes = packed,
+                  .words = b->kind,
                   .n_rows = p->n_rows,
                   .block = p->block,
                   .scratch = packed };
     mm_box all = { .i = column, .n = n, .w = p->w, .nw = p->nw };
+    if (p->few) {
+        e->few(&t, lanes, b->kind, all);
+        return;
+    }
     if (p->nw == 0)
         memset(sums, 0, (size_t)(p->n_rows * b->columns) * sizeof *sums);
-    else if (p->n_rows <= MM_FEW && e->few(&t, lanes, e->words, all))
-        return;
     for (int64_t block = 0; block * p->block < p->nw; block++)
         for (int64_t j = 0; j < n; j += MM_LANES) {
             mm_box box = box_of(p, block, column + j, least(MM_LANES, n - j)), next = box;
             next.i += MM_LANES;
             next.n = least(MM_LANES, n - j - MM_LANES);
-            lookahead f = lookahead_of(lanes, e->words, next);
-            e->pack_lanes(packed, lanes, e->words, box);
+            lookahead f = lookahead_of(lanes, b->kind, next);
+            e->pack_lanes(packed, lanes, b->kind, box);
             t.sums = sums + j;
             t.rows = block_rows(b, p, block, 0);
             t.add = block > 0;
@@ -261,7 +266,10 @@ static void add_product(batch *b, int64_t i)
     b->set->get(b->set->ctx, i, &q);
     if (q.a.n == 0 || q.b.n == 0 || (q.a.k == 0 && b->set->accumulate))
         return;
-    int64_t words = divide_up(q.a.k, pack_per_word(b->set->engine->words)), w = 0;
+    const mm_engine *e = b->set->engine;
+    bool takes = e->takes && e->takes(&q.b, e->words);
+    b->kind = !takes ? e->words : q.b.dt == DT_NF4 ? e->nf4_words : e->few_words;
+    int64_t words = divide_up(q.a.k, pack_per_word(b->kind)), w = 0;
     do {
         int64_t nw = least(PIECE_K, words - w);
         int64_t fit = CPU_SHARED / 4 / (divide_up(nw, MM_K) * MM_K + 1) / UNIT * UNIT;
@@ -272,7 +280,8 @@ static void add_product(batch *b, int64_t i)
                                   .row = row,
                                   .n_rows = least(rows, q.a.n - row),
                                   .w = w,
-                                  .nw = nw });
+                                  .nw = nw,
+                                  .few = takes && nw > 0 && q.a.n <= MM_FEW });
         w += nw;
     } while (w < words);
 }
@@ -322,8 +331,8 @@ static void whole(const void *ctx, int64_t i, mm_product *p)
 
 void cpu_matmul(device *d, const mm *a)
 {
-    mm_product p = { .a = mm_side_of(&a->a, a->layout != MM_TN),
-                     .b = mm_side_of(&a->b, a->layout == MM_NT),
+    mm_product p = { .a = mm_side_of(&a->a, a->layout == MM_NT || a->layout == MM_NN),
+                     .b = mm_side_of(&a->b, a->layout == MM_NT || a->layout == MM_TT),
                      .out = a->out.data };
     ASSERT(p.a.k == p.b.k && tensor_rows(&a->out) == p.a.n && tensor_cols(&a->out) == p.b.n);
     ASSERT(!a->bias.data || tensor_count(&a->bias) == p.b.n);

@@ -9,7 +9,8 @@
  * The promise: an element is the sum of its blocks in order of k, a block the sum of its words in
  * an order that the engine fixes, and how k is cut into blocks depends on k alone. So a row has the
  * same bits alone and in any batch, many or few, on any number of threads. An engine is one
- * instruction set and kind of word; between engines the bits may differ.
+ * instruction set and kind of word; between engines the bits may differ. (Orders: kernel_body.h,
+ * kernel_amx.c.)
  *
  * oneDNN's sgemm is as fast (bench/matmul.c prints both) but keeps no such promise: its order
  * depends on the number of rows. */
@@ -30,7 +31,9 @@ typedef uint32_t mm_word;
 typedef enum mm_words {
     MM_F32,
     MM_BF16_AS_F32, /* one bf16 value, widened */
-    MM_BF16_PAIR
+    MM_BF16_PAIR,   /* neighbours in k */
+    MM_BF16_ALONG,  /* the same; another order of sums, see kernel_body.h */
+    MM_BF16_FOURTH  /* k and k + 4 of each eight, as codes of NF4 are looked up; this order too */
 } mm_words;
 
 /* One side of a product as it lies in memory: n vectors of k elements. */
@@ -53,8 +56,9 @@ typedef struct mm_box {
 typedef struct mm_tile {
     float *sums;
     int64_t ld;
-    const mm_word *rows;  /* as pack_rows makes them */
+    const mm_word *rows;  /* as pack_rows, or pack_few, makes them */
     const mm_word *lanes; /* as pack_lanes makes them; not for `few` */
+    mm_words words;
     int64_t n_rows, nw;
     bool add;
     int64_t block;    /* few */
@@ -72,16 +76,19 @@ typedef struct mm_row {
 } mm_row;
 
 typedef struct mm_engine {
-    mm_words words;
-    int64_t rows;    /* most rows of a tile */
+    mm_words words, few_words, nf4_words; /* in general; with sides that `few` takes, and NF4 */
+    int64_t rows;                         /* most rows of a tile */
     int64_t row_pad; /* rows are padded to a multiple of this; what pads them is never stored */
-    /* n rows of MM_K words, [n][MM_K] or in tiles of 16 x 16; i is a multiple of 16 */
+    /* n rows of MM_K words, in an order that `tile` knows; i is a multiple of 16 */
     void (*pack_rows)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     /* [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
     void (*pack_lanes)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     void (*tile)(const mm_tile *t);
-    /* the same sums for up to MM_FEW rows, straight from x; false: not for this side */
-    bool (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
+    /* the same sums for up to MM_FEW rows, straight from x, if it takes such a side; all
+     * three absent: it takes none */
+    bool (*takes)(const mm_side *x, mm_words words);
+    void (*pack_few)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
+    void (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
     void (*store)(const mm_row *r);
 } mm_engine;
 

@@ -16,7 +16,7 @@ static inline int64_t pack_round_up(int64_t n, int64_t to)
 /* Elements of k in a word. */
 static inline int64_t pack_per_word(mm_words words)
 {
-    return words == MM_BF16_PAIR ? 2 : 1;
+    return words >= MM_BF16_PAIR ? 2 : 1;
 }
 
 #endif

@@ -35,14 +35,18 @@ INLINE void store_words(mm_word *at, vec x)
     _mm512_storeu_si512(at, x);
 }
 
+INLINE vecf multiply_words(vecf sum, vec x, vec y)
+{
+#if PAIRS
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+#else
+    return _mm512_fmadd_ps(as_floats(x), as_floats(y), sum);
+#endif
+}
+
 INLINE vecf multiply_add(vecf sum, mm_word a, vec lanes)
 {
-    vec x = _mm512_set1_epi32((int)a);
-#if PAIRS
-    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)lanes);
-#else
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(lanes), sum);
-#endif
+    return multiply_words(sum, _mm512_set1_epi32((int)a), lanes);
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
@@ -148,15 +152,30 @@ INLINE vec load_nf4(const char *at, float scale)
 INLINE vec nf4_table(float scale)
 {
     vecf values = _mm512_mul_ps(_mm512_loadu_ps(nf4_code), _mm512_set1_ps(scale));
-    return _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh(values));
+    return (vec)_mm512_cvtne2ps_pbh(values, values);
 }
 
-/* VECTOR words from as many bytes of codes; the high half of a byte comes first. */
-INLINE vec nf4_pairs(const char *at, vec table)
+/* A block of NF4 as two vectors of words of MM_BF16_FOURTH: the first and, behind them, the second
+ * words of its eight 32-bit words of memory; then the third and fourth. */
+INLINE void nf4_block(const char *at, float scale, vec *first, vec *later)
 {
-    vec bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at));
-    vec index = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
-    return _mm512_permutexvar_epi16(index, table);
+    const vec down = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_setzero_si256(), 1);
+    const vec further = _mm512_inserti64x4(_mm512_set1_epi16(12), _mm256_set1_epi16(8), 1);
+    vec codes = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)at));
+    vec table = nf4_table(scale);
+    *first = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, down), table);
+    *later = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, further), table);
+}
+
+/* The same words of 64 bf16 that are neighbours in k, in place. */
+INLINE void spread_block(mm_word *first, mm_word *later)
+{
+    const vec order = _mm512_set_epi16(61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1,
+                                       60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+    vec low = load_words(first), high = load_words(later);
+    vec third = _mm512_add_epi16(order, _mm512_set1_epi16(2));
+    store_words(first, _mm512_permutex2var_epi16(low, order, high));
+    store_words(later, _mm512_permutex2var_epi16(low, third, high));
 }
 #endif
 

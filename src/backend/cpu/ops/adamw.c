@@ -38,12 +38,15 @@ void OP(sumsq)(device *d, tensor out, tensor x)
 
 /* ---- the step ---- */
 
+typedef struct codes codes;
+
 typedef struct step {
     const adamw *a;
-    float grad_scale; /* clipping */
-    float rate;       /* lr / (1 - beta1^step) */
-    float root;       /* 1 / sqrt(1 - beta2^step) */
-    float keep;       /* 1 - lr weight_decay */
+    float grad_scale;                 /* clipping */
+    float rate;                       /* lr / (1 - beta1^step) */
+    float root;                       /* 1 / sqrt(1 - beta2^step) */
+    float keep;                       /* 1 - lr weight_decay */
+    const codes *with_sign, *without; /* of 8-bit moments */
 } step;
 
 static vf update(const step *s, vf w, vf g, vf *m, vf *v)
@@ -79,20 +82,44 @@ static void step_range(const void *ctx, int64_t begin, int64_t end, void *scratc
     }
 }
 
-/* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ---- */
+/* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ----
+ *
+ * The code of x is how many of the values halfway between two neighbours lie below it. The upper 16
+ * bits of x nearly tell: the map is so coarse that at most one such value shares them, so a table
+ * gives the code of the least number with these bits and one comparison the rest. */
 
-typedef struct codes {
+enum {
+    LEAST = 0x3400,               /* of 2^-23: nothing lies between 0 and this */
+    BUCKETS = 0x3F80 - LEAST + 1, /* of one sign, up to 1 */
+};
+
+struct codes {
     const float *map;
-    float between[256]; /* halfway from one value to the next; the last is never reached */
-} codes;
+    float between[256];         /* halfway from one value to the next; the last is never reached */
+    uint8_t least[2 * BUCKETS]; /* those of negative numbers behind */
+};
 
-static codes codes_of(code8_kind kind)
+static int code_of(const codes *c, float x)
 {
-    codes c = { .map = code8_map(kind) };
+    int at = 0;
+    for (int half = 128; half; half /= 2)
+        at += x > c->between[at + half - 1] ? half : 0;
+    return at;
+}
+
+static void codes_make(codes *c, code8_kind kind)
+{
+    c->map = code8_map(kind);
     for (int i = 0; i < 255; i++)
-        c.between[i] = 0.5f * (c.map[i] + c.map[i + 1]);
-    c.between[255] = INFINITY;
-    return c;
+        c->between[i] = 0.5f * (c->map[i] + c->map[i + 1]);
+    c->between[255] = INFINITY;
+    for (uint32_t i = 0; i < BUCKETS; i++) {
+        uint32_t bits[2] = { i ? (LEAST + i) << 16 : 0, 0x80000000 | (LEAST + i) << 16 | 0xFFFF };
+        float x[2];
+        memcpy(x, bits, sizeof x);
+        c->least[i] = (uint8_t)code_of(c, x[0]);
+        c->least[BUCKETS + i] = (uint8_t)code_of(c, x[1]);
+    }
 }
 
 static void decode(float *out, const uint8_t *code, int64_t n, float scale, const codes *c)
@@ -101,25 +128,12 @@ static void decode(float *out, const uint8_t *code, int64_t n, float scale, cons
         out[i] = c->map[code[i]] * scale;
 }
 
-typedef uint8_t vb __attribute__((vector_size(VEC_LANES)));
-
-/* For each lane, table[at]. */
-static inline vf look_up(const float *table, vi at)
-{
-#if defined(__AVX512F__)
-    return _mm512_i32gather_ps((__m512i)at, table, 4);
-#elif defined(__AVX2__)
-    return _mm256_i32gather_ps(table, (__m256i)at, 4);
-#else
-    return (vf){ table[at[0]], table[at[1]], table[at[2]], table[at[3]] };
-#endif
-}
-
-/* The code nearest to each x / largest, by halving; returns the largest magnitude. A block of zeros
- * has scale 0. */
-static float encode(uint8_t *code, const float *x, int64_t n, const codes *c)
+/* The code nearest to each x / largest; returns the largest magnitude. A block of zeros has scale
+ * 0; what is not a number gets the code of 0. */
+static float encode(uint8_t *code, float *x, int64_t n, const codes *c)
 {
     vf top = { 0 };
+    int32_t bucket[CODE8_BLOCK];
     for (int64_t i = 0; i < n; i += VEC_LANES) {
         vf v = vec_load(x, i, n - i, DT_F32);
         top = vec_max(top, vec_max(v, -v));
@@ -127,11 +141,15 @@ static float encode(uint8_t *code, const float *x, int64_t n, const codes *c)
     float largest = vec_top(top);
     for (int64_t i = 0; i < n; i += VEC_LANES) {
         vf unit = vec_load(x, i, n - i, DT_F32) / (largest > 0.0f ? largest : 1.0f);
-        vi at = { 0 };
-        for (int32_t half = 128; half; half /= 2)
-            at += (unit > look_up(c->between, at + (half - 1))) & half;
-        vb narrow = __builtin_convertvector(at, vb);
-        memcpy(code + i, &narrow, n - i < VEC_LANES ? (size_t)(n - i) : sizeof narrow);
+        vi at = (vi)((vu)unit >> 16 & 0x7FFF) - LEAST;
+        at &= ~(at < 0);
+        at = (at & (at < BUCKETS)) + (((vi)unit < 0) & BUCKETS);
+        vec_store(x, i, n - i, DT_F32, unit);
+        *(vi *)(bucket + i) = at;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int least = c->least[bucket[i]];
+        code[i] = (uint8_t)(least + (x[i] > c->between[least]));
     }
     return largest;
 }
@@ -141,14 +159,13 @@ static void step8_range(const void *ctx, int64_t begin, int64_t end, void *scrat
     const step *s = ctx;
     const adamw *a = s->a;
     float *first = scratch, *second = first + CODE8_BLOCK;
-    codes with_sign = codes_of(CODE8_SIGNED), without = codes_of(CODE8_UNSIGNED);
     for (int64_t base = begin; base < end; base += CODE8_BLOCK) {
         int64_t n = end - base < CODE8_BLOCK ? end - base : CODE8_BLOCK, block = base / CODE8_BLOCK;
         uint8_t *m8 = (uint8_t *)a->m.data + base, *v8 = (uint8_t *)a->v.data + base;
         float *m_scale = (float *)a->m_scale.data + block,
               *v_scale = (float *)a->v_scale.data + block;
-        decode(first, m8, n, *m_scale, &with_sign);
-        decode(second, v8, n, *v_scale, &without);
+        decode(first, m8, n, *m_scale, s->with_sign);
+        decode(second, v8, n, *v_scale, s->without);
         for (int64_t i = 0; i < n; i += VEC_LANES) {
             int64_t left = n - i;
             vf m = vec_load(first, i, left, DT_F32), v = vec_load(second, i, left, DT_F32);
@@ -159,8 +176,8 @@ static void step8_range(const void *ctx, int64_t begin, int64_t end, void *scrat
             vec_store(second, i, left, DT_F32, v);
             store_weights(a, base + i, left, w);
         }
-        *m_scale = encode(m8, first, n, &with_sign);
-        *v_scale = encode(v8, second, n, &without);
+        *m_scale = encode(m8, first, n, s->with_sign);
+        *v_scale = encode(v8, second, n, s->without);
     }
 }
 
@@ -187,5 +204,14 @@ void OP(adamw)(device *d, const adamw *a)
                .rate = (float)(a->lr / (1 - power(a->beta1, a->step))),
                .root = (float)(1 / __builtin_sqrt(1 - power(a->beta2, a->step))),
                .keep = 1.0f - a->lr * a->weight_decay };
-    cpu_for(cpu_of(d), tensor_count(&a->w), RANGE, a->m.dt == DT_U8 ? step8_range : step_range, &s);
+    cpu_range_fn range = step_range;
+    if (a->m.dt == DT_U8) {
+        codes *c = (codes *)(void *)cpu_of(d)->shared;
+        codes_make(&c[0], CODE8_SIGNED);
+        codes_make(&c[1], CODE8_UNSIGNED);
+        s.with_sign = &c[0];
+        s.without = &c[1];
+        range = step8_range;
+    }
+    cpu_for(cpu_of(d), tensor_count(&a->w), RANGE, range, &s);
 }

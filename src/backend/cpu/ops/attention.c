@@ -5,16 +5,20 @@
  *     s_j = scale q.k_j;  m' = max(m, max s);  p_j = e^(s_j - m');  c = e^(m - m')
  *     l = c l + sum p_j;  acc = c acc + sum p_j v_j
  * Everything a row's bits depend on is its own position: which blocks, which keys of a block, and
- * the order in which they are added. Rows are computed many at a time only because a block of keys,
- * transposed once, then serves all of them: a tile is some tokens by the query heads that share a
- * key head. So decode equals prefill, and packed sequences equal single ones, bit for bit. */
+ * the order in which they are added. Rows are computed many at a time only because a block of keys
+ * and values, packed once, then serves all of them: a tile is some tokens by the query heads that
+ * share a key head. So decode equals prefill, and packed sequences equal single ones, bit for bit.
+ *
+ * Both products are the engine's (matmul.h), which keeps that promise; keys a row does not see
+ * have weight 0. In bf16 the weights p_j are rounded to bf16 for the product, not for the sum. */
+#include "backend/cpu/matmul.h"
 #include "backend/cpu/ops/ops.h"
-#include "backend/cpu/ops/tile.h"
 #include "backend/cpu/ops/vmath.h"
+#include "backend/cpu/pack.h"
 
 #include <math.h>
 
-enum { BLOCK = 64, MAX_ROWS = 48, MAX_DIM = 2048 };
+enum { BLOCK = 64, MAX_ROWS = 96, MAX_DIM = 2048 };
 
 /* ---- where keys and values are ---- */
 
@@ -34,14 +38,47 @@ static int64_t paged_row(const attention *a, int32_t seq, int64_t pos)
     return page * tokens + pos % tokens;
 }
 
-/* The key (or value) of position pos, of head kv_head, `dim` wide. */
-static const void *key_at(const source *s, const tensor *rows, const tensor *pages, int64_t pos,
-                          int64_t column)
+typedef struct span {
+    int64_t low, high;
+} span;
+
+/* A block of keys (or values): some of its rows, `dim` numbers from `column` on. */
+typedef struct block {
+    int64_t base;
+    span keys;
+    int64_t column, dim;
+} block;
+
+/* n vectors of k numbers, one after the other. */
+static mm_side side_of(const void *data, dtype dt, int64_t n, int64_t k)
+{
+    return (mm_side){ .data = data, .dt = dt, .k_last = true, .ld = k, .n = n, .k = k };
+}
+
+/* The rows of a block, from its first to keys.high - 1: as they lie, if they lie side by side; else
+ * copied, with zeros for those before keys.low, so that no stale number meets the arithmetic. */
+static mm_side block_rows(const source *s, const tensor *from, block b, void *room)
 {
     const attention *a = s->a;
-    const tensor *from = a->kv ? pages : rows;
-    int64_t row = a->kv ? paged_row(a, s->seq, pos) : s->starts[s->seq] + pos - s->origin;
-    return vec_at_const(from->data, row * tensor_cols(from) + column, from->dt);
+    int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, width = tensor_cols(from), run;
+    size_t bytes = (size_t)b.dim * (from->dt == DT_F32 ? 4 : 2);
+    mm_side side = side_of(room, from->dt, b.keys.high, b.dim);
+    char *out = room;
+    for (int64_t j = b.keys.low; j < b.keys.high; j += run) {
+        int64_t pos = b.base + j;
+        int64_t row = a->kv ? paged_row(a, s->seq, pos) : s->starts[s->seq] + pos - s->origin;
+        const char *at = vec_at_const(from->data, row * width + b.column, from->dt);
+        run = a->kv && page - pos % page < b.keys.high - j ? page - pos % page : b.keys.high - j;
+        if (run == b.keys.high) { /* all of them */
+            side.data = at;
+            side.ld = width;
+            return side;
+        }
+        for (int64_t i = 0; i < run; i++)
+            memcpy(out + (size_t)(j + i) * bytes, vec_at_const(at, i * width, from->dt), bytes);
+    }
+    memset(out, 0, (size_t)b.keys.low * bytes);
+    return side;
 }
 
 static void store_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -66,9 +103,11 @@ static void store_rows(const void *ctx, int64_t begin, int64_t end, void *scratc
 
 typedef struct plan {
     const attention *a;
+    const mm_engine *engine;
     int64_t n_tiles;              /* of tokens, over all sequences */
     int32_t tokens, heads, parts; /* of a tile; parts: chunks of a group of heads */
-    int64_t k_pad, v_pad;         /* dims rounded up to whole vectors */
+    int64_t v_pad;                /* rounded up to whole panels */
+    int64_t k_words, p_words;     /* of a key, and of the weights of a block */
 } plan;
 
 typedef struct rows {
@@ -76,13 +115,12 @@ typedef struct rows {
     int64_t first, n_tokens;      /* rows of q */
     int32_t kv_head, head, heads; /* query heads head .. head + heads - 1 */
     int64_t n;                    /* n_tokens * heads; row = token * heads + head */
-    float *q, *kt, *v, *s, *acc;  /* [n][k_pad] [k_pad][64] [64][v_pad] [n][64] [n][v_pad] */
+    mm_word *q, *p; /* packed rows: [words / MM_K][MAX_ROWS][MM_K], [MAX_ROWS][MM_K] */
+    mm_word *k, *v; /* packed lanes: panels of keys [k_words][32], of columns [p_words][32] */
+    float *s, *acc; /* [MAX_ROWS][64] [MAX_ROWS][v_pad] */
+    void *room;     /* 64 or MAX_ROWS numbers by dim, before they are packed */
     float max[MAX_ROWS], sum[MAX_ROWS];
 } rows;
-
-typedef struct span {
-    int64_t low, high;
-} span;
 
 /* Which keys of the block at `base` row r sees. */
 static span visible(const rows *w, int64_t r, int64_t base)
@@ -95,50 +133,81 @@ static span visible(const rows *w, int64_t r, int64_t base)
     return s;
 }
 
+/* Rows and words of q are packed in blocks, as mm_tile wants them. */
 static void load_queries(rows *w, const plan *p)
 {
     const attention *a = p->a;
+    const mm_engine *e = p->engine;
+    size_t bytes = (size_t)a->qk_dim * (a->q.dt == DT_F32 ? 4 : 2);
     for (int64_t r = 0; r < w->n; r++) {
         int64_t t = w->first + r / w->heads, h = w->head + r % w->heads;
         const void *q = vec_at_const(a->q.data, (t * a->n_heads + h) * a->qk_dim, a->q.dt);
-        vec_copy(w->q + r * p->k_pad, DT_F32, q, a->q.dt, a->qk_dim);
+        memcpy((char *)w->room + (size_t)r * bytes, q, bytes);
         w->max[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    memset(w->acc, 0, (size_t)(w->n * p->v_pad) * sizeof *w->acc);
+    mm_side q = side_of(w->room, a->q.dt, w->n, a->qk_dim);
+    for (int64_t at = 0; at < p->k_words; at += MM_K) {
+        int64_t nw = p->k_words - at < MM_K ? p->k_words - at : MM_K;
+        for (int64_t r = 0; r < w->n; r += 16)
+            e->pack_rows(w->q + (at / MM_K * MAX_ROWS + r) * MM_K, &q, e->words,
+                         (mm_box){ r, w->n - r < 16 ? w->n - r : 16, at, nw });
+    }
+    memset(w->acc, 0, (size_t)(MAX_ROWS * p->v_pad) * sizeof *w->acc);
 }
-
-/* Keys [keys.low, keys.high) of the block: K transposed, V as it is; both in f32. Columns of K that
- * nobody sees are zero, so that no stale number meets the arithmetic. */
-static const float zeros[MAX_DIM];
 
 static void load_block(rows *w, const plan *p, int64_t base, span keys)
 {
     const attention *a = p->a;
-    dtype k_dt = a->kv ? a->kv->k.dt : a->k.dt, v_dt = a->kv ? a->kv->v.dt : a->v.dt;
-    for (int64_t j = 0; j < BLOCK; j += 4) {
-        const void *four[4] = { zeros, zeros, zeros, zeros };
-        for (int64_t i = 0; i < 4; i++)
-            if (j + i >= keys.low && j + i < keys.high)
-                four[i] = key_at(&w->src, &a->k, a->kv ? &a->kv->k : NULL, base + j + i,
-                                 (int64_t)w->kv_head * a->qk_dim);
-        if (k_dt == DT_F32)
-            tile_transpose4(w->kt + j, BLOCK, four, a->qk_dim, DT_F32);
-        else
-            tile_transpose4(w->kt + j, BLOCK, four, a->qk_dim, DT_BF16);
-    }
-    for (int64_t j = keys.low; j < keys.high; j++) {
-        const void *v = key_at(&w->src, &a->v, a->kv ? &a->kv->v : NULL, base + j,
-                               (int64_t)w->kv_head * a->v_dim);
-        for (int64_t i = 0; i < a->v_dim; i += VEC_LANES)
-            *(vf *)(w->v + j * p->v_pad + i) = vec_load(v, i, a->v_dim - i, v_dt);
-    }
+    const mm_engine *e = p->engine;
+    block b = { base, keys, (int64_t)w->kv_head * a->qk_dim, a->qk_dim };
+    mm_side k = block_rows(&w->src, a->kv ? &a->kv->k : &a->k, b, w->room);
+    for (int64_t j = 0; j < k.n; j += MM_LANES)
+        for (int64_t at = 0; at < p->k_words; at += MM_K)
+            e->pack_lanes(w->k + (j * p->k_words + at * MM_LANES), &k, e->words,
+                          (mm_box){ j, k.n - j < MM_LANES ? k.n - j : MM_LANES, at,
+                                    p->k_words - at < MM_K ? p->k_words - at : MM_K });
+    b.column = (int64_t)w->kv_head * a->v_dim;
+    b.dim = a->v_dim;
+    mm_side v = block_rows(&w->src, a->kv ? &a->kv->v : &a->v, b, w->room);
+    v.k_last = false;
+    v.k = v.n;
+    v.n = a->v_dim;
+    for (int64_t c = 0; c < v.n; c += MM_LANES)
+        e->pack_lanes(w->v + c * p->p_words, &v, e->words,
+                      (mm_box){ c, v.n - c < MM_LANES ? v.n - c : MM_LANES, 0, p->p_words });
+}
+
+/* sums [n][ld], columns [0, n_columns), (+)= packed rows times packed panels of nw words. */
+static void multiply(const plan *p, mm_tile t, int64_t n, int64_t n_columns)
+{
+    const mm_engine *e = p->engine;
+    const mm_word *lanes = t.lanes, *packed = t.rows;
+    int64_t words = t.nw;
+    bool add = t.add;
+    float *sums = t.sums;
+    t.words = e->words;
+    for (int64_t c = 0; c < n_columns; c += MM_LANES)
+        for (int64_t at = 0; at < words; at += MM_K)
+            for (int64_t r = 0; r < n; r += e->rows) {
+                t.sums = sums + r * t.ld + c;
+                t.rows = packed + (at / MM_K * MAX_ROWS + r) * MM_K;
+                t.lanes = lanes + (c * words + at * MM_LANES);
+                t.n_rows = n - r < e->rows ? n - r : e->rows;
+                t.nw = words - at < MM_K ? words - at : MM_K;
+                t.add = add || at > 0;
+                e->tile(&t);
+            }
 }
 
 /* Scores of one row become weights; its maximum, sum and accumulator follow. */
 static void softmax_row(rows *w, const plan *p, int64_t r, span seen)
 {
     float *s = w->s + r * BLOCK, *acc = w->acc + r * p->v_pad;
+    if (seen.low >= seen.high) {
+        memset(s, 0, BLOCK * sizeof *s);
+        return;
+    }
     for (int64_t j = 0; j < seen.low; j++)
         s[j] = -INFINITY;
     for (int64_t j = seen.high; j < BLOCK; j++)
@@ -166,53 +235,26 @@ static void softmax_row(rows *w, const plan *p, int64_t r, span seen)
         *(vf *)(acc + i) *= shrink;
 }
 
-/* acc of rows [r, r + n) += weights [low, high) times values. */
-static void add_values(rows *w, const plan *p, int64_t r, int64_t n, span keys)
+static void meet_block(rows *w, const plan *p, int64_t base, span keys)
 {
-    tile t = { .out = w->acc + r * p->v_pad,
-               .a = w->s + r * BLOCK + keys.low,
-               .b = w->v + keys.low * p->v_pad,
-               .out_stride = p->v_pad,
-               .a_stride = BLOCK,
-               .b_stride = p->v_pad,
-               .rows = n,
-               .n = keys.high - keys.low,
-               .cols = p->v_pad };
-    if (keys.high > keys.low)
-        tile_product(&t);
-}
-
-/* Rows [r, r + n), n <= TILE_ROWS, meet the block. Keys that all of them see are added together;
- * at the diagonal each row goes on alone, in the same order. */
-static void meet_block(rows *w, const plan *p, int64_t r, int64_t n, int64_t base)
-{
-    tile scores = { .out = w->s + r * BLOCK,
-                    .a = w->q + r * p->k_pad,
-                    .b = w->kt,
-                    .out_stride = BLOCK,
-                    .a_stride = p->k_pad,
-                    .b_stride = BLOCK,
-                    .rows = n,
-                    .n = p->a->qk_dim,
-                    .cols = BLOCK,
-                    .fresh = true };
-    tile_product(&scores);
-    span seen[TILE_ROWS] = { 0 }, all = { 0, BLOCK };
-    bool together = true;
-    for (int64_t i = 0; i < n; i++) {
-        seen[i] = visible(w, r + i, base);
-        if (seen[i].low < seen[i].high)
-            softmax_row(w, p, r + i, seen[i]);
-        together = together && seen[i].low == seen[0].low && seen[i].low < seen[i].high;
-        all.high = seen[i].high < all.high ? seen[i].high : all.high;
-    }
-    all.low = seen[0].low;
-    if (together)
-        add_values(w, p, r, n, all);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t low = together ? all.high : seen[i].low;
-        add_values(w, p, r + i, 1, (span){ low, seen[i].high });
-    }
+    const mm_engine *e = p->engine;
+    multiply(p,
+             (mm_tile){ .sums = w->s, .ld = BLOCK, .rows = w->q, .lanes = w->k, .nw = p->k_words },
+             w->n, keys.high);
+    for (int64_t r = 0; r < w->n; r++)
+        softmax_row(w, p, r, visible(w, r, base));
+    mm_side weights = side_of(w->s, DT_F32, w->n, BLOCK);
+    for (int64_t r = 0; r < w->n; r += 16)
+        e->pack_rows(w->p + r * MM_K, &weights, e->words,
+                     (mm_box){ r, w->n - r < 16 ? w->n - r : 16, 0, p->p_words });
+    multiply(p,
+             (mm_tile){ .sums = w->acc,
+                        .ld = p->v_pad,
+                        .rows = w->p,
+                        .lanes = w->v,
+                        .nw = p->p_words,
+                        .add = true },
+             w->n, p->v_pad);
 }
 
 static void store_out(const rows *w, const plan *p)
@@ -255,6 +297,11 @@ static rows find_rows(const plan *p, int64_t index, int64_t part)
     return w;
 }
 
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
 static void tile_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)end; /* one tile a range */
@@ -262,25 +309,21 @@ static void tile_range(const void *ctx, int64_t begin, int64_t end, void *scratc
     int64_t parts = (int64_t)p->a->n_kv_heads * p->parts;
     rows w = find_rows(p, begin / parts, begin % parts);
     w.q = scratch;
-    w.kt = w.q + MAX_ROWS * p->k_pad;
-    w.v = w.kt + p->k_pad * BLOCK;
-    w.s = w.v + BLOCK * p->v_pad;
+    w.p = w.q + round_up(p->k_words, MM_K) * MAX_ROWS;
+    w.k = w.p + MM_K * MAX_ROWS;
+    w.v = w.k + p->k_words * BLOCK;
+    w.s = (float *)(w.v + p->p_words * p->v_pad);
     w.acc = w.s + MAX_ROWS * BLOCK;
+    w.room = w.acc + MAX_ROWS * p->v_pad;
     load_queries(&w, p);
     int64_t last = w.src.pos[w.first + w.n_tokens - 1];
     int64_t first = visible(&w, 0, 0).low;
     for (int64_t base = first / BLOCK * BLOCK; base <= last; base += BLOCK) {
         span keys = { visible(&w, 0, base).low, visible(&w, w.n - 1, base).high };
         load_block(&w, p, base, keys);
-        for (int64_t r = 0; r < w.n; r += TILE_ROWS)
-            meet_block(&w, p, r, w.n - r < TILE_ROWS ? w.n - r : TILE_ROWS, base);
+        meet_block(&w, p, base, keys);
     }
     store_out(&w, p);
-}
-
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
 }
 
 static int64_t count_tiles(const attention *a, int32_t tokens)
@@ -301,7 +344,9 @@ void OP(attention_fwd)(device *d, const attention *a)
     if (a->kv)
         cpu_for(c, n_tokens, cpu_step((tensor_cols(&a->k) + tensor_cols(&a->v)) * 8), store_rows,
                 a);
-    plan p = { .a = a, .heads = group < MAX_ROWS ? group : MAX_ROWS };
+    plan p = { .a = a,
+               .engine = mm_engine_of(c->isa, a->q.dt),
+               .heads = group < MAX_ROWS ? group : MAX_ROWS };
     /* few tokens (decode): spread a group's heads over threads that would have nothing to do */
     int64_t units = count_tiles(a, MAX_ROWS / p.heads) * kv_heads;
     while (units > 0 && p.heads > 1 && units * ((group + p.heads - 1) / p.heads) < c->n_threads)
@@ -309,7 +354,9 @@ void OP(attention_fwd)(device *d, const attention *a)
     p.parts = (group + p.heads - 1) / p.heads;
     p.tokens = MAX_ROWS / p.heads;
     p.n_tiles = count_tiles(a, p.tokens);
-    p.k_pad = round_up(a->qk_dim, 16);
-    p.v_pad = round_up(a->v_dim, 16);
+    int64_t per_word = pack_per_word(p.engine->words);
+    p.v_pad = round_up(a->v_dim, MM_LANES);
+    p.k_words = round_up((a->qk_dim + per_word - 1) / per_word, MM_WORDS);
+    p.p_words = BLOCK / per_word;
     cpu_for(c, p.n_tiles * kv_heads * p.parts, 1, tile_range, &p);
 }

@@ -4,75 +4,92 @@
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
-enum { NUMBERS = 4 * VEC_LANES, RANGE = 4096 }; /* of one vector of counters; a range is many */
+#if defined(__AVX512F__)
+#define WHOLE(name, a, b) (vl) _mm512_##name((__m512i)(a), (__m512i)(b))
+#elif defined(__AVX2__)
+#define WHOLE(name, a, b) (vl) _mm256_##name((__m256i)(a), (__m256i)(b))
+#else
+#define WHOLE(name, a, b) (vl) _mm_##name((__m128i)(a), (__m128i)(b))
+#endif
 
 typedef uint64_t vl __attribute__((vector_size(VEC_BYTES)));
 
-/* The halves of 32 by 32 bit products: even lanes, then odd ones. */
-static inline vu multiply(vu x, uint32_t by, vu *high)
+enum {
+    COUNTERS = VEC_BYTES / 8, /* of a vector: one in each 64 bits */
+    NUMBERS = 4 * COUNTERS,   /* they give: two vectors */
+    ROUNDS = 10,
+    RANGE = 4096
+};
+
+/* What the rounds of one key share. */
+typedef struct schedule {
+    vl stream, keys[ROUNDS][2];
+} schedule;
+
+static schedule schedule_of(rng_key key)
 {
-    vl factor = (vl)(vu){ 0 } + by, low_half = (vl)(vu){ 0 } + 0xffffffffu;
-    vl even = ((vl)x & low_half) * factor, odd = ((vl)x >> 32) * factor;
-    *high = (vu)((even >> 32) | (odd & ~low_half));
-    return (vu)((even & low_half) | (odd << 32));
+    vl none = { 0 };
+    schedule s = { .stream = none + key.stream };
+    uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
+    for (int i = 0; i < ROUNDS; i++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        s.keys[i][0] = none + k0;
+        s.keys[i][1] = none + k1;
+    }
+    return s;
 }
 
-/* u[4 i + j]: number j of block first + i, as rng_u32() gives it. */
-static void draw(uint32_t u[NUMBERS], rng_key key, uint64_t first)
+/* Numbers of blocks first, first + 1, ... as rng_u32() gives them, in order. A word of philox lies
+ * in the lower half of its 64 bits; what is in the upper half does not matter, so a product is also
+ * its lower word. Lane 2 i holds the counter first + i, lane 2 i + 1 the one that is COUNTERS / 2
+ * further: so unpacking puts the words in order. */
+static inline void draw(vu u[2], const schedule *s, uint64_t first)
 {
-    uint32_t low[VEC_LANES], top[VEC_LANES], k0 = (uint32_t)key.seed,
-                                             k1 = (uint32_t)(key.seed >> 32);
-    vu x[4], none = { 0 };
-    for (int i = 0; i < VEC_LANES; i++) {
-        low[i] = (uint32_t)(first + (uint64_t)i);
-        top[i] = (uint32_t)((first + (uint64_t)i) >> 32);
+    enum { HALF = COUNTERS / 2 };
+    static const uint64_t offsets[8] = { 0, HALF, 1, HALF + 1, 2, HALF + 2, 3, HALF + 3 };
+    const vl none = { 0 }, m0 = none + 0xD2511F53u, m1 = none + 0xCD9E8D57u;
+    vl x0, x1, x2 = s->stream, x3 = x2 >> 32;
+    memcpy(&x0, offsets, sizeof x0);
+    x0 += first;
+    x1 = x0 >> 32;
+    for (int i = 0; i < ROUNDS; i++) {
+        vl p0 = WHOLE(mul_epu32, x0, m0), p1 = WHOLE(mul_epu32, x2, m1);
+        x0 = (p1 >> 32) ^ x1 ^ s->keys[i][0];
+        x2 = (p0 >> 32) ^ x3 ^ s->keys[i][1];
+        x1 = p1;
+        x3 = p0;
     }
-    memcpy(&x[0], low, sizeof low);
-    memcpy(&x[1], top, sizeof top);
-    x[2] = none + (uint32_t)key.stream;
-    x[3] = none + (uint32_t)(key.stream >> 32);
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        vu high0, high1, low0 = multiply(x[0], 0xD2511F53u, &high0);
-        vu low1 = multiply(x[2], 0xCD9E8D57u, &high1);
-        x[0] = high1 ^ x[1] ^ k0;
-        x[1] = low1;
-        x[2] = high0 ^ x[3] ^ k1;
-        x[3] = low0;
-    }
-    for (int j = 0; j < 4; j++) {
-        memcpy(low, &x[j], sizeof low);
-        for (int i = 0; i < VEC_LANES; i++)
-            u[4 * i + j] = low[i];
-    }
+    vl low = none + 0xFFFFFFFFu, even = (x0 & low) | x1 << 32, odd = (x2 & low) | x3 << 32;
+    u[0] = (vu)WHOLE(unpacklo_epi64, even, odd);
+    u[1] = (vu)WHOLE(unpackhi_epi64, even, odd);
 }
 
 typedef struct drop {
     tensor out, x;
     rng_key key;
-    float p;
+    float keep;    /* 1 / (1 - p) */
+    int32_t zeros; /* of the 2^24 uniform numbers, how many are below p */
 } drop;
 
 static void drop_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     const drop *p = ctx;
-    uint32_t u[NUMBERS];
-    vf keep = vec_set(1.0f / (1.0f - p->p)), none = { 0 };
+    vf none = { 0 };
+    schedule s = schedule_of(p->key);
     for (int64_t i = begin; i < end; i += NUMBERS) {
-        draw(u, p->key, (uint64_t)i / 4);
-        for (int64_t j = 0; j < NUMBERS && i + j < end; j += VEC_LANES) {
-            vf x = vec_load(p->x.data, i + j, end - i - j, p->x.dt);
-            vi bits; /* 24 of them make a uniform number */
-            memcpy(&bits, u + j, sizeof bits);
-            vf uniform = __builtin_convertvector((vi)((vu)bits >> 8), vf) * 0x1p-24f;
-            vec_store(p->out.data, i + j, end - i - j, p->out.dt,
-                      vec_select(uniform < p->p, none, x * keep));
+        vu u[2];
+        draw(u, &s, (uint64_t)i / 4);
+        for (int64_t j = 0; j < 2 && i + j * VEC_LANES < end; j++) {
+            int64_t at = i + j * VEC_LANES;
+            vf x = vec_load(p->x.data, at, end - at, p->x.dt);
+            vec_store(p->out.data, at, end - at, p->out.dt,
+                      vec_select((vi)(u[j] >> 8) < p->zeros, none, x * p->keep));
         }
     }
 }
 
 void OP(dropout)(device *d, tensor out, tensor x, rng_key key, float p)
 {
-    drop a = { out, x, key, p };
+    drop a = { out, x, key, 1.0f / (1.0f - p), (int32_t)__builtin_ceil((double)p * 0x1p24) };
     cpu_for(cpu_of(d), tensor_count(&x), RANGE, drop_range, &a);
 }

@@ -13,7 +13,9 @@ extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512;
 
 /* memory: cpu.c */
 #define CPU_MEMORY_MAP(X)                                                                          \
-    X(alloc) X(free) X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory) X(close)
+    X(alloc)                                                                                       \
+    X(free)                                                                                        \
+    X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory) X(room) X(close) X(begin) X(end)
 /* products choose their own instructions: matmul.c */
 #define CPU_PRODUCT_MAP(X) X(matmul) X(grouped_matmul)
 /* the ops of this folder */

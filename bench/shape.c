@@ -1,0 +1,525 @@
+/* bench/shape: training steps and decoding of a model that is only a shape: its weights are made on
+ * the device, so that a shape of 34 billion takes seconds to start and no disk.
+ *   shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
+ *         [keep=-1] [steps=4] [lora=64] [moments=8|32] [decode=0] [batch=1] [profile=0]
+ * keep: layers that keep activations, -1 as many as fit; decode: tokens, instead of training;
+ * profile: also where the time of a step goes, each op waited for. */
+#include "backend/opmap.h"
+#include "base/io.h"
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/memory.h"
+#include "model/rope.h"
+#include "model/train.h"
+#include "train/optimizer.h"
+#include "train/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATTERN = 1 << 22 }; /* random numbers that weights repeat */
+
+static void must(pesc_status s)
+{
+    if (s == PESC_OK)
+        return;
+    fprintf(stderr, "%s\n", pesc_last_error());
+    exit(pesc_status_exit_code(s));
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- options: name=value ---- */
+
+static char **options;
+
+static const char *text_of(const char *name, const char *usual)
+{
+    size_t n = strlen(name);
+    for (char **p = options; *p; p++)
+        if (strncmp(*p, name, n) == 0 && (*p)[n] == '=')
+            return *p + n + 1;
+    return usual;
+}
+
+static int number_of(const char *name, int usual)
+{
+    int n = usual;
+    sscanf(text_of(name, ""), "%d", &n);
+    return n;
+}
+
+/* ---- a device that counts: what each op of the one inside takes ---- */
+
+typedef struct tally {
+    const char *name;
+    double seconds;
+    int64_t calls;
+} tally;
+
+typedef struct meter {
+    device base;
+    device *in;
+    bool on;
+    tally rows[64];
+    int n;
+} meter;
+
+static void count(meter *k, const char *name, double began)
+{
+    int i = 0;
+    if (!k->on)
+        return;
+    k->in->op->sync(k->in);
+    while (i < k->n && strcmp(k->rows[i].name, name) != 0)
+        i++;
+    if (i == k->n && i < 63)
+        k->rows[k->n++] = (tally){ .name = name };
+    k->rows[i].seconds += now() - began;
+    k->rows[i].calls++;
+}
+
+#define METER_OP(name, parameters, arguments)                                                      \
+    static void meter_##name parameters                                                            \
+    {                                                                                              \
+        device *in = ((meter *)d)->in;                                                             \
+        double began = now();                                                                      \
+        in->op->name arguments;                                                                    \
+        count((meter *)d, #name, began);                                                           \
+    }
+OPMAP(METER_OP)
+
+/* Products are told apart by the type of their weights; thin ones are LoRA's and routers'. */
+static void meter_product(device *d, const mm *a)
+{
+    static const char *const names[][2] = { { "matmul f32", "matmul f32, thin" },
+                                            { "matmul bf16", "matmul bf16, thin" },
+                                            { "matmul nf4", "matmul nf4, thin" } };
+    int64_t width = a->out.ne[0] < a->out.ne[1] ? a->out.ne[0] : a->out.ne[1];
+    int64_t k = tensor_count(&a->a) / a->out.ne[0];
+    width = k < width ? k : width;
+    device *in = ((meter *)d)->in;
+    double began = now();
+    in->op->matmul(in, a);
+    count((meter *)d, names[a->b.dt == DT_NF4 ? 2 : a->b.dt == DT_BF16][width <= 256], began);
+}
+
+static pesc_status meter_alloc(device *d, size_t bytes, void **out)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->alloc(in, bytes, out);
+}
+
+static void meter_free(device *d, void *p)
+{
+    device *in = ((meter *)d)->in;
+    in->op->free(in, p);
+}
+
+static pesc_status meter_download(device *d, void *dst, const void *src, size_t bytes)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->download(in, dst, src, bytes);
+}
+
+static pesc_status meter_sync(device *d)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->sync(in);
+}
+
+static bool meter_host_memory(const device *d)
+{
+    const device *in = ((const meter *)d)->in;
+    return in->op->host_memory(in);
+}
+
+static uint64_t meter_room(device *d)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->room(in);
+}
+
+/* What is measured op by op is not recorded. */
+static bool meter_begin(device *d, uint64_t name)
+{
+    const meter *k = (const meter *)d;
+    return k->on || k->in->op->begin(k->in, name);
+}
+
+static void meter_end(device *d)
+{
+    const meter *k = (const meter *)d;
+    if (!k->on)
+        k->in->op->end(k->in);
+}
+
+static void meter_close(device *d)
+{
+    device *in = ((meter *)d)->in;
+    in->op->close(in);
+}
+
+static device *meter_open(meter *k, device *in)
+{
+    static const ops plain = {
+#define METER_ROW(name, parameters, arguments) .name = meter_##name,
+        OPMAP(METER_ROW)
+    };
+    static ops table;
+    table = plain;
+    table.matmul = meter_product;
+    table.alloc = meter_alloc;
+    table.free = meter_free;
+    table.download = meter_download;
+    table.sync = meter_sync;
+    table.host_memory = meter_host_memory;
+    table.room = meter_room;
+    table.close = meter_close;
+    table.begin = meter_begin;
+    table.end = meter_end;
+    *k = (meter){ .base = *in, .in = in };
+    k->base.op = &table;
+    return &k->base;
+}
+
+static void meter_print(const meter *k)
+{
+    double sum = 0;
+    bool told[64] = { 0 };
+    for (int i = 0; i < k->n; i++)
+        sum += k->rows[i].seconds;
+    printf("  a step, each op waited for: %.1f ms\n", sum * 1e3);
+    for (int i = 0; i < k->n; i++) {
+        int most = -1;
+        for (int j = 0; j < k->n; j++)
+            if (!told[j] && (most < 0 || k->rows[j].seconds > k->rows[most].seconds))
+                most = j;
+        told[most] = true;
+        const tally *t = &k->rows[most];
+        printf("    %-20s %5lld calls %8.2f ms  %4.1f %%\n", t->name, (long long)t->calls,
+               t->seconds * 1e3, 100 * t->seconds / sum);
+    }
+}
+
+static meter wrapped;
+
+/* ---- a model without files ---- */
+
+typedef struct maker {
+    device *dev;
+    float *normal, *one; /* on the device: PATTERN numbers */
+    float *staging;      /* a whole matrix, to be quantised */
+    tensor done[16];     /* NF4 matrices of each shape, to be copied */
+    int n_done;
+} maker;
+
+static void open_maker(maker *k, device *dev)
+{
+    float *x = mem_alloc(PATTERN, sizeof *x);
+    void *p;
+    *k = (maker){ .dev = dev };
+    for (int i = 0; i < PATTERN; i++)
+        x[i] = 0.02f * rng_normal((rng_key){ 1, 1 }, (uint64_t)i);
+    must(dev->op->alloc(dev, PATTERN * sizeof *x, &p));
+    k->normal = p;
+    dev->op->upload(dev, k->normal, x, PATTERN * sizeof *x);
+    for (int i = 0; i < PATTERN; i++)
+        x[i] = 1;
+    must(dev->op->alloc(dev, PATTERN * sizeof *x, &p));
+    k->one = p;
+    dev->op->upload(dev, k->one, x, PATTERN * sizeof *x);
+    mem_free(x);
+}
+
+static void repeat(maker *k, tensor t, const float *pattern)
+{
+    size_t width = dtype_block_bytes(t.dt);
+    for (int64_t at = 0, total = tensor_count(&t), n; at < total; at += n) {
+        n = total - at < PATTERN ? total - at : PATTERN;
+        tensor to = { (char *)t.data + (size_t)at * width, t.dt, 1, { n } };
+        tensor from = { (void *)(uintptr_t)pattern, DT_F32, 1, { n } };
+        if (t.dt == DT_F32)
+            k->dev->op->copy(k->dev, to.data, from.data, (size_t)n * width);
+        else
+            k->dev->op->convert(k->dev, to, from);
+    }
+}
+
+static void quantise(maker *k, tensor t)
+{
+    device *dev = k->dev;
+    for (int i = 0; i < k->n_done; i++)
+        if (k->done[i].ne[0] == t.ne[0] && k->done[i].ne[1] == t.ne[1]) {
+            dev->op->copy(dev, t.data, k->done[i].data, tensor_bytes(&t));
+            return;
+        }
+    tensor x = { k->staging, DT_F32, 2, { t.ne[0], t.ne[1] } };
+    repeat(k, x, k->normal);
+    dev->op->quantize_nf4(dev, t, x, true);
+    if (k->n_done < 16)
+        k->done[k->n_done++] = t;
+}
+
+static void fill(maker *k, pesc_model *m)
+{
+    int64_t most = 1;
+    void *p;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+        most = slot_count(&s) > most ? slot_count(&s) : most;
+    must(k->dev->op->alloc(k->dev, (size_t)most * sizeof(float), &p));
+    k->staging = p;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        tensor t = bind_tensor(m, &s);
+        if (t.dt == DT_NF4)
+            quantise(k, t);
+        else
+            repeat(k, t, s.rule->init == INIT_ONE ? k->one : k->normal);
+    }
+    must(k->dev->op->sync(k->dev));
+    k->dev->op->free(k->dev, k->staging);
+}
+
+/* A table that names every tensor and holds none. */
+static weights *names_of(const config *c)
+{
+    static const unsigned char nothing[64];
+    weights *ws;
+    must(weights_new(&ws));
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        weight w = { .name = s.name, .dt = DT_BF16, .nd = s.nd, .data = nothing, .file = "shape" };
+        memcpy(w.ne, s.ne, sizeof s.ne);
+        w.bytes = (size_t)slot_count(&s) * 2;
+        w.unpermute_heads = -1; /* `nothing` is not to be read */
+        must(weights_add(ws, &w));
+    }
+    return ws;
+}
+
+static dtype dtype_named(const char *name)
+{
+    static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(name, dtype_name(known[i])) == 0)
+            return known[i];
+    fprintf(stderr, "base: found %s, expected f32, bf16 or nf4\n", name);
+    exit(2);
+}
+
+static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
+{
+    static const memory_need need = { "the model", "base nf4 needs less" };
+    static hfdir dir;
+    json_t *json;
+    must(json_read(&json, file, 1 << 20));
+    m->dev = dev;
+    m->act_dt = base == DT_F32 ? DT_F32 : DT_BF16;
+    must(config_read(&m->cfg, &(config_source){ json, NULL, file, NULL }));
+    dir.ws = names_of(&m->cfg);
+    m->dir = &dir;
+    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
+    for (int32_t i = 0; i < m->cfg.n_layers; i++) {
+        m->blocks[i].sparse = config_layer_sparse(&m->cfg, i);
+        m->blocks[i].window = config_layer_window(&m->cfg, i);
+    }
+    m->rope_scale = rope_table_scale(&m->cfg);
+    m->attn_scale = rope_attention_scale(&m->cfg);
+    bind_source src = { .ws = dir.ws, .path = file, .base = base };
+    bind_memory to = { 0 };
+    bind_layout(m, &src, &to);
+    must(memory_take(&to.base, dev, &need, &m->memory));
+    if (to.mixture.used)
+        must(memory_take(&to.mixture, dev, &need, &m->mixture));
+    m->memory_bytes = to.base.size;
+    bind_layout(m, &src, &to);
+    maker k;
+    open_maker(&k, dev);
+    fill(&k, m);
+    dev->op->free(dev, k.normal);
+    dev->op->free(dev, k.one);
+}
+
+static double gib(double bytes)
+{
+    return bytes / (1 << 30);
+}
+
+static double taken(device *dev)
+{
+    return dev->memory ? gib((double)(dev->memory - dev->op->room(dev))) : 0;
+}
+
+/* ---- training ---- */
+
+typedef struct micro {
+    int32_t *ids, *rows, *targets;
+    float *weights;
+    pass_seq *seqs;
+    train_input in;
+} micro;
+
+static micro make_micro(int n_seqs, int tokens, int32_t vocab, int micros)
+{
+    int n = n_seqs * tokens;
+    micro b = { mem_alloc((size_t)n, 4),
+                mem_alloc((size_t)n, 4),
+                mem_alloc((size_t)n, 4),
+                mem_alloc((size_t)n, 4),
+                mem_alloc((size_t)n_seqs, sizeof(pass_seq)),
+                { 0 } };
+    for (int i = 0; i < n; i++) {
+        b.ids[i] = (int32_t)rng_below((rng_key){ 2, 1 }, (uint64_t)i, (uint64_t)vocab);
+        b.targets[i] = (int32_t)rng_below((rng_key){ 2, 2 }, (uint64_t)i, (uint64_t)vocab);
+        b.rows[i] = i;
+        b.weights[i] = 1.0f / (float)(n * micros);
+    }
+    for (int s = 0; s < n_seqs; s++)
+        b.seqs[s] = (pass_seq){ .ids = b.ids + s * tokens, .n = tokens };
+    b.in = (train_input){ .seqs = b.seqs,
+                          .n_seqs = n_seqs,
+                          .rows = b.rows,
+                          .targets = b.targets,
+                          .weights = b.weights,
+                          .n_targets = n,
+                          .aux_weight = 0.01f / (float)micros };
+    return b;
+}
+
+static void train(pesc_model *m, const char *name)
+{
+    int seqs = number_of("seqs", 4), tokens = number_of("tokens", 2048), n = seqs * tokens;
+    int most = number_of("micro", 8192), together = most / tokens < 1 ? 1 : most / tokens;
+    together = together < seqs ? together : seqs;
+    int micros = (seqs + together - 1) / together, steps = number_of("steps", 4);
+    bool adapters = m->cfg.moe.kind == EXPERT_ADAPTER;
+    train_spec spec = { .adapters = adapters,
+                        .routers = adapters,
+                        .lora_r = number_of("lora", 64),
+                        .lora_alpha = 16,
+                        .lora_targets = TARGET_ALL,
+                        .seed = 1 };
+    params *ps;
+    optimizer *opt;
+    pass *p;
+    optimizer_options o = { .eight_bit = number_of("moments", 32) == 8,
+                            .clip = 0.3,
+                            .beta1 = 0.9,
+                            .beta2 = 0.999,
+                            .eps = 1e-8 };
+    must(params_open(&ps, m, &spec));
+    must(optimizer_open(&opt, ps, &o));
+    pass_limits lim = { together * tokens, together, together * tokens };
+    plan_pass plan = { m, &spec, ps->first_layer, lim };
+    int32_t keep = plan_keep(&plan, number_of("keep", -1), plan_room(memory_available(m->dev)));
+    must(pass_open_train(&p, m, lim, ps, keep));
+    micro b = make_micro(together, tokens, m->cfg.vocab, micros);
+    double best = 1e9, sum = 0, norm = 0, first = 0, ce = 0;
+    int profiled = number_of("profile", 0);
+    steps += profiled;
+    for (int i = 0; i < steps; i++) {
+        wrapped.on = profiled && i == steps - 1;
+        double began = now();
+        train_output out = { 0 };
+        params_zero_grad(ps);
+        for (int k = 0; k < micros; k++) {
+            b.in.step = (uint64_t)i;
+            b.in.micro = (uint64_t)k;
+            must(model_train(m, p, &b.in, &out));
+        }
+        must(optimizer_norm(opt, &norm));
+        optimizer_step(opt, 2e-4, i + 1);
+        must(m->dev->op->sync(m->dev));
+        double took = now() - began;
+        if (i == steps - 1 && wrapped.on)
+            break;
+        first = i ? first : took;
+        ce = out.ce * micros;
+        sum += i ? took : 0;
+        best = i && took < best ? took : best;
+    }
+    double each = sum / (steps - 1 - profiled);
+    printf(
+        "%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept: %.0f tokens/s "
+        "(best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, gradient %.3g\n",
+        name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep + 1, m->cfg.n_layers,
+        n / each, n / best, each * 1e3, first * 1e3, taken(m->dev), ce, norm);
+    printf("  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
+           (double)ps->n / 1e6, gib((double)m->memory_bytes),
+           gib((double)(tensor_bytes(&ps->master) * 2 + tensor_bytes(&ps->work) + opt->bytes)),
+           gib((double)plan_pass_bytes(&plan, keep)));
+    if (profiled)
+        meter_print(&wrapped);
+}
+
+/* ---- decoding ---- */
+
+static void decode(pesc_model *m, const char *name, int steps)
+{
+    int batch = number_of("batch", 1), prompt = number_of("tokens", 128);
+    int32_t *ids = mem_zalloc((size_t)(batch * prompt), sizeof *ids);
+    int32_t *rows = mem_alloc((size_t)batch, sizeof *rows);
+    pass_seq *seqs = mem_zalloc((size_t)batch, sizeof *seqs);
+    kvcache *kv;
+    pass *p;
+    tensor logits;
+    double first = 0, sum = 0;
+    for (int i = 0; i < batch * prompt; i++)
+        ids[i] = i % m->cfg.vocab;
+    must(kvcache_open(&kv, m->dev, &m->cfg, m->act_dt, batch, prompt + steps,
+                      (int64_t)batch * (prompt + steps)));
+    must(pass_open(&p, m, (pass_limits){ batch * prompt, batch, batch }, kv));
+    for (int step = 0; step < steps; step++) {
+        int each = step ? 1 : prompt, past = step ? prompt + step - 1 : 0;
+        for (int s = 0; s < batch; s++) {
+            seqs[s] = (pass_seq){ .ids = ids + s * prompt, .n = each, .past = past, .kv_seq = s };
+            rows[s] = (s + 1) * each - 1;
+        }
+        double began = now();
+        must(pass_set(p, seqs, batch, rows, batch));
+        must(model_fwd(m, p, &logits));
+        must(m->dev->op->sync(m->dev));
+        if (step > 3)
+            sum += now() - began;
+        wrapped.on = number_of("profile", 0) && step == steps - 2;
+        first = step ? first : now() - began;
+    }
+    if (wrapped.n)
+        meter_print(&wrapped);
+    double took = sum / (steps - 4);
+    printf(
+        "%s: decode of %d, base %s: %.2f ms a token, %.1f tokens/s; prompt of %d x %d in %.1f ms; "
+        "weights %.2f GiB, read at %.2f TB/s\n",
+        name, batch, text_of("base", "nf4"), took * 1e3, batch / took, batch, prompt, first * 1e3,
+        gib((double)m->memory_bytes), (double)m->memory_bytes / took / 1e12);
+}
+
+int main(int argc, char **argv)
+{
+    static pesc_model m;
+    device *dev;
+    if (argc < 2) {
+        fprintf(stderr, "shape: give a config.json\n");
+        return 2;
+    }
+    options = argv + 2;
+    must(backend_open(&dev, text_of("device", "cuda:0")));
+    if (number_of("profile", 0))
+        dev = meter_open(&wrapped, dev);
+    double began = now();
+    open_model(&m, dev, argv[1], dtype_named(text_of("base", "nf4")));
+    const char *slash = strrchr(argv[1], '/'), *name = slash ? slash + 1 : argv[1];
+    printf("%s on %s, made in %.1f s\n", name, dev->name, now() - began);
+    if (number_of("decode", 0))
+        decode(&m, name, number_of("decode", 0));
+    else
+        train(&m, name);
+    dev->op->close(dev);
+    return 0;
+}

@@ -1,0 +1,229 @@
+#include "backend/cuda/cuda.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- failure ---- */
+
+void cuda_fail_with(cuda_device *d, pesc_status s, const char *what, const char *why)
+{
+    if (d->failed != PESC_OK)
+        return;
+    d->failed = s;
+    snprintf(d->message, sizeof d->message, "%s on %s: %s", what, d->base.name, why);
+}
+
+void cuda_fail(cuda_device *d, cudaError_t e, const char *what)
+{
+    cuda_fail_with(d, e == cudaErrorMemoryAllocation ? PESC_NOMEM : PESC_DEVICE, what,
+                   cudaGetErrorString(e));
+}
+
+static void check(cuda_device *d, cudaError_t e, const char *what)
+{
+    if (e != cudaSuccess)
+        cuda_fail(d, e, what);
+}
+
+/* ---- memory ---- */
+
+static pesc_status fail_room(size_t bytes)
+{
+    size_t left = 0, total = 0;
+    cudaGetLastError(); /* an allocation that failed leaves its error for the next launch */
+    cudaMemGetInfo(&left, &total);
+    return fail(PESC_NOMEM, "the GPU has %.2f of %.2f GiB left, but %.2f GiB are asked for",
+                (double)left / (1 << 30), (double)total / (1 << 30), (double)bytes / (1 << 30));
+}
+
+pesc_status cuda_alloc(device *d, size_t bytes, void **out)
+{
+    cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    if (e == cudaSuccess)
+        return PESC_OK;
+    *out = NULL;
+    if (e == cudaErrorMemoryAllocation)
+        return fail_room(bytes);
+    return fail(PESC_DEVICE, "taking memory of %s: %s", d->name, cudaGetErrorString(e));
+}
+
+void cuda_free(device *d, void *p)
+{
+    check(cuda_of(d), cudaFree(p), "free");
+}
+
+void *cuda_scratch(cuda_device *d, size_t bytes)
+{
+    if (bytes <= d->scratch_bytes)
+        return d->scratch;
+    void *p = NULL;
+    cudaError_t e = cudaMalloc(&p, bytes);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        cuda_fail(d, e, "taking scratch memory");
+        return NULL;
+    }
+    cudaFree(d->scratch); /* waits for the ops that still use it */
+    d->scratch = p;
+    d->scratch_bytes = bytes;
+    return p;
+}
+
+void cuda_upload(device *dev, void *dst, const void *src, size_t bytes)
+{
+    cuda_device *d = cuda_of(dev);
+    cuda_ring *r = &d->ring;
+    for (size_t at = 0; at < bytes && d->failed == PESC_OK; at += CUDA_SLOT_BYTES) {
+        size_t n = bytes - at < CUDA_SLOT_BYTES ? bytes - at : CUDA_SLOT_BYTES;
+        unsigned char *slot = r->memory + (size_t)r->next * CUDA_SLOT_BYTES;
+        check(d, cudaEventSynchronize(r->passed[r->next]), "upload");
+        memcpy(slot, (const char *)src + at, n);
+        check(d, cudaMemcpyAsync((char *)dst + at, slot, n, cudaMemcpyHostToDevice, d->stream),
+              "upload");
+        check(d, cudaEventRecord(r->passed[r->next], d->stream), "upload");
+        r->next = (r->next + 1) % CUDA_SLOTS;
+    }
+}
+
+pesc_status cuda_download(device *dev, void *dst, const void *src, size_t bytes)
+{
+    cuda_device *d = cuda_of(dev);
+    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, d->stream), "download");
+    return cuda_sync(dev);
+}
+
+void cuda_copy(device *dev, void *dst, const void *src, size_t bytes)
+{
+    cuda_device *d = cuda_of(dev);
+    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, d->stream), "copy");
+}
+
+void cuda_zero(device *dev, void *dst, size_t bytes)
+{
+    cuda_device *d = cuda_of(dev);
+    check(d, cudaMemsetAsync(dst, 0, bytes, d->stream), "zero");
+}
+
+pesc_status cuda_sync(device *dev)
+{
+    cuda_device *d = cuda_of(dev);
+    check(d, cudaStreamSynchronize(d->stream), "work");
+    return d->failed == PESC_OK ? PESC_OK : fail(d->failed, "%s", d->message);
+}
+
+bool cuda_host_memory(const device *d)
+{
+    (void)d;
+    return false;
+}
+
+uint64_t cuda_room(device *d)
+{
+    size_t left = 0, total = 0;
+    check(cuda_of(d), cudaMemGetInfo(&left, &total), "asking for free memory");
+    return left;
+}
+
+/* ---- opening ---- */
+
+static const ops table = {
+#define ROW(name) .name = cuda_##name
+    ROW(alloc),         ROW(free),           ROW(upload),       ROW(download),
+    ROW(copy),          ROW(zero),           ROW(sync),         ROW(host_memory),
+    ROW(room),          ROW(close),          ROW(begin),        ROW(end),
+    ROW(matmul),        ROW(grouped_matmul), ROW(rope_table),   ROW(rope),
+    ROW(attention_fwd), ROW(copy_heads),     ROW(embed),        ROW(rmsnorm_fwd),
+    ROW(glu_fwd),       ROW(act_fwd),        ROW(add),          ROW(add_gated),
+    ROW(convert),       ROW(gather_rows),    ROW(topk_fwd),     ROW(expert_sort),
+    ROW(scatter_add),   ROW(xent_fwd),       ROW(rmsnorm_bwd),  ROW(glu_bwd),
+    ROW(act_bwd),       ROW(attention_bwd),  ROW(embed_bwd),    ROW(gather_rows_bwd),
+    ROW(add_gated_bwd), ROW(sum_rows),       ROW(topk_bwd),     ROW(scatter_add_bwd),
+    ROW(balance),       ROW(xent_bwd),       ROW(dropout),      ROW(sumsq),
+    ROW(scale),         ROW(adamw),          ROW(quantize_nf4),
+#undef ROW
+};
+
+static pesc_status find_gpu(int index, struct cudaDeviceProp *prop)
+{
+    int count = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaErrorInsufficientDriver || e == cudaErrorSystemDriverMismatch)
+        return fail(PESC_DEVICE,
+                    "device \"cuda:%d\": the NVIDIA driver is missing or too old (%s); install "
+                    "one that serves CUDA %d, or use cpu",
+                    index, cudaGetErrorString(e), CUDART_VERSION / 1000);
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
+        return fail(PESC_DEVICE, "device \"cuda:%d\": this machine has no NVIDIA GPU; use cpu",
+                    index);
+    if (e == cudaSuccess && index >= count)
+        return fail(PESC_DEVICE, "device \"cuda:%d\": this machine has %d GPU%s, numbered from 0",
+                    index, count, count == 1 ? "" : "s");
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(prop, index);
+    if (e == cudaSuccess)
+        e = cudaSetDevice(index);
+    if (e != cudaSuccess)
+        return fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
+    if (prop->major < 8)
+        return fail(PESC_DEVICE,
+                    "device \"cuda:%d\": %s has compute capability %d.%d, but 8.0 is needed", index,
+                    prop->name, prop->major, prop->minor);
+    return PESC_OK;
+}
+
+static cudaError_t open_ring(cuda_ring *r)
+{
+    cudaError_t e = cudaMallocHost((void **)&r->memory, (size_t)CUDA_SLOTS * CUDA_SLOT_BYTES);
+    for (int i = 0; e == cudaSuccess && i < CUDA_SLOTS; i++)
+        e = cudaEventCreateWithFlags(&r->passed[i], cudaEventDisableTiming);
+    return e;
+}
+
+pesc_status cuda_open_device(device **out, int index)
+{
+    struct cudaDeviceProp prop;
+    *out = NULL;
+    TRY(find_gpu(index, &prop));
+    cuda_device *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return fail_nomem("opening the GPU", sizeof *d);
+    d->base = (device){
+        .op = &table, .memory = prop.totalGlobalMem, .head_rows = 2048, .micro_tokens = 8192
+    };
+    d->index = index;
+    d->n_sm = prop.multiProcessorCount;
+    d->cc = prop.major * 10 + prop.minor;
+    snprintf(d->base.name, sizeof d->base.name, "cuda:%d (%.40s, %.0f GiB)", index, prop.name,
+             (double)prop.totalGlobalMem / (1 << 30));
+    cudaError_t e = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = open_ring(&d->ring);
+    pesc_status s = e == cudaSuccess
+                        ? cuda_products_open(d)
+                        : fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
+    if (s != PESC_OK) {
+        cuda_close(&d->base);
+        return s;
+    }
+    *out = &d->base;
+    return PESC_OK;
+}
+
+void cuda_close(device *dev)
+{
+    cuda_device *d = cuda_of(dev);
+    if (d->stream)
+        cudaStreamSynchronize(d->stream);
+    cuda_recordings_close(d);
+    cuda_products_close(d);
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        if (d->ring.passed[i])
+            cudaEventDestroy(d->ring.passed[i]);
+    cudaFreeHost(d->ring.memory);
+    cudaFree(d->scratch);
+    if (d->stream)
+        cudaStreamDestroy(d->stream);
+    mem_free(d);
+}

@@ -1,0 +1,158 @@
+/* cuda: the device that is an NVIDIA GPU. Its memory is cudaMalloc's, its order one stream.
+ *
+ * Every op is a C function with the signature of its row in backend.h. It launches work on the
+ * device's stream and returns; nothing inside a step waits for the GPU. A failed launch or library
+ * call is kept by cuda_fail() and comes out of sync() and download(). Each op sums in an order that
+ * depends on shapes only (and, for grouped products, on the rows each expert has): no float
+ * atomics, so a run repeats bit for bit. Addresses in tensors are device addresses.
+ *
+ * Kernels and their launchers are .cu files, named like their CPU twins; all else is C. */
+#ifndef PESC_BACKEND_CUDA_CUDA_H
+#define PESC_BACKEND_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "backend/backend.h"
+
+enum { CUDA_SLOTS = 16, CUDA_SLOT_BYTES = 1 << 20 };
+
+/* Pinned memory through which uploads go, so that the caller may reuse its own at once. A slot is
+ * free again when its event has passed. */
+typedef struct cuda_ring {
+    unsigned char *memory;
+    cudaEvent_t passed[CUDA_SLOTS];
+    int next;
+} cuda_ring;
+
+/* A recording of repeated work. It holds addresses of scratch, so it dies when that moves. */
+typedef struct cuda_recording {
+    uint64_t name;
+    cudaGraphExec_t graph; /* NULL: seen once, run as it came */
+    const void *scratch;
+    uint64_t used; /* when */
+} cuda_recording;
+
+enum { CUDA_RECORDINGS = 8 };
+
+typedef struct cuda_device {
+    device base;
+    int index, n_sm;
+    int cc; /* compute capability: 80, 90 */
+    cudaStream_t stream;
+    struct cuda_products *products; /* owned by matmul.c */
+    unsigned char *scratch;
+    size_t scratch_bytes;
+    cuda_ring ring;
+    cuda_recording recordings[CUDA_RECORDINGS];
+    cuda_recording *recording; /* between begin() and end(), when this time is recorded */
+    uint64_t now;              /* counts begin() */
+    pesc_status failed;        /* the first failure of an op, and its sentence */
+    char message[512];
+} cuda_device;
+
+static inline cuda_device *cuda_of(device *d)
+{
+    return (cuda_device *)d; /* base is the first member */
+}
+
+/* The GPU with this index; called by the entry of host.h. */
+pesc_status cuda_open_device(device **out, int index);
+
+/* Keeps the first failure for sync() and download(). `what` is the op's name. */
+void cuda_fail(cuda_device *d, cudaError_t e, const char *what);
+void cuda_fail_with(cuda_device *d, pesc_status s, const char *what, const char *why);
+
+/* After a launch: keeps its failure, if any. */
+static inline void cuda_launched(cuda_device *d, const char *what)
+{
+    cudaError_t e = cudaPeekAtLastError();
+    if (e != cudaSuccess)
+        cuda_fail(d, e, what);
+}
+
+/* The device's one scratch area, at least `bytes` long, 256-byte aligned; what it holds is
+ * undefined, and it is the caller's until the caller's op returns (the stream keeps order). Grows
+ * at the first op that needs more; NULL, and a kept failure, when the GPU has no room. */
+void *cuda_scratch(cuda_device *d, size_t bytes);
+
+/* ---- parts of products ---- */
+
+pesc_status cuda_products_open(cuda_device *d);
+void cuda_products_close(cuda_device *d);
+
+/* An NF4 matrix, or a stack of them, as dt (f32 or bf16) at dst (16-byte aligned). */
+void cuda_nf4_unpack(cuda_device *d, void *dst, dtype dt, const tensor *w);
+
+/* Up to 64 rows of bf16 against nf4 weights, read as they lie; false: not for this. */
+bool cuda_nf4_few(cuda_device *d, const mm *a);
+
+/* Few rows of bf16 against bf16 or nf4 weights, bound by reading these; false: not for this. */
+bool cuda_few_rows(cuda_device *d, const mm *a);
+
+/* f32 with the few rows of a router; false: not for this. */
+bool cuda_thin(cuda_device *d, const mm *a);
+
+/* ---- the ops: see backend.h ---- */
+
+pesc_status cuda_alloc(device *d, size_t bytes, void **out);
+void cuda_free(device *d, void *p);
+void cuda_upload(device *d, void *dst, const void *src, size_t bytes);
+pesc_status cuda_download(device *d, void *dst, const void *src, size_t bytes);
+void cuda_copy(device *d, void *dst, const void *src, size_t bytes);
+void cuda_zero(device *d, void *dst, size_t bytes);
+pesc_status cuda_sync(device *d);
+bool cuda_host_memory(const device *d);
+uint64_t cuda_room(device *d);
+void cuda_close(device *d);
+bool cuda_begin(device *d, uint64_t name);
+void cuda_end(device *d);
+void cuda_recordings_close(cuda_device *d);
+
+void cuda_matmul(device *d, const mm *a);
+void cuda_grouped_matmul(device *d, const grouped_mm *a);
+void cuda_rope_table(device *d, tensor cos, tensor sin, tensor pos, tensor inv_freq, float scale);
+void cuda_rope(device *d, const rope *a);
+void cuda_attention_fwd(device *d, const attention *a);
+void cuda_copy_heads(device *d, const copy_heads *a);
+void cuda_embed(device *d, tensor out, tensor table, tensor ids);
+void cuda_rmsnorm_fwd(device *d, tensor out, tensor x, tensor w, tensor rstd, float eps);
+void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_kind act);
+void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act);
+void cuda_add(device *d, tensor y, tensor x, float scale);
+void cuda_add_gated(device *d, tensor y, tensor x, tensor logit);
+void cuda_convert(device *d, tensor out, tensor x);
+void cuda_gather_rows(device *d, tensor out, tensor x, tensor rows, int32_t div);
+void cuda_topk_fwd(device *d, tensor ids, tensor gates, tensor logits, const topk_rule *rule,
+                   tensor bias);
+void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor offsets, tensor ids,
+                      int32_t n_experts);
+void cuda_scatter_add(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale);
+void cuda_xent_fwd(device *d, tensor loss, tensor logits, tensor targets);
+void cuda_rmsnorm_bwd(device *d, const norm_bwd *a);
+void cuda_glu_bwd(device *d, const glu_bwd *a);
+void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act);
+void cuda_attention_bwd(device *d, const attention_bwd *a);
+void cuda_embed_bwd(device *d, tensor dtable, tensor dout, tensor ids);
+void cuda_gather_rows_bwd(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
+                          bool accumulate);
+void cuda_add_gated_bwd(device *d, tensor dx, tensor dlogit, tensor dy, tensor x, tensor logit);
+void cuda_sum_rows(device *d, tensor out, tensor x);
+void cuda_topk_bwd(device *d, const topk_bwd *a);
+void cuda_scatter_add_bwd(device *d, const scatter_bwd *a);
+void cuda_balance(device *d, tensor share, tensor aux, tensor logits, tensor ids);
+void cuda_xent_bwd(device *d, tensor loss, tensor logits, tensor targets, tensor weight);
+void cuda_dropout(device *d, tensor out, tensor x, rng_key key, float p);
+void cuda_sumsq(device *d, tensor out, tensor x);
+void cuda_scale(device *d, tensor x, float factor);
+void cuda_adamw(device *d, const adamw *a);
+void cuda_quantize_nf4(device *d, tensor out, tensor w, bool double_quant);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

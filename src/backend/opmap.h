@@ -1,0 +1,57 @@
+/* opmap: every op that returns nothing, as X(name, parameters, arguments), for devices that wrap
+ * another one: `d` is the wrapper, `in` the device inside. */
+#ifndef PESC_BACKEND_OPMAP_H
+#define PESC_BACKEND_OPMAP_H
+
+#include "backend/backend.h"
+
+/* clang-format off */
+#define OPMAP(X)                                                                                   \
+    X(copy, (device *d, void *y, const void *x, size_t n), (in, y, x, n))                          \
+    X(zero, (device *d, void *y, size_t n), (in, y, n))                                            \
+    X(upload, (device *d, void *y, const void *x, size_t n), (in, y, x, n))                        \
+    X(matmul, (device *d, const mm *a), (in, a))                                                   \
+    X(grouped_matmul, (device *d, const grouped_mm *a), (in, a))                                   \
+    X(rope_table, (device *d, tensor c, tensor s, tensor p, tensor f, float k),                    \
+      (in, c, s, p, f, k))                                                                         \
+    X(rope, (device *d, const rope *a), (in, a))                                                   \
+    X(attention_fwd, (device *d, const attention *a), (in, a))                                     \
+    X(copy_heads, (device *d, const copy_heads *a), (in, a))                                       \
+    X(embed, (device *d, tensor y, tensor t, tensor i), (in, y, t, i))                             \
+    X(rmsnorm_fwd, (device *d, tensor y, tensor x, tensor w, tensor r, float e),                   \
+      (in, y, x, w, r, e))                                                                         \
+    X(glu_fwd, (device *d, tensor y, tensor g, tensor u, act_kind k), (in, y, g, u, k))            \
+    X(act_fwd, (device *d, tensor y, tensor x, act_kind k), (in, y, x, k))                         \
+    X(add, (device *d, tensor y, tensor x, float k), (in, y, x, k))                                \
+    X(add_gated, (device *d, tensor y, tensor x, tensor l), (in, y, x, l))                         \
+    X(convert, (device *d, tensor y, tensor x), (in, y, x))                                        \
+    X(gather_rows, (device *d, tensor y, tensor x, tensor r, int32_t k), (in, y, x, r, k))         \
+    X(topk_fwd, (device *d, tensor i, tensor g, tensor l, const topk_rule *r, tensor b),           \
+      (in, i, g, l, r, b))                                                                         \
+    X(expert_sort, (device *d, tensor o, tensor v, tensor f, tensor i, int32_t n),                 \
+      (in, o, v, f, i, n))                                                                         \
+    X(scatter_add, (device *d, tensor y, tensor x, tensor g, tensor i, float k),                   \
+      (in, y, x, g, i, k))                                                                         \
+    X(xent_fwd, (device *d, tensor y, tensor l, tensor t), (in, y, l, t))                          \
+    X(rmsnorm_bwd, (device *d, const norm_bwd *a), (in, a))                                        \
+    X(glu_bwd, (device *d, const glu_bwd *a), (in, a))                                             \
+    X(act_bwd, (device *d, tensor dx, tensor dy, tensor x, act_kind k), (in, dx, dy, x, k))        \
+    X(attention_bwd, (device *d, const attention_bwd *a), (in, a))                                 \
+    X(embed_bwd, (device *d, tensor t, tensor dy, tensor i), (in, t, dy, i))                       \
+    X(gather_rows_bwd, (device *d, tensor x, tensor y, tensor i, int32_t k, bool a),               \
+      (in, x, y, i, k, a))                                                                         \
+    X(add_gated_bwd, (device *d, tensor dx, tensor dl, tensor dy, tensor x, tensor l),             \
+      (in, dx, dl, dy, x, l))                                                                      \
+    X(sum_rows, (device *d, tensor y, tensor x), (in, y, x))                                       \
+    X(topk_bwd, (device *d, const topk_bwd *a), (in, a))                                           \
+    X(scatter_add_bwd, (device *d, const scatter_bwd *a), (in, a))                                 \
+    X(balance, (device *d, tensor s, tensor a, tensor l, tensor i), (in, s, a, l, i))              \
+    X(xent_bwd, (device *d, tensor y, tensor l, tensor t, tensor w), (in, y, l, t, w))             \
+    X(dropout, (device *d, tensor y, tensor x, rng_key k, float p), (in, y, x, k, p))              \
+    X(sumsq, (device *d, tensor y, tensor x), (in, y, x))                                          \
+    X(scale, (device *d, tensor x, float k), (in, x, k))                                           \
+    X(adamw, (device *d, const adamw *a), (in, a))                                                 \
+    X(quantize_nf4, (device *d, tensor q, tensor w, bool twice), (in, q, w, twice))
+/* clang-format on */
+
+#endif

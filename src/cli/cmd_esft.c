@@ -1,0 +1,220 @@
+/* cmd_esft: find the experts a task uses (score), choose them (select), and put a patch of tuned
+ * ones into a model (apply). */
+#include "cli/chosen.h"
+#include "cli/command.h"
+#include "cli/made.h"
+#include "cli/open.h"
+#include "cli/replace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_given(const options *o, const char *name)
+{
+    return o->given[opt_find(o->cmd, name, '-') - opt_rows];
+}
+
+static pesc_status needs(const options *o, const char *what, const char *usage)
+{
+    return out_fail(PESC_USAGE, "esft %s: %s is missing; usage: pesc esft %s %s", o->action, what,
+                    o->action, usage);
+}
+
+/* ---- score ---- */
+
+static const char score_usage[] = "MODEL --data FILE... -o DIR";
+
+static void print_score(const options *o, const pesc_esft_score_report *r)
+{
+    double speed = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_text("path", o->output);
+        out_int("tokens", (int64_t)r->tokens);
+        out_int("records", (int64_t)r->records);
+        out_int("layers", r->layers);
+        out_int("experts", r->experts);
+        out_int("top_k", r->top_k);
+        out_real("gate_sum", r->gate_sum);
+        out_measure("seconds", r->seconds);
+        out_measure("tokens_per_second", speed);
+        out_end();
+        return;
+    }
+    printf("%s/summary.json: %" PRIu64 " tokens", o->output, r->tokens);
+    if (r->records)
+        printf(" of %" PRIu64 " records", r->records);
+    printf(", %" PRId64 " layers of %" PRId64 " experts, %" PRId64 " a token\n", r->layers,
+           r->experts, r->top_k);
+    printf("the gates of a token sum to %.3f on average%s\n", r->gate_sum,
+           r->gate_sum > 0.99 ? ": choose by gate with --p-relative" : "");
+    if (!o->from_logs)
+        printf("%.1f tokens/s\n", speed);
+}
+
+static pesc_status score_model(options *o, const pesc_esft_score_options *opt,
+                               pesc_esft_score_report *r)
+{
+    pesc_data_options data = { .data = o->data.items,
+                               .n_data = o->data.n,
+                               .format = o->format,
+                               .chat_template = o->template,
+                               .seq_len = o->seq_len ? o->seq_len : INT32_MAX };
+    open_model m = { 0 };
+    pesc_data *d = NULL;
+    o->model = o->inputs.items[0];
+    pesc_status st = open_from(&m, o);
+    if (st == PESC_OK)
+        st = pesc_data_open(&d, o->model, &data);
+    if (st == PESC_OK)
+        st = pesc_esft_score(m.model, d, o->output, opt, r);
+    pesc_data_close(d);
+    open_free(&m);
+    return st;
+}
+
+static pesc_status score(options *o)
+{
+    pesc_esft_score_report r;
+    pesc_esft_score_options opt = pesc_esft_score_defaults();
+    if (o->inputs.n > 1)
+        return out_fail(PESC_USAGE, "esft score: unexpected argument \"%s\"; one model is scored",
+                        o->inputs.items[1]);
+    if (o->inputs.n == 0 && !o->from_logs)
+        return needs(o, "MODEL", score_usage);
+    if (o->data.n == 0 && !o->from_logs)
+        return needs(o, "--data", score_usage);
+    if (o->data.n && o->from_logs)
+        return out_fail(PESC_USAGE, "esft score: --data and --from-logs exclude each other");
+    if (!o->output)
+        return needs(o, "-o DIR", score_usage);
+    opt.tokens = o->tokens;
+    opt.seq_len = o->seq_len;
+    opt.micro_tokens = o->micro_tokens;
+    opt.seed = (uint64_t)o->seed;
+    opt.metric = o->metric ? o->metric : opt.metric;
+    opt.experts = o->experts;
+    opt.top_k = o->top_k;
+    opt.model = o->inputs.n ? o->inputs.items[0] : NULL;
+    if (o->from_logs)
+        TRY(pesc_esft_score_logs(o->from_logs, o->output, &opt, &r));
+    else
+        TRY(score_model(o, &opt, &r));
+    print_score(o, &r);
+    return PESC_OK;
+}
+
+/* ---- select ---- */
+
+static const char select_usage[] = "SUMMARY... -o expert_cfg.json";
+
+static pesc_status select_all(const options *o, const pesc_esft_select_options *opt,
+                              pesc_esft_choice *tasks)
+{
+    pesc_esft_choice all = { 0 };
+    pesc_esft_counts counts = { 0 };
+    for (size_t i = 0; i < o->inputs.n; i++) {
+        TRY(pesc_esft_select(o->inputs.items[i], opt, &tasks[i]));
+        tasks[i].shared_experts = o->shared_experts;
+        tasks[i].non_expert_modules = o->non_expert_modules;
+    }
+    TRY(pesc_esft_unite(tasks, o->inputs.n, &all));
+    chosen c = { .o = o, .metric = opt->metric, .all = &all, .tasks = tasks, .n = o->inputs.n };
+    pesc_status st = PESC_OK;
+    if (o->model) {
+        st = pesc_esft_count(o->model, &all, &counts);
+        c.counts = &counts;
+    }
+    if (st == PESC_OK)
+        st = pesc_esft_write(&all, o->output);
+    if (st == PESC_OK)
+        st = chosen_show(&c);
+    pesc_esft_choice_free(&all);
+    return st;
+}
+
+static pesc_status select_experts(options *o)
+{
+    pesc_esft_select_options opt = pesc_esft_select_defaults();
+    if (o->inputs.n == 0)
+        return needs(o, "SUMMARY", select_usage);
+    if (!o->output)
+        return needs(o, "-o expert_cfg.json", select_usage);
+    opt.metric = o->metric ? o->metric : opt.metric;
+    opt.p = is_given(o, "p") ? o->p : opt.p;
+    opt.p_relative = o->p_relative;
+    opt.budget = o->budget;
+    pesc_esft_choice *tasks = calloc(o->inputs.n, sizeof *tasks);
+    if (!tasks)
+        return out_nomem("the tasks");
+    pesc_status st = select_all(o, &opt, tasks);
+    for (size_t i = 0; i < o->inputs.n; i++)
+        pesc_esft_choice_free(&tasks[i]);
+    free(tasks);
+    return st;
+}
+
+/* ---- apply ---- */
+
+static const char apply_usage[] = "BASE --patch DIR [-o OUT]";
+
+static pesc_status make(const options *o, const char *dir, void *unused)
+{
+    (void)unused;
+    pesc_device *device = NULL;
+    if (o->check)
+        TRY(open_device(&device, o));
+    pesc_status st = pesc_esft_apply(device, o->model, o->patch, dir);
+    pesc_device_close(device);
+    return st;
+}
+
+static pesc_status apply(options *o)
+{
+    if (o->inputs.n != 1)
+        return o->inputs.n ? out_fail(PESC_USAGE,
+                                      "esft apply: unexpected argument \"%s\"; a patch is put into "
+                                      "one model",
+                                      o->inputs.items[1])
+                           : needs(o, "BASE", apply_usage);
+    if (!o->patch)
+        return needs(o, "--patch", apply_usage);
+    o->model = o->inputs.items[0];
+    if (o->output) {
+        TRY(replace_dir(o, make, NULL));
+        return made_report(o, &(pesc_logit_check){ 0 }, false);
+    }
+    TRY(pesc_esft_apply(NULL, o->model, o->patch, NULL));
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_bool("fits", true);
+        out_end();
+    } else {
+        printf("%s: belongs to %s; -o OUT writes the model with it\n", o->patch, o->model);
+    }
+    return PESC_OK;
+}
+
+/* ---- the command ---- */
+
+static const struct {
+    const char *name;
+    pesc_status (*run)(options *o);
+} actions[] = { { "score", score }, { "select", select_experts }, { "apply", apply } };
+enum { N_ACTIONS = sizeof actions / sizeof *actions };
+
+pesc_status cmd_esft(const options *o)
+{
+    const char *names[N_ACTIONS];
+    options mine = *o; /* the model is where open_from looks for it */
+    for (size_t i = 0; i < N_ACTIONS; i++) {
+        names[i] = actions[i].name;
+        if (strcmp(o->action, names[i]) == 0)
+            return actions[i].run(&mine);
+    }
+    const char *near = opt_nearest(o->action, names, N_ACTIONS);
+    return out_fail(PESC_USAGE, "esft: found \"%s\", expected score, select or apply%s%s%s",
+                    o->action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}

@@ -1,0 +1,314 @@
+/* score: how much a task uses each expert: counted while the task's records run through the model,
+ * or read from logs of the reference code. */
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "esft/logs.h"
+#include "format/hfdir.h"
+#include "model/routes.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_TOKENS = 131072, DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
+
+pesc_esft_score_options pesc_esft_score_defaults(void)
+{
+    return (pesc_esft_score_options){
+        .tokens = DEFAULT_TOKENS, .metric = "both", .experts = 64, .top_k = 6
+    };
+}
+
+static pesc_status check_options(const pesc_esft_score_options *o)
+{
+    bool known = strcmp(o->metric, "both") == 0;
+    for (int m = 0; m < N_METRICS; m++)
+        known = known || strcmp(o->metric, metric_names[m]) == 0;
+    if (!known)
+        return fail(PESC_USAGE, "metric: found \"%s\", expected token, gate or both", o->metric);
+    if (o->tokens < 1)
+        return fail(PESC_USAGE, "tokens: found %lld, expected 1 or more", (long long)o->tokens);
+    if (o->seq_len < 0 || o->micro_tokens < 0 || o->seq_len > INT32_MAX / 2 ||
+        o->micro_tokens > INT32_MAX / 2)
+        return fail(PESC_USAGE, "seq_len or micro_tokens is out of range");
+    return PESC_OK;
+}
+
+/* ---- what is written ---- */
+
+/* summary.json of a tally over these layers, and what is told of it. */
+static pesc_status publish(const tally *t, const int32_t *layers, const char *out_dir,
+                           const char *metric, pesc_esft_score_report *r)
+{
+    summary s = { 0 };
+    double gates = 0, tokens = 0;
+    char *path = io_join(out_dir, "summary.json");
+    pesc_status st = path ? summary_init(&s, t->n_layers, t->n_experts) : fail_nomem(out_dir, 0);
+    if (st == PESC_OK) {
+        memcpy(s.layers, layers, t->n_layers * sizeof *layers);
+        tally_scores(t, &s);
+        for (int m = 0; m < N_METRICS; m++)
+            if (strcmp(metric, "both") != 0 && strcmp(metric, metric_names[m]) != 0) {
+                mem_free(s.score[m]);
+                s.score[m] = NULL;
+            }
+        st = io_make_dir(out_dir);
+    }
+    if (st == PESC_OK)
+        st = summary_write(&s, path);
+    for (size_t i = 0; i < t->n_layers * t->n_experts; i++) {
+        gates += t->gates[i];
+        tokens += t->hits[i];
+    }
+    r->layers = (int64_t)t->n_layers;
+    r->experts = (int64_t)t->n_experts;
+    r->top_k = (int64_t)t->k;
+    r->gate_sum = gates / tokens;
+    summary_free(&s);
+    mem_free(path);
+    return st;
+}
+
+/* ---- from a model ---- */
+
+/* Records on their way into forwards: whole sequences, as many as fit. */
+typedef struct scorer {
+    pesc_model *m;
+    pesc_data *data;
+    pass *p;
+    routes *r;
+    tally t;
+    int32_t *ids; /* [pass_tokens] */
+    pass_seq seqs[MAX_SEQS];
+    int32_t n_ids, n_seqs, pass_tokens, seq_len;
+    uint64_t wanted, tokens, records;
+} scorer;
+
+static pesc_status add_routes(scorer *s)
+{
+    const routes *r = s->r;
+    size_t row = (size_t)r->n * (size_t)r->k;
+    for (int32_t l = 0; l < r->n_layers; l++)
+        for (size_t i = (size_t)l * row; i < ((size_t)l + 1) * row; i++) {
+            if (!isfinite(r->gates[i]))
+                return fail(PESC_NUMERIC, "layer %d: a gate is not finite", r->layers[l]);
+            tally_add(&s->t, (size_t)l, r->ids[i], (double)r->gates[i]);
+        }
+    return PESC_OK;
+}
+
+/* Runs what has been collected. */
+static pesc_status flush(scorer *s)
+{
+    if (s->n_seqs == 0)
+        return PESC_OK;
+    TRY(pass_set(s->p, s->seqs, s->n_seqs, NULL, 0));
+    TRY(routes_fwd(s->r, s->p));
+    TRY(add_routes(s));
+    s->tokens += (uint64_t)s->n_ids;
+    s->n_ids = s->n_seqs = 0;
+    log_progress("scoring", s->tokens, s->wanted);
+    return PESC_OK;
+}
+
+/* One sequence, cut where enough tokens are together. */
+static pesc_status add_sequence(scorer *s, const int32_t *ids, int32_t n)
+{
+    uint64_t left = s->wanted - s->tokens - (uint64_t)s->n_ids;
+    n = (uint64_t)n < left ? n : (int32_t)left;
+    if (n == 0)
+        return PESC_OK;
+    if (s->n_ids + n > s->pass_tokens || s->n_seqs == MAX_SEQS)
+        TRY(flush(s));
+    memcpy(s->ids + s->n_ids, ids, (size_t)n * sizeof *ids);
+    s->seqs[s->n_seqs++] = (pass_seq){ .ids = s->ids + s->n_ids, .n = n };
+    s->n_ids += n;
+    return PESC_OK;
+}
+
+static pesc_status add_record(scorer *s, uint64_t index)
+{
+    const int32_t *ids, *labels;
+    size_t n;
+    TRY(pesc_data_record(s->data, index, &ids, &labels, &n));
+    for (size_t at = 0; at < n; at += (size_t)s->seq_len) {
+        size_t here = n - at < (size_t)s->seq_len ? n - at : (size_t)s->seq_len;
+        TRY(add_sequence(s, ids + at, (int32_t)here));
+    }
+    s->records++;
+    return PESC_OK;
+}
+
+/* Records are drawn without replacement until there are enough tokens. */
+static pesc_status run(scorer *s, uint64_t seed)
+{
+    uint64_t n = pesc_data_records(s->data);
+    rng_key key = { seed, rng_stream(5, 0, 0) };
+    if (n > UINT32_MAX)
+        return fail(PESC_UNSUPPORTED, "the data has more than 2^32 records");
+    uint32_t *order = mem_alloc(n, sizeof *order);
+    if (!order)
+        return fail_nomem("the order of records", n * sizeof *order);
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    pesc_status st = PESC_OK;
+    for (uint64_t i = 0; st == PESC_OK && i < n && s->tokens + (uint64_t)s->n_ids < s->wanted;
+         i++) {
+        uint64_t j = i + rng_below(key, i, n - i);
+        uint32_t drawn = order[j];
+        order[j] = order[i];
+        st = add_record(s, drawn);
+    }
+    mem_free(order);
+    TRY(st);
+    TRY(flush(s));
+    if (s->tokens == 0)
+        return fail(PESC_FORMAT, "the data has no tokens");
+    if (s->tokens < s->wanted)
+        log_notice("the data has %llu tokens, %llu were asked for: all are scored",
+                   (unsigned long long)s->tokens, (unsigned long long)s->wanted);
+    return PESC_OK;
+}
+
+static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)
+{
+    const config *c = &s->m->cfg;
+    s->wanted = (uint64_t)o->tokens;
+    s->seq_len = (int32_t)o->seq_len;
+    if (s->seq_len == 0)
+        s->seq_len = c->context < DEFAULT_PASS ? c->context : DEFAULT_PASS;
+    s->pass_tokens = o->micro_tokens ? (int32_t)o->micro_tokens : DEFAULT_PASS;
+    s->pass_tokens = s->pass_tokens < s->seq_len ? s->seq_len : s->pass_tokens;
+    if ((uint64_t)s->pass_tokens > s->wanted)
+        s->pass_tokens = (int32_t)s->wanted;
+    TRY(routes_open(&s->r, s->m, s->pass_tokens));
+    TRY(tally_init(&s->t, (size_t)s->r->n_layers, (size_t)c->moe.topk.n_experts, (size_t)s->r->k));
+    s->ids = mem_alloc((size_t)s->pass_tokens, sizeof *s->ids);
+    if (!s->ids)
+        return fail_nomem("tokens to score", (size_t)s->pass_tokens * sizeof *s->ids);
+    pass_limits lim = { .max_tokens = s->pass_tokens, .max_seqs = MAX_SEQS, .max_out = 1 };
+    return pass_open(&s->p, s->m, lim, NULL);
+}
+
+static double seconds_since(const struct timespec *a)
+{
+    struct timespec b;
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    return (double)(b.tv_sec - a->tv_sec) + 1e-9 * (double)(b.tv_nsec - a->tv_nsec);
+}
+
+pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
+                            const pesc_esft_score_options *opt, pesc_esft_score_report *out)
+{
+    status_clear();
+    *out = (pesc_esft_score_report){ 0 };
+    TRY(check_options(opt));
+    scorer *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("scoring", sizeof *s);
+    s->m = m;
+    s->data = d;
+    struct timespec start;
+    pesc_status st = open_scorer(s, opt);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    if (st == PESC_OK)
+        st = run(s, opt->seed);
+    out->seconds = seconds_since(&start);
+    out->tokens = s->tokens;
+    out->records = s->records;
+    if (st == PESC_OK)
+        st = publish(&s->t, s->r->layers, out_dir, opt->metric, out);
+    pass_close(s->p);
+    routes_close(s->r);
+    tally_free(&s->t);
+    mem_free(s->ids);
+    mem_free(s);
+    return st;
+}
+
+/* ---- from logs ---- */
+
+static bool has_layer(const int32_t *layers, size_t n, int32_t layer)
+{
+    for (size_t i = 0; i < n; i++)
+        if (layers[i] == layer)
+            return true;
+    return false;
+}
+
+/* The layers must be those that have experts; where no model says which, they must follow each
+ * other. */
+static pesc_status check_layers(const int32_t *layers, size_t n, const config *c, const char *dir)
+{
+    int32_t first = layers[0], last = layers[0];
+    for (size_t i = 0; i < n; i++) {
+        first = layers[i] < first ? layers[i] : first;
+        last = layers[i] > last ? layers[i] : last;
+        if (c && (layers[i] >= c->n_layers || !config_layer_sparse(c, layers[i])))
+            return fail(PESC_FORMAT,
+                        "%s: the model has no experts in layer %d (layers are counted "
+                        "from 0)",
+                        dir, layers[i]);
+    }
+    if (c) {
+        first = 0;
+        last = c->n_layers - 1;
+    } else if ((size_t)(last - first) < n) {
+        return PESC_OK;
+    }
+    for (int32_t l = first; l <= last; l++)
+        if ((!c || config_layer_sparse(c, l)) && !has_layer(layers, n, l))
+            return fail(PESC_FORMAT, "%s: the log of layer %d is missing: expert_weights_%d.txt%s",
+                        dir, l, l, c ? "" : "; give MODEL too if that layer has no experts");
+    return PESC_OK;
+}
+
+static pesc_status score_logs(const char *log_dir, const char *out_dir, const config *c,
+                              const pesc_esft_score_options *opt, pesc_esft_score_report *out)
+{
+    int64_t experts = c ? c->moe.topk.n_experts : opt->experts, k = c ? c->moe.topk.k : opt->top_k;
+    if (c && c->moe.kind == EXPERT_NONE)
+        return fail(PESC_UNSUPPORTED, "%s: is dense: it has no experts", opt->model);
+    if (experts < 1 || k < 1 || k > experts || experts > UINT16_MAX)
+        return fail(PESC_USAGE,
+                    "found %lld experts, top_k %lld; expected 1 to 65535 and at most "
+                    "as many",
+                    (long long)experts, (long long)k);
+    tally t = { 0 };
+    int32_t *layers = NULL;
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    pesc_status st = logs_read(&t, &layers, log_dir, (size_t)experts, (size_t)k);
+    if (st == PESC_OK)
+        st = check_layers(layers, t.n_layers, c, log_dir);
+    if (st == PESC_OK) {
+        out->tokens = (uint64_t)(tally_tokens(&t, 0) + 0.5);
+        out->seconds = seconds_since(&start);
+        st = publish(&t, layers, out_dir, opt->metric, out);
+    }
+    mem_free(layers);
+    tally_free(&t);
+    return st;
+}
+
+pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
+                                 const pesc_esft_score_options *opt, pesc_esft_score_report *out)
+{
+    status_clear();
+    *out = (pesc_esft_score_report){ 0 };
+    TRY(check_options(opt));
+    if (!opt->model)
+        return score_logs(log_dir, out_dir, NULL, opt, out);
+    hfdir *dir = NULL;
+    config c = { 0 };
+    TRY(hfdir_open(&dir, opt->model, 0));
+    pesc_status st = config_read(
+        &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });
+    if (st == PESC_OK)
+        st = score_logs(log_dir, out_dir, &c, opt, out);
+    config_free(&c);
+    hfdir_close(dir);
+    return st;
+}

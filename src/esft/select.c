@@ -1,0 +1,324 @@
+/* select: the experts of each layer that a task uses most.
+ *
+ * The rule of ESFT: in a layer, experts come in the order of their rounded scores, ties in the
+ * order of their numbers; they are taken until the scores taken add up to p. The test comes before
+ * the addition, so the last one reaches p, and where all scores together do not, all are taken.
+ * A budget takes the best experts of all layers instead, or of those that p took. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "esft/summary.h"
+#include "format/expertcfg.h"
+#include "model/family.h"
+#include "model/info.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+pesc_esft_select_options pesc_esft_select_defaults(void)
+{
+    return (pesc_esft_select_options){ .metric = "token", .p = -1 };
+}
+
+static pesc_status open_choice(pesc_esft_choice *c, size_t n_layers, size_t n_experts)
+{
+    size_t n = n_layers * n_experts;
+    *c = (pesc_esft_choice){ .n_layers = n_layers, .n_experts = n_experts };
+    c->layers = mem_alloc(n_layers, sizeof *c->layers);
+    c->scores = mem_zalloc(n, sizeof *c->scores);
+    c->chosen = mem_zalloc(n, sizeof *c->chosen);
+    c->order = mem_zalloc(n, sizeof *c->order);
+    c->counts = mem_zalloc(n_layers, sizeof *c->counts);
+    bool ok = c->layers && c->scores && c->chosen && c->order && c->counts;
+    return ok ? PESC_OK : fail_nomem("a choice of experts", n * sizeof *c->scores);
+}
+
+void pesc_esft_choice_free(pesc_esft_choice *c)
+{
+    mem_free(c->layers);
+    mem_free(c->scores);
+    mem_free(c->chosen);
+    mem_free(c->order);
+    mem_free(c->counts);
+    *c = (pesc_esft_choice){ 0 };
+}
+
+/* ---- the rule ---- */
+
+typedef struct ranked {
+    double score;
+    size_t layer; /* index */
+    int32_t expert;
+} ranked;
+
+/* Best first; ties in the order of layers, then of experts. */
+static int best_first(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score < y->score ? 1 : -1;
+    if (x->layer != y->layer)
+        return x->layer < y->layer ? -1 : 1;
+    return x->expert < y->expert ? -1 : x->expert > y->expert;
+}
+
+static void take(pesc_esft_choice *c, const ranked *r)
+{
+    size_t row = r->layer * c->n_experts;
+    c->chosen[row + (size_t)r->expert] = true;
+    c->order[row + (size_t)c->counts[r->layer]++] = r->expert;
+    c->total++;
+}
+
+static ranked *rank_layer(const pesc_esft_choice *c, size_t layer, ranked *list)
+{
+    for (size_t e = 0; e < c->n_experts; e++)
+        list[e] = (ranked){ c->scores[layer * c->n_experts + e], layer, (int32_t)e };
+    qsort(list, c->n_experts, sizeof *list, best_first);
+    return list;
+}
+
+/* p < 0: everything, in order. Returns whether the scores reached p. */
+static bool take_layer(pesc_esft_choice *c, size_t layer, double p, ranked *list)
+{
+    double sum = 0;
+    rank_layer(c, layer, list);
+    size_t i = 0;
+    for (; i < c->n_experts && (p < 0 || sum < p); i++) {
+        take(c, &list[i]);
+        sum += list[i].score;
+    }
+    return sum >= p;
+}
+
+static double layer_sum(const pesc_esft_choice *c, size_t layer)
+{
+    double sum = 0;
+    for (size_t e = 0; e < c->n_experts; e++)
+        sum += c->scores[layer * c->n_experts + e];
+    return sum;
+}
+
+static void take_by_p(pesc_esft_choice *c, double p, bool relative, ranked *list)
+{
+    size_t short_of = 0, example = 0;
+    for (size_t l = 0; l < c->n_layers; l++)
+        if (!take_layer(c, l, relative ? p * layer_sum(c, l) : p, list)) {
+            example = short_of++ ? example : l;
+        }
+    if (short_of)
+        log_notice("in %zu of %zu layers all scores together are less than p, so all %zu experts "
+                   "are chosen (layer %d: %.4f)",
+                   short_of, c->n_layers, c->n_experts, c->layers[example], layer_sum(c, example));
+}
+
+/* The best `budget` of what is chosen, whichever layer they are in; an expert that was never used
+ * is not among them. */
+static void keep_best(pesc_esft_choice *c, int64_t budget, ranked *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_layers * c->n_experts; i++)
+        if (c->chosen[i] && c->scores[i] > 0)
+            list[n++] = (ranked){ c->scores[i], i / c->n_experts, (int32_t)(i % c->n_experts) };
+    qsort(list, n, sizeof *list, best_first);
+    memset(c->chosen, 0, c->n_layers * c->n_experts * sizeof *c->chosen);
+    memset(c->counts, 0, c->n_layers * sizeof *c->counts);
+    c->total = 0;
+    for (size_t i = 0; i < n && c->total < budget; i++)
+        take(c, &list[i]);
+}
+
+/* ---- one summary ---- */
+
+static pesc_status check_options(const pesc_esft_select_options *o, esft_metric *metric)
+{
+    int m = 0;
+    while (m < N_METRICS && strcmp(o->metric, metric_names[m]) != 0)
+        m++;
+    *metric = (esft_metric)m;
+    if (m == N_METRICS)
+        return fail(PESC_USAGE, "metric: found \"%s\", expected token or gate", o->metric);
+    if (o->p == 0)
+        return fail(PESC_USAGE, "p: 0 chooses no expert, so nothing would train; expected more "
+                                "than 0, at most 1");
+    if (!(o->p <= 1))
+        return fail(PESC_USAGE,
+                    "p: found %g, expected more than 0, at most 1: it is a part of a "
+                    "layer's choices",
+                    o->p);
+    if (o->budget < 0)
+        return fail(PESC_USAGE, "budget: found %lld, expected 1 expert or more",
+                    (long long)o->budget);
+    return PESC_OK;
+}
+
+static double default_p(esft_metric m, bool relative)
+{
+    return m == METRIC_TOKEN ? 0.2 : relative ? 0.27 : 0.1;
+}
+
+static pesc_status choose(pesc_esft_choice *c, const summary *s, esft_metric m,
+                          const pesc_esft_select_options *o)
+{
+    TRY(open_choice(c, s->n_layers, s->n_experts));
+    memcpy(c->layers, s->layers, s->n_layers * sizeof *c->layers);
+    memcpy(c->scores, s->score[m], s->n_layers * s->n_experts * sizeof *c->scores);
+    ranked *list = mem_alloc(s->n_layers * s->n_experts, sizeof *list);
+    if (!list)
+        return fail_nomem("a choice of experts", s->n_layers * s->n_experts * sizeof *list);
+    if (o->p < 0 && o->budget > 0)
+        for (size_t l = 0; l < c->n_layers; l++)
+            take_layer(c, l, -1, list);
+    else
+        take_by_p(c, o->p < 0 ? default_p(m, o->p_relative) : o->p, o->p_relative, list);
+    if (o->budget > 0)
+        keep_best(c, o->budget, list);
+    mem_free(list);
+    return c->total > 0
+               ? PESC_OK
+               : fail(PESC_FORMAT, "no expert is chosen: all scores are 0, so no token was "
+                                   "counted");
+}
+
+pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *opt,
+                             pesc_esft_choice *out)
+{
+    status_clear();
+    *out = (pesc_esft_choice){ 0 };
+    esft_metric metric;
+    summary s = { 0 };
+    TRY(check_options(opt, &metric));
+    pesc_status st = summary_read(&s, path);
+    if (st == PESC_OK && !s.score[metric])
+        st = fail(PESC_FORMAT, "%s: has no %s scores; choose the other metric, or score again",
+                  path, metric_names[metric]);
+    if (st == PESC_OK)
+        st = choose(out, &s, metric, opt);
+    summary_free(&s);
+    if (st != PESC_OK)
+        pesc_esft_choice_free(out);
+    return st;
+}
+
+/* ---- several ---- */
+
+static bool same_layers(const pesc_esft_choice *a, const pesc_esft_choice *b)
+{
+    return a->n_layers == b->n_layers && a->n_experts == b->n_experts &&
+           memcmp(a->layers, b->layers, a->n_layers * sizeof *a->layers) == 0;
+}
+
+static void add_choice(pesc_esft_choice *out, const pesc_esft_choice *c)
+{
+    for (size_t l = 0; l < c->n_layers; l++)
+        for (int32_t i = 0; i < c->counts[l]; i++) {
+            int32_t e = c->order[l * c->n_experts + (size_t)i];
+            if (!out->chosen[l * c->n_experts + (size_t)e])
+                take(out, &(ranked){ .layer = l, .expert = e });
+        }
+    for (size_t i = 0; i < c->n_layers * c->n_experts; i++)
+        out->scores[i] = c->scores[i] > out->scores[i] ? c->scores[i] : out->scores[i];
+    out->shared_experts |= c->shared_experts;
+    out->non_expert_modules |= c->non_expert_modules;
+}
+
+pesc_status pesc_esft_unite(const pesc_esft_choice *choices, size_t n, pesc_esft_choice *out)
+{
+    status_clear();
+    *out = (pesc_esft_choice){ 0 };
+    for (size_t i = 1; i < n; i++)
+        if (!same_layers(&choices[0], &choices[i]))
+            return fail(PESC_FORMAT,
+                        "choice %zu is over other layers or experts than the first: %zu layers of "
+                        "%zu experts, and %zu of %zu; they are not of one model",
+                        i + 1, choices[i].n_layers, choices[i].n_experts, choices[0].n_layers,
+                        choices[0].n_experts);
+    pesc_status st = open_choice(out, choices[0].n_layers, choices[0].n_experts);
+    if (st != PESC_OK) {
+        pesc_esft_choice_free(out);
+        return st;
+    }
+    memcpy(out->layers, choices[0].layers, out->n_layers * sizeof *out->layers);
+    for (size_t i = 0; i < n; i++)
+        add_choice(out, &choices[i]);
+    return PESC_OK;
+}
+
+/* ---- the file, and what it means ---- */
+
+static pesc_status to_config(expertcfg *cfg, const pesc_esft_choice *c)
+{
+    cfg->shared_experts = c->shared_experts;
+    cfg->non_expert_modules = c->non_expert_modules;
+    for (size_t l = 0; l < c->n_layers; l++)
+        TRY(expertcfg_add(cfg, c->layers[l], c->order + l * c->n_experts, c->counts[l]));
+    return PESC_OK;
+}
+
+pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path)
+{
+    status_clear();
+    expertcfg cfg = { 0 };
+    pesc_status st = to_config(&cfg, c);
+    if (st == PESC_OK)
+        st = expertcfg_write(&cfg, path);
+    expertcfg_free(&cfg);
+    return st;
+}
+
+static pesc_status check_fit(const expertcfg *cfg, const config *c, const char *model)
+{
+    bool *sparse = mem_zalloc((size_t)c->n_layers, sizeof *sparse);
+    if (!sparse)
+        return fail_nomem(model, (size_t)c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        sparse[i] = config_layer_sparse(c, i);
+    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
+    pesc_status st = expertcfg_check(cfg, shape, model);
+    mem_free(sparse);
+    return st;
+}
+
+/* Parameters that train, tensor by tensor. */
+static uint64_t count_trained(const config *c, const expertcfg *cfg)
+{
+    uint64_t n = 0;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        bool trains = s.expert >= 0                ? expertcfg_has(cfg, s.layer, s.expert)
+                      : s.rule->need & FACT_SHARED ? cfg->shared_experts
+                                                   : cfg->non_expert_modules;
+        n += trains ? (uint64_t)slot_count(&s) : 0;
+    }
+    return n;
+}
+
+static pesc_status count(const hfdir *dir, config *c, const expertcfg *cfg, pesc_esft_counts *out)
+{
+    pesc_model_info info;
+    TRY(config_read(c,
+                    &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
+    TRY(info_fill(c, dir, &info));
+    TRY(check_fit(cfg, c, dir->path));
+    out->trainable = count_trained(c, cfg);
+    out->total = info.params_total;
+    out->bytes = out->trainable * (strcmp(info.dtype, "f32") == 0 ? 4 : 2);
+    return PESC_OK;
+}
+
+pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
+                            pesc_esft_counts *out)
+{
+    status_clear();
+    *out = (pesc_esft_counts){ 0 };
+    expertcfg cfg = { 0 };
+    hfdir *dir = NULL;
+    config c = { 0 };
+    pesc_status st = to_config(&cfg, choice);
+    if (st == PESC_OK)
+        st = hfdir_open(&dir, model, 0);
+    if (st == PESC_OK)
+        st = count(dir, &c, &cfg, out);
+    config_free(&c);
+    hfdir_close(dir);
+    expertcfg_free(&cfg);
+    return st;
+}

@@ -1,0 +1,308 @@
+/* Benchmarks. A task is a file of instruction records; two things are measured of each: the loss of
+ * its answers, and whether the model, asked the question, gives that answer.
+ *
+ * The file is read twice. First every record is scored, which also tells the longest question, so
+ * that the lanes of the second reading hold no more than they need. */
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "eval/answer.h"
+#include "infer/score.h"
+#include "infer/session.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum { LANES = 16, MOST_LANES = 256, MORE_TOKENS = 8, NOT_CHOSEN = 255 };
+
+pesc_eval_options pesc_eval_defaults(void)
+{
+    return (pesc_eval_options){ .batch = LANES };
+}
+
+typedef struct evaluation {
+    pesc_session *s;
+    const pesc_eval_options *opt;
+    pesc_eval_report *out;
+    pesc_data *data;
+    uint64_t n_records, next;
+    unsigned char *domain; /* of each record; NOT_CHOSEN: left out */
+    score *scores;         /* of each domain */
+    int32_t longest;       /* prompt and answer, of all questions */
+} evaluation;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- a record ---- */
+
+/* A record as a question: the prompt is all before its last answer, which is the tokens trained on
+ * in one piece; the end token behind them belongs to the answer but is not part of its text. */
+typedef struct asked {
+    const int32_t *ids, *labels;
+    size_t n, first, end; /* the answer: ids[first..end) */
+} asked;
+
+static pesc_status read_record(evaluation *e, uint64_t index, asked *q)
+{
+    TRY(pesc_data_record(e->data, index, &q->ids, &q->labels, &q->n));
+    q->end = q->n;
+    while (q->end > 0 && q->labels[q->end - 1] < 0)
+        q->end--;
+    q->first = q->end;
+    while (q->first > 0 && q->labels[q->first - 1] >= 0)
+        q->first--;
+    return PESC_OK;
+}
+
+static bool can_ask(const evaluation *e, const asked *q)
+{
+    return e->s->model->tok && q->first > 0 && q->first < q->end &&
+           !(q->first == 1 && q->ids[0] == tokenizer_bos(e->s->model->tok));
+}
+
+static int32_t answer_limit(const evaluation *e, const asked *q)
+{
+    size_t n = q->end - q->first;
+    return (int32_t)(e->opt->max_tokens ? (size_t)e->opt->max_tokens : n + n / 2 + MORE_TOKENS);
+}
+
+/* ---- the first reading: losses ---- */
+
+static pesc_status domain_of(evaluation *e, uint64_t index, size_t *number)
+{
+    const char *name;
+    pesc_eval_report *r = e->out;
+    TRY(pesc_data_domain(e->data, index, number, &name));
+    if (*number < r->n_domains)
+        return PESC_OK;
+    char *copy = mem_strdup(name);
+    if (!copy)
+        return fail_nomem("a domain", strlen(name));
+    r->domains[r->n_domains++].domain = copy;
+    return PESC_OK;
+}
+
+/* Labels stand at their own position; a target stands where it is predicted. */
+static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
+{
+    asked q;
+    size_t number;
+    e->domain[index] = NOT_CHOSEN;
+    TRY(domain_of(e, index, &number));
+    pesc_eval_score *d = &e->out->domains[number];
+    if (e->opt->limit && d->records >= (uint64_t)e->opt->limit)
+        return PESC_OK;
+    TRY(read_record(e, index, &q));
+    if (q.n > (size_t)e->s->n_ctx) {
+        e->out->too_long++;
+        return PESC_OK;
+    }
+    if (q.n > 1)
+        TRY(scorer_add(with, q.ids, q.labels + 1, (int32_t)q.n - 1, &e->scores[number]));
+    e->domain[index] = (unsigned char)number;
+    d->records++;
+    int32_t need = (int32_t)q.first + answer_limit(e, &q);
+    e->longest = need > e->longest ? need : e->longest;
+    return PESC_OK;
+}
+
+static pesc_status score_all(evaluation *e)
+{
+    scorer *with = NULL;
+    pesc_status s = scorer_open(&with, e->s->model, e->s->n_ctx);
+    for (uint64_t i = 0; s == PESC_OK && i < e->n_records; i++) {
+        s = score_record(e, with, i);
+        log_progress("scoring answers", i + 1, e->n_records);
+    }
+    scorer_close(with);
+    return s;
+}
+
+/* ---- the second reading: answers ---- */
+
+static pesc_status next_question(void *ud, question *q, bool *more)
+{
+    evaluation *e = ud;
+    asked r;
+    for (; e->next < e->n_records; e->next++) {
+        if (e->domain[e->next] == NOT_CHOSEN)
+            continue;
+        TRY(read_record(e, e->next, &r));
+        if (can_ask(e, &r))
+            break;
+    }
+    log_progress("answering", e->next, e->n_records);
+    *more = e->next < e->n_records;
+    if (!*more)
+        return PESC_OK;
+    for (size_t i = 0; i < r.first; i++)
+        TRY(id_list_add(&q->ids, r.ids[i]));
+    int32_t last = r.ids[r.end - 1];
+    q->record = e->next++;
+    q->n_prompt = r.first;
+    q->max_tokens = answer_limit(e, &r);
+    q->end = tokenizer_is_special(e->s->model->tok, last) ? last : -1;
+    return PESC_OK;
+}
+
+static pesc_status text_of(const evaluation *e, const int32_t *ids, size_t n, str *out)
+{
+    decode_stream *d = NULL;
+    const char *text;
+    size_t len;
+    pesc_status s = decode_open(&d, e->s->model->tok, PESC_SKIP_SPECIAL);
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        if (!tokenizer_token(e->s->model->tok, ids[i], &len))
+            continue; /* beyond the tokenizer: padding of the vocabulary */
+        s = decode_feed(d, ids[i], &text, &len);
+        if (s == PESC_OK)
+            str_add(out, text, len);
+    }
+    if (s == PESC_OK && (s = decode_finish(d, &text, &len)) == PESC_OK)
+        str_add(out, text, len);
+    decode_close(d);
+    str_puts(out, "");
+    return s != PESC_OK || str_ok(out) ? s : fail_nomem("an answer", out->n);
+}
+
+static char *trim(str *s)
+{
+    char *at = s->p;
+    while (isspace((unsigned char)*at))
+        at++;
+    while (s->n > 0 && s->p + s->n > at && isspace((unsigned char)s->p[s->n - 1]))
+        s->p[--s->n] = '\0';
+    return at;
+}
+
+static pesc_status judge(evaluation *e, const question *q, const asked *r, str texts[3])
+{
+    pesc_eval_score *d = &e->out->domains[e->domain[q->record]];
+    const int32_t *answer = q->ids.ids + q->n_prompt;
+    TRY(text_of(e, r->ids, r->first, &texts[0]));
+    TRY(text_of(e, r->ids + r->first, r->end - r->first, &texts[1]));
+    TRY(text_of(e, answer, q->ids.n - q->n_prompt, &texts[2]));
+    pesc_eval_sample sample = { .record = q->record,
+                                .domain = d->domain,
+                                .prompt = trim(&texts[0]),
+                                .expected = trim(&texts[1]),
+                                .answer = trim(&texts[2]) };
+    sample.correct = strcmp(sample.expected, sample.answer) == 0;
+    d->asked++;
+    d->correct += sample.correct;
+    e->out->generated += q->ids.n - q->n_prompt;
+    if (e->opt->each)
+        e->opt->each(e->opt->ud, &sample);
+    return PESC_OK;
+}
+
+static pesc_status take_answer(void *ud, const question *q)
+{
+    evaluation *e = ud;
+    str texts[3] = { 0 };
+    asked r;
+    pesc_status s = read_record(e, q->record, &r);
+    if (s == PESC_OK)
+        s = judge(e, q, &r, texts);
+    for (int i = 0; i < 3; i++)
+        str_free(&texts[i]);
+    return s;
+}
+
+static pesc_status answer_questions(evaluation *e)
+{
+    answer_source from = { .next = next_question, .done = take_answer, .ud = e };
+    int32_t n_ctx = e->longest < e->s->n_ctx ? e->longest : e->s->n_ctx;
+    return n_ctx > 0 ? answer_all(e->s->model, (int32_t)e->opt->batch, n_ctx, &from) : PESC_OK;
+}
+
+/* ---- the report ---- */
+
+static void conclude(pesc_eval_score *d, score s)
+{
+    double asked_d = (double)d->asked;
+    d->tokens = s.count;
+    d->loss = s.count ? s.sum / (double)s.count : NAN;
+    d->exact_match = d->asked ? (double)d->correct / asked_d : NAN;
+    d->exact_match_stderr = sqrt(d->exact_match * (1 - d->exact_match) / asked_d);
+}
+
+static void conclude_all(evaluation *e)
+{
+    pesc_eval_report *r = e->out;
+    score sum = { 0 };
+    for (size_t i = 0; i < r->n_domains; i++) {
+        pesc_eval_score *d = &r->domains[i];
+        conclude(d, e->scores[i]);
+        r->all.records += d->records;
+        r->all.asked += d->asked;
+        r->all.correct += d->correct;
+        sum.sum += e->scores[i].sum;
+        sum.count += e->scores[i].count;
+    }
+    conclude(&r->all, sum);
+}
+
+static pesc_status open_task(evaluation *e, const char *task)
+{
+    const pesc_eval_options *o = e->opt;
+    if (io_kind_of(task) == IO_NONE && !strpbrk(task, "./"))
+        return fail(PESC_USAGE, "the task \"%s\" is not known; give a file of records", task);
+    if (o->batch < 1 || o->batch > MOST_LANES)
+        return fail(PESC_USAGE, "batch: found %lld, expected 1 to %d", (long long)o->batch,
+                    MOST_LANES);
+    if (o->limit < 0 || o->max_tokens < 0 || o->max_tokens > INT32_MAX / 2)
+        return fail(PESC_USAGE, "limit and max_tokens: found %lld and %lld, expected 0 or more",
+                    (long long)o->limit, (long long)o->max_tokens);
+    pesc_data_options d = { .data = &task,
+                            .n_data = 1,
+                            .format = o->format,
+                            .chat_template = o->chat_template,
+                            .seq_len = e->s->n_ctx };
+    TRY(pesc_data_open(&e->data, e->s->model->dir->path, &d));
+    e->n_records = pesc_data_records(e->data);
+    e->domain = mem_alloc((size_t)e->n_records, 1);
+    e->scores = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->scores);
+    e->out->domains = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->out->domains);
+    return e->domain && e->scores && e->out->domains
+               ? PESC_OK
+               : fail_nomem("an evaluation", (size_t)e->n_records);
+}
+
+pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options *opt,
+                      pesc_eval_report *out)
+{
+    status_clear();
+    pesc_eval_options defaults = pesc_eval_defaults();
+    evaluation e = { .s = s, .opt = opt ? opt : &defaults, .out = out };
+    double began = now();
+    *out = (pesc_eval_report){ 0 };
+    pesc_status st = open_task(&e, task);
+    if (st == PESC_OK)
+        st = score_all(&e);
+    if (st == PESC_OK)
+        st = answer_questions(&e);
+    if (st == PESC_OK)
+        conclude_all(&e);
+    out->seconds = now() - began;
+    pesc_data_close(e.data);
+    mem_free(e.domain);
+    mem_free(e.scores);
+    return st;
+}
+
+void pesc_eval_free(pesc_eval_report *r)
+{
+    for (size_t i = 0; r->domains && i < r->n_domains; i++)
+        mem_free(r->domains[i].domain);
+    mem_free(r->domains);
+    *r = (pesc_eval_report){ 0 };
+}

@@ -1,0 +1,24 @@
+/* intent: the scorer of ESFT's intent benchmark, to the letter.
+ *
+ * An answer is JSON: {"intent": ..., "slots": {...}}. Of what a model wrote, the first line that is
+ * not empty counts (inside a ```json fence where there is one), without white space and full stops
+ * around it. It is right when the intent is the same and so are the slots: all of them and no
+ * other. Spaces inside the model's slots do not count, those of the expected answer do; the order
+ * of a slot that is a list does not.
+ *
+ * The reference compares Python's texts of values: a list is the text of its sorted tuple, and what
+ * stands in it becomes text as str() makes it. What makes the reference fail is scored 0 here. */
+#ifndef PESC_EVAL_INTENT_H
+#define PESC_EVAL_INTENT_H
+
+#include "base/json.h"
+#include "base/str.h"
+
+/* The part of a model's text that is the answer; *n 0: nothing. A slice of the text, or "{}". */
+const char *intent_answer(const char *text, size_t *n);
+
+/* A value as Python's str() and repr() write it. */
+void intent_str(str *out, const json_t *v);
+void intent_repr(str *out, const json_t *v);
+
+#endif

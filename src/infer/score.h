@@ -1,0 +1,21 @@
+/* score: the loss of given tokens. One sequence at a time goes through a cached timeline in pieces,
+ * so memory is bounded whatever its length; only rows that are scored meet the head. */
+#ifndef PESC_INFER_SCORE_H
+#define PESC_INFER_SCORE_H
+
+#include "model/model.h"
+
+typedef struct scorer scorer;
+pesc_status scorer_open(scorer **out, pesc_model *m, int32_t n_ctx); /* tokens of a sequence */
+void scorer_close(scorer *s);                                        /* NULL is allowed */
+
+typedef struct score {
+    double sum; /* of the losses, in nats */
+    uint64_t count;
+} score;
+
+/* Adds the loss of each targets[i], predicted from ids[0..i]; a target below 0 is not scored. */
+pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, int32_t n,
+                       score *out);
+
+#endif

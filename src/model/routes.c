@@ -1,0 +1,100 @@
+#include "model/routes.h"
+
+#include "base/mem.h"
+#include "model/block.h"
+#include "model/memory.h"
+#include "model/pass.h"
+
+static const memory_need routes_need = { "the choices of the routers",
+                                         "fewer tokens at a time need less" };
+
+/* Where ids and gates lie in a span for n tokens. */
+static void layout(const routes *r, arena *a, int64_t n, tensor *ids, tensor *gates)
+{
+    int64_t rows = (int64_t)r->n_layers * n;
+    *ids = tensor_take2(a, DT_I32, rows, r->k);
+    *gates = tensor_take2(a, DT_F32, rows, r->k);
+}
+
+static pesc_status open_all(routes *r)
+{
+    const config *c = &r->m->cfg;
+    r->k = c->moe.topk.k;
+    r->layers = mem_alloc((size_t)c->n_layers, sizeof *r->layers);
+    if (!r->layers)
+        return fail_nomem("routes", (size_t)c->n_layers * sizeof *r->layers);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if (r->m->blocks[i].sparse)
+            r->layers[r->n_layers++] = i;
+    if (r->n_layers == 0)
+        return fail(PESC_UNSUPPORTED,
+                    "the model is dense: it has no experts to choose from; a mixture is needed");
+    arena a = { 0 };
+    tensor ids, gates;
+    layout(r, &a, r->max_tokens, &ids, &gates);
+    r->bytes = a.used;
+    r->host = mem_aligned(a.used);
+    if (!r->host)
+        return fail_nomem("routes", a.used);
+    return memory_take(&a, r->m->dev, &routes_need, &r->device);
+}
+
+pesc_status routes_open(routes **out, pesc_model *m, int32_t max_tokens)
+{
+    *out = NULL;
+    routes *r = mem_zalloc(1, sizeof *r);
+    if (!r)
+        return fail_nomem("routes", sizeof *r);
+    r->m = m;
+    r->max_tokens = max_tokens;
+    pesc_status s = open_all(r);
+    if (s == PESC_OK)
+        *out = r;
+    else
+        routes_close(r);
+    return s;
+}
+
+void routes_close(routes *r)
+{
+    if (!r)
+        return;
+    if (r->device)
+        r->m->dev->op->free(r->m->dev, r->device);
+    mem_free(r->host);
+    mem_free(r->layers);
+    mem_free(r);
+}
+
+pesc_status routes_fwd(routes *r, pass *p)
+{
+    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->plan.on);
+    device *dev = p->dev;
+    const ops *op = dev->op;
+    arena there = { .base = r->device, .size = r->bytes };
+    arena here = { .base = r->host, .size = r->bytes };
+    tensor ids, gates, host_ids, host_gates;
+    layout(r, &there, p->n, &ids, &gates);
+    layout(r, &here, p->n, &host_ids, &host_gates);
+    int32_t last = r->layers[r->n_layers - 1];
+    model_embed(p);
+    for (int32_t i = 0, at = 0; i <= last; i++) {
+        const block *b = &r->m->blocks[i];
+        if (i == last)
+            block_route(p, b, i);
+        else
+            block_fwd(p, b, i);
+        if (!b->sparse)
+            continue;
+        const moe_acts *a = &p->acts.moe;
+        op->copy(dev, tensor_slice(&ids, at, p->n).data, a->ids.data, tensor_bytes(&a->ids));
+        op->copy(dev, tensor_slice(&gates, at, p->n).data, a->gates.data, tensor_bytes(&a->gates));
+        at += p->n;
+    }
+    TRY(op->download(dev, host_ids.data, ids.data, tensor_bytes(&ids)));
+    TRY(op->download(dev, host_gates.data, gates.data, tensor_bytes(&gates)));
+    r->n = p->n;
+    r->ids = host_ids.data;
+    r->gates = host_gates.data;
+    return weights_check(r->m->dir->ws); /* weights used in place may have been cut under us */
+}

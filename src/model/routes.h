@@ -1,0 +1,31 @@
+/* routes: which experts the tokens of a pass go to, layer by layer, and with what gates.
+ *
+ * A forward for the sake of its routers: it ends at the last of them, so the experts of that layer
+ * and the head do not run. Choices stay on the device until the pass is through and then come over
+ * in two copies. */
+#ifndef PESC_MODEL_ROUTES_H
+#define PESC_MODEL_ROUTES_H
+
+#include "model/model.h"
+
+typedef struct routes {
+    pesc_model *m;      /* borrowed */
+    int32_t n_layers;   /* that have a router */
+    int32_t *layers;    /* their numbers, ascending */
+    int32_t k, n;       /* experts a token; tokens of the last forward */
+    const int32_t *ids; /* [n_layers, n, k]: of the last forward */
+    const float *gates; /* [n_layers, n, k] */
+
+    int32_t max_tokens;
+    void *device, *host; /* spans of so many bytes: ids, then gates */
+    size_t bytes;
+} routes;
+
+/* PESC_UNSUPPORTED for a model without experts. */
+pesc_status routes_open(routes **out, pesc_model *m, int32_t max_tokens);
+void routes_close(routes *r); /* NULL is allowed */
+
+/* Runs a pass (without a cache) whose tokens are set. */
+pesc_status routes_fwd(routes *r, pass *p);
+
+#endif

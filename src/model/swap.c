@@ -1,0 +1,199 @@
+#include "model/swap.h"
+
+#include "base/mem.h"
+#include "format/runstate.h"
+#include "model/load.h"
+#include "model/memory.h"
+#include "model/params.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- does it belong? ---- */
+
+/* The first and the last few numbers of a tensor, after `h`. */
+static uint64_t hash_numbers(const weight *w, uint64_t h)
+{
+    enum { FEW = 64 };
+    float x[2 * FEW] = { 0 };
+    int64_t total = weights_elements(w), n = total < FEW ? total : FEW;
+    bool read = weights_read_f32(w, 0, n, x) == PESC_OK &&
+                weights_read_f32(w, total - n, n, x + FEW) == PESC_OK;
+    return read ? XXH3_64bits_withSeed(x, sizeof x, h) : h;
+}
+
+void swap_identity(const config *c, const weights *ws, char out[17])
+{
+    uint64_t h = 0;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        h = XXH3_64bits_withSeed(s.name, strlen(s.name), h);
+        h = XXH3_64bits_withSeed(s.ne, (size_t)s.nd * sizeof *s.ne, h);
+        h = hash_numbers(bind_find(c, ws, &s), h);
+    }
+    runstate_hex(out, h);
+}
+
+static bool is_patched(const void *ctx, const slot *s)
+{
+    return params_trains(&(train_spec){ .own = ctx }, s);
+}
+
+pesc_status swap_check(const patch *p, const config *c, const weights *base, const char *path)
+{
+    char id[17];
+    if (c->moe.kind != EXPERT_FFN)
+        return fail(PESC_SHAPE, "%s: is a patch for experts, but %s has none", p->dir, path);
+    TRY(params_check_own(&p->cfg, c, p->dir));
+    TRY(bind_check_part(c, p->ws, p->dir, &(bind_part){ is_patched, &p->cfg }));
+    swap_identity(c, base, id);
+    if (p->base[0] && strcmp(p->base, id) != 0)
+        return fail(PESC_SHAPE, "%s: was made for another model than %s (hash %s, this one has %s)",
+                    p->dir, path, p->base, id);
+    return PESC_OK;
+}
+
+/* ---- in and out ---- */
+
+typedef struct row {
+    const weight *base, *patch;
+    tensor to;     /* what the patch fills */
+    tensor *field; /* NULL, or what pointed to the base's file and points to `to` meanwhile */
+    tensor before; /* of the field */
+} row;
+
+struct swap {
+    patch *p;
+    row *rows;
+    size_t n;
+    void *memory; /* of the rows with a field */
+};
+
+static void swap_free(struct swap *w, device *dev)
+{
+    if (!w)
+        return;
+    if (w->memory)
+        dev->op->free(dev, w->memory);
+    patch_close(w->p);
+    mem_free(w->rows);
+    mem_free(w);
+}
+
+void swap_close(pesc_model *m)
+{
+    swap_free(m->swap, m->dev);
+    m->swap = NULL;
+}
+
+/* Run twice, like every layout: `rows` are there the second time. */
+static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
+{
+    size_t n = 0;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        if (!is_patched(&w->p->cfg, &s))
+            continue;
+        const weight *base = bind_find(&m->cfg, m->dir->ws, &s);
+        row r = { .base = base, .patch = bind_find(&m->cfg, w->p->ws, &s) };
+        r.to = bind_tensor(m, &s);
+        if (r.to.data == (const void *)base->data) {
+            r.field = bind_field(m, &s);
+            r.before = r.to;
+            r.to = tensor_take(a, r.to.dt, r.to.nd, r.to.ne);
+        }
+        if (w->rows)
+            w->rows[n] = r;
+        n++;
+    }
+    return n;
+}
+
+static pesc_status place(struct swap *w, pesc_model *m)
+{
+    static const memory_need need = { "an expert patch", "a patch of experts alone needs less" };
+    arena a = { 0 };
+    w->n = lay_out(w, m, &a);
+    TRY(memory_take(&a, m->dev, &need, &w->memory));
+    w->rows = mem_zalloc(w->n + 1, sizeof *w->rows);
+    if (!w->rows)
+        return fail_nomem("an expert patch", w->n * sizeof *w->rows);
+    lay_out(w, m, &a);
+    return PESC_OK;
+}
+
+static pesc_status fill(const struct swap *w, pesc_model *m, bool patched)
+{
+    load_item *items = mem_alloc(w->n + 1, sizeof *items);
+    size_t n = 0;
+    if (!items)
+        return fail_nomem("an expert patch", w->n * sizeof *items);
+    for (size_t i = 0; i < w->n; i++)
+        if (patched || !w->rows[i].field)
+            items[n++] = (load_item){ patched ? w->rows[i].patch : w->rows[i].base, w->rows[i].to };
+    pesc_status s = load_items(m->dev, items, n, m->double_quant);
+    mem_free(items);
+    return s == PESC_OK ? weights_check(patched ? w->p->read : m->dir->ws) : s;
+}
+
+static void point(const struct swap *w, pesc_model *m, bool patched)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->rows[i].field)
+            *w->rows[i].field = patched ? w->rows[i].to : w->rows[i].before;
+    if (m->cfg.tie_embeddings)
+        m->head = m->embed;
+}
+
+pesc_status swap_out(pesc_model *m)
+{
+    if (!m->swap)
+        return PESC_OK;
+    point(m->swap, m, false);
+    pesc_status s = fill(m->swap, m, false);
+    swap_close(m);
+    return s;
+}
+
+/* A patch that fails half way, at a number that is not finite, leaves the base. */
+static pesc_status put(pesc_model *m, struct swap *w)
+{
+    TRY(swap_check(w->p, &m->cfg, m->dir->ws, m->dir->path));
+    TRY(swap_out(m));
+    TRY(place(w, m));
+    pesc_status s = fill(w, m, true);
+    if (s != PESC_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", pesc_last_error());
+        (void)fill(w, m, false);
+        return fail(s, "%s", why);
+    }
+    point(w, m, true);
+    return PESC_OK;
+}
+
+pesc_status swap_in(pesc_model *m, const char *dir)
+{
+    struct swap *w = mem_zalloc(1, sizeof *w);
+    if (!w)
+        return fail_nomem(dir, sizeof *w);
+    pesc_status s = patch_open(&w->p, dir);
+    if (s == PESC_OK)
+        s = put(m, w);
+    if (s == PESC_OK)
+        m->swap = w;
+    else
+        swap_free(w, m->dev);
+    return s;
+}
+
+pesc_status pesc_model_patch(pesc_model *m, const char *dir)
+{
+    status_clear();
+    return swap_in(m, dir);
+}
+
+pesc_status pesc_model_unpatch(pesc_model *m)
+{
+    status_clear();
+    return swap_out(m);
+}

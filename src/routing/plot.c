@@ -1,0 +1,280 @@
+/* Pictures of a run, from the lines it logged: so they are the same whether the run was stopped and
+ * resumed or not, and a run of any program that writes these files can be drawn.
+ *
+ * A long run has more lines than a picture has points. Every n-th is read, so that drawing costs
+ * the same at step 10,000 and at step 10,000,000. */
+#include "base/io.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_POINTS = 2000, LINE_BYTES = 1 << 24, LOAD_LINES = 10 };
+
+/* ---- lines of a log ---- */
+
+typedef struct log_lines {
+    io_map *map; /* NULL: there is no such file, or it is empty */
+    size_t n;    /* complete lines */
+    char *path;
+} log_lines;
+
+static void lines_close(log_lines *l)
+{
+    io_map_close(l->map);
+    mem_free(l->path);
+}
+
+static pesc_status lines_open(log_lines *l, const char *run, const char *name)
+{
+    *l = (log_lines){ .path = io_join(run, name) };
+    if (!l->path)
+        return fail_nomem(run, strlen(run));
+    if (io_kind_of(l->path) == IO_NONE)
+        return PESC_OK;
+    TRY(io_map_open(&l->map, l->path));
+    const unsigned char *at = l->map->data, *end = at + l->map->size;
+    while (at < end && (at = memchr(at, '\n', (size_t)(end - at)))) {
+        l->n++;
+        at++;
+    }
+    return PESC_OK;
+}
+
+/* Hands the lines first, first + stride, ... to `each`, parsed; the last line always. */
+typedef pesc_status (*line_fn)(void *ud, json_where w);
+
+static pesc_status lines_each(const log_lines *l, size_t first, size_t stride, line_fn each,
+                              void *ud)
+{
+    const char *at = l->n ? (const char *)l->map->data : NULL;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *end =
+            memchr(at, '\n', (size_t)((const char *)l->map->data + l->map->size - at));
+        size_t n = (size_t)(end - at);
+        if ((i >= first && (i - first) % stride == 0) || i + 1 == l->n) {
+            json_t *v;
+            if (n > LINE_BYTES)
+                return fail(PESC_FORMAT, "%s: line %zu is %zu bytes long, expected at most %d",
+                            l->path, i + 1, n, LINE_BYTES);
+            TRY(json_parse(&v, at, n, l->path));
+            pesc_status s = each(ud, (json_where){ v, l->path });
+            json_decref(v);
+            TRY(s);
+        }
+        at = end + 1;
+    }
+    return l->map ? io_map_check(l->map) : PESC_OK;
+}
+
+/* ---- curves ---- */
+
+typedef struct points {
+    const char *key; /* of the value */
+    double *x, *y;
+    size_t n, cap;
+} points;
+
+static void points_free(points *p)
+{
+    mem_free(p->x);
+    mem_free(p->y);
+}
+
+static pesc_status add_point(void *ud, json_where w)
+{
+    points *p = ud;
+    double step = NAN, value = NAN; /* null: the step had none */
+    TRY(json_get_f64(w, "step", true, &step));
+    TRY(json_get_f64(w, p->key, false, &value));
+    if (p->n < p->cap) {
+        p->x[p->n] = step;
+        p->y[p->n++] = value;
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_points(points *p, const char *run, const char *file)
+{
+    log_lines l;
+    pesc_status s = lines_open(&l, run, file);
+    size_t stride = l.n / MOST_POINTS + 1;
+    p->cap = l.n / stride + 2;
+    if (s == PESC_OK) {
+        p->x = mem_alloc(p->cap, sizeof *p->x);
+        p->y = mem_alloc(p->cap, sizeof *p->y);
+        s = p->x && p->y ? lines_each(&l, 0, stride, add_point, p)
+                         : fail_nomem("the points of a plot", p->cap * 2 * sizeof *p->x);
+    }
+    lines_close(&l);
+    return s;
+}
+
+/* The mean of a fiftieth of the points, around each. */
+static pesc_status smooth(const points *raw, points *out)
+{
+    const size_t half = raw->n / 100 + 1;
+    *out = (points){ .x = mem_alloc(raw->n + 1, sizeof *out->x),
+                     .y = mem_alloc(raw->n + 1, sizeof *out->y) };
+    if (!out->x || !out->y)
+        return fail_nomem("the points of a plot", raw->n * 2 * sizeof *out->x);
+    for (size_t i = 0; i < raw->n; i++) {
+        size_t from = i > half ? i - half : 0, last = i + half < raw->n ? i + half : raw->n - 1;
+        size_t n = 0;
+        double sum = 0;
+        for (size_t k = from; k <= last; k++)
+            if (isfinite(raw->y[k])) {
+                sum += raw->y[k];
+                n++;
+            }
+        out->x[i] = raw->x[i];
+        out->y[i] = n ? sum / (double)n : NAN;
+    }
+    out->n = raw->n;
+    return PESC_OK;
+}
+
+/* ---- expert load ---- */
+
+typedef struct load {
+    double *sum; /* [layers, experts] */
+    size_t layers, experts, lines;
+    double first, last; /* steps */
+} load;
+
+static pesc_status misshapen(json_where w)
+{
+    return fail(PESC_FORMAT, "%s: layers: found something else than rows of equally many shares",
+                w.file);
+}
+
+static pesc_status load_shape(load *l, json_where w, const json_t *rows)
+{
+    l->layers = json_array_size(rows);
+    l->experts = json_array_size(json_array_get(rows, 0));
+    if (!l->layers || !l->experts)
+        return misshapen(w);
+    l->sum = mem_zalloc(l->layers * l->experts, sizeof *l->sum);
+    return l->sum ? PESC_OK : fail_nomem("the load of experts", l->layers * l->experts * 8);
+}
+
+static pesc_status add_load(void *ud, json_where w)
+{
+    load *l = ud;
+    const json_t *rows = json_object_get(w.object, "layers");
+    TRY(json_get_f64(w, "step", true, &l->last));
+    if (!l->sum) {
+        l->first = l->last;
+        TRY(load_shape(l, w, rows));
+    }
+    if (json_array_size(rows) != l->layers)
+        return misshapen(w);
+    for (size_t i = 0; i < l->layers * l->experts; i++) {
+        const json_t *row = json_array_get(rows, i / l->experts);
+        if (json_array_size(row) != l->experts)
+            return misshapen(w);
+        l->sum[i] += json_number_value(json_array_get(row, i % l->experts));
+    }
+    l->lines++;
+    return PESC_OK;
+}
+
+/* ---- pictures ---- */
+
+/* Draws as SVG and as PNG: NAME.svg beside NAME.png. */
+typedef pesc_status (*draw_fn)(const char *path, const void *what);
+
+static pesc_status draw_both(const char *run, const char *name, draw_fn draw, const void *what)
+{
+    static const char *const endings[] = { "svg", "png" };
+    pesc_status s = PESC_OK;
+    for (int i = 0; s == PESC_OK && i < 2; i++) {
+        str path = { 0 };
+        str_printf(&path, "%s/plots/%s.%s", run, name, endings[i]);
+        s = str_ok(&path) ? draw(path.p, what) : fail_nomem(run, path.n);
+        str_free(&path);
+    }
+    return s;
+}
+
+static pesc_status draw_lines(const char *path, const void *what)
+{
+    return pesc_plot_lines(path, what);
+}
+
+static pesc_status draw_heat(const char *path, const void *what)
+{
+    return pesc_plot_heat(path, what);
+}
+
+static pesc_status draw_loss(const char *run)
+{
+    points raw = { .key = "ce" }, mean = { 0 }, held = { .key = "eval_loss" };
+    pesc_status s = read_points(&raw, run, "metrics.jsonl");
+    if (s == PESC_OK)
+        s = smooth(&raw, &mean);
+    if (s == PESC_OK)
+        s = read_points(&held, run, "eval.jsonl");
+    if (s == PESC_OK && raw.n) {
+        pesc_series all[] = {
+            { .x = raw.x, .y = raw.y, .n = raw.n, .faint = true },
+            { .name = "training (mean of neighbouring steps)",
+              .x = mean.x,
+              .y = mean.y,
+              .n = mean.n },
+            { .name = "held out", .x = held.x, .y = held.y, .n = held.n, .dots = true },
+        };
+        pesc_lines p = { .title = "Loss",
+                         .note = "cross-entropy of the tokens that are trained on",
+                         .x_label = "step",
+                         .y_label = "nats a token",
+                         .series = all,
+                         .n_series = held.n ? 3 : 2 };
+        s = draw_both(run, "loss", draw_lines, &p);
+    }
+    points_free(&raw);
+    points_free(&mean);
+    points_free(&held);
+    return s;
+}
+
+static pesc_status draw_experts(const char *run)
+{
+    log_lines l;
+    load sum = { 0 };
+    pesc_status s = lines_open(&l, run, "routing.jsonl");
+    if (s == PESC_OK)
+        s = lines_each(&l, l.n > LOAD_LINES ? l.n - LOAD_LINES : 0, 1, add_load, &sum);
+    for (size_t i = 0; sum.lines && i < sum.layers * sum.experts; i++)
+        sum.sum[i] /= (double)sum.lines;
+    if (s == PESC_OK && sum.lines) {
+        char note[128];
+        snprintf(note, sizeof note, "part of a layer's choices, steps %.0f to %.0f; even is %.3g",
+                 sum.first, sum.last, 1 / (double)sum.experts);
+        pesc_heat p = { .title = "Load of the experts",
+                        .note = note,
+                        .x_label = "expert",
+                        .y_label = "sparse layer",
+                        .n_panels = 1,
+                        .rows = sum.layers,
+                        .cols = sum.experts,
+                        .cells = sum.sum };
+        s = draw_both(run, "experts", draw_heat, &p);
+    }
+    mem_free(sum.sum);
+    lines_close(&l);
+    return s;
+}
+
+pesc_status pesc_plot_run(const char *run_dir)
+{
+    status_clear();
+    char *dir = io_join(run_dir, "plots");
+    pesc_status s = dir ? io_make_dir(dir) : fail_nomem(run_dir, 64);
+    mem_free(dir);
+    if (s == PESC_OK)
+        s = draw_loss(run_dir);
+    return s == PESC_OK ? draw_experts(run_dir) : s;
+}

@@ -1,0 +1,104 @@
+load helper
+setup_file() {
+    make_model
+    cat > "$D/task.jsonl" <<'JSON'
+{"domain": "maths", "instruction": "hello", "output": "1 + 1"}
+{"domain": "code", "instruction": "hello", "output": "world"}
+{"domain": "maths", "instruction": "or", "output": "2"}
+JSON
+    echo '{"text": "hello world or hell"}' > "$D/text.jsonl"
+}
+
+@test "eval: a table by domain" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -q
+    [ "$status" = 0 ]
+    [ "$(head -n 1 <<< "$output")" = "$D/task.jsonl" ]
+    has '^  domain +records +loss +exact match$'
+    has '^  maths +2 +[0-9]+\.[0-9]{4} +0\.0 % ± 0\.0$'
+    has '^  code +1 '
+    has '^  all +3 '
+}
+
+@test "eval: --json, several tasks, with commas or without" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl,$D/text.jsonl" --json -q
+    [ "$status" = 0 ]
+    local first=$output
+    python3 - <<PY
+import json
+r = json.loads('''$output''')
+a, b = r["tasks"]
+assert a["task"].endswith("task.jsonl") and b["task"].endswith("text.jsonl")
+assert a["all"]["records"] == 3 and a["all"]["asked"] == 3
+assert [(d["domain"], d["records"]) for d in a["domains"]] == [("maths", 2), ("code", 1)]
+for d in a["domains"] + [a["all"]]:
+    assert d["loss"] > 0 and d["exact_match"] == d["correct"] / d["asked"]
+assert b["all"]["asked"] == 0 and b["all"]["exact_match"] is None and b["domains"][0]["domain"] == "text"
+PY
+    pesc eval "$D/model" --tasks "$D/task.jsonl" "$D/text.jsonl" --json -q
+    [ "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")" = "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$first")" ]
+}
+
+@test "eval: the loss is the validation loss of train" {
+    pesc train "$D/model" --method lora --lora-r 2 --data "$D/task.jsonl" --eval-data "$D/task.jsonl" \
+        --steps 2 --batch 2 --seq-len 64 --eval-every 2 -o "$BATS_TEST_TMPDIR/run" --json -q
+    [ "$status" = 0 ]
+    local want=$output
+    pesc eval "$BATS_TEST_TMPDIR/run" --tasks "$D/task.jsonl" --json -q
+    python3 - <<PY
+import json
+want, have = json.loads('''$want''')["eval_loss"], json.loads('''$output''')["tasks"][0]["all"]["loss"]
+assert abs(want - have) < 1e-4 * want, (want, have)
+PY
+}
+
+# A model that was tuned until it knows its records answers them.
+@test "eval: what was learnt is answered, whatever the batch" {
+    pesc train "$D/model" --method full --data "$D/task.jsonl" --steps 150 --batch 3 --seq-len 64 --lr 1e-2 \
+        --compute-dtype f32 --base-dtype f32 -o "$BATS_TEST_TMPDIR/run" -q
+    [ "$status" = 0 ]
+    for b in 1 2 16; do
+        pesc eval "$BATS_TEST_TMPDIR/run" --tasks "$D/task.jsonl" --batch $b -q --json
+        has '"all":\{"records":3,.*"asked":3,"correct":[23],'
+        sed 's/"seconds":[0-9.e-]*//g' <<< "$output" > "$BATS_TEST_TMPDIR/batch$b"
+    done
+    cmp "$BATS_TEST_TMPDIR/batch1" "$BATS_TEST_TMPDIR/batch2"
+    cmp "$BATS_TEST_TMPDIR/batch1" "$BATS_TEST_TMPDIR/batch16"
+}
+
+@test "eval: -n for each domain, --samples shows questions and answers" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -n 1 --samples -q --max-tokens 4
+    [ "$status" = 0 ]
+    has '^-- record 1, maths: wrong$'
+    has '^-- record 2, code: wrong$'
+    has '^expected  world$'
+    has '^  all +2 '
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -n 1 --samples -q --max-tokens 4 --json
+    python3 - <<PY
+import json
+s = json.loads(r'''$output''')["tasks"][0]["samples"]
+assert sorted(x["record"] for x in s) == [0, 1] and not any(x["correct"] for x in s)
+assert {x["expected"] for x in s} == {"1 + 1", "world"}
+PY
+}
+
+@test "eval: records that do not fit are said" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --ctx 8 -q
+    [ "$status" = 0 ]
+    has 'records are longer than the session and were left out; --ctx makes room$'
+}
+
+@test "eval: what it cannot do" {
+    pesc eval "$D/model"
+    fails 2 'eval: --tasks TASK is missing; usage: pesc eval MODEL --tasks TASK...'
+    pesc eval "$D/model" --tasks mmlu
+    fails 2 'the task "mmlu" is not known; give a file of records'
+    pesc eval "$D/model" --tasks "$D/nothing.jsonl" --json
+    [ "$status" = 3 ]
+    has '^\{"error":\{"code":3,"message":".*nothing.jsonl'
+    echo '{"x": 1}' > "$BATS_TEST_TMPDIR/bad.jsonl"
+    pesc eval "$D/model" --tasks "$BATS_TEST_TMPDIR/bad.jsonl"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/bad.jsonl:1: "* ]]
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --batch 0
+    [ "$status" = 2 ]
+}

@@ -1,0 +1,72 @@
+#!/bin/sh
+# What needs a GPU: every op against the CPU, golden models, training trajectories, repeated and resumed
+# runs. Says SKIPPED where there is none.
+#   BUILD=dir tests/cuda.sh      DEVICE=cuda:0 chooses the GPU, REPEAT=20 repeats a run more often
+set -u
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+DEVICE=${DEVICE:-cuda:0}
+LD_LIBRARY_PATH=$BUILD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+log=$(mktemp)
+work=$(mktemp -d)
+trap 'rm -rf "$log" "$work"' EXIT
+passed=0 failed=0
+
+if "$BUILD/tests/ops/run" "$DEVICE" >"$log" 2>&1 && grep '^SKIPPED' "$log"; then
+    exit 0
+fi
+# add NAME: the counts of a cmocka program's log
+add() {
+    ok=$(grep -c '^\[       OK \]' "$log") bad=$(grep -cE '^\[  FAILED  \] [A-Za-z_]' "$log")
+    [ "$ok" != 0 ] || [ "$bad" != 0 ] || bad=1
+    passed=$((passed + ok)) failed=$((failed + bad))
+    printf '%-28s %4d passed %3d failed\n' "$1" "$ok" "$bad"
+    [ "$bad" = 0 ] || grep -vE '^\[( RUN|       OK|==|  PASSED)' "$log" | head -60
+}
+add "ops against the CPU"
+for t in test_families test_train; do
+    PESC_TEST_DEVICE=$DEVICE "$BUILD/tests/golden/$t" >"$log" 2>&1
+    add "golden/$t"
+done
+
+# check NAME COMMAND...: one test more
+check() {
+    name=$1
+    shift
+    if "$@" >"$log" 2>&1; then
+        passed=$((passed + 1)) verdict=ok
+    else
+        failed=$((failed + 1)) verdict=FAILED
+    fi
+    printf '%-60s %s\n' "$name" "$verdict"
+    [ "$verdict" = ok ] || tail -n 20 "$log"
+}
+# run DIR STEPS [OPTION...]: a run of a golden model on the GPU
+run() {
+    dir=$1 steps=$2
+    shift 2
+    "$BUILD/pesc" train tests/golden/train/pesc-a/model --data tests/golden/train/pesc-a/data.jsonl \
+        -o "$work/$dir" --device "$DEVICE" --seq-len 32 --batch 4 --lora-r 4 --steps "$steps" \
+        --compute-dtype bf16 --save-every 5 -q "$@"
+}
+same() { # DIR DIR: the trained weights and moments of the last checkpoints
+    for part in adapter_model trained optimizer; do
+        cmp "$work/$1/latest/$part.safetensors" "$work/$2/latest/$part.safetensors" || return 1
+    done
+}
+repeat() { # the run `long`, REPEAT times more
+    for i in $(seq "${REPEAT:-3}"); do
+        run "long$i" 50 && same long "long$i" || return 1
+    done
+}
+check "a run on the GPU" run a 10
+check "the same run again" run b 10
+check "has the same bits" same a b
+check "a run that stops half way" run c 5
+check "and is resumed" run c 10 --resume
+check "has the same bits too" same a c
+check "a run of 50 steps" run long 50
+check "has the same bits ${REPEAT:-3} times more" repeat
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

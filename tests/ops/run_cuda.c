@@ -1,0 +1,111 @@
+/* run_cuda: every case on a GPU against the CPU, and twice on the GPU: the same bits.
+ *
+ * Sums run in another order, and where a tensor is bf16 the GPU may round what the CPU keeps (the
+ * tensor cores' operands): so f32 cases carry a few times the op's own tolerance, and cases that
+ * touch bf16 or nf4 in addition two units of bf16 of the result and of the tensor's own size. */
+#include "ops/harness.h"
+#include "ops/run.h"
+#include "support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static device *gpu, *cpu;
+
+static bool is_coarse(const trial *t)
+{
+    bool coarse = t->p->w == DT_NF4;
+    for (int k = 0; k < t->n; k++)
+        coarse = coarse || t->slots[k].dt == DT_BF16;
+    return coarse;
+}
+
+/* The size of a slot's numbers: what an error of a sum is measured by. */
+static double rms(const trial *t, int k)
+{
+    double sum = 0;
+    i64 n = trial_count(t, k), counted = 0;
+    for (i64 i = 0; i < n; i++) {
+        double x = trial_result(t, k, i);
+        sum += isfinite(x) ? x * x : 0;
+        counted += isfinite(x);
+    }
+    return counted ? sqrt(sum / (double)counted) : 0;
+}
+
+static void compare(const trial *got, const trial *want, int number)
+{
+    bool coarse = is_coarse(want);
+    double tolerance = want->test->tolerance * 4;
+    for (int k = 0; k < want->n; k++) {
+        const slot *s = &want->slots[k];
+        bool whole = s->dt == DT_I32 || s->dt == DT_U8;
+        double size = rms(want, k);
+        for (i64 i = 0; i < trial_count(want, k) && s->role != SLOT_IN; i++) {
+            double x = trial_result(got, k, i), y = trial_result(want, k, i);
+            double allowed = whole ? 0 : tolerance * (1 + fabs(y));
+            if (tolerance > 0 && coarse && !whole)
+                allowed += (fabs(y) + size) * 0x1p-7;
+            if (x != y && !(fabs(x - y) <= allowed) && !(isnan(x) && isnan(y)))
+                fail_msg("%s case %d: %s[%lld] is %.9g, on the CPU %.9g (allowed %.3g)",
+                         want->test->name, number, s->name, (long long)i, x, y, allowed);
+        }
+    }
+}
+
+static void against_cpu(void **state)
+{
+    const op_test *test = *state;
+    for (int number = 0; number < n_cases(test); number++) {
+        trial got, want;
+        trial_init(&got, test, number);
+        trial_init(&want, test, number);
+        trial_run(&want, cpu);
+        trial_run(&got, gpu);
+        compare(&got, &want, number);
+        trial_free(&got);
+        trial_free(&want);
+    }
+}
+
+static void same_bits_again(void **state)
+{
+    const op_test *test = *state;
+    for (int number = 0; number < n_cases(test); number++) {
+        trial first, again;
+        trial_init(&first, test, number);
+        trial_init(&again, test, number);
+        trial_run(&first, gpu);
+        trial_run(&again, gpu);
+        for (int k = 0; k < first.n; k++)
+            if (memcmp(first.result[k], again.result[k], first.bytes[k]) != 0)
+                fail_msg("%s case %d: %s differs between two runs", test->name, number,
+                         first.slots[k].name);
+        trial_free(&first);
+        trial_free(&again);
+    }
+}
+
+int run_cuda(const char *spec)
+{
+    enum { MAX_TESTS = 128 };
+    struct CMUnitTest cases[MAX_TESTS] = { 0 }, twice[MAX_TESTS] = { 0 };
+    if (backend_open(&gpu, spec) != PESC_OK) {
+        printf("SKIPPED: %s\n", pesc_last_error());
+        return 0;
+    }
+    must(cpu_open(&cpu, 2));
+    assert_true(n_op_tests <= MAX_TESTS);
+    for (int i = 0; i < n_op_tests; i++) {
+        void *test = (void *)(uintptr_t)op_tests[i];
+        cases[i] = (struct CMUnitTest){ op_tests[i]->name, against_cpu, NULL, NULL, test };
+        twice[i] = (struct CMUnitTest){ op_tests[i]->name, same_bits_again, NULL, NULL, test };
+    }
+    size_t n = (size_t)n_op_tests;
+    int failed = _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +
+                 _cmocka_run_group_tests("again, the same bits", twice, n, NULL, NULL);
+    cpu->op->close(cpu);
+    gpu->op->close(gpu);
+    return failed;
+}

@@ -1,0 +1,133 @@
+#include "support/far.h"
+
+#include "backend/opmap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096 };
+static const size_t MEMORY = (size_t)1 << 30; /* reserved, not taken */
+
+typedef struct far {
+    device base;
+    device *near; /* the CPU */
+    char *memory;
+    size_t used;
+} far;
+
+static far *far_of(device *d)
+{
+    return (far *)d;
+}
+
+static device *enter(device *d)
+{
+    if (mprotect(far_of(d)->memory, far_of(d)->used + PAGE, PROT_READ | PROT_WRITE) != 0)
+        abort();
+    return far_of(d)->near;
+}
+
+static void leave(device *d)
+{
+    if (mprotect(far_of(d)->memory, far_of(d)->used + PAGE, PROT_NONE) != 0)
+        abort();
+}
+
+/* Ops without a result: the CPU's, with the memory open. */
+#define FAR_OP(name, parameters, arguments)                                                        \
+    static void far_##name parameters                                                              \
+    {                                                                                              \
+        device *in = enter(d);                                                                     \
+        in->op->name arguments;                                                                    \
+        leave(d);                                                                                  \
+    }
+OPMAP(FAR_OP)
+
+static pesc_status far_alloc(device *d, size_t bytes, void **out)
+{
+    far *f = far_of(d);
+    if (bytes > MEMORY - PAGE - f->used)
+        return fail_nomem("the far device", bytes);
+    *out = f->memory + f->used;
+    f->used += (bytes + 63) / 64 * 64;
+    enter(d);
+    memset(*out, 0xa5, bytes); /* nobody may count on zeros */
+    leave(d);
+    return PESC_OK;
+}
+
+static void far_free(device *d, void *p)
+{
+    (void)d;
+    (void)p;
+}
+
+static pesc_status far_download(device *d, void *dst, const void *src, size_t bytes)
+{
+    device *cpu = enter(d);
+    pesc_status s = cpu->op->download(cpu, dst, src, bytes);
+    leave(d);
+    return s;
+}
+
+static pesc_status far_sync(device *d)
+{
+    return far_of(d)->near->op->sync(far_of(d)->near);
+}
+
+static bool far_host_memory(const device *d)
+{
+    (void)d;
+    return false;
+}
+
+static bool far_begin(device *d, uint64_t name)
+{
+    (void)d;
+    (void)name;
+    return true;
+}
+
+static void far_end(device *d)
+{
+    (void)d;
+}
+
+static uint64_t far_room(device *d)
+{
+    return MEMORY - PAGE - far_of(d)->used;
+}
+
+static void far_close(device *d)
+{
+    far *f = far_of(d);
+    f->near->op->close(f->near);
+    munmap(f->memory, MEMORY);
+    free(f);
+}
+
+device *far_open(void)
+{
+    static const ops table = {
+#define FAR_ROW(name, parameters, arguments) .name = far_##name,
+        OPMAP(FAR_ROW).alloc = far_alloc,
+        .free = far_free,
+        .download = far_download,
+        .sync = far_sync,
+        .host_memory = far_host_memory,
+        .room = far_room,
+        .begin = far_begin,
+        .end = far_end,
+        .close = far_close,
+    };
+    far *f = calloc(1, sizeof *f);
+    if (!f || backend_open(&f->near, "cpu:2") != PESC_OK)
+        abort();
+    f->base = *f->near;
+    f->base.op = &table;
+    f->memory = mmap(NULL, MEMORY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (f->memory == MAP_FAILED)
+        abort();
+    return &f->base;
+}

@@ -1,0 +1,154 @@
+/* test_far: models run and train on a device whose memory the host cannot touch, with the bits of
+ * the CPU. A stray read or write of a device address ends this program. */
+#include "model/model.h"
+#include "support/check.h"
+#include "support/far.h"
+#include "support/files.h"
+#include "support/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKENS = 24, STEPS = 3 };
+
+static device *open_device(bool is_far)
+{
+    device *d = NULL;
+    if (is_far)
+        return far_open();
+    must(backend_open(&d, "cpu:2"));
+    return d;
+}
+
+/* What a run gives: the logits of a prompt, the tokens it goes on with, the losses of training. */
+typedef struct numbers {
+    float *logits;
+    size_t n_logits;
+    int32_t ids[TOKENS];
+    double loss[2 * STEPS];
+} numbers;
+
+static void speak(device *d, const char *path, const pesc_load_options *opt, numbers *out)
+{
+    pesc_model *m;
+    pesc_session *s;
+    pesc_generation g;
+    pesc_sample_options sample = pesc_sample_defaults();
+    int32_t prompt[TOKENS];
+    must(pesc_model_open(&m, d, path, opt));
+    for (int32_t i = 0; i < TOKENS; i++)
+        prompt[i] = (i * 37 + 11) % m->cfg.vocab;
+    out->n_logits = (size_t)TOKENS * (size_t)m->cfg.vocab;
+    out->logits = calloc(out->n_logits, sizeof *out->logits);
+    must(pesc_logits(m, prompt, TOKENS, out->logits));
+    sample.max_tokens = TOKENS;
+    sample.ignore_eos = true;
+    must(pesc_session_open(&s, m, 0));
+    must(pesc_session_complete(s, prompt, TOKENS, &sample, NULL, NULL, &g));
+    assert_int_equal(g.n_ids, TOKENS);
+    memcpy(out->ids, g.ids, sizeof out->ids);
+    pesc_generation_free(&g);
+    pesc_session_close(s);
+    pesc_model_close(m);
+}
+
+static void models_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *base, *compute;
+    } cases[] = {
+        { "llama", "", "f32" },       { "llama", "bf16", "bf16" }, { "llama", "nf4", "bf16" },
+        { "qwen2", "", "f32" },       { "camelidae", "", "f32" },  { "camelidae", "nf4", "bf16" },
+        { "deepseek_v2", "", "f32" }, { "qwen2_moe", "", "f32" },  { "bnb", "", "f32" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        numbers got[2] = { 0 };
+        pesc_load_options opt = pesc_load_defaults();
+        opt.base_dtype = cases[i].base;
+        opt.compute_dtype = cases[i].compute;
+        for (int is_far = 0; is_far < 2; is_far++) {
+            device *d = open_device(is_far);
+            speak(d, golden_path(cases[i].name), &opt, &got[is_far]);
+            d->op->close(d);
+        }
+        assert_memory_equal(got[0].logits, got[1].logits, got[0].n_logits * sizeof(float));
+        assert_memory_equal(got[0].ids, got[1].ids, sizeof got[0].ids);
+        free(got[0].logits);
+        free(got[1].logits);
+    }
+}
+
+/* STEPS steps, then as many more by a run that resumes the first one's checkpoint. */
+static void train(device *d, const char *path, pesc_train_options o, double *loss)
+{
+    for (int part = 0; part < 2; part++) {
+        pesc_model *m;
+        pesc_trainer *t;
+        pesc_load_options load = pesc_train_load(&o);
+        o.steps = STEPS * (part + 1);
+        o.resume = part > 0;
+        must(pesc_model_open(&m, d, path, &load));
+        must(pesc_trainer_open(&t, m, &o));
+        for (int i = 0; i < STEPS; i++) {
+            pesc_step step;
+            must(pesc_trainer_step(t, &step));
+            loss[part * STEPS + i] = step.loss;
+        }
+        pesc_trainer_close(t);
+        pesc_model_close(m);
+    }
+}
+
+static void models_train(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *method, *base, *compute, *optimizer;
+    } cases[] = {
+        { "pesc-a", "pesc", "", "f32", "adamw" },
+        { "pesc-a", "pesc", "nf4", "bf16", "adamw8" },
+        { "full", "full", "", "f32", "adamw" },
+        { "molora", "molora", "", "bf16", "adamw" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        numbers got[2] = { 0 };
+        char data[512], model[512], name[64];
+        snprintf(name, sizeof name, "train/%s/data.jsonl", cases[i].run);
+        snprintf(data, sizeof data, "%s", golden_path(name));
+        snprintf(name, sizeof name, "train/%s/model", cases[i].run);
+        snprintf(model, sizeof model, "%s", golden_path(name));
+        for (int is_far = 0; is_far < 2; is_far++) {
+            files_clear();
+            const char *list[] = { data };
+            pesc_train_options o = pesc_train_defaults();
+            o.output = files_path("run");
+            o.data = list;
+            o.n_data = 1;
+            o.method = cases[i].method;
+            o.base_dtype = cases[i].base;
+            o.compute_dtype = cases[i].compute;
+            o.optimizer = cases[i].optimizer;
+            o.seq_len = 32;
+            o.batch = 4;
+            o.lora_r = 2;
+            device *d = open_device(is_far);
+            train(d, model, o, got[is_far].loss);
+            d->op->close(d);
+        }
+        for (int s = 0; s < 2 * STEPS; s++)
+            if (!(got[0].loss[s] == got[1].loss[s]))
+                fail_msg("%s, step %d: loss %.9g near, %.9g far", cases[i].run, s + 1,
+                         got[0].loss[s], got[1].loss[s]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_run),
+        cmocka_unit_test(models_train),
+    };
+    return cmocka_run_group_tests_name("far", tests, NULL, NULL);
+}
