@@ -2,6 +2,7 @@
  * byte (tools/golden_esft_score.py); and the pass that makes them against the whole forward. */
 #include "model/routes.h"
 #include "support/check.h"
+#include "support/far.h"
 #include "support/files.h"
 #include "support/golden.h"
 
@@ -15,16 +16,24 @@ typedef struct fixture {
     char dir[512];
 } fixture;
 
-static void open_fixture(fixture *f, const char *name)
+/* On `dev`, which the fixture then owns. */
+static void open_on(fixture *f, pesc_device *dev, const char *name)
 {
     char ids[512];
     const char *files[] = { ids };
     snprintf(f->dir, sizeof f->dir, "%s", golden_path(name));
     snprintf(ids, sizeof ids, "%s", golden_path("esft_score/ids.jsonl"));
     pesc_data_options opt = { .data = files, .n_data = 1, .seq_len = 4096 };
-    must(pesc_device_open(&f->dev, "cpu:2"));
+    f->dev = dev;
     must(pesc_model_open(&f->m, f->dev, f->dir, NULL));
     must(pesc_data_open(&f->d, f->dir, &opt));
+}
+
+static void open_fixture(fixture *f, const char *name)
+{
+    pesc_device *dev;
+    must(pesc_device_open(&dev, "cpu:2"));
+    open_on(f, dev, name);
 }
 
 static void close_fixture(fixture *f)
@@ -62,6 +71,22 @@ static void scores_as_transformers_does(void **state)
         assert_int_equal(r.records, 40);
         opt.micro_tokens = 61; /* other forwards, another order: the same scores */
         opt.seed = 3;
+        must(pesc_esft_score(f.m, f.d, files_path("out"), &opt, &r));
+        check_bytes(families[i]);
+        close_fixture(&f);
+    }
+}
+
+/* Nothing but ops touches device memory, so a GPU scores by the same path. */
+static void scores_on_a_far_device(void **state)
+{
+    (void)state;
+    static const char *const families[] = { "deepseek_v2", "olmoe" };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        fixture f;
+        pesc_esft_score_report r;
+        pesc_esft_score_options opt = pesc_esft_score_defaults();
+        open_on(&f, far_open(), families[i]);
         must(pesc_esft_score(f.m, f.d, files_path("out"), &opt, &r));
         check_bytes(families[i]);
         close_fixture(&f);
@@ -153,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_as_transformers_does),
+        cmocka_unit_test(scores_on_a_far_device),
         cmocka_unit_test(takes_as_many_tokens_as_asked),
         cmocka_unit_test(logs_give_the_same),
     };
