@@ -168,10 +168,10 @@ bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 	@BUILD=$(BUILD) bench/run.sh
 
 # Studies of single kernels link these kernels and stand in for the device around them.
-ATTENTION := $(filter %/attention.cu.o %/attention_%,$(CUDA_OBJ))
-GROUPED   := $(filter %/grouped.cu.o %/grouped_% %/nf4.cu.o,$(CUDA_OBJ))
-ROWS      := $(foreach n,pointwise rows norm rope routing routing_bwd xent dropout adamw quant,\
-                 $(BUILD)/src/backend/cuda/$(n).cu.o)
+kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,$(addsuffix .cu,$(1)))))
+ATTENTION := $(call kernels,attention*)
+GROUPED   := $(call kernels,grouped* nf4)
+ROWS      := $(call kernels,pointwise rows norm rope routing* xent dropout adamw quant)
 STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda rows_cuda)
 $(BUILD)/bench/attention_cuda: $(BUILD)/bench/attention_cuda.cu.o $(ATTENTION) $(BUILD)/libpesc.a
 $(BUILD)/bench/grouped_cuda: $(BUILD)/bench/grouped_cuda.cu.o $(GROUPED) $(BUILD)/libpesc.a
