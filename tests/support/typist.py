@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-LIMIT = 60
+LIMIT = 20
 
 
 def unescape(text):
