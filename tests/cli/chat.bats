@@ -78,7 +78,7 @@ setup_file() { make_model; }
     for _ in 1 2 3; do
         run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
             '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
-        [ "$status" != 0 ] || break
+        [[ $status != 0 || $output != *"there is no /nope"* ]] || break
     done
     [ "$status" = 0 ]
     [[ $output == *"llama, chatml format; /help, Ctrl-D leaves"* ]]
