@@ -74,7 +74,7 @@ setup_file() { make_model; }
 }
 
 @test "chat: on a terminal lines are edited, Ctrl-C drops a line, Ctrl-D leaves" {
-    # a terminal may swallow a key that comes while its modes change: three tries
+    # on a busy machine a key typed while the terminal changes modes may do nothing: three tries
     for _ in 1 2 3; do
         run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
             '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
