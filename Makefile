@@ -187,7 +187,7 @@ bench-cuda: $(BUILD)/bench/cuda $(BUILD)/bench/shape $(CUDA_SO) ## time kernels 
 	@BUILD=$(BUILD) bench/cuda.sh
 
 demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
-	@PESC=$(BUILD)/pesc DEMO=$(BUILD)/demo share/demo.sh
+	@PESC_SHARE=share $(BUILD)/pesc demo -o $(BUILD)/demo
 
 study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/study.md (25 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study tools/study.sh
@@ -216,6 +216,8 @@ install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/install/libpesc.a $(BUILD)/install/li
 	ln -sf libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so
 	install -D -m 644 $(BUILD)/install/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/install/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc share/*.jsonl share/tune.yaml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc/base share/base/*
 
 # A folder that runs where the packages are not: every library but the C library's own.
 $(BUILD)/bundle/bin/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a

@@ -36,9 +36,22 @@ static pesc_status write_logits(const open_model *m, const ids_table *t, npy *fi
     return st;
 }
 
+/* Positions behind the context have logits too, but no model was made for them. */
+static void tell_length(const options *o, const ids_table *t, const pesc_model_info *info)
+{
+    if (o->quiet || info->context <= 0 || t->n_each <= (size_t)info->context)
+        return;
+    progress_clear();
+    fprintf(stderr,
+            "pesc: note: %s: a sequence has %zu ids, the model's context is %lld: it was not made "
+            "for the positions behind it\n",
+            input_name(o->ids), t->n_each, (long long)info->context);
+}
+
 static pesc_status run(const options *o, const ids_table *t, open_model *m)
 {
     TRY(open_from(m, o));
+    tell_length(o, t, &m->info);
     const int64_t shape[] = { (int64_t)t->n_seqs, (int64_t)t->n_each, m->info.vocab };
     npy *file = NULL;
     pesc_status st = npy_open(&file, o->output, shape + !t->nested, t->nested ? 3 : 2);

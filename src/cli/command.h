@@ -6,26 +6,29 @@
 
 #include "cli/opt.h"
 
+/* In the order in which they are listed. */
 typedef enum command_id {
+    CMD_INIT,
+    CMD_DEMO,
+    CMD_DOCTOR,
     CMD_INFO,
+    CMD_DATA,
+    CMD_PLAN,
     CMD_NEW,
     CMD_CRAFT,
     CMD_MERGE,
     CMD_EXPORT,
-    CMD_TOKENIZE,
-    CMD_DETOKENIZE,
-    CMD_GENERATE,
-    CMD_CHAT,
-    CMD_LOGITS,
-    CMD_PERPLEXITY,
-    CMD_DATA,
-    CMD_ESFT,
     CMD_TRAIN,
-    CMD_PLAN,
+    CMD_ESFT,
     CMD_EVAL,
     CMD_ROUTES,
+    CMD_PERPLEXITY,
+    CMD_LOGITS,
     CMD_BENCH,
-    CMD_DOCTOR,
+    CMD_GENERATE,
+    CMD_CHAT,
+    CMD_TOKENIZE,
+    CMD_DETOKENIZE,
     CMD_HELP,
     CMD_VERSION,
     N_COMMANDS
@@ -33,6 +36,7 @@ typedef enum command_id {
 
 struct command {
     const char *name;
+    const char *job;      /* the heading it stands under in the list of commands */
     const char *synopsis; /* what follows the name: "MODEL [FILE]" */
     const char *keys[2];  /* options that the positional arguments fill, in order */
     int n_required;       /* of the keys */
@@ -47,6 +51,8 @@ extern const command commands[N_COMMANDS];
 /* Fails with a suggestion when there is no such command. */
 pesc_status command_find(const char *word, const command **out);
 
+pesc_status cmd_init(const options *o);
+pesc_status cmd_demo(const options *o);
 pesc_status cmd_info(const options *o);
 pesc_status cmd_new(const options *o);
 pesc_status cmd_craft(const options *o);

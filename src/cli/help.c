@@ -18,11 +18,15 @@ const help_exit help_exits[] = {
 
 void help_overview(void)
 {
-    puts("pesc " PESC_VERSION ": language models, from their files to their words\n");
-    for (size_t i = 0; i < CMD_HELP; i++) /* the line below says how to get help */
-        printf("  pesc %-12s%s\n", commands[i].name, commands[i].summary);
-    puts("\nMODEL is a Hugging Face directory, a run or a .gguf file. pesc help COMMAND explains "
-         "one.\nTry: pesc info MODEL, then pesc generate MODEL --prompt 'Once upon a time'");
+    puts("pesc " PESC_VERSION ": dense language models into sparse experts: tune, test, explain, "
+         "run them");
+    for (size_t i = 0; i < CMD_HELP; i++) { /* the last line says how to get help */
+        bool first = i == 0 || strcmp(commands[i].job, commands[i - 1].job) != 0;
+        printf("  %-7spesc %-12s%s\n", first ? commands[i].job : "", commands[i].name,
+               commands[i].summary);
+    }
+    puts("Try: pesc demo. pesc help COMMAND explains one; a MODEL is a directory, a run or a .gguf "
+         "file.");
 }
 
 bool help_is_argument(const opt_row *r, const command *c)

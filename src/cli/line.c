@@ -1,16 +1,24 @@
+/* A wait for a key must not outlast a Ctrl-C. So Ctrl-C is a flag and a byte in a pipe, and every
+ * wait looks at both (libedit's own reading would begin to wait again). And the terminal gives keys
+ * one by one before the prompt invites any: a Ctrl-D typed while it still collects lines is lost.
+ */
 #include "cli/line.h"
 
 #include <histedit.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 struct line_input {
     EditLine *editor; /* NULL without a terminal */
@@ -21,20 +29,65 @@ struct line_input {
 };
 
 static volatile sig_atomic_t interrupts;
+static int wake[2] = { -1, -1 }; /* a pipe: a Ctrl-C just before a wait ends it too */
 
 static void on_interrupt(int signal_number)
 {
+    int before = errno;
     (void)signal_number;
     interrupts = 1;
+    if (write(wake[1], "", 1) < 0)
+        errno = before; /* it is full: who waits is awake */
+}
+
+static void drain(void)
+{
+    char bytes[16];
+    while (read(wake[0], bytes, sizeof bytes) > 0)
+        continue;
 }
 
 bool line_interrupted(void)
 {
     bool was = interrupts;
+    drain();
     interrupts = 0;
     if (was)
         clearerr(stdout); /* it may have cut a write short: that was no failure */
     return was;
+}
+
+/* Waits for a byte: 1, or 0 at the end, or -1 when Ctrl-C came before it. */
+static int next_byte(char *byte)
+{
+    struct pollfd in[] = { { .fd = STDIN_FILENO, .events = POLLIN },
+                           { .fd = wake[0], .events = POLLIN } };
+    while (!interrupts) {
+        int n = poll(in, 2, -1);
+        if (n > 0 && in[1].revents)
+            drain();
+        else if (n > 0 && !interrupts)
+            return (int)read(STDIN_FILENO, byte, 1);
+    }
+    return -1;
+}
+
+/* A character for libedit; bytes that belong to none are left out. */
+static int next_char(EditLine *editor, wchar_t *c)
+{
+    mbstate_t state = { 0 };
+    char byte;
+    (void)editor;
+    for (int n; (n = next_byte(&byte)) != 0;) {
+        if (n < 0)
+            return -1;
+        size_t used = mbrtowc(c, &byte, 1, &state);
+        if (used <= 1)
+            return 1;
+        if (used == (size_t)-1)
+            state = (mbstate_t){ 0 };
+    }
+    return 0;
 }
 
 static char *prompt(EditLine *editor)
@@ -73,6 +126,7 @@ static pesc_status open_editor(line_input *l)
     el_set(l->editor, EL_PROMPT, prompt);
     el_set(l->editor, EL_EDITOR, "emacs");
     el_set(l->editor, EL_HIST, history, l->history);
+    el_set(l->editor, EL_GETCFN, next_char);
     el_source(l->editor, NULL);
     find_history(l);
     if (l->history_file[0])
@@ -85,10 +139,14 @@ pesc_status line_open(line_input **out)
     line_input *l = *out = calloc(1, sizeof *l);
     if (!l)
         return out_nomem("reading lines");
-    struct sigaction act = { .sa_handler = on_interrupt }; /* reading is to be interrupted */
+    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) != 0)
+        return out_fail(PESC_NOMEM, "chat: no pipe for signals: %s", strerror(errno));
+    bool terminal = isatty(STDIN_FILENO);
+    /* reading a pipe is to be interrupted; a terminal is waited for in next_byte() */
+    struct sigaction act = { .sa_handler = on_interrupt, .sa_flags = terminal ? SA_RESTART : 0 };
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
-    return isatty(STDIN_FILENO) ? open_editor(l) : PESC_OK;
+    return terminal ? open_editor(l) : PESC_OK;
 }
 
 bool line_is_terminal(const line_input *l)
@@ -100,6 +158,7 @@ static line_event edit(line_input *l, const char **text)
 {
     int n = 0;
     HistEvent e;
+    el_set(l->editor, EL_PREP_TERM, 1); /* keys one by one, then the prompt */
     const char *typed = el_gets(l->editor, &n);
     if (line_interrupted())
         return LINE_INTERRUPT;
@@ -138,4 +197,7 @@ void line_close(line_input *l)
         el_end(l->editor);
     free(l->text);
     free(l);
+    signal(SIGINT, SIG_DFL); /* before its pipe goes */
+    close(wake[0]);
+    close(wake[1]);
 }

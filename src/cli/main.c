@@ -9,8 +9,29 @@
 #include <string.h>
 
 const command commands[N_COMMANDS] = {
+    [CMD_INIT] = {
+        .name = "init", .job = "start", .synopsis = "[RECIPE]", .keys = { "recipe" },
+        .summary = "a commented run file for train and plan", .run = cmd_init,
+        .about = "Writes YAML for `pesc train -c` and `pesc plan -c`: every option of a run with "
+                 "what it means. Those that the recipe sets, and those given here, are keys; the "
+                 "others stand behind # with the value they have anyway. model, data and output "
+                 "are stand-ins where they are not given.",
+        .examples = "pesc init pesc --model sparse --data train.jsonl > run.yaml\n"
+                    "pesc init qlora --model ~/models/Yi-6B --data a.jsonl b.jsonl --lr 1e-4 -o run.yaml\n",
+    },
+    [CMD_DEMO] = {
+        .name = "demo", .job = "start", .synopsis = "[-o DIR]", .run = cmd_demo,
+        .summary = "the main job in minutes, on a tiny model that comes along",
+        .about = "Crafts sparse models from a dense one of 0.85 M weights, tunes dense, sparse and "
+                 "upcycled on the same instructions of three domains, asks held-out questions of "
+                 "each, shows what the experts do, and chats. Each step is a command that one "
+                 "could type. Model and instructions are looked for in $PESC_SHARE, or in "
+                 "../share/pesc and ../share beside the program.",
+        .examples = "pesc demo\n"
+                    "pesc demo -o /tmp/demo --epochs 1 --json\n",
+    },
     [CMD_INFO] = {
-        .name = "info", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .name = "info", .job = "look", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "what a model is: family, shapes, parameters, bytes", .run = cmd_info,
         .about = "Reads the configuration and the headers of the weight files, no weights: it "
                  "takes no time and little memory, whatever the size of the model.",
@@ -18,7 +39,7 @@ const command commands[N_COMMANDS] = {
                     "pesc info model.gguf --json\n",
     },
     [CMD_NEW] = {
-        .name = "new", .synopsis = "CONFIG -o DIR", .keys = { "config-json" }, .n_required = 1,
+        .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config-json" }, .n_required = 1,
         .summary = "a randomly initialised model of a configuration", .run = cmd_new,
         .about = "Writes a Hugging Face directory with fresh weights, so that training from zero "
                  "starts like everything else: from a model directory. A directory that is not "
@@ -27,7 +48,7 @@ const command commands[N_COMMANDS] = {
                     "pesc new config.json -o tiny --dtype f32 --seed 7\n",
     },
     [CMD_CRAFT] = {
-        .name = "craft", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
+        .name = "craft", .job = "make", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
         .summary = "a sparse model from a dense one", .run = cmd_craft,
         .about = "Kind pesc gives every layer adapters as experts and a router, in the layout of "
                  "Camelidae: the dense tensors are copied bit for bit, and the logits do not "
@@ -39,7 +60,7 @@ const command commands[N_COMMANDS] = {
                     "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
     },
     [CMD_MERGE] = {
-        .name = "merge", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
+        .name = "merge", .job = "make", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
         .summary = "a LoRA folded into the weights it stands on", .run = cmd_merge,
         .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the one "
                  "that lies in MODEL, or --lora. Adapters of PESC stay adapters. The result is "
@@ -49,7 +70,7 @@ const command commands[N_COMMANDS] = {
                     "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
     },
     [CMD_EXPORT] = {
-        .name = "export", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
+        .name = "export", .job = "make", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
         .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
         .about = "Target hf is the directory of the model's own family, as transformers reads it, "
                  "of whatever MODEL is stored in; camelidae the published layout of models with "
@@ -60,7 +81,7 @@ const command commands[N_COMMANDS] = {
                     "pesc export run/tuned --to peft -o adapter\n",
     },
     [CMD_TOKENIZE] = {
-        .name = "tokenize", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,
         .about = "Writes the ids on one line, separated by spaces. Control tokens written in the "
                  "text stay text unless --parse-special; BOS and EOS are added only with "
@@ -70,7 +91,7 @@ const command commands[N_COMMANDS] = {
                     "pesc tokenize tokenizer.model --jsonl lines.jsonl\n",
     },
     [CMD_DETOKENIZE] = {
-        .name = "detokenize", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .name = "detokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "the text of token ids", .run = cmd_detokenize,
         .about = "Writes the text as it is, without a newline of its own, so that tokenize and "
                  "detokenize are each other's inverse.",
@@ -78,7 +99,7 @@ const command commands[N_COMMANDS] = {
                     "pesc detokenize tokenizer.json ids.json --skip-special\n",
     },
     [CMD_GENERATE] = {
-        .name = "generate", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
+        .name = "generate", .job = "use", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
         .n_required = 1, .summary = "one completion", .run = cmd_generate,
         .about = "Continues a text, writing as it goes. With --json it writes one object at the "
                  "end: ids (the new tokens), text, finish (stop, length or stopped), prompt_tokens "
@@ -88,7 +109,7 @@ const command commands[N_COMMANDS] = {
                     "pesc generate tiny -p 'Q:' -t 0.8 --top-p 0.95 --seed 3 --stop 'Q:'\n",
     },
     [CMD_CHAT] = {
-        .name = "chat", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .name = "chat", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "a conversation in the terminal", .run = cmd_chat,
         .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D leaves. A line that "
                  "begins with / is a command: /reset, /system TEXT, /help, /quit. Without a "
@@ -99,7 +120,7 @@ const command commands[N_COMMANDS] = {
                     "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
     },
     [CMD_LOGITS] = {
-        .name = "logits", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
+        .name = "logits", .job = "judge", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
         .n_required = 1, .summary = "float32 logits of every position, as a NumPy file",
         .run = cmd_logits,
         .about = "For comparing with other programs. The ids are a JSON array, or an object that "
@@ -109,14 +130,14 @@ const command commands[N_COMMANDS] = {
                     "pesc logits ~/models/Yi-6B --ids ids.json -o logits.npy\n",
     },
     [CMD_PERPLEXITY] = {
-        .name = "perplexity", .synopsis = "MODEL [FILE]", .keys = { "model", "file" },
+        .name = "perplexity", .job = "judge", .synopsis = "MODEL [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "mean loss and perplexity of a text", .run = cmd_perplexity,
         .about = "The text is cut into windows of --ctx tokens, each predicted from its own start. "
                  "The loss is the mean over predicted tokens, in nats.",
         .examples = "pesc perplexity ~/models/Yi-6B wiki.test.raw --ctx 2048\n",
     },
     [CMD_DATA] = {
-        .name = "data", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
+        .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
         .summary = "look at training data before it is used, or mix it", .run = cmd_data,
         .about = "check reads every record as training would and says what is wrong with the "
@@ -135,7 +156,7 @@ const command commands[N_COMMANDS] = {
                     "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n",
     },
     [CMD_ESFT] = {
-        .name = "esft", .synopsis = "score|select|apply INPUT... -o OUT",
+        .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
         .keys = { "action", "inputs" }, .n_required = 1,
         .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
         .about = "score runs records of a task through a mixture of experts, up to the last router, "
@@ -153,7 +174,7 @@ const command commands[N_COMMANDS] = {
                     "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n",
     },
     [CMD_TRAIN] = {
-        .name = "train", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
+        .name = "train", .job = "tune", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
         .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,
         .about = "Trains what --method says and writes a run directory: run.yaml (all options), "
                  "metrics.jsonl, routing.jsonl, tb/ (TensorBoard), plots/ (loss and expert load, drawn "
@@ -167,7 +188,7 @@ const command commands[N_COMMANDS] = {
                     "pesc train -c run/run.yaml -o again\n",
     },
     [CMD_PLAN] = {
-        .name = "plan", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
+        .name = "plan", .job = "look", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
         .summary = "the memory and disk a run would take", .run = cmd_plan,
         .about = "Takes the options of train and computes, from configuration and file headers "
                  "alone, the memory of a run by part, whether it fits, the largest forward that "
@@ -176,7 +197,7 @@ const command commands[N_COMMANDS] = {
                     "pesc plan dense --method qlora --json\n",
     },
     [CMD_EVAL] = {
-        .name = "eval", .synopsis = "MODEL --tasks TASK...", .keys = { "model" }, .n_required = 1,
+        .name = "eval", .job = "judge", .synopsis = "MODEL --tasks TASK...", .keys = { "model" }, .n_required = 1,
         .summary = "loss and exact answers on held-out instructions", .run = cmd_eval,
         .about = "A task is a file of instruction records, JSON lines or a JSON array, in any "
                  "format that train reads. Of each record two things are measured: the mean loss of "
@@ -188,7 +209,7 @@ const command commands[N_COMMANDS] = {
                     "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n",
     },
     [CMD_ROUTES] = {
-        .name = "routes", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,
+        .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,
         .summary = "which experts each domain's tokens choose", .run = cmd_routes,
         .about = "Runs records through a sparse model and counts, for every layer and domain, how "
                  "often each expert is chosen: a map on the terminal, and the same as "
@@ -200,7 +221,7 @@ const command commands[N_COMMANDS] = {
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
     [CMD_BENCH] = {
-        .name = "bench", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .name = "bench", .job = "judge", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,
         .about = "Measures reading a prompt (prefill) and feeding token by token behind it "
                  "(decode), or with --text the encoding of a text on one thread; reports the best "
@@ -209,7 +230,7 @@ const command commands[N_COMMANDS] = {
                     "pesc bench --text book.txt tokenizer.json --json\n",
     },
     [CMD_DOCTOR] = {
-        .name = "doctor", .synopsis = "", .summary = "what this build and this machine have",
+        .name = "doctor", .job = "start", .synopsis = "", .summary = "what this build and this machine have",
         .run = cmd_doctor,
         .about = "One line each: ok, missing or a note.",
         .examples = "pesc doctor\n",

@@ -152,7 +152,8 @@ pesc_status opt_set(options *o, const opt_row *r, const char *text, const char *
         *(const char **)field = text;
         return PESC_OK;
     case OPT_LIST:
-        return append(field, text);
+        return text[0] ? append(field, text)
+                       : out_fail(PESC_USAGE, "%s: found nothing, expected %s", where, r->value);
     }
     return PESC_OK;
 }
@@ -300,5 +301,8 @@ void opt_free(options *o)
     free(o->general.items);
     free(o->code.items);
     free(o->maths.items);
+    free(o->task.items);
+    free(o->alignment.items);
+    free(o->tasks.items);
     *o = (options){ 0 };
 }

@@ -23,7 +23,7 @@ typedef struct opt_list {
 typedef struct options {
     bool help, json, quiet;
     const char *config;
-    const char *model, *file, *output, *text, *jsonl, *ids, *topic;
+    const char *model, *file, *output, *text, *jsonl, *ids, *topic, *recipe;
     const char *device, *base_dtype, *compute_dtype, *lora, *patch;
     bool double_quant;
     int64_t threads;

@@ -8,7 +8,7 @@
 /* open a model and need it */
 #define RUNNING (C(GENERATE) | C(CHAT) | C(LOGITS) | C(PERPLEXITY) | JUDGING)
 #define JUDGING (C(EVAL) | C(ROUTES))
-#define TUNING (C(TRAIN) | C(PLAN))
+#define TUNING (C(TRAIN) | C(PLAN) | C(INIT)) /* take the options of a run */
 #define LOADING (RUNNING | C(ESFT) | C(BENCH) | TUNING)
 #define SAMPLING (C(GENERATE) | C(CHAT))
 #define MAKING (C(CRAFT) | C(MERGE) | C(EXPORT)) /* a model from a model */
@@ -31,6 +31,8 @@ const opt_row opt_rows[] = {
   "or -" },
 { "config-json", 0, OPT_TEXT, FIELD(config_json), "CONFIG", 0, 0, NULL, C(NEW),
   "a config.json, as Hugging Face writes them" },
+{ "recipe", 0, OPT_TEXT, FIELD(recipe), "RECIPE", 0, 0, "pesc", C(INIT),
+  "pesc, qlora-pesc, qlora, lora, full, upcycle, molora or esft" },
 { "topic", 0, OPT_TEXT, FIELD(topic), "COMMAND", 0, 0, NULL, C(HELP),
   "the command to explain" },
 
@@ -129,8 +131,16 @@ const opt_row opt_rows[] = {
 { "repeat", 0, OPT_INT, FIELD(repeat), "N", 1, 1000000, "5", C(BENCH),
   "runs; the best and the median are reported" },
 
-{ "output", 'o', OPT_TEXT, FIELD(output), "RUN", 0, 0, NULL, TUNING,
+{ "output", 'o', OPT_TEXT, FIELD(output), "RUN", 0, 0, NULL, C(TRAIN) | C(PLAN),
   "the directory of the run" },
+{ "output", 0, OPT_TEXT, FIELD(output), "RUN", 0, 0, NULL, C(INIT),
+  "the directory of the run" },
+{ "file", 'o', OPT_TEXT, FIELD(file), "FILE", 0, 0, NULL, C(INIT),
+  "write the run file here, where nothing is yet, instead of to standard output" },
+{ "output", 'o', OPT_TEXT, FIELD(output), "DIR", 0, 0, "pesc-demo", C(DEMO),
+  "where models, table and pictures are left; what an earlier demo left there is replaced" },
+{ "epochs", 0, OPT_REAL, FIELD(epochs), "X", 0, 1e6, "4", C(DEMO),
+  "how often all instructions are seen: fewer is faster and worse" },
 { "data", 'd', OPT_LIST, FIELD(data), "FILE", 0, 0, NULL, TUNING,
   "JSON lines or a JSON array to train on; may be given several times" },
 { "resume", 0, OPT_BOOL, FIELD(resume), NULL, 0, 0, "false", C(TRAIN),
@@ -337,9 +347,10 @@ const opt_row opt_rows[] = {
 { "completion", 0, OPT_CHOICE, FIELD(completion), "bash", 0, 0, NULL, C(HELP),
   "print the shell's completion script" },
 
-{ "device", 0, OPT_TEXT, FIELD(device), "cpu|cuda[:i]", 0, 0, "cpu", LOADING | MAKING,
+{ "device", 0, OPT_TEXT, FIELD(device), "cpu|cuda[:i]", 0, 0, "cpu",
+  LOADING | MAKING | C(DEMO),
   "where the model runs" },
-{ "threads", 0, OPT_INT, FIELD(threads), "N", 0, 1024, "0", LOADING | MAKING,
+{ "threads", 0, OPT_INT, FIELD(threads), "N", 0, 1024, "0", LOADING | MAKING | C(DEMO),
   "threads on the CPU; 0 is one a core; results do not depend on it" },
 { "base-dtype", 0, OPT_CHOICE, FIELD(base_dtype), "f32|bf16|nf4", 0, 0, NULL, LOADING,
   "how weights are kept in memory; as stored when absent" },
@@ -349,7 +360,7 @@ const opt_row opt_rows[] = {
   "what activations are computed in; f32 when absent" },
 { "lora", 0, OPT_TEXT, FIELD(lora), "DIR", 0, 0, NULL, LOADING | C(MERGE) | C(EXPORT),
   "a PEFT adapter to apply" },
-{ "patch", 0, OPT_TEXT, FIELD(patch), "DIR", 0, 0, NULL, LOADING,
+{ "patch", 0, OPT_TEXT, FIELD(patch), "DIR", 0, 0, NULL, LOADING & ~C(INIT),
   "an expert patch to apply" },
 
 { "config", 'c', OPT_TEXT, FIELD(config), "FILE.yaml", 0, 0, NULL, EVERY,

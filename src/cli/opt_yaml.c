@@ -150,8 +150,9 @@ pesc_status opt_read_yaml(options *o)
     char *text;
     size_t n;
     reader r = { .o = o };
-    TRY(input_read(o->config, &text, &n));
-    pesc_status st = PESC_OK;
+    pesc_status st = input_read(o->config, &text, &n);
+    if (st != PESC_OK)
+        return st == PESC_IO ? PESC_USAGE : st; /* part of the request, not of its material */
     if (!yaml_parser_initialize(&r.parser)) {
         st = out_nomem(o->config);
     } else {

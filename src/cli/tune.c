@@ -101,6 +101,15 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
     return read_keep(o, &out->keep);
 }
 
+void tune_fill(options *o, const pesc_train_options *p)
+{
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        const opt_row *r = opt_find(o->cmd, moves[i].row, '-');
+        if (r && !o->given[r - opt_rows])
+            memcpy((char *)o + r->field, (const char *)p + moves[i].at, size_of(r->type));
+    }
+}
+
 pesc_status tune_check_experts(const options *o, const pesc_model_info *info)
 {
     const struct {

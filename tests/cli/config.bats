@@ -49,6 +49,7 @@ refused() { # code sentence (behind the file's name), content
     refused 2 '1: found a nested mapping, expected text or a list' 'stop: {a: 1}'
     refused 2 '1: found a nested mapping, expected text' 'stop: [{a: 1}]'
     refused 2 '1: found nothing, expected TEXT' 'prompt:'
+    refused 2 '1: stop: found nothing, expected TEXT' 'stop: ["x", ""]'
     refused 2 '1: found nothing, expected true or false' 'json: ~'
     refused 2 '1: json: found "yes", expected true or false' 'json: yes'
     refused 2 '2: found an alias, expected one value' $'top_k: &a 1\nseed: *a'
@@ -66,7 +67,7 @@ refused() { # code sentence (behind the file's name), content
 
 @test "config: a file that is not there" {
     pesc info "$D/model" -c "$D/none.yaml"
-    fails 3 "$D/none.yaml: cannot be read: No such file or directory"
+    fails 2 "$D/none.yaml: cannot be read: No such file or directory"
     pesc info "$D/model" -c "$D"
-    fails 3 "$D: cannot be read: Is a directory"
+    fails 2 "$D: cannot be read: Is a directory"
 }

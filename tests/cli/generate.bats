@@ -42,6 +42,11 @@ setup_file() { make_model; }
     [ "$(ids -t 1 --min-p 1)" = "$(ids)" ]
 }
 
+@test "generate: an empty stop text is refused" {
+    pesc generate "$D/model" --prompt hello --stop ''
+    fails 2 "generate: --stop: found nothing, expected TEXT"
+}
+
 @test "generate: a stop text ends it and is left out" {
     text() { "$PESC" generate "$D/model" --ids - -n 30 --ignore-eos "$@" <<< '[72, 73]'; }
     local all first

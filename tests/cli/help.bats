@@ -4,7 +4,14 @@ load helper
     pesc
     [ "$status" = 0 ]
     [ "$(wc -l <<< "$output")" -le 24 ]
-    has '^  pesc generate +'
+    has '^  start +pesc init +a commented'
+    pesc help --json
+    local names
+    names=$(grep -o '"name":"[a-z]*"' <<< "$output" | cut -d'"' -f4)
+    pesc
+    for c in $names; do
+        [ $c = version ] || has "pesc $c "
+    done
 }
 
 @test "help: every command explains itself, in two ways the same" {

@@ -78,3 +78,12 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     pesc logits "$D/model" --ids "$I" -o "$D/no/o.npy"
     fails 4 "$D/no/o.npy: cannot be written: No such file or directory"
 }
+
+@test "logits: a sequence longer than the model's context is not passed over in silence" {
+    printf '[%s1]\n' "$(printf '1, %.0s' {1..128})" > "$I"
+    pesc logits "$D/model" --ids "$I" -o "$N"
+    [ "$status" = 0 ]
+    [ "$stderr" = "pesc: note: $I: a sequence has 129 ids, the model's context is 128: it was not made for the positions behind it" ]
+    pesc logits "$D/model" --ids "$I" -o "$N" -q
+    [ -z "$stderr" ]
+}

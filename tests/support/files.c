@@ -1,5 +1,7 @@
 #include "support/files.h"
 
+#include "support/check.h"
+
 #include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
@@ -87,6 +89,15 @@ char *files_get(const char *path, size_t *n)
     bytes[*n] = '\0';
     fclose(f);
     return bytes;
+}
+
+void files_must_be(const char *name, const char *text)
+{
+    size_t n;
+    char *found = files_get(files_path(name), &n);
+    assert_string_equal(found, text);
+    assert_int_equal(n, strlen(text));
+    free(found);
 }
 
 bool files_there(const char *name)

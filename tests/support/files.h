@@ -15,6 +15,8 @@ const char *files_text(const char *name, const char *text);
 /* The whole file, NUL-terminated, for free(). */
 char *files_get(const char *path, size_t *n);
 
+/* The file holds exactly this text. */
+void files_must_be(const char *name, const char *text);
 bool files_there(const char *name);
 void files_clear(void); /* removes everything inside the directory */
 

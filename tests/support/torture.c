@@ -57,3 +57,11 @@ void torture_memory(const char *file, torture_fn read)
     }
     fail_msg("it never stops allocating");
 }
+
+void torture_text(const char *name, const char *text, torture_fn read)
+{
+    size_t n = strlen(text);
+    torture_cuts(name, text, n, read);
+    torture_flips(name, text, n, 0, n, read);
+    torture_memory(files_text(name, text), read);
+}

@@ -4,8 +4,7 @@
 
 waits until the command has shown WAIT (since what was typed last), then types TYPE, and so on; both may hold escapes such as
 \\n, \\x03 (Ctrl-C) and \\x04 (Ctrl-D). Prints what the terminal showed and exits as the command did. No step depends on
-time: one that does not come within LIMIT seconds ends the command, and the exit status is 99. Ctrl-C is pressed again every
-second until something happens, as people do: a terminal throws away what it was about to show when Ctrl-C comes.
+time: one that does not come within LIMIT seconds ends the command, and the exit status is 99. Each key is pressed once.
 """
 import os
 import pty
@@ -28,17 +27,12 @@ def main():
     child, terminal = pty.fork()
     if child == 0:
         os.execvp(command[0], command)
-    shown, since, typed = b"", 0, b""
-    deadline = again = time.monotonic() + LIMIT
+    shown, since = b"", 0
+    deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         if steps and unescape(steps[0][0]) in shown[since:]:
-            since, deadline, again = len(shown), time.monotonic() + LIMIT, time.monotonic()
-            typed = unescape(steps.pop(0)[1])
-        elif typed != b"\x03":
-            again = deadline
-        if time.monotonic() >= again:
-            os.write(terminal, typed)
-            again = time.monotonic() + 1
+            since, deadline = len(shown), time.monotonic() + LIMIT
+            os.write(terminal, unescape(steps.pop(0)[1]))
         if not select.select([terminal], [], [], 0.1)[0]:
             continue
         try:

@@ -1,0 +1,431 @@
+/* cmd_demo: the main job, end to end, on the embedded base.
+ *
+ * A dense model that has read plain text becomes a sparse mixture of experts; dense, sparse and
+ * upcycled are tuned on the same instructions of three domains; held-out questions are asked of
+ * each; and the experts show what they do. A step is a command line, shown and then run in this
+ * process; with --json its result is an element of "steps". */
+#include "cli/command.h"
+#include "cli/demo.h"
+#include "cli/open.h"
+#include "cli/progress.h"
+#include "cli/tune.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The models of the table. What is tuned comes from the base or from a crafted model. */
+static const struct model {
+    const char *title, *name, *from, *method, *rate; /* from NULL: the base */
+} models[] = {
+    { "dense base", NULL, NULL, NULL, NULL },
+    { "dense tuned (Camel)", "camel", NULL, "lora", "4e-3" },
+    { "sparse tuned (Camelidae)", "camelidae", "sparse", "pesc", "3e-3" },
+    { "upcycled, tuned", "upcycled", "copies", "upcycle", "1e-3" },
+};
+enum { N_MODELS = sizeof models / sizeof *models, SPARSE = 2 };
+
+/* Of the held-out records, one of each domain. */
+static const char *const questions[] = {
+    "Where does Senbre live?",
+    "Define h: it takes 9 from x, then negates it.",
+    "Luvil has 4 apples, buys 2 and eats 3. How many are left?",
+};
+
+typedef char path[PATH_MAX];
+
+typedef struct demo {
+    const options *o;
+    path base, recipe, train, test; /* what comes along */
+    path made[N_MODELS];            /* the models of the table */
+    demo_row rows[N_MODELS];
+    bool colour;
+} demo;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- what comes along ---- */
+
+static pesc_status join(path out, const char *dir, const char *name)
+{
+    if (snprintf(out, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path))
+        return PESC_OK;
+    return out_fail(PESC_USAGE, "demo: found a path of %zu bytes, expected a shorter one",
+                    strlen(dir) + strlen(name) + 1);
+}
+
+static bool has_base(const char *dir)
+{
+    path config;
+    return snprintf(config, sizeof config, "%s/base/config.json", dir) < (int)sizeof config &&
+           access(config, R_OK) == 0;
+}
+
+/* $PESC_SHARE and nothing else where it is set; then as installed, then as built. */
+static pesc_status find_share(path out)
+{
+    static const char *const places[] = { "../share/pesc", "../share" };
+    const char *said = getenv("PESC_SHARE");
+    path self;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 32);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; !said && slash && i < sizeof places / sizeof *places; i++) {
+        snprintf(out, sizeof(path), "%.*s%s", (int)sizeof(path) - 32, self, places[i]);
+        if (has_base(out))
+            return PESC_OK;
+    }
+    if (said && snprintf(out, sizeof(path), "%s", said) < (int)sizeof(path) && has_base(out))
+        return PESC_OK;
+    return out_fail(PESC_IO,
+                    "demo: the embedded base is not in %s%s; set PESC_SHARE to the directory that "
+                    "holds base/, train.jsonl, test.jsonl and tune.yaml (share/ of the sources)",
+                    said ? said : self, said ? "" : "../share/pesc or ../share");
+}
+
+static pesc_status make_dirs(const char *dir)
+{
+    path part;
+    size_t n = strlen(dir);
+    if (n >= sizeof part)
+        return join(part, dir, "");
+    for (size_t i = 1; i <= n; i++) {
+        if (dir[i] != '/' && dir[i] != '\0')
+            continue;
+        memcpy(part, dir, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return out_fail(PESC_DISK, "%s: cannot be made: %s", part, strerror(errno));
+    }
+    return PESC_OK;
+}
+
+static pesc_status prepare(demo *d)
+{
+    path share;
+    TRY(find_share(share));
+    TRY(make_dirs(d->o->output));
+    TRY(join(d->base, share, "base"));
+    TRY(join(d->recipe, share, "tune.yaml"));
+    TRY(join(d->train, share, "train.jsonl"));
+    TRY(join(d->test, share, "test.jsonl"));
+    for (size_t i = 0; i < N_MODELS; i++) {
+        d->rows[i].title = models[i].title;
+        d->rows[i].path = d->made[i];
+        if (models[i].name)
+            TRY(join(d->made[i], d->o->output, models[i].name));
+        else
+            memcpy(d->made[i], d->base, sizeof d->base);
+    }
+    return PESC_OK;
+}
+
+/* ---- steps ---- */
+
+static void title(const demo *d, const char *text)
+{
+    if (!d->o->json)
+        printf("\n%s%s%s\n", d->colour ? "\033[1m" : "", text, d->colour ? "\033[0m" : "");
+}
+
+enum { MAX_WORDS = 24 };
+
+/* The options of a command line, which is shown. Words end with NULL; of the demo's own options
+ * those that the command takes are added. For opt_free() even after a failure. */
+static pesc_status type(const demo *d, options *o, const char *const *words)
+{
+    const command *c;
+    const char *line[MAX_WORDS];
+    char threads[24];
+    int n = 0;
+    *o = (options){ 0 };
+    TRY(command_find(words[0], &c));
+    while (words[n + 1]) {
+        line[n] = words[n + 1];
+        n++;
+    }
+    if (opt_find(c, "device", '-')) {
+        snprintf(threads, sizeof threads, "--threads=%lld", (long long)d->o->threads);
+        line[n++] = "--device";
+        line[n++] = d->o->device;
+        line[n++] = threads;
+    }
+    if (!d->o->json)
+        printf("%s$ pesc", d->colour ? "\033[2m" : "");
+    for (int i = 0; !d->o->json && words[i]; i++)
+        printf(" %s", words[i]);
+    if (!d->o->json)
+        puts(d->colour ? "\033[0m" : "");
+    fflush(stdout);
+    TRY(opt_parse(o, c, n, (char **)line));
+    o->json = d->o->json;
+    o->quiet = d->o->quiet;
+    return PESC_OK;
+}
+
+static pesc_status perform(const demo *d, const char *const *words)
+{
+    options o;
+    pesc_status st = type(d, &o, words);
+    if (st == PESC_OK)
+        st = o.cmd->run(&o);
+    opt_free(&o);
+    return st;
+}
+
+static pesc_status craft(const demo *d, const char *name, const char *option, const char *value)
+{
+    path to;
+    TRY(join(to, d->o->output, name));
+    return perform(d, (const char *const[]){ "craft", d->base, "-o", to, "--overwrite", "--experts",
+                                             "8", "--top-k", "2", option, value, NULL });
+}
+
+/* ---- tuning ---- */
+
+static pesc_status run_steps(const demo *d, pesc_trainer *t, demo_row *row)
+{
+    pesc_step s = { 0 };
+    double began = now();
+    enum { LINES = 4 };
+    while (!pesc_trainer_done(t)) {
+        TRY(pesc_trainer_step(t, &s));
+        row->first_loss = s.step == 1 ? s.loss : row->first_loss;
+        if (d->o->quiet || s.steps < LINES || s.step % (s.steps / LINES))
+            continue;
+        progress_clear();
+        fprintf(stderr, "step %lld/%lld | loss %.4f\n", (long long)s.step, (long long)s.steps,
+                s.loss);
+    }
+    row->steps = s.steps;
+    row->last_loss = s.loss;
+    row->mem_bytes = s.mem_bytes;
+    row->tokens_per_second = (double)s.tokens / (now() - began);
+    return pesc_plot_run(row->path);
+}
+
+static void tell_tuned(const demo *d, const demo_row *row)
+{
+    out_number trained;
+    if (d->o->json) {
+        out_begin(NULL, '{');
+        out_text("output", row->path);
+        out_int("steps", row->steps);
+        out_real("loss", row->last_loss);
+        out_end();
+    } else {
+        printf("%s: %s parameters trained, %lld steps, loss %.3f to %.3f\n", row->path,
+               out_count(trained, row->params_trained), (long long)row->steps, row->first_loss,
+               row->last_loss);
+    }
+}
+
+static pesc_status tune(demo *d, size_t i)
+{
+    demo_row *row = &d->rows[i];
+    options o;
+    open_model m = { 0 };
+    pesc_trainer *t = NULL;
+    pesc_train_options p;
+    pesc_train_info info;
+    path from;
+    char epochs[32];
+    snprintf(epochs, sizeof epochs, "%g", d->o->epochs);
+    TRY(join(from, d->o->output, models[i].from ? models[i].from : ""));
+    pesc_status st = type(
+        d, &o,
+        (const char *const[]){ "train", models[i].from ? from : d->base, "-c", d->recipe, "--data",
+                               d->train, "--method", models[i].method, "--lr", models[i].rate,
+                               "--epochs", epochs, "-o", row->path, "--overwrite", NULL });
+    if (st == PESC_OK)
+        st = tune_options(&o, &p);
+    if (st == PESC_OK)
+        st = open_for_training(&m, &o, &p);
+    if (st == PESC_OK)
+        st = pesc_trainer_open(&t, m.model, &p);
+    if (st == PESC_OK) {
+        pesc_trainer_describe(t, &info);
+        row->tuned = true;
+        row->params_trained = info.params_trained;
+        st = run_steps(d, t, row);
+    }
+    if (st == PESC_OK)
+        tell_tuned(d, row);
+    pesc_trainer_close(t);
+    open_free(&m);
+    opt_free(&o);
+    return st;
+}
+
+/* ---- judging ---- */
+
+static pesc_status open_made(const demo *d, size_t i, open_model *m, pesc_session **s)
+{
+    options o = *d->o;
+    o.model = d->made[i];
+    TRY(open_from(m, &o));
+    return pesc_session_open(s, m->model, 0);
+}
+
+static pesc_status judge(demo *d, size_t i)
+{
+    open_model m = { 0 };
+    pesc_session *s = NULL;
+    pesc_eval_options e = pesc_eval_defaults();
+    e.chat_template = "camelidae"; /* the base has none of its own: all are asked alike */
+    pesc_status st = open_made(d, i, &m, &s);
+    if (st == PESC_OK)
+        st = pesc_eval(s, d->test, &e, &d->rows[i].report);
+    if (st == PESC_OK)
+        st = pesc_info(d->made[i], &d->rows[i].info);
+    progress_clear();
+    pesc_session_close(s);
+    open_free(&m);
+    return st;
+}
+
+static pesc_status write_table(const demo *d)
+{
+    path file;
+    TRY(join(file, d->o->output, "table.txt"));
+    FILE *f = fopen(file, "w");
+    if (f)
+        demo_print(f, d->rows, N_MODELS);
+    bool written = f && !ferror(f);
+    if ((f && fclose(f) != 0) || !written)
+        return out_fail(PESC_DISK, "%s: cannot be written: %s", file, strerror(errno));
+    if (!d->o->json)
+        demo_print(stdout, d->rows, N_MODELS);
+    return PESC_OK;
+}
+
+/* ---- a chat ---- */
+
+static void tell_answer(const demo *d, const char *question, const pesc_generation *g)
+{
+    const char *bold = d->colour ? "\033[1m" : "", *plain = d->colour ? "\033[0m" : "";
+    if (d->o->json) {
+        out_begin(NULL, '{');
+        out_text("question", question);
+        out_string("answer", g->text ? g->text : "", g->n_text);
+        out_end();
+        return;
+    }
+    printf("%syou%s    %s\n%smodel%s  ", bold, plain, question, bold, plain);
+    for (size_t at = 0, n; at < g->n_text; at += n) {
+        const char *end = memchr(g->text + at, '\n', g->n_text - at);
+        n = end ? (size_t)(end - g->text) - at + 1 : g->n_text - at;
+        out_write(g->text + at, n);
+        if (end && at + n < g->n_text)
+            fputs("       ", stdout);
+    }
+    putchar('\n');
+}
+
+static pesc_status ask(const demo *d, const open_model *m, pesc_session *s, const char *question)
+{
+    enum { MOST = 256 };
+    int32_t ids[MOST];
+    size_t n;
+    pesc_generation g = { 0 };
+    pesc_sample_options sampling = pesc_sample_defaults();
+    const pesc_message message = { .role = "user", .content = question };
+    sampling.max_tokens = 48;
+    sampling.stop = pesc_chat_stops(pesc_model_chat_format(m->model), &sampling.n_stop);
+    TRY(pesc_chat_tokenize(m->model, NULL, &message, 1, ids, MOST, &n));
+    pesc_status st = pesc_session_complete(s, ids, n < MOST ? n : MOST, &sampling, NULL, NULL, &g);
+    if (st == PESC_OK)
+        tell_answer(d, question, &g);
+    pesc_generation_free(&g);
+    return st;
+}
+
+static pesc_status chat(const demo *d)
+{
+    open_model m = { 0 };
+    pesc_session *s = NULL;
+    pesc_status st = open_made(d, SPARSE, &m, &s);
+    for (size_t i = 0; st == PESC_OK && i < sizeof questions / sizeof *questions; i++)
+        st = ask(d, &m, s, questions[i]);
+    pesc_session_close(s);
+    open_free(&m);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static pesc_status make(demo *d)
+{
+    title(d, "1. The embedded base: a dense Llama that has read plain text, but no instruction");
+    TRY(perform(d, (const char *const[]){ "info", d->base, NULL }));
+    title(d, "2. Craft: the same function, now with 8 adapters as experts a layer, or 8 copies of "
+             "each FFN");
+    TRY(craft(d, "sparse", "--adapter-dim", "64"));
+    TRY(craft(d, "copies", "--kind", "upcycle"));
+    title(d, "3. Tune each on the same instructions");
+    for (size_t i = 1; i < N_MODELS; i++)
+        TRY(tune(d, i));
+    title(d, "4. Ask held-out questions of each");
+    for (size_t i = 0; i < N_MODELS; i++)
+        TRY(judge(d, i));
+    TRY(write_table(d));
+    title(d, "5. What the experts do: each domain's tokens, layer by layer");
+    return perform(d, (const char *const[]){ "routes", d->made[SPARSE], "--data", d->test, "-o",
+                                             d->o->output, NULL });
+}
+
+static pesc_status show(demo *d)
+{
+    double began = now();
+    const char *dir = d->o->output;
+    if (d->o->json) {
+        out_begin(NULL, '{');
+        out_text("output", dir);
+        out_begin("steps", '[');
+    }
+    TRY(make(d));
+    if (d->o->json) {
+        out_end();
+        demo_json(d->rows, N_MODELS);
+        out_begin("chat", '[');
+    }
+    title(d, "6. A short chat with the sparse model");
+    TRY(chat(d));
+    if (d->o->json) {
+        out_end();
+        out_measure("seconds", now() - began);
+        out_end();
+    } else {
+        printf("\n%.0f s. Look at %s/plots/routing.png, %s/camelidae/plots/{loss,experts}.png; go "
+               "on with\n  pesc chat %s/camelidae\n",
+               now() - began, dir, dir, dir);
+    }
+    return PESC_OK;
+}
+
+pesc_status cmd_demo(const options *o)
+{
+    demo *d = calloc(1, sizeof *d);
+    if (!d)
+        return out_nomem("the demo");
+    d->o = o;
+    d->colour = isatty(STDOUT_FILENO);
+    pesc_status st = prepare(d);
+    if (st == PESC_OK)
+        st = show(d);
+    for (size_t i = 0; i < N_MODELS; i++)
+        pesc_eval_free(&d->rows[i].report);
+    free(d);
+    return st;
+}
