@@ -1,13 +1,18 @@
 #include "train/source.h"
 
 #include "base/io.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { STRIDE = 16 }; /* records between two remembered places */
+enum {
+    STRIDE = 16,       /* records between two remembered places */
+    WINDOW = 16 << 20, /* bytes of a file that count as memory in use while it is read through */
+    TOUCHES = 8        /* records read here and there before a file is forgotten */
+};
 
 typedef struct file {
     io_map *map;
@@ -23,6 +28,7 @@ struct source {
     file *files;
     size_t n;
     uint64_t count, hash;
+    uint64_t touched; /* records of large files that were read */
     char where[512];
 };
 
@@ -126,18 +132,42 @@ static pesc_status look(file *f)
     return PESC_OK;
 }
 
-static pesc_status count_records(file *f)
+/* Numbers the records and hashes the bytes in one reading, a window at a time. */
+static pesc_status count_records(file *f, XXH3_state_t *hash)
 {
     TRY(look(f));
-    size_t at = 0, begin, end;
+    const char *data = (const char *)f->map->data;
+    size_t at = 0, done = 0, begin, end;
     while (next_record(f, at, &begin, &end)) {
         if (f->count % STRIDE == 0)
             TRY(remember(f, begin));
         f->count++;
         at = end + !f->array;
+        if (at - done > WINDOW && at < f->map->size) {
+            XXH3_64bits_update(hash, data + done, at - done);
+            io_forget(data + done, at - done);
+            done = at;
+            log_progress("indexing data", done, f->map->size);
+        }
+    }
+    XXH3_64bits_update(hash, data + done, f->map->size - done);
+    if (done > 0) {
+        io_forget(data + done, f->map->size - done);
+        log_progress("indexing data", f->map->size, f->map->size);
     }
     if (f->count == 0)
         return fail(PESC_FORMAT, "%s: is empty: it holds no record", f->map->path);
+    return io_map_check(f->map);
+}
+
+static pesc_status read_file(source *s, file *f, const char *path, XXH3_state_t *hash)
+{
+    XXH3_64bits_reset_withSeed(hash, s->hash);
+    TRY(io_map_open(&f->map, path));
+    TRY(count_records(f, hash));
+    f->first = s->count;
+    s->count += f->count;
+    s->hash = XXH3_64bits_digest(hash);
     return PESC_OK;
 }
 
@@ -145,22 +175,13 @@ pesc_status source_open(source **out, const char *const *paths, size_t n_paths)
 {
     *out = NULL;
     source *s = mem_zalloc(1, sizeof *s);
-    if (!s || !(s->files = mem_zalloc(n_paths, sizeof *s->files))) {
-        mem_free(s);
-        return fail_nomem("the list of data files", n_paths * sizeof(file));
-    }
+    XXH3_state_t *hash = XXH3_createState();
     pesc_status st = PESC_OK;
-    for (; s->n < n_paths && st == PESC_OK; s->n++) {
-        file *f = &s->files[s->n];
-        st = io_map_open(&f->map, paths[s->n]);
-        if (st == PESC_OK)
-            st = count_records(f);
-        if (st == PESC_OK) {
-            f->first = s->count;
-            s->count += f->count;
-            s->hash = XXH3_64bits_withSeed(f->map->data, f->map->size, s->hash);
-        }
-    }
+    if (!s || !hash || !(s->files = mem_zalloc(n_paths, sizeof *s->files)))
+        st = fail_nomem("the list of data files", n_paths * sizeof(file));
+    for (; st == PESC_OK && s->n < n_paths; s->n++)
+        st = read_file(s, &s->files[s->n], paths[s->n], hash);
+    XXH3_freeState(hash);
     if (st != PESC_OK) {
         source_close(s);
         return st;
@@ -215,6 +236,14 @@ size_t source_file_of(const source *s, uint64_t index)
     return i;
 }
 
+/* Records read here and there would in time bring a whole file into memory. The kernel maps more
+ * than is touched, how much is its affair: so now and then all of a large file is forgotten. */
+static void forget(source *s, const file *f)
+{
+    if (f->map->size > WINDOW && ++s->touched % TOUCHES == 0)
+        io_forget(f->map->data, f->map->size);
+}
+
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n)
 {
     file *f = &s->files[source_file_of(s, index)];
@@ -226,9 +255,23 @@ pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *
                         f->map->path, (unsigned long long)local);
         at = end + !f->array;
     }
+    forget(s, f);
     *bytes = (const char *)f->map->data + begin;
     *n = end - begin;
     return io_map_check(f->map);
+}
+
+static uint64_t count_lines(const char *data, size_t from, size_t to)
+{
+    uint64_t lines = 0;
+    for (size_t n; from < to; from += n) {
+        n = to - from < WINDOW ? to - from : WINDOW;
+        const char *p = data + from, *end = p + n;
+        for (; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+            lines++;
+        io_forget(data + from, n);
+    }
+    return lines;
 }
 
 const char *source_where(source *s, uint64_t index)
@@ -239,12 +282,10 @@ const char *source_where(source *s, uint64_t index)
     uint64_t number = index - f->first + 1;
     if (!f->array && source_bytes(s, index, &bytes, &n) == PESC_OK) {
         size_t at = (size_t)(bytes - data);
-        number = 1 + (at >= f->told ? f->told_lines : 0);
-        const char *p = data + (at >= f->told ? f->told : 0);
-        for (; (p = memchr(p, '\n', (size_t)(bytes - p))) != NULL; p++)
-            number++;
+        bool on = at >= f->told;
+        f->told_lines = count_lines(data, on ? f->told : 0, at) + (on ? f->told_lines : 0);
         f->told = at;
-        f->told_lines = number - 1;
+        number = f->told_lines + 1;
     }
     snprintf(s->where, sizeof s->where, "%s:%llu", f->map->path, (unsigned long long)number);
     return s->where;

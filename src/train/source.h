@@ -2,7 +2,7 @@
  *
  * A file is JSON lines or one JSON array; which, is seen at its first byte. Opening reads every
  * file once to count records and remembers where each 16th begins, so any record is found in
- * constant time with half a byte of memory a record, and a file of any size is never held in
+ * constant time with half a byte of memory a record. Of a large file only what is being read is in
  * memory. Records are numbered through all files in the order given. */
 #ifndef PESC_TRAIN_SOURCE_H
 #define PESC_TRAIN_SOURCE_H

@@ -127,6 +127,54 @@ static void names_the_line_of_a_bad_record(void **state)
     }
 }
 
+/* A line of /proc/self/status, in bytes. */
+static size_t memory(const char *name)
+{
+    char line[256];
+    unsigned long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, name, strlen(name)) == 0)
+            sscanf(line + strlen(name), ": %lu", &kib);
+    fclose(f);
+    return (size_t)kib << 10;
+}
+
+/* A file of 96 MiB: neither opening it nor reading here and there nor naming a line keeps it. */
+static void large_file_stays_outside(void **state)
+{
+    (void)state;
+    enum { RECORD = 4096, RECORDS = 24 << 10, MOST = 40 << 20 };
+    static char piece[1 << 20];
+    char path[256];
+    snprintf(path, sizeof path, "%s/large.jsonl", dir);
+    memset(piece, ' ', sizeof piece);
+    for (size_t at = 0; at < sizeof piece; at += RECORD) {
+        memcpy(piece + at, "{\"a\":1}", 7);
+        piece[at + RECORD - 1] = '\n';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < RECORDS * (RECORD >> 10) >> 10; i++)
+        assert_int_equal(fwrite(piece, sizeof piece, 1, f), 1);
+    fclose(f);
+    size_t before = memory("VmHWM");
+    const char *paths[] = { path };
+    source *s;
+    must(source_open(&s, paths, 1));
+    assert_int_equal(source_count(s), RECORDS);
+    for (uint64_t i = 0; i < RECORDS; i++) {
+        json_t *v;
+        must(source_record(s, i * 5987 % RECORDS, &v));
+        json_decref(v);
+    }
+    assert_non_null(strstr(source_where(s, RECORDS - 1), "large.jsonl:24576"));
+    assert_in_range(memory("VmHWM") - before, 0, MOST);
+    source_close(s);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +183,7 @@ int main(void)
         cmocka_unit_test(numbers_through_files),
         cmocka_unit_test(refuses_what_is_no_data),
         cmocka_unit_test(names_the_line_of_a_bad_record),
+        cmocka_unit_test(large_file_stays_outside),
     };
     if (!mkdtemp(dir))
         return 1;
