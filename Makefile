@@ -36,7 +36,7 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
               -not -path 'src/backend/cuda/*' | sort)
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
-ISA_OBJ  := $(foreach isa,base avx2 avx512,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
+ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
 OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ)
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
@@ -56,7 +56,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels conformance demo study study-esft install bundle \
+.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels conformance demo study study-gpu study-esft install bundle \
         clean tests fuzzers
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -84,6 +84,7 @@ endef
 $(eval $(call ISA_RULE,base,x86-64))
 $(eval $(call ISA_RULE,avx2,x86-64-v3))
 $(eval $(call ISA_RULE,avx512,x86-64-v4))
+$(eval $(call ISA_RULE,avx512_bf16,x86-64-v4 -mavx512bf16))
 
 $(BUILD)/libpesc.a: $(OBJ)
 	@rm -f $@
@@ -171,19 +172,21 @@ bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,$(addsuffix .cu,$(1)))))
 ATTENTION := $(call kernels,attention*)
 GROUPED   := $(call kernels,grouped* nf4)
-ROWS      := $(call kernels,pointwise rows norm rope routing* xent dropout adamw quant)
-STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda rows_cuda)
+PRODUCT   := $(call kernels,product nf4)
+ROWS      := $(call kernels,pointwise rows norm router rope routing* xent dropout adamw quant)
+STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda product_cuda rows_cuda)
 $(BUILD)/bench/attention_cuda: $(BUILD)/bench/attention_cuda.cu.o $(ATTENTION) $(BUILD)/libpesc.a
 $(BUILD)/bench/grouped_cuda: $(BUILD)/bench/grouped_cuda.cu.o $(GROUPED) $(BUILD)/libpesc.a
+$(BUILD)/bench/product_cuda: $(BUILD)/bench/product_cuda.cu.o $(PRODUCT) $(BUILD)/libpesc.a
 $(BUILD)/bench/rows_cuda: $(BUILD)/bench/rows_cuda.cu.o $(BUILD)/bench/rows_check.cu.o $(ROWS) $(BUILD)/libpesc.a
 $(STUDIES):
 	@echo "  LINK  $@"
-	$(Q)$(NVCC) $^ -o $@ -lcublas -Xlinker -rpath=$(CUDA)/lib64 $(LDLIBS)
+	$(Q)$(NVCC) $^ -o $@ -lcublas -lcublasLt -Xlinker -rpath=$(CUDA)/lib64 $(LDLIBS)
 bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GPU
 	@cd $(BUILD)/bench && ./attention_cuda errors && ./attention_cuda rates && ./attention_cuda decode && \
-	    ./grouped_cuda check && ./grouped_cuda time && ./rows_cuda check && ./rows_cuda time
+	    ./grouped_cuda check && ./grouped_cuda time && ./product_cuda && ./rows_cuda check && ./rows_cuda time
 
-bench-cuda: $(BUILD)/bench/cuda $(BUILD)/bench/shape $(CUDA_SO) ## time kernels and training steps on a GPU, beside PyTorch
+bench-cuda: $(BUILD)/bench/cuda $(BUILD)/bench/shape $(BUILD)/bench/idle $(BUILD)/pesc $(CUDA_SO) ## time kernels and training steps on a GPU, beside PyTorch
 	@BUILD=$(BUILD) bench/cuda.sh
 
 demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
@@ -191,6 +194,9 @@ demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/de
 
 study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/study.md (25 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study tools/study.sh
+
+study-gpu: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/install/libpesc.so.0 ## every method on a real model (MODEL, DATA) on a GPU: writes docs/study-gpu.md (8 minutes)
+	@PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/install/libpesc.so.0 STUDY=$(BUILD)/study-gpu tools/study_gpu.py
 
 study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh

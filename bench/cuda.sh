@@ -16,6 +16,14 @@ shape 7b-pesc moments=8 base=bf16
 shape 7b moments=8
 shape 34b-pesc moments=8 seqs=2 micro=4096
 shape 29m-pesc seqs=32 tokens=512 micro=16384 lora=16
+echo "== idle share of steps as pesc train makes them: data, metrics and all"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$BUILD/pesc" new bench/shapes/135m-pesc.json -o "$work/model" -q >/dev/null &&
+    awk 'BEGIN { srand(1); for (r = 0; r < 512; r++) { ids = ""; for (i = 0; i < 1500; i++)
+        ids = ids (i ? "," : "") int(rand() * 32000); print "{\"input_ids\":[" ids "],\"labels\":[" ids "]}" } }' \
+        >"$work/data.jsonl" &&
+    "$BUILD/bench/idle" "$work/model" "$work/data.jsonl" "$work/run" batch=16
 echo "== decoding"
 for batch in 1 8 64; do
     shape 7b decode=64 batch=$batch

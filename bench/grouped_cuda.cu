@@ -238,6 +238,7 @@ static grouped_problem make(const shape &s, mm_layout layout, dtype in, dtype w,
     p.o = s.inner;
     p.i = s.d;
     p.scale = 0.75f;
+    p.add = layout == MM_TN;
     int64_t a_cols = layout == MM_NT ? p.i : p.o;
     int64_t b_count = layout == MM_TN ? (int64_t)p.rows * p.i : (int64_t)p.experts * p.o * p.i;
     p.a = numbers(in, p.rows * a_cols, 1);
@@ -417,15 +418,18 @@ static void dense(cublasHandle_t h, const grouped_problem &p)
                      p.o, &one, p.out, out, p.i, sum, algo);
 }
 
-static void time_case(cuda_device *d, cublasHandle_t h, shape s, mm_layout layout, const char *what)
+/* fresh: dW that is written, not added; the dense product beside it still adds. */
+static void time_case(cuda_device *d, cublasHandle_t h, shape s, mm_layout layout, const char *what,
+                      bool fresh = false)
 {
     dtype out = layout == MM_TN ? DT_F32 : DT_BF16;
     static const int routings[] = { EVEN, RANDOM, SKEWED, ONE_HOT };
     grouped_problem p = make(s, layout, DT_BF16, DT_BF16, out);
+    p.add = p.add && !fresh;
     p.out = numbers(out, out_count(p), 3);
     double flop = 2.0 * s.rows * s.d * s.inner;
     double rate = flop * 1e-12 / seconds(d, [&] { dense(h, p); });
-    printf("%-8s %5d rows, d %4d, inner %4d, E %3d: dense %4.0f |", what, s.rows, s.d, s.inner,
+    printf("%-14s %5d rows, d %4d, inner %4d, E %3d: dense %4.0f |", what, s.rows, s.d, s.inner,
            s.experts, rate);
     for (int routing : routings) {
         if (!wanted("wgmma"))
@@ -487,6 +491,8 @@ static void time_all(cuda_device *d)
         time_case(d, h, up, MM_NN, "up dX");
         time_case(d, h, s, MM_TN, "down dW");
         time_case(d, h, up, MM_TN, "up dW");
+        time_case(d, h, s, MM_TN, "down dW, fresh", true);
+        time_case(d, h, up, MM_TN, "up dW, fresh", true);
         if (failure != cudaSuccess)
             break;
     }

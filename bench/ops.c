@@ -94,7 +94,8 @@ static void norm_make(work *w, int64_t n)
 }
 static void norm_call(work *w)
 {
-    dev->op->rmsnorm_fwd(dev, w->t[0], w->t[1], w->t[2], (tensor){ 0 }, 1e-5f);
+    norm_fwd a = { .out = w->t[0], .x = w->t[1], .w = w->t[2], .eps = 1e-5f };
+    dev->op->rmsnorm_fwd(dev, &a);
 }
 static double norm_cost(int64_t n)
 {
@@ -313,7 +314,12 @@ static void norm_bwd_make(work *w, int64_t n)
 }
 static void norm_bwd_call(work *w)
 {
-    norm_bwd a = { w->t[0], w->t[1], w->t[2], w->t[3], w->t[4], { 0 }, true };
+    norm_bwd a = { .dx = w->t[0],
+                   .dy = w->t[1],
+                   .x = w->t[2],
+                   .w = w->t[3],
+                   .rstd = w->t[4],
+                   .accumulate = true };
     dev->op->rmsnorm_bwd(dev, &a);
 }
 static double norm_bwd_cost(int64_t n)
@@ -328,7 +334,12 @@ static void glu_bwd_make(work *w, int64_t n)
 }
 static void glu_bwd_call(work *w)
 {
-    dev->op->glu_bwd(dev, &(glu_bwd){ w->t[0], w->t[1], w->t[2], w->t[3], w->t[4], ACT_SILU });
+    dev->op->glu_bwd(dev, &(glu_bwd){ .dgate = w->t[0],
+                                      .dup = w->t[1],
+                                      .dy = w->t[2],
+                                      .gate = w->t[3],
+                                      .up = w->t[4],
+                                      .act = ACT_SILU });
 }
 static double glu_bwd_cost(int64_t n)
 {
@@ -368,7 +379,7 @@ static void xent_bwd_make(work *w, int64_t n)
 }
 static void xent_bwd_call(work *w)
 {
-    dev->op->xent_bwd(dev, w->t[0], w->t[1], w->t[2], w->t[3]);
+    dev->op->xent_bwd(dev, w->t[0], w->t[1], w->t[1], w->t[2], w->t[3]);
 }
 static double xent_bwd_cost(int64_t n)
 {

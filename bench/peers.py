@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """pesc beside its peers on this machine, in one interleaved run: prefill of 512 tokens and decoding
-of 128, 2 threads, on one random Llama of 135 M weights (or --config). Each round runs every program
+of 128, 2 threads, on one random Llama of 135 M weights (or 15 M). Each round runs every program
 once; the best of the rounds counts, so a noisy minute hurts all alike.
 
-    python bench/peers.py --pesc build/pesc [--rounds 3] [--train] [--only NAME,NAME]
+    python bench/peers.py --pesc build/pesc [--rounds 3] [--shape 135m|15m] [--train] [--experts 8] [--only NAME,NAME]
 
-With --train it times training steps of 4 sequences of 256 tokens instead: LoRA of rank 16 on all projections
-(pesc beside peft), and PESC with 8 adapters of 64, top 2, in f32 and bf16.
+With --train it times training steps of 4 sequences of 256 tokens instead, in f32 and bf16: LoRA of rank 16 on all
+projections (pesc beside peft), and PESC with 8 adapters of 64, top 2, beside the same in PyTorch: each expert on the
+rows that chose it, or all experts on all rows. For pesc also the peak memory of the run.
 
 Peers that are importable take part: torch with transformers (f32, bf16) and llama-cpp-python on a
 GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded.
@@ -24,8 +25,11 @@ SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
          "intermediate_size": 1536, "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
          "max_position_embeddings": 2048, "hidden_act": "silu", "tie_word_embeddings": True,
          "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 0}
+SHAPES = {"135m": {},
+          "15m": {"hidden_size": 288, "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 6,
+                  "intermediate_size": 768, "vocab_size": 32000}}
 PROMPT, DECODE, THREADS = 512, 128, 2
-BATCH, LENGTH, RANK = 4, 256, 16
+BATCH, LENGTH, RANK, ADAPTER, TOP = 4, 256, 16, 64, 2
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -133,22 +137,59 @@ def pesc_train(binary, model, work, method, dtype):
     def run():
         with tempfile.TemporaryDirectory() as out:
             subprocess.run([binary, "train", model, "--data", str(data), "-o", out + "/run", "--method", method,
-                            "--steps", "3", "--batch", str(BATCH), "--seq-len", str(LENGTH),
+                            "--steps", "4", "--batch", str(BATCH), "--seq-len", str(LENGTH),
                             "--micro-tokens", str(BATCH * LENGTH), "--base-dtype", dtype, "--compute-dtype", dtype,
                             "--lora-r", str(RANK), "--lora-dropout", "0", "--adapter-dropout", "0",
                             "--threads", str(THREADS), "-q"], check=True, capture_output=True)
             lines = pathlib.Path(out, "run", "metrics.jsonl").read_text().splitlines()
-            return (max(json.loads(line)["tok_s"] for line in lines[1:]),)
+            steps = [json.loads(line) for line in lines[1:]]
+            return max(m["tok_s"] for m in steps), steps[-1]["mem_bytes"] / (1 << 20)
     return run
 
 
-def peft_train(path, dtype):
+def mixture(mlp, experts, routed):
+    """A layer's FFN with PESC's adapters behind it: y + the gated sum of the adapters of y."""
+    import torch
+
+    class Mixture(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            width = SHAPE["hidden_size"]
+            kind = {"dtype": next(mlp.parameters()).dtype}
+            self.mlp = mlp
+            self.router = torch.nn.Linear(width, experts, bias=False, **kind)
+            self.down = torch.nn.Parameter(torch.randn(experts, ADAPTER, width, **kind) * 0.02)
+            self.up = torch.nn.Parameter(torch.zeros(experts, width, ADAPTER, **kind))
+
+        def forward(self, h):
+            y = self.mlp(h)
+            x, gelu = y.reshape(-1, y.shape[-1]), torch.nn.functional.gelu
+            top, ids = self.router(h.reshape(x.shape)).float().topk(TOP)
+            gates = top.softmax(-1).to(x.dtype)
+            if routed:
+                added = torch.zeros_like(x)
+                for e in range(experts):
+                    rows, slot = (ids == e).nonzero(as_tuple=True)
+                    out = gelu(x[rows] @ self.down[e].T) @ self.up[e].T
+                    added = added.index_add(0, rows, out * gates[rows, slot, None])
+            else:
+                weight = torch.zeros(x.shape[0], experts, dtype=x.dtype).scatter(1, ids, gates)
+                mid = gelu(x @ self.down.reshape(-1, x.shape[-1]).T).view(-1, experts, ADAPTER) * weight[..., None]
+                added = mid.flatten(1) @ self.up.transpose(1, 2).reshape(-1, x.shape[-1])
+            return y + added.view(y.shape)
+
+    return Mixture()
+
+
+def torch_train(path, dtype, experts=0, routed=False):
     import peft
     import torch
     import transformers
     torch.set_num_threads(THREADS)
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     model = peft.get_peft_model(model, peft.LoraConfig(r=RANK, lora_alpha=16, target_modules=list(PROJECTIONS)))
+    for layer in model.base_model.model.model.layers if experts else ():
+        layer.mlp = mixture(layer.mlp, experts, routed)
     optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=2e-4, fused=True)
 
     def run():
@@ -160,64 +201,75 @@ def peft_train(path, dtype):
             optimizer.step()
             optimizer.zero_grad()
             best = max(best, BATCH * LENGTH / (time.perf_counter() - t0))
-        return (best,)
+        return best, 0
     return run
 
 
-def training_runs(binary, model, work):
+def training_runs(binary, model, work, a):
     sparse = str(work / "sparse")
-    subprocess.run([binary, "craft", model, "-o", sparse, "--experts", "8", "--top-k", "2", "--adapter-dim", "64", "-q"],
-                   check=True, stdout=subprocess.DEVNULL)
-    runs = {f"pesc {method} {d}": pesc_train(binary, m, work, method, d)
+    subprocess.run([binary, "craft", model, "-o", sparse, "--experts", str(a.experts), "--top-k", str(TOP),
+                    "--adapter-dim", str(ADAPTER), "-q"], check=True, stdout=subprocess.DEVNULL)
+    runs = {f"pesc {method} {d}": lambda method=method, m=m, d=d: pesc_train(binary, m, work, method, d)
             for method, m in (("lora", model), ("pesc", sparse)) for d in ("f32", "bf16")}
-    try:
-        for d in ("float32", "bfloat16"):
-            runs[f"peft lora {d}"] = peft_train(model, d)
-    except ImportError as e:
-        print("without peft:", e)
+    for d, name in (("float32", "f32"), ("bfloat16", "bf16")):
+        runs[f"peft lora {name}"] = lambda d=d: torch_train(model, d)
+        runs[f"torch pesc routed {name}"] = lambda d=d: torch_train(model, d, a.experts, True)
+        runs[f"torch pesc dense {name}"] = lambda d=d: torch_train(model, d, a.experts)
     return runs
 
 
-def inference_runs(binary, model, work):
-    runs = {f"pesc {b}/{c}": pesc(binary, model, b, c)
+def with_gguf(work, model, kind):
+    write_gguf(work / f"{kind}.gguf", model, kind)
+    return llama_cpp(work / f"{kind}.gguf")
+
+
+def inference_runs(binary, model, work, a):
+    runs = {f"pesc {b}/{c}": lambda b=b, c=c: pesc(binary, model, b, c)
             for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "bf16"))}
-    try:
-        for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
-            write_gguf(work / f"{kind}.gguf", model, kind)
-            runs[f"llama.cpp {kind}"] = llama_cpp(work / f"{kind}.gguf")
-    except ImportError as e:
-        print("without llama.cpp:", e)
-    try:
-        for d in ("float32", "bfloat16"):
-            runs[f"transformers {d}"] = torch_peer(model, d)
-    except ImportError as e:
-        print("without transformers:", e)
+    for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
+        runs[f"llama.cpp {kind}"] = lambda kind=kind: with_gguf(work, model, kind)
+    for d in ("float32", "bfloat16"):
+        runs[f"transformers {d}"] = lambda d=d: torch_peer(model, d)
     return runs
+
+
+def opened(runs, only):
+    """Those that were asked for and can run here."""
+    ready = {}
+    for name, make in runs.items():
+        if any(o in name for o in only.split(",")):
+            try:
+                ready[name] = make()
+            except ImportError as e:
+                print(f"without {name}: {e}")
+    return ready
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--pesc", default="build/pesc")
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--shape", choices=SHAPES, default="135m")
     p.add_argument("--train", action="store_true")
+    p.add_argument("--experts", type=int, default=8)
     p.add_argument("--only", default="", help="names, or parts of them, of what takes part")
     a = p.parse_args()
+    SHAPE.update(SHAPES[a.shape])
     with tempfile.TemporaryDirectory() as tmp:
         work = pathlib.Path(tmp)
         (work / "config.json").write_text(json.dumps(SHAPE))
         model = str(work / "model")
         subprocess.run([a.pesc, "new", str(work / "config.json"), "-o", model, "-q"], check=True, stdout=subprocess.DEVNULL)
-        runs = (training_runs if a.train else inference_runs)(a.pesc, model, work)
-        runs = {name: run for name, run in runs.items() if any(o in name for o in a.only.split(","))}
+        runs = opened((training_runs if a.train else inference_runs)(a.pesc, model, work, a), a.only)
         best = {}
         for _ in range(a.rounds):
             for name, run in runs.items():
                 best[name] = [max(pair) for pair in zip(best.get(name, (0.0, 0.0)), run())]
-        heads = ([f"training {BATCH}x{LENGTH}, tokens/s"] if a.train else
+        heads = ([f"training {BATCH}x{LENGTH}, tokens/s", "peak memory, MiB"] if a.train else
                  [f"prefill {PROMPT}, tokens/s", f"decode {DECODE}, tokens/s"])
         print("| program, weights/compute |", " | ".join(heads), "|\n" + "|---" * (1 + len(heads)) + "|")
         for name, rates in best.items():
-            print(f"| {name} |", " | ".join(f"{r:,.1f}" for r in rates), "|")
+            print(f"| {name} |", " | ".join(f"{r:,.1f}" if r else "" for r in rates), "|")
 
 
 main()

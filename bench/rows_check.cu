@@ -170,13 +170,16 @@ static void check_pointwise(void)
             check(("glu_fwd" + tag).c_str(), { o }, 4e-7,
                   [=](device *d) { d->op->glu_fwd(d, on(d, o), on(d, g), on(d, u), ACT_SILU); });
             both *x = a(NORMAL), *dy = a(NORMAL);
-            check(("act_bwd gelu, in place" + tag).c_str(), { x }, 4e-7,
-                  [=](device *d) { d->op->act_bwd(d, on(d, x), on(d, dy), on(d, x), ACT_GELU); });
-            both *p = a(NORMAL), *q = a(NORMAL), *dg = a(NORMAL);
-            check(("glu_bwd, in place" + tag).c_str(), { dg, q }, 4e-7, [=](device *d) {
-                glu_bwd b = { on(d, dg), on(d, q), on(d, dg), on(d, p), on(d, q), ACT_GELU_TANH };
-                d->op->glu_bwd(d, &b);
+            check(("act_bwd gelu, in place" + tag).c_str(), { x }, 4e-7, [=](device *d) {
+                d->op->act_bwd(d, on(d, x), on(d, dy), on(d, x), ACT_GELU, nullptr);
             });
+            both *p = a(NORMAL), *q = a(NORMAL), *dg = a(NORMAL);
+            check(("glu_bwd, in place" + tag).c_str(), { dg, q }, 4e-7,
+                  [=](device *d) {
+                      glu_bwd b = { on(d, dg), on(d, q), on(d, dg),    on(d, p),
+                                    on(d, q),  {},       ACT_GELU_TANH };
+                      d->op->glu_bwd(d, &b);
+                  });
             both *r = a(NORMAL);
             check(("dropout" + tag).c_str(), { r }, 0, [=](device *d) {
                 d->op->dropout(d, on(d, r), on(d, r), rng_key{ 5, 6 }, 0.3f);
@@ -204,17 +207,24 @@ static void check_rows(void)
             both *x = m(DT_F32, NORMAL), *w = make(dt, { z.n }, NORMAL), *o = m(dt, ZERO);
             both *rstd = make(DT_F32, { z.t }, ZERO);
             check(("rmsnorm_fwd" + tag).c_str(), { o, rstd }, 2e-6, [=](device *d) {
-                d->op->rmsnorm_fwd(d, on(d, o), on(d, x), on(d, w), on(d, rstd), 1e-5f);
+                norm_fwd a = {
+                    .out = on(d, o), .x = on(d, x), .w = on(d, w), .rstd = on(d, rstd), .eps = 1e-5f
+                };
+                d->op->rmsnorm_fwd(d, &a);
             });
             both *dx = m(DT_F32, NORMAL), *dy = m(dt, NORMAL), *v = m(dt, NORMAL),
                  *g = make(DT_F32, { z.n }, NORMAL), *rs = make(DT_F32, { z.t }, RSTD),
                  *dw = make(DT_F32, { z.n }, NORMAL);
-            check(("rmsnorm_bwd" + tag).c_str(), { dx, dw }, 1e-4,
-                  [=](device *d) {
-                      norm_bwd b = { on(d, dx), on(d, dy), on(d, v), on(d, g),
-                                     on(d, rs), on(d, dw), true };
-                      d->op->rmsnorm_bwd(d, &b);
-                  });
+            check(("rmsnorm_bwd" + tag).c_str(), { dx, dw }, 1e-4, [=](device *d) {
+                norm_bwd b = { .dx = on(d, dx),
+                               .dy = on(d, dy),
+                               .x = on(d, v),
+                               .w = on(d, g),
+                               .rstd = on(d, rs),
+                               .dw = on(d, dw),
+                               .accumulate = true };
+                d->op->rmsnorm_bwd(d, &b);
+            });
             both *sx = m(dt, NORMAL), *so = make(DT_F32, { z.n }, NORMAL);
             check(("sum_rows" + tag).c_str(), { so }, 3e-5,
                   [=](device *d) { d->op->sum_rows(d, on(d, so), on(d, sx)); });
@@ -389,7 +399,7 @@ static void check_loss(void)
                 ((float *)z->t.data)[i] = -INFINITY; /* what a thread meets first */
             check(("xent_bwd V " + std::to_string(q[1])).c_str(), { loss, z }, 4e-6,
                   [=](device *d) {
-                      d->op->xent_bwd(d, on(d, loss), on(d, z), on(d, target), on(d, w));
+                      d->op->xent_bwd(d, on(d, loss), on(d, z), on(d, z), on(d, target), on(d, w));
                   });
         }
 }

@@ -1,9 +1,11 @@
 /* bench/shape: training steps and decoding of a model that is only a shape: its weights are made on
  * the device, so that a shape of 34 billion takes seconds to start and no disk.
  *   shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
- *         [keep=-1] [steps=4] [lora=64] [moments=8|32] [decode=0] [batch=1] [profile=0]
- * keep: layers that keep activations, -1 as many as fit; decode: tokens, instead of training;
- * profile: also where the time of a step goes, each op waited for. */
+ *         [keep=-1] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0] [batch=1]
+ *         [profile=0]
+ * keep: layers that keep activations, -1 as many as fit; dropout: percent, of LoRA and adapters;
+ * paged: moments in the host's memory; decode: tokens, instead of training; profile: also where the
+ * time of a step goes, each op waited for. */
 #include "backend/opmap.h"
 #include "base/io.h"
 #include "base/mem.h"
@@ -29,10 +31,12 @@ static void must(pesc_status s)
     exit(pesc_status_exit_code(s));
 }
 
+static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops when others run */
+
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock_id, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -108,13 +112,19 @@ static void meter_product(device *d, const mm *a)
     device *in = ((meter *)d)->in;
     double began = now();
     in->op->matmul(in, a);
-    count((meter *)d, names[a->b.dt == DT_NF4 ? 2 : a->b.dt == DT_BF16][width <= 256], began);
+    count((meter *)d, names[a->b.dt == DT_NF4 ? 2 : a->b.dt == DT_BF16][width <= 192], began);
 }
 
 static pesc_status meter_alloc(device *d, size_t bytes, void **out)
 {
     device *in = ((meter *)d)->in;
     return in->op->alloc(in, bytes, out);
+}
+
+static pesc_status meter_alloc_host(device *d, size_t bytes, void **out)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->alloc_host(in, bytes, out);
 }
 
 static void meter_free(device *d, void *p)
@@ -177,6 +187,7 @@ static device *meter_open(meter *k, device *in)
     table = plain;
     table.matmul = meter_product;
     table.alloc = meter_alloc;
+    table.alloc_host = meter_alloc_host;
     table.free = meter_free;
     table.download = meter_download;
     table.sync = meter_sync;
@@ -404,11 +415,14 @@ static void train(pesc_model *m, const char *name)
                         .lora_r = number_of("lora", 64),
                         .lora_alpha = 16,
                         .lora_targets = TARGET_ALL,
+                        .lora_dropout = (float)number_of("dropout", 0) / 100,
+                        .adapter_dropout = (float)number_of("dropout", 0) / 100,
                         .seed = 1 };
     params *ps;
     optimizer *opt;
     pass *p;
     optimizer_options o = { .eight_bit = number_of("moments", 32) == 8,
+                            .paged = number_of("paged", 0) != 0,
                             .clip = 0.3,
                             .beta1 = 0.9,
                             .beta2 = 0.999,
@@ -427,10 +441,11 @@ static void train(pesc_model *m, const char *name)
         wrapped.on = profiled && i == steps - 1;
         double began = now();
         train_output out = { 0 };
-        params_zero_grad(ps);
+        params_start_grad(ps);
         for (int k = 0; k < micros; k++) {
             b.in.step = (uint64_t)i;
             b.in.micro = (uint64_t)k;
+            b.in.first = k == 0;
             must(model_train(m, p, &b.in, &out));
         }
         must(optimizer_norm(opt, &norm));
@@ -509,6 +524,8 @@ int main(int argc, char **argv)
         return 2;
     }
     options = argv + 2;
+    if (strcmp(text_of("device", ""), "cpu:1") == 0)
+        clock_id = CLOCK_THREAD_CPUTIME_ID;
     must(backend_open(&dev, text_of("device", "cuda:0")));
     if (number_of("profile", 0))
         dev = meter_open(&wrapped, dev);

@@ -4,6 +4,7 @@
 #   tools/bundle.sh DIR [PESC-CUDA.SO]
 set -eu
 dir=$1
+rm -rf "$dir/lib" # else the program finds its libraries there already
 mkdir -p "$dir/lib/pesc"
 ldd "$dir/bin/pesc" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' |
     grep -vE '/(libc|libm|libpthread|libdl|librt)\.so' | while read -r lib; do

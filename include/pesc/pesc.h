@@ -438,6 +438,7 @@ typedef struct pesc_train_info {
     uint64_t bytes_total;               /* of the device */
     uint64_t dropped, truncated, split; /* records longer than seq_len, met so far */
     char checkpoint[32];                /* of a resumed run */
+    uint64_t bytes_paged;               /* moments in the host's memory, not counted above */
 } pesc_train_info;
 void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 
@@ -450,6 +451,7 @@ typedef struct pesc_plan_report {
     int64_t micro_tokens, largest_micro_tokens; /* of a forward; the largest that would fit */
     int64_t kept_layers, layers;
     uint64_t checkpoint_bytes, run_bytes; /* on disk */
+    bool paged; /* the optimiser's moments are in the host's memory, and not in the total */
 } pesc_plan_report;
 /* The memory of a run, from configuration and file headers alone. */
 pesc_status pesc_plan(pesc_device *dev, const char *model, const pesc_train_options *opt,

@@ -37,9 +37,23 @@ typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
  * a: f32 or bf16. b: f32, bf16 or (NT, NN) nf4. out: f32 or bf16. When a is bf16, products of bf16
  * values are summed in f32; when a is f32 everything is f32. */
 typedef enum mm_layout { MM_NT, MM_NN, MM_TN, MM_TT } mm_layout;
+
+/* Two matrices to multiply. One that is columns of a wider matrix has the width of that as its
+ * `ld`; 0: it is whole. NF4 is always whole. */
+typedef struct mm_pair {
+    tensor a, b;
+    int64_t a_ld, b_ld;
+} mm_pair;
+
+/* With `more` the product is a sum of several of one layout, added up in this order, a b last:
+ *   out = scale * (more[0].a more[0].b + ... + a b) (+ bias row) (+ out).
+ * Whether `out` holds the sums in between, rounded to its type, is up to the device. */
 typedef struct mm {
     mm_layout layout;
     tensor out, a, b;
+    int64_t out_ld, a_ld, b_ld; /* as in mm_pair */
+    const mm_pair *more;
+    int n_more;
     tensor bias; /* [O] f32 or bf16, NT only; absent: none */
     float scale;
     bool accumulate;
@@ -54,6 +68,7 @@ typedef struct grouped_mm {
     tensor out, a, b;
     tensor offsets;
     float scale;
+    bool fresh; /* TN: out[e] = instead; zeros where an expert has no rows */
 } grouped_mm;
 
 /* How a router's logits [T,E] become k experts and gates. */
@@ -107,18 +122,46 @@ typedef struct copy_heads {
     bool accumulate; /* dst +=, heads in order: with dst_head 0 the sum over heads (backward) */
 } copy_heads;
 
+/* out = w x rstd, for rows as wide as w. What a block does just before and behind it happens in the
+ * same walk where it is asked for:
+ *   x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normed, and kept in `sum`
+ *   logits = router (w x rstd), from the f32 numbers that out rounds */
+typedef struct norm_fwd {
+    tensor out; /* absent: not wanted */
+    tensor x, w;
+    tensor rstd; /* f32 [rows]; absent: not wanted */
+    float eps;
+    tensor sum;            /* like x, f32, and may be x; absent: nothing is added */
+    tensor add;            /* act [T,C]; absent: none */
+    tensor rows, inverse;  /* act [T*k,C], i32 [T*k]; absent: none */
+    tensor logits, router; /* f32 [T,E] [E,C]; absent: none */
+} norm_fwd;
+
+/* scale gates[order[r]] on row r of act_fwd's result and in its backward. */
+typedef struct row_gates {
+    tensor gates, order; /* f32 [T,k], i32 [T*k] */
+    float scale;
+    tensor dgates; /* f32 [T,k]: backward writes it */
+} row_gates;
+
 /* ---- backward and training ---- */
 
-/* dx = rstd (w dy - x rstd^2 mean(w dy x)). dx may be dy. */
+/* dx = rstd (w d - x rstd^2 mean(w d x)), where d is dy, plus dlogits router where these are given;
+ * dy may then be used up. dx may be dy. */
 typedef struct norm_bwd {
-    tensor dx, dy, x, w, rstd; /* rstd f32 [rows], as forward gave it */
-    tensor dw;                 /* f32 [w], accumulates; absent: not wanted */
-    bool accumulate;           /* dx +=: the input was the residual stream */
+    tensor dx;              /* absent: not wanted */
+    tensor dy, x, w, rstd;  /* rstd f32 [rows], as forward gave it */
+    tensor dw;              /* f32 [w], accumulates; absent: not wanted */
+    tensor dlogits, router; /* f32 [T,E] [E,C]; absent: none */
+    tensor drouter;         /* f32 [E,C], accumulates; absent: not wanted */
+    tensor copy;            /* act: dx once more, rounded; absent: not wanted */
+    bool accumulate;        /* dx +=: the input was the residual stream */
 } norm_bwd;
 
 /* dgate may be gate or dy, dup may be up. */
 typedef struct glu_bwd {
     tensor dgate, dup, dy, gate, up;
+    tensor glu; /* as forward gave it, once more; absent: not wanted */
     act_kind act;
 } glu_bwd;
 
@@ -161,7 +204,9 @@ typedef struct adamw {
 struct ops {
     /* memory */
     pesc_status (*alloc)(device *d, size_t bytes, void **out); /* 64-byte aligned, not zeroed */
-    void (*free)(device *d, void *p);
+    pesc_status (*alloc_host)(device *d, size_t bytes, void **out);
+    /* memory of the host that ops reach as well, as fast as the way there is */
+    void (*free)(device *d, void *p); /* of either kind */
     void (*upload)(device *d, void *dst, const void *src, size_t bytes);
     pesc_status (*download)(device *d, void *dst, const void *src, size_t bytes);
     void (*copy)(device *d, void *dst, const void *src, size_t bytes);
@@ -190,10 +235,10 @@ struct ops {
 
     /* pointwise and rows */
     void (*embed)(device *d, tensor out, tensor table, tensor ids); /* out f32 [T,C] */
-    void (*rmsnorm_fwd)(device *d, tensor out, tensor x, tensor w, tensor rstd, float eps);
-    /* rows of x of w's width; rstd f32 [rows] or absent */
+    void (*rmsnorm_fwd)(device *d, const norm_fwd *a);
     void (*glu_fwd)(device *d, tensor out, tensor gate, tensor up, act_kind act);
-    void (*act_fwd)(device *d, tensor out, tensor x, act_kind act);
+    void (*act_fwd)(device *d, tensor out, tensor x, act_kind act,
+                    const row_gates *g);                     /* g NULL: none */
     void (*add)(device *d, tensor y, tensor x, float scale); /* y += scale * x */
     void (*add_gated)(device *d, tensor y, tensor x,
                       tensor logit);                  /* y[t] += sigmoid(logit[t]) x[t] */
@@ -216,8 +261,8 @@ struct ops {
     /* backward */
     void (*rmsnorm_bwd)(device *d, const norm_bwd *a);
     void (*glu_bwd)(device *d, const glu_bwd *a);
-    void (*act_bwd)(device *d, tensor dx, tensor dy, tensor x,
-                    act_kind act); /* dx may be dy or x */
+    void (*act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act,
+                    const row_gates *g); /* dx may be dy or x */
     void (*attention_bwd)(device *d, const attention_bwd *a);
     void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids); /* dtable f32, += */
     void (*gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
@@ -230,8 +275,9 @@ struct ops {
     void (*balance)(device *d, tensor share, tensor aux, tensor logits, tensor ids);
     /* share f32 [2,E]: f_i, the part of all choices that fell on i, and P_i, the mean softmax;
      * aux f32 [1] = E sum_i f_i P_i, 1 when balanced */
-    void (*xent_bwd)(device *d, tensor loss, tensor logits, tensor targets, tensor weight);
-    /* loss as xent_fwd; logits (f32 or bf16) become (softmax - onehot) weight[row] */
+    void (*xent_bwd)(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
+                     tensor weight);
+    /* loss as xent_fwd; dlogits = (softmax - onehot) weight[row], and may be logits */
 
     /* training */
     void (*dropout)(device *d, tensor out, tensor x, rng_key key, float p);

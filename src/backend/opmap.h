@@ -18,10 +18,9 @@
     X(attention_fwd, (device *d, const attention *a), (in, a))                                     \
     X(copy_heads, (device *d, const copy_heads *a), (in, a))                                       \
     X(embed, (device *d, tensor y, tensor t, tensor i), (in, y, t, i))                             \
-    X(rmsnorm_fwd, (device *d, tensor y, tensor x, tensor w, tensor r, float e),                   \
-      (in, y, x, w, r, e))                                                                         \
+    X(rmsnorm_fwd, (device *d, const norm_fwd *a), (in, a))                                            \
     X(glu_fwd, (device *d, tensor y, tensor g, tensor u, act_kind k), (in, y, g, u, k))            \
-    X(act_fwd, (device *d, tensor y, tensor x, act_kind k), (in, y, x, k))                         \
+    X(act_fwd, (device *d, tensor y, tensor x, act_kind k, const row_gates *g), (in, y, x, k, g))  \
     X(add, (device *d, tensor y, tensor x, float k), (in, y, x, k))                                \
     X(add_gated, (device *d, tensor y, tensor x, tensor l), (in, y, x, l))                         \
     X(convert, (device *d, tensor y, tensor x), (in, y, x))                                        \
@@ -35,7 +34,8 @@
     X(xent_fwd, (device *d, tensor y, tensor l, tensor t), (in, y, l, t))                          \
     X(rmsnorm_bwd, (device *d, const norm_bwd *a), (in, a))                                        \
     X(glu_bwd, (device *d, const glu_bwd *a), (in, a))                                             \
-    X(act_bwd, (device *d, tensor dx, tensor dy, tensor x, act_kind k), (in, dx, dy, x, k))        \
+    X(act_bwd, (device *d, tensor dx, tensor dy, tensor x, act_kind k, const row_gates *g),        \
+      (in, dx, dy, x, k, g))                                                                       \
     X(attention_bwd, (device *d, const attention_bwd *a), (in, a))                                 \
     X(embed_bwd, (device *d, tensor t, tensor dy, tensor i), (in, t, dy, i))                       \
     X(gather_rows_bwd, (device *d, tensor x, tensor y, tensor i, int32_t k, bool a),               \
@@ -46,7 +46,8 @@
     X(topk_bwd, (device *d, const topk_bwd *a), (in, a))                                           \
     X(scatter_add_bwd, (device *d, const scatter_bwd *a), (in, a))                                 \
     X(balance, (device *d, tensor s, tensor a, tensor l, tensor i), (in, s, a, l, i))              \
-    X(xent_bwd, (device *d, tensor y, tensor l, tensor t, tensor w), (in, y, l, t, w))             \
+    X(xent_bwd, (device *d, tensor y, tensor g, tensor l, tensor t, tensor w),                     \
+      (in, y, g, l, t, w))                                                                         \
     X(dropout, (device *d, tensor y, tensor x, rng_key k, float p), (in, y, x, k, p))              \
     X(sumsq, (device *d, tensor y, tensor x), (in, y, x))                                          \
     X(scale, (device *d, tensor x, float k), (in, x, k))                                           \

@@ -21,6 +21,7 @@ static void print_json(const pesc_plan_report *r)
     out_int("run", (int64_t)r->run_bytes);
     out_end();
     out_bool("fits", r->fits);
+    out_bool("paged", r->paged);
     out_int("micro_tokens", r->micro_tokens);
     out_int("largest_micro_tokens", r->largest_micro_tokens);
     out_int("kept_layers", r->kept_layers);
@@ -36,7 +37,7 @@ static void print_text(const pesc_plan_report *r)
     } rows[] = {
         { "model", r->model },
         { "weights that train, gradients", r->trained },
-        { "optimiser", r->optimizer },
+        { r->paged ? "optimiser, in host memory" : "optimiser", r->optimizer },
         { "activations", r->activations },
         { "total", r->total },
         { "available", r->available },

@@ -92,7 +92,7 @@ static void show(const options *o, const pesc_train_options *p, const pesc_step 
 
 static void announce(const options *o, const pesc_train_info *i)
 {
-    out_number trained, total, model, train, acts;
+    out_number trained, total, model, train, acts, paged;
     if (o->quiet)
         return;
     progress_clear();
@@ -104,6 +104,9 @@ static void announce(const options *o, const pesc_train_info *i)
             out_bytes(model, i->bytes_model), out_bytes(train, i->bytes_trained),
             out_bytes(acts, i->bytes_activations), (long long)i->micro_tokens,
             (long long)i->kept_layers);
+    if (i->bytes_paged)
+        fprintf(stderr, "the optimiser's moments, %s, are in host memory: the device has no room\n",
+                out_bytes(paged, i->bytes_paged));
     if (i->checkpoint[0])
         fprintf(stderr, "resumed from %s\n", i->checkpoint);
 }

@@ -53,6 +53,10 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
     if (plan->train)
         a->lse = tensor_take2(mem, DT_F32, n, heads);
+    if (plan->rank) {
+        a->qkv_ax = tensor_take2(mem, plan->dt, n, 3 * plan->rank);
+        a->o_ax = tensor_take2(mem, plan->dt, n, plan->rank);
+    }
     if (config_mla(c))
         mla_layout(a, mem, plan);
     else
@@ -117,8 +121,11 @@ static rope mla_rope_k(const config *c)
 static void norm_heads(const pass *p, tensor out, tensor x, tensor w, tensor rstd)
 {
     int64_t width = w.ne[0], rows = tensor_count(&x) / width;
-    p->dev->op->rmsnorm_fwd(p->dev, tensor_view2(&out, rows, width), tensor_view2(&x, rows, width),
-                            w, rstd, p->m->cfg.norm_eps);
+    p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = tensor_view2(&out, rows, width),
+                                                 .x = tensor_view2(&x, rows, width),
+                                                 .w = w,
+                                                 .rstd = rstd,
+                                                 .eps = p->m->cfg.norm_eps });
 }
 
 static void standard_qkv(const pass *p, const block *b, tensor h)
@@ -129,7 +136,8 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
     linears_fwd(p,
                 &(linear_set){ 3,
                                { &b->q, &b->k, &b->v },
-                               { norm ? a->q_raw : a->q, norm ? a->k_raw : a->k, a->v } },
+                               { norm ? a->q_raw : a->q, norm ? a->k_raw : a->k, a->v },
+                               a->qkv_ax },
                 h);
     if (norm) {
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
@@ -185,22 +193,28 @@ static void copy_bwd(const pass *p, copy_heads c, tensor ddst, tensor dsrc)
                                                   .accumulate = c.src_head == 0 });
 }
 
+static void latent_norm(const pass *p, tensor out, tensor x, tensor w, tensor rstd)
+{
+    p->dev->op->rmsnorm_fwd(
+        p->dev,
+        &(norm_fwd){ .out = out, .x = x, .w = w, .rstd = rstd, .eps = p->m->cfg.mla_norm_eps });
+}
+
 static void mla_qkv(const pass *p, const block *b, tensor h)
 {
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
-    const ops *op = p->dev->op;
     mla_copies copies = mla_copy_plan(c);
     if (c->q_lora_rank) {
         linear_fwd(p, &b->mla.q_a, a->q_low, h);
-        op->rmsnorm_fwd(p->dev, a->q_lat, a->q_low, b->mla.q_norm, a->q_rstd, c->mla_norm_eps);
+        latent_norm(p, a->q_lat, a->q_low, b->mla.q_norm, a->q_rstd);
         linear_fwd(p, &b->mla.q_b, a->q, a->q_lat);
     } else {
         linear_fwd(p, &b->mla.q, a->q, h);
     }
     linear_fwd(p, &b->mla.kv_a, a->kv_low, h);
     copy_fwd(p, copies.latent, a->kv_in, a->kv_low);
-    op->rmsnorm_fwd(p->dev, a->kv_lat, a->kv_in, b->mla.kv_norm, a->kv_rstd, c->mla_norm_eps);
+    latent_norm(p, a->kv_lat, a->kv_in, b->mla.kv_norm, a->kv_rstd);
     linear_fwd(p, &b->mla.kv_b, a->kv, a->kv_lat);
 
     rotate(p, a->q, mla_rope_q(c));
@@ -243,7 +257,7 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
         args.kv = &pages;
     }
     p->dev->op->attention_fwd(p->dev, &args);
-    linear_fwd(p, &b->o, y, p->acts.attn.out);
+    linears_fwd(p, &(linear_set){ 1, { &b->o }, { y }, p->acts.attn.o_ax }, p->acts.attn.out);
 }
 
 /* ---- backward ---- */
@@ -276,7 +290,7 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
         norm_back(p, d->k,
                   (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
     }
-    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v } },
+    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
 
@@ -319,8 +333,10 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
 
 void attention_layer_bwd(const pass *p, const block *b, const block *g, attention_flow f)
 {
+    const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->grads.attn;
-    linear_bwd(p, &b->o, &g->o, (linear_flow){ .dx = d->out, .dy = f.dy, .x = p->acts.attn.out });
+    linears_bwd(p, &(linear_set){ 1, { &b->o }, { f.dy }, a->o_ax }, (const linear *[]){ &g->o },
+                (linear_flow){ .dx = d->out, .x = a->out });
     p->dev->op->attention_bwd(p->dev, &(attention_bwd){ .fwd = attention_args(p, b),
                                                         .dout = d->out,
                                                         .dq = d->q,

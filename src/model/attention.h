@@ -13,6 +13,7 @@ typedef struct acts_plan {
     dtype dt;
     int64_t n;
     bool train;
+    int32_t rank;                   /* of LoRA, whose activations are kept; 0: none are */
     const struct block_acts *share; /* a layer laid out before, or NULL */
 } acts_plan;
 
@@ -26,6 +27,7 @@ typedef struct attention_acts {
     tensor kv;                      /* [T,B]: keys and values of each head, side by side; scratch */
     tensor lse;                     /* f32 [T,heads]: this and below for backward alone */
     tensor q_rstd, k_rstd, kv_rstd; /* f32: of the norms on queries, keys and the latent */
+    tensor qkv_ax, o_ax;            /* see linear_set */
 } attention_acts;
 
 /* Gradients on their way through one layer. */

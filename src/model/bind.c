@@ -206,7 +206,7 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     const weight *w = bind_find(&m->cfg, src->ws, s);
     dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
     tensor *t = bind_field(m, s);
-    if (bind_in_place(m, s, w, dt)) {
+    if (!src->copy && bind_in_place(m, s, w, dt)) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {

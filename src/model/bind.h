@@ -17,6 +17,7 @@ typedef struct bind_source {
     bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;
+    bool copy; /* nothing is used where it lies in the file: memory is read faster */
 } bind_source;
 
 /* The tensor of a slot; NULL when the file has none. A tied embedding may stand under either name.
@@ -40,7 +41,8 @@ typedef struct bind_memory {
 } bind_memory;
 
 /* Points every tensor of the model to its place: into the mapped file where the stored bytes can
- * be used as they are, else into memory. Needs blocks and loras allocated; bind_check passed. */
+ * be used as they are and are not to be copied, else into memory. Needs blocks and loras allocated;
+ * bind_check passed. */
 void bind_layout(pesc_model *m, const bind_source *src, bind_memory *to);
 
 /* Allocates m->loras and hangs each below its linear; PESC_SHAPE names all that do not fit. */

@@ -15,13 +15,12 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     }
     *a = (block_acts){ 0 };
     const block_acts *share = plan->share;
-    bool keep_y = plan->train && c->moe.kind == EXPERT_ADAPTER;
     a->h = share ? share->h : tensor_take2(mem, plan->dt, n, dim);
-    a->y = share && !keep_y ? share->y : tensor_take2(mem, plan->dt, n, dim);
-    a->attn_h = !plan->train ? a->h : share ? share->attn_h : tensor_take2(mem, plan->dt, n, dim);
+    a->y = share ? share->y : tensor_take2(mem, plan->dt, n, dim);
+    a->attn_h = plan->train ? tensor_take2(mem, plan->dt, n, dim) : a->h;
     attention_layout(&a->attn, mem, plan);
     if (plain)
-        ffn_layout(&a->ffn, mem, plan->dt, n, c->ffn_dim, share ? &share->ffn : NULL);
+        ffn_layout(&a->ffn, mem, plan, c->ffn_dim, share ? &share->ffn : NULL);
     if (sparse)
         moe_layout(&a->moe, mem, plan);
     if (!plan->train)
@@ -31,114 +30,134 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->ffn_rstd = tensor_take1(mem, DT_F32, n);
 }
 
-/* What the router reads: the normed residual stream in f32. */
-static tensor router_input(const block_acts *a)
+/* ---- the residual stream ---- */
+
+/* Adds what is to be added, keeps the sum in `to`, and gives its norm. */
+static void stream_norm(pass *p, tensor to, norm_fwd n)
 {
-    return a->moe.h.data ? a->moe.h : a->h;
+    residual *s = &p->stream;
+    n.x = s->x;
+    n.add = s->add;
+    n.rows = s->rows;
+    n.inverse = s->inverse;
+    n.eps = p->m->cfg.norm_eps;
+    if (s->add.data || s->rows.data || to.data != s->x.data)
+        n.sum = to;
+    p->dev->op->rmsnorm_fwd(p->dev, &n);
+    *s = (residual){ .x = to };
 }
 
-/* The normed residual stream in a->h, and in f32 for the router: returns the latter. */
-static tensor norm_for_router(const pass *p, const block *b, tensor x)
+void block_settle(pass *p)
 {
-    const block_acts *a = &p->acts;
-    const ops *op = p->dev->op;
-    tensor h32 = router_input(a);
-    op->rmsnorm_fwd(p->dev, h32, x, b->ffn_norm, a->ffn_rstd, p->m->cfg.norm_eps);
-    if (a->moe.h.data)
-        op->convert(p->dev, a->h, h32);
-    return h32;
+    stream_norm(p, p->x, (norm_fwd){ .w = p->m->final_norm });
 }
 
-static void dense_fwd(const pass *p, const block *b)
+/* The normed residual stream in a->h, and what routers make of it in f32. */
+static void second_norm(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    ffn_fwd(p, &b->ffn, &a->ffn, a->y, a->h);
-    p->dev->op->add(p->dev, p->x, a->y, 1);
+    norm_fwd n = { .out = a->h, .w = b->ffn_norm, .rstd = a->ffn_rstd };
+    if (b->sparse) {
+        n.logits = a->moe.logits;
+        n.router = b->moe.router;
+    }
+    stream_norm(p, a->middle.data ? a->middle : p->x, n);
+    if (b->sparse && b->moe.shared_gate.data)
+        stream_norm(p, p->stream.x,
+                    (norm_fwd){ .w = b->ffn_norm,
+                                .logits = a->moe.shared_logit,
+                                .router = b->moe.shared_gate });
 }
 
-static void sparse_fwd(const pass *p, const block *b)
+/* ---- forward ---- */
+
+/* A layer that runs again has no use for its output, but where adapters read it. */
+static void dense_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    tensor h32 = norm_for_router(p, b, p->x);
+    bool read = !p->again || b->sparse;
+    ffn_fwd(p, &b->ffn, &a->ffn, read ? a->y : (tensor){ 0 }, a->h);
+    p->stream.add = a->y;
+}
+
+static void sparse_fwd(pass *p, const block *b)
+{
+    const block_acts *a = &p->acts;
+    moe_route(p, b);
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
         dense_fwd(p, b);
-        moe_adapter_fwd(p, b, p->x, a->y, h32);
+        moe_adapter_fwd(p, b, a->y);
+        p->stream.rows = a->moe.out;
+        p->stream.inverse = a->moe.inverse;
         break;
     case EXPERT_LORA:
-        moe_lora_fwd(p, b, a->y, a->h, h32);
-        p->dev->op->add(p->dev, p->x, a->y, 1);
+        moe_lora_fwd(p, b, a->y, a->h);
+        p->stream.add = a->y;
         break;
-    default:
-        moe_expert_fwd(p, b, p->x, a->h, h32);
+    default: /* adds in place: not to what backward reads */
+        if (p->stream.x.data != p->x.data)
+            p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
+        p->stream.x = p->x;
+        moe_expert_fwd(p, b, p->x, a->h);
     }
 }
 
-static void first_half_fwd(const pass *p, const block *b, int32_t layer)
+/* The first half, whose input is kept in `x`, and the norm of the second. */
+static void first_half_fwd(pass *p, const block *b, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
-    const ops *op = p->dev->op;
-    op->rmsnorm_fwd(p->dev, a->attn_h, p->x, b->attn_norm, a->attn_rstd, p->m->cfg.norm_eps);
+    stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     attention_fwd(p, b, layer, a->y, a->attn_h);
-    op->add(p->dev, p->x, a->y, 1);
+    p->stream.add = a->y;
+    second_norm(p, b);
 }
 
-void block_fwd(const pass *p, const block *b, int32_t layer)
+void block_fwd(pass *p, int32_t layer, tensor x)
 {
-    const block_acts *a = &p->acts;
-    const ops *op = p->dev->op;
-    first_half_fwd(p, b, layer);
-    if (a->middle.data)
-        op->copy(p->dev, a->middle.data, p->x.data, tensor_bytes(&p->x));
-    if (b->sparse) {
+    const block *b = &p->m->blocks[layer];
+    first_half_fwd(p, b, layer, x);
+    if (b->sparse)
         sparse_fwd(p, b);
-    } else {
-        op->rmsnorm_fwd(p->dev, a->h, p->x, b->ffn_norm, a->ffn_rstd, p->m->cfg.norm_eps);
+    else
         dense_fwd(p, b);
-    }
 }
 
-void block_route(const pass *p, const block *b, int32_t layer)
+void block_route(pass *p, int32_t layer, tensor x)
 {
-    first_half_fwd(p, b, layer);
-    moe_route(p, b, norm_for_router(p, b, p->x));
+    const block *b = &p->m->blocks[layer];
+    first_half_fwd(p, b, layer, x);
+    moe_route(p, b);
 }
 
-void block_restore(const pass *p, const block *b, tensor x)
+void block_restore(const pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    const ops *op = p->dev->op;
-    float eps = p->m->cfg.norm_eps;
-    op->rmsnorm_fwd(p->dev, a->attn_h, x, b->attn_norm, a->attn_rstd, eps);
+    p->dev->op->rmsnorm_fwd(
+        p->dev,
+        &(norm_fwd){ .out = a->h, .x = a->middle, .w = b->ffn_norm, .eps = p->m->cfg.norm_eps });
     if (b->sparse)
-        norm_for_router(p, b, a->middle);
-    else
-        op->rmsnorm_fwd(p->dev, a->h, a->middle, b->ffn_norm, a->ffn_rstd, eps);
-    if (!b->sparse || p->m->cfg.moe.kind != EXPERT_FFN)
-        op->glu_fwd(p->dev, a->ffn.glu, a->ffn.gate, a->ffn.up, p->m->cfg.act);
-    if (b->sparse)
-        moe_restore(p, b, a->y, a->h);
+        moe_restore(p, a->h);
 }
 
 /* ---- backward ---- */
 
-/* dh (absent: not wanted) of the second half's normed input, from dx. */
+/* dh (absent: not wanted) of the second half's normed input, from dx and dy, which is dx rounded.
+ */
 static void second_half_bwd(const pass *p, const block *b, const block *g, tensor dh)
 {
     const block_acts *a = &p->acts;
     tensor dy = p->grads.dy;
-    moe_flow f = { .dh = dh, .dx = p->grads.dx, .h = a->h, .h32 = router_input(a) };
+    moe_flow f = { .dh = dh, .dx = p->grads.dx, .h = a->h };
     linear_flow through = { .dx = dh, .dy = dy, .x = a->h };
-    p->dev->op->convert(p->dev, dy, p->grads.dx);
     if (!b->sparse) {
         ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
         return;
     }
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
-        moe_adapter_bwd(p, b, g, dy, f);
+        moe_adapter_bwd(p, b, g, dy);
         ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
-        moe_router_bwd(p, b, g, f);
         break;
     case EXPERT_LORA:
         moe_lora_bwd(p, b, g, dy, f);
@@ -146,39 +165,45 @@ static void second_half_bwd(const pass *p, const block *b, const block *g, tenso
     default:
         moe_expert_bwd(p, b, g, f);
     }
+    moe_router_bwd(p);
+}
+
+/* dx of the residual stream grows by what came through a norm on x; dy becomes dx rounded. */
+static void stream_norm_bwd(const pass *p, norm_bwd n)
+{
+    n.dx = p->grads.dx;
+    n.dy = p->grads.dh;
+    n.copy = p->grads.dy;
+    n.accumulate = true;
+    p->dev->op->rmsnorm_bwd(p->dev, &n);
 }
 
 void block_bwd(const pass *p, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
     const block *b = &p->m->blocks[layer], *g = &p->params->grads.blocks[layer];
-    const ops *op = p->dev->op;
-    tensor none = { 0 }, dx = p->grads.dx, dh = p->grads.dh;
+    tensor none = { 0 }, dh = p->grads.dh;
     bool below = params_train_below(p->params, layer);
     bool first =
         below || p->params->first_attn; /* does the first half train, or what is under it? */
 
     bool wanted = first || g->ffn_norm.data;
     second_half_bwd(p, b, g, wanted ? dh : none);
+    norm_bwd second = { .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm };
+    if (b->sparse) {
+        second.dlogits = p->grads.moe.logits;
+        second.router = b->moe.router;
+        second.drouter = g->moe.router;
+    }
     if (wanted)
-        op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = dx,
-                                             .dy = dh,
-                                             .x = a->middle,
-                                             .w = b->ffn_norm,
-                                             .rstd = a->ffn_rstd,
-                                             .dw = g->ffn_norm,
-                                             .accumulate = true });
+        stream_norm_bwd(p, second);
+    else if (second.drouter.data)
+        p->dev->op->rmsnorm_bwd(p->dev, &second);
     if (!first)
         return;
     wanted = below || g->attn_norm.data;
-    op->convert(p->dev, p->grads.dy, dx);
     attention_layer_bwd(p, b, g, (attention_flow){ wanted ? dh : none, p->grads.dy, a->attn_h });
     if (wanted)
-        op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = dx,
-                                             .dy = dh,
-                                             .x = x,
-                                             .w = b->attn_norm,
-                                             .rstd = a->attn_rstd,
-                                             .dw = g->attn_norm,
-                                             .accumulate = true });
+        stream_norm_bwd(
+            p, (norm_bwd){ .x = x, .w = b->attn_norm, .rstd = a->attn_rstd, .dw = g->attn_norm });
 }

@@ -2,19 +2,23 @@
 #ifndef PESC_MODEL_FFN_H
 #define PESC_MODEL_FFN_H
 
+#include "model/attention.h"
 #include "model/linear.h"
 
 typedef struct ffn_acts {
-    tensor gate, up, glu; /* [T,F] */
+    tensor gate, up, glu;  /* [T,F] */
+    tensor in_ax, down_ax; /* of gate and up, and of down: see linear_set */
 } ffn_acts;
 
 /* `share`: another layer's, whose glu this one uses too; NULL: its own. */
-void ffn_layout(ffn_acts *a, arena *mem, dtype dt, int64_t n, int64_t width, const ffn_acts *share);
+void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
+                const ffn_acts *share);
 
-/* out [T,C], x [T,C]. */
+/* out [T,C] (absent: not wanted), x [T,C]. */
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);
 
-/* Uses up the activations: `up` becomes its own gradient. flow as in linear_bwd. */
+/* Uses up the activations: `up` becomes its own gradient. Where glu is another layer's (p->stale),
+ * it is made again from what its own backward reads. flow as in linear_bwd. */
 void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linear_flow flow);
 
 #endif

@@ -1,8 +1,8 @@
 /* linear: y = W x (+ bias) (+ scale * B (A x)), W in any working dtype.
  *
  * Linears that read the same x are run together. Where their A lie one behind the other in memory,
- * as params.h places them, and nobody drops, training multiplies them as one matrix; what A gives
- * then lies transposed, so that each linear's part of it is a matrix of its own. */
+ * as params.h places them, and nobody drops, they are multiplied as one matrix. What B adds to
+ * what W gives is one product with it (mm.more), and so is the gradient of x. */
 #ifndef PESC_MODEL_LINEAR_H
 #define PESC_MODEL_LINEAR_H
 
@@ -17,7 +17,8 @@ void linear_fwd(const pass *p, const linear *l, tensor out, tensor x);
 typedef struct linear_set {
     int n;
     const linear *l[LINEARS];
-    tensor y[LINEARS]; /* [T,O] */
+    tensor y[LINEARS]; /* [T,O]; absent: not wanted */
+    tensor ax;         /* [T, n R or more]: what A gives, for backward to find; absent: not kept */
 } linear_set;
 void linears_fwd(const pass *p, const linear_set *s, tensor x);
 

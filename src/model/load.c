@@ -1,5 +1,6 @@
 #include "model/load.h"
 
+#include "base/io.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -96,6 +97,8 @@ static pesc_status load(loader *l, const weight *w, tensor t)
         return copy_nf4(l, w, t);
     if (w->dt == t.dt && !w->unpermute_heads) {
         l->dev->op->upload(l->dev, t.data, w->data, tensor_bytes(&t));
+        if (l->host)
+            io_forget(w->data, w->bytes);
         return PESC_OK;
     }
     return convert(l, w, t);

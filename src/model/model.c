@@ -86,7 +86,13 @@ static pesc_status open_weights(pesc_model *m, bind_source *src)
 {
     bind_memory to = { 0 };
     TRY(bind_loras(m, src));
+    src->copy = true;
     bind_layout(m, src, &to);
+    if (to.base.used > memory_available(m->dev) / 2) {
+        to = (bind_memory){ 0 };
+        src->copy = false;
+        bind_layout(m, src, &to);
+    }
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
     if (to.mixture.used)
         TRY(memory_take(&to.mixture, m->dev, &model_need, &m->mixture));
@@ -185,9 +191,10 @@ static void rope_fwd(const pass *p)
     }
 }
 
-void model_embed(const pass *p)
+void model_embed(pass *p)
 {
     p->dev->op->embed(p->dev, p->x, p->m->embed, p->ids);
+    p->stream = (residual){ .x = p->x };
     rope_fwd(p);
 }
 
@@ -196,17 +203,21 @@ static void head_fwd(const pass *p)
     const pesc_model *m = p->m;
     const ops *op = p->dev->op;
     op->gather_rows(p->dev, p->last, p->x, p->rows, 1);
-    op->rmsnorm_fwd(p->dev, p->last_h, p->last, m->final_norm, (tensor){ 0 }, m->cfg.norm_eps);
+    op->rmsnorm_fwd(
+        p->dev,
+        &(norm_fwd){ .out = p->last_h, .x = p->last, .w = m->final_norm, .eps = m->cfg.norm_eps });
     op->matmul(p->dev, &(mm){ .out = p->logits, .a = p->last_h, .b = m->head, .scale = 1 });
 }
 
-static void run(const pass *p)
+static void run(pass *p)
 {
     model_embed(p);
     for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
-        block_fwd(p, &p->m->blocks[i], i);
-    if (p->n_out)
-        head_fwd(p);
+        block_fwd(p, i, p->x);
+    if (!p->n_out)
+        return;
+    block_settle(p);
+    head_fwd(p);
 }
 
 /* One token of each sequence: the next forward will be the same work in the same memory. */

@@ -113,6 +113,6 @@ pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_
 pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits);
 
 /* Its first step: the residual stream of the pass' tokens, and the rotations of their positions. */
-void model_embed(const pass *p);
+void model_embed(pass *p);
 
 #endif

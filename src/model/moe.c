@@ -12,27 +12,25 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
 {
     const moe_rule *r = &plan->c->moe;
     int64_t n = plan->n, k = r->topk.k, rows = n * k, dim = plan->c->dim;
-    bool mixed = r->kind == EXPERT_LORA;
+    bool mixed = r->kind == EXPERT_LORA, adapter = r->kind == EXPERT_ADAPTER;
     *a = (moe_acts){ 0 };
     const moe_acts *share = plan->share ? &plan->share->moe : NULL;
     bool small = r->kind != EXPERT_FFN; /* its output costs less to compute again than to keep */
     int64_t width = mixed ? widest(plan->c) : dim;
-    if (plan->dt != DT_F32)
-        a->h = share ? share->h : tensor_take2(mem, DT_F32, n, dim);
     a->logits = tensor_take2(mem, DT_F32, n, r->topk.n_experts);
     a->ids = tensor_take2(mem, DT_I32, n, k);
     a->gates = tensor_take2(mem, DT_F32, n, k);
     a->order = tensor_take1(mem, DT_I32, rows);
     a->inverse = tensor_take1(mem, DT_I32, rows);
     a->offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + 1);
-    a->in = share ? share->in : tensor_take2(mem, plan->dt, rows, width);
+    a->in = share && !adapter ? share->in : tensor_take2(mem, plan->dt, rows, width);
     a->out = share && small ? share->out : tensor_take2(mem, plan->dt, rows, width);
     a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     a->mid = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     if (r->kind != EXPERT_ADAPTER)
         a->gate = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     if (r->shared_dim) {
-        ffn_layout(&a->shared, mem, plan->dt, n, r->shared_dim, share ? &share->shared : NULL);
+        ffn_layout(&a->shared, mem, plan, r->shared_dim, share ? &share->shared : NULL);
         a->shared_out = tensor_take2(mem, plan->dt, n, dim);
         a->shared_logit = tensor_take2(mem, DT_F32, n, 1);
     }
@@ -52,12 +50,11 @@ void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
         g->shared_logit = tensor_take2(mem, DT_F32, plan->n, 1);
 }
 
-void moe_route(const pass *p, const block *b, tensor h32)
+void moe_route(const pass *p, const block *b)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_rule *r = &p->m->cfg.moe;
     const ops *op = p->dev->op;
-    op->matmul(p->dev, &(mm){ .out = a->logits, .a = h32, .b = b->moe.router, .scale = 1 });
     op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
     op->expert_sort(p->dev, a->order, a->inverse, a->offsets, a->ids, r->topk.n_experts);
 }
@@ -88,57 +85,58 @@ static void drop_rows(const pass *p, const block *b, tensor rows, float rate, ui
         p->dev->op->dropout(p->dev, rows, rows, pass_key(p, rng_stream(layer, which, 0)), rate);
 }
 
-void moe_adapter_fwd(const pass *p, const block *b, tensor x, tensor f, tensor h)
+/* Gates stand on the narrow side, before U: then backward needs no output of an expert. */
+static row_gates adapter_gates(const pass *p)
 {
     const moe_acts *a = &p->acts.moe;
-    const ops *op = p->dev->op;
-    moe_route(p, b, h);
+    return (row_gates){ .gates = a->gates,
+                        .order = a->order,
+                        .scale = p->m->cfg.moe.adapter_scale,
+                        .dgates = p->grads.moe.gates };
+}
+
+void moe_adapter_fwd(const pass *p, const block *b, tensor f)
+{
+    const moe_acts *a = &p->acts.moe;
+    row_gates gates = adapter_gates(p);
     gather(p, a->in, f);
     drop_rows(p, b, a->in, p->adapter_dropout, 0);
     grouped(p, MM_NT, a->up, a->in, b->moe.down);
-    op->act_fwd(p->dev, a->mid, a->up, ACT_GELU);
-    grouped(p, MM_NT, a->out, a->mid, b->moe.up);
-    op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, p->m->cfg.moe.adapter_scale);
+    p->dev->op->act_fwd(p->dev, a->mid, a->up, ACT_GELU, &gates);
+    if (!p->again)
+        grouped(p, MM_NT, a->out, a->mid, b->moe.up);
 }
 
-void moe_restore(const pass *p, const block *b, tensor f, tensor h)
+void moe_restore(const pass *p, tensor h)
 {
-    const moe_acts *a = &p->acts.moe;
+    const ffn_acts *f = &p->acts.ffn;
     switch (p->m->cfg.moe.kind) {
-    case EXPERT_ADAPTER:
-        gather(p, a->in, f);
-        drop_rows(p, b, a->in, p->adapter_dropout, 0);
-        grouped(p, MM_NT, a->out, a->mid, b->moe.up);
-        break;
     case EXPERT_FFN:
-        gather(p, a->in, h);
-        if (p->m->cfg.moe.shared_dim)
-            p->dev->op->glu_fwd(p->dev, a->shared.glu, a->shared.gate, a->shared.up, p->m->cfg.act);
+        gather(p, p->acts.moe.in, h);
         break;
-    default: /* backward itself gathers for LoRA experts */
+    case EXPERT_LORA:
+        p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
+        break;
+    default:
         break;
     }
 }
 
-static void shared_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h32)
+static void shared_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
     ffn_fwd(p, &b->moe.shared, &a->shared, a->shared_out, h);
-    if (!p->m->cfg.moe.shared_gate) {
+    if (p->m->cfg.moe.shared_gate)
+        op->add_gated(p->dev, x, a->shared_out, a->shared_logit);
+    else
         op->add(p->dev, x, a->shared_out, 1);
-        return;
-    }
-    op->matmul(p->dev,
-               &(mm){ .out = a->shared_logit, .a = h32, .b = b->moe.shared_gate, .scale = 1 });
-    op->add_gated(p->dev, x, a->shared_out, a->shared_logit);
 }
 
-void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h32)
+void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
-    moe_route(p, b, h32);
     gather(p, a->in, h);
     grouped(p, MM_NT, a->gate, a->in, b->moe.gate);
     grouped(p, MM_NT, a->up, a->in, b->moe.up);
@@ -146,7 +144,7 @@ void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h, tensor h3
     grouped(p, MM_NT, a->out, a->mid, b->moe.down);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
     if (p->m->cfg.moe.shared_dim)
-        shared_fwd(p, b, x, h, h32);
+        shared_fwd(p, b, x, h);
 }
 
 /* ---- LoRA experts ---- */
@@ -197,11 +195,10 @@ static lora_parts parts_of(const pass *p, const block *b)
                          .down = { &b->ffn.down, &b->moe.lora_down, a->mid, 3 } };
 }
 
-void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h, tensor h32)
+void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h)
 {
     const ffn_acts *f = &p->acts.ffn;
     lora_parts l = parts_of(p, b);
-    moe_route(p, b, h32);
     lora_part_fwd(p, b, &l.gate, f->gate, h);
     lora_part_fwd(p, b, &l.up, f->up, h);
     p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
@@ -210,34 +207,17 @@ void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h, tensor h32)
 
 /* ---- backward ---- */
 
-void moe_router_bwd(const pass *p, const block *b, const block *g, moe_flow f)
+void moe_router_bwd(const pass *p)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_grads *d = &p->grads.moe;
-    const ops *op = p->dev->op;
-    if (!g->moe.router.data && !f.dh.data)
-        return;
-    op->topk_bwd(p->dev, &(topk_bwd){ .dlogits = d->logits,
-                                      .dgates = d->gates,
-                                      .ids = a->ids,
-                                      .logits = a->logits,
-                                      .share = d->balance != 0 ? d->share : (tensor){ 0 },
-                                      .rule = p->m->cfg.moe.topk,
-                                      .balance = d->balance });
-    if (g->moe.router.data)
-        op->matmul(p->dev, &(mm){ .layout = MM_TN,
-                                  .out = g->moe.router,
-                                  .a = d->logits,
-                                  .b = f.h32,
-                                  .scale = 1,
-                                  .accumulate = true });
-    if (f.dh.data)
-        op->matmul(p->dev, &(mm){ .layout = MM_NN,
-                                  .out = f.dh,
-                                  .a = d->logits,
-                                  .b = b->moe.router,
-                                  .scale = 1,
-                                  .accumulate = true });
+    p->dev->op->topk_bwd(p->dev, &(topk_bwd){ .dlogits = d->logits,
+                                              .dgates = d->gates,
+                                              .ids = a->ids,
+                                              .logits = a->logits,
+                                              .share = d->balance != 0 ? d->share : (tensor){ 0 },
+                                              .rule = p->m->cfg.moe.topk,
+                                              .balance = d->balance });
 }
 
 /* a->out becomes the gradient of the experts' outputs. */
@@ -259,15 +239,28 @@ static void gather_back(const pass *p, tensor dx, tensor drows, bool accumulate)
                                 accumulate);
 }
 
-void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f)
+static void adapter_dw(const pass *p, tensor dw, tensor dy, tensor x)
+{
+    if (dw.data)
+        p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = MM_TN,
+                                                          .out = dw,
+                                                          .a = dy,
+                                                          .b = x,
+                                                          .offsets = p->acts.moe.offsets,
+                                                          .scale = 1,
+                                                          .fresh = p->first });
+}
+
+void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy)
 {
     const moe_acts *a = &p->acts.moe;
     tensor dmid = p->grads.moe.mid;
-    scatter_back(p, a->out, p->grads.moe.gates, f.dx, p->m->cfg.moe.adapter_scale);
-    grouped(p, MM_TN, g->moe.up, a->out, a->mid);
+    row_gates gates = adapter_gates(p);
+    gather(p, a->out, dy);
+    adapter_dw(p, g->moe.up, a->out, a->mid);
     grouped(p, MM_NN, dmid, a->out, b->moe.up);
-    p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, ACT_GELU);
-    grouped(p, MM_TN, g->moe.down, dmid, a->in);
+    p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, ACT_GELU, &gates);
+    adapter_dw(p, g->moe.down, dmid, a->in);
     grouped(p, MM_NN, a->in, dmid, b->moe.down);
     drop_rows(p, b, a->in, p->adapter_dropout, 0);
     gather_back(p, dy, a->in, true);
@@ -281,12 +274,11 @@ static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f
     if (p->m->cfg.moe.shared_gate) {
         op->add_gated_bwd(p->dev, dy, dlogit, f.dx, a->shared_out, a->shared_logit);
         if (g->moe.shared_gate.data)
-            op->matmul(p->dev, &(mm){ .layout = MM_TN,
-                                      .out = g->moe.shared_gate,
-                                      .a = dlogit,
-                                      .b = f.h32,
-                                      .scale = 1,
-                                      .accumulate = true });
+            op->rmsnorm_bwd(p->dev, &(norm_bwd){ .x = p->acts.middle,
+                                                 .w = b->ffn_norm,
+                                                 .rstd = p->acts.ffn_rstd,
+                                                 .dlogits = dlogit,
+                                                 .drouter = g->moe.shared_gate });
         if (f.dh.data)
             op->matmul(p->dev, &(mm){ .layout = MM_NN,
                                       .out = f.dh,
@@ -342,7 +334,6 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
         gather_back(p, f.dh, a->in, false);
         gather_back(p, f.dh, a->out, true);
     }
-    moe_router_bwd(p, b, g, f);
     if (p->m->cfg.moe.shared_dim)
         shared_bwd(p, b, g, f);
 }
@@ -388,5 +379,4 @@ void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_
     lora_part_bwd(p, b, &l.up, &w.up,
                   (linear_flow){ .dx = f.dh, .dy = a->up, .x = f.h, .accumulate = true }, d->more);
     op->add(p->dev, d->gates, d->more, 1);
-    moe_router_bwd(p, b, g, f);
 }

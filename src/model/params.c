@@ -513,6 +513,26 @@ void params_zero_grad(params *p)
     p->m->dev->op->zero(p->m->dev, p->grad.data, tensor_bytes(&p->grad));
 }
 
+void params_start_grad(params *p)
+{
+    const ops *op = p->m->dev->op;
+    float *grad = p->grad.data;
+    int64_t from = 0; /* what is to be zeroed begins here */
+    for (size_t i = 0; i <= p->n_list; i++) {
+        const param *q = i < p->n_list ? &p->list[i] : NULL;
+        bool written = q && q->group == PARAM_ADAPTER;
+        int64_t end = q ? q->at : p->n;
+        if (q && !written)
+            continue;
+        if (end > from)
+            op->zero(p->m->dev, grad + from, (size_t)(end - from) * sizeof *grad);
+        if (q) {
+            tensor t = params_grad(p, q);
+            from = q->at + tensor_count(&t);
+        }
+    }
+}
+
 void params_refresh(params *p)
 {
     if (p->work.data)

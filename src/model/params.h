@@ -96,6 +96,10 @@ tensor params_master(const params *p, const param *q); /* one parameter's part o
 tensor params_grad(const params *p, const param *q);
 void params_zero_grad(params *p);
 
+/* The same, but for what the step's first forward (train_input.first) writes instead of adding to:
+ * the adapters, which are most of what PESC trains. */
+void params_start_grad(params *p);
+
 /* After master changed, forward must see it: all of it, or, where AdamW has written `work` as its
  * copy, what the stacks of the model hold. */
 void params_refresh(params *p);

@@ -35,7 +35,7 @@ static void layout(pass *p, arena *a, sizes z)
     p->sin = tensor_take2(a, DT_F32, z.n, half);
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
-        p->mid = tensor_take2(a, m->act_dt, z.n, (p->plan.on ? LINEARS : 1) * m->lora_rank);
+        p->mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->lora_rank);
     if (p->plan.on) {
         train_layout(p, a, z.n, z.n_out);
         return;

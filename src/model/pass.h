@@ -38,6 +38,14 @@ typedef struct pass_grads {
     moe_grads moe;
 } pass_grads;
 
+/* The residual stream as a half of a layer leaves it: what it adds is added by the next norm, in
+ * the walk that reads the stream anyway. */
+typedef struct residual {
+    tensor x;             /* f32 [T,C] */
+    tensor add;           /* [T,C]; absent: nothing, like rows */
+    tensor rows, inverse; /* [T*k,C], i32 [T*k]: of experts, as moe_acts has them */
+} residual;
+
 struct pass {
     pesc_model *m; /* borrowed, like kv */
     device *dev;
@@ -51,8 +59,9 @@ struct pass {
     tensor ids, pos, starts, rows, table; /* host's arrays on the device */
     tensor inv_freq; /* f32 [n_seq, rot/2] with dynamic rope, else [1, rot/2] */
     tensor cos, sin; /* f32 [T, rot/2] */
-    tensor x;        /* f32 [T,C]: the residual stream */
-    tensor mid;      /* [T, lora_rank], in training LINEARS of them */
+    tensor x;        /* f32 [T,C]: room for the residual stream, where no layer keeps it */
+    residual stream;
+    tensor mid; /* [T,LINEARS * lora_rank] */
     block_acts acts;
     tensor last, last_h; /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;       /* f32 [n_out,V]; training: of a chunk of rows */
@@ -61,6 +70,9 @@ struct pass {
     const params *params; /* NULL: forward alone */
     train_plan plan;
     bool drop;                           /* this forward has dropout */
+    bool again;                          /* it runs a layer anew, for what backward reads of it */
+    bool stale;                          /* backward: what slots share is another layer's */
+    bool first;                          /* gradients of adapters are written, not added */
     rng_key key;                         /* of its masks */
     float adapter_dropout, lora_dropout; /* of what experts read */
     block_acts *slots;                   /* keep + 1; acts is one of them */

@@ -81,9 +81,9 @@ pesc_status routes_fwd(routes *r, pass *p)
     for (int32_t i = 0, at = 0; i <= last; i++) {
         const block *b = &r->m->blocks[i];
         if (i == last)
-            block_route(p, b, i);
+            block_route(p, i, p->x);
         else
-            block_fwd(p, b, i);
+            block_fwd(p, i, p->x);
         if (!b->sparse)
             continue;
         const moe_acts *a = &p->acts.moe;

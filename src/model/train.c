@@ -59,7 +59,7 @@ void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
     const config *c = &p->m->cfg;
     dtype dt = p->m->act_dt;
     int64_t rows = most_rows(p, n_out);
-    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true };
+    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true, .rank = p->m->lora_rank };
     block_acts shared, own;
     block_layout(&shared, a, &plan);
     plan.share = &shared;
@@ -132,18 +132,21 @@ static pesc_status begin(pass *p, const train_input *in)
     return PESC_OK;
 }
 
-/* Layer `i` into its slot, from its input in p->x. */
+/* Where the input of a layer is kept. */
+static tensor input_of(const pass *p, int32_t layer)
+{
+    if (layer < p->plan.first)
+        return p->x;
+    tensor t = tensor_slice(&p->inputs, layer - p->plan.first, 1);
+    return tensor_view2(&t, p->x.ne[0], p->x.ne[1]);
+}
+
+/* Layer `i` into its slot, from the stream. */
 static void run_layer(pass *p, int32_t i)
 {
     int32_t at = i - p->plan.first;
     p->acts = p->slots[at >= 0 && at < p->plan.keep ? at : p->plan.keep];
-    block_fwd(p, &p->m->blocks[i], i);
-}
-
-static tensor input_of(const pass *p, int32_t layer)
-{
-    tensor t = tensor_slice(&p->inputs, layer - p->plan.first, 1);
-    return tensor_view2(&t, p->x.ne[0], p->x.ne[1]);
+    block_fwd(p, i, input_of(p, i));
 }
 
 static void forward(pass *p)
@@ -152,27 +155,22 @@ static void forward(pass *p)
     const ops *op = p->dev->op;
     model_embed(p);
     for (int32_t i = 0; i < m->cfg.n_layers; i++) {
-        if (i >= p->plan.first)
-            op->copy(p->dev, input_of(p, i).data, p->x.data, tensor_bytes(&p->x));
         run_layer(p, i);
         if (m->blocks[i].sparse)
             op->balance(p->dev, balance_part(p, i, false), balance_part(p, i, true),
                         p->acts.moe.logits, p->acts.moe.ids);
     }
+    block_settle(p);
 }
 
 /* ---- the head and the loss, a chunk of target rows at a time ---- */
 
-static void head_bwd(const pass *p, tensor rows, tensor logits, tensor last_h, tensor last)
+static void head_bwd(const pass *p, tensor rows, tensor d, tensor last_h, tensor last)
 {
     const pesc_model *m = p->m, *g = &p->params->grads;
     const ops *op = p->dev->op;
     int64_t n = rows.ne[0];
-    tensor d = logits, dlast = tensor_slice(&p->dlast, 0, n);
-    if (p->dlogits.data) {
-        d = tensor_slice(&p->dlogits, 0, n);
-        op->convert(p->dev, d, logits);
-    }
+    tensor dlast = tensor_slice(&p->dlast, 0, n);
     if (g->head.data)
         op->matmul(p->dev, &(mm){ .layout = MM_TN,
                                   .out = g->head,
@@ -198,15 +196,19 @@ static void head_chunk(const pass *p, int64_t first, int64_t n, bool train)
     tensor loss = tensor_slice(&p->loss, first, n), last = tensor_slice(&p->last, 0, n);
     tensor last_h = tensor_slice(&p->last_h, 0, n), logits = tensor_slice(&p->logits, 0, n);
     op->gather_rows(p->dev, last, p->x, rows, 1);
-    op->rmsnorm_fwd(p->dev, last_h, last, m->final_norm, tensor_slice(&p->last_rstd, 0, n),
-                    m->cfg.norm_eps);
+    op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = last_h,
+                                         .x = last,
+                                         .w = m->final_norm,
+                                         .rstd = tensor_slice(&p->last_rstd, 0, n),
+                                         .eps = m->cfg.norm_eps });
     op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->head, .scale = 1 });
     if (!train) {
         op->xent_fwd(p->dev, loss, logits, targets);
         return;
     }
-    op->xent_bwd(p->dev, loss, logits, targets, tensor_slice(&p->weights, first, n));
-    head_bwd(p, rows, logits, last_h, last);
+    tensor d = p->dlogits.data ? tensor_slice(&p->dlogits, 0, n) : logits;
+    op->xent_bwd(p->dev, loss, d, logits, targets, tensor_slice(&p->weights, first, n));
+    head_bwd(p, rows, d, last_h, last);
 }
 
 static void head(const pass *p, bool train)
@@ -224,16 +226,20 @@ static void backward(pass *p, float balance)
 {
     const ops *op = p->dev->op;
     const pesc_model *m = p->m;
+    p->again = true;
+    op->convert(p->dev, p->grads.dy, p->grads.dx);
     for (int32_t i = m->cfg.n_layers - 1; i >= p->plan.first; i--) {
         tensor x = input_of(p, i);
         bool kept = i - p->plan.first < p->plan.keep, top = i == m->cfg.n_layers - 1;
         if (kept || top) {
             p->acts = p->slots[kept ? i - p->plan.first : p->plan.keep];
             if (!top)
-                block_restore(p, &m->blocks[i], x);
+                block_restore(p, &m->blocks[i]);
+            p->stale = !top;
         } else {
-            op->copy(p->dev, p->x.data, x.data, tensor_bytes(&x));
+            p->stream = (residual){ .x = x };
             run_layer(p, i);
+            p->stale = false;
         }
         if (m->blocks[i].sparse) {
             p->grads.moe.share = balance_part(p, i, false);
@@ -241,6 +247,7 @@ static void backward(pass *p, float balance)
         }
         block_bwd(p, i, x);
     }
+    p->again = false;
     if (p->params->grads.embed.data)
         op->embed_bwd(p->dev, p->params->grads.embed, p->grads.dx, p->ids);
 }
@@ -284,6 +291,7 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     int32_t sparse = sparse_layers(m);
     TRY(begin(p, in));
     p->drop = true;
+    p->first = in->first;
     forward(p);
     p->dev->op->zero(p->dev, p->grads.dx.data, tensor_bytes(&p->grads.dx));
     head(p, true);

@@ -17,6 +17,7 @@ typedef struct train_input {
     int32_t n_targets;
     float aux_weight;     /* of the balance loss in what is differentiated */
     uint64_t step, micro; /* names the dropout masks */
+    bool first;           /* of a step, after params_start_grad() */
 } train_input;
 
 typedef struct train_output {

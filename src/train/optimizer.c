@@ -6,56 +6,72 @@
 
 #include <math.h>
 
-static void layout(optimizer *o, arena *a, int64_t n, bool eight_bit)
+/* Moments lie in `moments`, which may be `near`. */
+static void layout(optimizer *o, arena *near, arena *moments, int64_t n, bool eight_bit)
 {
     dtype dt = eight_bit ? DT_U8 : DT_F32;
     int64_t blocks = (n + CODE8_BLOCK - 1) / CODE8_BLOCK;
-    o->m = tensor_take1(a, dt, n);
-    o->v = tensor_take1(a, dt, n);
+    o->m = tensor_take1(moments, dt, n);
+    o->v = tensor_take1(moments, dt, n);
     if (eight_bit) {
-        o->m_scale = tensor_take1(a, DT_F32, blocks);
-        o->v_scale = tensor_take1(a, DT_F32, blocks);
+        o->m_scale = tensor_take1(moments, DT_F32, blocks);
+        o->v_scale = tensor_take1(moments, DT_F32, blocks);
     }
-    o->sumsq = tensor_take1(a, DT_F32, 1);
+    o->sumsq = tensor_take1(near, DT_F32, 1);
 }
 
 uint64_t optimizer_bytes(int64_t n, bool eight_bit)
 {
     optimizer o = { 0 };
     arena a = { 0 };
-    layout(&o, &a, n, eight_bit);
+    layout(&o, &a, &a, n, eight_bit);
     return a.used;
+}
+
+static pesc_status open_memory(optimizer *o)
+{
+    static const memory_need need = { "the optimiser", "optimizer adamw8 needs less" };
+    device *dev = o->p->m->dev;
+    arena near = { 0 }, host = { 0 }, *moments = o->opt.paged ? &host : &near;
+    layout(o, &near, moments, o->p->n, o->opt.eight_bit);
+    TRY(memory_take(&near, dev, &need, &o->memory));
+    if (o->opt.paged) {
+        TRY(dev->op->alloc_host(dev, host.used, &o->paged));
+        host = (arena){ .base = o->paged, .size = host.used };
+        dev->op->zero(dev, o->paged, host.size);
+    }
+    layout(o, &near, moments, o->p->n, o->opt.eight_bit);
+    o->bytes = near.size;
+    o->paged_bytes = host.size;
+    dev->op->zero(dev, o->memory, o->bytes);
+    return PESC_OK;
 }
 
 pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt)
 {
-    static const memory_need need = { "the optimiser", "optimizer adamw8 needs less" };
     *out = NULL;
     optimizer *o = mem_zalloc(1, sizeof *o);
     if (!o)
         return fail_nomem("the optimiser", sizeof *o);
     o->p = p;
     o->opt = *opt;
-    arena a = { 0 };
-    layout(o, &a, p->n, opt->eight_bit);
-    pesc_status s = memory_take(&a, p->m->dev, &need, &o->memory);
-    if (s != PESC_OK) {
+    pesc_status s = open_memory(o);
+    if (s == PESC_OK)
+        *out = o;
+    else
         optimizer_close(o);
-        return s;
-    }
-    o->bytes = a.size;
-    layout(o, &a, p->n, opt->eight_bit);
-    p->m->dev->op->zero(p->m->dev, o->memory, o->bytes);
-    *out = o;
-    return PESC_OK;
+    return s;
 }
 
 void optimizer_close(optimizer *o)
 {
     if (!o)
         return;
+    device *dev = o->p->m->dev;
     if (o->memory)
-        o->p->m->dev->op->free(o->p->m->dev, o->memory);
+        dev->op->free(dev, o->memory);
+    if (o->paged)
+        dev->op->free(dev, o->paged);
     mem_free(o);
 }
 

@@ -1,8 +1,9 @@
 /* optimizer: AdamW over the flat buffers of params: one norm, one update.
  *
- * Moments are f32, or 8-bit codes with a scale for each 256 (adamw8): a quarter of the memory. The
- * gradient is clipped to a norm; when it is not finite nothing changes, neither weights nor
- * moments. */
+ * Moments are f32, or 8-bit codes with a scale for each 256 (adamw8): a quarter of the memory. They
+ * lie beside the weights, or, where the device has no room for them, in the host's memory, from
+ * where the update reads and to where it writes them as it goes. The gradient is clipped to a norm;
+ * when it is not finite nothing changes, neither weights nor moments. */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
@@ -10,6 +11,7 @@
 
 typedef struct optimizer_options {
     bool eight_bit;
+    bool paged;  /* moments in the host's memory */
     double clip; /* 0: none */
     double beta1, beta2, eps, weight_decay;
 } optimizer_options;
@@ -20,8 +22,8 @@ typedef struct optimizer {
     tensor m, v;             /* f32 or u8 [n] */
     tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
     tensor sumsq;            /* f32 [1] */
-    void *memory;
-    size_t bytes;
+    void *memory, *paged;    /* paged: NULL where moments lie in memory too */
+    size_t bytes, paged_bytes;
 } optimizer;
 
 pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt);

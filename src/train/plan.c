@@ -37,6 +37,13 @@ int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
     return keep;
 }
 
+bool plan_paged(const plan_pass *p, uint64_t moments, uint64_t available)
+{
+    device *dev = p->shape->dev;
+    uint64_t left = available > moments ? available - moments : 0;
+    return !dev->op->host_memory(dev) && plan_pass_bytes(p, 0) > plan_room(left);
+}
+
 /* ---- without a model: configuration and headers only ---- */
 
 /* A model with shapes and no numbers. */
@@ -143,7 +150,10 @@ static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec
     params_configure(&s->m.cfg, spec);
     s->m.lora_rank = s->m.lora_rank > spec->lora_r ? s->m.lora_rank : spec->lora_r;
     plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o, s->m.dev) };
-    uint64_t fixed = out->model + out->trained + out->optimizer;
+    uint64_t fixed = out->model + out->trained;
+    uint64_t left = out->available > fixed ? out->available - fixed : 0;
+    out->paged = plan_paged(&p, out->optimizer, left);
+    fixed += out->paged ? 0 : out->optimizer;
     uint64_t room = plan_room(out->available > fixed ? out->available - fixed : 0);
     int32_t keep = plan_keep(&p, o->keep, room);
     out->kept_layers = keep + 1;

@@ -20,6 +20,10 @@ typedef struct plan_pass {
 int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
 uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep);
 
+/* Whether an optimiser's moments go to the host's memory: of `available` bytes, the device would
+ * not hold them beside even the smallest pass. */
+bool plan_paged(const plan_pass *p, uint64_t moments, uint64_t available);
+
 /* The part of free memory that activations may take: the rest is for everything small. */
 static inline uint64_t plan_room(uint64_t available)
 {

@@ -76,7 +76,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
     double tokens = (double)batch_tokens(t->batch);
     memset(t->chosen, 0,
            (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts * sizeof *t->chosen);
-    params_zero_grad(t->params);
+    params_start_grad(t->params);
     for (int32_t i = 0; i < batch_micros(t->batch); i++) {
         const micro_batch *b = batch_micro(t->batch, i);
         train_input in = input_of(b);
@@ -85,6 +85,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         in.aux_weight = (float)(t->aux_coef * part);
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
+        in.first = i == 0;
         TRY(model_train(t->m, t->pass, &in, &got));
         out->ce += got.ce;
         out->aux += got.aux * part;

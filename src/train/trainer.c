@@ -79,10 +79,15 @@ static uint64_t model_bytes(const pesc_trainer *t)
     return m->memory_bytes + m->mixture_bytes + in_place;
 }
 
+static plan_pass pass_of(pesc_trainer *t)
+{
+    return (plan_pass){ t->m, &t->spec, t->params->first_layer, plan_limits(&t->opt, t->m->dev) };
+}
+
 static pesc_status open_pass(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o, t->m->dev) };
+    plan_pass p = pass_of(t);
     t->kept_layers = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
     t->bytes_pass = plan_pass_bytes(&p, t->kept_layers);
     TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->kept_layers));
@@ -112,8 +117,11 @@ static pesc_status open_params(pesc_trainer *t)
                             .beta2 = o->beta2,
                             .eps = o->eps,
                             .weight_decay = o->weight_decay };
-    TRY(optimizer_open(&t->optim, t->params, &a));
     const params *p = t->params;
+    plan_pass smallest = pass_of(t);
+    a.paged =
+        plan_paged(&smallest, optimizer_bytes(p->n, a.eight_bit), memory_available(t->m->dev));
+    TRY(optimizer_open(&t->optim, t->params, &a));
     t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work);
     t->bytes_model = model_bytes(t);
     t->bytes_trained += t->optim->bytes;
@@ -380,6 +388,7 @@ void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                               .bytes_model = t->bytes_model,
                               .bytes_trained = t->bytes_trained,
                               .bytes_activations = t->bytes_pass,
+                              .bytes_paged = t->optim->paged_bytes,
                               .bytes_total = memory_total(t->m->dev) };
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)t->params->count[g];

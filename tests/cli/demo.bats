@@ -63,3 +63,33 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     [ ! -s "$BATS_TEST_TMPDIR/log" ]
     cmp "$BATS_TEST_TMPDIR/before.md" "$BATS_TEST_TMPDIR/study.md"
 }
+
+@test "study on a GPU: a tiny one on the CPU is made, resumed and reported" {
+    BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR make_model
+    local data=$BATS_TEST_TMPDIR/instruct i
+    mkdir -p "$data"/{alpaca,dolly,evol-code,gpteacher,gsm8k,math}
+    for i in {1..30}; do
+        echo "{\"instruction\": \"say $i\", \"input\": \"\", \"output\": \"hello $i\"}" >> "$data/alpaca/alpaca_union.jsonl"
+        echo "{\"instruction\": \"tell $i\", \"context\": \"\", \"response\": \"hello $i\"}" >> "$data/dolly/dolly-15k.merged.jsonl"
+        echo "{\"question\": \"sum $i\", \"answer\": \"It is #### $i\"}" >> "$data/gsm8k/train.jsonl"
+        echo "{\"problem\": \"root $i\", \"level\": \"1\", \"type\": \"x\", \"solution\": \"So \\\\boxed{$i}\"}" >> "$data/math/train.jsonl"
+        echo "{\"instruction\": \"code $i\", \"output\": \"return $i\"}" >> "$data/evol-code/evol-codealpaca-2k-1.json"
+        echo "{\"instruction\": \"more $i\", \"output\": \"return $i\"}" >> "$data/evol-code/evol-codealpaca-2k-2.json"
+        echo "{\"instruction\": \"write $i\", \"input\": \"\", \"response\": \"return $i\"}" >> "$data/gpteacher/codegen-instruct.json"
+    done
+    xz "$data"/*/*
+    study() {
+        env PESC="$PESC" STUDY="$BATS_TEST_TMPDIR/s" REPORT="$BATS_TEST_TMPDIR/study-gpu.md" DATA="$data" MODEL="$D/model" DEVICE=cpu JOBS=1 \
+            RECORDS="8 8 8" HELD=3 SEEDS="0 1" METHODS="pesc-4 lora-r64" LIBPESC="$(dirname "$PESC")/install/libpesc.so.0" "$@" \
+            "$BATS_TEST_DIRNAME/../../tools/study_gpu.py" 2> "$BATS_TEST_TMPDIR/log"
+    }
+    [ -e "$(dirname "$PESC")/install/libpesc.so.0" ] || skip "needs libpesc.so.0"
+    study LIMIT=100
+    [ "$(grep -c ' seed ' "$BATS_TEST_TMPDIR/log")" = 13 ] # the base; 4 rates and 2 seeds of 2 methods
+    grep -Eq '^\| pesc-4 \| 4 adapters of 256, LoRA 64 \| [0-9.]+ \| [0-9.]+ \| [0-9.e*\\-]+ \| [0-9.]+ ± [0-9.]+ \| ' "$BATS_TEST_TMPDIR/study-gpu.md"
+    [ -s "$BATS_TEST_TMPDIR/study-gpu.svg" ]
+    cp "$BATS_TEST_TMPDIR/study-gpu.md" "$BATS_TEST_TMPDIR/before.md"
+    study LIMIT=100
+    refute grep -q ' seed ' "$BATS_TEST_TMPDIR/log"
+    cmp "$BATS_TEST_TMPDIR/before.md" "$BATS_TEST_TMPDIR/study-gpu.md"
+}

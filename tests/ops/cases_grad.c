@@ -6,18 +6,23 @@
 
 /* ---- rmsnorm ---- */
 
-enum { N_DX, N_DW, N_DY, N_X, N_W, N_RSTD };
+/* e > 0: with a router behind, whose gradient is wanted as well */
+enum { N_DX, N_DW, N_DROUTER, N_COPY, N_DY, N_X, N_W, N_RSTD, N_DLOGITS, N_ROUTER };
 
 static int norm_slots(const params *p, slot *s)
 {
-    i64 rows = p->t * p->n;
-    s[N_DX] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, p->n * p->c } };
+    i64 rows = p->t * p->n, width = p->n * p->c;
+    s[N_DX] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, width } };
     s[N_DW] = (slot){ "dw", SLOT_INOUT, DT_F32, .ne = { p->bias ? p->c : 0 } };
-    s[N_DY] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
-    s[N_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
+    s[N_DROUTER] = (slot){ "drouter", SLOT_INOUT, DT_F32, .ne = { p->e, p->c } };
+    s[N_COPY] = (slot){ "copy", SLOT_OUT, DT_BF16, .ne = { p->after ? p->t : 0, width } };
+    s[N_DY] = (slot){ "dy", SLOT_IN, p->after ? DT_BF16 : p->x, .ne = { p->t, width } };
+    s[N_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, width } };
     s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
     s[N_RSTD] = (slot){ "rstd", SLOT_IN, DT_F32, .ne = { rows } };
-    return 6;
+    s[N_DLOGITS] = (slot){ "dlogits", SLOT_IN, DT_F32, .ne = { p->e ? p->t : 0, p->e } };
+    s[N_ROUTER] = (slot){ "router", SLOT_IN, DT_F32, .ne = { p->e, p->c } };
+    return 10;
 }
 
 static double row_rstd(const params *p, const double *x)
@@ -44,22 +49,40 @@ static void norm_call(device *d, const params *p, const tensor *t)
                    .w = t[N_W],
                    .rstd = t[N_RSTD],
                    .dw = t[N_DW],
+                   .dlogits = t[N_DLOGITS],
+                   .router = t[N_ROUTER],
+                   .drouter = t[N_DROUTER],
+                   .copy = t[N_COPY],
                    .accumulate = p->flag };
     d->op->rmsnorm_bwd(d, &a);
+}
+
+/* The gradient of element i of the norm's output. */
+static double norm_slope(const params *p, double **x, i64 i)
+{
+    double d = x[N_DY][i];
+    for (i64 e = 0; e < p->e; e++)
+        d += x[N_DLOGITS][i / p->c * p->e + e] * x[N_ROUTER][e * p->c + i % p->c];
+    return d;
 }
 
 static void norm_oracle(const params *p, double **x)
 {
     for (i64 r = 0; r < p->t * p->n; r++) {
-        const double *v = x[N_X] + r * p->c, *dy = x[N_DY] + r * p->c;
+        const double *v = x[N_X] + r * p->c;
         double rstd = row_rstd(p, v), dot = 0;
         for (i64 i = 0; i < p->c; i++)
-            dot += dy[i] * x[N_W][i] * v[i];
+            dot += norm_slope(p, x, r * p->c + i) * x[N_W][i] * v[i];
         for (i64 i = 0; i < p->c; i++) {
-            double dx = rstd * dy[i] * x[N_W][i] - rstd * rstd * rstd * v[i] * dot / (double)p->c;
+            double d = norm_slope(p, x, r * p->c + i);
+            double dx = rstd * d * x[N_W][i] - rstd * rstd * rstd * v[i] * dot / (double)p->c;
             x[N_DX][r * p->c + i] = dx + (p->flag ? x[N_DX][r * p->c + i] : 0);
+            if (p->after)
+                x[N_COPY][r * p->c + i] = x[N_DX][r * p->c + i];
             if (p->bias)
-                x[N_DW][i] += dy[i] * v[i] * rstd;
+                x[N_DW][i] += d * v[i] * rstd;
+            for (i64 e = 0; e < p->e; e++)
+                x[N_DROUTER][e * p->c + i] += x[N_DLOGITS][r * p->e + e] * v[i] * rstd * x[N_W][i];
         }
     }
 }
@@ -68,7 +91,8 @@ static double norm_loss(const params *p, double **x)
 {
     double sum = 0;
     for (i64 i = 0; i < p->t * p->n * p->c; i++)
-        sum += x[N_DY][i] * x[N_X][i] * x[N_W][i % p->c] * row_rstd(p, x[N_X] + i / p->c * p->c);
+        sum += norm_slope(p, x, i) * x[N_X][i] * x[N_W][i % p->c] *
+               row_rstd(p, x[N_X] + i / p->c * p->c);
     return sum;
 }
 
@@ -81,8 +105,14 @@ const op_test test_rmsnorm_bwd = {
         { .t = 31, .n = 1, .c = 100, .flag = true },
         { .t = 7, .n = 1, .c = 200, .x = DT_BF16, .o = DT_BF16, .w = DT_BF16, .bias = true },
         { .t = 3, .n = 1, .c = 576, .x = DT_BF16, .flag = true },
+        { .t = 9, .n = 1, .c = 5000, .flag = true, .after = true },
+        { .t = 6, .n = 1, .c = 65, .flag = true, .bias = true, .e = 3 },
+        { .t = 70, .n = 1, .c = 256, .flag = true, .after = true, .e = 8 },
+        { .t = 5, .n = 1, .c = 2048, .flag = true, .after = true, .e = 11 },
+        { .t = 7, .n = 1, .c = 300, .after = true, .e = 64 },
     },
-    .loss = norm_loss, .gradients = { { N_DX, N_X }, { N_DW, N_W } }
+    .loss = norm_loss,
+    .gradients = { { N_DX, N_X }, { N_DW, N_W }, { N_DROUTER, N_ROUTER } }
 };
 /* clang-format on */
 
@@ -100,12 +130,15 @@ static int glu_slots(const params *p, slot *s)
     for (int i = 0; i < 5; i++)
         s[i] = (slot){ names[i], i < 2 ? SLOT_OUT : SLOT_IN, i < 2 ? p->o : p->x,
                        .ne = { p->t, p->c } };
-    return 5;
+    s[5] = (slot){ "glu", SLOT_OUT, p->o, .ne = { p->flag ? p->t : 0, p->c } };
+    return 6;
 }
 
 static void glu_call(device *d, const params *p, const tensor *t)
 {
-    glu_bwd a = { .dgate = t[0], .dup = t[1], .dy = t[2], .gate = t[3], .up = t[4], .act = p->act };
+    glu_bwd a = {
+        .dgate = t[0], .dup = t[1], .dy = t[2], .gate = t[3], .up = t[4], .glu = t[5], .act = p->act
+    };
     d->op->glu_bwd(d, &a);
 }
 
@@ -114,6 +147,8 @@ static void glu_oracle(const params *p, double **x)
     for (i64 i = 0; i < p->t * p->c; i++) {
         x[0][i] = x[2][i] * x[4][i] * act_slope(p->act, x[3][i]);
         x[1][i] = x[2][i] * oracle_act(p->act, x[3][i]);
+        if (p->flag)
+            x[5][i] = oracle_act(p->act, x[3][i]) * x[4][i];
     }
 }
 
@@ -133,42 +168,69 @@ const op_test test_glu_bwd = {
         { .t = 9, .c = 65, .act = ACT_GELU },
         { .t = 3, .c = 100, .act = ACT_GELU_TANH, .x = DT_BF16 },
         { .t = 3, .c = 1000, .act = ACT_RELU },
-        { .t = 7, .c = 1536, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 7, .c = 1536, .flag = true, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 2, .c = 35, .flag = true },
     },
     .loss = glu_loss, .gradients = { { 0, 3 }, { 1, 4 } }
 };
 /* clang-format on */
 
+/* k > 0: rows that were gated, k for each of t / k tokens */
+enum { A_DX, A_DGATES, A_DY, A_X, A_GATES, A_ORDER };
+
 static int act_slots(const params *p, slot *s)
 {
-    s[0] = (slot){ "dx", SLOT_OUT, p->o, .ne = { p->t, p->c } };
-    s[1] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    s[2] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    return 3;
+    i64 tokens = p->k ? p->t / p->k : 0;
+    s[A_DX] = (slot){ "dx", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[A_DGATES] = (slot){ "dgates", SLOT_OUT, DT_F32, .ne = { tokens, p->k } };
+    s[A_DY] = (slot){ "dy", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[A_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[A_GATES] = (slot){ "gates", SLOT_IN, DT_F32, .ne = { tokens, p->k } };
+    s[A_ORDER] = (slot){ "order", SLOT_IN, DT_I32, .ne = { tokens * p->k }, FILL_INDEX, 1 };
+    return 6;
 }
 
 static void act_arrange(const params *p, double **x)
 {
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[2][i] *= 6;
+    for (i64 i = 0; i < p->t * p->c; i++) {
+        x[A_X][i] *= p->k ? 1 : 6;
+        x[A_DY][i] /= p->k ? sqrt((double)p->c) : 1;
+    }
+    for (i64 r = 0; r < p->t && p->k; r++)
+        x[A_ORDER][r] = (double)(p->t - 1 - r);
 }
 
 static void act_call(device *d, const params *p, const tensor *t)
 {
-    d->op->act_bwd(d, t[0], t[1], t[2], p->act);
+    row_gates g = {
+        .gates = t[A_GATES], .order = t[A_ORDER], .scale = p->scale, .dgates = t[A_DGATES]
+    };
+    d->op->act_bwd(d, t[A_DX], t[A_DY], t[A_X], p->act, p->k ? &g : NULL);
+}
+
+static double act_gate(const params *p, double **x, i64 row)
+{
+    return p->k ? p->scale * x[A_GATES][(i64)x[A_ORDER][row]] : 1;
 }
 
 static void act_oracle(const params *p, double **x)
 {
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] = x[1][i] * act_slope(p->act, x[2][i]);
+    for (i64 r = 0; r < p->t; r++) {
+        double dot = 0;
+        for (i64 i = r * p->c; i < (r + 1) * p->c; i++) {
+            x[A_DX][i] = act_gate(p, x, r) * x[A_DY][i] * act_slope(p->act, x[A_X][i]);
+            dot += x[A_DY][i] * oracle_act(p->act, x[A_X][i]);
+        }
+        if (p->k)
+            x[A_DGATES][(i64)x[A_ORDER][r]] = p->scale * dot;
+    }
 }
 
 static double act_loss(const params *p, double **x)
 {
     double sum = 0;
     for (i64 i = 0; i < p->t * p->c; i++)
-        sum += x[1][i] * oracle_act(p->act, x[2][i]);
+        sum += act_gate(p, x, i / p->c) * x[A_DY][i] * oracle_act(p->act, x[A_X][i]);
     return sum;
 }
 
@@ -181,8 +243,11 @@ const op_test test_act_bwd = {
         { .t = 31, .c = 65, .act = ACT_GELU },
         { .t = 31, .c = 65, .act = ACT_GELU_TANH },
         { .t = 31, .c = 65, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 26, .k = 2, .c = 65, .scale = 0.25f, .act = ACT_GELU },
+        { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 4, .k = 2, .c = 2049, .scale = 1, .act = ACT_GELU },
     },
-    .loss = act_loss, .gradients = { { 0, 2 } }
+    .loss = act_loss, .gradients = { { A_DX, A_X }, { A_DGATES, A_GATES } }
 };
 /* clang-format on */
 
@@ -415,18 +480,19 @@ const op_test test_scatter_add_bwd = {
 };
 /* clang-format on */
 
-/* ---- loss: the logits' slot holds the gradient afterwards; the check knows them from `was` ----
- */
+/* ---- loss; flag: the gradient is written where the logits were ---- */
 
-enum { L_LOSS, L_LOGITS, L_TARGETS, L_WEIGHT };
+enum { L_LOSS, L_LOGITS, L_TARGETS, L_WEIGHT, L_DLOGITS };
 
 static int xent_slots(const params *p, slot *s)
 {
     s[L_LOSS] = (slot){ "loss", SLOT_OUT, DT_F32, .ne = { p->t } };
-    s[L_LOGITS] = (slot){ "logits", SLOT_INOUT, p->x, .ne = { p->t, p->c } };
+    slot_role role = p->flag ? SLOT_INOUT : SLOT_IN;
+    s[L_LOGITS] = (slot){ "logits", role, p->x, .ne = { p->t, p->c } };
     s[L_TARGETS] = (slot){ "targets", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->c };
     s[L_WEIGHT] = (slot){ "weight", SLOT_IN, DT_F32, .ne = { p->t } };
-    return 4;
+    s[L_DLOGITS] = (slot){ "dlogits", SLOT_OUT, p->o, .ne = { p->flag ? 0 : p->t, p->c } };
+    return 5;
 }
 
 static void xent_arrange(const params *p, double **x)
@@ -439,8 +505,8 @@ static void xent_arrange(const params *p, double **x)
 
 static void xent_call(device *d, const params *p, const tensor *t)
 {
-    (void)p;
-    d->op->xent_bwd(d, t[L_LOSS], t[L_LOGITS], t[L_TARGETS], t[L_WEIGHT]);
+    tensor to = t[p->flag ? L_LOGITS : L_DLOGITS];
+    d->op->xent_bwd(d, t[L_LOSS], to, t[L_LOGITS], t[L_TARGETS], t[L_WEIGHT]);
 }
 
 /* The gradient is the difference quotient itself: there is no second formula to get wrong. */
@@ -460,7 +526,7 @@ static void xent_oracle(const params *p, double **x)
             z[i] = was;
         }
         for (i64 i = 0; i < p->c; i++)
-            z[i] = g[i];
+            x[p->flag ? L_LOGITS : L_DLOGITS][r * p->c + i] = g[i];
     }
     free(g);
 }
@@ -469,10 +535,12 @@ static void xent_oracle(const params *p, double **x)
 const op_test test_xent_bwd = {
     "xent_bwd", xent_slots, xent_arrange, xent_call, xent_oracle, 4e-6,
     .cases = {
-        { .t = 1, .c = 1 },
-        { .t = 7, .c = 17 },
-        { .t = 5, .c = 300, .x = DT_BF16 },
+        { .t = 1, .c = 1, .flag = true },
+        { .t = 7, .c = 17, .flag = true },
+        { .t = 5, .c = 300, .flag = true, .x = DT_BF16 },
         { .t = 4, .c = 777 },
+        { .t = 4, .c = 800, .o = DT_BF16 },
+        { .t = 3, .c = 33, .o = DT_BF16 },
     }
 };
 /* clang-format on */

@@ -152,6 +152,7 @@ static double grad_loss(const params *p, double **x)
 /* clang-format off */
 const op_test test_attention_bwd = {
     "attention_bwd", grad_slots, grad_arrange, grad_call, grad_oracle, 1e-5,
+    .bf16_tolerance = 8e-3, /* P and dS are rounded to bf16 */
     .cases = {
         { .t = 1, .seqs = 1, .len = { 1 }, .heads = 1, .kv = 1, .qk = 1, .v = 1, .scale = 1 },
         { .t = 7, .seqs = 1, .len = { 7 }, .heads = 3, .kv = 3, .qk = 17, .v = 9, .scale = 0.3f },
@@ -166,6 +167,8 @@ const op_test test_attention_bwd = {
         { .t = 110, .seqs = 4, .len = { 1, 65, 0, 44 }, .heads = 4, .kv = 2, .qk = 20, .v = 36,
           .scale = 0.2f },
         { .t = 90, .seqs = 2, .len = { 50, 40 }, .heads = 6, .kv = 2, .qk = 32, .v = 32,
+          .scale = 0.125f, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 210, .seqs = 2, .len = { 140, 70 }, .heads = 6, .kv = 3, .qk = 64, .v = 48,
           .scale = 0.125f, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = grad_loss, .gradients = { { DQ, Q }, { DK, K }, { DV, V } }

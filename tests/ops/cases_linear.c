@@ -1,10 +1,11 @@
-/* cases_linear: products. t rows, I = c inputs, O = n outputs. */
+/* cases_linear: products. t rows, I = c inputs, O = n outputs. k: how deep a second pair is; e: how
+ * many columns more the matrices have whose columns a, b and out are. */
 #include "ops/cases.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, A, B, BIAS, OFFSETS };
+enum { OUT, A, B, BIAS, OFFSETS, A2 = 4, B2 };
 
 /* Rows of a span of NF4 weights, as doubles: spans are made by the op itself (tested on its own)
  * before the call, so that the product reads what a model would hold. */
@@ -68,7 +69,17 @@ static int matmul_slots(const params *p, slot *s)
     if (p->layout == MM_TT)
         s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->c, p->t } };
     s[BIAS] = (slot){ "bias", SLOT_IN, p->x, .ne = { p->bias ? p->n : 0 } };
-    return 4;
+    bool first_t = p->layout == MM_TN || p->layout == MM_TT;
+    i64 second = inner ? p->n : p->c;
+    s[A2] = (slot){ "a2", SLOT_IN, p->x, .ne = { first_t ? p->k : rows, first_t ? rows : p->k } };
+    s[B2] = (slot){ "b2", SLOT_IN, p->x, .ne = { inner ? second : p->k, inner ? p->k : second } };
+    for (int i = 0; i < 3 && p->e; i++)
+        s[i].ne[1] += nf4 && i == B ? 0 : p->e;
+    if (p->e)
+        s[OUT].role = SLOT_INOUT;
+    if (!p->k)
+        s[A2].ne[0] = s[B2].ne[0] = 0;
+    return 6;
 }
 
 /* Random code bytes are fine; scales must be sensible floats. */
@@ -85,23 +96,49 @@ static void nf4_arrange(const params *p, double **x, i64 matrices)
         }
 }
 
+/* A second pair adds little, as LoRA does: a device may round it before the rest is added. */
 static void matmul_arrange(const params *p, double **x)
 {
     nf4_arrange(p, x, 1);
+    for (i64 i = 0; i < p->k * (p->layout == MM_TN ? p->n : p->t); i++)
+        x[A2][i] /= 64;
+}
+
+static tensor first_columns(const params *p, tensor t)
+{
+    t.ne[1] -= p->e;
+    return t;
 }
 
 static void matmul_call(device *d, const params *p, const tensor *t)
 {
+    mm_pair second = { .a = t[A2], .b = t[B2] };
     mm a = { .layout = (mm_layout)p->layout,
-             .out = t[OUT],
-             .a = t[A],
-             .b = t[B],
+             .out = first_columns(p, t[OUT]),
+             .a = first_columns(p, t[A]),
+             .b = first_columns(p, t[B]),
+             .out_ld = p->e ? t[OUT].ne[1] : 0,
+             .a_ld = p->e ? t[A].ne[1] : 0,
+             .b_ld = p->e ? t[B].ne[1] : 0,
+             .more = &second,
+             .n_more = p->k > 0,
              .bias = t[BIAS],
              .scale = p->scale,
              .accumulate = p->flag };
-    if (p->w == DT_NF4)
+    if (p->w == DT_NF4) {
         a.b = (tensor){ t[B].data, DT_NF4, 2, { p->n, p->c } };
+        a.b_ld = 0;
+    }
     d->op->matmul(d, &a);
+}
+
+/* x without the last `extra` columns. */
+static double *without(const double *x, i64 rows, i64 cols, i64 extra)
+{
+    double *out = malloc((size_t)(rows * cols) * sizeof *out);
+    for (i64 i = 0; i < rows * cols; i++)
+        out[i] = x[i / cols * (cols + extra) + i % cols];
+    return out;
 }
 
 static void product(const params *p, double *out, const double *a, const double *b, i64 rows)
@@ -120,18 +157,29 @@ static void matmul_oracle(const params *p, double **x)
 {
     bool inner = p->layout == MM_NT || p->layout == MM_TT;
     i64 rows = p->layout == MM_TN ? p->n : p->t, cols = inner ? p->n : p->c;
-    double *sum = malloc((size_t)(rows * cols) * sizeof *sum), *b = x[B];
+    bool first_t = p->layout == MM_TN || p->layout == MM_TT, tt = p->layout == MM_TT;
+    i64 a_cols = p->layout == MM_NT ? p->c : tt ? p->t : p->n;
+    double *sum = malloc((size_t)(rows * cols) * sizeof *sum), *b;
+    double *more = calloc((size_t)(rows * cols), sizeof *more);
+    double *a = without(x[A], tt ? p->c : p->t, a_cols, p->e);
     if (p->w == DT_NF4) {
         b = malloc((size_t)(p->n * p->c) * sizeof *b);
         decode_nf4(b, x[B], p->n * p->c, p->x == DT_BF16);
+    } else {
+        b = without(x[B], p->layout == MM_TN ? p->t : p->n, p->c, p->e);
     }
-    product(p, sum, x[A], b, p->t);
-    for (i64 i = 0; i < rows * cols; i++)
-        x[OUT][i] =
-            (p->flag ? x[OUT][i] : 0) + p->scale * sum[i] + (p->bias ? x[BIAS][i % cols] : 0);
-    if (b != x[B])
-        free(b);
+    product(p, sum, a, b, p->t);
+    if (p->k)
+        oracle_product(more, x[A2], x[B2], rows, cols, p->k, first_t, inner);
+    for (i64 i = 0; i < rows * cols; i++) {
+        double *out = &x[OUT][i / cols * (cols + p->e) + i % cols];
+        *out = (p->flag ? *out : 0) + p->scale * (sum[i] + more[i]) +
+               (p->bias ? x[BIAS][i % cols] : 0);
+    }
+    free(a);
+    free(b);
     free(sum);
+    free(more);
 }
 
 /* clang-format off */
@@ -172,15 +220,33 @@ const op_test test_matmul = {
         { .t = 301, .c = 516, .n = 13, .scale = 1, .layout = MM_TN, .flag = true },
     }
 };
+/* Sums of two products, and columns of wider matrices. */
+const op_test test_matmul_sum = {
+    "matmul_sum", matmul_slots, matmul_arrange, matmul_call, matmul_oracle, 2e-5,
+    .bf16_tolerance = 2e-2, /* the first product may be rounded before the second is added */
+    .cases = {
+        { .t = 33, .c = 65, .n = 31, .k = 7, .e = 3, .scale = 0.5f, .bias = true },
+        { .t = 33, .c = 65, .n = 31, .k = 7, .e = 3, .scale = 0.5f, .layout = MM_TN, .flag = true },
+        { .t = 1050, .c = 24, .n = 3000, .k = 16, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16 },
+        { .t = 1050, .c = 3000, .n = 24, .k = 8, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .layout = MM_NN, .flag = true },
+        { .t = 1050, .c = 72, .n = 3000, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .o = DT_BF16 },
+        { .t = 1050, .c = 3000, .n = 24, .k = 72, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .o = DT_BF16, .layout = MM_NN },
+    }
+};
 /* clang-format on */
 
-/* ---- grouped: t rows in all, over e experts ---- */
+/* ---- grouped: t rows in all, over e experts; after: dW is written, not added ---- */
 
 static int grouped_slots(const params *p, slot *s)
 {
     i64 in = p->layout == MM_NT ? p->c : p->n, out = p->layout == MM_NT ? p->n : p->c;
     if (p->layout == MM_TN) {
-        s[OUT] = (slot){ "out", SLOT_INOUT, p->o, .ne = { p->e, p->n, p->c } };
+        slot_role role = p->after ? SLOT_OUT : SLOT_INOUT;
+        s[OUT] = (slot){ "out", role, p->o, .ne = { p->e, p->n, p->c } };
         s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->n } };
         s[B] = (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } };
     } else {
@@ -215,7 +281,8 @@ static void grouped_call(device *d, const params *p, const tensor *t)
                      .a = t[A],
                      .b = t[B],
                      .offsets = t[OFFSETS],
-                     .scale = p->scale };
+                     .scale = p->scale,
+                     .fresh = p->after };
     if (p->w == DT_NF4)
         a.b = (tensor){ t[B].data, DT_NF4, 3, { p->e, p->n, p->c } };
     d->op->grouped_matmul(d, &a);
@@ -232,7 +299,8 @@ static void grouped_oracle(const params *p, double **x)
         if (p->layout == MM_TN) {
             product(p, sum, x[A] + first * p->n, x[B] + first * p->c, rows);
             for (i64 i = 0; i < p->n * p->c; i++)
-                x[OUT][e * p->n * p->c + i] += p->scale * sum[i];
+                x[OUT][e * p->n * p->c + i] =
+                    p->scale * sum[i] + (p->after ? 0 : x[OUT][e * p->n * p->c + i]);
             continue;
         }
         if (p->w == DT_NF4)
@@ -268,6 +336,9 @@ const op_test test_grouped_matmul = {
         { .t = 30, .c = 70, .n = 31, .e = 4, .scale = 1, .w = DT_NF4 },
         { .t = 30, .c = 128, .n = 64, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
           .layout = MM_NN },
+        { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .layout = MM_TN, .after = true },
+        { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .layout = MM_TN, .after = true },
     }
 };
 /* clang-format on */

@@ -38,29 +38,36 @@ const op_test test_glu_fwd = {
 };
 /* clang-format on */
 
+/* k > 0: rows that are gated, k for each of t / k tokens */
 static int act_slots(const params *p, slot *s)
 {
+    i64 tokens = p->k ? p->t / p->k : 0;
     s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
     s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    return 2;
+    s[2] = (slot){ "gates", SLOT_IN, DT_F32, .ne = { tokens, p->k } };
+    s[3] = (slot){ "order", SLOT_IN, DT_I32, .ne = { tokens * p->k }, FILL_INDEX, 1 };
+    return 4;
 }
 
 static void act_call(device *d, const params *p, const tensor *t)
 {
-    d->op->act_fwd(d, t[0], t[1], p->act);
+    row_gates g = { .gates = t[2], .order = t[3], .scale = p->scale };
+    d->op->act_fwd(d, t[0], t[1], p->act, p->k ? &g : NULL);
 }
 
-/* Normal numbers times 8: the tails are visited too. */
+/* Normal numbers times 8: the tails are visited too. Rows in an order of their own. */
 static void act_arrange(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++)
         x[1][i] *= 8;
+    for (i64 r = 0; r < p->t && p->k; r++)
+        x[3][r] = (double)(p->t - 1 - r);
 }
 
 static void act_oracle(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] = oracle_act(p->act, x[1][i]);
+        x[0][i] = oracle_act(p->act, x[1][i]) * (p->k ? p->scale * x[2][(i64)x[3][i / p->c]] : 1);
 }
 
 /* clang-format off */
@@ -73,9 +80,20 @@ const op_test test_act_fwd = {
         { .t = 64, .c = 65, .act = ACT_GELU_TANH },
         { .t = 3, .c = 65, .act = ACT_RELU },
         { .t = 31, .c = 31, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 26, .k = 2, .c = 65, .scale = 0.25f, .act = ACT_GELU },
+        { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 2, .k = 1, .c = 2049, .scale = 2, .act = ACT_SILU },
     }
 };
 /* clang-format on */
+
+/* y and x of one shape */
+static int pair_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 2;
+}
 
 static int add_slots(const params *p, slot *s)
 {
@@ -163,7 +181,7 @@ static void copy_oracle(const params *p, double **x)
 
 /* clang-format off */
 const op_test test_convert = {
-    "convert", act_slots, convert_arrange, convert_call, copy_oracle, 0,
+    "convert", pair_slots, convert_arrange, convert_call, copy_oracle, 0,
     .cases = {
         { .t = 1, .c = 1, .o = DT_BF16 },
         { .t = 3, .c = 1777, .o = DT_BF16 },
@@ -176,30 +194,74 @@ const op_test test_convert = {
 
 /* ---- rows ---- */
 
-/* rows of norm: t tokens of n heads, each of width c */
+/* rows of norm: t tokens of n heads, each of width c; after: with something to add, k > 0 rows of
+ * experts among it; e > 0: with a router behind */
+enum { N_OUT, N_RSTD, N_SUM, N_LOGITS, N_X, N_W, N_ADD, N_ROWS, N_INVERSE, N_ROUTER };
+
 static int norm_slots(const params *p, slot *s)
 {
-    s[0] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->n * p->c } };
-    s[1] = (slot){ "rstd", SLOT_OUT, DT_F32, .ne = { p->flag ? p->t * p->n : 0 } };
-    s[2] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->n * p->c } };
-    s[3] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
-    return 4;
+    i64 width = p->n * p->c, sum = p->after ? p->t : 0, slots = p->after ? p->t * p->k : 0;
+    s[N_OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, width } };
+    s[N_RSTD] = (slot){ "rstd", SLOT_OUT, DT_F32, .ne = { p->flag ? p->t * p->n : 0 } };
+    s[N_SUM] = (slot){ "sum", SLOT_OUT, DT_F32, .ne = { sum, width } };
+    s[N_LOGITS] = (slot){ "logits", SLOT_OUT, DT_F32, .ne = { p->e ? p->t : 0, p->e } };
+    s[N_X] = (slot){ "x", SLOT_IN, p->after ? DT_F32 : p->x, .ne = { p->t, width } };
+    s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
+    s[N_ADD] = (slot){ "add", SLOT_IN, p->x, .ne = { sum, width } };
+    s[N_ROWS] = (slot){ "rows", SLOT_IN, p->x, .ne = { slots, width } };
+    s[N_INVERSE] = (slot){ "inverse", SLOT_IN, DT_I32, .ne = { slots }, FILL_INDEX, slots };
+    s[N_ROUTER] = (slot){ "router", SLOT_IN, DT_F32, .ne = { p->e, p->c } };
+    return 10;
+}
+
+/* Logits as large as a router gives them. */
+static void norm_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->e * p->c; i++)
+        x[N_ROUTER][i] /= sqrt((double)p->c);
 }
 
 static void norm_call(device *d, const params *p, const tensor *t)
 {
     (void)p;
-    d->op->rmsnorm_fwd(d, t[0], t[2], t[3], t[1], 1e-5f);
+    d->op->rmsnorm_fwd(d, &(norm_fwd){ .out = t[N_OUT],
+                                       .x = t[N_X],
+                                       .w = t[N_W],
+                                       .rstd = t[N_RSTD],
+                                       .eps = 1e-5f,
+                                       .sum = t[N_SUM],
+                                       .add = t[N_ADD],
+                                       .rows = t[N_ROWS],
+                                       .inverse = t[N_INVERSE],
+                                       .logits = t[N_LOGITS],
+                                       .router = t[N_ROUTER] });
+}
+
+static void norm_sum(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++) {
+        x[N_SUM][i] = x[N_X][i] + x[N_ADD][i];
+        for (i64 j = i / p->c * p->k; j < (i / p->c + 1) * p->k; j++)
+            x[N_SUM][i] += x[N_ROWS][(i64)x[N_INVERSE][j] * p->c + i % p->c];
+    }
 }
 
 static void norm_oracle(const params *p, double **x)
 {
-    oracle_rmsnorm(x[0], p->flag ? x[1] : NULL, x[2], x[3], p->t * p->n, p->c, 1e-5);
+    const double *from = x[p->after ? N_SUM : N_X];
+    if (p->after)
+        norm_sum(p, x);
+    oracle_rmsnorm(x[N_OUT], p->flag ? x[N_RSTD] : NULL, from, x[N_W], p->t * p->n, p->c, 1e-5);
+    for (i64 i = 0; i < p->t * p->e; i++) {
+        x[N_LOGITS][i] = 0;
+        for (i64 j = 0; j < p->c; j++)
+            x[N_LOGITS][i] += x[N_OUT][i / p->e * p->c + j] * x[N_ROUTER][i % p->e * p->c + j];
+    }
 }
 
 /* clang-format off */
 const op_test test_rmsnorm_fwd = {
-    "rmsnorm_fwd", norm_slots, NULL, norm_call, norm_oracle, 2e-6,
+    "rmsnorm_fwd", norm_slots, norm_arrange, norm_call, norm_oracle, 2e-6,
     .cases = {
         { .t = 1, .n = 1, .c = 1 },
         { .t = 1, .n = 1, .c = 576, .flag = true },
@@ -207,6 +269,15 @@ const op_test test_rmsnorm_fwd = {
         { .t = 31, .n = 1, .c = 288, .x = DT_BF16, .o = DT_BF16, .w = DT_BF16, .flag = true },
         { .t = 3, .n = 1, .c = 4096, .o = DT_BF16 },
         { .t = 2, .n = 1, .c = 63, .w = DT_BF16 },
+        { .t = 7, .n = 1, .c = 100, .after = true, .flag = true },
+        { .t = 9, .n = 1, .c = 4096, .after = true, .x = DT_BF16, .o = DT_BF16, .flag = true },
+        { .t = 5, .n = 1, .c = 5000, .after = true, .k = 2, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 6, .n = 1, .c = 65, .after = true, .k = 3, .e = 5 },
+        { .t = 13, .n = 1, .c = 256, .after = true, .k = 2, .e = 8, .x = DT_BF16, .o = DT_BF16,
+          .flag = true },
+        { .t = 3, .n = 1, .c = 576, .e = 64, .o = DT_BF16 },
+        { .t = 3, .n = 1, .c = 4100, .e = 9, .o = DT_BF16, .flag = true },
+        { .t = 2, .n = 1, .c = 8200, .e = 3 },
     }
 };
 /* clang-format on */

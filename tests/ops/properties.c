@@ -364,8 +364,8 @@ static void tails_keep_their_digits(void **state)
         float x[N], y[N];
         for (int i = 0; i < N; i++)
             x[i] = -1.0f - (float)i * 1.25f;
-        d->op->act_fwd(d, view(y, DT_F32, 1, N), view(x, DT_F32, 1, N),
-                       exact ? ACT_GELU : ACT_SILU);
+        d->op->act_fwd(d, view(y, DT_F32, 1, N), view(x, DT_F32, 1, N), exact ? ACT_GELU : ACT_SILU,
+                       NULL);
         for (int i = 0; i < N; i++) {
             double want =
                 exact ? x[i] * 0.5 * erfc(-x[i] / sqrt(2)) : x[i] / (1 + exp(-(double)x[i]));
@@ -393,17 +393,17 @@ static void in_place(void **state)
         tensor x = view(numbers(dt, N, 1), dt, 1, N), kept = view(malloc(bytes), dt, 1, N);
         device *d;
         must(cpu_open(&d, 2));
-        d->op->glu_bwd(d, &(glu_bwd){ dgate, dup, dy, gate, up, ACT_SILU });
-        d->op->glu_bwd(d, &(glu_bwd){ gate, up, dy, gate, up, ACT_SILU });
+        d->op->glu_bwd(d, &(glu_bwd){ dgate, dup, dy, gate, up, .act = ACT_SILU });
+        d->op->glu_bwd(d, &(glu_bwd){ gate, up, dy, gate, up, .act = ACT_SILU });
         assert_memory_equal(gate.data, dgate.data, bytes);
         assert_memory_equal(up.data, dup.data, bytes);
-        d->op->act_bwd(d, dx, dy, x, ACT_GELU);
+        d->op->act_bwd(d, dx, dy, x, ACT_GELU, NULL);
         d->op->dropout(d, kept, x, (rng_key){ 1, 2 }, 0.3f);
         d->op->dropout(d, x, x, (rng_key){ 1, 2 }, 0.3f);
         assert_memory_equal(x.data, kept.data, bytes);
         d->op->convert(d, x, view(dgate.data, dt, 1, N)); /* any other numbers */
-        d->op->act_bwd(d, dx, dy, x, ACT_GELU);
-        d->op->act_bwd(d, x, dy, x, ACT_GELU);
+        d->op->act_bwd(d, dx, dy, x, ACT_GELU, NULL);
+        d->op->act_bwd(d, x, dy, x, ACT_GELU, NULL);
         assert_memory_equal(x.data, dx.data, bytes);
         d->op->close(d);
         void *all[] = { gate.data, up.data, dy.data, dgate.data,

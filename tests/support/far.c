@@ -6,14 +6,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, SPANS = 1024 };
 static const size_t MEMORY = (size_t)1 << 30; /* reserved, not taken */
 
 typedef struct far {
     device base;
     device *near; /* the CPU */
     char *memory;
-    size_t used;
+    size_t used, host;  /* host: the part that was asked of the host */
+    size_t limit, live; /* what the device seems to have, and what of it is taken */
+    struct {
+        void *at;
+        size_t bytes;
+    } spans[SPANS]; /* of the device alone */
 } far;
 
 static far *far_of(device *d)
@@ -44,7 +49,7 @@ static void leave(device *d)
     }
 OPMAP(FAR_OP)
 
-static pesc_status far_alloc(device *d, size_t bytes, void **out)
+static pesc_status take(device *d, size_t bytes, void **out)
 {
     far *f = far_of(d);
     if (bytes > MEMORY - PAGE - f->used)
@@ -57,10 +62,41 @@ static pesc_status far_alloc(device *d, size_t bytes, void **out)
     return PESC_OK;
 }
 
+static pesc_status far_alloc(device *d, size_t bytes, void **out)
+{
+    far *f = far_of(d);
+    int i = 0;
+    TRY(take(d, bytes, out));
+    while (i < SPANS && f->spans[i].at)
+        i++;
+    if (i == SPANS)
+        abort();
+    f->spans[i].at = *out;
+    f->spans[i].bytes = bytes;
+    f->live += bytes;
+    return PESC_OK;
+}
+
+/* Closed like the rest: what lies there is for ops alone as well. */
+static pesc_status far_alloc_host(device *d, size_t bytes, void **out)
+{
+    far_of(d)->host += bytes;
+    return take(d, bytes, out);
+}
+
+size_t far_host_bytes(device *d)
+{
+    return far_of(d)->host;
+}
+
 static void far_free(device *d, void *p)
 {
-    (void)d;
-    (void)p;
+    far *f = far_of(d);
+    for (int i = 0; i < SPANS; i++)
+        if (p && f->spans[i].at == p) {
+            f->live -= f->spans[i].bytes;
+            f->spans[i].at = NULL;
+        }
 }
 
 static pesc_status far_download(device *d, void *dst, const void *src, size_t bytes)
@@ -96,7 +132,8 @@ static void far_end(device *d)
 
 static uint64_t far_room(device *d)
 {
-    return MEMORY - PAGE - far_of(d)->used;
+    const far *f = far_of(d);
+    return f->limit > f->live ? f->limit - f->live : 0;
 }
 
 static void far_close(device *d)
@@ -107,11 +144,12 @@ static void far_close(device *d)
     free(f);
 }
 
-device *far_open(void)
+device *far_open(size_t memory)
 {
     static const ops table = {
 #define FAR_ROW(name, parameters, arguments) .name = far_##name,
         OPMAP(FAR_ROW).alloc = far_alloc,
+        .alloc_host = far_alloc_host,
         .free = far_free,
         .download = far_download,
         .sync = far_sync,
@@ -126,6 +164,7 @@ device *far_open(void)
         abort();
     f->base = *f->near;
     f->base.op = &table;
+    f->limit = memory ? memory : MEMORY;
     f->memory = mmap(NULL, MEMORY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (f->memory == MAP_FAILED)
         abort();

@@ -8,6 +8,9 @@
 
 #include "backend/backend.h"
 
-device *far_open(void); /* aborts the test when it cannot */
+/* With so many bytes of its own; 0: enough. Aborts the test when it cannot. */
+device *far_open(size_t memory);
+
+size_t far_host_bytes(device *d); /* that were asked of the host so far */
 
 #endif

@@ -86,7 +86,7 @@ static void scores_on_a_far_device(void **state)
         fixture f;
         pesc_esft_score_report r;
         pesc_esft_score_options opt = pesc_esft_score_defaults();
-        open_on(&f, far_open(), families[i]);
+        open_on(&f, far_open(0), families[i]);
         must(pesc_esft_score(f.m, f.d, files_path("out"), &opt, &r));
         check_bytes(families[i]);
         close_fixture(&f);

@@ -16,7 +16,7 @@ static device *open_device(bool is_far)
 {
     device *d = NULL;
     if (is_far)
-        return far_open();
+        return far_open(0);
     must(backend_open(&d, "cpu:2"));
     return d;
 }
@@ -101,12 +101,46 @@ static void train(device *d, const char *path, pesc_train_options o, double *los
     }
 }
 
+typedef struct training {
+    const char *run, *method, *base, *compute, *optimizer;
+} training;
+
+/* A short run of it on a device. The paths are good until the next call. */
+static pesc_train_options options_of(const training *c, char *model, size_t size)
+{
+    static char data[512];
+    static const char *list[] = { data };
+    char name[64];
+    snprintf(name, sizeof name, "train/%s/data.jsonl", c->run);
+    snprintf(data, sizeof data, "%s", golden_path(name));
+    snprintf(name, sizeof name, "train/%s/model", c->run);
+    snprintf(model, size, "%s", golden_path(name));
+    pesc_train_options o = pesc_train_defaults();
+    o.output = files_path("run");
+    o.data = list;
+    o.n_data = 1;
+    o.method = c->method;
+    o.base_dtype = c->base;
+    o.compute_dtype = c->compute;
+    o.optimizer = c->optimizer;
+    o.seq_len = 32;
+    o.batch = 4;
+    o.lora_r = 2;
+    return o;
+}
+
+static void must_agree(const training *c, const numbers got[2])
+{
+    for (int s = 0; s < 2 * STEPS; s++)
+        if (!(got[0].loss[s] == got[1].loss[s]))
+            fail_msg("%s, step %d: loss %.9g near, %.9g far", c->run, s + 1, got[0].loss[s],
+                     got[1].loss[s]);
+}
+
 static void models_train(void **state)
 {
     (void)state;
-    static const struct {
-        const char *run, *method, *base, *compute, *optimizer;
-    } cases[] = {
+    static const training cases[] = {
         { "pesc-a", "pesc", "", "f32", "adamw" },
         { "pesc-a", "pesc", "nf4", "bf16", "adamw8" },
         { "full", "full", "", "f32", "adamw" },
@@ -114,33 +148,49 @@ static void models_train(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         numbers got[2] = { 0 };
-        char data[512], model[512], name[64];
-        snprintf(name, sizeof name, "train/%s/data.jsonl", cases[i].run);
-        snprintf(data, sizeof data, "%s", golden_path(name));
-        snprintf(name, sizeof name, "train/%s/model", cases[i].run);
-        snprintf(model, sizeof model, "%s", golden_path(name));
+        char model[512];
         for (int is_far = 0; is_far < 2; is_far++) {
             files_clear();
-            const char *list[] = { data };
-            pesc_train_options o = pesc_train_defaults();
-            o.output = files_path("run");
-            o.data = list;
-            o.n_data = 1;
-            o.method = cases[i].method;
-            o.base_dtype = cases[i].base;
-            o.compute_dtype = cases[i].compute;
-            o.optimizer = cases[i].optimizer;
-            o.seq_len = 32;
-            o.batch = 4;
-            o.lora_r = 2;
+            pesc_train_options o = options_of(&cases[i], model, sizeof model);
             device *d = open_device(is_far);
             train(d, model, o, got[is_far].loss);
             d->op->close(d);
         }
-        for (int s = 0; s < 2 * STEPS; s++)
-            if (!(got[0].loss[s] == got[1].loss[s]))
-                fail_msg("%s, step %d: loss %.9g near, %.9g far", cases[i].run, s + 1,
-                         got[0].loss[s], got[1].loss[s]);
+        must_agree(&cases[i], got);
+    }
+}
+
+/* A device that holds all but the moments: they go to the host, and nothing else changes. */
+static void moments_are_paged(void **state)
+{
+    (void)state;
+    static const training cases[] = { { "pesc-a", "pesc", "", "f32", "adamw" },
+                                      { "pesc-a", "pesc", "nf4", "bf16", "adamw8" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        numbers got[2] = { 0 };
+        pesc_plan_report plan;
+        char model[512];
+        files_clear();
+        pesc_train_options o = options_of(&cases[i], model, sizeof model);
+        device *d = far_open(0);
+        train(d, model, o, got[0].loss);
+        assert_int_equal(far_host_bytes(d), 0);
+        o.keep = 0;
+        must(pesc_plan(d, model, &o, &plan));
+        assert_false(plan.paged);
+        d->op->close(d);
+
+        files_clear();
+        uint64_t rest = plan.model + plan.trained + plan.activations;
+        d = far_open((size_t)(rest + plan.optimizer / 2));
+        o = options_of(&cases[i], model, sizeof model);
+        must(pesc_plan(d, model, &o, &plan));
+        assert_true(plan.paged && plan.fits);
+        assert_true(plan.total + plan.optimizer > plan.available);
+        train(d, model, o, got[1].loss);
+        assert_true(far_host_bytes(d) + 4096 > 2 * plan.optimizer); /* two runs */
+        d->op->close(d);
+        must_agree(&cases[i], got);
     }
 }
 
@@ -149,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_run),
         cmocka_unit_test(models_train),
+        cmocka_unit_test(moments_are_paged),
     };
     return cmocka_run_group_tests_name("far", tests, NULL, NULL);
 }

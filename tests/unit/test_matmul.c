@@ -171,6 +171,9 @@ static void takes_long_sums_and_many_rows(void **state)
         check(MM_TN, (shape){ 70001, 2, 3 }, acts[a], DT_F32);
         check(MM_NT, (shape){ 1100, 9, 33 }, acts[a], DT_BF16);
         check(MM_TN, (shape){ 7, 1100, 300 }, acts[a], DT_F32);
+        check(MM_NT, (shape){ 150, 20, 4224 }, acts[a], DT_BF16); /* rows lie as tiles, thin */
+        check(MM_TN, (shape){ 4224, 150, 20 }, acts[a], DT_BF16);
+        check(MM_NT, (shape){ 20, 150, 4224 }, acts[a], DT_BF16);
     }
     check(MM_NT, (shape){ 600, 3, 9000 }, DT_F32, DT_F32);
 }

@@ -70,7 +70,8 @@ static void merges_into_what_nf4_made(void **state)
     o.check = &check;
     files_clear();
     must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o));
-    assert_true(check.logits > 0 && check.max_diff < 1e-5 * check.max_logit);
+    /* the adapter's part is summed beside W x there, inside of it here: roundings of f32 differ */
+    assert_true(check.logits > 0 && check.max_diff < 2e-5 * check.max_logit);
     /* and that is another model than the one folded into the original */
     o.merge_base = "original";
     must(pesc_merge(base_dir, files_path("plain"), &o));

@@ -5,11 +5,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const ops *const tables[CPU_ISA_COUNT] = {
-    [CPU_BASE] = &cpu_ops_base,     [CPU_AVX2] = &cpu_ops_avx2,
-    [CPU_AVX512] = &cpu_ops_avx512, [CPU_AVX512_BF16] = &cpu_ops_avx512,
-    [CPU_AMX] = &cpu_ops_avx512,
+    [CPU_BASE] = &cpu_ops_base,       [CPU_AVX2] = &cpu_ops_avx2,
+    [CPU_AVX512] = &cpu_ops_avx512,   [CPU_AVX512_BF16] = &cpu_ops_avx512_bf16,
+    [CPU_AMX] = &cpu_ops_avx512_bf16,
 };
 
 pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
@@ -83,11 +84,28 @@ void cpu_fail(cpu_device *d, pesc_status s)
 
 /* ---- memory: device memory is the heap ---- */
 
+/* Weights are read once a token from end to end: with pages of 4 KiB a core spends a third of that
+ * time looking up pages. A wish only; it may be refused. */
+static void wish_for_large_pages(void *p, size_t bytes)
+{
+    const uintptr_t large = 2 << 20;
+    uintptr_t begin = ((uintptr_t)p + large - 1) & ~(large - 1);
+    uintptr_t end = ((uintptr_t)p + bytes) & ~(large - 1);
+    if (p && begin < end)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}
+
 pesc_status cpu_alloc(device *d, size_t bytes, void **out)
 {
     (void)d;
     *out = mem_aligned(bytes);
+    wish_for_large_pages(*out, bytes);
     return *out ? PESC_OK : fail_nomem("taking memory of the CPU", bytes);
+}
+
+pesc_status cpu_alloc_host(device *d, size_t bytes, void **out)
+{
+    return cpu_alloc(d, bytes, out);
 }
 
 void cpu_free(device *d, void *p)

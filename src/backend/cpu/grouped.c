@@ -26,17 +26,31 @@ static void of_expert(const void *ctx, int64_t e, mm_product *p)
     p->a = mm_side_of(&a, !dw);
     p->b = mm_side_of(&b, g->layout == MM_NT);
     p->out = dw ? matrix_of(&g->out, e).data : rows_of(&g->out, first, n).data;
+    p->ld = p->b.n;
+}
+
+/* Of experts without rows, whose products have nothing to write. */
+static void clear_empty(device *d, const grouped_mm *a)
+{
+    const int32_t *offsets = a->offsets.data;
+    for (int64_t e = 0; e < tensor_count(&a->offsets) - 1; e++)
+        if (offsets[e] == offsets[e + 1]) {
+            tensor out = matrix_of(&a->out, e);
+            cpu_zero(d, out.data, tensor_bytes(&out));
+        }
 }
 
 void cpu_grouped_matmul(device *d, const grouped_mm *a)
 {
     ASSERT(a->offsets.dt == DT_I32 && tensor_count(&a->offsets) >= 1);
     ASSERT((a->layout == MM_TN ? a->out.nd : a->b.nd) == 3);
+    if (a->fresh)
+        clear_empty(d, a);
     mm_run(cpu_of(d), &(mm_set){ .engine = mm_engine_of(cpu_of(d)->isa, a->a.dt),
                                  .count = tensor_count(&a->offsets) - 1,
                                  .get = of_expert,
                                  .ctx = a,
                                  .out_dt = a->out.dt,
                                  .scale = a->scale,
-                                 .accumulate = a->layout == MM_TN });
+                                 .accumulate = a->layout == MM_TN && !a->fresh });
 }

@@ -1,84 +1,89 @@
 /* kernel_along: few rows for the engine of bf16 pairs, included after kernel_body.h. A vector of a
  * side with k last is multiplied as it lies, VECTOR words at a time: a lane is one of the SUMS of a
- * block. The sums of VECTOR outputs are then transposed and added in order, as `tile` adds them. */
+ * block. The sums of VECTOR outputs are then transposed and added in order, as `tile` adds them.
+ *
+ * Few rows are bound by memory, and a core reads fastest what lies in order, without being told:
+ * one row meets one vector after the other, each from end to end. Where arithmetic is the bound
+ * (more rows, NF4), ALONG vectors share the loads of the rows, and what lies behind them is fetched
+ * in order of addresses, not in the order of its use. */
 
 #include <string.h>
 
-/* VECTOR vectors of a side, from word w on. */
+enum {
+    ALONG = 4,      /* vectors, and most rows, whose sums are in registers together */
+    AHEAD = 8 << 10 /* bytes from what is read to what is fetched */
+};
+
+/* `outs` vectors of a side, from the first word of a block on. */
 typedef struct along {
-    const char *at[VECTOR];
-    const float *scales[VECTOR];
+    const char *at[ALONG];
+    const float *scales[ALONG];
     int64_t nw, left;    /* words of the block; elements from here to the end */
-    int64_t ahead;       /* bytes to what is fetched meanwhile */
+    const char *ahead;   /* what lies AHEAD of them all */
     const mm_word *rows; /* [.][MM_K]: what they meet */
 } along;
 
-INLINE along along_of(dtype dt, const mm_side *x, int64_t i, int64_t end, mm_box block)
+INLINE along along_of(int outs, dtype dt, const mm_side *x, mm_box box, mm_box block)
 {
-    along a = { .nw = block.nw, .left = x->k - block.w * PER_WORD };
-    if (i + VECTOR < end) /* what follows `end` is another thread's */
-        a.ahead = bytes_of(dt, VECTOR * x->ld);
-    for (int j = 0; j < VECTOR; j++) {
-        int64_t at = least(i + j, end - 1) * x->ld + block.w * PER_WORD;
+    int64_t k = block.w * PER_WORD;
+    along a = { .nw = block.nw, .left = x->k - k };
+    for (int j = 0; j < outs; j++) {
+        int64_t at = (box.i + least(j, box.n - 1)) * x->ld + k;
         a.at[j] = (const char *)x->data + bytes_of(dt, at);
         a.scales[j] = dt == DT_NF4 ? x->scales + at / NF4_BLOCK : NULL;
     }
+    a.ahead = a.at[0] + AHEAD + bytes_of(dt, k * (outs - 1));
     return a;
 }
 
-enum { ALONG = 4 }; /* outputs, and most rows, whose sums are in registers together */
-
-/* A vector of words of ALONG outputs. */
-INLINE void add_vector(int n_rows, const mm_word *rows, const vec y[ALONG], vecf sum[ALONG][ALONG])
-{
-#pragma GCC unroll 64
-    for (int i = 0; i < n_rows; i++) {
-        vec row = load_words(rows + i * MM_K);
-#pragma GCC unroll 64
-        for (int j = 0; j < ALONG; j++)
-            sum[i][j] = multiply_words(sum[i][j], row, y[j]);
-    }
-}
-
-/* Words from w of outputs [first, first + ALONG); `left` of their elements are there. */
-INLINE void add_words(int n_rows, dtype dt, const along *x, int first, int64_t w, int64_t left,
+/* A vector of words of each, or a block of NF4; `left` of their elements are there. */
+INLINE void add_words(int n_rows, int outs, dtype dt, const along *x, int64_t w, int64_t left,
                       vecf sum[ALONG][ALONG])
 {
-    vec y[ALONG], later[ALONG];
+    const int parts = dt == DT_NF4 ? 2 : 1;
+    vec y[ALONG][2];
+    int64_t byte = bytes_of(dt, w * PER_WORD);
 #pragma GCC unroll 64
-    for (int j = 0; j < ALONG; j++) {
-        const char *at = x->at[first + j] + bytes_of(dt, w * PER_WORD);
-        __builtin_prefetch(at + x->ahead, 0, 2);
+    for (int j = 0; j < outs; j++)
         if (dt == DT_NF4)
-            nf4_block(at, x->scales[first + j][w * PER_WORD / NF4_BLOCK], &y[j], &later[j]);
+            nf4_block(x->at[j] + byte, x->scales[j][w * PER_WORD / NF4_BLOCK], &y[j][0], &y[j][1]);
         else
-            y[j] = words_along(dt, MM_BF16_PAIR, at, left);
-    }
-    add_vector(n_rows, x->rows + w, y, sum);
-    if (dt == DT_NF4)
-        add_vector(n_rows, x->rows + w + VECTOR, later, sum);
+            y[j][0] = words_along(dt, MM_BF16_PAIR, x->at[j] + byte, left);
+    if (outs > 1)
+#pragma GCC unroll 64
+        for (int i = 0; i < outs * bytes_of(dt, parts * VECTOR * PER_WORD); i += 64)
+            __builtin_prefetch(x->ahead + byte * outs + i, 0, 2);
+#pragma GCC unroll 64
+    for (int part = 0; part < parts; part++)
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++) {
+            vec row = load_words(x->rows + i * MM_K + w + part * VECTOR);
+#pragma GCC unroll 64
+            for (int j = 0; j < outs; j++)
+                sum[i][j] = multiply_words(sum[i][j], row, y[j][part]);
+        }
 }
 
-/* sums [n_rows][VECTOR outputs][SUMS] of outputs [first, first + ALONG) over a block. */
-INLINE void dots(int n_rows, dtype dt, const along *x, int first, float *sums)
+/* sums [n_rows][VECTOR outputs][SUMS] of `outs` outputs over a block. */
+INLINE void dots(int n_rows, int outs, dtype dt, const along *x, float *sums)
 {
     const int step = dt == DT_NF4 ? NF4_BLOCK / PER_WORD : VECTOR;
     vecf sum[ALONG][ALONG];
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
-        for (int j = 0; j < ALONG; j++)
+        for (int j = 0; j < outs; j++)
             sum[i][j] = no_sum();
     int64_t w = 0, whole = least(x->nw, x->left / PER_WORD);
     for (; w + step <= whole; w += step)
-        add_words(n_rows, dt, x, first, w, step * PER_WORD, sum);
+        add_words(n_rows, outs, dt, x, w, step * PER_WORD, sum);
     if (w < x->nw)
-        add_words(n_rows, dt, x, first, w, x->left - w * PER_WORD, sum);
+        add_words(n_rows, outs, dt, x, w, x->left - w * PER_WORD, sum);
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
-        for (int j = 0; j < ALONG; j++)
-            _mm512_storeu_ps(sums + (i * VECTOR + first + j) * SUMS, sum[i][j]);
+        for (int j = 0; j < outs; j++)
+            _mm512_storeu_ps(sums + (i * VECTOR + j) * SUMS, sum[i][j]);
 }
 
 /* out [VECTOR] (+)= the sums of each output, in order. */
@@ -97,21 +102,29 @@ INLINE void fold(float *out, const float *sums, bool add)
     _mm512_storeu_ps(out, sum);
 }
 
-/* Rows [row, row + n_rows) and VECTOR outputs from `lane` on, all blocks. */
+/* Rows [row, row + n_rows) and VECTOR outputs from `lane` on. */
 INLINE void meet(int n_rows, dtype dt, const mm_tile *t, const mm_side *x, mm_box box, int64_t lane,
                  int64_t row)
 {
-    float sums[ALONG * VECTOR * SUMS];
-    const mm_word *rows = t->rows + row * MM_K;
-    for (int64_t w = 0; w < box.nw; w += t->block, rows += t->n_rows * MM_K) {
-        mm_box block = { .w = box.w + w, .nw = least(t->block, box.nw - w) };
-        along a = along_of(dt, x, box.i + lane, box.i + box.n, block);
-        a.rows = rows;
-        for (int j = 0; j < VECTOR; j += ALONG)
-            dots(n_rows, dt, &a, j, sums);
-        for (int i = 0; i < n_rows; i++)
-            fold(t->sums + (row + i) * t->ld + lane, sums + i * VECTOR * SUMS, w > 0);
+    enum { EACH = VECTOR * SUMS };     /* sums of a row and block */
+    float *sums = (float *)t->scratch; /* [blocks][n_rows][VECTOR outputs][SUMS] */
+    const int outs = n_rows == 1 && dt != DT_NF4 ? 1 : ALONG;
+    for (int64_t j = 0; j < least(VECTOR, box.n - lane); j += outs) {
+        mm_box some = { .i = box.i + lane + j, .n = box.n - lane - j };
+        const mm_word *rows = t->rows + row * MM_K;
+        float *to = sums + j * SUMS;
+        for (int64_t w = 0; w < box.nw; w += t->block) {
+            mm_box block = { .w = box.w + w, .nw = least(t->block, box.nw - w) };
+            along a = along_of(outs, dt, x, some, block);
+            a.rows = rows;
+            dots(n_rows, outs, dt, &a, to);
+            rows += t->n_rows * MM_K;
+            to += n_rows * EACH;
+        }
     }
+    for (int64_t w = 0; w < box.nw; w += t->block)
+        for (int i = 0; i < n_rows; i++, sums += EACH)
+            fold(t->sums + (row + i) * t->ld + lane, sums, w > 0);
 }
 
 INLINE void few_along(dtype dt, const mm_tile *t, const mm_side *x, mm_box box)

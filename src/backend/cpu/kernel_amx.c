@@ -2,9 +2,10 @@
  * sixteen lanes are a tile on the right. Rows are packed so that a tile on the left, sixteen rows
  * of sixteen words, is one run of memory: [rows / 16][MM_K / 16][16][16].
  *
- * Many rows stand on the left; each strip of 32 keeps 2 x 2 tiles of sums while both sides stream
- * past. Few rows stand on the right, and the weights on the left: they lie in memory as tiles want
- * them, so they need no packing at all.
+ * Many rows stand on the left, packed or where they lie in memory, if tiles can be loaded there;
+ * each strip of 32 keeps 2 x 2 tiles of sums while both sides stream past, and its results go
+ * through the nearest cache to where they belong. Few rows stand on the right, and the weights on
+ * the left, where they lie.
  *
  * A tile operation sums the even and the odd elements of its sixteen words apart, then both into
  * the sums, which are carried from block to block; which side is left makes no difference. Rows do
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #define TARGET __attribute__((target("amx-tile,amx-bf16")))
+#define INLINE TARGET static inline __attribute__((always_inline))
 
 enum { SIDE = 16, TILE = SIDE * SIDE, LANE_BYTES = MM_LANES * 4 };
 
@@ -41,67 +43,142 @@ TARGET static void configure_lanes(int n)
 
 /* ---- many rows */
 
-TARGET static void strip32(const mm_tile *t, float *sums, const mm_word *rows)
+/* Configuring takes as long as twenty tile operations: once for many tiles, if it can be. */
+static _Thread_local bool begun;
+
+TARGET void kernel_amx_begin(void)
 {
-    int64_t ld = t->ld * 4;
-    float *lower = sums + SIDE * t->ld;
-    if (t->add) {
-        _tile_loadd(0, sums, ld);
-        _tile_loadd(1, sums + SIDE, ld);
-        _tile_loadd(2, lower, ld);
-        _tile_loadd(3, lower + SIDE, ld);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t w = 0; w < t->nw; w += SIDE) {
-        _tile_loadd(6, t->lanes + w * MM_LANES, LANE_BYTES);
-        _tile_loadd(7, t->lanes + w * MM_LANES + SIDE, LANE_BYTES);
-        _tile_loadd(4, rows + w * SIDE, 64);
+    _tile_loadconfig(whole_tiles);
+    begun = true;
+}
+
+TARGET void kernel_amx_end(void)
+{
+    _tile_release();
+    begun = false;
+}
+
+/* Adds nw words of 32 rows to tiles 0-3, or of 16 to tiles 0 and 1. */
+INLINE void add_words(int n_rows, const mm_left *a, const char *at, const mm_word *lanes,
+                      int64_t nw)
+{
+    for (int64_t w = 0; w < nw; w += SIDE, at += a->words) {
+        _tile_loadd(6, lanes + w * MM_LANES, LANE_BYTES);
+        _tile_loadd(7, lanes + w * MM_LANES + SIDE, LANE_BYTES);
+        _tile_loadd(4, at, a->row);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, rows + SIDE * MM_K + w * SIDE, 64);
+        if (n_rows == SIDE)
+            continue;
+        _tile_loadd(5, at + a->rows, a->row);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sums, ld);
-    _tile_stored(1, sums + SIDE, ld);
-    _tile_stored(2, lower, ld);
-    _tile_stored(3, lower + SIDE, ld);
 }
 
-TARGET static void strip16(const mm_tile *t, float *sums, const mm_word *rows)
+INLINE void load_sums(int n_rows, const float *sums, int64_t ld)
 {
-    int64_t ld = t->ld * 4;
-    if (t->add) {
-        _tile_loadd(0, sums, ld);
-        _tile_loadd(1, sums + SIDE, ld);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-    }
-    for (int64_t w = 0; w < t->nw; w += SIDE) {
-        _tile_loadd(4, rows + w * SIDE, 64);
-        _tile_loadd(6, t->lanes + w * MM_LANES, LANE_BYTES);
-        _tile_loadd(7, t->lanes + w * MM_LANES + SIDE, LANE_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-    }
-    _tile_stored(0, sums, ld);
-    _tile_stored(1, sums + SIDE, ld);
+    _tile_loadd(0, sums, ld * 4);
+    _tile_loadd(1, sums + SIDE, ld * 4);
+    if (n_rows == SIDE)
+        return;
+    _tile_loadd(2, sums + SIDE * ld, ld * 4);
+    _tile_loadd(3, sums + SIDE * ld + SIDE, ld * 4);
+}
+
+INLINE void no_sums(int n_rows)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    if (n_rows == SIDE)
+        return;
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+INLINE void store_sums(int n_rows, float *sums, int64_t ld)
+{
+    _tile_stored(0, sums, ld * 4);
+    _tile_stored(1, sums + SIDE, ld * 4);
+    if (n_rows == SIDE)
+        return;
+    _tile_stored(2, sums + SIDE * ld, ld * 4);
+    _tile_stored(3, sums + SIDE * ld + SIDE, ld * 4);
+}
+
+INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t row)
+{
+    static const mm_left packed = { .row = 64, .words = TILE * 4, .rows = SIDE * MM_K * 4 };
+    float *sums = t->sums + row * t->ld;
+    if (t->add)
+        load_sums(n_rows, sums, t->ld);
+    else
+        no_sums(n_rows);
+    add_words(n_rows, &packed, (const char *)(t->rows + row * MM_K), t->lanes, t->nw);
+    store_sums(n_rows, sums, t->ld);
 }
 
 TARGET void kernel_amx_tile(const mm_tile *t)
 {
-    _tile_loadconfig(whole_tiles);
+    bool alone = !begun;
+    if (alone)
+        kernel_amx_begin();
     int64_t row = 0;
     for (; row + SIDE < t->n_rows; row += 2 * SIDE)
-        strip32(t, t->sums + row * t->ld, t->rows + row * MM_K);
+        tile_rows(2 * SIDE, t, row);
     if (row < t->n_rows)
-        strip16(t, t->sums + row * t->ld, t->rows + row * MM_K);
-    _tile_release();
+        tile_rows(SIDE, t, row);
+    if (alone)
+        kernel_amx_end();
+}
+
+/* Rows [row, row + n) of a panel, n_rows at most, all blocks; a [n] begins with them. */
+INLINE void panel_rows(int n_rows, const mm_panel *p, const mm_left *a, int64_t first, int64_t row,
+                       int64_t n)
+{
+    float sums[2][MM_LANES * MM_LANES];
+    const char *at = a->at + first / SIDE * a->rows;
+    float *carried = p->sums + row * p->sums_ld;
+    mm_out to = p->to;
+    if (p->add)
+        load_sums(n_rows, carried, p->sums_ld);
+    else
+        no_sums(n_rows);
+    for (int64_t w = 0; w < p->nw; w += p->block, at += a->block)
+        add_words(n_rows, a, at, p->lanes + w * MM_LANES,
+                  p->nw - w < p->block ? p->nw - w : p->block);
+    if (p->more) {
+        store_sums(n_rows, carried, p->sums_ld);
+        return;
+    }
+    store_sums(n_rows, sums[0], MM_LANES);
+    to.sums = sums[0];
+    to.sums_ld = MM_LANES;
+    size_t bytes = to.dt == DT_F32 ? 4 : 2;
+    if (p->turned) {
+        kernel_amx_turn(sums[1], sums[0]);
+        to.sums = sums[1];
+        to.n_rows = to.n;
+        to.n = n;
+        to.out = (char *)to.out + (size_t)row * bytes;
+        to.bias = to.bias ? to.bias + row : NULL;
+    } else {
+        to.n_rows = n;
+        to.out = (char *)to.out + (size_t)(row * to.ld) * bytes;
+    }
+    kernel_amx.store(&to);
+}
+
+TARGET void kernel_amx_panel(const mm_panel *p)
+{
+    int64_t row = 0, n = p->to.n_rows, whole = p->rest.at ? n / SIDE * SIDE : n;
+    for (; row + SIDE < whole; row += 2 * SIDE)
+        panel_rows(2 * SIDE, p, &p->whole, row, row,
+                   whole - row < 2 * SIDE ? whole - row : 2 * SIDE);
+    if (row < whole)
+        panel_rows(SIDE, p, &p->whole, row, row, whole - row);
+    if (whole < n)
+        panel_rows(SIDE, p, &p->rest, 0, whole, n - whole);
 }
 
 /* ---- few rows */
@@ -113,7 +190,7 @@ typedef struct vectors {
     const char *next; /* what follows them in memory, to be fetched meanwhile; NULL: nothing */
 } vectors;
 
-/* Adds a block of them to tiles 0 and 1; right [nw][n_rows]. */
+/* Adds a block of them to tiles 0 and 1; right [nw][n_rows], as `standing` packs it. */
 TARGET static void add_vectors(const vectors *v, const mm_word *right, int64_t n_rows, int64_t nw)
 {
     for (int64_t j = 0; j * SIDE < nw; j++) {
@@ -127,14 +204,23 @@ TARGET static void add_vectors(const vectors *v, const mm_word *right, int64_t n
     }
 }
 
-/* [words][n_rows] of packed rows, block after block. */
-static void stand_rows(mm_word *dst, const mm_tile *t, int64_t nw)
+/* The same of NF4: unpacked as it goes, so that tiles are multiplied while vectors unpack. */
+TARGET static void add_nf4(const mm_side *x, mm_box box, bool fetch, const mm_word *right,
+                           int64_t n_rows)
 {
-    const mm_word *rows = t->rows;
-    for (int64_t w = 0; w < nw; w += t->block, rows += SIDE * MM_K)
-        for (int64_t j = 0; j < t->block; j++)
-            for (int64_t i = 0; i < t->n_rows; i++)
-                *dst++ = rows[j / SIDE * TILE + i * SIDE + j % SIDE];
+    enum { WORDS = NF4_BLOCK / 2 };
+    mm_word left[2][2][2 * SIDE][SIDE];
+    for (int64_t w = 0; w < box.nw; w += WORDS) {
+        mm_word(*now)[2 * SIDE][SIDE] = left[w / WORDS % 2];
+        kernel_amx_unpack(now[0][0], x, (mm_box){ box.i, box.n, box.w + w, WORDS }, fetch);
+        for (int half = 0; half < 2; half++) {
+            _tile_loadd(6, right + (w + half * SIDE) * n_rows, n_rows * 4);
+            _tile_loadd(4, now[half][0], 64);
+            _tile_loadd(5, now[half][SIDE], 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+    }
 }
 
 /* The sides that packing makes tiles of, and those that are tiles as they lie: whole words of
@@ -170,18 +256,22 @@ static vectors vectors_of(const mm_side *x, mm_words words, mm_box box, bool las
 
 TARGET void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box)
 {
-    mm_word *left = t->scratch, *right = left + 2 * SIDE * MM_K;
-    stand_rows(right, t, box.nw);
     configure_lanes((int)t->n_rows);
     for (int64_t lane = 0; lane < box.n; lane += 2 * SIDE) {
         int64_t n = box.n - lane < 2 * SIDE ? box.n - lane : 2 * SIDE;
+        const mm_word *right = t->rows;
         _tile_zero(0);
         _tile_zero(1);
-        for (int64_t w = 0; w < box.nw; w += t->block) {
+        for (int64_t w = 0; w < box.nw; w += t->block, right += SIDE * MM_K) {
             mm_box part = { .i = box.i + lane, .n = n, .w = box.w + w };
             part.nw = box.nw - w < t->block ? box.nw - w : t->block;
-            vectors v = vectors_of(x, words, part, lane + n == box.n, left);
-            add_vectors(&v, right + w * t->n_rows, t->n_rows, part.nw);
+            bool last = lane + n == box.n;
+            if (x->dt == DT_NF4) {
+                add_nf4(x, part, !last, right, t->n_rows);
+                continue;
+            }
+            vectors v = vectors_of(x, words, part, last, t->scratch);
+            add_vectors(&v, right, t->n_rows, part.nw);
         }
         float sums[2 * SIDE][MM_FEW];
         _tile_stored(0, sums[0], sizeof sums[0]);

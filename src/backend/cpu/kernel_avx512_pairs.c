@@ -7,31 +7,51 @@
 #include "backend/cpu/kernel_body.h"
 #include "backend/cpu/kernel_along.h"
 
-/* Vectors of NF4, for few rows on the other side. */
-INLINE void tiles_of_nf4(mm_word *dst, const mm_side *x, mm_box box)
-{
-    for (int64_t i = 0; i < box.n; i++) {
-        int64_t at = (box.i + i) * x->ld + box.w * PER_WORD;
-        const char *codes = (const char *)x->data + at / 2;
-        const float *scales = x->scales + at / NF4_BLOCK;
-        for (int64_t w = 0; w < box.nw; w += 2 * TILE, codes += 2 * TILE) {
-            vec first, later;
-            nf4_block(codes, *scales++, &first, &later);
-            store_words(row_at(true, dst, i, w), first);
-            store_words(row_at(true, dst, i, w + TILE), later);
-        }
-    }
-}
-
 TARGET static void tiles(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
 {
-    if (x->dt == DT_NF4) {
-        tiles_of_nf4(dst, x, box);
-        return;
-    }
     rows_any(true, dst, x, MM_BF16_PAIR, box);
     if (words == MM_BF16_FOURTH)
         spread_rows(true, dst, box);
+}
+
+/* Few rows stand on the right: [words][n]. */
+TARGET static void standing(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+{
+    mm_word rows[MM_FEW * MM_K];
+    rows_along(rows, x, words, box);
+    for (int64_t w = 0; w < pack_round_up(box.nw, MM_WORDS); w++)
+        for (int64_t i = 0; i < box.n; i++)
+            *dst++ = rows[i * MM_K + w];
+}
+
+TARGET void kernel_amx_unpack(mm_word *dst, const mm_side *x, mm_box box, bool fetch)
+{
+    int64_t at = box.i * x->ld + box.w * PER_WORD, lane_bytes = bytes_of(DT_NF4, x->ld);
+    const char *codes = (const char *)x->data + bytes_of(DT_NF4, at);
+    const float *scales = x->scales + at / NF4_BLOCK;
+    const char *next = (const char *)x->data + (box.i + MM_LANES) * lane_bytes + box.w * MM_LANES;
+    for (int64_t i = 0; i < box.n; i++, codes += lane_bytes, scales += x->ld / NF4_BLOCK) {
+        vec first, later;
+        nf4_block(codes, *scales, &first, &later);
+        store_words(dst + i * TILE, first);
+        store_words(dst + (MM_LANES + i) * TILE, later);
+        if (fetch && i % 2)
+            __builtin_prefetch(next + i * 32, 0, 2);
+    }
+}
+
+TARGET void kernel_amx_turn(float *dst, const float *src)
+{
+    for (int64_t row = 0; row < MM_LANES; row += VECTOR) {
+        vectors v = vectors_of(src + row * MM_LANES, MM_LANES * 4, 0, VECTOR);
+        for (int64_t lane = 0; lane < MM_LANES; lane += MEMORY) {
+            vec turned[MEMORY];
+            load_memory(&v, lane * 4, MEMORY * 4, turned);
+#pragma GCC unroll 64
+            for (int i = 0; i < MEMORY; i++)
+                _mm512_storeu_si512(dst + (lane + i) * MM_LANES + row, turned[i]);
+        }
+    }
 }
 
 const mm_engine kernel_avx512_pairs = { .words = MM_BF16_PAIR,
@@ -56,6 +76,9 @@ const mm_engine kernel_amx = { .words = MM_BF16_PAIR,
                                .pack_lanes = lanes,
                                .tile = kernel_amx_tile,
                                .takes = kernel_amx_takes,
-                               .pack_few = tiles,
+                               .pack_few = standing,
                                .few = kernel_amx_few,
-                               .store = store };
+                               .store = store,
+                               .panel = kernel_amx_panel,
+                               .begin = kernel_amx_begin,
+                               .end = kernel_amx_end };

@@ -28,21 +28,28 @@ static void tile(const mm_tile *t)
     }
 }
 
-static void store(const mm_row *r)
+static void store_row(const mm_out *o, int64_t i)
 {
-    float *f32 = r->out;
-    uint16_t *bf16 = r->out;
-    for (int64_t j = 0; j < r->n; j++) {
-        float y = r->scale * r->sums[j];
-        if (r->bias)
-            y += r->bias[j];
-        if (r->accumulate)
-            y += r->dt == DT_F32 ? f32[j] : bf16_to_f32(bf16[j]);
-        if (r->dt == DT_F32)
+    float *f32 = (float *)o->out + i * o->ld;
+    uint16_t *bf16 = (uint16_t *)o->out + i * o->ld;
+    const float *sums = o->sums + i * o->sums_ld;
+    for (int64_t j = 0; j < o->n; j++) {
+        float y = o->scale * sums[j];
+        if (o->bias)
+            y += o->bias[j];
+        if (o->accumulate)
+            y += o->dt == DT_F32 ? f32[j] : bf16_to_f32(bf16[j]);
+        if (o->dt == DT_F32)
             f32[j] = y;
         else
             bf16[j] = bf16_from_f32(y);
     }
+}
+
+static void store(const mm_out *o)
+{
+    for (int64_t i = 0; i < o->n_rows; i++)
+        store_row(o, i);
 }
 
 #define PLAIN                                                                                      \

@@ -241,8 +241,18 @@ INLINE vec word_across(dtype dt, mm_words words, const mm_side *x, int64_t i, in
 INLINE void pack_k_first(int sums, dtype dt, mm_words words, const mm_side *x, mm_box box,
                          mm_word *dst)
 {
-    int64_t nw = pack_round_up(box.nw, MM_WORDS);
-    for (int64_t w = 0; w < nw; w++)
+    int64_t nw = pack_round_up(box.nw, MM_WORDS), w = 0;
+#if PAIRS
+    if (dt == DT_BF16 && box.n == MM_LANES) /* whole panels are worth a loop without conditions */
+        for (; w < least(nw, x->k / 2 - box.w); w++) {
+            const char *even =
+                (const char *)x->data + bytes_of(dt, 2 * (box.w + w) * x->ld + box.i);
+            for (int64_t lane = 0; lane < MM_LANES; lane += VECTOR)
+                store_words(dst + place(sums, w, nw) * MM_LANES + lane,
+                            pair_bf16(even + lane * 2, even + (x->ld + lane) * 2, VECTOR, 2));
+        }
+#endif
+    for (; w < nw; w++)
         for (int64_t lane = 0; lane < box.n; lane += VECTOR)
             store_words(dst + place(sums, w, nw) * MM_LANES + lane,
                         word_across(dt, words, x, box.i + lane, box.w + w));
@@ -309,13 +319,19 @@ INLINE void rows_k_first(bool tiled, dtype dt, mm_word *dst, const mm_side *x, m
 INLINE void rows_k_last(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words,
                         mm_box box)
 {
-    int64_t nw = pack_round_up(box.nw, MM_WORDS);
-    for (int64_t i = 0; i < box.n; i++)
-        for (int64_t w = 0; w < nw; w += VECTOR) {
-            int64_t k = (box.w + w) * PER_WORD;
-            const char *at = (const char *)x->data + bytes_of(dt, (box.i + i) * x->ld + k);
-            store_words(row_at(tiled, dst, i, w), words_along(dt, words, at, x->k - k));
-        }
+    int64_t nw = pack_round_up(box.nw, MM_WORDS), k = box.w * PER_WORD;
+    for (int64_t i = 0; i < box.n; i++) {
+        const char *at = (const char *)x->data + bytes_of(dt, (box.i + i) * x->ld + k);
+        mm_word *to = row_at(tiled, dst, i, 0);
+        const int step = tiled ? TILE * VECTOR : VECTOR; /* from one vector of words to the next */
+        int64_t w = 0, whole = least(nw, (x->k - k) / PER_WORD) / VECTOR * VECTOR;
+        for (; w < whole; w += VECTOR, to += step)
+            store_words(to,
+                        words_along(dt, words, at + bytes_of(dt, w * PER_WORD), VECTOR * PER_WORD));
+        for (; w < nw; w += VECTOR, to += step)
+            store_words(to, words_along(dt, words, at + bytes_of(dt, w * PER_WORD),
+                                        x->k - k - w * PER_WORD));
+    }
 }
 
 INLINE void rows_dtype(bool tiled, dtype dt, mm_word *dst, const mm_side *x, mm_words words,
@@ -337,30 +353,33 @@ INLINE void rows_any(bool tiled, mm_word *dst, const mm_side *x, mm_words words,
 
 /* ---- out */
 
-INLINE void store_part(dtype dt, const mm_row *r, int64_t j, int64_t n)
+INLINE void store_part(dtype dt, const mm_out *o, int64_t i, int64_t j, int64_t n)
 {
-    char *out = (char *)r->out + bytes_of(dt, j);
-    vecf y = as_floats(load_values(DT_F32, (const char *)(r->sums + j), n)) * r->scale;
-    if (r->bias)
-        y += as_floats(load_values(DT_F32, (const char *)(r->bias + j), n));
-    if (r->accumulate)
+    char *out = (char *)o->out + bytes_of(dt, i * o->ld + j);
+    const float *sums = o->sums + i * o->sums_ld + j;
+    vecf y = as_floats(load_values(DT_F32, (const char *)sums, n)) * o->scale;
+    if (o->bias)
+        y += as_floats(load_values(DT_F32, (const char *)(o->bias + j), n));
+    if (o->accumulate)
         y += as_floats(load_values(dt, out, n));
     store_values(dt, out, y, n);
 }
 
-INLINE void store_row(dtype dt, const mm_row *r)
+INLINE void store_dtype(dtype dt, const mm_out *o)
 {
-    int64_t j = 0;
-    for (; j + VECTOR <= r->n; j += VECTOR)
-        store_part(dt, r, j, VECTOR);
-    if (j < r->n)
-        store_part(dt, r, j, r->n - j);
+    for (int64_t i = 0; i < o->n_rows; i++) {
+        int64_t j = 0;
+        for (; j + VECTOR <= o->n; j += VECTOR)
+            store_part(dt, o, i, j, VECTOR);
+        if (j < o->n)
+            store_part(dt, o, i, j, o->n - j);
+    }
 }
 
-TARGET static void store(const mm_row *r)
+TARGET static void store(const mm_out *o)
 {
-    if (r->dt == DT_F32)
-        store_row(DT_F32, r);
+    if (o->dt == DT_F32)
+        store_dtype(DT_F32, o);
     else
-        store_row(DT_BF16, r);
+        store_dtype(DT_BF16, o);
 }

@@ -65,15 +65,35 @@ typedef struct mm_tile {
     mm_word *scratch; /* few: 3 MiB */
 } mm_tile;
 
-/* One row of out = scale * sums (+ bias) (+ out). */
-typedef struct mm_row {
+/* out [n_rows][n] = scale * sums (+ bias) (+ out). */
+typedef struct mm_out {
     void *out;
     dtype dt;
+    int64_t ld, sums_ld;      /* elements from row to row */
     const float *sums, *bias; /* bias NULL: none */
-    int64_t n;
+    int64_t n_rows, n;
     float scale;
     bool accumulate;
-} mm_row;
+} mm_out;
+
+/* Rows as tiles of sixteen rows by sixteen words: as pack_rows makes them, or as a side lies. In
+ * bytes: from row to row of a tile, to the tile of the next words, of the next rows, of a block. */
+typedef struct mm_left {
+    const char *at;
+    int64_t row, words, rows, block;
+} mm_left;
+
+/* A panel of lanes by many rows, some blocks at once, straight to out. */
+typedef struct mm_panel {
+    mm_left whole, rest;  /* tiles of sixteen rows; what is left, at most fifteen rows */
+    const mm_word *lanes; /* all blocks, one behind the other */
+    int64_t nw, block;    /* words; of a block, the last may have fewer */
+    float *sums;          /* [rows][sums_ld]: what is carried from blocks to blocks */
+    int64_t sums_ld;
+    bool add, more; /* there were blocks before; there are some to come: nothing for out yet */
+    bool turned;    /* rows are columns of out */
+    mm_out to;
+} mm_panel;
 
 typedef struct mm_engine {
     mm_words words, few_words, nf4_words; /* in general; with sides that `few` takes, and NF4 */
@@ -89,7 +109,13 @@ typedef struct mm_engine {
     bool (*takes)(const mm_side *x, mm_words words);
     void (*pack_few)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     void (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
-    void (*store)(const mm_row *r);
+    void (*store)(const mm_out *o);
+    /* instead of tile and store; bits do not depend on blocks, nor on which side is left. Absent:
+     * there is no such thing */
+    void (*panel)(const mm_panel *p);
+    /* around many calls of tile or panel by one thread, which then cost less; may be absent */
+    void (*begin)(void);
+    void (*end)(void);
 } mm_engine;
 
 /* The engine of a device for activations of dtype f32 or bf16. */
@@ -99,6 +125,7 @@ const mm_engine *mm_engine_of(cpu_isa isa, dtype activations);
 typedef struct mm_product {
     mm_side a, b;
     void *out;
+    int64_t ld; /* of out */
 } mm_product;
 typedef struct mm_set {
     const mm_engine *engine;

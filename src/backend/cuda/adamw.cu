@@ -3,7 +3,6 @@
 #include "backend/cuda/vec.cuh"
 
 #include <math_constants.h>
-#include <string.h>
 
 extern "C" {
 #include "backend/code8.h"
@@ -100,57 +99,59 @@ __global__ void step_kernel(step s, bool wide)
 
 /* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ---- */
 
-/* Bins of magnitudes: four for each power of two from 2^-24 on, and one for 1; a bin is an f32
- * number's bits but for the last 21. */
-constexpr int BIN_BITS = 21, BINS = 4 * 24 + 1, BIN_START = 4 * (127 - 24);
+/* Bins of magnitudes up to 1: 128 for each power of two from 2^-24 on, and one for 1; a bin is an
+ * f32 number's bits but for the last 16. No bin has two middles in it, so one comparison decides.
+ */
+constexpr int BIN_BITS = 16, BINS = 24 * 128 + 1, BIN_START = 128 * (127 - 24);
 
-/* A kind of codes. Within a bin the code of a magnitude is nearly a line. */
-struct map8 {
-    float value[256];
-    float2 line[BINS]; /* offset and slope */
+/* A kind of codes: their values; the middles between the magnitudes, zero's first; and for each bin
+ * how many middles are below it. */
+struct codes {
+    float value[256], middle[256];
+    uint8_t below[(BINS + 15) / 16 * 16];
 };
 
 struct moments {
     uint8_t *m, *v;
     float *m_scale, *v_scale;
-    map8 map[2]; /* by code8_kind */
+    const codes *codes; /* [2], by code8_kind */
 };
 
-/* The same in shared memory, with the middles below and above each value. */
-struct codes {
-    float value[256];
-    float2 middle[256], line[BINS];
+struct maps {
+    float value[2][256];
 };
 
-__device__ void load_codes(codes &c, const map8 &map)
+/* A block for each kind. */
+__global__ void codes_kernel(codes *out, const __grid_constant__ maps map)
 {
-    const float *v = map.value;
-    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-        c.value[i] = v[i];
-        c.middle[i].x = i > 0 ? 0.5f * (v[i - 1] + v[i]) : -CUDART_INF_F;
-        c.middle[i].y = i < 255 ? 0.5f * (v[i] + v[i + 1]) : CUDART_INF_F;
+    codes &c = out[blockIdx.x];
+    __shared__ float middle[256];
+    const float *value = map.value[blockIdx.x];
+    int zero = blockIdx.x == CODE8_SIGNED ? 127 : 0, i = threadIdx.x;
+    c.value[i] = value[i];
+    middle[i] = zero + i < 255 ? 0.5f * (value[zero + i] + value[zero + i + 1]) : CUDART_INF_F;
+    c.middle[i] = middle[i];
+    __syncthreads();
+    for (int bin = threadIdx.x; bin < BINS; bin += blockDim.x) {
+        float start = __int_as_float(bin ? (BIN_START + bin) << BIN_BITS : 0);
+        int n = 0;
+        for (int step = 128; step; step /= 2)
+            n += middle[n + step - 1] < start ? step : 0;
+        c.below[bin] = (uint8_t)n;
     }
-    for (int i = threadIdx.x; i < BINS; i += blockDim.x)
-        c.line[i] = map.line[i];
 }
 
-/* The code nearest to x: how many middles are below it. The line is a code or two off at most; the
- * middles have the last word. */
+/* The code nearest to x: how many of the middles of all values are below it. A negative x counts
+ * downwards from zero: what is at or above -x is not below x. */
 template <code8_kind KIND> __device__ int nearest(const codes &c, float x)
 {
-    const float magic = 0x1.8p23f; /* adding it rounds to an integer, kept in the low bits */
     float a = fabsf(x);
-    float2 line = c.line[min(max((__float_as_int(a) >> BIN_BITS) - BIN_START, 0), BINS - 1)];
-    int at = __float_as_int(fmaf(a, line.y, line.x) + magic) - __float_as_int(magic);
-    if (KIND == CODE8_SIGNED)
-        at = x < 0.0f ? 127 - at : 127 + at;
-    at = min(max(at, 0), 255);
-    float2 middle = c.middle[at];
-    while (x > middle.y)
-        middle = c.middle[++at];
-    while (at > 0 && !(x > middle.x))
-        middle = c.middle[--at];
-    return at;
+    int bin = min(max((__float_as_int(a) >> BIN_BITS) - BIN_START, 0), BINS - 1);
+    int n = c.below[bin];
+    float middle = c.middle[n];
+    if (KIND == CODE8_UNSIGNED)
+        return n + (a > middle);
+    return x < 0.0f ? max(127 - n - (a >= middle), 0) : 127 + n + (a > middle);
 }
 
 __device__ void decode(float (&x)[4], uint32_t code, float scale, const codes &c)
@@ -264,15 +265,15 @@ __device__ void step8_block(const step &s, const moments &o, int64_t block, floa
 
 constexpr int STEP8_BLOCKS = 8; /* of 256 numbers, for each warp */
 
-__global__ void __launch_bounds__(VEC_THREADS, 4)
-    step8_kernel(step s, const __grid_constant__ moments o, bool wide)
+__global__ void __launch_bounds__(VEC_THREADS, 4) step8_kernel(step s, moments o, bool wide)
 {
-    __shared__ codes c[2];
+    __shared__ alignas(16) codes c[2];
     float scale = grad_scale(s);
     if (scale < 0)
         return;
-    load_codes(c[CODE8_SIGNED], o.map[CODE8_SIGNED]);
-    load_codes(c[CODE8_UNSIGNED], o.map[CODE8_UNSIGNED]);
+    static_assert(sizeof c % 16 == 0, "copied in pieces of 16 bytes");
+    for (int i = threadIdx.x; i < (int)sizeof c / 16; i += VEC_THREADS)
+        ((uint4 *)c)[i] = ((const uint4 *)o.codes)[i];
     __syncthreads();
     int warps = VEC_THREADS / VEC_WARP;
     for (int k = 0; k < STEP8_BLOCKS; k++) {
@@ -280,32 +281,6 @@ __global__ void __launch_bounds__(VEC_THREADS, 4)
         if (block * CODE8_BLOCK < s.n)
             step8_block(s, o, block, scale, c, wide);
     }
-}
-
-/* Where x lies among the values from `zero` on, counted in codes. */
-float place_of(const float *value, int zero, float x)
-{
-    int i = zero;
-    while (i < 254 && value[i + 1] <= x)
-        i++;
-    return (float)(i - zero) + (x - value[i]) / (value[i + 1] - value[i]);
-}
-
-map8 map_of(code8_kind kind)
-{
-    map8 m;
-    int zero = kind == CODE8_SIGNED ? 127 : 0;
-    for (int i = 0; i < 256; i++)
-        m.value[i] = code8_map(kind)[i];
-    for (int i = 0; i < BINS; i++) {
-        int32_t bits[2] = { (BIN_START + i) << BIN_BITS, (BIN_START + i + 1) << BIN_BITS };
-        float ends[2];
-        memcpy(ends, bits, sizeof ends);
-        float first = place_of(m.value, zero, ends[0]), last = place_of(m.value, zero, ends[1]);
-        m.line[i].y = (last - first) / (ends[1] - ends[0]);
-        m.line[i].x = first - m.line[i].y * ends[0];
-    }
-    return m;
 }
 
 double power(double x, int32_t n)
@@ -355,11 +330,17 @@ extern "C" void cuda_adamw(device *d, const adamw *a)
         vec_launch_flat<float>(d, "adamw", s.n, step_kernel, s, wide);
         return;
     }
-    moments o = { (uint8_t *)a->m.data,
-                  (uint8_t *)a->v.data,
-                  (float *)a->m_scale.data,
-                  (float *)a->v_scale.data,
-                  { map_of(CODE8_SIGNED), map_of(CODE8_UNSIGNED) } };
+    codes *c = (codes *)cuda_scratch(cuda_of(d), 2 * sizeof *c);
+    if (!c)
+        return;
+    maps map;
+    for (int i = 0; i < 256; i++) {
+        map.value[CODE8_SIGNED][i] = code8_map(CODE8_SIGNED)[i];
+        map.value[CODE8_UNSIGNED][i] = code8_map(CODE8_UNSIGNED)[i];
+    }
+    vec_launch(d, "adamw", 2, codes_kernel, c, map);
+    moments o = { (uint8_t *)a->m.data, (uint8_t *)a->v.data, (float *)a->m_scale.data,
+                  (float *)a->v_scale.data, c };
     vec_launch(d, "adamw",
                vec_blocks(s.n, (int64_t)CODE8_BLOCK * STEP8_BLOCKS * (VEC_THREADS / VEC_WARP)),
                step8_kernel, s, o, wide);

@@ -49,9 +49,24 @@ pesc_status cuda_alloc(device *d, size_t bytes, void **out)
     return fail(PESC_DEVICE, "taking memory of %s: %s", d->name, cudaGetErrorString(e));
 }
 
+pesc_status cuda_alloc_host(device *d, size_t bytes, void **out)
+{
+    cudaError_t e = cudaMallocHost(out, bytes ? bytes : 1);
+    if (e == cudaSuccess)
+        return PESC_OK;
+    *out = NULL;
+    cudaGetLastError();
+    return fail(e == cudaErrorMemoryAllocation ? PESC_NOMEM : PESC_DEVICE,
+                "taking %.2f GiB of the host for %s: %s", (double)bytes / (1 << 30), d->name,
+                cudaGetErrorString(e));
+}
+
 void cuda_free(device *d, void *p)
 {
-    check(cuda_of(d), cudaFree(p), "free");
+    struct cudaPointerAttributes about = { 0 };
+    check(cuda_of(d), cudaPointerGetAttributes(&about, p), "free");
+    bool host = about.type == cudaMemoryTypeHost;
+    check(cuda_of(d), host ? cudaFreeHost(p) : cudaFree(p), "free");
 }
 
 void *cuda_scratch(cuda_device *d, size_t bytes)
@@ -80,7 +95,7 @@ void cuda_upload(device *dev, void *dst, const void *src, size_t bytes)
         unsigned char *slot = r->memory + (size_t)r->next * CUDA_SLOT_BYTES;
         check(d, cudaEventSynchronize(r->passed[r->next]), "upload");
         memcpy(slot, (const char *)src + at, n);
-        check(d, cudaMemcpyAsync((char *)dst + at, slot, n, cudaMemcpyHostToDevice, d->stream),
+        check(d, cudaMemcpyAsync((char *)dst + at, slot, n, cudaMemcpyDefault, d->stream),
               "upload");
         check(d, cudaEventRecord(r->passed[r->next], d->stream), "upload");
         r->next = (r->next + 1) % CUDA_SLOTS;
@@ -90,14 +105,14 @@ void cuda_upload(device *dev, void *dst, const void *src, size_t bytes)
 pesc_status cuda_download(device *dev, void *dst, const void *src, size_t bytes)
 {
     cuda_device *d = cuda_of(dev);
-    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, d->stream), "download");
+    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, d->stream), "download");
     return cuda_sync(dev);
 }
 
 void cuda_copy(device *dev, void *dst, const void *src, size_t bytes)
 {
     cuda_device *d = cuda_of(dev);
-    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, d->stream), "copy");
+    check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, d->stream), "copy");
 }
 
 void cuda_zero(device *dev, void *dst, size_t bytes)
@@ -130,18 +145,54 @@ uint64_t cuda_room(device *d)
 
 static const ops table = {
 #define ROW(name) .name = cuda_##name
-    ROW(alloc),         ROW(free),           ROW(upload),       ROW(download),
-    ROW(copy),          ROW(zero),           ROW(sync),         ROW(host_memory),
-    ROW(room),          ROW(close),          ROW(begin),        ROW(end),
-    ROW(matmul),        ROW(grouped_matmul), ROW(rope_table),   ROW(rope),
-    ROW(attention_fwd), ROW(copy_heads),     ROW(embed),        ROW(rmsnorm_fwd),
-    ROW(glu_fwd),       ROW(act_fwd),        ROW(add),          ROW(add_gated),
-    ROW(convert),       ROW(gather_rows),    ROW(topk_fwd),     ROW(expert_sort),
-    ROW(scatter_add),   ROW(xent_fwd),       ROW(rmsnorm_bwd),  ROW(glu_bwd),
-    ROW(act_bwd),       ROW(attention_bwd),  ROW(embed_bwd),    ROW(gather_rows_bwd),
-    ROW(add_gated_bwd), ROW(sum_rows),       ROW(topk_bwd),     ROW(scatter_add_bwd),
-    ROW(balance),       ROW(xent_bwd),       ROW(dropout),      ROW(sumsq),
-    ROW(scale),         ROW(adamw),          ROW(quantize_nf4),
+    ROW(alloc),
+    ROW(alloc_host),
+    ROW(free),
+    ROW(upload),
+    ROW(download),
+    ROW(copy),
+    ROW(zero),
+    ROW(sync),
+    ROW(host_memory),
+    ROW(room),
+    ROW(close),
+    ROW(begin),
+    ROW(end),
+    ROW(matmul),
+    ROW(grouped_matmul),
+    ROW(rope_table),
+    ROW(rope),
+    ROW(attention_fwd),
+    ROW(copy_heads),
+    ROW(embed),
+    ROW(rmsnorm_fwd),
+    ROW(glu_fwd),
+    ROW(act_fwd),
+    ROW(add),
+    ROW(add_gated),
+    ROW(convert),
+    ROW(gather_rows),
+    ROW(topk_fwd),
+    ROW(expert_sort),
+    ROW(scatter_add),
+    ROW(xent_fwd),
+    ROW(rmsnorm_bwd),
+    ROW(glu_bwd),
+    ROW(act_bwd),
+    ROW(attention_bwd),
+    ROW(embed_bwd),
+    ROW(gather_rows_bwd),
+    ROW(add_gated_bwd),
+    ROW(sum_rows),
+    ROW(topk_bwd),
+    ROW(scatter_add_bwd),
+    ROW(balance),
+    ROW(xent_bwd),
+    ROW(dropout),
+    ROW(sumsq),
+    ROW(scale),
+    ROW(adamw),
+    ROW(quantize_nf4),
 #undef ROW
 };
 

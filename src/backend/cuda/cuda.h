@@ -96,9 +96,22 @@ bool cuda_few_rows(cuda_device *d, const mm *a);
 /* f32 with the few rows of a router; false: not for this. */
 bool cuda_thin(cuda_device *d, const mm *a);
 
+/* Many rows of bf16 on Hopper, all pairs summed in one pass; false: not for this. */
+bool cuda_product(cuda_device *d, const mm *a);
+
+/* ---- parts of norms: where a router stands behind one ---- */
+
+/* The whole of it. */
+void cuda_norm_route(cuda_device *d, const norm_fwd *a);
+
+/* drouter; and dx, false: not for this. */
+void cuda_router_dw(cuda_device *d, const norm_bwd *a);
+bool cuda_norm_route_bwd(cuda_device *d, const norm_bwd *a);
+
 /* ---- the ops: see backend.h ---- */
 
 pesc_status cuda_alloc(device *d, size_t bytes, void **out);
+pesc_status cuda_alloc_host(device *d, size_t bytes, void **out);
 void cuda_free(device *d, void *p);
 void cuda_upload(device *d, void *dst, const void *src, size_t bytes);
 pesc_status cuda_download(device *d, void *dst, const void *src, size_t bytes);
@@ -119,9 +132,9 @@ void cuda_rope(device *d, const rope *a);
 void cuda_attention_fwd(device *d, const attention *a);
 void cuda_copy_heads(device *d, const copy_heads *a);
 void cuda_embed(device *d, tensor out, tensor table, tensor ids);
-void cuda_rmsnorm_fwd(device *d, tensor out, tensor x, tensor w, tensor rstd, float eps);
+void cuda_rmsnorm_fwd(device *d, const norm_fwd *a);
 void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_kind act);
-void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act);
+void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act, const row_gates *g);
 void cuda_add(device *d, tensor y, tensor x, float scale);
 void cuda_add_gated(device *d, tensor y, tensor x, tensor logit);
 void cuda_convert(device *d, tensor out, tensor x);
@@ -134,7 +147,7 @@ void cuda_scatter_add(device *d, tensor y, tensor x, tensor gates, tensor invers
 void cuda_xent_fwd(device *d, tensor loss, tensor logits, tensor targets);
 void cuda_rmsnorm_bwd(device *d, const norm_bwd *a);
 void cuda_glu_bwd(device *d, const glu_bwd *a);
-void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act);
+void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act, const row_gates *g);
 void cuda_attention_bwd(device *d, const attention_bwd *a);
 void cuda_embed_bwd(device *d, tensor dtable, tensor dout, tensor ids);
 void cuda_gather_rows_bwd(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
@@ -144,7 +157,8 @@ void cuda_sum_rows(device *d, tensor out, tensor x);
 void cuda_topk_bwd(device *d, const topk_bwd *a);
 void cuda_scatter_add_bwd(device *d, const scatter_bwd *a);
 void cuda_balance(device *d, tensor share, tensor aux, tensor logits, tensor ids);
-void cuda_xent_bwd(device *d, tensor loss, tensor logits, tensor targets, tensor weight);
+void cuda_xent_bwd(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
+                   tensor weight);
 void cuda_dropout(device *d, tensor out, tensor x, rng_key key, float p);
 void cuda_sumsq(device *d, tensor out, tensor x);
 void cuda_scale(device *d, tensor x, float factor);

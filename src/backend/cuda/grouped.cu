@@ -44,10 +44,10 @@ static __device__ void store(const grouped_problem &p, int64_t at, float x)
 {
     if (p.out_dt == DT_BF16) {
         __nv_bfloat16 *out = (__nv_bfloat16 *)p.out + at;
-        *out = __float2bfloat16_rn(p.layout == MM_TN ? __bfloat162float(*out) + x : x);
+        *out = __float2bfloat16_rn(p.add ? __bfloat162float(*out) + x : x);
     } else {
         float *out = (float *)p.out + at;
-        *out = p.layout == MM_TN ? *out + x : x;
+        *out = p.add ? *out + x : x;
     }
 }
 
@@ -162,6 +162,29 @@ static const void *unpacked(cuda_device *d, const tensor *w, dtype dt)
     return u.out;
 }
 
+/* out[e] of experts without rows, which no tile is written for. */
+static __global__ void clear_kernel(const grouped_problem p)
+{
+    int e = blockIdx.y;
+    int64_t n = (int64_t)p.o * p.i;
+    if (p.offsets[e] != p.offsets[e + 1])
+        return;
+    for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < n;
+         at += (int64_t)gridDim.x * THREADS) {
+        if (p.out_dt == DT_BF16)
+            ((__nv_bfloat16 *)p.out)[e * n + at] = __float2bfloat16_rn(0.0f);
+        else
+            ((float *)p.out)[e * n + at] = 0.0f;
+    }
+}
+
+static void clear_empty(cuda_device *d, const grouped_problem &p)
+{
+    enum { BLOCKS = 32 };
+    clear_kernel<<<dim3(BLOCKS, (unsigned)p.experts), THREADS, 0, d->stream>>>(p);
+    cuda_launched(d, "grouped_matmul");
+}
+
 extern "C" void cuda_grouped_matmul(device *dev, const grouped_mm *g)
 {
     cuda_device *d = cuda_of(dev);
@@ -178,8 +201,13 @@ extern "C" void cuda_grouped_matmul(device *dev, const grouped_mm *g)
                           .rows = (int)tensor_rows(&g->a),
                           .o = (int)w->ne[1],
                           .i = (int)w->ne[2],
-                          .scale = g->scale };
-    if (p.experts == 0 || p.rows == 0 || p.o == 0 || p.i == 0 || grouped_few(d, p))
+                          .scale = g->scale,
+                          .add = g->layout == MM_TN && !g->fresh };
+    if (p.experts == 0 || p.o == 0 || p.i == 0)
+        return;
+    if (g->fresh)
+        clear_empty(d, p);
+    if (p.rows == 0 || grouped_few(d, p))
         return;
     if (p.b_dt == DT_NF4) {
         p.b = unpacked(d, &g->b, p.a_dt);

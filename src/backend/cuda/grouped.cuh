@@ -4,7 +4,7 @@
  *        M      N   K      A                  B
  *   NT   rows   O   I      a [M,K]            b[e] [N,K]
  *   NN   rows   I   O      a [M,K]            b[e] [K,N]
- *   TN   O      I   rows   a [K,M]            b [K,N]; C is added to out[e]
+ *   TN   O      I   rows   a [K,M]            b [K,N]; C is added to out[e], or written there
  * where rows are the expert's own, found on the device from its offsets. */
 #ifndef PESC_BACKEND_CUDA_GROUPED_CUH
 #define PESC_BACKEND_CUDA_GROUPED_CUH
@@ -20,6 +20,7 @@ struct grouped_problem {
     int experts, rows;  /* rows of all experts */
     int o, i;           /* of one expert's w [O,I] */
     float scale;
+    bool add; /* to what C holds */
 };
 
 /* A tile of C: its expert's rows begin at `row` of the sorted rows, itself at m, n. */

@@ -118,7 +118,7 @@ __device__ void store2(const grouped_problem &p, int64_t at, float x, float y)
         return;
     }
     float2 *out = (float2 *)((float *)p.out + at);
-    float2 old = p.layout == MM_TN ? *out : float2{ 0, 0 };
+    float2 old = p.add ? *out : float2{ 0, 0 };
     *out = float2{ old.x + x, old.y + y };
 }
 

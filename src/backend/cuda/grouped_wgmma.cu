@@ -288,9 +288,9 @@ __device__ void store_tile(const grouped_problem &g, const job &j, const float (
     for (int h = 0; h < 2; h++) {
         int m = warp * 16 + h * 8 + threadIdx.x % 32 / 4, mine = m < j.live ? left : 0;
         int64_t at = (first + j.m + m) * width + j.n;
-        if (LAYOUT == MM_TN)
+        if (LAYOUT == MM_TN && g.add)
             store_f32<N, true>(d, (float *)g.out + at, h, mine, g.scale);
-        else if (g.out_dt == DT_F32)
+        else if (LAYOUT == MM_TN || g.out_dt == DT_F32)
             store_f32<N, false>(d, (float *)g.out + at, h, mine, g.scale);
         else
             store_bf16<N>(d, (__nv_bfloat16 *)g.out + at, h, mine, g.scale);

@@ -70,6 +70,85 @@ static __device__ __forceinline__ void hopper_load(void *to, const CUtensorMap *
                  : "memory");
 }
 
+/* The same into every block of a cluster that has its bit in `blocks`: the bytes come to the same
+ * place of each, and count at the barrier in the same place. */
+static __device__ __forceinline__ void
+hopper_load_shared(void *to, const CUtensorMap *map, uint64_t *bar, int x, int y, uint16_t blocks)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(hopper_address(to)),
+        "l"(map), "r"(hopper_address(bar)), "r"(x), "r"(y), "r"(0), "h"(blocks)
+        : "memory");
+}
+
+/* A box the other way. What is past the tensor's end is left out. */
+static __device__ __forceinline__ void hopper_store(const CUtensorMap *map, const void *from, int x,
+                                                    int y)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+            map),
+        "r"(hopper_address(from)), "r"(x), "r"(y), "r"(0)
+        : "memory");
+}
+
+/* The same, added to what is there. */
+static __device__ __forceinline__ void hopper_store_add(const CUtensorMap *map, const void *from,
+                                                        int x, int y)
+{
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group "
+                 "[%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(hopper_address(from)), "r"(x), "r"(y), "r"(0)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void hopper_store_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until of this thread's stores at most N still read shared memory. */
+template <int N> static __device__ __forceinline__ void hopper_store_wait(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+/* ---- clusters: blocks that share what they load */
+
+static __device__ __forceinline__ int hopper_cluster_rank(void)
+{
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+static __device__ __forceinline__ void hopper_cluster_meet(void)
+{
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* Arrives at the barrier in the same place of another block. */
+static __device__ __forceinline__ void hopper_arrive_at(uint64_t *bar, int rank)
+{
+    asm volatile("{\n.reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(hopper_address(bar)),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* Four 8x8 matrices of 16-bit numbers from a warp's registers: lanes 8i..8i+7 give the addresses of
+ * the rows of matrix i. */
+static __device__ __forceinline__ void hopper_store_matrices(void *row, uint32_t a, uint32_t b,
+                                                             uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     hopper_address(row)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
 /* ---- products of a warpgroup: d [64, N] (+)= A [64, 16] B [N, 16]^T, N two for each d */
 
 /* Describes an operand in shared memory as 128-byte rows permuted by TMA's 128-byte swizzle: eight
@@ -207,10 +286,16 @@ template <int N> static __device__ __forceinline__ void hopper_registers_take(vo
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- host: the map of a bf16 tensor [matrices, rows, cols] for copies of 64x64 boxes */
+/* ---- host: maps of bf16 tensors for copies of boxes */
 
-static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
-                                     int64_t rows, int64_t cols)
+/* [matrices, rows, cols], rows `ld` numbers apart; boxes of `high` rows, 64 wide. */
+typedef struct hopper_matrix {
+    const void *data;
+    int64_t matrices, rows, cols, ld;
+    unsigned high;
+} hopper_matrix;
+
+static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
 {
     typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                   const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
@@ -226,13 +311,20 @@ static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t
             return e != cudaSuccess ? e : cudaErrorNotSupported;
         encode = (encode_fn)found;
     }
-    cuuint64_t sizes[3] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)matrices };
-    cuuint64_t strides[2] = { (cuuint64_t)cols * 2, (cuuint64_t)(rows * cols) * 2 };
-    cuuint32_t box[3] = { 64, 64, 1 }, steps[3] = { 1, 1, 1 };
-    CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)data, sizes, strides, box,
-                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+    cuuint64_t sizes[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.matrices };
+    cuuint64_t strides[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.rows * m.ld) * 2 };
+    cuuint32_t box[3] = { 64, m.high, 1 }, steps[3] = { 1, 1, 1 };
+    CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)m.data, sizes, strides,
+                        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* The same of whole matrices, boxes of 64x64. */
+static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
+                                     int64_t rows, int64_t cols)
+{
+    return hopper_map_of(map, (hopper_matrix){ data, matrices, rows, cols, cols, 64 });
 }
 
 #endif

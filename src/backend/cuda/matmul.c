@@ -1,4 +1,4 @@
-/* matmul: products through cuBLASLt.
+/* matmul: products through cuBLASLt, but for those that have kernels of their own.
  *
  * Row-major matrices are column-major ones transposed, so out [M,N] is computed as its transpose
  * [N,M]: b comes first, a second, and a table says which of them is transposed. bf16 operands are
@@ -22,6 +22,7 @@ enum { WORKSPACE = 64 << 20, CHOICES = 1024 };
 /* All that an algorithm's choice depends on. */
 typedef struct shape {
     int64_t m, n, k; /* of the column-major product */
+    int64_t ld_a, ld_b, ld_out;
     int32_t layout, in, out, bias, accumulate;
     int32_t align_a, align_b, align_out; /* bytes */
 } shape;
@@ -86,10 +87,10 @@ typedef struct lt_product {
     cublasLtMatrixLayoutOpaque_t a, b, out;
 } lt_product;
 
-static cublasStatus_t layout_of(cublasLtMatrixLayoutOpaque_t *l, const tensor *t)
+static cublasStatus_t layout_of(cublasLtMatrixLayoutOpaque_t *l, const tensor *t, int64_t ld)
 {
     uint64_t rows = (uint64_t)tensor_cols(t), cols = (uint64_t)tensor_rows(t);
-    return cublasLtMatrixLayoutInit(l, type_of(t->dt), rows, cols, (int64_t)rows);
+    return cublasLtMatrixLayoutInit(l, type_of(t->dt), rows, cols, ld ? ld : (int64_t)rows);
 }
 
 static cublasStatus_t describe(lt_product *p, const mm *a)
@@ -110,10 +111,10 @@ static cublasStatus_t describe(lt_product *p, const mm *a)
                                                &a->bias.data, sizeof a->bias.data);
     }
     if (!s)
-        s = layout_of(&p->b, &a->b);
+        s = layout_of(&p->b, &a->b, a->b_ld);
     if (!s)
-        s = layout_of(&p->a, &a->a);
-    return s ? s : layout_of(&p->out, &a->out);
+        s = layout_of(&p->a, &a->a, a->a_ld);
+    return s ? s : layout_of(&p->out, &a->out, a->out_ld);
 }
 
 static int32_t alignment(const void *p)
@@ -175,6 +176,9 @@ static cublasStatus_t algorithm_for(struct cuda_products *ps, lt_product *p, con
     z.m = tensor_cols(&a->out);
     z.n = tensor_rows(&a->out);
     z.k = a->layout == MM_TN || a->layout == MM_TT ? tensor_rows(&a->a) : tensor_cols(&a->a);
+    z.ld_a = a->a_ld;
+    z.ld_b = a->b_ld;
+    z.ld_out = a->out_ld;
     z.layout = (int32_t)a->layout;
     z.in = (int32_t)a->a.dt;
     z.out = (int32_t)a->out.dt;
@@ -229,7 +233,7 @@ static size_t bytes_as(const tensor *t, dtype dt)
     return round_up((size_t)tensor_count(t) * dtype_block_bytes(dt));
 }
 
-/* t in type dt, at `at`, which moves on. */
+/* t in type dt, at `at`, which moves on. It has to be whole. */
 static tensor as_type(cuda_device *d, tensor t, dtype dt, unsigned char **at)
 {
     tensor out = t;
@@ -243,16 +247,24 @@ static tensor as_type(cuda_device *d, tensor t, dtype dt, unsigned char **at)
     return out;
 }
 
-void cuda_matmul(device *dev, const mm *a)
+static bool is_whole(const tensor *t, int64_t ld)
 {
-    cuda_device *d = cuda_of(dev);
+    return ld == 0 || ld == tensor_cols(t);
+}
+
+/* Of one pair. */
+static void product(cuda_device *d, const mm *a)
+{
     mm x = *a;
     dtype in = a->a.dt;
     bool wide = in == DT_F32 && a->out.dt == DT_BF16; /* no such product: through f32 */
     dtype out = wide ? DT_F32 : a->out.dt;
     bool other_b = a->b.dt != in, other_bias = a->bias.data && a->bias.dt != out;
-    if (tensor_count(&a->out) == 0 || cuda_nf4_few(d, a) || cuda_few_rows(d, a) || cuda_thin(d, a))
+    bool whole_b = is_whole(&a->b, a->b_ld), whole_out = is_whole(&a->out, a->out_ld);
+    if (whole_b && whole_out && is_whole(&a->a, a->a_ld) &&
+        (cuda_nf4_few(d, a) || cuda_few_rows(d, a) || cuda_thin(d, a)))
         return;
+    ASSERT((whole_b || !other_b) && (whole_out || !wide));
     size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) + (wide ? bytes_as(&a->out, out) : 0) +
                    (other_bias ? bytes_as(&a->bias, out) : 0);
     unsigned char *at = cuda_scratch(d, bytes);
@@ -269,7 +281,27 @@ void cuda_matmul(device *dev, const mm *a)
     }
     multiply(d, &x);
     if (wide && a->accumulate)
-        cuda_add(dev, a->out, x.out, 1);
+        cuda_add(&d->base, a->out, x.out, 1);
     else if (wide)
-        cuda_convert(dev, a->out, x.out);
+        cuda_convert(&d->base, a->out, x.out);
+}
+
+void cuda_matmul(device *dev, const mm *a)
+{
+    cuda_device *d = cuda_of(dev);
+    if (tensor_count(&a->out) == 0 || cuda_product(d, a))
+        return;
+    mm x = *a;
+    x.bias = (tensor){ 0 };
+    for (int i = 0; i < a->n_more; i++) {
+        x.a = a->more[i].a;
+        x.b = a->more[i].b;
+        x.a_ld = a->more[i].a_ld;
+        x.b_ld = a->more[i].b_ld;
+        product(d, &x);
+        x.accumulate = true;
+    }
+    mm last = *a;
+    last.accumulate = x.accumulate;
+    product(d, &last);
 }

@@ -1,87 +1,167 @@
-/* norm: root mean square normalisation of rows, and its backward. A team walks its row twice: once
- * for the sum, once for the result, when the row is still in the cache. */
+/* norm: root mean square normalisation of rows, and its backward. A team holds the first spans of
+ * its row in registers from the sum to the result; what is behind them it reads again, when it is
+ * still in the cache. Held spans are all fetched before anything is stored: the compiler does not
+ * know that nobody reads what is. */
+#include "backend/cuda/norm.cuh"
 #include "backend/cuda/columns.cuh"
 
 namespace
 {
 
-template <int TEAM, class O, class X>
-__global__ void norm_kernel(O *out, const X *x, vec_any w, float *rstd, int64_t rows, int64_t n,
+constexpr int KEPT = 4;
+
+/* f(span, s) for the spans of a row that are held. */
+template <int TEAM, int W, class F> __device__ void each_kept(int64_t n, bool wide, F f)
+{
+#pragma unroll
+    for (int s = 0; s < KEPT; s++)
+        vec_at<W>((threadIdx.x % TEAM + s * TEAM) * W, n, wide, [&](auto at) { f(at, s); });
+}
+
+/* f(span) for those behind. */
+template <int TEAM, int W, class F> __device__ void each_other(int64_t n, bool wide, F f)
+{
+    for (int64_t i = (threadIdx.x % TEAM + KEPT * TEAM) * W; i < n; i += TEAM * W)
+        vec_at<W>(i, n, wide, f);
+}
+
+template <int W> __device__ void add_products(float &sum, const float (&a)[W], const float (&b)[W])
+{
+    for (int j = 0; j < W; j++)
+        sum = fmaf(a[j], b[j], sum);
+}
+
+template <int W> __device__ void normalise(float (&v)[W], float rstd, const float (&gain)[W])
+{
+    for (int j = 0; j < W; j++)
+        v[j] = v[j] * rstd * gain[j];
+}
+
+template <int TEAM, class O, class S>
+__global__ void norm_kernel(O *out, S in, vec_any w, float *rstd, int64_t rows, int64_t n,
                             float eps, bool wide)
 {
-    constexpr int W = vec_width<O, X>;
+    constexpr int W = vec_width<O, typename S::type>;
     int64_t r = vec_row<TEAM>();
     if (r >= rows)
         return;
-    out += r * n;
-    x += r * n;
-    float sum = 0.0f;
-    vec_each_of_row<TEAM, W, 4>(n, wide, [&](auto at) {
+    float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
+        in.load(kept[s], at, r, n);
+        at.load(gain[s], w);
+    });
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
+        in.keep(kept[s], at, r, n);
+        add_products(sum, kept[s], kept[s]);
+    });
+    each_other<TEAM, W>(n, wide, [&](auto at) {
         float v[W];
-        at.load(v, x);
-        for (int j = 0; j < W; j++)
-            sum = fmaf(v[j], v[j], sum);
+        in.load(v, at, r, n);
+        in.keep(v, at, r, n);
+        add_products(sum, v, v);
     });
     float inverse = 1.0f / sqrtf(vec_team_sum<TEAM>(sum) / (float)n + eps);
     if (rstd && threadIdx.x % TEAM == 0)
         rstd[r] = inverse;
-    vec_each_of_row<TEAM, W, 4>(n, wide, [&](auto at) {
+    if (!out)
+        return;
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
+        normalise(kept[s], inverse, gain[s]);
+        at.store(out, kept[s], r * n);
+    });
+    each_other<TEAM, W>(n, wide, [&](auto at) {
         float v[W], g[W];
-        at.load(v, x);
+        in.again(v, at, r, n);
         at.load(g, w);
-        for (int j = 0; j < W; j++)
-            v[j] = v[j] * inverse * g[j];
-        at.store(out, v);
+        normalise(v, inverse, g);
+        at.store(out, v, r * n);
     });
 }
 
 /* ---- backward ---- */
 
+/* A span of x, and of w dy. */
+template <class Y, class X> struct norm_pair {
+    const X *x;
+    const Y *dy;
+    vec_any w;
+
+    template <class S, int W>
+    __device__ void load(float (&v)[W], float (&d)[W], S at, int64_t row) const
+    {
+        float g[W];
+        at.load(v, x, row);
+        at.load(d, dy, row);
+        at.load(g, w);
+        for (int j = 0; j < W; j++)
+            d[j] *= g[j];
+    }
+};
+
+/* Of dx, and of its copy. */
+template <class D> struct norm_dx {
+    D *dx;
+    vec_any copy;
+
+    template <class S, int W>
+    __device__ void store(float (&v)[W], const float (&d)[W], const float (&was)[W], float rstd,
+                          float pull, S at, int64_t row) const
+    {
+        for (int j = 0; j < W; j++)
+            v[j] = (d[j] - v[j] * pull) * rstd + was[j];
+        at.store(dx, v, row);
+        if (copy.p)
+            at.store(copy, v, row);
+    }
+};
+
 /* dx may be dy: a thread reads what it writes, and nobody else does. */
 template <int TEAM, class D, class Y, class X>
-__global__ void norm_bwd_kernel(D *dx, const Y *dy, const X *x, vec_any w, const float *rstd,
-                                int64_t rows, int64_t n, bool accumulate, bool wide)
+__global__ void norm_bwd_kernel(norm_dx<D> out, norm_pair<Y, X> in, const float *rstd, int64_t rows,
+                                int64_t n, bool accumulate, bool wide)
 {
     constexpr int W = vec_width<D, Y, X>;
-    int64_t r = vec_row<TEAM>();
+    int64_t r = vec_row<TEAM>(), row = r * n;
     if (r >= rows)
         return;
-    dx += r * n;
-    dy += r * n;
-    x += r * n;
-    float sum = 0.0f, inverse = rstd[r];
-    vec_each_of_row<TEAM, W, 4>(n, wide, [&](auto at) {
-        float v[W], d[W], g[W];
-        at.load(v, x);
-        at.load(d, dy);
-        at.load(g, w);
-        for (int j = 0; j < W; j++)
-            sum = fmaf(g[j] * d[j], v[j], sum);
+    float v[KEPT][W], d[KEPT][W], was[KEPT][W] = {}, sum = 0.0f, inverse = rstd[r];
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(v[s], d[s], at, row); });
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { add_products(sum, d[s], v[s]); });
+    each_other<TEAM, W>(n, wide, [&](auto at) {
+        float a[W], b[W];
+        in.load(a, b, at, row);
+        add_products(sum, b, a);
     });
     float pull = vec_team_sum<TEAM>(sum) * inverse * inverse / (float)n;
-    vec_each_of_row<TEAM, W, 4>(n, wide, [&](auto at) {
-        float v[W], d[W], g[W], was[W] = { 0 };
-        at.load(v, x);
-        at.load(d, dy);
-        at.load(g, w);
+    if (accumulate)
+        each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(was[s], out.dx, row); });
+    each_kept<TEAM, W>(
+        n, wide, [&](auto at, int s) { out.store(v[s], d[s], was[s], inverse, pull, at, row); });
+    each_other<TEAM, W>(n, wide, [&](auto at) {
+        float a[W], b[W], old[W] = {};
+        in.load(a, b, at, row);
         if (accumulate)
-            at.load(was, dx);
-        for (int j = 0; j < W; j++)
-            v[j] = (g[j] * d[j] - v[j] * pull) * inverse + was[j];
-        at.store(dx, v);
+            at.load(old, out.dx, row);
+        out.store(a, b, old, inverse, pull, at, row);
     });
 }
 
-/* Row r of dy x rstd: what dw sums. */
+/* Row r of d x rstd: what dw sums. d is dy, plus dlogits router. */
 template <class Y, class X> struct norm_slope {
     const Y *dy;
     const X *x;
-    const float *rstd;
+    const float *rstd, *dlogits, *router;
+    int experts;
     template <class S, int W> __device__ void load(float (&v)[W], S at, int64_t r, int64_t n) const
     {
-        float d[W], inverse = rstd[r];
+        float d[W], g[W], inverse = rstd[r];
         at.load(v, x, r * n);
         at.load(d, dy, r * n);
+        for (int e = 0; e < experts; e++) {
+            at.load(g, router, e * n);
+            for (int j = 0; j < W; j++)
+                d[j] = fmaf(dlogits[r * experts + e], g[j], d[j]);
+        }
         for (int j = 0; j < W; j++)
             v[j] = d[j] * (v[j] * inverse);
     }
@@ -96,46 +176,87 @@ template <int W, class F> void teamed(int64_t n, F f)
         vec_teamed(n, f);
 }
 
+template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
+{
+    constexpr int W = vec_width<O, typename S::type>;
+    int64_t n = tensor_cols(&a->w), rows = tensor_count(&a->x) / n;
+    bool wide = vec_aligned(a->out, a->x, a->w, a->sum, a->add, a->rows) && n % W == 0;
+    teamed<W>(n, [&](auto team) {
+        constexpr int TEAM = decltype(team)::size;
+        vec_launch(d, "rmsnorm_fwd", vec_blocks(rows, VEC_THREADS / TEAM), norm_kernel<TEAM, O, S>,
+                   (O *)a->out.data, in, vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps,
+                   wide);
+    });
+}
+
 } // namespace
 
-extern "C" void cuda_rmsnorm_fwd(device *d, tensor out, tensor x, tensor w, tensor rstd, float eps)
+extern "C" void cuda_rmsnorm_fwd(device *d, const norm_fwd *a)
 {
-    int64_t n = tensor_cols(&w), rows = tensor_count(&x) / n;
-    vec_typed2(out.dt, x.dt, [&](auto o, auto v) {
+    if (a->logits.data) {
+        cuda_norm_route(cuda_of(d), a);
+        return;
+    }
+    ASSERT(a->sum.data || (!a->add.data && !a->rows.data));
+    vec_typed(a->out.dt, [&](auto o) {
         typedef decltype(o) O;
+        if (a->sum.data)
+            norm_summed(a, [&](auto in) { norm_from<O>(d, a, in); });
+        else
+            vec_typed(a->x.dt, [&](auto v) {
+                typedef decltype(v) X;
+                norm_from<O>(d, a, norm_plain<X>{ (X *)a->x.data });
+            });
+    });
+}
+
+static void norm_dw(device *d, const norm_bwd *a)
+{
+    int64_t n = tensor_cols(&a->w), rows = tensor_count(&a->x) / n;
+    int experts = a->dlogits.data ? (int)tensor_cols(&a->dlogits) : 0;
+    vec_typed2(a->dy.dt, a->x.dt, [&](auto y, auto v) {
+        typedef decltype(y) Y;
         typedef decltype(v) X;
-        bool wide = vec_aligned(out, x, w) && n % vec_width<O, X> == 0;
-        teamed<vec_width<O, X>>(n, [&](auto team) {
-            constexpr int TEAM = decltype(team)::size;
-            vec_launch(d, "rmsnorm_fwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       norm_kernel<TEAM, O, X>, (O *)out.data, (X *)x.data, vec_any_of(w),
-                       (float *)rstd.data, rows, n, eps, wide);
-        });
+        norm_slope<Y, X> slope = { (Y *)a->dy.data,         (X *)a->x.data,
+                                   (float *)a->rstd.data,   (float *)a->dlogits.data,
+                                   (float *)a->router.data, experts };
+        columns_sum<Y, X>(d, "rmsnorm_bwd", (float *)a->dw.data, slope, rows, n,
+                          vec_aligned(a->dy, a->x, a->router));
     });
 }
 
 extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
 {
     int64_t n = tensor_cols(&a->w), rows = tensor_count(&a->x) / n;
-    const float *rstd = (const float *)a->rstd.data;
-    vec_typed2(a->dy.dt, a->x.dt, [&](auto y, auto v) {
-        typedef decltype(y) Y;
-        typedef decltype(v) X;
-        if (a->dw.data) /* first: dx may lie where dy does */
-            columns_sum<Y, X>(d, "rmsnorm_bwd", (float *)a->dw.data,
-                              norm_slope<Y, X>{ (Y *)a->dy.data, (X *)a->x.data, rstd }, rows, n,
-                              vec_aligned(a->dy, a->x));
-    });
+    if (a->drouter.data)
+        cuda_router_dw(cuda_of(d), a);
+    if (a->dw.data) /* first: dx may lie where dy does */
+        norm_dw(d, a);
+    if (!a->dx.data)
+        return;
+    if (a->dlogits.data) {
+        if (cuda_norm_route_bwd(cuda_of(d), a))
+            return;
+        mm through = { .layout = MM_NN,
+                       .out = a->dy,
+                       .a = a->dlogits,
+                       .b = a->router,
+                       .scale = 1,
+                       .accumulate = true };
+        cuda_matmul(d, &through);
+    }
     vec_typed3(a->dx.dt, a->dy.dt, a->x.dt, [&](auto o, auto y, auto v) {
         typedef decltype(o) D;
         typedef decltype(y) Y;
         typedef decltype(v) X;
-        bool wide = vec_aligned(a->dx, a->dy, a->x, a->w) && n % vec_width<D, Y, X> == 0;
+        bool wide = vec_aligned(a->dx, a->copy, a->dy, a->x, a->w) && n % vec_width<D, Y, X> == 0;
         teamed<vec_width<D, Y, X>>(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
             vec_launch(d, "rmsnorm_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       norm_bwd_kernel<TEAM, D, Y, X>, (D *)a->dx.data, (Y *)a->dy.data,
-                       (X *)a->x.data, vec_any_of(a->w), rstd, rows, n, a->accumulate, wide);
+                       norm_bwd_kernel<TEAM, D, Y, X>,
+                       norm_dx<D>{ (D *)a->dx.data, vec_any_of(a->copy) },
+                       norm_pair<Y, X>{ (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w) },
+                       (float *)a->rstd.data, rows, n, a->accumulate, wide);
         });
     });
 }

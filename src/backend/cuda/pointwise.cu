@@ -6,6 +6,9 @@
 namespace
 {
 
+/* Where nothing is wider than bf16, activations need not be better than that. */
+template <class O, class X> constexpr bool coarse = sizeof(O) == 2 && sizeof(X) == 2;
+
 template <class O, class X>
 __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_kind act, bool wide)
 {
@@ -14,7 +17,7 @@ __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_ki
         float g[W], u[W], slope[W];
         at.load(g, gate);
         at.load(u, up);
-        vmath_acts(act, g, slope);
+        vmath_acts<coarse<O, X>>(act, g, slope);
         for (int j = 0; j < W; j++)
             g[j] *= u[j];
         at.store(out, g);
@@ -28,8 +31,37 @@ __global__ void act_kernel(O *out, const X *x, int64_t n, act_kind act, bool wid
     vec_each<W>(n, wide, [&](auto at) {
         float v[W], slope[W];
         at.load(v, x);
-        vmath_acts(act, v, slope);
+        vmath_acts<coarse<O, X>>(act, v, slope);
         at.store(out, v);
+    });
+}
+
+/* What row r of an activation is multiplied by. */
+struct gated_rows {
+    const float *gates;
+    const int32_t *order;
+    float *dgates;
+    float scale;
+
+    __device__ float of(int64_t r) const { return scale * gates[order[r]]; }
+};
+
+template <int TEAM, class O, class X>
+__global__ void act_gated_kernel(O *out, const X *x, gated_rows gates, int64_t rows, int64_t n,
+                                 act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    int64_t r = vec_row<TEAM>();
+    if (r >= rows)
+        return;
+    float gate = gates.of(r);
+    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+        float v[W], slope[W];
+        at.load(v, x, r * n);
+        vmath_acts<coarse<O, X>>(act, v, slope);
+        for (int j = 0; j < W; j++)
+            v[j] *= gate;
+        at.store(out, v, r * n);
     });
 }
 
@@ -93,8 +125,8 @@ __global__ void add_gated_kernel(Y *y, const X *x, vec_any logit, int64_t rows, 
 /* ---- backward ---- */
 
 template <class O, class X>
-__global__ void glu_bwd_kernel(O *dgate, O *dup, const X *dy, const X *gate, const X *up, int64_t n,
-                               act_kind act, bool wide)
+__global__ void glu_bwd_kernel(O *dgate, O *dup, O *glu, const X *dy, const X *gate, const X *up,
+                               int64_t n, act_kind act, bool wide)
 {
     constexpr int W = vec_width<O, X>;
     vec_each<W>(n, wide, [&](auto at) {
@@ -102,13 +134,16 @@ __global__ void glu_bwd_kernel(O *dgate, O *dup, const X *dy, const X *gate, con
         at.load(d, dy);
         at.load(g, gate);
         at.load(u, up);
-        vmath_acts(act, g, slope);
+        vmath_acts<coarse<O, X>>(act, g, slope);
         for (int j = 0; j < W; j++) {
             slope[j] *= d[j] * u[j];
+            u[j] *= g[j];
             g[j] *= d[j];
         }
         at.store(dgate, slope);
         at.store(dup, g);
+        if (glu)
+            at.store(glu, u);
     });
 }
 
@@ -120,11 +155,36 @@ __global__ void act_bwd_kernel(O *dx, const X *dy, const X *x, int64_t n, act_ki
         float d[W], v[W], slope[W];
         at.load(d, dy);
         at.load(v, x);
-        vmath_acts(act, v, slope);
+        vmath_acts<coarse<O, X>>(act, v, slope);
         for (int j = 0; j < W; j++)
             d[j] *= slope[j];
         at.store(dx, d);
     });
+}
+
+template <int TEAM, class O, class X>
+__global__ void act_gated_bwd_kernel(O *dx, const X *dy, const X *x, gated_rows gates, int64_t rows,
+                                     int64_t n, act_kind act, bool wide)
+{
+    constexpr int W = vec_width<O, X>;
+    int64_t r = vec_row<TEAM>();
+    if (r >= rows)
+        return;
+    float gate = gates.of(r), dot = 0.0f;
+    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+        float d[W], v[W], slope[W];
+        at.load(d, dy, r * n);
+        at.load(v, x, r * n);
+        vmath_acts<coarse<O, X>>(act, v, slope);
+        for (int j = 0; j < W; j++) {
+            dot = fmaf(d[j], v[j], dot);
+            d[j] *= gate * slope[j];
+        }
+        at.store(dx, d, r * n);
+    });
+    dot = vec_team_sum<TEAM>(dot);
+    if (threadIdx.x % TEAM == 0)
+        gates.dgates[gates.order[r]] = gates.scale * dot;
 }
 
 /* dx is neither dy nor x, so one walk serves the dot product and dx. */
@@ -172,15 +232,29 @@ extern "C" void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_
     });
 }
 
-extern "C" void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act)
+static gated_rows gated_of(const row_gates *g)
 {
-    int64_t n = tensor_count(&out);
+    return gated_rows{ (const float *)g->gates.data, (const int32_t *)g->order.data,
+                       (float *)g->dgates.data, g->scale };
+}
+
+extern "C" void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act, const row_gates *g)
+{
+    int64_t count = tensor_count(&out), n = tensor_cols(&out), rows = tensor_rows(&out);
     bool wide = vec_aligned(out, x);
     vec_typed2(out.dt, x.dt, [&](auto o, auto v) {
         typedef decltype(o) O;
         typedef decltype(v) X;
-        vec_launch_flat<O, X>(d, "act_fwd", n, act_kernel<O, X>, (O *)out.data, (X *)x.data, n, act,
-                              wide);
+        if (!g)
+            vec_launch_flat<O, X>(d, "act_fwd", count, act_kernel<O, X>, (O *)out.data, (X *)x.data,
+                                  count, act, wide);
+        else
+            vec_teamed(n, [&](auto team) {
+                constexpr int TEAM = decltype(team)::size;
+                vec_launch(d, "act_fwd", vec_blocks(rows, VEC_THREADS / TEAM),
+                           act_gated_kernel<TEAM, O, X>, (O *)out.data, (X *)x.data, gated_of(g),
+                           rows, n, act, wide && n % vec_width<O, X> == 0);
+            });
     });
 }
 
@@ -236,27 +310,38 @@ extern "C" void cuda_add_gated(device *d, tensor y, tensor x, tensor logit)
 extern "C" void cuda_glu_bwd(device *d, const glu_bwd *a)
 {
     ASSERT(a->dgate.dt == a->dup.dt && a->dy.dt == a->gate.dt && a->gate.dt == a->up.dt);
+    ASSERT(!a->glu.data || a->glu.dt == a->dgate.dt);
     int64_t n = tensor_count(&a->gate);
-    bool wide = vec_aligned(a->dgate, a->dup, a->dy, a->gate, a->up);
+    bool wide = vec_aligned(a->dgate, a->dup, a->glu, a->dy, a->gate, a->up);
     vec_typed2(a->dgate.dt, a->gate.dt, [&](auto o, auto x) {
         typedef decltype(o) O;
         typedef decltype(x) X;
         vec_launch_flat<O, X>(d, "glu_bwd", n, glu_bwd_kernel<O, X>, (O *)a->dgate.data,
-                              (O *)a->dup.data, (X *)a->dy.data, (X *)a->gate.data, (X *)a->up.data,
-                              n, a->act, wide);
+                              (O *)a->dup.data, (O *)a->glu.data, (X *)a->dy.data,
+                              (X *)a->gate.data, (X *)a->up.data, n, a->act, wide);
     });
 }
 
-extern "C" void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act)
+extern "C" void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act,
+                             const row_gates *g)
 {
     ASSERT(dy.dt == x.dt);
-    int64_t n = tensor_count(&dx);
+    int64_t count = tensor_count(&dx), n = tensor_cols(&dx), rows = tensor_rows(&dx);
     bool wide = vec_aligned(dx, dy, x);
     vec_typed2(dx.dt, x.dt, [&](auto o, auto v) {
         typedef decltype(o) O;
         typedef decltype(v) X;
-        vec_launch_flat<O, X>(d, "act_bwd", n, act_bwd_kernel<O, X>, (O *)dx.data, (X *)dy.data,
-                              (X *)x.data, n, act, wide);
+        if (!g)
+            vec_launch_flat<O, X>(d, "act_bwd", count, act_bwd_kernel<O, X>, (O *)dx.data,
+                                  (X *)dy.data, (X *)x.data, count, act, wide);
+        else
+            vec_teamed(n, [&](auto team) {
+                constexpr int TEAM = decltype(team)::size;
+                vec_launch(d, "act_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
+                           act_gated_bwd_kernel<TEAM, O, X>, (O *)dx.data, (X *)dy.data,
+                           (X *)x.data, gated_of(g), rows, n, act,
+                           wide && n % vec_width<O, X> == 0);
+            });
     });
 }
 

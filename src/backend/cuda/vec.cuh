@@ -131,12 +131,12 @@ template <int W, bool WIDE> struct vec_span {
         }
     }
 
-    __device__ void load(float (&v)[W], vec_any a) const
+    __device__ void load(float (&v)[W], vec_any a, int64_t shift = 0) const
     {
         if (a.f32)
-            load(v, (const float *)a.p);
+            load(v, (const float *)a.p, shift);
         else
-            load(v, (const bf16 *)a.p);
+            load(v, (const bf16 *)a.p, shift);
     }
 
     template <class T> __device__ void store(T *p, const float (&v)[W], int64_t shift = 0) const
@@ -150,6 +150,14 @@ template <int W, bool WIDE> struct vec_span {
                 if (j < left)
                     vec_put(p + j, v[j]);
         }
+    }
+
+    __device__ void store(vec_any a, const float (&v)[W], int64_t shift = 0) const
+    {
+        if (a.f32)
+            store((float *)a.p, v, shift);
+        else
+            store((bf16 *)a.p, v, shift);
     }
 };
 

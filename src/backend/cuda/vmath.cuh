@@ -1,7 +1,8 @@
 /* vmath: the few functions the ops need, one number at a time: the CPU's (cpu/ops/vmath.h), step by
  * step, so that both give the same bits. No product here is the operand of a sum, except where fmaf
  * says so: what the compiler may contract is already contracted. Only gelu divides faster than it
- * rounds: its two quotients would cost as much as all the rest, and are within 2 ulp. */
+ * rounds: its two quotients would cost as much as all the rest, and are within 2 ulp. Where results
+ * are bf16, the GPU's own 2^x and 1/x serve: within 2^-18, or memory would have to wait. */
 #ifndef PESC_BACKEND_CUDA_VMATH_CUH
 #define PESC_BACKEND_CUDA_VMATH_CUH
 
@@ -46,9 +47,16 @@ __device__ inline float vmath_exp_below(float x)
     return x < -87.0f ? 0.0f : p * power;
 }
 
-__device__ inline float vmath_sigmoid(float x, float &rest)
+template <bool COARSE = false> __device__ inline float vmath_sigmoid(float x, float &rest)
 {
-    float e = vmath_exp_below(88.0f < -x ? 88.0f : -x), s = 1.0f / (1.0f + e);
+    float below = 88.0f < -x ? 88.0f : -x, e, s;
+    if constexpr (COARSE) {
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(below * 0x1.715476p0f));
+        s = __fdividef(1.0f, 1.0f + e);
+    } else {
+        e = vmath_exp_below(below);
+        s = 1.0f / (1.0f + e);
+    }
     rest = e * s;
     return s;
 }
@@ -76,10 +84,10 @@ __device__ inline float vmath_normal_tail(float a, float &density)
 }
 
 /* act(x), and its slope. */
-template <act_kind ACT> __device__ inline float vmath_act(float x, float &slope)
+template <act_kind ACT, bool COARSE> __device__ inline float vmath_act(float x, float &slope)
 {
     if constexpr (ACT == ACT_SILU) {
-        float rest, s = vmath_sigmoid(x, rest);
+        float rest, s = vmath_sigmoid<COARSE>(x, rest);
         slope = s * fmaf(x, rest, 1.0f);
         return x * s;
     } else if constexpr (ACT == ACT_GELU) {
@@ -89,7 +97,7 @@ template <act_kind ACT> __device__ inline float vmath_act(float x, float &slope)
         return x * cdf;
     } else if constexpr (ACT == ACT_GELU_TANH) {
         const float c = 2 * 0.7978845608f, d = 0.044715f;
-        float u = c * x * fmaf(x * x, d, 1.0f), rest, s = vmath_sigmoid(u, rest);
+        float u = c * x * fmaf(x * x, d, 1.0f), rest, s = vmath_sigmoid<COARSE>(u, rest);
         float du = c * fmaf(x * x, 3 * d, 1.0f);
         slope = s * fmaf(x * du, rest, 1.0f);
         return x * s;
@@ -100,12 +108,13 @@ template <act_kind ACT> __device__ inline float vmath_act(float x, float &slope)
 }
 
 /* v becomes act(v), slope its slope there; one branch for all W of them. */
-template <int W> __device__ inline void vmath_acts(act_kind act, float (&v)[W], float (&slope)[W])
+template <bool COARSE, int W>
+__device__ inline void vmath_acts(act_kind act, float (&v)[W], float (&slope)[W])
 {
 #define VMATH_CASE(name)                                                                           \
     case name:                                                                                     \
         for (int j = 0; j < W; j++)                                                                \
-            v[j] = vmath_act<name>(v[j], slope[j]);                                                \
+            v[j] = vmath_act<name, COARSE>(v[j], slope[j]);                                        \
         break;
     switch (act) {
         VMATH_CASE(ACT_SILU)

@@ -1,4 +1,4 @@
-/* xent: cross-entropy of rows of logits, and its gradient in their place.
+/* xent: cross-entropy of rows of logits, and its gradient, which may take their place.
  *
  * A block has a row and walks it twice at most: once for the log-sum-exp, each thread keeping a
  * largest value and a sum below it; once, backwards, for the gradient, so that what was read last
@@ -66,15 +66,15 @@ template <int W, class X> __device__ float row_lse(const X *x, int64_t n, bool w
     return s.top == -CUDART_INF_F ? CUDART_NAN_F : s.top + vmath_log(s.total);
 }
 
-template <class X>
+template <class D, class X>
 __global__ void __launch_bounds__(THREADS)
-    xent_kernel(float *loss, X *logits, const int32_t *targets, const float *weight, int64_t n,
-                bool wide)
+    xent_kernel(float *loss, D *dlogits, const X *logits, const int32_t *targets,
+                const float *weight, int64_t n, bool wide)
 {
-    constexpr int W = vec_width<X>;
+    constexpr int W = vec_width<D, X>;
     int64_t r = blockIdx.x;
     int32_t target = targets[r];
-    X *x = logits + r * n;
+    const X *x = logits + r * n;
     float lse = 0.0f, factor = 0.0f;
     if (target == IGNORED) {
         if (threadIdx.x == 0)
@@ -99,21 +99,23 @@ __global__ void __launch_bounds__(THREADS)
                 p = at.i + j == target ? p - 1.0f : p;
                 v[j] = target == IGNORED ? 0.0f : p * factor;
             }
-            at.store(x, v);
+            at.store(dlogits, v, r * n);
         });
 }
 
-void launch(device *d, const char *what, tensor loss, tensor logits, tensor targets, tensor weight)
+void launch(device *d, const char *what, tensor loss, tensor dlogits, tensor logits, tensor targets,
+            tensor weight)
 {
     int64_t rows = tensor_rows(&logits), n = tensor_cols(&logits);
     if (rows == 0)
         return;
-    vec_typed(logits.dt, [&](auto v) {
+    vec_typed2(dlogits.dt, logits.dt, [&](auto o, auto v) {
+        typedef decltype(o) D;
         typedef decltype(v) X;
-        bool wide = vec_aligned(logits) && n % vec_width<X> == 0;
-        xent_kernel<X><<<(unsigned)rows, THREADS, 0, cuda_of(d)->stream>>>(
-            (float *)loss.data, (X *)logits.data, (const int32_t *)targets.data,
-            (const float *)weight.data, n, wide);
+        bool wide = vec_aligned(dlogits, logits) && n % vec_width<D, X> == 0;
+        xent_kernel<D, X><<<(unsigned)rows, THREADS, 0, cuda_of(d)->stream>>>(
+            (float *)loss.data, (D *)dlogits.data, (const X *)logits.data,
+            (const int32_t *)targets.data, (const float *)weight.data, n, wide);
     });
     cuda_launched(cuda_of(d), what);
 }
@@ -122,10 +124,11 @@ void launch(device *d, const char *what, tensor loss, tensor logits, tensor targ
 
 extern "C" void cuda_xent_fwd(device *d, tensor loss, tensor logits, tensor targets)
 {
-    launch(d, "xent_fwd", loss, logits, targets, tensor{});
+    launch(d, "xent_fwd", loss, logits, logits, targets, tensor{});
 }
 
-extern "C" void cuda_xent_bwd(device *d, tensor loss, tensor logits, tensor targets, tensor weight)
+extern "C" void cuda_xent_bwd(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
+                              tensor weight)
 {
-    launch(d, "xent_bwd", loss, logits, targets, weight);
+    launch(d, "xent_bwd", loss, dlogits, logits, targets, weight);
 }

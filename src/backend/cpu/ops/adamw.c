@@ -63,7 +63,7 @@ static void store_weights(const adamw *a, int64_t i, int64_t left, vf w)
 {
     vec_store(a->w.data, i, left, DT_F32, w);
     if (a->copy.data)
-        vec_store(a->copy.data, i, left, a->copy.dt, w);
+        vec_store_half(a->copy.data, i, left, vec_round(w));
 }
 
 static void step_range(const void *ctx, int64_t begin, int64_t end, void *scratch)

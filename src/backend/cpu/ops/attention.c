@@ -11,14 +11,13 @@
  *
  * Both products are the engine's (matmul.h), which keeps that promise; keys a row does not see
  * have weight 0. In bf16 the weights p_j are rounded to bf16 for the product, not for the sum. */
-#include "backend/cpu/matmul.h"
 #include "backend/cpu/ops/ops.h"
+#include "backend/cpu/ops/panel.h"
 #include "backend/cpu/ops/vmath.h"
-#include "backend/cpu/pack.h"
 
 #include <math.h>
 
-enum { BLOCK = 64, MAX_ROWS = 96, MAX_DIM = 2048 };
+enum { BLOCK = 64, MAX_ROWS = 192, MAX_DIM = 2048 };
 
 /* ---- where keys and values are ---- */
 
@@ -49,10 +48,10 @@ typedef struct block {
     int64_t column, dim;
 } block;
 
-/* n vectors of k numbers, one after the other. */
-static mm_side side_of(const void *data, dtype dt, int64_t n, int64_t k)
+/* The row of k or v that holds the key at a position. */
+static int64_t row_of(const source *s, int64_t pos)
 {
-    return (mm_side){ .data = data, .dt = dt, .k_last = true, .ld = k, .n = n, .k = k };
+    return s->a->kv ? paged_row(s->a, s->seq, pos) : s->starts[s->seq] + pos - s->origin;
 }
 
 /* The rows of a block, from its first to keys.high - 1: as they lie, if they lie side by side; else
@@ -62,11 +61,11 @@ static mm_side block_rows(const source *s, const tensor *from, block b, void *ro
     const attention *a = s->a;
     int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, width = tensor_cols(from), run;
     size_t bytes = (size_t)b.dim * (from->dt == DT_F32 ? 4 : 2);
-    mm_side side = side_of(room, from->dt, b.keys.high, b.dim);
+    mm_side side = panel_side(room, from->dt, b.keys.high, b.dim);
     char *out = room;
     for (int64_t j = b.keys.low; j < b.keys.high; j += run) {
         int64_t pos = b.base + j;
-        int64_t row = a->kv ? paged_row(a, s->seq, pos) : s->starts[s->seq] + pos - s->origin;
+        int64_t row = row_of(s, pos);
         const char *at = vec_at_const(from->data, row * width + b.column, from->dt);
         run = a->kv && page - pos % page < b.keys.high - j ? page - pos % page : b.keys.high - j;
         if (run == b.keys.high) { /* all of them */
@@ -79,6 +78,31 @@ static mm_side block_rows(const source *s, const tensor *from, block b, void *ro
     }
     memset(out, 0, (size_t)b.keys.low * bytes);
     return side;
+}
+
+/* n rows from `row` on, `dim` numbers of each. */
+static void fetch(const tensor *from, int64_t row, int64_t n, int64_t column, int64_t dim)
+{
+    int64_t width = tensor_cols(from), bytes = dim * (from->dt == DT_F32 ? 4 : 2);
+    for (int64_t i = 0; i < n; i++) {
+        const char *at = vec_at_const(from->data, (row + i) * width + column, from->dt);
+        for (int64_t j = 0; j < bytes; j += 64)
+            __builtin_prefetch(at + j, 0, 2);
+    }
+}
+
+/* Fetches the block at `base`, up to position `last`, while the one before it is computed. */
+static void fetch_block(const source *s, int32_t kv_head, int64_t base, int64_t last)
+{
+    const attention *a = s->a;
+    int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, run;
+    int64_t end = last + 1 < base + BLOCK ? last + 1 : base + BLOCK;
+    for (int64_t pos = base > s->origin ? base : s->origin; pos < end; pos += run) {
+        int64_t row = row_of(s, pos);
+        run = a->kv && page - pos % page < end - pos ? page - pos % page : end - pos;
+        fetch(a->kv ? &a->kv->k : &a->k, row, run, (int64_t)kv_head * a->qk_dim, a->qk_dim);
+        fetch(a->kv ? &a->kv->v : &a->v, row, run, (int64_t)kv_head * a->v_dim, a->v_dim);
+    }
 }
 
 static void store_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -105,6 +129,7 @@ typedef struct plan {
     const attention *a;
     const mm_engine *engine;
     int64_t n_tiles;              /* of tokens, over all sequences */
+    int32_t rows;                 /* room of a tile */
     int32_t tokens, heads, parts; /* of a tile; parts: chunks of a group of heads */
     int64_t v_pad;                /* rounded up to whole panels */
     int64_t k_words, p_words;     /* of a key, and of the weights of a block */
@@ -115,11 +140,11 @@ typedef struct rows {
     int64_t first, n_tokens;      /* rows of q */
     int32_t kv_head, head, heads; /* query heads head .. head + heads - 1 */
     int64_t n;                    /* n_tokens * heads; row = token * heads + head */
-    mm_word *q, *p; /* packed rows: [words / MM_K][MAX_ROWS][MM_K], [MAX_ROWS][MM_K] */
+    mm_word *q, *p;               /* packed rows: [words / MM_K][rows][MM_K], [rows][MM_K] */
     mm_word *k, *v; /* packed lanes: panels of keys [k_words][32], of columns [p_words][32] */
-    float *s, *acc; /* [MAX_ROWS][64] [MAX_ROWS][v_pad] */
-    void *room;     /* 64 or MAX_ROWS numbers by dim, before they are packed */
-    float max[MAX_ROWS], sum[MAX_ROWS];
+    float *s, *acc; /* [rows][64] [rows][v_pad] */
+    void *room;     /* 64 or all rows by dim, before they are packed */
+    _Alignas(VEC_BYTES) float max[MAX_ROWS], sum[MAX_ROWS];
 } rows;
 
 /* Which keys of the block at `base` row r sees. */
@@ -133,7 +158,6 @@ static span visible(const rows *w, int64_t r, int64_t base)
     return s;
 }
 
-/* Rows and words of q are packed in blocks, as mm_tile wants them. */
 static void load_queries(rows *w, const plan *p)
 {
     const attention *a = p->a;
@@ -143,17 +167,14 @@ static void load_queries(rows *w, const plan *p)
         int64_t t = w->first + r / w->heads, h = w->head + r % w->heads;
         const void *q = vec_at_const(a->q.data, (t * a->n_heads + h) * a->qk_dim, a->q.dt);
         memcpy((char *)w->room + (size_t)r * bytes, q, bytes);
+    }
+    for (int64_t r = 0; r < p->rows; r++) {
         w->max[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    mm_side q = side_of(w->room, a->q.dt, w->n, a->qk_dim);
-    for (int64_t at = 0; at < p->k_words; at += MM_K) {
-        int64_t nw = p->k_words - at < MM_K ? p->k_words - at : MM_K;
-        for (int64_t r = 0; r < w->n; r += 16)
-            e->pack_rows(w->q + (at / MM_K * MAX_ROWS + r) * MM_K, &q, e->words,
-                         (mm_box){ r, w->n - r < 16 ? w->n - r : 16, at, nw });
-    }
-    memset(w->acc, 0, (size_t)(MAX_ROWS * p->v_pad) * sizeof *w->acc);
+    mm_side q = panel_side(w->room, a->q.dt, w->n, a->qk_dim);
+    panel_rows(e, w->q, &q, p->rows, p->k_words);
+    memset(w->acc, 0, (size_t)(pack_round_up(w->n, 16) * p->v_pad) * sizeof *w->acc);
 }
 
 static void load_block(rows *w, const plan *p, int64_t base, span keys)
@@ -162,113 +183,115 @@ static void load_block(rows *w, const plan *p, int64_t base, span keys)
     const mm_engine *e = p->engine;
     block b = { base, keys, (int64_t)w->kv_head * a->qk_dim, a->qk_dim };
     mm_side k = block_rows(&w->src, a->kv ? &a->kv->k : &a->k, b, w->room);
-    for (int64_t j = 0; j < k.n; j += MM_LANES)
-        for (int64_t at = 0; at < p->k_words; at += MM_K)
-            e->pack_lanes(w->k + (j * p->k_words + at * MM_LANES), &k, e->words,
-                          (mm_box){ j, k.n - j < MM_LANES ? k.n - j : MM_LANES, at,
-                                    p->k_words - at < MM_K ? p->k_words - at : MM_K });
+    panel_lanes(e, w->k, &k, p->k_words);
     b.column = (int64_t)w->kv_head * a->v_dim;
     b.dim = a->v_dim;
     mm_side v = block_rows(&w->src, a->kv ? &a->kv->v : &a->v, b, w->room);
-    v.k_last = false;
-    v.k = v.n;
-    v.n = a->v_dim;
-    for (int64_t c = 0; c < v.n; c += MM_LANES)
-        e->pack_lanes(w->v + c * p->p_words, &v, e->words,
-                      (mm_box){ c, v.n - c < MM_LANES ? v.n - c : MM_LANES, 0, p->p_words });
+    v = panel_turned(v);
+    panel_lanes(e, w->v, &v, p->p_words);
 }
 
-/* sums [n][ld], columns [0, n_columns), (+)= packed rows times packed panels of nw words. */
-static void multiply(const plan *p, mm_tile t, int64_t n, int64_t n_columns)
+/* Scores of a row times scale, -infinity where it sees no key; returns the largest. */
+static float scale_row(float *s, float scale, span seen)
 {
-    const mm_engine *e = p->engine;
-    const mm_word *lanes = t.lanes, *packed = t.rows;
-    int64_t words = t.nw;
-    bool add = t.add;
-    float *sums = t.sums;
-    t.words = e->words;
-    for (int64_t c = 0; c < n_columns; c += MM_LANES)
-        for (int64_t at = 0; at < words; at += MM_K)
-            for (int64_t r = 0; r < n; r += e->rows) {
-                t.sums = sums + r * t.ld + c;
-                t.rows = packed + (at / MM_K * MAX_ROWS + r) * MM_K;
-                t.lanes = lanes + (c * words + at * MM_LANES);
-                t.n_rows = n - r < e->rows ? n - r : e->rows;
-                t.nw = words - at < MM_K ? words - at : MM_K;
-                t.add = add || at > 0;
-                e->tile(&t);
-            }
+    vf top = vec_set(-INFINITY);
+    for (int i = 0; i < BLOCK; i += VEC_LANES) {
+        vf x = *(vf *)(s + i) * scale;
+        if (seen.low > 0 || seen.high < BLOCK) {
+            vi key = vec_numbers() + i;
+            x = vec_select((key >= (int32_t)seen.low) & (key < (int32_t)seen.high), x,
+                           vec_set(-INFINITY));
+        }
+        *(vf *)(s + i) = x;
+        top = vec_max(x, top);
+    }
+    return vec_top(top);
 }
 
-/* Scores of one row become weights; its maximum, sum and accumulator follow. */
-static void softmax_row(rows *w, const plan *p, int64_t r, span seen)
+/* Scaled scores of a row become weights under a maximum; returns their sum. */
+static float weigh_row(float *s, float max)
 {
-    float *s = w->s + r * BLOCK, *acc = w->acc + r * p->v_pad;
-    if (seen.low >= seen.high) {
-        memset(s, 0, BLOCK * sizeof *s);
-        return;
-    }
-    for (int64_t j = 0; j < seen.low; j++)
-        s[j] = -INFINITY;
-    for (int64_t j = seen.high; j < BLOCK; j++)
-        s[j] = -INFINITY;
-    vf x[BLOCK / VEC_LANES], top = vec_set(-INFINITY), sum = { 0 };
-    for (int i = 0; i < BLOCK / VEC_LANES; i++) {
-        x[i] = *(vf *)(s + i * VEC_LANES) * p->a->scale;
-        top = vec_max(x[i], top);
-    }
-    float max = vec_top(top), old = w->max[r];
-    max = max > old ? max : old;
-    for (int i = 0; i < BLOCK / VEC_LANES; i++) {
-        vf weight = vmath_exp(x[i] - max);
-        *(vf *)(s + i * VEC_LANES) = weight;
+    vf sum = { 0 };
+    for (int i = 0; i < BLOCK; i += VEC_LANES) {
+        vf weight = vmath_exp(*(vf *)(s + i) - max);
+        *(vf *)(s + i) = weight;
         sum += weight;
     }
-    w->max[r] = max;
-    if (max == old) { /* nothing shrinks: c is exactly 1 */
-        w->sum[r] += vec_sum(sum);
-        return;
-    }
-    vf shrink = vmath_exp(vec_set(old - max));
-    w->sum[r] = w->sum[r] * shrink[0] + vec_sum(sum);
-    for (int64_t i = 0; i < p->v_pad; i += VEC_LANES)
-        *(vf *)(acc + i) *= shrink;
+    return vec_sum(sum);
+}
+
+/* Scores of up to VEC_LANES rows from r to `end` become weights; their maxima, sums and
+ * accumulators follow. Without a key in this block a row stays as it is: its weights are 0, c is
+ * exactly 1. */
+static void soften(rows *w, const plan *p, int64_t r, int64_t end, int64_t base)
+{
+    int n = end - r < VEC_LANES ? (int)(end - r) : VEC_LANES;
+    vf top = vec_set(-INFINITY), sum = { 0 }, old = *(vf *)(w->max + r);
+    for (int j = 0; j < n; j++)
+        top[j] = scale_row(w->s + (r + j) * BLOCK, p->a->scale, visible(w, r + j, base));
+    top = vec_max(top, old);
+    vf from = vec_select(top == -INFINITY, vec_set(0.0f), top), shrink = vmath_exp(old - from);
+    for (int j = 0; j < n; j++)
+        sum[j] = weigh_row(w->s + (r + j) * BLOCK, from[j]);
+    *(vf *)(w->max + r) = top;
+    *(vf *)(w->sum + r) = *(vf *)(w->sum + r) * shrink + sum;
+    for (int j = 0; j < n; j++)
+        for (int64_t i = 0; shrink[j] != 1.0f && i < p->v_pad; i += VEC_LANES)
+            *(vf *)(w->acc + (r + j) * p->v_pad + i) *= shrink[j];
+}
+
+/* Rows [from, to) see some of the keys: those in between may not. */
+static span rows_that_see(const rows *w, int64_t base)
+{
+    int64_t first = w->src.pos[w->first], window = w->src.a->window;
+    span s = { (base - first) * w->heads, (base + BLOCK - 1 + window - first) * w->heads };
+    s.low = s.low > 0 ? s.low / 16 * 16 : 0; /* rows are packed in sixteens */
+    if (window <= 0 || s.high > w->n)
+        s.high = w->n;
+    return s;
 }
 
 static void meet_block(rows *w, const plan *p, int64_t base, span keys)
 {
     const mm_engine *e = p->engine;
-    multiply(p,
-             (mm_tile){ .sums = w->s, .ld = BLOCK, .rows = w->q, .lanes = w->k, .nw = p->k_words },
-             w->n, keys.high);
-    for (int64_t r = 0; r < w->n; r++)
-        softmax_row(w, p, r, visible(w, r, base));
-    mm_side weights = side_of(w->s, DT_F32, w->n, BLOCK);
-    for (int64_t r = 0; r < w->n; r += 16)
-        e->pack_rows(w->p + r * MM_K, &weights, e->words,
-                     (mm_box){ r, w->n - r < 16 ? w->n - r : 16, 0, p->p_words });
-    multiply(p,
-             (mm_tile){ .sums = w->acc,
-                        .ld = p->v_pad,
-                        .rows = w->p,
-                        .lanes = w->v,
-                        .nw = p->p_words,
-                        .add = true },
-             w->n, p->v_pad);
+    span seen = rows_that_see(w, base);
+    int64_t from = seen.low, n = seen.high - from;
+    mm_tile scores = { .sums = w->s + from * BLOCK,
+                       .ld = BLOCK,
+                       .rows = w->q + from * MM_K,
+                       .lanes = w->k,
+                       .n_rows = n,
+                       .nw = p->k_words };
+    panel_multiply(e, scores, p->rows, keys.high);
+    for (int64_t r = from; r < from + n; r += VEC_LANES)
+        soften(w, p, r, from + n, base);
+    mm_side weights = panel_side(w->s + from * BLOCK, DT_F32, n, BLOCK);
+    panel_rows(e, w->p + from * MM_K, &weights, p->rows, p->p_words);
+    mm_tile values = { .sums = w->acc + from * p->v_pad,
+                       .ld = p->v_pad,
+                       .rows = w->p + from * MM_K,
+                       .lanes = w->v,
+                       .n_rows = n,
+                       .nw = p->p_words,
+                       .add = true };
+    panel_multiply(e, values, p->rows, p->v_pad);
 }
 
 static void store_out(const rows *w, const plan *p)
 {
     const attention *a = p->a;
-    float *lse = a->lse.data;
+    _Alignas(VEC_BYTES) float lse[MAX_ROWS];
+    for (int64_t r = 0; a->lse.data && r < w->n; r += VEC_LANES)
+        *(vf *)(lse + r) = *(const vf *)(w->max + r) + vmath_log(*(const vf *)(w->sum + r));
     for (int64_t r = 0; r < w->n; r++) {
         int64_t row = (w->first + r / w->heads) * a->n_heads + w->head + r % w->heads;
         void *out = vec_at(a->out.data, row * a->v_dim, a->out.dt);
+        float part = 1.0f / w->sum[r];
         for (int64_t i = 0; i < a->v_dim; i += VEC_LANES)
             vec_store(out, i, a->v_dim - i, a->out.dt,
-                      *(const vf *)(w->acc + r * p->v_pad + i) / w->sum[r]);
-        if (lse)
-            lse[row] = w->max[r] + vmath_log(w->sum[r]);
+                      *(const vf *)(w->acc + r * p->v_pad + i) * part);
+        if (a->lse.data)
+            ((float *)a->lse.data)[row] = lse[r];
     }
 }
 
@@ -297,11 +320,6 @@ static rows find_rows(const plan *p, int64_t index, int64_t part)
     return w;
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static void tile_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)end; /* one tile a range */
@@ -309,20 +327,27 @@ static void tile_range(const void *ctx, int64_t begin, int64_t end, void *scratc
     int64_t parts = (int64_t)p->a->n_kv_heads * p->parts;
     rows w = find_rows(p, begin / parts, begin % parts);
     w.q = scratch;
-    w.p = w.q + round_up(p->k_words, MM_K) * MAX_ROWS;
-    w.k = w.p + MM_K * MAX_ROWS;
-    w.v = w.k + p->k_words * BLOCK;
-    w.s = (float *)(w.v + p->p_words * p->v_pad);
-    w.acc = w.s + MAX_ROWS * BLOCK;
-    w.room = w.acc + MAX_ROWS * p->v_pad;
-    load_queries(&w, p);
+    w.p = w.q + panel_rows_room(p->rows, p->k_words);
+    w.k = w.p + panel_rows_room(p->rows, p->p_words);
+    w.v = w.k + panel_lanes_room(BLOCK, p->k_words);
+    w.s = (float *)(w.v + panel_lanes_room(p->v_pad, p->p_words));
+    w.acc = w.s + p->rows * BLOCK;
+    w.room = w.acc + p->rows * p->v_pad;
     int64_t last = w.src.pos[w.first + w.n_tokens - 1];
     int64_t first = visible(&w, 0, 0).low;
+    bool decode = w.n_tokens == 1; /* its keys are nowhere but in memory */
+    if (decode)
+        fetch_block(&w.src, w.kv_head, first / BLOCK * BLOCK, last);
+    load_queries(&w, p);
+    panel_begin(p->engine);
     for (int64_t base = first / BLOCK * BLOCK; base <= last; base += BLOCK) {
         span keys = { visible(&w, 0, base).low, visible(&w, w.n - 1, base).high };
         load_block(&w, p, base, keys);
+        if (decode)
+            fetch_block(&w.src, w.kv_head, base + BLOCK, last);
         meet_block(&w, p, base, keys);
     }
+    panel_end(p->engine);
     store_out(&w, p);
 }
 
@@ -335,28 +360,38 @@ static int64_t count_tiles(const attention *a, int32_t tokens)
     return n;
 }
 
+/* Large tiles pack keys and values less often; but all threads want some, and when there are few
+ * tokens (decode), a group's heads are spread over threads that would have nothing to do. */
+static void cut_rows(plan *p, int n_threads)
+{
+    enum { LEAST_ROWS = 48, TILES_EACH = 6 };
+    const attention *a = p->a;
+    int32_t group = a->n_heads / a->n_kv_heads, wide = a->qk_dim > a->v_dim ? a->qk_dim : a->v_dim;
+    p->rows = wide <= MAX_DIM / 2 ? MAX_ROWS : MAX_ROWS / 2; /* what scratch holds */
+    p->heads = group < p->rows ? group : p->rows;
+    while (p->rows > LEAST_ROWS && p->rows / 2 >= p->heads &&
+           count_tiles(a, p->rows / p->heads) * a->n_kv_heads < TILES_EACH * (int64_t)n_threads)
+        p->rows /= 2;
+    int64_t units = count_tiles(a, p->rows / p->heads) * a->n_kv_heads;
+    while (units > 0 && p->heads > 1 && units * ((group + p->heads - 1) / p->heads) < n_threads)
+        p->heads = (p->heads + 1) / 2;
+    p->parts = (group + p->heads - 1) / p->heads;
+    p->tokens = p->rows / p->heads;
+    p->n_tiles = count_tiles(a, p->tokens);
+}
+
 void OP(attention_fwd)(device *d, const attention *a)
 {
     cpu_device *c = cpu_of(d);
-    int64_t n_tokens = tensor_rows(&a->q), kv_heads = a->n_kv_heads;
-    int32_t group = a->n_heads / a->n_kv_heads;
+    int64_t n_tokens = tensor_rows(&a->q);
     ASSERT(a->n_heads % a->n_kv_heads == 0 && a->qk_dim <= MAX_DIM && a->v_dim <= MAX_DIM);
     if (a->kv)
         cpu_for(c, n_tokens, cpu_step((tensor_cols(&a->k) + tensor_cols(&a->v)) * 8), store_rows,
                 a);
-    plan p = { .a = a,
-               .engine = mm_engine_of(c->isa, a->q.dt),
-               .heads = group < MAX_ROWS ? group : MAX_ROWS };
-    /* few tokens (decode): spread a group's heads over threads that would have nothing to do */
-    int64_t units = count_tiles(a, MAX_ROWS / p.heads) * kv_heads;
-    while (units > 0 && p.heads > 1 && units * ((group + p.heads - 1) / p.heads) < c->n_threads)
-        p.heads = (p.heads + 1) / 2;
-    p.parts = (group + p.heads - 1) / p.heads;
-    p.tokens = MAX_ROWS / p.heads;
-    p.n_tiles = count_tiles(a, p.tokens);
-    int64_t per_word = pack_per_word(p.engine->words);
-    p.v_pad = round_up(a->v_dim, MM_LANES);
-    p.k_words = round_up((a->qk_dim + per_word - 1) / per_word, MM_WORDS);
-    p.p_words = BLOCK / per_word;
-    cpu_for(c, p.n_tiles * kv_heads * p.parts, 1, tile_range, &p);
+    plan p = { .a = a, .engine = mm_engine_of(c->isa, a->q.dt) };
+    cut_rows(&p, c->n_threads);
+    p.v_pad = pack_round_up(a->v_dim, MM_LANES);
+    p.k_words = panel_words(p.engine, a->qk_dim);
+    p.p_words = panel_words(p.engine, BLOCK);
+    cpu_for(c, p.n_tiles * a->n_kv_heads * p.parts, 1, tile_range, &p);
 }

@@ -1,19 +1,21 @@
-/* ops: how one source becomes three tables.
+/* ops: how one source becomes a table for each instruction set.
  *
- * Every .c file of this folder is compiled once for each instruction set (ISA is base, avx2 or
- * avx512, see the Makefile) and defines its ops as OP(name), so the compiler may use the whole set
- * everywhere and nothing is dispatched inside an op: cpu_open() picks a table. Declarations come
- * from the table's own types, so an op that does not fit its contract does not compile. */
+ * Every .c file of this folder is compiled once for each instruction set (ISA is base, avx2, avx512
+ * or avx512_bf16, see the Makefile) and defines its ops as OP(name), so the compiler may use the
+ * whole set everywhere and nothing is dispatched inside an op: cpu_open() picks a table.
+ * Declarations come from the table's own types, so an op that does not fit its contract does not
+ * compile. */
 #ifndef PESC_BACKEND_CPU_OPS_OPS_H
 #define PESC_BACKEND_CPU_OPS_OPS_H
 
 #include "backend/cpu/cpu.h"
 
-extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512;
+extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16;
 
 /* memory: cpu.c */
 #define CPU_MEMORY_MAP(X)                                                                          \
     X(alloc)                                                                                       \
+    X(alloc_host)                                                                                  \
     X(free)                                                                                        \
     X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory) X(room) X(close) X(begin) X(end)
 /* products choose their own instructions: matmul.c */

@@ -9,6 +9,7 @@ typedef struct pointwise {
     tensor out, a, b;
     act_kind act;
     float scale;
+    const row_gates *gates;
 } pointwise;
 
 static void each(device *d, cpu_range_fn fn, const pointwise *p)
@@ -42,9 +43,34 @@ static void act_range(const void *ctx, int64_t begin, int64_t end, void *scratch
     }
 }
 
-void OP(act_fwd)(device *d, tensor out, tensor x, act_kind act)
+/* What row r is multiplied by. */
+static float row_gate(const row_gates *g, int64_t r)
 {
-    each(d, act_range, &(pointwise){ .out = out, .a = x, .act = act });
+    return g->scale * ((const float *)g->gates.data)[((const int32_t *)g->order.data)[r]];
+}
+
+static void act_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    int64_t n = tensor_cols(&p->out);
+    for (int64_t r = begin; r < end; r++) {
+        vf gate = vec_set(row_gate(p->gates, r));
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            vf slope, x = vec_load(p->a.data, r * n + i, n - i, p->a.dt);
+            vec_store(p->out.data, r * n + i, n - i, p->out.dt,
+                      gate * vmath_act(p->act, x, &slope));
+        }
+    }
+}
+
+void OP(act_fwd)(device *d, tensor out, tensor x, act_kind act, const row_gates *g)
+{
+    pointwise p = { .out = out, .a = x, .act = act, .gates = g };
+    if (g)
+        cpu_for(cpu_of(d), tensor_rows(&out), cpu_step(tensor_cols(&out) * 8), act_rows, &p);
+    else
+        each(d, act_range, &p);
 }
 
 static void add_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -125,6 +151,8 @@ static void glu_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scr
            dy = vec_load(p->dy.data, i, left, p->dy.dt);
         vec_store(p->dgate.data, i, left, p->dgate.dt, dy * up * slope);
         vec_store(p->dup.data, i, left, p->dup.dt, dy * value);
+        if (p->glu.data)
+            vec_store(p->glu.data, i, left, p->glu.dt, value * up);
     }
 }
 
@@ -144,9 +172,31 @@ static void act_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scr
     }
 }
 
-void OP(act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act)
+static void act_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
-    each(d, act_bwd_range, &(pointwise){ .out = dx, .a = dy, .b = x, .act = act });
+    (void)scratch;
+    const pointwise *p = ctx;
+    int64_t n = tensor_cols(&p->out);
+    const int32_t *order = p->gates->order.data;
+    for (int64_t r = begin; r < end; r++) {
+        vf gate = vec_set(row_gate(p->gates, r)), dot = { 0 };
+        for (int64_t i = 0; i < n; i += VEC_LANES) {
+            vf slope, dy = vec_load(p->a.data, r * n + i, n - i, p->a.dt);
+            vf y = vmath_act(p->act, vec_load(p->b.data, r * n + i, n - i, p->b.dt), &slope);
+            dot = vec_fma(dy, y, dot);
+            vec_store(p->out.data, r * n + i, n - i, p->out.dt, gate * dy * slope);
+        }
+        ((float *)p->gates->dgates.data)[order[r]] = p->gates->scale * vec_sum(dot);
+    }
+}
+
+void OP(act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act, const row_gates *g)
+{
+    pointwise p = { .out = dx, .a = dy, .b = x, .act = act, .gates = g };
+    if (g)
+        cpu_for(cpu_of(d), tensor_rows(&dx), cpu_step(tensor_cols(&dx) * 12), act_bwd_rows, &p);
+    else
+        each(d, act_bwd_range, &p);
 }
 
 typedef struct gated {

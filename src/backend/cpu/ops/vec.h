@@ -38,6 +38,15 @@ static inline vf vec_set(float x)
     return x - (vf){ 0 }; /* x - 0, not x + 0: keeps the sign of a zero */
 }
 
+/* 0, 1, 2, ... */
+static inline vi vec_numbers(void)
+{
+    vi n = { 0 };
+    for (int i = 0; i < VEC_LANES; i++)
+        n[i] = i;
+    return n;
+}
+
 static inline vf vec_fma(vf a, vf b, vf c)
 {
 #ifdef __FMA__
@@ -75,17 +84,29 @@ static inline vf vec_widen(vh h)
 #endif
 }
 
-static inline vh vec_narrow(vf x)
+/* Exactly, for numbers that are only moved. */
+static inline vh vec_round(vf x)
 {
     vu u = (vu)x;
-    vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    vu quiet = (u >> 16) | 0x40; /* rounding could carry a NaN's fraction away */
-    vu nan = (vu)(x != x);
-    vu bits = (nan & quiet) | (~nan & rounded);
+    vu rounded = u + 0x7fff + ((u >> 16) & 1);
+    vu quiet = u | 0x400000; /* rounding could carry a NaN's fraction away */
 #if defined(__AVX512F__)
-    return (vh)_mm512_cvtepi32_epi16((__m512i)bits);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    __m512i bits = _mm512_mask_mov_epi32((__m512i)rounded, nan, (__m512i)quiet);
+    return (vh)_mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
 #else
-    return __builtin_convertvector(bits, vh);
+    vu nan = (vu)(x != x);
+    return __builtin_convertvector(((nan & quiet) | (~nan & rounded)) >> 16, vh);
+#endif
+}
+
+/* For results: where the CPU rounds by itself, what is less than 2^-126 becomes 0. */
+static inline vh vec_narrow(vf x)
+{
+#if defined(__AVX512BF16__)
+    return (vh)_mm512_cvtneps_pbh(x);
+#else
+    return vec_round(x);
 #endif
 }
 
@@ -107,6 +128,15 @@ static inline vf vec_load(const void *p, int64_t i, int64_t left, dtype dt)
     return vec_widen(h);
 }
 
+static inline void vec_store_half(void *p, int64_t i, int64_t left, vh h)
+{
+    uint16_t *x = (uint16_t *)p + i;
+    if (left >= VEC_LANES)
+        *(vh_any *)x = h;
+    else
+        memcpy(x, &h, (size_t)left * 2);
+}
+
 static inline void vec_store(void *p, int64_t i, int64_t left, dtype dt, vf v)
 {
     if (dt == DT_F32) {
@@ -117,12 +147,7 @@ static inline void vec_store(void *p, int64_t i, int64_t left, dtype dt, vf v)
             memcpy(x, &v, (size_t)left * 4);
         return;
     }
-    uint16_t *x = (uint16_t *)p + i;
-    vh h = vec_narrow(v);
-    if (left >= VEC_LANES)
-        *(vh_any *)x = h;
-    else
-        memcpy(x, &h, (size_t)left * 2);
+    vec_store_half(p, i, left, vec_narrow(v));
 }
 
 /* Copies n numbers, converting where the types differ. */
@@ -133,7 +158,10 @@ static inline void vec_copy(void *dst, dtype dst_dt, const void *src, dtype src_
         return;
     }
     for (int64_t i = 0; i < n; i += VEC_LANES)
-        vec_store(dst, i, n - i, dst_dt, vec_load(src, i, n - i, src_dt));
+        if (dst_dt == DT_F32)
+            vec_store(dst, i, n - i, DT_F32, vec_load(src, i, n - i, src_dt));
+        else
+            vec_store_half(dst, i, n - i, vec_round(vec_load(src, i, n - i, src_dt)));
 }
 
 /* Element i of a row, in bytes: rows of f32 or bf16 are walked as bytes. */

@@ -1,4 +1,4 @@
-/* xent: cross-entropy of rows of logits, and its gradient in their place. */
+/* xent: cross-entropy of rows of logits, and its gradient. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vmath.h"
 
@@ -20,65 +20,84 @@ static vf load_or_lowest(const void *x, int64_t i, int64_t left, dtype dt)
     return v;
 }
 
-static float row_lse(const void *x, int64_t n, dtype dt)
+typedef struct xent {
+    float *loss;
+    tensor logits, dlogits; /* dlogits may be logits */
+    const int32_t *targets;
+    const float *weight; /* of each row's gradient; NULL: forward only */
+} xent;
+
+/* e^(x - largest) of a row. They are kept in scratch where a row fits. */
+typedef struct powers {
+    float largest, sum;
+    const float *kept;
+} powers;
+
+static powers row_powers(const void *x, int64_t n, dtype dt, float *to)
 {
     vf top = vec_set(-INFINITY), sum[2] = { 0 };
     for (int64_t i = 0; i < n; i += VEC_LANES)
         top = vec_max(load_or_lowest(x, i, n - i, dt), top);
     float max = vec_top(top);
-    for (int64_t i = 0; i < n; i += VEC_LANES)
-        sum[i / VEC_LANES % 2] += vmath_exp(load_or_lowest(x, i, n - i, dt) - max);
-    return max + vmath_log(vec_sum(sum[0] + sum[1]));
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        vf power = vmath_exp(load_or_lowest(x, i, n - i, dt) - max);
+        sum[i / VEC_LANES % 2] += power;
+        if (to)
+            *(vf *)(to + i) = power;
+    }
+    return (powers){ max, vec_sum(sum[0] + sum[1]), to };
 }
 
-typedef struct xent {
-    float *loss;
-    tensor logits;
-    const int32_t *targets;
-    const float *weight; /* of each row's gradient; NULL: forward only */
-} xent;
-
 /* (softmax - onehot) weight. */
-static void row_gradient(void *x, int64_t n, dtype dt, float lse, int32_t target, float weight)
+static void row_gradient(const xent *p, int64_t r, powers w)
 {
+    int64_t n = tensor_cols(&p->logits), at = r * n;
+    int32_t target = p->targets[r];
+    float weight = p->weight[r], part = 1.0f / w.sum;
     for (int64_t i = 0; i < n; i += VEC_LANES) {
-        vf p = vmath_exp(vec_load(x, i, n - i, dt) - lse);
+        vf power =
+            w.kept ? *(const vf *)(w.kept + i)
+                   : vmath_exp(vec_load(p->logits.data, at + i, n - i, p->logits.dt) - w.largest);
+        vf y = power * part;
         if (target >= i && target < i + VEC_LANES)
-            p[target - i] -= 1.0f;
-        vec_store(x, i, n - i, dt, p * weight);
+            y[target - i] -= 1.0f;
+        vec_store(p->dlogits.data, at + i, n - i, p->dlogits.dt, y * weight);
     }
 }
 
 static void xent_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
-    (void)scratch;
     const xent *p = ctx;
     int64_t n = tensor_cols(&p->logits);
+    float *kept = p->weight && n + VEC_LANES <= CPU_SCRATCH / 4 ? scratch : NULL;
     for (int64_t r = begin; r < end; r++) {
         int32_t target = p->targets[r];
-        void *x = vec_at(p->logits.data, r * n, p->logits.dt);
+        const void *x = vec_at_const(p->logits.data, r * n, p->logits.dt);
         p->loss[r] = 0.0f;
         if (target == IGNORED) {
             if (p->weight)
-                memset(x, 0, (size_t)n * (p->logits.dt == DT_F32 ? 4 : 2));
+                memset(vec_at(p->dlogits.data, r * n, p->dlogits.dt), 0,
+                       (size_t)n * (p->dlogits.dt == DT_F32 ? 4 : 2));
             continue;
         }
         ASSERT(target >= 0 && target < n);
-        float lse = row_lse(x, n, p->logits.dt);
+        powers w = row_powers(x, n, p->logits.dt, kept);
+        float lse = w.largest + vmath_log(vec_set(w.sum))[0];
         p->loss[r] = lse - vec_load(x, target, 1, p->logits.dt)[0];
         if (p->weight)
-            row_gradient(x, n, p->logits.dt, lse, target, p->weight[r]);
+            row_gradient(p, r, w);
     }
 }
 
 void OP(xent_fwd)(device *d, tensor loss, tensor logits, tensor targets)
 {
-    xent p = { loss.data, logits, targets.data, NULL };
+    xent p = { .loss = loss.data, .logits = logits, .targets = targets.data };
     cpu_for(cpu_of(d), tensor_rows(&logits), 1, xent_rows, &p);
 }
 
-void OP(xent_bwd)(device *d, tensor loss, tensor logits, tensor targets, tensor weight)
+void OP(xent_bwd)(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
+                  tensor weight)
 {
-    xent p = { loss.data, logits, targets.data, weight.data };
+    xent p = { loss.data, logits, dlogits, targets.data, weight.data };
     cpu_for(cpu_of(d), tensor_rows(&logits), 1, xent_rows, &p);
 }
