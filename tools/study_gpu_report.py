@@ -1,0 +1,200 @@
+"""The report of tools/study_gpu.py: tables in Markdown and a plot that libpesc draws.
+
+results: {(method, part, seed, rate): row of runs.tsv}; part is "full" (what is reported) or "search". A difference of two
+methods is "outside the spread" when every seed of the one is better than every seed of the other.
+"""
+import ctypes
+import re
+from pathlib import Path
+from statistics import mean, stdev
+
+PAIRS = [
+    ("pesc-8", "lora-r64", "rank of LoRA"), ("pesc-8", "lora-r256", "trainable parameters and memory, about: see the table"),
+    ("pesc-8", "lora-r122", "activated parameters of its own"), ("pesc-8", "lora-r64-long", "time, about: see s"),
+    ("pesc-8", "molora-8", "number of experts"), ("pesc-8", "upcycle-8", "number of experts"),
+    ("pesc-64", "upcycle-8", "trainable parameters"), ("pesc-8", "full", "model width"),
+    ("pesc-8", "pesc-4", "adapter width"), ("pesc-16", "pesc-8", "adapter width"),
+    ("pesc-32", "pesc-16", "adapter width"), ("pesc-64", "pesc-32", "adapter width"),
+]
+
+
+# ---- the plot
+
+class Series(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("x", ctypes.POINTER(ctypes.c_double)), ("y", ctypes.POINTER(ctypes.c_double)),
+                ("n", ctypes.c_size_t), ("faint", ctypes.c_bool), ("dots", ctypes.c_bool)]
+
+
+class Lines(ctypes.Structure):
+    _fields_ = [("title", ctypes.c_char_p), ("note", ctypes.c_char_p), ("x_label", ctypes.c_char_p),
+                ("y_label", ctypes.c_char_p), ("series", ctypes.POINTER(Series)), ("n_series", ctypes.c_size_t)]
+
+
+def plot(library, path, groups, **texts):
+    """pesc_plot_lines() of {name: [(x, y), ...]}."""
+    series = []
+    for name, points in groups.items():
+        xs, ys = zip(*sorted(points))
+        kind = ctypes.c_double * len(xs)
+        series.append(Series(name.encode(), kind(*xs), kind(*ys), len(xs), False, True))
+    pesc = ctypes.CDLL(str(Path(library).resolve()))
+    pesc.pesc_last_error.restype = ctypes.c_char_p
+    lines = Lines(series=(Series * len(series))(*series), n_series=len(series),
+                  **{key: text.encode() for key, text in texts.items()})
+    if pesc.pesc_plot_lines(str(path).encode(), ctypes.byref(lines)):
+        raise RuntimeError(pesc.pesc_last_error().decode())
+
+
+# ---- tables
+
+class Findings:
+    def __init__(self, methods, results, about):
+        self.methods, self.results, self.about = sorted(methods, key=place), results, about
+
+    def tried(self, name):
+        """Rates of the search with what they gave, ascending."""
+        found = [(rate, r) for (m, part, _, rate), r in self.results.items() if (m, part) == (name, "search")]
+        return sorted(found, key=lambda f: float(f[0]))
+
+    def of(self, name):
+        """The finished runs of a method with its best rate, a row a seed."""
+        losses = [(r["valid"], rate) for rate, r in self.tried(name) if r.get("valid")]
+        best = min(losses)[1] if losses else "0"
+        return [r for (m, part, _, rate), r in sorted(self.results.items(), key=str)
+                if (m, part, rate) == (name, "full", best) and r.get("mean") is not None]
+
+    def speed(self, name):
+        """Tokens a second of a run that had the device for itself, as the last searches had."""
+        return max((r["tokens_per_second"] or 0 for _, r in self.tried(name)), default=0)
+
+    def edge(self, name, rate):
+        return rate in (self.tried(name)[0][0], self.tried(name)[-1][0])
+
+    def groups(self):
+        groups = {}
+        for m in self.methods:
+            family = ("PESC, adapters of 256" if m.name.startswith("pesc") else
+                      "dense LoRA" if re.fullmatch(r"lora-r\d+", m.name) else m.name)
+            rows = self.of(m.name)
+            if rows:
+                groups.setdefault(family, []).append((rows[0]["trained"] / 1e6, mean(r["mean"] for r in rows)))
+        return groups
+
+    def line(self, m, rows):
+        loads = [r for r in rows if r.get("most_load") is not None]
+        load = (f"{min(r['least_load'] for r in loads):.2f} to {max(r['most_load'] for r in loads):.2f}, "
+                f"{max(r['dead'] for r in loads):.0f} dead") if loads else ""
+        rate, speed = rows[0]["rate"], self.speed(m.name)
+        return [m.name, m.what, f"{rows[0]['trained'] / 1e6:.2f}", f"{rows[0]['activated'] / 1e6:.1f}",
+                rate + ("\\*" if self.edge(m.name, rate) else ""), spread(rows, "mean"),
+                *(f"{mean(r[d] for r in rows):.3f}" for d in self.about["domains"]),
+                average(rows, "numbers"), load, f"{max(r['bytes'] for r in rows) / 1e9:.2f}",
+                f"{speed / 1e3:.0f} k" if speed else "", f"{rows[0]['tokens'] / speed:.1f}" if speed else "", str(len(rows))]
+
+    def table(self):
+        domains = self.about["domains"]
+        yield row(["method", "what trains", "trained M", "activated M", "rate", "mean loss", *domains, "numbers right, %",
+                   "load of experts", "GB", "tokens/s", "s", "seeds"])
+        yield row(["---"] * (12 + len(domains)))
+        for b in self.of("base"):
+            yield row(["not tuned", "", "0", f"{b['activated'] / 1e6:.1f}", "", f"{b['mean']:.4f}",
+                       *(f"{b[d]:.3f}" for d in domains), average([b], "numbers"), "", "", "", "", ""])
+        for m in self.methods:
+            if self.of(m.name):
+                yield row(self.line(m, self.of(m.name)))
+
+    def differences(self):
+        yield row(["difference", "at equal", "mean loss", "numbers right"])
+        yield row(["---"] * 4)
+        for a, b, why in PAIRS:
+            x, y = self.of(a), self.of(b)
+            if x and y:
+                yield row([f"{a} - {b}", why, difference(x, y, "mean", "+.4f"),
+                           difference(x, y, "numbers", "+.1f")])
+
+    def search(self):
+        yield row(["method", "trained M", "tokens/s", "rate: validation loss"])
+        yield row(["---"] * 4)
+        for m in self.methods:
+            tried = self.tried(m.name)
+            if tried:
+                losses = [f"{rate}: " + (f"{r['valid']:.4f}" if r.get("valid") else "failed") for rate, r in tried]
+                trained = tried[0][1].get("trained") or 0
+                yield row([m.name, f"{trained / 1e6:.2f}", f"{self.speed(m.name) / 1e3:.0f} k", ", ".join(losses)])
+
+    def missing(self):
+        names = [m.name for m in self.methods if self.tried(m.name) and not self.of(m.name)]
+        return f"\nOf {', '.join(names)} there is only the search." if names else ""
+
+
+def place(m):
+    """Families one after another, small before large."""
+    families = ["lora", "pesc", "molora", "upcycle", "full"]
+    return families.index(m.name.split("-")[0]), int("0" + "".join(re.findall(r"\d+", m.name))), m.name
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def spread(rows, column):
+    values = [r[column] for r in rows]
+    return f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")
+
+
+def average(rows, column):
+    values = [r[column] for r in rows if r.get(column) is not None]
+    return f"{mean(values):.1f}" if values else ""
+
+
+def difference(a, b, column, form):
+    xs, ys = ([r[column] for r in rows if r.get(column) is not None] for rows in (a, b))
+    if min(len(xs), len(ys)) < 2:
+        return "not measured"
+    apart = max(xs) < min(ys) or max(ys) < min(xs)
+    return f"{mean(xs) - mean(ys):{form}}, {'outside' if apart else 'inside'} the spread"
+
+
+# ---- the page
+
+PAGE = """# The study on a GPU: a real model, three real domains
+
+Written by `make study-gpu` (`tools/study_gpu.py`), which runs pesc and nothing else: the chat model `{model}`,
+{epochs:g} epoch over {records[0]:,} general (Alpaca, Dolly), {records[1]:,} code (Evol-Instruct-Code, GPTeacher) and {records[2]:,} maths
+(GSM8K, MATH) instructions of at most {seq_len} tokens, {batch} records a step, bf16 compute, f32 master weights, a constant rate
+behind 3 % warm-up, clip 0.3, no dropout. Each method has learning rates searched in runs of a quarter of the steps, by
+the loss of {valid} other records a domain (last table); then the best is used with seeds {seeds} (order of the records,
+LoRA's A, routers, adapters). Reported is what {held} held-out records a domain give, which have no part in any choice: the
+loss of the answers' tokens in nats, mean and standard deviation over the seeds, and of how many maths answers, said
+greedily, the final number is right (its standard error is 1 %, more than methods differ by; not asked of all). Load: the
+smallest and the largest share of a layer's choices that an expert gets, 1 is even; a dead one gets less than 0.01. GB is
+the memory of a step. tokens/s is the median step of a search, which has {machine} for itself; s is the time the
+steps of a whole run take at that speed.
+
+{table}
+
+\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond.
+
+![Held-out loss against trainable parameters]({picture})
+
+{differences}
+
+Outside the spread: every seed of the one is better than every seed of the other. A negative difference of loss and a positive
+one of numbers favour the first.
+
+The search, with the first seed: a quarter of the steps at a time, so a comparison of its own.{missing}
+
+{search}
+"""
+
+
+def write(path, library, methods, results, about):
+    found = Findings(methods, results, about)
+    picture = path.with_suffix(".svg")
+    if found.groups():
+        plot(library, picture, found.groups(), title="Held-out loss of tuned models",
+             note=f"mean of {len(about['seeds'])} seeds and {len(about['domains'])} domains",
+             x_label="trainable parameters, millions", y_label="nats a token")
+    tables = {name: "\n".join(getattr(found, name)()) for name in ("table", "differences", "search")}
+    path.write_text(PAGE.format(picture=picture.name, missing=found.missing(), valid=max(about["held"] // 3, 1), **tables,
+                                **{**about, "seeds": ", ".join(map(str, about["seeds"]))}))
