@@ -170,7 +170,7 @@ bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 
 # Studies of single kernels link these kernels and stand in for the device around them.
 kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,$(addsuffix .cu,$(1)))))
-ATTENTION := $(call kernels,attention*)
+ATTENTION := $(call kernels,attention* rope)
 GROUPED   := $(call kernels,grouped* nf4)
 PRODUCT   := $(call kernels,product nf4)
 ROWS      := $(call kernels,pointwise rows norm router rope routing* xent dropout adamw quant)

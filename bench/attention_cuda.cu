@@ -358,6 +358,8 @@ static std::vector<shape> all_shapes(void)
     shapes.push_back({ DT_BF16, DT_BF16, 4, 4, 64, 64, 0, 0, std::vector<int>(70, 17), {} });
     shapes.push_back({ DT_BF16, DT_BF16, 56, 8, 128, 128, 0, 64, { 1, 1, 1 }, { 3000, 17, 640 } });
     shapes.push_back({ DT_BF16, DT_BF16, 40, 2, 64, 64, 0, 64, { 1, 1 }, { 3000, 17 } });
+    for (dtype act : { DT_BF16, DT_F32 }) /* past 4096 keys, one row and several */
+        shapes.push_back({ act, act, 8, 2, 128, 128, 0, 64, { 1, 1, 40 }, { 9000, 4096, 5000 } });
     shapes.push_back({ DT_BF16, DT_BF16, 4, 2, 64, 64, 0, 64, { 0, 3, 0, 1 }, { 0, 126, 0, 200 } });
     return shapes;
 }

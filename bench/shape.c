@@ -115,6 +115,12 @@ static void meter_product(device *d, const mm *a)
     count((meter *)d, names[a->b.dt == DT_NF4 ? 2 : a->b.dt == DT_BF16][width <= 192], began);
 }
 
+static void meter_products(device *d, const mm *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        meter_product(d, a + i);
+}
+
 static pesc_status meter_alloc(device *d, size_t bytes, void **out)
 {
     device *in = ((meter *)d)->in;
@@ -186,6 +192,7 @@ static device *meter_open(meter *k, device *in)
     static ops table;
     table = plain;
     table.matmul = meter_product;
+    table.matmuls = meter_products;
     table.alloc = meter_alloc;
     table.alloc_host = meter_alloc_host;
     table.free = meter_free;

@@ -98,6 +98,9 @@ typedef struct attention {
     tensor pos;    /* i32 [T] */
     const kv_pages *kv; /* NULL: no cache */
     tensor lse;         /* f32 [T, heads] log-sum-exp for backward; absent: not wanted */
+    tensor cos, sin; /* as rope has them: q and k are rotated first, and are then used up; absent:
+                        they are as they should be */
+    bool interleaved;
     int32_t n_heads, n_kv_heads, qk_dim, v_dim;
     int32_t window; /* 0: unlimited */
     float scale;
@@ -225,6 +228,7 @@ struct ops {
 
     /* linear */
     void (*matmul)(device *d, const mm *a);
+    void (*matmuls)(device *d, const mm *a, int n); /* none needs what another of them gives */
     void (*grouped_matmul)(device *d, const grouped_mm *a);
 
     /* position and attention */

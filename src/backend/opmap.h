@@ -11,6 +11,7 @@
     X(zero, (device *d, void *y, size_t n), (in, y, n))                                            \
     X(upload, (device *d, void *y, const void *x, size_t n), (in, y, x, n))                        \
     X(matmul, (device *d, const mm *a), (in, a))                                                   \
+    X(matmuls, (device *d, const mm *a, int n), (in, a, n))                                        \
     X(grouped_matmul, (device *d, const grouped_mm *a), (in, a))                                   \
     X(rope_table, (device *d, tensor c, tensor s, tensor p, tensor f, float k),                    \
       (in, c, s, p, f, k))                                                                         \

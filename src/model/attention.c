@@ -143,6 +143,8 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
         norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
     }
+    if (p->kv) /* attention rotates them, on the way to the cache */
+        return;
     rotate(p, a->q, standard_rope(c, c->n_heads));
     rotate(p, a->k, standard_rope(c, c->n_kv_heads));
 }
@@ -255,6 +257,11 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
     if (p->kv) {
         pages = (kv_pages){ kvcache_keys(p->kv, layer), kvcache_values(p->kv, layer), p->table };
         args.kv = &pages;
+    }
+    if (p->kv && !config_mla(&p->m->cfg)) {
+        args.cos = p->cos;
+        args.sin = p->sin;
+        args.interleaved = p->m->cfg.rope_interleaved;
     }
     p->dev->op->attention_fwd(p->dev, &args);
     linears_fwd(p, &(linear_set){ 1, { &b->o }, { y }, p->acts.attn.o_ax }, p->acts.attn.out);

@@ -93,16 +93,19 @@ static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
 void linears_fwd(const pass *p, const linear_set *s, tensor x)
 {
     mm_pair low[LINEARS];
+    mm of[LINEARS];
+    int n = 0;
     lora_fwd(p, s, low, x);
     for (int i = 0; i < s->n; i++)
         if (s->y[i].data)
-            p->dev->op->matmul(p->dev, &(mm){ .out = s->y[i],
-                                              .a = x,
-                                              .b = s->l[i]->w,
-                                              .more = &low[i],
-                                              .n_more = s->l[i]->lora != NULL,
-                                              .bias = s->l[i]->bias,
-                                              .scale = 1 });
+            of[n++] = (mm){ .out = s->y[i],
+                            .a = x,
+                            .b = s->l[i]->w,
+                            .more = &low[i],
+                            .n_more = s->l[i]->lora != NULL,
+                            .bias = s->l[i]->bias,
+                            .scale = 1 };
+    p->dev->op->matmuls(p->dev, of, n);
 }
 
 void linear_fwd(const pass *p, const linear *l, tensor out, tensor x)

@@ -25,7 +25,8 @@ typedef struct params {
     bool bias, flag, sigmoid, after, renormalise;
 } params;
 
-typedef enum slot_role { SLOT_IN, SLOT_OUT, SLOT_INOUT } slot_role;
+/* USED: an input whose memory the op may use up. */
+typedef enum slot_role { SLOT_IN, SLOT_USED, SLOT_OUT, SLOT_INOUT } slot_role;
 /* NORMAL: N(0,1). COARSE: multiples of 1/2, full of ties. INDEX: integers below `limit`. */
 typedef enum slot_fill { FILL_NORMAL, FILL_COARSE, FILL_INDEX } slot_fill;
 

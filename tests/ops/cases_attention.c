@@ -85,7 +85,7 @@ const op_test test_rope = {
 
 /* ---- attention ---- */
 
-enum { Q, K, V, OUT, STARTS, POS, LSE, PAGES_K, PAGES_V, TABLE };
+enum { Q, K, V, OUT, STARTS, POS, LSE, PAGES_K, PAGES_V, TABLE, COS, SIN };
 
 static i64 max_keys(const params *p)
 {
@@ -104,8 +104,9 @@ static int attention_slots(const params *p, slot *s)
 {
     i64 pages = p->seqs * max_pages(p);
     dtype cache = p->w;
-    s[Q] = (slot){ "q", SLOT_IN, p->x, .ne = { p->t, p->heads * p->qk } };
-    s[K] = (slot){ "k", SLOT_IN, p->x, .ne = { p->t, p->kv * p->qk } };
+    slot_role turned = p->n ? SLOT_USED : SLOT_IN;
+    s[Q] = (slot){ "q", turned, p->x, .ne = { p->t, p->heads * p->qk } };
+    s[K] = (slot){ "k", turned, p->x, .ne = { p->t, p->kv * p->qk } };
     s[V] = (slot){ "v", SLOT_IN, p->x, .ne = { p->t, p->kv * p->v } };
     s[OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->heads * p->v } };
     s[STARTS] = (slot){ "starts", SLOT_IN, DT_I32, .ne = { p->seqs + 1 }, FILL_INDEX, 1 };
@@ -116,7 +117,9 @@ static int attention_slots(const params *p, slot *s)
     s[PAGES_V] = (slot){ "pages_v", SLOT_INOUT, cache, .ne = { pages, p->page, p->kv * p->v } };
     s[TABLE] = (slot){ "table",    SLOT_IN, DT_I32, .ne = { p->page ? p->seqs : 0, max_pages(p) },
                        FILL_INDEX, 1 };
-    return 10;
+    for (int i = COS; i <= SIN; i++)
+        s[i] = (slot){ "cos, sin", SLOT_IN, DT_F32, .ne = { p->n ? p->t : 0, p->n / 2 } };
+    return 12;
 }
 
 static void attention_arrange(const params *p, double **x)
@@ -143,6 +146,9 @@ static void attention_call(device *d, const params *p, const tensor *t)
                     .pos = t[POS],
                     .kv = p->page ? &pages : NULL,
                     .lse = t[LSE],
+                    .cos = t[COS],
+                    .sin = t[SIN],
+                    .interleaved = p->after,
                     .n_heads = (int32_t)p->heads,
                     .n_kv_heads = (int32_t)p->kv,
                     .qk_dim = (int32_t)p->qk,
@@ -179,8 +185,19 @@ static void lay_out(const params *p, double **x, int rows, int pages, i64 width,
         }
 }
 
+static void rotate(const params *p, double **x, int which, i64 heads)
+{
+    oracle_rope(x[which], x[COS], x[SIN], p->t, heads, p->qk, 0, p->n, p->after, false);
+    for (i64 i = 0; i < p->t * heads * p->qk; i++)
+        x[which][i] = round_to(p->x, x[which][i]);
+}
+
 static void attention_oracle(const params *p, double **x)
 {
+    if (p->n) {
+        rotate(p, x, Q, p->heads);
+        rotate(p, x, K, p->kv);
+    }
     i64 keys = max_keys(p), first[MAX_SEQS];
     double *k = calloc((size_t)(p->seqs * keys * p->kv * p->qk), sizeof *k);
     double *v = calloc((size_t)(p->seqs * keys * p->kv * p->v), sizeof *v);
@@ -236,6 +253,15 @@ const op_test test_attention_fwd = {
           .qk = 20, .v = 12, .scale = 0.2f, .page = 16, .flag = true },
         { .t = 24, .seqs = 3, .len = { 1, 22, 1 }, .past = { 99, 100, 0 }, .heads = 4, .kv = 2,
           .qk = 16, .v = 16, .scale = 0.2f, .page = 16, .w = DT_BF16, .x = DT_BF16, .o = DT_BF16 },
+        /* the same with q and k yet to be rotated: all columns or some, halves or neighbours */
+        { .t = 24, .seqs = 3, .len = { 1, 22, 1 }, .past = { 99, 100, 0 }, .heads = 4, .kv = 2,
+          .qk = 20, .v = 12, .scale = 0.2f, .page = 16, .n = 20 },
+        { .t = 3, .seqs = 3, .len = { 1, 1, 1 }, .past = { 300, 63, 0 }, .heads = 8, .kv = 2,
+          .qk = 128, .v = 128, .scale = 0.09f, .page = 64, .n = 128, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16 },
+        { .t = 3, .seqs = 4, .len = { 0, 2, 0, 1 }, .past = { 0, 191, 0, 256 }, .heads = 3, .kv = 3,
+          .qk = 64, .v = 64, .scale = 0.125f, .page = 16, .n = 48, .after = true, .w = DT_BF16,
+          .x = DT_BF16, .o = DT_BF16, .flag = true },
         { .t = 24, .seqs = 2, .len = { 4, 20 }, .past = { 250, 100 }, .heads = 2, .kv = 2,
           .qk = 16, .v = 16, .scale = 0.2f, .page = 128, .w = DT_BF16, .window = 90 },
         { .t = 13, .seqs = 1, .len = { 13 }, .past = { 3 }, .heads = 2, .kv = 1, .qk = 5, .v = 3,

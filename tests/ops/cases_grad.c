@@ -16,7 +16,8 @@ static int norm_slots(const params *p, slot *s)
     s[N_DW] = (slot){ "dw", SLOT_INOUT, DT_F32, .ne = { p->bias ? p->c : 0 } };
     s[N_DROUTER] = (slot){ "drouter", SLOT_INOUT, DT_F32, .ne = { p->e, p->c } };
     s[N_COPY] = (slot){ "copy", SLOT_OUT, DT_BF16, .ne = { p->after ? p->t : 0, width } };
-    s[N_DY] = (slot){ "dy", SLOT_IN, p->after ? DT_BF16 : p->x, .ne = { p->t, width } };
+    slot_role read = p->e ? SLOT_USED : SLOT_IN; /* with a router, dy may be used up */
+    s[N_DY] = (slot){ "dy", read, p->after ? DT_BF16 : p->x, .ne = { p->t, width } };
     s[N_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, width } };
     s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
     s[N_RSTD] = (slot){ "rstd", SLOT_IN, DT_F32, .ne = { rows } };

@@ -15,7 +15,7 @@ static void compare(const trial *t, double **expected, int number, const char *d
     for (int k = 0; k < t->n; k++) {
         const slot *s = &t->slots[k];
         bool whole = s->dt == DT_I32 || s->dt == DT_U8;
-        for (i64 i = 0; i < trial_count(t, k) && s->role != SLOT_IN; i++) {
+        for (i64 i = 0; i < trial_count(t, k) && s->role >= SLOT_OUT; i++) {
             double got = trial_result(t, k, i), want = expected[k][i];
             double allowed = whole ? 0 : t->test->tolerance * (1 + fabs(want));
             if (t->test->tolerance == 0)

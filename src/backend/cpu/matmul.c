@@ -531,3 +531,9 @@ void cpu_matmul(device *d, const mm *a)
     multiply_pair(cpu_of(d), a, &(mm_pair){ a->a, a->b, a->a_ld, a->b_ld }, a->bias,
                   a->accumulate || a->n_more > 0);
 }
+
+void cpu_matmuls(device *d, const mm *a, int n)
+{
+    for (int i = 0; i < n; i++)
+        cpu_matmul(d, a + i);
+}

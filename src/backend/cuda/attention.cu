@@ -349,12 +349,33 @@ static const mma_shape *find_shape(const attn_args *a)
 
 /* ---- the op ---- */
 
+/* q and k are rotated where they lie, or, of decoding, on the way. */
+static void turn(device *d, const attention *op, attn_args *a)
+{
+    attn_new rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
+    rope r = {
+        op->q,           op->cos, op->sin, op->n_heads, op->qk_dim, 0, 2 * (int32_t)op->cos.ne[1],
+        op->interleaved, false
+    };
+    if (attn_decode_turns(a, rows)) {
+        a->turn = attn_turn{ (float *)op->cos.data, (float *)op->sin.data, r.rot_dim / 2,
+                             op->interleaved };
+        return;
+    }
+    cuda_rope(d, &r);
+    r.x = op->k;
+    r.n_heads = op->n_kv_heads;
+    cuda_rope(d, &r);
+}
+
 extern "C" void cuda_attention_fwd(device *d, const attention *op)
 {
     cuda_device *c = cuda_of(d);
     attn_args a = attn_args_of(op);
     if (a.n_tokens == 0)
         return;
+    if (op->cos.data)
+        turn(d, op, &a);
     const mma_shape *shape = find_shape(&a);
     int32_t min_rows = a.table ? 2 : 1; /* a single row against pages is decoding */
     size_t list = shape ? attn_tiles_bytes(&a, FWD_ROWS) : 0;

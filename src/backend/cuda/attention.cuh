@@ -17,6 +17,13 @@
 
 typedef __nv_bfloat16 bf16;
 
+/* How q and k are yet to be turned: pairs of the first 2 half columns of a head. */
+typedef struct attn_turn {
+    const float *cos, *sin; /* [T, half] */
+    int32_t half;           /* 0: not at all */
+    bool neighbours;
+} attn_turn;
+
 typedef struct attn_args {
     const void *q, *k, *v; /* k, v: rows of the pass, or pages */
     void *out;
@@ -28,6 +35,7 @@ typedef struct attn_args {
     int32_t qk_dim, v_dim, window;
     float scale;
     bool q_bf16, kv_bf16, out_bf16;
+    attn_turn turn;
 } attn_args;
 
 typedef struct attn_bwd_args {
@@ -74,6 +82,7 @@ void attn_store_pages(cuda_device *c, const attn_args *a, attn_new rows);
 /* Sequences of one row against their pages, all keys split in parts. A pass with no more rows than
  * sequences is all decoding: then every row is done, and new rows are stored too. */
 size_t attn_decode_bytes(const attn_args *a);
+bool attn_decode_turns(const attn_args *a, attn_new rows); /* whether it heeds a->turn */
 void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch);
 static inline bool attn_decode_only(const attn_args *a)
 {

@@ -8,8 +8,9 @@
  * empty: reading keys is what takes time, not products), and the four warps take 16 keys each of a
  * block of 64. */
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/overlap.cuh"
 
-enum { KEYS = 64, HEADS = 16, THREADS = 128, WARPS = THREADS / 32, MAX_PARTS = 32, MIN_KEYS = 128 };
+enum { KEYS = 64, HEADS = 16, THREADS = 128, WARPS = THREADS / 32, MAX_PARTS = 32, MIN_KEYS = 256 };
 
 /* What a part says of a row and head: maximum, sum, and values weighted by e^(s - maximum). */
 typedef struct parts {
@@ -81,10 +82,10 @@ __device__ static void join(const attn_args &a, const parts &p, int32_t slot, in
     float sum = warp_sum(weight * stats.y);
     for (int c = lane; c < (a.v_dim + 31) / 32 * 32; c += 32) {
         float x = 0.0f;
-        for (int32_t i = begin; i < end; i++) {
-            float w = __shfl_sync(~0u, weight, i);
-            x += c < a.v_dim ? w * __ldcg(p.acc + (from + i) * a.v_dim + c) : 0.0f;
-        }
+        const float *acc = p.acc + from * a.v_dim + min(c, a.v_dim - 1);
+#pragma unroll 8
+        for (int32_t i = begin; i < end; i++)
+            x += __shfl_sync(~0u, weight, i) * __ldcg(acc + (int64_t)i * a.v_dim);
         if (c < a.v_dim)
             attn_store(a.out, row * a.v_dim + c, a.out_bf16, x / sum);
     }
@@ -140,9 +141,9 @@ static void row_launch(cuda_device *c, const attn_args *a, attn_new rows, parts 
 
 /* ---- tensor cores ---- */
 
-template <int DK, int DV> struct part_smem {
+template <int DK, int DV, int STAGES> struct part_smem {
     static constexpr int Q = HEADS * attn_rows<DK>::BYTES, K = KEYS * attn_rows<DK>::BYTES,
-                         V = KEYS * attn_rows<DV>::BYTES, BYTES = Q + 2 * (K + V);
+                         V = KEYS * attn_rows<DV>::BYTES, BYTES = Q + STAGES * (K + V);
     static_assert(BYTES >= WARPS * HEADS * (DV + 2) * 4, "the warps' results fit where keys were");
 };
 
@@ -169,11 +170,10 @@ __device__ static inline void softmax_keys(float (*s)[4], float max[2], float su
     }
 }
 
-/* The four warps' results, left in shared memory as [warp][row][max, sum, DV], become the part's.
- */
-template <int DV>
-__device__ static void merge_warps(const float *room, const parts &p, int64_t first_row, int n_rows,
-                                   int part)
+/* The four warps' results, left in shared memory as [warp][row][max, sum, DV], become one:
+ * give(row, column, value) and tell(row, max, sum). */
+template <int DV, class G, class T>
+__device__ static void merge_warps(const float *room, int n_rows, G give, T tell)
 {
     for (int row = threadIdx.x / 32; row < n_rows; row += WARPS) {
         const float *of = room + row * (DV + 2);
@@ -185,15 +185,14 @@ __device__ static void merge_warps(const float *room, const parts &p, int64_t fi
             weight[w] = expf(of[w * NEXT] - top);
             sum += weight[w] * of[w * NEXT + 1];
         }
-        int64_t to = (first_row + row) * p.n + part;
         for (int i = threadIdx.x & 31; i < DV; i += 32) {
             float x = 0.0f;
             for (int w = 0; w < WARPS; w++)
                 x += weight[w] * of[w * NEXT + 2 + i];
-            p.acc[to * DV + i] = x;
+            give(row, i, x, sum);
         }
         if ((threadIdx.x & 31) == 0)
-            p.stats[to] = make_float2(top, sum);
+            tell(row, top, sum);
     }
 }
 
@@ -217,46 +216,78 @@ __device__ static bool is_last(unsigned which, unsigned n)
     return last;
 }
 
-/* A block stores what its own keys lack: the new rows, up to row t, that fall on its part. (Where a
- * sequence has several, their blocks may store the same bits to the same place.) */
-template <int DK, int DV>
-__device__ static void store_own(const attn_args &a, const attn_new &rows, const attn_keys &keys,
-                                 range seen, int32_t first, int32_t t, int32_t kv_head)
-{
-    constexpr int K_PIECES = DK / 8, PIECES = (DK + DV) / 8;
-    int64_t k_width = (int64_t)a.n_kv_heads * DK, v_width = (int64_t)a.n_kv_heads * DV;
-    for (int32_t row = first; row <= t; row++) {
-        int32_t pos = a.pos[row], piece = threadIdx.x;
-        if (pos < seen.low || pos > seen.last || piece >= PIECES)
-            continue;
-        bool is_k = piece < K_PIECES;
-        int64_t width = is_k ? k_width : v_width;
-        int64_t column = is_k ? kv_head * DK + piece * 8 : kv_head * DV + (piece - K_PIECES) * 8;
-        const bf16 *from = (const bf16 *)(is_k ? rows.k : rows.v) + row * width + column;
-        bf16 *to = (bf16 *)(is_k ? a.k : a.v) + keys.row(pos) * width + column;
-        *(uint4 *)to = *(const uint4 *)from;
-    }
-    __syncthreads();
-}
+/* Columns i and j of a row of D, turned: pair number n of cos and sin; behind the last of these,
+ * neighbours as they are. The bits are rope's. */
+struct turned {
+    int i, j;
+    bf16 a, b;
 
-template <int DK, int DV>
+    __device__ turned(const bf16 *row, const attn_turn &turn, int32_t t, int n)
+    {
+        bool apart = n < turn.half && !turn.neighbours;
+        i = apart ? n : 2 * n;
+        j = apart ? n + turn.half : 2 * n + 1;
+        a = row[i], b = row[j];
+        if (n >= turn.half)
+            return;
+        float x = __bfloat162float(a), y = __bfloat162float(b);
+        float c = turn.cos[t * turn.half + n], s = turn.sin[t * turn.half + n];
+        a = __float2bfloat16_rn(__fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s)));
+        b = __float2bfloat16_rn(__fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s)));
+    }
+
+    __device__ void put(bf16 *row) const
+    {
+        row[i] = a;
+        row[j] = b;
+    }
+};
+
+/* The new rows, up to row t, that fall on this part: to the pages, and to shared memory, where
+ * blocks were fetched before these rows were known. (Where a sequence has several, their blocks may
+ * store the same bits to the same place.) */
+template <int DK, int DV> struct own_rows {
+    const attn_new &rows;
+    attn_keys keys;
+    range seen;
+    int32_t kv_head;
+    bf16 *k, *v; /* blocks in shared memory, from that of key seen.low on */
+    int n_keys;  /* in these */
+
+    __device__ void put(const attn_args &a, int32_t row) const
+    {
+        int32_t pos = a.pos[row], at = pos - seen.low / KEYS * KEYS;
+        if (pos < seen.low || pos > seen.last)
+            return;
+        int64_t to = keys.row(pos) * a.n_kv_heads + kv_head;
+        int64_t from = (int64_t)row * a.n_kv_heads + kv_head;
+        for (int n = threadIdx.x; n < (DK + DV) / 2; n += THREADS) {
+            bool is_k = n < DK / 2;
+            turned x = is_k ? turned((const bf16 *)rows.k + from * DK, a.turn, row, n)
+                            : turned((const bf16 *)rows.v + from * DV, attn_turn{}, 0, n - DK / 2);
+            x.put(is_k ? (bf16 *)a.k + to * DK : (bf16 *)a.v + to * DV);
+            if (at < n_keys)
+                x.put(is_k ? k + at * attn_rows<DK>::STRIDE : v + at * attn_rows<DV>::STRIDE);
+        }
+    }
+};
+
+template <int DK, int DV, int STAGES>
 static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new rows, parts p)
 {
-    using smem_t = part_smem<DK, DV>;
+    using smem_t = part_smem<DK, DV, STAGES>;
     extern __shared__ __align__(128) unsigned char smem[];
     int chunks = (a.group + HEADS - 1) / HEADS, kv_head = blockIdx.x / chunks;
     int skip = blockIdx.x % chunks * HEADS, n_rows = min(HEADS, a.group - skip);
     int32_t part = blockIdx.y, slot = blockIdx.z;
+    overlap_next();
     decoded d = row_in(a, slot);
-    if (d.t < 0)
-        return;
-    range all = seen_by(a, d.t), seen = seen_in(all, p, part);
-    if (seen.low > seen.last)
-        return;
+    range all = seen_by(a, max(d.t, 0)), seen = seen_in(all, p, part);
+    if (d.t < 0 || seen.low > seen.last)
+        return overlap_wait();
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, head = kv_head * a.group + skip;
-    attn_keys keys = attn_keys_of(a, d.seq, d.t), heads = { nullptr, 0, 0 };
-    uint32_t q_at = smem_address(smem), k_at = q_at + smem_t::Q, v_at = k_at + 2 * smem_t::K;
-    const bf16 *q = (const bf16 *)a.q + ((int64_t)d.t * a.n_heads + head) * DK;
+    attn_keys keys = attn_keys_of(a, d.seq, d.t);
+    uint32_t q_at = smem_address(smem), k_at = q_at + smem_t::Q, v_at = k_at + STAGES * smem_t::K;
     const bf16 *k = (const bf16 *)a.k + kv_head * DK, *v = (const bf16 *)a.v + kv_head * DV;
     int begin = seen.low / KEYS, end = seen.last / KEYS + 1;
     auto load_block = [&](int block, int stage) {
@@ -270,15 +301,37 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
         }
         cp_async_commit();
     };
-    attn_rows<DK>::template load<HEADS, THREADS>(q_at, q, DK, heads, 0, n_rows);
-    if (rows.k)
-        store_own<DK, DV>(a, rows, keys, seen, a.starts[d.seq], d.t, kv_head);
-    load_block(begin, 0);
-    load_block(begin + 1, 1);
+    for (int i = 0; i < STAGES; i++) /* the past is there: only new rows are to be waited for */
+        load_block(begin + i, i);
+    overlap_wait();
+    bf16 *room_q = (bf16 *)smem;
+    for (int i = threadIdx.x; i < HEADS * DK / 2; i += THREADS) {
+        int row = i / (DK / 2), n = i % (DK / 2);
+        const bf16 *from = (const bf16 *)a.q + ((int64_t)d.t * a.n_heads + head + row) * DK;
+        bf16 *to = room_q + row * attn_rows<DK>::STRIDE;
+        if (row < n_rows)
+            turned(from, a.turn, d.t, n).put(to);
+        else
+            *(uint32_t *)(to + 2 * n) = 0;
+    }
+    if (rows.k && a.pos[a.starts[d.seq]] <= seen.last) {
+        own_rows<DK, DV> own = { rows,
+                                 keys,
+                                 seen,
+                                 kv_head,
+                                 room_q + smem_t::Q / 2,
+                                 room_q + (smem_t::Q + STAGES * smem_t::K) / 2,
+                                 STAGES * KEYS };
+        cp_async_wait<0>();
+        __syncthreads();
+        for (int32_t row = a.starts[d.seq]; row <= d.t; row++)
+            own.put(a, row);
+        __syncthreads();
+    }
     float acc[1][DV / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = {}, shrink[2];
     for (int block = begin; block < end; block++) {
-        int stage = (block - begin) & 1, key = block * KEYS + warp * 16;
-        cp_async_wait<1>();
+        int stage = (block - begin) % STAGES, key = block * KEYS + warp * 16;
+        cp_async_wait<STAGES - 1>();
         __syncthreads();
         float s[1][2][4] = {};
         mma_rows<DK, 2, 1>(s, q_at, 0, k_at + stage * smem_t::K + warp * 16 * attn_rows<DK>::BYTES);
@@ -294,7 +347,7 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
             acc[0][i / 4][i & 3] *= shrink[(i & 3) / 2];
         mma_weighted<DV, 2, 1>(acc, s, v_at + stage * smem_t::V + warp * 16 * attn_rows<DV>::BYTES);
         __syncthreads();
-        load_block(block + 2, stage);
+        load_block(block + STAGES, stage);
     }
     cp_async_wait<0>();
     float *room = (float *)smem;
@@ -312,44 +365,77 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
                 make_float2(acc[0][n][2 * r], acc[0][n][2 * r + 1]);
     }
     __syncthreads();
-    merge_warps<DV>(room, p, (int64_t)slot * a.n_heads + head, n_rows, part);
-    if (!is_last(slot * gridDim.x + blockIdx.x, all.last / p.keys - all.low / p.keys + 1))
+    int n_parts = all.last / p.keys - all.low / p.keys + 1;
+    int64_t first = (int64_t)d.t * a.n_heads + head, kept = (int64_t)slot * a.n_heads + head;
+    if (n_parts == 1) {
+        merge_warps<DV>(
+            room, n_rows,
+            [&](int row, int i, float x, float l) {
+                attn_store(a.out, (first + row) * DV + i, true, x / l);
+            },
+            [&](int row, float top, float l) {
+                if (a.lse)
+                    a.lse[first + row] = top + logf(l);
+            });
+        return;
+    }
+    merge_warps<DV>(
+        room, n_rows,
+        [&](int row, int i, float x, float) { p.acc[((kept + row) * p.n + part) * DV + i] = x; },
+        [&](int row, float top, float l) {
+            p.stats[(kept + row) * p.n + part] = make_float2(top, l);
+        });
+    if (!is_last(slot * gridDim.x + blockIdx.x, n_parts))
         return;
     for (int row = warp; row < n_rows; row += WARPS)
         join(a, p, slot, d.t, head + row);
 }
 
-template <int DK, int DV>
+template <int DK, int DV, int STAGES>
 static void mma_launch(cuda_device *c, const attn_args *a, attn_new rows, parts p)
 {
-    constexpr size_t smem = part_smem<DK, DV>::BYTES;
     int32_t chunks = (a->group + HEADS - 1) / HEADS;
     dim3 grid((unsigned)(a->n_kv_heads * chunks), (unsigned)p.n, (unsigned)slots_of(a));
-    attn_allow_smem(c, mma_part<DK, DV>, smem);
-    mma_part<DK, DV>
-        <<<grid, THREADS, smem, c->stream>>>(*a, attn_decode_only(a) ? rows : attn_new{}, p);
+    overlap_launch(c, "attention_fwd", { grid, THREADS, part_smem<DK, DV, STAGES>::BYTES },
+                   mma_part<DK, DV, STAGES>, *a, attn_decode_only(a) ? rows : attn_new{}, p);
 }
 
+typedef void launcher(cuda_device *, const attn_args *, attn_new, parts);
+
+/* Blocks of keys on their way: two, or three where there is shared memory for them. */
 typedef struct part_shape {
     int32_t qk_dim, v_dim;
-    void (*launch)(cuda_device *, const attn_args *, attn_new, parts);
+    launcher *two, *three;
 } part_shape;
 
-static const part_shape part_shapes[] = {
-    { 64, 64, mma_launch<64, 64> },     { 80, 80, mma_launch<80, 80> },
-    { 96, 96, mma_launch<96, 96> },     { 128, 128, mma_launch<128, 128> },
-    { 192, 128, mma_launch<192, 128> },
-};
+#define SHAPE(dk, dv)                                                                              \
+    {                                                                                              \
+        dk, dv, mma_launch<dk, dv, 2>, mma_launch<dk, dv, 3>                                       \
+    }
+static const part_shape part_shapes[] = { SHAPE(64, 64), SHAPE(80, 80), SHAPE(96, 96),
+                                          SHAPE(128, 128), SHAPE(192, 128) };
+#undef SHAPE
+
+static const part_shape *shape_for(const attn_args *a, bool new_bf16)
+{
+    bool few = (int64_t)slots_of(a) * a->n_heads <= MAX_COUNTS;
+    for (const part_shape &s : part_shapes)
+        if (attn_all_bf16(a) && new_bf16 && few && s.qk_dim == a->qk_dim && s.v_dim == a->v_dim)
+            return &s;
+    return NULL;
+}
+
+bool attn_decode_turns(const attn_args *a, attn_new rows)
+{
+    return attn_decode_only(a) && shape_for(a, rows.is_bf16);
+}
 
 void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch)
 {
     parts p = cut(a);
+    const part_shape *shape = shape_for(a, rows.is_bf16);
     p.stats = (float2 *)scratch;
     p.acc = (float *)(p.stats + (size_t)slots_of(a) * (size_t)a->n_heads * (size_t)p.n);
-    void (*launch)(cuda_device *, const attn_args *, attn_new, parts) = row_launch;
-    bool few = (int64_t)slots_of(a) * a->n_heads <= MAX_COUNTS;
-    for (const part_shape &s : part_shapes)
-        if (attn_all_bf16(a) && rows.is_bf16 && few && s.qk_dim == a->qk_dim && s.v_dim == a->v_dim)
-            launch = s.launch;
+    launcher *launch = !shape ? row_launch : c->cc >= 90 ? shape->three : shape->two;
     launch(c, a, rows, p);
 }

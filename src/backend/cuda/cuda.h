@@ -87,10 +87,14 @@ void cuda_products_close(cuda_device *d);
 /* An NF4 matrix, or a stack of them, as dt (f32 or bf16) at dst (16-byte aligned). */
 void cuda_nf4_unpack(cuda_device *d, void *dst, dtype dt, const tensor *w);
 
+/* 1 to 8 rows of bf16 against nf4 weights, read as they lie: as many of the n products as meet the
+ * same rows, at once. How many it did. */
+int cuda_nf4_stream(cuda_device *d, const mm *a, int n);
+
 /* Up to 64 rows of bf16 against nf4 weights, read as they lie; false: not for this. */
 bool cuda_nf4_few(cuda_device *d, const mm *a);
 
-/* Few rows of bf16 against bf16 or nf4 weights, bound by reading these; false: not for this. */
+/* Few rows of bf16 against bf16 weights, bound by reading these; false: not for this. */
 bool cuda_few_rows(cuda_device *d, const mm *a);
 
 /* f32 with the few rows of a router; false: not for this. */
@@ -126,6 +130,7 @@ void cuda_end(device *d);
 void cuda_recordings_close(cuda_device *d);
 
 void cuda_matmul(device *d, const mm *a);
+void cuda_matmuls(device *d, const mm *a, int n);
 void cuda_grouped_matmul(device *d, const grouped_mm *a);
 void cuda_rope_table(device *d, tensor cos, tensor sin, tensor pos, tensor inv_freq, float scale);
 void cuda_rope(device *d, const rope *a);

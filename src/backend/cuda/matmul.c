@@ -262,7 +262,7 @@ static void product(cuda_device *d, const mm *a)
     bool other_b = a->b.dt != in, other_bias = a->bias.data && a->bias.dt != out;
     bool whole_b = is_whole(&a->b, a->b_ld), whole_out = is_whole(&a->out, a->out_ld);
     if (whole_b && whole_out && is_whole(&a->a, a->a_ld) &&
-        (cuda_nf4_few(d, a) || cuda_few_rows(d, a) || cuda_thin(d, a)))
+        (cuda_nf4_stream(d, a, 1) || cuda_nf4_few(d, a) || cuda_few_rows(d, a) || cuda_thin(d, a)))
         return;
     ASSERT((whole_b || !other_b) && (whole_out || !wide));
     size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) + (wide ? bytes_as(&a->out, out) : 0) +
@@ -293,6 +293,7 @@ void cuda_matmul(device *dev, const mm *a)
         return;
     mm x = *a;
     x.bias = (tensor){ 0 };
+    x.n_more = 0;
     for (int i = 0; i < a->n_more; i++) {
         x.a = a->more[i].a;
         x.b = a->more[i].b;
@@ -303,5 +304,16 @@ void cuda_matmul(device *dev, const mm *a)
     }
     mm last = *a;
     last.accumulate = x.accumulate;
+    last.n_more = 0;
     product(d, &last);
+}
+
+void cuda_matmuls(device *dev, const mm *a, int n)
+{
+    for (int i = 0; i < n;) {
+        int did = cuda_nf4_stream(cuda_of(dev), a + i, n - i);
+        if (!did)
+            cuda_matmul(dev, a + i);
+        i += did ? did : 1;
+    }
 }

@@ -15,7 +15,8 @@
  * on a row has 8 bytes. Pieces of 16 bytes are permuted within their row of shared memory, so that
  * no two lanes wait for a bank. Where rows are few, blocks split k, and a second kernel adds what
  * they have, in order. */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/overlap.cuh"
 
 #include <cuda_bf16.h>
 #include <string.h>
@@ -55,6 +56,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 }
 
 /* Eight lanes fill the copies of an entry with 16 bytes each; the codes are in the first 16. */
+template <int THREADS>
 __device__ __forceinline__ void fill_table(unsigned char *table, const problem &p)
 {
     int lane = threadIdx.x % LANES;
@@ -74,22 +76,6 @@ template <int BYTE>
 __device__ __forceinline__ uint32_t pair_of(const unsigned char *table, uint32_t word, uint32_t at)
 {
     return *(const uint32_t *)(table + __byte_perm(word, at, 0x5504 | BYTE << 4));
-}
-
-/* A kernel may begin while the one before it ends: what it reads of that one, and whatever it
- * writes, comes behind wait_before(). Weights do not. */
-__device__ __forceinline__ void let_next_begin()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-__device__ __forceinline__ void wait_before()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 __device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
@@ -242,11 +228,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
     int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
     int first = blockIdx.x * ROWS;
-    let_next_begin();
+    overlap_next();
     for (int s = 0; s < STAGES - 1; s++)
         load_codes<TOKENS>(to + s * S::BYTES, p, first, begin + s, end);
-    fill_table(smem, p);
-    wait_before();
+    fill_table<THREADS>(smem, p);
+    overlap_wait();
     for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
         load_x<TOKENS>(to + s * S::BYTES, p, begin + s, end);
         asm volatile("cp.async.commit_group;");
@@ -279,12 +265,180 @@ __global__ void __launch_bounds__(THREADS, 1)
             }
 }
 
+/* ---- 64 tokens: products of a warpgroup, whose second operand the tensor cores fetch themselves
+ *
+ * There x lies as these want it: 64 tokens by 64 of k, pieces of 16 bytes permuted by the token. So
+ * k has its own order, and a lane takes the bytes t and t + 4 of each 8. */
+
+enum { WIDE = 64, WIDE_THREADS = 512 };
+static_assert(ROWS == WIDE_THREADS / 2, "a warpgroup has 64 rows");
+
+struct wide_stage {
+    static constexpr int X = WIDE * PAIR * 2, CODES = ROWS * 64, SCALES = ROWS * 8,
+                         BYTES = (X + CODES + SCALES + 1023) / 1024 * 1024;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* All four lanes on a row read the same 16 bytes; eight rows are on all banks. */
+__device__ __forceinline__ int wide_codes_at(int row, int piece)
+{
+    return row * 64 + (piece ^ (row >> 1 & 3)) * 16;
+}
+
+__device__ __forceinline__ void load_wide(uint32_t to, const problem &p, int first, int pair,
+                                          int end)
+{
+#pragma unroll
+    for (int i = 0; i < ROWS * 4 / WIDE_THREADS; i++) {
+        int row = i * (WIDE_THREADS / 4) + threadIdx.x / 4, piece = threadIdx.x % 4;
+        bool there = pair < end && pair * 2 + piece / 2 < p.blocks;
+        const unsigned char *from =
+            p.codes + (int64_t)min(first + row, p.n - 1) * (p.k / 2) + pair * 64 + piece * 16;
+        copy16(to + wide_stage::X + wide_codes_at(row, piece), there ? from : p.codes, there);
+    }
+    int row = threadIdx.x / 2, block = pair * 2 + threadIdx.x % 2;
+    bool there = pair < end && block < p.blocks;
+    const float *from = p.scales + (int64_t)min(first + row, p.n - 1) * p.blocks + block;
+    copy4(to + wide_stage::X + wide_stage::CODES + row * 8 + threadIdx.x % 2 * 4,
+          there ? from : p.scales, there);
+}
+
+__device__ __forceinline__ void load_wide_x(uint32_t to, const problem &p, int pair, int end)
+{
+#pragma unroll
+    for (int i = 0; i < WIDE * 16 / WIDE_THREADS; i++) {
+        int token = i * (WIDE_THREADS / 16) + threadIdx.x / 16, piece = threadIdx.x % 16;
+        bool there = pair < end && pair * 2 + piece / 8 < p.blocks && token < p.tokens;
+        const bf16 *from = p.x + token * (int64_t)p.k + pair * PAIR + piece * 8;
+        copy16(to + piece / 8 * (WIDE * 128) + token * 128 + ((piece ^ token) & 7) * 16,
+               there ? from : p.x, there);
+    }
+}
+
+#define R8(how, d, i)                                                                              \
+    how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3]), how(d[i + 4]), how(d[i + 5]),          \
+        how(d[i + 6]), how(d[i + 7])
+
+/* d [64 rows, 64 tokens] (+)= a [64, 16] x [64, 16]^T; `more`: not the first. */
+__device__ __forceinline__ void multiply_wide(float (&d)[32], const uint32_t (&a)[4], uint64_t x,
+                                              int more)
+{
+    asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, more, 1, 1, 0;\n}"
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(more));
+}
+
+#undef R8
+
+/* The 64 rows of a warpgroup from `row` on by block b of a stage: a lane's part of the first
+ * operand, 16 of k at a time. */
+__device__ __forceinline__ void look_up(uint32_t (&a)[4][4], const unsigned char *table,
+                                        const unsigned char *from, int row, int b)
+{
+    int lane = threadIdx.x % LANES, g = lane / 4;
+    uint32_t at = lane * 4, which = 0x5504 | lane % 4 << 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint4 w = *(const uint4 *)(from + wide_stage::X +
+                                       wide_codes_at(row + h * 8 + g, b * 2 + half));
+            a[half * 2][h] = *(const uint32_t *)(table + __byte_perm(w.x, at, which));
+            a[half * 2][h + 2] = *(const uint32_t *)(table + __byte_perm(w.y, at, which));
+            a[half * 2 + 1][h] = *(const uint32_t *)(table + __byte_perm(w.z, at, which));
+            a[half * 2 + 1][h + 2] = *(const uint32_t *)(table + __byte_perm(w.w, at, which));
+        }
+}
+
+__device__ __forceinline__ void add_scaled(float (&sum)[32], const float (&block)[32],
+                                           const unsigned char *from, int row, int b)
+{
+    const unsigned char *scales = from + wide_stage::X + wide_stage::CODES + b * 4;
+    int g = threadIdx.x % LANES / 4;
+    float low = *(const float *)(scales + (row + g) * 8);
+    float high = *(const float *)(scales + (row + 8 + g) * 8);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        sum[i] = fmaf(i & 2 ? high : low, block[i], sum[i]);
+}
+
+/* Two blocks of k by 64 rows of a warpgroup. While it waits, the others look into the table. */
+__device__ __forceinline__ void use_wide(float (&sum)[32], const unsigned char *table,
+                                         const unsigned char *from)
+{
+    int row = threadIdx.x / LANES * 16;
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        uint32_t a[4][4];
+        float block[32];
+        uint64_t x = hopper_operand(from + b * (WIDE * 128), 0);
+        look_up(a, table, from, row, b);
+        hopper_multiply_begin();
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+            multiply_wide(block, a[s], x + 2 * s, s);
+        hopper_multiply_commit();
+        hopper_multiply_wait<0>();
+        add_scaled(sum, block, from, row, b);
+    }
+}
+
+#endif
+
+__global__ void __launch_bounds__(WIDE_THREADS, 1)
+    product_wide(const __grid_constant__ problem p, float *parts)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char smem[];
+    const unsigned char *ring = smem + TABLE;
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(ring);
+    int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
+    int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
+    int first = blockIdx.x * ROWS;
+    overlap_next();
+    for (int s = 0; s < STAGES - 1; s++)
+        load_wide(to + s * wide_stage::BYTES, p, first, begin + s, end);
+    fill_table<WIDE_THREADS>(smem, p);
+    overlap_wait();
+    for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
+        load_wide_x(to + s * wide_stage::BYTES, p, begin + s, end);
+        asm volatile("cp.async.commit_group;");
+    }
+    float sum[32] = {};
+    for (int pair = begin; pair < end; pair++) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        hopper_fence_async();
+        __syncthreads();
+        int ahead = pair + STAGES - 1;
+        uint32_t next = to + (ahead - begin) % STAGES * wide_stage::BYTES;
+        load_wide(next, p, first, ahead, end);
+        load_wide_x(next, p, ahead, end);
+        asm volatile("cp.async.commit_group;");
+        use_wide(sum, smem, ring + (pair - begin) % STAGES * wide_stage::BYTES);
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        int row = first + threadIdx.x / LANES * 16 + (i & 2) * 4 + lane / 4;
+        if (token < p.tokens && row < p.n)
+            parts[((int64_t)blockIdx.y * p.tokens + token) * p.n + row] = sum[i];
+    }
+#endif
+}
+
 __global__ void __launch_bounds__(THREADS)
     join_parts(const __grid_constant__ problem p, const float *parts, int n_parts)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, count = p.tokens * (int64_t)p.n;
-    let_next_begin();
-    wait_before();
+    overlap_next();
+    overlap_wait();
     if (i >= count)
         return;
     float y = 0;
@@ -296,34 +450,13 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- the host's side ---- */
 
-template <class... A>
-void launch(cuda_device *d, dim3 grid, int smem, void (*kernel)(A...), A... args)
-{
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)smem;
-    config.stream = d->stream;
-    config.attrs = &overlap;
-    config.numAttrs = d->cc >= 90;
-    cudaError_t e = cudaSuccess;
-    if (smem)
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem);
-    if (e == cudaSuccess)
-        e = cudaLaunchKernelEx(&config, kernel, args...);
-    if (e != cudaSuccess)
-        cuda_fail(d, e, "matmul of nf4");
-}
-
 unsigned parts_of(int64_t n, int64_t rows)
 {
     return (unsigned)((n + rows - 1) / rows);
 }
 
-template <int TOKENS> void multiply_in_parts(cuda_device *d, const problem &p)
+void multiply_in_parts(cuda_device *d, const problem &p, int threads, int smem,
+                       void (*kernel)(problem, float *))
 {
     unsigned tiles = parts_of(p.n, ROWS), pairs = (unsigned)(p.blocks + 1) / 2;
     unsigned split = (unsigned)d->n_sm / tiles;
@@ -332,10 +465,9 @@ template <int TOKENS> void multiply_in_parts(cuda_device *d, const problem &p)
     float *parts = (float *)cuda_scratch(d, (size_t)split * (size_t)p.tokens * (size_t)p.n * 4);
     if (!parts)
         return;
-    launch(d, dim3(tiles, split), TABLE + STAGES * stage<TOKENS>::BYTES, product_parts<TOKENS>, p,
-           parts);
-    launch(d, dim3(parts_of((int64_t)p.tokens * p.n, THREADS)), 0, join_parts, p,
-           (const float *)parts, (int)split);
+    overlap_launch(d, "matmul of nf4", { dim3(tiles, split), threads, smem }, kernel, p, parts);
+    overlap_grid join = { dim3(parts_of((int64_t)p.tokens * p.n, THREADS)), THREADS, 0 };
+    overlap_launch(d, "matmul of nf4", join, join_parts, p, (const float *)parts, (int)split);
 }
 
 uint16_t rounded(float x)
@@ -372,10 +504,10 @@ extern "C" bool cuda_nf4_few(cuda_device *d, const mm *a)
     for (int i = 0; i < 16; i++)
         p.code[i] = rounded(nf4_code[i]);
     if (tokens <= 16)
-        multiply_in_parts<16>(d, p);
+        multiply_in_parts(d, p, THREADS, TABLE + STAGES * stage<16>::BYTES, product_parts<16>);
     else if (tokens <= 32)
-        multiply_in_parts<32>(d, p);
+        multiply_in_parts(d, p, THREADS, TABLE + STAGES * stage<32>::BYTES, product_parts<32>);
     else
-        multiply_in_parts<64>(d, p);
+        multiply_in_parts(d, p, WIDE_THREADS, TABLE + STAGES * wide_stage::BYTES, product_wide);
     return true;
 }

@@ -4,6 +4,7 @@
  * know that nobody reads what is. */
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/columns.cuh"
+#include "backend/cuda/overlap.cuh"
 
 namespace
 {
@@ -43,6 +44,7 @@ __global__ void norm_kernel(O *out, S in, vec_any w, float *rstd, int64_t rows, 
 {
     constexpr int W = vec_width<O, typename S::type>;
     int64_t r = vec_row<TEAM>();
+    overlap_next(); /* decoding: the product may fetch its weights */
     if (r >= rows)
         return;
     float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;

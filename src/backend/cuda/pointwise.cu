@@ -1,5 +1,6 @@
 /* pointwise: ops on elements, and sums of rows into the residual stream. f32 or bf16 throughout,
  * computed in f32. One span a thread: what is in flight is the whole chip's threads. */
+#include "backend/cuda/overlap.cuh"
 #include "backend/cuda/vec.cuh"
 #include "backend/cuda/vmath.cuh"
 
@@ -13,6 +14,7 @@ template <class O, class X>
 __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_kind act, bool wide)
 {
     constexpr int W = vec_width<O, X>;
+    overlap_next(); /* decoding: the product may fetch its weights */
     vec_each<W>(n, wide, [&](auto at) {
         float g[W], u[W], slope[W];
         at.load(g, gate);

@@ -7,16 +7,6 @@
 namespace
 {
 
-/* Long rows that are only moved: a quarter of a block each, so that a thread has several pieces
- * under way when it has found out where its row lies. */
-template <class F> void rows_teamed(int64_t n, F f)
-{
-    if (vec_long(n))
-        f(vec_team<VEC_THREADS / 4>());
-    else
-        f(vec_team<VEC_WARP>());
-}
-
 template <int TEAM, class O, class X>
 __global__ void gather_kernel(O *__restrict__ out, const X *__restrict__ x, const int32_t *from,
                               int32_t div, int64_t rows, int64_t n, bool wide)
@@ -208,7 +198,7 @@ static void gather(device *d, const char *what, tensor out, tensor x, tensor fro
         typedef decltype(o) O;
         typedef decltype(v) X;
         bool wide = vec_aligned(out, x) && n % vec_width<O, X> == 0;
-        rows_teamed(n, [&](auto team) {
+        vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
             vec_launch(d, what, vec_blocks(rows, VEC_THREADS / TEAM), gather_kernel<TEAM, O, X>,
                        (O *)out.data, (X *)x.data, (int32_t *)from.data, div, rows, n, wide);
@@ -301,7 +291,7 @@ extern "C" void cuda_gather_rows_bwd(device *d, tensor dx, tensor dout, tensor i
         typedef decltype(o) D;
         typedef decltype(v) X;
         bool wide = vec_aligned(dx, dout) && n % vec_width<D, X> == 0;
-        rows_teamed(n, [&](auto team) {
+        vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
             vec_launch(d, "gather_rows_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
                        gather_bwd_kernel<TEAM, D, X>, (D *)dx.data, (X *)dout.data,

@@ -380,11 +380,27 @@ static void cut_rows(plan *p, int n_threads)
     p->n_tiles = count_tiles(a, p->tokens);
 }
 
+static void turn(device *d, const attention *a, tensor x, int32_t n_heads)
+{
+    rope r = { .x = x,
+               .cos = a->cos,
+               .sin = a->sin,
+               .n_heads = n_heads,
+               .head_dim = a->qk_dim,
+               .rot_dim = 2 * (int32_t)tensor_cols(&a->cos),
+               .interleaved = a->interleaved };
+    OP(rope)(d, &r);
+}
+
 void OP(attention_fwd)(device *d, const attention *a)
 {
     cpu_device *c = cpu_of(d);
     int64_t n_tokens = tensor_rows(&a->q);
     ASSERT(a->n_heads % a->n_kv_heads == 0 && a->qk_dim <= MAX_DIM && a->v_dim <= MAX_DIM);
+    if (a->cos.data) {
+        turn(d, a, a->q, a->n_heads);
+        turn(d, a, a->k, a->n_kv_heads);
+    }
     if (a->kv)
         cpu_for(c, n_tokens, cpu_step((tensor_cols(&a->k) + tensor_cols(&a->v)) * 8), store_rows,
                 a);
