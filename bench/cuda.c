@@ -105,9 +105,7 @@ static double time_row(const row *r)
     return took[2];
 }
 
-static const char *const layouts[] = {
-    [MM_NT] = "NT", [MM_NN] = "NN", [MM_TN] = "TN", [MM_TT] = "TT"
-};
+static const char *const layouts[] = { [MM_NT] = "NT", [MM_NN] = "NN", [MM_TN] = "TN" };
 
 int main(int argc, char **argv)
 {

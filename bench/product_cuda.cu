@@ -194,8 +194,8 @@ struct product {
 static void prepare(product *p, int most)
 {
     static const cublasOperation_t T = CUBLAS_OP_T, N = CUBLAS_OP_N;
-    static const cublasOperation_t op[4][2] = { { T, N }, { N, N }, { N, T }, { T, T } };
-    bool a_t = p->layout >= MM_TN, b_t = p->layout == MM_NT || p->layout == MM_TT;
+    static const cublasOperation_t op[3][2] = { { T, N }, { N, N }, { N, T } };
+    bool a_t = p->layout == MM_TN, b_t = p->layout == MM_NT;
     cudaDataType_t out = p->f32_out ? CUDA_R_32F : CUDA_R_16BF;
     cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op[p->layout][0],

@@ -33,10 +33,9 @@ typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
  *   MM_NT forward  out [T,O] = a [T,I] * b [O,I]^T
  *   MM_NN dX       out [T,I] = a [T,O] * b [O,I]
  *   MM_TN dW       out [O,I] = a [T,O]^T * b [T,I]
- *   MM_TT          out [T,O] = a [I,T]^T * b [O,I]^T, of activations that lie transposed
  * a: f32 or bf16. b: f32, bf16 or (NT, NN) nf4. out: f32 or bf16. When a is bf16, products of bf16
  * values are summed in f32; when a is f32 everything is f32. */
-typedef enum mm_layout { MM_NT, MM_NN, MM_TN, MM_TT } mm_layout;
+typedef enum mm_layout { MM_NT, MM_NN, MM_TN } mm_layout;
 
 /* Two matrices to multiply. One that is columns of a wider matrix has the width of that as its
  * `ld`; 0: it is whole. NF4 is always whole. */
@@ -59,7 +58,7 @@ typedef struct mm {
     bool accumulate;
 } mm;
 
-/* The same product (not TT) for each expert e over its own rows [offsets[e], offsets[e+1]) of the
+/* The same product for each expert e over its own rows [offsets[e], offsets[e+1]) of the
  * sorted activations: NT out [N,O] = a [N,I] * b[e] [O,I]^T; NN; TN out[e] [O,I] += a^T b
  * (accumulates). offsets is an i32 tensor [E+1] that lives on the device. Its first number need not
  * be 0: with a slice of it, and of the stack, some experts run alone on the same rows. */

@@ -296,6 +296,8 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     p->dev->op->zero(p->dev, p->grads.dx.data, tensor_bytes(&p->grads.dx));
     head(p, true);
     backward(p, sparse ? in->aux_weight / (float)sparse : 0);
+    if (in->meanwhile)
+        in->meanwhile(in->ctx);
     return finish(p, in, out);
 }
 

@@ -15,9 +15,11 @@ typedef struct train_input {
     const int32_t *rows, *targets; /* packed row rows[i] predicts targets[i]; ascending */
     const float *weights;          /* of each target in the loss */
     int32_t n_targets;
-    float aux_weight;     /* of the balance loss in what is differentiated */
-    uint64_t step, micro; /* names the dropout masks */
-    bool first;           /* of a step, after params_start_grad() */
+    float aux_weight;             /* of the balance loss in what is differentiated */
+    uint64_t step, micro;         /* names the dropout masks */
+    bool first;                   /* of a step, after params_start_grad() */
+    void (*meanwhile)(void *ctx); /* called once all work is with the device; NULL: nothing to do */
+    void *ctx;
 } train_input;
 
 typedef struct train_output {

@@ -70,6 +70,26 @@ static train_input input_of(const micro_batch *b)
                           .n_targets = b->n_targets };
 }
 
+/* How many records a step has, and which is its first. */
+static int32_t records_of(const pesc_trainer *t, int64_t step, uint64_t *first)
+{
+    *first = (uint64_t)step * (uint64_t)t->opt.batch;
+    uint64_t left = t->records > *first ? t->records - *first : 0, most = (uint64_t)t->opt.batch;
+    return (int32_t)(left < most ? left : most);
+}
+
+/* Reads the records of the next step, while the device computes this one. What fails is tried
+ * again, and then said, when that step begins. */
+static void read_ahead(void *trainer)
+{
+    pesc_trainer *t = trainer;
+    int64_t next = t->state.step + 1;
+    uint64_t first;
+    int32_t count = records_of(t, next, &first);
+    if (next < t->steps && count > 0 && batch_load(t->ahead, first, count) == PESC_OK)
+        t->ahead_step = next;
+}
+
 /* The loss of the step and its gradients. Each forward's balance loss counts by its tokens. */
 static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 {
@@ -86,6 +106,8 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.first = i == 0;
+        in.meanwhile = i + 1 == batch_micros(t->batch) ? read_ahead : NULL;
+        in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));
         out->ce += got.ce;
         out->aux += got.aux * part;
@@ -138,10 +160,16 @@ static pesc_status count_dropped(pesc_trainer *t, int32_t count)
 
 static pesc_status load_batch(pesc_trainer *t)
 {
-    uint64_t first = (uint64_t)t->state.step * (uint64_t)t->opt.batch;
-    uint64_t left = t->records - first, most = (uint64_t)t->opt.batch;
-    int32_t count = (int32_t)(left < most ? left : most);
-    TRY(batch_load(t->batch, first, count));
+    uint64_t first;
+    int32_t count = records_of(t, t->state.step, &first);
+    if (t->ahead_step && t->ahead_step == t->state.step) {
+        batch *ready = t->ahead;
+        t->ahead = t->batch;
+        t->batch = ready;
+    } else {
+        TRY(batch_load(t->batch, first, count));
+    }
+    t->ahead_step = 0;
     t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_count(t->data);
     return count_dropped(t, count);
 }

@@ -96,6 +96,7 @@ static pesc_status open_pass(pesc_trainer *t)
                         .packing = o->packing,
                         .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE };
     TRY(batch_open(&t->batch, t->data, b));
+    TRY(batch_open(&t->ahead, t->data, b));
     b.loss = LOSS_TOKEN;
     return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
 }
@@ -358,6 +359,7 @@ void pesc_trainer_close(pesc_trainer *t)
         return;
     metrics_close(t->log);
     batch_close(t->batch);
+    batch_close(t->ahead);
     batch_close(t->eval_batch);
     dataset_close(t->data);
     dataset_close(t->eval_data);

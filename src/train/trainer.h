@@ -19,6 +19,8 @@ struct pesc_trainer {
     pass *pass;
     dataset *data, *eval_data;
     batch *batch, *eval_batch;
+    batch *ahead;       /* the records of step ahead_step, read while the device was busy */
+    int64_t ahead_step; /* 0: none */
     io_lock *lock;
     metrics *log;
     char *yaml;

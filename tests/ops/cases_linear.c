@@ -59,17 +59,15 @@ static void decode_nf4(double *out, const double *bytes, i64 n, bool rounded)
 
 static int matmul_slots(const params *p, slot *s)
 {
-    bool nf4 = p->w == DT_NF4, inner = p->layout == MM_NT || p->layout == MM_TT;
+    bool nf4 = p->w == DT_NF4, inner = p->layout == MM_NT;
     i64 rows = p->layout == MM_TN ? p->n : p->t, cols = inner ? p->n : p->c;
     s[OUT] = (slot){ "out", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { rows, cols } };
     s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->layout == MM_NT ? p->c : p->n } };
     s[B] = p->layout == MM_TN ? (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } }
            : nf4 ? (slot){ "b", SLOT_IN, DT_U8, .ne = { span_bytes(p->n * p->c) }, FILL_INDEX, 256 }
                  : (slot){ "b", SLOT_IN, p->w, .ne = { p->n, p->c } };
-    if (p->layout == MM_TT)
-        s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->c, p->t } };
     s[BIAS] = (slot){ "bias", SLOT_IN, p->x, .ne = { p->bias ? p->n : 0 } };
-    bool first_t = p->layout == MM_TN || p->layout == MM_TT;
+    bool first_t = p->layout == MM_TN;
     i64 second = inner ? p->n : p->c;
     s[A2] = (slot){ "a2", SLOT_IN, p->x, .ne = { first_t ? p->k : rows, first_t ? rows : p->k } };
     s[B2] = (slot){ "b2", SLOT_IN, p->x, .ne = { inner ? second : p->k, inner ? p->k : second } };
@@ -145,8 +143,6 @@ static void product(const params *p, double *out, const double *a, const double 
 {
     if (p->layout == MM_NT)
         oracle_product(out, a, b, rows, p->n, p->c, false, true);
-    else if (p->layout == MM_TT)
-        oracle_product(out, a, b, rows, p->n, p->c, true, true);
     else if (p->layout == MM_NN)
         oracle_product(out, a, b, rows, p->c, p->n, false, false);
     else
@@ -155,13 +151,13 @@ static void product(const params *p, double *out, const double *a, const double 
 
 static void matmul_oracle(const params *p, double **x)
 {
-    bool inner = p->layout == MM_NT || p->layout == MM_TT;
+    bool inner = p->layout == MM_NT;
     i64 rows = p->layout == MM_TN ? p->n : p->t, cols = inner ? p->n : p->c;
-    bool first_t = p->layout == MM_TN || p->layout == MM_TT, tt = p->layout == MM_TT;
-    i64 a_cols = p->layout == MM_NT ? p->c : tt ? p->t : p->n;
+    bool first_t = p->layout == MM_TN;
+    i64 a_cols = inner ? p->c : p->n;
     double *sum = malloc((size_t)(rows * cols) * sizeof *sum), *b;
     double *more = calloc((size_t)(rows * cols), sizeof *more);
-    double *a = without(x[A], tt ? p->c : p->t, a_cols, p->e);
+    double *a = without(x[A], p->t, a_cols, p->e);
     if (p->w == DT_NF4) {
         b = malloc((size_t)(p->n * p->c) * sizeof *b);
         decode_nf4(b, x[B], p->n * p->c, p->x == DT_BF16);
@@ -211,9 +207,6 @@ const op_test test_matmul = {
           .flag = true, .bias = true },
         { .t = 5, .c = 1160, .n = 33, .scale = 0.5f, .x = DT_BF16, .w = DT_BF16, .flag = true,
           .bias = true },
-        { .t = 33, .c = 65, .n = 31, .scale = 0.5f, .layout = MM_TT, .flag = true },
-        { .t = 50, .c = 128, .n = 40, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16,
-          .layout = MM_TT },
         { .t = 301, .c = 516, .n = 8, .scale = 1 },
         { .t = 301, .c = 516, .n = 5, .scale = 0.5f, .layout = MM_NN, .flag = true },
         { .t = 301, .c = 516, .n = 8, .scale = 1, .o = DT_BF16, .layout = MM_NN, .flag = true },

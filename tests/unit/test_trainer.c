@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,6 +110,23 @@ static void accumulation_changes_nothing(void **state)
             assert_float_equal(a[i].grad_norm, b[i].grad_norm, 1e-5 * a[i].grad_norm);
         }
     }
+}
+
+/* While the device computes a step, the next one's records are read; behind the last there are
+ * none. */
+static void reads_ahead(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step;
+    pesc_train_options o = options_of("ahead");
+    must(start(&s, &o, "train/pesc-a/model"));
+    for (int64_t i = 1; i <= o.steps; i++) {
+        must(pesc_trainer_step(s.t, &step));
+        assert_int_equal(s.t->ahead_step, i < o.steps ? i : 0);
+    }
+    stop(&s);
 }
 
 static void stops_on_request(void **state)
@@ -229,9 +247,13 @@ static void presets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trains_and_describes),   cmocka_unit_test(accumulation_changes_nothing),
-        cmocka_unit_test(stops_on_request),       cmocka_unit_test(stops_before_validation),
-        cmocka_unit_test(refuses_what_cannot_be), cmocka_unit_test(presets),
+        cmocka_unit_test(trains_and_describes),
+        cmocka_unit_test(accumulation_changes_nothing),
+        cmocka_unit_test(reads_ahead),
+        cmocka_unit_test(stops_on_request),
+        cmocka_unit_test(stops_before_validation),
+        cmocka_unit_test(refuses_what_cannot_be),
+        cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

@@ -508,8 +508,8 @@ static mm_side pitched(const tensor *t, int64_t ld, bool k_last)
 static void multiply_pair(cpu_device *d, const mm *a, const mm_pair *q, tensor bias,
                           bool accumulate)
 {
-    mm_product p = { .a = pitched(&q->a, q->a_ld, a->layout == MM_NT || a->layout == MM_NN),
-                     .b = pitched(&q->b, q->b_ld, a->layout == MM_NT || a->layout == MM_TT),
+    mm_product p = { .a = pitched(&q->a, q->a_ld, a->layout != MM_TN),
+                     .b = pitched(&q->b, q->b_ld, a->layout == MM_NT),
                      .out = a->out.data,
                      .ld = a->out_ld ? a->out_ld : tensor_cols(&a->out) };
     ASSERT(p.a.k == p.b.k && tensor_rows(&a->out) == p.a.n && tensor_cols(&a->out) == p.b.n);

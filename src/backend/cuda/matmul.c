@@ -72,7 +72,6 @@ static const struct {
     [MM_NT] = { CUBLAS_OP_T, CUBLAS_OP_N },
     [MM_NN] = { CUBLAS_OP_N, CUBLAS_OP_N },
     [MM_TN] = { CUBLAS_OP_N, CUBLAS_OP_T },
-    [MM_TT] = { CUBLAS_OP_T, CUBLAS_OP_T },
 };
 
 static cudaDataType_t type_of(dtype dt)
@@ -175,7 +174,7 @@ static cublasStatus_t algorithm_for(struct cuda_products *ps, lt_product *p, con
     memset(&z, 0, sizeof z); /* padding too: shapes are compared as bytes */
     z.m = tensor_cols(&a->out);
     z.n = tensor_rows(&a->out);
-    z.k = a->layout == MM_TN || a->layout == MM_TT ? tensor_rows(&a->a) : tensor_cols(&a->a);
+    z.k = a->layout == MM_TN ? tensor_rows(&a->a) : tensor_cols(&a->a);
     z.ld_a = a->a_ld;
     z.ld_b = a->b_ld;
     z.ld_out = a->out_ld;
