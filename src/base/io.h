@@ -26,10 +26,8 @@ pesc_status io_map_open(io_map **out, const char *path);
 void io_map_close(io_map *m); /* NULL is allowed */
 /* Bytes of a map that are not needed soon: they stop counting as memory in use, and come back when
  * they are touched. */
-void io_forget(const void *data, size_t n);
+void io_map_drop(const void *data, size_t n);
 pesc_status io_map_check(const io_map *m); /* fails when part of the file was lost while in use */
-/* A span of a mapped file that is not wanted soon leaves memory; it comes back when it is read. */
-void io_map_drop(const void *bytes, size_t n);
 
 /* The whole regular file, NUL-terminated behind its n bytes, for mem_free(). Refuses more than
  * `max` bytes. */

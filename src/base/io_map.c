@@ -114,7 +114,7 @@ pesc_status io_map_open(io_map **out, const char *path)
     return PESC_OK;
 }
 
-void io_forget(const void *data, size_t n)
+void io_map_drop(const void *data, size_t n)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data, end = begin + n;
     begin = (begin + page - 1) & ~(page - 1); /* whole pages only: the others have other users */
@@ -131,14 +131,6 @@ pesc_status io_map_check(const io_map *m)
                     "from it can be trusted",
                     m->path);
     return PESC_OK;
-}
-
-void io_map_drop(const void *bytes, size_t n)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)bytes;
-    uintptr_t first = (begin + page - 1) / page * page, end = (begin + n) / page * page;
-    if (first < end)
-        madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 void io_map_close(io_map *m)

@@ -44,7 +44,7 @@ static bool sha256_pieces(EVP_MD_CTX *c, const unsigned char *bytes, size_t n, c
     for (size_t at = 0; fine && at < n; at += PIECE) {
         size_t piece = n - at < PIECE ? n - at : PIECE;
         fine = EVP_DigestUpdate(c, bytes + at, piece);
-        io_forget(bytes + at, piece);
+        io_map_drop(bytes + at, piece);
     }
     fine = fine && EVP_DigestFinal_ex(c, digest, NULL);
     if (fine)

@@ -98,7 +98,7 @@ static pesc_status load(loader *l, const weight *w, tensor t)
     if (w->dt == t.dt && !w->unpermute_heads) {
         l->dev->op->upload(l->dev, t.data, w->data, tensor_bytes(&t));
         if (l->host)
-            io_forget(w->data, w->bytes);
+            io_map_drop(w->data, w->bytes);
         return PESC_OK;
     }
     return convert(l, w, t);

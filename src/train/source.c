@@ -145,14 +145,14 @@ static pesc_status count_records(file *f, XXH3_state_t *hash)
         at = end + !f->array;
         if (at - done > WINDOW && at < f->map->size) {
             XXH3_64bits_update(hash, data + done, at - done);
-            io_forget(data + done, at - done);
+            io_map_drop(data + done, at - done);
             done = at;
             log_progress("indexing data", done, f->map->size);
         }
     }
     XXH3_64bits_update(hash, data + done, f->map->size - done);
     if (done > 0) {
-        io_forget(data + done, f->map->size - done);
+        io_map_drop(data + done, f->map->size - done);
         log_progress("indexing data", f->map->size, f->map->size);
     }
     if (f->count == 0)
@@ -241,7 +241,7 @@ size_t source_file_of(const source *s, uint64_t index)
 static void forget(source *s, const file *f)
 {
     if (f->map->size > WINDOW && ++s->touched % TOUCHES == 0)
-        io_forget(f->map->data, f->map->size);
+        io_map_drop(f->map->data, f->map->size);
 }
 
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n)
@@ -269,7 +269,7 @@ static uint64_t count_lines(const char *data, size_t from, size_t to)
         const char *p = data + from, *end = p + n;
         for (; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
             lines++;
-        io_forget(data + from, n);
+        io_map_drop(data + from, n);
     }
     return lines;
 }

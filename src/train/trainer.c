@@ -198,7 +198,7 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
         h = hash_text(h, w->name);
         h = XXH3_64bits_withSeed(w->ne, sizeof w->ne, h + (uint64_t)w->dt);
         h = XXH3_64bits_withSeed(w->data, w->bytes, h);
-        io_forget(w->data, w->bytes);
+        io_map_drop(w->data, w->bytes);
     }
     *out = h;
     return weights_check(d->ws);
