@@ -12,7 +12,7 @@ All it runs is pesc. Settings come from the environment:
     RATES="full=1e-5,4e-5"   other rates than the table's for some methods
     EPOCHS=1  SEEDS="0 1 2"  METHODS="pesc-8 lora-r64"  RECORDS="15000 5000 5000"  HELD=300
     ASK=200                  the most tokens of an answer; 0 asks nothing, and leaves out how many numbers are right
-    REPORT=FILE  MACHINE=TEXT
+    REPORT=FILE  MACHINE=TEXT  NOTE=TEXT   where the page goes, what it calls the machine, a sentence it ends with
 
 Each method gets the same budget: four learning rates with the first seed for a quarter of the steps, chosen by the loss on
 records that nobody trains on; then the best rate with every seed. What is reported is measured on other held-out records.
@@ -54,6 +54,7 @@ HELD = int(ENV("HELD", "300"))
 REPORT = Path(ENV("REPORT", "docs/study-gpu.md"))
 ASK = int(ENV("ASK", "200"))
 MACHINE = ENV("MACHINE", "one GPU")
+NOTE = ENV("NOTE", "")
 BATCH, SEQ_LEN = 36, 512  # about 6,300 tokens, what 16 padded rows of 512 hold of them
 
 SOURCES = {
@@ -309,7 +310,8 @@ def main():
         repeat()
     if results and REPORT.name != "-":
         about = {"model": Path(MODEL).name, "epochs": EPOCHS, "records": RECORDS, "seq_len": SEQ_LEN, "batch": BATCH,
-                 "held": HELD, "seeds": SEEDS, "machine": MACHINE, "domains": DOMAINS}
+                 "held": HELD, "seeds": SEEDS, "machine": MACHINE, "note": NOTE,
+                 "domains": DOMAINS}
         study_gpu_report.write(REPORT, LIBPESC, ALL, results, about)
         tell(str(REPORT))
 

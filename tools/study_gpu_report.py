@@ -182,7 +182,7 @@ steps of a whole run take at that speed.
 Outside the spread: every seed of the one is better than every seed of the other. A negative difference of loss and a positive
 one of numbers favour the first.
 
-The search, with the first seed: a quarter of the steps at a time, so a comparison of its own.{missing}
+The search, with the first seed: a quarter of the steps at a time, so a comparison of its own.{missing}{note}
 
 {search}
 """
@@ -197,4 +197,5 @@ def write(path, library, methods, results, about):
              x_label="trainable parameters, millions", y_label="nats a token")
     tables = {name: "\n".join(getattr(found, name)()) for name in ("table", "differences", "search")}
     path.write_text(PAGE.format(picture=picture.name, missing=found.missing(), valid=max(about["held"] // 3, 1), **tables,
-                                **{**about, "seeds": ", ".join(map(str, about["seeds"]))}))
+                                **{**about, "seeds": ", ".join(map(str, about["seeds"])),
+                                   "note": "\n" + about["note"] if about["note"] else ""}))
