@@ -89,7 +89,6 @@ static ops gpu_ops(void)
     ROW(xent_bwd)
     ROW(dropout)
     ROW(sumsq)
-    ROW(scale)
     ROW(adamw)
     ROW(quantize_nf4)
 #undef ROW
@@ -244,10 +243,6 @@ static void time_pointwise(void)
         thrice y = big(h, { T, V }), x = big(f, { T, V });
         report("convert f32 to bf16 TxV", 6.0 * T * V,
                [=](int i) { op->convert(d, turn(y, i), turn(x, i)); });
-    }
-    {
-        thrice x = big(f, { T, C });
-        report("scale f32 TxC", 8.0 * N, [=](int i) { op->scale(d, turn(x, i), 0.999f); });
     }
     {
         thrice x = big(h, { T, F }), y = big(h, { T, F });

@@ -286,7 +286,6 @@ struct ops {
     void (*dropout)(device *d, tensor out, tensor x, rng_key key, float p);
     /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); its own backward; out may be x */
     void (*sumsq)(device *d, tensor out, tensor x); /* out f32 [1] */
-    void (*scale)(device *d, tensor x, float factor);
     void (*adamw)(device *d, const adamw *a);
 
     /* quantisation: w f32 -> nf4 span */

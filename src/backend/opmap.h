@@ -51,7 +51,6 @@
       (in, y, g, l, t, w))                                                                         \
     X(dropout, (device *d, tensor y, tensor x, rng_key k, float p), (in, y, x, k, p))              \
     X(sumsq, (device *d, tensor y, tensor x), (in, y, x))                                          \
-    X(scale, (device *d, tensor x, float k), (in, x, k))                                           \
     X(adamw, (device *d, const adamw *a), (in, a))                                                 \
     X(quantize_nf4, (device *d, tensor q, tensor w, bool twice), (in, q, w, twice))
 /* clang-format on */

@@ -66,7 +66,7 @@ double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
     X(topk_fwd) X(expert_sort) X(scatter_add) X(xent_fwd) X(quantize_nf4)                          \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
     X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
-    X(dropout) X(sumsq) X(scale) X(adamw)
+    X(dropout) X(sumsq) X(adamw)
 /* clang-format on */
 #define OP_TEST_DECLARE(name) extern const op_test test_##name;
 OP_TEST_MAP(OP_TEST_DECLARE)

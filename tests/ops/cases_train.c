@@ -44,34 +44,6 @@ const op_test test_dropout = {
 };
 /* clang-format on */
 
-static int scale_slots(const params *p, slot *s)
-{
-    s[0] = (slot){ "x", SLOT_INOUT, p->x, .ne = { p->t, p->c } };
-    return 1;
-}
-
-static void scale_call(device *d, const params *p, const tensor *t)
-{
-    d->op->scale(d, t[0], p->scale);
-}
-
-static void scale_oracle(const params *p, double **x)
-{
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] *= p->scale;
-}
-
-/* clang-format off */
-const op_test test_scale = {
-    "scale", scale_slots, NULL, scale_call, scale_oracle, 1e-7,
-    .cases = {
-        { .t = 1, .c = 1, .scale = 2 },
-        { .t = 5, .c = 1001, .scale = 0.3f },
-        { .t = 5, .c = 100, .scale = 0.3f, .x = DT_BF16 },
-    }
-};
-/* clang-format on */
-
 static int sumsq_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "out", SLOT_OUT, DT_F32, .ne = { 1 } };

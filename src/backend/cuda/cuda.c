@@ -168,8 +168,7 @@ static const ops table = {
     ROW(topk_bwd),      ROW(scatter_add_bwd),
     ROW(balance),       ROW(xent_bwd),
     ROW(dropout),       ROW(sumsq),
-    ROW(scale),         ROW(adamw),
-    ROW(quantize_nf4),
+    ROW(adamw),         ROW(quantize_nf4),
 #undef ROW
 };
 

@@ -166,7 +166,6 @@ void cuda_xent_bwd(device *d, tensor loss, tensor dlogits, tensor logits, tensor
                    tensor weight);
 void cuda_dropout(device *d, tensor out, tensor x, rng_key key, float p);
 void cuda_sumsq(device *d, tensor out, tensor x);
-void cuda_scale(device *d, tensor x, float factor);
 void cuda_adamw(device *d, const adamw *a);
 void cuda_quantize_nf4(device *d, tensor out, tensor w, bool double_quant);
 

@@ -1,11 +1,8 @@
 /* nf4_few: 9 to 64 rows of activations against a matrix of NF4, read as it lies. (Fewer are
- * gemv's.)
+ * nf4_stream's.)
  *
- * A byte of codes is two neighbours of a row, and two neighbours are what a register of the tensor
- * cores' first operand holds: so a byte becomes a register by one look into a table of 256 pairs of
- * bf16. Each lane has its own copy of the table in its own bank, entries 256 bytes apart, so that
- * an address is two bytes put side by side: the code's and the lane's. Codes are rounded to bf16,
- * their products summed in f32 over a block of 64, and the block's sum is scaled in f32.
+ * Codes are rounded to bf16, their products summed in f32 over a block of 64, and the block's sum
+ * is scaled in f32.
  *
  * Which element of k stands where in a product is free as long as both sides agree, so lanes use
  * the bytes they loaded as they lie, and read the same elements of x.
@@ -16,6 +13,7 @@
  * no two lanes wait for a bank. Where rows are few, blocks split k, and a second kernel adds what
  * they have, in order. */
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
 #include <cuda_bf16.h>
@@ -29,7 +27,6 @@ namespace
 {
 
 enum { LANES = 32, WARPS = 8, THREADS = WARPS * LANES, TILE = 16 };
-enum { ENTRY = 256, TABLE = 256 * ENTRY }; /* bytes */
 
 typedef __nv_bfloat16 bf16;
 
@@ -45,38 +42,6 @@ struct problem {
     bool out_f32, bias_f32, accumulate;
     uint16_t code[16]; /* bf16 */
 };
-
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Eight lanes fill the copies of an entry with 16 bytes each; the codes are in the first 16. */
-template <int THREADS>
-__device__ __forceinline__ void fill_table(unsigned char *table, const problem &p)
-{
-    int lane = threadIdx.x % LANES;
-    uint32_t code = p.code[lane % 16];
-#pragma unroll
-    for (int i = 0; i < 256 * 8 / THREADS; i++) {
-        int entry = i * (THREADS / 8) + threadIdx.x / 8;
-        uint32_t pair = __shfl_sync(~0u, code, entry >> 4) | __shfl_sync(~0u, code, entry & 15)
-                                                                 << 16;
-        *(uint4 *)(table + entry * ENTRY + lane % 8 * 16) = make_uint4(pair, pair, pair, pair);
-    }
-}
-
-/* The pair that byte number BYTE of a word stands for; the earlier element is in its high nibble,
- * and comes first. */
-template <int BYTE>
-__device__ __forceinline__ uint32_t pair_of(const unsigned char *table, uint32_t word, uint32_t at)
-{
-    return *(const uint32_t *)(table + __byte_perm(word, at, 0x5504 | BYTE << 4));
-}
 
 __device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
 {
@@ -186,10 +151,14 @@ __device__ __forceinline__ void use_block(float (&sum)[2][TOKENS / 8][4],
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             uint32_t w0 = q ? w[m][0].y : w[m][0].x, w1 = q ? w[m][1].y : w[m][1].x;
-            a[m][0][0] = pair_of<0>(table, w0, at), a[m][0][1] = pair_of<0>(table, w1, at);
-            a[m][0][2] = pair_of<1>(table, w0, at), a[m][0][3] = pair_of<1>(table, w1, at);
-            a[m][1][0] = pair_of<2>(table, w0, at), a[m][1][1] = pair_of<2>(table, w1, at);
-            a[m][1][2] = pair_of<3>(table, w0, at), a[m][1][3] = pair_of<3>(table, w1, at);
+            a[m][0][0] = nf4_pairs_of<0>(table, w0, at),
+            a[m][0][1] = nf4_pairs_of<0>(table, w1, at);
+            a[m][0][2] = nf4_pairs_of<1>(table, w0, at),
+            a[m][0][3] = nf4_pairs_of<1>(table, w1, at);
+            a[m][1][0] = nf4_pairs_of<2>(table, w0, at),
+            a[m][1][1] = nf4_pairs_of<2>(table, w1, at);
+            a[m][1][2] = nf4_pairs_of<3>(table, w0, at),
+            a[m][1][3] = nf4_pairs_of<3>(table, w1, at);
         }
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
@@ -197,8 +166,8 @@ __device__ __forceinline__ void use_block(float (&sum)[2][TOKENS / 8][4],
                 *(const uint4 *)(from + S::CODES + S::SCALES + x_at(n * 8 + g, b * 8 + t * 2 + q));
 #pragma unroll
             for (int m = 0; m < 2; m++) {
-                multiply(block[m][n], a[m][0], x.x, x.y);
-                multiply(block[m][n], a[m][1], x.z, x.w);
+                nf4_pairs_multiply(block[m][n], a[m][0], x.x, x.y);
+                nf4_pairs_multiply(block[m][n], a[m][1], x.z, x.w);
             }
         }
     }
@@ -223,7 +192,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 {
     typedef stage<TOKENS> S;
     extern __shared__ __align__(1024) unsigned char smem[];
-    const unsigned char *ring = smem + TABLE;
+    const unsigned char *ring = smem + NF4_PAIRS_BYTES;
     uint32_t to = (uint32_t)__cvta_generic_to_shared(ring);
     int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
     int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
@@ -231,7 +200,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     overlap_next();
     for (int s = 0; s < STAGES - 1; s++)
         load_codes<TOKENS>(to + s * S::BYTES, p, first, begin + s, end);
-    fill_table<THREADS>(smem, p);
+    nf4_pairs_fill<THREADS>(smem, p.code);
     overlap_wait();
     for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
         load_x<TOKENS>(to + s * S::BYTES, p, begin + s, end);
@@ -395,7 +364,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char smem[];
-    const unsigned char *ring = smem + TABLE;
+    const unsigned char *ring = smem + NF4_PAIRS_BYTES;
     uint32_t to = (uint32_t)__cvta_generic_to_shared(ring);
     int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
     int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
@@ -403,7 +372,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     overlap_next();
     for (int s = 0; s < STAGES - 1; s++)
         load_wide(to + s * wide_stage::BYTES, p, first, begin + s, end);
-    fill_table<WIDE_THREADS>(smem, p);
+    nf4_pairs_fill<WIDE_THREADS>(smem, p.code);
     overlap_wait();
     for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
         load_wide_x(to + s * wide_stage::BYTES, p, begin + s, end);
@@ -504,10 +473,13 @@ extern "C" bool cuda_nf4_few(cuda_device *d, const mm *a)
     for (int i = 0; i < 16; i++)
         p.code[i] = rounded(nf4_code[i]);
     if (tokens <= 16)
-        multiply_in_parts(d, p, THREADS, TABLE + STAGES * stage<16>::BYTES, product_parts<16>);
+        multiply_in_parts(d, p, THREADS, NF4_PAIRS_BYTES + STAGES * stage<16>::BYTES,
+                          product_parts<16>);
     else if (tokens <= 32)
-        multiply_in_parts(d, p, THREADS, TABLE + STAGES * stage<32>::BYTES, product_parts<32>);
+        multiply_in_parts(d, p, THREADS, NF4_PAIRS_BYTES + STAGES * stage<32>::BYTES,
+                          product_parts<32>);
     else
-        multiply_in_parts(d, p, WIDE_THREADS, TABLE + STAGES * wide_stage::BYTES, product_wide);
+        multiply_in_parts(d, p, WIDE_THREADS, NF4_PAIRS_BYTES + STAGES * wide_stage::BYTES,
+                          product_wide);
     return true;
 }

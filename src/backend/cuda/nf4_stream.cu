@@ -1,11 +1,6 @@
 /* nf4_stream: 1 to 8 rows of activations against matrices of NF4, as decoding does it: reading the
  * weights once is all the time there is. (More rows are nf4_few's.)
  *
- * A byte of codes is two neighbours of a row, and two neighbours are what a register of the tensor
- * cores' first operand holds: so a byte becomes a register by one look into a table of 256 pairs of
- * bf16. Each lane has its own copy of the table in its own bank, entries 256 bytes apart, so that
- * an address is two bytes put side by side: the code's and the lane's.
- *
  * A warp takes 16 rows by 256 of k at a time: four blocks of 64, each with a scale. The four lanes
  * on a row read 64 bytes in one go, two lanes a block, straight into registers, several such items
  * ahead. A product sums over all four lanes, over two blocks that is; so that their sums stay apart
@@ -15,6 +10,7 @@
  *
  * A thread block stays on its multiprocessor and takes every so-many-th 16 rows. Its warps split k,
  * each keeps the x of its part in registers, and their sums are added in order at the end. */
+#include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
 #include <cuda_bf16.h>
@@ -28,10 +24,9 @@ namespace
 {
 
 enum { LANES = 32, WARPS = 16, THREADS = WARPS * LANES, TILE = 16, GROUP = 4 * NF4_BLOCK };
-enum { PER_SM = 1 };                       /* thread blocks on a multiprocessor */
-enum { ENTRY = 256, TABLE = 256 * ENTRY }; /* bytes */
-enum { MOST_TOKENS = 8, MOST_SUMS = 64 };  /* tiles a thread block has, by one token */
-enum { PARTS = 3 };                        /* products of one x: of q, k and v */
+enum { PER_SM = 1 };                      /* thread blocks on a multiprocessor */
+enum { MOST_TOKENS = 8, MOST_SUMS = 64 }; /* tiles a thread block has, by one token */
+enum { PARTS = 3 };                       /* products of one x: of q, k and v */
 
 typedef __nv_bfloat16 bf16;
 
@@ -52,37 +47,6 @@ struct problem {
     int n_parts, k, tokens, blocks, groups, tiles;
     uint16_t code[16]; /* bf16 */
 };
-
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Eight lanes fill the copies of an entry with 16 bytes each; the codes are in the first 16. */
-__device__ __forceinline__ void fill_table(unsigned char *table, const problem &p)
-{
-    int lane = threadIdx.x % LANES;
-    uint32_t code = p.code[lane % 16];
-#pragma unroll
-    for (int i = 0; i < 256 * 8 / THREADS; i++) {
-        int entry = i * (THREADS / 8) + threadIdx.x / 8;
-        uint32_t pair = __shfl_sync(~0u, code, entry >> 4) | __shfl_sync(~0u, code, entry & 15)
-                                                                 << 16;
-        *(uint4 *)(table + entry * ENTRY + lane % 8 * 16) = make_uint4(pair, pair, pair, pair);
-    }
-}
-
-/* The pair that byte number BYTE of a word stands for; the earlier element is in its high nibble,
- * and comes first. */
-template <int BYTE>
-__device__ __forceinline__ uint32_t pair_of(const unsigned char *table, uint32_t word, uint32_t at)
-{
-    return *(const uint32_t *)(table + __byte_perm(word, at, 0x5504 | BYTE << 4));
-}
 
 /* ---- tiles: 16 rows of one of the matrices ---- */
 
@@ -199,13 +163,13 @@ __device__ __forceinline__ void use(float *sums, const item &q, const uint32_t (
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t w0 = word_of(q.w[0][h], j / 2), w1 = word_of(q.w[1][h], j / 2), a[4];
-            a[0] = j % 2 ? pair_of<2>(table, w0, at) : pair_of<0>(table, w0, at);
-            a[1] = j % 2 ? pair_of<2>(table, w1, at) : pair_of<0>(table, w1, at);
-            a[2] = j % 2 ? pair_of<3>(table, w0, at) : pair_of<1>(table, w0, at);
-            a[3] = j % 2 ? pair_of<3>(table, w1, at) : pair_of<1>(table, w1, at);
+            a[0] = j % 2 ? nf4_pairs_of<2>(table, w0, at) : nf4_pairs_of<0>(table, w0, at);
+            a[1] = j % 2 ? nf4_pairs_of<2>(table, w1, at) : nf4_pairs_of<0>(table, w1, at);
+            a[2] = j % 2 ? nf4_pairs_of<3>(table, w0, at) : nf4_pairs_of<1>(table, w0, at);
+            a[3] = j % 2 ? nf4_pairs_of<3>(table, w1, at) : nf4_pairs_of<1>(table, w1, at);
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
-                multiply(block[i][h], a, x[i][2 * j], x[i][2 * j + 1]);
+                nf4_pairs_multiply(block[i][h], a, x[i][2 * j], x[i][2 * j + 1]);
         }
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -276,7 +240,7 @@ template <int PAIRS, int AHEAD>
 __global__ void __launch_bounds__(THREADS, PER_SM) few_nf4(const __grid_constant__ problem p)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
-    tile *tiles = (tile *)(smem + TABLE);
+    tile *tiles = (tile *)(smem + NF4_PAIRS_BYTES);
     int n_tiles = (p.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
     int warp = threadIdx.x / LANES, each = p.tokens * TILE;
     float *sums = (float *)(tiles + n_tiles), *mine = sums + warp * each;
@@ -297,7 +261,7 @@ __global__ void __launch_bounds__(THREADS, PER_SM) few_nf4(const __grid_constant
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
         fetch(ahead[i]);
-    fill_table(smem, p);
+    nf4_pairs_fill<THREADS>(smem, p.code);
     for (int i = threadIdx.x; i < n_tiles * WARPS * each; i += THREADS)
         sums[i] = 0;
     __syncthreads();
@@ -332,8 +296,8 @@ template <int PAIRS, int AHEAD> void launch(cuda_device *d, const problem &p)
     blocks = blocks < least ? least : blocks;
     int tiles = (p.tiles + blocks - 1) / blocks;
     overlap_grid grid = { dim3((unsigned)blocks), THREADS,
-                          TABLE + tiles * ((int)sizeof(tile) +
-                                           WARPS * p.tokens * TILE * (int)sizeof(float)) };
+                          NF4_PAIRS_BYTES + tiles * ((int)sizeof(tile) + WARPS * p.tokens * TILE *
+                                                                             (int)sizeof(float)) };
     overlap_launch(d, "matmul of nf4", grid, few_nf4<PAIRS, AHEAD>, p);
 }
 

@@ -91,18 +91,6 @@ template <class O, class X> __global__ void convert_kernel(O *out, const X *x, i
     });
 }
 
-template <class X> __global__ void scale_kernel(X *x, int64_t n, float factor, bool wide)
-{
-    constexpr int W = vec_width<X>;
-    vec_each<W>(n, wide, [&](auto at) {
-        float v[W];
-        at.load(v, x);
-        for (int j = 0; j < W; j++)
-            v[j] *= factor;
-        at.store(x, v);
-    });
-}
-
 template <int TEAM, class Y, class X>
 __global__ void add_gated_kernel(Y *y, const X *x, vec_any logit, int64_t rows, int64_t n,
                                  bool wide)
@@ -281,15 +269,6 @@ extern "C" void cuda_convert(device *d, tensor out, tensor x)
         typedef decltype(v) X;
         vec_launch_flat<O, X>(d, "convert", n, convert_kernel<O, X>, (O *)out.data, (X *)x.data, n,
                               wide);
-    });
-}
-
-extern "C" void cuda_scale(device *d, tensor x, float factor)
-{
-    int64_t n = tensor_count(&x);
-    vec_typed(x.dt, [&](auto v) {
-        typedef decltype(v) X;
-        vec_launch_flat<X>(d, "scale", n, scale_kernel<X>, (X *)x.data, n, factor, vec_aligned(x));
     });
 }
 

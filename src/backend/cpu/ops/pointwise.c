@@ -103,20 +103,6 @@ void OP(convert)(device *d, tensor out, tensor x)
     each(d, convert_range, &(pointwise){ .out = out, .a = x });
 }
 
-static void scale_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
-{
-    (void)scratch;
-    const pointwise *p = ctx;
-    for (int64_t i = begin; i < end; i += VEC_LANES)
-        vec_store(p->out.data, i, end - i, p->out.dt,
-                  vec_load(p->out.data, i, end - i, p->out.dt) * p->scale);
-}
-
-void OP(scale)(device *d, tensor x, float factor)
-{
-    each(d, scale_range, &(pointwise){ .out = x, .scale = factor });
-}
-
 static void add_gated_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
