@@ -31,7 +31,7 @@ function compare(a, b, why) {
 END {
     print "# The study: every method on the embedded three-domain task\n"
     print "Written by `make study` (`tools/study.sh`, `tools/study.awk`): " epochs " epochs over 90 % of `share/train.jsonl`, seeds " seeds
-    print "(order of the records, LoRA's A, routers, adapters). Each method has the same budget: three learning rates with the"
+    print "(order of the records, LoRA's A, routers, adapters). Each method has the same budget: four learning rates with the"
     print "first seed; the best of them on the other 10 % of the training records is used with every seed. Loss (nats a token) and"
     print "exact match (%) are those of the 240 held-out records of `share/test.jsonl`: mean and standard deviation over the seeds."
     print "MB is the memory of the tuning step, s the time of a run on the machine that made this page.\n"

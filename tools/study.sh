@@ -5,7 +5,7 @@
 #   EPOCHS=3 SEEDS="0 1 2"          the budget; a run that is there already is not made again
 #   METHODS="lora-r8 pesc-8"        only these; REPORT=FILE writes the report elsewhere
 #
-# Each method gets the same budget: three learning rates with the first seed, chosen by the loss on
+# Each method gets the same budget: four learning rates with the first seed, chosen by the loss on
 # 10 % of the training records that nobody trains on; then the best rate with the other seeds. What
 # is reported is measured on share/test.jsonl, which has no part in any choice. A seed draws the
 # order of the records, LoRA's A, routers and adapters.
@@ -23,16 +23,16 @@ mkdir -p "$STUDY"
 # Ranks 22 and 62 give LoRA as many activated and as many trainable parameters as pesc-8 has.
 rows() {
     cat <<'EOF'
-lora-r8|dense, LoRA of rank 8|-|--method lora --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3|1
-lora-r8-long|the same, 1.7 times as long|-|--method lora --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3|1.7
-lora-r22|dense, LoRA of rank 22|-|--method lora --lora-r 22 --lora-alpha 44|1e-3 2e-3 4e-3|1
-lora-r62|dense, LoRA of rank 62|-|--method lora --lora-r 62 --lora-alpha 124|1e-3 2e-3 4e-3|1
-pesc-4|4 adapters of 64, LoRA 8|--experts 4 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|1e-3 2e-3 4e-3|1
-pesc-8|8 adapters of 64, LoRA 8|--experts 8 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|1e-3 2e-3 4e-3|1
-pesc-16|16 adapters of 64, LoRA 8|--experts 16 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|1e-3 2e-3 4e-3|1
-molora|8 LoRA experts of rank 8 in the FFN|-|--method molora --experts 8 --top-k 2 --lora-r 8 --lora-alpha 16|1e-3 2e-3 4e-3|1
-upcycle|8 copies of each FFN, LoRA 8|--kind upcycle --experts 8 --top-k 2|--method upcycle --lora-r 8 --lora-alpha 16|5e-4 1e-3 2e-3|1
-full|every weight of the dense model|-|--method full|5e-4 1e-3 2e-3|1
+lora-r8|dense, LoRA of rank 8|-|--method lora --lora-r 8 --lora-alpha 16|4e-3 8e-3 1.6e-2 3.2e-2|1
+lora-r8-long|the same, 1.7 times as long|-|--method lora --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3 1.6e-2|1.7
+lora-r22|dense, LoRA of rank 22|-|--method lora --lora-r 22 --lora-alpha 44|2e-3 4e-3 8e-3 1.6e-2|1
+lora-r62|dense, LoRA of rank 62|-|--method lora --lora-r 62 --lora-alpha 124|1e-3 2e-3 4e-3 8e-3|1
+pesc-4|4 adapters of 64, LoRA 8|--experts 4 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3 1.6e-2|1
+pesc-8|8 adapters of 64, LoRA 8|--experts 8 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3 1.6e-2|1
+pesc-16|16 adapters of 64, LoRA 8|--experts 16 --top-k 2 --adapter-dim 64|--method pesc --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3 1.6e-2|1
+molora|8 LoRA experts of rank 8 in the FFN|-|--method molora --experts 8 --top-k 2 --lora-r 8 --lora-alpha 16|2e-3 4e-3 8e-3 1.6e-2|1
+upcycle|8 copies of each FFN, LoRA 8|--kind upcycle --experts 8 --top-k 2|--method upcycle --lora-r 8 --lora-alpha 16|1e-3 2e-3 4e-3 8e-3|1
+full|every weight of the dense model|-|--method full|5e-4 1e-3 2e-3 4e-3|1
 EOF
 }
 METHODS=${METHODS:-$(rows | cut -d'|' -f1)}
