@@ -1,9 +1,10 @@
 /* bench/shape: training steps and decoding of a model that is only a shape: its weights are made on
  * the device, so that a shape of 34 billion takes seconds to start and no disk.
  *   shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
- *         [keep=-1] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0] [batch=1]
- *         [profile=0]
- * keep: layers that keep activations, -1 as many as fit; dropout: percent, of LoRA and adapters;
+ *         [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0]
+ *         [batch=1] [profile=0]
+ * keep: layers that keep activations, -1 as many as fit; memory: GiB that are to be enough, 0 what
+ * the device has; dropout: percent, of LoRA and adapters;
  * paged: moments in the host's memory; decode: tokens, instead of training; profile: also where the
  * time of a step goes, each op waited for. */
 #include "backend/opmap.h"
@@ -356,6 +357,7 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     if (to.mixture.used)
         must(memory_take(&to.mixture, dev, &need, &m->mixture));
     m->memory_bytes = to.base.size;
+    m->mixture_bytes = to.mixture.size;
     bind_layout(m, &src, &to);
     maker k;
     open_maker(&k, dev);
@@ -372,6 +374,16 @@ static double gib(double bytes)
 static double taken(device *dev)
 {
     return dev->memory ? gib((double)(dev->memory - dev->op->room(dev))) : 0;
+}
+
+/* Bytes left of the memory that is to be enough. */
+static uint64_t available(device *dev)
+{
+    uint64_t most = (uint64_t)number_of("memory", 0) << 30, left = memory_available(dev);
+    uint64_t used = dev->memory - left;
+    if (!most)
+        return left;
+    return used < most ? most - used : 0;
 }
 
 /* ---- training ---- */
@@ -434,11 +446,19 @@ static void train(pesc_model *m, const char *name)
                             .beta1 = 0.9,
                             .beta2 = 0.999,
                             .eps = 1e-8 };
+    pass_limits lim = { together * tokens, together, together * tokens };
+    plan_pass plan = { m, &spec, 0, lim };
+    pesc_train_options limits = { .batch = seqs,
+                                  .seq_len = tokens,
+                                  .micro_tokens = together * tokens,
+                                  .packing = true,
+                                  .keep = number_of("keep", -1),
+                                  .optimizer = o.eight_bit ? "adamw8" : "adamw" };
+    spec.lean = plan_spare(&plan, &limits, available(m->dev) + m->mixture_bytes).lean;
+    plan.lim = lim;
     must(params_open(&ps, m, &spec));
     must(optimizer_open(&opt, ps, &o));
-    pass_limits lim = { together * tokens, together, together * tokens };
-    plan_pass plan = { m, &spec, ps->first_layer, lim };
-    int32_t keep = plan_keep(&plan, number_of("keep", -1), plan_room(memory_available(m->dev)));
+    train_keep keep = plan_keep(&plan, number_of("keep", -1), plan_room(available(m->dev)));
     must(pass_open_train(&p, m, lim, ps, keep));
     micro b = make_micro(together, tokens, m->cfg.vocab, micros);
     double best = 1e9, sum = 0, norm = 0, first = 0, ce = 0;
@@ -467,11 +487,13 @@ static void train(pesc_model *m, const char *name)
         best = i && took < best ? took : best;
     }
     double each = sum / (steps - 1 - profiled);
-    printf(
-        "%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept: %.0f tokens/s "
-        "(best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, gradient %.3g\n",
-        name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep + 1, m->cfg.n_layers,
-        n / each, n / best, each * 1e3, first * 1e3, taken(m->dev), ce, norm);
+    printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d lightly: "
+           "%.0f "
+           "tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, gradient "
+           "%.3g\n",
+           name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep.whole + 1,
+           m->cfg.n_layers, keep.light, n / each, n / best, each * 1e3, first * 1e3, taken(m->dev),
+           ce, norm);
     printf("  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
            (double)ps->n / 1e6, gib((double)m->memory_bytes),
            gib((double)(tensor_bytes(&ps->master) * 2 + tensor_bytes(&ps->work) + opt->bytes)),

@@ -42,6 +42,14 @@ static void mla_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->kv_rstd = tensor_take1(mem, DT_F32, n);
 }
 
+void attention_layout_light(attention_acts *a, arena *mem, const acts_plan *plan)
+{
+    if (!plan->rank)
+        return;
+    a->qkv_ax = tensor_take2(mem, plan->dt, plan->n, LINEARS * plan->rank);
+    a->o_ax = tensor_take2(mem, plan->dt, plan->n, plan->rank);
+}
+
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
@@ -53,10 +61,7 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
     if (plan->train)
         a->lse = tensor_take2(mem, DT_F32, n, heads);
-    if (plan->rank) {
-        a->qkv_ax = tensor_take2(mem, plan->dt, n, 3 * plan->rank);
-        a->o_ax = tensor_take2(mem, plan->dt, n, plan->rank);
-    }
+    attention_layout_light(a, mem, plan);
     if (config_mla(c))
         mla_layout(a, mem, plan);
     else

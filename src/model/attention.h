@@ -39,6 +39,7 @@ typedef struct attention_grads {
 } attention_grads;
 
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan);
+void attention_layout_light(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
 
 /* y [T,C] = attention of h [T,C] in this pass. */

@@ -17,6 +17,7 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     const block_acts *share = plan->share;
     a->h = share ? share->h : tensor_take2(mem, plan->dt, n, dim);
     a->y = share ? share->y : tensor_take2(mem, plan->dt, n, dim);
+    a->f = a->y;
     a->attn_h = plan->train ? tensor_take2(mem, plan->dt, n, dim) : a->h;
     attention_layout(&a->attn, mem, plan);
     if (plain)
@@ -28,6 +29,21 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->middle = tensor_take2(mem, DT_F32, n, dim);
     a->attn_rstd = tensor_take1(mem, DT_F32, n);
     a->ffn_rstd = tensor_take1(mem, DT_F32, n);
+}
+
+void block_layout_light(block_acts *a, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    *a = *plan->share;
+    attention_layout_light(&a->attn, mem, plan);
+    if (a->ffn.gate.nd)
+        ffn_layout_light(&a->ffn, mem, plan);
+    if (a->moe.shared.gate.nd)
+        ffn_layout_light(&a->moe.shared, mem, plan);
+    if (c->moe.kind != EXPERT_NONE)
+        moe_layout_light(&a->moe, mem, plan);
+    if (c->moe.kind == EXPERT_ADAPTER)
+        a->f = tensor_take2(mem, plan->dt, plan->n, c->dim);
 }
 
 /* ---- the residual stream ---- */
@@ -57,12 +73,13 @@ static void second_norm(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
     norm_fwd n = { .out = a->h, .w = b->ffn_norm, .rstd = a->ffn_rstd };
-    if (b->sparse) {
+    bool route = b->sparse && !p->light;
+    if (route) {
         n.logits = a->moe.logits;
         n.router = b->moe.router;
     }
     stream_norm(p, a->middle.data ? a->middle : p->x, n);
-    if (b->sparse && b->moe.shared_gate.data)
+    if (route && b->moe.shared_gate.data)
         stream_norm(p, p->stream.x,
                     (norm_fwd){ .w = b->ffn_norm,
                                 .logits = a->moe.shared_logit,
@@ -71,23 +88,26 @@ static void second_norm(pass *p, const block *b)
 
 /* ---- forward ---- */
 
-/* A layer that runs again has no use for its output, but where adapters read it. */
+/* A layer that runs again has no use for its output, but where adapters read it and it was not
+ * kept.
+ */
 static void dense_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    bool read = !p->again || b->sparse;
-    ffn_fwd(p, &b->ffn, &a->ffn, read ? a->y : (tensor){ 0 }, a->h);
-    p->stream.add = a->y;
+    bool wanted = !p->again || (b->sparse && !p->light);
+    ffn_fwd(p, &b->ffn, &a->ffn, wanted ? a->f : (tensor){ 0 }, a->h);
+    p->stream.add = a->f;
 }
 
 static void sparse_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    moe_route(p, b);
+    if (!p->light)
+        moe_route(p, b);
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
         dense_fwd(p, b);
-        moe_adapter_fwd(p, b, a->y);
+        moe_adapter_fwd(p, b, a->f);
         p->stream.rows = a->moe.out;
         p->stream.inverse = a->moe.inverse;
         break;

@@ -7,10 +7,13 @@
 #include "model/moe.h"
 
 /* A layer's activations: with training one slot a kept layer, without one slot for all. What costs
- * little to compute again all slots share: block_restore() brings it back. */
+ * little to compute again all slots share: block_restore() brings it back. A layer that runs again
+ * may have a light slot: of its own is only what is small and costs much to compute again, which is
+ * what A of LoRA gives, the choice of experts, and what adapters read and their first half. */
 typedef struct block_acts {
     tensor h; /* [T,C]: the normed input of either half; in training of the second; shared */
     tensor y; /* [T,C]: what either half adds; shared */
+    tensor f; /* [T,C]: what the FFN adds: y, but where a light slot keeps it for adapters */
     attention_acts attn;
     ffn_acts ffn;
     moe_acts moe;
@@ -20,6 +23,7 @@ typedef struct block_acts {
 } block_acts;
 
 void block_layout(block_acts *a, arena *mem, const acts_plan *plan);
+void block_layout_light(block_acts *a, arena *mem, const acts_plan *plan); /* beside plan->share */
 
 /* p->stream goes through the layer; its input, summed up, is kept in `x`, which may be where it
  * lies. Where a layer runs again, the stream is of no further use. */

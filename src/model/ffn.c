@@ -8,15 +8,22 @@ void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
     a->gate = tensor_take2(mem, plan->dt, plan->n, width);
     a->up = tensor_take2(mem, plan->dt, plan->n, width);
     a->glu = share ? share->glu : tensor_take2(mem, plan->dt, plan->n, width);
-    if (plan->rank) {
-        a->in_ax = tensor_take2(mem, plan->dt, plan->n, 2 * plan->rank);
-        a->down_ax = tensor_take2(mem, plan->dt, plan->n, plan->rank);
-    }
+    ffn_layout_light(a, mem, plan);
+}
+
+void ffn_layout_light(ffn_acts *a, arena *mem, const acts_plan *plan)
+{
+    if (!plan->rank)
+        return;
+    a->in_ax = tensor_take2(mem, plan->dt, plan->n, 2 * plan->rank);
+    a->down_ax = tensor_take2(mem, plan->dt, plan->n, plan->rank);
 }
 
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x)
 {
     linears_fwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { a->gate, a->up }, a->in_ax }, x);
+    if (p->light && !out.data)
+        return; /* backward makes glu, and what A gives of it was kept */
     p->dev->op->glu_fwd(p->dev, a->glu, a->gate, a->up, p->m->cfg.act);
     linears_fwd(p, &(linear_set){ 1, { &f->down }, { out }, a->down_ax }, a->glu);
 }

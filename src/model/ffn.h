@@ -13,6 +13,7 @@ typedef struct ffn_acts {
 /* `share`: another layer's, whose glu this one uses too; NULL: its own. */
 void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
                 const ffn_acts *share);
+void ffn_layout_light(ffn_acts *a, arena *mem, const acts_plan *plan);
 
 /* out [T,C] (absent: not wanted), x [T,C]. */
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);

@@ -71,12 +71,14 @@ static tensor times_a(const pass *p, const linear_set *s, tensor x)
 }
 
 /* What B is to be multiplied with, for each linear of a set. Where A are not joined, each has a
- * part of p->mid to itself. */
+ * part of p->mid to itself. Where a layer runs again, a light slot has kept what A gave. */
 static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
 {
     tensor ax = { 0 };
     bool together = joined(p, s);
-    if (together)
+    if (together && p->light && s->ax.data)
+        ax = middle(s->ax, s);
+    else if (together)
         ax = times_a(p, s, lora_input(p, s->l[0]->lora, x));
     for (int i = 0; i < s->n; i++) {
         const lora *l = s->l[i]->lora;

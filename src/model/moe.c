@@ -8,32 +8,43 @@ static int64_t widest(const config *c)
     return c->dim > c->ffn_dim ? c->dim : c->ffn_dim;
 }
 
-void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
+void moe_layout_light(moe_acts *a, arena *mem, const acts_plan *plan)
 {
     const moe_rule *r = &plan->c->moe;
-    int64_t n = plan->n, k = r->topk.k, rows = n * k, dim = plan->c->dim;
-    bool mixed = r->kind == EXPERT_LORA, adapter = r->kind == EXPERT_ADAPTER;
-    *a = (moe_acts){ 0 };
-    const moe_acts *share = plan->share ? &plan->share->moe : NULL;
-    bool small = r->kind != EXPERT_FFN; /* its output costs less to compute again than to keep */
-    int64_t width = mixed ? widest(plan->c) : dim;
+    int64_t n = plan->n, k = r->topk.k, rows = n * k;
     a->logits = tensor_take2(mem, DT_F32, n, r->topk.n_experts);
     a->ids = tensor_take2(mem, DT_I32, n, k);
     a->gates = tensor_take2(mem, DT_F32, n, k);
     a->order = tensor_take1(mem, DT_I32, rows);
     a->inverse = tensor_take1(mem, DT_I32, rows);
     a->offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + 1);
+    if (r->kind == EXPERT_ADAPTER)
+        a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    if (r->shared_dim)
+        a->shared_logit = tensor_take2(mem, DT_F32, n, 1);
+}
+
+void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
+{
+    const moe_rule *r = &plan->c->moe;
+    int64_t n = plan->n, rows = n * r->topk.k, dim = plan->c->dim;
+    bool mixed = r->kind == EXPERT_LORA, adapter = r->kind == EXPERT_ADAPTER;
+    *a = (moe_acts){ 0 };
+    const moe_acts *share = plan->share ? &plan->share->moe : NULL;
+    bool small = r->kind != EXPERT_FFN; /* its output costs less to compute again than to keep */
+    int64_t width = mixed ? widest(plan->c) : dim;
     a->in = share && !adapter ? share->in : tensor_take2(mem, plan->dt, rows, width);
     a->out = share && small ? share->out : tensor_take2(mem, plan->dt, rows, width);
-    a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     a->mid = tensor_take2(mem, plan->dt, rows, r->expert_dim);
-    if (r->kind != EXPERT_ADAPTER)
+    if (!adapter) {
         a->gate = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+        a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    }
     if (r->shared_dim) {
         ffn_layout(&a->shared, mem, plan, r->shared_dim, share ? &share->shared : NULL);
         a->shared_out = tensor_take2(mem, plan->dt, n, dim);
-        a->shared_logit = tensor_take2(mem, DT_F32, n, 1);
     }
+    moe_layout_light(a, mem, plan);
 }
 
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
@@ -101,7 +112,8 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor f)
     row_gates gates = adapter_gates(p);
     gather(p, a->in, f);
     drop_rows(p, b, a->in, p->adapter_dropout, 0);
-    grouped(p, MM_NT, a->up, a->in, b->moe.down);
+    if (!p->light)
+        grouped(p, MM_NT, a->up, a->in, b->moe.down);
     p->dev->op->act_fwd(p->dev, a->mid, a->up, ACT_GELU, &gates);
     if (!p->again)
         grouped(p, MM_NT, a->out, a->mid, b->moe.up);

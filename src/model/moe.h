@@ -39,6 +39,7 @@ typedef struct moe_grads {
 } moe_grads;
 
 void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan);
+void moe_layout_light(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan);
 
 /* Chooses the experts of every token: ids, gates and the order of rows by expert. */

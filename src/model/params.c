@@ -167,20 +167,27 @@ static bool more_of_stack(const walk *w, const slot *s)
            s->expert < (own ? own->ids[own->n - 1] : w->c->moe.topk.n_experts - 1);
 }
 
-/* The next place of the flat buffers. Experts of a stack lie side by side. */
-static int64_t take(walk *w, param q, bool more)
+static bool has_copy(const params *p, const param *q)
+{
+    return !p->spec.lean || q->group != PARAM_ADAPTER;
+}
+
+/* Gives q the next place of the flat buffers. Experts of a stack lie side by side. */
+static void take(walk *w, param *q, bool more)
 {
     params *p = w->p;
-    int64_t n = count_of(q.nd, q.ne);
-    q.at = p->n;
+    int64_t n = count_of(q->nd, q->ne);
+    q->at = p->n;
+    q->work_at = p->n_work;
     if (p->list)
-        p->list[w->n_list] = q;
+        p->list[w->n_list] = *q;
     w->n_list++;
-    p->count[q.group] += n;
+    p->count[q->group] += n;
     p->n += n;
     if (!more)
         p->n = (p->n + ALIGN - 1) / ALIGN * ALIGN;
-    return q.at;
+    if (has_copy(p, q))
+        p->n_work += p->n - q->at;
 }
 
 static void note_layer(walk *w, const slot *s)
@@ -196,10 +203,10 @@ static void note_layer(walk *w, const slot *s)
     p->first_layer = s->layer;
 }
 
-static tensor part(tensor flat, const param *q)
+static tensor part(tensor flat, const param *q, int64_t at)
 {
     tensor t = { .dt = flat.dt, .nd = q->nd };
-    t.data = (char *)flat.data + (size_t)q->at * dtype_block_bytes(flat.dt);
+    t.data = (char *)flat.data + (size_t)at * dtype_block_bytes(flat.dt);
     memcpy(t.ne, q->ne, sizeof t.ne);
     return t;
 }
@@ -207,7 +214,8 @@ static tensor part(tensor flat, const param *q)
 /* What forward reads of a trained tensor. */
 static tensor working(const params *p, const param *q, bool always_f32)
 {
-    return part(p->work.data && !always_f32 ? p->work : p->master, q);
+    bool copy = p->work.data && !always_f32 && has_copy(p, q);
+    return copy ? part(p->work, q, q->work_at) : part(p->master, q, q->at);
 }
 
 /* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone. */
@@ -269,8 +277,10 @@ static void place_weight(walk *w, const slot *s, param q)
     if (more_of_stack(w, s))
         return;
     if (s->expert >= 0) {
-        int64_t n = own ? own->n : s->expert + 1;
-        q = (param){ .at = q.at - (n - 1) * slot_count(s),
+        int64_t n = own ? own->n : s->expert + 1, before = (n - 1) * slot_count(s);
+        q = (param){ .group = q.group,
+                     .at = q.at - before,
+                     .work_at = q.work_at - before,
                      .nd = 3,
                      .ne = { n, s->ne[0], s->ne[1] } };
     }
@@ -287,7 +297,7 @@ static void add_weight(walk *w, const slot *s)
     param q = { .group = group_of(s->rule), .nd = s->nd };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
-    q.at = take(w, q, more_of_stack(w, s));
+    take(w, &q, more_of_stack(w, s));
     note_layer(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->list)
@@ -330,7 +340,7 @@ static void add_lora(walk *w, const slot *s, bool second)
     if (second)
         memcpy(q.ne, (int64_t[]){ s->ne[0], r }, 2 * sizeof *q.ne);
     snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);
-    take(w, q, false);
+    take(w, &q, false);
     note_layer(w, s);
     p->flat = true;
     if (p->list) {
@@ -348,7 +358,7 @@ static void add_lora(walk *w, const slot *s, bool second)
 static walk walk_all(params *p, pesc_model *m, const config *c)
 {
     walk w = { .p = p, .m = m, .c = c };
-    p->n = 0;
+    p->n = p->n_work = 0;
     memset(p->count, 0, sizeof p->count);
     p->first_layer = c->n_layers;
     p->first_attn = false;
@@ -372,9 +382,11 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
     config with = *c;
     params_configure(&with, spec);
     walk w = walk_all(&p, NULL, &with);
-    *out = (params_size){
-        .n = p.n, .n_list = (int64_t)w.n_list, .first_layer = p.first_layer, .flat = p.flat
-    };
+    *out = (params_size){ .n = p.n,
+                          .n_list = (int64_t)w.n_list,
+                          .n_work = p.n_work,
+                          .first_layer = p.first_layer,
+                          .flat = p.flat };
     memcpy(out->count, p.count, sizeof out->count);
 }
 
@@ -388,12 +400,12 @@ static void layout(params *p, arena *a)
     p->master = tensor_take1(a, DT_F32, p->n);
     p->grad = tensor_take1(a, DT_F32, p->n);
     if (p->flat && p->m->act_dt == DT_BF16)
-        p->work = tensor_take1(a, DT_BF16, p->n);
+        p->work = tensor_take1(a, DT_BF16, p->n_work);
 }
 
-int64_t params_bytes(int64_t n, dtype act_dt, bool flat)
+int64_t params_bytes(const params_size *z, dtype act_dt)
 {
-    return n * (flat && act_dt == DT_BF16 ? 10 : 8);
+    return z->n * 8 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
 }
 
 static pesc_status take_lists(params *p, const walk *w)
@@ -500,12 +512,12 @@ void params_close(params *p)
 
 tensor params_master(const params *p, const param *q)
 {
-    return part(p->master, q);
+    return part(p->master, q, q->at);
 }
 
 tensor params_grad(const params *p, const param *q)
 {
-    return part(p->grad, q);
+    return part(p->grad, q, q->at);
 }
 
 void params_zero_grad(params *p)
@@ -533,10 +545,25 @@ void params_start_grad(params *p)
     }
 }
 
+/* Runs of the list that have a copy lie in both buffers alike. */
+static void refresh_copies(params *p)
+{
+    device *dev = p->m->dev;
+    for (size_t i = 0, end; i < p->n_list; i = end + 1) {
+        for (end = i; end < p->n_list && has_copy(p, &p->list[end]);)
+            end++;
+        int64_t stop = end < p->n_list ? p->list[end].at : p->n;
+        param run = { .nd = 1, .ne = { stop - p->list[i].at } };
+        if (end > i)
+            dev->op->convert(dev, part(p->work, &run, p->list[i].work_at),
+                             part(p->master, &run, p->list[i].at));
+    }
+}
+
 void params_refresh(params *p)
 {
     if (p->work.data)
-        p->m->dev->op->convert(p->m->dev, p->work, p->master);
+        refresh_copies(p);
     params_write_back(p);
 }
 

@@ -52,7 +52,8 @@ typedef struct train_spec {
     uint32_t lora_targets; /* TARGET_ bits */
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
-    uint64_t seed;                    /* of what is initialised here */
+    bool lean;     /* in bf16 there is no copy of the adapters: products round them each time */
+    uint64_t seed; /* of what is initialised here */
 } train_spec;
 
 enum { PARAM_NAME = 160 };
@@ -60,7 +61,8 @@ enum { PARAM_NAME = 160 };
 typedef struct param {
     char name[PARAM_NAME]; /* as a file has it; each expert has its own */
     param_group group;
-    int64_t at; /* first element in the flat buffers */
+    int64_t at;      /* first element in the flat buffers */
+    int64_t work_at; /* and in `work` */
     int32_t nd;
     int64_t ne[4];
     tensor into; /* its part of the model's stack, which forward reads; absent: the flat buffers */
@@ -75,7 +77,8 @@ typedef struct params {
     int64_t count[PARAM_GROUPS]; /* parameters, padding not included */
     tensor master, grad;         /* f32 [n] */
     bool flat;                   /* forward reads some of them in the flat buffers */
-    tensor work; /* bf16 [n]: what forward reads there when it computes in bf16; or absent */
+    int64_t n_work;              /* elements of `work`: n, but where it is lean */
+    tensor work; /* bf16: what forward reads there when it computes in bf16; or absent */
     void *memory;
     pesc_model grads; /* only tensors, blocks and LoRA are used */
     lora *loras;      /* those attached here */
@@ -101,9 +104,13 @@ void params_zero_grad(params *p);
 void params_start_grad(params *p);
 
 /* After master changed, forward must see it: all of it, or, where AdamW has written `work` as its
- * copy, what the stacks of the model hold. */
+ * copy (as it can where that is whole), what the stacks of the model hold. */
 void params_refresh(params *p);
 void params_write_back(params *p);
+static inline bool params_work_whole(const params *p)
+{
+    return p->work.data && p->n_work == p->n;
+}
 
 /* Whether a tensor of a model enters the list. */
 bool params_trains(const train_spec *spec, const slot *s);
@@ -114,11 +121,11 @@ pesc_status params_check_own(const expertcfg *own, const config *c, const char *
 /* The same counts without a model, for planning; LoRA on all targets. */
 typedef struct params_size {
     int64_t n, count[PARAM_GROUPS];
-    int64_t n_list;
+    int64_t n_list, n_work;
     int32_t first_layer;
     bool flat;
 } params_size;
-int64_t params_bytes(int64_t n, dtype act_dt, bool flat); /* of weights and gradients */
+int64_t params_bytes(const params_size *z, dtype act_dt); /* of weights and gradients */
 
 void params_measure(params_size *out, const config *c, const train_spec *spec);
 

@@ -109,14 +109,14 @@ pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
 }
 
 pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
-                            int32_t keep_layers)
+                            train_keep keep)
 {
     ASSERT(ps->m == m);
     const train_spec *s = &ps->spec;
     return open_pass(out, &(pass){ .m = m,
                                    .lim = lim,
                                    .params = ps,
-                                   .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep_layers),
+                                   .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep),
                                    .adapter_dropout = s->adapter_dropout,
                                    .lora_dropout = s->lora_dropout });
 }

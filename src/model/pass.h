@@ -5,8 +5,9 @@
  * every tensor has exactly the shape of this forward and nothing is cut or allocated later.
  *
  * A pass for training has more: the input of every layer backward reaches, slots for activations,
- * and one set of gradients. Layers [first, first + keep) have a slot of their own; the others share
- * the last, which backward refills by running the layer again from its saved input. */
+ * and one set of gradients. The lowest layers have a slot of their own, those above a light one
+ * (block.h); what is in neither all share, and backward refills it by running the layer again from
+ * its saved input. */
 #ifndef PESC_MODEL_PASS_H
 #define PESC_MODEL_PASS_H
 
@@ -71,11 +72,12 @@ struct pass {
     train_plan plan;
     bool drop;                           /* this forward has dropout */
     bool again;                          /* it runs a layer anew, for what backward reads of it */
-    bool stale;                          /* backward: what slots share is another layer's */
+    bool light;                          /* again, and the layer has a light slot */
+    bool stale;                          /* backward: the FFN's glu is to be made again */
     bool first;                          /* gradients of adapters are written, not added */
     rng_key key;                         /* of its masks */
     float adapter_dropout, lora_dropout; /* of what experts read */
-    block_acts *slots;                   /* keep + 1; acts is one of them */
+    block_acts *slots;                   /* whole, light, and the shared one; acts is one of them */
     tensor inputs;                       /* f32 [n_layers - first, T, C] */
     tensor dropped;                      /* [T, widest input of a linear with dropout] */
     tensor targets, weights, loss;       /* i32, f32, f32 [n_out] */

@@ -13,15 +13,19 @@ static int32_t most(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer,
-                         int32_t keep_layers)
+static int32_t least(int32_t a, int32_t b)
 {
-    int32_t reached = c->n_layers - first_layer;
+    return a < b ? a : b;
+}
+
+train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer, train_keep keep)
+{
+    int32_t reached = c->n_layers - first_layer, whole = least(keep.whole, reached);
     int32_t wide = most(most(c->dim, c->ffn_dim), c->n_heads * config_v_dim(c));
     wide = most(most(wide, c->moe.shared_dim), most(c->q_lora_rank, c->kv_lora_rank));
     return (train_plan){ .on = true,
                          .first = first_layer,
-                         .keep = keep_layers < reached ? keep_layers : reached,
+                         .keep = { whole, least(keep.light, reached - whole) },
                          .dropped = s->lora_dropout > 0 ? wide : 0 };
 }
 
@@ -42,8 +46,6 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     const config *c = plan->c;
     pass_grads *g = &p->grads;
     int64_t n = plan->n;
-    *g = (pass_grads){ 0 };
-    g->dx = tensor_take2(a, DT_F32, n, c->dim);
     g->dy = tensor_take2(a, plan->dt, n, c->dim);
     g->dh = tensor_take2(a, plan->dt, n, c->dim);
     if (p->m->lora_rank)
@@ -54,30 +56,10 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
         moe_grads_layout(&g->moe, a, plan);
 }
 
-void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
+static void head_layout(pass *p, arena *a, int64_t rows)
 {
     const config *c = &p->m->cfg;
     dtype dt = p->m->act_dt;
-    int64_t rows = most_rows(p, n_out);
-    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true, .rank = p->m->lora_rank };
-    block_acts shared, own;
-    block_layout(&shared, a, &plan);
-    plan.share = &shared;
-    for (int32_t i = 0; i < p->plan.keep; i++) {
-        block_layout(&own, a, &plan);
-        if (p->slots)
-            p->slots[i] = own;
-    }
-    p->acts = shared;
-    if (p->slots)
-        p->slots[p->plan.keep] = shared;
-    p->inputs = tensor_take3(a, DT_F32, c->n_layers - p->plan.first, n, c->dim);
-    if (p->plan.dropped)
-        p->dropped = tensor_take2(a, dt, n, p->plan.dropped);
-    grads_layout(p, a, &plan);
-    p->targets = tensor_take1(a, DT_I32, n_out);
-    p->weights = tensor_take1(a, DT_F32, n_out);
-    p->loss = tensor_take1(a, DT_F32, n_out);
     p->last = tensor_take2(a, DT_F32, rows, c->dim);
     p->last_h = tensor_take2(a, dt, rows, c->dim);
     p->last_rstd = tensor_take1(a, DT_F32, rows);
@@ -85,15 +67,61 @@ void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
     p->logits = tensor_take2(a, DT_F32, rows, c->vocab);
     if (dt != DT_F32)
         p->dlogits = tensor_take2(a, dt, rows, c->vocab);
+}
+
+static int32_t slots_of(const train_plan *t)
+{
+    return t->keep.whole + t->keep.light + 1;
+}
+
+static void slots_layout(pass *p, arena *a, acts_plan *plan)
+{
+    const train_keep *keep = &p->plan.keep;
+    int32_t last = slots_of(&p->plan) - 1;
+    block_acts shared, own;
+    block_layout(&shared, a, plan);
+    plan->share = &shared;
+    for (int32_t i = 0; i <= last; i++) {
+        if (i == last)
+            own = shared;
+        else if (i < keep->whole)
+            block_layout(&own, a, plan);
+        else
+            block_layout_light(&own, a, plan);
+        if (p->slots)
+            p->slots[i] = own;
+    }
+    plan->share = NULL;
+    p->acts = shared;
+}
+
+/* The head is done before the first gradient comes down: what they work in is the same memory. */
+void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
+{
+    const config *c = &p->m->cfg;
+    dtype dt = p->m->act_dt;
+    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true, .rank = p->m->lora_rank };
+    slots_layout(p, a, &plan);
+    p->inputs = tensor_take3(a, DT_F32, c->n_layers - p->plan.first, n, c->dim);
+    if (p->plan.dropped)
+        p->dropped = tensor_take2(a, dt, n, p->plan.dropped);
+    p->targets = tensor_take1(a, DT_I32, n_out);
+    p->weights = tensor_take1(a, DT_F32, n_out);
+    p->loss = tensor_take1(a, DT_F32, n_out);
     if (c->moe.kind != EXPERT_NONE)
         p->balance = tensor_take2(a, DT_F32, c->n_layers, balance_cols(c));
+    p->grads = (pass_grads){ .dx = tensor_take2(a, DT_F32, n, c->dim) };
+    arena head = *a;
+    head_layout(p, &head, most_rows(p, n_out));
+    grads_layout(p, a, &plan);
+    a->used = a->used > head.used ? a->used : head.used;
 }
 
 void train_host_layout(pass *p, arena *a)
 {
     const config *c = &p->m->cfg;
     size_t layers = (size_t)c->n_layers, experts = (size_t)c->moe.topk.n_experts;
-    p->slots = arena_take(a, (size_t)(p->plan.keep + 1) * sizeof *p->slots);
+    p->slots = arena_take(a, (size_t)slots_of(&p->plan) * sizeof *p->slots);
     p->host.loss = arena_take(a, (size_t)p->lim.max_out * sizeof *p->host.loss);
     p->host.balance = arena_take(a, layers * (size_t)balance_cols(c) * sizeof *p->host.balance);
     p->host.counts = arena_take(a, layers * experts * sizeof *p->host.counts);
@@ -141,11 +169,16 @@ static tensor input_of(const pass *p, int32_t layer)
     return tensor_view2(&t, p->x.ne[0], p->x.ne[1]);
 }
 
+static int32_t slot_of(const pass *p, int32_t layer)
+{
+    int32_t at = layer - p->plan.first, last = slots_of(&p->plan) - 1;
+    return at >= 0 && at < last ? at : last;
+}
+
 /* Layer `i` into its slot, from the stream. */
 static void run_layer(pass *p, int32_t i)
 {
-    int32_t at = i - p->plan.first;
-    p->acts = p->slots[at >= 0 && at < p->plan.keep ? at : p->plan.keep];
+    p->acts = p->slots[slot_of(p, i)];
     block_fwd(p, i, input_of(p, i));
 }
 
@@ -221,7 +254,24 @@ static void head(const pass *p, bool train)
 
 /* ---- backward ---- */
 
-/* The shared slot still holds the top layer: with one layer less than all kept, none runs again. */
+/* What backward reads of a layer, in the pass. The shared slot still holds the top layer: with one
+ * layer less than all kept, none runs again. */
+static void bring_back(pass *p, int32_t i)
+{
+    int32_t at = slot_of(p, i);
+    bool top = i == p->m->cfg.n_layers - 1, whole = at < p->plan.keep.whole;
+    p->acts = p->slots[at];
+    p->light = !top && !whole && at < slots_of(&p->plan) - 1;
+    p->stale = !top && (whole || p->light);
+    if (!top && whole) {
+        block_restore(p, &p->m->blocks[i]);
+    } else if (!top) {
+        p->stream = (residual){ .x = input_of(p, i) };
+        run_layer(p, i);
+    }
+    p->light = false;
+}
+
 static void backward(pass *p, float balance)
 {
     const ops *op = p->dev->op;
@@ -229,23 +279,12 @@ static void backward(pass *p, float balance)
     p->again = true;
     op->convert(p->dev, p->grads.dy, p->grads.dx);
     for (int32_t i = m->cfg.n_layers - 1; i >= p->plan.first; i--) {
-        tensor x = input_of(p, i);
-        bool kept = i - p->plan.first < p->plan.keep, top = i == m->cfg.n_layers - 1;
-        if (kept || top) {
-            p->acts = p->slots[kept ? i - p->plan.first : p->plan.keep];
-            if (!top)
-                block_restore(p, &m->blocks[i]);
-            p->stale = !top;
-        } else {
-            p->stream = (residual){ .x = x };
-            run_layer(p, i);
-            p->stale = false;
-        }
+        bring_back(p, i);
         if (m->blocks[i].sparse) {
             p->grads.moe.share = balance_part(p, i, false);
             p->grads.moe.balance = balance;
         }
-        block_bwd(p, i, x);
+        block_bwd(p, i, input_of(p, i));
     }
     p->again = false;
     if (p->params->grads.embed.data)

@@ -30,20 +30,26 @@ typedef struct train_output {
         *counts; /* [n_layers, E]: choices that fell on each expert; until the next call */
 } train_output;
 
+/* How many layers keep their activations for backward, from the lowest that it reaches on: all of
+ * them, and, behind these, what a light slot has (block.h). More than there are: all. */
+typedef struct train_keep {
+    int32_t whole, light;
+} train_keep;
+
 /* How a pass for training is laid out. */
 typedef struct train_plan {
     bool on;
-    int32_t first, keep; /* backward reaches layer `first`; so many layers from it on keep theirs */
-    int32_t dropped;     /* widest input that LoRA reads with dropout; 0: none */
+    int32_t first; /* backward reaches this layer */
+    train_keep keep;
+    int32_t dropped; /* widest input that LoRA reads with dropout; 0: none */
 } train_plan;
 
-/* keep_layers at or above what there is: all are kept. */
 train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer,
-                         int32_t keep_layers);
+                         train_keep keep);
 
 /* A pass over the model of `ps`, for model_train and model_loss alone. */
 pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
-                            int32_t keep_layers);
+                            train_keep keep);
 
 /* What that takes on the device. Of `shape` only dev, cfg, act_dt and lora_rank are looked at. */
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim);

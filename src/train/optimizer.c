@@ -88,13 +88,14 @@ pesc_status optimizer_norm(optimizer *o, double *norm)
 void optimizer_step(optimizer *o, double lr, int64_t step)
 {
     device *dev = o->p->m->dev;
+    bool whole = params_work_whole(o->p);
     dev->op->adamw(dev, &(adamw){ .w = o->p->master,
                                   .grad = o->p->grad,
                                   .m = o->m,
                                   .v = o->v,
                                   .m_scale = o->m_scale,
                                   .v_scale = o->v_scale,
-                                  .copy = o->p->work,
+                                  .copy = whole ? o->p->work : (tensor){ 0 },
                                   .sumsq = o->sumsq,
                                   .clip = (float)o->opt.clip,
                                   .lr = (float)lr,
@@ -103,5 +104,8 @@ void optimizer_step(optimizer *o, double lr, int64_t step)
                                   .eps = (float)o->opt.eps,
                                   .weight_decay = (float)o->opt.weight_decay,
                                   .step = (int32_t)step });
-    params_write_back(o->p);
+    if (whole)
+        params_write_back(o->p);
+    else
+        params_refresh(o->p);
 }

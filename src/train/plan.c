@@ -21,27 +21,64 @@ pass_limits plan_limits(pesc_train_options *o, const device *dev)
                           .max_out = (int32_t)n };
 }
 
-uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep)
+uint64_t plan_pass_bytes(const plan_pass *p, train_keep keep)
 {
     train_plan plan = train_plan_of(&p->shape->cfg, p->spec, p->first_layer, keep);
     return pass_train_bytes(p->shape, &plan, p->lim);
 }
 
-int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
+/* `asked` layers below the top one whole, -1 being all of them, and the rest light. */
+static train_keep wish(const plan_pass *p, int64_t asked)
 {
-    int32_t below = p->shape->cfg.n_layers - p->first_layer - 1, keep = below > 0 ? below : 0;
-    if (asked >= 0)
-        return asked < keep ? (int32_t)asked : keep;
-    while (keep > 0 && plan_pass_bytes(p, keep) > room)
-        keep--;
+    int32_t reached = p->shape->cfg.n_layers - p->first_layer,
+            below = reached > 0 ? reached - 1 : 0;
+    int32_t whole = asked >= 0 && asked < below ? (int32_t)asked : below;
+    return (train_keep){ whole, below - whole };
+}
+
+train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
+{
+    train_keep keep = wish(p, asked);
+    int32_t least = asked >= 0 ? keep.whole : 0;
+    while (keep.whole > least && plan_pass_bytes(p, keep) > room) {
+        keep.whole--;
+        keep.light++;
+    }
+    while (keep.light > 0 && plan_pass_bytes(p, keep) > room)
+        keep.light--;
     return keep;
 }
 
-bool plan_paged(const plan_pass *p, uint64_t moments, uint64_t available)
+static uint64_t minus(uint64_t a, uint64_t b)
 {
+    return a > b ? a - b : 0;
+}
+
+plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
+{
+    enum { LEAST = 2048 }; /* tokens of a forward; fewer leave a GPU idle */
     device *dev = p->shape->dev;
-    uint64_t left = available > moments ? available - moments : 0;
-    return !dev->op->host_memory(dev) && plan_pass_bytes(p, 0) > plan_room(left);
+    bool open = !o->micro_tokens && o->packing, eight = strcmp(o->optimizer, "adamw8") == 0;
+    train_spec spec = *p->spec;
+    params_size full, lean;
+    spec.lean = false;
+    params_measure(&full, &p->shape->cfg, &spec);
+    spec.lean = true;
+    params_measure(&lean, &p->shape->cfg, &spec);
+    p->lim = plan_limits(o, dev);
+    available = minus(available, optimizer_bytes(full.n, eight));
+    plan_spared s = { 0 };
+    uint64_t room = plan_room(minus(available, (uint64_t)params_bytes(&full, p->shape->act_dt)));
+    s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room;
+    if (s.lean)
+        room = plan_room(minus(available, (uint64_t)params_bytes(&lean, p->shape->act_dt)));
+    while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= o->seq_len &&
+           plan_pass_bytes(p, wish(p, 0)) > room) {
+        o->micro_tokens /= 2;
+        p->lim = plan_limits(o, dev);
+    }
+    s.paged = !dev->op->host_memory(dev) && plan_pass_bytes(p, (train_keep){ 0 }) > room;
+    return s;
 }
 
 /* ---- without a model: configuration and headers only ---- */
@@ -122,7 +159,7 @@ static int64_t largest_forward(plan_pass p, uint64_t room)
     while (high - low > 64) {
         int64_t n = (low + high) / 2;
         p.lim = (pass_limits){ (int32_t)n, (int32_t)(n / 2 + 1), (int32_t)n };
-        if (plan_pass_bytes(&p, 0) <= room)
+        if (plan_pass_bytes(&p, (train_keep){ 0 }) <= room)
             low = n;
         else
             high = n;
@@ -130,8 +167,7 @@ static int64_t largest_forward(plan_pass p, uint64_t room)
     return low;
 }
 
-static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec,
-                        pesc_train_options *o)
+static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)
 {
     params_size size;
     bool eight = strcmp(o->optimizer, "adamw8") == 0;
@@ -140,7 +176,6 @@ static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->m.info.params_total;
     out->model = s->bytes;
-    out->trained = (uint64_t)params_bytes(size.n, s->m.act_dt, size.flat);
     out->optimizer = optimizer_bytes(size.n, eight);
     out->available = memory_available(s->m.dev);
     out->layers = s->m.cfg.n_layers;
@@ -149,14 +184,16 @@ static void fill_report(pesc_plan_report *out, sketch *s, const train_spec *spec
         out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
     params_configure(&s->m.cfg, spec);
     s->m.lora_rank = s->m.lora_rank > spec->lora_r ? s->m.lora_rank : spec->lora_r;
-    plan_pass p = { &s->m, spec, size.first_layer, plan_limits(o, s->m.dev) };
-    uint64_t fixed = out->model + out->trained;
-    uint64_t left = out->available > fixed ? out->available - fixed : 0;
-    out->paged = plan_paged(&p, out->optimizer, left);
-    fixed += out->paged ? 0 : out->optimizer;
-    uint64_t room = plan_room(out->available > fixed ? out->available - fixed : 0);
-    int32_t keep = plan_keep(&p, o->keep, room);
-    out->kept_layers = keep + 1;
+    plan_pass p = { .shape = &s->m, .spec = spec, .first_layer = size.first_layer };
+    plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
+    spec->lean = spared.lean;
+    params_measure(&size, &s->m.cfg, spec);
+    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt);
+    out->paged = spared.paged;
+    uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
+    uint64_t room = plan_room(minus(out->available, fixed));
+    train_keep keep = plan_keep(&p, o->keep, room);
+    out->kept_layers = keep.whole + 1;
     out->activations = plan_pass_bytes(&p, keep);
     out->micro_tokens = o->micro_tokens;
     out->largest_micro_tokens = largest_forward(p, room);

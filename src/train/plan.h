@@ -16,13 +16,20 @@ typedef struct plan_pass {
 } plan_pass;
 
 /* Layers below the top one that keep their activations: `asked`, or with -1 as many as fit into
- * `room` bytes. The top one's are still there when backward begins. */
-int32_t plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
-uint64_t plan_pass_bytes(const plan_pass *p, int32_t keep);
+ * `room` bytes; and as many of the others as fit a light part of them, which saves more time for
+ * its bytes and so comes first. The top one's are still there when backward begins. */
+train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
+uint64_t plan_pass_bytes(const plan_pass *p, train_keep keep);
 
-/* Whether an optimiser's moments go to the host's memory: of `available` bytes, the device would
- * not hold them beside even the smallest pass. */
-bool plan_paged(const plan_pass *p, uint64_t moments, uint64_t available);
+/* What is done where memory is short, in the order of what it costs in time: adapters have no
+ * copies (train_spec.lean) unless every layer keeps its activations beside them; forwards are
+ * smaller, if that was left open, when layers would not even keep a light part; and the optimiser's
+ * moments go to the host's memory when nothing else fits beside them. `available`: without weights
+ * that train, gradients and moments. Sets o->micro_tokens and p->lim. */
+typedef struct plan_spared {
+    bool lean, paged;
+} plan_spared;
+plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available);
 
 /* The part of free memory that activations may take: the rest is for everything small. */
 static inline uint64_t plan_room(uint64_t available)

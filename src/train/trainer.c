@@ -79,18 +79,13 @@ static uint64_t model_bytes(const pesc_trainer *t)
     return m->memory_bytes + m->mixture_bytes + in_place;
 }
 
-static plan_pass pass_of(pesc_trainer *t)
-{
-    return (plan_pass){ t->m, &t->spec, t->params->first_layer, plan_limits(&t->opt, t->m->dev) };
-}
-
 static pesc_status open_pass(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    plan_pass p = pass_of(t);
-    t->kept_layers = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
-    t->bytes_pass = plan_pass_bytes(&p, t->kept_layers);
-    TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->kept_layers));
+    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o, t->m->dev) };
+    t->keep = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
+    t->bytes_pass = plan_pass_bytes(&p, t->keep);
+    TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->keep));
     batch_options b = { .batch = (int32_t)o->batch,
                         .micro_tokens = p.lim.max_tokens,
                         .packing = o->packing,
@@ -99,6 +94,16 @@ static pesc_status open_pass(pesc_trainer *t)
     TRY(batch_open(&t->ahead, t->data, b));
     b.loss = LOSS_TOKEN;
     return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
+}
+
+/* Adapters leave the model's memory for that of what trains. */
+static plan_spared spare(pesc_trainer *t)
+{
+    pesc_model *m = t->m;
+    params_size size;
+    params_measure(&size, &m->cfg, &t->spec);
+    plan_pass p = { .shape = m, .spec = &t->spec, .first_layer = size.first_layer };
+    return plan_spare(&p, &t->opt, memory_available(m->dev) + m->mixture_bytes);
 }
 
 static pesc_status open_params(pesc_trainer *t)
@@ -111,17 +116,17 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
+    plan_spared spared = spare(t);
+    t->spec.lean = spared.lean;
     TRY(params_open(&t->params, t->m, &t->spec));
     optimizer_options a = { .eight_bit = strcmp(o->optimizer, "adamw8") == 0,
+                            .paged = spared.paged,
                             .clip = o->clip,
                             .beta1 = o->beta1,
                             .beta2 = o->beta2,
                             .eps = o->eps,
                             .weight_decay = o->weight_decay };
     const params *p = t->params;
-    plan_pass smallest = pass_of(t);
-    a.paged =
-        plan_paged(&smallest, optimizer_bytes(p->n, a.eight_bit), memory_available(t->m->dev));
     TRY(optimizer_open(&t->optim, t->params, &a));
     t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work);
     t->bytes_model = model_bytes(t);
@@ -386,7 +391,7 @@ void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                               .first_step = (uint64_t)t->first_step,
                               .steps = t->steps,
                               .micro_tokens = t->opt.micro_tokens,
-                              .kept_layers = t->kept_layers + 1,
+                              .kept_layers = t->keep.whole + 1,
                               .bytes_model = t->bytes_model,
                               .bytes_trained = t->bytes_trained,
                               .bytes_activations = t->bytes_pass,

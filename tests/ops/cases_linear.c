@@ -300,6 +300,8 @@ static void grouped_oracle(const params *p, double **x)
             decode_nf4(b, x[B] + e * span_bytes(p->n * p->c), p->n * p->c, p->x == DT_BF16);
         else
             memcpy(b, x[B] + e * p->n * p->c, (size_t)(p->n * p->c) * sizeof *b);
+        for (i64 i = 0; p->x == DT_BF16 && p->w == DT_F32 && i < p->n * p->c; i++)
+            b[i] = round_bf16(b[i]);
         product(p, sum, x[A] + first * in, b, rows);
         for (i64 i = 0; i < rows * out; i++)
             x[OUT][first * out + i] = p->scale * sum[i];
@@ -326,6 +328,8 @@ const op_test test_grouped_matmul = {
         { .t = 100, .c = 64, .n = 32, .e = 1, .scale = 1, .x = DT_BF16, .w = DT_BF16,
           .layout = MM_TN, .flag = true },
         { .t = 2, .c = 64, .n = 32, .e = 64, .scale = 1, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 100, .c = 65, .n = 33, .e = 8, .scale = 1, .x = DT_BF16, .layout = MM_NN },
         { .t = 30, .c = 70, .n = 31, .e = 4, .scale = 1, .w = DT_NF4 },
         { .t = 30, .c = 128, .n = 64, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
           .layout = MM_NN },

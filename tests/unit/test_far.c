@@ -175,14 +175,16 @@ static void moments_are_paged(void **state)
         device *d = far_open(0);
         train(d, model, o, got[0].loss);
         assert_int_equal(far_host_bytes(d), 0);
-        o.keep = 0;
         must(pesc_plan(d, model, &o, &plan));
         assert_false(plan.paged);
         d->op->close(d);
+        d = far_open(1);
+        must(pesc_plan(d, model, &o, &plan)); /* the least it can take */
+        assert_true(plan.paged && !plan.fits);
+        d->op->close(d);
 
         files_clear();
-        uint64_t rest = plan.model + plan.trained + plan.activations;
-        d = far_open((size_t)(rest + plan.optimizer / 2));
+        d = far_open((size_t)(plan.total + plan.optimizer / 2));
         o = options_of(&cases[i], model, sizeof model);
         must(pesc_plan(d, model, &o, &plan));
         assert_true(plan.paged && plan.fits);
@@ -194,12 +196,47 @@ static void moments_are_paged(void **state)
     }
 }
 
+/* With less and less memory less is kept, then forwards shrink, then moments go; what is said to
+ * fit does. */
+static void memory_decides(void **state)
+{
+    (void)state;
+    static const training c = { "pesc-a", "pesc", "nf4", "bf16", "adamw8" };
+    char model[512];
+    files_clear();
+    pesc_train_options o = options_of(&c, model, sizeof model);
+    pesc_plan_report all, last;
+    o.batch = 16;
+    o.seq_len = 512;
+    device *d = far_open(0);
+    d->micro_tokens = 8192;
+    must(pesc_plan(d, model, &o, &all));
+    assert_true(all.fits && all.micro_tokens == 8192 && all.kept_layers == all.layers);
+    d->op->close(d);
+    last = all;
+    for (uint64_t memory = all.total * 5 / 4; memory > all.total / 16; memory -= memory / 16) {
+        pesc_plan_report now;
+        d = far_open((size_t)memory);
+        d->micro_tokens = 8192;
+        must(pesc_plan(d, model, &o, &now));
+        assert_true(now.fits == (now.total <= memory));
+        assert_true(now.total <= last.total && now.micro_tokens <= last.micro_tokens);
+        assert_true(now.kept_layers <= last.kept_layers || now.micro_tokens < last.micro_tokens);
+        assert_true(now.fits || (now.paged && now.micro_tokens == 2048 && now.kept_layers == 1));
+        d->op->close(d);
+        last = now;
+    }
+    assert_false(last.fits);
+    assert_true(last.trained < all.trained);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_run),
         cmocka_unit_test(models_train),
         cmocka_unit_test(moments_are_paged),
+        cmocka_unit_test(memory_decides),
     };
     return cmocka_run_group_tests_name("far", tests, NULL, NULL);
 }

@@ -92,6 +92,7 @@ typedef struct setup {
     bool all; /* else LoRA, adapters and routers */
     float dropout;
     bool fresh; /* leave what starts at zero at zero */
+    bool lean;
 } setup;
 
 typedef struct tuned {
@@ -117,6 +118,7 @@ static tuned open_tuned(pesc_device *dev, const row *r, setup s)
                         .adapter_dropout = s.dropout,
                         .molora_experts = r->molora,
                         .molora_k = r->molora / 2,
+                        .lean = s.lean,
                         .seed = 5 };
     must(params_open(&t.p, t.m, &spec));
     for (size_t i = 0; !s.fresh && i < t.p->n_list; i++) {
@@ -136,8 +138,10 @@ static void close_tuned(tuned *t)
     pesc_model_close(t->m);
 }
 
+static const train_keep nothing, one_of_each = { 1, 1 };
+
 /* The gradients of sequences [first, first + n), added to what is there. */
-static train_output run(tuned *t, int first, int n, int32_t keep, float aux)
+static train_output run(tuned *t, int first, int n, train_keep keep, float aux)
 {
     pass_seq seqs[SEQS];
     int32_t at = cuts[first], total = cuts[first + n] - at;
@@ -164,7 +168,7 @@ static train_output run(tuned *t, int first, int n, int32_t keep, float aux)
     return out;
 }
 
-static float *gradients(tuned *t, int32_t keep)
+static float *gradients(tuned *t, train_keep keep)
 {
     params_zero_grad(t->p);
     run(t, 0, SEQS, keep, 0.5F);
@@ -190,23 +194,44 @@ static const setup setups[] = {
 
 static void recomputed_equals_kept(void **state)
 {
+    static const train_keep keeps[] = { { 0, 0 }, { 1, 0 }, { 0, 1 }, { 0, 99 }, { 1, 1 } };
     for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
         tuned t = open_tuned(one, *state, setups[s]);
-        float *all = gradients(&t, 99), *none = gradients(&t, 0), *some = gradients(&t, 1);
-        assert_memory_equal(all, none, tensor_bytes(&t.p->grad));
-        assert_memory_equal(all, some, tensor_bytes(&t.p->grad));
+        float *all = gradients(&t, (train_keep){ .whole = 99 });
+        for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++) {
+            float *some = gradients(&t, keeps[i]);
+            assert_memory_equal(all, some, tensor_bytes(&t.p->grad));
+            free(some);
+        }
         free(all);
-        free(none);
-        free(some);
         close_tuned(&t);
     }
+}
+
+static void without_copies_is_the_same(void **state)
+{
+    setup s = { .base = "nf4", .compute = "bf16", .dropout = 0.2F };
+    tuned t = open_tuned(one, *state, s);
+    float *want = gradients(&t, nothing);
+    bool adapters = t.p->count[PARAM_ADAPTER] > 0;
+    int64_t n_work = t.p->n_work;
+    assert_int_equal(n_work, t.p->n);
+    close_tuned(&t);
+    s.lean = true;
+    t = open_tuned(one, *state, s);
+    float *got = gradients(&t, nothing);
+    assert_int_equal(adapters, t.p->n_work < n_work);
+    assert_memory_equal(want, got, tensor_bytes(&t.p->grad));
+    free(want);
+    free(got);
+    close_tuned(&t);
 }
 
 static void threads_do_not_matter(void **state)
 {
     for (size_t s = 0; s < 2; s++) {
         tuned a = open_tuned(one, *state, setups[s]), b = open_tuned(three, *state, setups[s]);
-        float *x = gradients(&a, 1), *y = gradients(&b, 1);
+        float *x = gradients(&a, one_of_each), *y = gradients(&b, one_of_each);
         assert_memory_equal(x, y, tensor_bytes(&a.p->grad));
         free(x);
         free(y);
@@ -219,13 +244,13 @@ static void packed_equals_single(void **state)
 {
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32", .all = true });
     params_zero_grad(t.p);
-    double packed = run(&t, 0, SEQS, 1, 0).ce, single = 0, most = 0;
+    double packed = run(&t, 0, SEQS, one_of_each, 0).ce, single = 0, most = 0;
     size_t bytes = tensor_bytes(&t.p->grad);
     float *want = malloc(bytes);
     memcpy(want, t.p->grad.data, bytes);
     params_zero_grad(t.p);
     for (int i = 0; i < SEQS; i++)
-        single += run(&t, i, 1, 1, 0).ce;
+        single += run(&t, i, 1, one_of_each, 0).ce;
     assert_float_equal(packed, single, 1e-6 * packed);
     const float *got = t.p->grad.data;
     for (int64_t i = 0; i < t.p->n; i++)
@@ -240,7 +265,7 @@ static void packed_equals_single(void **state)
 static void loss_alone_is_the_same(void **state)
 {
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32" });
-    train_output a = run(&t, 2, 1, 0, 0), b;
+    train_output a = run(&t, 2, 1, nothing, 0), b;
     params_zero_grad(t.p);
     pass_seq seq = { .ids = ids + cuts[2], .n = cuts[3] - cuts[2] };
     for (int32_t i = 0; i < seq.n; i++)
@@ -252,7 +277,7 @@ static void loss_alone_is_the_same(void **state)
                        .weights = shares + cuts[2],
                        .n_targets = seq.n };
     pass *p;
-    must(pass_open_train(&p, t.m, (pass_limits){ TOKENS, SEQS, TOKENS }, t.p, 0));
+    must(pass_open_train(&p, t.m, (pass_limits){ TOKENS, SEQS, TOKENS }, t.p, nothing));
     must(model_loss(t.m, p, &in, &b));
     assert_true(a.ce == b.ce && a.aux == b.aux && a.ce > 0);
     int64_t choices = 0, sparse = 0;
@@ -294,7 +319,7 @@ static void frozen_tensors_stay(void **state)
 {
     tuned t = open_tuned(one, *state, (setup){ .base = "bf16", .compute = "bf16" });
     uint64_t before = frozen_hash(t.m);
-    free(gradients(&t, 0));
+    free(gradients(&t, nothing));
     assert_int_equal(frozen_hash(t.m), before);
     assert_null(t.p->grads.embed.data);
     assert_null(t.p->grads.final_norm.data);
@@ -312,7 +337,7 @@ static void backward_ends_where_nothing_trains(void **state)
     train_spec s = { .lora_r = 2, .lora_alpha = 2, .lora_targets = TARGET_DOWN };
     must(params_open(&p, m, &s));
     tuned t = { m, p };
-    float *full = gradients(&t, 0);
+    float *full = gradients(&t, nothing);
     assert_int_equal(p->first_layer, 0);
     assert_false(p->first_attn);
     const param *last = &p->list[p->n_list - 1];
@@ -320,7 +345,7 @@ static void backward_ends_where_nothing_trains(void **state)
     for (int32_t i = 0; i + 1 < m->cfg.n_layers; i++)
         memset(&p->grads.blocks[i], 0xFF, sizeof p->grads.blocks[i]); /* a touch would crash */
     p->first_layer = m->cfg.n_layers - 1;
-    float *top = gradients(&t, 0);
+    float *top = gradients(&t, nothing);
     assert_memory_equal(top + last->at, full + last->at,
                         (size_t)(last->ne[0] * last->ne[1]) * sizeof *top);
     free(full);
@@ -337,7 +362,7 @@ static void pesc_starts_with_zero_gradients(void **state)
         r++;
     tuned t = open_tuned(one, r, (setup){ .base = "f32", .compute = "f32", .fresh = true });
     params_zero_grad(t.p);
-    run(&t, 0, SEQS, 0, 0);
+    run(&t, 0, SEQS, nothing, 0);
     for (size_t i = 0; i < t.p->n_list; i++) {
         const param *q = &t.p->list[i];
         const float *g = (const float *)t.p->grad.data + q->at;
@@ -357,15 +382,15 @@ static void dropout_follows_the_step(void **state)
 {
     setup s = { .base = "f32", .compute = "f32", .dropout = 0.3F };
     tuned t = open_tuned(one, *state, s);
-    double ce = run(&t, 0, SEQS, 0, 0).ce;
-    assert_true(run(&t, 0, SEQS, 0, 0).ce == ce);
+    double ce = run(&t, 0, SEQS, nothing, 0).ce;
+    assert_true(run(&t, 0, SEQS, nothing, 0).ce == ce);
     step_number++;
-    assert_true(run(&t, 0, SEQS, 0, 0).ce != ce);
+    assert_true(run(&t, 0, SEQS, nothing, 0).ce != ce);
     close_tuned(&t);
     step_number--;
     s.dropout = 0;
     t = open_tuned(one, *state, s);
-    assert_true(run(&t, 0, SEQS, 0, 0).ce != ce);
+    assert_true(run(&t, 0, SEQS, nothing, 0).ce != ce);
     close_tuned(&t);
 }
 
@@ -374,7 +399,8 @@ static void the_plan_holds(void **state)
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32", .dropout = 0.1F });
     pass_limits lim = { TOKENS, SEQS, TOKENS };
     size_t last = 0;
-    for (int32_t keep = 0; keep <= 3; keep++) {
+    for (int32_t i = 0; i <= 3; i++) {
+        train_keep keep = { i / 2, i % 2 };
         train_plan plan = train_plan_of(&t.m->cfg, &t.p->spec, t.p->first_layer, keep);
         pesc_model shape = { .dev = one, .cfg = t.m->cfg, .act_dt = DT_F32, .lora_rank = 3 };
         size_t bytes = pass_train_bytes(&shape, &plan, lim);
@@ -392,6 +418,7 @@ int main(void)
         void (*fn)(void **);
     } properties[] = {
         { "recomputed equals kept", recomputed_equals_kept },
+        { "without copies is the same", without_copies_is_the_same },
         { "threads do not matter", threads_do_not_matter },
         { "packed equals single", packed_equals_single },
         { "loss alone is the same", loss_alone_is_the_same },

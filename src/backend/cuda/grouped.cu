@@ -162,6 +162,16 @@ static const void *unpacked(cuda_device *d, const tensor *w, dtype dt)
     return u.out;
 }
 
+static const void *converted(cuda_device *d, tensor w, dtype dt)
+{
+    tensor out = w;
+    out.dt = dt;
+    out.data = cuda_scratch(d, (size_t)tensor_count(&w) * dtype_block_bytes(dt));
+    if (out.data)
+        cuda_convert(&d->base, out, w);
+    return out.data;
+}
+
 /* out[e] of experts without rows, which no tile is written for. */
 static __global__ void clear_kernel(const grouped_problem p)
 {
@@ -209,8 +219,9 @@ extern "C" void cuda_grouped_matmul(device *dev, const grouped_mm *g)
         clear_empty(d, p);
     if (p.rows == 0 || grouped_few(d, p))
         return;
-    if (p.b_dt == DT_NF4) {
-        p.b = unpacked(d, &g->b, p.a_dt);
+    bool rounded = p.layout != MM_TN && p.b_dt == DT_F32 && p.a_dt == DT_BF16;
+    if (p.b_dt == DT_NF4 || rounded) {
+        p.b = rounded ? converted(d, g->b, p.a_dt) : unpacked(d, &g->b, p.a_dt);
         p.b_dt = p.a_dt;
         if (!p.b)
             return;
