@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-enum { FORWARD_TOKENS = 512 };
-
 typedef struct lane {
     question q;
     size_t fed; /* of q.ids */
@@ -18,6 +16,7 @@ typedef struct answerer {
     const answer_source *from;
     lane *lanes;
     int32_t n_lanes, n_ctx;
+    int32_t most; /* tokens of a forward */
     kvcache *kv;
     pass *pass;
     float *logits; /* [lanes, V] */
@@ -80,7 +79,7 @@ static pesc_status choose(answerer *a, lane *l, const float *logits)
 
 static void feed(answerer *a, lane *l)
 {
-    size_t left = l->q.ids.n - l->fed, room = (size_t)(FORWARD_TOKENS - a->n_tokens);
+    size_t left = l->q.ids.n - l->fed, room = (size_t)(a->most - a->n_tokens);
     int32_t n = (int32_t)(left < room ? left : room);
     if (!l->busy || n == 0)
         return;
@@ -128,9 +127,7 @@ static pesc_status run(answerer *a)
 static pesc_status open_all(answerer *a)
 {
     size_t n = (size_t)a->n_lanes;
-    pass_limits lim = { .max_tokens = FORWARD_TOKENS,
-                        .max_seqs = a->n_lanes,
-                        .max_out = a->n_lanes };
+    pass_limits lim = { .max_tokens = a->most, .max_seqs = a->n_lanes, .max_out = a->n_lanes };
     a->lanes = mem_zalloc(n, sizeof *a->lanes);
     a->seqs = mem_alloc(n, sizeof *a->seqs);
     a->rows = mem_alloc(n, sizeof *a->rows);
@@ -146,6 +143,7 @@ static pesc_status open_all(answerer *a)
 pesc_status answer_all(pesc_model *m, int32_t lanes, int32_t n_ctx, const answer_source *from)
 {
     answerer a = { .m = m, .from = from, .n_lanes = lanes, .n_ctx = n_ctx };
+    a.most = m->dev->head_rows > lanes ? m->dev->head_rows : lanes;
     pesc_status s = open_all(&a);
     if (s == PESC_OK)
         s = run(&a);

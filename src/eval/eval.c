@@ -122,6 +122,8 @@ static pesc_status score_all(evaluation *e)
         s = score_record(e, with, i);
         log_progress("scoring answers", i + 1, e->n_records);
     }
+    if (s == PESC_OK)
+        s = scorer_flush(with);
     scorer_close(with);
     return s;
 }
