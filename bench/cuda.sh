@@ -16,7 +16,7 @@ shape 7b-pesc moments=8 paged=1
 shape 7b-pesc moments=8 base=bf16
 shape 7b moments=8
 shape 34b-pesc moments=8 seqs=2 micro=4096
-shape 34b-pesc moments=8 micro=2048 memory=74
+shape 34b-pesc moments=8 micro=4096 memory=74
 shape 29m-pesc seqs=32 tokens=512 micro=16384 lora=16
 echo "== idle share of steps as pesc train makes them: data, metrics and all"
 work=$(mktemp -d)

@@ -49,6 +49,35 @@ train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
     return keep;
 }
 
+/* The largest forward that fits when every layer is computed again. */
+static int64_t largest_forward(plan_pass p, uint64_t room)
+{
+    int64_t low = 0, high = 1 << 20;
+    while (high - low > 64) {
+        int64_t n = (low + high) / 2;
+        p.lim = (pass_limits){ (int32_t)n, (int32_t)(n / 2 + 1), (int32_t)n };
+        if (plan_pass_bytes(&p, (train_keep){ 0 }) <= room)
+            low = n;
+        else
+            high = n;
+    }
+    return low;
+}
+
+pesc_status plan_check(const plan_pass *p, train_keep keep)
+{
+    device *dev = p->shape->dev;
+    uint64_t need = plan_pass_bytes(p, keep), left = memory_available(dev);
+    if (need <= left)
+        return PESC_OK;
+    return fail(PESC_NOMEM,
+                "a forward of %d tokens needs %.1f GiB, but %s has %.1f GiB left; at most %lld "
+                "tokens fit (micro_tokens, seq_len)",
+                p->lim.max_tokens, (double)need / (1 << 30),
+                dev->op->host_memory(dev) ? "this machine" : dev->name, (double)left / (1 << 30),
+                (long long)largest_forward(*p, left));
+}
+
 static uint64_t minus(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -150,21 +179,6 @@ static pesc_status sketch_open(sketch *s, device *dev, const char *path,
     TRY(bind_loras(m, &src));
     s->bytes = weight_bytes(s, &src, o->method);
     return PESC_OK;
-}
-
-/* The largest forward that fits when every layer is computed again. */
-static int64_t largest_forward(plan_pass p, uint64_t room)
-{
-    int64_t low = 0, high = 1 << 20;
-    while (high - low > 64) {
-        int64_t n = (low + high) / 2;
-        p.lim = (pass_limits){ (int32_t)n, (int32_t)(n / 2 + 1), (int32_t)n };
-        if (plan_pass_bytes(&p, (train_keep){ 0 }) <= room)
-            low = n;
-        else
-            high = n;
-    }
-    return low;
 }
 
 static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)

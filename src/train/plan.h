@@ -21,6 +21,9 @@ typedef struct plan_pass {
 train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
 uint64_t plan_pass_bytes(const plan_pass *p, train_keep keep);
 
+/* PESC_NOMEM where the device has not left what that takes, with the largest forward that fits. */
+pesc_status plan_check(const plan_pass *p, train_keep keep);
+
 /* What is done where memory is short, in the order of what it costs in time: adapters have no
  * copies (train_spec.lean) unless every layer keeps its activations beside them; forwards are
  * smaller, if that was left open, when layers would not even keep a light part; and the optimiser's
