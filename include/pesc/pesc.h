@@ -180,8 +180,8 @@ pesc_export_options pesc_export_defaults(void);
 pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt);
 
 /* Writes a model for other programs. to: "hf", its family's own directory; "camelidae", the
- * published layout of models with adapters; "peft", the LoRA alone. What a target cannot hold is
- * refused: merge a LoRA first. */
+ * published layout of models with adapters; "peft", the LoRA alone. The first two fold a LoRA in,
+ * as pesc_merge() does. What a target cannot hold is refused. */
 pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
                         const pesc_export_options *opt);
 
@@ -651,7 +651,7 @@ pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r);
 /* ---- this build ---- */
 
 typedef struct pesc_doctor_row {
-    char name[32], state[16], detail[160]; /* state: "ok", "missing", "note" */
+    char name[32], state[16], detail[256]; /* state: "ok", "missing", "note" */
 } pesc_doctor_row;
 size_t pesc_doctor(pesc_doctor_row *rows, size_t cap); /* returns how many there are */
 

@@ -13,6 +13,8 @@ static pesc_status make(const options *o, const char *dir, void *check)
     pesc_export_options e = pesc_export_defaults();
     TRY(open_device_name(o, device));
     e.lora_dir = o->lora;
+    e.merge_base = o->merge_base;
+    e.double_quant = o->double_quant;
     e.dtype = o->dtype;
     e.tokenizer = o->tokenizer;
     e.device = device;
@@ -42,7 +44,7 @@ pesc_status cmd_export(const options *o)
     pesc_logit_check check;
     TRY(replace_dir(o, make, &check));
     if (strcmp(o->to, "peft") != 0)
-        return made_report(o, &check, true);
+        return made_report(o, &check, check.differ == 0); /* a LoRA that was folded in rounds */
     report_lora(o, &check);
     return PESC_OK;
 }

@@ -169,6 +169,7 @@ static void write_value(FILE *f, const options *o, const opt_row *r, const char 
             fputs(otherwise, f);
         break;
     case OPT_TEXT:
+    case OPT_WORDS:
     case OPT_CHOICE:
         text = *(const char *const *)field;
         if (text)

@@ -129,8 +129,11 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
         out_bool("stopped", stopped);
         out_end();
     } else {
-        printf("%s: %s at step %lld of %lld, loss %.4f\n", o->output, stopped ? "stopped" : "done",
-               (long long)s->step, (long long)i->steps, s->loss);
+        printf("%s: %s at step %lld of %lld", o->output, stopped ? "stopped" : "done",
+               (long long)s->step, (long long)i->steps);
+        if (!isnan(s->loss)) /* a resumed run that was done has none */
+            printf(", loss %.4f", s->loss);
+        putchar('\n');
     }
 }
 
@@ -139,10 +142,11 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
 static void draw(const options *o, bool end)
 {
     enum { SECONDS = 10 };
-    static time_t last;
+    static struct timespec last;
     static bool told;
-    time_t now = time(NULL);
-    if (!end && now - last < SECONDS)
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!end && now.tv_sec - last.tv_sec < SECONDS)
         return;
     last = now;
     if (pesc_plot_run(o->output) == PESC_OK || told || o->quiet)

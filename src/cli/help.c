@@ -81,7 +81,7 @@ static void print_row(const opt_row *r, bool argument)
     snprintf(help, sizeof help, "%s%s%s%s", r->help, told ? " (default " : "",
              told ? r->fallback : "", told ? ")" : "");
     int n = printf("  %-*s", INDENT - 2, left);
-    if (n > INDENT)
+    if (strlen(left) >= INDENT - 2)
         n = printf("\n%*s", INDENT, "") - 1;
     help_wrap(help, n, n);
 }

@@ -75,9 +75,10 @@ const command commands[N_COMMANDS] = {
         .about = "Target hf is the directory of the model's own family, as transformers reads it, "
                  "of whatever MODEL is stored in; camelidae the published layout of models with "
                  "adapters, which the authors' modeling_camelidae.py opens once it lies beside "
-                 "it; peft the LoRA alone. What a target cannot hold is refused. The result is "
-                 "opened and compared.",
+                 "it; peft the LoRA alone. A LoRA is folded into the weights of the first two, as merge "
+                 "does. What a target cannot hold is refused. The result is opened and compared.",
         .examples = "pesc export model.gguf --to hf -o model --tokenizer ~/models/Yi-6B\n"
+                    "pesc export run/tuned --to camelidae -o tuned\n"
                     "pesc export run/tuned --to peft -o adapter\n",
     },
     [CMD_TOKENIZE] = {
@@ -314,6 +315,7 @@ int main(int argc, char **argv)
 {
     /* A reader that has seen enough (`| head`) ends us quietly, whatever our parent ignores. */
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the shell's limit is a failed write, with a sentence */
     setlocale(LC_CTYPE, "");
     options o = { 0 };
     pesc_status st = run(argc, argv, &o);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DOMAINS = 3 };
@@ -53,6 +54,22 @@ static pesc_status wanted(const options *o, const blend *b, pesc_mix_part *parts
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
         for (int k = 0; strcmp(o->preset, presets[i].name) == 0 && k < b->n; k++)
             parts[k].records = presets[i].records[k];
+    return PESC_OK;
+}
+
+/* What is read is not written over. */
+static pesc_status check_apart(const char *output, const opt_list *files)
+{
+    struct stat to, from;
+    if (stat(output, &to) != 0)
+        return PESC_OK;
+    if (S_ISDIR(to.st_mode))
+        return out_fail(PESC_USAGE, "data mix: %s is a directory; give the file to write", output);
+    for (size_t i = 0; i < files->n; i++)
+        if (stat(files->items[i], &from) == 0 && from.st_dev == to.st_dev &&
+            from.st_ino == to.st_ino)
+            return out_fail(PESC_USAGE, "data mix: %s is one of the files to mix; give another -o",
+                            output);
     return PESC_OK;
 }
 
@@ -111,6 +128,7 @@ pesc_status mixture_run(const options *o)
                         o->output);
     TRY(wanted(o, b, all));
     for (int i = 0; i < b->n; i++) {
+        TRY(check_apart(o->output, rows[i].files));
         all[i].domain = rows[i].domain;
         all[i].files = rows[i].files->items;
         all[i].n_files = rows[i].files->n;

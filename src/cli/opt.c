@@ -149,6 +149,7 @@ pesc_status opt_set(options *o, const opt_row *r, const char *text, const char *
         *(const char **)field = text;
         return PESC_OK;
     case OPT_TEXT:
+    case OPT_WORDS:
         *(const char **)field = text;
         return PESC_OK;
     case OPT_LIST:
@@ -282,6 +283,9 @@ pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
     }
     for (int i = 0; i < c->n_required; i++) {
         const opt_row *r = opt_find(c, c->keys[i], '-');
+        if (!o->given[r - opt_rows] && o->resume && o->output && !o->config)
+            return out_fail(PESC_USAGE, "%s: has no run.yaml: there is no run to go on with",
+                            o->output);
         if (!o->given[r - opt_rows])
             return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name, r->value,
                             c->name, c->synopsis);

@@ -65,7 +65,15 @@ typedef struct options {
     size_t n_owned;
 } options;
 
-typedef enum opt_type { OPT_BOOL, OPT_INT, OPT_REAL, OPT_TEXT, OPT_CHOICE, OPT_LIST } opt_type;
+typedef enum opt_type {
+    OPT_BOOL,
+    OPT_INT,
+    OPT_REAL,
+    OPT_TEXT,
+    OPT_CHOICE,
+    OPT_WORDS, /* one text with commas in it; a file may write it as a list */
+    OPT_LIST   /* may be given several times */
+} opt_type;
 
 typedef struct opt_row {
     const char *name; /* the flag without its dashes; with _ for - it is the YAML key */

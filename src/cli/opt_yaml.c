@@ -51,22 +51,26 @@ static const char *kind(const reader *r)
     }
 }
 
-/* The text of the scalar at hand, owned by the options. NUL: not in any option. */
-static pesc_status take_text(reader *r, const char **text)
+/* The text of the scalar at hand. NUL: not in any option. */
+static pesc_status scalar(const reader *r, const char **text)
+{
+    *text = (const char *)r->event.data.scalar.value;
+    return strlen(*text) == r->event.data.scalar.length ? PESC_OK
+                                                        : bad(r, "a NUL character", "text");
+}
+
+/* Sets the option to a copy of the text, owned by the options. */
+static pesc_status set_copy(reader *r, const opt_row *row, const char *text)
 {
     options *o = r->o;
-    const char *value = (const char *)r->event.data.scalar.value;
-    if (strlen(value) != r->event.data.scalar.length)
-        return bad(r, "a NUL character", "text");
     char **more = realloc(o->owned, (o->n_owned + 1) * sizeof *more);
     if (more)
         o->owned = more;
-    char *copy = more ? strdup(value) : NULL;
+    char *copy = more ? strdup(text) : NULL;
     if (!copy)
         return out_nomem(o->config);
     o->owned[o->n_owned++] = copy;
-    *text = copy;
-    return PESC_OK;
+    return opt_set(o, row, copy, r->where);
 }
 
 /* A null in YAML: nothing written, or ~. As text it would be an empty file name or prompt. */
@@ -82,8 +86,26 @@ static pesc_status set_scalar(reader *r, const opt_row *row, bool apply)
     if (is_null(&r->event))
         return bad(r, "nothing", row->value ? row->value : "true or false");
     const char *text = NULL;
-    TRY(take_text(r, &text));
-    return apply ? opt_set(r->o, row, text, r->where) : PESC_OK;
+    TRY(scalar(r, &text));
+    return apply ? set_copy(r, row, text) : PESC_OK;
+}
+
+/* A list of words as the one text that a flag takes: a,b,c. */
+static pesc_status set_words(reader *r, const opt_row *row, bool apply)
+{
+    char all[512] = "";
+    for (size_t n = 0;;) {
+        const char *word;
+        TRY(advance(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return apply ? set_copy(r, row, all) : PESC_OK;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return bad(r, kind(r), "text");
+        TRY(scalar(r, &word));
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? "," : "", word);
+        if (n >= sizeof all)
+            return bad(r, "a list of more than 511 bytes", row->value);
+    }
 }
 
 static pesc_status read_value(reader *r, const opt_row *row)
@@ -93,8 +115,11 @@ static pesc_status read_value(reader *r, const opt_row *row)
     TRY(advance(r));
     if (r->event.type == YAML_SCALAR_EVENT)
         return set_scalar(r, row, apply);
-    if (r->event.type != YAML_SEQUENCE_START_EVENT || row->type != OPT_LIST)
-        return bad(r, kind(r), row->type == OPT_LIST ? "text or a list" : "one value");
+    bool list = row->type == OPT_LIST || row->type == OPT_WORDS;
+    if (r->event.type != YAML_SEQUENCE_START_EVENT || !list)
+        return bad(r, kind(r), list ? "text or a list" : "one value");
+    if (row->type == OPT_WORDS)
+        return set_words(r, row, apply);
     for (;;) {
         TRY(advance(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT)

@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 enum { MAX_DEPTH = 8 };
-/* The JSON being written: how its open parts end, and whether the next value needs a comma. */
+/* The JSON being written: how its open parts end, whether the next value needs a comma, and whether
+ * a document is complete. */
 static struct {
     char close[MAX_DEPTH];
     int depth;
-    bool comma;
+    bool comma, whole;
 } json;
 
 /* Length of the valid UTF-8 character at s, or 0. */
@@ -92,7 +93,7 @@ int out_report(pesc_status s, bool as_json)
     write_visible(stderr, text, strlen(text));
     fputc('\n', stderr);
     int code = pesc_status_exit_code(s);
-    if (as_json) {
+    if (as_json && !json.whole) {
         json.depth = 0; /* whatever was being written is over */
         json.comma = false;
         out_begin(NULL, '{');
@@ -200,7 +201,8 @@ void out_end(void)
 {
     putchar(json.close[--json.depth]);
     json.comma = json.depth > 0;
-    if (json.depth == 0)
+    json.whole = json.depth == 0;
+    if (json.whole)
         putchar('\n');
 }
 

@@ -19,7 +19,7 @@
 pesc_status out_fail(pesc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 pesc_status out_nomem(const char *what);
 /* Prints the sentence of the failure `s`, and with `as_json` the same as an object on standard
- * output; forgets it and returns the exit code. */
+ * output unless a whole result stands there; forgets it and returns the exit code. */
 int out_report(pesc_status s, bool as_json);
 
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline

@@ -93,12 +93,28 @@ static pesc_status overwrite(const options *o, replace_fn make, void *ud)
     return st;
 }
 
+/* What is read is not written over; and a model in the directory of a run would be taken for it. */
+static pesc_status check_apart(const options *o)
+{
+    char from[PATH_MAX], to[PATH_MAX], run[PATH_MAX];
+    snprintf(run, sizeof run, "%s/run.yaml", o->output);
+    if (access(run, F_OK) == 0)
+        return out_fail(PESC_USAGE, "%s: is the directory of a run; give another -o", o->output);
+    if (o->model && realpath(o->model, from) && realpath(o->output, to) && strcmp(from, to) == 0)
+        return out_fail(PESC_USAGE, "%s: is the model itself; give another -o", o->output);
+    return PESC_OK;
+}
+
 pesc_status replace_dir(const options *o, replace_fn make, void *ud)
 {
     if (!o->output)
         return out_fail(PESC_USAGE, "%s: -o DIR is missing; usage: pesc %s %s", o->cmd->name,
                         o->cmd->name, o->cmd->synopsis);
+    if (!*o->output)
+        return out_fail(PESC_USAGE, "%s: -o: found nothing, expected DIR", o->cmd->name);
     bool occupied = is_occupied(o->output);
+    if (occupied && o->overwrite)
+        TRY(check_apart(o));
     char adapter[PATH_MAX];
     snprintf(adapter, sizeof adapter, "%s/adapter_model", o->output);
     if (occupied && o->overwrite && access(adapter, F_OK) == 0)

@@ -1,5 +1,5 @@
 /* export: a model for other programs: one row a target. What a target cannot hold is refused, never
- * left out. */
+ * left out; a LoRA, which whole models have no place for, is folded into the weights. */
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,11 +12,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-static const char *lora_of(const product *p, const pesc_export_options *o)
-{
-    return o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
-}
 
 /* ---- whole models ---- */
 
@@ -54,15 +49,20 @@ static pesc_status configure_camelidae(product *p)
 static pesc_status export_model(product *p, const pesc_export_options *o,
                                 pesc_status (*configure)(product *p))
 {
-    if (lora_of(p, o))
-        return fail(PESC_USAGE,
-                    "%s: has a LoRA, which this target cannot hold; fold it in with pesc merge, or "
-                    "write it alone with --to peft",
-                    p->from.path);
+    const char *lora_dir = merge_lora_of(p, o);
+    peft *adapter = NULL;
     TRY(configure(p));
-    TRY(product_write(p, o->tokenizer));
-    return product_compare(
-        p, &(product_check){ .wanted = o->compare, .device = o->device, .out = o->check });
+    pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
+    if (s == PESC_OK)
+        s = product_write(p, o->tokenizer);
+    if (s == PESC_OK)
+        s = product_compare(p, &(product_check){ .wanted = o->compare,
+                                                 .device = o->device,
+                                                 .lora_dir = lora_dir,
+                                                 .tolerance = merge_distance(p),
+                                                 .out = o->check });
+    peft_close(adapter);
+    return s;
 }
 
 static pesc_status to_hf(product *p, const pesc_export_options *o)
@@ -153,7 +153,7 @@ static pesc_status compare_loras(const product *p, const pesc_export_options *o,
                       .made = p->from.path,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.lora_dir = lora_of(p, o);
+    v.from_opt.lora_dir = merge_lora_of(p, o);
     v.made_opt.lora_dir = p->dir;
     TRY(verify_logits(&v, &found));
     if (o->check)
@@ -171,7 +171,7 @@ static pesc_status compare_loras(const product *p, const pesc_export_options *o,
 
 static pesc_status to_peft(product *p, const pesc_export_options *o)
 {
-    const char *lora_dir = lora_of(p, o);
+    const char *lora_dir = merge_lora_of(p, o);
     peft *adapter = NULL;
     dtype dt = o->dtype && *o->dtype ? p->how.dt : DT_COUNT;
     if (!lora_dir)

@@ -53,6 +53,25 @@ static pesc_status choose_base(recipe *how, const pesc_export_options *o, const 
     return PESC_OK;
 }
 
+const char *merge_lora_of(const product *p, const pesc_export_options *o)
+{
+    return o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
+}
+
+pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
+                       peft **adapter)
+{
+    TRY(peft_open(adapter, lora_dir));
+    p->how.lora = *adapter;
+    return choose_base(&p->how, o, lora_dir);
+}
+
+double merge_distance(const product *p)
+{
+    dtype written = p->how.dt != DT_COUNT ? p->how.dt : p->from.usual;
+    return p->how.lora ? merge_tolerance(written) : 0;
+}
+
 static pesc_status configure(product *p)
 {
     const char *differs = NULL;
@@ -67,22 +86,19 @@ static pesc_status configure(product *p)
 
 static pesc_status merge(product *p, const pesc_export_options *o, peft **adapter)
 {
-    const char *lora_dir = o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
+    const char *lora_dir = merge_lora_of(p, o);
     if (!lora_dir)
         return fail(PESC_USAGE,
                     "%s: has no LoRA to merge; give one with --lora DIR, or write the model as it "
                     "is with pesc export",
                     p->from.path);
-    TRY(peft_open(adapter, lora_dir));
-    p->how.lora = *adapter;
-    TRY(choose_base(&p->how, o, lora_dir));
+    TRY(merge_fold(p, o, lora_dir, adapter));
     TRY(configure(p));
     TRY(product_write(p, o->tokenizer));
-    dtype written = p->how.dt != DT_COUNT ? p->how.dt : p->from.usual;
     return product_compare(p, &(product_check){ .wanted = o->compare,
                                                 .device = o->device,
                                                 .lora_dir = lora_dir,
-                                                .tolerance = merge_tolerance(written),
+                                                .tolerance = merge_distance(p),
                                                 .out = o->check });
 }
 

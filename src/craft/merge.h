@@ -5,6 +5,20 @@
 
 #include "craft/product.h"
 
+/* The LoRA of a model: what the options give, or what lies in its directory; NULL when it has none.
+ */
+const char *merge_lora_of(const product *p, const pesc_export_options *o);
+
+/* Makes the product's recipe fold this LoRA in, into what the options say or what it was trained
+ * on. *adapter must stay until the product is closed, and is then peft_close()d, even when this
+ * failed. */
+pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
+                       peft **adapter);
+
+/* How far the logits of the written product may be from its model's: 0, or with a LoRA folded in
+ * merge_tolerance() of the dtype that was written. */
+double merge_distance(const product *p);
+
 /* How far the logits of weights stored in this dtype may be from those they were made from, of the
  * largest. In f32 that is rounding. 16 bits round so much that only a gross mistake shows. */
 double merge_tolerance(dtype dt);

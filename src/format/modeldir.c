@@ -5,8 +5,26 @@
 #include "base/str.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 enum { FILE_BYTES = 1 << 30 };
+
+/* What decides how a model's texts become ids; then what else is copied along. */
+static const char *const tokenizer_files[] = {
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "generation_config.json",
+};
+enum {
+    N_COPIED = sizeof tokenizer_files / sizeof *tokenizer_files,
+    N_HASHED = N_COPIED - 1,
+};
 
 pesc_status modeldir_check_empty(const char *dir)
 {
@@ -77,26 +95,42 @@ static const char *base_name(const char *path)
 
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
 {
-    static const char *const files[] = {
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "chat_template.jinja",
-        "generation_config.json",
-    };
     if (io_kind_of(from) == IO_FILE)
         return copy_file(from, dir, base_name(from));
     if (io_kind_of(from) != IO_DIR)
         return fail(PESC_IO, "%s: is neither a tokenizer file nor a directory", from);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = io_join(from, files[i]);
+    for (size_t i = 0; i < N_COPIED; i++) {
+        char *path = io_join(from, tokenizer_files[i]);
         if (!path)
             return fail_nomem("copying a tokenizer", 0);
-        pesc_status s = io_kind_of(path) == IO_FILE ? copy_file(path, dir, files[i]) : PESC_OK;
+        pesc_status s =
+            io_kind_of(path) == IO_FILE ? copy_file(path, dir, tokenizer_files[i]) : PESC_OK;
+        mem_free(path);
+        TRY(s);
+    }
+    return PESC_OK;
+}
+
+static pesc_status hash_file(const char *path, const char *name, uint64_t *h)
+{
+    char *text = NULL;
+    size_t n;
+    if (io_kind_of(path) != IO_FILE)
+        return PESC_OK;
+    TRY(io_read_file(path, FILE_BYTES, &text, &n));
+    *h = XXH3_64bits_withSeed(text, n, XXH3_64bits_withSeed(name, strlen(name), *h));
+    mem_free(text);
+    return PESC_OK;
+}
+
+pesc_status modeldir_hash_tokenizer(const char *dir, uint64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < N_HASHED; i++) {
+        char *path = io_join(dir, tokenizer_files[i]);
+        if (!path)
+            return fail_nomem(dir, 0);
+        pesc_status s = hash_file(path, tokenizer_files[i], out);
         mem_free(path);
         TRY(s);
     }

@@ -1,4 +1,5 @@
-/* modeldir: writing a Hugging Face model directory: everything but the weights themselves.
+/* modeldir: writing a Hugging Face model directory: everything but the weights themselves. It knows
+ * which files are a tokenizer's.
  *
  * A directory is begun empty and its config.json is written last, so that a directory that has one
  * is whole. */
@@ -22,6 +23,9 @@ pesc_status modeldir_check_room(const char *dir, uint64_t bytes);
 /* Copies tokenizer files and generation_config.json from a directory, whichever are there, or the
  * one file that `from` is. */
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
+
+/* XXH3 of the names and bytes of the tokenizer files in a directory; 0 when it has none. */
+pesc_status modeldir_hash_tokenizer(const char *dir, uint64_t *out);
 
 /* dir/name, indented, keys sorted as transformers writes them. */
 pesc_status modeldir_write_json(const char *dir, const char *name, const json_t *json);

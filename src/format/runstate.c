@@ -135,10 +135,10 @@ pesc_status runstate_seal(const char *dir, const runstate_manifest *m)
     char seal[SHA_TEXT];
     json_t *files = json_object();
     json_t *manifest =
-        json_pack("{s:s, s:i, s:s, s:I, s:s, s:s, s:s, s:s, s:O}", "format", FORMAT, "version",
+        json_pack("{s:s, s:i, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:O}", "format", FORMAT, "version",
                   RUNSTATE_VERSION, "pesc", PESC_VERSION, "step", (json_int_t)m->step, "base",
-                  m->base, "base_hash", m->base_hash, "data_hash", m->data_hash, "config_hash",
-                  m->config_hash, "files", files);
+                  m->base, "base_hash", m->base_hash, "tokenizer_hash", m->tokenizer_hash,
+                  "data_hash", m->data_hash, "config_hash", m->config_hash, "files", files);
     pesc_status s = manifest
                         ? list_files(files, dir)
                         : fail(PESC_USAGE, "%s: is not UTF-8, so no manifest can name it", m->base);
@@ -208,10 +208,10 @@ static pesc_status check_seal(const json_t *manifest, const char *path)
     return PESC_OK;
 }
 
-static pesc_status copy_text(json_where w, const char *key, char out[17])
+static pesc_status copy_text(json_where w, const char *key, bool required, char out[17])
 {
-    const char *text = NULL;
-    TRY(json_get_str(w, key, true, &text));
+    const char *text = "";
+    TRY(json_get_str(w, key, required, &text));
     snprintf(out, 17, "%s", text);
     return PESC_OK;
 }
@@ -221,9 +221,10 @@ static pesc_status read_manifest(const json_t *manifest, const char *path, runst
     const char *base = NULL;
     json_where w = { manifest, path };
     TRY(json_get_i64(w, "step", true, 0, INT64_MAX, &out->step));
-    TRY(copy_text(w, "base_hash", out->base_hash));
-    TRY(copy_text(w, "data_hash", out->data_hash));
-    TRY(copy_text(w, "config_hash", out->config_hash));
+    TRY(copy_text(w, "base_hash", true, out->base_hash));
+    TRY(copy_text(w, "tokenizer_hash", false, out->tokenizer_hash));
+    TRY(copy_text(w, "data_hash", true, out->data_hash));
+    TRY(copy_text(w, "config_hash", true, out->config_hash));
     TRY(json_get_str(w, "base", true, &base));
     out->base = mem_strdup(base);
     return out->base ? PESC_OK : fail_nomem(path, strlen(base));

@@ -26,10 +26,11 @@ enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
 typedef struct runstate_manifest {
     int64_t step;
-    char *base;           /* absolute path of the model that was trained */
-    char base_hash[17];   /* xxh3 of its configuration and weights, hexadecimal */
-    char data_hash[17];   /* of the data files, their format and template */
-    char config_hash[17]; /* of the options that decide the numbers */
+    char *base;              /* absolute path of the model that was trained */
+    char base_hash[17];      /* xxh3 of its configuration and weights, hexadecimal */
+    char tokenizer_hash[17]; /* of the files of its tokenizer; "" where the manifest has none */
+    char data_hash[17];      /* of the data files, their format and template */
+    char config_hash[17];    /* of the options that decide the numbers */
 } runstate_manifest;
 void runstate_manifest_free(runstate_manifest *m);
 

@@ -298,6 +298,7 @@ static void read_balance(const pass *p, train_output *out)
     const config *c = &p->m->cfg;
     int64_t e = c->moe.topk.n_experts, choices = (int64_t)p->n * c->moe.topk.k;
     out->counts = p->host.counts;
+    out->balance = p->host.balance;
     for (int32_t i = 0; i < c->n_layers; i++) {
         const float *f = p->host.balance + i * (2 * e + 1);
         bool sparse = p->m->blocks[i].sparse;

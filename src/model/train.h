@@ -26,8 +26,9 @@ typedef struct train_output {
     double ce;  /* weighted sum over the targets */
     double aux; /* mean over sparse layers of E sum_i f_i P_i; 0 without experts */
     bool finite;
-    const int64_t
-        *counts; /* [n_layers, E]: choices that fell on each expert; until the next call */
+    /* until the next call; NULL without experts */
+    const int64_t *counts; /* [n_layers, E]: choices that fell on each expert */
+    const float *balance;  /* [n_layers, 2 E + 1]: f, then P of each layer, and its aux */
 } train_output;
 
 /* How many layers keep their activations for backward, from the lowest that it reaches on: all of

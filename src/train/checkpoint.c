@@ -5,8 +5,10 @@
 #include "format/patch.h"
 #include "model/bind.h"
 #include "model/family.h"
+#include "train/options.h"
 #include "train/parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,11 +69,13 @@ static bool describe_lora(json_t *c, const slot *s, const lora *l)
 static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 {
     pesc_model *m = c->p->m;
+    double dropout =
+        round(1e6 * (double)c->p->spec.lora_dropout) / 1e6; /* 0.1, not the f32 next to it */
     json_t *v =
         json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:[], s:{}, s:{}}", "peft_type", "LORA",
                   "task_type", "CAUSAL_LM", "base_model_name_or_path", c->about.base, "bias",
-                  "none", "lora_dropout", (double)c->p->spec.lora_dropout, "fan_in_fan_out", 0,
-                  "inference_mode", 1, "target_modules", "rank_pattern", "alpha_pattern");
+                  "none", "lora_dropout", dropout, "fan_in_fan_out", 0, "inference_mode", 1,
+                  "target_modules", "rank_pattern", "alpha_pattern");
     bool fine = v != NULL;
     for (slot s = slot_first(); fine && slot_next(&m->cfg, &s);) {
         const linear *l =
@@ -332,6 +336,17 @@ pesc_status checkpoint_load_weights(const params *p, const char *dir)
     return load_parts(p, NULL, dir);
 }
 
+/* Which option has changed, where run.yaml tells; else the hashes. */
+static void what_changed(const checkpoint *c, const char *dir, char *out, size_t cap)
+{
+    char *path = io_join(dir, "run.yaml"), *text = NULL;
+    size_t n;
+    if (path && io_read_file(path, 1 << 20, &text, &n) == PESC_OK)
+        options_changed(text, c->yaml, out, cap);
+    mem_free(text);
+    mem_free(path);
+}
+
 /* A run goes on only with what it was made from. */
 static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m, const char *dir)
 {
@@ -339,15 +354,23 @@ static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m,
         const char *saved, *now, *what;
     } rows[] = {
         { m->base_hash, c->about.base_hash, "the base model has" },
+        { m->tokenizer_hash, c->about.tokenizer_hash, "the tokenizer has" },
         { m->data_hash, c->about.data_hash, "the data files have" },
         { m->config_hash, c->about.config_hash, "options that decide the numbers have" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].saved, rows[i].now) != 0)
-            return fail(PESC_USAGE,
-                        "%s: cannot be resumed: %s changed since it was saved (hash %s, now %s); "
-                        "a new run can begin from it with --init-from",
-                        dir, rows[i].what, rows[i].saved, rows[i].now);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char how[160] = "";
+        if (!rows[i].saved[0] || strcmp(rows[i].saved, rows[i].now) == 0)
+            continue;
+        if (rows[i].saved == m->config_hash)
+            what_changed(c, dir, how, sizeof how);
+        if (!how[0])
+            snprintf(how, sizeof how, "hash %s, now %s", rows[i].saved, rows[i].now);
+        return fail(PESC_USAGE,
+                    "%s: cannot be resumed: %s changed since it was saved (%s); a new run can "
+                    "begin from it with --init-from",
+                    dir, rows[i].what, how);
+    }
     return PESC_OK;
 }
 

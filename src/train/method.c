@@ -72,8 +72,8 @@ static pesc_status read_targets(uint32_t *out, const char *text)
         { "up_proj", TARGET_UP }, { "down_proj", TARGET_DOWN },
     };
     *out = 0;
-    for (const char *p = text; *p;) {
-        size_t n = strcspn(p, ","), i = 0, count = sizeof rows / sizeof *rows;
+    for (const char *p = text + strspn(text, " "); *p;) {
+        size_t n = strcspn(p, ", "), i = 0, count = sizeof rows / sizeof *rows;
         while (i < count && (strlen(rows[i].name) != n || strncmp(rows[i].name, p, n) != 0))
             i++;
         if (i == count)
@@ -82,7 +82,7 @@ static pesc_status read_targets(uint32_t *out, const char *text)
                         "v_proj,o_proj,gate_proj,up_proj,down_proj",
                         (int)n, p);
         *out |= rows[i].bits;
-        p += n + (p[n] == ',');
+        p += n + strspn(p + n, ", ");
     }
     return PESC_OK;
 }

@@ -75,13 +75,26 @@ void optimizer_close(optimizer *o)
     mem_free(o);
 }
 
-pesc_status optimizer_norm(optimizer *o, double *norm)
+static pesc_status sum_squares(optimizer *o, tensor x, float *sum)
 {
     device *dev = o->p->m->dev;
+    dev->op->sumsq(dev, o->sumsq, x);
+    return dev->op->download(dev, sum, o->sumsq.data, sizeof *sum);
+}
+
+pesc_status optimizer_norm(optimizer *o, double *norm)
+{
     float sum = 0;
-    dev->op->sumsq(dev, o->sumsq, o->p->grad);
-    TRY(dev->op->download(dev, &sum, o->sumsq.data, sizeof sum));
+    TRY(sum_squares(o, o->p->grad, &sum));
     *norm = sqrt((double)sum);
+    return PESC_OK;
+}
+
+pesc_status optimizer_finite(optimizer *o, bool *finite)
+{
+    float sum = 0;
+    TRY(sum_squares(o, o->p->master, &sum));
+    *finite = isfinite(sum);
     return PESC_OK;
 }
 

@@ -33,6 +33,9 @@ uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numb
 /* The norm of the gradient; not finite when one of its numbers is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 
+/* Whether the weights that train are finite, and the sum of their squares too. */
+pesc_status optimizer_finite(optimizer *o, bool *finite);
+
 /* One update with the gradient that optimizer_norm() looked at. `step` counts updates from 1. */
 void optimizer_step(optimizer *o, double lr, int64_t step);
 

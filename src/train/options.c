@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,9 +75,9 @@ static const row rows[] = {
     { "warmup_ratio",     ROW_REAL,   AT(warmup_ratio), 0, 0, 0, 1, NULL },
     { "clip",             ROW_REAL,   AT(clip), 0, NUMBERS, 0, 1e30, NULL },
     { "weight_decay",     ROW_REAL,   AT(weight_decay), 0, NUMBERS, 0, 1e6, NULL },
-    { "beta1",            ROW_REAL,   AT(beta1), 0, NUMBERS, 0, 0.9999999, NULL },
-    { "beta2",            ROW_REAL,   AT(beta2), 0, NUMBERS, 0, 0.9999999, NULL },
-    { "eps",              ROW_REAL,   AT(eps), 0, NUMBERS, 0, 1, NULL },
+    { "beta1",            ROW_REAL,   AT(beta1), 0, NUMBERS, 0, 0.999999, NULL },
+    { "beta2",            ROW_REAL,   AT(beta2), 0, NUMBERS, 0, 0.999999, NULL },
+    { "eps",              ROW_REAL,   AT(eps), 0, NUMBERS, 1e-30, 1, NULL },
     { "optimizer",        ROW_CHOICE, AT(optimizer), 0, NUMBERS, 0, 0, "adamw|adamw8" },
     { "loss",             ROW_CHOICE, AT(loss), 0, NUMBERS, 0, 0, "token|sequence" },
     { "keep",             ROW_AUTO,   AT(keep), 0, 0, -1, 65536, NULL },
@@ -169,6 +170,8 @@ void options_resolve(pesc_train_options *o)
 {
     if (!o->base_dtype && strcmp(o->method, "qlora") == 0)
         o->base_dtype = "nf4";
+    if (!o->compute_dtype || !*o->compute_dtype)
+        o->compute_dtype = "f32";
 }
 
 pesc_load_options pesc_train_load(const pesc_train_options *opt)
@@ -188,6 +191,12 @@ static const char *text_of(const pesc_train_options *o, const row *r)
     return *(const char *const *)((const char *)o + r->at);
 }
 
+static const char *const *list_of(const pesc_train_options *o, const row *r, size_t *n)
+{
+    *n = *(const size_t *)((const char *)o + r->count);
+    return *(const char *const *const *)((const char *)o + r->at);
+}
+
 static double number_of(const pesc_train_options *o, const row *r)
 {
     const char *p = (const char *)o + r->at;
@@ -203,6 +212,18 @@ static bool is_choice(const char *choices, const char *text)
             return true;
     }
     return false;
+}
+
+/* run.yaml is UTF-8, and must be able to name them. */
+static pesc_status check_paths(const pesc_train_options *o, const row *r)
+{
+    const char *text = r->kind == ROW_TEXT ? text_of(o, r) : NULL;
+    size_t n = text != NULL;
+    const char *const *list = r->kind == ROW_LIST ? list_of(o, r, &n) : &text;
+    for (size_t i = 0; i < n; i++)
+        if (!utf8_valid(list[i], strlen(list[i])))
+            return fail(PESC_USAGE, "%s: %s: is not UTF-8; rename it", r->key, list[i]);
+    return PESC_OK;
 }
 
 static pesc_status check_row(const pesc_train_options *o, const row *r)
@@ -223,10 +244,15 @@ pesc_status options_check(const pesc_train_options *o)
 {
     for (int i = 0; i < N_ROWS; i++)
         TRY(check_row(o, &rows[i]));
+    for (int i = 0; i < N_ROWS; i++)
+        TRY(check_paths(o, &rows[i]));
     if (!o->output || !*o->output)
         return fail(PESC_USAGE, "output: is missing; give the directory of the run");
     if (!o->n_data)
         return fail(PESC_USAGE, "data: is missing; give at least one file to train on");
+    if (o->resume && o->overwrite)
+        return fail(PESC_USAGE, "resume and overwrite: found both; resume goes on with the run, "
+                                "overwrite begins anew");
     if (o->steps == 0 && !(o->epochs > 0))
         return fail(PESC_USAGE, "epochs: found 0 and steps 0; one of them must say how long the "
                                 "run is");
@@ -252,8 +278,8 @@ static void put_path(str *out, const char *path)
 
 static void put_list(str *out, const pesc_train_options *o, const row *r)
 {
-    const char *const *list = *(const char *const *const *)((const char *)o + r->at);
-    size_t n = *(const size_t *)((const char *)o + r->count);
+    size_t n;
+    const char *const *list = list_of(o, r, &n);
     str_puts(out, "[");
     for (size_t i = 0; i < n; i++) {
         str_puts(out, i ? ", " : "");
@@ -342,4 +368,28 @@ uint64_t options_hash(const pesc_train_options *o)
     uint64_t h = XXH3_64bits(s.p, s.n);
     str_free(&s);
     return h;
+}
+
+/* The value of a key, up to the end of its line; "" where it is absent. */
+static const char *value_in(const char *yaml, const char *key, int *n)
+{
+    size_t len = strlen(key);
+    *n = 0;
+    for (const char *line = yaml; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, key, len) == 0 && strncmp(line + len, ": ", 2) == 0) {
+            *n = (int)strcspn(line + len + 2, "\n");
+            return line + len + 2;
+        }
+    return "";
+}
+
+void options_changed(const char *then, const char *now, char *out, size_t cap)
+{
+    *out = '\0';
+    for (int i = 0, n, m; i < N_ROWS && !*out; i++) {
+        const char *a = value_in(then, rows[i].key, &n), *b = value_in(now, rows[i].key, &m);
+        if (rows[i].flags & NUMBERS && (n != m || strncmp(a, b, (size_t)n) != 0))
+            snprintf(out, cap, "%s %.*s, now %.*s", rows[i].key, n ? n : 6, n ? a : "absent",
+                     m ? m : 6, m ? b : "absent");
+    }
 }

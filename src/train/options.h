@@ -19,4 +19,8 @@ void options_yaml(const pesc_train_options *o, const char *model, str *out);
  * a run with a constant rate may be made longer. */
 uint64_t options_hash(const pesc_train_options *o);
 
+/* Of two run.yaml, the first key that decides the numbers and differs: "lr 0.1, now 0.2"; "" where
+ * there is none. */
+void options_changed(const char *then, const char *now, char *out, size_t cap);
+
 #endif

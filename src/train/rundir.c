@@ -43,6 +43,38 @@ pesc_status rundir_check(const pesc_train_options *o)
                  : PESC_OK;
 }
 
+/* One of the chain is the directory itself, or a checkpoint in it. */
+static bool is_of_run(const char *run, const char *model)
+{
+    size_t n = strlen(run);
+    if (strncmp(run, model, n) != 0)
+        return false;
+    return model[n] == '\0' || (model[n] == '/' && runstate_step_of(model + n + 1) >= 0);
+}
+
+pesc_status rundir_apart(const char *run, const char *model)
+{
+    runstate_chain chain = { 0 };
+    char *full = NULL;
+    if (io_kind_of(run) != IO_DIR)
+        return PESC_OK;
+    TRY(io_absolute(&full, run));
+    pesc_status s = runstate_resolve(&chain, model);
+    for (size_t i = 0; s == PESC_OK && i < chain.n; i++) {
+        char *dir = NULL;
+        s = io_absolute(&dir, chain.dirs[i]);
+        if (s == PESC_OK && is_of_run(full, dir))
+            s = fail(PESC_USAGE,
+                     "%s: holds the model that is trained, or what that stands on; "
+                     "give the run another directory",
+                     run);
+        mem_free(dir);
+    }
+    runstate_chain_free(&chain);
+    mem_free(full);
+    return s;
+}
+
 static pesc_status remove_own(const char *run)
 {
     char **names = NULL;
@@ -113,7 +145,12 @@ static json_t *command_line(void)
     return list;
 }
 
-pesc_status rundir_describe(const char *run, const rundir_about *a)
+pesc_status rundir_options(const char *run, const char *yaml)
+{
+    return put_file(run, "run.yaml", yaml, strlen(yaml));
+}
+
+pesc_status rundir_describe(const char *run, const runstate_manifest *a, const char *where)
 {
     char host[256] = "", when[32] = "";
     struct tm tm;
@@ -121,17 +158,16 @@ pesc_status rundir_describe(const char *run, const rundir_about *a)
     str text = { 0 };
     gethostname(host, sizeof host - 1);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    json_t *v =
-        json_pack("{s:s, s:o, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "version", PESC_VERSION,
-                  "argv", command_line(), "host", host, "device", a->device, "started", when, "pid",
-                  (json_int_t)getpid(), "base", a->hashes->base, "base_hash", a->hashes->base_hash,
-                  "data_hash", a->hashes->data_hash, "config_hash", a->hashes->config_hash);
+    json_t *v = json_pack("{s:s, s:o, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s}", "version",
+                          PESC_VERSION, "argv", command_line(), "host", host, "device", where,
+                          "started", when, "pid", (json_int_t)getpid(), "base", a->base,
+                          "base_hash", a->base_hash, "tokenizer_hash", a->tokenizer_hash,
+                          "data_hash", a->data_hash, "config_hash", a->config_hash);
     json_put(&text, v, JSON_INDENT(1));
     str_putc(&text, '\n');
     json_decref(v);
-    pesc_status s = put_file(run, "run.yaml", a->yaml, strlen(a->yaml));
-    if (s == PESC_OK)
-        s = str_ok(&text) ? put_file(run, "run.json", text.p, text.n) : fail_nomem("run.json", 0);
+    pesc_status s =
+        str_ok(&text) ? put_file(run, "run.json", text.p, text.n) : fail_nomem("run.json", 0);
     str_free(&text);
     return s;
 }

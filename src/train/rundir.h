@@ -10,18 +10,17 @@
  * asked for. */
 pesc_status rundir_check(const pesc_train_options *o);
 
+/* PESC_USAGE when a run there would write over the model it trains, or over what that stands on. */
+pesc_status rundir_apart(const char *run, const char *model);
+
 /* Makes it, takes its lock, removes what --overwrite replaces or a killed run left, and writes a
  * byte to see that writing works. */
 pesc_status rundir_open(io_lock **lock, const pesc_train_options *o);
 
-typedef struct rundir_about {
-    const char *yaml;                /* run.yaml's text */
-    const runstate_manifest *hashes; /* and the base's path */
-    const char *device;
-} rundir_about;
-
-/* run.yaml and run.json of a run that begins. */
-pesc_status rundir_describe(const char *run, const rundir_about *about);
+/* run.yaml: the options as they are now, for the next who resumes. */
+pesc_status rundir_options(const char *run, const char *yaml);
+/* run.json of a run that begins; where: the device. */
+pesc_status rundir_describe(const char *run, const runstate_manifest *about, const char *where);
 
 /* Whether the user touched RUN/SAVE or RUN/STOP; the file is removed. */
 bool rundir_asked(const char *run, const char *name);

@@ -91,6 +91,26 @@ static bool next_element(const file *f, size_t at, size_t *begin, size_t *end)
     return true;
 }
 
+/* Between two elements, before the first and behind the last stands one mark. */
+static pesc_status check_gap(const file *f, size_t at, size_t end, char mark)
+{
+    const char *data = (const char *)f->map->data;
+    const char *then = mark == ']' ? "the end of the file" : "an element of the array";
+    char expected[] = { '"', mark, '"', '\0' };
+    bool found = false;
+    for (; at < end && data[at]; at++) {
+        if ((found || data[at] != mark) && !strchr(" \t\r\n", data[at]))
+            break;
+        found = found || data[at] == mark;
+    }
+    if (at == end && found)
+        return PESC_OK;
+    if (at == f->map->size)
+        return fail(PESC_FORMAT, "%s: ends inside its array: it may be cut off", f->map->path);
+    return fail(PESC_FORMAT, "%s: byte %zu: found 0x%02X, expected %s", f->map->path, at,
+                (unsigned char)data[at], found ? then : expected);
+}
+
 static bool next_record(const file *f, size_t at, size_t *begin, size_t *end)
 {
     return f->array ? next_element(f, at, begin, end) : next_line(f, at, begin, end);
@@ -139,6 +159,8 @@ static pesc_status count_records(file *f, XXH3_state_t *hash)
     const char *data = (const char *)f->map->data;
     size_t at = 0, done = 0, begin, end;
     while (next_record(f, at, &begin, &end)) {
+        if (f->array)
+            TRY(check_gap(f, at, begin, f->count ? ',' : '['));
         if (f->count % STRIDE == 0)
             TRY(remember(f, begin));
         f->count++;
@@ -157,6 +179,8 @@ static pesc_status count_records(file *f, XXH3_state_t *hash)
     }
     if (f->count == 0)
         return fail(PESC_FORMAT, "%s: is empty: it holds no record", f->map->path);
+    if (f->array)
+        TRY(check_gap(f, at, f->map->size, ']'));
     return io_map_check(f->map);
 }
 

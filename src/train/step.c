@@ -31,6 +31,12 @@ bool pesc_trainer_done(const pesc_trainer *t)
     return t->state.step >= t->steps && !t->state.eval_due && t->saved_step >= t->state.step;
 }
 
+/* The step at hand is the run's last. */
+static bool is_last(const pesc_trainer *t)
+{
+    return t->state.step + 1 >= t->steps;
+}
+
 /* ---- gradients ---- */
 
 /* Choices of the micro batch, added to those of the step. */
@@ -44,6 +50,34 @@ static void add_choices(pesc_trainer *t, const int64_t *counts)
             t->chosen[row * experts + e] += counts[l * experts + e];
         row++;
     }
+}
+
+/* f and P of the micro batch, which has this part of the step's tokens, added to the step's. */
+static void add_balance(pesc_trainer *t, const float *balance, double part)
+{
+    int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
+    for (int32_t l = 0; balance && l < t->m->cfg.n_layers; l++) {
+        const float *from = balance + (ptrdiff_t)l * (2 * experts + 1);
+        if (!t->m->blocks[l].sparse)
+            continue;
+        for (int32_t i = 0; i < 2 * experts; i++)
+            t->balance[row * 2 * experts + i] += part * (double)from[i];
+        row++;
+    }
+}
+
+/* The mean over layers of E sum_i f_i P_i, over all tokens of the step: the same number in however
+ * many forwards they went through. */
+static double balance_of(const pesc_trainer *t)
+{
+    int32_t experts = t->m->cfg.moe.topk.n_experts;
+    double sum = 0;
+    for (int32_t l = 0; l < t->sparse_layers; l++) {
+        const double *f = t->balance + (ptrdiff_t)l * 2 * experts, *p = f + experts;
+        for (int32_t e = 0; e < experts; e++)
+            sum += experts * f[e] * p[e];
+    }
+    return t->sparse_layers ? sum / t->sparse_layers : 0;
 }
 
 static metrics_shares share_out(pesc_trainer *t)
@@ -90,12 +124,14 @@ static void read_ahead(void *trainer)
         t->ahead_step = next;
 }
 
-/* The loss of the step and its gradients. Each forward's balance loss counts by its tokens. */
+/* The loss of the step and its gradients. What is differentiated is each forward's own balance
+ * loss, by its tokens: f of the step is known only behind the last of them. */
 static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 {
     double tokens = (double)batch_tokens(t->batch);
-    memset(t->chosen, 0,
-           (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts * sizeof *t->chosen);
+    size_t n = (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts;
+    memset(t->chosen, 0, n * sizeof *t->chosen);
+    memset(t->balance, 0, 2 * n * sizeof *t->balance);
     params_start_grad(t->params);
     for (int32_t i = 0; i < batch_micros(t->batch); i++) {
         const micro_batch *b = batch_micro(t->batch, i);
@@ -110,10 +146,11 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));
         out->ce += got.ce;
-        out->aux += got.aux * part;
         *finite = *finite && got.finite;
         add_choices(t, got.counts);
+        add_balance(t, got.balance, part);
     }
+    out->aux = balance_of(t);
     out->loss = out->ce + t->aux_coef * out->aux;
     return optimizer_norm(t->optim, &out->grad_norm);
 }
@@ -129,12 +166,12 @@ static pesc_status refuse_step(pesc_trainer *t, pesc_step *out)
     log_notice("step %lld: the loss or its gradient is not finite; the step is not applied (%lld "
                "so far)",
                (long long)(s->step + 1), (long long)s->skipped);
-    if (s->bad_in_row < BAD_STEPS)
+    if (s->bad_in_row < BAD_STEPS && !(is_last(t) && s->applied == 0))
         return PESC_OK;
     return fail(PESC_NUMERIC,
-                "step %lld: the loss or its gradient was not finite %d times in a row; a smaller "
+                "step %lld: the loss or its gradient was not finite %lld times in a row; a smaller "
                 "lr may help, or the data of these steps (the newest checkpoint is from step %lld)",
-                (long long)(s->step + 1), BAD_STEPS, (long long)t->saved_step);
+                (long long)(s->step + 1), (long long)s->bad_in_row, (long long)t->saved_step);
 }
 
 static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
@@ -146,16 +183,20 @@ static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
     return t->m->dev->op->sync(t->m->dev);
 }
 
-/* A step whose records were all too long changes nothing; an epoch of them is an error. */
+/* A step whose records were all too long changes nothing; an epoch or a run of them is an error. */
 static pesc_status count_dropped(pesc_trainer *t, int32_t count)
 {
-    t->dropped_in_row = batch_targets(t->batch) ? 0 : t->dropped_in_row + (uint64_t)count;
-    if (t->dropped_in_row < dataset_count(t->data))
+    bool none = !batch_targets(t->batch);
+    bool run = none && t->state.tokens == 0 && is_last(t);
+    bool drop = strcmp(t->opt.over_length, "drop") == 0;
+    t->dropped_in_row = none ? t->dropped_in_row + (uint64_t)count : 0;
+    if (t->dropped_in_row < dataset_count(t->data) && !run)
         return PESC_OK;
-    return fail(PESC_USAGE,
-                "every record is longer than seq_len %lld and is dropped; raise seq_len, or choose "
-                "over_length truncate or split",
-                (long long)t->opt.seq_len);
+    return fail(PESC_USAGE, "every record%s is longer than seq_len %lld and %s",
+                t->dropped_in_row < dataset_count(t->data) ? " of the run" : "",
+                (long long)t->opt.seq_len,
+                drop ? "is dropped; raise seq_len, or choose over_length truncate or split"
+                     : "has no answer within it; raise seq_len");
 }
 
 static pesc_status load_batch(pesc_trainer *t)
@@ -273,9 +314,22 @@ static pesc_status link_best(const pesc_trainer *t)
     return s;
 }
 
+/* An update can overflow in its last step, where no loss behind it tells. */
+static pesc_status check_weights(pesc_trainer *t)
+{
+    bool finite;
+    TRY(optimizer_finite(t->optim, &finite));
+    return finite ? PESC_OK
+                  : fail(PESC_NUMERIC,
+                         "step %lld: the weights are not finite; a smaller lr may help (the newest "
+                         "checkpoint is from step %lld)",
+                         (long long)t->state.step, (long long)t->saved_step);
+}
+
 static pesc_status save(pesc_trainer *t)
 {
     metrics_lengths at;
+    TRY(check_weights(t));
     TRY(metrics_sync(t->log, &at));
     t->state.metrics_bytes = at.bytes[METRICS_STEPS];
     t->state.routing_bytes = at.bytes[METRICS_ROUTING];

@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
+#include "format/modeldir.h"
 #include "model/bind.h"
 #include "model/family.h"
 #include "model/memory.h"
@@ -85,6 +87,7 @@ static pesc_status open_pass(pesc_trainer *t)
     plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o, t->m->dev) };
     t->keep = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
     t->bytes_pass = plan_pass_bytes(&p, t->keep);
+    TRY(plan_check(&p, t->keep));
     TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->keep));
     batch_options b = { .batch = (int32_t)o->batch,
                         .micro_tokens = p.lim.max_tokens,
@@ -96,13 +99,16 @@ static pesc_status open_pass(pesc_trainer *t)
     return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
 }
 
-/* Adapters leave the model's memory for that of what trains. */
+/* Before params_open(): adapters will leave the model's memory for that of what trains. */
 static plan_spared spare(pesc_trainer *t)
 {
-    pesc_model *m = t->m;
+    const pesc_model *m = t->m;
+    int32_t rank = t->spec.lora_r > m->lora_rank ? t->spec.lora_r : m->lora_rank;
+    pesc_model shape = { .dev = m->dev, .cfg = m->cfg, .act_dt = m->act_dt, .lora_rank = rank };
     params_size size;
-    params_measure(&size, &m->cfg, &t->spec);
-    plan_pass p = { .shape = m, .spec = &t->spec, .first_layer = size.first_layer };
+    params_configure(&shape.cfg, &t->spec);
+    params_measure(&size, &shape.cfg, &t->spec);
+    plan_pass p = { .shape = &shape, .spec = &t->spec, .first_layer = size.first_layer };
     return plan_spare(&p, &t->opt, memory_available(m->dev) + m->mixture_bytes);
 }
 
@@ -225,18 +231,22 @@ static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->saver;
     runstate_chain chain;
-    uint64_t base = 0;
+    uint64_t base = 0, tok = 0;
     str yaml = { 0 };
     TRY(runstate_resolve(&chain, t->m->dir->path));
     pesc_status s = io_absolute(&c->about.base, chain.dirs[0]);
     runstate_chain_free(&chain);
     TRY(s);
     TRY(hash_base(t->m->dir, &base));
+    TRY(modeldir_hash_tokenizer(t->m->dir->root, &tok));
     runstate_hex(c->about.base_hash, base);
+    runstate_hex(c->about.tokenizer_hash, tok);
     runstate_hex(c->about.data_hash, dataset_hash(t->data));
     runstate_hex(c->about.config_hash, hash_options(t));
     if (t->spec.own)
         swap_identity(&t->m->cfg, t->m->dir->ws, c->patch_base);
+    if (!utf8_valid(c->about.base, strlen(c->about.base)))
+        return fail(PESC_USAGE, "%s: is not UTF-8; rename it", c->about.base);
     options_yaml(&t->opt, c->about.base, &yaml);
     if (!str_ok(&yaml))
         return fail_nomem("run.yaml", yaml.n);
@@ -286,6 +296,11 @@ static pesc_status resume(pesc_trainer *t)
     pesc_status s = checkpoint_load(&t->saver, dir, &t->state);
     mem_free(dir);
     t->saved_step = t->first_step = t->state.step;
+    if (s == PESC_OK && t->state.step > t->steps)
+        return fail(PESC_USAGE,
+                    "%s: is at step %lld, but %lld are asked for; steps and epochs count from the "
+                    "beginning of the run",
+                    t->opt.output, (long long)t->state.step, (long long)t->steps);
     return s;
 }
 
@@ -298,10 +313,9 @@ static pesc_status begin(pesc_trainer *t)
         TRY(resume(t));
     if (given(o->init_from) && !t->resumed[0])
         TRY(load_from(t, o->init_from));
+    TRY(rundir_options(o->output, t->yaml));
     if (!t->resumed[0])
-        TRY(rundir_describe(o->output, &(rundir_about){ .yaml = t->yaml,
-                                                        .hashes = &t->saver.about,
-                                                        .device = t->m->dev->name }));
+        TRY(rundir_describe(o->output, &t->saver.about, t->m->dev->name));
     const checkpoint_state *s = &t->state;
     metrics_lengths keep = { { s->metrics_bytes, s->routing_bytes, s->eval_bytes } };
     return metrics_open(&t->log, o->output, &keep);
@@ -315,7 +329,8 @@ static pesc_status open_shares(pesc_trainer *t)
     size_t n = (size_t)t->sparse_layers * (size_t)c->moe.topk.n_experts + 1;
     t->shares = mem_zalloc(n, sizeof *t->shares);
     t->chosen = mem_zalloc(n, sizeof *t->chosen);
-    return t->shares && t->chosen ? PESC_OK : fail_nomem("routing shares", n * 8);
+    t->balance = mem_zalloc(2 * n, sizeof *t->balance);
+    return t->shares && t->chosen && t->balance ? PESC_OK : fail_nomem("routing shares", n * 8);
 }
 
 static pesc_status open_all(pesc_trainer *t)
@@ -324,10 +339,13 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(options_check(o));
     options_resolve(o);
     TRY(rundir_check(o));
+    TRY(rundir_apart(o->output, t->m->dir->path));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
     TRY(open_data(t));
+    if (!given(o->chat_template))
+        o->chat_template = dataset_template(t->data); /* for run.yaml */
     if (o->warmup_steps < 0)
         o->warmup_steps = (int64_t)ceil(o->warmup_ratio * (double)t->steps);
     t->warmup = o->warmup_steps;
@@ -376,6 +394,7 @@ void pesc_trainer_close(pesc_trainer *t)
     mem_free(t->yaml);
     mem_free(t->shares);
     mem_free(t->chosen);
+    mem_free(t->balance);
     io_lock_release(t->lock);
     mem_free(t);
 }

@@ -34,6 +34,7 @@ struct pesc_trainer {
     uint64_t bytes_model, bytes_trained, bytes_pass, bytes_total;
     float *shares;   /* [sparse layers, E] of the last step */
     int64_t *chosen; /* the same as counts */
+    double *balance; /* [sparse layers, 2, E]: f and P of the last step */
     int32_t sparse_layers;
     uint64_t dropped_in_row; /* records without a sequence, one after the other */
     double peak_flops, token_flops;

@@ -55,6 +55,20 @@ refused() { # code sentence (behind the file's name), content
     refused 2 '2: found an alias, expected one value' $'top_k: &a 1\nseed: *a'
 }
 
+@test "config: words with commas may be a list" {
+    local a=$BATS_TEST_TMPDIR/a
+    echo '{"input_ids": [1, 5, 6], "labels": [-100, 5, 6]}' > "$BATS_TEST_TMPDIR/d.jsonl"
+    for targets in 'q_proj,v_proj' 'q_proj, v_proj' '[q_proj, v_proj]' '["q_proj", v_proj]'; do
+        printf '%s\n' "lora_targets: $targets" 'method: lora' 'steps: 1' 'batch: 1' 'lora_r: 2' > "$Y"
+        pesc train "$D/model" -c "$Y" --data "$BATS_TEST_TMPDIR/d.jsonl" -o "$a" --overwrite -q
+        [ "$status" = 0 ]
+        grep -o '[a-z]_proj' "$a/latest/adapter_config.json" | sort | paste -sd' ' | grep -qx 'q_proj v_proj'
+    done
+    printf 'lora_targets: [q_proj, [v_proj]]\n' > "$Y"
+    pesc train "$D/model" -c "$Y" --data x -o y
+    fails 2 "$Y:1: found a list, expected text"
+}
+
 @test "config: form" {
     refused 2 '1: found a scalar, expected keys and values' 'hello'
     refused 2 '1: found a list, expected keys and values' '[1, 2]'

@@ -65,6 +65,20 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     fails 2 "$out: holds adapter_model, a LoRA that would be applied to the new model; remove it first"
 }
 
+@test "craft: the model itself and a run are not written over" {
+    local m=$BATS_TEST_TMPDIR/m
+    cp -r "$D/model" "$m"
+    ln -s m "$m.link"
+    pesc craft "$m" -o "$m.link" --overwrite
+    fails 2 "$m.link: is the model itself; give another -o"
+    cmp "$D/model/model.safetensors" "$m/model.safetensors"
+    mkdir "$m.run" && touch "$m.run/run.yaml"
+    pesc craft "$m" -o "$m.run" --overwrite
+    fails 2 "$m.run: is the directory of a run; give another -o"
+    pesc craft "$m" -o ""
+    fails 2 "craft: -o: found nothing, expected DIR"
+}
+
 @test "craft: a sparse parent is refused" {
     craft
     pesc craft "$BATS_TEST_TMPDIR/out" -o "$BATS_TEST_TMPDIR/more"

@@ -87,6 +87,12 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
     cmp "$o" "$o.2"
     mix --counts 20,15,5 -o "$o"
     fails 2 "data mix: $o is there already; --overwrite replaces it"
+    cp "$o" "$o.general"
+    pesc data mix --general "$o.general" --counts 20,0,0 -o "$o.general" --overwrite
+    fails 2 "data mix: $o.general is one of the files to mix; give another -o"
+    cmp "$o" "$o.general"
+    mix --counts 20,15,5 -o "$BATS_TEST_TMPDIR" --overwrite
+    fails 2 "data mix: $BATS_TEST_TMPDIR is a directory; give the file to write"
     mix --counts 20,15,5 -o "$o" --overwrite
     refute cmp "$o" "$o.2"
     pesc data check "$D/model" --data "$o"

@@ -82,6 +82,11 @@ setup_file() { make_model; }
     [ "$output" = "pesc: standard output cannot be written: No space left on device" ]
 }
 
+@test "errors: a file over the shell's limit is a full disk" {
+    (ulimit -f 8 && "$PESC" craft "$D/model" -o "$BATS_TEST_TMPDIR/s" -q > "$BATS_TEST_TMPDIR/out" 2>&1) && return 1
+    grep -q '^pesc: .*: File too large$' "$BATS_TEST_TMPDIR/out"
+}
+
 @test "errors: numbers that are not finite" {
     local f=$BATS_TEST_TMPDIR/m/model.safetensors header size
     cp -r "$D/model" "$BATS_TEST_TMPDIR/m"

@@ -30,6 +30,17 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     has '^\{"path":".*","identity":\{"logits":4288,"differ":0,"max_diff":0,"relative":0\}\}$'
 }
 
+@test "export: a LoRA is folded into a whole model, as merge does" {
+    export_to peft/base hf --lora "$GOLDEN/peft/adapter"
+    [ "$status" = 0 ]
+    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    pesc merge "$GOLDEN/peft/base" --lora "$GOLDEN/peft/adapter" -o "$BATS_TEST_TMPDIR/merged"
+    cmp "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
+    export_to peft/base hf --lora "$GOLDEN/peft/adapter" --merge-base nf4-dequant --overwrite
+    [ "$status" = 0 ]
+    ! cmp -s "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
+}
+
 @test "export: what a target cannot hold" {
     export_to camelidae hf
     fails 2 "$GOLDEN/camelidae: has adapters (PESC), and no family of Hugging Face has a place for them; use --to camelidae"
@@ -37,8 +48,6 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     fails 2 "$GOLDEN/llama: has no adapters (PESC), so it is no Camelidae model; pesc craft makes one of a dense model, --to hf writes it as it is"
     export_to llama peft
     fails 2 "$GOLDEN/llama: has no LoRA, and a PEFT directory holds nothing else"
-    export_to peft/base hf --lora "$GOLDEN/peft/adapter"
-    fails 2 "$GOLDEN/peft/base: has a LoRA, which this target cannot hold; fold it in with pesc merge, or write it alone with --to peft"
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
 }
 

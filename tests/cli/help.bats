@@ -45,6 +45,10 @@ load helper
     has '^\{"version":"[0-9.]+"\}$'
 }
 
+@test "help: there is space between an option and what it does" {
+    pesc help data
+    has '^      --preset idae-500k\|idae-720k$'
+}
 @test "help: lines fit a screen of 100 columns" {
     for c in info new tokenize generate chat bench; do
         pesc help $c

@@ -32,6 +32,9 @@ PY
     [ "$status" = 4 ]
     has '^fits +no$'
     [[ $stderr == "pesc: the run does not fit into memory; "* ]]
+    pesc plan "$G/pesc-a/model" --seq-len 16000000 --micro-tokens 16000000 --json
+    [ "$status" = 4 ]
+    python3 -c 'import json, sys; assert json.loads(sys.argv[1])["fits"] is False' "$output"
 }
 @test "plan: a method that does not suit the model" {
     pesc plan "$G/lora/model"

@@ -123,6 +123,18 @@ for line in open(sys.argv[2]):
 assert checked > 25, checked
 PY
 }
+@test "train: run.yaml says what was chosen, and a run made from it is the same" {
+    local r=$BATS_TEST_TMPDIR/r
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' > "$BATS_TEST_TMPDIR/m.jsonl"
+    pesc train "$D/model" --data "$BATS_TEST_TMPDIR/m.jsonl" -o "$r" --method lora --batch 1 --steps 2 --lora-r 2 -q
+    [ "$status" = 0 ]
+    grep -qx 'compute_dtype: "f32"' "$r/run.yaml"
+    grep -qx 'template: "chatml"' "$r/run.yaml"
+    pesc train -c "$r/run.yaml" -o "$r.again" -q
+    [ "$status" = 0 ]
+    diff <(numbers "$r") <(numbers "$r.again")
+    diff <(grep -v ^output: "$r/run.yaml") <(grep -v ^output: "$r.again/run.yaml")
+}
 @test "train: a run is a model, and so is its checkpoint" {
     echo '[[1, 5, 9, 12, 7]]' > "$BATS_TEST_TMPDIR/ids.json"
     for m in "$D/run" "$D/run/latest" "$D/run/checkpoint-8" "$D/run/checkpoint-4" "$G/pesc-a/model"; do
@@ -186,13 +198,20 @@ PY
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"
     pesc train -o "$r" --resume --lr 1e-3 -q
-    [ "$status" = 2 ]
-    [[ $stderr == *"checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved"* ]]
+    fails 2 "$r/checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved (lr 0.003, now 0.001); a new run can begin from it with --init-from"
     pesc train -o "$r" --resume --steps 10 -q
     [ "$status" = 0 ]
     [ "$(wc -l < "$r/metrics.jsonl")" = 10 ]
+    pesc train -o "$r" --resume -q # run.yaml has the new length
+    gives "$r: done at step 10 of 10"
+    pesc train -o "$r" --resume --steps 9 -q
+    fails 2 "$r: is at step 10, but 9 are asked for; steps and epochs count from the beginning of the run"
+    pesc train -o "$r" --resume --overwrite -q
+    fails 2 "resume and overwrite: found both; resume goes on with the run, overwrite begins anew"
+    pesc train -o "$r.none" --resume -q
+    fails 2 "$r.none: has no run.yaml: there is no run to go on with"
 }
-@test "train: changed data or a changed base model are noticed" {
+@test "train: changed data, a changed tokenizer or base model are noticed" {
     local r=$BATS_TEST_TMPDIR/r
     cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
     cp -r "$G/pesc-a/model" "$BATS_TEST_TMPDIR/m"
@@ -204,6 +223,11 @@ PY
     [ "$status" = 2 ]
     [[ $stderr == *"the data files have changed since"* ]]
     cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
+    cp "$D/model/tokenizer.json" "$BATS_TEST_TMPDIR/m"
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the tokenizer has changed since"* ]]
+    rm "$BATS_TEST_TMPDIR/m/tokenizer.json"
     printf '\x11' | dd of="$BATS_TEST_TMPDIR/m/model.safetensors" bs=1 conv=notrunc seek=$(($(stat -c %s "$BATS_TEST_TMPDIR/m/model.safetensors") - 3)) 2> /dev/null
     pesc "${common[@]}" --steps 4 --resume
     [ "$status" = 2 ]
@@ -217,6 +241,22 @@ PY
     cmp "$r/latest/trained.safetensors" "$D/run/latest/trained.safetensors"
     tiny_pesc -o "$BATS_TEST_TMPDIR/s" --init-from "$BATS_TEST_TMPDIR" -q
     fails 3 "$BATS_TEST_TMPDIR: init_from: is neither a run with a checkpoint nor a checkpoint"
+}
+@test "train: the model that is trained is not written over" {
+    local r=$BATS_TEST_TMPDIR/r m=$BATS_TEST_TMPDIR/m
+    cp -r "$D/run" "$r"
+    cp -r "$G/pesc-a/model" "$m"
+    pesc train "$m" --data "$G/pesc-a/data.jsonl" -o "$m" --overwrite -q
+    fails 2 "$m: holds the model that is trained, or what that stands on; give the run another directory"
+    for from in "$r" "$r/latest" "$r/checkpoint-4"; do
+        pesc train "$from" --data "$G/pesc-a/data.jsonl" -o "$r" --overwrite -q
+        fails 2 "$r: holds the model that is trained, or what that stands on; give the run another directory"
+    done
+    pesc train "$r" --data "$G/pesc-a/data.jsonl" -o "$r.2" --steps 1 --seq-len 32 -q
+    [ "$status" = 0 ]
+    pesc train "$r.2" --data "$G/pesc-a/data.jsonl" -o "$r" --overwrite -q
+    [ "$status" = 2 ]
+    diff -r "$D/run/checkpoint-8" "$r/checkpoint-8"
 }
 @test "train: --overwrite begins anew and leaves other files" {
     local r=$BATS_TEST_TMPDIR/r
@@ -255,6 +295,18 @@ wait_for() { # file
         [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume goes on" ]]
     done
 }
+@test "train: the adapter's configuration says what was given" {
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["lora_dropout"] == 0.1' "$D/run/latest/adapter_config.json"
+}
+@test "train: a stopped run writes one JSON object" {
+    local r=$BATS_TEST_TMPDIR/r
+    (exec "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$r" --steps 100000 --batch 2 \
+        --seq-len 32 --lora-r 2 --threads 1 --json -q > "$r.out" 2> /dev/null) &
+    wait_for "$r/metrics.jsonl"
+    kill -TERM $!
+    wait $! || true
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["stopped"] is True' "$r.out"
+}
 @test "train: a second signal ends at once" {
     local r=$BATS_TEST_TMPDIR/r code=0
     long "$r" --batch 200000 # one step takes long
@@ -280,7 +332,7 @@ wait_for() { # file
 }
 @test "train: one run a directory" {
     local r=$BATS_TEST_TMPDIR/r
-    long "$r"
+    long "$r" --save-every 0 # nothing to go on from
     wait_for "$r/metrics.jsonl"
     tiny_pesc -o "$r" --resume -q
     [ "$status" = 2 ]
@@ -347,6 +399,8 @@ wait_for() { # file
     [ "$status" = 2 ]
     pesc train "$m" --data "$d" -o "$r.short" --seq-len 2 -q
     fails 2 "every record is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
+    pesc train "$m" --data "$d" -o "$r.short" --overwrite --seq-len 2 --steps 1 --batch 1 -q
+    fails 2 "every record of the run is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
     pesc train "$D/model" --data "$d" -o "$r" --method full --base-dtype nf4 -q
     [ "$status" = 2 ]
     pesc train "$m" --data "$d" -o /proc/nowhere -q
@@ -362,6 +416,22 @@ wait_for() { # file
     pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/b.jsonl" -o "$BATS_TEST_TMPDIR/s" -q
     [ "$status" = 3 ]
     [[ $stderr == *"b.jsonl:1"*"the tokenizer and the model do not belong together"* ]]
+}
+
+# ---- numbers that are not finite
+
+@test "train: a run of which no step could be applied fails" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    printf '\0\0\300\177' | dd of="$BATS_TEST_TMPDIR/m/model.safetensors" bs=1 conv=notrunc \
+        seek=$(($(stat -c %s "$BATS_TEST_TMPDIR/m/model.safetensors") - 4)) 2> /dev/null
+    pesc train "$BATS_TEST_TMPDIR/m" --data "$BATS_TEST_DIRNAME/../../share/test.jsonl" -o "$BATS_TEST_TMPDIR/r" --method lora \
+        --steps 2 --batch 1 --seq-len 128 --lora-r 2 --over-length truncate -q
+    fails 5 "step 2: the loss or its gradient was not finite 2 times in a row; a smaller lr may help, or the data of these steps (the newest checkpoint is from step 0)"
+}
+@test "train: weights that are not finite are not saved" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --lr 1e30 --warmup-steps 0 --steps 1 -q
+    fails 5 "step 1: the weights are not finite; a smaller lr may help (the newest checkpoint is from step 0)"
+    [ ! -e "$BATS_TEST_TMPDIR/r/checkpoint-1" ]
 }
 
 # ---- other ways to train

@@ -26,6 +26,7 @@ static checkpoint saver(void)
                          .keep = 2,
                          .about = { .base = (char *)(uintptr_t) "/models/a",
                                     .base_hash = "a",
+                                    .tokenizer_hash = "d",
                                     .data_hash = "b",
                                     .config_hash = "c" } };
 }
@@ -111,9 +112,10 @@ static void gives_back_what_it_saved(void **state)
     must(checkpoint_load_weights(ps, dir));
     assert_false(holds(4)); /* the moments are those of step 0 */
     mem_free(dir);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         checkpoint other = saver();
-        char *hashes[] = { other.about.base_hash, other.about.data_hash, other.about.config_hash };
+        char *hashes[] = { other.about.base_hash, other.about.tokenizer_hash, other.about.data_hash,
+                           other.about.config_hash };
         hashes[i][0] = 'x';
         dir = newest();
         must_fail(checkpoint_load(&other, dir, &s), PESC_USAGE, "changed since it was saved");

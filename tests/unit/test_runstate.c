@@ -12,6 +12,7 @@ static runstate_manifest about(int64_t step)
     return (runstate_manifest){ .step = step,
                                 .base = (char *)(uintptr_t) "/models/a",
                                 .base_hash = "0123456789abcdef",
+                                .tokenizer_hash = "3333333333333333",
                                 .data_hash = "1111111111111111",
                                 .config_hash = "2222222222222222" };
 }
@@ -42,6 +43,7 @@ static void seals_and_checks(void **state)
     must(runstate_check(files_path("run/checkpoint-12"), true, &m));
     assert_int_equal(m.step, 12);
     assert_string_equal(m.base, "/models/a");
+    assert_string_equal(m.tokenizer_hash, "3333333333333333");
     assert_string_equal(m.data_hash, "1111111111111111");
     runstate_manifest_free(&m);
     assert_int_equal(runstate_kind_of(files_path("run/checkpoint-12")), RUNSTATE_CHECKPOINT);

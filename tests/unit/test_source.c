@@ -102,7 +102,15 @@ static void refuses_what_is_no_data(void **state)
                  { "\xFF\xFE{", "UTF-16" },
                  { "PK\x03\x04", "expected JSON lines" },
                  { "\x1f\x8b\x08", "expected JSON lines" },
-                 { "a,b\n1,2\n", "expected JSON lines" } };
+                 { "a,b\n1,2\n", "expected JSON lines" },
+                 { "[{\"a\":1}", "ends inside its array" },
+                 { "[{\"a\":1},\n", "byte 8: found 0x2C, expected \"]\"" },
+                 { "[{\"a\":1}, {\"a\":", "ends inside its array" },
+                 { "[{\"a\":1},]", "byte 8: found 0x2C, expected \"]\"" },
+                 { "[{\"a\":1}, ,{}]", "byte 10: found 0x2C, expected an element" },
+                 { "[{\"a\":1} {}]", "byte 9: found 0x7B, expected \",\"" },
+                 { "[[{\"a\":1}]]", "byte 1: found 0x5B, expected an element" },
+                 { "[{\"a\":1}]\n{}", "byte 10: found 0x7B, expected the end of the file" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = put("bad", rows[i].text, strlen(rows[i].text));
         source *s;

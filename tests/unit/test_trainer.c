@@ -112,6 +112,28 @@ static void accumulation_changes_nothing(void **state)
     }
 }
 
+/* The balance loss that is told is that of the step's tokens, in however many forwards. */
+static void balance_is_of_the_step(void **state)
+{
+    (void)state;
+    files_clear();
+    pesc_step one[4], many[4];
+    setting s;
+    pesc_train_options o = options_of("one");
+    o.overwrite = true;
+    o.adapter_dropout = o.lora_dropout = 0;
+    must(start(&s, &o, "train/pesc-a/model"));
+    run_out(&s, one);
+    stop(&s);
+    o.packing = false;
+    must(start(&s, &o, "train/pesc-a/model"));
+    run_out(&s, many);
+    stop(&s);
+    assert_true(one[0].aux > 1);
+    assert_float_equal(one[0].aux, many[0].aux, 1e-6);
+    assert_float_equal(one[0].loss, many[0].loss, 1e-6 * one[0].loss);
+}
+
 /* While the device computes a step, the next one's records are read; behind the last there are
  * none. */
 static void reads_ahead(void **state)
@@ -247,13 +269,10 @@ static void presets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trains_and_describes),
-        cmocka_unit_test(accumulation_changes_nothing),
-        cmocka_unit_test(reads_ahead),
-        cmocka_unit_test(stops_on_request),
-        cmocka_unit_test(stops_before_validation),
-        cmocka_unit_test(refuses_what_cannot_be),
-        cmocka_unit_test(presets),
+        cmocka_unit_test(trains_and_describes),   cmocka_unit_test(accumulation_changes_nothing),
+        cmocka_unit_test(balance_is_of_the_step), cmocka_unit_test(reads_ahead),
+        cmocka_unit_test(stops_on_request),       cmocka_unit_test(stops_before_validation),
+        cmocka_unit_test(refuses_what_cannot_be), cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }
