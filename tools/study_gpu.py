@@ -6,7 +6,7 @@
 All it runs is pesc. Settings come from the environment:
     MODEL, DATA              the dense model, and the folder of instruction sets (its layout: see SOURCES); where they are not
                              given, models/minimind2-small and instruct of PESC_DATA
-    PESC, LIBPESC, STUDY     the command, the shared library (it draws the plot), where results are left
+    PESC, LIBPESC, STUDY     the command, the shared library (it draws the plots), where results are left
     DEVICE=cuda  JOBS=2      where it runs, and how many runs at a time behind the search: hides what is not the GPU's work
     LIMIT=480                seconds; 0 only writes the report of what is there
     RATES="full=1e-5,4e-5"   other rates than the table's for some methods
@@ -21,7 +21,6 @@ The most telling methods come first.
 """
 import json
 import lzma
-import math
 import os
 import re
 import shutil
@@ -67,28 +66,24 @@ DOMAINS = list(SOURCES)
 
 
 class Method:
-    def __init__(self, name, what, train, rates, craft=None, times=1):
-        self.name, self.what, self.craft, self.times = name, what, craft, times
+    def __init__(self, name, what, train, rates, craft=None):
+        self.name, self.what, self.craft = name, what, craft
         self.train, self.rates = train.split(), rates.split()
 
 
 # rates for what is added to weights, and for weights themselves
-ADDED, WHOLE = "6.3e-5 1.6e-4 4e-4 1e-3", "1e-5 2.5e-5 6.3e-5 1.6e-4"
+ADDED, WHOLE = "6.3e-5 1.6e-4 4e-4 1e-3", "4e-6 1e-5 2.5e-5 6.3e-5"
 
 
-def lora(rank, **more):
+def lora(rank):
     return Method(f"lora-r{rank}", f"dense, LoRA of rank {rank}",
-                  f"--method lora --lora-r {rank} --lora-alpha {rank / 4:g}", ADDED, **more)
+                  f"--method lora --lora-r {rank} --lora-alpha {rank / 4:g}", ADDED)
 
 
 def pesc(experts):
     return Method(f"pesc-{experts}", f"{experts} adapters of 256, LoRA 64",
                   "--method pesc --lora-r 64 --lora-alpha 16", ADDED,
                   craft=f"--experts {experts} --top-k 2 --adapter-dim 256 --adapter-scale 1")
-
-
-def longer(m, name, times):
-    return Method(name, f"the same for {times} epochs", " ".join(m.train), " ".join(m.rates), m.craft, times)
 
 
 # Rank 122 has as many trainable parameters as pesc-8 activates of its own.
@@ -98,7 +93,7 @@ ALL = [pesc(8), lora(64), lora(256), pesc(16), pesc(4), pesc(32),
               craft="--kind upcycle --experts 8 --top-k 2"),
        Method("molora-8", "8 LoRA experts of rank 64 in the FFN",
               "--method molora --experts 8 --top-k 2 --lora-r 64 --lora-alpha 16", ADDED),
-       pesc(64), lora(122), longer(lora(64), "lora-r64-long", 2)]
+       pesc(64), lora(122)]
 CORE = 6
 for name, rates in (pair.split("=") for pair in ENV("RATES", "").split()):
     next(m for m in ALL if m.name == name).rates = rates.split(",")
@@ -205,7 +200,7 @@ def loads(run):
 
 def train(m, part, seed, rate):
     run, model = STUDY / f"{m.name}-{part}-{seed}-{rate}", MODEL
-    epochs = EPOCHS * m.times * (SEARCH if part == "search" else 1)
+    epochs = EPOCHS * (SEARCH if part == "search" else 1)
     try:
         if m.craft:
             model = str(run) + ".model"
@@ -276,10 +271,8 @@ def make(name, part, seed, rate):
 
 
 def best_rate(m):
-    """The rate with the least validation loss of all that were tried; None where none worked."""
-    tried = [(r["valid"], rate) for (name, part, _, rate), r in results.items() if (name, part) == (m.name, "search")]
-    good = [t for t in tried if t[0] is not None and math.isfinite(t[0])]
-    return min(good)[1] if good else None
+    best = study_gpu_report.best_search(results, m.name)
+    return best and best["rate"]
 
 
 def search():

@@ -1,24 +1,28 @@
-"""The report of tools/study_gpu.py: tables in Markdown and a plot that libpesc draws.
+"""The report of tools/study_gpu.py: tables in Markdown and plots that libpesc draws.
 
 results: {(method, part, seed, rate): row of runs.tsv}; part is "full" (what is reported) or "search". A difference of two
 methods is "outside the spread" when every seed of the one is better than every seed of the other.
 """
 import ctypes
 import re
+from math import isfinite, log10
 from pathlib import Path
 from statistics import mean, stdev
 
 PAIRS = [
-    ("pesc-8", "lora-r64", "rank of LoRA"), ("pesc-8", "lora-r256", "trainable parameters and memory, about: see the table"),
-    ("pesc-8", "lora-r122", "activated parameters of its own"), ("pesc-8", "lora-r64-long", "time, about: see s"),
-    ("pesc-8", "molora-8", "number of experts"), ("pesc-8", "upcycle-8", "number of experts"),
-    ("pesc-64", "upcycle-8", "trainable parameters"), ("pesc-8", "full", "model width"),
+    ("pesc-8", "lora-r64", "rank of LoRA"), ("pesc-8", "lora-r122", "activated parameters that are trained"),
+    ("pesc-8", "lora-r256", "trainable parameters, memory and time, about: see the table"),
+    ("pesc-8", "molora-8", "number of experts; trainable parameters, about"), ("pesc-8", "upcycle-8", "number of experts"),
+    ("pesc-64", "upcycle-8", "trainable parameters, about"), ("pesc-8", "full", "base"),
     ("pesc-8", "pesc-4", "adapter width"), ("pesc-16", "pesc-8", "adapter width"),
     ("pesc-32", "pesc-16", "adapter width"), ("pesc-64", "pesc-32", "adapter width"),
 ]
 
+# the second plot: as many methods as there are colours, and no loss this far above the best
+RATED, FAR = ("lora-r64", "lora-r256", "pesc-8", "pesc-64", "molora-8", "upcycle-8", "full"), 0.1
 
-# ---- the plot
+
+# ---- plots
 
 class Series(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("x", ctypes.POINTER(ctypes.c_double)), ("y", ctypes.POINTER(ctypes.c_double)),
@@ -47,6 +51,13 @@ def plot(library, path, groups, **texts):
 
 # ---- tables
 
+def best_search(results, name):
+    """The row of the least validation loss of all rates that were tried; None where none worked."""
+    tried = [r for (m, part, _, _), r in results.items() if (m, part) == (name, "search")]
+    good = [r for r in tried if r.get("valid") is not None and isfinite(r["valid"])]
+    return min(good, key=lambda r: (r["valid"], r["rate"]), default=None)
+
+
 class Findings:
     def __init__(self, methods, results, about):
         self.methods, self.results, self.about = sorted(methods, key=place), results, about
@@ -56,21 +67,24 @@ class Findings:
         found = [(rate, r) for (m, part, _, rate), r in self.results.items() if (m, part) == (name, "search")]
         return sorted(found, key=lambda f: float(f[0]))
 
+    def best_rate(self, name):
+        best = best_search(self.results, name)
+        return best["rate"] if best else "0"
+
     def of(self, name):
         """The finished runs of a method with its best rate, a row a seed."""
-        losses = [(r["valid"], rate) for rate, r in self.tried(name) if r.get("valid")]
-        best = min(losses)[1] if losses else "0"
         return [r for (m, part, _, rate), r in sorted(self.results.items(), key=str)
-                if (m, part, rate) == (name, "full", best) and r.get("mean") is not None]
+                if (m, part, rate) == (name, "full", self.best_rate(name)) and r.get("mean") is not None]
 
-    def speed(self, name):
-        """Tokens a second of a run that had the device for itself, as the last searches had."""
-        return max((r["tokens_per_second"] or 0 for _, r in self.tried(name)), default=0)
+    def most(self, name, part, column):
+        """The most that a run of a method had."""
+        return max((r.get(column) or 0 for (m, p, _, _), r in self.results.items() if (m, p) == (name, part)), default=0)
 
     def edge(self, name, rate):
         return rate in (self.tried(name)[0][0], self.tried(name)[-1][0])
 
-    def groups(self):
+    def by_size(self):
+        """Points of the first plot, by family."""
         groups = {}
         for m in self.methods:
             family = ("PESC, adapters of 256" if m.name.startswith("pesc") else
@@ -80,16 +94,24 @@ class Findings:
                 groups.setdefault(family, []).append((rows[0]["trained"] / 1e6, mean(r["mean"] for r in rows)))
         return groups
 
+    def by_rate(self):
+        """Points of the second: losses of the search, but for those far above the best of all."""
+        tried = {name: [(log10(float(rate)), r["valid"]) for rate, r in self.tried(name) if r.get("valid")]
+                 for name in RATED}
+        most = min((loss for points in tried.values() for _, loss in points), default=0) + FAR
+        near = {name: [p for p in points if p[1] <= most] for name, points in tried.items()}
+        return {name: points for name, points in near.items() if points}
+
     def line(self, m, rows):
         loads = [r for r in rows if r.get("most_load") is not None]
         load = (f"{min(r['least_load'] for r in loads):.2f} to {max(r['most_load'] for r in loads):.2f}, "
                 f"{max(r['dead'] for r in loads):.0f} dead") if loads else ""
-        rate, speed = rows[0]["rate"], self.speed(m.name)
+        rate, speed = self.best_rate(m.name), self.most(m.name, "search", "tokens_per_second")
         return [m.name, m.what, f"{rows[0]['trained'] / 1e6:.2f}", f"{rows[0]['activated'] / 1e6:.1f}",
                 rate + ("\\*" if self.edge(m.name, rate) else ""), spread(rows, "mean"),
                 *(f"{mean(r[d] for r in rows):.3f}" for d in self.about["domains"]),
-                average(rows, "numbers"), load, f"{max(r['bytes'] for r in rows) / 1e9:.2f}",
-                f"{speed / 1e3:.0f} k" if speed else "", f"{rows[0]['tokens'] / speed:.1f}" if speed else "", str(len(rows))]
+                average(rows, "numbers"), load, f"{self.most(m.name, 'search', 'bytes') / 1e9:.2f}",
+                f"{speed / 1e3:.0f} k", f"{rows[0]['tokens'] / speed:.1f}", str(len(rows))]
 
     def table(self):
         domains = self.about["domains"]
@@ -113,14 +135,19 @@ class Findings:
                            difference(x, y, "numbers", "+.1f")])
 
     def search(self):
-        yield row(["method", "trained M", "tokens/s", "rate: validation loss"])
-        yield row(["---"] * 4)
+        yield row(["method", "trained M", "rate: validation loss"])
+        yield row(["---"] * 3)
         for m in self.methods:
             tried = self.tried(m.name)
             if tried:
                 losses = [f"{rate}: " + (f"{r['valid']:.4f}" if r.get("valid") else "failed") for rate, r in tried]
                 trained = tried[0][1].get("trained") or 0
-                yield row([m.name, f"{trained / 1e6:.2f}", f"{self.speed(m.name) / 1e3:.0f} k", ", ".join(losses)])
+                yield row([m.name, f"{trained / 1e6:.2f}", ", ".join(losses)])
+
+    def edges(self):
+        found = [m for m in self.methods if self.of(m.name) and self.edge(m.name, self.best_rate(m.name))]
+        return ("\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond.\n\n"
+                if found else "")
 
     def missing(self):
         names = [m.name for m in self.methods if self.tried(m.name) and not self.of(m.name)]
@@ -168,14 +195,12 @@ LoRA's A, routers, adapters). Reported is what {held} held-out records a domain 
 loss of the answers' tokens in nats, mean and standard deviation over the seeds, and of how many maths answers, said
 greedily, the final number is right (its standard error is 1 %, more than methods differ by; not asked of all). Load: the
 smallest and the largest share of a layer's choices that an expert gets, 1 is even; a dead one gets less than 0.01. GB is
-the memory of a step. tokens/s is the median step of a search, which has {machine} for itself; s is the time the
-steps of a whole run take at that speed.
+the memory of a step. tokens/s is the median step of the fastest search, which has {machine} for itself; s is the
+time the steps of a whole run take at that speed.
 
 {table}
 
-\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond.
-
-![Held-out loss against trainable parameters]({picture})
+{edges}![Held-out loss against trainable parameters]({picture})
 
 {differences}
 
@@ -185,17 +210,24 @@ one of numbers favour the first.
 The search, with the first seed: a quarter of the steps at a time, so a comparison of its own.{missing}{note}
 
 {search}
+
+![Validation loss against the learning rate]({rates})
 """
 
 
 def write(path, library, methods, results, about):
     found = Findings(methods, results, about)
-    picture = path.with_suffix(".svg")
-    if found.groups():
-        plot(library, picture, found.groups(), title="Held-out loss of tuned models",
+    sizes, rates = path.with_suffix(".svg"), path.with_name(path.stem + "-rates.svg")
+    if found.by_size():
+        plot(library, sizes, found.by_size(), title="Held-out loss of tuned models",
              note=f"mean of {len(about['seeds'])} seeds and {len(about['domains'])} domains",
              x_label="trainable parameters, millions", y_label="nats a token")
+    if found.by_rate():
+        plot(library, rates, found.by_rate(), title="Validation loss after a quarter of the steps",
+             note=f"one seed; what is more than {FAR} above the best of all is left out",
+             x_label="learning rate, power of ten", y_label="nats a token")
     tables = {name: "\n".join(getattr(found, name)()) for name in ("table", "differences", "search")}
-    path.write_text(PAGE.format(picture=picture.name, missing=found.missing(), valid=max(about["held"] // 3, 1), **tables,
+    path.write_text(PAGE.format(picture=sizes.name, rates=rates.name, missing=found.missing(), edges=found.edges(),
+                                valid=max(about["held"] // 3, 1), **tables,
                                 **{**about, "seeds": ", ".join(map(str, about["seeds"])),
                                    "note": "\n" + about["note"] if about["note"] else ""}))

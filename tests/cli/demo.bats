@@ -87,7 +87,7 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     study LIMIT=100
     [ "$(grep -c ' seed ' "$BATS_TEST_TMPDIR/log")" = 13 ] # the base; 4 rates and 2 seeds of 2 methods
     grep -Eq '^\| pesc-4 \| 4 adapters of 256, LoRA 64 \| [0-9.]+ \| [0-9.]+ \| [0-9.e*\\-]+ \| [0-9.]+ ± [0-9.]+ \| ' "$BATS_TEST_TMPDIR/study-gpu.md"
-    [ -s "$BATS_TEST_TMPDIR/study-gpu.svg" ]
+    [ -s "$BATS_TEST_TMPDIR/study-gpu.svg" ] && [ -s "$BATS_TEST_TMPDIR/study-gpu-rates.svg" ]
     cp "$BATS_TEST_TMPDIR/study-gpu.md" "$BATS_TEST_TMPDIR/before.md"
     study LIMIT=100
     refute grep -q ' seed ' "$BATS_TEST_TMPDIR/log"
