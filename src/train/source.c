@@ -315,14 +315,26 @@ const char *source_where(source *s, uint64_t index)
     return s->where;
 }
 
+/* Parses once more, to say where. */
+static pesc_status not_json(source *s, uint64_t index, const char *bytes, size_t n)
+{
+    json_t *v = NULL;
+    char why[1024];
+    pesc_status st = json_parse(&v, bytes, n, source_where(s, index));
+    json_decref(v);
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    bool line = !s->files[source_file_of(s, index)].array;
+    return line && st == PESC_FORMAT ? fail(st, "%s; each line must be one whole record", why) : st;
+}
+
 pesc_status source_record(source *s, uint64_t index, json_t **record)
 {
     const char *bytes;
     size_t n;
     *record = NULL;
     TRY(source_bytes(s, index, &bytes, &n));
-    if (json_parse(record, bytes, n, "") != PESC_OK) /* again, to say where */
-        return json_parse(record, bytes, n, source_where(s, index));
+    if (json_parse(record, bytes, n, "") != PESC_OK)
+        return not_json(s, index, bytes, n);
     if (!json_is_object(*record)) {
         pesc_status st = fail(PESC_FORMAT, "%s: found %s, expected an object with named fields",
                               source_where(s, index), json_kind(*record));

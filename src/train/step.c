@@ -292,6 +292,11 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
     TRY(st);
     s->eval_due = 0;
     metrics_eval(t->log, s->step, out->eval_loss, targets);
+    if (!targets)
+        log_notice(
+            "step %lld: no record of eval_data has an answer within seq_len %lld: there is no "
+            "validation loss",
+            (long long)s->step, (long long)t->opt.seq_len);
     *best = isfinite(out->eval_loss) && (!s->best_step || out->eval_loss < s->best_loss);
     if (*best) {
         s->best_loss = out->eval_loss;

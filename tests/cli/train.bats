@@ -342,6 +342,16 @@ wait_for() { # file
     tiny_pesc -o "$r" --resume --steps 1 -q # the lock went with its holder
     [ "$status" = 0 ]
 }
+@test "train: a run that fails before its first step leaves nothing in the way" {
+    local r=$BATS_TEST_TMPDIR/r
+    echo '{"input_ids": [1, 5], "labels": [-100, -100]}' > "$BATS_TEST_TMPDIR/d.jsonl"
+    for data in "$BATS_TEST_TMPDIR/d.jsonl" "$G/pesc-a/data.jsonl"; do
+        pesc train "$G/pesc-a/model" --data "$data" -o "$r" --steps 1 --batch 2 --seq-len 32 --lora-r 2 -q
+        [ "$data" != "$BATS_TEST_TMPDIR/d.jsonl" ] || [ "$status" = 3 ]
+    done
+    [ "$status" = 0 ]
+    [ -e "$r/latest/manifest.json" ]
+}
 @test "train: numbers that are not finite are not applied, and end the run" {
     tiny_pesc -o "$BATS_TEST_TMPDIR/r" --lr 1e30 --clip 0 --warmup-steps 0
     [ "$status" = 5 ]
@@ -416,6 +426,13 @@ wait_for() { # file
     pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/b.jsonl" -o "$BATS_TEST_TMPDIR/s" -q
     [ "$status" = 3 ]
     [[ $stderr == *"b.jsonl:1"*"the tokenizer and the model do not belong together"* ]]
+}
+
+@test "train: validation data that is too long is told" {
+    python3 -c 'import json; print(json.dumps({"input_ids": [5] * 40, "labels": [5] * 40}))' > "$BATS_TEST_TMPDIR/long.jsonl"
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --steps 1 --eval-data "$BATS_TEST_TMPDIR/long.jsonl"
+    [ "$status" = 0 ]
+    grep -qx "pesc: note: step 1: no record of eval_data has an answer within seq_len 32: there is no validation loss" <<< "$stderr"
 }
 
 # ---- numbers that are not finite

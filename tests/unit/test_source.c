@@ -131,6 +131,8 @@ static void names_the_line_of_a_bad_record(void **state)
         json_t *v;
         must(source_open(&s, &path, 1));
         must_fail(source_record(s, 1, &v), PESC_FORMAT, "bad.jsonl:3");
+        if (i == 0)
+            must_fail(source_record(s, 1, &v), PESC_FORMAT, "; each line must be one whole record");
         source_close(s);
     }
 }
