@@ -75,7 +75,7 @@ pesc_status rundir_apart(const char *run, const char *model)
     return s;
 }
 
-static pesc_status remove_own(const char *run)
+pesc_status rundir_clear(const char *run)
 {
     char **names = NULL;
     size_t n = 0;
@@ -115,7 +115,7 @@ pesc_status rundir_open(io_lock **lock, const pesc_train_options *o)
     TRY(s);
     TRY(probe(o->output));
     if (o->overwrite && !o->resume)
-        TRY(remove_own(o->output));
+        TRY(rundir_clear(o->output));
     return checkpoint_sweep(o->output);
 }
 

@@ -17,6 +17,9 @@ pesc_status rundir_apart(const char *run, const char *model);
  * byte to see that writing works. */
 pesc_status rundir_open(io_lock **lock, const pesc_train_options *o);
 
+/* Removes what a run has written there, and nothing else. */
+pesc_status rundir_clear(const char *run);
+
 /* run.yaml: the options as they are now, for the next who resumes. */
 pesc_status rundir_options(const char *run, const char *yaml);
 /* run.json of a run that begins; where: the device. */

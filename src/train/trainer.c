@@ -381,6 +381,9 @@ void pesc_trainer_close(pesc_trainer *t)
     if (!t)
         return;
     metrics_close(t->log);
+    bool nothing = t->lock && !t->opt.resume && t->state.step == 0;
+    if (nothing) /* a mistake in the data, say: the next try finds the directory as this one did */
+        (void)rundir_clear(t->opt.output);
     batch_close(t->batch);
     batch_close(t->ahead);
     batch_close(t->eval_batch);

@@ -55,7 +55,7 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
             METHODS="lora-r8 pesc-4 pesc-8" "$BATS_TEST_DIRNAME/../../tools/study.sh" 2> "$BATS_TEST_TMPDIR/log"
     }
     study
-    [ "$(wc -l < "$BATS_TEST_TMPDIR/log")" = 12 ] # 3 rates and another seed, 3 methods
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/log")" = 15 ] # 4 rates and another seed, 3 methods
     grep -Eq '^\| pesc-8 \| 8 adapters of 64, LoRA 8 \| 606 \| 988 \| ' "$BATS_TEST_TMPDIR/study.md"
     grep -Eq '^\| pesc-8 - lora-r8 \| rank \| [-+][0-9.]+, (in|out)side the spread \| ' "$BATS_TEST_TMPDIR/study.md"
     cp "$BATS_TEST_TMPDIR/study.md" "$BATS_TEST_TMPDIR/before.md"
