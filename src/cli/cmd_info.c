@@ -1,5 +1,6 @@
 /* cmd_info: what a model is. */
 #include "cli/command.h"
+#include "cli/open.h"
 
 #include <stdio.h>
 
@@ -78,10 +79,25 @@ static void print_text(const pesc_model_info *i)
     printf("chat         %s\n", i->chat[0] ? i->chat : "none known");
 }
 
+/* Opens the model where an option says how. */
+static pesc_status try_open(const options *o)
+{
+    static const char *const rows[] = { "device",        "threads", "base-dtype", "double-quant",
+                                        "compute-dtype", "lora",    "patch" };
+    bool asked = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        asked = asked || o->given[opt_find(o->cmd, rows[i], '-') - opt_rows];
+    open_model m = { 0 };
+    pesc_status s = asked ? open_from(&m, o) : PESC_OK;
+    open_free(&m);
+    return s;
+}
+
 pesc_status cmd_info(const options *o)
 {
     pesc_model_info info;
     TRY(pesc_info(o->model, &info));
+    TRY(try_open(o));
     if (o->json)
         print_json(o->model, &info);
     else

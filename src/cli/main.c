@@ -34,8 +34,11 @@ const command commands[N_COMMANDS] = {
         .name = "info", .job = "look", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "what a model is: family, shapes, parameters, bytes", .run = cmd_info,
         .about = "Reads the configuration and the headers of the weight files, no weights: it "
-                 "takes no time and little memory, whatever the size of the model.",
+                 "takes no time and little memory, whatever the size of the model. With an option that "
+                 "says how a model is opened (--lora, --patch, --base-dtype and so on) it is opened "
+                 "that way too, which shows whether it can be.",
         .examples = "pesc info ~/models/Yi-6B\n"
+                    "pesc info ~/models/Yi-6B --lora adapter --base-dtype nf4\n"
                     "pesc info model.gguf --json\n",
     },
     [CMD_NEW] = {

@@ -9,7 +9,7 @@
 #define RUNNING (C(GENERATE) | C(CHAT) | C(LOGITS) | C(PERPLEXITY) | JUDGING)
 #define JUDGING (C(EVAL) | C(ROUTES))
 #define TUNING (C(TRAIN) | C(PLAN) | C(INIT)) /* take the options of a run */
-#define LOADING (RUNNING | C(ESFT) | C(BENCH) | TUNING)
+#define LOADING (RUNNING | C(INFO) | C(ESFT) | C(BENCH) | TUNING)
 #define SAMPLING (C(GENERATE) | C(CHAT))
 #define MAKING (C(CRAFT) | C(MERGE) | C(EXPORT)) /* a model from a model */
 #define FIELD(f) offsetof(options, f)

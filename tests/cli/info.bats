@@ -36,6 +36,19 @@ setup_file() { make_model; }
     [ "$status" = 0 ]
 }
 
+@test "info: opens the model where an option says how" {
+    local peft=$BATS_TEST_DIRNAME/../golden/peft
+    pesc info "$peft/base" --lora "$peft/adapter" --device cpu --threads 1 --base-dtype nf4 --compute-dtype bf16
+    [ "$status" = 0 ]
+    has '^family +llama$'
+    pesc info "$D/model" --lora "$peft/adapter"
+    [ "$status" = 3 ]
+    pesc info "$D/model" --patch "$BATS_TEST_TMPDIR/none"
+    [ "$status" = 3 ]
+    pesc info "$D/model" --device tpu
+    fails 2 'info: --device: found "tpu", expected cpu, cuda or cuda:i'
+}
+
 @test "info: a path that is not there" {
     pesc info "$D/nothing"
     [ "$status" = 3 ]
