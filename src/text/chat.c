@@ -121,6 +121,7 @@ typedef struct layout {
     const chat_format *f;
     const pesc_message *messages;
     size_t n_messages;
+    const unsigned char *masked; /* [n_messages]: answers that are not trained; NULL: none */
     literals lit;
     text folded;      /* the system message that goes inside a user turn; p NULL: none */
     size_t last_user; /* index; n_messages - 1 where no user speaks */
@@ -166,6 +167,11 @@ static void add_turn(layout *l, chat_role role, text content)
     add_literal(l, &l->lit.close[role]);
 }
 
+static bool is_trained(const layout *l, size_t i)
+{
+    return !l->masked || !l->masked[i];
+}
+
 /* Reasoning is left out of answers to all but the last question; there it is set apart, and the
  * last message has its place for reasoning even when it holds none. */
 static text add_thought(layout *l, text content, size_t i)
@@ -186,9 +192,10 @@ static text add_thought(layout *l, text content, size_t i)
     }
     if (i <= l->last_user || (i + 1 < l->n_messages && thought.n == 0))
         return content;
-    add(l, of("<think>\n"), true, true);
-    add(l, strip_newlines_right(strip_newlines_left(thought)), false, true);
-    add(l, of("\n</think>\n\n"), true, true);
+    bool trained = is_trained(l, i);
+    add(l, of("<think>\n"), true, trained);
+    add(l, strip_newlines_right(strip_newlines_left(thought)), false, trained);
+    add(l, of("\n</think>\n\n"), true, trained);
     return strip_newlines_left(content);
 }
 
@@ -196,14 +203,15 @@ static void add_assistant(layout *l, size_t i)
 {
     const chat_format *f = l->f;
     text content = of(l->messages[i].content);
+    bool trained = is_trained(l, i);
     if (f->trim & TRIM(ROLE_ASSISTANT))
         content = strip_right(strip_left(content));
     add_literal(l, &l->lit.open[ROLE_ASSISTANT]);
-    add(l, of(f->lead), true, true);
+    add(l, of(f->lead), true, trained);
     if (f->think)
         content = add_thought(l, content, i);
-    add(l, content, false, true);
-    add(l, of_str(&l->lit.close[ROLE_ASSISTANT]), true, true);
+    add(l, content, false, trained);
+    add(l, of_str(&l->lit.close[ROLE_ASSISTANT]), true, trained);
     add(l, of(f->after), true, false);
 }
 
@@ -393,6 +401,16 @@ pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_mes
 {
     layout l = { .f = f, .messages = messages, .n_messages = n };
     pesc_status s = encode(&l, t, generation, ids, trained);
+    layout_close(&l);
+    return s;
+}
+
+pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
+                               const pesc_message *messages, size_t n, const unsigned char *masked,
+                               id_list *ids, unsigned char **trained)
+{
+    layout l = { .f = f, .messages = messages, .n_messages = n, .masked = masked };
+    pesc_status s = encode(&l, t, false, ids, trained);
     layout_close(&l);
     return s;
 }

@@ -26,4 +26,9 @@ const chat_format *chat_recognise(const char *jinja);
 pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,
                         size_t n, bool generation, id_list *ids, unsigned char **trained);
 
+/* A whole conversation of which some answers are not trained: `masked` has one byte a message. */
+pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
+                               const pesc_message *messages, size_t n, const unsigned char *masked,
+                               id_list *ids, unsigned char **trained);
+
 #endif

@@ -187,7 +187,8 @@ static pesc_status put_id(dataset *d, int32_t id, bool trained)
 static pesc_status render_chat(dataset *d, const record *r)
 {
     unsigned char *trained = NULL;
-    pesc_status s = chat_encode(d->chat, d->opt.tok, r->messages, r->n, false, &d->ids, &trained);
+    pesc_status s =
+        chat_encode_masked(d->chat, d->opt.tok, r->messages, r->n, r->masked, &d->ids, &trained);
     if (s == PESC_OK)
         s = grow_labels(d);
     int32_t last = -1;

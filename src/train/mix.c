@@ -144,7 +144,8 @@ static pesc_status write_turns(mixer *m, const record *r)
     for (size_t i = 0; i < r->n && fine; i++) {
         json_t *turn = json_object();
         fine = turn && put_text(turn, "role", r->messages[i].role) &&
-               put_text(turn, "content", r->messages[i].content);
+               put_text(turn, "content", r->messages[i].content) &&
+               (!r->masked[i] || json_object_set_new(turn, "mask", json_integer(1)) == 0);
         fine = json_array_append_new(list, turn) == 0 && fine;
     }
     str_clear(&m->line);

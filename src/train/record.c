@@ -10,7 +10,7 @@ typedef pesc_status (*read_fn)(record *r, const record_format *f, const json_t *
 struct record_format {
     const char *name;
     const char *needs[2]; /* fields that tell the format */
-    const char *prompt[2], *answer, *system;
+    const char *prompt[3], *answer, *system;
     record_kind kind;
     read_fn read;
 };
@@ -42,7 +42,7 @@ static const record_format formats[] = {
       read_columns },
     { "dolly",
       { "instruction", "response" },
-      { "instruction", "context" },
+      { "instruction", "context", "input" },
       "response",
       0,
       RECORD_CHAT,
@@ -169,7 +169,9 @@ static pesc_status own(record *r, char *text)
 static pesc_status room(record *r, size_t n)
 {
     r->messages = mem_zalloc(n ? n : 1, sizeof *r->messages);
-    return r->messages ? PESC_OK : fail_nomem("a data record", n * sizeof *r->messages);
+    r->masked = mem_zalloc(n ? n : 1, sizeof *r->masked);
+    return r->messages && r->masked ? PESC_OK
+                                    : fail_nomem("a data record", n * sizeof *r->messages);
 }
 
 static void say(record *r, const char *role, const char *content)
@@ -178,25 +180,59 @@ static void say(record *r, const char *role, const char *content)
 }
 
 /* instruction, then input on a line of its own where there is one */
+static pesc_status read_prompt(record *r, const record_format *f, const json_t *v, const char **out)
+{
+    const char *more;
+    TRY(text_of(v, f->prompt[0], true, out));
+    for (size_t i = 1; i < sizeof f->prompt / sizeof *f->prompt && f->prompt[i]; i++) {
+        TRY(text_of(v, f->prompt[i], false, &more));
+        if (!more || !*more)
+            continue;
+        str both = { 0 };
+        str_printf(&both, "%s\n%s", *out, more);
+        TRY(own(r, both.p));
+        *out = both.p;
+    }
+    return PESC_OK;
+}
+
+/* NULL: not text, or not all of it. */
+static const char *plain_text(const json_t *v)
+{
+    const char *text = json_string_value(v);
+    return text && strlen(text) == json_string_length(v) ? text : NULL;
+}
+
+/* Alpaca's turns before the one at hand: [[question, answer], ...]. */
+static pesc_status read_history(record *r, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *turn = json_array_get(list, i);
+        const char *question = plain_text(json_array_get(turn, 0));
+        const char *answer = plain_text(json_array_get(turn, 1));
+        if (json_array_size(turn) != 2 || !question || !answer)
+            return fail(PESC_FORMAT, "history[%zu]: is not a question and an answer", i);
+        say(r, "user", question);
+        say(r, "assistant", answer);
+    }
+    return PESC_OK;
+}
+
 static pesc_status read_columns(record *r, const record_format *f, const json_t *v)
 {
-    const char *first, *second = NULL, *answer, *system = NULL;
-    TRY(room(r, 3));
+    const char *prompt, *answer, *system = NULL;
+    const json_t *history = f->system ? json_object_get(v, "history") : NULL; /* alpaca alone */
+    if (history && !json_is_null(history) && !json_is_array(history))
+        return fail(PESC_FORMAT, "history: found %s, expected a list of turns", json_kind(history));
+    TRY(room(r, 3 + 2 * json_array_size(history)));
     if (f->system)
         TRY(text_of(v, f->system, false, &system));
-    TRY(text_of(v, f->prompt[0], true, &first));
-    if (f->prompt[1])
-        TRY(text_of(v, f->prompt[1], false, &second));
+    TRY(read_prompt(r, f, v, &prompt));
     TRY(text_of(v, f->answer, true, &answer));
-    if (second && *second) {
-        str both = { 0 };
-        str_printf(&both, "%s\n%s", first, second);
-        TRY(own(r, both.p));
-        first = both.p;
-    }
     if (system && *system)
         say(r, "system", system);
-    say(r, "user", first);
+    TRY(read_history(r, history));
+    say(r, "user", prompt);
     say(r, "assistant", answer);
     return PESC_OK;
 }
@@ -222,6 +258,29 @@ static const char *role_of(const char *name)
     return NULL;
 }
 
+/* Whether a turn says that it is not trained: mask 1, train false or weight 0. */
+static pesc_status is_masked(const json_t *turn, bool *out)
+{
+    static const struct {
+        const char *key;
+        bool hides;
+    } rows[] = { { "mask", true }, { "train", false }, { "weight", false } };
+    *out = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *v = json_object_get(turn, rows[i].key);
+        double x = json_is_boolean(v)  ? json_is_true(v)
+                   : json_is_number(v) ? json_number_value(v)
+                                       : 2;
+        if (!v || json_is_null(v))
+            continue;
+        if (x != 0 && x != 1)
+            return fail(PESC_FORMAT, "%s: found %s, expected true, false, 1 or 0", rows[i].key,
+                        json_is_number(v) ? "another number" : json_kind(v));
+        *out = *out || (x == 1) == rows[i].hides;
+    }
+    return PESC_OK;
+}
+
 static pesc_status read_messages(record *r, const record_format *f, const json_t *v)
 {
     const json_t *list = json_object_get(v, f->needs[0]);
@@ -237,11 +296,13 @@ static pesc_status read_messages(record *r, const record_format *f, const json_t
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *turn = json_array_get(list, i);
         const char *name, *content;
+        bool masked;
         if (!json_is_object(turn))
             return fail(PESC_FORMAT, "%s[%zu]: found %s, expected a turn", f->needs[0], i,
                         json_kind(turn));
         TRY(text_of(turn, f->prompt[0], true, &name));
         TRY(text_of(turn, f->prompt[1], true, &content));
+        TRY(is_masked(turn, &masked));
         const char *role = role_of(name);
         if (!role)
             return fail(PESC_FORMAT,
@@ -249,6 +310,7 @@ static pesc_status read_messages(record *r, const record_format *f, const json_t
                         "and gpt are read too)",
                         f->needs[0], i, f->prompt[0], name);
         say(r, role, content);
+        r->masked[r->n - 1] = masked;
     }
     return PESC_OK;
 }
@@ -328,6 +390,7 @@ void record_free(record *r)
         mem_free(r->owned[i]);
     mem_free(r->owned);
     mem_free(r->messages);
+    mem_free(r->masked);
     mem_free(r->ids);
     mem_free(r->labels);
     *r = (record){ 0 };

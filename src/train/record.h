@@ -21,6 +21,7 @@ typedef enum record_kind {
 typedef struct record {
     record_kind kind;
     pesc_message *messages; /* strings borrowed from the JSON, or from `owned` */
+    unsigned char *masked;  /* one a message: an answer that is not trained */
     size_t n;
     int32_t *ids, *labels; /* RECORD_IDS; labels -100: not trained */
     size_t n_ids;

@@ -315,13 +315,11 @@ const char *source_where(source *s, uint64_t index)
     return s->where;
 }
 
-/* Parses once more, to say where. */
-static pesc_status not_json(source *s, uint64_t index, const char *bytes, size_t n)
+/* Parses once more, to say where; what failed for want of memory may be there now. */
+static pesc_status parse_again(source *s, uint64_t index, const char *bytes, size_t n, json_t **v)
 {
-    json_t *v = NULL;
     char why[1024];
-    pesc_status st = json_parse(&v, bytes, n, source_where(s, index));
-    json_decref(v);
+    pesc_status st = json_parse(v, bytes, n, source_where(s, index));
     snprintf(why, sizeof why, "%s", pesc_last_error());
     bool line = !s->files[source_file_of(s, index)].array;
     return line && st == PESC_FORMAT ? fail(st, "%s; each line must be one whole record", why) : st;
@@ -334,7 +332,7 @@ pesc_status source_record(source *s, uint64_t index, json_t **record)
     *record = NULL;
     TRY(source_bytes(s, index, &bytes, &n));
     if (json_parse(record, bytes, n, "") != PESC_OK)
-        return not_json(s, index, bytes, n);
+        return parse_again(s, index, bytes, n, record);
     if (!json_is_object(*record)) {
         pesc_status st = fail(PESC_FORMAT, "%s: found %s, expected an object with named fields",
                               source_where(s, index), json_kind(*record));

@@ -129,6 +129,16 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
     fails 2 "data mix: --output is missing: the file to write"
 }
 
+@test "data: an answer that is masked is not trained on" {
+    for mark in '"mask": 1' '"train": false' '"weight": 0'; do
+        printf '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bb", %s}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "dd"}]}\n' \
+            "$mark" > "$BATS_TEST_TMPDIR/m.jsonl"
+        pesc data inspect "$D/model" --data "$BATS_TEST_TMPDIR/m.jsonl" --json
+        [ "$status" = 0 ]
+        has '"trained":true,"text":"dd'
+        refute has '"trained":true,"text":"bb'
+    done
+}
 @test "data: what is missing or wrong" {
     pesc data
     fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix [MODEL] --data FILE..."
