@@ -64,7 +64,7 @@ sys.exit(bad)
 EOF
 
 # banned calls and leftovers
-banned='\b(atoi|atol|atof|strtol|strtoul|strtoll|strtoull|sprintf|vsprintf|strcat|gets|alloca|system|popen|tmpnam)\('
+banned='\b(atoi|atol|atof|strtol|strtoul|strtoll|strtoull|sprintf|vsprintf|strcpy|strcat|gets|alloca|system|popen|tmpnam)\('
 hits=$(grep -rnE "$banned" src include --include='*.[ch]') && complain "banned calls:
 $hits"
 hits=$(grep -rnE '\b(printf|puts|exit|_exit)\(' src --include='*.c' | grep -v '^src/cli/' | grep -vE '(snprintf|str_puts|fprintf\(stderr, "pesc: internal)') &&

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ bool fault_arm(const char *spec)
     char copy[64];
     if (strlen(spec) >= sizeof copy)
         return false;
-    strcpy(copy, spec);
+    snprintf(copy, sizeof copy, "%s", spec);
     char *count = strchr(copy, ':'), *what = count ? strchr(count + 1, ':') : NULL;
     if (!what)
         return false;
