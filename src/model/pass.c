@@ -19,18 +19,38 @@ static int64_t rope_rows(const config *c, int64_t n_seqs)
     return c->rope == ROPE_DYNAMIC ? n_seqs : 1;
 }
 
+/* What a forward is told. It lies in the same places on the host and at the beginning of the
+ * device's span, so that one copy brings it over. */
+typedef struct inputs {
+    tensor ids, pos, starts, rows, table, inv_freq;
+} inputs;
+
+static inputs inputs_layout(const pass *p, arena *a, sizes z)
+{
+    const config *c = &p->m->cfg;
+    inputs in = { 0 };
+    in.ids = tensor_take1(a, DT_I32, z.n);
+    in.pos = tensor_take1(a, DT_I32, z.n);
+    in.starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
+    in.rows = tensor_take1(a, DT_I32, z.n_out);
+    if (p->kv)
+        in.table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
+    in.inv_freq = tensor_take2(a, DT_F32, rope_rows(c, z.n_seqs), config_rot_dim(c) / 2);
+    return in;
+}
+
 static void layout(pass *p, arena *a, sizes z)
 {
     const pesc_model *m = p->m;
     const config *c = &m->cfg;
     int64_t half = config_rot_dim(c) / 2;
-    p->ids = tensor_take1(a, DT_I32, z.n);
-    p->pos = tensor_take1(a, DT_I32, z.n);
-    p->starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
-    p->rows = tensor_take1(a, DT_I32, z.n_out);
-    if (p->kv)
-        p->table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
-    p->inv_freq = tensor_take2(a, DT_F32, rope_rows(c, z.n_seqs), half);
+    inputs in = inputs_layout(p, a, z);
+    p->ids = in.ids;
+    p->pos = in.pos;
+    p->starts = in.starts;
+    p->rows = in.rows;
+    p->table = in.table;
+    p->inv_freq = in.inv_freq;
     p->cos = tensor_take2(a, DT_F32, z.n, half);
     p->sin = tensor_take2(a, DT_F32, z.n, half);
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
@@ -48,17 +68,9 @@ static void layout(pass *p, arena *a, sizes z)
 
 static void host_layout(pass *p, arena *a)
 {
-    size_t n = (size_t)p->lim.max_tokens, seqs = (size_t)p->lim.max_seqs;
-    size_t pages = p->kv ? (size_t)kvcache_max_pages(p->kv) : 0;
-    size_t turns = (size_t)rope_rows(&p->m->cfg, p->lim.max_seqs);
-    p->host.ids = arena_take(a, n * sizeof *p->host.ids);
-    p->host.pos = arena_take(a, n * sizeof *p->host.pos);
-    p->host.starts = arena_take(a, (seqs + 1) * sizeof *p->host.starts);
-    p->host.rows = arena_take(a, (size_t)p->lim.max_out * sizeof *p->host.rows);
-    p->host.table = arena_take(a, seqs * pages * sizeof *p->host.table);
+    size_t seqs = (size_t)p->lim.max_seqs;
+    inputs_layout(p, a, (sizes){ p->lim.max_tokens, p->lim.max_seqs, p->lim.max_out });
     p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
-    p->host.inv_freq =
-        arena_take(a, turns * (size_t)config_rot_dim(&p->m->cfg) / 2 * sizeof *p->host.inv_freq);
     if (p->plan.on)
         train_host_layout(p, a);
 }
@@ -168,38 +180,43 @@ static pesc_status set_seq(pass *p, int32_t s, const pass_seq *q)
     return PESC_OK;
 }
 
-static void upload(pass *p, tensor t, const void *src)
+/* Places the tokens at hand on the host. */
+static void place(pass *p, sizes z)
 {
-    p->dev->op->upload(p->dev, t.data, src, tensor_bytes(&t));
+    arena a = { .base = p->host_memory, .size = SIZE_MAX };
+    inputs in = inputs_layout(p, &a, z);
+    p->host.ids = in.ids.data;
+    p->host.pos = in.pos.data;
+    p->host.starts = in.starts.data;
+    p->host.rows = in.rows.data;
+    p->host.table = in.table.data;
+    p->host.inv_freq = in.inv_freq.data;
+    p->host.bytes = a.used;
 }
 
-static void upload_all(pass *p, const pass_seq *seqs)
+static void upload(pass *p, const pass_seq *seqs)
 {
     const config *c = &p->m->cfg;
     int64_t half = config_rot_dim(c) / 2, rows = p->inv_freq.ne[0];
     for (int64_t i = 0; i < rows; i++)
         rope_frequencies(c, (int64_t)seqs[i].past + seqs[i].n, p->host.inv_freq + i * half);
-    upload(p, p->ids, p->host.ids);
-    upload(p, p->pos, p->host.pos);
-    upload(p, p->starts, p->host.starts);
-    upload(p, p->rows, p->host.rows);
-    upload(p, p->inv_freq, p->host.inv_freq);
-    if (p->kv)
-        upload(p, p->table, p->host.table);
+    p->dev->op->upload(p->dev, p->memory, p->host_memory, p->host.bytes);
 }
 
 pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
                      int32_t n_out)
 {
     ASSERT(n_seqs > 0 && n_seqs <= p->lim.max_seqs && n_out >= 0 && n_out <= p->lim.max_out);
+    int32_t n = 0;
     p->n = 0;
-    p->host.starts[0] = 0;
     for (int32_t s = 0; s < n_seqs; s++) {
-        ASSERT(seqs[s].n > 0 && seqs[s].past >= 0);
-        ASSERT(seqs[s].n <= p->lim.max_tokens - p->host.starts[s]);
-        TRY(set_seq(p, s, &seqs[s]));
+        ASSERT(seqs[s].n > 0 && seqs[s].past >= 0 && seqs[s].n <= p->lim.max_tokens - n);
+        n += seqs[s].n;
     }
-    int32_t n = p->host.starts[n_seqs];
+    place(p, (sizes){ n, n_seqs, n_out });
+    p->host.starts[0] = 0;
+    for (int32_t s = 0; s < n_seqs; s++)
+        TRY(set_seq(p, s, &seqs[s]));
     for (int32_t i = 0; i < n_out; i++)
         ASSERT(out_rows[i] >= (i ? out_rows[i - 1] + 1 : 0) && out_rows[i] < n);
     if (n_out)
@@ -209,6 +226,6 @@ pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_
     p->n = n;
     p->n_seqs = n_seqs;
     p->n_out = n_out;
-    upload_all(p, seqs);
+    upload(p, seqs);
     return PESC_OK;
 }

@@ -15,17 +15,19 @@
 #include "model/params.h"
 #include "model/train.h"
 
-/* Small host arrays; they are also how pass_set() hands its tokens to the device. */
+/* Small host arrays. Those of the first `bytes` of host_memory are how pass_set() hands its tokens
+ * to the device. */
 typedef struct pass_host {
     int32_t *ids, *pos; /* [T] */
     int32_t *starts;    /* [n_seq + 1] */
     int32_t *rows;      /* [n_out] */
     int32_t *table;     /* [n_seq, max_pages] */
-    int32_t *kv_seq;    /* [n_seq] */
     float *inv_freq;    /* [n_seq or 1, rot/2] */
-    float *loss;        /* [n_out], training, like those below */
-    float *balance;     /* [n_layers, 2E + 1] */
-    int64_t *counts;    /* [n_layers, E] */
+    size_t bytes;
+    int32_t *kv_seq; /* [n_seq] */
+    float *loss;     /* [n_out], training, like those below */
+    float *balance;  /* [n_layers, 2E + 1] */
+    int64_t *counts; /* [n_layers, E] */
 } pass_host;
 
 /* Gradients on their way through a layer: one set for all. */

@@ -8,6 +8,7 @@
  * empty: reading keys is what takes time, not products), and the four warps take 16 keys each of a
  * block of 64. */
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_lanes.cuh"
 #include "backend/cuda/overlap.cuh"
 
 enum { KEYS = 64, HEADS = 16, THREADS = 128, WARPS = THREADS / 32, MAX_PARTS = 32, MIN_KEYS = 256 };
@@ -170,14 +171,14 @@ __device__ static inline void softmax_keys(float (*s)[4], float max[2], float su
     }
 }
 
-/* The four warps' results, left in shared memory as [warp][row][max, sum, DV], become one:
- * give(row, column, value) and tell(row, max, sum). */
-template <int DV, class G, class T>
+/* The four warps' results, left in shared memory as [warp][row][max, sum, DV] of ROWS rows, become
+ * one: give(row, column, value) and tell(row, max, sum). */
+template <int DV, int ROWS, class G, class T>
 __device__ static void merge_warps(const float *room, int n_rows, G give, T tell)
 {
     for (int row = threadIdx.x / 32; row < n_rows; row += WARPS) {
         const float *of = room + row * (DV + 2);
-        constexpr int NEXT = HEADS * (DV + 2); /* the same row of the next warp */
+        constexpr int NEXT = ROWS * (DV + 2); /* the same row of the next warp */
         float top = -INFINITY, sum = 0.0f, weight[WARPS];
         for (int w = 0; w < WARPS; w++)
             top = fmaxf(top, of[w * NEXT]);
@@ -214,6 +215,45 @@ __device__ static bool is_last(unsigned which, unsigned n)
     }
     __syncthreads();
     return last;
+}
+
+/* What a block is to do: a part of the keys for some heads of a row. */
+struct block_of {
+    decoded d;
+    int32_t slot, part, head, n_heads;
+    range all; /* the keys that the row sees */
+};
+
+/* The warps' results, in shared memory, go to the output, or to the parts, which the last block of
+ * them puts together. */
+template <int DV, int ROWS>
+__device__ static void end_part(const attn_args &a, const parts &p, const float *room, block_of b)
+{
+    int n_parts = b.all.last / p.keys - b.all.low / p.keys + 1;
+    int64_t first = (int64_t)b.d.t * a.n_heads + b.head;
+    int64_t kept = (int64_t)b.slot * a.n_heads + b.head;
+    if (n_parts == 1) {
+        merge_warps<DV, ROWS>(
+            room, b.n_heads,
+            [&](int row, int i, float x, float l) {
+                attn_store(a.out, (first + row) * DV + i, true, x / l);
+            },
+            [&](int row, float top, float l) {
+                if (a.lse)
+                    a.lse[first + row] = top + logf(l);
+            });
+        return;
+    }
+    merge_warps<DV, ROWS>(
+        room, b.n_heads,
+        [&](int row, int i, float x, float) { p.acc[((kept + row) * p.n + b.part) * DV + i] = x; },
+        [&](int row, float top, float l) {
+            p.stats[(kept + row) * p.n + b.part] = make_float2(top, l);
+        });
+    if (!is_last(b.slot * gridDim.x + blockIdx.x, n_parts))
+        return;
+    for (int row = threadIdx.x / 32; row < b.n_heads; row += WARPS)
+        join(a, p, b.slot, b.d.t, b.head + row);
 }
 
 /* Columns i and j of a row of D, turned: pair number n of cos and sin; behind the last of these,
@@ -365,30 +405,7 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
                 make_float2(acc[0][n][2 * r], acc[0][n][2 * r + 1]);
     }
     __syncthreads();
-    int n_parts = all.last / p.keys - all.low / p.keys + 1;
-    int64_t first = (int64_t)d.t * a.n_heads + head, kept = (int64_t)slot * a.n_heads + head;
-    if (n_parts == 1) {
-        merge_warps<DV>(
-            room, n_rows,
-            [&](int row, int i, float x, float l) {
-                attn_store(a.out, (first + row) * DV + i, true, x / l);
-            },
-            [&](int row, float top, float l) {
-                if (a.lse)
-                    a.lse[first + row] = top + logf(l);
-            });
-        return;
-    }
-    merge_warps<DV>(
-        room, n_rows,
-        [&](int row, int i, float x, float) { p.acc[((kept + row) * p.n + part) * DV + i] = x; },
-        [&](int row, float top, float l) {
-            p.stats[(kept + row) * p.n + part] = make_float2(top, l);
-        });
-    if (!is_last(slot * gridDim.x + blockIdx.x, n_parts))
-        return;
-    for (int row = warp; row < n_rows; row += WARPS)
-        join(a, p, slot, d.t, head + row);
+    end_part<DV, HEADS>(a, p, room, block_of{ d, slot, part, head, n_rows, all });
 }
 
 template <int DK, int DV, int STAGES>
@@ -398,6 +415,84 @@ static void mma_launch(cuda_device *c, const attn_args *a, attn_new rows, parts 
     dim3 grid((unsigned)(a->n_kv_heads * chunks), (unsigned)p.n, (unsigned)slots_of(a));
     overlap_launch(c, "attention_fwd", { grid, THREADS, part_smem<DK, DV, STAGES>::BYTES },
                    mma_part<DK, DV, STAGES>, *a, attn_decode_only(a) ? rows : attn_new{}, p);
+}
+
+/* ---- few heads on a key: lanes ---- */
+
+/* Queries of N heads from `head` on, turned, times scale log2(e). */
+template <int D, int N>
+__device__ static void bring_queries(float (&q)[N][D], const attn_args &a, const block_of &b)
+{
+    for (int i = threadIdx.x; i < b.n_heads * D / 2; i += THREADS) {
+        int row = i / (D / 2);
+        int64_t from = (int64_t)b.d.t * a.n_heads + b.head + row;
+        turned x((const bf16 *)a.q + from * D, a.turn, b.d.t, i % (D / 2));
+        q[row][x.i] = __bfloat162float(x.a) * (a.scale * LOG2E);
+        q[row][x.j] = __bfloat162float(x.b) * (a.scale * LOG2E);
+    }
+}
+
+/* A block is a row, a key head with N heads on it, and a part of the keys, four for each warp at a
+ * time; the next four are on their way. */
+template <int D, int N>
+static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new rows, parts p)
+{
+    typedef attn_lanes<D, N> lanes;
+    __shared__ __align__(16) float q[N][D], room[WARPS][N][D + 2];
+    int chunks = (a.group + N - 1) / N, kv_head = blockIdx.x / chunks;
+    int skip = blockIdx.x % chunks * N, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    overlap_both();
+    decoded d = row_in(a, blockIdx.z);
+    range all = seen_by(a, max(d.t, 0)), seen = seen_in(all, p, blockIdx.y);
+    if (d.t < 0 || seen.low > seen.last)
+        return;
+    block_of b = { d,
+                   (int32_t)blockIdx.z,
+                   (int32_t)blockIdx.y,
+                   kv_head * a.group + skip,
+                   min(N, a.group - skip),
+                   all };
+    attn_keys keys = attn_keys_of(a, d.seq, d.t);
+    bring_queries<D, N>(q, a, b);
+    if (rows.k && a.pos[a.starts[d.seq]] <= seen.last) {
+        own_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
+        for (int32_t row = a.starts[d.seq]; row <= d.t; row++)
+            own.put(a, row);
+    }
+    __syncthreads();
+    int key = seen.low + warp * 4 + lane / 8;
+    auto load = [&](int at) {
+        int64_t from = (keys.row(min(at, seen.last)) * a.n_kv_heads + kv_head) * D;
+        return lanes::load((const bf16 *)a.k + from, (const bf16 *)a.v + from);
+    };
+    lanes r;
+    typename lanes::key next = load(key);
+    r.clear();
+    for (int first = seen.low + warp * 4; first <= seen.last; first += WARPS * 4) {
+        typename lanes::key now = next;
+        if (first + WARPS * 4 <= seen.last)
+            next = load(key + WARPS * 4);
+        r.meet(q, b.n_heads, now, key <= seen.last);
+        key += WARPS * 4;
+    }
+    r.end(
+        b.n_heads,
+        [&](int h, float top, float sum) {
+            room[warp][h][0] = top / LOG2E;
+            room[warp][h][1] = sum;
+        },
+        [&](int h, int c, float x) { room[warp][h][2 + c] = x; });
+    __syncthreads();
+    end_part<D, N>(a, p, &room[0][0][0], b);
+}
+
+template <int D, int N>
+static void lane_launch(cuda_device *c, const attn_args *a, attn_new rows, parts p)
+{
+    dim3 grid((unsigned)(a->n_kv_heads * ((a->group + N - 1) / N)), (unsigned)p.n,
+              (unsigned)slots_of(a));
+    overlap_launch(c, "attention_fwd", { grid, THREADS, 0 }, lane_part<D, N>, *a,
+                   attn_decode_only(a) ? rows : attn_new{}, p);
 }
 
 typedef void launcher(cuda_device *, const attn_args *, attn_new, parts);
@@ -430,12 +525,23 @@ bool attn_decode_turns(const attn_args *a, attn_new rows)
     return attn_decode_only(a) && shape_for(a, rows.is_bf16);
 }
 
+/* What serves this best. */
+static launcher *launcher_for(const cuda_device *c, const attn_args *a, const part_shape *s)
+{
+    if (!s)
+        return row_launch;
+    if (a->group <= 2 && s->qk_dim == s->v_dim && (s->v_dim == 64 || s->v_dim == 128))
+        return s->v_dim == 64  ? a->group == 1 ? lane_launch<64, 1> : lane_launch<64, 2>
+                : a->group == 1 ? lane_launch<128, 1>
+                               : lane_launch<128, 2>;
+    return c->cc >= 90 ? s->three : s->two;
+}
+
 void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch)
 {
     parts p = cut(a);
     const part_shape *shape = shape_for(a, rows.is_bf16);
     p.stats = (float2 *)scratch;
     p.acc = (float *)(p.stats + (size_t)slots_of(a) * (size_t)a->n_heads * (size_t)p.n);
-    launcher *launch = !shape ? row_launch : c->cc >= 90 ? shape->three : shape->two;
-    launch(c, a, rows, p);
+    launcher_for(c, a, shape)(c, a, rows, p);
 }
