@@ -23,7 +23,8 @@ const opt_row opt_rows[] = {
 { "model", 0, OPT_TEXT, FIELD(model), "TOKENIZER", 0, 0, NULL, C(TOKENIZE) | C(DETOKENIZE),
   "a model directory, a .gguf file, tokenizer.json or tokenizer.model" },
 { "model", 0, OPT_TEXT, FIELD(model), "MODEL", 0, 0, NULL, C(BENCH),
-  "a Hugging Face directory or a .gguf file; with --text anything that has a tokenizer" },
+  "a Hugging Face directory, a run or a checkpoint of one, or a .gguf file; with --text anything that "
+  "has a tokenizer" },
 { "file", 0, OPT_TEXT, FIELD(file), "FILE", 0, 0, NULL, C(TOKENIZE) | C(PERPLEXITY),
   "the text, UTF-8; standard input when absent or -" },
 { "file", 0, OPT_TEXT, FIELD(file), "FILE", 0, 0, NULL, C(DETOKENIZE),
@@ -54,7 +55,7 @@ const opt_row opt_rows[] = {
   "open both models and compare their logits; takes as much memory as running them" },
 
 { "model", 0, OPT_TEXT, FIELD(model), "DENSE", 0, 0, NULL, C(CRAFT),
-  "a dense model: a Hugging Face directory or a .gguf file" },
+  "a dense model: a Hugging Face directory, a run or a checkpoint of one, or a .gguf file" },
 { "model", 0, OPT_TEXT, FIELD(model), "MODEL", 0, 0, NULL, C(MERGE) | C(EXPORT),
   "a Hugging Face directory, a run or a checkpoint of one, or a .gguf file" },
 { "kind", 0, OPT_CHOICE, FIELD(kind), "pesc|upcycle", 0, 0, "pesc", C(CRAFT),
