@@ -66,10 +66,15 @@ pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lor
     return choose_base(&p->how, o, lora_dir);
 }
 
+/* Where dtypes stay as stored, 16 bits of any tensor decide: a run's own tensors, in f32, may well
+ * be most of its bytes. */
 double merge_distance(const product *p)
 {
-    dtype written = p->how.dt != DT_COUNT ? p->how.dt : p->from.usual;
-    return p->how.lora ? merge_tolerance(written) : 0;
+    const weights *ws = p->from.dir->ws;
+    dtype coarsest = p->how.dt != DT_COUNT ? p->how.dt : DT_F32;
+    for (size_t i = 0; p->how.dt == DT_COUNT && i < weights_count(ws); i++)
+        coarsest = weights_at(ws, i)->dt == DT_F32 ? coarsest : DT_BF16;
+    return p->how.lora ? merge_tolerance(coarsest) : 0;
 }
 
 static pesc_status configure(product *p)

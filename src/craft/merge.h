@@ -16,7 +16,7 @@ pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lor
                        peft **adapter);
 
 /* How far the logits of the written product may be from its model's: 0, or with a LoRA folded in
- * merge_tolerance() of the dtype that was written. */
+ * merge_tolerance() of the coarsest dtype that was written. */
 double merge_distance(const product *p);
 
 /* How far the logits of weights stored in this dtype may be from those they were made from, of the

@@ -47,6 +47,20 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [[ $stderr == *"its adapters and routers (PESC) are not in a PEFT directory"* ]]
 }
 
+@test "merge: a run whose f32 adapters outweigh its 16-bit base" {
+    BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR make_model
+    local run=$BATS_TEST_TMPDIR/run sparse=$BATS_TEST_TMPDIR/sparse
+    "$PESC" craft "$D/model" -o "$sparse" --dtype bf16 --experts 8 --adapter-dim 64 -q > /dev/null
+    for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > "$D/data.jsonl"
+    "$PESC" train "$sparse" --data "$D/data.jsonl" -o "$run" --steps 8 --batch 2 --lora-r 4 --lr 0.01 \
+        --warmup-steps 0 --seq-len 32 -q
+    pesc merge "$run" -o "$BATS_TEST_TMPDIR/out"
+    [ "$status" = 0 ]
+    has '^identity: max \|diff\| '
+    pesc export "$run" --to camelidae -o "$BATS_TEST_TMPDIR/same"
+    [ "$status" = 0 ]
+}
+
 @test "merge: dtype and base are a choice" {
     merge --lora "$GOLDEN/adapter" --dtype bf16
     has ', 65.1 KB$'
