@@ -91,7 +91,10 @@ void cuda_nf4_unpack(cuda_device *d, void *dst, dtype dt, const tensor *w);
  * same rows, at once. How many it did. */
 int cuda_nf4_stream(cuda_device *d, const mm *a, int n);
 
-/* Up to 64 rows of bf16 against nf4 weights, read as they lie; false: not for this. */
+/* The same for 33 to 64 rows, on Hopper. */
+int cuda_nf4_wide(cuda_device *d, const mm *a, int n);
+
+/* Up to 32 rows of bf16 against nf4 weights, read as they lie; false: not for this. */
 bool cuda_nf4_few(cuda_device *d, const mm *a);
 
 /* Few rows of bf16 against bf16 weights, bound by reading these; false: not for this. */

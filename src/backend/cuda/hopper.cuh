@@ -288,11 +288,13 @@ template <int N> static __device__ __forceinline__ void hopper_registers_take(vo
 
 /* ---- host: maps of bf16 tensors for copies of boxes */
 
-/* [matrices, rows, cols], rows `ld` numbers apart; boxes of `high` rows, 64 wide. */
+/* [matrices, rows, cols], rows `ld` numbers apart; boxes of `high` rows, 64 wide, or `half` of
+ * that: then pieces are permuted as rows of 64 bytes are. */
 typedef struct hopper_matrix {
     const void *data;
     int64_t matrices, rows, cols, ld;
     unsigned high;
+    bool half;
 } hopper_matrix;
 
 static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
@@ -313,9 +315,10 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
     }
     cuuint64_t sizes[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.matrices };
     cuuint64_t strides[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.rows * m.ld) * 2 };
-    cuuint32_t box[3] = { 64, m.high, 1 }, steps[3] = { 1, 1, 1 };
+    cuuint32_t box[3] = { m.half ? 32u : 64u, m.high, 1 }, steps[3] = { 1, 1, 1 };
     CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)m.data, sizes, strides,
-                        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                        m.half ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -324,7 +327,7 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
 static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
                                      int64_t rows, int64_t cols)
 {
-    return hopper_map_of(map, (hopper_matrix){ data, matrices, rows, cols, cols, 64 });
+    return hopper_map_of(map, (hopper_matrix){ data, matrices, rows, cols, cols, 64, false });
 }
 
 #endif

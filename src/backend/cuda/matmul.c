@@ -261,7 +261,8 @@ static void product(cuda_device *d, const mm *a)
     bool other_b = a->b.dt != in, other_bias = a->bias.data && a->bias.dt != out;
     bool whole_b = is_whole(&a->b, a->b_ld), whole_out = is_whole(&a->out, a->out_ld);
     if (whole_b && whole_out && is_whole(&a->a, a->a_ld) &&
-        (cuda_nf4_stream(d, a, 1) || cuda_nf4_few(d, a) || cuda_few_rows(d, a) || cuda_thin(d, a)))
+        (cuda_nf4_stream(d, a, 1) || cuda_nf4_wide(d, a, 1) || cuda_nf4_few(d, a) ||
+         cuda_few_rows(d, a) || cuda_thin(d, a)))
         return;
     ASSERT((whole_b || !other_b) && (whole_out || !wide));
     size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) + (wide ? bytes_as(&a->out, out) : 0) +
@@ -311,6 +312,7 @@ void cuda_matmuls(device *dev, const mm *a, int n)
 {
     for (int i = 0; i < n;) {
         int did = cuda_nf4_stream(cuda_of(dev), a + i, n - i);
+        did = did ? did : cuda_nf4_wide(cuda_of(dev), a + i, n - i);
         if (!did)
             cuda_matmul(dev, a + i);
         i += did ? did : 1;

@@ -1,5 +1,5 @@
-/* nf4_few: 9 to 64 rows of activations against a matrix of NF4, read as it lies. (Fewer are
- * nf4_stream's.)
+/* nf4_few: 9 to 32 rows of activations against a matrix of NF4, read as it lies. (Fewer are
+ * nf4_stream's, more nf4_wide's.)
  *
  * Codes are rounded to bf16, their products summed in f32 over a block of 64, and the block's sum
  * is scaled in f32.
@@ -12,7 +12,6 @@
  * on a row has 8 bytes. Pieces of 16 bytes are permuted within their row of shared memory, so that
  * no two lanes wait for a bank. Where rows are few, blocks split k, and a second kernel adds what
  * they have, in order. */
-#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
@@ -62,7 +61,7 @@ __device__ __forceinline__ void store(const problem &p, int token, int row, floa
         ((bf16 *)p.out)[to] = __float2bfloat16(y);
 }
 
-enum { ROWS = 32 * WARPS, STAGES = 4, PAIR = 128, LEAST_TOKENS = 9, MOST_TOKENS = 64 };
+enum { ROWS = 32 * WARPS, STAGES = 4, PAIR = 128, LEAST_TOKENS = 9, MOST_TOKENS = 32 };
 
 template <int TOKENS> struct stage {
     static constexpr int CODES = ROWS * 64, SCALES = ROWS * 8, X = TOKENS * PAIR * 2,
@@ -234,174 +233,6 @@ __global__ void __launch_bounds__(THREADS, 1)
             }
 }
 
-/* ---- 64 tokens: products of a warpgroup, whose second operand the tensor cores fetch themselves
- *
- * There x lies as these want it: 64 tokens by 64 of k, pieces of 16 bytes permuted by the token. So
- * k has its own order, and a lane takes the bytes t and t + 4 of each 8. */
-
-enum { WIDE = 64, WIDE_THREADS = 512 };
-static_assert(ROWS == WIDE_THREADS / 2, "a warpgroup has 64 rows");
-
-struct wide_stage {
-    static constexpr int X = WIDE * PAIR * 2, CODES = ROWS * 64, SCALES = ROWS * 8,
-                         BYTES = (X + CODES + SCALES + 1023) / 1024 * 1024;
-};
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* All four lanes on a row read the same 16 bytes; eight rows are on all banks. */
-__device__ __forceinline__ int wide_codes_at(int row, int piece)
-{
-    return row * 64 + (piece ^ (row >> 1 & 3)) * 16;
-}
-
-__device__ __forceinline__ void load_wide(uint32_t to, const problem &p, int first, int pair,
-                                          int end)
-{
-#pragma unroll
-    for (int i = 0; i < ROWS * 4 / WIDE_THREADS; i++) {
-        int row = i * (WIDE_THREADS / 4) + threadIdx.x / 4, piece = threadIdx.x % 4;
-        bool there = pair < end && pair * 2 + piece / 2 < p.blocks;
-        const unsigned char *from =
-            p.codes + (int64_t)min(first + row, p.n - 1) * (p.k / 2) + pair * 64 + piece * 16;
-        copy16(to + wide_stage::X + wide_codes_at(row, piece), there ? from : p.codes, there);
-    }
-    int row = threadIdx.x / 2, block = pair * 2 + threadIdx.x % 2;
-    bool there = pair < end && block < p.blocks;
-    const float *from = p.scales + (int64_t)min(first + row, p.n - 1) * p.blocks + block;
-    copy4(to + wide_stage::X + wide_stage::CODES + row * 8 + threadIdx.x % 2 * 4,
-          there ? from : p.scales, there);
-}
-
-__device__ __forceinline__ void load_wide_x(uint32_t to, const problem &p, int pair, int end)
-{
-#pragma unroll
-    for (int i = 0; i < WIDE * 16 / WIDE_THREADS; i++) {
-        int token = i * (WIDE_THREADS / 16) + threadIdx.x / 16, piece = threadIdx.x % 16;
-        bool there = pair < end && pair * 2 + piece / 8 < p.blocks && token < p.tokens;
-        const bf16 *from = p.x + token * (int64_t)p.k + pair * PAIR + piece * 8;
-        copy16(to + piece / 8 * (WIDE * 128) + token * 128 + ((piece ^ token) & 7) * 16,
-               there ? from : p.x, there);
-    }
-}
-
-#define R8(how, d, i)                                                                              \
-    how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3]), how(d[i + 4]), how(d[i + 5]),          \
-        how(d[i + 6]), how(d[i + 7])
-
-/* d [64 rows, 64 tokens] (+)= a [64, 16] x [64, 16]^T; `more`: not the first. */
-__device__ __forceinline__ void multiply_wide(float (&d)[32], const uint32_t (&a)[4], uint64_t x,
-                                              int more)
-{
-    asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, more, 1, 1, 0;\n}"
-                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(more));
-}
-
-#undef R8
-
-/* The 64 rows of a warpgroup from `row` on by block b of a stage: a lane's part of the first
- * operand, 16 of k at a time. */
-__device__ __forceinline__ void look_up(uint32_t (&a)[4][4], const unsigned char *table,
-                                        const unsigned char *from, int row, int b)
-{
-    int lane = threadIdx.x % LANES, g = lane / 4;
-    uint32_t at = lane * 4, which = 0x5504 | lane % 4 << 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint4 w = *(const uint4 *)(from + wide_stage::X +
-                                       wide_codes_at(row + h * 8 + g, b * 2 + half));
-            a[half * 2][h] = *(const uint32_t *)(table + __byte_perm(w.x, at, which));
-            a[half * 2][h + 2] = *(const uint32_t *)(table + __byte_perm(w.y, at, which));
-            a[half * 2 + 1][h] = *(const uint32_t *)(table + __byte_perm(w.z, at, which));
-            a[half * 2 + 1][h + 2] = *(const uint32_t *)(table + __byte_perm(w.w, at, which));
-        }
-}
-
-__device__ __forceinline__ void add_scaled(float (&sum)[32], const float (&block)[32],
-                                           const unsigned char *from, int row, int b)
-{
-    const unsigned char *scales = from + wide_stage::X + wide_stage::CODES + b * 4;
-    int g = threadIdx.x % LANES / 4;
-    float low = *(const float *)(scales + (row + g) * 8);
-    float high = *(const float *)(scales + (row + 8 + g) * 8);
-#pragma unroll
-    for (int i = 0; i < 32; i++)
-        sum[i] = fmaf(i & 2 ? high : low, block[i], sum[i]);
-}
-
-/* Two blocks of k by 64 rows of a warpgroup. While it waits, the others look into the table. */
-__device__ __forceinline__ void use_wide(float (&sum)[32], const unsigned char *table,
-                                         const unsigned char *from)
-{
-    int row = threadIdx.x / LANES * 16;
-#pragma unroll
-    for (int b = 0; b < 2; b++) {
-        uint32_t a[4][4];
-        float block[32];
-        uint64_t x = hopper_operand(from + b * (WIDE * 128), 0);
-        look_up(a, table, from, row, b);
-        hopper_multiply_begin();
-#pragma unroll
-        for (int s = 0; s < 4; s++)
-            multiply_wide(block, a[s], x + 2 * s, s);
-        hopper_multiply_commit();
-        hopper_multiply_wait<0>();
-        add_scaled(sum, block, from, row, b);
-    }
-}
-
-#endif
-
-__global__ void __launch_bounds__(WIDE_THREADS, 1)
-    product_wide(const __grid_constant__ problem p, float *parts)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ __align__(1024) unsigned char smem[];
-    const unsigned char *ring = smem + NF4_PAIRS_BYTES;
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(ring);
-    int pairs = (p.blocks + 1) / 2, begin = (int)((int64_t)pairs * blockIdx.y / gridDim.y);
-    int end = (int)((int64_t)pairs * (blockIdx.y + 1) / gridDim.y);
-    int first = blockIdx.x * ROWS;
-    overlap_next();
-    for (int s = 0; s < STAGES - 1; s++)
-        load_wide(to + s * wide_stage::BYTES, p, first, begin + s, end);
-    nf4_pairs_fill<WIDE_THREADS>(smem, p.code);
-    overlap_wait();
-    for (int s = 0; s < STAGES - 1; s++) { /* the first group has the codes of all */
-        load_wide_x(to + s * wide_stage::BYTES, p, begin + s, end);
-        asm volatile("cp.async.commit_group;");
-    }
-    float sum[32] = {};
-    for (int pair = begin; pair < end; pair++) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        hopper_fence_async();
-        __syncthreads();
-        int ahead = pair + STAGES - 1;
-        uint32_t next = to + (ahead - begin) % STAGES * wide_stage::BYTES;
-        load_wide(next, p, first, ahead, end);
-        load_wide_x(next, p, ahead, end);
-        asm volatile("cp.async.commit_group;");
-        use_wide(sum, smem, ring + (pair - begin) % STAGES * wide_stage::BYTES);
-    }
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    int lane = threadIdx.x % LANES;
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        int row = first + threadIdx.x / LANES * 16 + (i & 2) * 4 + lane / 4;
-        if (token < p.tokens && row < p.n)
-            parts[((int64_t)blockIdx.y * p.tokens + token) * p.n + row] = sum[i];
-    }
-#endif
-}
-
 __global__ void __launch_bounds__(THREADS)
     join_parts(const __grid_constant__ problem p, const float *parts, int n_parts)
 {
@@ -424,8 +255,7 @@ unsigned parts_of(int64_t n, int64_t rows)
     return (unsigned)((n + rows - 1) / rows);
 }
 
-void multiply_in_parts(cuda_device *d, const problem &p, int threads, int smem,
-                       void (*kernel)(problem, float *))
+void multiply_in_parts(cuda_device *d, const problem &p, int smem, void (*kernel)(problem, float *))
 {
     unsigned tiles = parts_of(p.n, ROWS), pairs = (unsigned)(p.blocks + 1) / 2;
     unsigned split = (unsigned)d->n_sm / tiles;
@@ -434,7 +264,7 @@ void multiply_in_parts(cuda_device *d, const problem &p, int threads, int smem,
     float *parts = (float *)cuda_scratch(d, (size_t)split * (size_t)p.tokens * (size_t)p.n * 4);
     if (!parts)
         return;
-    overlap_launch(d, "matmul of nf4", { dim3(tiles, split), threads, smem }, kernel, p, parts);
+    overlap_launch(d, "matmul of nf4", { dim3(tiles, split), THREADS, smem }, kernel, p, parts);
     overlap_grid join = { dim3(parts_of((int64_t)p.tokens * p.n, THREADS)), THREADS, 0 };
     overlap_launch(d, "matmul of nf4", join, join_parts, p, (const float *)parts, (int)split);
 }
@@ -473,13 +303,8 @@ extern "C" bool cuda_nf4_few(cuda_device *d, const mm *a)
     for (int i = 0; i < 16; i++)
         p.code[i] = rounded(nf4_code[i]);
     if (tokens <= 16)
-        multiply_in_parts(d, p, THREADS, NF4_PAIRS_BYTES + STAGES * stage<16>::BYTES,
-                          product_parts<16>);
-    else if (tokens <= 32)
-        multiply_in_parts(d, p, THREADS, NF4_PAIRS_BYTES + STAGES * stage<32>::BYTES,
-                          product_parts<32>);
+        multiply_in_parts(d, p, NF4_PAIRS_BYTES + STAGES * stage<16>::BYTES, product_parts<16>);
     else
-        multiply_in_parts(d, p, WIDE_THREADS, NF4_PAIRS_BYTES + STAGES * wide_stage::BYTES,
-                          product_wide);
+        multiply_in_parts(d, p, NF4_PAIRS_BYTES + STAGES * stage<32>::BYTES, product_parts<32>);
     return true;
 }

@@ -45,13 +45,12 @@ __global__ void norm_kernel(O *out, S in, vec_any w, float *rstd, int64_t rows, 
     constexpr int W = vec_width<O, typename S::type>;
     int64_t r = vec_row<TEAM>();
     overlap_next(); /* decoding: the product may fetch its weights */
+    float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(gain[s], w); });
+    overlap_wait();
     if (r >= rows)
         return;
-    float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
-        in.load(kept[s], at, r, n);
-        at.load(gain[s], w);
-    });
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(kept[s], at, r, n); });
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
         in.keep(kept[s], at, r, n);
         add_products(sum, kept[s], kept[s]);
@@ -185,9 +184,10 @@ template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
     bool wide = vec_aligned(a->out, a->x, a->w, a->sum, a->add, a->rows) && n % W == 0;
     teamed<W>(n, [&](auto team) {
         constexpr int TEAM = decltype(team)::size;
-        vec_launch(d, "rmsnorm_fwd", vec_blocks(rows, VEC_THREADS / TEAM), norm_kernel<TEAM, O, S>,
-                   (O *)a->out.data, in, vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps,
-                   wide);
+        overlap_launch(cuda_of(d), "rmsnorm_fwd",
+                       { dim3(vec_blocks(rows, VEC_THREADS / TEAM)), VEC_THREADS, 0, 0 },
+                       norm_kernel<TEAM, O, S>, (O *)a->out.data, in, vec_any_of(a->w),
+                       (float *)a->rstd.data, rows, n, a->eps, wide);
     });
 }
 

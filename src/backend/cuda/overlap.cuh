@@ -36,22 +36,26 @@ __device__ __forceinline__ void overlap_both()
 struct overlap_grid {
     dim3 blocks;
     int threads, smem; /* smem: bytes of dynamic shared memory */
+    unsigned cluster;  /* blocks along x that are one; 0: none are */
 };
 
 template <class... A>
 void overlap_launch(cuda_device *d, const char *what, overlap_grid g, void (*kernel)(A...),
                     A... args)
 {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early[2] = {};
+    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early[0].val.programmaticStreamSerializationAllowed = 1;
+    early[1].id = cudaLaunchAttributeClusterDimension;
+    early[1].val.clusterDim.x = g.cluster;
+    early[1].val.clusterDim.y = early[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = g.blocks;
     config.blockDim = dim3((unsigned)g.threads);
     config.dynamicSmemBytes = (size_t)g.smem;
     config.stream = d->stream;
-    config.attrs = &early;
-    config.numAttrs = d->cc >= 90;
+    config.attrs = early;
+    config.numAttrs = d->cc < 90 ? 0 : g.cluster > 1 ? 2 : 1;
     cudaError_t e = cudaSuccess;
     if (g.smem > 48 << 10)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, g.smem);

@@ -14,7 +14,7 @@ template <class O, class X>
 __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_kind act, bool wide)
 {
     constexpr int W = vec_width<O, X>;
-    overlap_next(); /* decoding: the product may fetch its weights */
+    overlap_both(); /* decoding: the product may fetch its weights */
     vec_each<W>(n, wide, [&](auto at) {
         float g[W], u[W], slope[W];
         at.load(g, gate);
@@ -217,8 +217,9 @@ extern "C" void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_
     vec_typed2(out.dt, gate.dt, [&](auto o, auto x) {
         typedef decltype(o) O;
         typedef decltype(x) X;
-        vec_launch_flat<O, X>(d, "glu_fwd", n, glu_kernel<O, X>, (O *)out.data, (X *)gate.data,
-                              (X *)up.data, n, act, wide);
+        unsigned blocks = vec_blocks(n, VEC_THREADS * vec_width<O, X>);
+        overlap_launch(cuda_of(d), "glu_fwd", { dim3(blocks), VEC_THREADS, 0, 0 }, glu_kernel<O, X>,
+                       (O *)out.data, (const X *)gate.data, (const X *)up.data, n, act, wide);
     });
 }
 
