@@ -16,6 +16,13 @@ enum { SPINS = 2000 }; /* tens of us: longer than the gap between two ops, short
  * One word holds it all: number of the job, whether it is open, workers inside. */
 enum { OPEN = 1 << 15, INSIDE = OPEN - 1, JOB_SHIFT = 16 };
 
+/* Chunks [next, end) of a job that a worker begins with: the same part of every job, so that it
+ * finds in its cache what it left there. Who has none left takes those of others. */
+typedef struct share {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} share;
+
 struct thread_pool {
     int n; /* workers, the caller included */
     pthread_t *threads;
@@ -26,8 +33,7 @@ struct thread_pool {
     _Atomic int asleep;   /* workers that wait on `wake` */
     _Atomic bool waiting; /* the caller waits on `done` */
     _Atomic bool stop;
-    _Atomic int64_t next; /* first chunk not taken */
-    int64_t n_chunks;
+    share *shares; /* of each worker */
     thread_fn fn;
     void *ctx;
 };
@@ -39,11 +45,14 @@ typedef struct seat {
 
 static void work(thread_pool *p, int worker)
 {
-    for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->n_chunks)
-            return;
-        p->fn(p->ctx, i, worker);
+    for (int turn = 0; turn < p->n; turn++) {
+        share *s = &p->shares[(worker + turn) % p->n];
+        for (;;) {
+            int64_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+            if (i >= s->end)
+                break;
+            p->fn(p->ctx, i, worker);
+        }
     }
 }
 
@@ -123,7 +132,8 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     p->threads = mem_zalloc((size_t)p->n, sizeof *p->threads);
-    pesc_status s = p->threads ? PESC_OK : fail_nomem("a thread pool", (size_t)p->n);
+    p->shares = mem_aligned((size_t)p->n * sizeof *p->shares);
+    pesc_status s = p->threads && p->shares ? PESC_OK : fail_nomem("a thread pool", (size_t)p->n);
     for (int i = 1; i < p->n && s == PESC_OK; i++) {
         seat *mine = mem_alloc(1, sizeof *mine);
         if (!mine) {
@@ -171,6 +181,7 @@ void thread_pool_close(thread_pool *p)
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
     mem_free(p->threads);
+    mem_free(p->shares);
     mem_free(p);
 }
 
@@ -193,8 +204,10 @@ void thread_for(thread_pool *p, int64_t n, thread_fn fn, void *ctx)
     }
     p->fn = fn;
     p->ctx = ctx;
-    p->n_chunks = n;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    for (int i = 0; i < p->n; i++) {
+        atomic_store_explicit(&p->shares[i].next, n * i / p->n, memory_order_relaxed);
+        p->shares[i].end = n * (i + 1) / p->n;
+    }
     publish(p, OPEN);
     work(p, 0);
     atomic_fetch_and(&p->state, ~(uint64_t)OPEN);

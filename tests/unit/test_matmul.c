@@ -174,6 +174,8 @@ static void takes_long_sums_and_many_rows(void **state)
         check(MM_NT, (shape){ 150, 20, 4224 }, acts[a], DT_BF16); /* rows lie as tiles, thin */
         check(MM_TN, (shape){ 4224, 150, 20 }, acts[a], DT_BF16);
         check(MM_NT, (shape){ 20, 150, 4224 }, acts[a], DT_BF16);
+        check(MM_NN, (shape){ 70, 17001, 33 }, acts[a], DT_BF16); /* many rows of long sums */
+        check(MM_NT, (shape){ 90, 40, 16448 }, acts[a], DT_NF4);
     }
     check(MM_NT, (shape){ 600, 3, 9000 }, DT_F32, DT_F32);
 }
@@ -254,6 +256,66 @@ static void a_row_does_not_see_its_batch(void **state)
         }
 }
 
+/* Rows [first, first + n) of a product with two terms before it. */
+static tensor sum_of_terms(cpu_isa isa, const fixture *f, int64_t first, int64_t n)
+{
+    mm_pair more[2];
+    tensor out = out_of(DT_F32, n, f->cols);
+    for (int i = 0; i < 2; i++)
+        more[i] = (mm_pair){ .a = tensor_slice(&f[i].a.t, first, n), .b = f[i].b.t };
+    mm c = call_of(&f[2], out);
+    c.a = tensor_slice(&f[2].a.t, first, n);
+    c.more = more;
+    c.n_more = 2;
+    opened[isa]->op->matmul(opened[isa], &c);
+    return out;
+}
+
+/* Short and long terms, packed and lying, of every kind of weight: the sum is right, and few rows
+ * have the bits of many. */
+static void terms_are_one_sum(void **state)
+{
+    (void)state;
+    enum { ROWS = 70, COLS = 33 };
+    static const int64_t depths[][3] = { { 16, 48, 576 }, { 7, 64, 1088 }, { 32, 17000, 20 } };
+    EACH(d, depths) EACH(w, weights) for (mm_layout l = MM_NT; l <= MM_NN; l++)
+    {
+        fixture f[3];
+        double *sum = calloc(ROWS * COLS, sizeof *sum), *size = calloc(ROWS * COLS, sizeof *size);
+        for (int i = 0; i < 3; i++) {
+            int64_t k = depths[d][i];
+            shape s = l == MM_NT ? (shape){ ROWS, COLS, k } : (shape){ ROWS, k, COLS };
+            f[i] = make(l, s, DT_BF16, i < 2 ? DT_BF16 : weights[w]);
+            f[i].o.a = &f[i].a;
+            f[i].o.b = &f[i].b;
+            oracle_run(&f[i].o, f[i].sum, f[i].magnitude);
+            for (int j = 0; j < ROWS * COLS; j++) {
+                sum[j] += f[i].sum[j];
+                size[j] += f[i].magnitude[j];
+            }
+        }
+        for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+            tensor whole = sum_of_terms(isa, f, 0, ROWS);
+            for (int64_t j = 0; j < ROWS * COLS; j++) {
+                double error = oracle_error(20000, size[j], sum[j], DT_F32);
+                if (!(fabs(matrix_get(&whole, j) - sum[j]) <= error))
+                    fail_msg("%s, k %lld, element %lld: got %.9g, expected %.9g", cpu_isa_name(isa),
+                             (long long)f[2].depth, (long long)j, matrix_get(&whole, j), sum[j]);
+            }
+            for (int64_t n = 5; n <= 40; n += 35) {
+                tensor part = sum_of_terms(isa, f, 11, n), same = tensor_slice(&whole, 11, n);
+                assert_memory_equal(part.data, same.data, tensor_bytes(&part));
+                mem_free(part.data);
+            }
+            mem_free(whole.data);
+        }
+        for (int i = 0; i < 3; i++)
+            drop(&f[i]);
+        free(sum);
+        free(size);
+    }
+}
+
 static void poison(matrix *m, int64_t i, float with)
 {
     uint32_t u;
@@ -298,6 +360,7 @@ int main(void)
         cmocka_unit_test(no_tokens_give_zero),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_row_does_not_see_its_batch),
+        cmocka_unit_test(terms_are_one_sum),
         cmocka_unit_test(nan_reaches_its_row_and_column_only),
     };
     return cmocka_run_group_tests_name("matmul", tests, open_all, close_all);

@@ -23,8 +23,7 @@ static void of_expert(const void *ctx, int64_t e, mm_product *p)
     bool dw = g->layout == MM_TN;
     tensor a = rows_of(&g->a, first, n);
     tensor b = dw ? rows_of(&g->b, first, n) : matrix_of(&g->b, e);
-    p->a = mm_side_of(&a, !dw);
-    p->b = mm_side_of(&b, g->layout == MM_NT);
+    *p = (mm_product){ .a = mm_side_of(&a, !dw), .b = mm_side_of(&b, g->layout == MM_NT) };
     p->out = dw ? matrix_of(&g->out, e).data : rows_of(&g->out, first, n).data;
     p->ld = p->b.n;
 }

@@ -2,10 +2,10 @@
  * sixteen lanes are a tile on the right. Rows are packed so that a tile on the left, sixteen rows
  * of sixteen words, is one run of memory: [rows / 16][MM_K / 16][16][16].
  *
- * Many rows stand on the left, packed or where they lie in memory, if tiles can be loaded there;
- * each strip of 32 keeps 2 x 2 tiles of sums while both sides stream past, and its results go
- * through the nearest cache to where they belong. Few rows stand on the right, and the weights on
- * the left, where they lie.
+ * Many rows stand on the left, packed or where they lie in memory, if tiles can be loaded there; a
+ * strip of 32 keeps 2 x 2 tiles of sums while a panel streams past, and the results go through the
+ * nearest cache to where they belong. Few rows stand on the right, and the weights on the left,
+ * where they lie.
  *
  * A tile operation sums the even and the odd elements of its sixteen words apart, then both into
  * the sums, which are carried from block to block; which side is left makes no difference. Rows do
@@ -58,16 +58,35 @@ TARGET void kernel_amx_end(void)
     begun = false;
 }
 
-/* Adds nw words of 32 rows to tiles 0-3, or of 16 to tiles 0 and 1. */
-INLINE void add_words(int n_rows, const mm_left *a, const char *at, const mm_word *lanes,
-                      int64_t nw)
+/* The lines that sixteen words of 32 rows are. */
+INLINE void fetch_rows(const char *at, int64_t row)
 {
-    for (int64_t w = 0; w < nw; w += SIDE, at += a->words) {
-        _tile_loadd(6, lanes + w * MM_LANES, LANE_BYTES);
-        _tile_loadd(7, lanes + w * MM_LANES + SIDE, LANE_BYTES);
+#pragma GCC unroll 32
+    for (int i = 0; i < 2 * SIDE; i++)
+        __builtin_prefetch(at + i * row, 0, 2);
+}
+
+/* How both sides are read: all rows meet these lanes now; or lanes stream past, which leaves L1 to
+ * the rows; and the rows behind these are fetched meanwhile. */
+typedef enum reading { STAYING, STREAMING, FETCHING } reading;
+
+/* Adds nw words, one block at most, of 32 rows to tiles 0-3, or of 16 to tiles 0 and 1. */
+INLINE void add_words(int n_rows, reading how, const mm_left *a, const char *at,
+                      const mm_word *lanes, int64_t nw)
+{
+    for (int64_t w = 0; w < nw; w += SIDE, at += a->words, lanes += SIDE * MM_LANES) {
+        if (how == STAYING) {
+            _tile_loadd(6, lanes, LANE_BYTES);
+            _tile_loadd(7, lanes + SIDE, LANE_BYTES);
+        } else {
+            _tile_stream_loadd(6, lanes, LANE_BYTES);
+            _tile_stream_loadd(7, lanes + SIDE, LANE_BYTES);
+        }
         _tile_loadd(4, at, a->row);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
+        if (how == FETCHING)
+            fetch_rows(at + 2 * a->rows, a->row);
         if (n_rows == SIDE)
             continue;
         _tile_loadd(5, at + a->rows, a->row);
@@ -114,7 +133,7 @@ INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t row)
         load_sums(n_rows, sums, t->ld);
     else
         no_sums(n_rows);
-    add_words(n_rows, &packed, (const char *)(t->rows + row * MM_K), t->lanes, t->nw);
+    add_words(n_rows, STAYING, &packed, (const char *)(t->rows + row * MM_K), t->lanes, t->nw);
     store_sums(n_rows, sums, t->ld);
 }
 
@@ -132,53 +151,64 @@ TARGET void kernel_amx_tile(const mm_tile *t)
         kernel_amx_end();
 }
 
-/* Rows [row, row + n) of a panel, n_rows at most, all blocks; a [n] begins with them. */
-INLINE void panel_rows(int n_rows, const mm_panel *p, const mm_left *a, int64_t first, int64_t row,
-                       int64_t n)
+/* What one panel of a strip gives, from the tiles to out. */
+INLINE void put_out(int n_rows, const mm_strip *s, mm_out to)
 {
     float sums[2][MM_LANES * MM_LANES];
-    const char *at = a->at + first / SIDE * a->rows;
-    float *carried = p->sums + row * p->sums_ld;
-    mm_out to = p->to;
-    if (p->add)
-        load_sums(n_rows, carried, p->sums_ld);
-    else
-        no_sums(n_rows);
-    for (int64_t w = 0; w < p->nw; w += p->block, at += a->block)
-        add_words(n_rows, a, at, p->lanes + w * MM_LANES,
-                  p->nw - w < p->block ? p->nw - w : p->block);
-    if (p->more) {
-        store_sums(n_rows, carried, p->sums_ld);
-        return;
-    }
     store_sums(n_rows, sums[0], MM_LANES);
     to.sums = sums[0];
     to.sums_ld = MM_LANES;
-    size_t bytes = to.dt == DT_F32 ? 4 : 2;
-    if (p->turned) {
+    to.n_rows = s->n_rows;
+    if (s->turned) {
         kernel_amx_turn(sums[1], sums[0]);
         to.sums = sums[1];
         to.n_rows = to.n;
-        to.n = n;
-        to.out = (char *)to.out + (size_t)row * bytes;
-        to.bias = to.bias ? to.bias + row : NULL;
-    } else {
-        to.n_rows = n;
-        to.out = (char *)to.out + (size_t)(row * to.ld) * bytes;
+        to.n = s->n_rows;
     }
-    kernel_amx.store(&to);
+    kernel_amx_put(&to);
 }
 
-TARGET void kernel_amx_panel(const mm_panel *p)
+/* A term of a strip: one panel, all blocks. The first panel of a strip fetches the next strip. */
+INLINE void add_term(int n_rows, const mm_term *t, int64_t lane)
 {
-    int64_t row = 0, n = p->to.n_rows, whole = p->rest.at ? n / SIDE * SIDE : n;
-    for (; row + SIDE < whole; row += 2 * SIDE)
-        panel_rows(2 * SIDE, p, &p->whole, row, row,
-                   whole - row < 2 * SIDE ? whole - row : 2 * SIDE);
-    if (row < whole)
-        panel_rows(SIDE, p, &p->whole, row, row, whole - row);
-    if (whole < n)
-        panel_rows(SIDE, p, &p->rest, 0, whole, n - whole);
+    const mm_word *lanes = t->lanes + lane * t->nw;
+    const char *at = t->left.at;
+    for (int64_t w = 0; w < t->nw; w += MM_K, at += t->left.block) {
+        int64_t nw = t->nw - w < MM_K ? t->nw - w : MM_K;
+        if (lane == 0 && t->left.followed)
+            add_words(n_rows, FETCHING, &t->left, at, lanes + w * MM_LANES, nw);
+        else
+            add_words(n_rows, STREAMING, &t->left, at, lanes + w * MM_LANES, nw);
+    }
+}
+
+INLINE void strip_rows(int n_rows, const mm_strip *s)
+{
+    for (int64_t lane = 0; lane < s->n; lane += MM_LANES) {
+        float *carried = s->sums + lane;
+        mm_out to = s->to;
+        to.n = s->n - lane < MM_LANES ? s->n - lane : MM_LANES;
+        to.out = s->turned ? mm_out_at(&to, lane, 0) : mm_out_at(&to, 0, lane);
+        to.bias = to.bias && !s->turned ? to.bias + lane : to.bias;
+        if (s->add)
+            load_sums(n_rows, carried, s->sums_ld);
+        else
+            no_sums(n_rows);
+        for (const mm_term *t = s->terms; t < s->terms + s->n_terms; t++)
+            add_term(n_rows, t, lane);
+        if (s->more)
+            store_sums(n_rows, carried, s->sums_ld);
+        else
+            put_out(n_rows, s, to);
+    }
+}
+
+TARGET void kernel_amx_strip(const mm_strip *s)
+{
+    if (s->n_rows > SIDE)
+        strip_rows(2 * SIDE, s);
+    else
+        strip_rows(SIDE, s);
 }
 
 /* ---- few rows */
@@ -260,9 +290,18 @@ TARGET void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, m
     for (int64_t lane = 0; lane < box.n; lane += 2 * SIDE) {
         int64_t n = box.n - lane < 2 * SIDE ? box.n - lane : 2 * SIDE;
         const mm_word *right = t->rows;
-        _tile_zero(0);
-        _tile_zero(1);
-        for (int64_t w = 0; w < box.nw; w += t->block, right += SIDE * MM_K) {
+        float sums[2 * SIDE][MM_FEW] = { { 0 } }, *out = t->sums + lane;
+        for (int64_t j = 0; t->add && j < n; j++)
+            for (int64_t i = 0; i < t->n_rows; i++)
+                sums[j][i] = out[i * t->ld + j];
+        if (t->add) {
+            _tile_loadd(0, sums[0], sizeof sums[0]);
+            _tile_loadd(1, sums[SIDE], sizeof sums[0]);
+        } else {
+            _tile_zero(0);
+            _tile_zero(1);
+        }
+        for (int64_t w = 0; w < box.nw; w += t->block, right += MM_FEW * MM_K) {
             mm_box part = { .i = box.i + lane, .n = n, .w = box.w + w };
             part.nw = box.nw - w < t->block ? box.nw - w : t->block;
             bool last = lane + n == box.n;
@@ -273,12 +312,11 @@ TARGET void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, m
             vectors v = vectors_of(x, words, part, last, t->scratch);
             add_vectors(&v, right, t->n_rows, part.nw);
         }
-        float sums[2 * SIDE][MM_FEW];
         _tile_stored(0, sums[0], sizeof sums[0]);
         _tile_stored(1, sums[SIDE], sizeof sums[0]);
         for (int64_t i = 0; i < t->n_rows; i++)
             for (int64_t j = 0; j < n; j++)
-                t->sums[i * t->ld + lane + j] = sums[j][i];
+                out[i * t->ld + j] = sums[j][i];
     }
     _tile_release();
 }

@@ -54,6 +54,22 @@ TARGET void kernel_amx_turn(float *dst, const float *src)
     }
 }
 
+/* A whole panel as bf16, nothing added: half the stores. */
+TARGET void kernel_amx_put(const mm_out *o)
+{
+    if (o->dt != DT_BF16 || o->n != MM_LANES || o->bias || o->accumulate) {
+        store(o);
+        return;
+    }
+    const vecf scale = _mm512_set1_ps(o->scale);
+    for (int64_t i = 0; i < o->n_rows; i++) {
+        const float *sums = o->sums + i * o->sums_ld;
+        vecf low = _mm512_mul_ps(_mm512_loadu_ps(sums), scale);
+        vecf high = _mm512_mul_ps(_mm512_loadu_ps(sums + VECTOR), scale);
+        _mm512_storeu_si512((uint16_t *)o->out + i * o->ld, (vec)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
 const mm_engine kernel_avx512_pairs = { .words = MM_BF16_PAIR,
                                         .few_words = MM_BF16_ALONG,
                                         .nf4_words = MM_BF16_FOURTH,
@@ -79,6 +95,6 @@ const mm_engine kernel_amx = { .words = MM_BF16_PAIR,
                                .pack_few = standing,
                                .few = kernel_amx_few,
                                .store = store,
-                               .panel = kernel_amx_panel,
+                               .strip = kernel_amx_strip,
                                .begin = kernel_amx_begin,
                                .end = kernel_amx_end };

@@ -16,7 +16,7 @@ static void tile(const mm_tile *t)
         memcpy(lanes, t->lanes + w * MM_LANES, sizeof lanes);
         for (int64_t i = 0; i < t->n_rows; i++) {
             float a;
-            memcpy(&a, t->rows + i * MM_K + w, sizeof a);
+            memcpy(&a, t->rows + i * t->row + w, sizeof a);
             for (int j = 0; j < MM_LANES; j++)
                 sums[i][j] += a * lanes[j];
         }

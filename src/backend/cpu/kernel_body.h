@@ -44,41 +44,60 @@ INLINE int64_t number(mm_words words, int64_t w)
     return words == MM_BF16_FOURTH ? w / 32 * 32 + w % 4 * 8 + w / 4 % 8 : w;
 }
 
-/* Words [w, end) of a block: one of its sums. */
-INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane, int64_t w, int64_t end)
+/* Sum number s of a block, of n words. Rows in threes: x86 adds a register once or twice to a
+ * pointer for nothing. */
+INLINE void tile_sum(int n_rows, int groups, const mm_tile *t, int64_t lane, int64_t s, int64_t n)
 {
-    vecf sum[ROWS][2];
-    bool add = t->add || w > 0;
+    vecf sum[ROWS][GROUPS];
+    vec lanes[GROUPS];
+    const mm_word *right = t->lanes + s * n * MM_LANES + lane, *end = right + n * MM_LANES;
+    const mm_word *left[(ROWS + 2) / 3];
+    int64_t step = t->apart ? SUMS : 1;
+    bool add = t->add || s > 0;
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i += 3)
+        left[i / 3] = t->rows + i * t->row + (t->apart ? s : s * n);
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = no_sum();
-    for (; w < end; w++) {
-        vec lanes0 = load_words(t->lanes + w * MM_LANES + lane);
-        vec lanes1 = load_words(t->lanes + w * MM_LANES + lane + VECTOR);
+    for (; right < end; right += MM_LANES) {
 #pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i++) {
-            mm_word a = t->rows[i * MM_K + w];
-            sum[i][0] = multiply_add(sum[i][0], a, lanes0);
-            sum[i][1] = multiply_add(sum[i][1], a, lanes1);
-        }
+        for (int g = 0; g < groups; g++)
+            lanes[g] = load_words(right + g * VECTOR);
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int g = 0; g < groups; g++)
+                sum[i][g] = multiply_add(sum[i][g], left[i / 3][i % 3 * t->row], lanes[g]);
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i += 3)
+            left[i / 3] += step;
     }
 #pragma GCC unroll 64
-    for (int i = 0; i < n_rows; i++) {
-        put_sums(t->sums + i * t->ld + lane, sum[i][0], add);
-        put_sums(t->sums + i * t->ld + lane + VECTOR, sum[i][1], add);
-    }
+    for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+        for (int g = 0; g < groups; g++)
+            put_sums(t->sums + i * t->ld + lane + g * VECTOR, sum[i][g], add);
+}
+
+/* All sums of a block, of lanes that fill two vectors or one. */
+INLINE void tile_rows(int n_rows, const mm_tile *t, int64_t lane)
+{
+    int64_t sums = t->words > MM_BF16_PAIR ? SUMS : 1, n = t->nw / sums;
+    for (int64_t s = 0; s < sums; s++)
+        if (t->n_lanes - lane > VECTOR)
+            tile_sum(n_rows, GROUPS, t, lane, s, n);
+        else
+            tile_sum(n_rows, 1, t, lane, s, n);
 }
 
 TARGET static void tile(const mm_tile *t)
 {
-    int64_t each = t->words > MM_BF16_PAIR ? t->nw / SUMS : t->nw;
-    for (int64_t lane = 0; lane < MM_LANES; lane += GROUPS * VECTOR)
+    for (int64_t lane = 0; lane < t->n_lanes; lane += GROUPS * VECTOR)
         switch (t->n_rows) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        if (n <= ROWS)                                                                             \
-            for (int64_t w = 0; w < t->nw; w += each)                                              \
-                tile_rows(n <= ROWS ? n : 1, t, lane, w, w + each);                                \
+        tile_rows(n <= ROWS ? n : 1, t, lane);                                                     \
         break;
             CASE(1)
             CASE(2)

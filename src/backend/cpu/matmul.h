@@ -1,10 +1,10 @@
 /* matmul: how the CPU multiplies matrices.
  *
  * Every product is out[m,n] = sum over k of a(m,k) b(n,k). Whatever their layout in memory, both
- * sides are packed into blocks along k of 32-bit words: a word is one f32, or two bf16 neighbours
- * in k where the CPU multiplies such pairs. The a side is packed as rows, whose words are
- * broadcast; the b side as panels of lanes, which fill vectors. Few rows meet many weights when
- * decoding: then lanes are multiplied as they are made, in registers.
+ * sides become blocks along k of 32-bit words: a word is one f32, or two bf16 neighbours in k where
+ * the CPU multiplies such pairs. The a side is rows, the b side panels of lanes, which fill vectors
+ * or tiles; what need not be packed is read where it lies (tiles.h, panels.h). Few rows meet many
+ * weights when decoding: then lanes are multiplied as they are made.
  *
  * The promise: an element is the sum of its blocks in order of k, a block the sum of its words in
  * an order that the engine fixes, and how k is cut into blocks depends on k alone. So a row has the
@@ -24,7 +24,9 @@ enum {
     MM_LANES = 32, /* columns of a panel */
     MM_FEW = 8,    /* rows that `few` takes */
     MM_WORDS = 16, /* words are packed in groups of so many, zeros after the last */
-    MM_ROWS = 512  /* most rows of a piece */
+    MM_STRIP = 32, /* most rows of a strip: two tiles of */
+    MM_TILE = 16,  /* rows */
+    MM_TERMS = 4   /* most products that one is the sum of */
 };
 
 typedef uint32_t mm_word;
@@ -59,10 +61,12 @@ typedef struct mm_tile {
     const mm_word *rows;  /* as pack_rows, or pack_few, makes them */
     const mm_word *lanes; /* as pack_lanes makes them; not for `few` */
     mm_words words;
-    int64_t n_rows, nw;
-    bool add;
+    int64_t row; /* words from row to row; not for `few`, nor for AMX */
+    bool apart;  /* rows are in order though lanes have the words of a sum together */
+    int64_t n_rows, n_lanes, nw;
+    bool add;         /* few: only where the engine has strips */
     int64_t block;    /* few */
-    mm_word *scratch; /* few: 3 MiB */
+    mm_word *scratch; /* few: 2 MiB; 64 KiB where the engine has strips */
 } mm_tile;
 
 /* out [n_rows][n] = scale * sums (+ bias) (+ out). */
@@ -77,23 +81,32 @@ typedef struct mm_out {
 } mm_out;
 
 /* Rows as tiles of sixteen rows by sixteen words: as pack_rows makes them, or as a side lies. In
- * bytes: from row to row of a tile, to the tile of the next words, of the next rows, of a block. */
+ * bytes: from row to row of a tile, to the tile of the next words, of the next rows, of the next
+ * MM_K words. */
 typedef struct mm_left {
     const char *at;
     int64_t row, words, rows, block;
+    bool followed; /* by a strip that lies as this one does, and will be next */
 } mm_left;
 
-/* A panel of lanes by many rows, some blocks at once, straight to out. */
-typedef struct mm_panel {
-    mm_left whole, rest;  /* tiles of sixteen rows; what is left, at most fifteen rows */
-    const mm_word *lanes; /* all blocks, one behind the other */
-    int64_t nw, block;    /* words; of a block, the last may have fewer */
-    float *sums;          /* [rows][sums_ld]: what is carried from blocks to blocks */
+/* One term of a sum: rows, and lanes [panels][nw][MM_LANES]. */
+typedef struct mm_term {
+    mm_left left;
+    const mm_word *lanes;
+    int64_t nw;
+} mm_term;
+
+/* A strip of rows by some panels of lanes, straight to out. */
+typedef struct mm_strip {
+    mm_term terms[MM_TERMS];
+    int n_terms;
+    int64_t n_rows, n; /* at most MM_STRIP rows; lanes */
+    float *sums;       /* [rows][sums_ld]: what is carried */
     int64_t sums_ld;
-    bool add, more; /* there were blocks before; there are some to come: nothing for out yet */
+    bool add, more; /* there were terms before; there are some to come: nothing for out yet */
     bool turned;    /* rows are columns of out */
-    mm_out to;
-} mm_panel;
+    mm_out to;      /* numbers of rows and columns, and sums, are not looked at */
+} mm_strip;
 
 typedef struct mm_engine {
     mm_words words, few_words, nf4_words; /* in general; with sides that `few` takes, and NF4 */
@@ -110,10 +123,10 @@ typedef struct mm_engine {
     void (*pack_few)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     void (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
     void (*store)(const mm_out *o);
-    /* instead of tile and store; bits do not depend on blocks, nor on which side is left. Absent:
-     * there is no such thing */
-    void (*panel)(const mm_panel *p);
-    /* around many calls of tile or panel by one thread, which then cost less; may be absent */
+    /* instead of tile and store; bits do not depend on where sums are cut, nor on which side is
+     * left. Absent: there is no such thing */
+    void (*strip)(const mm_strip *s);
+    /* around many calls of tile or strip by one thread, which then cost less; may be absent */
     void (*begin)(void);
     void (*end)(void);
 } mm_engine;
@@ -121,11 +134,19 @@ typedef struct mm_engine {
 /* The engine of a device for activations of dtype f32 or bf16. */
 const mm_engine *mm_engine_of(cpu_isa isa, dtype activations);
 
-/* One product out [a.n, b.n], and a set of them that share everything but memory and a.n or k. */
+/* One product out [a.n, b.n], and a set of them that share everything but memory and a.n or k.
+ * Where
+ * the engine has strips, or there are more than MM_FEW rows, products before it may be added to it.
+ */
+typedef struct mm_sides {
+    mm_side a, b;
+} mm_sides;
 typedef struct mm_product {
     mm_side a, b;
     void *out;
     int64_t ld; /* of out */
+    const mm_sides *more;
+    int n_more;
 } mm_product;
 typedef struct mm_set {
     const mm_engine *engine;
@@ -141,5 +162,14 @@ void mm_run(cpu_device *d, const mm_set *set);
 
 /* A matrix [rows, cols] as a side: k runs along its columns (k_last) or along its rows. */
 mm_side mm_side_of(const tensor *t, bool k_last);
+
+/* Numbers [first, first + n) of a bias as f32, in `room`; NULL: there is none. */
+const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *room);
+
+/* Where row i, column j of out is. */
+static inline void *mm_out_at(const mm_out *o, int64_t i, int64_t j)
+{
+    return (char *)o->out + (i * o->ld + j) * (o->dt == DT_F32 ? 4 : 2);
+}
 
 #endif

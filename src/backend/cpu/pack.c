@@ -55,3 +55,24 @@ void pack_lanes(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
             dst[w * MM_LANES + i] =
                 i < box.n && w < box.nw ? word(x, words, box.i + i, box.w + w) : 0;
 }
+
+pack_ahead pack_ahead_of(const mm_side *x, mm_words words, mm_box box)
+{
+    int64_t k = box.w * pack_per_word(words), n = box.nw * pack_per_word(words);
+    int64_t bits = x->dt == DT_F32 ? 32 : x->dt == DT_BF16 ? 16 : 4;
+    int64_t first = x->k_last ? box.i * x->ld + k : k * x->ld + box.i;
+    return (pack_ahead){ .at = (const char *)x->data + first * bits / 8,
+                         .stride = x->ld * bits / 8,
+                         .bytes = (x->k_last ? n : box.n) * bits / 8,
+                         .rows = x->k_last      ? box.n
+                                 : n < x->k - k ? n
+                                                : x->k - k };
+}
+
+void pack_fetch(pack_ahead *a, int64_t n_rows)
+{
+    int64_t end = a->row + n_rows < a->rows ? a->row + n_rows : a->rows;
+    for (; a->row < end; a->row++)
+        for (int64_t i = 0; i < a->bytes; i += 64)
+            __builtin_prefetch(a->at + a->row * a->stride + i, 0, 2);
+}

@@ -19,4 +19,14 @@ static inline int64_t pack_per_word(mm_words words)
     return words >= MM_BF16_PAIR ? 2 : 1;
 }
 
+/* Memory to be fetched piece by piece while something else is computed: rows `stride` apart. */
+typedef struct pack_ahead {
+    const char *at;
+    int64_t stride, bytes, rows, row;
+} pack_ahead;
+
+/* The memory of a box of a side. */
+pack_ahead pack_ahead_of(const mm_side *x, mm_words words, mm_box box);
+void pack_fetch(pack_ahead *a, int64_t n_rows); /* the next of them */
+
 #endif

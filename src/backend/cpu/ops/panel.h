@@ -90,7 +90,9 @@ static inline void panel_multiply(const mm_engine *e, mm_tile t, int64_t most, i
                 part.sums = t.sums + r * t.ld + c;
                 part.rows = t.rows + (w / MM_K * most + r) * MM_K;
                 part.lanes = t.lanes + (c * t.nw + w * MM_LANES);
+                part.row = MM_K;
                 part.n_rows = panel_least(e->rows, t.n_rows - r);
+                part.n_lanes = panel_least(MM_LANES, columns - c);
                 part.nw = panel_least(MM_K, t.nw - w);
                 part.add = t.add || w > 0;
                 e->tile(&part);
