@@ -91,6 +91,7 @@ typedef struct pesc_load_options {
     const char *base_dtype;    /* "f32" "bf16" "nf4"; default: as stored (f16 becomes f32) */
     const char *compute_dtype; /* "f32" "bf16"; default f32 */
     bool double_quant;         /* with nf4; default true */
+    bool whole_experts;        /* with nf4: full experts stay as stored, so that they can train */
     const char *lora_dir;      /* a PEFT adapter applied on load */
     const char *patch_dir;     /* an expert patch (ESFT): see pesc_model_patch() */
 } pesc_load_options;

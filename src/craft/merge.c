@@ -20,21 +20,21 @@ double merge_tolerance(dtype dt)
     return dt == DT_F32 ? 1e-4 : 0.5;
 }
 
-/* Whether the run that left this adapter had its base in NF4: pesc's checkpoints hold their
- * run.yaml, one `key: value` a line. */
-static pesc_status tuned_on_nf4(const char *lora_dir, bool *out)
+/* Whether the run that left this adapter had its base in NF4, and trained experts beside it: pesc's
+ * checkpoints hold their run.yaml, one `key: value` a line. */
+static pesc_status read_run(recipe *how, const char *lora_dir)
 {
     char *path = io_join(lora_dir, "run.yaml"), *text = NULL;
     size_t n = 0;
     if (!path)
         return fail_nomem(lora_dir, 0);
-    *out = false;
     pesc_status s = PESC_OK;
     if (io_kind_of(path) == IO_FILE)
         s = io_read_file(path, MAX_YAML, &text, &n);
-    for (const char *line = text; s == PESC_OK && line && !*out; line = strchr(line, '\n')) {
+    for (const char *line = text; s == PESC_OK && line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        *out = str_starts(line, "base_dtype: nf4") || str_starts(line, "base_dtype: \"nf4\"");
+        how->nf4 |= str_starts(line, "base_dtype: nf4") || str_starts(line, "base_dtype: \"nf4\"");
+        how->whole_experts |= str_starts(line, "method: \"upcycle\"");
     }
     mem_free(text);
     mem_free(path);
@@ -45,8 +45,9 @@ static pesc_status choose_base(recipe *how, const pesc_export_options *o, const 
 {
     const char *base = o->merge_base && *o->merge_base ? o->merge_base : NULL;
     how->double_quant = o->double_quant;
+    TRY(read_run(how, lora_dir));
     if (!base)
-        return tuned_on_nf4(lora_dir, &how->nf4);
+        return PESC_OK;
     how->nf4 = strcmp(base, "nf4-dequant") == 0;
     if (!how->nf4 && strcmp(base, "original") != 0)
         return fail(PESC_USAGE, "merge_base: found \"%s\", expected original or nf4-dequant", base);

@@ -63,6 +63,7 @@ pesc_status product_compare(const product *p, const product_check *c)
                       .made_opt = pesc_load_defaults() };
     v.from_opt.lora_dir = c->lora_dir;
     v.from_opt.double_quant = p->how.double_quant;
+    v.from_opt.whole_experts = p->how.whole_experts;
     if (p->how.nf4 || p->how.dt != DT_COUNT)
         v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
     TRY(verify_logits(&v, &found));

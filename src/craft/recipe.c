@@ -128,7 +128,9 @@ static pesc_status add_slot(sheet *sh, const recipe *r, const slot *s)
     if (row->lora)
         TRY(check_fit(r->lora->dir, row->lora, s));
     sh->n_folded += row->lora != NULL;
-    row->nf4 = r->nf4 && s->rule->flags & RULE_QUANT && row->stored && row->stored->dt != DT_NF4;
+    bool whole = r->whole_experts && s->rule->flags & RULE_EXPERT;
+    row->nf4 =
+        r->nf4 && s->rule->flags & RULE_QUANT && !whole && row->stored && row->stored->dt != DT_NF4;
     row->double_quant = r->double_quant;
 
     safetensors_spec *spec = &sh->specs[sh->n];

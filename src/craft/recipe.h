@@ -23,6 +23,7 @@ typedef struct recipe {
     const weights *over; /* tensors in the place of the parent's, in its dtypes; NULL: none */
     bool nf4;            /* what a base in NF4 quantises is rounded through it first */
     bool double_quant;   /* with nf4 */
+    bool whole_experts;  /* with nf4, but experts are not */
     bool bare_experts;   /* sparsetral's names: experts.3, not experts.expert_3 */
 } recipe;
 

@@ -156,7 +156,8 @@ dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
 {
     if (r->flags & RULE_F32)
         return DT_F32;
-    if (src->as_stored || (src->base == DT_NF4 && !(r->flags & RULE_QUANT)))
+    bool quant = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
+    if (src->as_stored || (src->base == DT_NF4 && !quant))
         return stored_dtype(r, w->dt);
     return src->base;
 }

@@ -17,7 +17,8 @@ typedef struct bind_source {
     bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;
-    bool copy; /* nothing is used where it lies in the file: memory is read faster */
+    bool whole_experts; /* with nf4: experts are not quantised */
+    bool copy;          /* nothing is used where it lies in the file: memory is read faster */
 } bind_source;
 
 /* The tensor of a slot; NULL when the file has none. A tied embedding may stand under either name.

@@ -29,6 +29,7 @@ static pesc_status read_options(bind_source *src, pesc_model *m, const pesc_load
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
     src->as_stored = !given(opt->base_dtype);
     src->double_quant = opt->double_quant;
+    src->whole_experts = opt->whole_experts;
     size_t i = 0, n = sizeof known / sizeof *known;
     while (!src->as_stored && i < n && strcmp(dtype_name(known[i]), opt->base_dtype) != 0)
         i++;

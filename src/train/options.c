@@ -174,6 +174,11 @@ void options_resolve(pesc_train_options *o)
         o->compute_dtype = "f32";
 }
 
+bool options_train_experts(const pesc_train_options *o)
+{
+    return strcmp(o->method, "upcycle") == 0 || strcmp(o->method, "esft") == 0;
+}
+
 pesc_load_options pesc_train_load(const pesc_train_options *opt)
 {
     pesc_train_options o = *opt;
@@ -181,6 +186,7 @@ pesc_load_options pesc_train_load(const pesc_train_options *opt)
     return (pesc_load_options){ .base_dtype = o.base_dtype,
                                 .compute_dtype = o.compute_dtype,
                                 .double_quant = o.double_quant,
+                                .whole_experts = options_train_experts(&o),
                                 .lora_dir = o.lora };
 }
 

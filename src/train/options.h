@@ -12,6 +12,9 @@ pesc_status options_check(const pesc_train_options *o);
 /* Fills what the method decides and was left open (qlora: nf4). */
 void options_resolve(pesc_train_options *o);
 
+/* Whether full experts train, so that they must not be held in nf4. */
+bool options_train_experts(const pesc_train_options *o);
+
 /* run.yaml: every key with its value, readable by `pesc train -c`. */
 void options_yaml(const pesc_train_options *o, const char *model, str *out);
 

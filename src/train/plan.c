@@ -175,7 +175,8 @@ static pesc_status sketch_open(sketch *s, device *dev, const char *path,
                         .path = path,
                         .as_stored = as_stored,
                         .base = dtype_of(o->base_dtype),
-                        .double_quant = o->double_quant };
+                        .double_quant = o->double_quant,
+                        .whole_experts = options_train_experts(o) };
     TRY(bind_loras(m, &src));
     s->bytes = weight_bytes(s, &src, o->method);
     return PESC_OK;

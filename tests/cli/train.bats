@@ -135,6 +135,20 @@ PY
     diff <(numbers "$r") <(numbers "$r.again")
     diff <(grep -v ^output: "$r/run.yaml") <(grep -v ^output: "$r.again/run.yaml")
 }
+@test "train: experts that train stay whole where the base is in NF4" {
+    local esft=$BATS_TEST_DIRNAME/../golden/esft/olmoe r=$BATS_TEST_TMPDIR/r
+    pesc train "$G/upcycle/model" --data "$G/upcycle/data.jsonl" -o "$r" --method upcycle --base-dtype nf4 --steps 2 \
+        --batch 2 --seq-len 32 --lora-r 2 --lr 1e-2 --warmup-steps 0 -q
+    [ "$status" = 0 ]
+    pesc merge "$r" -o "$r.merged" --dtype f32
+    [ "$status" = 0 ]
+    pesc train "$BATS_TEST_DIRNAME/../golden/olmoe" --data "$G/upcycle/data.jsonl" -o "$r.esft" --method esft \
+        --experts-config "$esft/expert_cfg.json" --base-dtype nf4 --steps 1 --batch 2 --seq-len 32 -q
+    [ "$status" = 0 ]
+    pesc train "$G/upcycle/model" --data "$G/upcycle/data.jsonl" -o "$r.full" --method full --base-dtype nf4 --steps 1 -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"shall train, but is held in nf4; "* ]]
+}
 @test "train: a run is a model, and so is its checkpoint" {
     echo '[[1, 5, 9, 12, 7]]' > "$BATS_TEST_TMPDIR/ids.json"
     for m in "$D/run" "$D/run/latest" "$D/run/checkpoint-8" "$D/run/checkpoint-4" "$G/pesc-a/model"; do

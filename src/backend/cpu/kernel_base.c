@@ -53,7 +53,6 @@ static void store(const mm_out *o)
 }
 
 #define PLAIN                                                                                      \
-    .rows = ROWS, .row_pad = 1, .pack_rows = pack_rows, .pack_lanes = pack_lanes, .tile = tile,    \
-    .store = store
+    .rows = ROWS, .pack_rows = pack_rows, .pack_lanes = pack_lanes, .tile = tile, .store = store
 const mm_engine kernel_base_f32 = { .words = MM_F32, PLAIN };
 const mm_engine kernel_base_bf16 = { .words = MM_BF16_AS_F32, PLAIN };

@@ -64,5 +64,5 @@ TARGET static void rows(mm_word *dst, const mm_side *x, mm_words words, mm_box b
 
 #define ORDERED(kind) .words = kind, .few_words = kind, .nf4_words = kind
 #define KERNEL                                                                                     \
-    .rows = ROWS, .row_pad = 1, .pack_rows = rows, .pack_lanes = lanes, .tile = tile,              \
-    .takes = takes, .pack_few = rows, .few = few, .store = store
+    .rows = ROWS, .pack_rows = rows, .pack_lanes = lanes, .tile = tile, .takes = takes,            \
+    .pack_few = rows, .few = few, .store = store

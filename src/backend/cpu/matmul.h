@@ -111,7 +111,6 @@ typedef struct mm_strip {
 typedef struct mm_engine {
     mm_words words, few_words, nf4_words; /* in general; with sides that `few` takes, and NF4 */
     int64_t rows;                         /* most rows of a tile */
-    int64_t row_pad; /* rows are padded to a multiple of this; what pads them is never stored */
     /* n rows of MM_K words, in an order that `tile` knows; i is a multiple of 16 */
     void (*pack_rows)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
     /* [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
