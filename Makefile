@@ -171,7 +171,7 @@ bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 # Studies of single kernels link these kernels and stand in for the device around them.
 kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,$(addsuffix .cu,$(1)))))
 ATTENTION := $(call kernels,attention* rope)
-GROUPED   := $(call kernels,grouped* nf4)
+GROUPED   := $(call kernels,grouped* nf4 pointwise)
 PRODUCT   := $(call kernels,product nf4)
 ROWS      := $(call kernels,pointwise rows norm router rope routing* xent dropout adamw quant)
 STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda product_cuda rows_cuda)
@@ -182,6 +182,7 @@ $(BUILD)/bench/rows_cuda: $(BUILD)/bench/rows_cuda.cu.o $(BUILD)/bench/rows_chec
 $(STUDIES):
 	@echo "  LINK  $@"
 	$(Q)$(NVCC) $^ -o $@ -lcublas -lcublasLt -Xlinker -rpath=$(CUDA)/lib64 $(LDLIBS)
+test: $(if $(CUDA_SO),$(STUDIES)) # so that they still build
 bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GPU
 	@cd $(BUILD)/bench && ./attention_cuda errors && ./attention_cuda rates && ./attention_cuda decode && \
 	    ./grouped_cuda check && ./grouped_cuda time && ./product_cuda && ./rows_cuda check && ./rows_cuda time
