@@ -293,8 +293,8 @@ static void refuses_models(void **state)
     must_fail(pesc_merge(modeldirs_golden(from, "llama"), out, &e), PESC_USAGE,
               "has no LoRA to merge");
     e.lora_dir = modeldirs_golden(lora_dir, "peft/adapter");
-    must_fail(pesc_export(modeldirs_golden(from, "peft/base"), "hf", out, &e), PESC_USAGE,
-              "has a LoRA");
+    must_fail(pesc_export(modeldirs_golden(from, "mixtral"), "hf", out, &e), PESC_SHAPE,
+              "on no linear of");
     must_fail(pesc_merge(modeldirs_golden(from, "mixtral"), out, &e), PESC_SHAPE,
               "on no linear of");
     e.merge_base = "q8";
