@@ -389,6 +389,7 @@ typedef struct pesc_train_options {
     const char *loss;      /* "token" "sequence" */
     int64_t keep;          /* layers that keep their activations; -1: as many as fit */
     int64_t save_every, keep_checkpoints, eval_every, log_every; /* steps; 0: never */
+    int64_t verify_every; /* steps between two of which the gradient is computed twice; 0: never */
     /* Checked between forwards; not 0: finish the step, save, return PESC_STOPPED. NULL: none. */
     volatile const int *stop;
 } pesc_train_options;

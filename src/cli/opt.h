@@ -53,7 +53,7 @@ typedef struct options {
     bool p_relative, shared_experts, non_expert_modules;
     bool resume, strict, packing, shuffle;
     int64_t experts, adapter_dim, lora_r, seq_len, steps, batch, micro_tokens, warmup_steps;
-    int64_t save_every, keep_checkpoints, eval_every, log_every;
+    int64_t save_every, keep_checkpoints, eval_every, log_every, verify_every;
     double adapter_scale, adapter_dropout, aux_coef, lora_alpha, lora_dropout, epochs, lr;
     double warmup_ratio, clip, weight_decay, beta1, beta2, eps;
     bool man, markdown;

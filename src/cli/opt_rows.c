@@ -235,6 +235,8 @@ const opt_row opt_rows[] = {
   "steps between validations; also behind the last step" },
 { "log-every", 0, OPT_INT, FIELD(log_every), "N", 0, I32_MAX, "10", TUNING,
   "steps between step lines" },
+{ "verify-every", 0, OPT_INT, FIELD(verify_every), "N", 0, I32_MAX, "200", TUNING,
+  "steps between two that are computed twice: other bits are a damaged machine and end the run" },
 
 { "action", 0, OPT_TEXT, FIELD(action), "ACTION", 0, 0, NULL, C(DATA),
   "check, stats, inspect or mix" },

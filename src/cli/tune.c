@@ -60,6 +60,7 @@ static const struct {
     { "keep-checkpoints", AT(keep_checkpoints) },
     { "eval-every", AT(eval_every) },
     { "log-every", AT(log_every) },
+    { "verify-every", AT(verify_every) },
 };
 
 static size_t size_of(opt_type t)

@@ -85,6 +85,7 @@ static const row rows[] = {
     { "keep_checkpoints", ROW_INT,    AT(keep_checkpoints), 0, 0, 0, 1 << 20, NULL },
     { "eval_every",       ROW_INT,    AT(eval_every), 0, 0, 0, 2147483647, NULL },
     { "log_every",        ROW_INT,    AT(log_every), 0, 0, 0, 2147483647, NULL },
+    { "verify_every",     ROW_INT,    AT(verify_every), 0, 0, 0, 2147483647, NULL },
 };
 /* clang-format on */
 
@@ -129,6 +130,7 @@ pesc_train_options pesc_train_defaults(void)
         .keep_checkpoints = 2,
         .eval_every = 500,
         .log_every = 10,
+        .verify_every = 200,
     };
 }
 

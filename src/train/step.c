@@ -155,6 +155,27 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
     return optimizer_norm(t->optim, &out->grad_norm);
 }
 
+/* Every so many steps, the same again. All sums have one order, so other bits are a fault of the
+ * machine, which must not be saved. */
+static pesc_status verify(pesc_trainer *t, const pesc_step *first)
+{
+    pesc_step again = { 0 };
+    bool finite = true;
+    int64_t step = t->state.step + 1;
+    if (!t->opt.verify_every || step % t->opt.verify_every)
+        return PESC_OK;
+    TRY(gradients(t, &again, &finite));
+    if (again.loss == first->loss && again.grad_norm == first->grad_norm)
+        return PESC_OK;
+    return fail(
+        PESC_NUMERIC,
+        "step %lld: computed twice, the loss is %.9g and %.9g, the gradient's norm %.9g and "
+        "%.9g; the same was expected, so memory or a core of this machine is damaged (the "
+        "newest checkpoint is from step %lld)",
+        (long long)step, first->loss, again.loss, first->grad_norm, again.grad_norm,
+        (long long)t->saved_step);
+}
+
 /* ---- the update ---- */
 
 static pesc_status refuse_step(pesc_trainer *t, pesc_step *out)
@@ -178,6 +199,7 @@ static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
 {
     if (!finite || !isfinite(out->loss) || !isfinite(out->grad_norm))
         return refuse_step(t, out);
+    TRY(verify(t, out));
     t->state.bad_in_row = 0;
     optimizer_step(t->optim, out->lr, ++t->state.applied);
     return t->m->dev->op->sync(t->m->dev);

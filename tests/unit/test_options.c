@@ -77,7 +77,7 @@ static void hashes_what_decides_the_numbers(void **state)
     p.shuffle = !p.shuffle;
     assert_true(options_hash(&p) != h);
     p = o; /* when and where */
-    p.save_every = p.log_every = p.eval_every = p.keep_checkpoints = 7;
+    p.save_every = p.log_every = p.eval_every = p.keep_checkpoints = p.verify_every = 7;
     p.output = "elsewhere";
     p.keep = 3;
     assert_true(options_hash(&p) == h);

@@ -151,6 +151,44 @@ static void reads_ahead(void **state)
     stop(&s);
 }
 
+static const ops *usual_ops;
+static int norms, wrong_norm; /* computed, and the one that comes out wrong */
+
+static void sometimes_wrong(device *d, const norm_fwd *n)
+{
+    usual_ops->rmsnorm_fwd(d, n);
+    if (++norms == wrong_norm)
+        *(uint32_t *)n->out.data ^= 1 << 20;
+}
+
+/* Every second step is computed twice; one wrong bit anywhere in it ends the run. */
+static void damage_is_seen(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step;
+    pesc_train_options o = options_of("damage");
+    o.verify_every = 2;
+    o.overwrite = true;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        must(start(&s, &o, "train/pesc-a/model"));
+        device *dev = s.model->dev;
+        ops table = *dev->op;
+        usual_ops = dev->op;
+        table.rmsnorm_fwd = sometimes_wrong;
+        dev->op = &table;
+        must(pesc_trainer_step(s.t, &step));
+        wrong_norm = wrong ? norms + 2 : 0;
+        if (wrong)
+            must_fail(pesc_trainer_step(s.t, &step), PESC_NUMERIC, "step 2: computed twice");
+        else
+            must(pesc_trainer_step(s.t, &step));
+        dev->op = usual_ops;
+        stop(&s);
+    }
+}
+
 static void stops_on_request(void **state)
 {
     (void)state;
@@ -269,10 +307,15 @@ static void presets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trains_and_describes),   cmocka_unit_test(accumulation_changes_nothing),
-        cmocka_unit_test(balance_is_of_the_step), cmocka_unit_test(reads_ahead),
-        cmocka_unit_test(stops_on_request),       cmocka_unit_test(stops_before_validation),
-        cmocka_unit_test(refuses_what_cannot_be), cmocka_unit_test(presets),
+        cmocka_unit_test(trains_and_describes),
+        cmocka_unit_test(accumulation_changes_nothing),
+        cmocka_unit_test(balance_is_of_the_step),
+        cmocka_unit_test(reads_ahead),
+        cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(stops_on_request),
+        cmocka_unit_test(stops_before_validation),
+        cmocka_unit_test(refuses_what_cannot_be),
+        cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }
