@@ -15,13 +15,6 @@
 #include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
-#include <cuda_bf16.h>
-#include <string.h>
-
-extern "C" {
-#include "tensor/nf4.h"
-}
-
 namespace
 {
 
@@ -41,25 +34,6 @@ struct problem {
     bool out_f32, bias_f32, accumulate;
     uint16_t code[16]; /* bf16 */
 };
-
-__device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
-{
-    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const bf16 *)p)[i]);
-}
-
-__device__ __forceinline__ void store(const problem &p, int token, int row, float sum)
-{
-    int64_t to = token * (int64_t)p.n + row;
-    float y = sum * p.scale;
-    if (p.bias)
-        y += read(p.bias, p.bias_f32, row);
-    if (p.accumulate)
-        y += read(p.out, p.out_f32, to);
-    if (p.out_f32)
-        ((float *)p.out)[to] = y;
-    else
-        ((bf16 *)p.out)[to] = __float2bfloat16(y);
-}
 
 enum { ROWS = 32 * WARPS, STAGES = 4, PAIR = 128, LEAST_TOKENS = 9, MOST_TOKENS = 32 };
 
@@ -245,7 +219,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 8
     for (int s = 0; s < n_parts; s++)
         y += parts[s * count + i];
-    store(p, (int)(i / p.n), (int)(i % p.n), y);
+    nf4_pairs_store(p, (int)(i / p.n), (int)(i % p.n), y);
 }
 
 /* ---- the host's side ---- */
@@ -267,13 +241,6 @@ void multiply_in_parts(cuda_device *d, const problem &p, int smem, void (*kernel
     overlap_launch(d, "matmul of nf4", { dim3(tiles, split), THREADS, smem }, kernel, p, parts);
     overlap_grid join = { dim3(parts_of((int64_t)p.tokens * p.n, THREADS)), THREADS, 0 };
     overlap_launch(d, "matmul of nf4", join, join_parts, p, (const float *)parts, (int)split);
-}
-
-uint16_t rounded(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 } // namespace
@@ -300,8 +267,7 @@ extern "C" bool cuda_nf4_few(cuda_device *d, const mm *a)
                   a->bias.dt == DT_F32,
                   a->accumulate,
                   {} };
-    for (int i = 0; i < 16; i++)
-        p.code[i] = rounded(nf4_code[i]);
+    nf4_pairs_codes(p.code);
     if (tokens <= 16)
         multiply_in_parts(d, p, NF4_PAIRS_BYTES + STAGES * stage<16>::BYTES, product_parts<16>);
     else

@@ -1,4 +1,4 @@
-/* nf4_pairs: codes of NF4 as operands of the tensor cores.
+/* nf4_pairs: codes of NF4 as operands of the tensor cores, and the ends of such products.
  *
  * A byte of codes is two neighbours of a row, and two neighbours are what a register of the tensor
  * cores' first operand holds: so a byte becomes a register by one look into a table of 256 pairs of
@@ -7,7 +7,13 @@
 #ifndef PESC_BACKEND_CUDA_NF4_PAIRS_CUH
 #define PESC_BACKEND_CUDA_NF4_PAIRS_CUH
 
+#include <cuda_bf16.h>
 #include <stdint.h>
+#include <string.h>
+
+extern "C" {
+#include "tensor/nf4.h"
+}
 
 enum { NF4_PAIRS_ENTRY = 256, NF4_PAIRS_BYTES = 256 * NF4_PAIRS_ENTRY };
 
@@ -44,6 +50,41 @@ __device__ __forceinline__ void nf4_pairs_multiply(float (&c)[4], const uint32_t
         "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* ---- the end of a product: out (+)= scale sum (+ bias) ---- */
+
+__device__ __forceinline__ float nf4_pairs_read(const void *p, bool is_f32, int64_t i)
+{
+    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const __nv_bfloat16 *)p)[i]);
+}
+
+/* `to` says what out and bias are, as the kernels' problems do. */
+template <class To>
+__device__ __forceinline__ void nf4_pairs_store(const To &to, int token, int row, float sum)
+{
+    int64_t at = token * (int64_t)to.n + row;
+    float y = sum * to.scale;
+    if (to.bias)
+        y += nf4_pairs_read(to.bias, to.bias_f32, row);
+    if (to.accumulate)
+        y += nf4_pairs_read(to.out, to.out_f32, at);
+    if (to.out_f32)
+        ((float *)to.out)[at] = y;
+    else
+        ((__nv_bfloat16 *)to.out)[at] = __float2bfloat16(y);
+}
+
+/* ---- the host's side ---- */
+
+/* The code's values, rounded to bf16. */
+static inline void nf4_pairs_codes(uint16_t (&codes)[16])
+{
+    for (int i = 0; i < 16; i++) {
+        uint32_t u;
+        memcpy(&u, &nf4_code[i], sizeof u);
+        codes[i] = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    }
 }
 
 #endif

@@ -13,13 +13,6 @@
 #include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
-#include <cuda_bf16.h>
-#include <string.h>
-
-extern "C" {
-#include "tensor/nf4.h"
-}
-
 namespace
 {
 
@@ -189,11 +182,6 @@ __device__ __forceinline__ void use(float *sums, const item &q, const uint32_t (
     }
 }
 
-__device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
-{
-    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const bf16 *)p)[i]);
-}
-
 /* sums [tile][warp][token][row]: the warps' are added in order. */
 __device__ __forceinline__ void finish(const float *sums, const problem &p, const tile *tiles,
                                        int n_tiles)
@@ -213,9 +201,9 @@ __device__ __forceinline__ void finish(const float *sums, const problem &p, cons
         if (row > of.last)
             continue;
         if (to.bias)
-            y += read(to.bias, to.bias_f32, of.first + row);
+            y += nf4_pairs_read(to.bias, to.bias_f32, of.first + row);
         if (to.accumulate)
-            y += read(to.out, to.out_f32, at);
+            y += nf4_pairs_read(to.out, to.out_f32, at);
         if (to.out_f32)
             ((float *)to.out)[at] = y;
         else
@@ -282,13 +270,6 @@ __global__ void __launch_bounds__(THREADS, PER_SM) few_nf4(const __grid_constant
     finish(sums, p, tiles, n_tiles);
 }
 
-uint16_t rounded(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 template <int PAIRS, int AHEAD> void launch(cuda_device *d, const problem &p)
 {
     int most = MOST_SUMS / p.tokens, least = (p.tiles + most - 1) / most;
@@ -345,8 +326,7 @@ extern "C" int cuda_nf4_stream(cuda_device *d, const mm *a, int n)
     p.tokens = (int)tensor_rows(&a->a);
     p.blocks = p.k / NF4_BLOCK;
     p.groups = (p.k + GROUP - 1) / GROUP;
-    for (int i = 0; i < 16; i++)
-        p.code[i] = rounded(nf4_code[i]);
+    nf4_pairs_codes(p.code);
     if (p.tokens <= 2)
         launch<1, 2>(d, p);
     else if (p.tokens <= 4)

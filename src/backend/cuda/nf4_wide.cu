@@ -12,13 +12,6 @@
 #include "backend/cuda/nf4_pairs.cuh"
 #include "backend/cuda/overlap.cuh"
 
-#include <cuda_bf16.h>
-#include <string.h>
-
-extern "C" {
-#include "tensor/nf4.h"
-}
-
 namespace
 {
 
@@ -224,25 +217,6 @@ __device__ __forceinline__ void work(const problem &p, const share &s, unsigned 
                 sum[i];
 }
 
-__device__ __forceinline__ float read(const void *p, bool is_f32, int64_t i)
-{
-    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const bf16 *)p)[i]);
-}
-
-__device__ __forceinline__ void store(const part &p, int token, int row, float sum)
-{
-    int64_t to = token * (int64_t)p.n + row;
-    float y = sum * p.scale;
-    if (p.bias)
-        y += read(p.bias, p.bias_f32, row);
-    if (p.accumulate)
-        y += read(p.out, p.out_f32, to);
-    if (p.out_f32)
-        ((float *)p.out)[to] = y;
-    else
-        ((bf16 *)p.out)[to] = __float2bfloat16(y);
-}
-
 /* Four numbers of shared memory as they are in another block of the cluster. */
 __device__ __forceinline__ float4 numbers_at(const float *here, int rank)
 {
@@ -274,7 +248,7 @@ __device__ __forceinline__ void add_up(const problem &p, const share &s, const f
                 y[0] += of[rank].x, y[1] += of[rank].y, y[2] += of[rank].z, y[3] += of[rank].w;
         for (int j = 0; j < 4; j++)
             if (s.first + row + j < to.n)
-                store(to, token, s.first + row + j, y[j]);
+                nf4_pairs_store(to, token, s.first + row + j, y[j]);
     }
 }
 
@@ -320,13 +294,6 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
 }
 
 /* ---- the host's side ---- */
-
-uint16_t rounded(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
 
 /* Whether this is for here, and of the same x as the one before it. */
 bool fits(const mm *a, const mm *before)
@@ -434,8 +401,7 @@ extern "C" int cuda_nf4_wide(cuda_device *d, const mm *a, int n)
     cudaError_t e =
         cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM);
     choose(&p, d);
-    for (int i = 0; i < 16; i++)
-        p.code[i] = rounded(nf4_code[i]);
+    nf4_pairs_codes(p.code);
     if (e == cudaSuccess)
         e = make_maps(&p, a);
     if (e != cudaSuccess)
