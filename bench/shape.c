@@ -488,9 +488,8 @@ static void train(pesc_model *m, const char *name)
     }
     double each = sum / (steps - 1 - profiled);
     printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d lightly: "
-           "%.0f "
-           "tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, gradient "
-           "%.3g\n",
+           "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
+           "gradient %.3g\n",
            name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep.whole + 1,
            m->cfg.n_layers, keep.light, n / each, n / best, each * 1e3, first * 1e3, taken(m->dev),
            ce, norm);

@@ -88,9 +88,8 @@ static void second_norm(pass *p, const block *b)
 
 /* ---- forward ---- */
 
-/* A layer that runs again has no use for its output, but where adapters read it and it was not
- * kept.
- */
+/* A layer that runs again has no use for its output, but where adapters read it and it is not
+ * there. */
 static void dense_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;

@@ -14,7 +14,7 @@
 
 enum { BAD_STEPS = 3 }; /* in a row, that end the run */
 
-static double seconds_now(void)
+double trainer_seconds(void)
 {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
@@ -250,7 +250,7 @@ static void measure(pesc_trainer *t, pesc_step *out, double seconds)
 static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 {
     checkpoint_state *s = &t->state;
-    double began = seconds_now();
+    double began = trainer_seconds();
     bool finite = true;
     out->lr = schedule_lr(t->schedule, t->opt.lr, s->step, t->warmup, t->steps);
     TRY(load_batch(t));
@@ -267,7 +267,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->step = s->step;
     out->epoch = s->epoch;
     out->tokens = s->tokens;
-    measure(t, out, seconds_now() - began);
+    measure(t, out, trainer_seconds() - began);
     metrics_shares shares = share_out(t);
     metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
     metrics_step(t->log, out);

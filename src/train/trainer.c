@@ -142,13 +142,6 @@ static pesc_status open_params(pesc_trainer *t)
 
 /* ---- what the model is and how fast it could be ---- */
 
-static double seconds_now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
-}
-
 /* The device's speed in products of the kind training makes: what "61%" is a part of. */
 static pesc_status measure_peak(pesc_trainer *t)
 {
@@ -165,10 +158,10 @@ static pesc_status measure_peak(pesc_trainer *t)
     out.data = (char *)memory + 2 * each;
     pesc_status s = PESC_OK;
     for (int i = 0; s == PESC_OK && i < TIMES; i++) {
-        double began = seconds_now();
+        double began = trainer_seconds();
         dev->op->matmul(dev, &(mm){ .out = out, .a = a, .b = b, .scale = 1 });
         s = dev->op->sync(dev);
-        double speed = 2.0 * (double)(rows * side * side) / (seconds_now() - began + 1e-9);
+        double speed = 2.0 * (double)(rows * side * side) / (trainer_seconds() - began + 1e-9);
         t->peak_flops = speed > t->peak_flops ? speed : t->peak_flops;
     }
     dev->op->free(dev, memory);

@@ -44,4 +44,6 @@ struct pesc_trainer {
     char resumed[32]; /* the checkpoint's name */
 };
 
+double trainer_seconds(void); /* of a clock that only goes forward */
+
 #endif

@@ -161,7 +161,7 @@ static void sometimes_wrong(device *d, const norm_fwd *n)
         *(uint32_t *)n->out.data ^= 1 << 20;
 }
 
-/* Every second step is computed twice; one wrong bit anywhere in it ends the run. */
+/* Every second step is computed twice; a wrong bit of one norm in it ends the run. */
 static void damage_is_seen(void **state)
 {
     (void)state;

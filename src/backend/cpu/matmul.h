@@ -134,9 +134,7 @@ typedef struct mm_engine {
 const mm_engine *mm_engine_of(cpu_isa isa, dtype activations);
 
 /* One product out [a.n, b.n], and a set of them that share everything but memory and a.n or k.
- * Where
- * the engine has strips, or there are more than MM_FEW rows, products before it may be added to it.
- */
+ * Where the engine has strips, or there are more than MM_FEW rows, others may be added to it. */
 typedef struct mm_sides {
     mm_side a, b;
 } mm_sides;

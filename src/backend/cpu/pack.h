@@ -8,6 +8,16 @@
 void pack_rows(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
 void pack_lanes(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
 
+static inline int64_t pack_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t pack_divide_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
 static inline int64_t pack_round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;

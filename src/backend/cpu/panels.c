@@ -56,16 +56,6 @@ typedef struct span {
     int64_t w, nw;
 } span;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- terms */
 
 static mm_words kind_of(const mm_engine *e, const mm_side *weights)
@@ -80,11 +70,12 @@ static int spans_of(const batch *b, const mm_product *q, bool turned, span *out)
         const mm_side *x = i < q->n_more ? &q->more[i].a : &q->a;
         const mm_side *y = i < q->n_more ? &q->more[i].b : &q->b;
         mm_words kind = kind_of(b->set->engine, y);
-        out[i] = (span){ .kind = kind,
-                         .left = turned ? *y : *x,
-                         .right = turned ? *x : *y,
-                         .w = b->w,
-                         .nw = least(b->pass, divide_up(x->k, pack_per_word(kind)) - b->w) };
+        out[i] =
+            (span){ .kind = kind,
+                    .left = turned ? *y : *x,
+                    .right = turned ? *x : *y,
+                    .w = b->w,
+                    .nw = pack_least(b->pass, pack_divide_up(x->k, pack_per_word(kind)) - b->w) };
     }
     return q->n_more + 1;
 }
@@ -115,21 +106,21 @@ static void pack_span(const batch *b, const span *s, int64_t lane, int64_t n, mm
     int64_t step = x->dt == DT_NF4 ? MM_K : x->k_last ? 4 * MM_WORDS : MM_WORDS;
     int64_t together = x->k_last ? MM_LANES : n;
     for (int64_t first = 0; first < n; first += together) {
-        mm_box next = { lane + first + MM_LANES, least(MM_LANES, n - first - MM_LANES), s->w,
+        mm_box next = { lane + first + MM_LANES, pack_least(MM_LANES, n - first - MM_LANES), s->w,
                         s->nw };
         pack_ahead ahead = pack_ahead_of(x, s->kind, next);
         int64_t rows = ahead.rows * step / (s->nw + 1) + 1;
         for (int64_t w = 0; w < s->nw; w += step) {
             if (!x->k_last) {
-                next = (mm_box){ lane, n, s->w + w + step, least(step, s->nw - w - step) };
+                next = (mm_box){ lane, n, s->w + w + step, pack_least(step, s->nw - w - step) };
                 ahead = pack_ahead_of(x, s->kind, next);
                 rows = ahead.rows;
             }
             pack_fetch(&ahead, rows);
-            for (int64_t i = first; i < least(n, first + together); i += MM_LANES)
-                b->set->engine->pack_lanes(
-                    dst + i / MM_LANES * panel + w * MM_LANES, x, s->kind,
-                    (mm_box){ lane + i, least(MM_LANES, n - i), s->w + w, least(step, s->nw - w) });
+            for (int64_t i = first; i < pack_least(n, first + together); i += MM_LANES)
+                b->set->engine->pack_lanes(dst + i / MM_LANES * panel + w * MM_LANES, x, s->kind,
+                                           (mm_box){ lane + i, pack_least(MM_LANES, n - i),
+                                                     s->w + w, pack_least(step, s->nw - w) });
         }
     }
 }
@@ -158,9 +149,10 @@ static void pack_units(const void *ctx, int64_t begin, int64_t end, void *scratc
         span spans[MM_TERMS];
         b->set->get(b->set->ctx, t->product, &q);
         int n = spans_of(b, &q, t->turned, spans);
-        int64_t panels = divide_up(t->n_columns, MM_LANES), panel = (u - t->unit) * t->unit_panels;
+        int64_t panels = pack_divide_up(t->n_columns, MM_LANES),
+                panel = (u - t->unit) * t->unit_panels;
         int64_t column = panel * MM_LANES;
-        int64_t columns = least(t->unit_panels * MM_LANES, t->n_columns - column);
+        int64_t columns = pack_least(t->unit_panels * MM_LANES, t->n_columns - column);
         mm_word *lanes = t->lanes;
         for (int i = 0; i < n; i++) {
             int64_t words = pack_round_up(spans[i].nw, MM_WORDS) * MM_LANES;
@@ -184,7 +176,7 @@ static mm_left left_of(const batch *b, const span *s, int64_t row, int64_t n, mm
     mm_word *packed = *room;
     for (int64_t w = 0; w < s->nw; w += MM_K, *room += MM_STRIP * MM_K)
         b->set->engine->pack_rows(*room, x, s->kind,
-                                  (mm_box){ row, n, s->w + w, least(MM_K, s->nw - w) });
+                                  (mm_box){ row, n, s->w + w, pack_least(MM_K, s->nw - w) });
     return (mm_left){ .at = (const char *)packed,
                       .row = MM_TILE * 4,
                       .words = MM_TILE * MM_TILE * 4,
@@ -215,7 +207,7 @@ static void multiply_strips(const batch *b, const chunk *c, const mm_word *lanes
     for (int64_t row = 0; row < c->n_rows; row += MM_STRIP) {
         const mm_word *at = lanes;
         mm_word *room = c->strip;
-        s.n_rows = least(MM_STRIP, c->n_rows - row);
+        s.n_rows = pack_least(MM_STRIP, c->n_rows - row);
         for (int i = 0; i < c->n_spans; i++) {
             int64_t nw = pack_round_up(c->spans[i].nw, MM_WORDS);
             s.terms[i].left = left_of(b, &c->spans[i], c->row + row, s.n_rows, &room);
@@ -238,14 +230,14 @@ static void multiply_own(const batch *b, chunk *c, mm_word *lanes)
     span terms[MM_TERMS];
     int n = c->n_spans, term = 0;
     bool cut = padded_words(c->spans, n) > SPAN;
-    int64_t w = 0, panels = divide_up(c->n_columns, MM_LANES);
+    int64_t w = 0, panels = pack_divide_up(c->n_columns, MM_LANES);
     memcpy(terms, c->spans, sizeof terms);
     c->n_spans = cut ? 1 : n;
     do {
         if (cut) {
             c->spans[0] = terms[term];
             c->spans[0].w = w;
-            c->spans[0].nw = least(SPAN, terms[term].nw - w);
+            c->spans[0].nw = pack_least(SPAN, terms[term].nw - w);
         }
         w = cut && w + SPAN < terms[term].nw ? w + SPAN : 0;
         term += w > 0 ? 0 : c->n_spans;
@@ -274,10 +266,10 @@ static void multiply_few(const batch *b, const chunk *c, mm_word *room)
         const span *s = &c->spans[i];
         int64_t w = 0;
         do {
-            int64_t nw = least(LONG, s->nw - w);
+            int64_t nw = pack_least(LONG, s->nw - w);
             for (int64_t at = 0; at < nw; at += MM_K)
                 e->pack_few(room + at * MM_FEW, &s->left, s->kind,
-                            (mm_box){ c->row, c->n_rows, w + at, least(MM_K, nw - at) });
+                            (mm_box){ c->row, c->n_rows, w + at, pack_least(MM_K, nw - at) });
             e->few(&t, &s->right, s->kind, (mm_box){ c->column, c->n_columns, w, nw });
             t.add = true;
             w += nw;
@@ -300,14 +292,15 @@ static chunk chunk_of(const batch *b, int64_t number)
     chunk c = { .t = t };
     c.n_spans = spans_of(b, &q, t->turned, c.spans);
     /* Each thread has rows of its own, if it can be: it finds them in its cache. */
-    int64_t groups = divide_up(t->n_columns, t->columns), at = number - t->chunk;
-    int64_t part = divide_up(t->row_chunks, b->d->n_threads), first = at / (part * groups) * part;
-    part = least(part, t->row_chunks - first);
+    int64_t groups = pack_divide_up(t->n_columns, t->columns), at = number - t->chunk;
+    int64_t part = pack_divide_up(t->row_chunks, b->d->n_threads),
+            first = at / (part * groups) * part;
+    part = pack_least(part, t->row_chunks - first);
     at -= first * groups;
     c.row = (first + at % part) * t->rows;
     c.column = at / part * t->columns;
-    c.n_rows = least(t->rows, c.spans[0].left.n - c.row);
-    c.n_columns = least(t->columns, t->n_columns - c.column);
+    c.n_rows = pack_least(t->rows, c.spans[0].left.n - c.row);
+    c.n_columns = pack_least(t->columns, t->n_columns - c.column);
     c.all.turned = t->turned;
     c.all.n = c.n_columns;
     c.all.add = b->w > 0;
@@ -343,7 +336,7 @@ static void multiply(const void *ctx, int64_t number, int64_t end, void *scratch
     c.all.sums = c.t->sums ? c.t->sums + c.row * c.all.sums_ld + c.column : sums;
     e->begin();
     if (c.t->shared)
-        multiply_strips(b, &c, c.t->lanes, divide_up(c.t->n_columns, MM_LANES),
+        multiply_strips(b, &c, c.t->lanes, pack_divide_up(c.t->n_columns, MM_LANES),
                         c.column / MM_LANES);
     else
         multiply_own(b, &c, room + STRIP_WORDS);
@@ -390,22 +383,24 @@ static void cut(const batch *b, task *t, const span *s, int n)
 {
     const span *last = &s[n - 1];
     bool runs = t->few || (!t->shared && !last->right.k_last);
-    int64_t wanted = divide_up(b->d->n_threads * (runs ? CHUNKS / 2 : CHUNKS), b->set->count);
-    int64_t n_rows = s->left.n, panels = divide_up(t->n_columns, MM_LANES);
-    int64_t most = LANE_BYTES / 4 / (least(padded_words(s, n), SPAN) + 1);
+    int64_t wanted = pack_divide_up(b->d->n_threads * (runs ? CHUNKS / 2 : CHUNKS), b->set->count);
+    int64_t n_rows = s->left.n, panels = pack_divide_up(t->n_columns, MM_LANES);
+    int64_t most = LANE_BYTES / 4 / (pack_least(padded_words(s, n), SPAN) + 1);
     most *= lies_as_tiles(&last->left, last->kind) ? 1 : t->shared ? 3 : 2;
     if (t->few || most > COLUMNS)
         most = COLUMNS;
     if (!t->few && !t->shared)
-        most = least(most, SUMS / pack_round_up(least(n_rows, ROWS), MM_STRIP));
-    int64_t groups = divide_up(panels, most > MM_LANES ? most / MM_LANES : 1);
-    int64_t parts = t->few ? 1 : t->shared ? divide_up(wanted, groups) : divide_up(n_rows, ROWS);
+        most = pack_least(most, SUMS / pack_round_up(pack_least(n_rows, ROWS), MM_STRIP));
+    int64_t groups = pack_divide_up(panels, most > MM_LANES ? most / MM_LANES : 1);
+    int64_t parts = t->few      ? 1
+                    : t->shared ? pack_divide_up(wanted, groups)
+                                : pack_divide_up(n_rows, ROWS);
     if (!t->shared && groups < wanted)
         groups = wanted;
-    t->columns = divide_up(panels, groups) * MM_LANES;
-    t->rows = pack_round_up(divide_up(n_rows, parts), MM_STRIP);
-    t->rows = least(t->rows, t->turned ? BIAS : n_rows);
-    t->row_chunks = divide_up(n_rows, t->rows);
+    t->columns = pack_divide_up(panels, groups) * MM_LANES;
+    t->rows = pack_round_up(pack_divide_up(n_rows, parts), MM_STRIP);
+    t->rows = pack_least(t->rows, t->turned ? BIAS : n_rows);
+    t->row_chunks = pack_divide_up(n_rows, t->rows);
 }
 
 /* Columns from t.column on, as many as can be packed. */
@@ -413,22 +408,22 @@ static int64_t add_task(batch *b, task t, const span *s, int n)
 {
     int64_t words = padded_words(s, n) * MM_LANES, n_columns = s->right.n - t.column;
     if (t.shared && words > 0)
-        n_columns = least(n_columns, CPU_SHARED / 4 / words * MM_LANES);
-    int64_t panels = divide_up(n_columns, MM_LANES), taken = t.shared ? panels * words : 0;
+        n_columns = pack_least(n_columns, CPU_SHARED / 4 / words * MM_LANES);
+    int64_t panels = pack_divide_up(n_columns, MM_LANES), taken = t.shared ? panels * words : 0;
     if (b->n == TASKS || (b->words + taken) * 4 > CPU_SHARED) {
         flush(b);
         start(b);
     }
     t.n_columns = n_columns;
     cut(b, &t, s, n);
-    t.unit_panels = least(divide_up(panels, b->d->n_threads * 2), UNIT_PANELS);
+    t.unit_panels = pack_least(pack_divide_up(panels, b->d->n_threads * 2), UNIT_PANELS);
     t.unit = b->units;
     t.chunk = b->chunks;
     t.lanes = (mm_word *)b->d->shared + b->words;
     b->tasks[b->n++] = t;
     b->words += taken;
-    b->units += t.shared ? divide_up(panels, t.unit_panels) : 0;
-    b->chunks += t.row_chunks * divide_up(n_columns, t.columns);
+    b->units += t.shared ? pack_divide_up(panels, t.unit_panels) : 0;
+    b->chunks += t.row_chunks * pack_divide_up(n_columns, t.columns);
     return n_columns;
 }
 
@@ -446,7 +441,7 @@ static void run_passes(batch *b, task t, span s)
     t.sums = (float *)b->d->shared + most * PASS;
     while (t.column < n_columns) {
         start(b);
-        s.right.n = least(n_columns, t.column + most);
+        s.right.n = pack_least(n_columns, t.column + most);
         t.column += add_task(b, t, &s, 1);
         for (b->pass = PASS; b->w < words; b->w += PASS)
             flush(b);

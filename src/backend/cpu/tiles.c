@@ -66,16 +66,6 @@ typedef struct chunk {
     mm_word *lanes, *rows;
 } chunk;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static void swap(mm_side *a, mm_side *b)
 {
     mm_side x = *a;
@@ -102,8 +92,8 @@ static mm_words kind_of(const mm_engine *e, const mm_side *lanes)
 /* Blocks of one sum are about equally long, and hold whole blocks of NF4. */
 static int64_t block_words(int64_t nw)
 {
-    int64_t blocks = divide_up(nw > 0 ? nw : 1, MM_K);
-    return pack_round_up(divide_up(nw > 0 ? nw : 1, blocks), NF4_BLOCK);
+    int64_t blocks = pack_divide_up(nw > 0 ? nw : 1, MM_K);
+    return pack_round_up(pack_divide_up(nw > 0 ? nw : 1, blocks), NF4_BLOCK);
 }
 
 static mm_out out_of(const batch *b, const mm_product *q)
@@ -142,7 +132,7 @@ static void tile_rows(const chunk *c, const block *k, int64_t row, mm_tile *t)
     }
     mm_box box = { c->row + row, t->n_rows, k->w, k->nw }, next = box;
     next.i += t->n_rows;
-    next.n = least(t->n_rows, c->row + c->n_rows - next.i);
+    next.n = pack_least(t->n_rows, c->row + c->n_rows - next.i);
     pack_ahead ahead = pack_ahead_of(x, k->kind, next);
     if (x->k_last)
         pack_fetch(&ahead, next.n);
@@ -192,8 +182,8 @@ static void pack_block(const chunk *c, const block *k)
             pack_fetch(&next, step * pack_per_word(k->kind));
         for (int64_t j = 0; j < c->n; j += MM_LANES)
             c->b->set->engine->pack_lanes(k->packed + j * panel + w * MM_LANES, k->lanes, k->kind,
-                                          (mm_box){ c->column + j, least(MM_LANES, c->n - j),
-                                                    k->w + w, least(step, k->nw - w) });
+                                          (mm_box){ c->column + j, pack_least(MM_LANES, c->n - j),
+                                                    k->w + w, pack_least(step, k->nw - w) });
     }
 }
 
@@ -213,7 +203,7 @@ static void pack_blocks(chunk *c)
 static pack_ahead next_lanes(const chunk *c)
 {
     const block *k = &c->blocks[c->n_blocks - 1];
-    int64_t words = divide_up(k->lanes->k, pack_per_word(k->kind));
+    int64_t words = pack_divide_up(k->lanes->k, pack_per_word(k->kind));
     mm_box box = { .i = c->column, .w = k->w + k->nw };
     if (box.w >= words) {
         box.i += c->t->columns;
@@ -221,8 +211,8 @@ static pack_ahead next_lanes(const chunk *c)
     }
     if (box.i >= k->lanes->n)
         return (pack_ahead){ 0 };
-    box.n = least(c->n, k->lanes->n - box.i);
-    box.nw = least(c->words, words - box.w);
+    box.n = pack_least(c->n, k->lanes->n - box.i);
+    box.nw = pack_least(c->words, words - box.w);
     return pack_ahead_of(k->lanes, k->kind, box);
 }
 
@@ -234,20 +224,20 @@ static void multiply_blocks(chunk *c)
     bool carried = !c->blocks[0].first || !c->blocks[c->n_blocks - 1].last;
     pack_blocks(c);
     pack_ahead next = next_lanes(c);
-    int64_t tiles = divide_up(c->n_rows, e->rows);
+    int64_t tiles = pack_divide_up(c->n_rows, e->rows);
     for (int64_t row = 0; row < c->n_rows; row += e->rows) {
-        pack_fetch(&next, divide_up(next.rows, tiles));
+        pack_fetch(&next, pack_divide_up(next.rows, tiles));
         float *sums = c->sums + (carried ? row * c->width : 0);
         for (int64_t i = 0; i < c->n_blocks; i++) {
             const block *k = &c->blocks[i];
             mm_tile t = { .ld = c->width, .words = k->kind, .add = !k->first };
-            t.n_rows = least(e->rows, c->n_rows - row);
+            t.n_rows = pack_least(e->rows, c->n_rows - row);
             t.nw = pack_round_up(k->nw, MM_WORDS);
             tile_rows(c, k, row, &t);
             for (int64_t j = 0; j < c->n; j += MM_LANES) {
                 t.sums = sums + j;
                 t.lanes = k->packed + j * t.nw;
-                t.n_lanes = least(MM_LANES, c->n - j);
+                t.n_lanes = pack_least(MM_LANES, c->n - j);
                 e->tile(&t);
             }
             if (k->last)
@@ -271,14 +261,14 @@ static void add_blocks(chunk *c, const mm_side *rows, const mm_side *lanes, bool
 {
     const mm_engine *e = c->b->set->engine;
     block k = { .rows = rows, .lanes = lanes, .kind = kind_of(e, lanes) };
-    int64_t words = divide_up(rows->k, pack_per_word(k.kind)), from = 0;
+    int64_t words = pack_divide_up(rows->k, pack_per_word(k.kind)), from = 0;
     do {
-        int64_t n = least(STRETCH, words - from), each = block_words(n);
+        int64_t n = pack_least(STRETCH, words - from), each = block_words(n);
         k.accumulate = begun || from > 0;
         k.bias = bias && from == 0;
         for (int64_t w = 0; w == 0 || w < n; w += each) {
             k.w = from + w;
-            k.nw = least(each, n - w);
+            k.nw = pack_least(each, n - w);
             k.number = w / each;
             k.first = w == 0;
             k.last = w + each >= n;
@@ -306,12 +296,12 @@ static void multiply_few(chunk *c)
     const mm_side *x = &c->q.b;
     mm_words kind = kind_of(e, x);
     float bias[COLUMNS_FEW];
-    int64_t words = divide_up(x->k, pack_per_word(kind));
+    int64_t words = pack_divide_up(x->k, pack_per_word(kind));
     for (int64_t from = 0; from < words; from += STRETCH) {
-        int64_t nw = least(STRETCH, words - from), each = block_words(nw);
+        int64_t nw = pack_least(STRETCH, words - from), each = block_words(nw);
         for (int64_t w = 0; w < nw; w += each)
             e->pack_few(c->rows + w / each * c->n_rows * MM_K, &c->q.a, kind,
-                        (mm_box){ c->row, c->n_rows, from + w, least(each, nw - w) });
+                        (mm_box){ c->row, c->n_rows, from + w, pack_least(each, nw - w) });
         mm_tile t = { .sums = c->sums,
                       .ld = c->width,
                       .rows = c->rows,
@@ -352,9 +342,9 @@ static void multiply(const void *ctx, int64_t begin, int64_t end, void *scratch)
     c.lanes = (mm_word *)(c.sums + SUMS_ROOM);
     c.rows = c.lanes + LANES_ROOM;
     c.row = at / t->column_chunks * t->rows;
-    c.n_rows = least(t->rows, c.q.a.n - c.row);
+    c.n_rows = pack_least(t->rows, c.q.a.n - c.row);
     c.column = at % t->column_chunks * t->columns;
-    c.n = least(t->columns, c.q.b.n - c.column);
+    c.n = pack_least(t->columns, c.q.b.n - c.column);
     c.width = pack_round_up(c.n, MM_LANES);
     if (t->few)
         multiply_few(&c);
@@ -374,11 +364,11 @@ static void pack_units(const void *ctx, int64_t begin, int64_t end, void *scratc
             t--;
         mm_product q = product_of(b, t);
         mm_words kind = kind_of(e, &q.b);
-        int64_t row = (u - t->unit) * e->rows, words = divide_up(q.a.k, pack_per_word(kind));
-        int64_t each = block_words(words), n = least(e->rows, q.a.n - row);
+        int64_t row = (u - t->unit) * e->rows, words = pack_divide_up(q.a.k, pack_per_word(kind));
+        int64_t each = block_words(words), n = pack_least(e->rows, q.a.n - row);
         for (int64_t w = 0; w < words; w += each)
             e->pack_rows(t->packed + (w / each * t->padded + row) * MM_K, &q.a, kind,
-                         (mm_box){ row, n, w, least(each, words - w) });
+                         (mm_box){ row, n, w, pack_least(each, words - w) });
     }
 }
 
@@ -395,9 +385,9 @@ static void share_rows(batch *b, const mm_product *q, task *t)
 {
     const mm_engine *e = b->set->engine;
     mm_words kind = kind_of(e, &q->b);
-    int64_t words = divide_up(q->a.k, pack_per_word(kind));
+    int64_t words = pack_divide_up(q->a.k, pack_per_word(kind));
     int64_t padded = pack_round_up(q->a.n, e->rows);
-    int64_t room = divide_up(words, block_words(words)) * padded * MM_K;
+    int64_t room = pack_divide_up(words, block_words(words)) * padded * MM_K;
     if (t->few || t->column_chunks == 1 || lies(&q->a, kind) || words > STRETCH ||
         room > CPU_SHARED / 4)
         return;
@@ -414,7 +404,7 @@ static void share_rows(batch *b, const mm_product *q, task *t)
  * side is thin, the other goes where it costs less. */
 static bool turns(const mm_set *set, const mm_product *q)
 {
-    int64_t thin = least(q->a.n, q->b.n);
+    int64_t thin = pack_least(q->a.n, q->b.n);
     return thin <= THIN && q->a.n > q->b.n && !q->a.k_last && !q->b.k_last && !set->bias.data;
 }
 
@@ -424,15 +414,15 @@ static void cut(const batch *b, const mm_product *q, task *t)
 {
     const mm_engine *e = b->set->engine;
     mm_words kind = kind_of(e, &q->b);
-    int64_t chunks = b->d->n_threads * 4, words = divide_up(q->a.k, pack_per_word(kind));
-    int64_t columns = least(divide_up(q->b.n, chunks), t->few ? COLUMNS_FEW : COLUMNS);
+    int64_t chunks = b->d->n_threads * 4, words = pack_divide_up(q->a.k, pack_per_word(kind));
+    int64_t columns = pack_least(pack_divide_up(q->b.n, chunks), t->few ? COLUMNS_FEW : COLUMNS);
     if (!t->few && lies(&q->a, kind) && words > LANES / COLUMNS)
-        columns = least(columns, words < LANES / MM_LANES ? LANES / words : COLUMNS);
+        columns = pack_least(columns, words < LANES / MM_LANES ? LANES / words : COLUMNS);
     t->columns = pack_round_up(columns, MM_LANES);
-    t->column_chunks = divide_up(q->b.n, t->columns);
-    int64_t rows = divide_up(q->a.n, divide_up(q->a.n, ROWS));
+    t->column_chunks = pack_divide_up(q->b.n, t->columns);
+    int64_t rows = pack_divide_up(q->a.n, pack_divide_up(q->a.n, ROWS));
     if (q->b.n <= THIN)
-        rows = least(rows, divide_up(q->a.n, chunks));
+        rows = pack_least(rows, pack_divide_up(q->a.n, chunks));
     t->rows = t->few ? q->a.n : pack_round_up(rows, e->rows);
 }
 
@@ -454,7 +444,7 @@ static void add_task(batch *b, int64_t i)
     share_rows(b, &q, &t);
     t.chunk = b->chunks;
     b->tasks[b->n++] = t;
-    b->chunks += t.column_chunks * divide_up(q.a.n, t.rows);
+    b->chunks += t.column_chunks * pack_divide_up(q.a.n, t.rows);
 }
 
 void tiles_run(cpu_device *d, const mm_set *set)
