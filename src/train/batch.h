@@ -7,7 +7,7 @@
 #define PESC_TRAIN_BATCH_H
 
 #include "model/model.h"
-#include "train/dataset.h"
+#include "data/dataset.h"
 
 typedef enum loss_kind { LOSS_TOKEN, LOSS_SEQUENCE } loss_kind;
 

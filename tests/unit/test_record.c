@@ -1,6 +1,6 @@
 #include "base/json.h"
 #include "support/check.h"
-#include "train/record.h"
+#include "data/record.h"
 
 static json_t *parse(const char *text)
 {

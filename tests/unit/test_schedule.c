@@ -1,6 +1,6 @@
 #include "support/check.h"
 #include "train/schedule.h"
-#include "train/shuffle.h"
+#include "data/shuffle.h"
 
 #include <math.h>
 #include <stdlib.h>

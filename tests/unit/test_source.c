@@ -1,7 +1,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "support/check.h"
-#include "train/source.h"
+#include "data/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

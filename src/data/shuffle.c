@@ -1,4 +1,4 @@
-#include "train/shuffle.h"
+#include "data/shuffle.h"
 
 enum { ROUNDS = 6 };
 

@@ -4,11 +4,11 @@
  * number that follows from the step, so resuming costs nothing and loses nothing. A record is one
  * sequence; over-long ones are dropped, cut, split into several, or an error, as asked. Dropped
  * records leave their batch smaller: they never shift the others. */
-#ifndef PESC_TRAIN_DATASET_H
-#define PESC_TRAIN_DATASET_H
+#ifndef PESC_DATA_DATASET_H
+#define PESC_DATA_DATASET_H
 
 #include "text/chat.h"
-#include "train/record.h"
+#include "data/record.h"
 
 typedef enum over_length { OVER_DROP, OVER_TRUNCATE, OVER_SPLIT, OVER_ERROR } over_length;
 bool over_length_find(const char *name, over_length *out); /* "drop" "truncate" "split" "error" */

@@ -3,8 +3,8 @@
  * A Feistel network over the next power of four, walked until it lands inside (about one extra step
  * on average). So the place in a shuffled epoch is one number: resuming costs nothing, and 10^9
  * records cost no memory. */
-#ifndef PESC_TRAIN_SHUFFLE_H
-#define PESC_TRAIN_SHUFFLE_H
+#ifndef PESC_DATA_SHUFFLE_H
+#define PESC_DATA_SHUFFLE_H
 
 #include "base/rng.h"
 

@@ -3,8 +3,8 @@
  * Formats are rows: the fields that make a prompt, the field that answers, or one of the few shapes
  * that need code (messages, sharegpt, camelidae, token ids). The row is found by looking at a
  * file's first record; every other record of that file must fit the same row. */
-#ifndef PESC_TRAIN_RECORD_H
-#define PESC_TRAIN_RECORD_H
+#ifndef PESC_DATA_RECORD_H
+#define PESC_DATA_RECORD_H
 
 #include "base/json.h"
 #include "base/status.h"

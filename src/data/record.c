@@ -1,4 +1,4 @@
-#include "train/record.h"
+#include "data/record.h"
 
 #include "base/mem.h"
 #include "base/str.h"

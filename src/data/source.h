@@ -4,8 +4,8 @@
  * file once to count records and remembers where each 16th begins, so any record is found in
  * constant time with half a byte of memory a record. Of a large file only what is being read is in
  * memory. Records are numbered through all files in the order given. */
-#ifndef PESC_TRAIN_SOURCE_H
-#define PESC_TRAIN_SOURCE_H
+#ifndef PESC_DATA_SOURCE_H
+#define PESC_DATA_SOURCE_H
 
 #include "base/json.h"
 #include "base/status.h"

@@ -1,4 +1,4 @@
-#include "routing/canvas.h"
+#include "plot/canvas.h"
 
 #include "base/io.h"
 #include "base/utf8.h"

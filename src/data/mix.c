@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "train/record.h"
-#include "train/shuffle.h"
-#include "train/source.h"
+#include "data/record.h"
+#include "data/shuffle.h"
+#include "data/source.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-#include "train/dataset.h"
+#include "data/dataset.h"
 
 #include "base/mem.h"
 #include "format/strtab.h"
-#include "train/shuffle.h"
-#include "train/source.h"
+#include "data/shuffle.h"
+#include "data/source.h"
 
 #include <stdio.h>
 #include <string.h>

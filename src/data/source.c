@@ -1,4 +1,4 @@
-#include "train/source.h"
+#include "data/source.h"
 
 #include "base/io.h"
 #include "base/log.h"

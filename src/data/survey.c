@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/hfdir.h"
-#include "train/dataset.h"
+#include "data/dataset.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Matrices as coloured cells: panels side by side under one heading, one scale for all. */
 #include "base/mem.h"
-#include "routing/canvas.h"
+#include "plot/canvas.h"
 
 #include <math.h>
 #include <stdio.h>

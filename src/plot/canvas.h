@@ -3,8 +3,8 @@
  * The ending of the path chooses SVG, PNG or PDF; the drawing does not know which. Bytes are
  * collected in memory and published at once, so half a picture never lies on the disk, and the same
  * drawing gives the same bytes. */
-#ifndef PESC_ROUTING_CANVAS_H
-#define PESC_ROUTING_CANVAS_H
+#ifndef PESC_PLOT_CANVAS_H
+#define PESC_PLOT_CANVAS_H
 
 #include "base/status.h"
 #include "base/str.h"

@@ -1,5 +1,5 @@
 /* Curves over one axis: a heading, a legend, five or so round marks a side. */
-#include "routing/canvas.h"
+#include "plot/canvas.h"
 
 #include <math.h>
 #include <stdio.h>
