@@ -391,7 +391,7 @@ static uint64_t available(device *dev)
 typedef struct micro {
     int32_t *ids, *rows, *targets;
     float *weights;
-    pass_seq *seqs;
+    token_seq *seqs;
     train_input in;
 } micro;
 
@@ -402,7 +402,7 @@ static micro make_micro(int n_seqs, int tokens, int32_t vocab, int micros)
                 mem_alloc((size_t)n, 4),
                 mem_alloc((size_t)n, 4),
                 mem_alloc((size_t)n, 4),
-                mem_alloc((size_t)n_seqs, sizeof(pass_seq)),
+                mem_alloc((size_t)n_seqs, sizeof(token_seq)),
                 { 0 } };
     for (int i = 0; i < n; i++) {
         b.ids[i] = (int32_t)rng_below((rng_key){ 2, 1 }, (uint64_t)i, (uint64_t)vocab);
@@ -411,7 +411,7 @@ static micro make_micro(int n_seqs, int tokens, int32_t vocab, int micros)
         b.weights[i] = 1.0f / (float)(n * micros);
     }
     for (int s = 0; s < n_seqs; s++)
-        b.seqs[s] = (pass_seq){ .ids = b.ids + s * tokens, .n = tokens };
+        b.seqs[s] = (token_seq){ .ids = b.ids + s * tokens, .n = tokens };
     b.in = (train_input){ .seqs = b.seqs,
                           .n_seqs = n_seqs,
                           .rows = b.rows,
@@ -508,7 +508,7 @@ static void decode(pesc_model *m, const char *name, int steps)
     int batch = number_of("batch", 1), prompt = number_of("tokens", 128);
     int32_t *ids = mem_zalloc((size_t)(batch * prompt), sizeof *ids);
     int32_t *rows = mem_alloc((size_t)batch, sizeof *rows);
-    pass_seq *seqs = mem_zalloc((size_t)batch, sizeof *seqs);
+    token_seq *seqs = mem_zalloc((size_t)batch, sizeof *seqs);
     kvcache *kv;
     pass *p;
     tensor logits;
@@ -521,7 +521,7 @@ static void decode(pesc_model *m, const char *name, int steps)
     for (int step = 0; step < steps; step++) {
         int each = step ? 1 : prompt, past = step ? prompt + step - 1 : 0;
         for (int s = 0; s < batch; s++) {
-            seqs[s] = (pass_seq){ .ids = ids + s * prompt, .n = each, .past = past, .kv_seq = s };
+            seqs[s] = (token_seq){ .ids = ids + s * prompt, .n = each, .past = past, .kv_seq = s };
             rows[s] = (s + 1) * each - 1;
         }
         double began = now();

@@ -81,7 +81,7 @@ typedef struct scorer {
     routes *r;
     tally t;
     int32_t *ids; /* [pass_tokens] */
-    pass_seq seqs[MAX_SEQS];
+    token_seq seqs[MAX_SEQS];
     int32_t n_ids, n_seqs, pass_tokens, seq_len;
     uint64_t wanted, tokens, records;
 } scorer;
@@ -123,7 +123,7 @@ static pesc_status add_sequence(scorer *s, const int32_t *ids, int32_t n)
     if (s->n_ids + n > s->pass_tokens || s->n_seqs == MAX_SEQS)
         TRY(flush(s));
     memcpy(s->ids + s->n_ids, ids, (size_t)n * sizeof *ids);
-    s->seqs[s->n_seqs++] = (pass_seq){ .ids = s->ids + s->n_ids, .n = n };
+    s->seqs[s->n_seqs++] = (token_seq){ .ids = s->ids + s->n_ids, .n = n };
     s->n_ids += n;
     return PESC_OK;
 }

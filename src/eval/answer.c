@@ -22,7 +22,7 @@ typedef struct answerer {
     float *logits; /* [lanes, V] */
     bool dry;      /* no more questions */
     /* the forward at hand */
-    pass_seq *seqs;
+    token_seq *seqs;
     int32_t *rows;  /* of lanes whose last token is in it */
     lane **waiting; /* these lanes */
     int32_t n_seqs, n_rows, n_tokens;
@@ -83,10 +83,10 @@ static void feed(answerer *a, lane *l)
     int32_t n = (int32_t)(left < room ? left : room);
     if (!l->busy || n == 0)
         return;
-    a->seqs[a->n_seqs++] = (pass_seq){ .ids = l->q.ids.ids + l->fed,
-                                       .n = n,
-                                       .past = (int32_t)l->fed,
-                                       .kv_seq = (int32_t)(l - a->lanes) };
+    a->seqs[a->n_seqs++] = (token_seq){ .ids = l->q.ids.ids + l->fed,
+                                        .n = n,
+                                        .past = (int32_t)l->fed,
+                                        .kv_seq = (int32_t)(l - a->lanes) };
     l->fed += (size_t)n;
     a->n_tokens += n;
     if (l->fed < l->q.ids.n)

@@ -33,7 +33,7 @@ struct scorer {
     int32_t n_lanes;      /* timelines */
     int32_t lane;         /* of the sequence that was begun last */
     /* the forward at hand */
-    pass_seq *seqs;
+    token_seq *seqs;
     int32_t *ids, *rows, *wanted; /* tokens; rows that have a target; these targets */
     scored *scored;               /* of each row */
     float *losses;
@@ -158,7 +158,7 @@ static void add_piece(scorer *s, piece p)
 {
     int32_t *here = s->ids + s->n_ids;
     memcpy(here, p.ids, (size_t)p.n * sizeof *here);
-    s->seqs[s->n_seqs++] = (pass_seq){ .ids = here, .n = p.n, .past = p.past, .kv_seq = s->lane };
+    s->seqs[s->n_seqs++] = (token_seq){ .ids = here, .n = p.n, .past = p.past, .kv_seq = s->lane };
     for (int32_t i = 0; i < p.n; i++)
         if (p.targets[i] >= 0) {
             s->rows[s->n_rows] = s->n_ids + i;
@@ -195,7 +195,7 @@ static pesc_status logits_of(scorer *s, const int32_t *ids, int32_t n, float *ou
     for (int32_t i = 0; i < s->most; i++)
         s->rows[i] = i;
     for (int32_t at = 0; at < n; at += s->most) {
-        pass_seq seq = { .ids = ids + at, .n = min_i32(n - at, s->most), .past = at };
+        token_seq seq = { .ids = ids + at, .n = min_i32(n - at, s->most), .past = at };
         tensor logits;
         TRY(pass_set(s->pass, &seq, 1, s->rows, seq.n));
         TRY(model_fwd(s->m, s->pass, &logits));

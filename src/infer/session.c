@@ -56,7 +56,7 @@ void pesc_session_reset(pesc_session *s)
 /* One forward over n tokens; the logits of the last one come back only when wanted. */
 static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, bool want_logits)
 {
-    pass_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .kv_seq = 0 };
+    token_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .kv_seq = 0 };
     int32_t last = n - 1;
     tensor logits = { 0 };
     TRY(pass_set(s->pass, &seq, 1, &last, want_logits));

@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/kvcache.h"
 #include "text/chat.h"
+#include "text/tokens.h"
 
 typedef struct lora {
     tensor a, b; /* [R,I] [O,R] */
@@ -96,16 +97,9 @@ typedef struct pass_limits {
 pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv);
 void pass_close(pass *p);
 
-/* One sequence of a pass: its tokens and the position of the first. With a cache, kv_seq names the
- * timeline the rows are appended to, whose length must be `past`. */
-typedef struct pass_seq {
-    const int32_t *ids;
-    int32_t n, past, kv_seq;
-} pass_seq;
-
 /* Sets the tokens and which rows (indices into the packed tokens, ascending) meet the head. Ids are
  * checked against the vocabulary. */
-pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
+pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
                      int32_t n_out);
 
 /* Runs it. logits: f32 [n_out, V] on the device, valid until the next forward of this pass. Grows

@@ -151,7 +151,7 @@ void pass_close(pass *p)
     mem_free(p);
 }
 
-static pesc_status check_ids(const pass *p, const pass_seq *q)
+static pesc_status check_ids(const pass *p, const token_seq *q)
 {
     int32_t vocab = p->m->cfg.vocab;
     for (int32_t i = 0; i < q->n; i++)
@@ -161,7 +161,7 @@ static pesc_status check_ids(const pass *p, const pass_seq *q)
     return PESC_OK;
 }
 
-static pesc_status set_seq(pass *p, int32_t s, const pass_seq *q)
+static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
 {
     int32_t at = p->host.starts[s];
     TRY(check_ids(p, q));
@@ -194,7 +194,7 @@ static void place(pass *p, sizes z)
     p->host.bytes = a.used;
 }
 
-static void upload(pass *p, const pass_seq *seqs)
+static void upload(pass *p, const token_seq *seqs)
 {
     const config *c = &p->m->cfg;
     int64_t half = config_rot_dim(c) / 2, rows = p->inv_freq.ne[0];
@@ -203,7 +203,7 @@ static void upload(pass *p, const pass_seq *seqs)
     p->dev->op->upload(p->dev, p->memory, p->host_memory, p->host.bytes);
 }
 
-pesc_status pass_set(pass *p, const pass_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
+pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32_t *out_rows,
                      int32_t n_out)
 {
     ASSERT(n_seqs > 0 && n_seqs <= p->lim.max_seqs && n_out >= 0 && n_out <= p->lim.max_out);

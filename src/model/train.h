@@ -10,7 +10,7 @@
 #include "model/params.h"
 
 typedef struct train_input {
-    const pass_seq *seqs;
+    const token_seq *seqs;
     int32_t n_seqs;
     const int32_t *rows, *targets; /* packed row rows[i] predicts targets[i]; ascending */
     const float *weights;          /* of each target in the loss */

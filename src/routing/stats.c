@@ -32,7 +32,7 @@ typedef struct tally {
     /* the records of the next forward */
     int32_t *ids;
     packed *seqs;
-    pass_seq *pass_seqs;
+    token_seq *pass_seqs;
     int32_t n_ids, n_seqs;
 } tally;
 
@@ -74,7 +74,7 @@ static pesc_status forward(tally *t)
     if (t->n_seqs == 0)
         return PESC_OK;
     for (int32_t i = 0; i < t->n_seqs; i++)
-        t->pass_seqs[i] = (pass_seq){ .ids = t->ids + t->seqs[i].first, .n = t->seqs[i].n };
+        t->pass_seqs[i] = (token_seq){ .ids = t->ids + t->seqs[i].first, .n = t->seqs[i].n };
     TRY(pass_set(t->pass, t->pass_seqs, t->n_seqs, NULL, 0));
     TRY(routes_fwd(t->routes, t->pass));
     for (int32_t i = 0; i < t->n_seqs; i++)

@@ -15,7 +15,7 @@ struct batch {
     /* its forwards: slices of the arrays below */
     micro_batch *micros;
     size_t n_micros;
-    pass_seq *seqs;
+    token_seq *seqs;
     int32_t *rows, *targets;
     float *weights;
     size_t n_targets;
@@ -92,7 +92,7 @@ static void place(batch *b, micro_batch *m, size_t s, size_t at, int64_t all_tar
     int32_t n = b->lengths[s], own = count_targets(b->labels + at, n);
     double w = b->opt.loss == LOSS_TOKEN ? 1.0 / (double)all_targets
                                          : 1.0 / ((double)b->n_seqs * (double)own);
-    m->seqs[m->n_seqs++] = (pass_seq){ .ids = b->ids + at, .n = n };
+    m->seqs[m->n_seqs++] = (token_seq){ .ids = b->ids + at, .n = n };
     for (int32_t i = 1; i < n; i++)
         if (b->labels[at + (size_t)i] >= 0) {
             m->rows[m->n_targets] = m->n_tokens + i - 1;

@@ -20,7 +20,7 @@ typedef struct batch_options {
 
 /* One forward: packed sequences, and the rows whose next token is a target. */
 typedef struct micro_batch {
-    pass_seq *seqs;
+    token_seq *seqs;
     int32_t n_seqs, n_tokens;
     int32_t *rows, *targets; /* row r predicts targets[i] */
     float *weights;

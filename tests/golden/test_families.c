@@ -112,7 +112,7 @@ static float *stepwise(pesc_model *m, const int32_t *ids, int32_t n, int32_t ste
         rows[i] = i;
     for (int32_t at = 0; at < n; at += step) {
         int32_t now = n - at < step ? n - at : step;
-        pass_seq seq = { .ids = ids + at, .n = now, .past = at };
+        token_seq seq = { .ids = ids + at, .n = now, .past = at };
         tensor logits;
         must(pass_set(p, &seq, 1, rows, now));
         must(model_fwd(m, p, &logits));
@@ -153,9 +153,9 @@ static void packed_equals_single(void **state)
     int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
     const int32_t cuts[] = { 0, 5, 6, 23, (int32_t)n };
     int32_t rows[64];
-    pass_seq seqs[4];
+    token_seq seqs[4];
     for (int i = 0; i < 4; i++)
-        seqs[i] = (pass_seq){ .ids = ids + cuts[i], .n = cuts[i + 1] - cuts[i] };
+        seqs[i] = (token_seq){ .ids = ids + cuts[i], .n = cuts[i + 1] - cuts[i] };
     for (int32_t i = 0; i < 64; i++)
         rows[i] = i;
     pass *p;

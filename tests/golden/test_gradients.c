@@ -49,7 +49,7 @@ typedef struct trial {
     pass *t;
     int32_t *ids, rows[64], targets[64];
     float weights[64];
-    pass_seq seqs[N_SEQS];
+    token_seq seqs[N_SEQS];
     train_input in;
     int64_t counts[MAX_COUNTS], settled[MAX_COUNTS]; /* choices of the last run, of the first */
 } trial;
@@ -95,7 +95,7 @@ static void open_trial(trial *t, const fixture *f)
     const int32_t cuts[N_SEQS + 1] = { 0, 9, 10, (int32_t)n };
     int32_t k = 0;
     for (int s = 0; s < N_SEQS; s++) {
-        t->seqs[s] = (pass_seq){ .ids = t->ids + cuts[s], .n = cuts[s + 1] - cuts[s] };
+        t->seqs[s] = (token_seq){ .ids = t->ids + cuts[s], .n = cuts[s + 1] - cuts[s] };
         for (int32_t i = cuts[s]; i + 1 < cuts[s + 1]; i += 1 + s % 2) {
             t->rows[k] = i;
             t->targets[k] = t->ids[i + 1];

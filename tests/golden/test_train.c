@@ -60,7 +60,7 @@ static void free_records(records *r)
 typedef struct packed {
     int32_t ids[MAX_TOKENS], rows[MAX_TOKENS], targets[MAX_TOKENS];
     float weights[MAX_TOKENS];
-    pass_seq seqs[MAX_SEQS];
+    token_seq seqs[MAX_SEQS];
     train_input in;
 } packed;
 
@@ -71,7 +71,7 @@ static void pack(packed *b, json_t *const *lines, int32_t n, bool by_sequence)
         json_t *ids = json_object_get(lines[s], "input_ids");
         json_t *labels = json_object_get(lines[s], "labels");
         int32_t len = (int32_t)json_array_size(ids);
-        b->seqs[s] = (pass_seq){ .ids = b->ids + at, .n = len };
+        b->seqs[s] = (token_seq){ .ids = b->ids + at, .n = len };
         for (int32_t i = 0; i < len; i++)
             b->ids[at + i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
         for (int32_t i = 0; i + 1 < len; i++) {

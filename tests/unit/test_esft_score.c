@@ -134,7 +134,7 @@ static void logs_give_the_same(void **state)
     pass *p;
     routes *r;
     int32_t ids[] = { 5, 9, 33, 2, 60, 7, 7, 12 };
-    pass_seq seqs[] = { { .ids = ids, .n = 5 }, { .ids = ids + 5, .n = 3 } };
+    token_seq seqs[] = { { .ids = ids, .n = 5 }, { .ids = ids + 5, .n = 3 } };
     open_fixture(&f, "deepseek_v2");
     must(pass_open(&p, f.m, (pass_limits){ 8, 2, 1 }, NULL));
     must(routes_open(&r, f.m, 8));

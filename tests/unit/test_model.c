@@ -108,7 +108,7 @@ static void stir(pesc_model *m)
 }
 
 /* Logits of every token of some sequences in one pass; for free(). */
-static float *run(pesc_model *m, kvcache *kv, const pass_seq *seqs, int32_t n_seqs)
+static float *run(pesc_model *m, kvcache *kv, const token_seq *seqs, int32_t n_seqs)
 {
     int32_t n = 0, out[LONG * 2];
     for (int32_t s = 0; s < n_seqs; s++)
@@ -128,7 +128,7 @@ static float *run(pesc_model *m, kvcache *kv, const pass_seq *seqs, int32_t n_se
 
 static float *alone(pesc_model *m, const int32_t *tokens, int32_t n)
 {
-    return run(m, NULL, &(pass_seq){ .ids = tokens, .n = n }, 1);
+    return run(m, NULL, &(token_seq){ .ids = tokens, .n = n }, 1);
 }
 
 /* Same bits, and not because all is zero or NaN. */
@@ -155,7 +155,7 @@ static void decoding_is_prefill(void **state)
         must(kvcache_open(&kv, three, &m->cfg, m->act_dt, 1, LONG, LONG));
         int32_t at = 0;
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-            float *part = run(m, kv, &(pass_seq){ .ids = ids + at, .n = steps[i], .past = at }, 1);
+            float *part = run(m, kv, &(token_seq){ .ids = ids + at, .n = steps[i], .past = at }, 1);
             same(part, whole + (size_t)at * V, steps[i]);
             free(part);
             at += steps[i];
@@ -173,10 +173,10 @@ static void packed_is_alone(void **state)
     const row *r = *state;
     pesc_model *m = open_row(three, r->name, "", "f32");
     stir(m);
-    const pass_seq seqs[] = { { .ids = ids, .n = 5 },
-                              { .ids = ids + 9, .n = 71, .kv_seq = 1 },
-                              { .ids = ids + 40, .n = 1, .kv_seq = 2 },
-                              { .ids = ids + 3, .n = 33, .kv_seq = 3 } };
+    const token_seq seqs[] = { { .ids = ids, .n = 5 },
+                               { .ids = ids + 9, .n = 71, .kv_seq = 1 },
+                               { .ids = ids + 40, .n = 1, .kv_seq = 2 },
+                               { .ids = ids + 3, .n = 33, .kv_seq = 3 } };
     kvcache *kv = NULL;
     must(kvcache_open(&kv, three, &m->cfg, DT_F32, 4, LONG, LONG));
     float *plain = run(m, NULL, seqs, 4), *cached = run(m, kv, seqs, 4);
@@ -241,7 +241,7 @@ static void only_asked_rows_meet_the_head(void **state)
     float *whole = alone(m, ids, 20), some[2 * V];
     pass *p = NULL;
     tensor logits;
-    const pass_seq seq = { .ids = ids, .n = 20 };
+    const token_seq seq = { .ids = ids, .n = 20 };
     must(pass_open(&p, m, (pass_limits){ 32, 2, 4 }, NULL));
     must(pass_set(p, &seq, 1, (int32_t[]){ 3, 19 }, 2));
     must(model_fwd(m, p, &logits));
@@ -263,9 +263,9 @@ static void ids_beyond_the_vocabulary(void **state)
     pass *p = NULL;
     must(pass_open(&p, m, (pass_limits){ 8, 1, 1 }, NULL));
     const int32_t high[] = { 1, V }, low[] = { -1 };
-    must_fail(pass_set(p, &(pass_seq){ .ids = high, .n = 2 }, 1, NULL, 0), PESC_FORMAT,
+    must_fail(pass_set(p, &(token_seq){ .ids = high, .n = 2 }, 1, NULL, 0), PESC_FORMAT,
               "token 1 of a sequence: found id 67, expected 0 to 66");
-    must_fail(pass_set(p, &(pass_seq){ .ids = low, .n = 1 }, 1, NULL, 0), PESC_FORMAT,
+    must_fail(pass_set(p, &(token_seq){ .ids = low, .n = 1 }, 1, NULL, 0), PESC_FORMAT,
               "found id -1");
     pass_close(p);
     pesc_model_close(m);

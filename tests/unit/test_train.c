@@ -143,11 +143,11 @@ static const train_keep nothing, one_of_each = { 1, 1 };
 /* The gradients of sequences [first, first + n), added to what is there. */
 static train_output run(tuned *t, int first, int n, train_keep keep, float aux)
 {
-    pass_seq seqs[SEQS];
+    token_seq seqs[SEQS];
     int32_t at = cuts[first], total = cuts[first + n] - at;
     for (int i = 0; i < n; i++)
         seqs[i] =
-            (pass_seq){ .ids = ids + cuts[first + i], .n = cuts[first + i + 1] - cuts[first + i] };
+            (token_seq){ .ids = ids + cuts[first + i], .n = cuts[first + i + 1] - cuts[first + i] };
     for (int32_t i = 0; i < total; i++)
         out_rows[i] = i;
     train_input in = { .seqs = seqs,
@@ -267,7 +267,7 @@ static void loss_alone_is_the_same(void **state)
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32" });
     train_output a = run(&t, 2, 1, nothing, 0), b;
     params_zero_grad(t.p);
-    pass_seq seq = { .ids = ids + cuts[2], .n = cuts[3] - cuts[2] };
+    token_seq seq = { .ids = ids + cuts[2], .n = cuts[3] - cuts[2] };
     for (int32_t i = 0; i < seq.n; i++)
         out_rows[i] = i;
     train_input in = { .seqs = &seq,
