@@ -230,7 +230,37 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static pesc_status retire_old(const checkpoint *c, const checkpoint_state *s)
+pesc_status checkpoint_know_whole(checkpoint *c, int64_t step)
+{
+    int64_t *more = mem_grow(c->whole, c->n_whole + 1, sizeof *more);
+    if (!more)
+        return fail_nomem(c->run, (c->n_whole + 1) * sizeof *more);
+    c->whole = more;
+    c->whole[c->n_whole++] = step;
+    return PESC_OK;
+}
+
+/* Whether a checkpoint can be resumed from. One that this process wrote or loaded is known to be;
+ * any other is read once and compared with its manifest. */
+static bool is_whole(checkpoint *c, const char *name)
+{
+    runstate_manifest m;
+    for (size_t i = 0; i < c->n_whole; i++)
+        if (c->whole[i] == runstate_step_of(name))
+            return true;
+    char *path = io_join(c->run, name);
+    bool whole = path && runstate_check(path, true, &m) == PESC_OK;
+    if (whole) {
+        runstate_manifest_free(&m);
+        whole = checkpoint_know_whole(c, runstate_step_of(name)) == PESC_OK;
+    }
+    mem_free(path);
+    return whole;
+}
+
+/* Removes what is older than the `keep` newest whole checkpoints. A damaged one does not count:
+ * it must never push out one that can be resumed from. */
+static pesc_status retire_old(checkpoint *c, const checkpoint_state *s)
 {
     char **names = NULL;
     size_t n = 0;
@@ -243,7 +273,11 @@ static pesc_status retire_old(const checkpoint *c, const checkpoint_state *s)
         qsort(names, n, sizeof *names, newest_first);
     for (size_t i = 0; st == PESC_OK && i < n; i++) {
         int64_t step = runstate_step_of(names[i]);
-        if (step >= 0 && ++kept > keep && step != s->best_step)
+        if (step < 0)
+            continue;
+        if (kept < keep)
+            kept += is_whole(c, names[i]);
+        else if (step != s->best_step)
             st = retire(c->run, names[i]);
     }
     io_list_free(names, n);
@@ -271,7 +305,7 @@ static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const
     return st;
 }
 
-pesc_status checkpoint_save(const checkpoint *c, const checkpoint_state *s)
+pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
 {
     parts a = { 0 };
     str temp = { 0 };
@@ -285,7 +319,9 @@ pesc_status checkpoint_save(const checkpoint *c, const checkpoint_state *s)
         st = write_files(c, s, &a, temp.p);
     if (st == PESC_OK)
         st = publish(c, s, temp.p);
-    if (st == PESC_OK && retire_old(c, s) != PESC_OK) /* saved all the same */
+    if (st == PESC_OK)
+        st = checkpoint_know_whole(c, s->step);
+    if (st == PESC_OK && retire_old(c, s) != PESC_OK) /* the new one is saved all the same */
         log_notice("%s", pesc_last_error());
     if (st != PESC_OK && str_ok(&temp)) {
         char why[1024];
@@ -374,7 +410,7 @@ static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m,
     return PESC_OK;
 }
 
-pesc_status checkpoint_load(const checkpoint *c, const char *dir, checkpoint_state *out)
+pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *out)
 {
     runstate_manifest m = { 0 };
     TRY(runstate_check(dir, false, &m));
@@ -382,5 +418,7 @@ pesc_status checkpoint_load(const checkpoint *c, const char *dir, checkpoint_sta
     runstate_manifest_free(&m);
     if (s == PESC_OK)
         s = load_parts(c->p, c->opt, dir);
-    return s == PESC_OK ? read_state(out, dir) : s;
+    if (s == PESC_OK)
+        s = read_state(out, dir);
+    return s == PESC_OK ? checkpoint_know_whole(c, out->step) : s;
 }

@@ -34,17 +34,22 @@ typedef struct checkpoint {
     char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */
     int64_t steps;           /* of the run */
-    int64_t keep;            /* newest that stay, at least 2; 0: all. The best always stays. */
+    int64_t keep;            /* newest whole ones that stay, at least 2; 0: all. The best stays. */
+    int64_t *whole;          /* [n_whole]: steps whose checkpoints are known to be undamaged */
+    size_t n_whole;
 } checkpoint;
+
+/* Records that the checkpoint of a step was written or verified by this process. */
+pesc_status checkpoint_know_whole(checkpoint *c, int64_t step);
 
 /* PESC_DISK when the disk has no room for one. */
 pesc_status checkpoint_fits(const checkpoint *c);
 
-pesc_status checkpoint_save(const checkpoint *c, const checkpoint_state *s);
+pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
 
 /* Fills weights, moments and state from a checkpoint that runstate_newest() found good. Refused by
  * PESC_USAGE when it was made from another model, other data or other options. */
-pesc_status checkpoint_load(const checkpoint *c, const char *dir, checkpoint_state *out);
+pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *out);
 
 /* Only the weights, which must be the same set: for a new run that begins where another ended. */
 pesc_status checkpoint_load_weights(const params *p, const char *dir);

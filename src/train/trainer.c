@@ -387,6 +387,7 @@ void pesc_trainer_close(pesc_trainer *t)
     params_close(t->params);
     expertcfg_free(&t->own);
     runstate_manifest_free(&t->saver.about);
+    mem_free(t->saver.whole);
     mem_free(t->yaml);
     mem_free(t->shares);
     mem_free(t->chosen);

@@ -81,6 +81,7 @@ static void save(int64_t step)
     checkpoint_state s = state_of(step);
     fill(step);
     must(checkpoint_save(&c, &s));
+    mem_free(c.whole);
 }
 
 static char *newest(void)
@@ -112,6 +113,7 @@ static void gives_back_what_it_saved(void **state)
     must(checkpoint_load_weights(ps, dir));
     assert_false(holds(4)); /* the moments are those of step 0 */
     mem_free(dir);
+    mem_free(c.whole);
     for (int i = 0; i < 4; i++) {
         checkpoint other = saver();
         char *hashes[] = { other.about.base_hash, other.about.tokenizer_hash, other.about.data_hash,
@@ -146,6 +148,44 @@ static void keeps_the_newest_and_the_best(void **state)
     checkpoint_state s = state_of(6);
     must(checkpoint_save(&c, &s));
     assert_true(files_there("run/checkpoint-4"));
+    mem_free(c.whole);
+}
+
+/* Checkpoints 15 and 20 are damaged, so a run resumed from 10 and saves 11: both must stay however
+ * many newer names there are, until newer whole ones take their place. */
+static void never_retires_a_whole_one_for_a_damaged_one(void **state)
+{
+    (void)state;
+    clean();
+    checkpoint first = saver();
+    first.keep = 0;
+    static const int64_t steps[] = { 10, 15, 20 };
+    for (int i = 0; i < 3; i++) {
+        checkpoint_state s = state_of(steps[i]);
+        fill(steps[i]);
+        must(checkpoint_save(&first, &s));
+    }
+    mem_free(first.whole);
+    files_text("run/checkpoint-15/trained.safetensors", "damaged");
+    files_text("run/checkpoint-20/trained.safetensors", "damaged");
+    char *dir = newest();
+    assert_non_null(strstr(dir, "checkpoint-10"));
+    checkpoint c = saver();
+    checkpoint_state s = { 0 };
+    must(checkpoint_load(&c, dir, &s));
+    mem_free(dir);
+    s = state_of(11);
+    must(checkpoint_save(&c, &s));
+    assert_true(files_there("run/checkpoint-10/manifest.json"));
+    assert_true(files_there("run/checkpoint-11/manifest.json"));
+    s = state_of(12);
+    must(checkpoint_save(&c, &s));
+    assert_false(files_there("run/checkpoint-10"));
+    assert_true(files_there("run/checkpoint-11/manifest.json"));
+    mem_free(c.whole);
+    dir = newest();
+    assert_non_null(strstr(dir, "checkpoint-12"));
+    mem_free(dir);
 }
 
 static void sweeps_what_a_killed_run_left(void **state)
@@ -190,6 +230,7 @@ static void survives_any_failure(void **state)
             assert_true(holds(back.step));
             assert_true(back.step == 2 || st != PESC_OK);
             mem_free(dir);
+            mem_free(c.whole);
             save(3);
             dir = newest();
             assert_non_null(strstr(dir, "checkpoint-3"));
@@ -221,6 +262,7 @@ static void saves_a_step_again(void **state)
         must(checkpoint_load(&c, dir, &back));
         assert_true(back.tokens == 7 || (st != PESC_OK && back.tokens == 100));
         mem_free(dir);
+        mem_free(c.whole);
     }
     must(checkpoint_sweep(run));
     assert_true(files_there("run/checkpoint-1/manifest.json"));
@@ -256,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_back_what_it_saved),
         cmocka_unit_test(keeps_the_newest_and_the_best),
+        cmocka_unit_test(never_retires_a_whole_one_for_a_damaged_one),
         cmocka_unit_test(sweeps_what_a_killed_run_left),
         cmocka_unit_test(survives_any_failure),
         cmocka_unit_test(saves_a_step_again),
