@@ -4,44 +4,189 @@
 #include "base/str.h"
 #include "train/checkpoint.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* What a run writes; --overwrite removes these and nothing else. */
-static const char *const own_files[] = { "run.yaml",   "run.json", "metrics.jsonl", "routing.jsonl",
-                                         "eval.jsonl", "tb",       "plots",         "latest",
-                                         "best",       "SAVE",     "STOP" };
+#define REPLACED ".replaced"
+#define DESCRIPTION "run.json"
 
-static bool is_own(const char *name)
+struct rundir {
+    char *path;
+    bool resume, overwrite;
+    bool made;  /* the directory was not there before */
+    bool begun; /* rundir_begin() was called: what is there now is of this run */
+    io_lock *lock;
+};
+
+/* ---- which files are those of a run ---- */
+
+/* Files that pesc writes into a run, by directory ("" is the run itself). Names end at a '*'. */
+static const struct {
+    const char *dir, *name;
+} own_files[] = {
+    { "", "run.yaml" },       { "", "metrics.jsonl" },  { "", "routing.jsonl" },
+    { "", "eval.jsonl" },     { "", "records.json" },   { "", "SAVE" },
+    { "", "STOP" },           { "tb", "events.out.*" }, { "plots", "loss.*" },
+    { "plots", "experts.*" }, { "", DESCRIPTION },
+};
+
+static bool name_fits(const char *name, const char *pattern)
 {
-    for (size_t i = 0; i < sizeof own_files / sizeof *own_files; i++)
-        if (strcmp(name, own_files[i]) == 0)
-            return true;
-    return runstate_step_of(name) >= 0;
+    size_t n = strcspn(pattern, "*");
+    return strncmp(name, pattern, n) == 0 && (pattern[n] == '*' || name[n] == '\0');
 }
 
-pesc_status rundir_check(const pesc_train_options *o)
+static bool is_own_file(const char *dir, const char *name)
+{
+    for (size_t i = 0; i < sizeof own_files / sizeof *own_files; i++)
+        if (strcmp(dir, own_files[i].dir) == 0 && name_fits(name, own_files[i].name))
+            return true;
+    return false;
+}
+
+/* A checkpoint has a manifest that pesc wrote; `latest` and `best` are links to one. */
+static bool is_own_entry(const char *run, const char *name)
+{
+    char target[64];
+    char *path = io_join(run, name);
+    bool own = path && runstate_step_of(name) >= 0 && runstate_kind_of(path) == RUNSTATE_CHECKPOINT;
+    if (path && (strcmp(name, "latest") == 0 || strcmp(name, "best") == 0)) {
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        own = runstate_step_of(target) >= 0;
+    }
+    mem_free(path);
+    return own || is_own_file("", name);
+}
+
+/* Whether the directory is one that rundir_describe() has written to. */
+static bool is_run(const char *run)
+{
+    json_t *v = NULL;
+    char *path = io_join(run, DESCRIPTION);
+    bool run_of_pesc = path && io_kind_of(path) == IO_FILE &&
+                       json_read(&v, path, 1 << 20) == PESC_OK && json_object_get(v, "version") &&
+                       json_object_get(v, "argv") && json_object_get(v, "config_hash");
+    json_decref(v);
+    mem_free(path);
+    return run_of_pesc;
+}
+
+/* ---- moving and removing the files of a run ---- */
+
+/* What is done with one file of a run: `to` is where it goes, NULL when it is removed. */
+static pesc_status move_entry(const char *run, const char *to, const char *name)
+{
+    char *path = io_join(run, name), *target = to ? io_join(to, name) : NULL;
+    pesc_status s = path && (!to || target) ? PESC_OK : fail_nomem(run, strlen(name));
+    if (s == PESC_OK)
+        s = to ? io_rename(path, target) : io_remove(path);
+    mem_free(target);
+    mem_free(path);
+    return s;
+}
+
+static bool is_empty(const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    bool empty = io_list(dir, &names, &n) == PESC_OK && n == 0;
+    io_list_free(names, n);
+    return empty;
+}
+
+/* The files of pesc in a subdirectory; the directory itself goes when nothing else is in it. */
+static pesc_status move_subdir(const char *run, const char *to, const char *sub)
+{
+    char *from = io_join(run, sub), *target = to ? io_join(to, sub) : NULL, **names = NULL;
+    size_t n = 0;
+    pesc_status s = from && (!to || target) ? PESC_OK : fail_nomem(run, strlen(sub));
+    if (s == PESC_OK && io_kind_of(from) == IO_DIR) {
+        s = io_list(from, &names, &n);
+        if (s == PESC_OK && to)
+            s = io_make_dir(target);
+        for (size_t i = 0; s == PESC_OK && i < n; i++)
+            if (is_own_file(sub, names[i]))
+                s = move_entry(from, target, names[i]);
+        if (s == PESC_OK && is_empty(from))
+            s = io_remove(from);
+        io_list_free(names, n);
+    }
+    mem_free(target);
+    mem_free(from);
+    return s;
+}
+
+/* Moves every file of the run in `run` to the directory `to`, or removes it where `to` is NULL.
+ * run.json is last: where .replaced has it, all of the old run is there. */
+static pesc_status move_run(const char *run, const char *to)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(run, &names, &n));
+    pesc_status s = PESC_OK;
+    bool described = false;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        bool last = strcmp(names[i], DESCRIPTION) == 0;
+        described = described || last;
+        if (!last && is_own_entry(run, names[i]))
+            s = move_entry(run, to, names[i]);
+    }
+    io_list_free(names, n);
+    if (s == PESC_OK)
+        s = move_subdir(run, to, "tb");
+    if (s == PESC_OK)
+        s = move_subdir(run, to, "plots");
+    return s == PESC_OK && described ? move_entry(run, to, DESCRIPTION) : s;
+}
+
+/* ---- the run that is replaced ---- */
+
+static bool has_checkpoint(const char *run)
 {
     char **names = NULL;
     size_t n = 0, found = 0;
-    io_kind kind = io_kind_of(o->output);
-    if (kind == IO_NONE)
-        return PESC_OK;
-    if (kind != IO_DIR)
-        return fail(PESC_USAGE, "%s: is a file; give the directory of a run", o->output);
-    if (o->resume || o->overwrite)
-        return PESC_OK;
-    TRY(io_list(o->output, &names, &n));
+    if (io_list(run, &names, &n) != PESC_OK)
+        return true; /* unknown: nothing may be removed */
     for (size_t i = 0; i < n; i++)
-        found += strcmp(names[i], "lock") != 0;
+        found += runstate_step_of(names[i]) >= 0 && is_own_entry(run, names[i]);
     io_list_free(names, n);
-    return found ? fail(PESC_USAGE,
-                        "%s: is not empty; --resume goes on with the run in it, --overwrite begins "
-                        "anew",
-                        o->output)
-                 : PESC_OK;
+    return found > 0;
 }
+
+/* Puts an old run back whose replacement never saved a checkpoint, or removes it where one did. */
+static pesc_status settle(const char *run)
+{
+    char *old = io_join(run, REPLACED);
+    if (!old)
+        return fail_nomem(run, sizeof REPLACED);
+    pesc_status s = PESC_OK;
+    if (io_kind_of(old) == IO_DIR) {
+        bool moved_all = is_run(old), replaced = moved_all && has_checkpoint(run);
+        if (moved_all && !replaced)
+            s = move_run(run, NULL);
+        if (s == PESC_OK && !replaced)
+            s = move_run(old, run);
+        if (s == PESC_OK)
+            s = io_remove(old);
+    }
+    mem_free(old);
+    return s;
+}
+
+static pesc_status move_aside(const char *run)
+{
+    char *old = io_join(run, REPLACED);
+    pesc_status s = old ? io_make_dir(old) : fail_nomem(run, sizeof REPLACED);
+    if (s == PESC_OK)
+        s = move_run(run, old);
+    mem_free(old);
+    return s == PESC_OK ? io_sync_dir(run) : s;
+}
+
+/* ---- claiming ---- */
 
 /* One of the chain is the directory itself, or a checkpoint in it. */
 static bool is_of_run(const char *run, const char *model)
@@ -52,12 +197,10 @@ static bool is_of_run(const char *run, const char *model)
     return model[n] == '\0' || (model[n] == '/' && runstate_step_of(model + n + 1) >= 0);
 }
 
-pesc_status rundir_apart(const char *run, const char *model)
+static pesc_status check_apart(const char *run, const char *model)
 {
     runstate_chain chain = { 0 };
     char *full = NULL;
-    if (io_kind_of(run) != IO_DIR)
-        return PESC_OK;
     TRY(io_absolute(&full, run));
     pesc_status s = runstate_resolve(&chain, model);
     for (size_t i = 0; s == PESC_OK && i < chain.n; i++) {
@@ -65,8 +208,8 @@ pesc_status rundir_apart(const char *run, const char *model)
         s = io_absolute(&dir, chain.dirs[i]);
         if (s == PESC_OK && is_of_run(full, dir))
             s = fail(PESC_USAGE,
-                     "%s: holds the model that is trained, or what that stands on; "
-                     "give the run another directory",
+                     "%s: holds the model that is trained, or a base of it; give the run another "
+                     "directory",
                      run);
         mem_free(dir);
     }
@@ -75,19 +218,66 @@ pesc_status rundir_apart(const char *run, const char *model)
     return s;
 }
 
-pesc_status rundir_clear(const char *run)
+static pesc_status check_content(const rundir *d)
 {
     char **names = NULL;
-    size_t n = 0;
-    TRY(io_list(run, &names, &n));
-    pesc_status s = PESC_OK;
-    for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        char *path = is_own(names[i]) ? io_join(run, names[i]) : NULL;
-        if (path)
-            s = io_remove(path);
-        mem_free(path);
-    }
+    size_t n = 0, found = 0;
+    if (d->resume)
+        return PESC_OK;
+    TRY(io_list(d->path, &names, &n));
+    for (size_t i = 0; i < n; i++)
+        found += strcmp(names[i], "lock") != 0;
     io_list_free(names, n);
+    if (found && !d->overwrite)
+        return fail(PESC_USAGE,
+                    "%s: is not empty; --resume continues the run in it, --overwrite replaces it",
+                    d->path);
+    if (found && !is_run(d->path))
+        return fail(PESC_USAGE,
+                    "%s: is not empty and holds no run (run.json is missing or not pesc's); "
+                    "--overwrite replaces runs only, so give another directory",
+                    d->path);
+    return PESC_OK;
+}
+
+static pesc_status lock_dir(rundir *d)
+{
+    char *path = io_join(d->path, "lock");
+    pesc_status s = path ? io_lock_take(&d->lock, path) : fail_nomem(d->path, 16);
+    mem_free(path);
+    return s;
+}
+
+static pesc_status claim(rundir *d, const char *model)
+{
+    io_kind kind = io_kind_of(d->path);
+    if (kind != IO_NONE && kind != IO_DIR)
+        return fail(PESC_USAGE, "%s: is a file; give the directory of a run", d->path);
+    if (kind == IO_DIR)
+        TRY(check_apart(d->path, model));
+    d->made = kind == IO_NONE;
+    TRY(io_make_dir(d->path));
+    TRY(lock_dir(d));
+    TRY(settle(d->path));
+    return check_content(d);
+}
+
+pesc_status rundir_claim(rundir **out, const pesc_train_options *o, const char *model)
+{
+    *out = NULL;
+    rundir *d = mem_zalloc(1, sizeof *d);
+    char *path = mem_strdup(o->output);
+    if (!d || !path) {
+        mem_free(d);
+        mem_free(path);
+        return fail_nomem(o->output, sizeof *d);
+    }
+    *d = (rundir){ .path = path, .resume = o->resume, .overwrite = o->overwrite };
+    pesc_status s = claim(d, model);
+    if (s == PESC_OK)
+        *out = d;
+    else
+        rundir_close(d, false);
     return s;
 }
 
@@ -104,19 +294,48 @@ static pesc_status probe(const char *run)
     return s;
 }
 
-pesc_status rundir_open(io_lock **lock, const pesc_train_options *o)
+pesc_status rundir_begin(rundir *d)
 {
-    TRY(io_make_dir(o->output));
-    char *path = io_join(o->output, "lock");
-    if (!path)
-        return fail_nomem(o->output, 16);
-    pesc_status s = io_lock_take(lock, path);
-    mem_free(path);
-    TRY(s);
-    TRY(probe(o->output));
-    if (o->overwrite && !o->resume)
-        TRY(rundir_clear(o->output));
-    return checkpoint_sweep(o->output);
+    TRY(probe(d->path));
+    d->begun = true;
+    if (d->overwrite && is_run(d->path))
+        TRY(move_aside(d->path));
+    return checkpoint_sweep(d->path);
+}
+
+pesc_status rundir_saved(rundir *d)
+{
+    return settle(d->path);
+}
+
+/* Removes the lock and the directory where nothing else is in it. */
+static void unmake(const rundir *d)
+{
+    char **names = NULL;
+    size_t n = 0;
+    if (io_list(d->path, &names, &n) == PESC_OK && n == 1 && strcmp(names[0], "lock") == 0)
+        (void)io_remove(d->path);
+    io_list_free(names, n);
+}
+
+void rundir_close(rundir *d, bool unused)
+{
+    if (!d)
+        return;
+    if (d->begun) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", pesc_last_error());
+        if (unused && !d->resume) /* the next try finds the directory as this one did */
+            (void)move_run(d->path, NULL);
+        (void)settle(d->path);
+        if (why[0]) /* a failure of the cleaning must not hide the first */
+            (void)fail(PESC_IO, "%s", why);
+    }
+    if (d->made && d->lock)
+        unmake(d);
+    io_lock_release(d->lock);
+    mem_free(d->path);
+    mem_free(d);
 }
 
 /* ---- what the run is ---- */
@@ -131,7 +350,7 @@ static pesc_status put_file(const char *run, const char *name, const char *text,
     return s;
 }
 
-/* The words of this process' command line. */
+/* The arguments of this process. */
 static json_t *command_line(void)
 {
     json_t *list = json_array();
@@ -167,7 +386,7 @@ pesc_status rundir_describe(const char *run, const runstate_manifest *a, const c
     str_putc(&text, '\n');
     json_decref(v);
     pesc_status s =
-        str_ok(&text) ? put_file(run, "run.json", text.p, text.n) : fail_nomem("run.json", 0);
+        str_ok(&text) ? put_file(run, DESCRIPTION, text.p, text.n) : fail_nomem(DESCRIPTION, 0);
     str_free(&text);
     return s;
 }

@@ -1,26 +1,36 @@
-/* rundir: the directory of a run, seen from outside the numbers: may it be used, who holds it, what
- * is written into it once, and the two files a user can touch to be heard. */
+/* rundir: the directory of a run: whether it may be used, the lock on it, what is written into it
+ * once, and the two files with which a user asks a run to save or to stop.
+ *
+ * The directory is locked before anything in it is looked at, so two runs cannot both find it
+ * free. --overwrite takes a directory only if it is empty or holds a run. Nothing is removed while
+ * the new run can still be refused: rundir_begin() moves the files of the old run to RUN/.replaced,
+ * and they are deleted after the first checkpoint of the new one. If the new run ends before that,
+ * or is killed, the old run is put back: at every moment one of the two is complete. */
 #ifndef PESC_TRAIN_RUNDIR_H
 #define PESC_TRAIN_RUNDIR_H
 
 #include "base/io.h"
 #include "format/runstate.h"
 
-/* Before anything is made: PESC_USAGE when something is there and neither resume nor overwrite was
- * asked for. */
-pesc_status rundir_check(const pesc_train_options *o);
+typedef struct rundir rundir;
 
-/* PESC_USAGE when a run there would write over the model it trains, or over what that stands on. */
-pesc_status rundir_apart(const char *run, const char *model);
+/* Makes the directory if it is not there, locks it, and looks at what it holds. PESC_USAGE when
+ * that is not empty and neither resume nor overwrite was asked for, when overwrite would replace
+ * something that is not a run, or when the run would write over `model` or a base of it. */
+pesc_status rundir_claim(rundir **out, const pesc_train_options *o, const char *model);
 
-/* Makes it, takes its lock, removes what --overwrite replaces or a killed run left, and writes a
- * byte to see that writing works. */
-pesc_status rundir_open(io_lock **lock, const pesc_train_options *o);
+/* After everything that can be refused has been: writes a byte to see that writing works, moves an
+ * old run aside where overwrite asks for it, and removes what a killed run left half written. */
+pesc_status rundir_begin(rundir *d);
 
-/* Removes what a run has written there, and nothing else. */
-pesc_status rundir_clear(const char *run);
+/* A checkpoint of this run is on the disk: deletes the run it replaces. */
+pesc_status rundir_saved(rundir *d);
 
-/* run.yaml: the options as they are now, for the next who resumes. */
+/* Releases the lock. `unused`: no step was made; removes what this run wrote, puts back what it
+ * replaced, and removes the directory if rundir_claim() made it. NULL is allowed. */
+void rundir_close(rundir *d, bool unused);
+
+/* run.yaml: the options as they are now, which a later --resume reads. */
 pesc_status rundir_options(const char *run, const char *yaml);
 /* run.json of a run that begins; where: the device. */
 pesc_status rundir_describe(const char *run, const runstate_manifest *about, const char *where);

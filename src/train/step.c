@@ -363,6 +363,7 @@ static pesc_status save(pesc_trainer *t)
     t->state.eval_bytes = at.bytes[METRICS_EVAL];
     TRY(checkpoint_save(&t->saver, &t->state));
     t->saved_step = t->state.step;
+    TRY(rundir_saved(t->dir));
     return link_best(t);
 }
 

@@ -300,7 +300,7 @@ static pesc_status resume(pesc_trainer *t)
 static pesc_status begin(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    TRY(rundir_open(&t->lock, o));
+    TRY(rundir_begin(t->dir));
     TRY(checkpoint_fits(&t->saver));
     if (o->resume)
         TRY(resume(t));
@@ -331,8 +331,7 @@ static pesc_status open_all(pesc_trainer *t)
     pesc_train_options *o = &t->opt;
     TRY(options_check(o));
     options_resolve(o);
-    TRY(rundir_check(o));
-    TRY(rundir_apart(o->output, t->m->dir->path));
+    TRY(rundir_claim(&t->dir, o, t->m->dir->path));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
@@ -374,9 +373,6 @@ void pesc_trainer_close(pesc_trainer *t)
     if (!t)
         return;
     metrics_close(t->log);
-    bool nothing = t->lock && !t->opt.resume && t->state.step == 0;
-    if (nothing) /* a mistake in the data, say: the next try finds the directory as this one did */
-        (void)rundir_clear(t->opt.output);
     batch_close(t->batch);
     batch_close(t->ahead);
     batch_close(t->eval_batch);
@@ -392,7 +388,7 @@ void pesc_trainer_close(pesc_trainer *t)
     mem_free(t->shares);
     mem_free(t->chosen);
     mem_free(t->balance);
-    io_lock_release(t->lock);
+    rundir_close(t->dir, t->state.step == 0);
     mem_free(t);
 }
 

@@ -7,6 +7,7 @@
 #include "train/batch.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/rundir.h"
 #include "train/schedule.h"
 
 struct pesc_trainer {
@@ -21,7 +22,7 @@ struct pesc_trainer {
     batch *batch, *eval_batch;
     batch *ahead;       /* the records of step ahead_step, read while the device was busy */
     int64_t ahead_step; /* 0: none */
-    io_lock *lock;
+    rundir *dir;        /* its directory, locked */
     metrics *log;
     char *yaml;
     checkpoint saver;

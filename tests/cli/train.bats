@@ -261,10 +261,10 @@ PY
     cp -r "$D/run" "$r"
     cp -r "$G/pesc-a/model" "$m"
     pesc train "$m" --data "$G/pesc-a/data.jsonl" -o "$m" --overwrite -q
-    fails 2 "$m: holds the model that is trained, or what that stands on; give the run another directory"
+    fails 2 "$m: holds the model that is trained, or a base of it; give the run another directory"
     for from in "$r" "$r/latest" "$r/checkpoint-4"; do
         pesc train "$from" --data "$G/pesc-a/data.jsonl" -o "$r" --overwrite -q
-        fails 2 "$r: holds the model that is trained, or what that stands on; give the run another directory"
+        fails 2 "$r: holds the model that is trained, or a base of it; give the run another directory"
     done
     pesc train "$r" --data "$G/pesc-a/data.jsonl" -o "$r.2" --steps 1 --seq-len 32 -q
     [ "$status" = 0 ]
@@ -277,10 +277,50 @@ PY
     cp -r "$D/run" "$r"
     touch "$r/mine"
     tiny_pesc -o "$r" -q
-    fails 2 "$r: is not empty; --resume goes on with the run in it, --overwrite begins anew"
+    fails 2 "$r: is not empty; --resume continues the run in it, --overwrite replaces it"
     tiny_pesc -o "$r" --overwrite --steps 3 -q
     [ "$status" = 0 ]
-    [ -e "$r/mine" ] && [ ! -e "$r/checkpoint-8" ] && [ "$(wc -l < "$r/metrics.jsonl")" = 3 ]
+    [ -e "$r/mine" ]
+    [ ! -e "$r/checkpoint-8" ]
+    [ ! -e "$r/.replaced" ]
+    [ "$(wc -l < "$r/metrics.jsonl")" = 3 ]
+}
+@test "train: --overwrite refuses a directory that is not a run, and deletes nothing" {
+    local r=$BATS_TEST_TMPDIR/r
+    mkdir -p "$r/plots" "$r/checkpoint-7" "$r/best"
+    touch "$r/metrics.jsonl" "$r/plots/loss.svg" "$r/checkpoint-7/mine"
+    tiny_pesc -o "$r" --overwrite -q
+    fails 2 "$r: is not empty and holds no run (run.json is missing or not pesc's); --overwrite replaces runs only, so give another directory"
+    [ -e "$r/metrics.jsonl" ]
+    [ -e "$r/plots/loss.svg" ]
+    [ -e "$r/checkpoint-7/mine" ]
+    [ -e "$r/best" ]
+}
+@test "train: --overwrite with bad data leaves the old run as it was" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    echo 'not json' > "$BATS_TEST_TMPDIR/bad.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/bad.jsonl" -o "$r" --overwrite -q
+    [ "$status" = 3 ]
+    diff -r -x lock "$D/run" "$r"
+    echo '{"text": "no tokenizer here"}' > "$BATS_TEST_TMPDIR/bad.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/bad.jsonl" -o "$r.new" -q
+    [ "$status" != 0 ]
+    [ ! -e "$r.new" ]
+}
+@test "train: an overwriting run that is killed before its first checkpoint gives the old one back" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    long "$r" --overwrite --save-every 0
+    local pid=$!
+    wait_for "$r/metrics.jsonl"
+    sleep 0.3
+    kill -9 $pid
+    wait $pid || true
+    [ -e "$r/.replaced/run.json" ]
+    tiny_pesc -o "$r" -q # refused, but it finds the old run again
+    fails 2 "$r: is not empty; --resume continues the run in it, --overwrite replaces it"
+    diff -r -x lock "$D/run" "$r"
 }
 
 # ---- stopping
