@@ -25,7 +25,8 @@ pkg-config --exists pesc
 echo "ok pkg-config knows pesc"
 rc=0
 LD_LIBRARY_PATH="$work/usr/lib" "$work/example" "$work/nothing" 2>"$work/err" || rc=$?
-[ "$rc" = 3 ] && grep -q "$work/nothing" "$work/err"
+[ "$rc" = 3 ]
+grep -q "$work/nothing" "$work/err"
 echo "ok the header's program runs and names a missing model"
 LD_LIBRARY_PATH="$work/usr/lib" "$work/example" tests/golden/llama >/dev/null 2>"$work/err" || rc=$?
 grep -q tokenizer "$work/err"

@@ -72,7 +72,8 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     pesc craft "$m" -o "$m.link" --overwrite
     fails 2 "$m.link: is the model itself; give another -o"
     cmp "$D/model/model.safetensors" "$m/model.safetensors"
-    mkdir "$m.run" && touch "$m.run/run.yaml"
+    mkdir "$m.run"
+    touch "$m.run/run.yaml"
     pesc craft "$m" -o "$m.run" --overwrite
     fails 2 "$m.run: is the directory of a run; give another -o"
     pesc craft "$m" -o ""

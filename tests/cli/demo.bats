@@ -19,7 +19,8 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
         grep -qF "\"instruction\": \"$question\"" "$PESC_SHARE/test.jsonl"
     done < <(grep '^you ' <<< "$output")
     for f in plots/routing camelidae/plots/loss camelidae/plots/experts camel/plots/loss; do
-        [ -s "$demo/$f.svg" ] && [ -s "$demo/$f.png" ]
+        [ -s "$demo/$f.svg" ]
+        [ -s "$demo/$f.png" ]
     done
     # what was left is a model, and the command shown is the one that made it
     pesc info "$demo/camelidae"
@@ -87,7 +88,8 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     study LIMIT=100
     [ "$(grep -c ' seed ' "$BATS_TEST_TMPDIR/log")" = 13 ] # the base; 4 rates and 2 seeds of 2 methods
     grep -Eq '^\| pesc-4 \| 4 adapters of 256, LoRA 64 \| [0-9.]+ \| [0-9.]+ \| [0-9.e*\\-]+ \| [0-9.]+ ± [0-9.]+ \| ' "$BATS_TEST_TMPDIR/study-gpu.md"
-    [ -s "$BATS_TEST_TMPDIR/study-gpu.svg" ] && [ -s "$BATS_TEST_TMPDIR/study-gpu-rates.svg" ]
+    [ -s "$BATS_TEST_TMPDIR/study-gpu.svg" ]
+    [ -s "$BATS_TEST_TMPDIR/study-gpu-rates.svg" ]
     cp "$BATS_TEST_TMPDIR/study-gpu.md" "$BATS_TEST_TMPDIR/before.md"
     study LIMIT=100
     refute grep -q ' seed ' "$BATS_TEST_TMPDIR/log"

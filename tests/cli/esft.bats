@@ -131,7 +131,9 @@ summary() { printf '{"token_scores": {%s}}' "$1" > "$T/summary.json"; }
     pesc esft select "$r/intent.summary.json" "$r/law.summary.json" "$r/intent.summary.json" -o "$T/u.json" --json
     [ "$status" = 0 ]
     has '"tasks":\[\{"name":"intent.summary","path":"[^"]*","experts":48,"common":\[48,([0-9]+),48\],"overlap":\[1,0[.0-9]*,1\]\}'
-    [ -s "$T/u.overlap.svg" ] && [ -s "$T/u.overlap.png" ] && [ -s "$T/u.svg" ]
+    [ -s "$T/u.overlap.svg" ]
+    [ -s "$T/u.overlap.png" ]
+    [ -s "$T/u.svg" ]
     python3 - "$r" "$T/u.json" <<'PY'
 import json, sys
 a, b, u = (json.load(open(p))["experts"] for p in

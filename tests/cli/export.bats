@@ -38,7 +38,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     cmp "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
     export_to peft/base hf --lora "$GOLDEN/peft/adapter" --merge-base nf4-dequant --overwrite
     [ "$status" = 0 ]
-    ! cmp -s "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
+    refute cmp -s "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
 }
 
 @test "export: what a target cannot hold" {

@@ -69,7 +69,7 @@ load helper
     [ "$status" = 0 ]
     has '^\.TH PESC 1'
     has '^\.SS "pesc generate '
-    command -v man > /dev/null && command -v groff > /dev/null || skip "needs man and groff"
+    if ! command -v man > /dev/null || ! command -v groff > /dev/null; then skip "needs man and groff"; fi
     [ -z "$(groff -man -Tutf8 -ww <<< "$output" 2>&1 > /dev/null)" ]
 }
 

@@ -30,9 +30,12 @@ added() { # id content
 write_tokenizer() { # directory
     {
         printf '{"version":"1.0","truncation":null,"padding":null,"added_tokens":['
-        added 262 '<s>' && printf ,
-        added 263 '</s>' && printf ,
-        added 264 '<|im_start|>' && printf ,
+        added 262 '<s>'
+        printf ,
+        added 263 '</s>'
+        printf ,
+        added 264 '<|im_start|>'
+        printf ,
         added 265 '<|im_end|>'
         printf '],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,'
         printf '"trim_offsets":true,"use_regex":true},"post_processor":{"type":"TemplateProcessing",'
@@ -98,9 +101,10 @@ gives() { # text
 
 # Standard output has a match for the pattern (grep -E).
 has() { # pattern
-    grep -Eq -- "$1" <<< "$output" && return
-    printf 'expected a match of %s in\n%s\n' "$1" "$output"
-    return 1
+    if ! grep -Eq -- "$1" <<< "$output"; then
+        printf 'expected a match of %s in\n%s\n' "$1" "$output"
+        return 1
+    fi
 }
 
 # The command fails. (A bare ! does not fail a test.)

@@ -22,8 +22,10 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     has '"family":"llama".*"identity":\{"logits":4288,'
     [ ! -e "$BATS_TEST_TMPDIR/out/adapter_model" ]
     merge --lora "$GOLDEN/adapter" --overwrite
-    cmp "$BATS_TEST_TMPDIR/out/model.safetensors" <(
-        "$PESC" merge "$m" -o "$BATS_TEST_TMPDIR/two" -q > /dev/null && cat "$BATS_TEST_TMPDIR/two/model.safetensors")
+    [ "$status" = 0 ]
+    pesc merge "$m" -o "$BATS_TEST_TMPDIR/two" -q
+    [ "$status" = 0 ]
+    cmp "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/two/model.safetensors"
 }
 
 @test "merge: what a run has trained" {

@@ -15,7 +15,8 @@ layers() { grep -o '\[[^]]*\]' "$1" | tr -d '[],'; } # a line of ids each
     study
     local made
     made=$(wc -l < "$T/log") # the mixture; 3 rates, perhaps a fourth, and another seed for 3 methods
-    [ "$made" -ge 13 ] && [ "$made" -le 16 ]
+    [ "$made" -ge 13 ]
+    [ "$made" -le 16 ]
     local number='[0-9.]+ ± [0-9.]+'
     grep -Eq '^\| mixture \| nothing: where all begin \| \| 0 \|' "$T/study.md"
     grep -Eq "^\| lora-r8 \| .* \|  \| 29 \| [0-9]+ \| [0-9.]+\*? \| $number \| $number \| $number \| $number \|\$" "$T/study.md"

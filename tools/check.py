@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""The house rules that need more than grep. tools/check.sh runs this file and the other rules.
+
+Each rule is a function that yields (place, sentence) for every violation it finds. The rules of
+ERRORS make the check fail; those of WARNINGS are only printed.
+"""
+import pathlib
+import re
+import sys
+
+RANK = dict(base=0, tensor=1, text=1, format=2, backend=2, comm=2, model=3, data=3, craft=4, esft=4,
+            train=4, infer=4, routing=4, plot=4, eval=5, serve=5, cli=6)
+FILE_LINES = 600
+FUNCTION_LINES = 45
+KERNEL_LINES = 120  # src/backend: a kernel is read in one piece
+PARAMETERS = 7
+
+
+def files(*patterns):
+    """The files of the tree that match one of the patterns, sorted."""
+    return sorted({p for pattern in patterns for p in pathlib.Path().glob(pattern) if p.is_file()})
+
+
+def sources(*folders):
+    return files(*(f"{folder}/**/*.{suffix}" for folder in folders for suffix in ("c", "h", "cu", "cuh")))
+
+
+def room(path):
+    return path.parts[1]
+
+
+# ---- rooms
+
+def include_ranks():
+    """An include points to a lower rank or stays in its room; cli sees the public header alone."""
+    for path in sources("src"):
+        own = room(path)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            m = re.match(r'#include "([^"]+)"', line)
+            target = m and m.group(1).split("/")[0]
+            if target in (None, "pesc", own) or own != "cli" and RANK.get(target, 9) < RANK[own]:
+                continue
+            yield f"{path}:{number}", f"{own} may not include {m.group(1)}"
+
+
+def call_ranks():
+    """A call through the public header obeys the ranks too."""
+    home = {}
+    for path in sources("src"):
+        for name in re.findall(r"^\w[^;={}()]*?\b(pesc_\w+)\([^;{}]*\)\s*\{", path.read_text(), re.M):
+            home[name] = room(path)
+    for path in sources("src"):
+        own = room(path)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in re.findall(r"^\s.*?\b(pesc_\w+)\(", code_only(line)):
+                target = home.get(name, own)
+                if target != own and RANK[target] >= RANK[own]:
+                    yield f"{path}:{number}", f"{own} may not call {name}, which is a function of {target}"
+
+
+def code_only(line):
+    """The line without strings and without its comment."""
+    line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
+    return re.sub(r"/\*.*?(\*/|$)|//.*|^\s*\*.*", "", line)
+
+
+# ---- sizes
+
+def file_sizes():
+    for path in sources("src", "include", "tests", "bench") + files("tests/**/*.bats", "tests/**/*.py", "tools/**/*.py"):
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES:
+            yield path, f"has {lines} lines; at most {FILE_LINES}"
+
+
+def functions(path):
+    """(line, name, parameters, lines) of every function defined in the file."""
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line != "{":
+            continue
+        first = number
+        while first > 0 and re.match(r"[\s\w*]|//", lines[first - 1]) and not lines[first - 1].endswith((";", "}")):
+            first -= 1
+        signature = re.sub(r"/\*.*?\*/|//.*", "", " ".join(lines[first:number]))
+        signature = re.sub(r"\b[A-Z]+\((\w+)\)\(", r"\1(", signature)  # OP(name)(...)
+        m = re.search(r"(\w+)\((?=[^()]*(?:\([^()]*\)[^()]*)*\)\s*$)", signature)
+        if not m:
+            continue
+        end = next((i for i in range(number, len(lines)) if lines[i] == "}"), len(lines))
+        yield first + 1, m.group(1), count_parameters(signature[m.end():]), end - number - 1
+
+
+def count_parameters(text):
+    """Commas outside inner parentheses and angle brackets, plus one, up to the closing parenthesis."""
+    depth, count = 0, 1
+    for c in text:
+        if c in "(<":
+            depth += 1
+        elif c in ")>":
+            if depth == 0:
+                break
+            depth -= 1
+        count += c == "," and depth == 0
+    return count
+
+
+def function_sizes():
+    for path in sources("src", "include", "tests", "bench"):
+        limit = KERNEL_LINES if room(path) == "backend" else FUNCTION_LINES
+        for line, name, parameters, lines in functions(path):
+            if lines > limit:
+                yield f"{path}:{line}", f"{name} has {lines} lines; at most {limit}"
+            if parameters > PARAMETERS:
+                yield f"{path}:{line}", f"{name} has {parameters} parameters; at most {PARAMETERS}: pass a struct"
+
+
+# ---- documents
+
+def documents():
+    return files("*.md", "docs/**/*.md")
+
+
+def named_functions():
+    """Every function that docs/architecture.md names exists."""
+    text = "\n".join(p.read_text() for p in sources("src", "include"))
+    names = set(re.findall(r"\b[a-z][a-z0-9]*_[a-z0-9_]+\b", text))
+    walk = pathlib.Path("docs/architecture.md")
+    for name in re.findall(r"`([a-z][a-z0-9]*_[a-z0-9_]+)`", walk.read_text()):
+        if name not in names:
+            yield walk, f"names {name}, which does not exist"
+
+
+def anchors(path):
+    """The anchors of a page's headings, made as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+def links():
+    """A link inside the tree leads to a file, and its anchor to a heading."""
+    for path in documents():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for link in re.findall(r"\]\(([^)\s]+)\)", line) + re.findall(r'(?:src|href)="([^"]+)"', line):
+                if re.match(r"[a-z]+:", link):
+                    continue
+                target, _, anchor = link.partition("#")
+                page = path.parent / target if target else path
+                if not page.exists():
+                    yield f"{path}:{number}", f"links to {link}, which does not exist"
+                elif anchor and page.suffix == ".md" and anchor not in anchors(page):
+                    yield f"{path}:{number}", f"links to {link}, but {page} has no such heading"
+
+
+# The field's word for each private one; style.md of the project lists the reasons.
+WORDS = {
+    r"behind the last|known only behind": "after",
+    r"\bnobody\b": "say what is off, unset or the default",
+    r"so-many-th": "grid-stride loop",
+    r"\bsoften": "online softmax",
+    r"forth and back": "serpentine order",
+    r"enough is enough": "stop after N errors",
+    r"lies? apart": "has its own place",
+    r"gives other bits": "silent data corruption",
+    r"small and dear": "expensive to recompute",
+    r"kept lightly|\blight slot": "partial activation checkpoint",
+    r"what \w+ of LoRA gives": "A·x of the LoRA",
+}
+
+
+def words():
+    """Plain technical English: the words that a reader would not search for."""
+    for path in sources("src", "include", "tests", "bench") + documents() + files(
+            "tests/**/*.bats", "tests/**/*.bash", "tests/**/*.sh", "tests/**/*.py", "tools/**/*.sh", "tools/**/*.py", "Makefile"):
+        if path.name == "check.py":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern, better in WORDS.items():
+                m = re.search(pattern, line, re.I)
+                if m:
+                    yield f"{path}:{number}", f'"{m.group(0)}": write {better}'
+
+
+# ---- tests that can fail
+
+def shell_commands(text):
+    """(line number, command) of a shell script: continued lines joined; strings, [[ ]], (( )), comments
+    and here-documents emptied."""
+    lines, number = text.splitlines(), 0
+    while number < len(lines):
+        first, command = number, lines[number]
+        # an open quote or a trailing backslash or operator continues the command
+        while number + 1 < len(lines) and (re.search(r"(\\|&&|\|\||\|)$", command) or open_quote(command)):
+            number += 1
+            command = re.sub(r"\\$", "", command) + "\n" + lines[number]
+        here = re.search(r"<<-?\s*'?(\w+)'?", re.sub(r"<<<", "", command))
+        number += 1
+        while here and number < len(lines):
+            number += 1
+            if lines[number - 1].strip() == here.group(1):
+                break
+        yield first + 1, bare(command)
+
+
+def open_quote(command):
+    return re.search(r"""['"]""", re.sub(QUOTED, "", command)) is not None
+
+
+QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?:^|\s)#.*""", re.S)
+
+
+def bare(command):
+    command = re.sub(QUOTED, " x ", command)
+    return re.sub(r"\[\[.*?\]\]|\(\(.*?\)\)", "x", command, flags=re.S)
+
+
+def silent_conditions():
+    """Under `set -e`, as in every bats test, a failing `a && b` or `! a` does not end the script."""
+    scripts = [p for p in files("tests/**/*.sh", "tools/**/*.sh", "bench/**/*.sh")
+               if re.search(r"^set -\w*e", p.read_text(), re.M)]
+    for path in files("tests/**/*.bats", "tests/**/*.bash") + scripts:
+        for number, command in shell_commands(path.read_text()):
+            for part in re.split(r";|\n|\bdo\b|\bthen\b|\{ ", command):
+                part = part.strip()
+                if re.match(r"(if|elif|while|until)\b", part):
+                    continue
+                if "&&" in part and "||" not in part.split("&&", 1)[1] or re.match(r"!\s", part):
+                    yield f"{path}:{number}", "this cannot fail the test; write one command a line, refute, or if ... fi"
+
+
+ERRORS = [include_ranks, call_ranks, file_sizes, function_sizes, named_functions, links, silent_conditions]
+WARNINGS = [words]
+
+# What was so before its rule came, as "file name": a warning until it is mended. No entry is added.
+KNOWN = """
+include/pesc/pesc.h has
+bench/attention_cuda.cu spread
+bench/attention_cuda.cu set_up
+bench/attention_cuda.cu rate
+bench/cuda.c main
+bench/product_cuda.cu check_case
+bench/rows_check.cu check_rows
+bench/rows_check.cu check_routing
+bench/rows_cuda.cu time_pointwise
+bench/rows_cuda.cu time_norm
+bench/rows_cuda.cu time_rows
+bench/shape.c train
+src/backend/cuda/columns.cuh columns_launch
+src/backend/cuda/norm.cu norm_kernel
+src/backend/cuda/pointwise.cu glu_bwd_kernel
+src/backend/cuda/pointwise.cu act_gated_bwd_kernel
+src/backend/cuda/pointwise.cu gated_bwd_kernel
+src/backend/cuda/rows.cu scatter_kernel
+src/backend/cuda/rows.cu gather_bwd_kernel
+src/backend/cuda/rows.cu scatter_bwd_kernel
+tests/golden/test_gradients.c open_trial
+tests/golden/test_train.c trajectory_equals_torch
+tests/ops/oracle.c oracle_rope
+tests/ops/oracle.c oracle_product
+tests/unit/test_chat.c lays_out_every_format
+tests/unit/test_ggufvocab.c equals_its_byte_level_json
+tests/unit/test_peft.c test_refuses_tensors
+tests/unit/test_record.c reads_every_format
+src/craft/verify.c craft
+src/data/survey.c data
+src/routing/stats.c routing
+""".split("\n")
+
+
+def main():
+    bad = 0
+    for rule in WARNINGS + ERRORS:
+        for place, sentence in rule():
+            known = f"{str(place).split(':')[0]} {sentence.split()[0]}" in KNOWN
+            warning = rule in WARNINGS or known
+            print(f"{'warning: ' if warning else ''}{place}: {sentence}", file=sys.stderr)
+            bad += not warning
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
