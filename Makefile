@@ -50,7 +50,7 @@ BENCH    := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
 # where nvcc and cuBLASLt are; everywhere else the rest is built without it.
 NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA     := $(if $(NVCC),$(abspath $(dir $(NVCC))/..))
-CUDA_SO  := $(if $(wildcard $(CUDA)/include/cublasLt.h),$(BUILD)/pesc-cuda.so)
+CUDA_SO  := $(if $(NVCC),$(if $(wildcard $(CUDA)/include/cublasLt.h),$(BUILD)/pesc-cuda.so))
 CUDA_SRC := $(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu)
 CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
