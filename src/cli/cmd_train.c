@@ -17,9 +17,13 @@ static volatile int stop;
 
 static void on_signal(int sig)
 {
+    static const char text[] = "\npesc: stopping: this step is finished and saved first; the same "
+                               "signal again ends at once\n";
     if (stop)
         _exit(128 + sig);
     stop = sig;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1); /* a step may take minutes */
+    (void)ignored;
 }
 
 static void catch_signals(void)
@@ -85,7 +89,7 @@ static void show(const options *o, const pesc_train_options *p, const pesc_step 
                 (long long)s->steps, s->eval_loss);
     }
     if (isatty(STDERR_FILENO))
-        progress_show("training", (uint64_t)s->step, (uint64_t)s->steps);
+        progress_show_left("training", (uint64_t)s->step, (uint64_t)s->steps, s->seconds_left);
 }
 
 /* ---- the run ---- */

@@ -45,6 +45,11 @@ static void draw_bar(uint64_t done, uint64_t total, int64_t left_s)
 
 void progress_show(const char *what, uint64_t done, uint64_t total)
 {
+    progress_show_left(what, done, total, -1);
+}
+
+void progress_show_left(const char *what, uint64_t done, uint64_t total, double seconds_left)
+{
     if (p.silent || total == 0)
         return;
     int64_t now = now_ms();
@@ -61,8 +66,10 @@ void progress_show(const char *what, uint64_t done, uint64_t total)
         return;
     p.last = now;
     int64_t spent = now - p.began;
-    int64_t left_s =
-        done ? (int64_t)((double)spent / 1000 * (double)(total - done) / (double)done) : 0;
+    int64_t left_s = seconds_left >= 0 ? (int64_t)seconds_left
+                     : done
+                         ? (int64_t)((double)spent / 1000 * (double)(total - done) / (double)done)
+                         : 0;
     if (!p.terminal)
         fprintf(stderr, "pesc: %s: %s %llu/%llu, %lld s left\n", p.name, p.what,
                 (unsigned long long)done, (unsigned long long)total, (long long)left_s);

@@ -9,6 +9,9 @@
 void progress_open(const char *name, bool quiet);
 /* For the command's own loops. `what` is a literal: it tells one piece of work from another. */
 void progress_show(const char *what, uint64_t done, uint64_t total);
+/* The same where the caller knows better than the time since the first call: work that is resumed
+ * or interrupted by other work. */
+void progress_show_left(const char *what, uint64_t done, uint64_t total, double seconds_left);
 /* Takes the bar off the screen; the next progress draws it again. */
 void progress_clear(void);
 void progress_close(void);

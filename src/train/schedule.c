@@ -22,7 +22,7 @@ bool schedule_find(const char *name, schedule_kind *out)
 double schedule_lr(schedule_kind kind, double lr, int64_t step, int64_t warmup, int64_t total)
 {
     if (step < warmup)
-        return lr * (double)step / (double)warmup;
+        return lr * (double)(step + 1) / (double)warmup;
     int64_t span = total > warmup ? total - warmup : 1, left = total > step ? total - step : 0;
     switch (kind) {
     case SCHEDULE_COSINE:

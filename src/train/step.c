@@ -242,7 +242,8 @@ static void measure(pesc_trainer *t, pesc_step *out, double seconds)
     t->seconds = t->seconds > 0 ? 0.9 * t->seconds + 0.1 * seconds : seconds;
     out->tok_s = (double)batch_tokens(t->batch) / (seconds > 0 ? seconds : 1e-9);
     out->utilisation = out->tok_s * t->token_flops / (t->peak_flops + 1);
-    out->seconds_left = t->seconds * (double)(t->steps - t->state.step);
+    double beside = t->seconds_beside / (double)(t->state.step - t->first_step);
+    out->seconds_left = (t->seconds + beside) * (double)(t->steps - t->state.step);
     out->mem_bytes = t->bytes_total;
     out->mem_total = memory_total(t->m->dev);
 }
@@ -404,6 +405,7 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     out->step = s->step;
     bool last = s->step >= t->steps;
     bool eval = t->eval_data && (last || (o->eval_every && s->step % o->eval_every == 0));
+    double began = trainer_seconds();
     if (pending || (eval && o->eval_every))
         TRY(evaluate(t, out, &best));
     bool asked = rundir_asked(o->output, "SAVE");
@@ -411,5 +413,6 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     due d = { .save = best || asked || (o->save_every && s->step % o->save_every == 0),
               .must = stop || (last && !s->eval_due) };
     TRY(save_if_due(t, d, out));
+    t->seconds_beside += trainer_seconds() - began;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
 }

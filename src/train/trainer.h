@@ -39,8 +39,9 @@ struct pesc_trainer {
     int32_t sparse_layers;
     uint64_t dropped_in_row; /* records without a sequence, one after the other */
     double peak_flops, token_flops;
-    double seconds;     /* of a step, smoothed; 0: none yet */
-    int64_t saved_step; /* of the last checkpoint */
+    double seconds;        /* of a step, smoothed; 0: none yet */
+    double seconds_beside; /* of validation and saving since this process began */
+    int64_t saved_step;    /* of the last checkpoint */
     int64_t first_step;
     char resumed[32]; /* the checkpoint's name */
 };

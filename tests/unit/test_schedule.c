@@ -5,12 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* transformers' get_*_schedule_with_warmup at lr 2, 4 warm-up steps of 10. */
+/* lr 2, 4 warm-up steps of 10: after the warm-up as get_*_schedule_with_warmup of transformers, in
+ * it one step ahead, so that no step has rate 0. */
 static void equals_transformers(void **state)
 {
     (void)state;
-    static const double constant[] = { 0, 0.5, 1, 1.5, 2, 2, 2, 2, 2, 2 };
-    static const double linear[] = { 0, 0.5, 1, 1.5, 2, 10. / 6, 8. / 6, 1, 4. / 6, 2. / 6 };
+    static const double constant[] = { 0.5, 1, 1.5, 2, 2, 2, 2, 2, 2, 2 };
+    static const double linear[] = { 0.5, 1, 1.5, 2, 2, 10. / 6, 8. / 6, 1, 4. / 6, 2. / 6 };
     for (int i = 0; i < 10; i++) {
         assert_true(fabs(schedule_lr(SCHEDULE_CONSTANT, 2, i, 4, 10) - constant[i]) < 1e-12);
         assert_true(fabs(schedule_lr(SCHEDULE_LINEAR, 2, i, 4, 10) - linear[i]) < 1e-12);
@@ -18,6 +19,7 @@ static void equals_transformers(void **state)
         assert_true(fabs(schedule_lr(SCHEDULE_COSINE, 2, i, 4, 10) - cosine) < 1e-12);
     }
     assert_true(schedule_lr(SCHEDULE_LINEAR, 2, 0, 0, 1) == 2);
+    assert_true(schedule_lr(SCHEDULE_CONSTANT, 2, 0, 1, 1) == 2); /* a run of one step learns */
     assert_true(schedule_lr(SCHEDULE_COSINE, 2, 99, 0, 10) < 1e-12);
     schedule_kind k;
     assert_true(schedule_find("cosine", &k) && k == SCHEDULE_COSINE);
