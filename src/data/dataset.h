@@ -7,8 +7,7 @@
 #ifndef PESC_DATA_DATASET_H
 #define PESC_DATA_DATASET_H
 
-#include "text/chat.h"
-#include "data/record.h"
+#include "data/template.h"
 
 typedef enum over_length { OVER_DROP, OVER_TRUNCATE, OVER_SPLIT, OVER_ERROR } over_length;
 bool over_length_find(const char *name, over_length *out); /* "drop" "truncate" "split" "error" */
@@ -16,8 +15,8 @@ bool over_length_find(const char *name, over_length *out); /* "drop" "truncate" 
 typedef struct dataset_options {
     const char *const *paths;
     size_t n_paths;
-    const char *format;   /* NULL: found by looking */
-    const char *template; /* chat format; NULL: the model's, else camelidae */
+    const char *format;   /* NULL or "": found by looking */
+    const char *template; /* a chat format; NULL or "": the model's, else camelidae */
     int32_t seq_len;
     over_length over;
     bool shuffle;

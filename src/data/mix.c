@@ -73,27 +73,6 @@ static bool set_add(hash_set *h, XXH128_hash_t x)
 
 /* ---- parts ---- */
 
-static pesc_status find_formats(part *p)
-{
-    size_t n = source_files(p->src);
-    p->formats = mem_zalloc(n, sizeof *p->formats);
-    if (!p->formats)
-        return fail_nomem("the data formats", n * sizeof *p->formats);
-    for (size_t i = 0; i < n; i++) {
-        json_t *v;
-        uint64_t first = source_file_first(p->src, i);
-        TRY(source_record(p->src, first, &v));
-        p->formats[i] = record_format_detect(v);
-        json_decref(v);
-        if (!p->formats[i]) {
-            char why[1024];
-            snprintf(why, sizeof why, "%s", pesc_last_error());
-            return fail(PESC_FORMAT, "%s: %s", source_where(p->src, first), why);
-        }
-    }
-    return PESC_OK;
-}
-
 static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t number)
 {
     *p = (part){ .say = say, .key = { seed, rng_stream(SHUFFLE_PART, number, 0) } };
@@ -106,7 +85,7 @@ static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t 
         return fail(PESC_USAGE, "%s: %s%s: found %llu records, but %llu are wanted", say->domain,
                     say->files[0], say->n_files > 1 ? " and the others" : "",
                     (unsigned long long)say->available, (unsigned long long)say->records);
-    return find_formats(p);
+    return record_formats(p->src, NULL, &p->formats);
 }
 
 static void part_close(part *p)

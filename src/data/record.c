@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef pesc_status (*read_fn)(record *r, const record_format *f, const json_t *v);
@@ -123,6 +124,37 @@ const record_format *record_format_detect(const json_t *v)
     str_free(&found);
     str_free(&known);
     return NULL;
+}
+
+static pesc_status detect(source *src, uint64_t first, const record_format **out)
+{
+    json_t *v;
+    char why[1024];
+    TRY(source_record(src, first, &v));
+    *out = record_format_detect(v);
+    json_decref(v);
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    return *out ? PESC_OK : fail(PESC_FORMAT, "%s: %s", source_where(src, first), why);
+}
+
+pesc_status record_formats(source *src, const char *name, const record_format ***out)
+{
+    size_t n = source_files(src);
+    const record_format *given = name ? record_format_find(name) : NULL;
+    if (name && !given)
+        return fail(PESC_USAGE,
+                    "the data format \"%s\" is not known; leave it out to have it found by looking",
+                    name);
+    const record_format **list = mem_zalloc(n, sizeof *list);
+    if (!list)
+        return fail_nomem("the data formats", n * sizeof *list);
+    *out = list;
+    for (size_t i = 0; i < n; i++) {
+        list[i] = given;
+        if (!given)
+            TRY(detect(src, source_file_first(src, i), &list[i]));
+    }
+    return PESC_OK;
 }
 
 static pesc_status missing(const json_t *v, const char *key)

@@ -6,8 +6,7 @@
 #ifndef PESC_DATA_RECORD_H
 #define PESC_DATA_RECORD_H
 
-#include "base/json.h"
-#include "base/status.h"
+#include "data/source.h"
 
 typedef struct record_format record_format;
 
@@ -32,6 +31,10 @@ typedef struct record {
 const record_format *record_format_find(const char *name); /* NULL: unknown */
 const char *record_format_name(const record_format *f);
 const char *const *record_format_names(void); /* NULL-terminated */
+
+/* The row of each file of a source, for mem_free(): the row `name`, or where that is NULL the one
+ * its first record fits. */
+pesc_status record_formats(source *src, const char *name, const record_format ***out);
 
 /* The row a first record fits; NULL when none (see pesc_last_error for what was found). */
 const record_format *record_format_detect(const json_t *v);

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "data/data.h"
+#include "data/pack.h"
 #include "esft/logs.h"
 #include "format/hfdir.h"
 #include "model/routes.h"
@@ -73,17 +75,15 @@ static pesc_status publish(const tally *t, const int32_t *layers, const char *ou
 
 /* ---- from a model ---- */
 
-/* Records on their way into forwards: whole sequences, as many as fit. */
 typedef struct scorer {
     pesc_model *m;
-    pesc_data *data;
+    dataset *data;
+    packer *pack; /* the records of the next forward */
     pass *p;
     routes *r;
     tally t;
-    int32_t *ids; /* [pass_tokens] */
-    token_seq seqs[MAX_SEQS];
-    int32_t n_ids, n_seqs, pass_tokens, seq_len;
-    uint64_t wanted, tokens, records;
+    int32_t seq_len;
+    uint64_t wanted, tokens, records; /* tokens: packed so far */
 } scorer;
 
 static pesc_status add_routes(scorer *s)
@@ -99,44 +99,39 @@ static pesc_status add_routes(scorer *s)
     return PESC_OK;
 }
 
-/* Runs what has been collected. */
+/* Runs what has been packed. */
 static pesc_status flush(scorer *s)
 {
-    if (s->n_seqs == 0)
+    if (pack_count(s->pack) == 0)
         return PESC_OK;
-    TRY(pass_set(s->p, s->seqs, s->n_seqs, NULL, 0));
+    const micro_batch b = pack_at(s->pack, 0);
+    TRY(pass_set(s->p, b.seqs, b.n_seqs, NULL, 0));
     TRY(routes_fwd(s->r, s->p));
     TRY(add_routes(s));
-    s->tokens += (uint64_t)s->n_ids;
-    s->n_ids = s->n_seqs = 0;
+    pack_clear(s->pack);
     log_progress("scoring", s->tokens, s->wanted);
     return PESC_OK;
 }
 
-/* One sequence, cut where enough tokens are together. */
+/* One sequence, cut where the tokens that were asked for are complete. */
 static pesc_status add_sequence(scorer *s, const int32_t *ids, int32_t n)
 {
-    uint64_t left = s->wanted - s->tokens - (uint64_t)s->n_ids;
+    uint64_t left = s->wanted - s->tokens;
     n = (uint64_t)n < left ? n : (int32_t)left;
     if (n == 0)
         return PESC_OK;
-    if (s->n_ids + n > s->pass_tokens || s->n_seqs == MAX_SEQS)
+    if (!pack_fits(s->pack, n))
         TRY(flush(s));
-    memcpy(s->ids + s->n_ids, ids, (size_t)n * sizeof *ids);
-    s->seqs[s->n_seqs++] = (token_seq){ .ids = s->ids + s->n_ids, .n = n };
-    s->n_ids += n;
-    return PESC_OK;
+    s->tokens += (uint64_t)n;
+    return pack_add(s->pack, &(pack_item){ .ids = ids, .n = n });
 }
 
 static pesc_status add_record(scorer *s, uint64_t index)
 {
-    const int32_t *ids, *labels;
-    size_t n;
-    TRY(pesc_data_record(s->data, index, &ids, &labels, &n));
-    for (size_t at = 0; at < n; at += (size_t)s->seq_len) {
-        size_t here = n - at < (size_t)s->seq_len ? n - at : (size_t)s->seq_len;
-        TRY(add_sequence(s, ids + at, (int32_t)here));
-    }
+    sequence q;
+    TRY(dataset_whole(s->data, index, &q));
+    for (int32_t at = 0; at < q.n; at += s->seq_len)
+        TRY(add_sequence(s, q.ids + at, q.n - at < s->seq_len ? q.n - at : s->seq_len));
     s->records++;
     return PESC_OK;
 }
@@ -144,7 +139,7 @@ static pesc_status add_record(scorer *s, uint64_t index)
 /* Records are drawn without replacement until there are enough tokens. */
 static pesc_status run(scorer *s, uint64_t seed)
 {
-    uint64_t n = pesc_data_records(s->data);
+    uint64_t n = dataset_count(s->data);
     rng_key key = { seed, rng_stream(5, 0, 0) };
     if (n > UINT32_MAX)
         return fail(PESC_UNSUPPORTED, "the data has more than 2^32 records");
@@ -154,8 +149,7 @@ static pesc_status run(scorer *s, uint64_t seed)
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     pesc_status st = PESC_OK;
-    for (uint64_t i = 0; st == PESC_OK && i < n && s->tokens + (uint64_t)s->n_ids < s->wanted;
-         i++) {
+    for (uint64_t i = 0; st == PESC_OK && i < n && s->tokens < s->wanted; i++) {
         uint64_t j = i + rng_below(key, i, n - i);
         uint32_t drawn = order[j];
         order[j] = order[i];
@@ -179,16 +173,14 @@ static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)
     s->seq_len = (int32_t)o->seq_len;
     if (s->seq_len == 0)
         s->seq_len = c->context < DEFAULT_PASS ? c->context : DEFAULT_PASS;
-    s->pass_tokens = o->micro_tokens ? (int32_t)o->micro_tokens : DEFAULT_PASS;
-    s->pass_tokens = s->pass_tokens < s->seq_len ? s->seq_len : s->pass_tokens;
-    if ((uint64_t)s->pass_tokens > s->wanted)
-        s->pass_tokens = (int32_t)s->wanted;
-    TRY(routes_open(&s->r, s->m, s->pass_tokens));
+    int32_t most = o->micro_tokens ? (int32_t)o->micro_tokens : DEFAULT_PASS;
+    most = most < s->seq_len ? s->seq_len : most;
+    if ((uint64_t)most > s->wanted)
+        most = (int32_t)s->wanted;
+    TRY(routes_open(&s->r, s->m, most));
     TRY(tally_init(&s->t, (size_t)s->r->n_layers, (size_t)c->moe.topk.n_experts, (size_t)s->r->k));
-    s->ids = mem_alloc((size_t)s->pass_tokens, sizeof *s->ids);
-    if (!s->ids)
-        return fail_nomem("tokens to score", (size_t)s->pass_tokens * sizeof *s->ids);
-    pass_limits lim = { .max_tokens = s->pass_tokens, .max_seqs = MAX_SEQS, .max_out = 1 };
+    TRY(pack_open(&s->pack, (pack_limits){ .max_tokens = most, .max_seqs = MAX_SEQS }));
+    pass_limits lim = { .max_tokens = most, .max_seqs = MAX_SEQS, .max_out = 1 };
     return pass_open(&s->p, s->m, lim, NULL);
 }
 
@@ -205,26 +197,21 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     status_clear();
     *out = (pesc_esft_score_report){ 0 };
     TRY(check_options(opt));
-    scorer *s = mem_zalloc(1, sizeof *s);
-    if (!s)
-        return fail_nomem("scoring", sizeof *s);
-    s->m = m;
-    s->data = d;
+    scorer s = { .m = m, .data = d->set };
     struct timespec start;
-    pesc_status st = open_scorer(s, opt);
+    pesc_status st = open_scorer(&s, opt);
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (st == PESC_OK)
-        st = run(s, opt->seed);
+        st = run(&s, opt->seed);
     out->seconds = seconds_since(&start);
-    out->tokens = s->tokens;
-    out->records = s->records;
+    out->tokens = s.tokens;
+    out->records = s.records;
     if (st == PESC_OK)
-        st = publish(&s->t, s->r->layers, out_dir, opt->metric, out);
-    pass_close(s->p);
-    routes_close(s->r);
-    tally_free(&s->t);
-    mem_free(s->ids);
-    mem_free(s);
+        st = publish(&s.t, s.r->layers, out_dir, opt->metric, out);
+    pass_close(s.p);
+    routes_close(s.r);
+    tally_free(&s.t);
+    pack_close(s.pack);
     return st;
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/dataset.h"
 #include "eval/answer.h"
 #include "infer/score.h"
 #include "infer/session.h"
@@ -27,7 +28,7 @@ typedef struct evaluation {
     pesc_session *s;
     const pesc_eval_options *opt;
     pesc_eval_report *out;
-    pesc_data *data;
+    dataset *data;
     uint64_t n_records, next;
     unsigned char *domain; /* of each record; NOT_CHOSEN: left out */
     score *scores;         /* of each domain */
@@ -52,7 +53,9 @@ typedef struct asked {
 
 static pesc_status read_record(evaluation *e, uint64_t index, asked *q)
 {
-    TRY(pesc_data_record(e->data, index, &q->ids, &q->labels, &q->n));
+    sequence whole;
+    TRY(dataset_whole(e->data, index, &whole));
+    *q = (asked){ .ids = whole.ids, .labels = whole.labels, .n = (size_t)whole.n };
     q->end = q->n;
     while (q->end > 0 && q->labels[q->end - 1] < 0)
         q->end--;
@@ -80,7 +83,7 @@ static pesc_status domain_of(evaluation *e, uint64_t index, size_t *number)
 {
     const char *name;
     pesc_eval_report *r = e->out;
-    TRY(pesc_data_domain(e->data, index, number, &name));
+    TRY(dataset_domain(e->data, index, number, &name));
     if (*number < r->n_domains)
         return PESC_OK;
     char *copy = mem_strdup(name);
@@ -264,13 +267,17 @@ static pesc_status open_task(evaluation *e, const char *task)
     if (o->limit < 0 || o->max_tokens < 0 || o->max_tokens > INT32_MAX / 2)
         return fail(PESC_USAGE, "limit and max_tokens: found %lld and %lld, expected 0 or more",
                     (long long)o->limit, (long long)o->max_tokens);
-    pesc_data_options d = { .data = &task,
-                            .n_data = 1,
-                            .format = o->format,
-                            .chat_template = o->chat_template,
-                            .seq_len = e->s->n_ctx };
-    TRY(pesc_data_open(&e->data, e->s->model->dir->path, &d));
-    e->n_records = pesc_data_records(e->data);
+    const pesc_model *m = e->s->model;
+    dataset_options d = { .paths = &task,
+                          .n_paths = 1,
+                          .format = o->format,
+                          .template = o->chat_template,
+                          .seq_len = e->s->n_ctx,
+                          .tok = m->tok,
+                          .chat = m->chat,
+                          .vocab = m->cfg.vocab };
+    TRY(dataset_open(&e->data, &d));
+    e->n_records = dataset_count(e->data);
     e->domain = mem_alloc((size_t)e->n_records, 1);
     e->scores = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->scores);
     e->out->domains = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->out->domains);
@@ -295,7 +302,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     if (st == PESC_OK)
         conclude_all(&e);
     out->seconds = now() - began;
-    pesc_data_close(e.data);
+    dataset_close(e.data);
     mem_free(e.domain);
     mem_free(e.scores);
     return st;

@@ -4,11 +4,11 @@
  * of its record. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
+#include "data/dataset.h"
+#include "data/pack.h"
 #include "model/routes.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { DEFAULT_LENGTH = 1024 };
@@ -18,29 +18,20 @@ pesc_routes_options pesc_routes_defaults(void)
     return (pesc_routes_options){ .seq_len = DEFAULT_LENGTH };
 }
 
-typedef struct packed {
-    size_t domain;
-    int32_t first, n; /* tokens of the forward */
-} packed;
-
 typedef struct tally {
     pesc_routes_report *out;
     const pesc_routes_options *opt;
-    pesc_data *data;
+    dataset *data;
+    packer *pack; /* the records of the next forward; the tag of each is its domain */
     routes *routes;
     pass *pass;
-    /* the records of the next forward */
-    int32_t *ids;
-    packed *seqs;
-    token_seq *pass_seqs;
-    int32_t n_ids, n_seqs;
 } tally;
 
 static pesc_status domain_of(tally *t, uint64_t index, size_t *number)
 {
     const char *name;
     pesc_routes_report *r = t->out;
-    TRY(pesc_data_domain(t->data, index, number, &name));
+    TRY(dataset_domain(t->data, index, number, &name));
     if (*number < r->n_domains)
         return PESC_OK;
     char *copy = mem_strdup(name);
@@ -57,52 +48,49 @@ static double *cell(const pesc_routes_report *r, size_t domain, size_t layer)
 
 /* ---- forwards ---- */
 
-static void count(const tally *t, const packed *q)
+static void count(const tally *t, const micro_batch *b, int32_t seq)
 {
     const routes *r = t->routes;
+    size_t first = (size_t)b->spans[seq].first, k = (size_t)r->k, n = (size_t)b->seqs[seq].n * k;
     for (size_t layer = 0; layer < t->out->n_layers; layer++) {
-        double *chosen = cell(t->out, q->domain, layer);
-        const int32_t *ids =
-            r->ids + ((size_t)layer * (size_t)r->n + (size_t)q->first) * (size_t)r->k;
-        for (int32_t i = 0; i < q->n * r->k; i++)
+        double *chosen = cell(t->out, b->spans[seq].tag, layer);
+        const int32_t *ids = r->ids + (layer * (size_t)r->n + first) * k;
+        for (size_t i = 0; i < n; i++)
             chosen[ids[i]]++;
     }
 }
 
 static pesc_status forward(tally *t)
 {
-    if (t->n_seqs == 0)
+    if (pack_count(t->pack) == 0)
         return PESC_OK;
-    for (int32_t i = 0; i < t->n_seqs; i++)
-        t->pass_seqs[i] = (token_seq){ .ids = t->ids + t->seqs[i].first, .n = t->seqs[i].n };
-    TRY(pass_set(t->pass, t->pass_seqs, t->n_seqs, NULL, 0));
+    const micro_batch b = pack_at(t->pack, 0);
+    TRY(pass_set(t->pass, b.seqs, b.n_seqs, NULL, 0));
     TRY(routes_fwd(t->routes, t->pass));
-    for (int32_t i = 0; i < t->n_seqs; i++)
-        count(t, &t->seqs[i]);
-    t->n_ids = t->n_seqs = 0;
+    for (int32_t i = 0; i < b.n_seqs; i++)
+        count(t, &b, i);
+    pack_clear(t->pack);
     return PESC_OK;
 }
 
 static pesc_status add_record(tally *t, uint64_t index)
 {
-    const int32_t *ids, *labels;
-    size_t domain, n, most = (size_t)t->opt->seq_len;
+    sequence q;
+    size_t domain;
+    const int32_t most = (int32_t)t->opt->seq_len;
     TRY(domain_of(t, index, &domain));
     pesc_routes_domain *d = &t->out->domains[domain];
     if (t->opt->limit && d->records >= (uint64_t)t->opt->limit)
         return PESC_OK;
-    TRY(pesc_data_record(t->data, index, &ids, &labels, &n));
-    n = n < most ? n : most;
-    if (n == 0)
+    TRY(dataset_whole(t->data, index, &q));
+    q.n = q.n < most ? q.n : most;
+    if (q.n == 0)
         return PESC_OK;
-    if ((size_t)t->n_ids + n > most)
+    if (!pack_fits(t->pack, q.n))
         TRY(forward(t));
-    memcpy(t->ids + t->n_ids, ids, n * sizeof *ids);
-    t->seqs[t->n_seqs++] = (packed){ .domain = domain, .first = t->n_ids, .n = (int32_t)n };
-    t->n_ids += (int32_t)n;
     d->records++;
-    d->tokens += n;
-    return PESC_OK;
+    d->tokens += (uint64_t)q.n;
+    return pack_add(t->pack, &(pack_item){ .ids = q.ids, .n = q.n, .tag = domain });
 }
 
 /* ---- results ---- */
@@ -166,26 +154,25 @@ static pesc_status open_all(tally *t, pesc_model *m)
 {
     const pesc_routes_options *o = t->opt;
     const int32_t most = (int32_t)o->seq_len;
-    pesc_data_options d = { .data = o->data,
-                            .n_data = o->n_data,
-                            .format = o->format,
-                            .chat_template = o->chat_template,
-                            .seq_len = o->seq_len };
+    dataset_options d = { .paths = o->data,
+                          .n_paths = o->n_data,
+                          .format = o->format,
+                          .template = o->chat_template,
+                          .seq_len = most,
+                          .tok = m->tok,
+                          .chat = m->chat,
+                          .vocab = m->cfg.vocab };
     TRY(routes_open(&t->routes, m, most));
-    TRY(pesc_data_open(&t->data, m->dir->path, &d));
+    TRY(dataset_open(&t->data, &d));
     TRY(open_report(t));
-    TRY(pass_open(&t->pass, m, (pass_limits){ .max_tokens = most, .max_seqs = most, .max_out = 1 },
-                  NULL));
-    t->ids = mem_alloc((size_t)most, sizeof *t->ids);
-    t->seqs = mem_alloc((size_t)most, sizeof *t->seqs);
-    t->pass_seqs = mem_alloc((size_t)most, sizeof *t->pass_seqs);
-    return t->ids && t->seqs && t->pass_seqs ? PESC_OK
-                                             : fail_nomem("routing statistics", (size_t)most * 32);
+    TRY(pack_open(&t->pack, (pack_limits){ .max_tokens = most, .max_seqs = most }));
+    return pass_open(&t->pass, m,
+                     (pass_limits){ .max_tokens = most, .max_seqs = most, .max_out = 1 }, NULL);
 }
 
 static pesc_status read_all(tally *t)
 {
-    uint64_t n = pesc_data_records(t->data);
+    uint64_t n = dataset_count(t->data);
     for (uint64_t i = 0; i < n; i++) {
         TRY(add_record(t, i));
         log_progress("routing records", i, n);
@@ -211,10 +198,8 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
         s = read_all(&t);
     pass_close(t.pass);
     routes_close(t.routes);
-    pesc_data_close(t.data);
-    mem_free(t.ids);
-    mem_free(t.seqs);
-    mem_free(t.pass_seqs);
+    dataset_close(t.data);
+    pack_close(t.pack);
     return s;
 }
 
@@ -227,42 +212,4 @@ void pesc_routes_free(pesc_routes_report *r)
     mem_free(r->share);
     mem_free(r->difference);
     *r = (pesc_routes_report){ 0 };
-}
-
-/* ---- the picture ---- */
-
-pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r)
-{
-    status_clear();
-    char note[128];
-    const char **panels = mem_alloc(r->n_domains + 1, sizeof *panels);
-    const char **rows = mem_alloc(r->n_layers + 1, sizeof *rows);
-    char(*numbers)[24] = mem_alloc(r->n_layers + 1, sizeof *numbers);
-    pesc_status s = panels && rows && numbers ? PESC_OK : fail_nomem("a picture", r->n_layers * 32);
-    if (s == PESC_OK) {
-        for (size_t i = 0; i < r->n_domains; i++)
-            panels[i] = r->domains[i].name;
-        for (size_t i = 0; i < r->n_layers; i++) {
-            snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)r->layers[i]);
-            rows[i] = numbers[i];
-        }
-        snprintf(note, sizeof note,
-                 "part of a domain's choices that fell on each expert (top %zu of %zu; even is "
-                 "%.3g)",
-                 r->top_k, r->experts, 1 / (double)r->experts);
-        s = pesc_plot_heat(path, &(pesc_heat){ .title = "Which experts a domain chooses",
-                                               .note = note,
-                                               .x_label = "expert",
-                                               .y_label = "layer",
-                                               .panels = panels,
-                                               .n_panels = r->n_domains,
-                                               .rows = r->n_layers,
-                                               .cols = r->experts,
-                                               .row_names = rows,
-                                               .cells = r->share });
-    }
-    mem_free(panels);
-    mem_free(rows);
-    mem_free(numbers);
-    return s;
 }

@@ -134,10 +134,10 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
     memset(t->balance, 0, 2 * n * sizeof *t->balance);
     params_start_grad(t->params);
     for (int32_t i = 0; i < batch_micros(t->batch); i++) {
-        const micro_batch *b = batch_micro(t->batch, i);
-        train_input in = input_of(b);
+        const micro_batch b = batch_micro(t->batch, i);
+        train_input in = input_of(&b);
         train_output got = { 0 };
-        double part = (double)b->n_tokens / tokens;
+        double part = (double)b.n_tokens / tokens;
         in.aux_weight = (float)(t->aux_coef * part);
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
@@ -289,7 +289,8 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
         uint64_t left = n - first, most = (uint64_t)t->opt.batch;
         TRY(batch_load(t->eval_batch, first, (int32_t)(left < most ? left : most)));
         for (int32_t i = 0; i < batch_micros(t->eval_batch); i++) {
-            train_input in = input_of(batch_micro(t->eval_batch, i));
+            const micro_batch b = batch_micro(t->eval_batch, i);
+            train_input in = input_of(&b);
             train_output got = { 0 };
             if (stop_asked(t))
                 return PESC_STOPPED;

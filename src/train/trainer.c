@@ -31,8 +31,8 @@ static dataset_options data_options(const pesc_trainer *t, bool eval)
     const pesc_train_options *o = &t->opt;
     dataset_options d = { .paths = eval ? o->eval_data : o->data,
                           .n_paths = eval ? o->n_eval_data : o->n_data,
-                          .format = given(o->format),
-                          .template = given(o->chat_template),
+                          .format = o->format,
+                          .template = o->chat_template,
                           .seq_len = (int32_t)o->seq_len,
                           .shuffle = o->shuffle && !eval,
                           .seed = (uint64_t)o->seed,
@@ -89,8 +89,7 @@ static pesc_status open_pass(pesc_trainer *t)
     t->bytes_pass = plan_pass_bytes(&p, t->keep);
     TRY(plan_check(&p, t->keep));
     TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->keep));
-    batch_options b = { .batch = (int32_t)o->batch,
-                        .micro_tokens = p.lim.max_tokens,
+    batch_options b = { .micro_tokens = p.lim.max_tokens,
                         .packing = o->packing,
                         .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE };
     TRY(batch_open(&t->batch, t->data, b));

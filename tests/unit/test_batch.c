@@ -3,7 +3,7 @@
 #include "support/check.h"
 #include "support/files.h"
 
-/* Lengths 3, 5, 4, 2; targets 2, 3, 1, 1 (behind the first position of each). */
+/* Lengths 3, 5, 4, 2; targets 2, 3, 1, 1 (the first position of each is not predicted). */
 static const char lines[] = "{\"input_ids\":[1,2,3],\"labels\":[1,2,3]}\n"
                             "{\"input_ids\":[4,5,6,7,8],\"labels\":[-100,-100,6,7,8]}\n"
                             "{\"input_ids\":[9,10,11,12],\"labels\":[-100,-100,-100,12]}\n"
@@ -22,23 +22,23 @@ static batch *load(batch_options o, uint64_t first, int32_t count)
 static void packs_in_order(void **state)
 {
     (void)state;
-    batch *b = load((batch_options){ .batch = 4, .micro_tokens = 9, .packing = true }, 0, 4);
+    batch *b = load((batch_options){ .micro_tokens = 9, .packing = true }, 0, 4);
     assert_int_equal(batch_micros(b), 2);
     assert_int_equal(batch_tokens(b), 14);
     assert_int_equal(batch_targets(b), 7);
-    const micro_batch *m = batch_micro(b, 0);
-    assert_int_equal(m->n_seqs, 2); /* 3 + 5; 4 more would be 12 */
-    assert_int_equal(m->n_tokens, 8);
+    micro_batch m = batch_micro(b, 0);
+    assert_int_equal(m.n_seqs, 2); /* 3 + 5; 4 more would be 12 */
+    assert_int_equal(m.n_tokens, 8);
     const int32_t rows[] = { 0, 1, 4, 5, 6 }, targets[] = { 2, 3, 6, 7, 8 };
-    assert_int_equal(m->n_targets, 5);
-    assert_memory_equal(m->rows, rows, sizeof rows);
-    assert_memory_equal(m->targets, targets, sizeof targets);
+    assert_int_equal(m.n_targets, 5);
+    assert_memory_equal(m.rows, rows, sizeof rows);
+    assert_memory_equal(m.targets, targets, sizeof targets);
     m = batch_micro(b, 1);
-    assert_int_equal(m->n_seqs, 2);
-    assert_int_equal(m->rows[0], 2);
-    assert_int_equal(m->targets[0], 12);
-    assert_int_equal(m->rows[1], 4);
-    assert_int_equal(m->seqs[1].ids[0], 13);
+    assert_int_equal(m.n_seqs, 2);
+    assert_int_equal(m.rows[0], 2);
+    assert_int_equal(m.targets[0], 12);
+    assert_int_equal(m.rows[1], 4);
+    assert_int_equal(m.seqs[1].ids[0], 13);
     batch_close(b);
 }
 
@@ -52,16 +52,15 @@ static void weights_do_not_depend_on_packing(void **state)
     };
     for (int kind = 0; kind < 2; kind++)
         for (int packing = 0; packing < 2; packing++) {
-            batch *b = load((batch_options){ .batch = 4,
-                                             .micro_tokens = packing ? 64 : 5,
+            batch *b = load((batch_options){ .micro_tokens = packing ? 64 : 5,
                                              .packing = packing,
                                              .loss = kind ? LOSS_SEQUENCE : LOSS_TOKEN },
                             0, 4);
             assert_int_equal(batch_micros(b), packing ? 1 : 4);
             int at = 0;
             for (int32_t i = 0; i < batch_micros(b); i++)
-                for (int32_t k = 0; k < batch_micro(b, i)->n_targets; k++, at++)
-                    assert_float_equal(batch_micro(b, i)->weights[k],
+                for (int32_t k = 0; k < batch_micro(b, i).n_targets; k++, at++)
+                    assert_float_equal(batch_micro(b, i).weights[k],
                                        (kind ? by_sequence : by_token)[at], 1e-7);
             assert_int_equal(at, 7);
             batch_close(b);
@@ -71,11 +70,11 @@ static void weights_do_not_depend_on_packing(void **state)
 static void goes_on_into_the_next_epoch(void **state)
 {
     (void)state;
-    batch *b = load((batch_options){ .batch = 3, .micro_tokens = 64, .packing = true }, 3, 3);
-    const micro_batch *m = batch_micro(b, 0);
-    assert_int_equal(m->n_seqs, 3);
-    assert_int_equal(m->seqs[0].ids[0], 13);
-    assert_int_equal(m->seqs[1].ids[0], 1);
+    batch *b = load((batch_options){ .micro_tokens = 64, .packing = true }, 3, 3);
+    micro_batch m = batch_micro(b, 0);
+    assert_int_equal(m.n_seqs, 3);
+    assert_int_equal(m.seqs[0].ids[0], 13);
+    assert_int_equal(m.seqs[1].ids[0], 1);
     must(batch_load(b, 0, 1)); /* a smaller one in the same buffers */
     assert_int_equal(batch_tokens(b), 3);
     batch_close(b);

@@ -1,0 +1,60 @@
+#include "data/data.h"
+
+#include "base/mem.h"
+
+void pesc_data_close(pesc_data *d)
+{
+    if (!d)
+        return;
+    dataset_close(d->set);
+    pesc_tokenizer_close(d->tok);
+    mem_free(d);
+}
+
+uint64_t pesc_data_records(const pesc_data *d)
+{
+    return dataset_count(d->set);
+}
+
+const char *pesc_data_format(const pesc_data *d, size_t file)
+{
+    return file < dataset_files(d->set) ? dataset_format(d->set, file) : "";
+}
+
+const char *pesc_data_template(const pesc_data *d)
+{
+    return dataset_template(d->set);
+}
+
+const pesc_tokenizer *pesc_data_tokenizer(const pesc_data *d)
+{
+    return d->tok;
+}
+
+static pesc_status check_index(const pesc_data *d, uint64_t index)
+{
+    uint64_t n = dataset_count(d->set);
+    return index < n ? PESC_OK
+                     : fail(PESC_USAGE, "record %llu: there are %llu", (unsigned long long)index,
+                            (unsigned long long)n);
+}
+
+pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
+                             const int32_t **labels, size_t *n)
+{
+    status_clear();
+    TRY(check_index(d, index));
+    sequence q;
+    TRY(dataset_whole(d->set, index, &q));
+    *ids = q.ids;
+    *labels = q.labels;
+    *n = (size_t)q.n;
+    return PESC_OK;
+}
+
+pesc_status pesc_data_domain(pesc_data *d, uint64_t index, size_t *number, const char **name)
+{
+    status_clear();
+    TRY(check_index(d, index));
+    return dataset_domain(d->set, index, number, name);
+}

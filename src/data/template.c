@@ -1,0 +1,113 @@
+#include "data/template.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+pesc_status template_init(template *t, const tokenizer *tok, const char *name,
+                          const chat_format *model)
+{
+    *t = (template){ .tok = tok,
+                     .chat = name    ? chat_find(name)
+                             : model ? model
+                                     : chat_find("camelidae"),
+                     .bos = tok ? tokenizer_bos(tok) : -1,
+                     .eos = tok ? tokenizer_eos(tok) : -1 };
+    if (!t->chat)
+        return fail(PESC_USAGE, "the template \"%s\" is not known; see pesc help chat for the list",
+                    name);
+    return PESC_OK;
+}
+
+void rendering_free(rendering *r)
+{
+    mem_free(r->ids.ids);
+    mem_free(r->labels);
+    *r = (rendering){ 0 };
+}
+
+static pesc_status grow_labels(rendering *out)
+{
+    if (out->ids.n <= out->cap_labels)
+        return PESC_OK;
+    int32_t *p = mem_grow(out->labels, out->ids.cap, sizeof *p);
+    if (!p)
+        return fail_nomem("the labels of a record", out->ids.cap * sizeof *p);
+    out->labels = p;
+    out->cap_labels = out->ids.cap;
+    return PESC_OK;
+}
+
+/* Labels of ids[from..): the ids themselves, or none. */
+static pesc_status label(rendering *out, size_t from, bool trained)
+{
+    TRY(grow_labels(out));
+    for (size_t i = from; i < out->ids.n; i++)
+        out->labels[i] = trained ? out->ids.ids[i] : TEMPLATE_IGNORE;
+    return PESC_OK;
+}
+
+static pesc_status put_text(const template *t, rendering *out, const char *text, bool trained)
+{
+    size_t from = out->ids.n;
+    TRY(tokenizer_encode(t->tok, text, strlen(text), 0, &out->ids));
+    return label(out, from, trained);
+}
+
+static pesc_status put_id(rendering *out, int32_t id, bool trained)
+{
+    size_t from = out->ids.n;
+    if (id < 0)
+        return PESC_OK;
+    TRY(id_list_add(&out->ids, id));
+    return label(out, from, trained);
+}
+
+static pesc_status render_chat(const template *t, const record *r, rendering *out)
+{
+    unsigned char *trained = NULL;
+    pesc_status s =
+        chat_encode_masked(t->chat, t->tok, r->messages, r->n, r->masked, &out->ids, &trained);
+    if (s == PESC_OK)
+        s = grow_labels(out);
+    int32_t last = -1;
+    for (size_t i = 0; s == PESC_OK && i < out->ids.n; i++) {
+        out->labels[i] = trained[i] ? out->ids.ids[i] : TEMPLATE_IGNORE;
+        if (trained[i])
+            last = out->ids.ids[i];
+    }
+    mem_free(trained);
+    if (s == PESC_OK && last >= 0 && last != t->eos && !tokenizer_is_special(t->tok, last))
+        s = fail(PESC_USAGE,
+                 "the template \"%s\" ends an answer without an end token, so the "
+                 "model would never learn to stop; choose another template",
+                 chat_name(t->chat));
+    return s;
+}
+
+static pesc_status render_ids(const record *r, rendering *out)
+{
+    for (size_t i = 0; i < r->n_ids; i++)
+        TRY(id_list_add(&out->ids, r->ids[i]));
+    TRY(grow_labels(out));
+    memcpy(out->labels, r->labels, r->n_ids * sizeof *out->labels);
+    return PESC_OK;
+}
+
+pesc_status template_render(const template *t, const record *r, rendering *out)
+{
+    out->ids.n = 0;
+    if (r->kind == RECORD_IDS)
+        return render_ids(r, out);
+    if (!t->tok)
+        return fail(PESC_UNSUPPORTED,
+                    "the model has no tokenizer, so only records of input_ids and "
+                    "labels can be trained on");
+    if (r->kind == RECORD_CHAT)
+        return render_chat(t, r, out);
+    TRY(put_id(out, t->bos, false));
+    TRY(put_text(t, out, r->messages[0].content, r->kind == RECORD_TEXT));
+    if (r->kind == RECORD_COMPLETION)
+        TRY(put_text(t, out, r->messages[1].content, true));
+    return put_id(out, t->eos, true);
+}
