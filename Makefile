@@ -10,11 +10,18 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 VERSION  := $(shell sed -n 's/^\#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
 
-# Packages first: pkg-config below needs them. Targets that build nothing do without.
+# All cores, unless the user gave a -j. Several goals (make clean all) run in the order given.
 GOALS    := $(if $(MAKECMDGOALS),$(MAKECMDGOALS),all)
+ifeq ($(MAKELEVEL)$(word 2,$(GOALS))$(filter -j% --jobs% --jobserver%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
+# Packages first: pkg-config below needs them. Targets that build nothing do without, and so do `make -n`
+# and `make -q`.
 IDLE     := help clean deps
+DRY      := $(findstring n,$(firstword -$(MAKEFLAGS)))$(findstring q,$(firstword -$(MAKEFLAGS)))
 ifneq ($(filter-out $(IDLE),$(GOALS)),)
-ifeq ($(MAKELEVEL),0)
+ifeq ($(MAKELEVEL)$(DRY),0)
 GROUPS   := build $(if $(filter test asan tsan fuzz check conformance,$(GOALS)),test)
 ifneq ($(shell tools/deps.sh $(GROUPS) && echo done),done)
 $(error packages are missing, see above)
@@ -57,7 +64,7 @@ NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
 .PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels conformance demo study study-gpu study-esft install bundle \
-        clean tests fuzzers
+        clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
 
@@ -108,15 +115,16 @@ $(BUILD)/pesc-cuda.so: $(CUDA_OBJ) $(BUILD)/libpesc.a
 	$(Q)$(CC) -shared $^ -o $@ -Wl,--exclude-libs,ALL -Wl,-z,defs -L$(CUDA)/lib64 -lcudart_static \
 	    -lcublasLt -Wl,-rpath,$(CUDA)/lib64 -lpthread -ldl -lrt -lm
 
-# What is installed: one object in which only pesc_* is visible.
-$(BUILD)/install/libpesc.o: $(OBJ)
+# What is installed: one object in which only pesc_* is visible. The folder is not named `install`: with
+# build/ in PATH, make would take that folder for install(1).
+$(BUILD)/dist/libpesc.o: $(OBJ)
 	@mkdir -p $(@D)
 	$(Q)ld -r $^ -o $@
 	$(Q)objcopy --localize-hidden $@
-$(BUILD)/install/libpesc.a: $(BUILD)/install/libpesc.o
+$(BUILD)/dist/libpesc.a: $(BUILD)/dist/libpesc.o
 	@rm -f $@
 	$(Q)ar rcs $@ $<
-$(BUILD)/install/libpesc.so.0: $(BUILD)/install/libpesc.o
+$(BUILD)/dist/libpesc.so.0: $(BUILD)/dist/libpesc.o
 	$(Q)$(CC) -shared -Wl,-soname,libpesc.so.0 $< -o $@ $(LDLIBS)
 
 # ---- testing
@@ -130,13 +138,13 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 
 tests: $(UNIT) $(OPS)
 
-test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
+test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all
 
 test-cuda: $(BUILD)/pesc $(CUDA_SO) tests ## what needs a GPU: ops against the CPU, models, training
 	@BUILD=$(BUILD) tests/cuda.sh
 
-check: $(BUILD)/install/libpesc.so.0 ## format, include ranks, banned calls, sizes, symbols, documents
+check: $(BUILD)/dist/libpesc.so.0 ## format, include ranks, banned calls, sizes, symbols, documents
 	@BUILD=$(BUILD) tools/check.sh
 
 asan: ## the C tests under AddressSanitizer and UBSan
@@ -196,33 +204,36 @@ demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/de
 study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/study.md (25 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study tools/study.sh
 
-study-gpu: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/install/libpesc.so.0 ## every method on a real model (MODEL, DATA) on a GPU: writes docs/study-gpu.md (8 minutes)
-	@PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/install/libpesc.so.0 STUDY=$(BUILD)/study-gpu tools/study_gpu.py
+study-gpu: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## every method on a real model (MODEL, DATA) on a GPU: writes docs/study-gpu.md (8 minutes)
+	@PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/dist/libpesc.so.0 STUDY=$(BUILD)/study-gpu tools/study_gpu.py
 
 study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh
 
 # ---- installing
 
-$(BUILD)/install/pesc.pc:
+# Written anew whenever PREFIX or the version is another one than the file has.
+$(BUILD)/dist/pesc.pc: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
 	    'Name: pesc' 'Description: sparse mixtures of experts from dense language models' \
 	    'Version: $(VERSION)' 'Requires.private: $(LIBS)' 'Libs: -L$${libdir} -lpesc' \
-	    'Libs.private: -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@
-$(BUILD)/install/pesc.1: $(BUILD)/pesc
+	    'Libs.private: -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+FORCE:
+$(BUILD)/dist/pesc.1: $(BUILD)/pesc
 	@mkdir -p $(@D)
 	$(Q)$< help --man > $@
 
-install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/install/libpesc.a $(BUILD)/install/libpesc.so.0 $(BUILD)/install/pesc.pc $(BUILD)/install/pesc.1 ## to PREFIX (and DESTDIR)
+install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 $(BUILD)/dist/pesc.pc $(BUILD)/dist/pesc.1 ## to PREFIX (and DESTDIR)
 	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
 	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/pesc/pesc-cuda.so)
 	install -D -m 644 include/pesc/pesc.h $(DESTDIR)$(PREFIX)/include/pesc/pesc.h
-	install -D -m 644 $(BUILD)/install/libpesc.a $(DESTDIR)$(PREFIX)/lib/libpesc.a
-	install -D -m 755 $(BUILD)/install/libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so.0
+	install -D -m 644 $(BUILD)/dist/libpesc.a $(DESTDIR)$(PREFIX)/lib/libpesc.a
+	install -D -m 755 $(BUILD)/dist/libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so.0
 	ln -sf libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so
-	install -D -m 644 $(BUILD)/install/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
-	install -D -m 644 $(BUILD)/install/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
+	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
+	install -D -m 644 $(BUILD)/dist/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc share/*.jsonl share/tune.yaml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc/base share/base/*
 

@@ -6,8 +6,14 @@ BUILD=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-make -s BUILD="$BUILD" DESTDIR="$work" PREFIX=/usr install >/dev/null
-echo "ok make install"
+install_to() { # PREFIX; with the build in PATH, as one has it who tries the command before installing
+    PATH="$(realpath "$BUILD"):$PATH" make -s BUILD="$BUILD" DESTDIR="$work" PREFIX="$1" install >/dev/null
+}
+install_to /opt/pesc
+install_to /usr
+grep -qx 'prefix=/opt/pesc' "$work/opt/pesc/lib/pkgconfig/pesc.pc"
+grep -qx 'prefix=/usr' "$work/usr/lib/pkgconfig/pesc.pc"
+echo "ok make install, to one prefix and then to another"
 
 # the program that opens pesc.h, without its comment marks
 sed -n '/^ \*     #include/,/^ \*$/p' include/pesc/pesc.h | sed 's/^ \* \{0,5\}//' >"$work/example.c"

@@ -34,7 +34,7 @@ hits=$(git grep -nIE '\b(TODO|FIXME|XXX|HACK)\b' -- src include tests bench tool
 $hits"
 
 # exported symbols
-others=$(nm -D --defined-only "$BUILD/install/libpesc.so.0" | awk '$3 !~ /^pesc_/ {print $3}')
+others=$(nm -D --defined-only "$BUILD/dist/libpesc.so.0" | awk '$3 !~ /^pesc_/ {print $3}')
 [ -z "$others" ] || complain "exported besides pesc_*: $others"
 
 [ "$bad" = 0 ] && echo "check: all rules hold"

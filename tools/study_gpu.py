@@ -37,7 +37,7 @@ import study_gpu_report
 ROOT = Path(__file__).resolve().parent.parent
 ENV = os.environ.get
 PESC = ENV("PESC", "build/pesc")
-LIBPESC = ENV("LIBPESC", "build/install/libpesc.so.0")
+LIBPESC = ENV("LIBPESC", "build/dist/libpesc.so.0")
 STUDY = Path(ENV("STUDY", "build/study-gpu"))
 HOME = Path(ENV("PESC_DATA", "../shared/data"))
 MODEL = ENV("MODEL", str(HOME / "models/minimind2-small"))

@@ -81,10 +81,10 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     xz "$data"/*/*
     study() {
         env PESC="$PESC" STUDY="$BATS_TEST_TMPDIR/s" REPORT="$BATS_TEST_TMPDIR/study-gpu.md" DATA="$data" MODEL="$D/model" DEVICE=cpu JOBS=1 \
-            RECORDS="8 8 8" HELD=3 SEEDS="0 1" METHODS="pesc-4 lora-r64" LIBPESC="$(dirname "$PESC")/install/libpesc.so.0" "$@" \
+            RECORDS="8 8 8" HELD=3 SEEDS="0 1" METHODS="pesc-4 lora-r64" LIBPESC="$(dirname "$PESC")/dist/libpesc.so.0" "$@" \
             "$BATS_TEST_DIRNAME/../../tools/study_gpu.py" 2> "$BATS_TEST_TMPDIR/log"
     }
-    [ -e "$(dirname "$PESC")/install/libpesc.so.0" ] || skip "needs libpesc.so.0"
+    [ -e "$(dirname "$PESC")/dist/libpesc.so.0" ] || skip "needs libpesc.so.0"
     study LIMIT=100
     [ "$(grep -c ' seed ' "$BATS_TEST_TMPDIR/log")" = 13 ] # the base; 4 rates and 2 seeds of 2 methods
     grep -Eq '^\| pesc-4 \| 4 adapters of 256, LoRA 64 \| [0-9.]+ \| [0-9.]+ \| [0-9.e*\\-]+ \| [0-9.]+ ± [0-9.]+ \| ' "$BATS_TEST_TMPDIR/study-gpu.md"
