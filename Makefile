@@ -63,7 +63,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels conformance demo study study-gpu study-esft install bundle \
+.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -195,8 +195,13 @@ bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GP
 	@cd $(BUILD)/bench && ./attention_cuda errors && ./attention_cuda rates && ./attention_cuda decode && \
 	    ./grouped_cuda check && ./grouped_cuda time && ./product_cuda && ./rows_cuda check && ./rows_cuda time
 
-bench-cuda: $(BUILD)/bench/cuda $(BUILD)/bench/shape $(BUILD)/bench/idle $(BUILD)/pesc $(CUDA_SO) ## time kernels and training steps on a GPU, beside PyTorch
-	@BUILD=$(BUILD) bench/cuda.sh
+bench-cuda: $(addprefix $(BUILD)/bench/,cuda shape idle) $(STUDIES) $(BUILD)/pesc $(CUDA_SO) ## time kernels, training steps and decoding on a GPU, beside PyTorch
+	@LD_LIBRARY_PATH=$(BUILD) python3 bench/performance.py run cuda --build $(BUILD)
+
+performance: $(BENCH) $(BUILD)/pesc $(if $(CUDA_SO),$(STUDIES)) ## measure this machine and fill docs/performance.md (20 minutes; peers need torch, llama-cpp-python)
+	@python3 bench/performance.py run cpu --build $(BUILD)
+	@if nvidia-smi >/dev/null 2>&1; then LD_LIBRARY_PATH=$(BUILD) python3 bench/performance.py run cuda --build $(BUILD); fi
+	@python3 bench/performance.py page
 
 demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
 	@PESC_SHARE=share $(BUILD)/pesc demo -o $(BUILD)/demo

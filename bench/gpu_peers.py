@@ -1,4 +1,4 @@
-"""The work of bench/cuda.sh in PyTorch, as fast as a careful user makes it: the figures to stand beside.
+"""The work of `make bench-cuda` in PyTorch, as fast as a careful user makes it: the figures to stand beside.
 
 Products, attention, and training steps of a Llama shape with random weights: NF4 base unpacked for every
 product, LoRA on seven linears, adapters over sorted tokens, fused AdamW with bf16 weights and moments.

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Measures this machine and writes docs/performance.md, so that every figure on that page comes from one run.
+
+    python3 bench/performance.py run cpu|cuda [--build build]   runs all commands of that device, writes bench/results/<device>.json
+    python3 bench/performance.py page                           fills docs/performance.md from bench/results/*.json
+    python3 bench/performance.py check                          fails when the page is not what `page` would write
+
+`make performance` does the first for the CPU, and for the GPU where there is one, and then the second. The page is text
+with marked tables; a table stands between `<!-- table NAME -->` and `<!-- end -->` and is replaced as a whole. The
+results hold the output of each command as it was printed, with the commit, the date and the machine.
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/performance.md"
+RESULTS = ROOT / "bench/results"
+PESC_STEP = "bench/shapes/135m-pesc.json device=cpu:1 base=bf16 seqs=4 tokens=256 micro=1024 lora=16"
+
+COMMANDS = {
+    "cpu": {
+        "inference": "python3 bench/peers.py --pesc {build}/pesc --rounds 3",
+        "training": "python3 bench/peers.py --pesc {build}/pesc --rounds 2 --train",
+        "products": "{build}/bench/matmul 1",
+        "ops": "{build}/bench/ops 1",
+        "profile": "{build}/bench/shape " + PESC_STEP + " steps=3 profile=1",
+        "data": "python3 bench/jsonl.py --pesc {build}/pesc --gb 0.1,1",
+    },
+    "cuda": {
+        "steps": [
+            "{build}/bench/shape bench/shapes/7b-pesc.json moments=8",
+            "{build}/bench/shape bench/shapes/7b-pesc.json moments=8 base=bf16",
+            "{build}/bench/shape bench/shapes/7b-pesc.json moments=8 micro=4096 memory=22",
+            "{build}/bench/shape bench/shapes/7b-pesc.json moments=8 paged=1",
+            "{build}/bench/shape bench/shapes/7b.json moments=8",
+            "{build}/bench/shape bench/shapes/34b-pesc.json moments=8 seqs=2 micro=4096",
+            "{build}/bench/shape bench/shapes/34b-pesc.json moments=8 micro=4096 memory=74",
+            "{build}/bench/shape bench/shapes/29m-pesc.json seqs=32 tokens=512 micro=16384 lora=16",
+        ],
+        "decode": [
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=64 batch={batch}"
+              for shape in ("7b", "7b-pesc") for batch in (1, 8, 64)),
+            "{build}/bench/shape bench/shapes/7b.json decode=64 base=bf16",
+        ],
+        "peers": "python3 bench/gpu_peers.py steps",
+        "attention": ["{build}/bench/attention_cuda rates", "python3 bench/attention_cuda.py"],
+        "grouped": "{build}/bench/grouped_cuda time",
+        "power": "{build}/bench/product_cuda power",
+        "few_rows": "{build}/bench/cuda",
+        "idle": "bench/idle.sh {build}",
+        "profile": "{build}/bench/shape bench/shapes/7b-pesc.json moments=8 profile=1",
+    },
+}
+
+
+# ---- running
+
+def output_of(command, build):
+    print(f"== {command.format(build=build)}", flush=True)
+    done = subprocess.run(command.format(build=build).split(), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="", flush=True)
+    return done.stdout if done.returncode == 0 else f"(failed with exit code {done.returncode})\n"
+
+
+def text_of(*command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def machine_of(device):
+    if device == "cuda":
+        return text_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    model = re.search(r"Model name:\s*(.*)", text_of("lscpu")).group(1)
+    flags = text_of("lscpu").split()
+    best = [f for f in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if f in flags]
+    return f"{text_of('nproc')} cores of {model} ({best[0] if best else 'x86-64'})"
+
+
+def run(device, build):
+    outputs = {}
+    for name, commands in COMMANDS[device].items():
+        commands = [commands] if isinstance(commands, str) else commands
+        outputs[name] = [[c.format(build="build"), output_of(c, build)] for c in commands]
+        found = {"machine": machine_of(device), "date": datetime.date.today().isoformat(),
+                 "commit": text_of("git", "rev-parse", "--short", "HEAD"), "outputs": outputs}
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{device}.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+# ---- tables
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(c) for c in line) + " |" for line in lines)
+
+
+def number(text):
+    return f"{float(text):,.0f}"
+
+
+def about(found):
+    return f"{found['machine']}; {found['date']}, commit {found['commit']}."
+
+
+def verbatim(pairs):
+    return "\n".join(f"```\n$ {command}\n{text.rstrip()}\n```" for command, text in pairs)
+
+
+def markdown(pairs):
+    """The table that the command printed."""
+    lines = [line for _, text in pairs for line in text.splitlines() if line.startswith("|")]
+    return "\n".join(lines + ["", *(f"`{command}`" for command, _ in pairs)])
+
+
+def steps(pairs):
+    rows = []
+    for command, text in pairs:
+        m = re.search(r"(\d+) tokens/s \(best step (\d+)\), ([\d.]+) ms a step.*?([\d.]+) GiB", text)
+        rows.append([f"`{command.replace('build/bench/', '')}`", *([number(m[1]), m[3], m[4]] if m else ["-"] * 3)])
+    return table(["command", "tokens/s", "ms a step", "GiB"], rows)
+
+
+def decode(pairs):
+    rows = []
+    for command, text in pairs:
+        m = re.search(r"([\d.]+) ms a token, ([\d.]+) tokens/s; prompt of .* in ([\d.]+) ms;.*read at ([\d.]+) TB/s", text)
+        rows.append([f"`{command.replace('build/bench/', '')}`", *([m[1], number(m[2]), m[3], m[4]] if m else ["-"] * 4)])
+    return table(["command", "ms a step", "tokens/s", "prompt of 128, ms", "weights read, TB/s"], rows)
+
+
+def peers(pairs):
+    rows = [m.groups() for m in re.finditer(r"^(.*): (\d+) tokens/s, ([\d.]+) ms a step, ([\d.]+) GiB", pairs[0][1], re.M)]
+    return table(["PyTorch", "tokens/s", "ms a step", "GiB"], [[n, number(t), ms, g] for n, t, ms, g in rows])
+
+
+SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.peers": peers, "cpu.inference": markdown,
+           "cpu.training": markdown, "cpu.data": markdown}
+
+
+def fill(text):
+    found = {p.stem: json.loads(p.read_text()) for p in RESULTS.glob("*.json")}
+
+    def block(match):
+        device, name = match[1].split(".")
+        if device not in found:
+            body = "Not measured."
+        elif name == "about":
+            body = about(found[device])
+        else:
+            pairs = found[device]["outputs"].get(name)
+            body = SPECIAL.get(match[1], verbatim)(pairs) if pairs else "Not measured."
+        return f"<!-- table {match[1]} -->\n{body}\n<!-- end -->"
+    return re.sub(r"<!-- table ([a-z_.]+) -->\n.*?<!-- end -->", block, text, flags=re.S)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("what", choices=("run", "page", "check"))
+    p.add_argument("device", nargs="?", choices=tuple(COMMANDS))
+    p.add_argument("--build", default="build")
+    a = p.parse_args()
+    if a.what == "run":
+        if not a.device:
+            sys.exit("performance: run: give cpu or cuda")
+        run(a.device, a.build)
+    elif a.what == "page":
+        PAGE.write_text(fill(PAGE.read_text()))
+    elif fill(PAGE.read_text()) != PAGE.read_text():
+        sys.exit("docs/performance.md: differs from bench/results; run python3 bench/performance.py page")
+
+
+if __name__ == "__main__":
+    main()
