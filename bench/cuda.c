@@ -2,12 +2,12 @@
  * limit, GB/s of weights where memory is. Weights rotate among several, so that no cache flatters;
  * numbers are random, since zeros run faster. cuda [device] */
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { PATTERN = 1 << 20, MOST_WEIGHTS = 64 };
 
@@ -20,13 +20,6 @@ static void must(pesc_status s)
         return;
     fprintf(stderr, "%s\n", pesc_last_error());
     exit(pesc_status_exit_code(s));
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void *space(size_t bytes)
@@ -82,7 +75,7 @@ static double time_row(const row *r)
     double took[5];
     for (int series = 0; series < 5; series++) {
         must(dev->op->sync(dev));
-        double began = now();
+        double began = clock_seconds();
         for (int i = 0; i < times; i++)
             dev->op->matmul(dev, &(mm){ .layout = r->layout,
                                         .out = out,
@@ -91,7 +84,7 @@ static double time_row(const row *r)
                                         .scale = 1,
                                         .accumulate = r->accumulate });
         must(dev->op->sync(dev));
-        took[series] = (now() - began) / times;
+        took[series] = (clock_seconds() - began) / times;
         for (int k = series; k > 0 && took[k] < took[k - 1]; k--) {
             double swap = took[k];
             took[k] = took[k - 1];

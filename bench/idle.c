@@ -5,21 +5,14 @@
  * the next work is given to it. Between two waits work is queued; that it never ran out there is
  * seen at the next wait, which takes time only if the device was still busy. */
 #include "backend/opmap.h"
+#include "base/clock.h"
 #include "pesc/pesc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WARM = 4 }; /* steps that are not counted */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void must(pesc_status s)
 {
@@ -54,7 +47,7 @@ static device *give(device *d)
 {
     watch *w = (watch *)d;
     if (w->dry > 0)
-        w->idle += now() - w->dry;
+        w->idle += clock_seconds() - w->dry;
     w->dry = 0;
     return w->in;
 }
@@ -62,7 +55,7 @@ static device *give(device *d)
 static pesc_status waited(device *d, double began, pesc_status s)
 {
     watch *w = (watch *)d;
-    w->dry = now();
+    w->dry = clock_seconds();
     w->waits++;
     w->late += w->dry - began < 20e-6;
     return s;
@@ -79,14 +72,14 @@ OPMAP(WATCH_OP)
 static pesc_status watch_download(device *d, void *dst, const void *src, size_t bytes)
 {
     device *in = give(d);
-    double began = now();
+    double began = clock_seconds();
     return waited(d, began, in->op->download(in, dst, src, bytes));
 }
 
 static pesc_status watch_sync(device *d)
 {
     device *in = ((watch *)d)->in;
-    double began = now();
+    double began = clock_seconds();
     return ((watch *)d)->dry > 0 ? in->op->sync(in) : waited(d, began, in->op->sync(in));
 }
 
@@ -188,13 +181,13 @@ int main(int argc, char **argv)
     double began = 0;
     for (int i = 0; i < WARM + counted; i++) {
         if (i == WARM) {
-            began = now();
+            began = clock_seconds();
             w.idle = 0;
             w.waits = w.late = 0;
         }
         must(pesc_trainer_step(t, &step));
     }
-    double wall = now() - began;
+    double wall = clock_seconds() - began;
     printf("%s: %d steps of %.1f ms, %.0f tokens/s, idle %.2f %%, %d waits, %d of them late\n",
            w.base.name, counted, 1e3 * wall / counted, step.tok_s, 100 * w.idle / wall, w.waits,
            w.late);

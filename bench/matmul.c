@@ -7,6 +7,7 @@
  * GFLOP/s of products beside the peak of multiply-adds and oneDNN's sgemm (when its library is
  * there); GB/s of weights for few rows beside a plain loop that reads them. */
 #include "backend/cpu/cpu.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tensor/nf4.h"
 
@@ -23,9 +24,7 @@ static clockid_t clock_id = CLOCK_MONOTONIC;
 
 static double seconds(void)
 {
-    struct timespec t;
-    clock_gettime(clock_id, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return clock_read(clock_id);
 }
 
 /* Random, never zeros: some CPUs multiply zeros faster. */

@@ -3,6 +3,7 @@
  * GB/s, by arithmetic in GFLOP/s.
  *   ops [threads [part of an op's name]] */
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -19,9 +20,7 @@ static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(clock_id, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return clock_read(clock_id);
 }
 
 static void *space(size_t bytes)

@@ -8,6 +8,7 @@
  * paged: moments in the host's memory; decode: tokens, instead of training; profile: also where the
  * time of a step goes, each op waited for. */
 #include "backend/opmap.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "model/bind.h"
@@ -36,9 +37,7 @@ static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(clock_id, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return clock_read(clock_id);
 }
 
 /* ---- options: name=value ---- */

@@ -8,14 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 typedef struct series {
     double *v; /* one rate a run */
@@ -95,12 +87,12 @@ static pesc_status run_once(model_bench *b, bool counted)
 {
     const float *logits;
     pesc_session_reset(b->session);
-    double t0 = seconds_now();
+    double t0 = progress_clock();
     TRY(pesc_session_feed(b->session, b->ids, b->n_prompt, &logits));
-    double t1 = seconds_now();
+    double t1 = progress_clock();
     for (size_t i = 0; i < b->n_decode; i++)
         TRY(pesc_session_feed(b->session, b->ids + b->n_prompt + i, 1, &logits));
-    double t2 = seconds_now();
+    double t2 = progress_clock();
     if (counted) {
         b->prefill.v[b->prefill.n++] = (double)b->n_prompt / (t1 - t0);
         b->decode.v[b->decode.n++] = (double)b->n_decode / (t2 - t1);
@@ -110,9 +102,9 @@ static pesc_status run_once(model_bench *b, bool counted)
 
 static pesc_status measure_model(const options *o, model_bench *b)
 {
-    double t0 = seconds_now();
+    double t0 = progress_clock();
     TRY(open_from(&b->m, o));
-    b->load_seconds = seconds_now() - t0;
+    b->load_seconds = progress_clock() - t0;
     b->n_prompt = (size_t)o->prompt_tokens;
     b->n_decode = (size_t)o->decode_tokens;
     int64_t n = o->prompt_tokens + o->decode_tokens;
@@ -187,9 +179,9 @@ static pesc_status measure_text(const options *o, text_bench *b)
     for (int64_t i = 0; i <= o->repeat; i++) {
         int32_t *ids;
         progress_show("runs", (uint64_t)i, (uint64_t)o->repeat + 1);
-        double t0 = seconds_now();
+        double t0 = progress_clock();
         TRY(ids_encode(b->tokenizer, b->text, b->n, 0, &ids, &b->count));
-        double seconds = seconds_now() - t0;
+        double seconds = progress_clock() - t0;
         free(ids);
         if (i > 0)
             b->encode.v[b->encode.n++] = (double)b->n / 1e6 / seconds;

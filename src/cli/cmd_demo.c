@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The models of the table. What is tuned comes from the base or from a crafted model. */
@@ -45,13 +44,6 @@ typedef struct demo {
     demo_row rows[N_MODELS];
     bool colour;
 } demo;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- what comes along ---- */
 
@@ -197,7 +189,7 @@ static pesc_status craft(const demo *d, const char *name, const char *option, co
 static pesc_status run_steps(const demo *d, pesc_trainer *t, demo_row *row)
 {
     pesc_step s = { 0 };
-    double began = now();
+    double began = progress_clock();
     enum { LINES = 4 };
     while (!pesc_trainer_done(t)) {
         TRY(pesc_trainer_step(t, &s));
@@ -211,7 +203,7 @@ static pesc_status run_steps(const demo *d, pesc_trainer *t, demo_row *row)
     row->steps = s.steps;
     row->last_loss = s.loss;
     row->mem_bytes = s.mem_bytes;
-    row->tokens_per_second = (double)s.tokens / (now() - began);
+    row->tokens_per_second = (double)s.tokens / (progress_clock() - began);
     return pesc_plot_run(row->path);
 }
 
@@ -387,7 +379,7 @@ static pesc_status make(demo *d)
 
 static pesc_status show(demo *d)
 {
-    double began = now();
+    double began = progress_clock();
     const char *dir = d->o->output;
     if (d->o->json) {
         out_begin(NULL, '{');
@@ -404,12 +396,12 @@ static pesc_status show(demo *d)
     TRY(chat(d));
     if (d->o->json) {
         out_end();
-        out_measure("seconds", now() - began);
+        out_measure("seconds", progress_clock() - began);
         out_end();
     } else {
         printf("\n%.0f s. Look at %s/plots/routing.png, %s/camelidae/plots/{loss,experts}.png; go "
                "on with\n  pesc chat %s/camelidae\n",
-               now() - began, dir, dir, dir);
+               progress_clock() - began, dir, dir, dir);
     }
     return PESC_OK;
 }

@@ -146,11 +146,10 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
 static void draw(const options *o, bool end)
 {
     enum { SECONDS = 10 };
-    static struct timespec last;
+    static double last;
     static bool told;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (!end && now.tv_sec - last.tv_sec < SECONDS)
+    double now = progress_clock();
+    if (!end && now - last < SECONDS)
         return;
     last = now;
     if (pesc_plot_run(o->output) == PESC_OK || told || o->quiet)

@@ -15,11 +15,11 @@ static struct {
     int64_t began, last; /* ms; of this piece of work, of what was shown of it (0: nothing yet) */
 } p = { .silent = true };
 
-static int64_t now_ms(void)
+double progress_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int columns(void)
@@ -52,7 +52,7 @@ void progress_show_left(const char *what, uint64_t done, uint64_t total, double 
 {
     if (p.silent || total == 0)
         return;
-    int64_t now = now_ms();
+    int64_t now = (int64_t)(progress_clock() * 1e3);
     done = done < total ? done : total;
     if (strcmp(p.what, what) != 0) {
         snprintf(p.what, sizeof p.what, "%s", what);

@@ -16,4 +16,7 @@ void progress_show_left(const char *what, uint64_t done, uint64_t total, double 
 void progress_clear(void);
 void progress_close(void);
 
+/* Seconds since an arbitrary moment; never goes back. */
+double progress_clock(void);
+
 #endif

@@ -1,5 +1,6 @@
 /* score: how much a task uses each expert: counted while the task's records run through the model,
  * or read from logs of the reference code. */
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,7 +13,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_TOKENS = 131072, DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
 
@@ -184,13 +184,6 @@ static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)
     return pass_open(&s->p, s->m, lim, NULL);
 }
 
-static double seconds_since(const struct timespec *a)
-{
-    struct timespec b;
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    return (double)(b.tv_sec - a->tv_sec) + 1e-9 * (double)(b.tv_nsec - a->tv_nsec);
-}
-
 pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
                             const pesc_esft_score_options *opt, pesc_esft_score_report *out)
 {
@@ -198,12 +191,11 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     *out = (pesc_esft_score_report){ 0 };
     TRY(check_options(opt));
     scorer s = { .m = m, .data = d->set };
-    struct timespec start;
     pesc_status st = open_scorer(&s, opt);
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = clock_seconds();
     if (st == PESC_OK)
         st = run(&s, opt->seed);
-    out->seconds = seconds_since(&start);
+    out->seconds = clock_seconds() - start;
     out->tokens = s.tokens;
     out->records = s.records;
     if (st == PESC_OK)
@@ -265,14 +257,13 @@ static pesc_status score_logs(const char *log_dir, const char *out_dir, const co
                     (long long)experts, (long long)k);
     tally t = { 0 };
     int32_t *layers = NULL;
-    struct timespec start;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = clock_seconds();
     pesc_status st = logs_read(&t, &layers, log_dir, (size_t)experts, (size_t)k);
     if (st == PESC_OK)
         st = check_layers(layers, t.n_layers, c, log_dir);
     if (st == PESC_OK) {
         out->tokens = (uint64_t)(tally_tokens(&t, 0) + 0.5);
-        out->seconds = seconds_since(&start);
+        out->seconds = clock_seconds() - start;
         st = publish(&t, layers, out_dir, opt->metric, out);
     }
     mem_free(layers);

@@ -4,6 +4,7 @@
  * The file is read twice. First every record is scored, which also tells the longest question, so
  * that the lanes of the second reading hold no more than they need. */
 #include "base/io.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -15,7 +16,6 @@
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 enum { LANES = 16, MOST_LANES = 256, MORE_TOKENS = 8, NOT_CHOSEN = 255 };
 
@@ -34,13 +34,6 @@ typedef struct evaluation {
     score *scores;         /* of each domain */
     int32_t longest;       /* prompt and answer, of all questions */
 } evaluation;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- a record ---- */
 
@@ -292,7 +285,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     status_clear();
     pesc_eval_options defaults = pesc_eval_defaults();
     evaluation e = { .s = s, .opt = opt ? opt : &defaults, .out = out };
-    double began = now();
+    double began = clock_seconds();
     *out = (pesc_eval_report){ 0 };
     pesc_status st = open_task(&e, task);
     if (st == PESC_OK)
@@ -301,7 +294,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
         st = answer_questions(&e);
     if (st == PESC_OK)
         conclude_all(&e);
-    out->seconds = now() - began;
+    out->seconds = clock_seconds() - began;
     dataset_close(e.data);
     mem_free(e.domain);
     mem_free(e.scores);

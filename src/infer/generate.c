@@ -3,12 +3,12 @@
  * Text reaches the caller in whole characters. While stop strings are asked for, as many bytes are
  * held back as could still become one of them. */
 #include "base/mem.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
 
 #include <string.h>
-#include <time.h>
 
 typedef struct writer {
     str text;       /* everything decoded */
@@ -18,13 +18,6 @@ typedef struct writer {
     void *ud;
     bool stopped_by_caller, stopped_by_string;
 } writer;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Where the earliest stop string begins at or after `from`; text.n when there is none. */
 static size_t find_stop(const writer *w, size_t from)
@@ -143,11 +136,11 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     TRY(sampler_open(&r->sampler, r->w.opt, m->cfg.vocab));
     if (m->tok)
         TRY(open_decoder(r, ids, n));
-    double t0 = now();
+    double t0 = clock_seconds();
     TRY(session_extend(r->s, ids, n));
-    double t1 = now();
+    double t1 = clock_seconds();
     TRY(loop(r, &finish));
-    double t2 = now();
+    double t2 = clock_seconds();
     if (r->decode && !r->w.stopped_by_string) {
         TRY(decode_finish(r->decode, &text, &n_text));
         TRY(put(&r->w, text, n_text, true));

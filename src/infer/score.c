@@ -1,11 +1,11 @@
 #include "infer/score.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/pack.h"
 
 #include <math.h>
-#include <time.h>
 
 enum { DEFAULT_WINDOW = 2048, CACHED = 64 }; /* CACHED: sequences of the cache */
 
@@ -178,8 +178,7 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
         return fail(PESC_USAGE, "a window of %d tokens predicts nothing; give 2 or more", n_ctx);
     if (n_ctx == 0)
         n_ctx = min_i32(m->cfg.context, DEFAULT_WINDOW);
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
+    double start = clock_seconds();
     id_list ids = { 0 };
     score l = { 0 };
     pesc_status s = tokenizer_encode(m->tok, text, n, PESC_ADD_SPECIAL, &ids);
@@ -190,13 +189,12 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
     mem_free(ids.ids);
     if (s != PESC_OK)
         return s;
-    clock_gettime(CLOCK_MONOTONIC, &b);
     double loss = l.sum / (double)l.count;
     *out = (pesc_perplexity_report){
         .tokens = l.count,
         .loss = loss,
         .perplexity = exp(loss),
-        .seconds = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec),
+        .seconds = clock_seconds() - start,
     };
     return PESC_OK;
 }

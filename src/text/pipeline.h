@@ -2,7 +2,7 @@
  *
  *   text -> added tokens cut out -> normaliser -> added tokens cut out -> words -> model -> frame
  *
- * A reader (tokjson, sptok, ggufvocab) fills the parts, then calls pipeline_seal(). After that
+ * A reader (tokjson, sptok, tokgguf) fills the parts, then calls pipeline_seal(). After that
  * nothing changes any more, and any number of threads may use it: what an encoding writes is in an
  * encoder, of which one is kept for the next caller. */
 #ifndef PESC_TEXT_PIPELINE_H

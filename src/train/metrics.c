@@ -1,5 +1,6 @@
 #include "train/metrics.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/tfevents.h"
@@ -7,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A file and the lines that are not in it yet. */
@@ -44,13 +44,6 @@ static void flush_or_tell(pending *f)
     f->told = s != PESC_OK;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static pesc_status open_tb(pending *f, const char *run)
 {
     char host[64] = "localhost";
@@ -58,12 +51,13 @@ static pesc_status open_tb(pending *f, const char *run)
     gethostname(host, sizeof host - 1);
     str_printf(&path, "%s/tb", run);
     pesc_status s = str_ok(&path) ? io_make_dir(path.p) : fail_nomem(run, 64);
-    str_printf(&path, "/events.out.tfevents.%lld.%s.%ld.0", (long long)now(), host, (long)getpid());
+    str_printf(&path, "/events.out.tfevents.%lld.%s.%ld.0", (long long)clock_wall(), host,
+               (long)getpid());
     if (s == PESC_OK)
         s = str_ok(&path) ? io_log_open(&f->log, path.p, 0) : fail_nomem(run, 64);
     str_free(&path);
     if (s == PESC_OK)
-        tfevents_header(&f->waiting, now());
+        tfevents_header(&f->waiting, clock_wall());
     return s;
 }
 
@@ -156,7 +150,7 @@ void metrics_step(metrics *m, const pesc_step *s)
         { "train/dead_experts", (float)s->dead_experts },
     };
     size_t n = sizeof scalars / sizeof *scalars - (isnan(s->expert_entropy) ? 2 : 0);
-    tfevents_scalars(&m->tb.waiting, now(), s->step, scalars, n);
+    tfevents_scalars(&m->tb.waiting, clock_wall(), s->step, scalars, n);
     flush_or_tell(&m->tb);
 }
 
@@ -188,7 +182,7 @@ void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets)
     str_printf(out, ",\"eval_tokens\":%lld}\n", (long long)targets);
     flush_or_tell(&m->files[METRICS_EVAL]);
     tf_scalar scalar = { "eval/loss", (float)loss };
-    tfevents_scalars(&m->tb.waiting, now(), step, &scalar, 1);
+    tfevents_scalars(&m->tb.waiting, clock_wall(), step, &scalar, 1);
     flush_or_tell(&m->tb);
 }
 

@@ -1,6 +1,7 @@
 /* The steps of a run: data, gradients, the update, and what is due after it. */
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -10,16 +11,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { BAD_STEPS = 3 }; /* in a row, that end the run */
-
-double trainer_seconds(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
-}
 
 static bool stop_asked(const pesc_trainer *t)
 {
@@ -251,7 +244,7 @@ static void measure(pesc_trainer *t, pesc_step *out, double seconds)
 static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 {
     checkpoint_state *s = &t->state;
-    double began = trainer_seconds();
+    double began = clock_seconds();
     bool finite = true;
     out->lr = schedule_lr(t->schedule, t->opt.lr, s->step, t->warmup, t->steps);
     TRY(load_batch(t));
@@ -268,7 +261,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->step = s->step;
     out->epoch = s->epoch;
     out->tokens = s->tokens;
-    measure(t, out, trainer_seconds() - began);
+    measure(t, out, clock_seconds() - began);
     metrics_shares shares = share_out(t);
     metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
     metrics_step(t->log, out);
@@ -406,7 +399,7 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     out->step = s->step;
     bool last = s->step >= t->steps;
     bool eval = t->eval_data && (last || (o->eval_every && s->step % o->eval_every == 0));
-    double began = trainer_seconds();
+    double began = clock_seconds();
     if (pending || (eval && o->eval_every))
         TRY(evaluate(t, out, &best));
     bool asked = rundir_asked(o->output, "SAVE");
@@ -414,6 +407,6 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     due d = { .save = best || asked || (o->save_every && s->step % o->save_every == 0),
               .must = stop || (last && !s->eval_due) };
     TRY(save_if_due(t, d, out));
-    t->seconds_beside += trainer_seconds() - began;
+    t->seconds_beside += clock_seconds() - began;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
 }

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -16,7 +17,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 /* ---- data ---- */
@@ -157,10 +157,10 @@ static pesc_status measure_peak(pesc_trainer *t)
     out.data = (char *)memory + 2 * each;
     pesc_status s = PESC_OK;
     for (int i = 0; s == PESC_OK && i < TIMES; i++) {
-        double began = trainer_seconds();
+        double began = clock_seconds();
         dev->op->matmul(dev, &(mm){ .out = out, .a = a, .b = b, .scale = 1 });
         s = dev->op->sync(dev);
-        double speed = 2.0 * (double)(rows * side * side) / (trainer_seconds() - began + 1e-9);
+        double speed = 2.0 * (double)(rows * side * side) / (clock_seconds() - began + 1e-9);
         t->peak_flops = speed > t->peak_flops ? speed : t->peak_flops;
     }
     dev->op->free(dev, memory);

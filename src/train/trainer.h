@@ -46,6 +46,4 @@ struct pesc_trainer {
     char resumed[32]; /* the checkpoint's name */
 };
 
-double trainer_seconds(void); /* of a clock that only goes forward */
-
 #endif

@@ -1,4 +1,4 @@
-/* ggufvocab: the vocabulary inside a GGUF file -> a pipeline.
+/* tokgguf: the vocabulary inside a GGUF file -> a pipeline.
  *
  * "llama" and "t5" are SentencePiece models without their protobuf: they are put into an spmodel.
  * "gpt2" is a byte-level BPE, whose split patterns come from ggufpre. */

@@ -260,5 +260,5 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests_name("ggufvocab", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tokgguf", tests, NULL, NULL);
 }
