@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/shuffle.h"
 #include "format/strtab.h"
@@ -18,6 +19,7 @@ struct dataset {
     sequence *list; /* and the sequences it was cut into */
     size_t cap_list;
     strtab domains; /* that were met */
+    bool told;      /* that reasoning is left out */
 };
 
 bool over_length_find(const char *name, over_length *out)
@@ -189,11 +191,15 @@ pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
     json_t *v;
     TRY(source_record(d->src, index, &v));
     record r = { 0 };
-    pesc_status s = record_read(&r, d->formats[source_file_of(d->src, index)], v);
+    pesc_status s =
+        record_read(&r, d->formats[source_file_of(d->src, index)], v, d->opt.keep_reasoning);
     if (s == PESC_OK)
         s = template_render(&d->look, &r, &d->at);
     if (s == PESC_OK)
         s = check_ids(d);
+    if (r.left_out && !d->told)
+        log_notice("%s: reasoning_content is left out", source_where(d->src, index));
+    d->told = d->told || r.left_out;
     record_free(&r);
     json_decref(v);
     *out = (sequence){ d->at.ids.ids, d->at.labels, (int32_t)d->at.ids.n };

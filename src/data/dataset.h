@@ -20,6 +20,7 @@ typedef struct dataset_options {
     int32_t seq_len;
     over_length over;
     bool shuffle;
+    bool keep_reasoning; /* see record_read() */
     uint64_t seed;
     const tokenizer *tok;    /* borrowed; NULL: only token ids can be read */
     const chat_format *chat; /* the model's, or NULL */

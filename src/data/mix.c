@@ -43,6 +43,7 @@ typedef struct mixer {
     io_writer *out;
     XXH3_state_t *hash; /* of what was written */
     str line;
+    bool told; /* that reasoning is left out */
 } mixer;
 
 /* ---- records seen ---- */
@@ -142,7 +143,7 @@ static pesc_status take(mixer *m, part *p, uint64_t index, bool *taken)
     record r = { 0 };
     *taken = false;
     TRY(source_record(p->src, index, &v));
-    pesc_status s = record_read(&r, p->formats[source_file_of(p->src, index)], v);
+    pesc_status s = record_read(&r, p->formats[source_file_of(p->src, index)], v, false);
     if (s == PESC_OK && r.kind != RECORD_CHAT && r.kind != RECORD_COMPLETION)
         s = fail(PESC_UNSUPPORTED,
                  "found plain text or token ids, expected a prompt and its answer");
@@ -151,6 +152,9 @@ static pesc_status take(mixer *m, part *p, uint64_t index, bool *taken)
         snprintf(why, sizeof why, "%s", pesc_last_error());
         s = fail(s, "%s: %s", source_where(p->src, index), why);
     }
+    if (r.left_out && !m->told)
+        log_notice("%s: reasoning_content is left out of the mixture", source_where(p->src, index));
+    m->told = m->told || r.left_out;
     bool fit = s == PESC_OK && usable(&r);
     if (fit)
         s = write_turns(m, &r);

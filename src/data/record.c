@@ -70,6 +70,7 @@ static const record_format formats[] = {
       0,
       RECORD_COMPLETION,
       read_columns },
+    { "prompt", { "prompt", "response" }, { "prompt" }, "response", 0, RECORD_CHAT, read_columns },
     { "text", { "text" }, { "text" }, 0, 0, RECORD_TEXT, read_text },
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
@@ -278,12 +279,16 @@ static pesc_status read_text(record *r, const record_format *f, const json_t *v)
     return PESC_OK;
 }
 
+/* ---- messages ---- */
+
 static const char *role_of(const char *name)
 {
-    static const char *const roles[][2] = { { "human", "user" },      { "user", "user" },
-                                            { "gpt", "assistant" },   { "assistant", "assistant" },
-                                            { "model", "assistant" }, { "bot", "assistant" },
-                                            { "system", "system" } };
+    static const char *const roles[][2] = {
+        { "human", "user" },        { "user", "user" },     { "gpt", "assistant" },
+        { "model", "assistant" },   { "bot", "assistant" }, { "assistant", "assistant" },
+        { "system", "system" },     { "tool", "tool" },     { "observation", "tool" },
+        { "function", "function" },
+    };
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(roles[i][0], name) == 0)
             return roles[i][1];
@@ -313,6 +318,85 @@ static pesc_status is_masked(const json_t *turn, bool *out)
     return PESC_OK;
 }
 
+/* Content as parts, [{"type": "text", "text": ...}]: the texts, with line ends between them. */
+static pesc_status join_parts(record *r, const json_t *parts, const char **text)
+{
+    str joined = { 0 };
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *type, *piece = NULL;
+        s = text_of(part, "type", true, &type);
+        if (s == PESC_OK && strcmp(type, "text") != 0)
+            s = fail(PESC_FORMAT, "part %zu has the type \"%.40s\", expected text alone", i + 1,
+                     type);
+        if (s == PESC_OK)
+            s = text_of(part, "text", true, &piece);
+        if (s == PESC_OK)
+            str_printf(&joined, "%s%s", i ? "\n" : "", piece);
+    }
+    if (s == PESC_OK && joined.p && str_ok(&joined)) {
+        *text = joined.p;
+        return own(r, joined.p);
+    }
+    str_free(&joined);
+    return s != PESC_OK ? s : fail(PESC_FORMAT, "found an empty list, expected text");
+}
+
+/* The reasoning of an answer, where it is kept, stands before the content as models write it. */
+static pesc_status add_reasoning(record *r, const json_t *turn, const char **content)
+{
+    const char *thought;
+    str both = { 0 };
+    TRY(text_of(turn, "reasoning_content", false, &thought));
+    if (!thought || !*thought)
+        return PESC_OK;
+    r->left_out = r->left_out || !r->keep_reasoning;
+    if (!r->keep_reasoning)
+        return PESC_OK;
+    str_printf(&both, "<think>\n%s\n</think>\n\n%s", thought, *content);
+    *content = both.p;
+    return own(r, both.p);
+}
+
+static pesc_status content_of(record *r, const json_t *turn, const char *key, const char **text)
+{
+    static const char *const calls[] = { "tool_calls", "function_call" };
+    const json_t *v = json_object_get(turn, key);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *call = json_object_get(turn, calls[i]);
+        if (json_array_size(call) > 0 || json_object_size(call) > 0)
+            return fail(PESC_FORMAT,
+                        "%s: calls of tools are not in any built-in chat format; write them into "
+                        "%s as the model is to write them",
+                        calls[i], key);
+    }
+    return json_is_array(v) ? join_parts(r, v, text) : text_of(turn, key, true, text);
+}
+
+/* One turn of a conversation, appended to the record. */
+static pesc_status read_turn(record *r, const record_format *f, const json_t *turn)
+{
+    const char *name, *content;
+    bool masked;
+    if (!json_is_object(turn))
+        return fail(PESC_FORMAT, "found %s, expected a turn", json_kind(turn));
+    TRY(text_of(turn, f->prompt[0], true, &name));
+    TRY(content_of(r, turn, f->prompt[1], &content));
+    TRY(is_masked(turn, &masked));
+    const char *role = role_of(name);
+    if (!role)
+        return fail(PESC_FORMAT,
+                    "%s: found \"%.40s\", expected system, user, assistant, tool or function "
+                    "(human and gpt are read too)",
+                    f->prompt[0], name);
+    if (strcmp(role, "assistant") == 0)
+        TRY(add_reasoning(r, turn, &content));
+    say(r, role, content);
+    r->masked[r->n - 1] = masked;
+    return PESC_OK;
+}
+
 static pesc_status read_messages(record *r, const record_format *f, const json_t *v)
 {
     const json_t *list = json_object_get(v, f->needs[0]);
@@ -326,23 +410,12 @@ static pesc_status read_messages(record *r, const record_format *f, const json_t
     if (system && *system)
         say(r, "system", system);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *turn = json_array_get(list, i);
-        const char *name, *content;
-        bool masked;
-        if (!json_is_object(turn))
-            return fail(PESC_FORMAT, "%s[%zu]: found %s, expected a turn", f->needs[0], i,
-                        json_kind(turn));
-        TRY(text_of(turn, f->prompt[0], true, &name));
-        TRY(text_of(turn, f->prompt[1], true, &content));
-        TRY(is_masked(turn, &masked));
-        const char *role = role_of(name);
-        if (!role)
-            return fail(PESC_FORMAT,
-                        "%s[%zu].%s: found \"%.40s\", expected system, user or assistant (human "
-                        "and gpt are read too)",
-                        f->needs[0], i, f->prompt[0], name);
-        say(r, role, content);
-        r->masked[r->n - 1] = masked;
+        pesc_status s = read_turn(r, f, json_array_get(list, i));
+        char why[1024];
+        snprintf(why, sizeof why, "%s", pesc_last_error());
+        if (s == PESC_FORMAT)
+            return fail(s, "%s[%zu]: %s", f->needs[0], i, why);
+        TRY(s);
     }
     return PESC_OK;
 }
@@ -410,9 +483,9 @@ static pesc_status read_ids(record *r, const record_format *f, const json_t *v)
     return ids_of(v, f->needs[1], -100, r->n_ids, &r->labels);
 }
 
-pesc_status record_read(record *r, const record_format *f, const json_t *v)
+pesc_status record_read(record *r, const record_format *f, const json_t *v, bool keep_reasoning)
 {
-    *r = (record){ .kind = f->kind };
+    *r = (record){ .kind = f->kind, .keep_reasoning = keep_reasoning };
     return f->read(r, f, v);
 }
 

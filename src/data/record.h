@@ -1,7 +1,7 @@
-/* record: what one line of a data set says, whatever names its fields have.
+/* record: what one record of a data set says, whatever names its fields have.
  *
  * Formats are rows: the fields that make a prompt, the field that answers, or one of the few shapes
- * that need code (messages, sharegpt, camelidae, token ids). The row is found by looking at a
+ * that need code (messages, sharegpt, camelidae, token ids). The row is chosen by the fields of a
  * file's first record; every other record of that file must fit the same row. */
 #ifndef PESC_DATA_RECORD_H
 #define PESC_DATA_RECORD_H
@@ -22,7 +22,8 @@ typedef struct record {
     pesc_message *messages; /* strings borrowed from the JSON, or from `owned` */
     unsigned char *masked;  /* one a message: an answer that is not trained */
     size_t n;
-    int32_t *ids, *labels; /* RECORD_IDS; labels -100: not trained */
+    bool keep_reasoning, left_out; /* left_out: some message has reasoning that was not kept */
+    int32_t *ids, *labels;         /* RECORD_IDS; labels -100: not trained */
     size_t n_ids;
     char **owned;
     size_t n_owned;
@@ -39,9 +40,12 @@ pesc_status record_formats(source *src, const char *name, const record_format **
 /* The row a first record fits; NULL when none (see pesc_last_error for what was found). */
 const record_format *record_format_detect(const json_t *v);
 
-/* Fails with a sentence that begins with the field ("output: is missing; found ..."); the caller
- * puts the place before it. `r` borrows from `v`; close with record_free even after a failure. */
-pesc_status record_read(record *r, const record_format *f, const json_t *v);
+/* keep_reasoning: reasoning_content of an assistant's message is written before its content,
+ * between <think> and </think>; else it is left out. Fails with a sentence that begins with the
+ * field
+ * ("output: is missing; found ..."); the caller puts the place before it. `r` borrows from `v`;
+ * free it with record_free() even after a failure. */
+pesc_status record_read(record *r, const record_format *f, const json_t *v, bool keep_reasoning);
 void record_free(record *r);
 
 #endif

@@ -1,9 +1,9 @@
 /* source: records in files, found by number.
  *
- * A file is JSON lines or one JSON array; which, is seen at its first byte. Opening reads every
- * file once to count records and remembers where each 16th begins, so any record is found in
- * constant time with half a byte of memory a record. Of a large file only what is being read is in
- * memory. Records are numbered through all files in the order given. */
+ * Opening reads every file once to count records and remembers where each 16th begins, so any
+ * record is found in constant time with half a byte of memory a record. Of a large file only what
+ * is being read is in memory. Records are numbered through all files in the order given. What a
+ * file may be is layout.h's affair. */
 #ifndef PESC_DATA_SOURCE_H
 #define PESC_DATA_SOURCE_H
 
@@ -12,7 +12,7 @@
 
 typedef struct source source;
 
-/* A byte order mark, an empty file, a file that is neither form, NUL bytes: refused, with where. */
+/* PESC_FORMAT, with the file and the place, for what cannot be read as records. */
 pesc_status source_open(source **out, const char *const *paths, size_t n_paths);
 void source_close(source *s); /* NULL is allowed */
 uint64_t source_count(const source *s);
@@ -20,16 +20,18 @@ size_t source_files(const source *s);
 size_t source_file_of(const source *s, uint64_t index);   /* which file holds a record */
 uint64_t source_file_first(const source *s, size_t file); /* its first record */
 const char *source_file_path(const source *s, size_t file);
+uint64_t source_file_bytes(const source *s, size_t file);
+uint64_t source_file_hash(const source *s, size_t file); /* XXH3 of its bytes */
 
 /* One record, parsed; always an object. */
 pesc_status source_record(source *s, uint64_t index, json_t **record);
 /* Its bytes as they stand in the file, borrowed. */
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n);
-/* "data.jsonl:17" (line, or element of an array) for messages, good until the next call. Reads the
+/* "data.jsonl:17" (line, or element of an array) for messages, valid until the next call. Reads the
  * file from the place last asked for (or its start) up to there, so it is for failures only. */
 const char *source_where(source *s, uint64_t index);
 
-/* XXH3 of all bytes of all files: what a resumed run compares. */
+/* XXH3 of all bytes of all files, in their order: what a resumed run compares. */
 uint64_t source_hash(const source *s);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 pesc_status template_init(template *t, const tokenizer *tok, const char *name,
@@ -68,6 +69,11 @@ static pesc_status render_chat(const template *t, const record *r, rendering *ou
     unsigned char *trained = NULL;
     pesc_status s =
         chat_encode_masked(t->chat, t->tok, r->messages, r->n, r->masked, &out->ids, &trained);
+    if (s == PESC_USAGE) { /* not what was asked for is wrong, but this record */
+        char why[512];
+        snprintf(why, sizeof why, "%s", pesc_last_error());
+        s = fail(PESC_FORMAT, "%s", why);
+    }
     if (s == PESC_OK)
         s = grow_labels(out);
     int32_t last = -1;

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-static const char *const role_names[ROLES] = { "system", "user", "assistant" };
+static const char *const role_names[ROLES] = { "system", "user", "assistant", "tool", "function" };
 
 const chat_format *chat_find(const char *name)
 {
@@ -253,13 +253,36 @@ static chat_role role_of(const pesc_message *m)
     return ROLES;
 }
 
+static bool is_tool(const layout *l, size_t i)
+{
+    return i < l->n_messages && role_of(&l->messages[i]) == ROLE_TOOL;
+}
+
+/* What a tool returned. Some formats write several results in a row as one turn. */
+static void add_tool(layout *l, size_t i, chat_role role)
+{
+    const chat_format *f = l->f;
+    text content = of(l->messages[i].content);
+    bool joins = role == ROLE_TOOL && f->tool_between;
+    if (f->trim & TRIM(role))
+        content = strip_right(strip_left(content));
+    if (!joins || i == 0 || !is_tool(l, i - 1))
+        add_literal(l, &l->lit.open[role]);
+    add(l, content, false, false);
+    if (joins && is_tool(l, i + 1))
+        add(l, of(f->tool_between), true, false);
+    else
+        add_literal(l, &l->lit.close[role]);
+}
+
 static pesc_status check_message(const chat_format *f, const pesc_message *messages, size_t i)
 {
     chat_role role = role_of(&messages[i]);
     if (role == ROLES)
         return fail(PESC_USAGE,
-                    "message %zu has the role \"%s\", expected system, user or assistant", i + 1,
-                    messages[i].role ? messages[i].role : "");
+                    "message %zu has the role \"%s\", expected system, user, assistant, tool or "
+                    "function",
+                    i + 1, messages[i].role ? messages[i].role : "");
     if (!messages[i].content)
         return fail(PESC_USAGE, "message %zu, from the %s, has no content", i + 1,
                     messages[i].role);
@@ -277,6 +300,10 @@ static pesc_status check_message(const chat_format *f, const pesc_message *messa
                         i + 1, f->name);
         return PESC_OK;
     }
+    if ((role == ROLE_TOOL || role == ROLE_FUNCTION) && !f->turn[role].open)
+        return fail(PESC_USAGE,
+                    "message %zu is from a %s, which the chat format %s has no place for", i + 1,
+                    messages[i].role, f->name);
     size_t turn = i - (i > 0 && role_of(&messages[0]) == ROLE_SYSTEM);
     if (f->alternate && role != (turn % 2 == 0 ? ROLE_USER : ROLE_ASSISTANT))
         return fail(PESC_USAGE,
@@ -326,8 +353,11 @@ static void lay_out(layout *l, bool generation)
         case ROLE_USER:
             add_user(l, i, i == opens);
             break;
-        default:
+        case ROLE_ASSISTANT:
             add_assistant(l, i);
+            break;
+        default:
+            add_tool(l, i, role_of(&l->messages[i]));
         }
     }
     if (generation)

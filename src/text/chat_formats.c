@@ -7,12 +7,22 @@
 #define BOS CHAT_BOS
 #define EOS CHAT_EOS
 
-#define CHATML                                                                                     \
+#define CHATML(tools)                                                                              \
     .turn = { [ROLE_SYSTEM] = { "<|im_start|>system\n", "<|im_end|>\n" },                          \
               [ROLE_USER] = { "<|im_start|>user\n", "<|im_end|>\n" },                              \
-              [ROLE_ASSISTANT] = { "<|im_start|>assistant\n", "<|im_end|>" } },                    \
+              [ROLE_ASSISTANT] = { "<|im_start|>assistant\n", "<|im_end|>" },                      \
+              tools },                                                                             \
     .after = "\n", .system = SYSTEM_ANYWHERE, .stops = { "<|im_end|>", "<|endoftext|>" },          \
     .needs = { "<|im_start|>", "<|im_end|>" }
+/* Templates that write any role as a turn of that name ... */
+#define TOOL_TURN                                                                                  \
+    [ROLE_TOOL] = { "<|im_start|>tool\n", "<|im_end|>\n" }, [ROLE_FUNCTION] = {                    \
+        "<|im_start|>function\n", "<|im_end|>\n"                                                   \
+    }
+/* ... and those that write results of tools inside a turn of the user. */
+#define TOOL_RESPONSE                                                                              \
+    [ROLE_TOOL] = { "<|im_start|>user\n<tool_response>\n", "\n</tool_response><|im_end|>\n" }
+#define TOOL_BETWEEN "\n</tool_response>\n<tool_response>\n"
 
 #define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
 #define LLAMA3                                                                                     \
@@ -32,21 +42,22 @@ const struct chat_format chat_rows[] = {
     },
     {
         .name = "qwen1.5",
-        CHATML,
+        CHATML(TOOL_TURN),
         .default_system = "You are a helpful assistant",
         .marks = { "<|im_start|>", "You are a helpful assistant<|im_end|>" },
         .absent = { "bos_token", "strftime_now", "reasoning_content" },
     },
     {
         .name = "qwen2",
-        CHATML,
+        CHATML(TOOL_TURN),
         .default_system = "You are a helpful assistant.",
         .marks = { "<|im_start|>", "You are a helpful assistant.<|im_end|>" },
         .absent = { "Alibaba Cloud", "bos_token", "strftime_now", "reasoning_content" },
     },
     {
         .name = "qwen2.5",
-        CHATML,
+        CHATML(TOOL_RESPONSE),
+        .tool_between = TOOL_BETWEEN,
         .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
         .marks = { "<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful "
                                    "assistant.<|im_end|>" },
@@ -54,7 +65,8 @@ const struct chat_format chat_rows[] = {
     },
     {
         .name = "qwen3",
-        CHATML,
+        CHATML(TOOL_RESPONSE),
+        .tool_between = TOOL_BETWEEN,
         .think = true,
         .marks = { "<|im_start|>", "reasoning_content", "last_query_index",
                    "enable_thinking is false" },
@@ -63,14 +75,14 @@ const struct chat_format chat_rows[] = {
     },
     {
         .name = "smollm2",
-        CHATML,
+        CHATML(TOOL_TURN),
         .default_system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
         .marks = { "<|im_start|>", "named SmolLM, trained by Hugging Face<|im_end|>" },
         .absent = { "bos_token", "strftime_now" },
     },
     {
         .name = "chatml",
-        CHATML,
+        CHATML(TOOL_TURN),
         .marks = { "<|im_start|>", "<|im_end|>" },
         .absent = { "bos_token", "strftime_now", "<think>", "system\\nYou", "system\nYou",
                     "default_system" },
@@ -93,7 +105,9 @@ const struct chat_format chat_rows[] = {
         LLAMA3,
         .turn = { [ROLE_SYSTEM] = { HEADER("system"), "<|eot_id|>" },
                   [ROLE_USER] = { HEADER("user"), "<|eot_id|>" },
-                  [ROLE_ASSISTANT] = { HEADER("assistant"), "<|eot_id|>" } },
+                  [ROLE_ASSISTANT] = { HEADER("assistant"), "<|eot_id|>" },
+                  [ROLE_TOOL] = { HEADER("tool"), "<|eot_id|>" },
+                  [ROLE_FUNCTION] = { HEADER("function"), "<|eot_id|>" } },
         .system = SYSTEM_ANYWHERE,
         .marks = { "<|start_header_id|>", "<|eot_id|>", "| trim", "bos_token" },
         .absent = { "Cutting Knowledge", "strftime_now", "tools", "<think>" },

@@ -22,11 +22,18 @@ typedef enum chat_system {
     SYSTEM_NEVER
 } chat_system;
 
-typedef enum chat_role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLES } chat_role;
+typedef enum chat_role {
+    ROLE_SYSTEM,
+    ROLE_USER,
+    ROLE_ASSISTANT,
+    ROLE_TOOL, /* what a tool returned */
+    ROLE_FUNCTION,
+    ROLES
+} chat_role;
 
 /* Whose text loses its outer white space: a set of roles. */
 #define TRIM(role) (1u << (role))
-#define TRIM_ALL (TRIM(ROLE_SYSTEM) | TRIM(ROLE_USER) | TRIM(ROLE_ASSISTANT))
+#define TRIM_ALL (TRIM(ROLES) - 1)
 
 typedef struct chat_turn {
     const char *open, *close;
@@ -34,8 +41,9 @@ typedef struct chat_turn {
 
 struct chat_format {
     const char *name;
-    const char *begin; /* once, before everything */
-    chat_turn turn[ROLES];
+    const char *begin;        /* once, before everything */
+    chat_turn turn[ROLES];    /* of tool and function, NULL: the format has no place for it */
+    const char *tool_between; /* instead of close and open between two tool turns; NULL: both */
     const char *lead, *after; /* of the assistant's turn; NULL: nothing */
     chat_system system;
     const char *default_system; /* said when the first message is not a system one; NULL: nothing */

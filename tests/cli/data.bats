@@ -139,6 +139,55 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
         refute has '"trained":true,"text":"bb'
     done
 }
+@test "data: tables, plain text, a byte order mark, {\"data\": [...]}" {
+    local t=$BATS_TEST_TMPDIR
+    printf 'instruction,output\r\n"hello, ""you""","two\nlines"\r\n' > "$t/a.csv"
+    printf 'prompt\tresponse\nhello\tworld\n' > "$t/a.tsv"
+    printf 'A first document.\nIts second line.\n\n\nA second one.\n' > "$t/a.txt"
+    printf '\xef\xbb\xbf{"version": 2, "data": [{"question": "hello", "answer": "world"}]}' > "$t/a.json"
+    pesc data inspect "$D/model" --data "$t/a.csv" "$t/a.tsv" "$t/a.txt" "$t/a.json" -n 9
+    [ "$status" = 0 ]
+    has '^hello, "you"<\|im_end\|>$'
+    has '^⟦two$'
+    has '^lines<\|im_end\|>⟧'
+    has '^<s>⟦A first document\.$'
+    has '^Its second line\.<\|im_end\|>⟧$'
+    has '^<s>⟦A second one\.<\|im_end\|>⟧$'
+    [ "$(grep -c '^⟦world<|im_end|>⟧$' <<< "$output")" = 2 ]
+    pesc data check "$D/model" --data "$t/a.csv" "$t/a.tsv" "$t/a.txt" "$t/a.json" --json
+    has '"format":"alpaca"\},.*"format":"prompt"\},.*"format":"text"\},.*"format":"question"\}'
+    has '"records":5,"bad":0,'
+}
+
+@test "data: content as parts, tools and functions, reasoning" {
+    local f=$BATS_TEST_TMPDIR/m.jsonl
+    printf '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"role": "tool", "content": "42"}, {"role": "assistant", "content": "c", "reasoning_content": "why"}]}\n' > "$f"
+    pesc data inspect "$D/model" --data "$f"
+    [ "$status" = 0 ]
+    [ "$stderr" = "pesc: note: $f:1: reasoning_content is left out" ]
+    [[ $output == *$'user\na\nb<|im_end|>'* ]]
+    [[ $output == *$'<|im_start|>tool\n42<|im_end|>'* ]]
+    has '^⟦c<\|im_end\|>⟧'
+    pesc data check "$D/model" --data "$f" --template vicuna
+    [ "$status" = 3 ]
+    [[ $stderr == *"$f:1: message 2 is from a tool, which the chat format vicuna has no place for: "* ]]
+}
+
+@test "data: what other programs write is refused with the line that converts it" {
+    local t=$BATS_TEST_TMPDIR
+    printf 'PAR1....PAR1' > "$t/d.parquet"
+    pesc data check "$D/model" --data "$t/d.parquet"
+    fails 3 "$t/d.parquet: is Parquet, which is not read; convert it: python3 -c \"import pandas; pandas.read_parquet('$t/d.parquet').to_json('$t/d.parquet.jsonl', orient='records', lines=True)\""
+    mkdir "$t/saved"
+    echo '{}' > "$t/saved/dataset_info.json"
+    pesc data check "$D/model" --data "$t/saved"
+    fails 3 "$t/saved: is a directory of the Python package datasets; export it: python3 -c \"from datasets import load_from_disk; load_from_disk('$t/saved').to_json('data.jsonl')\""
+    printf '{"text": "a"}\n\0\0\0\n' > "$t/nul.jsonl"
+    pesc data check "$D/model" --data "$t/nul.jsonl"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $t/nul.jsonl:2: holds a NUL byte; "* ]]
+}
+
 @test "data: what is missing or wrong" {
     pesc data
     fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix [MODEL] --data FILE..."

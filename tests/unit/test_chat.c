@@ -219,6 +219,27 @@ static void reasoning_leaves_old_answers(void **state)
            "<|im_end|>$\n");
 }
 
+/* What tools return, as the templates of Qwen, ChatML and Llama 3 write it; never trained. */
+static void tools_have_turns(void **state)
+{
+    (void)state;
+    static const pesc_message m[] = {
+        { "user", "A" },  { "assistant", "B" }, { "tool", "1" },
+        { "tool", "2 " }, { "assistant", "C" },
+    };
+    expect("qwen3", m, 5, false,
+           "<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\n^B<|im_end|>$\n"
+           "<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2 \n"
+           "</tool_response><|im_end|>\n<|im_start|>assistant\n^<think>\n\n</"
+           "think>\n\nC<|im_end|>$\n");
+    expect("chatml", m + 2, 3, false,
+           "<|im_start|>tool\n1<|im_end|>\n<|im_start|>tool\n2 <|im_end|>\n"
+           "<|im_start|>assistant\n^C<|im_end|>$\n");
+    expect("llama3", m + 3, 1, false, "<s><|start_header_id|>tool<|end_header_id|>\n\n2<|eot_id|>");
+    static const pesc_message f[] = { { "function", "1" } };
+    expect("chatml", f, 1, false, "<|im_start|>function\n1<|im_end|>\n");
+}
+
 /* "\n" of the format and "\n" of the text become the one token they are in one string. */
 static void words_merge_over_the_seams(void **state)
 {
@@ -279,6 +300,9 @@ static void refuses_what_a_format_cannot_say(void **state)
     refuse("llama2", late, 2, PESC_USAGE, "message 2 is from the system");
     refuse("camelidae", late, 2, PESC_USAGE, "only as the first message");
     refuse("mistral-v1", talk, 5, PESC_USAGE, "no place for");
+    static const pesc_message result[] = { { "user", "U" }, { "tool", "V" } };
+    refuse("llama3.1", result, 2, PESC_USAGE,
+           "message 2 is from a tool, which the chat format llama3.1 has no place for");
     static const pesc_message twice[] = { { "user", "U" }, { "user", "V" } };
     refuse("mistral", twice, 2, PESC_USAGE, "message 2 is from the user");
     refuse("llama2", talk + 2, 1, PESC_USAGE, "message 1 is from the assistant");
@@ -402,6 +426,7 @@ int main(void)
         cmocka_unit_test(lays_out_every_format),
         cmocka_unit_test(folds_the_system_message),
         cmocka_unit_test(reasoning_leaves_old_answers),
+        cmocka_unit_test(tools_have_turns),
         cmocka_unit_test(words_merge_over_the_seams),
         cmocka_unit_test(text_never_becomes_a_control_token),
         cmocka_unit_test(refuses_what_a_format_cannot_say),

@@ -10,52 +10,58 @@ static json_t *parse(const char *text)
 }
 
 /* Each format is found by looking, and gives these turns. */
+static const struct {
+    const char *json, *format;
+    record_kind kind;
+    const char *turns; /* role=content|... */
+} formats[] = {
+    { "{\"instruction\":\"I\",\"input\":\"\",\"output\":\"O\"}", "alpaca", RECORD_CHAT,
+      "user=I|assistant=O|" },
+    { "{\"instruction\":\"I\",\"input\":\"X\",\"output\":\"O\",\"system\":\"S\"}", "alpaca",
+      RECORD_CHAT, "system=S|user=I\nX|assistant=O|" },
+    { "{\"instruction\":\"I\",\"context\":\"C\",\"response\":\"R\",\"category\":\"c\"}", "dolly",
+      RECORD_CHAT, "user=I\nC|assistant=R|" },
+    { "{\"instruction\":\"I\",\"input\":\"X\",\"response\":\"R\"}", "dolly", RECORD_CHAT,
+      "user=I\nX|assistant=R|" },
+    { "{\"instruction\":\"I\",\"output\":\"O\",\"history\":[[\"Q\",\"A\"],[\"V\",\"B\"]]}",
+      "alpaca", RECORD_CHAT, "user=Q|assistant=A|user=V|assistant=B|user=I|assistant=O|" },
+    { "{\"query\":\"Q\",\"response\":\"R\",\"type\":\"t\"}", "metamath", RECORD_CHAT,
+      "user=Q|assistant=R|" },
+    { "{\"problem\":\"P\",\"solution\":\"S\",\"lang\":\"c\"}", "magicoder", RECORD_CHAT,
+      "user=P|assistant=S|" },
+    { "{\"question\":\"Q\",\"answer\":\"A\"}", "question", RECORD_CHAT, "user=Q|assistant=A|" },
+    { "{\"prompt\":\"P\",\"completion\":\"C\"}", "completion", RECORD_COMPLETION,
+      "user=P|assistant=C|" },
+    { "{\"prompt\":\"P\",\"response\":\"R\"}", "prompt", RECORD_CHAT, "user=P|assistant=R|" },
+    { "{\"text\":\"T\"}", "text", RECORD_TEXT, "text=T|" },
+    { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"U\"},{"
+      "\"type\":\"text\",\"text\":\"V\"}]},{\"role\":\"tool\",\"content\":\"T\"},{\"role\":"
+      "\"function\",\"content\":\"F\"}]}",
+      "messages", RECORD_CHAT, "user=U\nV|tool=T|function=F|" },
+    { "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
+      "\"U\"},{\"role\":\"assistant\",\"content\":\"A\"}]}",
+      "messages", RECORD_CHAT, "system=S|user=U|assistant=A|" },
+    { "{\"conversations\":[{\"from\":\"human\",\"value\":\"U\"},{\"from\":\"gpt\",\"value\":"
+      "\"A\"}],\"system\":\"S\"}",
+      "sharegpt", RECORD_CHAT, "system=S|user=U|assistant=A|" },
+    { "{\"corpus\":\"\",\"dataset\":\"d\",\"instruction\":\"S\",\"conversation\":[{\"input\":"
+      "\"U\",\"output\":\"A\"},{\"input\":\"V\",\"output\":\"B\"}]}",
+      "camelidae", RECORD_CHAT, "system=S|user=U|assistant=A|user=V|assistant=B|" },
+    { "{\"corpus\":\"T\",\"dataset\":\"d\",\"instruction\":\"\",\"conversation\":[]}", "camelidae",
+      RECORD_TEXT, "text=T|" },
+};
+
 static void reads_every_format(void **state)
 {
     (void)state;
-    static const struct {
-        const char *json, *format;
-        record_kind kind;
-        const char *turns; /* role=content|... */
-    } rows[] = {
-        { "{\"instruction\":\"I\",\"input\":\"\",\"output\":\"O\"}", "alpaca", RECORD_CHAT,
-          "user=I|assistant=O|" },
-        { "{\"instruction\":\"I\",\"input\":\"X\",\"output\":\"O\",\"system\":\"S\"}", "alpaca",
-          RECORD_CHAT, "system=S|user=I\nX|assistant=O|" },
-        { "{\"instruction\":\"I\",\"context\":\"C\",\"response\":\"R\",\"category\":\"c\"}",
-          "dolly", RECORD_CHAT, "user=I\nC|assistant=R|" },
-        { "{\"instruction\":\"I\",\"input\":\"X\",\"response\":\"R\"}", "dolly", RECORD_CHAT,
-          "user=I\nX|assistant=R|" },
-        { "{\"instruction\":\"I\",\"output\":\"O\",\"history\":[[\"Q\",\"A\"],[\"V\",\"B\"]]}",
-          "alpaca", RECORD_CHAT, "user=Q|assistant=A|user=V|assistant=B|user=I|assistant=O|" },
-        { "{\"query\":\"Q\",\"response\":\"R\",\"type\":\"t\"}", "metamath", RECORD_CHAT,
-          "user=Q|assistant=R|" },
-        { "{\"problem\":\"P\",\"solution\":\"S\",\"lang\":\"c\"}", "magicoder", RECORD_CHAT,
-          "user=P|assistant=S|" },
-        { "{\"question\":\"Q\",\"answer\":\"A\"}", "question", RECORD_CHAT, "user=Q|assistant=A|" },
-        { "{\"prompt\":\"P\",\"completion\":\"C\"}", "completion", RECORD_COMPLETION,
-          "user=P|assistant=C|" },
-        { "{\"text\":\"T\"}", "text", RECORD_TEXT, "text=T|" },
-        { "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
-          "\"U\"},{\"role\":\"assistant\",\"content\":\"A\"}]}",
-          "messages", RECORD_CHAT, "system=S|user=U|assistant=A|" },
-        { "{\"conversations\":[{\"from\":\"human\",\"value\":\"U\"},{\"from\":\"gpt\",\"value\":"
-          "\"A\"}],\"system\":\"S\"}",
-          "sharegpt", RECORD_CHAT, "system=S|user=U|assistant=A|" },
-        { "{\"corpus\":\"\",\"dataset\":\"d\",\"instruction\":\"S\",\"conversation\":[{\"input\":"
-          "\"U\",\"output\":\"A\"},{\"input\":\"V\",\"output\":\"B\"}]}",
-          "camelidae", RECORD_CHAT, "system=S|user=U|assistant=A|user=V|assistant=B|" },
-        { "{\"corpus\":\"T\",\"dataset\":\"d\",\"instruction\":\"\",\"conversation\":[]}",
-          "camelidae", RECORD_TEXT, "text=T|" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *v = parse(rows[i].json);
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        json_t *v = parse(formats[i].json);
         const record_format *f = record_format_detect(v);
         assert_non_null(f);
-        assert_string_equal(record_format_name(f), rows[i].format);
+        assert_string_equal(record_format_name(f), formats[i].format);
         record r;
-        must(record_read(&r, f, v));
-        assert_int_equal(r.kind, rows[i].kind);
+        must(record_read(&r, f, v, false));
+        assert_int_equal(r.kind, formats[i].kind);
         char turns[256] = "";
         for (size_t t = 0; t < r.n; t++) {
             strncat(turns, r.messages[t].role, 20);
@@ -63,7 +69,7 @@ static void reads_every_format(void **state)
             strncat(turns, r.messages[t].content, 20);
             strncat(turns, "|", 2);
         }
-        assert_string_equal(turns, rows[i].turns);
+        assert_string_equal(turns, formats[i].turns);
         record_free(&r);
         json_decref(v);
     }
@@ -74,7 +80,7 @@ static void reads_ids(void **state)
     (void)state;
     json_t *v = parse("{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}");
     record r;
-    must(record_read(&r, record_format_detect(v), v));
+    must(record_read(&r, record_format_detect(v), v, false));
     assert_int_equal(r.kind, RECORD_IDS);
     assert_int_equal(r.n_ids, 3);
     assert_int_equal(r.labels[0], -100);
@@ -104,6 +110,13 @@ static void says_what_is_wrong(void **state)
         { "{\"messages\":[{\"role\":\"wizard\",\"content\":\"x\"}]}", "messages",
           "found \"wizard\"" },
         { "{\"messages\":[3]}", "messages", "messages[0]: found an integer" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages",
+          "messages[0]: part 1 has the type \"image_url\", expected text alone" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages",
+          "messages[0]: found an empty list, expected text" },
+        { "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
+          "messages",
+          "messages[0]: tool_calls: calls of tools are not in any built-in chat format" },
         { "{\"input_ids\":[1,2],\"labels\":[1]}", "ids", "has 1 entries, input_ids 2" },
         { "{\"input_ids\":[1,-3],\"labels\":[1,2]}", "ids", "input_ids[1]: is not a token id" },
         { "{\"input_ids\":[],\"labels\":[]}", "ids", "at least one" },
@@ -112,7 +125,7 @@ static void says_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *v = parse(rows[i].json);
         record r;
-        must_fail(record_read(&r, record_format_find(rows[i].format), v), PESC_FORMAT,
+        must_fail(record_read(&r, record_format_find(rows[i].format), v, false), PESC_FORMAT,
                   rows[i].sentence);
         record_free(&r);
         json_decref(v);
@@ -124,12 +137,30 @@ static void says_what_is_wrong(void **state)
     assert_null(record_format_find("parquet"));
 }
 
+/* Reasoning is left out, and that is known; or it stands before the answer. */
+static void reasoning_is_a_choice(void **state)
+{
+    (void)state;
+    json_t *v =
+        parse("{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\","
+              "\"reasoning_content\":\"why\",\"content\":\"A\"}]}");
+    for (int keep = 0; keep < 2; keep++) {
+        record r;
+        must(record_read(&r, record_format_find("messages"), v, keep));
+        assert_string_equal(r.messages[1].content, keep ? "<think>\nwhy\n</think>\n\nA" : "A");
+        assert_int_equal(r.left_out, !keep);
+        record_free(&r);
+    }
+    json_decref(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_format),
         cmocka_unit_test(reads_ids),
         cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(reasoning_is_a_choice),
     };
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }

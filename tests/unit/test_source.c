@@ -79,14 +79,23 @@ static void numbers_through_files(void **state)
     must(source_record(s, 2, &v));
     assert_int_equal(json_integer_value(json_object_get(v, "i")), 2);
     json_decref(v);
-    uint64_t hash = source_hash(s);
+    uint64_t hash = source_hash(s), first = source_file_hash(s, 0), second = source_file_hash(s, 1);
+    assert_int_equal(source_file_bytes(s, 1), 9);
     source_close(s);
     put("c.jsonl", "{\"i\":0}\n{\"i\":9}\n", 16);
     char c[256], d[256];
     snprintf(c, sizeof c, "%s/c.jsonl", dir);
     snprintf(d, sizeof d, "%s/d.json", dir);
     must(source_open(&s, (const char *[]){ c, d }, 2));
-    assert_int_not_equal(source_hash(s), hash);
+    assert_true(source_hash(s) != hash);
+    assert_true(source_file_hash(s, 0) != first);
+    assert_true(source_file_hash(s, 1) == second); /* which file changed is known */
+    source_close(s);
+    put("c.jsonl", "{\"i\":0}\n{\"i\":1}\n", 16);
+    put("d.json", "[{\"i\":3}]", 9);
+    must(source_open(&s, (const char *[]){ c, d }, 2));
+    assert_true(source_hash(s) != hash); /* the hash covers the last file too */
+    assert_true(source_file_hash(s, 0) == first);
     source_close(s);
 }
 
@@ -98,10 +107,16 @@ static void refuses_what_is_no_data(void **state)
     } rows[] = { { "", "is empty" },
                  { "\n \n", "is empty" },
                  { "[]", "is empty" },
-                 { "\xEF\xBB\xBF{}", "byte order mark" },
+                 { "\xEF\xBB\xBF \n", "is empty" },
                  { "\xFF\xFE{", "UTF-16" },
-                 { "PK\x03\x04", "expected JSON lines" },
-                 { "\x1f\x8b\x08", "expected JSON lines" },
+                 { "PK\x03\x04", "is an archive, which is not read; convert it: unzip '" },
+                 { "PAR1", "is Parquet, which is not read; convert it: python3 -c \"import pandas; "
+                           "pandas.read_parquet('" },
+                 { "\x1f\x8b\x08", "is compressed, which is not read; convert it: gunzip -k '" },
+                 { "{\"data\": [{\"a\":1}", "ends inside its array" },
+                 { "{\"data\": [{\"a\":1}], \"n\": 3", "ends inside its object" },
+                 { "{\"data\": [{\"a\":1}]} {}",
+                   "byte 20: found 0x7B, expected the end of the file" },
                  { "a,b\n1,2\n", "expected JSON lines" },
                  { "[{\"a\":1}", "ends inside its array" },
                  { "[{\"a\":1},\n", "byte 8: found 0x2C, expected \"]\"" },
@@ -151,7 +166,8 @@ static size_t memory(const char *name)
     return (size_t)kib << 10;
 }
 
-/* A file of 96 MiB: neither opening it nor reading here and there nor naming a line keeps it. */
+/* A file of 96 MiB: opening it, reading records in random order and naming a line keep none of it
+ * in memory. */
 static void large_file_stays_outside(void **state)
 {
     (void)state;
@@ -185,6 +201,110 @@ static void large_file_stays_outside(void **state)
     unlink(path);
 }
 
+/* The texts of field `key` of all records, with | after each. */
+static const char *all_of(const char *name, const char *text, size_t n, const char *key)
+{
+    static char out[512];
+    const char *path = put(name, text, n);
+    source *s;
+    must(source_open(&s, &path, 1));
+    out[0] = '\0';
+    for (uint64_t i = 0; i < source_count(s); i++) {
+        json_t *v;
+        must(source_record(s, i, &v));
+        const char *value = json_string_value(json_object_get(v, key));
+        snprintf(out + strlen(out), sizeof out - strlen(out), "%s|", value ? value : "(none)");
+        json_decref(v);
+    }
+    source_close(s);
+    return out;
+}
+
+static void every_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *key, *values;
+    } rows[] = {
+        { "a.jsonl", "\xEF\xBB\xBF{\"k\":\"1\"}\r\n\r\n{\"k\":\"2\"}", "k", "1|2|" },
+        { "a.json", "\xEF\xBB\xBF[{\"k\":\"1\"}]", "k", "1|" },
+        { "a.json",
+          "{\"v\": {\"data\": [1]}, \"data\": [ {\"k\":\"1\"},\n{\"k\":\"2\"} ], \"n\": [2]}\n",
+          "k", "1|2|" },
+        { "a.jsonl", "{\"data\": [\"x\"], \"k\":\"1\"}\n{\"data\": [\"y\"], \"k\":\"2\"}\n", "k",
+          "1|2|" },
+        { "a.csv", "k,l\n1,2\n3,4\n", "k", "1|3|" },
+        { "a.csv", "\xEF\xBB\xBFl, k \r\n1,2\r\n\r\n3,4", "k", "2|4|" },
+        { "a.CSV", "k,l\n\"a, b\",\"say \"\"hi\"\"\"\n\"two\nlines\n\n\",x\n,\"\"\n", "k",
+          "a, b|two\nlines\n\n||" },
+        { "a.csv", "l,k\nx,a \"quoted\" word\nx,\"\"\"\"\n", "k", "a \"quoted\" word|\"|" },
+        { "a.tsv", "k\tl\n1, one\t2\n\"a\tb\"\t4\n", "k", "1, one|a\tb|" },
+        { "a.txt", "\n\nOne line.\r\nAnother.\r\n \r\n\nThe {second}.\n", "text",
+          "One line.\nAnother.|The {second}.|" },
+        { "a.txt", "[Not JSON]", "text", "[Not JSON]|" },
+        { "a.txt", "{\"k\":\"1\"}\n", "k", "1|" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(all_of(rows[i].name, rows[i].text, strlen(rows[i].text), rows[i].key),
+                            rows[i].values);
+}
+
+static void bad_rows_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } rows[] = {
+        { "a,b\n1,2\n3\n", "t.csv:3: found 1 cells, expected 2 as in the header" },
+        { "a,b\n1,2\n3,4,5\n", "t.csv:3: found 3 cells, expected 2" },
+        { "a,b\n1,2\n\"3,4\n5,6\n",
+          "t.csv:3: a quotation mark that begins a cell has no second one" },
+        { "a,b\n1,2\n\"3\"x,4\n", "t.csv:3: found text after the quotation mark" },
+        { "a,b\n1,2\n\xFF,4\n", "t.csv:3: a: is not UTF-8" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = put("t.csv", rows[i].text, strlen(rows[i].text));
+        source *s;
+        json_t *v;
+        must(source_open(&s, &path, 1));
+        assert_int_equal(source_count(s), 2);
+        must_fail(source_record(s, 1, &v), PESC_FORMAT, rows[i].sentence);
+        source_close(s);
+    }
+    const char *path = put("t.csv", "a,a\n1,2\n", 8);
+    source *s;
+    must_fail(source_open(&s, &path, 1), PESC_FORMAT, "in the header: two columns have the name");
+}
+
+/* A line of NUL bytes is no blank line: it is what a crash leaves in a file. */
+static void nul_bytes_are_refused(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":1}\n\0\0\0\0\n{\"a\":2}\n";
+    const char *path = put("nul.jsonl", text, sizeof text - 1);
+    source *s;
+    json_t *v;
+    must(source_open(&s, &path, 1));
+    assert_int_equal(source_count(s), 3);
+    must_fail(source_record(s, 1, &v), PESC_FORMAT, "nul.jsonl:2: holds a NUL byte");
+    source_close(s);
+}
+
+static void directories_are_explained(void **state)
+{
+    (void)state;
+    char sub[256];
+    const char *paths[] = { sub };
+    source *s;
+    snprintf(sub, sizeof sub, "%s/saved", dir);
+    must(io_make_dir(sub));
+    must_fail(source_open(&s, paths, 1), PESC_IO, "saved: is a directory; give the files in it");
+    put("saved/dataset_info.json", "{}", 2);
+    must_fail(source_open(&s, paths, 1), PESC_FORMAT, "saved').to_json('data.jsonl')\"");
+    put("saved/dataset_dict.json", "{}", 2);
+    must_fail(source_open(&s, paths, 1), PESC_FORMAT, "saved')['train'].to_json(");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +314,10 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_data),
         cmocka_unit_test(names_the_line_of_a_bad_record),
         cmocka_unit_test(large_file_stays_outside),
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(bad_rows_are_named),
+        cmocka_unit_test(nul_bytes_are_refused),
+        cmocka_unit_test(directories_are_explained),
     };
     if (!mkdtemp(dir))
         return 1;

@@ -1,0 +1,49 @@
+/* layout: how records lie in a data file: JSON lines, a JSON array (also as the member "data" of an
+ * object), a table with a header (CSV, TSV), or documents of plain text.
+ *
+ * The name decides for .csv, .tsv and .txt, the first bytes for everything else. A record becomes
+ * the same JSON object whatever it was read from: the cells of a row are texts under the names of
+ * their columns, a document is {"text": ...}. */
+#ifndef PESC_DATA_LAYOUT_H
+#define PESC_DATA_LAYOUT_H
+
+#include "base/io.h"
+#include "base/json.h"
+
+typedef struct layout_kind layout_kind;
+
+typedef struct layout {
+    const io_map *map; /* borrowed */
+    const layout_kind *kind;
+    size_t begin; /* where the search for the first record starts */
+    bool wrapped; /* the array is a member of an object */
+    /* tables */
+    char separator;
+    char **columns;
+    size_t n_columns;
+} layout;
+
+/* Looks at a file. Refused with what it is and how to convert it: Parquet, Arrow, archives, UTF-16;
+ * an empty file. Closed with layout_free() even after a failure. */
+pesc_status layout_open(layout *l, const io_map *map);
+void layout_free(layout *l);
+
+/* Why a directory is not read, and what to do instead. */
+pesc_status layout_refuse_dir(const char *path);
+
+/* The bytes [*begin, *end) of the next record at or after `at`; false when there is none. */
+bool layout_next(const layout *l, size_t at, size_t *begin, size_t *end);
+/* Where to look for the record after one that ended at `end`. */
+size_t layout_after(const layout *l, size_t end);
+/* Whether what stands between two records, or (begin is the file's size) after the last, belongs
+ * there. count: records before. */
+pesc_status layout_check(const layout *l, size_t at, size_t begin, uint64_t count);
+
+/* The record of these bytes as an object. `where` begins the sentence of a failure. */
+pesc_status layout_parse(const layout *l, const char *bytes, size_t n, const char *where,
+                         json_t **record);
+
+/* Places are named by line; else by the number of the element. */
+bool layout_has_lines(const layout *l);
+
+#endif
