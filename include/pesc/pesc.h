@@ -186,6 +186,15 @@ pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export
 pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
                         const pesc_export_options *opt);
 
+/* Every model directory that pesc writes lists its files in .pesc-files.json. The first call says
+ * whether `dir` may be replaced: PESC_USAGE when pesc did not write it, when it is a run, or when
+ * one of the n inputs (NULL entries are skipped) is in it or stands on it. The second puts `fresh`,
+ * a directory of the same file system that pesc wrote, in its place: files on the old list go,
+ * others stay, and at every moment one of the two models is complete. `fresh` is gone afterwards.
+ */
+pesc_status pesc_model_check_replace(const char *dir, const char *const *inputs, size_t n);
+pesc_status pesc_model_replace(const char *fresh, const char *dir);
+
 /* ---- text ---- */
 
 /* A model directory, tokenizer.json, tokenizer.model or .gguf. */

@@ -70,6 +70,8 @@ pesc_status io_sync_dir(const char *dir);
 pesc_status io_rename(const char *from, const char *to);
 /* Puts `from` at `to`, and what was there at `from`: at no moment is `to` missing. */
 pesc_status io_swap(const char *from, const char *to);
+/* A second name for the same file, in the same file system; fails where `to` exists. */
+pesc_status io_link_file(const char *from, const char *to);
 /* A file, a link, or a directory with everything below it; fine when it is not there. */
 pesc_status io_remove(const char *path);
 /* Makes `path` a symbolic link to `target`, in one step also where there is one already. */

@@ -53,6 +53,14 @@ pesc_status io_swap(const char *from, const char *to)
     return err ? fail_errno(PESC_DISK, err, "%s: cannot take the place of %s", from, to) : PESC_OK;
 }
 
+pesc_status io_link_file(const char *from, const char *to)
+{
+    int err = fault_check(FAULT_LINK, NULL);
+    if (!err && linkat(AT_FDCWD, from, AT_FDCWD, to, 0) != 0)
+        err = errno;
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot be linked to %s", from, to) : PESC_OK;
+}
+
 /* ---- removing ---- */
 
 static pesc_status remove_one(const char *path, bool dir)

@@ -7,8 +7,8 @@
 
 typedef pesc_status (*replace_fn)(const options *o, const char *dir, void *ud);
 
-/* Calls make with o->output, or with a directory beside it whose files then take the place of the
- * model files in o->output; other files there stay. */
+/* Calls make with o->output, or, where that is to be replaced, with a directory beside it that then
+ * takes its place (pesc_model_replace). */
 pesc_status replace_dir(const options *o, replace_fn make, void *ud);
 
 #endif

@@ -139,7 +139,7 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
     if (s == PESC_OK)
         s = configjson_set(json, "inference_mode", json_true());
     if (s == PESC_OK)
-        s = modeldir_write_json(dir, "adapter_config.json", json);
+        s = modeldir_finish(dir, "adapter_config.json", json);
     json_decref(json);
     mem_free(path);
     return s;

@@ -46,7 +46,7 @@ pesc_status product_write(product *p, const char *tok)
 {
     TRY(recipe_write(&p->how));
     TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
-    return modeldir_write_json(p->dir, "config.json", p->json);
+    return modeldir_finish(p->dir, "config.json", p->json);
 }
 
 pesc_status product_compare(const product *p, const product_check *c)

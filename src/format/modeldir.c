@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/replace.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -168,4 +169,10 @@ pesc_status modeldir_write_json(const char *dir, const char *name, const json_t 
     mem_free(text);
     mem_free(path);
     return s;
+}
+
+pesc_status modeldir_finish(const char *dir, const char *name, const json_t *json)
+{
+    TRY(replace_list(dir, name));
+    return modeldir_write_json(dir, name, json);
 }

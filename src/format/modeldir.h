@@ -30,4 +30,7 @@ pesc_status modeldir_hash_tokenizer(const char *dir, uint64_t *out);
 /* dir/name, indented, keys sorted as transformers writes them. */
 pesc_status modeldir_write_json(const char *dir, const char *name, const json_t *json);
 
+/* The last file of a directory, after the list of all its files (replace.h). */
+pesc_status modeldir_finish(const char *dir, const char *name, const json_t *json);
+
 #endif

@@ -162,7 +162,7 @@ static pesc_status write_config(const char *dir, json_t *json, dtype dt)
     json_object_del(json, "quantization_config"); /* what is written is not quantised */
     if (json_object_set_new(json, key, json_string(name)) != 0)
         return fail_nomem("writing config.json", 0);
-    return modeldir_write_json(dir, "config.json", json);
+    return modeldir_finish(dir, "config.json", json);
 }
 
 /* config.json last: a directory that has it is whole. */

@@ -62,7 +62,28 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ "$(ls "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
     mkdir "$out/adapter_model"
     craft --overwrite
-    fails 2 "$out: holds adapter_model, a LoRA that would be applied to the new model; remove it first"
+    fails 2 "$out: holds adapter_model, which pesc did not write and which would be taken for a part of the new model; remove it, or give another -o"
+}
+
+@test "craft: --overwrite touches nothing that pesc did not write" {
+    local out=$BATS_TEST_TMPDIR/out
+    mkdir -p "$out/notes"
+    touch "$out/mine.safetensors" "$out/notes/a"
+    craft --overwrite
+    fails 2 "$out: is not empty and was not written by pesc (it has no .pesc-files.json); --overwrite replaces what pesc wrote only, so give another -o"
+    [ -e "$out/mine.safetensors" ]
+    rm "$out/mine.safetensors"
+    rm -r "$out"
+    craft
+    mkdir "$out/notes"
+    touch "$out/notes/a" "$out/mine.txt"
+    chmod 750 "$out"
+    craft --overwrite --experts 3
+    [ "$status" = 0 ]
+    [ -e "$out/notes/a" ]
+    [ -e "$out/mine.txt" ]
+    [ "$(stat -c %a "$out")" = 750 ]
+    [ "$(ls -A "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
 }
 
 @test "craft: the model itself and a run are not written over" {
@@ -70,10 +91,10 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     cp -r "$D/model" "$m"
     ln -s m "$m.link"
     pesc craft "$m" -o "$m.link" --overwrite
-    fails 2 "$m.link: is the model itself; give another -o"
+    fails 2 "$m.link: is read as $m; give another -o"
     cmp "$D/model/model.safetensors" "$m/model.safetensors"
     mkdir "$m.run"
-    touch "$m.run/run.yaml"
+    touch "$m.run/run.yaml" "$m.run/run.json"
     pesc craft "$m" -o "$m.run" --overwrite
     fails 2 "$m.run: is the directory of a run; give another -o"
     pesc craft "$m" -o ""

@@ -1,4 +1,5 @@
 load helper
+setup_file() { make_model; }
 
 GOLDEN=$BATS_TEST_DIRNAME/../golden/peft
 
@@ -29,7 +30,6 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
 }
 
 @test "merge: what a run has trained" {
-    make_model
     local run=$BATS_TEST_TMPDIR/run sparse=$BATS_TEST_TMPDIR/sparse
     "$PESC" craft "$D/model" -o "$sparse" --experts 4 --adapter-dim 8 -q > /dev/null
     for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > "$D/data.jsonl"
@@ -61,6 +61,22 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     has '^identity: max \|diff\| '
     pesc export "$run" --to camelidae -o "$BATS_TEST_TMPDIR/same"
     [ "$status" = 0 ]
+}
+
+@test "merge: --overwrite does not touch the LoRA it reads, nor the base of the run it merges" {
+    local x=$BATS_TEST_TMPDIR/x
+    cp -r "$GOLDEN/adapter" "$x"
+    pesc merge "$GOLDEN/base" --lora "$x" -o "$x" --overwrite
+    fails 2 "$x: is read as $x; give another -o"
+    diff -r "$GOLDEN/adapter" "$x"
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/base"
+    echo '{"text": "hello world"}' > "$BATS_TEST_TMPDIR/d.jsonl"
+    pesc train "$BATS_TEST_TMPDIR/base" --method lora --lora-r 2 --data "$BATS_TEST_TMPDIR/d.jsonl" --steps 1 \
+        --seq-len 32 -o "$BATS_TEST_TMPDIR/run" -q
+    [ "$status" = 0 ]
+    pesc merge "$BATS_TEST_TMPDIR/run" -o "$BATS_TEST_TMPDIR/base" --overwrite
+    fails 2 "$BATS_TEST_TMPDIR/base: is the base of $BATS_TEST_TMPDIR/run; give another -o"
+    diff -r "$D/model" "$BATS_TEST_TMPDIR/base"
 }
 
 @test "merge: dtype and base are a choice" {

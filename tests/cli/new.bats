@@ -31,7 +31,10 @@ setup_file() { make_model; }
 @test "new: --overwrite replaces the model and nothing else" {
     local m=$BATS_TEST_TMPDIR/m
     cp -r "$D/model" "$m"
-    touch "$m/mine" "$m/model-00001-of-00002.safetensors" "$m/model.safetensors.index.json"
+    touch "$m/mine" "$m/model.safetensors.index.json"
+    pesc new "$D/config.json" -o "$m" --overwrite --dtype f32 --seed 2
+    fails 2 "$m: holds model.safetensors.index.json, which pesc did not write and which would be taken for a part of the new model; remove it, or give another -o"
+    rm "$m/model.safetensors.index.json"
     pesc new "$D/config.json" -o "$m" --overwrite --dtype f32 --seed 2
     [ "$status" = 0 ]
     [ "$(ls "$m" | paste -sd' ')" = "config.json mine model.safetensors" ]

@@ -1,0 +1,204 @@
+#include "format/replace.h"
+
+#include "base/io.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "format/modeldir.h"
+#include "format/runstate.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT "pesc-model"
+
+enum { LIST_BYTES = 16 << 20 };
+
+/* ---- the list ---- */
+
+pesc_status replace_list(const char *dir, const char *last)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(dir, &names, &n));
+    json_t *files = json_array();
+    int bad = files == NULL;
+    for (size_t i = 0; i < n; i++)
+        bad |= json_array_append_new(files, json_string(names[i]));
+    if (last)
+        bad |= json_array_append_new(files, json_string(last));
+    bad |= json_array_append_new(files, json_string(REPLACE_LIST));
+    json_t *v = json_pack("{s:s, s:i, s:o}", "format", FORMAT, "version", 1, "files", files);
+    pesc_status s = v && !bad ? modeldir_write_json(dir, REPLACE_LIST, v)
+                              : fail_nomem(REPLACE_LIST, n * sizeof *names);
+    json_decref(v);
+    io_list_free(names, n);
+    return s;
+}
+
+/* The names on a directory's list, as an array of strings that are plain names. */
+static pesc_status read_list(const char *dir, json_t **out)
+{
+    char *path = io_join(dir, REPLACE_LIST);
+    json_t *v = NULL, *name;
+    const char *format = NULL;
+    size_t i;
+    if (!path)
+        return fail_nomem(dir, sizeof REPLACE_LIST);
+    if (io_kind_of(path) != IO_FILE) {
+        mem_free(path);
+        return fail(PESC_USAGE,
+                    "%s: is not empty and was not written by pesc (it has no " REPLACE_LIST
+                    "); --overwrite replaces what pesc wrote only, so give another -o",
+                    dir);
+    }
+    pesc_status s = json_read(&v, path, LIST_BYTES);
+    if (s == PESC_OK)
+        s = json_get_str((json_where){ v, path }, "format", true, &format);
+    json_t *files = json_object_get(v, "files");
+    bool plain = s == PESC_OK && strcmp(format, FORMAT) == 0 && json_is_array(files);
+    json_array_foreach(files, i, name)
+    {
+        const char *text = json_string_value(name);
+        plain = plain && text && *text && !strchr(text, '/') && strcmp(text, "..") != 0;
+    }
+    if (s == PESC_OK && !plain)
+        s = fail(PESC_FORMAT, "%s: is not a list of the files of a model", path);
+    *out = s == PESC_OK ? json_incref(files) : NULL;
+    json_decref(v);
+    mem_free(path);
+    return s;
+}
+
+static bool is_listed(const json_t *files, const char *text)
+{
+    const json_t *name;
+    size_t i;
+    json_array_foreach(files, i, name) if (strcmp(json_string_value(name), text) == 0) return true;
+    return false;
+}
+
+/* ---- whether it may be replaced ---- */
+
+/* A file that a loader would take for part of the new model. */
+static bool is_model_file(const char *name)
+{
+    static const char *const ends[] = { ".safetensors", ".safetensors.index.json", ".bin",
+                                        ".bin.index.json", ".model" };
+    static const char *const begins[] = { "config.json", "tokenizer", "adapter_", "chat_template" };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (str_ends(name, ends[i]))
+            return true;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (str_starts(name, begins[i]))
+            return true;
+    return false;
+}
+
+static pesc_status check_content(const char *dir)
+{
+    json_t *files = NULL;
+    char **names = NULL;
+    size_t n = 0;
+    TRY(read_list(dir, &files));
+    pesc_status s = io_list(dir, &names, &n);
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        if (!is_listed(files, names[i]) && is_model_file(names[i]))
+            s = fail(
+                PESC_USAGE,
+                "%s: holds %s, which pesc did not write and which would be taken for a part of "
+                "the new model; remove it, or give another -o",
+                dir, names[i]);
+    io_list_free(names, n);
+    json_decref(files);
+    return s;
+}
+
+/* Whether `dir` is `input`, or one of the directories that `input` is made up of. */
+static pesc_status check_input(const char *dir, const char *input)
+{
+    runstate_chain chain = { 0 };
+    char *full = NULL;
+    TRY(io_absolute(&full, dir));
+    pesc_status s = runstate_resolve(&chain, input);
+    for (size_t i = 0; s == PESC_OK && i < chain.n; i++) {
+        char *part = NULL;
+        s = io_absolute(&part, chain.dirs[i]);
+        size_t length = strlen(full);
+        if (s == PESC_OK && strncmp(part, full, length) == 0 &&
+            (part[length] == '\0' || part[length] == '/'))
+            s = fail(PESC_USAGE,
+                     i ? "%s: is the base of %s; give another -o"
+                       : "%s: is read as %s; give another -o",
+                     dir, input);
+        mem_free(part);
+    }
+    runstate_chain_free(&chain);
+    mem_free(full);
+    return s;
+}
+
+pesc_status pesc_model_check_replace(const char *dir, const char *const *inputs, size_t n)
+{
+    status_clear();
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i] && *inputs[i] && io_kind_of(inputs[i]) == IO_DIR)
+            TRY(check_input(dir, inputs[i]));
+    if (runstate_kind_of(dir) == RUNSTATE_RUN)
+        return fail(PESC_USAGE, "%s: is the directory of a run; give another -o", dir);
+    return check_content(dir);
+}
+
+/* ---- replacing ---- */
+
+typedef enum entry { ENTRY_FILE, ENTRY_DIR } entry;
+
+/* Carries what is not on the list from one directory to another: files by a second link before the
+ * exchange, directories by renaming them after it. */
+static pesc_status carry(const char *from, const char *to, const json_t *files, entry which)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(from, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        char *path = io_join(from, names[i]), *target = io_join(to, names[i]);
+        bool dir = path && io_kind_of(path) == IO_DIR;
+        if (!path || !target)
+            s = fail_nomem(from, strlen(names[i]));
+        else if (!is_listed(files, names[i]) && dir == (which == ENTRY_DIR))
+            s = dir ? io_rename(path, target) : io_link_file(path, target);
+        mem_free(path);
+        mem_free(target);
+    }
+    io_list_free(names, n);
+    return s;
+}
+
+static pesc_status exchange(const char *fresh, const char *dir, const json_t *files)
+{
+    struct stat old;
+    if (stat(dir, &old) == 0)
+        (void)chmod(fresh, old.st_mode & 07777);
+    TRY(carry(dir, fresh, files, ENTRY_FILE));
+    TRY(io_sync_dir(fresh));
+    TRY(io_swap(fresh, dir));
+    TRY(carry(fresh, dir, files, ENTRY_DIR)); /* `fresh` is now the old one */
+    return io_remove(fresh);
+}
+
+pesc_status pesc_model_replace(const char *fresh, const char *dir)
+{
+    status_clear();
+    json_t *files = NULL;
+    char *full = NULL;
+    TRY(check_content(dir));
+    TRY(read_list(dir, &files));
+    pesc_status s = io_absolute(&full, dir);
+    if (s == PESC_OK)
+        s = exchange(fresh, full, files);
+    json_decref(files);
+    mem_free(full);
+    return s;
+}
