@@ -1,14 +1,29 @@
-/* backend: the narrow waist. One table of plain operations; a device is a table and some memory.
+/* backend: one table of plain operations. Model code computes with these and nothing else; a device
+ * is such a table and some memory.
  *
  * Shapes use one set of letters everywhere: T tokens of a pass, C model width, F FFN width, H query
- * width (heads * head_dim), K key/value width, E experts, k experts a token, V vocabulary. All are
- * row-major. "act" is a tensor of activations: f32 or bf16, whichever the pass computes in.
+ * width (heads * head_dim), K key/value width, E experts, k experts of a token, V vocabulary. All
+ * tensors are row-major. "act" is a tensor of activations: f32 or bf16, the dtype the pass computes
+ * in.
  *
- * Rules, stated once. Math ops return void and keep the first failure in the device; sync() and
- * download() return it. Parameter gradients accumulate, activation gradients overwrite, the
- * residual stream accumulates. Accumulation is in f32 at least, in an order that depends on shapes
- * only: never on the number of threads, nor on what else is in the batch. Ties in top-k go to the
- * lowest index. No op allocates device memory. No entry is NULL. */
+ * Rules for every device:
+ * - No entry is NULL. Ops of one device are called by one thread at a time.
+ * - Ops that compute return void. The device keeps the first failure; sync() and download() return
+ *   it.
+ * - Gradients of parameters accumulate, gradients of activations overwrite, the residual stream
+ *   accumulates.
+ * - Sums are accumulated in f32 or wider, in a fixed order, without atomics. Ties in top-k go to
+ *   the lowest index.
+ * - No op that computes allocates memory: its workspace exists before it is called.
+ *
+ * What results depend on (docs/numerics.md repeats this as a table, with the tests):
+ * - Both: the same inputs give the same bits with the same binary, the same device and the same
+ *   shapes.
+ * - CPU: results do not depend on the number of threads; they differ between instruction sets
+ *   (cpu/isa.h). A row does not depend on the other rows of the pass: decode gives the bits of
+ *   prefill, packed sequences those of single ones.
+ * - GPU: a row may depend on how many rows there are, because the number of rows chooses the
+ *   kernel. Nothing is promised between two models of GPU. */
 #ifndef PESC_BACKEND_BACKEND_H
 #define PESC_BACKEND_BACKEND_H
 
@@ -22,9 +37,9 @@ typedef struct ops ops;
 struct pesc_device {
     const ops *op;
     char name[64];        /* "cpu (8 threads, avx512_bf16)" */
-    uint64_t memory;      /* bytes it has; 0: it is the host's */
-    int32_t head_rows;    /* rows that meet the head at a time in training: enough to be busy */
-    int32_t micro_tokens; /* tokens of one forward in training where nobody says */
+    uint64_t memory;      /* bytes of its own memory; 0: it uses the host's */
+    int32_t head_rows;    /* rows per chunk of head and loss in training */
+    int32_t micro_tokens; /* default number of tokens of a micro-batch */
 };
 
 typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
@@ -37,16 +52,17 @@ typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
  * values are summed in f32; when a is f32 everything is f32. */
 typedef enum mm_layout { MM_NT, MM_NN, MM_TN } mm_layout;
 
-/* Two matrices to multiply. One that is columns of a wider matrix has the width of that as its
- * `ld`; 0: it is whole. NF4 is always whole. */
+/* Two matrices to multiply. `ld` (leading dimension) is the number of elements from row to row
+ * where a matrix is some columns of a wider one; 0: rows are contiguous, as they always are in NF4.
+ */
 typedef struct mm_pair {
     tensor a, b;
     int64_t a_ld, b_ld;
 } mm_pair;
 
-/* With `more` the product is a sum of several of one layout, added up in this order, a b last:
+/* With `more` the result is the sum of several products of one layout, in this order, a b last:
  *   out = scale * (more[0].a more[0].b + ... + a b) (+ bias row) (+ out).
- * Whether `out` holds the sums in between, rounded to its type, is up to the device. */
+ * A device may round the partial sums to the dtype of `out`. */
 typedef struct mm {
     mm_layout layout;
     tensor out, a, b;
@@ -58,16 +74,16 @@ typedef struct mm {
     bool accumulate;
 } mm;
 
-/* The same product for each expert e over its own rows [offsets[e], offsets[e+1]) of the
+/* Grouped GEMM: one product for each expert e over its own rows [offsets[e], offsets[e+1]) of the
  * sorted activations: NT out [N,O] = a [N,I] * b[e] [O,I]^T; NN; TN out[e] [O,I] += a^T b
- * (accumulates). offsets is an i32 tensor [E+1] that lives on the device. Its first number need not
- * be 0: with a slice of it, and of the stack, some experts run alone on the same rows. */
+ * (accumulates). offsets is an i32 tensor [E+1] in device memory. offsets[0] need not be 0: a slice
+ * of offsets and of the stacked weights computes some of the experts only. */
 typedef struct grouped_mm {
     mm_layout layout;
     tensor out, a, b;
     tensor offsets;
     float scale;
-    bool fresh; /* TN: out[e] = instead; zeros where an expert has no rows */
+    bool fresh; /* TN: overwrite out[e] instead; zeros where an expert has no rows */
 } grouped_mm;
 
 /* How a router's logits [T,E] become k experts and gates. */
@@ -77,15 +93,15 @@ typedef struct topk_rule {
     score_kind score;
     bool score_after_topk;      /* softmax over the k chosen logits (PESC, Mixtral) */
     bool renormalise;           /* gates divided by their sum */
-    float scale;                /* times the gates at the end (routed_scaling_factor) */
-    int32_t n_groups, k_groups; /* DeepSeek: only experts of the k best groups compete; 1,1: all */
+    float scale;                /* multiplies the gates at the end (routed_scaling_factor) */
+    int32_t n_groups, k_groups; /* DeepSeek: only experts of the k_groups best groups can be chosen;
+                                   1, 1: all can */
 } topk_rule;
 
-/* Causal attention of packed sequences. Query row t of sequence s sits at position pos[t] and sees
- * keys of its own sequence at positions (pos - window, pos]. Without a cache the keys are the rows
- * of k, v of the same sequence. With one, the op first stores the rows of k, v at their positions,
- * then reads positions 0..pos from the pages. Softmax in f32 over key blocks of 64 counted from
- * position 0, so decoding one token gives the bits that prefill gave. */
+/* Causal attention of packed sequences. Query row t of sequence s has position pos[t] and attends
+ * to keys of its own sequence at positions (pos - window, pos]. Without a KV cache the keys are the
+ * rows of k, v of the same sequence. With one, the op first stores the rows of k, v at their
+ * positions, then reads positions 0..pos from the pages. The softmax is computed in f32. */
 typedef struct kv_pages {
     tensor k, v;  /* this layer: [n_pages, page_tokens, K] in f32 or bf16 */
     tensor table; /* i32 [n_seq, max_pages]: page numbers of each sequence of this pass */
@@ -97,8 +113,8 @@ typedef struct attention {
     tensor pos;    /* i32 [T] */
     const kv_pages *kv; /* NULL: no cache */
     tensor lse;         /* f32 [T, heads] log-sum-exp for backward; absent: not wanted */
-    tensor cos, sin; /* as rope has them: q and k are rotated first, and are then used up; absent:
-                        they are as they should be */
+    tensor cos, sin;    /* as in rope: q and k are rotated first, which may overwrite them; absent:
+                           they are rotated already */
     bool interleaved;
     int32_t n_heads, n_kv_heads, qk_dim, v_dim;
     int32_t window; /* 0: unlimited */
@@ -114,20 +130,20 @@ typedef struct rope {
     bool interleaved, inverse;
 } rope;
 
-/* For each row t and head h: n columns from src[t, src_head*h + src_col ...] to
- * dst[t, dst_head*h + dst_col ...], where rows are the tensors' own widths. Splits and joins what
- * one product made for several uses (MLA). */
+/* For each row t and head h: copies n columns from src[t, src_head*h + src_col ...] to
+ * dst[t, dst_head*h + dst_col ...]. Splits the output of one product into tensors of their own, and
+ * joins them (MLA). */
 typedef struct copy_heads {
     tensor dst, src;
     int32_t n_heads, n;
     int32_t dst_head, dst_col, src_head, src_col;
-    bool accumulate; /* dst +=, heads in order: with dst_head 0 the sum over heads (backward) */
+    bool accumulate; /* dst += the heads in order; with dst_head 0 the sum over heads (backward) */
 } copy_heads;
 
-/* out = w x rstd, for rows as wide as w. What a block does just before and behind it happens in the
- * same walk where it is asked for:
- *   x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normed, and kept in `sum`
- *   logits = router (w x rstd), from the f32 numbers that out rounds */
+/* RMS norm of rows as wide as w: out = w x rstd. Two neighbours can be fused with it:
+ *   prologue: x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normalised instead of
+ *             x, and written to `sum`
+ *   epilogue: logits = router (w x rstd), from the f32 values before out rounds them */
 typedef struct norm_fwd {
     tensor out; /* absent: not wanted */
     tensor x, w;
@@ -139,7 +155,7 @@ typedef struct norm_fwd {
     tensor logits, router; /* f32 [T,E] [E,C]; absent: none */
 } norm_fwd;
 
-/* scale gates[order[r]] on row r of act_fwd's result and in its backward. */
+/* act_fwd multiplies row r of its result by scale gates[order[r]]; act_bwd accounts for it. */
 typedef struct row_gates {
     tensor gates, order; /* f32 [T,k], i32 [T*k] */
     float scale;
@@ -148,36 +164,36 @@ typedef struct row_gates {
 
 /* ---- backward and training ---- */
 
-/* dx = rstd (w d - x rstd^2 mean(w d x)), where d is dy, plus dlogits router where these are given;
- * dy may then be used up. dx may be dy. */
+/* dx = rstd (w d - x rstd^2 mean(w d x)), where d = dy (+ dlogits router, where dlogits is given;
+ * dy may then be overwritten). dx may be dy. */
 typedef struct norm_bwd {
     tensor dx;              /* absent: not wanted */
-    tensor dy, x, w, rstd;  /* rstd f32 [rows], as forward gave it */
+    tensor dy, x, w, rstd;  /* rstd f32 [rows], from forward */
     tensor dw;              /* f32 [w], accumulates; absent: not wanted */
     tensor dlogits, router; /* f32 [T,E] [E,C]; absent: none */
     tensor drouter;         /* f32 [E,C], accumulates; absent: not wanted */
-    tensor copy;            /* act: dx once more, rounded; absent: not wanted */
+    tensor copy;            /* act: receives dx too, rounded; absent: not wanted */
     bool accumulate;        /* dx +=: the input was the residual stream */
 } norm_bwd;
 
 /* dgate may be gate or dy, dup may be up. */
 typedef struct glu_bwd {
     tensor dgate, dup, dy, gate, up;
-    tensor glu; /* as forward gave it, once more; absent: not wanted */
+    tensor glu; /* receives the result of forward again; absent: not wanted */
     act_kind act;
 } glu_bwd;
 
 typedef struct attention_bwd {
-    attention fwd; /* as forward ran, without pages; lse set */
+    attention fwd; /* the arguments of forward, without pages; lse set */
     tensor dout, dq, dk, dv;
-    tensor delta; /* f32 [T, heads]: room to work in */
+    tensor delta; /* f32 [T, heads]: workspace */
 } attention_bwd;
 
 /* dlogits from dgates through the rule, plus `balance` times the gradient of the layer's aux value
  * (see ops.balance): balance E/T p_j (f_j - sum_i f_i p_i). */
 typedef struct topk_bwd {
     tensor dlogits, dgates, ids, logits; /* f32 [T,E] [T,k], i32 [T,k], f32 [T,E] */
-    tensor share;                        /* as balance() gave it; absent: no balance loss */
+    tensor share;                        /* from balance(); absent: no balance loss */
     topk_rule rule;
     float balance;
 } topk_bwd;
@@ -189,16 +205,16 @@ typedef struct scatter_bwd {
     float scale;
 } scatter_bwd;
 
-/* One step of AdamW (decoupled decay, bias-corrected) over flat buffers of n numbers. Moments are
- * f32, or u8: dynamic 8-bit codes (code8.h) with one scale for each 256. Where `sumsq` is given,
- * the gradient is clipped to norm `clip` (0: not), and nothing at all changes when it is not
- * finite. */
+/* One step of AdamW (decoupled weight decay, bias correction) over flat buffers of n parameters.
+ * Moments are f32, or u8: dynamic 8-bit codes (code8.h) with one scale for each 256. With `sumsq`,
+ * the squared norm of the gradient, the gradient is clipped to norm `clip` (0: it is not), and
+ * nothing changes if sumsq is not finite. */
 typedef struct adamw {
     tensor w, grad;          /* f32 [n]: master weights */
     tensor m, v;             /* f32 or u8 [n]; all zeros before the first step */
     tensor m_scale, v_scale; /* f32 [n / 256, rounded up], for u8 */
     tensor copy;             /* bf16 [n]: the working weights, rounded from w; absent: none */
-    tensor sumsq;            /* f32 [1]; absent: neither clip nor check */
+    tensor sumsq;            /* f32 [1]; absent: no clipping, no check */
     float clip, lr, beta1, beta2, eps, weight_decay;
     int32_t step; /* from 1 */
 } adamw;
@@ -207,27 +223,28 @@ struct ops {
     /* memory */
     pesc_status (*alloc)(device *d, size_t bytes, void **out); /* 64-byte aligned, not zeroed */
     pesc_status (*alloc_host)(device *d, size_t bytes, void **out);
-    /* memory of the host that ops reach as well, as fast as the way there is */
-    void (*free)(device *d, void *p); /* of either kind */
+    /* host memory that ops can access too: pinned and mapped, where the device has its own memory
+     */
+    void (*free)(device *d, void *p); /* memory of either kind; NULL is allowed */
     void (*upload)(device *d, void *dst, const void *src, size_t bytes);
     pesc_status (*download)(device *d, void *dst, const void *src, size_t bytes);
     void (*copy)(device *d, void *dst, const void *src, size_t bytes);
     void (*zero)(device *d, void *dst, size_t bytes);
     pesc_status (*sync)(device *d);
     bool (*host_memory)(const device *d); /* whether the host may read device addresses */
-    uint64_t (*room)(
-        device *d); /* bytes left to take; UINT64_MAX: the host's memory is the limit */
+    uint64_t (*room)(device *d);
+    /* bytes that alloc() can still give; UINT64_MAX: the host's memory is the limit */
     void (*close)(device *d);
 
-    /* Work that repeats: what stands between begin() and end() is the same ops on the same memory
-     * whenever it has the same name, and no memory is taken in between. False: it has been run
-     * from a recording and is to be left out. */
+    /* Recording (CUDA graphs). The ops between begin() and end() are the same ops on the same
+     * memory whenever `name` is the same, and nothing is allocated between. begin() returns false
+     * when it has replayed a recording: the caller then skips the ops and end(). */
     bool (*begin)(device *d, uint64_t name);
     void (*end)(device *d);
 
     /* linear */
     void (*matmul)(device *d, const mm *a);
-    void (*matmuls)(device *d, const mm *a, int n); /* none needs what another of them gives */
+    void (*matmuls)(device *d, const mm *a, int n); /* independent of each other */
     void (*grouped_matmul)(device *d, const grouped_mm *a);
 
     /* position and attention */
@@ -284,17 +301,18 @@ struct ops {
 
     /* training */
     void (*dropout)(device *d, tensor out, tensor x, rng_key key, float p);
-    /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); its own backward; out may be x */
+    /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); also its own backward; out may be x */
     void (*sumsq)(device *d, tensor out, tensor x); /* out f32 [1] */
     void (*adamw)(device *d, const adamw *a);
 
-    /* quantisation: w f32 -> nf4 span */
+    /* quantisation: w f32 to NF4 (tensor/nf4.h) */
     void (*quantize_nf4)(device *d, tensor out, tensor w, bool double_quant);
 };
 
-/* "cpu", "cpu:N" (N threads), "cuda", "cuda:N" (the Nth GPU). PESC_DEVICE says what is missing. */
+/* Opens "cpu", "cpu:N" (N threads), "cuda" or "cuda:N" (the Nth GPU). PESC_DEVICE: there is no such
+ * device, and the message says what is missing. *out is NULL on failure; close with op->close(). */
 pesc_status backend_open(device **out, const char *spec);
-pesc_status cpu_open(device **out, int n_threads);
+pesc_status cpu_open(device **out, int n_threads); /* 0: one thread per usable core */
 pesc_status cuda_open(device **out, int index);
 
 #endif

@@ -1,5 +1,6 @@
 #include "ops/harness.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -137,8 +138,12 @@ void trial_run(trial *t, device *d)
         d->op->upload(d, tensors[k].data, t->input[k], t->bytes[k]);
         d->op->upload(d, (char *)tensors[k].data + t->bytes[k], guard, GUARD);
     }
+    mem_fail_at(1); /* of the host; a GPU's own allocations are not seen here */
     t->test->call(d, t->p, tensors);
     assert_int_equal(d->op->sync(d), PESC_OK);
+    if (mem_fail_fired())
+        fail_msg("%s allocates memory", t->test->name);
+    mem_fail_at(0);
     for (int k = 0; k < t->n; k++) {
         if (!t->bytes[k])
             continue;

@@ -20,8 +20,8 @@ typedef struct trial {
 void trial_init(trial *t, const op_test *test, int number);
 void trial_free(trial *t);
 
-/* Uploads, calls, downloads into `result`. Fails the test when the device reports a failure or
- * writes outside a tensor. */
+/* Uploads, calls, downloads into `result`. Fails the test when the device reports a failure,
+ * writes outside a tensor, changes an input, or allocates host memory in the op. */
 void trial_run(trial *t, device *d);
 
 i64 trial_count(const trial *t, int k);

@@ -1,6 +1,5 @@
-/* test_backend: names of devices, their memory, and how a failure is kept. */
+/* test_backend: names of devices and their memory. */
 #include "backend/backend.h"
-#include "backend/cpu/cpu.h"
 #include "base/mem.h"
 #include "support/check.h"
 
@@ -95,28 +94,12 @@ static void memory(void **state)
     d->op->close(d);
 }
 
-/* The first failure stays, with its sentence, until the device is closed. */
-static void first_failure_is_kept(void **state)
-{
-    (void)state;
-    device *d;
-    char byte = 0;
-    must(backend_open(&d, "cpu:1"));
-    must(d->op->sync(d));
-    cpu_fail(cpu_of(d), fail(PESC_DEVICE, "the first thing broke"));
-    cpu_fail(cpu_of(d), fail(PESC_NOMEM, "the second thing broke"));
-    status_clear();
-    must_fail(d->op->sync(d), PESC_DEVICE, "the first thing broke");
-    must_fail(d->op->download(d, &byte, &byte, 1), PESC_DEVICE, "the first thing broke");
-    d->op->close(d);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),           cmocka_unit_test(unknown_devices),
         cmocka_unit_test(gpu_or_sentence), cmocka_unit_test(no_memory),
-        cmocka_unit_test(memory),          cmocka_unit_test(first_failure_is_kept),
+        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
 }

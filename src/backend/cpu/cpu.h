@@ -21,8 +21,6 @@ typedef struct cpu_device {
     cpu_isa isa;
     unsigned char *scratch; /* n_threads * CPU_SCRATCH */
     unsigned char *shared;  /* CPU_SHARED: one side of a product, packed */
-    pesc_status failed;     /* the first failure of an op, and its sentence */
-    char message[512];
 } cpu_device;
 
 static inline cpu_device *cpu_of(device *d)
@@ -40,10 +38,6 @@ typedef void (*cpu_range_fn)(const void *ctx, int64_t begin, int64_t end, void *
 /* Runs fn over [0, n) in ranges of `step` (the last may be shorter); returns when all are done.
  * One range, or one thread: the caller runs it, nobody is woken. */
 void cpu_for(cpu_device *d, int64_t n, int64_t step, cpu_range_fn fn, const void *ctx);
-
-/* Keeps the first failure (and this thread's last message) for sync() and download(). Call it from
- * the thread that called the op. */
-void cpu_fail(cpu_device *d, pesc_status s);
 
 /* A step for cpu_for so that a range moves about 16 KiB: `bytes` is what one unit reads and writes.
  */
