@@ -202,8 +202,8 @@ pesc_status added_find(const added *a, const char *text, size_t n, added_allow a
             continue;
         searched = m.end;
         const added_token *t = &a->token[m.id];
-        bool refused = t->special && !(allow && allow(ctx, m.start, m.end));
-        if (m.start < taken || refused || (t->single_word && !stands_alone(text, n, &m)))
+        bool allowed = allow ? allow(ctx, t, m.start, m.end) : !t->special;
+        if (m.start < taken || !allowed || (t->single_word && !stands_alone(text, n, &m)))
             continue;
         swallow(t, text, n, taken, &m);
         taken = m.end;

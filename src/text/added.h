@@ -15,6 +15,7 @@ typedef struct added_token {
     size_t n;   /* at least 1 */
     int32_t id;
     bool special;        /* a control token: text becomes it only when asked for */
+    bool control_form;   /* looks like a control token, whatever the file says of it */
     bool normalized;     /* matched in normalised text, not in the text as given */
     bool single_word;    /* only between characters that are not of a word */
     bool lstrip, rstrip; /* swallows the white space on that side */
@@ -41,12 +42,12 @@ typedef struct added_key {
 pesc_status added_open(added **out, const added_key *keys, const added_token *tokens, size_t n);
 void added_close(added *a); /* NULL is allowed */
 
-/* Whether a control token spelled at text[start..end) counts as one. */
-typedef bool (*added_allow)(void *ctx, size_t start, size_t end);
+/* Whether the token spelled at text[start..end) counts as that token. */
+typedef bool (*added_allow)(void *ctx, const added_token *token, size_t start, size_t end);
 
-/* The matches in valid UTF-8, in order, without overlap, into `out` (emptied first). A control
- * token that is not allowed stays text; tokens that overlap it stay text too, as with Hugging
- * Face's encode_special_tokens. allow NULL: none is. a NULL: no matches. */
+/* The matches in valid UTF-8, in order, without overlap, into `out` (emptied first). A token that
+ * is not allowed stays text; tokens that overlap it stay text too, as with Hugging Face's
+ * encode_special_tokens. allow NULL: all but control tokens are. a NULL: no matches. */
 pesc_status added_find(const added *a, const char *text, size_t n, added_allow allow, void *ctx,
                        added_matches *out);
 

@@ -21,6 +21,12 @@ typedef struct pair_slot {
 
 enum { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };
 
+/* The merge of the lowest rank that makes a token. */
+typedef struct bpe_parts {
+    int32_t left, right; /* -1: no merge makes it */
+    uint32_t rank;
+} bpe_parts;
+
 struct bpe {
     bpe_spec spec;
     pair_slot *slot; /* [mask + 1] */
@@ -29,6 +35,8 @@ struct bpe {
     bool cuts;                    /* cutting is exact: see note_joins */
     uint64_t *joins;              /* a bit for each pair of neighbours that some merge joins */
     _Atomic unsigned char *whole; /* [vocab->n] WHOLE_*: whether a token's text gives the token */
+    const unsigned char *never;   /* by id: text never gives it; NULL: any id may come */
+    bpe_parts *parts;             /* [vocab->n], of tokens that never come; NULL: no merge is */
 };
 
 static uint64_t pair_of(int32_t left, int32_t right)
@@ -159,7 +167,66 @@ void bpe_close(bpe *b)
     mem_free(b->slot);
     mem_free(b->joins);
     mem_free((void *)b->whole);
+    mem_free(b->parts);
     mem_free(b);
+}
+
+static bool forbidden(const bpe *b, int32_t id)
+{
+    return b->never && id < b->spec.n_tokens && b->never[id];
+}
+
+/* Keeps the merge if it is the first by rank, then by its left side, that makes its token. */
+static void note_parts(bpe *b, int32_t left, int32_t right, const pair_slot *merge)
+{
+    bpe_parts *p = &b->parts[merge->into];
+    size_t ln = 0, rn = 0;
+    vocab_text(b->spec.vocab, left, &ln);
+    vocab_text(b->spec.vocab, right, &rn);
+    if (ln == 0 || rn == 0)
+        return;
+    if (p->left < 0 || merge->rank < p->rank || (merge->rank == p->rank && left < p->left))
+        *p = (bpe_parts){ left, right, merge->rank };
+}
+
+/* What each token that never comes is made of, unless no merge makes one. */
+static pesc_status note_all_parts(bpe *b)
+{
+    size_t n = b->spec.vocab->n;
+    mem_free(b->parts);
+    b->parts = mem_alloc(n + 1, sizeof *b->parts);
+    if (!b->parts)
+        return fail_nomem("merges", n * sizeof *b->parts);
+    for (size_t i = 0; i < n; i++)
+        b->parts[i].left = -1;
+    for (size_t i = 0; i <= b->mask; i++) {
+        const pair_slot *s = &b->slot[i];
+        if (s->rank != NO_RANK && forbidden(b, s->into))
+            note_parts(b, (int32_t)(s->pair >> 32), (int32_t)(uint32_t)s->pair, s);
+    }
+    return PESC_OK;
+}
+
+pesc_status bpe_forbid(bpe *b, const unsigned char *never)
+{
+    const bpe_spec *spec = &b->spec;
+    bool merged = false;
+    b->never = never;
+    for (int c = 0; c < 256; c++)
+        if (spec->byte_ids[c] >= 0 && never[spec->byte_ids[c]])
+            b->spec.byte_ids[c] = -1;
+    for (size_t i = 0; i < spec->vocab->n; i++)
+        atomic_store_explicit(&b->whole[i], WHOLE_UNKNOWN, memory_order_relaxed);
+    for (size_t i = 0; i <= b->mask; i++) {
+        pair_slot *s = &b->slot[i];
+        if (s->rank == NO_RANK || !forbidden(b, s->into))
+            continue;
+        if (s->into == spec->unk)
+            s->rank = NO_RANK; /* as if there were no such merge */
+        else
+            merged = true;
+    }
+    return merged ? note_all_parts(b) : PESC_OK;
 }
 
 void bpe_scratch_free(bpe_scratch *s)
@@ -320,7 +387,7 @@ static pesc_status reserve_cells(bpe_scratch *s, size_t n)
     return PESC_OK;
 }
 
-/* A symbol that is no token: the unknown character it is. */
+/* A symbol that is no token, or none that text may give: the unknown character it is. */
 static pesc_status emit_unknown(const bpe *b, int32_t symbol, id_list *out)
 {
     const bpe_spec *spec = &b->spec;
@@ -336,6 +403,31 @@ static pesc_status emit_unknown(const bpe *b, int32_t symbol, id_list *out)
     return spec->unk < 0 || again ? PESC_OK : id_list_add(out, spec->unk);
 }
 
+/* A symbol as what text may give of it: itself, the parts of its merge and of theirs, or bytes. The
+ * parts still to come wait in the cells from `top` on. */
+static pesc_status emit(const bpe *b, bpe_scratch *s, size_t top, int32_t symbol, id_list *out)
+{
+    const bpe_spec *spec = &b->spec;
+    if (symbol < spec->n_tokens && (symbol == spec->unk || !forbidden(b, symbol)))
+        return id_list_add(out, symbol);
+    size_t n = 0, depth = top;
+    vocab_text(spec->vocab, symbol, &n);
+    TRY(reserve_cells(s, top + n));
+    s->cell[depth++] = symbol;
+    while (depth > top) {
+        int32_t next = s->cell[--depth];
+        bool never = forbidden(b, next);
+        if (never && b->parts && b->parts[next].left >= 0) {
+            s->cell[depth++] = b->parts[next].right;
+            s->cell[depth++] = b->parts[next].left;
+        } else {
+            TRY(never || next >= spec->n_tokens ? emit_unknown(b, next, out)
+                                                : id_list_add(out, next));
+        }
+    }
+    return PESC_OK;
+}
+
 static pesc_status merge_piece(const bpe *b, bpe_scratch *s, const char *p, size_t n, id_list *out)
 {
     TRY(reserve_cells(s, n));
@@ -348,8 +440,7 @@ static pesc_status merge_piece(const bpe *b, bpe_scratch *s, const char *p, size
         count = close_ranks(s->cell, count);
     }
     for (size_t i = 0; i < count; i++)
-        TRY(s->cell[i] < b->spec.n_tokens ? id_list_add(out, s->cell[i])
-                                          : emit_unknown(b, s->cell[i], out));
+        TRY(emit(b, s, count, s->cell[i], out));
     return PESC_OK;
 }
 
@@ -395,7 +486,7 @@ pesc_status bpe_encode(const bpe *b, bpe_scratch *s, const char *word, size_t n,
 {
     if (b->spec.ignore_merges) {
         int32_t token = vocab_find(b->spec.vocab, word, n);
-        if (token >= 0)
+        if (token >= 0 && !forbidden(b, token))
             return id_list_add(out, token);
     }
     bool cut = b->cuts && (!b->spec.bytes || n > CUT_OVER);

@@ -41,6 +41,12 @@ typedef struct bpe_merge {
 pesc_status bpe_open(bpe **out, const bpe_spec *spec, const bpe_merge *merges, size_t n);
 void bpe_close(bpe *b); /* NULL is allowed */
 
+/* From here on encoding never gives an id that has a 1 in `never` (one byte for each id, borrowed
+ * until the next call): a word in which merging ends at such a token gets the two tokens of its
+ * merge instead, and a character that is such a token counts as unknown. `unk` itself is given for
+ * unknown characters only. Not to be called while another thread encodes. */
+pesc_status bpe_forbid(bpe *b, const unsigned char *never);
+
 /* What encoding writes besides its result: one a thread. Zero-initialise to start. */
 typedef struct bpe_scratch {
     int32_t *cell;

@@ -395,9 +395,10 @@ static pesc_status expand_all(literals *lit, const chat_format *f, const tokeniz
         TRY(expand(&lit->close[r], f->turn[r].close, f, t));
     }
     for (size_t i = 0; i < sizeof f->needs / sizeof *f->needs && f->needs[i]; i++)
-        if (tokenizer_id(t, f->needs[i]) < 0)
+        if (tokenizer_added_id(t, f->needs[i]) < 0)
             return fail(PESC_UNSUPPORTED,
-                        "the chat format %s needs the token %s, which this tokenizer does not have",
+                        "the chat format %s needs the token %s, which this tokenizer does not have "
+                        "as an added token",
                         f->name, f->needs[i]);
     return PESC_OK;
 }

@@ -18,13 +18,10 @@ typedef struct seams {
 struct encoder {
     const tokenizer *t;
     id_list *out;
-    added_allow allow; /* which control tokens written in the text count */
-    seams seams;       /* n 0: the text is one piece */
-    size_t base;       /* where the text being normalised begins in the whole */
-    bool opaque;       /* positions in it say nothing of the whole: the normaliser moved them */
-    bool opaque_allow; /* then: whether control tokens count anywhere in it */
-    str clean;         /* the text, where it had to be copied */
-    str normal;        /* as SentencePiece normalises it */
+    added_allow allow, allow_normal; /* which tokens count in the text as given, and normalised */
+    seams seams;                     /* n 0: the text is one piece */
+    str clean;                       /* the text, where it had to be copied */
+    str normal;                      /* as SentencePiece normalises it */
     normalize_scratch norm;
     added_matches raw, inner;
     pretok_run pre;
@@ -108,11 +105,11 @@ static void add_clean(str *to, const char *text, size_t n)
     str_add(to, text + from, n - from);
 }
 
-/* ---- which control tokens count ---- */
+/* ---- which added tokens count ---- */
 
-static bool allow_all(void *ctx, size_t start, size_t end)
+static bool allow_all(void *ctx, const added_token *token, size_t start, size_t end)
 {
-    (void)ctx, (void)start, (void)end;
+    (void)ctx, (void)token, (void)start, (void)end;
     return true;
 }
 
@@ -143,10 +140,24 @@ static bool all_control(const seams *s, size_t start, size_t end)
     return true;
 }
 
-static bool allow_control(void *ctx, size_t start, size_t end)
+static bool is_control(const added_token *token)
+{
+    return token->special || token->control_form;
+}
+
+/* In a conversation what has the form of a control token counts in the format's own text only, even
+ * where the file does not call it one. */
+static bool allow_literal(void *ctx, const added_token *token, size_t start, size_t end)
 {
     const encoder *e = ctx;
-    return e->opaque ? e->opaque_allow : all_control(&e->seams, e->base + start, e->base + end);
+    return !is_control(token) || all_control(&e->seams, start, end);
+}
+
+/* Those of the format's own text have been found in the text as given. */
+static bool allow_no_control(void *ctx, const added_token *token, size_t start, size_t end)
+{
+    (void)ctx, (void)start, (void)end;
+    return !is_control(token);
 }
 
 /* ---- the pipeline ---- */
@@ -180,12 +191,7 @@ static pesc_status encode_run(encoder *e, const char *text, size_t start, size_t
     size_t n = end - start, done = 0;
     bool first = start == 0;
     TRY(normalise(e, &p, &n, first));
-    e->base = start;
-    e->opaque = t->sp || t->norm;
-    e->opaque_allow = e->opaque && e->seams.n && all_control(&e->seams, start, end);
-    TRY(added_find(t->normal, p, n, e->allow, e, &e->inner));
-    e->base = 0;
-    e->opaque = false;
+    TRY(added_find(t->normal, p, n, e->allow_normal, e, &e->inner));
     for (size_t i = 0; i < e->inner.n; i++) {
         const added_match *m = &e->inner.at[i];
         TRY(pretok_split(&e->pre, p + done, m->start - done, first && done == 0));
@@ -245,7 +251,7 @@ pesc_status encoder_text(encoder *e, const tokenizer *t, const char *text, size_
                          id_list *out)
 {
     prepare(e, t, out);
-    e->allow = flags & PESC_PARSE_SPECIAL ? allow_all : NULL;
+    e->allow = e->allow_normal = flags & PESC_PARSE_SPECIAL ? allow_all : NULL;
     size_t before = out->n;
     pesc_status s = run_text(e, text, n, flags);
     if (s != PESC_OK)
@@ -329,7 +335,7 @@ static pesc_status run_pieces(encoder *e, flags *f)
     TRY(join(e));
     const char *text = e->clean.p;
     size_t n = e->clean.n, done = 0;
-    TRY(added_find(e->t->raw, text, n, e->allow, e, &e->raw));
+    TRY(added_find(e->t->literal, text, n, e->allow, e, &e->raw));
     for (size_t i = 0; i < e->raw.n; i++) {
         const added_match *m = &e->raw.at[i];
         if (m->start > done)
@@ -347,7 +353,8 @@ pesc_status encoder_pieces(encoder *e, const tokenizer *t, const tok_piece *piec
     flags f = { 0 };
     size_t before = out->n;
     prepare(e, t, out);
-    e->allow = allow_control;
+    e->allow = allow_literal;
+    e->allow_normal = allow_no_control;
     e->seams = (seams){ pieces, mem_alloc(n + 1, sizeof *e->seams.end), n };
     pesc_status s = e->seams.end ? PESC_OK : fail_nomem("encoding a conversation", n);
     if (s == PESC_OK && n > 0)

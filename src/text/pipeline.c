@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
+#include "text/control.h"
 
 #include <string.h>
 
@@ -37,7 +39,9 @@ void tokenizer_close(tokenizer *t)
     mem_free(t->added);
     added_close(t->raw);
     added_close(t->normal);
+    added_close(t->literal);
     mem_free(t->special);
+    mem_free(t->never);
     spmodel_close(t->sp);
     normalizer_close(t->norm);
     pretok_close(t->pre);
@@ -82,11 +86,23 @@ static pesc_status keep_added(tokenizer *t, const added_token *token, const char
     }
     added_token *copy = &t->added[t->n_added];
     *copy = *token;
+    copy->control_form = control_form(token->text, token->n);
     copy->text = mem_strndup(token->text, token->n);
     if (!copy->text)
         return fail_nomem(where, token->n);
     t->n_added++;
     return PESC_OK;
+}
+
+/* The token is there already; what is a control token for one of two readers is one. */
+static void add_again(tokenizer *t, const added_token *token)
+{
+    for (size_t i = 0; token->special && i < t->n_added; i++) {
+        if (t->added[i].id != token->id || t->added[i].special)
+            continue;
+        t->added[i].special = true;
+        t->added[i].normalized = token->normalized;
+    }
 }
 
 pesc_status pipeline_add(tokenizer *t, const added_token *token, const char *where)
@@ -104,11 +120,26 @@ pesc_status pipeline_add(tokenizer *t, const added_token *token, const char *whe
     case VOCAB_NOMEM:
         return fail_nomem(where, token->n);
     default:
-        if (vocab_find(&t->added_vocab, token->text, token->n) == token->id)
+        if (vocab_find(&t->added_vocab, token->text, token->n) == token->id) {
+            add_again(t, token);
             return PESC_OK;
+        }
         return fail(PESC_FORMAT, "%s: '%s' with id %d contradicts another added token", where,
                     token->text, token->id);
     }
+}
+
+pesc_status pipeline_mark_control(tokenizer *t, int32_t id, const char *where)
+{
+    size_t n = 0;
+    const char *text = tokenizer_token(t, id, &n);
+    if (!text || (size_t)utf8_decode(text, n, NULL) == n)
+        return PESC_OK;
+    added_token a = { .n = n, .id = id, .special = true };
+    a.text = mem_strndup(text, n);
+    pesc_status s = a.text ? pipeline_add(t, &a, where) : fail_nomem(where, n);
+    mem_free(a.text);
+    return s;
 }
 
 pesc_status pipeline_frame(tokenizer *t, bool bos, bool eos)
@@ -129,11 +160,11 @@ typedef struct key_list {
     normalize_scratch ns;
 } key_list;
 
-static pesc_status add_key(key_list *l, tokenizer *t, const added_token *a)
+static pesc_status add_key(key_list *l, tokenizer *t, const added_token *a, bool normalise)
 {
     const char *text = a->text;
     size_t n = a->n;
-    if (a->normalized)
+    if (normalise)
         TRY(normalizer_run(t->norm, l->rs, &l->ns, a->text, a->n, &text, &n));
     if (n == 0)
         return PESC_OK;
@@ -148,18 +179,27 @@ static pesc_status add_key(key_list *l, tokenizer *t, const added_token *a)
     return PESC_OK;
 }
 
+typedef enum key_set { RAW_KEYS, NORMAL_KEYS, LITERAL_KEYS } key_set;
+
+static bool in_set(const added_token *a, key_set set)
+{
+    if (set == LITERAL_KEYS)
+        return !a->normalized || a->special || a->control_form;
+    return a->normalized == (set == NORMAL_KEYS);
+}
+
 /* Of keys that are equal after normalisation the automaton keeps the last: so the list goes from
  * the end, and what Hugging Face looks at first (control tokens, then file order) comes last. */
-static pesc_status add_keys(key_list *l, tokenizer *t, bool normalized)
+static pesc_status add_keys(key_list *l, tokenizer *t, key_set set)
 {
     for (int special = 0; special < 2; special++)
         for (size_t i = t->n_added; i > 0; i--)
-            if (t->added[i - 1].special == special && t->added[i - 1].normalized == normalized)
-                TRY(add_key(l, t, &t->added[i - 1]));
+            if (t->added[i - 1].special == special && in_set(&t->added[i - 1], set))
+                TRY(add_key(l, t, &t->added[i - 1], set == NORMAL_KEYS));
     return PESC_OK;
 }
 
-static pesc_status build_matcher(tokenizer *t, bool normalized, added **out)
+static pesc_status build_matcher(tokenizer *t, key_set set, added **out)
 {
     key_list l = { 0 };
     l.keys = mem_alloc(t->n_added + 1, sizeof *l.keys);
@@ -168,7 +208,7 @@ static pesc_status build_matcher(tokenizer *t, bool normalized, added **out)
     bool room = l.keys && l.tokens && l.copies;
     pesc_status s = room ? regex_scratch_open(&l.rs) : fail_nomem(t->file, t->n_added);
     if (s == PESC_OK)
-        s = add_keys(&l, t, normalized);
+        s = add_keys(&l, t, set);
     if (s == PESC_OK)
         s = added_open(out, l.keys, l.tokens, l.n);
     for (size_t i = 0; l.copies && i <= t->n_added; i++)
@@ -185,15 +225,27 @@ pesc_status pipeline_seal(tokenizer *t)
 {
     added_close(t->raw);
     added_close(t->normal);
-    t->raw = t->normal = NULL;
+    added_close(t->literal);
+    t->raw = t->normal = t->literal = NULL;
     vocab_free(&t->shown);
     t->size = (int64_t)(t->vocab.n > t->added_vocab.n ? t->vocab.n : t->added_vocab.n);
     mem_free(t->special);
+    mem_free(t->never);
     t->special = mem_zalloc((size_t)t->size + 1, 1);
-    if (!t->special)
+    t->never = mem_zalloc((size_t)t->size + 1, 1);
+    if (!t->special || !t->never)
         return fail_nomem(t->file, (size_t)t->size);
-    for (size_t i = 0; i < t->n_added; i++)
-        t->special[t->added[i].id] = t->added[i].special;
-    TRY(build_matcher(t, false, &t->raw));
-    return build_matcher(t, true, &t->normal);
+    for (size_t i = 0; i < t->n_added; i++) {
+        const added_token *a = &t->added[i];
+        t->special[a->id] = a->special;
+        t->never[a->id] = a->special || a->control_form;
+    }
+    TRY(build_matcher(t, RAW_KEYS, &t->raw));
+    TRY(build_matcher(t, NORMAL_KEYS, &t->normal));
+    TRY(build_matcher(t, LITERAL_KEYS, &t->literal));
+    if (t->bpe)
+        return bpe_forbid(t->bpe, t->never);
+    if (t->unigram)
+        unigram_forbid(t->unigram, t->never);
+    return PESC_OK;
 }

@@ -37,7 +37,9 @@ struct pesc_tokenizer {
     added_token *added;
     size_t n_added, cap_added;
     added *raw, *normal;    /* matched in the text as given, and in normalised text */
+    added *literal;         /* in the text of a chat format: `raw` and every control token */
     unsigned char *special; /* [size]: 1 for control tokens */
+    unsigned char *never;   /* [size]: 1 for ids the model never gives: these and their like */
     int64_t size;           /* largest id + 1 */
 
     spmodel *sp;         /* SentencePiece normalises by itself; NULL: */
@@ -56,15 +58,20 @@ struct pesc_tokenizer {
 
 pesc_status pipeline_new(tokenizer **out, const char *file);
 
-/* Copies the token. An equal one already there is fine; one that contradicts the vocabulary or
- * another added token is refused; an empty one is left out, as Hugging Face does. `where` names it
- * in messages. */
+/* Copies the token. An equal one already there is fine, and becomes a control token if this one is;
+ * one that contradicts the vocabulary or another added token is refused; an empty one is left out,
+ * as Hugging Face does. `where` names it in messages. */
 pesc_status pipeline_add(tokenizer *t, const added_token *token, const char *where);
 
 /* What PESC_ADD_SPECIAL puts around a text: bos and eos, as asked and where they are known. */
 pesc_status pipeline_frame(tokenizer *t, bool bos, bool eos);
 
-/* Builds what is found by looking at all parts. A reader that adds tokens later calls it again. */
+/* Makes a token of the vocabulary a control token: bos and eos, which a configuration names. A
+ * single character stays text. id -1 is allowed. */
+pesc_status pipeline_mark_control(tokenizer *t, int32_t id, const char *where);
+
+/* Builds what is found by looking at all parts, and takes the control tokens out of the model. A
+ * reader that adds tokens later calls it again. */
 pesc_status pipeline_seal(tokenizer *t);
 
 /* encoder.c: see tokenizer_encode() and tokenizer_encode_pieces(). */

@@ -1,6 +1,7 @@
 #include "text/sptok.h"
 
 #include "base/mem.h"
+#include "text/control.h"
 #include "text/pipeline.h"
 #include "text/spbpe.h"
 
@@ -16,7 +17,8 @@ static pesc_status read_pieces(tokenizer *t)
             return fail_nomem(t->file, p->n);
         if (r != VOCAB_OK)
             return fail(PESC_FORMAT, "%s: token %zu, '%s', is there twice", t->file, i, p->text);
-        bool control = p->type == SP_CONTROL || p->type == SP_UNKNOWN;
+        bool control = p->type == SP_CONTROL || p->type == SP_UNKNOWN ||
+                       (p->type == SP_USER_DEFINED && control_form(p->text, p->n));
         /* A Unigram model weighs its user-defined pieces itself. */
         if (!control && !(p->type == SP_USER_DEFINED && m->kind == SP_BPE))
             continue;

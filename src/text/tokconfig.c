@@ -94,7 +94,8 @@ static pesc_status add_late(tokenizer *t, added_token *a, const char *text, int6
     return pipeline_add(t, a, where);
 }
 
-/* {"32000": {"content": "<|im_start|>", "special": true, ...}, ...} */
+/* {"32000": {"content": "<|im_start|>", "special": true, ...}, ...}. A tokenizer.json has all
+ * tokens itself: then the list only says which of them are control tokens, as with Hugging Face. */
 static pesc_status add_decoder_tokens(tokenizer *t, const json_t *config, const char *dir)
 {
     json_t *list = json_object_get(config, "added_tokens_decoder"), *v;
@@ -111,7 +112,8 @@ static pesc_status add_decoder_tokens(tokenizer *t, const json_t *config, const 
         added_token a = { 0 };
         json_where w = { v, "tokenizer_config.json: added_tokens_decoder" };
         TRY(get_flags(w, &a));
-        TRY(add_late(t, &a, text, id, w.file));
+        if (t->sp || (a.special && tokenizer_id(t, text) == id))
+            TRY(add_late(t, &a, text, id, w.file));
     }
     return PESC_OK;
 }
@@ -140,15 +142,30 @@ static pesc_status configure_sp(tokenizer *t, const json_t *config, const char *
 {
     json_where w = { config, "tokenizer_config.json" };
     bool bos = t->front.n > 0, eos = t->back.n > 0;
-    TRY(add_decoder_tokens(t, config, dir));
     TRY(add_listed_tokens(t, dir));
     TRY(json_get_bool(w, "add_bos_token", false, &bos));
     TRY(json_get_bool(w, "add_eos_token", false, &eos));
     TRY(json_get_bool(w, "legacy", false, &t->sp_each));
     find_token(t, config, "bos_token", &t->bos);
     find_token(t, config, "eos_token", &t->eos);
-    TRY(pipeline_frame(t, bos, eos));
-    return pipeline_seal(t);
+    return pipeline_frame(t, bos, eos);
+}
+
+/* Where two files name bos or eos, the configuration counts. */
+static pesc_status configure(tokenizer *t, const json_t *config, const json_t *map, const char *dir)
+{
+    TRY(add_decoder_tokens(t, config, dir));
+    if (t->sp)
+        TRY(configure_sp(t, config, dir));
+    find_token(t, map, "bos_token", &t->bos);
+    find_token(t, map, "eos_token", &t->eos);
+    find_token(t, config, "bos_token", &t->bos);
+    find_token(t, config, "eos_token", &t->eos);
+    TRY(pipeline_mark_control(t, t->bos, "tokenizer_config.json: bos_token"));
+    TRY(pipeline_mark_control(t, t->eos, "tokenizer_config.json: eos_token"));
+    TRY(pipeline_seal(t));
+    TRY(keep_template(t, config));
+    return read_template_file(t, dir);
 }
 
 pesc_status tokconfig_read(tokenizer *t, const char *dir)
@@ -157,17 +174,8 @@ pesc_status tokconfig_read(tokenizer *t, const char *dir)
     pesc_status s = read_object(&config, dir, "tokenizer_config.json");
     if (s == PESC_OK)
         s = read_object(&map, dir, "special_tokens_map.json");
-    if (s == PESC_OK && t->sp)
-        s = configure_sp(t, config, dir);
-    if (s == PESC_OK) {
-        find_token(t, map, "bos_token", &t->bos);
-        find_token(t, map, "eos_token", &t->eos);
-        find_token(t, config, "bos_token", &t->bos);
-        find_token(t, config, "eos_token", &t->eos);
-        s = keep_template(t, config);
-    }
     if (s == PESC_OK)
-        s = read_template_file(t, dir);
+        s = configure(t, config, map, dir);
     json_decref(config);
     json_decref(map);
     return s;

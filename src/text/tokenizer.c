@@ -78,9 +78,14 @@ const char *tokenizer_kind(const tokenizer *t)
     return t->bpe ? "bpe" : "unigram";
 }
 
+int32_t tokenizer_added_id(const tokenizer *t, const char *token)
+{
+    return vocab_find(&t->added_vocab, token, strlen(token));
+}
+
 int32_t tokenizer_id(const tokenizer *t, const char *token)
 {
-    int32_t id = vocab_find(&t->added_vocab, token, strlen(token));
+    int32_t id = tokenizer_added_id(t, token);
     return id >= 0 ? id : vocab_find(&t->vocab, token, strlen(token));
 }
 

@@ -43,7 +43,9 @@ pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v);
 
 void tokenizer_close(tokenizer *t); /* NULL is allowed */
 
-/* flags: PESC_ADD_SPECIAL, PESC_PARSE_SPECIAL. The ids array grows as needed. */
+/* flags: PESC_ADD_SPECIAL, PESC_PARSE_SPECIAL. The ids array grows as needed. Without
+ * PESC_PARSE_SPECIAL no text gives the id of a control token, whether the text spells it or the
+ * model's merges and pieces lead to it; only unk comes, for text the vocabulary does not cover. */
 typedef struct id_list {
     int32_t *ids; /* for mem_free() */
     size_t n, cap;
@@ -60,15 +62,15 @@ typedef struct tok_piece {
     bool control, trained;
 } tok_piece;
 
-/* Appends the ids of the pieces joined to one text, framed by nothing: what tokenizer_encode()
- * gives for it with PESC_PARSE_SPECIAL alone, except that a special token is recognised only where
- * no byte of it belongs to a piece without `control`. So words merge over the seams as in one
- * string, and nothing in a text piece becomes a control token.
+/* Appends the ids of the pieces joined to one text, framed by nothing. It is encoded as
+ * tokenizer_encode() does with PESC_PARSE_SPECIAL alone, so words merge over the seams, but a
+ * control token is recognised only where every byte of it belongs to pieces with `control`. That
+ * holds too for an added token that looks like a control token and is not marked as one.
  *
  * `trained` (may be NULL) gets one byte an id added, for mem_free(): the piece's `trained` flag. An
  * id that stretches over a seam has the flag of the later piece; inside a run between two added
- * tokens the seam lies behind the ids that the run up to there, encoded alone, has in common with
- * the whole run. `trained` changes at most twice in such a run, so this stays linear. */
+ * tokens the seam is placed after the ids that the run up to there, encoded alone, has in common
+ * with the whole run. `trained` changes at most twice in such a run, so this stays linear. */
 pesc_status tokenizer_encode_pieces(const tokenizer *t, const tok_piece *pieces, size_t n,
                                     id_list *out, unsigned char **trained);
 
@@ -85,6 +87,7 @@ int64_t tokenizer_size(const tokenizer *t);     /* largest id + 1, added tokens 
 const char *tokenizer_kind(const tokenizer *t); /* "bpe", "unigram" */
 int32_t tokenizer_id(const tokenizer *t,
                      const char *token); /* exact token string, added ones too; -1 */
+int32_t tokenizer_added_id(const tokenizer *t, const char *token);      /* of an added token; -1 */
 const char *tokenizer_token(const tokenizer *t, int32_t id, size_t *n); /* raw token; NULL: none */
 bool tokenizer_is_special(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "text/bpebuild.h"
 #include "text/charsmap.h"
+#include "text/control.h"
 #include "text/ggufpre.h"
 #include "text/pipeline.h"
 #include "text/sptok.h"
@@ -194,7 +195,8 @@ static pesc_status mark_tokens(tokenizer *t, const gguf_vocab *v)
     for (size_t i = 0; i < v->n; i++) {
         int type = type_of(v, i);
         added_token a = { .n = v->token_bytes[i], .id = (int32_t)i };
-        a.special = type == CONTROL || type == UNKNOWN;
+        a.special = type == CONTROL || type == UNKNOWN ||
+                    (type == USER_DEFINED && control_form(v->tokens[i], a.n));
         if (!a.special && type != USER_DEFINED)
             continue;
         a.text = mem_strndup(v->tokens[i], a.n);
@@ -202,7 +204,7 @@ static pesc_status mark_tokens(tokenizer *t, const gguf_vocab *v)
         mem_free(a.text);
         TRY(s);
     }
-    return pipeline_seal(t);
+    return PESC_OK;
 }
 
 static pesc_status build_bytes(tokenizer **out, const gguf_vocab *v)
@@ -236,7 +238,10 @@ static pesc_status finish(tokenizer *t, const gguf_vocab *v)
     t->eos = (int32_t)v->eos;
     if (v->chat_template && !(t->chat_template = mem_strdup(v->chat_template)))
         return fail_nomem(v->file, strlen(v->chat_template));
-    return pipeline_frame(t, v->add_bos, v->add_eos);
+    TRY(pipeline_mark_control(t, t->bos, v->file));
+    TRY(pipeline_mark_control(t, t->eos, v->file));
+    TRY(pipeline_frame(t, v->add_bos, v->add_eos));
+    return pipeline_seal(t);
 }
 
 static pesc_status check_ids(const gguf_vocab *v)

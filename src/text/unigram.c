@@ -26,7 +26,8 @@ struct unigram {
     int64_t unk;        /* -1: none */
     bool byte_fallback; /* for a run of unknowns all of whose bytes have pieces */
     bool sp; /* float sums as in sentencepiece; runs of unknowns are not looked up again */
-    int32_t bytes[256]; /* id of "<0xNN>", -1 */
+    int32_t bytes[256];         /* id of "<0xNN>", -1 */
+    const unsigned char *never; /* by id: takes no part; NULL: all do */
     char *file;
 };
 
@@ -161,6 +162,19 @@ void unigram_close(unigram *u)
     mem_free(u);
 }
 
+void unigram_forbid(unigram *u, const unsigned char *never)
+{
+    u->never = never;
+    for (int b = 0; b < 256; b++)
+        if (u->bytes[b] >= 0 && never[u->bytes[b]])
+            u->bytes[b] = -1;
+}
+
+static bool takes_part(const unigram *u, int32_t id)
+{
+    return id >= 0 && !(u->never && u->never[id]);
+}
+
 typedef struct lattice {
     const unigram *u;
     const char *text;
@@ -203,7 +217,7 @@ static pesc_status viterbi(lattice *l)
             if (node == TRIE_NONE)
                 break;
             int32_t id = trie_value(u->index, node);
-            if (id < 0)
+            if (!takes_part(u, id))
                 continue;
             offer(l, end, u->score[id] + here, id);
             covered = covered || end == at + len;
@@ -240,6 +254,8 @@ static void turn_around(lattice *l)
 static pesc_status emit_unknown(const unigram *u, const char *text, size_t n, id_list *out)
 {
     int32_t id = u->sp ? -1 : trie_find(u->index, text, n);
+    if (!takes_part(u, id))
+        id = -1;
     bool bytes = id < 0 && u->byte_fallback;
     for (size_t i = 0; bytes && i < n; i++)
         bytes = u->bytes[(unsigned char)text[i]] >= 0;

@@ -21,7 +21,7 @@ typedef struct unigram_piece {
 } unigram_piece;
 
 /* As Hugging Face `tokenizers` runs a "Unigram" model: the index in `pieces` is the id; every piece
- * takes part, control ones and <unk> too; of equal texts the last wins; sums are double. */
+ * takes part; of equal texts the last wins; sums are double. */
 typedef struct unigram_spec {
     const char *file; /* for messages */
     const unigram_piece *pieces;
@@ -36,6 +36,11 @@ pesc_status unigram_open(unigram **out, const unigram_spec *spec);
 pesc_status unigram_open_sp(unigram **out, const spmodel *m);
 
 void unigram_close(unigram *u); /* NULL is allowed */
+
+/* From here on pieces whose id has a 1 in `never` (one byte for each id, borrowed until the next
+ * call) take no part: the text is cut into others. <unk> is then given for unknown text only. Not
+ * to be called while another thread encodes. */
+void unigram_forbid(unigram *u, const unsigned char *never);
 
 /* Appends the ids of normalised text: valid UTF-8, any size, in one piece. Safe from any number of
  * threads. */

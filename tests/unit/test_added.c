@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <time.h>
 
-static bool yes(void *ctx, size_t start, size_t end)
+static bool yes(void *ctx, const added_token *token, size_t start, size_t end)
 {
-    (void)ctx, (void)start, (void)end;
+    (void)ctx, (void)token, (void)start, (void)end;
     return true;
 }
 
