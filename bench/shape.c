@@ -457,7 +457,7 @@ static void train(pesc_model *m, const char *name)
     plan.lim = lim;
     must(params_open(&ps, m, &spec));
     must(optimizer_open(&opt, ps, &o));
-    train_keep keep = plan_keep(&plan, number_of("keep", -1), plan_room(available(m->dev)));
+    keep_counts keep = plan_keep(&plan, number_of("keep", -1), plan_room(available(m->dev)));
     must(pass_open_train(&p, m, lim, ps, keep));
     micro b = make_micro(together, tokens, m->cfg.vocab, micros);
     double best = 1e9, sum = 0, norm = 0, first = 0, ce = 0;
@@ -471,7 +471,7 @@ static void train(pesc_model *m, const char *name)
         for (int k = 0; k < micros; k++) {
             b.in.step = (uint64_t)i;
             b.in.micro = (uint64_t)k;
-            b.in.first = k == 0;
+            b.in.first_micro_batch = k == 0;
             must(model_train(m, p, &b.in, &out));
         }
         must(optimizer_norm(opt, &norm));
@@ -489,9 +489,9 @@ static void train(pesc_model *m, const char *name)
     printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d lightly: "
            "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
            "gradient %.3g\n",
-           name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep.whole + 1,
-           m->cfg.n_layers, keep.light, n / each, n / best, each * 1e3, first * 1e3, taken(m->dev),
-           ce, norm);
+           name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep.all + 1,
+           m->cfg.n_layers, keep.partial, n / each, n / best, each * 1e3, first * 1e3,
+           taken(m->dev), ce, norm);
     printf("  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
            (double)ps->n / 1e6, gib((double)m->memory_bytes),
            gib((double)(tensor_bytes(&ps->master) * 2 + tensor_bytes(&ps->work) + opt->bytes)),

@@ -42,7 +42,7 @@ static void mla_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->kv_rstd = tensor_take1(mem, DT_F32, n);
 }
 
-void attention_layout_light(attention_acts *a, arena *mem, const acts_plan *plan)
+void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *plan)
 {
     if (!plan->rank)
         return;
@@ -61,7 +61,7 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
     if (plan->train)
         a->lse = tensor_take2(mem, DT_F32, n, heads);
-    attention_layout_light(a, mem, plan);
+    attention_layout_partial(a, mem, plan);
     if (config_mla(c))
         mla_layout(a, mem, plan);
     else
@@ -103,7 +103,7 @@ static rope standard_rope(const config *c, int32_t n_heads)
                    .interleaved = c->rope_interleaved };
 }
 
-/* MLA rotates the last columns of each query head, and those behind the latent. */
+/* MLA rotates the last columns of each query head, and those after the latent. */
 static rope mla_rope_q(const config *c)
 {
     return (rope){ .n_heads = c->n_heads,
@@ -148,14 +148,14 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
         norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
     }
-    if (p->kv) /* attention rotates them, on the way to the cache */
+    if (p->kv) /* the op rotates them while it writes them to the cache */
         return;
     rotate(p, a->q, standard_rope(c, c->n_heads));
     rotate(p, a->k, standard_rope(c, c->n_kv_heads));
 }
 
-/* What one product made for several uses: kv to the heads of k and of v, the rotated columns of
- * kv_low to every head of k, the latent to where its norm reads it. */
+/* Copies out of products that serve several uses: kv to the heads of k and of v, the rotated
+ * columns of kv_low to every head of k, the latent to the input of its norm. */
 typedef struct mla_copies {
     copy_heads k, rot, v, latent;
 } mla_copies;
@@ -186,7 +186,7 @@ static void copy_fwd(const pass *p, copy_heads c, tensor dst, tensor src)
     p->dev->op->copy_heads(p->dev, &c);
 }
 
-/* The gradient goes the other way; where all heads read the same columns, it is their sum. */
+/* The gradient is copied the other way; where all heads read the same columns, it is their sum. */
 static void copy_bwd(const pass *p, copy_heads c, tensor ddst, tensor dsrc)
 {
     p->dev->op->copy_heads(p->dev, &(copy_heads){ .dst = dsrc,
@@ -274,14 +274,14 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
 
 /* ---- backward ---- */
 
-static void rotate_back(const pass *p, tensor dx, rope r)
+static void rotate_bwd(const pass *p, tensor dx, rope r)
 {
     r.inverse = true;
     rotate(p, dx, r);
 }
 
 /* In place: dx is the gradient of the norm's output, then of its input. */
-static void norm_back(const pass *p, tensor dx, norm_bwd n)
+static void norm_heads_bwd(const pass *p, tensor dx, norm_bwd n)
 {
     int64_t width = n.w.ne[0], rows = tensor_count(&dx) / width;
     n.dx = n.dy = tensor_view2(&dx, rows, width);
@@ -293,14 +293,16 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
 {
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
-    const attention_grads *d = &p->grads.attn;
-    rotate_back(p, d->q, standard_rope(c, c->n_heads));
-    rotate_back(p, d->k, standard_rope(c, c->n_kv_heads));
+    const attention_grads *d = &p->train->grads.attn;
+    rotate_bwd(p, d->q, standard_rope(c, c->n_heads));
+    rotate_bwd(p, d->k, standard_rope(c, c->n_kv_heads));
     if (c->qk_norm != QK_NORM_NONE) {
-        norm_back(p, d->q,
-                  (norm_bwd){ .x = a->q_raw, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
-        norm_back(p, d->k,
-                  (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
+        norm_heads_bwd(
+            p, d->q,
+            (norm_bwd){ .x = a->q_raw, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
+        norm_heads_bwd(
+            p, d->k,
+            (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
     }
     linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
@@ -309,14 +311,14 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
 static void mla_q_bwd(const pass *p, const mla *b, const mla *g, attention_flow f)
 {
     const attention_acts *a = &p->acts.attn;
-    const attention_grads *d = &p->grads.attn;
+    const attention_grads *d = &p->train->grads.attn;
     if (!p->m->cfg.q_lora_rank) {
         linear_bwd(p, &b->q, &g->q, (linear_flow){ f.dh, d->q, f.h, .accumulate = false });
         return;
     }
     linear_bwd(p, &b->q_b, &g->q_b, (linear_flow){ .dx = d->q_low, .dy = d->q, .x = a->q_lat });
-    norm_back(p, d->q_low,
-              (norm_bwd){ .x = a->q_low, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
+    norm_heads_bwd(p, d->q_low,
+                   (norm_bwd){ .x = a->q_low, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
     linear_bwd(p, &b->q_a, &g->q_a, (linear_flow){ f.dh, d->q_low, f.h, .accumulate = false });
 }
 
@@ -324,18 +326,18 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
 {
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
-    const attention_grads *d = &p->grads.attn;
+    const attention_grads *d = &p->train->grads.attn;
     mla_copies copies = mla_copy_plan(c);
     p->dev->op->zero(p->dev, d->kv_low.data, tensor_bytes(&d->kv_low));
     copy_bwd(p, copies.k, d->k, d->kv);
     copy_bwd(p, copies.rot, d->k, d->kv_low);
     copy_bwd(p, copies.v, d->v, d->kv);
-    rotate_back(p, d->q, mla_rope_q(c));
-    rotate_back(p, d->kv_low, mla_rope_k(c));
+    rotate_bwd(p, d->q, mla_rope_q(c));
+    rotate_bwd(p, d->kv_low, mla_rope_k(c));
     mla_q_bwd(p, &b->mla, &g->mla, f);
     linear_bwd(p, &b->mla.kv_b, &g->mla.kv_b,
                (linear_flow){ .dx = d->kv_lat, .dy = d->kv, .x = a->kv_lat });
-    norm_back(
+    norm_heads_bwd(
         p, d->kv_lat,
         (norm_bwd){ .x = a->kv_in, .w = b->mla.kv_norm, .rstd = a->kv_rstd, .dw = g->mla.kv_norm });
     copy_bwd(p, copies.latent, d->kv_lat, d->kv_low);
@@ -346,7 +348,7 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
 void attention_layer_bwd(const pass *p, const block *b, const block *g, attention_flow f)
 {
     const attention_acts *a = &p->acts.attn;
-    const attention_grads *d = &p->grads.attn;
+    const attention_grads *d = &p->train->grads.attn;
     linears_bwd(p, &(linear_set){ 1, { &b->o }, { f.dy }, a->o_ax }, (const linear *[]){ &g->o },
                 (linear_flow){ .dx = d->out, .x = a->out });
     p->dev->op->attention_bwd(p->dev, &(attention_bwd){ .fwd = attention_args(p, b),

@@ -1,20 +1,20 @@
-/* attention: the first half of a block, in two shapes. The standard one projects queries, keys and
- * values and rotates them; MLA (DeepSeek) projects low-rank latents, rotates a part all heads
+/* attention: the first sublayer of a block, in two forms. The standard one projects queries, keys
+ * and values and rotates them; MLA (DeepSeek) projects low-rank latents, rotates a part all heads
  * share, and expands. Both end in the same op over the same kind of cache. */
 #ifndef PESC_MODEL_ATTENTION_H
 #define PESC_MODEL_ATTENTION_H
 
 #include "model/model.h"
 
-/* What activations are laid out for. Backward wants some that forward alone does not; what it does
- * not want is scratch, which all layers may share. */
+/* What a slot of activations is laid out for. Backward reads some that inference does not need;
+ * what it does not read is scratch, which all slots share. */
 typedef struct acts_plan {
     const config *c;
     dtype dt;
     int64_t n;
     bool train;
-    int32_t rank;                   /* of LoRA, whose activations are kept; 0: none are */
-    const struct block_acts *share; /* a layer laid out before, or NULL */
+    int32_t rank;                   /* of LoRA, whose A x is kept; 0: none is */
+    const struct block_acts *share; /* the slot whose scratch is used, or NULL */
 } acts_plan;
 
 typedef struct attention_acts {
@@ -25,9 +25,9 @@ typedef struct attention_acts {
     tensor kv_low;                  /* [T,P]: the latent, then the shared rotating columns */
     tensor kv_in, kv_lat;           /* [T,R], before and after the norm */
     tensor kv;                      /* [T,B]: keys and values of each head, side by side; scratch */
-    tensor lse;                     /* f32 [T,heads]: this and below for backward alone */
+    tensor lse;                     /* f32 [T,heads]: this and those below are for backward */
     tensor q_rstd, k_rstd, kv_rstd; /* f32: of the norms on queries, keys and the latent */
-    tensor qkv_ax, o_ax;            /* see linear_set */
+    tensor qkv_ax, o_ax;            /* linear_set.ax */
 } attention_acts;
 
 /* Gradients on their way through one layer. */
@@ -39,7 +39,7 @@ typedef struct attention_grads {
 } attention_grads;
 
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan);
-void attention_layout_light(attention_acts *a, arena *mem, const acts_plan *plan);
+void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
 
 /* y [T,C] = attention of h [T,C] in this pass. */

@@ -31,24 +31,24 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->ffn_rstd = tensor_take1(mem, DT_F32, n);
 }
 
-void block_layout_light(block_acts *a, arena *mem, const acts_plan *plan)
+void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
     *a = *plan->share;
-    attention_layout_light(&a->attn, mem, plan);
+    attention_layout_partial(&a->attn, mem, plan);
     if (a->ffn.gate.nd)
-        ffn_layout_light(&a->ffn, mem, plan);
+        ffn_layout_partial(&a->ffn, mem, plan);
     if (a->moe.shared.gate.nd)
-        ffn_layout_light(&a->moe.shared, mem, plan);
+        ffn_layout_partial(&a->moe.shared, mem, plan);
     if (c->moe.kind != EXPERT_NONE)
-        moe_layout_light(&a->moe, mem, plan);
+        moe_layout_partial(&a->moe, mem, plan);
     if (c->moe.kind == EXPERT_ADAPTER)
         a->f = tensor_take2(mem, plan->dt, plan->n, c->dim);
 }
 
 /* ---- the residual stream ---- */
 
-/* Adds what is to be added, keeps the sum in `to`, and gives its norm. */
+/* Adds what is to be added to the stream, keeps the sum in `to`, and computes its norm. */
 static void stream_norm(pass *p, tensor to, norm_fwd n)
 {
     residual *s = &p->stream;
@@ -63,17 +63,18 @@ static void stream_norm(pass *p, tensor to, norm_fwd n)
     *s = (residual){ .x = to };
 }
 
-void block_settle(pass *p)
+void block_flush(pass *p)
 {
     stream_norm(p, p->x, (norm_fwd){ .w = p->m->final_norm });
 }
 
-/* The normed residual stream in a->h, and what routers make of it in f32. */
-static void second_norm(pass *p, const block *b)
+/* The norm before the FFN or the experts, into a->h. The router's product, in f32, is part of the
+ * same walk over the stream. */
+static void ffn_norm_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
     norm_fwd n = { .out = a->h, .w = b->ffn_norm, .rstd = a->ffn_rstd };
-    bool route = b->sparse && !p->light;
+    bool route = b->sparse && !pass_has_partial(p);
     if (route) {
         n.logits = a->moe.logits;
         n.router = b->moe.router;
@@ -88,12 +89,11 @@ static void second_norm(pass *p, const block *b)
 
 /* ---- forward ---- */
 
-/* A layer that runs again has no use for its output, but where adapters read it and it is not
- * there. */
+/* Recomputing needs the FFN's output only where adapters read it and it was not kept. */
 static void dense_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    bool wanted = !p->again || (b->sparse && !p->light);
+    bool wanted = !pass_recomputes(p) || (b->sparse && !pass_has_partial(p));
     ffn_fwd(p, &b->ffn, &a->ffn, wanted ? a->f : (tensor){ 0 }, a->h);
     p->stream.add = a->f;
 }
@@ -101,7 +101,7 @@ static void dense_fwd(pass *p, const block *b)
 static void sparse_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    if (!p->light)
+    if (!pass_has_partial(p))
         moe_route(p, b);
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
@@ -114,7 +114,7 @@ static void sparse_fwd(pass *p, const block *b)
         moe_lora_fwd(p, b, a->y, a->h);
         p->stream.add = a->y;
         break;
-    default: /* adds in place: not to what backward reads */
+    default: /* experts add to the stream in place, so not to the one that backward reads */
         if (p->stream.x.data != p->x.data)
             p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
         p->stream.x = p->x;
@@ -122,20 +122,20 @@ static void sparse_fwd(pass *p, const block *b)
     }
 }
 
-/* The first half, whose input is kept in `x`, and the norm of the second. */
-static void first_half_fwd(pass *p, const block *b, int32_t layer, tensor x)
+/* The attention sublayer, whose input is kept in `x`, and the norm after it. */
+static void attention_and_norm_fwd(pass *p, const block *b, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     attention_fwd(p, b, layer, a->y, a->attn_h);
     p->stream.add = a->y;
-    second_norm(p, b);
+    ffn_norm_fwd(p, b);
 }
 
 void block_fwd(pass *p, int32_t layer, tensor x)
 {
     const block *b = &p->m->blocks[layer];
-    first_half_fwd(p, b, layer, x);
+    attention_and_norm_fwd(p, b, layer, x);
     if (b->sparse)
         sparse_fwd(p, b);
     else
@@ -145,7 +145,7 @@ void block_fwd(pass *p, int32_t layer, tensor x)
 void block_route(pass *p, int32_t layer, tensor x)
 {
     const block *b = &p->m->blocks[layer];
-    first_half_fwd(p, b, layer, x);
+    attention_and_norm_fwd(p, b, layer, x);
     moe_route(p, b);
 }
 
@@ -161,13 +161,13 @@ void block_restore(const pass *p, const block *b)
 
 /* ---- backward ---- */
 
-/* dh (absent: not wanted) of the second half's normed input, from dx and dy, which is dx rounded.
- */
-static void second_half_bwd(const pass *p, const block *b, const block *g, tensor dh)
+/* dh (absent: not wanted) of the normed input of the FFN or experts, from dx and dy, which is dx
+ * rounded. */
+static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tensor dh)
 {
     const block_acts *a = &p->acts;
-    tensor dy = p->grads.dy;
-    moe_flow f = { .dh = dh, .dx = p->grads.dx, .h = a->h };
+    tensor dy = p->train->grads.dy;
+    moe_flow f = { .dh = dh, .dx = p->train->grads.dx, .h = a->h };
     linear_flow through = { .dx = dh, .dy = dy, .x = a->h };
     if (!b->sparse) {
         ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
@@ -187,41 +187,49 @@ static void second_half_bwd(const pass *p, const block *b, const block *g, tenso
     moe_router_bwd(p);
 }
 
-/* dx of the residual stream grows by what came through a norm on x; dy becomes dx rounded. */
+/* Adds the gradient that comes through a norm to dx of the residual stream; dy becomes dx rounded.
+ */
 static void stream_norm_bwd(const pass *p, norm_bwd n)
 {
-    n.dx = p->grads.dx;
-    n.dy = p->grads.dh;
-    n.copy = p->grads.dy;
+    n.dx = p->train->grads.dx;
+    n.dy = p->train->grads.dh;
+    n.copy = p->train->grads.dy;
     n.accumulate = true;
     p->dev->op->rmsnorm_bwd(p->dev, &n);
+}
+
+/* The FFN sublayer with its norm. wanted: something below it trains. */
+static void ffn_and_norm_bwd(const pass *p, const block *b, const block *g, bool wanted)
+{
+    const block_acts *a = &p->acts;
+    const train_grads *d = &p->train->grads;
+    wanted = wanted || g->ffn_norm.data;
+    ffn_sublayer_bwd(p, b, g, wanted ? d->dh : (tensor){ 0 });
+    norm_bwd n = { .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm };
+    if (b->sparse) {
+        n.dlogits = d->moe.logits;
+        n.router = b->moe.router;
+        n.drouter = g->moe.router;
+    }
+    if (wanted)
+        stream_norm_bwd(p, n);
+    else if (n.drouter.data)
+        p->dev->op->rmsnorm_bwd(p->dev, &n);
 }
 
 void block_bwd(const pass *p, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
-    const block *b = &p->m->blocks[layer], *g = &p->params->grads.blocks[layer];
-    tensor none = { 0 }, dh = p->grads.dh;
-    bool below = params_train_below(p->params, layer);
-    bool first =
-        below || p->params->first_attn; /* does the first half train, or what is under it? */
-
-    bool wanted = first || g->ffn_norm.data;
-    second_half_bwd(p, b, g, wanted ? dh : none);
-    norm_bwd second = { .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm };
-    if (b->sparse) {
-        second.dlogits = p->grads.moe.logits;
-        second.router = b->moe.router;
-        second.drouter = g->moe.router;
-    }
-    if (wanted)
-        stream_norm_bwd(p, second);
-    else if (second.drouter.data)
-        p->dev->op->rmsnorm_bwd(p->dev, &second);
-    if (!first)
+    const train_state *t = p->train;
+    const block *b = &p->m->blocks[layer], *g = &t->params->grads.blocks[layer];
+    bool below = params_train_below(t->params, layer);
+    bool reaches = below || t->params->first_attn; /* attention, or what is below it, trains */
+    ffn_and_norm_bwd(p, b, g, reaches);
+    if (!reaches)
         return;
-    wanted = below || g->attn_norm.data;
-    attention_layer_bwd(p, b, g, (attention_flow){ wanted ? dh : none, p->grads.dy, a->attn_h });
+    bool wanted = below || g->attn_norm.data;
+    tensor dh = wanted ? t->grads.dh : (tensor){ 0 };
+    attention_layer_bwd(p, b, g, (attention_flow){ dh, t->grads.dy, a->attn_h });
     if (wanted)
         stream_norm_bwd(
             p, (norm_bwd){ .x = x, .w = b->attn_norm, .rstd = a->attn_rstd, .dw = g->attn_norm });

@@ -8,10 +8,10 @@ void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
     a->gate = tensor_take2(mem, plan->dt, plan->n, width);
     a->up = tensor_take2(mem, plan->dt, plan->n, width);
     a->glu = share ? share->glu : tensor_take2(mem, plan->dt, plan->n, width);
-    ffn_layout_light(a, mem, plan);
+    ffn_layout_partial(a, mem, plan);
 }
 
-void ffn_layout_light(ffn_acts *a, arena *mem, const acts_plan *plan)
+void ffn_layout_partial(ffn_acts *a, arena *mem, const acts_plan *plan)
 {
     if (!plan->rank)
         return;
@@ -22,8 +22,8 @@ void ffn_layout_light(ffn_acts *a, arena *mem, const acts_plan *plan)
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x)
 {
     linears_fwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { a->gate, a->up }, a->in_ax }, x);
-    if (p->light && !out.data)
-        return; /* backward makes glu, and what A gives of it was kept */
+    if (pass_has_partial(p) && !out.data)
+        return; /* backward computes glu, and A x of `down` was kept */
     p->dev->op->glu_fwd(p->dev, a->glu, a->gate, a->up, p->m->cfg.act);
     linears_fwd(p, &(linear_set){ 1, { &f->down }, { out }, a->down_ax }, a->glu);
 }
@@ -32,8 +32,9 @@ void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linea
 {
     static const linear frozen;
     linear_set down = { 1, { &f->down }, { flow.dy }, a->down_ax };
-    const linear *all = &g->down, *now = p->stale ? &frozen : all;
-    tensor dglu = p->grads.glu; /* then the gradient of gate */
+    bool lost = pass_lost_glu(p); /* then gradients that need glu wait for glu_bwd */
+    const linear *all = &g->down, *now = lost ? &frozen : all;
+    tensor dglu = p->train->grads.glu; /* then the gradient of gate */
     dglu.ne[1] = a->glu.ne[1];
     linears_bwd(p, &down, &now, (linear_flow){ .dx = dglu, .x = a->glu });
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dglu,
@@ -41,9 +42,9 @@ void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linea
                                             .dy = dglu,
                                             .gate = a->gate,
                                             .up = a->up,
-                                            .glu = p->stale ? a->glu : (tensor){ 0 },
+                                            .glu = lost ? a->glu : (tensor){ 0 },
                                             .act = p->m->cfg.act });
-    if (p->stale)
+    if (lost)
         linears_bwd(p, &down, &all, (linear_flow){ .x = a->glu });
     linears_bwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { dglu, a->up }, a->in_ax },
                 (const linear *[]){ &g->gate, &g->up },

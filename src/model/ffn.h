@@ -7,19 +7,19 @@
 
 typedef struct ffn_acts {
     tensor gate, up, glu;  /* [T,F] */
-    tensor in_ax, down_ax; /* of gate and up, and of down: see linear_set */
+    tensor in_ax, down_ax; /* of gate and up, and of down: linear_set.ax */
 } ffn_acts;
 
-/* `share`: another layer's, whose glu this one uses too; NULL: its own. */
+/* `share`: another slot's, whose glu this one uses too; NULL: its own. */
 void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
                 const ffn_acts *share);
-void ffn_layout_light(ffn_acts *a, arena *mem, const acts_plan *plan);
+void ffn_layout_partial(ffn_acts *a, arena *mem, const acts_plan *plan);
 
 /* out [T,C] (absent: not wanted), x [T,C]. */
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);
 
-/* Uses up the activations: `up` becomes its own gradient. Where glu is another layer's (p->stale),
- * it is made again from what its own backward reads. flow as in linear_bwd. */
+/* Overwrites activations: `up` becomes its own gradient. Where glu is another layer's
+ * (pass_lost_glu), glu_bwd computes it once more. flow as in linear_bwd. */
 void ffn_bwd(const pass *p, const ffn *f, const ffn *g, const ffn_acts *a, linear_flow flow);
 
 #endif

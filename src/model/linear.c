@@ -2,36 +2,36 @@
 
 #include "model/pass.h"
 
-static bool drops(const pass *p, const lora *l)
+static bool lora_drops(const pass *p, const lora *l)
 {
-    return p->drop && l->dropout > 0;
+    return pass_has_dropout(p) && l->dropout > 0;
 }
 
-/* What A reads: x, or in training x with dropout. */
+/* The input of A: x, or in training x with dropout. */
 static tensor lora_input(const pass *p, const lora *l, tensor x)
 {
-    if (!drops(p, l))
+    if (!lora_drops(p, l))
         return x;
-    tensor out = p->dropped;
-    out.ne[1] = x.ne[1]; /* the start of the span */
+    tensor out = p->train->dropped;
+    out.ne[1] = x.ne[1]; /* uses the start of its memory */
     p->dev->op->dropout(p->dev, out, x, pass_key(p, l->stream), l->dropout);
     return out;
 }
 
-static linear_set alone(const linear *l, tensor y)
+static linear_set set_of_one(const linear *l, tensor y)
 {
     return (linear_set){ .n = 1, .l = { l }, .y = { y } };
 }
 
 /* ---- sets: n linears of one x ---- */
 
-/* Whether the A of a set can be taken as one matrix [n R,I]; what they give is then [T,n R]. */
-static bool joined(const pass *p, const linear_set *s)
+/* Whether the A of a set can be multiplied as one matrix [n R,I]; A x is then [T,n R]. */
+static bool loras_joined(const pass *p, const linear_set *s)
 {
     for (int i = 0; i < s->n; i++) {
         const lora *l = s->l[i]->lora, *before = i ? s->l[i - 1]->lora : l;
         const char *end = i ? (const char *)before->a.data + tensor_bytes(&before->a) : NULL;
-        if (!l || (s->n > 1 && drops(p, l)) || l->a.ne[0] != before->a.ne[0] ||
+        if (!l || (s->n > 1 && lora_drops(p, l)) || l->a.ne[0] != before->a.ne[0] ||
             l->scale != before->scale || (i && l->a.data != (void *)end))
             return false;
     }
@@ -45,15 +45,15 @@ static tensor joined_a(const linear_set *s, const lora *first)
     return a;
 }
 
-/* Room for what meets the A or B of a set: [T,n R]. */
-static tensor middle(tensor room, const linear_set *s)
+/* `room` cut to A x or B^T dy of a set: [T,n R]. */
+static tensor lora_mid(tensor room, const linear_set *s)
 {
     room.ne[1] = s->n * s->l[0]->lora->a.ne[0];
     return room;
 }
 
-/* Columns [i R, (i + 1) R) of it; their `ld` is the whole's width. */
-static tensor part_of(tensor mid, const linear_set *s, int i)
+/* Columns [i R, (i + 1) R) of it, those of the i-th linear; their `ld` is the width of `mid`. */
+static tensor lora_cols(tensor mid, const linear_set *s, int i)
 {
     int64_t r = s->l[0]->lora->a.ne[0];
     mid.data = (char *)mid.data + (size_t)(i * r) * dtype_block_bytes(mid.dt);
@@ -61,25 +61,25 @@ static tensor part_of(tensor mid, const linear_set *s, int i)
     return mid;
 }
 
-/* scale A x of a set. The scale is here, so that what B gives can be added as it is. */
-static tensor times_a(const pass *p, const linear_set *s, tensor x)
+/* scale A x of a set. The scale is applied here, so that B times this is added as it is. */
+static tensor lora_a_fwd(const pass *p, const linear_set *s, tensor x)
 {
     const lora *l = s->l[0]->lora;
-    tensor ax = middle(s->ax.data ? s->ax : p->mid, s);
+    tensor ax = lora_mid(s->ax.data ? s->ax : p->mid, s);
     p->dev->op->matmul(p->dev, &(mm){ .out = ax, .a = x, .b = joined_a(s, l), .scale = l->scale });
     return ax;
 }
 
-/* What B is to be multiplied with, for each linear of a set. Where A are not joined, each has a
- * part of p->mid to itself. Where a layer runs again, a light slot has kept what A gave. */
+/* The term B (scale A x) of each linear of a set. Where the A are not joined, each uses a part of
+ * p->mid for A x. A partial activation checkpoint has kept A x. */
 static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
 {
     tensor ax = { 0 };
-    bool together = joined(p, s);
-    if (together && p->light && s->ax.data)
-        ax = middle(s->ax, s);
+    bool together = loras_joined(p, s);
+    if (together && s->ax.data && pass_has_partial(p))
+        ax = lora_mid(s->ax, s);
     else if (together)
-        ax = times_a(p, s, lora_input(p, s->l[0]->lora, x));
+        ax = lora_a_fwd(p, s, lora_input(p, s->l[0]->lora, x));
     for (int i = 0; i < s->n; i++) {
         const lora *l = s->l[i]->lora;
         if (!l)
@@ -87,32 +87,32 @@ static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
         linear_set one = { .n = 1, .l = { s->l[i] }, .ax = p->mid };
         one.ax.data = (char *)p->mid.data + (size_t)i * (tensor_bytes(&p->mid) / LINEARS);
         if (!together)
-            ax = times_a(p, &one, lora_input(p, l, x));
-        out[i] = (mm_pair){ .a = together ? part_of(ax, s, i) : ax, .b = l->b, .a_ld = ax.ne[1] };
+            ax = lora_a_fwd(p, &one, lora_input(p, l, x));
+        out[i] = (mm_pair){ .a = together ? lora_cols(ax, s, i) : ax, .b = l->b, .a_ld = ax.ne[1] };
     }
 }
 
 void linears_fwd(const pass *p, const linear_set *s, tensor x)
 {
-    mm_pair low[LINEARS];
-    mm of[LINEARS];
+    mm_pair lora_terms[LINEARS];
+    mm products[LINEARS];
     int n = 0;
-    lora_fwd(p, s, low, x);
+    lora_fwd(p, s, lora_terms, x);
     for (int i = 0; i < s->n; i++)
         if (s->y[i].data)
-            of[n++] = (mm){ .out = s->y[i],
-                            .a = x,
-                            .b = s->l[i]->w,
-                            .more = &low[i],
-                            .n_more = s->l[i]->lora != NULL,
-                            .bias = s->l[i]->bias,
-                            .scale = 1 };
-    p->dev->op->matmuls(p->dev, of, n);
+            products[n++] = (mm){ .out = s->y[i],
+                                  .a = x,
+                                  .b = s->l[i]->w,
+                                  .more = &lora_terms[i],
+                                  .n_more = s->l[i]->lora != NULL,
+                                  .bias = s->l[i]->bias,
+                                  .scale = 1 };
+    p->dev->op->matmuls(p->dev, products, n);
 }
 
 void linear_fwd(const pass *p, const linear *l, tensor out, tensor x)
 {
-    linear_set s = alone(l, out);
+    linear_set s = set_of_one(l, out);
     linears_fwd(p, &s, x);
 }
 
@@ -131,12 +131,12 @@ static void base_grads(const pass *p, const linear *g, tensor dy, tensor x)
 }
 
 /* scale B^T dy of a set. */
-static tensor times_b(const pass *p, const linear_set *s)
+static tensor lora_b_bwd(const pass *p, const linear_set *s)
 {
-    tensor db = middle(p->grads.mid, s);
+    tensor db = lora_mid(p->train->grads.mid, s);
     for (int i = 0; i < s->n; i++)
         p->dev->op->matmul(p->dev, &(mm){ .layout = MM_NN,
-                                          .out = part_of(db, s, i),
+                                          .out = lora_cols(db, s, i),
                                           .out_ld = db.ne[1],
                                           .a = s->y[i],
                                           .b = s->l[i]->lora->b,
@@ -150,12 +150,12 @@ static void lora_grads(const pass *p, const linear_set *s, const linear *const *
 {
     const ops *op = p->dev->op;
     tensor in = lora_input(p, s->l[0]->lora, x);
-    tensor ax = s->ax.data ? middle(s->ax, s) : times_a(p, s, in);
+    tensor ax = s->ax.data ? lora_mid(s->ax, s) : lora_a_fwd(p, s, in);
     for (int i = 0; i < s->n; i++)
         op->matmul(p->dev, &(mm){ .layout = MM_TN,
                                   .out = g[i]->lora->b,
                                   .a = s->y[i],
-                                  .b = part_of(ax, s, i),
+                                  .b = lora_cols(ax, s, i),
                                   .b_ld = ax.ne[1],
                                   .scale = 1,
                                   .accumulate = true });
@@ -186,11 +186,11 @@ static void input_bwd(const pass *p, const linear_set *s, tensor db, const linea
                                       .accumulate = f->accumulate });
 }
 
-/* dx += A^T db where x was dropped from. */
-static void dropped_bwd(const pass *p, const lora *l, tensor db, tensor dx)
+/* dx += A^T db through the dropout of x. */
+static void dropout_bwd(const pass *p, const lora *l, tensor db, tensor dx)
 {
     const ops *op = p->dev->op;
-    tensor out = p->dropped;
+    tensor out = p->train->dropped;
     out.ne[1] = dx.ne[1];
     op->matmul(p->dev, &(mm){ .layout = MM_NN, .out = out, .a = db, .b = l->a, .scale = 1 });
     op->dropout(p->dev, out, out, pass_key(p, l->stream), l->dropout);
@@ -199,7 +199,7 @@ static void dropped_bwd(const pass *p, const lora *l, tensor db, tensor dx)
 
 void linears_bwd(const pass *p, const linear_set *s, const linear *const *g, linear_flow f)
 {
-    if (s->n > 1 && !joined(p, s)) {
+    if (s->n > 1 && !loras_joined(p, s)) {
         for (int i = 0; i < s->n; i++) {
             f.dy = s->y[i];
             linear_bwd(p, s->l[i], g[i], f);
@@ -212,19 +212,19 @@ void linears_bwd(const pass *p, const linear_set *s, const linear *const *g, lin
     for (int i = 0; i < s->n; i++)
         base_grads(p, g[i], s->y[i], f.x);
     if (l && (g[0]->lora || f.dx.data))
-        db = times_b(p, s);
+        db = lora_b_bwd(p, s);
     if (l && g[0]->lora)
         lora_grads(p, s, g, f.x, db);
     if (!f.dx.data)
         return;
-    bool dropped = l && drops(p, l);
+    bool dropped = l && lora_drops(p, l);
     input_bwd(p, s, dropped ? none : db, &f);
     if (dropped)
-        dropped_bwd(p, l, db, f.dx);
+        dropout_bwd(p, l, db, f.dx);
 }
 
 void linear_bwd(const pass *p, const linear *l, const linear *g, linear_flow f)
 {
-    linear_set s = alone(l, f.dy);
+    linear_set s = set_of_one(l, f.dy);
     linears_bwd(p, &s, &g, f);
 }

@@ -177,7 +177,7 @@ const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m)
 
 /* ---- running ---- */
 
-static void rope_fwd(const pass *p)
+static void rope_tables(const pass *p)
 {
     const ops *op = p->dev->op;
     if (p->m->cfg.rope != ROPE_DYNAMIC) {
@@ -196,29 +196,34 @@ void model_embed(pass *p)
 {
     p->dev->op->embed(p->dev, p->x, p->m->embed, p->ids);
     p->stream = (residual){ .x = p->x };
-    rope_fwd(p);
+    rope_tables(p);
 }
 
-static void head_fwd(const pass *p)
+tensor model_head(const pass *p, tensor rows, tensor rstd)
 {
     const pesc_model *m = p->m;
     const ops *op = p->dev->op;
-    op->gather_rows(p->dev, p->last, p->x, p->rows, 1);
+    int64_t n = rows.ne[0];
+    tensor last = tensor_slice(&p->last, 0, n), last_h = tensor_slice(&p->last_h, 0, n);
+    tensor logits = tensor_slice(&p->logits, 0, n);
+    op->gather_rows(p->dev, last, p->x, rows, 1);
     op->rmsnorm_fwd(
         p->dev,
-        &(norm_fwd){ .out = p->last_h, .x = p->last, .w = m->final_norm, .eps = m->cfg.norm_eps });
-    op->matmul(p->dev, &(mm){ .out = p->logits, .a = p->last_h, .b = m->head, .scale = 1 });
+        &(norm_fwd){
+            .out = last_h, .x = last, .w = m->final_norm, .rstd = rstd, .eps = m->cfg.norm_eps });
+    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->head, .scale = 1 });
+    return logits;
 }
 
-static void run(pass *p)
+static void layers_and_head_fwd(pass *p)
 {
     model_embed(p);
     for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
         block_fwd(p, i, p->x);
     if (!p->n_out)
         return;
-    block_settle(p);
-    head_fwd(p);
+    block_flush(p);
+    model_head(p, p->rows, (tensor){ 0 });
 }
 
 /* One token of each sequence: the next forward will be the same work in the same memory. */
@@ -227,22 +232,22 @@ static bool decoding(const pass *p)
     return p->kv && p->n == p->n_seqs;
 }
 
-static uint64_t name_of(const pass *p)
+static uint64_t graph_name(const pass *p)
 {
     return rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out);
 }
 
 pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
 {
-    ASSERT(p->m == m && p->n > 0 && !p->plan.on);
+    ASSERT(p->m == m && p->n > 0 && !p->train);
     if (!decoding(p)) {
-        run(p);
-    } else if (m->dev->op->begin(m->dev, name_of(p))) {
-        run(p);
+        layers_and_head_fwd(p);
+    } else if (m->dev->op->begin(m->dev, graph_name(p))) {
+        layers_and_head_fwd(p);
         m->dev->op->end(m->dev);
     }
     TRY(m->dev->op->sync(m->dev));
-    TRY(weights_check(m->dir->ws)); /* weights used in place may have been cut under us */
+    TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t s = 0; p->kv && s < p->n_seqs; s++)
         kvcache_advance(p->kv, p->host.kv_seq[s], p->host.starts[s + 1] - p->host.starts[s]);
     if (p->kv)

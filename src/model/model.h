@@ -109,4 +109,8 @@ pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits);
 /* Its first step: the residual stream of the pass' tokens, and the rotations of their positions. */
 void model_embed(pass *p);
 
+/* Its last step: the final norm and the head over `rows` (i32 [n]) of the residual stream; logits
+ * f32 [n,V]. rstd: f32 [n], what the norm's backward reads; absent: not wanted. */
+tensor model_head(const pass *p, tensor rows, tensor rstd);
+
 #endif

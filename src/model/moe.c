@@ -8,7 +8,7 @@ static int64_t widest(const config *c)
     return c->dim > c->ffn_dim ? c->dim : c->ffn_dim;
 }
 
-void moe_layout_light(moe_acts *a, arena *mem, const acts_plan *plan)
+void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan)
 {
     const moe_rule *r = &plan->c->moe;
     int64_t n = plan->n, k = r->topk.k, rows = n * k;
@@ -31,7 +31,7 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
     bool mixed = r->kind == EXPERT_LORA, adapter = r->kind == EXPERT_ADAPTER;
     *a = (moe_acts){ 0 };
     const moe_acts *share = plan->share ? &plan->share->moe : NULL;
-    bool small = r->kind != EXPERT_FFN; /* its output costs less to compute again than to keep */
+    bool small = r->kind != EXPERT_FFN; /* recomputing the output costs less than keeping it */
     int64_t width = mixed ? widest(plan->c) : dim;
     a->in = share && !adapter ? share->in : tensor_take2(mem, plan->dt, rows, width);
     a->out = share && small ? share->out : tensor_take2(mem, plan->dt, rows, width);
@@ -44,7 +44,7 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
         ffn_layout(&a->shared, mem, plan, r->shared_dim, share ? &share->shared : NULL);
         a->shared_out = tensor_take2(mem, plan->dt, n, dim);
     }
-    moe_layout_light(a, mem, plan);
+    moe_layout_partial(a, mem, plan);
 }
 
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
@@ -70,14 +70,14 @@ void moe_route(const pass *p, const block *b)
     op->expert_sort(p->dev, a->order, a->inverse, a->offsets, a->ids, r->topk.n_experts);
 }
 
-/* A row of x for each token and slot, sorted by expert. */
-static void gather(const pass *p, tensor out, tensor x)
+/* A row of x for each token and choice, sorted by expert. */
+static void gather_choices(const pass *p, tensor out, tensor x)
 {
     p->dev->op->gather_rows(p->dev, out, x, p->acts.moe.order, p->m->cfg.moe.topk.k);
 }
 
-/* Absent: a gradient nobody wants. */
-static void grouped(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
+/* out absent: not wanted. */
+static void grouped_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
 {
     if (out.data)
         p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = layout,
@@ -88,35 +88,41 @@ static void grouped(const pass *p, mm_layout layout, tensor out, tensor x, tenso
                                                           .scale = 1 });
 }
 
-/* Dropout of rows that experts read: in training a token's slots have masks of their own. */
-static void drop_rows(const pass *p, const block *b, tensor rows, float rate, uint64_t which)
+/* Which rows of a layer a dropout mask is for: it names the mask. */
+typedef enum dropout_rows { DROPOUT_ADAPTER, DROPOUT_GATE, DROPOUT_UP, DROPOUT_DOWN } dropout_rows;
+
+/* Dropout of rows that experts read: each choice of a token has a mask of its own. */
+static void drop_rows(const pass *p, const block *b, tensor rows, dropout_rows which)
 {
     uint64_t layer = (uint64_t)(b - p->m->blocks);
-    if (p->drop && rate > 0)
+    if (!pass_has_dropout(p))
+        return;
+    const train_state *t = p->train;
+    float rate = which == DROPOUT_ADAPTER ? t->adapter_dropout : t->lora_dropout;
+    if (rate > 0)
         p->dev->op->dropout(p->dev, rows, rows, pass_key(p, rng_stream(layer, which, 0)), rate);
 }
 
-/* Gates stand on the narrow side, before U: then backward needs no output of an expert. */
+/* The gates are applied on the narrow side, before U: then backward needs no output of an expert.
+ */
 static row_gates adapter_gates(const pass *p)
 {
     const moe_acts *a = &p->acts.moe;
-    return (row_gates){ .gates = a->gates,
-                        .order = a->order,
-                        .scale = p->m->cfg.moe.adapter_scale,
-                        .dgates = p->grads.moe.gates };
+    return (
+        row_gates){ .gates = a->gates, .order = a->order, .scale = p->m->cfg.moe.adapter_scale };
 }
 
 void moe_adapter_fwd(const pass *p, const block *b, tensor f)
 {
     const moe_acts *a = &p->acts.moe;
     row_gates gates = adapter_gates(p);
-    gather(p, a->in, f);
-    drop_rows(p, b, a->in, p->adapter_dropout, 0);
-    if (!p->light)
-        grouped(p, MM_NT, a->up, a->in, b->moe.down);
+    gather_choices(p, a->in, f);
+    drop_rows(p, b, a->in, DROPOUT_ADAPTER);
+    if (!pass_has_partial(p))
+        grouped_product(p, MM_NT, a->up, a->in, b->moe.down);
     p->dev->op->act_fwd(p->dev, a->mid, a->up, ACT_GELU, &gates);
-    if (!p->again)
-        grouped(p, MM_NT, a->out, a->mid, b->moe.up);
+    if (!pass_recomputes(p))
+        grouped_product(p, MM_NT, a->out, a->mid, b->moe.up);
 }
 
 void moe_restore(const pass *p, tensor h)
@@ -124,7 +130,7 @@ void moe_restore(const pass *p, tensor h)
     const ffn_acts *f = &p->acts.ffn;
     switch (p->m->cfg.moe.kind) {
     case EXPERT_FFN:
-        gather(p, p->acts.moe.in, h);
+        gather_choices(p, p->acts.moe.in, h);
         break;
     case EXPERT_LORA:
         p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
@@ -149,11 +155,11 @@ void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
-    gather(p, a->in, h);
-    grouped(p, MM_NT, a->gate, a->in, b->moe.gate);
-    grouped(p, MM_NT, a->up, a->in, b->moe.up);
+    gather_choices(p, a->in, h);
+    grouped_product(p, MM_NT, a->gate, a->in, b->moe.gate);
+    grouped_product(p, MM_NT, a->up, a->in, b->moe.up);
     op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
-    grouped(p, MM_NT, a->out, a->mid, b->moe.down);
+    grouped_product(p, MM_NT, a->out, a->mid, b->moe.down);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
     if (p->m->cfg.moe.shared_dim)
         shared_fwd(p, b, x, h);
@@ -166,10 +172,10 @@ typedef struct lora_part {
     const linear *w;
     const lora_stack *s; /* of the model, or of the gradients */
     tensor mid;          /* [T*k,R] */
-    uint64_t which;
+    dropout_rows which;
 } lora_part;
 
-/* The start of a scratch span, as narrow as this linear is. */
+/* The start of a scratch tensor, cut to the width of this linear. */
 static tensor narrow(tensor t, int64_t cols)
 {
     t.ne[1] = cols;
@@ -180,8 +186,8 @@ static tensor narrow(tensor t, int64_t cols)
 static tensor lora_rows(const pass *p, const block *b, const lora_part *l, tensor x)
 {
     tensor in = narrow(p->acts.moe.in, x.ne[1]);
-    gather(p, in, x);
-    drop_rows(p, b, in, p->lora_dropout, l->which);
+    gather_choices(p, in, x);
+    drop_rows(p, b, in, l->which);
     return in;
 }
 
@@ -190,8 +196,8 @@ static void lora_part_fwd(const pass *p, const block *b, const lora_part *l, ten
     const moe_acts *a = &p->acts.moe;
     tensor out = narrow(a->out, y.ne[1]);
     linear_fwd(p, l->w, y, x);
-    grouped(p, MM_NT, l->mid, lora_rows(p, b, l, x), l->s->a);
-    grouped(p, MM_NT, out, l->mid, l->s->b);
+    grouped_product(p, MM_NT, l->mid, lora_rows(p, b, l, x), l->s->a);
+    grouped_product(p, MM_NT, out, l->mid, l->s->b);
     p->dev->op->scatter_add(p->dev, y, out, a->gates, a->inverse, p->m->cfg.moe.adapter_scale);
 }
 
@@ -199,18 +205,18 @@ typedef struct lora_parts {
     lora_part gate, up, down;
 } lora_parts;
 
-static lora_parts parts_of(const pass *p, const block *b)
+static lora_parts lora_parts_of(const pass *p, const block *b)
 {
     const moe_acts *a = &p->acts.moe;
-    return (lora_parts){ .gate = { &b->ffn.gate, &b->moe.lora_gate, a->gate, 1 },
-                         .up = { &b->ffn.up, &b->moe.lora_up, a->up, 2 },
-                         .down = { &b->ffn.down, &b->moe.lora_down, a->mid, 3 } };
+    return (lora_parts){ .gate = { &b->ffn.gate, &b->moe.lora_gate, a->gate, DROPOUT_GATE },
+                         .up = { &b->ffn.up, &b->moe.lora_up, a->up, DROPOUT_UP },
+                         .down = { &b->ffn.down, &b->moe.lora_down, a->mid, DROPOUT_DOWN } };
 }
 
 void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h)
 {
     const ffn_acts *f = &p->acts.ffn;
-    lora_parts l = parts_of(p, b);
+    lora_parts l = lora_parts_of(p, b);
     lora_part_fwd(p, b, &l.gate, f->gate, h);
     lora_part_fwd(p, b, &l.up, f->up, h);
     p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
@@ -222,7 +228,7 @@ void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h)
 void moe_router_bwd(const pass *p)
 {
     const moe_acts *a = &p->acts.moe;
-    const moe_grads *d = &p->grads.moe;
+    const moe_grads *d = &p->train->grads.moe;
     p->dev->op->topk_bwd(p->dev, &(topk_bwd){ .dlogits = d->logits,
                                               .dgates = d->gates,
                                               .ids = a->ids,
@@ -233,7 +239,7 @@ void moe_router_bwd(const pass *p)
 }
 
 /* a->out becomes the gradient of the experts' outputs. */
-static void scatter_back(const pass *p, tensor out, tensor dgates, tensor dy, float scale)
+static void scatter_bwd_rows(const pass *p, tensor out, tensor dgates, tensor dy, float scale)
 {
     const moe_acts *a = &p->acts.moe;
     p->dev->op->scatter_add_bwd(p->dev, &(scatter_bwd){ .dx = out,
@@ -245,7 +251,7 @@ static void scatter_back(const pass *p, tensor out, tensor dgates, tensor dy, fl
                                                         .scale = scale });
 }
 
-static void gather_back(const pass *p, tensor dx, tensor drows, bool accumulate)
+static void gather_bwd(const pass *p, tensor dx, tensor drows, bool accumulate)
 {
     p->dev->op->gather_rows_bwd(p->dev, dx, drows, p->acts.moe.inverse, p->m->cfg.moe.topk.k,
                                 accumulate);
@@ -260,29 +266,30 @@ static void adapter_dw(const pass *p, tensor dw, tensor dy, tensor x)
                                                           .b = x,
                                                           .offsets = p->acts.moe.offsets,
                                                           .scale = 1,
-                                                          .fresh = p->first });
+                                                          .fresh = p->train->first_micro_batch });
 }
 
 void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy)
 {
     const moe_acts *a = &p->acts.moe;
-    tensor dmid = p->grads.moe.mid;
+    tensor dmid = p->train->grads.moe.mid;
     row_gates gates = adapter_gates(p);
-    gather(p, a->out, dy);
+    gates.dgates = p->train->grads.moe.gates;
+    gather_choices(p, a->out, dy);
     adapter_dw(p, g->moe.up, a->out, a->mid);
-    grouped(p, MM_NN, dmid, a->out, b->moe.up);
+    grouped_product(p, MM_NN, dmid, a->out, b->moe.up);
     p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, ACT_GELU, &gates);
     adapter_dw(p, g->moe.down, dmid, a->in);
-    grouped(p, MM_NN, a->in, dmid, b->moe.down);
-    drop_rows(p, b, a->in, p->adapter_dropout, 0);
-    gather_back(p, dy, a->in, true);
+    grouped_product(p, MM_NN, a->in, dmid, b->moe.down);
+    drop_rows(p, b, a->in, DROPOUT_ADAPTER);
+    gather_bwd(p, dy, a->in, true);
 }
 
 static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f)
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
-    tensor dy = p->grads.dy, dlogit = p->grads.moe.shared_logit;
+    tensor dy = p->train->grads.dy, dlogit = p->train->grads.moe.shared_logit;
     if (p->m->cfg.moe.shared_gate) {
         op->add_gated_bwd(p->dev, dy, dlogit, f.dx, a->shared_out, a->shared_logit);
         if (g->moe.shared_gate.data)
@@ -303,12 +310,12 @@ static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f
             (linear_flow){ f.dh, dy, f.h, .accumulate = true });
 }
 
-/* dW of the experts that train, from the rows that reached them: all at once, or, where some are
- * chosen, neighbours together. */
+/* dW of the experts that train, from the rows that chose them: all in one grouped product, or,
+ * where only some train, one product for each run of adjacent experts. */
 static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor x)
 {
     if (!g->own) {
-        grouped(p, MM_TN, dw, dy, x);
+        grouped_product(p, MM_TN, dw, dy, x);
         return;
     }
     for (int32_t i = 0, n; i < g->n_own; i += n) {
@@ -324,14 +331,14 @@ static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor 
     }
 }
 
-/* Each row of activations is overwritten by a gradient as soon as nobody reads it any more. */
+/* Activations are overwritten by gradients after their last use. */
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
 {
     const moe_acts *a = &p->acts.moe;
-    tensor dmid = p->grads.moe.mid;
-    scatter_back(p, a->out, p->grads.moe.gates, f.dx, 1);
+    tensor dmid = p->train->grads.moe.mid;
+    scatter_bwd_rows(p, a->out, p->train->grads.moe.gates, f.dx, 1);
     expert_dw(p, &g->moe, g->moe.down, a->out, a->mid);
-    grouped(p, MM_NN, dmid, a->out, b->moe.down);
+    grouped_product(p, MM_NN, dmid, a->out, b->moe.down);
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dmid,
                                             .dup = a->up,
                                             .dy = dmid,
@@ -341,42 +348,42 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
     expert_dw(p, &g->moe, g->moe.gate, dmid, a->in);
     expert_dw(p, &g->moe, g->moe.up, a->up, a->in);
     if (f.dh.data) {
-        grouped(p, MM_NN, a->in, dmid, b->moe.gate);
-        grouped(p, MM_NN, a->out, a->up, b->moe.up);
-        gather_back(p, f.dh, a->in, false);
-        gather_back(p, f.dh, a->out, true);
+        grouped_product(p, MM_NN, a->in, dmid, b->moe.gate);
+        grouped_product(p, MM_NN, a->out, a->up, b->moe.up);
+        gather_bwd(p, f.dh, a->in, false);
+        gather_bwd(p, f.dh, a->out, true);
     }
     if (p->m->cfg.moe.shared_dim)
         shared_bwd(p, b, g, f);
 }
 
-/* dx (absent: not wanted) and dgates of one linear. The experts' outputs are computed again: they
- * are wide, and A's are kept. */
+/* dx (absent: not wanted) and dgates of one linear. The experts' outputs are recomputed, because
+ * they are wide; A v is kept. */
 static void lora_part_bwd(const pass *p, const block *b, const lora_part *l, const lora_part *g,
                           linear_flow f, tensor dgates)
 {
-    tensor out = narrow(p->acts.moe.out, f.dy.ne[1]), dmid = p->grads.moe.mid;
+    tensor out = narrow(p->acts.moe.out, f.dy.ne[1]), dmid = p->train->grads.moe.mid;
     linear_bwd(p, l->w, g->w, f);
-    grouped(p, MM_NT, out, l->mid, l->s->b);
-    scatter_back(p, out, dgates, f.dy, p->m->cfg.moe.adapter_scale);
-    grouped(p, MM_TN, g->s->b, out, l->mid);
-    grouped(p, MM_NN, dmid, out, l->s->b);
+    grouped_product(p, MM_NT, out, l->mid, l->s->b);
+    scatter_bwd_rows(p, out, dgates, f.dy, p->m->cfg.moe.adapter_scale);
+    grouped_product(p, MM_TN, g->s->b, out, l->mid);
+    grouped_product(p, MM_NN, dmid, out, l->s->b);
     tensor in = lora_rows(p, b, l, f.x);
-    grouped(p, MM_TN, g->s->a, dmid, in);
+    grouped_product(p, MM_TN, g->s->a, dmid, in);
     if (!f.dx.data)
         return;
-    grouped(p, MM_NN, in, dmid, l->s->a);
-    drop_rows(p, b, in, p->lora_dropout, l->which);
-    gather_back(p, f.dx, in, true);
+    grouped_product(p, MM_NN, in, dmid, l->s->a);
+    drop_rows(p, b, in, l->which);
+    gather_bwd(p, f.dx, in, true);
 }
 
 void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f)
 {
     const ffn_acts *a = &p->acts.ffn;
-    const moe_grads *d = &p->grads.moe;
+    const moe_grads *d = &p->train->grads.moe;
     const ops *op = p->dev->op;
-    lora_parts l = parts_of(p, b), w = parts_of(p, g);
-    tensor dglu = narrow(p->grads.glu, a->glu.ne[1]);
+    lora_parts l = lora_parts_of(p, b), w = lora_parts_of(p, g);
+    tensor dglu = narrow(p->train->grads.glu, a->glu.ne[1]);
     lora_part_bwd(p, b, &l.down, &w.down, (linear_flow){ .dx = dglu, .dy = dy, .x = a->glu },
                   d->gates);
     op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dglu,

@@ -7,28 +7,34 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static atomic_uint_fast64_t passes; /* opened so far */
+static atomic_uint_fast64_t n_opened; /* passes of this process, for their ids */
 
-typedef struct sizes {
+/* What a layout depends on. */
+typedef struct pass_sizes {
     int64_t n, n_seqs, n_out;
-} sizes;
+} pass_sizes;
 
-/* Only dynamic rope turns differently from sequence to sequence. */
+static pass_sizes sizes_at_limits(pass_limits lim)
+{
+    return (pass_sizes){ lim.max_tokens, lim.max_seqs, lim.max_out };
+}
+
+/* With dynamic rope each sequence has frequencies of its own. */
 static int64_t rope_rows(const config *c, int64_t n_seqs)
 {
     return c->rope == ROPE_DYNAMIC ? n_seqs : 1;
 }
 
-/* What a forward is told. It lies in the same places on the host and at the beginning of the
- * device's span, so that one copy brings it over. */
-typedef struct inputs {
+/* The inputs of a forward. They have the same layout on the host and at the beginning of the
+ * device's span, so that one copy uploads them. */
+typedef struct pass_inputs {
     tensor ids, pos, starts, rows, table, inv_freq;
-} inputs;
+} pass_inputs;
 
-static inputs inputs_layout(const pass *p, arena *a, sizes z)
+static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
 {
     const config *c = &p->m->cfg;
-    inputs in = { 0 };
+    pass_inputs in = { 0 };
     in.ids = tensor_take1(a, DT_I32, z.n);
     in.pos = tensor_take1(a, DT_I32, z.n);
     in.starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
@@ -39,12 +45,12 @@ static inputs inputs_layout(const pass *p, arena *a, sizes z)
     return in;
 }
 
-static void layout(pass *p, arena *a, sizes z)
+static void device_layout(pass *p, arena *a, pass_sizes z)
 {
     const pesc_model *m = p->m;
     const config *c = &m->cfg;
     int64_t half = config_rot_dim(c) / 2;
-    inputs in = inputs_layout(p, a, z);
+    pass_inputs in = inputs_layout(p, a, z);
     p->ids = in.ids;
     p->pos = in.pos;
     p->starts = in.starts;
@@ -56,8 +62,8 @@ static void layout(pass *p, arena *a, sizes z)
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
         p->mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->lora_rank);
-    if (p->plan.on) {
-        train_layout(p, a, z.n, z.n_out);
+    if (p->train) {
+        train_state_layout(p, a, z.n, z.n_out);
         return;
     }
     block_layout(&p->acts, a, &(acts_plan){ .c = c, .dt = m->act_dt, .n = z.n });
@@ -69,17 +75,16 @@ static void layout(pass *p, arena *a, sizes z)
 static void host_layout(pass *p, arena *a)
 {
     size_t seqs = (size_t)p->lim.max_seqs;
-    inputs_layout(p, a, (sizes){ p->lim.max_tokens, p->lim.max_seqs, p->lim.max_out });
+    inputs_layout(p, a, sizes_at_limits(p->lim));
     p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
-    if (p->plan.on)
-        train_host_layout(p, a);
+    if (p->train)
+        train_state_host_layout(p, a);
 }
 
 static const memory_need pass_need = { "a pass of the model", "fewer tokens at a time need less" };
 
 static pesc_status open_memory(pass *p)
 {
-    sizes z = { p->lim.max_tokens, p->lim.max_seqs, p->lim.max_out };
     arena host = { 0 }, dev = { 0 };
     host_layout(p, &host);
     p->host_memory = mem_aligned(host.used);
@@ -87,12 +92,13 @@ static pesc_status open_memory(pass *p)
         return fail_nomem("a pass", host.used);
     host = (arena){ .base = p->host_memory, .size = host.used };
     host_layout(p, &host);
-    layout(p, &dev, z);
+    device_layout(p, &dev, sizes_at_limits(p->lim));
     p->bytes = dev.used;
     return memory_take(&dev, p->dev, &pass_need, &p->memory);
 }
 
-static pesc_status open_pass(pass **out, const pass *like)
+/* Copies `like`, and `train` where it is not NULL, and gives the copy its memory. */
+static pesc_status open_pass(pass **out, const pass *like, const train_state *train)
 {
     pass_limits lim = like->lim;
     const moe_rule *r = &like->m->cfg.moe;
@@ -102,11 +108,18 @@ static pesc_status open_pass(pass **out, const pass *like)
         return fail(PESC_NOMEM, "a pass of %d tokens with %d experts each is too large",
                     lim.max_tokens, r->topk.k);
     pass *p = mem_zalloc(1, sizeof *p);
-    if (!p)
+    train_state *t = train ? mem_zalloc(1, sizeof *t) : NULL;
+    if (!p || (train && !t)) {
+        mem_free(p);
+        mem_free(t);
         return fail_nomem("a pass", sizeof *p);
+    }
     *p = *like;
     p->dev = p->m->dev;
-    p->id = atomic_fetch_add(&passes, 1);
+    p->id = atomic_fetch_add(&n_opened, 1);
+    p->train = t;
+    if (t)
+        *t = *train;
     pesc_status s = open_memory(p);
     if (s == PESC_OK)
         *out = p;
@@ -117,27 +130,27 @@ static pesc_status open_pass(pass **out, const pass *like)
 
 pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
 {
-    return open_pass(out, &(pass){ .m = m, .kv = kv, .lim = lim });
+    return open_pass(out, &(pass){ .m = m, .kv = kv, .lim = lim }, NULL);
 }
 
 pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
-                            train_keep keep)
+                            keep_counts keep)
 {
     ASSERT(ps->m == m);
     const train_spec *s = &ps->spec;
-    return open_pass(out, &(pass){ .m = m,
-                                   .lim = lim,
-                                   .params = ps,
-                                   .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep),
-                                   .adapter_dropout = s->adapter_dropout,
-                                   .lora_dropout = s->lora_dropout });
+    train_state t = { .params = ps,
+                      .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep),
+                      .adapter_dropout = s->adapter_dropout,
+                      .lora_dropout = s->lora_dropout };
+    return open_pass(out, &(pass){ .m = m, .lim = lim }, &t);
 }
 
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim)
 {
-    pass p = { .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .plan = *plan };
+    train_state t = { .plan = *plan };
+    pass p = { .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .train = &t };
     arena a = { 0 };
-    layout(&p, &a, (sizes){ lim.max_tokens, lim.max_seqs, lim.max_out });
+    device_layout(&p, &a, sizes_at_limits(lim));
     return a.used;
 }
 
@@ -148,6 +161,7 @@ void pass_close(pass *p)
     if (p->memory)
         p->dev->op->free(p->dev, p->memory);
     mem_free(p->host_memory);
+    mem_free(p->train);
     mem_free(p);
 }
 
@@ -180,11 +194,11 @@ static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
     return PESC_OK;
 }
 
-/* Places the tokens at hand on the host. */
-static void place(pass *p, sizes z)
+/* Lays out the host arrays for the tokens at hand. */
+static void place_inputs(pass *p, pass_sizes z)
 {
     arena a = { .base = p->host_memory, .size = SIZE_MAX };
-    inputs in = inputs_layout(p, &a, z);
+    pass_inputs in = inputs_layout(p, &a, z);
     p->host.ids = in.ids.data;
     p->host.pos = in.pos.data;
     p->host.starts = in.starts.data;
@@ -194,7 +208,7 @@ static void place(pass *p, sizes z)
     p->host.bytes = a.used;
 }
 
-static void upload(pass *p, const token_seq *seqs)
+static void upload_inputs(pass *p, const token_seq *seqs)
 {
     const config *c = &p->m->cfg;
     int64_t half = config_rot_dim(c) / 2, rows = p->inv_freq.ne[0];
@@ -213,7 +227,8 @@ pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32
         ASSERT(seqs[s].n > 0 && seqs[s].past >= 0 && seqs[s].n <= p->lim.max_tokens - n);
         n += seqs[s].n;
     }
-    place(p, (sizes){ n, n_seqs, n_out });
+    pass_sizes z = { n, n_seqs, n_out };
+    place_inputs(p, z);
     p->host.starts[0] = 0;
     for (int32_t s = 0; s < n_seqs; s++)
         TRY(set_seq(p, s, &seqs[s]));
@@ -222,10 +237,10 @@ pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32
     if (n_out)
         memcpy(p->host.rows, out_rows, (size_t)n_out * sizeof *out_rows);
     arena a = { .base = p->memory, .size = p->bytes };
-    layout(p, &a, (sizes){ n, n_seqs, n_out });
+    device_layout(p, &a, z);
     p->n = n;
     p->n_seqs = n_seqs;
     p->n_out = n_out;
-    upload(p, seqs);
+    upload_inputs(p, seqs);
     return PESC_OK;
 }

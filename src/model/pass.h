@@ -4,18 +4,23 @@
  * the limits and takes that much; pass_set() lays out the same span anew for the tokens at hand, so
  * every tensor has exactly the shape of this forward and nothing is cut or allocated later.
  *
- * A pass for training has more: the input of every layer backward reaches, slots for activations,
- * and one set of gradients. The lowest layers have a slot of their own, those above a light one
- * (block.h); what is in neither all share, and backward refills it by running the layer again from
- * its saved input. */
+ * What training needs beside it is in train_state.h. The layers' code is the same for all phases;
+ * where a phase differs, the code asks one of the questions at the end of this file. */
 #ifndef PESC_MODEL_PASS_H
 #define PESC_MODEL_PASS_H
 
 #include "model/block.h"
-#include "model/params.h"
-#include "model/train.h"
+#include "model/train_state.h"
 
-/* Small host arrays. Those of the first `bytes` of host_memory are how pass_set() hands its tokens
+typedef enum pass_phase {
+    PHASE_INFER,     /* forward of a pass without train_state */
+    PHASE_EVALUATE,  /* forward for a loss without gradients, hence without dropout */
+    PHASE_FORWARD,   /* forward for a loss with gradients, with dropout */
+    PHASE_RECOMPUTE, /* one layer, for the activations that its backward reads */
+    PHASE_BACKWARD,  /* gradients of one layer */
+} pass_phase;
+
+/* Small host arrays. Those in the first `bytes` of host_memory are how pass_set() hands its tokens
  * to the device. */
 typedef struct pass_host {
     int32_t *ids, *pos; /* [T] */
@@ -25,28 +30,14 @@ typedef struct pass_host {
     float *inv_freq;    /* [n_seq or 1, rot/2] */
     size_t bytes;
     int32_t *kv_seq; /* [n_seq] */
-    float *loss;     /* [n_out], training, like those below */
-    float *balance;  /* [n_layers, 2E + 1] */
-    int64_t *counts; /* [n_layers, E] */
 } pass_host;
 
-/* Gradients on their way through a layer: one set for all. */
-typedef struct pass_grads {
-    tensor dx;  /* f32 [T,C]: of the residual stream */
-    tensor dy;  /* [T,C]: of what a half of a layer added, as an activation */
-    tensor dh;  /* [T,C]: of the normed input of a half */
-    tensor mid; /* [T,LINEARS * lora_rank] */
-    tensor glu; /* [T,F] */
-    attention_grads attn;
-    moe_grads moe;
-} pass_grads;
-
-/* The residual stream as a half of a layer leaves it: what it adds is added by the next norm, in
- * the walk that reads the stream anyway. */
+/* The residual stream as a sublayer leaves it. The sublayer's output is not added yet: the next
+ * norm adds it while it reads the stream anyway. */
 typedef struct residual {
     tensor x;             /* f32 [T,C] */
-    tensor add;           /* [T,C]; absent: nothing, like rows */
-    tensor rows, inverse; /* [T*k,C], i32 [T*k]: of experts, as moe_acts has them */
+    tensor add;           /* [T,C] to add; absent: nothing, like rows */
+    tensor rows, inverse; /* [T*k,C], i32 [T*k]: outputs of experts to add, as in moe_acts */
 } residual;
 
 struct pass {
@@ -54,45 +45,57 @@ struct pass {
     device *dev;
     kvcache *kv; /* NULL: none */
     pass_limits lim;
-    uint64_t id;              /* like no other pass' of this process */
+    uint64_t id;              /* unique among the passes of this process */
     int32_t n, n_seqs, n_out; /* of the tokens that are set */
+    pass_phase phase;
     void *memory, *host_memory;
     size_t bytes;
     pass_host host;
     tensor ids, pos, starts, rows, table; /* host's arrays on the device */
     tensor inv_freq; /* f32 [n_seq, rot/2] with dynamic rope, else [1, rot/2] */
     tensor cos, sin; /* f32 [T, rot/2] */
-    tensor x;        /* f32 [T,C]: room for the residual stream, where no layer keeps it */
+    tensor x;        /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
-    tensor mid; /* [T,LINEARS * lora_rank] */
-    block_acts acts;
+    tensor mid;          /* [T,LINEARS * lora_rank]: A x, where it is not kept */
+    block_acts acts;     /* activations of the layer at hand */
     tensor last, last_h; /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;       /* f32 [n_out,V]; training: of a chunk of rows */
-
-    /* training */
-    const params *params; /* NULL: forward alone */
-    train_plan plan;
-    bool drop;                           /* this forward has dropout */
-    bool again;                          /* it runs a layer anew, for what backward reads of it */
-    bool light;                          /* again, and the layer has a light slot */
-    bool stale;                          /* backward: the FFN's glu is to be made again */
-    bool first;                          /* gradients of adapters are written, not added */
-    rng_key key;                         /* of its masks */
-    float adapter_dropout, lora_dropout; /* of what experts read */
-    block_acts *slots;                   /* whole, light, and the shared one; acts is one of them */
-    tensor inputs;                       /* f32 [n_layers - first, T, C] */
-    tensor dropped;                      /* [T, widest input of a linear with dropout] */
-    tensor targets, weights, loss;       /* i32, f32, f32 [n_out] */
-    tensor dlogits, last_rstd,
-        dlast;      /* of a chunk: [rows,V] (absent: in place), [rows], [rows,C] */
-    tensor balance; /* f32 [n_layers, 2E + 1]: shares, then aux */
-    pass_grads grads;
+    train_state *train;  /* NULL: inference */
 };
 
-/* The numbers of one tensor's dropout in this forward. */
+/* The key of one tensor's dropout mask in this micro-batch. */
 static inline rng_key pass_key(const pass *p, uint64_t tensor_stream)
 {
-    return (rng_key){ p->key.seed, rng_stream(p->key.stream, tensor_stream, 0) };
+    rng_key k = p->train->key;
+    return (rng_key){ k.seed, rng_stream(k.stream, tensor_stream, 0) };
+}
+
+/* ---- what differs between phases ---- */
+
+/* Dropout is on: in the forward of training, and in what repeats or differentiates it. */
+static inline bool pass_has_dropout(const pass *p)
+{
+    return p->phase >= PHASE_FORWARD;
+}
+
+/* A layer is recomputed for its own backward; no other layer reads its output. */
+static inline bool pass_recomputes(const pass *p)
+{
+    return p->phase == PHASE_RECOMPUTE;
+}
+
+/* The layer is recomputed and what its partial activation checkpoint holds is still there. */
+static inline bool pass_has_partial(const pass *p)
+{
+    return pass_recomputes(p) && p->train->keep == KEEP_PARTIAL;
+}
+
+/* Backward of a layer that did not compute glu last: glu is scratch that all slots share, so
+ * another layer's is in it now. */
+static inline bool pass_lost_glu(const pass *p)
+{
+    layer_keep keep = p->train->keep;
+    return p->phase == PHASE_BACKWARD && (keep == KEEP_ALL || keep == KEEP_PARTIAL);
 }
 
 #endif

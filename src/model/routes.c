@@ -68,7 +68,7 @@ void routes_close(routes *r)
 
 pesc_status routes_fwd(routes *r, pass *p)
 {
-    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->plan.on);
+    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->train);
     device *dev = p->dev;
     const ops *op = dev->op;
     arena there = { .base = r->device, .size = r->bytes };
@@ -96,5 +96,5 @@ pesc_status routes_fwd(routes *r, pass *p)
     r->n = p->n;
     r->ids = host_ids.data;
     r->gates = host_gates.data;
-    return weights_check(r->m->dir->ws); /* weights used in place may have been cut under us */
+    return weights_check(r->m->dir->ws); /* a mapped file may have been truncated meanwhile */
 }

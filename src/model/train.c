@@ -6,129 +6,6 @@
 
 enum { DROPOUT_STREAM = 3 };
 
-/* ---- memory ---- */
-
-static int32_t most(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer, train_keep keep)
-{
-    int32_t reached = c->n_layers - first_layer, whole = least(keep.whole, reached);
-    int32_t wide = most(most(c->dim, c->ffn_dim), c->n_heads * config_v_dim(c));
-    wide = most(most(wide, c->moe.shared_dim), most(c->q_lora_rank, c->kv_lora_rank));
-    return (train_plan){ .on = true,
-                         .first = first_layer,
-                         .keep = { whole, least(keep.light, reached - whole) },
-                         .dropped = s->lora_dropout > 0 ? wide : 0 };
-}
-
-/* Rows of the next chunk that meets the head, of n that are left. */
-static int64_t most_rows(const pass *p, int64_t n)
-{
-    int64_t rows = p->m->dev->head_rows;
-    return n < rows ? n : rows;
-}
-
-static int64_t balance_cols(const config *c)
-{
-    return 2 * (int64_t)c->moe.topk.n_experts + 1;
-}
-
-static void grads_layout(pass *p, arena *a, const acts_plan *plan)
-{
-    const config *c = plan->c;
-    pass_grads *g = &p->grads;
-    int64_t n = plan->n;
-    g->dy = tensor_take2(a, plan->dt, n, c->dim);
-    g->dh = tensor_take2(a, plan->dt, n, c->dim);
-    if (p->m->lora_rank)
-        g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
-    g->glu = tensor_take2(a, plan->dt, n, most(c->ffn_dim, c->moe.shared_dim));
-    attention_grads_layout(&g->attn, a, plan);
-    if (c->moe.kind != EXPERT_NONE)
-        moe_grads_layout(&g->moe, a, plan);
-}
-
-static void head_layout(pass *p, arena *a, int64_t rows)
-{
-    const config *c = &p->m->cfg;
-    dtype dt = p->m->act_dt;
-    p->last = tensor_take2(a, DT_F32, rows, c->dim);
-    p->last_h = tensor_take2(a, dt, rows, c->dim);
-    p->last_rstd = tensor_take1(a, DT_F32, rows);
-    p->dlast = tensor_take2(a, DT_F32, rows, c->dim);
-    p->logits = tensor_take2(a, DT_F32, rows, c->vocab);
-    if (dt != DT_F32)
-        p->dlogits = tensor_take2(a, dt, rows, c->vocab);
-}
-
-static int32_t slots_of(const train_plan *t)
-{
-    return t->keep.whole + t->keep.light + 1;
-}
-
-static void slots_layout(pass *p, arena *a, acts_plan *plan)
-{
-    const train_keep *keep = &p->plan.keep;
-    int32_t last = slots_of(&p->plan) - 1;
-    block_acts shared, own;
-    block_layout(&shared, a, plan);
-    plan->share = &shared;
-    for (int32_t i = 0; i <= last; i++) {
-        if (i == last)
-            own = shared;
-        else if (i < keep->whole)
-            block_layout(&own, a, plan);
-        else
-            block_layout_light(&own, a, plan);
-        if (p->slots)
-            p->slots[i] = own;
-    }
-    plan->share = NULL;
-    p->acts = shared;
-}
-
-/* The head is done before the first gradient comes down: what they work in is the same memory. */
-void train_layout(pass *p, arena *a, int64_t n, int64_t n_out)
-{
-    const config *c = &p->m->cfg;
-    dtype dt = p->m->act_dt;
-    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true, .rank = p->m->lora_rank };
-    slots_layout(p, a, &plan);
-    p->inputs = tensor_take3(a, DT_F32, c->n_layers - p->plan.first, n, c->dim);
-    if (p->plan.dropped)
-        p->dropped = tensor_take2(a, dt, n, p->plan.dropped);
-    p->targets = tensor_take1(a, DT_I32, n_out);
-    p->weights = tensor_take1(a, DT_F32, n_out);
-    p->loss = tensor_take1(a, DT_F32, n_out);
-    if (c->moe.kind != EXPERT_NONE)
-        p->balance = tensor_take2(a, DT_F32, c->n_layers, balance_cols(c));
-    p->grads = (pass_grads){ .dx = tensor_take2(a, DT_F32, n, c->dim) };
-    arena head = *a;
-    head_layout(p, &head, most_rows(p, n_out));
-    grads_layout(p, a, &plan);
-    a->used = a->used > head.used ? a->used : head.used;
-}
-
-void train_host_layout(pass *p, arena *a)
-{
-    const config *c = &p->m->cfg;
-    size_t layers = (size_t)c->n_layers, experts = (size_t)c->moe.topk.n_experts;
-    p->slots = arena_take(a, (size_t)slots_of(&p->plan) * sizeof *p->slots);
-    p->host.loss = arena_take(a, (size_t)p->lim.max_out * sizeof *p->host.loss);
-    p->host.balance = arena_take(a, layers * (size_t)balance_cols(c) * sizeof *p->host.balance);
-    p->host.counts = arena_take(a, layers * experts * sizeof *p->host.counts);
-}
-
-/* ---- forward ---- */
-
 static int32_t sparse_layers(const pesc_model *m)
 {
     int32_t n = 0;
@@ -137,158 +14,158 @@ static int32_t sparse_layers(const pesc_model *m)
     return n;
 }
 
-/* A layer's part of the balance: f and P [2,E], or aux [1]. */
-static tensor balance_part(const pass *p, int32_t layer, bool aux)
-{
-    int64_t e = p->m->cfg.moe.topk.n_experts;
-    tensor t = { .dt = DT_F32, .nd = aux ? 1 : 2, .ne = { aux ? 1 : 2, aux ? 0 : e } };
-    t.data = (float *)p->balance.data + layer * (2 * e + 1) + (aux ? 2 * e : 0);
-    return t;
-}
+/* ---- the tokens and the layer at hand ---- */
 
-static pesc_status begin(pass *p, const train_input *in)
+static pesc_status set_micro_batch(pass *p, const train_input *in)
 {
     const ops *op = p->dev->op;
+    train_state *t = p->train;
     TRY(pass_set(p, in->seqs, in->n_seqs, in->rows, in->n_targets));
     for (int32_t i = 0; i < in->n_targets; i++)
         if (in->targets[i] < 0 || in->targets[i] >= p->m->cfg.vocab)
             return fail(PESC_USAGE, "target %d: found id %d, expected 0 to %d", i, in->targets[i],
                         p->m->cfg.vocab - 1);
-    op->upload(p->dev, p->targets.data, in->targets, tensor_bytes(&p->targets));
-    op->upload(p->dev, p->weights.data, in->weights, tensor_bytes(&p->weights));
-    p->key = (rng_key){ p->params->spec.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
+    op->upload(p->dev, t->targets.data, in->targets, tensor_bytes(&t->targets));
+    op->upload(p->dev, t->weights.data, in->weights, tensor_bytes(&t->weights));
+    t->key = (rng_key){ t->params->spec.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
+    t->first_micro_batch = in->first_micro_batch;
     return PESC_OK;
 }
 
-/* Where the input of a layer is kept. */
+/* Makes a layer the one at hand: its slot and what it keeps. */
+static void select_layer(pass *p, int32_t layer)
+{
+    const layer_plan *plan = &p->train->layers[layer];
+    p->acts = p->train->slots[plan->slot];
+    p->train->keep = plan->keep;
+}
+
+/* Where the input of a layer is kept: below the lowest layer that trains nowhere, so all these use
+ * p->x. */
 static tensor input_of(const pass *p, int32_t layer)
 {
-    if (layer < p->plan.first)
+    int32_t first = p->train->plan.recompute.first;
+    if (layer < first)
         return p->x;
-    tensor t = tensor_slice(&p->inputs, layer - p->plan.first, 1);
+    tensor t = tensor_slice(&p->train->inputs, layer - first, 1);
     return tensor_view2(&t, p->x.ne[0], p->x.ne[1]);
 }
 
-static int32_t slot_of(const pass *p, int32_t layer)
+/* A layer's part of the balance: f and P [2,E], or aux [1]. */
+static tensor balance_part(const pass *p, int32_t layer, bool aux)
 {
-    int32_t at = layer - p->plan.first, last = slots_of(&p->plan) - 1;
-    return at >= 0 && at < last ? at : last;
+    int64_t e = p->m->cfg.moe.topk.n_experts;
+    tensor t = { .dt = DT_F32, .nd = aux ? 1 : 2, .ne = { aux ? 1 : 2, aux ? 0 : e } };
+    t.data = (float *)p->train->balance.data + layer * (2 * e + 1) + (aux ? 2 * e : 0);
+    return t;
 }
 
-/* Layer `i` into its slot, from the stream. */
-static void run_layer(pass *p, int32_t i)
-{
-    p->acts = p->slots[slot_of(p, i)];
-    block_fwd(p, i, input_of(p, i));
-}
+/* ---- forward: PHASE_FORWARD and PHASE_EVALUATE ---- */
 
-static void forward(pass *p)
+static void layers_fwd(pass *p)
 {
     const pesc_model *m = p->m;
-    const ops *op = p->dev->op;
     model_embed(p);
     for (int32_t i = 0; i < m->cfg.n_layers; i++) {
-        run_layer(p, i);
+        select_layer(p, i);
+        block_fwd(p, i, input_of(p, i));
         if (m->blocks[i].sparse)
-            op->balance(p->dev, balance_part(p, i, false), balance_part(p, i, true),
-                        p->acts.moe.logits, p->acts.moe.ids);
+            p->dev->op->balance(p->dev, balance_part(p, i, false), balance_part(p, i, true),
+                                p->acts.moe.logits, p->acts.moe.ids);
     }
-    block_settle(p);
+    block_flush(p);
 }
 
 /* ---- the head and the loss, a chunk of target rows at a time ---- */
 
-static void head_bwd(const pass *p, tensor rows, tensor d, tensor last_h, tensor last)
+/* dlogits: of the target rows `rows`, whose final norm had the output last_h. */
+static void head_bwd(const pass *p, tensor rows, tensor dlogits)
 {
-    const pesc_model *m = p->m, *g = &p->params->grads;
+    const train_state *t = p->train;
+    const pesc_model *m = p->m, *g = &t->params->grads;
     const ops *op = p->dev->op;
     int64_t n = rows.ne[0];
-    tensor dlast = tensor_slice(&p->dlast, 0, n);
+    tensor dlast = tensor_slice(&t->dlast, 0, n);
     if (g->head.data)
         op->matmul(p->dev, &(mm){ .layout = MM_TN,
                                   .out = g->head,
-                                  .a = d,
-                                  .b = last_h,
+                                  .a = dlogits,
+                                  .b = tensor_slice(&p->last_h, 0, n),
                                   .scale = 1,
                                   .accumulate = true });
-    op->matmul(p->dev, &(mm){ .layout = MM_NN, .out = dlast, .a = d, .b = m->head, .scale = 1 });
+    op->matmul(p->dev,
+               &(mm){ .layout = MM_NN, .out = dlast, .a = dlogits, .b = m->head, .scale = 1 });
     op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = dlast,
                                          .dy = dlast,
-                                         .x = last,
+                                         .x = tensor_slice(&p->last, 0, n),
                                          .w = m->final_norm,
-                                         .rstd = tensor_slice(&p->last_rstd, 0, n),
+                                         .rstd = tensor_slice(&t->last_rstd, 0, n),
                                          .dw = g->final_norm });
-    op->embed_bwd(p->dev, p->grads.dx, dlast, rows);
+    op->embed_bwd(p->dev, t->grads.dx, dlast, rows);
 }
 
-static void head_chunk(const pass *p, int64_t first, int64_t n, bool train)
+/* The loss of n target rows and, in training, its gradient with regard to the residual stream. */
+static void loss_chunk(const pass *p, int64_t first, int64_t n)
 {
-    const pesc_model *m = p->m;
+    const train_state *t = p->train;
     const ops *op = p->dev->op;
-    tensor rows = tensor_slice(&p->rows, first, n), targets = tensor_slice(&p->targets, first, n);
-    tensor loss = tensor_slice(&p->loss, first, n), last = tensor_slice(&p->last, 0, n);
-    tensor last_h = tensor_slice(&p->last_h, 0, n), logits = tensor_slice(&p->logits, 0, n);
-    op->gather_rows(p->dev, last, p->x, rows, 1);
-    op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = last_h,
-                                         .x = last,
-                                         .w = m->final_norm,
-                                         .rstd = tensor_slice(&p->last_rstd, 0, n),
-                                         .eps = m->cfg.norm_eps });
-    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->head, .scale = 1 });
-    if (!train) {
+    tensor rows = tensor_slice(&p->rows, first, n), targets = tensor_slice(&t->targets, first, n);
+    tensor loss = tensor_slice(&t->loss, first, n);
+    tensor logits = model_head(p, rows, tensor_slice(&t->last_rstd, 0, n));
+    if (p->phase == PHASE_EVALUATE) {
         op->xent_fwd(p->dev, loss, logits, targets);
         return;
     }
-    tensor d = p->dlogits.data ? tensor_slice(&p->dlogits, 0, n) : logits;
-    op->xent_bwd(p->dev, loss, d, logits, targets, tensor_slice(&p->weights, first, n));
-    head_bwd(p, rows, d, last_h, last);
+    tensor dlogits = t->dlogits.data ? tensor_slice(&t->dlogits, 0, n) : logits;
+    op->xent_bwd(p->dev, loss, dlogits, logits, targets, tensor_slice(&t->weights, first, n));
+    head_bwd(p, rows, dlogits);
 }
 
-static void head(const pass *p, bool train)
+static void loss_chunks(const pass *p)
 {
     for (int64_t first = 0, n; first < p->n_out; first += n) {
-        n = most_rows(p, p->n_out - first);
-        head_chunk(p, first, n, train);
+        n = train_state_chunk(p, p->n_out - first);
+        loss_chunk(p, first, n);
     }
 }
 
-/* ---- backward ---- */
+/* ---- backward: PHASE_RECOMPUTE and PHASE_BACKWARD, layer by layer ---- */
 
-/* What backward reads of a layer, in the pass. The shared slot still holds the top layer: with one
- * layer less than all kept, none runs again. */
-static void bring_back(pass *p, int32_t i)
+/* Completes what backward reads of the layer at hand, by what the layer has kept. */
+static void recover_activations(pass *p, int32_t layer)
 {
-    int32_t at = slot_of(p, i);
-    bool top = i == p->m->cfg.n_layers - 1, whole = at < p->plan.keep.whole;
-    p->acts = p->slots[at];
-    p->light = !top && !whole && at < slots_of(&p->plan) - 1;
-    p->stale = !top && (whole || p->light);
-    if (!top && whole) {
-        block_restore(p, &p->m->blocks[i]);
-    } else if (!top) {
-        p->stream = (residual){ .x = input_of(p, i) };
-        run_layer(p, i);
+    p->phase = PHASE_RECOMPUTE;
+    switch (p->train->keep) {
+    case KEEP_LIVE:
+        break;
+    case KEEP_ALL:
+        block_restore(p, &p->m->blocks[layer]);
+        break;
+    default:
+        p->stream = (residual){ .x = input_of(p, layer) };
+        block_fwd(p, layer, input_of(p, layer));
     }
-    p->light = false;
 }
 
-static void backward(pass *p, float balance)
+/* balance: the weight of a layer's balance loss. */
+static void layers_bwd(pass *p, float balance)
 {
     const ops *op = p->dev->op;
     const pesc_model *m = p->m;
-    p->again = true;
-    op->convert(p->dev, p->grads.dy, p->grads.dx);
-    for (int32_t i = m->cfg.n_layers - 1; i >= p->plan.first; i--) {
-        bring_back(p, i);
+    train_state *t = p->train;
+    op->convert(p->dev, t->grads.dy, t->grads.dx);
+    for (int32_t i = m->cfg.n_layers - 1; i >= t->plan.recompute.first; i--) {
+        select_layer(p, i);
+        recover_activations(p, i);
+        p->phase = PHASE_BACKWARD;
         if (m->blocks[i].sparse) {
-            p->grads.moe.share = balance_part(p, i, false);
-            p->grads.moe.balance = balance;
+            t->grads.moe.share = balance_part(p, i, false);
+            t->grads.moe.balance = balance;
         }
         block_bwd(p, i, input_of(p, i));
     }
-    p->again = false;
-    if (p->params->grads.embed.data)
-        op->embed_bwd(p->dev, p->params->grads.embed, p->grads.dx, p->ids);
+    if (t->params->grads.embed.data)
+        op->embed_bwd(p->dev, t->params->grads.embed, t->grads.dx, p->ids);
 }
 
 /* ---- results ---- */
@@ -296,57 +173,62 @@ static void backward(pass *p, float balance)
 static void read_balance(const pass *p, train_output *out)
 {
     const config *c = &p->m->cfg;
+    const train_results *r = &p->train->results;
     int64_t e = c->moe.topk.n_experts, choices = (int64_t)p->n * c->moe.topk.k;
-    out->counts = p->host.counts;
-    out->balance = p->host.balance;
+    out->counts = r->counts;
+    out->balance = r->balance;
     for (int32_t i = 0; i < c->n_layers; i++) {
-        const float *f = p->host.balance + i * (2 * e + 1);
+        const float *f = r->balance + i * (2 * e + 1);
         bool sparse = p->m->blocks[i].sparse;
         for (int64_t j = 0; j < e; j++)
-            p->host.counts[i * e + j] = sparse ? llround((double)f[j] * (double)choices) : 0;
+            r->counts[i * e + j] = sparse ? llround((double)f[j] * (double)choices) : 0;
         if (sparse)
             out->aux += (double)f[2 * e] / sparse_layers(p->m);
     }
 }
 
-static pesc_status finish(pass *p, const train_input *in, train_output *out)
+static pesc_status read_results(pass *p, const train_input *in, train_output *out)
 {
     const ops *op = p->dev->op;
+    const train_state *t = p->train;
+    const train_results *r = &t->results;
     *out = (train_output){ 0 };
-    TRY(op->download(p->dev, p->host.loss, p->loss.data, tensor_bytes(&p->loss)));
-    if (p->balance.data) {
-        TRY(op->download(p->dev, p->host.balance, p->balance.data, tensor_bytes(&p->balance)));
+    TRY(op->download(p->dev, r->loss, t->loss.data, tensor_bytes(&t->loss)));
+    if (t->balance.data) {
+        TRY(op->download(p->dev, r->balance, t->balance.data, tensor_bytes(&t->balance)));
         read_balance(p, out);
     }
-    TRY(weights_check(p->m->dir->ws)); /* weights used in place may have been cut under us */
+    TRY(weights_check(p->m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t i = 0; i < in->n_targets; i++)
-        out->ce += (double)in->weights[i] * (double)p->host.loss[i];
+        out->ce += (double)in->weights[i] * (double)r->loss[i];
     out->finite = isfinite(out->ce) && isfinite(out->aux);
     return PESC_OK;
 }
 
+/* ---- the two calls ---- */
+
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
-    ASSERT(p->m == m && p->params);
+    ASSERT(p->m == m && p->train);
     int32_t sparse = sparse_layers(m);
-    TRY(begin(p, in));
-    p->drop = true;
-    p->first = in->first;
-    forward(p);
-    p->dev->op->zero(p->dev, p->grads.dx.data, tensor_bytes(&p->grads.dx));
-    head(p, true);
-    backward(p, sparse ? in->aux_weight / (float)sparse : 0);
+    TRY(set_micro_batch(p, in));
+    tensor dx = p->train->grads.dx;
+    p->phase = PHASE_FORWARD;
+    layers_fwd(p);
+    p->dev->op->zero(p->dev, dx.data, tensor_bytes(&dx)); /* rows without a target have none */
+    loss_chunks(p);
+    layers_bwd(p, sparse ? in->aux_weight / (float)sparse : 0);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
-    return finish(p, in, out);
+    return read_results(p, in, out);
 }
 
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
-    ASSERT(p->m == m && p->params);
-    TRY(begin(p, in));
-    p->drop = false;
-    forward(p);
-    head(p, false);
-    return finish(p, in, out);
+    ASSERT(p->m == m && p->train);
+    TRY(set_micro_batch(p, in));
+    p->phase = PHASE_EVALUATE;
+    layers_fwd(p);
+    loss_chunks(p);
+    return read_results(p, in, out);
 }

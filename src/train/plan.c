@@ -21,31 +21,32 @@ pass_limits plan_limits(pesc_train_options *o, const device *dev)
                           .max_out = (int32_t)n };
 }
 
-uint64_t plan_pass_bytes(const plan_pass *p, train_keep keep)
+uint64_t plan_pass_bytes(const plan_pass *p, keep_counts keep)
 {
     train_plan plan = train_plan_of(&p->shape->cfg, p->spec, p->first_layer, keep);
     return pass_train_bytes(p->shape, &plan, p->lim);
 }
 
-/* `asked` layers below the top one whole, -1 being all of them, and the rest light. */
-static train_keep wish(const plan_pass *p, int64_t asked)
+/* `asked` layers below the top one keep all activations, -1 being all of them, and the others a
+ * partial activation checkpoint. */
+static keep_counts wish(const plan_pass *p, int64_t asked)
 {
     int32_t reached = p->shape->cfg.n_layers - p->first_layer,
             below = reached > 0 ? reached - 1 : 0;
-    int32_t whole = asked >= 0 && asked < below ? (int32_t)asked : below;
-    return (train_keep){ whole, below - whole };
+    int32_t all = asked >= 0 && asked < below ? (int32_t)asked : below;
+    return (keep_counts){ all, below - all };
 }
 
-train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
+keep_counts plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
 {
-    train_keep keep = wish(p, asked);
-    int32_t least = asked >= 0 ? keep.whole : 0;
-    while (keep.whole > least && plan_pass_bytes(p, keep) > room) {
-        keep.whole--;
-        keep.light++;
+    keep_counts keep = wish(p, asked);
+    int32_t least = asked >= 0 ? keep.all : 0;
+    while (keep.all > least && plan_pass_bytes(p, keep) > room) {
+        keep.all--;
+        keep.partial++;
     }
-    while (keep.light > 0 && plan_pass_bytes(p, keep) > room)
-        keep.light--;
+    while (keep.partial > 0 && plan_pass_bytes(p, keep) > room)
+        keep.partial--;
     return keep;
 }
 
@@ -56,7 +57,7 @@ static int64_t largest_forward(plan_pass p, uint64_t room)
     while (high - low > 64) {
         int64_t n = (low + high) / 2;
         p.lim = (pass_limits){ (int32_t)n, (int32_t)(n / 2 + 1), (int32_t)n };
-        if (plan_pass_bytes(&p, (train_keep){ 0 }) <= room)
+        if (plan_pass_bytes(&p, (keep_counts){ 0 }) <= room)
             low = n;
         else
             high = n;
@@ -64,7 +65,7 @@ static int64_t largest_forward(plan_pass p, uint64_t room)
     return low;
 }
 
-pesc_status plan_check(const plan_pass *p, train_keep keep)
+pesc_status plan_check(const plan_pass *p, keep_counts keep)
 {
     device *dev = p->shape->dev;
     uint64_t need = plan_pass_bytes(p, keep), left = memory_available(dev);
@@ -106,7 +107,7 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
         o->micro_tokens /= 2;
         p->lim = plan_limits(o, dev);
     }
-    s.paged = !dev->op->host_memory(dev) && plan_pass_bytes(p, (train_keep){ 0 }) > room;
+    s.paged = !dev->op->host_memory(dev) && plan_pass_bytes(p, (keep_counts){ 0 }) > room;
     return s;
 }
 
@@ -207,8 +208,8 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     out->paged = spared.paged;
     uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
     uint64_t room = plan_room(minus(out->available, fixed));
-    train_keep keep = plan_keep(&p, o->keep, room);
-    out->kept_layers = keep.whole + 1;
+    keep_counts keep = plan_keep(&p, o->keep, room);
+    out->kept_layers = keep.all + 1;
     out->activations = plan_pass_bytes(&p, keep);
     out->micro_tokens = o->micro_tokens;
     out->largest_micro_tokens = largest_forward(p, room);

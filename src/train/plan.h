@@ -16,19 +16,20 @@ typedef struct plan_pass {
 } plan_pass;
 
 /* Layers below the top one that keep their activations: `asked`, or with -1 as many as fit into
- * `room` bytes; and as many of the others as fit a light part of them, which saves more time for
- * its bytes and so comes first. The top one's are still there when backward begins. */
-train_keep plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
-uint64_t plan_pass_bytes(const plan_pass *p, train_keep keep);
+ * `room` bytes; and as many of the others as fit a partial activation checkpoint, which saves more
+ * time per byte and so comes first. The top one's are still there when backward begins. */
+keep_counts plan_keep(const plan_pass *p, int64_t asked, uint64_t room);
+uint64_t plan_pass_bytes(const plan_pass *p, keep_counts keep);
 
 /* PESC_NOMEM where the device has not left what that takes, with the largest forward that fits. */
-pesc_status plan_check(const plan_pass *p, train_keep keep);
+pesc_status plan_check(const plan_pass *p, keep_counts keep);
 
 /* What is done where memory is short, in the order of what it costs in time: adapters have no
  * copies (train_spec.lean) unless every layer keeps its activations beside them; forwards are
- * smaller, if that was left open, when layers would not even keep a light part; and the optimiser's
- * moments go to the host's memory when nothing else fits beside them. `available`: without weights
- * that train, gradients and moments. Sets o->micro_tokens and p->lim. */
+ * smaller, if that was left open, when layers would not even keep a partial activation checkpoint;
+ * and the optimiser's moments go to the host's memory when nothing else fits beside them.
+ * `available`: without weights that train, gradients and moments. Sets o->micro_tokens and p->lim.
+ */
 typedef struct plan_spared {
     bool lean, paged;
 } plan_spared;

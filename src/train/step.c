@@ -134,7 +134,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         in.aux_weight = (float)(t->aux_coef * part);
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
-        in.first = i == 0;
+        in.first_micro_batch = i == 0;
         in.meanwhile = i + 1 == batch_micros(t->batch) ? read_ahead : NULL;
         in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));

@@ -402,7 +402,7 @@ void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                               .first_step = (uint64_t)t->first_step,
                               .steps = t->steps,
                               .micro_tokens = t->opt.micro_tokens,
-                              .kept_layers = t->keep.whole + 1,
+                              .kept_layers = t->keep.all + 1,
                               .bytes_model = t->bytes_model,
                               .bytes_trained = t->bytes_trained,
                               .bytes_activations = t->bytes_pass,

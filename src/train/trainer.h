@@ -31,7 +31,7 @@ struct pesc_trainer {
     double aux_coef; /* 0 where no router trains */
     int64_t steps, warmup;
     uint64_t records; /* of the whole run; UINT64_MAX: no end */
-    train_keep keep;  /* layers below the top one */
+    keep_counts keep; /* layers below the top one */
     uint64_t bytes_model, bytes_trained, bytes_pass, bytes_total;
     float *shares;   /* [sparse layers, E] of the last step */
     int64_t *chosen; /* the same as counts */

@@ -110,7 +110,7 @@ static void open_trial(trial *t, const fixture *f)
                            .n_targets = k,
                            .aux_weight = 0.3F };
     must(pass_open_train(&t->t, t->m, (pass_limits){ (int32_t)n, N_SEQS, 64 }, t->p,
-                         (train_keep){ .whole = 1 }));
+                         (keep_counts){ .all = 1 }));
 }
 
 static void close_trial(trial *t)

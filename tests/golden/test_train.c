@@ -216,7 +216,7 @@ static void trajectory_equals_torch(void **state)
     must(pesc_model_open(&m, dev, model_of(run, golden), &opt));
     must(params_open(&p, m, &spec));
     must(pass_open_train(&t, m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS }, p,
-                         (train_keep){ .whole = 1 }));
+                         (keep_counts){ .all = 1 }));
     moments s = { calloc((size_t)p->n, sizeof(double)), calloc((size_t)p->n, sizeof(double)) };
     size_t batch = (size_t)number(options, "batch"), n = json_array_size(steps);
     double coef = number(options, "aux_coef");

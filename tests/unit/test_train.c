@@ -138,10 +138,10 @@ static void close_tuned(tuned *t)
     pesc_model_close(t->m);
 }
 
-static const train_keep nothing, one_of_each = { 1, 1 };
+static const keep_counts nothing, one_of_each = { 1, 1 };
 
 /* The gradients of sequences [first, first + n), added to what is there. */
-static train_output run(tuned *t, int first, int n, train_keep keep, float aux)
+static train_output run(tuned *t, int first, int n, keep_counts keep, float aux)
 {
     token_seq seqs[SEQS];
     int32_t at = cuts[first], total = cuts[first + n] - at;
@@ -168,7 +168,7 @@ static train_output run(tuned *t, int first, int n, train_keep keep, float aux)
     return out;
 }
 
-static float *gradients(tuned *t, train_keep keep)
+static float *gradients(tuned *t, keep_counts keep)
 {
     params_zero_grad(t->p);
     run(t, 0, SEQS, keep, 0.5F);
@@ -194,10 +194,10 @@ static const setup setups[] = {
 
 static void recomputed_equals_kept(void **state)
 {
-    static const train_keep keeps[] = { { 0, 0 }, { 1, 0 }, { 0, 1 }, { 0, 99 }, { 1, 1 } };
+    static const keep_counts keeps[] = { { 0, 0 }, { 1, 0 }, { 0, 1 }, { 0, 99 }, { 1, 1 } };
     for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
         tuned t = open_tuned(one, *state, setups[s]);
-        float *all = gradients(&t, (train_keep){ .whole = 99 });
+        float *all = gradients(&t, (keep_counts){ .all = 99 });
         for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++) {
             float *some = gradients(&t, keeps[i]);
             assert_memory_equal(all, some, tensor_bytes(&t.p->grad));
@@ -400,7 +400,7 @@ static void the_plan_holds(void **state)
     pass_limits lim = { TOKENS, SEQS, TOKENS };
     size_t last = 0;
     for (int32_t i = 0; i <= 3; i++) {
-        train_keep keep = { i / 2, i % 2 };
+        keep_counts keep = { i / 2, i % 2 };
         train_plan plan = train_plan_of(&t.m->cfg, &t.p->spec, t.p->first_layer, keep);
         pesc_model shape = { .dev = one, .cfg = t.m->cfg, .act_dt = DT_F32, .lora_rank = 3 };
         size_t bytes = pass_train_bytes(&shape, &plan, lim);
