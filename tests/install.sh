@@ -37,6 +37,41 @@ echo "ok the header's program runs and names a missing model"
 LD_LIBRARY_PATH="$work/usr/lib" "$work/example" tests/golden/llama >/dev/null 2>"$work/err" || rc=$?
 grep -q tokenizer "$work/err"
 echo "ok the header's program opens a model"
+
+# The CUDA part is found from the installed library, wherever the program is. A file that is not an
+# object shows, without CUDA, that it is the one which is loaded.
+cat >"$work/device.c" <<'END'
+#include <pesc/pesc.h>
+#include <stdio.h>
+int main(void)
+{
+    pesc_doctor_row rows[64];
+    size_t n = pesc_doctor(rows, 64);
+    for (size_t i = 0; i < n && i < 64; i++)
+        printf("%s: %s %s\n", rows[i].name, rows[i].state, rows[i].detail);
+    return 0;
+}
+END
+# shellcheck disable=SC2086
+gcc -std=c17 -Wall -Wextra -Werror "$work/device.c" -o "$work/device" $flags
+cuda_row() { LD_LIBRARY_PATH="$work/usr/lib" "$work/device" | grep '^cuda: '; }
+part=$work/usr/lib/pesc/pesc-cuda.so
+if [ -e "$part" ]; then
+    row=$(cuda_row)
+    case $row in
+    "cuda: ok "* | *driver* | *GPU*) ;;
+    *) echo "an installed CUDA part is not found: $row"; exit 1 ;;
+    esac
+    echo "ok a program finds the CUDA part of the installed library"
+    rm "$part"
+fi
+cuda_row | grep -q 'found no pesc-cuda.so'
+mkdir -p "${part%/*}"
+echo "no object" >"$part"
+cuda_row | grep -qF "$part cannot be loaded"
+rm "$part"
+echo "ok a program looks for the CUDA part beside the installed library"
+
 others=$(nm -D --defined-only "$work/usr/lib/libpesc.so.0" | awk '$3 !~ /^pesc_/ {print $3}')
 [ -z "$others" ] || { echo "exported besides pesc_*: $others"; exit 1; }
 echo "ok only pesc_* is exported"

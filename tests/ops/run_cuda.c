@@ -10,6 +10,7 @@
 #include "support/check.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,6 +90,44 @@ static void same_bits_again(void **state)
     }
 }
 
+/* ---- a handle opened by one thread and used by another, whose current GPU is another one ---- */
+
+typedef struct errand {
+    pesc_status status;
+    float x[4];
+} errand;
+
+static pesc_status double_numbers(device *d, float *x, size_t bytes)
+{
+    void *at = NULL;
+    TRY(d->op->alloc(d, bytes, &at));
+    tensor t = { at, DT_F32, 1, { (i64)(bytes / sizeof *x) } };
+    d->op->upload(d, at, x, bytes);
+    d->op->add(d, t, t, 1);
+    pesc_status s = d->op->download(d, x, at, bytes);
+    d->op->free(d, at);
+    return s;
+}
+
+static void *run_errand(void *ctx)
+{
+    errand *e = ctx;
+    e->status = double_numbers(gpu, e->x, sizeof e->x);
+    return NULL;
+}
+
+static void from_another_thread(void **state)
+{
+    (void)state;
+    errand e = { PESC_DEVICE, { 1, -2, 3.5f, 0 } };
+    const float want[4] = { 2, -4, 7, 0 };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run_errand, &e), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(e.status, PESC_OK);
+    assert_memory_equal(e.x, want, sizeof want);
+}
+
 int run_cuda(const char *spec)
 {
     enum { MAX_TESTS = 128 };
@@ -104,9 +143,11 @@ int run_cuda(const char *spec)
         cases[i] = (struct CMUnitTest){ op_tests[i]->name, against_cpu, NULL, NULL, test };
         twice[i] = (struct CMUnitTest){ op_tests[i]->name, same_bits_again, NULL, NULL, test };
     }
+    const struct CMUnitTest device_tests[] = { cmocka_unit_test(from_another_thread) };
     size_t n = (size_t)n_op_tests;
-    int failed = _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +
-                 _cmocka_run_group_tests("again, the same bits", twice, n, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("the device", device_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +
+              _cmocka_run_group_tests("again, the same bits", twice, n, NULL, NULL);
     cpu->op->close(cpu);
     gpu->op->close(gpu);
     return failed;

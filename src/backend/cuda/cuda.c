@@ -27,6 +27,15 @@ static void check(cuda_device *d, cudaError_t e, const char *what)
         cuda_fail(d, e, what);
 }
 
+cuda_device *cuda_select(device *dev)
+{
+    cuda_device *d = cuda_of(dev);
+    int current = -1;
+    if (cudaGetDevice(&current) != cudaSuccess || current != d->index)
+        check(d, cudaSetDevice(d->index), "selecting the GPU");
+    return d;
+}
+
 /* ---- memory ---- */
 
 static pesc_status fail_room(size_t bytes)
@@ -40,6 +49,7 @@ static pesc_status fail_room(size_t bytes)
 
 pesc_status cuda_alloc(device *d, size_t bytes, void **out)
 {
+    cuda_select(d);
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
     if (e == cudaSuccess)
         return PESC_OK;
@@ -51,6 +61,7 @@ pesc_status cuda_alloc(device *d, size_t bytes, void **out)
 
 pesc_status cuda_alloc_host(device *d, size_t bytes, void **out)
 {
+    cuda_select(d);
     cudaError_t e = cudaMallocHost(out, bytes ? bytes : 1);
     if (e == cudaSuccess)
         return PESC_OK;
@@ -61,12 +72,13 @@ pesc_status cuda_alloc_host(device *d, size_t bytes, void **out)
                 cudaGetErrorString(e));
 }
 
-void cuda_free(device *d, void *p)
+void cuda_free(device *dev, void *p)
 {
+    cuda_device *d = cuda_select(dev);
     struct cudaPointerAttributes about = { 0 };
-    check(cuda_of(d), cudaPointerGetAttributes(&about, p), "free");
+    check(d, cudaPointerGetAttributes(&about, p), "free");
     bool host = about.type == cudaMemoryTypeHost;
-    check(cuda_of(d), host ? cudaFreeHost(p) : cudaFree(p), "free");
+    check(d, host ? cudaFreeHost(p) : cudaFree(p), "free");
 }
 
 void *cuda_scratch(cuda_device *d, size_t bytes)
@@ -104,7 +116,7 @@ void cuda_upload(device *dev, void *dst, const void *src, size_t bytes)
 
 pesc_status cuda_download(device *dev, void *dst, const void *src, size_t bytes)
 {
-    cuda_device *d = cuda_of(dev);
+    cuda_device *d = cuda_select(dev);
     check(d, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, d->stream), "download");
     return cuda_sync(dev);
 }
@@ -123,7 +135,7 @@ void cuda_zero(device *dev, void *dst, size_t bytes)
 
 pesc_status cuda_sync(device *dev)
 {
-    cuda_device *d = cuda_of(dev);
+    cuda_device *d = cuda_select(dev);
     check(d, cudaStreamSynchronize(d->stream), "work");
     return d->failed == PESC_OK ? PESC_OK : fail(d->failed, "%s", d->message);
 }
@@ -137,39 +149,33 @@ bool cuda_host_memory(const device *d)
 uint64_t cuda_room(device *d)
 {
     size_t left = 0, total = 0;
-    check(cuda_of(d), cudaMemGetInfo(&left, &total), "asking for free memory");
+    check(cuda_select(d), cudaMemGetInfo(&left, &total), "asking for free memory");
     return left;
 }
 
 /* ---- opening ---- */
 
+/* Every op as the table has it: with the GPU selected for the calling thread. */
+#define SELECTED(name, parameters, arguments)                                                      \
+    static void selected_##name parameters                                                         \
+    {                                                                                              \
+        device *in = &cuda_select(d)->base;                                                        \
+        cuda_##name arguments;                                                                     \
+    }
+OPMAP(SELECTED)
+
 static const ops table = {
-#define ROW(name) .name = cuda_##name
-    ROW(alloc),         ROW(alloc_host),
-    ROW(free),          ROW(upload),
-    ROW(download),      ROW(copy),
-    ROW(zero),          ROW(sync),
-    ROW(host_memory),   ROW(room),
-    ROW(close),         ROW(begin),
-    ROW(end),           ROW(matmul),
-    ROW(matmuls),       ROW(grouped_matmul),
-    ROW(rope_table),    ROW(rope),
-    ROW(attention_fwd), ROW(copy_heads),
-    ROW(embed),         ROW(rmsnorm_fwd),
-    ROW(glu_fwd),       ROW(act_fwd),
-    ROW(add),           ROW(add_gated),
-    ROW(convert),       ROW(gather_rows),
-    ROW(topk_fwd),      ROW(expert_sort),
-    ROW(scatter_add),   ROW(xent_fwd),
-    ROW(rmsnorm_bwd),   ROW(glu_bwd),
-    ROW(act_bwd),       ROW(attention_bwd),
-    ROW(embed_bwd),     ROW(gather_rows_bwd),
-    ROW(add_gated_bwd), ROW(sum_rows),
-    ROW(topk_bwd),      ROW(scatter_add_bwd),
-    ROW(balance),       ROW(xent_bwd),
-    ROW(dropout),       ROW(sumsq),
-    ROW(adamw),         ROW(quantize_nf4),
-#undef ROW
+#define ROW(name, parameters, arguments) .name = selected_##name,
+    OPMAP(ROW).alloc = cuda_alloc,
+    .alloc_host = cuda_alloc_host,
+    .free = cuda_free,
+    .download = cuda_download,
+    .sync = cuda_sync,
+    .host_memory = cuda_host_memory,
+    .room = cuda_room,
+    .close = cuda_close,
+    .begin = cuda_begin,
+    .end = cuda_end,
 };
 
 static pesc_status find_gpu(int index, struct cudaDeviceProp *prop)
@@ -240,7 +246,7 @@ pesc_status cuda_open_device(device **out, int index)
 
 void cuda_close(device *dev)
 {
-    cuda_device *d = cuda_of(dev);
+    cuda_device *d = cuda_select(dev);
     if (d->stream)
         cudaStreamSynchronize(d->stream);
     cuda_recordings_close(d);

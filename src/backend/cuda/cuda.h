@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#include "backend/backend.h"
+#include "backend/opmap.h"
 
 enum { CUDA_SLOTS = 16, CUDA_SLOT_BYTES = 1 << 20 };
 
@@ -58,6 +58,12 @@ static inline cuda_device *cuda_of(device *d)
 {
     return (cuda_device *)d; /* base is the first member */
 }
+
+/* Makes d's GPU the calling thread's current one, which is what CUDA's calls act on: a thread
+ * begins with GPU 0, and the program may have chosen another since. Every entry of the table does
+ * this first. The runtime keeps the current GPU in the thread's own storage: asking for it takes
+ * some nanoseconds. */
+cuda_device *cuda_select(device *d);
 
 /* The GPU with this index; called by the entry of host.h. */
 pesc_status cuda_open_device(device **out, int index);
@@ -115,15 +121,12 @@ void cuda_norm_route(cuda_device *d, const norm_fwd *a);
 void cuda_router_dw(cuda_device *d, const norm_bwd *a);
 bool cuda_norm_route_bwd(cuda_device *d, const norm_bwd *a);
 
-/* ---- the ops: see backend.h ---- */
+/* ---- the entries of the table: see backend.h ---- */
 
 pesc_status cuda_alloc(device *d, size_t bytes, void **out);
 pesc_status cuda_alloc_host(device *d, size_t bytes, void **out);
 void cuda_free(device *d, void *p);
-void cuda_upload(device *d, void *dst, const void *src, size_t bytes);
 pesc_status cuda_download(device *d, void *dst, const void *src, size_t bytes);
-void cuda_copy(device *d, void *dst, const void *src, size_t bytes);
-void cuda_zero(device *d, void *dst, size_t bytes);
 pesc_status cuda_sync(device *d);
 bool cuda_host_memory(const device *d);
 uint64_t cuda_room(device *d);
@@ -132,45 +135,11 @@ bool cuda_begin(device *d, uint64_t name);
 void cuda_end(device *d);
 void cuda_recordings_close(cuda_device *d);
 
-void cuda_matmul(device *d, const mm *a);
-void cuda_matmuls(device *d, const mm *a, int n);
-void cuda_grouped_matmul(device *d, const grouped_mm *a);
-void cuda_rope_table(device *d, tensor cos, tensor sin, tensor pos, tensor inv_freq, float scale);
-void cuda_rope(device *d, const rope *a);
-void cuda_attention_fwd(device *d, const attention *a);
-void cuda_copy_heads(device *d, const copy_heads *a);
-void cuda_embed(device *d, tensor out, tensor table, tensor ids);
-void cuda_rmsnorm_fwd(device *d, const norm_fwd *a);
-void cuda_glu_fwd(device *d, tensor out, tensor gate, tensor up, act_kind act);
-void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act, const row_gates *g);
-void cuda_add(device *d, tensor y, tensor x, float scale);
-void cuda_add_gated(device *d, tensor y, tensor x, tensor logit);
-void cuda_convert(device *d, tensor out, tensor x);
-void cuda_gather_rows(device *d, tensor out, tensor x, tensor rows, int32_t div);
-void cuda_topk_fwd(device *d, tensor ids, tensor gates, tensor logits, const topk_rule *rule,
-                   tensor bias);
-void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor offsets, tensor ids,
-                      int32_t n_experts);
-void cuda_scatter_add(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale);
-void cuda_xent_fwd(device *d, tensor loss, tensor logits, tensor targets);
-void cuda_rmsnorm_bwd(device *d, const norm_bwd *a);
-void cuda_glu_bwd(device *d, const glu_bwd *a);
-void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind act, const row_gates *g);
-void cuda_attention_bwd(device *d, const attention_bwd *a);
-void cuda_embed_bwd(device *d, tensor dtable, tensor dout, tensor ids);
-void cuda_gather_rows_bwd(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
-                          bool accumulate);
-void cuda_add_gated_bwd(device *d, tensor dx, tensor dlogit, tensor dy, tensor x, tensor logit);
-void cuda_sum_rows(device *d, tensor out, tensor x);
-void cuda_topk_bwd(device *d, const topk_bwd *a);
-void cuda_scatter_add_bwd(device *d, const scatter_bwd *a);
-void cuda_balance(device *d, tensor share, tensor aux, tensor logits, tensor ids);
-void cuda_xent_bwd(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
-                   tensor weight);
-void cuda_dropout(device *d, tensor out, tensor x, rng_key key, float p);
-void cuda_sumsq(device *d, tensor out, tensor x);
-void cuda_adamw(device *d, const adamw *a);
-void cuda_quantize_nf4(device *d, tensor out, tensor w, bool double_quant);
+/* Every op, as cuda_matmul(device *d, const mm *a). They count on the GPU being selected: cuda.c
+ * sees to that for those who come through the table. */
+#define CUDA_OP(name, parameters, arguments) void cuda_##name parameters;
+OPMAP(CUDA_OP)
+#undef CUDA_OP
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ static cuda_recording *find(cuda_device *d, uint64_t name)
 
 bool cuda_begin(device *dev, uint64_t name)
 {
-    cuda_device *d = cuda_of(dev);
+    cuda_device *d = cuda_select(dev);
     cuda_recording *r = find(d, name);
     bool first = !r->used || r->scratch != d->scratch;
     if (first)
@@ -56,7 +56,7 @@ bool cuda_begin(device *dev, uint64_t name)
 
 void cuda_end(device *dev)
 {
-    cuda_device *d = cuda_of(dev);
+    cuda_device *d = cuda_select(dev);
     cuda_recording *r = d->recording;
     cudaGraph_t graph = NULL;
     if (!r)
