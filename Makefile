@@ -7,6 +7,7 @@ BUILD    ?= build
 CC       := gcc
 OPT      ?= -O2 -g
 PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
 DESTDIR  ?=
 VERSION  := $(shell sed -n 's/^\#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
 
@@ -63,7 +64,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install bundle \
+.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -220,7 +221,7 @@ study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random
 # Written anew whenever PREFIX or the version is another one than the file has.
 $(BUILD)/dist/pesc.pc: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))' 'includedir=$${prefix}/include' '' \
 	    'Name: pesc' 'Description: sparse mixtures of experts from dense language models' \
 	    'Version: $(VERSION)' 'Requires.private: $(LIBS)' 'Libs: -L$${libdir} -lpesc' \
 	    'Libs.private: -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@.new
@@ -232,15 +233,19 @@ $(BUILD)/dist/pesc.1: $(BUILD)/pesc
 
 install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 $(BUILD)/dist/pesc.pc $(BUILD)/dist/pesc.1 ## to PREFIX (and DESTDIR)
 	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
-	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/pesc/pesc-cuda.so)
-	install -D -m 644 include/pesc/pesc.h $(DESTDIR)$(PREFIX)/include/pesc/pesc.h
-	install -D -m 644 $(BUILD)/dist/libpesc.a $(DESTDIR)$(PREFIX)/lib/libpesc.a
-	install -D -m 755 $(BUILD)/dist/libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so.0
-	ln -sf libpesc.so.0 $(DESTDIR)$(PREFIX)/lib/libpesc.so
-	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/pesc.pc
+	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(LIBDIR)/pesc/pesc-cuda.so)
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/pesc include/pesc/*.h
+	install -D -m 644 $(BUILD)/dist/libpesc.a $(DESTDIR)$(LIBDIR)/libpesc.a
+	install -D -m 755 $(BUILD)/dist/libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so.0
+	ln -sf libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so
+	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(LIBDIR)/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/dist/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
+	install -D -m 644 packaging/pesc.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pesc
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc share/*.jsonl share/tune.yaml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc/base share/base/*
+
+deb: ## Debian packages of the committed tree in build/deb, checked with lintian
+	@tools/deb.sh $(BUILD)/deb
 
 # A folder that runs where the packages are not: every library but the C library's own.
 $(BUILD)/bundle/bin/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a

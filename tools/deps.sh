@@ -8,13 +8,15 @@ build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev lib
 libxxhash-dev libssl-dev libedit-dev zlib1g-dev libcairo2-dev"
 test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 strace binutils xz-utils groff-base
 man-db"
+deb="dpkg-dev debhelper lintian fakeroot"
 
 packages=""
 for group in "$@"; do
     case $group in
     build) packages="$packages $build" ;;
     test) packages="$packages $test" ;;
-    *) echo "deps: '$group' is not a group; give build or test" >&2; exit 2 ;;
+    deb) packages="$packages $deb" ;;
+    *) echo "deps: '$group' is not a group; give build, test or deb" >&2; exit 2 ;;
     esac
 done
 
