@@ -1,0 +1,26 @@
+load helper
+
+# What the completion offers for the words of a command line, the last of them incomplete.
+offers() { # words
+    bash -c '
+        PATH=$(dirname "$0"):$PATH
+        . packaging/pesc.bash
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _pesc
+        printf "%s\n" "${COMPREPLY[@]}"' "$(realpath "$PESC")" "$@"
+}
+setup() { cd "$BATS_TEST_DIRNAME/../.."; }
+
+@test "completion: commands" {
+    run offers pesc tra
+    [ "$output" = train ]
+    run offers pesc ""
+    [[ $'\n'$output$'\n' == *$'\n'generate$'\n'* ]]
+}
+
+@test "completion: options and their choices" {
+    run offers pesc train --lora-
+    [[ $'\n'$output$'\n' == *$'\n'--lora-r$'\n'* ]]
+    run offers pesc train --optimizer a
+    [ "$output" = $'adamw\nadamw8' ]
+}
