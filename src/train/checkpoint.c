@@ -70,7 +70,7 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 {
     pesc_model *m = c->p->m;
     double dropout =
-        round(1e6 * (double)c->p->spec.lora_dropout) / 1e6; /* 0.1, not the f32 next to it */
+        round(1e6 * (double)c->p->spec.lora_dropout) / 1e6; /* 0.1, not the nearest f32 */
     json_t *v =
         json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:[], s:{}, s:{}}", "peft_type", "LORA",
                   "task_type", "CAUSAL_LM", "base_model_name_or_path", c->about.base, "bias",
@@ -101,7 +101,7 @@ static pesc_status write_config_keys(const checkpoint *c, const char *dir)
     return v ? write_json(dir, RUNSTATE_CONFIG_KEYS, v) : fail_nomem(RUNSTATE_CONFIG_KEYS, 256);
 }
 
-/* Chosen experts make the directory an expert patch. */
+/* With method esft the checkpoint is an expert patch as well. */
 static pesc_status write_patch(const checkpoint *c, const char *dir)
 {
     const expertcfg *own = c->p->spec.own;
@@ -208,7 +208,7 @@ static pesc_status write_files(const checkpoint *c, const checkpoint_state *s, c
     return runstate_seal(dir, &about);
 }
 
-/* Out of the way in one step, then away. */
+/* Renames the checkpoint first, so that it vanishes in one step, then deletes it. */
 static pesc_status retire(const char *run, const char *name)
 {
     str trash = { 0 };
@@ -284,7 +284,7 @@ static pesc_status retire_old(checkpoint *c, const checkpoint_state *s)
     return st;
 }
 
-/* From a whole temporary directory to the newest checkpoint of the run. */
+/* Makes a complete temporary directory the newest checkpoint of the run. */
 static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const char *temp)
 {
     char name[64];
@@ -372,7 +372,7 @@ pesc_status checkpoint_load_weights(const params *p, const char *dir)
     return load_parts(p, NULL, dir);
 }
 
-/* Which option has changed, where run.yaml tells; else the hashes. */
+/* Names the options that changed, from the checkpoint's run.yaml; leaves `out` where it cannot. */
 static void what_changed(const checkpoint *c, const char *dir, char *out, size_t cap)
 {
     char *path = io_join(dir, "run.yaml"), *text = NULL;
@@ -383,7 +383,7 @@ static void what_changed(const checkpoint *c, const char *dir, char *out, size_t
     mem_free(path);
 }
 
-/* A run goes on only with what it was made from. */
+/* A run is resumed only with the base, tokenizer, data and options it was made from. */
 static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m, const char *dir)
 {
     const struct {

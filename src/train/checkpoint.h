@@ -1,11 +1,11 @@
-/* checkpoint: everything a run needs to go on bit for bit, saved so that after any crash the newest
- * complete one loads: the old or the new, never neither.
+/* checkpoint: everything a run needs to continue bit for bit, saved so that after any crash the
+ * newest complete one loads: the old one or the new one.
  *
- * The order is the promise. Disk space is taken first; the files are written into a directory with
- * a temporary name, each flushed; the manifest with their hashes comes last; then the directory is
- * renamed, `latest` points to it, and only then older ones go. What is in it: the trained tensors
- * and Adam's moments as they are, and a few counts. Random numbers and the place in the data follow
- * from the step. */
+ * The order of operations guarantees it. Disk space is reserved first; the files are written into a
+ * directory with a temporary name, each flushed; the manifest with their hashes comes last; then
+ * the directory is renamed, `latest` points to it, and only then are older ones deleted. A
+ * checkpoint holds the trained tensors, AdamW's moments and a few counters. Random numbers and the
+ * position in the data follow from the step, so they need not be saved. */
 #ifndef PESC_TRAIN_CHECKPOINT_H
 #define PESC_TRAIN_CHECKPOINT_H
 
@@ -14,10 +14,10 @@
 
 typedef struct checkpoint_state {
     int64_t step;    /* finished */
-    int64_t applied; /* of them changed weights: Adam's count */
+    int64_t applied; /* steps that changed weights: AdamW's step count */
     int64_t tokens;
-    int64_t skipped;    /* steps that were not finite */
-    int64_t bad_in_row; /* of them, the last ones */
+    int64_t skipped;    /* steps whose loss or gradient was not finite */
+    int64_t bad_in_row; /* skipped steps since the last applied one */
     double epoch;
     double best_loss; /* validation; meaningful where best_step > 0 */
     int64_t best_step;
@@ -30,7 +30,7 @@ typedef struct checkpoint {
     const char *run; /* the directory */
     const params *p;
     optimizer *opt;
-    runstate_manifest about; /* its step is not looked at */
+    runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */
     int64_t steps;           /* of the run */

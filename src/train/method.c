@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define AUX_COEF 0.01 /* of the balance loss, where routers train and nobody says otherwise */
+#define AUX_COEF 0.01 /* of the balance loss, by default where routers train */
 
 /* Which kind of experts the model must have. */
 typedef enum need { NEED_ANY, NEED_ADAPTERS, NEED_EXPERTS, NEED_DENSE } need;
@@ -11,7 +11,7 @@ static const struct method {
     const char *name;
     need need;
     bool adapters, routers, experts, base, lora, mixture;
-    bool own; /* the experts of a file */
+    bool own; /* the experts that experts_config names */
 } methods[] = {
     { .name = "pesc", .need = NEED_ADAPTERS, .adapters = true, .routers = true, .lora = true },
     { .name = "qlora", .lora = true },
@@ -104,7 +104,7 @@ static void take_experts(pesc_train_options *o, const config *c, bool mixture)
     o->adapter_scale = adapters ? (double)c->moe.adapter_scale : 0;
 }
 
-/* The file of chosen experts, where the method wants one. */
+/* Reads the file of chosen experts, which method esft needs and no other method takes. */
 static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_train_options *o,
                             const config *c)
 {

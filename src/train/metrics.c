@@ -76,7 +76,8 @@ pesc_status metrics_open(metrics **out, const char *run, const metrics_lengths *
     if (s == PESC_OK)
         s = open_tb(&m->tb, run);
     if (s == PESC_OK)
-        s = io_sync_dir(run); /* a checkpoint counts on their names */
+        s = io_sync_dir(
+            run); /* a checkpoint relies on these files: their names must be on the disk too */
     if (s != PESC_OK) {
         metrics_close(m);
         return s;

@@ -1,9 +1,9 @@
-/* metrics: what a run writes down while it goes: metrics.jsonl (one object a step), routing.jsonl
+/* metrics: the logs of a run: metrics.jsonl (one object a step), routing.jsonl
  * (shares of the experts, layer by layer), eval.jsonl and tb/ (TensorBoard).
  *
- * The JSON files only grow; a checkpoint remembers their lengths and a resumed run cuts them back
- * to that, so no step is ever in them twice. A line that cannot be written (the disk is full) waits
- * in memory for the next one: training goes on. */
+ * The JSON files only grow; a checkpoint records their lengths and a resumed run truncates them to
+ * these, so no step is in them twice. A line that cannot be written (the disk is full) is kept in
+ * memory and written with the next one: training continues. */
 #ifndef PESC_TRAIN_METRICS_H
 #define PESC_TRAIN_METRICS_H
 
@@ -32,15 +32,15 @@ typedef struct metrics_shares {
     int32_t layers, experts;
 } metrics_shares;
 
-/* 1 when all experts are chosen alike, 0 when one has everything; mean over layers. And how many
- * experts of all layers nobody chose. */
+/* entropy: 1 when all experts of a layer are chosen equally often, 0 when one gets every choice;
+ * the mean over layers. dead: experts of all layers that no token chose. */
 void metrics_balance(const metrics_shares *r, double *entropy, int64_t *dead);
 
 void metrics_step(metrics *m, const pesc_step *s);
 void metrics_routing(metrics *m, int64_t step, const metrics_shares *r);
 void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets);
 
-/* Everything written so far, on the disk; then the lengths are true. */
+/* Flushes everything to the disk; *out receives the lengths of the files then. */
 pesc_status metrics_sync(metrics *m, metrics_lengths *out);
 
 #endif

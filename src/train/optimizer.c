@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Moments lie in `moments`, which may be `near`. */
+/* Takes the moments' tensors from `moments`, which may be the same arena as `near`. */
 static void layout(optimizer *o, arena *near, arena *moments, int64_t n, bool eight_bit)
 {
     dtype dt = eight_bit ? DT_U8 : DT_F32;

@@ -1,9 +1,9 @@
 /* optimizer: AdamW over the flat buffers of params: one norm, one update.
  *
  * Moments are f32, or 8-bit codes with a scale for each 256 (adamw8): a quarter of the memory. They
- * lie beside the weights, or, where the device has no room for them, in the host's memory, from
- * where the update reads and to where it writes them as it goes. The gradient is clipped to a norm;
- * when it is not finite nothing changes, neither weights nor moments. */
+ * are in device memory, or, where the device has no room for them (paged), in host memory that the
+ * update reads and writes directly. The gradient is clipped to a norm; when it is not finite
+ * nothing changes, neither weights nor moments. */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
@@ -30,13 +30,14 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
 void optimizer_close(optimizer *o);                  /* NULL is allowed */
 uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numbers */
 
-/* The norm of the gradient; not finite when one of its numbers is not. */
+/* The norm of the gradient; not finite when one of its elements is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 
 /* Whether the weights that train are finite, and the sum of their squares too. */
 pesc_status optimizer_finite(optimizer *o, bool *finite);
 
-/* One update with the gradient that optimizer_norm() looked at. `step` counts updates from 1. */
+/* One update with the gradient whose norm optimizer_norm() computed. `step` counts updates from 1.
+ */
 void optimizer_step(optimizer *o, double lr, int64_t step);
 
 #endif

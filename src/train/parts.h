@@ -8,7 +8,7 @@
 
 typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
 
-/* One tensor of a file, and where it lies on the device. */
+/* One tensor of a file, in device memory. */
 typedef struct part_entry {
     char name[PARAM_NAME + 20];
     tensor t;
@@ -28,9 +28,9 @@ typedef struct parts {
 /* `o` NULL: without moments. Closed by parts_free even when it failed. */
 pesc_status parts_collect(parts *a, const params *p, const optimizer *o);
 void parts_free(parts *a);
-uint64_t parts_bytes(const parts *a); /* of all files, about */
+uint64_t parts_bytes(const parts *a); /* of all files, with an estimate for headers */
 
-/* Writes the files that have something to hold into `dir`. */
+/* Writes the files that are not empty into `dir`. */
 pesc_status parts_write(const parts *a, const char *dir);
 
 /* Fills all tensors from the files in `dir`; each must be there with the same dtype and shape. */

@@ -50,7 +50,7 @@ keep_counts plan_keep(const plan_pass *p, int64_t asked, uint64_t room)
     return keep;
 }
 
-/* The largest forward that fits when every layer is computed again. */
+/* The largest pass that fits when every layer is recomputed. */
 static int64_t largest_forward(plan_pass p, uint64_t room)
 {
     int64_t low = 0, high = 1 << 20;
@@ -113,7 +113,7 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 
 /* ---- without a model: configuration and headers only ---- */
 
-/* A model with shapes and no numbers. */
+/* A model with shapes but no weights. */
 typedef struct sketch {
     pesc_model m;
     peft *lora;
@@ -138,8 +138,8 @@ static dtype dtype_of(const char *name)
     return DT_F32;
 }
 
-/* Weights that are copied (adapters that train move away), and, of what stays frozen, those used
- * where they lie in the file. */
+/* Counts weights that are copied to the device (without adapters that train, which params holds),
+ * and frozen weights that are used in the mapped file. */
 static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *method)
 {
     bind_memory to = { 0 };

@@ -1,15 +1,15 @@
-/* plan: what a step of training takes, told before anything is allocated. The trainer makes the
- * same calls, so what `pesc plan` prints is what a run takes. */
+/* plan: the memory of a training step, computed before anything is allocated. The trainer makes the
+ * same calls, so `pesc plan` prints what a run uses. */
 #ifndef PESC_TRAIN_PLAN_H
 #define PESC_TRAIN_PLAN_H
 
 #include "model/train.h"
 
-/* How large one forward can be; fills micro_tokens where it was left open. */
+/* The limits of one pass; sets micro_tokens where it was not given. */
 pass_limits plan_limits(pesc_train_options *o, const device *dev);
 
 typedef struct plan_pass {
-    const pesc_model *shape; /* dev, cfg, act_dt and lora_rank are looked at */
+    const pesc_model *shape; /* only dev, cfg, act_dt and lora_rank are used */
     const train_spec *spec;
     int32_t first_layer; /* the lowest that backward reaches */
     pass_limits lim;
@@ -24,7 +24,7 @@ uint64_t plan_pass_bytes(const plan_pass *p, keep_counts keep);
 /* PESC_NOMEM where the device has not left what that takes, with the largest forward that fits. */
 pesc_status plan_check(const plan_pass *p, keep_counts keep);
 
-/* What is done where memory is short, in the order of what it costs in time: adapters have no
+/* Measures where memory is short, cheapest in time first: adapters have no
  * copies (train_spec.lean) unless every layer keeps its activations beside them; forwards are
  * smaller, if that was left open, when layers would not even keep a partial activation checkpoint;
  * and the optimiser's moments go to the host's memory when nothing else fits beside them.

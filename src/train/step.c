@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BAD_STEPS = 3 }; /* in a row, that end the run */
+enum { BAD_STEPS = 3 }; /* consecutive skipped steps that end the run */
 
 static bool stop_asked(const pesc_trainer *t)
 {
@@ -32,7 +32,7 @@ static bool is_last(const pesc_trainer *t)
 
 /* ---- gradients ---- */
 
-/* Choices of the micro batch, added to those of the step. */
+/* Adds the micro-batch's expert choices to those of the step. */
 static void add_choices(pesc_trainer *t, const int64_t *counts)
 {
     int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
@@ -45,7 +45,7 @@ static void add_choices(pesc_trainer *t, const int64_t *counts)
     }
 }
 
-/* f and P of the micro batch, which has this part of the step's tokens, added to the step's. */
+/* Adds f and P of a micro-batch, weighted by its share of the step's tokens, to the step's. */
 static void add_balance(pesc_trainer *t, const float *balance, double part)
 {
     int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
@@ -59,8 +59,8 @@ static void add_balance(pesc_trainer *t, const float *balance, double part)
     }
 }
 
-/* The mean over layers of E sum_i f_i P_i, over all tokens of the step: the same number in however
- * many forwards they went through. */
+/* The mean over layers of E sum_i f_i P_i, over all tokens of the step, so it does not depend on
+ * the split into micro-batches. */
 static double balance_of(const pesc_trainer *t)
 {
     int32_t experts = t->m->cfg.moe.topk.n_experts;
@@ -105,8 +105,8 @@ static int32_t records_of(const pesc_trainer *t, int64_t step, uint64_t *first)
     return (int32_t)(left < most ? left : most);
 }
 
-/* Reads the records of the next step, while the device computes this one. What fails is tried
- * again, and then said, when that step begins. */
+/* Reads the records of the next step, while the device computes this one. A failure is ignored
+ * here: the read is repeated, and its failure reported, when that step begins. */
 static void read_ahead(void *trainer)
 {
     pesc_trainer *t = trainer;
@@ -117,8 +117,9 @@ static void read_ahead(void *trainer)
         t->ahead_step = next;
 }
 
-/* The loss of the step and its gradients. What is differentiated is each forward's own balance
- * loss, by its tokens: f of the step is known only behind the last of them. */
+/* The loss of the step and its gradients. The balance loss is differentiated for each micro-batch
+ * with its own f, weighted by its tokens: f of the whole step is known only after the last
+ * micro-batch. */
 static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 {
     double tokens = (double)batch_tokens(t->batch);
@@ -148,8 +149,8 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
     return optimizer_norm(t->optim, &out->grad_norm);
 }
 
-/* Every so many steps, the same again. All sums have one order, so other bits are a fault of the
- * machine, which must not be saved. */
+/* Computes every verify_every-th step twice. All sums have a fixed order, so a different result is
+ * silent data corruption, which must not reach a checkpoint. */
 static pesc_status verify(pesc_trainer *t, const pesc_step *first)
 {
     pesc_step again = { 0 };
@@ -198,7 +199,8 @@ static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
     return t->m->dev->op->sync(t->m->dev);
 }
 
-/* A step whose records were all too long changes nothing; an epoch or a run of them is an error. */
+/* A step whose records were all dropped changes nothing; an epoch or a run of such steps is an
+ * error. */
 static pesc_status count_dropped(pesc_trainer *t, int32_t count)
 {
     bool none = !batch_targets(t->batch);
@@ -305,7 +307,7 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
     s->eval_due = 1;
     pesc_status st = validate(t, &out->eval_loss, &targets);
     if (st == PESC_STOPPED)
-        return PESC_OK; /* the next step, or the resumed run, does it first */
+        return PESC_OK; /* the next step, or the resumed run, validates first */
     TRY(st);
     s->eval_due = 0;
     metrics_eval(t->log, s->step, out->eval_loss, targets);
@@ -336,7 +338,7 @@ static pesc_status link_best(const pesc_trainer *t)
     return s;
 }
 
-/* An update can overflow in its last step, where no loss behind it tells. */
+/* The last update of a run can overflow, and no later loss would show it. */
 static pesc_status check_weights(pesc_trainer *t)
 {
     bool finite;
@@ -369,7 +371,7 @@ pesc_status pesc_trainer_save(pesc_trainer *t)
 }
 
 typedef struct due {
-    bool save, must; /* must: failing is the end */
+    bool save, must; /* must: a failure ends the run */
 } due;
 
 static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)

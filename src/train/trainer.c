@@ -59,7 +59,7 @@ static pesc_status open_data(pesc_trainer *t)
 
 /* ---- the memory of a step ---- */
 
-/* Weights of the model itself: those it holds, and those it reads where they lie in the file. */
+/* Bytes of the model's weights: those in its own memory, and those used in the mapped file. */
 static uint64_t model_bytes(const pesc_trainer *t)
 {
     pesc_model *m = t->m;
@@ -98,7 +98,7 @@ static pesc_status open_pass(pesc_trainer *t)
     return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
 }
 
-/* Before params_open(): adapters will leave the model's memory for that of what trains. */
+/* Called before params_open(), which moves the adapters out of the model's memory. */
 static plan_spared spare(pesc_trainer *t)
 {
     const pesc_model *m = t->m;
@@ -141,7 +141,7 @@ static pesc_status open_params(pesc_trainer *t)
 
 /* ---- what the model is and how fast it could be ---- */
 
-/* The device's speed in products of the kind training makes: what "61%" is a part of. */
+/* Measures the device's rate in large products, of which the step line prints a percentage. */
 static pesc_status measure_peak(pesc_trainer *t)
 {
     enum { TIMES = 5 };
@@ -167,8 +167,8 @@ static pesc_status measure_peak(pesc_trainer *t)
     return s;
 }
 
-/* Forward passes all activated weights, the gradient of activations those of the layers it reaches,
- * the gradient of weights those that train: of experts, k in E of them a token. */
+/* FLOP a token: the forward uses all activated weights, the gradient of activations those of the
+ * layers that backward reaches, the gradient of weights those that train (k of E experts). */
 static void count_flops(pesc_trainer *t)
 {
     const pesc_model *m = t->m;
@@ -189,7 +189,7 @@ static uint64_t hash_text(uint64_t h, const char *s)
     return XXH3_64bits_withSeed(s, strlen(s), h);
 }
 
-/* Of the configuration and every weight, in the order of the files. */
+/* Hashes the configuration and every weight, in the order of the files. */
 static pesc_status hash_base(const hfdir *d, uint64_t *out)
 {
     str text = { 0 };
@@ -207,7 +207,7 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
     return weights_check(d->ws);
 }
 
-/* The options that decide the numbers, and what the file says that one of them names. */
+/* Hashes the options that decide the numbers and the content of experts_config. */
 static uint64_t hash_options(const pesc_trainer *t)
 {
     str text = { 0 };

@@ -22,7 +22,7 @@ struct pesc_trainer {
     batch *batch, *eval_batch;
     batch *ahead;       /* the records of step ahead_step, read while the device was busy */
     int64_t ahead_step; /* 0: none */
-    rundir *dir;        /* its directory, locked */
+    rundir *dir;        /* the directory of the run, locked */
     metrics *log;
     char *yaml;
     checkpoint saver;
@@ -37,7 +37,7 @@ struct pesc_trainer {
     int64_t *chosen; /* the same as counts */
     double *balance; /* [sparse layers, 2, E]: f and P of the last step */
     int32_t sparse_layers;
-    uint64_t dropped_in_row; /* records without a sequence, one after the other */
+    uint64_t dropped_in_row; /* consecutive records that were dropped */
     double peak_flops, token_flops;
     double seconds;        /* of a step, smoothed; 0: none yet */
     double seconds_beside; /* of validation and saving since this process began */
