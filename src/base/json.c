@@ -111,18 +111,21 @@ const char *json_kind(const json_t *v)
     }
 }
 
-bool json_has(const json_t *object, const char *key)
+const json_t *json_value(const json_t *object, const char *key)
 {
     const json_t *v = json_object_get(object, key);
-    return v && !json_is_null(v);
+    return json_is_null(v) ? NULL : v;
+}
+
+bool json_has(const json_t *object, const char *key)
+{
+    return json_value(object, key) != NULL;
 }
 
 /* *v is NULL when the key is absent and may be. */
 static pesc_status find(json_where w, const char *key, bool required, const json_t **v)
 {
-    *v = json_object_get(w.object, key);
-    if (*v && json_is_null(*v))
-        *v = NULL;
+    *v = json_value(w.object, key);
     if (!*v && required)
         return fail(PESC_FORMAT, "%s: %s: is missing", w.file, key);
     return PESC_OK;

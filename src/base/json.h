@@ -35,6 +35,10 @@ pesc_status json_get_f64(json_where w, const char *key, bool required, double *o
 pesc_status json_get_bool(json_where w, const char *key, bool required, bool *out);
 pesc_status json_get_str(json_where w, const char *key, bool required, const char **out);
 
+/* The value of a key; NULL where the key is absent or null, which means the same in all files that
+ * pesc reads. */
+const json_t *json_value(const json_t *object, const char *key);
+
 /* Whether the key is there and not null. */
 bool json_has(const json_t *object, const char *key);
 

@@ -25,7 +25,7 @@ pesc_status configjson_default(json_t *json, const char *key, json_t *value)
 /* rope_parameters {rope_type, rope_theta, ...} as rope_theta and rope_scaling. */
 static pesc_status old_rope(json_t *json, const json_t *rotation)
 {
-    const json_t *type = json_object_get(rotation, "rope_type");
+    const json_t *type = json_value(rotation, "rope_type");
     bool plain = !type || strcmp(json_string_value(type), "default") == 0;
     if (json_has(rotation, "rope_theta"))
         TRY(configjson_default(json, "rope_theta",
@@ -46,10 +46,9 @@ static pesc_status old_spellings(json_t *json)
     if (json_has(json, "dtype"))
         TRY(configjson_default(json, "torch_dtype", json_copy(json_object_get(json, "dtype"))));
     json_object_del(json, "dtype");
-    const json_t *rotation = json_object_get(json, "rope_parameters");
-    const json_t *full = json_object_get(rotation, "full_attention");
-    const json_t *sliding =
-        json_object_get(rotation, "sliding_attention"); /* equal where both are */
+    const json_t *rotation = json_value(json, "rope_parameters");
+    const json_t *full = json_value(rotation, "full_attention");
+    const json_t *sliding = json_value(rotation, "sliding_attention"); /* equal where both are */
     if (rotation && !json_has(json, "rope_scaling"))
         TRY(old_rope(json, full ? full : sliding ? sliding : rotation));
     json_object_del(json, "rope_parameters");

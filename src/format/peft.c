@@ -89,7 +89,7 @@ static pesc_status read_settings(settings *s, const char *dir)
                         s->file, refused[i].key, refused[i].what);
     TRY(json_get_i64(at, "r", true, 1, MAX_RANK, &s->r));
     TRY(json_get_bool(at, "use_rslora", false, &s->rslora));
-    return read_alpha(s, "lora_alpha", json_object_get(s->json, "lora_alpha"), &s->alpha);
+    return read_alpha(s, "lora_alpha", json_value(s->json, "lora_alpha"), &s->alpha);
 }
 
 /* Whether a pattern's key names the module: its last parts, or with '^' all of it. */

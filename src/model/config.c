@@ -35,8 +35,8 @@ void config_free(config *c)
 /* bitsandbytes' NF4 is read as it is stored; any other quantiser's tensors are not. */
 static pesc_status check_quantization(json_where w)
 {
-    const json_t *q = json_object_get(w.object, "quantization_config");
-    if (!q || json_is_null(q))
+    const json_t *q = json_value(w.object, "quantization_config");
+    if (!q)
         return PESC_OK;
     json_where in = { q, w.file };
     const char *method = "bitsandbytes", *type = "nf4";
@@ -183,8 +183,8 @@ static pesc_status read_special(config *c, const config_source *src)
 
 static pesc_status read_layer_types(config *c, json_where w)
 {
-    const json_t *list = json_object_get(w.object, "layer_types");
-    if (!list || json_is_null(list))
+    const json_t *list = json_value(w.object, "layer_types");
+    if (!list)
         return PESC_OK;
     if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
         return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
@@ -227,9 +227,9 @@ static pesc_status read_windows(config *c, json_where w)
 static pesc_status read_dense_layers(config *c, json_where w)
 {
     const char *key = "mlp_only_layers";
-    const json_t *list = json_object_get(w.object, key), *v;
+    const json_t *list = json_value(w.object, key), *v;
     size_t i;
-    if (!list || json_is_null(list) || c->moe.kind != EXPERT_FFN)
+    if (!list || c->moe.kind != EXPERT_FFN)
         return PESC_OK;
     if (!json_is_array(list))
         return fail(PESC_FORMAT, "%s: %s: found %s, expected an array", w.file, key,

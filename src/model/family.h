@@ -15,12 +15,19 @@
 
 typedef enum key_kind { KEY_I32, KEY_F32, KEY_BOOL } key_kind;
 
-/* Absent: `def`. null: 0 or false. `names` may list spellings, split by '|'; where several are
- * present they must agree. A later row of the same fact wins. */
+/* What a key means where it is absent or null. */
+typedef enum key_absence {
+    KEY_OPTIONAL, /* `def` for both */
+    KEY_REQUIRED, /* an error for both */
+    KEY_NULLABLE, /* absent: `def`; null: 0, "none", as transformers has it for a few keys */
+} key_absence;
+
+/* `names` may list spellings, split by '|'; where several are present they must agree. A later row
+ * of the same fact wins. */
 typedef struct config_key {
     const char *names;
     key_kind kind;
-    bool required;
+    key_absence absence;
     size_t offset; /* into config */
     double def, min, max;
 } config_key;

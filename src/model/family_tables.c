@@ -19,19 +19,23 @@ enum {
 
 #define INT(names, field, lo, hi, def)                                                             \
     {                                                                                              \
-        names, KEY_I32, false, offsetof(config, field), def, lo, hi                                \
+        names, KEY_I32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
+    }
+#define INT_OR_NULL(names, field, lo, hi, def)                                                     \
+    {                                                                                              \
+        names, KEY_I32, KEY_NULLABLE, offsetof(config, field), def, lo, hi                         \
     }
 #define NEED(names, field, lo, hi)                                                                 \
     {                                                                                              \
-        names, KEY_I32, true, offsetof(config, field), 0, lo, hi                                   \
+        names, KEY_I32, KEY_REQUIRED, offsetof(config, field), 0, lo, hi                           \
     }
 #define REAL(names, field, lo, hi, def)                                                            \
     {                                                                                              \
-        names, KEY_F32, false, offsetof(config, field), def, lo, hi                                \
+        names, KEY_F32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
     }
 #define FLAG(names, field, def)                                                                    \
     {                                                                                              \
-        names, KEY_BOOL, false, offsetof(config, field), def, 0, 1                                 \
+        names, KEY_BOOL, KEY_OPTIONAL, offsetof(config, field), def, 0, 1                          \
     }
 
 /* ---- keys ---- */
@@ -59,13 +63,13 @@ static const config_key llama_keys[] = {
 };
 
 static const config_key mistral_keys[] = {
-    INT("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
     { 0 },
 };
 
 static const config_key qwen2_keys[] = {
     FLAG("use_sliding_window", use_window, false),
-    INT("sliding_window", window, 0, MAX_CONTEXT, 4096),
+    INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 4096),
     INT("max_window_layers", max_window_layers, 0, MAX_CONTEXT, 28),
     { 0 },
 };
@@ -77,20 +81,21 @@ static const config_key qwen3_keys[] = {
     { 0 },
 };
 
-#define EXPERTS(def_k)                                                                             \
+#define EXPERTS                                                                                    \
     NEED("num_experts|num_local_experts|n_routed_experts", moe.topk.n_experts, 1, MAX_EXPERTS),    \
-        INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, def_k),                             \
         REAL("router_aux_loss_coef|aux_loss_alpha", moe.aux_coef, 0, 1e6, 0.001)
 
 static const config_key mixtral_keys[] = {
-    EXPERTS(2),
+    EXPERTS,
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 2),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     INT("sliding_window", window, 1, MAX_CONTEXT, 0),
     { 0 },
 };
 
 static const config_key qwen_moe_keys[] = {
-    EXPERTS(8),
+    EXPERTS,
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
     FLAG("norm_topk_prob", moe.topk.renormalise, false),
     NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
     INT("decoder_sparse_step", sparse_step, 1, MAX_LAYERS, 1),
@@ -111,7 +116,8 @@ static const config_key qwen3_moe_keys[] = {
 };
 
 static const config_key olmoe_keys[] = {
-    EXPERTS(8),
+    EXPERTS,
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
     FLAG("norm_topk_prob", moe.topk.renormalise, false),
     FLAG("attention_bias", qkv_bias, false),
     FLAG("attention_bias", o_bias, false),
@@ -120,18 +126,19 @@ static const config_key olmoe_keys[] = {
 };
 
 static const config_key deepseek_v2_keys[] = {
-    EXPERTS(0),
+    EXPERTS,
+    NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
     FLAG("attention_bias", qkv_bias, false),
     FLAG("attention_bias", o_bias, false),
     FLAG("mlp_bias", mlp_bias, false),
     NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
-    INT("n_shared_experts", moe.n_shared, 1, 64, 2),
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 2),
     REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
     INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 0),
     INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 0),
     INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
     INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
-    INT("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
+    INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
     NEED("kv_lora_rank", kv_lora_rank, 1, MAX_DIM),
     NEED("qk_nope_head_dim", qk_nope_dim, 1, 1 << 13),
     NEED("qk_rope_head_dim", qk_rope_dim, 1, 1 << 13),
@@ -145,7 +152,7 @@ const config_key adapter_keys[] = {
     NEED("num_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
     NEED("topk", moe.topk.k, 1, MAX_EXPERTS),
     NEED("adapter_dim", moe.expert_dim, 1, MAX_FFN),
-    { "moe_scaling", KEY_F32, true, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
+    { "moe_scaling", KEY_F32, KEY_REQUIRED, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
     { 0 },
 };
 
@@ -154,7 +161,7 @@ const config_key molora_keys[] = {
     NEED("molora_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
     NEED("molora_top_k", moe.topk.k, 1, MAX_EXPERTS),
     NEED("molora_rank", moe.expert_dim, 1, MAX_DIM),
-    { "molora_scale", KEY_F32, true, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
+    { "molora_scale", KEY_F32, KEY_REQUIRED, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
     { 0 },
 };
 

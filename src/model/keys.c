@@ -58,21 +58,19 @@ static pesc_status read_key(config *c, json_where w, const config_key *k)
     double v = k->def, first = 0;
     for (const char *rest = k->names; rest;) {
         rest = next_spelling(rest, &s);
-        const json_t *j = json_object_get(w.object, s.name);
-        if (!j)
+        bool off = k->absence == KEY_NULLABLE && json_is_null(json_object_get(w.object, s.name));
+        if (!off && !json_has(w.object, s.name))
             continue;
         v = 0;
-        if (!json_is_null(j))
+        if (!off)
             TRY(read_number(w, s.name, k, &v));
-        else if (k->required)
-            continue;
         if (found.name[0] && v != first)
             return fail(PESC_FORMAT, "%s: %s: found %g, but %s says %g", w.file, s.name, v,
                         found.name, first);
         found = s;
         first = v;
     }
-    if (!found.name[0] && k->required) {
+    if (!found.name[0] && k->absence == KEY_REQUIRED) {
         next_spelling(k->names, &s);
         return fail(PESC_FORMAT, "%s: %s: is missing", w.file, s.name);
     }
@@ -132,8 +130,8 @@ static const struct {
 pesc_status keys_guard(const family *f, json_where w)
 {
     for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) {
-        const json_t *v = json_object_get(w.object, guards[i].key);
-        if (!v || json_is_null(v) || family_reads(f, guards[i].key))
+        const json_t *v = json_value(w.object, guards[i].key);
+        if (!v || family_reads(f, guards[i].key))
             continue;
         bool off = json_is_boolean(v)  ? json_is_true(v) == (guards[i].off == 1)
                    : json_is_number(v) ? json_number_value(v) == guards[i].off

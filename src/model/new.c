@@ -157,7 +157,7 @@ static pesc_status write_weights(const char *dir, const config *c, dtype dt, uin
 /* The configuration as given, with the dtype that was written. */
 static pesc_status write_config(const char *dir, json_t *json, dtype dt)
 {
-    const char *key = json_object_get(json, "dtype") ? "dtype" : "torch_dtype";
+    const char *key = json_has(json, "dtype") ? "dtype" : "torch_dtype";
     const char *name = dt == DT_F32 ? "float32" : "bfloat16";
     json_object_del(json, "quantization_config"); /* what is written is not quantised */
     if (json_object_set_new(json, key, json_string(name)) != 0)

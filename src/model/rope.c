@@ -86,8 +86,8 @@ static pesc_status read_scaling(config *c, json_where w)
  * they must say the same. */
 static pesc_status same_for_all(const json_t **scaling, const char *file)
 {
-    const json_t *full = json_object_get(*scaling, "full_attention");
-    const json_t *sliding = json_object_get(*scaling, "sliding_attention");
+    const json_t *full = json_value(*scaling, "full_attention");
+    const json_t *sliding = json_value(*scaling, "sliding_attention");
     if (!full && !sliding)
         return PESC_OK;
     if (full && sliding && !json_equal(full, sliding))
@@ -109,8 +109,8 @@ pesc_status rope_read(config *c, json_where w)
     c->rope_original = (int32_t)original;
 
     const char *key = json_has(w.object, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-    const json_t *scaling = json_object_get(w.object, key);
-    if (!scaling || json_is_null(scaling))
+    const json_t *scaling = json_value(w.object, key);
+    if (!scaling)
         return PESC_OK;
     if (!json_is_object(scaling))
         return fail(PESC_FORMAT, "%s: %s: found %s, expected an object", w.file, key,

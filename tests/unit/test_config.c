@@ -308,6 +308,171 @@ static void refuses_what_deepseek_cannot_mean(void **state)
     }
 }
 
+/* ---- null ---- */
+
+/* A configuration of each family with every key it needs. */
+static json_t *whole_config(const family *f)
+{
+    json_t *o = object(llama, "{'num_experts':4,'moe_intermediate_size':20,"
+                              "'shared_expert_intermediate_size':28,'topk':2,'adapter_dim':12,"
+                              "'moe_scaling':0.5,'kv_lora_rank':16,'qk_nope_head_dim':10,"
+                              "'qk_rope_head_dim':6,'v_head_dim':8,'num_key_value_heads':6,"
+                              "'num_experts_per_tok':2,'decoder_sparse_step':2,"
+                              "'moe_layer_freq':2,'rms_norm_eps':0.5,'routed_scaling_factor':3,"
+                              "'hidden_act':'gelu','rope_theta':500,'dtype':'bfloat16'}");
+    json_object_set_new(o, "model_type", json_string(f->model_type));
+    if (!f->adapters) /* their keys make a mixture of any family */
+        for (const config_key *k = adapter_keys + 1; k->names; k++)
+            json_object_del(o, k->names);
+    return o;
+}
+
+typedef struct outcome {
+    pesc_status status;
+    config c;
+    char sentence[256];
+} outcome;
+
+static outcome outcome_of(const json_t *o)
+{
+    outcome r = { 0 };
+    r.status = config_read(&r.c, &(config_source){ .json = o, .file = "config.json" });
+    if (r.status != PESC_OK) {
+        snprintf(r.sentence, sizeof r.sentence, "%s", pesc_last_error());
+        memset(&r.c, 0, sizeof r.c);
+    }
+    config_free(&r.c);
+    return r;
+}
+
+/* A key that is null and a key that is not there: the same configuration or the same sentence. */
+static void null_is_absent(json_t *o, json_t *in, const char *family_name, const char *key)
+{
+    json_t *before = json_incref(json_object_get(in, key));
+    json_object_set_new(in, key, json_null());
+    outcome null = outcome_of(o);
+    json_object_del(in, key);
+    outcome absent = outcome_of(o);
+    if (memcmp(&null, &absent, sizeof null) != 0)
+        fail_msg("%s: %s: null gives %d \"%s\", absent %d \"%s\"", family_name, key, null.status,
+                 null.sentence, absent.status, absent.sentence);
+    if (before)
+        json_object_set_new(in, key, before);
+}
+
+/* The few keys whose null says "none" in transformers, where absence is a default. */
+static void null_is_off(json_t *o, const family *f, const config_key *k)
+{
+    json_t *with = json_deep_copy(o);
+    json_object_set_new(with, k->names, json_null());
+    outcome r = outcome_of(with);
+    json_decref(with);
+    if (r.status != PESC_OK)
+        fail_msg("%s: %s: null gives \"%s\"", f->name, k->names, r.sentence);
+    assert_int_equal(*(const int32_t *)(const void *)((const char *)&r.c + k->offset), 0);
+}
+
+static int null_in_table(json_t *o, const family *f, const config_key *keys)
+{
+    int n = 0;
+    for (const config_key *k = keys; k && k->names; k++) {
+        char names[128];
+        snprintf(names, sizeof names, "%s", k->names);
+        for (char *rest = names, *name; (name = strtok_r(rest, "|", &rest)); n++)
+            if (k->absence == KEY_NULLABLE)
+                null_is_off(o, f, k);
+            else
+                null_is_absent(o, o, f->name, name);
+    }
+    return n;
+}
+
+static void null_means_absent(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "model_type",      "hidden_act",
+        "dtype",           "torch_dtype",
+        "topk_method",     "scoring_func",
+        "rope_theta",      "rope_scaling",
+        "rope_parameters", "quantization_config",
+        "layer_types",     "mlp_only_layers",
+        "bos_token_id",    "eos_token_id",
+        "molora_experts",  "original_max_position_embeddings",
+        "attention_bias",  "clip_qkv",
+        "norm_topk_prob",  "auto_map",
+    };
+    int n = 0;
+    for (size_t i = 0; i < n_families; i++) {
+        const family *f = &families[i];
+        json_t *o = whole_config(f);
+        outcome r = outcome_of(o);
+        if (r.status != PESC_OK)
+            fail_msg("%s: %s", f->name, r.sentence);
+        for (int t = 0; t < FAMILY_MAX_TABLES; t++)
+            n += null_in_table(o, f, f->keys[t]);
+        if (f->adapters)
+            n += null_in_table(o, f, adapter_keys);
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            null_is_absent(o, o, f->name, others[k]);
+        json_decref(o);
+    }
+    assert_true(n > 150);
+}
+
+static void null_inside_objects(void **state)
+{
+    (void)state;
+    static const char *const rotations[] = {
+        "{'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':1,'high_freq_factor':4}}",
+        "{'rope_parameters':{'rope_type':'yarn','rope_theta':900,'factor':4,'beta_fast':30,"
+        "'beta_slow':2,'attention_factor':0.5,'mscale':2,'mscale_all_dim':3,'truncate':false,"
+        "'original_max_position_embeddings':16,'partial_rotary_factor':1}}",
+        "{'rope_parameters':{'full_attention':{'rope_theta':900},'sliding_attention':"
+        "{'rope_theta':900}}}",
+        "{'quantization_config':{'quant_method':'bitsandbytes','load_in_4bit':true,"
+        "'bnb_4bit_quant_type':'nf4'}}",
+    };
+    for (size_t i = 0; i < sizeof rotations / sizeof *rotations; i++) {
+        json_t *o = object(llama, rotations[i]), *all = object(rotations[i], NULL);
+        const char *outer, *key;
+        json_t *inner, *v;
+        json_object_foreach(all, outer, inner)
+        {
+            json_object_foreach(inner, key, v)
+                null_is_absent(o, json_object_get(o, outer), outer, key);
+        }
+        json_decref(o);
+        json_decref(all);
+    }
+}
+
+static void zero_is_refused_where_it_divides(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *key;
+    } rows[] = { { "qwen2_moe", "decoder_sparse_step" },
+                 { "qwen3_moe", "decoder_sparse_step" },
+                 { "deepseek_v2", "moe_layer_freq" },
+                 { "deepseek_v2", "n_group" },
+                 { "llama", "num_attention_heads" },
+                 { "llama", "num_key_value_heads" },
+                 { "llama", "head_dim" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const family *f;
+        must(family_find(&f, rows[i].family, "test"));
+        json_t *o = whole_config(f);
+        json_object_set_new(o, rows[i].key, json_integer(0));
+        outcome r = outcome_of(o);
+        char part[64];
+        snprintf(part, sizeof part, "%s: found 0, expected 1", rows[i].key);
+        assert_int_equal(r.status, PESC_FORMAT);
+        assert_non_null(strstr(r.sentence, part));
+        json_decref(o);
+    }
+}
+
 /* ---- rotation ---- */
 
 static void check_freq(const char *changes, int64_t length, double (*want)(int i, int dim))
@@ -401,6 +566,9 @@ int main(void)
         cmocka_unit_test(adapters_are_never_dense),
         cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(refuses_what_deepseek_cannot_mean),
+        cmocka_unit_test(null_means_absent),
+        cmocka_unit_test(null_inside_objects),
+        cmocka_unit_test(zero_is_refused_where_it_divides),
         cmocka_unit_test(frequencies),
         cmocka_unit_test(yarn_scales),
     };

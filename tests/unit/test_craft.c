@@ -109,32 +109,49 @@ static void parents_keep_their_facts(void **state)
     }
 }
 
-/* A configuration that says "tied" beside a head of its own: the head is the model's. */
-static void a_stored_head_is_kept(void **state)
+/* A copy of a golden model in "odd", with a value of its config.json replaced. */
+static const char *changed_model(const char *golden, const char *key, json_t *value)
 {
-    (void)state;
-    char from[512], config[600];
-    pesc_logit_check check;
-    pesc_craft_options o = small("pesc", &check);
+    char from[512], path[600];
     size_t n;
     files_clear();
-    snprintf(config, sizeof config, "%s/config.json", modeldirs_golden(from, "llama"));
-    json_t *json = json_load_file(config, 0, NULL);
-    json_object_set_new(json, "tie_word_embeddings", json_true());
+    snprintf(path, sizeof path, "%s/config.json", modeldirs_golden(from, golden));
+    json_t *json = json_load_file(path, 0, NULL);
+    json_object_set_new(json, key, value);
     char *text = json_dumps(json, 0);
     files_text("odd/config.json", text);
     mem_free(text);
     json_decref(json);
-    snprintf(config, sizeof config, "%s/model.safetensors", from);
-    char *bytes = files_get(config, &n);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    char *bytes = files_get(path, &n);
     files_put("odd/model.safetensors", bytes, n);
     free(bytes);
-    must(pesc_craft(files_path("odd"), files_path("out"), &o));
+    return files_path("odd");
+}
+
+/* A configuration that says "tied" beside a head of its own: the head is the model's. */
+static void a_stored_head_is_kept(void **state)
+{
+    (void)state;
+    pesc_logit_check check;
+    pesc_craft_options o = small("pesc", &check);
+    must(pesc_craft(changed_model("llama", "tie_word_embeddings", json_true()), files_path("out"),
+                    &o));
     assert_int_equal(check.differ, 0);
     hfdir *a = modeldirs_open(files_path("odd")), *b = modeldirs_open(files_path("out"));
     modeldirs_same(a, "lm_head.weight", b, "lm_head.weight");
     hfdir_close(a);
     hfdir_close(b);
+}
+
+static void null_in_rope_parameters_is_absent(void **state)
+{
+    (void)state;
+    pesc_logit_check check;
+    pesc_craft_options o = small("pesc", &check);
+    json_t *rope = json_pack("{s:n,s:f,s:n}", "rope_type", "rope_theta", 10000.0, "full_attention");
+    must(pesc_craft(changed_model("llama", "rope_parameters", rope), files_path("out"), &o));
+    assert_int_equal(check.differ, 0);
 }
 
 static void dtype_is_a_choice(void **state)
@@ -429,6 +446,7 @@ int main(void)
         cmocka_unit_test(crafts_adapters),
         cmocka_unit_test(parents_keep_their_facts),
         cmocka_unit_test(a_stored_head_is_kept),
+        cmocka_unit_test(null_in_rope_parameters_is_absent),
         cmocka_unit_test(dtype_is_a_choice),
         cmocka_unit_test(gguf_and_nf4_parents_are_written_out),
         cmocka_unit_test(the_seed_decides),
