@@ -328,6 +328,7 @@ typedef struct pesc_data_report {
     uint64_t records;             /* all, bad ones too */
     uint64_t bad, without_target; /* cannot be read; nothing to train on */
     uint64_t over_length;         /* longer than seq_len */
+    uint64_t unused;              /* good ones that give nothing to train on within seq_len */
     uint64_t tokens, trained;     /* of the records that can be read */
     int64_t shortest, longest;    /* tokens */
     int64_t median, p90, p99;     /* that so many records do not exceed */
@@ -445,11 +446,11 @@ typedef struct pesc_train_info {
     uint64_t records, first_step; /* first_step: 0, or where a resumed run goes on */
     int64_t steps, micro_tokens, kept_layers;
     uint64_t bytes_model, bytes_trained,
-        bytes_activations;              /* trained: weights, gradients, moments */
-    uint64_t bytes_total;               /* of the device */
-    uint64_t dropped, truncated, split; /* records longer than seq_len, met so far */
-    char checkpoint[32];                /* of a resumed run */
-    uint64_t bytes_paged;               /* moments in the host's memory, not counted above */
+        bytes_activations; /* trained: weights, gradients, moments */
+    uint64_t bytes_total;  /* of the device */
+    uint64_t over_length;  /* records longer than seq_len; see over_length of the options */
+    char checkpoint[32];   /* of a resumed run */
+    uint64_t bytes_paged;  /* moments in the host's memory, not counted above */
 } pesc_train_info;
 void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 

@@ -57,7 +57,9 @@ static pesc_status check(const options *o, pesc_data *d)
         printf("%-18s %" PRIu64 "\n", "without target", r.without_target);
     }
     if (r.first[0])
-        return out_fail(PESC_FORMAT, "%s", r.first);
+        return out_fail(PESC_FORMAT,
+                        "%" PRIu64 " of %" PRIu64 " records cannot be trained on; the first: %s",
+                        r.bad + r.without_target, r.records, r.first);
     return PESC_OK;
 }
 

@@ -159,19 +159,6 @@ static void draw(const options *o, bool end)
     fprintf(stderr, "pesc: note: no plots: %s\n", pesc_last_error());
 }
 
-/* Nothing is cut in silence. */
-static void tell_lengths(const options *o, const pesc_trainer *t)
-{
-    pesc_train_info i;
-    pesc_trainer_describe(t, &i);
-    if (!o->quiet && i.dropped + i.truncated + i.split)
-        fprintf(stderr,
-                "pesc: note: records longer than seq_len: %llu dropped, %llu truncated, %llu "
-                "split\n",
-                (unsigned long long)i.dropped, (unsigned long long)i.truncated,
-                (unsigned long long)i.split);
-}
-
 static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p)
 {
     pesc_train_info info;
@@ -190,7 +177,6 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
         eval = isnan(s.eval_loss) ? eval : s.eval_loss;
     }
     progress_clear();
-    tell_lengths(o, t);
     s.eval_loss = eval;
     if (st == PESC_OK || st == PESC_STOPPED)
         report(o, &info, &s, st == PESC_STOPPED);

@@ -9,7 +9,6 @@
 struct pesc_data {
     dataset *set;
     tokenizer *tok; /* NULL where there is none */
-    int64_t seq_len;
 };
 
 #endif

@@ -6,6 +6,7 @@
 #include "format/strtab.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -14,7 +15,9 @@ struct dataset {
     source *src;
     const record_format **formats; /* one a file */
     template look;
-    dataset_counts seen;
+    dataset *of;    /* the data set this one was split from and reads through; NULL: none */
+    uint64_t *held; /* records of the files that were split off, ascending */
+    uint64_t n_held;
     rendering at;   /* the last record that was read, */
     sequence *list; /* and the sequences it was cut into */
     size_t cap_list;
@@ -64,22 +67,87 @@ void dataset_close(dataset *d)
 {
     if (!d)
         return;
-    source_close(d->src);
-    mem_free(d->formats);
+    if (!d->of) {
+        source_close(d->src);
+        mem_free(d->formats);
+        mem_free(d->held);
+    }
     rendering_free(&d->at);
     mem_free(d->list);
     strtab_free(&d->domains);
     mem_free(d);
 }
 
+/* ---- a part for validation ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+pesc_status dataset_split(dataset *d, double part, dataset **out)
+{
+    uint64_t all = source_count(d->src), n = (uint64_t)((double)all * part + 0.5);
+    *out = NULL;
+    if (all < 2)
+        return fail(PESC_USAGE, "the data has one record, which cannot be split into two parts");
+    n = n < 1 ? 1 : n >= all ? all - 1 : n;
+    dataset *v = mem_zalloc(1, sizeof *v);
+    uint64_t *held = mem_alloc(n, sizeof *held);
+    if (!v || !held) {
+        mem_free(v);
+        mem_free(held);
+        return fail_nomem("the records for validation", n * sizeof *held);
+    }
+    for (uint64_t i = 0; i < n; i++)
+        held[i] = shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_HELD, 0, 0) }, all, i);
+    qsort(held, n, sizeof *held, ascending);
+    *v = (dataset){ .opt = d->opt, .src = d->src, .formats = d->formats, .look = d->look, .of = d };
+    v->opt.shuffle = false;
+    v->held = d->held = held;
+    v->n_held = d->n_held = n;
+    *out = v;
+    return PESC_OK;
+}
+
+/* The place in the files of a record of this data set: those held out, or all others. */
+static uint64_t place_of(const dataset *d, uint64_t index)
+{
+    ASSERT(index < dataset_count(d));
+    if (d->of)
+        return d->held[index];
+    uint64_t low = 0, high = d->n_held; /* how many held out stand before it */
+    while (low < high) {
+        uint64_t mid = (low + high) / 2;
+        if (d->held[mid] - mid <= index)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return index + low;
+}
+
+/* ---- facts ---- */
+
 uint64_t dataset_count(const dataset *d)
 {
-    return source_count(d->src);
+    return d->of ? d->n_held : source_count(d->src) - d->n_held;
 }
 
 size_t dataset_files(const dataset *d)
 {
     return source_files(d->src);
+}
+
+const source *dataset_source(const dataset *d)
+{
+    return d->src;
+}
+
+const dataset_options *dataset_how(const dataset *d)
+{
+    return &d->opt;
 }
 
 const char *dataset_format(const dataset *d, size_t file)
@@ -90,11 +158,6 @@ const char *dataset_format(const dataset *d, size_t file)
 const char *dataset_template(const dataset *d)
 {
     return chat_name(d->look.chat);
-}
-
-dataset_counts dataset_seen(const dataset *d)
-{
-    return d->seen;
 }
 
 uint64_t dataset_hash(const dataset *d)
@@ -128,20 +191,11 @@ static pesc_status check_ids(const dataset *d)
     return PESC_OK;
 }
 
-static pesc_status no_target(void)
-{
-    return fail(PESC_FORMAT, "has nothing to train on: every token is masked or the answer is "
-                             "empty");
-}
-
 /* Cuts the record into sequences of at most seq_len. */
 static pesc_status cut(dataset *d, size_t *n)
 {
     size_t total = d->at.ids.n, len = (size_t)d->opt.seq_len, pieces = 1;
     if (total > len) {
-        d->seen.dropped += d->opt.over == OVER_DROP;
-        d->seen.truncated += d->opt.over == OVER_TRUNCATE;
-        d->seen.split += d->opt.over == OVER_SPLIT;
         if (d->opt.over == OVER_ERROR)
             return fail(PESC_FORMAT,
                         "is %zu tokens long, over seq_len %d; raise it, or choose "
@@ -170,40 +224,55 @@ static pesc_status cut(dataset *d, size_t *n)
 }
 
 /* Puts the place before the sentence of a failure and the record after it. */
-static pesc_status show(dataset *d, uint64_t index, pesc_status s)
+static pesc_status show(dataset *d, uint64_t place, pesc_status s)
 {
     char why[1024];
     const char *bytes = "";
     size_t shown = 0;
     snprintf(why, sizeof why, "%s", pesc_last_error());
-    (void)source_bytes(d->src, index, &bytes, &shown);
-    return fail(s, "%s: %s: %.*s%s", source_where(d->src, index), why,
+    (void)source_bytes(d->src, place, &bytes, &shown);
+    return fail(s, "%s: %s: %.*s%s", source_where(d->src, place), why,
                 (int)(shown < 200 ? shown : 200), bytes, shown > 200 ? "..." : "");
 }
 
-pesc_status dataset_no_target(dataset *d, uint64_t index)
-{
-    return show(d, index, no_target());
-}
-
-pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
+/* Reads the record at a place of the files. */
+static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
 {
     json_t *v;
-    TRY(source_record(d->src, index, &v));
+    TRY(source_record(d->src, place, &v));
     record r = { 0 };
     pesc_status s =
-        record_read(&r, d->formats[source_file_of(d->src, index)], v, d->opt.keep_reasoning);
+        record_read(&r, d->formats[source_file_of(d->src, place)], v, d->opt.keep_reasoning);
     if (s == PESC_OK)
         s = template_render(&d->look, &r, &d->at);
     if (s == PESC_OK)
         s = check_ids(d);
     if (r.left_out && !d->told)
-        log_notice("%s: reasoning_content is left out", source_where(d->src, index));
+        log_notice("%s: reasoning_content is left out", source_where(d->src, place));
     d->told = d->told || r.left_out;
     record_free(&r);
     json_decref(v);
-    *out = (sequence){ d->at.ids.ids, d->at.labels, (int32_t)d->at.ids.n };
-    return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, index, s);
+    if (s == PESC_OK)
+        *out = (sequence){ d->at.ids.ids, d->at.labels, (int32_t)d->at.ids.n };
+    return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, place, s);
+}
+
+pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
+{
+    return read_place(d, place_of(d, index), out);
+}
+
+pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n)
+{
+    uint64_t place = place_of(d, index);
+    *n = 0;
+    *whole = (sequence){ 0 };
+    TRY(read_place(d, place, whole));
+    pesc_status s = dataset_targets(whole) > 0
+                        ? cut(d, n)
+                        : fail(PESC_FORMAT, "has nothing to train on: every token is masked or the "
+                                            "answer is empty");
+    return s == PESC_OK || s == PESC_NOMEM ? s : show(d, place, s);
 }
 
 /* "data/maths.test.jsonl" is about "maths.test". */
@@ -218,12 +287,13 @@ static size_t file_name(const char *path, const char **name)
 pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name)
 {
     json_t *v;
-    TRY(source_record(d->src, index, &v));
+    uint64_t place = place_of(d, index);
+    TRY(source_record(d->src, place, &v));
     const json_t *field = json_object_get(v, "domain");
     const char *said = json_string_value(field);
     size_t n = json_string_length(field);
     if (n == 0)
-        n = file_name(source_file_path(d->src, source_file_of(d->src, index)), &said);
+        n = file_name(source_file_path(d->src, source_file_of(d->src, place)), &said);
     int64_t at = strtab_find(&d->domains, said, n);
     bool full = at < 0 && d->domains.n == PESC_DATA_DOMAINS;
     if (at < 0 && !full)
@@ -233,7 +303,7 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
         return fail(PESC_FORMAT,
                     "%s: domain: is the %dth different one; the field should name a few kinds of "
                     "text",
-                    source_where(d->src, index), PESC_DATA_DOMAINS + 1);
+                    source_where(d->src, place), PESC_DATA_DOMAINS + 1);
     if (at < 0)
         return fail_nomem("a domain", n);
     *number = (size_t)at;
@@ -241,20 +311,14 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
     return PESC_OK;
 }
 
-static pesc_status read_one(dataset *d, uint64_t index, size_t *n)
-{
-    sequence whole;
-    TRY(dataset_whole(d, index, &whole));
-    pesc_status s = dataset_targets(&whole) > 0 ? cut(d, n) : no_target();
-    return s == PESC_OK || s == PESC_NOMEM ? s : show(d, index, s);
-}
-
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
 {
-    uint64_t count = source_count(d->src), epoch = position / count, index = position % count;
+    sequence whole;
+    uint64_t count = dataset_count(d), epoch = position / count, index = position % count;
     if (d->opt.shuffle)
-        index = shuffle_at((rng_key){ d->opt.seed, rng_stream(3, epoch, 0) }, count, index);
-    TRY(read_one(d, index, n));
+        index =
+            shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_EPOCH, epoch, 0) }, count, index);
+    TRY(dataset_check(d, index, &whole, n));
     *list = d->list;
     return PESC_OK;
 }

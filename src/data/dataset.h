@@ -31,35 +31,39 @@ typedef struct dataset dataset;
 pesc_status dataset_open(dataset **out, const dataset_options *opt);
 void dataset_close(dataset *d); /* NULL is allowed */
 
-uint64_t dataset_count(const dataset *d); /* records of an epoch */
-uint64_t dataset_hash(const dataset *d);  /* of the files, format and template */
-const char *dataset_format(const dataset *d, size_t file);
-const char *dataset_template(const dataset *d); /* chat format in use, "" where none is needed */
+/* Takes a part (0 < part < 1) of the records out of `d`, at least one and not all, drawn by its
+ * seed; the same files and seed give the same records. They become the data set *out, in the order
+ * of the files. It reads through `d`: close it first. */
+pesc_status dataset_split(dataset *d, double part, dataset **out);
 
-/* One training sequence: label[i] is what position i holds, or -100 where it is not trained. */
+uint64_t dataset_count(const dataset *d); /* records of an epoch */
+uint64_t dataset_hash(const dataset *d);  /* of all files, their formats and the template */
+size_t dataset_files(const dataset *d);
+const char *dataset_format(const dataset *d, size_t file);
+const char *dataset_template(const dataset *d); /* name of the chat format in use */
+const source *dataset_source(const dataset *d);
+const dataset_options *dataset_how(const dataset *d); /* as opened; its strings are the caller's */
+
+/* One training sequence: labels[i] is ids[i] where it is trained, else TEMPLATE_IGNORE. */
 typedef struct sequence {
     const int32_t *ids, *labels;
     int32_t n;
 } sequence;
+int32_t dataset_targets(const sequence *s); /* tokens that are predicted and trained */
 
 /* The sequences of a position: 0 when it was dropped, 1, or more when split. Borrowed until the
  * next call. A record with nothing to train on is refused and shown. */
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
 
-/* One record by its number in the files, whole: not shuffled, not cut. Nothing to train on is no
- * failure here: dataset_targets() gives 0. */
+/* Records by number, below dataset_count(): in the order of the files, not shuffled.
+ *
+ * dataset_whole() gives one that is not cut; nothing to train on is no failure there.
+ * dataset_check() gives the same and whether training can use it: *n receives the sequences that it
+ * is cut into; PESC_FORMAT, with the place and the bytes, when it can not. */
 pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
+pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n);
 /* What a record is about: its field "domain", or where it has none the name of its file without
  * directory and ending. Numbered as they are met; the name is borrowed until close. */
 pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name);
-int32_t dataset_targets(const sequence *s); /* tokens that are predicted */
-/* Fails with the sentence that training has for a record without a target. */
-pesc_status dataset_no_target(dataset *d, uint64_t index);
-size_t dataset_files(const dataset *d);
-
-typedef struct dataset_counts {
-    uint64_t dropped, truncated, split; /* records */
-} dataset_counts;
-dataset_counts dataset_seen(const dataset *d); /* since open */
 
 #endif

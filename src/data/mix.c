@@ -19,8 +19,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SHUFFLE_PART = 5, SHUFFLE_SLOTS = 6 }; /* purposes of rng_stream */
-
 typedef struct hash_set {
     XXH128_hash_t *slots; /* zero: free */
     size_t mask;

@@ -8,6 +8,14 @@
 
 #include "base/rng.h"
 
+/* What a permutation is for: the first coordinate of its rng_stream(). */
+enum {
+    SHUFFLE_EPOCH = 3, /* the order of an epoch */
+    SHUFFLE_PART = 5,  /* mixing: the records of a part, */
+    SHUFFLE_SLOTS = 6, /* and which part comes next */
+    SHUFFLE_HELD = 8   /* the records held out for validation */
+};
+
 uint64_t shuffle_at(rng_key key, uint64_t n, uint64_t i); /* i < n */
 
 #endif

@@ -1,6 +1,5 @@
-/* stats: a data set read from its first record to its last, before anything is trained on it. Of
- * the records only the number of each length is kept, so quantiles are exact and memory is bounded
- * by the longest record. */
+#include "data/stats.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/data.h"
@@ -74,45 +73,64 @@ static void finish(const lengths *l, pesc_data_report *r)
     fill_buckets(l, r);
 }
 
+/* Tells of a bad record, whose sentence is the last failure. */
+static void list(pesc_data_report *r)
+{
+    uint64_t bad = r->bad + r->without_target;
+    if (bad == 1)
+        snprintf(r->first, sizeof r->first, "%s", pesc_last_error());
+    if (bad <= STATS_LISTED)
+        log_notice("%s", pesc_last_error());
+}
+
 /* Counts one record. What is wrong with a record is counted; what is wrong with the machine, the
  * template or the options concerns all records and fails. */
-static pesc_status count(pesc_data *d, uint64_t index, lengths *l, pesc_data_report *r)
+static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_report *r)
 {
-    sequence q;
-    pesc_status s = dataset_whole(d->set, index, &q);
-    if (s == PESC_NOMEM || s == PESC_USAGE || s == PESC_IO)
+    sequence q = { 0 };
+    size_t n;
+    pesc_status s = dataset_check(d, index, &q, &n);
+    if (s != PESC_OK && s != PESC_FORMAT)
         return s;
-    int32_t trained = s == PESC_OK ? dataset_targets(&q) : 0;
-    if (s == PESC_OK) {
-        r->tokens += (uint64_t)q.n;
-        r->trained += (uint64_t)trained;
-        r->over_length += q.n > d->seq_len;
-        TRY(add_length(l, (size_t)q.n));
-        if (trained > 0)
-            return PESC_OK;
+    bool read = q.ids != NULL; /* though it may not be of use */
+    int32_t trained = read ? dataset_targets(&q) : 0;
+    bool over = read && q.n > dataset_how(d)->seq_len;
+    r->tokens += (uint64_t)q.n;
+    r->trained += (uint64_t)trained;
+    r->over_length += over;
+    r->unused += s == PESC_OK && n == 0;
+    r->without_target += read && trained == 0;
+    r->bad += s != PESC_OK && !(read && trained == 0);
+    if (s != PESC_OK)
+        list(r);
+    return read ? add_length(l, (size_t)q.n) : PESC_OK;
+}
+
+pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out)
+{
+    *out = (pesc_data_report){ .records = dataset_count(d) };
+    lengths l = { 0 };
+    pesc_status s = PESC_OK;
+    for (uint64_t i = 0; i < out->records && s == PESC_OK; i++) {
+        s = count(d, i, &l, out);
+        if (i % 256 != 255)
+            continue;
+        log_progress("checking records", i, out->records);
+        if (s == PESC_OK && stop && *stop)
+            s = fail(PESC_STOPPED, "stopped while the data was checked; nothing was trained");
     }
-    r->bad += s != PESC_OK;
-    r->without_target += s == PESC_OK;
-    if (s == PESC_OK && !r->first[0])
-        (void)dataset_no_target(d->set, index);
-    if (!r->first[0])
-        snprintf(r->first, sizeof r->first, "%s", pesc_last_error());
-    return PESC_OK;
+    log_progress("checking records", out->records, out->records);
+    uint64_t bad = out->bad + out->without_target;
+    if (s == PESC_OK && bad > STATS_LISTED)
+        log_notice("and %llu more", (unsigned long long)(bad - STATS_LISTED));
+    if (s == PESC_OK)
+        finish(&l, out);
+    mem_free(l.count);
+    return s;
 }
 
 pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out)
 {
     status_clear();
-    *out = (pesc_data_report){ .records = dataset_count(d->set) };
-    lengths l = { 0 };
-    pesc_status s = PESC_OK;
-    for (uint64_t i = 0; i < out->records && s == PESC_OK; i++) {
-        s = count(d, i, &l, out);
-        if (i % 256 == 0)
-            log_progress("reading records", i, out->records);
-    }
-    if (s == PESC_OK)
-        finish(&l, out);
-    mem_free(l.count);
-    return s;
+    return stats_read(d->set, NULL, out);
 }

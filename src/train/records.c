@@ -1,7 +1,21 @@
-/* records: opens data as training with a given model reads it. */
+#include "train/records.h"
+
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/data.h"
+#include "data/stats.h"
 #include "format/hfdir.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define SAVED "records.json"
+
+enum { MAX_SAVED = 1 << 24 };
+
+/* ---- data without a run ---- */
 
 /* Vocabulary and chat format: the model's where the path is one, else the tokenizer's. */
 static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_options *opt)
@@ -35,7 +49,6 @@ pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_op
     pesc_data *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return fail_nomem("a data set", sizeof *d);
-    d->seq_len = opt->seq_len;
     pesc_status s = hfdir_tokenizer(&d->tok, path);
     if (s == PESC_OK)
         s = open_set(d, path, opt);
@@ -45,4 +58,223 @@ pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_op
     }
     *out = d;
     return PESC_OK;
+}
+
+/* ---- the data of a run ---- */
+
+static dataset_options data_options(const pesc_trainer *t, bool eval)
+{
+    const pesc_train_options *o = &t->opt;
+    dataset_options d = { .paths = eval ? o->eval_data : o->data,
+                          .n_paths = eval ? o->n_eval_data : o->n_data,
+                          .format = o->format,
+                          .template = o->chat_template,
+                          .seq_len = (int32_t)o->seq_len,
+                          .shuffle = o->shuffle && !eval,
+                          .seed = (uint64_t)o->seed,
+                          .tok = t->m->tok,
+                          .chat = t->m->chat,
+                          .vocab = t->m->cfg.vocab };
+    over_length_find(o->over_length, &d.over);
+    return d;
+}
+
+pesc_status records_open(pesc_trainer *t)
+{
+    dataset_options d = data_options(t, false), e = data_options(t, true);
+    TRY(dataset_open(&t->data, &d));
+    return e.n_paths ? dataset_open(&t->eval_data, &e) : PESC_OK;
+}
+
+/* ---- RUN/records.json ---- */
+
+static json_t *read_saved(const pesc_trainer *t)
+{
+    json_t *v = NULL;
+    char *path = io_join(t->opt.output, SAVED);
+    if (!path || io_kind_of(path) != IO_FILE || json_read(&v, path, MAX_SAVED) != PESC_OK)
+        v = NULL; /* then the records are read again */
+    mem_free(path);
+    return v;
+}
+
+/* Everything that decides what a check finds. */
+static void key_of(const pesc_trainer *t, const dataset *d, char out[17])
+{
+    const dataset_options *o = dataset_how(d);
+    char text[256];
+    int n = snprintf(text, sizeof text, "%s %s %016llx %llu %llu %d %d %d %d", PESC_VERSION,
+                     t->saver.about.tokenizer_hash, (unsigned long long)dataset_hash(d),
+                     (unsigned long long)dataset_count(d), (unsigned long long)o->seed, o->seq_len,
+                     (int)o->over, o->vocab, (int)o->keep_reasoning);
+    runstate_hex(out, XXH3_64bits(text, (size_t)n));
+}
+
+static json_t *describe(const pesc_trainer *t, const dataset *d, const pesc_data_report *r)
+{
+    char key[17], hash[17];
+    const source *s = dataset_source(d);
+    json_t *files = json_array();
+    for (size_t i = 0; i < source_files(s); i++) {
+        char path[4096]; /* a file's name need not be UTF-8, JSON is */
+        utf8_visible(path, sizeof path, source_file_path(s, i), strlen(source_file_path(s, i)));
+        runstate_hex(hash, source_file_hash(s, i));
+        json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "path", path, "bytes",
+                                               (json_int_t)source_file_bytes(s, i), "xxh3", hash));
+    }
+    key_of(t, d, key);
+    return json_pack("{s:s, s:I, s:I, s:I, s:o}", "key", key, "records", (json_int_t)r->records,
+                     "over_length", (json_int_t)r->over_length, "unused", (json_int_t)r->unused,
+                     "files", files);
+}
+
+static pesc_status save(const pesc_trainer *t, const pesc_data_report r[2])
+{
+    str text = { 0 };
+    char *path = io_join(t->opt.output, SAVED);
+    json_t *v = json_pack("{s:o}", "data", describe(t, t->data, &r[0]));
+    if (v && t->eval_data)
+        json_object_set_new(v, "eval_data", describe(t, t->eval_data, &r[1]));
+    json_put(&text, v, JSON_INDENT(1));
+    str_putc(&text, '\n');
+    pesc_status s =
+        v && path && str_ok(&text) ? io_write_file(path, text.p, text.n) : fail_nomem(SAVED, 0);
+    json_decref(v);
+    str_free(&text);
+    mem_free(path);
+    return s;
+}
+
+/* Whether these records were checked before; then what was found. */
+static bool is_checked(const pesc_trainer *t, const dataset *d, const json_t *saved,
+                       pesc_data_report *r)
+{
+    char key[17];
+    const char *was = json_string_value(json_object_get(saved, "key"));
+    key_of(t, d, key);
+    if (!was || strcmp(was, key) != 0)
+        return false;
+    *r = (pesc_data_report){
+        .records = dataset_count(d),
+        .over_length = (uint64_t)json_integer_value(json_object_get(saved, "over_length")),
+        .unused = (uint64_t)json_integer_value(json_object_get(saved, "unused")),
+    };
+    return true;
+}
+
+/* ---- what has changed ---- */
+
+static const json_t *saved_file(const json_t *files, const char *path)
+{
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const json_t *f = json_array_get(files, i);
+        const char *was = json_string_value(json_object_get(f, "path"));
+        if (was && strcmp(was, path) == 0)
+            return f;
+    }
+    return NULL;
+}
+
+static void compare_file(const source *s, size_t i, const json_t *files, str *how)
+{
+    char path[4096], hash[17];
+    utf8_visible(path, sizeof path, source_file_path(s, i), strlen(source_file_path(s, i)));
+    runstate_hex(hash, source_file_hash(s, i));
+    const json_t *f = saved_file(files, path);
+    const char *was = json_string_value(json_object_get(f, "xxh3"));
+    long long bytes = (long long)json_integer_value(json_object_get(f, "bytes"));
+    const char *comma = how->n ? ", " : "";
+    if (!was)
+        str_printf(how, "%s%s is new", comma, path);
+    else if (strcmp(was, hash) != 0)
+        str_printf(how, "%s%s had %lld bytes with hash %s and has %llu with hash %s", comma, path,
+                   bytes, was, (unsigned long long)source_file_bytes(s, i), hash);
+}
+
+void records_changed(const pesc_trainer *t, char *how, size_t cap)
+{
+    str text = { 0 };
+    json_t *saved = read_saved(t);
+    const source *s = dataset_source(t->data);
+    const json_t *files = json_object_get(json_object_get(saved, "data"), "files");
+    for (size_t i = 0; files && i < source_files(s); i++)
+        compare_file(s, i, files, &text);
+    if (json_array_size(files) > source_files(s))
+        str_printf(&text, "%s%zu files are no longer given", text.n ? ", " : "",
+                   json_array_size(files) - source_files(s));
+    snprintf(how, cap, "%s", text.p ? text.p : "");
+    json_decref(saved);
+    str_free(&text);
+}
+
+/* ---- the check ---- */
+
+static const char *const names[] = { "training data", "validation data" };
+
+/* Tells what becomes of records that are longer than seq_len. */
+static void tell_lengths(const pesc_trainer *t, const char *name, const pesc_data_report *r)
+{
+    static const char *const becomes[] = { "are dropped", "are cut there",
+                                           "are split into several sequences", "" };
+    char none[96] = "";
+    over_length over = dataset_how(t->data)->over;
+    if (r->over_length == 0)
+        return;
+    if (over != OVER_DROP && r->unused)
+        snprintf(none, sizeof none, "; %llu of them have no answer before that and are not used",
+                 (unsigned long long)r->unused);
+    log_notice("%s: %llu of %llu records are longer than seq_len %lld and %s%s", name,
+               (unsigned long long)r->over_length, (unsigned long long)r->records,
+               (long long)t->opt.seq_len, becomes[over], none);
+}
+
+static pesc_status refuse_unused(const pesc_trainer *t)
+{
+    bool drop = dataset_how(t->data)->over == OVER_DROP;
+    return fail(PESC_USAGE, "every record is longer than seq_len %lld and %s",
+                (long long)t->opt.seq_len,
+                drop ? "is dropped; raise seq_len, or choose over_length truncate or split"
+                     : "has no answer within it; raise seq_len");
+}
+
+/* Of both data sets, so that one run of the command shows all that is wrong. */
+static pesc_status refuse_bad(const pesc_data_report r[2])
+{
+    char first[sizeof r[0].first] = "";
+    uint64_t bad[2] = { 0 };
+    for (int i = 1; i >= 0; i--) {
+        bad[i] = r[i].bad + r[i].without_target;
+        if (bad[i])
+            snprintf(first, sizeof first, "%s", r[i].first);
+    }
+    int at = bad[0] ? 0 : 1;
+    if (!bad[at])
+        return PESC_OK;
+    return fail(PESC_FORMAT,
+                "%s: %llu of %llu records cannot be used, and nothing was trained; the first: %s",
+                names[at], (unsigned long long)bad[at], (unsigned long long)r[at].records, first);
+}
+
+pesc_status records_check(pesc_trainer *t)
+{
+    dataset *const sets[] = { t->data, t->eval_data };
+    static const char *const keys[] = { "data", "eval_data" };
+    pesc_data_report r[2] = { 0 };
+    json_t *saved = read_saved(t);
+    bool known = true;
+    pesc_status s = PESC_OK;
+    for (int i = 0; i < 2 && sets[i] && s == PESC_OK; i++)
+        if (!is_checked(t, sets[i], json_object_get(saved, keys[i]), &r[i])) {
+            known = false;
+            s = stats_read(sets[i], t->opt.stop, &r[i]);
+        }
+    json_decref(saved);
+    TRY(s);
+    TRY(refuse_bad(r));
+    if (r[0].unused == r[0].records)
+        return refuse_unused(t);
+    for (int i = 0; i < 2 && sets[i]; i++)
+        tell_lengths(t, names[i], &r[i]);
+    t->over_length = r[0].over_length;
+    return known ? PESC_OK : save(t, r);
 }

@@ -199,18 +199,13 @@ static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
     return t->m->dev->op->sync(t->m->dev);
 }
 
-/* A step whose records were all dropped changes nothing; an epoch or a run of such steps is an
- * error. */
-static pesc_status count_dropped(pesc_trainer *t, int32_t count)
+/* A step whose records were all too long changes nothing; a run of such steps is an error. */
+static pesc_status check_dropped(const pesc_trainer *t)
 {
-    bool none = !batch_targets(t->batch);
-    bool run = none && t->state.tokens == 0 && is_last(t);
     bool drop = strcmp(t->opt.over_length, "drop") == 0;
-    t->dropped_in_row = none ? t->dropped_in_row + (uint64_t)count : 0;
-    if (t->dropped_in_row < dataset_count(t->data) && !run)
+    if (batch_targets(t->batch) || t->state.tokens || !is_last(t))
         return PESC_OK;
-    return fail(PESC_USAGE, "every record%s is longer than seq_len %lld and %s",
-                t->dropped_in_row < dataset_count(t->data) ? " of the run" : "",
+    return fail(PESC_USAGE, "every record of the run is longer than seq_len %lld and %s",
                 (long long)t->opt.seq_len,
                 drop ? "is dropped; raise seq_len, or choose over_length truncate or split"
                      : "has no answer within it; raise seq_len");
@@ -229,7 +224,7 @@ static pesc_status load_batch(pesc_trainer *t)
     }
     t->ahead_step = 0;
     t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_count(t->data);
-    return count_dropped(t, count);
+    return check_dropped(t);
 }
 
 static void measure(pesc_trainer *t, pesc_step *out, double seconds)

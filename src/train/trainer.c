@@ -12,6 +12,7 @@
 #include "train/method.h"
 #include "train/options.h"
 #include "train/plan.h"
+#include "train/records.h"
 #include "train/rundir.h"
 
 #include <math.h>
@@ -26,30 +27,10 @@ static const char *given(const char *s)
     return s && *s ? s : NULL;
 }
 
-static dataset_options data_options(const pesc_trainer *t, bool eval)
-{
-    const pesc_train_options *o = &t->opt;
-    dataset_options d = { .paths = eval ? o->eval_data : o->data,
-                          .n_paths = eval ? o->n_eval_data : o->n_data,
-                          .format = o->format,
-                          .template = o->chat_template,
-                          .seq_len = (int32_t)o->seq_len,
-                          .shuffle = o->shuffle && !eval,
-                          .seed = (uint64_t)o->seed,
-                          .tok = t->m->tok,
-                          .chat = t->m->chat,
-                          .vocab = t->m->cfg.vocab };
-    over_length_find(o->over_length, &d.over);
-    return d;
-}
-
 static pesc_status open_data(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    dataset_options d = data_options(t, false), e = data_options(t, true);
-    TRY(dataset_open(&t->data, &d));
-    if (e.n_paths)
-        TRY(dataset_open(&t->eval_data, &e));
+    TRY(records_open(t));
     uint64_t n = dataset_count(t->data);
     uint64_t all = o->steps ? UINT64_MAX : (uint64_t)ceil(o->epochs * (double)n);
     t->records = all;
@@ -305,6 +286,7 @@ static pesc_status begin(pesc_trainer *t)
         TRY(resume(t));
     if (given(o->init_from) && !t->resumed[0])
         TRY(load_from(t, o->init_from));
+    TRY(records_check(t));
     TRY(rundir_options(o->output, t->yaml));
     if (!t->resumed[0])
         TRY(rundir_describe(o->output, &t->saver.about, t->m->dev->name));
@@ -393,11 +375,8 @@ void pesc_trainer_close(pesc_trainer *t)
 
 void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
 {
-    dataset_counts seen = dataset_seen(t->data);
     *out = (pesc_train_info){ .params_total = t->m->info.params_total,
-                              .dropped = seen.dropped,
-                              .truncated = seen.truncated,
-                              .split = seen.split,
+                              .over_length = t->over_length,
                               .records = dataset_count(t->data),
                               .first_step = (uint64_t)t->first_step,
                               .steps = t->steps,

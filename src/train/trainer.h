@@ -37,7 +37,7 @@ struct pesc_trainer {
     int64_t *chosen; /* the same as counts */
     double *balance; /* [sparse layers, 2, E]: f and P of the last step */
     int32_t sparse_layers;
-    uint64_t dropped_in_row; /* consecutive records that were dropped */
+    uint64_t over_length; /* records of the training data longer than seq_len */
     double peak_flops, token_flops;
     double seconds;        /* of a step, smoothed; 0: none yet */
     double seconds_beside; /* of validation and saving since this process began */

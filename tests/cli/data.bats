@@ -36,11 +36,72 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
     [ "$status" = 3 ]
     has '"records":4,"bad":2,"without_target":1,'
     has '"tokens":7,"trained":2}'
-    [[ $stderr == "pesc: $D/bad.jsonl:2: has nothing to train on: "* ]]
+    [ "$(grep -c '^pesc: note: ' <<< "$stderr")" = 3 ]
+    [[ $stderr == "pesc: note: $D/bad.jsonl:2: has nothing to train on: "* ]]
+    [[ $stderr == *"pesc: note: $D/bad.jsonl:3: labels: has 2 entries, input_ids 3; "* ]]
+    [[ $stderr == *"pesc: note: $D/bad.jsonl:4: token 1 is 9999, but "* ]]
+    [[ $stderr == *"pesc: 3 of 4 records cannot be trained on; the first: $D/bad.jsonl:2: has nothing to train on: "* ]]
     sed -i 2d "$D/bad.jsonl"
-    pesc data check "$D/model" --data "$D/bad.jsonl"
+    pesc data check "$D/model" --data "$D/bad.jsonl" -q
     [ "$status" = 3 ]
-    [[ $stderr == "pesc: $D/bad.jsonl:2: labels: has 2 entries, input_ids 3; "* ]]
+    [[ $stderr == "pesc: 2 of 3 records cannot be trained on; the first: $D/bad.jsonl:2: labels: has 2 entries, input_ids 3; "* ]]
+}
+
+@test "data check: at most 20 bad records are listed" {
+    for i in $(seq 25); do echo '{"text": 5}'; done > "$BATS_TEST_TMPDIR/b.jsonl"
+    echo '{"text": "a"}' >> "$BATS_TEST_TMPDIR/b.jsonl"
+    pesc data check "$D/model" --data "$BATS_TEST_TMPDIR/b.jsonl"
+    [ "$status" = 3 ]
+    [ "$(grep -c '^pesc: note: .*/b.jsonl:[0-9]*: text: found' <<< "$stderr")" = 20 ]
+    grep -q '^pesc: note: and 5 more$' <<< "$stderr"
+}
+
+# ---- the data of a run
+
+run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch 4 --steps 3 --data "$@"; }
+
+@test "train: bad records of training and validation data are listed before the first step" {
+    local t=$BATS_TEST_TMPDIR
+    { cat "$D/good.jsonl"; echo '{"instruction": 5, "output": "x"}'; cat "$D/good.jsonl"; echo '{}'; } > "$t/bad.jsonl"
+    { cat "$D/good.jsonl"; echo 'x'; } > "$t/eval.jsonl"
+    run_lora "$t/bad.jsonl" --eval-data "$t/eval.jsonl" --eval-every 2 -o "$t/r"
+    [ "$status" = 3 ]
+    [[ $stderr == *"pesc: note: $t/bad.jsonl:3: instruction: found an integer, expected text: {"* ]]
+    [[ $stderr == *"pesc: note: $t/bad.jsonl:6: instruction: is missing; found nothing: {}"* ]]
+    [[ $stderr == *"pesc: note: $t/eval.jsonl:3: "* ]]
+    [[ $stderr == *"pesc: training data: 2 of 6 records cannot be used, and nothing was trained; the first: $t/bad.jsonl:3: "* ]]
+    [ ! -e "$t/r" ]
+    run_lora "$D/good.jsonl" --eval-data "$t/eval.jsonl" --eval-every 2 -o "$t/r" -q
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: validation data: 1 of 3 records cannot be used, and nothing was trained; the first: $t/eval.jsonl:3: "* ]]
+}
+
+@test "train: long records are told at the start, of training and validation data apart" {
+    local t=$BATS_TEST_TMPDIR
+    run_lora "$D/good.jsonl" --eval-data "$D/good.jsonl" "$D/g.jsonl" --eval-every 3 --seq-len 35 -o "$t/r"
+    [ "$status" = 0 ]
+    grep -q '^pesc: note: training data: 1 of 2 records are longer than seq_len 35 and are dropped$' <<< "$stderr"
+    grep -q '^pesc: note: validation data: 1 of 32 records are longer than seq_len 35 and are dropped$' <<< "$stderr"
+    [[ ${stderr%%step 1/3*} == *"validation data: "* ]]
+    run_lora "$D/good.jsonl" --seq-len 20 --over-length truncate -o "$t/s"
+    fails 2 "every record is longer than seq_len 20 and has no answer within it; raise seq_len"
+}
+
+@test "train: a resumed run does not check the same records again" {
+    local t=$BATS_TEST_TMPDIR
+    run_lora "$D/g.jsonl" -o "$t/r" -q
+    [ "$status" = 0 ]
+    grep -q '"records": 30' "$t/r/records.json"
+    grep -q "\"path\": \"$D/g.jsonl\"" "$t/r/records.json"
+    sed -i 's/"over_length": 0/"over_length": 7/' "$t/r/records.json" # is believed: nothing was read
+    run_lora "$D/g.jsonl" -o "$t/r" --resume --steps 4
+    [ "$status" = 0 ]
+    [[ $stderr == *"training data: 7 of 30 records are longer than seq_len 64 and are dropped"* ]]
+    run_lora "$D/g.jsonl" -o "$t/r2" --seq-len 60 -q
+    cp "$t/r/records.json" "$t/r2/records.json" # of another seq_len: not believed
+    pesc train "$D/model" --method lora --lora-r 2 --seq-len 60 --batch 4 --steps 4 --data "$D/g.jsonl" -o "$t/r2" --resume
+    [ "$status" = 0 ]
+    refute grep -q 'are longer' <<< "$stderr"
 }
 
 @test "data stats: lengths, for people and as JSON" {
@@ -185,7 +246,7 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
     printf '{"text": "a"}\n\0\0\0\n' > "$t/nul.jsonl"
     pesc data check "$D/model" --data "$t/nul.jsonl"
     [ "$status" = 3 ]
-    [[ $stderr == "pesc: $t/nul.jsonl:2: holds a NUL byte; "* ]]
+    [[ $stderr == *"the first: $t/nul.jsonl:2: holds a NUL byte; "* ]]
 }
 
 @test "data: what is missing or wrong" {

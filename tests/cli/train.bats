@@ -442,7 +442,7 @@ wait_for() { # file
 @test "train: what was dropped or cut is told" {
     tiny_pesc -o "$BATS_TEST_TMPDIR/r" --seq-len 10 --over-length truncate
     [ "$status" = 0 ]
-    grep -Eq '^pesc: note: records longer than seq_len: 0 dropped, [1-9][0-9]* truncated, 0 split$' <<< "$stderr"
+    grep -Eq '^pesc: note: training data: [1-9][0-9]* of [0-9]+ records are longer than seq_len 10 and are cut there' <<< "$stderr"
 }
 
 # ---- what is refused
@@ -470,7 +470,7 @@ wait_for() { # file
     pesc train "$m" --data "$d" -o "$r.short" --seq-len 2 -q
     fails 2 "every record is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
     pesc train "$m" --data "$d" -o "$r.short" --overwrite --seq-len 2 --steps 1 --batch 1 -q
-    fails 2 "every record of the run is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
+    fails 2 "every record is longer than seq_len 2 and is dropped; raise seq_len, or choose over_length truncate or split"
     pesc train "$D/model" --data "$d" -o "$r" --method full --base-dtype nf4 -q
     [ "$status" = 2 ]
     pesc train "$m" --data "$d" -o /proc/nowhere -q

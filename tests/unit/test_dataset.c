@@ -96,7 +96,6 @@ static void cuts_what_is_too_long(void **state)
     dataset *d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_DROP });
     must(dataset_at(d, 0, &list, &n));
     assert_int_equal(n, 0);
-    assert_int_equal(dataset_seen(d).dropped, 1);
     dataset_close(d);
 
     d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_TRUNCATE });
@@ -109,8 +108,13 @@ static void cuts_what_is_too_long(void **state)
     d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_SPLIT });
     must(dataset_at(d, 0, &list, &n));
     assert_int_equal(n, 3); /* 4 + 4 + 2 */
-    assert_int_equal(list[1].ids[0], 40);
-    assert_int_equal(list[2].n, 2);
+    int32_t at = 0;
+    for (size_t i = 0; i < n; i++) /* no token is lost at a cut */
+        for (int32_t k = 0; k < list[i].n; k++, at++) {
+            assert_int_equal(list[i].ids[k], at * 10);
+            assert_int_equal(list[i].labels[k], at ? at * 10 : -100);
+        }
+    assert_int_equal(at, 10);
     dataset_close(d);
 
     d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_ERROR });
@@ -145,6 +149,69 @@ static void names_bad_records(void **state)
     }
 }
 
+/* The parts are disjoint, together all records, the same ones again, and others by another seed. */
+static void splits_off_a_part(void **state)
+{
+    (void)state;
+    enum { N = 50 };
+    const char *path = records("s.jsonl", N, 3);
+    const sequence *list;
+    size_t n;
+    bool held[3][N] = { { 0 } };
+    for (int round = 0; round < 3; round++) {
+        dataset *v, *d = open_one(&path, (dataset_options){ .seq_len = 8,
+                                                            .shuffle = round == 1,
+                                                            .seed = round == 2 ? 9 : 5 });
+        int seen[N] = { 0 };
+        must(dataset_split(d, 0.1, &v));
+        assert_int_equal(dataset_count(v), 5);
+        assert_int_equal(dataset_count(d), 45);
+        int32_t last = -1;
+        for (uint64_t i = 0; i < 5; i++) {
+            sequence whole;
+            must(dataset_whole(v, i, &whole));
+            must(dataset_at(v, i, &list, &n));
+            assert_int_equal(list[0].ids[0], whole.ids[0]);
+            assert_true(list[0].ids[0] > last); /* in the order of the file, never shuffled */
+            last = list[0].ids[0];
+            held[round][last] = true;
+            seen[last]++;
+        }
+        last = -1;
+        for (uint64_t i = 0; i < 45; i++) {
+            int32_t id = first_id(d, i);
+            assert_true(round == 1 || id > last);
+            last = id;
+            seen[id]++;
+        }
+        for (int i = 0; i < N; i++)
+            assert_int_equal(seen[i], 1);
+        dataset_close(v);
+        dataset_close(d);
+    }
+    assert_memory_equal(held[0], held[1], sizeof held[0]);
+    assert_memory_not_equal(held[0], held[2], sizeof held[0]);
+}
+
+/* At least one record on each side. */
+static void splits_small_data(void **state)
+{
+    (void)state;
+    const char *path = records("t.jsonl", 2, 3);
+    for (int i = 0; i < 2; i++) {
+        dataset *v, *d = open_one(&path, (dataset_options){ .seq_len = 8 });
+        must(dataset_split(d, i ? 0.001 : 0.999, &v));
+        assert_int_equal(dataset_count(v), 1);
+        assert_int_equal(dataset_count(d), 1);
+        dataset_close(v);
+        dataset_close(d);
+    }
+    path = records("t.jsonl", 1, 3);
+    dataset *v, *d = open_one(&path, (dataset_options){ .seq_len = 8 });
+    must_fail(dataset_split(d, 0.5, &v), PESC_USAGE, "one record");
+    dataset_close(d);
+}
+
 static void hash_follows_the_bytes(void **state)
 {
     (void)state;
@@ -159,6 +226,20 @@ static void hash_follows_the_bytes(void **state)
     a = open_one(&path, (dataset_options){ .seq_len = 8 });
     assert_true(dataset_hash(a) != before);
     dataset_close(a);
+
+    const char *two[] = { files_text("e1.jsonl", "{\"input_ids\":[1,2],\"labels\":[1,2]}\n"),
+                          files_text("e2.jsonl", "{\"input_ids\":[1,2],\"labels\":[1,2]}\n") };
+    uint64_t hash[3];
+    for (int i = 0; i < 3; i++) { /* as they are, then with a change in each file */
+        if (i > 0)
+            two[i - 1] = files_text(i == 1 ? "e1.jsonl" : "e2.jsonl",
+                                    "{\"input_ids\":[1,3],\"labels\":[1,3]}\n");
+        must(dataset_open(
+            &a, &(dataset_options){ .paths = two, .n_paths = 2, .seq_len = 8, .vocab = 10 }));
+        hash[i] = dataset_hash(a);
+        dataset_close(a);
+    }
+    assert_true(hash[1] != hash[0] && hash[2] != hash[1]);
 }
 
 int main(void)
@@ -166,7 +247,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_order_without_shuffle), cmocka_unit_test(shuffles_each_epoch),
         cmocka_unit_test(cuts_what_is_too_long),    cmocka_unit_test(names_bad_records),
-        cmocka_unit_test(hash_follows_the_bytes),
+        cmocka_unit_test(hash_follows_the_bytes),   cmocka_unit_test(splits_off_a_part),
+        cmocka_unit_test(splits_small_data),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
 }

@@ -1,0 +1,15 @@
+/* stats: a data set read from its first record to its last, before anything is trained on it. Of
+ * the records only the number of each length is kept, so quantiles are exact and memory is bounded
+ * by the longest record. */
+#ifndef PESC_DATA_STATS_H
+#define PESC_DATA_STATS_H
+
+#include "data/dataset.h"
+
+enum { STATS_LISTED = 20 }; /* bad records that are listed */
+
+/* Bad records are counted, not failures; the first STATS_LISTED of them are told as notices, each
+ * with its place, and how many more there are. PESC_STOPPED when *stop becomes true; NULL: never. */
+pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out);
+
+#endif

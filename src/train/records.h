@@ -1,0 +1,22 @@
+/* records: the data of a run: opened, every record checked before the first step, and described in
+ * RUN/records.json, by which a resumed run can tell which file has changed and need not check the
+ * same records again. */
+#ifndef PESC_TRAIN_RECORDS_H
+#define PESC_TRAIN_RECORDS_H
+
+#include "train/trainer.h"
+
+/* Opens the training data and the validation data, if there is any. */
+pesc_status records_open(pesc_trainer *t);
+
+/* Reads every record, unless RUN/records.json tells that the same records were read before, and
+ * writes that file. Bad records are listed as notices, up to 20 of each data set; then PESC_FORMAT.
+ * PESC_USAGE when no record has anything to train on within seq_len. Tells as notices what becomes
+ * of records that are longer. The run directory must be there. */
+pesc_status records_check(pesc_trainer *t);
+
+/* How the training data differs from that of RUN/records.json, as a list of files; "" when it is
+ * the same or nothing is known. */
+void records_changed(const pesc_trainer *t, char *how, size_t cap);
+
+#endif
