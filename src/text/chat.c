@@ -55,6 +55,9 @@ static bool has_marks(const chat_format *f, const char *jinja)
 
 const chat_format *chat_recognise(const char *jinja)
 {
+    const chat_format *named = jinja ? chat_jinja_named(jinja) : NULL;
+    if (named)
+        return named;
     for (const chat_format *f = chat_rows; jinja && f->name; f++)
         if (has_marks(f, jinja))
             return f;

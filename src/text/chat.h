@@ -7,6 +7,7 @@
 #ifndef PESC_TEXT_CHAT_H
 #define PESC_TEXT_CHAT_H
 
+#include "base/str.h"
 #include "text/tokenizer.h"
 
 typedef struct chat_format chat_format;
@@ -19,6 +20,10 @@ const char *const *chat_stops(const chat_format *f, size_t *n);
 
 /* The format a Jinja template describes, or NULL. */
 const chat_format *chat_recognise(const char *jinja);
+/* Writes a Jinja template of the format, which names the format in a comment; and the format that a
+ * template written so names, or NULL (chat_jinja.c). */
+void chat_jinja(const chat_format *f, str *out);
+const chat_format *chat_jinja_named(const char *jinja);
 
 /* Ids of a conversation. With `generation` it ends where the assistant is to speak; without, with
  * the end of the last turn. `trained` (may be NULL) receives one byte an id. Refuses roles the

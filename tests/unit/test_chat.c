@@ -420,6 +420,39 @@ static void every_allocation_may_fail(void **state)
     assert_true(i > 5);
 }
 
+/* A directory that names its format in a template of ours is read back with that format, and the
+ * template is what Jinja users expect. */
+static void writes_formats_as_jinja(void **state)
+{
+    (void)state;
+    for (const char *const *name = chat_names(); *name; name++) {
+        str text = { 0 };
+        chat_jinja(chat_find(*name), &text);
+        assert_true(str_ok(&text));
+        assert_ptr_equal(chat_recognise(text.p), chat_find(*name));
+        str_free(&text);
+    }
+    str text = { 0 };
+    chat_jinja(chat_find("camelidae"), &text);
+    assert_string_equal(
+        text.p,
+        "{#- pesc chat format: camelidae -#}\n{%- set ns = namespace(system='') -%}\n"
+        "{{- bos_token -}}\n{%- for message in messages -%}\n"
+        "{%- if message['role'] == 'system' -%}\n"
+        "{%- if not loop.first -%}{{- raise_exception('a system message is only possible as the "
+        "first one') -}}{%- endif -%}\n{%- if message['content'] -%}\n"
+        "{{- '### System:\\n' + '' + message['content'] + '\\n' + '' -}}\n{%- endif -%}\n"
+        "{%- elif message['role'] == 'user' -%}\n"
+        "{{- '### Human:\\n' + ns.system + message['content'] + '\\n' + '' -}}\n"
+        "{%- set ns.system = '' -%}\n{%- elif message['role'] == 'assistant' -%}\n"
+        "{{- '### Assistant:\\n' + '' + message['content'] + eos_token + '' -}}\n{%- else -%}\n"
+        "{{- raise_exception('the role ' + message['role'] + ' has no place in this format') -}}\n"
+        "{%- endif -%}\n{%- endfor -%}\n"
+        "{%- if add_generation_prompt -%}{{- '### Assistant:\\n' -}}{%- endif -%}\n");
+    str_free(&text);
+    assert_null(chat_jinja_named("{#- pesc chat format: none-such -#}"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +468,7 @@ int main(void)
         cmocka_unit_test(lists_its_formats),
         cmocka_unit_test(many_messages_in_linear_time),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(writes_formats_as_jinja),
     };
     return cmocka_run_group_tests_name("chat", tests, set_up, tear_down);
 }
