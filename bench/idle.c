@@ -170,7 +170,8 @@ int main(int argc, char **argv)
     o.batch = number_of("batch", 4);
     int counted = number_of("steps", 20);
     o.steps = WARM + counted + 1; /* the last, which ends with a checkpoint, is not run */
-    pesc_load_options load = pesc_train_load(&o);
+    pesc_load_options load = pesc_load_defaults();
+    must(pesc_train_load(&o, &load));
     watch w = { 0 };
     pesc_model *m;
     pesc_trainer *t;

@@ -29,6 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pesc/options.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -86,16 +88,10 @@ void pesc_device_close(pesc_device *dev);
 
 /* ---- models ---- */
 
-/* NULL or "" in a string field means: as the model says. */
 typedef struct pesc_load_options {
-    const char *base_dtype;    /* "f32" "bf16" "nf4"; default: as stored (f16 becomes f32) */
-    const char *compute_dtype; /* "f32" "bf16"; default f32 */
-    bool double_quant;         /* with nf4; default true */
-    bool whole_experts;        /* with nf4: full experts stay as stored, so that they can train */
-    const char *lora_dir;      /* a PEFT adapter applied on load */
-    const char *patch_dir;     /* an expert patch (ESFT): see pesc_model_patch() */
+    size_t size;
+    PESC_LOAD_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_load_options;
-pesc_load_options pesc_load_defaults(void);
 
 /* path: a Hugging Face directory or a .gguf file. opt NULL: defaults. The model keeps dev. */
 pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
@@ -135,27 +131,18 @@ pesc_status pesc_new(const char *config, const char *out_dir, const char *tokeni
 /* ---- crafting: models made from models ---- */
 
 /* How the logits of a model that was written compare with those of what it was made from: both are
- * opened and run in f32 on a fixed set of token ids. */
+ * opened and run in f32 on a fixed set of token ids. Where a function takes a pesc_logit_check, it
+ * may be NULL. */
 typedef struct pesc_logit_check {
     uint64_t logits, differ; /* compared; not equal bit for bit. logits 0: nothing was compared */
     double max_diff;         /* the largest |a - b| */
     double max_logit;        /* the largest |a| of what it was made from */
 } pesc_logit_check;
 
-/* NULL or "" in a string field means: the default. */
 typedef struct pesc_craft_options {
-    const char *kind;       /* "pesc": adapters on the FFN's output; "upcycle": copies of the FFN */
-    int64_t experts, top_k; /* 8, 2 */
-    int64_t adapter_dim;    /* 512; pesc only */
-    double adapter_scale;   /* s of y = f + s sum_k g_k U_k gelu(D_k f); 1; pesc only */
-    uint64_t seed;          /* of routers and adapter_down; 0 */
-    const char *dtype;      /* "f32" "bf16"; default: as stored, and bf16 where that is quantised */
-    const char *tokenizer;  /* a directory or file to copy it from; default: dense_dir */
-    const char *device;     /* that compares; "cpu" */
-    bool compare;           /* true: fail unless the logits are the dense model's */
-    pesc_logit_check *check; /* receives the comparison; may be NULL */
+    size_t size;
+    PESC_CRAFT_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_craft_options;
-pesc_craft_options pesc_craft_defaults(void);
 
 /* A sparse model from a dense one (a Hugging Face directory or a .gguf file), streamed in bounded
  * memory to a directory that is empty or not there. "pesc" writes the layout of Camelidae: the
@@ -163,28 +150,24 @@ pesc_craft_options pesc_craft_defaults(void);
  * the dense model's bit for bit. "upcycle" writes Mixtral (Llama, Mistral and Yi parents),
  * Qwen2-MoE or Qwen3-MoE, whose experts are equal and whose gates sum to 1: the same logits up to
  * rounding. PESC_NUMERIC when they are not. */
-pesc_status pesc_craft(const char *dense_dir, const char *out_dir, const pesc_craft_options *opt);
+pesc_status pesc_craft(const char *dense_dir, const char *out_dir, const pesc_craft_options *opt,
+                       pesc_logit_check *check);
 
 typedef struct pesc_export_options {
-    const char *lora_dir;   /* a PEFT adapter; default: the one that lies in the directory */
-    const char *merge_base; /* what a LoRA is folded into: "original", or "nf4-dequant": the weights
-                               as a base in NF4 has them. Default: what it was trained on */
-    bool double_quant;      /* with nf4-dequant; true */
-    const char *dtype, *tokenizer, *device; /* as in pesc_craft_options */
-    bool compare;
-    pesc_logit_check *check;
+    size_t size;
+    PESC_EXPORT_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_export_options;
-pesc_export_options pesc_export_defaults(void);
 
 /* Folds a LoRA into the weights it stands on: W + scale B A, computed in f32, written in the dtype
  * they are stored in. Adapters of PESC are no linear map and stay. */
-pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt);
+pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt,
+                       pesc_logit_check *check);
 
 /* Writes a model for other programs. to: "hf", its family's own directory; "camelidae", the
  * published layout of models with adapters; "peft", the LoRA alone. The first two fold a LoRA in,
  * as pesc_merge() does. What a target cannot hold is refused. */
 pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
-                        const pesc_export_options *opt);
+                        const pesc_export_options *opt, pesc_logit_check *check);
 
 /* Every model directory that pesc writes lists its files in .pesc-files.json. The first call says
  * whether `dir` may be replaced: PESC_USAGE when pesc did not write it, when it is a run, or when
@@ -232,18 +215,9 @@ pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, con
 pesc_status pesc_logits(pesc_model *m, const int32_t *ids, size_t n, float *out);
 
 typedef struct pesc_sample_options {
-    int32_t max_tokens;       /* default 256 */
-    float temperature;        /* 0: the likeliest; default 0 */
-    int32_t top_k;            /* 0: all */
-    float top_p, min_p;       /* 1, 0: all */
-    float repetition_penalty; /* 1: none */
-    uint64_t seed;
-    const char *const *stop; /* n_stop strings that end the text (and are left out of it) */
-    size_t n_stop;
-    bool ignore_eos;
-    unsigned prompt_flags; /* PESC_ADD_SPECIAL by default */
+    size_t size;
+    PESC_SAMPLE_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_sample_options;
-pesc_sample_options pesc_sample_defaults(void);
 
 /* Receives text as it comes, whole characters only; false stops the generation. */
 typedef bool (*pesc_text_fn)(void *ud, const char *text, size_t n);
@@ -297,12 +271,9 @@ const char *const *pesc_chat_stops(const char *format, size_t *n);
 
 /* ---- data ---- */
 
-/* NULL or "" in a string field means: found by looking. */
 typedef struct pesc_data_options {
-    const char *const *data; /* files of JSON lines or of one JSON array */
-    size_t n_data;
-    const char *format, *chat_template;
-    int64_t seq_len; /* records longer than this are counted */
+    size_t size;
+    PESC_DATA_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_data_options;
 
 typedef struct pesc_data pesc_data;
@@ -357,59 +328,20 @@ pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const c
 
 /* ---- training ---- */
 
-/* NULL or "" in a string field means: as the model, the data or the method says. The names are the
- * keys of run.yaml and the flags of `pesc train`. */
 typedef struct pesc_train_options {
-    const char *output;         /* the run directory */
-    const char *method;         /* "pesc" "qlora" "lora" "full" "upcycle" "molora" "esft" */
-    const char *experts_config; /* esft: the expert_cfg.json that names what trains */
-    bool resume;           /* go on from the newest good checkpoint in output, where there is one */
-    bool strict;           /* resume: refuse, where the newest is damaged, to take an older one */
-    bool overwrite;        /* else an output that is not empty is refused */
-    const char *init_from; /* a run or checkpoint whose trained tensors are the start of this one */
-    int64_t seed;
-    /* how the model was opened: see pesc_train_load() */
-    const char *device, *base_dtype, *compute_dtype, *lora;
-    bool double_quant;
-    /* experts: molora makes them; a sparse model brings its own and these must be 0 or the same */
-    int64_t experts, top_k, adapter_dim;
-    double adapter_scale, adapter_dropout;
-    double aux_coef; /* of the balance loss; -1: 0.01 where the method trains routers, else 0 */
-    int64_t lora_r;  /* 0: no LoRA */
-    double lora_alpha, lora_dropout;
-    const char *lora_targets; /* "all", or names of linears: "q_proj,v_proj" */
-    /* data */
-    const char *const *data, *const *eval_data;
-    size_t n_data, n_eval_data;
-    const char *format, *chat_template, *over_length; /* "drop" "truncate" "split" "error" */
-    int64_t seq_len;
-    bool packing, shuffle;
-    /* the run */
-    double epochs;
-    int64_t steps;        /* 0: as many as epochs gives */
-    int64_t batch;        /* records a step */
-    int64_t micro_tokens; /* tokens a forward; 0: what seq_len and memory suggest */
-    double lr;
-    const char *schedule; /* "constant" "cosine" "linear" */
-    int64_t warmup_steps; /* -1: warmup_ratio of all steps */
-    double warmup_ratio;
-    double clip; /* 0: none */
-    double weight_decay, beta1, beta2, eps;
-    const char *optimizer; /* "adamw" "adamw8" */
-    const char *loss;      /* "token" "sequence" */
-    int64_t keep;          /* layers that keep their activations; -1: as many as fit */
-    int64_t save_every, keep_checkpoints, eval_every, log_every; /* steps; 0: never */
-    int64_t verify_every; /* steps between two of which the gradient is computed twice; 0: never */
+    size_t size;
     /* Checked between forwards; not 0: finish the step, save, return PESC_STOPPED. NULL: none. */
     volatile const int *stop;
+    PESC_TRAIN_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_train_options;
 
-pesc_train_options pesc_train_defaults(void); /* the preset "paper" */
-/* "paper" or "published" (as the authors' checkpoints were made); "esft": the settings of that
- * paper for opt->method, which may be esft or one of those it is compared with, full and lora. */
+/* "paper", which is also the default, or "published" (as the authors' checkpoints were made);
+ * "esft": the settings of that paper for opt->method, which may be esft or one of those it is
+ * compared with, full and lora. */
 pesc_status pesc_train_preset(pesc_train_options *opt, const char *name);
-/* How a model must be opened to be trained with these options. */
-pesc_load_options pesc_train_load(const pesc_train_options *opt);
+/* How a model must be opened to be trained with these options: sets fields of *out, which comes
+ * from pesc_load_defaults(). */
+pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *out);
 
 typedef struct pesc_trainer pesc_trainer;
 
@@ -480,14 +412,11 @@ typedef struct pesc_eval_sample {
 typedef void (*pesc_eval_fn)(void *ud, const pesc_eval_sample *sample);
 
 typedef struct pesc_eval_options {
-    int64_t limit;      /* records of each domain; 0: all */
-    int64_t max_tokens; /* of an answer; 0: half again as many as the expected one has, and 8 */
-    int64_t batch;      /* questions answered at a time: speed, not the result; 16 */
-    const char *format, *chat_template; /* of the records; NULL or "": found by looking */
-    pesc_eval_fn each;                  /* NULL: nobody listens */
+    size_t size;
+    pesc_eval_fn each; /* receives every sample; NULL: none */
     void *ud;
+    PESC_EVAL_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_eval_options;
-pesc_eval_options pesc_eval_defaults(void);
 
 typedef struct pesc_eval_score {
     char *domain;                           /* NULL: all of them */
@@ -521,13 +450,9 @@ pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expec
 /* ---- what routers do ---- */
 
 typedef struct pesc_routes_options {
-    const char *const *data; /* files of records, as for training */
-    size_t n_data;
-    const char *format, *chat_template; /* NULL or "": found by looking */
-    int64_t seq_len;                    /* tokens of a record that are looked at; 1024 */
-    int64_t limit;                      /* records of a domain; 0: all */
+    size_t size;
+    PESC_ROUTES_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_routes_options;
-pesc_routes_options pesc_routes_defaults(void);
 
 typedef struct pesc_routes_domain {
     char *name;
@@ -549,16 +474,9 @@ void pesc_routes_free(pesc_routes_report *r);
 /* ---- ESFT: the experts a task uses ---- */
 
 typedef struct pesc_esft_score_options {
-    int64_t tokens;       /* to look at, at most; 131072 */
-    int64_t seq_len;      /* longer records become several; 0: the model's context, at most 4096 */
-    int64_t micro_tokens; /* tokens a forward: memory and speed, not the result; 0: 4096 */
-    uint64_t seed;        /* of the order in which records are drawn */
-    const char *metric;   /* what is written: "token" "gate" "both" */
-    /* logs alone, which do not say it */
-    int64_t experts, top_k; /* 64, 6: those of DeepSeek-V2-Lite */
-    const char *model;      /* says both, and which layers there must be; NULL: none */
+    size_t size;
+    PESC_ESFT_SCORE_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_esft_score_options;
-pesc_esft_score_options pesc_esft_score_defaults(void);
 
 typedef struct pesc_esft_score_report {
     uint64_t tokens, records; /* records: 0 where they are not known */
@@ -577,14 +495,9 @@ pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
                                  const pesc_esft_score_options *opt, pesc_esft_score_report *out);
 
 typedef struct pesc_esft_select_options {
-    const char *metric; /* "token" "gate" */
-    double p;           /* experts of a layer are taken until their scores reach p; negative: 0.2
-                           for token, 0.1 for gate */
-    bool p_relative;    /* p is a part of the sum of the layer's scores; then p for gate is 0.27 */
-    int64_t budget;     /* at most so many experts in all, best first; 0: no limit. Where p is
-                           negative this alone decides */
+    size_t size;
+    PESC_ESFT_SELECT_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_esft_select_options;
-pesc_esft_select_options pesc_esft_select_defaults(void);
 
 /* Experts chosen by their scores. Layers are in the order of the summary. */
 typedef struct pesc_esft_choice {
@@ -659,6 +572,102 @@ pesc_status pesc_plot_heat(const char *path, const pesc_heat *p);
 pesc_status pesc_plot_run(const char *run_dir);
 /* Which experts each domain chooses: a panel a domain. */
 pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r);
+
+/* ---- options ---- */
+
+/* The options of the command that belong to no function of this library. */
+typedef struct pesc_command_options {
+    size_t size;
+    PESC_COMMAND_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
+    PESC_COMMON_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
+} pesc_command_options;
+
+/* The structs of options: NAME, name, the last field they had in the first release. */
+#define PESC_OPTION_STRUCTS(X)                                                                     \
+    X(LOAD, load, whole_experts)                                                                   \
+    X(CRAFT, craft, device)                                                                        \
+    X(EXPORT, export, device)                                                                      \
+    X(SAMPLE, sample, parse_special)                                                               \
+    X(DATA, data, seq_len)                                                                         \
+    X(TRAIN, train, lora)                                                                          \
+    X(EVAL, eval, chat_template)                                                                   \
+    X(ROUTES, routes, seq_len)                                                                     \
+    X(ESFT_SCORE, esft_score, model)                                                               \
+    X(ESFT_SELECT, esft_select, budget)                                                            \
+    X(COMMAND, command, help)
+
+typedef enum pesc_option_struct {
+#define PESC_OPTION_STRUCT_ENUM(NAME, name, last) PESC_OPTIONS_##NAME,
+    PESC_OPTION_STRUCTS(PESC_OPTION_STRUCT_ENUM)
+#undef PESC_OPTION_STRUCT_ENUM
+} pesc_option_struct;
+
+/* Sets all of a struct that lies in its first `size` bytes to the defaults, and its size. */
+void pesc_options_fill(pesc_option_struct which, void *options, size_t size);
+
+/* pesc_load_options pesc_load_defaults(void), and so on for every struct of options. Start from it,
+ * then assign fields. It stores the size of the struct that the caller was compiled with, so the
+ * program keeps working with a later library: that uses the defaults for fields the caller does not
+ * have. Functions that take options accept NULL for the defaults, check every field against its row
+ * in options.h (PESC_USAGE: "lr: found -1, expected a number from 0 to 1e30"), and keep no pointer
+ * to the struct. */
+#define PESC_OPTION_STRUCT_DEFAULTS(NAME, name, last)                                              \
+    static inline pesc_##name##_options pesc_##name##_defaults(void)                               \
+    {                                                                                              \
+        pesc_##name##_options o;                                                                   \
+        pesc_options_fill(PESC_OPTIONS_##NAME, &o, sizeof o);                                      \
+        return o;                                                                                  \
+    }
+PESC_OPTION_STRUCTS(PESC_OPTION_STRUCT_DEFAULTS)
+#undef PESC_OPTION_STRUCT_DEFAULTS
+
+/* The rows of options.h as data, for programs that read options from text. */
+typedef enum pesc_option_kind {
+    PESC_OPTION_TEXT,
+    PESC_OPTION_CHAT,
+    PESC_OPTION_CHOICE,
+    PESC_OPTION_WORDS,
+    PESC_OPTION_INT,
+    PESC_OPTION_REAL,
+    PESC_OPTION_AUTO_INT,
+    PESC_OPTION_AUTO_REAL,
+    PESC_OPTION_BOOL,
+    PESC_OPTION_LIST
+} pesc_option_kind;
+
+enum {
+    PESC_OPTION_DECIDES = 1,
+    PESC_OPTION_LENGTH = 2,
+    PESC_OPTION_PATH = 4,
+    PESC_OPTION_UNSAVED = 8
+};
+
+typedef struct pesc_option {
+    const char *key;
+    pesc_option_kind kind;
+    pesc_option_struct of;
+    size_t at, count_at;  /* offsets in the struct: of the field; of a list, of its count */
+    const char *fallback; /* the default as text; NULL: none */
+    unsigned flags;
+    const char *commands; /* "train plan init", "*" or "" */
+    const char *help;
+    const char *values; /* of CHOICE: "a|b"; else what the help calls the value, NULL for BOOL */
+    double min, max;    /* of numbers */
+} pesc_option;
+
+/* All rows, in the order of options.h but with those of PESC_LOAD_OPTIONS and PESC_COMMON_OPTIONS
+ * at the end. Valid as long as the library. */
+const pesc_option *pesc_option_rows(size_t *n);
+
+/* Sets the row's field in its struct from what a user wrote. A text is borrowed, not copied.
+ * `where` begins the sentence of a failure ("run.yaml:3: lr"); NULL: the key. Not for lists: their
+ * array belongs to the caller. PESC_USAGE: not a value of this row; the field is unchanged. */
+pesc_status pesc_option_set(const pesc_option *row, void *options, const char *text,
+                            const char *where);
+
+/* Writes the row's value as a user would, with a NUL, into text[cap]; nothing for an absent text
+ * and for lists. Returns the length that the whole value needs. */
+size_t pesc_option_get(const pesc_option *row, const void *options, char *text, size_t cap);
 
 /* ---- this build ---- */
 

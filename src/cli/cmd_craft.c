@@ -16,13 +16,12 @@ static pesc_status make(const options *o, const char *dir, void *check)
     c.top_k = o->top_k;
     c.adapter_dim = o->adapter_dim;
     c.adapter_scale = o->adapter_scale;
-    c.seed = (uint64_t)o->seed;
+    c.seed = o->seed;
     c.dtype = o->dtype;
     c.tokenizer = o->tokenizer;
     c.device = device;
-    c.compare = o->check;
-    c.check = check;
-    return pesc_craft(o->model, dir, &c);
+    c.check = o->check;
+    return pesc_craft(o->model, dir, &c, check);
 }
 
 pesc_status cmd_craft(const options *o)

@@ -252,11 +252,12 @@ static pesc_status look(const options *o, pesc_status (*fn)(const options *, pes
                         o->action, o->action);
     if (o->data.n == 0)
         return out_fail(PESC_USAGE, "data %s: --data is missing: the files to read", o->action);
-    pesc_data_options opt = { .data = o->data.items,
-                              .n_data = o->data.n,
-                              .format = o->format,
-                              .chat_template = o->template,
-                              .seq_len = o->seq_len };
+    pesc_data_options opt = pesc_data_defaults();
+    opt.data = o->data.items;
+    opt.n_data = o->data.n;
+    opt.format = o->format;
+    opt.chat_template = o->template;
+    opt.seq_len = o->seq_len;
     pesc_data *d = NULL;
     TRY(pesc_data_open(&d, o->model, &opt));
     pesc_status st = fn(o, d);

@@ -57,11 +57,12 @@ static void print_score(const options *o, const pesc_esft_score_report *r)
 static pesc_status score_model(options *o, const pesc_esft_score_options *opt,
                                pesc_esft_score_report *r)
 {
-    pesc_data_options data = { .data = o->data.items,
-                               .n_data = o->data.n,
-                               .format = o->format,
-                               .chat_template = o->template,
-                               .seq_len = o->seq_len ? o->seq_len : INT32_MAX };
+    pesc_data_options data = pesc_data_defaults();
+    data.data = o->data.items;
+    data.n_data = o->data.n;
+    data.format = o->format;
+    data.chat_template = o->template;
+    data.seq_len = o->seq_len ? o->seq_len : INT32_MAX;
     open_model m = { 0 };
     pesc_data *d = NULL;
     o->model = o->inputs.items[0];
@@ -93,7 +94,7 @@ static pesc_status score(options *o)
     opt.tokens = o->tokens;
     opt.seq_len = o->seq_len;
     opt.micro_tokens = o->micro_tokens;
-    opt.seed = (uint64_t)o->seed;
+    opt.seed = o->seed;
     opt.metric = o->metric ? o->metric : opt.metric;
     opt.experts = o->experts;
     opt.top_k = o->top_k;

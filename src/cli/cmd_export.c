@@ -12,15 +12,14 @@ static pesc_status make(const options *o, const char *dir, void *check)
     open_name device;
     pesc_export_options e = pesc_export_defaults();
     TRY(open_device_name(o, device));
-    e.lora_dir = o->lora;
+    e.lora = o->lora;
     e.merge_base = o->merge_base;
     e.double_quant = o->double_quant;
     e.dtype = o->dtype;
     e.tokenizer = o->tokenizer;
     e.device = device;
-    e.compare = o->check;
-    e.check = check;
-    return pesc_export(o->model, o->to, dir, &e);
+    e.check = o->check;
+    return pesc_export(o->model, o->to, dir, &e, check);
 }
 
 /* A LoRA is no model of its own: all there is to say is how it compares. */

@@ -47,14 +47,15 @@ pesc_status open_from(open_model *m, const options *o)
     load.base_dtype = o->base_dtype;
     load.compute_dtype = o->compute_dtype;
     load.double_quant = o->double_quant;
-    load.lora_dir = o->lora;
-    load.patch_dir = o->patch;
+    load.lora = o->lora;
+    load.patch = o->patch;
     return open_with(m, o, &load);
 }
 
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)
 {
-    pesc_load_options load = pesc_train_load(p);
+    pesc_load_options load = pesc_load_defaults();
+    TRY(pesc_train_load(p, &load));
     return open_with(m, o, &load);
 }
 

@@ -26,7 +26,7 @@ static pesc_status compare(const product *p, device *dev, const char *patch_dir)
                       .made = p->dir,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.patch_dir = patch_dir;
+    v.from_opt.patch = patch_dir;
     TRY(verify_logits(&v, &found));
     bool exact = p->how.dt == DT_COUNT && (held == DT_F32 || held == DT_BF16);
     if (found.max_diff <= (exact ? 0 : merge_tolerance(DT_BF16) * found.max_logit))

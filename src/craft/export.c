@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
 #include "craft/merge.h"
@@ -56,11 +57,10 @@ static pesc_status export_model(product *p, const pesc_export_options *o,
     if (s == PESC_OK)
         s = product_write(p, o->tokenizer);
     if (s == PESC_OK)
-        s = product_compare(p, &(product_check){ .wanted = o->compare,
+        s = product_compare(p, &(product_check){ .wanted = o->check,
                                                  .device = o->device,
                                                  .lora_dir = lora_dir,
-                                                 .tolerance = merge_distance(p),
-                                                 .out = o->check });
+                                                 .tolerance = merge_distance(p) });
     peft_close(adapter);
     return s;
 }
@@ -153,11 +153,11 @@ static pesc_status compare_loras(const product *p, const pesc_export_options *o,
                       .made = p->from.path,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.lora_dir = merge_lora_of(p, o);
-    v.made_opt.lora_dir = p->dir;
+    v.from_opt.lora = merge_lora_of(p, o);
+    v.made_opt.lora = p->dir;
     TRY(verify_logits(&v, &found));
-    if (o->check)
-        *o->check = found;
+    if (p->check)
+        *p->check = found;
     double limit = dt == DT_COUNT ? 0 : merge_tolerance(dt) * found.max_logit;
     if (found.max_diff <= limit)
         return PESC_OK;
@@ -173,7 +173,7 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
 {
     const char *lora_dir = merge_lora_of(p, o);
     peft *adapter = NULL;
-    dtype dt = o->dtype && *o->dtype ? p->how.dt : DT_COUNT;
+    dtype dt = o->dtype ? p->how.dt : DT_COUNT;
     if (!lora_dir)
         return fail(PESC_USAGE, "%s: has no LoRA, and a PEFT directory holds nothing else%s",
                     p->from.path,
@@ -189,7 +189,7 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
     if (s == PESC_OK)
         s = write_adapter_config(lora_dir, p->dir, p->from.path);
     peft_close(adapter);
-    return s == PESC_OK && o->compare ? compare_loras(p, o, dt) : s;
+    return s == PESC_OK && o->check ? compare_loras(p, o, dt) : s;
 }
 
 /* ---- the door ---- */
@@ -204,22 +204,23 @@ static const struct {
 };
 
 pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
-                        const pesc_export_options *opt)
+                        const pesc_export_options *opt, pesc_logit_check *check)
 {
     status_clear();
-    pesc_export_options defaults = pesc_export_defaults();
-    const pesc_export_options *o = opt ? opt : &defaults;
+    pesc_export_options o;
     product p = { 0 };
     size_t i = 0, n = sizeof targets / sizeof *targets;
     while (i < n && strcmp(targets[i].name, to) != 0)
         i++;
     if (i == n)
         return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft or camelidae", to);
-    if (o->check)
-        *o->check = (pesc_logit_check){ 0 };
-    pesc_status s = product_open(&p, model, out_dir, o->dtype);
+    TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
+    if (check)
+        *check = (pesc_logit_check){ 0 };
+    pesc_status s = product_open(&p, model, out_dir, o.dtype);
+    p.check = check;
     if (s == PESC_OK)
-        s = targets[i].run(&p, o);
+        s = targets[i].run(&p, &o);
     product_close(&p);
     return s;
 }

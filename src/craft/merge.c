@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/str.h"
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
@@ -9,11 +10,6 @@
 #include <string.h>
 
 enum { MAX_YAML = 1 << 20 };
-
-pesc_export_options pesc_export_defaults(void)
-{
-    return (pesc_export_options){ .double_quant = true, .compare = true };
-}
 
 double merge_tolerance(dtype dt)
 {
@@ -43,20 +39,16 @@ static pesc_status read_run(recipe *how, const char *lora_dir)
 
 static pesc_status choose_base(recipe *how, const pesc_export_options *o, const char *lora_dir)
 {
-    const char *base = o->merge_base && *o->merge_base ? o->merge_base : NULL;
     how->double_quant = o->double_quant;
     TRY(read_run(how, lora_dir));
-    if (!base)
-        return PESC_OK;
-    how->nf4 = strcmp(base, "nf4-dequant") == 0;
-    if (!how->nf4 && strcmp(base, "original") != 0)
-        return fail(PESC_USAGE, "merge_base: found \"%s\", expected original or nf4-dequant", base);
+    if (o->merge_base)
+        how->nf4 = strcmp(o->merge_base, "nf4-dequant") == 0;
     return PESC_OK;
 }
 
 const char *merge_lora_of(const product *p, const pesc_export_options *o)
 {
-    return o->lora_dir && *o->lora_dir ? o->lora_dir : p->from.dir->lora_dir;
+    return o->lora ? o->lora : p->from.dir->lora_dir;
 }
 
 pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
@@ -101,23 +93,24 @@ static pesc_status merge(product *p, const pesc_export_options *o, peft **adapte
     TRY(merge_fold(p, o, lora_dir, adapter));
     TRY(configure(p));
     TRY(product_write(p, o->tokenizer));
-    return product_compare(p, &(product_check){ .wanted = o->compare,
+    return product_compare(p, &(product_check){ .wanted = o->check,
                                                 .device = o->device,
                                                 .lora_dir = lora_dir,
-                                                .tolerance = merge_distance(p),
-                                                .out = o->check });
+                                                .tolerance = merge_distance(p) });
 }
 
-pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt)
+pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt,
+                       pesc_logit_check *check)
 {
     status_clear();
-    pesc_export_options defaults = pesc_export_defaults();
-    const pesc_export_options *o = opt ? opt : &defaults;
+    pesc_export_options o;
     product p = { 0 };
+    TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     peft *adapter = NULL;
-    pesc_status s = product_open(&p, model, out_dir, o->dtype);
+    pesc_status s = product_open(&p, model, out_dir, o.dtype);
+    p.check = check;
     if (s == PESC_OK)
-        s = merge(&p, o, &adapter);
+        s = merge(&p, &o, &adapter);
     product_close(&p);
     peft_close(adapter);
     return s;

@@ -52,8 +52,8 @@ pesc_status product_write(product *p, const char *tok)
 pesc_status product_compare(const product *p, const product_check *c)
 {
     pesc_logit_check found = { 0 };
-    if (c->out)
-        *c->out = found;
+    if (p->check)
+        *p->check = found;
     if (!c->wanted)
         return PESC_OK;
     verify_pair v = { .device = c->device,
@@ -61,14 +61,14 @@ pesc_status product_compare(const product *p, const product_check *c)
                       .made = p->dir,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.lora_dir = c->lora_dir;
+    v.from_opt.lora = c->lora_dir;
     v.from_opt.double_quant = p->how.double_quant;
     v.from_opt.whole_experts = p->how.whole_experts;
     if (p->how.nf4 || p->how.dt != DT_COUNT)
         v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
     TRY(verify_logits(&v, &found));
-    if (c->out)
-        *c->out = found;
+    if (p->check)
+        *p->check = found;
     if (c->tolerance == 0 ? found.differ == 0 : found.max_diff <= c->tolerance * found.max_logit)
         return PESC_OK;
     return fail(

@@ -12,6 +12,7 @@ typedef struct product {
     json_t *json;    /* what will stand in it */
     config target;
     recipe how;
+    pesc_logit_check *check; /* receives the comparison; may be NULL */
 } product;
 
 /* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to
@@ -31,9 +32,8 @@ pesc_status product_write(product *p, const char *tok);
 typedef struct product_check {
     bool wanted;
     const char *device;
-    const char *lora_dir;  /* that the parent is opened with; NULL: as the directory says */
-    double tolerance;      /* of max_diff / max_logit; 0: bit for bit */
-    pesc_logit_check *out; /* may be NULL */
+    const char *lora_dir; /* that the parent is opened with; NULL: as the directory says */
+    double tolerance;     /* of max_diff / max_logit; 0: bit for bit */
 } product_check;
 pesc_status product_compare(const product *p, const product_check *c);
 

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/rng.h"
 #include "data/data.h"
 #include "data/pack.h"
@@ -14,29 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEFAULT_TOKENS = 131072, DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
-
-pesc_esft_score_options pesc_esft_score_defaults(void)
-{
-    return (pesc_esft_score_options){
-        .tokens = DEFAULT_TOKENS, .metric = "both", .experts = 64, .top_k = 6
-    };
-}
-
-static pesc_status check_options(const pesc_esft_score_options *o)
-{
-    bool known = strcmp(o->metric, "both") == 0;
-    for (int m = 0; m < N_METRICS; m++)
-        known = known || strcmp(o->metric, metric_names[m]) == 0;
-    if (!known)
-        return fail(PESC_USAGE, "metric: found \"%s\", expected token, gate or both", o->metric);
-    if (o->tokens < 1)
-        return fail(PESC_USAGE, "tokens: found %lld, expected 1 or more", (long long)o->tokens);
-    if (o->seq_len < 0 || o->micro_tokens < 0 || o->seq_len > INT32_MAX / 2 ||
-        o->micro_tokens > INT32_MAX / 2)
-        return fail(PESC_USAGE, "seq_len or micro_tokens is out of range");
-    return PESC_OK;
-}
+enum { DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
 
 /* ---- what is written ---- */
 
@@ -189,17 +168,18 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
 {
     status_clear();
     *out = (pesc_esft_score_report){ 0 };
-    TRY(check_options(opt));
+    pesc_esft_score_options o;
+    TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     scorer s = { .m = m, .data = d->set };
-    pesc_status st = open_scorer(&s, opt);
+    pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();
     if (st == PESC_OK)
-        st = run(&s, opt->seed);
+        st = run(&s, (uint64_t)o.seed);
     out->seconds = clock_seconds() - start;
     out->tokens = s.tokens;
     out->records = s.records;
     if (st == PESC_OK)
-        st = publish(&s.t, s.r->layers, out_dir, opt->metric, out);
+        st = publish(&s.t, s.r->layers, out_dir, o.metric, out);
     pass_close(s.p);
     routes_close(s.r);
     tally_free(&s.t);
@@ -276,16 +256,17 @@ pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
 {
     status_clear();
     *out = (pesc_esft_score_report){ 0 };
-    TRY(check_options(opt));
-    if (!opt->model)
-        return score_logs(log_dir, out_dir, NULL, opt, out);
+    pesc_esft_score_options o;
+    TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
+    if (!o.model)
+        return score_logs(log_dir, out_dir, NULL, &o, out);
     hfdir *dir = NULL;
     config c = { 0 };
-    TRY(hfdir_open(&dir, opt->model, 0));
+    TRY(hfdir_open(&dir, o.model, 0));
     pesc_status st = config_read(
         &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });
     if (st == PESC_OK)
-        st = score_logs(log_dir, out_dir, &c, opt, out);
+        st = score_logs(log_dir, out_dir, &c, &o, out);
     config_free(&c);
     hfdir_close(dir);
     return st;

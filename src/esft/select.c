@@ -6,6 +6,7 @@
  * A budget takes the best experts of all layers instead, or of those that p took. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "esft/summary.h"
 #include "format/expertcfg.h"
 #include "model/family.h"
@@ -13,11 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-pesc_esft_select_options pesc_esft_select_defaults(void)
-{
-    return (pesc_esft_select_options){ .metric = "token", .p = -1 };
-}
 
 static pesc_status open_choice(pesc_esft_choice *c, size_t n_layers, size_t n_experts)
 {
@@ -129,28 +125,6 @@ static void keep_best(pesc_esft_choice *c, int64_t budget, ranked *list)
 
 /* ---- one summary ---- */
 
-static pesc_status check_options(const pesc_esft_select_options *o, esft_metric *metric)
-{
-    int m = 0;
-    while (m < N_METRICS && strcmp(o->metric, metric_names[m]) != 0)
-        m++;
-    *metric = (esft_metric)m;
-    if (m == N_METRICS)
-        return fail(PESC_USAGE, "metric: found \"%s\", expected token or gate", o->metric);
-    if (o->p == 0)
-        return fail(PESC_USAGE, "p: 0 chooses no expert, so nothing would train; expected more "
-                                "than 0, at most 1");
-    if (!(o->p <= 1))
-        return fail(PESC_USAGE,
-                    "p: found %g, expected more than 0, at most 1: it is a part of a "
-                    "layer's choices",
-                    o->p);
-    if (o->budget < 0)
-        return fail(PESC_USAGE, "budget: found %lld, expected 1 expert or more",
-                    (long long)o->budget);
-    return PESC_OK;
-}
-
 static double default_p(esft_metric m, bool relative)
 {
     return m == METRIC_TOKEN ? 0.2 : relative ? 0.27 : 0.1;
@@ -184,15 +158,18 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
 {
     status_clear();
     *out = (pesc_esft_choice){ 0 };
-    esft_metric metric;
+    pesc_esft_select_options o;
     summary s = { 0 };
-    TRY(check_options(opt, &metric));
+    TRY(options_take(PESC_OPTIONS_ESFT_SELECT, &o, opt));
+    if (o.p == 0)
+        return fail(PESC_USAGE, "p: found 0, which selects no expert; expected more than 0");
+    esft_metric metric = strcmp(o.metric, "token") == 0 ? METRIC_TOKEN : METRIC_GATE;
     pesc_status st = summary_read(&s, path);
     if (st == PESC_OK && !s.score[metric])
         st = fail(PESC_FORMAT, "%s: has no %s scores; choose the other metric, or score again",
                   path, metric_names[metric]);
     if (st == PESC_OK)
-        st = choose(out, &s, metric, opt);
+        st = choose(out, &s, metric, &o);
     summary_free(&s);
     if (st != PESC_OK)
         pesc_esft_choice_free(out);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/str.h"
 #include "data/dataset.h"
 #include "eval/answer.h"
@@ -17,12 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 16, MOST_LANES = 256, MORE_TOKENS = 8, NOT_CHOSEN = 255 };
-
-pesc_eval_options pesc_eval_defaults(void)
-{
-    return (pesc_eval_options){ .batch = LANES };
-}
+enum { MORE_TOKENS = 8, NOT_CHOSEN = 255 };
 
 typedef struct evaluation {
     pesc_session *s;
@@ -254,12 +250,6 @@ static pesc_status open_task(evaluation *e, const char *task)
     const pesc_eval_options *o = e->opt;
     if (io_kind_of(task) == IO_NONE && !strpbrk(task, "./"))
         return fail(PESC_USAGE, "the task \"%s\" is not known; give a file of records", task);
-    if (o->batch < 1 || o->batch > MOST_LANES)
-        return fail(PESC_USAGE, "batch: found %lld, expected 1 to %d", (long long)o->batch,
-                    MOST_LANES);
-    if (o->limit < 0 || o->max_tokens < 0 || o->max_tokens > INT32_MAX / 2)
-        return fail(PESC_USAGE, "limit and max_tokens: found %lld and %lld, expected 0 or more",
-                    (long long)o->limit, (long long)o->max_tokens);
     const pesc_model *m = e->s->model;
     dataset_options d = { .paths = &task,
                           .n_paths = 1,
@@ -283,10 +273,11 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
                       pesc_eval_report *out)
 {
     status_clear();
-    pesc_eval_options defaults = pesc_eval_defaults();
-    evaluation e = { .s = s, .opt = opt ? opt : &defaults, .out = out };
+    pesc_eval_options o;
+    evaluation e = { .s = s, .opt = &o, .out = out };
     double began = clock_seconds();
     *out = (pesc_eval_report){ 0 };
+    TRY(options_take(PESC_OPTIONS_EVAL, &o, opt));
     pesc_status st = open_task(&e, task);
     if (st == PESC_OK)
         st = score_all(&e);

@@ -4,6 +4,7 @@
  * held back as could still become one of them. */
 #include "base/mem.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/str.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
@@ -93,7 +94,7 @@ static pesc_status loop(run *r, const char **finish)
     pesc_session *s = r->s;
     const pesc_sample_options *opt = r->w.opt;
     *finish = "length";
-    for (int32_t step = 0; step < opt->max_tokens; step++) {
+    for (int64_t step = 0; step < opt->max_tokens; step++) {
         int32_t id;
         TRY(sampler_pick(r->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
         TRY(id_list_add(&r->ids, id));
@@ -165,10 +166,11 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
                                   pesc_generation *out)
 {
     status_clear();
-    pesc_sample_options defaults = pesc_sample_defaults();
-    run r = { .s = s, .w = { .opt = opt ? opt : &defaults, .emit = emit, .ud = ud } };
+    pesc_sample_options o;
+    run r = { .s = s, .w = { .opt = &o, .emit = emit, .ud = ud } };
     if (out)
         *out = (pesc_generation){ 0 };
+    TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
     pesc_status st = complete(&r, ids, n, out);
     decode_close(r.decode);
     sampler_close(r.sampler);
@@ -184,10 +186,13 @@ pesc_status pesc_session_generate(pesc_session *s, const char *prompt,
     if (!s->model->tok)
         return fail(PESC_UNSUPPORTED, "the model has no tokenizer; give token ids instead of text");
     id_list ids = { 0 };
-    pesc_status st = tokenizer_encode(s->model->tok, prompt, strlen(prompt),
-                                      opt ? opt->prompt_flags : PESC_ADD_SPECIAL, &ids);
+    pesc_sample_options o;
+    TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
+    unsigned flags =
+        (o.add_special ? PESC_ADD_SPECIAL : 0u) | (o.parse_special ? PESC_PARSE_SPECIAL : 0u);
+    pesc_status st = tokenizer_encode(s->model->tok, prompt, strlen(prompt), flags, &ids);
     if (st == PESC_OK)
-        st = pesc_session_complete(s, ids.ids, ids.n, opt, emit, ud, NULL);
+        st = pesc_session_complete(s, ids.ids, ids.n, &o, emit, ud, NULL);
     mem_free(ids.ids);
     return st;
 }

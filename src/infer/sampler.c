@@ -20,41 +20,9 @@ struct sampler {
     unsigned char *was; /* [vocab] whether a token was seen, for the penalty */
 };
 
-pesc_sample_options pesc_sample_defaults(void)
-{
-    return (pesc_sample_options){
-        .max_tokens = 256, .top_p = 1, .repetition_penalty = 1, .prompt_flags = PESC_ADD_SPECIAL
-    };
-}
-
-static pesc_status check(const pesc_sample_options *o)
-{
-    const struct {
-        const char *name;
-        double value;
-        bool ok;
-        const char *expected;
-    } rows[] = {
-        { "max_tokens", o->max_tokens, o->max_tokens >= 0, "0 or more" },
-        { "temperature", (double)o->temperature, o->temperature >= 0 && isfinite(o->temperature),
-          "0 or more" },
-        { "top_k", o->top_k, o->top_k >= 0, "0 or more" },
-        { "top_p", (double)o->top_p, o->top_p > 0 && o->top_p <= 1, "above 0, at most 1" },
-        { "min_p", (double)o->min_p, o->min_p >= 0 && o->min_p <= 1, "0 to 1" },
-        { "repetition_penalty", (double)o->repetition_penalty,
-          o->repetition_penalty > 0 && isfinite(o->repetition_penalty), "above 0" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!rows[i].ok)
-            return fail(PESC_USAGE, "%s is %g; expected %s", rows[i].name, rows[i].value,
-                        rows[i].expected);
-    return PESC_OK;
-}
-
 pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab)
 {
     *out = NULL;
-    TRY(check(opt));
     sampler *s = mem_zalloc(1, sizeof *s);
     if (!s)
         return fail_nomem("a sampler", sizeof *s);
@@ -83,7 +51,7 @@ void sampler_close(sampler *s)
 
 static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
 {
-    float p = s->opt.repetition_penalty;
+    float p = (float)s->opt.repetition_penalty;
     for (size_t i = 0; i < n_seen; i++) {
         int32_t id = seen[i];
         if (s->was[id])
@@ -116,8 +84,8 @@ static int32_t likeliest(const sampler *s)
 /* How many of the sorted choices stay; their weights, largest 1, are left in s->weights. */
 static int32_t keep(sampler *s)
 {
-    int32_t n = s->opt.top_k && s->opt.top_k < s->vocab ? s->opt.top_k : s->vocab;
-    double sum = 0, t = (double)s->opt.temperature;
+    int32_t n = s->opt.top_k && s->opt.top_k < s->vocab ? (int32_t)s->opt.top_k : s->vocab;
+    double sum = 0, t = s->opt.temperature;
     for (int32_t i = 0; i < n; i++) {
         s->weights[i] = exp(((double)s->choices[i].logit - (double)s->choices[0].logit) / t);
         sum += s->weights[i];
@@ -126,10 +94,10 @@ static int32_t keep(sampler *s)
     double head = 0;
     for (int32_t i = 0; i < n && s->opt.top_p < 1; i++) {
         head += s->weights[i];
-        if (head >= (double)s->opt.top_p * sum)
+        if (head >= s->opt.top_p * sum)
             n = i + 1;
     }
-    while (n > 1 && s->weights[n - 1] < (double)s->opt.min_p)
+    while (n > 1 && s->weights[n - 1] < s->opt.min_p)
         n--;
     return n;
 }
@@ -156,7 +124,8 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
     double sum = 0, at = 0;
     for (int32_t j = 0; j < n; j++)
         sum += s->weights[j];
-    double u = (double)rng_u32((rng_key){ s->opt.seed, rng_stream(1, 0, 0) }, step) * 0x1p-32 * sum;
+    double u = (double)rng_u32((rng_key){ (uint64_t)s->opt.seed, rng_stream(1, 0, 0) }, step) *
+               0x1p-32 * sum;
     for (; i < n - 1; i++) {
         at += s->weights[i];
         if (u < at)

@@ -10,6 +10,7 @@
 
 typedef struct sampler sampler;
 
+/* The options are checked already: see options_take(). */
 pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab);
 void sampler_close(sampler *s);
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "model/block.h"
 #include "model/info.h"
 #include "model/load.h"
@@ -14,36 +15,18 @@
 
 /* ---- opening ---- */
 
-pesc_load_options pesc_load_defaults(void)
-{
-    return (pesc_load_options){ .double_quant = true };
-}
-
-static bool given(const char *s)
-{
-    return s && *s;
-}
-
-static pesc_status read_options(bind_source *src, pesc_model *m, const pesc_load_options *opt)
+static void read_options(bind_source *src, pesc_model *m, const pesc_load_options *opt)
 {
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
-    src->as_stored = !given(opt->base_dtype);
+    src->as_stored = !opt->base_dtype;
     src->double_quant = opt->double_quant;
     src->whole_experts = opt->whole_experts;
-    size_t i = 0, n = sizeof known / sizeof *known;
-    while (!src->as_stored && i < n && strcmp(dtype_name(known[i]), opt->base_dtype) != 0)
-        i++;
-    if (i == n)
-        return fail(PESC_USAGE, "base_dtype: found \"%s\", expected f32, bf16 or nf4",
-                    opt->base_dtype);
-    src->base = known[i];
-    bool bf16 = given(opt->compute_dtype) && strcmp(opt->compute_dtype, "bf16") == 0;
-    if (given(opt->compute_dtype) && !bf16 && strcmp(opt->compute_dtype, "f32") != 0)
-        return fail(PESC_USAGE, "compute_dtype: found \"%s\", expected f32 or bf16",
-                    opt->compute_dtype);
+    for (size_t i = 0; opt->base_dtype && i < sizeof known / sizeof *known; i++)
+        if (strcmp(dtype_name(known[i]), opt->base_dtype) == 0)
+            src->base = known[i];
+    bool bf16 = opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0;
     m->act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
-    return PESC_OK;
 }
 
 static bool same_numbers(const weight *a, const weight *b)
@@ -105,9 +88,9 @@ static pesc_status open_weights(pesc_model *m, bind_source *src)
 
 static pesc_status open_all(pesc_model *m, const char *path, const pesc_load_options *opt)
 {
-    bind_source src = { .path = path };
+    bind_source src = { .path = path, .base = DT_F32 };
     peft *adapter = NULL;
-    TRY(read_options(&src, m, opt));
+    read_options(&src, m, opt);
     TRY(hfdir_open(&m->dir, path, 0));
     const hfdir *d = m->dir;
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
@@ -118,14 +101,14 @@ static pesc_status open_all(pesc_model *m, const char *path, const pesc_load_opt
     m->chat = info_chat(&m->cfg, m->tok);
     info_text(&m->info, m->tok, m->chat);
     TRY(open_blocks(m));
-    const char *lora_dir = given(opt->lora_dir) ? opt->lora_dir : d->lora_dir;
+    const char *lora_dir = opt->lora ? opt->lora : d->lora_dir;
     if (lora_dir)
         TRY(peft_open(&adapter, lora_dir));
     src.ws = d->ws;
     src.lora = adapter;
     pesc_status s = open_weights(m, &src);
     peft_close(adapter);
-    return s == PESC_OK && given(opt->patch_dir) ? swap_in(m, opt->patch_dir) : s;
+    return s == PESC_OK && opt->patch ? swap_in(m, opt->patch) : s;
 }
 
 pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
@@ -133,12 +116,13 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
 {
     status_clear();
     *out = NULL;
-    pesc_load_options defaults = pesc_load_defaults();
+    pesc_load_options o;
+    TRY(options_take(PESC_OPTIONS_LOAD, &o, opt));
     pesc_model *m = mem_zalloc(1, sizeof *m);
     if (!m)
         return fail_nomem("a model", sizeof *m);
     m->dev = dev;
-    pesc_status s = open_all(m, path, opt ? opt : &defaults);
+    pesc_status s = open_all(m, path, &o);
     if (s == PESC_OK)
         *out = m;
     else

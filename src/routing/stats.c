@@ -4,19 +4,13 @@
  * of its record. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "data/dataset.h"
 #include "data/pack.h"
 #include "model/routes.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { DEFAULT_LENGTH = 1024 };
-
-pesc_routes_options pesc_routes_defaults(void)
-{
-    return (pesc_routes_options){ .seq_len = DEFAULT_LENGTH };
-}
 
 typedef struct tally {
     pesc_routes_report *out;
@@ -189,10 +183,9 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
 {
     status_clear();
     *out = (pesc_routes_report){ 0 };
-    if (opt->seq_len < 2 || opt->seq_len > 1 << 20)
-        return fail(PESC_USAGE, "seq_len: found %lld, expected 2 to %d", (long long)opt->seq_len,
-                    1 << 20);
-    tally t = { .out = out, .opt = opt };
+    pesc_routes_options o;
+    TRY(options_take(PESC_OPTIONS_ROUTES, &o, opt));
+    tally t = { .out = out, .opt = &o };
     pesc_status s = open_all(&t, m);
     if (s == PESC_OK)
         s = read_all(&t);

@@ -5,8 +5,8 @@
 #include "format/patch.h"
 #include "model/bind.h"
 #include "model/family.h"
-#include "train/options.h"
 #include "train/parts.h"
+#include "train/settings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -372,15 +372,23 @@ pesc_status checkpoint_load_weights(const params *p, const char *dir)
     return load_parts(p, NULL, dir);
 }
 
-/* Names the options that changed, from the checkpoint's run.yaml; leaves `out` where it cannot. */
-static void what_changed(const checkpoint *c, const char *dir, char *out, size_t cap)
+/* Names the options that changed, from the checkpoint's run.yaml; adds nothing where it cannot. */
+static void what_changed(const checkpoint *c, const char *dir, str *out)
 {
     char *path = io_join(dir, "run.yaml"), *text = NULL;
     size_t n;
     if (path && io_read_file(path, 1 << 20, &text, &n) == PESC_OK)
-        options_changed(text, c->yaml, out, cap);
+        settings_changed(text, c->yaml, out);
     mem_free(text);
     mem_free(path);
+}
+
+static pesc_status refuse(const char *dir, const char *what, const str *how)
+{
+    return fail(PESC_USAGE,
+                "%s: cannot be resumed: %s changed since it was saved (%s); a new run can begin "
+                "from it with --init-from",
+                dir, what, str_ok(how) ? how->p : "");
 }
 
 /* A run is resumed only with the base, tokenizer, data and options it was made from. */
@@ -395,17 +403,16 @@ static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m,
         { m->config_hash, c->about.config_hash, "options that decide the numbers have" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char how[160] = "";
+        str how = { 0 };
         if (!rows[i].saved[0] || strcmp(rows[i].saved, rows[i].now) == 0)
             continue;
         if (rows[i].saved == m->config_hash)
-            what_changed(c, dir, how, sizeof how);
-        if (!how[0])
-            snprintf(how, sizeof how, "hash %s, now %s", rows[i].saved, rows[i].now);
-        return fail(PESC_USAGE,
-                    "%s: cannot be resumed: %s changed since it was saved (%s); a new run can "
-                    "begin from it with --init-from",
-                    dir, rows[i].what, how);
+            what_changed(c, dir, &how);
+        if (!how.n)
+            str_printf(&how, "hash %s, now %s", rows[i].saved, rows[i].now);
+        pesc_status s = refuse(dir, rows[i].what, &how);
+        str_free(&how);
+        return s;
     }
     return PESC_OK;
 }

@@ -26,7 +26,7 @@ static const struct method *find(const char *name)
 {
     size_t i = 0;
     while (strcmp(methods[i].name, name) != 0)
-        i++; /* options_check() has seen the name */
+        i++; /* settings_take() has checked the name */
     return &methods[i];
 }
 

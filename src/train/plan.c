@@ -6,7 +6,7 @@
 #include "model/memory.h"
 #include "train/method.h"
 #include "train/optimizer.h"
-#include "train/options.h"
+#include "train/settings.h"
 
 #include <string.h>
 
@@ -177,7 +177,7 @@ static pesc_status sketch_open(sketch *s, device *dev, const char *path,
                         .as_stored = as_stored,
                         .base = dtype_of(o->base_dtype),
                         .double_quant = o->double_quant,
-                        .whole_experts = options_train_experts(o) };
+                        .whole_experts = settings_train_experts(o) };
     TRY(bind_loras(m, &src));
     s->bytes = weight_bytes(s, &src, o->method);
     return PESC_OK;
@@ -224,10 +224,9 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     sketch s = { 0 };
     train_spec spec;
     expertcfg own = { 0 };
-    pesc_train_options o = *opt;
+    pesc_train_options o;
     *out = (pesc_plan_report){ 0 };
-    options_resolve(&o);
-    pesc_status st = options_check(&o);
+    pesc_status st = settings_take(&o, opt);
     if (st == PESC_OK)
         st = sketch_open(&s, dev, path, &o);
     if (st == PESC_OK)

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/utf8.h"
 #include "data/data.h"
 #include "data/stats.h"
@@ -44,14 +45,14 @@ pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_op
 {
     status_clear();
     *out = NULL;
-    if (opt->seq_len < 2 || opt->seq_len > INT32_MAX)
-        return fail(PESC_USAGE, "seq_len: found %lld, expected 2 or more", (long long)opt->seq_len);
+    pesc_data_options o;
+    TRY(options_take(PESC_OPTIONS_DATA, &o, opt));
     pesc_data *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return fail_nomem("a data set", sizeof *d);
     pesc_status s = hfdir_tokenizer(&d->tok, path);
     if (s == PESC_OK)
-        s = open_set(d, path, opt);
+        s = open_set(d, path, &o);
     if (s != PESC_OK) {
         pesc_data_close(d);
         return s;

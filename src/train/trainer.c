@@ -10,10 +10,10 @@
 #include "model/memory.h"
 #include "model/swap.h"
 #include "train/method.h"
-#include "train/options.h"
 #include "train/plan.h"
 #include "train/records.h"
 #include "train/rundir.h"
+#include "train/settings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -192,7 +192,7 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
 static uint64_t hash_options(const pesc_trainer *t)
 {
     str text = { 0 };
-    uint64_t h = options_hash(&t->opt);
+    uint64_t h = settings_hash(&t->opt);
     if (t->spec.own)
         expertcfg_put(&text, t->spec.own);
     h = text.n ? XXH3_64bits_withSeed(text.p, text.n, h) : h;
@@ -220,7 +220,7 @@ static pesc_status open_saver(pesc_trainer *t)
         swap_identity(&t->m->cfg, t->m->dir->ws, c->patch_base);
     if (!utf8_valid(c->about.base, strlen(c->about.base)))
         return fail(PESC_USAGE, "%s: is not UTF-8; rename it", c->about.base);
-    options_yaml(&t->opt, c->about.base, &yaml);
+    settings_yaml(&t->opt, c->about.base, &yaml);
     if (!str_ok(&yaml))
         return fail_nomem("run.yaml", yaml.n);
     t->yaml = yaml.p;
@@ -310,8 +310,6 @@ static pesc_status open_shares(pesc_trainer *t)
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    TRY(options_check(o));
-    options_resolve(o);
     TRY(rundir_claim(&t->dir, o, t->m->dir->path));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
@@ -340,8 +338,9 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     if (!t)
         return fail_nomem("a trainer", sizeof *t);
     t->m = m;
-    t->opt = *opt;
-    pesc_status s = open_all(t);
+    pesc_status s = settings_take(&t->opt, opt);
+    if (s == PESC_OK)
+        s = open_all(t);
     if (s == PESC_OK)
         *out = t;
     else

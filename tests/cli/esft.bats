@@ -178,7 +178,7 @@ PY
     local one='"1": {"0": 0.5, "1": 0.5}'
     summary "$one"
     pesc esft select "$T" --p 0 -o "$T/cfg.json"
-    fails 2 "p: 0 chooses no expert, so nothing would train; expected more than 0, at most 1"
+    fails 2 "p: found 0, which selects no expert; expected more than 0"
     pesc esft select "$T" --p 1.5 -o "$T/cfg.json"
     fails 2 'esft: --p: found "1.5", expected a number from 0 to 1'
     pesc esft select "$T" --p nan -o "$T/cfg.json"

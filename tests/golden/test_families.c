@@ -43,7 +43,7 @@ static pesc_model *open_fixture(const fixture *f, const char *compute)
     char adapter[512] = "";
     if (f->lora)
         snprintf(adapter, sizeof adapter, "%s", part(f, f->lora));
-    opt.lora_dir = adapter;
+    opt.lora = adapter;
     opt.compute_dtype = compute;
     pesc_model *m = NULL;
     must(pesc_model_open(&m, dev, part(f, f->model), &opt));

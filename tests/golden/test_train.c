@@ -201,7 +201,7 @@ static void trajectory_equals_torch(void **state)
     char adapter[512];
     snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
     FILE *there = fopen(file_of(run, "lora/adapter_config.json"), "r");
-    opt.lora_dir = there ? adapter : NULL;
+    opt.lora = there ? adapter : NULL;
     if (there)
         fclose(there);
     pesc_model *m;

@@ -23,7 +23,10 @@ static void open_on(fixture *f, pesc_device *dev, const char *name)
     const char *files[] = { ids };
     snprintf(f->dir, sizeof f->dir, "%s", golden_path(name));
     snprintf(ids, sizeof ids, "%s", golden_path("esft_score/ids.jsonl"));
-    pesc_data_options opt = { .data = files, .n_data = 1, .seq_len = 4096 };
+    pesc_data_options opt = pesc_data_defaults();
+    opt.data = files;
+    opt.n_data = 1;
+    opt.seq_len = 4096;
     f->dev = dev;
     must(pesc_model_open(&f->m, f->dev, f->dir, NULL));
     must(pesc_data_open(&f->d, f->dir, &opt));

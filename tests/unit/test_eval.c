@@ -156,7 +156,10 @@ static void loss_is_that_of_the_trained_tokens(void **state)
     (void)state;
     const char *task = put_task();
     pesc_data *d = NULL;
-    pesc_data_options o = { .data = &task, .n_data = 1, .seq_len = 512 };
+    pesc_data_options o = pesc_data_defaults();
+    o.data = &task;
+    o.n_data = 1;
+    o.seq_len = 512;
     double sum[2] = { 0 };
     uint64_t count[2] = { 0 };
     must(pesc_data_open(&d, "share/base", &o));

@@ -86,7 +86,8 @@ static void train(device *d, const char *path, pesc_train_options o, double *los
     for (int part = 0; part < 2; part++) {
         pesc_model *m;
         pesc_trainer *t;
-        pesc_load_options load = pesc_train_load(&o);
+        pesc_load_options load = pesc_load_defaults();
+        must(pesc_train_load(&o, &load));
         o.steps = STEPS * (part + 1);
         o.resume = part > 0;
         must(pesc_model_open(&m, d, path, &load));

@@ -40,10 +40,9 @@ static void merges(void **state)
     char base_dir[512], lora_dir[512];
     pesc_logit_check check;
     pesc_export_options o = pesc_export_defaults();
-    o.lora_dir = modeldirs_golden(lora_dir, "peft/adapter");
-    o.check = &check;
+    o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     files_clear();
-    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o));
+    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o, &check));
     assert_true(check.logits > 0 && check.max_diff < 5e-5 * check.max_logit);
     hfdir *base = modeldirs_open(base_dir), *merged = modeldirs_open(files_path("out"));
     peft *p = NULL;
@@ -65,16 +64,15 @@ static void merges_into_what_nf4_made(void **state)
     char base_dir[512], lora_dir[512];
     pesc_logit_check check;
     pesc_export_options o = pesc_export_defaults();
-    o.lora_dir = modeldirs_golden(lora_dir, "peft/adapter");
+    o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     o.merge_base = "nf4-dequant";
-    o.check = &check;
     files_clear();
-    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o));
+    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o, &check));
     /* the adapter's part is summed beside W x there, inside of it here: roundings of f32 differ */
     assert_true(check.logits > 0 && check.max_diff < 2e-5 * check.max_logit);
     /* and that is another model than the one folded into the original */
     o.merge_base = "original";
-    must(pesc_merge(base_dir, files_path("plain"), &o));
+    must(pesc_merge(base_dir, files_path("plain"), &o, &check));
     hfdir *a = modeldirs_open(files_path("out")), *b = modeldirs_open(files_path("plain"));
     const weight *x = modeldirs_tensor(a, "model.layers.0.mlp.up_proj.weight");
     const weight *y = modeldirs_tensor(b, "model.layers.0.mlp.up_proj.weight");
@@ -107,11 +105,11 @@ static void merges_into_what_it_was_trained_on(void **state)
     copy_file(lora_dir, "adapter_config.json");
     copy_file(lora_dir, "adapter_model.safetensors");
     files_text("tuned/run.yaml", "model: \"x\"\nbase_dtype: \"nf4\"\nseed: 1\n");
-    o.compare = false;
-    o.lora_dir = files_path("tuned");
-    must(pesc_merge(base_dir, files_path("found"), &o));
+    o.check = false;
+    o.lora = files_path("tuned");
+    must(pesc_merge(base_dir, files_path("found"), &o, NULL));
     o.merge_base = "nf4-dequant";
-    must(pesc_merge(base_dir, files_path("said"), &o));
+    must(pesc_merge(base_dir, files_path("said"), &o, NULL));
     hfdir *a = modeldirs_open(files_path("found")), *b = modeldirs_open(files_path("said"));
     modeldirs_same_all(a, b);
     hfdir_close(a);
@@ -125,9 +123,8 @@ static void exports_round(const char *from_name, const char *to, const char *typ
     char from[512];
     pesc_logit_check check;
     pesc_export_options o = pesc_export_defaults();
-    o.check = &check;
     files_clear();
-    must(pesc_export(modeldirs_golden(from, from_name), to, files_path("out"), &o));
+    must(pesc_export(modeldirs_golden(from, from_name), to, files_path("out"), &o, &check));
     assert_true(check.logits > 0 && check.differ == 0);
     hfdir *h = modeldirs_open(files_path("out"));
     assert_string_equal(modeldirs_text(h, "model_type"), type);
@@ -156,10 +153,10 @@ static void exports_a_lora(void **state)
     char base_dir[512], lora_dir[512];
     pesc_logit_check check;
     pesc_export_options o = pesc_export_defaults();
-    o.lora_dir = modeldirs_golden(lora_dir, "peft/adapter");
-    o.check = &check;
+    o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     files_clear();
-    must(pesc_export(modeldirs_golden(base_dir, "peft/base"), "peft", files_path("out"), &o));
+    must(pesc_export(modeldirs_golden(base_dir, "peft/base"), "peft", files_path("out"), &o,
+                     &check));
     assert_true(check.logits > 0 && check.differ == 0);
     peft *a = NULL, *b = NULL;
     must(peft_open(&a, lora_dir));

@@ -283,7 +283,7 @@ static void options_are_checked(void **state)
     opt.compute_dtype = "f16";
     must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_USAGE, "compute_dtype");
     opt.compute_dtype = "";
-    opt.patch_dir = "x";
+    opt.patch = "x";
     must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_IO,
               "x: is not a directory; an expert patch is one");
     assert_null(m);

@@ -47,7 +47,9 @@ static void takes_until_p_is_reached(void **state)
           "{\"10\": [1, 3, 0, 2], \"2\": [2, 1]}" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *text = chosen(&rows[i].opt);
+        pesc_esft_select_options opt = rows[i].opt;
+        opt.size = sizeof opt;
+        char *text = chosen(&opt);
         char *end = strstr(text, ", \"shared_experts\": false, \"non_expert_modules\": false}");
         assert_non_null(end);
         *end = '\0';
@@ -63,16 +65,20 @@ static void refuses_what_chooses_nothing(void **state)
         pesc_esft_select_options opt;
         const char *part;
     } rows[] = {
-        { { .metric = "token", .p = 0 }, "p: 0 chooses no expert, so nothing would train" },
-        { { .metric = "token", .p = 1.01 }, "p: found 1.01, expected more than 0, at most 1" },
+        { { .metric = "token", .p = 0 }, "p: found 0, which selects no expert" },
+        { { .metric = "token", .p = 1.01 },
+          "p: found 1.01, expected auto or a number from 0 to 1" },
         { { .metric = "token", .p = NAN }, "p: found nan" },
         { { .metric = "both", .p = -1 }, "metric: found \"both\", expected token or gate" },
         { { .metric = "token", .p = -1, .budget = -1 }, "budget: found -1" },
     };
     pesc_esft_choice c;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        must_fail(pesc_esft_select(files_text("summary.json", scores), &rows[i].opt, &c),
-                  PESC_USAGE, rows[i].part);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pesc_esft_select_options bad = rows[i].opt;
+        bad.size = sizeof bad;
+        must_fail(pesc_esft_select(files_text("summary.json", scores), &bad, &c), PESC_USAGE,
+                  rows[i].part);
+    }
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     const char *one = files_text("one.json", "{\"gate_scores\": {\"1\": {\"0\": 0.5}}}");
     must_fail(pesc_esft_select(one, &opt, &c), PESC_FORMAT, "one.json: has no token scores");

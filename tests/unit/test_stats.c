@@ -185,7 +185,9 @@ static void refuses_what_it_cannot_do(void **state)
     pesc_routes_free(&r);
     pesc_model *dense = NULL;
     must(pesc_model_open(&dense, dev, golden_path("train/lora/model"), NULL));
-    o = (pesc_routes_options){ .data = &path, .n_data = 1, .seq_len = 64 };
+    o = pesc_routes_defaults();
+    o.data = &path;
+    o.n_data = 1;
     must_fail(pesc_routes(dense, &o, &r), PESC_UNSUPPORTED, "dense");
     pesc_routes_free(&r);
     pesc_model_close(dense);
@@ -200,7 +202,9 @@ static void too_many_domains_are_refused(void **state)
         n += (size_t)snprintf(text + n, 80,
                               "{\"domain\":\"d%d\",\"input_ids\":[1,2],\"labels\":[-100,2]}\n", i);
     const char *path = files_text("many.jsonl", text);
-    pesc_routes_options o = { .data = &path, .n_data = 1, .seq_len = 64 };
+    pesc_routes_options o = pesc_routes_defaults();
+    o.data = &path;
+    o.n_data = 1;
     pesc_routes_report r;
     must_fail(pesc_routes(model, &o, &r), PESC_FORMAT, "many.jsonl:65: domain: is the 65th");
     pesc_routes_free(&r);

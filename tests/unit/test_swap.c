@@ -67,7 +67,7 @@ static pesc_model *open_model(const char *name, const char *base, const char *pa
 {
     pesc_load_options opt = pesc_load_defaults();
     opt.base_dtype = base;
-    opt.patch_dir = patch_dir;
+    opt.patch = patch_dir;
     pesc_model *m;
     must(pesc_model_open(&m, dev, files_path(name), &opt));
     return m;

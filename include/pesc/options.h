@@ -1,0 +1,496 @@
+/* options: every option of the library and of the command, one row each.
+ *
+ *     X(kind, key, default, accepts, flags, commands, help)
+ *
+ * A row is the only place where an option is written down. From it come the field of the public
+ * struct, its default and range check, the key in a YAML file, the flag of the command (--lora-r
+ * for lora_r), --help, the manual page, the reference pages, `pesc init`, run.yaml and the hash
+ * that a resumed run must match. To add an option, append a row at the end of its map and write
+ * the code that reads the field.
+ *
+ * kind      type of the field, and what a user may write
+ *           TEXT             const char *      any text; NULL or "" means that none is given
+ *           CHAT             const char *      name of a chat format; the field is chat_<key>,
+ *                                              because `template` is a keyword of C++
+ *           CHOICE           const char *      one of the values listed in `accepts`
+ *           WORDS            const char *      words separated by commas; a file may write a list
+ *           INT, REAL        int64_t, double   a number in the range given by `accepts`
+ *           AUTO_INT, AUTO_REAL                the same, or "auto", which is stored as PESC_AUTO
+ *           BOOL             bool              true or false
+ *           LIST             const char *const *key; size_t n_<key>;      any number of texts
+ * default   the text a user would write, or NONE (texts, choices and lists)
+ * accepts   RANGE(least, most), ONE_OF("a|b"), or NAMED("DIR"), the name of the value in the help;
+ *           YES_NO for BOOL
+ * flags     DECIDES: changes the numbers of a run, so that a resumed run must have the same value;
+ *           LENGTH: only if the schedule depends on the number of steps;
+ *           PATH: a file or directory, which run.yaml records as an absolute path;
+ *           UNSAVED: concerns one call and is not recorded in run.yaml; or 0
+ * commands  names of the commands that take the option, separated by spaces; "*" is every command,
+ *           "" is none (a field of the C API alone)
+ * help      what the option means. It is also the documentation of the field.
+ *
+ * ALSO(...), directly after an X row, is a further row of the same field: the same option in other
+ * commands, with another default, range or help text. C callers get the default and the range of
+ * the X row.
+ *
+ * Append new rows at the end of their map, and do not reorder or remove rows: programs that were
+ * compiled with an earlier version have the fields at the same offsets (see pesc.h, "options").
+ *
+ * The words RANGE, DECIDES and so on are defined by the library where it makes its table. */
+#ifndef PESC_OPTIONS_H
+#define PESC_OPTIONS_H
+
+/* Value of an AUTO_INT or AUTO_REAL field that the library is to choose. */
+#define PESC_AUTO (-1)
+
+/* clang-format off */
+
+/* ---- ranges and rows that several structs share ---- */
+
+#define PESC_ANY_SEED RANGE(0, 9e18)
+#define PESC_ANY_STEP RANGE(0, 2147483647)
+#define PESC_ANY_TOKENS RANGE(0, 16777216)
+
+/* The shape of a sparse model: craft makes it, train must be able to name it. */
+#define PESC_EXPERT_ROWS(X, commands, flags, note)                                                 \
+    X(INT, experts, "8", RANGE(0, 4096), flags, commands,                                          \
+      "number of experts of a layer" note)                                                         \
+    X(INT, top_k, "2", RANGE(0, 4096), flags, commands,                                            \
+      "number of experts that process a token" note)                                               \
+    X(INT, adapter_dim, "512", RANGE(0, 4194304), flags, commands,                                 \
+      "width of an adapter" note)                                                                  \
+    X(REAL, adapter_scale, "1", RANGE(-1e6, 1e6), flags, commands,                                 \
+      "factor on the output of the adapters; 0.25 in the published models" note)
+
+/* How instruction records are read. */
+#define PESC_RECORD_ROWS(X, commands, flags)                                                       \
+    X(TEXT, format, NONE, NAMED("NAME"), flags, commands,                                          \
+      "format of the records; detected from the first record if absent")                           \
+    X(CHAT, template, NONE, NAMED("NAME"), flags, commands,                                        \
+      "chat format in which records are written; the model's own if absent")
+
+/* ---- pesc_load_options: how a model is opened ---- */
+
+#define PESC_OPENING "generate chat logits perplexity eval routes info esft bench"
+
+#define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), 0, PESC_OPENING,                           \
+      "how weights are held in memory; as stored if absent (f16 becomes f32)")                     \
+    X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING,                                         \
+      "with nf4: quantise the scales too")                                                         \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING,                            \
+      "dtype of the activations; f32 if absent")                                                   \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
+      "directory of a PEFT adapter to apply")                                                      \
+    X(TEXT, patch, NONE, NAMED("DIR"), PATH, PESC_OPENING " train plan",                           \
+      "directory of an expert patch to apply")                                                     \
+    X(BOOL, whole_experts, "false", YES_NO, 0, "",                                                 \
+      "with nf4: hold full experts as they are stored, so that they can train")
+
+/* ---- pesc_craft_options: a sparse model from a dense one ---- */
+
+#define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
+    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, "craft",                                    \
+      "experts are adapters on the output of the FFN, or full copies of the FFN")                  \
+    PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "craft",                                                   \
+      "seed of the random initial values of routers and adapters")                                 \
+    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "craft",                                         \
+      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
+      "directory or file from which tokenizer files are copied; the model's own if absent")        \
+    X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
+      "device that compares the logits")
+
+/* ---- pesc_export_options: merge and export ---- */
+
+#define PESC_EXPORT_OPTIONS(X, ALSO)                                                               \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+      "directory of a PEFT adapter; the one in the model's directory if absent")                   \
+    X(CHOICE, merge_base, NONE, ONE_OF("original|nf4-dequant"), 0, "merge export",                 \
+      "add a LoRA to the stored weights, or to those weights after quantisation to NF4 and back; " \
+      "if absent, to the weights it was trained on")                                               \
+    X(BOOL, double_quant, "true", YES_NO, 0, "merge export",                                       \
+      "with nf4-dequant: quantise the scales too")                                                 \
+    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge export",                                  \
+      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
+      "directory or file from which tokenizer files are copied; the model's own if absent")        \
+    X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
+      "device that compares the logits")
+
+/* ---- pesc_sample_options: generating text ---- */
+
+#define PESC_SAMPLE_OPTIONS(X, ALSO)                                                               \
+    X(INT, max_tokens, "256", RANGE(1, 2147483647), 0, "generate",                                 \
+      "maximum number of tokens to generate")                                                      \
+    ALSO(INT, max_tokens, "1024", RANGE(1, 2147483647), 0, "chat",                                 \
+      "maximum number of tokens of an answer")                                                     \
+    X(REAL, temperature, "0", RANGE(0, 100), 0, "generate chat",                                   \
+      "0 takes the most likely token; higher values vary more")                                    \
+    X(INT, top_k, "0", RANGE(0, 2147483647), 0, "generate chat",                                   \
+      "sample among the N most likely tokens; 0 is all")                                           \
+    X(REAL, top_p, "1", RANGE(1e-6, 1), 0, "generate chat",                                        \
+      "sample among the most likely tokens whose probabilities add up to X")                       \
+    X(REAL, min_p, "0", RANGE(0, 1), 0, "generate chat",                                           \
+      "leave out tokens whose probability is below X times that of the most likely one")           \
+    X(REAL, repetition_penalty, "1", RANGE(0.01, 100), 0, "generate chat",                         \
+      "values above 1 make tokens that already occurred less likely")                              \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "generate chat",                                           \
+      "seed of the random numbers: the same seed gives the same text")                             \
+    X(LIST, stop, NONE, NAMED("TEXT"), 0, "generate chat",                                         \
+      "end before this text; may be given several times")                                          \
+    X(BOOL, ignore_eos, "false", YES_NO, 0, "generate",                                            \
+      "continue after the model's end token")                                                      \
+    X(BOOL, add_special, "true", YES_NO, 0, "generate",                                            \
+      "add BOS and EOS to the prompt as the tokenizer defines")                                    \
+    X(BOOL, parse_special, "false", YES_NO, 0, "generate",                                         \
+      "control tokens written in the prompt become control tokens")
+
+/* ---- pesc_data_options: instruction records ---- */
+
+#define PESC_DATA_OPTIONS(X, ALSO)                                                                 \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, "data",                                               \
+      "JSON lines or a JSON array of records; may be given several times")                         \
+    ALSO(LIST, data, NONE, NAMED("FILE"), PATH, "esft",                                            \
+      "score: records of the task, in any format that train reads; may be given several times")    \
+    PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
+    X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, "data",                                       \
+      "records of more than N tokens are counted as too long")
+
+/* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
+
+#define PESC_TUNING "train plan init"
+
+#define PESC_TRAIN_OPTIONS(X, ALSO)                                                                \
+    X(TEXT, output, NONE, NAMED("RUN"), 0, PESC_TUNING,                                            \
+      "directory of the run")                                                                      \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                          \
+      "JSON lines or a JSON array to train on; may be given several times")                        \
+    X(LIST, eval_data, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                     \
+      "records for the validation loss")                                                           \
+    X(BOOL, resume, "false", YES_NO, UNSAVED, "train",                                             \
+      "continue the run in RUN from its newest intact checkpoint, bit for bit; its run.yaml "      \
+      "gives the options")                                                                         \
+    X(BOOL, strict, "false", YES_NO, UNSAVED, "train",                                             \
+      "with resume: fail if the newest checkpoint is damaged, instead of using the one before it") \
+    X(BOOL, overwrite, "false", YES_NO, UNSAVED, "train",                                          \
+      "replace the run that RUN holds; other files in it stay")                                    \
+    X(TEXT, init_from, NONE, NAMED("RUN"), PATH, "train",                                          \
+      "start from the trained weights of another run or checkpoint; steps, data and optimiser "    \
+      "state begin anew")                                                                          \
+    X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), DECIDES,         \
+      PESC_TUNING,                                                                                 \
+      "what trains: adapters, routers and LoRA; LoRA on 4-bit weights; LoRA; everything; full "    \
+      "experts, routers and LoRA; a mixture of LoRA; selected experts")                            \
+    X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                \
+      "method esft: the experts that train, as pesc esft select writes them (expert_cfg.json)")    \
+    X(INT, seed, "0", PESC_ANY_SEED, DECIDES, PESC_TUNING,                                         \
+      "seed of the random numbers: the same seed gives the same run")                              \
+    PESC_EXPERT_ROWS(X, PESC_TUNING, DECIDES, "; a sparse model has its own")                      \
+    X(REAL, adapter_dropout, "0.1", RANGE(0, 0.99), DECIDES, PESC_TUNING,                          \
+      "dropout rate of the inputs of adapters")                                                    \
+    X(AUTO_REAL, aux_coef, "auto", RANGE(0, 1e6), DECIDES, PESC_TUNING,                            \
+      "weight of the balance loss; auto is 0.01 where the method trains routers, else 0")          \
+    X(INT, lora_r, "64", RANGE(0, 65536), DECIDES, PESC_TUNING,                                    \
+      "rank of LoRA; 0 is no LoRA")                                                                \
+    X(REAL, lora_alpha, "16", RANGE(0, 1e6), DECIDES, PESC_TUNING,                                 \
+      "LoRA is scaled by lora_alpha / lora_r")                                                     \
+    X(REAL, lora_dropout, "0.1", RANGE(0, 0.99), DECIDES, PESC_TUNING,                             \
+      "dropout rate of the inputs of LoRA")                                                        \
+    X(WORDS, lora_targets, "all", NAMED("LIST"), DECIDES, PESC_TUNING,                             \
+      "linears that get LoRA: all, or some of "                                                    \
+      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj")                                   \
+    PESC_RECORD_ROWS(X, PESC_TUNING, DECIDES)                                                      \
+    X(INT, seq_len, "2048", RANGE(2, 16777216), DECIDES, PESC_TUNING,                              \
+      "maximum number of tokens of a sequence")                                                    \
+    X(CHOICE, over_length, "drop", ONE_OF("drop|truncate|split|error"), DECIDES, PESC_TUNING,      \
+      "what happens to a longer record")                                                           \
+    X(BOOL, packing, "true", YES_NO, DECIDES, PESC_TUNING,                                         \
+      "put several sequences in a forward pass; they do not attend to each other")                 \
+    X(BOOL, shuffle, "true", YES_NO, DECIDES, PESC_TUNING,                                         \
+      "a new order of the records in each epoch")                                                  \
+    X(REAL, epochs, "1", RANGE(0, 1e6), DECIDES | LENGTH, PESC_TUNING,                             \
+      "number of passes over the records")                                                         \
+    X(INT, steps, "0", PESC_ANY_STEP, DECIDES | LENGTH, PESC_TUNING,                               \
+      "number of optimiser steps, instead of epochs; 0 is as many as epochs gives")                \
+    X(INT, batch, "128", RANGE(1, 1048576), DECIDES, PESC_TUNING,                                  \
+      "records per optimiser step")                                                                \
+    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, DECIDES, PESC_TUNING,                               \
+      "tokens per forward pass (micro-batch): memory and speed; the balance loss and dropout are " \
+      "computed per micro-batch; 0 is chosen from memory")                                         \
+    X(REAL, lr, "2e-4", RANGE(0, 1e30), DECIDES, PESC_TUNING,                                      \
+      "learning rate")                                                                             \
+    X(CHOICE, schedule, "constant", ONE_OF("constant|cosine|linear"), DECIDES, PESC_TUNING,        \
+      "learning rate after the warm-up")                                                           \
+    X(AUTO_INT, warmup_steps, "auto", PESC_ANY_STEP, DECIDES, PESC_TUNING,                         \
+      "steps in which the learning rate rises from 0; auto is warmup_ratio of all steps")          \
+    X(REAL, warmup_ratio, "0.03", RANGE(0, 1), 0, PESC_TUNING,                                     \
+      "fraction of all steps in which the learning rate rises from 0")                             \
+    X(REAL, clip, "0.3", RANGE(0, 1e30), DECIDES, PESC_TUNING,                                     \
+      "maximum norm of the gradient; 0 is no limit")                                               \
+    X(REAL, weight_decay, "0", RANGE(0, 1e6), DECIDES, PESC_TUNING, "weight decay of AdamW")       \
+    X(REAL, beta1, "0.9", RANGE(0, 0.999999), DECIDES, PESC_TUNING, "beta 1 of AdamW")             \
+    X(REAL, beta2, "0.999", RANGE(0, 0.999999), DECIDES, PESC_TUNING, "beta 2 of AdamW")           \
+    X(REAL, eps, "1e-8", RANGE(1e-30, 1), DECIDES, PESC_TUNING, "epsilon of AdamW")                \
+    X(CHOICE, optimizer, "adamw", ONE_OF("adamw|adamw8"), DECIDES, PESC_TUNING,                    \
+      "adamw8 keeps its moments in 8 bits")                                                        \
+    X(CHOICE, loss, "token", ONE_OF("token|sequence"), DECIDES, PESC_TUNING,                       \
+      "mean over all target tokens of a step, or mean of the means of its sequences")              \
+    X(AUTO_INT, keep, "auto", RANGE(0, 65536), 0, PESC_TUNING,                                     \
+      "layers that keep their activations, the others recompute them; auto is as many as fit")     \
+    X(INT, save_every, "500", PESC_ANY_STEP, 0, PESC_TUNING,                                       \
+      "steps between checkpoints; 0 saves at the end only")                                        \
+    X(INT, keep_checkpoints, "2", RANGE(0, 1048576), 0, PESC_TUNING,                               \
+      "number of newest checkpoints that are kept, at least 2, beside the best; 0 keeps all")      \
+    X(INT, eval_every, "500", PESC_ANY_STEP, 0, PESC_TUNING,                                       \
+      "steps between validations; the last step is always validated")                              \
+    X(INT, log_every, "10", PESC_ANY_STEP, 0, PESC_TUNING,                                         \
+      "steps between step lines")                                                                  \
+    X(INT, verify_every, "200", PESC_ANY_STEP, 0, PESC_TUNING,                                     \
+      "every so many steps the gradient is computed twice; a difference is silent data "           \
+      "corruption and ends the run; 0 is never")                                                   \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, PESC_TUNING,                                  \
+      "where the model runs")                                                                      \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), DECIDES, PESC_TUNING,                      \
+      "how frozen weights are held in memory; as stored if absent, nf4 for method qlora")          \
+    X(BOOL, double_quant, "true", YES_NO, DECIDES, PESC_TUNING,                                    \
+      "with nf4: quantise the scales too")                                                         \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, PESC_TUNING,                       \
+      "dtype of the activations; f32 if absent")                                                   \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_TUNING,                                           \
+      "directory of a PEFT adapter to continue from")
+
+/* ---- pesc_eval_options: loss and exact answers ---- */
+
+#define PESC_EVAL_OPTIONS(X, ALSO)                                                                 \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, "eval",                                                  \
+      "the first N records of each domain; 0 is all")                                              \
+    X(INT, max_tokens, "0", RANGE(0, 1048576), 0, "eval",                                          \
+      "maximum number of tokens of an answer; 0 is 1.5 times the length of the expected answer, "  \
+      "plus 8")                                                                                    \
+    X(INT, batch, "16", RANGE(1, 256), 0, "eval",                                                  \
+      "questions answered at the same time: memory and speed, not the result")                     \
+    PESC_RECORD_ROWS(X, "eval", 0)
+
+/* ---- pesc_routes_options: which experts are chosen ---- */
+
+#define PESC_ROUTES_OPTIONS(X, ALSO)                                                               \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, "routes",                                             \
+      "the records to route; may be given several times")                                          \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, "routes",                                                \
+      "the first N records of each domain; 0 is all")                                              \
+    PESC_RECORD_ROWS(X, "routes", 0)                                                               \
+    X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
+      "number of tokens of a record that are routed")
+
+/* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
+
+#define PESC_ESFT_SCORE_OPTIONS(X, ALSO)                                                           \
+    X(INT, tokens, "131072", RANGE(1, 1e15), 0, "esft",                                            \
+      "score: number of tokens to process; records are drawn at random until they have as many")   \
+    X(CHOICE, metric, "both", ONE_OF("token|gate|both"), 0, "esft",                                \
+      "how often an expert is chosen, or how large its gates are; select takes token by default")  \
+    X(INT, experts, "64", RANGE(1, 65535), 0, "esft",                                              \
+      "score --from-logs: experts of a layer, where no MODEL is given")                            \
+    X(INT, top_k, "6", RANGE(1, 65535), 0, "esft",                                                 \
+      "score --from-logs: experts per token, where no MODEL is given")                             \
+    X(INT, seq_len, "0", PESC_ANY_TOKENS, 0, "esft",                                               \
+      "score: longer records are split; 0 is the context length of the model, at most 4096")       \
+    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, 0, "esft",                                          \
+      "score: tokens per forward pass: memory and speed, not the result; 0 is 4096")               \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "esft",                                                    \
+      "score: seed of the order in which records are drawn")                                       \
+    X(TEXT, model, NONE, NAMED("MODEL"), PATH, "",                                                 \
+      "with logs: the model they are of, which gives experts, top_k and the layers")
+
+#define PESC_ESFT_SELECT_OPTIONS(X, ALSO)                                                          \
+    X(CHOICE, metric, "token", ONE_OF("token|gate"), 0, "",                                        \
+      "the score by which experts are selected")                                                   \
+    X(AUTO_REAL, p, "auto", RANGE(0, 1), 0, "esft",                                                \
+      "select: take the best experts of a layer until their scores add up to X; auto is 0.2 for "  \
+      "token and 0.1 for gate, or no such limit with --budget")                                    \
+    X(BOOL, p_relative, "false", YES_NO, 0, "esft",                                                \
+      "select: p is a fraction of the sum of the layer's scores, for models that renormalise "     \
+      "their gates; auto is then 0.27 for gate")                                                   \
+    X(INT, budget, "0", PESC_ANY_STEP, 0, "esft",                                                  \
+      "select: at most N experts in all layers together, the best first; 0 is no limit")
+
+/* ---- pesc_command_options: what only the command has ---- */
+
+#define PESC_COMMAND_OPTIONS(X, ALSO)                                                              \
+    X(TEXT, action, NONE, NAMED("ACTION"), 0, "data",                                              \
+      "check, stats, inspect or mix")                                                              \
+    ALSO(TEXT, action, NONE, NAMED("ACTION"), 0, "esft",                                           \
+      "score, select or apply")                                                                    \
+    X(LIST, inputs, NONE, NAMED("INPUT"), 0, "esft",                                               \
+      "score, apply: the model; select: one or more summary.json, or their directories")           \
+    X(TEXT, recipe, "pesc", NAMED("RECIPE"), 0, "init",                                            \
+      "pesc, qlora-pesc, qlora, lora, full, upcycle, molora or esft")                              \
+    X(TEXT, config_json, NONE, NAMED("CONFIG"), 0, "new",                                          \
+      "a config.json, as Hugging Face writes them")                                                \
+    X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
+      "the command to explain")                                                                    \
+    X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
+      "generate chat logits perplexity eval routes info train plan init merge export",             \
+      "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
+    ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
+      "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \
+    ALSO(TEXT, model, NONE, NAMED("TOKENIZER"), 0, "tokenize detokenize",                          \
+      "a model directory, a .gguf file, tokenizer.json or tokenizer.model")                        \
+    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "bench",                                            \
+      "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file; with --text "   \
+      "anything that has a tokenizer")                                                             \
+    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "data",                                             \
+      "a model, or anything that has a tokenizer; mix takes none")                                 \
+    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "esft",                                             \
+      "select: the model, to count the parameters that train")                                     \
+    X(TEXT, file, NONE, NAMED("FILE"), 0, "tokenize perplexity",                                   \
+      "the text, UTF-8; standard input if absent or -")                                            \
+    ALSO(TEXT, file, NONE, NAMED("FILE"), 0, "detokenize",                                         \
+      "the ids, separated by spaces, commas or newlines, or a JSON array; standard input if "      \
+      "absent or -")                                                                               \
+    ALSO(TEXT, file, NONE, NAMED("FILE"), 0, "init",                                               \
+      "write the run file here instead of to standard output; an existing file is not replaced")   \
+    X(TEXT, output, NONE, NAMED("DIR"), 0, "new craft merge export",                               \
+      "the directory to write")                                                                    \
+    ALSO(TEXT, output, NONE, NAMED("OUT.npy"), 0, "logits",                                        \
+      "the NumPy file to write: float32 [positions, vocabulary]")                                  \
+    ALSO(TEXT, output, NONE, NAMED("OUT.jsonl"), 0, "data",                                        \
+      "mix: the file to write")                                                                    \
+    ALSO(TEXT, output, NONE, NAMED("OUT"), 0, "esft",                                              \
+      "score: the directory of summary.json; select: the file to write, expert_cfg.json; apply: "  \
+      "the directory of the new model")                                                            \
+    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "routes",                                             \
+      "directory in which plots/routing.svg and plots/routing.png are written")                    \
+    ALSO(TEXT, output, "pesc-demo", NAMED("DIR"), 0, "demo",                                       \
+      "directory for models, table and pictures; those of an earlier demo are replaced")           \
+    X(BOOL, overwrite, "false", YES_NO, 0, "new craft merge export",                               \
+      "replace the model that DIR holds; other files in it stay")                                  \
+    ALSO(BOOL, overwrite, "false", YES_NO, 0, "data",                                              \
+      "mix: replace OUT.jsonl if it exists")                                                       \
+    ALSO(BOOL, overwrite, "false", YES_NO, 0, "esft",                                              \
+      "apply: replace the model that OUT holds; other files in it stay")                           \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), 0, "new",                                              \
+      "directory or file from which tokenizer files are copied")                                   \
+    X(CHOICE, dtype, "bf16", ONE_OF("bf16|f32"), 0, "new",                                         \
+      "dtype of the weights that are written")                                                     \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "new",                                                     \
+      "seed of the random weights")                                                                \
+    ALSO(INT, seed, "0", PESC_ANY_SEED, 0, "data",                                                 \
+      "mix: the same seed and files give the same bytes")                                          \
+    X(CHOICE, to, NONE, ONE_OF("hf|peft|camelidae"), 0, "export",                                  \
+      "a Hugging Face directory of the model's family, the LoRA alone, or the published layout "   \
+      "of models with adapters")                                                                   \
+    X(BOOL, check, "true", YES_NO, 0, "esft",                                                      \
+      "apply: open both models and compare their logits")                                          \
+    X(TEXT, from_logs, NONE, NAMED("DIR"), 0, "esft",                                              \
+      "score: read expert_weights_<layer>.txt of the reference code instead of running a model")   \
+    X(BOOL, shared_experts, "false", YES_NO, 0, "esft",                                            \
+      "select: the shared experts train too")                                                      \
+    X(BOOL, non_expert_modules, "false", YES_NO, 0, "esft",                                        \
+      "select: everything that is not an expert trains too")                                       \
+    X(TEXT, prompt, NONE, NAMED("TEXT"), 0, "generate",                                            \
+      "the text to continue")                                                                      \
+    X(TEXT, ids, NONE, NAMED("FILE.json"), 0, "generate",                                          \
+      "the token ids to continue, a JSON array, instead of --prompt; - is standard input")         \
+    ALSO(TEXT, ids, NONE, NAMED("FILE.json"), 0, "logits",                                         \
+      "token ids: a JSON array, or an array of arrays of the same length; - is standard input")    \
+    X(TEXT, system, NONE, NAMED("TEXT"), 0, "chat",                                                \
+      "the system message")                                                                        \
+    X(TEXT, chat_format, NONE, NAMED("NAME"), 0, "chat",                                           \
+      "the chat format; that of the model's template if absent")                                   \
+    X(INT, ctx, "0", PESC_ANY_STEP, 0, "generate chat",                                            \
+      "tokens the session can hold; 0 is what the request needs and the model allows")             \
+    ALSO(INT, ctx, "0", PESC_ANY_STEP, 0, "perplexity",                                            \
+      "tokens of a window; 0 is the context length of the model, at most 2048")                    \
+    ALSO(INT, ctx, "0", PESC_ANY_STEP, 0, "eval",                                                  \
+      "tokens of the longest record; 0 is the context length of the model, at most 4096")          \
+    X(TEXT, jsonl, NONE, NAMED("FILE"), 0, "tokenize",                                             \
+      "each line of FILE is a JSON string; writes a JSON array of ids for each")                   \
+    ALSO(TEXT, jsonl, NONE, NAMED("FILE"), 0, "detokenize",                                        \
+      "each line of FILE is a JSON array of ids; writes a JSON string for each")                   \
+    X(BOOL, add_special, "false", YES_NO, 0, "tokenize",                                           \
+      "add BOS and EOS as the tokenizer defines")                                                  \
+    X(BOOL, parse_special, "false", YES_NO, 0, "tokenize",                                         \
+      "control tokens written in the text become control tokens")                                  \
+    X(BOOL, skip_special, "false", YES_NO, 0, "detokenize",                                        \
+      "leave control tokens out")                                                                  \
+    X(LIST, tasks, NONE, NAMED("TASK"), 0, "eval",                                                 \
+      "files of records, separated by spaces or commas")                                           \
+    X(BOOL, samples, "false", YES_NO, 0, "eval",                                                   \
+      "show every question with its answer")                                                       \
+    X(TEXT, text, NONE, NAMED("FILE"), 0, "bench",                                                 \
+      "measure the tokenizer on this text instead of the model")                                   \
+    X(INT, prompt_tokens, "512", RANGE(1, 2147483647), 0, "bench",                                 \
+      "tokens of the prompt (prefill)")                                                            \
+    X(INT, decode_tokens, "128", RANGE(1, 2147483647), 0, "bench",                                 \
+      "tokens that are then fed one by one (decode)")                                              \
+    X(INT, repeat, "5", RANGE(1, 1000000), 0, "bench",                                             \
+      "number of runs; the best and the median are reported")                                      \
+    X(REAL, epochs, "4", RANGE(0, 1e6), 0, "demo",                                                 \
+      "number of passes over the instructions: fewer are faster and give worse models")            \
+    X(CHOICE, preset, "paper", ONE_OF("paper|published|esft"), 0, PESC_TUNING,                     \
+      "defaults: those of the PESC paper, of the authors' checkpoints (aux_coef 0, loss "          \
+      "sequence), or of the ESFT paper for method esft, full or lora")                             \
+    ALSO(CHOICE, preset, NONE, ONE_OF("idae-500k|idae-720k"), 0, "data",                           \
+      "mix: 300000 general, 100000 code, 100000 maths; or 360000, 180000, 180000")                 \
+    X(INT, records, "3", RANGE(1, 1e15), 0, "data",                                                \
+      "inspect: number of records to show")                                                        \
+    X(LIST, general, NONE, NAMED("FILE"), 0, "data",                                               \
+      "mix: general instructions, such as SlimOrca")                                               \
+    X(LIST, code, NONE, NAMED("FILE"), 0, "data",                                                  \
+      "mix: programming, such as Magicoder")                                                       \
+    X(LIST, maths, NONE, NAMED("FILE"), 0, "data",                                                 \
+      "mix: mathematics, such as MetaMathQA")                                                      \
+    X(LIST, task, NONE, NAMED("FILE"), 0, "data",                                                  \
+      "mix: records of one task, with --alignment, instead of the three domains")                  \
+    X(LIST, alignment, NONE, NAMED("FILE"), 0, "data",                                             \
+      "mix: general instructions beside the task; the ESFT paper uses the same number of both")    \
+    X(WORDS, counts, NONE, NAMED("N,N,N"), 0, "data",                                              \
+      "mix: numbers of general, code and maths records, instead of --preset; or of task and "      \
+      "alignment: N,N")                                                                            \
+    X(BOOL, man, "false", YES_NO, 0, "help",                                                       \
+      "print the manual page, for man(1)")                                                         \
+    X(BOOL, markdown, "false", YES_NO, 0, "help",                                                  \
+      "print the command's reference page")                                                        \
+    X(CHOICE, completion, NONE, ONE_OF("bash"), 0, "help",                                         \
+      "print the completion script of the shell")
+
+/* The same struct; these come last in the help. */
+#define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, PESC_OPENING " craft merge export demo",      \
+      "where the model runs")                                                                      \
+    X(INT, threads, "0", RANGE(0, 1024), 0,                                                        \
+      PESC_OPENING " train plan init craft merge export demo",                                     \
+      "threads on the CPU; 0 is one per core; results do not depend on it")                        \
+    X(TEXT, config, NONE, NAMED("FILE.yaml"), 0, "*",                                              \
+      "read options from a file, key: value with _ for -; flags win over it")                      \
+    X(BOOL, json, "false", YES_NO, 0, "*",                                                         \
+      "write the result as JSON")                                                                  \
+    X(BOOL, quiet, "false", YES_NO, 0, "*",                                                        \
+      "no progress and no notes")                                                                  \
+    X(BOOL, help, "false", YES_NO, 0, "*",                                                         \
+      "explain the command")
+
+/* ---- from a row to the field it declares ---- */
+
+#define PESC_FIELD(kind, key, fallback, accepts, flags, commands, help) PESC_FIELD_##kind(key)
+#define PESC_NO_FIELD(kind, key, fallback, accepts, flags, commands, help)
+#define PESC_FIELD_TEXT(key) const char *key;
+#define PESC_FIELD_CHAT(key) const char *chat_##key;
+#define PESC_FIELD_CHOICE(key) const char *key;
+#define PESC_FIELD_WORDS(key) const char *key;
+#define PESC_FIELD_INT(key) int64_t key;
+#define PESC_FIELD_REAL(key) double key;
+#define PESC_FIELD_AUTO_INT(key) int64_t key;
+#define PESC_FIELD_AUTO_REAL(key) double key;
+#define PESC_FIELD_BOOL(key) bool key;
+#define PESC_FIELD_LIST(key) const char *const *key; size_t n_##key;
+
+/* clang-format on */
+#endif

@@ -1,0 +1,119 @@
+#include "train/settings.h"
+
+#include "base/json.h"
+#include "base/options.h"
+
+#include <string.h>
+
+/* ---- presets ---- */
+
+/* The settings of ESFT's paper, for the method itself and the two it is compared with. */
+static void esft_preset(pesc_train_options *o)
+{
+    o->lr = strcmp(o->method, "full") == 0 ? 3e-5 : strcmp(o->method, "lora") == 0 ? 1e-4 : 1e-5;
+    o->lora_r = 8;
+    o->lora_alpha = 16;
+    o->lora_dropout = 0;
+    o->aux_coef = 0;
+    o->batch = 32;
+    o->seq_len = 4096;
+    o->warmup_steps = 0;
+    o->clip = 1;
+    o->weight_decay = 0.1;
+    o->beta2 = 0.95;
+    o->eval_every = 100;
+}
+
+pesc_status pesc_train_preset(pesc_train_options *o, const char *name)
+{
+    if (strcmp(name, "esft") == 0) {
+        esft_preset(o);
+        return PESC_OK;
+    }
+    if (strcmp(name, "paper") != 0 && strcmp(name, "published") != 0)
+        return fail(PESC_USAGE, "preset: found \"%s\", expected paper, published or esft", name);
+    pesc_train_options d = pesc_train_defaults();
+    bool published = strcmp(name, "published") == 0;
+    o->adapter_scale = published ? 0.25 : d.adapter_scale;
+    o->aux_coef = published ? 0 : d.aux_coef;
+    o->loss = published ? "sequence" : d.loss;
+    o->packing = published ? false : d.packing;
+    return PESC_OK;
+}
+
+/* ---- checking ---- */
+
+static void resolve(pesc_train_options *o)
+{
+    if (!o->base_dtype && strcmp(o->method, "qlora") == 0)
+        o->base_dtype = "nf4";
+    if (!o->compute_dtype)
+        o->compute_dtype = "f32";
+}
+
+pesc_status settings_take(pesc_train_options *out, const pesc_train_options *given)
+{
+    TRY(options_take(PESC_OPTIONS_TRAIN, out, given));
+    TRY(options_check_utf8(PESC_OPTIONS_TRAIN, out)); /* they are going to be in run.yaml */
+    resolve(out);
+    if (!out->output)
+        return fail(PESC_USAGE, "output: is missing; give the directory of the run");
+    if (!out->n_data)
+        return fail(PESC_USAGE, "data: is missing; give at least one file to train on");
+    if (out->resume && out->overwrite)
+        return fail(PESC_USAGE, "resume and overwrite: found both; resume continues the run, "
+                                "overwrite starts a new one");
+    if (out->steps == 0 && !(out->epochs > 0))
+        return fail(PESC_USAGE, "epochs: found 0 and steps 0; one of them must say how long the "
+                                "run is");
+    return PESC_OK;
+}
+
+bool settings_train_experts(const pesc_train_options *o)
+{
+    return strcmp(o->method, "upcycle") == 0 || strcmp(o->method, "esft") == 0;
+}
+
+pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *out)
+{
+    pesc_train_options o;
+    status_clear();
+    TRY(options_take(PESC_OPTIONS_TRAIN, &o, opt));
+    resolve(&o);
+    out->base_dtype = o.base_dtype;
+    out->compute_dtype = o.compute_dtype;
+    out->double_quant = o.double_quant;
+    out->whole_experts = settings_train_experts(&o);
+    out->lora = o.lora;
+    return PESC_OK;
+}
+
+/* ---- the record of a run ---- */
+
+void settings_yaml(const pesc_train_options *o, const char *model, str *out)
+{
+    json_t *v = json_string(model); /* a JSON string is a YAML string */
+    str_puts(out, "model: ");
+    json_put(out, v, 0);
+    str_putc(out, '\n');
+    json_decref(v);
+    options_yaml(PESC_OPTIONS_TRAIN, o, out);
+}
+
+/* Flags of options that do not decide the numbers with this schedule. */
+static unsigned free_to_change(const char *schedule)
+{
+    return strcmp(schedule, "constant") == 0 ? PESC_OPTION_LENGTH : 0;
+}
+
+uint64_t settings_hash(const pesc_train_options *o)
+{
+    return options_hash(PESC_OPTIONS_TRAIN, o, free_to_change(o->schedule));
+}
+
+void settings_changed(const char *then, const char *now, str *out)
+{
+    char schedule[32];
+    options_value(PESC_OPTIONS_TRAIN, now, "schedule", schedule, sizeof schedule);
+    options_changed(PESC_OPTIONS_TRAIN, then, now, free_to_change(schedule), out);
+}
