@@ -1,0 +1,116 @@
+/* Which tokens a record becomes and which of them are trained, with the tokenizer of the demo. */
+#include "data/template.h"
+#include "support/check.h"
+
+#include <stdio.h>
+
+static tokenizer *tok;
+static template look;
+static rendering out;
+
+static int open_all(void **state)
+{
+    (void)state;
+    return tokenizer_open_dir(&tok, "share/base") || template_init(&look, tok, "camelidae", NULL);
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    rendering_free(&out);
+    tokenizer_close(tok);
+    return 0;
+}
+
+static void render(record_kind kind, const char *first, const char *second)
+{
+    pesc_message m[] = { { "user", first }, { "assistant", second } };
+    unsigned char masked[2] = { 0 };
+    record r = { .kind = kind, .messages = m, .masked = masked, .n = second ? 2 : 1 };
+    must(template_render(&look, &r, &out));
+    for (size_t i = 0; i < out.ids.n; i++)
+        assert_true(out.labels[i] == TEMPLATE_IGNORE || out.labels[i] == out.ids.ids[i]);
+}
+
+/* A model that never sees the end of a text never stops: the end token is trained, BOS is not. */
+static void the_end_token_is_trained(void **state)
+{
+    (void)state;
+    const int32_t bos = tokenizer_bos(tok), eos = tokenizer_eos(tok);
+    assert_true(bos >= 0 && eos >= 0);
+    render(RECORD_TEXT, "ab", NULL);
+    assert_int_equal(out.ids.ids[0], bos);
+    assert_int_equal(out.labels[0], TEMPLATE_IGNORE);
+    for (size_t i = 1; i < out.ids.n; i++)
+        assert_int_equal(out.labels[i], out.ids.ids[i]);
+    assert_int_equal(out.ids.ids[out.ids.n - 1], eos);
+
+    render(RECORD_COMPLETION, "ab", "cd");
+    size_t n = out.ids.n, trained = 0;
+    assert_int_equal(out.ids.ids[0], bos);
+    assert_int_equal(out.ids.ids[n - 1], eos);
+    assert_int_equal(out.labels[n - 1], eos);
+    for (size_t i = 0; i < n; i++)
+        trained += out.labels[i] != TEMPLATE_IGNORE;
+    assert_true(trained >= 2 && trained < n - 1); /* the completion and its end, not the prompt */
+    assert_true(out.labels[1] == TEMPLATE_IGNORE);
+}
+
+static void only_answers_are_trained(void **state)
+{
+    (void)state;
+    render(RECORD_CHAT, "ab", "cd");
+    size_t n = out.ids.n;
+    assert_int_equal(out.labels[n - 1], tokenizer_eos(tok));
+    assert_int_equal(out.labels[0], TEMPLATE_IGNORE);
+    pesc_message m[] = {
+        { "user", "a" }, { "assistant", "b" }, { "user", "c" }, { "assistant", "d" }
+    };
+    unsigned char masked[] = { 0, 1, 0, 0 };
+    record r = { .kind = RECORD_CHAT, .messages = m, .masked = masked, .n = 4 };
+    must(template_render(&look, &r, &out));
+    size_t runs = 0;
+    for (size_t i = 1; i < out.ids.n; i++)
+        runs += out.labels[i] != TEMPLATE_IGNORE && out.labels[i - 1] == TEMPLATE_IGNORE;
+    assert_int_equal(runs, 1); /* the second answer */
+}
+
+/* What a record says is text, also where it spells a control token. */
+static void control_tokens_in_a_record_stay_text(void **state)
+{
+    (void)state;
+    static const record_kind kinds[] = { RECORD_TEXT, RECORD_COMPLETION, RECORD_CHAT };
+    size_t n;
+    const char *end = tokenizer_token(tok, tokenizer_eos(tok), &n);
+    char text[64];
+    snprintf(text, sizeof text, "a %.*s b", (int)n, end);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t ends = 0;
+        render(kinds[k], text, kinds[k] == RECORD_TEXT ? NULL : text);
+        for (size_t i = 0; i < out.ids.n; i++)
+            ends += out.ids.ids[i] == tokenizer_eos(tok);
+        assert_int_equal(ends, 1); /* the one at the end */
+    }
+}
+
+static void unknown_names_are_refused(void **state)
+{
+    (void)state;
+    template t;
+    must_fail(template_init(&t, tok, "nonsense", NULL), PESC_USAGE, "\"nonsense\" is not known");
+    must(template_init(&t, NULL, NULL, NULL));
+    pesc_message m = { "text", "a" };
+    record r = { .kind = RECORD_TEXT, .messages = &m, .n = 1 };
+    must_fail(template_render(&t, &r, &out), PESC_UNSUPPORTED, "has no tokenizer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_token_is_trained),
+        cmocka_unit_test(only_answers_are_trained),
+        cmocka_unit_test(control_tokens_in_a_record_stay_text),
+        cmocka_unit_test(unknown_names_are_refused),
+    };
+    return cmocka_run_group_tests_name("template", tests, open_all, close_all);
+}
