@@ -187,6 +187,8 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
     TRY(peft_open(&adapter, lora_dir));
     pesc_status s = write_matrices(adapter, p->dir, dt);
     if (s == PESC_OK)
+        s = modeldir_copy_template(lora_dir, p->dir);
+    if (s == PESC_OK)
         s = write_adapter_config(lora_dir, p->dir, p->from.path);
     peft_close(adapter);
     return s == PESC_OK && o->check ? compare_loras(p, o, dt) : s;

@@ -41,6 +41,30 @@ static const char *given(const char *name)
     return name && *name ? name : NULL;
 }
 
+bool dataset_has_chats(const dataset *d)
+{
+    for (size_t i = 0; i < source_files(d->src); i++)
+        if (record_format_kind(d->formats[i]) == RECORD_CHAT)
+            return true;
+    return false;
+}
+
+/* Conversations need a chat format: the one asked for or the model's. A template that pesc cannot
+ * run is refused, since any other format would train the wrong prompts; a model that has none gets
+ * a default, and a notice. */
+static pesc_status check_template(const dataset *d)
+{
+    const dataset_options *o = &d->opt;
+    if (!dataset_has_chats(d) || given(o->template) || o->chat)
+        return PESC_OK;
+    if (o->tok && tokenizer_chat_template(o->tok))
+        return chat_unknown("template: the model's chat template is not one pesc knows");
+    log_notice("the model has no chat template: conversations are written in the format %s; "
+               "--template chooses another",
+               chat_name(d->look.chat));
+    return PESC_OK;
+}
+
 pesc_status dataset_open(dataset **out, const dataset_options *opt)
 {
     *out = NULL;
@@ -55,6 +79,8 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
         s = record_formats(d->src, given(opt->format), &d->formats);
     if (s == PESC_OK)
         s = template_init(&d->look, opt->tok, given(opt->template), opt->chat);
+    if (s == PESC_OK)
+        s = check_template(d);
     if (s != PESC_OK) {
         dataset_close(d);
         return s;

@@ -41,6 +41,7 @@ uint64_t dataset_hash(const dataset *d);  /* of all files, their formats and the
 size_t dataset_files(const dataset *d);
 const char *dataset_format(const dataset *d, size_t file);
 const char *dataset_template(const dataset *d); /* name of the chat format in use */
+bool dataset_has_chats(const dataset *d);       /* whether any file holds conversations */
 const source *dataset_source(const dataset *d);
 const dataset_options *dataset_how(const dataset *d); /* as opened; its strings are the caller's */
 

@@ -88,6 +88,11 @@ const char *record_format_name(const record_format *f)
     return f->name;
 }
 
+record_kind record_format_kind(const record_format *f)
+{
+    return f->kind;
+}
+
 const char *const *record_format_names(void)
 {
     static const char *names[N_FORMATS + 1];

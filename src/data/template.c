@@ -14,10 +14,10 @@ pesc_status template_init(template *t, const tokenizer *tok, const char *name,
                                      : chat_find("camelidae"),
                      .bos = tok ? tokenizer_bos(tok) : -1,
                      .eos = tok ? tokenizer_eos(tok) : -1 };
-    if (!t->chat)
-        return fail(PESC_USAGE, "the template \"%s\" is not known; see pesc help chat for the list",
-                    name);
-    return PESC_OK;
+    char why[160];
+    snprintf(why, sizeof why, "template: found \"%.80s\", which is no chat format of pesc",
+             name ? name : "");
+    return t->chat ? PESC_OK : chat_unknown(why);
 }
 
 void rendering_free(rendering *r)

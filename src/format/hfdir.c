@@ -417,6 +417,9 @@ pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path)
     *out = NULL;
     TRY(runstate_resolve(&c, path));
     pesc_status s = plain_tokenizer(out, c.dirs[c.n - 1]);
+    /* a run that was trained with another template than its base carries that one */
+    for (size_t i = c.n - 1; s == PESC_OK && *out && i-- > 0;)
+        s = tokenizer_take_template(*out, c.dirs[i]);
     runstate_chain_free(&c);
     return s;
 }

@@ -112,6 +112,17 @@ pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
     return PESC_OK;
 }
 
+pesc_status modeldir_copy_template(const char *from, const char *dir)
+{
+    static const char name[] = "chat_template.jinja";
+    char *path = io_join(from, name);
+    if (!path)
+        return fail_nomem("copying a chat template", 0);
+    pesc_status s = io_kind_of(path) == IO_FILE ? copy_file(path, dir, name) : PESC_OK;
+    mem_free(path);
+    return s;
+}
+
 static pesc_status hash_file(const char *path, const char *name, uint64_t *h)
 {
     char *text = NULL;

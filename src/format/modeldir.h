@@ -24,6 +24,9 @@ pesc_status modeldir_check_room(const char *dir, uint64_t bytes);
  * one file that `from` is. */
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
 
+/* Copies chat_template.jinja alone; fine when there is none. */
+pesc_status modeldir_copy_template(const char *from, const char *dir);
+
 /* XXH3 of the names and bytes of the tokenizer files in a directory; 0 when it has none. */
 pesc_status modeldir_hash_tokenizer(const char *dir, uint64_t *out);
 

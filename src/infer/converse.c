@@ -22,16 +22,6 @@ const char *const *pesc_chat_stops(const char *format, size_t *n)
     return f ? chat_stops(f, n) : NULL;
 }
 
-static pesc_status unknown_format(const char *why)
-{
-    str list = { 0 };
-    for (const char *const *name = chat_names(); *name; name++)
-        str_printf(&list, "%s%s", list.n ? ", " : "", *name);
-    pesc_status s = fail(PESC_USAGE, "%s; name one of: %s", why, list.p ? list.p : "");
-    str_free(&list);
-    return s;
-}
-
 pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
                                const pesc_message *messages, size_t n, int32_t *ids, size_t cap,
                                size_t *count)
@@ -43,11 +33,11 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
                     "the model has no tokenizer, so it cannot hold a conversation");
     const chat_format *f = format && *format ? chat_find(format) : m->chat;
     if (!f && format && *format)
-        return unknown_format("that chat format is not known");
+        return chat_unknown("that chat format is not known");
     if (!f)
-        return unknown_format(tokenizer_chat_template(m->tok)
-                                  ? "the model's chat template is not one pesc knows"
-                                  : "the model names no chat template");
+        return chat_unknown(tokenizer_chat_template(m->tok)
+                                ? "the model's chat template is not one pesc knows"
+                                : "the model names no chat template");
     id_list list = { 0 };
     pesc_status s = chat_encode(f, m->tok, messages, n, true, &list, NULL);
     if (s == PESC_OK) {

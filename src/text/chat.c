@@ -64,6 +64,16 @@ const chat_format *chat_recognise(const char *jinja)
     return NULL;
 }
 
+pesc_status chat_unknown(const char *why)
+{
+    str list = { 0 };
+    for (const char *const *name = chat_names(); *name; name++)
+        str_printf(&list, "%s%s", list.n ? ", " : "", *name);
+    pesc_status s = fail(PESC_USAGE, "%s; name one of: %s", why, list.p ? list.p : "");
+    str_free(&list);
+    return s;
+}
+
 /* ---- laying out ---- */
 
 typedef struct text {

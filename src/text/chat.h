@@ -20,6 +20,8 @@ const char *const *chat_stops(const chat_format *f, size_t *n);
 
 /* The format a Jinja template describes, or NULL. */
 const chat_format *chat_recognise(const char *jinja);
+/* Fails with `why` and the list of formats a user may name. */
+pesc_status chat_unknown(const char *why);
 /* Writes a Jinja template of the format, which names the format in a comment; and the format that a
  * template written so names, or NULL (chat_jinja.c). */
 void chat_jinja(const chat_format *f, str *out);

@@ -57,7 +57,7 @@ static pesc_status keep_template(tokenizer *t, const json_t *config)
 }
 
 /* chat_template.jinja wins over the configuration. */
-static pesc_status read_template_file(tokenizer *t, const char *dir)
+pesc_status tokenizer_take_template(tokenizer *t, const char *dir)
 {
     char *path = io_join(dir, "chat_template.jinja");
     if (!path)
@@ -165,7 +165,7 @@ static pesc_status configure(tokenizer *t, const json_t *config, const json_t *m
     TRY(pipeline_mark_control(t, t->eos, "tokenizer_config.json: eos_token"));
     TRY(pipeline_seal(t));
     TRY(keep_template(t, config));
-    return read_template_file(t, dir);
+    return tokenizer_take_template(t, dir);
 }
 
 pesc_status tokconfig_read(tokenizer *t, const char *dir)

@@ -93,5 +93,7 @@ bool tokenizer_is_special(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 const char *tokenizer_chat_template(const tokenizer *t); /* Jinja source, NULL: none */
+/* Takes dir/chat_template.jinja in the place of the chat template; fine when there is none. */
+pesc_status tokenizer_take_template(tokenizer *t, const char *dir);
 
 #endif

@@ -114,6 +114,13 @@ static pesc_status write_patch(const checkpoint *c, const char *dir)
     return s == PESC_OK ? patch_describe(dir, c->patch_base) : s;
 }
 
+/* Whoever opens, merges or exports the run finds the template it was trained with. */
+static pesc_status write_template(const checkpoint *c, const char *dir)
+{
+    str text = { .p = (char *)(uintptr_t)c->jinja, .n = c->jinja ? strlen(c->jinja) : 0 };
+    return c->jinja ? write_text(dir, "chat_template.jinja", &text) : PESC_OK;
+}
+
 /* ---- trainer_state.json: Hugging Face's keys, and ours ---- */
 
 static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, const char *dir)
@@ -202,6 +209,7 @@ static pesc_status write_files(const checkpoint *c, const checkpoint_state *s, c
     TRY(write_config_keys(c, dir));
     TRY(write_patch(c, dir));
     TRY(write_text(dir, "run.yaml", &yaml));
+    TRY(write_template(c, dir));
     TRY(write_state(c, s, dir));
     runstate_manifest about = c->about;
     about.step = s->step;

@@ -33,6 +33,7 @@ typedef struct checkpoint {
     runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */
+    const char *jinja;       /* chat_template.jinja, where it is not the base's; else NULL */
     int64_t steps;           /* of the run */
     int64_t keep;            /* newest whole ones that stay, at least 2; 0: all. The best stays. */
     int64_t *whole;          /* [n_whole]: steps whose checkpoints are known to be undamaged */

@@ -200,6 +200,19 @@ static uint64_t hash_options(const pesc_trainer *t)
     return h;
 }
 
+/* The chat template of the run as a Jinja text, where it is not the one that the model brings. */
+static pesc_status open_template(pesc_trainer *t)
+{
+    str text = { 0 };
+    const chat_format *f = chat_find(dataset_template(t->data));
+    if (!f || f == t->m->chat || !dataset_has_chats(t->data))
+        return PESC_OK;
+    chat_jinja(f, &text);
+    t->jinja = text.p;
+    t->saver.jinja = t->jinja;
+    return str_ok(&text) ? PESC_OK : fail_nomem("chat_template.jinja", text.n);
+}
+
 static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->saver;
@@ -327,6 +340,7 @@ static pesc_status open_all(pesc_trainer *t)
     count_flops(t);
     TRY(measure_peak(t));
     TRY(open_saver(t));
+    TRY(open_template(t));
     return begin(t);
 }
 
@@ -365,6 +379,7 @@ void pesc_trainer_close(pesc_trainer *t)
     runstate_manifest_free(&t->saver.about);
     mem_free(t->saver.whole);
     mem_free(t->yaml);
+    mem_free(t->jinja);
     mem_free(t->shares);
     mem_free(t->chosen);
     mem_free(t->balance);

@@ -24,7 +24,7 @@ struct pesc_trainer {
     int64_t ahead_step; /* 0: none */
     rundir *dir;        /* the directory of the run, locked */
     metrics *log;
-    char *yaml;
+    char *yaml, *jinja; /* what saver points to */
     checkpoint saver;
     checkpoint_state state;
     schedule_kind schedule;

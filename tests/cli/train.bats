@@ -539,3 +539,47 @@ PY
     grep -q '^loss: "sequence"$' "$BATS_TEST_TMPDIR/r/run.yaml"
     grep -q '^aux_coef: 0$' "$BATS_TEST_TMPDIR/r/run.yaml"
 }
+
+# ---- chat templates
+
+@test "train: a run, its merge and its exports carry the template it was trained with" {
+    local r=$BATS_TEST_TMPDIR/r
+    echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}' > "$BATS_TEST_TMPDIR/d.jsonl"
+    pesc train "$D/model" --method lora --lora-r 2 --data "$BATS_TEST_TMPDIR/d.jsonl" --template alpaca --steps 1 --seq-len 512 -o "$r" -q
+    [ "$status" = 0 ]
+    for dir in "$r" "$r/latest"; do
+        pesc info "$dir" --json
+        has '"chat":"alpaca"'
+    done
+    pesc data inspect "$r" --data "$BATS_TEST_TMPDIR/d.jsonl"
+    has '### Instruction:'
+    pesc merge "$r" -o "$BATS_TEST_TMPDIR/merged" -q
+    pesc info "$BATS_TEST_TMPDIR/merged" --json
+    has '"chat":"alpaca"'
+    pesc export "$r" --to hf -o "$BATS_TEST_TMPDIR/hf" -q
+    pesc info "$BATS_TEST_TMPDIR/hf" --json
+    has '"chat":"alpaca"'
+    pesc export "$r" --to peft -o "$BATS_TEST_TMPDIR/peft" -q
+    grep -q 'pesc chat format: alpaca' "$BATS_TEST_TMPDIR/peft/chat_template.jinja"
+    pesc train "$D/model" --method lora --lora-r 2 --data "$BATS_TEST_TMPDIR/d.jsonl" --steps 1 --seq-len 64 -o "$r.own" -q
+    [ "$status" = 0 ]
+    [ ! -e "$r.own/latest/chat_template.jinja" ]
+}
+
+@test "train: a chat template that pesc does not know is refused by train, eval and data" {
+    local m=$BATS_TEST_TMPDIR/m d=$BATS_TEST_TMPDIR/d.jsonl
+    cp -r "$D/model" "$m"
+    echo "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}" > "$m/chat_template.jinja"
+    echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}' > "$d"
+    pesc train "$m" --method lora --data "$d" -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 2 ]
+    [[ $stderr == "pesc: template: the model's chat template is not one pesc knows; name one of: camelidae, "* ]]
+    pesc eval "$m" --tasks "$d" -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"chat template is not one pesc knows"* ]]
+    pesc data inspect "$m" --data "$d" -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"chat template is not one pesc knows"* ]]
+    pesc train "$m" --method lora --lora-r 2 --data "$d" --template chatml --steps 1 --seq-len 64 -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 0 ]
+}
