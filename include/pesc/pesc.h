@@ -38,24 +38,25 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define PESC_VERSION "0.1.0"
+#define PESC_VERSION "0.1.0"    /* of this header */
+const char *pesc_version(void); /* of the library, which a program may find newer at run time */
 
-/* name, exit code of the command, text */
+/* name, value, exit code of the command, text */
 #define PESC_STATUS_MAP(X)                                                                         \
-    X(OK, 0, "done")                                                                               \
-    X(USAGE, 2, "the request is not valid")                                                        \
-    X(IO, 3, "a file cannot be read")                                                              \
-    X(FORMAT, 3, "a file is malformed or truncated")                                               \
-    X(SHAPE, 3, "a model's tensors do not fit its configuration")                                  \
-    X(UNSUPPORTED, 3, "a file holds something pesc does not support")                              \
-    X(DISK, 4, "a file cannot be written")                                                         \
-    X(NOMEM, 4, "not enough memory")                                                               \
-    X(DEVICE, 4, "a device or library is missing or failed")                                       \
-    X(NUMERIC, 5, "the numbers are not finite")                                                    \
-    X(STOPPED, 75, "stopped on request after saving")
+    X(OK, 0, 0, "done")                                                                            \
+    X(USAGE, 1, 2, "the request is not valid")                                                     \
+    X(IO, 2, 3, "a file cannot be read")                                                           \
+    X(FORMAT, 3, 3, "a file is malformed or truncated")                                            \
+    X(SHAPE, 4, 3, "a model's tensors do not fit its configuration")                               \
+    X(UNSUPPORTED, 5, 3, "a file holds something pesc does not support")                           \
+    X(DISK, 6, 4, "a file cannot be written")                                                      \
+    X(NOMEM, 7, 4, "not enough memory")                                                            \
+    X(DEVICE, 8, 4, "a device or library is missing or failed")                                    \
+    X(NUMERIC, 9, 5, "the numbers are not finite")                                                 \
+    X(STOPPED, 10, 75, "stopped on request after saving")
 
 typedef enum pesc_status {
-#define PESC_STATUS_ENUM(name, code, text) PESC_##name,
+#define PESC_STATUS_ENUM(name, value, code, text) PESC_##name = value,
     PESC_STATUS_MAP(PESC_STATUS_ENUM)
 #undef PESC_STATUS_ENUM
 } pesc_status;
@@ -64,15 +65,43 @@ const char *pesc_status_text(pesc_status s);
 int pesc_status_exit_code(pesc_status s);
 const char *pesc_last_error(void); /* this thread's last failure, in full; "" if none */
 
-/* Sentences a user should see though nothing failed. Set once, before other calls; NULL: silence.
- */
-typedef void (*pesc_notice_fn)(void *ud, const char *sentence);
-void pesc_on_notice(pesc_notice_fn fn, void *ud);
+/* ---- structs that may grow ----
+ *
+ * Options, reports and the other structs below that begin with `size` gain fields at their end in
+ * later versions. The caller states how many bytes of the struct it knows, so a program and a
+ * library of different versions work together:
+ *
+ *     pesc_model_info info = PESC_INIT(pesc_model_info);
+ *
+ * sets `size` and zeroes the rest. The library writes no byte beyond `size` and sets fields it does
+ * not know to 0; given a longer struct than it knows, it refuses one whose further fields are not
+ * 0. Structs without `size` never change. */
+#ifdef __cplusplus
+#define PESC_INIT(type)                                                                            \
+    ([] {                                                                                          \
+        type pesc_value = {};                                                                      \
+        pesc_value.size = sizeof pesc_value;                                                       \
+        return pesc_value;                                                                         \
+    }())
+#else
+#define PESC_INIT(type) ((type){ .size = sizeof(type) })
+#endif
 
-/* How far a long call is: `what` names its work ("reading weights"), done of total in any unit.
- * Called from the calling thread, as often as it likes. Set once, before other calls. */
-typedef void (*pesc_progress_fn)(void *ud, const char *what, uint64_t done, uint64_t total);
-void pesc_on_progress(pesc_progress_fn fn, void *ud);
+/* ---- events ---- */
+
+/* What a call reports while it runs. The callbacks run on the thread that made the call, before it
+ * returns; a callback may call pesc, but gets no events from such a call. Set on a device
+ * (pesc_device_events), they serve every call that uses the device or a model, session or trainer
+ * opened with it. Calls without a device take a `const pesc_events *`; NULL: no events. */
+typedef struct pesc_events {
+    size_t size;
+    void *ud; /* passed to both */
+    /* One sentence that a user should see although nothing failed; NULL: none wanted. */
+    void (*notice)(void *ud, const char *sentence);
+    /* How far a long call is: `what` names the work ("reading weights"), done of total in any unit.
+     * May be called often. NULL: none wanted. */
+    void (*progress)(void *ud, const char *what, uint64_t done, uint64_t total);
+} pesc_events;
 
 typedef struct pesc_device pesc_device;
 typedef struct pesc_model pesc_model;
@@ -84,6 +113,8 @@ typedef struct pesc_session pesc_session;
 /* "cpu" (a thread a core), "cpu:4" (4 threads). */
 pesc_status pesc_device_open(pesc_device **out, const char *spec);
 const char *pesc_device_name(const pesc_device *dev);
+/* Copies ev; NULL: no events. Not while another call uses the device. */
+pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev);
 void pesc_device_close(pesc_device *dev);
 
 /* ---- models ---- */
@@ -120,13 +151,13 @@ typedef struct pesc_model_info {
 } pesc_model_info;
 
 /* What a path holds, from headers and configuration alone: reads no weight. */
-pesc_status pesc_info(const char *path, pesc_model_info *out);
+pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *out);
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out);
 
 /* A randomly initialised model of a config.json, written as a Hugging Face directory. `tokenizer`
  * (may be NULL): a directory or file whose tokenizer files are copied. dtype "f32" or "bf16". */
 pesc_status pesc_new(const char *config, const char *out_dir, const char *tokenizer,
-                     const char *dtype, uint64_t seed);
+                     const char *dtype, uint64_t seed, const pesc_events *ev);
 
 /* ---- crafting: models made from models ---- */
 
@@ -181,7 +212,7 @@ pesc_status pesc_model_replace(const char *fresh, const char *dir);
 /* ---- text ---- */
 
 /* A model directory, tokenizer.json, tokenizer.model or .gguf. */
-pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path);
+pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path, const pesc_events *ev);
 void pesc_tokenizer_close(pesc_tokenizer *t);
 const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m); /* NULL when it has none */
 
@@ -277,8 +308,10 @@ typedef struct pesc_data_options {
 } pesc_data_options;
 
 typedef struct pesc_data pesc_data;
-/* Records as training sees them. path: a model, or anything that has a tokenizer. */
-pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_options *opt);
+/* Records as training sees them. path: a model, or anything that has a tokenizer. The events are
+ * those of every call on the data. */
+pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_options *opt,
+                           const pesc_events *ev);
 void pesc_data_close(pesc_data *d);
 uint64_t pesc_data_records(const pesc_data *d);
 const char *pesc_data_format(const pesc_data *d, size_t file);
@@ -324,7 +357,8 @@ typedef struct pesc_mix_part {
 /* Draws the wanted records without replacement in the order of the seed, leaves out records whose
  * turns were there already and those without a prompt or an answer, and writes them in one mixed
  * order as lines {"messages": [...], "domain": ...}. out_path.mix.json tells how it was made. */
-pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path);
+pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path,
+                          const pesc_events *ev);
 
 /* ---- training ---- */
 
@@ -492,7 +526,8 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
                             const pesc_esft_score_options *opt, pesc_esft_score_report *out);
 /* The same from what the reference code logs: expert_weights_<layer>.txt in log_dir. */
 pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
-                                 const pesc_esft_score_options *opt, pesc_esft_score_report *out);
+                                 const pesc_esft_score_options *opt, const pesc_events *ev,
+                                 pesc_esft_score_report *out);
 
 typedef struct pesc_esft_select_options {
     size_t size;
@@ -514,7 +549,7 @@ void pesc_esft_choice_free(pesc_esft_choice *c);
 
 /* summary: a summary.json, or the directory it is in. */
 pesc_status pesc_esft_select(const char *summary, const pesc_esft_select_options *opt,
-                             pesc_esft_choice *out);
+                             const pesc_events *ev, pesc_esft_choice *out);
 /* What any of n choices over the same layers has: each layer's experts in the order of the
  * choices. The scores are the largest. */
 pesc_status pesc_esft_unite(const pesc_esft_choice *choices, size_t n, pesc_esft_choice *out);
@@ -525,7 +560,8 @@ typedef struct pesc_esft_counts {
     uint64_t bytes;            /* of the trainable ones, in the model's dtype */
 } pesc_esft_counts;
 /* What of a model a choice trains; fails when they do not fit. Reads no weight. */
-pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *c, pesc_esft_counts *out);
+pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *c, const pesc_events *ev,
+                            pesc_esft_counts *out);
 
 /* Writes base with the patch in it as a model directory: patched tensors in the dtype the base
  * stores them in, all others the base's bit for bit. patch_dir as in pesc_model_patch(). Where dev

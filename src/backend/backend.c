@@ -1,6 +1,9 @@
 /* backend: which device a name means. */
 #include "backend/backend.h"
 
+#include "base/args.h"
+#include "base/log.h"
+
 #include <string.h>
 
 /* A kind of device and what may follow its name: "cpu:N" are N threads, "cuda:N" is the Nth GPU. A
@@ -46,15 +49,40 @@ pesc_status backend_open(device **out, const char *spec)
     return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu or cuda", spec);
 }
 
+device_call device_enter(device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    return (device_call){ d, log_swap(&d->events) };
+}
+
+void device_leave(device_call *c)
+{
+    log_swap(c->outer);
+    pthread_mutex_unlock(&c->dev->lock);
+}
+
 pesc_status pesc_device_open(pesc_device **out, const char *spec)
 {
     status_clear();
+    NEED(out);
+    *out = NULL;
+    NEED(spec);
     return backend_open(out, spec);
 }
 
 const char *pesc_device_name(const pesc_device *dev)
 {
-    return dev->name;
+    return dev ? dev->name : "";
+}
+
+pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev)
+{
+    status_clear();
+    NEED(dev);
+    pesc_events events;
+    TRY(log_read_events(&events, ev, __func__));
+    dev->events = events;
+    return PESC_OK;
 }
 
 void pesc_device_close(pesc_device *dev)

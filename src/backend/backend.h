@@ -31,16 +31,32 @@
 #include "base/status.h"
 #include "tensor/tensor.h"
 
+#include <pthread.h>
+
 typedef struct pesc_device device;
 typedef struct ops ops;
 
 struct pesc_device {
     const ops *op;
+    pthread_mutex_t lock; /* recursive; see DEVICE_CALL */
+    pesc_events events;   /* of every call that uses the device */
     char name[64];        /* "cpu (8 threads, avx512_bf16)" */
     uint64_t memory;      /* bytes of its own memory; 0: it uses the host's */
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
 };
+
+/* A public function that computes on `d` states DEVICE_CALL(d) once. From there to the end of the
+ * block it holds the device's lock, so that calls on one device run one after another, and the
+ * device's events are those of this thread. Nests. */
+typedef struct device_call {
+    device *dev;
+    const pesc_events *outer;
+} device_call;
+device_call device_enter(device *d);
+void device_leave(device_call *c);
+#define DEVICE_CALL(d)                                                                             \
+    __attribute__((cleanup(device_leave))) device_call device_call_ = device_enter(d)
 
 typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
 

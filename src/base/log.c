@@ -1,39 +1,55 @@
 #include "base/log.h"
 
+#include "base/args.h"
 #include "base/utf8.h"
-#include "pesc/pesc.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static pesc_notice_fn listener;
-static void *listener_data;
+static _Thread_local const pesc_events *current; /* NULL: none */
 
-void pesc_on_notice(pesc_notice_fn fn, void *ud)
+pesc_status log_read_events(pesc_events *to, const pesc_events *ev, const char *function)
 {
-    listener = fn;
-    listener_data = ud;
+    *to = PESC_INIT(pesc_events);
+    return ev ? args_read(to, sizeof *to, ev, function, "ev") : PESC_OK;
 }
 
-static pesc_progress_fn progress;
-static void *progress_data;
-
-void pesc_on_progress(pesc_progress_fn fn, void *ud)
+const pesc_events *log_swap(const pesc_events *ev)
 {
-    progress = fn;
-    progress_data = ud;
+    const pesc_events *before = current;
+    current = ev;
+    return before;
 }
+
+pesc_status log_begin(log_scope *s, const pesc_events *ev, const char *function)
+{
+    s->outer = current;
+    TRY(log_read_events(&s->events, ev, function));
+    if (ev)
+        current = &s->events;
+    return PESC_OK;
+}
+
+void log_end(log_scope *s)
+{
+    current = s->outer;
+}
+
+/* A callback that calls pesc gets no events from that call: else it could call itself for ever. */
 
 void log_progress(const char *what, uint64_t done, uint64_t total)
 {
-    if (progress)
-        progress(progress_data, what, done, total);
+    if (!current || !current->progress)
+        return;
+    const pesc_events *ev = log_swap(NULL);
+    ev->progress(ev->ud, what, done, total);
+    log_swap(ev);
 }
 
 void log_notice(const char *fmt, ...)
 {
-    if (!listener)
+    if (!current || !current->notice)
         return;
     char raw[2048], shown[2048];
     va_list ap;
@@ -41,5 +57,7 @@ void log_notice(const char *fmt, ...)
     vsnprintf(raw, sizeof raw, fmt, ap);
     va_end(ap);
     utf8_visible(shown, sizeof shown, raw, strlen(raw));
-    listener(listener_data, shown);
+    const pesc_events *ev = log_swap(NULL);
+    ev->notice(ev->ud, shown);
+    log_swap(ev);
 }

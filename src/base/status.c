@@ -12,16 +12,21 @@ enum { MESSAGE_BYTES = 16384 }; /* room for every misfit of a model, by name */
 static _Thread_local char message[MESSAGE_BYTES];
 
 static const char *const texts[] = {
-#define PESC_STATUS_TEXT(name, code, text) text,
+#define PESC_STATUS_TEXT(name, value, code, text) [value] = text,
     PESC_STATUS_MAP(PESC_STATUS_TEXT)
 #undef PESC_STATUS_TEXT
 };
 
 static const int exit_codes[] = {
-#define PESC_STATUS_CODE(name, code, text) code,
+#define PESC_STATUS_CODE(name, value, code, text) [value] = code,
     PESC_STATUS_MAP(PESC_STATUS_CODE)
 #undef PESC_STATUS_CODE
 };
+
+const char *pesc_version(void)
+{
+    return PESC_VERSION;
+}
 
 const char *pesc_status_text(pesc_status s)
 {

@@ -171,7 +171,7 @@ typedef struct text_bench {
 
 static pesc_status measure_text(const options *o, text_bench *b)
 {
-    TRY(pesc_tokenizer_open(&b->tokenizer, o->model));
+    TRY(pesc_tokenizer_open(&b->tokenizer, o->model, progress_events()));
     TRY(input_read(o->text, &b->text, &b->n));
     if (b->n == 0)
         return out_fail(PESC_FORMAT, "%s: found no text, expected some to encode", o->text);

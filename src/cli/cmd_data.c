@@ -1,6 +1,7 @@
 /* cmd_data: training data before it is used: is it right, how long is it, what of it is trained. */
 #include "cli/command.h"
 #include "cli/mixture.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -259,7 +260,7 @@ static pesc_status look(const options *o, pesc_status (*fn)(const options *, pes
     opt.chat_template = o->template;
     opt.seq_len = o->seq_len;
     pesc_data *d = NULL;
-    TRY(pesc_data_open(&d, o->model, &opt));
+    TRY(pesc_data_open(&d, o->model, &opt, progress_events()));
     pesc_status st = fn(o, d);
     pesc_data_close(d);
     return st;

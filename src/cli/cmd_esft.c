@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/made.h"
 #include "cli/open.h"
+#include "cli/progress.h"
 #include "cli/replace.h"
 
 #include <inttypes.h>
@@ -68,7 +69,7 @@ static pesc_status score_model(options *o, const pesc_esft_score_options *opt,
     o->model = o->inputs.items[0];
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
-        st = pesc_data_open(&d, o->model, &data);
+        st = pesc_data_open(&d, o->model, &data, progress_events());
     if (st == PESC_OK)
         st = pesc_esft_score(m.model, d, o->output, opt, r);
     pesc_data_close(d);
@@ -100,7 +101,7 @@ static pesc_status score(options *o)
     opt.top_k = o->top_k;
     opt.model = o->inputs.n ? o->inputs.items[0] : NULL;
     if (o->from_logs)
-        TRY(pesc_esft_score_logs(o->from_logs, o->output, &opt, &r));
+        TRY(pesc_esft_score_logs(o->from_logs, o->output, &opt, progress_events(), &r));
     else
         TRY(score_model(o, &opt, &r));
     print_score(o, &r);
@@ -117,7 +118,7 @@ static pesc_status select_all(const options *o, const pesc_esft_select_options *
     pesc_esft_choice all = { 0 };
     pesc_esft_counts counts = { 0 };
     for (size_t i = 0; i < o->inputs.n; i++) {
-        TRY(pesc_esft_select(o->inputs.items[i], opt, &tasks[i]));
+        TRY(pesc_esft_select(o->inputs.items[i], opt, progress_events(), &tasks[i]));
         tasks[i].shared_experts = o->shared_experts;
         tasks[i].non_expert_modules = o->non_expert_modules;
     }
@@ -125,7 +126,7 @@ static pesc_status select_all(const options *o, const pesc_esft_select_options *
     chosen c = { .o = o, .metric = opt->metric, .all = &all, .tasks = tasks, .n = o->inputs.n };
     pesc_status st = PESC_OK;
     if (o->model) {
-        st = pesc_esft_count(o->model, &all, &counts);
+        st = pesc_esft_count(o->model, &all, progress_events(), &counts);
         c.counts = &counts;
     }
     if (st == PESC_OK)

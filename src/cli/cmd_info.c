@@ -1,6 +1,7 @@
 /* cmd_info: what a model is. */
 #include "cli/command.h"
 #include "cli/open.h"
+#include "cli/progress.h"
 
 #include <stdio.h>
 
@@ -96,7 +97,7 @@ static pesc_status try_open(const options *o)
 pesc_status cmd_info(const options *o)
 {
     pesc_model_info info;
-    TRY(pesc_info(o->model, &info));
+    TRY(pesc_info(o->model, progress_events(), &info));
     TRY(try_open(o));
     if (o->json)
         print_json(o->model, &info);

@@ -1,5 +1,6 @@
 /* cmd_new: a randomly initialised model of a configuration. */
 #include "cli/command.h"
+#include "cli/progress.h"
 #include "cli/replace.h"
 
 #include <stdio.h>
@@ -7,14 +8,15 @@
 static pesc_status make(const options *o, const char *dir, void *ud)
 {
     (void)ud;
-    return pesc_new(o->config_json, dir, o->tokenizer, o->dtype, (uint64_t)o->seed);
+    return pesc_new(o->config_json, dir, o->tokenizer, o->dtype, (uint64_t)o->seed,
+                    progress_events());
 }
 
 pesc_status cmd_new(const options *o)
 {
     TRY(replace_dir(o, make, NULL));
     pesc_model_info info;
-    TRY(pesc_info(o->output, &info));
+    TRY(pesc_info(o->output, NULL, &info));
     if (o->json) {
         out_begin(NULL, '{');
         out_text("path", o->output);

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 #include "cli/ids.h"
 #include "cli/input.h"
+#include "cli/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static pesc_status run_job(job *j, input_line_fn whole, input_line_fn each)
                         o->cmd->name);
     char *text = NULL;
     size_t n = 0;
-    pesc_status st = pesc_tokenizer_open(&j->tokenizer, o->model);
+    pesc_status st = pesc_tokenizer_open(&j->tokenizer, o->model, progress_events());
     if (st == PESC_OK)
         st = input_read(o->jsonl ? o->jsonl : o->file, &text, &n);
     if (st == PESC_OK)

@@ -44,7 +44,7 @@ static void describe(const options *o, const pesc_model_info *i)
 pesc_status made_report(const options *o, const pesc_logit_check *check, bool exact)
 {
     pesc_model_info info;
-    TRY(pesc_info(o->output, &info));
+    TRY(pesc_info(o->output, NULL, &info));
     if (!o->json) {
         describe(o, &info);
         made_compare(o, check, exact);

@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 #include "cli/num.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -142,7 +143,7 @@ pesc_status mixture_run(const options *o)
     }
     if (total == 0)
         return out_fail(PESC_USAGE, "data mix: --counts: no record is wanted");
-    TRY(pesc_data_mix(used, n, (uint64_t)o->seed, o->output));
+    TRY(pesc_data_mix(used, n, (uint64_t)o->seed, o->output, progress_events()));
     print_parts(o, used, n, total);
     return PESC_OK;
 }

@@ -28,7 +28,8 @@ pesc_status open_device(pesc_device **out, const options *o)
 {
     open_name device;
     TRY(open_device_name(o, device));
-    return pesc_device_open(out, device);
+    TRY(pesc_device_open(out, device));
+    return pesc_device_events(*out, progress_events());
 }
 
 static pesc_status open_with(open_model *m, const options *o, const pesc_load_options *load)

@@ -106,10 +106,14 @@ void progress_open(const char *name, bool quiet)
     p.name = name;
     p.silent = quiet;
     p.terminal = isatty(STDERR_FILENO);
-    if (quiet)
-        return;
-    pesc_on_progress(on_progress, NULL);
-    pesc_on_notice(on_notice, NULL);
+}
+
+const pesc_events *progress_events(void)
+{
+    static const pesc_events events = { .size = sizeof events,
+                                        .notice = on_notice,
+                                        .progress = on_progress };
+    return p.silent ? NULL : &events;
 }
 
 void progress_close(void)

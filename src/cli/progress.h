@@ -5,8 +5,10 @@
 
 #include <pesc/pesc.h>
 
-/* Listens to the library from here on. `name` is the command's. */
+/* `name` is the command's. */
 void progress_open(const char *name, bool quiet);
+/* What the library reports goes through here: for devices and calls without one. NULL: quiet. */
+const pesc_events *progress_events(void);
 /* For the command's own loops. `what` is a literal: it tells one piece of work from another. */
 void progress_show(const char *what, uint64_t done, uint64_t total);
 /* The same where the caller knows better than the time since the first call: work that is resumed

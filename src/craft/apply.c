@@ -1,5 +1,6 @@
 /* apply: an expert patch folded into its base: a whole model whose patched tensors are the patch's,
  * in the dtype the base stores them in, and whose others are the base's bit for bit. */
+#include "base/args.h"
 #include "craft/configjson.h"
 #include "craft/merge.h"
 #include "craft/verify.h"
@@ -62,6 +63,8 @@ pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *
                             const char *out_dir)
 {
     status_clear();
+    NEED(base_dir);
+    NEED(patch_dir);
     product p = { 0 };
     patch *with = NULL;
     TRY(patch_open(&with, patch_dir));

@@ -1,5 +1,7 @@
 #include "data/data.h"
 
+#include "base/args.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 void pesc_data_close(pesc_data *d)
@@ -13,22 +15,22 @@ void pesc_data_close(pesc_data *d)
 
 uint64_t pesc_data_records(const pesc_data *d)
 {
-    return dataset_count(d->set);
+    return d ? dataset_count(d->set) : 0;
 }
 
 const char *pesc_data_format(const pesc_data *d, size_t file)
 {
-    return file < dataset_files(d->set) ? dataset_format(d->set, file) : "";
+    return d && file < dataset_files(d->set) ? dataset_format(d->set, file) : "";
 }
 
 const char *pesc_data_template(const pesc_data *d)
 {
-    return dataset_template(d->set);
+    return d ? dataset_template(d->set) : "";
 }
 
 const pesc_tokenizer *pesc_data_tokenizer(const pesc_data *d)
 {
-    return d->tok;
+    return d ? d->tok : NULL;
 }
 
 static pesc_status check_index(const pesc_data *d, uint64_t index)
@@ -43,6 +45,11 @@ pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
                              const int32_t **labels, size_t *n)
 {
     status_clear();
+    NEED(d);
+    NEED(ids);
+    NEED(labels);
+    NEED(n);
+    LOG_EVENTS(&d->events);
     TRY(check_index(d, index));
     sequence q;
     TRY(dataset_whole(d->set, index, &q));
@@ -55,6 +62,10 @@ pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
 pesc_status pesc_data_domain(pesc_data *d, uint64_t index, size_t *number, const char **name)
 {
     status_clear();
+    NEED(d);
+    NEED(number);
+    NEED(name);
+    LOG_EVENTS(&d->events);
     TRY(check_index(d, index));
     return dataset_domain(d->set, index, number, name);
 }

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 
 struct pesc_data {
+    pesc_events events; /* of the calls that use it */
     dataset *set;
     tokenizer *tok; /* NULL where there is none */
 };

@@ -7,6 +7,7 @@
  *
  * The mixture appears under its name when it is complete; then OUT.mix.json, which says how to make
  * the same bytes again. */
+#include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -295,9 +296,13 @@ static void mixer_close(mixer *m)
     str_free(&m->line);
 }
 
-pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path)
+pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path,
+                          const pesc_events *ev)
 {
     status_clear();
+    NEED(parts);
+    NEED(out_path);
+    LOG_EVENTS(ev);
     mixer m = { .seed = seed };
     pesc_status s = mixer_open(&m, parts, n, out_path);
     if (s == PESC_OK)

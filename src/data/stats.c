@@ -1,5 +1,6 @@
 #include "data/stats.h"
 
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/data.h"
@@ -132,5 +133,8 @@ pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *o
 pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out)
 {
     status_clear();
+    NEED(d);
+    NEED(out);
+    LOG_EVENTS(&d->events);
     return stats_read(d->set, NULL, out);
 }

@@ -1,5 +1,6 @@
 /* score: how much a task uses each expert: counted while the task's records run through the model,
  * or read from logs of the reference code. */
+#include "base/args.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -167,6 +168,11 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
                             const pesc_esft_score_options *opt, pesc_esft_score_report *out)
 {
     status_clear();
+    NEED(m);
+    NEED(d);
+    NEED(out_dir);
+    NEED(out);
+    DEVICE_CALL(m->dev);
     *out = (pesc_esft_score_report){ 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
@@ -252,9 +258,14 @@ static pesc_status score_logs(const char *log_dir, const char *out_dir, const co
 }
 
 pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
-                                 const pesc_esft_score_options *opt, pesc_esft_score_report *out)
+                                 const pesc_esft_score_options *opt, const pesc_events *ev,
+                                 pesc_esft_score_report *out)
 {
     status_clear();
+    NEED(log_dir);
+    NEED(out_dir);
+    NEED(out);
+    LOG_EVENTS(ev);
     *out = (pesc_esft_score_report){ 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));

@@ -4,6 +4,7 @@
  * order of their numbers; they are taken until the scores taken add up to p. The test comes before
  * the addition, so the last one reaches p, and where all scores together do not, all are taken.
  * A budget takes the best experts of all layers instead, or of those that p took. */
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -30,6 +31,8 @@ static pesc_status open_choice(pesc_esft_choice *c, size_t n_layers, size_t n_ex
 
 void pesc_esft_choice_free(pesc_esft_choice *c)
 {
+    if (!c)
+        return;
     mem_free(c->layers);
     mem_free(c->scores);
     mem_free(c->chosen);
@@ -154,9 +157,12 @@ static pesc_status choose(pesc_esft_choice *c, const summary *s, esft_metric m,
 }
 
 pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *opt,
-                             pesc_esft_choice *out)
+                             const pesc_events *ev, pesc_esft_choice *out)
 {
     status_clear();
+    NEED(path);
+    NEED(out);
+    LOG_EVENTS(ev);
     *out = (pesc_esft_choice){ 0 };
     pesc_esft_select_options o;
     summary s = { 0 };
@@ -201,7 +207,11 @@ static void add_choice(pesc_esft_choice *out, const pesc_esft_choice *c)
 pesc_status pesc_esft_unite(const pesc_esft_choice *choices, size_t n, pesc_esft_choice *out)
 {
     status_clear();
+    NEED(choices);
+    NEED(out);
     *out = (pesc_esft_choice){ 0 };
+    if (n == 0)
+        return fail(PESC_USAGE, "no choice was given; give at least one");
     for (size_t i = 1; i < n; i++)
         if (!same_layers(&choices[0], &choices[i]))
             return fail(PESC_FORMAT,
@@ -234,6 +244,8 @@ static pesc_status to_config(expertcfg *cfg, const pesc_esft_choice *c)
 pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path)
 {
     status_clear();
+    NEED(c);
+    NEED(path);
     expertcfg cfg = { 0 };
     pesc_status st = to_config(&cfg, c);
     if (st == PESC_OK)
@@ -282,9 +294,13 @@ static pesc_status count(const hfdir *dir, config *c, const expertcfg *cfg, pesc
 }
 
 pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
-                            pesc_esft_counts *out)
+                            const pesc_events *ev, pesc_esft_counts *out)
 {
     status_clear();
+    NEED(model);
+    NEED(choice);
+    NEED(out);
+    LOG_EVENTS(ev);
     *out = (pesc_esft_counts){ 0 };
     expertcfg cfg = { 0 };
     hfdir *dir = NULL;

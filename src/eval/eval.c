@@ -3,6 +3,7 @@
  *
  * The file is read twice. First every record is scored, which also tells the longest question, so
  * that the lanes of the second reading hold no more than they need. */
+#include "base/args.h"
 #include "base/io.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -273,6 +274,10 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
                       pesc_eval_report *out)
 {
     status_clear();
+    NEED(s);
+    NEED(task);
+    NEED(out);
+    DEVICE_CALL(s->model->dev);
     pesc_eval_options o;
     evaluation e = { .s = s, .opt = &o, .out = out };
     double began = clock_seconds();
@@ -294,6 +299,8 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
 
 void pesc_eval_free(pesc_eval_report *r)
 {
+    if (!r)
+        return;
     for (size_t i = 0; r->domains && i < r->n_domains; i++)
         mem_free(r->domains[i].domain);
     mem_free(r->domains);

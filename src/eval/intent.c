@@ -1,5 +1,6 @@
 #include "eval/intent.h"
 
+#include "base/args.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -312,6 +313,9 @@ pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expec
                              size_t n_expected, bool *match_out)
 {
     status_clear();
+    NEED(prediction);
+    NEED(expected);
+    NEED(match_out);
     *match_out = false;
     json_t *want = NULL, *have = NULL;
     bool slots = false;

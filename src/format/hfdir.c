@@ -1,5 +1,6 @@
 #include "format/hfdir.h"
 
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -424,9 +425,13 @@ pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path)
     return s;
 }
 
-pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path)
+pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path, const pesc_events *ev)
 {
     status_clear();
+    NEED(out);
+    *out = NULL;
+    NEED(path);
+    LOG_EVENTS(ev);
     TRY(hfdir_tokenizer(out, path));
     if (!*out)
         return fail(PESC_IO, "%s: has neither tokenizer.json nor tokenizer.model", path);

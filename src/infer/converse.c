@@ -1,4 +1,5 @@
 /* A conversation as token ids: the public face of text/chat. */
+#include "base/args.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/model.h"
@@ -12,12 +13,14 @@ const char *const *pesc_chat_formats(void)
 
 const char *pesc_model_chat_format(const pesc_model *m)
 {
-    return m->chat ? chat_name(m->chat) : "";
+    return m && m->chat ? chat_name(m->chat) : "";
 }
 
 const char *const *pesc_chat_stops(const char *format, size_t *n)
 {
-    const chat_format *f = chat_find(format);
+    const chat_format *f = format ? chat_find(format) : NULL;
+    size_t none;
+    n = n ? n : &none;
     *n = 0;
     return f ? chat_stops(f, n) : NULL;
 }
@@ -27,7 +30,15 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
                                size_t *count)
 {
     status_clear();
+    NEED(m);
+    NEED_ARRAY(messages, n);
+    NEED_ARRAY(ids, cap);
+    NEED(count);
     *count = 0;
+    for (size_t i = 0; i < n; i++) {
+        NEED(messages[i].role);
+        NEED(messages[i].content);
+    }
     if (!m->tok)
         return fail(PESC_UNSUPPORTED,
                     "the model has no tokenizer, so it cannot hold a conversation");
@@ -42,7 +53,8 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
     pesc_status s = chat_encode(f, m->tok, messages, n, true, &list, NULL);
     if (s == PESC_OK) {
         *count = list.n;
-        memcpy(ids, list.ids, (list.n < cap ? list.n : cap) * sizeof *ids);
+        if (cap > 0)
+            memcpy(ids, list.ids, (list.n < cap ? list.n : cap) * sizeof *ids);
     }
     mem_free(list.ids);
     return s;

@@ -2,6 +2,7 @@
  *
  * Text reaches the caller in whole characters. While stop strings are asked for, as many bytes are
  * held back as could still become one of them. */
+#include "base/args.h"
 #include "base/mem.h"
 #include "base/clock.h"
 #include "base/options.h"
@@ -75,6 +76,8 @@ static pesc_status put(writer *w, const char *text, size_t n, bool last)
 
 void pesc_generation_free(pesc_generation *g)
 {
+    if (!g)
+        return;
     mem_free(g->ids);
     mem_free(g->text);
     *g = (pesc_generation){ 0 };
@@ -166,6 +169,8 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
                                   pesc_generation *out)
 {
     status_clear();
+    NEED(s);
+    NEED_ARRAY(ids, n);
     pesc_sample_options o;
     run r = { .s = s, .w = { .opt = &o, .emit = emit, .ud = ud } };
     if (out)
@@ -183,6 +188,8 @@ pesc_status pesc_session_generate(pesc_session *s, const char *prompt,
                                   const pesc_sample_options *opt, pesc_text_fn emit, void *ud)
 {
     status_clear();
+    NEED(s);
+    NEED(prompt);
     if (!s->model->tok)
         return fail(PESC_UNSUPPORTED, "the model has no tokenizer; give token ids instead of text");
     id_list ids = { 0 };

@@ -1,5 +1,6 @@
 #include "infer/score.h"
 
+#include "base/args.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -172,6 +173,10 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
                             pesc_perplexity_report *out)
 {
     status_clear();
+    NEED(m);
+    NEED_ARRAY(text, n);
+    NEED(out);
+    DEVICE_CALL(m->dev);
     if (!m->tok)
         return fail(PESC_UNSUPPORTED, "the model has no tokenizer, so a text cannot be scored");
     if (n_ctx < 0 || n_ctx == 1)

@@ -1,5 +1,6 @@
 #include "infer/session.h"
 
+#include "base/args.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -9,7 +10,9 @@ enum { DEFAULT_CONTEXT = 4096, MAX_CONTEXT = 1 << 24 };
 pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
 {
     status_clear();
+    NEED(out);
     *out = NULL;
+    NEED(m);
     if (n_ctx < 0 || n_ctx > MAX_CONTEXT)
         return fail(PESC_USAGE, "the context is %d tokens; give 1 to %d, or 0 for the model's own",
                     n_ctx, MAX_CONTEXT);
@@ -18,6 +21,7 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     pesc_session *s = mem_zalloc(1, sizeof *s);
     if (!s)
         return fail_nomem("a session", sizeof *s);
+    DEVICE_CALL(m->dev);
     s->model = m;
     s->n_ctx = n_ctx;
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
@@ -40,6 +44,7 @@ void pesc_session_close(pesc_session *s)
 {
     if (!s)
         return;
+    DEVICE_CALL(s->model->dev);
     pass_close(s->pass);
     kvcache_close(s->kv);
     mem_free(s->fed.ids);
@@ -49,13 +54,17 @@ void pesc_session_close(pesc_session *s)
 
 void pesc_session_reset(pesc_session *s)
 {
+    if (!s)
+        return;
     kvcache_truncate(s->kv, 0, 0);
     s->fed.n = 0;
 }
 
-/* One forward over n tokens; the logits of the last one come back only when wanted. */
+/* One forward over n tokens; the logits of the last one come back only when wanted. The device is
+ * held for one forward at a time, so that sessions of other threads take turns with this one. */
 static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, bool want_logits)
 {
+    DEVICE_CALL(s->model->dev);
     token_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .kv_seq = 0 };
     int32_t last = n - 1;
     tensor logits = { 0 };
@@ -87,6 +96,9 @@ static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n)
 pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, const float **logits)
 {
     status_clear();
+    NEED(s);
+    NEED(ids);
+    NEED(logits);
     if (n == 0)
         return fail(PESC_USAGE, "no tokens were given; feed at least one");
     TRY(feed(s, ids, n));

@@ -1,5 +1,7 @@
 #include "model/info.h"
 
+#include "base/args.h"
+#include "base/log.h"
 #include "model/bind.h"
 #include "model/family.h"
 
@@ -107,9 +109,12 @@ static pesc_status describe(const hfdir *dir, config *c, pesc_model_info *out)
     return PESC_OK;
 }
 
-pesc_status pesc_info(const char *path, pesc_model_info *out)
+pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *out)
 {
     status_clear();
+    NEED(path);
+    NEED(out);
+    LOG_EVENTS(ev);
     *out = (pesc_model_info){ 0 };
     hfdir *dir = NULL;
     config c = { 0 };

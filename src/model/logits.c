@@ -1,5 +1,6 @@
 /* logits: those of every position of one sequence, a piece of it at a time through the KV cache, so
  * that memory for logits on the device is bounded whatever the length. */
+#include "base/args.h"
 #include "base/mem.h"
 #include "model/model.h"
 
@@ -43,8 +44,12 @@ static pesc_status read_all(reader *r, const int32_t *ids, int32_t n, float *out
 pesc_status pesc_logits(pesc_model *m, const int32_t *ids, size_t n, float *out)
 {
     status_clear();
+    NEED(m);
+    NEED(ids);
+    NEED(out);
     if (n == 0 || n > INT32_MAX)
         return fail(PESC_USAGE, "%zu tokens were given; give 1 to %d", n, INT32_MAX);
+    DEVICE_CALL(m->dev);
     reader r = { .m = m };
     pesc_status s = open_reader(&r, (int32_t)n);
     if (s == PESC_OK)

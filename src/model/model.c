@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -115,7 +116,11 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
                             const pesc_load_options *opt)
 {
     status_clear();
+    NEED(out);
     *out = NULL;
+    NEED(dev);
+    NEED(path);
+    DEVICE_CALL(dev);
     pesc_load_options o;
     TRY(options_take(PESC_OPTIONS_LOAD, &o, opt));
     pesc_model *m = mem_zalloc(1, sizeof *m);
@@ -134,6 +139,7 @@ void pesc_model_close(pesc_model *m)
 {
     if (!m)
         return;
+    DEVICE_CALL(m->dev);
     swap_close(m);
     if (m->memory)
         m->dev->op->free(m->dev, m->memory);
@@ -150,13 +156,15 @@ void pesc_model_close(pesc_model *m)
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out)
 {
     status_clear();
+    NEED(m);
+    NEED(out);
     *out = m->info;
     return PESC_OK;
 }
 
 const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m)
 {
-    return m->tok;
+    return m ? m->tok : NULL;
 }
 
 /* ---- running ---- */

@@ -1,6 +1,8 @@
 #include "model/new.h"
 
+#include "base/args.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
@@ -177,9 +179,12 @@ static pesc_status write_all(const char *dir, const config *c, json_t *json, dty
 }
 
 pesc_status pesc_new(const char *config_path, const char *out_dir, const char *tokenizer_path,
-                     const char *dtype_text, uint64_t seed)
+                     const char *dtype_text, uint64_t seed, const pesc_events *ev)
 {
     status_clear();
+    NEED(config_path);
+    NEED(out_dir);
+    LOG_EVENTS(ev);
     bool bf16 = dtype_text && strcmp(dtype_text, "bf16") == 0;
     if (dtype_text && *dtype_text && !bf16 && strcmp(dtype_text, "f32") != 0)
         return fail(PESC_USAGE, "dtype: found \"%s\", expected f32 or bf16", dtype_text);

@@ -1,5 +1,6 @@
 #include "model/swap.h"
 
+#include "base/args.h"
 #include "base/mem.h"
 #include "format/runstate.h"
 #include "model/load.h"
@@ -189,11 +190,16 @@ pesc_status swap_in(pesc_model *m, const char *dir)
 pesc_status pesc_model_patch(pesc_model *m, const char *dir)
 {
     status_clear();
+    NEED(m);
+    NEED(dir);
+    DEVICE_CALL(m->dev);
     return swap_in(m, dir);
 }
 
 pesc_status pesc_model_unpatch(pesc_model *m)
 {
     status_clear();
+    NEED(m);
+    DEVICE_CALL(m->dev);
     return swap_out(m);
 }

@@ -1,4 +1,5 @@
 /* Matrices as coloured cells: panels side by side under one heading, one scale for all. */
+#include "base/args.h"
 #include "base/mem.h"
 #include "plot/canvas.h"
 
@@ -230,6 +231,8 @@ static pesc_status check(const pesc_heat *p)
 pesc_status pesc_plot_heat(const char *path, const pesc_heat *p)
 {
     status_clear();
+    NEED(path);
+    NEED(p);
     TRY(check(p));
     canvas v;
     canvas_open_measure(&v);

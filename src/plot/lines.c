@@ -1,4 +1,5 @@
 /* Curves over one axis: a heading, a legend, five or so round marks a side. */
+#include "base/args.h"
 #include "plot/canvas.h"
 
 #include <math.h>
@@ -203,6 +204,8 @@ static double legend_height(const pesc_lines *p)
 pesc_status pesc_plot_lines(const char *path, const pesc_lines *p)
 {
     status_clear();
+    NEED(path);
+    NEED(p);
     frame f = { { INFINITY, -INFINITY }, { INFINITY, -INFINITY }, 0 };
     for (size_t s = 0; s < p->n_series; s++)
         for (size_t i = 0; i < p->series[s].n; i++) {

@@ -1,4 +1,5 @@
 /* routes: which experts each domain chooses, a heat map for each domain. */
+#include "base/args.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -7,6 +8,8 @@
 pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r)
 {
     status_clear();
+    NEED(path);
+    NEED(r);
     char note[128];
     const char **panels = mem_alloc(r->n_domains + 1, sizeof *panels);
     const char **rows = mem_alloc(r->n_layers + 1, sizeof *rows);

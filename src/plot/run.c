@@ -3,6 +3,7 @@
  *
  * A long run has more lines than a picture has points. Every n-th is read, so that drawing costs
  * the same at step 10,000 and at step 10,000,000. */
+#include "base/args.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -271,6 +272,7 @@ static pesc_status draw_experts(const char *run)
 pesc_status pesc_plot_run(const char *run_dir)
 {
     status_clear();
+    NEED(run_dir);
     char *dir = io_join(run_dir, "plots");
     pesc_status s = dir ? io_make_dir(dir) : fail_nomem(run_dir, 64);
     mem_free(dir);

@@ -2,6 +2,7 @@
  *
  * Records are packed into forwards, whatever their domain; a token's choices count for the domain
  * of its record. */
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -91,6 +92,8 @@ static pesc_status add_record(tally *t, uint64_t index)
 
 static void counts_to_shares(pesc_routes_report *r)
 {
+    if (!r)
+        return;
     for (size_t row = 0; row < r->n_domains * r->n_layers; row++) {
         double *c = r->share + row * r->experts, sum = 0;
         for (size_t e = 0; e < r->experts; e++)
@@ -182,6 +185,9 @@ static pesc_status read_all(tally *t)
 pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_routes_report *out)
 {
     status_clear();
+    NEED(m);
+    NEED(out);
+    DEVICE_CALL(m->dev);
     *out = (pesc_routes_report){ 0 };
     pesc_routes_options o;
     TRY(options_take(PESC_OPTIONS_ROUTES, &o, opt));

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include "base/args.h"
 #include "base/mem.h"
 #include "text/pipeline.h"
 
@@ -121,6 +122,10 @@ pesc_status pesc_tokenize(const pesc_tokenizer *t, const char *text, size_t n, u
                           int32_t *ids, size_t cap, size_t *count)
 {
     status_clear();
+    NEED(t);
+    NEED_ARRAY(text, n);
+    NEED_ARRAY(ids, cap);
+    NEED(count);
     id_list list = { 0 };
     pesc_status s = tokenizer_encode(t, text, n, flags, &list);
     if (s == PESC_OK) {
@@ -169,6 +174,10 @@ pesc_status pesc_detokenize(const pesc_tokenizer *t, const int32_t *ids, size_t 
                             char *text, size_t cap, size_t *len)
 {
     status_clear();
+    NEED(t);
+    NEED_ARRAY(ids, n);
+    NEED_ARRAY(text, cap);
+    NEED(len);
     decode_stream *d;
     TRY(decode_open(&d, t, flags));
     sink k = { text, cap, 0 };
@@ -181,5 +190,5 @@ pesc_status pesc_detokenize(const pesc_tokenizer *t, const int32_t *ids, size_t 
 
 int64_t pesc_vocab_size(const pesc_tokenizer *t)
 {
-    return t->size;
+    return t ? t->size : 0;
 }

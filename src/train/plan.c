@@ -1,5 +1,6 @@
 #include "train/plan.h"
 
+#include "base/args.h"
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/info.h"
@@ -221,6 +222,10 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
                       pesc_plan_report *out)
 {
     status_clear();
+    NEED(dev);
+    NEED(path);
+    NEED(out);
+    DEVICE_CALL(dev);
     sketch s = { 0 };
     train_spec spec;
     expertcfg own = { 0 };

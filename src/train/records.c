@@ -1,5 +1,6 @@
 #include "train/records.h"
 
+#include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -28,7 +29,7 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
                           .seq_len = (int32_t)opt->seq_len,
                           .tok = d->tok };
     pesc_model_info info;
-    if (pesc_info(path, &info) == PESC_OK) {
+    if (pesc_info(path, NULL, &info) == PESC_OK) {
         o.vocab = (int32_t)info.vocab;
         o.chat = chat_find(info.chat);
     } else if (d->tok) {
@@ -41,16 +42,22 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
     return dataset_open(&d->set, &o);
 }
 
-pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_options *opt)
+pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_options *opt,
+                           const pesc_events *ev)
 {
     status_clear();
+    NEED(out);
     *out = NULL;
+    NEED(path);
+    LOG_EVENTS(ev);
     pesc_data_options o;
     TRY(options_take(PESC_OPTIONS_DATA, &o, opt));
     pesc_data *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return fail_nomem("a data set", sizeof *d);
-    pesc_status s = hfdir_tokenizer(&d->tok, path);
+    pesc_status s = log_read_events(&d->events, ev, __func__);
+    if (s == PESC_OK)
+        s = hfdir_tokenizer(&d->tok, path);
     if (s == PESC_OK)
         s = open_set(d, path, &o);
     if (s != PESC_OK) {

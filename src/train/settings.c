@@ -1,5 +1,6 @@
 #include "train/settings.h"
 
+#include "base/args.h"
 #include "base/json.h"
 #include "base/options.h"
 
@@ -26,6 +27,9 @@ static void esft_preset(pesc_train_options *o)
 
 pesc_status pesc_train_preset(pesc_train_options *o, const char *name)
 {
+    status_clear();
+    NEED(o);
+    NEED(name);
     if (strcmp(name, "esft") == 0) {
         esft_preset(o);
         return PESC_OK;
@@ -78,6 +82,7 @@ pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *ou
 {
     pesc_train_options o;
     status_clear();
+    NEED(out);
     TRY(options_take(PESC_OPTIONS_TRAIN, &o, opt));
     resolve(&o);
     out->base_dtype = o.base_dtype;

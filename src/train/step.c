@@ -1,4 +1,5 @@
 /* The steps of a run: data, gradients, the update, and what is due after it. */
+#include "base/args.h"
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -21,7 +22,8 @@ static bool stop_asked(const pesc_trainer *t)
 
 bool pesc_trainer_done(const pesc_trainer *t)
 {
-    return t->state.step >= t->steps && !t->state.eval_due && t->saved_step >= t->state.step;
+    return !t ||
+           (t->state.step >= t->steps && !t->state.eval_due && t->saved_step >= t->state.step);
 }
 
 /* The step at hand is the run's last. */
@@ -362,6 +364,8 @@ static pesc_status save(pesc_trainer *t)
 pesc_status pesc_trainer_save(pesc_trainer *t)
 {
     status_clear();
+    NEED(t);
+    DEVICE_CALL(t->m->dev);
     return save(t);
 }
 
@@ -387,6 +391,9 @@ static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
 pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
 {
     status_clear();
+    NEED(t);
+    NEED(out);
+    DEVICE_CALL(t->m->dev);
     const pesc_train_options *o = &t->opt;
     checkpoint_state *s = &t->state;
     *out = (pesc_step){ .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/args.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -347,7 +348,10 @@ static pesc_status open_all(pesc_trainer *t)
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt)
 {
     status_clear();
+    NEED(out);
     *out = NULL;
+    NEED(m);
+    DEVICE_CALL(m->dev);
     pesc_trainer *t = mem_zalloc(1, sizeof *t);
     if (!t)
         return fail_nomem("a trainer", sizeof *t);
@@ -366,6 +370,7 @@ void pesc_trainer_close(pesc_trainer *t)
 {
     if (!t)
         return;
+    DEVICE_CALL(t->m->dev);
     metrics_close(t->log);
     batch_close(t->batch);
     batch_close(t->ahead);

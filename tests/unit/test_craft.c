@@ -336,7 +336,7 @@ static void what_a_mixture_cannot_say_is_refused(void **state)
     files_text("biased.json", text);
     mem_free(text);
     json_decref(json);
-    must(pesc_new(files_path("biased.json"), files_path("biased"), NULL, "f32", 1));
+    must(pesc_new(files_path("biased.json"), files_path("biased"), NULL, "f32", 1, NULL));
     pesc_craft_options o = small("upcycle");
     must_fail(pesc_craft(files_path("biased"), files_path("out"), &o, NULL), PESC_UNSUPPORTED,
               "mixtral has no place for its attention_bias");

@@ -29,7 +29,7 @@ static void open_on(fixture *f, pesc_device *dev, const char *name)
     opt.seq_len = 4096;
     f->dev = dev;
     must(pesc_model_open(&f->m, f->dev, f->dir, NULL));
-    must(pesc_data_open(&f->d, f->dir, &opt));
+    must(pesc_data_open(&f->d, f->dir, &opt, NULL));
 }
 
 static void open_fixture(fixture *f, const char *name)
@@ -164,15 +164,15 @@ static void logs_give_the_same(void **state)
     pesc_esft_score_report report;
     pesc_esft_score_options opt = pesc_esft_score_defaults();
     opt.model = f.dir;
-    must(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, &report));
+    must(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, NULL, &report));
     assert_int_equal(report.tokens, 8);
     assert_int_equal(report.experts, 6);
     opt.model = NULL; /* six a token, as released: these are two */
-    must_fail(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, &report),
+    must_fail(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, NULL, &report),
               PESC_FORMAT, "twice; is top_k 6?");
     files_text("logs/expert_weights_0.txt", "0\t1\t\t0.5\t0.5\n");
     opt.model = f.dir;
-    must_fail(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, &report),
+    must_fail(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, NULL, &report),
               PESC_FORMAT, "the model has no experts in layer 0");
     close_fixture(&f);
 }

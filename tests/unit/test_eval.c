@@ -162,7 +162,7 @@ static void loss_is_that_of_the_trained_tokens(void **state)
     o.seq_len = 512;
     double sum[2] = { 0 };
     uint64_t count[2] = { 0 };
-    must(pesc_data_open(&d, "share/base", &o));
+    must(pesc_data_open(&d, "share/base", &o, NULL));
     for (uint64_t i = 0; i < QUESTIONS; i++) {
         const int32_t *ids, *labels;
         size_t n;

@@ -1,3 +1,4 @@
+#include "base/log.h"
 #include "format/hfdir.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -168,9 +169,9 @@ static void check_camelidae(const char *lora)
 {
     hfdir *h;
     notices[0] = '\0';
-    pesc_on_notice(keep_notice, NULL);
+    log_swap(&(pesc_events){ .notice = keep_notice });
     must(hfdir_open(&h, files_path("run"), 0));
-    pesc_on_notice(NULL, NULL);
+    log_swap(NULL);
     assert_non_null(weights_find(h->ws, "model.norm.weight"));
     assert_non_null(weights_find(h->ws, "model.layers.0.mlp.moe_adapter.router.weight"));
     assert_string_equal(h->lora_dir, files_path(lora));
@@ -220,9 +221,9 @@ static void test_opens_a_plain_adapter(void **state)
     files_text("lora/config.json", "{}");
     tensors_put("lora/model.safetensors", one, 1);
     notices[0] = '\0';
-    pesc_on_notice(keep_notice, NULL);
+    log_swap(&(pesc_events){ .notice = keep_notice });
     must(hfdir_open(&h, files_path("lora"), 0));
-    pesc_on_notice(NULL, NULL);
+    log_swap(NULL);
     assert_null(h->lora_dir);
     assert_non_null(strstr(notices, "is not applied; --lora applies one"));
     hfdir_close(h);
@@ -257,9 +258,9 @@ static void test_tokenizer_of_nothing(void **state)
     (void)state;
     files_clear();
     files_text("m/config.json", "{}");
-    must_fail(pesc_tokenizer_open(&t, files_path("m")), PESC_IO,
+    must_fail(pesc_tokenizer_open(&t, files_path("m"), NULL), PESC_IO,
               "has neither tokenizer.json nor tokenizer.model");
-    must_fail(pesc_tokenizer_open(&t, files_path("absent")), PESC_IO, "cannot be opened");
+    must_fail(pesc_tokenizer_open(&t, files_path("absent"), NULL), PESC_IO, "cannot be opened");
     pesc_tokenizer_close(NULL);
 }
 

@@ -30,7 +30,7 @@ static pesc_status mix_two(uint64_t wanted_a, uint64_t wanted_b, uint64_t seed, 
         { .domain = "maths", .files = &a, .n_files = 1, .records = wanted_a },
         { .domain = "code", .files = b, .n_files = 2, .records = wanted_b },
     };
-    return pesc_data_mix(parts, 2, seed, out);
+    return pesc_data_mix(parts, 2, seed, out, NULL);
 }
 
 /* Every line is one of the records of its domain, none twice; returns how often the domain changes
@@ -114,7 +114,7 @@ static pesc_status mix_doubles(uint64_t wanted_a, uint64_t wanted_b, uint64_t se
         { .domain = "a", .files = &a, .n_files = 1, .records = wanted_a },
         { .domain = "b", .files = &b, .n_files = 1, .records = wanted_b },
     };
-    return pesc_data_mix(parts, wanted_b ? 2 : 1, seed, files_path("doubles.jsonl"));
+    return pesc_data_mix(parts, wanted_b ? 2 : 1, seed, files_path("doubles.jsonl"), NULL);
 }
 
 static void leaves_out_what_is_there_or_empty(void **state)
@@ -189,7 +189,7 @@ static void refuses_what_cannot_be_mixed(void **state)
                                .files = &path,
                                .n_files = 1,
                                .records = strchr(rows[i].text, '3') ? 2 : 1 };
-        must_fail(pesc_data_mix(&part, 1, 0, files_path("never")), rows[i].status,
+        must_fail(pesc_data_mix(&part, 1, 0, files_path("never"), NULL), rows[i].status,
                   rows[i].sentence);
         assert_false(files_there("never"));
     }

@@ -68,7 +68,7 @@ static int open_all(void **state)
         char name[64];
         snprintf(name, sizeof name, "%s.json", rows[i].name);
         const char *config_path = files_text(name, rows[i].config);
-        must(pesc_new(config_path, dir_of(rows[i].name), NULL, "f32", 7));
+        must(pesc_new(config_path, dir_of(rows[i].name), NULL, "f32", 7, NULL));
     }
     return 0;
 }
@@ -304,8 +304,8 @@ static void a_seed_is_a_model(void **state)
     (void)state;
     size_t n, k, other;
     const char *config_path = files_path("llama.json");
-    must(pesc_new(config_path, dir_of("again"), NULL, "f32", 7));
-    must(pesc_new(config_path, dir_of("other"), NULL, "f32", 8));
+    must(pesc_new(config_path, dir_of("again"), NULL, "f32", 7, NULL));
+    must(pesc_new(config_path, dir_of("other"), NULL, "f32", 8, NULL));
     char *a = weights_file("llama", &n), *b = weights_file("again", &k);
     char *c = weights_file("other", &other);
     assert_int_equal(n, k);
@@ -315,8 +315,9 @@ static void a_seed_is_a_model(void **state)
     free(a);
     free(b);
     free(c);
-    must_fail(pesc_new(config_path, dir_of("again"), NULL, "f32", 7), PESC_USAGE, "is not empty");
-    must_fail(pesc_new(config_path, dir_of("x"), NULL, "f16", 7), PESC_USAGE, "dtype: found");
+    must_fail(pesc_new(config_path, dir_of("again"), NULL, "f32", 7, NULL), PESC_USAGE,
+              "is not empty");
+    must_fail(pesc_new(config_path, dir_of("x"), NULL, "f16", 7, NULL), PESC_USAGE, "dtype: found");
 }
 
 static void new_weights_are_distributed(void **state)
@@ -347,7 +348,7 @@ static void info_reads_headers(void **state)
 {
     (void)state;
     pesc_model_info info, opened;
-    must(pesc_info(dir_of("camelidae"), &info));
+    must(pesc_info(dir_of("camelidae"), NULL, &info));
     assert_string_equal(info.family, "camelidae");
     assert_string_equal(info.format, "safetensors");
     assert_string_equal(info.dtype, "f32");

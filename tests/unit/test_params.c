@@ -40,7 +40,8 @@ static int open_all(void **state)
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char file[64];
         snprintf(file, sizeof file, "%s.json", configs[i][0]);
-        must(pesc_new(files_text(file, configs[i][1]), files_path(configs[i][0]), NULL, "f32", 3));
+        must(pesc_new(files_text(file, configs[i][1]), files_path(configs[i][0]), NULL, "f32", 3,
+                      NULL));
     }
     return 0;
 }
@@ -255,7 +256,7 @@ static void mixture_of_lora_is_a_model(void **state)
     (void)state;
     static const char text[] = "{\"model_type\":\"llama\",\"molora_experts\":3,\"molora_top_k\":2,"
                                "\"molora_rank\":4,\"molora_scale\":2.0," COMMON KV "}";
-    must(pesc_new(files_text("molora.json", text), files_path("molora"), NULL, "f32", 3));
+    must(pesc_new(files_text("molora.json", text), files_path("molora"), NULL, "f32", 3, NULL));
     pesc_model *dense = open_model("llama", "f32", "f32"), *m = open_model("molora", "f32", "f32");
     assert_int_equal(m->cfg.moe.kind, EXPERT_LORA);
     assert_int_equal(m->blocks[1].moe.lora_down.a.ne[2], 28);
@@ -273,7 +274,7 @@ static void mixture_of_lora_is_a_model(void **state)
     pesc_model_close(m);
     must_fail(pesc_new(files_text("bad.json",
                                   "{\"model_type\":\"llama\",\"molora_experts\":3," COMMON KV "}"),
-                       files_path("bad"), NULL, "f32", 3),
+                       files_path("bad"), NULL, "f32", 3, NULL),
               PESC_FORMAT, "molora_top_k");
 }
 

@@ -17,7 +17,7 @@ static const char scores[] =
 static char *chosen(const pesc_esft_select_options *opt)
 {
     pesc_esft_choice c;
-    must(pesc_esft_select(files_text("summary.json", scores), opt, &c));
+    must(pesc_esft_select(files_text("summary.json", scores), opt, NULL, &c));
     must(pesc_esft_write(&c, files_path("cfg.json")));
     pesc_esft_choice_free(&c);
     return files_get(files_path("cfg.json"), &(size_t){ 0 });
@@ -76,15 +76,15 @@ static void refuses_what_chooses_nothing(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         pesc_esft_select_options bad = rows[i].opt;
         bad.size = sizeof bad;
-        must_fail(pesc_esft_select(files_text("summary.json", scores), &bad, &c), PESC_USAGE,
+        must_fail(pesc_esft_select(files_text("summary.json", scores), &bad, NULL, &c), PESC_USAGE,
                   rows[i].part);
     }
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     const char *one = files_text("one.json", "{\"gate_scores\": {\"1\": {\"0\": 0.5}}}");
-    must_fail(pesc_esft_select(one, &opt, &c), PESC_FORMAT, "one.json: has no token scores");
+    must_fail(pesc_esft_select(one, &opt, NULL, &c), PESC_FORMAT, "one.json: has no token scores");
     opt.budget = 5;
     const char *zero = files_text("zero.json", "{\"token_scores\": {\"1\": {\"0\": 0.0}}}");
-    must_fail(pesc_esft_select(zero, &opt, &c), PESC_FORMAT,
+    must_fail(pesc_esft_select(zero, &opt, NULL, &c), PESC_FORMAT,
               "no expert is chosen: all scores are 0");
 }
 
@@ -93,9 +93,9 @@ static void unites_tasks(void **state)
     (void)state;
     pesc_esft_choice tasks[2], all;
     pesc_esft_select_options opt = pesc_esft_select_defaults();
-    must(pesc_esft_select(files_text("summary.json", scores), &opt, &tasks[0]));
+    must(pesc_esft_select(files_text("summary.json", scores), &opt, NULL, &tasks[0]));
     opt.metric = "gate";
-    must(pesc_esft_select(files_path("summary.json"), &opt, &tasks[1]));
+    must(pesc_esft_select(files_path("summary.json"), &opt, NULL, &tasks[1]));
     tasks[1].shared_experts = true;
     must(pesc_esft_unite(tasks, 2, &all));
     must(pesc_esft_write(&all, files_path("all.json")));
@@ -109,7 +109,7 @@ static void unites_tasks(void **state)
     pesc_esft_choice_free(&tasks[1]);
     opt.metric = "token";
     must(pesc_esft_select(files_text("other.json", "{\"token_scores\": {\"1\": {\"0\": 1}}}"), &opt,
-                          &tasks[1]));
+                          NULL, &tasks[1]));
     must_fail(pesc_esft_unite(tasks, 2, &all), PESC_FORMAT, "they are not of one model");
     pesc_esft_choice_free(&tasks[0]);
     pesc_esft_choice_free(&tasks[1]);
@@ -123,19 +123,19 @@ static void counts_what_trains(void **state)
     pesc_esft_counts n;
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     opt.p = 0.3;
-    must(pesc_esft_select(golden_path("esft_score/deepseek_v2.json"), &opt, &c));
-    must(pesc_esft_count(golden_path("deepseek_v2"), &c, &n));
+    must(pesc_esft_select(golden_path("esft_score/deepseek_v2.json"), &opt, NULL, &c));
+    must(pesc_esft_count(golden_path("deepseek_v2"), &c, NULL, &n));
     assert_true(c.total > 2);
     assert_int_equal(n.trainable, c.total * 3 * 40 * 20);
     assert_int_equal(n.bytes, n.trainable * 4);
     uint64_t experts = n.trainable;
     c.shared_experts = true;
-    must(pesc_esft_count(golden_path("deepseek_v2"), &c, &n));
+    must(pesc_esft_count(golden_path("deepseek_v2"), &c, NULL, &n));
     assert_int_equal(n.trainable - experts, 2 * 3 * 40 * 40);
     c.non_expert_modules = true;
-    must(pesc_esft_count(golden_path("deepseek_v2"), &c, &n));
+    must(pesc_esft_count(golden_path("deepseek_v2"), &c, NULL, &n));
     assert_int_equal(n.total - n.trainable, (2 * 6 - c.total) * 3 * 40 * 20);
-    must_fail(pesc_esft_count(golden_path("olmoe"), &c, &n), PESC_FORMAT,
+    must_fail(pesc_esft_count(golden_path("olmoe"), &c, NULL, &n), PESC_FORMAT,
               "experts.2: the model's "
               "layers are 0 to 1");
     pesc_esft_choice_free(&c);
@@ -149,7 +149,7 @@ static void bears_want_of_memory(void **state)
     for (uint64_t n = 1;; n++) {
         pesc_esft_choice c;
         mem_fail_at(n);
-        pesc_status s = pesc_esft_select(path, &opt, &c);
+        pesc_status s = pesc_esft_select(path, &opt, NULL, &c);
         bool fired = mem_fail_fired();
         mem_fail_at(0);
         pesc_esft_choice_free(&c);

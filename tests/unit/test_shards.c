@@ -1,3 +1,4 @@
+#include "base/log.h"
 #include "format/safetensors.h"
 #include "format/shards.h"
 #include "support/check.h"
@@ -116,10 +117,10 @@ static void test_remarks_on_a_wrong_total(void **state)
     char said[256] = "";
     (void)state;
     put_shards();
-    pesc_on_notice(keep_notice, said);
+    log_swap(&(pesc_events){ .notice = keep_notice, .ud = said });
     must(read_index(files_text("index.json", "{\"metadata\":{\"total_size\":99},\"weight_map\":{"
                                              "\"a\":\"1.st\",\"b\":\"1.st\",\"c\":\"2.st\"}}")));
-    pesc_on_notice(NULL, NULL);
+    log_swap(NULL);
     assert_non_null(strstr(said, "metadata.total_size is 99, but the shards hold 3 bytes"));
 }
 

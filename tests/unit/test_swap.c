@@ -40,7 +40,7 @@ static void make(const char *name, const char *json, const char *stored, uint64_
 {
     char file[64];
     snprintf(file, sizeof file, "%s.json", name);
-    must(pesc_new(files_text(file, json), files_path(name), NULL, stored, seed));
+    must(pesc_new(files_text(file, json), files_path(name), NULL, stored, seed, NULL));
 }
 
 static int open_all(void **state)

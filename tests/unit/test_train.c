@@ -72,7 +72,8 @@ static int open_all(void **state)
     for (int i = 0; i < N_ROWS; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.json", rows[i].name);
-        must(pesc_new(files_text(name, rows[i].config), files_path(rows[i].name), NULL, "f32", 7));
+        must(pesc_new(files_text(name, rows[i].config), files_path(rows[i].name), NULL, "f32", 7,
+                      NULL));
     }
     return 0;
 }

@@ -20,6 +20,7 @@ pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
     if (!d)
         return fail_nomem("opening the CPU", sizeof *d);
     d->base.op = tables[isa];
+    d->base.lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     d->base.head_rows = 256;
     d->base.micro_tokens = 4096;
     d->isa = isa;

@@ -223,7 +223,11 @@ pesc_status cuda_open_device(device **out, int index)
     if (!d)
         return fail_nomem("opening the GPU", sizeof *d);
     d->base = (device){
-        .op = &table, .memory = prop.totalGlobalMem, .head_rows = 2048, .micro_tokens = 8192
+        .op = &table,
+        .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+        .memory = prop.totalGlobalMem,
+        .head_rows = 2048,
+        .micro_tokens = 8192,
     };
     d->index = index;
     d->n_sm = prop.multiProcessorCount;
