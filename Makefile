@@ -23,7 +23,7 @@ IDLE     := help clean deps
 DRY      := $(findstring n,$(firstword -$(MAKEFLAGS)))$(findstring q,$(firstword -$(MAKEFLAGS)))
 ifneq ($(filter-out $(IDLE),$(GOALS)),)
 ifeq ($(MAKELEVEL)$(DRY),0)
-GROUPS   := build $(if $(filter test asan tsan fuzz check conformance,$(GOALS)),test)
+GROUPS   := build $(if $(filter test mutants asan tsan fuzz check conformance,$(GOALS)),test)
 ifneq ($(shell tools/deps.sh $(GROUPS) && echo done),done)
 $(error packages are missing, see above)
 endif
@@ -64,7 +64,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps test test-cuda check asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
+.PHONY: all help deps test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -130,7 +130,7 @@ $(BUILD)/dist/libpesc.so.0: $(BUILD)/dist/libpesc.o
 
 # ---- testing
 
-$(BUILD)/tests/ops/run: $(OPS_SRC:%.c=$(BUILD)/%.o) $(BUILD)/libpesc.a
+$(BUILD)/tests/ops/run: $(OPS_SRC:%.c=$(BUILD)/%.o) $(BUILD)/tests/support/filter.o $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
@@ -167,6 +167,9 @@ fuzz: ## each parser under libFuzzer for FUZZ_SECONDS
 	$(Q)$(MAKE) BUILD=$(BUILD)/fuzz CC=clang WARN=-w OPT="-O1 -g" \
 	    SAN="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" fuzzers
 	@BUILD=$(BUILD) SECONDS_EACH=$(FUZZ_SECONDS) tests/fuzz/run.sh
+
+mutants: $(BUILD)/pesc tests ## seeded faults, each of which a test must notice; ONLY=regex for some (15 minutes)
+	@BUILD=$(BUILD) tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
 
 conformance: $(BUILD)/pesc ## compare with transformers, peft, tokenizers in a virtual environment
 	@PESC=$(BUILD)/pesc tools/conformance/run.sh

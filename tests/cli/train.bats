@@ -230,6 +230,22 @@ PY
     pesc train -o "$r.none" --resume -q
     fails 2 "$r.none: has no run.yaml: there is no run to go on with"
 }
+@test "train: every option that decides the numbers is compared before a run is resumed" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    for change in "--seed 1" "--base-dtype bf16" "--compute-dtype bf16" "--adapter-dropout 0.2" "--aux-coef 0.5" \
+        "--lora-r 3" "--lora-alpha 8" "--lora-dropout 0.2" "--lora-targets q_proj" "--over-length truncate" "--seq-len 31" \
+        "--packing false" "--shuffle false" "--batch 3" "--micro-tokens 32" "--lr 0.001" "--schedule cosine" \
+        "--warmup-steps 3" "--clip 0.5" "--weight-decay 0.1" "--beta1 0.8" "--beta2 0.9" "--eps 1e-6" "--optimizer adamw8" \
+        "--loss sequence"; do
+        local key=${change%% *}
+        key=${key#--}
+        # shellcheck disable=SC2086
+        pesc train -o "$r" --resume $change -q
+        [ "$status" = 2 ]
+        [[ $stderr == *"options that decide the numbers have changed since it was saved (${key//-/_} "* ]]
+    done
+}
 @test "train: changed data, a changed tokenizer or base model are noticed" {
     local r=$BATS_TEST_TMPDIR/r
     cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"

@@ -501,7 +501,7 @@ static void xent_arrange(const params *p, double **x)
     for (i64 r = 2; r < p->t; r += 3)
         x[L_TARGETS][r] = -100;
     for (i64 i = 0; i < p->t * p->c; i++)
-        x[L_LOGITS][i] = x[L_LOGITS][i] * 4 + 50;
+        x[L_LOGITS][i] = x[L_LOGITS][i] * 4 + (i / p->c % 2 ? -50 : 50);
 }
 
 static void xent_call(device *d, const params *p, const tensor *t)

@@ -401,7 +401,9 @@ static void xent_arrange(const params *p, double **x)
     for (i64 r = 2; r < p->t; r += 3)
         x[2][r] = -100;
     for (i64 i = 0; i < p->t * p->c; i++)
-        x[1][i] = x[1][i] * 4 + 50; /* far from 0: the maximum must be taken out */
+        /* far from 0, above and below it: the maximum must be taken out, and lanes past the end
+         * of a row must not be it */
+        x[1][i] = x[1][i] * 4 + (i / p->c % 2 ? -50 : 50);
 }
 
 static void xent_call(device *d, const params *p, const tensor *t)

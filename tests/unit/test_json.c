@@ -60,6 +60,8 @@ static void getters_name_file_and_key(void **state)
     assert_int_equal(n, 5);
     must_fail(json_get_i64(w, "z", true, 0, 10, &n), PESC_FORMAT, "c.json: z: is missing");
     must_fail(json_get_i64(w, "n", true, 6, 10, &n), PESC_FORMAT, "c.json: n: found 5, expected 6");
+    must_fail(json_get_i64(w, "n", true, 0, 4, &n), PESC_FORMAT, "found 5, expected 0 to 4");
+    must(json_get_i64(w, "n", true, 5, 5, &n));
     must_fail(json_get_i64(w, "f", true, 0, 1, &n), PESC_FORMAT, "found a fraction");
     must_fail(json_get_bool(w, "n", true, &b), PESC_FORMAT, "expected true or false");
     must_fail(json_get_str(w, "b", true, &s), PESC_FORMAT, "expected a string");

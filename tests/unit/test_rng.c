@@ -18,6 +18,10 @@ static void depends_on_every_coordinate(void **state)
     (void)state;
     assert_int_not_equal(rng_stream(1, 2, 3), rng_stream(1, 3, 2));
     assert_int_not_equal(rng_stream(0, 0, 1), rng_stream(0, 1, 0));
+    const uint64_t base = rng_stream(1, 2, 3);
+    assert_true(rng_stream(9, 2, 3) != base);
+    assert_true(rng_stream(1, 9, 3) != base);
+    assert_true(rng_stream(1, 2, 9) != base);
     rng_key a = { 7, rng_stream(1, 2, 3) }, b = { 8, rng_stream(1, 2, 3) };
     assert_int_not_equal(rng_u32(a, 5), rng_u32(b, 5));
 }

@@ -190,6 +190,78 @@ static void damage_is_seen(void **state)
     }
 }
 
+/* The gradient of so many records that are all the same, each in a forward of its own, at two steps
+ * between which nothing changes. */
+static void gradients_of_one_record(int64_t records, double norms_of_steps[2])
+{
+    setting s;
+    pesc_step step;
+    pesc_train_options o = options_of("drop");
+    snprintf(data, sizeof data, "%s", files_path("same.jsonl"));
+    o.overwrite = true;
+    o.packing = o.shuffle = false;
+    o.batch = records;
+    o.lr = o.aux_coef = 0;
+    o.adapter_dropout = o.lora_dropout = 0.5;
+    must(start(&s, &o, "train/pesc-a/model"));
+    for (int i = 0; i < 2; i++) {
+        must(pesc_trainer_step(s.t, &step));
+        norms_of_steps[i] = step.grad_norm;
+    }
+    stop(&s);
+}
+
+static void every_micro_batch_has_its_own_dropout_mask(void **state)
+{
+    (void)state;
+    files_clear();
+    char records[1024] = "";
+    for (int i = 0; i < 8; i++)
+        strcat(records, "{\"input_ids\": [1, 5, 9, 12, 7], \"labels\": [-100, 5, 9, 12, 7]}\n");
+    files_text("same.jsonl", records);
+    double one[2], two[2];
+    gradients_of_one_record(1, one);
+    gradients_of_one_record(2, two);
+    assert_true(fabs(one[0] - one[1]) > 1e-3 * one[0]); /* of the step */
+    assert_true(fabs(one[0] - two[0]) > 1e-3 * one[0]); /* of the micro-batch */
+}
+
+static bool infinite_norm; /* of the next gradient */
+
+static void norm_or_infinity(device *d, tensor out, tensor x)
+{
+    usual_ops->sumsq(d, out, x);
+    if (infinite_norm)
+        *(float *)out.data = INFINITY;
+}
+
+/* The loss is finite, the norm of its gradient is not: the step does not count as applied. */
+static void an_infinite_gradient_is_not_applied(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step;
+    pesc_train_options o = options_of("infinite");
+    must(start(&s, &o, "train/pesc-a/model"));
+    device *dev = s.model->dev;
+    ops table = *dev->op;
+    usual_ops = dev->op;
+    table.sumsq = norm_or_infinity;
+    dev->op = &table;
+    infinite_norm = true;
+    must(pesc_trainer_step(s.t, &step));
+    assert_true(step.skipped && isfinite(step.loss));
+    assert_int_equal(s.t->state.applied, 0);
+    infinite_norm = false;
+    must(pesc_trainer_step(s.t, &step));
+    assert_false(step.skipped);
+    assert_int_equal(s.t->state.applied, 1);
+    assert_int_equal(s.t->state.skipped, 1);
+    dev->op = usual_ops;
+    stop(&s);
+}
+
 static void stops_on_request(void **state)
 {
     (void)state;
@@ -315,6 +387,8 @@ int main(void)
         cmocka_unit_test(balance_is_of_the_step),
         cmocka_unit_test(reads_ahead),
         cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(every_micro_batch_has_its_own_dropout_mask),
+        cmocka_unit_test(an_infinite_gradient_is_not_applied),
         cmocka_unit_test(stops_on_request),
         cmocka_unit_test(stops_before_validation),
         cmocka_unit_test(refuses_what_cannot_be),
