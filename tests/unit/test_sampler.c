@@ -60,6 +60,20 @@ static void draws_what_the_options_leave(void **state)
     }
 }
 
+/* Two of four equal tokens have exactly the mass that top_p 0.5 asks for. */
+static void top_p_ends_where_it_is_reached(void **state)
+{
+    (void)state;
+    const float logits[4] = { 0 };
+    pesc_sample_options opt = pesc_sample_defaults();
+    opt.temperature = 1;
+    opt.top_p = 0.5f;
+    bool seen[4] = { false };
+    for (uint64_t i = 0; i < 200; i++)
+        seen[pick(opt, logits, 4, i)] = true;
+    assert_true(seen[0] && seen[1] && !seen[2] && !seen[3]);
+}
+
 static void seed_and_step_decide(void **state)
 {
     (void)state;
@@ -112,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_takes_the_first_best),
         cmocka_unit_test(draws_what_the_options_leave),
+        cmocka_unit_test(top_p_ends_where_it_is_reached),
         cmocka_unit_test(seed_and_step_decide),
         cmocka_unit_test(penalises_what_was_said),
         cmocka_unit_test(refuses_logits_that_are_not_finite),
