@@ -38,10 +38,11 @@ FIELDS = {"id", "file", "old", "new", "test", "why"}
 
 
 def rows(only):
-    """All rows, and the sentences that say what is wrong with the table."""
+    """The rows asked for, and the sentences that say what is wrong with them."""
     table, wrong, seen = [], [], set()
     for path in sorted((ROOT / "tests/mutants").glob("*.toml")):
         table += tomllib.loads(path.read_text())["mutant"]
+    table = [r for r in table if re.search(only, r.get("id", "") + " " + r.get("file", ""))]
     for row in table:
         name = row.get("id", "?")
         if set(row) != FIELDS:
@@ -56,7 +57,7 @@ def rows(only):
             wrong.append(f"{name}: {row['file']}: " + ("does not exist" if found < 0 else f"has the old text {found} times, expected once"))
         if source.suffix != ".c" or row["old"] == row["new"]:
             wrong.append(f"{name}: changes nothing that a .c file holds")
-    return [r for r in table if re.search(only, r.get("id", "") + " " + r.get("file", ""))], wrong
+    return table, wrong
 
 
 def target(test):
