@@ -254,8 +254,8 @@
     X(INT, verify_every, "200", PESC_ANY_STEP, 0, PESC_TUNING,                                     \
       "every so many steps the gradient is computed twice; a difference is silent data "           \
       "corruption and ends the run; 0 is never")                                                   \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, PESC_TUNING,                                  \
-      "where the model runs")                                                                      \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
+      "device that the model was opened on, for run.yaml")                                                                      \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), DECIDES, PESC_TUNING,                      \
       "how frozen weights are held in memory; as stored if absent, nf4 for method qlora")          \
     X(BOOL, double_quant, "true", YES_NO, DECIDES, PESC_TUNING,                                    \
@@ -463,7 +463,8 @@
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, PESC_OPENING " craft merge export demo",      \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0,                                               \
+      PESC_OPENING " train plan init craft merge export demo",                                     \
       "where the model runs")                                                                      \
     X(INT, threads, "0", RANGE(0, 1024), 0,                                                        \
       PESC_OPENING " train plan init craft merge export demo",                                     \

@@ -108,7 +108,7 @@ static pesc_status open_shown(shown *s)
         !s->marked || !s->overlap || !s->common)
         return out_nomem("the chosen experts");
     for (size_t i = 0; i < c->n; i++) {
-        name_task(s->names[i], c->o->inputs.items[i]);
+        name_task(s->names[i], c->o->inputs[i]);
         s->task_ptrs[i] = s->names[i];
     }
     sort_layers(s);
@@ -243,7 +243,7 @@ static void json_tasks(const shown *s)
     for (size_t t = 0; t < c->n; t++) {
         out_begin(NULL, '{');
         out_text("name", s->names[t]);
-        out_text("path", c->o->inputs.items[t]);
+        out_text("path", c->o->inputs[t]);
         out_int("experts", c->tasks[t].total);
         out_begin("common", '[');
         for (size_t b = 0; b < c->n; b++)

@@ -201,15 +201,15 @@ static pesc_status collect_stops(chat *c)
 {
     size_t n;
     const char *const *own = pesc_chat_stops(c->format, &n);
-    c->stops = calloc(c->o->stop.n + n + 1, sizeof *c->stops);
+    c->stops = calloc(c->o->sample.n_stop + n + 1, sizeof *c->stops);
     if (!c->stops)
         return out_nomem("the stop texts");
-    for (size_t i = 0; i < c->o->stop.n; i++)
-        c->stops[i] = c->o->stop.items[i];
+    for (size_t i = 0; i < c->o->sample.n_stop; i++)
+        c->stops[i] = c->o->sample.stop[i];
     for (size_t i = 0; i < n; i++)
-        c->stops[c->o->stop.n + i] = own[i];
+        c->stops[c->o->sample.n_stop + i] = own[i];
     c->sampling.stop = c->stops;
-    c->sampling.n_stop = c->o->stop.n + n;
+    c->sampling.n_stop = c->o->sample.n_stop + n;
     return PESC_OK;
 }
 
@@ -252,7 +252,7 @@ static pesc_status run(chat *c)
 
 pesc_status cmd_chat(const options *o)
 {
-    chat c = { .o = o, .sampling = speak_sampling(o) };
+    chat c = { .o = o, .sampling = o->sample };
     pesc_status st = run(&c);
     cut(&c, 0);
     free(c.messages);

@@ -15,9 +15,9 @@ static void json_report(const options *o, const pesc_data *d, const pesc_data_re
 {
     out_begin(NULL, '{');
     out_begin("files", '[');
-    for (size_t i = 0; i < o->data.n; i++) {
+    for (size_t i = 0; i < o->data.n_data; i++) {
         out_begin(NULL, '{');
-        out_text("path", o->data.items[i]);
+        out_text("path", o->data.data[i]);
         out_text("format", pesc_data_format(d, i));
         out_end();
     }
@@ -26,7 +26,7 @@ static void json_report(const options *o, const pesc_data *d, const pesc_data_re
     out_int("records", (int64_t)r->records);
     out_int("bad", (int64_t)r->bad);
     out_int("without_target", (int64_t)r->without_target);
-    out_int("seq_len", o->seq_len);
+    out_int("seq_len", o->data.seq_len);
     out_int("over_length", (int64_t)r->over_length);
     out_int("tokens", (int64_t)r->tokens);
     out_int("trained", (int64_t)r->trained);
@@ -35,14 +35,14 @@ static void json_report(const options *o, const pesc_data *d, const pesc_data_re
 static void text_report(const options *o, const pesc_data *d, const pesc_data_report *r)
 {
     out_number a, b;
-    for (size_t i = 0; i < o->data.n; i++)
-        printf("%-18s %s (%s)\n", i ? "" : "data", o->data.items[i], pesc_data_format(d, i));
+    for (size_t i = 0; i < o->data.n_data; i++)
+        printf("%-18s %s (%s)\n", i ? "" : "data", o->data.data[i], pesc_data_format(d, i));
     printf("%-18s %s\n", "template", pesc_data_template(d));
     printf("%-18s %" PRIu64 "\n", "records", r->records);
     printf("%-18s %s, %s of them trained\n", "tokens", out_count(a, r->tokens),
            out_count(b, r->trained));
     printf("%-18s %" PRIu64 " longer than %" PRId64 " tokens\n", "over length", r->over_length,
-           o->seq_len);
+           o->data.seq_len);
 }
 
 static pesc_status check(const options *o, pesc_data *d)
@@ -251,16 +251,10 @@ static pesc_status look(const options *o, pesc_status (*fn)(const options *, pes
                         "data %s: MODEL is missing; usage: pesc data %s MODEL --data "
                         "FILE...",
                         o->action, o->action);
-    if (o->data.n == 0)
+    if (o->data.n_data == 0)
         return out_fail(PESC_USAGE, "data %s: --data is missing: the files to read", o->action);
-    pesc_data_options opt = pesc_data_defaults();
-    opt.data = o->data.items;
-    opt.n_data = o->data.n;
-    opt.format = o->format;
-    opt.chat_template = o->template;
-    opt.seq_len = o->seq_len;
     pesc_data *d = NULL;
-    TRY(pesc_data_open(&d, o->model, &opt, progress_events()));
+    TRY(pesc_data_open(&d, o->model, &o->data, progress_events()));
     pesc_status st = fn(o, d);
     pesc_data_close(d);
     return st;

@@ -147,7 +147,7 @@ static pesc_status type(const demo *d, options *o, const char *const *words)
         line[n] = words[n + 1];
         n++;
     }
-    if (opt_find(c, "device", '-')) {
+    if (opt_find(c, "device")) {
         snprintf(threads, sizeof threads, "--threads=%lld", (long long)d->o->threads);
         line[n++] = "--device";
         line[n++] = d->o->device;

@@ -12,11 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_given(const options *o, const char *name)
-{
-    return o->given[opt_find(o->cmd, name, '-') - opt_rows];
-}
-
 static pesc_status needs(const options *o, const char *what, const char *usage)
 {
     return out_fail(PESC_USAGE, "esft %s: %s is missing; usage: pesc esft %s %s", o->action, what,
@@ -55,23 +50,17 @@ static void print_score(const options *o, const pesc_esft_score_report *r)
         printf("%.1f tokens/s\n", speed);
 }
 
-static pesc_status score_model(options *o, const pesc_esft_score_options *opt,
-                               pesc_esft_score_report *r)
+static pesc_status score_model(options *o, pesc_esft_score_report *r)
 {
-    pesc_data_options data = pesc_data_defaults();
-    data.data = o->data.items;
-    data.n_data = o->data.n;
-    data.format = o->format;
-    data.chat_template = o->template;
-    data.seq_len = o->seq_len ? o->seq_len : INT32_MAX;
+    o->data.seq_len = o->score.seq_len ? o->score.seq_len : INT32_MAX;
     open_model m = { 0 };
     pesc_data *d = NULL;
-    o->model = o->inputs.items[0];
+    o->model = o->inputs[0];
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
-        st = pesc_data_open(&d, o->model, &data, progress_events());
+        st = pesc_data_open(&d, o->model, &o->data, progress_events());
     if (st == PESC_OK)
-        st = pesc_esft_score(m.model, d, o->output, opt, r);
+        st = pesc_esft_score(m.model, d, o->output, &o->score, r);
     pesc_data_close(d);
     open_free(&m);
     return st;
@@ -80,30 +69,23 @@ static pesc_status score_model(options *o, const pesc_esft_score_options *opt,
 static pesc_status score(options *o)
 {
     pesc_esft_score_report r;
-    pesc_esft_score_options opt = pesc_esft_score_defaults();
-    if (o->inputs.n > 1)
+    if (o->n_inputs > 1)
         return out_fail(PESC_USAGE, "esft score: unexpected argument \"%s\"; one model is scored",
-                        o->inputs.items[1]);
-    if (o->inputs.n == 0 && !o->from_logs)
+                        o->inputs[1]);
+    if (o->n_inputs == 0 && !o->from_logs)
         return needs(o, "MODEL", score_usage);
-    if (o->data.n == 0 && !o->from_logs)
+    if (o->data.n_data == 0 && !o->from_logs)
         return needs(o, "--data", score_usage);
-    if (o->data.n && o->from_logs)
+    if (o->data.n_data && o->from_logs)
         return out_fail(PESC_USAGE, "esft score: --data and --from-logs exclude each other");
     if (!o->output)
         return needs(o, "-o DIR", score_usage);
-    opt.tokens = o->tokens;
-    opt.seq_len = o->seq_len;
-    opt.micro_tokens = o->micro_tokens;
-    opt.seed = o->seed;
-    opt.metric = o->metric ? o->metric : opt.metric;
-    opt.experts = o->experts;
-    opt.top_k = o->top_k;
-    opt.model = o->inputs.n ? o->inputs.items[0] : NULL;
-    if (o->from_logs)
-        TRY(pesc_esft_score_logs(o->from_logs, o->output, &opt, progress_events(), &r));
-    else
-        TRY(score_model(o, &opt, &r));
+    if (o->from_logs) {
+        o->score.model = o->n_inputs ? o->inputs[0] : NULL;
+        TRY(pesc_esft_score_logs(o->from_logs, o->output, &o->score, progress_events(), &r));
+    } else {
+        TRY(score_model(o, &r));
+    }
     print_score(o, &r);
     return PESC_OK;
 }
@@ -117,13 +99,13 @@ static pesc_status select_all(const options *o, const pesc_esft_select_options *
 {
     pesc_esft_choice all = { 0 };
     pesc_esft_counts counts = { 0 };
-    for (size_t i = 0; i < o->inputs.n; i++) {
-        TRY(pesc_esft_select(o->inputs.items[i], opt, progress_events(), &tasks[i]));
+    for (size_t i = 0; i < o->n_inputs; i++) {
+        TRY(pesc_esft_select(o->inputs[i], opt, progress_events(), &tasks[i]));
         tasks[i].shared_experts = o->shared_experts;
         tasks[i].non_expert_modules = o->non_expert_modules;
     }
-    TRY(pesc_esft_unite(tasks, o->inputs.n, &all));
-    chosen c = { .o = o, .metric = opt->metric, .all = &all, .tasks = tasks, .n = o->inputs.n };
+    TRY(pesc_esft_unite(tasks, o->n_inputs, &all));
+    chosen c = { .o = o, .metric = opt->metric, .all = &all, .tasks = tasks, .n = o->n_inputs };
     pesc_status st = PESC_OK;
     if (o->model) {
         st = pesc_esft_count(o->model, &all, progress_events(), &counts);
@@ -139,20 +121,18 @@ static pesc_status select_all(const options *o, const pesc_esft_select_options *
 
 static pesc_status select_experts(options *o)
 {
-    pesc_esft_select_options opt = pesc_esft_select_defaults();
-    if (o->inputs.n == 0)
+    pesc_esft_select_options opt = o->select;
+    if (o->n_inputs == 0)
         return needs(o, "SUMMARY", select_usage);
     if (!o->output)
         return needs(o, "-o expert_cfg.json", select_usage);
-    opt.metric = o->metric ? o->metric : opt.metric;
-    opt.p = is_given(o, "p") ? o->p : opt.p;
-    opt.p_relative = o->p_relative;
-    opt.budget = o->budget;
-    pesc_esft_choice *tasks = calloc(o->inputs.n, sizeof *tasks);
+    if (opt_given(o, "metric"))
+        opt.metric = o->score.metric;
+    pesc_esft_choice *tasks = calloc(o->n_inputs, sizeof *tasks);
     if (!tasks)
         return out_nomem("the tasks");
     pesc_status st = select_all(o, &opt, tasks);
-    for (size_t i = 0; i < o->inputs.n; i++)
+    for (size_t i = 0; i < o->n_inputs; i++)
         pesc_esft_choice_free(&tasks[i]);
     free(tasks);
     return st;
@@ -168,33 +148,33 @@ static pesc_status make(const options *o, const char *dir, void *unused)
     pesc_device *device = NULL;
     if (o->check)
         TRY(open_device(&device, o));
-    pesc_status st = pesc_esft_apply(device, o->model, o->patch, dir);
+    pesc_status st = pesc_esft_apply(device, o->model, o->load.patch, dir);
     pesc_device_close(device);
     return st;
 }
 
 static pesc_status apply(options *o)
 {
-    if (o->inputs.n != 1)
-        return o->inputs.n ? out_fail(PESC_USAGE,
+    if (o->n_inputs != 1)
+        return o->n_inputs ? out_fail(PESC_USAGE,
                                       "esft apply: unexpected argument \"%s\"; a patch is put into "
                                       "one model",
-                                      o->inputs.items[1])
+                                      o->inputs[1])
                            : needs(o, "BASE", apply_usage);
-    if (!o->patch)
+    if (!o->load.patch)
         return needs(o, "--patch", apply_usage);
-    o->model = o->inputs.items[0];
+    o->model = o->inputs[0];
     if (o->output) {
         TRY(replace_dir(o, make, NULL));
-        return made_report(o, &(pesc_logit_check){ 0 }, false);
+        return made_report(o, &(made){ .check = &(pesc_logit_check){ 0 } });
     }
-    TRY(pesc_esft_apply(NULL, o->model, o->patch, NULL));
+    TRY(pesc_esft_apply(NULL, o->model, o->load.patch, NULL));
     if (o->json) {
         out_begin(NULL, '{');
         out_bool("fits", true);
         out_end();
     } else {
-        printf("%s: belongs to %s; -o OUT writes the model with it\n", o->patch, o->model);
+        printf("%s: belongs to %s; -o OUT writes the model with it\n", o->load.patch, o->model);
     }
     return PESC_OK;
 }

@@ -141,12 +141,7 @@ static void print_report(const char *task, const pesc_eval_report *r)
 
 static pesc_status run_task(const options *o, pesc_session *s, result *r)
 {
-    pesc_eval_options e = pesc_eval_defaults();
-    e.limit = o->limit;
-    e.max_tokens = o->max_tokens;
-    e.batch = o->batch;
-    e.format = o->format;
-    e.chat_template = o->template;
+    pesc_eval_options e = o->eval;
     e.each = o->samples ? take_sample : NULL;
     e.ud = r;
     r->o = o;
@@ -181,15 +176,15 @@ static void json_all(const options *o, const result *list, size_t n)
 }
 
 /* "a,b" is two tasks. */
-static size_t split_tasks(const opt_list *from, result *list, char *text)
+static size_t split_tasks(const options *o, result *list, char *text)
 {
     size_t n = 0;
     char *rest = NULL;
-    for (size_t i = 0; i < from->n; i++) {
-        memcpy(text, from->items[i], strlen(from->items[i]) + 1);
+    for (size_t i = 0; i < o->n_tasks; i++) {
+        memcpy(text, o->tasks[i], strlen(o->tasks[i]) + 1);
         for (char *t = strtok_r(text, ",", &rest); t; t = strtok_r(NULL, ",", &rest))
             list[n++].task = t;
-        text += strlen(from->items[i]) + 1;
+        text += strlen(o->tasks[i]) + 1;
     }
     return n;
 }
@@ -197,13 +192,13 @@ static size_t split_tasks(const opt_list *from, result *list, char *text)
 static pesc_status run_all(const options *o, pesc_session *s)
 {
     size_t bytes = 1, n = 0;
-    for (size_t i = 0; i < o->tasks.n; i++)
-        bytes += strlen(o->tasks.items[i]) + 1;
+    for (size_t i = 0; i < o->n_tasks; i++)
+        bytes += strlen(o->tasks[i]) + 1;
     char *text = malloc(bytes);
     result *list = calloc(bytes, sizeof *list); /* there cannot be more tasks than letters */
     pesc_status st = text && list ? PESC_OK : out_nomem("the tasks");
     if (st == PESC_OK)
-        n = split_tasks(&o->tasks, list, text);
+        n = split_tasks(o, list, text);
     for (size_t i = 0; st == PESC_OK && i < n; i++)
         st = run_task(o, s, &list[i]);
     if (st == PESC_OK && o->json)
@@ -219,7 +214,7 @@ pesc_status cmd_eval(const options *o)
 {
     open_model m = { 0 };
     pesc_session *s = NULL;
-    if (!o->tasks.n)
+    if (!o->n_tasks)
         return out_fail(PESC_USAGE, "eval: --tasks TASK is missing; usage: pesc eval %s",
                         o->cmd->synopsis);
     pesc_status st = open_from(&m, o);

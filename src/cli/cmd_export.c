@@ -10,28 +10,22 @@
 static pesc_status make(const options *o, const char *dir, void *check)
 {
     open_name device;
-    pesc_export_options e = pesc_export_defaults();
+    pesc_export_options e = o->export;
     TRY(open_device_name(o, device));
-    e.lora = o->lora;
-    e.merge_base = o->merge_base;
-    e.double_quant = o->double_quant;
-    e.dtype = o->dtype;
-    e.tokenizer = o->tokenizer;
     e.device = device;
-    e.check = o->check;
     return pesc_export(o->model, o->to, dir, &e, check);
 }
 
-/* A LoRA is no model of its own: all there is to say is how it compares. */
-static void report_lora(const options *o, const pesc_logit_check *check)
+/* A LoRA is not a model of its own: only the comparison is reported. */
+static void report_lora(const options *o, const made *m)
 {
     if (o->json) {
         out_begin(NULL, '{');
         out_text("path", o->output);
     } else {
-        printf("%s: the LoRA of %s\n", o->output, o->lora ? o->lora : o->model);
+        printf("%s: the LoRA of %s\n", o->output, o->export.lora ? o->export.lora : o->model);
     }
-    made_compare(o, check, !o->dtype);
+    made_compare(o, m);
     if (o->json)
         out_end();
 }
@@ -42,8 +36,10 @@ pesc_status cmd_export(const options *o)
         return out_fail(PESC_USAGE, "export: --to is missing; expected hf, peft or camelidae");
     pesc_logit_check check;
     TRY(replace_dir(o, make, &check));
+    made m = { .check = &check, .exact = check.differ == 0, .dtype = o->export.dtype };
     if (strcmp(o->to, "peft") != 0)
-        return made_report(o, &check, check.differ == 0); /* a LoRA that was folded in rounds */
-    report_lora(o, &check);
+        return made_report(o, &m); /* a LoRA that was folded in rounds */
+    m.exact = !m.dtype;
+    report_lora(o, &m);
     return PESC_OK;
 }

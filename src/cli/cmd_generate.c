@@ -25,8 +25,8 @@ static pesc_status prompt_ids(const options *o, const open_model *m, int32_t **i
     if (o->ids)
         return read_ids(o, ids, n);
     const pesc_tokenizer *t;
-    unsigned flags =
-        (o->add_special ? PESC_ADD_SPECIAL : 0u) | (o->parse_special ? PESC_PARSE_SPECIAL : 0u);
+    unsigned flags = (o->sample.add_special ? PESC_ADD_SPECIAL : 0u) |
+                     (o->sample.parse_special ? PESC_PARSE_SPECIAL : 0u);
     TRY(open_tokenizer(m, o, &t));
     return ids_encode(t, o->prompt, strlen(o->prompt), flags, ids, n);
 }
@@ -34,7 +34,7 @@ static pesc_status prompt_ids(const options *o, const open_model *m, int32_t **i
 /* Asked for no context of its own, a session gets what the prompt and the answer need. */
 static int32_t context_for(const options *o, const open_model *m, size_t n_prompt)
 {
-    int64_t need = (int64_t)n_prompt + o->max_tokens;
+    int64_t need = (int64_t)n_prompt + o->sample.max_tokens;
     if (o->ctx)
         return (int32_t)o->ctx;
     if (m->info.context > 0 && need > m->info.context)
@@ -47,14 +47,13 @@ static pesc_status run(const options *o, open_model *m, int32_t **ids)
     size_t n = 0;
     pesc_session *s = NULL;
     pesc_generation g = { 0 };
-    pesc_sample_options sampling = speak_sampling(o);
     TRY(open_from(m, o));
     TRY(prompt_ids(o, m, ids, &n));
     if (n == 0)
         return out_fail(PESC_USAGE, "generate: the prompt has no tokens, expected at least one");
     pesc_status st = pesc_session_open(&s, m->model, context_for(o, m, n));
     if (st == PESC_OK)
-        st = pesc_session_complete(s, *ids, n, &sampling, o->json ? NULL : speak_emit, NULL, &g);
+        st = pesc_session_complete(s, *ids, n, &o->sample, o->json ? NULL : speak_emit, NULL, &g);
     if (st == PESC_OK && o->json)
         speak_json(&g);
     else if (st == PESC_OK)

@@ -83,11 +83,9 @@ static void print_text(const pesc_model_info *i)
 /* Opens the model where an option says how. */
 static pesc_status try_open(const options *o)
 {
-    static const char *const rows[] = { "device",        "threads", "base-dtype", "double-quant",
-                                        "compute-dtype", "lora",    "patch" };
-    bool asked = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        asked = asked || o->given[opt_find(o->cmd, rows[i], '-') - opt_rows];
+    bool asked = opt_given(o, "device") || opt_given(o, "threads");
+    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
+        asked = asked || (r->of == PESC_OPTIONS_LOAD && o->given[opt_index(r)]);
     open_model m = { 0 };
     pesc_status s = asked ? open_from(&m, o) : PESC_OK;
     open_free(&m);

@@ -1,10 +1,9 @@
 /* cmd_init: a commented run file for `pesc train -c`.
  *
  * The file has a line for every option of train that a file may hold, in the order of the table of
- * options, with its help text. What the recipe or the command line says is a key; what a run would
- * do anyway stands behind a #, with the value that method and preset give it. */
+ * options, with its help text. Options that the recipe or the command line sets are keys; the
+ * others are commented out, with the value that method and preset give them. */
 #include "cli/command.h"
-#include "cli/num.h"
 #include "cli/tune.h"
 
 #include <ctype.h>
@@ -32,7 +31,7 @@ static const struct recipe {
     { "qlora-pesc",
       "adapters as experts, their routers, and LoRA, on 4-bit weights",
       "pesc craft DENSE -o SPARSE",
-      { { "method", "pesc" }, { "base-dtype", "nf4" } } },
+      { { "method", "pesc" }, { "base_dtype", "nf4" } } },
     { "qlora", "LoRA on 4-bit weights", NULL, { { "method", "qlora" } } },
     { "lora", "LoRA", NULL, { { "method", "lora" } } },
     { "full", "every weight", NULL, { { "method", "full" }, { "lr", "2e-5" } } },
@@ -43,29 +42,29 @@ static const struct recipe {
     { "molora",
       "a mixture of LoRA on a dense model",
       NULL,
-      { { "method", "molora" }, { "experts", "8" }, { "top-k", "2" } } },
+      { { "method", "molora" }, { "experts", "8" }, { "top_k", "2" } } },
     { "esft",
       "the experts of a mixture that a task uses, with the settings of ESFT's paper",
       "pesc esft score MODEL --data FILE -o DIR, pesc esft select DIR -o expert_cfg.json",
-      { { "method", "esft" }, { "preset", "esft" }, { "experts-config", "expert_cfg.json" } } },
+      { { "method", "esft" }, { "preset", "esft" }, { "experts_config", "expert_cfg.json" } } },
 };
 enum { N_RECIPES = sizeof recipes / sizeof *recipes };
 
-/* Keys that nobody else can know; these stand in for them. */
-static const setting yours[] = {
+/* Placeholders for keys that only the user knows. */
+static const setting placeholders[] = {
     { "model", "path/to/model" },
     { "output", "run" },
     { "data", "train.jsonl" },
 };
 
-/* Keys worth a look in every run. */
-static const char *const shown[] = { "seq-len", "epochs", "batch", "lr" };
+/* Keys that most runs set; they are never commented out. */
+static const char *const shown[] = { "seq_len", "epochs", "batch", "lr" };
 
-static const char *stand_in(const char *name)
+static const char *placeholder(const char *name)
 {
-    for (size_t i = 0; i < sizeof yours / sizeof *yours; i++)
-        if (strcmp(yours[i].name, name) == 0)
-            return yours[i].value;
+    for (size_t i = 0; i < sizeof placeholders / sizeof *placeholders; i++)
+        if (strcmp(placeholders[i].name, name) == 0)
+            return placeholders[i].value;
     return NULL;
 }
 
@@ -119,69 +118,43 @@ static void write_scalar(FILE *f, const char *text)
     fputc('"', f);
 }
 
-static void write_list(FILE *f, const opt_list *l)
+static void write_list(FILE *f, const char *const *items, size_t n)
 {
     fputc('[', f);
-    for (size_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         fputs(i ? ", " : "", f);
-        write_scalar(f, l->items[i]);
+        write_scalar(f, items[i]);
     }
     fputc(']', f);
 }
 
-/* As the table writes it where it is the table's default: 2e-4, not 0.0002. */
-static void write_real(FILE *f, const opt_row *r, double v)
+/* The value of the option, or `otherwise` where it has none. */
+static void write_value(FILE *f, options *o, const pesc_option *r, const char *otherwise)
 {
-    double usual;
-    if (r->fallback && num_real(r->fallback, r->min, r->max, &usual) && usual == v)
-        fputs(r->fallback, f);
-    else
-        fprintf(f, "%.15g", v);
-}
-
-/* What the option is; where nothing was said of it, `otherwise`. A number below its range says
- * nothing: the method decides. */
-static void write_value(FILE *f, const options *o, const opt_row *r, const char *otherwise)
-{
-    const char *field = (const char *)o + r->field, *text;
-    const opt_list *list;
-    switch (r->type) {
-    case OPT_BOOL:
-        fputs(*(const bool *)field ? "true" : "false", f);
-        break;
-    case OPT_INT:
-        if (*(const int64_t *)field < (int64_t)r->min)
-            fputs(otherwise, f);
-        else
-            fprintf(f, "%lld", (long long)*(const int64_t *)field);
-        break;
-    case OPT_REAL:
-        if (*(const double *)field < r->min)
-            fputs(otherwise, f);
-        else
-            write_real(f, r, *(const double *)field);
-        break;
-    case OPT_LIST:
-        list = (const opt_list *)field;
-        if (list->n > 0)
-            write_list(f, list);
+    const char *base = opt_struct(o, r);
+    if (r->kind == PESC_OPTION_LIST) {
+        const char *const *items = *(const char *const *const *)(const void *)(base + r->at);
+        size_t n = *(const size_t *)(const void *)(base + r->count_at);
+        if (n > 0)
+            write_list(f, items, n);
         else
             fputs(otherwise, f);
-        break;
-    case OPT_TEXT:
-    case OPT_WORDS:
-    case OPT_CHOICE:
-        text = *(const char *const *)field;
+    } else if (r->kind <= PESC_OPTION_WORDS) { /* the kinds of text */
+        const char *text = *(const char *const *)(const void *)(base + r->at);
         if (text)
             write_scalar(f, text);
         else
             fputs(otherwise, f);
+    } else {
+        char number[64];
+        pesc_option_get(r, base, number, sizeof number);
+        fputs(number, f);
     }
 }
 
 /* ---- lines ---- */
 
-/* Words behind "# ", from column KEY_WIDTH on; the first line is there already up to `at`. */
+/* Words after "# ", from column KEY_WIDTH on; the first line is written up to column `at`. */
 static void write_comment(FILE *f, const char *text, int at)
 {
     int column = LINE_WIDTH; /* the first word begins a line */
@@ -201,30 +174,28 @@ static void write_comment(FILE *f, const char *text, int at)
     fputc('\n', f);
 }
 
-static void write_line(FILE *f, const options *o, const opt_row *r)
+static void write_line(FILE *f, options *o, const pesc_option *r)
 {
-    const char *fill = stand_in(r->name) ? stand_in(r->name) : r->fallback ? r->fallback : r->value;
-    bool is_key = o->given[r - opt_rows] || stand_in(r->name) || is_shown(r->name);
-    bool choice = r->type == OPT_CHOICE;
+    const char *fill = placeholder(r->key) ? placeholder(r->key) : opt_value(r);
+    bool is_key = o->given[opt_index(r)] || placeholder(r->key) || is_shown(r->key);
+    bool choice = r->kind == PESC_OPTION_CHOICE;
     char help[512];
     long start = ftell(f);
-    fputs(is_key ? "" : "#", f);
-    for (const char *p = r->name; *p; p++)
-        fputc(*p == '-' ? '_' : *p, f);
-    fputs(": ", f);
+    fprintf(f, "%s%s: ", is_key ? "" : "#", r->key);
     write_value(f, o, r, fill);
-    snprintf(help, sizeof help, "%s%s%s%s", r->help, choice ? " (" : "", choice ? r->value : "",
+    snprintf(help, sizeof help, "%s%s%s%s", r->help, choice ? " (" : "", choice ? r->values : "",
              choice ? ")" : "");
     write_comment(f, help, (int)(ftell(f) - start));
 }
 
-/* What even `pesc version` takes is about the command, not about the run. */
-static bool is_of_run(const opt_row *train)
+/* Options of train that are not options of every command: config, json and help concern the
+ * command, not the run. */
+static bool is_of_run(const char *key)
 {
-    return opt_applies(train, &commands[CMD_TRAIN]) && !opt_applies(train, &commands[CMD_VERSION]);
+    return opt_find(&commands[CMD_TRAIN], key) && !opt_find(&commands[CMD_VERSION], key);
 }
 
-static void write_file(FILE *f, const options *o, const struct recipe *recipe)
+static void write_file(FILE *f, options *o, const struct recipe *recipe)
 {
     const char *name = o->file ? o->file : "run.yaml";
     fprintf(f, "# %s: %s.\n", recipe->name, recipe->about);
@@ -233,29 +204,26 @@ static void write_file(FILE *f, const options *o, const struct recipe *recipe)
     fprintf(f,
             "# Then: pesc plan -c %s (memory and disk), pesc train -c %s. Flags win over this "
             "file.\n"
-            "# A line behind # says what is so anyway: take the # away to change it.\n\n",
+            "# Lines that begin with # have their defaults: remove the # to change one.\n\n",
             name, name);
-    for (size_t i = 0; i < n_opt_rows; i++) {
-        const opt_row *own =
-            is_of_run(&opt_rows[i]) ? opt_find(o->cmd, opt_rows[i].name, '-') : NULL;
-        if (own)
-            write_line(f, o, own);
-    }
+    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
+        if (is_of_run(r->key))
+            write_line(f, o, r);
 }
 
 /* ---- the command ---- */
 
-/* The recipe where nothing else was said, then what method and preset make of the rest. */
+/* Sets what the recipe sets and the user did not, then what method and preset make of the rest. */
 static pesc_status complete(options *o, const struct recipe *recipe)
 {
     pesc_train_options p;
     for (int i = 0; i < MAX_SETTINGS && recipe->settings[i].name; i++) {
-        const opt_row *r = opt_find(o->cmd, recipe->settings[i].name, '-');
-        if (!o->given[r - opt_rows])
-            TRY(opt_set(o, r, recipe->settings[i].value, r->name));
+        const pesc_option *r = opt_find(o->cmd, recipe->settings[i].name);
+        if (!o->given[opt_index(r)])
+            TRY(opt_set(o, r, recipe->settings[i].value, r->key));
     }
     TRY(tune_options(o, &p));
-    tune_fill(o, &p);
+    o->train = p;
     return PESC_OK;
 }
 
@@ -263,7 +231,7 @@ static pesc_status save(const char *path, const char *text, size_t n)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno == EEXIST)
-        return out_fail(PESC_USAGE, "%s: is there already; give another -o, or remove it", path);
+        return out_fail(PESC_USAGE, "%s: exists already; give another -o, or remove it", path);
     if (fd < 0)
         return out_fail(PESC_DISK, "%s: cannot be written: %s", path, strerror(errno));
     FILE *f = fdopen(fd, "w");

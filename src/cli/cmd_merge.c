@@ -7,15 +7,9 @@
 static pesc_status make(const options *o, const char *dir, void *check)
 {
     open_name device;
-    pesc_export_options e = pesc_export_defaults();
+    pesc_export_options e = o->export;
     TRY(open_device_name(o, device));
-    e.lora = o->lora;
-    e.merge_base = o->merge_base;
-    e.double_quant = o->double_quant;
-    e.dtype = o->dtype;
-    e.tokenizer = o->tokenizer;
     e.device = device;
-    e.check = o->check;
     return pesc_merge(o->model, dir, &e, check);
 }
 
@@ -23,5 +17,5 @@ pesc_status cmd_merge(const options *o)
 {
     pesc_logit_check check;
     TRY(replace_dir(o, make, &check));
-    return made_report(o, &check, false);
+    return made_report(o, &(made){ .check = &check });
 }

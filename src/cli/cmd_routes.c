@@ -192,19 +192,12 @@ pesc_status cmd_routes(const options *o)
 {
     open_model m = { 0 };
     pesc_routes_report r = { 0 };
-    pesc_routes_options q = pesc_routes_defaults();
-    if (!o->data.n)
+    if (!o->routes.n_data)
         return out_fail(PESC_USAGE, "routes: --data FILE is missing; usage: pesc routes %s",
                         o->cmd->synopsis);
-    q.data = o->data.items;
-    q.n_data = o->data.n;
-    q.format = o->format;
-    q.chat_template = o->template;
-    q.seq_len = o->seq_len;
-    q.limit = o->limit;
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
-        st = pesc_routes(m.model, &q, &r);
+        st = pesc_routes(m.model, &o->routes, &r);
     progress_clear();
     if (st == PESC_OK)
         st = report(o, &r);

@@ -119,7 +119,7 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
 {
     if (o->json) {
         out_begin(NULL, '{');
-        out_text("output", o->output);
+        out_text("output", o->train.output);
         out_text("method", i->method);
         out_int("step", s->step);
         out_int("steps", i->steps);
@@ -133,7 +133,7 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
         out_bool("stopped", stopped);
         out_end();
     } else {
-        printf("%s: %s at step %lld of %lld", o->output, stopped ? "stopped" : "done",
+        printf("%s: %s at step %lld of %lld", o->train.output, stopped ? "stopped" : "done",
                (long long)s->step, (long long)i->steps);
         if (!isnan(s->loss)) /* a resumed run that was done has none */
             printf(", loss %.4f", s->loss);
@@ -152,7 +152,7 @@ static void draw(const options *o, bool end)
     if (!end && now - last < SECONDS)
         return;
     last = now;
-    if (pesc_plot_run(o->output) == PESC_OK || told || o->quiet)
+    if (pesc_plot_run(o->train.output) == PESC_OK || told || o->quiet)
         return;
     told = true;
     progress_clear();
@@ -181,7 +181,7 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
     if (st == PESC_OK || st == PESC_STOPPED)
         report(o, &info, &s, st == PESC_STOPPED);
     return st == PESC_STOPPED ? out_fail(st, "%s: stopped after saving step %lld; --resume goes on",
-                                         o->output, (long long)s.step)
+                                         o->train.output, (long long)s.step)
                               : st;
 }
 
@@ -191,10 +191,10 @@ pesc_status cmd_train(const options *o)
     pesc_trainer *t = NULL;
     pesc_train_options p;
     TRY(tune_options(o, &p));
-    if (!o->output)
+    if (!o->train.output)
         return out_fail(PESC_USAGE, "train: -o RUN is missing; usage: pesc train %s",
                         o->cmd->synopsis);
-    if (!o->data.n)
+    if (!o->train.n_data)
         return out_fail(PESC_USAGE, "train: --data FILE is missing; usage: pesc train %s",
                         o->cmd->synopsis);
     p.stop = &stop;

@@ -1,5 +1,5 @@
-/* command: the list of commands. main.c holds the table; one row is all there is to know of a
- * command but its options (opt_rows.c) and its work (cmd_NAME.c). Help, the manual page, the
+/* command: the list of commands. main.c holds the table; a row says everything about a command
+ * except its options (<pesc/options.h>) and its work (cmd_NAME.c). Help, the manual page, the
  * reference pages and shell completion are printed from these rows. */
 #ifndef PESC_CLI_COMMAND_H
 #define PESC_CLI_COMMAND_H
@@ -50,6 +50,8 @@ extern const command commands[N_COMMANDS];
 
 /* Fails with a suggestion when there is no such command. */
 pesc_status command_find(const char *word, const command **out);
+/* Whether the key is that of a positional argument. */
+bool command_is_argument(const command *c, const char *key);
 
 pesc_status cmd_init(const options *o);
 pesc_status cmd_demo(const options *o);

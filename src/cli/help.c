@@ -29,14 +29,6 @@ void help_overview(void)
          "file.");
 }
 
-bool help_is_argument(const opt_row *r, const command *c)
-{
-    for (size_t i = 0; i < sizeof c->keys / sizeof *c->keys; i++)
-        if (c->keys[i] && strcmp(c->keys[i], r->name) == 0)
-            return true;
-    return false;
-}
-
 void help_indented(const char *lines, const char *indent)
 {
     for (bool start = true; *lines; lines++) {
@@ -66,17 +58,19 @@ void help_wrap(const char *text, int at, int indent)
     putchar('\n');
 }
 
-static void print_row(const opt_row *r, bool argument)
+static void print_row(const command *c, const pesc_option *r, bool argument)
 {
     enum { INDENT = 34 };
-    char left[64], help[512], letter[8] = "    ";
-    if (r->letter)
-        snprintf(letter, sizeof letter, "-%c, ", r->letter);
+    char left[96], help[512], letter[8] = "    ";
+    const char *value = opt_value(r);
+    opt_name flag;
+    if (opt_letter(r, c))
+        snprintf(letter, sizeof letter, "-%c, ", opt_letter(r, c));
     if (argument)
-        snprintf(left, sizeof left, "%s", r->value);
+        snprintf(left, sizeof left, "%s", value);
     else
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, r->name, r->value ? " " : "",
-                 r->value ? r->value : "");
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, opt_flag(flag, r->key), value ? " " : "",
+                 value ? value : "");
     bool told = r->fallback && strcmp(r->fallback, "false") != 0;
     snprintf(help, sizeof help, "%s%s%s%s", r->help, told ? " (default " : "",
              told ? r->fallback : "", told ? ")" : "");
@@ -88,9 +82,9 @@ static void print_row(const opt_row *r, bool argument)
 
 static void print_rows(const command *c, bool arguments)
 {
-    for (size_t i = 0; i < n_opt_rows; i++)
-        if (opt_applies(&opt_rows[i], c) && help_is_argument(&opt_rows[i], c) == arguments)
-            print_row(&opt_rows[i], arguments);
+    for (const pesc_option *r = NULL; (r = opt_next(c, r));)
+        if (command_is_argument(c, r->key) == arguments)
+            print_row(c, r, arguments);
 }
 
 void help_command(const command *c)
@@ -102,7 +96,7 @@ void help_command(const command *c)
         puts("\narguments");
         print_rows(c, true);
     }
-    puts("\noptions (booleans are written --json false; --json alone is true)");
+    puts("\noptions (booleans: --json or --json true, --no-json or --json false)");
     print_rows(c, false);
     puts("\nexamples");
     help_indented(c->examples, "  ");

@@ -1,5 +1,5 @@
-/* help: what the table of commands and the table of options say, for people, man(1), the
- * documentation and the shell. */
+/* help: the table of commands and the table of options, printed for people, man(1), the reference
+ * pages and the shell. */
 #ifndef PESC_CLI_HELP_H
 #define PESC_CLI_HELP_H
 
@@ -8,9 +8,7 @@
 void help_overview(void); /* one screen */
 void help_command(const command *c);
 
-/* Whether the row is one of the command's positional arguments. */
-bool help_is_argument(const opt_row *r, const command *c);
-/* Words of the text on lines of at most 98 columns; the first begins at column `at` already. */
+/* Words of the text on lines of at most 98 columns; the first begins at column `at`. */
 void help_wrap(const char *text, int at, int indent);
 void help_indented(const char *lines, const char *indent);
 
@@ -18,7 +16,7 @@ typedef struct help_exit {
     int code;
     const char *text;
 } help_exit;
-extern const help_exit help_exits[]; /* text NULL behind the last */
+extern const help_exit help_exits[]; /* text NULL: the end */
 
 void help_man(void);
 void help_markdown(const command *c);

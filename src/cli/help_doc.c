@@ -25,20 +25,22 @@ static void man_text(const char *text)
     }
 }
 
-static void man_option(const opt_row *r, bool argument)
+static void man_option(const command *c, const pesc_option *r)
 {
+    const char *value = opt_value(r);
+    opt_name flag;
     puts(".TP");
-    if (argument) {
-        printf(".I %s\n", r->value);
+    if (command_is_argument(c, r->key)) {
+        printf(".I %s\n", value);
     } else {
         fputs("\\fB", stdout);
-        if (r->letter)
-            printf("\\-%c\\fR, \\fB", r->letter);
+        if (opt_letter(r, c))
+            printf("\\-%c\\fR, \\fB", opt_letter(r, c));
         man_text("--");
-        man_text(r->name);
+        man_text(opt_flag(flag, r->key));
         fputs("\\fR", stdout);
-        if (r->value)
-            printf(" \\fI%s\\fR", r->value);
+        if (value)
+            printf(" \\fI%s\\fR", value);
         putchar('\n');
     }
     man_text(r->help);
@@ -55,9 +57,8 @@ static void man_command(const command *c)
     printf(".SS \"pesc %s %s\"\n", c->name, c->synopsis);
     man_text(c->about);
     putchar('\n');
-    for (size_t i = 0; i < n_opt_rows; i++)
-        if (opt_applies(&opt_rows[i], c))
-            man_option(&opt_rows[i], help_is_argument(&opt_rows[i], c));
+    for (const pesc_option *r = NULL; (r = opt_next(c, r));)
+        man_option(c, r);
     puts(".PP\n.nf");
     man_text(c->examples);
     puts(".fi");
@@ -69,8 +70,8 @@ void help_man(void)
          "pesc \\- load, tokenize and run language models\n.SH SYNOPSIS\n"
          ".B pesc\n.I COMMAND\n[arguments] [options]\n.SH DESCRIPTION\n"
          "Options are written \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR, booleans\n"
-         "\\fB\\-\\-json false\\fR; in a file (\\fB\\-c\\fR) the same options are keys with _ for "
-         "\\-.\n"
+         "\\fB\\-\\-json\\fR, \\fB\\-\\-no\\-json\\fR or \\fB\\-\\-json false\\fR; in a file\n"
+         "(\\fB\\-c\\fR) the same options are keys with _ for \\-.\n"
          "Results go to standard output, progress and errors to standard error.\n.SH COMMANDS");
     for (size_t i = 0; i < N_COMMANDS; i++)
         man_command(&commands[i]);
@@ -88,18 +89,17 @@ static void markdown_cell(const char *text)
         printf("%s%c", *text == '|' ? "\\" : "", *text);
 }
 
-static void markdown_row(const opt_row *r, bool argument)
+static void markdown_row(const command *c, const pesc_option *r)
 {
+    const char *value = opt_value(r) ? opt_value(r) : "";
+    opt_name flag;
     fputs("| `", stdout);
-    if (r->letter)
-        printf("-%c`, `", r->letter);
-    if (!argument)
-        printf("--%s%s", r->name, r->value ? " " : "");
-    markdown_cell(r->value ? r->value : "");
-    fputs("` | ", stdout);
-    for (const char *p = r->name; *p; p++)
-        putchar(*p == '-' ? '_' : *p);
-    printf(" | %s | ", r->fallback ? r->fallback : "");
+    if (opt_letter(r, c))
+        printf("-%c`, `", opt_letter(r, c));
+    if (!command_is_argument(c, r->key))
+        printf("--%s%s", opt_flag(flag, r->key), *value ? " " : "");
+    markdown_cell(value);
+    printf("` | %s | %s | ", r->key, r->fallback ? r->fallback : "");
     markdown_cell(r->help);
     puts(" |");
 }
@@ -113,12 +113,12 @@ void help_markdown(const command *c)
     putchar('\n');
     puts("| option | key in a file | default | meaning |\n|---|---|---|---|");
     for (int arguments = 1; arguments >= 0; arguments--)
-        for (size_t i = 0; i < n_opt_rows; i++)
-            if (opt_applies(&opt_rows[i], c) && help_is_argument(&opt_rows[i], c) == arguments)
-                markdown_row(&opt_rows[i], arguments);
-    puts("\nBooleans are written `--json false`; `--json` alone is true. Flags win over the "
-         "file.\n\n"
-         "## Examples\n");
+        for (const pesc_option *r = NULL; (r = opt_next(c, r));)
+            if (command_is_argument(c, r->key) == arguments)
+                markdown_row(c, r);
+    puts("\nBooleans are written `--json` or `--json true`, `--no-json` or `--json false`. Flags "
+         "win "
+         "over the file.\n\n## Examples\n");
     help_indented(c->examples, "    ");
     puts("\n## Exit codes\n\n| code | meaning |\n|---|---|");
     for (size_t i = 0; help_exits[i].text; i++)
@@ -129,6 +129,7 @@ void help_markdown(const command *c)
 
 void help_bash(void)
 {
+    opt_name flag;
     puts("_pesc()\n{\n    local word=${COMP_WORDS[COMP_CWORD]} flags=\n"
          "    if ((COMP_CWORD == 1)); then");
     fputs("        COMPREPLY=($(compgen -W \"", stdout);
@@ -137,10 +138,9 @@ void help_bash(void)
     puts("\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
     for (size_t k = 0; k < N_COMMANDS; k++) {
         printf("    %s) flags=\"", commands[k].name);
-        for (size_t i = 0; i < n_opt_rows; i++)
-            if (opt_applies(&opt_rows[i], &commands[k]) &&
-                !help_is_argument(&opt_rows[i], &commands[k]))
-                printf("--%s ", opt_rows[i].name);
+        for (const pesc_option *r = NULL; (r = opt_next(&commands[k], r));)
+            if (!command_is_argument(&commands[k], r->key))
+                printf("--%s ", opt_flag(flag, r->key));
         puts("\" ;;");
     }
     puts("    esac\n    if [[ $word == -* ]]; then\n"

@@ -3,8 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void made_compare(const options *o, const pesc_logit_check *check, bool exact)
+void made_compare(const options *o, const made *m)
 {
+    const pesc_logit_check *check = m->check;
     double relative = check->max_logit > 0 ? check->max_diff / check->max_logit : check->max_diff;
     if (check->logits == 0)
         return;
@@ -15,11 +16,12 @@ void made_compare(const options *o, const pesc_logit_check *check, bool exact)
         out_measure("max_diff", check->max_diff);
         out_measure("relative", relative);
         out_end();
-    } else if (exact) {
-        /* a coarser dtype was asked for: what is compared is the writing, not the rounding */
+    } else if (m->exact) {
+        /* with a coarser dtype both models are rounded to it, so that only the writing is compared
+         */
         printf("identity: %" PRIu64 " of %" PRIu64 " logits differ%s%s\n", check->differ,
-               check->logits, o->dtype ? " from the source read as " : "",
-               o->dtype ? o->dtype : "");
+               check->logits, m->dtype ? " from the source read as " : "",
+               m->dtype ? m->dtype : "");
     } else {
         printf("identity: max |diff| %.3g over %" PRIu64
                " logits, %.2g of the largest (rounding)\n",
@@ -41,13 +43,13 @@ static void describe(const options *o, const pesc_model_info *i)
     printf(", %s\n", out_bytes(bytes, i->bytes));
 }
 
-pesc_status made_report(const options *o, const pesc_logit_check *check, bool exact)
+pesc_status made_report(const options *o, const made *m)
 {
     pesc_model_info info;
     TRY(pesc_info(o->output, NULL, &info));
     if (!o->json) {
         describe(o, &info);
-        made_compare(o, check, exact);
+        made_compare(o, m);
         return PESC_OK;
     }
     out_begin(NULL, '{');
@@ -58,7 +60,7 @@ pesc_status made_report(const options *o, const pesc_logit_check *check, bool ex
     out_int("params", (int64_t)info.params_total);
     out_int("activated", (int64_t)info.params_activated);
     out_int("bytes", (int64_t)info.bytes);
-    made_compare(o, check, exact);
+    made_compare(o, m);
     out_end();
     return PESC_OK;
 }

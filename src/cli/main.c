@@ -42,7 +42,7 @@ const command commands[N_COMMANDS] = {
                     "pesc info model.gguf --json\n",
     },
     [CMD_NEW] = {
-        .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config-json" }, .n_required = 1,
+        .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config_json" }, .n_required = 1,
         .summary = "a randomly initialised model of a configuration", .run = cmd_new,
         .about = "Writes a Hugging Face directory with fresh weights, so that training from zero "
                  "starts like everything else: from a model directory. A directory that is not "
@@ -284,6 +284,14 @@ pesc_status command_find(const char *word, const command **out)
     const char *near = opt_nearest(word, names, N_COMMANDS);
     return near ? out_fail(PESC_USAGE, "there is no command \"%s\"; did you mean %s?", word, near)
                 : out_fail(PESC_USAGE, "there is no command \"%s\"; `pesc` alone lists them", word);
+}
+
+bool command_is_argument(const command *c, const char *key)
+{
+    for (size_t i = 0; i < sizeof c->keys / sizeof *c->keys; i++)
+        if (c->keys[i] && strcmp(c->keys[i], key) == 0)
+            return true;
+    return false;
 }
 
 /* Before the options are read, or when they cannot be: how is a failure to be told? */

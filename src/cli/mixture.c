@@ -59,15 +59,15 @@ static pesc_status wanted(const options *o, const blend *b, pesc_mix_part *parts
 }
 
 /* What is read is not written over. */
-static pesc_status check_apart(const char *output, const opt_list *files)
+static pesc_status check_apart(const char *output, const pesc_mix_part *part)
 {
     struct stat to, from;
     if (stat(output, &to) != 0)
         return PESC_OK;
     if (S_ISDIR(to.st_mode))
         return out_fail(PESC_USAGE, "data mix: %s is a directory; give the file to write", output);
-    for (size_t i = 0; i < files->n; i++)
-        if (stat(files->items[i], &from) == 0 && from.st_dev == to.st_dev &&
+    for (size_t i = 0; i < part->n_files; i++)
+        if (stat(part->files[i], &from) == 0 && from.st_dev == to.st_dev &&
             from.st_ino == to.st_ino)
             return out_fail(PESC_USAGE, "data mix: %s is one of the files to mix; give another -o",
                             output);
@@ -107,32 +107,38 @@ static void print_parts(const options *o, const pesc_mix_part *parts, size_t n, 
     }
 }
 
-pesc_status mixture_run(const options *o)
+static pesc_status check_request(const options *o)
 {
-    const blend *b = o->task.n || o->alignment.n ? &task : &domains;
-    const struct {
-        const char *domain;
-        const opt_list *files;
-    } three[] = { { "general", &o->general }, { "code", &o->code }, { "maths", &o->maths } },
-      two[] = { { "task", &o->task }, { "alignment", &o->alignment } },
-      *rows = b == &task ? two : three;
-    pesc_mix_part all[DOMAINS] = { 0 }, used[DOMAINS];
-    size_t n = 0;
-    uint64_t total = 0;
     if (o->model)
         return out_fail(PESC_USAGE, "data mix: unexpected argument \"%s\"; mix takes no model",
                         o->model);
     if (!o->output)
         return out_fail(PESC_USAGE, "data mix: --output is missing: the file to write");
     if (!o->overwrite && access(o->output, F_OK) == 0)
-        return out_fail(PESC_USAGE, "data mix: %s is there already; --overwrite replaces it",
+        return out_fail(PESC_USAGE, "data mix: %s exists already; --overwrite replaces it",
                         o->output);
+    return PESC_OK;
+}
+
+pesc_status mixture_run(const options *o)
+{
+    const blend *b = o->n_task || o->n_alignment ? &task : &domains;
+    pesc_mix_part three[DOMAINS] = {
+        { .domain = "general", .files = o->general, .n_files = o->n_general },
+        { .domain = "code", .files = o->code, .n_files = o->n_code },
+        { .domain = "maths", .files = o->maths, .n_files = o->n_maths }
+    };
+    pesc_mix_part two[] = {
+        { .domain = "task", .files = o->task, .n_files = o->n_task },
+        { .domain = "alignment", .files = o->alignment, .n_files = o->n_alignment }
+    };
+    pesc_mix_part *all = b == &task ? two : three, used[DOMAINS];
+    size_t n = 0;
+    uint64_t total = 0;
+    TRY(check_request(o));
     TRY(wanted(o, b, all));
     for (int i = 0; i < b->n; i++) {
-        TRY(check_apart(o->output, rows[i].files));
-        all[i].domain = rows[i].domain;
-        all[i].files = rows[i].files->items;
-        all[i].n_files = rows[i].files->n;
+        TRY(check_apart(o->output, &all[i]));
         if (all[i].records > 0 && all[i].n_files == 0)
             return out_fail(PESC_USAGE,
                             "data mix: --%s is missing: %" PRIu64 " records of it are wanted",

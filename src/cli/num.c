@@ -1,8 +1,5 @@
 #include "cli/num.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 bool num_int(const char *text, size_t n, int64_t min, int64_t max, int64_t *out)
 {
     size_t i = n > 0 && text[0] == '-';
@@ -18,28 +15,4 @@ bool num_int(const char *text, size_t n, int64_t min, int64_t max, int64_t *out)
     }
     *out = v;
     return v >= min && v <= max;
-}
-
-static const char *digits(const char *s, bool *any)
-{
-    for (; *s >= '0' && *s <= '9'; s++)
-        *any = true;
-    return s;
-}
-
-bool num_real(const char *text, double min, double max, double *out)
-{
-    bool mantissa = false, exponent = true;
-    const char *s = digits(text + (*text == '-'), &mantissa);
-    if (*s == '.')
-        s = digits(s + 1, &mantissa);
-    if (*s == 'e' || *s == 'E') {
-        exponent = false;
-        s += s[1] == '+' || s[1] == '-' ? 2 : 1;
-        s = digits(s, &exponent);
-    }
-    if (!mantissa || !exponent || *s)
-        return false;
-    *out = strtod(text, NULL); /* its form is checked; the locale of numbers is always C here */
-    return isfinite(*out) && *out >= min && *out <= max;
 }

@@ -1,4 +1,4 @@
-/* num: numbers a user wrote, read strictly: the whole text, in range, nothing around it. */
+/* num: whole numbers that a user wrote, read strictly: n bytes of text, all of them digits. */
 #ifndef PESC_CLI_NUM_H
 #define PESC_CLI_NUM_H
 
@@ -7,7 +7,5 @@
 #include <stdint.h>
 
 bool num_int(const char *text, size_t n, int64_t min, int64_t max, int64_t *out);
-/* A decimal with an optional exponent; finite. */
-bool num_real(const char *text, double min, double max, double *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* cpu, cuda or cuda:i; the library's name of a CPU with so many threads is cpu:n. */
+/* cpu, cuda or cuda:i; the library calls a CPU with n threads cpu:n. */
 pesc_status open_device_name(const options *o, open_name out)
 {
     const char *d = o->device;
@@ -44,13 +44,7 @@ static pesc_status open_with(open_model *m, const options *o, const pesc_load_op
 
 pesc_status open_from(open_model *m, const options *o)
 {
-    pesc_load_options load = pesc_load_defaults();
-    load.base_dtype = o->base_dtype;
-    load.compute_dtype = o->compute_dtype;
-    load.double_quant = o->double_quant;
-    load.lora = o->lora;
-    load.patch = o->patch;
-    return open_with(m, o, &load);
+    return open_with(m, o, &o->load);
 }
 
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)

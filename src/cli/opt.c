@@ -1,162 +1,165 @@
 #include "cli/opt.h"
 
 #include "cli/command.h"
-#include "cli/num.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-bool opt_applies(const opt_row *r, const command *c)
+/* ---- rows ---- */
+
+static const struct {
+    size_t at, size;
+} structs[] = {
+    [PESC_OPTIONS_LOAD] = { offsetof(options, load), sizeof(pesc_load_options) },
+    [PESC_OPTIONS_CRAFT] = { offsetof(options, craft), sizeof(pesc_craft_options) },
+    [PESC_OPTIONS_EXPORT] = { offsetof(options, export), sizeof(pesc_export_options) },
+    [PESC_OPTIONS_SAMPLE] = { offsetof(options, sample), sizeof(pesc_sample_options) },
+    [PESC_OPTIONS_DATA] = { offsetof(options, data), sizeof(pesc_data_options) },
+    [PESC_OPTIONS_TRAIN] = { offsetof(options, train), sizeof(pesc_train_options) },
+    [PESC_OPTIONS_EVAL] = { offsetof(options, eval), sizeof(pesc_eval_options) },
+    [PESC_OPTIONS_ROUTES] = { offsetof(options, routes), sizeof(pesc_routes_options) },
+    [PESC_OPTIONS_ESFT_SCORE] = { offsetof(options, score), sizeof(pesc_esft_score_options) },
+    [PESC_OPTIONS_ESFT_SELECT] = { offsetof(options, select), sizeof(pesc_esft_select_options) },
+    [PESC_OPTIONS_COMMAND] = { 0, sizeof(pesc_command_options) },
+};
+enum { N_STRUCTS = sizeof structs / sizeof *structs };
+_Static_assert(offsetof(options, help) == offsetof(pesc_command_options, help),
+               "options does not begin as pesc_command_options");
+
+/* Letters of flags. A command has those whose key it takes as a flag; of two with one letter the
+ * first. */
+static const struct {
+    char letter;
+    const char *key;
+} letters[] = {
+    { 'c', "config" },  { 'd', "data" },       { 'h', "help" },   { 'n', "limit" },
+    { 'n', "records" }, { 'n', "max_tokens" }, { 'o', "file" },   { 'o', "output" },
+    { 'p', "prompt" },  { 'q', "quiet" },      { 's', "system" }, { 't', "temperature" },
+};
+enum { N_LETTERS = sizeof letters / sizeof *letters };
+
+void *opt_struct(options *o, const pesc_option *row)
 {
-    return r->commands >> (c - commands) & 1;
+    return (char *)o + structs[row->of].at;
 }
 
-/* Whether word is the name, its - written as `dash`. */
-static bool same_name(const char *name, const char *word, size_t n, char dash)
+bool opt_applies(const pesc_option *row, const command *c)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!name[i] || word[i] != (name[i] == '-' ? dash : name[i]))
-            return false;
-    return name[n] == '\0';
+    size_t n = strlen(c->name);
+    if (strcmp(row->commands, "*") == 0)
+        return true;
+    for (const char *p = row->commands; *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == n && strncmp(p, c->name, n) == 0)
+            return true;
+    return false;
 }
 
-static const opt_row *find(const command *c, const char *word, size_t n, char dash)
+size_t opt_index(const pesc_option *row)
 {
-    for (size_t i = 0; i < n_opt_rows; i++)
-        if (opt_applies(&opt_rows[i], c) && same_name(opt_rows[i].name, word, n, dash))
-            return &opt_rows[i];
+    size_t n;
+    return (size_t)(row - pesc_option_rows(&n));
+}
+
+const pesc_option *opt_next(const command *c, const pesc_option *row)
+{
+    size_t n;
+    const pesc_option *rows = pesc_option_rows(&n);
+    for (row = row ? row + 1 : rows; row < rows + n; row++)
+        if (opt_applies(row, c))
+            return row;
     return NULL;
 }
 
-const opt_row *opt_find(const command *c, const char *word, char dash)
+const pesc_option *opt_find(const command *c, const char *key)
 {
-    return find(c, word, strlen(word), dash);
+    const pesc_option *r = opt_next(c, NULL);
+    while (r && strcmp(r->key, key) != 0)
+        r = opt_next(c, r);
+    return r;
 }
 
-static const opt_row *find_letter(const command *c, char letter)
+bool opt_given(const options *o, const char *key)
 {
-    for (size_t i = 0; i < n_opt_rows; i++)
-        if (opt_applies(&opt_rows[i], c) && opt_rows[i].letter == letter)
-            return &opt_rows[i];
+    const pesc_option *r = opt_find(o->cmd, key);
+    return r && o->given[opt_index(r)];
+}
+
+static void replace_char(char *text, char from, char to)
+{
+    for (; *text; text++)
+        *text = *text == from ? to : *text;
+}
+
+const char *opt_flag(opt_name out, const char *key)
+{
+    snprintf(out, sizeof(opt_name), "%s", key);
+    replace_char(out, '_', '-');
+    return out;
+}
+
+const char *opt_value(const pesc_option *row)
+{
+    static const char *const numbers[] = { [PESC_OPTION_INT] = "N",
+                                           [PESC_OPTION_REAL] = "X",
+                                           [PESC_OPTION_AUTO_INT] = "auto|N",
+                                           [PESC_OPTION_AUTO_REAL] = "auto|X",
+                                           [PESC_OPTION_LIST] = NULL };
+    return row->values ? row->values : numbers[row->kind];
+}
+
+/* The row of a flag, its name written with dashes; n bytes of it. */
+static const pesc_option *find_flag(const command *c, const char *word, size_t n)
+{
+    opt_name key;
+    if (n >= sizeof key || memchr(word, '_', n))
+        return NULL;
+    snprintf(key, sizeof key, "%.*s", (int)n, word);
+    replace_char(key, '-', '_');
+    return opt_find(c, key);
+}
+
+static const pesc_option *find_letter(const command *c, char letter)
+{
+    for (size_t i = 0; i < N_LETTERS; i++) {
+        const pesc_option *r = letters[i].letter == letter ? opt_find(c, letters[i].key) : NULL;
+        if (r && !command_is_argument(c, r->key))
+            return r;
+    }
     return NULL;
 }
 
-/* ---- suggestions ---- */
-
-/* Levenshtein distance; words over 63 bytes count as far apart. */
-static int distance(const char *a, const char *b)
+char opt_letter(const pesc_option *row, const command *c)
 {
-    size_t n = strlen(a), m = strlen(b);
-    int row[64];
-    if (n > 63 || m > 63)
-        return 64;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int corner = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int change = corner + (a[i - 1] != b[j - 1]);
-            int gap = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            corner = row[j];
-            row[j] = change < gap ? change : gap;
-        }
-    }
-    return row[m];
-}
-
-const char *opt_nearest(const char *word, const char *const *candidates, size_t n)
-{
-    const char *best = NULL;
-    int limit = (int)strlen(word) / 3 + 2;
-    for (size_t i = 0; i < n; i++) {
-        int d = distance(word, candidates[i]);
-        if (d < limit) {
-            limit = d;
-            best = candidates[i];
-        }
-    }
-    return best;
-}
-
-pesc_status opt_unknown(const options *o, const char *word, const char *where, char dash)
-{
-    const char *names[OPT_MAX];
-    size_t n = 0;
-    char flag[64];
-    for (size_t i = 0; i < n_opt_rows; i++)
-        if (opt_applies(&opt_rows[i], o->cmd))
-            names[n++] = opt_rows[i].name;
-    const char *near = opt_nearest(word, names, n);
-    if (!near)
-        return out_fail(PESC_USAGE, "%s: there is no such option; `pesc %s --help` lists them",
-                        where, o->cmd->name);
-    snprintf(flag, sizeof flag, "%s%s", dash == '-' ? "--" : "", near);
-    for (char *p = flag; dash == '_' && *p; p++)
-        *p = *p == '-' ? '_' : *p;
-    return out_fail(PESC_USAGE, "%s: there is no such option; did you mean %s?", where, flag);
+    for (size_t i = 0; i < N_LETTERS; i++)
+        if (strcmp(letters[i].key, row->key) == 0 && find_letter(c, letters[i].letter) == row)
+            return letters[i].letter;
+    return 0;
 }
 
 /* ---- values ---- */
 
-static bool is_choice(const char *choices, const char *text)
+static pesc_status append(options *o, const pesc_option *row, const char *text)
 {
-    size_t n = strlen(text);
-    for (const char *c = choices; n > 0 && c; c = strchr(c, '|')) {
-        c += *c == '|';
-        if (strncmp(c, text, n) == 0 && (c[n] == '|' || c[n] == '\0'))
-            return true;
-    }
-    return false;
-}
-
-static pesc_status append(opt_list *l, const char *text)
-{
-    const char **more = realloc(l->items, (l->n + 1) * sizeof *more);
+    char *base = opt_struct(o, row);
+    const char ***items = (const char ***)(void *)(base + row->at);
+    size_t *n = (size_t *)(void *)(base + row->count_at);
+    const char **more = realloc((void *)*items, (*n + 1) * sizeof *more);
     if (!more)
         return out_nomem("the options");
-    l->items = more;
-    l->items[l->n++] = text;
+    *items = more;
+    more[(*n)++] = text;
     return PESC_OK;
 }
 
-pesc_status opt_set(options *o, const opt_row *r, const char *text, const char *where)
+pesc_status opt_set(options *o, const pesc_option *row, const char *text, const char *where)
 {
-    void *field = (char *)o + r->field;
-    o->given[r - opt_rows] = true;
-    switch (r->type) {
-    case OPT_BOOL:
-        *(bool *)field = strcmp(text, "true") == 0;
-        if (*(bool *)field || strcmp(text, "false") == 0)
-            return PESC_OK;
-        return out_fail(PESC_USAGE, "%s: found \"%s\", expected true or false", where, text);
-    case OPT_INT:
-        if (num_int(text, strlen(text), (int64_t)r->min, INT64_MAX, field) &&
-            (double)*(int64_t *)field <= r->max)
-            return PESC_OK;
-        return out_fail(PESC_USAGE, "%s: found \"%s\", expected a whole number from %.0f to %.0f",
-                        where, text, r->min, r->max);
-    case OPT_REAL:
-        if (num_real(text, r->min, r->max, field))
-            return PESC_OK;
-        return out_fail(PESC_USAGE, "%s: found \"%s\", expected a number from %g to %g", where,
-                        text, r->min, r->max);
-    case OPT_CHOICE:
-        if (!is_choice(r->value, text))
-            return out_fail(PESC_USAGE, "%s: found \"%s\", expected %s", where, text, r->value);
-        *(const char **)field = text;
-        return PESC_OK;
-    case OPT_TEXT:
-    case OPT_WORDS:
-        *(const char **)field = text;
-        return PESC_OK;
-    case OPT_LIST:
-        return text[0] ? append(field, text)
-                       : out_fail(PESC_USAGE, "%s: found nothing, expected %s", where, r->value);
-    }
-    return PESC_OK;
+    o->given[opt_index(row)] = true;
+    if (row->kind != PESC_OPTION_LIST)
+        return pesc_option_set(row, opt_struct(o, row), text, where);
+    return text[0] ? append(o, row, text)
+                   : out_fail(PESC_USAGE, "%s: found nothing, expected %s", where, row->values);
 }
 
 /* ---- the command line ---- */
@@ -165,7 +168,7 @@ typedef struct line {
     int argc, at;
     char **argv;
     int n_positional;
-    const opt_row *list; /* the flag before, when it takes a list: `--data a b` */
+    const pesc_option *list; /* the flag before, when it takes a list: `--data a b` */
 } line;
 
 static pesc_status set_positional(options *o, line *l, const char *word)
@@ -174,35 +177,53 @@ static pesc_status set_positional(options *o, line *l, const char *word)
     const int max = sizeof c->keys / sizeof *c->keys;
     const char *key = l->n_positional < max ? c->keys[l->n_positional] : NULL;
     if (l->list && l->n_positional >= c->n_required)
-        return opt_set(o, l->list, word, l->list->name);
-    const opt_row *last = l->n_positional ? opt_find(c, c->keys[l->n_positional - 1], '-') : NULL;
-    if (!key && last && last->type == OPT_LIST) /* as many as there are: `select a b c` */
-        return opt_set(o, last, word, last->value);
+        return opt_set(o, l->list, word, l->list->key);
+    const pesc_option *last = l->n_positional ? opt_find(c, c->keys[l->n_positional - 1]) : NULL;
+    if (!key && last && last->kind == PESC_OPTION_LIST) /* any number of them: `select a b c` */
+        return opt_set(o, last, word, last->values);
     if (!key)
         return out_fail(PESC_USAGE, "%s: unexpected argument \"%s\"; usage: pesc %s %s", c->name,
                         word, c->name, c->synopsis);
     l->n_positional++;
-    const opt_row *r = opt_find(c, key, '-');
-    return opt_set(o, r, word, r->value);
+    const pesc_option *r = opt_find(c, key);
+    return opt_set(o, r, word, r->values);
 }
 
 /* The value of a flag without "=": the next word. A boolean takes it only if it is one; other
  * flags refuse a word that is itself a flag of this command. */
-static pesc_status next_value(const options *o, const opt_row *r, line *l, const char **value)
+static pesc_status next_value(const options *o, const pesc_option *r, line *l, const char **value)
 {
     const char *next = l->at < l->argc ? l->argv[l->at] : NULL;
-    if (r->type == OPT_BOOL) {
+    opt_name flag;
+    if (r->kind == PESC_OPTION_BOOL) {
         bool taken = next && (strcmp(next, "true") == 0 || strcmp(next, "false") == 0);
         l->at += taken;
         *value = taken ? next : "true";
         return PESC_OK;
     }
-    if (!next || (strncmp(next, "--", 2) == 0 && opt_find(o->cmd, next + 2, '-')))
-        return out_fail(PESC_USAGE, "%s: --%s needs a value: --%s %s", o->cmd->name, r->name,
-                        r->name, r->value);
+    if (!next || (strncmp(next, "--", 2) == 0 && find_flag(o->cmd, next + 2, strlen(next + 2))))
+        return out_fail(PESC_USAGE, "%s: --%s needs a value: --%s %s", o->cmd->name,
+                        opt_flag(flag, r->key), flag, opt_value(r));
     *value = next;
     l->at++;
     return PESC_OK;
+}
+
+/* --no-shuffle is --shuffle false. NULL: it is no such flag. */
+static const pesc_option *find_negated(const command *c, const char *name, size_t n)
+{
+    const pesc_option *r =
+        n > 3 && strncmp(name, "no-", 3) == 0 ? find_flag(c, name + 3, n - 3) : NULL;
+    return r && r->kind == PESC_OPTION_BOOL ? r : NULL;
+}
+
+static pesc_status unknown_flag(const options *o, const char *word, size_t n)
+{
+    char where[96], name[64];
+    bool is_long = word[1] == '-';
+    snprintf(name, sizeof name, "%.*s", (int)(n < 60 ? n : 60), is_long ? word + 2 : "");
+    snprintf(where, sizeof where, "%s: %.*s", o->cmd->name, (int)(n < 60 ? n : 60) + 2, word);
+    return opt_unknown(o, name, where, OPT_AS_FLAG);
 }
 
 static pesc_status set_flag(options *o, line *l, const char *word)
@@ -210,20 +231,22 @@ static pesc_status set_flag(options *o, line *l, const char *word)
     bool is_long = word[1] == '-';
     const char *name = word + 2, *equals = is_long ? strchr(name, '=') : NULL;
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const opt_row *r = is_long ? find(o->cmd, name, n, '-') : NULL;
-    if (!is_long && word[2] == '\0')
+    const pesc_option *r = NULL, *negated = NULL;
+    if (is_long)
+        r = find_flag(o->cmd, name, n);
+    else if (word[2] == '\0')
         r = find_letter(o->cmd, word[1]);
-    char where[96], bare[64];
-    if (!r) {
-        snprintf(bare, sizeof bare, "%.*s", (int)(n < 60 ? n : 60), is_long ? name : "");
-        snprintf(where, sizeof where, "%s: %.*s", o->cmd->name, (int)(n < 60 ? n : 60) + 2, word);
-        return opt_unknown(o, bare, where, '-');
-    }
-    const char *value = equals ? equals + 1 : NULL;
-    l->list = r->type == OPT_LIST ? r : NULL;
+    if (!r && is_long && !equals)
+        r = negated = find_negated(o->cmd, name, n);
+    if (!r)
+        return unknown_flag(o, word, n);
+    char where[96];
+    opt_name flag;
+    const char *value = equals ? equals + 1 : negated ? "false" : NULL;
+    l->list = r->kind == PESC_OPTION_LIST ? r : NULL;
     if (!value)
         TRY(next_value(o, r, l, &value));
-    snprintf(where, sizeof where, "%s: --%s", o->cmd->name, r->name);
+    snprintf(where, sizeof where, "%s: --%s", o->cmd->name, opt_flag(flag, r->key));
     return opt_set(o, r, value, where);
 }
 
@@ -243,18 +266,20 @@ static pesc_status parse_line(options *o, int argc, char **argv)
     return PESC_OK;
 }
 
+/* ---- everything together ---- */
+
 /* A resumed run has its options in its directory. */
 static pesc_status use_run(options *o)
 {
     static const char name[] = "/run.yaml";
-    size_t n = strlen(o->output);
+    size_t n = strlen(o->train.output);
     char *path = malloc(n + sizeof name), **more = malloc(sizeof *more);
     if (!path || !more) {
         free(path);
         free(more);
         return out_nomem("the options");
     }
-    memcpy(path, o->output, n);
+    memcpy(path, o->train.output, n);
     memcpy(path + n, name, sizeof name);
     more[0] = path;
     o->owned = more;
@@ -264,49 +289,66 @@ static pesc_status use_run(options *o)
     return PESC_OK;
 }
 
-pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
+static pesc_status set_defaults(options *o)
 {
-    *o = (options){ .cmd = c };
-    TRY(parse_line(o, argc, argv));
-    if (o->help)
-        return PESC_OK;
-    if (o->resume && o->output && !o->config)
-        TRY(use_run(o));
-    if (o->config)
-        TRY(opt_read_yaml(o));
-    for (size_t i = 0; i < n_opt_rows; i++) {
-        const opt_row *r = &opt_rows[i];
-        if (opt_applies(r, c) && r->fallback && !o->given[i]) {
-            TRY(opt_set(o, r, r->fallback, r->name));
-            o->given[i] = false;
+    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
+        if (r->fallback && !o->given[opt_index(r)]) {
+            TRY(opt_set(o, r, r->fallback, r->key));
+            o->given[opt_index(r)] = false;
         }
-    }
+    return PESC_OK;
+}
+
+static pesc_status check_required(const options *o)
+{
+    const command *c = o->cmd;
     for (int i = 0; i < c->n_required; i++) {
-        const opt_row *r = opt_find(c, c->keys[i], '-');
-        if (!o->given[r - opt_rows] && o->resume && o->output && !o->config)
+        if (opt_given(o, c->keys[i]))
+            continue;
+        if (o->train.resume && o->train.output && !o->config)
             return out_fail(PESC_USAGE, "%s: has no run.yaml: there is no run to go on with",
-                            o->output);
-        if (!o->given[r - opt_rows])
-            return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name, r->value,
-                            c->name, c->synopsis);
+                            o->train.output);
+        return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name,
+                        opt_find(c, c->keys[i])->values, c->name, c->synopsis);
     }
     return PESC_OK;
 }
 
+pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
+{
+    size_t n;
+    (void)pesc_option_rows(&n);
+    *o = (options){ .cmd = c, .given = calloc(n, sizeof *o->given) };
+    if (!o->given)
+        return out_nomem("the options");
+    for (int i = 0; i < N_STRUCTS; i++) /* of its own struct a command has only what it takes */
+        if (i != PESC_OPTIONS_COMMAND)
+            pesc_options_fill((pesc_option_struct)i, (char *)o + structs[i].at, structs[i].size);
+    TRY(parse_line(o, argc, argv));
+    if (o->help)
+        return PESC_OK;
+    if (o->train.resume && o->train.output && !o->config)
+        TRY(use_run(o));
+    if (o->config)
+        TRY(opt_read_yaml(o));
+    TRY(set_defaults(o));
+    return check_required(o);
+}
+
 void opt_free(options *o)
 {
+    size_t n;
+    const pesc_option *rows = pesc_option_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        void **items = (void **)(void *)((char *)opt_struct(o, &rows[i]) + rows[i].at);
+        if (rows[i].kind == PESC_OPTION_LIST) {
+            free(*items);
+            *items = NULL;
+        }
+    }
     for (size_t i = 0; i < o->n_owned; i++)
         free(o->owned[i]);
     free(o->owned);
-    free(o->stop.items);
-    free(o->data.items);
-    free(o->eval_data.items);
-    free(o->inputs.items);
-    free(o->general.items);
-    free(o->code.items);
-    free(o->maths.items);
-    free(o->task.items);
-    free(o->alignment.items);
-    free(o->tasks.items);
+    free(o->given);
     *o = (options){ 0 };
 }

@@ -14,7 +14,7 @@ typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event;
     char where[320]; /* "run.yaml:3: max_tokens" */
-    bool seen[OPT_MAX];
+    bool *seen;      /* for each row */
 } reader;
 
 static pesc_status bad(const reader *r, const char *found, const char *expected)
@@ -60,7 +60,7 @@ static pesc_status scalar(const reader *r, const char **text)
 }
 
 /* Sets the option to a copy of the text, owned by the options. */
-static pesc_status set_copy(reader *r, const opt_row *row, const char *text)
+static pesc_status set_copy(reader *r, const pesc_option *row, const char *text)
 {
     options *o = r->o;
     char **more = realloc(o->owned, (o->n_owned + 1) * sizeof *more);
@@ -81,17 +81,17 @@ static bool is_null(const yaml_event_t *e)
            (v[0] == '\0' || strcmp(v, "~") == 0 || strcmp(v, "null") == 0);
 }
 
-static pesc_status set_scalar(reader *r, const opt_row *row, bool apply)
+static pesc_status set_scalar(reader *r, const pesc_option *row, bool apply)
 {
     if (is_null(&r->event))
-        return bad(r, "nothing", row->value ? row->value : "true or false");
+        return bad(r, "nothing", opt_value(row) ? opt_value(row) : "true or false");
     const char *text = NULL;
     TRY(scalar(r, &text));
     return apply ? set_copy(r, row, text) : PESC_OK;
 }
 
 /* A list of words as the one text that a flag takes: a,b,c. */
-static pesc_status set_words(reader *r, const opt_row *row, bool apply)
+static pesc_status set_words(reader *r, const pesc_option *row, bool apply)
 {
     char all[512] = "";
     for (size_t n = 0;;) {
@@ -104,21 +104,21 @@ static pesc_status set_words(reader *r, const opt_row *row, bool apply)
         TRY(scalar(r, &word));
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? "," : "", word);
         if (n >= sizeof all)
-            return bad(r, "a list of more than 511 bytes", row->value);
+            return bad(r, "a list of more than 511 bytes", row->values);
     }
 }
 
-static pesc_status read_value(reader *r, const opt_row *row)
+static pesc_status read_value(reader *r, const pesc_option *row)
 {
     /* what the command line gave stays, but the file is still checked for its form */
-    bool apply = !r->o->given[row - opt_rows];
+    bool apply = !r->o->given[opt_index(row)];
     TRY(advance(r));
     if (r->event.type == YAML_SCALAR_EVENT)
         return set_scalar(r, row, apply);
-    bool list = row->type == OPT_LIST || row->type == OPT_WORDS;
+    bool list = row->kind == PESC_OPTION_LIST || row->kind == PESC_OPTION_WORDS;
     if (r->event.type != YAML_SEQUENCE_START_EVENT || !list)
         return bad(r, kind(r), list ? "text or a list" : "one value");
-    if (row->type == OPT_WORDS)
+    if (row->kind == PESC_OPTION_WORDS)
         return set_words(r, row, apply);
     for (;;) {
         TRY(advance(r));
@@ -135,16 +135,16 @@ static pesc_status read_pair(reader *r)
     if (r->event.type != YAML_SCALAR_EVENT)
         return bad(r, kind(r), "a key");
     const char *key = (const char *)r->event.data.scalar.value;
-    const opt_row *row = opt_find(r->o->cmd, key, '_');
+    const pesc_option *row = opt_find(r->o->cmd, key);
     snprintf(r->where, sizeof r->where, "%.200s:%zu: %.60s", r->o->config,
              r->event.start_mark.line + 1, key);
-    if (row && (row->field == offsetof(options, config) || row->field == offsetof(options, help)))
+    if (row && (strcmp(key, "config") == 0 || strcmp(key, "help") == 0))
         return bad(r, "config or help", "keys that make sense in a file");
     if (!row)
-        return opt_unknown(r->o, key, r->where, '_');
-    if (r->seen[row - opt_rows])
+        return opt_unknown(r->o, key, r->where, OPT_AS_KEY);
+    if (r->seen[opt_index(row)])
         return bad(r, "a key for the second time", "each key once");
-    r->seen[row - opt_rows] = true;
+    r->seen[opt_index(row)] = true;
     return read_value(r, row);
 }
 
@@ -173,12 +173,13 @@ static pesc_status read_document(reader *r)
 pesc_status opt_read_yaml(options *o)
 {
     char *text;
-    size_t n;
-    reader r = { .o = o };
+    size_t n, n_rows;
+    (void)pesc_option_rows(&n_rows);
     pesc_status st = input_read(o->config, &text, &n);
     if (st != PESC_OK)
         return st == PESC_IO ? PESC_USAGE : st; /* part of the request, not of its material */
-    if (!yaml_parser_initialize(&r.parser)) {
+    reader r = { .o = o, .seen = calloc(n_rows, sizeof *r.seen) };
+    if (!r.seen || !yaml_parser_initialize(&r.parser)) {
         st = out_nomem(o->config);
     } else {
         yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
@@ -186,6 +187,7 @@ pesc_status opt_read_yaml(options *o)
         yaml_event_delete(&r.event);
         yaml_parser_delete(&r.parser);
     }
+    free(r.seen);
     free(text);
     return st;
 }

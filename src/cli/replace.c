@@ -61,7 +61,9 @@ pesc_status replace_dir(const options *o, replace_fn make, void *ud)
     if (!*o->output)
         return out_fail(PESC_USAGE, "%s: -o: found nothing, expected DIR", o->cmd->name);
     bool occupied = is_occupied(o->output);
-    const char *const inputs[] = { o->model, o->lora, o->patch, o->tokenizer, o->config_json };
+    const char *const inputs[] = { o->model,           o->config_json,      o->tokenizer,
+                                   o->craft.tokenizer, o->export.tokenizer, o->export.lora,
+                                   o->load.patch };
     if (occupied && o->overwrite)
         TRY(pesc_model_check_replace(o->output, inputs, sizeof inputs / sizeof *inputs));
     if (!o->overwrite && occupied)

@@ -4,22 +4,6 @@
 
 #include <stdio.h>
 
-pesc_sample_options speak_sampling(const options *o)
-{
-    pesc_sample_options s = pesc_sample_defaults();
-    s.max_tokens = o->max_tokens;
-    s.temperature = o->temperature;
-    s.top_k = o->top_k;
-    s.top_p = o->top_p;
-    s.min_p = o->min_p;
-    s.repetition_penalty = o->repetition_penalty;
-    s.seed = o->seed;
-    s.stop = o->stop.items;
-    s.n_stop = o->stop.n;
-    s.ignore_eos = o->ignore_eos;
-    return s;
-}
-
 bool speak_emit(void *ud, const char *text, size_t n)
 {
     (void)ud;

@@ -4,12 +4,10 @@
 
 #include "cli/opt.h"
 
-/* The preset's values with what was given on top. Borrows from `o`. */
+/* The values of --preset, replaced by those that were given. Borrows from `o`. */
 pesc_status tune_options(const options *o, pesc_train_options *out);
-/* The way back: options that were not given get what tune_options() made of them. */
-void tune_fill(options *o, const pesc_train_options *p);
 
-/* What was said of experts must be so in the model. */
+/* Refuses a shape of experts that was given and differs from the model's. */
 pesc_status tune_check_experts(const options *o, const pesc_model_info *info);
 
 #endif

@@ -147,7 +147,7 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     has '"records":40,"parts":\[\{"domain":"general","records":20,'
     cmp "$o" "$o.2"
     mix --counts 20,15,5 -o "$o"
-    fails 2 "data mix: $o is there already; --overwrite replaces it"
+    fails 2 "data mix: $o exists already; --overwrite replaces it"
     cp "$o" "$o.general"
     pesc data mix --general "$o.general" --counts 20,0,0 -o "$o.general" --overwrite
     fails 2 "data mix: $o.general is one of the files to mix; give another -o"

@@ -180,11 +180,11 @@ PY
     pesc esft select "$T" --p 0 -o "$T/cfg.json"
     fails 2 "p: found 0, which selects no expert; expected more than 0"
     pesc esft select "$T" --p 1.5 -o "$T/cfg.json"
-    fails 2 'esft: --p: found "1.5", expected a number from 0 to 1'
+    fails 2 'esft: --p: found "1.5", expected auto or a number from 0 to 1'
     pesc esft select "$T" --p nan -o "$T/cfg.json"
-    fails 2 'esft: --p: found "nan", expected a number from 0 to 1'
-    pesc esft select "$T" --budget 0 -o "$T/cfg.json"
-    fails 2 'esft: --budget: found "0", expected a whole number from 1 to 2147483647'
+    fails 2 'esft: --p: found "nan", expected auto or a number from 0 to 1'
+    pesc esft select "$T" --budget -1 -o "$T/cfg.json"
+    fails 2 'esft: --budget: found "-1", expected a whole number from 0 to 2147483647'
     pesc esft select "$T" --metric both -o "$T/cfg.json"
     fails 2 'metric: found "both", expected token or gate'
     pesc esft select "$T" --p 1 -o "$T/cfg.json"

@@ -57,7 +57,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     pesc export "$GOLDEN/llama" --to hf
     fails 2 "export: -o DIR is missing; usage: pesc export MODEL --to TARGET -o DIR"
     export_to llama gguf
-    fails 2 'export: --to: found "gguf", expected hf|peft|camelidae'
+    fails 2 'export: --to: found "gguf", expected hf, peft or camelidae'
     export_to none hf
     fails 3 "$GOLDEN/none: there is no such file or directory, or it cannot be reached"
 }

@@ -83,13 +83,13 @@ setup_file() { make_model; }
     pesc generate "$D/model" -p a --temperature -1
     fails 2 'generate: --temperature: found "-1", expected a number from 0 to 100'
     pesc generate "$D/model" -p a --top-p 1.5
-    fails 2 'generate: --top-p: found "1.5", expected a number from 1e-06 to 1'
+    fails 2 'generate: --top-p: found "1.5", expected a number from 1e-6 to 1'
     pesc generate "$D/model" -p a -n 0
     fails 2 'generate: --max-tokens: found "0", expected a whole number from 1 to 2147483647'
     pesc generate "$D/model" -p a --device gpu
     fails 2 'generate: --device: found "gpu", expected cpu, cuda or cuda:i'
     pesc generate "$D/model" -p a --base-dtype int8
-    fails 2 'generate: --base-dtype: found "int8", expected f32|bf16|nf4'
+    fails 2 'generate: --base-dtype: found "int8", expected f32, bf16 or nf4'
 }
 
 @test "generate: a prompt longer than the context" {

@@ -55,7 +55,7 @@ recipes='pesc:sparse qlora-pesc:sparse qlora:model lora:model full:model upcycle
     [ "$status" = 0 ]
     cp "$BATS_TEST_TMPDIR/stdout" "$Y"
     has '^data: \[x.jsonl, "y z.jsonl"\] '
-    has '^lr: 3e-05 '
+    has '^lr: 3e-5 '
     has '^warmup_steps: 7 '
     has '^shuffle: false '
     has '^output: "null" '
@@ -71,7 +71,7 @@ recipes='pesc:sparse qlora-pesc:sparse qlora:model lora:model full:model upcycle
     gives ""
     diff <("$PESC" init | sed "s#run.yaml#$Y#g") "$Y"
     pesc init full -o "$Y"
-    fails 2 "$Y: is there already; give another -o, or remove it"
+    fails 2 "$Y: exists already; give another -o, or remove it"
     pesc init -o "$BATS_TEST_TMPDIR/none/run.yaml"
     fails 4 "$BATS_TEST_TMPDIR/none/run.yaml: cannot be written: No such file or directory"
     pesc init --json
@@ -92,5 +92,5 @@ recipes='pesc:sparse qlora-pesc:sparse qlora:model lora:model full:model upcycle
     pesc init lora --learning-rate 1
     [ "$status" = 2 ]
     pesc init lora --lr much
-    fails 2 'init: --lr: found "much", expected a number from 0 to 1e+30'
+    fails 2 'init: --lr: found "much", expected a number from 0 to 1e30'
 }

@@ -94,7 +94,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     merge --lora "$BATS_TEST_TMPDIR/none"
     [ "$status" = 3 ]
     merge --lora "$GOLDEN/adapter" --merge-base q8
-    fails 2 'merge: --merge-base: found "q8", expected original|nf4-dequant'
+    fails 2 'merge: --merge-base: found "q8", expected original or nf4-dequant'
     pesc merge "$GOLDEN/../qwen3_moe" --lora "$GOLDEN/adapter" -o "$BATS_TEST_TMPDIR/out"
     [ "$status" = 3 ]
     [[ $stderr == *"of its LoRAs are on no linear of"* || $stderr == *"does not fit its linear"* ]]

@@ -66,7 +66,7 @@ setup_file() { make_model; }
     pesc new -o "$BATS_TEST_TMPDIR/m"
     fails 2 "new: CONFIG is missing; usage: pesc new CONFIG -o DIR"
     pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --dtype f8
-    fails 2 'new: --dtype: found "f8", expected bf16|f32'
+    fails 2 'new: --dtype: found "f8", expected bf16 or f32'
     pesc new "$D/none.json" -o "$BATS_TEST_TMPDIR/m"
     [ "$status" = 3 ]
     echo '{"model_type": "llama", "hidden_size": -3}' > "$BATS_TEST_TMPDIR/bad.json"

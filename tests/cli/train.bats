@@ -111,7 +111,7 @@ import re, sys
 options = re.split(r"\n +(?:-., )?--", open(sys.argv[1]).read())[1:]
 defaults = {o.split()[0].replace("-", "_"): m.group(1) for o in options
             if (m := re.search(r"\(default ([^)]*)\)", re.sub(r"\s+", " ", o)))}
-own = {"experts", "top_k", "adapter_dim", "adapter_scale", "micro_tokens", "warmup_steps"}  # the model's, or computed
+own = {"experts", "top_k", "adapter_dim", "adapter_scale", "micro_tokens", "warmup_steps", "aux_coef"}  # the model's, or computed
 checked = 0
 for line in open(sys.argv[2]):
     key, value = line.rstrip("\n").split(": ", 1)
@@ -218,6 +218,8 @@ PY
     cp -r "$D/run" "$r"
     pesc train -o "$r" --resume --lr 1e-3 -q
     fails 2 "$r/checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved (lr 0.003, now 0.001); a new run can begin from it with --init-from"
+    pesc train -o "$r" --resume --lr 1e-3 --steps 20 --clip 1 -q
+    fails 2 "$r/checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved (lr 0.003, now 0.001; clip 0.3, now 1); a new run can begin from it with --init-from"
     pesc train -o "$r" --resume --steps 10 -q
     [ "$status" = 0 ]
     [ "$(wc -l < "$r/metrics.jsonl")" = 10 ]
@@ -226,7 +228,7 @@ PY
     pesc train -o "$r" --resume --steps 9 -q
     fails 2 "$r: is at step 10, but 9 are asked for; steps and epochs count from the beginning of the run"
     pesc train -o "$r" --resume --overwrite -q
-    fails 2 "resume and overwrite: found both; resume goes on with the run, overwrite begins anew"
+    fails 2 "resume and overwrite: found both; resume continues the run, overwrite starts a new one"
     pesc train -o "$r.none" --resume -q
     fails 2 "$r.none: has no run.yaml: there is no run to go on with"
 }
