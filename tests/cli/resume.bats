@@ -1,0 +1,222 @@
+# The command `pesc train` when a run is resumed, replaced, stopped, or meets a second one.
+load helper
+load run_helper
+
+setup_file() {
+    export D=$BATS_FILE_TMPDIR
+    make_model
+    make_run
+}
+
+# ---- resuming
+
+@test "train: a resumed run equals an uninterrupted one, bit for bit" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    rm -rf "$r/checkpoint-8"
+    pesc train -o "$r" --resume --threads 2
+    [ "$status" = 0 ]
+    [[ $stderr == *"resumed from checkpoint-4"* ]]
+    same_run "$D/run" "$r"
+}
+@test "train: --resume of a finished run does nothing" {
+    cp -r "$D/run" "$BATS_TEST_TMPDIR/r"
+    pesc train -o "$BATS_TEST_TMPDIR/r" --resume -q
+    [ "$status" = 0 ]
+    same_run "$D/run" "$BATS_TEST_TMPDIR/r"
+}
+@test "train: --resume where there is nothing yet begins" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/new" --resume -q
+    [ "$status" = 0 ]
+}
+@test "train: a constant rate may be trained longer, other options may not change" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    pesc train -o "$r" --resume --lr 1e-3 -q
+    fails 2 "$r/checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved (lr 0.003, now 0.001); a new run can begin from it with --init-from"
+    pesc train -o "$r" --resume --lr 1e-3 --steps 20 --clip 1 -q
+    fails 2 "$r/checkpoint-8: cannot be resumed: options that decide the numbers have changed since it was saved (lr 0.003, now 0.001; clip 0.3, now 1); a new run can begin from it with --init-from"
+    pesc train -o "$r" --resume --steps 10 -q
+    [ "$status" = 0 ]
+    [ "$(wc -l < "$r/metrics.jsonl")" = 10 ]
+    pesc train -o "$r" --resume -q # run.yaml has the new length
+    gives "$r: done at step 10 of 10"
+    pesc train -o "$r" --resume --steps 9 -q
+    fails 2 "$r: is at step 10, but 9 are asked for; steps and epochs count from the beginning of the run"
+    pesc train -o "$r" --resume --overwrite -q
+    fails 2 "resume and overwrite: found both; resume continues the run, overwrite starts a new one"
+    pesc train -o "$r.none" --resume -q
+    fails 2 "$r.none: has no run.yaml: there is no run to go on with"
+}
+@test "train: every option that decides the numbers is compared before a run is resumed" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    for change in "--seed 1" "--base-dtype bf16" "--compute-dtype bf16" "--adapter-dropout 0.2" "--aux-coef 0.5" \
+        "--lora-r 3" "--lora-alpha 8" "--lora-dropout 0.2" "--lora-targets q_proj" "--over-length truncate" "--seq-len 31" \
+        "--packing false" "--shuffle false" "--batch 3" "--micro-tokens 32" "--lr 0.001" "--schedule cosine" \
+        "--warmup-steps 3" "--clip 0.5" "--weight-decay 0.1" "--beta1 0.8" "--beta2 0.9" "--eps 1e-6" "--optimizer adamw8" \
+        "--loss sequence"; do
+        local key=${change%% *}
+        key=${key#--}
+        # shellcheck disable=SC2086
+        pesc train -o "$r" --resume $change -q
+        [ "$status" = 2 ]
+        [[ $stderr == *"options that decide the numbers have changed since it was saved (${key//-/_} "* ]]
+    done
+}
+@test "train: changed data, a changed tokenizer or base model are noticed" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
+    cp -r "$G/pesc-a/model" "$BATS_TEST_TMPDIR/m"
+    common=(train "$BATS_TEST_TMPDIR/m" --data "$BATS_TEST_TMPDIR/d.jsonl" --batch 2 --seq-len 32 -o "$r" -q)
+    pesc "${common[@]}" --steps 2
+    [ "$status" = 0 ]
+    sed -i '1s/input_ids": \[[0-9]*/input_ids": [9/' "$BATS_TEST_TMPDIR/d.jsonl"
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the data files have changed since"* ]]
+    cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
+    cp "$D/model/tokenizer.json" "$BATS_TEST_TMPDIR/m"
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the tokenizer has changed since"* ]]
+    rm "$BATS_TEST_TMPDIR/m/tokenizer.json"
+    printf '\x11' | dd of="$BATS_TEST_TMPDIR/m/model.safetensors" bs=1 conv=notrunc seek=$(($(stat -c %s "$BATS_TEST_TMPDIR/m/model.safetensors") - 3)) 2> /dev/null
+    pesc "${common[@]}" --steps 4 --resume
+    [ "$status" = 2 ]
+    [[ $stderr == *"the base model has changed since"* ]]
+}
+@test "train: --init-from begins a new run with old weights" {
+    local r=$BATS_TEST_TMPDIR/r
+    tiny_pesc -o "$r" --init-from "$D/run" --lr 0 -q
+    [ "$status" = 0 ]
+    [ "$(head -c 9 "$r/metrics.jsonl")" = '{"step":1' ]
+    cmp "$r/latest/trained.safetensors" "$D/run/latest/trained.safetensors"
+    tiny_pesc -o "$BATS_TEST_TMPDIR/s" --init-from "$BATS_TEST_TMPDIR" -q
+    fails 3 "$BATS_TEST_TMPDIR: init_from: is neither a run with a checkpoint nor a checkpoint"
+}
+@test "train: the model that is trained is not written over" {
+    local r=$BATS_TEST_TMPDIR/r m=$BATS_TEST_TMPDIR/m
+    cp -r "$D/run" "$r"
+    cp -r "$G/pesc-a/model" "$m"
+    pesc train "$m" --data "$G/pesc-a/data.jsonl" -o "$m" --overwrite -q
+    fails 2 "$m: holds the model that is trained, or a base of it; give the run another directory"
+    for from in "$r" "$r/latest" "$r/checkpoint-4"; do
+        pesc train "$from" --data "$G/pesc-a/data.jsonl" -o "$r" --overwrite -q
+        fails 2 "$r: holds the model that is trained, or a base of it; give the run another directory"
+    done
+    pesc train "$r" --data "$G/pesc-a/data.jsonl" -o "$r.2" --steps 1 --seq-len 32 -q
+    [ "$status" = 0 ]
+    pesc train "$r.2" --data "$G/pesc-a/data.jsonl" -o "$r" --overwrite -q
+    [ "$status" = 2 ]
+    diff -r "$D/run/checkpoint-8" "$r/checkpoint-8"
+}
+@test "train: --overwrite begins anew and leaves other files" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    touch "$r/mine"
+    tiny_pesc -o "$r" -q
+    fails 2 "$r: is not empty; --resume continues the run in it, --overwrite replaces it"
+    tiny_pesc -o "$r" --overwrite --steps 3 -q
+    [ "$status" = 0 ]
+    [ -e "$r/mine" ]
+    [ ! -e "$r/checkpoint-8" ]
+    [ ! -e "$r/.replaced" ]
+    [ "$(wc -l < "$r/metrics.jsonl")" = 3 ]
+}
+@test "train: --overwrite refuses a directory that is not a run, and deletes nothing" {
+    local r=$BATS_TEST_TMPDIR/r
+    mkdir -p "$r/plots" "$r/checkpoint-7" "$r/best"
+    touch "$r/metrics.jsonl" "$r/plots/loss.svg" "$r/checkpoint-7/mine"
+    tiny_pesc -o "$r" --overwrite -q
+    fails 2 "$r: is not empty and holds no run (run.json is missing or not pesc's); --overwrite replaces runs only, so give another directory"
+    [ -e "$r/metrics.jsonl" ]
+    [ -e "$r/plots/loss.svg" ]
+    [ -e "$r/checkpoint-7/mine" ]
+    [ -e "$r/best" ]
+}
+@test "train: --overwrite with bad data leaves the old run as it was" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    echo 'not json' > "$BATS_TEST_TMPDIR/bad.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/bad.jsonl" -o "$r" --overwrite -q
+    [ "$status" = 3 ]
+    diff -r -x lock "$D/run" "$r"
+    echo '{"text": "no tokenizer here"}' > "$BATS_TEST_TMPDIR/bad.jsonl"
+    pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/bad.jsonl" -o "$r.new" -q
+    [ "$status" != 0 ]
+    [ ! -e "$r.new" ]
+}
+@test "train: an overwriting run that is killed before its first checkpoint gives the old one back" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    long "$r" --overwrite --save-every 0
+    local pid=$!
+    wait_for "$r/metrics.jsonl"
+    sleep 0.3
+    kill -9 $pid
+    wait $pid || true
+    [ -e "$r/.replaced/run.json" ]
+    tiny_pesc -o "$r" -q # refused, but it finds the old run again
+    fails 2 "$r: is not empty; --resume continues the run in it, --overwrite replaces it"
+    diff -r -x lock "$D/run" "$r"
+}
+
+# ---- stopping
+
+@test "train: a signal finishes the step, saves and exits 75" {
+    for sig in TERM INT USR1; do
+        local r=$BATS_TEST_TMPDIR/$sig code=0
+        long "$r"
+        wait_for "$r/metrics.jsonl"
+        kill -$sig $!
+        wait $! || code=$?
+        [ "$code" = 75 ]
+        [ -e "$r/latest/manifest.json" ]
+        [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume goes on" ]]
+    done
+}
+@test "train: a stopped run writes one JSON object" {
+    local r=$BATS_TEST_TMPDIR/r
+    (exec "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$r" --steps 100000 --batch 2 \
+        --seq-len 32 --lora-r 2 --threads 1 --json -q > "$r.out" 2> /dev/null) &
+    wait_for "$r/metrics.jsonl"
+    kill -TERM $!
+    wait $! || true
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["stopped"] is True' "$r.out"
+}
+@test "train: a second signal ends at once" {
+    local r=$BATS_TEST_TMPDIR/r code=0
+    long "$r" --batch 200000 # one step takes long
+    wait_for "$r/run.json"
+    while kill -TERM $! 2> /dev/null; do # two that come before it looks count as one
+        sleep 0.1
+    done
+    wait $! || code=$?
+    [ "$code" = 143 ]
+    [ ! -e "$r/latest" ]
+}
+@test "train: touching SAVE and STOP" {
+    local r=$BATS_TEST_TMPDIR/r code=0
+    long "$r"
+    wait_for "$r/metrics.jsonl"
+    touch "$r/SAVE"
+    wait_for "$r/latest/manifest.json"
+    [ ! -e "$r/SAVE" ]
+    touch "$r/STOP"
+    wait $! || code=$?
+    [ "$code" = 75 ]
+    [ ! -e "$r/STOP" ]
+}
+@test "train: one run a directory" {
+    local r=$BATS_TEST_TMPDIR/r
+    long "$r" --save-every 0 # nothing to go on from
+    wait_for "$r/metrics.jsonl"
+    tiny_pesc -o "$r" --resume -q
+    [ "$status" = 2 ]
+    [[ $stderr == "pesc: $r/lock: process $! is at work in this directory; wait for it, or stop it" ]]
+    kill -9 $!
+    wait $! || true
+    tiny_pesc -o "$r" --resume --steps 1 -q # the lock went with its holder
+    [ "$status" = 0 ]
+}
