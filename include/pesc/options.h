@@ -263,7 +263,11 @@
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, PESC_TUNING,                       \
       "dtype of the activations; f32 if absent")                                                   \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_TUNING,                                           \
-      "directory of a PEFT adapter to continue from")
+      "directory of a PEFT adapter to continue from")                                              \
+    X(INT, patience, "0", RANGE(0, 1048576), 0, PESC_TUNING,                                       \
+      "end the run after this many validations in a row without a lower loss; 0 is never")         \
+    X(BOOL, eval_at_start, "false", YES_NO, 0, PESC_TUNING,                                        \
+      "validate once before the first step")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

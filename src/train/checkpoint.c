@@ -129,12 +129,13 @@ static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, c
     if (s->best_step)
         snprintf(best, sizeof best, "checkpoint-%lld", (long long)s->best_step);
     json_t *v = json_pack(
-        "{s:I, s:f, s:I, s:I, s:[], s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "{s:I, s:f, s:I, s:I, s:[], s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "global_step", (json_int_t)s->step, "epoch", s->epoch, "max_steps", (json_int_t)c->steps,
         "num_input_tokens_seen", (json_int_t)s->tokens, "log_history", "best_metric",
         s->best_step ? s->best_loss : 0.0, "best_model_checkpoint", best, "best_step",
-        (json_int_t)s->best_step, "applied_steps", (json_int_t)s->applied, "skipped_steps",
-        (json_int_t)s->skipped, "skipped_in_a_row", (json_int_t)s->bad_in_row, "metrics_bytes",
+        (json_int_t)s->best_step, "validations_since_best", (json_int_t)s->worse_evals,
+        "applied_steps", (json_int_t)s->applied, "skipped_steps", (json_int_t)s->skipped,
+        "skipped_in_a_row", (json_int_t)s->bad_in_row, "metrics_bytes",
         (json_int_t)s->metrics_bytes, "routing_bytes", (json_int_t)s->routing_bytes, "eval_bytes",
         (json_int_t)s->eval_bytes, "eval_due", (json_int_t)s->eval_due);
     return v ? write_json(dir, STATE, v) : fail_nomem(STATE, 1024);
@@ -165,6 +166,8 @@ static pesc_status read_state(checkpoint_state *s, const char *dir)
     json_where w = { v, path };
     for (size_t i = 0; st == PESC_OK && i < sizeof rows / sizeof *rows; i++)
         st = json_get_i64(w, rows[i].key, true, 0, INT64_MAX, rows[i].to);
+    if (st == PESC_OK) /* absent in checkpoints of 0.1 */
+        st = json_get_i64(w, "validations_since_best", false, 0, INT64_MAX, &s->worse_evals);
     if (st == PESC_OK)
         st = json_get_f64(w, "best_metric", true, &s->best_loss);
     if (st == PESC_OK)

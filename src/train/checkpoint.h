@@ -21,7 +21,8 @@ typedef struct checkpoint_state {
     double epoch;
     double best_loss; /* validation; meaningful where best_step > 0 */
     int64_t best_step;
-    int64_t eval_due; /* 1: a stop came before the validation of this step */
+    int64_t worse_evals; /* validations since best_step */
+    int64_t eval_due;    /* 1: a stop came before the validation of this step */
     uint64_t metrics_bytes, routing_bytes, eval_bytes; /* of the logs */
 } checkpoint_state;
 

@@ -20,10 +20,21 @@ static bool stop_asked(const pesc_trainer *t)
     return t->opt.stop && *t->opt.stop;
 }
 
+/* Whether the validation loss has stopped falling. */
+static bool out_of_patience(const pesc_trainer *t)
+{
+    return t->opt.patience && t->state.worse_evals >= t->opt.patience;
+}
+
+/* Whether the last step was made. */
+static bool is_finished(const pesc_trainer *t)
+{
+    return t->state.step >= t->steps || out_of_patience(t);
+}
+
 bool pesc_trainer_done(const pesc_trainer *t)
 {
-    return !t ||
-           (t->state.step >= t->steps && !t->state.eval_due && t->saved_step >= t->state.step);
+    return !t || (is_finished(t) && !t->state.eval_due && t->saved_step >= t->state.step);
 }
 
 /* The step at hand is the run's last. */
@@ -313,11 +324,18 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
             "step %lld: no record of eval_data has an answer within seq_len %lld: there is no "
             "validation loss",
             (long long)s->step, (long long)t->opt.seq_len);
-    *best = isfinite(out->eval_loss) && (!s->best_step || out->eval_loss < s->best_loss);
+    bool better = isfinite(out->eval_loss) && (!s->best_step || out->eval_loss < s->best_loss);
+    *best = better && s->step > 0; /* before the first step there is nothing to save */
+    s->worse_evals = *best || s->step == 0 ? 0 : s->worse_evals + 1;
     if (*best) {
         s->best_loss = out->eval_loss;
         s->best_step = s->step;
     }
+    if (out_of_patience(t) && s->step < t->steps)
+        log_notice("step %lld: the validation loss has not fallen for %lld validations: the run "
+                   "ends here; its lowest was %.4f at step %lld",
+                   (long long)s->step, (long long)s->worse_evals, s->best_loss,
+                   (long long)s->best_step);
     return PESC_OK;
 }
 
@@ -398,7 +416,7 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     checkpoint_state *s = &t->state;
     *out = (pesc_step){ .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };
     bool best = false, pending = s->eval_due;
-    if (!pending && s->step < t->steps)
+    if (!pending && !is_finished(t))
         TRY(train_one(t, out));
     out->step = s->step;
     bool last = s->step >= t->steps;
@@ -408,8 +426,8 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
         TRY(evaluate(t, out, &best));
     bool asked = rundir_asked(o->output, "SAVE");
     bool stop = rundir_asked(o->output, "STOP") || stop_asked(t);
-    due d = { .save = best || asked || (o->save_every && s->step % o->save_every == 0),
-              .must = stop || (last && !s->eval_due) };
+    due d = { .save = best || asked || (s->step && o->save_every && s->step % o->save_every == 0),
+              .must = stop || (is_finished(t) && !s->eval_due) };
     TRY(save_if_due(t, d, out));
     t->seconds_beside += clock_seconds() - began;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;

@@ -298,6 +298,8 @@ static pesc_status begin(pesc_trainer *t)
     TRY(checkpoint_fits(&t->saver));
     if (o->resume)
         TRY(resume(t));
+    if (!t->resumed[0] && t->eval_data && o->eval_at_start)
+        t->state.eval_due = 1;
     if (given(o->init_from) && !t->resumed[0])
         TRY(load_from(t, o->init_from));
     TRY(records_check(t));

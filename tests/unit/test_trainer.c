@@ -379,6 +379,38 @@ static void presets(void **state)
     assert_string_equal(load.base_dtype, "nf4");
 }
 
+/* With rate 0 the loss never falls: the first validation is the best, two more end the run. A
+ * resumed run finds it finished. */
+static void patience_ends_a_run(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step[8];
+    pesc_train_options o = options_of("a");
+    const char *held[] = { o.data[0] };
+    o.eval_data = held;
+    o.n_eval_data = 1;
+    o.eval_every = 1;
+    o.steps = 8;
+    o.lr = 0;
+    o.patience = 2;
+    o.eval_at_start = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    run_out(&s, step);
+    stop(&s);
+    assert_int_equal(step[0].step, 0);
+    assert_true(isfinite(step[0].eval_loss) && !step[0].saved);
+    assert_int_equal(step[3].step, 3);
+    assert_true(step[3].saved);
+    assert_true(files_there("a/checkpoint-3/manifest.json"));
+    assert_false(files_there("a/checkpoint-0"));
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    assert_true(pesc_trainer_done(s.t));
+    stop(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +425,7 @@ int main(void)
         cmocka_unit_test(stops_before_validation),
         cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(presets),
+        cmocka_unit_test(patience_ends_a_run),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }
