@@ -17,6 +17,10 @@ static bool reserve(str *s, size_t more)
         s->failed = true;
         return false;
     }
+    if (s->max && need - 1 > s->max) {
+        s->failed = s->full = true;
+        return false;
+    }
     if (need <= s->cap)
         return true;
     size_t cap = s->cap < SIZE_MAX / 2 ? s->cap * 2 : need;
@@ -73,7 +77,7 @@ void str_printf(str *s, const char *fmt, ...)
 void str_clear(str *s)
 {
     s->n = 0;
-    s->failed = false;
+    s->failed = s->full = false;
     if (s->p)
         s->p[0] = '\0';
 }

@@ -1,7 +1,7 @@
 /* str: a growing byte string. Zero-initialise to start; str_free() to end.
  *
- * Appending can fail only for want of memory; the failure is remembered (`failed`) and later
- * appends do nothing, so a builder checks once at the end with str_ok(). */
+ * Appending fails when memory runs out or `max` would be exceeded; the failure is remembered
+ * (`failed`) and later appends do nothing, so a builder checks once at the end with str_ok(). */
 #ifndef PESC_BASE_STR_H
 #define PESC_BASE_STR_H
 
@@ -11,14 +11,15 @@
 typedef struct str {
     char *p; /* NUL-terminated once anything was appended, else NULL */
     size_t n, cap;
-    bool failed;
+    size_t max;        /* bytes it may hold; 0: any number */
+    bool failed, full; /* full: because of `max` */
 } str;
 
 void str_add(str *s, const char *bytes, size_t n);
 void str_puts(str *s, const char *text);
 void str_putc(str *s, char c);
 void str_printf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void str_clear(str *s); /* keeps the memory */
+void str_clear(str *s); /* keeps the memory and `max` */
 void str_free(str *s);
 static inline bool str_ok(const str *s)
 {

@@ -403,13 +403,18 @@ static pesc_status emit_unknown(const bpe *b, int32_t symbol, id_list *out)
     return spec->unk < 0 || again ? PESC_OK : id_list_add(out, spec->unk);
 }
 
-/* A symbol as what text may give of it: itself, the parts of its merge and of theirs, or bytes. The
- * parts still to come wait in the cells from `top` on. */
-static pesc_status emit(const bpe *b, bpe_scratch *s, size_t top, int32_t symbol, id_list *out)
+/* Whether text may give this symbol as it is. */
+static bool gives(const bpe *b, int32_t symbol)
+{
+    return symbol < b->spec.n_tokens && (symbol == b->spec.unk || !forbidden(b, symbol));
+}
+
+/* What text gives for any other: the parts of its merge and of theirs, or bytes. The parts still to
+ * come wait in the cells from `top` on. */
+static pesc_status emit_parts(const bpe *b, bpe_scratch *s, size_t top, int32_t symbol,
+                              id_list *out)
 {
     const bpe_spec *spec = &b->spec;
-    if (symbol < spec->n_tokens && (symbol == spec->unk || !forbidden(b, symbol)))
-        return id_list_add(out, symbol);
     size_t n = 0, depth = top;
     vocab_text(spec->vocab, symbol, &n);
     TRY(reserve_cells(s, top + n));
@@ -440,7 +445,8 @@ static pesc_status merge_piece(const bpe *b, bpe_scratch *s, const char *p, size
         count = close_ranks(s->cell, count);
     }
     for (size_t i = 0; i < count; i++)
-        TRY(emit(b, s, count, s->cell[i], out));
+        TRY(gives(b, s->cell[i]) ? id_list_add(out, s->cell[i])
+                                 : emit_parts(b, s, count, s->cell[i], out));
     return PESC_OK;
 }
 

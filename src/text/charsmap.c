@@ -242,7 +242,7 @@ static void apply_grapheme(const charsmap *m, const char *text, size_t n, str *o
     }
 }
 
-pesc_status charsmap_apply(const charsmap *m, const char *text, size_t n, str *out)
+void charsmap_apply(const charsmap *m, const char *text, size_t n, str *out)
 {
     if (!m) {
         str_add(out, text, n);
@@ -250,7 +250,7 @@ pesc_status charsmap_apply(const charsmap *m, const char *text, size_t n, str *o
         size_t from = 0, at = 0;
         uint32_t before = 0;
         utf8proc_int32_t state = 0;
-        while (at < n) {
+        while (at < n && str_ok(out)) {
             uint32_t cp = 0xfffd;
             int len = utf8_decode(text + at, n - at, &cp);
             if (at > from && utf8proc_grapheme_break_stateful((utf8proc_int32_t)before,
@@ -263,5 +263,4 @@ pesc_status charsmap_apply(const charsmap *m, const char *text, size_t n, str *o
         }
         apply_grapheme(m, text + from, n - from, out);
     }
-    return str_ok(out) ? PESC_OK : fail_nomem("normalising text", n);
 }

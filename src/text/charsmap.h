@@ -25,7 +25,8 @@ void charsmap_close(charsmap *m); /* NULL is allowed */
 size_t charsmap_match(const charsmap *m, const char *text, size_t n, const char **to, size_t *to_n);
 
 /* Appends text as Hugging Face's `Precompiled` normaliser writes it: grapheme by grapheme, a short
- * grapheme as a whole first, else each of its characters. text is valid UTF-8. */
-pesc_status charsmap_apply(const charsmap *m, const char *text, size_t n, str *out);
+ * grapheme as a whole first, else each of its characters. text is valid UTF-8. Whether all of it
+ * was appended is in `out`. */
+void charsmap_apply(const charsmap *m, const char *text, size_t n, str *out);
 
 #endif

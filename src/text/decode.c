@@ -54,6 +54,7 @@ struct decode_stream {
     unsigned flags;
     bool started;
     regex_scratch *rs;
+    budget work; /* of all tokens so far */
     str out;
     state state[CHAIN_MAX];
 };
@@ -66,10 +67,10 @@ static pesc_status give(decode_stream *d, size_t i, const char *p, size_t n)
     return PESC_OK;
 }
 
+/* Gives what a step has written into its buffer. */
 static pesc_status give_str(decode_stream *d, size_t i, const str *b)
 {
-    if (!str_ok(b))
-        return fail_nomem("decoding", b->n);
+    TRY(budget_take_text(&d->work, b, "the decoder"));
     return give(d, i, b->n ? b->p : "", b->n);
 }
 
@@ -81,16 +82,6 @@ static void drop_front(str *s, size_t n)
     s->n -= n;
 }
 
-static pesc_status get_content(step *s, const json_t *v, const char *key, const char *where)
-{
-    const json_t *c = json_object_get(v, key);
-    if (!json_is_string(c))
-        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", where, key, json_kind(c));
-    s->content_n = json_string_length(c);
-    s->content = mem_strndup(json_string_value(c), s->content_n);
-    return s->content ? PESC_OK : fail_nomem(where, s->content_n);
-}
-
 /* ---- Replace ---- */
 
 static pesc_status open_replace(step *s, const json_t *v, const char *where)
@@ -99,24 +90,25 @@ static pesc_status open_replace(step *s, const json_t *v, const char *where)
     if (s->fused && s->pattern.re)
         return fail(PESC_UNSUPPORTED, "%s: a regular expression behind Fuse is not supported",
                     where);
-    return get_content(s, v, "content", where);
+    return pattern_get_text(v, "content", where, &s->content, &s->content_n);
 }
 
 /* Replaces in p into `to`; returns where the unreplaced rest of p begins. */
 static pesc_status replace_all(decode_stream *d, const step *s, const char *p, size_t n, str *to,
                                size_t *rest)
 {
-    regex_walk w = { .scratch = d->rs, .text = p, .n = n };
+    regex_walk w = { .scratch = d->rs, .work = &d->work, .text = p, .n = n };
     bool found;
     *rest = 0;
-    for (;;) {
+    while (str_ok(to)) {
         TRY(pattern_next(&s->pattern, &w, &found));
         if (!found)
-            return PESC_OK;
+            break;
         str_add(to, p + *rest, w.start - *rest);
         str_add(to, s->content, s->content_n);
         *rest = w.end;
     }
+    return PESC_OK;
 }
 
 /* How many bytes at the end of p could be the beginning of the pattern. */
@@ -133,7 +125,7 @@ static pesc_status take_replace(decode_stream *d, size_t i, const char *p, size_
     const step *s = &d->dec->step[i];
     state *st = &d->state[i];
     size_t rest, keep = 0;
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     if (s->fused) {
         str_add(&st->held, p, n);
         if (!str_ok(&st->held))
@@ -170,7 +162,7 @@ static pesc_status take_fuse(decode_stream *d, size_t i, const char *p, size_t n
 static pesc_status open_strip(step *s, const json_t *v, const char *where)
 {
     json_where w = { v, where };
-    TRY(get_content(s, v, "content", where));
+    TRY(pattern_get_text(v, "content", where, &s->content, &s->content_n));
     if (s->content_n == 0 || (size_t)utf8_decode(s->content, s->content_n, NULL) != s->content_n)
         return fail(PESC_FORMAT, "%s: content: found '%s', expected one character", where,
                     s->content);
@@ -214,7 +206,7 @@ static pesc_status take_strip(decode_stream *d, size_t i, const char *p, size_t 
     if (!str_ok(&st->held))
         return fail_nomem("decoding", n);
     size_t keep = trailing(s, st->held.p, st->held.n), now = st->held.n - keep;
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     str_add(&st->work, st->held.p, now);
     drop_front(&st->held, now);
     return give_str(d, i, &st->work);
@@ -256,7 +248,7 @@ static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, si
         str_add(&st->held, p, n);
     if (!str_ok(&st->held))
         return fail_nomem("decoding", n);
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     settle(st, false);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
@@ -264,7 +256,7 @@ static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, si
 static pesc_status end_byte_level(decode_stream *d, size_t i)
 {
     state *st = &d->state[i];
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     settle(st, true);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
@@ -306,7 +298,7 @@ static pesc_status end_byte_fallback(decode_stream *d, size_t i)
 static pesc_status end_sp_bytes(decode_stream *d, size_t i)
 {
     state *st = &d->state[i];
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     for (size_t k = 0; k < st->held.n;) {
         int len = utf8_decode(st->held.p + k, st->held.n - k, NULL);
         if (len > 0)
@@ -338,7 +330,7 @@ static pesc_status open_metaspace(step *s, const json_t *v, const char *where)
     json_where w = { v, where };
     const char *scheme = NULL;
     bool prefix = true;
-    TRY(get_content(s, v, "replacement", where));
+    TRY(pattern_get_text(v, "replacement", where, &s->content, &s->content_n));
     TRY(json_get_bool(w, "add_prefix_space", false, &prefix));
     TRY(json_get_str(w, "prepend_scheme", false, &scheme));
     s->drop = s->drop_all = scheme ? strcmp(scheme, "never") != 0 : prefix;
@@ -352,7 +344,7 @@ static pesc_status take_metaspace(decode_stream *d, size_t i, const char *p, siz
     state *st = &d->state[i];
     bool blank = st->started || !s->drop;
     st->started = true;
-    str_clear(&st->work);
+    budget_open_text(&d->work, &st->work);
     regex_walk w = { .text = p, .n = n };
     size_t done = 0;
     for (bool found = true; found;) {
@@ -501,6 +493,7 @@ pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t 
     if (!token)
         token = tokenizer_token(d->t, id, &token_n);
     str_clear(&d->out);
+    budget_add(&d->work, token ? token_n : 0);
     if (token && !((d->flags & PESC_SKIP_SPECIAL) && tokenizer_is_special(d->t, id))) {
         if (d->t->unk_text && id == d->t->unk) {
             token = d->t->unk_text;

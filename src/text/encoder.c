@@ -27,6 +27,7 @@ struct encoder {
     pretok_run pre;
     regex_scratch *rs;
     bpe_scratch bpe;
+    budget work; /* of the call */
 };
 
 pesc_status encoder_open(encoder **out)
@@ -173,11 +174,10 @@ static pesc_status normalise(encoder *e, const char **text, size_t *n, bool firs
 {
     const tokenizer *t = e->t;
     if (!t->sp)
-        return normalizer_run(t->norm, e->rs, &e->norm, *text, *n, text, n);
-    str_clear(&e->normal);
-    TRY(spmodel_normalise(t->sp, *text, *n, t->sp_each || first, &e->normal));
-    if (!str_ok(&e->normal))
-        return fail_nomem("encoding a text", *n);
+        return normalizer_run(t->norm, &e->norm, *text, *n, text, n);
+    budget_open_text(&e->work, &e->normal);
+    spmodel_normalise(t->sp, *text, *n, t->sp_each || first, &e->normal);
+    TRY(budget_take_text(&e->work, &e->normal, "the normaliser of the SentencePiece model"));
     *text = e->normal.n ? e->normal.p : "";
     *n = e->normal.n;
     return PESC_OK;
@@ -208,12 +208,15 @@ static pesc_status add_ids(id_list *out, const id_list *ids)
     return PESC_OK;
 }
 
-static void prepare(encoder *e, const tokenizer *t, id_list *out)
+static void prepare(encoder *e, const tokenizer *t, size_t n, id_list *out)
 {
+    e->work = (budget){ 0 };
+    budget_add(&e->work, n);
     e->t = t;
     e->out = out;
     e->pre.p = t->pre;
-    e->pre.rs = e->rs;
+    e->norm.rs = e->pre.rs = e->rs;
+    e->norm.work = e->pre.work = &e->work;
     e->pre.word = encode_word;
     e->pre.ctx = e;
 }
@@ -250,7 +253,7 @@ static pesc_status run_text(encoder *e, const char *text, size_t n, unsigned fla
 pesc_status encoder_text(encoder *e, const tokenizer *t, const char *text, size_t n, unsigned flags,
                          id_list *out)
 {
-    prepare(e, t, out);
+    prepare(e, t, n, out);
     e->allow = e->allow_normal = flags & PESC_PARSE_SPECIAL ? allow_all : NULL;
     size_t before = out->n;
     pesc_status s = run_text(e, text, n, flags);
@@ -351,8 +354,10 @@ pesc_status encoder_pieces(encoder *e, const tokenizer *t, const tok_piece *piec
                            id_list *out, unsigned char **trained)
 {
     flags f = { 0 };
-    size_t before = out->n;
-    prepare(e, t, out);
+    size_t before = out->n, bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += pieces[i].n;
+    prepare(e, t, bytes, out);
     e->allow = allow_literal;
     e->allow_normal = allow_no_control;
     e->seams = (seams){ pieces, mem_alloc(n + 1, sizeof *e->seams.end), n };

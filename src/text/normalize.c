@@ -14,8 +14,7 @@ typedef struct step step;
 typedef struct kind {
     const char *type;
     pesc_status (*read)(step *s, const json_t *v, const char *where); /* NULL: no options */
-    pesc_status (*run)(const step *s, regex_scratch *rs, normalize_scratch *ns, const char *text,
-                       size_t n, str *out);
+    pesc_status (*run)(const step *s, normalize_scratch *ns, const char *text, size_t n, str *out);
     uniform_form form;
 } kind;
 
@@ -33,25 +32,15 @@ struct normalizer {
     size_t n;
 };
 
-static pesc_status open_content(step *s, const json_t *v, const char *key, const char *where)
-{
-    const json_t *c = json_object_get(v, key);
-    if (!json_is_string(c))
-        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", where, key, json_kind(c));
-    s->content_n = json_string_length(c);
-    s->content = mem_strndup(json_string_value(c), s->content_n);
-    return s->content ? PESC_OK : fail_nomem(where, s->content_n);
-}
-
 static pesc_status open_prepend(step *s, const json_t *v, const char *where)
 {
-    return open_content(s, v, "prepend", where);
+    return pattern_get_text(v, "prepend", where, &s->content, &s->content_n);
 }
 
 static pesc_status open_replace(step *s, const json_t *v, const char *where)
 {
     TRY(pattern_open_json(&s->pattern, v, "pattern", where));
-    return open_content(s, v, "content", where);
+    return pattern_get_text(v, "content", where, &s->content, &s->content_n);
 }
 
 static pesc_status open_strip(step *s, const json_t *v, const char *where)
@@ -72,24 +61,23 @@ static pesc_status open_precompiled(step *s, const json_t *v, const char *where)
     return charsmap_open_base64(&s->map, json_string_value(map), json_string_length(map), where);
 }
 
-static pesc_status run_prepend(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                               const char *text, size_t n, str *out)
+static pesc_status run_prepend(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                               str *out)
 {
-    (void)rs, (void)ns;
+    (void)ns;
     if (n > 0)
         str_add(out, s->content, s->content_n);
     str_add(out, text, n);
     return PESC_OK;
 }
 
-static pesc_status run_replace(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                               const char *text, size_t n, str *out)
+static pesc_status run_replace(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                               str *out)
 {
-    (void)ns;
-    regex_walk w = { .scratch = rs, .text = text, .n = n };
+    regex_walk w = { .scratch = ns->rs, .work = ns->work, .text = text, .n = n };
     size_t done = 0;
     bool found;
-    for (;;) {
+    while (str_ok(out)) {
         TRY(pattern_next(&s->pattern, &w, &found));
         if (!found)
             break;
@@ -101,19 +89,17 @@ static pesc_status run_replace(const step *s, regex_scratch *rs, normalize_scrat
     return PESC_OK;
 }
 
-static pesc_status run_form(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                            const char *text, size_t n, str *out)
+static pesc_status run_form(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                            str *out)
 {
-    (void)rs;
-    return uniform_apply(s->kind->form, text, n, &ns->forms, out)
-               ? PESC_OK
-               : fail_nomem("normalising a text", n);
+    bool done = uniform_apply(s->kind->form, text, n, &ns->forms, out);
+    return done || !str_ok(out) ? PESC_OK : fail_nomem("normalising a text", n);
 }
 
-static pesc_status run_lowercase(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                                 const char *text, size_t n, str *out)
+static pesc_status run_lowercase(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                                 str *out)
 {
-    (void)s, (void)rs, (void)ns;
+    (void)s, (void)ns;
     for (size_t i = 0; i < n;) {
         uint32_t cp = 0;
         char bytes[4];
@@ -126,10 +112,10 @@ static pesc_status run_lowercase(const step *s, regex_scratch *rs, normalize_scr
     return PESC_OK;
 }
 
-static pesc_status run_strip(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                             const char *text, size_t n, str *out)
+static pesc_status run_strip(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                             str *out)
 {
-    (void)rs, (void)ns;
+    (void)ns;
     uint32_t cp = 0;
     size_t from = 0, len;
     while (s->left && from < n && (len = (size_t)utf8_decode(text + from, n - from, &cp)) > 0 &&
@@ -141,10 +127,10 @@ static pesc_status run_strip(const step *s, regex_scratch *rs, normalize_scratch
     return PESC_OK;
 }
 
-static pesc_status run_strip_accents(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                                     const char *text, size_t n, str *out)
+static pesc_status run_strip_accents(const step *s, normalize_scratch *ns, const char *text,
+                                     size_t n, str *out)
 {
-    (void)s, (void)rs, (void)ns;
+    (void)s, (void)ns;
     size_t len;
     for (size_t i = 0; i < n; i += len) {
         uint32_t cp = 0;
@@ -155,13 +141,11 @@ static pesc_status run_strip_accents(const step *s, regex_scratch *rs, normalize
     return PESC_OK;
 }
 
-static pesc_status run_precompiled(const step *s, regex_scratch *rs, normalize_scratch *ns,
-                                   const char *text, size_t n, str *out)
+static pesc_status run_precompiled(const step *s, normalize_scratch *ns, const char *text, size_t n,
+                                   str *out)
 {
-    (void)rs, (void)ns;
-    if (s->map)
-        return charsmap_apply(s->map, text, n, out);
-    str_add(out, text, n);
+    (void)ns;
+    charsmap_apply(s->map, text, n, out);
     return PESC_OK;
 }
 
@@ -220,15 +204,14 @@ void normalizer_close(normalizer *z)
     mem_free(z);
 }
 
-pesc_status normalizer_run(const normalizer *z, regex_scratch *rs, normalize_scratch *s,
-                           const char *text, size_t n, const char **result, size_t *result_n)
+pesc_status normalizer_run(const normalizer *z, normalize_scratch *s, const char *text, size_t n,
+                           const char **result, size_t *result_n)
 {
     str *to = &s->a, *other = &s->b;
     for (size_t i = 0; z && i < z->n; i++) {
-        str_clear(to);
-        TRY(z->step[i].kind->run(&z->step[i], rs, s, text, n, to));
-        if (!str_ok(to))
-            return fail_nomem("normalising a text", n);
+        budget_open_text(s->work, to);
+        TRY(z->step[i].kind->run(&z->step[i], s, text, n, to));
+        TRY(budget_take_text(s->work, to, "the normalizer"));
         text = to->n ? to->p : "";
         n = to->n;
         str *swap = to;
@@ -245,5 +228,5 @@ void normalize_scratch_free(normalize_scratch *s)
     str_free(&s->a);
     str_free(&s->b);
     mem_free(s->forms.cp);
-    *s = (normalize_scratch){ 0 };
+    *s = (normalize_scratch){ .rs = s->rs, .work = s->work };
 }

@@ -16,13 +16,17 @@ typedef struct normalizer normalizer;
 pesc_status normalizer_open(normalizer **out, const json_t *v, const char *file);
 void normalizer_close(normalizer *z); /* NULL is allowed */
 
-/* Valid UTF-8 in, valid UTF-8 out: *result points into `text` or one of the two buffers. */
 typedef struct normalize_scratch {
+    regex_scratch *rs; /* borrowed */
+    budget *work;      /* borrowed */
     str a, b;
     uniform_scratch forms;
 } normalize_scratch;
-pesc_status normalizer_run(const normalizer *z, regex_scratch *rs, normalize_scratch *s,
-                           const char *text, size_t n, const char **result, size_t *result_n);
-void normalize_scratch_free(normalize_scratch *s);
+
+/* Valid UTF-8 in, valid UTF-8 out: *result points into `text` or one of the two buffers. z may be
+ * NULL. */
+pesc_status normalizer_run(const normalizer *z, normalize_scratch *s, const char *text, size_t n,
+                           const char **result, size_t *result_n);
+void normalize_scratch_free(normalize_scratch *s); /* the buffers; what is borrowed stays */
 
 #endif

@@ -4,8 +4,29 @@
 
 #include <string.h>
 
+static pesc_status check_length(size_t n, const char *where)
+{
+    if (n <= PATTERN_TEXT_MAX)
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED, "%s: has a text of %zu bytes; at most %d are supported", where, n,
+                PATTERN_TEXT_MAX);
+}
+
+pesc_status pattern_get_text(const json_t *object, const char *key, const char *where, char **text,
+                             size_t *n)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_string(v))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected a string", where, key, json_kind(v));
+    *n = json_string_length(v);
+    TRY(check_length(*n, where));
+    *text = mem_strndup(json_string_value(v), *n);
+    return *text ? PESC_OK : fail_nomem(where, *n);
+}
+
 pesc_status pattern_open_text(pattern *p, const char *text, size_t n, const char *where)
 {
+    TRY(check_length(n, where));
     if (n == 0)
         return fail(PESC_UNSUPPORTED, "%s: the pattern is an empty string", where);
     p->text = mem_strndup(text, n);

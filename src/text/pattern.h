@@ -5,10 +5,12 @@
 #include "base/json.h"
 #include "text/regex.h"
 
+#define PATTERN_TEXT_MAX 4096 /* bytes of a literal text in a component of tokenizer.json */
+
 /* Zero-initialise to start; read-only once open. */
 typedef struct pattern {
     char *text; /* NULL with a regex */
-    size_t n;   /* at least 1 */
+    size_t n;   /* 1 to PATTERN_TEXT_MAX */
     regex *re;
 } pattern;
 
@@ -18,7 +20,12 @@ pesc_status pattern_open_text(pattern *p, const char *text, size_t n, const char
 pesc_status pattern_open_regex(pattern *p, const char *re, const char *where);
 void pattern_free(pattern *p);
 
-/* Walks the matches of valid UTF-8: w.text, w.n and w.scratch set, all else zero. */
+/* The string under `key`, of at most PATTERN_TEXT_MAX bytes, copied for mem_free(). */
+pesc_status pattern_get_text(const json_t *object, const char *key, const char *where, char **text,
+                             size_t *n);
+
+/* Walks the matches of valid UTF-8: w.text, w.n, w.scratch and w.work set, all else zero. The last
+ * two may be NULL where the pattern is a text. */
 pesc_status pattern_next(const pattern *p, regex_walk *w, bool *found);
 
 #endif

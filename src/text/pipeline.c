@@ -156,7 +156,7 @@ typedef struct key_list {
     added_token *tokens;
     char **copies; /* of normalised texts */
     size_t n;
-    regex_scratch *rs;
+    budget work;
     normalize_scratch ns;
 } key_list;
 
@@ -165,7 +165,7 @@ static pesc_status add_key(key_list *l, tokenizer *t, const added_token *a, bool
     const char *text = a->text;
     size_t n = a->n;
     if (normalise)
-        TRY(normalizer_run(t->norm, l->rs, &l->ns, a->text, a->n, &text, &n));
+        TRY(normalizer_run(t->norm, &l->ns, a->text, a->n, &text, &n));
     if (n == 0)
         return PESC_OK;
     if (text != a->text) {
@@ -206,7 +206,10 @@ static pesc_status build_matcher(tokenizer *t, key_set set, added **out)
     l.tokens = mem_alloc(t->n_added + 1, sizeof *l.tokens);
     l.copies = mem_zalloc(t->n_added + 1, sizeof *l.copies);
     bool room = l.keys && l.tokens && l.copies;
-    pesc_status s = room ? regex_scratch_open(&l.rs) : fail_nomem(t->file, t->n_added);
+    l.ns.work = &l.work;
+    for (size_t i = 0; i < t->n_added; i++)
+        budget_add(&l.work, t->added[i].n);
+    pesc_status s = room ? regex_scratch_open(&l.ns.rs) : fail_nomem(t->file, t->n_added);
     if (s == PESC_OK)
         s = add_keys(&l, t, set);
     if (s == PESC_OK)
@@ -214,7 +217,7 @@ static pesc_status build_matcher(tokenizer *t, key_set set, added **out)
     for (size_t i = 0; l.copies && i <= t->n_added; i++)
         mem_free(l.copies[i]);
     normalize_scratch_free(&l.ns);
-    regex_scratch_close(l.rs);
+    regex_scratch_close(l.ns.rs);
     mem_free(l.keys);
     mem_free(l.tokens);
     mem_free(l.copies);

@@ -296,7 +296,7 @@ static pesc_status cut(pretok_run *r, size_t depth, const char *text, size_t n, 
 {
     const step *s = &r->p->step[depth];
     cutter c = { .r = r, .depth = depth, .text = text, .first = first, .behavior = s->behavior };
-    regex_walk w = { .scratch = r->rs, .text = text, .n = n };
+    regex_walk w = { .scratch = r->rs, .work = r->work, .text = text, .n = n };
     size_t done = 0;
     bool found;
     for (;;) {
@@ -324,18 +324,17 @@ static pesc_status rewrite(pretok_run *r, size_t depth, const char **text, size_
                  (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first));
     if (!front && !(s->blanks && memchr(*text, ' ', *n)))
         return PESC_OK;
-    str_clear(b);
+    budget_open_text(r->work, b);
     if (front)
         str_add(b, s->mark, s->mark_n);
     const char *p = *text, *end = *text + *n;
-    for (const char *space; s->blanks && (space = memchr(p, ' ', (size_t)(end - p)));
+    for (const char *space; s->blanks && str_ok(b) && (space = memchr(p, ' ', (size_t)(end - p)));
          p = space + 1) {
         str_add(b, p, (size_t)(space - p));
         str_add(b, s->mark, s->mark_n);
     }
     str_add(b, p, (size_t)(end - p));
-    if (!str_ok(b))
-        return fail_nomem("cutting a text into words", *n);
+    TRY(budget_take_text(r->work, b, "the pre_tokenizer"));
     *text = b->p;
     *n = b->n;
     return PESC_OK;

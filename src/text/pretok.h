@@ -26,6 +26,7 @@ bool pretok_is_bytes(const pretok *p); /* words are encoded as bytes; NULL: fals
 typedef struct pretok_run {
     const pretok *p; /* NULL is allowed */
     regex_scratch *rs;
+    budget *work;
     str buffer[CHAIN_MAX]; /* text a step has changed; pretok_run_free() */
     pesc_status (*word)(void *ctx, const char *text, size_t n); /* never called with n 0 */
     void *ctx;

@@ -54,7 +54,8 @@ bool spmodel_is(const unsigned char *bytes, size_t n);
 /* Appends text as sentencepiece's encoder sees it: user-defined pieces verbatim, charsmap, spaces
  * collapsed and trimmed, dummy prefix, space -> U+2581: each as the model says. Bytes that are not
  * UTF-8 become U+FFFD, one for each maximal invalid run. `dummy` false leaves out the dummy prefix:
- * for text that continues something (behind a control token). */
-pesc_status spmodel_normalise(const spmodel *m, const char *text, size_t n, bool dummy, str *out);
+ * for text that continues something (after a control token). Whether all of it was appended is in
+ * `out`. */
+void spmodel_normalise(const spmodel *m, const char *text, size_t n, bool dummy, str *out);
 
 #endif

@@ -66,7 +66,7 @@ static void trim_end(const spmodel *m, str *out, size_t start)
         out->p[out->n -= k] = '\0';
 }
 
-pesc_status spmodel_normalise(const spmodel *m, const char *text, size_t n, bool dummy, str *out)
+void spmodel_normalise(const spmodel *m, const char *text, size_t n, bool dummy, str *out)
 {
     const char *to = NULL;
     size_t at = 0, to_n = 0, start = out->n;
@@ -78,12 +78,12 @@ pesc_status spmodel_normalise(const spmodel *m, const char *text, size_t n, bool
         at += used;
     }
     if (at == n)
-        return PESC_OK;
+        return;
     dummy = dummy && m->add_dummy_prefix;
     if (dummy && !m->whitespace_suffix)
         add_space(m, out);
     bool after_space = collapse;
-    while (at < n) {
+    while (at < n && str_ok(out)) {
         at += next_prefix(m, text + at, n - at, &to, &to_n);
         while (after_space && to_n > 0 && to[0] == ' ') {
             to++;
@@ -98,5 +98,4 @@ pesc_status spmodel_normalise(const spmodel *m, const char *text, size_t n, bool
         trim_end(m, out, start);
     if (dummy && m->whitespace_suffix)
         add_space(m, out);
-    return str_ok(out) ? PESC_OK : fail_nomem("normalising text", n);
 }

@@ -60,7 +60,8 @@ static void takes_the_longest_key(void **state)
 static void expect_applied(const charsmap *m, const char *text, const char *expected)
 {
     str out = { 0 };
-    must(charsmap_apply(m, text, strlen(text), &out));
+    charsmap_apply(m, text, strlen(text), &out);
+    assert_true(str_ok(&out));
     assert_string_equal(out.p ? out.p : "", expected);
     str_free(&out);
 }
@@ -197,7 +198,8 @@ static void survives_cuts_and_flips(void **state)
         s.p[at] ^= (char)(1 << bit % 8);
         if (charsmap_open(&m, (unsigned char *)s.p, s.n, "flip") == PESC_OK) {
             str out = { 0 };
-            must(charsmap_apply(m, text, strlen(text), &out));
+            charsmap_apply(m, text, strlen(text), &out);
+            assert_true(str_ok(&out));
             str_free(&out);
             const char *to;
             size_t to_n;
@@ -228,7 +230,8 @@ static void every_allocation_may_fail(void **state)
     charsmap *m = opened();
     str out = { 0 };
     mem_fail_at(1);
-    assert_int_equal(charsmap_apply(m, "ABC", 3, &out), PESC_NOMEM);
+    charsmap_apply(m, "ABC", 3, &out);
+    assert_false(str_ok(&out));
     mem_fail_at(0);
     str_free(&out);
     charsmap_close(m);
