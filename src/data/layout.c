@@ -279,6 +279,9 @@ pesc_status layout_parse(const layout *l, const char *bytes, size_t n, const cha
                          json_t **record)
 {
     *record = NULL;
+    if (n > LAYOUT_RECORD_MAX)
+        return fail(PESC_FORMAT, "%s: the record is %zu bytes long; at most %zu are read", where, n,
+                    LAYOUT_RECORD_MAX);
     return l->kind->parse(l, bytes, n, where, record);
 }
 
@@ -367,6 +370,7 @@ static bool begins_with_object(const layout *l)
     json_t *v = NULL;
     const char *data = (const char *)l->map->data;
     bool object = next_line(l, l->begin, &begin, &end) && data[begin] == '{' &&
+                  end - begin <= LAYOUT_RECORD_MAX &&
                   json_parse(&v, data + begin, end - begin, "") == PESC_OK && json_is_object(v);
     json_decref(v);
     return object;

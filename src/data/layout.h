@@ -39,7 +39,10 @@ size_t layout_after(const layout *l, size_t end);
  * there. count: records before. */
 pesc_status layout_check(const layout *l, size_t at, size_t begin, uint64_t count);
 
-/* The record of these bytes as an object. `where` begins the sentence of a failure. */
+/* The record of these bytes as an object. `where` begins the sentence of a failure. A record of
+ * more than LAYOUT_RECORD_MAX bytes is refused: as an object it takes up to fifty times its size.
+ */
+#define LAYOUT_RECORD_MAX ((size_t)16 << 20)
 pesc_status layout_parse(const layout *l, const char *bytes, size_t n, const char *where,
                          json_t **record);
 

@@ -62,6 +62,33 @@ setup_file() { make_model; }
     fails 3 'standard input:2: found a string, expected an array of token ids'
 }
 
+@test "detokenize: ids inside an object, however it is written" {
+    pesc detokenize "$D/model" <<< '{"a": [1, {"ids": [7]}], "input_ids": [1], "s": "]}\"", "ids" : [ 259 , 259 ] }'
+    gives "hellohello"
+    pesc detokenize "$D/model" <<< '{"ids": [259], "x": tru}'
+    [ "$status" = 3 ]
+    [[ $stderr == *"this is not JSON"* ]]
+    pesc detokenize "$D/model" <<< '{"ids": [259], "ids": [259]}'
+    [ "$status" = 3 ]
+    pesc detokenize "$D/model" <<< '[259] x'
+    fails 3 'standard input: byte 6: this is not JSON: expected nothing more'
+    pesc detokenize "$D/model" <<< '[259 259]'
+    fails 3 "standard input: byte 5: this is not JSON: expected ',' or ']'"
+    pesc detokenize "$D/model" <<< '[259,]'
+    fails 3 'standard input: byte 5: this is not JSON: expected a value'
+    pesc detokenize "$D/model" <<< '[0259]'
+    fails 3 'standard input: byte 5: this is not JSON: expected a number without zeros before it'
+    pesc detokenize "$D/model" <<< '[[259], 7]'
+    fails 3 'standard input: [1]: found a number of length 0, expected an array of length 1 as the first'
+}
+
+@test "detokenize: ten million ids in little memory" {
+    { printf '['; yes 1, | head -n 10000000 | tr -d '\n'; printf '1]'; } > "$BATS_TEST_TMPDIR/many"
+    run bash -c "ulimit -v 400000; '$PESC' detokenize '$D/model' '$BATS_TEST_TMPDIR/many' | wc -c"
+    [ "$status" -eq 0 ]
+    [ "$output" = 10000001 ]
+}
+
 @test "detokenize: an id the tokenizer does not have" {
     pesc detokenize "$D/model" <<< "5000"
     [ "$status" != 139 ]

@@ -47,6 +47,31 @@ static void finds_every_line(void **state)
     source_close(s);
 }
 
+static void refuses_a_record_that_is_too_long(void **state)
+{
+    (void)state;
+    enum { MOST = 16 << 20 };
+    char *text = mem_alloc(MOST + 2, 1);
+    memset(text, 'a', MOST + 1);
+    memcpy(text, "{\"t\":\"", 6);
+    memcpy(text + MOST - 2, "\"}\n", 3);
+    const char *path = put("long.jsonl", text, MOST + 1);
+    source *s;
+    json_t *v;
+    must(source_open(&s, &path, 1));
+    must(source_record(s, 0, &v));
+    json_decref(v);
+    source_close(s);
+    memcpy(text + MOST - 2, "a\"}", 3);
+    text[MOST + 1] = '\n';
+    path = put("long.jsonl", text, MOST + 2);
+    must(source_open(&s, &path, 1));
+    must_fail(source_record(s, 0, &v), PESC_FORMAT,
+              "long.jsonl:1: the record is 16777217 bytes long; at most 16777216 are read");
+    source_close(s);
+    mem_free(text);
+}
+
 static void finds_every_element(void **state)
 {
     (void)state;
@@ -309,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_every_line),
+        cmocka_unit_test(refuses_a_record_that_is_too_long),
         cmocka_unit_test(finds_every_element),
         cmocka_unit_test(numbers_through_files),
         cmocka_unit_test(refuses_what_is_no_data),
