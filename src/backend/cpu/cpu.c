@@ -49,23 +49,23 @@ pesc_status cpu_open(device **out, int n_threads)
 
 /* ---- work ---- */
 
-typedef struct job {
+typedef struct range_job {
     cpu_device *d;
     int64_t n, step;
     cpu_range_fn fn;
     const void *ctx;
-} job;
+} range_job;
 
 static void run_range(void *ctx, int64_t chunk, int worker)
 {
-    const job *j = ctx;
+    const range_job *j = ctx;
     int64_t begin = chunk * j->step, end = begin + j->step;
     j->fn(j->ctx, begin, end < j->n ? end : j->n, j->d->scratch + (size_t)worker * CPU_SCRATCH);
 }
 
 void cpu_for(cpu_device *d, int64_t n, int64_t step, cpu_range_fn fn, const void *ctx)
 {
-    job j = { d, n, step, fn, ctx };
+    range_job j = { d, n, step, fn, ctx };
     thread_for(d->pool, (n + step - 1) / step, run_range, &j);
 }
 
@@ -77,9 +77,9 @@ int64_t cpu_step(int64_t bytes)
 
 /* ---- memory: device memory is the heap ---- */
 
-/* Weights are read once a token from end to end: with pages of 4 KiB a core spends a third of that
- * time looking up pages. A wish only; it may be refused. */
-static void wish_for_large_pages(void *p, size_t bytes)
+/* Decode reads all weights once per token; with pages of 4 KiB a core spends a third of that time
+ * in TLB misses. The kernel may ignore the advice. */
+static void advise_huge_pages(void *p, size_t bytes)
 {
     const uintptr_t large = 2 << 20;
     uintptr_t begin = ((uintptr_t)p + large - 1) & ~(large - 1);
@@ -92,7 +92,7 @@ pesc_status cpu_alloc(device *d, size_t bytes, void **out)
 {
     (void)d;
     *out = mem_aligned(bytes);
-    wish_for_large_pages(*out, bytes);
+    advise_huge_pages(*out, bytes);
     return *out ? PESC_OK : fail_nomem("taking memory of the CPU", bytes);
 }
 
@@ -118,15 +118,15 @@ pesc_status cpu_download(device *d, void *dst, const void *src, size_t bytes)
     return cpu_sync(d);
 }
 
-typedef struct span {
+typedef struct copy_job {
     unsigned char *dst;
     const unsigned char *src; /* NULL: zeros */
-} span;
+} copy_job;
 
 static void copy_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
-    const span *s = ctx;
+    const copy_job *s = ctx;
     if (s->src)
         memcpy(s->dst + begin, s->src + begin, (size_t)(end - begin));
     else
@@ -137,12 +137,12 @@ enum { COPY_RANGE = 1 << 20 };
 
 void cpu_copy(device *d, void *dst, const void *src, size_t bytes)
 {
-    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(span){ dst, src });
+    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(copy_job){ dst, src });
 }
 
 void cpu_zero(device *d, void *dst, size_t bytes)
 {
-    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(span){ dst, NULL });
+    cpu_for(cpu_of(d), (int64_t)bytes, COPY_RANGE, copy_range, &(copy_job){ dst, NULL });
 }
 
 /* No op of the CPU can fail, and each is done when it returns. */

@@ -1,4 +1,4 @@
-/* kernel: the engines of matmul.h, one file an instruction set. */
+/* kernel: the engines of matmul.h; each instruction set has a file. */
 #ifndef PESC_BACKEND_CPU_KERNEL_H
 #define PESC_BACKEND_CPU_KERNEL_H
 
@@ -10,19 +10,20 @@ extern const mm_engine kernel_avx512_f32, kernel_avx512_bf16;
 extern const mm_engine kernel_avx512_pairs;
 extern const mm_engine kernel_amx;
 
-/* Parts of kernel_amx: on tiles, in a file of its own, ... */
-void kernel_amx_tile(const mm_tile *t); /* rows padded to 16 */
-void kernel_amx_strip(const mm_strip *s);
-void kernel_amx_begin(void);
-void kernel_amx_end(void);
-bool kernel_amx_takes(const mm_side *x, mm_words words);
-void kernel_amx_few(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
-/* ... and on vectors: [32][32] numbers with rows for columns; */
-void kernel_amx_turn(float *dst, const float *src);
-/* a panel of results; */
-void kernel_amx_put(const mm_out *o);
-/* a block of NF4, from word box.w on, of up to 32 vectors: [2][32][16], the words of two tiles side
- * by side. What lies behind these vectors may be fetched meanwhile. */
-void kernel_amx_unpack(mm_word *dst, const mm_side *x, mm_box box, bool fetch);
+/* The parts of kernel_amx that use AMX tiles: kernel_amx.c. */
+void kernel_amx_micro_kernel(const mm_tile *t); /* the memory of rows is padded to 16 rows */
+void kernel_amx_row_panel(const mm_row_panel *s);
+void kernel_amx_configure(void);
+void kernel_amx_release(void);
+bool kernel_amx_few_rows_supports(const mm_operand *x, mm_format format);
+void kernel_amx_few_rows(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);
+
+/* The parts that use AVX-512: kernel_avx512_pairs.c. */
+/* dst [32][32] = src [32][32] transposed. */
+void kernel_amx_transpose(float *dst, const float *src);
+void kernel_amx_epilogue(const mm_epilogue *o); /* of one panel */
+/* One NF4 block of each of up to 32 rows, from element block.e on, decoded to dst [2][32][16]: the
+ * elements of two AMX tiles. prefetch: the rows after these as well. */
+void kernel_amx_dequantize(mm_element *dst, const mm_operand *x, mm_block block, bool prefetch);
 
 #endif

@@ -1,64 +1,67 @@
-/* kernel_avx512_pairs: words of two bf16, multiplied and summed by vdpbf16ps. AMX takes the same
- * words: its rows are packed as tiles, its lanes are the same. */
+/* kernel_avx512_pairs: elements are pairs of bf16, multiplied and summed by vdpbf16ps. The engine
+ * of AMX uses the same elements and panels; its rows are packed as tiles. */
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define PAIRS 1
 #include "backend/cpu/simd_avx512.h"
 
-#include "backend/cpu/kernel_body.h"
-#include "backend/cpu/kernel_along.h"
+#include "backend/cpu/kernel_simd.h"
+#include "backend/cpu/kernel_few_pairs.h"
 
-TARGET static void tiles(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+TARGET static void pack_rows_as_tiles(mm_element *dst, const mm_operand *x, mm_format format,
+                                      mm_block block)
 {
-    rows_any(true, dst, x, MM_BF16_PAIR, box);
-    if (words == MM_BF16_FOURTH)
-        spread_rows(true, dst, box);
+    pack_rows_in_order(true, dst, x, MM_BF16_PAIR, block);
+    if (format == MM_BF16_PAIR_NF4)
+        reorder_rows_as_nf4(true, dst, block);
 }
 
-/* Few rows stand on the right: [words][n]. */
-TARGET static void standing(mm_word *dst, const mm_side *x, mm_words words, mm_box box)
+/* With few rows the weights are the left operand, and the rows a panel [elements][n_rows]. */
+TARGET static void pack_few_rows_as_panel(mm_element *dst, const mm_operand *x, mm_format format,
+                                          mm_block block)
 {
-    mm_word rows[MM_FEW * MM_K];
-    rows_along(rows, x, words, box);
-    for (int64_t w = 0; w < pack_round_up(box.nw, MM_WORDS); w++)
-        for (int64_t i = 0; i < box.n; i++)
-            *dst++ = rows[i * MM_K + w];
+    mm_element rows[MM_FEW_ROWS * MM_KC];
+    pack_few_rows(rows, x, format, block);
+    for (int64_t e = 0; e < num_round_up(block.n_elements, MM_K_GROUP); e++)
+        for (int64_t i = 0; i < block.n_rows; i++)
+            *dst++ = rows[i * MM_KC + e];
 }
 
-TARGET void kernel_amx_unpack(mm_word *dst, const mm_side *x, mm_box box, bool fetch)
+TARGET void kernel_amx_dequantize(mm_element *dst, const mm_operand *x, mm_block block,
+                                  bool prefetch)
 {
-    int64_t at = box.i * x->ld + box.w * PER_WORD, lane_bytes = bytes_of(DT_NF4, x->ld);
+    int64_t at = block.row * x->ld + block.e * VALUES, row_bytes = bytes_of(DT_NF4, x->ld);
     const char *codes = (const char *)x->data + bytes_of(DT_NF4, at);
     const float *scales = x->scales + at / NF4_BLOCK;
-    const char *next = (const char *)x->data + (box.i + MM_LANES) * lane_bytes + box.w * MM_LANES;
-    for (int64_t i = 0; i < box.n; i++, codes += lane_bytes, scales += x->ld / NF4_BLOCK) {
-        vec first, later;
-        nf4_block(codes, *scales, &first, &later);
-        store_words(dst + i * TILE, first);
-        store_words(dst + (MM_LANES + i) * TILE, later);
-        if (fetch && i % 2)
+    const char *next = (const char *)x->data + (block.row + MM_NR) * row_bytes + block.e * MM_NR;
+    for (int64_t i = 0; i < block.n_rows; i++, codes += row_bytes, scales += x->ld / NF4_BLOCK) {
+        vec first, second;
+        nf4_block(codes, *scales, &first, &second);
+        store_elements(dst + i * MM_AMX_TILE, first);
+        store_elements(dst + (MM_NR + i) * MM_AMX_TILE, second);
+        if (prefetch && i % 2)
             __builtin_prefetch(next + i * 32, 0, 2);
     }
 }
 
-TARGET void kernel_amx_turn(float *dst, const float *src)
+TARGET void kernel_amx_transpose(float *dst, const float *src)
 {
-    for (int64_t row = 0; row < MM_LANES; row += VECTOR) {
-        vectors v = vectors_of(src + row * MM_LANES, MM_LANES * 4, 0, VECTOR);
-        for (int64_t lane = 0; lane < MM_LANES; lane += MEMORY) {
-            vec turned[MEMORY];
-            load_memory(&v, lane * 4, MEMORY * 4, turned);
+    for (int64_t row = 0; row < MM_NR; row += VECTOR) {
+        row_pointers rows = rows_from(src + row * MM_NR, MM_NR * 4, 0, VECTOR);
+        for (int64_t column = 0; column < MM_NR; column += DWORDS) {
+            vec transposed[DWORDS];
+            load_transposed(&rows, column * 4, DWORDS * 4, transposed);
 #pragma GCC unroll 64
-            for (int i = 0; i < MEMORY; i++)
-                _mm512_storeu_si512(dst + (lane + i) * MM_LANES + row, turned[i]);
+            for (int i = 0; i < DWORDS; i++)
+                _mm512_storeu_si512(dst + (column + i) * MM_NR + row, transposed[i]);
         }
     }
 }
 
-/* A whole panel as bf16, nothing added: half the stores. */
-TARGET void kernel_amx_put(const mm_out *o)
+/* A whole panel of bf16 with nothing to add takes half as many stores. */
+TARGET void kernel_amx_epilogue(const mm_epilogue *o)
 {
-    if (o->dt != DT_BF16 || o->n != MM_LANES || o->bias || o->accumulate) {
-        store(o);
+    if (o->dt != DT_BF16 || o->n != MM_NR || o->bias || o->accumulate) {
+        epilogue(o);
         return;
     }
     const vecf scale = _mm512_set1_ps(o->scale);
@@ -70,29 +73,29 @@ TARGET void kernel_amx_put(const mm_out *o)
     }
 }
 
-const mm_engine kernel_avx512_pairs = { .words = MM_BF16_PAIR,
-                                        .few_words = MM_BF16_ALONG,
-                                        .nf4_words = MM_BF16_FOURTH,
-                                        .rows = ROWS,
-                                        .pack_rows = rows_apart,
-                                        .pack_lanes = lanes_apart,
-                                        .tile = tile,
-                                        .takes = takes,
-                                        .pack_few = rows_along,
-                                        .few = few,
-                                        .store = store };
+const mm_engine kernel_avx512_pairs = { .format = MM_BF16_PAIR,
+                                        .few_rows_format = MM_BF16_PAIR_SPLIT,
+                                        .nf4_format = MM_BF16_PAIR_NF4,
+                                        .tile_rows = TILE_ROWS,
+                                        .pack_rows = pack_rows_split,
+                                        .pack_panel = pack_panel_split,
+                                        .micro_kernel = micro_kernel,
+                                        .few_rows_supports = few_rows_supports,
+                                        .pack_few_rows = pack_few_rows,
+                                        .few_rows = few_rows,
+                                        .epilogue = epilogue };
 
-const mm_engine kernel_amx = { .words = MM_BF16_PAIR,
-                               .few_words = MM_BF16_PAIR,
-                               .nf4_words = MM_BF16_FOURTH,
-                               .rows = 128,
-                               .pack_rows = tiles,
-                               .pack_lanes = lanes,
-                               .tile = kernel_amx_tile,
-                               .takes = kernel_amx_takes,
-                               .pack_few = standing,
-                               .few = kernel_amx_few,
-                               .store = store,
-                               .strip = kernel_amx_strip,
-                               .begin = kernel_amx_begin,
-                               .end = kernel_amx_end };
+const mm_engine kernel_amx = { .format = MM_BF16_PAIR,
+                               .few_rows_format = MM_BF16_PAIR,
+                               .nf4_format = MM_BF16_PAIR_NF4,
+                               .tile_rows = 128,
+                               .pack_rows = pack_rows_as_tiles,
+                               .pack_panel = pack_panel,
+                               .micro_kernel = kernel_amx_micro_kernel,
+                               .few_rows_supports = kernel_amx_few_rows_supports,
+                               .pack_few_rows = pack_few_rows_as_panel,
+                               .few_rows = kernel_amx_few_rows,
+                               .epilogue = epilogue,
+                               .row_panel = kernel_amx_row_panel,
+                               .configure = kernel_amx_configure,
+                               .release = kernel_amx_release };

@@ -1,34 +1,34 @@
-/* kernel_base: the engines in plain C. They define what the others must give, up to the order of
- * sums within a block. */
+/* kernel_base: the engines in plain C. They define what the other engines compute, up to the order
+ * of sums within a k block. */
 #include "backend/cpu/kernel.h"
-#include "backend/cpu/pack.h"
+#include "backend/cpu/packing.h"
 #include "tensor/bf16.h"
 
 #include <string.h>
 
-enum { ROWS = 4 };
+enum { TILE_ROWS = 4 };
 
-static void tile(const mm_tile *t)
+static void micro_kernel(const mm_tile *t)
 {
-    float sums[ROWS][MM_LANES] = { 0 };
-    for (int64_t w = 0; w < t->nw; w++) {
-        float lanes[MM_LANES];
-        memcpy(lanes, t->lanes + w * MM_LANES, sizeof lanes);
+    float sums[TILE_ROWS][MM_NR] = { 0 };
+    for (int64_t e = 0; e < t->n_elements; e++) {
+        float b[MM_NR];
+        memcpy(b, t->panel + e * MM_NR, sizeof b);
         for (int64_t i = 0; i < t->n_rows; i++) {
             float a;
-            memcpy(&a, t->rows + i * t->row + w, sizeof a);
-            for (int j = 0; j < MM_LANES; j++)
-                sums[i][j] += a * lanes[j];
+            memcpy(&a, t->rows + i * t->row_stride + e, sizeof a);
+            for (int j = 0; j < MM_NR; j++)
+                sums[i][j] += a * b[j];
         }
     }
     for (int64_t i = 0; i < t->n_rows; i++) {
         float *out = t->sums + i * t->ld;
-        for (int j = 0; j < MM_LANES; j++)
+        for (int j = 0; j < MM_NR; j++)
             out[j] = t->add ? out[j] + sums[i][j] : sums[i][j];
     }
 }
 
-static void store_row(const mm_out *o, int64_t i)
+static void epilogue_row(const mm_epilogue *o, int64_t i)
 {
     float *f32 = (float *)o->out + i * o->ld;
     uint16_t *bf16 = (uint16_t *)o->out + i * o->ld;
@@ -46,13 +46,14 @@ static void store_row(const mm_out *o, int64_t i)
     }
 }
 
-static void store(const mm_out *o)
+static void epilogue(const mm_epilogue *o)
 {
     for (int64_t i = 0; i < o->n_rows; i++)
-        store_row(o, i);
+        epilogue_row(o, i);
 }
 
 #define PLAIN                                                                                      \
-    .rows = ROWS, .pack_rows = pack_rows, .pack_lanes = pack_lanes, .tile = tile, .store = store
-const mm_engine kernel_base_f32 = { .words = MM_F32, PLAIN };
-const mm_engine kernel_base_bf16 = { .words = MM_BF16_AS_F32, PLAIN };
+    .tile_rows = TILE_ROWS, .pack_rows = packing_rows, .pack_panel = packing_panel,                \
+    .micro_kernel = micro_kernel, .epilogue = epilogue
+const mm_engine kernel_base_f32 = { .format = MM_F32, PLAIN };
+const mm_engine kernel_base_bf16 = { .format = MM_BF16_WIDENED, PLAIN };

@@ -1,45 +1,45 @@
 #include "backend/cpu/matmul.h"
 
+#include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/gemm_simd.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/ops/ops.h"
-#include "backend/cpu/panels.h"
-#include "backend/cpu/tiles.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 
 #include <string.h>
 
-void mm_run(cpu_device *d, const mm_set *set)
+void mm_multiply(cpu_device *d, const mm_group *group)
 {
-    if (set->engine->strip)
-        panels_run(d, set);
+    if (group->engine->row_panel)
+        gemm_amx(d, group);
     else
-        tiles_run(d, set);
+        gemm_simd(d, group);
 }
 
-const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *room)
+const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *buffer)
 {
     if (!bias->data)
         return NULL;
     const char *at = (const char *)bias->data + first * (bias->dt == DT_F32 ? 4 : 2);
     if (bias->dt == DT_F32)
-        memcpy(room, at, (size_t)n * sizeof *room);
+        memcpy(buffer, at, (size_t)n * sizeof *buffer);
     else
-        bf16_decode(room, at, n);
-    return room;
+        bf16_decode(buffer, at, n);
+    return buffer;
 }
 
-mm_side mm_side_of(const tensor *t, bool k_last)
+mm_operand mm_operand_of(const tensor *t, bool k_contiguous)
 {
     int64_t rows = tensor_rows(t), cols = tensor_cols(t);
     ASSERT(t->dt == DT_F32 || t->dt == DT_BF16 || t->dt == DT_NF4);
-    return (mm_side){ .data = t->data,
-                      .scales = t->dt == DT_NF4 ? nf4_scales(t->data, rows * cols) : NULL,
-                      .dt = t->dt,
-                      .k_last = k_last,
-                      .ld = cols,
-                      .n = k_last ? rows : cols,
-                      .k = k_last ? cols : rows };
+    return (mm_operand){ .data = t->data,
+                         .scales = t->dt == DT_NF4 ? nf4_scales(t->data, rows * cols) : NULL,
+                         .dt = t->dt,
+                         .k_contiguous = k_contiguous,
+                         .ld = cols,
+                         .n = k_contiguous ? rows : cols,
+                         .k = k_contiguous ? cols : rows };
 }
 
 const mm_engine *mm_engine_of(cpu_isa isa, dtype activations)
@@ -55,61 +55,63 @@ const mm_engine *mm_engine_of(cpu_isa isa, dtype activations)
     return engines[isa][activations == DT_BF16];
 }
 
-static void whole(const void *ctx, int64_t i, mm_product *p)
+static void get_single(const void *ctx, int64_t i, mm_product *p)
 {
     (void)i;
     *p = *(const mm_product *)ctx;
 }
 
-static mm_side pitched(const tensor *t, int64_t ld, bool k_last)
+static mm_operand operand_with_ld(const tensor *t, int64_t ld, bool k_contiguous)
 {
-    mm_side s = mm_side_of(t, k_last);
-    ASSERT(!ld || (ld >= s.ld && t->dt != DT_NF4));
-    s.ld = ld ? ld : s.ld;
-    return s;
+    mm_operand x = mm_operand_of(t, k_contiguous);
+    ASSERT(!ld || (ld >= x.ld && t->dt != DT_NF4));
+    x.ld = ld ? ld : x.ld;
+    return x;
 }
 
-static mm_sides sides_of(const mm *a, const mm_pair *q)
+static mm_operands operands_of(const mm *a, const mm_pair *pair)
 {
-    mm_sides s = { pitched(&q->a, q->a_ld, a->layout != MM_TN),
-                   pitched(&q->b, q->b_ld, a->layout == MM_NT) };
-    ASSERT(s.a.k == s.b.k && tensor_rows(&a->out) == s.a.n && tensor_cols(&a->out) == s.b.n);
-    return s;
+    mm_operands x = { operand_with_ld(&pair->a, pair->a_ld, a->layout != MM_TN),
+                      operand_with_ld(&pair->b, pair->b_ld, a->layout == MM_NT) };
+    ASSERT(x.a.k == x.b.k && tensor_rows(&a->out) == x.a.n && tensor_cols(&a->out) == x.b.n);
+    return x;
 }
 
-static void multiply_sides(cpu_device *d, const mm *a, mm_product p, tensor bias, bool accumulate)
+static void multiply_single(cpu_device *d, const mm *a, mm_product p, tensor bias, bool accumulate)
 {
     p.out = a->out.data;
     p.ld = a->out_ld ? a->out_ld : tensor_cols(&a->out);
-    mm_run(d, &(mm_set){ .engine = mm_engine_of(d->isa, a->a.dt),
-                         .count = 1,
-                         .get = whole,
-                         .ctx = &p,
-                         .bias = bias,
-                         .out_dt = a->out.dt,
-                         .scale = a->scale,
-                         .accumulate = accumulate });
+    mm_multiply(d, &(mm_group){ .engine = mm_engine_of(d->isa, a->a.dt),
+                                .count = 1,
+                                .get = get_single,
+                                .ctx = &p,
+                                .bias = bias,
+                                .out_dt = a->out.dt,
+                                .scale = a->scale,
+                                .accumulate = accumulate });
 }
 
-/* What is added up is computed together, or, few rows of engines that cannot, one by one. */
+/* The terms of a sum are computed together, except for few rows of an engine without row_panel:
+ * there each term is a product of its own, which accumulates in out. */
 void cpu_matmul(device *d, const mm *a)
 {
     cpu_device *c = cpu_of(d);
-    mm_sides more[MM_TERMS - 1], last = sides_of(a, &(mm_pair){ a->a, a->b, a->a_ld, a->b_ld });
-    ASSERT(a->n_more < MM_TERMS && (!a->bias.data || tensor_count(&a->bias) == last.b.n));
+    mm_operands more[MM_MAX_TERMS - 1];
+    mm_operands last = operands_of(a, &(mm_pair){ a->a, a->b, a->a_ld, a->b_ld });
+    ASSERT(a->n_more < MM_MAX_TERMS && (!a->bias.data || tensor_count(&a->bias) == last.b.n));
     for (int i = 0; i < a->n_more; i++)
-        more[i] = sides_of(a, &a->more[i]);
+        more[i] = operands_of(a, &a->more[i]);
     mm_product p = { .a = last.a, .b = last.b };
-    if (mm_engine_of(c->isa, a->a.dt)->strip || last.a.n > MM_FEW) {
+    if (mm_engine_of(c->isa, a->a.dt)->row_panel || last.a.n > MM_FEW_ROWS) {
         p.more = more;
         p.n_more = a->n_more;
-        multiply_sides(c, a, p, a->bias, a->accumulate);
+        multiply_single(c, a, p, a->bias, a->accumulate);
         return;
     }
     for (int i = 0; i < a->n_more; i++)
-        multiply_sides(c, a, (mm_product){ .a = more[i].a, .b = more[i].b }, (tensor){ 0 },
-                       a->accumulate || i > 0);
-    multiply_sides(c, a, p, a->bias, a->accumulate || a->n_more > 0);
+        multiply_single(c, a, (mm_product){ .a = more[i].a, .b = more[i].b }, (tensor){ 0 },
+                        a->accumulate || i > 0);
+    multiply_single(c, a, p, a->bias, a->accumulate || a->n_more > 0);
 }
 
 void cpu_matmuls(device *d, const mm *a, int n)

@@ -1,76 +1,77 @@
-/* matmul: how the CPU multiplies matrices.
+/* matmul: how the CPU multiplies matrices. docs/cpu-products.md explains it with an example, a
+ * picture and a glossary; the words here are used as there.
  *
- * Every product is out[m,n] = sum over k of a(m,k) b(n,k). Whatever their layout in memory, both
- * sides become blocks along k of 32-bit words: a word is one f32, or two bf16 neighbours in k where
- * the CPU multiplies such pairs. The a side is rows, the b side panels of lanes, which fill vectors
- * or tiles; what need not be packed is read where it lies (tiles.h, panels.h). Few rows meet many
- * weights when decoding: then lanes are multiplied as they are made.
+ * Every product is out[i,j] = sum over k of a(i,k) b(j,k), whatever the layout of its operands in
+ * memory. Operands are read as 32-bit elements: one f32, or a pair of bf16 that are neighbours in k
+ * where the CPU multiplies such pairs. Operand a is read by rows; operand b is packed into panels
+ * of MM_NR columns, which fill SIMD vectors or AMX tiles. An operand that has the right form in
+ * memory is not packed. Products of few rows (decode) read the weights directly.
  *
- * The promise: an element is the sum of its blocks in order of k, a block the sum of its words in
- * an order that the engine fixes, and how k is cut into blocks depends on k alone. So a row has the
- * same bits alone and in any batch, many or few, on any number of threads. An engine is one
- * instruction set and kind of word; between engines the bits may differ. (Orders: kernel_body.h,
- * kernel_amx.c.)
- *
- * oneDNN's sgemm is as fast (bench/matmul.c prints both) but keeps no such promise: its order
- * depends on the number of rows. */
+ * Guarantee: an output is the sum of its k blocks in order, a block is the sum of its elements in
+ * an order that the engine determines, and how k is divided into blocks depends on k only. So a row
+ * has the same bits alone and in any batch, on any number of threads. An engine is one instruction
+ * set and one element format; between engines the bits may differ. (Order within a block:
+ * kernel_simd.h, kernel_amx.c.) */
 #ifndef PESC_BACKEND_CPU_MATMUL_H
 #define PESC_BACKEND_CPU_MATMUL_H
 
 #include "backend/cpu/cpu.h"
 
 enum {
-    MM_K = 512,    /* most words of a block */
-    MM_LANES = 32, /* columns of a panel */
-    MM_FEW = 8,    /* rows that `few` takes */
-    MM_WORDS = 16, /* words are packed in groups of so many, zeros after the last */
-    MM_STRIP = 32, /* most rows of a strip: two tiles of */
-    MM_TILE = 16,  /* rows */
-    MM_TERMS = 4   /* most products that one is the sum of */
+    MM_KC = 512,      /* most elements of a k block */
+    MM_NR = 32,       /* columns of a panel */
+    MM_K_GROUP = 16,  /* packed k is padded with zeros to a multiple of this many elements */
+    MM_FEW_ROWS = 8,  /* most rows of the few-rows kernel */
+    MM_AMX_TILE = 16, /* rows of an AMX tile */
+    MM_AMX_ROWS = 32, /* most rows of a row panel: two AMX tiles */
+    MM_MAX_TERMS = 4  /* most products that are summed into one result */
 };
 
-typedef uint32_t mm_word;
-typedef enum mm_words {
+typedef uint32_t mm_element;
+typedef enum mm_format {
     MM_F32,
-    MM_BF16_AS_F32, /* one bf16 value, widened */
-    MM_BF16_PAIR,   /* neighbours in k */
-    MM_BF16_ALONG,  /* the same; another order of sums, see kernel_body.h */
-    MM_BF16_FOURTH  /* k and k + 4 of each eight, as codes of NF4 are looked up; this order too */
-} mm_words;
+    MM_BF16_WIDENED,    /* one bf16 value as f32 */
+    MM_BF16_PAIR,       /* values 2e and 2e + 1 of k */
+    MM_BF16_PAIR_SPLIT, /* the same pairs, summed in 16 partial sums: see kernel_simd.h */
+    MM_BF16_PAIR_NF4    /* values e and e + 4 of each eight, the order in which NF4 is decoded; with
+                           SIMD also summed in 16 partial sums */
+} mm_format;
 
-/* One side of a product as it lies in memory: n vectors of k elements. */
-typedef struct mm_side {
+/* An operand in memory: n rows of k values. Row i of a is row i of out, row j of b column j. */
+typedef struct mm_operand {
     const void *data;    /* at any alignment */
-    const float *scales; /* of nf4 */
+    const float *scales; /* of NF4 */
     dtype dt;
-    bool k_last; /* element (i,k) is number i*ld + k, else k*ld + i */
+    bool k_contiguous; /* value (i,k) has index i*ld + k, else k*ld + i */
     int64_t ld, n, k;
-} mm_side;
+} mm_operand;
 
-/* Vectors [i, i + n) of a side and their words [w, w + nw). */
-typedef struct mm_box {
-    int64_t i, n, w, nw;
-} mm_box;
+/* A block of an operand: rows [row, row + n_rows) and, of each, elements [e, e + n_elements). */
+typedef struct mm_block {
+    int64_t row, n_rows, e, n_elements;
+} mm_block;
 
-/* sums [n_rows][ld] of a panel of lanes over a block: added to what is there, or put there. `few`
- * takes any number of lanes (sums are written for whole panels) and all blocks of the rows at once:
- * rows [blocks][n_rows padded][MM_K], each block of `block` words but the last. */
+/* A register tile: sums [n_rows][ld] of a panel over one k block, overwritten or added to.
+ *
+ * The few-rows kernel takes any number of columns (sums are written for whole panels) and all k
+ * blocks of the rows at once: rows [blocks][n_rows, padded][MM_KC], each block of `block_elements`
+ * but the last. */
 typedef struct mm_tile {
     float *sums;
     int64_t ld;
-    const mm_word *rows;  /* as pack_rows, or pack_few, makes them */
-    const mm_word *lanes; /* as pack_lanes makes them; not for `few` */
-    mm_words words;
-    int64_t row; /* words from row to row; not for `few`, nor for AMX */
-    bool apart;  /* rows are in order though lanes have the words of a sum together */
-    int64_t n_rows, n_lanes, nw;
-    bool add;         /* few: only where the engine has strips */
-    int64_t block;    /* few */
-    mm_word *scratch; /* few: 2 MiB; 64 KiB where the engine has strips */
+    const mm_element *rows;  /* from pack_rows or pack_few_rows, or an operand's own memory */
+    const mm_element *panel; /* from pack_panel; not for few rows */
+    mm_format format;
+    int64_t row_stride; /* elements from row to row; not for few rows, nor for AMX */
+    bool rows_in_order; /* rows are not packed though the panel is grouped by partial sum */
+    int64_t n_rows, n_columns, n_elements;
+    bool add;               /* few rows: only where the engine has row_panel */
+    int64_t block_elements; /* few rows */
+    mm_element *scratch;    /* few rows: 2 MiB; 64 KiB where the engine has row_panel */
 } mm_tile;
 
 /* out [n_rows][n] = scale * sums (+ bias) (+ out). */
-typedef struct mm_out {
+typedef struct mm_epilogue {
     void *out;
     dtype dt;
     int64_t ld, sums_ld;      /* elements from row to row */
@@ -78,74 +79,85 @@ typedef struct mm_out {
     int64_t n_rows, n;
     float scale;
     bool accumulate;
-} mm_out;
+} mm_epilogue;
 
-/* Rows as tiles of sixteen rows by sixteen words: as pack_rows makes them, or as a side lies. In
- * bytes: from row to row of a tile, to the tile of the next words, of the next rows, of the next
- * MM_K words. */
-typedef struct mm_left {
-    const char *at;
-    int64_t row, words, rows, block;
-    bool followed; /* by a strip that lies as this one does, and will be next */
-} mm_left;
+/* Rows as AMX tiles of 16 rows by 16 elements: packed by pack_rows, or in the operand's memory. All
+ * strides are in bytes. */
+typedef struct mm_tile_rows {
+    const char *data;
+    int64_t row_stride;     /* from row to row of a tile */
+    int64_t element_stride; /* to the tile of the next 16 elements */
+    int64_t tile_stride;    /* to the tile of the next 16 rows */
+    int64_t block_stride;   /* to the tile of the next k block */
+    bool prefetch_next;     /* the next row panel follows in memory and will be multiplied next */
+} mm_tile_rows;
 
-/* One term of a sum: rows, and lanes [panels][nw][MM_LANES]. */
+/* One product of a sum: rows, and packed columns [panels][n_elements][MM_NR]. */
 typedef struct mm_term {
-    mm_left left;
-    const mm_word *lanes;
-    int64_t nw;
+    mm_tile_rows rows;
+    const mm_element *panels;
+    int64_t n_elements;
 } mm_term;
 
-/* A strip of rows by some panels of lanes, straight to out. */
-typedef struct mm_strip {
-    mm_term terms[MM_TERMS];
+/* A row panel, at most MM_AMX_ROWS rows, times some panels, with the epilogue (AMX). */
+typedef struct mm_row_panel {
+    mm_term terms[MM_MAX_TERMS];
     int n_terms;
-    int64_t n_rows, n; /* at most MM_STRIP rows; lanes */
-    float *sums;       /* [rows][sums_ld]: what is carried */
+    int64_t n_rows, n_columns;
+    float *sums; /* [rows][sums_ld]: carried from one part of k to the next */
     int64_t sums_ld;
-    bool add, more; /* there were terms before; there are some to come: nothing for out yet */
-    bool turned;    /* rows are columns of out */
-    mm_out to;      /* numbers of rows and columns, and sums, are not looked at */
-} mm_strip;
+    bool add;             /* begin with the carried sums */
+    bool more;            /* k continues: carry the sums instead of storing out */
+    bool transposed;      /* the rows are columns of out */
+    mm_epilogue epilogue; /* where row 0 and column 0 go; its sums and sizes are not read */
+} mm_row_panel;
 
+/* The functions of one instruction set and element format. */
 typedef struct mm_engine {
-    mm_words words, few_words, nf4_words; /* in general; with sides that `few` takes, and NF4 */
-    int64_t rows;                         /* most rows of a tile */
-    /* n rows of MM_K words, in an order that `tile` knows; i is a multiple of 16 */
-    void (*pack_rows)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
-    /* [nw][MM_LANES], n <= MM_LANES; lanes past n hold anything */
-    void (*pack_lanes)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
-    void (*tile)(const mm_tile *t);
-    /* the same sums for up to MM_FEW rows, straight from x, if it takes such a side; all
-     * three absent: it takes none */
-    bool (*takes)(const mm_side *x, mm_words words);
-    void (*pack_few)(mm_word *dst, const mm_side *x, mm_words words, mm_box box);
-    void (*few)(const mm_tile *t, const mm_side *x, mm_words words, mm_box box);
-    void (*store)(const mm_out *o);
-    /* instead of tile and store; bits do not depend on where sums are cut, nor on which side is
-     * left. Absent: there is no such thing */
-    void (*strip)(const mm_strip *s);
-    /* around many calls of tile or strip by one thread, which then cost less; may be absent */
-    void (*begin)(void);
-    void (*end)(void);
+    mm_format format;          /* in general, */
+    mm_format few_rows_format; /* where operand b suits the few-rows kernel, */
+    mm_format nf4_format;      /* and where it is NF4 as well */
+    int64_t tile_rows;         /* most rows of a register tile */
+    /* n_rows rows of MM_KC elements, in the order micro_kernel expects; block.row is a multiple of
+     * 16 */
+    void (*pack_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
+    /* one panel [n_elements][MM_NR], block.n_rows <= MM_NR; columns beyond are undefined */
+    void (*pack_panel)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
+    void (*micro_kernel)(const mm_tile *t);
+    /* the same sums for up to MM_FEW_ROWS rows, with operand b unpacked, if it is supported; all
+     * three NULL: none is */
+    bool (*few_rows_supports)(const mm_operand *x, mm_format format);
+    void (*pack_few_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
+    void (*few_rows)(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);
+    void (*epilogue)(const mm_epilogue *o);
+    /* instead of micro_kernel and epilogue. Bits depend neither on where k is divided nor on which
+     * operand is packed. NULL: the engine has none */
+    void (*row_panel)(const mm_row_panel *s);
+    /* the calling thread configures and releases its AMX tiles; NULL: nothing to do */
+    void (*configure)(void);
+    void (*release)(void);
 } mm_engine;
 
 /* The engine of a device for activations of dtype f32 or bf16. */
 const mm_engine *mm_engine_of(cpu_isa isa, dtype activations);
 
-/* One product out [a.n, b.n], and a set of them that share everything but memory and a.n or k.
- * Where the engine has strips, or there are more than MM_FEW rows, others may be added to it. */
-typedef struct mm_sides {
-    mm_side a, b;
-} mm_sides;
+typedef struct mm_operands {
+    mm_operand a, b;
+} mm_operands;
+
+/* One product out [a.n, b.n]; the products `more` are added to it (where the engine has row_panel,
+ * or a has more than MM_FEW_ROWS rows). */
 typedef struct mm_product {
-    mm_side a, b;
+    mm_operand a, b;
     void *out;
     int64_t ld; /* of out */
-    const mm_sides *more;
+    const mm_operands *more;
     int n_more;
 } mm_product;
-typedef struct mm_set {
+
+/* A group of products that differ in memory and in a.n or k only (grouped GEMM); `get` describes
+ * product i. */
+typedef struct mm_group {
     const mm_engine *engine;
     int64_t count;
     void (*get)(const void *ctx, int64_t i, mm_product *p);
@@ -154,17 +166,17 @@ typedef struct mm_set {
     dtype out_dt;
     float scale;
     bool accumulate;
-} mm_set;
-void mm_run(cpu_device *d, const mm_set *set);
+} mm_group;
+void mm_multiply(cpu_device *d, const mm_group *group);
 
-/* A matrix [rows, cols] as a side: k runs along its columns (k_last) or along its rows. */
-mm_side mm_side_of(const tensor *t, bool k_last);
+/* A matrix [rows, cols] as an operand: k runs along its columns (k_contiguous) or its rows. */
+mm_operand mm_operand_of(const tensor *t, bool k_contiguous);
 
-/* Numbers [first, first + n) of a bias as f32, in `room`; NULL: there is none. */
-const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *room);
+/* Values [first, first + n) of a bias as f32 in `buffer`; NULL: there is no bias. */
+const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *buffer);
 
-/* Where row i, column j of out is. */
-static inline void *mm_out_at(const mm_out *o, int64_t i, int64_t j)
+/* The address of row i, column j of out. */
+static inline void *mm_out_at(const mm_epilogue *o, int64_t i, int64_t j)
 {
     return (char *)o->out + (i * o->ld + j) * (o->dt == DT_F32 ? 4 : 2);
 }

@@ -1,20 +1,21 @@
-/* simd: what the primitives of every instruction set share. A .c file sets TARGET (the
- * instructions) and PAIRS (whether a word is two bf16), includes one simd_*.h, then kernel_body.h.
+/* simd: what the SIMD primitives of every instruction set share.
  *
- * Values are f32 in 32-bit lanes; `vec` holds their bits, `vecf` sums. */
+ * A .c file sets TARGET (the instructions) and PAIRS (whether an element is two bf16), includes one
+ * simd_*.h, which includes this file, and then kernel_simd.h. A vector has VECTOR 32-bit lanes:
+ * `vec` holds elements, or the bits of f32 values; `vecf` holds f32 sums. SIMD(name) is the
+ * intrinsic of that name for whole vectors; EVEN_PARTS and ODD_PARTS join the even (odd) 128-bit
+ * parts of two vectors. */
 #ifndef PESC_BACKEND_CPU_SIMD_H
 #define PESC_BACKEND_CPU_SIMD_H
 
 #include "backend/cpu/matmul.h"
 #include "tensor/nf4.h"
 
-#include <immintrin.h>
-
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 enum {
-    PER_WORD = PAIRS ? 2 : 1, /* elements of k */
-    MEMORY = 8,               /* 32-bit words of memory transposed at once */
+    VALUES = PAIRS ? 2 : 1, /* of k in an element */
+    DWORDS = 8,             /* 32-bit words of each row that are transposed at once */
     HIGH_HALF = (int)0xFFFF0000
 };
 
@@ -23,10 +24,39 @@ INLINE int64_t bytes_of(dtype dt, int64_t n)
     return dt == DT_F32 ? n * 4 : dt == DT_BF16 ? n * 2 : n / 2;
 }
 
-/* How far element e of eight codes, in order of k, is from the low end of their 32-bit word. */
-INLINE int nf4_shift(int e)
+/* How far code i, in order of k, of the eight codes in a dword is from its low end, in bits. */
+INLINE int nf4_shift(int i)
 {
-    return e / 2 * 8 + (e % 2 ? 0 : 4);
+    return i / 2 * 8 + (i % 2 ? 0 : 4);
+}
+
+/* Rows of an operand, one for each lane. */
+typedef struct row_pointers {
+    const char *row[VECTOR];
+} row_pointers;
+
+/* out[j] = dword j of all rows, in order, where in[i] holds eight dwords of one row (AVX2) or of
+ * two (AVX-512, see there). Two steps within each 128-bit part collect equal dwords of four
+ * vectors; the last joins the parts of two vectors. */
+INLINE void transpose(const vec in[DWORDS], vec out[DWORDS])
+{
+    vec quads[DWORDS];
+#pragma GCC unroll 64
+    for (int g = 0; g < DWORDS; g += 4) {
+        vec a = SIMD(unpacklo_epi32)(in[g], in[g + 1]);
+        vec b = SIMD(unpackhi_epi32)(in[g], in[g + 1]);
+        vec c = SIMD(unpacklo_epi32)(in[g + 2], in[g + 3]);
+        vec d = SIMD(unpackhi_epi32)(in[g + 2], in[g + 3]);
+        quads[g] = SIMD(unpacklo_epi64)(a, c);
+        quads[g + 1] = SIMD(unpackhi_epi64)(a, c);
+        quads[g + 2] = SIMD(unpacklo_epi64)(b, d);
+        quads[g + 3] = SIMD(unpackhi_epi64)(b, d);
+    }
+#pragma GCC unroll 64
+    for (int j = 0; j < 4; j++) {
+        out[j] = EVEN_PARTS(quads[j], quads[j + 4]);
+        out[j + 4] = ODD_PARTS(quads[j], quads[j + 4]);
+    }
 }
 
 #endif

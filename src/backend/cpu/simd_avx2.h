@@ -1,18 +1,21 @@
-/* simd_avx2: primitives of 256 bits; see simd.h. */
-#include "backend/cpu/simd.h"
-
+/* simd_avx2: primitives on vectors of 256 bits; see simd.h. */
+#include <immintrin.h>
 #include <string.h>
 
-enum { VECTOR = 8, ROWS = 6 };
+enum { VECTOR = 8, TILE_ROWS = 6 };
 typedef __m256i vec;
 typedef __m256 vecf;
+#define SIMD(name) _mm256_##name
+#define EVEN_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x20)
+#define ODD_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x31)
+#include "backend/cpu/simd.h"
 
-INLINE vec no_words(void)
+INLINE vec zero_elements(void)
 {
     return _mm256_setzero_si256();
 }
 
-INLINE vecf no_sum(void)
+INLINE vecf zero_sums(void)
 {
     return _mm256_setzero_ps();
 }
@@ -22,19 +25,20 @@ INLINE vecf as_floats(vec x)
     return _mm256_castsi256_ps(x);
 }
 
-INLINE vec load_words(const mm_word *at)
+INLINE vec load_elements(const mm_element *at)
 {
     return _mm256_loadu_si256((const void *)at);
 }
 
-INLINE void store_words(mm_word *at, vec x)
+INLINE void store_elements(mm_element *at, vec x)
 {
     _mm256_storeu_si256((void *)at, x);
 }
 
-INLINE vecf multiply_add(vecf sum, mm_word a, vec lanes)
+/* sum + a b, with a in every lane. */
+INLINE vecf multiply_add(vecf sum, mm_element a, vec b)
 {
-    return _mm256_fmadd_ps(as_floats(_mm256_set1_epi32((int)a)), as_floats(lanes), sum);
+    return _mm256_fmadd_ps(as_floats(_mm256_set1_epi32((int)a)), as_floats(b), sum);
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
@@ -88,14 +92,15 @@ INLINE void store_values(dtype dt, char *at, vecf x, int64_t n)
     memcpy(at, bytes, (size_t)bytes_of(dt, n < VECTOR ? n : VECTOR));
 }
 
-/* VECTOR words of a vector with k last, of which n elements are there. */
-INLINE vec words_along(dtype dt, mm_words words, const char *at, int64_t n)
+/* VECTOR elements of a row whose k is contiguous; zeros after n values. */
+INLINE vec load_row_elements(dtype dt, mm_format format, const char *at, int64_t n)
 {
     vec x = load_values(dt, at, n);
-    return words == MM_BF16_AS_F32 ? round_bf16(x) : x;
+    return format == MM_BF16_WIDENED ? round_bf16(x) : x;
 }
 
-/* Looks up the low four bits of each lane; a permutation has eight entries. */
+/* Looks up the code in the low four bits of each lane. A permutation has eight entries, so two of
+ * them make a table of sixteen. */
 INLINE vec nf4_values(vec index, vecf scale)
 {
     vecf low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(nf4_code), index);
@@ -104,7 +109,7 @@ INLINE vec nf4_values(vec index, vecf scale)
     return _mm256_castps_si256(_mm256_mul_ps(code, scale));
 }
 
-/* VECTOR codes that lie side by side. */
+/* VECTOR neighbouring codes. */
 INLINE vec load_nf4(const char *at, float scale)
 {
     int codes;
@@ -113,50 +118,23 @@ INLINE vec load_nf4(const char *at, float scale)
     return nf4_values(_mm256_srlv_epi32(_mm256_set1_epi32(codes), shifts), _mm256_set1_ps(scale));
 }
 
-/* Eight vectors of memory. */
-typedef struct vectors {
-    const char *at[VECTOR];
-} vectors;
-
-/* out[j] has word j of all eight vectors. */
-INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
+/* out[j] = dword j, from `byte` on, of all eight rows; zeros after `left` bytes. */
+INLINE void load_transposed(const row_pointers *rows, int64_t byte, int64_t left, vec out[DWORDS])
 {
-    vec quads[MEMORY];
+    vec in[DWORDS];
 #pragma GCC unroll 64
-    for (int g = 0; g < MEMORY; g += 4) {
-        vec a = _mm256_unpacklo_epi32(in[g], in[g + 1]);
-        vec b = _mm256_unpackhi_epi32(in[g], in[g + 1]);
-        vec c = _mm256_unpacklo_epi32(in[g + 2], in[g + 3]);
-        vec d = _mm256_unpackhi_epi32(in[g + 2], in[g + 3]);
-        quads[g] = _mm256_unpacklo_epi64(a, c);
-        quads[g + 1] = _mm256_unpackhi_epi64(a, c);
-        quads[g + 2] = _mm256_unpacklo_epi64(b, d);
-        quads[g + 3] = _mm256_unpackhi_epi64(b, d);
-    }
-#pragma GCC unroll 64
-    for (int j = 0; j < 4; j++) {
-        out[j] = _mm256_permute2x128_si256(quads[j], quads[j + 4], 0x20);
-        out[j + 4] = _mm256_permute2x128_si256(quads[j], quads[j + 4], 0x31);
-    }
-}
-
-/* Eight words of memory of each vector, one vector a lane; zeros after `left` bytes. */
-INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[MEMORY])
-{
-    vec in[MEMORY];
-#pragma GCC unroll 64
-    for (int i = 0; i < MEMORY; i++)
-        in[i] = load_bytes(v->at[i] + byte, left);
+    for (int i = 0; i < DWORDS; i++)
+        in[i] = load_bytes(rows->row[i] + byte, left);
     transpose(in, out);
 }
 
-/* Value number e of the lanes' words of memory, as f32. */
-INLINE vec value_of(dtype dt, const vec *memory, int e, vec scale)
+/* Value i of the rows' transposed dwords, as f32. */
+INLINE vec value_of(dtype dt, const vec *dwords, int i, vec scale)
 {
     if (dt == DT_F32)
-        return memory[e];
+        return dwords[i];
     if (dt == DT_BF16)
-        return e % 2 ? _mm256_and_si256(memory[e / 2], _mm256_set1_epi32(HIGH_HALF))
-                     : _mm256_slli_epi32(memory[e / 2], 16);
-    return nf4_values(_mm256_srli_epi32(memory[0], nf4_shift(e)), as_floats(scale));
+        return i % 2 ? _mm256_and_si256(dwords[i / 2], _mm256_set1_epi32(HIGH_HALF))
+                     : _mm256_slli_epi32(dwords[i / 2], 16);
+    return nf4_values(_mm256_srli_epi32(dwords[0], nf4_shift(i)), as_floats(scale));
 }

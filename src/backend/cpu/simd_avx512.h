@@ -1,21 +1,25 @@
-/* simd_avx512: primitives of 512 bits; see simd.h. */
-#include "backend/cpu/simd.h"
+/* simd_avx512: primitives on vectors of 512 bits; see simd.h. */
+#include <immintrin.h>
 
-enum { VECTOR = 16, ROWS = 14 };
+enum { VECTOR = 16, TILE_ROWS = 14 };
 typedef __m512i vec;
 typedef __m512 vecf;
+#define SIMD(name) _mm512_##name
+#define EVEN_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0x88)
+#define ODD_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0xDD)
+#include "backend/cpu/simd.h"
 
 INLINE uint32_t first_bits(int64_t n)
 {
     return n >= 32 ? UINT32_MAX : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-INLINE vec no_words(void)
+INLINE vec zero_elements(void)
 {
     return _mm512_setzero_si512();
 }
 
-INLINE vecf no_sum(void)
+INLINE vecf zero_sums(void)
 {
     return _mm512_setzero_ps();
 }
@@ -25,17 +29,17 @@ INLINE vecf as_floats(vec x)
     return _mm512_castsi512_ps(x);
 }
 
-INLINE vec load_words(const mm_word *at)
+INLINE vec load_elements(const mm_element *at)
 {
     return _mm512_loadu_si512(at);
 }
 
-INLINE void store_words(mm_word *at, vec x)
+INLINE void store_elements(mm_element *at, vec x)
 {
     _mm512_storeu_si512(at, x);
 }
 
-INLINE vecf multiply_words(vecf sum, vec x, vec y)
+INLINE vecf multiply_elements(vecf sum, vec x, vec y)
 {
 #if PAIRS
     return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
@@ -44,9 +48,10 @@ INLINE vecf multiply_words(vecf sum, vec x, vec y)
 #endif
 }
 
-INLINE vecf multiply_add(vecf sum, mm_word a, vec lanes)
+/* sum + a b, with a in every lane. */
+INLINE vecf multiply_add(vecf sum, mm_element a, vec b)
 {
-    return multiply_words(sum, _mm512_set1_epi32((int)a), lanes);
+    return multiply_elements(sum, _mm512_set1_epi32((int)a), b);
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
@@ -67,7 +72,7 @@ INLINE vec round_bf16(vec x)
 }
 
 #if PAIRS
-/* Words whose low halves are `even` and high halves `odd`, rounded. */
+/* Pairs of f32 values rounded to bf16: `even` in the low halves, `odd` in the high ones. */
 INLINE vec pair_up(vec even, vec odd)
 {
     const vec order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
@@ -84,11 +89,11 @@ INLINE vec load_bf16(const char *at, int64_t n)
                                      : _mm256_maskz_loadu_epi16(first_bits(n) & 0xFFFF, at));
 }
 
-/* The same of n bf16 each, at two neighbours in k, of which `k` are there. */
+/* Pairs of n bf16 at `even` and n at `odd`, the next k; k: how many of the two exist. */
 INLINE vec pair_bf16(const char *even, const char *odd, int64_t n, int64_t k)
 {
-    vec low = k > 0 ? load_bf16(even, n) : no_words(),
-        high = k > 1 ? load_bf16(odd, n) : no_words();
+    vec low = k > 0 ? load_bf16(even, n) : zero_elements(),
+        high = k > 1 ? load_bf16(odd, n) : zero_elements();
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 #endif
@@ -122,22 +127,22 @@ INLINE void store_values(dtype dt, char *at, vecf x, int64_t n)
     }
 }
 
-/* VECTOR words of a vector with k last, of which n elements are there. */
-INLINE vec words_along(dtype dt, mm_words words, const char *at, int64_t n)
+/* VECTOR elements of a row whose k is contiguous; zeros after n values. */
+INLINE vec load_row_elements(dtype dt, mm_format format, const char *at, int64_t n)
 {
 #if PAIRS
-    (void)words;
+    (void)format;
     if (dt == DT_BF16)
         return _mm512_maskz_loadu_epi16((__mmask32)first_bits(n), at);
     vec low = load_values(DT_F32, at, n), high = load_values(DT_F32, at + 64, n - VECTOR);
     return (vec)_mm512_cvtne2ps_pbh(as_floats(high), as_floats(low));
 #else
     vec x = load_values(dt, at, n);
-    return words == MM_BF16_AS_F32 ? round_bf16(x) : x;
+    return format == MM_BF16_WIDENED ? round_bf16(x) : x;
 #endif
 }
 
-/* VECTOR codes that lie side by side. */
+/* VECTOR neighbouring codes. */
 INLINE vec load_nf4(const char *at, float scale)
 {
     const vec shifts = _mm512_set_epi32(0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4);
@@ -148,74 +153,49 @@ INLINE vec load_nf4(const char *at, float scale)
 }
 
 #if PAIRS
-/* What the sixteen codes mean under a scale, twice: bit 4 of an index does not matter. */
+/* The sixteen codes times a scale, as bf16, twice: bit 4 of an index does not matter. */
 INLINE vec nf4_table(float scale)
 {
     vecf values = _mm512_mul_ps(_mm512_loadu_ps(nf4_code), _mm512_set1_ps(scale));
     return (vec)_mm512_cvtne2ps_pbh(values, values);
 }
 
-/* A block of NF4 as two vectors of words of MM_BF16_FOURTH: the first and, behind them, the second
- * words of its eight 32-bit words of memory; then the third and fourth. */
-INLINE void nf4_block(const char *at, float scale, vec *first, vec *later)
+/* Decodes a block of NF4, 64 codes in eight dwords, into 32 elements of MM_BF16_PAIR_NF4. Shifting
+ * every 16-bit half of the codes by 4, 0, 12 and 8 bits gives elements 0, 1, 2 and 3 of each dword:
+ * `first` holds elements 0 of all dwords, then elements 1; `second` elements 2, then 3. */
+INLINE void nf4_block(const char *at, float scale, vec *first, vec *second)
 {
-    const vec down = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_setzero_si256(), 1);
-    const vec further = _mm512_inserti64x4(_mm512_set1_epi16(12), _mm256_set1_epi16(8), 1);
+    const vec shifts01 = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_setzero_si256(), 1);
+    const vec shifts23 = _mm512_inserti64x4(_mm512_set1_epi16(12), _mm256_set1_epi16(8), 1);
     vec codes = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)at));
     vec table = nf4_table(scale);
-    *first = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, down), table);
-    *later = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, further), table);
+    *first = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts01), table);
+    *second = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts23), table);
 }
 
-/* The same words of 64 bf16 that are neighbours in k, in place. */
-INLINE void spread_block(mm_word *first, mm_word *later)
+/* Reorders 64 bf16 that are neighbours in k into the order of nf4_block, in place. */
+INLINE void reorder_as_nf4(mm_element *first, mm_element *second)
 {
     const vec order = _mm512_set_epi16(61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1,
                                        60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
-    vec low = load_words(first), high = load_words(later);
-    vec third = _mm512_add_epi16(order, _mm512_set1_epi16(2));
-    store_words(first, _mm512_permutex2var_epi16(low, order, high));
-    store_words(later, _mm512_permutex2var_epi16(low, third, high));
+    vec low = load_elements(first), high = load_elements(second);
+    vec order23 = _mm512_add_epi16(order, _mm512_set1_epi16(2));
+    store_elements(first, _mm512_permutex2var_epi16(low, order, high));
+    store_elements(second, _mm512_permutex2var_epi16(low, order23, high));
 }
 #endif
 
-/* Sixteen vectors of memory. */
-typedef struct vectors {
-    const char *at[VECTOR];
-} vectors;
-
-/* in[i] holds eight words of two vectors: i and i + 4 for i < 4, else i + 4 and i + 8. out[j] has
- * word j of all sixteen, in order. */
-INLINE void transpose(const vec in[MEMORY], vec out[MEMORY])
-{
-    vec quads[MEMORY];
-#pragma GCC unroll 64
-    for (int g = 0; g < MEMORY; g += 4) {
-        vec a = _mm512_unpacklo_epi32(in[g], in[g + 1]);
-        vec b = _mm512_unpackhi_epi32(in[g], in[g + 1]);
-        vec c = _mm512_unpacklo_epi32(in[g + 2], in[g + 3]);
-        vec d = _mm512_unpackhi_epi32(in[g + 2], in[g + 3]);
-        quads[g] = _mm512_unpacklo_epi64(a, c);
-        quads[g + 1] = _mm512_unpackhi_epi64(a, c);
-        quads[g + 2] = _mm512_unpacklo_epi64(b, d);
-        quads[g + 3] = _mm512_unpackhi_epi64(b, d);
-    }
-#pragma GCC unroll 64
-    for (int j = 0; j < 4; j++) {
-        out[j] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0x88);
-        out[j + 4] = _mm512_shuffle_i32x4(quads[j], quads[j + 4], 0xDD);
-    }
-}
-
-/* Eight words of memory of each vector, one vector a lane; zeros after `left` bytes. */
-INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[MEMORY])
+/* out[j] = dword j, from `byte` on, of all sixteen rows; zeros after `left` bytes. Each vector
+ * holds eight dwords of two rows: i and i + 4 for i < 4, else i + 4 and i + 8. */
+INLINE void load_transposed(const row_pointers *rows, int64_t byte, int64_t left, vec out[DWORDS])
 {
     __mmask16 mask = (__mmask16)first_bits(left / 2);
-    bool whole = left >= MEMORY * 4;
-    vec in[MEMORY];
+    bool whole = left >= DWORDS * 4;
+    vec in[DWORDS];
 #pragma GCC unroll 64
-    for (int i = 0; i < MEMORY; i++) {
-        const char *a = v->at[i < 4 ? i : i + 4] + byte, *b = v->at[i < 4 ? i + 4 : i + 8] + byte;
+    for (int i = 0; i < DWORDS; i++) {
+        const char *a = rows->row[i < 4 ? i : i + 4] + byte;
+        const char *b = rows->row[i < 4 ? i + 4 : i + 8] + byte;
         __m256i low =
             whole ? _mm256_loadu_si256((const void *)a) : _mm256_maskz_loadu_epi16(mask, a);
         __m256i high =
@@ -225,15 +205,15 @@ INLINE void load_memory(const vectors *v, int64_t byte, int64_t left, vec out[ME
     transpose(in, out);
 }
 
-/* Value number e of the lanes' words of memory, as f32. */
-INLINE vec value_of(dtype dt, const vec *memory, int e, vec scale)
+/* Value i of the rows' transposed dwords, as f32. */
+INLINE vec value_of(dtype dt, const vec *dwords, int i, vec scale)
 {
     if (dt == DT_F32)
-        return memory[e];
+        return dwords[i];
     if (dt == DT_BF16)
-        return e % 2 ? _mm512_and_si512(memory[e / 2], _mm512_set1_epi32(HIGH_HALF))
-                     : _mm512_slli_epi32(memory[e / 2], 16);
-    vec index = _mm512_srli_epi32(memory[0], (unsigned)nf4_shift(e));
+        return i % 2 ? _mm512_and_si512(dwords[i / 2], _mm512_set1_epi32(HIGH_HALF))
+                     : _mm512_slli_epi32(dwords[i / 2], 16);
+    vec index = _mm512_srli_epi32(dwords[0], (unsigned)nf4_shift(i));
     vecf code = _mm512_permutexvar_ps(index, _mm512_loadu_ps(nf4_code));
     return _mm512_castps_si512(_mm512_mul_ps(code, as_floats(scale)));
 }

@@ -1,16 +1,17 @@
-/* attention: causal attention of packed sequences, with or without pages of past keys.
+/* attention: causal attention of packed sequences, with or without a paged KV cache.
  *
- * A query row meets the keys it sees in blocks of 64 positions, counted from position 0 of its
- * sequence, and keeps a running maximum m, sum l and weighted sum of values (online softmax):
- *     s_j = scale q.k_j;  m' = max(m, max s);  p_j = e^(s_j - m');  c = e^(m - m')
- *     l = c l + sum p_j;  acc = c acc + sum p_j v_j
- * Everything a row's bits depend on is its own position: which blocks, which keys of a block, and
- * the order in which they are added. Rows are computed many at a time only because a block of keys
- * and values, packed once, then serves all of them: a tile is some tokens by the query heads that
- * share a key head. So decode equals prefill, and packed sequences equal single ones, bit for bit.
+ * A query row processes the keys it attends to in blocks of 64 positions, counted from position 0
+ * of its sequence, and keeps a running maximum m, sum l and weighted sum of values (online
+ * softmax): s_j = scale q.k_j;  m' = max(m, max s);  p_j = e^(s_j - m');  c = e^(m - m') l = c l +
+ * sum p_j;  acc = c acc + sum p_j v_j The bits of a row depend on its own position only: which
+ * blocks, which keys of a block, and the order of the sums. A tile computes many rows together,
+ * some tokens by the query heads that share a key head, because a block of keys and values is then
+ * packed once for all of them. So decode equals prefill, and packed sequences equal single ones,
+ * bit for bit.
  *
- * Both products are the engine's (matmul.h), which keeps that promise; keys a row does not see
- * have weight 0. In bf16 the weights p_j are rounded to bf16 for the product, not for the sum. */
+ * Both products are computed by the engine of matmul.h, which keeps that guarantee; keys that a row
+ * does not attend to have weight 0. In bf16 the weights p_j are rounded to bf16 for the product,
+ * not for the sum. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/panel.h"
 #include "backend/cpu/ops/vmath.h"
@@ -21,12 +22,12 @@ enum { BLOCK = 64, MAX_ROWS = 192, MAX_DIM = 2048 };
 
 /* ---- where keys and values are ---- */
 
-typedef struct source {
+typedef struct key_source {
     const attention *a;
     const int32_t *starts, *pos;
     int32_t seq;
     int64_t origin; /* position of the first key: 0 with pages, else of the sequence's first row */
-} source;
+} key_source;
 
 static int64_t paged_row(const attention *a, int32_t seq, int64_t pos)
 {
@@ -37,51 +38,52 @@ static int64_t paged_row(const attention *a, int32_t seq, int64_t pos)
     return page * tokens + pos % tokens;
 }
 
-typedef struct span {
+typedef struct key_range {
     int64_t low, high;
-} span;
+} key_range;
 
-/* A block of keys (or values): some of its rows, `dim` numbers from `column` on. */
-typedef struct block {
+/* A block of keys (or values) at position `base`: its rows `keys`, `dim` values from `column` on.
+ */
+typedef struct key_block {
     int64_t base;
-    span keys;
+    key_range keys;
     int64_t column, dim;
-} block;
+} key_block;
 
 /* The row of k or v that holds the key at a position. */
-static int64_t row_of(const source *s, int64_t pos)
+static int64_t row_of(const key_source *s, int64_t pos)
 {
     return s->a->kv ? paged_row(s->a, s->seq, pos) : s->starts[s->seq] + pos - s->origin;
 }
 
-/* The rows of a block, from its first to keys.high - 1: as they lie, if they lie side by side; else
- * copied, with zeros for those before keys.low, so that no stale number meets the arithmetic. */
-static mm_side block_rows(const source *s, const tensor *from, block b, void *room)
+/* Rows 0 to keys.high - 1 of a block as an operand: in place if they are contiguous, else copied to
+ * `buffer`. Rows below keys.low are then zeros, so that no stale number enters the arithmetic. */
+static mm_operand block_operand(const key_source *s, const tensor *from, key_block b, void *buffer)
 {
     const attention *a = s->a;
     int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, width = tensor_cols(from), run;
     size_t bytes = (size_t)b.dim * (from->dt == DT_F32 ? 4 : 2);
-    mm_side side = panel_side(room, from->dt, b.keys.high, b.dim);
-    char *out = room;
+    mm_operand operand = panel_operand(buffer, from->dt, b.keys.high, b.dim);
+    char *out = buffer;
     for (int64_t j = b.keys.low; j < b.keys.high; j += run) {
         int64_t pos = b.base + j;
         int64_t row = row_of(s, pos);
         const char *at = vec_at_const(from->data, row * width + b.column, from->dt);
         run = a->kv && page - pos % page < b.keys.high - j ? page - pos % page : b.keys.high - j;
-        if (run == b.keys.high) { /* all of them */
-            side.data = at;
-            side.ld = width;
-            return side;
+        if (run == b.keys.high) { /* all rows are contiguous */
+            operand.data = at;
+            operand.ld = width;
+            return operand;
         }
         for (int64_t i = 0; i < run; i++)
             memcpy(out + (size_t)(j + i) * bytes, vec_at_const(at, i * width, from->dt), bytes);
     }
     memset(out, 0, (size_t)b.keys.low * bytes);
-    return side;
+    return operand;
 }
 
-/* n rows from `row` on, `dim` numbers of each. */
-static void fetch(const tensor *from, int64_t row, int64_t n, int64_t column, int64_t dim)
+/* Prefetches n rows from `row` on, `dim` values of each. */
+static void prefetch_rows(const tensor *from, int64_t row, int64_t n, int64_t column, int64_t dim)
 {
     int64_t width = tensor_cols(from), bytes = dim * (from->dt == DT_F32 ? 4 : 2);
     for (int64_t i = 0; i < n; i++) {
@@ -91,8 +93,8 @@ static void fetch(const tensor *from, int64_t row, int64_t n, int64_t column, in
     }
 }
 
-/* Fetches the block at `base`, up to position `last`, while the one before it is computed. */
-static void fetch_block(const source *s, int32_t kv_head, int64_t base, int64_t last)
+/* Prefetches the block at `base`, up to position `last`, while the block before it is computed. */
+static void prefetch_block(const key_source *s, int32_t kv_head, int64_t base, int64_t last)
 {
     const attention *a = s->a;
     int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, run;
@@ -100,8 +102,8 @@ static void fetch_block(const source *s, int32_t kv_head, int64_t base, int64_t 
     for (int64_t pos = base > s->origin ? base : s->origin; pos < end; pos += run) {
         int64_t row = row_of(s, pos);
         run = a->kv && page - pos % page < end - pos ? page - pos % page : end - pos;
-        fetch(a->kv ? &a->kv->k : &a->k, row, run, (int64_t)kv_head * a->qk_dim, a->qk_dim);
-        fetch(a->kv ? &a->kv->v : &a->v, row, run, (int64_t)kv_head * a->v_dim, a->v_dim);
+        prefetch_rows(a->kv ? &a->kv->k : &a->k, row, run, (int64_t)kv_head * a->qk_dim, a->qk_dim);
+        prefetch_rows(a->kv ? &a->kv->v : &a->v, row, run, (int64_t)kv_head * a->v_dim, a->v_dim);
     }
 }
 
@@ -123,76 +125,76 @@ static void store_rows(const void *ctx, int64_t begin, int64_t end, void *scratc
     }
 }
 
-/* ---- a tile of rows ---- */
+/* ---- a tile of query rows ---- */
 
 typedef struct plan {
     const attention *a;
     const mm_engine *engine;
-    int64_t n_tiles;              /* of tokens, over all sequences */
-    int32_t rows;                 /* room of a tile */
-    int32_t tokens, heads, parts; /* of a tile; parts: chunks of a group of heads */
-    int64_t v_pad;                /* rounded up to whole panels */
-    int64_t k_words, p_words;     /* of a key, and of the weights of a block */
+    int64_t n_tiles;                /* of tokens, over all sequences */
+    int32_t rows;                   /* most rows of a tile */
+    int32_t tokens, heads, parts;   /* of a tile; parts: chunks of a group of heads */
+    int64_t v_pad;                  /* v_dim rounded up to whole panels */
+    int64_t k_elements, p_elements; /* of a key, and of the weights of a block */
 } plan;
 
-typedef struct rows {
-    source src;
+typedef struct query_tile {
+    key_source src;
     int64_t first, n_tokens;      /* rows of q */
     int32_t kv_head, head, heads; /* query heads head .. head + heads - 1 */
     int64_t n;                    /* n_tokens * heads; row = token * heads + head */
-    mm_word *q, *p;               /* packed rows: [words / MM_K][rows][MM_K], [rows][MM_K] */
-    mm_word *k, *v; /* packed lanes: panels of keys [k_words][32], of columns [p_words][32] */
-    float *s, *acc; /* [rows][64] [rows][v_pad] */
-    void *room;     /* 64 or all rows by dim, before they are packed */
+    mm_element *q, *p;            /* packed rows: [k blocks][rows][MM_KC], [rows][MM_KC] */
+    mm_element *k, *v; /* panels: of keys [k_elements][MM_NR], of columns [p_elements][MM_NR] */
+    float *s, *acc;    /* [rows][64] [rows][v_pad] */
+    void *buffer;      /* rows of keys, values or queries before they are packed */
     _Alignas(VEC_BYTES) float max[MAX_ROWS], sum[MAX_ROWS];
-} rows;
+} query_tile;
 
-/* Which keys of the block at `base` row r sees. */
-static span visible(const rows *w, int64_t r, int64_t base)
+/* The keys of the block at `base` that row r attends to. */
+static key_range visible(const query_tile *w, int64_t r, int64_t base)
 {
     int64_t pos = w->src.pos[w->first + r / w->heads], window = w->src.a->window;
     int64_t low = window > 0 && pos - window + 1 > w->src.origin ? pos - window + 1 : w->src.origin;
-    span s = { low > base ? low - base : 0, pos + 1 - base };
+    key_range s = { low > base ? low - base : 0, pos + 1 - base };
     if (s.high > BLOCK)
         s.high = BLOCK;
     return s;
 }
 
-static void load_queries(rows *w, const plan *p)
+static void load_queries(query_tile *w, const plan *p)
 {
     const attention *a = p->a;
-    const mm_engine *e = p->engine;
+    const mm_engine *engine = p->engine;
     size_t bytes = (size_t)a->qk_dim * (a->q.dt == DT_F32 ? 4 : 2);
     for (int64_t r = 0; r < w->n; r++) {
         int64_t t = w->first + r / w->heads, h = w->head + r % w->heads;
         const void *q = vec_at_const(a->q.data, (t * a->n_heads + h) * a->qk_dim, a->q.dt);
-        memcpy((char *)w->room + (size_t)r * bytes, q, bytes);
+        memcpy((char *)w->buffer + (size_t)r * bytes, q, bytes);
     }
     for (int64_t r = 0; r < p->rows; r++) {
         w->max[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    mm_side q = panel_side(w->room, a->q.dt, w->n, a->qk_dim);
-    panel_rows(e, w->q, &q, p->rows, p->k_words);
-    memset(w->acc, 0, (size_t)(pack_round_up(w->n, 16) * p->v_pad) * sizeof *w->acc);
+    mm_operand q = panel_operand(w->buffer, a->q.dt, w->n, a->qk_dim);
+    panel_pack_rows(engine, w->q, &q, p->rows, p->k_elements);
+    memset(w->acc, 0, (size_t)(num_round_up(w->n, 16) * p->v_pad) * sizeof *w->acc);
 }
 
-static void load_block(rows *w, const plan *p, int64_t base, span keys)
+static void load_block(query_tile *w, const plan *p, int64_t base, key_range keys)
 {
     const attention *a = p->a;
-    const mm_engine *e = p->engine;
-    block b = { base, keys, (int64_t)w->kv_head * a->qk_dim, a->qk_dim };
-    mm_side k = block_rows(&w->src, a->kv ? &a->kv->k : &a->k, b, w->room);
-    panel_lanes(e, w->k, &k, p->k_words);
+    const mm_engine *engine = p->engine;
+    key_block b = { base, keys, (int64_t)w->kv_head * a->qk_dim, a->qk_dim };
+    mm_operand k = block_operand(&w->src, a->kv ? &a->kv->k : &a->k, b, w->buffer);
+    panel_pack_columns(engine, w->k, &k, p->k_elements);
     b.column = (int64_t)w->kv_head * a->v_dim;
     b.dim = a->v_dim;
-    mm_side v = block_rows(&w->src, a->kv ? &a->kv->v : &a->v, b, w->room);
-    v = panel_turned(v);
-    panel_lanes(e, w->v, &v, p->p_words);
+    mm_operand v = block_operand(&w->src, a->kv ? &a->kv->v : &a->v, b, w->buffer);
+    v = panel_transposed(v);
+    panel_pack_columns(engine, w->v, &v, p->p_elements);
 }
 
-/* Scores of a row times scale, -infinity where it sees no key; returns the largest. */
-static float scale_row(float *s, float scale, span seen)
+/* Scales the scores of a row, -infinity where a key is masked; returns the largest. */
+static float scale_row(float *s, float scale, key_range seen)
 {
     vf top = vec_set(-INFINITY);
     for (int i = 0; i < BLOCK; i += VEC_LANES) {
@@ -208,8 +210,8 @@ static float scale_row(float *s, float scale, span seen)
     return vec_top(top);
 }
 
-/* Scaled scores of a row become weights under a maximum; returns their sum. */
-static float weigh_row(float *s, float max)
+/* Replaces the scaled scores of a row by e^(s - max); returns their sum. */
+static float exp_row(float *s, float max)
 {
     vf sum = { 0 };
     for (int i = 0; i < BLOCK; i += VEC_LANES) {
@@ -220,10 +222,10 @@ static float weigh_row(float *s, float max)
     return vec_sum(sum);
 }
 
-/* Scores of up to VEC_LANES rows from r to `end` become weights; their maxima, sums and
- * accumulators follow. Without a key in this block a row stays as it is: its weights are 0, c is
- * exactly 1. */
-static void soften(rows *w, const plan *p, int64_t r, int64_t end, int64_t base)
+/* Turns the scores of up to VEC_LANES rows, from r to `end`, into weights, and updates their
+ * maxima, sums and accumulators. A row without a key in this block stays as it is: its weights are
+ * 0, and c is exactly 1. */
+static void online_softmax(query_tile *w, const plan *p, int64_t r, int64_t end, int64_t base)
 {
     int n = end - r < VEC_LANES ? (int)(end - r) : VEC_LANES;
     vf top = vec_set(-INFINITY), sum = { 0 }, old = *(vf *)(w->max + r);
@@ -232,7 +234,7 @@ static void soften(rows *w, const plan *p, int64_t r, int64_t end, int64_t base)
     top = vec_max(top, old);
     vf from = vec_select(top == -INFINITY, vec_set(0.0f), top), shrink = vmath_exp(old - from);
     for (int j = 0; j < n; j++)
-        sum[j] = weigh_row(w->s + (r + j) * BLOCK, from[j]);
+        sum[j] = exp_row(w->s + (r + j) * BLOCK, from[j]);
     *(vf *)(w->max + r) = top;
     *(vf *)(w->sum + r) = *(vf *)(w->sum + r) * shrink + sum;
     for (int j = 0; j < n; j++)
@@ -240,44 +242,44 @@ static void soften(rows *w, const plan *p, int64_t r, int64_t end, int64_t base)
             *(vf *)(w->acc + (r + j) * p->v_pad + i) *= shrink[j];
 }
 
-/* Rows [from, to) see some of the keys: those in between may not. */
-static span rows_that_see(const rows *w, int64_t base)
+/* The first and last row that attend to keys of the block; rows between them need not. */
+static key_range attending_rows(const query_tile *w, int64_t base)
 {
     int64_t first = w->src.pos[w->first], window = w->src.a->window;
-    span s = { (base - first) * w->heads, (base + BLOCK - 1 + window - first) * w->heads };
-    s.low = s.low > 0 ? s.low / 16 * 16 : 0; /* rows are packed in sixteens */
+    key_range s = { (base - first) * w->heads, (base + BLOCK - 1 + window - first) * w->heads };
+    s.low = s.low > 0 ? s.low / 16 * 16 : 0; /* rows are packed in groups of 16 */
     if (window <= 0 || s.high > w->n)
         s.high = w->n;
     return s;
 }
 
-static void meet_block(rows *w, const plan *p, int64_t base, span keys)
+static void attend_block(query_tile *w, const plan *p, int64_t base, key_range keys)
 {
-    const mm_engine *e = p->engine;
-    span seen = rows_that_see(w, base);
+    const mm_engine *engine = p->engine;
+    key_range seen = attending_rows(w, base);
     int64_t from = seen.low, n = seen.high - from;
     mm_tile scores = { .sums = w->s + from * BLOCK,
                        .ld = BLOCK,
-                       .rows = w->q + from * MM_K,
-                       .lanes = w->k,
+                       .rows = w->q + from * MM_KC,
+                       .panel = w->k,
                        .n_rows = n,
-                       .nw = p->k_words };
-    panel_multiply(e, scores, p->rows, keys.high);
+                       .n_elements = p->k_elements };
+    panel_multiply(engine, scores, p->rows, keys.high);
     for (int64_t r = from; r < from + n; r += VEC_LANES)
-        soften(w, p, r, from + n, base);
-    mm_side weights = panel_side(w->s + from * BLOCK, DT_F32, n, BLOCK);
-    panel_rows(e, w->p + from * MM_K, &weights, p->rows, p->p_words);
+        online_softmax(w, p, r, from + n, base);
+    mm_operand weights = panel_operand(w->s + from * BLOCK, DT_F32, n, BLOCK);
+    panel_pack_rows(engine, w->p + from * MM_KC, &weights, p->rows, p->p_elements);
     mm_tile values = { .sums = w->acc + from * p->v_pad,
                        .ld = p->v_pad,
-                       .rows = w->p + from * MM_K,
-                       .lanes = w->v,
+                       .rows = w->p + from * MM_KC,
+                       .panel = w->v,
                        .n_rows = n,
-                       .nw = p->p_words,
+                       .n_elements = p->p_elements,
                        .add = true };
-    panel_multiply(e, values, p->rows, p->v_pad);
+    panel_multiply(engine, values, p->rows, p->v_pad);
 }
 
-static void store_out(const rows *w, const plan *p)
+static void store_out(const query_tile *w, const plan *p)
 {
     const attention *a = p->a;
     _Alignas(VEC_BYTES) float lse[MAX_ROWS];
@@ -295,8 +297,9 @@ static void store_out(const rows *w, const plan *p)
     }
 }
 
-/* Tile number `index`, counted from the back of all sequences: the longest work comes first. */
-static rows find_rows(const plan *p, int64_t index, int64_t part)
+/* Tile number `index`, counted from the end of the last sequence: tiles with most keys come first.
+ */
+static query_tile find_tile(const plan *p, int64_t index, int64_t part)
 {
     const attention *a = p->a;
     const int32_t *starts = a->starts.data, *pos = a->pos.data;
@@ -309,7 +312,7 @@ static rows find_rows(const plan *p, int64_t index, int64_t part)
         tiles = (length + p->tokens - 1) / p->tokens;
     } while (index >= before + tiles);
     int64_t at = (tiles - 1 - (index - before)) * p->tokens;
-    rows w = { .src = { a, starts, pos, seq, a->kv ? 0 : pos[starts[seq]] } };
+    query_tile w = { .src = { a, starts, pos, seq, a->kv ? 0 : pos[starts[seq]] } };
     w.first = starts[seq] + at;
     w.n_tokens = length - at < p->tokens ? length - at : p->tokens;
     w.kv_head = (int32_t)(part / p->parts);
@@ -320,34 +323,34 @@ static rows find_rows(const plan *p, int64_t index, int64_t part)
     return w;
 }
 
-static void tile_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+static void attend_tile(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
-    (void)end; /* one tile a range */
+    (void)end; /* a range is one tile */
     const plan *p = ctx;
     int64_t parts = (int64_t)p->a->n_kv_heads * p->parts;
-    rows w = find_rows(p, begin / parts, begin % parts);
+    query_tile w = find_tile(p, begin / parts, begin % parts);
     w.q = scratch;
-    w.p = w.q + panel_rows_room(p->rows, p->k_words);
-    w.k = w.p + panel_rows_room(p->rows, p->p_words);
-    w.v = w.k + panel_lanes_room(BLOCK, p->k_words);
-    w.s = (float *)(w.v + panel_lanes_room(p->v_pad, p->p_words));
+    w.p = w.q + panel_rows_size(p->rows, p->k_elements);
+    w.k = w.p + panel_rows_size(p->rows, p->p_elements);
+    w.v = w.k + panel_columns_size(BLOCK, p->k_elements);
+    w.s = (float *)(w.v + panel_columns_size(p->v_pad, p->p_elements));
     w.acc = w.s + p->rows * BLOCK;
-    w.room = w.acc + p->rows * p->v_pad;
+    w.buffer = w.acc + p->rows * p->v_pad;
     int64_t last = w.src.pos[w.first + w.n_tokens - 1];
     int64_t first = visible(&w, 0, 0).low;
-    bool decode = w.n_tokens == 1; /* its keys are nowhere but in memory */
+    bool decode = w.n_tokens == 1; /* its keys and values are in no cache */
     if (decode)
-        fetch_block(&w.src, w.kv_head, first / BLOCK * BLOCK, last);
+        prefetch_block(&w.src, w.kv_head, first / BLOCK * BLOCK, last);
     load_queries(&w, p);
-    panel_begin(p->engine);
+    panel_configure(p->engine);
     for (int64_t base = first / BLOCK * BLOCK; base <= last; base += BLOCK) {
-        span keys = { visible(&w, 0, base).low, visible(&w, w.n - 1, base).high };
+        key_range keys = { visible(&w, 0, base).low, visible(&w, w.n - 1, base).high };
         load_block(&w, p, base, keys);
         if (decode)
-            fetch_block(&w.src, w.kv_head, base + BLOCK, last);
-        meet_block(&w, p, base, keys);
+            prefetch_block(&w.src, w.kv_head, base + BLOCK, last);
+        attend_block(&w, p, base, keys);
     }
-    panel_end(p->engine);
+    panel_release(p->engine);
     store_out(&w, p);
 }
 
@@ -360,14 +363,14 @@ static int64_t count_tiles(const attention *a, int32_t tokens)
     return n;
 }
 
-/* Large tiles pack keys and values less often; but all threads want some, and when there are few
- * tokens (decode), a group's heads are spread over threads that would have nothing to do. */
-static void cut_rows(plan *p, int n_threads)
+/* Chooses the size of tiles. Large tiles pack keys and values less often, but every thread needs
+ * some tiles; with few tokens (decode) the heads of a group are divided among idle threads. */
+static void choose_tiles(plan *p, int n_threads)
 {
     enum { LEAST_ROWS = 48, TILES_EACH = 6 };
     const attention *a = p->a;
     int32_t group = a->n_heads / a->n_kv_heads, wide = a->qk_dim > a->v_dim ? a->qk_dim : a->v_dim;
-    p->rows = wide <= MAX_DIM / 2 ? MAX_ROWS : MAX_ROWS / 2; /* what scratch holds */
+    p->rows = wide <= MAX_DIM / 2 ? MAX_ROWS : MAX_ROWS / 2; /* that fit the scratch */
     p->heads = group < p->rows ? group : p->rows;
     while (p->rows > LEAST_ROWS && p->rows / 2 >= p->heads &&
            count_tiles(a, p->rows / p->heads) * a->n_kv_heads < TILES_EACH * (int64_t)n_threads)
@@ -380,7 +383,7 @@ static void cut_rows(plan *p, int n_threads)
     p->n_tiles = count_tiles(a, p->tokens);
 }
 
-static void turn(device *d, const attention *a, tensor x, int32_t n_heads)
+static void rotate(device *d, const attention *a, tensor x, int32_t n_heads)
 {
     rope r = { .x = x,
                .cos = a->cos,
@@ -398,16 +401,16 @@ void OP(attention_fwd)(device *d, const attention *a)
     int64_t n_tokens = tensor_rows(&a->q);
     ASSERT(a->n_heads % a->n_kv_heads == 0 && a->qk_dim <= MAX_DIM && a->v_dim <= MAX_DIM);
     if (a->cos.data) {
-        turn(d, a, a->q, a->n_heads);
-        turn(d, a, a->k, a->n_kv_heads);
+        rotate(d, a, a->q, a->n_heads);
+        rotate(d, a, a->k, a->n_kv_heads);
     }
     if (a->kv)
         cpu_for(c, n_tokens, cpu_step((tensor_cols(&a->k) + tensor_cols(&a->v)) * 8), store_rows,
                 a);
     plan p = { .a = a, .engine = mm_engine_of(c->isa, a->q.dt) };
-    cut_rows(&p, c->n_threads);
-    p.v_pad = pack_round_up(a->v_dim, MM_LANES);
-    p.k_words = panel_words(p.engine, a->qk_dim);
-    p.p_words = panel_words(p.engine, BLOCK);
-    cpu_for(c, p.n_tiles * a->n_kv_heads * p.parts, 1, tile_range, &p);
+    choose_tiles(&p, c->n_threads);
+    p.v_pad = num_round_up(a->v_dim, MM_NR);
+    p.k_elements = panel_elements(p.engine, a->qk_dim);
+    p.p_elements = panel_elements(p.engine, BLOCK);
+    cpu_for(c, p.n_tiles * a->n_kv_heads * p.parts, 1, attend_tile, &p);
 }

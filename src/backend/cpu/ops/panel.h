@@ -1,101 +1,99 @@
-/* panel: small products for attention through the engine (matmul.h), which gives a row the same
- * bits whatever is computed with it.
+/* panel: the small products of attention, by the micro-kernel of the engine (matmul.h), which gives
+ * a row the same bits whatever other rows are computed with it.
  *
- * Rows are packed as blocks [words / MM_K][room for `most` rows][MM_K], columns as panels of 32
- * lanes [columns / 32][words][32], both with zeros after the last word. */
+ * Rows are packed as [k blocks][capacity][MM_KC], where `capacity` rows fit; columns as panels
+ * [columns / MM_NR][n_elements][MM_NR]. Both have zeros after the last element. */
 #ifndef PESC_BACKEND_CPU_OPS_PANEL_H
 #define PESC_BACKEND_CPU_OPS_PANEL_H
 
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/pack.h"
+#include "backend/cpu/packing.h"
 
-static inline int64_t panel_least(int64_t a, int64_t b)
+/* n contiguous rows of k values. */
+static inline mm_operand panel_operand(const void *data, dtype dt, int64_t n, int64_t k)
 {
-    return a < b ? a : b;
+    return (mm_operand){ .data = data, .dt = dt, .k_contiguous = true, .ld = k, .n = n, .k = k };
 }
 
-/* n vectors of k numbers, one after the other. */
-static inline mm_side panel_side(const void *data, dtype dt, int64_t n, int64_t k)
-{
-    return (mm_side){ .data = data, .dt = dt, .k_last = true, .ld = k, .n = n, .k = k };
-}
-
-/* The same memory the other way round: its vectors become the numbers of k vectors. */
-static inline mm_side panel_turned(mm_side x)
+/* The transposed matrix in the same memory. */
+static inline mm_operand panel_transposed(mm_operand x)
 {
     int64_t n = x.n;
-    x.k_last = !x.k_last;
+    x.k_contiguous = !x.k_contiguous;
     x.n = x.k;
     x.k = n;
     return x;
 }
 
-/* Words that n numbers take. */
-static inline int64_t panel_words(const mm_engine *e, int64_t n)
+/* Elements of k values, padded. */
+static inline int64_t panel_elements(const mm_engine *engine, int64_t k)
 {
-    int64_t per_word = pack_per_word(e->words);
-    return pack_round_up((n + per_word - 1) / per_word, MM_WORDS);
+    return num_round_up(packing_elements(engine->format, k), MM_K_GROUP);
 }
 
-/* Words that rows and columns of `words` words take when packed. */
-static inline int64_t panel_rows_room(int64_t most, int64_t words)
+/* The sizes of packed rows and columns, in elements. */
+static inline int64_t panel_rows_size(int64_t capacity, int64_t n_elements)
 {
-    return pack_round_up(words, MM_K) * most;
+    return num_round_up(n_elements, MM_KC) * capacity;
 }
 
-static inline int64_t panel_lanes_room(int64_t columns, int64_t words)
+static inline int64_t panel_columns_size(int64_t columns, int64_t n_elements)
 {
-    return pack_round_up(columns, MM_LANES) * words;
+    return num_round_up(columns, MM_NR) * n_elements;
 }
 
-static inline void panel_rows(const mm_engine *e, mm_word *dst, const mm_side *x, int64_t most,
-                              int64_t words)
+static inline void panel_pack_rows(const mm_engine *engine, mm_element *dst, const mm_operand *x,
+                                   int64_t capacity, int64_t n_elements)
 {
-    for (int64_t w = 0; w < words; w += MM_K)
+    for (int64_t e = 0; e < n_elements; e += MM_KC)
         for (int64_t r = 0; r < x->n; r += 16)
-            e->pack_rows(dst + (w / MM_K * most + r) * MM_K, x, e->words,
-                         (mm_box){ r, panel_least(16, x->n - r), w, panel_least(MM_K, words - w) });
+            engine->pack_rows(
+                dst + (e / MM_KC * capacity + r) * MM_KC, x, engine->format,
+                (mm_block){ r, num_min(16, x->n - r), e, num_min(MM_KC, n_elements - e) });
 }
 
-static inline void panel_lanes(const mm_engine *e, mm_word *dst, const mm_side *x, int64_t words)
+static inline void panel_pack_columns(const mm_engine *engine, mm_element *dst, const mm_operand *x,
+                                      int64_t n_elements)
 {
-    for (int64_t c = 0; c < x->n; c += MM_LANES)
-        for (int64_t w = 0; w < words; w += MM_K)
-            e->pack_lanes(
-                dst + (c * words + w * MM_LANES), x, e->words,
-                (mm_box){ c, panel_least(MM_LANES, x->n - c), w, panel_least(MM_K, words - w) });
+    for (int64_t c = 0; c < x->n; c += MM_NR)
+        for (int64_t e = 0; e < n_elements; e += MM_KC)
+            engine->pack_panel(
+                dst + (c * n_elements + e * MM_NR), x, engine->format,
+                (mm_block){ c, num_min(MM_NR, x->n - c), e, num_min(MM_KC, n_elements - e) });
 }
 
-/* Around the products of one range of work, by the thread that runs it. */
-static inline void panel_begin(const mm_engine *e)
+/* Called by a thread before and after the products of one range of work. */
+static inline void panel_configure(const mm_engine *engine)
 {
-    if (e->begin)
-        e->begin();
+    if (engine->configure)
+        engine->configure();
 }
 
-static inline void panel_end(const mm_engine *e)
+static inline void panel_release(const mm_engine *engine)
 {
-    if (e->end)
-        e->end();
+    if (engine->release)
+        engine->release();
 }
 
-/* sums [n_rows][ld], whole panels of columns, (+)= rows times columns, both of nw words. */
-static inline void panel_multiply(const mm_engine *e, mm_tile t, int64_t most, int64_t columns)
+/* t.sums [n_rows][ld] (+)= rows times columns, in whole panels; rows as panel_pack_rows packs them,
+ * t.panel as panel_pack_columns does. */
+static inline void panel_multiply(const mm_engine *engine, mm_tile t, int64_t capacity,
+                                  int64_t columns)
 {
     mm_tile part = t;
-    part.words = e->words;
-    for (int64_t c = 0; c < columns; c += MM_LANES)
-        for (int64_t w = 0; w < t.nw; w += MM_K)
-            for (int64_t r = 0; r < t.n_rows; r += e->rows) {
+    part.format = engine->format;
+    for (int64_t c = 0; c < columns; c += MM_NR)
+        for (int64_t e = 0; e < t.n_elements; e += MM_KC)
+            for (int64_t r = 0; r < t.n_rows; r += engine->tile_rows) {
                 part.sums = t.sums + r * t.ld + c;
-                part.rows = t.rows + (w / MM_K * most + r) * MM_K;
-                part.lanes = t.lanes + (c * t.nw + w * MM_LANES);
-                part.row = MM_K;
-                part.n_rows = panel_least(e->rows, t.n_rows - r);
-                part.n_lanes = panel_least(MM_LANES, columns - c);
-                part.nw = panel_least(MM_K, t.nw - w);
-                part.add = t.add || w > 0;
-                e->tile(&part);
+                part.rows = t.rows + (e / MM_KC * capacity + r) * MM_KC;
+                part.panel = t.panel + (c * t.n_elements + e * MM_NR);
+                part.row_stride = MM_KC;
+                part.n_rows = num_min(engine->tile_rows, t.n_rows - r);
+                part.n_columns = num_min(MM_NR, columns - c);
+                part.n_elements = num_min(MM_KC, t.n_elements - e);
+                part.add = t.add || e > 0;
+                engine->micro_kernel(&part);
             }
 }
 

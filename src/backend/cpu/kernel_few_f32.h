@@ -1,0 +1,65 @@
+/* kernel_few_f32: the few-rows kernel of engines whose elements are single f32 values, included
+ * after kernel_simd.h. Columns are transposed in registers and multiplied at once instead of being
+ * packed; each sum takes its elements in the order of the micro-kernel. */
+INLINE void few_rows_transposed(int n_rows, dtype dt, const mm_tile *t, const mm_operand *x,
+                                mm_block block)
+{
+    /* NF4 is bound by arithmetic and needs more independent sums; the other dtypes by memory. */
+    const int n_vectors = dt == DT_NF4 && n_rows <= 4 ? TILE_VECTORS : 1;
+    int64_t row_bytes = bytes_of(dt, x->ld), end = block.row + block.n_rows;
+    for (int64_t column = 0; column < block.n_rows; column += n_vectors * VECTOR) {
+        column_source from = columns_from(n_vectors, dt, x, block.row + column, end);
+        if (column + n_vectors * VECTOR < block.n_rows)
+            from.next = from.rows[0].row[0] + row_bytes * n_vectors * VECTOR;
+        const mm_element *rows = t->rows;
+        for (int64_t e = 0; e < block.n_elements; e += t->block_elements, rows += n_rows * MM_KC) {
+            column_sink to = { .rows = rows };
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+                to.sum[i][0] = to.sum[i][1] = zero_sums();
+            mm_block part = { .e = block.e + e,
+                              .n_elements = num_min(t->block_elements, block.n_elements - e) };
+            transpose_columns(n_rows, n_vectors, dt, MM_F32, &from, part, &to);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                for (int v = 0; v < n_vectors; v++)
+                    put_sums(t->sums + i * t->ld + column + v * VECTOR, to.sum[i][v], e > 0);
+        }
+    }
+}
+
+static bool few_rows_supports(const mm_operand *x, mm_format format)
+{
+    bool must_round = format == MM_BF16_WIDENED && x->dt != DT_BF16;
+    return x->k_contiguous && rows_are_whole_blocks(x) && !must_round;
+}
+
+TARGET static void few_rows(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block)
+{
+    (void)format;
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        if (x->dt == DT_F32)                                                                       \
+            few_rows_transposed(n, DT_F32, t, x, block);                                           \
+        else if (x->dt == DT_BF16)                                                                 \
+            few_rows_transposed(n, DT_BF16, t, x, block);                                          \
+        else                                                                                       \
+            few_rows_transposed(n, DT_NF4, t, x, block);                                           \
+        break;
+    switch (t->n_rows) {
+        CASES_TO_8
+    }
+#undef CASE
+}
+
+TARGET static void pack_rows(mm_element *dst, const mm_operand *x, mm_format format, mm_block block)
+{
+    pack_rows_in_order(false, dst, x, format, block);
+}
+
+#define FORMAT(f) .format = f, .few_rows_format = f, .nf4_format = f
+#define KERNEL                                                                                     \
+    .tile_rows = TILE_ROWS, .pack_rows = pack_rows, .pack_panel = pack_panel,                      \
+    .micro_kernel = micro_kernel, .few_rows_supports = few_rows_supports,                          \
+    .pack_few_rows = pack_rows, .few_rows = few_rows, .epilogue = epilogue

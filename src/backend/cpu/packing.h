@@ -1,0 +1,36 @@
+/* packing: copies a block of an operand into the form a micro-kernel reads, one element at a time.
+ * The engines pack with SIMD; this plain form takes every layout and dtype at any alignment,
+ * defines what they must produce, and serves the cases they have no faster way for. */
+#ifndef PESC_BACKEND_CPU_PACKING_H
+#define PESC_BACKEND_CPU_PACKING_H
+
+#include "backend/cpu/matmul.h"
+#include "base/num.h"
+
+/* See mm_engine: pack_rows and pack_panel. */
+void packing_rows(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
+void packing_panel(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
+
+/* Values of k in an element. */
+static inline int64_t packing_values(mm_format format)
+{
+    return format >= MM_BF16_PAIR ? 2 : 1;
+}
+
+/* Elements that k values take, the last perhaps half empty. */
+static inline int64_t packing_elements(mm_format format, int64_t k)
+{
+    return num_divide_up(k, packing_values(format));
+}
+
+/* The memory of a block, prefetched piece by piece while something else is computed. Lines are rows
+ * of the operand if k is contiguous, else columns. */
+typedef struct packing_prefetch {
+    const char *data;
+    int64_t stride, bytes, n_lines, next; /* next: the first line not yet prefetched */
+} packing_prefetch;
+
+packing_prefetch packing_prefetch_of(const mm_operand *x, mm_format format, mm_block block);
+void packing_prefetch_lines(packing_prefetch *p, int64_t n); /* the next n */
+
+#endif
