@@ -168,6 +168,13 @@ typedef struct pesc_logit_check {
     uint64_t logits, differ; /* compared; not equal bit for bit. logits 0: nothing was compared */
     double max_diff;         /* the largest |a - b| */
     double max_logit;        /* the largest |a| of what it was made from */
+    double error;            /* median over positions of |a - b| / |a|, both around their mean */
+    double kl;               /* mean KL divergence of a position, in nats */
+    uint64_t positions;      /* token ids that were run */
+    uint64_t greedy_same;    /* positions whose most likely token is the same */
+    uint64_t
+        beyond_rounding; /* positions that differ by more than rounding to the stored dtype
+                            explains; in a mixture an expert may have been chosen differently */
 } pesc_logit_check;
 
 typedef struct pesc_craft_options {

@@ -3,7 +3,6 @@
 #include "base/args.h"
 #include "craft/configjson.h"
 #include "craft/merge.h"
-#include "craft/verify.h"
 #include "model/swap.h"
 
 static pesc_status configure(product *p)
@@ -18,25 +17,20 @@ static pesc_status configure(product *p)
 
 /* The same as the base with the patch in it: bit for bit where that is held in the dtype that was
  * written. */
-static pesc_status compare(const product *p, device *dev, const char *patch_dir)
+static pesc_status compare_patched(const product *p, device *dev, const char *patch_dir)
 {
-    pesc_logit_check found = { 0 };
+    pesc_logit_check found;
     dtype held = p->from.usual;
+    bool exact = p->how.dt == DT_COUNT && (held == DT_F32 || held == DT_BF16);
     verify_pair v = { .dev = dev,
                       .made_from = p->from.path,
                       .made = p->dir,
+                      .written = p->dir,
+                      .rounding = exact ? ROUNDING_NONE : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
     v.from_opt.patch = patch_dir;
-    TRY(verify_logits(&v, &found));
-    bool exact = p->how.dt == DT_COUNT && (held == DT_F32 || held == DT_BF16);
-    if (found.max_diff <= (exact ? 0 : merge_tolerance(DT_BF16) * found.max_logit))
-        return PESC_OK;
-    return fail(PESC_NUMERIC,
-                "%s: was written, but %llu of its %llu logits differ from those of %s with the "
-                "patch, by up to %g; do not use it",
-                p->dir, (unsigned long long)found.differ, (unsigned long long)found.logits,
-                p->from.path, found.max_diff);
+    return verify_logits(&v, &found);
 }
 
 static pesc_status apply(product *p, device *dev, const patch *with)
@@ -46,7 +40,7 @@ static pesc_status apply(product *p, device *dev, const patch *with)
     TRY(configure(p));
     TRY(product_write(p, NULL));
     TRY(weights_check(with->read));
-    return dev ? compare(p, dev, with->dir) : PESC_OK;
+    return dev ? compare_patched(p, dev, with->dir) : PESC_OK;
 }
 
 static pesc_status check_only(const char *base_dir, const patch *with)

@@ -8,7 +8,6 @@
 #include "craft/configjson.h"
 #include "craft/merge.h"
 #include "craft/stream.h"
-#include "craft/verify.h"
 #include "format/modeldir.h"
 
 #include <stdio.h>
@@ -60,7 +59,7 @@ static pesc_status export_model(product *p, const pesc_export_options *o,
         s = product_compare(p, &(product_check){ .wanted = o->check,
                                                  .device = o->device,
                                                  .lora_dir = lora_dir,
-                                                 .tolerance = merge_distance(p) });
+                                                 .rounding = merge_rounding(p) });
     peft_close(adapter);
     return s;
 }
@@ -147,26 +146,19 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
 
 static pesc_status compare_loras(const product *p, const pesc_export_options *o, dtype dt)
 {
-    pesc_logit_check found = { 0 };
+    pesc_logit_check found;
     verify_pair v = { .device = o->device,
                       .made_from = p->from.path,
                       .made = p->from.path,
+                      .written = p->dir,
+                      .rounding = dt == DT_COUNT ? ROUNDING_NONE
+                                  : dt == DT_F32 ? ROUNDING_F32
+                                                 : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
     v.from_opt.lora = merge_lora_of(p, o);
     v.made_opt.lora = p->dir;
-    TRY(verify_logits(&v, &found));
-    if (p->check)
-        *p->check = found;
-    double limit = dt == DT_COUNT ? 0 : merge_tolerance(dt) * found.max_logit;
-    if (found.max_diff <= limit)
-        return PESC_OK;
-    return fail(
-        PESC_NUMERIC,
-        "%s: was written, but with it %llu of %llu logits of %s differ, by up to %g; do not "
-        "use it",
-        p->dir, (unsigned long long)found.differ, (unsigned long long)found.logits, p->from.path,
-        found.max_diff);
+    return verify_logits(&v, p->check ? p->check : &found);
 }
 
 static pesc_status to_peft(product *p, const pesc_export_options *o)

@@ -11,11 +11,6 @@
 
 enum { MAX_YAML = 1 << 20 };
 
-double merge_tolerance(dtype dt)
-{
-    return dt == DT_F32 ? 1e-4 : 0.5;
-}
-
 /* Whether the run that left this adapter had its base in NF4, and trained experts beside it: pesc's
  * checkpoints hold their run.yaml, one `key: value` a line. */
 static pesc_status read_run(recipe *how, const char *lora_dir)
@@ -59,15 +54,15 @@ pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lor
     return choose_base(&p->how, o, lora_dir);
 }
 
-/* Where dtypes stay as stored, 16 bits of any tensor decide: a run's own tensors, in f32, may well
- * be most of its bytes. */
-double merge_distance(const product *p)
+/* Where dtypes stay as stored, one tensor of 16 bits decides: a run's own tensors, in f32, may be
+ * most of its bytes. */
+verify_rounding merge_rounding(const product *p)
 {
     const weights *ws = p->from.dir->ws;
-    dtype coarsest = p->how.dt != DT_COUNT ? p->how.dt : DT_F32;
-    for (size_t i = 0; p->how.dt == DT_COUNT && i < weights_count(ws); i++)
-        coarsest = weights_at(ws, i)->dt == DT_F32 ? coarsest : DT_BF16;
-    return p->how.lora ? merge_tolerance(coarsest) : 0;
+    bool f32 = p->how.dt == DT_F32 || p->how.dt == DT_COUNT;
+    for (size_t i = 0; f32 && p->how.dt == DT_COUNT && i < weights_count(ws); i++)
+        f32 = weights_at(ws, i)->dt == DT_F32;
+    return !p->how.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
 }
 
 static pesc_status configure(product *p)
@@ -96,7 +91,7 @@ static pesc_status merge(product *p, const pesc_export_options *o, peft **adapte
     return product_compare(p, &(product_check){ .wanted = o->check,
                                                 .device = o->device,
                                                 .lora_dir = lora_dir,
-                                                .tolerance = merge_distance(p) });
+                                                .rounding = merge_rounding(p) });
 }
 
 pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt,

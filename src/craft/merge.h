@@ -15,12 +15,8 @@ const char *merge_lora_of(const product *p, const pesc_export_options *o);
 pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter);
 
-/* How far the logits of the written product may be from its model's: 0, or with a LoRA folded in
- * merge_tolerance() of the coarsest dtype that was written. */
-double merge_distance(const product *p);
-
-/* How far the logits of weights stored in this dtype may be from those they were made from, of the
- * largest. In f32 that is rounding. 16 bits round so much that only a gross mistake shows. */
-double merge_tolerance(dtype dt);
+/* What writing the product may do to the logits: nothing, or with a LoRA folded in rounding to the
+ * coarsest dtype that was written. */
+verify_rounding merge_rounding(const product *p);
 
 #endif

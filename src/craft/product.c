@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "craft/configjson.h"
 #include "craft/stream.h"
-#include "craft/verify.h"
 #include "format/modeldir.h"
 
 pesc_status product_open(product *p, const char *model, const char *dir, const char *dtype_text)
@@ -51,14 +50,16 @@ pesc_status product_write(product *p, const char *tok)
 
 pesc_status product_compare(const product *p, const product_check *c)
 {
-    pesc_logit_check found = { 0 };
+    pesc_logit_check found;
     if (p->check)
-        *p->check = found;
+        *p->check = (pesc_logit_check){ 0 };
     if (!c->wanted)
         return PESC_OK;
     verify_pair v = { .device = c->device,
                       .made_from = p->from.path,
                       .made = p->dir,
+                      .written = p->dir,
+                      .rounding = c->rounding,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
     v.from_opt.lora = c->lora_dir;
@@ -66,15 +67,5 @@ pesc_status product_compare(const product *p, const product_check *c)
     v.from_opt.whole_experts = p->how.whole_experts;
     if (p->how.nf4 || p->how.dt != DT_COUNT)
         v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
-    TRY(verify_logits(&v, &found));
-    if (p->check)
-        *p->check = found;
-    if (c->tolerance == 0 ? found.differ == 0 : found.max_diff <= c->tolerance * found.max_logit)
-        return PESC_OK;
-    return fail(
-        PESC_NUMERIC,
-        "%s: was written, but %llu of its %llu logits differ from those of %s, by up to %g; "
-        "do not use it",
-        p->dir, (unsigned long long)found.differ, (unsigned long long)found.logits, p->from.path,
-        found.max_diff);
+    return verify_logits(&v, p->check ? p->check : &found);
 }

@@ -4,6 +4,7 @@
 #define PESC_CRAFT_PRODUCT_H
 
 #include "craft/recipe.h"
+#include "craft/verify.h"
 
 typedef struct product {
     parent from;
@@ -33,7 +34,7 @@ typedef struct product_check {
     bool wanted;
     const char *device;
     const char *lora_dir; /* that the parent is opened with; NULL: as the directory says */
-    double tolerance;     /* of max_diff / max_logit; 0: bit for bit */
+    verify_rounding rounding;
 } product_check;
 pesc_status product_compare(const product *p, const product_check *c);
 

@@ -1,19 +1,46 @@
 /* verify: what was written is opened like any model and must compute what it was made from: the
- * logits of both over a fixed set of token ids, in f32. One model is open at a time. */
+ * logits of both over a fixed probe of token ids, computed in f32. One model is open at a time.
+ *
+ * One measure for craft, merge, export and patches. The logits of a position are compared as
+ * vectors around their mean, because softmax ignores the mean: the error of a position is
+ * |a - b| / |a|, that of the probe is the median of its positions. A damaged tensor disturbs every
+ * position. Rounding to the stored dtype does so too, but little. In a mixture rounding can also
+ * make a router choose another expert near a tie, which changes single positions much: these are
+ * counted, and are no failure as long as the predictions, by KL divergence and greedy tokens, stay
+ * the same. */
 #ifndef PESC_CRAFT_VERIFY_H
 #define PESC_CRAFT_VERIFY_H
 
 #include "base/status.h"
+
+/* What writing may do to the logits. */
+typedef enum verify_rounding {
+    ROUNDING_NONE, /* nothing: equal bit for bit */
+    ROUNDING_F32,  /* sums in another order */
+    ROUNDING_16,   /* new numbers rounded to bf16 or f16 */
+} verify_rounding;
 
 typedef struct verify_pair {
     const char *device; /* NULL: "cpu" */
     pesc_device *dev;   /* instead, where it is open already; NULL: it is not */
     const char *made_from, *made;
     pesc_load_options from_opt, made_opt; /* how each is opened */
+    const char *written;                  /* the directory that a failure names */
+    verify_rounding rounding;
 } verify_pair;
 
-/* How the logits compare, whatever the result; PESC_NUMERIC when those of `made_from` are not
- * finite. */
+/* PESC_NUMERIC when the two models compute different functions, or the logits of `made_from` are
+ * not finite. *out is the comparison in either case. */
 pesc_status verify_logits(const verify_pair *v, pesc_logit_check *out);
+
+enum { VERIFY_POSITIONS = 64 }; /* most that are compared */
+
+/* The two parts of it: compares logits [positions, vocab]; whether what it found passes. */
+typedef struct verify_logit_pair {
+    const float *from, *made;
+    size_t positions, vocab;
+} verify_logit_pair;
+void verify_compare(const verify_logit_pair *l, verify_rounding r, pesc_logit_check *out);
+bool verify_passes(const pesc_logit_check *c, verify_rounding r);
 
 #endif

@@ -17,7 +17,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
 @test "craft: JSON" {
     craft --json --top-k 3
     has '"family":"camelidae","experts":4,"top_k":3,"params":[0-9]+,"activated":[0-9]+,"bytes":[0-9]+,'
-    has '"identity":\{"logits":17024,"differ":0,"max_diff":0,"relative":0\}\}$'
+    has '"identity":\{"logits":17024,"differ":0,"max_diff":0,"relative":0,"kl":0,"positions":64,"greedy_same":64,"beyond_rounding":0\}\}$'
 }
 
 @test "craft: the result says what the dense model says" {
@@ -33,7 +33,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     craft --kind upcycle
     [ "$status" = 0 ]
     has ': mixtral, 4 experts, top 2, '
-    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
 }
 
 @test "craft: without the check nothing is said of it" {

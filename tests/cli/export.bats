@@ -27,13 +27,13 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "adapter_config.json adapter_model.safetensors" ]
     has '^identity: 0 of 4288 logits differ$'
     export_to peft/base peft --lora "$GOLDEN/peft/adapter" --overwrite --json
-    has '^\{"path":".*","identity":\{"logits":4288,"differ":0,"max_diff":0,"relative":0\}\}$'
+    has '^\{"path":".*","identity":\{"logits":4288,"differ":0,"max_diff":0,"relative":0,"kl":0,"positions":64,"greedy_same":64,"beyond_rounding":0\}\}$'
 }
 
 @test "export: a LoRA is folded into a whole model, as merge does" {
     export_to peft/base hf --lora "$GOLDEN/peft/adapter"
     [ "$status" = 0 ]
-    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
     pesc merge "$GOLDEN/peft/base" --lora "$GOLDEN/peft/adapter" -o "$BATS_TEST_TMPDIR/merged"
     cmp "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
     export_to peft/base hf --lora "$GOLDEN/peft/adapter" --merge-base nf4-dequant --overwrite

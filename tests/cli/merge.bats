@@ -9,7 +9,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     merge --lora "$GOLDEN/adapter"
     [ "$status" = 0 ]
     has ': llama, 32.3 K parameters, 129 KB$'
-    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
     pesc logits "$BATS_TEST_TMPDIR/out" --ids "$GOLDEN/ids.json" -o "$BATS_TEST_TMPDIR/a.npy"
     [ "$status" = 0 ]
 }
@@ -42,7 +42,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     pesc export "$run" --to camelidae -o "$BATS_TEST_TMPDIR/same"
     [ "$status" = 0 ]
     has ': camelidae, 4 experts, '
-    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest \(rounding\)$'
+    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
     diff -r "$BATS_TEST_TMPDIR/out" "$BATS_TEST_TMPDIR/same"
     pesc export "$run" --to peft -o "$BATS_TEST_TMPDIR/adapter"
     has '^identity: 0 of 17024 logits differ$'
