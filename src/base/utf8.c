@@ -125,10 +125,19 @@ size_t utf8_bad_length(const char *s, size_t n)
     return have > 0 ? (size_t)have : 1;
 }
 
+/* Controls, line and paragraph separators, and what has no shape of its own: bidi marks, joiners,
+ * annotations, tags. src/cli/out.c has the same list. */
 static bool hidden(uint32_t cp)
 {
-    return cp < 0x20 || cp == 0x7F || (cp >= 0x80 && cp < 0xA0) || (cp >= 0x200B && cp <= 0x200F) ||
-           (cp >= 0x2028 && cp <= 0x202E) || (cp >= 0x2060 && cp <= 0x2069) || cp == 0xFEFF;
+    static const uint32_t ranges[][2] = {
+        { 0x00, 0x1F },     { 0x7F, 0x9F },     { 0xAD, 0xAD },       { 0x61C, 0x61C },
+        { 0x180E, 0x180E }, { 0x200B, 0x200F }, { 0x2028, 0x202E },   { 0x2060, 0x206F },
+        { 0xFEFF, 0xFEFF }, { 0xFFF9, 0xFFFB }, { 0xE0000, 0xE007F },
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (cp >= ranges[i][0] && cp <= ranges[i][1])
+            return true;
+    return false;
 }
 
 void utf8_visible(char *out, size_t cap, const char *s, size_t n)

@@ -23,8 +23,9 @@ size_t utf8_partial_tail(const char *s, size_t n);
  * stands for, as Python's errors="replace" and the Unicode standard count it. */
 size_t utf8_bad_length(const char *s, size_t n);
 
-/* Copies into out (NUL-terminated, at most cap bytes), showing control characters, DEL, bidi
- * overrides and invalid bytes as \xNN or \u{...}; cuts with "..." when too long. */
+/* Copies into out (NUL-terminated, at most cap bytes), showing control characters (newlines too),
+ * bidi marks, other invisible characters and invalid bytes as \xNN or \u{...}; cuts with "..." when
+ * too long. */
 void utf8_visible(char *out, size_t cap, const char *s, size_t n);
 
 #endif

@@ -44,25 +44,56 @@ static size_t utf8_at(const unsigned char *s, size_t n)
     return 0;
 }
 
-/* Whether the valid character at s would steer a terminal: C0, DEL, C1. */
-static bool is_control(const unsigned char *s, size_t length)
+static uint32_t code_point(const unsigned char *s, size_t length)
 {
-    return (length == 1 && (s[0] < 0x20 || s[0] == 0x7F)) ||
-           (length == 2 && s[0] == 0xC2 && s[1] < 0xA0);
+    static const unsigned char lead[5] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
+    uint32_t cp = s[0] & lead[length];
+    for (size_t k = 1; k < length; k++)
+        cp = cp << 6 | (s[k] & 0x3F);
+    return cp;
 }
 
-static void write_visible(FILE *f, const char *text, size_t n)
+/* Whether a character would steer a terminal: C0, DEL, C1. */
+static bool is_control(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0);
+}
+
+/* Controls, line and paragraph separators, and what has no shape of its own: bidi marks, joiners,
+ * annotations, tags. In a sentence they could forge another. src/base/utf8.c has the same list. */
+static bool is_hidden(uint32_t cp)
+{
+    static const uint32_t ranges[][2] = {
+        { 0xAD, 0xAD },     { 0x61C, 0x61C },   { 0x180E, 0x180E },
+        { 0x200B, 0x200F }, { 0x2028, 0x202E }, { 0x2060, 0x206F },
+        { 0xFEFF, 0xFEFF }, { 0xFFF9, 0xFFFB }, { 0xE0000, 0xE007F },
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (cp >= ranges[i][0] && cp <= ranges[i][1])
+            return true;
+    return is_control(cp);
+}
+
+/* A text may have lines and marks of direction; a sentence is one line of what can be seen. */
+typedef enum manner { AS_TEXT, AS_SENTENCE } manner;
+
+static void write_visible(FILE *f, const char *text, size_t n, manner how)
 {
     const unsigned char *s = (const unsigned char *)text;
     for (size_t i = 0, length; i < n; i += length) {
         length = utf8_at(s + i, n - i);
-        if (length && (s[i] == '\n' || s[i] == '\t' || !is_control(s + i, length))) {
+        uint32_t cp = length ? code_point(s + i, length) : 0;
+        bool shown =
+            how == AS_SENTENCE ? !is_hidden(cp) : s[i] == '\n' || s[i] == '\t' || !is_control(cp);
+        if (length && shown) {
             fwrite(s + i, 1, length, f);
             continue;
         }
+        if (length > 1)
+            fprintf(f, "\\u{%04X}", cp);
+        else
+            fprintf(f, "\\x%02X", s[i]);
         length = length ? length : 1;
-        for (size_t k = 0; k < length; k++)
-            fprintf(f, "\\x%02X", s[i + k]);
     }
 }
 
@@ -90,7 +121,7 @@ int out_report(pesc_status s, bool as_json)
     if (!text[0])
         text = pesc_status_text(s);
     fputs("pesc: ", stderr);
-    write_visible(stderr, text, strlen(text));
+    write_visible(stderr, text, strlen(text), AS_SENTENCE);
     fputc('\n', stderr);
     int code = pesc_status_exit_code(s);
     if (as_json && !json.whole) {
@@ -113,7 +144,7 @@ int out_report(pesc_status s, bool as_json)
 void out_write(const char *text, size_t n)
 {
     if (isatty(STDOUT_FILENO))
-        write_visible(stdout, text, n);
+        write_visible(stdout, text, n, AS_TEXT);
     else
         fwrite(text, 1, n, stdout);
 }
@@ -144,7 +175,7 @@ static void write_quoted(const char *text, size_t n)
         } else if (name) {
             putchar('\\');
             putchar(names[name - named]);
-        } else if (is_control(s + i, length)) {
+        } else if (is_control(code_point(s + i, length))) {
             printf("\\u%04x", length == 1 ? s[i] : s[i + 1]);
         } else {
             fwrite(s + i, 1, length, stdout);

@@ -15,7 +15,8 @@
             return try_status_;                                                                    \
     } while (0)
 
-/* Keeps the sentence and returns `s`. Control characters in it are made visible. */
+/* Keeps the sentence and returns `s`. It is printed as one line: control characters, newlines, bidi
+ * marks and bytes that are not UTF-8 become escapes. */
 pesc_status out_fail(pesc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 pesc_status out_nomem(const char *what);
 /* Prints the sentence of the failure `s`, and with `as_json` the same as an object on standard

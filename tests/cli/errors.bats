@@ -103,3 +103,14 @@ setup_file() { make_model; }
     [ "$status" = 5 ]
     [ -n "$stderr" ]
 }
+
+@test "errors: a file cannot forge a second line or turn the text around" {
+    printf '"lr\\npesc: all is well": 1\n' > "$BATS_TEST_TMPDIR/r.yaml"
+    pesc train "$D/model" -c "$BATS_TEST_TMPDIR/r.yaml"
+    [ "$status" = 2 ]
+    [[ $stderr == *'lr\x0Apesc: all is well'* ]]
+    [[ $stderr != *$'\n'* ]]
+    printf '"lr\342\200\256x\330\234": 1\n' > "$BATS_TEST_TMPDIR/r.yaml"
+    pesc train "$D/model" -c "$BATS_TEST_TMPDIR/r.yaml"
+    [[ $stderr == *'lr\u{202E}x\u{061C}'* ]]
+}

@@ -1,4 +1,4 @@
-"""Hostile tokenizer.json and tokenizer.model files: groups T1 to T16."""
+"""Hostile tokenizer.json and tokenizer.model files: groups T1 to T18."""
 
 import copy
 import json
@@ -31,6 +31,7 @@ def token(content, number, **kw):
     return {**SOUND["added_tokens"][0], "content": content, "id": number, **kw}
 
 
+FORGED = "x\npesc: all is well\u202e\u2028\u061c\x1b[2J"  # two lines and marks of direction
 VOCAB = SOUND["model"]["vocab"]
 
 # name, changed path, value, part of the sentence
@@ -38,6 +39,10 @@ CHANGES = [
     ("T1-model-null", "model", None, "model"),
     ("T1-model-array", "model", [], "model"),
     ("T1-model-type", "model.type", "WordPiece", "WordPiece"),
+    ("T18-model-type-forged", "model.type", FORGED, "x\\x0Apesc"),
+    ("T18-token-forged", "model.merges", [["a", FORGED]], "x\\x0Apesc"),
+    ("T18-added-forged", "added_tokens", [token(FORGED, 0)], "x\\x0Apesc"),
+    ("T18-normalizer-forged", "normalizer", {"type": FORGED}, "x\\x0Apesc"),
     ("T1-model-type-number", "model.type", 3, "type"),
     ("T2-id-duplicate", "model.vocab", {**VOCAB, "c": 0}, "0"),
     ("T2-id-negative", "model.vocab", {**VOCAB, "c": -1}, "-1"),
@@ -156,6 +161,16 @@ MODELS = [
 ]
 
 
+DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+BLANKS = {"type": "Metaspace", "replacement": "  ", "split": False}
+
+BOMBS = [
+    ("T17-normalizer-doubles", "normalizer", {"type": "Sequence", "normalizers": [DOUBLE] * 32}, "a", "multiplies"),
+    ("T17-metaspace-doubles", "pre_tokenizer", {"type": "Sequence", "pretokenizers": [BLANKS] * 32}, "a a", "multiplies"),
+    ("T17-prepend-long", "normalizer", {"type": "Prepend", "prepend": "a" * 5000}, "a", "at most 4096"),
+]
+
+
 def cases(dir):
     dir = pathlib.Path(dir)
     for name, path, value, part in CHANGES:
@@ -170,6 +185,12 @@ def cases(dir):
         file = dir / "tokenizer.model"
         file.write_bytes(data)
         yield name, file, ["tokenize", str(file)], 3, part
+    # steps that double a text, and patterns that never end
+    for name, component, steps, text, part in BOMBS:
+        file, words = dir / "tokenizer.json", dir / "words.txt"
+        file.write_text(json.dumps({**SOUND, component: steps}))
+        words.write_text(text)
+        yield name, file, ["tokenize", str(file), str(words)], 3, part
     # no faults: an empty added token (ignored, as tokenizers does), many, a long one with a prefix
     file = dir / "tokenizer.json"
     file.write_text(json.dumps(changed("added_tokens", [token("", 5)])))

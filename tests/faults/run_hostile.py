@@ -13,7 +13,7 @@ command line, `exit_code` and a part of the sentence that must stand on standard
 exit code is 0). The generator resumes after the case has run, so it may remove what it wrote.
 
 The contract: the exit code and the sentence are exact; the message is one line (notes apart), and
-no control characters reach the terminal; no signal; at most 1 s plus 1 s for each 100 MB; at most
+neither control characters nor bidi marks reach the terminal; no signal; at most 1 s plus 1 s for each 100 MB; at most
 the file's size plus 64 MiB of memory above what `pesc --version` itself takes. Python's standard
 library only; files are made from fixed bytes or a fixed seed, so a failure repeats.
 """
@@ -29,7 +29,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 
+INVISIBLE = ("Cc", "Cf", "Zl", "Zp")  # controls, bidi marks and the like, line separators
 MODULES = ["safetensors", "index", "config", "torchbin", "peft", "patch", "bnb", "camelidae", "gguf", "tok"]
 SECONDS = 1.0
 SECONDS_PER_BYTE = 1.0 / 100e6
@@ -93,7 +95,7 @@ def judge(case, result, floor):
     _, path, _, want, part = case
     code, text, seconds, peak = result
     size = size_of(path)
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")
     line = "\n".join(x for x in lines if not x.startswith("pesc: note: "))
     if code is None:
         return "hangs"
@@ -105,8 +107,8 @@ def judge(case, result, floor):
         return f"says {line[:300]!r}, expected {part!r}"
     if want and "\n" in line:
         return f"message is not one line: {line[:300]!r}"
-    if any(ord(c) < 32 or ord(c) == 127 for x in lines for c in x):
-        return f"control characters on the terminal: {text[:300]!r}"
+    if any(unicodedata.category(c) in INVISIBLE for x in text.split("\n") for c in x):
+        return f"control or invisible characters on the terminal: {text[:300]!r}"
     if seconds > SECONDS + size * SECONDS_PER_BYTE:
         return f"takes {seconds:.2f} s for {size} bytes"
     if peak > floor + size + SLACK_BYTES:

@@ -16,6 +16,9 @@ static void shows_hostile_bytes(void **state)
     (void)state;
     fail(PESC_FORMAT, "name %s", "\x1b]0;owned\x07\n\xff\xe2\x80\xae");
     assert_string_equal(pesc_last_error(), "name \\x1B]0;owned\\x07\\x0A\\xFF\\u{202E}");
+    fail(PESC_FORMAT, "%s", "a\xc2\xad\xd8\x9c\xe2\x81\xaf\xe2\x80\xa8\xf3\xa0\x81\x81 \xc3\xa9");
+    assert_string_equal(pesc_last_error(),
+                        "a\\u{00AD}\\u{061C}\\u{206F}\\u{2028}\\u{E0041} \xc3\xa9");
 }
 
 static void cuts_long_sentences(void **state)
