@@ -162,7 +162,7 @@ static pesc_status check_file(const char *dir, const char *name, const json_t *e
     uint64_t have = 0;
     char found[SHA_TEXT];
     json_where w = { entry, name };
-    TRY(json_get_i64(w, "bytes", true, 0, INT64_MAX, &want));
+    TRY(json_get_i64(w, "bytes", true, 0, RUNSTATE_COUNT_MAX, &want));
     TRY(json_get_str(w, "sha256", true, &hash));
     if (strchr(name, '/') || name[0] == '.')
         return fail(PESC_FORMAT, "%s: %s: names \"%s\", which is no file of a checkpoint", dir,
@@ -192,7 +192,7 @@ static pesc_status check_seal(const json_t *manifest, const char *path)
     int64_t version = 0;
     json_where w = { manifest, path };
     TRY(json_get_str(w, "format", true, &format));
-    TRY(json_get_i64(w, "version", true, 0, INT64_MAX, &version));
+    TRY(json_get_i64(w, "version", true, 0, INT32_MAX, &version));
     TRY(json_get_str(w, "seal", true, &seal));
     if (strcmp(format, FORMAT) != 0)
         return fail(PESC_FORMAT, "%s: format: found \"%s\", expected \"" FORMAT "\"", path, format);
@@ -220,7 +220,7 @@ static pesc_status read_manifest(const json_t *manifest, const char *path, runst
 {
     const char *base = NULL;
     json_where w = { manifest, path };
-    TRY(json_get_i64(w, "step", true, 0, INT64_MAX, &out->step));
+    TRY(json_get_i64(w, "step", true, 0, RUNSTATE_COUNT_MAX, &out->step));
     TRY(copy_text(w, "base_hash", true, out->base_hash));
     TRY(copy_text(w, "tokenizer_hash", false, out->tokenizer_hash));
     TRY(copy_text(w, "data_hash", true, out->data_hash));
@@ -269,7 +269,7 @@ int64_t runstate_step_of(const char *name)
 {
     long long step;
     bool ours = strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 &&
-                str_to_i64(name + sizeof PREFIX - 1, 0, INT64_MAX, &step);
+                str_to_i64(name + sizeof PREFIX - 1, 0, RUNSTATE_COUNT_MAX, &step);
     return ours ? step : -1;
 }
 

@@ -19,6 +19,10 @@
 
 enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
+/* No count in a checkpoint (steps, tokens, bytes) is above this, so that sums of counts and a step
+ * times a batch stay inside 64 bits. */
+#define RUNSTATE_COUNT_MAX ((int64_t)1 << 42)
+
 #define RUNSTATE_TRAINED "trained.safetensors"
 #define RUNSTATE_ADAPTER "adapter_model.safetensors"
 #define RUNSTATE_ADAPTER_CONFIG "adapter_config.json"

@@ -13,6 +13,7 @@ typedef struct reader {
     const char *file;
     str prefix; /* "archive/" */
     str text;   /* names, NUL-terminated */
+    bool *seen; /* [entries]: its checksum is noted */
 } reader;
 
 /* The number of the entry prefix + name + tail, or -1. */
@@ -89,6 +90,22 @@ static pesc_status contiguous(const reader *r, const char *name, const pickle_te
     return PESC_OK;
 }
 
+/* The checksum of an entry's bytes: looked at now, or when all weights have been read. Several
+ * tensors may share the bytes. */
+static pesc_status check_sum(reader *r, size_t entry, const unsigned char *data, size_t n, bool now)
+{
+    uint32_t crc = r->z.entries[entry].crc;
+    if (r->seen[entry] || crc == 0)
+        return PESC_OK;
+    r->seen[entry] = true;
+    str_clear(&r->text);
+    str_printf(&r->text, "%s: entry %s", r->file, r->z.names.names[entry]);
+    if (!str_ok(&r->text))
+        return fail_nomem(r->file, r->text.n);
+    return now ? weights_check_sum(data, n, crc, r->text.p)
+               : weights_add_sum(r->ws, data, n, crc, r->text.p);
+}
+
 static pesc_status storage_of(reader *r, const char *name, const pickle_tensor *t,
                               const unsigned char **data)
 {
@@ -99,6 +116,7 @@ static pesc_status storage_of(reader *r, const char *name, const pickle_tensor *
         return fail(PESC_FORMAT, "%s: tensor %s: its storage data/%.*s is not in the archive",
                     r->file, name, (int)(t->key_bytes < 100 ? t->key_bytes : 100), t->key);
     TRY(zip_data(&r->z, (size_t)entry, data, &n));
+    TRY(check_sum(r, (size_t)entry, *data, n, false));
     if (t->storage_elements < 0 || !dtype_bytes(t->dt, (uint64_t)t->storage_elements, &expected) ||
         n != expected)
         return fail(PESC_FORMAT,
@@ -144,6 +162,9 @@ static pesc_status read_archive(reader *r, const io_map *m)
     int64_t script = -1;
     const unsigned char *data = NULL;
     TRY(zip_open(&r->z, m));
+    r->seen = mem_zalloc(r->z.names.n + 1, sizeof *r->seen);
+    if (!r->seen)
+        return fail_nomem(r->file, r->z.names.n);
     TRY(find_prefix(r, &pickle));
     TRY(find(r, "constants.pkl", "", 0, &script));
     if (script >= 0)
@@ -151,6 +172,7 @@ static pesc_status read_archive(reader *r, const io_map *m)
                     "%s: is a TorchScript program; pesc reads dictionaries of tensors", r->file);
     TRY(check_byte_order(r));
     TRY(zip_data(&r->z, pickle, &data, &n));
+    TRY(check_sum(r, pickle, data, n, true));
     return pickle_tensors(r->file, data, n, add_tensor, r);
 }
 
@@ -167,6 +189,7 @@ pesc_status torchbin_read_map(weights *ws, const io_map *m)
     zip_close(&r.z);
     str_free(&r.prefix);
     str_free(&r.text);
+    mem_free(r.seen);
     return s;
 }
 

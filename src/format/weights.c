@@ -7,6 +7,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
+
+typedef struct sum {
+    const unsigned char *data;
+    size_t bytes;
+    uint32_t crc;
+    const char *what;
+} sum;
 
 struct weights {
     strtab names; /* number i names list[i] */
@@ -16,6 +24,8 @@ struct weights {
     size_t n_maps, cap_maps;
     void **taken; /* what weights_take() gave out */
     size_t n_taken, cap_taken;
+    sum *sums; /* of bytes that are not checked yet */
+    size_t n_sums, cap_sums;
     uint64_t bytes;
 };
 
@@ -49,6 +59,7 @@ void weights_close(weights *ws)
         mem_free(ws->taken[i]);
     mem_free(ws->maps);
     mem_free(ws->taken);
+    mem_free(ws->sums);
     mem_free(ws->list);
     strtab_free(&ws->names);
     mem_free(ws);
@@ -142,8 +153,35 @@ size_t weights_files(const weights *ws)
     return ws->n_maps;
 }
 
+pesc_status weights_add_sum(weights *ws, const unsigned char *data, size_t bytes, uint32_t crc,
+                            const char *what)
+{
+    char *copy = weights_take(ws, strlen(what) + 1);
+    if (!copy || !room((void **)&ws->sums, &ws->cap_sums, ws->n_sums, sizeof *ws->sums))
+        return fail_nomem(what, sizeof *ws->sums);
+    memcpy(copy, what, strlen(what) + 1);
+    ws->sums[ws->n_sums++] = (sum){ data, bytes, crc, copy };
+    return PESC_OK;
+}
+
+pesc_status weights_check_sum(const unsigned char *data, size_t bytes, uint32_t crc,
+                              const char *what)
+{
+    uint32_t found = (uint32_t)crc32_z(0, data, bytes);
+    io_map_drop(data, bytes);
+    if (found == crc)
+        return PESC_OK;
+    return fail(PESC_FORMAT, "%s: has the CRC-32 %08x, but the file states %08x: it is damaged",
+                what, (unsigned)found, (unsigned)crc);
+}
+
 pesc_status weights_check(const weights *ws)
 {
+    weights *own = (weights *)(uintptr_t)ws; /* checksums are looked at once */
+    for (; own->n_sums > 0; own->n_sums--) {
+        const sum *s = &own->sums[own->n_sums - 1];
+        TRY(weights_check_sum(s->data, s->bytes, s->crc, s->what));
+    }
     for (size_t i = 0; i < ws->n_maps; i++)
         TRY(io_map_check(ws->maps[i]));
     return PESC_OK;

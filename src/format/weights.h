@@ -4,7 +4,7 @@
  * name. Names are Hugging Face's in every case: the GGUF reader translates, and the table itself
  * drops PEFT's "base_model.model." and writes sparsetral's "moe_adapter.experts.3." as Camelidae's
  * "moe_adapter.experts.expert_3.". Nothing here touches weight bytes until a weights_read_ function
- * is asked for them; they may lie at any address, so nobody else may cast w->data without looking
+ * is asked for them; they may be at any address, so no other code may cast w->data without looking
  * at its alignment. */
 #ifndef PESC_FORMAT_WEIGHTS_H
 #define PESC_FORMAT_WEIGHTS_H
@@ -42,7 +42,7 @@ typedef struct weight {
     int32_t unpermute_heads; /* > 0: rows are in GGUF's interleaved-RoPE order for so many heads */
     const char *file;        /* for messages */
     /* Not NULL: put together from other tensors when asked for; then unpermute_heads is -1, so that
-     * nobody takes `data` for the numbers. */
+     * no reader takes `data` for the numbers. */
     pesc_status (*read)(const struct weight *w, int64_t first, int64_t n, float *out);
     const void *parts; /* for read; owned by the table */
 } weight;
@@ -66,7 +66,8 @@ size_t weights_count(const weights *ws);
 const weight *weights_at(const weights *ws, size_t i);
 uint64_t weights_bytes(const weights *ws); /* in the files, scales included */
 size_t weights_files(const weights *ws);
-/* Fails when a mapped file was cut short while in use. */
+/* Fails when a mapped file was cut short while in use, or when bytes do not have the checksum that
+ * their file states (computed once, by the first call): to be called after weights were read. */
 pesc_status weights_check(const weights *ws);
 void weights_close(weights *ws); /* NULL is allowed */
 
@@ -76,6 +77,16 @@ pesc_status weights_new(weights **out);
 pesc_status weights_add_file(weights *ws, io_map *map);
 /* Copies the name (canonical, see above); refuses a name that is there already. */
 pesc_status weights_add(weights *ws, const weight *w);
+
+/* Bytes of a file and their CRC-32, for weights_check(). `what` names them in messages; it is
+ * copied.
+ */
+pesc_status weights_add_sum(weights *ws, const unsigned char *data, size_t bytes, uint32_t crc,
+                            const char *what);
+
+/* The same, looked at now. */
+pesc_status weights_check_sum(const unsigned char *data, size_t bytes, uint32_t crc,
+                              const char *what);
 
 /* For bnb.c, which makes one weight of several. */
 weight *weights_edit(weights *ws, size_t i);

@@ -114,18 +114,15 @@ static bool widen(const unsigned char *extra, size_t n, uint64_t *fields[3])
 static bool grow(zip *z)
 {
     size_t cap = z->cap ? z->cap * 2 : 64;
-    uint64_t *offsets = mem_grow(z->offsets, cap, sizeof *offsets);
-    if (offsets)
-        z->offsets = offsets;
-    uint64_t *sizes = offsets ? mem_grow(z->sizes, cap, sizeof *sizes) : NULL;
-    if (!sizes)
+    zip_entry *entries = mem_grow(z->entries, cap, sizeof *entries);
+    if (!entries)
         return false;
-    z->sizes = sizes;
+    z->entries = entries;
     z->cap = cap;
     return true;
 }
 
-/* One record of the central directory; *at moves behind it. */
+/* One record of the central directory; *at moves past it. */
 static pesc_status read_entry(zip *z, uint64_t *at, uint64_t end)
 {
     const unsigned char *p = z->map->data + *at;
@@ -147,9 +144,8 @@ static pesc_status read_entry(zip *z, uint64_t *at, uint64_t end)
     if (strtab_find(&z->names, text, name) >= 0)
         return fail(PESC_FORMAT, "%s: entry %.*s: is given twice", z->map->path, (int)name, text);
     if ((z->names.n == z->cap && !grow(z)) || strtab_add(&z->names, text, name) < 0)
-        return fail_nomem(z->map->path, z->cap * 2 * sizeof *z->sizes);
-    z->offsets[z->names.n - 1] = offset;
-    z->sizes[z->names.n - 1] = size;
+        return fail_nomem(z->map->path, z->cap * 2 * sizeof *z->entries);
+    z->entries[z->names.n - 1] = (zip_entry){ offset, size, (uint32_t)little(p + 16, 4) };
     *at += CENTRAL_BYTES + name + extra + comment;
     return PESC_OK;
 }
@@ -169,14 +165,13 @@ pesc_status zip_open(zip *z, const io_map *map)
 void zip_close(zip *z)
 {
     strtab_free(&z->names);
-    mem_free(z->offsets);
-    mem_free(z->sizes);
+    mem_free(z->entries);
     *z = (zip){ 0 };
 }
 
 pesc_status zip_data(const zip *z, size_t i, const unsigned char **data, size_t *n)
 {
-    uint64_t at = z->offsets[i], size = z->sizes[i];
+    uint64_t at = z->entries[i].offset, size = z->entries[i].bytes;
     const char *name = z->names.names[i];
     bool inside = at <= z->directory && z->directory - at >= LOCAL_BYTES;
     const unsigned char *p = inside ? z->map->data + at : NULL;

@@ -9,12 +9,17 @@
 #include "base/io.h"
 #include "format/strtab.h"
 
+typedef struct zip_entry {
+    uint64_t offset; /* of its local header */
+    uint64_t bytes;
+    uint32_t crc; /* CRC-32 of the bytes; 0: the writer left it out */
+} zip_entry;
+
 typedef struct zip {
     const io_map *map;
     uint64_t directory; /* where the central directory begins: entries end before it */
     strtab names;       /* numbers the entries */
-    uint64_t *offsets;  /* of each local header */
-    uint64_t *sizes;
+    zip_entry *entries;
     size_t cap;
 } zip;
 

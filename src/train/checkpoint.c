@@ -165,9 +165,10 @@ static pesc_status read_state(checkpoint_state *s, const char *dir)
     };
     json_where w = { v, path };
     for (size_t i = 0; st == PESC_OK && i < sizeof rows / sizeof *rows; i++)
-        st = json_get_i64(w, rows[i].key, true, 0, INT64_MAX, rows[i].to);
+        st = json_get_i64(w, rows[i].key, true, 0, RUNSTATE_COUNT_MAX, rows[i].to);
     if (st == PESC_OK) /* absent in checkpoints of 0.1 */
-        st = json_get_i64(w, "validations_since_best", false, 0, INT64_MAX, &s->worse_evals);
+        st = json_get_i64(w, "validations_since_best", false, 0, RUNSTATE_COUNT_MAX,
+                          &s->worse_evals);
     if (st == PESC_OK)
         st = json_get_f64(w, "best_metric", true, &s->best_loss);
     if (st == PESC_OK)

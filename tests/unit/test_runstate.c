@@ -53,6 +53,24 @@ static void seals_and_checks(void **state)
     assert_int_equal(runstate_kind_of(run()), RUNSTATE_RUN);
 }
 
+/* A manifest whose seal is right, but whose numbers are none that pesc writes. */
+static void checks_the_range_of_numbers(void **state)
+{
+    (void)state;
+    files_clear();
+    make(12, "some bytes");
+    runstate_manifest m = about(INT64_MAX), read;
+    const char *dir = files_path("run/checkpoint-12");
+    must(runstate_seal(dir, &m));
+    must_fail(runstate_check(dir, true, &read), PESC_FORMAT,
+              "step: found 9223372036854775807, expected 0 to 4398046511104");
+    m.step = -1;
+    must(runstate_seal(dir, &m));
+    must_fail(runstate_check(dir, true, &read), PESC_FORMAT, "step: found -1, expected 0 to");
+    assert_int_equal(runstate_step_of("checkpoint-4398046511104"), RUNSTATE_COUNT_MAX);
+    assert_int_equal(runstate_step_of("checkpoint-4398046511105"), -1);
+}
+
 static void names_what_is_damaged(void **state)
 {
     (void)state;
@@ -173,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seals_and_checks),
+        cmocka_unit_test(checks_the_range_of_numbers),
         cmocka_unit_test(names_what_is_damaged),
         cmocka_unit_test(every_bit_of_the_manifest_counts),
         cmocka_unit_test(finds_the_newest_good_one),

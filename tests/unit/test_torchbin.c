@@ -45,6 +45,37 @@ static void test_reads_the_sample_of_torch(void **state)
     weights_close(ws);
 }
 
+/* A flipped bit of a weight, of the pickle or of a stated checksum is seen. */
+static void test_checks_checksums(void **state)
+{
+    (void)state;
+    size_t n;
+    char *bytes = files_get(golden_path("formats/sample.bin"), &n);
+    static const unsigned char stored[] = { 0, 0, 128, 63, 0, 0, 0, 64 }; /* p begins 1, 2 */
+    char *p = memmem(bytes, n, stored, sizeof stored);
+    char *pickle = memmem(bytes, n, "_rebuild_tensor_v2", 18);
+    assert_non_null(p);
+    assert_non_null(pickle);
+    weights *ws = NULL;
+    p[2] ^= 1;
+    must(weights_new(&ws));
+    must(torchbin_read(ws, files_put("m.bin", bytes, n))); /* weights are not read yet */
+    must_fail(weights_check(ws), PESC_FORMAT, "m.bin: entry ");
+    must_fail(weights_check(ws), PESC_FORMAT, "has the CRC-32 ");
+    weights_close(ws);
+    p[2] ^= 1;
+    must(weights_new(&ws));
+    must(torchbin_read(ws, files_put("m.bin", bytes, n)));
+    must(weights_check(ws));
+    weights_close(ws);
+    pickle[3] ^= 1;
+    must(weights_new(&ws));
+    must_fail(torchbin_read(ws, files_put("m.bin", bytes, n)), PESC_FORMAT,
+              "data.pkl: has the CRC");
+    weights_close(ws);
+    free(bytes);
+}
+
 /* ---- archives of our own ---- */
 
 #define STR(n, s) "X" n "\0\0\0" s
@@ -211,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_the_sample_of_torch),
+        cmocka_unit_test(test_checks_checksums),
         cmocka_unit_test(test_reads_zip64),
         cmocka_unit_test(test_checks_tensors),
         cmocka_unit_test(test_checks_the_archive),
