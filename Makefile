@@ -64,7 +64,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
+.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -206,6 +206,9 @@ performance: $(BENCH) $(BUILD)/pesc $(if $(CUDA_SO),$(STUDIES)) ## measure this 
 	@python3 bench/performance.py run cpu --build $(BUILD)
 	@if nvidia-smi >/dev/null 2>&1; then LD_LIBRARY_PATH=$(BUILD) python3 bench/performance.py run cuda --build $(BUILD); fi
 	@python3 bench/performance.py page
+
+docs: $(BUILD)/pesc ## rewrite docs/commands from the tables of commands and options
+	@for page in docs/commands/*.md; do $(BUILD)/pesc help $$(basename $$page .md) --markdown > $$page; done
 
 demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
 	@PESC_SHARE=share $(BUILD)/pesc demo -o $(BUILD)/demo

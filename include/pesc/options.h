@@ -255,7 +255,7 @@
       "every so many steps the gradient is computed twice; a difference is silent data "           \
       "corruption and ends the run; 0 is never")                                                   \
     X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
-      "device that the model was opened on, for run.yaml")                                                                      \
+      "device that the model was opened on, for run.yaml")                                         \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), DECIDES, PESC_TUNING,                      \
       "how frozen weights are held in memory; as stored if absent, nf4 for method qlora")          \
     X(BOOL, double_quant, "true", YES_NO, DECIDES, PESC_TUNING,                                    \
@@ -267,7 +267,9 @@
     X(INT, patience, "0", RANGE(0, 1048576), 0, PESC_TUNING,                                       \
       "end the run after this many validations in a row without a lower loss; 0 is never")         \
     X(BOOL, eval_at_start, "false", YES_NO, 0, PESC_TUNING,                                        \
-      "validate once before the first step")
+      "validate once before the first step")                                                       \
+    X(WORDS, lora_layers, "all", NAMED("LIST"), DECIDES, PESC_TUNING,                              \
+      "layers that get LoRA: all, or numbers and ranges that count from 0, such as 0,10-20")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

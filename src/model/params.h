@@ -41,6 +41,15 @@ enum {
     TARGET_ALL = (1 << 7) - 1,
 };
 
+/* Layers by number, from 0, in ranges that include both ends. */
+enum { LAYER_RANGES = 16 };
+typedef struct layer_ranges {
+    int32_t n; /* 0: all layers */
+    struct {
+        int32_t first, last;
+    } at[LAYER_RANGES];
+} layer_ranges;
+
 typedef struct train_spec {
     bool adapters, routers, experts;
     bool base; /* all else: embeddings, norms, linears, shared experts, biases, head */
@@ -50,6 +59,7 @@ typedef struct train_spec {
     int32_t lora_r; /* 0: no LoRA trains */
     float lora_alpha, lora_dropout;
     uint32_t lora_targets; /* TARGET_ bits */
+    layer_ranges lora_layers;
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
     bool lean;     /* in bf16 there is no copy of the adapters: products round them each time */

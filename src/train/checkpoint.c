@@ -66,6 +66,15 @@ static bool describe_lora(json_t *c, const slot *s, const lora *l)
     return (bad | json_array_append_new(targets, json_string(last))) == 0;
 }
 
+/* Layers come in ascending order. False when out of memory. */
+static bool add_layer(json_t *layers, int32_t layer)
+{
+    size_t n = json_array_size(layers);
+    if (n && json_integer_value(json_array_get(layers, n - 1)) == layer)
+        return true;
+    return json_array_append_new(layers, json_integer(layer)) == 0;
+}
+
 static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 {
     pesc_model *m = c->p->m;
@@ -77,12 +86,16 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
                   "none", "lora_dropout", dropout, "fan_in_fan_out", 0, "inference_mode", 1,
                   "target_modules", "rank_pattern", "alpha_pattern");
     bool fine = v != NULL;
+    json_t *layers = json_array();
     for (slot s = slot_first(); fine && slot_next(&m->cfg, &s);) {
         const linear *l =
             s.rule->flags & RULE_LINEAR ? (const linear *)(const void *)bind_field(m, &s) : NULL;
         if (l && l->lora)
-            fine = describe_lora(v, &s, l->lora);
+            fine = describe_lora(v, &s, l->lora) && add_layer(layers, s.layer);
     }
+    if (fine && json_array_size(layers) < (size_t)m->cfg.n_layers)
+        fine = json_object_set(v, "layers_to_transform", layers) == 0;
+    json_decref(layers);
     if (fine)
         return write_json(dir, RUNSTATE_ADAPTER_CONFIG, v);
     json_decref(v);

@@ -19,6 +19,45 @@ setup_file() { make_model; }
     fails 2 "generate: --max_tokens: there is no such option; did you mean --max-tokens?"
 }
 
+@test "errors: names of other programs are answered with the name here" {
+    local theirs=(learning-rate learning_rate num-train-epochs per-device-train-batch-size gradient-accumulation-steps
+        max-seq-length lora-rank lora_alpha output-dir model-name-or-path warmup-fraction max-steps save-steps eval-steps
+        logging-steps max-grad-norm lr-scheduler-type)
+    local ours=(lr lr epochs batch batch seq-len lora-r lora-alpha output model warmup-ratio steps save-every eval-every
+        log-every clip schedule)
+    for i in "${!theirs[@]}"; do
+        pesc train x "--${theirs[i]}" 1
+        if [ "${theirs[i]}" = lora_alpha ]; then # ours, with an underscore
+            fails 2 "train: --lora_alpha: there is no such option; did you mean --lora-alpha?"
+        else
+            fails 2 "train: --${theirs[i]}: that is --${ours[i]} here"
+        fi
+    done
+    pesc train x --load-in-4bit
+    fails 2 "train: --load-in-4bit: that is --base-dtype nf4 here"
+    pesc train x --bf16=true
+    fails 2 "train: --bf16: that is --compute-dtype bf16 here"
+    pesc generate x --max-new-tokens 5
+    fails 2 "generate: --max-new-tokens: that is --max-tokens here"
+    pesc info x --learning-rate 1 # which has no such option
+    fails 2 'info: --learning-rate: there is no such option; `pesc info --help` lists them'
+}
+
+@test "errors: --no-X is --X false" {
+    pesc info "$D/model" --json --no-json
+    [ "$status" = 0 ]
+    has '^family '
+    pesc info "$D/model" --no-threads
+    [ "$status" = 2 ]
+    pesc info "$D/model" --no-json=true
+    [ "$status" = 2 ]
+    pesc generate "$D/model" -p hello --no-add-special --max-tokens 1 --json
+    [ "$status" = 0 ]
+    local first=$output
+    pesc generate "$D/model" -p hello --add-special false --max-tokens 1 --json
+    [ "${first%%,\"tokens_per*}" = "${output%%,\"tokens_per*}" ]
+}
+
 @test "errors: values" {
     pesc generate "$D/model" --prompt
     fails 2 "generate: --prompt needs a value: --prompt TEXT"

@@ -92,3 +92,51 @@ load helper
     pesc help --completion fish
     fails 2 'help: --completion: found "fish", expected bash'
 }
+
+commands() { "$PESC" help --json | grep -o '"name":"[a-z]*"' | cut -d'"' -f4; }
+
+@test "help: every command lists exactly its rows of options.h, with their defaults" {
+    for c in $(commands); do
+        python3 "$BATS_TEST_DIRNAME/rows.py" "$c" > "$BATS_TEST_TMPDIR/rows"
+        "$PESC" "$c" --help > "$BATS_TEST_TMPDIR/help"
+        python3 - "$BATS_TEST_TMPDIR/rows" "$BATS_TEST_TMPDIR/help" <<'PY'
+import re, sys
+rows = [line.split() for line in open(sys.argv[1])]
+text = open(sys.argv[2]).read()
+arguments, options = re.match(r".*?(?:\narguments\n(.*?))?\noptions \([^\n]*\n(.*?)\nexamples\n", text, re.S).groups()
+parts = re.split(r"^ {2,6}(?:-., )?--([a-z0-9-]+)", options, flags=re.M)[1:]
+flags = dict(zip(parts[::2], (re.sub(r"\s+", " ", p) for p in parts[1::2])))
+positional = re.findall(r"^  [A-Z]+", arguments or "", re.M)
+keys = [key.replace("_", "-") for key, _, _ in rows]
+assert len(set(keys)) == len(keys) and len(flags) == len(parts) // 2
+assert set(flags) <= set(keys), set(flags) - set(keys)
+assert len(keys) == len(flags) + len(positional), (set(keys) - set(flags), positional)
+for key, (_, kind, default) in zip(keys, rows):
+    told = re.search(r"\(default ([^)]*)\)", flags.get(key, ""))
+    if key in flags:
+        assert (told.group(1) if told else "-") == ("-" if default == "false" else default), (key, told, default)
+PY
+    done
+}
+
+@test "help: the default of every option is a value of it" {
+    for c in $(commands); do
+        local flags=()
+        while read -r key kind default; do
+            [ "$default" = - ] || flags+=("--${key//_/-}=$default")
+        done < <(python3 "$BATS_TEST_DIRNAME/rows.py" "$c")
+        [ ${#flags[@]} -gt 2 ]
+        pesc "$c" "${flags[@]}" --help
+        [ "$status" = 0 ]
+    done
+}
+
+@test "help: craft and train have the same range for what both know" {
+    for option in experts top-k adapter-dim adapter-scale; do
+        pesc craft x -o y "--$option" 1e99
+        [ "$status" = 2 ]
+        local sentence=${stderr#pesc: craft: }
+        pesc train x -o y "--$option" 1e99
+        fails 2 "train: $sentence"
+    done
+}

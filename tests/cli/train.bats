@@ -310,6 +310,30 @@ PY
 
 # ---- chat templates
 
+@test "train: --lora-layers puts LoRA into some layers only" {
+    local r=$BATS_TEST_TMPDIR/r
+    common=(train "$G/lora/model" --method lora --data "$G/lora/data.jsonl" --lora-r 2 --batch 2 --seq-len 32 --steps 1 -q -o "$r")
+    pesc "${common[@]}" --lora-layers 1
+    [ "$status" = 0 ]
+    python3 - "$r/latest" <<'PY'
+import json, struct, sys
+config = json.load(open(sys.argv[1] + "/adapter_config.json"))
+assert config["layers_to_transform"] == [1], config
+with open(sys.argv[1] + "/adapter_model.safetensors", "rb") as f:
+    names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+layers = {n.split(".layers.")[1].split(".")[0] for n in names if n != "__metadata__"}
+assert layers == {"1"}, layers
+PY
+    grep -qx 'lora_layers: "1"' "$r/run.yaml"
+    pesc "${common[@]}" --overwrite --lora-layers 0-1
+    [ "$status" = 0 ]
+    if grep -q layers_to_transform "$r/latest/adapter_config.json"; then return 1; fi
+    for bad in 2 1-0 0-9 x 0- -1 1,,x; do
+        pesc "${common[@]}" --overwrite --lora-layers "$bad"
+        [ "$status" = 2 ]
+        [[ $stderr == "pesc: lora_layers: found "*", expected all, or at most 16 numbers and ranges from 0 to 1, such as 0,10-20" ]]
+    done
+}
 @test "train: a run, its merge and its exports carry the template it was trained with" {
     local r=$BATS_TEST_TMPDIR/r
     echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}' > "$BATS_TEST_TMPDIR/d.jsonl"

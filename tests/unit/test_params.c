@@ -146,6 +146,28 @@ static void targets_choose_linears(void **state)
     pesc_model_close(m);
 }
 
+/* A linear outside the layers stays as it is, and backward ends at the lowest layer with LoRA. */
+static void layers_choose_linears(void **state)
+{
+    (void)state;
+    pesc_model *m = open_model("llama", "f32", "f32");
+    train_spec s = lora_spec;
+    s.lora_layers = (layer_ranges){ 1, { { 1, 1 } } };
+    params *p;
+    must(params_open(&p, m, &s));
+    assert_null(m->blocks[0].q.lora);
+    assert_null(m->blocks[0].ffn.down.lora);
+    assert_non_null(m->blocks[1].q.lora);
+    assert_non_null(m->blocks[1].ffn.down.lora);
+    assert_int_equal(p->first_layer, 1);
+    assert_int_equal(p->n_list, 7 * 2);
+    params_size size;
+    params_measure(&size, &m->cfg, &s);
+    assert_int_equal(size.n, p->n);
+    params_close(p);
+    pesc_model_close(m);
+}
+
 static void experts_keep_their_names(void **state)
 {
     (void)state;
@@ -522,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lora_enters_on_every_linear),
         cmocka_unit_test(targets_choose_linears),
+        cmocka_unit_test(layers_choose_linears),
         cmocka_unit_test(experts_keep_their_names),
         cmocka_unit_test(full_tuning_takes_everything),
         cmocka_unit_test(bf16_reads_rounded_copies),
