@@ -134,6 +134,8 @@ static void names_bad_records(void **state)
           PESC_FORMAT },
         { "{\"input_ids\":[1,2,3],\"labels\":[1,-100,-100]}", "nothing to train on", PESC_FORMAT },
         { "{\"input_ids\":[1,99,3],\"labels\":[1,99,3]}", "do not belong together", PESC_FORMAT },
+        { "{\"input_ids\":[1,50,3],\"labels\":[-100,-100,3]}", "token 1 is 50", PESC_FORMAT },
+        { "{\"input_ids\":[1,2,3],\"labels\":[1,50,3]}", "do not belong together", PESC_FORMAT },
         { "{\"instruction\":\"a\",\"output\":\"b\"}", "no tokenizer", PESC_UNSUPPORTED },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

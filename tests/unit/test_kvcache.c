@@ -79,6 +79,28 @@ static void timelines_never_share(void **state)
     kvcache_close(c);
 }
 
+/* Three timelines share 7 pages: what one gives back, another can take, to the last page. */
+static void pages_are_counted_exactly(void **state)
+{
+    (void)state;
+    enum { FOUR = 4 * KV_PAGE_TOKENS, THREE = 3 * KV_PAGE_TOKENS };
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 3, FOUR, FOUR));
+    assert_int_equal(kvcache_max_pages(c), 4);
+    must(kvcache_reserve(c, 0, FOUR));
+    kvcache_advance(c, 0, FOUR);
+    must(kvcache_reserve(c, 1, THREE));
+    kvcache_advance(c, 1, THREE);
+    must_fail(kvcache_reserve(c, 2, 1), PESC_NOMEM, "1 pages are needed, 0 are free");
+    kvcache_truncate(c, 0, 0);
+    must(kvcache_reserve(c, 2, FOUR));
+    kvcache_advance(c, 2, FOUR);
+    must_fail(kvcache_reserve(c, 0, 1), PESC_NOMEM, "1 pages are needed, 0 are free");
+    kvcache_truncate(c, 1, 2 * KV_PAGE_TOKENS); /* a full page less */
+    must(kvcache_reserve(c, 0, KV_PAGE_TOKENS));
+    kvcache_close(c);
+}
+
 static void layers_are_apart(void **state)
 {
     (void)state;
@@ -109,9 +131,8 @@ static void too_large_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grows_and_shrinks),
-        cmocka_unit_test(timelines_never_share),
-        cmocka_unit_test(layers_are_apart),
+        cmocka_unit_test(grows_and_shrinks),         cmocka_unit_test(timelines_never_share),
+        cmocka_unit_test(pages_are_counted_exactly), cmocka_unit_test(layers_are_apart),
         cmocka_unit_test(too_large_is_refused),
     };
     return cmocka_run_group_tests_name("kvcache", tests, open_all, close_all);

@@ -97,7 +97,8 @@ static void unknown_names_are_refused(void **state)
 {
     (void)state;
     template t;
-    must_fail(template_init(&t, tok, "nonsense", NULL), PESC_USAGE, "\"nonsense\" is not known");
+    must_fail(template_init(&t, tok, "nonsense", NULL), PESC_USAGE,
+              "found \"nonsense\", which is no chat format");
     must(template_init(&t, NULL, NULL, NULL));
     pesc_message m = { "text", "a" };
     record r = { .kind = RECORD_TEXT, .messages = &m, .n = 1 };

@@ -190,6 +190,14 @@ static void damage_is_seen(void **state)
     }
 }
 
+static void write_same_records(void)
+{
+    char records[1024] = "";
+    for (int i = 0; i < 8; i++)
+        strcat(records, "{\"input_ids\": [1, 5, 9, 12, 7], \"labels\": [-100, 5, 9, 12, 7]}\n");
+    files_text("same.jsonl", records);
+}
+
 /* The gradient of so many records that are all the same, each in a forward of its own, at two steps
  * between which nothing changes. */
 static void gradients_of_one_record(int64_t records, double norms_of_steps[2])
@@ -215,15 +223,37 @@ static void every_micro_batch_has_its_own_dropout_mask(void **state)
 {
     (void)state;
     files_clear();
-    char records[1024] = "";
-    for (int i = 0; i < 8; i++)
-        strcat(records, "{\"input_ids\": [1, 5, 9, 12, 7], \"labels\": [-100, 5, 9, 12, 7]}\n");
-    files_text("same.jsonl", records);
+    write_same_records();
     double one[2], two[2];
     gradients_of_one_record(1, one);
     gradients_of_one_record(2, two);
     assert_true(fabs(one[0] - one[1]) > 1e-3 * one[0]); /* of the step */
     assert_true(fabs(one[0] - two[0]) > 1e-3 * one[0]); /* of the micro-batch */
+}
+
+/* Records that are all the same have the same balance in one forward or in eight: so has its
+ * gradient, which each micro-batch adds by its part of the tokens. */
+static void balance_gradient_counts_by_tokens(void **state)
+{
+    (void)state;
+    files_clear();
+    write_same_records();
+    double norm[2];
+    for (int packed = 0; packed < 2; packed++) {
+        setting s;
+        pesc_step step;
+        pesc_train_options o = options_of("balance");
+        snprintf(data, sizeof data, "%s", files_path("same.jsonl"));
+        o.overwrite = true;
+        o.packing = packed;
+        o.adapter_dropout = o.lora_dropout = 0;
+        o.aux_coef = 10;
+        must(start(&s, &o, "train/pesc-a/model"));
+        must(pesc_trainer_step(s.t, &step));
+        norm[packed] = step.grad_norm;
+        stop(&s);
+    }
+    assert_float_equal(norm[0], norm[1], 1e-5 * norm[0]);
 }
 
 static bool infinite_norm; /* of the next gradient */
@@ -420,6 +450,7 @@ int main(void)
         cmocka_unit_test(reads_ahead),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(every_micro_batch_has_its_own_dropout_mask),
+        cmocka_unit_test(balance_gradient_counts_by_tokens),
         cmocka_unit_test(an_infinite_gradient_is_not_applied),
         cmocka_unit_test(stops_on_request),
         cmocka_unit_test(stops_before_validation),
