@@ -60,6 +60,22 @@ setup_file() { make_model; }
     [[ ${said%%\",\"finish*} != *"$first"* ]]
 }
 
+@test "generate: no part of a stop text is printed before it is complete" {
+    text() { "$PESC" generate "$D/model" --ids - -n 60 --ignore-eos -t 2 --seed 5 "$@" <<< '[72, 73]'; }
+    text --json > "$BATS_TEST_TMPDIR/all"
+    # three characters that one token each has given, not at the beginning
+    python3 - "$BATS_TEST_TMPDIR" <<'PY'
+import json, re, sys
+text = json.load(open(sys.argv[1] + "/all"))["text"]
+m = next(m for m in re.finditer("(?=([!-~]{3}))", text) if m.start() > 0 and text.index(m[1]) == m.start())
+open(sys.argv[1] + "/stop", "w").write(m[1])
+open(sys.argv[1] + "/want", "w").write(text[:m.start()])
+PY
+    text --stop "$(cat "$BATS_TEST_TMPDIR/stop")" > "$BATS_TEST_TMPDIR/have"
+    python3 -c 'import sys; a, b = (open(p, newline="").read() for p in sys.argv[1:]); assert a.rstrip("\n") == b.rstrip("\n"), (a, b)' \
+        "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/have"
+}
+
 @test "generate: a model without a tokenizer takes ids" {
     "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" -q
     pesc generate "$BATS_TEST_TMPDIR/m" --ids - -n 3 --json <<< '[1]'
