@@ -175,7 +175,7 @@ int main(int argc, char **argv)
     watch w = { 0 };
     pesc_model *m;
     pesc_trainer *t;
-    pesc_step step = { 0 };
+    pesc_step step = PESC_INIT(pesc_step);
     watch_open(&w, spec);
     must(pesc_model_open(&m, &w.base, argv[1], &load));
     must(pesc_trainer_open(&t, m, &o));

@@ -100,9 +100,7 @@
     X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
     X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
-      "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
-      "device that compares the logits")
+      "open both models and compare their logits; needs the memory to run each of them")
 
 /* ---- pesc_export_options: merge and export ---- */
 
@@ -119,9 +117,7 @@
     X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
     X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
-      "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
-      "device that compares the logits")
+      "open both models and compare their logits; needs the memory to run each of them")
 
 /* ---- pesc_sample_options: generating text ---- */
 

@@ -47,3 +47,9 @@ void args_write(void *to, const void *from, size_t from_bytes)
     memcpy(to, from, known);
     memcpy(to, &size, sizeof size);
 }
+
+void args_clear(void *p, size_t size)
+{
+    if (size > sizeof size && size <= MAX_SIZE)
+        memset((unsigned char *)p + sizeof size, 0, size - sizeof size);
+}

@@ -30,6 +30,13 @@
         TRY(args_check_size((arg)->size, __func__, #arg));                                         \
     } while (0)
 
+/* The same for one that may be absent. */
+#define NEED_SIZED_OR_NULL(arg)                                                                    \
+    do {                                                                                           \
+        if (arg)                                                                                   \
+            NEED_SIZED(arg);                                                                       \
+    } while (0)
+
 /* Reads the caller's struct `from` into `to`, which holds the defaults; from NULL leaves them. */
 #define ARGS_READ(to, from)                                                                        \
     TRY((from) ? args_read((to), sizeof *(to), (from), __func__, #from) : PESC_OK)
@@ -37,10 +44,14 @@
 /* Writes the struct `from` to the caller's, of any version. */
 #define ARGS_WRITE(to, from) args_write((to), (from), sizeof *(from))
 
+/* Zeroes a struct that begins with `size`, but not its size. */
+#define ARGS_CLEAR(p) args_clear((p), (p)->size)
+
 pesc_status args_missing(const char *function, const char *arg);
 pesc_status args_check_size(size_t size, const char *function, const char *arg);
 pesc_status args_read(void *to, size_t to_bytes, const void *from, const char *function,
                       const char *arg);
 void args_write(void *to, const void *from, size_t from_bytes);
+void args_clear(void *p, size_t size);
 
 #endif

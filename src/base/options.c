@@ -114,7 +114,7 @@ enum { N_ROWS = sizeof rows / sizeof *rows };
 static const struct {
     size_t first, now; /* bytes: of the first release, of this one */
 } sizes[] = {
-#define SIZES(NAME, name, last)                                                                    \
+#define SIZES(NAME, value, name, last)                                                             \
     [PESC_OPTIONS_##NAME] = { offsetof(pesc_##name##_options, last) +                              \
                                   sizeof((pesc_##name##_options){ 0 }.last),                       \
                               sizeof(pesc_##name##_options) },

@@ -160,7 +160,8 @@ static pesc_status draw_all(const shown *s)
     snprintf(note, sizeof note, "framed: %" PRId64 " of %zu are chosen", c->all->total,
              c->all->n_layers * c->all->n_experts);
     TRY(draw(s,
-             &(pesc_heat){ .title = title,
+             &(pesc_heat){ .size = sizeof(pesc_heat),
+                           .title = title,
                            .note = note,
                            .x_label = "expert",
                            .y_label = "layer",
@@ -175,7 +176,8 @@ static pesc_status draw_all(const shown *s)
     if (c->n == 1)
         return PESC_OK;
     return draw(s,
-                &(pesc_heat){ .title = "experts that tasks have in common",
+                &(pesc_heat){ .size = sizeof(pesc_heat),
+                              .title = "experts that tasks have in common",
                               .note = "of the experts that either chose",
                               .n_panels = 1,
                               .rows = c->n,

@@ -74,7 +74,7 @@ static pesc_status answer(chat *c)
 {
     int32_t *ids = NULL;
     size_t n = 0;
-    pesc_generation g = { 0 };
+    pesc_generation g = PESC_INIT(pesc_generation);
     bool json = c->o->json;
     TRY(encode(c, &ids, &n));
     pesc_status st = pesc_session_complete(c->session, ids, n, &c->sampling, emit, c, &g);

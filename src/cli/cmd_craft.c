@@ -8,16 +8,16 @@
 
 static pesc_status make(const options *o, const char *dir, void *check)
 {
-    open_name device;
-    pesc_craft_options c = o->craft;
-    TRY(open_device_name(o, device));
-    c.device = device;
-    return pesc_craft(o->model, dir, &c, check);
+    pesc_device *dev;
+    TRY(open_device(&dev, o));
+    pesc_status st = pesc_craft(dev, o->model, dir, &o->craft, check);
+    pesc_device_close(dev);
+    return st;
 }
 
 pesc_status cmd_craft(const options *o)
 {
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     TRY(replace_dir(o, make, &check));
     return made_report(o, &(made){ .check = &check,
                                    .exact = strcmp(o->craft.kind, "pesc") == 0,

@@ -47,7 +47,7 @@ static void text_report(const options *o, const pesc_data *d, const pesc_data_re
 
 static pesc_status check(const options *o, pesc_data *d)
 {
-    pesc_data_report r;
+    pesc_data_report r = PESC_INIT(pesc_data_report);
     TRY(pesc_data_survey(d, &r));
     if (o->json) {
         json_report(o, d, &r);
@@ -88,7 +88,7 @@ static void print_bars(const pesc_data_report *r)
 
 static pesc_status stats(const options *o, pesc_data *d)
 {
-    pesc_data_report r;
+    pesc_data_report r = PESC_INIT(pesc_data_report);
     TRY(pesc_data_survey(d, &r));
     const struct {
         const char *key;

@@ -188,7 +188,7 @@ static pesc_status craft(const demo *d, const char *name, const char *option, co
 
 static pesc_status run_steps(const demo *d, pesc_trainer *t, demo_row *row)
 {
-    pesc_step s = { 0 };
+    pesc_step s = PESC_INIT(pesc_step);
     double began = progress_clock();
     enum { LINES = 4 };
     while (!pesc_trainer_done(t)) {
@@ -230,7 +230,7 @@ static pesc_status tune(demo *d, size_t i)
     open_model m = { 0 };
     pesc_trainer *t = NULL;
     pesc_train_options p;
-    pesc_train_info info;
+    pesc_train_info info = PESC_INIT(pesc_train_info);
     path from;
     char epochs[32];
     snprintf(epochs, sizeof epochs, "%g", d->o->epochs);
@@ -276,6 +276,8 @@ static pesc_status judge(demo *d, size_t i)
     pesc_session *s = NULL;
     pesc_eval_options e = pesc_eval_defaults();
     e.chat_template = "camelidae"; /* the base has none of its own: all are asked alike */
+    d->rows[i].report = PESC_INIT(pesc_eval_report);
+    d->rows[i].info = PESC_INIT(pesc_model_info);
     pesc_status st = open_made(d, i, &m, &s);
     if (st == PESC_OK)
         st = pesc_eval(s, d->test, &e, &d->rows[i].report);
@@ -330,7 +332,7 @@ static pesc_status ask(const demo *d, const open_model *m, pesc_session *s, cons
     enum { MOST = 256 };
     int32_t ids[MOST];
     size_t n;
-    pesc_generation g = { 0 };
+    pesc_generation g = PESC_INIT(pesc_generation);
     pesc_sample_options sampling = pesc_sample_defaults();
     const pesc_message message = { .role = "user", .content = question };
     sampling.max_tokens = 48;

@@ -68,7 +68,7 @@ static pesc_status score_model(options *o, pesc_esft_score_report *r)
 
 static pesc_status score(options *o)
 {
-    pesc_esft_score_report r;
+    pesc_esft_score_report r = PESC_INIT(pesc_esft_score_report);
     if (o->n_inputs > 1)
         return out_fail(PESC_USAGE, "esft score: unexpected argument \"%s\"; one model is scored",
                         o->inputs[1]);
@@ -95,16 +95,18 @@ static pesc_status score(options *o)
 static const char select_usage[] = "SUMMARY... -o expert_cfg.json";
 
 static pesc_status select_all(const options *o, const pesc_esft_select_options *opt,
-                              pesc_esft_choice *tasks)
+                              pesc_esft_choice *tasks, const pesc_esft_choice **list)
 {
-    pesc_esft_choice all = { 0 };
-    pesc_esft_counts counts = { 0 };
+    pesc_esft_choice all = PESC_INIT(pesc_esft_choice);
+    pesc_esft_counts counts = PESC_INIT(pesc_esft_counts);
     for (size_t i = 0; i < o->n_inputs; i++) {
+        tasks[i] = PESC_INIT(pesc_esft_choice);
+        list[i] = &tasks[i];
         TRY(pesc_esft_select(o->inputs[i], opt, progress_events(), &tasks[i]));
         tasks[i].shared_experts = o->shared_experts;
         tasks[i].non_expert_modules = o->non_expert_modules;
     }
-    TRY(pesc_esft_unite(tasks, o->n_inputs, &all));
+    TRY(pesc_esft_unite(list, o->n_inputs, &all));
     chosen c = { .o = o, .metric = opt->metric, .all = &all, .tasks = tasks, .n = o->n_inputs };
     pesc_status st = PESC_OK;
     if (o->model) {
@@ -129,11 +131,11 @@ static pesc_status select_experts(options *o)
     if (opt_given(o, "metric"))
         opt.metric = o->score.metric;
     pesc_esft_choice *tasks = calloc(o->n_inputs, sizeof *tasks);
-    if (!tasks)
-        return out_nomem("the tasks");
-    pesc_status st = select_all(o, &opt, tasks);
-    for (size_t i = 0; i < o->n_inputs; i++)
+    const pesc_esft_choice **list = calloc(o->n_inputs, sizeof *list);
+    pesc_status st = tasks && list ? select_all(o, &opt, tasks, list) : out_nomem("the tasks");
+    for (size_t i = 0; tasks && i < o->n_inputs; i++)
         pesc_esft_choice_free(&tasks[i]);
+    free(list);
     free(tasks);
     return st;
 }
@@ -166,7 +168,7 @@ static pesc_status apply(options *o)
     o->model = o->inputs[0];
     if (o->output) {
         TRY(replace_dir(o, make, NULL));
-        return made_report(o, &(made){ .check = &(pesc_logit_check){ 0 } });
+        return made_report(o, &(made){ .check = &PESC_INIT(pesc_logit_check) });
     }
     TRY(pesc_esft_apply(NULL, o->model, o->load.patch, NULL));
     if (o->json) {

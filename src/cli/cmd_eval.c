@@ -145,6 +145,7 @@ static pesc_status run_task(const options *o, pesc_session *s, result *r)
     e.each = o->samples ? take_sample : NULL;
     e.ud = r;
     r->o = o;
+    r->report = PESC_INIT(pesc_eval_report);
     TRY(pesc_eval(s, r->task, &e, &r->report));
     progress_clear();
     if (!o->json)

@@ -9,11 +9,11 @@
 
 static pesc_status make(const options *o, const char *dir, void *check)
 {
-    open_name device;
-    pesc_export_options e = o->export;
-    TRY(open_device_name(o, device));
-    e.device = device;
-    return pesc_export(o->model, o->to, dir, &e, check);
+    pesc_device *dev;
+    TRY(open_device(&dev, o));
+    pesc_status st = pesc_export(dev, o->model, o->to, dir, &o->export, check);
+    pesc_device_close(dev);
+    return st;
 }
 
 /* A LoRA is not a model of its own: only the comparison is reported. */
@@ -34,7 +34,7 @@ pesc_status cmd_export(const options *o)
 {
     if (!o->to)
         return out_fail(PESC_USAGE, "export: --to is missing; expected hf, peft or camelidae");
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     TRY(replace_dir(o, make, &check));
     made m = { .check = &check, .exact = check.differ == 0, .dtype = o->export.dtype };
     if (strcmp(o->to, "peft") != 0)

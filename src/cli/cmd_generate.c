@@ -46,7 +46,7 @@ static pesc_status run(const options *o, open_model *m, int32_t **ids)
 {
     size_t n = 0;
     pesc_session *s = NULL;
-    pesc_generation g = { 0 };
+    pesc_generation g = PESC_INIT(pesc_generation);
     TRY(open_from(m, o));
     TRY(prompt_ids(o, m, ids, &n));
     if (n == 0)

@@ -94,7 +94,7 @@ static pesc_status try_open(const options *o)
 
 pesc_status cmd_info(const options *o)
 {
-    pesc_model_info info;
+    pesc_model_info info = PESC_INIT(pesc_model_info);
     TRY(pesc_info(o->model, progress_events(), &info));
     TRY(try_open(o));
     if (o->json)

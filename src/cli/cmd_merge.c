@@ -6,16 +6,16 @@
 
 static pesc_status make(const options *o, const char *dir, void *check)
 {
-    open_name device;
-    pesc_export_options e = o->export;
-    TRY(open_device_name(o, device));
-    e.device = device;
-    return pesc_merge(o->model, dir, &e, check);
+    pesc_device *dev;
+    TRY(open_device(&dev, o));
+    pesc_status st = pesc_merge(dev, o->model, dir, &o->export, check);
+    pesc_device_close(dev);
+    return st;
 }
 
 pesc_status cmd_merge(const options *o)
 {
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     TRY(replace_dir(o, make, &check));
     return made_report(o, &(made){ .check = &check });
 }

@@ -15,7 +15,7 @@ static pesc_status make(const options *o, const char *dir, void *ud)
 pesc_status cmd_new(const options *o)
 {
     TRY(replace_dir(o, make, NULL));
-    pesc_model_info info;
+    pesc_model_info info = PESC_INIT(pesc_model_info);
     TRY(pesc_info(o->output, NULL, &info));
     if (o->json) {
         out_begin(NULL, '{');

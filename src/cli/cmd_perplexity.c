@@ -30,7 +30,7 @@ pesc_status cmd_perplexity(const options *o)
     size_t n;
     open_model m = { 0 };
     const pesc_tokenizer *t;
-    pesc_perplexity_report r;
+    pesc_perplexity_report r = PESC_INIT(pesc_perplexity_report);
     TRY(input_read(o->file, &text, &n));
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)

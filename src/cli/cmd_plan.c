@@ -58,7 +58,7 @@ static void print_text(const pesc_plan_report *r)
 pesc_status cmd_plan(const options *o)
 {
     pesc_train_options p;
-    pesc_plan_report r;
+    pesc_plan_report r = PESC_INIT(pesc_plan_report);
     pesc_device *dev = NULL;
     TRY(tune_options(o, &p));
     p.output = p.output ? p.output : "."; /* nothing is written, nothing is read */

@@ -191,7 +191,7 @@ static pesc_status report(const options *o, const pesc_routes_report *r)
 pesc_status cmd_routes(const options *o)
 {
     open_model m = { 0 };
-    pesc_routes_report r = { 0 };
+    pesc_routes_report r = PESC_INIT(pesc_routes_report);
     if (!o->routes.n_data)
         return out_fail(PESC_USAGE, "routes: --data FILE is missing; usage: pesc routes %s",
                         o->cmd->synopsis);

@@ -161,8 +161,8 @@ static void draw(const options *o, bool end)
 
 static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p)
 {
-    pesc_train_info info;
-    pesc_step s = { .loss = NAN, .eval_loss = NAN };
+    pesc_train_info info = PESC_INIT(pesc_train_info);
+    pesc_step s = { .size = sizeof s, .loss = NAN, .eval_loss = NAN };
     pesc_status st = PESC_OK;
     double eval = NAN;
     pesc_trainer_describe(t, &info);

@@ -34,7 +34,7 @@ pesc_status open_device(pesc_device **out, const options *o)
 
 static pesc_status open_with(open_model *m, const options *o, const pesc_load_options *load)
 {
-    *m = (open_model){ 0 };
+    *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
     TRY(open_device(&m->device, o));
     TRY(pesc_model_open(&m->model, m->device, o->model, load));
     TRY(pesc_model_describe(m->model, &m->info));

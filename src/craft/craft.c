@@ -1,5 +1,7 @@
 /* craft: a sparse model from a dense one. The door, its options and what it promises; the two kinds
  * are in camelidae.c and upcycle.c. */
+#include "base/args.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "craft/camelidae.h"
 #include "craft/upcycle.h"
@@ -44,23 +46,29 @@ static pesc_status craft(product *p, const pesc_craft_options *o, bool adapters)
     /* a weighted sum of equal experts is the FFN's output up to rounding */
     return product_compare(p,
                            &(product_check){ .wanted = o->check,
-                                             .device = o->device,
                                              .rounding = adapters ? ROUNDING_NONE : ROUNDING_F32 });
 }
 
-pesc_status pesc_craft(const char *dense_dir, const char *out_dir, const pesc_craft_options *opt,
-                       pesc_logit_check *check)
+pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_dir,
+                       const pesc_craft_options *opt, pesc_logit_check *check)
 {
     status_clear();
+    NEED(dev);
+    NEED(dense_dir);
+    NEED(out_dir);
+    NEED_SIZED_OR_NULL(check);
+    LOG_EVENTS(&dev->events);
     pesc_craft_options o;
     product p = { 0 };
     TRY(options_take(PESC_OPTIONS_CRAFT, &o, opt));
     bool adapters = strcmp(o.kind, "pesc") == 0;
     TRY(check_options(&o, adapters));
     pesc_status s = product_open(&p, dense_dir, out_dir, o.dtype);
-    p.check = check;
+    p.dev = dev;
     if (s == PESC_OK)
         s = craft(&p, &o, adapters);
+    if (check)
+        ARGS_WRITE(check, &p.check);
     product_close(&p);
     return s;
 }

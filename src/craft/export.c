@@ -1,5 +1,6 @@
 /* export: a model for other programs: one row a target. What a target cannot hold is refused, never
  * left out; a LoRA, which whole models have no place for, is folded into the weights. */
+#include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -57,7 +58,6 @@ static pesc_status export_model(product *p, const pesc_export_options *o,
         s = product_write(p, o->tokenizer);
     if (s == PESC_OK)
         s = product_compare(p, &(product_check){ .wanted = o->check,
-                                                 .device = o->device,
                                                  .lora_dir = lora_dir,
                                                  .rounding = merge_rounding(p) });
     peft_close(adapter);
@@ -144,10 +144,9 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
     return s;
 }
 
-static pesc_status compare_loras(const product *p, const pesc_export_options *o, dtype dt)
+static pesc_status compare_loras(product *p, const pesc_export_options *o, dtype dt)
 {
-    pesc_logit_check found;
-    verify_pair v = { .device = o->device,
+    verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = p->from.path,
                       .written = p->dir,
@@ -158,7 +157,7 @@ static pesc_status compare_loras(const product *p, const pesc_export_options *o,
                       .made_opt = pesc_load_defaults() };
     v.from_opt.lora = merge_lora_of(p, o);
     v.made_opt.lora = p->dir;
-    return verify_logits(&v, p->check ? p->check : &found);
+    return verify_logits(&v, &p->check);
 }
 
 static pesc_status to_peft(product *p, const pesc_export_options *o)
@@ -197,10 +196,16 @@ static const struct {
     { "peft", to_peft },
 };
 
-pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
+pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, const char *out_dir,
                         const pesc_export_options *opt, pesc_logit_check *check)
 {
     status_clear();
+    NEED(dev);
+    NEED(model);
+    NEED(to);
+    NEED(out_dir);
+    NEED_SIZED_OR_NULL(check);
+    LOG_EVENTS(&dev->events);
     pesc_export_options o;
     product p = { 0 };
     size_t i = 0, n = sizeof targets / sizeof *targets;
@@ -209,12 +214,12 @@ pesc_status pesc_export(const char *model, const char *to, const char *out_dir,
     if (i == n)
         return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft or camelidae", to);
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
-    if (check)
-        *check = (pesc_logit_check){ 0 };
     pesc_status s = product_open(&p, model, out_dir, o.dtype);
-    p.check = check;
+    p.dev = dev;
     if (s == PESC_OK)
         s = targets[i].run(&p, &o);
+    if (check)
+        ARGS_WRITE(check, &p.check);
     product_close(&p);
     return s;
 }

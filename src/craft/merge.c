@@ -1,6 +1,8 @@
 #include "craft/merge.h"
 
+#include "base/args.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/str.h"
@@ -89,23 +91,29 @@ static pesc_status merge(product *p, const pesc_export_options *o, peft **adapte
     TRY(configure(p));
     TRY(product_write(p, o->tokenizer));
     return product_compare(p, &(product_check){ .wanted = o->check,
-                                                .device = o->device,
                                                 .lora_dir = lora_dir,
                                                 .rounding = merge_rounding(p) });
 }
 
-pesc_status pesc_merge(const char *model, const char *out_dir, const pesc_export_options *opt,
-                       pesc_logit_check *check)
+pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
+                       const pesc_export_options *opt, pesc_logit_check *check)
 {
     status_clear();
+    NEED(dev);
+    NEED(model);
+    NEED(out_dir);
+    NEED_SIZED_OR_NULL(check);
+    LOG_EVENTS(&dev->events);
     pesc_export_options o;
     product p = { 0 };
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     peft *adapter = NULL;
     pesc_status s = product_open(&p, model, out_dir, o.dtype);
-    p.check = check;
+    p.dev = dev;
     if (s == PESC_OK)
         s = merge(&p, &o, &adapter);
+    if (check)
+        ARGS_WRITE(check, &p.check);
     product_close(&p);
     peft_close(adapter);
     return s;

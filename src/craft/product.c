@@ -48,14 +48,11 @@ pesc_status product_write(product *p, const char *tok)
     return modeldir_finish(p->dir, "config.json", p->json);
 }
 
-pesc_status product_compare(const product *p, const product_check *c)
+pesc_status product_compare(product *p, const product_check *c)
 {
-    pesc_logit_check found;
-    if (p->check)
-        *p->check = (pesc_logit_check){ 0 };
     if (!c->wanted)
         return PESC_OK;
-    verify_pair v = { .device = c->device,
+    verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = p->dir,
                       .written = p->dir,
@@ -67,5 +64,5 @@ pesc_status product_compare(const product *p, const product_check *c)
     v.from_opt.whole_experts = p->how.whole_experts;
     if (p->how.nf4 || p->how.dt != DT_COUNT)
         v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
-    return verify_logits(&v, p->check ? p->check : &found);
+    return verify_logits(&v, &p->check);
 }

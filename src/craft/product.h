@@ -13,7 +13,8 @@ typedef struct product {
     json_t *json;    /* what will stand in it */
     config target;
     recipe how;
-    pesc_logit_check *check; /* receives the comparison; may be NULL */
+    device *dev;            /* that compares; borrowed */
+    pesc_logit_check check; /* the comparison */
 } product;
 
 /* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to
@@ -32,10 +33,9 @@ pesc_status product_write(product *p, const char *tok);
 /* Compares the written model with its parent, with the LoRA that was folded in. */
 typedef struct product_check {
     bool wanted;
-    const char *device;
     const char *lora_dir; /* that the parent is opened with; NULL: as the directory says */
     verify_rounding rounding;
 } product_check;
-pesc_status product_compare(const product *p, const product_check *c);
+pesc_status product_compare(product *p, const product_check *c);
 
 #endif

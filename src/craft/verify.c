@@ -42,7 +42,7 @@ typedef struct probe {
 static pesc_status probe_run(pesc_model *m, probe *out)
 {
     int32_t ids[VERIFY_POSITIONS];
-    pesc_model_info info;
+    pesc_model_info info = PESC_INIT(pesc_model_info);
     TRY(pesc_model_describe(m, &info));
     size_t n = info.context < VERIFY_POSITIONS ? (size_t)info.context : VERIFY_POSITIONS;
     size_t bytes = n * (size_t)info.vocab * sizeof *out->logits;
@@ -54,19 +54,13 @@ static pesc_status probe_run(pesc_model *m, probe *out)
 static pesc_status probe_model(const verify_pair *v, const char *path, const pesc_load_options *opt,
                                probe *out)
 {
-    pesc_device *own = NULL;
     pesc_model *m = NULL;
     pesc_load_options load = *opt;
     load.compute_dtype = "f32";
-    pesc_status s = PESC_OK;
-    if (!v->dev)
-        s = pesc_device_open(&own, v->device && *v->device ? v->device : "cpu");
-    if (s == PESC_OK)
-        s = pesc_model_open(&m, v->dev ? v->dev : own, path, &load);
+    pesc_status s = pesc_model_open(&m, v->dev, path, &load);
     if (s == PESC_OK)
         s = probe_run(m, out);
     pesc_model_close(m);
-    pesc_device_close(own);
     return s;
 }
 

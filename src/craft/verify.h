@@ -21,8 +21,7 @@ typedef enum verify_rounding {
 } verify_rounding;
 
 typedef struct verify_pair {
-    const char *device; /* NULL: "cpu" */
-    pesc_device *dev;   /* instead, where it is open already; NULL: it is not */
+    pesc_device *dev; /* that runs both */
     const char *made_from, *made;
     pesc_load_options from_opt, made_opt; /* how each is opened */
     const char *written;                  /* the directory that a failure names */

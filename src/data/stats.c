@@ -134,7 +134,10 @@ pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out)
 {
     status_clear();
     NEED(d);
-    NEED(out);
+    NEED_SIZED(out);
     LOG_EVENTS(&d->events);
-    return stats_read(d->set, NULL, out);
+    pesc_data_report r;
+    TRY(stats_read(d->set, NULL, &r));
+    ARGS_WRITE(out, &r);
+    return PESC_OK;
 }

@@ -171,9 +171,10 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     NEED(m);
     NEED(d);
     NEED(out_dir);
-    NEED(out);
+    NEED_SIZED(out);
     DEVICE_CALL(m->dev);
-    *out = (pesc_esft_score_report){ 0 };
+    ARGS_CLEAR(out);
+    pesc_esft_score_report r = { 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     scorer s = { .m = m, .data = d->set };
@@ -181,11 +182,12 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     double start = clock_seconds();
     if (st == PESC_OK)
         st = run(&s, (uint64_t)o.seed);
-    out->seconds = clock_seconds() - start;
-    out->tokens = s.tokens;
-    out->records = s.records;
+    r.seconds = clock_seconds() - start;
+    r.tokens = s.tokens;
+    r.records = s.records;
     if (st == PESC_OK)
-        st = publish(&s.t, s.r->layers, out_dir, o.metric, out);
+        st = publish(&s.t, s.r->layers, out_dir, o.metric, &r);
+    ARGS_WRITE(out, &r);
     pass_close(s.p);
     routes_close(s.r);
     tally_free(&s.t);
@@ -264,20 +266,21 @@ pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
     status_clear();
     NEED(log_dir);
     NEED(out_dir);
-    NEED(out);
+    NEED_SIZED(out);
     LOG_EVENTS(ev);
-    *out = (pesc_esft_score_report){ 0 };
+    ARGS_CLEAR(out);
+    pesc_esft_score_report r = { 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
-    if (!o.model)
-        return score_logs(log_dir, out_dir, NULL, &o, out);
     hfdir *dir = NULL;
     config c = { 0 };
-    TRY(hfdir_open(&dir, o.model, 0));
-    pesc_status st = config_read(
-        &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });
+    pesc_status st = o.model ? hfdir_open(&dir, o.model, 0) : PESC_OK;
+    if (st == PESC_OK && dir)
+        st = config_read(
+            &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });
     if (st == PESC_OK)
-        st = score_logs(log_dir, out_dir, &c, &o, out);
+        st = score_logs(log_dir, out_dir, dir ? &c : NULL, &o, &r);
+    ARGS_WRITE(out, &r);
     config_free(&c);
     hfdir_close(dir);
     return st;

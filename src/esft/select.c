@@ -19,7 +19,7 @@
 static pesc_status open_choice(pesc_esft_choice *c, size_t n_layers, size_t n_experts)
 {
     size_t n = n_layers * n_experts;
-    *c = (pesc_esft_choice){ .n_layers = n_layers, .n_experts = n_experts };
+    *c = (pesc_esft_choice){ .size = sizeof *c, .n_layers = n_layers, .n_experts = n_experts };
     c->layers = mem_alloc(n_layers, sizeof *c->layers);
     c->scores = mem_zalloc(n, sizeof *c->scores);
     c->chosen = mem_zalloc(n, sizeof *c->chosen);
@@ -38,7 +38,7 @@ void pesc_esft_choice_free(pesc_esft_choice *c)
     mem_free(c->chosen);
     mem_free(c->order);
     mem_free(c->counts);
-    *c = (pesc_esft_choice){ 0 };
+    ARGS_CLEAR(c);
 }
 
 /* ---- the rule ---- */
@@ -161,9 +161,10 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
 {
     status_clear();
     NEED(path);
-    NEED(out);
+    NEED_SIZED(out);
     LOG_EVENTS(ev);
-    *out = (pesc_esft_choice){ 0 };
+    ARGS_CLEAR(out);
+    pesc_esft_choice c = PESC_INIT(pesc_esft_choice);
     pesc_esft_select_options o;
     summary s = { 0 };
     TRY(options_take(PESC_OPTIONS_ESFT_SELECT, &o, opt));
@@ -175,14 +176,32 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
         st = fail(PESC_FORMAT, "%s: has no %s scores; choose the other metric, or score again",
                   path, metric_names[metric]);
     if (st == PESC_OK)
-        st = choose(out, &s, metric, &o);
+        st = choose(&c, &s, metric, &o);
     summary_free(&s);
-    if (st != PESC_OK)
-        pesc_esft_choice_free(out);
+    if (st == PESC_OK)
+        ARGS_WRITE(out, &c);
+    else
+        pesc_esft_choice_free(&c);
     return st;
 }
 
 /* ---- several ---- */
+
+/* A caller's choice, of any version of the struct. */
+static pesc_status read_choice(pesc_esft_choice *c, const pesc_esft_choice *choice)
+{
+    *c = PESC_INIT(pesc_esft_choice);
+    NEED(choice);
+    ARGS_READ(c, choice);
+    if (c->n_layers > 0) {
+        NEED(c->layers);
+        NEED(c->scores);
+        NEED(c->chosen);
+        NEED(c->order);
+        NEED(c->counts);
+    }
+    return PESC_OK;
+}
 
 static bool same_layers(const pesc_esft_choice *a, const pesc_esft_choice *b)
 {
@@ -204,29 +223,35 @@ static void add_choice(pesc_esft_choice *out, const pesc_esft_choice *c)
     out->non_expert_modules |= c->non_expert_modules;
 }
 
-pesc_status pesc_esft_unite(const pesc_esft_choice *choices, size_t n, pesc_esft_choice *out)
+pesc_status pesc_esft_unite(const pesc_esft_choice *const *choices, size_t n, pesc_esft_choice *out)
 {
     status_clear();
     NEED(choices);
-    NEED(out);
-    *out = (pesc_esft_choice){ 0 };
+    NEED_SIZED(out);
+    ARGS_CLEAR(out);
     if (n == 0)
         return fail(PESC_USAGE, "no choice was given; give at least one");
-    for (size_t i = 1; i < n; i++)
-        if (!same_layers(&choices[0], &choices[i]))
+    pesc_esft_choice first, next, all;
+    TRY(read_choice(&first, choices[0]));
+    for (size_t i = 1; i < n; i++) {
+        TRY(read_choice(&next, choices[i]));
+        if (!same_layers(&first, &next))
             return fail(PESC_FORMAT,
                         "choice %zu is over other layers or experts than the first: %zu layers of "
                         "%zu experts, and %zu of %zu; they are not of one model",
-                        i + 1, choices[i].n_layers, choices[i].n_experts, choices[0].n_layers,
-                        choices[0].n_experts);
-    pesc_status st = open_choice(out, choices[0].n_layers, choices[0].n_experts);
+                        i + 1, next.n_layers, next.n_experts, first.n_layers, first.n_experts);
+    }
+    pesc_status st = open_choice(&all, first.n_layers, first.n_experts);
     if (st != PESC_OK) {
-        pesc_esft_choice_free(out);
+        pesc_esft_choice_free(&all);
         return st;
     }
-    memcpy(out->layers, choices[0].layers, out->n_layers * sizeof *out->layers);
-    for (size_t i = 0; i < n; i++)
-        add_choice(out, &choices[i]);
+    memcpy(all.layers, first.layers, all.n_layers * sizeof *all.layers);
+    for (size_t i = 0; i < n; i++) {
+        TRY(read_choice(&next, choices[i])); /* cannot fail the second time */
+        add_choice(&all, &next);
+    }
+    ARGS_WRITE(out, &all);
     return PESC_OK;
 }
 
@@ -244,10 +269,11 @@ static pesc_status to_config(expertcfg *cfg, const pesc_esft_choice *c)
 pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path)
 {
     status_clear();
-    NEED(c);
     NEED(path);
     expertcfg cfg = { 0 };
-    pesc_status st = to_config(&cfg, c);
+    pesc_esft_choice full;
+    TRY(read_choice(&full, c));
+    pesc_status st = to_config(&cfg, &full);
     if (st == PESC_OK)
         st = expertcfg_write(&cfg, path);
     expertcfg_free(&cfg);
@@ -298,18 +324,20 @@ pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
 {
     status_clear();
     NEED(model);
-    NEED(choice);
-    NEED(out);
+    NEED_SIZED(out);
     LOG_EVENTS(ev);
-    *out = (pesc_esft_counts){ 0 };
+    pesc_esft_choice full;
+    pesc_esft_counts r = { 0 };
+    TRY(read_choice(&full, choice));
     expertcfg cfg = { 0 };
     hfdir *dir = NULL;
     config c = { 0 };
-    pesc_status st = to_config(&cfg, choice);
+    pesc_status st = to_config(&cfg, &full);
     if (st == PESC_OK)
         st = hfdir_open(&dir, model, 0);
     if (st == PESC_OK)
-        st = count(dir, &c, &cfg, out);
+        st = count(dir, &c, &cfg, &r);
+    ARGS_WRITE(out, &r);
     config_free(&c);
     hfdir_close(dir);
     expertcfg_free(&cfg);

@@ -276,12 +276,13 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     status_clear();
     NEED(s);
     NEED(task);
-    NEED(out);
+    NEED_SIZED(out);
     DEVICE_CALL(s->model->dev);
     pesc_eval_options o;
-    evaluation e = { .s = s, .opt = &o, .out = out };
+    pesc_eval_report r = { 0 };
+    evaluation e = { .s = s, .opt = &o, .out = &r };
     double began = clock_seconds();
-    *out = (pesc_eval_report){ 0 };
+    ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_EVAL, &o, opt));
     pesc_status st = open_task(&e, task);
     if (st == PESC_OK)
@@ -290,7 +291,8 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
         st = answer_questions(&e);
     if (st == PESC_OK)
         conclude_all(&e);
-    out->seconds = clock_seconds() - began;
+    r.seconds = clock_seconds() - began;
+    ARGS_WRITE(out, &r);
     dataset_close(e.data);
     mem_free(e.domain);
     mem_free(e.scores);
@@ -304,5 +306,5 @@ void pesc_eval_free(pesc_eval_report *r)
     for (size_t i = 0; r->domains && i < r->n_domains; i++)
         mem_free(r->domains[i].domain);
     mem_free(r->domains);
-    *r = (pesc_eval_report){ 0 };
+    ARGS_CLEAR(r);
 }

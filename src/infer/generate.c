@@ -80,7 +80,7 @@ void pesc_generation_free(pesc_generation *g)
         return;
     mem_free(g->ids);
     mem_free(g->text);
-    *g = (pesc_generation){ 0 };
+    ARGS_CLEAR(g);
 }
 
 typedef struct run {
@@ -151,14 +151,15 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     }
     if (!out)
         return PESC_OK;
-    *out = (pesc_generation){ .ids = r->ids.ids,
-                              .n_ids = r->ids.n,
-                              .text = r->w.text.p,
-                              .n_text = r->w.text.n,
-                              .n_prompt = n,
-                              .prefill_seconds = t1 - t0,
-                              .decode_seconds = t2 - t1 };
-    memcpy(out->finish, finish, strlen(finish) + 1);
+    pesc_generation g = { .ids = r->ids.ids,
+                          .n_ids = r->ids.n,
+                          .text = r->w.text.p,
+                          .n_text = r->w.text.n,
+                          .n_prompt = n,
+                          .prefill_seconds = t1 - t0,
+                          .decode_seconds = t2 - t1 };
+    memcpy(g.finish, finish, strlen(finish) + 1);
+    ARGS_WRITE(out, &g);
     r->ids.ids = NULL;
     r->w.text.p = NULL;
     return PESC_OK;
@@ -171,10 +172,11 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
     status_clear();
     NEED(s);
     NEED_ARRAY(ids, n);
+    NEED_SIZED_OR_NULL(out);
     pesc_sample_options o;
     run r = { .s = s, .w = { .opt = &o, .emit = emit, .ud = ud } };
     if (out)
-        *out = (pesc_generation){ 0 };
+        ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
     pesc_status st = complete(&r, ids, n, out);
     decode_close(r.decode);

@@ -175,7 +175,7 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
     status_clear();
     NEED(m);
     NEED_ARRAY(text, n);
-    NEED(out);
+    NEED_SIZED(out);
     DEVICE_CALL(m->dev);
     if (!m->tok)
         return fail(PESC_UNSUPPORTED, "the model has no tokenizer, so a text cannot be scored");
@@ -195,11 +195,12 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
     if (s != PESC_OK)
         return s;
     double loss = l.sum / (double)l.count;
-    *out = (pesc_perplexity_report){
+    pesc_perplexity_report r = {
         .tokens = l.count,
         .loss = loss,
         .perplexity = exp(loss),
         .seconds = clock_seconds() - start,
     };
+    ARGS_WRITE(out, &r);
     return PESC_OK;
 }

@@ -113,13 +113,14 @@ pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *
 {
     status_clear();
     NEED(path);
-    NEED(out);
+    NEED_SIZED(out);
     LOG_EVENTS(ev);
-    *out = (pesc_model_info){ 0 };
+    pesc_model_info info = { 0 };
     hfdir *dir = NULL;
     config c = { 0 };
     TRY(hfdir_open(&dir, path, 0));
-    pesc_status s = describe(dir, &c, out);
+    pesc_status s = describe(dir, &c, &info);
+    ARGS_WRITE(out, &info);
     config_free(&c);
     hfdir_close(dir);
     return s;

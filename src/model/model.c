@@ -157,8 +157,8 @@ pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out)
 {
     status_clear();
     NEED(m);
-    NEED(out);
-    *out = m->info;
+    NEED_SIZED(out);
+    ARGS_WRITE(out, &m->info);
     return PESC_OK;
 }
 

@@ -228,11 +228,14 @@ static pesc_status check(const pesc_heat *p)
                 p->n_panels, p->rows, p->cols, MOST_PANELS, MOST_SIDE);
 }
 
-pesc_status pesc_plot_heat(const char *path, const pesc_heat *p)
+pesc_status pesc_plot_heat(const char *path, const pesc_heat *heat)
 {
     status_clear();
     NEED(path);
-    NEED(p);
+    NEED(heat);
+    pesc_heat full = PESC_INIT(pesc_heat);
+    const pesc_heat *p = &full;
+    ARGS_READ(&full, heat);
     TRY(check(p));
     canvas v;
     canvas_open_measure(&v);

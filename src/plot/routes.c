@@ -5,11 +5,14 @@
 
 #include <stdio.h>
 
-pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r)
+pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *report)
 {
     status_clear();
     NEED(path);
-    NEED(r);
+    NEED(report);
+    pesc_routes_report full = PESC_INIT(pesc_routes_report);
+    const pesc_routes_report *r = &full;
+    ARGS_READ(&full, report);
     char note[128];
     const char **panels = mem_alloc(r->n_domains + 1, sizeof *panels);
     const char **rows = mem_alloc(r->n_layers + 1, sizeof *rows);
@@ -26,7 +29,8 @@ pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r)
                  "part of a domain's choices that fell on each expert (top %zu of %zu; even is "
                  "%.3g)",
                  r->top_k, r->experts, 1 / (double)r->experts);
-        s = pesc_plot_heat(path, &(pesc_heat){ .title = "Which experts a domain chooses",
+        s = pesc_plot_heat(path, &(pesc_heat){ .size = sizeof(pesc_heat),
+                                               .title = "Which experts a domain chooses",
                                                .note = note,
                                                .x_label = "expert",
                                                .y_label = "layer",

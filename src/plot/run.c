@@ -227,7 +227,8 @@ static pesc_status draw_loss(const char *run)
               .n = mean.n },
             { .name = "held out", .x = held.x, .y = held.y, .n = held.n, .dots = true },
         };
-        pesc_lines p = { .title = "Loss",
+        pesc_lines p = { .size = sizeof(pesc_lines),
+                         .title = "Loss",
                          .note = "cross-entropy of the tokens that are trained on",
                          .x_label = "step",
                          .y_label = "nats a token",
@@ -254,7 +255,8 @@ static pesc_status draw_experts(const char *run)
         char note[128];
         snprintf(note, sizeof note, "part of a layer's choices, steps %.0f to %.0f; even is %.3g",
                  sum.first, sum.last, 1 / (double)sum.experts);
-        pesc_heat p = { .title = "Load of the experts",
+        pesc_heat p = { .size = sizeof(pesc_heat),
+                        .title = "Load of the experts",
                         .note = note,
                         .x_label = "expert",
                         .y_label = "sparse layer",

@@ -186,15 +186,17 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
 {
     status_clear();
     NEED(m);
-    NEED(out);
+    NEED_SIZED(out);
     DEVICE_CALL(m->dev);
-    *out = (pesc_routes_report){ 0 };
+    ARGS_CLEAR(out);
+    pesc_routes_report r = { 0 };
     pesc_routes_options o;
     TRY(options_take(PESC_OPTIONS_ROUTES, &o, opt));
-    tally t = { .out = out, .opt = &o };
+    tally t = { .out = &r, .opt = &o };
     pesc_status s = open_all(&t, m);
     if (s == PESC_OK)
         s = read_all(&t);
+    ARGS_WRITE(out, &r);
     pass_close(t.pass);
     routes_close(t.routes);
     dataset_close(t.data);
@@ -204,11 +206,13 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
 
 void pesc_routes_free(pesc_routes_report *r)
 {
+    if (!r)
+        return;
     for (size_t i = 0; r->domains && i < r->n_domains; i++)
         mem_free(r->domains[i].name);
     mem_free(r->domains);
     mem_free(r->layers);
     mem_free(r->share);
     mem_free(r->difference);
-    *r = (pesc_routes_report){ 0 };
+    ARGS_CLEAR(r);
 }

@@ -224,20 +224,21 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     status_clear();
     NEED(dev);
     NEED(path);
-    NEED(out);
+    NEED_SIZED(out);
     DEVICE_CALL(dev);
     sketch s = { 0 };
     train_spec spec;
     expertcfg own = { 0 };
     pesc_train_options o;
-    *out = (pesc_plan_report){ 0 };
+    pesc_plan_report r = { 0 };
     pesc_status st = settings_take(&o, opt);
     if (st == PESC_OK)
         st = sketch_open(&s, dev, path, &o);
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.m.cfg);
     if (st == PESC_OK)
-        fill_report(out, &s, &spec, &o);
+        fill_report(&r, &s, &spec, &o);
+    ARGS_WRITE(out, &r);
     sketch_close(&s);
     expertcfg_free(&own);
     return st;

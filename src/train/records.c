@@ -28,7 +28,7 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
                           .template = opt->chat_template,
                           .seq_len = (int32_t)opt->seq_len,
                           .tok = d->tok };
-    pesc_model_info info;
+    pesc_model_info info = PESC_INIT(pesc_model_info);
     if (pesc_info(path, NULL, &info) == PESC_OK) {
         o.vocab = (int32_t)info.vocab;
         o.chat = chat_find(info.chat);

@@ -406,15 +406,10 @@ static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
 
 /* ---- one step ---- */
 
-pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
+static pesc_status step(pesc_trainer *t, pesc_step *out)
 {
-    status_clear();
-    NEED(t);
-    NEED(out);
-    DEVICE_CALL(t->m->dev);
     const pesc_train_options *o = &t->opt;
     checkpoint_state *s = &t->state;
-    *out = (pesc_step){ .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };
     bool best = false, pending = s->eval_due;
     if (!pending && !is_finished(t))
         TRY(train_one(t, out));
@@ -431,4 +426,16 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     TRY(save_if_due(t, d, out));
     t->seconds_beside += clock_seconds() - began;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
+}
+
+pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
+{
+    status_clear();
+    NEED(t);
+    NEED_SIZED(out);
+    DEVICE_CALL(t->m->dev);
+    pesc_step r = { .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };
+    pesc_status s = step(t, &r);
+    ARGS_WRITE(out, &r);
+    return s;
 }

@@ -394,23 +394,28 @@ void pesc_trainer_close(pesc_trainer *t)
     mem_free(t);
 }
 
-void pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
+pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
 {
-    *out = (pesc_train_info){ .params_total = t->m->info.params_total,
-                              .over_length = t->over_length,
-                              .records = dataset_count(t->data),
-                              .first_step = (uint64_t)t->first_step,
-                              .steps = t->steps,
-                              .micro_tokens = t->opt.micro_tokens,
-                              .kept_layers = t->keep.all + 1,
-                              .bytes_model = t->bytes_model,
-                              .bytes_trained = t->bytes_trained,
-                              .bytes_activations = t->bytes_pass,
-                              .bytes_paged = t->optim->paged_bytes,
-                              .bytes_total = memory_total(t->m->dev) };
+    status_clear();
+    NEED(t);
+    NEED_SIZED(out);
+    pesc_train_info r = { .params_total = t->m->info.params_total,
+                          .over_length = t->over_length,
+                          .records = dataset_count(t->data),
+                          .first_step = (uint64_t)t->first_step,
+                          .steps = t->steps,
+                          .micro_tokens = t->opt.micro_tokens,
+                          .kept_layers = t->keep.all + 1,
+                          .bytes_model = t->bytes_model,
+                          .bytes_trained = t->bytes_trained,
+                          .bytes_activations = t->bytes_pass,
+                          .bytes_paged = t->optim->paged_bytes,
+                          .bytes_total = memory_total(t->m->dev) };
     for (int g = 0; g < PARAM_GROUPS; g++)
-        out->params_trained += (uint64_t)t->params->count[g];
-    snprintf(out->method, sizeof out->method, "%s", t->opt.method);
-    snprintf(out->optimizer, sizeof out->optimizer, "%s", t->opt.optimizer);
-    snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->resumed);
+        r.params_trained += (uint64_t)t->params->count[g];
+    snprintf(r.method, sizeof r.method, "%s", t->opt.method);
+    snprintf(r.optimizer, sizeof r.optimizer, "%s", t->opt.optimizer);
+    snprintf(r.checkpoint, sizeof r.checkpoint, "%s", t->resumed);
+    ARGS_WRITE(out, &r);
+    return PESC_OK;
 }

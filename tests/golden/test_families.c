@@ -87,7 +87,7 @@ static void greedy_equals_transformers(void **state)
     pesc_sample_options opt = pesc_sample_defaults();
     opt.max_tokens = (int32_t)n_want;
     opt.ignore_eos = true;
-    pesc_generation g;
+    pesc_generation g = PESC_INIT(pesc_generation);
     must(pesc_session_complete(s, prompt, n_prompt, &opt, NULL, NULL, &g));
     assert_int_equal(g.n_ids, n_want);
     assert_memory_equal(g.ids, want, n_want * sizeof *want);

@@ -12,6 +12,14 @@ const char *modeldirs_golden(char out[512], const char *name)
     return out;
 }
 
+pesc_device *modeldirs_device(void)
+{
+    static pesc_device *dev;
+    if (!dev)
+        must(pesc_device_open(&dev, "cpu:2"));
+    return dev;
+}
+
 hfdir *modeldirs_open(const char *path)
 {
     hfdir *h = NULL;

@@ -8,6 +8,9 @@
 /* A copy of golden_path() that holds for a whole test. */
 const char *modeldirs_golden(char out[512], const char *name);
 
+/* A CPU that stays open until the program ends. */
+pesc_device *modeldirs_device(void);
+
 hfdir *modeldirs_open(const char *path); /* for hfdir_close() */
 const weight *modeldirs_tensor(const hfdir *h, const char *name);
 float *modeldirs_numbers(const weight *w); /* all of them; for free() */

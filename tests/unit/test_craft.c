@@ -42,10 +42,11 @@ static void crafts_adapters(void **state)
 {
     (void)state;
     char from[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_craft_options o = small("pesc");
     files_clear();
-    must(pesc_craft(modeldirs_golden(from, "llama"), files_path("out"), &o, &check));
+    must(pesc_craft(modeldirs_device(), modeldirs_golden(from, "llama"), files_path("out"), &o,
+                    &check));
     assert_true(check.logits > 0 && check.differ == 0);
     hfdir *dense = modeldirs_open(from), *sparse = modeldirs_open(files_path("out"));
     modeldirs_same_all(dense, sparse);
@@ -90,10 +91,11 @@ static void parents_keep_their_facts(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char from[512], name[128];
-        pesc_logit_check check;
+        pesc_logit_check check = PESC_INIT(pesc_logit_check);
         pesc_craft_options o = small("pesc");
         files_clear();
-        must(pesc_craft(modeldirs_golden(from, rows[i].parent), files_path("out"), &o, &check));
+        must(pesc_craft(modeldirs_device(), modeldirs_golden(from, rows[i].parent),
+                        files_path("out"), &o, &check));
         assert_int_equal(check.differ, 0);
         hfdir *h = modeldirs_open(files_path("out"));
         assert_string_equal(modeldirs_text(h, "model_type"), rows[i].type);
@@ -132,10 +134,10 @@ static const char *changed_model(const char *golden, const char *key, json_t *va
 static void a_stored_head_is_kept(void **state)
 {
     (void)state;
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_craft_options o = small("pesc");
-    must(pesc_craft(changed_model("llama", "tie_word_embeddings", json_true()), files_path("out"),
-                    &o, &check));
+    must(pesc_craft(modeldirs_device(), changed_model("llama", "tie_word_embeddings", json_true()),
+                    files_path("out"), &o, &check));
     assert_int_equal(check.differ, 0);
     hfdir *a = modeldirs_open(files_path("odd")), *b = modeldirs_open(files_path("out"));
     modeldirs_same(a, "lm_head.weight", b, "lm_head.weight");
@@ -146,11 +148,11 @@ static void a_stored_head_is_kept(void **state)
 static void null_in_rope_parameters_is_absent(void **state)
 {
     (void)state;
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_craft_options o = small("pesc");
     json_t *rope = json_pack("{s:n,s:f,s:n}", "rope_type", "rope_theta", 10000.0, "full_attention");
-    must(
-        pesc_craft(changed_model("llama", "rope_parameters", rope), files_path("out"), &o, &check));
+    must(pesc_craft(modeldirs_device(), changed_model("llama", "rope_parameters", rope),
+                    files_path("out"), &o, &check));
     assert_int_equal(check.differ, 0);
 }
 
@@ -158,11 +160,12 @@ static void dtype_is_a_choice(void **state)
 {
     (void)state;
     char from[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_craft_options o = small("pesc");
     o.dtype = "bf16";
     files_clear();
-    must(pesc_craft(modeldirs_golden(from, "llama"), files_path("out"), &o, &check));
+    must(pesc_craft(modeldirs_device(), modeldirs_golden(from, "llama"), files_path("out"), &o,
+                    &check));
     assert_int_equal(check.differ, 0);
     hfdir *h = modeldirs_open(files_path("out"));
     assert_int_equal(modeldirs_tensor(h, "model.layers.0.mlp.up_proj.weight")->dt, DT_BF16);
@@ -178,10 +181,11 @@ static void gguf_and_nf4_parents_are_written_out(void **state)
                                            "bnb" };
     for (size_t i = 0; i < sizeof parents / sizeof *parents; i++) {
         char from[512];
-        pesc_logit_check check;
+        pesc_logit_check check = PESC_INIT(pesc_logit_check);
         pesc_craft_options o = small("pesc");
         files_clear();
-        must(pesc_craft(modeldirs_golden(from, parents[i]), files_path("out"), &o, &check));
+        must(pesc_craft(modeldirs_device(), modeldirs_golden(from, parents[i]), files_path("out"),
+                        &o, &check));
         assert_true(check.logits > 0 && check.differ == 0);
         hfdir *h = modeldirs_open(files_path("out"));
         assert_null(json_object_get(h->config, "quantization_config"));
@@ -199,10 +203,10 @@ static void the_seed_decides(void **state)
     o.check = false;
     files_clear();
     modeldirs_golden(from, "llama");
-    must(pesc_craft(from, files_path("a"), &o, NULL));
-    must(pesc_craft(from, files_path("b"), &o, NULL));
+    must(pesc_craft(modeldirs_device(), from, files_path("a"), &o, NULL));
+    must(pesc_craft(modeldirs_device(), from, files_path("b"), &o, NULL));
     o.seed = 8;
-    must(pesc_craft(from, files_path("c"), &o, NULL));
+    must(pesc_craft(modeldirs_device(), from, files_path("c"), &o, NULL));
     hfdir *a = modeldirs_open(files_path("a")), *b = modeldirs_open(files_path("b")),
           *c = modeldirs_open(files_path("c"));
     const char *router = "model.layers.0.mlp.moe_adapter.router.weight";
@@ -233,10 +237,11 @@ static void upcycles(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char from[512];
-        pesc_logit_check check;
+        pesc_logit_check check = PESC_INIT(pesc_logit_check);
         pesc_craft_options o = small("upcycle");
         files_clear();
-        must(pesc_craft(modeldirs_golden(from, rows[i].parent), files_path("out"), &o, &check));
+        must(pesc_craft(modeldirs_device(), modeldirs_golden(from, rows[i].parent),
+                        files_path("out"), &o, &check));
         assert_true(check.logits > 0 && check.max_diff <= 1e-5 * check.max_logit);
         hfdir *dense = modeldirs_open(from), *sparse = modeldirs_open(files_path("out"));
         assert_string_equal(modeldirs_text(sparse, "model_type"), rows[i].type);
@@ -272,18 +277,22 @@ static void refuses_options(void **state)
     const char *out = files_path("out");
     pesc_craft_options o = small("pesc");
     o.top_k = 5;
-    must_fail(pesc_craft(from, out, &o, NULL), PESC_USAGE, "top_k: found 5, expected 1 to 4");
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
+              "top_k: found 5, expected 1 to 4");
     o = small("pesc");
     o.adapter_dim = 0;
-    must_fail(pesc_craft(from, out, &o, NULL), PESC_USAGE, "adapter_dim: found 0");
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
+              "adapter_dim: found 0");
     o = small("pesc");
     o.experts = 0;
-    must_fail(pesc_craft(from, out, &o, NULL), PESC_USAGE, "experts: found 0");
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE, "experts: found 0");
     o = small("sparse");
-    must_fail(pesc_craft(from, out, &o, NULL), PESC_USAGE, "kind: found \"sparse\"");
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
+              "kind: found \"sparse\"");
     o = small("pesc");
     o.dtype = "f16";
-    must_fail(pesc_craft(from, out, &o, NULL), PESC_USAGE, "dtype: found \"f16\"");
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
+              "dtype: found \"f16\"");
     assert_false(files_there("out"));
 }
 
@@ -295,32 +304,38 @@ static void refuses_models(void **state)
     pesc_export_options e = pesc_export_defaults();
     files_clear();
     const char *out = files_path("out");
-    must_fail(pesc_craft(modeldirs_golden(from, "camelidae"), out, &o, NULL), PESC_USAGE,
-              "is sparse already");
-    must_fail(pesc_craft(modeldirs_golden(from, "mixtral"), out, &o, NULL), PESC_USAGE,
-              "is sparse already");
-    must_fail(pesc_export(modeldirs_golden(from, "camelidae"), "hf", out, &e, NULL), PESC_USAGE,
-              "has adapters");
-    must_fail(pesc_export(modeldirs_golden(from, "llama"), "camelidae", out, &e, NULL), PESC_USAGE,
-              "has no adapters");
-    must_fail(pesc_export(modeldirs_golden(from, "llama"), "peft", out, &e, NULL), PESC_USAGE,
-              "has no LoRA");
-    must_fail(pesc_export(modeldirs_golden(from, "llama"), "gguf", out, &e, NULL), PESC_USAGE,
-              "expected hf, peft");
-    must_fail(pesc_merge(modeldirs_golden(from, "llama"), out, &e, NULL), PESC_USAGE,
-              "has no LoRA to merge");
+    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "camelidae"), out, &o, NULL),
+              PESC_USAGE, "is sparse already");
+    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "mixtral"), out, &o, NULL),
+              PESC_USAGE, "is sparse already");
+    must_fail(
+        pesc_export(modeldirs_device(), modeldirs_golden(from, "camelidae"), "hf", out, &e, NULL),
+        PESC_USAGE, "has adapters");
+    must_fail(pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "camelidae", out, &e,
+                          NULL),
+              PESC_USAGE, "has no adapters");
+    must_fail(
+        pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "peft", out, &e, NULL),
+        PESC_USAGE, "has no LoRA");
+    must_fail(
+        pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "gguf", out, &e, NULL),
+        PESC_USAGE, "expected hf, peft");
+    must_fail(pesc_merge(modeldirs_device(), modeldirs_golden(from, "llama"), out, &e, NULL),
+              PESC_USAGE, "has no LoRA to merge");
     e.lora = modeldirs_golden(lora_dir, "peft/adapter");
-    must_fail(pesc_export(modeldirs_golden(from, "mixtral"), "hf", out, &e, NULL), PESC_SHAPE,
-              "on no linear of");
-    must_fail(pesc_merge(modeldirs_golden(from, "mixtral"), out, &e, NULL), PESC_SHAPE,
-              "on no linear of");
+    must_fail(
+        pesc_export(modeldirs_device(), modeldirs_golden(from, "mixtral"), "hf", out, &e, NULL),
+        PESC_SHAPE, "on no linear of");
+    must_fail(pesc_merge(modeldirs_device(), modeldirs_golden(from, "mixtral"), out, &e, NULL),
+              PESC_SHAPE, "on no linear of");
     e.merge_base = "q8";
-    must_fail(pesc_merge(modeldirs_golden(from, "peft/base"), out, &e, NULL), PESC_USAGE,
-              "merge_base");
+    must_fail(pesc_merge(modeldirs_device(), modeldirs_golden(from, "peft/base"), out, &e, NULL),
+              PESC_USAGE, "merge_base");
     assert_false(files_there("out"));
     files_text("out/mine", "x");
-    must_fail(pesc_craft(modeldirs_golden(from, "llama"), files_path("out"), &o, NULL), PESC_USAGE,
-              "is not empty");
+    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "llama"), files_path("out"), &o,
+                         NULL),
+              PESC_USAGE, "is not empty");
 }
 
 static void what_a_mixture_cannot_say_is_refused(void **state)
@@ -338,12 +353,12 @@ static void what_a_mixture_cannot_say_is_refused(void **state)
     json_decref(json);
     must(pesc_new(files_path("biased.json"), files_path("biased"), NULL, "f32", 1, NULL));
     pesc_craft_options o = small("upcycle");
-    must_fail(pesc_craft(files_path("biased"), files_path("out"), &o, NULL), PESC_UNSUPPORTED,
-              "mixtral has no place for its attention_bias");
+    must_fail(pesc_craft(modeldirs_device(), files_path("biased"), files_path("out"), &o, NULL),
+              PESC_UNSUPPORTED, "mixtral has no place for its attention_bias");
     assert_false(files_there("out"));
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     o = small("pesc");
-    must(pesc_craft(files_path("biased"), files_path("out"), &o, &check));
+    must(pesc_craft(modeldirs_device(), files_path("biased"), files_path("out"), &o, &check));
     assert_int_equal(check.differ, 0);
 }
 
@@ -355,8 +370,9 @@ static void no_room_is_seen_before_the_first_byte(void **state)
     o.experts = 4096;
     o.adapter_dim = 1 << 22;
     files_clear();
-    must_fail(pesc_craft(modeldirs_golden(from, "llama"), files_path("out"), &o, NULL), PESC_DISK,
-              "GB of disk");
+    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "llama"), files_path("out"), &o,
+                         NULL),
+              PESC_DISK, "GB of disk");
     assert_false(files_there("out"));
 }
 
@@ -372,7 +388,7 @@ static void a_full_disk_leaves_no_model(void **state)
         files_clear();
         modeldirs_golden(from, "llama");
         assert_true(fault_arm(faults[i]));
-        pesc_status s = pesc_craft(from, files_path("out"), &o, NULL);
+        pesc_status s = pesc_craft(modeldirs_device(), from, files_path("out"), &o, NULL);
         bool fired = fault_fired();
         fault_arm(NULL);
         assert_true(fired);
@@ -386,7 +402,7 @@ static pesc_status craft_once(const char *out)
     char from[512];
     pesc_craft_options o = small("pesc");
     o.check = false;
-    return pesc_craft(modeldirs_golden(from, "llama"), out, &o, NULL);
+    return pesc_craft(modeldirs_device(), modeldirs_golden(from, "llama"), out, &o, NULL);
 }
 
 static pesc_status merge_once(const char *out)
@@ -395,7 +411,7 @@ static pesc_status merge_once(const char *out)
     pesc_export_options o = pesc_export_defaults();
     o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     o.check = false;
-    return pesc_merge(modeldirs_golden(from, "peft/base"), out, &o, NULL);
+    return pesc_merge(modeldirs_device(), modeldirs_golden(from, "peft/base"), out, &o, NULL);
 }
 
 static void same_file(const char *name)

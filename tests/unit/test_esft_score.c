@@ -66,7 +66,7 @@ static void scores_as_transformers_does(void **state)
                                             "qwen3_moe" };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         fixture f;
-        pesc_esft_score_report r;
+        pesc_esft_score_report r = PESC_INIT(pesc_esft_score_report);
         pesc_esft_score_options opt = pesc_esft_score_defaults();
         open_fixture(&f, families[i]);
         must(pesc_esft_score(f.m, f.d, files_path("out"), &opt, &r));
@@ -87,7 +87,7 @@ static void scores_on_a_far_device(void **state)
     static const char *const families[] = { "deepseek_v2", "olmoe" };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         fixture f;
-        pesc_esft_score_report r;
+        pesc_esft_score_report r = PESC_INIT(pesc_esft_score_report);
         pesc_esft_score_options opt = pesc_esft_score_defaults();
         open_on(&f, far_open(0), families[i]);
         must(pesc_esft_score(f.m, f.d, files_path("out"), &opt, &r));
@@ -100,7 +100,7 @@ static void takes_as_many_tokens_as_asked(void **state)
 {
     (void)state;
     fixture f;
-    pesc_esft_score_report r;
+    pesc_esft_score_report r = PESC_INIT(pesc_esft_score_report);
     pesc_esft_score_options opt = pesc_esft_score_defaults();
     open_fixture(&f, "olmoe");
     for (opt.tokens = 1; opt.tokens < 600; opt.tokens = opt.tokens * 3 + 1) {
@@ -161,7 +161,7 @@ static void logs_give_the_same(void **state)
     }
     routes_close(r);
     pass_close(p);
-    pesc_esft_score_report report;
+    pesc_esft_score_report report = PESC_INIT(pesc_esft_score_report);
     pesc_esft_score_options opt = pesc_esft_score_defaults();
     opt.model = f.dir;
     must(pesc_esft_score_logs(files_path("logs"), files_path("out"), &opt, NULL, &report));

@@ -40,7 +40,7 @@ static char *ask(const char *question)
     size_t n;
     pesc_message m = { "user", question };
     pesc_sample_options o = pesc_sample_defaults();
-    pesc_generation g;
+    pesc_generation g = PESC_INIT(pesc_generation);
     must(pesc_chat_tokenize(model, "camelidae", &m, 1, ids, 256, &n));
     o.max_tokens = MOST;
     must(pesc_session_complete(session, ids, n, &o, NULL, NULL, &g));
@@ -103,7 +103,7 @@ static void answers_are_those_of_a_session(void **state)
     static const int64_t batches[] = { 1, 3, 16 };
     for (int b = 0; b < 3; b++) {
         kept k = { .n = 0 };
-        pesc_eval_report r;
+        pesc_eval_report r = PESC_INIT(pesc_eval_report);
         pesc_eval_options o = pesc_eval_defaults();
         o.max_tokens = MOST;
         o.batch = batches[b];
@@ -170,7 +170,7 @@ static void loss_is_that_of_the_trained_tokens(void **state)
         sum[i / 2] += loss_by_hand(ids, labels, n, &count[i / 2]);
     }
     pesc_data_close(d);
-    pesc_eval_report r;
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
     must(pesc_eval(session, task, NULL, &r));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r.domains[i].tokens, count[i]);
@@ -184,7 +184,7 @@ static void limit_is_for_each_domain(void **state)
 {
     (void)state;
     pesc_eval_options o = pesc_eval_defaults();
-    pesc_eval_report r;
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
     o.limit = 1;
     must(pesc_eval(session, put_task(), &o, &r));
     assert_int_equal(r.all.records, 2);
@@ -196,7 +196,7 @@ static void limit_is_for_each_domain(void **state)
 static void text_without_a_question_has_a_loss_only(void **state)
 {
     (void)state;
-    pesc_eval_report r;
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
     must(pesc_eval(session,
                    files_text("t.jsonl", "{\"text\":\"The town of Feven lies by the sea.\"}\n"),
                    NULL, &r));
@@ -211,7 +211,7 @@ static void records_that_do_not_fit_are_left_out(void **state)
 {
     (void)state;
     pesc_session *small = NULL;
-    pesc_eval_report r;
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
     must(pesc_session_open(&small, model, 24));
     must(pesc_eval(small, put_task(), NULL, &r));
     assert_true(r.too_long > 0);
@@ -223,7 +223,7 @@ static void records_that_do_not_fit_are_left_out(void **state)
 static void refuses_what_it_cannot_do(void **state)
 {
     (void)state;
-    pesc_eval_report r;
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
     pesc_eval_options o = pesc_eval_defaults();
     must_fail(pesc_eval(session, "mmlu", NULL, &r), PESC_USAGE, "the task \"mmlu\" is not known");
     pesc_eval_free(&r);

@@ -33,7 +33,7 @@ static void speak(device *d, const char *path, const pesc_load_options *opt, num
 {
     pesc_model *m;
     pesc_session *s;
-    pesc_generation g;
+    pesc_generation g = PESC_INIT(pesc_generation);
     pesc_sample_options sample = pesc_sample_defaults();
     int32_t prompt[TOKENS];
     must(pesc_model_open(&m, d, path, opt));
@@ -93,7 +93,7 @@ static void train(device *d, const char *path, pesc_train_options o, double *los
         must(pesc_model_open(&m, d, path, &load));
         must(pesc_trainer_open(&t, m, &o));
         for (int i = 0; i < STEPS; i++) {
-            pesc_step step;
+            pesc_step step = PESC_INIT(pesc_step);
             must(pesc_trainer_step(t, &step));
             loss[part * STEPS + i] = step.loss;
         }
@@ -169,7 +169,7 @@ static void moments_are_paged(void **state)
                                       { "pesc-a", "pesc", "nf4", "bf16", "adamw8" } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         numbers got[2] = { 0 };
-        pesc_plan_report plan;
+        pesc_plan_report plan = PESC_INIT(pesc_plan_report);
         char model[512];
         files_clear();
         pesc_train_options o = options_of(&cases[i], model, sizeof model);
@@ -206,7 +206,7 @@ static void memory_decides(void **state)
     char model[512];
     files_clear();
     pesc_train_options o = options_of(&c, model, sizeof model);
-    pesc_plan_report all, last;
+    pesc_plan_report all = PESC_INIT(pesc_plan_report), last = PESC_INIT(pesc_plan_report);
     o.batch = 16;
     o.seq_len = 512;
     device *d = far_open(0);
@@ -216,7 +216,7 @@ static void memory_decides(void **state)
     d->op->close(d);
     last = all;
     for (uint64_t memory = all.total * 5 / 4; memory > all.total / 16; memory -= memory / 16) {
-        pesc_plan_report now;
+        pesc_plan_report now = PESC_INIT(pesc_plan_report);
         d = far_open((size_t)memory);
         d->micro_tokens = 8192;
         must(pesc_plan(d, model, &o, &now));

@@ -17,7 +17,8 @@ static char *drawn(const char *name, const pesc_heat *p, size_t *n)
 
 static pesc_heat simple(const double *cells)
 {
-    return (pesc_heat){ .title = "Experts",
+    return (pesc_heat){ .size = sizeof(pesc_heat),
+                        .title = "Experts",
                         .note = "share",
                         .x_label = "expert",
                         .y_label = "layer",
@@ -120,9 +121,11 @@ static void any_shape_is_drawn(void **state)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         double *cells = calloc(shapes[i][0] * shapes[i][1] * shapes[i][2], sizeof *cells);
-        pesc_heat p = {
-            .n_panels = shapes[i][0], .rows = shapes[i][1], .cols = shapes[i][2], .cells = cells
-        };
+        pesc_heat p = { .size = sizeof(pesc_heat),
+                        .n_panels = shapes[i][0],
+                        .rows = shapes[i][1],
+                        .cols = shapes[i][2],
+                        .cells = cells };
         size_t n;
         char *svg = drawn("s.svg", &p, &n);
         assert_true(xml_well_formed(svg, n));
@@ -139,12 +142,16 @@ static void shapes_that_cannot_be_drawn_are_refused(void **state)
         { 0, 1, 1 }, { 1, 0, 1 }, { 1, 1, 0 }, { 1, 1, 1025 }, { 65, 1, 1 }
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        pesc_heat p = {
-            .n_panels = shapes[i][0], .rows = shapes[i][1], .cols = shapes[i][2], .cells = &cell
-        };
+        pesc_heat p = { .size = sizeof(pesc_heat),
+                        .n_panels = shapes[i][0],
+                        .rows = shapes[i][1],
+                        .cols = shapes[i][2],
+                        .cells = &cell };
         must_fail(pesc_plot_heat(files_path("r.svg"), &p), PESC_USAGE, "cannot be drawn");
     }
-    pesc_heat p = { .n_panels = 1, .rows = 1, .cols = 1, .cells = &cell };
+    pesc_heat p = {
+        .size = sizeof(pesc_heat), .n_panels = 1, .rows = 1, .cols = 1, .cells = &cell
+    };
     must_fail(pesc_plot_heat("x.jpg", &p), PESC_USAGE, ".svg, .png or .pdf");
 }
 

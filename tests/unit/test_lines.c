@@ -13,7 +13,8 @@ static const pesc_series curves[] = {
     { .name = "training", .x = xs, .y = ys, .n = 5 },
     { .name = "held out <&\">", .x = xs, .y = ys, .n = 3, .dots = true },
 };
-static const pesc_lines picture = { .title = "Loss",
+static const pesc_lines picture = { .size = sizeof picture,
+                                    .title = "Loss",
                                     .note = "a note",
                                     .x_label = "step",
                                     .y_label = "nats",
@@ -74,8 +75,10 @@ static void other_values_give_other_bytes(void **state)
     pesc_series c = { .name = "training", .x = xs, .y = other, .n = 5 };
     pesc_series d = { .name = "training", .x = xs, .y = ys, .n = 5 };
     size_t n, m;
-    char *a = drawn("a.svg", &(pesc_lines){ .series = &c, .n_series = 1 }, &n);
-    char *b = drawn("b.svg", &(pesc_lines){ .series = &d, .n_series = 1 }, &m);
+    char *a = drawn("a.svg",
+                    &(pesc_lines){ .size = sizeof(pesc_lines), .series = &c, .n_series = 1 }, &n);
+    char *b = drawn("b.svg",
+                    &(pesc_lines){ .size = sizeof(pesc_lines), .series = &d, .n_series = 1 }, &m);
     assert_true(n != m || memcmp(a, b, n) != 0);
     free(a);
     free(b);
@@ -100,7 +103,9 @@ static void values_of_any_kind_are_drawn(void **state)
         for (size_t b = 0; b < sizeof sets / sizeof *sets; b++) {
             pesc_series s = { .name = "s", .x = sets[a], .y = sets[b], .n = 4, .dots = true };
             size_t n;
-            char *svg = drawn("h.svg", &(pesc_lines){ .series = &s, .n_series = 1 }, &n);
+            char *svg =
+                drawn("h.svg",
+                      &(pesc_lines){ .size = sizeof(pesc_lines), .series = &s, .n_series = 1 }, &n);
             assert_true(xml_well_formed(svg, n));
             assert_null(strstr(svg, "nan"));
             assert_null(strstr(svg, "inf"));
@@ -114,11 +119,14 @@ static void points_that_cannot_be_drawn_change_nothing(void **state)
     const double bad[] = { NAN, INFINITY, -INFINITY, DBL_MAX };
     pesc_series three = { .name = "s", .x = xs, .y = ys, .n = 3 };
     size_t n, m;
-    char *want = drawn("w.svg", &(pesc_lines){ .series = &three, .n_series = 1 }, &n);
+    char *want = drawn(
+        "w.svg", &(pesc_lines){ .size = sizeof(pesc_lines), .series = &three, .n_series = 1 }, &n);
     for (int i = 0; i < 8; i++) {
         double x[] = { 1, 2, 3, i < 4 ? bad[i] : 2 }, y[] = { 3, 2, 1.5, i < 4 ? 2 : bad[i - 4] };
         pesc_series four = { .name = "s", .x = x, .y = y, .n = 4 };
-        char *have = drawn("h.svg", &(pesc_lines){ .series = &four, .n_series = 1 }, &m);
+        char *have =
+            drawn("h.svg",
+                  &(pesc_lines){ .size = sizeof(pesc_lines), .series = &four, .n_series = 1 }, &m);
         assert_int_equal(n, m);
         assert_memory_equal(want, have, n);
         free(have);
@@ -131,10 +139,11 @@ static void nothing_at_all_is_drawn(void **state)
     (void)state;
     size_t n;
     pesc_series empty = { .name = NULL };
-    char *svg = drawn("e.svg", &(pesc_lines){ 0 }, &n);
+    char *svg = drawn("e.svg", &PESC_INIT(pesc_lines), &n);
     assert_true(xml_well_formed(svg, n));
     free(svg);
-    svg = drawn("e.svg", &(pesc_lines){ .series = &empty, .n_series = 1 }, &n);
+    svg = drawn("e.svg",
+                &(pesc_lines){ .size = sizeof(pesc_lines), .series = &empty, .n_series = 1 }, &n);
     assert_true(xml_well_formed(svg, n));
     free(svg);
 }
@@ -149,7 +158,7 @@ static void names_of_any_bytes_are_drawn(void **state)
                                   "" };
     for (size_t i = 0; i < 5; i++) {
         pesc_series s = { .name = names[i], .x = xs, .y = ys, .n = 5 };
-        pesc_lines p = { names[i], names[i], names[i], names[i], &s, 1 };
+        pesc_lines p = { sizeof p, names[i], names[i], names[i], names[i], &s, 1 };
         size_t n;
         char *svg = drawn("n.svg", &p, &n);
         assert_true(xml_well_formed(svg, n));
@@ -164,8 +173,10 @@ static void many_series_have_a_legend_of_several_rows(void **state)
     for (size_t i = 0; i < 40; i++)
         many[i] = (pesc_series){ .name = "a series with a name", .x = xs, .y = ys, .n = 5 };
     size_t n, m;
-    char *few = drawn("f.png", &(pesc_lines){ .series = many, .n_series = 1 }, &n);
-    char *all = drawn("m.png", &(pesc_lines){ .series = many, .n_series = 40 }, &m);
+    char *few = drawn(
+        "f.png", &(pesc_lines){ .size = sizeof(pesc_lines), .series = many, .n_series = 1 }, &n);
+    char *all = drawn(
+        "m.png", &(pesc_lines){ .size = sizeof(pesc_lines), .series = many, .n_series = 40 }, &m);
     assert_true((unsigned char)all[22] >
                 (unsigned char)few[22]); /* height, its second lowest byte */
     free(few);

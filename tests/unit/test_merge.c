@@ -38,11 +38,12 @@ static void merges(void **state)
 {
     (void)state;
     char base_dir[512], lora_dir[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     files_clear();
-    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o, &check));
+    must(pesc_merge(modeldirs_device(), modeldirs_golden(base_dir, "peft/base"), files_path("out"),
+                    &o, &check));
     assert_true(check.logits > 0 && check.max_diff < 5e-5 * check.max_logit);
     hfdir *base = modeldirs_open(base_dir), *merged = modeldirs_open(files_path("out"));
     peft *p = NULL;
@@ -62,17 +63,18 @@ static void merges_into_what_nf4_made(void **state)
 {
     (void)state;
     char base_dir[512], lora_dir[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     o.merge_base = "nf4-dequant";
     files_clear();
-    must(pesc_merge(modeldirs_golden(base_dir, "peft/base"), files_path("out"), &o, &check));
+    must(pesc_merge(modeldirs_device(), modeldirs_golden(base_dir, "peft/base"), files_path("out"),
+                    &o, &check));
     /* the adapter's part is summed beside W x there, inside of it here: roundings of f32 differ */
     assert_true(check.logits > 0 && check.max_diff < 2e-5 * check.max_logit);
     /* and that is another model than the one folded into the original */
     o.merge_base = "original";
-    must(pesc_merge(base_dir, files_path("plain"), &o, &check));
+    must(pesc_merge(modeldirs_device(), base_dir, files_path("plain"), &o, &check));
     hfdir *a = modeldirs_open(files_path("out")), *b = modeldirs_open(files_path("plain"));
     const weight *x = modeldirs_tensor(a, "model.layers.0.mlp.up_proj.weight");
     const weight *y = modeldirs_tensor(b, "model.layers.0.mlp.up_proj.weight");
@@ -107,9 +109,9 @@ static void merges_into_what_it_was_trained_on(void **state)
     files_text("tuned/run.yaml", "model: \"x\"\nbase_dtype: \"nf4\"\nseed: 1\n");
     o.check = false;
     o.lora = files_path("tuned");
-    must(pesc_merge(base_dir, files_path("found"), &o, NULL));
+    must(pesc_merge(modeldirs_device(), base_dir, files_path("found"), &o, NULL));
     o.merge_base = "nf4-dequant";
-    must(pesc_merge(base_dir, files_path("said"), &o, NULL));
+    must(pesc_merge(modeldirs_device(), base_dir, files_path("said"), &o, NULL));
     hfdir *a = modeldirs_open(files_path("found")), *b = modeldirs_open(files_path("said"));
     modeldirs_same_all(a, b);
     hfdir_close(a);
@@ -121,10 +123,11 @@ static void merges_into_what_it_was_trained_on(void **state)
 static void exports_round(const char *from_name, const char *to, const char *type)
 {
     char from[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     files_clear();
-    must(pesc_export(modeldirs_golden(from, from_name), to, files_path("out"), &o, &check));
+    must(pesc_export(modeldirs_device(), modeldirs_golden(from, from_name), to, files_path("out"),
+                     &o, &check));
     assert_true(check.logits > 0 && check.differ == 0);
     hfdir *h = modeldirs_open(files_path("out"));
     assert_string_equal(modeldirs_text(h, "model_type"), type);
@@ -151,12 +154,12 @@ static void exports_a_lora(void **state)
 {
     (void)state;
     char base_dir[512], lora_dir[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     o.lora = modeldirs_golden(lora_dir, "peft/adapter");
     files_clear();
-    must(pesc_export(modeldirs_golden(base_dir, "peft/base"), "peft", files_path("out"), &o,
-                     &check));
+    must(pesc_export(modeldirs_device(), modeldirs_golden(base_dir, "peft/base"), "peft",
+                     files_path("out"), &o, &check));
     assert_true(check.logits > 0 && check.differ == 0);
     peft *a = NULL, *b = NULL;
     must(peft_open(&a, lora_dir));

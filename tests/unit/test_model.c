@@ -347,7 +347,7 @@ static void new_weights_are_distributed(void **state)
 static void info_reads_headers(void **state)
 {
     (void)state;
-    pesc_model_info info, opened;
+    pesc_model_info info = PESC_INIT(pesc_model_info), opened = PESC_INIT(pesc_model_info);
     must(pesc_info(dir_of("camelidae"), NULL, &info));
     assert_string_equal(info.family, "camelidae");
     assert_string_equal(info.format, "safetensors");

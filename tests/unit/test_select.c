@@ -16,7 +16,7 @@ static const char scores[] =
 /* What a choice is written as. */
 static char *chosen(const pesc_esft_select_options *opt)
 {
-    pesc_esft_choice c;
+    pesc_esft_choice c = PESC_INIT(pesc_esft_choice);
     must(pesc_esft_select(files_text("summary.json", scores), opt, NULL, &c));
     must(pesc_esft_write(&c, files_path("cfg.json")));
     pesc_esft_choice_free(&c);
@@ -72,7 +72,7 @@ static void refuses_what_chooses_nothing(void **state)
         { { .metric = "both", .p = -1 }, "metric: found \"both\", expected token or gate" },
         { { .metric = "token", .p = -1, .budget = -1 }, "budget: found -1" },
     };
-    pesc_esft_choice c;
+    pesc_esft_choice c = PESC_INIT(pesc_esft_choice);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         pesc_esft_select_options bad = rows[i].opt;
         bad.size = sizeof bad;
@@ -91,13 +91,15 @@ static void refuses_what_chooses_nothing(void **state)
 static void unites_tasks(void **state)
 {
     (void)state;
-    pesc_esft_choice tasks[2], all;
+    pesc_esft_choice tasks[2] = { PESC_INIT(pesc_esft_choice), PESC_INIT(pesc_esft_choice) };
+    pesc_esft_choice all = PESC_INIT(pesc_esft_choice);
+    const pesc_esft_choice *both[] = { &tasks[0], &tasks[1] };
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     must(pesc_esft_select(files_text("summary.json", scores), &opt, NULL, &tasks[0]));
     opt.metric = "gate";
     must(pesc_esft_select(files_path("summary.json"), &opt, NULL, &tasks[1]));
     tasks[1].shared_experts = true;
-    must(pesc_esft_unite(tasks, 2, &all));
+    must(pesc_esft_unite(both, 2, &all));
     must(pesc_esft_write(&all, files_path("all.json")));
     char *text = files_get(files_path("all.json"), &(size_t){ 0 });
     assert_string_equal(text, "{\"experts\": {\"10\": [1, 0, 2], \"2\": [2, 0]}, "
@@ -110,7 +112,7 @@ static void unites_tasks(void **state)
     opt.metric = "token";
     must(pesc_esft_select(files_text("other.json", "{\"token_scores\": {\"1\": {\"0\": 1}}}"), &opt,
                           NULL, &tasks[1]));
-    must_fail(pesc_esft_unite(tasks, 2, &all), PESC_FORMAT, "they are not of one model");
+    must_fail(pesc_esft_unite(both, 2, &all), PESC_FORMAT, "they are not of one model");
     pesc_esft_choice_free(&tasks[0]);
     pesc_esft_choice_free(&tasks[1]);
 }
@@ -119,8 +121,8 @@ static void unites_tasks(void **state)
 static void counts_what_trains(void **state)
 {
     (void)state;
-    pesc_esft_choice c;
-    pesc_esft_counts n;
+    pesc_esft_choice c = PESC_INIT(pesc_esft_choice);
+    pesc_esft_counts n = PESC_INIT(pesc_esft_counts);
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     opt.p = 0.3;
     must(pesc_esft_select(golden_path("esft_score/deepseek_v2.json"), &opt, NULL, &c));
@@ -147,7 +149,7 @@ static void bears_want_of_memory(void **state)
     const char *path = files_text("summary.json", scores);
     pesc_esft_select_options opt = pesc_esft_select_defaults();
     for (uint64_t n = 1;; n++) {
-        pesc_esft_choice c;
+        pesc_esft_choice c = PESC_INIT(pesc_esft_choice);
         mem_fail_at(n);
         pesc_status s = pesc_esft_select(path, &opt, NULL, &c);
         bool fired = mem_fail_fired();

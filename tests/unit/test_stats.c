@@ -35,7 +35,7 @@ static pesc_routes_report route(const char *text, int64_t seq_len, int64_t limit
 {
     const char *path = files_text("r.jsonl", text);
     pesc_routes_options o = pesc_routes_defaults();
-    pesc_routes_report r;
+    pesc_routes_report r = PESC_INIT(pesc_routes_report);
     o.data = &path;
     o.n_data = 1;
     o.seq_len = seq_len;
@@ -175,7 +175,7 @@ static void refuses_what_it_cannot_do(void **state)
     const char *path =
         files_text("bad.jsonl", "{\"input_ids\":[1,2],\"labels\":[-100,2]}\nnonsense\n");
     pesc_routes_options o = pesc_routes_defaults();
-    pesc_routes_report r;
+    pesc_routes_report r = PESC_INIT(pesc_routes_report);
     o.data = &path;
     o.n_data = 1;
     must_fail(pesc_routes(model, &o, &r), PESC_FORMAT, "bad.jsonl:2");
@@ -205,7 +205,7 @@ static void too_many_domains_are_refused(void **state)
     pesc_routes_options o = pesc_routes_defaults();
     o.data = &path;
     o.n_data = 1;
-    pesc_routes_report r;
+    pesc_routes_report r = PESC_INIT(pesc_routes_report);
     must_fail(pesc_routes(model, &o, &r), PESC_FORMAT, "many.jsonl:65: domain: is the 65th");
     pesc_routes_free(&r);
     free(text);

@@ -57,8 +57,10 @@ static void stop(setting *s)
 
 static void run_out(setting *s, pesc_step *steps)
 {
-    for (int i = 0; !pesc_trainer_done(s->t); i++)
+    for (int i = 0; !pesc_trainer_done(s->t); i++) {
+        steps[i] = PESC_INIT(pesc_step);
         must(pesc_trainer_step(s->t, &steps[i]));
+    }
 }
 
 static void trains_and_describes(void **state)
@@ -67,7 +69,7 @@ static void trains_and_describes(void **state)
     files_clear();
     setting s;
     pesc_step step[4];
-    pesc_train_info info;
+    pesc_train_info info = PESC_INIT(pesc_train_info);
     pesc_train_options o = options_of("a");
     must(start(&s, &o, "train/pesc-a/model"));
     pesc_trainer_describe(s.t, &info);
@@ -142,7 +144,7 @@ static void reads_ahead(void **state)
     (void)state;
     files_clear();
     setting s;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("ahead");
     must(start(&s, &o, "train/pesc-a/model"));
     for (int64_t i = 1; i <= o.steps; i++) {
@@ -168,7 +170,7 @@ static void damage_is_seen(void **state)
     (void)state;
     files_clear();
     setting s;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("damage");
     o.verify_every = 2;
     o.overwrite = true;
@@ -203,7 +205,7 @@ static void write_same_records(void)
 static void gradients_of_one_record(int64_t records, double norms_of_steps[2])
 {
     setting s;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("drop");
     snprintf(data, sizeof data, "%s", files_path("same.jsonl"));
     o.overwrite = true;
@@ -271,7 +273,7 @@ static void an_infinite_gradient_is_not_applied(void **state)
     (void)state;
     files_clear();
     setting s;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("infinite");
     must(start(&s, &o, "train/pesc-a/model"));
     device *dev = s.model->dev;
@@ -298,7 +300,7 @@ static void stops_on_request(void **state)
     files_clear();
     setting s;
     volatile int flag = 0;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("a");
     o.stop = &flag;
     must(start(&s, &o, "train/pesc-a/model"));
@@ -323,7 +325,7 @@ static void stops_before_validation(void **state)
     files_clear();
     setting s;
     volatile int flag = 1;
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     pesc_train_options o = options_of("a");
     o.stop = &flag;
     o.eval_data = data_list;

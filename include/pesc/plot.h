@@ -1,0 +1,46 @@
+/* plot: pictures, written as .svg, .png or .pdf by the ending of the path. The same values give the
+ * same bytes. Numbers that are not finite leave a gap. A name that is NULL is "". Part of pesc.h.
+ */
+#ifndef PESC_PLOT_H
+#define PESC_PLOT_H
+#ifndef PESC_H
+#error "include <pesc/pesc.h>, which includes this file"
+#endif
+
+typedef struct pesc_series {
+    const char *name;
+    const double *x, *y; /* n points, x ascending */
+    size_t n;
+    bool faint; /* thin, and in the colour of the next series in the list */
+    bool dots;  /* a dot at each point */
+} pesc_series;
+typedef struct pesc_lines {
+    size_t size;
+    const char *title, *note; /* note: a smaller line under the title */
+    const char *x_label, *y_label;
+    const pesc_series *series;
+    size_t n_series;
+} pesc_lines;
+pesc_status pesc_plot_lines(const char *path, const pesc_lines *p);
+
+/* Matrices as coloured cells, with their values if there is space. */
+typedef struct pesc_heat {
+    size_t size;
+    const char *title, *note;
+    const char *x_label, *y_label;
+    const char *const *panels; /* names of n_panels matrices that share one scale; NULL: none */
+    size_t n_panels, rows, cols;
+    const char *const *row_names, *const *col_names; /* NULL: numbered from 0 */
+    const double *cells;                             /* [n_panels, rows, cols], not negative */
+    const bool *marked;                              /* cells with a frame; NULL: none */
+    double max;                                      /* the darkest value; 0: the largest cell */
+} pesc_heat;
+pesc_status pesc_plot_heat(const char *path, const pesc_heat *p);
+
+/* Draws the logs of a run (metrics.jsonl, eval.jsonl, routing.jsonl) to run_dir/plots: loss.svg and
+ * loss.png and, if the model has experts, experts.svg and experts.png. */
+pesc_status pesc_plot_run(const char *run_dir);
+/* Which experts each domain chooses, one panel per domain. */
+pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r);
+
+#endif
