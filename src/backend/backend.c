@@ -67,7 +67,8 @@ pesc_status pesc_device_open(pesc_device **out, const char *spec)
     NEED(out);
     *out = NULL;
     NEED(spec);
-    return backend_open(out, spec);
+    TRY(backend_open(out, spec));
+    return pesc_device_events(*out, NULL);
 }
 
 const char *pesc_device_name(const pesc_device *dev)
