@@ -158,7 +158,8 @@ static void damage(const char *dir, const char *tensor)
 static pesc_status verified(const char *model, const char *lora, verify_rounding r)
 {
     pesc_logit_check c;
-    verify_pair v = { .made_from = model,
+    verify_pair v = { .dev = modeldirs_device(),
+                      .made_from = model,
                       .made = files_path("out"),
                       .written = "out",
                       .rounding = r,
@@ -173,13 +174,14 @@ static void upcycling_bf16_passes_and_damage_fails(void **state)
 {
     (void)state;
     char dense[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_craft_options o = pesc_craft_defaults();
     o.kind = "upcycle";
     o.experts = 4;
     o.dtype = "bf16";
     files_clear();
-    must(pesc_craft(modeldirs_golden(dense, "llama"), files_path("out"), &o, &check));
+    must(pesc_craft(modeldirs_device(), modeldirs_golden(dense, "llama"), files_path("out"), &o,
+                    &check));
     assert_int_equal(check.beyond_rounding, 0);
     assert_int_equal(check.greedy_same, check.positions);
     assert_true(check.kl < 1e-9);
@@ -193,12 +195,13 @@ static void merging_to_bf16_passes_and_damage_fails(void **state)
 {
     (void)state;
     char base[512], lora[512];
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     o.lora = modeldirs_golden(lora, "peft/adapter");
     o.dtype = "bf16";
     files_clear();
-    must(pesc_merge(modeldirs_golden(base, "peft/base"), files_path("out"), &o, &check));
+    must(pesc_merge(modeldirs_device(), modeldirs_golden(base, "peft/base"), files_path("out"), &o,
+                    &check));
     assert_int_equal(check.beyond_rounding, 0);
     assert_true(check.differ > 0);
     must(verified(base, lora, ROUNDING_16));
@@ -237,7 +240,7 @@ static const char *random_lora(int layers, int dim, int kv)
 static void another_choice_of_experts_is_not_rounding(void **state)
 {
     (void)state;
-    pesc_logit_check check;
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
     pesc_export_options o = pesc_export_defaults();
     files_clear();
     const char *config =
@@ -248,7 +251,7 @@ static void another_choice_of_experts_is_not_rounding(void **state)
                    "\"initializer_range\":0.12}");
     must(pesc_new(config, files_path("mixture"), NULL, "bf16", 3, NULL));
     o.lora = random_lora(6, 64, 64);
-    must(pesc_merge(files_path("mixture"), files_path("out"), &o, &check));
+    must(pesc_merge(modeldirs_device(), files_path("mixture"), files_path("out"), &o, &check));
     assert_true(check.beyond_rounding > 0 && check.beyond_rounding < check.positions / 2);
 }
 
