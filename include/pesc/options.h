@@ -69,6 +69,10 @@
     X(CHAT, template, NONE, NAMED("NAME"), flags, commands,                                        \
       "chat format in which records are written; the model's own if absent")
 
+#define PESC_REASONING_ROW(X, commands, flags)                                                     \
+    X(BOOL, keep_reasoning, "false", YES_NO, flags, commands,                                      \
+      "keep reasoning_content of messages, as <think> before the answer; else it is left out")
+
 /* ---- pesc_load_options: how a model is opened ---- */
 
 #define PESC_OPENING "generate chat logits perplexity eval routes info esft bench"
@@ -156,7 +160,8 @@
       "score: records of the task, in any format that train reads; may be given several times")    \
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
     X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, "data",                                       \
-      "records of more than N tokens are counted as too long")
+      "records of more than N tokens are counted as too long")                                     \
+    PESC_REASONING_ROW(X, "data esft", 0)
 
 /* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
 
@@ -265,7 +270,13 @@
     X(BOOL, eval_at_start, "false", YES_NO, 0, PESC_TUNING,                                        \
       "validate once before the first step")                                                       \
     X(WORDS, lora_layers, "all", NAMED("LIST"), DECIDES, PESC_TUNING,                              \
-      "layers that get LoRA: all, or numbers and ranges that count from 0, such as 0,10-20")
+      "layers that get LoRA: all, or numbers and ranges that count from 0, such as 0,10-20")       \
+    X(REAL, val_split, "0", RANGE(0, 0.9), DECIDES, PESC_TUNING,                                   \
+      "fraction of the records, drawn by the seed, that validates instead of training; 0 is none") \
+    PESC_REASONING_ROW(X, PESC_TUNING, DECIDES)                                                    \
+    X(CHOICE, data_changed, NONE, ONE_OF("restart-epoch|continue"), UNSAVED, "train",              \
+      "with resume, if the data files have changed: start the current epoch again with the new "   \
+      "data, or continue at the same position in it; if absent, the run is not resumed")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -277,7 +288,12 @@
       "plus 8")                                                                                    \
     X(INT, batch, "16", RANGE(1, 256), 0, "eval",                                                  \
       "questions answered at the same time: memory and speed, not the result")                     \
-    PESC_RECORD_ROWS(X, "eval", 0)
+    PESC_RECORD_ROWS(X, "eval", 0)                                                                 \
+    PESC_REASONING_ROW(X, "eval", 0)                                                               \
+    X(BOOL, loss_only, "false", YES_NO, 0, "eval",                                                 \
+      "measure the loss alone; no answer is generated")                                            \
+    X(TEXT, answer_after, NONE, NAMED("MARK"), 0, "eval",                                          \
+      "compare what follows the last MARK in both answers, such as ####, instead of all of them")
 
 /* ---- pesc_routes_options: which experts are chosen ---- */
 
@@ -288,7 +304,8 @@
       "the first N records of each domain; 0 is all")                                              \
     PESC_RECORD_ROWS(X, "routes", 0)                                                               \
     X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
-      "number of tokens of a record that are routed")
+      "number of tokens of a record that are routed")                                              \
+    PESC_REASONING_ROW(X, "routes", 0)
 
 /* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
 

@@ -274,7 +274,8 @@ static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
     if (s == PESC_OK)
         s = check_ids(d);
     if (r.left_out && !d->told)
-        log_notice("%s: reasoning_content is left out", source_where(d->src, place));
+        log_notice("%s: reasoning_content is left out; --keep-reasoning keeps it",
+                   source_where(d->src, place));
     d->told = d->told || r.left_out;
     record_free(&r);
     json_decref(v);

@@ -1,8 +1,8 @@
-/* Benchmarks. A task is a file of instruction records; two things are measured of each: the loss of
- * its answers, and whether the model, asked the question, gives that answer.
+/* eval: benchmarks. A task is a file of instruction records; two things are measured of each: the
+ * loss of its answers, and whether the model, asked the question, gives that answer.
  *
- * The file is read twice. First every record is scored, which also tells the longest question, so
- * that the lanes of the second reading hold no more than they need. */
+ * The file is read twice. First every record is scored, which also finds the longest question, so
+ * that the KV cache of the second reading is no larger than it must be. */
 #include "base/args.h"
 #include "base/io.h"
 #include "base/clock.h"
@@ -178,6 +178,29 @@ static char *trim(str *s)
     return at;
 }
 
+/* What follows the last mark in a text, without the space before it; NULL where there is none. */
+static const char *after_mark(const char *text, const char *mark)
+{
+    const char *found = NULL;
+    for (const char *p = text; (p = strstr(p, mark)) != NULL; p++)
+        found = p + strlen(mark);
+    while (found && isspace((unsigned char)*found))
+        found++;
+    return found;
+}
+
+/* An expected text without the mark is the answer itself; a model's text without it is wrong. */
+static bool is_correct(const evaluation *e, const char *expected, const char *answer)
+{
+    const char *mark = e->opt->answer_after;
+    if (mark && *mark) {
+        const char *tail = after_mark(expected, mark);
+        expected = tail ? tail : expected;
+        answer = after_mark(answer, mark);
+    }
+    return answer && strcmp(expected, answer) == 0;
+}
+
 static pesc_status judge(evaluation *e, const question *q, const asked *r, str texts[3])
 {
     pesc_eval_score *d = &e->out->domains[e->domain[q->record]];
@@ -190,7 +213,7 @@ static pesc_status judge(evaluation *e, const question *q, const asked *r, str t
                                 .prompt = trim(&texts[0]),
                                 .expected = trim(&texts[1]),
                                 .answer = trim(&texts[2]) };
-    sample.correct = strcmp(sample.expected, sample.answer) == 0;
+    sample.correct = is_correct(e, sample.expected, sample.answer);
     d->asked++;
     d->correct += sample.correct;
     e->out->generated += q->ids.n - q->n_prompt;
@@ -256,6 +279,7 @@ static pesc_status open_task(evaluation *e, const char *task)
                           .n_paths = 1,
                           .format = o->format,
                           .template = o->chat_template,
+                          .keep_reasoning = o->keep_reasoning,
                           .seq_len = e->s->n_ctx,
                           .tok = m->tok,
                           .chat = m->chat,
@@ -287,7 +311,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     pesc_status st = open_task(&e, task);
     if (st == PESC_OK)
         st = score_all(&e);
-    if (st == PESC_OK)
+    if (st == PESC_OK && !o.loss_only)
         st = answer_questions(&e);
     if (st == PESC_OK)
         conclude_all(&e);

@@ -155,6 +155,7 @@ static pesc_status open_all(tally *t, pesc_model *m)
                           .n_paths = o->n_data,
                           .format = o->format,
                           .template = o->chat_template,
+                          .keep_reasoning = o->keep_reasoning,
                           .seq_len = most,
                           .tok = m->tok,
                           .chat = m->chat,

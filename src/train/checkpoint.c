@@ -17,6 +17,7 @@
 #define STATE "trainer_state.json"
 
 enum { MAX_STATE = 1 << 20 };
+#define MAX_OFFSET ((int64_t)1 << 60)
 
 /* ---- writing ---- */
 
@@ -150,7 +151,8 @@ static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, c
         "applied_steps", (json_int_t)s->applied, "skipped_steps", (json_int_t)s->skipped,
         "skipped_in_a_row", (json_int_t)s->bad_in_row, "metrics_bytes",
         (json_int_t)s->metrics_bytes, "routing_bytes", (json_int_t)s->routing_bytes, "eval_bytes",
-        (json_int_t)s->eval_bytes, "eval_due", (json_int_t)s->eval_due);
+        (json_int_t)s->eval_bytes, "eval_due", (json_int_t)s->eval_due, "data_offset",
+        (json_int_t)s->data_offset);
     return v ? write_json(dir, STATE, v) : fail_nomem(STATE, 1024);
 }
 
@@ -182,6 +184,8 @@ static pesc_status read_state(checkpoint_state *s, const char *dir)
     if (st == PESC_OK) /* absent in checkpoints of 0.1 */
         st = json_get_i64(w, "validations_since_best", false, 0, RUNSTATE_COUNT_MAX,
                           &s->worse_evals);
+    if (st == PESC_OK)
+        st = json_get_i64(w, "data_offset", false, -MAX_OFFSET, MAX_OFFSET, &s->data_offset);
     if (st == PESC_OK)
         st = json_get_f64(w, "best_metric", true, &s->best_loss);
     if (st == PESC_OK)
@@ -408,12 +412,16 @@ static void what_changed(const checkpoint *c, const char *dir, str *out)
     mem_free(path);
 }
 
-static pesc_status refuse(const char *dir, const char *what, const str *how)
+static const char other_data[] = "--data-changed restart-epoch starts the epoch again with the new "
+                                 "data, --data-changed continue "
+                                 "goes on at the same position in it; ";
+
+static pesc_status refuse(const char *dir, const char *what, const char *advice, const str *how)
 {
     return fail(PESC_USAGE,
-                "%s: cannot be resumed: %s changed since it was saved (%s); a new run can begin "
+                "%s: cannot be resumed: %s changed since it was saved (%s); %sa new run can begin "
                 "from it with --init-from",
-                dir, what, str_ok(how) ? how->p : "");
+                dir, what, str_ok(how) ? how->p : "", advice);
 }
 
 /* A run is resumed only with the base, tokenizer, data and options it was made from. */
@@ -431,11 +439,16 @@ static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m,
         str how = { 0 };
         if (!rows[i].saved[0] || strcmp(rows[i].saved, rows[i].now) == 0)
             continue;
+        bool data = rows[i].saved == m->data_hash;
+        if (data && c->allow_other_data)
+            continue;
         if (rows[i].saved == m->config_hash)
             what_changed(c, dir, &how);
+        if (data && c->data_diff)
+            str_puts(&how, c->data_diff);
         if (!how.n)
             str_printf(&how, "hash %s, now %s", rows[i].saved, rows[i].now);
-        pesc_status s = refuse(dir, rows[i].what, &how);
+        pesc_status s = refuse(dir, rows[i].what, data ? other_data : "", &how);
         str_free(&how);
         return s;
     }
@@ -447,10 +460,12 @@ pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *ou
     runstate_manifest m = { 0 };
     TRY(runstate_check(dir, false, &m));
     pesc_status s = check_origin(c, &m, dir);
+    bool other = m.data_hash[0] && strcmp(m.data_hash, c->about.data_hash) != 0;
     runstate_manifest_free(&m);
     if (s == PESC_OK)
         s = load_parts(c->p, c->opt, dir);
     if (s == PESC_OK)
         s = read_state(out, dir);
+    out->data_changed = other;
     return s == PESC_OK ? checkpoint_know_whole(c, out->step) : s;
 }

@@ -23,6 +23,9 @@ typedef struct checkpoint_state {
     int64_t best_step;
     int64_t worse_evals; /* validations since best_step */
     int64_t eval_due;    /* 1: a stop came before the validation of this step */
+    int64_t data_offset; /* records: step s begins at position s * batch + this; 0 unless an epoch
+                            was started again after the data had changed */
+    bool data_changed;   /* not saved: the data is not what the checkpoint was made from */
     uint64_t metrics_bytes, routing_bytes, eval_bytes; /* of the logs */
 } checkpoint_state;
 
@@ -34,6 +37,8 @@ typedef struct checkpoint {
     runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */
+    const char *data_diff;   /* how the data differs from that of the run so far; NULL: not known */
+    bool allow_other_data;   /* load a checkpoint though its data was another */
     const char *jinja;       /* chat_template.jinja, where it is not the base's; else NULL */
     int64_t steps;           /* of the run */
     int64_t keep;            /* newest whole ones that stay, at least 2; 0: all. The best stays. */
@@ -50,7 +55,7 @@ pesc_status checkpoint_fits(const checkpoint *c);
 pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
 
 /* Fills weights, moments and state from a checkpoint that runstate_newest() found good. Refused by
- * PESC_USAGE when it was made from another model, other data or other options. */
+ * PESC_USAGE when it was made from another model, other data (unless allowed) or other options. */
 pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *out);
 
 /* Only the weights, which must be the same set: for a new run that begins where another ended. */

@@ -26,6 +26,7 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
                           .n_paths = opt->n_data,
                           .format = opt->format,
                           .template = opt->chat_template,
+                          .keep_reasoning = opt->keep_reasoning,
                           .seq_len = (int32_t)opt->seq_len,
                           .tok = d->tok };
     pesc_model_info info = PESC_INIT(pesc_model_info);
@@ -79,6 +80,7 @@ static dataset_options data_options(const pesc_trainer *t, bool eval)
                           .template = o->chat_template,
                           .seq_len = (int32_t)o->seq_len,
                           .shuffle = o->shuffle && !eval,
+                          .keep_reasoning = o->keep_reasoning,
                           .seed = (uint64_t)o->seed,
                           .tok = t->m->tok,
                           .chat = t->m->chat,
@@ -90,7 +92,11 @@ static dataset_options data_options(const pesc_trainer *t, bool eval)
 pesc_status records_open(pesc_trainer *t)
 {
     dataset_options d = data_options(t, false), e = data_options(t, true);
+    if (e.n_paths && t->opt.val_split > 0)
+        return fail(PESC_USAGE, "eval_data and val_split are both given; give one of them");
     TRY(dataset_open(&t->data, &d));
+    if (t->opt.val_split > 0)
+        return dataset_split(t->data, t->opt.val_split, &t->eval_data);
     return e.n_paths ? dataset_open(&t->eval_data, &e) : PESC_OK;
 }
 
@@ -199,20 +205,36 @@ static void compare_file(const source *s, size_t i, const json_t *files, str *ho
                    bytes, was, (unsigned long long)source_file_bytes(s, i), hash);
 }
 
-void records_changed(const pesc_trainer *t, char *how, size_t cap)
+/* How the files of a data set differ from those that were saved under a key. */
+static void compare(const dataset *d, const json_t *saved, str *how)
 {
-    str text = { 0 };
-    json_t *saved = read_saved(t);
-    const source *s = dataset_source(t->data);
-    const json_t *files = json_object_get(json_object_get(saved, "data"), "files");
+    const source *s = dataset_source(d);
+    const json_t *files = json_object_get(saved, "files");
     for (size_t i = 0; files && i < source_files(s); i++)
-        compare_file(s, i, files, &text);
+        compare_file(s, i, files, how);
     if (json_array_size(files) > source_files(s))
-        str_printf(&text, "%s%zu files are no longer given", text.n ? ", " : "",
+        str_printf(how, "%s%zu files are no longer given", how->n ? ", " : "",
                    json_array_size(files) - source_files(s));
-    snprintf(how, cap, "%s", text.p ? text.p : "");
+}
+
+void records_changed(const pesc_trainer *t, str *how)
+{
+    json_t *saved = read_saved(t);
+    compare(t->data, json_object_get(saved, "data"), how);
     json_decref(saved);
-    str_free(&text);
+}
+
+/* Losses of other validation data are not those of the run so far. */
+static void tell_other_validation(const pesc_trainer *t, const json_t *saved)
+{
+    str how = { 0 };
+    if (t->eval_data)
+        compare(t->eval_data, json_object_get(saved, "eval_data"), &how);
+    if (how.n && !t->opt.val_split)
+        log_notice("the validation data has changed (%s): losses before and after it cannot be "
+                   "compared",
+                   how.p);
+    str_free(&how);
 }
 
 /* ---- the check ---- */
@@ -276,6 +298,8 @@ pesc_status records_check(pesc_trainer *t)
             known = false;
             s = stats_read(sets[i], t->opt.stop, &r[i]);
         }
+    if (s == PESC_OK && t->resumed[0])
+        tell_other_validation(t, saved);
     json_decref(saved);
     TRY(s);
     TRY(refuse_bad(r));

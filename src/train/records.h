@@ -15,8 +15,8 @@ pesc_status records_open(pesc_trainer *t);
  * of records that are longer. The run directory must be there. */
 pesc_status records_check(pesc_trainer *t);
 
-/* How the training data differs from that of RUN/records.json, as a list of files; "" when it is
- * the same or nothing is known. */
-void records_changed(const pesc_trainer *t, char *how, size_t cap);
+/* Appends how the training data differs from that of RUN/records.json, as a list of files; nothing
+ * when it is the same or not known. */
+void records_changed(const pesc_trainer *t, str *how);
 
 #endif

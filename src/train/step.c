@@ -113,7 +113,7 @@ static train_input input_of(const micro_batch *b)
 /* How many records a step has, and which is its first. */
 static int32_t records_of(const pesc_trainer *t, int64_t step, uint64_t *first)
 {
-    *first = (uint64_t)step * (uint64_t)t->opt.batch;
+    *first = (uint64_t)(step * t->opt.batch + t->state.data_offset);
     uint64_t left = t->records > *first ? t->records - *first : 0, most = (uint64_t)t->opt.batch;
     return (int32_t)(left < most ? left : most);
 }

@@ -28,15 +28,15 @@ static const char *given(const char *s)
     return s && *s ? s : NULL;
 }
 
-static pesc_status open_data(pesc_trainer *t)
+/* How far the run goes: in positions of the data, and in steps. */
+static void set_length(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    TRY(records_open(t));
-    uint64_t n = dataset_count(t->data);
-    uint64_t all = o->steps ? UINT64_MAX : (uint64_t)ceil(o->epochs * (double)n);
-    t->records = all;
-    t->steps = o->steps ? o->steps : (int64_t)((all + (uint64_t)o->batch - 1) / (uint64_t)o->batch);
-    return PESC_OK;
+    double all = ceil(o->epochs * (double)dataset_count(t->data));
+    t->records = o->steps ? UINT64_MAX : (uint64_t)all;
+    int64_t left = (int64_t)all - t->state.data_offset;
+    t->steps = o->steps ? o->steps : (left + o->batch - 1) / o->batch;
+    t->saver.steps = t->steps;
 }
 
 /* ---- the memory of a step ---- */
@@ -242,7 +242,6 @@ static pesc_status open_saver(pesc_trainer *t)
     c->p = t->params;
     c->opt = t->optim;
     c->yaml = t->yaml;
-    c->steps = t->steps;
     c->keep = t->opt.keep_checkpoints;
     return PESC_OK;
 }
@@ -270,6 +269,19 @@ static pesc_status load_from(pesc_trainer *t, const char *path)
     return s;
 }
 
+/* Goes on with data that is not what the run began with. */
+static void take_other_data(pesc_trainer *t, const char *how)
+{
+    checkpoint_state *s = &t->state;
+    bool restart = strcmp(t->opt.data_changed, "restart-epoch") == 0;
+    int64_t n = (int64_t)dataset_count(t->data), epoch = (int64_t)s->epoch;
+    if (restart)
+        s->data_offset = epoch * n - s->step * t->opt.batch;
+    log_notice("the data has changed since step %lld (%s): epoch %lld %s", (long long)s->step,
+               how ? how : "its hash is another", (long long)epoch + 1,
+               restart ? "starts again with the new data" : "continues in the new data");
+}
+
 static pesc_status resume(pesc_trainer *t)
 {
     char *dir = NULL;
@@ -280,8 +292,17 @@ static pesc_status resume(pesc_trainer *t)
     }
     const char *name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
     snprintf(t->resumed, sizeof t->resumed, "%s", name);
+    str how = { 0 };
+    records_changed(t, &how);
+    t->saver.data_diff = how.p;
+    t->saver.allow_other_data = given(t->opt.data_changed);
     pesc_status s = checkpoint_load(&t->saver, dir, &t->state);
+    t->saver.data_diff = NULL;
     mem_free(dir);
+    if (s == PESC_OK && t->state.data_changed)
+        take_other_data(t, how.p);
+    str_free(&how);
+    set_length(t); /* the state may have another offset in the data */
     t->saved_step = t->first_step = t->state.step;
     if (s == PESC_OK && t->state.step > t->steps)
         return fail(PESC_USAGE,
@@ -330,7 +351,8 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
-    TRY(open_data(t));
+    TRY(records_open(t));
+    set_length(t);
     if (!given(o->chat_template))
         o->chat_template = dataset_template(t->data); /* for run.yaml */
     if (o->warmup_steps < 0)
@@ -377,8 +399,8 @@ void pesc_trainer_close(pesc_trainer *t)
     batch_close(t->batch);
     batch_close(t->ahead);
     batch_close(t->eval_batch);
+    dataset_close(t->eval_data); /* it may read through the other one */
     dataset_close(t->data);
-    dataset_close(t->eval_data);
     pass_close(t->pass);
     optimizer_close(t->optim);
     params_close(t->params);

@@ -220,6 +220,62 @@ static void records_that_do_not_fit_are_left_out(void **state)
     pesc_session_close(small);
 }
 
+/* The mark is a space here: the last word counts. */
+static void compares_after_a_mark(void **state)
+{
+    (void)state;
+    char text[2048] = "", *answer = ask(questions[2]);
+    const char *said = trimmed(answer), *word = strrchr(said, ' ');
+    const char *const expected[] = { "quite another text ", "", "quite another text " };
+    assert_non_null(word);
+    for (int i = 0; i < 3; i++) { /* the last word in a text, alone, and another */
+        sprintf(text + strlen(text), "{\"instruction\":\"%s\",\"output\":\"%s", questions[2],
+                expected[i]);
+        put_json(text, i < 2 ? word + 1 : "indeed");
+        strcat(text, "\"}\n");
+    }
+    const char *task = files_text("mark.jsonl", text);
+    for (int with = 0; with < 2; with++) {
+        kept k = { .n = 0 };
+        pesc_eval_report r;
+        pesc_eval_options o = pesc_eval_defaults();
+        o.max_tokens = MOST;
+        o.each = keep;
+        o.ud = &k;
+        o.answer_after = with ? " " : NULL;
+        must(pesc_eval(session, task, &o, &r));
+        assert_int_equal(r.all.asked, 3);
+        assert_int_equal(k.correct[0], with);
+        assert_int_equal(k.correct[1], with);
+        assert_false(k.correct[2]);
+        assert_string_equal(k.answers[0], said); /* samples show all of it */
+        pesc_eval_free(&r);
+        o.answer_after = "####"; /* which the model does not say */
+        must(pesc_eval(session, task, &o, &r));
+        assert_int_equal(r.all.correct, 0);
+        pesc_eval_free(&r);
+    }
+    free(answer);
+}
+
+static void loss_alone_generates_nothing(void **state)
+{
+    (void)state;
+    const char *task = put_task();
+    pesc_eval_report whole, r;
+    pesc_eval_options o = pesc_eval_defaults();
+    o.max_tokens = MOST;
+    must(pesc_eval(session, task, &o, &whole));
+    o.loss_only = true;
+    must(pesc_eval(session, task, &o, &r));
+    assert_true(r.all.loss == whole.all.loss && r.all.tokens == whole.all.tokens);
+    assert_true(whole.generated > 0 && r.generated == 0);
+    assert_int_equal(r.all.asked, 0);
+    assert_true(isnan(r.all.exact_match));
+    pesc_eval_free(&r);
+    pesc_eval_free(&whole);
+}
+
 static void refuses_what_it_cannot_do(void **state)
 {
     (void)state;
@@ -245,6 +301,8 @@ int main(void)
         cmocka_unit_test(limit_is_for_each_domain),
         cmocka_unit_test(text_without_a_question_has_a_loss_only),
         cmocka_unit_test(records_that_do_not_fit_are_left_out),
+        cmocka_unit_test(compares_after_a_mark),
+        cmocka_unit_test(loss_alone_generates_nothing),
         cmocka_unit_test(refuses_what_it_cannot_do),
     };
     return cmocka_run_group_tests_name("eval", tests, open_base, close_base);
