@@ -1,11 +1,11 @@
-/* matmul: how fast the CPU's products are, beside what the machine can do.
+/* bench/matmul: the speed of the CPU's products, beside the limits of the machine.
  *
  *   build/bench/matmul [threads] [isa]
  *
  * Everything is timed in one run, interleaved, best of several: on a shared machine only ratios
- * count. With one thread the clock is that thread's own, which does not run while others do.
- * GFLOP/s of products beside the peak of multiply-adds and oneDNN's sgemm (when its library is
- * there); GB/s of weights for few rows beside a plain loop that reads them. */
+ * are meaningful. With one thread the clock is the thread's CPU time. Prints GFLOP/s of products
+ * beside the peak rate of multiply-adds and oneDNN's sgemm (if its library is installed), and GB/s
+ * of weights for few rows beside a plain loop that reads them. */
 #include "backend/cpu/cpu.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -48,7 +48,7 @@ static tensor random_matrix(dtype dt, int64_t rows, int64_t cols)
     return t;
 }
 
-/* ---- what the machine can do */
+/* ---- the limits of the machine */
 
 __attribute__((target("avx512f,avx512bf16"))) static void dot_peak(const void *ctx, int64_t begin,
                                                                    int64_t end, void *scratch)
@@ -96,7 +96,7 @@ __attribute__((target("avx2,fma"))) static void fma256_peak(const void *ctx, int
         _mm256_storeu_ps((float *)scratch + 8 * i, sum[i]);
 }
 
-/* GFLOP/s of every thread doing nothing else. */
+/* GFLOP/s of all threads in a loop of this instruction alone. */
 static double peak(cpu_device *d, cpu_range_fn fn, double flops)
 {
     double best = 1e9;
@@ -119,7 +119,7 @@ static void read_range(const void *ctx, int64_t begin, int64_t end, void *scratc
     memcpy(scratch, sum, sizeof sum);
 }
 
-/* ---- oneDNN, if it is there */
+/* ---- oneDNN, if it is installed */
 
 typedef int (*sgemm_fn)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t,
                         const float *, int64_t, float, float *, int64_t);

@@ -1,7 +1,6 @@
-/* bench/ops: how fast each op of the CPU is, at the sizes of a 135M model (C 576, 9/3 heads of 64,
- * F 1536, V 49152) with 512 tokens, and decoding one. Best of some runs; ops bound by memory in
- * GB/s, by arithmetic in GFLOP/s.
- *   ops [threads [part of an op's name]] */
+/* bench/ops: the speed of each CPU op at the sizes of a 135M model (C 576, 9/3 heads of 64, F 1536,
+ * V 49152), for 512 tokens and for 1. Best of several runs; ops that are bound by memory in GB/s,
+ * by arithmetic in GFLOP/s. ops [threads [part of an op's name]] */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -16,14 +15,14 @@ enum { C = 576, HEADS = 9, KV = 3, DIM = 64, F = 1536, V = 49152, E = 8, TOP = 2
 static device *dev;
 static dtype act = DT_F32; /* of activations */
 
-static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops when others run */
+static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its CPU time */
 
 static double now(void)
 {
     return clock_read(clock_id);
 }
 
-static void *space(size_t bytes)
+static void *allocate(size_t bytes)
 {
     void *p = NULL;
     if (dev->op->alloc(dev, bytes, &p) != PESC_OK) {
@@ -33,11 +32,11 @@ static void *space(size_t bytes)
     return p;
 }
 
-/* Normal numbers: times of zeros would flatter. */
+/* Normal numbers: some CPUs are faster on zeros. */
 static tensor numbers(dtype dt, int64_t rows, int64_t cols)
 {
     enum { PERIOD = 4099 };
-    tensor f = { space((size_t)(rows * cols) * 4), DT_F32, 2, { rows, cols } };
+    tensor f = { allocate((size_t)(rows * cols) * 4), DT_F32, 2, { rows, cols } };
     static float some[PERIOD];
     for (int i = 0; i < PERIOD && !some[0]; i++)
         some[PERIOD - 1 - i] = rng_normal((rng_key){ 1, 1 }, (uint64_t)i);
@@ -45,7 +44,7 @@ static tensor numbers(dtype dt, int64_t rows, int64_t cols)
         ((float *)f.data)[i] = some[i % PERIOD];
     if (dt == DT_F32)
         return f;
-    tensor h = { space((size_t)(rows * cols) * 2), DT_BF16, 2, { rows, cols } };
+    tensor h = { allocate((size_t)(rows * cols) * 2), DT_BF16, 2, { rows, cols } };
     dev->op->convert(dev, h, f);
     dev->op->free(dev, f.data);
     return h;
@@ -53,7 +52,7 @@ static tensor numbers(dtype dt, int64_t rows, int64_t cols)
 
 static tensor indices(int64_t n, int64_t step, int64_t limit)
 {
-    tensor t = { space((size_t)n * 4), DT_I32, 1, { n } };
+    tensor t = { allocate((size_t)n * 4), DT_I32, 1, { n } };
     for (int64_t i = 0; i < n; i++)
         ((int32_t *)t.data)[i] = (int32_t)(i * step % limit);
     return t;
@@ -76,7 +75,7 @@ typedef struct row {
     const char *name;
     void (*make)(work *w, int64_t tokens);
     void (*call)(work *w);
-    double (*cost)(int64_t tokens); /* bytes or flops a call */
+    double (*cost)(int64_t tokens); /* bytes or FLOP of a call */
     const char *unit;
 } row;
 
@@ -270,7 +269,7 @@ static double gather_cost(int64_t n)
 
 static void xent_make(work *w, int64_t n)
 {
-    n = n > 64 ? 64 : n; /* rows that meet the head at once */
+    n = n > 64 ? 64 : n; /* rows of one chunk of the loss */
     w->t[0] = numbers(DT_F32, 1, n);
     w->t[1] = numbers(DT_F32, n, V);
     w->t[2] = indices(n, 7919, V);
@@ -289,7 +288,7 @@ static void quant_make(work *w, int64_t n)
     (void)n;
     w->t[1] = numbers(DT_F32, F, C);
     w->t[0] = (tensor){ .dt = DT_NF4, .nd = 2, .ne = { F, C } };
-    w->t[0].data = space(tensor_bytes(&w->t[0]));
+    w->t[0].data = allocate(tensor_bytes(&w->t[0]));
 }
 static void quant_call(work *w)
 {
@@ -356,13 +355,13 @@ static void attention_bwd_make(work *w, int64_t n)
 static void attention_bwd_call(work *w)
 {
     int64_t n = w->t[0].ne[0];
-    tensor room[4];
+    tensor part[4];
     for (int i = 0; i < 4; i++)
-        room[i] = tensor_slice(&w->t[7], i * n, n);
+        part[i] = tensor_slice(&w->t[7], i * n, n);
     static float delta[512 * HEADS];
-    tensor dk = { room[1].data, act, 2, { n, KV * DIM } },
-           dv = { room[2].data, act, 2, { n, KV * DIM } };
-    attention_bwd a = { w->att, room[3], room[0], dk, dv, { delta, DT_F32, 2, { n, HEADS } } };
+    tensor dk = { part[1].data, act, 2, { n, KV * DIM } },
+           dv = { part[2].data, act, 2, { n, KV * DIM } };
+    attention_bwd a = { w->att, part[3], part[0], dk, dv, { delta, DT_F32, 2, { n, HEADS } } };
     dev->op->attention_bwd(dev, &a);
 }
 static double attention_bwd_cost(int64_t n)

@@ -1,12 +1,11 @@
-/* bench/shape: training steps and decoding of a model that is only a shape: its weights are made on
- * the device, so that a shape of 34 billion takes seconds to start and no disk.
- *   shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
- *         [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0]
- *         [batch=1] [profile=0]
- * keep: layers that keep activations, -1 as many as fit; memory: GiB that are to be enough, 0 what
- * the device has; dropout: percent, of LoRA and adapters;
- * paged: moments in the host's memory; decode: tokens, instead of training; profile: also where the
- * time of a step goes, each op waited for. */
+/* bench/shape: training steps and decode of a model of which only the shape matters: its weights
+ * are generated on the device, so that 34 billion of them take seconds to start and no disk. shape
+ * CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192] [keep=-1]
+ * [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0] [batch=1]
+ * [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB that may be
+ * used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in host memory;
+ * decode: decode this many tokens instead of training; profile: also print where the time of a step
+ * goes, with a synchronisation after each op. */
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -23,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PATTERN = 1 << 22 }; /* random numbers that weights repeat */
+enum { PATTERN = 1 << 22 }; /* random numbers, which weights repeat */
 
 static void must(pesc_status s)
 {
@@ -33,7 +32,7 @@ static void must(pesc_status s)
     exit(pesc_status_exit_code(s));
 }
 
-static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its own, which stops when others run */
+static clockid_t clock_id = CLOCK_MONOTONIC; /* one thread: its CPU time */
 
 static double now(void)
 {
@@ -44,23 +43,23 @@ static double now(void)
 
 static char **options;
 
-static const char *text_of(const char *name, const char *usual)
+static const char *text_of(const char *name, const char *standard)
 {
     size_t n = strlen(name);
     for (char **p = options; *p; p++)
         if (strncmp(*p, name, n) == 0 && (*p)[n] == '=')
             return *p + n + 1;
-    return usual;
+    return standard;
 }
 
-static int number_of(const char *name, int usual)
+static int number_of(const char *name, int standard)
 {
-    int n = usual;
+    int n = standard;
     sscanf(text_of(name, ""), "%d", &n);
     return n;
 }
 
-/* ---- a device that counts: what each op of the one inside takes ---- */
+/* ---- a device that forwards to another and measures the time of each op ---- */
 
 typedef struct tally {
     const char *name;
@@ -100,7 +99,7 @@ static void count(meter *k, const char *name, double began)
     }
 OPMAP(METER_OP)
 
-/* Products are told apart by the type of their weights; thin ones are LoRA's and routers'. */
+/* Products are counted by the dtype of their weights; thin ones are those of LoRA and routers. */
 static void meter_product(device *d, const mm *a)
 {
     static const char *const names[][2] = { { "matmul f32", "matmul f32, thin" },
@@ -163,7 +162,7 @@ static uint64_t meter_room(device *d)
     return in->op->room(in);
 }
 
-/* What is measured op by op is not recorded. */
+/* Ops that are measured one by one are not recorded. */
 static bool meter_begin(device *d, uint64_t name)
 {
     const meter *k = (const meter *)d;
@@ -214,7 +213,7 @@ static void meter_print(const meter *k)
     bool told[64] = { 0 };
     for (int i = 0; i < k->n; i++)
         sum += k->rows[i].seconds;
-    printf("  a step, each op waited for: %.1f ms\n", sum * 1e3);
+    printf("  a step, synchronised after each op: %.1f ms\n", sum * 1e3);
     for (int i = 0; i < k->n; i++) {
         int most = -1;
         for (int j = 0; j < k->n; j++)
@@ -231,19 +230,19 @@ static meter wrapped;
 
 /* ---- a model without files ---- */
 
-typedef struct maker {
+typedef struct weight_maker {
     device *dev;
-    float *normal, *one; /* on the device: PATTERN numbers */
-    float *staging;      /* a whole matrix, to be quantised */
-    tensor done[16];     /* NF4 matrices of each shape, to be copied */
+    float *normal, *one; /* PATTERN numbers in device memory */
+    float *staging;      /* a whole matrix before it is quantised */
+    tensor done[16];     /* an NF4 matrix of each shape, which others copy */
     int n_done;
-} maker;
+} weight_maker;
 
-static void open_maker(maker *k, device *dev)
+static void open_maker(weight_maker *k, device *dev)
 {
     float *x = mem_alloc(PATTERN, sizeof *x);
     void *p;
-    *k = (maker){ .dev = dev };
+    *k = (weight_maker){ .dev = dev };
     for (int i = 0; i < PATTERN; i++)
         x[i] = 0.02f * rng_normal((rng_key){ 1, 1 }, (uint64_t)i);
     must(dev->op->alloc(dev, PATTERN * sizeof *x, &p));
@@ -257,7 +256,7 @@ static void open_maker(maker *k, device *dev)
     mem_free(x);
 }
 
-static void repeat(maker *k, tensor t, const float *pattern)
+static void repeat(weight_maker *k, tensor t, const float *pattern)
 {
     size_t width = dtype_block_bytes(t.dt);
     for (int64_t at = 0, total = tensor_count(&t), n; at < total; at += n) {
@@ -271,7 +270,7 @@ static void repeat(maker *k, tensor t, const float *pattern)
     }
 }
 
-static void quantise(maker *k, tensor t)
+static void quantise(weight_maker *k, tensor t)
 {
     device *dev = k->dev;
     for (int i = 0; i < k->n_done; i++)
@@ -286,7 +285,7 @@ static void quantise(maker *k, tensor t)
         k->done[k->n_done++] = t;
 }
 
-static void fill(maker *k, pesc_model *m)
+static void fill(weight_maker *k, pesc_model *m)
 {
     int64_t most = 1;
     void *p;
@@ -305,7 +304,7 @@ static void fill(maker *k, pesc_model *m)
     k->dev->op->free(k->dev, k->staging);
 }
 
-/* A table that names every tensor and holds none. */
+/* A table of all tensor names without their data. */
 static weights *names_of(const config *c)
 {
     static const unsigned char nothing[64];
@@ -315,7 +314,7 @@ static weights *names_of(const config *c)
         weight w = { .name = s.name, .dt = DT_BF16, .nd = s.nd, .data = nothing, .file = "shape" };
         memcpy(w.ne, s.ne, sizeof s.ne);
         w.bytes = (size_t)slot_count(&s) * 2;
-        w.unpermute_heads = -1; /* `nothing` is not to be read */
+        w.unpermute_heads = -1; /* `nothing` must not be read */
         must(weights_add(ws, &w));
     }
     return ws;
@@ -358,7 +357,7 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
     bind_layout(m, &src, &to);
-    maker k;
+    weight_maker k;
     open_maker(&k, dev);
     fill(&k, m);
     dev->op->free(dev, k.normal);
@@ -370,12 +369,12 @@ static double gib(double bytes)
     return bytes / (1 << 30);
 }
 
-static double taken(device *dev)
+static double used_gib(device *dev)
 {
     return dev->memory ? gib((double)(dev->memory - dev->op->room(dev))) : 0;
 }
 
-/* Bytes left of the memory that is to be enough. */
+/* Bytes left of the memory that may be used. */
 static uint64_t available(device *dev)
 {
     uint64_t most = (uint64_t)number_of("memory", 0) << 30, left = memory_available(dev);
@@ -421,82 +420,121 @@ static micro make_micro(int n_seqs, int tokens, int32_t vocab, int micros)
     return b;
 }
 
-static void train(pesc_model *m, const char *name)
-{
-    int seqs = number_of("seqs", 4), tokens = number_of("tokens", 2048), n = seqs * tokens;
-    int most = number_of("micro", 8192), together = most / tokens < 1 ? 1 : most / tokens;
-    together = together < seqs ? together : seqs;
-    int micros = (seqs + together - 1) / together, steps = number_of("steps", 4);
-    bool adapters = m->cfg.moe.kind == EXPERT_ADAPTER;
-    train_spec spec = { .adapters = adapters,
-                        .routers = adapters,
-                        .lora_r = number_of("lora", 64),
-                        .lora_alpha = 16,
-                        .lora_targets = TARGET_ALL,
-                        .lora_dropout = (float)number_of("dropout", 0) / 100,
-                        .adapter_dropout = (float)number_of("dropout", 0) / 100,
-                        .seed = 1 };
+typedef struct training {
+    pesc_model *m;
+    int seqs, tokens;     /* of a step */
+    int together, micros; /* sequences of a micro-batch, micro-batches of a step */
+    train_spec spec;
+    optimizer_options options;
+    plan_pass plan;
+    keep_counts keep;
     params *ps;
     optimizer *opt;
     pass *p;
-    optimizer_options o = { .eight_bit = number_of("moments", 32) == 8,
-                            .paged = number_of("paged", 0) != 0,
-                            .clip = 0.3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.999,
-                            .eps = 1e-8 };
-    pass_limits lim = { together * tokens, together, together * tokens };
-    plan_pass plan = { m, &spec, 0, lim };
-    pesc_train_options limits = { .batch = seqs,
-                                  .seq_len = tokens,
-                                  .micro_tokens = together * tokens,
+    micro batch; /* every micro-batch has the same tokens */
+} training;
+
+static void size_training(training *t, pesc_model *m)
+{
+    int most = number_of("micro", 8192);
+    bool adapters = m->cfg.moe.kind == EXPERT_ADAPTER;
+    float dropout = (float)number_of("dropout", 0) / 100;
+    *t = (training){ .m = m, .seqs = number_of("seqs", 4), .tokens = number_of("tokens", 2048) };
+    t->together = most / t->tokens < 1 ? 1 : most / t->tokens;
+    t->together = t->together < t->seqs ? t->together : t->seqs;
+    t->micros = (t->seqs + t->together - 1) / t->together;
+    t->spec = (train_spec){ .adapters = adapters,
+                            .routers = adapters,
+                            .lora_r = number_of("lora", 64),
+                            .lora_alpha = 16,
+                            .lora_targets = TARGET_ALL,
+                            .lora_dropout = dropout,
+                            .adapter_dropout = dropout,
+                            .seed = 1 };
+    t->options = (optimizer_options){ .eight_bit = number_of("moments", 32) == 8,
+                                      .paged = number_of("paged", 0) != 0,
+                                      .clip = 0.3,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.999,
+                                      .eps = 1e-8 };
+}
+
+static void open_training(training *t)
+{
+    pesc_model *m = t->m;
+    int n = t->together * t->tokens;
+    pass_limits lim = { n, t->together, n };
+    pesc_train_options limits = { .batch = t->seqs,
+                                  .seq_len = t->tokens,
+                                  .micro_tokens = n,
                                   .packing = true,
                                   .keep = number_of("keep", -1),
-                                  .optimizer = o.eight_bit ? "adamw8" : "adamw" };
-    spec.lean = plan_spare(&plan, &limits, available(m->dev) + m->mixture_bytes).lean;
-    plan.lim = lim;
-    must(params_open(&ps, m, &spec));
-    must(optimizer_open(&opt, ps, &o));
-    keep_counts keep = plan_keep(&plan, number_of("keep", -1), plan_room(available(m->dev)));
-    must(pass_open_train(&p, m, lim, ps, keep));
-    micro b = make_micro(together, tokens, m->cfg.vocab, micros);
-    double best = 1e9, sum = 0, norm = 0, first = 0, ce = 0;
-    int profiled = number_of("profile", 0);
-    steps += profiled;
-    for (int i = 0; i < steps; i++) {
-        wrapped.on = profiled && i == steps - 1;
-        double began = now();
-        train_output out = { 0 };
-        params_start_grad(ps);
-        for (int k = 0; k < micros; k++) {
-            b.in.step = (uint64_t)i;
-            b.in.micro = (uint64_t)k;
-            b.in.first_micro_batch = k == 0;
-            must(model_train(m, p, &b.in, &out));
-        }
-        must(optimizer_norm(opt, &norm));
-        optimizer_step(opt, 2e-4, i + 1);
-        must(m->dev->op->sync(m->dev));
-        double took = now() - began;
-        if (i == steps - 1 && wrapped.on)
-            break;
-        first = i ? first : took;
-        ce = out.ce * micros;
-        sum += i ? took : 0;
-        best = i && took < best ? took : best;
+                                  .optimizer = t->options.eight_bit ? "adamw8" : "adamw" };
+    t->plan = (plan_pass){ m, &t->spec, 0, lim };
+    t->spec.lean = plan_spare(&t->plan, &limits, available(m->dev) + m->mixture_bytes).lean;
+    t->plan.lim = lim;
+    must(params_open(&t->ps, m, &t->spec));
+    must(optimizer_open(&t->opt, t->ps, &t->options));
+    t->keep = plan_keep(&t->plan, number_of("keep", -1), plan_room(available(m->dev)));
+    must(pass_open_train(&t->p, m, lim, t->ps, t->keep));
+    t->batch = make_micro(t->together, t->tokens, m->cfg.vocab, t->micros);
+}
+
+typedef struct step_result {
+    double seconds, ce, norm;
+} step_result;
+
+static step_result train_step(training *t, int number)
+{
+    double began = now();
+    step_result r = { 0 };
+    train_output out = { 0 };
+    params_start_grad(t->ps);
+    for (int k = 0; k < t->micros; k++) {
+        t->batch.in.step = (uint64_t)number;
+        t->batch.in.micro = (uint64_t)k;
+        t->batch.in.first_micro_batch = k == 0;
+        must(model_train(t->m, t->p, &t->batch.in, &out));
     }
-    double each = sum / (steps - 1 - profiled);
-    printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d lightly: "
+    must(optimizer_norm(t->opt, &r.norm));
+    optimizer_step(t->opt, 2e-4, number + 1);
+    must(t->m->dev->op->sync(t->m->dev));
+    r.seconds = now() - began;
+    r.ce = out.ce * t->micros;
+    return r;
+}
+
+/* The first step is timed on its own; with a profile one more step runs, which is not timed. */
+static void train(pesc_model *m, const char *name)
+{
+    training t;
+    size_training(&t, m);
+    open_training(&t);
+    int steps = number_of("steps", 4), n = t.seqs * t.tokens;
+    double best = 1e9, sum = 0, first = 0;
+    step_result last = { 0 };
+    for (int i = 0; i < steps; i++) {
+        last = train_step(&t, i);
+        first = i ? first : last.seconds;
+        sum += i ? last.seconds : 0;
+        best = i && last.seconds < best ? last.seconds : best;
+    }
+    wrapped.on = number_of("profile", 0) != 0;
+    if (wrapped.on)
+        train_step(&t, steps);
+    double each = sum / (steps - 1);
+    printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d partly: "
            "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
            "gradient %.3g\n",
-           name, seqs, tokens, text_of("base", "nf4"), o.eight_bit ? 8 : 32, keep.all + 1,
-           m->cfg.n_layers, keep.partial, n / each, n / best, each * 1e3, first * 1e3,
-           taken(m->dev), ce, norm);
-    printf("  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
-           (double)ps->n / 1e6, gib((double)m->memory_bytes),
-           gib((double)(tensor_bytes(&ps->master) * 2 + tensor_bytes(&ps->work) + opt->bytes)),
-           gib((double)plan_pass_bytes(&plan, keep)));
-    if (profiled)
+           name, t.seqs, t.tokens, text_of("base", "nf4"), t.options.eight_bit ? 8 : 32,
+           t.keep.all + 1, m->cfg.n_layers, t.keep.partial, n / each, n / best, each * 1e3,
+           first * 1e3, used_gib(m->dev), last.ce, last.norm);
+    printf(
+        "  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
+        (double)t.ps->n / 1e6, gib((double)m->memory_bytes),
+        gib((double)(tensor_bytes(&t.ps->master) * 2 + tensor_bytes(&t.ps->work) + t.opt->bytes)),
+        gib((double)plan_pass_bytes(&t.plan, t.keep)));
+    if (wrapped.on)
         meter_print(&wrapped);
 }
 
