@@ -1,4 +1,4 @@
-/* backend: which device a name means. */
+/* backend: opens the device of a name, and the calls of the public API on devices. */
 #include "backend/backend.h"
 
 #include "base/args.h"
@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-/* A kind of device and what may follow its name: "cpu:N" are N threads, "cuda:N" is the Nth GPU. A
- * name alone means `usual`. */
+/* A kind of device and the number that may follow its name: "cpu:N" are N threads, "cuda:N" is the
+ * Nth GPU. Without one the number is `standard`. */
 typedef struct kind {
     const char *name, *number;
-    int usual, least, most;
+    int standard, min, max;
     pesc_status (*opener)(device **out, int number);
 } kind;
 
@@ -23,11 +23,11 @@ static bool parse_number(const kind *k, const char *text, int *out)
 {
     *out = 0;
     for (const char *p = text; *p; p++) {
-        if (*p < '0' || *p > '9' || *out > k->most)
+        if (*p < '0' || *p > '9' || *out > k->max)
             return false;
         *out = *out * 10 + (*p - '0');
     }
-    return *text && *out >= k->least && *out <= k->most;
+    return *text && *out >= k->min && *out <= k->max;
 }
 
 pesc_status backend_open(device **out, const char *spec)
@@ -40,10 +40,10 @@ pesc_status backend_open(device **out, const char *spec)
         if (strncmp(spec, k->name, n) != 0 || (spec[n] && spec[n] != ':'))
             continue;
         if (!spec[n])
-            return k->opener(out, k->usual);
+            return k->opener(out, k->standard);
         if (!parse_number(k, spec + n + 1, &number))
             return fail(PESC_USAGE, "device \"%s\": found \"%s\" for %s, expected %d to %d", spec,
-                        spec + n + 1, k->number, k->least, k->most);
+                        spec + n + 1, k->number, k->min, k->max);
         return k->opener(out, number);
     }
     return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu or cuda", spec);

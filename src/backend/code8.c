@@ -1,8 +1,8 @@
 /* code8: 8-bit dynamic codes (Dettmers 2015), for optimiser moments.
  *
- * A code stands for a value in [-1, 1] or [0, 1] whose spacing shrinks with its size, seven decades
- * deep; a block of numbers is multiplied by its largest magnitude. The values are bitsandbytes',
- * the blocks those of its later versions. */
+ * A code stands for a value in [-1, 1] or [0, 1]; the spacing of values shrinks with their size,
+ * over seven decades. The largest magnitude of a block of CODE8_BLOCK numbers is its scale. The
+ * values are those of bitsandbytes, the block size that of its later versions. */
 #include "backend/code8.h"
 
 #include "tensor/nf4.h"

@@ -1,5 +1,5 @@
-/* opmap: every op that returns nothing, as X(name, parameters, arguments), for devices that wrap
- * another one: `d` is the wrapper, `in` the device inside. */
+/* opmap: every op that returns void, as X(name, parameters, arguments), for devices that forward to
+ * another: `d` is the outer device, `in` the inner one. */
 #ifndef PESC_BACKEND_OPMAP_H
 #define PESC_BACKEND_OPMAP_H
 
@@ -19,7 +19,7 @@
     X(attention_fwd, (device *d, const attention *a), (in, a))                                     \
     X(copy_heads, (device *d, const copy_heads *a), (in, a))                                       \
     X(embed, (device *d, tensor y, tensor t, tensor i), (in, y, t, i))                             \
-    X(rmsnorm_fwd, (device *d, const norm_fwd *a), (in, a))                                            \
+    X(rmsnorm_fwd, (device *d, const norm_fwd *a), (in, a))                                        \
     X(glu_fwd, (device *d, tensor y, tensor g, tensor u, act_kind k), (in, y, g, u, k))            \
     X(act_fwd, (device *d, tensor y, tensor x, act_kind k, const row_gates *g), (in, y, x, k, g))  \
     X(add, (device *d, tensor y, tensor x, float k), (in, y, x, k))                                \

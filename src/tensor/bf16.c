@@ -1,8 +1,8 @@
 #include "tensor/bf16.h"
 
 /* f16 -> f32 without branches: the 15 bits below the sign are a float whose exponent is 112 too
- * small; multiplying by 2^112 mends that and makes subnormals normal on the way. Infinity and NaN
- * (31 in the exponent) then still lack 112. */
+ * small; multiplying by 2^112 corrects that and normalises subnormals. Infinity and NaN (exponent
+ * 31) need their exponent set afterwards. */
 float f16_to_f32(uint16_t h)
 {
     uint32_t u = (uint32_t)(h & 0x7FFF) << 13;
@@ -16,8 +16,8 @@ float f16_to_f32(uint16_t h)
     return x;
 }
 
-/* f32 -> f16: normal results round in the integer (a carry into the exponent is right, up to
- * infinity); subnormal ones by adding 0.5, whose last bit is worth f16's smallest step. */
+/* f32 -> f16: normal results are rounded as integers (a carry into the exponent is correct, up to
+ * infinity), subnormal ones by adding 0.5, whose last bit equals the smallest step of f16. */
 uint16_t f16_from_f32(float x)
 {
     uint32_t u;
@@ -34,7 +34,7 @@ uint16_t f16_from_f32(float x)
     uint32_t normal = (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13;
     uint32_t nan = 0x7E00 | (a >> 13 & 0x3FF);
     uint32_t h = a < 0x38800000 ? subnormal : normal;
-    h = a >= 0x47800000 ? 0x7C00 : h; /* 65536; from 65520 the carry has made it infinity */
+    h = a >= 0x47800000 ? 0x7C00 : h; /* 65536; from 65520 on the carry has made it infinity */
     h = a > 0x7F800000 ? nan : h;
     return (uint16_t)(sign | h);
 }

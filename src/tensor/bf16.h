@@ -1,8 +1,8 @@
-/* bf16: the two 16-bit float formats, and the road between them and f32.
+/* bf16: conversions between the two 16-bit float formats and f32.
  *
- * Encoding rounds to nearest even; what is too large becomes infinity, NaN stays NaN. Decoding is
- * exact. Arrays of 16-bit numbers are taken as bytes, since in a mapped file they may lie at any
- * address; the loops are plain so that the compiler makes vectors of them. */
+ * Encoding rounds to nearest even; overflow gives infinity, NaN stays NaN. Decoding is exact.
+ * Arrays of 16-bit numbers are addressed as bytes, because in a mapped file they may be unaligned;
+ * the loops are plain so that the compiler vectorises them. */
 #ifndef PESC_TENSOR_BF16_H
 #define PESC_TENSOR_BF16_H
 
@@ -29,7 +29,7 @@ static inline uint16_t bf16_from_f32(float x)
 float f16_to_f32(uint16_t h);
 uint16_t f16_from_f32(float x);
 
-/* Arrays of n. `bits` holds n 16-bit numbers at any alignment; the spans do not overlap. */
+/* Arrays of n. `bits` holds n 16-bit numbers at any alignment; the arrays do not overlap. */
 void bf16_decode(float *out, const void *bits, int64_t n);
 void bf16_encode(void *bits, const float *x, int64_t n);
 void f16_decode(float *out, const void *bits, int64_t n);

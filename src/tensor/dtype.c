@@ -28,7 +28,7 @@ bool dtype_bytes(dtype dt, uint64_t n, size_t *bytes)
 {
     size_t block = rows[dt].block;
     if (dt == DT_NF4) {
-        /* codes of all elements, padded to 4 bytes, then one f32 scale a block */
+        /* codes of all elements, padded to 4 bytes, then one f32 scale per block */
         uint64_t codes = (n / 2 + n % 2 + 3) & ~(uint64_t)3;
         uint64_t blocks = n / block + (n % block != 0);
         return n <= UINT64_MAX / 2 && !__builtin_add_overflow(codes, blocks * 4, bytes);

@@ -1,8 +1,8 @@
-/* dtype: the number formats pesc can hold or read, one row each.
+/* dtype: the number formats that pesc computes with or reads, one row each.
  *
- * The first group are working formats: ops take them. The second group occurs only in files and is
- * converted on load. Quantised formats store whole blocks of `block` elements in `bytes` bytes;
- * NF4 has its scales in a second part of the span (see nf4.h). */
+ * F32 to U8 are the formats that ops take. The others occur in files only and are converted on
+ * load. Quantised formats store blocks of `block` elements in `bytes` bytes; NF4 stores the scales
+ * of all blocks after all codes (nf4.h). */
 #ifndef PESC_TENSOR_DTYPE_H
 #define PESC_TENSOR_DTYPE_H
 
@@ -42,8 +42,8 @@ const char *dtype_name(dtype dt);
 size_t dtype_block(dtype dt);
 size_t dtype_block_bytes(dtype dt);
 
-/* Bytes of n elements; false on overflow or when n is not whole blocks. NF4 takes any n: packed
- * codes padded to 4 bytes, then one f32 scale for each block begun. */
+/* Bytes of n elements; false on overflow or if n is not a multiple of the block. NF4 takes any n:
+ * packed codes padded to 4 bytes, then one f32 scale for each block, the last perhaps partial. */
 bool dtype_bytes(dtype dt, uint64_t n, size_t *bytes);
 
 #endif

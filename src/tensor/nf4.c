@@ -22,8 +22,9 @@ const float nf4_code[16] = {
     1.0f,
 };
 
-/* Half way between two neighbours, rounded to f32; an element above threshold[i] has a code above
- * i. */
+/* Midpoints of neighbouring codes, rounded to f32; an element above threshold[i] has a code above
+ * i.
+ */
 static const float threshold[15] = {
     -0.8480963706970215f,  -0.6106328964233398f,  -0.4599952697753906f,   -0.33967941999435425f,
     -0.23460739850997925f, -0.13791173696517944f, -0.045525018125772476f, 0.03979014977812767f,
@@ -32,7 +33,7 @@ static const float threshold[15] = {
 };
 
 /* The dynamic 8-bit type: a sign, a power of ten 10^-6..10^0 in unary, and a linear fraction in the
- * bits that are left. Values as create_dynamic_map() computes them in f32. */
+ * remaining bits. The values are those of bitsandbytes' create_dynamic_map() in f32. */
 static const float dynamic_map[256] = {
     -0.992968738f,    -0.978906274f,    -0.96484375f,     -0.950781226f,
     -0.936718762f,    -0.922656238f,    -0.908593774f,    -0.89453125f,
@@ -115,13 +116,13 @@ size_t nf4_codes_bytes(int64_t n)
     return ((size_t)n + 7) / 8 * 4;
 }
 
-float *nf4_scales(void *span, int64_t n)
+float *nf4_scales(void *storage, int64_t n)
 {
-    return (float *)((char *)span + nf4_codes_bytes(n));
+    return (float *)((char *)storage + nf4_codes_bytes(n));
 }
 
-/* The largest magnitude. Without its sign a float orders like the integer of its bits, and NaN
- * above all: so it is found fast, and a damaged block stays visible. */
+/* The largest magnitude. Without their signs floats compare like the integers of their bits, and
+ * NaN compares above all: so the loop vectorises, and a block with a NaN keeps it. */
 static float absmax_of(const float *x, int64_t n)
 {
     int32_t most = 0;
@@ -136,9 +137,9 @@ static float absmax_of(const float *x, int64_t n)
     return absmax;
 }
 
-/* Codes of a block of scaled elements: how many thresholds lie below each. Written so that NaN
- * counts all, as bitsandbytes' search does, and with loops of one length, which become vectors. */
-static void search(uint8_t *codes, const float *s)
+/* The codes of a block of scaled elements: the number of thresholds below each. The comparison is
+ * written so that NaN counts all of them, as in bitsandbytes; loops of fixed length vectorise. */
+static void codes_of_block(uint8_t *codes, const float *s)
 {
     int32_t below[NF4_BLOCK] = { 0 };
     for (int t = 0; t < 15; t++)
@@ -148,15 +149,15 @@ static void search(uint8_t *codes, const float *s)
         codes[i] = (uint8_t)below[i];
 }
 
-/* Below this bitsandbytes does not divide; without it a block of tiny numbers overflows. */
-static const float least_absmax = 1e-38f;
+/* The smallest divisor of bitsandbytes; without it a block of tiny numbers would overflow. */
+static const float min_absmax = 1e-38f;
 
-/* Full blocks are multiplied by the reciprocal, the partial last one is divided, and only its
- * stored absmax is raised to the least: each as bitsandbytes, whose codes differ otherwise. What a
- * partial block lacks is coded as zero. */
+/* As in bitsandbytes, whose codes would differ otherwise: full blocks are multiplied by the
+ * reciprocal, the partial last one is divided, and only its stored absmax is raised to the minimum.
+ * The missing elements of a partial block are coded as zero. */
 static float quantize_block(uint8_t *codes, const float *x, int64_t n)
 {
-    float absmax = absmax_of(x, n), least = absmax < least_absmax ? least_absmax : absmax;
+    float absmax = absmax_of(x, n), least = absmax < min_absmax ? min_absmax : absmax;
     float s[NF4_BLOCK] = { 0 }, inverse = 1.0f / least;
     if (n == NF4_BLOCK)
         for (int64_t i = 0; i < NF4_BLOCK; i++)
@@ -164,14 +165,14 @@ static float quantize_block(uint8_t *codes, const float *x, int64_t n)
     else
         for (int64_t i = 0; i < n; i++)
             s[i] = x[i] / least;
-    search(codes, s);
+    codes_of_block(codes, s);
     return n == NF4_BLOCK ? absmax : least;
 }
 
-void nf4_quantize(void *span, const float *x, int64_t n)
+void nf4_quantize(void *storage, const float *x, int64_t n)
 {
-    uint8_t *out = span;
-    float *scales = nf4_scales(span, n);
+    uint8_t *out = storage;
+    float *scales = nf4_scales(storage, n);
     for (int64_t b = 0; b * NF4_BLOCK < n; b++) {
         uint8_t codes[NF4_BLOCK];
         int64_t first = b * NF4_BLOCK, left = n - first, len = left < NF4_BLOCK ? left : NF4_BLOCK;
@@ -183,18 +184,18 @@ void nf4_quantize(void *span, const float *x, int64_t n)
     memset(out + used, 0, nf4_codes_bytes(n) - used);
 }
 
-void nf4_dequantize(float *out, const void *span, int64_t total, int64_t first, int64_t n)
+void nf4_dequantize(float *out, const void *storage, int64_t total, int64_t first, int64_t n)
 {
-    const uint8_t *codes = span;
-    const float *scales = (const float *)((const char *)span + nf4_codes_bytes(total));
+    const uint8_t *codes = storage;
+    const float *scales = (const float *)((const char *)storage + nf4_codes_bytes(total));
     for (int64_t i = first; i < first + n; i++) {
         int q = codes[i / 2] >> (i % 2 ? 0 : 4) & 15;
         *out++ = nf4_code[q] * scales[i / NF4_BLOCK];
     }
 }
 
-/* bitsandbytes' CPU looks the code up on a grid of 65536 points over [-1, 1]; the nearest value of
- * the map to the nearest grid point. The product is exact in double, so it rounds once. */
+/* On a CPU bitsandbytes rounds to a grid of 65536 points over [-1, 1] and takes the value of the
+ * map nearest to the grid point. The product is exact in double, so it is rounded once. */
 static uint8_t dynamic_code(float s)
 {
     float unit = (s + 1.0f) * 0.5f;
@@ -210,10 +211,10 @@ static uint8_t dynamic_code(float s)
     return (uint8_t)low;
 }
 
-void nf4_double_quantize(void *span, int64_t n, uint8_t *nested, float *nested_absmax,
+void nf4_double_quantize(void *storage, int64_t n, uint8_t *nested, float *nested_absmax,
                          float *offset)
 {
-    float *scales = nf4_scales(span, n);
+    float *scales = nf4_scales(storage, n);
     int64_t count = blocks_of(n, NF4_BLOCK);
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
@@ -227,7 +228,7 @@ void nf4_double_quantize(void *span, int64_t n, uint8_t *nested, float *nested_a
             s[i] -= mean;
         float absmax = absmax_of(s, len), inverse = 1.0f / absmax;
         for (int64_t i = 0; i < len; i++) {
-            /* equal scales leave nothing to code, and code 0 of nothing is nothing */
+            /* if all scales are equal, absmax is 0 and any code gives the mean */
             uint8_t q = absmax > 0 ? dynamic_code(s[i] * inverse) : 0;
             if (nested)
                 nested[first + i] = q;

@@ -10,15 +10,15 @@ int64_t tensor_count(const tensor *t)
     return n;
 }
 
-/* A stack of NF4 matrices is quantised matrix by matrix: each has a span of its own. */
-static int64_t spans(const tensor *t)
+/* The matrices of an NF4 stack are quantised one by one: each has storage of its own. */
+static int64_t separate_parts(const tensor *t)
 {
     return t->dt == DT_NF4 && t->nd == 3 ? t->ne[0] : 1;
 }
 
 size_t tensor_bytes(const tensor *t)
 {
-    int64_t n = spans(t), count = tensor_count(t);
+    int64_t n = separate_parts(t), count = tensor_count(t);
     size_t bytes = 0;
     ASSERT(n == 0 || dtype_bytes(t->dt, (uint64_t)(count / n), &bytes));
     return bytes * (size_t)n;

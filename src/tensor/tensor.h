@@ -1,7 +1,8 @@
-/* tensor: a view of a block of numbers. It owns nothing; an arena or a mapped file does.
+/* tensor: a view of numbers in memory. It owns nothing; an arena or a mapped file does.
  *
  * Dimensions are in PyTorch's order and row-major: w [O,I] has ne = {O, I}; the last is contiguous.
- * data may be a device address: only ops touch it. A zero tensor (data NULL, nd 0) means absent. */
+ * data may be a device address, which only ops may access. A zero tensor (data NULL, nd 0) means
+ * absent. */
 #ifndef PESC_TENSOR_TENSOR_H
 #define PESC_TENSOR_TENSOR_H
 
@@ -16,19 +17,19 @@ typedef struct tensor {
 } tensor;
 
 int64_t tensor_count(const tensor *t); /* elements; 0 for an absent tensor */
-size_t tensor_bytes(const tensor *t);  /* of its span */
+size_t tensor_bytes(const tensor *t);  /* of its storage */
 int64_t tensor_rows(const tensor *t);  /* all dimensions but the last */
 int64_t tensor_cols(const tensor *t);  /* the last dimension */
 
-/* Places a tensor in an arena (or measures: data NULL). */
+/* Allocates a tensor from an arena (while the arena only measures: data is NULL). */
 tensor tensor_take(arena *a, dtype dt, int32_t nd, const int64_t *ne);
 tensor tensor_take1(arena *a, dtype dt, int64_t n);
 tensor tensor_take2(arena *a, dtype dt, int64_t rows, int64_t cols);
 tensor tensor_take3(arena *a, dtype dt, int64_t n0, int64_t n1, int64_t n2);
 
-/* [first, first + n) of the first dimension. Of NF4 only stacks [E,O,I] can be cut: each of their
- * matrices is a span of its own (codes, then scales). */
+/* [first, first + n) of the first dimension. In NF4 only stacks [E,O,I] can be sliced: each of
+ * their matrices has storage of its own (codes, then scales). */
 tensor tensor_slice(const tensor *t, int64_t first, int64_t n);
-tensor tensor_view2(const tensor *t, int64_t rows, int64_t cols); /* same span, other shape */
+tensor tensor_view2(const tensor *t, int64_t rows, int64_t cols); /* same storage, other shape */
 
 #endif

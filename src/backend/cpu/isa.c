@@ -29,7 +29,7 @@ static void on_illegal(int sig)
     siglongjmp(illegal, 1);
 }
 
-__attribute__((target("amx-tile,amx-bf16"))) static void touch_tile(void)
+__attribute__((target("amx-tile,amx-bf16"))) static void run_tile_operation(void)
 {
     uint8_t config[64] = { [0] = 1, [16] = 64, [48] = 16 };
     /* gcc 12 believes that ldtilecfg reads 8 bytes, and would drop the other stores. */
@@ -39,9 +39,9 @@ __attribute__((target("amx-tile,amx-bf16"))) static void touch_tile(void)
     _tile_release();
 }
 
-/* Runs one tile operation; false when it is not an instruction here. The handler is there for a few
- * instructions, once a process. */
-static bool tiles_work(void)
+/* Runs one tile operation; false if it raises SIGILL. The handler is installed for these few
+ * instructions only, once per process. */
+static bool tiles_usable(void)
 {
     struct sigaction mine = { .sa_handler = on_illegal }, old;
     sigemptyset(&mine.sa_mask);
@@ -49,7 +49,7 @@ static bool tiles_work(void)
         return false;
     volatile bool ok = false;
     if (sigsetjmp(illegal, 1) == 0) {
-        touch_tile();
+        run_tile_operation();
         ok = true;
     }
     sigaction(SIGILL, &old, NULL);
@@ -62,7 +62,7 @@ static bool has_amx(void)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILE)) != (BF16 | TILE))
         return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 && tiles_work();
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 && tiles_usable();
 }
 
 static cpu_isa best;

@@ -1,8 +1,7 @@
-/* isa: which instructions this CPU has, as one ascending ladder.
+/* isa: which instructions this CPU has, as ascending levels: each includes those before it.
  *
- * A level means everything below it is there too. AMX counts only when the kernel granted the tile
- * state and a tile operation has run without a fault: some virtual machines advertise it and then
- * raise SIGILL. */
+ * AMX counts only if the kernel grants the tile state and a tile operation runs without a fault:
+ * some virtual machines advertise it and then raise SIGILL. */
 #ifndef PESC_BACKEND_CPU_ISA_H
 #define PESC_BACKEND_CPU_ISA_H
 
@@ -15,7 +14,7 @@ typedef enum cpu_isa {
     CPU_ISA_COUNT
 } cpu_isa;
 
-cpu_isa cpu_isa_best(void); /* the highest level that works here; looked up once a process */
+cpu_isa cpu_isa_best(void); /* the highest level of this machine; detected once per process */
 const char *cpu_isa_name(cpu_isa isa);
 
 #endif

@@ -1,11 +1,12 @@
-/* adamw: one optimiser step over flat buffers, and the norm that clips it. */
+/* adamw: one optimiser step over flat buffers, and the gradient norm that clips it. */
 #include "backend/code8.h"
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
 #include <math.h>
 
-/* ---- sum of squares: parts of fixed size, each in f32 lanes, then added in order in double ----
+/* ---- sum of squares: parts of fixed size, each summed in f32 vectors, then in order in double
+ * ----
  */
 
 enum { PART = 1 << 16 };
@@ -15,7 +16,7 @@ typedef struct squares {
     double *parts;
 } squares;
 
-static void squares_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+static void sum_squares(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     const squares *p = ctx;
@@ -30,7 +31,7 @@ void OP(sumsq)(device *d, tensor out, tensor x)
     int64_t n = tensor_count(&x), parts = (n + PART - 1) / PART;
     ASSERT(parts <= CPU_SHARED / 8);
     double sum = 0;
-    cpu_for(c, n, PART, squares_range, &p);
+    cpu_for(c, n, PART, sum_squares, &p);
     for (int64_t i = 0; i < parts; i++)
         sum += p.parts[i];
     *(float *)out.data = (float)sum;
@@ -46,10 +47,10 @@ typedef struct step {
     float rate;                       /* lr / (1 - beta1^step) */
     float root;                       /* 1 / sqrt(1 - beta2^step) */
     float keep;                       /* 1 - lr weight_decay */
-    const codes *with_sign, *without; /* of 8-bit moments */
+    const codes *with_sign, *without; /* of 8-bit m and v */
 } step;
 
-static vf update(const step *s, vf w, vf g, vf *m, vf *v)
+static vf adamw_update(const step *s, vf w, vf g, vf *m, vf *v)
 {
     const adamw *a = s->a;
     g *= s->grad_scale;
@@ -75,28 +76,29 @@ static void step_range(const void *ctx, int64_t begin, int64_t end, void *scratc
         int64_t left = end - i;
         vf m = vec_load(a->m.data, i, left, DT_F32), v = vec_load(a->v.data, i, left, DT_F32);
         vf g = vec_load(a->grad.data, i, left, DT_F32), w = vec_load(a->w.data, i, left, DT_F32);
-        w = update(s, w, g, &m, &v);
+        w = adamw_update(s, w, g, &m, &v);
         vec_store(a->m.data, i, left, DT_F32, m);
         vec_store(a->v.data, i, left, DT_F32, v);
         store_weights(a, i, left, w);
     }
 }
 
-/* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ----
+/* ---- moments as 8-bit codes: decoded, updated, and quantised again by their new maximum ----
  *
- * The code of x is how many of the values halfway between two neighbours lie below it. The upper 16
- * bits of x nearly tell: the map is so coarse that at most one such value shares them, so a table
- * gives the code of the least number with these bits and one comparison the rest. */
+ * The code of x is the number of midpoints between neighbouring values that are below x. The upper
+ * 16 bits of x (its bucket) nearly determine it: the map is so coarse that at most one midpoint
+ * falls into a bucket. So a table gives the code of the least number of the bucket, and one
+ * comparison decides about the midpoint. */
 
 enum {
-    LEAST = 0x3400,               /* of 2^-23: nothing lies between 0 and this */
-    BUCKETS = 0x3F80 - LEAST + 1, /* of one sign, up to 1 */
+    LEAST = 0x3400,               /* bucket of 2^-23; smaller numbers have the code of 0 */
+    BUCKETS = 0x3F80 - LEAST + 1, /* buckets of one sign, up to 1 */
 };
 
 struct codes {
     const float *map;
-    float between[256];         /* halfway from one value to the next; the last is never reached */
-    uint8_t least[2 * BUCKETS]; /* those of negative numbers behind */
+    float between[256];         /* midpoint of value i and i + 1; the last is infinite */
+    uint8_t least[2 * BUCKETS]; /* code of the least number of a bucket; negative numbers follow */
 };
 
 static int code_of(const codes *c, float x)
@@ -122,15 +124,15 @@ static void codes_make(codes *c, code8_kind kind)
     }
 }
 
-static void decode(float *out, const uint8_t *code, int64_t n, float scale, const codes *c)
+static void decode_block(float *out, const uint8_t *code, int64_t n, float scale, const codes *c)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = c->map[code[i]] * scale;
 }
 
-/* The code nearest to each x / largest; returns the largest magnitude. A block of zeros has scale
- * 0; what is not a number gets the code of 0. */
-static float encode(uint8_t *code, float *x, int64_t n, const codes *c)
+/* Writes the code nearest to each x / largest; returns the largest magnitude, the scale. A block of
+ * zeros has scale 0; a NaN gets the code of 0. */
+static float encode_block(uint8_t *code, float *x, int64_t n, const codes *c)
 {
     vf top = { 0 };
     int32_t bucket[CODE8_BLOCK];
@@ -164,20 +166,20 @@ static void step8_range(const void *ctx, int64_t begin, int64_t end, void *scrat
         uint8_t *m8 = (uint8_t *)a->m.data + base, *v8 = (uint8_t *)a->v.data + base;
         float *m_scale = (float *)a->m_scale.data + block,
               *v_scale = (float *)a->v_scale.data + block;
-        decode(first, m8, n, *m_scale, s->with_sign);
-        decode(second, v8, n, *v_scale, s->without);
+        decode_block(first, m8, n, *m_scale, s->with_sign);
+        decode_block(second, v8, n, *v_scale, s->without);
         for (int64_t i = 0; i < n; i += VEC_LANES) {
             int64_t left = n - i;
             vf m = vec_load(first, i, left, DT_F32), v = vec_load(second, i, left, DT_F32);
             vf g = vec_load(a->grad.data, base + i, left, DT_F32);
             vf w = vec_load(a->w.data, base + i, left, DT_F32);
-            w = update(s, w, g, &m, &v);
+            w = adamw_update(s, w, g, &m, &v);
             vec_store(first, i, left, DT_F32, m);
             vec_store(second, i, left, DT_F32, v);
             store_weights(a, base + i, left, w);
         }
-        *m_scale = encode(m8, first, n, s->with_sign);
-        *v_scale = encode(v8, second, n, s->without);
+        *m_scale = encode_block(m8, first, n, s->with_sign);
+        *v_scale = encode_block(v8, second, n, s->without);
     }
 }
 

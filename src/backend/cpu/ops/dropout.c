@@ -1,6 +1,6 @@
-/* dropout: zeros by counter-based random numbers. The mask depends on (key, index) alone, so
- * forward, backward and recomputation make the same one and none is kept. The numbers are
- * rng_uniform()'s; its philox is written here for a vector of counters at a time. */
+/* dropout: zeroes elements by counter-based random numbers. The mask depends on (key, index) only,
+ * so forward, backward and recomputation make the same mask and none is stored. The numbers are
+ * those of rng_uniform(); here Philox runs on a vector of counters at a time. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
@@ -15,13 +15,13 @@
 typedef uint64_t vl __attribute__((vector_size(VEC_BYTES)));
 
 enum {
-    COUNTERS = VEC_BYTES / 8, /* of a vector: one in each 64 bits */
-    NUMBERS = 4 * COUNTERS,   /* they give: two vectors */
+    COUNTERS = VEC_BYTES / 8, /* in a vector: one in each 64 bits */
+    NUMBERS = 4 * COUNTERS,   /* random numbers of these: two vectors */
     ROUNDS = 10,
     RANGE = 4096
 };
 
-/* What the rounds of one key share. */
+/* The round keys of one key. */
 typedef struct schedule {
     vl stream, keys[ROUNDS][2];
 } schedule;
@@ -38,11 +38,11 @@ static schedule schedule_of(rng_key key)
     return s;
 }
 
-/* Numbers of blocks first, first + 1, ... as rng_u32() gives them, in order. A word of philox lies
- * in the lower half of its 64 bits; what is in the upper half does not matter, so a product is also
- * its lower word. Lane 2 i holds the counter first + i, lane 2 i + 1 the one that is COUNTERS / 2
- * further: so unpacking puts the words in order. */
-static inline void draw(vu u[2], const schedule *s, uint64_t first)
+/* The numbers of counters first, first + 1, ..., in the order of rng_u32(). A 32-bit word of Philox
+ * is the lower half of a 64-bit lane; the upper half is ignored, so that a 64-bit product can serve
+ * as its own lower word. Lane 2 i holds counter first + i, lane 2 i + 1 counter
+ * first + COUNTERS / 2 + i, so that unpacking puts the words in order. */
+static inline void philox_vectors(vu u[2], const schedule *s, uint64_t first)
 {
     enum { HALF = COUNTERS / 2 };
     static const uint64_t offsets[8] = { 0, HALF, 1, HALF + 1, 2, HALF + 2, 3, HALF + 3 };
@@ -67,10 +67,10 @@ typedef struct drop {
     tensor out, x;
     rng_key key;
     float keep;    /* 1 / (1 - p) */
-    int32_t zeros; /* of the 2^24 uniform numbers, how many are below p */
+    int32_t zeros; /* how many of the 2^24 uniform numbers are below p */
 } drop;
 
-static void drop_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+static void dropout_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     const drop *p = ctx;
@@ -78,7 +78,7 @@ static void drop_range(const void *ctx, int64_t begin, int64_t end, void *scratc
     schedule s = schedule_of(p->key);
     for (int64_t i = begin; i < end; i += NUMBERS) {
         vu u[2];
-        draw(u, &s, (uint64_t)i / 4);
+        philox_vectors(u, &s, (uint64_t)i / 4);
         for (int64_t j = 0; j < 2 && i + j * VEC_LANES < end; j++) {
             int64_t at = i + j * VEC_LANES;
             vf x = vec_load(p->x.data, at, end - at, p->x.dt);
@@ -91,5 +91,5 @@ static void drop_range(const void *ctx, int64_t begin, int64_t end, void *scratc
 void OP(dropout)(device *d, tensor out, tensor x, rng_key key, float p)
 {
     drop a = { out, x, key, 1.0f / (1.0f - p), (int32_t)__builtin_ceil((double)p * 0x1p24) };
-    cpu_for(cpu_of(d), tensor_count(&x), RANGE, drop_range, &a);
+    cpu_for(cpu_of(d), tensor_count(&x), RANGE, dropout_range, &a);
 }

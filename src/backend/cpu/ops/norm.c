@@ -1,12 +1,12 @@
-/* norm: root mean square normalisation of rows, and its backward; with what a block adds to the
- * rows before and what its router makes of them behind. Rows are taken in bands of a few, so that a
- * router's row is read once for all of them; each row's sums are its own. */
+/* norm: root mean square normalisation of rows, and its backward, fused with the residual sum
+ * before it and the router after it. BAND rows are computed together, so that a row of the router
+ * is read once for all of them; the sums of a row do not depend on its band. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
 enum { BAND = 4 };
 
-/* The row that is normed: x, or the sum, which is written. */
+/* The row that is normalised: x, or the residual sum, which is written to p->sum. */
 static const void *input_row(const norm_fwd *p, int64_t r, int64_t n)
 {
     if (!p->sum.data)
@@ -26,7 +26,7 @@ static const void *input_row(const norm_fwd *p, int64_t r, int64_t n)
     return vec_at_const(p->sum.data, r * n, p->sum.dt);
 }
 
-/* h: the row in f32 once more, for the router; NULL: not wanted. */
+/* h: receives the row in f32 for the router; NULL: not wanted. */
 static void norm_row(const norm_fwd *p, int64_t r, int64_t n, float *h)
 {
     const void *x = input_row(p, r, n);
@@ -46,8 +46,8 @@ static void norm_row(const norm_fwd *p, int64_t r, int64_t n, float *h)
 }
 
 /* out[i * stride] = the product of row i of h with w. */
-static inline __attribute__((always_inline)) void dots(float *out, int64_t stride, int m,
-                                                       const float *h, const float *w, int64_t n)
+static inline __attribute__((always_inline)) void
+dot_rows(float *out, int64_t stride, int m, const float *h, const float *w, int64_t n)
 {
     vf s[BAND][2] = { 0 };
     for (int64_t i = 0; i < n; i += 2 * VEC_LANES)
@@ -61,17 +61,17 @@ static inline __attribute__((always_inline)) void dots(float *out, int64_t strid
         out[r * stride] = vec_sum(s[r][0] + s[r][1]);
 }
 
-static void route(const norm_fwd *p, int64_t first, int64_t rows, const float *h)
+static void router_logits(const norm_fwd *p, int64_t first, int64_t rows, const float *h)
 {
     int64_t n = tensor_cols(&p->w), experts = tensor_cols(&p->logits);
     float *out = (float *)p->logits.data + first * experts;
     const float *w = p->router.data;
     for (int64_t e = 0; e < experts; e++)
         if (rows == BAND)
-            dots(out + e, experts, BAND, h, w + e * n, n);
+            dot_rows(out + e, experts, BAND, h, w + e * n, n);
         else
             for (int64_t r = 0; r < rows; r++)
-                dots(out + r * experts + e, experts, 1, h + r * n, w + e * n, n);
+                dot_rows(out + r * experts + e, experts, 1, h + r * n, w + e * n, n);
 }
 
 static void norm_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -84,7 +84,7 @@ static void norm_rows(const void *ctx, int64_t begin, int64_t end, void *scratch
         for (int64_t i = 0; i < rows; i++)
             norm_row(p, r + i, n, h ? h + i * n : NULL);
         if (h)
-            route(p, r, rows, h);
+            router_logits(p, r, rows, h);
     }
 }
 
@@ -98,8 +98,8 @@ void OP(rmsnorm_fwd)(device *d, const norm_fwd *a)
 
 /* ---- backward ---- */
 
-/* What reached n columns from column i of the norm's output in row r. */
-static vf slope(const norm_bwd *p, int64_t r, int64_t i, int64_t left)
+/* The gradient of the norm's output in row r, for the columns from i on. */
+static vf output_gradient(const norm_bwd *p, int64_t r, int64_t i, int64_t left)
 {
     int64_t n = tensor_cols(&p->w), experts = p->dlogits.data ? tensor_cols(&p->dlogits) : 0;
     const float *dl = (const float *)p->dlogits.data + (experts ? r * experts : 0);
@@ -109,9 +109,9 @@ static vf slope(const norm_bwd *p, int64_t r, int64_t i, int64_t left)
     return d;
 }
 
-/* w d of `m` rows from r on, into g [m][n]. */
-static inline __attribute__((always_inline)) void slopes(const norm_bwd *p, int64_t r, int m,
-                                                         float *g)
+/* g [m][n] = w d of `m` rows from r on. */
+static inline __attribute__((always_inline)) void scaled_gradients(const norm_bwd *p, int64_t r,
+                                                                   int m, float *g)
 {
     int64_t n = tensor_cols(&p->w), experts = p->dlogits.data ? tensor_cols(&p->dlogits) : 0;
     const float *dl = (const float *)p->dlogits.data + (experts ? r * experts : 0);
@@ -129,7 +129,7 @@ static inline __attribute__((always_inline)) void slopes(const norm_bwd *p, int6
     }
 }
 
-/* Row r of dx from its w d. */
+/* Row r of dx from g = w d of that row. */
 static void dx_row(const norm_bwd *p, int64_t r, const float *g)
 {
     int64_t n = tensor_cols(&p->w);
@@ -156,10 +156,10 @@ static void dx_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
     for (int64_t r = begin; r < end; r += BAND) {
         int64_t rows = end - r < BAND ? end - r : BAND;
         if (rows == BAND)
-            slopes(p, r, BAND, g);
+            scaled_gradients(p, r, BAND, g);
         for (int64_t j = 0; j < rows; j++) {
             if (rows < BAND)
-                slopes(p, r + j, 1, g + j * n);
+                scaled_gradients(p, r + j, 1, g + j * n);
             dx_row(p, r + j, g + j * n);
         }
     }
@@ -175,23 +175,24 @@ static void dw_columns(const void *ctx, int64_t begin, int64_t end, void *scratc
     for (int64_t i = begin; i < end; i += VEC_LANES) {
         vf sum = { 0 };
         for (int64_t r = 0; r < rows; r++)
-            sum = vec_fma(slope(p, r, i, end - i),
+            sum = vec_fma(output_gradient(p, r, i, end - i),
                           vec_load(p->x.data, r * n + i, end - i, p->x.dt) * rstd[r], sum);
         vec_store(p->dw.data, i, end - i, DT_F32, vec_load(p->dw.data, i, end - i, DT_F32) + sum);
     }
 }
 
-/* Columns [begin, end) of up to SOME rows of drouter from e on: sums over the rows of what the
- * router read. */
-enum { SOME = 8 };
+enum { EXPERTS = 8 }; /* rows of drouter computed together */
 
-static inline __attribute__((always_inline)) void drouter_some(const norm_bwd *p, int64_t e, int m,
-                                                               int64_t i, int64_t left)
+/* Columns from i on of m rows of drouter, from expert e on: sums over all rows of dlogits times the
+ * router's input. */
+
+static inline __attribute__((always_inline)) void drouter_experts(const norm_bwd *p, int64_t e,
+                                                                  int m, int64_t i, int64_t left)
 {
     int64_t n = tensor_cols(&p->w), rows = tensor_count(&p->x) / n;
     int64_t experts = tensor_cols(&p->dlogits);
     const float *rstd = p->rstd.data, *dl = (const float *)p->dlogits.data + e;
-    vf w = vec_load(p->w.data, i, left, p->w.dt), sum[SOME] = { 0 };
+    vf w = vec_load(p->w.data, i, left, p->w.dt), sum[EXPERTS] = { 0 };
     for (int64_t r = 0; r < rows; r++) {
         vf h = vec_load(p->x.data, r * n + i, left, p->x.dt) * rstd[r] * w;
         for (int j = 0; j < m; j++)
@@ -211,10 +212,10 @@ static void drouter_columns(const void *ctx, int64_t begin, int64_t end, void *s
     int64_t experts = tensor_cols(&p->dlogits);
     for (int64_t i = begin; i < end; i += VEC_LANES) {
         int64_t e = 0;
-        for (; e + SOME <= experts; e += SOME)
-            drouter_some(p, e, SOME, i, end - i);
+        for (; e + EXPERTS <= experts; e += EXPERTS)
+            drouter_experts(p, e, EXPERTS, i, end - i);
         for (; e < experts; e++)
-            drouter_some(p, e, 1, i, end - i);
+            drouter_experts(p, e, 1, i, end - i);
     }
 }
 
@@ -226,7 +227,7 @@ void OP(rmsnorm_bwd)(device *d, const norm_bwd *a)
     ASSERT(n <= CPU_SCRATCH / 4 / BAND);
     if (a->drouter.data)
         cpu_for(cpu_of(d), n, COLUMNS, drouter_columns, a);
-    if (a->dw.data) /* first: dx may lie where dy does */
+    if (a->dw.data) /* before dx, which may overwrite dy */
         cpu_for(cpu_of(d), n, COLUMNS, dw_columns, a);
     if (a->dx.data)
         cpu_for(cpu_of(d), tensor_count(&a->x) / n, step, dx_rows, a);

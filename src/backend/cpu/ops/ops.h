@@ -1,9 +1,9 @@
-/* ops: how one source becomes a table for each instruction set.
+/* ops: how one source becomes a table of ops for each instruction set.
  *
  * Every .c file of this folder is compiled once for each instruction set (ISA is base, avx2, avx512
- * or avx512_bf16, see the Makefile) and defines its ops as OP(name), so the compiler may use the
- * whole set everywhere and nothing is dispatched inside an op: cpu_open() picks a table.
- * Declarations come from the table's own types, so an op that does not fit its contract does not
+ * or avx512_bf16, see the Makefile) and defines its ops as OP(name). So the compiler may use the
+ * whole instruction set everywhere, and nothing is dispatched inside an op: cpu_open() chooses a
+ * table. Declarations use the types of the table's fields, so an op with another signature does not
  * compile. */
 #ifndef PESC_BACKEND_CPU_OPS_OPS_H
 #define PESC_BACKEND_CPU_OPS_OPS_H

@@ -1,9 +1,9 @@
-/* pointwise: ops on elements, and sums of rows into the residual stream. f32 or bf16 throughout,
- * computed in f32. */
+/* pointwise: activations, and sums into the residual stream. Tensors are f32 or bf16; arithmetic is
+ * f32. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vmath.h"
 
-enum { RANGE = 4096 }; /* elements: about 16 KiB of each operand */
+enum { RANGE = 4096 }; /* elements: about 16 KiB of for_elements operand */
 
 typedef struct pointwise {
     tensor out, a, b;
@@ -12,7 +12,7 @@ typedef struct pointwise {
     const row_gates *gates;
 } pointwise;
 
-static void each(device *d, cpu_range_fn fn, const pointwise *p)
+static void for_elements(device *d, cpu_range_fn fn, const pointwise *p)
 {
     cpu_for(cpu_of(d), tensor_count(&p->out), RANGE, fn, p);
 }
@@ -30,7 +30,7 @@ static void glu_range(const void *ctx, int64_t begin, int64_t end, void *scratch
 
 void OP(glu_fwd)(device *d, tensor out, tensor gate, tensor up, act_kind act)
 {
-    each(d, glu_range, &(pointwise){ .out = out, .a = gate, .b = up, .act = act });
+    for_elements(d, glu_range, &(pointwise){ .out = out, .a = gate, .b = up, .act = act });
 }
 
 static void act_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -43,13 +43,13 @@ static void act_range(const void *ctx, int64_t begin, int64_t end, void *scratch
     }
 }
 
-/* What row r is multiplied by. */
+/* The factor of row r. */
 static float row_gate(const row_gates *g, int64_t r)
 {
     return g->scale * ((const float *)g->gates.data)[((const int32_t *)g->order.data)[r]];
 }
 
-static void act_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+static void gated_act_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     const pointwise *p = ctx;
@@ -68,9 +68,9 @@ void OP(act_fwd)(device *d, tensor out, tensor x, act_kind act, const row_gates 
 {
     pointwise p = { .out = out, .a = x, .act = act, .gates = g };
     if (g)
-        cpu_for(cpu_of(d), tensor_rows(&out), cpu_step(tensor_cols(&out) * 8), act_rows, &p);
+        cpu_for(cpu_of(d), tensor_rows(&out), cpu_step(tensor_cols(&out) * 8), gated_act_rows, &p);
     else
-        each(d, act_range, &p);
+        for_elements(d, act_range, &p);
 }
 
 static void add_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -87,7 +87,7 @@ static void add_range(const void *ctx, int64_t begin, int64_t end, void *scratch
 
 void OP(add)(device *d, tensor y, tensor x, float scale)
 {
-    each(d, add_range, &(pointwise){ .out = y, .a = x, .scale = scale });
+    for_elements(d, add_range, &(pointwise){ .out = y, .a = x, .scale = scale });
 }
 
 static void convert_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -100,7 +100,7 @@ static void convert_range(const void *ctx, int64_t begin, int64_t end, void *scr
 
 void OP(convert)(device *d, tensor out, tensor x)
 {
-    each(d, convert_range, &(pointwise){ .out = out, .a = x });
+    for_elements(d, convert_range, &(pointwise){ .out = out, .a = x });
 }
 
 static void add_gated_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -158,7 +158,7 @@ static void act_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scr
     }
 }
 
-static void act_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+static void gated_act_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     const pointwise *p = ctx;
@@ -180,19 +180,20 @@ void OP(act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act, const 
 {
     pointwise p = { .out = dx, .a = dy, .b = x, .act = act, .gates = g };
     if (g)
-        cpu_for(cpu_of(d), tensor_rows(&dx), cpu_step(tensor_cols(&dx) * 12), act_bwd_rows, &p);
+        cpu_for(cpu_of(d), tensor_rows(&dx), cpu_step(tensor_cols(&dx) * 12), gated_act_bwd_rows,
+                &p);
     else
-        each(d, act_bwd_range, &p);
+        for_elements(d, act_bwd_range, &p);
 }
 
-typedef struct gated {
+typedef struct gated_bwd {
     tensor dx, dlogit, dy, x, logit;
-} gated;
+} gated_bwd;
 
 static void gated_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
-    const gated *p = ctx;
+    const gated_bwd *p = ctx;
     int64_t n = tensor_cols(&p->x);
     for (int64_t t = begin; t < end; t++) {
         const void *dy = vec_at_const(p->dy.data, t * n, p->dy.dt);
@@ -209,6 +210,6 @@ static void gated_bwd_rows(const void *ctx, int64_t begin, int64_t end, void *sc
 
 void OP(add_gated_bwd)(device *d, tensor dx, tensor dlogit, tensor dy, tensor x, tensor logit)
 {
-    gated p = { dx, dlogit, dy, x, logit };
+    gated_bwd p = { dx, dlogit, dy, x, logit };
     cpu_for(cpu_of(d), tensor_rows(&x), cpu_step(tensor_cols(&x) * 12), gated_bwd_rows, &p);
 }

@@ -1,4 +1,5 @@
-/* rope: rotary positions. The tables are made once a pass; the rotation is applied in place. */
+/* rope: rotary position embedding. The tables are computed once per pass; the rotation is in place.
+ */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
@@ -16,9 +17,9 @@ static void sin_cos(float angle, double *sine, double *cosine)
     }
     s = r * (1.0 - s);
     c = 1.0 - c;
-    double turned[4][2] = { { s, c }, { c, -s }, { -s, -c }, { -c, s } };
-    *sine = turned[q & 3][0];
-    *cosine = turned[q & 3][1];
+    double quadrant[4][2] = { { s, c }, { c, -s }, { -s, -c }, { -c, s } };
+    *sine = quadrant[q & 3][0];
+    *cosine = quadrant[q & 3][1];
 }
 
 typedef struct table {
@@ -49,7 +50,7 @@ void OP(rope_table)(device *d, tensor cos, tensor sin, tensor pos, tensor inv_fr
     cpu_for(cpu_of(d), tensor_rows(&cos), cpu_step(tensor_cols(&cos) * 64), table_rows, &p);
 }
 
-/* (a, b) -> (a cos - b sin, b cos + a sin) for pairs half a rotation apart */
+/* (a, b) -> (a cos - b sin, b cos + a sin) for pairs (i, i + half). */
 static void rotate_halves(void *x, dtype dt, const float *cos, const float *sin, int64_t half,
                           float sign)
 {
@@ -66,10 +67,10 @@ static void rotate_neighbours(void *x, dtype dt, const float *cos, const float *
 {
     for (int64_t i = 0; i < half; i++) {
         float s = sin[i] * sign;
-        vf pair = vec_load(x, 2 * i, 2, dt), turned = pair;
-        turned[0] = pair[0] * cos[i] - pair[1] * s;
-        turned[1] = pair[1] * cos[i] + pair[0] * s;
-        vec_store(x, 2 * i, 2, dt, turned);
+        vf pair = vec_load(x, 2 * i, 2, dt), rotated = pair;
+        rotated[0] = pair[0] * cos[i] - pair[1] * s;
+        rotated[1] = pair[1] * cos[i] + pair[0] * s;
+        vec_store(x, 2 * i, 2, dt, rotated);
     }
 }
 

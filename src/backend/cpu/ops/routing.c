@@ -1,13 +1,14 @@
-/* routing: which experts a token meets, and its rows sorted by expert.
+/* routing: the choice of experts for each token, and the order of rows sorted by expert.
  *
  * Experts are ranked by logit (softmax and sigmoid keep the order, and rounding in them cannot make
  * ties); with a bias by score + bias. Ties go to the lowest index. A NaN ranks below everything,
- * -infinity included: it cannot be compared, and an argmax that trusts `>` would leave its index
- * unset. So k different experts are always chosen, and only gates computed from a NaN are NaN.
+ * -infinity included: comparisons with it are false, and an argmax that relies on `>` would leave
+ * its index unset. So k different experts are always chosen, and only gates computed from a NaN are
+ * NaN.
  *
- * Groups are DeepSeek's: experts fall into n_groups equal runs, and only those of the k_groups best
- * groups compete. A group's score is that of its best expert (group_limited_greedy of V2); with a
- * bias, the sum of its two best (noaux_tc of V3). */
+ * Groups (DeepSeek): experts are divided into n_groups equal groups of neighbours, and only those
+ * of the k_groups best groups can be chosen. A group's score is that of its best expert
+ * (group_limited_greedy of V2); with a bias, the sum of its two best (noaux_tc of V3). */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/score.h"
 
@@ -23,7 +24,7 @@ static bool beats(float a, float b)
     return a == a && (b != b || a > b);
 }
 
-/* The best of x[0..n) not yet taken: by value, then by index; -1 when all are. */
+/* The best of x[0..n) that is not taken, by value, then by index; -1: all are taken. */
 static int32_t best(const float *x, const bool *taken, int32_t n)
 {
     int32_t top = -1;
@@ -42,7 +43,7 @@ static void score(float *x, int32_t n, score_kind kind)
 static void limit_groups(const topk *p, const float *rank, bool *taken, float *group_score)
 {
     int32_t n_groups = p->rule.n_groups, size = p->rule.n_experts / n_groups;
-    bool *chosen = taken + p->rule.n_experts; /* [n_groups] behind the experts' own */
+    bool *chosen = taken + p->rule.n_experts; /* [n_groups], after those of the experts */
     for (int32_t g = 0; g < n_groups; g++) {
         bool *mine = taken + g * size;
         int32_t first = best(rank + g * size, mine, size), second = -1;
@@ -87,7 +88,8 @@ static void topk_row(const topk *p, int64_t t, float *work)
     float sum = 0.0f;
     for (int32_t slot = 0; slot < r->k; slot++)
         sum += gates[slot];
-    float factor = r->scale / (r->renormalise ? sum + 1e-20f : 1.0f); /* all sigmoids may be 0 */
+    float factor =
+        r->scale / (r->renormalise ? sum + 1e-20f : 1.0f); /* the sum of sigmoids may be 0 */
     for (int32_t slot = 0; slot < r->k; slot++)
         gates[slot] *= factor;
 }
@@ -124,7 +126,8 @@ void OP(expert_sort)(device *d, tensor order, tensor inverse, tensor offsets, te
     }
     for (int32_t e = 0; e < n_experts; e++)
         start[e + 1] += start[e];
-    /* start[e] walks to the end of expert e, which is where e + 1 starts: shift back afterwards */
+    /* start[e] advances to the end of expert e, where e + 1 starts; it is shifted back afterwards
+     */
     for (int32_t i = 0; i < n; i++) {
         place[i] = start[id[i]]++;
         row[place[i]] = i;

@@ -1,6 +1,6 @@
 /* routing_bwd: gradients of the router, and the balance loss.
  *
- * With c_j the raw scores of the chosen and S their sum (plus what forward adds):
+ * With c_j the scores of the chosen experts and S their sum (plus the epsilon of forward):
  *     g_j = scale c_j         ->  dc_j = scale dg_j
  *     g_j = scale c_j / S     ->  dc_j = scale (dg_j - sum_i dg_i c_i / S) / S      (renormalised)
  * and then through the score: softmax over all experts, over the chosen, or sigmoid. The choice
@@ -19,7 +19,7 @@ static void raw_gradient(const topk_rule *r, float *dc, const float *dg, const f
         dc[j] = r->renormalise ? r->scale * (dg[j] - pull) / sum : r->scale * dg[j];
 }
 
-/* dz of the n experts; work: 2 k + n floats. */
+/* dz [n]: the gradient of the row's logits; work: 2 k + n floats. */
 static void gate_row(const topk_bwd *p, int64_t t, float *dz, float *work)
 {
     const topk_rule *r = &p->rule;
@@ -79,7 +79,7 @@ void OP(topk_bwd)(device *d, const topk_bwd *a)
 
 /* ---- the balance loss ---- */
 
-enum { PARTS = 64 }; /* P is summed in so many parts, then the parts in order */
+enum { PARTS = 64 }; /* P is summed in this many parts, then the parts in order */
 
 typedef struct balance {
     const float *logits;

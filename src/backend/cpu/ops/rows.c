@@ -1,7 +1,7 @@
-/* rows: moving rows about and adding them up, converting where the types differ.
+/* rows: gathers, scatters and sums of rows, converting where dtypes differ.
  *
- * Where several rows of a gradient go to one place (embed_bwd, sum_rows), a range is a slab of
- * columns: it walks all rows in order, so nobody waits for anybody and the order is fixed. */
+ * Where several rows are added to one (embed_bwd, sum_rows), a range is some columns of all rows,
+ * which it adds in order: so no synchronisation is needed and the order is fixed. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
@@ -66,7 +66,7 @@ void OP(scatter_add)(device *d, tensor y, tensor x, tensor gates, tensor inverse
             &p);
 }
 
-/* dst += src for row t; heads that share a place (dst_head 0) are added up in f32 first. */
+/* dst += src of one row; heads with the same destination (dst_head 0) are summed in f32 first. */
 static void add_heads(const copy_heads *p, void *dst, const void *src)
 {
     int64_t places = p->dst_head ? p->n_heads : 1, each = p->dst_head ? 1 : p->n_heads;
@@ -103,11 +103,11 @@ void OP(copy_heads)(device *d, const copy_heads *a)
 
 /* ---- backward ---- */
 
-enum { COLUMNS = 64 }; /* of a slab */
+enum { COLUMNS = 64 }; /* of a range */
 
 typedef struct sum {
     tensor out, x;
-    const int32_t *ids; /* row of out for each row of x; NULL: all go to row 0 */
+    const int32_t *ids; /* row of out for each row of x; NULL: row 0 */
 } sum;
 
 static void add_row(void *dst, dtype dst_dt, const void *src, dtype src_dt, int64_t n)

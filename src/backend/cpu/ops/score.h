@@ -1,4 +1,4 @@
-/* score: router logits into scores, in place; the one definition of forward and backward. */
+/* score: router logits to scores, in place, for forward and backward. */
 #ifndef PESC_BACKEND_CPU_OPS_SCORE_H
 #define PESC_BACKEND_CPU_OPS_SCORE_H
 

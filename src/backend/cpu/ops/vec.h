@@ -1,11 +1,11 @@
-/* vec: numbers side by side, as wide as the instruction set has them.
+/* vec: SIMD vectors as wide as those of the instruction set.
  *
- * A vf holds VEC_LANES floats. Rows of any length are walked with `left` lanes still to come: the
- * last vector is loaded with zeros behind it and stored only as far as it goes, so a loop needs no
- * second body for its tail and a value does not depend on where in a vector it sits. bf16 becomes
- * f32 on load and is rounded to nearest even on store.
+ * A vf holds VEC_LANES floats. Loads and stores take `left`, the number of values that remain: the
+ * last vector of a row is padded with zeros on load and stored only as far as the row goes. So a
+ * loop needs no second body for its tail, and a value does not depend on its lane. bf16 becomes f32
+ * on load and is rounded to nearest even on store.
  *
- * Sums are kept as VEC_LANES (times an unrolling) partial sums and folded in a fixed tree. */
+ * Sums are kept as VEC_LANES (times the unrolling) partial sums and reduced in a fixed tree. */
 #ifndef PESC_BACKEND_CPU_OPS_VEC_H
 #define PESC_BACKEND_CPU_OPS_VEC_H
 
@@ -67,7 +67,7 @@ static inline vf vec_max(vf a, vf b)
     return VEC_INTRINSIC(max_ps)(a, b);
 }
 
-/* m ? a : b; lanes of m are all ones or all zeros, as comparisons give. */
+/* m ? a : b; lanes of m are all ones or all zeros, as comparisons return. */
 static inline vf vec_select(vi m, vf a, vf b)
 {
     return (vf)((m & (vi)a) | (~m & (vi)b));
@@ -84,7 +84,7 @@ static inline vf vec_widen(vh h)
 #endif
 }
 
-/* Exactly, for numbers that are only moved. */
+/* Rounds exactly, for numbers that are only copied. */
 static inline vh vec_round(vf x)
 {
     vu u = (vu)x;
@@ -100,7 +100,7 @@ static inline vh vec_round(vf x)
 #endif
 }
 
-/* For results: where the CPU rounds by itself, what is less than 2^-126 becomes 0. */
+/* Rounds results. The CPU's own conversion, where it has one, flushes what is below 2^-126 to 0. */
 static inline vh vec_narrow(vf x)
 {
 #if defined(__AVX512BF16__)
@@ -164,7 +164,7 @@ static inline void vec_copy(void *dst, dtype dst_dt, const void *src, dtype src_
             vec_store_half(dst, i, n - i, vec_round(vec_load(src, i, n - i, src_dt)));
 }
 
-/* Element i of a row, in bytes: rows of f32 or bf16 are walked as bytes. */
+/* The address of element i of a row of f32 or bf16. */
 static inline void *vec_at(void *p, int64_t i, dtype dt)
 {
     return (char *)p + i * (dt == DT_F32 ? 4 : 2);
@@ -175,7 +175,7 @@ static inline const void *vec_at_const(const void *p, int64_t i, dtype dt)
     return (const char *)p + i * (dt == DT_F32 ? 4 : 2);
 }
 
-/* ---- folding: halves onto halves, down to one ---- */
+/* ---- reductions: the upper half is combined with the lower until one value is left ---- */
 
 static inline __m128 vec_upper(__m128 q, int halves)
 {

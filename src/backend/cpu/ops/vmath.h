@@ -1,16 +1,16 @@
-/* vmath: the few functions the ops need, on vectors, the same bits whatever C library is there.
+/* vmath: exp, log and the activation functions on vectors, with the same bits on any C library.
  *
  * exp is within 1 ulp. Logistic and normal distribution functions are built from it in forms that
  * do not cancel, so silu and both gelus keep their relative accuracy in the negative tail, where
- * x/2 * (1 + erf) has lost it. Polynomials are minimax fits. NaN goes in and comes out. */
+ * x/2 * (1 + erf) has lost it. Polynomials are minimax fits. NaN gives NaN. */
 #ifndef PESC_BACKEND_CPU_OPS_VMATH_H
 #define PESC_BACKEND_CPU_OPS_VMATH_H
 
 #include "backend/backend.h"
 #include "backend/cpu/ops/vec.h"
 
-/* 2^n e^r with x = n ln 2 + r, |r| <= ln 2 / 2; 0 where it would be subnormal: attention makes many
- * of these, from scores of -infinity, and CPUs take a hundred cycles for one. */
+/* 2^n e^r with x = n ln 2 + r, |r| <= ln 2 / 2; 0 where it would be subnormal: attention computes
+ * many of these, from scores of -infinity, and a CPU takes about a hundred cycles for one. */
 static inline vf vmath_exp(vf x)
 {
     const float magic = 0x1.8p23f;                       /* adding it rounds to an integer */
@@ -28,7 +28,7 @@ static inline vf vmath_exp(vf x)
     p = vec_fma(p * r, r, r) + 1.0f;
 #if defined(__AVX512F__)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, lowest, _CMP_NLT_UQ), p, n);
-#else /* in two halves: 2^128 is no number */
+#else /* in two factors: 2^128 is not representable */
     vi k = (vi)shifted - (vi)vec_set(magic), half = k >> 1;
     vf y = p * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
     return (vf)((vi)y & ~(x < lowest));
@@ -74,7 +74,7 @@ static inline vf vmath_normal(vf x, vf *density)
     return vec_select(negative, tail, 1.0f - tail);
 }
 
-/* act'(x) in *slope, act(x) returned; the unused one costs nothing once inlined. */
+/* Returns act(x); *slope = act'(x). Once inlined, an unused result costs nothing. */
 static inline vf vmath_act(act_kind act, vf x, vf *slope)
 {
     switch (act) {
@@ -103,8 +103,8 @@ static inline vf vmath_act(act_kind act, vf x, vf *slope)
     return vec_max(vec_set(0.0f), x); /* NaN stays */
 }
 
-/* ln x for normal x > 0; infinities and NaN come back. 2 atanh((m-1)/(m+1)) as a series in double,
- * x = 2^e m, m in [sqrt 1/2, sqrt 2). */
+/* ln x for normal x > 0; infinity and NaN are returned as they are. 2 atanh((m-1)/(m+1)) as a
+ * series in double, x = 2^e m, m in [sqrt 1/2, sqrt 2). */
 static inline vf vmath_log(vf x)
 {
     typedef double wide __attribute__((vector_size(2 * VEC_BYTES)));

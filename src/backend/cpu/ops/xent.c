@@ -6,7 +6,7 @@
 
 enum { IGNORED = -100 };
 
-/* Padding lanes of the last vector must not win the maximum nor add to the sum. */
+/* Padding lanes of the last vector must not affect the maximum or the sum. */
 static vf load_or_lowest(const void *x, int64_t i, int64_t left, dtype dt)
 {
     float lane[VEC_LANES];
@@ -24,16 +24,16 @@ typedef struct xent {
     float *loss;
     tensor logits, dlogits; /* dlogits may be logits */
     const int32_t *targets;
-    const float *weight; /* of each row's gradient; NULL: forward only */
+    const float *weight; /* of the gradient of each row; NULL: forward only */
 } xent;
 
-/* e^(x - largest) of a row. They are kept in scratch where a row fits. */
-typedef struct powers {
+/* e^(x - largest) of a row; `kept`: in scratch, if a row fits, else NULL. */
+typedef struct row_exp {
     float largest, sum;
     const float *kept;
-} powers;
+} row_exp;
 
-static powers row_powers(const void *x, int64_t n, dtype dt, float *to)
+static row_exp exp_of_row(const void *x, int64_t n, dtype dt, float *to)
 {
     vf top = vec_set(-INFINITY), sum[2] = { 0 };
     for (int64_t i = 0; i < n; i += VEC_LANES)
@@ -45,11 +45,11 @@ static powers row_powers(const void *x, int64_t n, dtype dt, float *to)
         if (to)
             *(vf *)(to + i) = power;
     }
-    return (powers){ max, vec_sum(sum[0] + sum[1]), to };
+    return (row_exp){ max, vec_sum(sum[0] + sum[1]), to };
 }
 
 /* (softmax - onehot) weight. */
-static void row_gradient(const xent *p, int64_t r, powers w)
+static void row_gradient(const xent *p, int64_t r, row_exp w)
 {
     int64_t n = tensor_cols(&p->logits), at = r * n;
     int32_t target = p->targets[r];
@@ -81,7 +81,7 @@ static void xent_rows(const void *ctx, int64_t begin, int64_t end, void *scratch
             continue;
         }
         ASSERT(target >= 0 && target < n);
-        powers w = row_powers(x, n, p->logits.dt, kept);
+        row_exp w = exp_of_row(x, n, p->logits.dt, kept);
         float lse = w.largest + vmath_log(vec_set(w.sum))[0];
         p->loss[r] = lse - vec_load(x, target, 1, p->logits.dt)[0];
         if (p->weight)
