@@ -1,9 +1,9 @@
-/* cases: every op, the shapes it is tried with, and how to call it.
+/* cases: every op, the shapes it is tested with, and how to call it.
  *
  * An op_test names its tensors as slots and says how to call the op on a device and the oracle on
  * doubles. A case is a row of parameters. Runners know neither ops nor shapes: they fill the slots,
- * call, and compare. So a runner against another device, or of finite differences, is one loop over
- * the same table. */
+ * call the op and compare. So a runner that compares two devices, or with finite differences, is
+ * one loop over the same table. */
 #ifndef PESC_TESTS_OPS_CASES_H
 #define PESC_TESTS_OPS_CASES_H
 
@@ -25,7 +25,7 @@ typedef struct params {
     bool bias, flag, sigmoid, after, renormalise;
 } params;
 
-/* USED: an input whose memory the op may use up. */
+/* USED: an input that the op may overwrite. */
 typedef enum slot_role { SLOT_IN, SLOT_USED, SLOT_OUT, SLOT_INOUT } slot_role;
 /* NORMAL: N(0,1). COARSE: multiples of 1/2, full of ties. INDEX: integers below `limit`. */
 typedef enum slot_fill { FILL_NORMAL, FILL_COARSE, FILL_INDEX } slot_fill;
@@ -42,14 +42,15 @@ typedef struct slot {
 typedef struct op_test {
     const char *name;
     int (*slots)(const params *p, slot *s);
-    void (*arrange)(const params *p, double **x); /* gives integer slots a meaning; may be NULL */
+    void (*arrange)(const params *p,
+                    double **x); /* fills slots whose values depend on others; NULL: none */
     void (*call)(device *d, const params *p, const tensor *t);
     void (*oracle)(const params *p, double **x); /* inputs in, outputs overwritten */
     double tolerance;                            /* of f32 results, relative to 1 + |expected| */
-    double bf16_tolerance;   /* the same, more, where results are stored in bf16 */
-    params cases[MAX_CASES]; /* ends at the first with t == 0 */
-    /* Of a backward op: the number whose gradient it computes, from the inputs alone, and which
-     * slots hold the gradients of which. */
+    double bf16_tolerance;                       /* added to it where results are stored in bf16 */
+    params cases[MAX_CASES];                     /* ends at the first with t == 0 */
+    /* Of a backward op: the function of the inputs whose gradient it computes, and which slot holds
+     * the gradient of which. */
     double (*loss)(const params *p, double **x);
     struct {
         int gradient, of;

@@ -27,7 +27,7 @@ static void table_call(device *d, const params *p, const tensor *t)
     d->op->rope_table(d, t[0], t[1], t[2], t[3], p->scale);
 }
 
-/* The angle is an f32 product, as the models' authors computed it: only what follows is exact. */
+/* The angle is an f32 product, as in the models' own code; sine and cosine of it are exact. */
 static void table_oracle(const params *p, double **x)
 {
     for (i64 t = 0; t < p->t; t++)
@@ -66,7 +66,8 @@ static void rope_call(device *d, const params *p, const tensor *t)
 
 static void rope_oracle(const params *p, double **x)
 {
-    oracle_rope(x[0], x[1], x[2], p->t, p->heads, p->qk, p->c, p->n, p->flag, p->after);
+    oracle_rope(&(oracle_rotation){ x[0], x[1], x[2], p->t, p->heads, p->qk, p->c, p->n, p->flag,
+                                    p->after });
 }
 
 /* clang-format off */
@@ -104,9 +105,9 @@ static int attention_slots(const params *p, slot *s)
 {
     i64 pages = p->seqs * max_pages(p);
     dtype cache = p->w;
-    slot_role turned = p->n ? SLOT_USED : SLOT_IN;
-    s[Q] = (slot){ "q", turned, p->x, .ne = { p->t, p->heads * p->qk } };
-    s[K] = (slot){ "k", turned, p->x, .ne = { p->t, p->kv * p->qk } };
+    slot_role rotated = p->n ? SLOT_USED : SLOT_IN;
+    s[Q] = (slot){ "q", rotated, p->x, .ne = { p->t, p->heads * p->qk } };
+    s[K] = (slot){ "k", rotated, p->x, .ne = { p->t, p->kv * p->qk } };
     s[V] = (slot){ "v", SLOT_IN, p->x, .ne = { p->t, p->kv * p->v } };
     s[OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, p->heads * p->v } };
     s[STARTS] = (slot){ "starts", SLOT_IN, DT_I32, .ne = { p->seqs + 1 }, FILL_INDEX, 1 };
@@ -158,8 +159,10 @@ static void attention_call(device *d, const params *p, const tensor *t)
     d->op->attention_fwd(d, &a);
 }
 
-/* Rows of the pass enter the pages, rounded to the pages' type; then `flat` gets every position. */
-static void lay_out(const params *p, double **x, int rows, int pages, i64 width, double *flat)
+/* Stores the rows of the pass in the pages, rounded to their dtype, and collects the keys or values
+ * of every position in `flat` [seqs][max_keys][width]. */
+static void collect_positions(const params *p, double **x, int rows, int pages, i64 width,
+                              double *flat)
 {
     for (i64 s = 0; s < p->seqs; s++)
         for (i64 i = 0; i < p->past[s] + p->len[s]; i++) {
@@ -187,7 +190,8 @@ static void lay_out(const params *p, double **x, int rows, int pages, i64 width,
 
 static void rotate(const params *p, double **x, int which, i64 heads)
 {
-    oracle_rope(x[which], x[COS], x[SIN], p->t, heads, p->qk, 0, p->n, p->after, false);
+    oracle_rope(&(oracle_rotation){ x[which], x[COS], x[SIN], p->t, heads, p->qk, .rot = p->n,
+                                    .interleaved = p->after });
     for (i64 i = 0; i < p->t * heads * p->qk; i++)
         x[which][i] = round_to(p->x, x[which][i]);
 }
@@ -203,8 +207,8 @@ static void attention_oracle(const params *p, double **x)
     double *v = calloc((size_t)(p->seqs * keys * p->kv * p->v), sizeof *v);
     for (i64 s = 0; s < p->seqs; s++)
         first[s] = p->page ? 0 : p->past[s];
-    lay_out(p, x, K, PAGES_K, p->kv * p->qk, k);
-    lay_out(p, x, V, PAGES_V, p->kv * p->v, v);
+    collect_positions(p, x, K, PAGES_K, p->kv * p->qk, k);
+    collect_positions(p, x, V, PAGES_V, p->kv * p->v, v);
     oracle_attention a = {
         x[Q],    k,       v,        x[STARTS], x[POS], x[OUT], p->flag ? x[LSE] : NULL,
         p->seqs, keys,    p->heads, p->kv,     p->qk,  p->v,   p->window,
@@ -218,7 +222,7 @@ static void attention_oracle(const params *p, double **x)
 /* clang-format off */
 const op_test test_attention_fwd = {
     "attention_fwd", attention_slots, attention_arrange, attention_call, attention_oracle,
-    3e-6, .bf16_tolerance = 4e-3, /* weights are rounded to bf16: 2^-9 of the values they weigh */
+    3e-6, .bf16_tolerance = 4e-3, /* the softmax weights are rounded to bf16: 2^-9 of the values */
     .cases = {
         /* one token; odd sizes; grouped heads; different widths; a long row; windows */
         { .t = 1, .seqs = 1, .len = { 1 }, .heads = 1, .kv = 1, .qk = 1, .v = 1, .scale = 1 },
@@ -253,7 +257,7 @@ const op_test test_attention_fwd = {
           .qk = 20, .v = 12, .scale = 0.2f, .page = 16, .flag = true },
         { .t = 24, .seqs = 3, .len = { 1, 22, 1 }, .past = { 99, 100, 0 }, .heads = 4, .kv = 2,
           .qk = 16, .v = 16, .scale = 0.2f, .page = 16, .w = DT_BF16, .x = DT_BF16, .o = DT_BF16 },
-        /* the same with q and k yet to be rotated: all columns or some, halves or neighbours */
+        /* the same with the rotation fused: all columns or some, halves or neighbours */
         { .t = 24, .seqs = 3, .len = { 1, 22, 1 }, .past = { 99, 100, 0 }, .heads = 4, .kv = 2,
           .qk = 20, .v = 12, .scale = 0.2f, .page = 16, .n = 20 },
         { .t = 3, .seqs = 3, .len = { 1, 1, 1 }, .past = { 300, 63, 0 }, .heads = 8, .kv = 2,

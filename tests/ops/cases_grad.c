@@ -6,7 +6,7 @@
 
 /* ---- rmsnorm ---- */
 
-/* e > 0: with a router behind, whose gradient is wanted as well */
+/* e > 0: with a fused router of e experts, whose gradient is computed too */
 enum { N_DX, N_DW, N_DROUTER, N_COPY, N_DY, N_X, N_W, N_RSTD, N_DLOGITS, N_ROUTER };
 
 static int norm_slots(const params *p, slot *s)
@@ -16,7 +16,7 @@ static int norm_slots(const params *p, slot *s)
     s[N_DW] = (slot){ "dw", SLOT_INOUT, DT_F32, .ne = { p->bias ? p->c : 0 } };
     s[N_DROUTER] = (slot){ "drouter", SLOT_INOUT, DT_F32, .ne = { p->e, p->c } };
     s[N_COPY] = (slot){ "copy", SLOT_OUT, DT_BF16, .ne = { p->after ? p->t : 0, width } };
-    slot_role read = p->e ? SLOT_USED : SLOT_IN; /* with a router, dy may be used up */
+    slot_role read = p->e ? SLOT_USED : SLOT_IN; /* with a router, dy may be overwritten */
     s[N_DY] = (slot){ "dy", read, p->after ? DT_BF16 : p->x, .ne = { p->t, width } };
     s[N_X] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, width } };
     s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
@@ -176,7 +176,7 @@ const op_test test_glu_bwd = {
 };
 /* clang-format on */
 
-/* k > 0: rows that were gated, k for each of t / k tokens */
+/* k > 0: rows were gated, k rows for each of t / k tokens */
 enum { A_DX, A_DGATES, A_DY, A_X, A_GATES, A_ORDER };
 
 static int act_slots(const params *p, slot *s)
@@ -366,7 +366,7 @@ const op_test test_sum_rows = {
 };
 /* clang-format on */
 
-/* A permutation of t*k rows, as expert_sort gives one. */
+/* A permutation of t*k rows, as expert_sort makes one. */
 static void permute(double *x, i64 n)
 {
     for (i64 i = 0; i < n; i++)

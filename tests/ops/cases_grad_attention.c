@@ -25,8 +25,8 @@ static int grad_slots(const params *p, slot *s)
     return 12;
 }
 
-/* Weight of key row u for query row t of head h; 0 where it is not seen. */
-static double weight(const params *p, double **x, i64 t, i64 h, i64 u)
+/* The scaled score of key row u for query row t of head h. */
+static double score(const params *p, double **x, i64 t, i64 h, i64 u)
 {
     double dot = 0;
     i64 kvh = h / (p->heads / p->kv);
@@ -49,10 +49,10 @@ static void forward_row(const params *p, double **x, i64 t, i64 h, double *out, 
     i64 low = first_key(p, x, t), kvh = h / (p->heads / p->kv);
     double max = -INFINITY, sum = 0;
     for (i64 u = low; u <= t; u++)
-        max = fmax(max, weight(p, x, t, h, u));
+        max = fmax(max, score(p, x, t, h, u));
     memset(out, 0, (size_t)p->v * sizeof *out);
     for (i64 u = low; u <= t; u++) {
-        double e = exp(weight(p, x, t, h, u) - max);
+        double e = exp(score(p, x, t, h, u) - max);
         sum += e;
         for (i64 i = 0; i < p->v; i++)
             out[i] += e * x[V][(u * p->kv + kvh) * p->v + i];
@@ -113,7 +113,7 @@ static void grad_row(const params *p, double **x, i64 t, i64 h)
     x[DELTA][t * p->heads + h] = delta;
     for (i64 u = first_key(p, x, t); u <= t; u++) {
         i64 k = (u * p->kv + kvh) * p->qk, v = (u * p->kv + kvh) * p->v;
-        double prob = exp(weight(p, x, t, h, u) - x[LSE][t * p->heads + h]), dp = 0;
+        double prob = exp(score(p, x, t, h, u) - x[LSE][t * p->heads + h]), dp = 0;
         for (i64 i = 0; i < p->v; i++) {
             dp += x[DOUT][o + i] * x[V][v + i];
             x[DV][v + i] += prob * x[DOUT][o + i];

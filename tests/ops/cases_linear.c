@@ -1,5 +1,5 @@
-/* cases_linear: products. t rows, I = c inputs, O = n outputs. k: how deep a second pair is; e: how
- * many columns more the matrices have whose columns a, b and out are. */
+/* cases_linear: products. t rows, I = c inputs, O = n outputs. k: inner dimension of a second pair;
+ * e: a, b and out are the first columns of matrices that are e columns wider. */
 #include "ops/cases.h"
 
 #include <stdlib.h>
@@ -7,8 +7,6 @@
 
 enum { OUT, A, B, BIAS, OFFSETS, A2 = 4, B2 };
 
-/* Rows of a span of NF4 weights, as doubles: spans are made by the op itself (tested on its own)
- * before the call, so that the product reads what a model would hold. */
 static const float nf4_values[16] = { -1.0f,
                                       -0.6961928009986877f,
                                       -0.5250730514526367f,
@@ -26,7 +24,7 @@ static const float nf4_values[16] = { -1.0f,
                                       0.7229568362236023f,
                                       1.0f };
 
-static i64 span_bytes(i64 n)
+static i64 nf4_bytes(i64 n)
 {
     return ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
 }
@@ -64,7 +62,7 @@ static int matmul_slots(const params *p, slot *s)
     s[OUT] = (slot){ "out", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { rows, cols } };
     s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->layout == MM_NT ? p->c : p->n } };
     s[B] = p->layout == MM_TN ? (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } }
-           : nf4 ? (slot){ "b", SLOT_IN, DT_U8, .ne = { span_bytes(p->n * p->c) }, FILL_INDEX, 256 }
+           : nf4 ? (slot){ "b", SLOT_IN, DT_U8, .ne = { nf4_bytes(p->n * p->c) }, FILL_INDEX, 256 }
                  : (slot){ "b", SLOT_IN, p->w, .ne = { p->n, p->c } };
     s[BIAS] = (slot){ "bias", SLOT_IN, p->x, .ne = { p->bias ? p->n : 0 } };
     bool first_t = p->layout == MM_TN;
@@ -90,11 +88,12 @@ static void nf4_arrange(const params *p, double **x, i64 matrices)
             unsigned char raw[4];
             memcpy(raw, &scale, 4);
             for (int b = 0; b < 4; b++)
-                x[B][m * span_bytes(n) + ((n + 1) / 2 + 3) / 4 * 4 + block * 4 + b] = raw[b];
+                x[B][m * nf4_bytes(n) + ((n + 1) / 2 + 3) / 4 * 4 + block * 4 + b] = raw[b];
         }
 }
 
-/* A second pair adds little, as LoRA does: a device may round it before the rest is added. */
+/* A second pair contributes little, as LoRA does: a device may round it before the rest is added.
+ */
 static void matmul_arrange(const params *p, double **x)
 {
     nf4_arrange(p, x, 1);
@@ -130,7 +129,7 @@ static void matmul_call(device *d, const params *p, const tensor *t)
     d->op->matmul(d, &a);
 }
 
-/* x without the last `extra` columns. */
+/* A copy of x without its last `extra` columns; freed by the caller. */
 static double *without(const double *x, i64 rows, i64 cols, i64 extra)
 {
     double *out = malloc((size_t)(rows * cols) * sizeof *out);
@@ -141,12 +140,12 @@ static double *without(const double *x, i64 rows, i64 cols, i64 extra)
 
 static void product(const params *p, double *out, const double *a, const double *b, i64 rows)
 {
-    if (p->layout == MM_NT)
-        oracle_product(out, a, b, rows, p->n, p->c, false, true);
-    else if (p->layout == MM_NN)
-        oracle_product(out, a, b, rows, p->c, p->n, false, false);
-    else
-        oracle_product(out, a, b, p->n, p->c, rows, true, false);
+    const oracle_matrices layouts[] = {
+        [MM_NT] = { out, a, b, rows, p->n, p->c, .b_transposed = true },
+        [MM_NN] = { out, a, b, rows, p->c, p->n },
+        [MM_TN] = { out, a, b, p->n, p->c, rows, .a_transposed = true },
+    };
+    oracle_product(&layouts[p->layout]);
 }
 
 static void matmul_oracle(const params *p, double **x)
@@ -166,7 +165,7 @@ static void matmul_oracle(const params *p, double **x)
     }
     product(p, sum, a, b, p->t);
     if (p->k)
-        oracle_product(more, x[A2], x[B2], rows, cols, p->k, first_t, inner);
+        oracle_product(&(oracle_matrices){ more, x[A2], x[B2], rows, cols, p->k, first_t, inner });
     for (i64 i = 0; i < rows * cols; i++) {
         double *out = &x[OUT][i / cols * (cols + p->e) + i % cols];
         *out = (p->flag ? *out : 0) + p->scale * (sum[i] + more[i]) +
@@ -236,7 +235,7 @@ const op_test test_matmul_sum = {
 };
 /* clang-format on */
 
-/* ---- grouped: t rows in all, over e experts; after: dW is written, not added ---- */
+/* ---- grouped: t rows over e experts; after: dW overwrites instead of accumulating ---- */
 
 static int grouped_slots(const params *p, slot *s)
 {
@@ -250,7 +249,7 @@ static int grouped_slots(const params *p, slot *s)
         s[OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, out } };
         s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, in } };
         s[B] = p->w == DT_NF4
-                   ? (slot){ "b",        SLOT_IN, DT_U8, .ne = { p->e, span_bytes(p->n * p->c) },
+                   ? (slot){ "b",        SLOT_IN, DT_U8, .ne = { p->e, nf4_bytes(p->n * p->c) },
                              FILL_INDEX, 256 }
                    : (slot){ "b", SLOT_IN, p->w, .ne = { p->e, p->n, p->c } };
     }
@@ -259,8 +258,8 @@ static int grouped_slots(const params *p, slot *s)
     return 5;
 }
 
-/* Uneven shares; expert 1 gets nothing. With a flag these are some experts of more: rows before the
- * first and behind the last are others'. */
+/* Uneven shares; expert 1 gets no rows. flag: the experts are a slice of more, so that rows before
+ * the first and after the last belong to others. */
 static void grouped_arrange(const params *p, double **x)
 {
     i64 before = p->flag ? p->t / 4 : 0, rows = p->flag ? p->t / 2 : p->t;
@@ -301,7 +300,7 @@ static void grouped_oracle(const params *p, double **x)
             continue;
         }
         if (p->w == DT_NF4)
-            decode_nf4(b, x[B] + e * span_bytes(p->n * p->c), p->n * p->c, p->x == DT_BF16);
+            decode_nf4(b, x[B] + e * nf4_bytes(p->n * p->c), p->n * p->c, p->x == DT_BF16);
         else
             memcpy(b, x[B] + e * p->n * p->c, (size_t)(p->n * p->c) * sizeof *b);
         for (i64 i = 0; p->x == DT_BF16 && p->w == DT_F32 && i < p->n * p->c; i++)

@@ -1,4 +1,4 @@
-/* cases_rows: pointwise ops, norms, rows moved about, losses. */
+/* cases_rows: pointwise ops, norms, gathers, losses, quantisation. */
 #include "ops/cases.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ const op_test test_glu_fwd = {
 };
 /* clang-format on */
 
-/* k > 0: rows that are gated, k for each of t / k tokens */
+/* k > 0: rows are gated, k rows for each of t / k tokens */
 static int act_slots(const params *p, slot *s)
 {
     i64 tokens = p->k ? p->t / p->k : 0;
@@ -55,7 +55,7 @@ static void act_call(device *d, const params *p, const tensor *t)
     d->op->act_fwd(d, t[0], t[1], p->act, p->k ? &g : NULL);
 }
 
-/* Normal numbers times 8: the tails are visited too. Rows in an order of their own. */
+/* Normal numbers times 8, which reach the tails; the rows are permuted. */
 static void act_arrange(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++)
@@ -194,8 +194,8 @@ const op_test test_convert = {
 
 /* ---- rows ---- */
 
-/* rows of norm: t tokens of n heads, each of width c; after: with something to add, k > 0 rows of
- * experts among it; e > 0: with a router behind */
+/* norm: t tokens of n heads of width c. after: a residual sum is fused before it, with k > 0 also
+ * the rows of k experts; e > 0: a router of e experts is fused after it. */
 enum { N_OUT, N_RSTD, N_SUM, N_LOGITS, N_X, N_W, N_ADD, N_ROWS, N_INVERSE, N_ROUTER };
 
 static int norm_slots(const params *p, slot *s)
@@ -214,7 +214,7 @@ static int norm_slots(const params *p, slot *s)
     return 10;
 }
 
-/* Logits as large as a router gives them. */
+/* Logits of the size that routers produce. */
 static void norm_arrange(const params *p, double **x)
 {
     for (i64 i = 0; i < p->e * p->c; i++)
@@ -331,8 +331,8 @@ const op_test test_embed = {
 };
 /* clang-format on */
 
-/* copy_heads: n_heads pieces of n columns; flag: one piece serves all heads (MLA); after: added up,
- * its backward */
+/* copy_heads: n columns for each head; flag: all heads read the same columns (MLA); after: summed
+ * over heads, its backward */
 static int heads_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "dst", SLOT_INOUT, p->o, .ne = { p->t, p->heads * p->qk + p->c } };
@@ -401,8 +401,8 @@ static void xent_arrange(const params *p, double **x)
     for (i64 r = 2; r < p->t; r += 3)
         x[2][r] = -100;
     for (i64 i = 0; i < p->t * p->c; i++)
-        /* far from 0, above and below it: the maximum must be taken out, and lanes past the end
-         * of a row must not be it */
+        /* far above and far below 0: the maximum must be subtracted, and padding lanes must not be
+         * the maximum */
         x[1][i] = x[1][i] * 4 + (i / p->c % 2 ? -50 : 50);
 }
 
@@ -432,23 +432,23 @@ const op_test test_xent_fwd = {
 
 static int quant_slots(const params *p, slot *s)
 {
-    i64 n = p->t * p->c, span = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
-    s[0] = (slot){ "span", SLOT_OUT, DT_U8, .ne = { p->n, span } };
+    i64 n = p->t * p->c, bytes = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+    s[0] = (slot){ "storage", SLOT_OUT, DT_U8, .ne = { p->n, bytes } };
     s[1] = (slot){ "w", SLOT_IN, DT_F32, .ne = { p->n, p->t, p->c } };
     return 2;
 }
 
 static void quant_call(device *d, const params *p, const tensor *t)
 {
-    tensor span = { t[0].data, DT_NF4, 3, { p->n, p->t, p->c } };
-    d->op->quantize_nf4(d, span, t[1], false);
+    tensor storage = { t[0].data, DT_NF4, 3, { p->n, p->t, p->c } };
+    d->op->quantize_nf4(d, storage, t[1], false);
 }
 
 static void quant_oracle(const params *p, double **x)
 {
-    i64 n = p->t * p->c, span = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+    i64 n = p->t * p->c, bytes = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
     for (i64 m = 0; m < p->n; m++)
-        oracle_nf4(x[0] + m * span, x[1] + m * n, n);
+        oracle_nf4(x[0] + m * bytes, x[1] + m * n, n);
 }
 
 /* clang-format off */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- dropout, scale, sumsq ---- */
+/* ---- dropout, sumsq ---- */
 
 static int pair_slots(const params *p, slot *s)
 {
@@ -75,7 +75,7 @@ const op_test test_sumsq = {
 };
 /* clang-format on */
 
-/* ---- adamw: t numbers; flag: a bf16 copy; k: clip in tenths; e: the step; w U8: 8-bit moments
+/* ---- adamw: t parameters; flag: a bf16 copy; k: clip in tenths; e: the step; w U8: 8-bit moments
  * ---- */
 
 enum { W, M, VAR, M_SCALE, V_SCALE, COPY, GRAD, SUMSQ };

@@ -123,7 +123,7 @@ void trial_free(trial *t)
 
 void trial_run(trial *t, device *d)
 {
-    static const unsigned char guard[GUARD] = "no op may write behind the end of a tensor!";
+    static const unsigned char guard[GUARD] = "no op may write after the end of a tensor!";
     tensor tensors[MAX_SLOTS] = { 0 };
     for (int k = 0; k < t->n; k++) {
         const slot *s = &t->slots[k];
@@ -150,7 +150,7 @@ void trial_run(trial *t, device *d)
         assert_int_equal(d->op->download(d, t->result[k], tensors[k].data, t->bytes[k] + GUARD),
                          PESC_OK);
         if (memcmp(t->result[k] + t->bytes[k], guard, GUARD) != 0)
-            fail_msg("%s writes behind %s", t->test->name, t->slots[k].name);
+            fail_msg("%s writes after the end of %s", t->test->name, t->slots[k].name);
         if (t->slots[k].role == SLOT_IN && memcmp(t->result[k], t->input[k], t->bytes[k]) != 0)
             fail_msg("%s changes its input %s", t->test->name, t->slots[k].name);
         d->op->free(d, tensors[k].data);

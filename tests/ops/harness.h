@@ -9,14 +9,14 @@ typedef struct trial {
     const params *p;
     int n;
     slot slots[MAX_SLOTS];
-    double *value[MAX_SLOTS];         /* what the device is given, exactly */
+    double *value[MAX_SLOTS];         /* the numbers, exactly as the device gets them */
     unsigned char *input[MAX_SLOTS];  /* the same, stored in the slot's type */
-    unsigned char *result[MAX_SLOTS]; /* what came back */
+    unsigned char *result[MAX_SLOTS]; /* after the op */
     size_t bytes[MAX_SLOTS];
 } trial;
 
-/* Fills the slots from (op, case); outputs start as NaN or -1, so that an element nobody writes is
- * seen. */
+/* Fills the slots with numbers that depend on the op and the case only. Outputs start as NaN or -1,
+ * so that an element that is never written is found. */
 void trial_init(trial *t, const op_test *test, int number);
 void trial_free(trial *t);
 

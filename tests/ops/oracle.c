@@ -35,20 +35,20 @@ void oracle_rmsnorm(double *out, double *rstd, const double *x, const double *w,
     }
 }
 
-void oracle_rope(double *x, const double *cos, const double *sin, i64 rows, i64 heads, i64 head_dim,
-                 i64 offset, i64 rot, bool interleaved, bool inverse)
+void oracle_rope(const oracle_rotation *a)
 {
-    for (i64 t = 0; t < rows; t++)
-        for (i64 h = 0; h < heads; h++)
-            for (i64 i = 0; i < rot / 2; i++) {
-                double *head = x + (t * heads + h) * head_dim + offset;
-                double *a = head + (interleaved ? 2 * i : i);
-                double *b = head + (interleaved ? 2 * i + 1 : i + rot / 2);
-                double c = cos[t * (rot / 2) + i], s = sin[t * (rot / 2) + i], was = *a;
-                if (inverse)
+    i64 half = a->rot / 2;
+    for (i64 t = 0; t < a->rows; t++)
+        for (i64 h = 0; h < a->heads; h++)
+            for (i64 i = 0; i < half; i++) {
+                double *head = a->x + (t * a->heads + h) * a->head_dim + a->offset;
+                double *x = head + (a->interleaved ? 2 * i : i);
+                double *y = head + (a->interleaved ? 2 * i + 1 : i + half);
+                double c = a->cos[t * half + i], s = a->sin[t * half + i], was = *x;
+                if (a->inverse)
                     s = -s;
-                *a = was * c - *b * s;
-                *b = *b * c + was * s;
+                *x = was * c - *y * s;
+                *y = *y * c + was * s;
             }
 }
 
@@ -86,7 +86,7 @@ void oracle_attend(const oracle_attention *a)
 }
 
 /* How many of the n numbers rank before x[i]: larger, or equal with a lower index; a NaN ranks
- * behind every number. */
+ * after every number. */
 static i64 rank_of(const double *x, const bool *out, i64 n, i64 i)
 {
     i64 before = 0;
@@ -186,10 +186,10 @@ static const float nf4_between[15] = {
     0.5016634166240692f,   0.6427869200706482f,   0.8614784181118011f
 };
 
-void oracle_nf4(double *span, const double *x, i64 n)
+void oracle_nf4(double *storage, const double *x, i64 n)
 {
     i64 code_bytes = ((n + 1) / 2 + 3) / 4 * 4;
-    memset(span, 0, (size_t)code_bytes * sizeof *span);
+    memset(storage, 0, (size_t)code_bytes * sizeof *storage);
     for (i64 block = 0; block * 64 < n; block++) {
         i64 end = (block + 1) * 64 < n ? (block + 1) * 64 : n;
         double top = 0;
@@ -200,24 +200,24 @@ void oracle_nf4(double *span, const double *x, i64 n)
             int q = 0;
             while (q < 15 && scaled > nf4_between[q])
                 q++;
-            span[i / 2] += i % 2 ? q : q * 16;
+            storage[i / 2] += i % 2 ? q : q * 16;
         }
         float scale = (float)top;
         unsigned char bytes[4];
         memcpy(bytes, &scale, 4);
         for (int b = 0; b < 4; b++)
-            span[code_bytes + block * 4 + b] = bytes[b];
+            storage[code_bytes + block * 4 + b] = bytes[b];
     }
 }
 
-void oracle_product(double *out, const double *a, const double *b, i64 m, i64 n, i64 k, bool a_t,
-                    bool b_t)
+void oracle_product(const oracle_matrices *p)
 {
-    for (i64 r = 0; r < m; r++)
-        for (i64 c = 0; c < n; c++) {
+    for (i64 r = 0; r < p->m; r++)
+        for (i64 c = 0; c < p->n; c++) {
             double sum = 0;
-            for (i64 i = 0; i < k; i++)
-                sum += (a_t ? a[i * m + r] : a[r * k + i]) * (b_t ? b[c * k + i] : b[i * n + c]);
-            out[r * n + c] = sum;
+            for (i64 i = 0; i < p->k; i++)
+                sum += p->a[p->a_transposed ? i * p->m + r : r * p->k + i] *
+                       p->b[p->b_transposed ? c * p->k + i : i * p->n + c];
+            p->out[r * p->n + c] = sum;
         }
 }

@@ -1,4 +1,4 @@
-/* oracle: what each op means, written as plainly as it can be, in double precision.
+/* oracle: the definition of each op, written as plainly as possible, in double precision.
  *
  * It shares no code with src/: textbook sums over whole rows, no blocks, no online softmax. Integer
  * tensors are doubles too, so that a runner can treat all tensors alike. */
@@ -13,11 +13,19 @@ typedef int64_t i64;
 double oracle_act(int act, double x); /* act_kind */
 void oracle_rmsnorm(double *out, double *rstd, const double *x, const double *w, i64 rows, i64 n,
                     double eps);
-void oracle_rope(double *x, const double *cos, const double *sin, i64 rows, i64 heads, i64 head_dim,
-                 i64 offset, i64 rot, bool interleaved, bool inverse);
 
-/* Query row t of n_seq packed sequences. Key positions are 0.. of each sequence, in keys
- * [n_seq][max_keys][kv*qk] and values [n_seq][max_keys][kv*v]; first[s]: the first that exists. */
+/* Columns [offset, offset + rot) of each head of x [rows, heads*head_dim]; cos, sin [rows, rot/2].
+ */
+typedef struct oracle_rotation {
+    double *x;
+    const double *cos, *sin;
+    i64 rows, heads, head_dim, offset, rot;
+    bool interleaved, inverse;
+} oracle_rotation;
+void oracle_rope(const oracle_rotation *a);
+
+/* The query rows of n_seq packed sequences. Keys [n_seq][max_keys][kv*qk] and values
+ * [n_seq][max_keys][kv*v] are indexed by position; first[s] is the first position that exists. */
 typedef struct oracle_attention {
     const double *q, *keys, *values;
     const double *starts, *pos;
@@ -38,10 +46,15 @@ typedef struct oracle_topk {
 void oracle_route(const oracle_topk *a);
 
 double oracle_xent(const double *logits, i64 n, double target);
-void oracle_nf4(double *span, const double *x, i64 n); /* bytes of a span, as doubles */
+void oracle_nf4(double *storage, const double *x, i64 n); /* the bytes of NF4, as doubles */
 
-/* out [m,n] = sum over i < k; op(a)[m][i] * op(b)[i][n], where a_t, b_t: stored transposed. */
-void oracle_product(double *out, const double *a, const double *b, i64 m, i64 n, i64 k, bool a_t,
-                    bool b_t);
+/* out [m,n] = a [m,k] b [k,n]; a matrix that is transposed is stored as [k,m] or [n,k]. */
+typedef struct oracle_matrices {
+    double *out;
+    const double *a, *b;
+    i64 m, n, k;
+    bool a_transposed, b_transposed;
+} oracle_matrices;
+void oracle_product(const oracle_matrices *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* properties: what must hold between calls: decode equals prefill, packed equals one by one, NaN
+/* properties: relations between calls: decode equals prefill, packed equals single sequences, NaN
  * cannot break the routing, quantising in pieces equals quantising whole. */
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- attention: one sequence of n tokens, fed in pieces or at once ---- */
+/* ---- attention: one sequence of n tokens, computed in pieces or at once ---- */
 
 typedef struct shape {
     int32_t n, heads, kv, qk, v, window, page;
@@ -29,7 +29,7 @@ static size_t width(dtype dt)
     return dt == DT_F32 ? 4 : 2;
 }
 
-/* Random f32 or bf16 numbers: of bf16 any bits with a moderate exponent. */
+/* Random f32 or bf16 numbers; bf16 has random bits with a moderate exponent. */
 static void *numbers(dtype dt, int64_t n, uint64_t stream)
 {
     void *p = calloc((size_t)n + 1, width(dt));
@@ -57,7 +57,7 @@ static text make_text(shape s, uint64_t seed)
     t.v = numbers(s.dt, (int64_t)s.n * s.kv * s.v, seed + 2);
     t.pages_k = malloc((size_t)(t.n_pages * s.page * s.kv * s.qk) * width(s.dt));
     t.pages_v = malloc((size_t)(t.n_pages * s.page * s.kv * s.v) * width(s.dt));
-    /* what a page held before must not matter: all bits set is NaN in both types */
+    /* the previous contents of a page must not matter: all bits set is NaN in both dtypes */
     memset(t.pages_k, 0xff, (size_t)(t.n_pages * s.page * s.kv * s.qk) * width(s.dt));
     memset(t.pages_v, 0xff, (size_t)(t.n_pages * s.page * s.kv * s.v) * width(s.dt));
     t.table = calloc((size_t)t.n_pages, sizeof *t.table);
@@ -83,7 +83,7 @@ static void *row(void *p, dtype dt, int64_t i)
     return (char *)p + (size_t)i * width(dt);
 }
 
-/* Rows [first, first + n) of the text into the same rows of out. */
+/* Computes rows [first, first + n) of the text into the same rows of out. */
 static void attend(device *d, const text *t, int32_t first, int32_t n, bool cached, void *out)
 {
     shape s = t->s;
@@ -204,7 +204,7 @@ static void packed_is_single(void **state)
     }
 }
 
-/* Gradients of rows [first, first + n) as one sequence, or of several when starts says so. */
+/* Gradients of the rows from `first` on, as the sequences of `starts`. */
 static void attend_back(device *d, shape s, const text *t, int64_t first, tensor starts,
                         float *grads)
 {
@@ -270,7 +270,7 @@ static void packed_gradients_are_single(void **state)
     }
 }
 
-/* A broken value stays in its own row. */
+/* A NaN affects its own row only. */
 static void nan_stays_in_its_row(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void nan_ranks_last(void **state)
     route(d, &rule, some, ids, gates);
     assert_int_equal(ids[0], 2); /* the tie goes to the lower index */
     assert_int_equal(ids[1], 4);
-    assert_int_equal(ids[2], 1); /* -infinity still beats NaN */
+    assert_int_equal(ids[2], 1); /* -infinity ranks above NaN */
     assert_true(gates[0] == 0.5f && gates[1] == 0.5f && gates[2] == 0);
     rule.n_groups = 3;
     rule.k_groups = 2;
@@ -353,7 +353,7 @@ static void pieces_are_the_whole(void **state)
     free(w);
 }
 
-/* Far on the negative side activations are tiny, but keep their digits. */
+/* For large negative x activations are tiny, but keep their relative accuracy. */
 static void tails_keep_their_digits(void **state)
 {
     (void)state;
@@ -379,7 +379,7 @@ static void tails_keep_their_digits(void **state)
 
 /* ---- training ---- */
 
-/* Backward ops may write where they read. */
+/* Backward ops may overwrite their inputs where the contract allows it. */
 static void in_place(void **state)
 {
     (void)state;

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Results carry the op's tolerance, and half a unit of bf16 where they are stored in it. Ops that
- * only move numbers have none: what they store must be the expected value rounded, to the bit. */
+/* The tolerance is that of the op, and half a unit of bf16 where results are stored in bf16. Ops
+ * that only copy numbers have none: they must store exactly the rounded expected value. */
 static void compare(const trial *t, double **expected, int number, const char *device_name)
 {
     for (int k = 0; k < t->n; k++) {

@@ -22,8 +22,8 @@ static double quotient(trial *t, int slot_of, i64 i)
     return (up - down) / (2 * h);
 }
 
-/* Backward and forward types may be bf16: a gradient is then exact to its own rounding, and to that
- * of what forward stored (out of attention). */
+/* With bf16 a gradient carries its own rounding and that of stored results of forward (the output
+ * of attention). */
 static double allowed_error(const trial *t, int k, double want)
 {
     bool coarse = t->slots[k].dt == DT_BF16;
