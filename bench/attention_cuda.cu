@@ -7,6 +7,7 @@
  * 80 keeps to the kernels without Hopper's instructions. */
 #include "attention_naive.cuh"
 #include "backend/cuda/attention.cuh"
+#include "study.cuh"
 
 #include <algorithm>
 #include <cmath>
@@ -15,27 +16,6 @@
 #include <cstring>
 #include <string>
 #include <vector>
-
-/* ---- a device of our own ---- */
-
-extern "C" void cuda_fail(cuda_device *d, cudaError_t e, const char *what)
-{
-    if (d->failed == PESC_OK)
-        printf("FAILED %s: %s\n", what, cudaGetErrorString(e));
-    d->failed = PESC_DEVICE;
-}
-
-extern "C" void *cuda_scratch(cuda_device *d, size_t bytes)
-{
-    if (bytes > d->scratch_bytes) {
-        cudaDeviceSynchronize();
-        cudaFree(d->scratch);
-        d->scratch_bytes = bytes;
-        if (cudaMalloc((void **)&d->scratch, bytes) != cudaSuccess)
-            d->scratch = NULL;
-    }
-    return d->scratch;
-}
 
 static void check(cudaError_t e, const char *what)
 {
@@ -311,7 +291,7 @@ static bool errors(cuda_device *c, const shape &s, const char *name)
         for (size_t i = 0; i < t.size(); i++)
             equal = equal && fetch(t[i]) == first[i];
     }
-    bool ok = worst <= limit && equal && c->failed == PESC_OK;
+    bool ok = worst <= limit && equal && study_failures == 0;
     printf("  %s%s\n", ok ? "ok" : "WRONG", equal ? "" : " (repeats differ)");
     fflush(stdout);
     release();
@@ -493,11 +473,9 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "errors";
     cuda_device c = {};
-    cudaDeviceProp prop;
-    check(cudaGetDeviceProperties(&prop, 0), "device");
-    c.n_sm = prop.multiProcessorCount;
-    c.cc = argc > 2 ? std::stoi(argv[2]) : prop.major * 10 + prop.minor;
-    check(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
+    if (!study_open(&c))
+        return 1;
+    c.cc = argc > 2 ? std::stoi(argv[2]) : c.cc;
     int bad = 0;
     if (!strcmp(what, "errors"))
         bad = all_errors(&c);
@@ -507,5 +485,5 @@ int main(int argc, char **argv)
         all_rates(&c);
     else
         all_decodes(&c);
-    return bad != 0 || c.failed != PESC_OK;
+    return bad != 0 || study_failures != 0;
 }

@@ -140,7 +140,11 @@ int main(int argc, char **argv)
         { MM_NT, 8, 4096, 11008, DT_BF16, DT_BF16, false },
         { MM_NT, 64, 4096, 11008, DT_BF16, DT_BF16, false },
     };
+    static const work_limits work = {
+        .act = DT_BF16, .tokens = 8192, .widest = 32000, .converted = 11008 * 4096, .quantised = 1
+    };
     must(backend_open(&dev, argc > 1 ? argv[1] : "cuda:0"));
+    must(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &work)));
     pattern = mem_alloc(PATTERN, sizeof *pattern);
     for (int i = 0; i < PATTERN; i++)
         pattern[i] = rng_normal((rng_key){ 1, 1 }, (uint64_t)i);

@@ -7,6 +7,7 @@
  * decoding, beside the time that reading the experts' weights takes at 4.26 TB/s.
  *   grouped_cuda [check|time [op|plain|mma|wgmma|few]] */
 #include "backend/cuda/grouped.cuh"
+#include "study.cuh"
 
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -22,49 +23,16 @@ extern "C" {
 
 typedef __nv_bfloat16 bf16;
 
-/* ---- what the kernels need of a device ---- */
-
-static cudaError_t failure;
-
-extern "C" void cuda_fail(cuda_device *d, cudaError_t e, const char *what)
-{
-    (void)d;
-    if (failure == cudaSuccess)
-        printf("%s: %s\n", what, cudaGetErrorString(e));
-    failure = e;
-}
-
-extern "C" void *cuda_scratch(cuda_device *d, size_t bytes)
-{
-    if (bytes > d->scratch_bytes) {
-        cudaFree(d->scratch);
-        d->scratch_bytes = cudaMalloc((void **)&d->scratch, bytes) == cudaSuccess ? bytes : 0;
-    }
-    return d->scratch;
-}
-
 /* ---- numbers ---- */
-
-static __device__ __host__ float noise(uint64_t i, uint32_t seed)
-{
-    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
-    x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-    x ^= x >> 31;
-    float sum = 0;
-    for (int k = 0; k < 4; k++)
-        sum += (float)(x >> 16 * k & 0xFFFF) / 65536.0f - 0.5f;
-    return sum * 1.732f;
-}
 
 static __global__ void fill_kernel(void *out, dtype dt, int64_t n, uint32_t seed)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x)
         if (dt == DT_F32)
-            ((float *)out)[i] = noise(i, seed);
+            ((float *)out)[i] = study_noise(i, seed);
         else
-            ((bf16 *)out)[i] = __float2bfloat16(noise(i, seed));
+            ((bf16 *)out)[i] = __float2bfloat16(study_noise(i, seed));
 }
 
 static size_t size_of(dtype dt)
@@ -98,7 +66,7 @@ static void *spans(const grouped_problem &p)
     int64_t n = (int64_t)p.o * p.i, bytes = span_bytes(p);
     std::vector<unsigned char> host((size_t)(bytes * p.experts));
     for (size_t i = 0; i < host.size(); i++)
-        host[i] = (unsigned char)(noise(i, 5) * 100.0f);
+        host[i] = (unsigned char)(study_noise(i, 5) * 100.0f);
     for (int e = 0; e < p.experts; e++)
         for (int64_t b = 0; b < (n + NF4_BLOCK - 1) / NF4_BLOCK; b++)
             nf4_scales(host.data() + e * bytes, n)[b] = 0.25f + (float)((b + e) % 7) * 0.125f;
@@ -172,7 +140,7 @@ static std::vector<int> offsets_of(const shape &s)
                    : s.routing == SKEWED  ? pow(10, x)
                    : s.routing == ONE_HOT ? (e == s.experts / 2 ? 10 : 1)
                    : s.routing == HOLES   ? (e % 3 == 1 ? 1 + e % 5 : 0)
-                                          : 1 + 0.05 * noise(e, 77);
+                                          : 1 + 0.05 * study_noise(e, 77);
     }
     double all = 0, sum = 0;
     for (double x : share)
@@ -369,7 +337,7 @@ static void check(cuda_device *d)
                 if (layout == MM_TN && (t.a != t.w || t.out != DT_F32))
                     continue;
                 check_case(d, s, (mm_layout)layout, t.a, t.w, t.out);
-                if (failure != cudaSuccess)
+                if (study_failures != 0)
                     return;
             }
     printf("%d wrong\n", failures);
@@ -493,7 +461,7 @@ static void time_all(cuda_device *d)
         time_case(d, h, up, MM_TN, "up dW");
         time_case(d, h, s, MM_TN, "down dW, fresh", true);
         time_case(d, h, up, MM_TN, "up dW, fresh", true);
-        if (failure != cudaSuccess)
+        if (study_failures != 0)
             break;
     }
     cublasDestroy(h);
@@ -503,19 +471,12 @@ int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IONBF, 0); /* what is said before a hang is seen */
     only = argc > 2 ? argv[2] : NULL;
-    cudaDeviceProp about;
-    if (cudaGetDeviceProperties(&about, 0) != cudaSuccess) {
-        printf("no GPU\n");
-        return 1;
-    }
     cuda_device d = {};
-    d.n_sm = about.multiProcessorCount;
-    d.cc = about.major * 10 + about.minor;
-    cudaStreamCreate(&d.stream);
-    printf("%s, %d multiprocessors\n", about.name, d.n_sm);
+    if (!study_open(&d))
+        return 1;
     if (argc < 2 || strcmp(argv[1], "time") != 0)
         check(&d);
     if (argc < 2 || strcmp(argv[1], "check") != 0)
         time_all(&d);
-    return failures > 0 || failure != cudaSuccess;
+    return failures > 0 || study_failures != 0;
 }

@@ -114,6 +114,17 @@ static uint64_t watch_room(device *d)
     return inside(d)->op->room(inside(d));
 }
 
+static size_t watch_scratch_bytes(const device *d, const work_limits *w)
+{
+    const device *in = ((const watch *)d)->in;
+    return in->op->scratch_bytes(in, w);
+}
+
+static pesc_status watch_reserve(device *d, size_t bytes)
+{
+    return inside(d)->op->reserve(inside(d), bytes);
+}
+
 static bool watch_begin(device *d, uint64_t name)
 {
     device *in = give(d);
@@ -141,6 +152,8 @@ static void watch_open(watch *w, const char *spec)
         .sync = watch_sync,
         .host_memory = watch_host_memory,
         .room = watch_room,
+        .scratch_bytes = watch_scratch_bytes,
+        .reserve = watch_reserve,
         .begin = watch_begin,
         .end = watch_end,
         .close = watch_close,

@@ -4,6 +4,7 @@
  * the clock that is left.
  *   product_cuda [check|time|thin|power] */
 #include "backend/cuda/product.cuh"
+#include "study.cuh"
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -18,45 +19,14 @@
 
 typedef __nv_bfloat16 bf16;
 
-static cudaError_t failure;
-
-extern "C" void cuda_fail(cuda_device *d, cudaError_t e, const char *what)
-{
-    (void)d;
-    if (failure == cudaSuccess)
-        printf("%s: %s\n", what, cudaGetErrorString(e));
-    failure = e;
-}
-
-extern "C" void *cuda_scratch(cuda_device *d, size_t bytes)
-{
-    if (bytes > d->scratch_bytes) {
-        cudaFree(d->scratch);
-        d->scratch_bytes = cudaMalloc((void **)&d->scratch, bytes) == cudaSuccess ? bytes : 0;
-    }
-    return d->scratch;
-}
-
-static __device__ float noise(uint64_t i, uint32_t seed)
-{
-    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
-    x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-    x ^= x >> 31;
-    float sum = 0;
-    for (int k = 0; k < 4; k++)
-        sum += (float)(x >> 16 * k & 0xFFFF) / 65536.0f - 0.5f;
-    return sum * 1.732f;
-}
-
 static __global__ void fill_kernel(void *out, bool f32, int64_t n, uint32_t seed)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x)
         if (f32)
-            ((float *)out)[i] = noise(i, seed);
+            ((float *)out)[i] = study_noise(i, seed);
         else
-            ((bf16 *)out)[i] = __float2bfloat16(noise(i, seed));
+            ((bf16 *)out)[i] = __float2bfloat16(study_noise(i, seed));
 }
 
 static void *numbers(int64_t n, uint32_t seed, bool f32 = false)
@@ -166,7 +136,7 @@ static void check(cuda_device *d)
             check_case(d, p, { 200, 8, 320 });
             p.m = 8192, p.n = 1024;
             check_case(d, p, { 512, 64 });
-            if (failure != cudaSuccess)
+            if (study_failures != 0)
                 return;
         }
     printf("%d wrong\n", wrong);
@@ -436,21 +406,14 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IONBF, 0); /* what is said before a hang is seen */
     const char *what = argc > 1 ? argv[1] : "all";
     bool all = strcmp(what, "all") == 0;
-    cudaDeviceProp prop;
-    if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess) {
-        printf("no GPU\n");
-        return 1;
-    }
     cuda_device d = {};
-    d.n_sm = prop.multiProcessorCount;
-    d.cc = prop.major * 10 + prop.minor;
-    cudaStreamCreate(&d.stream);
+    if (!study_open(&d))
+        return 1;
     cublasLtCreate(&lt);
     cudaMalloc(&workspace, WORKSPACE);
-    printf("%s, %d multiprocessors\n", prop.name, d.n_sm);
     if (all || strcmp(what, "check") == 0)
         check(&d);
-    if ((all || strcmp(what, "time") == 0) && failure == cudaSuccess)
+    if ((all || strcmp(what, "time") == 0) && study_failures == 0)
         for (mm_layout layout : { MM_NT, MM_NN }) {
             time_case(&d, layout, 8192, 4096, 4096);
             time_case(&d, layout, 8192, 11008, 4096);
@@ -460,5 +423,5 @@ int main(int argc, char **argv)
         time_thin(&d);
     if (all || strcmp(what, "power") == 0)
         power(&d);
-    return wrong > 0 || failure != cudaSuccess;
+    return wrong > 0 || study_failures != 0;
 }

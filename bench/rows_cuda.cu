@@ -11,6 +11,7 @@
  * A tensor of the timings has three copies, used in turn: none is still in the cache when its turn
  * comes again. */
 #include "rows_cuda.h"
+#include "study.cuh"
 
 #include <cuda_bf16.h>
 #include <algorithm>
@@ -26,35 +27,11 @@ cuda_device rows_gpu;
 int rows_wrong;
 const char *rows_only = "";
 
-extern "C" void cuda_fail(cuda_device *d, cudaError_t e, const char *what)
-{
-    (void)d;
-    printf("WRONG %s: %s\n", what, cudaGetErrorString(e));
-    rows_wrong++;
-}
-
-extern "C" void cuda_fail_with(cuda_device *d, pesc_status s, const char *what, const char *why)
-{
-    (void)d;
-    (void)s;
-    printf("WRONG %s: %s\n", what, why);
-    rows_wrong++;
-}
-
 /* Products are not studied here; a norm asks for one where its own kernel does not serve. */
 extern "C" void cuda_matmul(device *d, const mm *a)
 {
     (void)a;
     cuda_fail_with(cuda_of(d), PESC_UNSUPPORTED, "matmul", "not part of this study");
-}
-
-extern "C" void *cuda_scratch(cuda_device *d, size_t bytes)
-{
-    if (bytes > d->scratch_bytes) {
-        cudaFree(d->scratch);
-        d->scratch_bytes = cudaMalloc((void **)&d->scratch, bytes) == cudaSuccess ? bytes : 0;
-    }
-    return d->scratch;
 }
 
 static ops gpu_ops(void)
@@ -457,10 +434,8 @@ int main(int argc, char **argv)
     const char *what = argc < 2 ? "all" : argv[1];
     rows_only = argc > 2 ? argv[2] : "";
     rows_gpu.base.op = &table;
-    if (cudaStreamCreateWithFlags(&rows_gpu.stream, cudaStreamNonBlocking) != cudaSuccess) {
-        printf("WRONG no GPU\n");
+    if (!study_open(&rows_gpu))
         return 1;
-    }
     if (strcmp(what, "time") != 0)
         rows_check(strcmp(what, "small") == 0 ? 200000 : INT64_MAX);
     if (strcmp(what, "time") == 0 || strcmp(what, "all") == 0) {
@@ -471,5 +446,5 @@ int main(int argc, char **argv)
         time_training();
         time_routing();
     }
-    return rows_wrong != 0;
+    return rows_wrong != 0 || study_failures != 0;
 }

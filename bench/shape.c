@@ -162,6 +162,18 @@ static uint64_t meter_room(device *d)
     return in->op->room(in);
 }
 
+static size_t meter_scratch_bytes(const device *d, const work_limits *w)
+{
+    const device *in = ((const meter *)d)->in;
+    return in->op->scratch_bytes(in, w);
+}
+
+static pesc_status meter_reserve(device *d, size_t bytes)
+{
+    device *in = ((meter *)d)->in;
+    return in->op->reserve(in, bytes);
+}
+
 /* Ops that are measured one by one are not recorded. */
 static bool meter_begin(device *d, uint64_t name)
 {
@@ -199,6 +211,8 @@ static device *meter_open(meter *k, device *in)
     table.sync = meter_sync;
     table.host_memory = meter_host_memory;
     table.room = meter_room;
+    table.scratch_bytes = meter_scratch_bytes;
+    table.reserve = meter_reserve;
     table.close = meter_close;
     table.begin = meter_begin;
     table.end = meter_end;
@@ -592,6 +606,7 @@ int main(int argc, char **argv)
     if (strcmp(text_of("device", ""), "cpu:1") == 0)
         clock_id = CLOCK_THREAD_CPUTIME_ID;
     must(backend_open(&dev, text_of("device", "cuda:0")));
+    must(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .quantised = 1 })));
     if (number_of("profile", 0))
         dev = meter_open(&wrapped, dev);
     double began = now();

@@ -44,6 +44,7 @@ struct pesc_device {
     uint64_t memory;      /* bytes of its own memory; 0: it uses the host's */
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
+    size_t reserved;      /* bytes of scratch, see ops.reserve */
 };
 
 /* A public function that computes on `d` states DEVICE_CALL(d) once. From there to the end of the
@@ -235,6 +236,22 @@ typedef struct adamw {
     int32_t step; /* from 1 */
 } adamw;
 
+/* The largest shapes that the ops of some work will be called with, by which a device plans its
+ * scratch. A field that is 0: there are no such ops. */
+typedef struct work_limits {
+    dtype act;            /* of activations */
+    int64_t tokens, seqs; /* of a pass */
+    int64_t dim, widest;  /* columns: of the residual stream, of the widest activation */
+    int64_t heads, v_dim; /* of attention */
+    int64_t cached;       /* positions that a sequence's pages can hold */
+    int64_t experts, k;   /* of a router, and of a token */
+    int64_t converted;    /* elements of weights that one product, with all its terms, reads in
+                             another dtype than its activations */
+    int64_t trained;      /* parameters of one optimiser step */
+    int64_t quantised;    /* matrices of one quantize_nf4() */
+    bool train;           /* backward too */
+} work_limits;
+
 struct ops {
     /* memory */
     pesc_status (*alloc)(device *d, size_t bytes, void **out); /* 64-byte aligned, not zeroed */
@@ -250,6 +267,13 @@ struct ops {
     bool (*host_memory)(const device *d); /* whether the host may read device addresses */
     uint64_t (*room)(device *d);
     /* bytes that alloc() can still give; UINT64_MAX: the host's memory is the limit */
+
+    /* Scratch: memory that an op works in while it runs. It is planned like all other memory:
+     * scratch_bytes() says how much the ops of some work need at most, and reserve() makes that
+     * much available from then on, before the work begins. An op that needs more than is reserved
+     * fails. reserve() waits for ops that still run and never gives anything back. */
+    size_t (*scratch_bytes)(const device *d, const work_limits *w);
+    pesc_status (*reserve)(device *d, size_t bytes);
     void (*close)(device *d);
 
     /* Recording (CUDA graphs). The ops between begin() and end() are the same ops on the same

@@ -119,6 +119,7 @@ pesc_status load_items(device *dev, const load_item *items, size_t n, bool doubl
 {
     loader l = { .dev = dev, .host = dev->op->host_memory(dev), .double_quant = double_quant };
     void *staging = NULL;
+    TRY(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .quantised = 1 })));
     TRY(dev->op->alloc(dev, (size_t)staging_elements(items, n) * sizeof *l.staging, &staging));
     l.staging = staging;
     pesc_status s = PESC_OK;

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/memory.h"
 #include "model/rope.h"
+#include "model/work.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -81,6 +82,14 @@ static void host_layout(pass *p, arena *a)
         train_state_host_layout(p, a);
 }
 
+/* The scratch its ops need, which is the device's and serves every pass. */
+static size_t scratch_bytes(const pass *p)
+{
+    int64_t cached = p->kv ? (int64_t)kvcache_max_pages(p->kv) * KV_PAGE_TOKENS : 0;
+    work_limits w = work_of_pass(p->m, p->lim, cached, p->train != NULL);
+    return p->m->dev->op->scratch_bytes(p->m->dev, &w);
+}
+
 static const memory_need pass_need = { "a pass of the model", "fewer tokens at a time need less" };
 
 static pesc_status open_memory(pass *p)
@@ -94,6 +103,7 @@ static pesc_status open_memory(pass *p)
     host_layout(p, &host);
     device_layout(p, &dev, sizes_at_limits(p->lim));
     p->bytes = dev.used;
+    TRY(p->dev->op->reserve(p->dev, scratch_bytes(p)));
     return memory_take(&dev, p->dev, &pass_need, &p->memory);
 }
 
@@ -151,7 +161,8 @@ size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_li
     pass p = { .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .train = &t };
     arena a = { 0 };
     device_layout(&p, &a, sizes_at_limits(lim));
-    return a.used;
+    size_t scratch = scratch_bytes(&p), reserved = shape->dev->reserved;
+    return a.used + (scratch > reserved ? scratch - reserved : 0);
 }
 
 void pass_close(pass *p)

@@ -49,7 +49,9 @@ train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_lay
 pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
                             keep_counts keep);
 
-/* The bytes such a pass takes on the device. Reads dev, cfg, act_dt and lora_rank of `shape` alone.
+/* The bytes such a pass takes on the device, with the scratch of its ops where that is not reserved
+ * yet. Of `shape` it reads dev, cfg, act_dt, lora_rank, and the shapes and types of the weights in
+ * blocks (NULL: none) and head.
  */
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim);
 

@@ -34,6 +34,7 @@ static pesc_status open_memory(optimizer *o)
     device *dev = o->p->m->dev;
     arena near = { 0 }, host = { 0 }, *moments = o->opt.paged ? &host : &near;
     layout(o, &near, moments, o->p->n, o->opt.eight_bit);
+    TRY(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .trained = o->p->n })));
     TRY(memory_take(&near, dev, &need, &o->memory));
     if (o->opt.paged) {
         TRY(dev->op->alloc_host(dev, host.used, &o->paged));

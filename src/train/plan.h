@@ -9,7 +9,7 @@
 pass_limits plan_limits(pesc_train_options *o, const device *dev);
 
 typedef struct plan_pass {
-    const pesc_model *shape; /* only dev, cfg, act_dt and lora_rank are used */
+    const pesc_model *shape; /* see pass_train_bytes() */
     const train_spec *spec;
     int32_t first_layer; /* the lowest that backward reaches */
     pass_limits lim;

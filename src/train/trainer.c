@@ -85,7 +85,12 @@ static plan_spared spare(pesc_trainer *t)
 {
     const pesc_model *m = t->m;
     int32_t rank = t->spec.lora_r > m->lora_rank ? t->spec.lora_r : m->lora_rank;
-    pesc_model shape = { .dev = m->dev, .cfg = m->cfg, .act_dt = m->act_dt, .lora_rank = rank };
+    pesc_model shape = { .dev = m->dev,
+                         .cfg = m->cfg,
+                         .act_dt = m->act_dt,
+                         .lora_rank = rank,
+                         .blocks = m->blocks,
+                         .head = m->head };
     params_size size;
     params_configure(&shape.cfg, &t->spec);
     params_measure(&size, &shape.cfg, &t->spec);

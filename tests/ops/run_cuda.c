@@ -128,6 +128,41 @@ static void from_another_thread(void **state)
     assert_memory_equal(e.x, want, sizeof want);
 }
 
+/* ---- scratch: handed out of what is reserved, and never allocated by an op ---- */
+
+static pesc_status sum_of_squares(device *d, float *sum)
+{
+    void *at = NULL;
+    TRY(d->op->alloc(d, 2 * sizeof *sum, &at));
+    tensor x = { at, DT_F32, 1, { 1 } }, out = { (float *)at + 1, DT_F32, 1, { 1 } };
+    const float three = 3;
+    d->op->upload(d, at, &three, sizeof three);
+    d->op->sumsq(d, out, x);
+    pesc_status s = d->op->download(d, sum, out.data, sizeof *sum);
+    d->op->free(d, at);
+    return s;
+}
+
+static void scratch_is_not_allocated(void **state)
+{
+    const char *spec = *state;
+    device *d;
+    float sum = 0;
+    must(backend_open(&d, spec)); /* of its own: nothing is reserved yet */
+    assert_int_equal(sum_of_squares(d, &sum), PESC_NOMEM);
+    assert_non_null(strstr(pesc_last_error(), "sumsq"));
+    assert_non_null(strstr(pesc_last_error(), "needs 8 bytes of scratch, but 0 are reserved"));
+    d->op->close(d);
+    must(backend_open(&d, spec));
+    must(d->op->reserve(d, d->op->scratch_bytes(d, &(work_limits){ .trained = 1 })));
+    must(sum_of_squares(d, &sum));
+    assert_true(sum == 9);
+    d->op->close(d);
+}
+
+/* More than any case needs. No op allocates, so cases that pass are within it. */
+enum { CASES_SCRATCH = 256 << 20 };
+
 int run_cuda(const char *spec)
 {
     enum { MAX_TESTS = 128 };
@@ -137,13 +172,17 @@ int run_cuda(const char *spec)
         return 0;
     }
     must(cpu_open(&cpu, 2));
+    must(gpu->op->reserve(gpu, CASES_SCRATCH));
     assert_true(n_op_tests <= MAX_TESTS);
     for (int i = 0; i < n_op_tests; i++) {
         void *test = (void *)(uintptr_t)op_tests[i];
         cases[i] = (struct CMUnitTest){ op_tests[i]->name, against_cpu, NULL, NULL, test };
         twice[i] = (struct CMUnitTest){ op_tests[i]->name, same_bits_again, NULL, NULL, test };
     }
-    const struct CMUnitTest device_tests[] = { cmocka_unit_test(from_another_thread) };
+    const struct CMUnitTest device_tests[] = {
+        cmocka_unit_test(from_another_thread),
+        cmocka_unit_test_prestate(scratch_is_not_allocated, (void *)(uintptr_t)spec),
+    };
     size_t n = (size_t)n_op_tests;
     int failed = cmocka_run_group_tests_name("the device", device_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +

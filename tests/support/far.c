@@ -136,6 +136,25 @@ static uint64_t far_room(device *d)
     return f->limit > f->live ? f->limit - f->live : 0;
 }
 
+/* The CPU's ops need none; those of this device claim to, so that a caller who forgets to reserve
+ * it, or to count it, is seen. */
+static size_t far_scratch_bytes(const device *d, const work_limits *w)
+{
+    (void)d;
+    return (size_t)w->tokens * FAR_SCRATCH;
+}
+
+static pesc_status far_reserve(device *d, size_t bytes)
+{
+    far *f = far_of(d);
+    size_t more = bytes > f->base.reserved ? bytes - f->base.reserved : 0;
+    if (more > far_room(d))
+        return fail_nomem("the scratch of the far device", bytes);
+    f->base.reserved += more;
+    f->live += more;
+    return PESC_OK;
+}
+
 static void far_close(device *d)
 {
     far *f = far_of(d);
@@ -155,6 +174,8 @@ device *far_open(size_t memory)
         .sync = far_sync,
         .host_memory = far_host_memory,
         .room = far_room,
+        .scratch_bytes = far_scratch_bytes,
+        .reserve = far_reserve,
         .begin = far_begin,
         .end = far_end,
         .close = far_close,

@@ -11,6 +11,8 @@
 /* With so many bytes of its own; 0: enough. Aborts the test when it cannot. */
 device *far_open(size_t memory);
 
+enum { FAR_SCRATCH = 64 }; /* bytes of scratch that its ops claim to need for each token */
+
 size_t far_host_bytes(device *d); /* that were asked of the host so far */
 
 #endif

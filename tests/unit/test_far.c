@@ -231,13 +231,46 @@ static void memory_decides(void **state)
     assert_true(last.trained < all.trained);
 }
 
+static size_t open_and_close(pesc_model *m, int32_t tokens)
+{
+    pass *p;
+    must(pass_open(&p, m, (pass_limits){ tokens, 1, 1 }, NULL));
+    pass_close(p);
+    return m->dev->reserved;
+}
+
+/* A pass reserves the scratch of its ops when it opens; the device keeps the most it was asked
+ * for. And the plan of a run counts it. */
+static void scratch_is_reserved(void **state)
+{
+    (void)state;
+    static const training c = { "pesc-a", "pesc", "", "f32", "adamw" };
+    char model[512];
+    pesc_load_options opt = pesc_load_defaults();
+    pesc_plan_report plan[2];
+    pesc_model *m;
+    device *d = far_open(0), *cpu = open_device(false);
+    pesc_train_options o = options_of(&c, model, sizeof model);
+    must(pesc_plan(d, model, &o, &plan[0]));
+    must(pesc_plan(cpu, model, &o, &plan[1]));
+    assert_int_equal(plan[0].micro_tokens, plan[1].micro_tokens);
+    assert_int_equal(plan[0].activations,
+                     plan[1].activations + (uint64_t)plan[0].micro_tokens * FAR_SCRATCH);
+    must(pesc_model_open(&m, d, model, &opt));
+    assert_int_equal(open_and_close(m, 8), 8 * FAR_SCRATCH);
+    assert_int_equal(open_and_close(m, 32), 32 * FAR_SCRATCH);
+    assert_int_equal(open_and_close(m, 16), 32 * FAR_SCRATCH);
+    pesc_model_close(m);
+    d->op->close(d);
+    cpu->op->close(cpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_run),
-        cmocka_unit_test(models_train),
-        cmocka_unit_test(moments_are_paged),
-        cmocka_unit_test(memory_decides),
+        cmocka_unit_test(models_run),          cmocka_unit_test(models_train),
+        cmocka_unit_test(moments_are_paged),   cmocka_unit_test(memory_decides),
+        cmocka_unit_test(scratch_is_reserved),
     };
     return cmocka_run_group_tests_name("far", tests, NULL, NULL);
 }

@@ -164,6 +164,21 @@ uint64_t cpu_room(device *d)
     return UINT64_MAX;
 }
 
+/* Every thread has its scratch from open on, of a size that no op exceeds. */
+size_t cpu_scratch_bytes(const device *d, const work_limits *w)
+{
+    (void)d;
+    (void)w;
+    return 0;
+}
+
+pesc_status cpu_reserve(device *d, size_t bytes)
+{
+    (void)d;
+    (void)bytes;
+    return PESC_OK;
+}
+
 bool cpu_begin(device *d, uint64_t name)
 {
     (void)d;

@@ -13,7 +13,7 @@ namespace
 
 /* ---- sum of squares: parts of fixed size, then the parts in order, both in double ---- */
 
-constexpr int64_t PART = 16384;
+constexpr int64_t PART = SQUARES_PART;
 
 template <class X> __global__ void squares_kernel(double *parts, const X *x, int64_t n, bool wide)
 {
@@ -110,6 +110,8 @@ struct codes {
     float value[256], middle[256];
     uint8_t below[(BINS + 15) / 16 * 16];
 };
+
+static_assert(2 * sizeof(codes) == CODES_BYTES, "what is planned for both kinds");
 
 struct moments {
     uint8_t *m, *v;
@@ -298,7 +300,7 @@ extern "C" void cuda_sumsq(device *d, tensor out, tensor x)
 {
     int64_t n = tensor_count(&x);
     unsigned parts = vec_blocks(n, PART);
-    double *sums = (double *)cuda_scratch(cuda_of(d), parts * sizeof *sums);
+    double *sums = (double *)cuda_scratch(cuda_of(d), "sumsq", scratch_squares(n));
     if (!sums)
         return;
     vec_typed(x.dt, [&](auto v) {
@@ -330,7 +332,7 @@ extern "C" void cuda_adamw(device *d, const adamw *a)
         vec_launch_flat<float>(d, "adamw", s.n, step_kernel, s, wide);
         return;
     }
-    codes *c = (codes *)cuda_scratch(cuda_of(d), 2 * sizeof *c);
+    codes *c = (codes *)cuda_scratch(cuda_of(d), "adamw", scratch_codes());
     if (!c)
         return;
     maps map;

@@ -42,17 +42,6 @@ attn_args attn_args_of(const attention *a)
     return r;
 }
 
-static int32_t max_levels(const attn_args *a, int32_t block)
-{
-    return (a->n_tokens + block - 1) / block;
-}
-
-size_t attn_tiles_bytes(const attn_args *a, int32_t block)
-{
-    size_t tiles = (size_t)max_levels(a, block) + (size_t)a->n_seq;
-    return (tiles * sizeof(attn_tile) + 255) & ~(size_t)255;
-}
-
 /* Tiles in order of level (their number within the sequence), highest first, then of sequence. A
  * warp takes one level at a time, its lanes 32 sequences at a time: first the tiles of each level
  * are counted, then, with the counts of higher levels summed up, written. */
@@ -109,15 +98,15 @@ static __global__ void __launch_bounds__(1024)
         list[i] = attn_tile{ 0, 0, 0, 0 };
 }
 
-attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t block, int32_t min_rows,
-                           void *scratch)
+attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t min_rows, void *scratch)
 {
-    int32_t levels = max_levels(a, block);
+    static_assert(sizeof(attn_tile) == 16, "scratch_tiles() counts on it");
+    int32_t levels = (a->n_tokens + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
     attn_tiles t = { (attn_tile *)scratch, levels + a->n_seq };
     size_t smem = (size_t)levels * sizeof(int32_t);
     attn_allow_smem(c, list_tiles, smem);
-    list_tiles<<<1, 1024, smem, c->stream>>>(a->starts, a->n_seq, block, min_rows, levels, t.max,
-                                             t.list);
+    list_tiles<<<1, 1024, smem, c->stream>>>(a->starts, a->n_seq, ATTENTION_ROWS, min_rows, levels,
+                                             t.max, t.list);
     return t;
 }
 
@@ -191,7 +180,7 @@ static void row_launch(cuda_device *c, const attn_args *a, int32_t min_rows)
 
 /* ---- tensor cores: 4 warps of 32 query rows each, blocks of 64 keys ---- */
 
-enum { FWD_ROWS = 128, FWD_KEYS = 64, FWD_THREADS = 128, MT = 2 };
+enum { FWD_ROWS = ATTENTION_ROWS, FWD_KEYS = 64, FWD_THREADS = 128, MT = 2 };
 
 template <int DK, int DV> struct fwd_smem {
     static constexpr int K_BYTES = FWD_KEYS * attn_rows<DK>::BYTES,
@@ -378,11 +367,11 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         turn(d, op, &a);
     const mma_shape *shape = find_shape(&a);
     int32_t min_rows = a.table ? 2 : 1; /* a single row against pages is decoding */
-    size_t list = shape ? attn_tiles_bytes(&a, FWD_ROWS) : 0;
+    size_t list = shape ? scratch_tiles(a.n_tokens, a.n_seq) : 0;
     unsigned char *scratch = NULL;
     if (a.table) {
         attn_new rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
-        scratch = (unsigned char *)cuda_scratch(c, list + attn_decode_bytes(&a));
+        scratch = (unsigned char *)cuda_scratch(c, "attention_fwd", list + attn_decode_bytes(&a));
         if (!scratch)
             return;
         if (!attn_decode_only(&a))
@@ -394,9 +383,9 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         return cuda_launched(c, "attention_fwd");
     }
     if (shape) {
-        scratch = scratch ? scratch : (unsigned char *)cuda_scratch(c, list);
+        scratch = scratch ? scratch : (unsigned char *)cuda_scratch(c, "attention_fwd", list);
         if (scratch)
-            shape->launch(c, &a, attn_tiles_list(c, &a, FWD_ROWS, min_rows, scratch));
+            shape->launch(c, &a, attn_tiles_list(c, &a, min_rows, scratch));
     } else {
         row_launch(c, &a, min_rows);
     }

@@ -60,10 +60,9 @@ typedef struct attn_tiles {
 
 attn_args attn_args_of(const attention *a);
 
-/* Scratch for the list, and the list itself: of sequences with at least `min_rows` rows. */
-size_t attn_tiles_bytes(const attn_args *a, int32_t block);
-attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t block, int32_t min_rows,
-                           void *scratch);
+/* The list of tiles of ATTENTION_ROWS rows, of sequences with at least `min_rows` rows, in
+ * scratch: scratch_tiles() bytes. */
+attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t min_rows, void *scratch);
 
 /* Kernels that use Hopper's own instructions. Forward says false where
  * they do not serve these types and sizes, and has launched nothing. Backward reads b->stats. */

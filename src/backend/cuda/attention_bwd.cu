@@ -168,7 +168,7 @@ static void row_launch(cuda_device *c, const attn_bwd_args *b)
 
 /* ---- tensor cores: 8 warps that own 16 rows each ---- */
 
-enum { OWN_ROWS = 128, BWD_THREADS = 256 };
+enum { OWN_ROWS = ATTENTION_ROWS, BWD_THREADS = 256 };
 
 /* Blocks of MET rows; fewer where the accumulators of wide heads leave few registers. */
 template <int DK, int DV> struct bwd_smem {
@@ -364,17 +364,17 @@ extern "C" void cuda_attention_bwd(device *d, const attention_bwd *op)
         return;
     const mma_shape *shape = find_shape(&b);
     bool hopper = c->cc >= 90 && attn_sm90_bwd_fits(&b);
-    size_t list = attn_tiles_bytes(&b.f, OWN_ROWS),
-           stats = (size_t)b.f.n_tokens * (size_t)b.f.n_heads * sizeof(float4);
+    size_t list = scratch_tiles(b.f.n_tokens, b.f.n_seq),
+           stats = hopper ? scratch_attention_stats(b.f.n_tokens, b.f.n_heads) : 0;
     unsigned char *scratch = NULL;
-    if (shape && !(scratch = (unsigned char *)cuda_scratch(c, list + (hopper ? stats : 0))))
+    if (shape && !(scratch = (unsigned char *)cuda_scratch(c, "attention_bwd", list + stats)))
         return;
     b.stats = hopper ? (float4 *)(scratch + list) : NULL;
     delta_launch(c, &b);
     if (hopper)
-        attn_sm90_bwd(c, &b, attn_tiles_list(c, &b.f, OWN_ROWS, 1, scratch));
+        attn_sm90_bwd(c, &b, attn_tiles_list(c, &b.f, 1, scratch));
     else if (shape)
-        shape->launch(c, &b, attn_tiles_list(c, &b.f, OWN_ROWS, 1, scratch));
+        shape->launch(c, &b, attn_tiles_list(c, &b.f, 1, scratch));
     else
         row_launch(c, &b);
     cuda_launched(c, "attention_bwd");

@@ -11,21 +11,26 @@
 #include "backend/cuda/attention_lanes.cuh"
 #include "backend/cuda/overlap.cuh"
 
-enum { KEYS = 64, HEADS = 16, THREADS = 128, WARPS = THREADS / 32, MAX_PARTS = 32, MIN_KEYS = 256 };
+enum { KEYS = DECODE_KEYS, HEADS = 16, THREADS = 128, WARPS = THREADS / 32 };
 
 /* What a part says of a row and head: maximum, sum, and values weighted by e^(s - maximum). */
 typedef struct parts {
     float2 *stats; /* [slots * heads][n] */
     float *acc;    /* [slots * heads][n][v_dim] */
     int32_t n, keys;
+    unsigned *counts; /* [slots * heads]: blocks of a slot and key head that have written theirs; 0
+                         between ops: the last one, which joins the parts, sets it back */
 } parts;
+
+static int64_t cached(const attn_args *a)
+{
+    return (int64_t)a->max_pages * a->page_tokens;
+}
 
 static parts cut(const attn_args *a)
 {
-    int64_t most = (int64_t)a->max_pages * a->page_tokens;
-    int64_t keys = ((most + MAX_PARTS - 1) / MAX_PARTS + KEYS - 1) / KEYS * KEYS;
-    keys = keys < MIN_KEYS ? MIN_KEYS : keys;
-    return parts{ NULL, NULL, (int32_t)((most + keys - 1) / keys), (int32_t)keys };
+    int64_t most = cached(a), keys = scratch_decode_keys(most);
+    return parts{ NULL, NULL, (int32_t)((most + keys - 1) / keys), (int32_t)keys, NULL };
 }
 
 /* What is decoded has a slot: a row, when all rows are; else a sequence, used if it has one row. */
@@ -36,8 +41,7 @@ static int32_t slots_of(const attn_args *a)
 
 size_t attn_decode_bytes(const attn_args *a)
 {
-    return (size_t)slots_of(a) * (size_t)a->n_heads * (size_t)cut(a).n *
-           (sizeof(float2) + (size_t)a->v_dim * sizeof(float));
+    return scratch_decode(slots_of(a), a->n_heads, a->v_dim, cached(a));
 }
 
 typedef struct decoded {
@@ -197,20 +201,16 @@ __device__ static void merge_warps(const float *room, int n_rows, G give, T tell
     }
 }
 
-/* How many blocks of a slot and key head have written their part. All zero between launches: the
- * last one, which puts the parts together, sets it back. */
-enum { MAX_COUNTS = 1 << 16 };
-static __device__ unsigned counts[MAX_COUNTS];
-
-__device__ static bool is_last(unsigned which, unsigned n)
+/* Whether this is the last of n blocks to come here with the same counter. */
+__device__ static bool is_last(unsigned *counter, unsigned n)
 {
     __shared__ bool last;
     __threadfence(); /* what this block wrote comes before its count */
     __syncthreads();
     if (threadIdx.x == 0) {
-        last = atomicAdd(counts + which, 1u) == n - 1;
+        last = atomicAdd(counter, 1u) == n - 1;
         if (last)
-            counts[which] = 0;
+            *counter = 0;
         __threadfence(); /* and what the others wrote before what it reads */
     }
     __syncthreads();
@@ -250,7 +250,7 @@ __device__ static void end_part(const attn_args &a, const parts &p, const float 
         [&](int row, float top, float l) {
             p.stats[(kept + row) * p.n + b.part] = make_float2(top, l);
         });
-    if (!is_last(b.slot * gridDim.x + blockIdx.x, n_parts))
+    if (!is_last(p.counts + b.slot * gridDim.x + blockIdx.x, n_parts))
         return;
     for (int row = threadIdx.x / 32; row < b.n_heads; row += WARPS)
         join(a, p, b.slot, b.d.t, b.head + row);
@@ -513,7 +513,7 @@ static const part_shape part_shapes[] = { SHAPE(64, 64), SHAPE(80, 80), SHAPE(96
 
 static const part_shape *shape_for(const attn_args *a, bool new_bf16)
 {
-    bool few = (int64_t)slots_of(a) * a->n_heads <= MAX_COUNTS;
+    bool few = (int64_t)slots_of(a) * a->n_heads <= CUDA_COUNTERS;
     for (const part_shape &s : part_shapes)
         if (attn_all_bf16(a) && new_bf16 && few && s.qk_dim == a->qk_dim && s.v_dim == a->v_dim)
             return &s;
@@ -541,6 +541,7 @@ void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratc
 {
     parts p = cut(a);
     const part_shape *shape = shape_for(a, rows.is_bf16);
+    p.counts = c->counters;
     p.stats = (float2 *)scratch;
     p.acc = (float *)(p.stats + (size_t)slots_of(a) * (size_t)a->n_heads * (size_t)p.n);
     launcher_for(c, a, shape)(c, a, rows, p);

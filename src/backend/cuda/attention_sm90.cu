@@ -256,10 +256,10 @@ template <int DK, int DV> static void launch(cuda_device *c, const attn_args *a)
         cuda_fail(c, e, "attention_fwd: tensor map");
         return;
     }
-    void *scratch = cuda_scratch(c, attn_tiles_bytes(a, TILE_ROWS));
+    void *scratch = cuda_scratch(c, "attention_fwd", scratch_tiles(a->n_tokens, a->n_seq));
     if (!scratch)
         return;
-    attn_tiles tiles = attn_tiles_list(c, a, TILE_ROWS, 1, scratch);
+    attn_tiles tiles = attn_tiles_list(c, a, 1, scratch);
     constexpr size_t smem = sizeof(fwd_smem<DK, DV>);
     attn_allow_smem(c, sm90_fwd<DK, DV>, smem);
     sm90_work work = { tiles.list, tiles.max, a->n_heads, false };

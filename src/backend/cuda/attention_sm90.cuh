@@ -14,7 +14,7 @@
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/hopper.cuh"
 
-enum { PANEL = 64, PANEL_ROW = 128, SM90_THREADS = 384, TILE_ROWS = 128 };
+enum { PANEL = 64, PANEL_ROW = 128, SM90_THREADS = 384, TILE_ROWS = ATTENTION_ROWS };
 
 /* Columns of the panels of a head. */
 template <int D> constexpr int sm90_columns = (D + PANEL - 1) / PANEL *PANEL;

@@ -9,7 +9,6 @@
 #include "backend/cuda/vec.cuh"
 
 constexpr int COLUMNS_LANES = 8;
-constexpr int64_t COLUMNS_SLABS = 256, COLUMNS_ROWS = 64; /* at most, at least */
 
 /* What is summed: v is row r of a matrix at a span. */
 template <class X> struct columns_of {
@@ -67,14 +66,14 @@ void columns_sum(device *d, const char *what, float *out, V value, int64_t rows,
                  bool aligned)
 {
     constexpr int W = vec_width<T...>;
-    int64_t slab = (rows + COLUMNS_SLABS - 1) / COLUMNS_SLABS;
-    slab = slab < COLUMNS_ROWS ? COLUMNS_ROWS : slab;
+    int64_t slab = (rows + COLUMN_SLABS - 1) / COLUMN_SLABS;
+    slab = slab < COLUMN_ROWS ? COLUMN_ROWS : slab;
     int64_t slabs = (rows + slab - 1) / slab;
     if (slabs <= 1) {
         columns_launch<W>(d, what, out, value, rows, n, slab, true, aligned && n % W == 0);
         return;
     }
-    float *sums = (float *)cuda_scratch(cuda_of(d), (size_t)(slabs * n) * sizeof *sums);
+    float *sums = (float *)cuda_scratch(cuda_of(d), what, scratch_columns(rows, n));
     if (!sums)
         return;
     columns_launch<W>(d, what, sums, value, rows, n, slab, false, aligned && n % W == 0);

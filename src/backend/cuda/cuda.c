@@ -76,26 +76,49 @@ void cuda_free(device *dev, void *p)
 {
     cuda_device *d = cuda_select(dev);
     struct cudaPointerAttributes about = { 0 };
+    if (!p)
+        return;
     check(d, cudaPointerGetAttributes(&about, p), "free");
     bool host = about.type == cudaMemoryTypeHost;
     check(d, host ? cudaFreeHost(p) : cudaFree(p), "free");
 }
 
-void *cuda_scratch(cuda_device *d, size_t bytes)
+/* ---- scratch ---- */
+
+size_t cuda_scratch_bytes(const device *dev, const work_limits *w)
 {
-    if (bytes <= d->scratch_bytes)
+    return scratch_for_work(((const cuda_device *)dev)->n_sm, w);
+}
+
+/* The old area goes first, so that both are never there together; it comes back when there is no
+ * room for the new one. */
+pesc_status cuda_reserve(device *dev, size_t bytes)
+{
+    cuda_device *d = cuda_select(dev);
+    size_t before = dev->reserved;
+    if (bytes <= before)
+        return PESC_OK;
+    check(d, cudaFree(d->scratch), "reserve"); /* waits for the ops that still use it */
+    d->scratch = NULL;
+    dev->reserved = 0;
+    void *area = NULL;
+    pesc_status s = cuda_alloc(dev, bytes, &area);
+    dev->reserved = s == PESC_OK ? bytes : before;
+    if (s != PESC_OK && (!before || cudaMalloc(&area, before) != cudaSuccess))
+        dev->reserved = 0;
+    d->scratch = area;
+    return s;
+}
+
+void *cuda_scratch(cuda_device *d, const char *what, size_t bytes)
+{
+    if (bytes <= d->base.reserved)
         return d->scratch;
-    void *p = NULL;
-    cudaError_t e = cudaMalloc(&p, bytes);
-    if (e != cudaSuccess) {
-        cudaGetLastError();
-        cuda_fail(d, e, "taking scratch memory");
-        return NULL;
-    }
-    cudaFree(d->scratch); /* waits for the ops that still use it */
-    d->scratch = p;
-    d->scratch_bytes = bytes;
-    return p;
+    char why[96];
+    snprintf(why, sizeof why, "it needs %zu bytes of scratch, but %zu are reserved", bytes,
+             d->base.reserved);
+    cuda_fail_with(d, PESC_NOMEM, what, why);
+    return NULL;
 }
 
 void cuda_upload(device *dev, void *dst, const void *src, size_t bytes)
@@ -173,6 +196,8 @@ static const ops table = {
     .sync = cuda_sync,
     .host_memory = cuda_host_memory,
     .room = cuda_room,
+    .scratch_bytes = cuda_scratch_bytes,
+    .reserve = cuda_reserve,
     .close = cuda_close,
     .begin = cuda_begin,
     .end = cuda_end,
@@ -214,6 +239,13 @@ static cudaError_t open_ring(cuda_ring *r)
     return e;
 }
 
+static cudaError_t open_counters(cuda_device *d)
+{
+    size_t bytes = CUDA_COUNTERS * sizeof *d->counters;
+    cudaError_t e = cudaMalloc((void **)&d->counters, bytes);
+    return e == cudaSuccess ? cudaMemsetAsync(d->counters, 0, bytes, d->stream) : e;
+}
+
 pesc_status cuda_open_device(device **out, int index)
 {
     struct cudaDeviceProp prop;
@@ -237,6 +269,8 @@ pesc_status cuda_open_device(device **out, int index)
     cudaError_t e = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess)
         e = open_ring(&d->ring);
+    if (e == cudaSuccess)
+        e = open_counters(d);
     pesc_status s = e == cudaSuccess
                         ? cuda_products_open(d)
                         : fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
@@ -260,6 +294,7 @@ void cuda_close(device *dev)
             cudaEventDestroy(d->ring.passed[i]);
     cudaFreeHost(d->ring.memory);
     cudaFree(d->scratch);
+    cudaFree(d->counters);
     if (d->stream)
         cudaStreamDestroy(d->stream);
     mem_free(d);

@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+#include "backend/cuda_scratch.h"
 #include "backend/opmap.h"
 
 enum { CUDA_SLOTS = 16, CUDA_SLOT_BYTES = 1 << 20 };
@@ -28,7 +29,7 @@ typedef struct cuda_ring {
     int next;
 } cuda_ring;
 
-/* A recording of repeated work. It holds addresses of scratch, so it dies when that moves. */
+/* A recording of repeated work. It holds the address of scratch, so it ends when that moves. */
 typedef struct cuda_recording {
     uint64_t name;
     cudaGraphExec_t graph; /* NULL: seen once, run as it came */
@@ -36,7 +37,7 @@ typedef struct cuda_recording {
     uint64_t used; /* when */
 } cuda_recording;
 
-enum { CUDA_RECORDINGS = 8 };
+enum { CUDA_RECORDINGS = 8, CUDA_COUNTERS = 1 << 16 };
 
 typedef struct cuda_device {
     device base;
@@ -44,8 +45,8 @@ typedef struct cuda_device {
     int cc; /* compute capability: 80, 90 */
     cudaStream_t stream;
     struct cuda_products *products; /* owned by matmul.c */
-    unsigned char *scratch;
-    size_t scratch_bytes;
+    unsigned char *scratch;         /* base.reserved bytes */
+    unsigned *counters; /* [CUDA_COUNTERS], all 0 between ops: blocks that have finished a part */
     cuda_ring ring;
     cuda_recording recordings[CUDA_RECORDINGS];
     cuda_recording *recording; /* between begin() and end(), when this time is recorded */
@@ -80,10 +81,11 @@ static inline void cuda_launched(cuda_device *d, const char *what)
         cuda_fail(d, e, what);
 }
 
-/* The device's one scratch area, at least `bytes` long, 256-byte aligned; what it holds is
- * undefined, and it is the caller's until the caller's op returns (the stream keeps order). Grows
- * at the first op that needs more; NULL, and a kept failure, when the GPU has no room. */
-void *cuda_scratch(cuda_device *d, size_t bytes);
+/* The device's scratch for the op `what`: 256-byte aligned, its contents undefined, the op's until
+ * it returns (the next op's kernels run after its own). Allocates nothing: where `bytes`, which
+ * cuda_scratch.h computes, are more than reserve() was asked for, it returns NULL and keeps the
+ * failure. */
+void *cuda_scratch(cuda_device *d, const char *what, size_t bytes);
 
 /* ---- parts of products ---- */
 
@@ -130,6 +132,8 @@ pesc_status cuda_download(device *d, void *dst, const void *src, size_t bytes);
 pesc_status cuda_sync(device *d);
 bool cuda_host_memory(const device *d);
 uint64_t cuda_room(device *d);
+size_t cuda_scratch_bytes(const device *d, const work_limits *w);
+pesc_status cuda_reserve(device *d, size_t bytes);
 void cuda_close(device *d);
 bool cuda_begin(device *d, uint64_t name);
 void cuda_end(device *d);

@@ -147,7 +147,7 @@ static const void *unpacked(cuda_device *d, const tensor *w, dtype dt)
 {
     int64_t count = tensor_count(w), n = count / w->ne[0];
     unpack u = {};
-    u.out = cuda_scratch(d, (size_t)count * (dt == DT_F32 ? 4 : 2));
+    u.out = cuda_scratch(d, "grouped_matmul", scratch_converted(count, dt));
     u.dt = dt;
     u.spans = (const unsigned char *)w->data;
     u.n = n;
@@ -166,7 +166,7 @@ static const void *converted(cuda_device *d, tensor w, dtype dt)
 {
     tensor out = w;
     out.dt = dt;
-    out.data = cuda_scratch(d, (size_t)tensor_count(&w) * dtype_block_bytes(dt));
+    out.data = cuda_scratch(d, "grouped_matmul", scratch_converted(tensor_count(&w), dt));
     if (out.data)
         cuda_convert(&d->base, out, w);
     return out.data;

@@ -32,7 +32,7 @@ enum {
     STAGE_BOXES = A_BOXES + TILE_N / 64,
     CONSUMERS = 2,
     THREADS = 128 * (1 + CONSUMERS),
-    MOST_EXPERTS = 1024
+    MOST_EXPERTS = GROUPED_EXPERTS
 };
 
 /* What consumers must know of a tile. */
@@ -469,7 +469,7 @@ bool grouped_wgmma(cuda_device *d, const grouped_problem &g)
     if (e == cudaSuccess)
         e = tn ? hopper_map(&b, g.b, 1, g.rows, g.i) : hopper_map(&b, g.b, g.experts, g.o, g.i);
     if (e == cudaSuccess && tn) {
-        p.order = (plan *)cuda_scratch(d, sizeof *p.order);
+        p.order = (plan *)cuda_scratch(d, "grouped_matmul", scratch_expert_order());
         if (!p.order)
             return true; /* kept as a failure */
         plan_kernel<<<1, grouped_up(g.experts, 32) * 32, 0, d->stream>>>(g, p.order);

@@ -222,14 +222,9 @@ static void multiply(cuda_device *d, const mm *a)
 
 /* ---- operands that are not as cuBLASLt wants them ---- */
 
-static size_t round_up(size_t n)
-{
-    return (n + 255) / 256 * 256;
-}
-
 static size_t bytes_as(const tensor *t, dtype dt)
 {
-    return round_up((size_t)tensor_count(t) * dtype_block_bytes(dt));
+    return scratch_converted(tensor_count(t), dt);
 }
 
 /* t in type dt, at `at`, which moves on. It has to be whole. */
@@ -267,7 +262,7 @@ static void product(cuda_device *d, const mm *a)
     ASSERT((whole_b || !other_b) && (whole_out || !wide));
     size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) + (wide ? bytes_as(&a->out, out) : 0) +
                    (other_bias ? bytes_as(&a->bias, out) : 0);
-    unsigned char *at = cuda_scratch(d, bytes);
+    unsigned char *at = cuda_scratch(d, "matmul", bytes);
     if (bytes && !at)
         return;
     if (other_b)

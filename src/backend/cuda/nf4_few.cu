@@ -35,7 +35,9 @@ struct problem {
     uint16_t code[16]; /* bf16 */
 };
 
-enum { ROWS = 32 * WARPS, STAGES = 4, PAIR = 128, LEAST_TOKENS = 9, MOST_TOKENS = 32 };
+enum { ROWS = SPLIT_K_ROWS, STAGES = 4, PAIR = SPLIT_K_DEPTH };
+enum { LEAST_TOKENS = 9, MOST_TOKENS = SPLIT_K_TOKENS };
+static_assert(ROWS == 32 * WARPS, "a warp has 32 rows of w");
 
 template <int TOKENS> struct stage {
     static constexpr int CODES = ROWS * 64, SCALES = ROWS * 8, X = TOKENS * PAIR * 2,
@@ -231,11 +233,9 @@ unsigned parts_of(int64_t n, int64_t rows)
 
 void multiply_in_parts(cuda_device *d, const problem &p, int smem, void (*kernel)(problem, float *))
 {
-    unsigned tiles = parts_of(p.n, ROWS), pairs = (unsigned)(p.blocks + 1) / 2;
-    unsigned split = (unsigned)d->n_sm / tiles;
-    split = split < 1 ? 1 : split > 16 ? 16 : split;
-    split = split < pairs ? split : pairs;
-    float *parts = (float *)cuda_scratch(d, (size_t)split * (size_t)p.tokens * (size_t)p.n * 4);
+    unsigned tiles = parts_of(p.n, ROWS), split = (unsigned)scratch_split_k(d->n_sm, p.n, p.k);
+    size_t bytes = scratch_split_k_bytes(d->n_sm, p.tokens, p.n);
+    float *parts = (float *)cuda_scratch(d, "matmul of nf4", bytes);
     if (!parts)
         return;
     overlap_launch(d, "matmul of nf4", { dim3(tiles, split), THREADS, smem }, kernel, p, parts);

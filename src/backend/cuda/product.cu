@@ -364,7 +364,7 @@ static bool worth(const cuda_device *d, const tensor *out)
 
 static size_t unpacked_bytes(const mm_pair *p)
 {
-    return p->b.dt == DT_NF4 ? ((size_t)tensor_count(&p->b) * 2 + 255) / 256 * 256 : 0;
+    return p->b.dt == DT_NF4 ? scratch_converted(tensor_count(&p->b), DT_BF16) : 0;
 }
 
 extern "C" bool cuda_product(cuda_device *d, const mm *a)
@@ -381,7 +381,7 @@ extern "C" bool cuda_product(cuda_device *d, const mm *a)
             return false;
         bytes += unpacked_bytes(&pairs[i]);
     }
-    unsigned char *at = (unsigned char *)cuda_scratch(d, bytes);
+    unsigned char *at = (unsigned char *)cuda_scratch(d, "matmul", bytes);
     if (bytes && !at)
         return true; /* kept as a failure */
     product_problem p = { a->layout, a->out.data, tensor_rows(&a->out), tensor_cols(&a->out) };

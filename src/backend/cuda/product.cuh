@@ -4,7 +4,7 @@
 
 #include "backend/cuda/cuda.h"
 
-enum { PRODUCT_TERMS = 6 };
+enum { PRODUCT_TERMS = MATMUL_TERMS };
 
 /* Rows lie `ld` numbers apart. */
 struct product_term {

@@ -216,7 +216,9 @@ extern "C" void cuda_quantize_nf4(device *d, tensor out, tensor w, bool double_q
     quant_kernel<<<grid, VEC_THREADS, 0, c->stream>>>(s, (const float *)w.data, t,
                                                       vec_aligned(w) && n % 4 == 0);
     cuda_launched(c, "quantize_nf4");
-    float *means = double_quant ? (float *)cuda_scratch(c, (size_t)matrices * sizeof *means) : NULL;
+    if (!double_quant)
+        return;
+    float *means = (float *)cuda_scratch(c, "quantize_nf4", scratch_means(matrices));
     if (!means)
         return;
     dynamic_map map;

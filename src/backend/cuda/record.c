@@ -1,9 +1,10 @@
 /* record: repeated work as a CUDA graph, so that hundreds of small launches cost one.
  *
- * The first time a name is seen its work runs as it comes: libraries choose algorithms, scratch
- * grows. The second time it is captured, then and from there on the graph runs. A graph holds the
- * addresses it was captured with: those of tensors are the caller's promise, scratch is looked at.
- */
+ * The first time a name is seen its ops are launched as usual: cuBLASLt chooses algorithms and the
+ * runtime loads kernels, which must not happen while a stream is captured. The second time they are
+ * captured; then, and every time after, the graph is launched. A graph holds the addresses it was
+ * captured with. Those of tensors stay the same for a name, as backend.h demands; the address of
+ * scratch is compared. */
 #include "backend/cuda/cuda.h"
 
 static void drop(cuda_recording *r)

@@ -9,8 +9,8 @@ namespace
 {
 
 constexpr int WARPS = VEC_THREADS / VEC_WARP;
-constexpr int GROUP = 8; /* experts at a time */
-constexpr int W = 4;     /* columns of a span: f32 is in play everywhere */
+constexpr int GROUP = ROUTER_GROUP; /* experts at a time */
+constexpr int W = 4;                /* columns of a span: f32 is in play everywhere */
 
 /* ---- forward ---- */
 
@@ -159,7 +159,7 @@ template <class O, class S> void route_from(cuda_device *d, const norm_fwd *a, S
 
 /* ---- backward: the router ---- */
 
-constexpr int CHUNKS = 64, THREADS = 128;
+constexpr int CHUNKS = ROUTER_CHUNKS, THREADS = 128;
 
 struct router_dw {
     float *out; /* [E,C] */
@@ -322,7 +322,7 @@ extern "C" void cuda_router_dw(cuda_device *d, const norm_bwd *a)
                     (rows + CHUNKS - 1) / CHUNKS,
                     (int)tensor_cols(&a->dlogits),
                     vec_aligned(a->x) && n % W == 0 };
-    float *parts = (float *)cuda_scratch(d, (size_t)(CHUNKS * GROUP * n) * sizeof *parts);
+    float *parts = (float *)cuda_scratch(d, "rmsnorm_bwd", scratch_router(n));
     if (!parts)
         return;
     dim3 grid(vec_blocks(n, THREADS * W), CHUNKS);

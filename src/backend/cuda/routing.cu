@@ -131,9 +131,6 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
 
 /* ---- sort ---- */
 
-/* Rows that one block sorts alone, and rows of a block where there are more. */
-constexpr int64_t SORT_ALONE = 8192, SORT_ROWS = 2048;
-
 struct sort_args {
     int32_t *order, *inverse, *offsets;
     int32_t *starts; /* [blocks][E]: first how many, then where from; NULL: one block does it all */
@@ -317,7 +314,7 @@ extern "C" void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor
         cuda_launched(c, "expert_sort");
         return;
     }
-    a.starts = (int32_t *)cuda_scratch(c, (size_t)blocks * n_experts * sizeof(int32_t));
+    a.starts = (int32_t *)cuda_scratch(c, "expert_sort", scratch_sort(n, n_experts));
     if (!a.starts)
         return;
     sort_count_kernel<<<blocks, warps * VEC_WARP, room, c->stream>>>(a);

@@ -93,7 +93,7 @@ __global__ void topk_bwd_kernel(topk_bwd_args a)
 
 /* ---- the balance loss ---- */
 
-constexpr int PARTS = 64; /* P is summed in so many parts, then the parts in order */
+constexpr int PARTS = BALANCE_PARTS; /* P is summed in so many parts, then the parts in order */
 
 /* Part b of the rows: the sum of their probabilities, and how many chose each expert. A tile of
  * rows is scored, a warp each, then added up in order, a thread for each expert. */
@@ -185,7 +185,7 @@ extern "C" void cuda_balance(device *d, tensor share, tensor aux, tensor logits,
     int warps = (int)(48 * 1024 / sizeof(float)) / n - 2; /* and the sums and counts */
     ASSERT(warps >= 1);
     warps = warps < VEC_WARP ? warps : VEC_WARP;
-    float *sums = (float *)cuda_scratch(c, (size_t)2 * PARTS * n * sizeof(float));
+    float *sums = (float *)cuda_scratch(c, "balance", scratch_balance(n));
     if (!sums)
         return;
     int32_t *counts = (int32_t *)(sums + (int64_t)PARTS * n);

@@ -6,7 +6,7 @@
 namespace
 {
 
-enum { CHUNKS = 64, THREADS = 128, MOST = 16, LEAST = 256, W = 4 };
+enum { CHUNKS = 64, THREADS = 128, MOST = ROUTER_DX_EXPERTS, LEAST = ROUTER_DX_TOKENS, W = 4 };
 
 struct thin {
     const float *a, *b;

@@ -1,0 +1,157 @@
+#include "backend/cuda_scratch.h"
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- products ---- */
+
+size_t scratch_converted(int64_t n, dtype dt)
+{
+    return scratch_aligned((size_t)n * dtype_block_bytes(dt));
+}
+
+int64_t scratch_split_k(int n_sm, int64_t n, int64_t k)
+{
+    int64_t blocks = most(n_sm / divide_up(n, SPLIT_K_ROWS), 1);
+    return least(least(blocks, SPLIT_K_MOST), divide_up(k, SPLIT_K_DEPTH));
+}
+
+/* Where k is split, parts times tiles are at most the multiprocessors. */
+size_t scratch_split_k_bytes(int n_sm, int64_t tokens, int64_t n)
+{
+    int64_t sums = most(n, least(n * SPLIT_K_MOST, (int64_t)n_sm * SPLIT_K_ROWS));
+    return (size_t)(least(tokens, SPLIT_K_TOKENS) * sums) * sizeof(float);
+}
+
+size_t scratch_expert_order(void)
+{
+    return (1 + GROUPED_EXPERTS) * sizeof(int32_t);
+}
+
+/* ---- routing and rows ---- */
+
+size_t scratch_sort(int64_t rows, int64_t experts)
+{
+    return rows <= SORT_ALONE ? 0
+                              : (size_t)(divide_up(rows, SORT_ROWS) * experts) * sizeof(int32_t);
+}
+
+size_t scratch_balance(int64_t experts)
+{
+    return (size_t)(2 * BALANCE_PARTS * experts) * sizeof(float);
+}
+
+size_t scratch_columns(int64_t rows, int64_t n)
+{
+    int64_t slabs = least(divide_up(rows, COLUMN_ROWS), COLUMN_SLABS);
+    return slabs <= 1 ? 0 : (size_t)(slabs * n) * sizeof(float);
+}
+
+size_t scratch_router(int64_t n)
+{
+    return (size_t)(ROUTER_CHUNKS * ROUTER_GROUP * n) * sizeof(float);
+}
+
+/* ---- attention ---- */
+
+size_t scratch_tiles(int64_t tokens, int64_t seqs)
+{
+    enum { TILE_BYTES = 4 * sizeof(int32_t) };
+    return scratch_aligned((size_t)(divide_up(tokens, ATTENTION_ROWS) + seqs) * TILE_BYTES);
+}
+
+size_t scratch_attention_stats(int64_t tokens, int64_t heads)
+{
+    return (size_t)(tokens * heads) * 4 * sizeof(float);
+}
+
+int64_t scratch_decode_keys(int64_t keys)
+{
+    int64_t each = divide_up(divide_up(keys, DECODE_PARTS), DECODE_KEYS) * DECODE_KEYS;
+    return most(each, DECODE_LEAST);
+}
+
+size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys)
+{
+    int64_t parts = divide_up(keys, scratch_decode_keys(keys));
+    return (size_t)(slots * heads * parts) * (size_t)(2 + v_dim) * sizeof(float);
+}
+
+/* ---- training ---- */
+
+size_t scratch_squares(int64_t n)
+{
+    return (size_t)most(divide_up(n, SQUARES_PART), 1) * sizeof(double);
+}
+
+size_t scratch_codes(void)
+{
+    return CODES_BYTES;
+}
+
+size_t scratch_means(int64_t matrices)
+{
+    return (size_t)matrices * sizeof(float);
+}
+
+/* ---- all of them ---- */
+
+/* Weights that a product reads in another type, with room for each term to begin aligned, and a
+ * bias. */
+static size_t work_products(const work_limits *w)
+{
+    return scratch_converted(w->converted, w->act) + MATMUL_TERMS * SCRATCH_ALIGN +
+           scratch_converted(w->widest, DT_F32);
+}
+
+/* rmsnorm_bwd after a router: what the router adds to dy is f32 before it is rounded, where neither
+ * the norm itself nor router_dx (few experts, many tokens) computes it. */
+static size_t work_router_bwd(const work_limits *w)
+{
+    bool few = w->experts <= ROUTER_DX_EXPERTS && w->dim % 4 == 0;
+    int64_t tokens = few ? least(w->tokens, ROUTER_DX_TOKENS - 1) : w->tokens;
+    bool rounded = w->train && w->experts && w->act != DT_F32;
+    return rounded ? scratch_converted(tokens * w->dim, DT_F32) : 0;
+}
+
+static size_t work_attention(const work_limits *w)
+{
+    size_t list = scratch_tiles(w->tokens, w->seqs);
+    size_t decode = scratch_decode(w->seqs, w->heads, w->v_dim, w->cached);
+    size_t stats = w->train ? scratch_attention_stats(w->tokens, w->heads) : 0;
+    return list + (decode > stats ? decode : stats);
+}
+
+size_t scratch_for_work(int n_sm, const work_limits *w)
+{
+    const size_t needs[] = {
+        work_products(w),
+        work_router_bwd(w),
+        work_attention(w),
+        w->converted ? scratch_split_k_bytes(n_sm, w->tokens, w->widest) : 0,
+        scratch_sort(w->tokens * w->k, w->experts),
+        w->experts ? scratch_expert_order() : 0,
+        w->train ? scratch_balance(w->experts) : 0,
+        w->train ? scratch_columns(w->tokens * most(w->heads, 1), w->widest) : 0,
+        w->train && w->experts ? scratch_router(w->dim) : 0,
+        w->trained ? scratch_squares(w->trained) : 0,
+        w->trained ? scratch_codes() : 0,
+        scratch_means(w->quantised),
+    };
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        bytes = needs[i] > bytes ? needs[i] : bytes;
+    return bytes;
+}

@@ -1,0 +1,87 @@
+#include "model/work.h"
+
+#include "model/linear.h"
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Numbers of a weight that a product reads in another type than the activations'. */
+static int64_t converted(const pesc_model *m, const tensor *w)
+{
+    return w->dt != m->act_dt ? tensor_count(w) : 0;
+}
+
+/* Of n linears that read one x: one at a time, or, backward, all in the product that makes dx. */
+static int64_t linears(const pesc_model *m, const linear *const *l, int n, bool train)
+{
+    int64_t sum = 0, largest = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t w = converted(m, &l[i]->w);
+        sum += w;
+        largest = most(largest, w);
+    }
+    return train ? sum : largest;
+}
+
+static int64_t ffn_converted(const pesc_model *m, const ffn *f, bool train)
+{
+    const linear *in[] = { &f->gate, &f->up };
+    return most(linears(m, in, 2, train), converted(m, &f->down.w));
+}
+
+static int64_t block_converted(const pesc_model *m, const block *b, bool train)
+{
+    const linear *qkv[] = { &b->q, &b->k, &b->v };
+    const tensor *others[] = {
+        &b->o.w,           &b->mla.q.w,         &b->mla.q_a.w,       &b->mla.q_b.w,
+        &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,        &b->moe.up,
+        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b, &b->moe.lora_up.a,
+        &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
+    };
+    int64_t n = linears(m, qkv, 3, train);
+    n = most(n, ffn_converted(m, &b->ffn, train));
+    n = most(n, ffn_converted(m, &b->moe.shared, train));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        n = most(n, converted(m, others[i]));
+    return n;
+}
+
+/* The widest activation but for the logits. */
+static int64_t widest(const config *c)
+{
+    const int64_t widths[] = { c->dim,
+                               c->ffn_dim,
+                               (int64_t)c->n_heads * config_qk_dim(c),
+                               (int64_t)c->n_heads * config_v_dim(c),
+                               (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
+                               c->moe.expert_dim,
+                               c->moe.shared_dim };
+    int64_t n = 0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        n = most(n, widths[i]);
+    return n;
+}
+
+work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached, bool train)
+{
+    const config *c = &m->cfg;
+    bool sparse = c->moe.kind != EXPERT_NONE;
+    work_limits w = { .act = m->act_dt,
+                      .tokens = lim.max_tokens,
+                      .seqs = lim.max_seqs,
+                      .dim = c->dim,
+                      .widest = widest(c),
+                      .heads = c->n_heads,
+                      .v_dim = config_v_dim(c),
+                      .cached = cached,
+                      .experts = sparse ? c->moe.topk.n_experts : 0,
+                      .k = sparse ? c->moe.topk.k : 0,
+                      .converted = (int64_t)LINEARS * m->lora_rank * widest(c),
+                      .train = train };
+    for (int32_t i = 0; m->blocks && i < c->n_layers; i++)
+        w.converted = most(w.converted, block_converted(m, &m->blocks[i], train));
+    w.converted = most(w.converted, converted(m, &m->head));
+    return w;
+}
