@@ -495,12 +495,12 @@ typedef struct pesc_eval_report {
     uint64_t generated; /* tokens */
     double seconds;
 } pesc_eval_report;
-/* Scores a task: a file of instruction records, as for training. The loss is that of the trained
- * tokens; a question is answered correctly when the greedy answer is the record's last answer, but
- * for space around it. With answer_after, what follows the last mark in both texts is compared: an
+/* Scores a task, a file of instruction records as for training. The loss is that of the target
+ * tokens; an answer is correct if the greedy one equals the last answer of the record, apart from
+ * space around it. With answer_after, what follows the last mark in both texts is compared: an
  * answer without the mark is wrong, an expected text without it is compared whole. Domains as in
- * pesc_routes(). The session gives the model and the longest record; its timeline is not touched.
- * For pesc_eval_free() even after a failure. */
+ * pesc_data_domain(). The session determines the model and the longest record; its sequence is not
+ * changed. */
 pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options *opt,
                       pesc_eval_report *out);
 void pesc_eval_free(pesc_eval_report *r); /* also after a failure */

@@ -1,4 +1,5 @@
-/* PESC_TEST_FILTER=topk* in the environment: a test program runs only the tests whose name matches. */
+/* PESC_TEST_FILTER=topk* in the environment: a test program runs only the tests whose name matches.
+ */
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -237,7 +237,7 @@ static void compares_after_a_mark(void **state)
     const char *task = files_text("mark.jsonl", text);
     for (int with = 0; with < 2; with++) {
         kept k = { .n = 0 };
-        pesc_eval_report r;
+        pesc_eval_report r = PESC_INIT(pesc_eval_report);
         pesc_eval_options o = pesc_eval_defaults();
         o.max_tokens = MOST;
         o.each = keep;
@@ -262,7 +262,7 @@ static void loss_alone_generates_nothing(void **state)
 {
     (void)state;
     const char *task = put_task();
-    pesc_eval_report whole, r;
+    pesc_eval_report whole = PESC_INIT(pesc_eval_report), r = whole;
     pesc_eval_options o = pesc_eval_defaults();
     o.max_tokens = MOST;
     must(pesc_eval(session, task, &o, &whole));

@@ -247,7 +247,7 @@ static void scratch_is_reserved(void **state)
     static const training c = { "pesc-a", "pesc", "", "f32", "adamw" };
     char model[512];
     pesc_load_options opt = pesc_load_defaults();
-    pesc_plan_report plan[2];
+    pesc_plan_report plan[2] = { PESC_INIT(pesc_plan_report), PESC_INIT(pesc_plan_report) };
     pesc_model *m;
     device *d = far_open(0), *cpu = open_device(false);
     pesc_train_options o = options_of(&c, model, sizeof model);

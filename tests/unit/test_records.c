@@ -63,7 +63,10 @@ static pesc_status start(setting *s, const pesc_train_options *o)
 {
     *s = (setting){ 0 };
     told[0] = '\0';
+    pesc_events ev = PESC_INIT(pesc_events);
+    ev.notice = hear;
     must(pesc_device_open(&s->dev, "cpu:1"));
+    must(pesc_device_events(s->dev, &ev));
     must(pesc_model_open(&s->model, s->dev, golden_path("train/pesc-a/model"), NULL));
     return pesc_trainer_open(&s->t, s->model, o);
 }
@@ -80,7 +83,7 @@ static size_t run_out(setting *s, int64_t *tokens)
 {
     size_t n = 0;
     int64_t before = s->t->state.tokens;
-    for (pesc_step step; !pesc_trainer_done(s->t); before = step.tokens) {
+    for (pesc_step step = PESC_INIT(pesc_step); !pesc_trainer_done(s->t); before = step.tokens) {
         must(pesc_trainer_step(s->t, &step));
         tokens[n++] = step.tokens - before;
     }
@@ -174,7 +177,7 @@ static void the_length_follows_the_new_data(void **state)
     o.stop = &end;
     must(start(&s, &o));
     assert_int_equal(s.t->steps, 6);
-    pesc_step step;
+    pesc_step step = PESC_INIT(pesc_step);
     for (int i = 0; i < 3; i++)
         must(pesc_trainer_step(s.t, &step));
     end = 1;
@@ -202,7 +205,7 @@ static void validates_on_a_part(void **state)
     o.val_split = 0.34;
     o.eval_every = 3;
     for (int i = 0; i < 2; i++) {
-        pesc_step step = { 0 };
+        pesc_step step = PESC_INIT(pesc_step);
         o.resume = i > 0; /* the same records are held out again */
         o.steps = i ? 6 : 3;
         must(start(&s, &o));
@@ -257,6 +260,5 @@ int main(void)
         cmocka_unit_test(validates_on_a_part),
         cmocka_unit_test(other_validation_data_is_told),
     };
-    pesc_on_notice(hear, NULL);
     return cmocka_run_group_tests_name("records", tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void a_used_session_equals_a_fresh_one(void **state)
     pesc_session *used, *fresh;
     must(pesc_session_open(&used, model, CTX));
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        pesc_generation a, b;
+        pesc_generation a = PESC_INIT(pesc_generation), b = a;
         must(pesc_session_open(&fresh, model, CTX));
         complete(used, prompts[i], lengths[i], &a);
         complete(fresh, prompts[i], lengths[i], &b);
@@ -63,7 +63,7 @@ static void an_end_token_ends_the_text(void **state)
     (void)state;
     static const int32_t prompt[] = { 1, 5, 9 };
     pesc_session *s;
-    pesc_generation all, g;
+    pesc_generation all = PESC_INIT(pesc_generation), g = all;
     must(pesc_session_open(&s, model, CTX));
     complete(s, prompt, 3, &all);
     assert_string_equal(all.finish, "length");

@@ -17,6 +17,8 @@
 
 enum { POSITIONS = 16, VOCAB = 50, N = POSITIONS * VOCAB };
 
+static pesc_device *dev;
+
 static float from[N], made[N];
 
 /* `made` is `from` with noise of this size. */
@@ -158,7 +160,7 @@ static void damage(const char *dir, const char *tensor)
 static pesc_status verified(const char *model, const char *lora, verify_rounding r)
 {
     pesc_logit_check c;
-    verify_pair v = { .dev = modeldirs_device(),
+    verify_pair v = { .dev = dev,
                       .made_from = model,
                       .made = files_path("out"),
                       .written = "out",
@@ -180,8 +182,7 @@ static void upcycling_bf16_passes_and_damage_fails(void **state)
     o.experts = 4;
     o.dtype = "bf16";
     files_clear();
-    must(pesc_craft(modeldirs_device(), modeldirs_golden(dense, "llama"), files_path("out"), &o,
-                    &check));
+    must(pesc_craft(dev, modeldirs_golden(dense, "llama"), files_path("out"), &o, &check));
     assert_int_equal(check.beyond_rounding, 0);
     assert_int_equal(check.greedy_same, check.positions);
     assert_true(check.kl < 1e-9);
@@ -200,8 +201,7 @@ static void merging_to_bf16_passes_and_damage_fails(void **state)
     o.lora = modeldirs_golden(lora, "peft/adapter");
     o.dtype = "bf16";
     files_clear();
-    must(pesc_merge(modeldirs_device(), modeldirs_golden(base, "peft/base"), files_path("out"), &o,
-                    &check));
+    must(pesc_merge(dev, modeldirs_golden(base, "peft/base"), files_path("out"), &o, &check));
     assert_int_equal(check.beyond_rounding, 0);
     assert_true(check.differ > 0);
     must(verified(base, lora, ROUNDING_16));
@@ -251,7 +251,7 @@ static void another_choice_of_experts_is_not_rounding(void **state)
                    "\"initializer_range\":0.12}");
     must(pesc_new(config, files_path("mixture"), NULL, "bf16", 3, NULL));
     o.lora = random_lora(6, 64, 64);
-    must(pesc_merge(modeldirs_device(), files_path("mixture"), files_path("out"), &o, &check));
+    must(pesc_merge(dev, files_path("mixture"), files_path("out"), &o, &check));
     assert_true(check.beyond_rounding > 0 && check.beyond_rounding < check.positions / 2);
 }
 
@@ -269,5 +269,8 @@ int main(void)
         cmocka_unit_test(merging_to_bf16_passes_and_damage_fails),
         cmocka_unit_test(another_choice_of_experts_is_not_rounding),
     };
-    return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
+    must(pesc_device_open(&dev, "cpu"));
+    int failed = cmocka_run_group_tests_name("verify", tests, NULL, NULL);
+    pesc_device_close(dev);
+    return failed;
 }

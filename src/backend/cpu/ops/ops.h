@@ -18,8 +18,9 @@ extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16
     X(alloc_host)                                                                                  \
     X(free)                                                                                        \
     X(upload)                                                                                      \
-    X(download) X(copy) X(zero) X(sync) X(host_memory) X(room) X(close) X(begin) X(end)            \
-        X(scratch_bytes) X(reserve)
+    X(download)                                                                                    \
+    X(copy)                                                                                        \
+    X(zero) X(sync) X(host_memory) X(room) X(close) X(begin) X(end) X(scratch_bytes) X(reserve)
 /* products choose their own instructions: matmul.c */
 #define CPU_PRODUCT_MAP(X) X(matmul) X(matmuls) X(grouped_matmul)
 /* the ops of this folder */
