@@ -68,7 +68,11 @@ def output_of(command, build):
 
 
 def text_of(*command):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    """What a command prints; nothing where it is missing or fails."""
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def machine_of(device):

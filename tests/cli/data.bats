@@ -225,7 +225,7 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     printf '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"role": "tool", "content": "42"}, {"role": "assistant", "content": "c", "reasoning_content": "why"}]}\n' > "$f"
     pesc data inspect "$D/model" --data "$f"
     [ "$status" = 0 ]
-    [ "$stderr" = "pesc: note: $f:1: reasoning_content is left out" ]
+    [ "$stderr" = "pesc: note: $f:1: reasoning_content is left out; --keep-reasoning keeps it" ]
     [[ $output == *$'user\na\nb<|im_end|>'* ]]
     [[ $output == *$'<|im_start|>tool\n42<|im_end|>'* ]]
     has '^⟦c<\|im_end\|>⟧'

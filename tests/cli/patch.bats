@@ -257,7 +257,7 @@ PY
     train "$GOLDEN/olmoe" --method esft --experts-config "$BATS_TEST_TMPDIR/none.json"
     [ "$status" = 3 ]
     train "$GOLDEN/olmoe" --method esft --experts-config "$G/olmoe/expert_cfg.json" --patch "$D/run"
-    fails 2 "train: --patch: what a patched model would train from is in no file; give the run that made the patch as MODEL, or apply it first: pesc esft apply"
+    fails 2 "train: --patch: a run cannot start from a patched model, because no file holds its weights; give the run that made the patch as MODEL, or apply it first: pesc esft apply"
     echo '{"experts": {"0": [], "1": []}}' > "$BATS_TEST_TMPDIR/none.json"
     train "$GOLDEN/olmoe" --method esft --experts-config "$BATS_TEST_TMPDIR/none.json"
     fails 2 "nothing trains: this model has no part of what is asked for"

@@ -42,7 +42,7 @@ def literal(expression):
 
 
 def rows(body):
-    while m := re.search(r"\b(X|ALSO|PESC_\w+_ROWS)\(", body):
+    while m := re.search(r"\b(X|ALSO|PESC_\w+_ROWS?)\(", body):
         found, body = arguments(body[m.end() - 1:])
         if m[1] in ("X", "ALSO"):
             kind, key, default, _, _, commands, _ = found
