@@ -30,7 +30,7 @@ class Series(ctypes.Structure):
 
 
 class Lines(ctypes.Structure):
-    _fields_ = [("title", ctypes.c_char_p), ("note", ctypes.c_char_p), ("x_label", ctypes.c_char_p),
+    _fields_ = [("size", ctypes.c_size_t), ("title", ctypes.c_char_p), ("note", ctypes.c_char_p), ("x_label", ctypes.c_char_p),
                 ("y_label", ctypes.c_char_p), ("series", ctypes.POINTER(Series)), ("n_series", ctypes.c_size_t)]
 
 
@@ -43,7 +43,7 @@ def plot(library, path, groups, **texts):
         series.append(Series(name.encode(), kind(*xs), kind(*ys), len(xs), False, True))
     pesc = ctypes.CDLL(str(Path(library).resolve()))
     pesc.pesc_last_error.restype = ctypes.c_char_p
-    lines = Lines(series=(Series * len(series))(*series), n_series=len(series),
+    lines = Lines(size=ctypes.sizeof(Lines), series=(Series * len(series))(*series), n_series=len(series),
                   **{key: text.encode() for key, text in texts.items()})
     if pesc.pesc_plot_lines(str(path).encode(), ctypes.byref(lines)):
         raise RuntimeError(pesc.pesc_last_error().decode())
