@@ -232,7 +232,7 @@ def record(key, row):
     row = {"method": m, "part": part, "seed": seed, "rate": rate, "epochs": EPOCHS, **row}
     results[key] = row
     with open(STUDY / "runs.tsv", "a") as f:
-        f.write("\t".join(text(row.get(c)) for c in COLUMNS) + "\n")
+        f.write("\t".join("" if row.get(c) is None else str(row[c]) for c in COLUMNS) + "\n")  # all digits: a report made again is the same
     told = ", ".join(f"{c} {text(row.get(c))}" for c in ("valid", "mean", "numbers", "tokens_per_second"))
     tell(f"{time.monotonic() - began:5.0f} s  {m} {part} seed {seed} rate {rate}: {told}")
 
