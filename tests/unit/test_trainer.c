@@ -137,6 +137,29 @@ static void balance_is_of_the_step(void **state)
     assert_float_equal(one[0].loss, many[0].loss, 1e-6 * one[0].loss);
 }
 
+/* The balance loss of each micro-batch is weighted by its share of the tokens: with almost nothing
+ * else in the loss, eight micro-batches give a gradient of the size that one gives. */
+static void balance_gradient_is_weighted_by_tokens(void **state)
+{
+    (void)state;
+    files_clear();
+    pesc_step one = PESC_INIT(pesc_step), many = one;
+    setting s;
+    pesc_train_options o = options_of("one");
+    o.overwrite = true;
+    o.steps = 1;
+    o.aux_coef = 1e5;
+    o.adapter_dropout = o.lora_dropout = 0;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &one));
+    stop(&s);
+    o.packing = false;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &many));
+    stop(&s);
+    assert_true(many.grad_norm < 3 * one.grad_norm);
+}
+
 /* While the device computes a step, the next one's records are read; behind the last there are
  * none. */
 static void reads_ahead(void **state)
@@ -449,6 +472,7 @@ int main(void)
         cmocka_unit_test(trains_and_describes),
         cmocka_unit_test(accumulation_changes_nothing),
         cmocka_unit_test(balance_is_of_the_step),
+        cmocka_unit_test(balance_gradient_is_weighted_by_tokens),
         cmocka_unit_test(reads_ahead),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(every_micro_batch_has_its_own_dropout_mask),
