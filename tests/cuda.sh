@@ -1,6 +1,6 @@
 #!/bin/sh
-# What needs a GPU: every op against the CPU, golden models, training trajectories, repeated and resumed
-# runs. Says SKIPPED where there is none.
+# The tests that need a GPU: every op against the CPU, golden models, training trajectories, repeated and resumed
+# runs. Prints SKIPPED where there is none.
 #   BUILD=dir tests/cuda.sh      DEVICE=cuda:0 chooses the GPU, REPEAT=20 repeats a run more often
 set -u
 cd "$(dirname "$0")/.."
@@ -30,7 +30,7 @@ for t in test_families test_train; do
     add "golden/$t"
 done
 
-# check NAME COMMAND...: one test more
+# check NAME COMMAND...: one more test
 check() {
     name=$1
     shift

@@ -6,7 +6,7 @@ BUILD=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-install_to() { # PREFIX; with the build in PATH, as one has it who tries the command before installing
+install_to() { # PREFIX; with the build directory in PATH, as a user has it who tried the command before installing
     PATH="$(realpath "$BUILD"):$PATH" make -s BUILD="$BUILD" DESTDIR="$work" PREFIX="$1" install >/dev/null
 }
 install_to /opt/pesc

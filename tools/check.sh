@@ -1,5 +1,5 @@
 #!/bin/sh
-# The house rules that a machine can see. Prints each break as file:line and fails at the end.
+# The rules of the tree that can be checked by a program. Prints each violation as file:line and fails at the end.
 set -u
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -15,10 +15,10 @@ for f in $(sources); do
     clang-format --dry-run -Werror "$f" 2>/dev/null || complain "$f: is not formatted; run clang-format -i"
 done
 
-# ranks, sizes, documents, wording, tests that cannot fail
+# room ranks, sizes, documents, wording, test conditions that cannot fail
 python3 tools/check.py || bad=1
 
-# banned calls and leftovers
+# banned calls, and notes of unfinished work
 banned='\b(atoi|atol|atof|strtol|strtoul|strtoll|strtoull|sprintf|vsprintf|strcpy|strcat|gets|alloca|system|popen|tmpnam)\('
 hits=$(grep -rnE "$banned" src include --include='*.[ch]') && complain "banned calls:
 $hits"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # The study of docs/study.md: every method on the embedded three-domain task.
 #
-#   make study                      everything; results lie in build/study, the report in docs/study.md
-#   EPOCHS=3 SEEDS="0 1 2"          the budget; a run that is there already is not made again
+#   make study                      the whole study; results are in build/study, the report in docs/study.md
+#   EPOCHS=3 SEEDS="0 1 2"          the budget; a run that exists is not repeated
 #   METHODS="lora-r8 pesc-8"        only these; REPORT=FILE writes the report elsewhere
 #
 # Each method gets the same budget: four learning rates with the first seed, chosen by the loss on
-# 10 % of the training records that nobody trains on; then the best rate with the other seeds. What
-# is reported is measured on share/test.jsonl, which has no part in any choice. A seed draws the
+# 10 % of the training records, which are held out; then the best rate with the other seeds. The report
+# is measured on share/test.jsonl, which has no part in any choice. A seed draws the
 # order of the records, LoRA's A, routers and adapters.
 set -eu
 cd "$(dirname "$0")/.."
@@ -43,7 +43,7 @@ awk -v to="$STUDY" '{ print > (to "/" (NR % 10 ? "train" : "valid") ".jsonl") }'
 
 # ---- runs
 
-# number FILE PLACE KEY: the first KEY behind PLACE
+# number FILE PLACE KEY: the first KEY after PLACE
 number() {
     awk -v place="$2" -v key="\"$3\":" '{
         at = index($0, place); if (!at) next
@@ -52,7 +52,7 @@ number() {
     }' "$1"
 }
 
-once() { # METHOD SEED RATE CRAFT TRAIN TIMES: one run and what became of it, unless it is there
+once() { # METHOD SEED RATE CRAFT TRAIN TIMES: one run and its results, unless they exist
     run=$STUDY/$1-seed$2-lr$3-epochs$EPOCHS
     [ ! -f "$run.json" ] || return 0
     echo "$(date +%T) $run" >&2
@@ -83,10 +83,10 @@ once() { # METHOD SEED RATE CRAFT TRAIN TIMES: one run and what became of it, un
             "$(number "$run.info" '{' activated)" "$(number "$run.train" '{' mem_bytes)" "$seconds"
     } > "$run.tmp"
     mv "$run.tmp" "$run.json"
-    rm -rf "$run" # the numbers stay, the weights go
+    rm -rf "$run" # keeps the results, removes the weights
 }
 
-best_rate() { # METHOD RATES: the one with the smallest loss on what nobody trained on
+best_rate() { # METHOD RATES: the one with the smallest loss on the held-out records
     for rate in $2; do cat "$STUDY/$1-seed$first-lr$rate-epochs$EPOCHS.json"; done |
         awk 'NR == 1 || $4 < least { least = $4; best = $3 } END { print best }'
 }

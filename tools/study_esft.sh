@@ -1,8 +1,8 @@
 #!/bin/sh
 # The study of docs/study-esft.md: a trained mixture of experts, specialised on one domain at a time.
 #
-#   make study-esft                 everything; results lie in build/study-esft
-#   TARGETS=maths SEEDS="0 1 2"     only this domain; a run that is there already is not made again
+#   make study-esft                 the whole study; results are in build/study-esft
+#   TARGETS=maths SEEDS="0 1 2"     only this domain; a run that exists is not repeated
 #   METHODS="full esft-token"       only these; REPORT=FILE writes the report elsewhere
 #   EPOCHS=2 BASE_EPOCHS=6          the budgets; LIMIT=N asks only N test records of a domain
 #
@@ -14,7 +14,7 @@
 # has no part in any choice. A seed draws the order of the
 # records, LoRA's A and the random experts; the mixture is the same for all.
 #
-# What stands behind "## Reading" in the report is written by hand and stays.
+# The text after "## Reading" in the report is written by hand and is kept.
 set -eu
 cd "$(dirname "$0")/.."
 PESC=${PESC:-build/pesc}
@@ -48,7 +48,7 @@ for method in $METHODS; do
     rows | grep -q "^$method|" || { echo "study: '$method' is no method; see tools/study_esft.sh" >&2; exit 2; }
 done
 
-# number FILE PLACE KEY: the first KEY behind PLACE
+# number FILE PLACE KEY: the first KEY after PLACE
 number() {
     awk -v place="$2" -v key="\"$3\":" '{
         at = index($0, place); if (!at) next
@@ -98,7 +98,7 @@ prepare() { # TARGET: the mixture, its test, its scores
 }
 
 # Park and Miller's generator: exact in the doubles of any awk.
-draw() { # CONFIG SEED: as many experts a layer, but any
+draw() { # CONFIG SEED: as many experts per layer, drawn at random
     awk -v seed="$2" -v experts=$EXPERTS '{
         state = 1 + seed * 7919
         printf "{\"experts\": {"
@@ -131,7 +131,7 @@ choose() { # TARGET WHICH SEED FILE: the experts that train
 
 # ---- runs
 
-tune() { # TARGET METHOD SEED RATE WHICH TRAIN: one run, unless it is there
+tune() { # TARGET METHOD SEED RATE WHICH TRAIN: one run, unless it exists
     run=$STUDY/$1-$2-seed$3-lr$4-$budget
     [ ! -f "$run.train" ] || return 0
     echo "$(date +%T) $run" >&2
@@ -146,7 +146,7 @@ tune() { # TARGET METHOD SEED RATE WHICH TRAIN: one run, unless it is there
     mv "$run.tmp" "$run.train"
 }
 
-measure() { # as tune: what became of it, for the report
+measure() { # as tune: the results, for the report
     run=$STUDY/$1-$2-seed$3-lr$4-$budget
     if [ ! -f "$run.test" ]; then
         [ -e "$run/latest" ] || rm -f "$run.train"
@@ -160,7 +160,7 @@ measure() { # as tune: what became of it, for the report
 
 scaled() { awk -v a="$1" -v b="$2" 'BEGIN { print a * b }'; }
 
-best_rate() { # TARGET METHOD RATES: the one with the smallest loss on what nobody trained on
+best_rate() { # TARGET METHOD RATES: the one with the smallest loss on the held-out records
     for rate in $3; do
         echo "$rate $(number "$STUDY/$1-$2-seed$first-lr$rate-$budget.train" '{' eval_loss)"
     done | awk 'NR == 1 || $2 < least { least = $2; best = $1 } END { print best }'
@@ -186,7 +186,7 @@ for target in $TARGETS; do
         for seed in $SEEDS; do
             measure "$target" "$method" "$seed" "$best" "$which" "$how" >> "$STUDY/results.tmp"
         done
-        rm -rf "$STUDY/$target-$method-seed"*"-$budget" # the numbers stay, the weights go
+        rm -rf "$STUDY/$target-$method-seed"*"-$budget" # keeps the results, removes the weights
     done
 done
 mv "$STUDY/results.tmp" "$STUDY/results.txt"

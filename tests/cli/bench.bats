@@ -22,7 +22,7 @@ setup_file() { make_model; }
     has '^device +cpu.*3 threads'
 }
 
-@test "bench: a long run says how far it is, now and then, unless -q" {
+@test "bench: a long run reports its progress, unless -q" {
     local long=(bench "$D/model" --decode-tokens 90 --prompt-tokens 30 --repeat 10000)
     run bash -c "timeout 2 '$PESC' ${long[*]@Q} 2>&1"
     [[ $output == "pesc: bench: runs "*"/10001, "*" s left" ]]
@@ -40,7 +40,7 @@ setup_file() { make_model; }
     has '"bytes":24000,"tokens":[0-9]+,"encode":\{"unit":"MB/s","best":'
 }
 
-@test "bench: what is missing or wrong" {
+@test "bench: usage errors" {
     pesc bench
     fails 2 "bench: MODEL is missing; usage: pesc bench MODEL"
     pesc bench "$D/model" --repeat 0

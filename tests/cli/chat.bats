@@ -24,7 +24,7 @@ setup_file() { make_model; }
     [ "$("$PESC" chat "$D/model" -n 1 --json --system hello <<< $'/system\nor' | tokens)" = "$plain" ]
 }
 
-@test "chat: /reset forgets, /quit leaves" {
+@test "chat: /reset clears the history, /quit ends the session" {
     tokens() { grep -o '"prompt_tokens":[0-9]*' | cut -d: -f2 | paste -sd' '; }
     run bash -c "'$PESC' chat '$D/model' -n 1 --json <<< \$'or\n/reset\nor\nor\n/quit\nor'"
     [ "$status" = 0 ]
@@ -40,18 +40,18 @@ setup_file() { make_model; }
     [ "$first" = '"prompt_tokens":'$(($("$PESC" chat "$D/model" -n 1 --json <<< 'x' | grep -o '"prompt_tokens":[0-9]*' | cut -d: -f2) + 9)) ]
 }
 
-@test "chat: /help lists what there is" {
+@test "chat: /help lists the commands" {
     pesc chat "$D/model" <<< '/help'
     [ "$status" = 0 ]
     [[ $stderr == *"/reset "*"/system "*"/help "*"/quit "* ]]
 }
 
-@test "chat: an unknown inner command" {
+@test "chat: an unknown slash command" {
     pesc chat "$D/model" <<< '/foo bar'
     fails 2 "there is no /foo; /help lists what there is, and a space before / makes it a message"
 }
 
-@test "chat: a template nobody knows is refused with the list" {
+@test "chat: an unknown chat template is refused with the list of known formats" {
     cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
     echo '{"chat_template": "{{ messages[0].content }}"}' > "$BATS_TEST_TMPDIR/m/tokenizer_config.json"
     pesc chat "$BATS_TEST_TMPDIR/m" <<< hello
@@ -67,13 +67,13 @@ setup_file() { make_model; }
     [[ $stderr == "pesc: chat: there is no chat format chatlm; --chat-format takes one of "*chatml* ]]
 }
 
-@test "chat: a conversation that outgrows the context" {
+@test "chat: a conversation longer than the context" {
     pesc chat "$D/model" -n 4 --ctx 24 <<< "$(printf 'x%.0s' {1..60})"
     [ "$status" = 2 ]
     [[ $stderr == *24* ]]
 }
 
-@test "chat: on a terminal lines are edited, Ctrl-C drops a line, Ctrl-D leaves" {
+@test "chat: line editing on a terminal, Ctrl-C cancels the line, Ctrl-D exits" {
     run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
         '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
     [ "$status" = 0 ]

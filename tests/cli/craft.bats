@@ -3,7 +3,7 @@ setup_file() { make_model; }
 
 craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter-dim 8 "$@"; }
 
-@test "craft: says what it made and that the logits did not change" {
+@test "craft: prints the new model and that its logits are unchanged" {
     craft
     [ "$status" = 0 ]
     [ "${output##*$'\n'}" = "identity: 0 of 17024 logits differ" ]
@@ -20,7 +20,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     has '"identity":\{"logits":17024,"differ":0,"max_diff":0,"relative":0,"kl":0,"positions":64,"greedy_same":64,"beyond_rounding":0\}\}$'
 }
 
-@test "craft: the result says what the dense model says" {
+@test "craft: the result generates what the dense model generates" {
     craft
     for m in "$D/model" "$BATS_TEST_TMPDIR/out"; do
         "$PESC" generate "$m" --prompt 'hello world' --max-tokens 12 --json -q |
@@ -29,14 +29,14 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     cmp "$BATS_TEST_TMPDIR/model.ids" "$BATS_TEST_TMPDIR/out.ids"
 }
 
-@test "craft: upcycling says how near it came" {
+@test "craft: upcycling reports the largest difference of the logits" {
     craft --kind upcycle
     [ "$status" = 0 ]
     has ': mixtral, 4 experts, top 2, '
     has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
 }
 
-@test "craft: without the check nothing is said of it" {
+@test "craft: --check false prints no comparison" {
     craft --check false
     [ "$status" = 0 ]
     refute has identity
@@ -48,7 +48,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     has ': camelidae, 5 experts, top 1, adapters of 3, scale 0.25, '
 }
 
-@test "craft: what is there stays, unless --overwrite" {
+@test "craft: existing files are kept, unless --overwrite" {
     local out=$BATS_TEST_TMPDIR/out
     cp -r "$D/model" "$out"
     touch "$out/mine"
@@ -86,7 +86,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ "$(ls -A "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
 }
 
-@test "craft: the model itself and a run are not written over" {
+@test "craft: the input model and a run are not overwritten" {
     local m=$BATS_TEST_TMPDIR/m
     cp -r "$D/model" "$m"
     ln -s m "$m.link"
@@ -108,7 +108,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ ! -e "$BATS_TEST_TMPDIR/more" ]
 }
 
-@test "craft: first mistakes" {
+@test "craft: usage errors" {
     pesc craft "$D/model"
     fails 2 "craft: -o DIR is missing; usage: pesc craft DENSE -o DIR"
     pesc craft -o "$BATS_TEST_TMPDIR/out"
@@ -128,14 +128,14 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
 }
 
-@test "craft: no room on the disk is seen before anything is written" {
+@test "craft: too little disk space is reported before anything is written" {
     craft --experts 4096 --adapter-dim 4194304
     [ "$status" = 4 ]
     [[ $stderr == "pesc: $BATS_TEST_TMPDIR/out: needs "*" GB of disk, and "*" GB are free there; "* ]]
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
 }
 
-@test "craft: a disk that fills leaves nothing that looks like a model" {
+@test "craft: a disk that fills up leaves nothing that opens as a model" {
     PESC_FAULT=write:5:ENOSPC craft
     [ "$status" = 4 ]
     [[ $stderr == *"No space left on device"* ]]

@@ -4,7 +4,7 @@ load helper
 
 setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
 
-@test "demo: the table, the map, the pictures and the chat" {
+@test "demo: the table, the routing map, the plots and the chat" {
     local demo=$BATS_TEST_TMPDIR/a/demo number='( +[0-9]+\.[0-9]+)'
     pesc demo -o "$demo" --epochs 0.02
     [ "$status" = 0 ]
@@ -50,7 +50,7 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     [ ! -e "$BATS_TEST_TMPDIR/demo" ]
 }
 
-@test "study: a tiny one is made, resumed and reported" {
+@test "study: a small study runs, resumes and writes its report" {
     study() {
         env PESC="$PESC" STUDY="$BATS_TEST_TMPDIR/s" REPORT="$BATS_TEST_TMPDIR/study.md" EPOCHS=0.01 SEEDS="0 1" \
             METHODS="lora-r8 pesc-4 pesc-8" "$BATS_TEST_DIRNAME/../../tools/study.sh" 2> "$BATS_TEST_TMPDIR/log"
@@ -65,7 +65,7 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     cmp "$BATS_TEST_TMPDIR/before.md" "$BATS_TEST_TMPDIR/study.md"
 }
 
-@test "study on a GPU: a tiny one on the CPU is made, resumed and reported" {
+@test "study on a GPU: a small study on the CPU runs, resumes and writes its report" {
     BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR make_model
     local data=$BATS_TEST_TMPDIR/instruct i
     mkdir -p "$data"/{alpaca,dolly,evol-code,gpteacher,gsm8k,math}

@@ -1,7 +1,7 @@
 load helper
 setup_file() { make_model; }
 
-@test "detokenize: ids however they are separated" {
+@test "detokenize: ids with any separator" {
     pesc detokenize "$D/model" <<< "259 260,261
 108	100"
     gives "hello world"
@@ -17,7 +17,7 @@ setup_file() { make_model; }
     gives '{"text":"hello"}'
 }
 
-@test "detokenize: undoes tokenize, byte for byte" {
+@test "detokenize: inverts tokenize byte for byte" {
     printf 'hello \360\237\246\231 w\303\266rld\n\n  x\t\0y' > "$BATS_TEST_TMPDIR/t"
     "$PESC" tokenize "$D/model" "$BATS_TEST_TMPDIR/t" | "$PESC" detokenize "$D/model" > "$BATS_TEST_TMPDIR/back"
     cmp "$BATS_TEST_TMPDIR/t" "$BATS_TEST_TMPDIR/back"
@@ -35,12 +35,12 @@ setup_file() { make_model; }
     gives $'"hello"\n"\\"\\\\\\n"\n"\357\277\275"\n""'
 }
 
-@test "detokenize: no ids, no text" {
+@test "detokenize: no ids give no text" {
     pesc detokenize "$D/model" < /dev/null
     gives ""
 }
 
-@test "detokenize: what is not an id" {
+@test "detokenize: input that is not an id" {
     pesc detokenize "$D/model" <<< "1 2 x3"
     fails 3 'standard input: byte 4: found "x3", expected a token id from 0 to 2147483647'
     pesc detokenize "$D/model" <<< "1 -2"
@@ -62,7 +62,7 @@ setup_file() { make_model; }
     fails 3 'standard input:2: found a string, expected an array of token ids'
 }
 
-@test "detokenize: ids inside an object, however it is written" {
+@test "detokenize: ids inside an object, with any white space" {
     pesc detokenize "$D/model" <<< '{"a": [1, {"ids": [7]}], "input_ids": [1], "s": "]}\"", "ids" : [ 259 , 259 ] }'
     gives "hellohello"
     pesc detokenize "$D/model" <<< '{"ids": [259], "x": tru}'

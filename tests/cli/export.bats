@@ -21,7 +21,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     grep -q configuration_camelidae.CamelidaeConfig "$BATS_TEST_TMPDIR/out/config.json"
 }
 
-@test "export: the LoRA alone" {
+@test "export: the LoRA as a PEFT adapter" {
     export_to peft/base peft --lora "$GOLDEN/peft/adapter"
     [ "$status" = 0 ]
     [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "adapter_config.json adapter_model.safetensors" ]
@@ -41,7 +41,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     refute cmp -s "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/merged/model.safetensors"
 }
 
-@test "export: what a target cannot hold" {
+@test "export: models that a target format cannot hold" {
     export_to camelidae hf
     fails 2 "$GOLDEN/camelidae: has adapters (PESC), and no family of Hugging Face has a place for them; use --to camelidae"
     export_to llama camelidae
@@ -51,7 +51,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
 }
 
-@test "export: first mistakes" {
+@test "export: usage errors" {
     pesc export "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/out"
     fails 2 "export: --to is missing; expected hf, peft or camelidae"
     pesc export "$GOLDEN/llama" --to hf

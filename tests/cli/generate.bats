@@ -31,7 +31,7 @@ setup_file() { make_model; }
     has '"prompt_tokens":1,'
 }
 
-@test "generate: greedy repeats; a seed repeats; another seed does not" {
+@test "generate: greedy decoding and a seed are reproducible, another seed differs" {
     ids() { "$PESC" generate "$D/model" -p hello -n 12 --ignore-eos --json "$@" | grep -o '"ids":[^]]*'; }
     [ "$(ids)" = "$(ids)" ]
     [ "$(ids -t 1 --seed 3)" = "$(ids -t 1 --seed 3)" ]
@@ -85,7 +85,7 @@ PY
     fails 3 "$BATS_TEST_TMPDIR/m: has no tokenizer, and this needs one: put tokenizer.json or tokenizer.model beside its config.json"
 }
 
-@test "generate: what is missing or wrong" {
+@test "generate: usage errors" {
     pesc generate
     fails 2 "generate: MODEL is missing; usage: pesc generate MODEL --prompt TEXT|--ids FILE.json"
     pesc generate "$D/model"

@@ -74,7 +74,7 @@ make_model() {
     "$PESC" new "$D/config.json" -o "$D/model" --tokenizer "$D/tok" --dtype f32 --seed 1 -q > "$D/new.out"
 }
 
-# Runs pesc with standard output and standard error apart: $output, $stderr, $status.
+# Runs pesc and keeps standard output and standard error separately: $output, $stderr, $status.
 pesc() {
     local code=0
     "$PESC" "$@" > "$BATS_TEST_TMPDIR/stdout" 2> "$BATS_TEST_TMPDIR/stderr" || code=$?
@@ -83,7 +83,7 @@ pesc() {
     status=$code
 }
 
-# The last pesc gave this exit code and exactly this sentence, and nothing else.
+# The last pesc had this exit code and printed exactly this sentence on standard error.
 fails() { # code sentence
     if [ "$status" != "$1" ] || [ "$stderr" != "pesc: $2" ]; then
         printf 'expected %s: pesc: %s\nfound    %s: %s\n' "$1" "$2" "$status" "$stderr"
@@ -91,7 +91,7 @@ fails() { # code sentence
     fi
 }
 
-# The last pesc ended well with exactly this on standard output.
+# The last pesc succeeded and printed exactly this on standard output.
 gives() { # text
     if [ "$status" != 0 ] || [ "$output" != "$1" ]; then
         printf 'expected 0: %s\nfound    %s: %s\n%s\n' "$1" "$status" "$output" "$stderr"

@@ -30,7 +30,7 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     cmp "$N" "$N.2"
 }
 
-@test "logits: bf16 and nf4 are other numbers of the same shape" {
+@test "logits: bf16 and nf4 give different values of the same shape" {
     echo '[262, 259]' > "$I"
     "$PESC" logits "$D/model" --ids "$I" -o "$N"
     for t in bf16 nf4; do
@@ -43,7 +43,7 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     gives ""
 }
 
-@test "logits: what is missing or wrong" {
+@test "logits: usage errors" {
     echo '[1]' > "$I"
     pesc logits "$D/model" -o "$N"
     fails 2 "logits: --ids FILE.json is missing; usage: pesc logits MODEL --ids FILE.json -o OUT.npy"
@@ -71,7 +71,7 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     [ -z "$(find "$BATS_TEST_TMPDIR" -name 'o.npy*')" ]
 }
 
-@test "logits: a place that cannot be written" {
+@test "logits: an output that cannot be written" {
     echo '[1]' > "$I"
     pesc logits "$D/model" --ids "$I" -o /dev/full
     fails 4 "/dev/full: cannot be written: No space left on device"
@@ -79,7 +79,7 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     fails 4 "$D/no/o.npy: cannot be written: No such file or directory"
 }
 
-@test "logits: a sequence longer than the model's context is not passed over in silence" {
+@test "logits: a sequence longer than the model's context is reported" {
     printf '[%s1]\n' "$(printf '1, %.0s' {1..128})" > "$I"
     pesc logits "$D/model" --ids "$I" -o "$N"
     [ "$status" = 0 ]

@@ -14,7 +14,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [ "$status" = 0 ]
 }
 
-@test "merge: a LoRA that lies in the directory" {
+@test "merge: a LoRA inside the model directory" {
     local m=$BATS_TEST_TMPDIR/m
     cp -r "$GOLDEN/base" "$m"
     cp -r "$GOLDEN/adapter" "$m/adapter_model"
@@ -29,7 +29,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     cmp "$BATS_TEST_TMPDIR/out/model.safetensors" "$BATS_TEST_TMPDIR/two/model.safetensors"
 }
 
-@test "merge: what a run has trained" {
+@test "merge: a training run" {
     local run=$BATS_TEST_TMPDIR/run sparse=$BATS_TEST_TMPDIR/sparse
     "$PESC" craft "$D/model" -o "$sparse" --experts 4 --adapter-dim 8 -q > /dev/null
     for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > "$D/data.jsonl"
@@ -49,7 +49,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [[ $stderr == *"its adapters and routers (PESC) are not in a PEFT directory"* ]]
 }
 
-@test "merge: a run whose f32 adapters outweigh its 16-bit base" {
+@test "merge: a run with f32 adapters larger than its 16-bit base" {
     BATS_FILE_TMPDIR=$BATS_TEST_TMPDIR make_model
     local run=$BATS_TEST_TMPDIR/run sparse=$BATS_TEST_TMPDIR/sparse
     "$PESC" craft "$D/model" -o "$sparse" --dtype bf16 --experts 8 --adapter-dim 64 -q > /dev/null
@@ -79,7 +79,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     diff -r "$D/model" "$BATS_TEST_TMPDIR/base"
 }
 
-@test "merge: dtype and base are a choice" {
+@test "merge: --dtype and --merge-base" {
     merge --lora "$GOLDEN/adapter" --dtype bf16
     has ', 65.1 KB$'
     merge --lora "$GOLDEN/adapter" --merge-base nf4-dequant --overwrite
@@ -88,7 +88,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [ "$status" = 0 ]
 }
 
-@test "merge: first mistakes" {
+@test "merge: usage errors" {
     merge
     fails 2 "$GOLDEN/base: has no LoRA to merge; give one with --lora DIR, or write the model as it is with pesc export"
     merge --lora "$BATS_TEST_TMPDIR/none"

@@ -1,7 +1,7 @@
 load helper
 setup_file() { make_model; }
 
-@test "new: says what it made" {
+@test "new: prints what was created" {
     [ "$(cat "$D/new.out")" = "$D/model: llama, 32.5 K parameters, 130 KB" ]
     [ -f "$D/model/config.json" ]
     [ -f "$D/model/tokenizer.json" ]
@@ -51,7 +51,7 @@ setup_file() { make_model; }
     [ "$(ls "$BATS_TEST_TMPDIR" | grep -c '^m')" = 1 ]
 }
 
-@test "new: an empty directory is fine, a file in its place is not" {
+@test "new: an empty directory is accepted, a file in its place is refused" {
     mkdir "$BATS_TEST_TMPDIR/m"
     pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/m"
     [ "$status" = 0 ]
@@ -60,7 +60,7 @@ setup_file() { make_model; }
     fails 2 "$BATS_TEST_TMPDIR/f: is not empty; give another -o, or --overwrite"
 }
 
-@test "new: what is missing or wrong" {
+@test "new: usage errors" {
     pesc new "$D/config.json"
     fails 2 "new: -o DIR is missing; usage: pesc new CONFIG -o DIR"
     pesc new -o "$BATS_TEST_TMPDIR/m"

@@ -50,7 +50,7 @@ PY
 @test "esft training: shared experts, all other modules and the balance loss too" {
     for name in qwen2_moe-shared deepseek_v2-all deepseek_v2-aux; do golden $name; done
 }
-@test "esft training: layers computed again give the same trajectory" {
+@test "esft training: recomputed layers give the same trajectory" {
     golden deepseek_v2 --keep 0
 }
 @test "esft training: without --aux-coef there is no balance loss" {
@@ -126,7 +126,7 @@ same_run() { # a b
     done
 }
 
-@test "esft training: killed anywhere and resumed it is the same run, bit for bit" {
+@test "esft training: a run killed anywhere and resumed equals an uninterrupted one, bit for bit" {
     for n in 3 20 45 60 75 90 105 130; do
         rm -rf "$BATS_TEST_TMPDIR/r"
         PESC_FAULT=any:$n:kill tiny olmoe -o "$BATS_TEST_TMPDIR/r" -q > /dev/null 2>&1 || true
@@ -134,7 +134,7 @@ same_run() { # a b
         same_run "$D/run" "$BATS_TEST_TMPDIR/r"
     done
 }
-@test "esft training: other experts are another run" {
+@test "esft training: resuming with other experts is refused" {
     cp -r "$D/run" "$BATS_TEST_TMPDIR/r"
     echo '{"experts": {"0": [1], "1": [3]}}' > "$BATS_TEST_TMPDIR/other.json"
     pesc train -c "$D/run/run.yaml" -o "$BATS_TEST_TMPDIR/r" --resume --experts-config "$BATS_TEST_TMPDIR/other.json" -q
@@ -167,7 +167,7 @@ same_run() { # a b
     pesc chat "$D/moe" --patch "$D/moe-run" -n 4 < <(echo hello)
     [ "$status" = 0 ]
 }
-@test "patch: ESFT's first names, without model., are read" {
+@test "patch: tensor names of ESFT's first release, without the prefix model., are read" {
     mkdir "$BATS_TEST_TMPDIR/p"
     cp "$D/run/latest/expert_cfg.json" "$BATS_TEST_TMPDIR/p"
     python3 - "$D/run/latest/trained.safetensors" "$BATS_TEST_TMPDIR/p/model.safetensors" <<'PY'
@@ -244,7 +244,7 @@ PY
 
 # ---- first mistakes
 
-@test "esft training: what is refused" {
+@test "esft training: usage errors" {
     train() { pesc train "$@" --data "$D/olmoe.train" -o "$BATS_TEST_TMPDIR/r" --seq-len 32; }
     train "$GOLDEN/olmoe" --method esft
     fails 2 "experts_config: is missing; give the expert_cfg.json that \`pesc esft select\` writes"

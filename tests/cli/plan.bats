@@ -2,7 +2,7 @@ load helper
 
 G=$BATS_TEST_DIRNAME/../golden/train
 
-@test "plan: what it says is what a run takes" {
+@test "plan: the predicted memory is the memory of a run" {
     for how in "--method pesc" "--method lora --optimizer adamw8" "--method full" "--method lora --compute-dtype bf16 --base-dtype bf16"; do
         options="$how --steps 2 --batch 8 --seq-len 64 --lora-r 4 --threads 1"
         # shellcheck disable=SC2086
@@ -21,13 +21,13 @@ assert plan["fits"] is True
 PY
     done
 }
-@test "plan: people's table" {
+@test "plan: the table" {
     pesc plan "$G/pesc-a/model" --seq-len 64 --batch 4
     [ "$status" = 0 ]
     has '^trains +[0-9.]+ K of 14 K parameters$'
     has '^fits +yes$'
 }
-@test "plan: what does not fit is said, and exits 4" {
+@test "plan: a run that does not fit exits 4" {
     pesc plan "$G/pesc-a/model" --seq-len 16000000 --micro-tokens 16000000
     [ "$status" = 4 ]
     has '^fits +no$'

@@ -25,7 +25,7 @@ setup_file() {
     [ "$status" = 0 ]
     same_run "$D/run" "$BATS_TEST_TMPDIR/r"
 }
-@test "train: --resume where there is nothing yet begins" {
+@test "train: --resume in a new directory starts a run" {
     tiny_pesc -o "$BATS_TEST_TMPDIR/new" --resume -q
     [ "$status" = 0 ]
 }
@@ -64,7 +64,7 @@ setup_file() {
         [[ $stderr == *"options that decide the numbers have changed since it was saved (${key//-/_} "* ]]
     done
 }
-@test "train: changed data, a changed tokenizer or base model are noticed" {
+@test "train: changed data, a changed tokenizer or base model are refused" {
     local r=$BATS_TEST_TMPDIR/r
     cp "$G/pesc-a/data.jsonl" "$BATS_TEST_TMPDIR/d.jsonl"
     cp -r "$G/pesc-a/model" "$BATS_TEST_TMPDIR/m"
@@ -95,7 +95,7 @@ setup_file() {
     tiny_pesc -o "$BATS_TEST_TMPDIR/s" --init-from "$BATS_TEST_TMPDIR" -q
     fails 3 "$BATS_TEST_TMPDIR: init_from: is neither a run with a checkpoint nor a checkpoint"
 }
-@test "train: the model that is trained is not written over" {
+@test "train: the model being trained is not overwritten" {
     local r=$BATS_TEST_TMPDIR/r m=$BATS_TEST_TMPDIR/m
     cp -r "$D/run" "$r"
     cp -r "$G/pesc-a/model" "$m"
@@ -111,7 +111,7 @@ setup_file() {
     [ "$status" = 2 ]
     diff -r "$D/run/checkpoint-8" "$r/checkpoint-8"
 }
-@test "train: --overwrite begins anew and leaves other files" {
+@test "train: --overwrite starts a new run and keeps other files" {
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"
     touch "$r/mine"
@@ -147,7 +147,7 @@ setup_file() {
     [ "$status" != 0 ]
     [ ! -e "$r.new" ]
 }
-@test "train: an overwriting run that is killed before its first checkpoint gives the old one back" {
+@test "train: a replacing run that is killed before its first checkpoint leaves the old run" {
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"
     long "$r" --overwrite --save-every 0
@@ -185,7 +185,7 @@ setup_file() {
     wait $! || true
     python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["stopped"] is True' "$r.out"
 }
-@test "train: a second signal ends at once" {
+@test "train: a second signal exits at once" {
     local r=$BATS_TEST_TMPDIR/r code=0
     long "$r" --batch 200000 # one step takes long
     wait_for "$r/run.json"
@@ -196,7 +196,7 @@ setup_file() {
     [ "$code" = 143 ]
     [ ! -e "$r/latest" ]
 }
-@test "train: touching SAVE and STOP" {
+@test "train: the files SAVE and STOP" {
     local r=$BATS_TEST_TMPDIR/r code=0
     long "$r"
     wait_for "$r/metrics.jsonl"
@@ -208,7 +208,7 @@ setup_file() {
     [ "$code" = 75 ]
     [ ! -e "$r/STOP" ]
 }
-@test "train: one run a directory" {
+@test "train: one process per run directory" {
     local r=$BATS_TEST_TMPDIR/r
     long "$r" --save-every 0 # nothing to go on from
     wait_for "$r/metrics.jsonl"

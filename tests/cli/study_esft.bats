@@ -11,7 +11,7 @@ study() {
 
 layers() { grep -o '\[[^]]*\]' "$1" | tr -d '[],'; } # a line of ids each
 
-@test "study-esft: a tiny one is made, resumed and reported" {
+@test "study-esft: a small study runs, resumes and writes its report" {
     study
     local made
     made=$(wc -l < "$T/log") # the mixture; 3 rates, perhaps a fourth, and another seed for 3 methods
@@ -35,7 +35,7 @@ layers() { grep -o '\[[^]]*\]' "$1" | tr -d '[],'; } # a line of ids each
     refute cmp -s "$random" "$T"/s/code-random-seed0-lr1e-3-*.experts
 }
 
-@test "study-esft: what is no method is refused" {
+@test "study-esft: an unknown method is refused" {
     run study esft-tokens
     [ "$status" = 2 ]
     [ "$(tail -n 1 "$T/log")" = "study: 'esft-tokens' is no method; see tools/study_esft.sh" ]

@@ -17,7 +17,7 @@ setup_file() { make_model; }
     gives '{"ids":[259],"count":1}'
 }
 
-@test "tokenize: no text, no ids" {
+@test "tokenize: empty text gives no ids" {
     pesc tokenize "$D/model" --json < /dev/null
     gives '{"ids":[],"count":0}'
     pesc tokenize "$D/model" < /dev/null
@@ -51,7 +51,7 @@ setup_file() { make_model; }
     gives $'[259]\n[104,195,169,10]\n[]'
 }
 
-@test "tokenize: a line that is no JSON string" {
+@test "tokenize: a line that is not a JSON string" {
     local l=$BATS_TEST_TMPDIR/l
     printf '%s\n' '"a"' '[1]' > "$l"
     pesc tokenize "$D/model" --jsonl "$l"
@@ -62,7 +62,7 @@ setup_file() { make_model; }
     [[ $stderr == "pesc: $l:2: byte "*": this is not JSON: "* ]]
 }
 
-@test "tokenize: what is missing or wrong" {
+@test "tokenize: usage errors" {
     pesc tokenize
     fails 2 "tokenize: TOKENIZER is missing; usage: pesc tokenize TOKENIZER [FILE]"
     pesc tokenize "$D/model" "$D/nothing"
@@ -80,7 +80,7 @@ setup_file() { make_model; }
     [ "$status" = 3 ]
 }
 
-@test "tokenize: a reader that leaves early ends it quietly" {
+@test "tokenize: a closed pipe ends it without an error" {
     head -c 3000000 /dev/zero | tr '\0' 'x' > "$BATS_TEST_TMPDIR/long"
     run bash -c "'$PESC' tokenize '$D/model' '$BATS_TEST_TMPDIR/long' | head -c 4"
     [ "$output" = "120 " ]

@@ -32,7 +32,7 @@ PY
     golden pesc-a
     golden pesc-b
 }
-@test "train: lora, full, upcycle and molora follow it too" {
+@test "train: lora, full, upcycle and molora follow the reference too" {
     for name in lora full upcycle molora; do golden $name; done
 }
 @test "train: one record a forward gives the same trajectory" {
@@ -102,7 +102,7 @@ for line in open(sys.argv[2]):
 assert checked > 25, checked
 PY
 }
-@test "train: run.yaml says what was chosen, and a run made from it is the same" {
+@test "train: run.yaml records the resolved options and reproduces the run" {
     local r=$BATS_TEST_TMPDIR/r
     echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' > "$BATS_TEST_TMPDIR/m.jsonl"
     pesc train "$D/model" --data "$BATS_TEST_TMPDIR/m.jsonl" -o "$r" --method lora --batch 1 --steps 2 --lora-r 2 -q
@@ -114,7 +114,7 @@ PY
     diff <(numbers "$r") <(numbers "$r.again")
     diff <(grep -v ^output: "$r/run.yaml") <(grep -v ^output: "$r.again/run.yaml")
 }
-@test "train: experts that train stay whole where the base is in NF4" {
+@test "train: trained experts stay unquantised where the base is NF4" {
     local esft=$BATS_TEST_DIRNAME/../golden/esft/olmoe r=$BATS_TEST_TMPDIR/r
     pesc train "$G/upcycle/model" --data "$G/upcycle/data.jsonl" -o "$r" --method upcycle --base-dtype nf4 --steps 2 \
         --batch 2 --seq-len 32 --lora-r 2 --lr 1e-2 --warmup-steps 0 -q
@@ -159,17 +159,17 @@ assert abs(a - b) < 2e-6 * a, (a, b)
 PY
     done
 }
-@test "train: a run on top of a run" {
+@test "train: a run that starts from a run" {
     pesc train "$D/run" --data "$G/pesc-a/data.jsonl" --method lora --steps 2 --batch 2 --seq-len 32 -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 0 ]
     pesc info "$BATS_TEST_TMPDIR/r"
     [ "$status" = 0 ]
 }
 
-@test "train: the adapter's configuration says what was given" {
+@test "train: adapter_config.json records the options" {
     python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["lora_dropout"] == 0.1' "$D/run/latest/adapter_config.json"
 }
-@test "train: a run that fails before its first step leaves nothing in the way" {
+@test "train: a run that fails before its first step does not block the next one" {
     local r=$BATS_TEST_TMPDIR/r
     echo '{"input_ids": [1, 5], "labels": [-100, -100]}' > "$BATS_TEST_TMPDIR/d.jsonl"
     for data in "$BATS_TEST_TMPDIR/d.jsonl" "$G/pesc-a/data.jsonl"; do
@@ -198,7 +198,7 @@ PY
     [ "$status" = 4 ]
     [[ $stderr == "pesc: $BATS_TEST_TMPDIR/s: a checkpoint takes "*" bytes, but the disk has 0 left; free some, or give an output elsewhere" ]]
 }
-@test "train: too little disk or memory is said before the first step" {
+@test "train: too little disk or memory is reported before the first step" {
     PESC_FAULT=reserve:1:ENOSPC tiny_pesc -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 4 ]
     [[ $stderr == *"a checkpoint takes "*" bytes, but the disk has 0 left"* ]]
@@ -215,7 +215,7 @@ PY
 
 # ---- what is refused
 
-@test "train: a user's first mistakes" {
+@test "train: usage errors" {
     local m=$G/pesc-a/model d=$G/pesc-a/data.jsonl r=$BATS_TEST_TMPDIR/r
     pesc train "$m" --data "$d"
     fails 2 "train: -o RUN is missing; usage: pesc train MODEL --data FILE... -o RUN"
@@ -245,7 +245,7 @@ PY
     [ "$status" = 4 ]
     [ ! -e "$r" ]
 }
-@test "train: records with nothing to learn, and ids the model does not have" {
+@test "train: records without targets, and ids beyond the vocabulary" {
     echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}' > "$BATS_TEST_TMPDIR/a.jsonl"
     pesc train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/a.jsonl" -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 3 ]

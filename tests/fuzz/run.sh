@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs every fuzzer that `make fuzz` built for SECONDS_EACH from seeds made on the spot. A crash, a
-# hang (10 s), a leak or more than 2 GiB is a failure; the input that did it is kept in the build.
+# Runs every fuzzer that `make fuzz` built for SECONDS_EACH from generated seeds. A crash, a
+# hang (10 s), a leak or more than 2 GiB is a failure; the input that caused it is kept in the build directory.
 set -eu
 cd "$(dirname "$0")/../.."
 BUILD=${BUILD:-build}
