@@ -83,47 +83,13 @@ static pesc_status watch_sync(device *d)
     return ((watch *)d)->dry > 0 ? in->op->sync(in) : waited(d, began, in->op->sync(in));
 }
 
-static device *inside(device *d)
-{
-    return ((watch *)d)->in;
-}
-
-static pesc_status watch_alloc(device *d, size_t bytes, void **out)
-{
-    return inside(d)->op->alloc(inside(d), bytes, out);
-}
-
-static pesc_status watch_alloc_host(device *d, size_t bytes, void **out)
-{
-    return inside(d)->op->alloc_host(inside(d), bytes, out);
-}
-
-static void watch_free(device *d, void *p)
-{
-    inside(d)->op->free(inside(d), p);
-}
-
-static bool watch_host_memory(const device *d)
-{
-    const watch *w = (const watch *)d;
-    return w->in->op->host_memory(w->in);
-}
-
-static uint64_t watch_room(device *d)
-{
-    return inside(d)->op->room(inside(d));
-}
-
-static size_t watch_scratch_bytes(const device *d, const work_limits *w)
-{
-    const device *in = ((const watch *)d)->in;
-    return in->op->scratch_bytes(in, w);
-}
-
-static pesc_status watch_reserve(device *d, size_t bytes)
-{
-    return inside(d)->op->reserve(inside(d), bytes);
-}
+#define WATCH_MEMORY(type, name, parameters, arguments)                                            \
+    static type watch_##name parameters                                                            \
+    {                                                                                              \
+        device *in = ((const watch *)d)->in;                                                       \
+        return in->op->name arguments;                                                             \
+    }
+OPMAP_MEMORY(WATCH_MEMORY)
 
 static bool watch_begin(device *d, uint64_t name)
 {
@@ -133,30 +99,19 @@ static bool watch_begin(device *d, uint64_t name)
 
 static void watch_end(device *d)
 {
-    inside(d)->op->end(inside(d));
-}
-
-static void watch_close(device *d)
-{
-    inside(d)->op->close(inside(d));
+    device *in = ((watch *)d)->in;
+    in->op->end(in);
 }
 
 static void watch_open(watch *w, const char *spec)
 {
     static const ops table = {
 #define WATCH_ROW(name, parameters, arguments) .name = watch_##name,
-        OPMAP(WATCH_ROW).alloc = watch_alloc,
-        .alloc_host = watch_alloc_host,
-        .free = watch_free,
-        .download = watch_download,
+#define WATCH_MEMORY_ROW(type, name, parameters, arguments) .name = watch_##name,
+        OPMAP(WATCH_ROW) OPMAP_MEMORY(WATCH_MEMORY_ROW).download = watch_download,
         .sync = watch_sync,
-        .host_memory = watch_host_memory,
-        .room = watch_room,
-        .scratch_bytes = watch_scratch_bytes,
-        .reserve = watch_reserve,
         .begin = watch_begin,
         .end = watch_end,
-        .close = watch_close,
     };
     must(backend_open(&w->in, spec));
     w->base = *w->in;

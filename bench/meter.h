@@ -66,23 +66,13 @@ static void meter_products(device *d, const mm *a, int n)
         meter_product(d, a + i);
 }
 
-static pesc_status meter_alloc(device *d, size_t bytes, void **out)
-{
-    device *in = ((meter *)d)->in;
-    return in->op->alloc(in, bytes, out);
-}
-
-static pesc_status meter_alloc_host(device *d, size_t bytes, void **out)
-{
-    device *in = ((meter *)d)->in;
-    return in->op->alloc_host(in, bytes, out);
-}
-
-static void meter_free(device *d, void *p)
-{
-    device *in = ((meter *)d)->in;
-    in->op->free(in, p);
-}
+#define METER_MEMORY(type, name, parameters, arguments)                                            \
+    static type meter_##name parameters                                                            \
+    {                                                                                              \
+        device *in = ((const meter *)d)->in;                                                       \
+        return in->op->name arguments;                                                             \
+    }
+OPMAP_MEMORY(METER_MEMORY)
 
 static pesc_status meter_download(device *d, void *dst, const void *src, size_t bytes)
 {
@@ -94,30 +84,6 @@ static pesc_status meter_sync(device *d)
 {
     device *in = ((meter *)d)->in;
     return in->op->sync(in);
-}
-
-static bool meter_host_memory(const device *d)
-{
-    const device *in = ((const meter *)d)->in;
-    return in->op->host_memory(in);
-}
-
-static uint64_t meter_room(device *d)
-{
-    device *in = ((meter *)d)->in;
-    return in->op->room(in);
-}
-
-static size_t meter_scratch_bytes(const device *d, const work_limits *w)
-{
-    const device *in = ((const meter *)d)->in;
-    return in->op->scratch_bytes(in, w);
-}
-
-static pesc_status meter_reserve(device *d, size_t bytes)
-{
-    device *in = ((meter *)d)->in;
-    return in->op->reserve(in, bytes);
 }
 
 /* Ops that are measured one by one are not recorded. */
@@ -134,34 +100,20 @@ static void meter_end(device *d)
         k->in->op->end(k->in);
 }
 
-static void meter_close(device *d)
-{
-    device *in = ((meter *)d)->in;
-    in->op->close(in);
-}
-
 static device *meter_open(meter *k, device *in)
 {
     static const ops plain = {
 #define METER_ROW(name, parameters, arguments) .name = meter_##name,
-        OPMAP(METER_ROW)
+#define METER_MEMORY_ROW(type, name, parameters, arguments) .name = meter_##name,
+        OPMAP(METER_ROW) OPMAP_MEMORY(METER_MEMORY_ROW).download = meter_download,
+        .sync = meter_sync,
+        .begin = meter_begin,
+        .end = meter_end,
     };
     static ops table;
     table = plain;
     table.matmul = meter_product;
     table.matmuls = meter_products;
-    table.alloc = meter_alloc;
-    table.alloc_host = meter_alloc_host;
-    table.free = meter_free;
-    table.download = meter_download;
-    table.sync = meter_sync;
-    table.host_memory = meter_host_memory;
-    table.room = meter_room;
-    table.scratch_bytes = meter_scratch_bytes;
-    table.reserve = meter_reserve;
-    table.close = meter_close;
-    table.begin = meter_begin;
-    table.end = meter_end;
     *k = (meter){ .base = *in, .in = in };
     k->base.op = &table;
     return &k->base;

@@ -53,6 +53,17 @@
     X(sumsq, (device *d, tensor y, tensor x), (in, y, x))                                          \
     X(adamw, (device *d, const adamw *a), (in, a))                                                 \
     X(quantize_nf4, (device *d, tensor q, tensor w, bool twice), (in, q, w, twice))
+
+/* The entries that concern memory and the device itself, as X(type, name, parameters, arguments). */
+#define OPMAP_MEMORY(X)                                                                            \
+    X(pesc_status, alloc, (device *d, size_t n, void **p), (in, n, p))                             \
+    X(pesc_status, alloc_host, (device *d, size_t n, void **p), (in, n, p))                        \
+    X(void, free, (device *d, void *p), (in, p))                                                   \
+    X(bool, host_memory, (const device *d), (in))                                                  \
+    X(uint64_t, room, (device *d), (in))                                                           \
+    X(size_t, scratch_bytes, (const device *d, const work_limits *w), (in, w))                     \
+    X(pesc_status, reserve, (device *d, size_t n), (in, n))                                        \
+    X(void, close, (device *d), (in))
 /* clang-format on */
 
 #endif
