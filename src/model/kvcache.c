@@ -15,12 +15,10 @@ struct kvcache {
     int32_t *table;    /* n_seqs * max_pages */
     int32_t *unused;   /* a stack of page numbers */
     int32_t n_unused;
+    int32_t *users; /* n_pages: timelines that have a page */
+    bool *retained; /* n_pages */
+    int32_t n_idle; /* pages that are retained and have no users */
 };
-
-static int32_t pages_for(int64_t tokens)
-{
-    return (int32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-}
 
 static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
 {
@@ -36,7 +34,9 @@ static pesc_status open_tables(kvcache *c)
     c->held = mem_zalloc(seqs, sizeof *c->held);
     c->table = mem_zalloc(seqs * (size_t)c->max_pages, sizeof *c->table);
     c->unused = mem_alloc((size_t)c->n_pages, sizeof *c->unused);
-    if (!c->lengths || !c->held || !c->table || !c->unused)
+    c->users = mem_zalloc((size_t)c->n_pages, sizeof *c->users);
+    c->retained = mem_zalloc((size_t)c->n_pages, sizeof *c->retained);
+    if (!c->lengths || !c->held || !c->table || !c->unused || !c->users || !c->retained)
         return fail_nomem("the key-value cache", seqs * (size_t)c->max_pages * sizeof *c->table);
     c->n_unused = c->n_pages;
     for (int32_t i = 0; i < c->n_pages; i++) /* page 0 is handed out first */
@@ -66,7 +66,7 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
                     .n_seqs = n_seqs,
                     .max_tokens = max_tokens,
                     .n_pages = (int32_t)pages,
-                    .max_pages = pages_for(max_tokens) };
+                    .max_pages = kvcache_pages_for(max_tokens) };
     arena a = { 0 };
     layout(c, &a, cfg, dt);
     pesc_status s = open_tables(c);
@@ -91,6 +91,8 @@ void kvcache_close(kvcache *c)
     mem_free(c->held);
     mem_free(c->table);
     mem_free(c->unused);
+    mem_free(c->users);
+    mem_free(c->retained);
     mem_free(c);
 }
 
@@ -99,6 +101,71 @@ int32_t kvcache_length(const kvcache *c, int32_t seq)
     ASSERT(seq >= 0 && seq < c->n_seqs);
     return c->lengths[seq];
 }
+
+/* ---- pages ---- */
+
+/* The timeline's next page is one of the pool's. */
+static void take_page(kvcache *c, int32_t seq)
+{
+    int32_t page = c->unused[--c->n_unused];
+    c->users[page] = 1;
+    c->table[(int64_t)seq * c->max_pages + c->held[seq]++] = page;
+}
+
+static void share_page(kvcache *c, int32_t seq, int32_t page)
+{
+    ASSERT(page >= 0 && page < c->n_pages && (c->users[page] || c->retained[page]));
+    c->n_idle -= c->users[page] == 0;
+    c->users[page]++;
+    c->table[(int64_t)seq * c->max_pages + c->held[seq]++] = page;
+}
+
+static void leave_page(kvcache *c, int32_t page)
+{
+    if (--c->users[page] > 0)
+        return;
+    if (c->retained[page])
+        c->n_idle++;
+    else
+        c->unused[c->n_unused++] = page;
+}
+
+/* Copies the first n tokens of a page, in every layer. */
+static void copy_tokens(kvcache *c, int32_t to, int32_t from, int32_t n)
+{
+    tensor both[2] = { c->k, c->v };
+    for (int i = 0; i < 2; i++) {
+        size_t page = tensor_bytes(&both[i]) / (size_t)both[i].ne[0];
+        for (int32_t layer = 0; layer < c->n_layers; layer++) {
+            char *pages = (char *)both[i].data + (size_t)layer * (size_t)c->n_pages * page;
+            c->dev->op->copy(c->dev, pages + (size_t)to * page, pages + (size_t)from * page,
+                             page / KV_PAGE_TOKENS * (size_t)n);
+        }
+    }
+}
+
+/* Whether the page that the timeline's next token belongs in is begun and not its own. */
+static bool must_copy(const kvcache *c, int32_t seq)
+{
+    int32_t length = c->lengths[seq];
+    if (length % KV_PAGE_TOKENS == 0)
+        return false;
+    int32_t page = c->table[(int64_t)seq * c->max_pages + length / KV_PAGE_TOKENS];
+    return c->users[page] > 1 || c->retained[page];
+}
+
+static void copy_last_page(kvcache *c, int32_t seq)
+{
+    int32_t length = c->lengths[seq];
+    int32_t *at = &c->table[(int64_t)seq * c->max_pages + length / KV_PAGE_TOKENS];
+    int32_t page = c->unused[--c->n_unused];
+    c->users[page] = 1;
+    copy_tokens(c, page, *at, length % KV_PAGE_TOKENS);
+    leave_page(c, *at);
+    *at = page;
+}
+
+/* ---- timelines ---- */
 
 pesc_status kvcache_reserve(kvcache *c, int32_t seq, int32_t n)
 {
@@ -109,12 +176,16 @@ pesc_status kvcache_reserve(kvcache *c, int32_t seq, int32_t n)
                     "the context is full: %lld tokens, but the key-value cache holds %d; open the "
                     "session with a larger context",
                     (long long)length, c->max_tokens);
-    int32_t more = pages_for(length) - c->held[seq];
-    if (more > c->n_unused)
+    int32_t more = kvcache_pages_for(length) - c->held[seq];
+    more = more > 0 ? more : 0;
+    bool copy = n > 0 && must_copy(c, seq);
+    if (more + copy > c->n_unused)
         return fail(PESC_NOMEM, "the key-value cache is full: %d pages are needed, %d are free",
-                    more, c->n_unused);
+                    more + copy, c->n_unused);
+    if (copy)
+        copy_last_page(c, seq);
     for (; more > 0; more--)
-        c->table[(int64_t)seq * c->max_pages + c->held[seq]++] = c->unused[--c->n_unused];
+        take_page(c, seq);
     return PESC_OK;
 }
 
@@ -122,15 +193,69 @@ void kvcache_advance(kvcache *c, int32_t seq, int32_t n)
 {
     ASSERT(seq >= 0 && seq < c->n_seqs && n >= 0);
     c->lengths[seq] += n;
-    ASSERT(pages_for(c->lengths[seq]) <= c->held[seq]);
+    ASSERT(kvcache_pages_for(c->lengths[seq]) <= c->held[seq]);
 }
 
 void kvcache_truncate(kvcache *c, int32_t seq, int32_t length)
 {
     ASSERT(seq >= 0 && seq < c->n_seqs && length >= 0 && length <= c->lengths[seq]);
     c->lengths[seq] = length;
-    while (c->held[seq] > pages_for(length))
-        c->unused[c->n_unused++] = c->table[(int64_t)seq * c->max_pages + --c->held[seq]];
+    while (c->held[seq] > kvcache_pages_for(length))
+        leave_page(c, c->table[(int64_t)seq * c->max_pages + --c->held[seq]]);
+}
+
+pesc_status kvcache_fork(kvcache *c, int32_t seq, const int32_t *pages, int32_t n)
+{
+    ASSERT(seq >= 0 && seq < c->n_seqs && n >= 0 && n <= c->max_tokens);
+    ASSERT(c->lengths[seq] == 0);
+    int32_t full = n / KV_PAGE_TOKENS, rest = n % KV_PAGE_TOKENS;
+    kvcache_truncate(c, seq, 0); /* pages that were reserved for an empty timeline */
+    if (rest && c->n_unused == 0)
+        return fail(PESC_NOMEM, "the key-value cache is full: 1 page is needed, none is free");
+    for (int32_t i = 0; i < full; i++)
+        share_page(c, seq, pages[i]);
+    if (rest) {
+        take_page(c, seq);
+        copy_tokens(c, kvcache_table(c, seq)[full], pages[full], rest);
+    }
+    c->lengths[seq] = n;
+    return PESC_OK;
+}
+
+void kvcache_retain(kvcache *c, int32_t page)
+{
+    ASSERT(page >= 0 && page < c->n_pages && c->users[page] > 0 && !c->retained[page]);
+    c->retained[page] = true;
+}
+
+void kvcache_release(kvcache *c, int32_t page)
+{
+    ASSERT(page >= 0 && page < c->n_pages && c->retained[page]);
+    c->retained[page] = false;
+    if (c->users[page] > 0)
+        return;
+    c->n_idle--;
+    c->unused[c->n_unused++] = page;
+}
+
+bool kvcache_idle(const kvcache *c, int32_t page)
+{
+    return c->retained[page] && c->users[page] == 0;
+}
+
+int32_t kvcache_pages(const kvcache *c)
+{
+    return c->n_pages;
+}
+
+int32_t kvcache_unused(const kvcache *c)
+{
+    return c->n_unused;
+}
+
+int32_t kvcache_idle_pages(const kvcache *c)
+{
+    return c->n_idle;
 }
 
 tensor kvcache_keys(const kvcache *c, int32_t layer)

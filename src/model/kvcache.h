@@ -1,7 +1,12 @@
 /* kvcache: keys and values of past tokens, in pages.
  *
  * A timeline is a list of pages; pages come from one pool, so many sequences of different lengths
- * share memory without moving. All memory is taken at open. */
+ * share memory without moving. All memory is taken at open.
+ *
+ * Timelines that begin with the same tokens can share the pages of these tokens. A page can also be
+ * retained while no timeline has it, by a cache of prefixes (infer/prefix.h). A page returns to the
+ * pool when no timeline has it and it is not retained. Only a page that one timeline has alone and
+ * that is not retained is written to. */
 #ifndef PESC_MODEL_KVCACHE_H
 #define PESC_MODEL_KVCACHE_H
 
@@ -19,7 +24,8 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
 void kvcache_close(kvcache *c); /* NULL is allowed */
 int32_t kvcache_length(const kvcache *c, int32_t seq);
 /* Makes room for n more tokens; PESC_NOMEM when the pool or the timeline is full, and then nothing
- * has changed. */
+ * has changed. If the next token belongs in a page that is shared or retained, the timeline gets a
+ * copy of that page first. */
 pesc_status kvcache_reserve(kvcache *c, int32_t seq, int32_t n);
 void kvcache_advance(kvcache *c, int32_t seq, int32_t n);       /* into reserved room */
 void kvcache_truncate(kvcache *c, int32_t seq, int32_t length); /* keeps the first `length` */
@@ -27,5 +33,23 @@ tensor kvcache_keys(const kvcache *c, int32_t layer);           /* [n_pages, KV_
 tensor kvcache_values(const kvcache *c, int32_t layer);
 const int32_t *kvcache_table(const kvcache *c, int32_t seq); /* host: page numbers */
 int32_t kvcache_max_pages(const kvcache *c);
+
+/* ---- sharing ---- */
+
+/* Begins the empty timeline `seq` with the first n tokens of `pages`, which are pages of other
+ * timelines or retained ones. Full pages are shared; of a last page that is not full, the tokens
+ * are copied to a page of the timeline's own. PESC_NOMEM: the pool has no page for the copy, and
+ * nothing has changed. */
+pesc_status kvcache_fork(kvcache *c, int32_t seq, const int32_t *pages, int32_t n);
+void kvcache_retain(kvcache *c, int32_t page);     /* a page of a timeline, once */
+void kvcache_release(kvcache *c, int32_t page);    /* a retained one */
+bool kvcache_idle(const kvcache *c, int32_t page); /* retained, and no timeline has it */
+int32_t kvcache_pages(const kvcache *c);           /* of the pool, used or not */
+int32_t kvcache_unused(const kvcache *c);          /* that neither is in use nor retained */
+int32_t kvcache_idle_pages(const kvcache *c);      /* see kvcache_idle() */
+static inline int32_t kvcache_pages_for(int64_t tokens)
+{
+    return (int32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+}
 
 #endif

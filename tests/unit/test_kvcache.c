@@ -1,5 +1,5 @@
-/* Pages of the key-value cache: a timeline gets them as it grows, gives them back as it shrinks,
- * and never shares one. */
+/* Pages of the key-value cache: a timeline gets them as it grows and gives them back as it shrinks.
+ * Timelines that are forked share full pages; a shared page is never written to. */
 #include "base/json.h"
 #include "model/kvcache.h"
 
@@ -101,6 +101,134 @@ static void pages_are_counted_exactly(void **state)
     kvcache_close(c);
 }
 
+/* Fills the tokens [from, to) of a timeline with numbers that tell layer, position and `mark`. */
+static float expected(int32_t layer, int32_t position, int mark, bool value)
+{
+    return (float)(mark * 10000 + layer * 1000 + position) + (value ? 0.5f : 0.0f);
+}
+
+static float *token_at(const kvcache *c, int32_t seq, int32_t layer, int32_t position, bool value)
+{
+    tensor t = value ? kvcache_values(c, layer) : kvcache_keys(c, layer);
+    int64_t page = kvcache_table(c, seq)[position / KV_PAGE_TOKENS];
+    return (float *)t.data + (page * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) * t.ne[2];
+}
+
+static void append(kvcache *c, int32_t seq, int32_t n, int mark)
+{
+    int32_t from = kvcache_length(c, seq);
+    must(kvcache_reserve(c, seq, n));
+    for (int32_t i = from; i < from + n; i++)
+        for (int32_t layer = 0; layer < 3; layer++)
+            for (int value = 0; value < 2; value++)
+                for (int j = 0; j < 18; j++)
+                    token_at(c, seq, layer, i, value)[j] = expected(layer, i, mark, value);
+    kvcache_advance(c, seq, n);
+}
+
+static void holds(const kvcache *c, int32_t seq, int32_t from, int32_t to, int mark)
+{
+    for (int32_t i = from; i < to; i++)
+        for (int32_t layer = 0; layer < 3; layer++)
+            for (int value = 0; value < 2; value++)
+                for (int j = 0; j < 18; j += 17)
+                    assert_float_equal(token_at(c, seq, layer, i, value)[j],
+                                       expected(layer, i, mark, value), 0);
+}
+
+static void a_fork_shares_full_pages_and_copies_the_last(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 3, 512, 512)); /* 11 pages */
+    append(c, 0, 150, 1);
+    int32_t before = kvcache_unused(c);
+    must(kvcache_fork(c, 1, kvcache_table(c, 0), 140));
+    assert_int_equal(kvcache_length(c, 1), 140);
+    assert_int_equal(kvcache_unused(c), before - 1);
+    assert_int_equal(kvcache_table(c, 1)[0], kvcache_table(c, 0)[0]);
+    assert_int_equal(kvcache_table(c, 1)[1], kvcache_table(c, 0)[1]);
+    assert_int_not_equal(kvcache_table(c, 1)[2], kvcache_table(c, 0)[2]);
+    append(c, 1, 30, 2);
+    append(c, 0, 30, 3);
+    holds(c, 0, 0, 150, 1);
+    holds(c, 0, 150, 180, 3);
+    holds(c, 1, 0, 140, 1);
+    holds(c, 1, 140, 170, 2);
+    must(kvcache_fork(c, 2, kvcache_table(c, 0), 128)); /* at a page boundary: nothing is copied */
+    assert_int_equal(kvcache_unused(c), before - 1);
+    kvcache_close(c);
+}
+
+/* A timeline that is cut back into a page that others have must not write there. */
+static void a_shared_page_is_copied_before_it_is_written(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 2, 256, 256)); /* 6 pages */
+    append(c, 0, 128, 1);
+    must(kvcache_fork(c, 1, kvcache_table(c, 0), 128));
+    kvcache_truncate(c, 1, 70);
+    assert_int_equal(kvcache_table(c, 1)[1], kvcache_table(c, 0)[1]);
+    append(c, 1, 40, 2);
+    assert_int_not_equal(kvcache_table(c, 1)[1], kvcache_table(c, 0)[1]);
+    holds(c, 0, 0, 128, 1);
+    holds(c, 1, 0, 70, 1);
+    holds(c, 1, 70, 110, 2);
+    kvcache_retain(c, kvcache_table(c, 1)[1]);
+    int32_t retained = kvcache_table(c, 1)[1];
+    append(c, 1, 2, 3);
+    assert_int_not_equal(kvcache_table(c, 1)[1], retained);
+    assert_true(kvcache_idle(c, retained));
+    holds(c, 1, 70, 110, 2);
+    kvcache_close(c);
+}
+
+static void a_page_returns_when_its_last_user_is_gone(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 3, 256, 256)); /* 7 pages */
+    assert_int_equal(kvcache_pages(c), 7);
+    append(c, 0, 128, 1);
+    must(kvcache_fork(c, 1, kvcache_table(c, 0), 128));
+    int32_t page = kvcache_table(c, 0)[0];
+    kvcache_truncate(c, 0, 0);
+    assert_int_equal(kvcache_unused(c), 5);
+    kvcache_retain(c, page);
+    kvcache_truncate(c, 1, 0);
+    assert_int_equal(kvcache_unused(c), 6);
+    assert_int_equal(kvcache_idle_pages(c), 1);
+    assert_true(kvcache_idle(c, page));
+    must(kvcache_fork(c, 2, &page, 64));
+    assert_int_equal(kvcache_idle_pages(c), 0);
+    holds(c, 2, 0, 64, 1);
+    kvcache_release(c, page);
+    assert_int_equal(kvcache_unused(c), 6);
+    kvcache_truncate(c, 2, 0);
+    assert_int_equal(kvcache_unused(c), 7);
+    kvcache_close(c);
+}
+
+static void sharing_in_a_full_pool_changes_nothing(void **state)
+{
+    (void)state;
+    kvcache *c = NULL;
+    must(kvcache_open(&c, dev, &cfg, DT_F32, 2, 256, 128)); /* 4 pages */
+    append(c, 0, 256, 1);
+    must_fail(kvcache_fork(c, 1, kvcache_table(c, 0), 65), PESC_NOMEM, "none is free");
+    assert_int_equal(kvcache_length(c, 1), 0);
+    must(kvcache_fork(c, 1, kvcache_table(c, 0), 192));
+    kvcache_truncate(c, 1, 100);
+    must_fail(kvcache_reserve(c, 1, 1), PESC_NOMEM, "1 pages are needed, 0 are free");
+    holds(c, 1, 0, 100, 1);
+    kvcache_truncate(c, 1, 64);
+    kvcache_truncate(c, 0, 192);
+    append(c, 1, 1, 2);
+    holds(c, 0, 0, 192, 1);
+    kvcache_close(c);
+}
+
 static void layers_are_apart(void **state)
 {
     (void)state;
@@ -131,9 +259,15 @@ static void too_large_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grows_and_shrinks),         cmocka_unit_test(timelines_never_share),
-        cmocka_unit_test(pages_are_counted_exactly), cmocka_unit_test(layers_are_apart),
+        cmocka_unit_test(grows_and_shrinks),
+        cmocka_unit_test(timelines_never_share),
+        cmocka_unit_test(pages_are_counted_exactly),
+        cmocka_unit_test(layers_are_apart),
         cmocka_unit_test(too_large_is_refused),
+        cmocka_unit_test(a_fork_shares_full_pages_and_copies_the_last),
+        cmocka_unit_test(a_shared_page_is_copied_before_it_is_written),
+        cmocka_unit_test(a_page_returns_when_its_last_user_is_gone),
+        cmocka_unit_test(sharing_in_a_full_pool_changes_nothing),
     };
     return cmocka_run_group_tests_name("kvcache", tests, open_all, close_all);
 }
