@@ -1,5 +1,6 @@
 #include "base/options.h"
 
+#include "base/args.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -112,10 +113,12 @@ static const pesc_option rows[] = {
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static const struct {
+    const char *name, *defaults;
     size_t first, now; /* bytes: of the first release, of this one */
 } sizes[] = {
 #define SIZES(NAME, value, name, last)                                                             \
-    [PESC_OPTIONS_##NAME] = { offsetof(pesc_##name##_options, last) +                              \
+    [PESC_OPTIONS_##NAME] = { "pesc_" #name "_options", "pesc_" #name "_defaults()",               \
+                              offsetof(pesc_##name##_options, last) +                              \
                                   sizeof((pesc_##name##_options){ 0 }.last),                       \
                               sizeof(pesc_##name##_options) },
     PESC_OPTION_STRUCTS(SIZES)
@@ -124,7 +127,8 @@ static const struct {
 
 const pesc_option *pesc_option_rows(size_t *n)
 {
-    *n = N_ROWS;
+    if (n)
+        *n = N_ROWS;
     return rows;
 }
 
@@ -243,8 +247,10 @@ static const char *value_text(const pesc_option *r, const void *options, char *n
 size_t pesc_option_get(const pesc_option *row, const void *options, char *text, size_t cap)
 {
     char number[NUMBER];
+    if (!row || !options)
+        return 0;
     const char *value = value_text(row, options, number);
-    if (cap)
+    if (text && cap)
         snprintf(text, cap, "%s", value);
     return strlen(value);
 }
@@ -386,6 +392,9 @@ pesc_status pesc_option_set(const pesc_option *row, void *options, const char *t
                             const char *where)
 {
     status_clear();
+    NEED(row);
+    NEED(options);
+    NEED(text);
     if (row->kind == PESC_OPTION_LIST)
         return fail(PESC_USAGE, "%s: is a list; assign its array and its count", row->key);
     return set_value(row, options, text) ? PESC_OK : bad_value(row, text, where);
@@ -403,7 +412,7 @@ _Static_assert(sizeof(double) == sizeof(int64_t) && sizeof(const char *) == size
 
 void pesc_options_fill(pesc_option_struct which, void *options, size_t size)
 {
-    if (size < sizeof size)
+    if (!options || size < sizeof size)
         return;
     memset(options, 0, size);
     memcpy(options, &size, sizeof size);
@@ -420,13 +429,10 @@ pesc_status options_take(pesc_option_struct which, void *out, const void *given)
     pesc_options_fill(which, out, size);
     if (given) {
         memcpy(&size, given, sizeof size);
-        if (size < sizes[which].first || size > sizes[which].now)
-            return fail(PESC_USAGE,
-                        "a struct of options has size %zu, expected %zu to %zu; start from its "
-                        "pesc_..._defaults(), and use the header of this library or an earlier one",
-                        size, sizes[which].first, sizes[which].now);
-        memcpy(out, given, size);
-        memcpy(out, &sizes[which].now, sizeof size);
+        if (size < sizes[which].first)
+            return fail(PESC_USAGE, "%s has size %zu, expected at least %zu; start from %s",
+                        sizes[which].name, size, sizes[which].first, sizes[which].defaults);
+        TRY(args_read(out, sizes[which].now, given, sizes[which].name, "opt"));
         for (const pesc_option *r = NULL; (r = next_row(which, r));)
             if (is_text(r) && !*text_of(r, out))
                 *(const char **)(void *)((char *)out + r->at) = r->fallback;
