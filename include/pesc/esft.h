@@ -50,15 +50,15 @@ typedef struct pesc_esft_choice {
 } pesc_esft_choice;
 void pesc_esft_choice_free(pesc_esft_choice *c); /* clears *c; also after a failure */
 
-/* summary: a summary.json, or the directory it is in. */
-pesc_status pesc_esft_select(const char *summary, const pesc_esft_select_options *opt,
+/* path: a summary.json, or the directory it is in. */
+pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *opt,
                              const pesc_events *ev, pesc_esft_choice *out);
 /* The union of n choices over the same layers: the experts of a layer in the order of the choices,
  * each with its largest score. */
 pesc_status pesc_esft_unite(const pesc_esft_choice *const *choices, size_t n,
                             pesc_esft_choice *out);
 /* Writes the choice as an expert_cfg.json. */
-pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path);
+pesc_status pesc_esft_write(const pesc_esft_choice *choice, const char *path);
 
 typedef struct pesc_esft_counts {
     size_t size;
@@ -67,8 +67,8 @@ typedef struct pesc_esft_counts {
 } pesc_esft_counts;
 /* Counts what of a model a choice trains; fails if the choice is for another model. Reads no
  * weights. */
-pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *c, const pesc_events *ev,
-                            pesc_esft_counts *out);
+pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
+                            const pesc_events *ev, pesc_esft_counts *out);
 
 /* Writes the base with the patch applied as a model directory: patched tensors in the dtype in
  * which the base stores them, all others bit for bit. patch_dir as in pesc_model_patch(). The

@@ -166,9 +166,9 @@ pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out);
 
 /* Writes a randomly initialised model with the given config.json as a Hugging Face directory.
- * tokenizer: a directory or file whose tokenizer files are copied; NULL: none. dtype: "f32" or
+ * tokenizer_path: a directory or file whose tokenizer files are copied; NULL: none. dtype: "f32" or
  * "bf16". */
-pesc_status pesc_new(const char *config, const char *out_dir, const char *tokenizer,
+pesc_status pesc_new(const char *config_path, const char *out_dir, const char *tokenizer_path,
                      const char *dtype, uint64_t seed, const pesc_events *ev);
 
 /* ---- crafting and export: models made from models ----
@@ -459,7 +459,7 @@ typedef struct pesc_plan_report {
     bool paged; /* the optimiser's moments are in the host's memory and not in `total` */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
-pesc_status pesc_plan(pesc_device *dev, const char *model, const pesc_train_options *opt,
+pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,
                       pesc_plan_report *out);
 
 /* ---- evaluation ---- */
@@ -508,7 +508,7 @@ void pesc_eval_free(pesc_eval_report *r); /* also after a failure */
 /* Whether a prediction matches the expected answer of ESFT's intent benchmark: the same intent and
  * the same slots, by the rules of its reference code. PESC_FORMAT: `expected` is malformed. */
 pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expected,
-                             size_t n_expected, bool *match);
+                             size_t n_expected, bool *match_out);
 
 /* ---- routes: what the routers choose ---- */
 

@@ -21,7 +21,7 @@ typedef struct pesc_lines {
     const pesc_series *series;
     size_t n_series;
 } pesc_lines;
-pesc_status pesc_plot_lines(const char *path, const pesc_lines *p);
+pesc_status pesc_plot_lines(const char *path, const pesc_lines *lines);
 
 /* Matrices as coloured cells, with their values if there is space. */
 typedef struct pesc_heat {
@@ -35,12 +35,12 @@ typedef struct pesc_heat {
     const bool *marked;                              /* cells with a frame; NULL: none */
     double max;                                      /* the darkest value; 0: the largest cell */
 } pesc_heat;
-pesc_status pesc_plot_heat(const char *path, const pesc_heat *p);
+pesc_status pesc_plot_heat(const char *path, const pesc_heat *heat);
 
 /* Draws the logs of a run (metrics.jsonl, eval.jsonl, routing.jsonl) to run_dir/plots: loss.svg and
  * loss.png and, if the model has experts, experts.svg and experts.png. */
 pesc_status pesc_plot_run(const char *run_dir);
 /* Which experts each domain chooses, one panel per domain. */
-pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *r);
+pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *report);
 
 #endif

@@ -7,7 +7,7 @@
 
 static void row(pesc_doctor_row *rows, size_t cap, size_t *n, pesc_doctor_row r)
 {
-    if (*n < cap)
+    if (rows && *n < cap)
         rows[*n] = r;
     ++*n;
 }

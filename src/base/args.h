@@ -9,12 +9,14 @@
 
 #include "base/status.h"
 
-/* Returns PESC_USAGE from the enclosing function when `arg` is NULL. */
-#define NEED(arg)                                                                                  \
+/* Returns PESC_USAGE from the enclosing function when `arg` is NULL. NEED_OF is for a function that
+ * does this on behalf of the public function named `function`. */
+#define NEED_OF(function, arg)                                                                     \
     do {                                                                                           \
         if (!(arg))                                                                                \
-            return args_missing(__func__, #arg);                                                   \
+            return args_missing(function, #arg);                                                   \
     } while (0)
+#define NEED(arg) NEED_OF(__func__, arg)
 
 /* The same for an array of n elements, which may be NULL when n is 0. */
 #define NEED_ARRAY(arg, n)                                                                         \

@@ -300,8 +300,14 @@ pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const c
                           const pesc_events *ev)
 {
     status_clear();
-    NEED(parts);
     NEED(out_path);
+    NEED_ARRAY(parts, n);
+    for (size_t i = 0; i < n; i++) {
+        NEED(parts[i].domain);
+        NEED_ARRAY(parts[i].files, parts[i].n_files);
+        for (size_t k = 0; k < parts[i].n_files; k++)
+            NEED(parts[i].files[k]);
+    }
     LOG_EVENTS(ev);
     mixer m = { .seed = seed };
     pesc_status s = mixer_open(&m, parts, n, out_path);

@@ -188,17 +188,18 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
 /* ---- several ---- */
 
 /* A caller's choice, of any version of the struct. */
-static pesc_status read_choice(pesc_esft_choice *c, const pesc_esft_choice *choice)
+static pesc_status read_choice(pesc_esft_choice *c, const pesc_esft_choice *choice,
+                               const char *function)
 {
     *c = PESC_INIT(pesc_esft_choice);
-    NEED(choice);
-    ARGS_READ(c, choice);
+    NEED_OF(function, choice);
+    TRY(args_read(c, sizeof *c, choice, function, "choice"));
     if (c->n_layers > 0) {
-        NEED(c->layers);
-        NEED(c->scores);
-        NEED(c->chosen);
-        NEED(c->order);
-        NEED(c->counts);
+        NEED_OF(function, c->layers);
+        NEED_OF(function, c->scores);
+        NEED_OF(function, c->chosen);
+        NEED_OF(function, c->order);
+        NEED_OF(function, c->counts);
     }
     return PESC_OK;
 }
@@ -232,9 +233,9 @@ pesc_status pesc_esft_unite(const pesc_esft_choice *const *choices, size_t n, pe
     if (n == 0)
         return fail(PESC_USAGE, "no choice was given; give at least one");
     pesc_esft_choice first, next, all;
-    TRY(read_choice(&first, choices[0]));
+    TRY(read_choice(&first, choices[0], __func__));
     for (size_t i = 1; i < n; i++) {
-        TRY(read_choice(&next, choices[i]));
+        TRY(read_choice(&next, choices[i], __func__));
         if (!same_layers(&first, &next))
             return fail(PESC_FORMAT,
                         "choice %zu is over other layers or experts than the first: %zu layers of "
@@ -248,7 +249,7 @@ pesc_status pesc_esft_unite(const pesc_esft_choice *const *choices, size_t n, pe
     }
     memcpy(all.layers, first.layers, all.n_layers * sizeof *all.layers);
     for (size_t i = 0; i < n; i++) {
-        TRY(read_choice(&next, choices[i])); /* cannot fail the second time */
+        TRY(read_choice(&next, choices[i], __func__)); /* cannot fail the second time */
         add_choice(&all, &next);
     }
     ARGS_WRITE(out, &all);
@@ -266,13 +267,13 @@ static pesc_status to_config(expertcfg *cfg, const pesc_esft_choice *c)
     return PESC_OK;
 }
 
-pesc_status pesc_esft_write(const pesc_esft_choice *c, const char *path)
+pesc_status pesc_esft_write(const pesc_esft_choice *choice, const char *path)
 {
     status_clear();
     NEED(path);
     expertcfg cfg = { 0 };
     pesc_esft_choice full;
-    TRY(read_choice(&full, c));
+    TRY(read_choice(&full, choice, __func__));
     pesc_status st = to_config(&cfg, &full);
     if (st == PESC_OK)
         st = expertcfg_write(&cfg, path);
@@ -328,7 +329,7 @@ pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
     LOG_EVENTS(ev);
     pesc_esft_choice full;
     pesc_esft_counts r = { 0 };
-    TRY(read_choice(&full, choice));
+    TRY(read_choice(&full, choice, __func__));
     expertcfg cfg = { 0 };
     hfdir *dir = NULL;
     config c = { 0 };

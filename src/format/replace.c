@@ -1,5 +1,6 @@
 #include "format/replace.h"
 
+#include "base/args.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -142,6 +143,8 @@ static pesc_status check_input(const char *dir, const char *input)
 pesc_status pesc_model_check_replace(const char *dir, const char *const *inputs, size_t n)
 {
     status_clear();
+    NEED(dir);
+    NEED_ARRAY(inputs, n);
     for (size_t i = 0; i < n; i++)
         if (inputs[i] && *inputs[i] && io_kind_of(inputs[i]) == IO_DIR)
             TRY(check_input(dir, inputs[i]));
@@ -191,6 +194,8 @@ static pesc_status exchange(const char *fresh, const char *dir, const json_t *fi
 pesc_status pesc_model_replace(const char *fresh, const char *dir)
 {
     status_clear();
+    NEED(fresh);
+    NEED(dir);
     json_t *files = NULL;
     char *full = NULL;
     TRY(check_content(dir));

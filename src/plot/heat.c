@@ -237,6 +237,7 @@ pesc_status pesc_plot_heat(const char *path, const pesc_heat *heat)
     const pesc_heat *p = &full;
     ARGS_READ(&full, heat);
     TRY(check(p));
+    NEED(p->cells);
     canvas v;
     canvas_open_measure(&v);
     layout l = plan(&v, p);

@@ -201,16 +201,6 @@ static double legend_height(const pesc_lines *p)
     return l.x > LEFT || l.y > 0 ? l.y + LEGEND_ROW : 0;
 }
 
-static pesc_status check(const pesc_lines *p)
-{
-    NEED_ARRAY(p->series, p->n_series);
-    for (size_t i = 0; i < p->n_series; i++) {
-        NEED_ARRAY(p->series[i].x, p->series[i].n);
-        NEED_ARRAY(p->series[i].y, p->series[i].n);
-    }
-    return PESC_OK;
-}
-
 pesc_status pesc_plot_lines(const char *path, const pesc_lines *lines)
 {
     status_clear();
@@ -219,7 +209,11 @@ pesc_status pesc_plot_lines(const char *path, const pesc_lines *lines)
     pesc_lines full = PESC_INIT(pesc_lines);
     const pesc_lines *p = &full;
     ARGS_READ(&full, lines);
-    TRY(check(p));
+    NEED_ARRAY(p->series, p->n_series);
+    for (size_t i = 0; i < p->n_series; i++) {
+        NEED_ARRAY(p->series[i].x, p->series[i].n);
+        NEED_ARRAY(p->series[i].y, p->series[i].n);
+    }
     frame f = { { INFINITY, -INFINITY }, { INFINITY, -INFINITY }, 0 };
     for (size_t s = 0; s < p->n_series; s++)
         for (size_t i = 0; i < p->series[s].n; i++) {

@@ -118,6 +118,13 @@ const char *tokenizer_chat_template(const tokenizer *t)
 
 /* ---- public ---- */
 
+static pesc_status check_flags(unsigned flags, unsigned known)
+{
+    return flags & ~known ? fail(PESC_USAGE, "flags: found %u, expected a sum of some bits of %u",
+                                 flags, known)
+                          : PESC_OK;
+}
+
 pesc_status pesc_tokenize(const pesc_tokenizer *t, const char *text, size_t n, unsigned flags,
                           int32_t *ids, size_t cap, size_t *count)
 {
@@ -126,6 +133,7 @@ pesc_status pesc_tokenize(const pesc_tokenizer *t, const char *text, size_t n, u
     NEED_ARRAY(text, n);
     NEED_ARRAY(ids, cap);
     NEED(count);
+    TRY(check_flags(flags, PESC_ADD_SPECIAL | PESC_PARSE_SPECIAL));
     id_list list = { 0 };
     pesc_status s = tokenizer_encode(t, text, n, flags, &list);
     if (s == PESC_OK) {
@@ -178,6 +186,7 @@ pesc_status pesc_detokenize(const pesc_tokenizer *t, const int32_t *ids, size_t 
     NEED_ARRAY(ids, n);
     NEED_ARRAY(text, cap);
     NEED(len);
+    TRY(check_flags(flags, PESC_SKIP_SPECIAL));
     decode_stream *d;
     TRY(decode_open(&d, t, flags));
     sink k = { text, cap, 0 };

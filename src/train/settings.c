@@ -25,23 +25,23 @@ static void esft_preset(pesc_train_options *o)
     o->eval_every = 100;
 }
 
-pesc_status pesc_train_preset(pesc_train_options *o, const char *name)
+pesc_status pesc_train_preset(pesc_train_options *opt, const char *name)
 {
     status_clear();
-    NEED(o);
+    NEED_SIZED(opt);
     NEED(name);
     if (strcmp(name, "esft") == 0) {
-        esft_preset(o);
+        esft_preset(opt);
         return PESC_OK;
     }
     if (strcmp(name, "paper") != 0 && strcmp(name, "published") != 0)
         return fail(PESC_USAGE, "preset: found \"%s\", expected paper, published or esft", name);
     pesc_train_options d = pesc_train_defaults();
     bool published = strcmp(name, "published") == 0;
-    o->adapter_scale = published ? 0.25 : d.adapter_scale;
-    o->aux_coef = published ? 0 : d.aux_coef;
-    o->loss = published ? "sequence" : d.loss;
-    o->packing = published ? false : d.packing;
+    opt->adapter_scale = published ? 0.25 : d.adapter_scale;
+    opt->aux_coef = published ? 0 : d.aux_coef;
+    opt->loss = published ? "sequence" : d.loss;
+    opt->packing = published ? false : d.packing;
     return PESC_OK;
 }
 
@@ -82,7 +82,7 @@ pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *ou
 {
     pesc_train_options o;
     status_clear();
-    NEED(out);
+    NEED_SIZED(out);
     TRY(options_take(PESC_OPTIONS_TRAIN, &o, opt));
     resolve(&o);
     out->base_dtype = o.base_dtype;
