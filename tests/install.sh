@@ -1,6 +1,6 @@
 #!/bin/sh
 # What `make install` gives a user: the header's own program compiles, as C and as C++, against the
-# installed library, and nothing but pesc_* is exported.
+# installed library, nothing but pesc_* is exported, and the programs of examples/ and docs/api work.
 set -eu
 BUILD=$1
 work=$(mktemp -d)
@@ -75,3 +75,6 @@ echo "ok a program looks for the CUDA part beside the installed library"
 others=$(nm -D --defined-only "$work/usr/lib/libpesc.so.0" | awk '$3 !~ /^pesc_/ {print $3}')
 [ -z "$others" ] || { echo "exported besides pesc_*: $others"; exit 1; }
 echo "ok only pesc_* is exported"
+
+unset PKG_CONFIG_SYSROOT_DIR
+tests/examples.sh "$work/opt/pesc"
