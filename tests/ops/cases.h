@@ -61,7 +61,7 @@ double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
 
 /* clang-format off */
 #define OP_TEST_MAP(X)                                                                             \
-    X(matmul) X(matmul_sum) X(grouped_matmul)                                                      \
+    X(matmul) X(matmul_sum) X(matmuls) X(grouped_matmul)                                           \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
     X(topk_fwd) X(expert_sort) X(scatter_add) X(xent_fwd) X(quantize_nf4)                          \

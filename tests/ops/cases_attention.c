@@ -80,6 +80,7 @@ const op_test test_rope = {
         { .t = 7, .heads = 2, .qk = 30, .n = 10, .c = 20, .flag = true },
         { .t = 7, .heads = 2, .qk = 30, .n = 30, .flag = true, .after = true },
         { .t = 3, .heads = 2, .qk = 100, .n = 100, .after = true, .x = DT_BF16 },
+        { .t = 7, .heads = 3, .qk = 31, .n = 10, .c = 21, .flag = true, .x = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -270,6 +271,9 @@ const op_test test_attention_fwd = {
           .qk = 16, .v = 16, .scale = 0.2f, .page = 128, .w = DT_BF16, .window = 90 },
         { .t = 13, .seqs = 1, .len = { 13 }, .past = { 3 }, .heads = 2, .kv = 1, .qk = 5, .v = 3,
           .scale = 0.4f, .page = 7, .window = 4 },
+        /* activations in bf16 with a cache in f32 */
+        { .t = 5, .seqs = 2, .len = { 1, 4 }, .past = { 70, 3 }, .heads = 4, .kv = 2, .qk = 17,
+          .v = 9, .scale = 0.2f, .page = 16, .x = DT_BF16, .o = DT_BF16 },
     }
 };
 /* clang-format on */

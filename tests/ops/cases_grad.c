@@ -6,13 +6,15 @@
 
 /* ---- rmsnorm ---- */
 
-/* e > 0: with a fused router of e experts, whose gradient is computed too */
+/* e > 0: with a fused router of e experts, whose gradient is computed too; k > 0: dx is not wanted
+ */
 enum { N_DX, N_DW, N_DROUTER, N_COPY, N_DY, N_X, N_W, N_RSTD, N_DLOGITS, N_ROUTER };
 
 static int norm_slots(const params *p, slot *s)
 {
     i64 rows = p->t * p->n, width = p->n * p->c;
-    s[N_DX] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, width } };
+    s[N_DX] =
+        (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->k ? 0 : p->t, width } };
     s[N_DW] = (slot){ "dw", SLOT_INOUT, DT_F32, .ne = { p->bias ? p->c : 0 } };
     s[N_DROUTER] = (slot){ "drouter", SLOT_INOUT, DT_F32, .ne = { p->e, p->c } };
     s[N_COPY] = (slot){ "copy", SLOT_OUT, DT_BF16, .ne = { p->after ? p->t : 0, width } };
@@ -77,7 +79,8 @@ static void norm_oracle(const params *p, double **x)
         for (i64 i = 0; i < p->c; i++) {
             double d = norm_slope(p, x, r * p->c + i);
             double dx = rstd * d * x[N_W][i] - rstd * rstd * rstd * v[i] * dot / (double)p->c;
-            x[N_DX][r * p->c + i] = dx + (p->flag ? x[N_DX][r * p->c + i] : 0);
+            if (!p->k)
+                x[N_DX][r * p->c + i] = dx + (p->flag ? x[N_DX][r * p->c + i] : 0);
             if (p->after)
                 x[N_COPY][r * p->c + i] = x[N_DX][r * p->c + i];
             if (p->bias)
@@ -111,6 +114,8 @@ const op_test test_rmsnorm_bwd = {
         { .t = 70, .n = 1, .c = 256, .flag = true, .after = true, .e = 8 },
         { .t = 5, .n = 1, .c = 2048, .flag = true, .after = true, .e = 11 },
         { .t = 7, .n = 1, .c = 300, .after = true, .e = 64 },
+        { .t = 5, .n = 1, .c = 65, .k = 1, .bias = true, .e = 3 },
+        { .t = 1, .n = 2, .c = 33, .x = DT_BF16, .o = DT_BF16, .flag = true },
     },
     .loss = norm_loss,
     .gradients = { { N_DX, N_X }, { N_DW, N_W }, { N_DROUTER, N_ROUTER } }
@@ -171,6 +176,7 @@ const op_test test_glu_bwd = {
         { .t = 3, .c = 1000, .act = ACT_RELU },
         { .t = 7, .c = 1536, .flag = true, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .c = 35, .flag = true },
+        { .t = 1, .c = 77, .act = ACT_RELU, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = glu_loss, .gradients = { { 0, 3 }, { 1, 4 } }
 };
@@ -247,6 +253,8 @@ const op_test test_act_bwd = {
         { .t = 26, .k = 2, .c = 65, .scale = 0.25f, .act = ACT_GELU },
         { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
         { .t = 4, .k = 2, .c = 2049, .scale = 1, .act = ACT_GELU },
+        { .t = 3, .c = 65, .act = ACT_RELU },
+        { .t = 1, .k = 1, .c = 33, .scale = 0.5f, .act = ACT_SILU, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = act_loss, .gradients = { { A_DX, A_X }, { A_DGATES, A_GATES } }
 };
@@ -297,19 +305,21 @@ const op_test test_add_gated_bwd = {
         { .t = 1, .c = 1 },
         { .t = 13, .c = 100 },
         { .t = 5, .c = 257, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 1, .c = 33, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
     },
     .loss = gated_loss, .gradients = { { 0, 3 }, { 1, 4 } }
 };
 /* clang-format on */
 
-/* ---- rows ---- */
+/* ---- rows: ops that are linear. The input of forward is a slot that only the loss reads. ---- */
 
 static int embed_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "dtable", SLOT_INOUT, DT_F32, .ne = { p->n, p->c } };
     s[1] = (slot){ "dout", SLOT_IN, p->x, .ne = { p->t, p->c } };
     s[2] = (slot){ "ids", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->n };
-    return 3;
+    s[3] = (slot){ "table", SLOT_IN, DT_F32, .ne = { p->n, p->c } };
+    return 4;
 }
 
 static void embed_call(device *d, const params *p, const tensor *t)
@@ -325,6 +335,14 @@ static void embed_oracle(const params *p, double **x)
             x[0][(i64)x[2][r] * p->c + i] += x[1][r * p->c + i];
 }
 
+static double embed_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        sum += x[1][i] * x[3][(i64)x[2][i / p->c] * p->c + i % p->c];
+    return sum;
+}
+
 /* clang-format off */
 const op_test test_embed_bwd = {
     "embed_bwd", embed_slots, NULL, embed_call, embed_oracle, 2e-6,
@@ -332,7 +350,8 @@ const op_test test_embed_bwd = {
         { .t = 1, .c = 1, .n = 1 },
         { .t = 77, .c = 100, .n = 13 },
         { .t = 50, .c = 333, .n = 3, .x = DT_BF16 },
-    }
+    },
+    .loss = embed_loss, .gradients = { { 0, 3 } }
 };
 /* clang-format on */
 
@@ -340,7 +359,8 @@ static int sum_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "out", SLOT_INOUT, DT_F32, .ne = { p->c } };
     s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    return 2;
+    s[2] = (slot){ "bias", SLOT_IN, DT_F32, .ne = { p->c } };
+    return 3;
 }
 
 static void sum_call(device *d, const params *p, const tensor *t)
@@ -355,6 +375,15 @@ static void sum_oracle(const params *p, double **x)
         x[0][i % p->c] += x[1][i];
 }
 
+/* x is the gradient of rows to which a bias was added. */
+static double sum_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->t * p->c; i++)
+        sum += x[1][i] * x[2][i % p->c];
+    return sum;
+}
+
 /* clang-format off */
 const op_test test_sum_rows = {
     "sum_rows", sum_slots, NULL, sum_call, sum_oracle, 4e-6,
@@ -362,7 +391,8 @@ const op_test test_sum_rows = {
         { .t = 1, .c = 1 },
         { .t = 100, .c = 131 },
         { .t = 33, .c = 200, .x = DT_BF16 },
-    }
+    },
+    .loss = sum_loss, .gradients = { { 0, 2 } }
 };
 /* clang-format on */
 
@@ -380,7 +410,8 @@ static int gather_slots(const params *p, slot *s)
     s[0] = (slot){ "dx", p->flag ? SLOT_INOUT : SLOT_OUT, p->o, .ne = { p->t, p->c } };
     s[1] = (slot){ "dout", SLOT_IN, p->x, .ne = { p->t * p->k, p->c } };
     s[2] = (slot){ "inverse", SLOT_IN, DT_I32, .ne = { p->t * p->k }, FILL_INDEX, 1 };
-    return 3;
+    s[3] = (slot){ "x", SLOT_IN, DT_F32, .ne = { p->t, p->c } };
+    return 4;
 }
 
 static void gather_arrange(const params *p, double **x)
@@ -403,6 +434,16 @@ static void gather_oracle(const params *p, double **x)
     }
 }
 
+/* Forward copied token j / k to row inverse[j]. */
+static double gather_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 j = 0; j < p->t * p->k; j++)
+        for (i64 i = 0; i < p->c; i++)
+            sum += x[1][(i64)x[2][j] * p->c + i] * x[3][j / p->k * p->c + i];
+    return sum;
+}
+
 /* clang-format off */
 const op_test test_gather_rows_bwd = {
     "gather_rows_bwd", gather_slots, gather_arrange, gather_call, gather_oracle, 1e-6,
@@ -410,7 +451,8 @@ const op_test test_gather_rows_bwd = {
         { .t = 1, .c = 1, .k = 1 },
         { .t = 13, .c = 100, .k = 2, .flag = true },
         { .t = 14, .c = 65, .k = 3, .x = DT_BF16, .o = DT_BF16 },
-    }
+    },
+    .loss = gather_loss, .gradients = { { 0, 3 } }
 };
 /* clang-format on */
 
@@ -532,6 +574,14 @@ static void xent_oracle(const params *p, double **x)
     free(g);
 }
 
+static double xent_loss(const params *p, double **x)
+{
+    double sum = 0;
+    for (i64 r = 0; r < p->t; r++)
+        sum += x[L_WEIGHT][r] * oracle_xent(x[L_LOGITS] + r * p->c, p->c, x[L_TARGETS][r]);
+    return sum;
+}
+
 /* clang-format off */
 const op_test test_xent_bwd = {
     "xent_bwd", xent_slots, xent_arrange, xent_call, xent_oracle, 4e-6,
@@ -542,6 +592,8 @@ const op_test test_xent_bwd = {
         { .t = 4, .c = 777 },
         { .t = 4, .c = 800, .o = DT_BF16 },
         { .t = 3, .c = 33, .o = DT_BF16 },
-    }
+        { .t = 1, .c = 33, .x = DT_BF16, .o = DT_BF16 },
+    },
+    .loss = xent_loss, .gradients = { { L_DLOGITS, L_LOGITS } }
 };
 /* clang-format on */

@@ -170,6 +170,8 @@ const op_test test_attention_bwd = {
           .scale = 0.125f, .x = DT_BF16, .o = DT_BF16 },
         { .t = 210, .seqs = 2, .len = { 140, 70 }, .heads = 6, .kv = 3, .qk = 64, .v = 48,
           .scale = 0.125f, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 1, .seqs = 1, .len = { 1 }, .heads = 4, .kv = 2, .qk = 33, .v = 17, .scale = 0.2f,
+          .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = grad_loss, .gradients = { { DQ, Q }, { DK, K }, { DV, V } }
 };

@@ -125,6 +125,7 @@ const op_test test_topk_bwd = {
           .flag = true },
         { .t = 20, .e = 16, .k = 3, .scale = 1, .sigmoid = true },
         { .t = 20, .e = 16, .k = 3, .scale = 1, .after = true, .renormalise = true },
+        { .t = 20, .e = 17, .k = 3, .scale = 1, .sigmoid = true, .after = true, .flag = true },
     },
     .loss = grad_loss, .gradients = { { DLOGITS, LOGITS } }
 };
@@ -185,6 +186,7 @@ const op_test test_balance = {
         { .t = 50, .e = 60, .k = 4 },
         { .t = 50, .e = 8, .k = 2, .after = true },
         { .t = 50, .e = 8, .k = 1, .flag = true },
+        { .t = 33, .e = 17, .k = 3 },
     }
 };
 /* clang-format on */

@@ -161,7 +161,10 @@ static void matmul_oracle(const params *p, double **x)
         b = malloc((size_t)(p->n * p->c) * sizeof *b);
         decode_nf4(b, x[B], p->n * p->c, p->x == DT_BF16);
     } else {
-        b = without(x[B], p->layout == MM_TN ? p->t : p->n, p->c, p->e);
+        i64 b_rows = p->layout == MM_TN ? p->t : p->n;
+        b = without(x[B], b_rows, p->c, p->e);
+        for (i64 i = 0; p->x == DT_BF16 && i < b_rows * p->c; i++)
+            b[i] = round_bf16(b[i]); /* of f32 weights */
     }
     product(p, sum, a, b, p->t);
     if (p->k)
@@ -214,6 +217,12 @@ const op_test test_matmul = {
         { .t = 301, .c = 516, .n = 5, .scale = 0.5f, .layout = MM_NN, .flag = true },
         { .t = 301, .c = 516, .n = 8, .scale = 1, .o = DT_BF16, .layout = MM_NN, .flag = true },
         { .t = 301, .c = 516, .n = 13, .scale = 1, .layout = MM_TN, .flag = true },
+        { .t = 1, .c = 33, .n = 19, .scale = 1, .layout = MM_NN },
+        { .t = 1, .c = 33, .n = 19, .scale = 1, .layout = MM_TN, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 9, .c = 37, .n = 1030, .scale = 1, .x = DT_BF16, .w = DT_NF4, .layout = MM_NN,
+          .flag = true },
+        { .t = 20, .c = 65, .n = 41, .scale = 1, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 2, .c = 600, .n = 41, .scale = 1, .x = DT_BF16, .layout = MM_NN },
     }
 };
 /* Sums of two products, and columns of wider matrices. */
@@ -223,6 +232,7 @@ const op_test test_matmul_sum = {
     .cases = {
         { .t = 33, .c = 65, .n = 31, .k = 7, .e = 3, .scale = 0.5f, .bias = true },
         { .t = 33, .c = 65, .n = 31, .k = 7, .e = 3, .scale = 0.5f, .layout = MM_TN, .flag = true },
+        { .t = 33, .c = 31, .n = 65, .k = 7, .scale = 1, .layout = MM_TN },
         { .t = 1050, .c = 24, .n = 3000, .k = 16, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
           .o = DT_BF16 },
         { .t = 1050, .c = 3000, .n = 24, .k = 8, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
@@ -231,6 +241,56 @@ const op_test test_matmul_sum = {
           .o = DT_BF16 },
         { .t = 1050, .c = 3000, .n = 24, .k = 72, .scale = 1, .x = DT_BF16, .w = DT_NF4,
           .o = DT_BF16, .layout = MM_NN },
+        { .t = 1, .c = 70, .n = 51, .k = 3, .scale = 1 },
+        { .t = 4, .c = 576, .n = 51, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .bias = true },
+    }
+};
+/* clang-format on */
+
+/* ---- matmuls: two products of one input, of n and of n + 3 outputs ---- */
+
+enum { MANY_OUT, MANY_OUT2, MANY_A, MANY_B, MANY_B2 };
+
+static int matmuls_slots(const params *p, slot *s)
+{
+    for (int i = 0; i < 2; i++) {
+        i64 n = p->n + 3 * i;
+        s[MANY_OUT + i] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, n } };
+        s[MANY_B + i] = (slot){ "b", SLOT_IN, p->w, .ne = { n, p->c } };
+    }
+    s[MANY_A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    return 5;
+}
+
+static void matmuls_call(device *d, const params *p, const tensor *t)
+{
+    mm a[2];
+    for (int i = 0; i < 2; i++)
+        a[i] =
+            (mm){ .out = t[MANY_OUT + i], .a = t[MANY_A], .b = t[MANY_B + i], .scale = p->scale };
+    d->op->matmuls(d, a, 2);
+}
+
+static void matmuls_oracle(const params *p, double **x)
+{
+    for (int i = 0; i < 2; i++) {
+        i64 n = p->n + 3 * i;
+        oracle_product(&(oracle_matrices){ x[MANY_OUT + i], x[MANY_A], x[MANY_B + i], p->t, n, p->c,
+                                           .b_transposed = true });
+        for (i64 j = 0; j < p->t * n; j++)
+            x[MANY_OUT + i][j] *= p->scale;
+    }
+}
+
+/* clang-format off */
+const op_test test_matmuls = {
+    "matmuls", matmuls_slots, NULL, matmuls_call, matmuls_oracle, 2e-5,
+    .cases = {
+        { .t = 1, .c = 65, .n = 31, .scale = 1 },
+        { .t = 33, .c = 65, .n = 31, .scale = 0.5f },
+        { .t = 1, .c = 576, .n = 192, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
+        { .t = 70, .c = 128, .n = 96, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -339,6 +399,12 @@ const op_test test_grouped_matmul = {
         { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .layout = MM_TN, .after = true },
         { .t = 100, .c = 64, .n = 32, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16,
           .layout = MM_TN, .after = true },
+        { .t = 1, .c = 65, .n = 33, .e = 8, .scale = 1, .x = DT_BF16, .w = DT_BF16 },
+        { .t = 1, .c = 65, .n = 33, .e = 8, .scale = 1, .layout = MM_TN, .after = true },
+        { .t = 30, .c = 70, .n = 31, .e = 4, .scale = 1, .w = DT_NF4, .layout = MM_NN },
+        { .t = 30, .c = 192, .n = 33, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .o = DT_BF16 },
+        { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .w = DT_BF16 },
     }
 };
 /* clang-format on */

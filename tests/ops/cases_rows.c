@@ -83,6 +83,8 @@ const op_test test_act_fwd = {
         { .t = 26, .k = 2, .c = 65, .scale = 0.25f, .act = ACT_GELU },
         { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .k = 1, .c = 2049, .scale = 2, .act = ACT_SILU },
+        { .t = 1, .k = 1, .c = 33, .scale = 0.5f, .act = ACT_RELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 5, .c = 77, .act = ACT_GELU_TANH, .x = DT_BF16, .o = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -121,6 +123,7 @@ const op_test test_add = {
         { .t = 3, .c = 333, .scale = 0.25f, .x = DT_BF16 },
         { .t = 9, .c = 576, .scale = -2, .x = DT_BF16, .o = DT_BF16 },
         { .t = 20, .c = 1001, .scale = 1 },
+        { .t = 1, .c = 65, .scale = 0.5f, .o = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -195,7 +198,8 @@ const op_test test_convert = {
 /* ---- rows ---- */
 
 /* norm: t tokens of n heads of width c. after: a residual sum is fused before it, with k > 0 also
- * the rows of k experts; e > 0: a router of e experts is fused after it. */
+ * the rows of k experts, with bias without `add`; e > 0: a router of e experts is fused after it.
+ */
 enum { N_OUT, N_RSTD, N_SUM, N_LOGITS, N_X, N_W, N_ADD, N_ROWS, N_INVERSE, N_ROUTER };
 
 static int norm_slots(const params *p, slot *s)
@@ -207,7 +211,7 @@ static int norm_slots(const params *p, slot *s)
     s[N_LOGITS] = (slot){ "logits", SLOT_OUT, DT_F32, .ne = { p->e ? p->t : 0, p->e } };
     s[N_X] = (slot){ "x", SLOT_IN, p->after ? DT_F32 : p->x, .ne = { p->t, width } };
     s[N_W] = (slot){ "w", SLOT_IN, p->w, .ne = { p->c } };
-    s[N_ADD] = (slot){ "add", SLOT_IN, p->x, .ne = { sum, width } };
+    s[N_ADD] = (slot){ "add", SLOT_IN, p->x, .ne = { p->bias ? 0 : sum, width } };
     s[N_ROWS] = (slot){ "rows", SLOT_IN, p->x, .ne = { slots, width } };
     s[N_INVERSE] = (slot){ "inverse", SLOT_IN, DT_I32, .ne = { slots }, FILL_INDEX, slots };
     s[N_ROUTER] = (slot){ "router", SLOT_IN, DT_F32, .ne = { p->e, p->c } };
@@ -240,7 +244,7 @@ static void norm_call(device *d, const params *p, const tensor *t)
 static void norm_sum(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++) {
-        x[N_SUM][i] = x[N_X][i] + x[N_ADD][i];
+        x[N_SUM][i] = x[N_X][i] + (p->bias ? 0 : x[N_ADD][i]);
         for (i64 j = i / p->c * p->k; j < (i / p->c + 1) * p->k; j++)
             x[N_SUM][i] += x[N_ROWS][(i64)x[N_INVERSE][j] * p->c + i % p->c];
     }
@@ -278,6 +282,9 @@ const op_test test_rmsnorm_fwd = {
         { .t = 3, .n = 1, .c = 576, .e = 64, .o = DT_BF16 },
         { .t = 3, .n = 1, .c = 4100, .e = 9, .o = DT_BF16, .flag = true },
         { .t = 2, .n = 1, .c = 8200, .e = 3 },
+        { .t = 1, .n = 1, .c = 65, .after = true, .k = 2, .e = 5, .bias = true, .x = DT_BF16,
+          .o = DT_BF16, .flag = true },
+        { .t = 5, .n = 1, .c = 100, .after = true, .bias = true },
     }
 };
 /* clang-format on */
@@ -310,9 +317,17 @@ const op_test test_gather_rows = {
         { .t = 26, .c = 100, .n = 13, .k = 2 },
         { .t = 9, .c = 65, .n = 4, .k = 3, .x = DT_BF16, .o = DT_BF16 },
         { .t = 9, .c = 65, .n = 4, .k = 3, .o = DT_BF16 },
+        { .t = 7, .c = 33, .n = 4, .k = 3, .x = DT_BF16 },
     }
 };
 /* clang-format on */
+
+static int embed_slots(const params *p, slot *s)
+{
+    int n = gather_slots(p, s);
+    s[0].dt = DT_F32; /* the residual stream */
+    return n;
+}
 
 static void embed_call(device *d, const params *p, const tensor *t)
 {
@@ -322,7 +337,7 @@ static void embed_call(device *d, const params *p, const tensor *t)
 
 /* clang-format off */
 const op_test test_embed = {
-    "embed", gather_slots, NULL, embed_call, gather_oracle, 0,
+    "embed", embed_slots, NULL, embed_call, gather_oracle, 0,
     .cases = {
         { .t = 1, .c = 1, .n = 1, .k = 1 },
         { .t = 77, .c = 100, .n = 51, .k = 1 },
@@ -332,7 +347,7 @@ const op_test test_embed = {
 /* clang-format on */
 
 /* copy_heads: n columns for each head; flag: all heads read the same columns (MLA); after: summed
- * over heads, its backward */
+ * over heads, its backward; bias: accumulated, but not summed over heads */
 static int heads_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "dst", SLOT_INOUT, p->o, .ne = { p->t, p->heads * p->qk + p->c } };
@@ -348,7 +363,7 @@ static copy_heads heads_args(const params *p)
                          .dst_col = (int32_t)p->c,
                          .src_head = p->flag ? 0 : (int32_t)p->v,
                          .src_col = (int32_t)p->c / 2,
-                         .accumulate = p->after };
+                         .accumulate = p->after || p->bias };
 }
 
 static void heads_call(device *d, const params *p, const tensor *t)
@@ -367,7 +382,8 @@ static void heads_oracle(const params *p, double **x)
         for (i64 h = 0; h < p->heads; h++)
             for (i64 i = 0; i < p->n; i++) {
                 double *dst = &x[0][t * dst_width + h * a.dst_head + a.dst_col + i];
-                *dst = (p->after ? *dst : 0) + x[1][t * src_width + h * a.src_head + a.src_col + i];
+                *dst = (a.accumulate ? *dst : 0) +
+                       x[1][t * src_width + h * a.src_head + a.src_col + i];
             }
 }
 
@@ -382,6 +398,8 @@ const op_test test_copy_heads = {
         { .t = 5, .heads = 3, .n = 16, .qk = 16, .v = 40, .c = 24, .after = true },
         { .t = 5, .heads = 3, .n = 16, .qk = 16, .v = 40, .after = true, .x = DT_BF16,
           .o = DT_BF16 },
+        { .t = 1, .heads = 3, .n = 17, .qk = 41, .v = 23, .c = 9, .bias = true, .x = DT_BF16 },
+        { .t = 4, .heads = 2, .n = 33, .qk = 35, .v = 37, .c = 3, .o = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -426,6 +444,7 @@ const op_test test_xent_fwd = {
         { .t = 7, .c = 17 },
         { .t = 5, .c = 1000, .x = DT_BF16 },
         { .t = 3, .c = 49152 },
+        { .t = 1, .c = 33, .x = DT_BF16 },
     }
 };
 /* clang-format on */
@@ -451,13 +470,22 @@ static void quant_oracle(const params *p, double **x)
         oracle_nf4(x[0] + m * bytes, x[1] + m * n, n);
 }
 
+/* flag: the first block is all zeros. */
+static void quant_arrange(const params *p, double **x)
+{
+    for (int i = 0; i < 64 && p->flag; i++)
+        x[1][i] = 0;
+}
+
 /* clang-format off */
 const op_test test_quantize_nf4 = {
-    "quantize_nf4", quant_slots, NULL, quant_call, quant_oracle, 0,
+    "quantize_nf4", quant_slots, quant_arrange, quant_call, quant_oracle, 0,
     .cases = {
         { .t = 1, .c = 64, .n = 1 },
+        { .t = 1, .c = 1, .n = 1 },
         { .t = 3, .c = 100, .n = 2 },
         { .t = 129, .c = 320, .n = 1 },
+        { .t = 3, .c = 65, .n = 1, .flag = true },
     }
 };
 /* clang-format on */

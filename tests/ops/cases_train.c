@@ -40,6 +40,7 @@ const op_test test_dropout = {
         { .t = 33, .c = 333, .scale = 0.1f },
         { .t = 9, .c = 100, .scale = 0.5f, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .c = 50, .scale = 0 },
+        { .t = 1, .c = 4099, .scale = 0.3f, .o = DT_BF16 },
     }
 };
 /* clang-format on */

@@ -208,6 +208,8 @@ void oracle_nf4(double *storage, const double *x, i64 n)
         for (int b = 0; b < 4; b++)
             storage[code_bytes + block * 4 + b] = bytes[b];
     }
+    if (n % 2)
+        storage[n / 2] += 7; /* the code of 0 */
 }
 
 void oracle_product(const oracle_matrices *p)

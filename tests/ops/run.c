@@ -3,6 +3,7 @@
 
 int main(int argc, char **argv)
 {
-    int failed = argc > 1 ? run_cuda(argv[1]) : run_cpu() + run_grad() + run_properties();
+    int failed =
+        argc > 1 ? run_cuda(argv[1]) : run_coverage() + run_cpu() + run_grad() + run_properties();
     return failed > 125 ? 125 : failed;
 }

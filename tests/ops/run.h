@@ -2,6 +2,7 @@
 #ifndef PESC_TESTS_OPS_RUN_H
 #define PESC_TESTS_OPS_RUN_H
 
+int run_coverage(void);
 int run_cpu(void);
 int run_grad(void);
 int run_properties(void);
