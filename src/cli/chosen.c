@@ -7,7 +7,7 @@
 
 enum { NAME = 32, LAYER_NAME = 12 };
 
-/* Everything about a choice that needs memory. */
+/* What is shown of a choice; all of it is allocated. */
 typedef struct shown {
     const chosen *c;
     size_t *rows;        /* [layers]: indices of layers in the order of their numbers */
@@ -16,7 +16,7 @@ typedef struct shown {
     const char **task_ptrs, **layer_ptrs;
     double *cells; /* [tasks, layers, experts] */
     bool *marked;
-    double *overlap; /* [tasks, tasks]: in common / of both together */
+    double *overlap; /* [tasks, tasks]: experts in common / experts of either */
     int64_t *common; /* [tasks, tasks] */
 } shown;
 
@@ -33,7 +33,7 @@ static void free_shown(shown *s)
     free(s->common);
 }
 
-/* ---- what the tasks are called, and what they share ---- */
+/* ---- names of tasks, and the experts they share ---- */
 
 /* scores/law/summary.json, scores/law and law.json are all "law". */
 static void name_task(char out[NAME], const char *path)
@@ -123,7 +123,7 @@ static pesc_status open_shown(shown *s)
 
 /* ---- drawing ---- */
 
-/* The output's name with another ending in the place of .json; for free(). */
+/* The output's name with another ending instead of .json; for free(). */
 static char *beside(const char *output, const char *ending)
 {
     size_t n = strlen(output), m = strlen(ending);
@@ -178,7 +178,7 @@ static pesc_status draw_all(const shown *s)
     return draw(s,
                 &(pesc_heat){ .size = sizeof(pesc_heat),
                               .title = "experts that tasks have in common",
-                              .note = "of the experts that either chose",
+                              .note = "fraction of the experts of either task",
                               .n_panels = 1,
                               .rows = c->n,
                               .cols = c->n,
@@ -207,7 +207,7 @@ static void print_layers(const shown *s)
 static void print_overlap(const shown *s)
 {
     size_t n = s->c->n;
-    printf("\nexperts in common, and of those that either chose\n%-16s", "");
+    printf("\nexperts in common, and as a fraction of the experts of either task\n%-16s", "");
     for (size_t b = 0; b < n; b++)
         printf(" %15.15s", s->names[b]);
     puts("");

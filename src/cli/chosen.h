@@ -1,4 +1,4 @@
-/* chosen: what is said and drawn of experts that were chosen for tasks. */
+/* chosen: prints and draws the experts that were selected for tasks. */
 #ifndef PESC_CLI_CHOSEN_H
 #define PESC_CLI_CHOSEN_H
 
@@ -13,8 +13,9 @@ typedef struct chosen {
     const pesc_esft_counts *counts; /* NULL: no model was given */
 } chosen;
 
-/* Prints it (as JSON with --json) and draws it beside the output: OUT.svg and OUT.png, the scores
- * of all experts with the chosen ones framed; of several tasks also OUT.overlap.svg and .png. */
+/* Prints the choice (as JSON with --json) and draws it next to the output: OUT.svg and OUT.png, the
+ * scores of all experts with the chosen ones framed; of several tasks also OUT.overlap.svg and
+ * .png. */
 pesc_status chosen_show(const chosen *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd_bench: how fast a model reads and speaks, or a tokenizer encodes. */
+/* cmd_bench: the speed of prefill and decode of a model, or of a tokenizer. */
 #include "cli/command.h"
 #include "cli/ids.h"
 #include "cli/input.h"
@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 typedef struct series {
-    double *v; /* one rate a run */
+    double *v; /* one rate per run */
     size_t n;
 } series;
 
@@ -68,7 +68,7 @@ typedef struct model_bench {
     series prefill, decode;
 } model_bench;
 
-/* Ids spread over the vocabulary, the same in every run: what they say does not matter. */
+/* Ids spread over the vocabulary, the same in every run; their meaning does not matter. */
 static pesc_status make_ids(model_bench *b)
 {
     size_t n = b->n_prompt + b->n_decode;

@@ -1,8 +1,8 @@
 /* cmd_chat: a conversation in the terminal.
  *
- * The conversation is a list of messages; for every answer all of it is rendered again and the
- * session keeps what it already has of those tokens. So /reset and /system need no bookkeeping,
- * and what the model sees is always exactly what the chat format says. */
+ * The conversation is a list of messages; for every answer all of it is rendered again, and the
+ * session reuses the KV cache of the tokens it already has. So /reset and /system need no
+ * bookkeeping, and the model always sees exactly what the chat format defines. */
 #include "cli/command.h"
 #include "cli/line.h"
 #include "cli/open.h"
@@ -20,7 +20,8 @@ typedef struct chat {
     const char *format;
     pesc_sample_options sampling;
     const char **stops;
-    pesc_message *messages; /* the first is the system's; its content is NULL where there is none */
+    pesc_message
+        *messages; /* the first is the system message; its content is NULL if there is none */
     size_t n_messages;
     bool done;
 } chat;
@@ -90,7 +91,7 @@ static pesc_status answer(chat *c)
     return st;
 }
 
-/* A message that got no answer is taken back; at a terminal the user may go on. */
+/* Removes a message that got no answer; at a terminal the user may continue. */
 static pesc_status say(chat *c, const char *text)
 {
     size_t before = c->n_messages;
@@ -106,7 +107,7 @@ static pesc_status say(chat *c, const char *text)
     return PESC_OK;
 }
 
-/* ---- commands within ---- */
+/* ---- commands that begin with / ---- */
 
 static pesc_status do_reset(chat *c, const char *rest)
 {
@@ -196,7 +197,7 @@ static pesc_status pick_format(chat *c)
     return c->format ? PESC_OK : list_formats(c, PESC_USAGE, "there is no chat format ", asked);
 }
 
-/* The user's stop texts and the format's. */
+/* The stop texts of the user and of the chat format. */
 static pesc_status collect_stops(chat *c)
 {
     size_t n;

@@ -1,4 +1,4 @@
-/* cmd_craft: a sparse model from a dense one, with the proof that it computes the same. */
+/* cmd_craft: a sparse model from a dense one, and the comparison of their logits. */
 #include "cli/command.h"
 #include "cli/made.h"
 #include "cli/open.h"

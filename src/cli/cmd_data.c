@@ -1,4 +1,4 @@
-/* cmd_data: training data before it is used: is it right, how long is it, what of it is trained. */
+/* cmd_data: checks, measures and shows training data before it is used, or mixes it. */
 #include "cli/command.h"
 #include "cli/mixture.h"
 #include "cli/progress.h"
@@ -127,8 +127,8 @@ static pesc_status stats(const options *o, pesc_data *d)
 
 /* ---- inspect ---- */
 
-/* The text of ids[0..n), for free(); a run's own text is what it adds to that before it, since a
- * token alone may read differently. */
+/* The text of ids[0..n), for free(). The text of a range of tokens is what it adds to the text of
+ * the tokens before it, because a token alone may decode differently. */
 static pesc_status decode(const pesc_tokenizer *t, const int32_t *ids, size_t n, char **text,
                           size_t *len)
 {
@@ -163,7 +163,7 @@ static void print_run(const options *o, const char *text, size_t n, bool trained
         fputs(colour ? "\033[0m" : "\u27E7", stdout);
 }
 
-/* Token ids where there is no tokenizer to say what they mean. */
+/* The text of tokens begin..end; their ids where there is no tokenizer. */
 static pesc_status run_text(const pesc_tokenizer *t, const int32_t *ids, size_t begin, size_t end,
                             size_t *before, char **text, size_t *n)
 {

@@ -1,9 +1,9 @@
-/* cmd_demo: the main job, end to end, on the embedded base.
+/* cmd_demo: the main work flow, from end to end, on the embedded base.
  *
- * A dense model that has read plain text becomes a sparse mixture of experts; dense, sparse and
- * upcycled are tuned on the same instructions of three domains; held-out questions are asked of
- * each; and the experts show what they do. A step is a command line, shown and then run in this
- * process; with --json its result is an element of "steps". */
+ * A dense model that was trained on plain text becomes a sparse mixture of experts; the dense, the
+ * sparse and the upcycled model are tuned on the same instructions of three domains; each answers
+ * held-out questions; and the routing of the experts is shown. A step is a command line, which is
+ * printed and then run in this process; with --json its result is an element of "steps". */
 #include "cli/command.h"
 #include "cli/demo.h"
 #include "cli/open.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The models of the table. What is tuned comes from the base or from a crafted model. */
+/* The models of the table; tuned ones start from the base or from a crafted model. */
 static const struct model {
     const char *title, *name, *from, *method, *rate; /* from NULL: the base */
 } models[] = {
@@ -28,7 +28,7 @@ static const struct model {
 };
 enum { N_MODELS = sizeof models / sizeof *models, SPARSE = 2 };
 
-/* Of the held-out records, one of each domain. */
+/* One held-out question of each domain. */
 static const char *const questions[] = {
     "Where does Senbre live?",
     "Define h: it takes 9 from x, then negates it.",
@@ -39,13 +39,13 @@ typedef char path[PATH_MAX];
 
 typedef struct demo {
     const options *o;
-    path base, recipe, train, test; /* what comes along */
+    path base, recipe, train, test; /* the embedded files */
     path made[N_MODELS];            /* the models of the table */
     demo_row rows[N_MODELS];
     bool colour;
 } demo;
 
-/* ---- what comes along ---- */
+/* ---- the embedded files ---- */
 
 static pesc_status join(path out, const char *dir, const char *name)
 {
@@ -62,7 +62,7 @@ static bool has_base(const char *dir)
            access(config, R_OK) == 0;
 }
 
-/* $PESC_SHARE and nothing else where it is set; then as installed, then as built. */
+/* $PESC_SHARE alone if it is set; else as installed, then as built. */
 static pesc_status find_share(path out)
 {
     static const char *const places[] = { "../share/pesc", "../share" };
@@ -133,8 +133,8 @@ static void title(const demo *d, const char *text)
 
 enum { MAX_WORDS = 24 };
 
-/* The options of a command line, which is shown. Words end with NULL; of the demo's own options
- * those that the command takes are added. For opt_free() even after a failure. */
+/* Prints a command line and parses it. Words end with NULL; --device and --threads of the demo are
+ * added if the command takes them. For opt_free() even after a failure. */
 static pesc_status type(const demo *d, options *o, const char *const *words)
 {
     const command *c;
@@ -260,7 +260,7 @@ static pesc_status tune(demo *d, size_t i)
     return st;
 }
 
-/* ---- judging ---- */
+/* ---- evaluation ---- */
 
 static pesc_status open_made(const demo *d, size_t i, open_model *m, pesc_session **s)
 {
@@ -275,7 +275,8 @@ static pesc_status judge(demo *d, size_t i)
     open_model m = { 0 };
     pesc_session *s = NULL;
     pesc_eval_options e = pesc_eval_defaults();
-    e.chat_template = "camelidae"; /* the base has none of its own: all are asked alike */
+    /* the base has no template of its own; all models get the same */
+    e.chat_template = "camelidae";
     d->rows[i].report = PESC_INIT(pesc_eval_report);
     d->rows[i].info = PESC_INIT(pesc_model_info);
     pesc_status st = open_made(d, i, &m, &s);
@@ -357,14 +358,16 @@ static pesc_status chat(const demo *d)
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- the command ---- */
 
 static pesc_status make(demo *d)
 {
-    title(d, "1. The embedded base: a dense Llama that has read plain text, but no instruction");
+    title(d, "1. The embedded base: a dense Llama trained on plain text, without instructions");
     TRY(perform(d, (const char *const[]){ "info", d->base, NULL }));
-    title(d, "2. Craft: the same function, now with 8 adapters as experts a layer, or 8 copies of "
-             "each FFN");
+    title(
+        d,
+        "2. Craft: the same function, now with 8 adapters as experts in each layer, or 8 copies of "
+        "each FFN");
     TRY(craft(d, "sparse", "--adapter-dim", "64"));
     TRY(craft(d, "copies", "--kind", "upcycle"));
     title(d, "3. Tune each on the same instructions");
@@ -374,7 +377,7 @@ static pesc_status make(demo *d)
     for (size_t i = 0; i < N_MODELS; i++)
         TRY(judge(d, i));
     TRY(write_table(d));
-    title(d, "5. What the experts do: each domain's tokens, layer by layer");
+    title(d, "5. Routing: which experts the tokens of each domain choose");
     return perform(d, (const char *const[]){ "routes", d->made[SPARSE], "--data", d->test, "-o",
                                              d->o->output, NULL });
 }

@@ -1,5 +1,5 @@
-/* cmd_esft: find the experts a task uses (score), choose them (select), and put a patch of tuned
- * ones into a model (apply). */
+/* cmd_esft: scores the experts that a task uses (score), selects the best (select), and writes a
+ * model with a patch of tuned experts (apply). */
 #include "cli/chosen.h"
 #include "cli/command.h"
 #include "cli/made.h"
@@ -192,7 +192,7 @@ enum { N_ACTIONS = sizeof actions / sizeof *actions };
 pesc_status cmd_esft(const options *o)
 {
     const char *names[N_ACTIONS];
-    options mine = *o; /* the model is where open_from looks for it */
+    options mine = *o; /* open_from() reads o->model, which the actions set */
     for (size_t i = 0; i < N_ACTIONS; i++) {
         names[i] = actions[i].name;
         if (strcmp(o->action, names[i]) == 0)

@@ -1,4 +1,4 @@
-/* cmd_eval: how good a model's answers are, by task and domain. */
+/* cmd_eval: loss and exact match of a model's answers, by task and domain. */
 #include "cli/command.h"
 #include "cli/open.h"
 #include "cli/progress.h"
@@ -8,17 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was found of one task. */
+/* The result of one task. */
 typedef struct result {
     const char *task;
     pesc_eval_report report;
     const options *o;
-    pesc_eval_sample *samples; /* with --json; their strings are our copies */
+    pesc_eval_sample *samples; /* with --json; the strings are copies */
     size_t n, cap;
     bool short_of_memory;
 } result;
 
-/* ---- samples: text as they come, JSON when all is well ---- */
+/* ---- samples: text is printed at once, JSON at the end ---- */
 
 static void print_sample(const pesc_eval_sample *s)
 {

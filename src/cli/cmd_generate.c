@@ -31,7 +31,7 @@ static pesc_status prompt_ids(const options *o, const open_model *m, int32_t **i
     return ids_encode(t, o->prompt, strlen(o->prompt), flags, ids, n);
 }
 
-/* Asked for no context of its own, a session gets what the prompt and the answer need. */
+/* Without --ctx a session holds as many tokens as prompt and answer need. */
 static int32_t context_for(const options *o, const open_model *m, size_t n_prompt)
 {
     int64_t need = (int64_t)n_prompt + o->sample.max_tokens;

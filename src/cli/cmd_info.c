@@ -80,7 +80,7 @@ static void print_text(const pesc_model_info *i)
     printf("chat         %s\n", i->chat[0] ? i->chat : "none known");
 }
 
-/* Opens the model where an option says how. */
+/* Opens the model if an option says how to. */
 static pesc_status try_open(const options *o)
 {
     bool asked = opt_given(o, "device") || opt_given(o, "threads");

@@ -21,7 +21,7 @@ typedef struct setting {
 } setting;
 
 static const struct recipe {
-    const char *name, *about, *before; /* before: what makes its model, or NULL */
+    const char *name, *about, *before; /* before: the command that makes its model, or NULL */
     setting settings[MAX_SETTINGS];
 } recipes[] = {
     { "pesc",
@@ -98,7 +98,7 @@ static pesc_status find_recipe(const char *name, const struct recipe **out)
 
 /* ---- values ---- */
 
-/* A YAML scalar: plain where nothing in it could be read as anything but text. */
+/* A YAML scalar: without quotes if it can only be read as text. */
 static void write_scalar(FILE *f, const char *text)
 {
     bool plain = text[0] != '\0' && text[0] != '-' && strcmp(text, "null") != 0;
@@ -213,7 +213,8 @@ static void write_file(FILE *f, options *o, const struct recipe *recipe)
 
 /* ---- the command ---- */
 
-/* Sets what the recipe sets and the user did not, then what method and preset make of the rest. */
+/* Sets the options of the recipe that the user did not give, then the defaults of method and
+ * preset. */
 static pesc_status complete(options *o, const struct recipe *recipe)
 {
     pesc_train_options p;
@@ -263,7 +264,7 @@ static pesc_status deliver(const options *o, const char *recipe, const char *tex
 
 pesc_status cmd_init(const options *o)
 {
-    options all = *o; /* its lists stay those of `o` */
+    options all = *o; /* its lists belong to `o` */
     const struct recipe *recipe = NULL;
     char *text = NULL;
     size_t n = 0;

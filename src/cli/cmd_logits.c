@@ -18,7 +18,7 @@ static pesc_status read_ids(const options *o, ids_table *t)
     return out_fail(PESC_FORMAT, "%s: found no ids, expected at least one", input_name(o->ids));
 }
 
-/* One sequence after another through one buffer [n_each, vocab]. */
+/* One sequence after another, through one buffer [n_each, vocab]. */
 static pesc_status write_logits(const open_model *m, const ids_table *t, npy *file)
 {
     size_t n;
@@ -36,15 +36,15 @@ static pesc_status write_logits(const open_model *m, const ids_table *t, npy *fi
     return st;
 }
 
-/* Positions behind the context have logits too, but no model was made for them. */
+/* Positions beyond the context length have logits too, but the model was not trained on them. */
 static void tell_length(const options *o, const ids_table *t, const pesc_model_info *info)
 {
     if (o->quiet || info->context <= 0 || t->n_each <= (size_t)info->context)
         return;
     progress_clear();
     fprintf(stderr,
-            "pesc: note: %s: a sequence has %zu ids, the model's context is %lld: it was not made "
-            "for the positions behind it\n",
+            "pesc: note: %s: a sequence has %zu ids, the model's context is %lld: it was not "
+            "trained on later positions\n",
             input_name(o->ids), t->n_each, (long long)info->context);
 }
 

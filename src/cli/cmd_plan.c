@@ -61,7 +61,7 @@ pesc_status cmd_plan(const options *o)
     pesc_plan_report r = PESC_INIT(pesc_plan_report);
     pesc_device *dev = NULL;
     TRY(tune_options(o, &p));
-    p.output = p.output ? p.output : "."; /* nothing is written, nothing is read */
+    p.output = p.output ? p.output : "."; /* a plan neither writes nor reads them */
     static const char *const no_data = "-";
     p.data = p.n_data ? p.data : &no_data;
     p.n_data = p.n_data ? p.n_data : 1;

@@ -1,8 +1,7 @@
-/* cmd_routes: which experts each domain's tokens choose: a map on the terminal and a picture.
+/* cmd_routes: which experts the tokens of each domain choose: a map on the terminal and a picture.
  *
- * On a terminal a cell is as dark as the share it stands for; elsewhere it is the number alone, so
- * that the output can be read by programs and kept in files. Panels stand side by side as long as
- * they fit the line, else below each other. */
+ * On a terminal the darkness of a cell shows its share; elsewhere a cell is the number alone, so
+ * that programs can read the output. Panels are side by side as long as they fit the line. */
 #include "cli/command.h"
 #include "cli/open.h"
 #include "cli/progress.h"
@@ -20,7 +19,7 @@ enum { CELL = 3, MARGIN = 5, DIFFER = 6, LINE = 100, GAP = 2 };
 
 /* ---- the map ---- */
 
-/* White to navy in the 256 colours every terminal has, and an ink that can be read on each. */
+/* White to navy in the 256 colours of terminals, with a text colour that is legible on each. */
 static const struct {
     int paper, ink;
 } shades[] = { { 231, 235 }, { 195, 235 }, { 153, 235 }, { 117, 235 },
@@ -31,7 +30,7 @@ typedef struct map {
     const pesc_routes_report *r;
     double most; /* the darkest share */
     bool colour;
-    size_t across; /* panels beside each other */
+    size_t across; /* panels side by side */
 } map;
 
 static void print_cell(const map *m, double share)
@@ -49,7 +48,7 @@ static int panel_width(const pesc_routes_report *r)
     return (int)r->experts * CELL + GAP;
 }
 
-/* It stands behind the last panels. */
+/* The column after the last panels. */
 static bool tells_difference(const pesc_routes_report *r, size_t end)
 {
     return r->n_domains > 1 && end == r->n_domains;

@@ -21,7 +21,7 @@ static const char *line_name(const job *j, size_t number, char *buffer, size_t c
     return buffer;
 }
 
-/* Reads FILE, or with --jsonl that file line by line, and gives it to the right function. */
+/* Reads FILE and calls `whole`, or with --jsonl calls `each` for every line. */
 static pesc_status run_job(job *j, input_line_fn whole, input_line_fn each)
 {
     const options *o = j->o;

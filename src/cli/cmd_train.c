@@ -1,4 +1,4 @@
-/* cmd_train: a run, step by step, with its signals. */
+/* cmd_train: runs the steps of a training run, and handles signals. */
 #include "cli/command.h"
 #include "cli/open.h"
 #include "cli/progress.h"
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- signals: the first asks to save and stop, the second ends at once ---- */
+/* ---- signals: the first saves and stops, the second ends at once ---- */
 
 static volatile int stop;
 
@@ -33,7 +33,7 @@ static void catch_signals(void)
     sigemptyset(&sa.sa_mask);
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++)
         sigaction(asking[i], &sa, NULL);
-    /* a terminal that goes away, or a reader of our lines that does, does not end a run */
+    /* closing the terminal, or the reader of our output, does not end a run */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -135,14 +135,14 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
     } else {
         printf("%s: %s at step %lld of %lld", o->train.output, stopped ? "stopped" : "done",
                (long long)s->step, (long long)i->steps);
-        if (!isnan(s->loss)) /* a resumed run that was done has none */
+        if (!isnan(s->loss)) /* a resumed run that was complete has none */
             printf(", loss %.4f", s->loss);
         putchar('\n');
     }
 }
 
-/* At the end, and at checkpoints that are not seconds apart: drawing takes a twentieth of one. A
- * picture that cannot be drawn is worth a note, never a run. */
+/* Draws the plots at the end, and at checkpoints at least SECONDS apart, because drawing takes
+ * about 50 ms. A failure to draw is reported as a note and does not end the run. */
 static void draw(const options *o, bool end)
 {
     enum { SECONDS = 10 };
@@ -180,9 +180,10 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
     s.eval_loss = eval;
     if (st == PESC_OK || st == PESC_STOPPED)
         report(o, &info, &s, st == PESC_STOPPED);
-    return st == PESC_STOPPED ? out_fail(st, "%s: stopped after saving step %lld; --resume goes on",
-                                         o->train.output, (long long)s.step)
-                              : st;
+    return st == PESC_STOPPED
+               ? out_fail(st, "%s: stopped after saving step %lld; --resume continues",
+                          o->train.output, (long long)s.step)
+               : st;
 }
 
 pesc_status cmd_train(const options *o)

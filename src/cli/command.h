@@ -36,10 +36,10 @@ typedef enum command_id {
 
 struct command {
     const char *name;
-    const char *job;      /* the heading it stands under in the list of commands */
+    const char *job;      /* its heading in the list of commands */
     const char *synopsis; /* what follows the name: "MODEL [FILE]" */
     const char *keys[2];  /* options that the positional arguments fill, in order */
-    int n_required;       /* of the keys */
+    int n_required;       /* how many of the keys */
     const char *summary;  /* one line */
     const char *about;    /* a paragraph */
     const char *examples; /* lines "command  # what it does" */

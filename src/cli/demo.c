@@ -2,7 +2,7 @@
 
 enum { NAME = 26, CELL = 8 };
 
-/* "all" stands behind the domains. */
+/* The domains, then "all". */
 static const pesc_eval_score *score_at(const pesc_eval_report *r, size_t i)
 {
     return i < r->n_domains ? &r->domains[i] : &r->all;

@@ -1,4 +1,4 @@
-/* demo: what the demonstration found of each model, and the table of it. */
+/* demo: the results of the demonstration for each model, and their table. */
 #ifndef PESC_CLI_DEMO_H
 #define PESC_CLI_DEMO_H
 

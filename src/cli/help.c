@@ -20,7 +20,7 @@ void help_overview(void)
 {
     puts("pesc " PESC_VERSION ": dense language models into sparse experts: tune, test, explain, "
          "run them");
-    for (size_t i = 0; i < CMD_HELP; i++) { /* the last line says how to get help */
+    for (size_t i = 0; i < CMD_HELP; i++) { /* the last line explains help */
         bool first = i == 0 || strcmp(commands[i].job, commands[i - 1].job) != 0;
         printf("  %-7spesc %-12s%s\n", first ? commands[i].job : "", commands[i].name,
                commands[i].summary);

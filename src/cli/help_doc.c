@@ -8,7 +8,7 @@
 
 /* ---- man(1) ---- */
 
-/* roff: a backslash and a dash are written with a backslash, a leading dot or quote is defused. */
+/* roff: a backslash and a dash are written with a backslash, a leading dot or quote is escaped. */
 static void man_text(const char *text)
 {
     bool start = true;

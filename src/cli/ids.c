@@ -63,7 +63,7 @@ pesc_status ids_from_text(const char *where, const char *text, size_t n, ids_tab
 pesc_status ids_encode(const pesc_tokenizer *t, const char *text, size_t n, unsigned flags,
                        int32_t **ids, size_t *count)
 {
-    /* Almost always a token has a byte or more, so that the first call is the only one. */
+    /* A token usually has a byte or more, so one call usually suffices. */
     size_t cap = n + 64;
     *ids = NULL;
     for (;;) {

@@ -1,4 +1,4 @@
-/* ids: token ids and JSON a user hands in. */
+/* ids: token ids and JSON from files or standard input. */
 #ifndef PESC_CLI_IDS_H
 #define PESC_CLI_IDS_H
 
@@ -12,7 +12,7 @@ typedef struct ids_table {
 } ids_table;
 
 /* JSON: [1, 2], or an object that has such an array under ids or input_ids; [[1, 2], [3, 4]] of
- * equal lengths. `where` opens the sentence of a failure: a file, or a file and a line. */
+ * equal lengths. `where` begins the sentence of a failure: a file, or a file and a line. */
 pesc_status ids_from_json(const char *where, const char *text, size_t n, ids_table *out);
 pesc_status ids_read_json(const char *path, ids_table *out); /* a file, or - */
 /* The same, or ids separated by spaces, commas and lines. */

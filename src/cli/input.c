@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const size_t max_text = (size_t)4 << 30; /* a device that never ends must end here */
+static const size_t max_text = (size_t)4 << 30; /* limit for devices that never end */
 
 static bool is_stdin(const char *path)
 {
@@ -18,7 +18,7 @@ const char *input_name(const char *path)
     return is_stdin(path) ? "standard input" : path;
 }
 
-/* Room for what the file says it has and a byte more to see its end; pipes start small. */
+/* The size of the file plus a byte to detect its end; pipes start small. */
 static size_t first_guess(FILE *f)
 {
     struct stat st;

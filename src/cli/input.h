@@ -7,7 +7,7 @@
 /* "standard input" for NULL and "-", else the path: for sentences. */
 const char *input_name(const char *path);
 
-/* All of a file or (NULL, "-") of standard input, NUL-terminated behind its n bytes, for free(). */
+/* All of a file or (NULL, "-") of standard input, with a NUL after its n bytes, for free(). */
 pesc_status input_read(const char *path, char **text, size_t *n);
 
 /* Calls `each` for every line of the text, without its newline; `number` counts from 1. */

@@ -1,7 +1,7 @@
-/* A wait for a key must not outlast a Ctrl-C. So Ctrl-C is a flag and a byte in a pipe, and every
- * wait looks at both (libedit's own reading would begin to wait again). And the terminal gives keys
- * one by one before the prompt invites any: a Ctrl-D typed while it still collects lines is lost.
- */
+/* Waiting for a key must end when Ctrl-C is pressed, so the signal handler sets a flag and writes a
+ * byte to a pipe, and every wait polls both (libedit's own read would be restarted). The terminal
+ * is in raw mode before the prompt is shown, because a Ctrl-D that is typed in line mode would be
+ * lost. */
 #include "cli/line.h"
 
 #include <histedit.h>
@@ -37,7 +37,7 @@ static void on_interrupt(int signal_number)
     (void)signal_number;
     interrupts = 1;
     if (write(wake[1], "", 1) < 0)
-        errno = before; /* it is full: who waits is awake */
+        errno = before; /* the pipe is full, so the reader wakes up anyway */
 }
 
 static void drain(void)
@@ -53,7 +53,7 @@ bool line_interrupted(void)
     drain();
     interrupts = 0;
     if (was)
-        clearerr(stdout); /* it may have cut a write short: that was no failure */
+        clearerr(stdout); /* an interrupted write is not a failure */
     return was;
 }
 
@@ -97,7 +97,7 @@ static char *prompt(EditLine *editor)
     return text;
 }
 
-/* A user who has said where programs may keep their state has a history between runs. */
+/* The history is kept between runs only if XDG_STATE_HOME is set. */
 static void find_history(line_input *l)
 {
     const char *state = getenv("XDG_STATE_HOME");
@@ -158,7 +158,7 @@ static line_event edit(line_input *l, const char **text)
 {
     int n = 0;
     HistEvent e;
-    el_set(l->editor, EL_PREP_TERM, 1); /* keys one by one, then the prompt */
+    el_set(l->editor, EL_PREP_TERM, 1); /* raw mode before the prompt: see above */
     const char *typed = el_gets(l->editor, &n);
     if (line_interrupted())
         return LINE_INTERRUPT;
@@ -197,7 +197,7 @@ void line_close(line_input *l)
         el_end(l->editor);
     free(l->text);
     free(l);
-    signal(SIGINT, SIG_DFL); /* before its pipe goes */
+    signal(SIGINT, SIG_DFL); /* before its pipe is closed */
     close(wake[0]);
     close(wake[1]);
 }

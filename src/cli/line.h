@@ -1,4 +1,4 @@
-/* line: lines a user types, with editing and history on a terminal, as they are otherwise. */
+/* line: lines that a user types; on a terminal with editing and history. */
 #ifndef PESC_CLI_LINE_H
 #define PESC_CLI_LINE_H
 
@@ -14,7 +14,7 @@ bool line_is_terminal(const line_input *l);
 line_event line_read(line_input *l, const char **text);
 void line_close(line_input *l); /* NULL is allowed */
 
-/* Whether Ctrl-C came since it was last asked; from line_open on it no longer ends the process. */
+/* Whether Ctrl-C was pressed since the last call; after line_open() it does not end the process. */
 bool line_interrupted(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* main: the table of commands and the road from the command line to one of them. */
+/* main: the table of commands; parses the command line and runs one of them. */
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/progress.h"
@@ -12,31 +12,33 @@ const command commands[N_COMMANDS] = {
     [CMD_INIT] = {
         .name = "init", .job = "start", .synopsis = "[RECIPE]", .keys = { "recipe" },
         .summary = "a commented run file for train and plan", .run = cmd_init,
-        .about = "Writes YAML for `pesc train -c` and `pesc plan -c`: every option of a run with "
-                 "what it means. Those that the recipe sets, and those given here, are keys; the "
-                 "others stand behind # with the value they have anyway. model, data and output "
-                 "are stand-ins where they are not given.",
+        .about = "Writes YAML for `pesc train -c` and `pesc plan -c`: every option of a run "
+                 "with its meaning. Options that the recipe sets, and those given here, are "
+                 "keys; the others are commented out, with their defaults. model, data and "
+                 "output are placeholders if they are not given.",
         .examples = "pesc init pesc --model sparse --data train.jsonl > run.yaml\n"
                     "pesc init qlora --model ~/models/Yi-6B --data a.jsonl b.jsonl --lr 1e-4 -o run.yaml\n",
     },
     [CMD_DEMO] = {
         .name = "demo", .job = "start", .synopsis = "[-o DIR]", .run = cmd_demo,
-        .summary = "the main job in minutes, on a tiny model that comes along",
-        .about = "Crafts sparse models from a dense one of 0.85 M weights, tunes dense, sparse and "
-                 "upcycled on the same instructions of three domains, asks held-out questions of "
-                 "each, shows what the experts do, and chats. Each step is a command that one "
-                 "could type. Model and instructions are looked for in $PESC_SHARE, or in "
-                 "../share/pesc and ../share beside the program.",
+        .summary = "the main work flow in minutes, on an embedded tiny model",
+        .about = "Crafts sparse models from a dense one of 0.85 M weights, tunes the dense, "
+                 "the sparse and the upcycled model on the same instructions of three "
+                 "domains, evaluates each on held-out questions, shows which experts are "
+                 "chosen, and chats. Each step is a command that you could type. Model and "
+                 "instructions are searched in $PESC_SHARE, or in ../share/pesc and ../share "
+                 "relative to the program.",
         .examples = "pesc demo\n"
                     "pesc demo -o /tmp/demo --epochs 1 --json\n",
     },
     [CMD_INFO] = {
         .name = "info", .job = "look", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "what a model is: family, shapes, parameters, bytes", .run = cmd_info,
-        .about = "Reads the configuration and the headers of the weight files, no weights: it "
-                 "takes no time and little memory, whatever the size of the model. With an option that "
-                 "says how a model is opened (--lora, --patch, --base-dtype and so on) it is opened "
-                 "that way too, which shows whether it can be.",
+        .about = "Reads the configuration and the headers of the weight files, but no "
+                 "weights: it takes little time and memory, whatever the size of the model. "
+                 "With an option that says how a model is opened (--lora, --patch, "
+                 "--base-dtype and so on) the model is also opened that way, which shows "
+                 "whether it can be.",
         .examples = "pesc info ~/models/Yi-6B\n"
                     "pesc info ~/models/Yi-6B --lora adapter --base-dtype nf4\n"
                     "pesc info model.gguf --json\n",
@@ -44,42 +46,43 @@ const command commands[N_COMMANDS] = {
     [CMD_NEW] = {
         .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config_json" }, .n_required = 1,
         .summary = "a randomly initialised model of a configuration", .run = cmd_new,
-        .about = "Writes a Hugging Face directory with fresh weights, so that training from zero "
-                 "starts like everything else: from a model directory. A directory that is not "
-                 "empty is refused unless --overwrite.",
+        .about = "Writes a Hugging Face directory with random weights, so that training from "
+                 "scratch starts from a model directory like everything else. A directory "
+                 "that is not empty is refused unless --overwrite.",
         .examples = "pesc new config.json -o tiny --tokenizer ~/models/Yi-6B\n"
                     "pesc new config.json -o tiny --dtype f32 --seed 7\n",
     },
     [CMD_CRAFT] = {
         .name = "craft", .job = "make", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
         .summary = "a sparse model from a dense one", .run = cmd_craft,
-        .about = "Kind pesc gives every layer adapters as experts and a router, in the layout of "
-                 "Camelidae: the dense tensors are copied bit for bit, and the logits do not "
-                 "change, which is checked at the end. Kind upcycle makes full copies of the FFN: "
-                 "Mixtral of a Llama, Mistral or Yi model, Qwen2-MoE or Qwen3-MoE of a Qwen model; "
-                 "the logits are the same up to rounding. Weights are streamed: memory does not "
-                 "grow with the model.",
+        .about = "Kind pesc adds adapters as experts and a router to every layer, in the "
+                 "layout of Camelidae: the dense tensors are copied bit for bit, and the "
+                 "logits do not change, which is checked at the end. Kind upcycle makes full "
+                 "copies of the FFN: Mixtral from a Llama, Mistral or Yi model, Qwen2-MoE or "
+                 "Qwen3-MoE from a Qwen model; the logits are the same up to rounding. "
+                 "Weights are streamed: memory does not grow with the model.",
         .examples = "pesc craft ~/models/Yi-6B -o yi-8x6b --experts 8 --top-k 2 --adapter-dim 512\n"
                     "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
     },
     [CMD_MERGE] = {
         .name = "merge", .job = "make", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
-        .summary = "a LoRA folded into the weights it stands on", .run = cmd_merge,
-        .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the one "
-                 "that lies in MODEL, or --lora. Adapters of PESC stay adapters. The result is "
-                 "opened and compared with the model before; with 16-bit weights they differ by "
-                 "rounding.",
+        .summary = "a LoRA merged into the weights of its base", .run = cmd_merge,
+        .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the "
+                 "one in the directory of MODEL, or --lora. Adapters of PESC stay adapters. "
+                 "The result is opened and compared with the model before; with 16-bit "
+                 "weights they differ by rounding.",
         .examples = "pesc merge run/tuned -o tuned\n"
                     "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
     },
     [CMD_EXPORT] = {
         .name = "export", .job = "make", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
         .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
-        .about = "Target hf is the directory of the model's own family, as transformers reads it, "
-                 "of whatever MODEL is stored in; camelidae the published layout of models with "
-                 "adapters, which the authors' modeling_camelidae.py opens once it lies beside "
-                 "it; peft the LoRA alone. A LoRA is folded into the weights of the first two, as merge "
-                 "does. What a target cannot hold is refused. The result is opened and compared.",
+        .about = "Target hf is the directory of the model's own family, as transformers reads "
+                 "it, whatever format MODEL is stored in; camelidae is the published layout "
+                 "of models with adapters, which the authors' modeling_camelidae.py opens "
+                 "when it is in the same directory; peft is the LoRA alone. The first two "
+                 "merge a LoRA into the weights, as merge does. A model that a target cannot "
+                 "represent is refused. The result is opened and compared.",
         .examples = "pesc export model.gguf --to hf -o model --tokenizer ~/models/Yi-6B\n"
                     "pesc export run/tuned --to camelidae -o tuned\n"
                     "pesc export run/tuned --to peft -o adapter\n",
@@ -97,17 +100,17 @@ const command commands[N_COMMANDS] = {
     [CMD_DETOKENIZE] = {
         .name = "detokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "the text of token ids", .run = cmd_detokenize,
-        .about = "Writes the text as it is, without a newline of its own, so that tokenize and "
-                 "detokenize are each other's inverse.",
+        .about = "Writes the text as it is, without a newline of its own, so that detokenize "
+                 "is the inverse of tokenize.",
         .examples = "echo 1 2 3 | pesc detokenize ~/models/Yi-6B\n"
                     "pesc detokenize tokenizer.json ids.json --skip-special\n",
     },
     [CMD_GENERATE] = {
         .name = "generate", .job = "use", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
         .n_required = 1, .summary = "one completion", .run = cmd_generate,
-        .about = "Continues a text, writing as it goes. With --json it writes one object at the "
-                 "end: ids (the new tokens), text, finish (stop, length or stopped), prompt_tokens "
-                 "and tokens_per_second.",
+        .about = "Continues a text and writes it while it is generated. With --json it writes "
+                 "one object at the end: ids (the new tokens), text, finish (stop, length or "
+                 "stopped), prompt_tokens and tokens_per_second.",
         .examples = "pesc generate ~/models/Yi-6B --prompt 'Once upon a time' --max-tokens 100\n"
                     "pesc generate model.gguf --ids ids.json --json\n"
                     "pesc generate tiny -p 'Q:' -t 0.8 --top-p 0.95 --seed 3 --stop 'Q:'\n",
@@ -115,11 +118,11 @@ const command commands[N_COMMANDS] = {
     [CMD_CHAT] = {
         .name = "chat", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "a conversation in the terminal", .run = cmd_chat,
-        .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D leaves. A line that "
-                 "begins with / is a command: /reset, /system TEXT, /help, /quit. Without a "
-                 "terminal each line of standard input is one message. What you write never "
-                 "becomes a control token. The history of lines is kept between runs only where "
-                 "XDG_STATE_HOME is set.",
+        .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D quits. A line "
+                 "that begins with / is a command: /reset, /system TEXT, /help, /quit. "
+                 "Without a terminal each line of standard input is one message. The text of "
+                 "messages never becomes a control token. The history of lines is kept "
+                 "between runs only if XDG_STATE_HOME is set.",
         .examples = "pesc chat ~/models/Qwen2-7B-Instruct --system 'Answer in one sentence.'\n"
                     "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
     },
@@ -127,9 +130,9 @@ const command commands[N_COMMANDS] = {
         .name = "logits", .job = "judge", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
         .n_required = 1, .summary = "float32 logits of every position, as a NumPy file",
         .run = cmd_logits,
-        .about = "For comparing with other programs. The ids are a JSON array, or an object that "
-                 "has one under ids or input_ids. An array of equally long arrays gives "
-                 "[sequences, positions, vocabulary].",
+        .about = "For comparisons with other programs. The ids are a JSON array, or an object "
+                 "that has one under ids or input_ids. An array of arrays of the same length "
+                 "gives [sequences, positions, vocabulary].",
         .examples = "echo '[1, 15, 27]' > ids.json\n"
                     "pesc logits ~/models/Yi-6B --ids ids.json -o logits.npy\n",
     },
@@ -143,16 +146,17 @@ const command commands[N_COMMANDS] = {
     [CMD_DATA] = {
         .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
-        .summary = "look at training data before it is used, or mix it", .run = cmd_data,
-        .about = "check reads every record as training would and says what is wrong with the "
-                 "first bad one (exit 3); stats shows how long records are; inspect shows the "
-                 "text of the first records, trained tokens in colour on a terminal and between "
-                 "white square brackets elsewhere. mix draws --counts records from the files of three "
-                 "domains, without replacement, in an order that --seed gives; leaves out records "
-                 "whose turns were there already and those without a prompt or an answer; writes "
-                 "lines {\"messages\": [...], \"domain\": ...} in a mixed order, and OUT.mix.json "
-                 "with counts, seed, rules and hashes (XXH3). Files are JSON lines or one JSON "
-                 "array, their format is found by looking.",
+        .summary = "check, measure, show or mix training data", .run = cmd_data,
+        .about = "check reads every record as training would and reports the first bad one "
+                 "(exit 3); stats shows the lengths of records; inspect shows the text of the "
+                 "first records, with trained tokens in colour on a terminal and between "
+                 "white square brackets elsewhere. mix draws --counts records from the files "
+                 "of three domains, without replacement, in an order that depends on --seed; "
+                 "leaves out duplicates of turns and records without a prompt or an answer; "
+                 "writes lines {\"messages\": [...], \"domain\": ...} in a mixed order, and "
+                 "OUT.mix.json with counts, seed, rules and hashes (XXH3). Files are JSON "
+                 "lines, one JSON array, CSV, TSV or plain text; the format of records is "
+                 "detected.",
         .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
                     "pesc data stats tokenizer.json --data train.jsonl more.jsonl --json\n"
                     "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
@@ -163,14 +167,15 @@ const command commands[N_COMMANDS] = {
         .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
         .keys = { "action", "inputs" }, .n_required = 1,
         .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
-        .about = "score runs records of a task through a mixture of experts, up to the last router, "
-                 "and writes summary.json: for each layer and expert the part of all choices that "
-                 "fell on it (token) and its mean gate (gate), rounded to 4 decimals. select takes "
-                 "the best experts of each layer until their scores reach --p, writes them as "
-                 "expert_cfg.json for train --method esft, and draws them (OUT with .svg and .png); "
-                 "of several summaries it takes what any of the tasks uses, and shows how much they "
-                 "have in common. apply writes a model with an expert patch put in. Both files are "
-                 "those of ESFT, byte for byte.",
+        .about = "score runs records of a task through a mixture of experts, up to the last "
+                 "router, and writes summary.json: for each layer and expert the fraction of "
+                 "all choices that fell on it (token) and its mean gate (gate), rounded to 4 "
+                 "decimals. select takes the best experts of each layer until their scores "
+                 "add up to --p, writes them as expert_cfg.json for train --method esft, and "
+                 "draws them (OUT with .svg and .png); with several summaries it takes the "
+                 "experts that any of the tasks uses, and shows how many they have in common. "
+                 "apply writes a model with an expert patch applied. Both files are those of "
+                 "ESFT, byte for byte.",
         .examples = "pesc esft score ~/models/OLMoE --data law.jsonl -o scores/law\n"
                     "pesc esft select scores/law --metric token --p 0.2 -o expert_cfg.json\n"
                     "pesc esft select scores/law scores/intent --model ~/models/OLMoE -o both.json\n"
@@ -180,12 +185,13 @@ const command commands[N_COMMANDS] = {
     [CMD_TRAIN] = {
         .name = "train", .job = "tune", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
         .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,
-        .about = "Trains what --method says and writes a run directory: run.yaml (all options), "
-                 "metrics.jsonl, routing.jsonl, tb/ (TensorBoard), plots/ (loss and expert load, drawn "
-                 "at each checkpoint), checkpoint-N/ and latest. A run "
-                 "that was stopped or killed goes on bit for bit with --resume. SIGTERM, SIGINT, "
-                 "SIGUSR1 or `touch RUN/STOP` finish the step, save and exit 75; `touch RUN/SAVE` "
-                 "saves. A run directory is a model to every other command.",
+        .about = "Trains the parameters that --method names and writes a run directory: "
+                 "run.yaml (all options), metrics.jsonl, routing.jsonl, tb/ (TensorBoard), "
+                 "plots/ (loss and expert load, drawn at each checkpoint), checkpoint-N/ and "
+                 "latest. --resume continues a run that was stopped or killed, bit for bit. "
+                 "SIGTERM, SIGINT, SIGUSR1 or `touch RUN/STOP` finish the step, save and exit "
+                 "75; `touch RUN/SAVE` saves. Every other command accepts a run directory as "
+                 "a model.",
         .examples = "pesc train sparse --data train.jsonl -o run --base-dtype nf4\n"
                     "pesc train dense --data train.jsonl -o camel --method qlora --lora-r 64\n"
                     "pesc train -o run --resume\n"
@@ -193,43 +199,44 @@ const command commands[N_COMMANDS] = {
     },
     [CMD_PLAN] = {
         .name = "plan", .job = "look", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
-        .summary = "the memory and disk a run would take", .run = cmd_plan,
-        .about = "Takes the options of train and computes, from configuration and file headers "
-                 "alone, the memory of a run by part, whether it fits, the largest forward that "
-                 "would, and the bytes of a checkpoint. Loads no weights.",
+        .summary = "the memory and disk space that a run needs", .run = cmd_plan,
+        .about = "Takes the options of train and computes, from configuration and file "
+                 "headers alone, the memory of a run by part, whether it fits, the largest "
+                 "micro-batch that would fit, and the size of a checkpoint. Loads no weights.",
         .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
                     "pesc plan dense --method qlora --json\n",
     },
     [CMD_EVAL] = {
         .name = "eval", .job = "judge", .synopsis = "MODEL --tasks TASK...", .keys = { "model" }, .n_required = 1,
         .summary = "loss and exact answers on held-out instructions", .run = cmd_eval,
-        .about = "A task is a file of instruction records, JSON lines or a JSON array, in any "
-                 "format that train reads. Of each record two things are measured: the mean loss of "
-                 "its answers' tokens, and whether the model, asked the question, says exactly the "
-                 "answer (greedily; space around it does not count). Both are given by domain: a "
-                 "record's field \"domain\", or the name of its file. Questions are answered "
-                 "--batch at a time, which does not change the result.",
+        .about = "A task is a file of instruction records in any format that train reads. Two "
+                 "things are measured for each record: the mean loss of the tokens of its "
+                 "answers, and whether the greedy answer of the model to the question is "
+                 "exactly the answer of the record (ignoring space around it). Both are "
+                 "reported by domain: the field \"domain\" of a record, or the name of its "
+                 "file. Questions are answered --batch at a time, which does not change the "
+                 "result.",
         .examples = "pesc eval run --tasks test.jsonl\n"
                     "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n",
     },
     [CMD_ROUTES] = {
         .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,
-        .summary = "which experts each domain's tokens choose", .run = cmd_routes,
-        .about = "Runs records through a sparse model and counts, for every layer and domain, how "
-                 "often each expert is chosen: a map on the terminal, and the same as "
-                 "DIR/plots/routing.svg and .png. A record's domain is its field \"domain\", or the "
-                 "name of its file. The column behind each layer says how much the domains differ: "
-                 "0 when all choose alike, 1 when no two have an expert in common "
-                 "(Jensen-Shannon divergence).",
+        .summary = "which experts the tokens of each domain choose", .run = cmd_routes,
+        .about = "Runs records through a sparse model and counts, for every layer and domain, "
+                 "how often each expert is chosen: a map on the terminal, and the same as "
+                 "DIR/plots/routing.svg and .png. The domain of a record is its field "
+                 "\"domain\", or the name of its file. The last column shows how much the "
+                 "domains differ: 0 when all choose alike, 1 when no two have an expert in "
+                 "common (Jensen-Shannon divergence).",
         .examples = "pesc routes run --data test.jsonl\n"
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
     [CMD_BENCH] = {
         .name = "bench", .job = "judge", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,
-        .about = "Measures reading a prompt (prefill) and feeding token by token behind it "
-                 "(decode), or with --text the encoding of a text on one thread; reports the best "
-                 "and the median of --repeat runs. One run before them is not counted.",
+        .about = "Measures prefill of a prompt and then decode, token by token, or with "
+                 "--text the encoding of a text on one thread; reports the best and the "
+                 "median of --repeat runs, after one run that is not counted.",
         .examples = "pesc bench ~/models/Yi-6B --prompt-tokens 512 --decode-tokens 128\n"
                     "pesc bench --text book.txt tokenizer.json --json\n",
     },
@@ -255,7 +262,7 @@ const command commands[N_COMMANDS] = {
     },
 };
 
-/* `pesc --help` and `pesc --version` are what everybody tries first. */
+/* Other words for help and version. */
 static const struct {
     const char *word, *name;
 } aliases[] = {
@@ -294,7 +301,7 @@ bool command_is_argument(const command *c, const char *key)
     return false;
 }
 
-/* Before the options are read, or when they cannot be: how is a failure to be told? */
+/* Whether a failure is reported as JSON, for failures before the options are parsed. */
 static bool wants_json(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -324,9 +331,9 @@ static pesc_status run(int argc, char **argv, options *o)
 
 int main(int argc, char **argv)
 {
-    /* A reader that has seen enough (`| head`) ends us quietly, whatever our parent ignores. */
+    /* `| head` ends the process silently, even if the parent ignores SIGPIPE. */
     signal(SIGPIPE, SIG_DFL);
-    signal(SIGXFSZ, SIG_IGN); /* a file over the shell's limit is a failed write, with a sentence */
+    signal(SIGXFSZ, SIG_IGN); /* a file above ulimit -f is a failed write */
     setlocale(LC_CTYPE, "");
     options o = { 0 };
     pesc_status st = run(argc, argv, &o);

@@ -12,7 +12,7 @@
 
 enum { DOMAINS = 3 };
 
-/* What is mixed: PESC's three domains, or a task with the data its model was aligned on (ESFT). */
+/* The parts of a mixture: the three domains of PESC, or a task and alignment data (ESFT). */
 typedef struct blend {
     int n;
     const char *expected; /* of --counts */
@@ -58,7 +58,7 @@ static pesc_status wanted(const options *o, const blend *b, pesc_mix_part *parts
     return PESC_OK;
 }
 
-/* What is read is not written over. */
+/* Refuses an output that is one of the inputs. */
 static pesc_status check_apart(const char *output, const pesc_mix_part *part)
 {
     struct stat to, from;

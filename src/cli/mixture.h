@@ -1,4 +1,4 @@
-/* mixture: `pesc data mix`, a data set out of the files of three domains. */
+/* mixture: `pesc data mix`, a data set from the files of several domains. */
 #ifndef PESC_CLI_MIXTURE_H
 #define PESC_CLI_MIXTURE_H
 

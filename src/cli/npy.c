@@ -62,7 +62,7 @@ static pesc_status open_file(npy *f)
     }
     mode_t mask = umask(0);
     umask(mask);
-    fchmod(fd, 0666 & ~mask); /* mkstemp gives 0600; a result is as readable as any new file */
+    fchmod(fd, 0666 & ~mask); /* mkstemp sets 0600; use the mode of any new file */
     f->f = fdopen(fd, "wb");
     if (!f->f)
         close(fd);

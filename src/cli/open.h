@@ -1,4 +1,4 @@
-/* open: the model a command was asked for, with the options every such command takes. */
+/* open: opens the model of a command with the options that all such commands take. */
 #ifndef PESC_CLI_OPEN_H
 #define PESC_CLI_OPEN_H
 
@@ -10,7 +10,7 @@ typedef struct open_model {
     pesc_model_info info;
 } open_model;
 
-/* What the library calls the device that --device and --threads ask for. */
+/* The name in the library of the device of --device and --threads. */
 typedef char open_name[32];
 pesc_status open_device_name(const options *o, open_name out);
 

@@ -306,7 +306,7 @@ static pesc_status check_required(const options *o)
         if (opt_given(o, c->keys[i]))
             continue;
         if (o->train.resume && o->train.output && !o->config)
-            return out_fail(PESC_USAGE, "%s: has no run.yaml: there is no run to go on with",
+            return out_fail(PESC_USAGE, "%s: has no run.yaml: there is no run to continue",
                             o->train.output);
         return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name,
                         opt_find(c, c->keys[i])->values, c->name, c->synopsis);

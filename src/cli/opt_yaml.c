@@ -23,7 +23,7 @@ static pesc_status bad(const reader *r, const char *found, const char *expected)
                     r->event.start_mark.line + 1, found, expected);
 }
 
-/* Puts the next event into r->event in place of the one there. */
+/* Replaces r->event by the next event. */
 static pesc_status advance(reader *r)
 {
     yaml_event_delete(&r->event);
@@ -51,7 +51,7 @@ static const char *kind(const reader *r)
     }
 }
 
-/* The text of the scalar at hand. NUL: not in any option. */
+/* The text of the current scalar; a NUL character is refused. */
 static pesc_status scalar(const reader *r, const char **text)
 {
     *text = (const char *)r->event.data.scalar.value;
@@ -110,7 +110,7 @@ static pesc_status set_words(reader *r, const pesc_option *row, bool apply)
 
 static pesc_status read_value(reader *r, const pesc_option *row)
 {
-    /* what the command line gave stays, but the file is still checked for its form */
+    /* flags win over the file, whose form is checked nevertheless */
     bool apply = !r->o->given[opt_index(row)];
     TRY(advance(r));
     if (r->event.type == YAML_SCALAR_EVENT)
@@ -177,7 +177,8 @@ pesc_status opt_read_yaml(options *o)
     (void)pesc_option_rows(&n_rows);
     pesc_status st = input_read(o->config, &text, &n);
     if (st != PESC_OK)
-        return st == PESC_IO ? PESC_USAGE : st; /* part of the request, not of its material */
+        return st == PESC_IO ? PESC_USAGE
+                             : st; /* an options file is part of the request, not an input */
     reader r = { .o = o, .seen = calloc(n_rows, sizeof *r.seen) };
     if (!r.seen || !yaml_parser_initialize(&r.parser)) {
         st = out_nomem(o->config);

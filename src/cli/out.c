@@ -53,7 +53,7 @@ static uint32_t code_point(const unsigned char *s, size_t length)
     return cp;
 }
 
-/* Whether a character would steer a terminal: C0, DEL, C1. */
+/* Whether a character controls a terminal: C0, DEL, C1. */
 static bool is_control(uint32_t cp)
 {
     return cp < 0x20 || (cp >= 0x7F && cp < 0xA0);
@@ -125,7 +125,7 @@ int out_report(pesc_status s, bool as_json)
     fputc('\n', stderr);
     int code = pesc_status_exit_code(s);
     if (as_json && !json.whole) {
-        json.depth = 0; /* whatever was being written is over */
+        json.depth = 0; /* end the document that was being written */
         json.comma = false;
         out_begin(NULL, '{');
         out_begin("error", '{');
@@ -184,7 +184,7 @@ static void write_quoted(const char *text, size_t n)
     putchar('"');
 }
 
-/* Ids come by the million: no format to parse, no lock to take. */
+/* There may be millions of ids: without printf() and its lock. */
 static void write_int(int64_t v)
 {
     char digits[20];

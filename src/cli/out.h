@@ -1,4 +1,4 @@
-/* out: what the command says, and how it fails.
+/* out: the output of the command, and its failures.
  *
  * Results go to standard output, as text or (--json) as JSON; sentences go to standard error. A
  * failure is a pesc_status and one sentence, as in the library: the command's own through
@@ -20,7 +20,7 @@
 pesc_status out_fail(pesc_status s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 pesc_status out_nomem(const char *what);
 /* Prints the sentence of the failure `s`, and with `as_json` the same as an object on standard
- * output unless a whole result stands there; forgets it and returns the exit code. */
+ * output unless a whole result was written; forgets it and returns the exit code. */
 int out_report(pesc_status s, bool as_json);
 
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline
@@ -30,7 +30,7 @@ void out_line_of_ids(const int32_t *ids, size_t n); /* separated by spaces */
 /* Flushes standard output; fails when something could not be written. */
 pesc_status out_flush(void);
 
-/* JSON, written as it comes. key is NULL for the outermost value and inside arrays. Bytes that are
+/* Writes JSON. key is NULL for the outermost value and inside arrays. Bytes that are
  * not UTF-8 become U+FFFD, numbers that are not finite become null. */
 void out_begin(const char *key, char kind); /* '{' or '[' */
 void out_end(void);                         /* the outermost end is followed by a newline */
@@ -38,7 +38,7 @@ void out_string(const char *key, const char *text, size_t n);
 void out_text(const char *key, const char *text); /* NUL-terminated */
 void out_int(const char *key, int64_t v);
 void out_real(const char *key, double v);
-void out_measure(const char *key, double v); /* six digits: what a clock gave */
+void out_measure(const char *key, double v); /* six digits, for times and rates */
 void out_bool(const char *key, bool v);
 void out_ids(const char *key, const int32_t *ids, size_t n);
 

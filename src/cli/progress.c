@@ -61,7 +61,7 @@ void progress_show_left(const char *what, uint64_t done, uint64_t total, double 
     }
     int64_t wait = p.terminal ? BAR_MS : p.last ? LINE_MS : FIRST_LINE_MS;
     bool due = now - (p.last ? p.last : p.began) >= wait;
-    bool finished = done == total && p.last; /* only what was announced is reported as done */
+    bool finished = done == total && p.last; /* the end is reported only if the beginning was */
     if (!due && !finished)
         return;
     p.last = now;

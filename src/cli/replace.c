@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether the directory is there and holds anything. */
+/* Whether the directory exists and is not empty. */
 static bool is_occupied(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -23,7 +23,7 @@ static bool is_occupied(const char *dir)
     return n > 0;
 }
 
-/* Removes what a failed call left in a directory of ours. */
+/* Removes a temporary directory and its files. */
 static void discard(const char *dir)
 {
     char path[PATH_MAX];

@@ -19,7 +19,7 @@ void speak_json(const pesc_generation *g)
     out_string("text", g->text ? g->text : "", g->n_text);
     out_text("finish", g->finish);
     out_int("prompt_tokens", (int64_t)g->n_prompt);
-    /* the first token comes out of the prompt's forward: decoding made the others */
+    /* the first token comes from prefill, the others from decode */
     out_measure("tokens_per_second", g->n_ids > 1 ? (double)(g->n_ids - 1) / g->decode_seconds : 0);
     out_measure("prefill_seconds", g->prefill_seconds);
     out_measure("decode_seconds", g->decode_seconds);

@@ -83,7 +83,7 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     printf '[%s1]\n' "$(printf '1, %.0s' {1..128})" > "$I"
     pesc logits "$D/model" --ids "$I" -o "$N"
     [ "$status" = 0 ]
-    [ "$stderr" = "pesc: note: $I: a sequence has 129 ids, the model's context is 128: it was not made for the positions behind it" ]
+    [ "$stderr" = "pesc: note: $I: a sequence has 129 ids, the model's context is 128: it was not trained on later positions" ]
     pesc logits "$D/model" --ids "$I" -o "$N" -q
     [ -z "$stderr" ]
 }

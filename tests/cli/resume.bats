@@ -46,7 +46,7 @@ setup_file() {
     pesc train -o "$r" --resume --overwrite -q
     fails 2 "resume and overwrite: found both; resume continues the run, overwrite starts a new one"
     pesc train -o "$r.none" --resume -q
-    fails 2 "$r.none: has no run.yaml: there is no run to go on with"
+    fails 2 "$r.none: has no run.yaml: there is no run to continue"
 }
 @test "train: every option that decides the numbers is compared before a run is resumed" {
     local r=$BATS_TEST_TMPDIR/r
@@ -173,7 +173,7 @@ setup_file() {
         wait $! || code=$?
         [ "$code" = 75 ]
         [ -e "$r/latest/manifest.json" ]
-        [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume goes on" ]]
+        [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume continues" ]]
     done
 }
 @test "train: a stopped run writes one JSON object" {
