@@ -34,7 +34,7 @@
  * the X row.
  *
  * Append new rows at the end of their map, and do not reorder or remove rows: programs that were
- * compiled with an earlier version have the fields at the same offsets (see pesc.h, "options").
+ * compiled with an earlier version have the fields at the same offsets (see option_table.h).
  *
  * The words RANGE, DECIDES and so on are defined by the library where it makes its table. */
 #ifndef PESC_OPTIONS_H

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+typedef char open_name[32];
+
 /* cpu, cuda or cuda:i; the library calls a CPU with n threads cpu:n. */
-pesc_status open_device_name(const options *o, open_name out)
+static pesc_status device_name(const options *o, open_name out)
 {
     const char *d = o->device;
     int64_t i;
@@ -27,7 +29,7 @@ pesc_status open_device_name(const options *o, open_name out)
 pesc_status open_device(pesc_device **out, const options *o)
 {
     open_name device;
-    TRY(open_device_name(o, device));
+    TRY(device_name(o, device));
     TRY(pesc_device_open(out, device));
     return pesc_device_events(*out, progress_events());
 }

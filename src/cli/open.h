@@ -10,10 +10,6 @@ typedef struct open_model {
     pesc_model_info info;
 } open_model;
 
-/* The name in the library of the device of --device and --threads. */
-typedef char open_name[32];
-pesc_status open_device_name(const options *o, open_name out);
-
 /* Closed by open_free even when it failed. */
 pesc_status open_from(open_model *m, const options *o);
 /* The device of --device and --threads alone. */

@@ -271,6 +271,53 @@ static void checks_what_callers_assign(void **state)
 
 /* ---- what is recorded ---- */
 
+/* The flags of the rows themselves. */
+static void what_decides_the_numbers_is_marked(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "method",
+        "seed",
+        "experts",
+        "top_k",
+        "adapter_dim",
+        "adapter_scale",
+        "adapter_dropout",
+        "aux_coef",
+        "lora_r",
+        "lora_alpha",
+        "lora_dropout",
+        "lora_targets",
+        "lora_layers",
+        "format",
+        "template",
+        "seq_len",
+        "over_length",
+        "packing",
+        "shuffle",
+        "epochs",
+        "steps",
+        "batch",
+        "micro_tokens",
+        "lr",
+        "schedule",
+        "warmup_steps",
+        "clip",
+        "weight_decay",
+        "beta1",
+        "beta2",
+        "eps",
+        "optimizer",
+        "loss",
+        "base_dtype",
+        "double_quant",
+        "compute_dtype",
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!(row_of(PESC_OPTIONS_TRAIN, keys[i])->flags & PESC_OPTION_DECIDES))
+            fail_msg("%s: decides the numbers, but its row does not say so", keys[i]);
+}
+
 /* Sets the row to a value that is not its default. */
 static void change(const pesc_option *r, void *options)
 {
@@ -377,6 +424,7 @@ int main(void)
         cmocka_unit_test(fills_what_the_caller_has),
         cmocka_unit_test(an_absent_text_is_the_default),
         cmocka_unit_test(checks_what_callers_assign),
+        cmocka_unit_test(what_decides_the_numbers_is_marked),
         cmocka_unit_test(the_hash_covers_what_decides),
         cmocka_unit_test(tells_every_change),
         cmocka_unit_test(yaml_has_no_unsaved_and_no_absent_options),
