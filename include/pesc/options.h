@@ -473,14 +473,20 @@
     X(LIST, alignment, NONE, NAMED("FILE"), 0, "data",                                             \
       "mix: general instructions beside the task; the ESFT paper uses the same number of both")    \
     X(WORDS, counts, NONE, NAMED("N,N,N"), 0, "data",                                              \
-      "mix: numbers of general, code and maths records, instead of --preset; or of task and "      \
-      "alignment: N,N")                                                                            \
+      "mix: number of records of each part, in the order in which --domain names them; of "        \
+      "general, code and maths; or of task and alignment")                                         \
     X(BOOL, man, "false", YES_NO, 0, "help",                                                       \
       "print the manual page, for man(1)")                                                         \
     X(BOOL, markdown, "false", YES_NO, 0, "help",                                                  \
       "print the command's reference page")                                                        \
     X(CHOICE, completion, NONE, ONE_OF("bash"), 0, "help",                                         \
-      "print the completion script of the shell")
+      "print the completion script of the shell")                                                  \
+    X(LIST, domain, NONE, NAMED("NAME=FILE"), 0, "data",                                           \
+      "mix: a file of the part NAME; any number of parts, and of files of a part")                 \
+    X(INT, total, "0", RANGE(0, 1e15), 0, "data",                                                  \
+      "mix: number of records in all, divided by --weights, instead of --counts")                  \
+    X(WORDS, weights, NONE, NAMED("X,X,X"), 0, "data",                                             \
+      "mix: weight of each part in --total, in the order of --counts; equal if absent")
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \

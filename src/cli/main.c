@@ -146,22 +146,23 @@ const command commands[N_COMMANDS] = {
     [CMD_DATA] = {
         .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
-        .summary = "check, measure, show or mix training data", .run = cmd_data,
-        .about = "check reads every record as training would and reports the first bad one "
-                 "(exit 3); stats shows the lengths of records; inspect shows the text of the "
-                 "first records, with trained tokens in colour on a terminal and between "
-                 "white square brackets elsewhere. mix draws --counts records from the files "
-                 "of three domains, without replacement, in an order that depends on --seed; "
-                 "leaves out duplicates of turns and records without a prompt or an answer; "
-                 "writes lines {\"messages\": [...], \"domain\": ...} in a mixed order, and "
-                 "OUT.mix.json with counts, seed, rules and hashes (XXH3). Files are JSON "
-                 "lines, one JSON array, CSV, TSV or plain text; the format of records is "
-                 "detected.",
+        .summary = "look at training data before it is used, or mix it", .run = cmd_data,
+        .about = "check reads every record as training would and lists the bad ones, up to 20 (exit "
+                 "3); stats shows how long records are; inspect shows the text of the first "
+                 "records, trained tokens in colour on a terminal and between white square brackets "
+                 "elsewhere. mix draws records from the files of several domains, without "
+                 "replacement, in an order that --seed gives; leaves out records whose turns "
+                 "occurred already and those without a prompt or an answer; writes lines "
+                 "{\"messages\": [...], \"domain\": ...} in a mixed order, and OUT.mix.json with "
+                 "counts, seed, rules and hashes (XXH3). Files are JSON lines, a JSON array, CSV or "
+                 "TSV with a header, or plain text; docs/formats.md has the table of formats.",
         .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
                     "pesc data stats tokenizer.json --data train.jsonl more.jsonl --json\n"
                     "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
                     "pesc data mix --preset idae-500k --general SlimOrca.jsonl \\\n"
-                    "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n",
+                    "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n"
+                    "pesc data mix --domain law=statutes.csv --domain law=cases.jsonl \\\n"
+                    "    --domain chat=chat.jsonl --weights 3,1 --total 20000 -o law.jsonl\n",
     },
     [CMD_ESFT] = {
         .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",

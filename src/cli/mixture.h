@@ -1,4 +1,4 @@
-/* mixture: `pesc data mix`, a data set from the files of several domains. */
+/* mixture: `pesc data mix`, one data set made of the files of several domains. */
 #ifndef PESC_CLI_MIXTURE_H
 #define PESC_CLI_MIXTURE_H
 

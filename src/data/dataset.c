@@ -13,7 +13,7 @@
 struct dataset {
     dataset_options opt;
     source *src;
-    const record_format **formats; /* one a file */
+    const record_format **formats; /* of each file */
     template look;
     dataset *of;    /* the data set this one was split from and reads through; NULL: none */
     uint64_t *held; /* records of the files that were split off, ascending */
@@ -21,8 +21,8 @@ struct dataset {
     rendering at;   /* the last record that was read, */
     sequence *list; /* and the sequences it was cut into */
     size_t cap_list;
-    strtab domains; /* that were met */
-    bool told;      /* that reasoning is left out */
+    strtab domains; /* of the records read so far */
+    bool noticed;   /* the notice that reasoning is left out was given */
 };
 
 bool over_length_find(const char *name, over_length *out)
@@ -143,7 +143,7 @@ static uint64_t place_of(const dataset *d, uint64_t index)
     ASSERT(index < dataset_count(d));
     if (d->of)
         return d->held[index];
-    uint64_t low = 0, high = d->n_held; /* how many held out stand before it */
+    uint64_t low = 0, high = d->n_held; /* records held out before it: a binary search */
     while (low < high) {
         uint64_t mid = (low + high) / 2;
         if (d->held[mid] - mid <= index)
@@ -196,7 +196,7 @@ uint64_t dataset_hash(const dataset *d)
     return XXH3_64bits_withSeed(chat_name(d->look.chat), strlen(chat_name(d->look.chat)), h);
 }
 
-/* The first position has nothing before it, so it is never predicted. */
+/* Nothing predicts the first token. */
 int32_t dataset_targets(const sequence *s)
 {
     int32_t targets = 0;
@@ -273,10 +273,10 @@ static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
         s = template_render(&d->look, &r, &d->at);
     if (s == PESC_OK)
         s = check_ids(d);
-    if (r.left_out && !d->told)
+    if (r.left_out && !d->noticed)
         log_notice("%s: reasoning_content is left out; --keep-reasoning keeps it",
                    source_where(d->src, place));
-    d->told = d->told || r.left_out;
+    d->noticed = d->noticed || r.left_out;
     record_free(&r);
     json_decref(v);
     if (s == PESC_OK)

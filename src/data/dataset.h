@@ -63,8 +63,9 @@ pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, siz
  * is cut into; PESC_FORMAT, with the place and the bytes, when it can not. */
 pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
 pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n);
-/* What a record is about: its field "domain", or where it has none the name of its file without
- * directory and ending. Numbered as they are met; the name is borrowed until close. */
+/* The domain of a record: its field "domain", or without one the name of its file without directory
+ * and ending. Domains are numbered in the order of their first record read; the name is borrowed
+ * until close. */
 pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name);
 
 #endif

@@ -1,12 +1,12 @@
-/* mix: one data set out of several, as IDAE-500K was made of three.
+/* mix: one data set made of several, as IDAE-500K was made of three.
  *
- * Two seeded permutations do the drawing: one of each part's records gives the order in which they
- * are tried, one of the slots of the result says which part fills the next. Both are computed, not
- * stored, so the result is written as a stream. What is kept is a 128-bit hash of the turns of
- * every record written, to leave out the second of two equals, in whichever part it stands.
+ * Records are drawn by two seeded permutations: that of a part's records gives the order in which
+ * they are tried, that of the slots of the result decides which part fills the next slot. Both are
+ * computed, not stored, so the result is written as a stream. In memory are 128-bit hashes of the
+ * turns of every record written, by which duplicates are left out, also between parts.
  *
- * The mixture appears under its name when it is complete; then OUT.mix.json, which says how to make
- * the same bytes again. */
+ * The file gets its name when it is complete; then OUT.mix.json is written, which describes how to
+ * make the same bytes again. */
 #include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -28,7 +28,7 @@ typedef struct hash_set {
 typedef struct part {
     pesc_mix_part *say;
     source *src;
-    const record_format **formats; /* one a file */
+    const record_format **formats; /* of each file */
     uint64_t next;                 /* in the permuted order */
     uint64_t written;
     rng_key key;
@@ -42,7 +42,7 @@ typedef struct mixer {
     io_writer *out;
     XXH3_state_t *hash; /* of what was written */
     str line;
-    bool told; /* that reasoning is left out */
+    bool noticed; /* the notice that reasoning is left out was given */
 } mixer;
 
 /* ---- records seen ---- */
@@ -57,7 +57,7 @@ static pesc_status set_open(hash_set *h, uint64_t entries)
     return h->slots ? PESC_OK : fail_nomem("the hashes of records", slots * sizeof *h->slots);
 }
 
-/* False when it was there already. */
+/* False when it is in the set already. */
 static bool set_add(hash_set *h, XXH128_hash_t x)
 {
     x.low64 |= x.low64 == 0 && x.high64 == 0;
@@ -96,7 +96,7 @@ static void part_close(part *p)
 
 /* ---- records ---- */
 
-/* A record is usable when somebody asks, and the assistant's last word is not empty. */
+/* A record is usable when it has a user's message and its last answer is not empty. */
 static bool usable(const record *r)
 {
     bool asked = false;
@@ -115,7 +115,7 @@ static bool put_text(json_t *o, const char *key, const char *text)
     return json_object_set_new(o, key, json_string(text)) == 0;
 }
 
-/* The record as a line of the result, in m->line, which also is what is hashed. */
+/* The record as a line of the result, in m->line. Its hash is that of this text. */
 static pesc_status write_turns(mixer *m, const record *r)
 {
     json_t *list = json_array();
@@ -135,7 +135,7 @@ static pesc_status write_turns(mixer *m, const record *r)
     return fine && str_ok(&m->line) ? PESC_OK : fail_nomem("a data record", m->line.n);
 }
 
-/* Reads one record. *taken: it is new and usable, and stands in m->line up to its turns. */
+/* Reads one record. *taken: it is new and usable, and m->line has it up to the end of its turns. */
 static pesc_status take(mixer *m, part *p, uint64_t index, bool *taken)
 {
     json_t *v;
@@ -151,9 +151,9 @@ static pesc_status take(mixer *m, part *p, uint64_t index, bool *taken)
         snprintf(why, sizeof why, "%s", pesc_last_error());
         s = fail(s, "%s: %s", source_where(p->src, index), why);
     }
-    if (r.left_out && !m->told)
+    if (r.left_out && !m->noticed)
         log_notice("%s: reasoning_content is left out of the mixture", source_where(p->src, index));
-    m->told = m->told || r.left_out;
+    m->noticed = m->noticed || r.left_out;
     bool fit = s == PESC_OK && usable(&r);
     if (fit)
         s = write_turns(m, &r);
@@ -209,7 +209,7 @@ static pesc_status put_all(mixer *m)
     return PESC_OK;
 }
 
-/* ---- how it was made ---- */
+/* ---- OUT.mix.json ---- */
 
 static json_t *hex(uint64_t hash)
 {
@@ -232,7 +232,7 @@ static json_t *describe_part(const part *p)
     const pesc_mix_part *say = p->say;
     json_t *files = json_array();
     for (size_t i = 0; i < say->n_files; i++) {
-        char path[4096]; /* a name of a file need not be UTF-8, JSON is */
+        char path[4096]; /* a file's name need not be UTF-8, JSON is */
         utf8_visible(path, sizeof path, say->files[i], strlen(say->files[i]));
         append(&files,
                json_pack("{s:s, s:s}", "path", path, "format", record_format_name(p->formats[i])));

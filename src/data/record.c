@@ -22,7 +22,7 @@ static pesc_status read_messages(record *r, const record_format *f, const json_t
 static pesc_status read_camelidae(record *r, const record_format *f, const json_t *v);
 static pesc_status read_ids(record *r, const record_format *f, const json_t *v);
 
-/* The order matters where one record could fit two rows: the more particular row stands first. */
+/* The order matters where a record fits two rows: the more specific row comes first. */
 static const record_format formats[] = {
     { "ids", { "input_ids", "labels" }, { 0 }, 0, 0, RECORD_IDS, read_ids },
     { "camelidae", { "conversation", "corpus" }, { 0 }, 0, 0, RECORD_CHAT, read_camelidae },
@@ -234,14 +234,14 @@ static pesc_status read_prompt(record *r, const record_format *f, const json_t *
     return PESC_OK;
 }
 
-/* NULL: not text, or not all of it. */
+/* NULL: not a text, or one with a NUL character. */
 static const char *plain_text(const json_t *v)
 {
     const char *text = json_string_value(v);
     return text && strlen(text) == json_string_length(v) ? text : NULL;
 }
 
-/* Alpaca's turns before the one at hand: [[question, answer], ...]. */
+/* Alpaca's earlier turns: [[question, answer], ...]. */
 static pesc_status read_history(record *r, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -300,7 +300,7 @@ static const char *role_of(const char *name)
     return NULL;
 }
 
-/* Whether a turn says that it is not trained: mask 1, train false or weight 0. */
+/* Whether a turn is marked as not trained: mask 1, train false or weight 0. */
 static pesc_status is_masked(const json_t *turn, bool *out)
 {
     static const struct {
@@ -348,7 +348,7 @@ static pesc_status join_parts(record *r, const json_t *parts, const char **text)
     return s != PESC_OK ? s : fail(PESC_FORMAT, "found an empty list, expected text");
 }
 
-/* The reasoning of an answer, where it is kept, stands before the content as models write it. */
+/* Puts the reasoning of an answer, if it is kept, before the content, as models write it. */
 static pesc_status add_reasoning(record *r, const json_t *turn, const char **content)
 {
     const char *thought;

@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 enum {
-    STRIDE = 16,       /* records between two remembered places */
+    STRIDE = 16,       /* records per entry of the index */
     WINDOW = 16 << 20, /* bytes of a file that count as memory in use while it is read through */
     TOUCHES = 8        /* records of a large file that are read before its pages are dropped */
 };
@@ -22,8 +22,8 @@ typedef struct file {
     uint64_t first, count; /* record numbers */
     size_t *anchors;       /* where record first + i * STRIDE begins */
     size_t n_anchors, cap;
-    size_t told;         /* bytes whose lines source_where() has counted, */
-    uint64_t told_lines; /* and how many those are */
+    size_t counted; /* bytes whose lines source_where() has counted, */
+    uint64_t lines; /* and how many lines they have */
 } file;
 
 struct source {
@@ -226,10 +226,10 @@ const char *source_where(source *s, uint64_t index)
     uint64_t number = index - f->first + 1;
     if (layout_has_lines(&f->how) && source_bytes(s, index, &bytes, &n) == PESC_OK) {
         size_t at = (size_t)(bytes - data);
-        bool on = at >= f->told;
-        f->told_lines = count_lines(data, on ? f->told : 0, at) + (on ? f->told_lines : 0);
-        f->told = at;
-        number = f->told_lines + 1;
+        bool on = at >= f->counted;
+        f->lines = count_lines(data, on ? f->counted : 0, at) + (on ? f->lines : 0);
+        f->counted = at;
+        number = f->lines + 1;
     }
     snprintf(s->where, sizeof s->where, "%s:%llu", f->map->path, (unsigned long long)number);
     return s->where;
@@ -244,6 +244,6 @@ pesc_status source_record(source *s, uint64_t index, json_t **record)
     TRY(source_bytes(s, index, &bytes, &n));
     if (layout_parse(how, bytes, n, "", record) == PESC_OK)
         return PESC_OK;
-    /* once more, to say where; what failed for want of memory may be there now */
+    /* Again, for a message with the place. An allocation that failed may succeed now. */
     return layout_parse(how, bytes, n, source_where(s, index), record);
 }

@@ -43,7 +43,7 @@ static int64_t quantile(const lengths *l, uint64_t percent)
     return 0;
 }
 
-/* Two buckets an octave: 1, 2, 3, 4-5, 6-7, 8-11, 12-15, ... */
+/* Two buckets per power of two: 1, 2, 3, 4-5, 6-7, 8-11, 12-15, ... */
 static void fill_buckets(const lengths *l, pesc_data_report *r)
 {
     int64_t from = 0, next = 1;
@@ -74,7 +74,7 @@ static void finish(const lengths *l, pesc_data_report *r)
     fill_buckets(l, r);
 }
 
-/* Tells of a bad record, whose sentence is the last failure. */
+/* Lists a bad record, whose sentence is the last failure. */
 static void list(pesc_data_report *r)
 {
     uint64_t bad = r->bad + r->without_target;
@@ -93,7 +93,7 @@ static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_repor
     pesc_status s = dataset_check(d, index, &q, &n);
     if (s != PESC_OK && s != PESC_FORMAT)
         return s;
-    bool read = q.ids != NULL; /* though it may not be of use */
+    bool read = q.ids != NULL; /* even if it cannot be used */
     int32_t trained = read ? dataset_targets(&q) : 0;
     bool over = read && q.n > dataset_how(d)->seq_len;
     r->tokens += (uint64_t)q.n;

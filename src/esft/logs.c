@@ -47,8 +47,8 @@ typedef struct fields {
     const char *at, *end;
 } fields;
 
-/* The next field, as a string; false behind the last. One that is too long comes cut, and is no
- * number then. */
+/* The next field, as a string; false after the last. One that is too long is truncated with "...",
+ * which is not a number. */
 static bool next_field(fields *f, char field[static 32])
 {
     if (f->at > f->end)
@@ -71,7 +71,8 @@ typedef struct line {
     fields ids, gates;
 } line;
 
-/* A router never chooses an expert twice for one token: `slots` are those of this one so far. */
+/* A router never chooses an expert twice for one token: `slots` holds those chosen for it so far.
+ */
 static pesc_status check_slot(const line *l, const int32_t *slots, size_t n, size_t token, size_t k)
 {
     for (size_t i = 0; i < n; i++)
@@ -115,7 +116,8 @@ static pesc_status read_lines(const io_map *map, tally *t, size_t layer, int32_t
     for (size_t number = 1; at < end; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop)
-            return fail(PESC_FORMAT, "%s: line %zu: is cut: it has no end", map->path, number);
+            return fail(PESC_FORMAT, "%s: line %zu: is truncated: it has no line end", map->path,
+                        number);
         const char *middle = memmem(at, (size_t)(stop - at), "\t\t", 2);
         if (!middle)
             return fail(PESC_FORMAT,
@@ -146,7 +148,7 @@ static pesc_status read_file(const char *dir, const char *name, tally *t, size_t
 
 /* ---- all files ---- */
 
-/* The layers of a directory's logs, in the order of their names. */
+/* The layers that a directory has logs of, in the order of the files' names. */
 static pesc_status list_layers(const names *all, int32_t **layers, size_t *n)
 {
     *n = 0;
@@ -159,8 +161,8 @@ static pesc_status list_layers(const names *all, int32_t **layers, size_t *n)
     return PESC_OK;
 }
 
-/* Adds one directory's logs. The first directory says which layers there are; names are sorted, so
- * another one that has the same layers has them in the same order. */
+/* Adds the logs of one directory. The first directory decides which layers there are; names are
+ * sorted, so another directory with the same layers has them in the same order. */
 static pesc_status read_dir(tally *t, int32_t **layers, const char *dir, const names *all)
 {
     size_t n = 0;
@@ -212,7 +214,8 @@ static pesc_status read_parts(tally *t, int32_t **layers, const char *dir, const
                           prefix, suffix);
 }
 
-/* Every layer saw the same tokens, unless a log was cut: each has its own total, so scores hold. */
+/* All layers have the same tokens unless a log is truncated. Each layer is divided by its own
+ * total, so the scores of the others stay right. */
 static pesc_status check_tokens(const tally *t, const int32_t *layers, const char *dir)
 {
     double n = tally_tokens(t, 0);
@@ -222,8 +225,8 @@ static pesc_status check_tokens(const tally *t, const int32_t *layers, const cha
         if (here <= 0)
             return fail(PESC_FORMAT, "%s: the log of layer %d has no tokens", dir, layers[i]);
         if (!told && (here < n - 0.5 || here > n + 0.5)) {
-            log_notice("%s: layer %d has %.0f tokens, layer %d has %.0f: a log may be cut", dir,
-                       layers[0], n, layers[i], here);
+            log_notice("%s: layer %d has %.0f tokens, layer %d has %.0f: a log may be truncated",
+                       dir, layers[0], n, layers[i], here);
             told = true;
         }
     }

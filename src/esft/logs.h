@@ -1,9 +1,9 @@
-/* logs: what routers chose, read from the text files that ESFT's reference code writes while it
- * runs: expert_weights_<layer>.txt, directly in a directory or in its parts rank_0, rank_1, ...
+/* logs: the experts that routers chose, read from the text files that ESFT's reference code writes
+ * while it runs: expert_weights_<layer>.txt, in a directory or in its parts rank_0, rank_1, ...
  *
  * A line is one forward: the ids of all its tokens, k each, a double tab, as many gates:
  *     id \t id ... \t id \t \t gate \t gate ... \n
- * The files do not say k, nor how many experts there are. */
+ * The files contain neither k nor the number of experts. */
 #ifndef PESC_ESFT_LOGS_H
 #define PESC_ESFT_LOGS_H
 

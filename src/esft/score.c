@@ -18,9 +18,9 @@
 
 enum { DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
 
-/* ---- what is written ---- */
+/* ---- writing ---- */
 
-/* summary.json of a tally over these layers, and what is told of it. */
+/* Writes summary.json of a tally over these layers and fills in the report. */
 static pesc_status publish(const tally *t, const int32_t *layers, const char *out_dir,
                            const char *metric, pesc_esft_score_report *r)
 {
@@ -205,8 +205,8 @@ static bool has_layer(const int32_t *layers, size_t n, int32_t layer)
     return false;
 }
 
-/* The layers must be those that have experts; where no model says which, they must follow each
- * other. */
+/* The layers must be those that have experts; without a model, which would tell, they must be
+ * consecutive. */
 static pesc_status check_layers(const int32_t *layers, size_t n, const config *c, const char *dir)
 {
     int32_t first = layers[0], last = layers[0];

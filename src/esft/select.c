@@ -49,7 +49,7 @@ typedef struct ranked {
     int32_t expert;
 } ranked;
 
-/* Best first; ties in the order of layers, then of experts. */
+/* Highest score first; ties in the order of layers, then of experts. */
 static int best_first(const void *a, const void *b)
 {
     const ranked *x = a, *y = b;
@@ -185,7 +185,7 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
     return st;
 }
 
-/* ---- several ---- */
+/* ---- the union of choices ---- */
 
 /* A caller's choice, of any version of the struct. */
 static pesc_status read_choice(pesc_esft_choice *c, const pesc_esft_choice *choice,

@@ -64,7 +64,8 @@ static pesc_status read_score(place at, const char *key, const json_t *v, size_t
     return PESC_OK;
 }
 
-/* So many experts as the first layer has: then no more is taken than the file holds. */
+/* Every layer must have as many experts as the first, so no more memory is taken than the file has
+ * entries. */
 static pesc_status check_size(place at, const json_t *v, size_t n)
 {
     if (!json_is_object(v))
@@ -151,7 +152,7 @@ static pesc_status read_all(summary *s, json_t *v, const char *file)
     return PESC_OK;
 }
 
-/* What Python writes for a score that is not a number is not JSON; say what it is. */
+/* Python writes NaN for a score that is not a number, which is not JSON; the message names it. */
 static pesc_status check_nan(const char *text, const char *file)
 {
     const char *nan = strstr(text, "NaN");

@@ -20,7 +20,7 @@ typedef struct summary {
     double *score[N_METRICS]; /* [n_layers, n_experts]; NULL: not there */
 } summary;
 
-/* Layers are the caller's to fill in, all scores are 0. */
+/* All scores are 0; the caller fills in the layers. */
 pesc_status summary_init(summary *s, size_t n_layers, size_t n_experts);
 void summary_free(summary *s);
 
@@ -28,7 +28,8 @@ void summary_free(summary *s);
  * must have the experts 0 to E-1, each once, with a score that is a number. */
 pesc_status summary_read(summary *s, const char *path);
 
-/* One line, layers ordered as text ("1", "10", "2"), no newline behind it: the released bytes. */
+/* One line, layers ordered as text ("1", "10", "2"), no newline at the end: the bytes as released.
+ */
 pesc_status summary_write(const summary *s, const char *path);
 
 /* As Python's round(x, 4): to the nearest decimal of the exact binary value, ties to even. */

@@ -1,8 +1,9 @@
-/* tally: what routers chose, added up: ESFT's two scores (docs/method.md).
+/* tally: the choices of routers, accumulated into ESFT's two scores (docs/method.md).
  *
  * Each choice of an expert adds 1/k to its hits and the gate to its gates, in the order in which
  * tokens come, in f64. With N = the sum of a layer's hits (its tokens), the token score is hits/N
- * and the gate score gates/N: the rule of the first release. Gate scores are not brought to sum 1.
+ * and the gate score gates/N: the rule of the first release. Gate scores are not normalised to
+ * sum 1.
  */
 #ifndef PESC_ESFT_TALLY_H
 #define PESC_ESFT_TALLY_H

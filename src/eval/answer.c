@@ -5,53 +5,53 @@
 
 #include <math.h>
 
-typedef struct lane {
+typedef struct slot {
     question q;
     size_t fed; /* of q.ids */
     bool busy;
-} lane;
+} slot;
 
 typedef struct answerer {
     pesc_model *m;
     const answer_source *from;
-    lane *lanes;
-    int32_t n_lanes, n_ctx;
+    slot *slots;
+    int32_t n_slots, n_ctx;
     int32_t most; /* tokens of a forward */
     kvcache *kv;
     pass *pass;
-    float *logits; /* [lanes, V] */
-    bool dry;      /* no more questions */
-    /* the forward at hand */
+    float *logits; /* [slots, V] */
+    bool no_more;  /* questions */
+    /* the next forward */
     token_seq *seqs;
-    int32_t *rows;  /* of lanes whose last token is in it */
-    lane **waiting; /* these lanes */
+    int32_t *rows;  /* of slots whose last token is in it */
+    slot **waiting; /* these slots */
     int32_t n_seqs, n_rows, n_tokens;
 } answerer;
 
-/* ---- lanes ---- */
+/* ---- slots ---- */
 
-static pesc_status fill(answerer *a, lane *l)
+static pesc_status fill(answerer *a, slot *l)
 {
-    if (l->busy || a->dry)
+    if (l->busy || a->no_more)
         return PESC_OK;
     bool more = true;
     l->q.ids.n = 0;
     TRY(a->from->next(a->from->ud, &l->q, &more));
-    a->dry = !more;
+    a->no_more = !more;
     l->busy = more;
     l->fed = 0;
-    kvcache_truncate(a->kv, (int32_t)(l - a->lanes), 0);
+    kvcache_truncate(a->kv, (int32_t)(l - a->slots), 0);
     return PESC_OK;
 }
 
-static pesc_status finish(answerer *a, lane *l)
+static pesc_status finish(answerer *a, slot *l)
 {
     l->busy = false;
     return a->from->done(a->from->ud, &l->q);
 }
 
-/* The likeliest token; ties go to the lowest id. */
-static pesc_status likeliest(const float *logits, int32_t n, int32_t *id)
+/* The most likely token; ties go to the lowest id. */
+static pesc_status most_likely(const float *logits, int32_t n, int32_t *id)
 {
     *id = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -63,11 +63,11 @@ static pesc_status likeliest(const float *logits, int32_t n, int32_t *id)
     return PESC_OK;
 }
 
-static pesc_status choose(answerer *a, lane *l, const float *logits)
+static pesc_status choose(answerer *a, slot *l, const float *logits)
 {
     question *q = &l->q;
     int32_t id;
-    TRY(likeliest(logits, a->m->cfg.vocab, &id));
+    TRY(most_likely(logits, a->m->cfg.vocab, &id));
     if (id == q->end || session_ends(a->m, id))
         return finish(a, l);
     TRY(id_list_add(&q->ids, id));
@@ -77,7 +77,7 @@ static pesc_status choose(answerer *a, lane *l, const float *logits)
 
 /* ---- forwards ---- */
 
-static void feed(answerer *a, lane *l)
+static void feed(answerer *a, slot *l)
 {
     size_t left = l->q.ids.n - l->fed, room = (size_t)(a->most - a->n_tokens);
     int32_t n = (int32_t)(left < room ? left : room);
@@ -86,7 +86,7 @@ static void feed(answerer *a, lane *l)
     a->seqs[a->n_seqs++] = (token_seq){ .ids = l->q.ids.ids + l->fed,
                                         .n = n,
                                         .past = (int32_t)l->fed,
-                                        .kv_seq = (int32_t)(l - a->lanes) };
+                                        .kv_seq = (int32_t)(l - a->slots) };
     l->fed += (size_t)n;
     a->n_tokens += n;
     if (l->fed < l->q.ids.n)
@@ -114,9 +114,9 @@ static pesc_status run(answerer *a)
 {
     for (;;) {
         a->n_seqs = a->n_rows = a->n_tokens = 0;
-        for (int32_t i = 0; i < a->n_lanes; i++) {
-            TRY(fill(a, &a->lanes[i]));
-            feed(a, &a->lanes[i]);
+        for (int32_t i = 0; i < a->n_slots; i++) {
+            TRY(fill(a, &a->slots[i]));
+            feed(a, &a->slots[i]);
         }
         if (a->n_seqs == 0)
             return PESC_OK;
@@ -126,32 +126,32 @@ static pesc_status run(answerer *a)
 
 static pesc_status open_all(answerer *a)
 {
-    size_t n = (size_t)a->n_lanes;
-    pass_limits lim = { .max_tokens = a->most, .max_seqs = a->n_lanes, .max_out = a->n_lanes };
-    a->lanes = mem_zalloc(n, sizeof *a->lanes);
+    size_t n = (size_t)a->n_slots;
+    pass_limits lim = { .max_tokens = a->most, .max_seqs = a->n_slots, .max_out = a->n_slots };
+    a->slots = mem_zalloc(n, sizeof *a->slots);
     a->seqs = mem_alloc(n, sizeof *a->seqs);
     a->rows = mem_alloc(n, sizeof *a->rows);
     a->waiting = mem_alloc(n, sizeof *a->waiting);
     a->logits = mem_alloc(n * (size_t)a->m->cfg.vocab, sizeof *a->logits);
-    if (!a->lanes || !a->seqs || !a->rows || !a->waiting || !a->logits)
+    if (!a->slots || !a->seqs || !a->rows || !a->waiting || !a->logits)
         return fail_nomem("answers", n * (size_t)a->m->cfg.vocab * sizeof *a->logits);
-    TRY(kvcache_open(&a->kv, a->m->dev, &a->m->cfg, a->m->act_dt, a->n_lanes, a->n_ctx,
-                     (int64_t)a->n_lanes * a->n_ctx));
+    TRY(kvcache_open(&a->kv, a->m->dev, &a->m->cfg, a->m->act_dt, a->n_slots, a->n_ctx,
+                     (int64_t)a->n_slots * a->n_ctx));
     return pass_open(&a->pass, a->m, lim, a->kv);
 }
 
-pesc_status answer_all(pesc_model *m, int32_t lanes, int32_t n_ctx, const answer_source *from)
+pesc_status answer_all(pesc_model *m, int32_t slots, int32_t n_ctx, const answer_source *from)
 {
-    answerer a = { .m = m, .from = from, .n_lanes = lanes, .n_ctx = n_ctx };
-    a.most = m->dev->head_rows > lanes ? m->dev->head_rows : lanes;
+    answerer a = { .m = m, .from = from, .n_slots = slots, .n_ctx = n_ctx };
+    a.most = m->dev->head_rows > slots ? m->dev->head_rows : slots;
     pesc_status s = open_all(&a);
     if (s == PESC_OK)
         s = run(&a);
     pass_close(a.pass);
     kvcache_close(a.kv);
-    for (int32_t i = 0; a.lanes && i < lanes; i++)
-        mem_free(a.lanes[i].q.ids.ids);
-    mem_free(a.lanes);
+    for (int32_t i = 0; a.slots && i < slots; i++)
+        mem_free(a.slots[i].q.ids.ids);
+    mem_free(a.slots);
     mem_free(a.seqs);
     mem_free(a.rows);
     mem_free(a.waiting);

@@ -1,9 +1,9 @@
-/* answer: greedy answers to many questions, several timelines in one forward.
+/* answer: greedy answers to many questions at once, by continuous batching.
  *
- * A lane holds one question. Every forward carries what each lane has to feed: the rest of its
- * prompt or the token it just chose. A lane that is done takes the next question, so a long answer
- * does not hold up the others. Results do not depend on the number of lanes: no row of a forward
- * knows what else is in it. */
+ * A slot is a sequence of the KV cache and holds one question. Every forward has the next tokens of
+ * each slot: the rest of its prompt, or the token it chose last. A slot whose answer is complete
+ * takes the next question, so a long answer does not delay the others. On the CPU results do not
+ * depend on the number of slots. */
 #ifndef PESC_EVAL_ANSWER_H
 #define PESC_EVAL_ANSWER_H
 
@@ -26,6 +26,6 @@ typedef struct answer_source {
 } answer_source;
 
 /* n_ctx: tokens of a prompt and its answer. */
-pesc_status answer_all(pesc_model *m, int32_t lanes, int32_t n_ctx, const answer_source *from);
+pesc_status answer_all(pesc_model *m, int32_t slots, int32_t n_ctx, const answer_source *from);
 
 #endif

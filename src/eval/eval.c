@@ -34,8 +34,8 @@ typedef struct evaluation {
 
 /* ---- a record ---- */
 
-/* A record as a question: the prompt is all before its last answer, which is the tokens trained on
- * in one piece; the end token behind them belongs to the answer but is not part of its text. */
+/* A record as a question. Its last run of trained tokens is the answer, everything before that the
+ * prompt; the end token after the answer belongs to it but is not part of its text. */
 typedef struct asked {
     const int32_t *ids, *labels;
     size_t n, first, end; /* the answer: ids[first..end) */
@@ -83,7 +83,7 @@ static pesc_status domain_of(evaluation *e, uint64_t index, size_t *number)
     return PESC_OK;
 }
 
-/* Labels stand at their own position; a target stands where it is predicted. */
+/* A label is at its own position; a target is at the position that predicts it. */
 static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
 {
     asked q;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* ---- what of a text is the answer ---- */
+/* ---- the answer in a text ---- */
 
 typedef struct slice {
     const char *p;
@@ -129,7 +129,7 @@ static void repr_real(str *out, double x)
     do
         snprintf(digits, sizeof digits, "%.*e", n, x);
     while (n++ < 17 && (!str_to_f64(digits, &back) || back != x));
-    n -= 1; /* decimals behind the first digit */
+    n -= 1; /* decimals after the first digit */
     char *e = strchr(digits, 'e');
     long long exponent = 0;
     str_to_i64(e[1] == '+' ? e + 2 : e + 1, -400, 400, &exponent);
@@ -323,7 +323,8 @@ pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expec
     pesc_status st = read_expected(&want, expected, n_expected);
     if (st == PESC_OK) {
         st = json_parse_loose(&have, answer, n, "a prediction");
-        st = st == PESC_FORMAT ? PESC_OK : st; /* what is not JSON is wrong, no failure */
+        st = st == PESC_FORMAT ? PESC_OK
+                               : st; /* an answer that is not JSON is wrong, not a failure */
     }
     if (st == PESC_OK && json_is_object(have))
         st = same_slots(json_object_get(have, "slots"), json_object_get(want, "slots"), &slots);

@@ -1,4 +1,4 @@
-/* intent: the scorer of ESFT's intent benchmark, to the letter.
+/* intent: the scorer of ESFT's intent benchmark, exactly as its reference code scores.
  *
  * An answer is JSON: {"intent": ..., "slots": {...}}. Of what a model wrote, the first line that is
  * not empty counts (inside a ```json fence where there is one), without white space and full stops
@@ -6,8 +6,8 @@
  * other. Spaces inside the model's slots do not count, those of the expected answer do; the order
  * of a slot that is a list does not.
  *
- * The reference compares Python's texts of values: a list is the text of its sorted tuple, and what
- * stands in it becomes text as str() makes it. What makes the reference fail is scored 0 here. */
+ * The reference compares texts that Python makes of values: a list is the text of its sorted tuple,
+ * whose items are converted by str(). What makes the reference fail is scored 0 here. */
 #ifndef PESC_EVAL_INTENT_H
 #define PESC_EVAL_INTENT_H
 

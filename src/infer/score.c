@@ -36,7 +36,7 @@ static pesc_status open_device(scorer *s, int32_t n_ctx)
     arena a = { 0 };
     (void)arena_take(&a, each);
     (void)arena_take(&a, each);
-    /* a forward, and what came before its pieces of the one sequence that goes on in it */
+    /* one forward, and the part before it of the one sequence that continues in it */
     TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, CACHED, n_ctx, (int64_t)n_ctx + s->most));
     TRY(pass_open(&s->pass, m, (pass_limits){ s->most, CACHED, s->most }, s->kv));
     TRY(m->dev->op->alloc(m->dev, a.used, &s->memory));
@@ -120,13 +120,13 @@ pesc_status scorer_flush(scorer *s)
     TRY(model_fwd(s->m, s->pass, &logits));
     if (b.n_targets)
         TRY(add_losses(s, &b, logits));
-    for (int32_t i = 0; i + 1 < b.n_seqs; i++) /* the last one may go on */
+    for (int32_t i = 0; i + 1 < b.n_seqs; i++) /* the last one may continue */
         kvcache_truncate(s->kv, b.seqs[i].kv_seq, 0);
     pack_clear(s->pack);
     return PESC_OK;
 }
 
-/* A sequence that does not fit fills the forward at hand and goes on in the next. */
+/* A sequence that does not fit fills the forward and continues in the next one. */
 pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, int32_t n, score *out)
 {
     if (pack_room(s->pack) == 0)

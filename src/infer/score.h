@@ -1,6 +1,6 @@
-/* score: the loss of given tokens. Sequences go through cached timelines, as many in a forward as
- * keep the device busy and a long one in pieces, so memory is bounded whatever its length; only
- * rows that are scored meet the head. */
+/* score: the loss of given tokens. Sequences are packed into forwards of a size that keeps the
+ * device busy; a long one continues in the next forward through the KV cache, so memory is bounded
+ * whatever its length. The head is computed only for rows that are scored. */
 #ifndef PESC_INFER_SCORE_H
 #define PESC_INFER_SCORE_H
 
@@ -16,7 +16,7 @@ typedef struct score {
 } score;
 
 /* Adds the loss of each targets[i], predicted from ids[0..i]; a target below 0 is not scored. ids
- * and targets are copied; *out is complete behind scorer_flush() and must stay until then. */
+ * and targets are copied; *out is complete after scorer_flush() and must stay valid until then. */
 pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, int32_t n,
                        score *out);
 pesc_status scorer_flush(scorer *s);

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "model/model.h"
 
+#include <math.h>
+
 typedef struct reader {
     pesc_model *m;
     kvcache *kv;
@@ -35,8 +37,12 @@ static pesc_status read_all(reader *r, const int32_t *ids, int32_t n, float *out
         tensor logits;
         TRY(pass_set(r->pass, &seq, 1, r->rows, seq.n));
         TRY(model_fwd(r->m, r->pass, &logits));
-        TRY(dev->op->download(dev, out + (size_t)at * row, logits.data,
-                              (size_t)seq.n * row * sizeof *out));
+        float *here = out + (size_t)at * row;
+        TRY(dev->op->download(dev, here, logits.data, (size_t)seq.n * row * sizeof *out));
+        for (size_t i = 0; i < (size_t)seq.n * row; i++)
+            if (!isfinite(here[i]))
+                return fail(PESC_NUMERIC, "the logits at position %zu are not finite",
+                            (size_t)at + i / row);
     }
     return PESC_OK;
 }

@@ -34,7 +34,7 @@ static cairo_surface_t *open_png(double width, double height)
     return s;
 }
 
-/* The date would be the only byte that differs. */
+/* A fixed date, so that the same drawing gives the same bytes. */
 static cairo_surface_t *open_pdf(str *out, double width, double height)
 {
     cairo_surface_t *s = cairo_pdf_surface_create_for_stream(take, out, width, height);
@@ -88,8 +88,8 @@ void canvas_drop(canvas *v)
     *v = (canvas){ 0 };
 }
 
-/* cairo numbers its surfaces through the life of a process and writes the number as an id that
- * nobody refers to: blanked, the same drawing has the same bytes whenever it is made. */
+/* cairo numbers the surfaces of a process and writes the number as an id to which nothing refers.
+ * It is overwritten, so that the same drawing gives the same bytes whenever it is made. */
 static void blank_id(str *svg)
 {
     static const char mark[] = "<g id=\"surface";

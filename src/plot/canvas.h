@@ -1,8 +1,8 @@
-/* canvas: something to draw on, that becomes a file.
+/* canvas: a cairo surface that becomes a file.
  *
  * The ending of the path chooses SVG, PNG or PDF; the drawing does not know which. Bytes are
- * collected in memory and published at once, so half a picture never lies on the disk, and the same
- * drawing gives the same bytes. */
+ * collected in memory and published at once, so an incomplete picture is never on the disk, and the
+ * same drawing gives the same bytes. */
 #ifndef PESC_PLOT_CANVAS_H
 #define PESC_PLOT_CANVAS_H
 
@@ -20,10 +20,11 @@ typedef struct canvas {
     str bytes;
 } canvas;
 
-/* White, of that many points. Where it succeeds, canvas_publish() or canvas_drop() ends it. */
+/* A white canvas of this size in points. After success it ends with canvas_publish() or
+ * canvas_drop(). */
 pesc_status canvas_open(canvas *out, const char *path, double width, double height);
 pesc_status canvas_publish(canvas *v);
-/* One that is never published: for the widths of texts, before the size of a picture is known. */
+/* A canvas that is never published: to measure texts before the size of a picture is known. */
 void canvas_open_measure(canvas *out);
 void canvas_drop(canvas *v);
 
@@ -40,7 +41,7 @@ typedef struct canvas_font {
 } canvas_font;
 extern const canvas_font canvas_title, canvas_body, canvas_small;
 
-/* y is the baseline. What no font can show is made visible; NULL is "". */
+/* y is the baseline. Control characters and invalid bytes are shown escaped; NULL is "". */
 void canvas_text(canvas *v, double x, double y, canvas_align a, canvas_font f, const char *s);
 /* Upwards, along a vertical axis, its middle at (x, y). */
 void canvas_text_up(canvas *v, double x, double y, canvas_font f, const char *s);

@@ -1,4 +1,4 @@
-/* Matrices as coloured cells: panels side by side under one heading, one scale for all. */
+/* heat: matrices as coloured cells: panels side by side under one heading, with one scale. */
 #include "base/args.h"
 #include "base/mem.h"
 #include "plot/canvas.h"
@@ -33,7 +33,7 @@ static double within(double v, double lo, double hi)
 
 /* ---- colours ---- */
 
-/* White to navy, each step as much darker to the eye as the one before. */
+/* White to navy, in steps of equal perceived lightness. */
 static colour shade(double v)
 {
     static const colour stops[] = { { 0.970, 0.980, 0.990 },
@@ -64,7 +64,7 @@ static const char *name_of(label out, const char *const *names, size_t i)
     return names ? names[i] : out;
 }
 
-/* Names that would touch are left out: every second, fourth, eighth... stays. */
+/* Where names would overlap, only every second, fourth, eighth... is drawn. */
 static size_t every(double room, double cell)
 {
     size_t step = 1;

@@ -1,4 +1,5 @@
-/* Curves over one axis: a heading, a legend, five or so round marks a side. */
+/* lines: curves over one axis, with a heading, a legend and about five round tick marks per axis.
+ */
 #include "base/args.h"
 #include "plot/canvas.h"
 
@@ -33,7 +34,7 @@ static void widen(range *r, double v)
     r->hi = v > r->hi ? v : r->hi;
 }
 
-/* Room at both ends, and never empty. */
+/* Widens a range by a margin at both ends; an empty range becomes one that is not. */
 static range with_margin(range r)
 {
     if (r.lo > r.hi)

@@ -26,8 +26,7 @@ pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *report)
             rows[i] = numbers[i];
         }
         snprintf(note, sizeof note,
-                 "part of a domain's choices that fell on each expert (top %zu of %zu; even is "
-                 "%.3g)",
+                 "fraction of a domain's choices per expert (top %zu of %zu; uniform is %.3g)",
                  r->top_k, r->experts, 1 / (double)r->experts);
         s = pesc_plot_heat(path, &(pesc_heat){ .size = sizeof(pesc_heat),
                                                .title = "Which experts a domain chooses",

@@ -1,8 +1,8 @@
-/* Pictures of a run, from the lines it logged: so they are the same whether the run was stopped and
- * resumed or not, and a run of any program that writes these files can be drawn.
+/* run: pictures of a run, drawn from its log files. So they do not depend on whether the run was
+ * stopped and resumed, and runs of other programs that write these files can be drawn too.
  *
- * A long run has more lines than a picture has points. Every n-th is read, so that drawing costs
- * the same at step 10,000 and at step 10,000,000. */
+ * A long run has more lines than a picture has points. Every n-th line is read, so that drawing
+ * costs the same at step 10,000 and at step 10,000,000. */
 #include "base/args.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -113,7 +113,7 @@ static pesc_status read_points(points *p, const char *run, const char *file)
     return s;
 }
 
-/* The mean of a fiftieth of the points, around each. */
+/* A moving average over a fiftieth of the points. */
 static pesc_status smooth(const points *raw, points *out)
 {
     const size_t half = raw->n / 100 + 1;
@@ -147,8 +147,7 @@ typedef struct load {
 
 static pesc_status misshapen(json_where w)
 {
-    return fail(PESC_FORMAT, "%s: layers: found something else than rows of equally many shares",
-                w.file);
+    return fail(PESC_FORMAT, "%s: layers: expected rows of the same number of shares", w.file);
 }
 
 static pesc_status load_shape(load *l, json_where w, const json_t *rows)
@@ -229,9 +228,9 @@ static pesc_status draw_loss(const char *run)
         };
         pesc_lines p = { .size = sizeof(pesc_lines),
                          .title = "Loss",
-                         .note = "cross-entropy of the tokens that are trained on",
+                         .note = "cross-entropy of the trained tokens",
                          .x_label = "step",
-                         .y_label = "nats a token",
+                         .y_label = "nats per token",
                          .series = all,
                          .n_series = held.n ? 3 : 2 };
         s = draw_both(run, "loss", draw_lines, &p);

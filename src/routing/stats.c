@@ -1,7 +1,7 @@
-/* What routers do: which experts the tokens of each domain choose, layer by layer.
+/* stats: which experts the tokens of each domain are routed to, layer by layer.
  *
- * Records are packed into forwards, whatever their domain; a token's choices count for the domain
- * of its record. */
+ * Records of all domains are packed into the same forwards; the choices of a token count for the
+ * domain of its record. */
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -55,6 +55,15 @@ static void count(const tally *t, const micro_batch *b, int32_t seq)
     }
 }
 
+static pesc_status check_gates(const routes *r)
+{
+    size_t row = (size_t)r->n * (size_t)r->k;
+    for (size_t i = 0; i < (size_t)r->n_layers * row; i++)
+        if (!isfinite(r->gates[i]))
+            return fail(PESC_NUMERIC, "layer %d: a gate is not finite", r->layers[i / row]);
+    return PESC_OK;
+}
+
 static pesc_status forward(tally *t)
 {
     if (pack_count(t->pack) == 0)
@@ -62,6 +71,7 @@ static pesc_status forward(tally *t)
     const micro_batch b = pack_at(t->pack, 0);
     TRY(pass_set(t->pass, b.seqs, b.n_seqs, NULL, 0));
     TRY(routes_fwd(t->routes, t->pass));
+    TRY(check_gates(t->routes));
     for (int32_t i = 0; i < b.n_seqs; i++)
         count(t, &b, i);
     pack_clear(t->pack);
@@ -108,8 +118,8 @@ static double entropy_part(double p)
     return p > 0 ? -p * log(p) : 0;
 }
 
-/* Jensen-Shannon divergence of the domains' choices, every domain weighing the same, divided by
- * its largest value log(n). */
+/* Jensen-Shannon divergence of the domains' choices with equal weights, divided by its maximum
+ * log(n). */
 static double difference(const pesc_routes_report *r, size_t layer)
 {
     double of_mean = 0, mean_of = 0, n = (double)r->n_domains;
@@ -127,7 +137,7 @@ static double difference(const pesc_routes_report *r, size_t layer)
     return divergence > 0 ? divergence : 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the analysis ---- */
 
 static pesc_status open_report(tally *t)
 {

@@ -143,7 +143,7 @@ static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, c
     if (s->best_step)
         snprintf(best, sizeof best, "checkpoint-%lld", (long long)s->best_step);
     json_t *v = json_pack(
-        "{s:I, s:f, s:I, s:I, s:[], s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "{s:I, s:f, s:I, s:I, s:[], s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "global_step", (json_int_t)s->step, "epoch", s->epoch, "max_steps", (json_int_t)c->steps,
         "num_input_tokens_seen", (json_int_t)s->tokens, "log_history", "best_metric",
         s->best_step ? s->best_loss : 0.0, "best_model_checkpoint", best, "best_step",

@@ -168,11 +168,35 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     [ "$(grep -c '"domain":"task"}$' "$o")" = 8 ]
     [ "$(grep -c '"domain":"alignment"}$' "$o")" = 8 ]
     pesc data mix --task "$D/m.jsonl" --alignment "$D/g.jsonl" --counts 8,8,8 -o "$o.2"
-    fails 2 'data mix: --counts: found "8,8,8", expected the records of task and alignment: 10000,10000'
+    fails 2 'data mix: --counts: found "8,8,8", expected 2 numbers, of task and alignment'
     pesc data mix --task "$D/m.jsonl" --counts 8,8 -o "$o.2"
     fails 2 "data mix: --alignment is missing: 8 records of it are wanted"
     pesc data mix --task "$D/m.jsonl" --preset idae-500k -o "$o.2"
-    fails 2 "data mix: --counts is missing: how many records of each"
+    fails 2 "data mix: --counts or --total is missing: how many records of each"
+}
+
+@test "data mix: any number of named parts, by counts or by weights" {
+    local o=$BATS_TEST_TMPDIR/o
+    for i in $(seq 12); do echo "law $i,x"; done | sed '1i instruction,output' > "$BATS_TEST_TMPDIR/l.csv"
+    parts() { pesc data mix --domain law="$BATS_TEST_TMPDIR/l.csv" --domain code="$D/c1.jsonl" \
+        --domain maths="$D/m.jsonl" --domain code="$D/c2.jsonl" --domain rest="$D/g.jsonl" "$@"; }
+    parts --counts 3,11,0,2 -o "$o" --json
+    [ "$status" = 0 ]
+    has '"records":16,"parts":\[\{"domain":"law","records":3,"available":12,.*\{"domain":"code","records":11,"available":20,.*\{"domain":"rest","records":2,'
+    [ "$(grep -c '"domain":"code"}$' "$o")" = 11 ]
+    parts --total 20 --weights 1,2.5,0.5,1 -o "$o.2"
+    [ "$status" = 0 ]
+    [ "$(grep -o '"domain":"[a-z]*"' "$o.2" | sort | uniq -c | tr -s ' \n' ' ')" = ' 10 "domain":"code" 4 "domain":"law" 2 "domain":"maths" 4 "domain":"rest" ' ]
+    parts --total 10 -o "$o.3" # equal weights, as far as whole records go
+    [ "$(grep -o '"domain":"[a-z]*"' "$o.3" | sort | uniq -c | awk '{ print $1 }' | sort | tr -d '\n')" = 2233 ]
+    parts --counts 1,2,3 -o "$o.4"
+    fails 2 'data mix: --counts: found "1,2,3", expected 4 numbers, of law, code, maths and rest'
+    parts --total 10 --weights 1,x,1,1 -o "$o.4"
+    fails 2 'data mix: --weights: found "1,x,1,1", expected 4 numbers, of law, code, maths and rest'
+    parts --total 10 --general "$D/g.jsonl" -o "$o.4"
+    fails 2 'data mix: --domain names the parts; give --general, --code and --maths as --domain NAME=FILE too'
+    pesc data mix --domain "$D/g.jsonl" --total 10 -o "$o.4"
+    fails 2 "data mix: --domain: found \"$D/g.jsonl\", expected NAME=FILE"
 }
 
 @test "data mix: too few records, and what is missing" {
@@ -181,9 +205,9 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     fails 2 "general: $D/g.jsonl: found 30 records, but 300000 are wanted"
     [ ! -e "$o" ]
     mix --counts 1,2 -o "$o"
-    fails 2 'data mix: --counts: found "1,2", expected the records of general, code and maths: 300000,100000,100000'
+    fails 2 'data mix: --counts: found "1,2", expected 3 numbers, of general, code and maths'
     mix -o "$o"
-    fails 2 "data mix: --preset or --counts is missing: how many records of each"
+    fails 2 "data mix: --preset, --counts or --total is missing: how many records of each"
     pesc data mix --general "$D/g.jsonl" --counts 1,0,1 -o "$o"
     fails 2 "data mix: --maths is missing: 1 records of it are wanted"
     mix --counts 1,1,1
@@ -229,6 +253,9 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     [[ $output == *$'user\na\nb<|im_end|>'* ]]
     [[ $output == *$'<|im_start|>tool\n42<|im_end|>'* ]]
     has '^⟦c<\|im_end\|>⟧'
+    pesc data inspect "$D/model" --data "$f" --keep-reasoning
+    [ -z "$stderr" ]
+    [[ $output == *$'⟦<think>\nwhy\n</think>\n\nc<|im_end|>⟧'* ]]
     pesc data check "$D/model" --data "$f" --template vicuna
     [ "$status" = 3 ]
     [[ $stderr == *"$f:1: message 2 is from a tool, which the chat format vicuna has no place for: "* ]]
@@ -265,4 +292,41 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     [ "$status" = 2 ]
     pesc data check "$D/model" --data "$D/good.jsonl" --template nonsense
     [ "$status" = 2 ]
+}
+
+@test "train: a part of the records validates" {
+    local t=$BATS_TEST_TMPDIR
+    run_lora "$D/g.jsonl" --val-split 0.1 --eval-every 3 -o "$t/r" -q
+    [ "$status" = 0 ]
+    grep -q '"records": 27' "$t/r/records.json"
+    grep -q '"records": 3,' "$t/r/records.json"
+    grep -q '^val_split: 0.1$' "$t/r/run.yaml"
+    [ -s "$t/r/eval.jsonl" ]
+    run_lora "$D/g.jsonl" --val-split 0.2 --eval-every 3 -o "$t/r" --resume --steps 6 -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"val_split 0.1, now 0.2"* ]]
+    run_lora "$D/g.jsonl" --val-split 0.1 --eval-data "$D/g.jsonl" -o "$t/s" -q
+    fails 2 "eval_data and val_split are both given; give one of them"
+}
+
+@test "train: a mended file is resumed when the user says how" {
+    local t=$BATS_TEST_TMPDIR
+    cp "$D/g.jsonl" "$t/d.jsonl"
+    run_lora "$t/d.jsonl" -o "$t/r" -q
+    [ "$status" = 0 ]
+    sed -i 's/"g3"/"another"/' "$t/d.jsonl"
+    pesc train --resume -c "$t/r/run.yaml" -o "$t/r" --steps 5 -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"/checkpoint-3: cannot be resumed: the data files have changed since it was saved ($t/d.jsonl had "*" bytes with hash "*" and has "*" with hash "*"); --data-changed restart-epoch starts the epoch again with the new data, --data-changed continue goes on at the same position in it; a new run can begin from it with --init-from" ]]
+    cp -r "$t/r" "$t/s"
+    pesc train --resume -c "$t/r/run.yaml" -o "$t/r" --steps 5 --data-changed continue
+    [ "$status" = 0 ]
+    [[ $stderr == *"pesc: note: the data has changed since step 3 ($t/d.jsonl had "*"): epoch 1 continues in the new data"* ]]
+    pesc train --resume -c "$t/s/run.yaml" -o "$t/s" --steps 5 --data-changed restart-epoch
+    [ "$status" = 0 ]
+    [[ $stderr == *"): epoch 1 starts again with the new data"* ]]
+    refute grep -q data_changed "$t/s/run.yaml"
+    pesc train --resume -c "$t/s/run.yaml" -o "$t/s" --steps 6 # the new data is now the run's own
+    [ "$status" = 0 ]
+    refute grep -q 'has changed' <<< "$stderr"
 }

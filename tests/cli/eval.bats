@@ -38,6 +38,20 @@ PY
     [ "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")" = "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$first")" ]
 }
 
+@test "eval: the loss alone, and answers after a mark" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --json -q
+    local loss=$(grep -o '"loss":[0-9.]*' <<< "$output" | head -n 1)
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --loss-only --json -q
+    [ "$status" = 0 ]
+    has "\"records\":3,\"tokens\":[0-9]+,$loss,\"asked\":0,\"correct\":0,\"exact_match\":null,"
+    has '"generated":0,'
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --loss-only -q
+    has '^  maths +2 +[0-9]+\.[0-9]{4} +-$'
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --answer-after '####' -q
+    [ "$status" = 0 ]
+    has '^  maths +2 +[0-9]+\.[0-9]{4} +0\.0 % '
+}
+
 @test "eval: the loss is the validation loss of train" {
     pesc train "$D/model" --method lora --lora-r 2 --data "$D/task.jsonl" --eval-data "$D/task.jsonl" \
         --steps 2 --batch 2 --seq-len 64 --eval-every 2 -o "$BATS_TEST_TMPDIR/run" --json -q

@@ -71,7 +71,7 @@ static void refuses_what_is_no_log(void **state)
         const char *text, *part;
     } rows[] = {
         { "", "the log of layer 1 has no tokens" },
-        { "0\t1\t\t0.5\t0.5", "line 1: is cut: it has no end" },
+        { "0\t1\t\t0.5\t0.5", "line 1: is truncated: it has no line end" },
         { "0\t1\t\t0.5\t0.5\n\n", "line 2: expected ids of experts, a double tab" },
         { "0\t1\n", "line 1: expected ids of experts, a double tab" },
         { "0\t4\t\t0.5\t0.5\n", "line 1: found the expert \"4\", expected 0 to 3" },
