@@ -78,18 +78,21 @@
 #define PESC_OPENING "generate chat logits perplexity eval routes info esft bench"
 
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
-    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), 0, PESC_OPENING,                           \
-      "how weights are held in memory; as stored if absent (f16 becomes f32)")                     \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING,                    \
+      "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
+      "stored (f16 becomes f32)")                                                                  \
     X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING,                                         \
       "with nf4: quantise the scales too")                                                         \
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING,                            \
-      "dtype of the activations; f32 if absent")                                                   \
+      "dtype of the activations; if absent, of a run as it was trained, else f32")                 \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
       "directory of a PEFT adapter to apply")                                                      \
     X(TEXT, patch, NONE, NAMED("DIR"), PATH, PESC_OPENING " train plan",                           \
       "directory of an expert patch to apply")                                                     \
     X(BOOL, whole_experts, "false", YES_NO, 0, "",                                                 \
-      "with nf4: hold full experts as they are stored, so that they can train")
+      "with nf4: hold full experts as they are stored, so that they can train")                    \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
+      "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_craft_options: a sparse model from a dense one ---- */
 
@@ -104,7 +107,9 @@
     X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
     X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
-      "open both models and compare their logits; needs the memory to run each of them")
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "craft",                                               \
+      "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_export_options: merge and export ---- */
 
@@ -121,7 +126,9 @@
     X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
     X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
-      "open both models and compare their logits; needs the memory to run each of them")
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+      "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_sample_options: generating text ---- */
 
@@ -162,7 +169,9 @@
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
     X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, "data",                                       \
       "records of more than N tokens are counted as too long")                                     \
-    PESC_REASONING_ROW(X, "data esft", 0)
+    PESC_REASONING_ROW(X, "data esft", 0)                                                          \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "data",                                                \
+      "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
 
@@ -278,7 +287,9 @@
     PESC_REASONING_ROW(X, PESC_TUNING, DECIDES)                                                    \
     X(CHOICE, data_changed, NONE, ONE_OF("restart-epoch|continue"), UNSAVED, "train",              \
       "with resume, if the data files have changed: start the current epoch again with the new "   \
-      "data, or continue at the same position in it; if absent, the run is not resumed")
+      "data, or continue at the same position in it; if absent, the run is not resumed")\
+    X(TEXT, base, NONE, NAMED("DIR"), PATH | UNSAVED, "train plan",                                \
+      "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

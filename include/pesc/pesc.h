@@ -161,8 +161,14 @@ typedef struct pesc_model_info {
     char tokenizer[32]; /* "bpe", "unigram"; "": there is none */
 } pesc_model_info;
 
-/* Describes the model at `path` from its configuration and file headers; reads no weights. */
-pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *out);
+/* Writes to out where the base of a run is now: at the recorded path, at the same place relative to
+ * the run, or beside the run under the same name. PESC_IO when it is at none of them. */
+pesc_status pesc_run_base(const char *run, const pesc_events *ev, char *out, size_t n);
+
+/* Describes the model at `path` from its configuration and file headers; reads no weights. base: as
+ * in pesc_load_options; may be NULL. */
+pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,
+                      pesc_model_info *out);
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out);
 
 /* Writes a randomly initialised model with the given config.json as a Hugging Face directory.

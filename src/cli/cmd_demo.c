@@ -283,7 +283,7 @@ static pesc_status judge(demo *d, size_t i)
     if (st == PESC_OK)
         st = pesc_eval(s, d->test, &e, &d->rows[i].report);
     if (st == PESC_OK)
-        st = pesc_info(d->made[i], NULL, &d->rows[i].info);
+        st = pesc_info(d->made[i], NULL, NULL, &d->rows[i].info);
     progress_clear();
     pesc_session_close(s);
     open_free(&m);

@@ -95,7 +95,7 @@ static pesc_status try_open(const options *o)
 pesc_status cmd_info(const options *o)
 {
     pesc_model_info info = PESC_INIT(pesc_model_info);
-    TRY(pesc_info(o->model, progress_events(), &info));
+    TRY(pesc_info(o->model, o->load.base, progress_events(), &info));
     TRY(try_open(o));
     if (o->json)
         print_json(o->model, &info);

@@ -16,7 +16,7 @@ pesc_status cmd_new(const options *o)
 {
     TRY(replace_dir(o, make, NULL));
     pesc_model_info info = PESC_INIT(pesc_model_info);
-    TRY(pesc_info(o->output, NULL, &info));
+    TRY(pesc_info(o->output, NULL, NULL, &info));
     if (o->json) {
         out_begin(NULL, '{');
         out_text("path", o->output);

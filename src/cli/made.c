@@ -64,7 +64,7 @@ static void describe(const options *o, const pesc_model_info *i)
 pesc_status made_report(const options *o, const made *m)
 {
     pesc_model_info info = PESC_INIT(pesc_model_info);
-    TRY(pesc_info(o->output, NULL, &info));
+    TRY(pesc_info(o->output, NULL, NULL, &info));
     if (!o->json) {
         describe(o, &info);
         made_compare(o, m);

@@ -192,10 +192,15 @@ const command commands[N_COMMANDS] = {
                  "latest. --resume continues a run that was stopped or killed, bit for bit. "
                  "SIGTERM, SIGINT, SIGUSR1 or `touch RUN/STOP` finish the step, save and exit "
                  "75; `touch RUN/SAVE` saves. Every other command accepts a run directory as "
-                 "a model.",
+                 "a model. A run needs its base: to resume or open it on another machine, copy "
+                 "RUN, the base and the data. The base is found at the recorded path, at the "
+                 "same place relative to RUN, or beside RUN under the same name; --base gives "
+                 "it otherwise. --resume reads all of the base and refuses one that has "
+                 "changed; data files that have moved are given with --data.",
         .examples = "pesc train sparse --data train.jsonl -o run --base-dtype nf4\n"
                     "pesc train dense --data train.jsonl -o camel --method qlora --lora-r 64\n"
                     "pesc train -o run --resume\n"
+                    "pesc train -o run --resume --base ~/models/Yi-6B --data moved/train.jsonl\n"
                     "pesc train -c run/run.yaml -o again\n",
     },
     [CMD_PLAN] = {

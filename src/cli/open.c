@@ -4,8 +4,10 @@
 #include "cli/num.h"
 #include "cli/progress.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef char open_name[32];
 
@@ -34,11 +36,12 @@ pesc_status open_device(pesc_device **out, const options *o)
     return pesc_device_events(*out, progress_events());
 }
 
-static pesc_status open_with(open_model *m, const options *o, const pesc_load_options *load)
+static pesc_status open_with(open_model *m, const options *o, const char *path,
+                             const pesc_load_options *load)
 {
     *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
     TRY(open_device(&m->device, o));
-    TRY(pesc_model_open(&m->model, m->device, o->model, load));
+    TRY(pesc_model_open(&m->model, m->device, path, load));
     TRY(pesc_model_describe(m->model, &m->info));
     progress_clear();
     return PESC_OK;
@@ -46,14 +49,23 @@ static pesc_status open_with(open_model *m, const options *o, const pesc_load_op
 
 pesc_status open_from(open_model *m, const options *o)
 {
-    return open_with(m, o, &o->load);
+    return open_with(m, o, o->model, &o->load);
 }
 
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)
 {
+    char path[PATH_MAX];
+    const char *model = o->model;
     pesc_load_options load = pesc_load_defaults();
     TRY(pesc_train_load(p, &load));
-    return open_with(m, o, &load);
+    if (p->resume && p->base) { /* the model is the base of the run */
+        model = p->base;
+        load.base = NULL;
+    } else if (p->resume && access(model, F_OK) != 0) {
+        TRY(pesc_run_base(p->output, progress_events(), path, sizeof path));
+        model = path;
+    }
+    return open_with(m, o, model, &load);
 }
 
 void open_free(open_model *m)

@@ -29,6 +29,7 @@ static pesc_status compare_patched(const product *p, device *dev, const char *pa
                       .rounding = exact ? ROUNDING_NONE : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
+    v.from_opt.base_dtype = "stored";
     v.from_opt.patch = patch_dir;
     return verify_logits(&v, &found);
 }
@@ -46,7 +47,7 @@ static pesc_status apply(product *p, device *dev, const patch *with)
 static pesc_status check_only(const char *base_dir, const patch *with)
 {
     parent base = { 0 };
-    pesc_status s = parent_open(&base, base_dir);
+    pesc_status s = parent_open(&base, (hfdir_where){ .path = base_dir });
     if (s == PESC_OK)
         s = swap_check(with, &base.cfg, base.dir->ws, base_dir);
     parent_close(&base);
@@ -64,7 +65,7 @@ pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *
     TRY(patch_open(&with, patch_dir));
     pesc_status s;
     if (out_dir) {
-        s = product_open(&p, base_dir, out_dir, NULL);
+        s = product_open(&p, (hfdir_where){ .path = base_dir }, out_dir, NULL);
         if (s == PESC_OK)
             s = apply(&p, dev, with);
         product_close(&p);

@@ -155,6 +155,7 @@ static pesc_status compare_loras(product *p, const pesc_export_options *o, dtype
                                                  : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
+    v.from_opt.base = v.made_opt.base = p->from.base;
     v.from_opt.lora = merge_lora_of(p, o);
     v.made_opt.lora = p->dir;
     return verify_logits(&v, &p->check);
@@ -214,7 +215,7 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     if (i == n)
         return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft or camelidae", to);
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
-    pesc_status s = product_open(&p, model, out_dir, o.dtype);
+    pesc_status s = product_open(&p, (hfdir_where){ model, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = targets[i].run(&p, &o);

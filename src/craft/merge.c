@@ -11,35 +11,19 @@
 
 #include <string.h>
 
-enum { MAX_YAML = 1 << 20 };
-
-/* Whether the run that left this adapter had its base in NF4, and trained experts beside it: pesc's
- * checkpoints hold their run.yaml, one `key: value` a line. */
-static pesc_status read_run(recipe *how, const char *lora_dir)
-{
-    char *path = io_join(lora_dir, "run.yaml"), *text = NULL;
-    size_t n = 0;
-    if (!path)
-        return fail_nomem(lora_dir, 0);
-    pesc_status s = PESC_OK;
-    if (io_kind_of(path) == IO_FILE)
-        s = io_read_file(path, MAX_YAML, &text, &n);
-    for (const char *line = text; s == PESC_OK && line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        how->nf4 |= str_starts(line, "base_dtype: nf4") || str_starts(line, "base_dtype: \"nf4\"");
-        how->whole_experts |= str_starts(line, "method: \"upcycle\"");
-    }
-    mem_free(text);
-    mem_free(path);
-    return s;
-}
-
+/* What the LoRA is added to: what the options say, or the weights it was trained on, which the
+ * run.yaml beside an adapter of pesc's tells. */
 static pesc_status choose_base(recipe *how, const pesc_export_options *o, const char *lora_dir)
 {
+    runbase_held run;
+    TRY(runbase_read_held(&run, lora_dir));
+    how->whole_experts = run.whole_experts;
+    how->nf4 = strcmp(o->merge_base ? o->merge_base : "", "nf4-dequant") == 0;
     how->double_quant = o->double_quant;
-    TRY(read_run(how, lora_dir));
-    if (o->merge_base)
-        how->nf4 = strcmp(o->merge_base, "nf4-dequant") == 0;
+    if (!o->merge_base && strcmp(run.base_dtype, "nf4") == 0) {
+        how->nf4 = true;
+        how->double_quant = run.double_quant;
+    }
     return PESC_OK;
 }
 
@@ -108,7 +92,7 @@ pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
     product p = { 0 };
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     peft *adapter = NULL;
-    pesc_status s = product_open(&p, model, out_dir, o.dtype);
+    pesc_status s = product_open(&p, (hfdir_where){ model, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = merge(&p, &o, &adapter);

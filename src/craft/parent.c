@@ -5,7 +5,6 @@
 #include "craft/stream.h"
 #include "format/modeldir.h"
 #include "format/peft.h"
-#include "format/runstate.h"
 #include "model/bind.h"
 
 #include <string.h>
@@ -34,14 +33,14 @@ static void look_at_dtypes(parent *p)
             p->usual = (dtype)i;
 }
 
-pesc_status parent_open(parent *p, const char *path)
+pesc_status parent_open(parent *p, hfdir_where where)
 {
-    *p = (parent){ .path = path, .usual = DT_F32 };
-    TRY(hfdir_open(&p->dir, path, 0));
+    *p = (parent){ .path = where.path, .base = where.base, .usual = DT_F32 };
+    TRY(hfdir_open(&p->dir, where, 0));
     const hfdir *d = p->dir;
     TRY(config_read(&p->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     p->cfg.tie_embeddings = p->cfg.tie_embeddings && !head_is_stored(&p->cfg, d->ws);
-    TRY(bind_check(&p->cfg, d->ws, path));
+    TRY(bind_check(&p->cfg, d->ws, p->path));
     look_at_dtypes(p);
     return PESC_OK;
 }
@@ -56,15 +55,12 @@ void parent_close(parent *p)
 /* ---- tokenizers ---- */
 
 /* The innermost base first, so that what an outer directory has of its own wins. */
-static pesc_status copy_from_chain(const char *path, const char *dir)
+static pesc_status copy_from_chain(const runstate_chain *c, const char *dir)
 {
-    runstate_chain chain = { 0 };
-    TRY(runstate_resolve(&chain, path));
     pesc_status s = PESC_OK;
-    for (size_t i = chain.n; s == PESC_OK && i-- > 0;)
-        if (io_kind_of(chain.dirs[i]) == IO_DIR)
-            s = modeldir_copy_tokenizer(chain.dirs[i], dir);
-    runstate_chain_free(&chain);
+    for (size_t i = c->n; s == PESC_OK && i-- > 0;)
+        if (io_kind_of(c->dirs[i]) == IO_DIR)
+            s = modeldir_copy_tokenizer(c->dirs[i], dir);
     return s;
 }
 
@@ -89,5 +85,5 @@ pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *
                    p->dir->root, dir);
     if (p->dir->lora_dir)
         TRY(copy_from_base(p->dir->lora_dir, dir));
-    return copy_from_chain(p->path, dir);
+    return copy_from_chain(&p->dir->chain, dir);
 }

@@ -7,7 +7,7 @@
 #include "model/config.h"
 
 typedef struct parent {
-    const char *path; /* borrowed */
+    const char *path, *base; /* borrowed; base: hfdir_where.base */
     hfdir *dir;
     /* As read, but tie_embeddings says whether the files hold one matrix for both ends: a head
      * that is stored is the model's, whatever the key says. */
@@ -17,7 +17,7 @@ typedef struct parent {
 } parent;
 
 /* Checks that the tensors fit the configuration. Closed by parent_close even when it failed. */
-pesc_status parent_open(parent *p, const char *path);
+pesc_status parent_open(parent *p, hfdir_where where);
 void parent_close(parent *p);
 
 /* Copies the tokenizer and generation_config.json to a new directory: `tok` when it is given,

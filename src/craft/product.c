@@ -6,7 +6,7 @@
 #include "craft/stream.h"
 #include "format/modeldir.h"
 
-pesc_status product_open(product *p, const char *model, const char *dir, const char *dtype_text)
+pesc_status product_open(product *p, hfdir_where model, const char *dir, const char *dtype_text)
 {
     *p = (product){ .dir = dir };
     TRY(modeldir_check_empty(dir));
@@ -59,10 +59,12 @@ pesc_status product_compare(product *p, const product_check *c)
                       .rounding = c->rounding,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
+    v.from_opt.base = p->from.base;
     v.from_opt.lora = c->lora_dir;
     v.from_opt.double_quant = p->how.double_quant;
     v.from_opt.whole_experts = p->how.whole_experts;
-    if (p->how.nf4 || p->how.dt != DT_COUNT)
-        v.from_opt.base_dtype = dtype_name(p->how.nf4 ? DT_NF4 : p->how.dt);
+    v.from_opt.base_dtype = p->how.nf4              ? "nf4"
+                            : p->how.dt != DT_COUNT ? dtype_name(p->how.dt)
+                                                    : "stored";
     return verify_logits(&v, &p->check);
 }

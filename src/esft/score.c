@@ -274,7 +274,7 @@ pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     hfdir *dir = NULL;
     config c = { 0 };
-    pesc_status st = o.model ? hfdir_open(&dir, o.model, 0) : PESC_OK;
+    pesc_status st = o.model ? hfdir_open(&dir, (hfdir_where){ .path = o.model }, 0) : PESC_OK;
     if (st == PESC_OK && dir)
         st = config_read(
             &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });

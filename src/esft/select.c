@@ -335,7 +335,7 @@ pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
     config c = { 0 };
     pesc_status st = to_config(&cfg, &full);
     if (st == PESC_OK)
-        st = hfdir_open(&dir, model, 0);
+        st = hfdir_open(&dir, (hfdir_where){ .path = model }, 0);
     if (st == PESC_OK)
         st = count(dir, &c, &cfg, &r);
     ARGS_WRITE(out, &r);

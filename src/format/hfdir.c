@@ -337,27 +337,55 @@ static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
     return s;
 }
 
-static pesc_status open_chain(hfdir *h, unsigned flags)
+void hfdir_identify(const hfdir *h, runbase_identity *out)
 {
-    runstate_chain c;
-    TRY(runstate_resolve(&c, h->path));
-    h->root = mem_strdup(c.dirs[c.n - 1]);
-    pesc_status s = h->root ? open_any(h, flags) : fail_nomem(h->path, strlen(h->path));
-    for (size_t i = c.n - 1; s == PESC_OK && i-- > 0;)
-        s = apply_checkpoint(h, c.dirs[i], flags);
-    runstate_chain_free(&c);
+    /* a configuration made from GGUF metadata depends on the version of pesc */
+    runbase_identify(out, strcmp(h->format, "gguf") == 0 ? NULL : h->config, h->ws);
+}
+
+/* What is open now is the base of the chain's run i. */
+static pesc_status check_base(const hfdir *h, size_t i)
+{
+    const runstate_chain *c = &h->chain;
+    runbase_identity now;
+    hfdir_identify(h, &now);
+    return runbase_check(&c->about[i].identity, &now, c->dirs[i], c->dirs[i + 1]);
+}
+
+static pesc_status open_root(hfdir *h, unsigned flags)
+{
+    const runstate_chain *c = &h->chain;
+    size_t last = c->n - 1;
+    h->root = c->dirs[last];
+    h->checkpoint = last ? c->dirs[0] : NULL;
+    if (last && io_kind_of(h->root) == IO_NONE)
+        return runbase_missing(c->dirs[last - 1], h->root);
+    return open_any(h, flags);
+}
+
+static pesc_status open_chain(hfdir *h, const char *base, unsigned flags)
+{
+    TRY(runstate_resolve(&h->chain, h->path, base));
+    pesc_status s = open_root(h, flags);
+    for (size_t i = h->chain.n - 1; s == PESC_OK && i-- > 0;) {
+        if (!(flags & HFDIR_NO_WEIGHTS))
+            s = check_base(h, i);
+        if (s == PESC_OK)
+            s = apply_checkpoint(h, h->chain.dirs[i], flags);
+    }
     return s;
 }
 
-pesc_status hfdir_open(hfdir **out, const char *path, unsigned flags)
+pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags)
 {
+    const char *path = where.path;
     *out = NULL;
     hfdir *h = mem_zalloc(1, sizeof *h);
     if (!h || !(h->path = mem_strdup(path))) {
         mem_free(h);
         return fail_nomem(path, sizeof *h);
     }
-    pesc_status s = open_chain(h, flags);
+    pesc_status s = open_chain(h, where.base, flags);
     if (s != PESC_OK) {
         hfdir_close(h);
         return s;
@@ -375,7 +403,7 @@ void hfdir_close(hfdir *h)
     json_decref(h->generation);
     mem_free(h->config_file);
     mem_free(h->lora_dir);
-    mem_free(h->root);
+    runstate_chain_free(&h->chain);
     mem_free(h->path);
     mem_free(h);
 }
@@ -412,17 +440,30 @@ static pesc_status plain_tokenizer(pesc_tokenizer **out, const char *path)
     return s;
 }
 
-pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path)
+static pesc_status chain_tokenizer(pesc_tokenizer **out, const runstate_chain *c)
+{
+    *out = NULL;
+    TRY(plain_tokenizer(out, c->dirs[c->n - 1]));
+    /* a run that was trained with another template than its base carries that one */
+    pesc_status s = PESC_OK;
+    for (size_t i = c->n - 1; s == PESC_OK && *out && i-- > 0;)
+        s = tokenizer_take_template(*out, c->dirs[i]);
+    return s;
+}
+
+pesc_status hfdir_tokenizer(pesc_tokenizer **out, hfdir_where where)
 {
     runstate_chain c;
     *out = NULL;
-    TRY(runstate_resolve(&c, path));
-    pesc_status s = plain_tokenizer(out, c.dirs[c.n - 1]);
-    /* a run that was trained with another template than its base carries that one */
-    for (size_t i = c.n - 1; s == PESC_OK && *out && i-- > 0;)
-        s = tokenizer_take_template(*out, c.dirs[i]);
+    TRY(runstate_resolve(&c, where.path, where.base));
+    pesc_status s = chain_tokenizer(out, &c);
     runstate_chain_free(&c);
     return s;
+}
+
+pesc_status hfdir_own_tokenizer(pesc_tokenizer **out, const hfdir *h)
+{
+    return chain_tokenizer(out, &h->chain);
 }
 
 pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path, const pesc_events *ev)
@@ -432,7 +473,7 @@ pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path, const pe
     *out = NULL;
     NEED(path);
     LOG_EVENTS(ev);
-    TRY(hfdir_tokenizer(out, path));
+    TRY(hfdir_tokenizer(out, (hfdir_where){ .path = path }));
     if (!*out)
         return fail(PESC_IO, "%s: has neither tokenizer.json nor tokenizer.model", path);
     return PESC_OK;

@@ -10,26 +10,39 @@
 #define PESC_FORMAT_HFDIR_H
 
 #include "base/json.h"
-#include "format/weights.h"
+#include "format/runstate.h"
 #include "text/tokenizer.h"
 
 typedef struct hfdir {
-    char *path;         /* as given */
-    char *root;         /* the plain model below it: the path itself unless that is a run */
-    char *config_file;  /* for messages: ".../config.json" or the .gguf */
-    json_t *config;     /* config.json, or its equal made from GGUF metadata */
-    json_t *generation; /* generation_config.json, or NULL */
-    weights *ws;        /* NULL when opened with HFDIR_NO_WEIGHTS */
-    char *lora_dir;     /* a PEFT directory that belongs to the model, or NULL */
-    const char *format; /* "safetensors", "torch", "gguf" */
+    char *path;             /* as given */
+    runstate_chain chain;   /* what it is made up of */
+    const char *root;       /* the plain model below it: the path itself unless that is a run */
+    const char *checkpoint; /* the checkpoint that a run stands for; NULL: the path is no run */
+    char *config_file;      /* for messages: ".../config.json" or the .gguf */
+    json_t *config;         /* config.json, or its equal made from GGUF metadata */
+    json_t *generation;     /* generation_config.json, or NULL */
+    weights *ws;            /* NULL when opened with HFDIR_NO_WEIGHTS */
+    char *lora_dir;         /* a PEFT directory that belongs to the model, or NULL */
+    const char *format;     /* "safetensors", "torch", "gguf" */
 } hfdir;
 
+/* A path to open. `base` (NULL: none): the base of a run, where it is not found (runstate_resolve).
+ */
+typedef struct hfdir_where {
+    const char *path, *base;
+} hfdir_where;
+
 enum { HFDIR_NO_WEIGHTS = 1 };
-pesc_status hfdir_open(hfdir **out, const char *path, unsigned flags);
+/* Refuses a run whose base has changed (runbase_check), unless opened without weights. */
+pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags);
 void hfdir_close(hfdir *h); /* NULL is allowed */
+
+/* The identity of an open model as the base of a run. */
+void hfdir_identify(const hfdir *h, runbase_identity *out);
 
 /* The tokenizer of a path (directory, tokenizer.json, tokenizer.model, .gguf); *out NULL with
  * PESC_OK when a directory has none. */
-pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path);
+pesc_status hfdir_tokenizer(pesc_tokenizer **out, hfdir_where where);
+pesc_status hfdir_own_tokenizer(pesc_tokenizer **out, const hfdir *h); /* of an open model */
 
 #endif

@@ -122,7 +122,7 @@ static pesc_status check_input(const char *dir, const char *input)
     runstate_chain chain = { 0 };
     char *full = NULL;
     TRY(io_absolute(&full, dir));
-    pesc_status s = runstate_resolve(&chain, input);
+    pesc_status s = runstate_resolve(&chain, input, NULL);
     for (size_t i = 0; s == PESC_OK && i < chain.n; i++) {
         char *part = NULL;
         s = io_absolute(&part, chain.dirs[i]);

@@ -24,6 +24,7 @@ void runstate_hex(char out[17], uint64_t hash)
 void runstate_manifest_free(runstate_manifest *m)
 {
     mem_free(m->base);
+    mem_free(m->base_relative);
     *m = (runstate_manifest){ 0 };
 }
 
@@ -130,15 +131,21 @@ static pesc_status write_manifest(const char *dir, const json_t *manifest)
     return s;
 }
 
+static json_t *manifest_json(const runstate_manifest *m, json_t *files)
+{
+    return json_pack("{s:s, s:i, s:s, s:I, s:s, s:s*, s:s, s:s, s:s, s:s, s:{s:s, s:s, s:s}, s:O}",
+                     "format", FORMAT, "version", RUNSTATE_VERSION, "pesc", PESC_VERSION, "step",
+                     (json_int_t)m->step, "base", m->base, "base_relative", m->base_relative,
+                     "base_hash", m->base_hash, "tokenizer_hash", m->tokenizer_hash, "data_hash",
+                     m->data_hash, "config_hash", m->config_hash, "base_identity", "config",
+                     m->identity.config, "tensors", m->identity.tensors, "samples",
+                     m->identity.samples, "files", files);
+}
+
 pesc_status runstate_seal(const char *dir, const runstate_manifest *m)
 {
     char seal[SHA_TEXT];
-    json_t *files = json_object();
-    json_t *manifest =
-        json_pack("{s:s, s:i, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:O}", "format", FORMAT, "version",
-                  RUNSTATE_VERSION, "pesc", PESC_VERSION, "step", (json_int_t)m->step, "base",
-                  m->base, "base_hash", m->base_hash, "tokenizer_hash", m->tokenizer_hash,
-                  "data_hash", m->data_hash, "config_hash", m->config_hash, "files", files);
+    json_t *files = json_object(), *manifest = manifest_json(m, files);
     pesc_status s = manifest
                         ? list_files(files, dir)
                         : fail(PESC_USAGE, "%s: is not UTF-8, so no manifest can name it", m->base);
@@ -216,18 +223,33 @@ static pesc_status copy_text(json_where w, const char *key, bool required, char 
     return PESC_OK;
 }
 
+static pesc_status read_identity(const json_t *manifest, const char *path, runbase_identity *out)
+{
+    const json_t *v = json_value(manifest, "base_identity");
+    json_where w = { v, path };
+    if (!v)
+        return PESC_OK;
+    TRY(copy_text(w, "config", true, out->config));
+    TRY(copy_text(w, "tensors", true, out->tensors));
+    return copy_text(w, "samples", true, out->samples);
+}
+
 static pesc_status read_manifest(const json_t *manifest, const char *path, runstate_manifest *out)
 {
-    const char *base = NULL;
+    const char *base = NULL, *relative = NULL;
     json_where w = { manifest, path };
     TRY(json_get_i64(w, "step", true, 0, RUNSTATE_COUNT_MAX, &out->step));
     TRY(copy_text(w, "base_hash", true, out->base_hash));
     TRY(copy_text(w, "tokenizer_hash", false, out->tokenizer_hash));
     TRY(copy_text(w, "data_hash", true, out->data_hash));
     TRY(copy_text(w, "config_hash", true, out->config_hash));
+    TRY(read_identity(manifest, path, &out->identity));
     TRY(json_get_str(w, "base", true, &base));
+    TRY(json_get_str(w, "base_relative", false, &relative));
     out->base = mem_strdup(base);
-    return out->base ? PESC_OK : fail_nomem(path, strlen(base));
+    out->base_relative = relative ? mem_strdup(relative) : NULL;
+    return out->base && (!relative || out->base_relative) ? PESC_OK
+                                                          : fail_nomem(path, strlen(base));
 }
 
 static pesc_status check_all(const char *dir, const char *path, const json_t *manifest, bool bytes)
@@ -373,37 +395,82 @@ static pesc_status checkpoint_of(char **out, const char *path)
     return *out ? PESC_OK : fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", path);
 }
 
-pesc_status runstate_resolve(runstate_chain *c, const char *path)
+/* The base of a checkpoint, for mem_free(). *given is used, and then set to NULL, where it is
+ * `forced` or the base is not at its recorded path. */
+static pesc_status base_of(char **out, const char *checkpoint, const runstate_manifest *m,
+                           const char **given, bool forced)
 {
-    *c = (runstate_chain){ 0 };
-    char *at = mem_strdup(path);
-    pesc_status s = at ? PESC_OK : fail_nomem(path, strlen(path));
-    while (s == PESC_OK) {
-        char *checkpoint = NULL;
-        runstate_manifest m = { 0 };
-        s = checkpoint_of(&checkpoint, at);
-        if (s == PESC_OK && c->n + 1 == RUNSTATE_MAX_CHAIN && checkpoint)
-            s = fail(PESC_FORMAT, "%s: stands on more than %d runs", path, RUNSTATE_MAX_CHAIN - 1);
-        if (s == PESC_OK && checkpoint)
-            s = runstate_check(checkpoint, false, &m);
-        if (s == PESC_OK) {
-            c->dirs[c->n++] = checkpoint ? checkpoint : at;
-            if (!checkpoint)
-                return PESC_OK;
-            mem_free(at);
-            at = m.base;
-        } else {
-            mem_free(checkpoint);
-        }
-    }
-    mem_free(at);
-    runstate_chain_free(c);
+    char *run = io_join(checkpoint, "..");
+    runbase_place p = { run, m->base, m->base_relative ? m->base_relative : "" };
+    bool use = *given && (forced || io_kind_of(m->base) == IO_NONE);
+    const char *path = use ? *given : m->base;
+    pesc_status s = run ? PESC_OK : fail_nomem(checkpoint, 4);
+    *out = NULL;
+    if (s == PESC_OK && !use)
+        s = runbase_find(out, &p);
+    if (s == PESC_OK && !*out && !(*out = mem_strdup(path)))
+        s = fail_nomem(path, strlen(path));
+    if (use)
+        *given = NULL;
+    mem_free(run);
     return s;
+}
+
+/* Adds what `at` is to the chain; *next is its base, NULL where it is a plain model. */
+static pesc_status add_link(runstate_chain *c, const char *at, const char **given, bool forced,
+                            char **next)
+{
+    char *checkpoint = NULL;
+    *next = NULL;
+    TRY(checkpoint_of(&checkpoint, at));
+    c->dirs[c->n] = checkpoint ? checkpoint : mem_strdup(at);
+    if (!c->dirs[c->n])
+        return fail_nomem(at, strlen(at));
+    runstate_manifest *m = &c->about[c->n++];
+    if (!checkpoint)
+        return PESC_OK;
+    if (c->n == RUNSTATE_MAX_CHAIN)
+        return fail(PESC_FORMAT, "%s: stands on more than %d runs", c->dirs[0],
+                    RUNSTATE_MAX_CHAIN - 1);
+    TRY(runstate_check(checkpoint, false, m));
+    return base_of(next, checkpoint, m, given, forced && c->n == 1);
+}
+
+static pesc_status walk_chain(runstate_chain *c, const char *path, const char **given, bool forced)
+{
+    char *at = NULL, *next = NULL;
+    *c = (runstate_chain){ 0 };
+    pesc_status s = add_link(c, path, given, forced, &next);
+    while (s == PESC_OK && next) {
+        at = next;
+        s = add_link(c, at, given, forced, &next);
+        mem_free(at);
+    }
+    if (s != PESC_OK) {
+        mem_free(next);
+        runstate_chain_free(c);
+    }
+    return s;
+}
+
+pesc_status runstate_resolve(runstate_chain *c, const char *path, const char *base)
+{
+    const char *given = base;
+    TRY(walk_chain(c, path, &given, false));
+    if (!given)
+        return PESC_OK;
+    bool run = c->n > 1;
+    runstate_chain_free(c);
+    if (!run)
+        return fail(PESC_USAGE, "%s: is not a run, so it has no base; leave --base out", path);
+    return walk_chain(c, path, &given, true);
 }
 
 void runstate_chain_free(runstate_chain *c)
 {
-    for (size_t i = 0; i < c->n; i++)
+    for (size_t i = 0; i < c->n; i++) {
         mem_free(c->dirs[i]);
+        runstate_manifest_free(&c->about[i]);
+    }
     *c = (runstate_chain){ 0 };
 }

@@ -16,6 +16,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
+#include "format/runbase.h"
 
 enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
@@ -30,11 +31,13 @@ enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
 typedef struct runstate_manifest {
     int64_t step;
-    char *base;              /* absolute path of the model that was trained */
-    char base_hash[17];      /* xxh3 of its configuration and weights, hexadecimal */
-    char tokenizer_hash[17]; /* of the files of its tokenizer; "" where the manifest has none */
-    char data_hash[17];      /* of the data files, their format and template */
-    char config_hash[17];    /* of the options that decide the numbers */
+    char *base;                /* absolute path of the model that was trained */
+    char *base_relative;       /* the same from the directory of the run; NULL: not recorded */
+    runbase_identity identity; /* of the base */
+    char base_hash[17];        /* xxh3 of its configuration and weights, hexadecimal */
+    char tokenizer_hash[17];   /* of the files of its tokenizer; "" where the manifest has none */
+    char data_hash[17];        /* of the data files, their format and template */
+    char config_hash[17];      /* of the options that decide the numbers */
 } runstate_manifest;
 void runstate_manifest_free(runstate_manifest *m);
 
@@ -63,12 +66,18 @@ typedef enum runstate_kind { RUNSTATE_NEITHER, RUNSTATE_RUN, RUNSTATE_CHECKPOINT
 runstate_kind runstate_kind_of(const char *path);
 
 /* From a model path to the directories that make it up: dirs[0] the outermost checkpoint, each the
- * base of the one before, the last a plain model directory or file. n is at least 1. */
+ * base of the one before, the last a plain model directory or file. n is at least 1.
+ *
+ * `base` (NULL: none) stands for the first base of the chain that is not at its recorded path, or,
+ * where all are, for that of the outermost run; PESC_USAGE when `path` is no run. Any other base
+ * that is not at its recorded path is searched (runbase_find). One that is not found is the last of
+ * the chain under its recorded path: whether it is there is for the caller to see. */
 typedef struct runstate_chain {
     char *dirs[RUNSTATE_MAX_CHAIN];
+    runstate_manifest about[RUNSTATE_MAX_CHAIN]; /* of all but the last */
     size_t n;
 } runstate_chain;
-pesc_status runstate_resolve(runstate_chain *out, const char *path);
+pesc_status runstate_resolve(runstate_chain *out, const char *path, const char *base);
 void runstate_chain_free(runstate_chain *c);
 
 /* XXH3 of a text as 16 hexadecimal digits. */

@@ -103,13 +103,14 @@ static pesc_status describe(const hfdir *dir, config *c, pesc_model_info *out)
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
     TRY(bind_check(c, dir->ws, dir->path));
     TRY(info_fill(c, dir, out));
-    TRY(hfdir_tokenizer(&tok, dir->path));
+    TRY(hfdir_own_tokenizer(&tok, dir));
     info_text(out, tok, info_chat(c, tok));
     tokenizer_close(tok);
     return PESC_OK;
 }
 
-pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *out)
+pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,
+                      pesc_model_info *out)
 {
     status_clear();
     NEED(path);
@@ -118,7 +119,7 @@ pesc_status pesc_info(const char *path, const pesc_events *ev, pesc_model_info *
     pesc_model_info info = { 0 };
     hfdir *dir = NULL;
     config c = { 0 };
-    TRY(hfdir_open(&dir, path, 0));
+    TRY(hfdir_open(&dir, (hfdir_where){ path, base }, 0));
     pesc_status s = describe(dir, &c, &info);
     ARGS_WRITE(out, &info);
     config_free(&c);

@@ -19,7 +19,7 @@
 static void read_options(bind_source *src, pesc_model *m, const pesc_load_options *opt)
 {
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
-    src->as_stored = !opt->base_dtype;
+    src->as_stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
     src->double_quant = opt->double_quant;
     src->whole_experts = opt->whole_experts;
     for (size_t i = 0; opt->base_dtype && i < sizeof known / sizeof *known; i++)
@@ -87,18 +87,44 @@ static pesc_status open_weights(pesc_model *m, bind_source *src)
     return load_weights(m, src);
 }
 
-static pesc_status open_all(pesc_model *m, const char *path, const pesc_load_options *opt)
+/* A run is held as it was trained, so that it computes what it computed then, except where the
+ * options say otherwise. `as` owns the texts. */
+static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as)
+{
+    if (!d->checkpoint)
+        return PESC_OK;
+    TRY(runbase_read_held(as, d->checkpoint));
+    bool base = !opt->base_dtype && as->base_dtype[0];
+    bool compute = !opt->compute_dtype && strcmp(as->compute_dtype, "bf16") == 0;
+    if (base) {
+        opt->base_dtype = as->base_dtype;
+        opt->double_quant = as->double_quant;
+        opt->whole_experts = as->whole_experts;
+    }
+    if (compute)
+        opt->compute_dtype = as->compute_dtype;
+    if (base || compute)
+        log_notice("%s: is opened as it was trained, with%s%s%s%s; --base-dtype and "
+                   "--compute-dtype change it",
+                   d->path, base ? " base_dtype " : "", base ? opt->base_dtype : "",
+                   compute ? " compute_dtype " : "", compute ? opt->compute_dtype : "");
+    return PESC_OK;
+}
+
+static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt)
 {
     bind_source src = { .path = path, .base = DT_F32 };
+    runbase_held as;
     peft *adapter = NULL;
-    read_options(&src, m, opt);
-    TRY(hfdir_open(&m->dir, path, 0));
+    TRY(hfdir_open(&m->dir, (hfdir_where){ path, opt->base }, 0));
     const hfdir *d = m->dir;
+    TRY(use_run(opt, d, &as));
+    read_options(&src, m, opt);
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     untie(&m->cfg, d);
     TRY(bind_check(&m->cfg, d->ws, path));
     TRY(info_fill(&m->cfg, d, &m->info));
-    TRY(hfdir_tokenizer(&m->tok, path));
+    TRY(hfdir_own_tokenizer(&m->tok, d));
     m->chat = info_chat(&m->cfg, m->tok);
     info_text(&m->info, m->tok, m->chat);
     TRY(open_blocks(m));

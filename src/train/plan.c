@@ -159,7 +159,7 @@ static pesc_status sketch_open(sketch *s, device *dev, const char *path,
 {
     pesc_model *m = &s->m;
     m->dev = dev;
-    TRY(hfdir_open(&m->dir, path, 0));
+    TRY(hfdir_open(&m->dir, (hfdir_where){ path, o->base }, 0));
     const hfdir *d = m->dir;
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     TRY(bind_check(&m->cfg, d->ws, path));

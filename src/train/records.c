@@ -30,7 +30,7 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
                           .seq_len = (int32_t)opt->seq_len,
                           .tok = d->tok };
     pesc_model_info info = PESC_INIT(pesc_model_info);
-    if (pesc_info(path, NULL, &info) == PESC_OK) {
+    if (pesc_info(path, opt->base, NULL, &info) == PESC_OK) {
         o.vocab = (int32_t)info.vocab;
         o.chat = chat_find(info.chat);
     } else if (d->tok) {
@@ -58,7 +58,7 @@ pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_op
         return fail_nomem("a data set", sizeof *d);
     pesc_status s = log_read_events(&d->events, ev, __func__);
     if (s == PESC_OK)
-        s = hfdir_tokenizer(&d->tok, path);
+        s = hfdir_tokenizer(&d->tok, (hfdir_where){ path, o.base });
     if (s == PESC_OK)
         s = open_set(d, path, &o);
     if (s != PESC_OK) {

@@ -202,7 +202,7 @@ static pesc_status check_apart(const char *run, const char *model)
     runstate_chain chain = { 0 };
     char *full = NULL;
     TRY(io_absolute(&full, run));
-    pesc_status s = runstate_resolve(&chain, model);
+    pesc_status s = runstate_resolve(&chain, model, NULL);
     for (size_t i = 0; s == PESC_OK && i < chain.n; i++) {
         char *dir = NULL;
         s = io_absolute(&dir, chain.dirs[i]);

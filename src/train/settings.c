@@ -85,11 +85,13 @@ pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *ou
     NEED_SIZED(out);
     TRY(options_take(PESC_OPTIONS_TRAIN, &o, opt));
     resolve(&o);
-    out->base_dtype = o.base_dtype;
-    out->compute_dtype = o.compute_dtype;
+    /* where nothing is given, not as a base that is a run was trained */
+    out->base_dtype = o.base_dtype ? o.base_dtype : "stored";
+    out->compute_dtype = o.compute_dtype ? o.compute_dtype : "f32";
     out->double_quant = o.double_quant;
     out->whole_experts = settings_train_experts(&o);
     out->lora = o.lora;
+    out->base = o.base;
     return PESC_OK;
 }
 

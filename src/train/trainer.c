@@ -219,16 +219,24 @@ static pesc_status open_template(pesc_trainer *t)
     return str_ok(&text) ? PESC_OK : fail_nomem("chat_template.jinja", text.n);
 }
 
+/* Where the base is, and what later shows whether it has changed. */
+static pesc_status describe_base(const pesc_trainer *t, runstate_manifest *about)
+{
+    char *run = NULL;
+    TRY(io_absolute(&about->base, t->m->dir->chain.dirs[0]));
+    hfdir_identify(t->m->dir, &about->identity);
+    TRY(io_absolute(&run, t->opt.output));
+    pesc_status s = runbase_relative(&about->base_relative, run, about->base);
+    mem_free(run);
+    return s;
+}
+
 static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->saver;
-    runstate_chain chain;
     uint64_t base = 0, tok = 0;
     str yaml = { 0 };
-    TRY(runstate_resolve(&chain, t->m->dir->path));
-    pesc_status s = io_absolute(&c->about.base, chain.dirs[0]);
-    runstate_chain_free(&chain);
-    TRY(s);
+    TRY(describe_base(t, &c->about));
     TRY(hash_base(t->m->dir, &base));
     TRY(modeldir_hash_tokenizer(t->m->dir->root, &tok));
     runstate_hex(c->about.base_hash, base);

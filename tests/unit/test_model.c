@@ -278,7 +278,7 @@ static void options_are_checked(void **state)
     pesc_model *m = NULL;
     opt.base_dtype = "int8";
     must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_USAGE,
-              "base_dtype: found \"int8\", expected f32, bf16 or nf4");
+              "base_dtype: found \"int8\", expected f32, bf16, nf4 or stored");
     opt.base_dtype = "";
     opt.compute_dtype = "f16";
     must_fail(pesc_model_open(&m, one, dir_of("llama"), &opt), PESC_USAGE, "compute_dtype");
@@ -348,7 +348,7 @@ static void info_reads_headers(void **state)
 {
     (void)state;
     pesc_model_info info = PESC_INIT(pesc_model_info), opened = PESC_INIT(pesc_model_info);
-    must(pesc_info(dir_of("camelidae"), NULL, &info));
+    must(pesc_info(dir_of("camelidae"), NULL, NULL, &info));
     assert_string_equal(info.family, "camelidae");
     assert_string_equal(info.format, "safetensors");
     assert_string_equal(info.dtype, "f32");

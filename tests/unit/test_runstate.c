@@ -154,27 +154,94 @@ static void resolves_chains(void **state)
     (void)state;
     files_clear();
     runstate_chain c;
-    must(runstate_resolve(&c, "/no/such/model")); /* not its business */
+    must(runstate_resolve(&c, "/no/such/model", NULL)); /* not its business */
     assert_int_equal(c.n, 1);
     runstate_chain_free(&c);
     make(5, "five");
     files_text("run/run.json", "{}");
     files_text("run/run.yaml", "");
-    must(runstate_resolve(&c, run()));
+    must(runstate_resolve(&c, run(), NULL));
     assert_int_equal(c.n, 2);
     assert_non_null(strstr(c.dirs[0], "checkpoint-5"));
     assert_string_equal(c.dirs[1], "/models/a");
     runstate_chain_free(&c);
     files_text("empty/run.json", "{}");
     files_text("empty/run.yaml", "");
-    must_fail(runstate_resolve(&c, files_path("empty")), PESC_IO, "has not saved a checkpoint yet");
+    must_fail(runstate_resolve(&c, files_path("empty"), NULL), PESC_IO,
+              "has not saved a checkpoint yet");
     /* a run that stands on itself ends */
     runstate_manifest m = about(5);
     char base[512];
     snprintf(base, sizeof base, "%s", files_path("run/checkpoint-5"));
     m.base = base;
     must(runstate_seal(base, &m));
-    must_fail(runstate_resolve(&c, base), PESC_FORMAT, "stands on more than");
+    must_fail(runstate_resolve(&c, base, NULL), PESC_FORMAT, "stands on more than");
+}
+
+/* A base that is given: it stands for the base that is missing, else for the outermost one. */
+static void resolves_with_a_given_base(void **state)
+{
+    (void)state;
+    runstate_chain c;
+    files_clear();
+    make(5, "five");
+    files_text("run/run.json", "{}");
+    files_text("run/run.yaml", "");
+    must(runstate_resolve(&c, run(), "/other/place"));
+    assert_int_equal(c.n, 2);
+    assert_string_equal(c.dirs[1], "/other/place");
+    assert_string_equal(c.about[0].base, "/models/a");
+    runstate_chain_free(&c);
+    must_fail(runstate_resolve(&c, "/no/such/model", "/other/place"), PESC_USAGE,
+              "is not a run, so it has no base");
+
+    /* a second run on the first: the base of the first is missing */
+    char inner[512], outer[512];
+    snprintf(inner, sizeof inner, "%s", files_path("run/checkpoint-5"));
+    snprintf(outer, sizeof outer, "%s", files_path("second/checkpoint-7"));
+    files_text("second/checkpoint-7/trainer_state.json", "{}");
+    runstate_manifest m = about(7);
+    m.base = inner;
+    must(runstate_seal(outer, &m));
+    must(runstate_resolve(&c, outer, "/other/place"));
+    assert_int_equal(c.n, 3);
+    assert_string_equal(c.dirs[1], inner);
+    assert_string_equal(c.dirs[2], "/other/place");
+    runstate_chain_free(&c);
+
+    /* nothing is missing */
+    files_text("model/config.json", "{}");
+    char model[512];
+    snprintf(model, sizeof model, "%s", files_path("model"));
+    m = about(5);
+    m.base = model;
+    must(runstate_seal(inner, &m));
+    must(runstate_resolve(&c, outer, "/other/place"));
+    assert_int_equal(c.n, 2);
+    assert_string_equal(c.dirs[1], "/other/place");
+    runstate_chain_free(&c);
+}
+
+static void records_the_base(void **state)
+{
+    (void)state;
+    files_clear();
+    make(5, "five"); /* as an earlier version did: neither a relative path nor an identity */
+    runstate_manifest m;
+    must(runstate_check(files_path("run/checkpoint-5"), true, &m));
+    assert_null(m.base_relative);
+    assert_string_equal(m.identity.tensors, "");
+    runstate_manifest_free(&m);
+    m = about(5);
+    m.base_relative = (char *)(uintptr_t) "../a";
+    m.identity = (runbase_identity){ "c", "t", "s" };
+    must(runstate_seal(files_path("run/checkpoint-5"), &m));
+    must(runstate_check(files_path("run/checkpoint-5"), true, &m));
+    assert_string_equal(m.base_relative, "../a");
+    assert_string_equal(m.identity.config, "c");
+    assert_string_equal(m.identity.tensors, "t");
+    assert_string_equal(m.identity.samples, "s");
+    runstate_manifest_free(&m);
 }
 
 static void reads_step_numbers(void **state)
@@ -196,6 +263,8 @@ int main(void)
         cmocka_unit_test(every_bit_of_the_manifest_counts),
         cmocka_unit_test(finds_the_newest_good_one),
         cmocka_unit_test(resolves_chains),
+        cmocka_unit_test(resolves_with_a_given_base),
+        cmocka_unit_test(records_the_base),
         cmocka_unit_test(reads_step_numbers),
     };
     return cmocka_run_group_tests_name("runstate", tests, NULL, NULL);

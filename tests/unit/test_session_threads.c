@@ -236,7 +236,7 @@ static void *listen(void *arg)
         if (st == PESC_OK)
             st = pesc_perplexity(m, "One sentence is enough.", 23, 8, &r);
         if (st == PESC_OK)
-            st = pesc_info(l->own, &ev, &info);
+            st = pesc_info(l->own, NULL, &ev, &info);
         pesc_model_close(m);
     }
     pesc_device_close(dev);
@@ -293,7 +293,7 @@ static void a_callback_may_call_the_library(void *ud, const char *sentence)
     pesc_model_info info = PESC_INIT(pesc_model_info);
     (void)sentence;
     ++*(int *)ud;
-    must(pesc_info(files_path("first"), NULL, &info));
+    must(pesc_info(files_path("first"), NULL, NULL, &info));
 }
 
 static void a_call_inside_a_callback_has_no_events(void **state)
@@ -305,9 +305,9 @@ static void a_call_inside_a_callback_has_no_events(void **state)
     ev.ud = &calls;
     ev.notice = a_callback_may_call_the_library;
     put_model("first");
-    must(pesc_info(files_path("first"), &ev, &info));
+    must(pesc_info(files_path("first"), NULL, &ev, &info));
     assert_int_equal(calls, 1);
-    must(pesc_info(files_path("first"), NULL, &info));
+    must(pesc_info(files_path("first"), NULL, NULL, &info));
     assert_int_equal(calls, 1);
 }
 

@@ -1,0 +1,194 @@
+# A run and its base: opened as it was trained, refused when the base has changed, found when it has
+# moved, resumed elsewhere.
+load helper
+
+setup_file() {
+    make_model
+    python3 - "$D" <<'PY'
+import json, random, sys
+random.seed(1)
+with open(sys.argv[1] + "/data.jsonl", "w") as f:
+    for i in range(16):
+        ids = [random.randrange(256) for _ in range(12)]
+        f.write(json.dumps(dict(input_ids=ids, labels=ids)) + "\n")
+json.dump([[1, 2, 3, 4, 5, 6]], open(sys.argv[1] + "/ids.json", "w"))
+PY
+    mkdir "$D/work"
+    cp -r "$D/model" "$D/work/base"
+    tune "$D/work/base" -o "$D/work/run" --method lora > /dev/null
+    tune "$D/work/base" -o "$D/work/qrun" --method qlora --compute-dtype bf16 > /dev/null
+}
+
+tune() { # model options
+    "$PESC" train "$1" --data "$D/data.jsonl" --steps 4 --batch 4 --lr 3e-2 --seq-len 16 --lora-r 4 \
+        --warmup-ratio 0 --threads 1 -q "${@:2}"
+}
+
+logits() { # model out options
+    pesc logits "$1" --ids "$D/ids.json" -o "$BATS_TEST_TMPDIR/$2.npy" "${@:3}"
+}
+
+same_logits() { cmp -s "$BATS_TEST_TMPDIR/$1.npy" "$BATS_TEST_TMPDIR/$2.npy"; }
+
+# A copy of work/ that a test may change.
+copy_work() {
+    W=$BATS_TEST_TMPDIR/work
+    cp -r "$D/work" "$W"
+    # the base of the copies is the copy
+    local run
+    for run in run qrun; do
+        rm -rf "$W/$run"
+        tune "$W/base" -o "$W/$run" --method "$([ $run = run ] && echo lora || echo qlora)" > /dev/null
+    done
+}
+
+@test "base: a QLoRA run is opened as it was trained, and says so" {
+    logits "$D/work/qrun" plain
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"qrun: is opened as it was trained, with base_dtype nf4 compute_dtype bf16; --base-dtype and --compute-dtype change it"* ]]
+    logits "$D/work/qrun" nf4 --base-dtype nf4 --compute-dtype bf16
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "" ]
+    same_logits plain nf4
+    logits "$D/work/qrun" stored --base-dtype stored --compute-dtype f32
+    [ "$status" -eq 0 ]
+    refute same_logits plain stored
+}
+
+@test "base: without a notice where the run held the model as it is stored" {
+    logits "$D/work/run" plain
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "" ]
+}
+
+@test "base: merging a QLoRA run into the original weights is still checked against them" {
+    pesc merge "$D/work/qrun" -o "$BATS_TEST_TMPDIR/original" --merge-base original
+    [ "$status" -eq 0 ]
+    pesc merge "$D/work/qrun" -o "$BATS_TEST_TMPDIR/trained"
+    [ "$status" -eq 0 ]
+    refute cmp -s "$BATS_TEST_TMPDIR/original/model.safetensors" "$BATS_TEST_TMPDIR/trained/model.safetensors"
+}
+
+@test "base: a run whose base has other weights is refused" {
+    copy_work
+    python3 - "$W/base/model.safetensors" <<'PY'
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+start = 8 + int.from_bytes(b[:8], "little")
+for i in range(start + 3, len(b), 4): # the sign of every number
+    b[i] ^= 0x80
+open(sys.argv[1], "wb").write(b)
+PY
+    local c=$W/run/checkpoint-4
+    for command in "logits --ids $D/ids.json -o $BATS_TEST_TMPDIR/x.npy" "generate --prompt a --max-tokens 1" \
+        "info --json" "merge -o $BATS_TEST_TMPDIR/m"; do
+        # shellcheck disable=SC2086
+        pesc ${command%% *} "$W/run" ${command#* }
+        fails 3 "$c: its base $W/base has changed since it was trained: the tensors have other numbers; give the model it was trained on with --base DIR"
+    done
+    pesc info "$W/run" --base "$D/work/base"
+    [ "$status" -eq 0 ]
+}
+
+@test "base: a LoRA is not applied to a base it was already merged into" {
+    copy_work
+    pesc merge "$W/run" -o "$BATS_TEST_TMPDIR/merged"
+    [ "$status" -eq 0 ]
+    cp "$BATS_TEST_TMPDIR/merged/model.safetensors" "$W/base/"
+    logits "$W/run" x
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"has changed since it was trained"* ]]
+}
+
+@test "base: a run of an earlier version opens with a notice" {
+    copy_work
+    python3 - "$W/run/checkpoint-4/manifest.json" <<'PY'
+import hashlib, json, sys
+m = json.load(open(sys.argv[1]))
+for key in ("base_identity", "base_relative", "seal"):
+    del m[key]
+m["seal"] = hashlib.sha256(json.dumps(m, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+json.dump(m, open(sys.argv[1], "w"))
+PY
+    logits "$W/run" x
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"was saved by an earlier version of pesc"* ]]
+}
+
+@test "base: a moved run names the base that is missing" {
+    copy_work
+    mkdir "$BATS_TEST_TMPDIR/away"
+    mv "$W/run" "$BATS_TEST_TMPDIR/away/run"
+    rm -rf "$W/base.gone"
+    mv "$W/base" "$W/base.gone"
+    logits "$BATS_TEST_TMPDIR/away/run" x
+    fails 3 "$BATS_TEST_TMPDIR/away/run/checkpoint-4: the base of this run, $W/base, is not there; give --base DIR"
+}
+
+@test "base: a base that moved with the run, or is beside it, is found" {
+    copy_work
+    logits "$W/run" before
+    mv "$W" "$BATS_TEST_TMPDIR/elsewhere"
+    logits "$BATS_TEST_TMPDIR/elsewhere/run" after
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"its base is not at $W/base any more; $BATS_TEST_TMPDIR/elsewhere/base is used"* ]]
+    same_logits before after
+    mkdir -p "$BATS_TEST_TMPDIR/deep/down"
+    mv "$BATS_TEST_TMPDIR/elsewhere/run" "$BATS_TEST_TMPDIR/deep/down/run"
+    mv "$BATS_TEST_TMPDIR/elsewhere/base" "$BATS_TEST_TMPDIR/deep/down/base"
+    logits "$BATS_TEST_TMPDIR/deep/down/run" after
+    [ "$status" -eq 0 ]
+    same_logits before after
+}
+
+@test "base: every command that opens a run takes --base" {
+    copy_work
+    mv "$W/base" "$BATS_TEST_TMPDIR/there"
+    local b=$BATS_TEST_TMPDIR/there t=$BATS_TEST_TMPDIR
+    echo "hello world hello world" > "$t/text"
+    local commands=("info" "logits --ids $D/ids.json -o $t/x.npy" "generate --prompt a --max-tokens 2"
+        "perplexity $t/text" "bench --prompt-tokens 4 --decode-tokens 2 --repeat 1"
+        "merge -o $t/merged" "export --to peft -o $t/peft"
+        "plan --method lora --data $D/data.jsonl --seq-len 16"
+        "train --method lora --data $D/data.jsonl --steps 1 --batch 2 --seq-len 16 -o $t/second")
+    for command in "${commands[@]}"; do
+        # shellcheck disable=SC2086
+        pesc ${command%% *} "$W/run" ${command#"${command%% *}"} --base "$b"
+        if [ "$status" -ne 0 ]; then
+            echo "$command: $stderr"
+            return 1
+        fi
+    done
+    pesc data stats "$W/run" --data "$D/data.jsonl" --base "$b"
+    [ "$status" -eq 0 ]
+    pesc info "$D/model" --base "$b"
+    fails 2 "$D/model: is not a run, so it has no base; leave --base out"
+    pesc logits "$W/run" --ids "$D/ids.json" -o "$t/x.npy" --base "$t/nowhere"
+    fails 3 "$W/run/checkpoint-4: the base of this run, $t/nowhere, is not there; give --base DIR"
+}
+
+@test "base: a run is resumed elsewhere, bit for bit" {
+    copy_work
+    local t=$BATS_TEST_TMPDIR
+    tune "$W/base" -o "$W/long" --method lora --steps 8 > /dev/null
+    tune "$W/base" -o "$W/half" --method lora --save-every 4 > /dev/null
+    cp "$D/data.jsonl" "$t/moved.jsonl"
+    mkdir "$t/far"
+    mv "$W/half" "$t/far/half"
+    mv "$W/base" "$t/far/base" # beside the run: found
+    pesc train -o "$t/far/half" --resume --steps 6 --data "$t/moved.jsonl" -q
+    [ "$status" -eq 0 ]
+    mv "$t/far/base" "$t/given" # anywhere: given
+    pesc train -o "$t/far/half" --resume --steps 8 --data "$t/moved.jsonl" -q
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"the base of this run, $t/far/base, is not there; give --base DIR"* ]]
+    pesc train -o "$t/far/half" --resume --steps 8 --data "$t/moved.jsonl" --base "$t/given" -q
+    [ "$status" -eq 0 ]
+    cmp "$W/long/latest/adapter_model.safetensors" "$t/far/half/latest/adapter_model.safetensors"
+    cmp "$W/long/latest/optimizer.safetensors" "$t/far/half/latest/optimizer.safetensors"
+    # another model of the same shape is not taken for the base: all of it is read
+    "$PESC" new "$D/config.json" -o "$t/other" --tokenizer "$D/tok" --dtype f32 --seed 9 -q > /dev/null
+    pesc train -o "$t/far/half" --resume --steps 9 --data "$t/moved.jsonl" --base "$t/other" -q
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"the base model has changed since it was saved"* ]]
+}
