@@ -12,36 +12,32 @@
 
 enum { FAULT_SHORT = -1, FAULT_KILL = -2 };
 
-static const char *const op_names[FAULT_OPS] = { "open",  "read",    "write", "fsync", "rename",
-                                                 "mkdir", "unlink",  "mmap",  "close", "truncate",
-                                                 "link",  "reserve", "any" };
+static const char *const op_names[FAULT_OPS] = { "open",     "read",     "write",  "fsync",
+                                                 "rename",   "mkdir",    "unlink", "mmap",
+                                                 "close",    "truncate", "link",   "reserve",
+                                                 "exchange", "any" };
 static const struct {
     const char *name;
     int what;
 } whats[] = {
     { "short", FAULT_SHORT }, { "kill", FAULT_KILL }, { "ENOSPC", ENOSPC }, { "EIO", EIO },
     { "EDQUOT", EDQUOT },     { "EROFS", EROFS },     { "EACCES", EACCES }, { "ENOMEM", ENOMEM },
-    { "EMFILE", EMFILE },     { "EINTR", EINTR },
+    { "EMFILE", EMFILE },     { "EINTR", EINTR },     { "EINVAL", EINVAL },
 };
+
+enum { RULES = 4 };
 
 static struct {
     _Atomic long long left; /* calls until it fires; 0: disarmed */
     fault_op op;
     int what;
-    _Atomic bool fired;
-} fault;
+} rules[RULES];
+static _Atomic bool fired;
 
-bool fault_arm(const char *spec)
+/* One rule, "op:N:what"; the text is cut up. */
+static bool arm(int rule, char *spec)
 {
-    fault.left = 0;
-    fault.fired = false;
-    if (!spec || !*spec)
-        return true;
-    char copy[64];
-    if (strlen(spec) >= sizeof copy)
-        return false;
-    snprintf(copy, sizeof copy, "%s", spec);
-    char *count = strchr(copy, ':'), *what = count ? strchr(count + 1, ':') : NULL;
+    char *count = strchr(spec, ':'), *what = count ? strchr(count + 1, ':') : NULL;
     if (!what)
         return false;
     *count++ = *what++ = '\0';
@@ -50,13 +46,31 @@ bool fault_arm(const char *spec)
         return false;
     for (int op = 0; op < FAULT_OPS; op++)
         for (size_t w = 0; w < sizeof whats / sizeof *whats; w++)
-            if (strcmp(copy, op_names[op]) == 0 && strcmp(what, whats[w].name) == 0) {
-                fault.op = (fault_op)op;
-                fault.what = whats[w].what;
-                fault.left = n;
+            if (strcmp(spec, op_names[op]) == 0 && strcmp(what, whats[w].name) == 0) {
+                rules[rule].op = (fault_op)op;
+                rules[rule].what = whats[w].what;
+                rules[rule].left = n;
                 return true;
             }
     return false;
+}
+
+bool fault_arm(const char *spec)
+{
+    char copy[128], *rest = NULL;
+    for (int i = 0; i < RULES; i++)
+        rules[i].left = 0;
+    fired = false;
+    if (!spec || !*spec)
+        return true;
+    if (strlen(spec) >= sizeof copy)
+        return false;
+    snprintf(copy, sizeof copy, "%s", spec);
+    int n = 0;
+    for (char *one = strtok_r(copy, ",", &rest); one; one = strtok_r(NULL, ",", &rest))
+        if (n == RULES || !arm(n++, one))
+            return false;
+    return n > 0;
 }
 
 static void arm_from_environment(void)
@@ -66,25 +80,32 @@ static void arm_from_environment(void)
 
 bool fault_fired(void)
 {
-    return fault.fired;
+    return fired;
+}
+
+static int fire(int what, size_t *n)
+{
+    fired = true;
+    if (what == FAULT_KILL)
+        raise(SIGKILL);
+    if (what == FAULT_SHORT) {
+        if (n && *n > 1)
+            *n /= 2;
+        return 0;
+    }
+    return what;
 }
 
 int fault_check(fault_op op, size_t *n)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, arm_from_environment);
-    if (atomic_load_explicit(&fault.left, memory_order_relaxed) == 0 ||
-        (fault.op != op && fault.op != FAULT_ANY))
-        return 0;
-    if (atomic_fetch_sub(&fault.left, 1) != 1)
-        return 0;
-    fault.fired = true;
-    if (fault.what == FAULT_KILL)
-        raise(SIGKILL);
-    if (fault.what == FAULT_SHORT) {
-        if (n && *n > 1)
-            *n /= 2;
-        return 0;
+    for (int i = 0; i < RULES; i++) {
+        if (atomic_load_explicit(&rules[i].left, memory_order_relaxed) == 0 ||
+            (rules[i].op != op && rules[i].op != FAULT_ANY))
+            continue;
+        if (atomic_fetch_sub(&rules[i].left, 1) == 1)
+            return fire(rules[i].what, n);
     }
-    return fault.what;
+    return 0;
 }

@@ -18,6 +18,7 @@ typedef enum fault_op {
     FAULT_TRUNCATE,
     FAULT_LINK,
     FAULT_RESERVE,
+    FAULT_EXCHANGE,
     FAULT_ANY, /* in a spec only: each of the above */
     FAULT_OPS
 } fault_op;
@@ -26,7 +27,8 @@ typedef enum fault_op {
  * (when n is given) and returns 0; for `kill` it does not return. */
 int fault_check(fault_op op, size_t *n);
 
-/* Arms from a spec "op:N:what"; NULL disarms. False when the spec is malformed. */
+/* Arms from a spec "op:N:what", or up to four with commas between them; NULL disarms. False when
+ * the spec is malformed. */
 bool fault_arm(const char *spec);
 bool fault_fired(void);
 

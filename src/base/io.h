@@ -3,8 +3,8 @@
  * Reads and writes are checked, interrupted calls are retried, short writes continued. Every
  * system call passes a fault hook, so a test (or PESC_FAULT=op:N:what in the environment) can make
  * the N-th call of an op fail: op is open, read, write, fsync, rename, mkdir, unlink, mmap, close,
- * truncate, link, reserve, or any (all of them counted together); what is an errno name (ENOSPC,
- * EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
+ * truncate, link, reserve, exchange, or any (all of them counted together); what is an errno name
+ * (ENOSPC, EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
  *
  * Mapped files may shrink under us. A SIGBUS inside one of our mappings is answered with a page of
  * zeros and a mark on the mapping; whoever used it asks io_map_check() and reports, instead of the
@@ -48,7 +48,9 @@ void io_list_free(char **names, size_t n);
 char *io_join(const char *dir, const char *name);
 
 /* A file that appears under its name only when it is complete: written to a temporary name beside
- * it, flushed to the disk, renamed, the directory flushed. */
+ * it, flushed to the disk, renamed, the directory flushed. What is at `path` must be a regular file
+ * or absent: a device or a pipe is refused, since the rename would replace it. A link to a regular
+ * file is followed, so the link stays. */
 typedef struct io_writer io_writer;
 pesc_status io_writer_open(io_writer **out, const char *path);
 pesc_status io_write(io_writer *w, const void *bytes, size_t n);
@@ -68,7 +70,11 @@ pesc_status io_make_dir(const char *path); /* with parents; fine when it exists 
 pesc_status io_free_bytes(const char *dir, uint64_t *bytes); /* of its file system, for us */
 pesc_status io_sync_dir(const char *dir);
 pesc_status io_rename(const char *from, const char *to);
-/* Puts `from` at `to`, and what was there at `from`: at no moment is `to` missing. */
+/* Puts `from` at `to`, and what was there at `from`: at no moment is `to` missing. Where the file
+ * system cannot exchange two names (NFS), `to` is renamed first: then there is a moment at which
+ * what was there stands under `to` with IO_SWAPPED after it. A process that dies in that moment
+ * leaves it so, and readers that care look there too. */
+#define IO_SWAPPED ".swapped"
 pesc_status io_swap(const char *from, const char *to);
 /* A second name for the same file, in the same file system; fails where `to` exists. */
 pesc_status io_link_file(const char *from, const char *to);
@@ -80,7 +86,8 @@ pesc_status io_link(const char *target, const char *path);
 pesc_status io_absolute(char **out, const char *path);
 
 /* A file that one process at a time can hold; the holder's number stands in it. The lock goes with
- * the process, however it ends. PESC_USAGE names the holder when there is one. */
+ * the process, however it ends. PESC_USAGE names the holder when there is one. Locks and logs are
+ * regular files: a link in their place is refused, since it may lead anywhere. */
 typedef struct io_lock io_lock;
 pesc_status io_lock_take(io_lock **out, const char *path);
 void io_lock_release(io_lock *l); /* NULL is allowed */

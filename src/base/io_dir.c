@@ -45,12 +45,34 @@ pesc_status io_rename(const char *from, const char *to)
     return err ? fail_errno(PESC_DISK, err, "%s: cannot be renamed to %s", from, to) : PESC_OK;
 }
 
+/* Three renames, of which any two adjacent states hold both directories whole. */
+static pesc_status swap_by_renames(const char *from, const char *to, const char *aside)
+{
+    TRY(io_remove(aside)); /* left by a process that died here: `to` is there again since */
+    TRY(io_rename(to, aside));
+    pesc_status s = io_rename(from, to);
+    if (s != PESC_OK) {
+        (void)rename(aside, to); /* as it was */
+        return s;
+    }
+    return io_rename(aside, from);
+}
+
 pesc_status io_swap(const char *from, const char *to)
 {
-    int err = fault_check(FAULT_RENAME, NULL);
+    int err = fault_check(FAULT_EXCHANGE, NULL);
+    if (!err)
+        err = fault_check(FAULT_RENAME, NULL);
     if (!err && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0)
         err = errno;
-    return err ? fail_errno(PESC_DISK, err, "%s: cannot take the place of %s", from, to) : PESC_OK;
+    if (err != EINVAL && err != ENOSYS && err != ENOTSUP)
+        return err ? fail_errno(PESC_DISK, err, "%s: cannot take the place of %s", from, to)
+                   : PESC_OK;
+    str aside = { 0 };
+    str_printf(&aside, "%s%s", to, IO_SWAPPED);
+    pesc_status s = str_ok(&aside) ? swap_by_renames(from, to, aside.p) : fail_nomem(to, aside.n);
+    str_free(&aside);
+    return s;
 }
 
 pesc_status io_link_file(const char *from, const char *to)
@@ -188,13 +210,36 @@ struct io_lock {
     int fd;
 };
 
+/* Opens a file of our own for writing: never through a link, never a device or a pipe. */
+static pesc_status open_own(const char *path, int flags, int *fd)
+{
+    struct stat st;
+    int err = fault_check(FAULT_OPEN, NULL);
+    *fd = err ? -1
+              : open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    if (*fd < 0 && !err)
+        err = errno;
+    if (!err && fstat(*fd, &st) != 0)
+        err = errno;
+    if (err == ELOOP || err == ENXIO || (!err && !S_ISREG(st.st_mode))) {
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+        return fail(PESC_DISK, "%s: is not a regular file; remove it", path);
+    }
+    if (!err)
+        return PESC_OK;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return fail_errno(PESC_DISK, err, "%s: cannot be written", path);
+}
+
 pesc_status io_lock_take(io_lock **out, const char *path)
 {
     *out = NULL;
-    int err = fault_check(FAULT_OPEN, NULL);
-    int fd = err ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
+    int fd, err;
+    TRY(open_own(path, O_RDWR, &fd));
     char holder[24] = "";
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
@@ -233,6 +278,21 @@ struct io_log {
     uint64_t size;
 };
 
+static pesc_status cut_back(io_log *l)
+{
+    struct stat st;
+    int err = fstat(l->fd, &st) != 0 ? errno : 0;
+    if (!err && (uint64_t)st.st_size < l->size)
+        return fail(PESC_FORMAT, "%s: is %llu bytes, but %llu were there when the run was saved",
+                    l->path, (unsigned long long)st.st_size, (unsigned long long)l->size);
+    if (!err && (uint64_t)st.st_size > l->size) {
+        err = fault_check(FAULT_TRUNCATE, NULL);
+        if (!err && ftruncate(l->fd, (off_t)l->size) != 0)
+            err = errno;
+    }
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot be written", l->path) : PESC_OK;
+}
+
 pesc_status io_log_open(io_log **out, const char *path, uint64_t keep)
 {
     *out = NULL;
@@ -242,24 +302,9 @@ pesc_status io_log_open(io_log **out, const char *path, uint64_t keep)
         return fail_nomem(path, sizeof *l);
     }
     l->size = keep;
-    struct stat st;
-    int err = fault_check(FAULT_OPEN, NULL);
-    l->fd = err ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (l->fd < 0 && !err)
-        err = errno;
-    if (!err && fstat(l->fd, &st) != 0)
-        err = errno;
-    pesc_status s = PESC_OK;
-    if (!err && (uint64_t)st.st_size < keep)
-        s = fail(PESC_FORMAT, "%s: is %llu bytes, but %llu were there when the run was saved", path,
-                 (unsigned long long)st.st_size, (unsigned long long)keep);
-    if (!err && s == PESC_OK && (uint64_t)st.st_size > keep) {
-        err = fault_check(FAULT_TRUNCATE, NULL);
-        if (!err && ftruncate(l->fd, (off_t)keep) != 0)
-            err = errno;
-    }
-    if (err)
-        s = fail_errno(PESC_DISK, err, "%s: cannot be written", path);
+    pesc_status s = open_own(path, O_WRONLY, &l->fd);
+    if (s == PESC_OK)
+        s = cut_back(l);
     if (s != PESC_OK) {
         io_log_close(l);
         return s;

@@ -7,8 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct io_writer {
@@ -35,9 +38,25 @@ void io_writer_abort(io_writer *w)
     writer_free(w);
 }
 
+/* What the rename at the end replaces: a link to a regular file stands for that file. `real` has
+ * PATH_MAX bytes. */
+static pesc_status find_target(const char **path, char *real)
+{
+    struct stat own, st;
+    if (lstat(*path, &own) != 0 || stat(*path, &st) != 0)
+        return PESC_OK; /* nothing is there, or opening says why not */
+    if (!S_ISREG(st.st_mode))
+        return fail(PESC_USAGE, "%s: is not a regular file, and is not replaced by one", *path);
+    if (S_ISLNK(own.st_mode) && realpath(*path, real))
+        *path = real;
+    return PESC_OK;
+}
+
 pesc_status io_writer_open(io_writer **out, const char *path)
 {
+    char real[PATH_MAX];
     *out = NULL;
+    TRY(find_target(&path, real));
     io_writer *w = mem_zalloc(1, sizeof *w);
     if (!w)
         return fail_nomem(path, sizeof *w);

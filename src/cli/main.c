@@ -3,10 +3,12 @@
 #include "cli/help.h"
 #include "cli/progress.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const command commands[N_COMMANDS] = {
     [CMD_INIT] = {
@@ -335,8 +337,19 @@ static pesc_status run(int argc, char **argv, options *o)
     return st != PESC_OK ? st : out_flush();
 }
 
+/* Standard input, output and error that are closed are opened on /dev/null: else the first files of a
+ * run would get their numbers, and what is printed would be written into those. Each is opened the
+ * wrong way round, so that using it still fails. */
+static void fill_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_files();
     /* `| head` ends the process silently, even if the parent ignores SIGPIPE. */
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file above ulimit -f is a failed write */

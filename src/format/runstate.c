@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <limits.h>
 #include <openssl/evp.h>
@@ -295,11 +296,24 @@ int64_t runstate_step_of(const char *name)
     return ours ? step : -1;
 }
 
-/* Newest first. */
+/* The same for an entry of a run: also of a checkpoint that an interrupted io_swap() left aside. */
+static int64_t step_of_entry(const char *name)
+{
+    char bare[64];
+    size_t n = strlen(name), tail = sizeof IO_SWAPPED - 1;
+    if (!str_ends(name, IO_SWAPPED) || n - tail >= sizeof bare)
+        return runstate_step_of(name);
+    snprintf(bare, sizeof bare, "%.*s", (int)(n - tail), name);
+    return runstate_step_of(bare);
+}
+
+/* Newest first; of one step the entry with the shorter name, which is the one in its place. */
 static int by_step(const void *a, const void *b)
 {
-    int64_t x = runstate_step_of(*(char *const *)a), y = runstate_step_of(*(char *const *)b);
-    return (x < y) - (x > y);
+    const char *left = *(char *const *)a, *right = *(char *const *)b;
+    int64_t x = step_of_entry(left), y = step_of_entry(right);
+    size_t n = strlen(left), m = strlen(right);
+    return x != y ? (x < y) - (x > y) : (n > m) - (n < m);
 }
 
 static pesc_status try_one(const char *run, const char *name, bool bytes, char **dir)
@@ -336,7 +350,7 @@ static pesc_status try_all(const char *run, char **names, size_t n, runstate_car
     read_latest(run, latest, sizeof latest);
     for (size_t pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < n; i++) {
-            if (runstate_step_of(names[i]) < 0 || (strcmp(names[i], latest) == 0) != (pass == 0))
+            if (step_of_entry(names[i]) < 0 || (strcmp(names[i], latest) == 0) != (pass == 0))
                 continue;
             pesc_status s = try_one(run, names[i], care != RUNSTATE_SIZES, dir);
             if (s == PESC_OK || s == PESC_NOMEM || care == RUNSTATE_STRICT)

@@ -153,3 +153,19 @@ setup_file() { make_model; }
     pesc train "$D/model" -c "$BATS_TEST_TMPDIR/r.yaml"
     [[ $stderr == *'lr\u{202E}x\u{061C}'* ]]
 }
+
+@test "errors: an output that is a device or a pipe is not replaced" {
+    mkfifo "$BATS_TEST_TMPDIR/pipe"
+    printf '{"prompt": "a", "completion": "b"}\n' > "$BATS_TEST_TMPDIR/d.jsonl"
+    pesc data mix --general "$BATS_TEST_TMPDIR/d.jsonl" --code "$BATS_TEST_TMPDIR/d.jsonl" \
+        --maths "$BATS_TEST_TMPDIR/d.jsonl" --counts 1,0,0 -o "$BATS_TEST_TMPDIR/pipe" --overwrite
+    [ "$status" = 2 ]
+    [[ $stderr == *"is not a regular file"* ]]
+    [ -p "$BATS_TEST_TMPDIR/pipe" ]
+}
+
+@test "errors: a closed standard output is an error, not a result" {
+    run bash -c "'$PESC' tokenize '$D/model' <<< hello >&-"
+    [ "$status" = 4 ]
+    [[ $output == *"standard output cannot be written"* ]]
+}

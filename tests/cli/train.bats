@@ -375,3 +375,28 @@ PY
     pesc train "$m" --method lora --lora-r 2 --data "$d" --template chatml --steps 1 --seq-len 64 -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 0 ]
 }
+
+@test "train: what is printed to a closed descriptor does not go into the files of the run" {
+    local r="$BATS_TEST_TMPDIR/r" closed
+    for i in 1 2 3 4; do printf '{"prompt": "hello", "completion": " world"}\n'; done > "$BATS_TEST_TMPDIR/c.jsonl"
+    for closed in '2>&-' '>&-' '<&- >&- 2>&-'; do
+        rm -rf "$r"
+        run bash -c "'$PESC' train '$D/model' --data '$BATS_TEST_TMPDIR/c.jsonl' -o '$r' --method lora --batch 1 \
+            --steps 3 --lora-r 2 $closed"
+        [ -d "$r/checkpoint-3" ]
+        run cat "$r/lock"
+        [[ $output =~ ^[0-9]*$ ]]
+        python3 -c 'import json, sys; assert len([json.loads(line) for line in open(sys.argv[1])]) == 3' "$r/metrics.jsonl"
+    done
+}
+
+@test "train: a lock that is a link is not followed" {
+    local r="$BATS_TEST_TMPDIR/r"
+    mkdir "$r"
+    echo precious > "$BATS_TEST_TMPDIR/precious"
+    ln -s ../precious "$r/lock"
+    printf '{"prompt": "hello", "completion": " world"}\n' > "$BATS_TEST_TMPDIR/c.jsonl"
+    pesc train "$D/model" --data "$BATS_TEST_TMPDIR/c.jsonl" -o "$r" --method lora --steps 1 --lora-r 2 -q
+    [ "$status" -ne 0 ]
+    [ "$(cat "$BATS_TEST_TMPDIR/precious")" = precious ]
+}

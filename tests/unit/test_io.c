@@ -100,6 +100,34 @@ static void publishes_all_or_nothing(void **state)
     unlink(in_dir("f"));
 }
 
+/* A rename would replace the device or pipe itself, and a link instead of what it leads to. */
+static void replaces_only_regular_files(void **state)
+{
+    (void)state;
+    struct stat st;
+    char *back;
+    size_t n;
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    must_fail(io_write_file(in_dir("pipe"), "x", 1), PESC_USAGE, "is not a regular file");
+    assert_int_equal(lstat(in_dir("pipe"), &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(symlink("pipe", in_dir("link")), 0);
+    must_fail(io_write_file(in_dir("link"), "x", 1), PESC_USAGE, "is not a regular file");
+    must_fail(io_write_file("/dev/null", "x", 1), PESC_USAGE, "/dev/null: is not a regular file");
+    unlink(in_dir("link"));
+    must(io_write_file(in_dir("file"), "old", 3));
+    assert_int_equal(symlink("file", in_dir("link")), 0);
+    must(io_write_file(in_dir("link"), "new", 3));
+    assert_int_equal(lstat(in_dir("link"), &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    must(io_read_file(in_dir("file"), 100, &back, &n));
+    assert_string_equal(back, "new");
+    mem_free(back);
+    unlink(in_dir("pipe"));
+    unlink(in_dir("link"));
+    unlink(in_dir("file"));
+}
+
 static void goes_on_after_short_transfers(void **state)
 {
     (void)state;
@@ -156,6 +184,7 @@ int main(void)
         cmocka_unit_test(writes_and_reads_back),
         cmocka_unit_test(refuses_what_is_no_file),
         cmocka_unit_test(publishes_all_or_nothing),
+        cmocka_unit_test(replaces_only_regular_files),
         cmocka_unit_test(goes_on_after_short_transfers),
         cmocka_unit_test(survives_a_shrinking_file),
         cmocka_unit_test(makes_directories),

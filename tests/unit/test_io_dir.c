@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +71,91 @@ static void one_holder_of_a_lock(void **state)
     assert_int_equal(how, 0);
     must(io_lock_take(&a, files_path("lock")));
     io_lock_release(a);
+}
+
+/* What a lock or a log would be written through is left alone. */
+static void locks_and_logs_do_not_follow_links(void **state)
+{
+    (void)state;
+    io_lock *lock;
+    io_log *log;
+    size_t n;
+    files_clear();
+    files_text("precious", "untouched");
+    assert_int_equal(symlink("precious", files_path("link")), 0);
+    assert_int_equal(mkfifo(files_path("fifo"), 0600), 0);
+    const char *const names[] = { "link", "fifo" };
+    for (int i = 0; i < 2; i++) {
+        must_fail(io_lock_take(&lock, files_path(names[i])), PESC_DISK, "is not a regular file");
+        must_fail(io_log_open(&log, files_path(names[i]), 0), PESC_DISK, "is not a regular file");
+    }
+    char *got = files_get(files_path("precious"), &n);
+    assert_string_equal(got, "untouched");
+    free(got);
+}
+
+static void make_pair(void)
+{
+    files_clear();
+    files_text("old/a", "old");
+    files_text("new/a", "new");
+}
+
+static bool is_new_at(const char *name)
+{
+    size_t n;
+    char *got = files_get(files_path(name), &n);
+    bool fresh = strcmp(got, "new") == 0;
+    free(got);
+    return fresh;
+}
+
+/* With and without a file system that exchanges names. */
+static void directories_change_places(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        make_pair();
+        files_text("old" IO_SWAPPED "/a", "left by one that died");
+        assert_true(fault_arm(i ? "exchange:1:EINVAL" : NULL));
+        must(io_swap(files_path("new"), files_path("old")));
+        fault_arm(NULL);
+        assert_true(is_new_at("old/a"));
+        assert_false(is_new_at("new/a"));
+        assert_int_equal(files_there("old" IO_SWAPPED), i == 0);
+    }
+    for (int i = 1; i <= 3; i++) { /* a rename that fails leaves both */
+        char spec[64];
+        make_pair();
+        snprintf(spec, sizeof spec, "exchange:1:EINVAL,rename:%d:EIO", i);
+        assert_true(fault_arm(spec));
+        must_fail(io_swap(files_path("new"), files_path("old")), PESC_DISK, "cannot be renamed");
+        fault_arm(NULL);
+        assert_true(is_new_at(i == 3 ? "old/a" : "new/a"));
+        assert_false(is_new_at(i == 3 ? "old" IO_SWAPPED "/a" : "old/a"));
+    }
+}
+
+/* A process that dies between two renames leaves both directories whole. */
+static void dying_between_renames_loses_nothing(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= 3; i++) {
+        make_pair();
+        pid_t child = fork();
+        if (child == 0) {
+            char spec[64];
+            snprintf(spec, sizeof spec, "exchange:1:EINVAL,rename:%d:kill", i);
+            fault_arm(spec);
+            (void)io_swap(files_path("new"), files_path("old"));
+            _exit(0);
+        }
+        int how;
+        waitpid(child, &how, 0);
+        assert_true(WIFSIGNALED(how));
+        assert_true(is_new_at(i == 3 ? "old/a" : "new/a"));
+        assert_false(is_new_at(i == 1 ? "old/a" : "old" IO_SWAPPED "/a"));
+    }
 }
 
 static void logs_grow_and_are_cut_back(void **state)
@@ -149,6 +235,9 @@ int main(void)
         cmocka_unit_test(removes_trees_but_not_what_they_link_to),
         cmocka_unit_test(links_are_replaced_in_one_step),
         cmocka_unit_test(one_holder_of_a_lock),
+        cmocka_unit_test(locks_and_logs_do_not_follow_links),
+        cmocka_unit_test(directories_change_places),
+        cmocka_unit_test(dying_between_renames_loses_nothing),
         cmocka_unit_test(logs_grow_and_are_cut_back),
         cmocka_unit_test(reserves_space),
         cmocka_unit_test(counts_all_operations_together),
