@@ -258,7 +258,6 @@ tests/golden/test_train.c trajectory_equals_torch
 tests/ops/oracle.c oracle_rope
 tests/ops/oracle.c oracle_product
 tests/unit/test_chat.c lays_out_every_format
-tests/unit/test_tokgguf.c equals_its_byte_level_json
 tests/unit/test_peft.c test_refuses_tensors
 tests/unit/test_record.c reads_every_format
 """.split("\n")

@@ -1,10 +1,10 @@
 /* arena: memory with one lifetime, planned before it is taken.
  *
  * A layout function is written once and run twice: first on a measuring arena (base NULL), where
- * arena_take() only counts, then on a real one of exactly that size, where it hands out pieces.
+ * arena_take() only counts, then on a real one of exactly that size, where it returns pieces.
  * So the peak is known before anything is allocated, and nothing can run out of memory half way.
  * Every piece is 64-byte aligned. There is no per-piece free: the arena goes as a whole. The arena
- * does not own its span: whoever allocated it (heap, device) frees it. */
+ * does not own its span: the caller that allocated it (heap, device) frees it. */
 #ifndef PESC_BASE_ARENA_H
 #define PESC_BASE_ARENA_H
 

@@ -7,8 +7,8 @@
  * (ENOSPC, EIO, ...), `short` (half of a read or write) or `kill` (SIGKILL).
  *
  * Mapped files may shrink under us. A SIGBUS inside one of our mappings is answered with a page of
- * zeros and a mark on the mapping; whoever used it asks io_map_check() and reports, instead of the
- * process dying. Signals elsewhere go to the handler that was there before. */
+ * zeros and a mark on the mapping; a user of the mapping calls io_map_check() and reports it,
+ * instead of the process dying. Signals elsewhere go to the handler that was there before. */
 #ifndef PESC_BASE_IO_H
 #define PESC_BASE_IO_H
 
@@ -29,7 +29,7 @@ void io_map_close(io_map *m); /* NULL is allowed */
 void io_map_drop(const void *data, size_t n);
 pesc_status io_map_check(const io_map *m); /* fails when part of the file was lost while in use */
 
-/* The whole regular file, NUL-terminated behind its n bytes, for mem_free(). Refuses more than
+/* The whole regular file, NUL-terminated after its n bytes, for mem_free(). Refuses more than
  * `max` bytes. */
 pesc_status io_read_file(const char *path, size_t max, char **out, size_t *n);
 
@@ -72,7 +72,7 @@ pesc_status io_sync_dir(const char *dir);
 pesc_status io_rename(const char *from, const char *to);
 /* Puts `from` at `to`, and what was there at `from`: at no moment is `to` missing. Where the file
  * system cannot exchange two names (NFS), `to` is renamed first: then there is a moment at which
- * what was there stands under `to` with IO_SWAPPED after it. A process that dies in that moment
+ * what was there is named `to` with IO_SWAPPED appended. A process that dies in that moment
  * leaves it so, and readers that care look there too. */
 #define IO_SWAPPED ".swapped"
 pesc_status io_swap(const char *from, const char *to);
@@ -85,9 +85,9 @@ pesc_status io_link(const char *target, const char *path);
 /* An absolute path without links, for mem_free(). */
 pesc_status io_absolute(char **out, const char *path);
 
-/* A file that one process at a time can hold; the holder's number stands in it. The lock goes with
- * the process, however it ends. PESC_USAGE names the holder when there is one. Locks and logs are
- * regular files: a link in their place is refused, since it may lead anywhere. */
+/* A file that one process at a time can hold; it contains the holder's process id. The lock ends
+ * with the process, however that ends. PESC_USAGE names the holder when there is one. Locks and
+ * logs are regular files: a link in their place is refused, since it may lead anywhere. */
 typedef struct io_lock io_lock;
 pesc_status io_lock_take(io_lock **out, const char *path);
 void io_lock_release(io_lock *l); /* NULL is allowed */

@@ -2,6 +2,7 @@
 #include "base/io.h"
 
 #include "base/fault.h"
+#include "base/io_own.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -29,9 +30,7 @@ pesc_status io_free_bytes(const char *dir, uint64_t *bytes)
 pesc_status io_sync_dir(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int err = fd < 0 ? errno : fault_check(FAULT_FSYNC, NULL);
-    if (!err && fsync(fd) != 0)
-        err = errno;
+    int err = fd < 0 ? errno : io_flush(fd);
     if (fd >= 0)
         close(fd);
     return err ? fail_errno(PESC_DISK, err, "%s: cannot be flushed to disk", dir) : PESC_OK;
@@ -112,8 +111,8 @@ static pesc_status push(frame *stack, int *depth, char *path)
 {
     frame f = { .path = path };
     if (*depth == MAX_DEPTH) {
-        pesc_status s = fail(PESC_DISK, "%s: lies more than %d folders deep: it is not removed",
-                             path, MAX_DEPTH);
+        pesc_status s =
+            fail(PESC_DISK, "%s: is more than %d folders deep: it is not removed", path, MAX_DEPTH);
         mem_free(path);
         return s;
     }
@@ -166,16 +165,10 @@ pesc_status io_remove(const char *path)
 
 /* ---- links and names ---- */
 
-static char *parent_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
-}
-
 pesc_status io_link(const char *target, const char *path)
 {
     str temp = { 0 };
-    char *dir = parent_of(path);
+    char *dir = io_parent(path);
     str_printf(&temp, "%s.tmp.%ld", path, (long)getpid());
     pesc_status s = dir && str_ok(&temp) ? PESC_OK : fail_nomem(path, strlen(path));
     if (s == PESC_OK) {
@@ -315,30 +308,16 @@ pesc_status io_log_open(io_log **out, const char *path, uint64_t keep)
 
 pesc_status io_log_append(io_log *l, const void *bytes, size_t n)
 {
-    const char *p = bytes;
-    uint64_t at = l->size;
-    for (size_t left = n; left > 0;) {
-        size_t limit = left;
-        int err = fault_check(FAULT_WRITE, &limit);
-        ssize_t put = err ? -1 : pwrite(l->fd, p, limit, (off_t)at);
-        if (put < 0 && !err && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot write %zu bytes", l->path,
-                              left);
-        p += put;
-        at += (uint64_t)put;
-        left -= (size_t)put;
-    }
-    l->size = at; /* a part that was written is overwritten by the next */
+    int err = io_put(l->fd, bytes, n, l->size);
+    if (err) /* a part that was written is overwritten by the next */
+        return fail_errno(PESC_DISK, err, "%s: cannot write %zu bytes", l->path, n);
+    l->size += n;
     return PESC_OK;
 }
 
 pesc_status io_log_sync(io_log *l)
 {
-    int err = fault_check(FAULT_FSYNC, NULL);
-    if (!err && fsync(l->fd) != 0)
-        err = errno;
+    int err = io_flush(l->fd);
     return err ? fail_errno(PESC_DISK, err, "%s: cannot be flushed to disk", l->path) : PESC_OK;
 }
 

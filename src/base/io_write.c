@@ -2,6 +2,7 @@
 #include "base/io.h"
 
 #include "base/fault.h"
+#include "base/io_own.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -36,6 +37,36 @@ void io_writer_abort(io_writer *w)
     if (w->fd >= 0)
         unlink(w->temp);
     writer_free(w);
+}
+
+int io_put(int fd, const void *bytes, size_t n, uint64_t offset)
+{
+    const char *p = bytes;
+    while (n > 0) {
+        size_t limit = n;
+        int err = fault_check(FAULT_WRITE, &limit);
+        ssize_t put = err ? -1 : pwrite(fd, p, limit, (off_t)offset);
+        if (put < 0 && !err && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return err ? err : put < 0 ? errno : EIO;
+        p += put;
+        n -= (size_t)put;
+        offset += (uint64_t)put;
+    }
+    return 0;
+}
+
+int io_flush(int fd)
+{
+    int err = fault_check(FAULT_FSYNC, NULL);
+    return err ? err : fsync(fd) != 0 ? errno : 0;
+}
+
+char *io_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
 }
 
 /* What the rename at the end replaces: a link to a regular file stands for that file. `real` has
@@ -82,21 +113,10 @@ pesc_status io_writer_open(io_writer **out, const char *path)
 
 pesc_status io_write_at(io_writer *w, uint64_t offset, const void *bytes, size_t n)
 {
-    const char *p = bytes;
-    while (n > 0) {
-        size_t limit = n;
-        int err = fault_check(FAULT_WRITE, &limit);
-        ssize_t put = err ? -1 : pwrite(w->fd, p, limit, (off_t)offset);
-        if (put < 0 && !err && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fail_errno(PESC_DISK, err ? err : errno, "%s: cannot write %zu bytes at %llu",
-                              w->path, n, (unsigned long long)offset);
-        p += put;
-        n -= (size_t)put;
-        offset += (uint64_t)put;
-    }
-    return PESC_OK;
+    int err = io_put(w->fd, bytes, n, offset);
+    return err ? fail_errno(PESC_DISK, err, "%s: cannot write %zu bytes at %llu", w->path, n,
+                            (unsigned long long)offset)
+               : PESC_OK;
 }
 
 pesc_status io_write(io_writer *w, const void *bytes, size_t n)
@@ -117,21 +137,13 @@ pesc_status io_reserve(io_writer *w, uint64_t bytes)
                       (unsigned long long)bytes);
 }
 
-static int sync_fd(int fd)
-{
-    int err = fault_check(FAULT_FSYNC, NULL);
-    return err ? err : fsync(fd) != 0 ? errno : 0;
-}
-
 static int sync_parent(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *dir =
-        slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
+    char *dir = io_parent(path);
     if (!dir)
         return ENOMEM;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int err = fd < 0 ? errno : sync_fd(fd);
+    int err = fd < 0 ? errno : io_flush(fd);
     if (fd >= 0)
         close(fd);
     mem_free(dir);
@@ -141,7 +153,7 @@ static int sync_parent(const char *path)
 pesc_status io_publish(io_writer *w)
 {
     const char *doing = "flushed to disk";
-    int err = sync_fd(w->fd);
+    int err = io_flush(w->fd);
     if (!err) {
         doing = "closed";
         err = fault_check(FAULT_CLOSE, NULL);

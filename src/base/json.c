@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* jansson's parser does not tell every failed allocation from bad input, and overlooks some: a
- * string then lacks a letter, and if that was its closing quote jansson reads on behind its buffer.
+ * string then lacks a letter, and if that was its closing quote jansson reads on past its buffer.
  * So while it parses we remember the failure, but give it a second try at the memory and let it
  * come to an end. Its other functions report a failure as they should. */
 static _Thread_local bool parsing, out_of_memory;

@@ -51,6 +51,20 @@ void *mem_grow(void *p, size_t n, size_t size)
     return realloc(p, bytes ? bytes : 1);
 }
 
+bool mem_room(void **array, size_t *cap, size_t n, size_t size)
+{
+    enum { FIRST = 16 };
+    if (n < *cap)
+        return true;
+    size_t bigger = *cap ? *cap * 2 : FIRST;
+    void *p = mem_grow(*array, bigger, size);
+    if (!p)
+        return false;
+    *array = p;
+    *cap = bigger;
+    return true;
+}
+
 void *mem_aligned(size_t bytes)
 {
     size_t rounded;

@@ -1,4 +1,4 @@
-/* mem: the only road to the heap, so that tests can make any allocation fail.
+/* mem: the only access to the heap, so that tests can make any allocation fail.
  *
  * Sizes are counted in elements and multiplied with an overflow check. All return NULL on failure;
  * the caller turns that into fail_nomem(). Memory is not zeroed unless the name says so. */
@@ -12,8 +12,11 @@
 void *mem_alloc(size_t n, size_t size);
 void *mem_zalloc(size_t n, size_t size);
 void *mem_grow(void *p, size_t n, size_t size); /* realloc; on failure `p` stays valid */
-void *mem_aligned(size_t bytes);                /* 64-byte aligned, for mem_free() too */
-void mem_free(void *p);                         /* NULL is allowed */
+/* Makes room for element number n in an array of *cap elements that doubles; false: no memory, and
+ * nothing changed. *array may be NULL with *cap 0. */
+bool mem_room(void **array, size_t *cap, size_t n, size_t size);
+void *mem_aligned(size_t bytes); /* 64-byte aligned, for mem_free() too */
+void mem_free(void *p);          /* NULL is allowed */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* NUL-terminated copy of n bytes */
 

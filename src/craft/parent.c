@@ -59,8 +59,7 @@ static pesc_status copy_from_chain(const runstate_chain *c, const char *dir)
 {
     pesc_status s = PESC_OK;
     for (size_t i = c->n; s == PESC_OK && i-- > 0;)
-        if (io_kind_of(c->dirs[i]) == IO_DIR)
-            s = modeldir_copy_tokenizer(c->dirs[i], dir);
+        s = modeldir_copy_tokenizer(c->dirs[i], dir);
     return s;
 }
 
@@ -70,7 +69,7 @@ static pesc_status copy_from_base(const char *adapter, const char *dir)
     char *base = NULL;
     TRY(peft_base(&base, adapter));
     pesc_status s =
-        base && io_kind_of(base) == IO_DIR ? modeldir_copy_tokenizer(base, dir) : PESC_OK;
+        base && io_kind_of(base) != IO_NONE ? modeldir_copy_tokenizer(base, dir) : PESC_OK;
     mem_free(base);
     return s;
 }
@@ -79,10 +78,6 @@ pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *
 {
     if (tok && *tok)
         return modeldir_copy_tokenizer(tok, dir);
-    if (io_kind_of(p->dir->root) != IO_DIR)
-        log_notice("%s: the tokenizer inside a GGUF file is not written: give --tokenizer, or put "
-                   "tokenizer.json into %s",
-                   p->dir->root, dir);
     if (p->dir->lora_dir)
         TRY(copy_from_base(p->dir->lora_dir, dir));
     return copy_from_chain(&p->dir->chain, dir);

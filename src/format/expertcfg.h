@@ -52,7 +52,7 @@ pesc_status expertcfg_check(const expertcfg *c, expertcfg_shape shape, const cha
 /* Appends a layer with its experts, best first; the ids are copied. */
 pesc_status expertcfg_add(expertcfg *c, int32_t layer, const int32_t *listed, int32_t n);
 
-/* Byte for byte as released: one line, no newline behind it. */
+/* Byte for byte as released: one line, no newline after it. */
 void expertcfg_put(str *out, const expertcfg *c);
 pesc_status expertcfg_write(const expertcfg *c, const char *path);
 

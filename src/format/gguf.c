@@ -1,13 +1,14 @@
 #include "format/gguf_file.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* What a header may ask of us. Real files have some forty entries and at most a few thousand
- * tensors; the bounds keep what a hostile header makes us remember below a few megabytes. */
+ * tensors; the bounds keep what a hostile header makes us keep below a few megabytes. */
 enum {
     MAX_VALUES = 1 << 16,
     MAX_TENSORS = 1 << 16,
@@ -306,15 +307,15 @@ static bool align_up(size_t *n, size_t alignment)
     return true;
 }
 
-/* Tensors lie one after the other, each padded to the alignment, in the order of the header: so no
- * two overlap, and only one offset is right. */
+/* Tensors are stored one after the other, each padded to the alignment, in the order of the header:
+ * so no two overlap, and only one offset is right. */
 static pesc_status place(cursor *c, gguf_tensor *t, size_t *next, size_t alignment)
 {
     uint64_t offset;
     TRY(take_u64(c, "the offset of a tensor", &offset));
     if (offset != *next)
         return fail(PESC_FORMAT,
-                    "%s: byte %zu: tensor %.*s lies at offset %llu, expected %zu: behind the one "
+                    "%s: byte %zu: tensor %.*s is at offset %llu, expected %zu: after the one "
                     "before it, aligned to %zu",
                     c->map->path, c->at - 8, (int)t->name.n, t->name.p, (unsigned long long)offset,
                     *next, alignment);
@@ -342,7 +343,7 @@ static pesc_status read_tensors(gguf *g, cursor *c, size_t n, size_t alignment)
     if (n && (!align_up(&at, alignment) || at > c->map->size))
         return fail(PESC_FORMAT,
                     "%s: byte %zu: the header ends at the end of the file, expected "
-                    "%zu tensors behind it; the file is truncated",
+                    "%zu tensors after it; the file is truncated",
                     g->path, c->at, n);
     for (size_t i = 0; i < n; i++) {
         gguf_tensor *t = &g->tensors[i];
@@ -380,7 +381,7 @@ static pesc_status read_alignment(const gguf *g, size_t *out)
     return PESC_OK;
 }
 
-/* pesc reads a model of one file. The count stands in every part. */
+/* pesc reads a model of one file. The count is in every part. */
 static pesc_status refuse_parts(const gguf *g)
 {
     int64_t count = 1, no = 0;
@@ -405,6 +406,18 @@ static pesc_status read_header(gguf *g)
     TRY(read_alignment(g, &alignment));
     TRY(refuse_parts(g));
     return read_tensors(g, &c, n_tensors, alignment);
+}
+
+pesc_status gguf_is(const char *path, bool *out)
+{
+    io_map *m = NULL;
+    *out = str_ends(path, ".gguf");
+    if (*out)
+        return PESC_OK;
+    TRY(io_map_open(&m, path));
+    *out = m->size >= 4 && memcmp(m->data, "GGUF", 4) == 0;
+    io_map_close(m);
+    return PESC_OK;
 }
 
 pesc_status gguf_open(gguf **out, const char *path)

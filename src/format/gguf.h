@@ -14,6 +14,10 @@
 
 typedef struct gguf gguf;
 
+/* Whether a file is one, by its name or its first bytes: in model caches files are often named by
+ * their hash. */
+pesc_status gguf_is(const char *path, bool *out);
+
 pesc_status gguf_open(gguf **out, const char *path);
 void gguf_close(gguf *g); /* NULL is allowed */
 
@@ -27,5 +31,9 @@ pesc_status gguf_weights(weights **out, gguf *g);
 /* Needs no tensors: a file with a vocabulary alone will do. *out NULL with PESC_OK when the file
  * has no tokenizer. */
 pesc_status gguf_tokenizer(tokenizer **out, const gguf *g);
+
+/* The same as files of a Hugging Face directory; a file without a tokenizer writes none, with a
+ * notice. */
+pesc_status gguf_write_tokenizer(const gguf *g, const char *dir);
 
 #endif

@@ -28,7 +28,7 @@ typedef enum gguf_type {
 } gguf_type;
 
 typedef struct gguf_text {
-    const char *p; /* no NUL behind it */
+    const char *p; /* not NUL-terminated */
     size_t n;
 } gguf_text;
 

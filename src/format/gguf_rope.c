@@ -21,7 +21,7 @@ static pesc_status put_factor(json_t *scaling, const gguf *g, const gguf_arch *a
 
 /* ---- yarn ---- */
 
-/* Knobs of llama.cpp that Hugging Face does not have must stand at their neutral value. */
+/* Knobs of llama.cpp that Hugging Face does not have must have their neutral value. */
 static pesc_status refuse_knobs(const gguf *g, const gguf_arch *a)
 {
     static const char *const knobs[] = { "rope.scaling.attn_factor",
@@ -103,7 +103,7 @@ static bool explains(llama3 r, const gguf_tensor *t, double theta)
     return true;
 }
 
-/* Least squares through the pairs that lie between. */
+/* Least squares through the pairs in between. */
 static llama3 fit(double factor, const gguf_tensor *t, double theta)
 {
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;

@@ -1,7 +1,9 @@
-/* The tokenizer inside a GGUF file: checked here, built by text/. */
+/* gguf_vocab: reads and checks the vocabulary inside a GGUF file, for text/ to build or write. */
 #include "format/gguf_file.h"
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "text/bytetoken.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,8 +16,8 @@ enum {
     MAX_TEXT = 1 << 20,
 };
 
-/* What tokenizer_from_gguf() borrows. Tokens point into the map, which has no NULs behind its
- * strings; merges and names are copied. */
+/* What tokenizer_from_gguf() borrows. Tokens point into the map, where no NUL follows a string;
+ * merges and names are copied. */
 typedef struct vocab {
     gguf_vocab v;
     const char **tokens, **merges;
@@ -108,11 +110,6 @@ static pesc_status read_scores(vocab *x, const gguf *g)
     return PESC_OK;
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
-}
-
 /* A score must have an order, a type a meaning, and a byte's token the form <0xHH>: a tokenizer
  * takes its value from there. */
 static pesc_status check_tokens(const vocab *x, const gguf *g)
@@ -131,9 +128,7 @@ static pesc_status check_tokens(const vocab *x, const gguf *g)
                         "%s: tokenizer.ggml.token_type: token %zu has type %d, "
                         "expected 0 to %d",
                         g->path, i, x->types[i], LAST_TYPE);
-        bool byte =
-            n == 6 && memcmp(s, "<0x", 3) == 0 && is_hex(s[3]) && is_hex(s[4]) && s[5] == '>';
-        if (x->types[i] == BYTE && !byte)
+        if (x->types[i] == BYTE && bytetoken_value(s, n) < 0)
             return fail(PESC_FORMAT,
                         "%s: tokenizer.ggml.tokens: token %zu stands for a byte and is '%.*s', "
                         "expected <0x00> to <0xFF>",
@@ -156,7 +151,7 @@ static pesc_status read_merges(vocab *x, const gguf *g)
                     "%s: tokenizer.ggml.merges: found %zu merges in %zu bytes, expected at most %d "
                     "in %d",
                     g->path, list->count, (size_t)(end - at), MAX_MERGES, MAX_BYTES);
-    /* each string stands behind eight bytes of length: room for its NUL */
+    /* eight bytes of length come before each string: room for its NUL */
     x->merge_text = mem_alloc((size_t)(end - at), 1);
     x->merges = mem_alloc(list->count, sizeof *x->merges);
     if (!x->merge_text || !x->merges)
@@ -244,7 +239,7 @@ static pesc_status read_flags(vocab *x, const gguf *g)
     return gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &x->v.add_space_prefix);
 }
 
-static pesc_status build(tokenizer **out, vocab *x, const gguf *g)
+static pesc_status read_vocab(vocab *x, const gguf *g)
 {
     TRY(copy_text(g, "tokenizer.ggml.model", true, &x->model));
     TRY(copy_text(g, "tokenizer.ggml.pre", false, &x->pre));
@@ -265,17 +260,37 @@ static pesc_status build(tokenizer **out, vocab *x, const gguf *g)
     TRY(read_merges(x, g));
     TRY(read_ids(x, g));
     TRY(read_flags(x, g));
-    TRY(read_charsmap(x, g));
-    return tokenizer_from_gguf(out, &x->v);
+    return read_charsmap(x, g);
+}
+
+static bool has_vocab(const gguf *g)
+{
+    return gguf_find(g, "tokenizer.ggml.model") || gguf_find(g, "tokenizer.ggml.tokens");
 }
 
 pesc_status gguf_tokenizer(tokenizer **out, const gguf *g)
 {
     vocab x = { 0 };
     *out = NULL;
-    if (!gguf_find(g, "tokenizer.ggml.model") && !gguf_find(g, "tokenizer.ggml.tokens"))
+    if (!has_vocab(g))
         return PESC_OK;
-    pesc_status s = build(out, &x, g);
+    pesc_status s = read_vocab(&x, g);
+    if (s == PESC_OK)
+        s = tokenizer_from_gguf(out, &x.v);
+    vocab_free(&x);
+    return s;
+}
+
+pesc_status gguf_write_tokenizer(const gguf *g, const char *dir)
+{
+    vocab x = { 0 };
+    if (!has_vocab(g)) {
+        log_notice("%s: has no tokenizer, so none is written into %s", g->path, dir);
+        return PESC_OK;
+    }
+    pesc_status s = read_vocab(&x, g);
+    if (s == PESC_OK)
+        s = tokenizer_write_gguf(&x.v, dir);
     vocab_free(&x);
     return s;
 }

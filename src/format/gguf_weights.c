@@ -16,7 +16,7 @@ static weight view_of(const gguf *g, const gguf_tensor *t, const char *name)
     return w;
 }
 
-/* The experts of a stack lie one after the other. A writer may have dropped a leading 1. */
+/* The experts of a stack are stored one after the other. A writer may have dropped a leading 1. */
 static pesc_status add_stack(weights *ws, const gguf *g, const gguf_tensor *t, const gguf_name *n)
 {
     char name[WEIGHTS_MAX_NAME];
@@ -42,7 +42,7 @@ static pesc_status add_stack(weights *ws, const gguf *g, const gguf_tensor *t, c
     return PESC_OK;
 }
 
-/* llama.cpp rotates pairs that lie side by side, so its converter interleaves the rows of each
+/* llama.cpp rotates neighbouring pairs, so its converter interleaves the rows of each
  * head; weights_read_f32() puts them back. */
 static pesc_status unpermute(weight *w, const gguf *g, const gguf_tensor *t, int64_t n_heads)
 {
@@ -97,7 +97,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Columns [col, col + len) of m rows from row i of a head's k, which lie across the file's rows. */
+/* Columns [col, col + len) of m rows from row i of a head's k, which are spread over the file's
+ * rows. */
 static pesc_status read_turned(const halves *h, int64_t head, int64_t i, int64_t m, int64_t col,
                                int64_t len, float *out)
 {

@@ -239,19 +239,6 @@ static pesc_status open_gguf(hfdir *h, unsigned flags)
 
 /* ---- the door ---- */
 
-/* By name, or by its first bytes: GGUF files in model caches are often named by their hash. */
-static pesc_status is_gguf(const char *path, bool *out)
-{
-    io_map *m = NULL;
-    *out = str_ends(path, ".gguf");
-    if (*out)
-        return PESC_OK;
-    TRY(io_map_open(&m, path));
-    *out = m->size >= 4 && memcmp(m->data, "GGUF", 4) == 0;
-    io_map_close(m);
-    return PESC_OK;
-}
-
 static pesc_status open_any(hfdir *h, unsigned flags)
 {
     bool gguf_file = false;
@@ -259,7 +246,7 @@ static pesc_status open_any(hfdir *h, unsigned flags)
     case IO_DIR:
         return open_dir(h, flags);
     case IO_FILE:
-        TRY(is_gguf(h->root, &gguf_file));
+        TRY(gguf_is(h->root, &gguf_file));
         if (gguf_file)
             return open_gguf(h, flags);
         return fail(PESC_FORMAT,
@@ -430,7 +417,7 @@ static pesc_status plain_tokenizer(pesc_tokenizer **out, const char *path)
     gguf *g = NULL;
     if (io_kind_of(path) == IO_DIR)
         return dir_tokenizer(out, path);
-    TRY(is_gguf(path, &gguf_file));
+    TRY(gguf_is(path, &gguf_file));
     if (!gguf_file)
         return tokenizer_open_file(out, path);
     pesc_status s = gguf_open(&g, path);

@@ -45,7 +45,7 @@ pesc_status jscan_expect(jscan *j, char c)
     return PESC_OK;
 }
 
-/* Four hexadecimal digits behind "\u". */
+/* Four hexadecimal digits after "\u". */
 static bool hex4(jscan *j, uint32_t *out)
 {
     uint32_t v = 0;
@@ -67,7 +67,7 @@ static bool hex4(jscan *j, uint32_t *out)
     return true;
 }
 
-/* One escape, the cursor behind its backslash; its UTF-8 bytes. */
+/* One escape, the cursor after its backslash; its UTF-8 bytes. */
 static pesc_status escape(jscan *j, char out[4], int *n)
 {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -248,7 +248,7 @@ pesc_status jscan_skip(jscan *j)
     return PESC_OK;
 }
 
-/* What stands between two values of an object or array. */
+/* What separates two values of an object or array. */
 static pesc_status separator(jscan *j, char close, size_t *count, bool *more)
 {
     *more = jscan_peek(j) != close;

@@ -1,7 +1,7 @@
 /* jscan: strict JSON read in place, for files too large to be made into objects.
  *
  * A cursor over the text; the caller asks for what must come next. Nothing is kept but the cursor,
- * nothing recurses, and every failure names the file and the byte. Base/json is the road for
+ * nothing recurses, and every failure names the file and the byte. Base/json is for
  * everything small. */
 #ifndef PESC_FORMAT_JSCAN_H
 #define PESC_FORMAT_JSCAN_H
@@ -22,7 +22,7 @@ typedef struct jscan {
 pesc_status jscan_fail(const jscan *j, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The next byte behind white space, not consumed; 0 at the end. */
+/* The next byte after white space, not consumed; 0 at the end. */
 char jscan_peek(jscan *j);
 pesc_status jscan_expect(jscan *j, char c);
 

@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/gguf.h"
 #include "format/replace.h"
 
 #include <string.h>
@@ -94,10 +95,23 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+static pesc_status copy_from_file(const char *from, const char *dir)
+{
+    gguf *g = NULL;
+    bool inside = false;
+    TRY(gguf_is(from, &inside));
+    if (!inside)
+        return copy_file(from, dir, base_name(from));
+    TRY(gguf_open(&g, from));
+    pesc_status s = gguf_write_tokenizer(g, dir);
+    gguf_close(g);
+    return s;
+}
+
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
 {
     if (io_kind_of(from) == IO_FILE)
-        return copy_file(from, dir, base_name(from));
+        return copy_from_file(from, dir);
     if (io_kind_of(from) != IO_DIR)
         return fail(PESC_IO, "%s: is neither a tokenizer file nor a directory", from);
     for (size_t i = 0; i < N_COPIED; i++) {

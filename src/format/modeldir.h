@@ -21,7 +21,7 @@ pesc_status modeldir_check_empty(const char *dir);
 pesc_status modeldir_check_room(const char *dir, uint64_t bytes);
 
 /* Copies tokenizer files and generation_config.json from a directory, whichever are there, or the
- * one file that `from` is. */
+ * one file that `from` is; of a GGUF file its tokenizer is written as Hugging Face's files. */
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
 
 /* Copies chat_template.jinja alone; fine when there is none. */

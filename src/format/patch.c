@@ -137,7 +137,7 @@ static pesc_status read_files(patch *p)
     return s;
 }
 
-/* Everything but the head lies below "model.". */
+/* Everything but the head has a name that begins with "model.". */
 static pesc_status name_tensors(patch *p)
 {
     static const char prefix[] = "model.", head[] = "lm_head.";

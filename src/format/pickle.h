@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "format/weights.h"
 
-/* One entry of the dictionary. The strings lie in the pickle and are not NUL-terminated; sizes and
+/* One entry of the dictionary. The strings are inside the pickle and not NUL-terminated; sizes and
  * strides are as written, unchecked but for being at least 0. */
 typedef struct pickle_tensor {
     const char *name, *key; /* key: which storage */

@@ -444,7 +444,7 @@ static pesc_status add_link(runstate_chain *c, const char *at, const char **give
     if (!checkpoint)
         return PESC_OK;
     if (c->n == RUNSTATE_MAX_CHAIN)
-        return fail(PESC_FORMAT, "%s: stands on more than %d runs", c->dirs[0],
+        return fail(PESC_FORMAT, "%s: is based on more than %d runs", c->dirs[0],
                     RUNSTATE_MAX_CHAIN - 1);
     TRY(runstate_check(checkpoint, false, m));
     return base_of(next, checkpoint, m, given, forced && c->n == 1);

@@ -41,7 +41,7 @@ typedef struct runstate_manifest {
 } runstate_manifest;
 void runstate_manifest_free(runstate_manifest *m);
 
-/* Writes manifest.json for the files that lie in `dir`. */
+/* Writes manifest.json for the files in `dir`. */
 pesc_status runstate_seal(const char *dir, const runstate_manifest *m);
 
 /* PESC_FORMAT, with the file and the reason, unless every file is as the manifest says. `bytes`
@@ -52,7 +52,7 @@ pesc_status runstate_check(const char *dir, bool bytes, runstate_manifest *out);
 int64_t runstate_step_of(const char *name);
 
 /* The newest good checkpoint of a run, for mem_free(); NULL with PESC_OK when the run has none at
- * all. What `latest` names is tried first, then all by step; each one that fails is told of as a
+ * all. What `latest` names is tried first, then all by step; each one that fails is named in a
  * notice. PESC_FORMAT when there are some and none is good, or, STRICT, the first is not. */
 typedef enum runstate_care {
     RUNSTATE_SIZES,  /* compares sizes only */

@@ -9,7 +9,7 @@
 
 enum { PREFIX = 8 }; /* the header's length, a little-endian u64 */
 
-/* Where a tensor lies in the data part, to find holes and overlaps. */
+/* Where a tensor is in the data part, to find holes and overlaps. */
 typedef struct range {
     uint64_t begin, end;
     uint32_t number; /* in the table */
@@ -18,7 +18,7 @@ typedef struct range {
 typedef struct reader {
     jscan j;
     weights *ws;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* after the header */
     uint64_t data_bytes;
     range *ranges;
     size_t n, cap;
@@ -224,7 +224,7 @@ static pesc_status read_header(reader *r)
     }
     while (j->at < j->n && j->text[j->at] == ' ')
         j->at++;
-    return j->at == j->n ? PESC_OK : jscan_fail(j, j->at, "found bytes behind the header's end");
+    return j->at == j->n ? PESC_OK : jscan_fail(j, j->at, "found bytes after the header's end");
 }
 
 static int by_place(const void *a, const void *b)

@@ -1,4 +1,4 @@
-/* safetensors: a JSON header that says where each tensor's bytes lie, then those bytes.
+/* safetensors: a JSON header that says where each tensor's bytes are, then those bytes.
  *
  * Reading is strict: the header is valid JSON of exactly the expected shape, no name occurs twice
  * (however it is escaped), the tensors cover the data without hole, overlap or rest. A zero-size

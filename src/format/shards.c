@@ -118,7 +118,7 @@ static pesc_status walk_index(walk *w, visit_fn visit)
     if (!w->has_map)
         return fail(PESC_FORMAT, "%s: weight_map: is missing", w->j.file);
     if (jscan_peek(&w->j) || w->j.at != w->j.n)
-        return jscan_fail(&w->j, w->j.at, "found bytes behind the index's end");
+        return jscan_fail(&w->j, w->j.at, "found bytes after the index's end");
     return PESC_OK;
 }
 

@@ -141,7 +141,7 @@ static pesc_status add_tensor(void *ctx, const pickle_tensor *t)
     TRY(storage_of(r, name, t, &data));
     if (t->offset > t->storage_elements || elements > t->storage_elements - t->offset)
         return fail(
-            PESC_FORMAT, "%s: tensor %s: elements %lld to %lld lie outside its storage of %lld",
+            PESC_FORMAT, "%s: tensor %s: elements %lld to %lld are outside its storage of %lld",
             r->file, name, (long long)t->offset,
             (long long)(elements > INT64_MAX - t->offset ? INT64_MAX : t->offset + elements),
             (long long)t->storage_elements);

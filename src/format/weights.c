@@ -29,20 +29,6 @@ struct weights {
     uint64_t bytes;
 };
 
-/* Makes room for one more element in an array that doubles. */
-static bool room(void **array, size_t *cap, size_t n, size_t size)
-{
-    if (n < *cap)
-        return true;
-    size_t bigger = *cap ? *cap * 2 : 16;
-    void *p = mem_grow(*array, bigger, size);
-    if (!p)
-        return false;
-    *array = p;
-    *cap = bigger;
-    return true;
-}
-
 pesc_status weights_new(weights **out)
 {
     *out = mem_zalloc(1, sizeof **out);
@@ -67,7 +53,7 @@ void weights_close(weights *ws)
 
 pesc_status weights_add_file(weights *ws, io_map *map)
 {
-    if (!room((void **)&ws->maps, &ws->cap_maps, ws->n_maps, sizeof *ws->maps)) {
+    if (!mem_room((void **)&ws->maps, &ws->cap_maps, ws->n_maps, sizeof *ws->maps)) {
         pesc_status s = fail_nomem(map->path, sizeof *ws->maps);
         io_map_close(map);
         return s;
@@ -104,7 +90,7 @@ pesc_status weights_add(weights *ws, const weight *w)
     if (n == WEIGHTS_MAX)
         return fail(PESC_FORMAT, "%s: tensor %s: found more than %d tensors, the most pesc reads",
                     w->file, name, WEIGHTS_MAX);
-    if (!room((void **)&ws->list, &ws->cap, n, sizeof *ws->list) ||
+    if (!mem_room((void **)&ws->list, &ws->cap, n, sizeof *ws->list) ||
         strtab_add(&ws->names, name, bytes) < 0)
         return fail_nomem(w->file, sizeof *w);
     ws->list[n] = *w;
@@ -157,7 +143,7 @@ pesc_status weights_add_sum(weights *ws, const unsigned char *data, size_t bytes
                             const char *what)
 {
     char *copy = weights_take(ws, strlen(what) + 1);
-    if (!copy || !room((void **)&ws->sums, &ws->cap_sums, ws->n_sums, sizeof *ws->sums))
+    if (!copy || !mem_room((void **)&ws->sums, &ws->cap_sums, ws->n_sums, sizeof *ws->sums))
         return fail_nomem(what, sizeof *ws->sums);
     memcpy(copy, what, strlen(what) + 1);
     ws->sums[ws->n_sums++] = (sum){ data, bytes, crc, copy };
@@ -189,7 +175,7 @@ pesc_status weights_check(const weights *ws)
 
 void *weights_take(weights *ws, size_t bytes)
 {
-    if (!room((void **)&ws->taken, &ws->cap_taken, ws->n_taken, sizeof *ws->taken))
+    if (!mem_room((void **)&ws->taken, &ws->cap_taken, ws->n_taken, sizeof *ws->taken))
         return NULL;
     void *p = mem_zalloc(1, bytes);
     if (p)

@@ -19,7 +19,7 @@ enum {
     WEIGHTS_MAX_NAME = 512, /* bytes */
 };
 
-/* Where the scales of an NF4 weight come from. The arrays lie in the mapped file, at any address:
+/* Where the scales of an NF4 weight come from. The arrays are in the mapped file, at any address:
  * one f32 a block, or with double quantisation one 8-bit code a block, worth
  * nested_map[code] * nested_absmax[i / nested_block] + offset. */
 typedef struct bnb_scales {

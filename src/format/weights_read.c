@@ -24,7 +24,7 @@ static void decode_f32(float *out, const void *bits, int64_t n)
         memcpy(out, bits, (size_t)n * sizeof *out);
 }
 
-/* The bytes may lie at any address, hence the copy. */
+/* The bytes may be at any address, hence the copy. */
 #define DECODE(name, type)                                                                         \
     static void decode_##name(float *out, const void *bits, int64_t n)                             \
     {                                                                                              \

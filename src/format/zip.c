@@ -111,17 +111,6 @@ static bool widen(const unsigned char *extra, size_t n, uint64_t *fields[3])
     return false;
 }
 
-static bool grow(zip *z)
-{
-    size_t cap = z->cap ? z->cap * 2 : 64;
-    zip_entry *entries = mem_grow(z->entries, cap, sizeof *entries);
-    if (!entries)
-        return false;
-    z->entries = entries;
-    z->cap = cap;
-    return true;
-}
-
 /* One record of the central directory; *at moves past it. */
 static pesc_status read_entry(zip *z, uint64_t *at, uint64_t end)
 {
@@ -143,7 +132,8 @@ static pesc_status read_entry(zip *z, uint64_t *at, uint64_t end)
                     z->map->path, (int)name, text);
     if (strtab_find(&z->names, text, name) >= 0)
         return fail(PESC_FORMAT, "%s: entry %.*s: is given twice", z->map->path, (int)name, text);
-    if ((z->names.n == z->cap && !grow(z)) || strtab_add(&z->names, text, name) < 0)
+    if (!mem_room((void **)&z->entries, &z->cap, z->names.n, sizeof *z->entries) ||
+        strtab_add(&z->names, text, name) < 0)
         return fail_nomem(z->map->path, z->cap * 2 * sizeof *z->entries);
     z->entries[z->names.n - 1] = (zip_entry){ offset, size, (uint32_t)little(p + 16, 4) };
     *at += CENTRAL_BYTES + name + extra + comment;

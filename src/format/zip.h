@@ -1,8 +1,8 @@
 /* zip: the stored (uncompressed) entries of a ZIP archive inside a mapped file, as torch.save()
  * writes them; ZIP64 included.
  *
- * The central directory is the truth; an entry's local header is looked at when the entry is asked
- * for, and must agree with it. Compressed and encrypted entries are refused by name. */
+ * The central directory decides; an entry's local header is read when the entry is requested, and
+ * must agree with it. Compressed and encrypted entries are refused by name. */
 #ifndef PESC_FORMAT_ZIP_H
 #define PESC_FORMAT_ZIP_H
 

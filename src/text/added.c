@@ -76,6 +76,16 @@ static pesc_status build(added *a, trie_key *reversed, size_t n, size_t bytes)
     return s;
 }
 
+pesc_status added_read_flags(json_where w, added_token *a)
+{
+    TRY(json_get_bool(w, "special", false, &a->special));
+    a->normalized = !a->special;
+    TRY(json_get_bool(w, "normalized", false, &a->normalized));
+    TRY(json_get_bool(w, "single_word", false, &a->single_word));
+    TRY(json_get_bool(w, "lstrip", false, &a->lstrip));
+    return json_get_bool(w, "rstrip", false, &a->rstrip);
+}
+
 pesc_status added_open(added **out, const added_key *keys, const added_token *tokens, size_t n)
 {
     *out = NULL;
@@ -129,14 +139,8 @@ void added_close(added *a)
 
 static pesc_status push(added_matches *l, added_match m)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 64;
-        added_match *at = mem_grow(l->at, cap, sizeof *at);
-        if (!at)
-            return fail_nomem("added tokens in a text", cap * sizeof *at);
-        l->at = at;
-        l->cap = cap;
-    }
+    if (!mem_room((void **)&l->at, &l->cap, l->n, sizeof *l->at))
+        return fail_nomem("added tokens in a text", l->cap * sizeof *l->at);
     l->at[l->n++] = m;
     return PESC_OK;
 }

@@ -8,10 +8,10 @@
 #ifndef PESC_TEXT_ADDED_H
 #define PESC_TEXT_ADDED_H
 
-#include "base/status.h"
+#include "base/json.h"
 
 typedef struct added_token {
-    char *text; /* owned by whoever holds the list */
+    char *text; /* owned by the owner of the list */
     size_t n;   /* at least 1 */
     int32_t id;
     bool special;        /* a control token: text becomes it only when asked for */
@@ -20,6 +20,9 @@ typedef struct added_token {
     bool single_word;    /* only between characters that are not of a word */
     bool lstrip, rstrip; /* swallows the white space on that side */
 } added_token;
+
+/* The flags of a token as tokenizer.json and tokenizer_config.json write them. */
+pesc_status added_read_flags(json_where w, added_token *a);
 
 typedef struct added_match {
     size_t start, end; /* swallowed white space included */

@@ -102,7 +102,7 @@ static uint32_t last_char(const bpe *b, const char *s, size_t n)
     return cp;
 }
 
-/* Marks the pairs of characters that meet inside some merge. A token that stands for an unknown
+/* Marks the pairs of characters that some merge joins. A token that stands for an unknown
  * character or a byte does not show in its text what it joins: if such a one takes part in a merge,
  * words are never cut. */
 static pesc_status note_joins(bpe *b, const bpe_merge *merges, size_t n)
@@ -373,7 +373,7 @@ static size_t close_ranks(int32_t *cell, size_t n)
 
 static pesc_status reserve_cells(bpe_scratch *s, size_t n)
 {
-    /* Four behind: byte_tokens may write a whole character before it finds one missing. */
+    /* Four more: byte_tokens may write a whole character before it finds one missing. */
     size_t need = n + 4;
     if (need <= s->cap)
         return PESC_OK;

@@ -9,7 +9,7 @@
  *   - A cut between two characters that no merge joins is free. So a word is first cut at such
  *     places: with SentencePiece-style vocabularies, where the whole text is one word, this gives
  *     pieces of about a word's size.
- *   - A piece that is a token, and that merging was once seen to give back as that one token, is
+ *   - A piece that is a token, and that merging was once seen to end in that one token, is
  *     that token: one look-up.
  *   - Short pieces scan an array for the lowest rank; long ones keep their pairs in a queue. */
 #ifndef PESC_TEXT_BPE_H
@@ -54,7 +54,7 @@ typedef struct bpe_scratch {
     pairqueue queue;
 } bpe_scratch;
 void bpe_scratch_free(bpe_scratch *s);
-void bpe_scratch_trim(bpe_scratch *s); /* gives back what a very long word took */
+void bpe_scratch_trim(bpe_scratch *s); /* frees what a very long word needed */
 
 /* Appends the ids of the word: valid UTF-8 (any bytes with spec.bytes). */
 pesc_status bpe_encode(const bpe *b, bpe_scratch *s, const char *word, size_t n, id_list *out);

@@ -2,8 +2,8 @@
 
 #include "base/mem.h"
 #include "text/bytelevel.h"
+#include "text/bytetoken.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static int shown(size_t n)
@@ -31,12 +31,12 @@ pesc_status bpe_build_token(bpe_build *b, const char *text, size_t n, int64_t id
         return fail(PESC_FORMAT, "%s: vocabulary: '%.*s' has id %lld, which another token has too",
                     t->file, shown(n), text, (long long)id);
     default:
-        return fail(PESC_FORMAT, "%s: vocabulary: '%.*s' is there twice", t->file, shown(n), text);
+        return fail(PESC_FORMAT, "%s: vocabulary: '%.*s' appears twice", t->file, shown(n), text);
     }
 }
 
 /* The tokens again, as the bytes they stand for. One that holds other characters (a control token)
- * can never come out of text and has no entry. */
+ * is never the result of encoding and has no entry. */
 static pesc_status add_byte_texts(bpe_build *b)
 {
     tokenizer *t = b->t;
@@ -63,9 +63,9 @@ pesc_status bpe_build_symbols(bpe_build *b)
     /* With byte-level words it would look for the letter that stands for a byte, not for it. */
     spec->byte_fallback &= !spec->bytes;
     for (int c = 0; c < 256; c++) {
-        char name[8];
-        int n = snprintf(name, sizeof name, "<0x%02X>", c);
-        spec->byte_ids[c] = vocab_find(&t->vocab, name, (size_t)n);
+        char name[BYTETOKEN_LENGTH + 1];
+        bytetoken_name(name, c);
+        spec->byte_ids[c] = vocab_find(&t->vocab, name, BYTETOKEN_LENGTH);
     }
     return spec->bytes ? add_byte_texts(b) : PESC_OK;
 }
@@ -80,14 +80,8 @@ static pesc_status find_token(const tokenizer *t, size_t i, const char *text, si
 
 static pesc_status push(bpe_build *b, bpe_merge m)
 {
-    if (b->n == b->cap) {
-        size_t cap = b->cap ? b->cap * 2 : 1024;
-        bpe_merge *merges = mem_grow(b->merges, cap, sizeof *merges);
-        if (!merges)
-            return fail_nomem(b->t->file, cap * sizeof *merges);
-        b->merges = merges;
-        b->cap = cap;
-    }
+    if (!mem_room((void **)&b->merges, &b->cap, b->n, sizeof *b->merges))
+        return fail_nomem(b->t->file, b->cap * 2 * sizeof *b->merges);
     b->merges[b->n++] = m;
     return PESC_OK;
 }
@@ -108,7 +102,7 @@ pesc_status bpe_build_merge(bpe_build *b, size_t i, const char *left, size_t lef
     if (!str_ok(&b->text))
         return fail_nomem(t->file, left_n + right_n);
     TRY(find_token(t, i, b->text.p, b->text.n, &m.into));
-    /* Of byte-level tokens only those that stand for bytes ever meet. */
+    /* Only byte-level tokens that stand for bytes are ever neighbours. */
     return vocab_text(b->spec.vocab, m.into, &n) ? push(b, m) : PESC_OK;
 }
 

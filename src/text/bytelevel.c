@@ -9,7 +9,7 @@ static bool stands_for_itself(int c)
     return (c >= '!' && c <= '~') || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
 }
 
-/* The byte behind a character, or -1. The others are 0-32, 127-160 and 173: 33 + 34 + 1. */
+/* The byte a character stands for, or -1. The others are 0-32, 127-160 and 173: 33 + 34 + 1. */
 static int byte_of(uint32_t cp)
 {
     if (cp < 0x100)

@@ -326,7 +326,7 @@ static pesc_status check_message(const chat_format *f, const pesc_message *messa
     return PESC_OK;
 }
 
-/* System messages that do not stand where they were said. */
+/* System messages that are moved to the start of the conversation. */
 static void add_gathered(layout *l)
 {
     bool any = false;

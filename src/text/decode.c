@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "text/bytelevel.h"
+#include "text/bytetoken.h"
 #include "text/chain.h"
 #include "text/pattern.h"
 #include "text/pipeline.h"
@@ -15,20 +16,20 @@
 
 typedef struct step step;
 
-/* `take` gets a whole token or, behind a step that fuses, a part of the one token; `end` gives what
- * is still held. Both pass on with give(). */
+/* `take` gets a whole token or, after a step that fuses, a part of the one token; `end` passes on
+ * what is still held. Both pass on with give(). */
 typedef struct kind {
     const char *type;
     pesc_status (*read)(step *s, const json_t *v, const char *where); /* NULL: no options */
     pesc_status (*take)(decode_stream *d, size_t i, const char *p, size_t n);
     pesc_status (*end)(decode_stream *d, size_t i); /* NULL: nothing is ever held */
     bool fuses;                                     /* gives one token, in parts */
-    bool takes_parts;                               /* may stand behind a step that fuses */
+    bool takes_parts;                               /* may come after a step that fuses */
 } kind;
 
 struct step {
     const kind *kind;
-    bool fused; /* behind a step that fuses */
+    bool fused; /* comes after a step that fuses */
     pattern pattern;
     char *content; /* Replace: what to write; Strip, Metaspace: the character meant */
     size_t content_n;
@@ -88,7 +89,7 @@ static pesc_status open_replace(step *s, const json_t *v, const char *where)
 {
     TRY(pattern_open_json(&s->pattern, v, "pattern", where));
     if (s->fused && s->pattern.re)
-        return fail(PESC_UNSUPPORTED, "%s: a regular expression behind Fuse is not supported",
+        return fail(PESC_UNSUPPORTED, "%s: a regular expression after Fuse is not supported",
                     where);
     return pattern_get_text(v, "content", where, &s->content, &s->content_n);
 }
@@ -261,24 +262,6 @@ static pesc_status end_byte_level(decode_stream *d, size_t i)
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte of "<0x0A>", or -1. */
-static int byte_token(const char *p, size_t n)
-{
-    if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
-        return -1;
-    int high = hex_digit(p[3]), low = hex_digit(p[4]);
-    return high >= 0 && low >= 0 ? high * 16 + low : -1;
-}
-
 /* Hugging Face: a run of byte tokens is text as a whole, or each of them is one U+FFFD. */
 static pesc_status end_byte_fallback(decode_stream *d, size_t i)
 {
@@ -314,7 +297,7 @@ static pesc_status end_sp_bytes(decode_stream *d, size_t i)
 static pesc_status take_bytes(decode_stream *d, size_t i, const char *p, size_t n)
 {
     state *st = &d->state[i];
-    int byte = byte_token(p, n);
+    int byte = bytetoken_value(p, n);
     if (byte < 0) {
         TRY(d->dec->step[i].kind->end(d, i));
         return give(d, i, p, n);
@@ -394,35 +377,28 @@ static step *add_step(decoder *d, const kind *k)
     return s;
 }
 
-static pesc_status open_step(void *ctx, const json_t *v, const char *type, const char *where)
+static pesc_status open_step(void *component, const json_t *v, const char *type, const char *where)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].type, type) != 0)
-            continue;
-        step *s = add_step(ctx, &kinds[i]);
-        if (s->fused && !kinds[i].takes_parts)
-            return fail(PESC_UNSUPPORTED, "%s: '%s' behind Fuse or ByteLevel is not supported",
-                        where, type);
-        return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
-    }
-    return fail(PESC_UNSUPPORTED, "%s: the decoder type '%s' is not supported", where, type);
+    static const chain_table table = { "decoder", kinds, sizeof kinds / sizeof *kinds,
+                                       sizeof *kinds };
+    const void *row;
+    TRY(chain_find(&row, &table, type, where));
+    step *s = add_step(component, row);
+    if (s->fused && !s->kind->takes_parts)
+        return fail(PESC_UNSUPPORTED, "%s: '%s' after Fuse or ByteLevel is not supported", where,
+                    type);
+    return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
+}
+
+static void close_any(void *component)
+{
+    decoder_close(component);
 }
 
 pesc_status decoder_open(decoder **out, const json_t *v, const char *file)
 {
-    *out = NULL;
-    if (!v || json_is_null(v))
-        return PESC_OK;
-    decoder *d = mem_zalloc(1, sizeof *d);
-    if (!d)
-        return fail_nomem(file, sizeof *d);
-    chain_walk w = { file, "decoder", "decoders", open_step, d, 0 };
-    pesc_status s = chain_each(&w, v);
-    if (s == PESC_OK)
-        *out = d;
-    else
-        decoder_close(d);
-    return s;
+    static const chain c = { "decoder", "decoders", open_step, sizeof(decoder), close_any };
+    return chain_open((void **)out, &c, v, file);
 }
 
 pesc_status decoder_open_sp(decoder **out, bool drop, bool drop_all)

@@ -1,6 +1,6 @@
 /* decode: the decoder chain of tokenizer.json, as a stream.
  *
- * Each step takes tokens and gives tokens; behind Fuse or ByteLevel there is one token, which
+ * Each step takes tokens and gives tokens; after Fuse or ByteLevel there is one token, which
  * arrives in parts. A step passes on what nothing to come can change and keeps the rest: half a
  * character, a run of byte tokens, a blank that may be the last. */
 #ifndef PESC_TEXT_DECODE_H

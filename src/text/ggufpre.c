@@ -31,7 +31,8 @@
     "\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}"         \
     "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 #define WIDE                                                                                       \
-    "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+" /* CJK and what lies between */
+    "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+" /* CJK and the blocks between    \
+                                                                     them */
 
 static const ggufpre rows[] = {
     { "default gpt-2 gpt2 phi-2 jina-es jina-de mpt olmo roberta-bpe", .gpt2 = true },

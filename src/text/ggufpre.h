@@ -11,7 +11,7 @@ typedef struct ggufpre {
     const char *names; /* separated by blanks */
     bool nfc, ignore_merges;
     bool gpt2;               /* and GPT-2's own pattern last */
-    const char *patterns[7]; /* each cuts out its matches; in order; NULL behind the last */
+    const char *patterns[7]; /* each cuts out its matches; in order; NULL after the last */
 } ggufpre;
 
 const ggufpre *ggufpre_find(const char *name); /* NULL: unknown */

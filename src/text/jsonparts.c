@@ -21,7 +21,7 @@ bool json_span_is(const json_span *s, char first)
     return i < s->end && s->text[i] == first;
 }
 
-/* Behind the closing quote of the string that begins at i; s->end when there is none. */
+/* After the closing quote of the string that begins at i; s->end when there is none. */
 static size_t string_end(const json_span *s, size_t i)
 {
     for (i++; i < s->end; i++) {
@@ -65,9 +65,9 @@ static size_t item_end(const json_span *s, size_t i)
 
 static pesc_status parse(const json_span *s, size_t start, size_t end, char open, json_t **out)
 {
-    /* Parsed with brackets of its own; the place is named by what stands before it. */
+    /* Parsed with brackets of its own; the place is named by the byte before it. */
     str copy = { 0 }, where = { 0 };
-    str_printf(&where, "%s: behind byte %zu", s->file, start);
+    str_printf(&where, "%s: after byte %zu", s->file, start);
     str_putc(&copy, open);
     str_add(&copy, s->text + start, end - start);
     str_putc(&copy, open == '[' ? ']' : '}');
@@ -104,7 +104,7 @@ static pesc_status broken(const json_span *s, size_t at, const char *expected)
                 at == s->end ? " before the end" : "");
 }
 
-/* Between items: the comma (then *i is behind it) or the closing bracket (then *last). */
+/* Between items: the comma (then *i is after it) or the closing bracket (then *last). */
 static pesc_status between(const json_span *s, char close, size_t *i, bool *last)
 {
     *last = *i < s->end && s->text[*i] == close;

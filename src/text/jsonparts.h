@@ -1,4 +1,4 @@
-/* jsonparts: a large JSON text, handed out in small parsed parts.
+/* jsonparts: a large JSON text, parsed in small parts.
  *
  * A tokenizer.json is some megabytes of vocabulary and merges; as jansson objects it would take
  * twenty times that. So its members and elements are found by a scan for brackets, commas and

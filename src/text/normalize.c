@@ -162,34 +162,28 @@ static const kind kinds[] = {
     { "Precompiled", open_precompiled, run_precompiled, 0 },
 };
 
-static pesc_status open_step(void *ctx, const json_t *v, const char *type, const char *where)
+static pesc_status open_step(void *component, const json_t *v, const char *type, const char *where)
 {
-    normalizer *z = ctx;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].type, type) != 0)
-            continue;
-        step *s = &z->step[z->n++];
-        s->kind = &kinds[i];
-        return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
-    }
-    return fail(PESC_UNSUPPORTED, "%s: the normalizer type '%s' is not supported", where, type);
+    static const chain_table table = { "normalizer", kinds, sizeof kinds / sizeof *kinds,
+                                       sizeof *kinds };
+    normalizer *z = component;
+    const void *row;
+    TRY(chain_find(&row, &table, type, where));
+    step *s = &z->step[z->n++];
+    s->kind = row;
+    return s->kind->read ? s->kind->read(s, v, where) : PESC_OK;
+}
+
+static void close_any(void *component)
+{
+    normalizer_close(component);
 }
 
 pesc_status normalizer_open(normalizer **out, const json_t *v, const char *file)
 {
-    *out = NULL;
-    if (!v || json_is_null(v))
-        return PESC_OK;
-    normalizer *z = mem_zalloc(1, sizeof *z);
-    if (!z)
-        return fail_nomem(file, sizeof *z);
-    chain_walk w = { file, "normalizer", "normalizers", open_step, z, 0 };
-    pesc_status s = chain_each(&w, v);
-    if (s == PESC_OK)
-        *out = z;
-    else
-        normalizer_close(z);
-    return s;
+    static const chain c = { "normalizer", "normalizers", open_step, sizeof(normalizer),
+                             close_any };
+    return chain_open((void **)out, &c, v, file);
 }
 
 void normalizer_close(normalizer *z)

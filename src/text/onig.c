@@ -18,7 +18,7 @@ typedef struct walk {
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define HEX "0-9A-Fa-f"
 
-/* What stands for an escape; `in_class` NULL: it has no equal inside brackets. */
+/* How an escape is rewritten; `in_class` NULL: it has no equivalent inside brackets. */
 typedef struct spelling {
     char letter;
     const char *outside, *in_class;

@@ -2,7 +2,7 @@
  *
  * Hugging Face compiles them with Oniguruma's Ruby syntax. Most of what tokenizers use is spelled
  * the same; what is not is rewritten here (\s \w \h, scripts, option letters, POSIX brackets), and
- * what has no equal (class intersections, {n}+ ) is refused by name. */
+ * what has no equivalent (class intersections, {n}+ ) is refused by name. */
 #ifndef PESC_TEXT_ONIG_H
 #define PESC_TEXT_ONIG_H
 

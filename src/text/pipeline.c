@@ -76,14 +76,8 @@ static pesc_status check_added(const tokenizer *t, const added_token *token, con
 
 static pesc_status keep_added(tokenizer *t, const added_token *token, const char *where)
 {
-    if (t->n_added == t->cap_added) {
-        size_t cap = t->cap_added ? t->cap_added * 2 : 64;
-        added_token *list = mem_grow(t->added, cap, sizeof *list);
-        if (!list)
-            return fail_nomem(where, cap * sizeof *list);
-        t->added = list;
-        t->cap_added = cap;
-    }
+    if (!mem_room((void **)&t->added, &t->cap_added, t->n_added, sizeof *t->added))
+        return fail_nomem(where, t->cap_added * 2 * sizeof *t->added);
     added_token *copy = &t->added[t->n_added];
     *copy = *token;
     copy->control_form = control_form(token->text, token->n);

@@ -28,7 +28,7 @@ static pesc_status template_ids(const json_t *v, const char *name, id_list *to, 
     return PESC_OK;
 }
 
-static pesc_status read_template(const json_t *v, id_list *before, id_list *behind,
+static pesc_status read_template(const json_t *v, id_list *before, id_list *after,
                                  const char *where)
 {
     const json_t *list = json_object_get(v, "single");
@@ -40,7 +40,7 @@ static pesc_status read_template(const json_t *v, id_list *before, id_list *behi
         const char *text =
             json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
         if (name)
-            TRY(template_ids(v, name, texts ? behind : before, where));
+            TRY(template_ids(v, name, texts ? after : before, where));
         else if (text && strcmp(text, "A") == 0)
             texts++;
         else
@@ -62,11 +62,10 @@ static pesc_status read_pair(const json_t *v, const char *key, id_list *to, cons
     return id_list_add(to, (int32_t)json_integer_value(id));
 }
 
-static pesc_status read_cls_sep(const json_t *v, id_list *before, id_list *behind,
-                                const char *where)
+static pesc_status read_cls_sep(const json_t *v, id_list *before, id_list *after, const char *where)
 {
     TRY(read_pair(v, "cls", before, where));
-    return read_pair(v, "sep", behind, where);
+    return read_pair(v, "sep", after, where);
 }
 
 static pesc_status append(id_list *to, const id_list *from)
@@ -85,15 +84,15 @@ static pesc_status read_step(void *ctx, const json_t *v, const char *type, const
     if (!template && strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0)
         return fail(PESC_UNSUPPORTED, "%s: the post_processor type '%s' is not supported", where,
                     type);
-    id_list before = { 0 }, behind = { 0 };
-    pesc_status s = template ? read_template(v, &before, &behind, where)
-                             : read_cls_sep(v, &before, &behind, where);
+    id_list before = { 0 }, after = { 0 };
+    pesc_status s = template ? read_template(v, &before, &after, where)
+                             : read_cls_sep(v, &before, &after, where);
     /* This step's ids go outside of those of the steps before it. */
     if (s == PESC_OK)
         s = append(&before, f->front);
     if (s == PESC_OK)
-        s = append(f->back, &behind);
-    mem_free(behind.ids);
+        s = append(f->back, &after);
+    mem_free(after.ids);
     if (s != PESC_OK) {
         mem_free(before.ids);
         return s;
@@ -107,9 +106,9 @@ pesc_status postproc_read(id_list *front, id_list *back, const json_t *v, const 
 {
     if (!v || json_is_null(v))
         return PESC_OK;
+    static const chain c = { .name = "post_processor", .list = "processors", .step = read_step };
     frame f = { front, back };
-    chain_walk w = { file, "post_processor", "processors", read_step, &f, 0 };
-    return chain_each(&w, v);
+    return chain_each(&c, &f, v, file);
 }
 
 static pesc_status check(const tokenizer *t, const id_list *l)

@@ -1,7 +1,7 @@
-/* postproc: the post-processor of tokenizer.json: what stands before and behind a text.
+/* postproc: the post-processor of tokenizer.json: the ids before and after a text.
  *
  * TemplateProcessing (its `single` form), Bert- and RobertaProcessing and Sequences of them come
- * down to ids in front and ids behind; ByteLevel only moves offsets and adds nothing. */
+ * down to ids in front and ids after; ByteLevel only moves offsets and adds nothing. */
 #ifndef PESC_TEXT_POSTPROC_H
 #define PESC_TEXT_POSTPROC_H
 

@@ -167,10 +167,12 @@ static pesc_status open_char_delimiter(step *s, const json_t *v, const char *whe
     return pattern_open_text(&s->pattern, delimiter, strlen(delimiter), where);
 }
 
-static const struct {
+typedef struct kind {
     const char *type;
     pesc_status (*read)(step *s, const json_t *v, const char *where);
-} kinds[] = {
+} kind;
+
+static const kind kinds[] = {
     { "Split", open_split },
     { "ByteLevel", open_byte_level },
     { "Metaspace", open_metaspace },
@@ -181,35 +183,29 @@ static const struct {
     { "CharDelimiterSplit", open_char_delimiter },
 };
 
-static pesc_status open_step(void *ctx, const json_t *v, const char *type, const char *where)
+static pesc_status open_step(void *component, const json_t *v, const char *type, const char *where)
 {
-    pretok *p = ctx;
+    static const chain_table table = { "pre_tokenizer", kinds, sizeof kinds / sizeof *kinds,
+                                       sizeof *kinds };
+    pretok *p = component;
+    const void *row;
     if (p->bytes)
-        return fail(PESC_UNSUPPORTED, "%s: '%s' behind ByteLevel is not supported", where, type);
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].type, type) != 0)
-            continue;
-        p->bytes = strcmp(type, "ByteLevel") == 0;
-        return kinds[i].read(&p->step[p->n++], v, where);
-    }
-    return fail(PESC_UNSUPPORTED, "%s: the pre_tokenizer type '%s' is not supported", where, type);
+        return fail(PESC_UNSUPPORTED, "%s: '%s' after ByteLevel is not supported", where, type);
+    TRY(chain_find(&row, &table, type, where));
+    p->bytes = strcmp(type, "ByteLevel") == 0;
+    return ((const kind *)row)->read(&p->step[p->n++], v, where);
+}
+
+static void close_any(void *component)
+{
+    pretok_close(component);
 }
 
 pesc_status pretok_open(pretok **out, const json_t *v, const char *file)
 {
-    *out = NULL;
-    if (!v || json_is_null(v))
-        return PESC_OK;
-    pretok *p = mem_zalloc(1, sizeof *p);
-    if (!p)
-        return fail_nomem(file, sizeof *p);
-    chain_walk w = { file, "pre_tokenizer", "pretokenizers", open_step, p, 0 };
-    pesc_status s = chain_each(&w, v);
-    if (s == PESC_OK)
-        *out = p;
-    else
-        pretok_close(p);
-    return s;
+    static const chain c = { "pre_tokenizer", "pretokenizers", open_step, sizeof(pretok),
+                             close_any };
+    return chain_open((void **)out, &c, v, file);
 }
 
 void pretok_close(pretok *p)

@@ -33,7 +33,7 @@ typedef struct regex_walk {
     size_t n, from;
     size_t start, end; /* the match */
     bool any;          /* there was a match before: `end` holds where it ended */
-    bool begun, newer; /* the text was looked at for characters newer than PCRE2; has some */
+    bool begun, newer; /* the text was searched for characters newer than PCRE2; has some */
     size_t counted;    /* up to here starts are tried by the counting program alone */
 } regex_walk;
 pesc_status regex_next(regex_walk *w, bool *found);

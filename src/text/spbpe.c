@@ -81,7 +81,7 @@ static bool ends(const affix *a, const affix *b)
     return a->n < b->n && memcmp(a->text, b->text + b->n - a->n, a->n) == 0;
 }
 
-/* In sorted order a symbol's prefixes stand before it, the longest nearest: a stack of those that
+/* In sorted order a symbol's prefixes come before it, the longest nearest: a stack of those that
  * still may be a prefix finds it in one pass. Ids are written, since the next sort moves things. */
 static void link_affixes(affix *a, size_t n, size_t *stack, bool prefix)
 {
@@ -144,7 +144,7 @@ typedef struct work {
     size_t n;
     int32_t *at; /* id -> index in a */
     size_t *stack;
-    int32_t *suffixes; /* of the piece at hand */
+    int32_t *suffixes; /* of the piece being cut */
     uint32_t *rank;
     bpe_merge *merges;
     size_t n_merges, cap;
@@ -155,14 +155,8 @@ static pesc_status push(work *w, bpe_merge m, const char *file)
     if (w->n_merges == MERGES_MAX)
         return fail(PESC_UNSUPPORTED, "%s: the pieces can be merged in more than %d ways", file,
                     MERGES_MAX);
-    if (w->n_merges == w->cap) {
-        size_t cap = w->cap ? w->cap * 2 : 1024;
-        bpe_merge *grown = mem_grow(w->merges, cap, sizeof *grown);
-        if (!grown)
-            return fail_nomem(file, cap * sizeof *grown);
-        w->merges = grown;
-        w->cap = cap;
-    }
+    if (!mem_room((void **)&w->merges, &w->cap, w->n_merges, sizeof *w->merges))
+        return fail_nomem(file, w->cap * 2 * sizeof *w->merges);
     w->merges[w->n_merges++] = m;
     return PESC_OK;
 }

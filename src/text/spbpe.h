@@ -3,7 +3,7 @@
  * SentencePiece merges the pair whose concatenation is the piece of the highest score. So each cut
  * of a piece into two symbols is a merge, ranked by the piece's score; equal scores share a rank,
  * and then the leftmost pair goes first. Symbols are the pieces and the single characters pieces
- * are made of: those that are no piece themselves get ids behind the vocabulary. */
+ * are made of: those that are no piece themselves get ids after the vocabulary's. */
 #ifndef PESC_TEXT_SPBPE_H
 #define PESC_TEXT_SPBPE_H
 

@@ -1,13 +1,14 @@
 /* spmodel: see spmodel.h.
  *
  * The wire reader knows one thing: a message is a row of fields, a field is a tag (number, wire
- * type) and a value. What the fields mean stands in three small tables; a table's fields land in
+ * type) and a value. Three small tables say what the fields mean; a table's fields go to
  * slots, the last of a kind winning as protobuf has it. Positions are offsets into the whole file,
  * so every sentence can name the byte. */
 #include "text/spmodel.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/bytetoken.h"
 #include "text/charsmap.h"
 #include "text/trie.h"
 
@@ -55,7 +56,7 @@ static pesc_status read_varint(wire *w, uint64_t *out)
     return fail(PESC_FORMAT, "%s: byte %zu: found a number of more than 64 bits", w->file, start);
 }
 
-/* The next field, its value not yet looked at by anyone. Call only while at < end. */
+/* The next field; its value is not interpreted. Call only while at < end. */
 static pesc_status read_field(wire *w, field *f)
 {
     uint64_t tag;
@@ -257,20 +258,6 @@ static pesc_status index_pieces(const spmodel *m, sp_type type, trie **out)
     return s;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte a piece "<0xNN>" stands for, or -1. */
-static int piece_byte(const sp_piece *p)
-{
-    if (p->n != 6 || memcmp(p->text, "<0x", 3) != 0 || p->text[5] != '>')
-        return -1;
-    int hi = hex_digit(p->text[3]), lo = hex_digit(p->text[4]);
-    return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
-}
-
 /* One <unk>, no piece twice, byte pieces where byte_fallback promises them and nowhere else. */
 static pesc_status check_pieces(spmodel *m, const trie *all, const char *file)
 {
@@ -288,7 +275,7 @@ static pesc_status check_pieces(spmodel *m, const trie *all, const char *file)
         }
         if (p->type != SP_BYTE)
             continue;
-        int byte = piece_byte(p);
+        int byte = bytetoken_value(p->text, p->n);
         if (byte < 0 || !m->byte_fallback)
             return fail(PESC_FORMAT, "%s: piece %zu, \"%.64s\", is a byte piece, but %s", file, i,
                         p->text, byte < 0 ? "not of the form <0xNN>" : "byte_fallback is off");
@@ -401,7 +388,7 @@ bool spmodel_is(const unsigned char *bytes, size_t n)
 {
     if (n == 0 || (bytes[0] != 0x0a && bytes[0] != 0x12 && bytes[0] != 0x1a))
         return false;
-    /* 0x0a, the tag of a first piece, is also a newline: JSON shows itself by {" behind blanks. */
+    /* 0x0a, the tag of a first piece, is also a newline: JSON is recognised by {" after blanks. */
     const char *blank = " \t\r\n";
     size_t i = 0;
     while (i < n && bytes[i] != '\0' && strchr(blank, bytes[i]))

@@ -38,7 +38,7 @@ typedef struct spmodel {
     bool byte_fallback;         /* then all 256 byte pieces are there: */
     int32_t bytes[256];         /* id of "<0xNN>", -1 where absent */
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
-    bool whitespace_suffix;    /* the dummy goes behind the text (treat_whitespace_as_suffix) */
+    bool whitespace_suffix;    /* the dummy goes after the text (treat_whitespace_as_suffix) */
     struct charsmap *map;      /* NULL: identity */
     struct trie *user_defined; /* their texts -> ids; NULL: none */
     char *text_;               /* the memory of all piece texts */

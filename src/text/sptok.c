@@ -16,7 +16,7 @@ static pesc_status read_pieces(tokenizer *t)
         if (r == VOCAB_NOMEM)
             return fail_nomem(t->file, p->n);
         if (r != VOCAB_OK)
-            return fail(PESC_FORMAT, "%s: token %zu, '%s', is there twice", t->file, i, p->text);
+            return fail(PESC_FORMAT, "%s: token %zu, '%s', appears twice", t->file, i, p->text);
         bool control = p->type == SP_CONTROL || p->type == SP_UNKNOWN ||
                        (p->type == SP_USER_DEFINED && control_form(p->text, p->n));
         /* A Unigram model weighs its user-defined pieces itself. */

@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 
 /* Takes the model over, whatever happens. BOS goes in front where there is one; without a BOS piece
- * EOS goes behind (T5's habit): pipeline_frame() changes that. */
+ * EOS goes after the text (T5's habit): pipeline_frame() changes that. */
 pesc_status sptok_build(tokenizer **out, spmodel *m, const char *file);
 
 #endif

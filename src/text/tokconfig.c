@@ -73,16 +73,6 @@ pesc_status tokenizer_take_template(tokenizer *t, const char *dir)
     return s;
 }
 
-static pesc_status get_flags(json_where w, added_token *a)
-{
-    TRY(json_get_bool(w, "special", false, &a->special));
-    a->normalized = !a->special;
-    TRY(json_get_bool(w, "normalized", false, &a->normalized));
-    TRY(json_get_bool(w, "single_word", false, &a->single_word));
-    TRY(json_get_bool(w, "lstrip", false, &a->lstrip));
-    return json_get_bool(w, "rstrip", false, &a->rstrip);
-}
-
 static pesc_status add_late(tokenizer *t, added_token *a, const char *text, int64_t id,
                             const char *where)
 {
@@ -111,7 +101,7 @@ static pesc_status add_decoder_tokens(tokenizer *t, const json_t *config, const 
                         dir, key);
         added_token a = { 0 };
         json_where w = { v, "tokenizer_config.json: added_tokens_decoder" };
-        TRY(get_flags(w, &a));
+        TRY(added_read_flags(w, &a));
         if (t->sp || (a.special && tokenizer_id(t, text) == id))
             TRY(add_late(t, &a, text, id, w.file));
     }

@@ -10,14 +10,8 @@
 
 pesc_status id_list_add(id_list *l, int32_t id)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 64;
-        int32_t *ids = mem_grow(l->ids, cap, sizeof *ids);
-        if (!ids)
-            return fail_nomem("token ids", cap * sizeof *ids);
-        l->ids = ids;
-        l->cap = cap;
-    }
+    if (!mem_room((void **)&l->ids, &l->cap, l->n, sizeof *l->ids))
+        return fail_nomem("token ids", l->cap * 2 * sizeof *l->ids);
     l->ids[l->n++] = id;
     return PESC_OK;
 }

@@ -41,6 +41,11 @@ typedef struct gguf_vocab {
 } gguf_vocab;
 pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v);
 
+/* Writes tokenizer.json and tokenizer_config.json (special tokens, chat template) of a "gpt2" or
+ * "llama" vocabulary into a directory, reads them back and notes where they encode otherwise. Of
+ * any other kind nothing is written, with a notice. */
+pesc_status tokenizer_write_gguf(const gguf_vocab *v, const char *dir);
+
 void tokenizer_close(tokenizer *t); /* NULL is allowed */
 
 /* flags: PESC_ADD_SPECIAL, PESC_PARSE_SPECIAL. The ids array grows as needed. Without

@@ -5,11 +5,12 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/bpebuild.h"
+#include "text/bytetoken.h"
 #include "text/charsmap.h"
 #include "text/control.h"
-#include "text/ggufpre.h"
 #include "text/pipeline.h"
 #include "text/sptok.h"
+#include "text/tokgguf.h"
 #include "text/trie.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static int type_of(const gguf_vocab *v, size_t i)
         return UNKNOWN;
     if (id == v->bos || id == v->eos || id == v->pad)
         return CONTROL;
-    bool byte = v->token_bytes[i] == 6 && memcmp(v->tokens[i], "<0x", 3) == 0;
+    bool byte = bytetoken_value(v->tokens[i], v->token_bytes[i]) >= 0;
     return byte && strcmp(v->model, "gpt2") != 0 ? BYTE : NORMAL;
 }
 
@@ -42,12 +43,6 @@ static pesc_status check_token(const gguf_vocab *v, size_t i)
 }
 
 /* ---- SentencePiece ---- */
-
-static int hex_value(char c)
-{
-    const char *digits = "0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
 
 static pesc_status add_piece(spmodel *m, const gguf_vocab *v, size_t i, char **text)
 {
@@ -65,12 +60,12 @@ static pesc_status add_piece(spmodel *m, const gguf_vocab *v, size_t i, char **t
     *text += n + 1;
     if (p->type != SP_BYTE)
         return PESC_OK;
-    int high = n == 6 ? hex_value(p->text[3]) : -1, low = n == 6 ? hex_value(p->text[4]) : -1;
-    if (high < 0 || low < 0)
+    int byte = bytetoken_value(p->text, n);
+    if (byte < 0)
         return fail(PESC_FORMAT,
                     "%s: tokenizer.ggml.tokens[%zu]: '%s' is not a byte, expected <0x00> to <0xFF>",
                     v->file, i, p->text);
-    m->bytes[high * 16 + low] = (int32_t)i;
+    m->bytes[byte] = (int32_t)i;
     return PESC_OK;
 }
 
@@ -112,7 +107,7 @@ static pesc_status fill_sp(spmodel *m, const gguf_vocab *v)
     m->remove_extra_whitespaces = v->remove_extra_whitespaces;
     TRY(add_pieces(m, v));
     if (m->unk < 0)
-        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: none stands for the unknown", v->file);
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: no token is of type unknown", v->file);
     m->byte_fallback = true;
     for (int c = 0; c < 256; c++)
         m->byte_fallback &= m->bytes[c] >= 0;
@@ -146,20 +141,27 @@ static void put_json_string(str *s, const char *text)
     str_putc(s, '"');
 }
 
+void tokgguf_put_pretokenizer(str *out, const ggufpre *row)
+{
+    str_puts(out, "{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (const char *const *p = row->patterns; *p; p++) {
+        str_puts(out, "{\"type\":\"Split\",\"pattern\":{\"Regex\":");
+        put_json_string(out, *p);
+        str_puts(out, "},\"behavior\":\"Isolated\",\"invert\":false},");
+    }
+    str_printf(out,
+               "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+               "\"use_regex\":%s}]}",
+               row->gpt2 ? "true" : "false");
+}
+
 /* The components as tokenizer.json would have them: pre-tokenizer, decoder, normalizer. */
 static pesc_status parse_steps(const ggufpre *row, const char *file, json_t **out)
 {
     str s = { 0 };
-    str_puts(&s, "[{\"type\":\"Sequence\",\"pretokenizers\":[");
-    for (const char *const *p = row->patterns; *p; p++) {
-        str_puts(&s, "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":");
-        put_json_string(&s, *p);
-        str_puts(&s, "}},");
-    }
-    str_printf(&s,
-               "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":%s}]},"
-               "{\"type\":\"ByteLevel\"}%s]",
-               row->gpt2 ? "true" : "false", row->nfc ? ",{\"type\":\"NFC\"}" : "");
+    str_putc(&s, '[');
+    tokgguf_put_pretokenizer(&s, row);
+    str_printf(&s, ",{\"type\":\"ByteLevel\"}%s]", row->nfc ? ",{\"type\":\"NFC\"}" : "");
     pesc_status st = str_ok(&s) ? json_parse(out, s.p, s.n, file) : fail_nomem(file, s.n);
     str_free(&s);
     return st;
@@ -207,12 +209,19 @@ static pesc_status mark_tokens(tokenizer *t, const gguf_vocab *v)
     return PESC_OK;
 }
 
+pesc_status tokgguf_find_pre(const gguf_vocab *v, const ggufpre **row)
+{
+    *row = ggufpre_find(v->pre ? v->pre : "default");
+    if (!*row)
+        return fail(PESC_UNSUPPORTED, "%s: tokenizer.ggml.pre: '%s' is not known", v->file, v->pre);
+    return PESC_OK;
+}
+
 static pesc_status build_bytes(tokenizer **out, const gguf_vocab *v)
 {
-    const ggufpre *row = ggufpre_find(v->pre ? v->pre : "default");
-    if (!row)
-        return fail(PESC_UNSUPPORTED, "%s: tokenizer.ggml.pre: '%s' is not known", v->file, v->pre);
+    const ggufpre *row;
     tokenizer *t;
+    TRY(tokgguf_find_pre(v, &row));
     TRY(pipeline_new(&t, v->file));
     bpe_build b = { .t = t, .n_tokens = v->n };
     b.spec.ignore_merges = row->ignore_merges;

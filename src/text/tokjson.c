@@ -47,13 +47,13 @@ static pesc_status note_part(parts *p, const part_row *rows, const char *key,
         return PESC_OK;
     json_span *to = (json_span *)((char *)p + rows->at);
     if (to->text)
-        return fail(PESC_FORMAT, "%s: byte %zu: the key \"%s\" is there twice", value->file,
+        return fail(PESC_FORMAT, "%s: byte %zu: the key \"%s\" appears twice", value->file,
                     value->start, key);
     *to = *value;
     return PESC_OK;
 }
 
-/* What no row names (version, truncation, padding) is checked to be JSON and forgotten. */
+/* What no row names (version, truncation, padding) is checked to be JSON and ignored. */
 static pesc_status note_top(void *ctx, const char *key, const json_span *value)
 {
     bool known;
@@ -221,7 +221,7 @@ static pesc_status read_piece(unigram_build *u, const json_t *v)
     case VOCAB_NOMEM:
         return fail_nomem(file, json_string_length(text));
     default:
-        return fail(PESC_FORMAT, "%s: model.vocab[%zu]: '%.200s' is there twice", file, u->n,
+        return fail(PESC_FORMAT, "%s: model.vocab[%zu]: '%.200s' appears twice", file, u->n,
                     json_string_value(text));
     }
 }
@@ -301,12 +301,7 @@ static pesc_status read_added(tokenizer *t, const json_t *v, const char *where)
         return fail(PESC_FORMAT, "%s: found %s, expected an object", where, json_kind(v));
     TRY(json_get_str(w, "content", true, &text));
     TRY(json_get_i64(w, "id", true, 0, INT32_MAX - 1, &id));
-    TRY(json_get_bool(w, "special", false, &a.special));
-    a.normalized = !a.special;
-    TRY(json_get_bool(w, "normalized", false, &a.normalized));
-    TRY(json_get_bool(w, "single_word", false, &a.single_word));
-    TRY(json_get_bool(w, "lstrip", false, &a.lstrip));
-    TRY(json_get_bool(w, "rstrip", false, &a.rstrip));
+    TRY(added_read_flags(w, &a));
     a.text = (char *)text;
     a.n = json_string_length(json_object_get(v, "content"));
     a.id = (int32_t)id;

@@ -1,4 +1,4 @@
-/* unicode: the few classes of characters the pipeline asks for by itself (patterns ask PCRE2). */
+/* unicode: the few classes of characters the pipeline needs itself (patterns use PCRE2's). */
 #ifndef PESC_TEXT_UNICODE_H
 #define PESC_TEXT_UNICODE_H
 

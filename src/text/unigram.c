@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/bytetoken.h"
 #include "text/trie.h"
 
 #include <float.h>
@@ -87,9 +88,9 @@ static pesc_status load_spec(unigram *u, const unigram_spec *spec)
     u->unk_score = least - UNK_PENALTY;
     TRY(build_index(u, keys, used));
     for (int b = 0; u->byte_fallback && b < 256; b++) {
-        const char *hex = "0123456789ABCDEF";
-        char name[6] = { '<', '0', 'x', hex[b >> 4], hex[b & 15], '>' };
-        u->bytes[b] = trie_find(u->index, name, sizeof name);
+        char name[BYTETOKEN_LENGTH + 1];
+        bytetoken_name(name, b);
+        u->bytes[b] = trie_find(u->index, name, BYTETOKEN_LENGTH);
     }
     return PESC_OK;
 }

@@ -1,8 +1,8 @@
 /* vocab: token texts by id, and ids by text.
  *
- * Texts are any bytes and lie back to back in one block; an open-addressing table leads from a text
- * to its id. Ids may have gaps, but not absurd ones: the array by id is bounded by the number of
- * tokens the file really has, so a single id of 10^9 costs nothing but a refusal. */
+ * Texts are any bytes and are stored back to back in one block; an open-addressing table maps a
+ * text to its id. Ids may have gaps, but not absurd ones: the array by id is bounded by the number
+ * of tokens the file really has, so a single id of 10^9 costs nothing but a refusal. */
 #ifndef PESC_TEXT_VOCAB_H
 #define PESC_TEXT_VOCAB_H
 

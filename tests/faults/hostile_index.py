@@ -61,7 +61,7 @@ def cases(directory):
             ("array", "[]", "expected '{'"), ("no-map", "{}", "weight_map: is missing"),
             ("map-list", '{"weight_map":[]}', "expected '{'"),
             ("map-number", '{"weight_map":{"a":1}}', "expected '\"'"),
-            ("trailing", whole + "x", "behind the index's end"),
+            ("trailing", whole + "x", "after the index's end"),
             ("nesting", '{"x":' + "[" * 100000, "nested more than 64 levels"),
             ("bad-number", '{"x":01,"weight_map":{}}', "not a number that JSON has"),
             ("nan", '{"x":NaN,"weight_map":{}}', "expected a JSON value")]:

@@ -133,10 +133,10 @@ static void refuses_by_name(void **state)
     refuse("{\"type\":\"Strip\",\"content\":\"ab\",\"start\":0,\"stop\":0}", PESC_FORMAT, "'ab'");
     refuse("{\"type\":\"Strip\",\"content\":\"a\",\"start\":-1,\"stop\":0}", PESC_FORMAT, "start");
     refuse("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}",
-           PESC_UNSUPPORTED, "decoders[1]: 'ByteFallback' behind Fuse");
+           PESC_UNSUPPORTED, "decoders[1]: 'ByteFallback' after Fuse");
     refuse("{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\","
            "\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}]}",
-           PESC_UNSUPPORTED, "a regular expression behind Fuse");
+           PESC_UNSUPPORTED, "a regular expression after Fuse");
 }
 
 int main(void)

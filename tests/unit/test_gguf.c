@@ -391,7 +391,7 @@ static const struct refusal {
     { { .type = 10 }, PESC_UNSUPPORTED, "token_embd.weight is Q2_K; pesc reads F32" },
     { { .type = 4 }, PESC_FORMAT, "token_embd.weight has the unknown type 4" },
     { { .type = 8 }, PESC_FORMAT, "rows of 4 elements, expected a multiple of 32 for q8_0" },
-    { { .type = 1 }, PESC_FORMAT, "blk.0.attn_norm.weight lies at offset 96, expected 64" },
+    { { .type = 1 }, PESC_FORMAT, "blk.0.attn_norm.weight is at offset 96, expected 64" },
 };
 
 static void refuses(void **state)

@@ -91,7 +91,7 @@ static void refuses_by_name(void **state)
            PESC_UNSUPPORTED, "'last'");
     refuse("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":"
            "\"Digits\"}]}",
-           PESC_UNSUPPORTED, "'Digits' behind ByteLevel");
+           PESC_UNSUPPORTED, "'Digits' after ByteLevel");
     refuse(REGEX("(a"), PESC_UNSUPPORTED, "cannot be compiled");
     refuse(REGEX("[a&&b]"), PESC_UNSUPPORTED, "an intersection of classes");
     refuse(REGEX("[a[b]]"), PESC_UNSUPPORTED, "a class inside a class");

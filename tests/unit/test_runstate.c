@@ -185,7 +185,7 @@ static void resolves_chains(void **state)
     snprintf(base, sizeof base, "%s", files_path("run/checkpoint-5"));
     m.base = base;
     must(runstate_seal(base, &m));
-    must_fail(runstate_resolve(&c, base, NULL), PESC_FORMAT, "stands on more than");
+    must_fail(runstate_resolve(&c, base, NULL), PESC_FORMAT, "is based on more than");
 }
 
 /* A base that is given: it stands for the base that is missing, else for the outermost one. */

@@ -62,7 +62,7 @@ static const struct {
     { "{}", PESC_FORMAT, "weight_map: is missing" },
     { "{\"weight_map\":[]}", PESC_FORMAT, "expected '{'" },
     { "{\"weight_map\":{\"a\":1}}", PESC_FORMAT, "expected '\"'" },
-    { GOOD "x", PESC_FORMAT, "behind the index's end" },
+    { GOOD "x", PESC_FORMAT, "after the index's end" },
     { MAP("\"a\":\"../1.st\""), PESC_FORMAT,
       "tensor a is in \"../1.st\", expected the name of a file" },
     { MAP("\"a\":\"/etc/passwd\""), PESC_FORMAT, "expected the name of a file beside the index" },

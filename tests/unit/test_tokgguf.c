@@ -1,7 +1,10 @@
 /* Vocabularies as GGUF files carry them: the same ids as the tokenizer they were made from. */
+#include "base/io.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "support/check.h"
+#include "support/files.h"
 #include "support/golden.h"
 #include "text/pipeline.h"
 
@@ -59,7 +62,21 @@ static void same(const tokenizer *a, const tokenizer *b, const json_t *rows)
     }
 }
 
-/* A SentencePiece model, written as llama.cpp's converter writes it. */
+/* A SentencePiece model, as llama.cpp's converter writes it; its texts are borrowed. */
+static void from_sentencepiece(fixture *f, const spmodel *m)
+{
+    start(f, "llama", NULL);
+    assert_true(m->n < MAX);
+    for (size_t i = 0; i < m->n; i++)
+        add(f, m->pieces[i].text, m->pieces[i].score, (int32_t)m->pieces[i].type);
+    f->v.scores = f->scores;
+    f->v.unk = m->unk;
+    f->v.bos = m->bos;
+    f->v.eos = m->eos;
+    f->v.add_bos = f->v.add_space_prefix = true;
+    f->v.chat_template = "T";
+}
+
 static void equals_its_sentencepiece_model(void **state)
 {
     (void)state;
@@ -69,16 +86,7 @@ static void equals_its_sentencepiece_model(void **state)
     must(json_read(&root, golden_path("tokenizer/sentencepiece.json"), 1 << 24));
     must(tokenizer_open_file(&from_model, golden_path("tokenizer/bpe.model")));
     const spmodel *m = from_model->sp;
-    start(&f, "llama", NULL);
-    assert_true(m->n < MAX);
-    for (size_t i = 0; i < m->n; i++)
-        add(&f, m->pieces[i].text, m->pieces[i].score, (int32_t)m->pieces[i].type);
-    f.v.scores = f.scores;
-    f.v.unk = m->unk;
-    f.v.bos = m->bos;
-    f.v.eos = m->eos;
-    f.v.add_bos = f.v.add_space_prefix = true;
-    f.v.chat_template = "T";
+    from_sentencepiece(&f, m);
     must(tokenizer_from_gguf(&from_gguf, &f.v));
     same(from_model, from_gguf, json_object_get(root, "bpe.model"));
     assert_string_equal(tokenizer_chat_template(from_gguf), "T");
@@ -88,38 +96,45 @@ static void equals_its_sentencepiece_model(void **state)
     json_decref(root);
 }
 
-/* A byte-level tokenizer.json, the same way. */
-static void equals_its_byte_level_json(void **state)
+/* A byte-level tokenizer.json, the same way; its texts are borrowed. */
+static void from_byte_level(fixture *f, const json_t *d)
 {
-    (void)state;
-    json_t *root, *v;
+    json_t *v;
     const char *text;
     size_t i;
-    static fixture f;
     static char lines[MAX][64];
-    must(json_read(&root, golden_path("tokenizer/tokenizers.json"), 1 << 24));
-    const json_t *entry = json_array_get(root, 0), *d = json_object_get(entry, "tokenizer");
     const json_t *model = json_object_get(d, "model");
-    start(&f, "gpt2", "gpt-2");
+    start(f, "gpt2", "gpt-2");
     json_object_foreach(json_object_get(model, "vocab"), text, v)
     {
         i = (size_t)json_integer_value(v);
-        f.tokens[i] = text;
-        f.token_bytes[i] = strlen(text);
-        f.types[i] = 1;
-        f.v.n = i >= f.v.n ? i + 1 : f.v.n;
+        f->tokens[i] = text;
+        f->token_bytes[i] = strlen(text);
+        f->types[i] = 1;
+        f->v.n = i >= f->v.n ? i + 1 : f->v.n;
     }
     json_array_foreach(json_object_get(d, "added_tokens"), i, v)
     {
         bool special = json_is_true(json_object_get(v, "special"));
-        add(&f, json_string_value(json_object_get(v, "content")), 0, special ? 3 : 4);
+        add(f, json_string_value(json_object_get(v, "content")), 0, special ? 3 : 4);
     }
     json_array_foreach(json_object_get(model, "merges"), i, v)
     {
         snprintf(lines[i], sizeof lines[i], "%s %s", json_string_value(json_array_get(v, 0)),
                  json_string_value(json_array_get(v, 1)));
-        f.merges[f.v.n_merges++] = lines[i];
+        f->merges[f->v.n_merges++] = lines[i];
     }
+}
+
+static void equals_its_byte_level_json(void **state)
+{
+    (void)state;
+    json_t *root;
+    size_t i;
+    static fixture f;
+    must(json_read(&root, golden_path("tokenizer/tokenizers.json"), 1 << 24));
+    const json_t *entry = json_array_get(root, 0);
+    from_byte_level(&f, json_object_get(entry, "tokenizer"));
     tokenizer *t;
     must(tokenizer_from_gguf(&t, &f.v));
     /* GGUF says nothing of lstrip and its like, nor of a normaliser: plain text must be the same */
@@ -142,6 +157,135 @@ static void equals_its_byte_level_json(void **state)
     assert_true(checked > 20);
     tokenizer_close(t);
     json_decref(root);
+}
+
+/* ---- tokenizer.json from it ---- */
+
+/* Texts of tokens, blanks, control tokens and characters of all lengths, at random. */
+static void random_text(const fixture *f, uint64_t *seed, str *out)
+{
+    static const char *const parts[] = {
+        " ",   "  ",   "\n", "\t", "a", "e\xcc\x81",       "\xe4\xbd\xa0",
+        "<s>", "</s>", "7",  "'",  ".", "\xf0\x9f\xa6\x99"
+    };
+    enum { PARTS = sizeof parts / sizeof *parts };
+    str_clear(out);
+    str_puts(out, "");
+    for (int i = 0; i < 24; i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        uint64_t pick = *seed >> 33;
+        size_t id = pick / 2 % f->v.n;
+        if (pick % 2)
+            str_puts(out, parts[pick / 2 % PARTS]);
+        else
+            str_add(out, f->tokens[id], f->token_bytes[id]);
+    }
+}
+
+static void same_ids(const tokenizer *a, const tokenizer *b, const str *text, unsigned flags)
+{
+    id_list x = { 0 }, y = { 0 };
+    must(tokenizer_encode(a, text->p, text->n, flags, &x));
+    must(tokenizer_encode(b, text->p, text->n, flags, &y));
+    if (x.n != y.n || (x.n && memcmp(x.ids, y.ids, x.n * sizeof *x.ids) != 0))
+        fail_msg("encoded otherwise: '%s'", text->p);
+    char back[2][2048];
+    size_t n[2];
+    must(pesc_detokenize(a, x.ids, x.n, PESC_SKIP_SPECIAL, back[0], sizeof back[0], &n[0]));
+    must(pesc_detokenize(b, x.ids, x.n, PESC_SKIP_SPECIAL, back[1], sizeof back[1], &n[1]));
+    if (n[0] != n[1] || memcmp(back[0], back[1], n[0]) != 0)
+        fail_msg("decoded otherwise: '%.*s', '%.*s'", (int)n[0], back[0], (int)n[1], back[1]);
+    mem_free(x.ids);
+    mem_free(y.ids);
+}
+
+static void note(void *ud, const char *text)
+{
+    (void)ud;
+    fail_msg("%s", text);
+}
+
+/* What is written from a vocabulary gives the same ids and texts. */
+static void check_written(fixture *f)
+{
+    tokenizer *own, *written;
+    str text = { 0 };
+    uint64_t seed = 1;
+    pesc_events events = PESC_INIT(pesc_events);
+    events.notice = note;
+    files_clear();
+    must(io_make_dir(files_path("")));
+    const pesc_events *before = log_swap(&events);
+    must(tokenizer_write_gguf(&f->v, files_path("")));
+    log_swap(before);
+    must(tokenizer_from_gguf(&own, &f->v));
+    must(tokenizer_open_dir(&written, files_path("")));
+    assert_int_equal(tokenizer_size(own), tokenizer_size(written));
+    assert_int_equal(tokenizer_bos(own), tokenizer_bos(written));
+    assert_int_equal(tokenizer_eos(own), tokenizer_eos(written));
+    const char *template = tokenizer_chat_template(own);
+    assert_string_equal(template ? template : "", template ? tokenizer_chat_template(written) : "");
+    for (size_t i = 0; i < f->v.n; i++)
+        assert_int_equal(tokenizer_is_special(own, (int32_t)i),
+                         tokenizer_is_special(written, (int32_t)i));
+    for (int i = 0; i < 3000; i++) {
+        random_text(f, &seed, &text);
+        same_ids(own, written, &text,
+                 (i & 1 ? PESC_ADD_SPECIAL : 0u) | (i & 2 ? PESC_PARSE_SPECIAL : 0u));
+    }
+    str_free(&text);
+    tokenizer_close(own);
+    tokenizer_close(written);
+}
+
+static void writes_a_sentencepiece_vocabulary(void **state)
+{
+    (void)state;
+    static fixture f;
+    tokenizer *from_model;
+    must(tokenizer_open_file(&from_model, golden_path("tokenizer/bpe.model")));
+    from_sentencepiece(&f, from_model->sp);
+    for (size_t i = 0; i < f.v.n;
+         i++) /* see tokgguf_write.c: those it cannot express with a prefix */
+        if (f.types[i] == 4)
+            f.types[i] = 1;
+    check_written(&f);
+    f.v.add_eos = true;
+    f.v.add_bos = false;
+    check_written(&f);
+    from_sentencepiece(&f, from_model->sp);
+    f.v.add_space_prefix = false;
+    f.v.chat_template = "{{ \"a\nb\" }}\xc3\xa9";
+    check_written(&f);
+    tokenizer_close(from_model);
+}
+
+static void writes_a_byte_level_vocabulary(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "gpt-2", "qwen2", "llama-bpe", "deepseek-llm", "smollm" };
+    static fixture f;
+    json_t *root;
+    must(json_read(&root, golden_path("tokenizer/tokenizers.json"), 1 << 24));
+    from_byte_level(&f, json_object_get(json_array_get(root, 0), "tokenizer"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        f.v.pre = names[i];
+        f.v.eos = (int64_t)f.v.n - 1;
+        f.v.add_eos = i % 2;
+        check_written(&f);
+    }
+    json_decref(root);
+}
+
+static void writes_nothing_of_other_kinds(void **state)
+{
+    (void)state;
+    static fixture f;
+    start(&f, "t5", NULL);
+    add(&f, "<unk>", 0, 2);
+    files_clear();
+    must(tokenizer_write_gguf(&f.v, files_path("")));
+    assert_false(files_there("tokenizer.json"));
 }
 
 static void small_bytes(fixture *f)
@@ -214,7 +358,7 @@ static void refuses_what_does_not_fit(void **state)
     add(&f, "a", 0, 1);
     refuse(&f, PESC_FORMAT, "scores: is missing");
     f.v.scores = f.scores;
-    refuse(&f, PESC_FORMAT, "none stands for the unknown");
+    refuse(&f, PESC_FORMAT, "no token is of type unknown");
     add(&f, "<unk>", 0, 2);
     add(&f, "<0xZZ>", 0, 6);
     refuse(&f, PESC_FORMAT, "'<0xZZ>' is not a byte");
@@ -223,7 +367,7 @@ static void refuses_what_does_not_fit(void **state)
     refuse(&f, PESC_FORMAT, "finite score");
     f.scores[0] = 0;
     add(&f, "a", 0, 1);
-    refuse(&f, PESC_FORMAT, "is there twice");
+    refuse(&f, PESC_FORMAT, "appears twice");
 }
 
 static void every_allocation_may_fail(void **state)
@@ -256,6 +400,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_sentencepiece_model),
         cmocka_unit_test(equals_its_byte_level_json),
+        cmocka_unit_test(writes_a_sentencepiece_vocabulary),
+        cmocka_unit_test(writes_a_byte_level_vocabulary),
+        cmocka_unit_test(writes_nothing_of_other_kinds),
         cmocka_unit_test(frames_and_cuts),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(every_allocation_may_fail),

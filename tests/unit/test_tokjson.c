@@ -38,7 +38,7 @@ static void refuses_what_is_no_tokenizer(void **state)
     must_fail(build("{\"model\":{\"type\":\"WordPiece\"}}"), PESC_UNSUPPORTED, "'WordPiece'");
     must_fail(build("{\"model\":{\"type\":\"BPE\"}}"), PESC_FORMAT, "model.vocab");
     must_fail(build("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}"), PESC_FORMAT, "merges");
-    must_fail(build("{\"model\":{},\"model\":{}}"), PESC_FORMAT, "is there twice");
+    must_fail(build("{\"model\":{},\"model\":{}}"), PESC_FORMAT, "appears twice");
     must_fail(build(BPE("\"a\":0", "") " x"), PESC_FORMAT, "expected nothing more");
     must_fail(build("{\"version\":tru,\"model\":{}}"), PESC_FORMAT, "is not JSON");
 }
@@ -148,7 +148,7 @@ static void reads_unigram(void **state)
     must_fail(build(UNI("", "")), PESC_FORMAT, "has no piece");
     must_fail(build(UNI("[\"a\"]", "")), PESC_FORMAT, "vocab[0]: found an array");
     must_fail(build(UNI("[\"a\",\"x\"]", "")), PESC_FORMAT, "vocab[0]");
-    must_fail(build(UNI("[\"a\",0],[\"a\",0]", "")), PESC_FORMAT, "is there twice");
+    must_fail(build(UNI("[\"a\",0],[\"a\",0]", "")), PESC_FORMAT, "appears twice");
     must_fail(build(UNI("[\"a\",0]", ",\"unk_id\":1")), PESC_FORMAT, "unk_id");
     must_fail(build("{\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}"), PESC_FORMAT, "an array");
 #undef UNI
