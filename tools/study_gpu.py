@@ -15,7 +15,7 @@ All it runs is pesc. Settings come from the environment:
     REPORT=FILE  MACHINE=TEXT  NOTE=TEXT   where the page goes, what it calls the machine, a sentence it ends with
 
 Each method gets the same budget: four learning rates with the first seed for a quarter of the steps, chosen by the loss on
-records that nobody trains on; then the best rate with every seed. What is reported is measured on other held-out records.
+records that are not trained on; then the best rate with every seed. What is reported is measured on other held-out records.
 A line is added to runs.tsv for every run; one that is there is not made again, so a study that was cut off goes on.
 The most telling methods come first.
 """

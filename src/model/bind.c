@@ -131,8 +131,8 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
     k.used = mem_zalloc(n + 1, 1);
     if (!k.used)
         return fail_nomem("checking the tensors", n);
-    /* A configuration can ask for billions of tensors: enough is enough, and then nobody knows what
-     * is left over. */
+    /* A configuration can ask for billions of tensors, so the search stops after MISFITS_MAX
+     * errors; then it is not known which tensors of the file are unused. */
     for (slot s = slot_first(); k.missing.n < MISFITS_MAX && slot_next(c, &s);)
         check_slot(&k, c, ws, &s);
     if (k.missing.n == MISFITS_MAX)

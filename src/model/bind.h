@@ -36,7 +36,7 @@ typedef struct bind_part {
 pesc_status bind_check_part(const config *c, const weights *ws, const char *path,
                             const bind_part *part);
 
-/* What PESC trains lies apart from all else. */
+/* The tensors that PESC trains have an arena of their own. */
 typedef struct bind_memory {
     arena base, mixture;
 } bind_memory;

@@ -82,7 +82,7 @@ static int64_t letter(const config *c, char l)
     }
 }
 
-/* The tables of a configuration in order; NULL behind the last. */
+/* The tables of a configuration in order; NULL after the last. */
 static const tensor_rule *table_at(const config *c, int32_t i)
 {
     bool in_row = i < FAMILY_MAX_TABLES && c->fam->tensors[i];

@@ -281,7 +281,7 @@ LOADS = [
     ("valid-llama", lambda: w.llama()),
     ("valid-mixtral", lambda: w.mixtral()),
     ("valid-version-2", lambda: change(version=2)),
-    ("valid-tail", lambda: change(tail=b"PK\3\4 behind the last tensor")),
+    ("valid-tail", lambda: change(tail=b"PK\3\4 after the last tensor")),
     ("g8-strings-of-nothing", lambda: w.llama().set_array("x", STRING, [""] * 100000)),
     ("g20-template", lambda: w.llama().set("tokenizer.chat_template", STRING, "{% for i in range(10**9) %}")),
 ]

@@ -57,7 +57,7 @@ static pesc_status take(device *d, size_t bytes, void **out)
     *out = f->memory + f->used;
     f->used += (bytes + 63) / 64 * 64;
     enter(d);
-    memset(*out, 0xa5, bytes); /* nobody may count on zeros */
+    memset(*out, 0xa5, bytes); /* fresh memory holds no zeros */
     leave(d);
     return PESC_OK;
 }

@@ -308,8 +308,8 @@ static void refuses_what_a_format_cannot_say(void **state)
     refuse("llama2", talk + 2, 1, PESC_USAGE, "message 1 is from the assistant");
     static const pesc_message nothing[] = { { "user", NULL } };
     refuse("chatml", nothing, 1, PESC_USAGE, "has no content");
-    static const pesc_message nobody[] = { { NULL, "x" } };
-    refuse("chatml", nobody, 1, PESC_USAGE, "has the role \"\"");
+    static const pesc_message no_role[] = { { NULL, "x" } };
+    refuse("chatml", no_role, 1, PESC_USAGE, "has the role \"\"");
     refuse("chatml", NULL, 0, PESC_USAGE, "at least one message");
 }
 

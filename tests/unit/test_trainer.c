@@ -160,7 +160,7 @@ static void balance_gradient_is_weighted_by_tokens(void **state)
     assert_true(many.grad_norm < 3 * one.grad_norm);
 }
 
-/* While the device computes a step, the next one's records are read; behind the last there are
+/* While the device computes a step, the next one's records are read; after the last there are
  * none. */
 static void reads_ahead(void **state)
 {
