@@ -337,9 +337,9 @@ static pesc_status run(int argc, char **argv, options *o)
     return st != PESC_OK ? st : out_flush();
 }
 
-/* Standard input, output and error that are closed are opened on /dev/null: else the first files of a
- * run would get their numbers, and what is printed would be written into those. Each is opened the
- * wrong way round, so that using it still fails. */
+/* Standard input, output and error that are closed are opened on /dev/null: else the first files of
+ * a run would get their numbers, and what is printed would be written into those. Each is opened
+ * the wrong way round, so that using it still fails. */
 static void fill_standard_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
