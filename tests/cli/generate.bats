@@ -105,7 +105,7 @@ PY
     pesc generate "$D/model" -p a --device gpu
     fails 2 'generate: --device: found "gpu", expected cpu, cuda or cuda:i'
     pesc generate "$D/model" -p a --base-dtype int8
-    fails 2 'generate: --base-dtype: found "int8", expected f32, bf16 or nf4'
+    fails 2 'generate: --base-dtype: found "int8", expected f32, bf16, nf4 or stored'
 }
 
 @test "generate: a prompt longer than the context" {
