@@ -30,7 +30,7 @@ endif
 endif
 endif
 
-LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash cairo
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo
 PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
 LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -45,7 +45,7 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
-OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ)
+OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(BUILD)/taskfiles.o
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 OPS_SRC  := $(wildcard tests/ops/*.c)
@@ -81,6 +81,15 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(if $(filter tests/%,$<),-Itests) -MMD -MP -c $< -o $@
+
+# The definitions of the built-in evaluation tasks are part of the library.
+TASKS    := $(wildcard share/tasks/*.json)
+$(BUILD)/taskfiles.c: $(TASKS) tools/embed.sh
+	@mkdir -p $(@D)
+	$(Q)tools/embed.sh $(TASKS) > $@
+$(BUILD)/taskfiles.o: $(BUILD)/taskfiles.c
+	@echo "  CC    $<"
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
 ISA_OPT := $(if $(findstring -O2,$(OPT)),-O3)
 define ISA_RULE

@@ -1,0 +1,15 @@
+/* minerva: how minerva_math (version 3.1) reads an answer and writes it in a normal form.
+ *
+ * The rules are those of the reference to the byte, also the odd ones. */
+#ifndef PESC_EVAL_MINERVA_H
+#define PESC_EVAL_MINERVA_H
+
+#include "eval/pytext.h"
+
+/* What stands between "Final Answer: The final answer is" and ". I hope it is correct.", a sentence
+ * that is first appended to the text; "[invalidanswer]" where there is no such place. */
+void minerva_extract(str *out, slice text);
+
+void minerva_normalize(str *out, slice answer);
+
+#endif

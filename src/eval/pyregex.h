@@ -1,0 +1,32 @@
+/* pyregex: the regular expressions of task files, with the meaning that Python's re gives them.
+ *
+ * PCRE2 with Unicode classes; "." does not match a newline, "$" matches at the end and before a
+ * last newline. Matching is bounded: a pattern that takes too many steps fails with a sentence. The
+ * compiled pattern is read-only and may be shared by threads. */
+#ifndef PESC_EVAL_PYREGEX_H
+#define PESC_EVAL_PYREGEX_H
+
+#include "base/status.h"
+#include "eval/pytext.h"
+
+typedef struct pyregex pyregex;
+
+/* `where` names the pattern in messages. */
+pesc_status pyregex_open(pyregex **out, const char *pattern, const char *where);
+void pyregex_close(pyregex *r); /* NULL is allowed */
+
+enum { PYREGEX_GROUPS = 8 };
+typedef struct pyregex_match {
+    size_t start, end;
+    slice groups[PYREGEX_GROUPS]; /* [0] the whole match; p NULL: not part of the match */
+    size_t n_groups;              /* that the pattern has, and one for the whole */
+} pyregex_match;
+
+/* The first match that starts at or after `from`. *found tells whether there is one. */
+pesc_status pyregex_search(const pyregex *r, slice text, size_t from, pyregex_match *m,
+                           bool *found);
+
+/* re.sub: every match replaced; "\1" to "\7" in `replacement` are groups, "\\" is a backslash. */
+pesc_status pyregex_sub(const pyregex *r, slice text, const char *replacement, str *out);
+
+#endif

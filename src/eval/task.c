@@ -1,0 +1,281 @@
+#include "eval/task.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "eval/leaf.h"
+#include "eval/taskbook.h"
+
+#include <string.h>
+
+const task_options task_option_defaults = { .shots = -1, .seed = 1234 };
+
+struct task_set {
+    taskbook book;
+    leaf_files files;
+    task_leaf **leaves;
+    size_t n_leaves;
+    task_group *groups;
+    size_t n_groups;
+};
+
+/* ---- names ---- */
+
+static bool is_file_name(const char *name)
+{
+    return str_ends(name, ".json");
+}
+
+/* Calls `visit` for each name of a list with commas; blanks around a name do not count. */
+static pesc_status each_name(const char *names, pesc_status (*visit)(void *ud, const char *name),
+                             void *ud)
+{
+    char name[1024];
+    for (const char *p = names; *p;) {
+        size_t n = strcspn(p, ",");
+        slice s = pytext_strip((slice){ p, n });
+        p += n + (p[n] == ',');
+        if (s.n >= sizeof name)
+            return fail(PESC_USAGE, "the name of a task is longer than %zu bytes", sizeof name - 1);
+        if (s.n == 0)
+            continue;
+        memcpy(name, s.p, s.n);
+        name[s.n] = '\0';
+        TRY(visit(ud, name));
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_task_file(void *ud, const char *name)
+{
+    task_set *t = ud;
+    return is_file_name(name) ? taskbook_read(&t->book, name) : PESC_OK;
+}
+
+/* ---- opening ---- */
+
+typedef struct opening {
+    task_set *t;
+    const task_options *opt;
+    int depth; /* groups inside groups */
+} opening;
+
+static pesc_status add_leaf(opening *o, const taskdef *def)
+{
+    task_set *t = o->t;
+    for (size_t i = 0; i < t->n_leaves; i++)
+        if (t->leaves[i]->def == def)
+            return PESC_OK;
+    task_leaf **grown = mem_grow(t->leaves, t->n_leaves + 1, sizeof *grown);
+    if (!grown)
+        return fail_nomem("a task", sizeof *grown);
+    t->leaves = grown;
+    TRY(leaf_open(&t->leaves[t->n_leaves], def, &t->files, o->opt));
+    t->n_leaves++;
+    return PESC_OK;
+}
+
+static pesc_status add_named(void *ud, const char *name);
+
+static bool is_in(const char *name, const char *group)
+{
+    return name && strcmp(name, group) == 0;
+}
+
+static pesc_status add_group(opening *o, const taskbook_group *g)
+{
+    const taskbook *b = &o->t->book;
+    if (++o->depth > 8)
+        return fail(PESC_FORMAT, "the group \"%s\" is inside itself", g->name);
+    for (size_t i = 0; i < json_array_size(g->members); i++) {
+        const char *name = json_string_value(json_array_get(g->members, i));
+        TRY(add_named(o, name ? name : ""));
+    }
+    for (size_t i = 0; !g->members && i < b->n_groups; i++)
+        if (is_in(b->groups[i].parent, g->name))
+            TRY(add_group(o, &b->groups[i]));
+    for (size_t i = 0; !g->members && i < b->n_tasks; i++)
+        if (is_in(b->tasks[i]->group, g->name))
+            TRY(add_leaf(o, b->tasks[i]));
+    o->depth--;
+    return PESC_OK;
+}
+
+/* The tasks of a file given by its path are those that it defines, all of them. */
+static pesc_status add_file_tasks(opening *o, const char *file)
+{
+    const taskbook *b = &o->t->book;
+    for (size_t i = 0; i < b->n_tasks; i++)
+        if (strcmp(b->tasks[i]->file, file) == 0)
+            TRY(add_leaf(o, b->tasks[i]));
+    return PESC_OK;
+}
+
+static pesc_status add_named(void *ud, const char *name)
+{
+    opening *o = ud;
+    const taskdef *def = taskbook_task(&o->t->book, name);
+    const taskbook_group *g = taskbook_group_named(&o->t->book, name);
+    if (is_file_name(name))
+        return add_file_tasks(o, name);
+    if (def)
+        return add_leaf(o, def);
+    return g ? add_group(o, g)
+             : fail(PESC_USAGE,
+                    "the task \"%s\" is not known; pesc eval --list prints the names, and a file "
+                    "of records or a task file (.json) is given by its path",
+                    name);
+}
+
+/* ---- groups ---- */
+
+/* Whether a leaf is in a group, directly or through the group's groups. */
+static bool leaf_is_in(const taskbook *b, const taskdef *def, const char *group)
+{
+    const char *name = def->group;
+    for (int depth = 0; name && depth < 8; depth++) {
+        if (strcmp(name, group) == 0)
+            return true;
+        const taskbook_group *g = taskbook_group_named(b, name);
+        name = g ? g->parent : NULL;
+    }
+    return false;
+}
+
+/* Each group with a score of its own whose leaves are all in the set. */
+static pesc_status find_group(task_set *t, const taskbook_group *g)
+{
+    const taskbook *b = &t->book;
+    size_t all = 0;
+    task_group *out = &t->groups[t->n_groups];
+    *out = (task_group){ .name = g->name, .parent = g->parent, .version = g->version };
+    for (size_t i = 0; i < b->n_tasks; i++)
+        all += leaf_is_in(b, b->tasks[i], g->name);
+    out->leaves = mem_alloc(t->n_leaves + 1, sizeof *out->leaves);
+    if (!out->leaves)
+        return fail_nomem("a group", t->n_leaves);
+    for (size_t i = 0; i < t->n_leaves; i++)
+        if (leaf_is_in(b, t->leaves[i]->def, g->name))
+            out->leaves[out->n_leaves++] = i;
+    if (all > 0 && out->n_leaves == all)
+        t->n_groups++;
+    else
+        mem_free(out->leaves);
+    return PESC_OK;
+}
+
+static pesc_status find_groups(task_set *t)
+{
+    t->groups = mem_zalloc(t->book.n_groups + 1, sizeof *t->groups);
+    if (!t->groups)
+        return fail_nomem("the groups", t->book.n_groups);
+    for (size_t i = 0; i < t->book.n_groups; i++)
+        if (!t->book.groups[i].members)
+            TRY(find_group(t, &t->book.groups[i]));
+    return PESC_OK;
+}
+
+/* ---- the set ---- */
+
+static pesc_status check_options(const task_options *opt)
+{
+    if (opt->suite && strcmp(opt->suite, "lm-eval") != 0 && strcmp(opt->suite, "paper") != 0)
+        return fail(PESC_USAGE, "the suite \"%s\" is not known; it is lm-eval or paper",
+                    opt->suite);
+    if (opt->shots < -1 || opt->shots > 10000 || opt->limit < 0)
+        return fail(PESC_USAGE, "shots and limit are not negative, and shots at most 10000");
+    return PESC_OK;
+}
+
+static pesc_status fill_set(task_set *t, const char *names, const task_options *opt)
+{
+    opening o = { .t = t, .opt = opt };
+    TRY(check_options(opt));
+    TRY(taskbook_builtin(&t->book));
+    TRY(each_name(names, read_task_file, t));
+    if (!(t->files.dir = taskdata_dir(opt->data_dir)))
+        return fail_nomem("the data directory", 0);
+    TRY(each_name(names, add_named, &o));
+    if (t->n_leaves == 0)
+        return fail(PESC_USAGE, "the list of tasks is empty");
+    return find_groups(t);
+}
+
+pesc_status task_open(task_set **out, const char *names, const task_options *opt)
+{
+    *out = NULL;
+    task_set *t = mem_zalloc(1, sizeof *t);
+    if (!t)
+        return fail_nomem("a set of tasks", sizeof *t);
+    pesc_status s = fill_set(t, names, opt);
+    if (s == PESC_OK)
+        *out = t;
+    else
+        task_close(t);
+    return s;
+}
+
+void task_close(task_set *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->n_leaves; i++)
+        leaf_close(t->leaves[i]);
+    for (size_t i = 0; i < t->n_groups; i++)
+        mem_free(t->groups[i].leaves);
+    mem_free(t->leaves);
+    mem_free(t->groups);
+    leaf_files_free(&t->files);
+    taskbook_free(&t->book);
+    mem_free(t);
+}
+
+static pesc_status check_name(void *ud, const char *name)
+{
+    const taskbook *b = ud;
+    return is_file_name(name) || taskbook_task(b, name) || taskbook_group_named(b, name)
+               ? PESC_OK
+               : PESC_USAGE;
+}
+
+bool task_knows(const char *names)
+{
+    taskbook b = { 0 };
+    bool known = taskbook_builtin(&b) == PESC_OK && each_name(names, check_name, &b) == PESC_OK;
+    taskbook_free(&b);
+    return known;
+}
+
+size_t task_count(const task_set *t)
+{
+    return t->n_leaves;
+}
+
+const task_leaf *task_at(const task_set *t, size_t i)
+{
+    return t->leaves[i];
+}
+
+const task_about *task_describe(const task_leaf *leaf)
+{
+    return &leaf->about;
+}
+
+const char *task_filter_name(const task_leaf *leaf, size_t filter)
+{
+    return leaf->def->filters[filter].name;
+}
+
+const char *task_metric_name(const task_leaf *leaf, size_t metric)
+{
+    return leaf->def->metrics.at[metric];
+}
+
+size_t task_group_count(const task_set *t)
+{
+    return t->n_groups;
+}
+
+const task_group *task_group_at(const task_set *t, size_t i)
+{
+    return &t->groups[i];
+}

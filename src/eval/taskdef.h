@@ -1,0 +1,98 @@
+/* taskdef: what a task is, read from a small JSON file.
+ *
+ * The built-in tasks are such files, and a user's own task is one more (see taskbook.h). Templates
+ * and regular expressions are compiled here, so that a mistake in a file is found when it is read.
+ */
+#ifndef PESC_EVAL_TASKDEF_H
+#define PESC_EVAL_TASKDEF_H
+
+#include "eval/fill.h"
+#include "eval/pyregex.h"
+#include "eval/task.h"
+
+/* Where few-shot examples come from: the first rows of the pool; k drawn at random; or k + 1 drawn,
+ * of which one that equals the question is dropped. */
+typedef enum taskdef_draw { DRAW_FIRST, DRAW_RANDOM, DRAW_OTHER } taskdef_draw;
+
+typedef enum taskdef_judge {
+    JUDGE_CHOICE,    /* acc, acc_norm */
+    JUDGE_MATCH,     /* exact_match of texts */
+    JUDGE_MINERVA,   /* exact_match of normal forms, else of rational numbers */
+    JUDGE_HENDRYCKS, /* exact_match of normal forms */
+    JUDGE_INTENT,    /* exact_match of ESFT's intents */
+    JUDGE_OVERLAP,   /* rouge_l, chrf */
+    JUDGE_CODE       /* pass@1: the program ran without an exception */
+} taskdef_judge;
+
+typedef struct taskdef_column {
+    const char *name; /* "choices.text" */
+    const char *type; /* "text", "texts", "integer", "label" (text or integer), "object" */
+} taskdef_column;
+
+typedef struct taskdef_fills { /* a list of templates, or one that gives a list */
+    fill **at;
+    size_t n;
+    bool list; /* one template, whose value is a list */
+} taskdef_fills;
+
+typedef struct taskdef_filter {
+    const char *name;
+    pyregex *regex;       /* NULL: the text itself */
+    bool last, strip;     /* the last match, not the first; white space around the text goes */
+    const char *fallback; /* where the regex does not match */
+} taskdef_filter;
+
+typedef struct taskdef_texts {
+    const char **at;
+    size_t n;
+} taskdef_texts;
+
+typedef struct taskdef {
+    json_t *json; /* the definition; the texts below point into it */
+    char *file;   /* for messages */
+    const char *name, *group, *published;
+    double version;
+    task_kind kind;
+    taskdef_judge judge;
+
+    taskdef_texts places; /* folders below the data directory, the first that exists counts */
+    const char *split, *where_column, *where_value;
+    taskdef_column *columns;
+    size_t n_columns;
+    struct {
+        const char *name;
+        fill *value;
+    } * added; /* columns made from the others */
+    size_t n_added;
+    int64_t documents, file_documents, shot_documents; /* published; 0: not known */
+    const char *sha256, *shot_sha256;                  /* of the canonical rows; NULL: not known */
+
+    fill *description, *question, *continuation;
+    taskdef_fills choices, inputs; /* inputs: each choice has its own question */
+    fill *gold;                    /* the right choice: its position, or one of the labels */
+    taskdef_fills labels;
+    fill *target, *shot_target;    /* of a generated text */
+    fill *candidate, *entry_point; /* code: what stands before the answer; the function */
+    const char *target_delimiter, *shot_delimiter;
+
+    int64_t shots;
+    taskdef_draw draw;
+    const char *shot_split; /* NULL: shot_rows */
+    const json_t *shot_rows;
+    const json_t *suites; /* {"paper": shots} */
+
+    taskdef_texts stops, metrics;
+    int64_t max_tokens;
+    taskdef_filter *filters;
+    size_t n_filters;
+    pyregex **ignore; /* exact_match: deleted from both texts, in order */
+    size_t n_ignore;
+    bool ignore_case, ignore_punctuation;
+} taskdef;
+
+/* Reads a definition; `file` names it in messages. Takes a reference of `json`. Every mistake is
+ * PESC_FORMAT with the file, the task and the key. */
+pesc_status taskdef_open(taskdef **out, json_t *json, const char *file);
+void taskdef_close(taskdef *d); /* NULL is allowed */
+
+#endif
