@@ -65,8 +65,10 @@ static pesc_train_options train;
     X(pesc_model_patch(NULL, "x"), "m")                                                            \
     X(pesc_model_patch(m, NULL), "dir")                                                            \
     X(pesc_model_unpatch(NULL), "m")                                                               \
-    X(pesc_info(NULL, NULL, &info), "path")                                                        \
-    X(pesc_info("x", NULL, NULL), "out")                                                           \
+    X(pesc_info(NULL, NULL, NULL, &info), "path")                                                  \
+    X(pesc_info("x", NULL, NULL, NULL), "out")                                                     \
+    X(pesc_run_base(NULL, NULL, got.text, 64), "run")                                              \
+    X(pesc_run_base("x", NULL, NULL, 64), "out")                                                   \
     X(pesc_model_describe(NULL, &info), "m")                                                       \
     X(pesc_model_describe(m, NULL), "out")                                                         \
     X(pesc_new(NULL, "x", NULL, "f32", 0, NULL), "config_path")                                    \
@@ -209,8 +211,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
 #define WRONG(X)                                                                                   \
     X(pesc_device_open(&got.dev, "cpu:0"), "expected 1 to 1024")                                   \
     X(pesc_device_events(dev, &(pesc_events){ 0 }), "ev->size is 0")                               \
-    X(pesc_info("share/base", &(pesc_events){ 0 }, &info), "ev->size is 0")                        \
-    X(pesc_info("share/base", NULL, &(pesc_model_info){ 0 }), "out->size is 0")                    \
+    X(pesc_info("share/base", NULL, &(pesc_events){ 0 }, &info), "ev->size is 0")                  \
+    X(pesc_info("share/base", NULL, NULL, &(pesc_model_info){ 0 }), "out->size is 0")              \
     X(pesc_model_open(&got.m, dev, "share/base", &(pesc_load_options){ 0 }), "has size 0")         \
     X(pesc_model_describe(m, &(pesc_model_info){ 0 }), "out->size is 0")                           \
     X(pesc_craft(dev, "share/base", "x", NULL, &(pesc_logit_check){ 0 }), "check->size is 0")      \
