@@ -23,9 +23,10 @@
  * sentence for this thread. A missing argument is PESC_USAGE, not a crash. The library never prints
  * and never exits.
  *
- * Handles. Close children before parents (sessions and trainers, then models, then devices), and no
- * handle while a call uses it. Closing NULL is allowed. Strings are UTF-8; a string or array that a
- * call returns belongs to the handle it came from, unless a pesc_X_free() is named.
+ * Handles. Close each handle once, and not while a call uses it; NULL is allowed. The order does
+ * not matter: a device stays until its models are closed, a model until its sessions and trainers
+ * are; after its own close a handle must not be passed to any call. Strings are UTF-8; a string or
+ * array that a call returns belongs to the handle it came from, unless a pesc_X_free() is named.
  *
  * Threads. A device, a model and a tokenizer may be used by several threads at once. A session, a
  * trainer, a pesc_data and a report may move between threads, but only one may use it at a time.
@@ -33,7 +34,8 @@
  * tokens on two threads as on one; a session holds the device for one forward pass at a time, all
  * other calls until they return. Calls on different devices, and calls that compute nothing
  * (tokenizing, descriptions), run in parallel. Two things need the model alone: a trainer, from
- * pesc_trainer_open() to pesc_trainer_close(), and pesc_model_patch() and pesc_model_unpatch().
+ * pesc_trainer_open() to pesc_trainer_close(), and pesc_model_patch() and pesc_model_unpatch(). A
+ * second trainer, or a patch while there is one, is PESC_USAGE.
  *
  * Versions. Structs that begin with `size` may gain fields at their end; all others, all enum
  * values and all functions stay as they are. See PESC_INIT. */
@@ -427,7 +429,7 @@ typedef struct pesc_step {
     double seconds_left;
 } pesc_step;
 
-/* Training changes the weights of the model, which must outlive the trainer. */
+/* Training changes the weights of the model. */
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt);
 void pesc_trainer_close(pesc_trainer *t);
 bool pesc_trainer_done(const pesc_trainer *t);

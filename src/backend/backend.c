@@ -86,8 +86,13 @@ pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev)
     return PESC_OK;
 }
 
+void device_keep(device *d)
+{
+    __atomic_fetch_add(&d->users, 1, __ATOMIC_RELAXED);
+}
+
 void pesc_device_close(pesc_device *dev)
 {
-    if (dev)
+    if (dev && __atomic_fetch_sub(&dev->users, 1, __ATOMIC_ACQ_REL) == 0)
         dev->op->close(dev);
 }

@@ -45,7 +45,12 @@ struct pesc_device {
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
     size_t reserved;      /* bytes of scratch, see ops.reserve */
+    int32_t users;        /* models that are open on it, see device_keep */
 };
+
+/* Keeps the device until one pesc_device_close() more, so that a caller may close its handle before
+ * the models that use it. */
+void device_keep(device *d);
 
 /* A public function that computes on `d` states DEVICE_CALL(d) once. From there to the end of the
  * block it holds the device's lock, so that calls on one device run one after another, and the

@@ -23,6 +23,7 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
         return fail_nomem("a session", sizeof *s);
     DEVICE_CALL(m->dev);
     s->model = m;
+    model_keep(m);
     s->n_ctx = n_ctx;
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
                         .max_seqs = 1,
@@ -40,16 +41,23 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     return PESC_OK;
 }
 
-void pesc_session_close(pesc_session *s)
+static void release(pesc_session *s)
 {
-    if (!s)
-        return;
     DEVICE_CALL(s->model->dev);
     pass_close(s->pass);
     kvcache_close(s->kv);
     mem_free(s->fed.ids);
     mem_free(s->logits);
     mem_free(s);
+}
+
+void pesc_session_close(pesc_session *s)
+{
+    if (!s)
+        return;
+    pesc_model *m = s->model;
+    release(s);
+    pesc_model_close(m);
 }
 
 void pesc_session_reset(pesc_session *s)

@@ -153,6 +153,7 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
     if (!m)
         return fail_nomem("a model", sizeof *m);
     m->dev = dev;
+    device_keep(dev);
     pesc_status s = open_all(m, path, &o);
     if (s == PESC_OK)
         *out = m;
@@ -161,10 +162,13 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
     return s;
 }
 
-void pesc_model_close(pesc_model *m)
+void model_keep(pesc_model *m)
 {
-    if (!m)
-        return;
+    __atomic_fetch_add(&m->users, 1, __ATOMIC_RELAXED);
+}
+
+static void release(pesc_model *m)
+{
     DEVICE_CALL(m->dev);
     swap_close(m);
     if (m->memory)
@@ -177,6 +181,15 @@ void pesc_model_close(pesc_model *m)
     config_free(&m->cfg);
     hfdir_close(m->dir);
     mem_free(m);
+}
+
+void pesc_model_close(pesc_model *m)
+{
+    if (!m || __atomic_fetch_sub(&m->users, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    device *dev = m->dev;
+    release(m);
+    pesc_device_close(dev); /* after its lock was released */
 }
 
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out)

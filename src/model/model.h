@@ -66,7 +66,9 @@ typedef struct block {
 } block;
 
 struct pesc_model {
-    device *dev; /* borrowed */
+    device *dev;      /* kept */
+    int32_t users;    /* sessions and trainers that are open, see model_keep */
+    bool in_training; /* a trainer is open; it needs the model alone */
     config cfg;
     hfdir *dir;   /* keeps mapped files alive */
     void *memory; /* the arena's span on the device */
@@ -87,6 +89,10 @@ struct pesc_model {
     const chat_format *chat; /* NULL: none recognised */
     pesc_model_info info;
 };
+
+/* Keeps the model until one pesc_model_close() more, so that a caller may close its handle before
+ * the sessions and trainers that use it. */
+void model_keep(pesc_model *m);
 
 /* All one forward needs: n tokens of any number of packed sequences. Training, prefill and batched
  * decode are this same call. The pass owns its buffers; nothing is allocated after pass_open. */

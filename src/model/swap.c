@@ -187,13 +187,18 @@ pesc_status swap_in(pesc_model *m, const char *dir)
     return s;
 }
 
+static pesc_status in_training(void)
+{
+    return fail(PESC_USAGE, "the model has a trainer; close it before a patch is changed");
+}
+
 pesc_status pesc_model_patch(pesc_model *m, const char *dir)
 {
     status_clear();
     NEED(m);
     NEED(dir);
     DEVICE_CALL(m->dev);
-    return swap_in(m, dir);
+    return m->in_training ? in_training() : swap_in(m, dir);
 }
 
 pesc_status pesc_model_unpatch(pesc_model *m)
@@ -201,5 +206,5 @@ pesc_status pesc_model_unpatch(pesc_model *m)
     status_clear();
     NEED(m);
     DEVICE_CALL(m->dev);
-    return swap_out(m);
+    return m->in_training ? in_training() : swap_out(m);
 }

@@ -389,10 +389,14 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     *out = NULL;
     NEED(m);
     DEVICE_CALL(m->dev);
+    if (m->in_training)
+        return fail(PESC_USAGE, "the model has a trainer already; close it first");
     pesc_trainer *t = mem_zalloc(1, sizeof *t);
     if (!t)
         return fail_nomem("a trainer", sizeof *t);
     t->m = m;
+    m->in_training = true;
+    model_keep(m);
     pesc_status s = settings_take(&t->opt, opt);
     if (s == PESC_OK)
         s = open_all(t);
@@ -403,10 +407,8 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     return s;
 }
 
-void pesc_trainer_close(pesc_trainer *t)
+static void release(pesc_trainer *t)
 {
-    if (!t)
-        return;
     DEVICE_CALL(t->m->dev);
     metrics_close(t->log);
     batch_close(t->batch);
@@ -426,7 +428,17 @@ void pesc_trainer_close(pesc_trainer *t)
     mem_free(t->chosen);
     mem_free(t->balance);
     rundir_close(t->dir, t->state.step == 0);
+    t->m->in_training = false;
     mem_free(t);
+}
+
+void pesc_trainer_close(pesc_trainer *t)
+{
+    if (!t)
+        return;
+    pesc_model *m = t->m;
+    release(t);
+    pesc_model_close(m);
 }
 
 pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)

@@ -249,6 +249,9 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_train_preset(&(pesc_train_options){ 0 }, "paper"), "opt->size is 0")                    \
     X(pesc_train_load(NULL, &(pesc_load_options){ 0 }), "out->size is 0")                          \
     X(pesc_train_preset(&train, "fast"), "preset: found \"fast\"")                                 \
+    X(pesc_trainer_open(&got.trainer, m, &train), "has a trainer already")                         \
+    X(pesc_model_patch(m, "x"), "the model has a trainer")                                         \
+    X(pesc_model_unpatch(m), "the model has a trainer")                                            \
     X(pesc_trainer_step(trainer, &(pesc_step){ 0 }), "out->size is 0")                             \
     X(pesc_trainer_describe(trainer, &(pesc_train_info){ 0 }), "out->size is 0")                   \
     X(pesc_plan(dev, "share/base", NULL, &(pesc_plan_report){ 0 }), "out->size is 0")              \
@@ -431,6 +434,25 @@ static void refused_calls_leave_handles_usable(void **state)
     must(pesc_trainer_describe(trainer, &train_info));
 }
 
+/* Parents before children: what the children use stays. */
+static void handles_may_be_closed_in_any_order(void **state)
+{
+    (void)state;
+    pesc_device *own_dev;
+    pesc_model *own;
+    pesc_session *first, *second;
+    const float *logits;
+    must(pesc_device_open(&own_dev, "cpu:1"));
+    must(pesc_model_open(&own, own_dev, "share/base", NULL));
+    must(pesc_session_open(&first, own, 16));
+    must(pesc_session_open(&second, own, 16));
+    pesc_device_close(own_dev);
+    pesc_model_close(own);
+    pesc_session_close(first);
+    must(pesc_session_feed(second, ids, 3, &logits));
+    pesc_session_close(second);
+}
+
 /* ---- every function is here ---- */
 
 static void strip_comments(char *text)
@@ -487,6 +509,7 @@ int main(void)
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(functions_without_a_status_do_no_harm),
         cmocka_unit_test(refused_calls_leave_handles_usable),
+        cmocka_unit_test(handles_may_be_closed_in_any_order),
         cmocka_unit_test(every_public_function_is_called_here),
     };
     return cmocka_run_group_tests_name("misuse", tests, open_all, close_all);
