@@ -80,7 +80,8 @@
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING,                    \
       "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
-      "stored (f16 becomes f32)")                                                                  \
+      "stored, but f16 as f32, and a GGUF's quantised weights as bf16 where the device multiplies " \
+      "bf16, else as f32; stored: the same, but quantised weights always as f32")                  \
     X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING,                                         \
       "with nf4: quantise the scales too")                                                         \
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING,                            \
@@ -137,8 +138,11 @@
       "maximum number of tokens to generate")                                                      \
     ALSO(INT, max_tokens, "1024", RANGE(1, 2147483647), 0, "chat",                                 \
       "maximum number of tokens of an answer")                                                     \
-    X(REAL, temperature, "0", RANGE(0, 100), 0, "generate chat",                                   \
+    X(REAL, temperature, "0", RANGE(0, 100), 0, "generate",                                        \
       "0 takes the most likely token; higher values vary more")                                    \
+    ALSO(REAL, temperature, "0.7", RANGE(0, 100), 0, "chat",                                       \
+      "0 takes the most likely token, higher values vary more; if absent, this and the four "      \
+      "options that follow are those of the model's generation_config.json, where it has them")    \
     X(INT, top_k, "0", RANGE(0, 2147483647), 0, "generate chat",                                   \
       "sample among the N most likely tokens; 0 is all")                                           \
     X(REAL, top_p, "1", RANGE(1e-6, 1), 0, "generate chat",                                        \
@@ -432,9 +436,11 @@
       "the token ids to continue, a JSON array, instead of --prompt; - is standard input")         \
     ALSO(TEXT, ids, NONE, NAMED("FILE.json"), 0, "logits",                                         \
       "token ids: a JSON array, or an array of arrays of the same length; - is standard input")    \
-    X(TEXT, system, NONE, NAMED("TEXT"), 0, "chat",                                                \
-      "the system message")                                                                        \
-    X(TEXT, chat_format, NONE, NAMED("NAME"), 0, "chat",                                           \
+    X(BOOL, chat, "false", YES_NO, 0, "generate",                                                  \
+      "write the prompt as a user's message in the chat format, and print the answer")             \
+    X(TEXT, system, NONE, NAMED("TEXT"), 0, "generate chat",                                       \
+      "the system message; generate: with --chat")                                                 \
+    X(TEXT, chat_format, NONE, NAMED("NAME"), 0, "generate chat",                                  \
       "the chat format; that of the model's template if absent")                                   \
     X(INT, ctx, "0", PESC_ANY_STEP, 0, "generate chat",                                            \
       "tokens the session can hold; 0 is what the request needs and the model allows")             \

@@ -171,6 +171,23 @@ pesc_status pesc_run_base(const char *run, const pesc_events *ev, char *out, siz
  * in pesc_load_options; may be NULL. */
 pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,
                       pesc_model_info *out);
+/* A training run, or one checkpoint of it. */
+typedef struct pesc_run_info {
+    size_t size;
+    char checkpoint[1024]; /* the newest good one of a run; "": the path is not a run */
+    char base[1024];       /* where the base was when the run was made */
+    char method[16], base_dtype[16], compute_dtype[16]; /* base_dtype "": as stored */
+    char chat[32];   /* chat template that the run was trained with */
+    char data[1024]; /* the data files as a JSON array; cut where it is longer */
+    int64_t step, steps, tokens, lora_r;
+    double lr, loss;                  /* of the step; loss NAN: not recorded */
+    double eval_loss, best_eval_loss; /* the last validation and the best; NAN: none */
+    int64_t best_step;
+} pesc_run_info;
+
+/* Describes the run at `path`. A path that is not a run is not an error: see `checkpoint`. */
+pesc_status pesc_run_describe(const char *path, const pesc_events *ev, pesc_run_info *out);
+
 pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out);
 
 /* Writes a randomly initialised model with the given config.json as a Hugging Face directory.
@@ -277,6 +294,10 @@ typedef struct pesc_sample_options {
     size_t size;
     PESC_SAMPLE_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_sample_options;
+
+/* Replaces temperature, top_k, top_p, min_p and repetition_penalty by the values that the model's
+ * generation_config.json recommends; those that it does not name stay. */
+pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt);
 
 /* Receives text as it is generated, in whole characters; false stops the generation. */
 typedef bool (*pesc_text_fn)(void *ud, const char *text, size_t n);

@@ -44,6 +44,7 @@ struct pesc_device {
     uint64_t memory;      /* bytes of its own memory; 0: it uses the host's */
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
+    bool has_bf16;        /* its instructions multiply bf16 */
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
 };

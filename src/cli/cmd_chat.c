@@ -1,11 +1,11 @@
 /* cmd_chat: a conversation in the terminal.
  *
  * The conversation is a list of messages; for every answer all of it is rendered again, and the
- * session reuses the KV cache of the tokens it already has. So /reset and /system need no
+ * session reuses the KV cache of the tokens it already has. So /reset, /edit and /load need no
  * bookkeeping, and the model always sees exactly what the chat format defines. */
 #include "cli/command.h"
+#include "cli/dialog.h"
 #include "cli/line.h"
-#include "cli/open.h"
 #include "cli/speak.h"
 
 #include <stdio.h>
@@ -17,53 +17,11 @@ typedef struct chat {
     open_model m;
     pesc_session *session;
     line_input *lines;
-    const char *format;
-    pesc_sample_options sampling;
-    const char **stops;
-    pesc_message
-        *messages; /* the first is the system message; its content is NULL if there is none */
-    size_t n_messages;
+    dialog talk;
     bool done;
 } chat;
 
-/* ---- the conversation ---- */
-
-static pesc_status push(chat *c, const char *role, const char *content)
-{
-    pesc_message *more = realloc(c->messages, (c->n_messages + 1) * sizeof *more);
-    if (more)
-        c->messages = more;
-    char *copy = more && content ? strdup(content) : NULL;
-    if (!more || (content && !copy))
-        return out_nomem("the conversation");
-    c->messages[c->n_messages++] = (pesc_message){ .role = role, .content = copy };
-    return PESC_OK;
-}
-
-static void cut(chat *c, size_t n)
-{
-    while (c->n_messages > n)
-        free((char *)c->messages[--c->n_messages].content);
-}
-
-/* Ids of the conversation so far, for free(). */
-static pesc_status encode(const chat *c, int32_t **ids, size_t *n)
-{
-    size_t first = c->messages[0].content ? 0 : 1, cap = 4096;
-    for (;;) {
-        *ids = malloc(cap * sizeof **ids);
-        if (!*ids)
-            return out_nomem("the conversation");
-        pesc_status st = pesc_chat_tokenize(c->m.model, c->format, c->messages + first,
-                                            c->n_messages - first, *ids, cap, n);
-        if (st == PESC_OK && *n <= cap)
-            return PESC_OK;
-        free(*ids);
-        *ids = NULL;
-        TRY(st);
-        cap = *n;
-    }
-}
+/* ---- answers ---- */
 
 static bool emit(void *ud, const char *text, size_t n)
 {
@@ -71,40 +29,51 @@ static bool emit(void *ud, const char *text, size_t n)
     return (c->o->json || speak_emit(NULL, text, n)) && !line_interrupted();
 }
 
+/* The answer to the conversation as it is; it becomes its last message. */
 static pesc_status answer(chat *c)
 {
     int32_t *ids = NULL;
     size_t n = 0;
     pesc_generation g = PESC_INIT(pesc_generation);
     bool json = c->o->json;
-    TRY(encode(c, &ids, &n));
-    pesc_status st = pesc_session_complete(c->session, ids, n, &c->sampling, emit, c, &g);
+    TRY(dialog_encode(&c->talk, &ids, &n));
+    pesc_status st = pesc_session_complete(c->session, ids, n, &c->talk.sampling, emit, c, &g);
     if (st == PESC_OK && json)
         speak_json(&g);
     else if (st == PESC_OK)
         putchar('\n');
     fflush(stdout);
     if (st == PESC_OK)
-        st = push(c, "assistant", g.text ? g.text : "");
+        st = dialog_push(&c->talk, "assistant", g.text ? g.text : "");
+    bool full = strcmp(g.finish, "length") == 0 && (int64_t)g.n_ids < c->talk.sampling.max_tokens;
+    if (st == PESC_OK && full && !c->o->quiet)
+        fputs("pesc: the context is full, so the answer ends here; /reset starts a new "
+              "conversation\n",
+              stderr);
     pesc_generation_free(&g);
     free(ids);
     return st;
 }
 
-/* Removes a message that got no answer; at a terminal the user may continue. */
-static pesc_status say(chat *c, const char *text)
+/* At a terminal a failure is shown and the user may continue. */
+static pesc_status tell(const chat *c, pesc_status st)
 {
-    size_t before = c->n_messages;
-    pesc_status st = push(c, "user", text);
-    if (st == PESC_OK)
-        st = answer(c);
-    if (st == PESC_OK)
-        return st;
-    cut(c, before);
-    if (!line_is_terminal(c->lines))
+    if (st == PESC_OK || !line_is_terminal(c->lines))
         return st;
     out_report(st, false);
     return PESC_OK;
+}
+
+/* Removes a message that got no answer. */
+static pesc_status say(chat *c, const char *text)
+{
+    size_t before = c->talk.n;
+    pesc_status st = dialog_push(&c->talk, "user", text);
+    if (st == PESC_OK)
+        st = answer(c);
+    if (st != PESC_OK)
+        dialog_cut(&c->talk, before);
+    return tell(c, st);
 }
 
 /* ---- commands that begin with / ---- */
@@ -112,14 +81,102 @@ static pesc_status say(chat *c, const char *text)
 static pesc_status do_reset(chat *c, const char *rest)
 {
     (void)rest;
-    cut(c, 1);
+    dialog_cut(&c->talk, 1);
     return PESC_OK;
 }
 
 static pesc_status do_system(chat *c, const char *rest)
 {
-    cut(c, 0);
-    return push(c, "system", rest[0] ? rest : NULL);
+    dialog_cut(&c->talk, 0);
+    return dialog_push(&c->talk, "system", rest[0] ? rest : NULL);
+}
+
+/* Index of the last message of the user; 0: there is none. */
+static size_t last_question(const chat *c)
+{
+    size_t i = c->talk.n - 1;
+    while (i > 0 && strcmp(c->talk.messages[i].role, "user") != 0)
+        i--;
+    return i;
+}
+
+static pesc_status nothing_said(void)
+{
+    return out_fail(PESC_USAGE, "there is no message yet");
+}
+
+/* Another seed, else the answer would be the same. */
+static pesc_status do_retry(chat *c, const char *rest)
+{
+    (void)rest;
+    size_t last = last_question(c);
+    if (last == 0)
+        return nothing_said();
+    dialog_cut(&c->talk, last + 1);
+    c->talk.sampling.seed++;
+    return answer(c);
+}
+
+static pesc_status do_edit(chat *c, const char *rest)
+{
+    size_t last = last_question(c);
+    if (last == 0)
+        return nothing_said();
+    if (!rest[0] && !line_is_terminal(c->lines))
+        return out_fail(PESC_USAGE, "/edit needs the new text");
+    if (!rest[0]) {
+        line_begin_with(c->lines, c->talk.messages[last].content);
+        dialog_cut(&c->talk, last);
+        return PESC_OK;
+    }
+    dialog_cut(&c->talk, last);
+    return say(c, rest);
+}
+
+static bool can_set(const pesc_option *row)
+{
+    return row->of == PESC_OPTIONS_SAMPLE && row->kind != PESC_OPTION_LIST;
+}
+
+static void show_settings(chat *c)
+{
+    for (const pesc_option *r = NULL; (r = opt_next(c->o->cmd, r));) {
+        char value[64];
+        if (!can_set(r))
+            continue;
+        (void)pesc_option_get(r, &c->talk.sampling, value, sizeof value);
+        fprintf(stderr, "%-19s%s\n", r->key, value);
+    }
+}
+
+static pesc_status do_set(chat *c, const char *rest)
+{
+    char key[32];
+    size_t n = strcspn(rest, " =");
+    const char *value = rest + n + strspn(rest + n, " =");
+    if (!rest[0]) {
+        show_settings(c);
+        return PESC_OK;
+    }
+    snprintf(key, sizeof key, "%.*s", (int)(n < sizeof key ? n : sizeof key - 1), rest);
+    for (char *p = key; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+    const pesc_option *row = opt_find(c->o->cmd, key);
+    if (!row || !can_set(row))
+        return out_fail(PESC_USAGE, "there is no setting %s; /set lists them", key);
+    return pesc_option_set(row, &c->talk.sampling, value, key);
+}
+
+static pesc_status do_save(chat *c, const char *rest)
+{
+    return rest[0] ? dialog_save(&c->talk, rest)
+                   : out_fail(PESC_USAGE, "/save needs the name of a file");
+}
+
+static pesc_status do_load(chat *c, const char *rest)
+{
+    return rest[0] ? dialog_load(&c->talk, rest)
+                   : out_fail(PESC_USAGE, "/load needs the name of a file");
 }
 
 static pesc_status do_quit(chat *c, const char *rest)
@@ -135,9 +192,15 @@ static const struct {
     const char *name, *help;
     pesc_status (*run)(chat *c, const char *rest);
 } inner[] = {
+    { "/retry", "another answer to the last message", do_retry },
+    { "/edit", "TEXT: replace the last message and answer it; without TEXT, edit it", do_edit },
     { "/reset", "forget the conversation, keep the system message", do_reset },
     { "/system", "TEXT: a new system message and a new conversation; without TEXT none",
       do_system },
+    { "/set", "KEY VALUE: change a sampling option, such as temperature; alone, list them",
+      do_set },
+    { "/save", "FILE: write the conversation as JSON", do_save },
+    { "/load", "FILE: continue a conversation that was saved", do_load },
     { "/help", "this list", do_help },
     { "/quit", "leave; so does Ctrl-D", do_quit },
 };
@@ -159,66 +222,21 @@ static pesc_status obey(chat *c, const char *text)
     const char *rest = text + n + strspn(text + n, " ");
     for (size_t i = 0; i < N_INNER; i++)
         if (strlen(inner[i].name) == n && strncmp(inner[i].name, text, n) == 0)
-            return inner[i].run(c, rest);
-    pesc_status st = out_fail(PESC_USAGE,
-                              "there is no %.*s; /help lists what there is, and a space "
-                              "before / makes it a message",
-                              (int)(n < 60 ? n : 60), text);
-    if (!line_is_terminal(c->lines))
-        return st;
-    out_report(st, false);
-    return PESC_OK;
+            return tell(c, inner[i].run(c, rest));
+    return tell(c, out_fail(PESC_USAGE,
+                            "there is no %.*s; /help lists what there is, and a space "
+                            "before / makes it a message",
+                            (int)(n < 60 ? n : 60), text));
 }
 
 /* ---- the command ---- */
-
-static pesc_status list_formats(const chat *c, pesc_status s, const char *problem, const char *name)
-{
-    char list[512] = "";
-    size_t at = 0;
-    for (const char *const *f = pesc_chat_formats(); *f && at < sizeof list; f++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", *f);
-    return out_fail(s, "%s: %s%s; --chat-format takes one of %s",
-                    s == PESC_USAGE ? "chat" : c->o->model, problem, name, list);
-}
-
-static pesc_status pick_format(chat *c)
-{
-    const char *own = pesc_model_chat_format(c->m.model), *asked = c->o->chat_format;
-    if (!asked && own && own[0]) {
-        c->format = own;
-        return PESC_OK;
-    }
-    if (!asked)
-        return list_formats(c, PESC_UNSUPPORTED, "its chat template is absent or not known", "");
-    for (const char *const *f = pesc_chat_formats(); *f; f++)
-        if (strcmp(*f, asked) == 0)
-            c->format = *f;
-    return c->format ? PESC_OK : list_formats(c, PESC_USAGE, "there is no chat format ", asked);
-}
-
-/* The stop texts of the user and of the chat format. */
-static pesc_status collect_stops(chat *c)
-{
-    size_t n;
-    const char *const *own = pesc_chat_stops(c->format, &n);
-    c->stops = calloc(c->o->sample.n_stop + n + 1, sizeof *c->stops);
-    if (!c->stops)
-        return out_nomem("the stop texts");
-    for (size_t i = 0; i < c->o->sample.n_stop; i++)
-        c->stops[i] = c->o->sample.stop[i];
-    for (size_t i = 0; i < n; i++)
-        c->stops[c->o->sample.n_stop + i] = own[i];
-    c->sampling.stop = c->stops;
-    c->sampling.n_stop = c->o->sample.n_stop + n;
-    return PESC_OK;
-}
 
 static pesc_status converse(chat *c)
 {
     const char *text;
     if (line_is_terminal(c->lines) && !c->o->quiet)
-        fprintf(stderr, "%s, %s format; /help, Ctrl-D leaves\n", c->m.info.family, c->format);
+        fprintf(stderr, "%s, %s format, temperature %g; /help, Ctrl-D leaves\n", c->m.info.family,
+                c->talk.format, c->talk.sampling.temperature);
     while (!c->done) {
         switch (line_read(c->lines, &text)) {
         case LINE_END:
@@ -231,7 +249,7 @@ static pesc_status converse(chat *c)
         case LINE_TEXT:
             if (text[0] == '/')
                 TRY(obey(c, text));
-            else if (text[strspn(text, " \t\r")])
+            else if (text[strspn(text, " \t\r\n")])
                 TRY(say(c, text));
         }
     }
@@ -243,9 +261,7 @@ static pesc_status run(chat *c)
     const pesc_tokenizer *t;
     TRY(open_from(&c->m, c->o));
     TRY(open_tokenizer(&c->m, c->o, &t));
-    TRY(pick_format(c));
-    TRY(collect_stops(c));
-    TRY(push(c, "system", c->o->system));
+    TRY(dialog_open(&c->talk, &c->m, c->o, true));
     TRY(pesc_session_open(&c->session, c->m.model, (int32_t)c->o->ctx));
     TRY(line_open(&c->lines));
     return converse(c);
@@ -253,11 +269,9 @@ static pesc_status run(chat *c)
 
 pesc_status cmd_chat(const options *o)
 {
-    chat c = { .o = o, .sampling = o->sample };
+    chat c = { .o = o };
     pesc_status st = run(&c);
-    cut(&c, 0);
-    free(c.messages);
-    free(c.stops);
+    dialog_close(&c.talk);
     line_close(c.lines);
     pesc_session_close(c.session);
     open_free(&c.m);

@@ -1,5 +1,6 @@
 /* cmd_generate: one completion. */
 #include "cli/command.h"
+#include "cli/dialog.h"
 #include "cli/ids.h"
 #include "cli/input.h"
 #include "cli/open.h"
@@ -20,10 +21,27 @@ static pesc_status read_ids(const options *o, int32_t **ids, size_t *n)
                                     input_name(o->ids), t.n_seqs);
 }
 
-static pesc_status prompt_ids(const options *o, const open_model *m, int32_t **ids, size_t *n)
+/* A chat model often ends at once where a bare text is to be continued. */
+static void suggest_chat(const options *o, const open_model *m)
+{
+    const char *format = pesc_model_chat_format(m->model);
+    if (!o->quiet && !o->json && format[0])
+        fprintf(stderr,
+                "pesc: note: the answer is empty; %s has a chat template (%s): --chat writes the "
+                "prompt as a message\n",
+                o->model, format);
+}
+
+static pesc_status prompt_ids(const options *o, const open_model *m, dialog *talk, int32_t **ids,
+                              size_t *n)
 {
     if (o->ids)
         return read_ids(o, ids, n);
+    if (o->chat) {
+        TRY(dialog_open(talk, m, o, false));
+        TRY(dialog_push(talk, "user", o->prompt));
+        return dialog_encode(talk, ids, n);
+    }
     const pesc_tokenizer *t;
     unsigned flags = (o->sample.add_special ? PESC_ADD_SPECIAL : 0u) |
                      (o->sample.parse_special ? PESC_PARSE_SPECIAL : 0u);
@@ -42,22 +60,25 @@ static int32_t context_for(const options *o, const open_model *m, size_t n_promp
     return need > INT32_MAX ? INT32_MAX : (int32_t)need;
 }
 
-static pesc_status run(const options *o, open_model *m, int32_t **ids)
+static pesc_status run(const options *o, open_model *m, dialog *talk, int32_t **ids)
 {
     size_t n = 0;
     pesc_session *s = NULL;
     pesc_generation g = PESC_INIT(pesc_generation);
     TRY(open_from(m, o));
-    TRY(prompt_ids(o, m, ids, &n));
+    TRY(prompt_ids(o, m, talk, ids, &n));
     if (n == 0)
         return out_fail(PESC_USAGE, "generate: the prompt has no tokens, expected at least one");
     pesc_status st = pesc_session_open(&s, m->model, context_for(o, m, n));
     if (st == PESC_OK)
-        st = pesc_session_complete(s, *ids, n, &o->sample, o->json ? NULL : speak_emit, NULL, &g);
+        st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &o->sample,
+                                   o->json ? NULL : speak_emit, NULL, &g);
     if (st == PESC_OK && o->json)
         speak_json(&g);
     else if (st == PESC_OK)
         putchar('\n');
+    if (st == PESC_OK && !o->chat && g.n_text == 0)
+        suggest_chat(o, m);
     pesc_generation_free(&g);
     pesc_session_close(s);
     return st;
@@ -68,9 +89,13 @@ pesc_status cmd_generate(const options *o)
     if (!o->prompt == !o->ids)
         return out_fail(PESC_USAGE, "generate: found %s of --prompt and --ids, expected one",
                         o->prompt ? "both" : "none");
+    if (o->chat && o->ids)
+        return out_fail(PESC_USAGE, "generate: --chat needs --prompt, found --ids");
     open_model m = { 0 };
+    dialog talk = { 0 };
     int32_t *ids = NULL;
-    pesc_status st = run(o, &m, &ids);
+    pesc_status st = run(o, &m, &talk, &ids);
+    dialog_close(&talk);
     free(ids);
     open_free(&m);
     return st;

@@ -3,9 +3,32 @@
 #include "cli/open.h"
 #include "cli/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 
-static void print_json(const char *path, const pesc_model_info *i)
+static void print_run_json(const pesc_run_info *r)
+{
+    out_begin("run", '{');
+    out_text("checkpoint", r->checkpoint);
+    out_text("base", r->base);
+    out_text("method", r->method);
+    out_text("base_dtype", r->base_dtype);
+    out_text("compute_dtype", r->compute_dtype);
+    out_text("template", r->chat);
+    out_text("data", r->data);
+    out_int("step", r->step);
+    out_int("steps", r->steps);
+    out_int("tokens", r->tokens);
+    out_int("lora_r", r->lora_r);
+    out_real("lr", r->lr);
+    out_real("loss", r->loss);
+    out_real("eval_loss", r->eval_loss);
+    out_real("best_eval_loss", r->best_eval_loss);
+    out_int("best_step", r->best_step);
+    out_end();
+}
+
+static void print_json(const char *path, const pesc_model_info *i, const pesc_run_info *r)
 {
     out_begin(NULL, '{');
     out_text("path", path);
@@ -36,6 +59,8 @@ static void print_json(const char *path, const pesc_model_info *i)
     out_int("bytes", (int64_t)i->bytes);
     out_text("tokenizer", i->tokenizer);
     out_text("chat", i->chat);
+    if (r->checkpoint[0])
+        print_run_json(r);
     out_end();
 }
 
@@ -80,6 +105,27 @@ static void print_text(const pesc_model_info *i)
     printf("chat         %s\n", i->chat[0] ? i->chat : "none known");
 }
 
+static void print_run(const pesc_run_info *r)
+{
+    out_number b;
+    if (!r->checkpoint[0])
+        return;
+    printf("run          %s, step %lld of %lld, %s tokens\n", r->method, (long long)r->step,
+           (long long)r->steps, out_count(b, (uint64_t)r->tokens));
+    printf("checkpoint   %s\n", r->checkpoint);
+    printf("base         %s, held %s%s, computed in %s\n", r->base,
+           r->base_dtype[0] ? "as " : "as stored", r->base_dtype, r->compute_dtype);
+    if (r->lora_r)
+        printf("lora rank    %lld\n", (long long)r->lora_r);
+    if (isfinite(r->loss))
+        printf("loss         %.4f at lr %g\n", r->loss, r->lr);
+    if (isfinite(r->eval_loss))
+        printf("validation   %.4f, best %.4f at step %lld\n", r->eval_loss, r->best_eval_loss,
+               (long long)r->best_step);
+    printf("template     %s\n", r->chat[0] ? r->chat : "none");
+    printf("data         %s\n", r->data);
+}
+
 /* Opens the model if an option says how to. */
 static pesc_status try_open(const options *o)
 {
@@ -96,10 +142,14 @@ pesc_status cmd_info(const options *o)
 {
     pesc_model_info info = PESC_INIT(pesc_model_info);
     TRY(pesc_info(o->model, o->load.base, progress_events(), &info));
+    pesc_run_info run = PESC_INIT(pesc_run_info);
+    TRY(pesc_run_describe(o->model, NULL, &run));
     TRY(try_open(o));
-    if (o->json)
-        print_json(o->model, &info);
-    else
-        print_text(&info);
+    if (o->json) {
+        print_json(o->model, &info, &run);
+        return PESC_OK;
+    }
+    print_text(&info);
+    print_run(&run);
     return PESC_OK;
 }

@@ -48,9 +48,20 @@ static void tell_length(const options *o, const ids_table *t, const pesc_model_i
             input_name(o->ids), t->n_each, (long long)info->context);
 }
 
+/* Logits are compared with other programs, so quantised weights are not rounded further. */
+static pesc_status open_exact(const options *o, open_model *m)
+{
+    options exact = *o;
+    pesc_run_info r = PESC_INIT(pesc_run_info);
+    TRY(pesc_run_describe(o->model, NULL, &r));
+    if (!exact.load.base_dtype && !r.checkpoint[0])
+        exact.load.base_dtype = "stored";
+    return open_from(m, &exact);
+}
+
 static pesc_status run(const options *o, const ids_table *t, open_model *m)
 {
-    TRY(open_from(m, o));
+    TRY(open_exact(o, m));
     tell_length(o, t, &m->info);
     const int64_t shape[] = { (int64_t)t->n_seqs, (int64_t)t->n_each, m->info.vocab };
     npy *file = NULL;

@@ -1,7 +1,14 @@
-/* Waiting for a key must end when Ctrl-C is pressed, so the signal handler sets a flag and writes a
+/* On a terminal.
+ *
+ * Waiting for a key must end when Ctrl-C is pressed, so the signal handler sets a flag and writes a
  * byte to a pipe, and every wait polls both (libedit's own read would be restarted). The terminal
  * is in raw mode before the prompt is shown, because a Ctrl-D that is typed in line mode would be
- * lost. */
+ * lost; and it stays in raw mode during an answer, so that what is typed then is not echoed into
+ * the answer and waits for the next prompt.
+ *
+ * Bracketed paste: the terminal puts a paste between ESC [200~ and ESC [201~. libedit has one line
+ * and ends it at a newline, so inside a paste newlines are shown as a symbol that no keyboard has,
+ * and become newlines again when the line is done. */
 #include "cli/line.h"
 
 #include <histedit.h>
@@ -27,6 +34,17 @@ struct line_input {
     char *text;
     size_t cap;
 };
+
+static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
+static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";
+static const char newline_mark[] = "\xe2\x90\xa4"; /* U+2424, the symbol for newline */
+
+/* What next_char() has read from the terminal but not given to libedit yet. */
+static struct {
+    char bytes[16];
+    size_t n, at;
+    bool pasting;
+} ahead;
 
 static volatile sig_atomic_t interrupts;
 static int wake[2] = { -1, -1 }; /* a pipe: a Ctrl-C just before a wait ends it too */
@@ -72,13 +90,59 @@ static int next_byte(char *byte)
     return -1;
 }
 
+static bool is_begun(const char *mark, size_t n)
+{
+    return n < strlen(mark) && memcmp(ahead.bytes, mark, n) == 0;
+}
+
+static bool has_key(void)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    return poll(&in, 1, 20) > 0;
+}
+
+/* Reads what could be the beginning or the end of a paste. A lone ESC is a key: the terminal sends
+ * the rest of a mark at once. */
+static int read_ahead(void)
+{
+    const char *mark = ahead.pasting ? paste_ends : paste_begins;
+    ahead.n = ahead.at = 0;
+    do {
+        int n = next_byte(&ahead.bytes[ahead.n]);
+        if (n <= 0)
+            return n;
+        ahead.n++;
+    } while (is_begun(mark, ahead.n) && has_key());
+    if (ahead.n == strlen(mark) && memcmp(ahead.bytes, mark, ahead.n) == 0) {
+        ahead.pasting = !ahead.pasting;
+        return read_ahead();
+    }
+    if (ahead.pasting && (ahead.bytes[0] == '\r' || ahead.bytes[0] == '\n')) {
+        memcpy(ahead.bytes, newline_mark, sizeof newline_mark - 1);
+        ahead.n = sizeof newline_mark - 1;
+    }
+    return 1;
+}
+
+/* The next byte for libedit, as next_byte(). */
+static int next_input(char *byte)
+{
+    if (ahead.at == ahead.n) {
+        int n = read_ahead();
+        if (n <= 0)
+            return n;
+    }
+    *byte = ahead.bytes[ahead.at++];
+    return 1;
+}
+
 /* A character for libedit; bytes that belong to none are left out. */
 static int next_char(EditLine *editor, wchar_t *c)
 {
     mbstate_t state = { 0 };
     char byte;
     (void)editor;
-    for (int n; (n = next_byte(&byte)) != 0;) {
+    for (int n; (n = next_input(&byte)) != 0;) {
         if (n < 0)
             return -1;
         size_t used = mbrtowc(c, &byte, 1, &state);
@@ -111,6 +175,13 @@ static void find_history(line_input *l)
         snprintf(l->history_file, sizeof l->history_file, "%s/pesc/history", state);
 }
 
+static void mark_terminal(const char *sequence)
+{
+    if (write(isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO, sequence, strlen(sequence)) <
+        0)
+        clearerr(stdout); /* the terminal is gone: reading from it says so */
+}
+
 static pesc_status open_editor(line_input *l)
 {
     HistEvent e;
@@ -128,6 +199,7 @@ static pesc_status open_editor(line_input *l)
     el_set(l->editor, EL_HIST, history, l->history);
     el_set(l->editor, EL_GETCFN, next_char);
     el_source(l->editor, NULL);
+    mark_terminal(paste_on);
     find_history(l);
     if (l->history_file[0])
         history(l->history, &e, H_LOAD, l->history_file);
@@ -154,12 +226,27 @@ bool line_is_terminal(const line_input *l)
     return l->editor != NULL;
 }
 
+/* Newlines of a paste, in place: a newline is shorter than its mark. */
+static void restore_newlines(char *text)
+{
+    size_t mark = sizeof newline_mark - 1;
+    char *to = text;
+    for (const char *from = text; *from;) {
+        bool found = strncmp(from, newline_mark, mark) == 0;
+        *to++ = found ? '\n' : *from;
+        from += found ? mark : 1;
+    }
+    *to = '\0';
+}
+
 static line_event edit(line_input *l, const char **text)
 {
     int n = 0;
     HistEvent e;
     el_set(l->editor, EL_PREP_TERM, 1); /* raw mode before the prompt: see above */
     const char *typed = el_gets(l->editor, &n);
+    el_set(l->editor, EL_PREP_TERM, 1); /* and during the answer */
+    ahead.pasting = false;
     if (line_interrupted())
         return LINE_INTERRUPT;
     if (!typed || n <= 0)
@@ -168,8 +255,27 @@ static line_event edit(line_input *l, const char **text)
         history(l->history, &e, H_ENTER, typed);
     free(l->text);
     l->text = strndup(typed, strcspn(typed, "\n"));
+    if (l->text)
+        restore_newlines(l->text);
     *text = l->text;
     return l->text ? LINE_TEXT : LINE_END;
+}
+
+void line_begin_with(line_input *l, const char *text)
+{
+    size_t n = strlen(text), at = 0;
+    char *shown = l->editor ? malloc(n * (sizeof newline_mark - 1) + 1) : NULL;
+    if (!shown)
+        return; /* the user types it again */
+    for (const char *p = text; *p; p++) {
+        if (*p == '\n')
+            at += (size_t)sprintf(shown + at, "%s", newline_mark);
+        else
+            shown[at++] = *p;
+    }
+    shown[at] = '\0';
+    el_push(l->editor, shown); /* copies */
+    free(shown);
 }
 
 line_event line_read(line_input *l, const char **text)
@@ -193,8 +299,10 @@ void line_close(line_input *l)
         history(l->history, &e, H_SAVE, l->history_file);
     if (l->history)
         history_end(l->history);
-    if (l->editor)
+    if (l->editor) {
+        mark_terminal(paste_off);
         el_end(l->editor);
+    }
     free(l->text);
     free(l);
     signal(SIGINT, SIG_DFL); /* before its pipe is closed */

@@ -205,3 +205,24 @@ pesc_status pesc_session_generate(pesc_session *s, const char *prompt,
     mem_free(ids.ids);
     return st;
 }
+
+/* A value out of range is an error of the file, as any other of its values. */
+pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt)
+{
+    status_clear();
+    NEED(m);
+    NEED_SIZED(opt);
+    pesc_sample_options o;
+    const json_t *file = m->dir->generation;
+    if (!file)
+        return PESC_OK;
+    TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
+    json_where w = { file, "generation_config.json" };
+    TRY(json_get_f64(w, "temperature", false, &o.temperature));
+    TRY(json_get_i64(w, "top_k", false, 0, INT32_MAX, &o.top_k));
+    TRY(json_get_f64(w, "top_p", false, &o.top_p));
+    TRY(json_get_f64(w, "min_p", false, &o.min_p));
+    TRY(json_get_f64(w, "repetition_penalty", false, &o.repetition_penalty));
+    ARGS_WRITE(opt, &o);
+    return options_take(PESC_OPTIONS_SAMPLE, &o, opt);
+}

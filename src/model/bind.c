@@ -146,8 +146,10 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
 
 /* ---- placing ---- */
 
-static dtype stored_dtype(const tensor_rule *r, dtype dt)
+static dtype stored_dtype(const bind_source *src, const tensor_rule *r, dtype dt)
 {
+    if (dtype_block(dt) > 1 && dt != DT_NF4)
+        return src->quantised;
     bool stays = dt == DT_BF16 || (dt == DT_NF4 && r->flags & RULE_QUANT);
     return stays ? dt : DT_F32;
 }
@@ -158,7 +160,7 @@ dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
         return DT_F32;
     bool quant = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
     if (src->as_stored || (src->base == DT_NF4 && !quant))
-        return stored_dtype(r, w->dt);
+        return stored_dtype(src, r, w->dt);
     return src->base;
 }
 
@@ -227,9 +229,9 @@ void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
     for (size_t i = 0; i < m->n_loras; i++) {
         const peft_lora *l = &src->lora->loras[i];
         lora *to = &m->loras[i];
-        to->a = tensor_take2(&memory->base, stored_dtype(&lora_rule, l->a->dt), l->a->ne[0],
+        to->a = tensor_take2(&memory->base, stored_dtype(src, &lora_rule, l->a->dt), l->a->ne[0],
                              l->a->ne[1]);
-        to->b = tensor_take2(&memory->base, stored_dtype(&lora_rule, l->b->dt), l->b->ne[0],
+        to->b = tensor_take2(&memory->base, stored_dtype(src, &lora_rule, l->b->dt), l->b->ne[0],
                              l->b->ne[1]);
     }
 }

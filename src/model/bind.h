@@ -15,6 +15,7 @@ typedef struct bind_source {
     const peft *lora; /* NULL: none */
     const char *path; /* for messages */
     bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */
+    dtype quantised;  /* f32 or bf16: what a GGUF's quantised weights become, where as_stored */
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;
     bool whole_experts; /* with nf4: experts are not quantised */

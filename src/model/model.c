@@ -20,6 +20,7 @@ static void read_options(bind_source *src, pesc_model *m, const pesc_load_option
 {
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
     src->as_stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
+    src->quantised = !opt->base_dtype && m->dev->has_bf16 ? DT_BF16 : DT_F32;
     src->double_quant = opt->double_quant;
     src->whole_experts = opt->whole_experts;
     for (size_t i = 0; opt->base_dtype && i < sizeof known / sizeof *known; i++)

@@ -77,7 +77,7 @@ setup_file() { make_model; }
     run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
         '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
     [ "$status" = 0 ]
-    [[ $output == *"llama, chatml format; /help, Ctrl-D leaves"* ]]
+    [[ $output == *"llama, chatml format, temperature 0.7; /help, Ctrl-D leaves"* ]]
     [[ $output == *"there is no /nope"* ]]
 }
 
@@ -87,4 +87,69 @@ setup_file() { make_model; }
     run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'hello\n' "hello$(printf '\r')" '\x03' \
         '\n> ' '/quit\n' -- "$PESC" chat "$BATS_TEST_TMPDIR/m" -n 100000 --ctx 100000
     [ "$status" = 0 ]
+}
+
+@test "chat: a paste of several lines is one message, and /edit offers it again" {
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' '\x1b[200~one\ntwo\x1b[201~\n' '\n> ' '/edit\n' two ' three\n' \
+        '\n> ' "/save $BATS_TEST_TMPDIR/c.json\n" '> ' '\x04' -- "$PESC" chat "$D/model" -n 3
+    [ "$status" = 0 ]
+    python3 - "$BATS_TEST_TMPDIR/c.json" <<'PY'
+import json, sys
+messages = json.load(open(sys.argv[1]))["messages"]
+assert [m["role"] for m in messages] == ["user", "assistant"], messages
+assert messages[0]["content"] == "one\ntwo three", messages
+PY
+}
+
+@test "chat: what is typed during an answer is kept for the next prompt" {
+    # the model of this seed goes round in circles; the answer ends at its limit
+    "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --tokenizer "$D/tok" --dtype f32 --seed 2 -q > "$D/new.out"
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'hello\n' "hello$(printf '\r')" 'typed' '\n> typed' ' on\n' \
+        '\n> ' "/save $BATS_TEST_TMPDIR/c.json\n" '> ' '/quit\n' -- "$PESC" chat "$BATS_TEST_TMPDIR/m" -n 300 --ctx 2000 --temperature 0
+    [ "$status" = 0 ]
+    grep -q '"content": "typed on"' "$BATS_TEST_TMPDIR/c.json"
+}
+
+@test "chat: /retry asks again with another seed, /set changes the sampling, /load continues" {
+    pesc chat "$D/model" -n 6 --json <<< $'/set temperature 5\nhello\n/retry\n/save '"$BATS_TEST_TMPDIR/c.json"
+    [ "$status" = 0 ]
+    [ "$(wc -l <<< "$output")" = 2 ]
+    [ "$(sed -n 1p <<< "$output" | grep -o '"ids":[^]]*')" != "$(sed -n 2p <<< "$output" | grep -o '"ids":[^]]*')" ]
+    [ "$(grep -c '"role"' "$BATS_TEST_TMPDIR/c.json")" = 2 ]
+    pesc chat "$D/model" -n 1 --json <<< $'hello\nor'
+    local after
+    after=$(sed -n 2p <<< "$output" | grep -o '"prompt_tokens":[0-9]*')
+    pesc chat "$D/model" -n 1 --json <<< $'hello\n/save '"$BATS_TEST_TMPDIR/c.json"
+    pesc chat "$D/model" -n 1 --json <<< "/load $BATS_TEST_TMPDIR/c.json"$'\nor'
+    [ "$(grep -o '"prompt_tokens":[0-9]*' <<< "$output")" = "$after" ]
+    pesc chat "$D/model" <<< '/set colour red'
+    fails 2 "there is no setting colour; /set lists them"
+    pesc chat "$D/model" <<< '/set temperature -1'
+    [ "$status" = 2 ]
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}' > "$BATS_TEST_TMPDIR/bad.json"
+    pesc chat "$D/model" <<< "/load $BATS_TEST_TMPDIR/bad.json"
+    fails 3 "$BATS_TEST_TMPDIR/bad.json: message 2: expected a role (system, which may only be the first, user or assistant) and a content that is text"
+    pesc chat "$D/model" <<< '/retry'
+    fails 2 "there is no message yet"
+}
+
+@test "chat: the temperature is that of generation_config.json, else 0.7" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    echo '{"temperature": 0.25, "top_k": 20}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
+    [[ $stderr == *"temperature        0.25"*"top_k              20"* ]]
+    pesc chat "$BATS_TEST_TMPDIR/m" --temperature 0.5 <<< '/set'
+    [[ $stderr == *"temperature        0.5"*"top_k              20"* ]]
+    pesc chat "$D/model" <<< '/set'
+    [[ $stderr == *"temperature        0.7"* ]]
+    echo '{"temperature": -3}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
+    [ "$status" -ne 0 ]
+}
+
+@test "chat: says that the context is full" {
+    "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --tokenizer "$D/tok" --dtype f32 --seed 2 -q > "$D/new.out"
+    pesc chat "$BATS_TEST_TMPDIR/m" -n 1000 --ctx 40 --temperature 0 <<< hello
+    [ "$status" = 0 ]
+    [[ $stderr == *"the context is full, so the answer ends here; /reset starts a new conversation"* ]]
 }

@@ -124,3 +124,26 @@ PY
     pesc generate "$D/model" -p a --patch "$D/nothing"
     fails 3 "$D/nothing: is not a directory; an expert patch is one with expert_cfg.json and safetensors"
 }
+
+@test "generate: --chat writes the prompt as a message, with the format's stop texts" {
+    tokens() { grep -o '"prompt_tokens":[0-9]*' <<< "$output"; }
+    pesc generate "$D/model" --prompt hello -n 2 --json --chat --system or
+    [ "$status" = 0 ]
+    local with
+    with=$(tokens)
+    pesc chat "$D/model" -n 2 --json --temperature 0 --system or <<< hello
+    [ "$(tokens)" = "$with" ]
+    echo '[1]' > "$BATS_TEST_TMPDIR/ids.json"
+    pesc generate "$D/model" --ids "$BATS_TEST_TMPDIR/ids.json" --chat
+    fails 2 "generate: --chat needs --prompt, found --ids"
+}
+
+@test "generate: an empty answer of a chat model suggests --chat" {
+    # whatever the model says ends the answer
+    local stops=() c
+    pesc generate "$D/model" --prompt hello -n 1 --json
+    c=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["text"][:1])' "$output")
+    pesc generate "$D/model" --prompt hello -n 1 --stop "$c"
+    [ "$status" = 0 ]
+    [[ $stderr == *"note: the answer is empty; $D/model has a chat template (chatml): --chat writes the prompt as a message"* ]]
+}

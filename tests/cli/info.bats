@@ -70,3 +70,27 @@ setup_file() { make_model; }
     [ "$status" = 3 ]
     [[ $stderr == *model.safetensors* ]]
 }
+
+@test "info: a run: method, base, step, losses, template and data" {
+    printf '{"prompt": "hello", "completion": "or"}\n%.0s' {1..8} > "$D/d.jsonl"
+    "$PESC" train "$D/model" --data "$D/d.jsonl" --eval-data "$D/d.jsonl" --eval-every 2 --steps 4 --batch 2 --seq-len 32 \
+        --method lora --lora-r 4 --template alpaca -o "$D/run" -q > /dev/null
+    pesc info "$D/run"
+    [ "$status" = 0 ]
+    has '^run +lora, step 4 of 4, [0-9]+ tokens$'
+    has '^checkpoint +.*/run/checkpoint-4$'
+    has '^base +.*/model, held as stored, computed in f32$'
+    has '^lora rank +4$'
+    has '^loss +[0-9.]+ at lr 0.0002$'
+    has '^validation +[0-9.]+, best [0-9.]+ at step [0-9]+$'
+    has '^template +alpaca$'
+    has '^data +\["/.*/d.jsonl"\]$'
+    pesc info "$D/run" --json
+    has '"run":\{"checkpoint":.*"method":"lora".*"step":4,"steps":4,.*"lora_r":4,'
+    [ "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["run"]["loss"])' "$output")" = \
+        "$(tail -1 "$D/run/metrics.jsonl" | python3 -c 'import json, sys; print(json.load(sys.stdin)["loss"])')" ]
+    rm "$D/run/metrics.jsonl"
+    pesc info "$D/run" --json
+    [ "$status" = 0 ]
+    has '"loss":null'
+}

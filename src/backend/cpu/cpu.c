@@ -23,6 +23,7 @@ pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
     d->base.lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     d->base.head_rows = 256;
     d->base.micro_tokens = 4096;
+    d->base.has_bf16 = isa >= CPU_AVX512_BF16;
     d->isa = isa;
     pesc_status s = thread_pool_open(&d->pool, n_threads);
     if (s == PESC_OK) {

@@ -260,6 +260,7 @@ pesc_status cuda_open_device(device **out, int index)
         .memory = prop.totalGlobalMem,
         .head_rows = 2048,
         .micro_tokens = 8192,
+        .has_bf16 = true,
     };
     d->index = index;
     d->n_sm = prop.multiProcessorCount;
