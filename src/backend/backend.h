@@ -324,6 +324,11 @@ struct ops {
     /* loss: per row, -log softmax(logits)[target]; target -100 gives 0 */
     void (*xent_fwd)(device *d, tensor loss, tensor logits, tensor targets);
 
+    /* scores of tokens. pairs i32 [n,2]: a row of logits f32 [T,V] and a token. logprob f32 [n] =
+     * log softmax(logits[row])[token]; best i32 [n]: the column of the row's largest logit, the
+     * lowest of several, -1 if a logit of the row is not finite. Only the row decides the bits. */
+    void (*token_score)(device *d, tensor logprob, tensor best, tensor logits, tensor pairs);
+
     /* backward */
     void (*rmsnorm_bwd)(device *d, const norm_bwd *a);
     void (*glu_bwd)(device *d, const glu_bwd *a);

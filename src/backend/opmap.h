@@ -33,6 +33,7 @@
     X(scatter_add, (device *d, tensor y, tensor x, tensor g, tensor i, float k),                   \
       (in, y, x, g, i, k))                                                                         \
     X(xent_fwd, (device *d, tensor y, tensor l, tensor t), (in, y, l, t))                          \
+    X(token_score, (device *d, tensor y, tensor b, tensor l, tensor p), (in, y, b, l, p))          \
     X(rmsnorm_bwd, (device *d, const norm_bwd *a), (in, a))                                        \
     X(glu_bwd, (device *d, const glu_bwd *a), (in, a))                                             \
     X(act_bwd, (device *d, tensor dx, tensor dy, tensor x, act_kind k, const row_gates *g),        \

@@ -449,6 +449,55 @@ const op_test test_xent_fwd = {
 };
 /* clang-format on */
 
+static int score_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "logprob", SLOT_OUT, DT_F32, .ne = { p->n } };
+    s[1] = (slot){ "best", SLOT_OUT, DT_I32, .ne = { p->n } };
+    s[2] = (slot){ "logits", SLOT_IN, DT_F32, .ne = { p->t, p->c },
+                   p->flag ? FILL_COARSE : FILL_NORMAL };
+    s[3] = (slot){ "pairs", SLOT_IN, DT_I32, .ne = { p->n, 2 }, FILL_INDEX, p->c };
+    return 4;
+}
+
+static void score_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->n; i++)
+        x[3][2 * i] = (double)(i % p->t);
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[2][i] = x[2][i] * 4 + (i / p->c % 2 ? -50 : 50);
+}
+
+static void score_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->token_score(d, t[0], t[1], t[2], t[3]);
+}
+
+static void score_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->n; i++) {
+        const double *row = x[2] + (i64)x[3][2 * i] * p->c;
+        i64 best = 0;
+        for (i64 j = 1; j < p->c; j++)
+            best = row[j] > row[best] ? j : best;
+        x[0][i] = -oracle_xent(row, p->c, x[3][2 * i + 1]);
+        x[1][i] = (double)best;
+    }
+}
+
+/* clang-format off */
+const op_test test_token_score = {
+    "token_score", score_slots, score_arrange, score_call, score_oracle, 3e-7,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1 },
+        { .t = 3, .c = 17, .n = 7 },
+        { .t = 2, .c = 1001, .n = 5, .flag = true },
+        { .t = 3, .c = 49152, .n = 4 },
+        { .t = 3, .c = 151936, .n = 4, .flag = true },
+    }
+};
+/* clang-format on */
+
 static int quant_slots(const params *p, slot *s)
 {
     i64 n = p->t * p->c, bytes = ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;

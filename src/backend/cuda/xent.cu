@@ -1,4 +1,5 @@
-/* xent: cross-entropy of rows of logits, and its gradient, which may take their place.
+/* xent: cross-entropy of rows of logits, its gradient, which may take their place, and scores of
+ * single tokens.
  *
  * A block has a row and walks it twice at most: once for the log-sum-exp, each thread keeping a
  * largest value and a sum below it; once, backwards, for the gradient, so that what was read last
@@ -47,7 +48,7 @@ __device__ exp_sum join_block(exp_sum s)
     return s;
 }
 
-template <int W, class X> __device__ float row_lse(const X *x, int64_t n, bool wide)
+template <int W, class X> __device__ exp_sum row_sum(const X *x, int64_t n, bool wide)
 {
     exp_sum s = { -CUDART_INF_F, 0.0f };
     for (int64_t i = (int64_t)threadIdx.x * W; i < n; i += THREADS * W)
@@ -62,7 +63,12 @@ template <int W, class X> __device__ float row_lse(const X *x, int64_t n, bool w
                 s.total += j < at.left ? vmath_exp_below(v[j] - base) : 0.0f;
             s.top = top;
         });
-    s = join_block(s);
+    return join_block(s);
+}
+
+template <int W, class X> __device__ float row_lse(const X *x, int64_t n, bool wide)
+{
+    exp_sum s = row_sum<W>(x, n, wide);
     return s.top == -CUDART_INF_F ? CUDART_NAN_F : s.top + vmath_log(s.total);
 }
 
@@ -103,6 +109,44 @@ __global__ void __launch_bounds__(THREADS)
         });
 }
 
+/* The lowest of the block's numbers, for thread 0. */
+__device__ int32_t lowest_of_block(int32_t v)
+{
+    __shared__ int32_t part[THREADS / VEC_WARP];
+    v = __reduce_min_sync(0xffffffffu, v);
+    if (threadIdx.x % VEC_WARP == 0)
+        part[threadIdx.x / VEC_WARP] = v;
+    __syncthreads();
+    return __reduce_min_sync(0xffffffffu, part[threadIdx.x % VEC_WARP]);
+}
+
+/* A block has a pair of a row and a token. It walks the row once for the sum of exponentials and
+ * once for the first column that holds the largest value, which a thread meets in ascending order.
+ */
+__global__ void __launch_bounds__(THREADS)
+    score_kernel(float *logprob, int32_t *best, const float *logits, const int32_t *pairs,
+                 int64_t n, bool wide)
+{
+    constexpr int W = vec_width<float, float>;
+    int32_t row = pairs[2 * (int64_t)blockIdx.x], token = pairs[2 * (int64_t)blockIdx.x + 1];
+    const float *x = logits + row * n;
+    exp_sum s = row_sum<W>(x, n, wide);
+    int32_t first = INT32_MAX;
+    bool finite = true;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        float v = x[i];
+        finite = finite && isfinite(v);
+        if (v == s.top && first == INT32_MAX)
+            first = (int32_t)i;
+    }
+    bool bad = __syncthreads_or(!finite);
+    first = lowest_of_block(first);
+    if (threadIdx.x)
+        return;
+    best[blockIdx.x] = bad ? -1 : first;
+    logprob[blockIdx.x] = bad ? CUDART_NAN_F : (x[token] - s.top) - vmath_log(s.total);
+}
+
 void launch(device *d, const char *what, tensor loss, tensor dlogits, tensor logits, tensor targets,
             tensor weight)
 {
@@ -131,4 +175,17 @@ extern "C" void cuda_xent_bwd(device *d, tensor loss, tensor dlogits, tensor log
                               tensor weight)
 {
     launch(d, "xent_bwd", loss, dlogits, logits, targets, weight);
+}
+
+extern "C" void cuda_token_score(device *d, tensor logprob, tensor best, tensor logits,
+                                 tensor pairs)
+{
+    int64_t n = tensor_cols(&logits), count = tensor_rows(&pairs);
+    bool wide = vec_aligned(logits, logits) && n % vec_width<float, float> == 0;
+    if (count == 0)
+        return;
+    score_kernel<<<(unsigned)count, THREADS, 0, cuda_of(d)->stream>>>(
+        (float *)logprob.data, (int32_t *)best.data, (const float *)logits.data,
+        (const int32_t *)pairs.data, n, wide);
+    cuda_launched(cuda_of(d), "token_score");
 }

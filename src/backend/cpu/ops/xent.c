@@ -1,4 +1,4 @@
-/* xent: cross-entropy of rows of logits, and its gradient. */
+/* xent: cross-entropy of rows of logits, its gradient, and scores of single tokens. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vmath.h"
 
@@ -100,4 +100,66 @@ void OP(xent_bwd)(device *d, tensor loss, tensor dlogits, tensor logits, tensor 
 {
     xent p = { loss.data, logits, dlogits, targets.data, weight.data };
     cpu_for(cpu_of(d), tensor_rows(&logits), 1, xent_rows, &p);
+}
+
+/* ---- scores of tokens ---- */
+
+typedef struct token_scores {
+    float *logprob;
+    int32_t *best;
+    tensor logits;
+    const int32_t *pairs;
+} token_scores;
+
+/* The largest of a row; NaN if one of them is not finite. */
+static float largest_or_nan(const float *x, int64_t n)
+{
+    vf top = vec_set(-INFINITY), zero = vec_set(0.0f);
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        top = vec_max(load_or_lowest(x, i, n - i, DT_F32), top);
+        zero += vec_load(x, i, n - i, DT_F32) * 0.0f;
+    }
+    return vec_top(top) + vec_sum(zero);
+}
+
+/* Sum of e^(x - largest). A partial sum has few terms, so that rounding does not grow with n. */
+static float sum_of_exp(const float *x, int64_t n, float largest)
+{
+    enum { BLOCK = 64 * VEC_LANES };
+    double total = 0;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        vf sum = vec_set(0.0f);
+        for (int64_t i = at; i < n && i < at + BLOCK; i += VEC_LANES)
+            sum += vmath_exp(load_or_lowest(x, i, n - i, DT_F32) - largest);
+        total += (double)vec_sum(sum);
+    }
+    return (float)total;
+}
+
+static void score_pairs(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const token_scores *p = ctx;
+    int64_t n = tensor_cols(&p->logits), rows = tensor_rows(&p->logits);
+    for (int64_t i = begin; i < end; i++) {
+        int32_t row = p->pairs[2 * i], token = p->pairs[2 * i + 1], best = 0;
+        ASSERT(row >= 0 && row < rows && token >= 0 && token < n);
+        const float *x = (const float *)p->logits.data + row * n;
+        float largest = largest_or_nan(x, n);
+        if (isnan(largest)) {
+            p->best[i] = -1;
+            p->logprob[i] = NAN;
+            continue;
+        }
+        while (x[best] != largest)
+            best++;
+        p->best[i] = best;
+        p->logprob[i] = (x[token] - largest) - vmath_log(vec_set(sum_of_exp(x, n, largest)))[0];
+    }
+}
+
+void OP(token_score)(device *d, tensor logprob, tensor best, tensor logits, tensor pairs)
+{
+    token_scores p = { logprob.data, best.data, logits, pairs.data };
+    cpu_for(cpu_of(d), tensor_rows(&pairs), 1, score_pairs, &p);
 }
