@@ -49,6 +49,11 @@ void sampler_close(sampler *s)
     mem_free(s);
 }
 
+void sampler_use(sampler *s, const pesc_sample_options *opt)
+{
+    s->opt = *opt;
+}
+
 static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
 {
     float p = (float)s->opt.repetition_penalty;

@@ -13,6 +13,7 @@ typedef struct sampler sampler;
 /* The options are checked already: see options_take(). */
 pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab);
 void sampler_close(sampler *s);
+void sampler_use(sampler *s, const pesc_sample_options *opt); /* other options from now on */
 
 /* `seen`: the tokens so far, for the repetition penalty. Non-finite logits are PESC_NUMERIC. */
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,

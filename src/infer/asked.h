@@ -1,0 +1,32 @@
+/* asked: what is asked of the rows of logits of a forward: the log-probability of a token, and
+ * which token is the likeliest. The device computes both, so that no row of logits is downloaded.
+ */
+#ifndef PESC_INFER_ASKED_H
+#define PESC_INFER_ASKED_H
+
+#include "model/model.h"
+
+typedef struct asked_row {
+    int32_t row, token;
+    float logprob; /* of the token */
+    int32_t best;  /* the likeliest one; ties: the lowest id */
+    void *owner;   /* the caller's */
+} asked_row;
+
+typedef struct asked_rows {
+    device *dev; /* borrowed */
+    asked_row *all;
+    size_t n, cap;
+    int32_t chunk; /* rows on the device at a time */
+    void *memory;
+    tensor pairs, logprobs, best; /* [chunk,2], [chunk], [chunk] */
+    int32_t *host;                /* [chunk,2] */
+} asked_rows;
+
+pesc_status asked_open(asked_rows *a, device *dev, int32_t chunk);
+void asked_close(asked_rows *a); /* also one that is all zeros */
+pesc_status asked_add(asked_rows *a, int32_t row, int32_t token, void *owner);
+/* Fills in logprob and best of all from logits f32 [rows,V]. PESC_NUMERIC: one is not finite. */
+pesc_status asked_compute(asked_rows *a, tensor logits);
+
+#endif

@@ -1,0 +1,590 @@
+#include "infer/scheduler.h"
+
+#include "base/mem.h"
+#include "infer/asked.h"
+#include "infer/job.h"
+#include "infer/prefix.h"
+#include "infer/sampler.h"
+
+#include <string.h>
+
+enum {
+    CACHED_PER_LANE = 512, /* tokens, see scheduler_options */
+    LOOKAHEAD = 4,         /* waiting requests that a step looks at, for each lane */
+    MIN_GAIN = 4,          /* tokens of a prefix for which a request waits */
+    MAX_WAITS = 16,        /* how often it does at most */
+};
+
+/* A sequence of the forward at hand. */
+typedef struct placed {
+    int32_t lane;
+    size_t first, n; /* what is asked of its rows */
+} placed;
+
+struct scheduler {
+    pesc_model *m; /* borrowed */
+    int32_t n_lanes, context, max_tokens, max_out;
+    kvcache *kv;
+    prefix_cache *prefixes;
+    pass *pass;
+    sampler *sampler; /* NULL until a request needs it */
+    float *logits;    /* [V]: a row for it */
+    job_queue queue;
+    job **lanes;    /* [n_lanes]: what a lane runs, or NULL */
+    int32_t *order; /* [n_running]: lanes, the longest running first */
+    int32_t *share; /* [n_running]: of the limit of tokens */
+    int32_t n_running;
+    int32_t *pages; /* [max_pages]: those of the prefix that was found last */
+    bool cancelled; /* a request may be */
+    uint64_t tickets;
+    scheduler_counters count;
+    /* the forward at hand */
+    token_seq *seqs; /* [n_lanes], like placed */
+    placed *placed;
+    int32_t *rows; /* [max_out] */
+    int32_t n_seqs, n_tokens, n_rows;
+    asked_rows asked; /* the owner is a job */
+    tensor head;      /* logits [n_rows, V] of the forward, on the device */
+};
+
+static int32_t min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t max_i32(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- opening ---- */
+
+static pesc_status open_host(scheduler *s)
+{
+    size_t n = (size_t)s->n_lanes;
+    s->lanes = mem_zalloc(n, sizeof(job *));
+    s->order = mem_alloc(n, sizeof *s->order);
+    s->share = mem_alloc(n, sizeof *s->share);
+    s->seqs = mem_alloc(n, sizeof *s->seqs);
+    s->placed = mem_alloc(n, sizeof *s->placed);
+    s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
+    s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
+    if (!s->lanes || !s->order || !s->share || !s->seqs || !s->placed || !s->rows || !s->pages)
+        return fail_nomem("a scheduler", n * sizeof *s->seqs);
+    return PESC_OK;
+}
+
+static pesc_status open_device(scheduler *s, int64_t cache_tokens)
+{
+    pesc_model *m = s->m;
+    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, s->n_lanes, s->context, cache_tokens));
+    TRY(prefix_open(&s->prefixes, s->kv));
+    TRY(asked_open(&s->asked, m->dev, s->max_out));
+    return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, s->n_lanes, s->max_out }, s->kv);
+}
+
+static int64_t cache_size(const scheduler_options *o)
+{
+    int64_t all = (int64_t)o->lanes * o->context;
+    int64_t some = (int64_t)o->lanes * CACHED_PER_LANE + o->context;
+    int64_t n = o->cache_tokens ? o->cache_tokens : all < some ? all : some;
+    return n > o->context ? n : o->context;
+}
+
+pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt)
+{
+    ASSERT(opt->lanes > 0 && opt->context > 0);
+    *out = NULL;
+    scheduler *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("a scheduler", sizeof *s);
+    int32_t rows = m->dev->head_rows;
+    s->m = m;
+    s->n_lanes = opt->lanes;
+    s->context = opt->context;
+    s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->lanes);
+    s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->lanes);
+    job_queue_init(&s->queue);
+    pesc_status st = open_host(s);
+    if (st == PESC_OK)
+        st = open_device(s, cache_size(opt));
+    if (st == PESC_OK)
+        *out = s;
+    else
+        scheduler_close(s);
+    return st;
+}
+
+void scheduler_close(scheduler *s)
+{
+    if (!s)
+        return;
+    while (s->queue.first)
+        job_free(job_queue_take(&s->queue, &s->queue.first));
+    for (int32_t i = 0; s->lanes && i < s->n_lanes; i++)
+        job_free(s->lanes[i]);
+    pass_close(s->pass);
+    asked_close(&s->asked);
+    prefix_close(s->prefixes);
+    kvcache_close(s->kv);
+    sampler_close(s->sampler);
+    void *host[] = {
+        s->logits, s->lanes, s->order, s->share, s->pages, s->seqs, s->placed, s->rows
+    };
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++)
+        mem_free(host[i]);
+    mem_free(s);
+}
+
+/* ---- requests ---- */
+
+static pesc_status check_request(const scheduler *s, const sched_request *r)
+{
+    ASSERT(r->first >= 0 && r->done && (r->first || r->max_tokens > 0));
+    if (r->n < 1 || (r->first && r->first >= r->n))
+        return fail(PESC_USAGE, "a request needs at least one token of context%s",
+                    r->first ? " and one to score" : "");
+    int32_t longest = s->context + (r->first ? 1 : -1); /* a score does not feed its last token */
+    if (r->n > longest)
+        return fail(PESC_USAGE, "a request has %d tokens, but the context holds %d", r->n, longest);
+    for (int32_t i = 0; i < r->n; i++)
+        if (r->ids[i] < 0 || r->ids[i] >= s->m->cfg.vocab)
+            return fail(PESC_USAGE, "token %d of a request: found id %d, expected 0 to %d", i,
+                        r->ids[i], s->m->cfg.vocab - 1);
+    return PESC_OK;
+}
+
+static pesc_status open_sampler(scheduler *s, const sched_request *r)
+{
+    size_t vocab = (size_t)s->m->cfg.vocab;
+    if (s->sampler)
+        return PESC_OK;
+    if (!s->logits && !(s->logits = mem_alloc(vocab, sizeof *s->logits)))
+        return fail_nomem("a row of logits", vocab * sizeof *s->logits);
+    return sampler_open(&s->sampler, r->sample, s->m->cfg.vocab);
+}
+
+pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket)
+{
+    job *j;
+    TRY(check_request(s, r));
+    if (!r->first && r->sample)
+        TRY(open_sampler(s, r));
+    TRY(job_open(&j, r, ++s->tickets));
+    job_queue_add(&s->queue, j);
+    if (ticket)
+        *ticket = j->ticket;
+    return PESC_OK;
+}
+
+pesc_status scheduler_sort(scheduler *s)
+{
+    return job_queue_sort(&s->queue);
+}
+
+static bool cancel_one(job *j, uint64_t ticket)
+{
+    for (; j; j = j->joined)
+        if (j->ticket == ticket)
+            return j->cancelled = true;
+    return false;
+}
+
+void scheduler_cancel(scheduler *s, uint64_t ticket)
+{
+    for (job *j = s->queue.first; j; j = j->next)
+        s->cancelled |= cancel_one(j, ticket);
+    for (int32_t i = 0; i < s->n_running; i++)
+        s->cancelled |= cancel_one(s->lanes[s->order[i]], ticket);
+}
+
+static sched_result result_of(const job *j, sched_finish finish)
+{
+    return (sched_result){ .finish = j->cancelled ? FINISH_CANCELLED : finish,
+                           .logprob = j->logprob,
+                           .greedy = j->greedy,
+                           .ids = j->ids.ids + j->r.n,
+                           .n = job_generated(j) };
+}
+
+/* Calls `done` of a job that is in no list any more, and of those joined to it. */
+static pesc_status end_job(scheduler *s, job *j, sched_finish finish)
+{
+    pesc_status st = PESC_OK;
+    for (const job *k = j; k && st == PESC_OK; k = k->joined) {
+        sched_result r = result_of(k, finish);
+        s->count.requested += k->ids.n - 1;
+        st = k->r.done(k->r.ud, &r);
+    }
+    job_free(j);
+    return st;
+}
+
+/* ---- lanes ---- */
+
+/* The tokens that a lane holds, as far as they fill pages or, with `all`, to the last. */
+static void cache_prefix(scheduler *s, int32_t lane, bool all)
+{
+    job *j = s->lanes[lane];
+    int32_t full = j->fed / KV_PAGE_TOKENS;
+    if (!all && full == j->cached)
+        return;
+    j->cached = full;
+    prefix_add(s->prefixes,
+               (prefix_key){ j->r.scope, j->ids.ids, all ? j->fed : full * KV_PAGE_TOKENS },
+               kvcache_table(s->kv, lane));
+}
+
+/* Frees the lane; its tokens stay cached. */
+static job *leave_lane(scheduler *s, int32_t lane)
+{
+    job *j = s->lanes[lane];
+    int32_t i = 0;
+    cache_prefix(s, lane, true);
+    kvcache_truncate(s->kv, lane, 0);
+    s->lanes[lane] = NULL;
+    while (s->order[i] != lane)
+        i++;
+    s->n_running--;
+    memmove(s->order + i, s->order + i + 1, (size_t)(s->n_running - i) * sizeof *s->order);
+    return j;
+}
+
+static void preempt(scheduler *s, int32_t lane)
+{
+    job *j = leave_lane(s, lane);
+    job_reset(j);
+    job_queue_add_first(&s->queue, j);
+    s->count.preempted++;
+}
+
+static bool all_cancelled(const job *j)
+{
+    while (j && j->cancelled)
+        j = j->joined;
+    return !j;
+}
+
+static pesc_status drop_cancelled(scheduler *s)
+{
+    if (!s->cancelled)
+        return PESC_OK;
+    s->cancelled = false;
+    for (int32_t lane = 0; lane < s->n_lanes; lane++)
+        if (s->lanes[lane] && all_cancelled(s->lanes[lane]))
+            TRY(end_job(s, leave_lane(s, lane), FINISH_CANCELLED));
+    for (job **at = &s->queue.first; *at;) {
+        if (all_cancelled(*at))
+            TRY(end_job(s, job_queue_take(&s->queue, at), FINISH_CANCELLED));
+        else
+            at = &(*at)->next;
+    }
+    return PESC_OK;
+}
+
+/* ---- admission ---- */
+
+/* Whether the lane that the request waits for is still at work on the prefix. */
+static bool still_waits(const scheduler *s, const job *j)
+{
+    if (!j->wait_ticket)
+        return false;
+    const job *on = s->lanes[j->wait_lane];
+    return on && on->ticket == j->wait_ticket && on->fed < j->wait_until;
+}
+
+/* How many tokens the beginning of j shares with what a running request will have cached when its
+ * prompt is done; 0 unless it is `least` or more. */
+static int32_t shared_with(const job *j, const job *running, int32_t least)
+{
+    int32_t end = job_feed_end(running);
+    if (running->r.scope != j->r.scope || running->fed >= end)
+        return 0;
+    if (!running->r.first)
+        end = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    int32_t n = 0, most = min_i32(end, job_first_row(j));
+    if (most < least || running->ids.ids[least - 1] != j->ids.ids[least - 1])
+        return 0;
+    while (n < most && running->ids.ids[n] == j->ids.ids[n])
+        n++;
+    return n < least ? 0 : n;
+}
+
+/* Looks for a running request that computes more of the prefix than the n tokens that are cached.
+ */
+static bool begins_to_wait(const scheduler *s, job *j, int32_t n)
+{
+    int32_t best = n + MIN_GAIN - 1;
+    j->wait_ticket = 0;
+    if (j->waits >= MAX_WAITS)
+        return false;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const job *on = s->lanes[s->order[i]];
+        int32_t shared = shared_with(j, on, best + 1);
+        if (!shared)
+            continue;
+        best = shared;
+        j->wait_ticket = on->ticket;
+        j->wait_lane = s->order[i];
+        j->wait_until = min_i32(kvcache_pages_for(shared) * KV_PAGE_TOKENS, job_feed_end(on));
+    }
+    j->waits += j->wait_ticket != 0;
+    return j->wait_ticket != 0;
+}
+
+/* Whether the pool has the pages of j's prompt, of which n tokens are cached, beside those that
+ * running prompts still need. */
+static bool fits(const scheduler *s, const job *j, int32_t n)
+{
+    int32_t need = kvcache_pages_for(job_feed_end(j) + 1);
+    int32_t room = kvcache_unused(s->kv) + kvcache_idle_pages(s->kv);
+    for (int32_t i = 0; i < n / KV_PAGE_TOKENS; i++)
+        need -= !kvcache_idle(s->kv, s->pages[i]);
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const job *on = s->lanes[s->order[i]];
+        room -= kvcache_pages_for(job_feed_end(on) + 1) - kvcache_pages_for(on->fed);
+    }
+    return s->n_running == 0 || need <= room;
+}
+
+static pesc_status enter_lane(scheduler *s, job *j, int32_t n)
+{
+    int32_t lane = 0;
+    while (s->lanes[lane])
+        lane++;
+    s->lanes[lane] = j;
+    s->order[s->n_running++] = lane;
+    j->fed = n;
+    j->cached = n / KV_PAGE_TOKENS;
+    return kvcache_fork(s->kv, lane, s->pages, n);
+}
+
+static pesc_status admit(scheduler *s)
+{
+    job **at = &s->queue.first;
+    for (int32_t i = 0; *at && i < LOOKAHEAD * s->n_lanes && s->n_running < s->n_lanes; i++) {
+        job *j = *at;
+        if (still_waits(s, j)) {
+            at = &j->next;
+            continue;
+        }
+        if (kvcache_unused(s->kv) == 0) /* for the copy of a page, before pages are found */
+            prefix_evict(s->prefixes);
+        int32_t n = prefix_find(s->prefixes,
+                                (prefix_key){ j->r.scope, j->ids.ids, job_first_row(j) }, s->pages);
+        if (begins_to_wait(s, j, n)) {
+            at = &j->next;
+            continue;
+        }
+        if (!fits(s, j, n))
+            break;
+        TRY(enter_lane(s, job_queue_take(&s->queue, at), n));
+    }
+    return PESC_OK;
+}
+
+/* ---- the tokens of a forward ---- */
+
+static bool is_placed(const scheduler *s, int32_t lane)
+{
+    for (int32_t i = 0; i < s->n_seqs; i++)
+        if (s->placed[i].lane == lane)
+            return true;
+    return false;
+}
+
+/* Pages for n more tokens of the lane: from the pool, from the cache, or from the youngest lane
+ * that is younger and not in this forward. */
+static bool make_room(scheduler *s, int32_t lane, int32_t n)
+{
+    int32_t fed = s->lanes[lane]->fed;
+    int32_t need = kvcache_pages_for(fed + n) - kvcache_pages_for(fed);
+    while (kvcache_unused(s->kv) < need) {
+        if (prefix_evict(s->prefixes))
+            continue;
+        int32_t i = s->n_running - 1;
+        while (i >= 0 && s->order[i] != lane && is_placed(s, s->order[i]))
+            i--;
+        if (i < 0 || s->order[i] == lane)
+            return false;
+        preempt(s, s->order[i]);
+    }
+    return true;
+}
+
+/* The rows of tokens [from, from + n) that meet the head, and what is asked of them. */
+static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
+{
+    for (int32_t at = max_i32(from, job_first_row(j)); at < from + n; at++) {
+        int32_t row = s->n_rows;
+        s->rows[s->n_rows++] = s->n_tokens + at - from;
+        for (job *k = j; k; k = k->joined) {
+            if (k->r.first && at < k->r.first - 1)
+                continue;
+            TRY(asked_add(&s->asked, row, k->r.first ? k->ids.ids[at + 1] : 0, k));
+        }
+    }
+    return PESC_OK;
+}
+
+/* Puts up to n tokens of the lane into the forward, fewer if the head has no room for their rows.
+ */
+static pesc_status place(scheduler *s, int32_t lane, int32_t n)
+{
+    job *j = s->lanes[lane];
+    int32_t first = max_i32(j->fed, job_first_row(j)), room = s->max_out - s->n_rows;
+    n = min_i32(n, first + room - j->fed);
+    if (n <= 0 || !make_room(s, lane, n))
+        return PESC_OK;
+    TRY(kvcache_reserve(s->kv, lane, n));
+    size_t asked = s->asked.n;
+    TRY(place_rows(s, j, j->fed, n));
+    s->seqs[s->n_seqs] =
+        (token_seq){ .ids = j->ids.ids + j->fed, .n = n, .past = j->fed, .kv_seq = lane };
+    s->placed[s->n_seqs++] = (placed){ lane, asked, s->asked.n - asked };
+    s->n_tokens += n;
+    return PESC_OK;
+}
+
+static int32_t left_of(const scheduler *s, int32_t i)
+{
+    const job *j = s->lanes[s->order[i]];
+    return job_feed_end(j) - j->fed;
+}
+
+static bool generates(const scheduler *s, int32_t i)
+{
+    return !s->lanes[s->order[i]]->r.first && left_of(s, i) == 1;
+}
+
+/* Divides the limit of tokens: one for each lane that generates, then half of what is left for each
+ * prompt in turn, then the rest. */
+static void share_tokens(scheduler *s)
+{
+    int32_t room = s->max_tokens;
+    for (int32_t i = 0; i < s->n_running; i++)
+        room -= s->share[i] = generates(s, i);
+    for (int32_t i = 0; i < s->n_running; i++)
+        if (!s->share[i])
+            room -= s->share[i] = min_i32(left_of(s, i), (room + 1) / 2);
+    for (int32_t i = 0; i < s->n_running; i++) {
+        int32_t more = min_i32(left_of(s, i) - s->share[i], room);
+        s->share[i] += more;
+        room -= more;
+    }
+}
+
+/* Lanes that generate come first. Preemption only removes lanes at the end of the order. */
+static pesc_status fill(scheduler *s)
+{
+    s->n_seqs = s->n_tokens = s->n_rows = 0;
+    s->asked.n = 0;
+    share_tokens(s);
+    for (int first = 1; first >= 0; first--)
+        for (int32_t i = 0; i < s->n_running; i++)
+            if (generates(s, i) == (first == 1) && !is_placed(s, s->order[i]))
+                TRY(place(s, s->order[i], s->share[i]));
+    return PESC_OK;
+}
+
+/* ---- results ---- */
+
+static pesc_status forward(scheduler *s)
+{
+    TRY(pass_set(s->pass, s->seqs, s->n_seqs, s->rows, s->n_rows));
+    TRY(model_fwd(s->m, s->pass, &s->head));
+    s->count.forwards++;
+    s->count.computed += (uint64_t)s->n_tokens;
+    return asked_compute(&s->asked, s->head);
+}
+
+/* The next token of a job that generates. */
+static pesc_status choose(scheduler *s, const job *j, const asked_row *a, int32_t *id)
+{
+    device *dev = s->m->dev;
+    size_t row = (size_t)s->m->cfg.vocab * sizeof *s->logits;
+    *id = a->best;
+    if (j->on_device)
+        return PESC_OK;
+    TRY(dev->op->download(dev, s->logits, (const char *)s->head.data + (size_t)a->row * row, row));
+    sampler_use(s->sampler, &j->sample);
+    return sampler_pick(s->sampler, s->logits, j->ids.ids, j->ids.n, (uint64_t)job_generated(j),
+                        id);
+}
+
+static pesc_status take_token(scheduler *s, int32_t lane, const asked_row *a)
+{
+    job *j = s->lanes[lane];
+    int32_t id;
+    bool more = true;
+    TRY(choose(s, j, a, &id));
+    TRY(id_list_add(&j->ids, id));
+    if (j->r.token)
+        TRY(j->r.token(j->r.ud, id, &more));
+    if (!more)
+        return end_job(s, leave_lane(s, lane), FINISH_STOPPED);
+    if (job_generated(j) >= j->r.max_tokens || j->ids.n >= (size_t)s->context)
+        return end_job(s, leave_lane(s, lane), FINISH_LENGTH);
+    return PESC_OK;
+}
+
+static pesc_status take_scores(scheduler *s, int32_t lane, const asked_row *a, size_t n)
+{
+    const job *leader = s->lanes[lane];
+    for (size_t i = 0; i < n; i++) {
+        job *j = a[i].owner;
+        j->logprob += (double)a[i].logprob;
+        j->greedy &= a[i].best == a[i].token;
+    }
+    if (leader->fed < job_feed_end(leader))
+        return PESC_OK;
+    return end_job(s, leave_lane(s, lane), FINISH_SCORED);
+}
+
+static pesc_status take_results(scheduler *s)
+{
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        const placed *p = &s->placed[i];
+        const asked_row *a = s->asked.all + p->first;
+        job *j = s->lanes[p->lane];
+        j->fed += s->seqs[i].n;
+        cache_prefix(s, p->lane, false);
+        if (j->r.first)
+            TRY(take_scores(s, p->lane, a, p->n));
+        else if (p->n)
+            TRY(take_token(s, p->lane, a));
+    }
+    return PESC_OK;
+}
+
+pesc_status scheduler_step(scheduler *s, bool *more)
+{
+    TRY(drop_cancelled(s));
+    TRY(admit(s));
+    TRY(fill(s));
+    if (s->n_seqs) {
+        TRY(forward(s));
+        TRY(take_results(s));
+    }
+    *more = s->queue.first || s->n_running;
+    return PESC_OK;
+}
+
+pesc_status scheduler_run(scheduler *s)
+{
+    for (bool more = true; more;)
+        TRY(scheduler_step(s, &more));
+    return PESC_OK;
+}
+
+scheduler_counters scheduler_count(const scheduler *s)
+{
+    scheduler_counters c = s->count;
+    c.waiting = job_queue_count(&s->queue);
+    for (int32_t i = 0; i < s->n_running; i++)
+        for (const job *j = s->lanes[s->order[i]]; j; j = j->joined)
+            c.running++;
+    c.pages = kvcache_pages(s->kv);
+    c.pages_used = c.pages - kvcache_unused(s->kv) - kvcache_idle_pages(s->kv);
+    return c;
+}

@@ -1,0 +1,101 @@
+/* scheduler: many requests over one model, in forwards that are filled with tokens (continuous
+ * batching).
+ *
+ * A request is one of two kinds. Scoring: the log-probability of the last tokens of a string.
+ * Generation: tokens after a prompt, one after another. Requests wait in a queue until one of a
+ * fixed number of lanes is free; a lane is a timeline of the KV cache. Each step is one forward: a
+ * token of every lane that generates, then pieces of prompts, oldest request first, up to a limit
+ * of tokens; one lane takes at most half of what is left while other prompts wait. Only rows that
+ * are needed meet the head.
+ *
+ * What is cached is not computed again. Pages of the KV cache stay in a prefix tree (prefix.h)
+ * after their request is done, until the pool needs them. A request whose beginning is just being
+ * computed by another lane waits for that lane. So after scheduler_sort() each shared prefix of a
+ * set of requests is computed once.
+ *
+ * Pages. A request is admitted if its prompt fits the pool beside those of the running lanes. If
+ * the pool is exhausted while tokens are generated, the youngest lane is preempted: its request
+ * returns to the head of the queue with the tokens it has, which are fed again later. The oldest
+ * request is never preempted, so every request ends.
+ *
+ * Results do not depend on the order of requests, the number of lanes, the limit of tokens, what is
+ * cached or preempted: on a CPU bit for bit; on a GPU as far as backend.h says. The exception is
+ * dynamic rope scaling beyond the model's context, where the frequencies depend on the length that
+ * a forward sees.
+ *
+ * A scheduler is used by one thread, which holds the device (DEVICE_CALL) during each call. */
+#ifndef PESC_INFER_SCHEDULER_H
+#define PESC_INFER_SCHEDULER_H
+
+#include "model/model.h"
+
+typedef struct scheduler scheduler;
+
+typedef struct scheduler_options {
+    int32_t lanes;        /* requests that run at a time, at least 1 */
+    int32_t context;      /* tokens of the longest request, with those generated */
+    int32_t max_tokens;   /* of a forward; 0: by the device. At least `lanes` are used. */
+    int64_t cache_tokens; /* in the KV cache; 0: room for all lanes, with at most 512 tokens each
+                             beside one request of any length. At least `context` are used. */
+} scheduler_options;
+
+pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt);
+void scheduler_close(scheduler *s); /* NULL is allowed; no callback of an open request is called */
+
+typedef enum sched_finish {
+    FINISH_SCORED,    /* a score is complete */
+    FINISH_STOPPED,   /* the callback ended the generation */
+    FINISH_LENGTH,    /* max_tokens or the context was reached */
+    FINISH_CANCELLED, /* by scheduler_cancel() */
+} sched_finish;
+
+typedef struct sched_result {
+    sched_finish finish;
+    double logprob;     /* scoring: the sum over the continuation, in nats */
+    bool greedy;        /* scoring: each token of it is the likeliest; ties: the lowest id */
+    const int32_t *ids; /* generation: the tokens, borrowed for the call */
+    int32_t n;
+} sched_result;
+
+typedef struct sched_request {
+    const int32_t *ids; /* [n], copied */
+    int32_t n;
+    /* Scoring: ids[first..n) is the continuation, 1 <= first < n. Generation: 0. */
+    int32_t first;
+    int32_t max_tokens;                /* to generate, at least 1 */
+    const pesc_sample_options *sample; /* NULL: greedy. Copied; of it the sampler's options count */
+    uint64_t scope;                    /* requests of different scopes share no cached prefix */
+    /* Each token that is generated, also one that ends a text: the scheduler knows no end tokens.
+     * *more is true; false ends the request. NULL: only max_tokens ends it. */
+    pesc_status (*token)(void *ud, int32_t id, bool *more);
+    pesc_status (*done)(void *ud, const sched_result *r); /* once, at the end */
+    void *ud;
+} sched_request;
+
+/* Adds a request to the end of the queue. The ticket (may be NULL) names it to scheduler_cancel().
+ * PESC_USAGE: it is longer than the context, or an id is outside the vocabulary. Callbacks may add
+ * and cancel requests; a callback that fails ends scheduler_step() with its status. */
+pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket);
+
+/* The request ends at the beginning of the next step, waiting or running. A ticket of a request
+ * that is done is ignored. */
+void scheduler_cancel(scheduler *s, uint64_t ticket);
+
+/* Puts the waiting requests in the order of their tokens, so that those with the same prefix follow
+ * each other, and joins scores whose tokens differ in the last one only: one row serves them. */
+pesc_status scheduler_sort(scheduler *s);
+
+/* One forward. *more: requests are left, waiting or running. */
+pesc_status scheduler_step(scheduler *s, bool *more);
+pesc_status scheduler_run(scheduler *s); /* steps until none is left */
+
+typedef struct scheduler_counters {
+    uint64_t requested; /* tokens that would be fed if each request were computed alone */
+    uint64_t computed;  /* tokens fed */
+    uint64_t forwards, preempted;
+    int32_t waiting, running;  /* requests now; joined scores count each */
+    int32_t pages, pages_used; /* of the KV cache; pages_used: by running requests */
+} scheduler_counters;
+scheduler_counters scheduler_count(const scheduler *s);
+
+#endif
