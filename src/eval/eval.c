@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/str.h"
 #include "data/dataset.h"
-#include "eval/answer.h"
+#include "infer/scheduler.h"
 #include "infer/score.h"
 #include "infer/session.h"
 
@@ -20,6 +20,13 @@
 #include <string.h>
 
 enum { MORE_TOKENS = 8, NOT_CHOSEN = 255 };
+
+/* A question that waits for its answer or is being answered. */
+typedef struct question {
+    struct evaluation *e; /* NULL: the slot is free */
+    uint64_t record;
+    int32_t end; /* a token that ends the answer besides the model's own; -1: none */
+} question;
 
 typedef struct evaluation {
     pesc_session *s;
@@ -30,6 +37,8 @@ typedef struct evaluation {
     unsigned char *domain; /* of each record; NOT_CHOSEN: left out */
     score *scores;         /* of each domain */
     int32_t longest;       /* prompt and answer, of all questions */
+    question *questions;   /* [n_questions] */
+    size_t n_questions;
 } evaluation;
 
 /* ---- a record ---- */
@@ -123,31 +132,6 @@ static pesc_status score_all(evaluation *e)
 
 /* ---- the second reading: answers ---- */
 
-static pesc_status next_question(void *ud, question *q, bool *more)
-{
-    evaluation *e = ud;
-    asked r;
-    for (; e->next < e->n_records; e->next++) {
-        if (e->domain[e->next] == NOT_CHOSEN)
-            continue;
-        TRY(read_record(e, e->next, &r));
-        if (can_ask(e, &r))
-            break;
-    }
-    log_progress("answering", e->next, e->n_records);
-    *more = e->next < e->n_records;
-    if (!*more)
-        return PESC_OK;
-    for (size_t i = 0; i < r.first; i++)
-        TRY(id_list_add(&q->ids, r.ids[i]));
-    int32_t last = r.ids[r.end - 1];
-    q->record = e->next++;
-    q->n_prompt = r.first;
-    q->max_tokens = answer_limit(e, &r);
-    q->end = tokenizer_is_special(e->s->model->tok, last) ? last : -1;
-    return PESC_OK;
-}
-
 static pesc_status text_of(const evaluation *e, const int32_t *ids, size_t n, str *out)
 {
     decode_stream *d = NULL;
@@ -201,14 +185,16 @@ static bool is_correct(const evaluation *e, const char *expected, const char *an
     return answer && strcmp(expected, answer) == 0;
 }
 
-static pesc_status judge(evaluation *e, const question *q, const asked *r, str texts[3])
+static pesc_status judge(evaluation *e, uint64_t index, const sched_result *answer, str texts[3])
 {
-    pesc_eval_score *d = &e->out->domains[e->domain[q->record]];
-    const int32_t *answer = q->ids.ids + q->n_prompt;
-    TRY(text_of(e, r->ids, r->first, &texts[0]));
-    TRY(text_of(e, r->ids + r->first, r->end - r->first, &texts[1]));
-    TRY(text_of(e, answer, q->ids.n - q->n_prompt, &texts[2]));
-    pesc_eval_sample sample = { .record = q->record,
+    pesc_eval_score *d = &e->out->domains[e->domain[index]];
+    size_t n = (size_t)answer->n - (answer->finish == FINISH_STOPPED); /* without the end token */
+    asked r;
+    TRY(read_record(e, index, &r));
+    TRY(text_of(e, r.ids, r.first, &texts[0]));
+    TRY(text_of(e, r.ids + r.first, r.end - r.first, &texts[1]));
+    TRY(text_of(e, answer->ids, n, &texts[2]));
+    pesc_eval_sample sample = { .record = index,
                                 .domain = d->domain,
                                 .prompt = trim(&texts[0]),
                                 .expected = trim(&texts[1]),
@@ -216,30 +202,85 @@ static pesc_status judge(evaluation *e, const question *q, const asked *r, str t
     sample.correct = is_correct(e, sample.expected, sample.answer);
     d->asked++;
     d->correct += sample.correct;
-    e->out->generated += q->ids.n - q->n_prompt;
+    e->out->generated += n;
     if (e->opt->each)
         e->opt->each(e->opt->ud, &sample);
     return PESC_OK;
 }
 
-static pesc_status take_answer(void *ud, const question *q)
+static pesc_status take_answer(void *ud, const sched_result *answer)
 {
-    evaluation *e = ud;
+    question *q = ud;
     str texts[3] = { 0 };
-    asked r;
-    pesc_status s = read_record(e, q->record, &r);
-    if (s == PESC_OK)
-        s = judge(e, q, &r, texts);
+    pesc_status s = judge(q->e, q->record, answer, texts);
     for (int i = 0; i < 3; i++)
         str_free(&texts[i]);
+    q->e = NULL;
     return s;
+}
+
+static pesc_status take_token(void *ud, int32_t id, bool *more)
+{
+    const question *q = ud;
+    *more = id != q->end && !session_ends(q->e->s->model, id);
+    return PESC_OK;
+}
+
+/* Adds the next question, if there is one. */
+static pesc_status ask_next(evaluation *e, scheduler *s, question *q)
+{
+    asked r;
+    for (; e->next < e->n_records; e->next++) {
+        if (e->domain[e->next] == NOT_CHOSEN)
+            continue;
+        TRY(read_record(e, e->next, &r));
+        if (can_ask(e, &r))
+            break;
+    }
+    log_progress("answering", e->next, e->n_records);
+    if (e->next == e->n_records)
+        return PESC_OK;
+    int32_t last = r.ids[r.end - 1];
+    *q = (question){ .e = e,
+                     .record = e->next++,
+                     .end = tokenizer_is_special(e->s->model->tok, last) ? last : -1 };
+    sched_request request = { .ids = r.ids,
+                              .n = (int32_t)r.first,
+                              .max_tokens = answer_limit(e, &r),
+                              .token = take_token,
+                              .done = take_answer,
+                              .ud = q };
+    return scheduler_add(s, &request, NULL);
+}
+
+static pesc_status ask_all(evaluation *e, scheduler *s)
+{
+    for (bool more = true; more;) {
+        for (size_t i = 0; i < e->n_questions && e->next < e->n_records; i++)
+            if (!e->questions[i].e)
+                TRY(ask_next(e, s, &e->questions[i]));
+        TRY(scheduler_step(s, &more));
+        more = more || e->next < e->n_records;
+    }
+    return PESC_OK;
 }
 
 static pesc_status answer_questions(evaluation *e)
 {
-    answer_source from = { .next = next_question, .done = take_answer, .ud = e };
+    scheduler *s = NULL;
     int32_t n_ctx = e->longest < e->s->n_ctx ? e->longest : e->s->n_ctx;
-    return n_ctx > 0 ? answer_all(e->s->model, (int32_t)e->opt->batch, n_ctx, &from) : PESC_OK;
+    scheduler_options o = { .lanes = (int32_t)e->opt->batch, .context = n_ctx };
+    if (n_ctx <= 0)
+        return PESC_OK;
+    e->n_questions = 2 * (size_t)e->opt->batch; /* as many wait as are answered */
+    e->questions = mem_zalloc(e->n_questions, sizeof *e->questions);
+    if (!e->questions)
+        return fail_nomem("questions", e->n_questions * sizeof *e->questions);
+    pesc_status st = scheduler_open(&s, e->s->model, &o);
+    if (st == PESC_OK)
+        st = ask_all(e, s);
+    scheduler_close(s);
+    return st;
 }
 
 /* ---- the report ---- */
@@ -320,6 +361,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     dataset_close(e.data);
     mem_free(e.domain);
     mem_free(e.scores);
+    mem_free(e.questions);
     return st;
 }
 

@@ -404,6 +404,28 @@ static void a_preempted_request_goes_on(void **state)
     scheduler_close(s);
 }
 
+/* A score is preempted near its end by an older generation; it is computed again. */
+static void a_preempted_score_begins_again(void **state)
+{
+    (void)state;
+    static sample score, want, talk;
+    scheduler *s;
+    bool more;
+    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320 }));
+    talk = make(180, 0, 90);
+    score = make(240, 10, 0);
+    want = score;
+    expect_score(model, &want);
+    add(s, &talk, 0);
+    while (talk.n_got == 0)
+        must(scheduler_step(s, &more));
+    add(s, &score, 0);
+    must(scheduler_run(s));
+    assert_int_equal(scheduler_count(s).preempted, 1);
+    assert_same(&score, &want);
+    scheduler_close(s);
+}
+
 static pesc_status stop_after_three(void *ud, int32_t id, bool *more)
 {
     TRY(take_token(ud, id, more));
@@ -543,6 +565,7 @@ int main(void)
         cmocka_unit_test(a_later_request_reuses_what_is_cached),
         cmocka_unit_test(a_long_prompt_does_not_stop_generation),
         cmocka_unit_test(a_preempted_request_goes_on),
+        cmocka_unit_test(a_preempted_score_begins_again),
         cmocka_unit_test(a_callback_ends_its_request),
         cmocka_unit_test(cancelled_requests_leave_at_once),
         cmocka_unit_test(limits_are_kept),
