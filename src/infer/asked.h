@@ -1,5 +1,5 @@
 /* asked: what is asked of the rows of logits of a forward: the log-probability of a token, and
- * which token is the likeliest. The device computes both, so that no row of logits is downloaded.
+ * which token is the most likely. The device computes both, so that no row of logits is downloaded.
  */
 #ifndef PESC_INFER_ASKED_H
 #define PESC_INFER_ASKED_H
@@ -9,7 +9,7 @@
 typedef struct asked_row {
     int32_t row, token;
     float logprob; /* of the token */
-    int32_t best;  /* the likeliest one; ties: the lowest id */
+    int32_t best;  /* the most likely one; ties: the lowest id */
     void *owner;   /* the caller's */
 } asked_row;
 

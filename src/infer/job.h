@@ -9,7 +9,7 @@ struct job {
     sched_request r; /* its ids are not used after the copy */
     id_list ids;     /* the tokens of the request, then those generated */
     pesc_sample_options sample;
-    bool on_device; /* generation: the likeliest token is taken, as the device finds it */
+    bool on_device; /* generation: the most likely token is taken, as the device finds it */
     bool cancelled;
     uint64_t ticket;
     int32_t fed;    /* tokens in the timeline */
@@ -20,7 +20,7 @@ struct job {
     job *joined; /* the next score that reads the same rows */
     /* While it waits for the prefix that a running request computes: */
     uint64_t wait_ticket;
-    int32_t wait_lane, wait_until; /* until that lane has this many tokens */
+    int32_t wait_slot, wait_until; /* until that slot has this many tokens */
     int32_t waits;                 /* how often it did */
 };
 

@@ -9,37 +9,37 @@
 #include <string.h>
 
 enum {
-    CACHED_PER_LANE = 512, /* tokens, see scheduler_options */
-    LOOKAHEAD = 4,         /* waiting requests that a step looks at, for each lane */
+    CACHED_PER_SLOT = 512, /* tokens, see scheduler_options */
+    LOOKAHEAD = 4,         /* waiting requests that a step looks at, for each slot */
     MIN_GAIN = 4,          /* tokens of a prefix for which a request waits */
     MAX_WAITS = 16,        /* how often it does at most */
 };
 
-/* A sequence of the forward at hand. */
+/* A sequence of the next forward. */
 typedef struct placed {
-    int32_t lane;
+    int32_t slot;
     size_t first, n; /* what is asked of its rows */
 } placed;
 
 struct scheduler {
     pesc_model *m; /* borrowed */
-    int32_t n_lanes, context, max_tokens, max_out;
+    int32_t n_slots, context, max_tokens, max_out;
     kvcache *kv;
     prefix_cache *prefixes;
     pass *pass;
     sampler *sampler; /* NULL until a request needs it */
     float *logits;    /* [V]: a row for it */
     job_queue queue;
-    job **lanes;    /* [n_lanes]: what a lane runs, or NULL */
-    int32_t *order; /* [n_running]: lanes, the longest running first */
+    job **slots;    /* [n_slots]: what a slot runs, or NULL */
+    int32_t *order; /* [n_running]: slots, the longest running first */
     int32_t *share; /* [n_running]: of the limit of tokens */
     int32_t n_running;
     int32_t *pages; /* [max_pages]: those of the prefix that was found last */
     bool cancelled; /* a request may be */
     uint64_t tickets;
     scheduler_counters count;
-    /* the forward at hand */
-    token_seq *seqs; /* [n_lanes], like placed */
+    /* the next forward */
+    token_seq *seqs; /* [n_slots], like placed */
     placed *placed;
     int32_t *rows; /* [max_out] */
     int32_t n_seqs, n_tokens, n_rows;
@@ -61,15 +61,15 @@ static int32_t max_i32(int32_t a, int32_t b)
 
 static pesc_status open_host(scheduler *s)
 {
-    size_t n = (size_t)s->n_lanes;
-    s->lanes = mem_zalloc(n, sizeof(job *));
+    size_t n = (size_t)s->n_slots;
+    s->slots = mem_zalloc(n, sizeof(job *));
     s->order = mem_alloc(n, sizeof *s->order);
     s->share = mem_alloc(n, sizeof *s->share);
     s->seqs = mem_alloc(n, sizeof *s->seqs);
     s->placed = mem_alloc(n, sizeof *s->placed);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
-    if (!s->lanes || !s->order || !s->share || !s->seqs || !s->placed || !s->rows || !s->pages)
+    if (!s->slots || !s->order || !s->share || !s->seqs || !s->placed || !s->rows || !s->pages)
         return fail_nomem("a scheduler", n * sizeof *s->seqs);
     return PESC_OK;
 }
@@ -77,33 +77,33 @@ static pesc_status open_host(scheduler *s)
 static pesc_status open_device(scheduler *s, int64_t cache_tokens)
 {
     pesc_model *m = s->m;
-    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, s->n_lanes, s->context, cache_tokens));
+    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, s->n_slots, s->context, cache_tokens));
     TRY(prefix_open(&s->prefixes, s->kv));
     TRY(asked_open(&s->asked, m->dev, s->max_out));
-    return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, s->n_lanes, s->max_out }, s->kv);
+    return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, s->n_slots, s->max_out }, s->kv);
 }
 
 static int64_t cache_size(const scheduler_options *o)
 {
-    int64_t all = (int64_t)o->lanes * o->context;
-    int64_t some = (int64_t)o->lanes * CACHED_PER_LANE + o->context;
+    int64_t all = (int64_t)o->slots * o->context;
+    int64_t some = (int64_t)o->slots * CACHED_PER_SLOT + o->context;
     int64_t n = o->cache_tokens ? o->cache_tokens : all < some ? all : some;
     return n > o->context ? n : o->context;
 }
 
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt)
 {
-    ASSERT(opt->lanes > 0 && opt->context > 0);
+    ASSERT(opt->slots > 0 && opt->context > 0);
     *out = NULL;
     scheduler *s = mem_zalloc(1, sizeof *s);
     if (!s)
         return fail_nomem("a scheduler", sizeof *s);
     int32_t rows = m->dev->head_rows;
     s->m = m;
-    s->n_lanes = opt->lanes;
+    s->n_slots = opt->slots;
     s->context = opt->context;
-    s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->lanes);
-    s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->lanes);
+    s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);
+    s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->slots);
     job_queue_init(&s->queue);
     pesc_status st = open_host(s);
     if (st == PESC_OK)
@@ -121,15 +121,15 @@ void scheduler_close(scheduler *s)
         return;
     while (s->queue.first)
         job_free(job_queue_take(&s->queue, &s->queue.first));
-    for (int32_t i = 0; s->lanes && i < s->n_lanes; i++)
-        job_free(s->lanes[i]);
+    for (int32_t i = 0; s->slots && i < s->n_slots; i++)
+        job_free(s->slots[i]);
     pass_close(s->pass);
     asked_close(&s->asked);
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
     sampler_close(s->sampler);
     void *host[] = {
-        s->logits, s->lanes, s->order, s->share, s->pages, s->seqs, s->placed, s->rows
+        s->logits, s->slots, s->order, s->share, s->pages, s->seqs, s->placed, s->rows
     };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         mem_free(host[i]);
@@ -195,7 +195,7 @@ void scheduler_cancel(scheduler *s, uint64_t ticket)
     for (job *j = s->queue.first; j; j = j->next)
         s->cancelled |= cancel_one(j, ticket);
     for (int32_t i = 0; i < s->n_running; i++)
-        s->cancelled |= cancel_one(s->lanes[s->order[i]], ticket);
+        s->cancelled |= cancel_one(s->slots[s->order[i]], ticket);
 }
 
 static sched_result result_of(const job *j, sched_finish finish)
@@ -220,39 +220,39 @@ static pesc_status end_job(scheduler *s, job *j, sched_finish finish)
     return st;
 }
 
-/* ---- lanes ---- */
+/* ---- slots ---- */
 
-/* The tokens that a lane holds, as far as they fill pages or, with `all`, to the last. */
-static void cache_prefix(scheduler *s, int32_t lane, bool all)
+/* The tokens that a slot holds, as far as they fill pages or, with `all`, to the last. */
+static void cache_prefix(scheduler *s, int32_t slot, bool all)
 {
-    job *j = s->lanes[lane];
+    job *j = s->slots[slot];
     int32_t full = j->fed / KV_PAGE_TOKENS;
     if (!all && full == j->cached)
         return;
     j->cached = full;
     prefix_add(s->prefixes,
                (prefix_key){ j->r.scope, j->ids.ids, all ? j->fed : full * KV_PAGE_TOKENS },
-               kvcache_table(s->kv, lane));
+               kvcache_table(s->kv, slot));
 }
 
-/* Frees the lane; its tokens stay cached. */
-static job *leave_lane(scheduler *s, int32_t lane)
+/* Frees the slot; its tokens stay cached. */
+static job *leave_slot(scheduler *s, int32_t slot)
 {
-    job *j = s->lanes[lane];
+    job *j = s->slots[slot];
     int32_t i = 0;
-    cache_prefix(s, lane, true);
-    kvcache_truncate(s->kv, lane, 0);
-    s->lanes[lane] = NULL;
-    while (s->order[i] != lane)
+    cache_prefix(s, slot, true);
+    kvcache_truncate(s->kv, slot, 0);
+    s->slots[slot] = NULL;
+    while (s->order[i] != slot)
         i++;
     s->n_running--;
     memmove(s->order + i, s->order + i + 1, (size_t)(s->n_running - i) * sizeof *s->order);
     return j;
 }
 
-static void preempt(scheduler *s, int32_t lane)
+static void preempt(scheduler *s, int32_t slot)
 {
-    job *j = leave_lane(s, lane);
+    job *j = leave_slot(s, slot);
     job_reset(j);
     job_queue_add_first(&s->queue, j);
     s->count.preempted++;
@@ -270,9 +270,9 @@ static pesc_status drop_cancelled(scheduler *s)
     if (!s->cancelled)
         return PESC_OK;
     s->cancelled = false;
-    for (int32_t lane = 0; lane < s->n_lanes; lane++)
-        if (s->lanes[lane] && all_cancelled(s->lanes[lane]))
-            TRY(end_job(s, leave_lane(s, lane), FINISH_CANCELLED));
+    for (int32_t slot = 0; slot < s->n_slots; slot++)
+        if (s->slots[slot] && all_cancelled(s->slots[slot]))
+            TRY(end_job(s, leave_slot(s, slot), FINISH_CANCELLED));
     for (job **at = &s->queue.first; *at;) {
         if (all_cancelled(*at))
             TRY(end_job(s, job_queue_take(&s->queue, at), FINISH_CANCELLED));
@@ -284,12 +284,12 @@ static pesc_status drop_cancelled(scheduler *s)
 
 /* ---- admission ---- */
 
-/* Whether the lane that the request waits for is still at work on the prefix. */
+/* Whether the slot that the request waits for is still at work on the prefix. */
 static bool still_waits(const scheduler *s, const job *j)
 {
     if (!j->wait_ticket)
         return false;
-    const job *on = s->lanes[j->wait_lane];
+    const job *on = s->slots[j->wait_slot];
     return on && on->ticket == j->wait_ticket && on->fed < j->wait_until;
 }
 
@@ -319,13 +319,13 @@ static bool begins_to_wait(const scheduler *s, job *j, int32_t n)
     if (j->waits >= MAX_WAITS)
         return false;
     for (int32_t i = 0; i < s->n_running; i++) {
-        const job *on = s->lanes[s->order[i]];
+        const job *on = s->slots[s->order[i]];
         int32_t shared = shared_with(j, on, best + 1);
         if (!shared)
             continue;
         best = shared;
         j->wait_ticket = on->ticket;
-        j->wait_lane = s->order[i];
+        j->wait_slot = s->order[i];
         j->wait_until = min_i32(kvcache_pages_for(shared) * KV_PAGE_TOKENS, job_feed_end(on));
     }
     j->waits += j->wait_ticket != 0;
@@ -341,28 +341,28 @@ static bool fits(const scheduler *s, const job *j, int32_t n)
     for (int32_t i = 0; i < n / KV_PAGE_TOKENS; i++)
         need -= !kvcache_idle(s->kv, s->pages[i]);
     for (int32_t i = 0; i < s->n_running; i++) {
-        const job *on = s->lanes[s->order[i]];
+        const job *on = s->slots[s->order[i]];
         room -= kvcache_pages_for(job_feed_end(on) + 1) - kvcache_pages_for(on->fed);
     }
     return s->n_running == 0 || need <= room;
 }
 
-static pesc_status enter_lane(scheduler *s, job *j, int32_t n)
+static pesc_status enter_slot(scheduler *s, job *j, int32_t n)
 {
-    int32_t lane = 0;
-    while (s->lanes[lane])
-        lane++;
-    s->lanes[lane] = j;
-    s->order[s->n_running++] = lane;
+    int32_t slot = 0;
+    while (s->slots[slot])
+        slot++;
+    s->slots[slot] = j;
+    s->order[s->n_running++] = slot;
     j->fed = n;
     j->cached = n / KV_PAGE_TOKENS;
-    return kvcache_fork(s->kv, lane, s->pages, n);
+    return kvcache_fork(s->kv, slot, s->pages, n);
 }
 
 static pesc_status admit(scheduler *s)
 {
     job **at = &s->queue.first;
-    for (int32_t i = 0; *at && i < LOOKAHEAD * s->n_lanes && s->n_running < s->n_lanes; i++) {
+    for (int32_t i = 0; *at && i < LOOKAHEAD * s->n_slots && s->n_running < s->n_slots; i++) {
         job *j = *at;
         if (still_waits(s, j)) {
             at = &j->next;
@@ -378,34 +378,34 @@ static pesc_status admit(scheduler *s)
         }
         if (!fits(s, j, n))
             break;
-        TRY(enter_lane(s, job_queue_take(&s->queue, at), n));
+        TRY(enter_slot(s, job_queue_take(&s->queue, at), n));
     }
     return PESC_OK;
 }
 
 /* ---- the tokens of a forward ---- */
 
-static bool is_placed(const scheduler *s, int32_t lane)
+static bool is_placed(const scheduler *s, int32_t slot)
 {
     for (int32_t i = 0; i < s->n_seqs; i++)
-        if (s->placed[i].lane == lane)
+        if (s->placed[i].slot == slot)
             return true;
     return false;
 }
 
-/* Pages for n more tokens of the lane: from the pool, from the cache, or from the youngest lane
+/* Pages for n more tokens of the slot: from the pool, from the cache, or from the youngest slot
  * that is younger and not in this forward. */
-static bool make_room(scheduler *s, int32_t lane, int32_t n)
+static bool make_room(scheduler *s, int32_t slot, int32_t n)
 {
-    int32_t fed = s->lanes[lane]->fed;
+    int32_t fed = s->slots[slot]->fed;
     int32_t need = kvcache_pages_for(fed + n) - kvcache_pages_for(fed);
     while (kvcache_unused(s->kv) < need) {
         if (prefix_evict(s->prefixes))
             continue;
         int32_t i = s->n_running - 1;
-        while (i >= 0 && s->order[i] != lane && is_placed(s, s->order[i]))
+        while (i >= 0 && s->order[i] != slot && is_placed(s, s->order[i]))
             i--;
-        if (i < 0 || s->order[i] == lane)
+        if (i < 0 || s->order[i] == slot)
             return false;
         preempt(s, s->order[i]);
     }
@@ -427,37 +427,37 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
     return PESC_OK;
 }
 
-/* Puts up to n tokens of the lane into the forward, fewer if the head has no room for their rows.
+/* Puts up to n tokens of the slot into the forward, fewer if the head has no room for their rows.
  */
-static pesc_status place(scheduler *s, int32_t lane, int32_t n)
+static pesc_status place(scheduler *s, int32_t slot, int32_t n)
 {
-    job *j = s->lanes[lane];
+    job *j = s->slots[slot];
     int32_t first = max_i32(j->fed, job_first_row(j)), room = s->max_out - s->n_rows;
     n = min_i32(n, first + room - j->fed);
-    if (n <= 0 || !make_room(s, lane, n))
+    if (n <= 0 || !make_room(s, slot, n))
         return PESC_OK;
-    TRY(kvcache_reserve(s->kv, lane, n));
+    TRY(kvcache_reserve(s->kv, slot, n));
     size_t asked = s->asked.n;
     TRY(place_rows(s, j, j->fed, n));
     s->seqs[s->n_seqs] =
-        (token_seq){ .ids = j->ids.ids + j->fed, .n = n, .past = j->fed, .kv_seq = lane };
-    s->placed[s->n_seqs++] = (placed){ lane, asked, s->asked.n - asked };
+        (token_seq){ .ids = j->ids.ids + j->fed, .n = n, .past = j->fed, .kv_seq = slot };
+    s->placed[s->n_seqs++] = (placed){ slot, asked, s->asked.n - asked };
     s->n_tokens += n;
     return PESC_OK;
 }
 
 static int32_t left_of(const scheduler *s, int32_t i)
 {
-    const job *j = s->lanes[s->order[i]];
+    const job *j = s->slots[s->order[i]];
     return job_feed_end(j) - j->fed;
 }
 
 static bool generates(const scheduler *s, int32_t i)
 {
-    return !s->lanes[s->order[i]]->r.first && left_of(s, i) == 1;
+    return !s->slots[s->order[i]]->r.first && left_of(s, i) == 1;
 }
 
-/* Divides the limit of tokens: one for each lane that generates, then half of what is left for each
+/* Divides the limit of tokens: one for each slot that generates, then half of what is left for each
  * prompt in turn, then the rest. */
 static void share_tokens(scheduler *s)
 {
@@ -474,7 +474,7 @@ static void share_tokens(scheduler *s)
     }
 }
 
-/* Lanes that generate come first. Preemption only removes lanes at the end of the order. */
+/* Slots that generate come first. Preemption only removes slots at the end of the order. */
 static pesc_status fill(scheduler *s)
 {
     s->n_seqs = s->n_tokens = s->n_rows = 0;
@@ -512,9 +512,9 @@ static pesc_status choose(scheduler *s, const job *j, const asked_row *a, int32_
                         id);
 }
 
-static pesc_status take_token(scheduler *s, int32_t lane, const asked_row *a)
+static pesc_status take_token(scheduler *s, int32_t slot, const asked_row *a)
 {
-    job *j = s->lanes[lane];
+    job *j = s->slots[slot];
     int32_t id;
     bool more = true;
     TRY(choose(s, j, a, &id));
@@ -522,15 +522,15 @@ static pesc_status take_token(scheduler *s, int32_t lane, const asked_row *a)
     if (j->r.token)
         TRY(j->r.token(j->r.ud, id, &more));
     if (!more)
-        return end_job(s, leave_lane(s, lane), FINISH_STOPPED);
+        return end_job(s, leave_slot(s, slot), FINISH_STOPPED);
     if (job_generated(j) >= j->r.max_tokens || j->ids.n >= (size_t)s->context)
-        return end_job(s, leave_lane(s, lane), FINISH_LENGTH);
+        return end_job(s, leave_slot(s, slot), FINISH_LENGTH);
     return PESC_OK;
 }
 
-static pesc_status take_scores(scheduler *s, int32_t lane, const asked_row *a, size_t n)
+static pesc_status take_scores(scheduler *s, int32_t slot, const asked_row *a, size_t n)
 {
-    const job *leader = s->lanes[lane];
+    const job *leader = s->slots[slot];
     for (size_t i = 0; i < n; i++) {
         job *j = a[i].owner;
         j->logprob += (double)a[i].logprob;
@@ -538,7 +538,7 @@ static pesc_status take_scores(scheduler *s, int32_t lane, const asked_row *a, s
     }
     if (leader->fed < job_feed_end(leader))
         return PESC_OK;
-    return end_job(s, leave_lane(s, lane), FINISH_SCORED);
+    return end_job(s, leave_slot(s, slot), FINISH_SCORED);
 }
 
 static pesc_status take_results(scheduler *s)
@@ -546,13 +546,13 @@ static pesc_status take_results(scheduler *s)
     for (int32_t i = 0; i < s->n_seqs; i++) {
         const placed *p = &s->placed[i];
         const asked_row *a = s->asked.all + p->first;
-        job *j = s->lanes[p->lane];
+        job *j = s->slots[p->slot];
         j->fed += s->seqs[i].n;
-        cache_prefix(s, p->lane, false);
+        cache_prefix(s, p->slot, false);
         if (j->r.first)
-            TRY(take_scores(s, p->lane, a, p->n));
+            TRY(take_scores(s, p->slot, a, p->n));
         else if (p->n)
-            TRY(take_token(s, p->lane, a));
+            TRY(take_token(s, p->slot, a));
     }
     return PESC_OK;
 }
@@ -582,7 +582,7 @@ scheduler_counters scheduler_count(const scheduler *s)
     scheduler_counters c = s->count;
     c.waiting = job_queue_count(&s->queue);
     for (int32_t i = 0; i < s->n_running; i++)
-        for (const job *j = s->lanes[s->order[i]]; j; j = j->joined)
+        for (const job *j = s->slots[s->order[i]]; j; j = j->joined)
             c.running++;
     c.pages = kvcache_pages(s->kv);
     c.pages_used = c.pages - kvcache_unused(s->kv) - kvcache_idle_pages(s->kv);

@@ -3,22 +3,22 @@
  *
  * A request is one of two kinds. Scoring: the log-probability of the last tokens of a string.
  * Generation: tokens after a prompt, one after another. Requests wait in a queue until one of a
- * fixed number of lanes is free; a lane is a timeline of the KV cache. Each step is one forward: a
- * token of every lane that generates, then pieces of prompts, oldest request first, up to a limit
- * of tokens; one lane takes at most half of what is left while other prompts wait. Only rows that
+ * fixed number of slots is free; a slot is a timeline of the KV cache. Each step is one forward: a
+ * token of every slot that generates, then pieces of prompts, oldest request first, up to a limit
+ * of tokens; one slot takes at most half of what is left while other prompts wait. Only rows that
  * are needed meet the head.
  *
  * What is cached is not computed again. Pages of the KV cache stay in a prefix tree (prefix.h)
  * after their request is done, until the pool needs them. A request whose beginning is just being
- * computed by another lane waits for that lane. So after scheduler_sort() each shared prefix of a
+ * computed by another slot waits for that slot. So after scheduler_sort() each shared prefix of a
  * set of requests is computed once.
  *
- * Pages. A request is admitted if its prompt fits the pool beside those of the running lanes. If
- * the pool is exhausted while tokens are generated, the youngest lane is preempted: its request
+ * Pages. A request is admitted if its prompt fits the pool beside those of the running slots. If
+ * the pool is exhausted while tokens are generated, the youngest slot is preempted: its request
  * returns to the head of the queue with the tokens it has, which are fed again later. The oldest
  * request is never preempted, so every request ends.
  *
- * Results do not depend on the order of requests, the number of lanes, the limit of tokens, what is
+ * Results do not depend on the order of requests, the number of slots, the limit of tokens, what is
  * cached or preempted: on a CPU bit for bit; on a GPU as far as backend.h says. The exception is
  * dynamic rope scaling beyond the model's context, where the frequencies depend on the length that
  * a forward sees.
@@ -32,10 +32,10 @@
 typedef struct scheduler scheduler;
 
 typedef struct scheduler_options {
-    int32_t lanes;        /* requests that run at a time, at least 1 */
+    int32_t slots;        /* requests that run at a time, at least 1 */
     int32_t context;      /* tokens of the longest request, with those generated */
-    int32_t max_tokens;   /* of a forward; 0: by the device. At least `lanes` are used. */
-    int64_t cache_tokens; /* in the KV cache; 0: room for all lanes, with at most 512 tokens each
+    int32_t max_tokens;   /* of a forward; 0: by the device. At least `slots` are used. */
+    int64_t cache_tokens; /* in the KV cache; 0: room for all slots, with at most 512 tokens each
                              beside one request of any length. At least `context` are used. */
 } scheduler_options;
 
@@ -52,7 +52,7 @@ typedef enum sched_finish {
 typedef struct sched_result {
     sched_finish finish;
     double logprob;     /* scoring: the sum over the continuation, in nats */
-    bool greedy;        /* scoring: each token of it is the likeliest; ties: the lowest id */
+    bool greedy;        /* scoring: each token of it is the most likely; ties: the lowest id */
     const int32_t *ids; /* generation: the tokens, borrowed for the call */
     int32_t n;
 } sched_result;

@@ -292,10 +292,10 @@ static int close_model(void **state)
     return 0;
 }
 
-static scheduler *open_scheduler(int32_t lanes, int32_t max_tokens)
+static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
 {
     scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ lanes, CONTEXT, max_tokens, 0 }));
+    must(scheduler_open(&s, model, &(scheduler_options){ slots, CONTEXT, max_tokens, 0 }));
     return s;
 }
 
