@@ -1,6 +1,7 @@
 #!/bin/sh
 # What `make install` gives a user: the header's own program compiles, as C and as C++, against the
-# installed library, nothing but pesc_* is exported, and the programs of examples/ and docs/api work.
+# installed library, nothing but pesc_* is exported, and the programs of examples/ and docs/api and the
+# Python module work.
 set -eu
 BUILD=$1
 work=$(mktemp -d)
@@ -78,3 +79,4 @@ echo "ok only pesc_* is exported"
 
 unset PKG_CONFIG_SYSROOT_DIR
 tests/examples.sh "$work/opt/pesc"
+tests/python.sh "$work/opt/pesc"

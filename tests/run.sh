@@ -44,7 +44,7 @@ run_part() { # PATH
     tests/install.sh)
         "$1" "$BUILD" >"$log" 2>&1
         rc=$?
-        ok=$(count '^ok ')
+        ok=$(count '^ok ') left=$(count '^SKIPPED: ')
         ;;
     *)
         "$1" >"$log" 2>&1
@@ -100,6 +100,7 @@ while read -r part; do
         continue
     fi
     printf '%-34s %5d passed %3d failed\n' "$part" "$ok" "$bad"
+    grep '^SKIPPED: ' "$log"
     [ "$bad" = 0 ] || cat "$log"
 done <"$work/parts"
 

@@ -41,7 +41,8 @@ void pesc_options_fill(pesc_option_struct which, void *options, size_t size);
  * program keeps working with a later library: that uses the defaults for fields the caller does not
  * have. Functions that take options accept NULL for the defaults, check every field against its row
  * in options.h (PESC_USAGE: "lr: found -1, expected a number from 0 to 1e30"), and keep no pointer
- * to the struct. */
+ * to the struct. Texts and arrays that it points to must stay until the call returns, and those of
+ * a pesc_data or a trainer until it is closed. */
 #define PESC_OPTION_STRUCT_DEFAULTS(NAME, value, name, last)                                       \
     static inline pesc_##name##_options pesc_##name##_defaults(void)                               \
     {                                                                                              \
