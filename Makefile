@@ -91,6 +91,9 @@ $(BUILD)/taskfiles.o: $(BUILD)/taskfiles.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
+# The Python program of the sandbox is part of this object.
+$(BUILD)/src/eval/sandbox_driver.o: src/eval/sandbox_driver.py
+
 ISA_OPT := $(if $(findstring -O2,$(OPT)),-O3)
 define ISA_RULE
 $(BUILD)/%.$(1).o: %.c
@@ -146,7 +149,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
 
-tests: $(UNIT) $(OPS)
+tests: $(UNIT) $(OPS) $(BUILD)/tests/faults/sandbox_programs
 
 test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all

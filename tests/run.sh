@@ -28,6 +28,7 @@ run_part() { # PATH
         rc=$?
         ok=$(sed -n 's/^\([0-9]*\) passed.*/\1/p' "$log" | tail -n 1)
         bad=$(sed -n 's/.*passed, \([0-9]*\) failed.*/\1/p' "$log" | tail -n 1)
+        left=$(grep -c '^SKIPPED' "$log")
         ;;
     *.so) # the CUDA part has one symbol; make test-cuda tests the rest on a GPU
         nm -D --defined-only "$1" | awk '{print $3}' >"$log"

@@ -1,0 +1,16 @@
+/* The text of sandbox_driver.py, with a NUL after it, and the lines that compile and start it. The
+ * bytecode is read with pread() because processes that share the descriptor share its offset. */
+#include "eval/sandbox_driver.h"
+
+const char driver_compile[] = "import marshal, posix; posix.write(4, "
+                              "marshal.dumps(compile(posix.read(3, 1 << 20), 'driver', 'exec')))";
+const char driver_run[] =
+    "import marshal, posix; exec(marshal.loads(posix.pread(7, 1 << 20, 0)), {})";
+
+__asm__(".section .rodata\n"
+        ".global driver_source\n"
+        ".hidden driver_source\n"
+        "driver_source:\n"
+        ".incbin \"src/eval/sandbox_driver.py\"\n"
+        ".byte 0\n"
+        ".previous\n");
