@@ -118,6 +118,21 @@ static int usable_cores(void)
     return n > 0 ? (int)n : 1;
 }
 
+/* A stack whose size does not depend on `ulimit -s`. */
+static int start(pthread_t *thread, seat *mine)
+{
+    enum { STACK = 1 << 20 };
+    pthread_attr_t attr;
+    int err = pthread_attr_init(&attr);
+    if (err)
+        return err;
+    err = pthread_attr_setstacksize(&attr, STACK);
+    if (!err)
+        err = pthread_create(thread, &attr, run, mine);
+    pthread_attr_destroy(&attr);
+    return err;
+}
+
 pesc_status thread_pool_open(thread_pool **out, int n_threads)
 {
     *out = NULL;
@@ -141,7 +156,7 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
             break;
         }
         *mine = (seat){ p, i };
-        int err = pthread_create(&p->threads[p->n_started], NULL, run, mine);
+        int err = start(&p->threads[p->n_started], mine);
         if (err) {
             mem_free(mine);
             s = fail_errno(PESC_NOMEM, err, "cannot start thread %d of %d", i + 1, p->n);

@@ -5,9 +5,11 @@
 
 #include <fcntl.h>
 #include <locale.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const command commands[N_COMMANDS] = {
@@ -73,7 +75,7 @@ const command commands[N_COMMANDS] = {
                  "one in the directory of MODEL, or --lora. Adapters of PESC stay adapters. "
                  "The result is opened and compared with the model before; with 16-bit "
                  "weights they differ by rounding.",
-        .examples = "pesc merge run/tuned -o tuned\n"
+        .examples = "pesc merge run -o tuned\n"
                     "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
     },
     [CMD_EXPORT] = {
@@ -86,8 +88,8 @@ const command commands[N_COMMANDS] = {
                  "merge a LoRA into the weights, as merge does. A model that a target cannot "
                  "represent is refused. The result is opened and compared.",
         .examples = "pesc export model.gguf --to hf -o model --tokenizer ~/models/Yi-6B\n"
-                    "pesc export run/tuned --to camelidae -o tuned\n"
-                    "pesc export run/tuned --to peft -o adapter\n",
+                    "pesc export run --to camelidae -o tuned\n"
+                    "pesc export run/best --to peft -o adapter\n",
     },
     [CMD_TOKENIZE] = {
         .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
@@ -347,6 +349,42 @@ static void fill_standard_files(void)
             (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+typedef struct words {
+    int argc;
+    char **argv;
+    int code;
+} words;
+
+static void *begin(void *ud)
+{
+    words *w = ud;
+    options o = { 0 };
+    pesc_status st = run(w->argc, w->argv, &o);
+    w->code = st == PESC_OK ? 0 : out_report(st, o.json || wants_json(w->argc, w->argv));
+    opt_free(&o);
+    return NULL;
+}
+
+/* With a small stack (`ulimit -s`) the program runs in a thread whose stack is large enough:
+ * drawing text takes more than 64 KiB. */
+static void with_room(words *w)
+{
+    enum { NEED = 1 << 20, STACK = 8 << 20 };
+    struct rlimit have;
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool small = getrlimit(RLIMIT_STACK, &have) == 0 && have.rlim_cur < NEED;
+    if (small && pthread_attr_init(&attr) == 0) {
+        small = pthread_attr_setstacksize(&attr, STACK) == 0 &&
+                pthread_create(&thread, &attr, begin, w) == 0;
+        pthread_attr_destroy(&attr);
+        if (small)
+            pthread_join(thread, NULL);
+    }
+    if (!small)
+        begin(w);
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_files();
@@ -354,9 +392,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file above ulimit -f is a failed write */
     setlocale(LC_CTYPE, "");
-    options o = { 0 };
-    pesc_status st = run(argc, argv, &o);
-    int code = st == PESC_OK ? 0 : out_report(st, o.json || wants_json(argc, argv));
-    opt_free(&o);
-    return code;
+    words w = { argc, argv, 0 };
+    with_room(&w);
+    return w.code;
 }

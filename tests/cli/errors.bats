@@ -141,6 +141,10 @@ setup_file() { make_model; }
     pesc perplexity "$BATS_TEST_TMPDIR/m" "$BATS_TEST_TMPDIR/t"
     [ "$status" = 5 ]
     [ -n "$stderr" ]
+    echo '[1, 2, 3]' > "$BATS_TEST_TMPDIR/ids.json"
+    pesc logits "$BATS_TEST_TMPDIR/m" --ids "$BATS_TEST_TMPDIR/ids.json" -o "$BATS_TEST_TMPDIR/l.npy"
+    fails 5 "the logits at position 0 are not finite"
+    [ ! -e "$BATS_TEST_TMPDIR/l.npy" ]
 }
 
 @test "errors: a file cannot forge a second line or turn the text around" {
@@ -168,4 +172,11 @@ setup_file() { make_model; }
     run bash -c "'$PESC' tokenize '$D/model' <<< hello >&-"
     [ "$status" = 4 ]
     [[ $output == *"standard output cannot be written"* ]]
+}
+
+@test "errors: a small stack is enough, also for drawing" {
+    printf '{"prompt": "hello", "completion": "or"}\n%.0s' {1..8} > "$BATS_TEST_TMPDIR/d.jsonl"
+    (ulimit -s 64 && "$PESC" train "$D/model" --data "$BATS_TEST_TMPDIR/d.jsonl" --steps 2 --batch 2 --seq-len 32 \
+        --method lora --lora-r 4 --threads 2 -o "$BATS_TEST_TMPDIR/run" -q)
+    [ -s "$BATS_TEST_TMPDIR/run/plots/loss.svg" ]
 }

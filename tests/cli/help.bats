@@ -140,3 +140,24 @@ PY
         fails 2 "train: $sentence"
     done
 }
+
+@test "help: every example is accepted up to the files it names" {
+    local dir=$BATS_TEST_TMPDIR/empty line n=0
+    mkdir "$dir"
+    cd "$dir"
+    pesc help --json
+    for c in $(grep -o '"name":"[a-z]*"' <<< "$output" | cut -d'"' -f4); do
+        while read -r line; do
+            [[ $line == pesc\ * ]] || continue
+            [[ $line != "pesc demo"* ]] || continue
+            n=$((n + 1))
+            pesc() { timeout 5 "$PESC" "$@"; }
+            run --separate-stderr eval "$line < /dev/null"
+            if [[ $stderr == *"there is no such option"* || $stderr == *"unexpected"* || $stderr == *"usage: pesc"* ]]; then
+                echo "$line: $stderr"
+                return 1
+            fi
+        done < <("$PESC" help "$c" --markdown | sed -n '/^## Examples/,/^## Exit/p' | sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' -e 's/^ *//' -e 's/^echo [^|]*| *//')
+    done
+    [ "$n" -gt 40 ]
+}

@@ -86,3 +86,14 @@ PY
     pesc routes "$D/sparse" --data "$D/mixed.jsonl" -o "$BATS_TEST_TMPDIR/file" -q
     fails 4 "$BATS_TEST_TMPDIR/file/plots: cannot be made: Not a directory"
 }
+
+@test "routes: gates that are not finite are a numeric failure" {
+    local f=$BATS_TEST_TMPDIR/m/model.safetensors header size
+    cp -r "$D/sparse" "$BATS_TEST_TMPDIR/m"
+    header=$(($(od -An -t u8 -N 8 "$f") + 8))
+    size=$(stat -c %s "$f")
+    truncate -s $header "$f"
+    head -c $((size - header)) /dev/zero | tr '\0' '\377' >> "$f"
+    pesc routes "$BATS_TEST_TMPDIR/m" --data "$D/mixed.jsonl" -o "$BATS_TEST_TMPDIR"
+    fails 5 "layer 0: a gate is not finite"
+}
