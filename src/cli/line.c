@@ -268,10 +268,10 @@ void line_begin_with(line_input *l, const char *text)
     if (!shown)
         return; /* the user types it again */
     for (const char *p = text; *p; p++) {
-        if (*p == '\n')
-            at += (size_t)sprintf(shown + at, "%s", newline_mark);
-        else
-            shown[at++] = *p;
+        bool ends = *p == '\n';
+        size_t len = ends ? sizeof newline_mark - 1 : 1;
+        memcpy(shown + at, ends ? newline_mark : p, len);
+        at += len;
     }
     shown[at] = '\0';
     el_push(l->editor, shown); /* copies */
