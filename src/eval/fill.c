@@ -303,7 +303,8 @@ static pesc_status filter_one(const piece *p, const step *by, const json_t *v, j
     str in = { 0 }, text = { 0 };
     intent_str(&in, v);
     str_puts(&text, "");
-    pesc_status s = by->filter->apply(&text, slice_of(&in), by->arg);
+    pesc_status s = str_ok(&in) ? by->filter->apply(&text, slice_of(&in), by->arg)
+                                : fail_nomem("a template", in.n);
     if (s == PESC_FORMAT) {
         char why[256];
         snprintf(why, sizeof why, "%s", pesc_last_error());
@@ -313,8 +314,10 @@ static pesc_status filter_one(const piece *p, const step *by, const json_t *v, j
         s = to_integer(p->text ? p->text : "", &text, out);
     else if (s == PESC_OK)
         *out = json_stringn(text.p ? text.p : "", text.n);
-    if (s == PESC_OK && (!str_ok(&in) || !str_ok(&text) || !*out))
+    if (s == PESC_OK && (!str_ok(&text) || !*out)) {
+        json_decref(*out);
         s = fail_nomem("a template", in.n);
+    }
     str_free(&in);
     str_free(&text);
     return s;

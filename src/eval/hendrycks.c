@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 /* Each rule changes the text in place and returns false where the reference raises. */
 typedef bool rule(str *text, const char *before, const char *after);
@@ -157,24 +158,27 @@ static bool half(str *text, const char *before, const char *after)
     return true;
 }
 
-/* 1: a whole number as Python prints it; 0: one written otherwise; -1: int() raises. */
+/* 1: a whole number as Python prints it; 0: one written otherwise (other scripts have digits too);
+ * -1: int() raises. */
 static int whole_number(slice s)
 {
     slice t = pytext_strip(s);
     bool minus = t.n > 0 && t.p[0] == '-', sign = minus || (t.n > 0 && t.p[0] == '+');
-    size_t digits = t.n - sign;
-    const char *d = t.p + sign;
     bool plain = t.n == s.n && (minus || !sign), underscore = true;
-    for (size_t i = 0; i < digits; i++) {
-        bool is_digit = d[i] >= '0' && d[i] <= '9';
-        if (!is_digit && (d[i] != '_' || underscore))
+    t = (slice){ t.p + sign, t.n - sign };
+    for (size_t at = 0, len; at < t.n; at += len) {
+        uint32_t cp = (unsigned char)t.p[at];
+        len = character(t, at);
+        utf8_decode(t.p + at, t.n - at, &cp);
+        bool digit = utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_ND;
+        if (!digit && (cp != '_' || underscore))
             return -1;
-        underscore = !is_digit;
-        plain = plain && is_digit;
+        underscore = !digit;
+        plain = plain && digit && len == 1;
     }
-    if (underscore) /* none, or the last one */
+    if (underscore) /* no digit, or an underscore at the end */
         return -1;
-    return plain && (d[0] != '0' || (digits == 1 && !minus));
+    return plain && (t.p[0] != '0' || (t.n == 1 && !minus));
 }
 
 static bool slash(str *text, const char *mark, const char *unused)

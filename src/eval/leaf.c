@@ -142,14 +142,15 @@ static pesc_status find_label(const taskdef *def, const json_t *row, const char 
     *out = -1;
     TRY(leaf_texts(&def->labels, row, &labels));
     str text = { 0 };
+    bool ok = true;
     json_array_foreach(labels, i, item)
     {
         str_clear(&text);
         intent_str(&text, item);
+        ok = ok && str_ok(&text);
         if (*out < 0 && text.p && strcmp(text.p, label) == 0)
             *out = (int32_t)i;
     }
-    bool ok = str_ok(&text);
     str_free(&text);
     json_decref(labels);
     return ok ? PESC_OK : fail_nomem("a label", 0);

@@ -54,18 +54,23 @@ static pesc_status target_value(const fill *f, const json_t *row, json_t **out)
         json_decref(v);
         v = json_stringn(text.p, text.n);
     }
+    bool ok = v && str_ok(&text);
     str_free(&text);
-    *out = v;
-    return v ? PESC_OK : fail_nomem("a target", 0);
+    if (!ok)
+        json_decref(v);
+    else
+        *out = v;
+    return ok ? PESC_OK : fail_nomem("a target", 0);
 }
 
-/* The answer of a few-shot example: of several right answers the first. */
-static pesc_status shot_answer(const taskdef *def, const json_t *row, char **out)
+/* The answer of a few-shot example: of several right answers the first. *listed: there is a list of
+ * them. */
+static pesc_status shot_answer(const taskdef *def, const json_t *row, char **out, bool *listed)
 {
     json_t *v = NULL;
     str text = { 0 };
     TRY(fill_value(def->shot_target ? def->shot_target : def->target, row, &v));
-    bool list = json_is_array(v);
+    bool list = *listed = json_is_array(v);
     pesc_status s = PESC_OK;
     if (list && json_array_size(v) == 0)
         s = fail(PESC_FORMAT, "%s: a few-shot example has no answer", def->name);
@@ -77,17 +82,19 @@ static pesc_status shot_answer(const taskdef *def, const json_t *row, char **out
     return s;
 }
 
-/* Question and answer of a few-shot example. */
-static pesc_status shot_texts(const taskdef *def, const json_t *row, char **question, char **answer)
+/* Question and answer of a few-shot example. *chosen: the answer is one of a list. */
+static pesc_status shot_texts(const taskdef *def, const json_t *row, char **question, char **answer,
+                              bool *chosen)
 {
     int32_t gold = 0;
     bool inputs = def->inputs.n > 0;
+    *chosen = !inputs;
     if (def->kind == TASK_CHOICE)
         TRY(leaf_gold(def, row, &gold));
     TRY(inputs ? item_text(&def->inputs, row, (size_t)gold, question)
                : filled(def->question, row, question));
     if (def->kind != TASK_CHOICE)
-        return shot_answer(def, row, answer);
+        return shot_answer(def, row, answer, chosen);
     return inputs ? filled(def->continuation, row, answer)
                   : item_text(&def->choices, row, (size_t)gold, answer);
 }
@@ -116,16 +123,17 @@ static pesc_status add_description(task_doc *d, const taskdef *def)
     return add_turn(d, "system", text);
 }
 
-/* An example whose answer is empty is its question alone. */
+/* An example with an empty answer is its question alone, unless the answer is one of a list. */
 static pesc_status add_shot(task_doc *d, const taskdef *def, const json_t *row)
 {
     char *question = NULL, *answer = NULL;
-    pesc_status s = shot_texts(def, row, &question, &answer);
+    bool chosen;
+    pesc_status s = shot_texts(def, row, &question, &answer, &chosen);
     if (s == PESC_OK) {
         s = add_turn(d, "user", question);
         question = NULL;
     }
-    if (s == PESC_OK && *answer) {
+    if (s == PESC_OK && (chosen || *answer)) {
         s = add_turn(d, "assistant", answer);
         answer = NULL;
     }

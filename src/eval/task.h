@@ -140,10 +140,10 @@ void task_verdict_free(task_verdict *v);
 /* What is run for an answer to a task of kind TASK_CODE. `whole` is the reference's single program
  * (candidate and tests in one process); the parts are for tests in a process of their own. */
 typedef struct task_code {
-    str whole;
-    str candidate;           /* prompt and answer (HumanEval) or the answer (MBPP) */
-    str tests;               /* the test code, without the candidate */
-    const char *entry_point; /* the function under test; "" for MBPP, whose tests name it */
+    str whole;       /* candidate, newline, tests */
+    str candidate;   /* prompt and answer (HumanEval) or the answer (MBPP) */
+    str tests;       /* without the candidate; HumanEval: with the call of check() */
+    str entry_point; /* the function under test; empty for MBPP, whose tests name it */
 } task_code;
 pesc_status task_program(const task_leaf *leaf, const task_doc *doc, const char *text, size_t n,
                          task_code *out);
@@ -162,7 +162,7 @@ typedef struct task_row {
     bool present;       /* the data file is there; of a group: of all its tasks */
 } task_row;
 
-/* The built-in groups and tasks, a group before its tasks. */
+/* The built-in tasks that are in no group, then each group before its tasks. */
 typedef struct task_list {
     task_row *rows;
     size_t n;

@@ -29,16 +29,18 @@ pesc_status taskdata_find(char **out, const taskdef *def, const char *split, con
     static const char *const endings[] = { "", ".xz", ".gz" };
     size_t n = def->places.n ? def->places.n : 1;
     str path = { 0 };
+    bool found = false;
     *out = NULL;
-    for (size_t i = 0; i < n && !*out; i++)
-        for (size_t k = 0; k < 3 && !*out; k++) {
+    for (size_t i = 0; i < n && !found && str_ok(&path); i++)
+        for (size_t k = 0; k < 3 && !found && str_ok(&path); k++) {
             str_clear(&path);
             str_printf(&path, "%s/%s/%s.jsonl%s", dir,
                        def->places.n ? def->places.at[i] : def->name, split, endings[k]);
-            if (str_ok(&path) && io_kind_of(path.p) == IO_FILE)
-                *out = mem_strdup(path.p);
+            found = str_ok(&path) && io_kind_of(path.p) == IO_FILE;
         }
-    bool ok = str_ok(&path);
+    if (found)
+        *out = mem_strdup(path.p);
+    bool ok = str_ok(&path) && found == (*out != NULL);
     str_free(&path);
     return ok ? PESC_OK : fail_nomem("the path of a data file", 0);
 }
@@ -128,19 +130,19 @@ static pesc_status check_row(const taskdef *def, const json_t *row, const char *
 static pesc_status add_canonical(const taskdef *def, const json_t *row, str *line)
 {
     json_t *known = json_object();
+    bool ok = known;
     str_clear(line);
-    for (size_t i = 0; known && i < def->n_columns; i++) {
+    for (size_t i = 0; ok && i < def->n_columns; i++) {
         char name[64];
         const char *path = def->columns[i].name;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "."), path);
-        json_object_set(known, name, json_object_get(row, name));
+        ok = json_object_set(known, name, json_object_get(row, name)) == 0;
     }
-    if (known)
+    if (ok)
         json_put(line, known, JSON_COMPACT | JSON_SORT_KEYS);
     str_putc(line, '\n');
-    bool ok = known && str_ok(line);
     json_decref(known);
-    return ok ? PESC_OK : fail_nomem("hashing a row", line->n);
+    return ok && str_ok(line) ? PESC_OK : fail_nomem("hashing a row", line->n);
 }
 
 static pesc_status read_line(taskdata *d, const taskdef *def, slice line, const char *where)

@@ -1,8 +1,15 @@
 /* eval_text: the text side of the evaluator as JSON lines, for tools/conformance/eval_text.py.
  *
  *   eval_text prompts NAMES DATA_DIR SHOTS LIMIT   one line a document: requests, turns and hashes
+ *   eval_text judge NAMES DATA_DIR SHOTS LIMIT     reads {"task", "id", "text" or "logprobs"}
+ *   eval_text functions                            reads {"f": name, "a": text, "b": text}
  */
 #include "base/mem.h"
+#include "eval/boxed.h"
+#include "eval/hendrycks.h"
+#include "eval/minerva.h"
+#include "eval/overlap.h"
+#include "eval/rational.h"
 #include "eval/task.h"
 
 #include <stdio.h>
@@ -21,6 +28,8 @@ static void print_json(json_t *v)
     putchar('\n');
     json_decref(v);
 }
+
+/* ---- prompts ---- */
 
 static json_t *texts(char *const *at, size_t n)
 {
@@ -50,16 +59,7 @@ static json_t *doc_json(const task_leaf *leaf, const task_doc *d)
                      d->doc_hash);
 }
 
-static int open_set(task_set **out, char **argv)
-{
-    task_options opt = task_option_defaults;
-    opt.data_dir = argv[1];
-    opt.shots = strtoll(argv[2], NULL, 10);
-    opt.limit = strtoll(argv[3], NULL, 10);
-    return task_open(out, argv[0], &opt) == PESC_OK ? 0 : stop();
-}
-
-static int prompts(task_set *set)
+static int prompts(const task_set *set)
 {
     for (size_t t = 0; t < task_count(set); t++) {
         const task_leaf *leaf = task_at(set, t);
@@ -74,16 +74,123 @@ static int prompts(task_set *set)
     return 0;
 }
 
+/* ---- answers ---- */
+
+static json_t *verdict_json(const task_leaf *leaf, const task_verdict *v, size_t filter)
+{
+    json_t *values = json_object();
+    for (size_t i = 0; i < task_describe(leaf)->n_metrics; i++)
+        json_object_set_new(values, task_metric_name(leaf, i), json_real(v->values[i]));
+    return json_pack("{ss so so sb}", "filter", task_filter_name(leaf, filter), "filtered",
+                     json_stringn(v->filtered.p ? v->filtered.p : "", v->filtered.n), "values",
+                     values, "undecided", v->undecided);
+}
+
+static const task_leaf *leaf_named(const task_set *set, const char *name)
+{
+    for (size_t t = 0; t < task_count(set); t++)
+        if (strcmp(task_describe(task_at(set, t))->name, name) == 0)
+            return task_at(set, t);
+    return NULL;
+}
+
+static int judge_line(const task_set *set, const json_t *line)
+{
+    const task_leaf *leaf = leaf_named(set, json_string_value(json_object_get(line, "task")));
+    const json_t *text = json_object_get(line, "text"), *list = json_object_get(line, "logprobs");
+    double logprobs[64];
+    task_verdict verdicts[4] = { 0 };
+    task_doc d;
+    for (size_t i = 0; i < json_array_size(list) && i < 64; i++)
+        logprobs[i] = json_number_value(json_array_get(list, i));
+    task_answer answer = { .logprobs = logprobs,
+                           .text = json_string_value(text),
+                           .n_text = json_string_length(text) };
+    if (!leaf ||
+        task_doc_build(&d, leaf, (size_t)json_integer_value(json_object_get(line, "id"))) !=
+            PESC_OK ||
+        task_judge(leaf, &d, &answer, verdicts) != PESC_OK)
+        return stop();
+    json_t *out = json_array();
+    for (size_t i = 0; i < task_describe(leaf)->n_filters; i++) {
+        json_array_append_new(out, verdict_json(leaf, &verdicts[i], i));
+        task_verdict_free(&verdicts[i]);
+    }
+    print_json(out);
+    task_doc_free(&d);
+    return 0;
+}
+
+/* ---- functions ---- */
+
+static json_t *function_value(const char *f, slice a, slice b)
+{
+    str out = { 0 };
+    slice found = { 0 };
+    bool ok = true;
+    double number = 0;
+    str_puts(&out, "");
+    if (strcmp(f, "minerva") == 0) {
+        minerva_normalize(&out, a);
+    } else if (strcmp(f, "extract") == 0) {
+        minerva_extract(&out, a);
+    } else if (strcmp(f, "hendrycks") == 0) {
+        ok = hendrycks_normalize(&out, a);
+    } else if (strcmp(f, "boxed") == 0) {
+        ok = boxed_answer(a, &found) == PESC_OK;
+        str_add(&out, found.p, found.n);
+    } else if (strcmp(f, "rational") == 0) {
+        bool equal = false;
+        ok = rational_compare(a, b, &equal);
+        number = equal;
+    } else {
+        ok = (f[0] == 'c' ? overlap_chrf : overlap_rouge_l)(a, b, &number) == PESC_OK;
+    }
+    json_t *v =
+        json_pack("{so sb sf}", "text", json_stringn(out.p, out.n), "ok", ok, "number", number);
+    str_free(&out);
+    return v;
+}
+
+static int function_line(const json_t *line)
+{
+    const json_t *a = json_object_get(line, "a"), *b = json_object_get(line, "b");
+    print_json(function_value(json_string_value(json_object_get(line, "f")),
+                              (slice){ json_string_value(a), json_string_length(a) },
+                              (slice){ b ? json_string_value(b) : "", json_string_length(b) }));
+    return 0;
+}
+
+static int each_line(const task_set *set)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    int rc = 0;
+    for (ssize_t n; rc == 0 && (n = getline(&line, &cap, stdin)) > 0;) {
+        json_t *v = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL);
+        rc = !v ? 1 : set ? judge_line(set, v) : function_line(v);
+        json_decref(v);
+    }
+    free(line);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     task_set *set = NULL;
-    if (argc != 6 || strcmp(argv[1], "prompts") != 0) {
-        fprintf(stderr, "usage: eval_text prompts NAMES DATA_DIR SHOTS LIMIT\n");
+    task_options opt = task_option_defaults;
+    if (argc == 2 && strcmp(argv[1], "functions") == 0)
+        return each_line(NULL);
+    if (argc != 6) {
+        fprintf(stderr, "usage: eval_text prompts|judge NAMES DATA_DIR SHOTS LIMIT\n");
         return 2;
     }
-    int rc = open_set(&set, argv + 2);
-    if (rc == 0)
-        rc = prompts(set);
+    opt.data_dir = argv[3];
+    opt.shots = strtoll(argv[4], NULL, 10);
+    opt.limit = strtoll(argv[5], NULL, 10);
+    if (task_open(&set, argv[2], &opt) != PESC_OK)
+        return stop();
+    int rc = argv[1][0] == 'p' ? prompts(set) : each_line(set);
     task_close(set);
     return rc;
 }

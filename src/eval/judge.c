@@ -1,0 +1,224 @@
+/* judge: from a model's answer to the metrics of a document. */
+#include "base/mem.h"
+#include "eval/boxed.h"
+#include "eval/extract.h"
+#include "eval/hendrycks.h"
+#include "eval/intent.h"
+#include "eval/leaf.h"
+#include "eval/minerva.h"
+#include "eval/overlap.h"
+#include "eval/rational.h"
+
+#include <string.h>
+
+/* ---- choices ---- */
+
+/* Code points of each choice without its delimiter; of an input its whole text. */
+static pesc_status choice_lengths(const task_leaf *l, const task_doc *d, double **out)
+{
+    json_t *texts = NULL;
+    const taskdef_fills *from = l->def->inputs.n ? &l->def->inputs : &l->def->choices;
+    TRY(leaf_texts(from, d->row, &texts));
+    *out = mem_alloc(d->n_requests, sizeof **out);
+    for (size_t i = 0; *out && i < d->n_requests; i++) {
+        const json_t *text = json_array_get(texts, i);
+        (*out)[i] =
+            (double)pytext_length((slice){ json_string_value(text), json_string_length(text) });
+    }
+    json_decref(texts);
+    return *out ? PESC_OK : fail_nomem("the lengths of choices", d->n_requests);
+}
+
+static pesc_status judge_choice(const task_leaf *l, const task_doc *d, const task_answer *a,
+                                task_verdict *v)
+{
+    double *lengths = NULL;
+    TRY(choice_lengths(l, d, &lengths));
+    for (size_t i = 0; i < l->def->metrics.n; i++) {
+        bool by_length = strcmp(l->def->metrics.at[i], "acc_norm") == 0;
+        size_t best = metric_argmax(a->logprobs, by_length ? lengths : NULL, d->n_requests);
+        v->values[i] = best == (size_t)d->gold;
+    }
+    mem_free(lengths);
+    return PESC_OK;
+}
+
+/* ---- texts ---- */
+
+/* The right answers as a list of texts: a new reference. */
+static pesc_status golds_of(const task_doc *d, json_t **out)
+{
+    if (json_is_array(d->target)) {
+        *out = json_incref(d->target);
+        return PESC_OK;
+    }
+    str text = { 0 };
+    intent_str(&text, d->target);
+    *out = json_array();
+    bool ok = *out && str_ok(&text) &&
+              json_array_append_new(*out, json_stringn(text.p ? text.p : "", text.n)) == 0;
+    str_free(&text);
+    if (ok)
+        return PESC_OK;
+    json_decref(*out);
+    return fail_nomem("the right answers", 0);
+}
+
+static slice gold_text(const json_t *golds, size_t i)
+{
+    const json_t *gold = json_array_get(golds, i);
+    const char *p = json_string_value(gold);
+    return p ? (slice){ p, json_string_length(gold) } : (slice){ "", 0 };
+}
+
+typedef pesc_status judge_fn(const task_leaf *l, const task_doc *d, slice text, task_verdict *v);
+
+static pesc_status judge_match(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+{
+    json_t *golds = NULL;
+    bool match = false;
+    TRY(golds_of(d, &golds));
+    pesc_status s = extract_match(l->def, text, golds, &match);
+    json_decref(golds);
+    v->values[0] = match;
+    return s;
+}
+
+static slice column_text(const task_doc *d, const char *name)
+{
+    const json_t *v = json_object_get(d->row, name);
+    return json_is_string(v) ? (slice){ json_string_value(v), json_string_length(v) }
+                             : (slice){ "", 0 };
+}
+
+/* Equal normal forms, or equal rational numbers; what only an algebra system could tell is left
+ * undecided. An answer without its closing sentence cannot be right. */
+static pesc_status judge_minerva(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+{
+    static const char invalid[] = "[invalidanswer]";
+    str found = { 0 }, normal = { 0 };
+    slice gold = column_text(d, "answer");
+    bool equal = false;
+    (void)l;
+    str_puts(&normal, "");
+    minerva_extract(&found, text);
+    minerva_normalize(&normal, slice_of(&found));
+    if (normal.n > 0 && normal.n == gold.n && memcmp(normal.p, gold.p, gold.n) == 0)
+        equal = true;
+    else if (!rational_compare(slice_of(&normal), gold, &equal))
+        v->undecided = normal.n > 0 && strcmp(normal.p, invalid) != 0;
+    v->values[0] = equal;
+    bool ok = str_ok(&found) && str_ok(&normal);
+    str_free(&found);
+    str_free(&normal);
+    return ok ? PESC_OK : fail_nomem("comparing answers", text.n);
+}
+
+static pesc_status judge_hendrycks(const task_leaf *l, const task_doc *d, slice text,
+                                   task_verdict *v)
+{
+    bool ok;
+    (void)l;
+    v->values[0] = hendrycks_equal(boxed_dollars(text), column_text(d, "answer"), &ok);
+    return ok ? PESC_OK : fail_nomem("comparing answers", text.n);
+}
+
+static pesc_status judge_intent(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+{
+    json_t *golds = NULL;
+    bool match = false;
+    (void)l;
+    TRY(golds_of(d, &golds));
+    slice gold = gold_text(golds, 0);
+    pesc_status s = pesc_eval_intent(text.p, text.n, gold.p, gold.n, &match);
+    json_decref(golds);
+    v->values[0] = match;
+    return s;
+}
+
+/* Of several references the one that fits best counts, for each metric. */
+static pesc_status judge_overlap(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+{
+    json_t *golds = NULL;
+    pesc_status s = golds_of(d, &golds);
+    for (size_t m = 0; s == PESC_OK && m < l->def->metrics.n; m++) {
+        bool rouge = strcmp(l->def->metrics.at[m], "rouge_l") == 0;
+        for (size_t i = 0; s == PESC_OK && i < json_array_size(golds); i++) {
+            double score = 0;
+            s = (rouge ? overlap_rouge_l : overlap_chrf)(text, gold_text(golds, i), &score);
+            v->values[m] = score > v->values[m] ? score : v->values[m];
+        }
+    }
+    json_decref(golds);
+    return s;
+}
+
+/* ---- an answer ---- */
+
+static pesc_status judge_filtered(const task_leaf *l, const task_doc *d, const task_answer *a,
+                                  task_verdict *v, const taskdef_filter *filter)
+{
+    static judge_fn *const by[] = {
+        [JUDGE_MATCH] = judge_match,         [JUDGE_MINERVA] = judge_minerva,
+        [JUDGE_HENDRYCKS] = judge_hendrycks, [JUDGE_INTENT] = judge_intent,
+        [JUDGE_OVERLAP] = judge_overlap,
+    };
+    str_puts(&v->filtered, "");
+    if (l->def->judge == JUDGE_CODE) {
+        TRY(fill_text(l->def->candidate, d->row, &v->filtered));
+        str_add(&v->filtered, a->text, a->n_text);
+        v->values[0] = a->passed;
+        return str_ok(&v->filtered) ? PESC_OK : fail_nomem("an answer", a->n_text);
+    }
+    TRY(extract_filter(filter, (slice){ a->text, a->n_text }, &v->filtered));
+    return by[l->def->judge](l, d, slice_of(&v->filtered), v);
+}
+
+pesc_status task_judge(const task_leaf *leaf, const task_doc *doc, const task_answer *answer,
+                       task_verdict *out)
+{
+    if (leaf->def->kind == TASK_CHOICE)
+        return judge_choice(leaf, doc, answer, out);
+    for (size_t i = 0; i < leaf->def->n_filters; i++)
+        TRY(judge_filtered(leaf, doc, answer, &out[i], &leaf->def->filters[i]));
+    return PESC_OK;
+}
+
+void task_verdict_free(task_verdict *v)
+{
+    str_free(&v->filtered);
+    *v = (task_verdict){ 0 };
+}
+
+/* ---- programs ---- */
+
+pesc_status task_program(const task_leaf *leaf, const task_doc *doc, const char *text, size_t n,
+                         task_code *out)
+{
+    const taskdef *def = leaf->def;
+    ASSERT(def->kind == TASK_CODE);
+    *out = (task_code){ 0 };
+    pesc_status s = fill_text(def->candidate, doc->row, &out->candidate);
+    str_add(&out->candidate, text, n);
+    if (s == PESC_OK)
+        s = fill_text(def->target, doc->row, &out->tests);
+    str_puts(&out->entry_point, "");
+    if (s == PESC_OK)
+        s = fill_text(def->entry_point, doc->row, &out->entry_point);
+    str_add(&out->whole, out->candidate.p, out->candidate.n);
+    str_putc(&out->whole, '\n');
+    str_add(&out->whole, out->tests.p, out->tests.n);
+    if (s == PESC_OK && (!str_ok(&out->whole) || !str_ok(&out->entry_point)))
+        s = fail_nomem("a program", n);
+    if (s != PESC_OK)
+        task_code_free(out);
+    return s;
+}
+
+void task_code_free(task_code *c)
+{
+    str_free(&c->whole);
+    str_free(&c->candidate);
+    str_free(&c->tests);
+    str_free(&c->entry_point);
+}

@@ -1,0 +1,135 @@
+#include "eval/taskdata.h"
+
+#include "base/mem.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/taskmade.h"
+#include "support/torture.h"
+
+#include <stdlib.h>
+
+static taskdef *made(void)
+{
+    taskdef *d;
+    json_t *v = json_loads(taskmade_choice, 0, NULL);
+    must(taskdef_open(&d, v, "made.json"));
+    json_decref(v);
+    return d;
+}
+
+static pesc_status read_text(const char *text, char sha256[DIGEST_TEXT])
+{
+    taskdef *def = made();
+    taskdata *d = NULL;
+    files_text("made/test.jsonl", text);
+    pesc_status s = taskdata_open(&d, def, "test", files_path(""));
+    if (s == PESC_OK && sha256)
+        memcpy(sha256, d->sha256, DIGEST_TEXT);
+    taskdata_close(d);
+    taskdef_close(def);
+    return s;
+}
+
+static void reads_rows(void **state)
+{
+    (void)state;
+    taskdef *def = made();
+    taskdata *d;
+    files_text("made/test.jsonl", taskmade_rows);
+    must(taskdata_open(&d, def, "test", files_path("")));
+    assert_int_equal(json_array_size(d->rows), 3);
+    taskdata_close(d);
+    taskdef_close(def);
+}
+
+/* Neither the order of keys, nor other columns, nor blank lines change the hash; a value does. */
+static void hashes_canonical_json(void **state)
+{
+    (void)state;
+    char a[DIGEST_TEXT], b[DIGEST_TEXT], c[DIGEST_TEXT];
+    must(read_text("{\"q\": \"x\", \"c\": [\"1\"], \"a\": 0}\n", a));
+    must(read_text("\n{\"a\":0,\"id\":7,\"c\":[\"1\"],\"q\":\"x\"}", b));
+    must(read_text("{\"q\": \"y\", \"c\": [\"1\"], \"a\": 0}\n", c));
+    assert_string_equal(a, b);
+    assert_string_not_equal(a, c);
+}
+
+static void refuses_bad_rows(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "", "has no rows" },
+        { "{\"q\": \"x\", \"c\": []}\n", "test.jsonl:1: the column \"a\" is missing" },
+        { "\n{\"q\": 1, \"c\": [], \"a\": 0}",
+          ":2: the column \"q\": found an integer, expected a text" },
+        { "{\"q\": \"\", \"c\": [1], \"a\": 0}", "expected a list of texts" },
+        { "{\"q\": \"\", \"c\": [], \"a\": {}}", "expected a text or a whole number" },
+        { "[]", "found an array, expected an object with the columns of made_choice" },
+        { "{\"q\"", "test.jsonl:1" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        must_fail(read_text(rows[i][0], NULL), PESC_FORMAT, rows[i][1]);
+}
+
+static void says_what_is_missing(void **state)
+{
+    (void)state;
+    taskdef *def = made();
+    taskdata *d;
+    must_fail(
+        taskdata_open(&d, def, "validation", "none"), PESC_IO,
+        "made_choice: the file none/made/validation.jsonl (or .jsonl.gz, .jsonl.xz) is missing; "
+        "it has the columns q, c, a and is published at example.org/made");
+    taskdef_close(def);
+}
+
+static void finds_the_directory(void **state)
+{
+    (void)state;
+    const struct {
+        const char *given, *root, *want;
+    } rows[] = { { "x", "y", "x" }, { NULL, "/none", "bench" }, { NULL, NULL, "bench" } };
+    for (size_t i = 0; i < 3; i++) {
+        if (rows[i].root)
+            setenv("PESC_DATA", rows[i].root, 1);
+        else
+            unsetenv("PESC_DATA");
+        char *dir = taskdata_dir(rows[i].given);
+        assert_string_equal(dir, rows[i].want);
+        mem_free(dir);
+    }
+    files_text("bench/x", "");
+    setenv("PESC_DATA", files_path(""), 1);
+    char *dir = taskdata_dir(NULL);
+    assert_non_null(strstr(dir, "/bench"));
+    mem_free(dir);
+    unsetenv("PESC_DATA");
+}
+
+static taskdef *torture_def;
+static pesc_status open_path(const char *path)
+{
+    taskdata *d = NULL;
+    (void)path;
+    pesc_status s = taskdata_open(&d, torture_def, "test", files_path(""));
+    taskdata_close(d);
+    return s;
+}
+
+static void bears_want_of_memory(void **state)
+{
+    (void)state;
+    torture_def = made();
+    torture_memory(files_text("made/test.jsonl", taskmade_rows), open_path);
+    taskdef_close(torture_def);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_rows),          cmocka_unit_test(hashes_canonical_json),
+        cmocka_unit_test(refuses_bad_rows),    cmocka_unit_test(says_what_is_missing),
+        cmocka_unit_test(finds_the_directory), cmocka_unit_test(bears_want_of_memory),
+    };
+    return cmocka_run_group_tests_name("taskdata", tests, NULL, NULL);
+}
