@@ -24,9 +24,11 @@ static pesc_status answer(pesc_session *s, const pesc_model *m, pesc_message *tu
     size_t count = 0;
     pesc_generation g = PESC_INIT(pesc_generation);
     pesc_sample_options opt = pesc_sample_defaults();
-    opt.temperature = 0.7;
+    opt.temperature = 0.7; /* unless the model recommends another */
     opt.stop = pesc_chat_stops(pesc_model_chat_format(m), &opt.n_stop);
-    pesc_status st = pesc_chat_tokenize(m, NULL, turns, *n, ids, TOKENS, &count);
+    pesc_status st = pesc_model_sampling(m, &opt);
+    if (!st)
+        st = pesc_chat_tokenize(m, NULL, turns, *n, ids, TOKENS, &count);
     if (!st)
         st = pesc_session_complete(s, ids, count < TOKENS ? count : TOKENS, &opt, emit, stdout, &g);
     if (!st) {

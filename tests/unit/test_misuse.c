@@ -52,6 +52,8 @@ static pesc_esft_score_report scores;
 static pesc_esft_choice choice;
 static pesc_esft_counts counts;
 static pesc_load_options load;
+static pesc_run_info run;
+static pesc_sample_options sample;
 static pesc_train_options train;
 
 /* X(call, argument that is missing) */
@@ -69,6 +71,10 @@ static pesc_train_options train;
     X(pesc_info("x", NULL, NULL, NULL), "out")                                                     \
     X(pesc_run_base(NULL, NULL, got.text, 64), "run")                                              \
     X(pesc_run_base("x", NULL, NULL, 64), "out")                                                   \
+    X(pesc_run_describe(NULL, NULL, &run), "path")                                                 \
+    X(pesc_run_describe("x", NULL, NULL), "out")                                                   \
+    X(pesc_model_sampling(NULL, &sample), "m")                                                     \
+    X(pesc_model_sampling(m, NULL), "opt")                                                         \
     X(pesc_model_describe(NULL, &info), "m")                                                       \
     X(pesc_model_describe(m, NULL), "out")                                                         \
     X(pesc_new(NULL, "x", NULL, "f32", 0, NULL), "config_path")                                    \
@@ -215,6 +221,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_info("share/base", NULL, NULL, &(pesc_model_info){ 0 }), "out->size is 0")              \
     X(pesc_model_open(&got.m, dev, "share/base", &(pesc_load_options){ 0 }), "has size 0")         \
     X(pesc_model_describe(m, &(pesc_model_info){ 0 }), "out->size is 0")                           \
+    X(pesc_run_describe("x", NULL, &(pesc_run_info){ 0 }), "out->size is 0")                       \
+    X(pesc_model_sampling(m, &(pesc_sample_options){ 0 }), "opt->size is 0")                       \
     X(pesc_craft(dev, "share/base", "x", NULL, &(pesc_logit_check){ 0 }), "check->size is 0")      \
     X(pesc_merge(dev, "share/base", "x", NULL, &(pesc_logit_check){ 0 }), "check->size is 0")      \
     X(pesc_export(dev, "share/base", "hf", "x", NULL, &(pesc_logit_check){ 0 }),                   \
@@ -339,7 +347,9 @@ static int open_all(void **state)
     scores = PESC_INIT(pesc_esft_score_report);
     choice = PESC_INIT(pesc_esft_choice);
     counts = PESC_INIT(pesc_esft_counts);
+    run = PESC_INIT(pesc_run_info);
     load = pesc_load_defaults();
+    sample = pesc_sample_defaults();
     train = pesc_train_defaults();
     train.method = "lora";
     train.output = files_path("run");
