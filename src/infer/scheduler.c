@@ -1,61 +1,10 @@
-#include "infer/scheduler.h"
+#include "infer/scheduler_state.h"
 
 #include "base/mem.h"
-#include "infer/asked.h"
-#include "infer/job.h"
-#include "infer/prefix.h"
-#include "infer/sampler.h"
 
 #include <string.h>
 
-enum {
-    CACHED_PER_SLOT = 512, /* tokens, see scheduler_options */
-    LOOKAHEAD = 4,         /* waiting requests that a step looks at, for each slot */
-    MIN_GAIN = 4,          /* tokens of a prefix for which a request waits */
-    MAX_WAITS = 16,        /* how often it does at most */
-};
-
-/* A sequence of the next forward. */
-typedef struct placed {
-    int32_t slot;
-    size_t first, n; /* what is asked of its rows */
-} placed;
-
-struct scheduler {
-    pesc_model *m; /* borrowed */
-    int32_t n_slots, context, max_tokens, max_out;
-    kvcache *kv;
-    prefix_cache *prefixes;
-    pass *pass;
-    sampler *sampler; /* NULL until a request needs it */
-    float *logits;    /* [V]: a row for it */
-    job_queue queue;
-    job **slots;    /* [n_slots]: what a slot runs, or NULL */
-    int32_t *order; /* [n_running]: slots, the longest running first */
-    int32_t *share; /* [n_running]: of the limit of tokens */
-    int32_t n_running;
-    int32_t *pages; /* [max_pages]: those of the prefix that was found last */
-    bool cancelled; /* a request may be */
-    uint64_t tickets;
-    scheduler_counters count;
-    /* the next forward */
-    token_seq *seqs; /* [n_slots], like placed */
-    placed *placed;
-    int32_t *rows; /* [max_out] */
-    int32_t n_seqs, n_tokens, n_rows;
-    asked_rows asked; /* the owner is a job */
-    tensor head;      /* logits [n_rows, V] of the forward, on the device */
-};
-
-static int32_t min_i32(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static int32_t max_i32(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
+enum { CACHED_PER_SLOT = 512 }; /* tokens, see scheduler_options */
 
 /* ---- opening ---- */
 
@@ -282,107 +231,6 @@ static pesc_status drop_cancelled(scheduler *s)
     return PESC_OK;
 }
 
-/* ---- admission ---- */
-
-/* Whether the slot that the request waits for is still at work on the prefix. */
-static bool still_waits(const scheduler *s, const job *j)
-{
-    if (!j->wait_ticket)
-        return false;
-    const job *on = s->slots[j->wait_slot];
-    return on && on->ticket == j->wait_ticket && on->fed < j->wait_until;
-}
-
-/* How many tokens the beginning of j shares with what a running request will have cached when its
- * prompt is done; 0 unless it is `least` or more. */
-static int32_t shared_with(const job *j, const job *running, int32_t least)
-{
-    int32_t end = job_feed_end(running);
-    if (running->r.scope != j->r.scope || running->fed >= end)
-        return 0;
-    if (!running->r.first)
-        end = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
-    int32_t n = 0, most = min_i32(end, job_first_row(j));
-    if (most < least || running->ids.ids[least - 1] != j->ids.ids[least - 1])
-        return 0;
-    while (n < most && running->ids.ids[n] == j->ids.ids[n])
-        n++;
-    return n < least ? 0 : n;
-}
-
-/* Looks for a running request that computes more of the prefix than the n tokens that are cached.
- */
-static bool begins_to_wait(const scheduler *s, job *j, int32_t n)
-{
-    int32_t best = n + MIN_GAIN - 1;
-    j->wait_ticket = 0;
-    if (j->waits >= MAX_WAITS)
-        return false;
-    for (int32_t i = 0; i < s->n_running; i++) {
-        const job *on = s->slots[s->order[i]];
-        int32_t shared = shared_with(j, on, best + 1);
-        if (!shared)
-            continue;
-        best = shared;
-        j->wait_ticket = on->ticket;
-        j->wait_slot = s->order[i];
-        j->wait_until = min_i32(kvcache_pages_for(shared) * KV_PAGE_TOKENS, job_feed_end(on));
-    }
-    j->waits += j->wait_ticket != 0;
-    return j->wait_ticket != 0;
-}
-
-/* Whether the pool has the pages of j's prompt, of which n tokens are cached, beside those that
- * running prompts still need. */
-static bool fits(const scheduler *s, const job *j, int32_t n)
-{
-    int32_t need = kvcache_pages_for(job_feed_end(j) + 1);
-    int32_t room = kvcache_unused(s->kv) + kvcache_idle_pages(s->kv);
-    for (int32_t i = 0; i < n / KV_PAGE_TOKENS; i++)
-        need -= !kvcache_idle(s->kv, s->pages[i]);
-    for (int32_t i = 0; i < s->n_running; i++) {
-        const job *on = s->slots[s->order[i]];
-        room -= kvcache_pages_for(job_feed_end(on) + 1) - kvcache_pages_for(on->fed);
-    }
-    return s->n_running == 0 || need <= room;
-}
-
-static pesc_status enter_slot(scheduler *s, job *j, int32_t n)
-{
-    int32_t slot = 0;
-    while (s->slots[slot])
-        slot++;
-    s->slots[slot] = j;
-    s->order[s->n_running++] = slot;
-    j->fed = n;
-    j->cached = n / KV_PAGE_TOKENS;
-    return kvcache_fork(s->kv, slot, s->pages, n);
-}
-
-static pesc_status admit(scheduler *s)
-{
-    job **at = &s->queue.first;
-    for (int32_t i = 0; *at && i < LOOKAHEAD * s->n_slots && s->n_running < s->n_slots; i++) {
-        job *j = *at;
-        if (still_waits(s, j)) {
-            at = &j->next;
-            continue;
-        }
-        if (kvcache_unused(s->kv) == 0) /* for the copy of a page, before pages are found */
-            prefix_evict(s->prefixes);
-        int32_t n = prefix_find(s->prefixes,
-                                (prefix_key){ j->r.scope, j->ids.ids, job_first_row(j) }, s->pages);
-        if (begins_to_wait(s, j, n)) {
-            at = &j->next;
-            continue;
-        }
-        if (!fits(s, j, n))
-            break;
-        TRY(enter_slot(s, job_queue_take(&s->queue, at), n));
-    }
-    return PESC_OK;
-}
-
 /* ---- the tokens of a forward ---- */
 
 static bool is_placed(const scheduler *s, int32_t slot)
@@ -446,43 +294,15 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
     return PESC_OK;
 }
 
-static int32_t left_of(const scheduler *s, int32_t i)
-{
-    const job *j = s->slots[s->order[i]];
-    return job_feed_end(j) - j->fed;
-}
-
-static bool generates(const scheduler *s, int32_t i)
-{
-    return !s->slots[s->order[i]]->r.first && left_of(s, i) == 1;
-}
-
-/* Divides the limit of tokens: one for each slot that generates, then half of what is left for each
- * prompt in turn, then the rest. */
-static void share_tokens(scheduler *s)
-{
-    int32_t room = s->max_tokens;
-    for (int32_t i = 0; i < s->n_running; i++)
-        room -= s->share[i] = generates(s, i);
-    for (int32_t i = 0; i < s->n_running; i++)
-        if (!s->share[i])
-            room -= s->share[i] = min_i32(left_of(s, i), (room + 1) / 2);
-    for (int32_t i = 0; i < s->n_running; i++) {
-        int32_t more = min_i32(left_of(s, i) - s->share[i], room);
-        s->share[i] += more;
-        room -= more;
-    }
-}
-
 /* Slots that generate come first. Preemption only removes slots at the end of the order. */
 static pesc_status fill(scheduler *s)
 {
     s->n_seqs = s->n_tokens = s->n_rows = 0;
     s->asked.n = 0;
-    share_tokens(s);
+    scheduler_share(s);
     for (int first = 1; first >= 0; first--)
         for (int32_t i = 0; i < s->n_running; i++)
-            if (generates(s, i) == (first == 1) && !is_placed(s, s->order[i]))
+            if (scheduler_generates(s, i) == (first == 1) && !is_placed(s, s->order[i]))
                 TRY(place(s, s->order[i], s->share[i]));
     return PESC_OK;
 }
@@ -560,7 +380,7 @@ static pesc_status take_results(scheduler *s)
 pesc_status scheduler_step(scheduler *s, bool *more)
 {
     TRY(drop_cancelled(s));
-    TRY(admit(s));
+    TRY(scheduler_admit(s));
     TRY(fill(s));
     if (s->n_seqs) {
         TRY(forward(s));

@@ -13,7 +13,8 @@
  * computed by another slot waits for that slot. So after scheduler_sort() each shared prefix of a
  * set of requests is computed once.
  *
- * Pages. A request is admitted if its prompt fits the pool beside those of the running slots. If
+ * Pages. A request is admitted if the next forward has tokens left for it and its prompt fits the
+ * pool beside those of the running slots. If
  * the pool is exhausted while tokens are generated, the youngest slot is preempted: its request
  * returns to the head of the queue with the tokens it has, which are fed again later. The oldest
  * request is never preempted, so every request ends.

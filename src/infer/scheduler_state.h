@@ -1,0 +1,64 @@
+/* scheduler_state: the inside of a scheduler, which its two files share: scheduler.c runs forwards,
+ * admission.c decides what is in them. */
+#ifndef PESC_INFER_SCHEDULER_STATE_H
+#define PESC_INFER_SCHEDULER_STATE_H
+
+#include "infer/asked.h"
+#include "infer/job.h"
+#include "infer/prefix.h"
+#include "infer/sampler.h"
+
+/* A sequence of the next forward. */
+typedef struct placed {
+    int32_t slot;
+    size_t first, n; /* what is asked of its rows */
+} placed;
+
+struct scheduler {
+    pesc_model *m; /* borrowed */
+    int32_t n_slots, context, max_tokens, max_out;
+    kvcache *kv;
+    prefix_cache *prefixes;
+    pass *pass;
+    sampler *sampler; /* NULL until a request needs it */
+    float *logits;    /* [V]: a row for it */
+    job_queue queue;
+    job **slots;    /* [n_slots]: what a slot runs, or NULL */
+    int32_t *order; /* [n_running]: slots, the longest running first */
+    int32_t *share; /* [n_running]: of the limit of tokens */
+    int32_t n_running;
+    int32_t *pages; /* [max_pages]: those of the prefix that was found last */
+    bool cancelled; /* a request may be */
+    uint64_t tickets;
+    scheduler_counters count;
+    /* the next forward */
+    token_seq *seqs; /* [n_slots], like placed */
+    placed *placed;
+    int32_t *rows; /* [max_out] */
+    int32_t n_seqs, n_tokens, n_rows;
+    asked_rows asked; /* the owner is a job */
+    tensor head;      /* logits [n_rows, V] of the forward, on the device */
+};
+
+static inline int32_t min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int32_t max_i32(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Gives free slots to waiting requests. */
+pesc_status scheduler_admit(scheduler *s);
+
+/* Divides the limit of tokens among the running requests, in the order of s->order, into s->share.
+ */
+void scheduler_share(scheduler *s);
+
+/* Whether the request at place i of s->order has a prompt that is fed but for its last token, and
+ * generates. */
+bool scheduler_generates(const scheduler *s, int32_t i);
+
+#endif
