@@ -2,7 +2,8 @@
  *
  *   eval_text prompts NAMES DATA_DIR SHOTS LIMIT   one line a document: requests, turns and hashes
  *   eval_text judge NAMES DATA_DIR SHOTS LIMIT     reads {"task", "id", "text" or "logprobs"}
- *   eval_text functions                            reads {"f": name, "a": text, "b": text}
+ *   eval_text functions                            reads {"f": name, "a": text, "b": text} or
+ *                                                  {"leaves": lists of values}
  */
 #include "base/mem.h"
 #include "eval/boxed.h"
@@ -152,8 +153,34 @@ static json_t *function_value(const char *f, slice a, slice b)
     return v;
 }
 
+/* Mean and standard error of each leaf, then those of the group. */
+static json_t *statistics(const json_t *leaves)
+{
+    metric_score scores[64];
+    size_t n = json_array_size(leaves);
+    json_t *out = json_array();
+    for (size_t i = 0; i < n && i < 64; i++) {
+        const json_t *leaf = json_array_get(leaves, i);
+        double values[1024];
+        size_t count = json_array_size(leaf);
+        for (size_t k = 0; k < count && k < 1024; k++)
+            values[k] = json_number_value(json_array_get(leaf, k));
+        scores[i] = metric_mean(values, count);
+    }
+    for (size_t i = 0; i <= n && i < 64; i++) {
+        metric_score s = i < n ? scores[i] : metric_pool(scores, n);
+        json_array_append_new(out, json_real(s.mean));
+        json_array_append_new(out, json_real(s.error));
+    }
+    return out;
+}
+
 static int function_line(const json_t *line)
 {
+    if (json_object_get(line, "leaves")) {
+        print_json(statistics(json_object_get(line, "leaves")));
+        return 0;
+    }
     const json_t *a = json_object_get(line, "a"), *b = json_object_get(line, "b");
     print_json(function_value(json_string_value(json_object_get(line, "f")),
                               (slice){ json_string_value(a), json_string_length(a) },

@@ -166,6 +166,27 @@ def compare_prompts(data):
     return wrong
 
 
+def compare_chat(data):
+    """The turns of a conversation: a template that prints its messages shows what the harness hands to it."""
+    wrong, counted = 0, []
+    for name, shots in [("mmlu_anatomy", 2), ("arc_easy", 2), ("winogrande", 1), ("nq_open", 2), ("gsm8k_cot", 8), ("mbpp", 3),
+                        ("minerva_math_algebra", 4), ("humaneval", 0)]:
+        task = load_task(name)
+        task.set_config(key="num_fewshot", value=shots)
+        task.set_fewshot_seed(seed=1234)
+        task.build_all_requests(limit=200, apply_chat_template=True, fewshot_as_multiturn=True,
+                                chat_template=lambda messages, **_: json.dumps([[m["role"], m["content"]] for m in messages]))
+        theirs = collections.defaultdict(list)
+        for r in sorted(task.instances, key=lambda r: (r.doc_id, r.idx)):
+            theirs[r.doc_id].append((json.loads(r.args[0]), r.args[1] if isinstance(r.args[1], str) else None))
+        for own in own_lines("prompts", name, data, shots, 200):
+            ours = [(own["turns"] + [["user", q]], c) for q, c in zip(own["questions"], own["chat_continuations"])]
+            wrong += ours != theirs[own["id"]]
+        counted.append(f"{name} {len(theirs)}")
+    print("chat turns:", ", ".join(counted), f"({wrong} different)" if wrong else "")
+    return wrong
+
+
 def show_first(theirs, ours):
     for number, (a, b) in enumerate(zip(theirs, ours)):
         for field in FIELDS:
@@ -411,14 +432,41 @@ def compare_overlap():
     return wrong
 
 
+def compare_statistics():
+    """Means, standard errors and groups, with the harness's own functions."""
+    from lm_eval.api import metrics
+    rng = random.Random(17)
+    wrong, worst, groups = 0, 0.0, []
+    for _ in range(300):
+        leaves = [[float(rng.random() < rng.random()) for _ in range(rng.randrange(2, 400))] for _ in range(rng.randrange(1, 20))]
+        groups.append(leaves)
+    ours = own_lines("functions", lines=[{"f": "statistics", "leaves": g} for g in groups])
+    for leaves, own in zip(groups, ours):
+        sizes = [len(v) for v in leaves]
+        errors = [metrics.mean_stderr(v) for v in leaves]
+        means = [metrics.mean(v) for v in leaves]
+        expected = [x for pair in zip(means, errors) for x in pair]
+        expected += [metrics.aggregate_subtask_metrics(means, sizes), metrics.pooled_sample_stderr(errors, sizes)]
+        error = max(abs(a - b) for a, b in zip(expected, own, strict=True))
+        worst = max(worst, error)
+        wrong += error > 1e-12
+    print(f"means, standard errors and groups: {len(groups)} groups, {sum(map(len, groups))} leaves, largest difference {worst:.1e}")
+    return wrong
+
+
 def main():
+    if not BENCH.is_dir():
+        print(f"eval text: SKIPPED, there is no data in {BENCH}; PESC_DATA names the folder above bench")
+        return 0
     scratch = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / "pesc-eval-text"
     parts = {"prompts": lambda: compare_prompts(data_dir(scratch / "data")),
+             "chat": lambda: compare_chat(data_dir(scratch / "data")),
              "adverse": lambda: compare_adverse(make_adverse(scratch / "adverse")),
-             "math": compare_math, "overlap": compare_overlap}
+             "math": compare_math, "overlap": compare_overlap, "statistics": compare_statistics}
+    sys.stdout.reconfigure(line_buffering=True)
     wrong = sum(parts[p]() for p in (sys.argv[1:] or parts))
     print("eval text:", "everything is equal" if not wrong else f"{wrong} differences")
-    return wrong != 0
+    return int(wrong != 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares pesc with the programs it must agree with: tokenizers, sentencepiece, transformers, peft,
-# bitsandbytes, gguf. They go into a virtual environment beside the build; the product needs none of
+# bitsandbytes, gguf, lm-evaluation-harness. They go into a virtual environment beside the build; the product needs none of
 # them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -10,6 +10,10 @@ if [ ! -x "$venv/bin/python" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install -q torch transformers peft tokenizers sentencepiece safetensors \
         bitsandbytes gguf numpy xxhash protobuf
+fi
+if ! "$venv/bin/python" -c 'import lm_eval' 2>/dev/null; then
+    "$venv/bin/pip" install -q lm_eval==0.4.13 sympy math_verify antlr4-python3-runtime==4.11 \
+        sacrebleu rouge_score
 fi
 status=0
 for script in tools/conformance/*.py; do
