@@ -55,7 +55,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define PESC_VERSION "0.1.0"
+#define PESC_VERSION "0.2.0"
 const char *pesc_version(void); /* of the library, which may be newer than this header */
 
 /* name, value, exit code of the command, text */

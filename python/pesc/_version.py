@@ -1,1 +1,1 @@
-__version__ = "0.1.0"  # of the header that _c.py follows
+__version__ = "0.2.0"  # of the header that _c.py follows

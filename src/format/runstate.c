@@ -240,6 +240,9 @@ static pesc_status read_manifest(const json_t *manifest, const char *path, runst
     const char *base = NULL, *relative = NULL;
     json_where w = { manifest, path };
     TRY(json_get_i64(w, "step", true, 0, RUNSTATE_COUNT_MAX, &out->step));
+    const char *writer = "";
+    TRY(json_get_str(w, "pesc", false, &writer));
+    snprintf(out->writer, sizeof out->writer, "%s", writer);
     TRY(copy_text(w, "base_hash", true, out->base_hash));
     TRY(copy_text(w, "tokenizer_hash", false, out->tokenizer_hash));
     TRY(copy_text(w, "data_hash", true, out->data_hash));

@@ -34,6 +34,7 @@ typedef struct runstate_manifest {
     char *base;                /* absolute path of the model that was trained */
     char *base_relative;       /* the same from the directory of the run; NULL: not recorded */
     runbase_identity identity; /* of the base */
+    char writer[16];           /* version of pesc that wrote it; not used by runstate_seal() */
     char base_hash[17];        /* xxh3 of its configuration and weights, hexadecimal */
     char tokenizer_hash[17];   /* of the files of its tokenizer; "" where the manifest has none */
     char data_hash[17];        /* of the data files, their format and template */

@@ -424,6 +424,16 @@ static pesc_status refuse(const char *dir, const char *what, const char *advice,
                 dir, what, str_ok(how) ? how->p : "", advice);
 }
 
+/* The options are the same, but the version that wrote the checkpoint counted others or trained
+ * differently. */
+static pesc_status refuse_version(const char *dir, const char *writer)
+{
+    return fail(PESC_USAGE,
+                "%s: cannot be resumed: it was saved by pesc %s, and %s trains differently; finish "
+                "it with that version, or begin a new run from it with --init-from",
+                dir, writer, PESC_VERSION);
+}
+
 /* A run is resumed only with the base, tokenizer, data and options it was made from. */
 static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m, const char *dir)
 {
@@ -446,6 +456,8 @@ static pesc_status check_origin(const checkpoint *c, const runstate_manifest *m,
             what_changed(c, dir, &how);
         if (data && c->data_diff)
             str_puts(&how, c->data_diff);
+        if (!how.n && rows[i].saved == m->config_hash && strcmp(m->writer, PESC_VERSION) != 0)
+            return refuse_version(dir, m->writer);
         if (!how.n)
             str_printf(&how, "hash %s, now %s", rows[i].saved, rows[i].now);
         pesc_status s = refuse(dir, rows[i].what, data ? other_data : "", &how);

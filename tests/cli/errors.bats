@@ -176,7 +176,8 @@ setup_file() { make_model; }
 
 @test "errors: a small stack is enough, also for drawing" {
     printf '{"prompt": "hello", "completion": "or"}\n%.0s' {1..8} > "$BATS_TEST_TMPDIR/d.jsonl"
-    (ulimit -s 64 && "$PESC" train "$D/model" --data "$BATS_TEST_TMPDIR/d.jsonl" --steps 2 --batch 2 --seq-len 32 \
-        --method lora --lora-r 4 --threads 2 -o "$BATS_TEST_TMPDIR/run" -q)
+    run bash -c 'ulimit -s 64; exec "$@"' _ "$PESC" train "$D/model" --data "$BATS_TEST_TMPDIR/d.jsonl" --steps 2 --batch 2 --seq-len 32 \
+        --method lora --lora-r 4 --threads 2 -o "$BATS_TEST_TMPDIR/run" -q
+    [ "$status" = 0 ]
     [ -s "$BATS_TEST_TMPDIR/run/plots/loss.svg" ]
 }

@@ -220,3 +220,19 @@ setup_file() {
     tiny_pesc -o "$r" --resume --steps 1 -q # the lock went with its holder
     [ "$status" = 0 ]
 }
+
+@test "train: a checkpoint of another version with other options is refused by its version" {
+    local r=$BATS_TEST_TMPDIR/r
+    cp -r "$D/run" "$r"
+    python3 - "$r/checkpoint-8/manifest.json" <<'PY'
+import hashlib, json, sys
+m = json.load(open(sys.argv[1]))
+del m["seal"]
+m["pesc"], m["config_hash"] = "0.1.0", "0" * 16
+m["seal"] = hashlib.sha256(json.dumps(m, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+json.dump(m, open(sys.argv[1], "w"))
+PY
+    pesc train -o "$r" --resume --steps 10 -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"$r/checkpoint-8: cannot be resumed: it was saved by pesc 0.1.0, and "*" trains differently; finish it with that version, or begin a new run from it with --init-from" ]]
+}
