@@ -1,0 +1,233 @@
+#include "eval/results.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "eval/digest.h"
+#include "model/swap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_BYTES = 64 << 20 };
+
+static const char config_name[] = "evaluation.json", results_name[] = "results.json";
+
+static pesc_status no_memory(void)
+{
+    return fail_nomem("the results of an evaluation", 0);
+}
+
+/* ---- what is evaluated ---- */
+
+static json_t *task_config(const task_about *a)
+{
+    return json_pack("{sf sI sI ss}", "version", a->version, "shots", (json_int_t)a->shots,
+                     "documents", (json_int_t)a->n_docs, "data_hash", a->data_hash);
+}
+
+/* Everything that a score depends on; NULL: out of memory. */
+static json_t *config_of(const pesc_model *m, const task_set *set, const taskrun_options *opt)
+{
+    char hash[17];
+    swap_identity(&m->cfg, m->dir->ws, hash);
+    int32_t most = opt->max_length ? opt->max_length : m->cfg.context;
+    json_t *tasks = json_object();
+    for (size_t i = 0; tasks && i < task_count(set); i++) {
+        const task_about *a = task_describe(task_at(set, i));
+        json_object_set_new(tasks, a->name, task_config(a));
+    }
+    return json_pack("{ss ss ss sI sI ss so}", "model", opt->model ? opt->model : "", "model_hash",
+                     hash, "dtype", dtype_name(m->act_dt), "max_length", (json_int_t)most, "seed",
+                     (json_int_t)opt->tasks.seed, "suite",
+                     opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks);
+}
+
+static pesc_status write_json(const char *dir, const char *name, const json_t *v)
+{
+    str text = { 0 };
+    char *path = io_join(dir, name);
+    json_put(&text, v, JSON_INDENT(2));
+    str_putc(&text, '\n');
+    pesc_status s = path && v && str_ok(&text) ? io_write_file(path, text.p, text.n) : no_memory();
+    str_free(&text);
+    mem_free(path);
+    return s;
+}
+
+static bool is_ours(const char *name)
+{
+    return strcmp(name, results_name) == 0 ||
+           (str_starts(name, "samples_") && str_ends(name, ".jsonl"));
+}
+
+static pesc_status remove_files(const char *dir)
+{
+    char **names;
+    size_t n;
+    TRY(io_list(dir, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        char *path = is_ours(names[i]) ? io_join(dir, names[i]) : NULL;
+        s = path ? io_remove(path) : PESC_OK;
+        mem_free(path);
+    }
+    io_list_free(names, n);
+    return s;
+}
+
+/* The first key whose value differs; NULL: none does. */
+static const char *first_difference(json_t *now, const json_t *then)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(now, key, v) if (!json_equal(v, json_object_get(then, key))) return key;
+    return NULL;
+}
+
+static pesc_status compare_config(const char *dir, json_t *now)
+{
+    json_t *then = NULL;
+    char *path = io_join(dir, config_name);
+    if (!path)
+        return no_memory();
+    bool begun = io_kind_of(path) != IO_NONE;
+    if (begun && json_read(&then, path, MAX_BYTES) != PESC_OK)
+        then = NULL;
+    mem_free(path);
+    const char *differs = then ? first_difference(now, then) : "evaluation.json";
+    json_decref(then);
+    if (!differs)
+        return PESC_OK;
+    if (begun)
+        log_notice("%s: is from an evaluation with another %s; it begins again", dir, differs);
+    TRY(remove_files(dir));
+    return write_json(dir, config_name, now);
+}
+
+pesc_status results_begin(const pesc_model *m, const task_set *set, const taskrun_options *opt)
+{
+    json_t *now = config_of(m, set, opt);
+    pesc_status s = now ? io_make_dir(opt->dir) : no_memory();
+    if (s == PESC_OK)
+        s = compare_config(opt->dir, now);
+    json_decref(now);
+    return s;
+}
+
+/* ---- scores ---- */
+
+/* A name as the harness writes it: "acc,none", "acc_stderr,none". */
+static void put_score(json_t *to, const char *metric, const char *filter, metric_score s)
+{
+    char key[160];
+    snprintf(key, sizeof key, "%s,%s", metric, filter);
+    json_object_set_new(to, key, isnan(s.mean) ? json_string("N/A") : json_real(s.mean));
+    snprintf(key, sizeof key, "%s_stderr,%s", metric, filter);
+    json_object_set_new(to, key, isnan(s.error) ? json_string("N/A") : json_real(s.error));
+}
+
+/* Where a score comes from: a leaf, or a group of leaves that have the same values. */
+typedef struct score_source {
+    const taskrun *r;
+    const samples *like;
+    const task_group *group; /* NULL: a leaf */
+} score_source;
+
+static json_t *scores_of(const score_source *from, const char *name)
+{
+    const samples *s = from->like;
+    const task_about *a = s->about;
+    json_t *o = json_pack("{ss}", "alias", name);
+    for (int reference = 0; o && reference < (a->kind == TASK_CHOICE ? 1 : 2); reference++)
+        for (size_t f = 0; f < a->n_filters; f++)
+            for (size_t m = 0; m < a->n_metrics; m++) {
+                size_t value = samples_value(s, reference, f, m);
+                char metric[80];
+                snprintf(metric, sizeof metric, "%s%s", task_metric_name(s->leaf, m),
+                         reference ? "_reference" : "");
+                put_score(o, metric, task_filter_name(s->leaf, f),
+                          from->group ? taskrun_group_score(from->r, from->group, value)
+                                      : samples_score(s, value));
+            }
+    return o;
+}
+
+/* The digest of the hashes of all documents, which their lines hold. */
+static pesc_status task_hash(const samples *s, char out[DIGEST_TEXT])
+{
+    static const char *const keys[] = { "doc_hash", "prompt_hash", "target_hash" };
+    digest *d;
+    TRY(digest_open(&d));
+    for (size_t i = 0; i < s->about->n_docs; i++) {
+        const char *end = strchr(s->lines[i], '\n');
+        json_t *line = json_loadb(s->lines[i], (size_t)(end - s->lines[i]), 0, NULL);
+        for (int k = 0; line && k < 3; k++) {
+            const char *hash = json_string_value(json_object_get(line, keys[k]));
+            digest_add(d, hash ? hash : "", hash ? strlen(hash) : 0);
+        }
+        json_decref(line);
+    }
+    digest_close(d, out);
+    return PESC_OK;
+}
+
+static pesc_status put_leaf(json_t *all, const taskrun *r, const samples *s)
+{
+    const task_about *a = s->about;
+    char hash[DIGEST_TEXT];
+    TRY(task_hash(s, hash));
+    json_object_set_new(json_object_get(all, "results"), a->name,
+                        scores_of(&(score_source){ r, s, NULL }, a->label));
+    json_object_set_new(json_object_get(all, "versions"), a->name, json_real(a->version));
+    json_object_set_new(json_object_get(all, "n-shot"), a->name, json_integer(a->shots));
+    json_object_set_new(json_object_get(all, "n-samples"), a->name,
+                        json_pack("{sI sI}", "original", (json_int_t)a->n_rows, "effective",
+                                  (json_int_t)a->n_docs));
+    json_object_set_new(json_object_get(all, "task_hashes"), a->name, json_string(hash));
+    return PESC_OK;
+}
+
+static void put_group(json_t *all, const taskrun *r, const task_group *g)
+{
+    json_t *names = json_array();
+    score_source from = { r, &r->tasks[g->leaves[0]], g };
+    for (size_t i = 0; i < g->n_leaves; i++)
+        json_array_append_new(names, json_string(r->tasks[g->leaves[i]].about->name));
+    json_object_set_new(json_object_get(all, "groups"), g->name, scores_of(&from, g->name));
+    json_object_set_new(json_object_get(all, "group_subtasks"), g->name, names);
+    json_object_set_new(json_object_get(all, "versions"), g->name, json_real(g->version));
+}
+
+/* A group of tasks with different metrics has no score of its own. */
+static bool has_score(const taskrun *r, const task_group *g)
+{
+    const samples *first = g->n_leaves ? &r->tasks[g->leaves[0]] : NULL;
+    for (size_t i = 0; i < g->n_leaves; i++) {
+        const samples *s = &r->tasks[g->leaves[i]];
+        if (s->n_values != first->n_values || s->about->n_metrics != first->about->n_metrics)
+            return false;
+        for (size_t m = 0; m < s->about->n_metrics; m++)
+            if (strcmp(task_metric_name(s->leaf, m), task_metric_name(first->leaf, m)) != 0)
+                return false;
+    }
+    return first != NULL;
+}
+
+pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
+                          const taskrun_options *opt)
+{
+    json_t *all = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
+                            "group_subtasks", "versions", "n-shot", "n-samples", "task_hashes",
+                            "config", config_of(m, set, opt));
+    pesc_status s = all ? PESC_OK : no_memory();
+    for (size_t i = 0; s == PESC_OK && i < r->n; i++)
+        s = put_leaf(all, r, &r->tasks[i]);
+    for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
+        if (has_score(r, task_group_at(set, i)))
+            put_group(all, r, task_group_at(set, i));
+    if (s == PESC_OK)
+        s = write_json(opt->dir, results_name, all);
+    json_decref(all);
+    return s;
+}

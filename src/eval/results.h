@@ -1,0 +1,17 @@
+/* results: the files of an evaluation that are not samples. evaluation.json says what is evaluated
+ * and with which options; results.json holds the scores, under the names of lm-evaluation-harness.
+ */
+#ifndef PESC_EVAL_RESULTS_H
+#define PESC_EVAL_RESULTS_H
+
+#include "eval/taskrun.h"
+
+/* Makes opt->dir ready. If evaluation.json there is of another evaluation, a notice says what
+ * differs, and its samples are removed. */
+pesc_status results_begin(const pesc_model *m, const task_set *set, const taskrun_options *opt);
+
+/* Writes results.json of a run whose documents are all judged. */
+pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
+                          const taskrun_options *opt);
+
+#endif

@@ -1,0 +1,205 @@
+#include "eval/samples.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_BYTES = 1 << 30 };
+
+size_t samples_value(const samples *s, bool reference, size_t filter, size_t metric)
+{
+    const task_about *a = s->about;
+    return ((reference ? a->n_filters : 0) + filter) * a->n_metrics + metric;
+}
+
+/* "exact_match", or "exact_match_reference" for the text as the reference decodes it. */
+static void value_name(const samples *s, bool reference, size_t metric, char out[80])
+{
+    snprintf(out, 80, "%s%s", task_metric_name(s->leaf, metric), reference ? "_reference" : "");
+}
+
+/* ---- reading ---- */
+
+/* The values of one line into `values`; false: the line is not one of this task. */
+static bool read_values(const samples *s, const json_t *line, size_t filter, double *values)
+{
+    const char *name = json_string_value(json_object_get(line, "filter"));
+    if (!name || strcmp(name, task_filter_name(s->leaf, filter)) != 0)
+        return false;
+    for (int reference = 0; reference < (s->about->kind == TASK_CHOICE ? 1 : 2); reference++)
+        for (size_t m = 0; m < s->about->n_metrics; m++) {
+            char key[80];
+            value_name(s, reference, m, key);
+            const json_t *v = json_object_get(line, key);
+            if (!json_is_number(v))
+                return false;
+            values[samples_value(s, reference, filter, m)] = json_number_value(v);
+        }
+    return true;
+}
+
+/* Reads the lines of one document that begin at `text`; *n: their bytes, 0: they are not complete.
+ */
+static pesc_status read_document(samples *s, const char *text, size_t *n)
+{
+    size_t at = 0, doc = 0;
+    double *values = mem_alloc(s->n_values, sizeof *values);
+    bool ok = values != NULL;
+    *n = 0;
+    for (size_t f = 0; ok && f < s->about->n_filters; f++) {
+        const char *end = strchr(text + at, '\n');
+        json_t *line = end ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
+        const json_t *id = json_object_get(line, "doc_id");
+        ok = json_is_integer(id) && (uint64_t)json_integer_value(id) < s->about->n_docs &&
+             read_values(s, line, f, values);
+        doc = ok ? (size_t)json_integer_value(id) : 0;
+        at = ok ? (size_t)(end - text) + 1 : at;
+        json_decref(line);
+    }
+    char *lines = ok ? mem_strndup(text, at) : NULL;
+    if (!values || (ok && !lines)) {
+        mem_free(values);
+        return fail_nomem("samples", at);
+    }
+    if (ok) {
+        s->n_done += !s->lines[doc];
+        mem_free(s->lines[doc]);
+        s->lines[doc] = lines;
+        for (size_t i = 0; i < s->n_values; i++)
+            s->values[i * s->about->n_docs + doc] = values[i];
+        *n = at;
+    }
+    mem_free(values);
+    return PESC_OK;
+}
+
+static pesc_status read_file(samples *s, size_t *kept)
+{
+    char *text;
+    size_t n, more = 1;
+    *kept = 0;
+    if (io_kind_of(s->path) == IO_NONE)
+        return PESC_OK;
+    TRY(io_read_file(s->path, MAX_BYTES, &text, &n));
+    pesc_status st = PESC_OK;
+    while (st == PESC_OK && more && *kept < n) {
+        st = read_document(s, text + *kept, &more);
+        *kept += st == PESC_OK ? more : 0;
+    }
+    mem_free(text);
+    return st;
+}
+
+static pesc_status open_file(samples *s, const char *dir)
+{
+    char name[256];
+    size_t kept;
+    snprintf(name, sizeof name, "samples_%.200s.jsonl", s->about->name);
+    if (!(s->path = io_join(dir, name)))
+        return fail_nomem("the name of a file", strlen(dir));
+    TRY(read_file(s, &kept));
+    return io_log_open(&s->log, s->path, kept);
+}
+
+pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir)
+{
+    const task_about *a = task_describe(leaf);
+    *s = (samples){ .leaf = leaf, .about = a };
+    s->n_values = a->n_filters * a->n_metrics * (a->kind == TASK_CHOICE ? 1 : 2);
+    s->values = mem_zalloc(a->n_docs * s->n_values, sizeof *s->values);
+    s->lines = mem_zalloc(a->n_docs, sizeof *s->lines);
+    if (!s->values || !s->lines)
+        return fail_nomem("samples", a->n_docs * s->n_values * sizeof *s->values);
+    return dir ? open_file(s, dir) : PESC_OK;
+}
+
+void samples_close(samples *s)
+{
+    for (size_t i = 0; s->lines && i < s->about->n_docs; i++)
+        mem_free(s->lines[i]);
+    mem_free(s->lines);
+    mem_free(s->values);
+    mem_free(s->path);
+    io_log_close(s->log);
+    *s = (samples){ 0 };
+}
+
+bool samples_has(const samples *s, const task_doc *doc)
+{
+    const char *const hashes[] = { doc->prompt_hash, doc->target_hash, doc->doc_hash };
+    const char *line = s->lines[doc->id];
+    for (size_t i = 0; line && i < 3; i++)
+        if (!strstr(line, hashes[i]))
+            return false;
+    return line != NULL;
+}
+
+/* ---- writing ---- */
+
+static json_t *line_of(const samples *s, const task_doc *doc, const samples_verdicts *v,
+                       size_t filter)
+{
+    const task_verdict *verdict = &v->text[filter];
+    json_t *filtered = json_incref(v->responses);
+    if (v->reference) {
+        json_decref(filtered);
+        filtered =
+            json_pack("[s%]", verdict->filtered.p ? verdict->filtered.p : "", verdict->filtered.n);
+    }
+    json_t *o = json_pack("{sI ss ss ss ss sO so sO}", "doc_id", (json_int_t)doc->id, "filter",
+                          task_filter_name(s->leaf, filter), "prompt_hash", doc->prompt_hash,
+                          "target_hash", doc->target_hash, "doc_hash", doc->doc_hash, "resps",
+                          v->responses, "filtered_resps", filtered, "target", doc->target);
+    for (int reference = 0; o && reference < (v->reference ? 2 : 1); reference++)
+        for (size_t m = 0; m < s->about->n_metrics; m++) {
+            char key[80];
+            value_name(s, reference, m, key);
+            double x = (reference ? v->reference : v->text)[filter].values[m];
+            s->values[samples_value(s, reference, filter, m) * s->about->n_docs + doc->id] = x;
+            json_object_set_new(o, key, json_real(x));
+        }
+    return o;
+}
+
+pesc_status samples_add(samples *s, const task_doc *doc, const samples_verdicts *v)
+{
+    str text = { 0 };
+    bool ok = true;
+    for (size_t f = 0; ok && f < s->about->n_filters; f++) {
+        json_t *line = line_of(s, doc, v, f);
+        ok = line != NULL;
+        if (ok)
+            json_put(&text, line, JSON_COMPACT);
+        str_putc(&text, '\n');
+        json_decref(line);
+    }
+    if (!ok || !str_ok(&text)) {
+        str_free(&text);
+        return fail_nomem("a sample", text.n);
+    }
+    s->n_done += !s->lines[doc->id];
+    mem_free(s->lines[doc->id]);
+    s->lines[doc->id] = text.p;
+    return s->log ? io_log_append(s->log, text.p, text.n) : PESC_OK;
+}
+
+pesc_status samples_finish(samples *s)
+{
+    str text = { 0 };
+    if (!s->path)
+        return PESC_OK;
+    io_log_close(s->log);
+    s->log = NULL;
+    for (size_t i = 0; i < s->about->n_docs; i++)
+        str_puts(&text, s->lines[i]);
+    pesc_status st = str_ok(&text) ? io_write_file(s->path, text.p ? text.p : "", text.n)
+                                   : fail_nomem("samples", text.n);
+    str_free(&text);
+    return st;
+}
+
+metric_score samples_score(const samples *s, size_t value)
+{
+    return metric_mean(s->values + value * s->about->n_docs, s->about->n_docs);
+}
