@@ -301,11 +301,22 @@ static void compare(str *note, const char *what, const taskdata *data, int64_t d
                    what);
 }
 
+/* Names a copy that is known to be in circulation. */
+static void name_subset(str *note, const taskdef *def, const taskdata *data)
+{
+    char rows[32];
+    snprintf(rows, sizeof rows, "%zu", json_array_size(data->rows));
+    const char *name = json_string_value(json_object_get(def->subsets, rows));
+    if (note->n > 0 && name)
+        str_printf(note, " (as many as %s)", name);
+}
+
 static pesc_status describe(task_leaf *l, const taskdata *data, const taskdata *shot_data)
 {
     const taskdef *def = l->def;
     str note = { 0 }, label = { 0 };
     compare(&note, "rows", data, def->file_documents, def->sha256);
+    name_subset(&note, def, data);
     if (shot_data)
         compare(&note, "rows for few-shot examples", shot_data, def->shot_documents,
                 def->shot_sha256);

@@ -64,6 +64,7 @@ static const key keys[] = {
     K("shot_split", KEY_TEXT, shot_split),
     K("shot_rows", KEY_LIST, shot_rows),
     K("suites", KEY_OBJECT, suites),
+    K("subsets", KEY_OBJECT, subsets),
     K("stops", KEY_TEXTS, stops),
     K("metrics", KEY_TEXTS, metrics),
     K("max_tokens", KEY_COUNT, max_tokens),

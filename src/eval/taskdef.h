@@ -79,7 +79,8 @@ typedef struct taskdef {
     taskdef_draw draw;
     const char *shot_split; /* NULL: shot_rows */
     const json_t *shot_rows;
-    const json_t *suites; /* {"paper": shots} */
+    const json_t *suites;  /* {"paper": shots} */
+    const json_t *subsets; /* {"7993": name}: other data in circulation, told by its rows */
 
     taskdef_texts stops, metrics;
     int64_t max_tokens;

@@ -85,6 +85,7 @@ static void marks_unknown_data(void **state)
         int64_t shots;
     } rows[] = {
         { "\"documents\": 4,", "test.jsonl has 3 rows; the published data has 4", 0 },
+        { "\"documents\": 4, \"subsets\": {\"3\": \"a part\"},", "4 (as many as a part)", 0 },
         { "\"sha256\": \"00\",", "its rows have another SHA-256", 0 },
         { "\"shot_documents\": 9,", "3 rows for few-shot examples; the published data has 9", 1 },
     };
