@@ -24,6 +24,7 @@ static void scores_as_the_packages(void **state)
         { "\u65E5\u672C\u8A9E\u306E\u30C6\u30AD\u30B9\u30C8",
           "\u65E5\u672C\u306E\u30C6\u30AD\u30B9\u30C8", 0.0, 52.425789532418264 },
         { "x", "x", 1.0, 100.0 },
+        { "x x x", "x y", 0.4, 22.727272727272727 },
         { "a b c d e f g", "g f e d c b a", 0.14285714285714285, 16.666666666666664 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -43,6 +43,20 @@ static void samples_as_cpython(void **state)
     }
 }
 
+static void stays_below(void **state)
+{
+    (void)state;
+    pyrandom r;
+    uint32_t seen = 0;
+    pyrandom_seed(&r, 5);
+    for (int i = 0; i < 200; i++) {
+        uint32_t drawn = pyrandom_below(&r, 3);
+        assert_true(drawn < 3);
+        seen |= 1u << drawn;
+    }
+    assert_int_equal(seen, 7);
+}
+
 static void draws_nothing_for_zero(void **state)
 {
     (void)state;
@@ -68,6 +82,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_the_words_of_mt19937),
         cmocka_unit_test(samples_as_cpython),
+        cmocka_unit_test(stays_below),
         cmocka_unit_test(draws_nothing_for_zero),
         cmocka_unit_test(reports_want_of_memory),
     };

@@ -40,6 +40,7 @@ static void changes_case(void **state)
         { "\u0130X", "i\u0307x", "\u0130x" },
         { "\u039F\u0394\u039F\u03A3 \u03A3.", "\u03BF\u03B4\u03BF\u03C2 \u03C3.",
           "\u039F\u03B4\u03BF\u03C2 \u03C3." },
+        { "\u0391\u03A3\u0391", "\u03B1\u03C3\u03B1", "\u0391\u03C3\u03B1" },
         { "\u01C4a", "\u01C6a", "\u01C5a" },
         { "\uFB01N", "\uFB01n", "Fin" },
         { "", "", "" },

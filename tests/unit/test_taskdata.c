@@ -8,18 +8,25 @@
 
 #include <stdlib.h>
 
-static taskdef *made(void)
+static taskdef *made_with(const char *columns)
 {
     taskdef *d;
     json_t *v = json_loads(taskmade_choice, 0, NULL);
+    if (columns)
+        json_object_set_new(v, "columns", json_loads(columns, 0, NULL));
     must(taskdef_open(&d, v, "made.json"));
     json_decref(v);
     return d;
 }
 
-static pesc_status read_text(const char *text, char sha256[DIGEST_TEXT])
+static taskdef *made(void)
 {
-    taskdef *def = made();
+    return made_with(NULL);
+}
+
+static pesc_status read_with(const char *columns, const char *text, char sha256[DIGEST_TEXT])
+{
+    taskdef *def = made_with(columns);
     taskdata *d = NULL;
     files_text("made/test.jsonl", text);
     pesc_status s = taskdata_open(&d, def, "test", files_path(""));
@@ -28,6 +35,11 @@ static pesc_status read_text(const char *text, char sha256[DIGEST_TEXT])
     taskdata_close(d);
     taskdef_close(def);
     return s;
+}
+
+static pesc_status read_text(const char *text, char sha256[DIGEST_TEXT])
+{
+    return read_with(NULL, text, sha256);
 }
 
 static void reads_rows(void **state)
@@ -52,6 +64,9 @@ static void hashes_canonical_json(void **state)
     must(read_text("{\"q\": \"y\", \"c\": [\"1\"], \"a\": 0}\n", c));
     assert_string_equal(a, b);
     assert_string_not_equal(a, c);
+    must(read_with("{\"o\": \"object\"}", "{\"o\": {\"x\": 1, \"y\": 2}}\n", a));
+    must(read_with("{\"o\": \"object\"}", "{\"o\": {\"y\": 2, \"x\": 1}}\n", b));
+    assert_string_equal(a, b);
 }
 
 static void refuses_bad_rows(void **state)
