@@ -189,36 +189,3 @@ void task_verdict_free(task_verdict *v)
     str_free(&v->filtered);
     *v = (task_verdict){ 0 };
 }
-
-/* ---- programs ---- */
-
-pesc_status task_program(const task_leaf *leaf, const task_doc *doc, const char *text, size_t n,
-                         task_code *out)
-{
-    const taskdef *def = leaf->def;
-    ASSERT(def->kind == TASK_CODE);
-    *out = (task_code){ 0 };
-    pesc_status s = fill_text(def->candidate, doc->row, &out->candidate);
-    str_add(&out->candidate, text, n);
-    if (s == PESC_OK)
-        s = fill_text(def->target, doc->row, &out->tests);
-    str_puts(&out->entry_point, "");
-    if (s == PESC_OK)
-        s = fill_text(def->entry_point, doc->row, &out->entry_point);
-    str_add(&out->whole, out->candidate.p, out->candidate.n);
-    str_putc(&out->whole, '\n');
-    str_add(&out->whole, out->tests.p, out->tests.n);
-    if (s == PESC_OK && (!str_ok(&out->whole) || !str_ok(&out->entry_point)))
-        s = fail_nomem("a program", n);
-    if (s != PESC_OK)
-        task_code_free(out);
-    return s;
-}
-
-void task_code_free(task_code *c)
-{
-    str_free(&c->whole);
-    str_free(&c->candidate);
-    str_free(&c->tests);
-    str_free(&c->entry_point);
-}

@@ -39,7 +39,7 @@ bool task_knows(const char *names);
 typedef enum task_kind {
     TASK_CHOICE, /* log-likelihoods of continuations */
     TASK_TEXT,   /* a generated text */
-    TASK_CODE    /* a generated text that is run: see task_program() */
+    TASK_CODE    /* a generated text that is run in the sandbox */
 } task_kind;
 
 typedef struct task_about {
@@ -136,18 +136,6 @@ typedef struct task_verdict {
 pesc_status task_judge(const task_leaf *leaf, const task_doc *doc, const task_answer *answer,
                        task_verdict *out);
 void task_verdict_free(task_verdict *v);
-
-/* What is run for an answer to a task of kind TASK_CODE. `whole` is the reference's single program
- * (candidate and tests in one process); the parts are for tests in a process of their own. */
-typedef struct task_code {
-    str whole;       /* candidate, newline, tests */
-    str candidate;   /* prompt and answer (HumanEval) or the answer (MBPP) */
-    str tests;       /* without the candidate; HumanEval: with the call of check() */
-    str entry_point; /* the function under test; empty for MBPP, whose tests name it */
-} task_code;
-pesc_status task_program(const task_leaf *leaf, const task_doc *doc, const char *text, size_t n,
-                         task_code *out);
-void task_code_free(task_code *c);
 
 /* ---- the list of all tasks ---- */
 

@@ -56,7 +56,6 @@ static const key keys[] = {
     K("target", KEY_FILL, target),
     K("shot_target", KEY_FILL, shot_target),
     K("candidate", KEY_FILL, candidate),
-    K("entry_point", KEY_FILL, entry_point),
     K("target_delimiter", KEY_TEXT, target_delimiter),
     K("shot_delimiter", KEY_TEXT, shot_delimiter),
     K("shots", KEY_COUNT, shots),

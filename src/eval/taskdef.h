@@ -71,8 +71,8 @@ typedef struct taskdef {
     taskdef_fills choices, inputs; /* inputs: each choice has its own question */
     fill *gold;                    /* the right choice: its position, or one of the labels */
     taskdef_fills labels;
-    fill *target, *shot_target;    /* of a generated text */
-    fill *candidate, *entry_point; /* code: what stands before the answer; the function */
+    fill *target, *shot_target; /* of a generated text */
+    fill *candidate;            /* code: what stands before the answer */
     const char *target_delimiter, *shot_delimiter;
 
     int64_t shots;

@@ -180,24 +180,6 @@ static void judges_choices(void **state)
     task_close(t);
 }
 
-static void writes_programs(void **state)
-{
-    (void)state;
-    put_data();
-    task_set *t = open_set("humaneval", 0);
-    task_doc d;
-    task_code c;
-    must(task_doc_build(&d, task_at(t, 0), 0));
-    must(task_program(task_at(t, 0), &d, "    pass", 8, &c));
-    assert_string_equal(c.whole.p, "def f():\n    pass\nT\ncheck(f)");
-    assert_string_equal(c.candidate.p, "def f():\n    pass");
-    assert_string_equal(c.tests.p, "T\ncheck(f)");
-    assert_string_equal(c.entry_point.p, "f");
-    task_code_free(&c);
-    task_doc_free(&d);
-    task_close(t);
-}
-
 static void knows_names(void **state)
 {
     (void)state;
@@ -283,11 +265,11 @@ static void bears_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(builds_choices),  cmocka_unit_test(builds_several_inputs),
-        cmocka_unit_test(builds_texts),    cmocka_unit_test(judges_texts),
-        cmocka_unit_test(judges_choices),  cmocka_unit_test(writes_programs),
-        cmocka_unit_test(knows_names),     cmocka_unit_test(finds_groups),
-        cmocka_unit_test(lists_all_tasks), cmocka_unit_test(bears_want_of_memory),
+        cmocka_unit_test(builds_choices),       cmocka_unit_test(builds_several_inputs),
+        cmocka_unit_test(builds_texts),         cmocka_unit_test(judges_texts),
+        cmocka_unit_test(judges_choices),       cmocka_unit_test(knows_names),
+        cmocka_unit_test(finds_groups),         cmocka_unit_test(lists_all_tasks),
+        cmocka_unit_test(bears_want_of_memory),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);
 }
