@@ -20,6 +20,11 @@ struct kvcache {
     int32_t n_idle; /* pages that are retained and have no users */
 };
 
+int32_t kvcache_pages_for(int64_t tokens)
+{
+    return (int32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+}
+
 static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
 {
     int64_t heads = config_kv_heads(cfg), rows = (int64_t)c->n_layers * c->n_pages;

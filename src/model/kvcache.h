@@ -47,9 +47,6 @@ bool kvcache_idle(const kvcache *c, int32_t page); /* retained, and no timeline 
 int32_t kvcache_pages(const kvcache *c);           /* of the pool, used or not */
 int32_t kvcache_unused(const kvcache *c);          /* that neither is in use nor retained */
 int32_t kvcache_idle_pages(const kvcache *c);      /* see kvcache_idle() */
-static inline int32_t kvcache_pages_for(int64_t tokens)
-{
-    return (int32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-}
+int32_t kvcache_pages_for(int64_t tokens);         /* that many tokens fill, the last in part */
 
 #endif
