@@ -1,5 +1,5 @@
 # pesc: the front door. `make help` lists what one can do.
-# BUILD=dir builds elsewhere; OPT and SAN change how; V=1 shows the commands.
+# BUILD=dir builds elsewhere; OPT, SAN and LDFLAGS change how; V=1 shows the commands.
 
 Q        := $(if $(V),,@)
 
@@ -112,7 +112,7 @@ $(BUILD)/libpesc.a: $(OBJ)
 
 $(BUILD)/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lyaml -ledit $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ -o $@ -lyaml -ledit $(LDLIBS)
 
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -138,7 +138,7 @@ $(BUILD)/dist/libpesc.a: $(BUILD)/dist/libpesc.o
 	@rm -f $@
 	$(Q)ar rcs $@ $<
 $(BUILD)/dist/libpesc.so.0: $(BUILD)/dist/libpesc.o
-	$(Q)$(CC) -shared -Wl,-soname,libpesc.so.0 $< -o $@ $(LDLIBS)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libpesc.so.0 $< -o $@ $(LDLIBS)
 
 # ---- testing
 

@@ -1,19 +1,19 @@
 #!/bin/sh
 # The programs of examples/ and those that the pages of docs/api show, compiled with pkg-config against
 # an installed copy of the library, as a user does it, and run on the embedded model. Part of install.sh.
-#   tests/examples.sh PREFIX
+#   tests/examples.sh PREFIX [LIBDIR]
 set -eu
-prefix=$1
+prefix=$1 lib=${2:-$1/lib}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib"
+export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 base=share/base data=share/test.jsonl
 
 # ---- compile
 
 compile() { # NAME SOURCE
     # shellcheck disable=SC2046
-    gcc -Wall -Wextra -Werror "$2" -o "$work/$1" $(pkg-config --define-prefix --cflags --libs pesc)
+    gcc -Wall -Wextra -Werror "$2" -o "$work/$1" $(pkg-config --define-variable=prefix="$prefix" --cflags --libs pesc)
 }
 for file in examples/*.c; do
     name=$(basename "$file" .c)
@@ -73,7 +73,7 @@ echo "ok every program was run"
 
 # ---- every function is on a page
 
-for function in $(nm -D --defined-only "$prefix/lib/libpesc.so.0" | awk '{print $3}'); do
+for function in $(nm -D --defined-only "$lib/libpesc.so.0" | awk '{print $3}'); do
     # shellcheck disable=SC2086
     grep -q "$function(" $pages docs/api/README.md || { echo "no page of docs/api has $function()"; exit 1; }
 done

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the Debian packages pesc, libpesc0 and libpesc-dev from the committed tree, checks them with lintian, and runs the
-# command from a fresh prefix.
+# Builds the Debian packages pesc, libpesc0 and libpesc-dev from the committed tree, checks them with lintian, unpacks them in a
+# fresh prefix, and there runs the command and compiles and runs the programs of examples/ and docs/api.
 #   tools/deb.sh OUT
 set -eu
 cd "$(dirname "$0")/.."
 out=$(realpath -m "$1")
-tools/deps.sh build deb
+tools/deps.sh build test deb
 version=$(sed -n 's/^#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,11 +21,14 @@ pesc ($version) unstable; urgency=medium
 EOF
 (cd "$work/pesc" && dpkg-buildpackage -us -uc -b >"$out/build.log" 2>&1) || { tail -n 20 "$out/build.log" >&2; exit 1; }
 cp "$work"/*.deb "$out"
-lintian --fail-on error --suppress-tags initial-upload-closes-no-bugs "$work"/*.changes
+lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs "$work"/*.changes
 
-# a fresh prefix: what the package holds runs where it was unpacked
-dpkg-deb -x "$out/pesc_${version}_amd64.deb" "$work/root"
+# a fresh prefix: what the packages hold works where it was unpacked
+for package in pesc libpesc0 libpesc-dev; do dpkg-deb -x "$out/${package}_${version}_amd64.deb" "$work/root"; done
 "$work/root/usr/bin/pesc" doctor >/dev/null
 PESC_SHARE="$work/root/usr/share/pesc" "$work/root/usr/bin/pesc" info "$work/root/usr/share/pesc/base" >/dev/null
 bash -n "$work/root/usr/share/bash-completion/completions/pesc"
+zcat "$work/root/usr/share/man/man1/pesc.1.gz" | groff -man -Tutf8 -ww >/dev/null
+tests/examples.sh "$work/root/usr" "$work/root/usr/lib/x86_64-linux-gnu" >"$out/examples.log" 2>&1 ||
+    { tail -n 20 "$out/examples.log" >&2; exit 1; }
 ls "$out"/*.deb
