@@ -196,7 +196,7 @@ bench: $(BENCH) $(BUILD)/pesc ## time kernels and the command on this machine
 kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,$(addsuffix .cu,$(1)))))
 ATTENTION := $(call kernels,attention* rope)
 GROUPED   := $(call kernels,grouped* nf4 pointwise)
-PRODUCT   := $(call kernels,product nf4)
+PRODUCT   := $(call kernels,gemm_wgmma nf4)
 ROWS      := $(call kernels,pointwise rows norm router rope routing* xent dropout adamw quant)
 STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda product_cuda rows_cuda)
 $(BUILD)/bench/attention_cuda: $(BUILD)/bench/attention_cuda.cu.o $(ATTENTION) $(BUILD)/libpesc.a

@@ -1,10 +1,11 @@
-/* attention_cuda: a study of the attention kernels. Links their objects and nothing else of pesc.
+/* attention_cuda: errors and rates of the attention kernels.
  *
- * First errors: many shapes against a naive reference in double precision on the GPU, as
- * |got - want| / |want| over all numbers, every shape run twice for equal bits. Outputs are filled
- * with NaN before each run. Then rates: causal FLOPs counted once, backward as 2.5 times forward;
- * decoding as bytes of keys and values over time. `attention_cuda errors|run|rates|decode [80|90]`:
- * 80 keeps to the kernels without Hopper's instructions. */
+ * errors: many shapes against a naive reference in double precision on the GPU, as |got - want| /
+ * |want| over all elements; every shape is repeated and must give the same bits. Outputs are filled
+ * with NaN before each run. rates: TFLOP/s, where causal FLOPs are counted once and backward counts
+ * as 2.5 times forward. decode: bytes of keys and values over time.
+ *   attention_cuda errors|run|rates|decode [80|90]
+ * 80 restricts it to the kernels without Hopper's instructions. */
 #include "attention_naive.cuh"
 #include "backend/cuda/attention.cuh"
 #include "study.cuh"
@@ -77,7 +78,7 @@ static void fill(tensor t, uint32_t seed)
     fill_normal<<<(unsigned)((n + 255) / 256), 256>>>(t.data, n, t.dt == DT_BF16, seed);
 }
 
-/* ---- the problem ---- */
+/* ---- problems ---- */
 
 typedef struct shape {
     dtype act, cache;
@@ -89,92 +90,131 @@ typedef struct problem {
     attention a;
     attention_bwd b;
     kv_pages pages;
-    tensor flat_k, flat_v, flat_at; /* every key of every sequence; where a sequence begins */
+    tensor flat_k, flat_v, flat_at; /* all keys of all sequences; where each sequence begins */
     double *out, *lse, *delta, *dq, *dk, *dv;
 } problem;
 
-/* Rows of flat keys into pages (past ones) or rows of the pass (new ones). */
-__global__ void spread(attn_args a, const void *flat, const int *flat_at, void *pages, void *rows,
-                       int width, bool cache_bf16, bool act_bf16)
+typedef struct key_copy {
+    const void *flat; /* [all keys, width], of the cache's type */
+    const int *flat_at;
+    void *pages, *rows; /* pages of the cache; rows of the pass [T, width] */
+    int width;
+    bool cache_bf16, act_bf16;
+} key_copy;
+
+/* Copies flat keys to the pages (past ones) or to the rows of the pass (new ones). */
+__global__ void copy_keys(attn_args a, key_copy c)
 {
-    int seq = blockIdx.y, j = blockIdx.x, n = flat_at[seq + 1] - flat_at[seq];
+    int seq = blockIdx.y, j = blockIdx.x, n = c.flat_at[seq + 1] - c.flat_at[seq];
     if (j >= n)
         return;
     int fresh = a.starts[seq + 1] - a.starts[seq], past = n - fresh;
-    for (int i = threadIdx.x; i < width; i += blockDim.x) {
-        float x = attn_load(flat, (int64_t)(flat_at[seq] + j) * width + i, cache_bf16);
+    for (int i = threadIdx.x; i < c.width; i += blockDim.x) {
+        float x = attn_load(c.flat, (int64_t)(c.flat_at[seq] + j) * c.width + i, c.cache_bf16);
         if (j < past)
-            attn_store(pages, attn_keys_of(a, seq, 0).row(j) * width + i, cache_bf16, x);
+            attn_store(c.pages, attn_keys_of(a, seq, 0).row(j) * c.width + i, c.cache_bf16, x);
         else
-            attn_store(rows, (int64_t)(a.starts[seq] + j - past) * width + i, act_bf16, x);
+            attn_store(c.rows, (int64_t)(a.starts[seq] + j - past) * c.width + i, c.act_bf16, x);
     }
+}
+
+/* Where the rows of the pass and the flat keys of each sequence begin. */
+typedef struct rows_plan {
+    std::vector<int32_t> starts = { 0 }, pos, flat_at = { 0 };
+    int rows = 0, most = 0; /* rows of the pass; keys of the longest sequence */
+} rows_plan;
+
+static rows_plan plan_rows(const shape &s)
+{
+    rows_plan r;
+    for (size_t i = 0; i < s.len.size(); i++) {
+        int past = s.page ? s.past[i] : 0;
+        for (int j = 0; j < s.len[i]; j++)
+            r.pos.push_back(past + j);
+        r.starts.push_back(r.rows += s.len[i]);
+        r.flat_at.push_back(r.flat_at.back() + past + s.len[i]);
+        r.most = std::max(r.most, past + s.len[i]);
+    }
+    return r;
+}
+
+static attention make_attention(const shape &s, const rows_plan &r)
+{
+    int n_seq = (int)s.len.size(), t = r.rows;
+    attention a = {};
+    a.q = make(s.act, t, s.heads * s.dk);
+    a.k = make(s.act, t, s.kv * s.dk);
+    a.v = make(s.act, t, s.kv * s.dv);
+    a.out = make(s.act, t, s.heads * s.dv);
+    a.lse = make(DT_F32, t, s.heads);
+    a.starts = make_ints(r.starts, 1, n_seq + 1, 0);
+    a.pos = make_ints(r.pos, 1, t, 0);
+    a.n_heads = s.heads;
+    a.n_kv_heads = s.kv;
+    a.qk_dim = s.dk;
+    a.v_dim = s.dv;
+    a.window = s.window;
+    a.scale = 1.0f / sqrtf((float)s.dk);
+    fill(a.q, 1);
+    return a;
+}
+
+/* Pages of the cache; those of a sequence are in reverse order and interleaved with the others'. */
+static void make_pages(problem *p, const shape &s, int most)
+{
+    int n_seq = (int)s.len.size(), max_pages = (most + s.page - 1) / s.page + 1,
+        n_pages = n_seq * max_pages;
+    std::vector<int32_t> table;
+    for (int i = 0; i < n_seq; i++)
+        for (int g = 0; g < max_pages; g++)
+            table.push_back((max_pages - 1 - g) * n_seq + i);
+    p->pages.k = make(s.cache, (int64_t)n_pages * s.page, s.kv * s.dk);
+    p->pages.v = make(s.cache, (int64_t)n_pages * s.page, s.kv * s.dv);
+    p->pages.k.nd = p->pages.v.nd = 3;
+    p->pages.k.ne[0] = p->pages.v.ne[0] = n_pages;
+    p->pages.k.ne[1] = p->pages.v.ne[1] = s.page;
+    p->pages.k.ne[2] = s.kv * s.dk;
+    p->pages.v.ne[2] = s.kv * s.dv;
+    p->pages.table = make_ints(table, 2, n_seq, max_pages);
+    p->a.kv = &p->pages;
+}
+
+static void make_backward(problem *p, const shape &s, int t)
+{
+    p->b.fwd = p->a;
+    p->b.dout = make(s.act, t, s.heads * s.dv);
+    p->b.dq = make(s.act, t, s.heads * s.dk);
+    p->b.dk = make(s.act, t, s.kv * s.dk);
+    p->b.dv = make(s.act, t, s.kv * s.dv);
+    p->b.delta = make(DT_F32, t, s.heads);
+    fill(p->b.dout, 4);
 }
 
 static problem *set_up(const shape &s)
 {
     problem *p = new problem();
-    int n_seq = (int)s.len.size(), t = 0, most = 0;
-    std::vector<int32_t> starts = { 0 }, pos, flat_at = { 0 }, table;
-    for (int i = 0; i < n_seq; i++) {
-        int past = s.page ? s.past[i] : 0;
-        for (int j = 0; j < s.len[i]; j++)
-            pos.push_back(past + j);
-        starts.push_back(t += s.len[i]);
-        flat_at.push_back(flat_at.back() + past + s.len[i]);
-        most = std::max(most, past + s.len[i]);
-    }
+    rows_plan r = plan_rows(s);
+    int n_seq = (int)s.len.size();
     attention *a = &p->a;
-    *a = attention{};
-    a->q = make(s.act, t, s.heads * s.dk);
-    a->k = make(s.act, t, s.kv * s.dk);
-    a->v = make(s.act, t, s.kv * s.dv);
-    a->out = make(s.act, t, s.heads * s.dv);
-    a->lse = make(DT_F32, t, s.heads);
-    a->starts = make_ints(starts, 1, n_seq + 1, 0);
-    a->pos = make_ints(pos, 1, t, 0);
-    a->n_heads = s.heads;
-    a->n_kv_heads = s.kv;
-    a->qk_dim = s.dk;
-    a->v_dim = s.dv;
-    a->window = s.window;
-    a->scale = 1.0f / sqrtf((float)s.dk);
+    *a = make_attention(s, r);
     dtype store = s.page ? s.cache : s.act;
-    p->flat_k = make(store, flat_at.back(), s.kv * s.dk);
-    p->flat_v = make(store, flat_at.back(), s.kv * s.dv);
-    p->flat_at = make_ints(flat_at, 1, n_seq + 1, 0);
-    fill(a->q, 1);
+    p->flat_k = make(store, r.flat_at.back(), s.kv * s.dk);
+    p->flat_v = make(store, r.flat_at.back(), s.kv * s.dv);
+    p->flat_at = make_ints(r.flat_at, 1, n_seq + 1, 0);
     fill(p->flat_k, 2);
     fill(p->flat_v, 3);
-    if (s.page) {
-        int max_pages = (most + s.page - 1) / s.page + 1, n_pages = n_seq * max_pages;
-        for (int i = 0; i < n_seq; i++)
-            for (int g = 0; g < max_pages; g++)
-                table.push_back((max_pages - 1 - g) * n_seq + i);
-        p->pages.k = make(s.cache, (int64_t)n_pages * s.page, s.kv * s.dk);
-        p->pages.v = make(s.cache, (int64_t)n_pages * s.page, s.kv * s.dv);
-        p->pages.k.nd = p->pages.v.nd = 3;
-        p->pages.k.ne[0] = p->pages.v.ne[0] = n_pages;
-        p->pages.k.ne[1] = p->pages.v.ne[1] = s.page;
-        p->pages.k.ne[2] = s.kv * s.dk;
-        p->pages.v.ne[2] = s.kv * s.dv;
-        p->pages.table = make_ints(table, 2, n_seq, max_pages);
-        a->kv = &p->pages;
-    }
+    if (s.page)
+        make_pages(p, s, r.most);
     attn_args args = attn_args_of(a);
-    dim3 grid((unsigned)most, (unsigned)n_seq);
-    spread<<<grid, 128>>>(args, p->flat_k.data, (int *)p->flat_at.data, p->pages.k.data, a->k.data,
-                          s.kv * s.dk, store == DT_BF16, s.act == DT_BF16);
-    spread<<<grid, 128>>>(args, p->flat_v.data, (int *)p->flat_at.data, p->pages.v.data, a->v.data,
-                          s.kv * s.dv, store == DT_BF16, s.act == DT_BF16);
-    if (!s.page) {
-        p->b.fwd = *a;
-        p->b.dout = make(s.act, t, s.heads * s.dv);
-        p->b.dq = make(s.act, t, s.heads * s.dk);
-        p->b.dk = make(s.act, t, s.kv * s.dk);
-        p->b.dv = make(s.act, t, s.kv * s.dv);
-        p->b.delta = make(DT_F32, t, s.heads);
-        fill(p->b.dout, 4);
-    }
+    dim3 grid((unsigned)r.most, (unsigned)n_seq);
+    key_copy k = { p->flat_k.data, (int *)p->flat_at.data, p->pages.k.data, a->k.data,
+                   s.kv * s.dk,    store == DT_BF16,       s.act == DT_BF16 },
+             v = { p->flat_v.data, (int *)p->flat_at.data, p->pages.v.data, a->v.data,
+                   s.kv * s.dv,    store == DT_BF16,       s.act == DT_BF16 };
+    copy_keys<<<grid, 128>>>(args, k);
+    copy_keys<<<grid, 128>>>(args, v);
+    if (!s.page)
+        make_backward(p, s, r.rows);
     check(cudaDeviceSynchronize(), "set up");
     return p;
 }
@@ -216,7 +256,7 @@ static naive reference(problem *p)
 
 /* ---- errors ---- */
 
-static std::vector<unsigned char> fetch(tensor t)
+static std::vector<unsigned char> download(tensor t)
 {
     std::vector<unsigned char> x((size_t)(t.ne[0] * t.ne[1]) * (t.dt == DT_BF16 ? 2 : 4));
     cudaMemcpy(x.data(), t.data, x.size(), cudaMemcpyDeviceToHost);
@@ -225,7 +265,7 @@ static std::vector<unsigned char> fetch(tensor t)
 
 static double error_of(tensor t, const double *want)
 {
-    std::vector<unsigned char> got = fetch(t);
+    std::vector<unsigned char> got = download(t);
     size_t n = (size_t)(t.ne[0] * t.ne[1]);
     std::vector<double> ref(n);
     cudaMemcpy(ref.data(), want, n * 8, cudaMemcpyDeviceToHost);
@@ -244,7 +284,7 @@ static double error_of(tensor t, const double *want)
     return sqrt(diff / (norm + 0.1 * (double)n)); /* gradients of a single key are 0 */
 }
 
-static void poison(cuda_device *c, tensor t)
+static void fill_nan(cuda_device *c, tensor t)
 {
     cudaMemsetAsync(t.data, 0xff, (size_t)(t.ne[0] * t.ne[1]) * (t.dt == DT_BF16 ? 2 : 4),
                     c->stream);
@@ -252,13 +292,13 @@ static void poison(cuda_device *c, tensor t)
 
 static void run_all(cuda_device *c, problem *p)
 {
-    poison(c, p->a.out);
-    poison(c, p->a.lse);
+    fill_nan(c, p->a.out);
+    fill_nan(c, p->a.lse);
     cuda_attention_fwd(&c->base, &p->a);
     if (!p->a.kv) {
-        poison(c, p->b.dq);
-        poison(c, p->b.dk);
-        poison(c, p->b.dv);
+        fill_nan(c, p->b.dq);
+        fill_nan(c, p->b.dk);
+        fill_nan(c, p->b.dv);
         cuda_attention_bwd(&c->base, &p->b);
     }
     cudaError_t e = cudaStreamSynchronize(c->stream);
@@ -283,13 +323,13 @@ static bool errors(cuda_device *c, const shape &s, const char *name)
         double e = error_of(t[i], want[i]);
         worst = e > worst || e != e ? e : worst;
         printf(" %8.1e", e);
-        first.push_back(fetch(t[i]));
+        first.push_back(download(t[i]));
     }
     bool equal = true;
     for (int again = 0; again < 3; again++) {
         run_all(c, p);
         for (size_t i = 0; i < t.size(); i++)
-            equal = equal && fetch(t[i]) == first[i];
+            equal = equal && download(t[i]) == first[i];
     }
     bool ok = worst <= limit && equal && study_failures == 0;
     printf("  %s%s\n", ok ? "ok" : "WRONG", equal ? "" : " (repeats differ)");
@@ -368,7 +408,7 @@ static void run_shapes(cuda_device *c)
 
 /* ---- rates ---- */
 
-enum { CALLS = 8 }; /* at once, so that the time to launch is hidden, as in a training step */
+enum { CALLS = 8 }; /* in a row, so that launch latency is hidden, as in a training step */
 
 template <typename F> static double median_ms(cuda_device *c, F work)
 {
@@ -391,28 +431,25 @@ template <typename F> static double median_ms(cuda_device *c, F work)
     return times[times.size() / 2];
 }
 
-static void rate(cuda_device *c, int n_seq, int len, int heads, int kv, int dk, int dv, int window)
+typedef struct batch {
+    int n_seq, len, heads, kv, dk, dv, window;
+} batch;
+
+static void rate(cuda_device *c, const batch &b)
 {
-    problem *p = set_up({ DT_BF16,
-                          DT_BF16,
-                          heads,
-                          kv,
-                          dk,
-                          dv,
-                          window,
-                          0,
-                          std::vector<int>((size_t)n_seq, len),
-                          {} });
-    double pairs = 0.5 * len * len * n_seq;
-    if (window)
-        pairs = ((double)len * window - 0.5 * window * window) * n_seq;
-    double flops = 2.0 * pairs * (dk + dv) * heads;
+    shape s = { DT_BF16, DT_BF16, b.heads, b.kv, b.dk, b.dv, b.window, 0, {}, {} };
+    s.len.assign((size_t)b.n_seq, b.len);
+    problem *p = set_up(s);
+    double pairs = 0.5 * b.len * b.len * b.n_seq;
+    if (b.window)
+        pairs = ((double)b.len * b.window - 0.5 * b.window * b.window) * b.n_seq;
+    double flops = 2.0 * pairs * (b.dk + b.dv) * b.heads;
     double fwd = median_ms(c, [&] { cuda_attention_fwd(&c->base, &p->a); });
     double bwd = median_ms(c, [&] { cuda_attention_bwd(&c->base, &p->b); });
     printf(
         "cc %d  %2d x %5d  %2d/%-2d  %3d/%-3d w %-5d fwd %8.3f ms %6.1f TF/s   bwd %8.3f ms %6.1f "
         "TF/s\n",
-        c->cc, n_seq, len, heads, kv, dk, dv, window, fwd, flops / fwd * 1e-9, bwd,
+        c->cc, b.n_seq, b.len, b.heads, b.kv, b.dk, b.dv, b.window, fwd, flops / fwd * 1e-9, bwd,
         2.5 * flops / bwd * 1e-9);
     fflush(stdout);
     release();
@@ -421,18 +458,18 @@ static void rate(cuda_device *c, int n_seq, int len, int heads, int kv, int dk, 
 
 static void all_rates(cuda_device *c)
 {
-    rate(c, 4, 2048, 32, 32, 128, 128, 0);
-    rate(c, 1, 8192, 32, 32, 128, 128, 0);
-    rate(c, 4, 2048, 56, 8, 128, 128, 0);
-    rate(c, 16, 512, 32, 32, 128, 128, 0);
-    rate(c, 8, 2048, 9, 3, 64, 64, 0);
-    rate(c, 4, 2048, 32, 32, 80, 80, 0);
-    rate(c, 4, 2048, 32, 32, 96, 96, 0);
-    rate(c, 4, 2048, 16, 16, 192, 128, 0);
-    rate(c, 2, 8192, 32, 8, 128, 128, 1024);
+    static const batch batches[] = {
+        { 4, 2048, 32, 32, 128, 128, 0 },   { 1, 8192, 32, 32, 128, 128, 0 },
+        { 4, 2048, 56, 8, 128, 128, 0 },    { 16, 512, 32, 32, 128, 128, 0 },
+        { 8, 2048, 9, 3, 64, 64, 0 },       { 4, 2048, 32, 32, 80, 80, 0 },
+        { 4, 2048, 32, 32, 96, 96, 0 },     { 4, 2048, 16, 16, 192, 128, 0 },
+        { 2, 8192, 32, 8, 128, 128, 1024 },
+    };
+    for (const batch &b : batches)
+        rate(c, b);
 }
 
-enum { LAYERS = 32 }; /* calls of a graph, as decoding makes them */
+enum { LAYERS = 32 }; /* calls in one CUDA graph, as in decoding */
 
 static void decode_rate(cuda_device *c, int n_seq, int past, int heads, int kv, int dim)
 {

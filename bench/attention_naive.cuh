@@ -1,6 +1,6 @@
-/* attention_naive: attention and its gradients by their definitions, one thread for a row and head,
- * in double precision: what attention_cuda compares with. Shares nothing with the kernels but how a
- * number is loaded. */
+/* attention_naive: attention and its gradients from their definitions in double precision, a thread
+ * for each row and head: the reference of attention_cuda. It shares nothing with the kernels but
+ * how an element is loaded. */
 #ifndef PESC_BENCH_ATTENTION_NAIVE_CUH
 #define PESC_BENCH_ATTENTION_NAIVE_CUH
 
@@ -8,7 +8,7 @@
 
 typedef struct naive {
     attn_args a;
-    const void *k, *v, *dout; /* flat keys */
+    const void *k, *v, *dout; /* k, v: all keys and values of all sequences */
     const int *flat_at;
     bool kv_bf16;
     double *out, *lse, *delta, *dq, *dk, *dv;

@@ -100,55 +100,35 @@ static double time_row(const row *r)
 
 static const char *const layouts[] = { [MM_NT] = "NT", [MM_NN] = "NN", [MM_TN] = "TN" };
 
-int main(int argc, char **argv)
+/* ---- many rows: TFLOP/s ---- */
+
+static const row many[] = {
+    { MM_NT, 8192, 4096, 4096, DT_BF16, DT_BF16, false },
+    { MM_NT, 8192, 4096, 11008, DT_BF16, DT_BF16, false },
+    { MM_NT, 8192, 11008, 4096, DT_BF16, DT_BF16, false },
+    { MM_NN, 8192, 4096, 4096, DT_BF16, DT_BF16, false },
+    { MM_NN, 8192, 4096, 11008, DT_BF16, DT_BF16, false },
+    { MM_NN, 8192, 11008, 4096, DT_BF16, DT_BF16, false },
+    { MM_NN, 8192, 4096, 11008, DT_BF16, DT_F32, true },
+    { MM_NT, 8192, 4096, 4096, DT_NF4, DT_BF16, false },
+    { MM_NT, 8192, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NN, 8192, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NT, 8192, 4096, 64, DT_BF16, DT_BF16, false },
+    { MM_NT, 8192, 64, 4096, DT_BF16, DT_BF16, true },
+    { MM_NT, 8192, 64, 11008, DT_BF16, DT_BF16, true },
+    { MM_NN, 8192, 64, 4096, DT_BF16, DT_BF16, false },
+    { MM_NN, 8192, 4096, 64, DT_BF16, DT_BF16, true },
+    { MM_NN, 8192, 4096, 64, DT_BF16, DT_F32, true },
+    { MM_TN, 8192, 64, 4096, DT_BF16, DT_F32, true },
+    { MM_TN, 8192, 4096, 64, DT_BF16, DT_F32, true },
+    { MM_NT, 2048, 4096, 32000, DT_BF16, DT_F32, false },
+    { MM_NT, 8192, 4096, 8, DT_F32, DT_F32, false },
+    { MM_NN, 8192, 4096, 8, DT_F32, DT_F32, true },
+    { MM_TN, 8192, 4096, 8, DT_F32, DT_F32, true },
+};
+
+static void time_many(void)
 {
-    static const row many[] = {
-        { MM_NT, 8192, 4096, 4096, DT_BF16, DT_BF16, false },
-        { MM_NT, 8192, 4096, 11008, DT_BF16, DT_BF16, false },
-        { MM_NT, 8192, 11008, 4096, DT_BF16, DT_BF16, false },
-        { MM_NN, 8192, 4096, 4096, DT_BF16, DT_BF16, false },
-        { MM_NN, 8192, 4096, 11008, DT_BF16, DT_BF16, false },
-        { MM_NN, 8192, 11008, 4096, DT_BF16, DT_BF16, false },
-        { MM_NN, 8192, 4096, 11008, DT_BF16, DT_F32, true },
-        { MM_NT, 8192, 4096, 4096, DT_NF4, DT_BF16, false },
-        { MM_NT, 8192, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NN, 8192, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NT, 8192, 4096, 64, DT_BF16, DT_BF16, false },
-        { MM_NT, 8192, 64, 4096, DT_BF16, DT_BF16, true },
-        { MM_NT, 8192, 64, 11008, DT_BF16, DT_BF16, true },
-        { MM_NN, 8192, 64, 4096, DT_BF16, DT_BF16, false },
-        { MM_NN, 8192, 4096, 64, DT_BF16, DT_BF16, true },
-        { MM_NN, 8192, 4096, 64, DT_BF16, DT_F32, true },
-        { MM_TN, 8192, 64, 4096, DT_BF16, DT_F32, true },
-        { MM_TN, 8192, 4096, 64, DT_BF16, DT_F32, true },
-        { MM_NT, 2048, 4096, 32000, DT_BF16, DT_F32, false },
-        { MM_NT, 8192, 4096, 8, DT_F32, DT_F32, false },
-        { MM_NN, 8192, 4096, 8, DT_F32, DT_F32, true },
-        { MM_TN, 8192, 4096, 8, DT_F32, DT_F32, true },
-    };
-    static const row few[] = {
-        { MM_NT, 1, 4096, 4096, DT_NF4, DT_BF16, false },
-        { MM_NT, 1, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NT, 1, 11008, 4096, DT_NF4, DT_BF16, false },
-        { MM_NT, 8, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NT, 16, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NT, 64, 4096, 11008, DT_NF4, DT_BF16, false },
-        { MM_NT, 1, 4096, 4096, DT_BF16, DT_BF16, false },
-        { MM_NT, 1, 4096, 11008, DT_BF16, DT_BF16, false },
-        { MM_NT, 1, 11008, 4096, DT_BF16, DT_BF16, false },
-        { MM_NT, 1, 4096, 32000, DT_BF16, DT_F32, false },
-        { MM_NT, 8, 4096, 11008, DT_BF16, DT_BF16, false },
-        { MM_NT, 64, 4096, 11008, DT_BF16, DT_BF16, false },
-    };
-    static const work_limits work = {
-        .act = DT_BF16, .tokens = 8192, .widest = 32000, .converted = 11008 * 4096, .quantised = 1
-    };
-    must(backend_open(&dev, argc > 1 ? argv[1] : "cuda:0"));
-    must(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &work)));
-    pattern = mem_alloc(PATTERN, sizeof *pattern);
-    for (int i = 0; i < PATTERN; i++)
-        pattern[i] = rng_normal((rng_key){ 1, 1 }, (uint64_t)i);
-    printf("%s\n", dev->name);
     for (size_t k = 0; k < sizeof many / sizeof *many; k++) {
         const row *r = &many[k];
         double s = time_row(r), flops = 2.0 * (double)r->t * (double)r->i * (double)r->o;
@@ -157,6 +137,27 @@ int main(int argc, char **argv)
                dtype_name(r->w), dtype_name(r->out), r->accumulate ? " +=" : "   ", s * 1e6,
                flops / s / 1e12);
     }
+}
+
+/* ---- few rows: GB/s of the weights ---- */
+
+static const row few[] = {
+    { MM_NT, 1, 4096, 4096, DT_NF4, DT_BF16, false },
+    { MM_NT, 1, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NT, 1, 11008, 4096, DT_NF4, DT_BF16, false },
+    { MM_NT, 8, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NT, 16, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NT, 64, 4096, 11008, DT_NF4, DT_BF16, false },
+    { MM_NT, 1, 4096, 4096, DT_BF16, DT_BF16, false },
+    { MM_NT, 1, 4096, 11008, DT_BF16, DT_BF16, false },
+    { MM_NT, 1, 11008, 4096, DT_BF16, DT_BF16, false },
+    { MM_NT, 1, 4096, 32000, DT_BF16, DT_F32, false },
+    { MM_NT, 8, 4096, 11008, DT_BF16, DT_BF16, false },
+    { MM_NT, 64, 4096, 11008, DT_BF16, DT_BF16, false },
+};
+
+static void time_few(void)
+{
     for (size_t k = 0; k < sizeof few / sizeof *few; k++) {
         const row *r = &few[k];
         double bytes = (double)(r->o * r->i) * (r->w == DT_NF4 ? 0.5625 : 2);
@@ -164,6 +165,22 @@ int main(int argc, char **argv)
         printf("few rows: T %2lld I %5lld O %5lld  w %-4s  %8.2f us  %7.0f GB/s\n", (long long)r->t,
                (long long)r->i, (long long)r->o, dtype_name(r->w), s * 1e6, bytes / s / 1e9);
     }
+}
+
+static const work_limits work = {
+    .act = DT_BF16, .tokens = 8192, .widest = 32000, .converted = 11008 * 4096, .quantised = 1
+};
+
+int main(int argc, char **argv)
+{
+    must(backend_open(&dev, argc > 1 ? argv[1] : "cuda:0"));
+    must(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &work)));
+    pattern = mem_alloc(PATTERN, sizeof *pattern);
+    for (int i = 0; i < PATTERN; i++)
+        pattern[i] = rng_normal((rng_key){ 1, 1 }, (uint64_t)i);
+    printf("%s\n", dev->name);
+    time_many();
+    time_few();
     dev->op->close(dev);
     return 0;
 }

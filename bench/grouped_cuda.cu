@@ -1,11 +1,11 @@
-/* bench/grouped_cuda: the grouped products of experts on a GPU: right, repeatable, and how fast.
+/* bench/grouped_cuda: grouped products of experts: errors, equal bits when repeated, and times.
  *
- * Each kernel is compared with a plain sum in double precision, over routings that are even, skewed
- * and full of holes; run twice, it must give the same bits and write nothing beside its output.
- * Then TFLOP/s (median of rounds) for adapters at the sizes of large models, beside the dense
- * product of the same size through cuBLAS in the same run; and microseconds for the few rows of
- * decoding, beside the time that reading the experts' weights takes at 4.26 TB/s.
- *   grouped_cuda [check|time [op|plain|mma|wgmma|few]] */
+ * check: each kernel against a sum in double precision, over routings that are even, skewed or
+ * leave experts without rows; run twice it must give the same bits and write nothing beside its
+ * output. time: TFLOP/s (median of rounds) for adapters at the sizes of large models, beside the
+ * dense product of the same size through cuBLAS in the same run; and microseconds for the few rows
+ * of decoding, beside the time of reading the experts' weights at 4.26 TB/s. grouped_cuda
+ * [check|time [op|grouped_gemv|grouped_wgmma|grouped_mma|grouped_plain]] */
 #include "backend/cuda/grouped.cuh"
 #include "study.cuh"
 
@@ -154,9 +154,8 @@ static std::vector<int> offsets_of(const shape &s)
     return offsets;
 }
 
-typedef bool (*kernel)(cuda_device *, const grouped_problem &);
 /* The op as the model calls it. */
-static bool whole_op(cuda_device *d, const grouped_problem &p)
+static void run_op(cuda_device *d, const grouped_problem &p)
 {
     bool tn = p.layout == MM_TN, nt = p.layout == MM_NT;
     tensor a = { (void *)p.a, p.a_dt, 2, { p.rows, nt ? p.i : p.o } };
@@ -167,17 +166,27 @@ static bool whole_op(cuda_device *d, const grouped_problem &p)
     tensor offsets = { (void *)p.offsets, DT_I32, 1, { p.experts + 1 } };
     grouped_mm g = { p.layout, out, a, b, offsets, p.scale };
     cuda_grouped_matmul(&d->base, &g);
-    return true;
 }
 
-static const struct path {
-    const char *name;
-    kernel run;
-} paths[] = { { "op", whole_op },
-              { "plain", grouped_plain },
-              { "mma", grouped_mma },
-              { "wgmma", grouped_wgmma },
-              { "few", grouped_few } };
+static const char *const paths[] = { "op", "grouped_plain", "grouped_mma", "grouped_wgmma",
+                                     "grouped_gemv" };
+
+/* The op, or the kernel with this name, if it serves the problem. */
+static bool run_path(cuda_device *d, const char *name, const grouped_problem &p)
+{
+    if (strcmp(name, "op") == 0) {
+        run_op(d, p);
+        return true;
+    }
+    for (int i = 0; i < n_grouped_kernels; i++) {
+        const grouped_kernel &k = grouped_kernels[i];
+        if (strcmp(k.traits.name, name) == 0 && grouped_serves(k, d, p)) {
+            k.launch(d, p);
+            return true;
+        }
+    }
+    return false;
+}
 
 static int *device_offsets(const shape &s)
 {
@@ -223,13 +232,13 @@ static void drop(const grouped_problem &p)
 }
 
 /* Runs a kernel on a fresh copy of `old` followed by a guard, and brings all of it back. */
-static bool run_once(cuda_device *d, kernel k, grouped_problem p, const std::vector<char> &old,
-                     std::vector<char> *got)
+static bool run_once(cuda_device *d, const char *path, grouped_problem p,
+                     const std::vector<char> &old, std::vector<char> *got)
 {
     got->resize(old.size());
     cudaMalloc(&p.out, old.size());
     cudaMemcpy(p.out, old.data(), old.size(), cudaMemcpyHostToDevice);
-    bool taken = k(d, p);
+    bool taken = run_path(d, path, p);
     cudaError_t e = cudaDeviceSynchronize();
     if (e != cudaSuccess)
         cuda_fail(d, e, "running");
@@ -248,14 +257,15 @@ static double host_value(const std::vector<char> &x, dtype dt, int64_t i)
     return f;
 }
 
-/* -1: not for this kernel. Else the largest |got - ref| over |ref| + rms, or a large number. */
-static double worst(cuda_device *d, kernel k, const grouped_problem &p,
+/* The largest |got - ref| over |ref| + rms, a large number where bits differ or memory beside the
+ * output is written, or -1 where the kernel does not serve the problem. */
+static double worst(cuda_device *d, const char *path, const grouped_problem &p,
                     const std::vector<char> &old, const std::vector<double> &ref)
 {
     std::vector<char> once, twice;
-    if (!run_once(d, k, p, old, &once))
+    if (!run_once(d, path, p, old, &once))
         return -1;
-    run_once(d, k, p, old, &twice);
+    run_once(d, path, p, old, &twice);
     if (once != twice)
         return 1e9;
     size_t used = ref.size() * size_of(p.out_dt);
@@ -301,15 +311,15 @@ static void check_case(cuda_device *d, const shape &s, mm_layout layout, dtype i
     printf("%s %5d rows, d %4d, inner %3d, E %3d %-11s %s*%s>%s:", layout_name[layout], s.rows, s.d,
            s.inner, s.experts, routing_name[s.routing], dtype_name(in), dtype_name(w),
            dtype_name(out));
-    for (const path &k : paths) {
-        if (!wanted(k.name) || (w == DT_NF4 && k.run == grouped_plain))
+    for (const char *path : paths) {
+        if (!wanted(path))
             continue;
-        double off = worst(d, k.run, p, old, expected), limit = out == DT_F32 ? 2e-5 : 5e-3;
+        double off = worst(d, path, p, old, expected), limit = out == DT_F32 ? 2e-5 : 5e-3;
         failures += off > limit;
         if (off < 0)
-            printf("  %s -", k.name);
+            printf("  %s -", path);
         else
-            printf("  %s %.1e%s", k.name, off, off > limit ? " WRONG" : "");
+            printf("  %s %.1e%s", path, off, off > limit ? " WRONG" : "");
     }
     printf("\n");
     cudaFree(ref);
@@ -400,17 +410,17 @@ static void time_case(cuda_device *d, cublasHandle_t h, shape s, mm_layout layou
     printf("%-14s %5d rows, d %4d, inner %4d, E %3d: dense %4.0f |", what, s.rows, s.d, s.inner,
            s.experts, rate);
     for (int routing : routings) {
-        if (!wanted("wgmma"))
+        if (!wanted("grouped_wgmma"))
             break;
         s.routing = routing;
         cudaFree((void *)p.offsets);
         p.offsets = device_offsets(s);
-        double t = seconds(d, [&] { grouped_wgmma(d, p); });
+        double t = seconds(d, [&] { grouped_wgmma_launch(d, p); });
         printf(" %s %4.0f (%3.0f%%)", routing_name[routing], flop * 1e-12 / t,
                100 * flop * 1e-12 / t / rate);
     }
-    if (wanted("mma"))
-        printf(" | mma %4.0f", flop * 1e-12 / seconds(d, [&] { grouped_mma(d, p); }));
+    if (wanted("grouped_mma"))
+        printf(" | mma %4.0f", flop * 1e-12 / seconds(d, [&] { grouped_mma_launch(d, p); }));
     printf("\n");
     cudaFree(p.out);
     drop(p);
@@ -426,10 +436,9 @@ static void time_few(cuda_device *d, int rows, int o, int i)
         p.out = numbers(DT_BF16, out_count(p), 3);
         printf("  %s bound %4.1f", dtype_name(w),
                busy * o * i * (w == DT_NF4 ? 0.5625 : 2) / 4.26e6);
-        for (const path &k : paths)
-            if ((k.run == grouped_few && (rows <= 8 || (rows <= 32 && w == DT_NF4))) ||
-                (k.run == grouped_wgmma && w == DT_BF16) || k.run == whole_op)
-                printf(" %s %5.1f", k.name, 1e6 * seconds(d, [&] { k.run(d, p); }));
+        for (const char *path : { "op", "grouped_wgmma", "grouped_gemv" })
+            if (run_path(d, path, p))
+                printf(" %s %5.1f", path, 1e6 * seconds(d, [&] { run_path(d, path, p); }));
         cudaFree(p.out);
         drop(p);
     }

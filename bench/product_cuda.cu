@@ -1,9 +1,9 @@
-/* bench/product_cuda: large products on a GPU that are sums of several: right, repeatable, and how
- * fast beside cuBLASLt, in rounds that take turns; the narrow products of LoRA by cuBLASLt, beside
- * the time that passing over the wide matrix takes at 4.26 TB/s; and, of long runs, the power and
- * the clock that is left.
+/* bench/product_cuda: gemm_wgmma, large products that are sums of several terms: errors, equal bits
+ * when repeated, and times beside cuBLASLt in alternating rounds. thin: the narrow products of LoRA
+ * by cuBLASLt, beside the time of reading the wide matrix once at 4.26 TB/s. power: power and clock
+ * during long runs.
  *   product_cuda [check|time|thin|power] */
-#include "backend/cuda/product.cuh"
+#include "backend/cuda/gemm_wgmma.cuh"
 #include "study.cuh"
 
 #include <cublasLt.h>
@@ -42,7 +42,7 @@ static void *numbers(int64_t n, uint32_t seed, bool f32 = false)
 
 /* ---- check ---- */
 
-static __global__ void reference_kernel(const product_problem p, double *ref, const bf16 *old)
+static __global__ void reference_kernel(const gemm_problem p, double *ref, const bf16 *old)
 {
     int64_t at = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     if (at >= p.m * p.n)
@@ -61,7 +61,40 @@ static __global__ void reference_kernel(const product_problem p, double *ref, co
 
 static int wrong;
 
-static void check_case(cuda_device *d, product_problem p, std::vector<int64_t> ks)
+/* The sums in double precision. `start` is what the output holds before. */
+static std::vector<double> reference(const gemm_problem &p, const void *start)
+{
+    int64_t n = p.m * p.n;
+    double *ref = NULL;
+    cudaMalloc((void **)&ref, (size_t)n * 8);
+    reference_kernel<<<(unsigned)((n + 255) / 256), 256>>>(p, ref, (const bf16 *)start);
+    std::vector<double> want((size_t)n);
+    cudaMemcpy(want.data(), ref, (size_t)n * 8, cudaMemcpyDeviceToHost);
+    cudaFree(ref);
+    return want;
+}
+
+/* The largest error, relative to |want| plus its root mean square; 3e9 for a NaN. */
+static double largest_error(const std::vector<uint16_t> &got, const std::vector<double> &want)
+{
+    double square = 0, most = 0;
+    for (double x : want)
+        square += x * x;
+    double rms = sqrt(square / (double)want.size());
+    for (size_t i = 0; i < want.size(); i++) {
+        uint32_t bits = (uint32_t)got[i] << 16;
+        float f;
+        memcpy(&f, &bits, 4);
+        double off = fabs(f - want[i]) / (fabs(want[i]) + rms);
+        if (!(off <= most))
+            most = isnan(off) ? 3e9 : off;
+    }
+    return most;
+}
+
+/* Against the reference; run twice it must give the same bits, and write nothing after its
+ * output. */
+static void check_case(cuda_device *d, gemm_problem p, std::vector<int64_t> ks)
 {
     enum { GUARD = 4096 };
     p.n_terms = (int)ks.size();
@@ -75,34 +108,19 @@ static void check_case(cuda_device *d, product_problem p, std::vector<int64_t> k
     void *start = numbers(n, 3), *out = NULL;
     if (p.accumulate)
         cudaMemcpy(old.data(), start, (size_t)n * 2, cudaMemcpyDeviceToHost);
-    double *ref = NULL;
-    cudaMalloc((void **)&ref, (size_t)n * 8);
-    reference_kernel<<<(unsigned)((n + 255) / 256), 256>>>(p, ref, (bf16 *)start);
-    std::vector<double> want((size_t)n);
-    cudaMemcpy(want.data(), ref, (size_t)n * 8, cudaMemcpyDeviceToHost);
+    std::vector<double> want = reference(p, start);
     cudaMalloc(&out, bytes);
     p.out = out;
     for (auto &g : got) {
         cudaMemcpy(out, old.data(), bytes, cudaMemcpyHostToDevice);
-        product_wgmma(d, p);
+        gemm_wgmma(d, p);
         cudaError_t e = cudaDeviceSynchronize();
         if (e != cudaSuccess)
             cuda_fail(d, e, "running");
         g.resize(bytes / 2);
         cudaMemcpy(g.data(), out, bytes, cudaMemcpyDeviceToHost);
     }
-    double square = 0, most = 0;
-    for (double x : want)
-        square += x * x;
-    double rms = sqrt(square / (double)n);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)got[0][i] << 16;
-        float f;
-        memcpy(&f, &bits, 4);
-        double off = fabs(f - want[i]) / (fabs(want[i]) + rms);
-        if (!(off <= most))
-            most = isnan(off) ? 3e9 : off;
-    }
+    double most = largest_error(got[0], want);
     if (got[0] != got[1])
         most = 1e9;
     if (memcmp(got[0].data() + n, old.data() + n, GUARD) != 0)
@@ -117,7 +135,6 @@ static void check_case(cuda_device *d, product_problem p, std::vector<int64_t> k
         cudaFree((void *)p.term[i].b);
     }
     cudaFree(out);
-    cudaFree(ref);
     cudaFree(start);
 }
 
@@ -125,7 +142,7 @@ static void check(cuda_device *d)
 {
     for (int layout = MM_NT; layout <= MM_NN; layout++)
         for (int added = 0; added < 2; added++) {
-            product_problem p = {};
+            gemm_problem p = {};
             p.layout = (mm_layout)layout;
             p.accumulate = added;
             p.m = 512, p.n = 512;
@@ -148,8 +165,8 @@ static cublasLtHandle_t lt;
 static void *workspace;
 enum { WORKSPACE = 64 << 20 };
 
-/* out [m,n] = op(a) op(b) in row-major terms, with the algorithms cuBLASLt proposes. */
-struct product {
+/* out [m,n] = op(a) op(b) in row-major terms, with the algorithms that cuBLASLt proposes. */
+struct lt_product {
     mm_layout layout;
     int64_t m, n, k;
     bool f32_out, add;
@@ -161,7 +178,7 @@ struct product {
     std::vector<cublasLtMatmulHeuristicResult_t> found;
 };
 
-static void prepare(product *p, int most)
+static void prepare(lt_product *p, int most)
 {
     static const cublasOperation_t T = CUBLAS_OP_T, N = CUBLAS_OP_N;
     static const cublasOperation_t op[3][2] = { { T, N }, { N, N }, { N, T } };
@@ -189,7 +206,7 @@ static void prepare(product *p, int most)
     p->found.resize(n);
 }
 
-static void run(cuda_device *d, product *p, size_t which)
+static void multiply(cuda_device *d, lt_product *p, size_t which)
 {
     float one = 1, beta = p->add;
     cublasStatus_t s =
@@ -212,7 +229,7 @@ struct entry {
     }
 };
 
-static void take_turns(cuda_device *d, std::vector<entry> &all, int rounds, int repeat)
+static void time_in_rounds(cuda_device *d, std::vector<entry> &all, int rounds, int repeat)
 {
     cudaEvent_t from, to;
     cudaEventCreate(&from);
@@ -237,7 +254,7 @@ static void time_case(cuda_device *d, mm_layout layout, int64_t m, int64_t n, in
 {
     void *out = numbers(m * n, 1), *a = numbers(m * k, 2), *b = numbers(n * k, 3);
     void *a2 = numbers(m * 64, 4), *b2 = numbers(n * 64, 5);
-    product lib = { layout, m, n, k, false, false, out, a, b }, add = lib, thin = lib;
+    lt_product lib = { layout, m, n, k, false, false, out, a, b }, add = lib, thin = lib;
     add.add = true;
     thin.a = a2;
     thin.b = b2;
@@ -246,19 +263,20 @@ static void time_case(cuda_device *d, mm_layout layout, int64_t m, int64_t n, in
     prepare(&add, 1);
     prepare(&thin, 1);
     int64_t b_ld = layout == MM_NT ? k : n, b2_ld = layout == MM_NT ? 64 : n;
-    product_problem
-        p = { layout, out, m, n, n, 1, { { a, b, k, k, b_ld }, { a2, b2, 64, 64, b2_ld } }, false },
-        two = p, sum = p;
+    gemm_problem p = { layout, out, m, n, n, 1, { { a, b, k, k, b_ld }, { a2, b2, 64, 64, b2_ld } },
+                       false },
+                 two = p, sum = p;
     two.n_terms = 2;
     sum.accumulate = true;
     std::vector<entry> all;
-    all.push_back({ "cuBLASLt", [&] { run(d, &lib, 0); }, {} });
-    all.push_back({ "cuBLASLt, added", [&] { run(d, &add, 0); }, {} });
-    all.push_back({ "cuBLASLt, LoRA before", [&] { run(d, &thin, 0), run(d, &add, 0); }, {} });
-    all.push_back({ "own", [&] { product_wgmma(d, p); }, {} });
-    all.push_back({ "own, added", [&] { product_wgmma(d, sum); }, {} });
-    all.push_back({ "own, LoRA with it", [&] { product_wgmma(d, two); }, {} });
-    take_turns(d, all, 5, 10);
+    all.push_back({ "cuBLASLt", [&] { multiply(d, &lib, 0); }, {} });
+    all.push_back({ "cuBLASLt, added", [&] { multiply(d, &add, 0); }, {} });
+    all.push_back(
+        { "cuBLASLt, LoRA before", [&] { multiply(d, &thin, 0), multiply(d, &add, 0); }, {} });
+    all.push_back({ "own", [&] { gemm_wgmma(d, p); }, {} });
+    all.push_back({ "own, added", [&] { gemm_wgmma(d, sum); }, {} });
+    all.push_back({ "own, LoRA with it", [&] { gemm_wgmma(d, two); }, {} });
+    time_in_rounds(d, all, 5, 10);
     double flop = 2.0 * m * n * k, base = all[0].median();
     printf("%s [%lld,%lld] depth %lld\n", layout == MM_NT ? "NT" : "NN", (long long)m, (long long)n,
            (long long)k);
@@ -269,7 +287,7 @@ static void time_case(cuda_device *d, mm_layout layout, int64_t m, int64_t n, in
         cudaFree(x);
 }
 
-/* The narrow products of LoRA: each passes over one wide matrix. */
+/* A narrow product of LoRA, which reads or writes one wide matrix. */
 struct narrow {
     const char *what;
     mm_layout layout;
@@ -283,12 +301,12 @@ static void thin_case(cuda_device *d, const narrow &z)
     int64_t ld_b = z.ld_b ? z.ld_b : z.n, ld_out = z.ld_out ? z.ld_out : z.n;
     void *out = numbers(z.m * ld_out, 1, z.grad), *a = numbers(z.m * z.k, 2);
     void *b = numbers(ld_b * z.k, 3);
-    product p = { z.layout, z.m, z.n, z.k, z.grad, z.grad, out, a, b, 0, z.ld_b, z.ld_out };
+    lt_product p = { z.layout, z.m, z.n, z.k, z.grad, z.grad, out, a, b, 0, z.ld_b, z.ld_out };
     prepare(&p, 8);
     std::vector<entry> all;
     for (size_t i = 0; i < p.found.size(); i++)
-        all.push_back({ "", [&, i] { run(d, &p, i); }, {} });
-    take_turns(d, all, 5, 10);
+        all.push_back({ "", [&, i] { multiply(d, &p, i); }, {} });
+    time_in_rounds(d, all, 5, 10);
     double first = all[0].median(), best = first;
     for (entry &e : all)
         best = std::min(best, e.median());
@@ -322,7 +340,7 @@ static void time_thin(cuda_device *d)
         thin_case(d, z);
 }
 
-/* ---- power: what the GPU itself says of a long run ---- */
+/* ---- power: NVML's readings of a long run ---- */
 
 static struct {
     int (*init)(void);
@@ -385,14 +403,14 @@ static void power(cuda_device *d)
     void *out = numbers(m * k, 1), *a = numbers(m * k, 2), *b = numbers(n * k, 3);
     double flop = 2.0 * m * n * k;
     for (mm_layout layout : { MM_NT, MM_NN }) {
-        product lib = { layout, m, n, k, false, false, out, a, b };
+        lt_product lib = { layout, m, n, k, false, false, out, a, b };
         prepare(&lib, 1);
-        product_problem p = { layout, out, m, n, n, 1, { { a, b, k, k, layout == MM_NT ? k : n } },
-                              false };
+        gemm_problem p = { layout, out, m, n, n, 1, { { a, b, k, k, layout == MM_NT ? k : n } },
+                           false };
         printf("%s\n", layout == MM_NT ? "NT" : "NN");
         for (int turn = 0; turn < 2; turn++) {
-            measure(d, "cuBLASLt", flop, [&] { run(d, &lib, 0); });
-            measure(d, "own", flop, [&] { product_wgmma(d, p); });
+            measure(d, "cuBLASLt", flop, [&] { multiply(d, &lib, 0); });
+            measure(d, "own", flop, [&] { gemm_wgmma(d, p); });
         }
     }
     measure(d, "copy of 90 MB", 0,

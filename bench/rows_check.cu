@@ -193,16 +193,21 @@ static void check_pointwise(void)
         }
 }
 
-static void check_rows(void)
+static const struct row_size {
+    int64_t t, n;
+} row_sizes[] = { { 1, 1 }, { 300, 33 }, { 1000, 128 }, { 33, 1025 }, { 70, 4096 }, { 9, 7171 } };
+
+static std::string row_tag(row_size z, bool half)
 {
-    const struct {
-        int64_t t, n;
-    } sizes[] = { { 1, 1 }, { 300, 33 }, { 1000, 128 }, { 33, 1025 }, { 70, 4096 }, { 9, 7171 } };
-    for (auto z : sizes)
+    return (half ? " bf16 " : " f32 ") + std::to_string(z.t) + "x" + std::to_string(z.n);
+}
+
+static void check_norm(void)
+{
+    for (auto z : row_sizes)
         for (int half = 0; half < 2; half++) {
             dtype dt = half ? DT_BF16 : DT_F32;
-            std::string tag =
-                (half ? " bf16 " : " f32 ") + std::to_string(z.t) + "x" + std::to_string(z.n);
+            std::string tag = row_tag(z, half);
             auto m = [&](dtype type, fill f) { return make(type, { z.t, z.n }, f); };
             both *x = m(DT_F32, NORMAL), *w = make(dt, { z.n }, NORMAL), *o = m(dt, ZERO);
             both *rstd = make(DT_F32, { z.t }, ZERO);
@@ -225,6 +230,16 @@ static void check_rows(void)
                                .accumulate = true };
                 d->op->rmsnorm_bwd(d, &b);
             });
+        }
+}
+
+static void check_rows(void)
+{
+    for (auto z : row_sizes)
+        for (int half = 0; half < 2; half++) {
+            dtype dt = half ? DT_BF16 : DT_F32;
+            std::string tag = row_tag(z, half);
+            auto m = [&](dtype type, fill f) { return make(type, { z.t, z.n }, f); };
             both *sx = m(dt, NORMAL), *so = make(DT_F32, { z.n }, NORMAL);
             check(("sum_rows" + tag).c_str(), { so }, 3e-5,
                   [=](device *d) { d->op->sum_rows(d, on(d, so), on(d, sx)); });
@@ -328,7 +343,7 @@ static void check_rope(void)
             }
 }
 
-static void check_routing(void)
+static void check_topk(void)
 {
     const topk_rule rules[] = {
         { 8, 2, SCORE_SOFTMAX, true, false, 1, 1, 1 },
@@ -365,6 +380,10 @@ static void check_routing(void)
                 d->op->balance(d, on(d, sh), on(d, aux), on(d, lg), on(d, ch));
             });
         }
+}
+
+static void check_sort(void)
+{
     const int64_t sorts[][3] = {
         { 16384, 2, 8 }, { 131072, 2, 512 }, { 40000, 1, 1 }, { 33, 6, 2048 }, { 70001, 3, 64 }
     };
@@ -449,11 +468,13 @@ void rows_check(int64_t limit)
     if (cpu_open(&cpu, 8) != PESC_OK)
         return;
     check_pointwise();
+    check_norm();
     check_rows();
     check_heads();
     check_gated();
     check_rope();
-    check_routing();
+    check_topk();
+    check_sort();
     check_loss();
     check_training();
     printf("%d wrong\n", rows_wrong);

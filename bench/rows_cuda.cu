@@ -170,7 +170,7 @@ static void report(const char *name, double bytes, std::function<void(int)> run)
 static const int64_t T = 8192, C = 4096, F = 11008, V = 32000, H = 2048, N = T * C;
 static const dtype f = DT_F32, h = DT_BF16;
 
-static void time_pointwise(void)
+static void time_act(void)
 {
     device *d = &rows_gpu.base;
     const ops *op = d->op;
@@ -206,6 +206,12 @@ static void time_pointwise(void)
             op->act_bwd(d, turn(y, i), turn(y, i), turn(x, i), ACT_GELU, nullptr);
         });
     }
+}
+
+static void time_convert(void)
+{
+    device *d = &rows_gpu.base;
+    const ops *op = d->op;
     {
         thrice y = big(f, { T, C }), x = big(h, { T, C });
         report("add f32 += bf16 TxC", 10.0 * N,
@@ -266,6 +272,12 @@ static void time_norm(void)
                    op->rmsnorm_bwd(d, &b);
                });
     }
+}
+
+static void time_rope(void)
+{
+    device *d = &rows_gpu.base;
+    const ops *op = d->op;
     {
         thrice x = big(h, { T, C }), c = big(f, { T, 64 }), s = big(f, { T, 64 });
         report("rope bf16 32 heads of 128", 4.0 * N, [=](int i) {
@@ -319,6 +331,12 @@ static void time_rows(void)
         report("sum_rows bf16 TxC", 2.0 * N,
                [=](int i) { op->sum_rows(d, turn(o, i), turn(x, i)); });
     }
+}
+
+static void time_embed(void)
+{
+    device *d = &rows_gpu.base;
+    const ops *op = d->op;
     {
         thrice o = big(f, { T, C }), t = big(h, { V, C }), r = big(DT_I32, { T }, (uint32_t)V);
         report("embed bf16 to f32", 6.0 * N,
@@ -439,9 +457,12 @@ int main(int argc, char **argv)
     if (strcmp(what, "time") != 0)
         rows_check(strcmp(what, "small") == 0 ? 200000 : INT64_MAX);
     if (strcmp(what, "time") == 0 || strcmp(what, "all") == 0) {
-        time_pointwise();
+        time_act();
+        time_convert();
         time_norm();
+        time_rope();
         time_rows();
+        time_embed();
         time_loss();
         time_training();
         time_routing();

@@ -575,6 +575,22 @@ typedef struct pesc_doctor_row {
 /* Writes at most cap rows about this build and machine, and returns how many there are. */
 size_t pesc_doctor(pesc_doctor_row *rows, size_t cap);
 
+/* A kernel of matrix products, and what it serves. Of two that serve the same product the one
+ * listed first computes it. */
+typedef struct pesc_kernel_row {
+    char device[8];    /* "cpu", "cuda" */
+    char op[16];       /* "matmul", "grouped_matmul" */
+    char name[32];     /* "nf4_gemv" */
+    char rows[16];     /* of activations: "1-8", "256-", "any" */
+    char layouts[16];  /* "NT NN TN": forward, gradient of the input, gradient of the weights */
+    char types[80];    /* "bf16 x nf4 -> f32|bf16": activations, weights, result */
+    char hardware[24]; /* "sm_90", "sm_80+", "avx512_bf16" */
+    char detail[256];  /* how it computes, and what it needs of sizes and alignment */
+} pesc_kernel_row;
+/* Writes at most cap rows about the kernels of this version, and returns how many there are. They
+ * are listed whether or not this machine has the hardware, or this build the CUDA part. */
+size_t pesc_kernels(pesc_kernel_row *rows, size_t cap);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -366,4 +366,9 @@ pesc_status backend_open(device **out, const char *spec);
 pesc_status cpu_open(device **out, int n_threads); /* 0: one thread per usable core */
 pesc_status cuda_open(device **out, int index);
 
+/* Write at most cap rows about the kernels of matrix products, and return how many there are. No
+ * device is needed. */
+size_t cpu_kernels(pesc_kernel_row *rows, size_t cap);
+size_t cuda_kernels(pesc_kernel_row *rows, size_t cap);
+
 #endif

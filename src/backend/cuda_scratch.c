@@ -1,18 +1,10 @@
 #include "backend/cuda_scratch.h"
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/num.h"
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
 }
 
 /* ---- products ---- */
@@ -24,15 +16,15 @@ size_t scratch_converted(int64_t n, dtype dt)
 
 int64_t scratch_split_k(int n_sm, int64_t n, int64_t k)
 {
-    int64_t blocks = most(n_sm / divide_up(n, SPLIT_K_ROWS), 1);
-    return least(least(blocks, SPLIT_K_MOST), divide_up(k, SPLIT_K_DEPTH));
+    int64_t blocks = larger(n_sm / num_divide_up(n, SPLIT_K_ROWS), 1);
+    return num_min(num_min(blocks, SPLIT_K_MOST), num_divide_up(k, SPLIT_K_DEPTH));
 }
 
 /* Where k is split, parts times tiles are at most the multiprocessors. */
 size_t scratch_split_k_bytes(int n_sm, int64_t tokens, int64_t n)
 {
-    int64_t sums = most(n, least(n * SPLIT_K_MOST, (int64_t)n_sm * SPLIT_K_ROWS));
-    return (size_t)(least(tokens, SPLIT_K_TOKENS) * sums) * sizeof(float);
+    int64_t sums = larger(n, num_min(n * SPLIT_K_MOST, (int64_t)n_sm * SPLIT_K_ROWS));
+    return (size_t)(num_min(tokens, SPLIT_K_TOKENS) * sums) * sizeof(float);
 }
 
 size_t scratch_expert_order(void)
@@ -44,8 +36,9 @@ size_t scratch_expert_order(void)
 
 size_t scratch_sort(int64_t rows, int64_t experts)
 {
-    return rows <= SORT_ALONE ? 0
-                              : (size_t)(divide_up(rows, SORT_ROWS) * experts) * sizeof(int32_t);
+    return rows <= SORT_ALONE
+               ? 0
+               : (size_t)(num_divide_up(rows, SORT_ROWS) * experts) * sizeof(int32_t);
 }
 
 size_t scratch_balance(int64_t experts)
@@ -55,7 +48,7 @@ size_t scratch_balance(int64_t experts)
 
 size_t scratch_columns(int64_t rows, int64_t n)
 {
-    int64_t slabs = least(divide_up(rows, COLUMN_ROWS), COLUMN_SLABS);
+    int64_t slabs = num_min(num_divide_up(rows, COLUMN_ROWS), COLUMN_SLABS);
     return slabs <= 1 ? 0 : (size_t)(slabs * n) * sizeof(float);
 }
 
@@ -69,7 +62,7 @@ size_t scratch_router(int64_t n)
 size_t scratch_tiles(int64_t tokens, int64_t seqs)
 {
     enum { TILE_BYTES = 4 * sizeof(int32_t) };
-    return scratch_aligned((size_t)(divide_up(tokens, ATTENTION_ROWS) + seqs) * TILE_BYTES);
+    return scratch_aligned((size_t)(num_divide_up(tokens, ATTENTION_ROWS) + seqs) * TILE_BYTES);
 }
 
 size_t scratch_attention_stats(int64_t tokens, int64_t heads)
@@ -79,13 +72,13 @@ size_t scratch_attention_stats(int64_t tokens, int64_t heads)
 
 int64_t scratch_decode_keys(int64_t keys)
 {
-    int64_t each = divide_up(divide_up(keys, DECODE_PARTS), DECODE_KEYS) * DECODE_KEYS;
-    return most(each, DECODE_LEAST);
+    int64_t each = num_divide_up(num_divide_up(keys, DECODE_PARTS), DECODE_KEYS) * DECODE_KEYS;
+    return larger(each, DECODE_LEAST);
 }
 
 size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys)
 {
-    int64_t parts = divide_up(keys, scratch_decode_keys(keys));
+    int64_t parts = num_divide_up(keys, scratch_decode_keys(keys));
     return (size_t)(slots * heads * parts) * (size_t)(2 + v_dim) * sizeof(float);
 }
 
@@ -93,7 +86,7 @@ size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys)
 
 size_t scratch_squares(int64_t n)
 {
-    return (size_t)most(divide_up(n, SQUARES_PART), 1) * sizeof(double);
+    return (size_t)larger(num_divide_up(n, SQUARES_PART), 1) * sizeof(double);
 }
 
 size_t scratch_codes(void)
@@ -121,7 +114,7 @@ static size_t work_products(const work_limits *w)
 static size_t work_router_bwd(const work_limits *w)
 {
     bool few = w->experts <= ROUTER_DX_EXPERTS && w->dim % 4 == 0;
-    int64_t tokens = few ? least(w->tokens, ROUTER_DX_TOKENS - 1) : w->tokens;
+    int64_t tokens = few ? num_min(w->tokens, ROUTER_DX_TOKENS - 1) : w->tokens;
     bool rounded = w->train && w->experts && w->act != DT_F32;
     return rounded ? scratch_converted(tokens * w->dim, DT_F32) : 0;
 }
@@ -144,7 +137,7 @@ size_t scratch_for_work(int n_sm, const work_limits *w)
         scratch_sort(w->tokens * w->k, w->experts),
         w->experts ? scratch_expert_order() : 0,
         w->train ? scratch_balance(w->experts) : 0,
-        w->train ? scratch_columns(w->tokens * most(w->heads, 1), w->widest) : 0,
+        w->train ? scratch_columns(w->tokens * larger(w->heads, 1), w->widest) : 0,
         w->train && w->experts ? scratch_router(w->dim) : 0,
         w->trained ? scratch_squares(w->trained) : 0,
         w->trained ? scratch_codes() : 0,

@@ -1,4 +1,4 @@
-/* What this build can do on this machine, for `pesc doctor`. */
+/* doctor: what this build can do on this machine, for `pesc doctor`. */
 #include "backend/backend.h"
 #include "base/status.h"
 
@@ -42,4 +42,12 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
     snprintf(r.detail, sizeof r.detail, "%.1f of %.1f GiB free", free_pages * gib, pages * gib);
     row(rows, cap, &n, r);
     return n;
+}
+
+size_t pesc_kernels(pesc_kernel_row *rows, size_t cap)
+{
+    if (!rows)
+        return cpu_kernels(NULL, 0) + cuda_kernels(NULL, 0);
+    size_t n = cpu_kernels(rows, cap), used = n < cap ? n : cap;
+    return n + cuda_kernels(rows + used, cap - used);
 }

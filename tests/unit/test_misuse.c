@@ -306,7 +306,9 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_option_get(pesc_option_rows(NULL), &load, NULL, 64) < 64)                               \
     X(pesc_option_rows(&got.n) && got.n > 100)                                                     \
     X(pesc_doctor(NULL, 0) > 0)                                                                    \
-    X(pesc_doctor(NULL, 100) == pesc_doctor(NULL, 0))
+    X(pesc_doctor(NULL, 100) == pesc_doctor(NULL, 0))                                              \
+    X(pesc_kernels(NULL, 0) > 0)                                                                   \
+    X(pesc_kernels(NULL, 100) == pesc_kernels(NULL, 0))
 
 /* X(a call that does nothing) */
 #define NOTHING(X)                                                                                 \

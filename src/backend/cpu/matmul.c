@@ -7,6 +7,7 @@
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void mm_multiply(cpu_device *d, const mm_group *group)
@@ -53,6 +54,44 @@ const mm_engine *mm_engine_of(cpu_isa isa, dtype activations)
     };
     ASSERT(activations == DT_F32 || activations == DT_BF16);
     return engines[isa][activations == DT_BF16];
+}
+
+/* One row: the kernel for few rows, or the one for any number. */
+static pesc_kernel_row describe(cpu_isa isa, dtype activations, bool few_rows)
+{
+    const mm_engine *e = mm_engine_of(isa, activations);
+    pesc_kernel_row r = { .device = "cpu", .op = "matmul" };
+    snprintf(r.name, sizeof r.name, "%s",
+             few_rows       ? "few_rows"
+             : e->row_panel ? "gemm_amx"
+                            : "gemm_simd");
+    if (few_rows)
+        snprintf(r.rows, sizeof r.rows, "1-%d", MM_FEW_ROWS);
+    else
+        snprintf(r.rows, sizeof r.rows, "any");
+    snprintf(r.layouts, sizeof r.layouts, "%s", few_rows ? "NT" : "NT NN TN");
+    snprintf(r.types, sizeof r.types, "%s x f32|bf16|nf4 -> f32|bf16", dtype_name(activations));
+    snprintf(r.hardware, sizeof r.hardware, "%s", cpu_isa_name(isa));
+    snprintf(r.detail, sizeof r.detail, "%s%s",
+             few_rows       ? "weights read as they are"
+             : e->row_panel ? "tiles of 16x16 pairs of bf16"
+                            : "weights packed into panels",
+             isa == cpu_isa_best() ? "; this machine" : "");
+    return r;
+}
+
+size_t cpu_kernels(pesc_kernel_row *rows, size_t cap)
+{
+    static const dtype activations[] = { DT_F32, DT_BF16 };
+    size_t n = 0;
+    for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
+        for (int i = 0; i < 2; i++) {
+            bool has_few = mm_engine_of((cpu_isa)isa, activations[i])->few_rows_supports != NULL;
+            for (int few = has_few; few >= 0; few--, n++)
+                if (n < cap)
+                    rows[n] = describe((cpu_isa)isa, activations[i], few);
+        }
+    return n;
 }
 
 static void get_single(const void *ctx, int64_t i, mm_product *p)

@@ -1,5 +1,7 @@
-/* adamw: one optimiser step over flat buffers, and the norm that clips it. The step is the CPU's to
- * the bit: intrinsics keep products and sums apart where the compiler would join them. */
+/* adamw: one AdamW step over flat buffers, and the sum of squares by which it clips. The step is
+ * the CPU's bit for bit: intrinsics keep the compiler from contracting products and sums. Bound:
+ * memory; with 8-bit moments a warp has a block of 256 parameters, and the decoding tables are in
+ * shared memory. */
 #include "backend/cuda/vec.cuh"
 
 #include <math_constants.h>
@@ -11,7 +13,7 @@ extern "C" {
 namespace
 {
 
-/* ---- sum of squares: parts of fixed size, then the parts in order, both in double ---- */
+/* ---- sum of squares: partial sums of fixed size, then their sum in order, both in double ---- */
 
 constexpr int64_t PART = SQUARES_PART;
 
@@ -58,7 +60,7 @@ struct step {
     float keep; /* 1 - lr weight_decay */
 };
 
-/* What clipping leaves of the gradient; negative: the gradient is not finite. */
+/* The factor by which clipping scales the gradient; negative: the gradient is not finite. */
 __device__ float grad_scale(const step &s)
 {
     float sumsq = s.sumsq ? *s.sumsq : 0.0f;
@@ -97,15 +99,15 @@ __global__ void step_kernel(step s, bool wide)
     });
 }
 
-/* ---- moments as 8-bit codes: decoded, updated, and coded again by their new maximum ---- */
+/* ---- 8-bit moments: decoded, updated, and encoded again with their new maximum ---- */
 
-/* Bins of magnitudes up to 1: 128 for each power of two from 2^-24 on, and one for 1; a bin is an
- * f32 number's bits but for the last 16. No bin has two middles in it, so one comparison decides.
- */
+/* Bins of magnitudes up to 1: 128 for each power of two from 2^-24 on, and one for 1; a bin is the
+ * upper 16 bits of a float. No bin contains two midpoints between codes, so after the look-up one
+ * comparison decides. */
 constexpr int BIN_BITS = 16, BINS = 24 * 128 + 1, BIN_START = 128 * (127 - 24);
 
-/* A kind of codes: their values; the middles between the magnitudes, zero's first; and for each bin
- * how many middles are below it. */
+/* A kind of codes: their values; the midpoints between magnitudes, beginning at zero; and for each
+ * bin how many midpoints are below it. */
 struct codes {
     float value[256], middle[256];
     uint8_t below[(BINS + 15) / 16 * 16];
@@ -143,8 +145,8 @@ __global__ void codes_kernel(codes *out, const __grid_constant__ maps map)
     }
 }
 
-/* The code nearest to x: how many of the middles of all values are below it. A negative x counts
- * downwards from zero: what is at or above -x is not below x. */
+/* The code nearest to x: the number of midpoints below it. A negative x counts downwards from
+ * zero. */
 template <code8_kind KIND> __device__ int nearest(const codes &c, float x)
 {
     float a = fabsf(x);
@@ -162,9 +164,9 @@ __device__ void decode(float (&x)[4], uint32_t code, float scale, const codes &c
         x[j] = c.value[code >> 8 * j & 255] * scale;
 }
 
-/* Division by one number for many: the product with its reciprocal, corrected twice, is the rounded
- * quotient (Markstein 1990) where remainders are numbers. Quotients too small for that, below
- * 2^-24, have code zero either way. */
+/* Division of many numbers by one: the product with its reciprocal, corrected twice, is the
+ * correctly rounded quotient (Markstein 1990) where remainders do not underflow. Quotients too
+ * small for that, below 2^-24, have code zero either way. */
 struct divisor {
     float by, inverse;
     bool plain;
@@ -213,13 +215,13 @@ __device__ void store_code(uint8_t *p, int64_t i, int64_t n, bool wide, uint32_t
             p[i + j] = (uint8_t)(code >> 8 * j);
 }
 
-/* A warp has a block of 256 numbers: each lane four of each half, so that accesses are whole. All
- * is fetched before anything is stored. */
+/* A warp has a block of 256 parameters: each lane four of each half, so that accesses are whole
+ * sectors. All loads come before the first store. */
 __device__ void step8_block(const step &s, const moments &o, int64_t block, float scale,
                             const codes *c, bool wide)
 {
     constexpr int HALF = CODE8_BLOCK / 2;
-    int lane = threadIdx.x % VEC_WARP;
+    int lane = threadIdx.x % WARP;
     int64_t first = block * CODE8_BLOCK + lane * 4;
     float w[2][4] = {}, g[2][4] = {}, m[2][4], v[2][4], m_top = 0.0f, v_top = 0.0f;
     float m_scale = o.m_scale[block], v_scale = o.v_scale[block];
@@ -250,8 +252,8 @@ __device__ void step8_block(const step &s, const moments &o, int64_t block, floa
                 at.store(s.copy, w[h]);
         });
     }
-    m_top = vec_warp_max(m_top);
-    v_top = vec_warp_max(v_top);
+    m_top = warp_max(m_top);
+    v_top = warp_max(v_top);
     divisor by_m(m_top > 0.0f ? m_top : 1.0f), by_v(v_top > 0.0f ? v_top : 1.0f);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -265,7 +267,7 @@ __device__ void step8_block(const step &s, const moments &o, int64_t block, floa
     }
 }
 
-constexpr int STEP8_BLOCKS = 8; /* of 256 numbers, for each warp */
+constexpr int STEP8_BLOCKS = 8; /* of 256 parameters, for each warp */
 
 __global__ void __launch_bounds__(VEC_THREADS, 4) step8_kernel(step s, moments o, bool wide)
 {
@@ -277,9 +279,9 @@ __global__ void __launch_bounds__(VEC_THREADS, 4) step8_kernel(step s, moments o
     for (int i = threadIdx.x; i < (int)sizeof c / 16; i += VEC_THREADS)
         ((uint4 *)c)[i] = ((const uint4 *)o.codes)[i];
     __syncthreads();
-    int warps = VEC_THREADS / VEC_WARP;
+    int warps = VEC_THREADS / WARP;
     for (int k = 0; k < STEP8_BLOCKS; k++) {
-        int64_t block = ((int64_t)blockIdx.x * STEP8_BLOCKS + k) * warps + threadIdx.x / VEC_WARP;
+        int64_t block = ((int64_t)blockIdx.x * STEP8_BLOCKS + k) * warps + threadIdx.x / WARP;
         if (block * CODE8_BLOCK < s.n)
             step8_block(s, o, block, scale, c, wide);
     }
@@ -344,6 +346,6 @@ extern "C" void cuda_adamw(device *d, const adamw *a)
     moments o = { (uint8_t *)a->m.data, (uint8_t *)a->v.data, (float *)a->m_scale.data,
                   (float *)a->v_scale.data, c };
     vec_launch(d, "adamw",
-               vec_blocks(s.n, (int64_t)CODE8_BLOCK * STEP8_BLOCKS * (VEC_THREADS / VEC_WARP)),
+               vec_blocks(s.n, (int64_t)CODE8_BLOCK * STEP8_BLOCKS * (VEC_THREADS / WARP)),
                step8_kernel, s, o, wide);
 }

@@ -1,13 +1,17 @@
-/* attention: causal attention of packed sequences, with or without pages of past keys.
+/* attention: causal attention of packed sequences, with or without pages of past keys (KV cache).
  *
- * Three ways, chosen by types, sizes and chip, never by what else is in the batch:
- *   - attention_sm90.cu on Hopper: bf16 and the head sizes models have, no pages;
- *   - tensor cores through mma.sync: the same on other chips, and with pages;
- *   - one warp for each query row and head: any type, any size. Exact, general, slow.
- * With pages, sequences of a single row go to attention_decode.cu.
+ * Four kernels, chosen by types, sizes, pages and GPU, not by what else is in the batch:
+ *   - attention_decode.cu: sequences of a single row, with pages;
+ *   - attention_sm90.cu: Hopper, bf16, common head sizes, no pages;
+ *   - mma_fwd below: the same types and sizes on other GPUs, and with pages, by mma.sync;
+ *   - row_fwd below: any type and size, a warp for each query row and head; slow.
  *
- * All keep a running maximum m, sum l and weighted sum of values (online softmax) over blocks of
- * keys, in f32; with tensor cores weights are rounded to bf16 before they meet the values. */
+ * All compute online softmax: a running maximum, sum and weighted sum of values over blocks of
+ * keys, in f32. The tensor-core kernels round the weights to bf16 before they multiply the values.
+ *
+ * mma_fwd: a block has a tile of 128 query rows, 32 for each of four warps, and goes through blocks
+ * of 64 keys. All threads load: keys and values are double buffered with cp.async. Bound: the
+ * tensor cores, behind the exponentials. */
 #include "backend/cuda/attention.cuh"
 
 /* ---- arguments and tiles ---- */
@@ -42,9 +46,9 @@ attn_args attn_args_of(const attention *a)
     return r;
 }
 
-/* Tiles in order of level (their number within the sequence), highest first, then of sequence. A
- * warp takes one level at a time, its lanes 32 sequences at a time: first the tiles of each level
- * are counted, then, with the counts of higher levels summed up, written. */
+/* Lists tiles by level (their number within the sequence), highest level first, then by sequence. A
+ * warp takes a level at a time, its lanes 32 sequences at a time. Three phases: count the tiles of
+ * each level; prefix sums over the levels; write the list. */
 __device__ static int tiles_of(const int32_t *starts, int s, int n_seq, int block, int min_rows)
 {
     int rows = s < n_seq ? starts[s + 1] - starts[s] : 0;
@@ -67,7 +71,7 @@ static __global__ void __launch_bounds__(1024)
             counts[level] = n;
     }
     __syncthreads();
-    if (warp == 0) { /* counts become where each level begins */
+    if (warp == 0) { /* counts become the offsets of the levels */
         int before = 0;
         for (int top = levels - 1; top >= 0; top -= 32) {
             int own = top - lane >= 0 ? counts[top - lane] : 0, sum = own;
@@ -112,11 +116,11 @@ attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t min_rows,
 
 /* ---- pages ---- */
 
-/* Row `from` of x, n numbers wide, to row `to` of the pages. */
+/* Copies row `from` of x, n elements wide, to row `to` of the pages. */
 __device__ static void store_wide(void *pages, int64_t to, bool to_bf16, const void *x,
                                   int64_t from, bool from_bf16, int n)
 {
-    if (to_bf16 && from_bf16 && n % 8 == 0) { /* as they are, 16 bytes at a time */
+    if (to_bf16 && from_bf16 && n % 8 == 0) { /* 16 bytes at a time */
         uint4 *out = (uint4 *)pages + to * (n / 8);
         const uint4 *in = (const uint4 *)x + from * (n / 8);
         for (int i = threadIdx.x; i < n / 8; i += blockDim.x)
@@ -127,7 +131,7 @@ __device__ static void store_wide(void *pages, int64_t to, bool to_bf16, const v
         attn_store(pages, to * n + i, to_bf16, attn_load(x, from * n + i, from_bf16));
 }
 
-static __global__ void store_pages(attn_args a, attn_new rows)
+static __global__ void store_pages(attn_args a, attn_new_kv rows)
 {
     int32_t t = blockIdx.x, seq = attn_seq_of(a, t);
     int64_t row = attn_keys_of(a, seq, 0).row(a.pos[t]);
@@ -135,12 +139,12 @@ static __global__ void store_pages(attn_args a, attn_new rows)
     store_wide((void *)a.v, row, a.kv_bf16, rows.v, t, rows.is_bf16, a.n_kv_heads * a.v_dim);
 }
 
-void attn_store_pages(cuda_device *c, const attn_args *a, attn_new rows)
+void attn_store_pages(cuda_device *c, const attn_args *a, attn_new_kv rows)
 {
     store_pages<<<(unsigned)a->n_tokens, 256, 0, c->stream>>>(*a, rows);
 }
 
-/* ---- any type, any size: a warp for a query row and head ---- */
+/* ---- row_fwd: any type, any size ---- */
 
 enum { ROW_WARPS = 4 };
 
@@ -162,7 +166,7 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_fwd(attn_args a, in
     for (int i = lane; i < a.qk_dim; i += 32)
         q[i] = attn_load(a.q, index * a.qk_dim + i, a.q_bf16);
     __syncwarp();
-    attn_row r = attn_row_meet(a, keys, head / a.group, low, last, q, acc);
+    attn_row r = attn_row_online_softmax(a, keys, head / a.group, low, last, q, acc);
     for (int i = lane; i < a.v_dim; i += 32)
         attn_store(a.out, index * a.v_dim + i, a.out_bf16, acc[i] / r.sum);
     if (a.lse && lane == 0)
@@ -178,7 +182,7 @@ static void row_launch(cuda_device *c, const attn_args *a, int32_t min_rows)
         *a, min_rows);
 }
 
-/* ---- tensor cores: 4 warps of 32 query rows each, blocks of 64 keys ---- */
+/* ---- mma_fwd: tensor cores ---- */
 
 enum { FWD_ROWS = ATTENTION_ROWS, FWD_KEYS = 64, FWD_THREADS = 128, MT = 2 };
 
@@ -189,9 +193,10 @@ template <int DK, int DV> struct fwd_smem {
                          BYTES = Q_BYTES + 2 * (K_BYTES + V_BYTES);
 };
 
-/* Scores of 16 rows by 64 keys become weights; `shrink` is by how much the past counts less. */
-__device__ static inline void softmax_block(float (*s)[4], float max[2], float sum[2],
-                                            float shrink[2], float scale)
+/* Online softmax of 16 rows by 64 keys: scores become weights; `rescale` is the factor of the sums
+ * so far. */
+__device__ static inline void online_softmax(float (*s)[4], float max[2], float sum[2],
+                                             float rescale[2], float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -202,7 +207,7 @@ __device__ static inline void softmax_block(float (*s)[4], float max[2], float s
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         float zero = top == -INFINITY ? 0.0f : top * scale, part = 0.0f;
-        shrink[r] = exp2_fast(max[r] * scale - zero);
+        rescale[r] = exp2_fast(max[r] * scale - zero);
         max[r] = top;
 #pragma unroll
         for (int n = 0; n < FWD_KEYS / 8; n++)
@@ -211,7 +216,7 @@ __device__ static inline void softmax_block(float (*s)[4], float max[2], float s
                 s[n][i] = exp2_fast(s[n][i] * scale - zero);
                 part += s[n][i];
             }
-        sum[r] = sum[r] * shrink[r] + part;
+        sum[r] = sum[r] * rescale[r] + part;
     }
 }
 
@@ -249,6 +254,7 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
     int begin_block = low / FWD_KEYS, end_block = (first + rows - 1) / FWD_KEYS + 1;
     attn_keys keys = attn_keys_of(a, t.seq, t.start);
 
+    /* prologue: queries, and the first block of keys and values */
     uint32_t q_at = smem_address(smem), k_at = q_at + smem_t::Q_BYTES,
              v_at = k_at + 2 * smem_t::K_BYTES;
     attn_rows<DK>::template load<FWD_ROWS, FWD_THREADS>(
@@ -262,6 +268,7 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
     };
     load_block(begin_block, 0);
 
+    /* main loop: load the next block, then scores, mask, softmax, weighted sum of this one */
     float acc[MT][DV / 8][4] = {}, max[MT][2], sum[MT][2] = {};
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -273,23 +280,24 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
         if (block + 1 < end_block)
             load_block(block + 1, stage ^ 1);
         float s[MT][FWD_KEYS / 8][4] = {};
-        mma_rows<DK, FWD_KEYS / 8, MT>(s, q_at, warp * 32, k_at + stage * smem_t::K_BYTES);
+        mma_row_products<DK, FWD_KEYS / 8, MT>(s, q_at, warp * 32, k_at + stage * smem_t::K_BYTES);
         bool edge = key + FWD_KEYS - 1 > first + warp * 32 || first + rows - 1 - key >= window;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            float shrink[2];
+            float rescale[2];
             if (edge)
                 mask_block(s[m], first + warp * 32 + m * 16, key, window);
-            softmax_block(s[m], max[m], sum[m], shrink, a.scale * LOG2E);
+            online_softmax(s[m], max[m], sum[m], rescale, a.scale * LOG2E);
 #pragma unroll
             for (int n = 0; n < DV / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    acc[m][n][i] *= shrink[i / 2];
+                    acc[m][n][i] *= rescale[i / 2];
         }
-        mma_weighted<DV, FWD_KEYS / 8, MT>(acc, s, v_at + stage * smem_t::V_BYTES);
+        mma_weighted_sum<DV, FWD_KEYS / 8, MT>(acc, s, v_at + stage * smem_t::V_BYTES);
     }
 
+    /* epilogue: divide by the sum of weights, store, and keep the log-sum-exp for backward */
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -338,16 +346,16 @@ static const mma_shape *find_shape(const attn_args *a)
 
 /* ---- the op ---- */
 
-/* q and k are rotated where they lie, or, of decoding, on the way. */
-static void turn(device *d, const attention *op, attn_args *a)
+/* Applies RoPE to q and k in place, unless the decoding kernel does it while it loads them. */
+static void rotate(device *d, const attention *op, attn_args *a)
 {
-    attn_new rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
+    attn_new_kv rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
     rope r = {
         op->q,           op->cos, op->sin, op->n_heads, op->qk_dim, 0, 2 * (int32_t)op->cos.ne[1],
         op->interleaved, false
     };
-    if (attn_decode_turns(a, rows)) {
-        a->turn = attn_turn{ (float *)op->cos.data, (float *)op->sin.data, r.rot_dim / 2,
+    if (attn_decode_rotates(a, rows)) {
+        a->rope = attn_rope{ (float *)op->cos.data, (float *)op->sin.data, r.rot_dim / 2,
                              op->interleaved };
         return;
     }
@@ -364,13 +372,13 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
     if (a.n_tokens == 0)
         return;
     if (op->cos.data)
-        turn(d, op, &a);
+        rotate(d, op, &a);
     const mma_shape *shape = find_shape(&a);
-    int32_t min_rows = a.table ? 2 : 1; /* a single row against pages is decoding */
+    int32_t min_rows = a.table ? 2 : 1; /* with pages a single row is attn_decode's */
     size_t list = shape ? scratch_tiles(a.n_tokens, a.n_seq) : 0;
     unsigned char *scratch = NULL;
     if (a.table) {
-        attn_new rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
+        attn_new_kv rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
         scratch = (unsigned char *)cuda_scratch(c, "attention_fwd", list + attn_decode_bytes(&a));
         if (!scratch)
             return;

@@ -1,49 +1,51 @@
-/* attention (private): what the attention kernels share.
+/* attention: what the attention kernels share.
  *
- * Every kernel works on tiles: a tile is a block of consecutive rows of one sequence, and one head.
- * Where sequences begin is known on the device only, so a small kernel lists the tiles first, those
- * with the most rows before them in front: the longest work starts first. The number of launched
- * blocks comes from shapes; blocks beyond the list end at once.
+ * Every kernel works on tiles: 128 consecutive rows of one sequence, for one head. Only the device
+ * knows where sequences begin, so a small kernel lists the tiles first, sorted so that those with
+ * the most keys come first (longest job first). The host launches as many blocks as there can be;
+ * blocks past the end of the list exit at once.
  *
- * Within a sequence rows are numbered from 0. Query row i is at position past + i, past being 0
+ * Within a sequence rows are numbered from 0. Query row i is at position past + i, where past is 0
  * without pages, and sees the keys (past + i - window, past + i]. */
 #ifndef PESC_BACKEND_CUDA_ATTENTION_CUH
 #define PESC_BACKEND_CUDA_ATTENTION_CUH
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/warp.cuh"
 
 #include <cuda_bf16.h>
 #include <stdint.h>
 
 typedef __nv_bfloat16 bf16;
 
-/* How q and k are yet to be turned: pairs of the first 2 half columns of a head. */
-typedef struct attn_turn {
+/* RoPE that is still to be applied to q and k: to pairs of the first 2 half columns of a head. */
+typedef struct attn_rope {
     const float *cos, *sin; /* [T, half] */
-    int32_t half;           /* 0: not at all */
-    bool neighbours;
-} attn_turn;
+    int32_t half;           /* 0: none */
+    bool interleaved;
+} attn_rope;
 
 typedef struct attn_args {
-    const void *q, *k, *v; /* k, v: rows of the pass, or pages */
-    void *out;
-    float *lse; /* NULL: not wanted */
-    const int32_t *starts, *pos;
-    const int32_t *table; /* NULL: no pages */
+    const void *q;               /* [T, heads * qk_dim] */
+    const void *k, *v;           /* rows of the pass [T, kv_heads * dim], or pages */
+    void *out;                   /* [T, heads * v_dim] */
+    float *lse;                  /* [T, heads]; NULL: not wanted */
+    const int32_t *starts, *pos; /* [n_seq + 1] [T] */
+    const int32_t *table;        /* [n_seq, max_pages]; NULL: no pages */
     int32_t max_pages, page_tokens;
     int32_t n_tokens, n_seq, n_heads, n_kv_heads, group;
     int32_t qk_dim, v_dim, window;
     float scale;
     bool q_bf16, kv_bf16, out_bf16;
-    attn_turn turn;
+    attn_rope rope;
 } attn_args;
 
 typedef struct attn_bwd_args {
     attn_args f;
-    const void *dout;
-    void *dq, *dk, *dv;
-    float *delta;
-    float4 *stats; /* [T, heads]: lse log2(e), D, and room to make it 16 bytes; NULL: not wanted */
+    const void *dout;   /* like out */
+    void *dq, *dk, *dv; /* like q, k, v */
+    float *delta;       /* [T, heads]: D */
+    float4 *stats;      /* [T, heads]: lse log2(e), D, and padding to 16 bytes; NULL: not wanted */
     bool dout_bf16, grad_bf16;
 } attn_bwd_args;
 
@@ -55,7 +57,7 @@ typedef struct attn_tile {
 
 typedef struct attn_tiles {
     attn_tile *list;
-    int32_t max; /* a bound on how many there are */
+    int32_t max; /* an upper bound of their number */
 } attn_tiles;
 
 attn_args attn_args_of(const attention *a);
@@ -64,31 +66,32 @@ attn_args attn_args_of(const attention *a);
  * scratch: scratch_tiles() bytes. */
 attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t min_rows, void *scratch);
 
-/* Kernels that use Hopper's own instructions. Forward says false where
- * they do not serve these types and sizes, and has launched nothing. Backward reads b->stats. */
+/* Kernels with Hopper's TMA and wgmma. Forward returns false, and launches nothing, where it does
+ * not serve these types and sizes. Backward reads b->stats. */
 bool attn_sm90_fwd(cuda_device *c, const attn_args *a);
 bool attn_sm90_bwd_fits(const attn_bwd_args *b);
 void attn_sm90_bwd(cuda_device *c, const attn_bwd_args *b, attn_tiles tiles);
 
-/* New rows of k and v, and where they go: from there on they are a's keys. */
-typedef struct attn_new {
+/* The new rows of k and v, which are to be stored in the pages. */
+typedef struct attn_new_kv {
     const void *k, *v;
     bool is_bf16;
-} attn_new;
+} attn_new_kv;
 
-void attn_store_pages(cuda_device *c, const attn_args *a, attn_new rows);
+void attn_store_pages(cuda_device *c, const attn_args *a, attn_new_kv rows);
 
-/* Sequences of one row against their pages, all keys split in parts. A pass with no more rows than
- * sequences is all decoding: then every row is done, and new rows are stored too. */
+/* Decoding: sequences of one row against their pages, the keys split in parts. Where a pass has no
+ * more rows than sequences it is all decoding: then attn_decode() does every row, and stores the
+ * new rows too. */
 size_t attn_decode_bytes(const attn_args *a);
-bool attn_decode_turns(const attn_args *a, attn_new rows); /* whether it heeds a->turn */
-void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch);
+bool attn_decode_rotates(const attn_args *a, attn_new_kv rows); /* whether it applies a->rope */
+void attn_decode(cuda_device *c, const attn_args *a, attn_new_kv rows, void *scratch);
 static inline bool attn_decode_only(const attn_args *a)
 {
     return a->table && a->n_tokens <= a->n_seq;
 }
 
-/* A kernel's dynamic shared memory beyond 48 KiB must be asked for. */
+/* More than 48 KiB of dynamic shared memory is an attribute of the kernel. */
 template <typename K> static inline void attn_allow_smem(cuda_device *c, K kernel, size_t bytes)
 {
     cudaError_t e =
@@ -97,7 +100,7 @@ template <typename K> static inline void attn_allow_smem(cuda_device *c, K kerne
         cuda_fail(c, e, "attention: shared memory");
 }
 
-/* Whether everything is bf16: then tensor cores serve the head sizes that models have. */
+/* Whether all tensors are bf16, as the tensor-core kernels need it. */
 static inline bool attn_all_bf16(const attn_args *a)
 {
     return a->q_bf16 && a->kv_bf16 && a->out_bf16;
@@ -120,20 +123,6 @@ __device__ inline void attn_store(void *p, int64_t i, bool is_bf16, float x)
         ((float *)p)[i] = x;
 }
 
-__device__ inline float warp_max(float x)
-{
-    for (int i = 16; i; i >>= 1)
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, i));
-    return x;
-}
-
-__device__ inline float warp_sum(float x)
-{
-    for (int i = 16; i; i >>= 1)
-        x += __shfl_xor_sync(~0u, x, i);
-    return x;
-}
-
 /* The sequence that holds row t. Empty sequences hold none. */
 __device__ inline int32_t attn_seq_of(const attn_args &a, int32_t t)
 {
@@ -150,7 +139,7 @@ __device__ inline int32_t attn_seq_of(const attn_args &a, int32_t t)
     return low;
 }
 
-/* Where the keys of a sequence are: row j of k and v. */
+/* Finds row j of a sequence's keys and values, in pages or among the rows of the pass. */
 typedef struct attn_keys {
     const int32_t *table;
     int32_t page_tokens, start;
@@ -168,7 +157,7 @@ __device__ inline attn_keys attn_keys_of(const attn_args &a, int32_t seq, int32_
                       start };
 }
 
-/* 2^x; results below the smallest normal number become 0. */
+/* 2^x; subnormal results become 0. */
 __device__ inline float exp2_fast(float x)
 {
     float y;
@@ -176,13 +165,16 @@ __device__ inline float exp2_fast(float x)
     return y;
 }
 
-/* Online softmax of one warp: q and acc are in shared memory, keys [low, last] of one head. */
+/* One query row and head by one warp, for any type and size: online softmax over keys [low, last],
+ * 32 at a time, a lane for each. q [qk_dim] and acc [v_dim] are in shared memory; acc receives the
+ * weighted sum of values, not yet divided by `sum`. */
 typedef struct attn_row {
     float max, sum;
 } attn_row;
 
-__device__ inline attn_row attn_row_meet(const attn_args &a, attn_keys keys, int32_t kv_head,
-                                         int32_t low, int32_t last, const float *q, float *acc)
+__device__ inline attn_row attn_row_online_softmax(const attn_args &a, attn_keys keys,
+                                                   int32_t kv_head, int32_t low, int32_t last,
+                                                   const float *q, float *acc)
 {
     int lane = threadIdx.x & 31;
     int64_t k_width = (int64_t)a.n_kv_heads * a.qk_dim, v_width = (int64_t)a.n_kv_heads * a.v_dim;
@@ -200,11 +192,11 @@ __device__ inline attn_row attn_row_meet(const attn_args &a, attn_keys keys, int
                 s += q[i] * attn_load(a.k, row * k_width + k_col + i, a.kv_bf16);
             s *= a.scale;
         }
-        float top = fmaxf(r.max, warp_max(s)), shrink = expf(r.max - top), p = expf(s - top);
-        r.sum = r.sum * shrink + warp_sum(p);
+        float top = fmaxf(r.max, warp_max(s)), rescale = expf(r.max - top), p = expf(s - top);
+        r.sum = r.sum * rescale + warp_sum(p);
         r.max = top;
         for (int i = lane; i < (a.v_dim + 31) / 32 * 32; i += 32) {
-            float x = i < a.v_dim ? acc[i] * shrink : 0.0f;
+            float x = i < a.v_dim ? acc[i] * rescale : 0.0f;
             for (int j = 0; j < n; j++) {
                 float w = __shfl_sync(~0u, p, j);
                 int64_t at = __shfl_sync(~0u, row, j);
@@ -218,18 +210,12 @@ __device__ inline attn_row attn_row_meet(const attn_args &a, attn_keys keys, int
     return r;
 }
 
-__device__ inline uint32_t pack_bf16(float low, float high)
-{
-    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
-    return *(uint32_t *)&x;
-}
-
 __device__ inline uint32_t smem_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- copies to shared memory that nobody waits for yet ---- */
+/* ---- cp.async: copies to shared memory; zeros where not valid ---- */
 
 __device__ inline void cp_async16(uint32_t to, const void *from, bool valid)
 {
@@ -255,9 +241,10 @@ template <int N> __device__ inline void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* ---- m16n8k16 products of one warp ----
- * Lane l holds of an accumulator rows l/4 and l/4 + 8, columns 2(l%4) and the next one. Two
- * neighbouring accumulators, packed, are a left operand: weights never leave registers. */
+/* ---- mma.m16n8k16 ----
+ * Lane l holds rows l/4 and l/4 + 8 of an accumulator, columns 2(l%4) and the next. Two
+ * neighbouring accumulators, rounded to bf16, have the layout of a first operand: so softmax
+ * weights stay in registers between the two products of attention. */
 
 __device__ inline void ldmatrix4(uint32_t r[4], uint32_t at)
 {
@@ -283,13 +270,13 @@ __device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, ui
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Rows of D numbers in shared memory lie an odd number of 16-byte pieces apart, so the 8 rows that
- * one ldmatrix reads fall on different banks. */
+/* Rows of D elements in shared memory. They are an odd number of 16-byte pieces apart, so the 8
+ * rows that one ldmatrix reads are in different banks. */
 template <int D> struct attn_rows {
     static constexpr int STRIDE = D + 8, BYTES = STRIDE * 2;
 
-    /* Addresses for ldmatrix4: a left operand at (row, col), or a transposed right one whose
-     * products run over rows; and a right one whose products run along its columns. */
+    /* Addresses for ldmatrix4. left: a first operand at (row, col), or a second one whose k are its
+     * rows (transposed). right: a second operand whose k are its columns. */
     static __device__ inline uint32_t left(uint32_t base, int row, int col)
     {
         int lane = threadIdx.x & 31;
@@ -302,9 +289,9 @@ template <int D> struct attn_rows {
                (col + ((lane >> 3) & 1) * 8) * 2;
     }
 
-    /* Brings rows [first, first + N) of x (at a head's first column, rows `width` apart); zeros
-     * from row `limit` on. first < limit, and a multiple of N where there are pages: then rows lie
-     * together, unless pages are smaller than that. */
+    /* Copies rows [first, first + N) of x (which points at a head's first column; rows are `width`
+     * apart); zeros from row `limit` on. first < limit, and with pages a multiple of N: then the
+     * rows are in one page, unless pages have fewer than N. */
     template <int N, int THREADS>
     static __device__ inline void load(uint32_t to, const bf16 *x, int64_t width, attn_keys at,
                                        int first, int limit)
@@ -325,9 +312,9 @@ template <int D> struct attn_rows {
     }
 };
 
-/* out [16 x 8 NB] += a [16 x D] b^T: b has NB * 8 rows of D. */
+/* out [16 MT, 8 NB] += a [16 MT, D] b [8 NB, D]^T, both in shared memory. */
 template <int D, int NB, int MT>
-__device__ inline void mma_rows(float (*out)[NB][4], uint32_t a, int row, uint32_t b)
+__device__ inline void mma_row_products(float (*out)[NB][4], uint32_t a, int row, uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < D; k += 16) {
@@ -348,19 +335,19 @@ __device__ inline void mma_rows(float (*out)[NB][4], uint32_t a, int row, uint32
     }
 }
 
-/* out [16 x D] += w [16 x 8 NB] b: w in registers, b has NB * 8 rows of D. */
+/* out [16 MT, D] += w [16 MT, 8 NB] b [8 NB, D]: w in registers, b in shared memory. */
 template <int D, int NB, int MT>
-__device__ inline void mma_weighted(float (*out)[D / 8][4], const float (*w)[NB][4], uint32_t b)
+__device__ inline void mma_weighted_sum(float (*out)[D / 8][4], const float (*w)[NB][4], uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < NB; k += 2) {
         uint32_t left[MT][4];
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            left[m][0] = pack_bf16(w[m][k][0], w[m][k][1]);
-            left[m][1] = pack_bf16(w[m][k][2], w[m][k][3]);
-            left[m][2] = pack_bf16(w[m][k + 1][0], w[m][k + 1][1]);
-            left[m][3] = pack_bf16(w[m][k + 1][2], w[m][k + 1][3]);
+            left[m][0] = warp_pack_bf16(w[m][k][0], w[m][k][1]);
+            left[m][1] = warp_pack_bf16(w[m][k][2], w[m][k][3]);
+            left[m][2] = warp_pack_bf16(w[m][k + 1][0], w[m][k + 1][1]);
+            left[m][3] = warp_pack_bf16(w[m][k + 1][2], w[m][k + 1][3]);
         }
 #pragma unroll
         for (int n = 0; n < D / 8; n += 2) {
@@ -375,26 +362,8 @@ __device__ inline void mma_weighted(float (*out)[D / 8][4], const float (*w)[NB]
     }
 }
 
-/* Trades registers among the four lanes of a row: lane l ends with what was register l of each. */
-__device__ inline void trade4(uint32_t (&x)[4])
-{
-    int lane = threadIdx.x & 3;
-#pragma unroll
-    for (int i = 1; i < 4; i <<= 1) { /* a 4x4 transpose: swap across bit i of lane and register */
-        bool high = lane & i;
-#pragma unroll
-        for (int a = 0; a < 4; a++) {
-            if (a & i)
-                continue;
-            uint32_t got = __shfl_xor_sync(~0u, high ? x[a] : x[a | i], i);
-            x[a] = high ? got : x[a];
-            x[a | i] = high ? x[a | i] : got;
-        }
-    }
-}
-
-/* Stores a row of a warp's sums, registers r and r + 1 of each 8 columns, as bf16. The four lanes
- * of a row trade their pairs of columns, so that each stores 8 neighbours at once. */
+/* Stores a row of a warp's accumulators, registers r and r + 1 of each 8 columns, as bf16. The four
+ * lanes of a row transpose their pairs of columns, so that each stores 8 neighbours at once. */
 template <int NB>
 __device__ inline void store_row(bf16 *row, const float (*x)[4], int r, float scale, bool valid)
 {
@@ -404,15 +373,16 @@ __device__ inline void store_row(bf16 *row, const float (*x)[4], int r, float sc
         uint32_t w[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            w[i] = pack_bf16(x[n + i][r] * scale, x[n + i][r + 1] * scale);
-        trade4(w);
+            w[i] = warp_pack_bf16(x[n + i][r] * scale, x[n + i][r + 1] * scale);
+        warp_transpose4(w);
         if (valid)
             *(uint4 *)(row + (n + lane) * 8) = make_uint4(w[0], w[1], w[2], w[3]);
     }
 #pragma unroll
     for (int n = NB / 4 * 4; n < NB; n++)
         if (valid)
-            *(uint32_t *)(row + n * 8 + lane * 2) = pack_bf16(x[n][r] * scale, x[n][r + 1] * scale);
+            *(uint32_t *)(row + n * 8 + lane * 2) =
+                warp_pack_bf16(x[n][r] * scale, x[n][r + 1] * scale);
 }
 
 #endif

@@ -2,15 +2,17 @@
  *
  * With P_ij = e^(scale q_i.k_j - lse_i), D_i = dO_i.O_i and dS_ij = P_ij (dO_i.v_j - D_i):
  *     dq_i = scale sum_j dS_ij k_j    dk_j = scale sum_i dS_ij q_i    dv_j = sum_i P_ij dO_i
- * P is computed twice: once by the owners of query rows, once by the owners of keys. So every
- * gradient has one owner that sums it in a fixed order: seven products instead of five, but no
- * atomics, no order to wait for, and weights that never leave registers.
+ * P is computed twice: in a pass whose tiles own query rows and in one whose tiles own keys. So
+ * every gradient is summed by one owner in a fixed order: seven products instead of five, but no
+ * atomics and no inter-block synchronisation, and weights stay in registers.
  *
- * Both passes are one kernel: a tile owns rows (queries, or keys) and meets blocks of the others.
- * The ways are those of attention.cu. */
+ * Both passes are one kernel: a tile owns rows (queries, or keys) and goes through blocks of the
+ * other kind. The kernels correspond to those of attention.cu: attention_bwd_sm90.cu on Hopper,
+ * mma_bwd with mma.sync (8 warps with 16 own rows each, other rows double buffered with cp.async),
+ * row_bwd for any type and size. */
 #include "backend/cuda/attention.cuh"
 
-/* ---- D: `lanes` lanes, a power of two, for a row and head ---- */
+/* ---- D_i: a power of two of lanes for a row and head ---- */
 
 __device__ static inline float dot2(uint32_t x, uint32_t y)
 {
@@ -55,11 +57,11 @@ static void delta_launch(cuda_device *c, const attn_bwd_args *b)
     delta_rows<<<(unsigned)((threads + 255) / 256), 256, 0, c->stream>>>(*b, lanes, wide);
 }
 
-/* ---- any type, any size: a warp owns a query row and head, or a key and its head ---- */
+/* ---- row_bwd: any type, any size; a warp owns a query row and head, or a key and its head ---- */
 
 enum { ROW_WARPS = 4 };
 
-/* Row `t` of x, n_heads heads of `dim`. */
+/* A head of a row of x. */
 typedef struct row_of {
     const void *x;
     int64_t at;
@@ -123,10 +125,10 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_bwd(attn_bwd_args b
         return;
     int32_t t = (int32_t)(index / heads), head = (int32_t)(index % heads);
     int32_t seq = attn_seq_of(a, t), start = a.starts[seq], end = a.starts[seq + 1];
-    /* the rows it meets: queries from the key on, times the heads that share it; or keys */
+    /* the other rows: queries from the key on, for all heads that share it; or keys */
     int32_t low = KEYS ? t : a.window > 0 ? max(start, t - a.window + 1) : start;
     int32_t high = !KEYS ? t + 1 : a.window > 0 ? min((int64_t)end, (int64_t)t + a.window) : end;
-    int32_t per_token = KEYS ? a.group : 1, n_met = (high - low) * per_token;
+    int32_t per_token = KEYS ? a.group : 1, n_other = (high - low) * per_token;
     fetch_row(x1, row_at(KEYS ? a.k : a.q, t, heads, head, a.qk_dim, a.q_bf16), a.qk_dim);
     fetch_row(x2,
               row_at(KEYS ? a.v : b.dout, t, heads, head, a.v_dim, KEYS ? a.q_bf16 : b.dout_bf16),
@@ -134,14 +136,14 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_bwd(attn_bwd_args b
     for (int i = lane; i < dims; i += 32)
         sum1[i] = 0.0f;
     __syncwarp();
-    for (int32_t base = 0; base < n_met; base += 32) {
-        int32_t n = min(32, n_met - base), met = base + min(lane, n - 1);
-        int32_t u = low + met / per_token, met_heads = KEYS ? a.n_heads : a.n_kv_heads;
-        int32_t met_head = KEYS ? head * a.group + met % per_token : head / a.group;
-        row_of y1 = row_at(KEYS ? a.q : a.k, u, met_heads, met_head, a.qk_dim, a.q_bf16);
-        row_of y2 = row_at(KEYS ? b.dout : a.v, u, met_heads, met_head, a.v_dim,
+    for (int32_t base = 0; base < n_other; base += 32) {
+        int32_t n = min(32, n_other - base), other = base + min(lane, n - 1);
+        int32_t u = low + other / per_token, other_heads = KEYS ? a.n_heads : a.n_kv_heads;
+        int32_t other_head = KEYS ? head * a.group + other % per_token : head / a.group;
+        row_of y1 = row_at(KEYS ? a.q : a.k, u, other_heads, other_head, a.qk_dim, a.q_bf16);
+        row_of y2 = row_at(KEYS ? b.dout : a.v, u, other_heads, other_head, a.v_dim,
                            KEYS ? b.dout_bf16 : a.q_bf16);
-        int64_t query = KEYS ? (int64_t)u * a.n_heads + met_head : index;
+        int64_t query = KEYS ? (int64_t)u * a.n_heads + other_head : index;
         float p = expf(dot_row(x1, y1, a.qk_dim) * a.scale - a.lse[query]);
         float ds = p * (dot_row(x2, y2, a.v_dim) - b.delta[query]);
         add_rows(sum1, ds, y1, a.qk_dim, n);
@@ -166,23 +168,24 @@ static void row_launch(cuda_device *c, const attn_bwd_args *b)
         <<<(unsigned)((keys + ROW_WARPS - 1) / ROW_WARPS), ROW_WARPS * 32, smem, c->stream>>>(*b);
 }
 
-/* ---- tensor cores: 8 warps that own 16 rows each ---- */
+/* ---- mma_bwd: tensor cores ---- */
 
 enum { OWN_ROWS = ATTENTION_ROWS, BWD_THREADS = 256 };
 
-/* Blocks of MET rows; fewer where the accumulators of wide heads leave few registers. */
+/* Blocks of OTHER other rows; fewer where the accumulators of wide heads leave few registers. */
 template <int DK, int DV> struct bwd_smem {
-    static constexpr int MET = DK > 128 ? 32 : 64, OWN1 = OWN_ROWS * attn_rows<DK>::BYTES,
-                         OWN2 = OWN_ROWS * attn_rows<DV>::BYTES, MET1 = MET * attn_rows<DK>::BYTES,
-                         MET2 = MET * attn_rows<DV>::BYTES, STATS = MET * 8,
-                         BYTES = OWN1 + OWN2 + 2 * (MET1 + MET2 + STATS);
+    static constexpr int OTHER = DK > 128 ? 32 : 64, OWN1 = OWN_ROWS * attn_rows<DK>::BYTES,
+                         OWN2 = OWN_ROWS * attn_rows<DV>::BYTES,
+                         OTHER1 = OTHER * attn_rows<DK>::BYTES,
+                         OTHER2 = OTHER * attn_rows<DV>::BYTES, STATS = OTHER * 8,
+                         BYTES = OWN1 + OWN2 + 2 * (OTHER1 + OTHER2 + STATS);
 };
 
-/* Scores and dP of 16 owned rows by NB * 8 met ones become P and dS. lse (times log2 e) and D
- * belong to queries: to rows, or to columns when keys are the owners. */
+/* Scores and dP of 16 own rows by NB * 8 other ones become P and dS. lse (times log2 e) and D
+ * belong to queries: to rows, or to columns where keys are owned. */
 template <bool KEYS, int NB>
-__device__ static inline void weigh(float (*s)[4], float (*dp)[4], const float *lse,
-                                    const float *delta, float scale)
+__device__ static inline void softmax_grads(float (*s)[4], float (*dp)[4], const float *lse,
+                                            const float *delta, float scale)
 {
     int column = (threadIdx.x & 3) * 2;
 #pragma unroll
@@ -202,8 +205,8 @@ __device__ static inline void weigh(float (*s)[4], float (*dp)[4], const float *
     }
 }
 
-/* Nothing where the query is before the key, or a window or more after it. `ahead` is by how much
- * the first owned row is ahead of the first met one. */
+/* The mask: no weight where the query is before the key, or a window or more after it. `ahead`:
+ * positions from the first other row to the first own row. */
 template <bool KEYS, int NB>
 __device__ static inline void mask_scores(float (*s)[4], int ahead, int window)
 {
@@ -212,8 +215,8 @@ __device__ static inline void mask_scores(float (*s)[4], int ahead, int window)
     for (int n = 0; n < NB; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int own = ahead + lane / 4 + i / 2 * 8, met = n * 8 + (lane & 3) * 2 + (i & 1);
-            int back = KEYS ? met - own : own - met;
+            int own = ahead + lane / 4 + i / 2 * 8, other = n * 8 + (lane & 3) * 2 + (i & 1);
+            int back = KEYS ? other - own : own - other;
             if (back < 0 || back >= window)
                 s[n][i] = -INFINITY;
         }
@@ -224,46 +227,46 @@ static __global__ void __launch_bounds__(BWD_THREADS, 1)
     mma_bwd(attn_bwd_args b, const attn_tile *tiles)
 {
     using smem_t = bwd_smem<DK, DV>;
-    constexpr int MET = smem_t::MET, NB = MET / 8;
+    constexpr int OTHER = smem_t::OTHER, NB = OTHER / 8;
     extern __shared__ __align__(128) unsigned char smem[];
     const attn_args &a = b.f;
     attn_tile t = tiles[KEYS ? gridDim.y - 1 - blockIdx.y : blockIdx.y];
     if (t.length == 0)
         return;
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31, head = blockIdx.x;
-    int own_heads = KEYS ? a.n_kv_heads : a.n_heads, met_heads = KEYS ? a.n_heads : a.n_kv_heads;
+    int own_heads = KEYS ? a.n_kv_heads : a.n_heads, other_heads = KEYS ? a.n_heads : a.n_kv_heads;
     int rows = min(OWN_ROWS, t.length - t.first), window = a.window > 0 ? a.window : INT32_MAX;
     int low = KEYS ? t.first : a.window > 0 ? max(0, t.first - a.window + 1) : 0;
     int high = !KEYS          ? t.first + rows
                : a.window > 0 ? min((int64_t)t.length, (int64_t)t.first + rows - 1 + a.window)
                               : t.length;
-    int begin = low / MET, blocks = (high + MET - 1) / MET - begin;
-    int met_head = KEYS ? head * a.group : head / a.group, steps = blocks * (KEYS ? a.group : 1);
+    int begin = low / OTHER, blocks = (high + OTHER - 1) / OTHER - begin;
+    int other_head = KEYS ? head * a.group : head / a.group, steps = blocks * (KEYS ? a.group : 1);
     const bf16 *own1 = (const bf16 *)(KEYS ? a.k : a.q),
                *own2 = (const bf16 *)(KEYS ? a.v : b.dout);
-    const bf16 *met1 = (const bf16 *)(KEYS ? a.q : a.k),
-               *met2 = (const bf16 *)(KEYS ? b.dout : a.v);
+    const bf16 *other1 = (const bf16 *)(KEYS ? a.q : a.k),
+               *other2 = (const bf16 *)(KEYS ? b.dout : a.v);
     attn_keys at = { nullptr, 0, t.start };
 
     uint32_t own1_at = smem_address(smem), own2_at = own1_at + smem_t::OWN1,
-             met1_at = own2_at + smem_t::OWN2, met2_at = met1_at + 2 * smem_t::MET1,
-             stats_at = met2_at + 2 * smem_t::MET2;
+             other1_at = own2_at + smem_t::OWN2, other2_at = other1_at + 2 * smem_t::OTHER1,
+             stats_at = other2_at + 2 * smem_t::OTHER2;
     const float *stats = (const float *)(smem + (stats_at - own1_at));
     attn_rows<DK>::template load<OWN_ROWS, BWD_THREADS>(
         own1_at, own1 + head * DK, (int64_t)own_heads * DK, at, t.first, t.length);
     attn_rows<DV>::template load<OWN_ROWS, BWD_THREADS>(
         own2_at, own2 + head * DV, (int64_t)own_heads * DV, at, t.first, t.length);
     auto load_block = [&](int step, int stage) {
-        int h = met_head + step / blocks, first = (begin + step % blocks) * MET;
-        attn_rows<DK>::template load<MET, BWD_THREADS>(met1_at + stage * smem_t::MET1,
-                                                       met1 + h * DK, (int64_t)met_heads * DK, at,
-                                                       first, t.length);
-        attn_rows<DV>::template load<MET, BWD_THREADS>(met2_at + stage * smem_t::MET2,
-                                                       met2 + h * DV, (int64_t)met_heads * DV, at,
-                                                       first, t.length);
-        if (KEYS && threadIdx.x < 2 * MET) {
-            int i = threadIdx.x % MET;
-            const float *from = threadIdx.x < MET ? a.lse : b.delta;
+        int h = other_head + step / blocks, first = (begin + step % blocks) * OTHER;
+        attn_rows<DK>::template load<OTHER, BWD_THREADS>(other1_at + stage * smem_t::OTHER1,
+                                                         other1 + h * DK, (int64_t)other_heads * DK,
+                                                         at, first, t.length);
+        attn_rows<DV>::template load<OTHER, BWD_THREADS>(other2_at + stage * smem_t::OTHER2,
+                                                         other2 + h * DV, (int64_t)other_heads * DV,
+                                                         at, first, t.length);
+        if (KEYS && threadIdx.x < 2 * OTHER) {
+            int i = threadIdx.x % OTHER;
+            const float *from = threadIdx.x < OTHER ? a.lse : b.delta;
             bool valid = first + i < t.length;
             int64_t row = valid ? (int64_t)(t.start + first + i) * a.n_heads + h : 0;
             cp_async4(stats_at + stage * smem_t::STATS + threadIdx.x * 4, from + row, valid);
@@ -272,6 +275,7 @@ static __global__ void __launch_bounds__(BWD_THREADS, 1)
     };
     load_block(0, 0);
 
+    /* lse and D of the own rows, where they are queries */
     float lse[2] = {}, delta[2] = {};
 #pragma unroll
     for (int r = 0; r < 2 && !KEYS; r++) {
@@ -280,27 +284,28 @@ static __global__ void __launch_bounds__(BWD_THREADS, 1)
         lse[r] = row < rows ? a.lse[query] * LOG2E : 0.0f;
         delta[r] = row < rows ? b.delta[query] : 0.0f;
     }
+    /* main loop: load the next block, then scores and dP, mask, P and dS, sums */
     float sum1[1][DK / 8][4] = {}, sum2[1][DV / 8][4] = {};
     for (int step = 0; step < steps; step++) {
-        int stage = step & 1, first = (begin + step % blocks) * MET;
+        int stage = step & 1, first = (begin + step % blocks) * OTHER;
         cp_async_wait<0>();
         __syncthreads();
         if (step + 1 < steps)
             load_block(step + 1, stage ^ 1);
-        uint32_t m1 = met1_at + stage * smem_t::MET1, m2 = met2_at + stage * smem_t::MET2;
+        uint32_t m1 = other1_at + stage * smem_t::OTHER1, m2 = other2_at + stage * smem_t::OTHER2;
         float s[1][NB][4] = {}, dp[1][NB][4] = {};
-        mma_rows<DK, NB, 1>(s, own1_at, warp * 16, m1);
-        mma_rows<DV, NB, 1>(dp, own2_at, warp * 16, m2);
+        mma_row_products<DK, NB, 1>(s, own1_at, warp * 16, m1);
+        mma_row_products<DV, NB, 1>(dp, own2_at, warp * 16, m2);
         int ahead = t.first + warp * 16 - first; /* of the warp's first row */
-        int near = KEYS ? -ahead - 15 : ahead - (MET - 1),
-            far = KEYS ? MET - 1 - ahead : ahead + 15;
+        int near = KEYS ? -ahead - 15 : ahead - (OTHER - 1),
+            far = KEYS ? OTHER - 1 - ahead : ahead + 15;
         if (near < 0 || far >= window)
             mask_scores<KEYS, NB>(s[0], ahead, window);
-        const float *l = KEYS ? stats + stage * 2 * MET : lse, *d = KEYS ? l + MET : delta;
-        weigh<KEYS, NB>(s[0], dp[0], l, d, a.scale * LOG2E);
+        const float *l = KEYS ? stats + stage * 2 * OTHER : lse, *d = KEYS ? l + OTHER : delta;
+        softmax_grads<KEYS, NB>(s[0], dp[0], l, d, a.scale * LOG2E);
         if (KEYS)
-            mma_weighted<DV, NB, 1>(sum2, s, m2);
-        mma_weighted<DK, NB, 1>(sum1, dp, m1);
+            mma_weighted_sum<DV, NB, 1>(sum2, s, m2);
+        mma_weighted_sum<DK, NB, 1>(sum1, dp, m1);
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {

@@ -1,104 +1,99 @@
-/* attention_bwd_sm90: the passes of attention_bwd.cu for Hopper: bf16, heads of 64 to 128.
+/* attention_bwd_sm90: the passes of attention_bwd.cu on Hopper: bf16, heads of 64 to 128 columns.
  *
- * A tile owns 128 rows (queries, or keys) and meets blocks of the others; each warpgroup has 64 of
- * the rows, its sums in registers. For every block the tensor cores compute scores and dP; P is
- * made while dP is computed, dS while P meets dO, and the sums of one block are finished only after
- * the scores of the next were asked for. The owners of keys take all query heads of their key head,
- * one after the other. */
+ * A tile owns 128 rows (queries, or keys) and goes through blocks of the other kind; each consumer
+ * warpgroup has 64 of the rows, with its sums in registers. For every block: scores and dP on the
+ * tensor cores; P while dP is computed; dS; then the products of P and dS are added to the sums. A
+ * tile of keys goes through all query heads of its key head, one after the other. Bound: the tensor
+ * cores. */
 #include "backend/cuda/attention_sm90.cuh"
 
 enum { CONSUMER_WARPS = 8 };
 
 typedef struct bwd_maps {
-    CUtensorMap own1, own2, met1, met2; /* q, dO, k, v; or k, v, q, dO */
+    CUtensorMap own1, own2, other1, other2; /* q, dO, k, v; or k, v, q, dO */
     CUtensorMap stats;
 } bwd_maps;
 
 template <int D, bool OWN_KEYS> struct bwd_shape {
-    /* two sums leave registers for scores of 64 columns only */
-    static constexpr int MET = OWN_KEYS ? 64 : 128, STAGES = OWN_KEYS ? 4 : 2;
+    /* with two sums there are registers for scores of 64 columns only */
+    static constexpr int OTHER = OWN_KEYS ? 64 : 128, STAGES = OWN_KEYS ? 4 : 2;
 };
 
 template <int D, bool OWN_KEYS> struct bwd_smem {
     using shape = bwd_shape<D, OWN_KEYS>;
     static constexpr int ROW = sm90_columns<D> * 2;
     unsigned char own1[TILE_ROWS * ROW], own2[TILE_ROWS * ROW];
-    unsigned char met1[shape::STAGES][shape::MET * ROW], met2[shape::STAGES][shape::MET * ROW];
-    float4 stats[shape::STAGES][shape::MET]; /* lse and D of met queries */
+    unsigned char other1[shape::STAGES][shape::OTHER * ROW],
+        other2[shape::STAGES][shape::OTHER * ROW];
+    float4 stats[shape::STAGES][shape::OTHER]; /* lse and D of the other rows, if queries */
     uint64_t own_full, own_free, full[shape::STAGES], free[shape::STAGES];
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The blocks a tile meets: for each of `heads` heads, n of them from `begin` on. */
-typedef struct met_blocks {
+/* The blocks a tile goes through: for each of `heads` heads, n of them from `begin` on. */
+typedef struct other_blocks {
     int32_t begin, n, heads;
-} met_blocks;
+} other_blocks;
 
 template <int D, bool OWN_KEYS>
-__device__ static inline met_blocks blocks_of(const attn_args &a, const attn_tile &t)
+__device__ static inline other_blocks blocks_of(const attn_args &a, const attn_tile &t)
 {
-    constexpr int MET = bwd_shape<D, OWN_KEYS>::MET;
+    constexpr int OTHER = bwd_shape<D, OWN_KEYS>::OTHER;
     int32_t end = min(t.first + TILE_ROWS, t.length); /* of the owned rows */
     int32_t low = t.first, high = end;
     if (!OWN_KEYS)
         low = a.window > 0 ? max(0, t.first - a.window + 1) : 0;
     else
         high = a.window > 0 && t.length - (end - 1) > a.window ? end - 1 + a.window : t.length;
-    int32_t begin = low / MET;
-    return met_blocks{ begin, (high + MET - 1) / MET - begin, OWN_KEYS ? a.group : 1 };
+    int32_t begin = low / OTHER;
+    return other_blocks{ begin, (high + OTHER - 1) / OTHER - begin, OWN_KEYS ? a.group : 1 };
 }
-
-template <int STAGES> struct turn {
-    int32_t n;
-    __device__ int stage() const { return n % STAGES; }
-    __device__ int parity() const { return n / STAGES & 1; }
-};
 
 template <int D, bool OWN_KEYS>
 __device__ static void produce(bwd_smem<D, OWN_KEYS> &s, const attn_bwd_args &b,
                                const bwd_maps &maps, const sm90_work &work)
 {
-    constexpr int MET = bwd_shape<D, OWN_KEYS>::MET, STAGES = bwd_shape<D, OWN_KEYS>::STAGES;
+    constexpr int OTHER = bwd_shape<D, OWN_KEYS>::OTHER, STAGES = bwd_shape<D, OWN_KEYS>::STAGES;
     const attn_args &a = b.f;
-    sm90_walk walk = { 0 };
+    sm90_scheduler scheduler = { 0 };
     sm90_item item;
-    turn<STAGES> at = { 0 };
-    int bytes = (int)(sizeof s.met1[0] + sizeof s.met2[0] + (OWN_KEYS ? sizeof s.stats[0] : 0));
-    for (int n = 0; walk.next(work, &item); n++) {
+    sm90_ring<STAGES> at = { 0 };
+    int bytes = (int)(sizeof s.other1[0] + sizeof s.other2[0] + (OWN_KEYS ? sizeof s.stats[0] : 0));
+    for (int n = 0; scheduler.next(work, &item); n++) {
         const attn_tile &t = item.tile;
-        met_blocks blocks = blocks_of<D, OWN_KEYS>(a, t);
-        int met_head = OWN_KEYS ? item.head * a.group : item.head / a.group;
+        other_blocks blocks = blocks_of<D, OWN_KEYS>(a, t);
+        int other_head = OWN_KEYS ? item.head * a.group : item.head / a.group;
         hopper_wait(&s.own_free, (n & 1) ^ 1);
         hopper_arrive_expecting(&s.own_full, (int)(sizeof s.own1 + sizeof s.own2));
         sm90_load<D, TILE_ROWS>(s.own1, &maps.own1, &s.own_full, item.head * D, t.start + t.first);
         sm90_load<D, TILE_ROWS>(s.own2, &maps.own2, &s.own_full, item.head * D, t.start + t.first);
-        for (int head = met_head; head < met_head + blocks.heads; head++)
+        for (int head = other_head; head < other_head + blocks.heads; head++)
             for (int block = blocks.begin; block < blocks.begin + blocks.n; block++, at.n++) {
-                int stage = at.stage(), row = t.start + block * MET;
+                int stage = at.stage(), row = t.start + block * OTHER;
                 uint64_t *full = &s.full[stage];
                 hopper_wait(&s.free[stage], at.parity() ^ 1);
                 hopper_arrive_expecting(full, bytes);
-                sm90_load<D, MET>(s.met1[stage], &maps.met1, full, head * D, row);
-                sm90_load<D, MET>(s.met2[stage], &maps.met2, full, head * D, row);
+                sm90_load<D, OTHER>(s.other1[stage], &maps.other1, full, head * D, row);
+                sm90_load<D, OTHER>(s.other2[stage], &maps.other2, full, head * D, row);
                 if (OWN_KEYS)
                     hopper_load(s.stats[stage], &maps.stats, full, head * 4, row, 0);
             }
     }
 }
 
-/* Nothing where the query is before the key, or a window or more after it, or where the met row is
- * not one of the `n` left in the sequence. `ahead`: by how much the warp's first owned row is ahead
- * of the first met one. */
-template <bool OWN_KEYS, int MET>
-__device__ static inline void mask(float (&s)[MET / 2], int32_t ahead, int32_t window, int32_t n)
+/* The mask: no weight where the query is before the key, or a window or more after it, or where the
+ * other row is not one of the `n` left in the sequence. `ahead`: positions from the first other row
+ * to the warp's first own row. */
+template <bool OWN_KEYS, int OTHER>
+__device__ static inline void mask(float (&s)[OTHER / 2], int32_t ahead, int32_t window, int32_t n)
 {
     int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int i = 0; i < MET / 2; i++) {
-        int32_t own = ahead + lane / 4 + (i & 2) * 4, met = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
-        int32_t back = OWN_KEYS ? met - own : own - met;
-        if (back < 0 || back >= window || met >= n)
+    for (int i = 0; i < OTHER / 2; i++) {
+        int32_t own = ahead + lane / 4 + (i & 2) * 4, other = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
+        int32_t back = OWN_KEYS ? other - own : own - other;
+        if (back < 0 || back >= window || other >= n)
             s[i] = -INFINITY;
     }
 }
@@ -107,7 +102,7 @@ template <int D, bool OWN_KEYS>
 __device__ static void consume(bwd_smem<D, OWN_KEYS> &sm, const attn_bwd_args &b,
                                const sm90_work &work)
 {
-    constexpr int MET = bwd_shape<D, OWN_KEYS>::MET, STAGES = bwd_shape<D, OWN_KEYS>::STAGES;
+    constexpr int OTHER = bwd_shape<D, OWN_KEYS>::OTHER, STAGES = bwd_shape<D, OWN_KEYS>::STAGES;
     const attn_args &a = b.f;
     int group = threadIdx.x / 128, lane = threadIdx.x & 31, warp = threadIdx.x / 32 & 3;
     int own = group * 64 + warp * 16, own_heads = OWN_KEYS ? a.n_kv_heads : a.n_heads;
@@ -115,16 +110,16 @@ __device__ static void consume(bwd_smem<D, OWN_KEYS> &sm, const attn_bwd_args &b
     float scale = a.scale * LOG2E;
     const unsigned char *own1 = sm.own1 + group * 64 * PANEL_ROW,
                         *own2 = sm.own2 + group * 64 * PANEL_ROW;
-    sm90_walk walk = { 0 };
+    sm90_scheduler scheduler = { 0 };
     sm90_item item;
-    turn<STAGES> at = { 0 };
+    sm90_ring<STAGES> at = { 0 };
     auto release = [&](uint64_t *bar) {
         if (lane == 0)
             hopper_arrive(bar);
     };
-    for (int n = 0; walk.next(work, &item); n++) {
+    for (int n = 0; scheduler.next(work, &item); n++) {
         const attn_tile &t = item.tile;
-        met_blocks blocks = blocks_of<D, OWN_KEYS>(a, t);
+        other_blocks blocks = blocks_of<D, OWN_KEYS>(a, t);
         float sum1[D / 2], sum2[OWN_KEYS ? D / 2 : 1];
         float2 own_stats[2]; /* of the lane's two rows, where they are queries */
 #pragma unroll
@@ -143,21 +138,23 @@ __device__ static void consume(bwd_smem<D, OWN_KEYS> &sm, const attn_bwd_args &b
         int steps = blocks.n * blocks.heads;
         for (int step = 0, block = blocks.begin; step < steps; step++, at.n++) {
             int stage = at.stage();
-            float s[MET / 2], dp[MET / 2];
-            uint32_t p[OWN_KEYS ? MET / 4 : 1], ds[MET / 4];
+            float s[OTHER / 2], dp[OTHER / 2];
+            uint32_t p[OWN_KEYS ? OTHER / 4 : 1], ds[OTHER / 4];
+            /* scores and dP */
             hopper_wait(&sm.full[stage], at.parity());
             hopper_multiply_begin();
-            sm90_rows<D, MET, TILE_ROWS>(s, own1, sm.met1[stage]);
+            sm90_row_products<D, OTHER, TILE_ROWS>(s, own1, sm.other1[stage]);
             hopper_multiply_commit();
-            sm90_rows<D, MET, TILE_ROWS>(dp, own2, sm.met2[stage]);
+            sm90_row_products<D, OTHER, TILE_ROWS>(dp, own2, sm.other2[stage]);
             hopper_multiply_commit();
             hopper_multiply_wait<1>();
-            sm90_settled(s);
-            int32_t ahead = t.first + own - block * MET, left = t.length - block * MET;
-            int32_t near = OWN_KEYS ? -ahead - 15 : ahead - (MET - 1),
-                    far = OWN_KEYS ? MET - 1 - ahead : ahead + 15;
-            if (near < 0 || far >= window || left < MET)
-                mask<OWN_KEYS, MET>(s, ahead, window, left);
+            sm90_written(s);
+            /* mask, P, dS */
+            int32_t ahead = t.first + own - block * OTHER, left = t.length - block * OTHER;
+            int32_t near = OWN_KEYS ? -ahead - 15 : ahead - (OTHER - 1),
+                    far = OWN_KEYS ? OTHER - 1 - ahead : ahead + 15;
+            if (near < 0 || far >= window || left < OTHER)
+                mask<OWN_KEYS, OTHER>(s, ahead, window, left);
             auto stats_at =
                 [&](int i) { /* of the query of register i: its row's, or its column's */
                              if (!OWN_KEYS)
@@ -166,29 +163,31 @@ __device__ static void consume(bwd_smem<D, OWN_KEYS> &sm, const attn_bwd_args &b
                                          .stats[stage][i / 4 * 8 + (lane & 3) * 2 + (i & 1)];
                 };
 #pragma unroll
-            for (int i = 0; i < MET / 2; i++)
+            for (int i = 0; i < OTHER / 2; i++)
                 s[i] = exp2_fast(s[i] * scale - stats_at(i).x);
             hopper_multiply_wait<0>();
-            sm90_settled(dp);
+            sm90_written(dp);
 #pragma unroll
-            for (int i = 0; i < MET / 2; i += 2) {
-                ds[i / 2] = pack_bf16(s[i] * (dp[i] - stats_at(i).y),
-                                      s[i + 1] * (dp[i + 1] - stats_at(i + 1).y));
+            for (int i = 0; i < OTHER / 2; i += 2) {
+                ds[i / 2] = warp_pack_bf16(s[i] * (dp[i] - stats_at(i).y),
+                                           s[i + 1] * (dp[i + 1] - stats_at(i + 1).y));
                 if (OWN_KEYS)
-                    p[i / 2] = pack_bf16(s[i], s[i + 1]);
+                    p[i / 2] = warp_pack_bf16(s[i], s[i + 1]);
             }
+            /* dV += P^T dO; dQ or dK += dS times the other rows */
             hopper_multiply_begin();
             if constexpr (OWN_KEYS)
-                sm90_weighted<D, MET>(sum2, p, sm.met2[stage]);
-            sm90_weighted<D, MET>(sum1, ds, sm.met1[stage]);
+                sm90_weighted_sum<D, OTHER>(sum2, p, sm.other2[stage]);
+            sm90_weighted_sum<D, OTHER>(sum1, ds, sm.other1[stage]);
             hopper_multiply_commit();
             hopper_multiply_wait<0>();
-            sm90_settled(sum1);
+            sm90_written(sum1);
             if constexpr (OWN_KEYS)
-                sm90_settled(sum2);
+                sm90_written(sum2);
             release(&sm.free[stage]);
             block = block + 1 < blocks.begin + blocks.n ? block + 1 : blocks.begin;
         }
+        /* epilogue */
         release(&sm.own_free);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -223,11 +222,11 @@ static __global__ void __launch_bounds__(SM90_THREADS, 1)
     }
     __syncthreads();
     if (threadIdx.x >= 256) {
-        sm90_registers_drop<24>();
+        hopper_registers_release<24>();
         if (threadIdx.x == 256)
             produce<D, OWN_KEYS>(s, b, maps, work);
     } else {
-        sm90_registers_take<240>();
+        hopper_registers_acquire<240>();
         consume<D, OWN_KEYS>(s, b, work);
     }
 #endif
@@ -280,7 +279,8 @@ static bool map_inputs(cuda_device *c, const attn_bwd_args *b, bwd_inputs *in)
 }
 
 template <int D, bool OWN_KEYS>
-static void pass(cuda_device *c, const attn_bwd_args *b, const bwd_inputs *in, attn_tiles tiles)
+static void launch_pass(cuda_device *c, const attn_bwd_args *b, const bwd_inputs *in,
+                        attn_tiles tiles)
 {
     constexpr size_t smem = sizeof(bwd_smem<D, OWN_KEYS>);
     bwd_maps maps = OWN_KEYS ? bwd_maps{ in->k, in->v, in->q, in->dout, in->stats }
@@ -291,10 +291,11 @@ static void pass(cuda_device *c, const attn_bwd_args *b, const bwd_inputs *in, a
 }
 
 template <int D>
-static void both(cuda_device *c, const attn_bwd_args *b, const bwd_inputs *in, attn_tiles tiles)
+static void launch_both(cuda_device *c, const attn_bwd_args *b, const bwd_inputs *in,
+                        attn_tiles tiles)
 {
-    pass<D, false>(c, b, in, tiles);
-    pass<D, true>(c, b, in, tiles);
+    launch_pass<D, false>(c, b, in, tiles);
+    launch_pass<D, true>(c, b, in, tiles);
 }
 
 typedef struct sm90_shape {
@@ -302,9 +303,10 @@ typedef struct sm90_shape {
     void (*launch)(cuda_device *, const attn_bwd_args *, const bwd_inputs *, attn_tiles);
 } sm90_shape;
 
-static const sm90_shape sm90_shapes[] = {
-    { 64, both<64> }, { 80, both<80> }, { 96, both<96> }, { 128, both<128> }
-};
+static const sm90_shape sm90_shapes[] = { { 64, launch_both<64> },
+                                          { 80, launch_both<80> },
+                                          { 96, launch_both<96> },
+                                          { 128, launch_both<128> } };
 
 static const sm90_shape *find_shape(const attn_bwd_args *b)
 {

@@ -1,19 +1,25 @@
-/* attention_decode: single query rows against the pages of all their past.
+/* attention_decode: single query rows against the pages of their past (KV cache).
  *
- * There is one row for many keys, so the keys are cut in parts, each with a block of its own; the
- * last of them to finish puts all together in order. Where a part begins depends on the cache's
- * shape alone: a sequence gets the same bits whatever is decoded beside it.
+ * Bound: reading keys and values. One row has many keys, so the keys are split in parts (flash
+ * decoding), a block for each; the last block of a row to finish joins the parts in order. Where
+ * parts begin depends on the size of the cache alone, so a sequence gets the same bits whatever is
+ * decoded beside it.
  *
- * With tensor cores the heads that share a key head are the rows of a product (16, most of them
- * empty: reading keys is what takes time, not products), and the four warps take 16 keys each of a
- * block of 64. */
+ * Three kernels:
+ *   - mma_part: tensor cores. The query heads that share a key head are the rows of an mma (16,
+ * most of them empty); the four warps take 16 keys each of a block of 64. Keys and values come
+ *     through a ring of two or three cp.async stages.
+ *   - lane_part: one or two query heads on a key head (attention_lanes.cuh).
+ *   - row_part: any type and size, a warp for each head; then join_parts.
+ * The first two also apply RoPE and store the new row of k and v, and start early (PDL): the past
+ * is in the pages already, only the new row is another kernel's result. */
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_lanes.cuh"
 #include "backend/cuda/overlap.cuh"
 
 enum { KEYS = DECODE_KEYS, HEADS = 16, THREADS = 128, WARPS = THREADS / 32 };
 
-/* What a part says of a row and head: maximum, sum, and values weighted by e^(s - maximum). */
+/* The result of a part, for a row and head: maximum, sum, and values weighted by e^(s - max). */
 typedef struct parts {
     float2 *stats; /* [slots * heads][n] */
     float *acc;    /* [slots * heads][n][v_dim] */
@@ -27,13 +33,14 @@ static int64_t cached(const attn_args *a)
     return (int64_t)a->max_pages * a->page_tokens;
 }
 
-static parts cut(const attn_args *a)
+static parts split_keys(const attn_args *a)
 {
     int64_t most = cached(a), keys = scratch_decode_keys(most);
     return parts{ NULL, NULL, (int32_t)((most + keys - 1) / keys), (int32_t)keys, NULL };
 }
 
-/* What is decoded has a slot: a row, when all rows are; else a sequence, used if it has one row. */
+/* Slots of decoded rows: the rows, where the pass is all decoding; else the sequences, of which
+ * those with one row are decoded. */
 static int32_t slots_of(const attn_args *a)
 {
     return attn_decode_only(a) ? a->n_tokens : a->n_seq;
@@ -45,7 +52,7 @@ size_t attn_decode_bytes(const attn_args *a)
 }
 
 typedef struct decoded {
-    int32_t t, seq; /* t < 0: nothing */
+    int32_t t, seq; /* t < 0: the slot is not used */
 } decoded;
 
 __device__ static decoded row_in(const attn_args &a, int32_t slot)
@@ -56,7 +63,7 @@ __device__ static decoded row_in(const attn_args &a, int32_t slot)
     return decoded{ a.starts[slot + 1] - t == 1 ? t : -1, slot };
 }
 
-/* The keys that a row sees; of those, the ones in a part: none where low > last. */
+/* Keys [low, last] that a row sees, or of those the ones in a part; empty where low > last. */
 typedef struct range {
     int32_t low, last;
 } range;
@@ -72,7 +79,7 @@ __device__ static range seen_in(range seen, const parts &p, int32_t part)
     return range{ max(seen.low, part * p.keys), min(seen.last, part * p.keys + p.keys - 1) };
 }
 
-/* ---- the parts of a row and head, put together in order by a warp: a lane for each ---- */
+/* ---- joining the parts of a row and head: a warp, with a lane for each part ---- */
 
 __device__ static void join(const attn_args &a, const parts &p, int32_t slot, int32_t t,
                             int32_t head)
@@ -98,7 +105,7 @@ __device__ static void join(const attn_args &a, const parts &p, int32_t slot, in
         a.lse[row] = top + logf(sum);
 }
 
-/* ---- any type, any size: a warp for a head and part ---- */
+/* ---- row_part: any type, any size, a warp for a head and part ---- */
 
 static __global__ void __launch_bounds__(THREADS) row_part(attn_args a, parts p)
 {
@@ -117,8 +124,8 @@ static __global__ void __launch_bounds__(THREADS) row_part(attn_args a, parts p)
     for (int i = lane; i < a.qk_dim; i += 32)
         q[i] = attn_load(a.q, row * a.qk_dim + i, a.q_bf16);
     __syncwarp();
-    attn_row s =
-        attn_row_meet(a, attn_keys_of(a, r.seq, r.t), head / a.group, keys.low, keys.last, q, acc);
+    attn_row s = attn_row_online_softmax(a, attn_keys_of(a, r.seq, r.t), head / a.group, keys.low,
+                                         keys.last, q, acc);
     for (int i = lane; i < a.v_dim; i += 32)
         p.acc[to * a.v_dim + i] = acc[i];
     if (lane == 0)
@@ -133,7 +140,7 @@ static __global__ void join_parts(attn_args a, parts p)
         join(a, p, slot, r.t, head);
 }
 
-static void row_launch(cuda_device *c, const attn_args *a, attn_new rows, parts p)
+static void row_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
     if (attn_decode_only(a))
         attn_store_pages(c, a, rows);
@@ -144,17 +151,18 @@ static void row_launch(cuda_device *c, const attn_args *a, attn_new rows, parts 
     join_parts<<<dim3(grid.x, grid.z), THREADS, 0, c->stream>>>(*a, p);
 }
 
-/* ---- tensor cores ---- */
+/* ---- mma_part: tensor cores ---- */
 
 template <int DK, int DV, int STAGES> struct part_smem {
     static constexpr int Q = HEADS * attn_rows<DK>::BYTES, K = KEYS * attn_rows<DK>::BYTES,
                          V = KEYS * attn_rows<DV>::BYTES, BYTES = Q + STAGES * (K + V);
-    static_assert(BYTES >= WARPS * HEADS * (DV + 2) * 4, "the warps' results fit where keys were");
+    static_assert(BYTES >= WARPS * HEADS * (DV + 2) * 4,
+                  "the warps' results reuse the memory of the keys");
 };
 
-/* Weights of 16 rows by 16 keys, and the running maximum and sum of each row. */
-__device__ static inline void softmax_keys(float (*s)[4], float max[2], float sum[2],
-                                           float shrink[2], float scale)
+/* Online softmax of 16 rows by 16 keys: scores become weights. */
+__device__ static inline void online_softmax(float (*s)[4], float max[2], float sum[2],
+                                             float rescale[2], float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -162,9 +170,9 @@ __device__ static inline void softmax_keys(float (*s)[4], float max[2], float su
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(max[r], fmaxf(top, __shfl_xor_sync(~0u, top, 2)));
         float zero = top == -INFINITY ? 0.0f : top * scale;
-        shrink[r] = exp2_fast(max[r] * scale - zero);
+        rescale[r] = exp2_fast(max[r] * scale - zero);
         max[r] = top;
-        sum[r] *= shrink[r];
+        sum[r] *= rescale[r];
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -175,10 +183,10 @@ __device__ static inline void softmax_keys(float (*s)[4], float max[2], float su
     }
 }
 
-/* The four warps' results, left in shared memory as [warp][row][max, sum, DV] of ROWS rows, become
- * one: give(row, column, value) and tell(row, max, sum). */
+/* Joins the four warps' results, in shared memory as [warp][row][max, sum, DV] of ROWS rows:
+ * store_value(row, column, value, sum) and store_stats(row, max, sum). */
 template <int DV, int ROWS, class G, class T>
-__device__ static void merge_warps(const float *room, int n_rows, G give, T tell)
+__device__ static void join_warps(const float *room, int n_rows, G store_value, T store_stats)
 {
     for (int row = threadIdx.x / 32; row < n_rows; row += WARPS) {
         const float *of = room + row * (DV + 2);
@@ -194,10 +202,10 @@ __device__ static void merge_warps(const float *room, int n_rows, G give, T tell
             float x = 0.0f;
             for (int w = 0; w < WARPS; w++)
                 x += weight[w] * of[w * NEXT + 2 + i];
-            give(row, i, x, sum);
+            store_value(row, i, x, sum);
         }
         if ((threadIdx.x & 31) == 0)
-            tell(row, top, sum);
+            store_stats(row, top, sum);
     }
 }
 
@@ -217,23 +225,24 @@ __device__ static bool is_last(unsigned *counter, unsigned n)
     return last;
 }
 
-/* What a block is to do: a part of the keys for some heads of a row. */
-struct block_of {
+/* The work of a block: a part of the keys for some heads of a row. */
+struct block_work {
     decoded d;
     int32_t slot, part, head, n_heads;
     range all; /* the keys that the row sees */
 };
 
-/* The warps' results, in shared memory, go to the output, or to the parts, which the last block of
- * them puts together. */
+/* Stores the warps' results, which are in shared memory: to the output, where there is one part;
+ * else to scratch, and the last block joins the parts. */
 template <int DV, int ROWS>
-__device__ static void end_part(const attn_args &a, const parts &p, const float *room, block_of b)
+__device__ static void store_part(const attn_args &a, const parts &p, const float *room,
+                                  block_work b)
 {
     int n_parts = b.all.last / p.keys - b.all.low / p.keys + 1;
     int64_t first = (int64_t)b.d.t * a.n_heads + b.head;
     int64_t kept = (int64_t)b.slot * a.n_heads + b.head;
     if (n_parts == 1) {
-        merge_warps<DV, ROWS>(
+        join_warps<DV, ROWS>(
             room, b.n_heads,
             [&](int row, int i, float x, float l) {
                 attn_store(a.out, (first + row) * DV + i, true, x / l);
@@ -244,7 +253,7 @@ __device__ static void end_part(const attn_args &a, const parts &p, const float 
             });
         return;
     }
-    merge_warps<DV, ROWS>(
+    join_warps<DV, ROWS>(
         room, b.n_heads,
         [&](int row, int i, float x, float) { p.acc[((kept + row) * p.n + b.part) * DV + i] = x; },
         [&](int row, float top, float l) {
@@ -256,45 +265,45 @@ __device__ static void end_part(const attn_args &a, const parts &p, const float 
         join(a, p, b.slot, b.d.t, b.head + row);
 }
 
-/* Columns i and j of a row of D, turned: pair number n of cos and sin; behind the last of these,
- * neighbours as they are. The bits are rope's. */
-struct turned {
+/* RoPE of columns i and j of a row, pair number n of cos and sin; columns past the rotated ones
+ * stay as they are. The same bits as rope.cu. */
+struct rotated_pair {
     int i, j;
     bf16 a, b;
 
-    __device__ turned(const bf16 *row, const attn_turn &turn, int32_t t, int n)
+    __device__ rotated_pair(const bf16 *row, const attn_rope &r, int32_t t, int n)
     {
-        bool apart = n < turn.half && !turn.neighbours;
+        bool apart = n < r.half && !r.interleaved;
         i = apart ? n : 2 * n;
-        j = apart ? n + turn.half : 2 * n + 1;
+        j = apart ? n + r.half : 2 * n + 1;
         a = row[i], b = row[j];
-        if (n >= turn.half)
+        if (n >= r.half)
             return;
         float x = __bfloat162float(a), y = __bfloat162float(b);
-        float c = turn.cos[t * turn.half + n], s = turn.sin[t * turn.half + n];
+        float c = r.cos[t * r.half + n], s = r.sin[t * r.half + n];
         a = __float2bfloat16_rn(__fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s)));
         b = __float2bfloat16_rn(__fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s)));
     }
 
-    __device__ void put(bf16 *row) const
+    __device__ void store(bf16 *row) const
     {
         row[i] = a;
         row[j] = b;
     }
 };
 
-/* The new rows, up to row t, that fall on this part: to the pages, and to shared memory, where
- * blocks were fetched before these rows were known. (Where a sequence has several, their blocks may
+/* Stores the new rows of this part's positions: to the pages, and to shared memory, whose blocks
+ * were loaded before these rows were known. (Where a sequence has several rows, several blocks may
  * store the same bits to the same place.) */
-template <int DK, int DV> struct own_rows {
-    const attn_new &rows;
+template <int DK, int DV> struct new_rows {
+    const attn_new_kv &rows;
     attn_keys keys;
     range seen;
     int32_t kv_head;
-    bf16 *k, *v; /* blocks in shared memory, from that of key seen.low on */
+    bf16 *k, *v; /* blocks in shared memory, beginning with that of key seen.low */
     int n_keys;  /* in these */
 
-    __device__ void put(const attn_args &a, int32_t row) const
+    __device__ void store(const attn_args &a, int32_t row) const
     {
         int32_t pos = a.pos[row], at = pos - seen.low / KEYS * KEYS;
         if (pos < seen.low || pos > seen.last)
@@ -303,17 +312,18 @@ template <int DK, int DV> struct own_rows {
         int64_t from = (int64_t)row * a.n_kv_heads + kv_head;
         for (int n = threadIdx.x; n < (DK + DV) / 2; n += THREADS) {
             bool is_k = n < DK / 2;
-            turned x = is_k ? turned((const bf16 *)rows.k + from * DK, a.turn, row, n)
-                            : turned((const bf16 *)rows.v + from * DV, attn_turn{}, 0, n - DK / 2);
-            x.put(is_k ? (bf16 *)a.k + to * DK : (bf16 *)a.v + to * DV);
+            rotated_pair x =
+                is_k ? rotated_pair((const bf16 *)rows.k + from * DK, a.rope, row, n)
+                     : rotated_pair((const bf16 *)rows.v + from * DV, attn_rope{}, 0, n - DK / 2);
+            x.store(is_k ? (bf16 *)a.k + to * DK : (bf16 *)a.v + to * DV);
             if (at < n_keys)
-                x.put(is_k ? k + at * attn_rows<DK>::STRIDE : v + at * attn_rows<DV>::STRIDE);
+                x.store(is_k ? k + at * attn_rows<DK>::STRIDE : v + at * attn_rows<DV>::STRIDE);
         }
     }
 };
 
 template <int DK, int DV, int STAGES>
-static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new rows, parts p)
+static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new_kv rows, parts p)
 {
     using smem_t = part_smem<DK, DV, STAGES>;
     extern __shared__ __align__(128) unsigned char smem[];
@@ -341,7 +351,8 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
         }
         cp_async_commit();
     };
-    for (int i = 0; i < STAGES; i++) /* the past is there: only new rows are to be waited for */
+    /* prologue: blocks of past keys before the wait; then queries and new rows */
+    for (int i = 0; i < STAGES; i++)
         load_block(begin + i, i);
     overlap_wait();
     bf16 *room_q = (bf16 *)smem;
@@ -350,12 +361,12 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
         const bf16 *from = (const bf16 *)a.q + ((int64_t)d.t * a.n_heads + head + row) * DK;
         bf16 *to = room_q + row * attn_rows<DK>::STRIDE;
         if (row < n_rows)
-            turned(from, a.turn, d.t, n).put(to);
+            rotated_pair(from, a.rope, d.t, n).store(to);
         else
             *(uint32_t *)(to + 2 * n) = 0;
     }
     if (rows.k && a.pos[a.starts[d.seq]] <= seen.last) {
-        own_rows<DK, DV> own = { rows,
+        new_rows<DK, DV> own = { rows,
                                  keys,
                                  seen,
                                  kv_head,
@@ -365,30 +376,34 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
         cp_async_wait<0>();
         __syncthreads();
         for (int32_t row = a.starts[d.seq]; row <= d.t; row++)
-            own.put(a, row);
+            own.store(a, row);
         __syncthreads();
     }
-    float acc[1][DV / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = {}, shrink[2];
+    /* main loop over blocks of keys */
+    float acc[1][DV / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = {}, rescale[2];
     for (int block = begin; block < end; block++) {
         int stage = (block - begin) % STAGES, key = block * KEYS + warp * 16;
         cp_async_wait<STAGES - 1>();
         __syncthreads();
         float s[1][2][4] = {};
-        mma_rows<DK, 2, 1>(s, q_at, 0, k_at + stage * smem_t::K + warp * 16 * attn_rows<DK>::BYTES);
+        mma_row_products<DK, 2, 1>(s, q_at, 0,
+                                   k_at + stage * smem_t::K + warp * 16 * attn_rows<DK>::BYTES);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             int at = key + i / 4 * 8 + (lane & 3) * 2 + (i & 1);
             if (at < seen.low || at > seen.last)
                 s[0][i / 4][i & 3] = -INFINITY;
         }
-        softmax_keys(s[0], max, sum, shrink, a.scale * LOG2E);
+        online_softmax(s[0], max, sum, rescale, a.scale * LOG2E);
 #pragma unroll
         for (int i = 0; i < DV / 2; i++)
-            acc[0][i / 4][i & 3] *= shrink[(i & 3) / 2];
-        mma_weighted<DV, 2, 1>(acc, s, v_at + stage * smem_t::V + warp * 16 * attn_rows<DV>::BYTES);
+            acc[0][i / 4][i & 3] *= rescale[(i & 3) / 2];
+        mma_weighted_sum<DV, 2, 1>(acc, s,
+                                   v_at + stage * smem_t::V + warp * 16 * attn_rows<DV>::BYTES);
         __syncthreads();
         load_block(block + STAGES, stage);
     }
+    /* the warps' results to shared memory, then out */
     cp_async_wait<0>();
     float *room = (float *)smem;
 #pragma unroll
@@ -405,37 +420,37 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
                 make_float2(acc[0][n][2 * r], acc[0][n][2 * r + 1]);
     }
     __syncthreads();
-    end_part<DV, HEADS>(a, p, room, block_of{ d, slot, part, head, n_rows, all });
+    store_part<DV, HEADS>(a, p, room, block_work{ d, slot, part, head, n_rows, all });
 }
 
 template <int DK, int DV, int STAGES>
-static void mma_launch(cuda_device *c, const attn_args *a, attn_new rows, parts p)
+static void mma_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
     int32_t chunks = (a->group + HEADS - 1) / HEADS;
     dim3 grid((unsigned)(a->n_kv_heads * chunks), (unsigned)p.n, (unsigned)slots_of(a));
     overlap_launch(c, "attention_fwd", { grid, THREADS, part_smem<DK, DV, STAGES>::BYTES },
-                   mma_part<DK, DV, STAGES>, *a, attn_decode_only(a) ? rows : attn_new{}, p);
+                   mma_part<DK, DV, STAGES>, *a, attn_decode_only(a) ? rows : attn_new_kv{}, p);
 }
 
-/* ---- few heads on a key: lanes ---- */
+/* ---- lane_part: one or two query heads on a key head ---- */
 
-/* Queries of N heads from `head` on, turned, times scale log2(e). */
+/* Queries of the block's heads, rotated, times scale log2(e). */
 template <int D, int N>
-__device__ static void bring_queries(float (&q)[N][D], const attn_args &a, const block_of &b)
+__device__ static void load_queries(float (&q)[N][D], const attn_args &a, const block_work &b)
 {
     for (int i = threadIdx.x; i < b.n_heads * D / 2; i += THREADS) {
         int row = i / (D / 2);
         int64_t from = (int64_t)b.d.t * a.n_heads + b.head + row;
-        turned x((const bf16 *)a.q + from * D, a.turn, b.d.t, i % (D / 2));
+        rotated_pair x((const bf16 *)a.q + from * D, a.rope, b.d.t, i % (D / 2));
         q[row][x.i] = __bfloat162float(x.a) * (a.scale * LOG2E);
         q[row][x.j] = __bfloat162float(x.b) * (a.scale * LOG2E);
     }
 }
 
-/* A block is a row, a key head with N heads on it, and a part of the keys, four for each warp at a
- * time; the next four are on their way. */
+/* A block has a row, a key head with N query heads, and a part of the keys: four for each warp at a
+ * time, while the next four are being loaded. */
 template <int D, int N>
-static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new rows, parts p)
+static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new_kv rows, parts p)
 {
     typedef attn_lanes<D, N> lanes;
     __shared__ __align__(16) float q[N][D], room[WARPS][N][D + 2];
@@ -446,18 +461,18 @@ static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_ne
     range all = seen_by(a, max(d.t, 0)), seen = seen_in(all, p, blockIdx.y);
     if (d.t < 0 || seen.low > seen.last)
         return;
-    block_of b = { d,
-                   (int32_t)blockIdx.z,
-                   (int32_t)blockIdx.y,
-                   kv_head * a.group + skip,
-                   min(N, a.group - skip),
-                   all };
+    block_work b = { d,
+                     (int32_t)blockIdx.z,
+                     (int32_t)blockIdx.y,
+                     kv_head * a.group + skip,
+                     min(N, a.group - skip),
+                     all };
     attn_keys keys = attn_keys_of(a, d.seq, d.t);
-    bring_queries<D, N>(q, a, b);
+    load_queries<D, N>(q, a, b);
     if (rows.k && a.pos[a.starts[d.seq]] <= seen.last) {
-        own_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
+        new_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
         for (int32_t row = a.starts[d.seq]; row <= d.t; row++)
-            own.put(a, row);
+            own.store(a, row);
     }
     __syncthreads();
     int key = seen.low + warp * 4 + lane / 8;
@@ -472,10 +487,10 @@ static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_ne
         typename lanes::key now = next;
         if (first + WARPS * 4 <= seen.last)
             next = load(key + WARPS * 4);
-        r.meet(q, b.n_heads, now, key <= seen.last);
+        r.add_keys(q, b.n_heads, now, key <= seen.last);
         key += WARPS * 4;
     }
-    r.end(
+    r.finish(
         b.n_heads,
         [&](int h, float top, float sum) {
             room[warp][h][0] = top / LOG2E;
@@ -483,21 +498,21 @@ static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_ne
         },
         [&](int h, int c, float x) { room[warp][h][2 + c] = x; });
     __syncthreads();
-    end_part<D, N>(a, p, &room[0][0][0], b);
+    store_part<D, N>(a, p, &room[0][0][0], b);
 }
 
 template <int D, int N>
-static void lane_launch(cuda_device *c, const attn_args *a, attn_new rows, parts p)
+static void lane_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
     dim3 grid((unsigned)(a->n_kv_heads * ((a->group + N - 1) / N)), (unsigned)p.n,
               (unsigned)slots_of(a));
     overlap_launch(c, "attention_fwd", { grid, THREADS, 0 }, lane_part<D, N>, *a,
-                   attn_decode_only(a) ? rows : attn_new{}, p);
+                   attn_decode_only(a) ? rows : attn_new_kv{}, p);
 }
 
-typedef void launcher(cuda_device *, const attn_args *, attn_new, parts);
+typedef void launcher(cuda_device *, const attn_args *, attn_new_kv, parts);
 
-/* Blocks of keys on their way: two, or three where there is shared memory for them. */
+/* Stages of the ring: two, or three where there is shared memory for them. */
 typedef struct part_shape {
     int32_t qk_dim, v_dim;
     launcher *two, *three;
@@ -520,12 +535,11 @@ static const part_shape *shape_for(const attn_args *a, bool new_bf16)
     return NULL;
 }
 
-bool attn_decode_turns(const attn_args *a, attn_new rows)
+bool attn_decode_rotates(const attn_args *a, attn_new_kv rows)
 {
     return attn_decode_only(a) && shape_for(a, rows.is_bf16);
 }
 
-/* What serves this best. */
 static launcher *launcher_for(const cuda_device *c, const attn_args *a, const part_shape *s)
 {
     if (!s)
@@ -537,9 +551,9 @@ static launcher *launcher_for(const cuda_device *c, const attn_args *a, const pa
     return c->cc >= 90 ? s->three : s->two;
 }
 
-void attn_decode(cuda_device *c, const attn_args *a, attn_new rows, void *scratch)
+void attn_decode(cuda_device *c, const attn_args *a, attn_new_kv rows, void *scratch)
 {
-    parts p = cut(a);
+    parts p = split_keys(a);
     const part_shape *shape = shape_for(a, rows.is_bf16);
     p.counts = c->counters;
     p.stats = (float2 *)scratch;

@@ -1,15 +1,16 @@
-/* attention_lanes: a row of queries against keys that come straight from memory, a warp four keys
- * at a time, eight lanes on each. Where few heads share a key that is less work than the tensor
- * cores' 16 rows, and needs neither shared memory nor waiting for others.
+/* attention_lanes: decoding without tensor cores, for one or two query heads on a key head: a warp
+ * takes four keys at a time, eight lanes each, straight from global memory to registers. That is
+ * less work than an mma with 16 rows of which most are empty, and needs no shared memory and no
+ * barriers.
  *
- * Scores are in units of ln 2: queries come times scale log2(e). */
+ * Scores are in base 2: the caller multiplies queries by scale log2(e). */
 #ifndef PESC_BACKEND_CUDA_ATTENTION_LANES_CUH
 #define PESC_BACKEND_CUDA_ATTENTION_LANES_CUH
 
-#include <stdint.h>
+#include "backend/cuda/attention.cuh"
 
-/* What a lane has of N heads: the maximum of the warp's scores, the sum of the weights of its own
- * keys, and their values, of which it has 8 in every 64 of D columns. */
+/* Online softmax of N heads, a lane's part: the warp's running maximum, the sum of weights of the
+ * lane's keys, and their weighted values, of which a lane has 8 in every 64 of D columns. */
 template <int D, int N> struct attn_lanes {
     static constexpr int PIECES = D / 64;
     float max[N], sum[N], acc[N][PIECES * 8];
@@ -35,7 +36,7 @@ template <int D, int N> struct attn_lanes {
         return piece * 64 + threadIdx.x % 8 * 8;
     }
 
-    /* k, v: the rows of a key. */
+    /* The lane's part of one key and value, given their rows. */
     static __device__ __forceinline__ key load(const void *k, const void *v)
     {
         key to;
@@ -47,10 +48,10 @@ template <int D, int N> struct attn_lanes {
         return to;
     }
 
-    /* Four keys of a warp meet heads [0, n) of q [N][STRIDE]. A lane's key counts if valid. */
+    /* Adds the warp's four keys to heads [0, n) of q [N][STRIDE]. A lane's key counts if valid. */
     template <int STRIDE>
-    __device__ __forceinline__ void meet(const float (&q)[N][STRIDE], int n, const key &by,
-                                         bool valid)
+    __device__ __forceinline__ void add_keys(const float (&q)[N][STRIDE], int n, const key &by,
+                                             bool valid)
     {
         float x[8];
 #pragma unroll
@@ -62,7 +63,7 @@ template <int D, int N> struct attn_lanes {
             for (int c = 0; c < PIECES; c++) {
                 const float4 *at = (const float4 *)(q[h] + column(c));
                 float4 low = at[0], high = at[1];
-                spread(x, by.k[c]);
+                unpack8(x, by.k[c]);
                 s += low.x * x[0] + low.y * x[1] + low.z * x[2] + low.w * x[3] + high.x * x[4] +
                      high.y * x[5] + high.z * x[6] + high.w * x[7];
             }
@@ -73,55 +74,49 @@ template <int D, int N> struct attn_lanes {
             float top = fmaxf(s, __shfl_xor_sync(~0u, s, 8));
             top = fmaxf(max[h], fmaxf(top, __shfl_xor_sync(~0u, top, 16)));
             float zero = top == -INFINITY ? 0.0f : top;
-            float shrink = power(max[h] - zero), weight = power(s - zero);
+            float rescale = exp2_fast(max[h] - zero), weight = exp2_fast(s - zero);
             max[h] = top;
-            sum[h] = sum[h] * shrink + weight;
+            sum[h] = sum[h] * rescale + weight;
 #pragma unroll
             for (int c = 0; c < PIECES; c++) {
-                spread(x, by.v[c]);
+                unpack8(x, by.v[c]);
 #pragma unroll
                 for (int i = 0; i < 8; i++)
-                    acc[h][c * 8 + i] = fmaf(weight, x[i], acc[h][c * 8 + i] * shrink);
+                    acc[h][c * 8 + i] = fmaf(weight, x[i], acc[h][c * 8 + i] * rescale);
             }
         }
     }
 
-    /* The warp's sums of heads [0, n): tell(head, max, sum) by one lane, give(head, column, sum).
-     */
-    template <class T, class G> __device__ __forceinline__ void end(int n, T tell, G give)
+    /* The warp's results of heads [0, n): store_stats(head, max, sum) by one lane,
+     * store_value(head, column, sum). */
+    template <class T, class G>
+    __device__ __forceinline__ void finish(int n, T store_stats, G store_value)
     {
         int lane = threadIdx.x % 32;
 #pragma unroll
         for (int h = 0; h < N; h++) {
             if (h >= n)
                 break;
-            float all = over_keys(sum[h]);
+            float all = sum_keys(sum[h]);
             if (lane == 0)
-                tell(h, max[h], all);
+                store_stats(h, max[h], all);
 #pragma unroll
             for (int i = 0; i < PIECES * 8; i++) {
-                float x = over_keys(acc[h][i]);
+                float x = sum_keys(acc[h][i]);
                 if (lane < 8)
-                    give(h, column(i / 8) + i % 8, x);
+                    store_value(h, column(i / 8) + i % 8, x);
             }
         }
     }
 
-    static __device__ __forceinline__ float power(float x)
-    {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
-    }
-
   private:
-    static __device__ __forceinline__ float over_keys(float x)
+    static __device__ __forceinline__ float sum_keys(float x)
     {
         x += __shfl_xor_sync(~0u, x, 8);
         return x + __shfl_xor_sync(~0u, x, 16);
     }
 
-    static __device__ __forceinline__ void spread(float (&to)[8], uint4 from)
+    static __device__ __forceinline__ void unpack8(float (&to)[8], uint4 from)
     {
         uint32_t w[4] = { from.x, from.y, from.z, from.w };
 #pragma unroll

@@ -1,12 +1,13 @@
-/* attention_sm90: attention forward for Hopper: bf16, the head sizes models have, no pages.
+/* attention_sm90: attention forward on Hopper: bf16, common head sizes, no pages.
  *
- * While a warpgroup turns one block of scores into weights, the tensor cores compute the next
- * scores of the same group and the products of the other: the scores of block j + 1 are asked for
- * before the weights of block j meet their values. Keys and values have two buffers each. Blocks go
- * from the diagonal down to the first key, so the masked ones come first.
+ * Tiles of 128 query rows by blocks of 128 keys; keys and values are double buffered. Bound: the
+ * tensor cores, if the exponentials are hidden behind them. So while a warpgroup turns a block of
+ * scores into weights, the tensor cores compute its next scores and the products of the other
+ * warpgroup: the scores of block j + 1 are issued before the weights of block j multiply the
+ * values. Blocks go from the diagonal down to the first key, so masked ones come first.
  *
- * Rows of a block behind the sequence's end are the next sequence's, or zeros behind the last one:
- * causality hides them. */
+ * Rows of a block past the end of the sequence belong to the next sequence, or are zeros after the
+ * last one; the causal mask hides them. */
 #include "backend/cuda/attention_sm90.cuh"
 
 enum { FWD_KEYS = 128, STAGES = 2, CONSUMER_WARPS = 8 };
@@ -16,7 +17,7 @@ typedef struct fwd_maps {
 } fwd_maps;
 
 template <int DK, int DV> struct fwd_smem {
-    static constexpr int Q_STAGES = DK > 128 ? 1 : 2; /* as many as there is room for */
+    static constexpr int Q_STAGES = DK > 128 ? 1 : 2; /* what fits into shared memory */
     unsigned char q[Q_STAGES][TILE_ROWS * sm90_columns<DK> * 2];
     unsigned char k[STAGES][FWD_KEYS * sm90_columns<DK> * 2];
     unsigned char v[STAGES][FWD_KEYS * sm90_columns<DV> * 2];
@@ -26,7 +27,7 @@ template <int DK, int DV> struct fwd_smem {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The blocks of keys that a tile meets: [begin, end). */
+/* The blocks [begin, end) of keys that a tile sees. */
 typedef struct key_blocks {
     int32_t begin, end;
 } key_blocks;
@@ -38,22 +39,15 @@ __device__ static inline key_blocks blocks_of(const attn_args &a, const attn_til
     return key_blocks{ low / FWD_KEYS, last / FWD_KEYS + 1 };
 }
 
-/* Buffers in turn: which one, and the parity of its phase. */
-template <int N> struct turn {
-    int32_t n;
-    __device__ int stage() const { return n % N; }
-    __device__ int parity() const { return n / N & 1; }
-};
-
 template <int DK, int DV>
 __device__ static void produce(fwd_smem<DK, DV> &s, const attn_args &a, const fwd_maps &maps,
                                const sm90_work &work)
 {
-    sm90_walk walk = { 0 };
+    sm90_scheduler scheduler = { 0 };
     sm90_item item;
-    turn<STAGES> k = { 0 }, v = { 0 };
-    turn<fwd_smem<DK, DV>::Q_STAGES> q = { 0 };
-    for (; walk.next(work, &item); q.n++) {
+    sm90_ring<STAGES> k = { 0 }, v = { 0 };
+    sm90_ring<fwd_smem<DK, DV>::Q_STAGES> q = { 0 };
+    for (; scheduler.next(work, &item); q.n++) {
         const attn_tile &t = item.tile;
         key_blocks blocks = blocks_of(a, t);
         int kv_head = item.head / a.group;
@@ -83,7 +77,7 @@ __device__ static void produce(fwd_smem<DK, DV> &s, const attn_args &a, const fw
 
 /* One warpgroup's 64 rows. */
 typedef struct softmax_state {
-    float max[2], sum[2], shrink[2];
+    float max[2], sum[2], rescale[2];
 } softmax_state;
 
 __device__ static inline void mask(float (&s)[FWD_KEYS / 2], int32_t ahead, int32_t window)
@@ -98,7 +92,8 @@ __device__ static inline void mask(float (&s)[FWD_KEYS / 2], int32_t ahead, int3
     }
 }
 
-__device__ static inline void soften(float (&s)[FWD_KEYS / 2], softmax_state &state, float scale)
+__device__ static inline void online_softmax(float (&s)[FWD_KEYS / 2], softmax_state &state,
+                                             float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -109,7 +104,7 @@ __device__ static inline void soften(float (&s)[FWD_KEYS / 2], softmax_state &st
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         float zero = top == -INFINITY ? 0.0f : top * scale, sum = 0.0f;
-        state.shrink[r] = exp2_fast(state.max[r] * scale - zero);
+        state.rescale[r] = exp2_fast(state.max[r] * scale - zero);
         state.max[r] = top;
 #pragma unroll
         for (int i = 2 * r; i < FWD_KEYS / 2; i += 4) {
@@ -117,7 +112,7 @@ __device__ static inline void soften(float (&s)[FWD_KEYS / 2], softmax_state &st
             s[i + 1] = exp2_fast(s[i + 1] * scale - zero);
             sum += s[i] + s[i + 1];
         }
-        state.sum[r] = state.sum[r] * state.shrink[r] + sum;
+        state.sum[r] = state.sum[r] * state.rescale[r] + sum;
     }
 }
 
@@ -128,15 +123,15 @@ __device__ static void consume(fwd_smem<DK, DV> &sm, const attn_args &a, const s
     int own = group * 64 + warp * 16; /* the warp's first row in the tile */
     int32_t window = a.window > 0 ? a.window : INT32_MAX;
     float scale = a.scale * LOG2E;
-    sm90_walk walk = { 0 };
+    sm90_scheduler scheduler = { 0 };
     sm90_item item;
-    turn<STAGES> k = { 0 }, v = { 0 };
-    turn<fwd_smem<DK, DV>::Q_STAGES> q = { 0 };
+    sm90_ring<STAGES> k = { 0 }, v = { 0 };
+    sm90_ring<fwd_smem<DK, DV>::Q_STAGES> q = { 0 };
     auto release = [&](uint64_t *bar) {
         if (lane == 0)
             hopper_arrive(bar);
     };
-    for (; walk.next(work, &item); q.n++) {
+    for (; scheduler.next(work, &item); q.n++) {
         const attn_tile &t = item.tile;
         key_blocks blocks = blocks_of(a, t);
         softmax_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f } };
@@ -146,55 +141,59 @@ __device__ static void consume(fwd_smem<DK, DV> &sm, const attn_args &a, const s
             int32_t ahead = t.first + own - block * FWD_KEYS; /* of the warp, of the first key */
             if (ahead < FWD_KEYS - 1 || ahead + 15 >= window)
                 mask(s, ahead, window);
-            soften(s, state, scale);
+            online_softmax(s, state, scale);
         };
 #pragma unroll
         for (int i = 0; i < DV / 2; i++)
             acc[i] = 0.0f;
         const unsigned char *rows = sm.q[q.stage()] + group * 64 * PANEL_ROW;
+        /* the first block: scores, then weights */
         hopper_wait(&sm.q_full[q.stage()], q.parity());
         hopper_wait(&sm.k_full[k.stage()], k.parity());
         hopper_multiply_begin();
-        sm90_rows<DK, FWD_KEYS, TILE_ROWS>(s, rows, sm.k[k.stage()]);
+        sm90_row_products<DK, FWD_KEYS, TILE_ROWS>(s, rows, sm.k[k.stage()]);
         hopper_multiply_commit();
         hopper_multiply_wait<0>();
-        sm90_settled(s);
+        sm90_written(s);
         release(&sm.k_free[k.stage()]);
         k.n++;
         to_weights(blocks.end - 1);
         sm90_pack(weights, s);
+        /* main loop: scores of this block, and meanwhile the weighted sum of the one before */
         for (int block = blocks.end - 2; block >= blocks.begin; block--) {
             hopper_wait(&sm.k_full[k.stage()], k.parity());
             hopper_multiply_begin();
-            sm90_rows<DK, FWD_KEYS, TILE_ROWS>(s, rows, sm.k[k.stage()]);
+            sm90_row_products<DK, FWD_KEYS, TILE_ROWS>(s, rows, sm.k[k.stage()]);
             hopper_multiply_commit();
             hopper_wait(&sm.v_full[v.stage()], v.parity());
             hopper_multiply_begin();
-            sm90_weighted<DV, FWD_KEYS>(acc, weights, sm.v[v.stage()]);
+            sm90_weighted_sum<DV, FWD_KEYS>(acc, weights, sm.v[v.stage()]);
             hopper_multiply_commit();
             hopper_multiply_wait<1>();
-            sm90_settled(s);
+            sm90_written(s);
             release(&sm.k_free[k.stage()]);
             k.n++;
             to_weights(block);
             hopper_multiply_wait<0>();
-            sm90_settled(acc);
+            sm90_written(acc);
             release(&sm.v_free[v.stage()]);
             v.n++;
             sm90_pack(weights, s);
 #pragma unroll
             for (int i = 0; i < DV / 2; i++)
-                acc[i] *= state.shrink[i / 2 & 1];
+                acc[i] *= state.rescale[i / 2 & 1];
         }
+        /* the weighted sum of the last block */
         release(&sm.q_free[q.stage()]);
         hopper_wait(&sm.v_full[v.stage()], v.parity());
         hopper_multiply_begin();
-        sm90_weighted<DV, FWD_KEYS>(acc, weights, sm.v[v.stage()]);
+        sm90_weighted_sum<DV, FWD_KEYS>(acc, weights, sm.v[v.stage()]);
         hopper_multiply_commit();
         hopper_multiply_wait<0>();
-        sm90_settled(acc);
+        sm90_written(acc);
         release(&sm.v_free[v.stage()]);
         v.n++;
+        /* epilogue: divide by the sum of weights, store, and keep the log-sum-exp for backward */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float l = state.sum[r];
@@ -234,11 +233,11 @@ static __global__ void __launch_bounds__(SM90_THREADS, 1)
     }
     __syncthreads();
     if (threadIdx.x >= 256) {
-        sm90_registers_drop<24>();
+        hopper_registers_release<24>();
         if (threadIdx.x == 256)
             produce(s, a, maps, work);
     } else {
-        sm90_registers_take<240>();
+        hopper_registers_acquire<240>();
         consume(s, a, work);
     }
 #endif

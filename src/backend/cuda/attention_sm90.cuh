@@ -1,13 +1,12 @@
-/* attention_sm90 (private): what the Hopper attention kernels share.
+/* attention_sm90: what the Hopper attention kernels share.
  *
- * A block is three warpgroups: two multiply, 64 rows of a tile each, and one warp of the third
- * tells the copy engine what to bring next. Blocks stay, one on each multiprocessor, and take tiles
- * in turns, so that the first copies of a tile run while the last one is being finished.
+ * Warp specialisation: a block is three warpgroups. Two are consumers, with 64 rows of a tile each;
+ * one thread of the third is the producer and issues TMA copies. Blocks are persistent, one on each
+ * multiprocessor, so that the first copies of a tile overlap the end of the tile before.
  *
  * Shared memory holds panels: 64 columns of some rows, 128 bytes a row, swizzled. A head of D
- * columns is as many panels as it takes, one after the other; what the last one holds of the next
- * head is never multiplied. Registers hold sums as hopper_multiply lays them
- * out: for each warp's 16 rows as m16n8k16 does. */
+ * columns has as many panels as it needs, one after the other; columns of the next head in the last
+ * one are not multiplied. Accumulators have wgmma's layout: a warp has 16 rows, as in m16n8k16. */
 #ifndef PESC_BACKEND_CUDA_ATTENTION_SM90_CUH
 #define PESC_BACKEND_CUDA_ATTENTION_SM90_CUH
 
@@ -19,7 +18,7 @@ enum { PANEL = 64, PANEL_ROW = 128, SM90_THREADS = 384, TILE_ROWS = ATTENTION_RO
 /* Columns of the panels of a head. */
 template <int D> constexpr int sm90_columns = (D + PANEL - 1) / PANEL *PANEL;
 
-/* Tiles and heads, as a kernel gets them. */
+/* The tiles and heads of a launch. */
 typedef struct sm90_work {
     const attn_tile *tiles;
     int32_t n_tiles, n_heads;
@@ -31,9 +30,9 @@ typedef struct sm90_item {
     int32_t head;
 } sm90_item;
 
-/* A block's next tile and head. Work is sorted by size; taken in turns, forth and back, it comes
- * out even. */
-typedef struct sm90_walk {
+/* A block's next tile and head. The list is sorted by work; blocks take it in serpentine order
+ * (every other round backwards), which balances the load. */
+typedef struct sm90_scheduler {
     int32_t round;
     __device__ bool next(const sm90_work &w, sm90_item *item)
     {
@@ -52,11 +51,18 @@ typedef struct sm90_walk {
         }
         return false;
     }
-} sm90_walk;
+} sm90_scheduler;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* ROWS rows of D columns from (row, col) of a matrix. */
+/* A position in a ring of N stages: the stage, and the parity that its barriers have. */
+template <int N> struct sm90_ring {
+    int32_t n;
+    __device__ int stage() const { return n % N; }
+    __device__ int parity() const { return n / N & 1; }
+};
+
+/* Copies ROWS rows of D columns from (row, col) of a matrix. */
 template <int D, int ROWS>
 __device__ inline void sm90_load(unsigned char *to, const CUtensorMap *map, uint64_t *bar, int col,
                                  int row)
@@ -70,7 +76,8 @@ __device__ inline void sm90_load(unsigned char *to, const CUtensorMap *map, uint
 
 /* d [64, N] = a [64, D] b [N, D]^T. The panels of a have A_ROWS rows. */
 template <int D, int N, int A_ROWS>
-__device__ inline void sm90_rows(float (&d)[N / 2], const unsigned char *a, const unsigned char *b)
+__device__ inline void sm90_row_products(float (&d)[N / 2], const unsigned char *a,
+                                         const unsigned char *b)
 {
 #pragma unroll
     for (int k = 0; k < D; k += 16) {
@@ -87,7 +94,7 @@ __device__ inline void sm90_rows(float (&d)[N / 2], const unsigned char *a, cons
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 
-/* d += a [64, 16] b [16, N], a in registers, b with a row for each of its 16. */
+/* d += a [64, 16] b [16, N]: a in registers, b transposed (a row for each of its 16). */
 __device__ inline void sm90_multiply(float (&d)[32], const uint32_t *a, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -135,37 +142,26 @@ __device__ inline void sm90_multiply(float (&d)[64], const uint32_t *a, uint64_t
 
 #undef F8
 
-/* d [64, D] += w [64, N] b [N, D]: weights packed in registers. */
+/* d [64, D] += w [64, N] b [N, D]: weights as bf16 in registers. */
 template <int D, int N>
-__device__ inline void sm90_weighted(float (&d)[D / 2], const uint32_t (&w)[N / 4],
-                                     const unsigned char *b)
+__device__ inline void sm90_weighted_sum(float (&d)[D / 2], const uint32_t (&w)[N / 4],
+                                         const unsigned char *b)
 {
 #pragma unroll
     for (int k = 0; k < N; k += 16)
         sm90_multiply(d, w + k / 4, hopper_operand(b + k * PANEL_ROW, N * PANEL_ROW));
 }
 
-/* Sums [64, 2 N] as the left operand of the next product. */
+/* Accumulators [64, 2 N], rounded, as the first operand of the next product. */
 template <int N> __device__ inline void sm90_pack(uint32_t (&w)[N / 2], const float (&s)[N])
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
-        w[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+        w[i] = warp_pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
-/* A warpgroup gives registers up; another takes them. */
-template <int N> __device__ inline void sm90_registers_drop()
-{
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-template <int N> __device__ inline void sm90_registers_take()
-{
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-/* Keeps the compiler from using registers that products still write before this point. */
-template <int N> __device__ inline void sm90_settled(float (&d)[N])
+/* Keeps the compiler from moving uses of registers that wgmma writes to before this point. */
+template <int N> __device__ inline void sm90_written(float (&d)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++)

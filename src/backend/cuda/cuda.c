@@ -1,4 +1,4 @@
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/products.h"
 
 #include "base/mem.h"
 
@@ -273,7 +273,7 @@ pesc_status cuda_open_device(device **out, int index)
     if (e == cudaSuccess)
         e = open_counters(d);
     pesc_status s = e == cudaSuccess
-                        ? cuda_products_open(d)
+                        ? cublaslt_open(d)
                         : fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
     if (s != PESC_OK) {
         cuda_close(&d->base);
@@ -289,7 +289,7 @@ void cuda_close(device *dev)
     if (d->stream)
         cudaStreamSynchronize(d->stream);
     cuda_recordings_close(d);
-    cuda_products_close(d);
+    cublaslt_close(d);
     for (int i = 0; i < CUDA_SLOTS; i++)
         if (d->ring.passed[i])
             cudaEventDestroy(d->ring.passed[i]);

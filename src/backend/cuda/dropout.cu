@@ -1,6 +1,6 @@
-/* dropout: zeros by counter-based random numbers. The mask depends on (key, index) alone, so
- * forward, backward and recomputation make the same one and none is kept; it is the CPU's. The
- * numbers are rng_uniform()'s, four of them from one philox block. */
+/* dropout: masks from a counter-based random number generator (Philox). The mask depends on (key,
+ * index) alone, so forward, backward and recomputation generate the same one and none is stored. It
+ * is the CPU's: rng_uniform(), four numbers from each Philox block. Bound: memory. */
 #include "backend/cuda/vec.cuh"
 
 namespace
@@ -26,7 +26,7 @@ __device__ void philox(uint32_t (&x)[4], rng_key key, uint64_t block)
     }
 }
 
-/* A uniform number is 24 bits: it is below p when they are below `dropped`. */
+/* A uniform number has 24 bits: it is below p when they are below `dropped`. */
 template <class O, class X>
 __global__ void dropout_kernel(O *out, const X *x, int64_t n, rng_key key, uint32_t dropped,
                                float keep, bool wide)

@@ -1,26 +1,23 @@
-/* grouped: the products of experts on the GPU. Rows are sorted by expert; the host knows their
- * number only, so each kernel covers as many tiles as there can be and finds on the device which
- * expert a tile belongs to. This file chooses the kernel, and has the plain one. */
+/* grouped: the op grouped_matmul: the products of experts over rows that are sorted by expert. This
+ * file has the table of kernels, and the plain kernel, which serves what the others do not.
+ *
+ * The plain kernel: tiles of 64x64, 16 of k at a time in shared memory; a thread has 4x4 sums. It
+ * multiplies in f32, without tensor cores, and is bound by that. */
 #include "backend/cuda/grouped.cuh"
 
 #include <cuda_bf16.h>
-#include <string.h>
-
-extern "C" {
-#include "tensor/nf4.h"
-}
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, EACH = 4 };
 
 /* One operand of a tile as a matrix [rows or columns, k] with any strides. */
-struct plain_side {
+struct plain_operand {
     const void *data;
     dtype dt;
     int64_t stride, k_stride;
-    bool round; /* to bf16: what meets bf16 is bf16 */
+    bool round; /* f32 to bf16, because the other operand is bf16 */
 };
 
-static __device__ float load(const plain_side &s, int64_t at)
+static __device__ float load(const plain_operand &s, int64_t at)
 {
     if (s.dt == DT_BF16)
         return __bfloat162float(((const __nv_bfloat16 *)s.data)[at]);
@@ -28,9 +25,9 @@ static __device__ float load(const plain_side &s, int64_t at)
     return s.round ? __bfloat162float(__float2bfloat16_rn(x)) : x;
 }
 
-/* tile[k][j] of elements j of [j0, n), k of [k0, depth); zero outside. */
-static __device__ void fill(float (*tile)[TILE + 4], const plain_side &s, int j0, int n, int k0,
-                            int depth)
+/* tile[k][j] from elements j of [j0, n) and k of [k0, depth); zero outside. */
+static __device__ void load_tile(float (*tile)[TILE + 4], const plain_operand &s, int j0, int n,
+                                 int k0, int depth)
 {
     bool k_last = s.k_stride == 1;
     for (int x = threadIdx.x; x < TILE * DEPTH; x += THREADS) {
@@ -51,8 +48,8 @@ static __device__ void store(const grouped_problem &p, int64_t at, float x)
     }
 }
 
-static __device__ void sides_of(const grouped_problem &p, const grouped_tile &t, plain_side *a,
-                                plain_side *b)
+static __device__ void operands_of(const grouped_problem &p, const grouped_tile &t,
+                                   plain_operand *a, plain_operand *b)
 {
     bool tn = p.layout == MM_TN, nt = p.layout == MM_NT;
     int64_t a_cols = nt ? p.i : p.o;
@@ -69,15 +66,15 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(const grouped_pro
     grouped_tile t;
     if (!grouped_find(p, blockIdx.x, TILE, TILE, &t) || t.rows == 0)
         return;
-    plain_side a, b;
-    sides_of(p, t, &a, &b);
+    plain_operand a, b;
+    operands_of(p, t, &a, &b);
     int height = grouped_height(p, t.rows), width = grouped_width(p);
     int depth = grouped_depth(p, t.rows);
     int m = threadIdx.x / 16 * EACH, n = threadIdx.x % 16 * EACH;
     float sum[EACH][EACH] = {};
     for (int k0 = 0; k0 < depth; k0 += DEPTH) {
-        fill(at, a, t.m, height, k0, depth);
-        fill(bt, b, t.n, width, k0, depth);
+        load_tile(at, a, t.m, height, k0, depth);
+        load_tile(bt, b, t.n, width, k0, depth);
         __syncthreads();
         for (int k = 0; k < DEPTH; k++)
             for (int i = 0; i < EACH; i++)
@@ -92,87 +89,50 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(const grouped_pro
                 store(p, (first + t.m + m + i) * width + t.n + n + j, p.scale * sum[i][j]);
 }
 
-bool grouped_plain(cuda_device *d, const grouped_problem &p)
+void grouped_plain_launch(cuda_device *d, const grouped_problem &p)
 {
     plain_kernel<<<grouped_tiles(p, TILE, TILE), THREADS, 0, d->stream>>>(p);
     cuda_launched(d, "grouped_matmul");
-    return true;
 }
 
-/* ---- stacks of NF4 matrices, each a span of its own: unpacked to what the activations are ---- */
+/* ---- the table ---- */
 
-struct unpack {
-    void *out;
-    dtype dt;
-    const unsigned char *spans;
-    int64_t n, span_bytes, codes_bytes; /* of a matrix */
-    float code[16];
-};
+#define ROW(name, fits, ...) { { #name, __VA_ARGS__ }, fits, name##_launch },
 
-/* A thread takes a word of eight codes; matrices along y. */
-static __global__ void unpack_kernel(const __grid_constant__ unpack u)
+const grouped_kernel grouped_kernels[] = { CUDA_GROUPED(ROW) };
+
+const int n_grouped_kernels = sizeof grouped_kernels / sizeof *grouped_kernels;
+
+bool grouped_serves(const grouped_kernel &k, const cuda_device *d, const grouped_problem &p)
 {
-    __shared__ float code[16];
-    if (threadIdx.x < 16)
-        code[threadIdx.x] = u.code[threadIdx.x];
-    __syncthreads();
-    const unsigned char *span = u.spans + blockIdx.y * u.span_bytes;
-    int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
-    if (first >= u.n)
-        return;
-    uint32_t word = *(const uint32_t *)(span + first / 2);
-    float scale = ((const float *)(span + u.codes_bytes))[first / NF4_BLOCK];
-    float x[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[i] = code[word >> (i / 2 * 8 + (1 - i % 2) * 4) & 15] * scale;
-    int64_t at = blockIdx.y * u.n + first;
-    if (u.dt == DT_BF16 && u.n % 8 == 0) {
-        __nv_bfloat162 pairs[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            pairs[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
-        *(uint4 *)((__nv_bfloat16 *)u.out + at) = *(uint4 *)pairs;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (first + i < u.n && u.dt == DT_F32)
-            ((float *)u.out)[at + i] = x[i];
-        else if (first + i < u.n)
-            ((__nv_bfloat16 *)u.out)[at + i] = __float2bfloat16_rn(x[i]);
+    kernel_use u = { p.rows, d->cc, p.layout, p.a_dt, p.b_dt, p.out_dt };
+    return kernel_serves(&k.traits, &u) && (!k.fits || k.fits(p));
 }
 
-static const void *unpacked(cuda_device *d, const tensor *w, dtype dt)
+static const grouped_kernel *choose(const cuda_device *d, const grouped_problem &p)
 {
-    int64_t count = tensor_count(w), n = count / w->ne[0];
-    unpack u = {};
-    u.out = cuda_scratch(d, "grouped_matmul", scratch_converted(count, dt));
-    u.dt = dt;
-    u.spans = (const unsigned char *)w->data;
-    u.n = n;
-    u.span_bytes = (int64_t)tensor_bytes(w) / w->ne[0];
-    u.codes_bytes = (int64_t)nf4_codes_bytes(n);
-    if (!u.out)
-        return NULL;
-    memcpy(u.code, nf4_code, sizeof u.code);
-    dim3 grid((unsigned)((n + THREADS * 8 - 1) / (THREADS * 8)), (unsigned)w->ne[0]);
-    unpack_kernel<<<grid, THREADS, 0, d->stream>>>(u);
-    cuda_launched(d, "grouped_matmul");
-    return u.out;
+    for (int i = 0; i < n_grouped_kernels; i++)
+        if (grouped_serves(grouped_kernels[i], d, p))
+            return &grouped_kernels[i];
+    return NULL;
 }
 
+/* ---- the op ---- */
+
+/* A copy of the stack w in type dt, in scratch. */
 static const void *converted(cuda_device *d, tensor w, dtype dt)
 {
     tensor out = w;
     out.dt = dt;
     out.data = cuda_scratch(d, "grouped_matmul", scratch_converted(tensor_count(&w), dt));
-    if (out.data)
+    if (out.data && w.dt == DT_NF4)
+        nf4_decode(d, out.data, dt, &w);
+    else if (out.data)
         cuda_convert(&d->base, out, w);
     return out.data;
 }
 
-/* out[e] of experts without rows, which no tile is written for. */
+/* Zeros out[e] of experts without rows, for which the kernels have no tile. */
 static __global__ void clear_kernel(const grouped_problem p)
 {
     int e = blockIdx.y;
@@ -217,15 +177,15 @@ extern "C" void cuda_grouped_matmul(device *dev, const grouped_mm *g)
         return;
     if (g->fresh)
         clear_empty(d, p);
-    if (p.rows == 0 || grouped_few(d, p))
+    if (p.rows == 0)
         return;
-    bool rounded = p.layout != MM_TN && p.b_dt == DT_F32 && p.a_dt == DT_BF16;
-    if (p.b_dt == DT_NF4 || rounded) {
-        p.b = rounded ? converted(d, g->b, p.a_dt) : unpacked(d, &g->b, p.a_dt);
+    const grouped_kernel *k = choose(d, p);
+    if (!k) { /* none reads the weights as they are */
+        p.b = converted(d, g->b, p.a_dt);
         p.b_dt = p.a_dt;
         if (!p.b)
             return;
+        k = choose(d, p);
     }
-    if (!(d->cc == 90 && grouped_wgmma(d, p)) && !grouped_mma(d, p))
-        grouped_plain(d, p);
+    k->launch(d, p);
 }

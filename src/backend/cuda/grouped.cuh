@@ -1,15 +1,16 @@
-/* grouped: what the kernels of grouped products share.
+/* grouped: what the kernels of grouped products (grouped GEMM) share.
  *
- * Every layout is one form, C [M,N] = A [M,K] B [N,K]^T for each expert:
+ * Every layout is C [M,N] = A [M,K] B [N,K]^T for each expert:
  *        M      N   K      A                  B
  *   NT   rows   O   I      a [M,K]            b[e] [N,K]
  *   NN   rows   I   O      a [M,K]            b[e] [K,N]
  *   TN   O      I   rows   a [K,M]            b [K,N]; C is added to out[e], or written there
- * where rows are the expert's own, found on the device from its offsets. */
+ * where `rows` are those of the expert, which the device reads from the offsets. The host knows
+ * only their total, so a kernel launches as many tiles as there can be. */
 #ifndef PESC_BACKEND_CUDA_GROUPED_CUH
 #define PESC_BACKEND_CUDA_GROUPED_CUH
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/products.h"
 
 struct grouped_problem {
     mm_layout layout;
@@ -20,10 +21,10 @@ struct grouped_problem {
     int experts, rows;  /* rows of all experts */
     int o, i;           /* of one expert's w [O,I] */
     float scale;
-    bool add; /* to what C holds */
+    bool add; /* C is added to `out` */
 };
 
-/* A tile of C: its expert's rows begin at `row` of the sorted rows, itself at m, n. */
+/* A tile of C at (m, n); its expert has `rows` of the sorted rows, from `row` on. */
 struct grouped_tile {
     int expert, row, rows, m, n;
 };
@@ -74,23 +75,38 @@ static inline __device__ bool grouped_find(const grouped_problem &p, int index, 
     return false;
 }
 
-/* What the tensor-core kernels take: bf16 (out: either; f32 where it accumulates), and whole pieces
- * of 16 bytes in every row. */
+/* Whether the tensor-core kernels can load all operands: whole 16-byte pieces in every row; and TN
+ * accumulates in f32. */
 static inline bool grouped_aligned(const grouped_problem &p)
 {
     uintptr_t together = (uintptr_t)p.a | (uintptr_t)p.b | (uintptr_t)p.out;
-    bool types = p.a_dt == DT_BF16 && p.b_dt == DT_BF16;
     bool out = p.layout == MM_TN ? p.out_dt == DT_F32 : true;
-    return types && out && p.o % 8 == 0 && p.i % 8 == 0 && together % 16 == 0;
+    return out && p.o % 8 == 0 && p.i % 8 == 0 && together % 16 == 0;
 }
 
-/* Each launches its work, or returns false and does nothing. grouped_few: NT of a few rows, the one
- * that reads NF4 too. */
-bool grouped_few(cuda_device *d, const grouped_problem &p);
-bool grouped_mma(cuda_device *d, const grouped_problem &p);
-bool grouped_wgmma(cuda_device *d, const grouped_problem &p);
+/* ---- the table: CUDA_GROUPED of cuda_kernels.h ---- */
 
-/* For everything: plain f32 arithmetic. */
-bool grouped_plain(cuda_device *d, const grouped_problem &p);
+struct grouped_kernel {
+    kernel_traits traits;
+    bool (*fits)(const grouped_problem &p); /* NULL: whatever the traits allow */
+    void (*launch)(cuda_device *d, const grouped_problem &p);
+};
+
+extern const grouped_kernel grouped_kernels[];
+extern const int n_grouped_kernels;
+
+bool grouped_serves(const grouped_kernel &k, const cuda_device *d, const grouped_problem &p);
+
+/* A few rows, NT: a warp for each output, which reads NF4 as it is. */
+bool grouped_gemv_fits(const grouped_problem &p);
+void grouped_gemv_launch(cuda_device *d, const grouped_problem &p);
+
+/* Tensor cores, with Hopper's wgmma and with mma.sync. */
+bool grouped_wgmma_fits(const grouped_problem &p);
+void grouped_wgmma_launch(cuda_device *d, const grouped_problem &p);
+void grouped_mma_launch(cuda_device *d, const grouped_problem &p);
+
+/* Everything: f32 arithmetic without tensor cores. */
+void grouped_plain_launch(cuda_device *d, const grouped_problem &p);
 
 #endif

@@ -1,10 +1,12 @@
-/* grouped_mma: grouped products with the tensor cores that every GPU since sm_80 has. Tiles of
- * 128x128; a pipeline of cp.async stages, each 32 deep, feeds mma.m16n8k16 through ldmatrix.
+/* grouped_mma: grouped products with mma.sync, the tensor cores of every GPU since sm_80.
  *
- * An operand lies in shared memory as it lies in memory: k-last operands as [128][32], k-first ones
- * as [32][128], read with ldmatrix.trans. Pieces of 16 bytes are permuted within a row so that
- * the eight rows of an ldmatrix fall into different banks. What lies outside the matrix or the
- * expert's rows is filled with zeros. */
+ * Tiles of 128x128 by 8 warps, 64x32 each. All warps load and multiply: a ring of four cp.async
+ * stages, 32 elements of k each, then ldmatrix and mma.m16n8k16. Bound: the tensor cores.
+ *
+ * An operand has in shared memory the layout it has in global memory: k-last operands as [128][32],
+ * k-first ones as [32][128], which ldmatrix transposes. 16-byte pieces of a row are permuted (XOR
+ * swizzle), so that the eight rows of an ldmatrix are in different banks. Elements outside the
+ * matrix or the expert's rows are filled with zeros. */
 #include "backend/cuda/grouped.cuh"
 
 #include <cuda_bf16.h>
@@ -17,8 +19,8 @@ enum {
     DEPTH = 32,
     THREADS = 256,
     STAGES = 4,
-    SIDE = TILE * DEPTH, /* elements of an operand of a stage */
-    SHARED = STAGES * 2 * SIDE * 2,
+    OPERAND = TILE * DEPTH, /* elements of one operand in a stage */
+    SHARED = STAGES * 2 * OPERAND * 2,
     WARP_M = 64, /* a warp's part of the tile */
     WARP_N = 32
 };
@@ -26,12 +28,12 @@ enum {
 typedef __nv_bfloat16 bf16;
 
 /* One operand: element (j, k) of a k-last one at data[j * ld + k], else at data[k * ld + j]. */
-struct side {
+struct operand {
     const bf16 *data;
     int ld, n, depth; /* j < n, k < depth */
 };
 
-/* Where element (j, k) of a stage's operand lies; k and j a whole piece of 8 apart. */
+/* The index of element (j, k) in a stage's operand, where a piece of 8 elements begins. */
 template <bool K_LAST> __device__ int place(int j, int k)
 {
     if (K_LAST)
@@ -46,11 +48,11 @@ __device__ void copy16(bf16 *to, const bf16 *from, bool inside)
                  "r"(inside ? 16 : 0));
 }
 
-template <bool K_LAST> __device__ void fetch(bf16 *to, const side &s, int j0, int k0)
+template <bool K_LAST> __device__ void load_operand(bf16 *to, const operand &s, int j0, int k0)
 {
     constexpr int PER_ROW = (K_LAST ? DEPTH : TILE) / 8;
 #pragma unroll
-    for (int x = threadIdx.x; x < SIDE / 8; x += THREADS) {
+    for (int x = threadIdx.x; x < OPERAND / 8; x += THREADS) {
         int row = x / PER_ROW, piece = x % PER_ROW * 8;
         int j = K_LAST ? row : piece, k = K_LAST ? piece : row;
         bool inside = j0 + j < s.n && k0 + k < s.depth;
@@ -151,27 +153,28 @@ __global__ void __launch_bounds__(THREADS, 2) mma_kernel(const grouped_problem p
     int depth = grouped_depth(p, t.rows), blocks = grouped_up(depth, DEPTH);
     int a_ld = LAYOUT == MM_NT ? p.i : p.o;
     int64_t b_row = LAYOUT == MM_TN ? t.row : (int64_t)t.expert * p.o;
-    side a = { (const bf16 *)p.a + (int64_t)t.row * a_ld, a_ld, grouped_height(p, t.rows), depth };
-    side b = { (const bf16 *)p.b + b_row * p.i, p.i, grouped_width(p), depth };
+    operand a = { (const bf16 *)p.a + (int64_t)t.row * a_ld, a_ld, grouped_height(p, t.rows),
+                  depth };
+    operand b = { (const bf16 *)p.b + b_row * p.i, p.i, grouped_width(p), depth };
     int warp = threadIdx.x / 32, m = warp % 2 * WARP_M, n = warp / 2 * WARP_N;
     warp_sums c = {};
-    auto fetch_block = [&](int k) {
+    auto load_stage = [&](int k) {
         if (k < blocks) {
-            bf16 *to = stages + k % STAGES * 2 * SIDE;
-            fetch<A_K_LAST>(to, a, t.m, k * DEPTH);
-            fetch<B_K_LAST>(to + SIDE, b, t.n, k * DEPTH);
+            bf16 *to = stages + k % STAGES * 2 * OPERAND;
+            load_operand<A_K_LAST>(to, a, t.m, k * DEPTH);
+            load_operand<B_K_LAST>(to + OPERAND, b, t.n, k * DEPTH);
         }
         asm volatile("cp.async.commit_group;");
     };
     for (int k = 0; k < STAGES - 1; k++)
-        fetch_block(k);
+        load_stage(k);
     for (int k = 0; k < blocks; k++) {
-        /* once all are here, block k has come and block k - 1, whose room is next, is used up */
+        /* after the barrier stage k has arrived, and stage k - 1, which is filled next, is read */
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
         __syncthreads();
-        fetch_block(k + STAGES - 1);
-        const bf16 *from = stages + k % STAGES * 2 * SIDE;
-        multiply_stage<A_K_LAST, B_K_LAST>(c, from, from + SIDE, m, n);
+        load_stage(k + STAGES - 1);
+        const bf16 *from = stages + k % STAGES * 2 * OPERAND;
+        multiply_stage<A_K_LAST, B_K_LAST>(c, from, from + OPERAND, m, n);
     }
     store_tile(p, t, c, m, n);
 }
@@ -190,15 +193,12 @@ template <mm_layout LAYOUT> void launch(cuda_device *d, const grouped_problem &p
 
 } // namespace
 
-bool grouped_mma(cuda_device *d, const grouped_problem &p)
+void grouped_mma_launch(cuda_device *d, const grouped_problem &p)
 {
-    if (!grouped_aligned(p))
-        return false;
     if (p.layout == MM_NT)
         launch<MM_NT>(d, p);
     else if (p.layout == MM_NN)
         launch<MM_NN>(d, p);
     else
         launch<MM_TN>(d, p);
-    return true;
 }

@@ -1,21 +1,25 @@
-/* grouped_wgmma: grouped products on Hopper (sm_90a), near what dense ones reach.
+/* grouped_wgmma: grouped products on Hopper (sm_90a).
  *
- * One block of threads stays on each multiprocessor and walks through tiles of 128 rows and 64, 128
- * or 256 columns. Two warpgroups are consumers: each multiplies 64 of the rows with wgmma and
- * stores them. A thread of the third is the producer: it finds the next tile and has TMA copy its
- * operands, 64 deep, into a ring of stages in shared memory, ahead of the consumers. A stage that
- * begins a tile carries its description (a job) along, so only the producer knows the order of
- * tiles.
+ * Bound: the tensor cores. Tiles of 128 rows and 64, 128 or 256 columns, 64 elements of k at a
+ * time.
  *
- * All operands come as boxes of 64x64, whichever way they lie. What a box reads past an expert's
- * rows is computed and not stored (NT, NN), or cleared before it is summed (TN).
+ * Who does what (warp specialisation): persistent blocks, one on each multiprocessor. One thread of
+ * the third warpgroup is the producer: it finds the next tile and has TMA copy its operands into a
+ * ring of four stages in shared memory. Two warpgroups are consumers: each multiplies 64 of the
+ * rows with wgmma and stores them. The first stage of a tile carries the tile's description (a
+ * job), so only the producer knows the order of tiles.
  *
- * The order of tiles. NT, NN: all cost the same, so tile i goes to block i mod blocks; the last,
- * partial round is cut into narrower tiles when that occupies more of the chip. TN: a tile costs
- * its expert's rows, so plan_kernel sorts experts by rows and blocks draw tiles from a counter,
- * long ones first. Who computes a tile changes nothing of its sum. */
+ * Operands are copied in boxes of 64x64 in either layout. Rows of a box that belong to another
+ * expert are computed and not stored (NT, NN), or zeroed before they are summed (TN).
+ *
+ * The order of tiles. NT, NN: all tiles cost the same, so the blocks take them in a grid-stride
+ * loop; the last, partial round is cut into narrower tiles where that occupies more of the GPU. TN:
+ * a tile costs as much as its expert has rows, so order_kernel sorts experts by rows and blocks
+ * draw tiles from a counter, long ones first. Which block computes a tile does not change its sum.
+ */
 #include "backend/cuda/grouped.cuh"
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/warp.cuh"
 
 #include <cuda_bf16.h>
 
@@ -35,13 +39,13 @@ enum {
     MOST_EXPERTS = GROUPED_EXPERTS
 };
 
-/* What consumers must know of a tile. */
+/* A tile, for the consumers. */
 struct job {
-    int expert; /* below 0: there are no more */
-    int row, rows, m, n;
-    int live; /* rows of C in the tile */
-    int blocks;
-    int width;
+    int expert;          /* negative: no more tiles */
+    int row, rows, m, n; /* as in grouped_tile */
+    int live;            /* rows of C in the tile */
+    int blocks;          /* of DEPTH */
+    int width;           /* columns of the tile */
 };
 
 struct ring {
@@ -49,24 +53,25 @@ struct ring {
     uint64_t full[STAGES], empty[STAGES];
     job jobs[STAGES];
 };
-enum { SHARED = sizeof(ring) + 1024 }; /* stages begin at multiples of 1024 */
+enum { SHARED = sizeof(ring) + 1024 }; /* the ring begins at a multiple of 1024, for the swizzle */
 
-/* The order of tiles of TN, made by plan_kernel. */
-struct plan {
-    int drawn;
-    int order[MOST_EXPERTS];
+/* TN: the order of tiles, from order_kernel. */
+struct expert_order {
+    int drawn; /* tiles that blocks have drawn */
+    int experts[MOST_EXPERTS];
 };
+static_assert(sizeof(expert_order) == (1 + GROUPED_EXPERTS) * 4, "scratch_expert_order()");
 
 struct problem {
     grouped_problem g;
-    plan *order;
-    int width; /* of a whole tile */
+    expert_order *order; /* TN */
+    int width;           /* of a full tile */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* A place in the ring, and the parity of the lap. */
-struct turn {
+/* A position in the ring: the stage, and the parity that its barriers have this time around. */
+struct ring_position {
     int stage = 0, phase = 0;
     __device__ void next()
     {
@@ -113,9 +118,9 @@ struct producer {
     const problem &p;
     ring *r;
     const CUtensorMap *a, *b;
-    turn at;
+    ring_position at;
 
-    template <mm_layout LAYOUT> __device__ void load(const job &j)
+    template <mm_layout LAYOUT> __device__ void load_tile(const job &j)
     {
         for (int k = 0; k < j.blocks; k++, at.next()) {
             hopper_wait(&r->empty[at.stage], at.phase ^ 1);
@@ -132,11 +137,11 @@ struct producer {
         hopper_arrive(&r->full[at.stage]);
     }
 
-    template <mm_layout LAYOUT> __device__ void in_rounds();
-    __device__ void by_drawing();
+    template <mm_layout LAYOUT> __device__ void load_in_rounds();
+    __device__ void load_by_drawing();
 };
 
-/* Rows of tiles of all experts. */
+/* How many rows of tiles all experts have. */
 __device__ int tiles_down(const grouped_problem &g)
 {
     int sum = 0;
@@ -145,7 +150,7 @@ __device__ int tiles_down(const grouped_problem &g)
     return sum;
 }
 
-template <mm_layout LAYOUT> __device__ void producer::in_rounds()
+template <mm_layout LAYOUT> __device__ void producer::load_in_rounds()
 {
     const grouped_problem &g = p.g;
     int width = grouped_width(g), across = grouped_up(width, p.width), blocks = gridDim.x;
@@ -170,69 +175,47 @@ template <mm_layout LAYOUT> __device__ void producer::in_rounds()
         j.n = tile % across * p.width + part * j.width;
         describe(p, &j);
         if (j.n < width)
-            load<LAYOUT>(j);
+            load_tile<LAYOUT>(j);
     }
 }
 
-__device__ void producer::by_drawing()
+__device__ void producer::load_by_drawing()
 {
     const grouped_problem &g = p.g;
     int across = grouped_up(g.i, p.width), each = grouped_up(g.o, TILE_M) * across;
     job j = { .width = p.width };
     for (int i = blockIdx.x; i < each * g.experts; i = gridDim.x + atomicAdd(&p.order->drawn, 1)) {
-        j.expert = p.order->order[i / each];
+        j.expert = p.order->experts[i / each];
         j.row = g.offsets[j.expert];
         j.rows = g.offsets[j.expert + 1] - j.row;
         j.m = i % each / across * TILE_M;
         j.n = i % across * p.width;
         describe(p, &j);
-        load<MM_TN>(j);
+        load_tile<MM_TN>(j);
     }
 }
 
 /* ---- the consumers ---- */
 
-__device__ void consumers_meet()
+__device__ void consumers_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(128 * CONSUMERS) : "memory");
 }
 
-/* Clears rows [from, 64) of the first boxes of a stage: the k that belong to other experts. */
+/* Zeros rows [from, 64) of the first boxes of a stage: elements of k that belong to other experts.
+ */
 __device__ void clear_rows(unsigned char (*stage)[BOX], int boxes, int from)
 {
     int pieces = (64 - from) * 8;
     for (int i = threadIdx.x; i < boxes * pieces; i += 128 * CONSUMERS)
         ((uint4 *)stage[i / pieces])[from * 8 + i % pieces] = uint4{ 0, 0, 0, 0 };
     hopper_fence_async();
-    consumers_meet();
+    consumers_sync();
 }
 
-/* After this, lane q of four holds what lanes 0..3 had in v[q]. */
-__device__ void transpose4(uint32_t (&v)[4], int q)
-{
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!(i & step)) {
-                bool upper = q & step;
-                uint32_t got = __shfl_xor_sync(~0u, upper ? v[i] : v[i + step], step);
-                if (upper)
-                    v[i] = got;
-                else
-                    v[i + step] = got;
-            }
-}
-
-__device__ uint32_t pack(float x, float y)
-{
-    __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
-    return *(uint32_t *)&two;
-}
-
-/* A row's sums lie in lanes of four: two columns of each eight. Lanes trade until each has eight
- * neighbours, one piece of 16 bytes. `left`: columns that exist. The cache is for operands: results
- * go by it. */
+/* Stores row h of a thread's sums. Four lanes have a row, two of each eight columns; they transpose
+ * until each has eight neighbours (16 bytes). `left`: columns that exist. Streaming stores keep the
+ * cache for operands. */
 template <int N>
 __device__ void store_bf16(const float (&d)[N / 2], __nv_bfloat16 *row, int h, int left,
                            float scale)
@@ -243,18 +226,19 @@ __device__ void store_bf16(const float (&d)[N / 2], __nv_bfloat16 *row, int h, i
         uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            v[i] = pack(scale * d[(j + i) * 4 + h * 2], scale * d[(j + i) * 4 + h * 2 + 1]);
-        transpose4(v, q);
+            v[i] =
+                warp_pack_bf16(scale * d[(j + i) * 4 + h * 2], scale * d[(j + i) * 4 + h * 2 + 1]);
+        warp_transpose4(v);
         if ((j + q) * 8 < left)
             __stcs((uint4 *)(row + (j + q) * 8), uint4{ v[0], v[1], v[2], v[3] });
     }
 }
 
-/* The same for f32: pairs of lanes trade, each has four neighbours. ADD: to what is there. */
+/* The same for f32: pairs of lanes exchange until each has four neighbours. ADD: to `row`. */
 template <int N, bool ADD>
 __device__ void store_f32(const float (&d)[N / 2], float *row, int h, int left, float scale)
 {
-    constexpr int BATCH = N / 16 < 8 ? N / 16 : 8; /* reads at once */
+    constexpr int BATCH = N / 16 < 8 ? N / 16 : 8; /* loads in flight */
     bool odd = threadIdx.x % 2;
     int first = (odd ? 8 : 0) + threadIdx.x % 4 / 2 * 4;
 #pragma unroll
@@ -312,15 +296,15 @@ __device__ void multiply_stage(float (&d)[N], unsigned char (*stage)[BOX], int g
     hopper_multiply_commit();
 }
 
-/* The same in every lane, and the compiler knows it: wgmma may not be in a branch that could part
- * a warp. */
+/* A value that is the same in all lanes, so that the compiler knows it: wgmma must not be in a
+ * branch that could diverge. */
 __device__ int uniform(int x)
 {
     return __shfl_sync(~0u, x, 0);
 }
 
-/* For a warpgroup that has no rows in the tile: stages go by. */
-template <mm_layout LAYOUT> __device__ void skip_tile(ring *r, turn &at, const job &j)
+/* A warpgroup without rows in the tile only releases the stages. */
+template <mm_layout LAYOUT> __device__ void skip_tile(ring *r, ring_position &at, const job &j)
 {
     int tail = j.rows % DEPTH;
     for (int k = 0; k < j.blocks; k++, at.next()) {
@@ -333,7 +317,7 @@ template <mm_layout LAYOUT> __device__ void skip_tile(ring *r, turn &at, const j
 }
 
 template <mm_layout LAYOUT, int N>
-__device__ void consume_tile(const grouped_problem &g, ring *r, turn &at, const job &j)
+__device__ void consume_tile(const grouped_problem &g, ring *r, ring_position &at, const job &j)
 {
     int tail = j.rows % DEPTH, group = uniform(threadIdx.x / 128);
     bool first_lane = threadIdx.x % 32 == 0;
@@ -350,7 +334,7 @@ __device__ void consume_tile(const grouped_problem &g, ring *r, turn &at, const 
     for (int k = 1; k < j.blocks; k++, at.next()) {
         wait(k);
         multiply_stage<LAYOUT, false>(d, r->stage[at.stage], group);
-        hopper_multiply_wait<1>(); /* the stage before is used up */
+        hopper_multiply_wait<1>(); /* products of the stage before have read it */
         if (first_lane)
             hopper_arrive(used);
         used = &r->empty[at.stage];
@@ -364,7 +348,7 @@ __device__ void consume_tile(const grouped_problem &g, ring *r, turn &at, const 
 template <mm_layout LAYOUT> __device__ void consume(const grouped_problem &g, ring *r)
 {
     int group = threadIdx.x / 128;
-    for (turn at;;) {
+    for (ring_position at;;) {
         hopper_wait(&r->full[at.stage], at.phase);
         job j = r->jobs[at.stage];
         int width = uniform(j.expert < 0 ? 0 : group * 64 < j.live ? j.width : 1);
@@ -402,24 +386,25 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     if (threadIdx.x < 128 * CONSUMERS) {
-        hopper_registers_take<224>();
+        hopper_registers_acquire<224>();
         consume<LAYOUT>(p.g, r);
     } else {
-        hopper_registers_drop<56>();
+        hopper_registers_release<56>();
         if (threadIdx.x == 128 * CONSUMERS) {
             producer f = { p, r, &a, &b };
             if (LAYOUT == MM_TN)
-                f.by_drawing();
+                f.load_by_drawing();
             else
-                f.in_rounds<LAYOUT>();
+                f.load_in_rounds<LAYOUT>();
             f.stop();
         }
     }
 #endif
 }
 
-/* Experts by rows, most first, ties by number. */
-__global__ void plan_kernel(const grouped_problem g, plan *p)
+/* Sorts experts by rows, most first, ties by number: a thread for each expert counts those before
+ * it. */
+__global__ void order_kernel(const grouped_problem g, expert_order *p)
 {
     __shared__ int rows[MOST_EXPERTS];
     int e = threadIdx.x, before = 0;
@@ -429,7 +414,7 @@ __global__ void plan_kernel(const grouped_problem g, plan *p)
     for (int other = 0; other < g.experts && e < g.experts; other++)
         before += rows[other] > rows[e] || (rows[other] == rows[e] && other < e);
     if (e < g.experts)
-        p->order[before] = e;
+        p->experts[before] = e;
     if (e == 0)
         p->drawn = 0;
 }
@@ -445,7 +430,7 @@ cudaError_t launch(cuda_device *d, const problem &p, const CUtensorMap &a, const
     return cudaPeekAtLastError();
 }
 
-/* The widest tile that wastes nothing; for TN also one that gives every multiprocessor work. */
+/* The widest tile that is not half empty; for TN also one that gives every multiprocessor work. */
 int tile_width(const cuda_device *d, const grouped_problem &g)
 {
     int width = TILE_N;
@@ -458,10 +443,13 @@ int tile_width(const cuda_device *d, const grouped_problem &g)
 
 } // namespace
 
-bool grouped_wgmma(cuda_device *d, const grouped_problem &g)
+bool grouped_wgmma_fits(const grouped_problem &g)
 {
-    if (!grouped_aligned(g) || g.experts > MOST_EXPERTS)
-        return false;
+    return grouped_aligned(g) && g.experts <= MOST_EXPERTS;
+}
+
+void grouped_wgmma_launch(cuda_device *d, const grouped_problem &g)
+{
     bool tn = g.layout == MM_TN;
     problem p = { g, NULL, tile_width(d, g) };
     CUtensorMap a, b;
@@ -469,10 +457,10 @@ bool grouped_wgmma(cuda_device *d, const grouped_problem &g)
     if (e == cudaSuccess)
         e = tn ? hopper_map(&b, g.b, 1, g.rows, g.i) : hopper_map(&b, g.b, g.experts, g.o, g.i);
     if (e == cudaSuccess && tn) {
-        p.order = (plan *)cuda_scratch(d, "grouped_matmul", scratch_expert_order());
+        p.order = (expert_order *)cuda_scratch(d, "grouped_matmul", scratch_expert_order());
         if (!p.order)
-            return true; /* kept as a failure */
-        plan_kernel<<<1, grouped_up(g.experts, 32) * 32, 0, d->stream>>>(g, p.order);
+            return;
+        order_kernel<<<1, grouped_up(g.experts, 32) * 32, 0, d->stream>>>(g, p.order);
     }
     if (e == cudaSuccess)
         e = tn                  ? launch<MM_TN>(d, p, a, b)
@@ -480,5 +468,4 @@ bool grouped_wgmma(cuda_device *d, const grouped_problem &g)
                                 : launch<MM_NN>(d, p, a, b);
     if (e != cudaSuccess)
         cuda_fail(d, e, "grouped_matmul");
-    return true;
 }

@@ -1,6 +1,5 @@
-/* hopper: the instructions of sm_90a that CUDA C++ has no words for, one function each: barriers
- * that count bytes, copies of boxes of a tensor (TMA), products of a warpgroup (wgmma). Only code
- * compiled for sm_90a may call them. */
+/* hopper: instructions of sm_90a as functions, one each: mbarriers, TMA copies, wgmma, clusters,
+ * setmaxnreg. Only code compiled for sm_90a may call the device functions. */
 #ifndef PESC_BACKEND_CUDA_HOPPER_CUH
 #define PESC_BACKEND_CUDA_HOPPER_CUH
 
@@ -12,7 +11,7 @@ static __device__ __forceinline__ uint32_t hopper_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* ---- barriers in shared memory: a phase ends when all have arrived and all bytes have come */
+/* ---- mbarriers: a phase ends when all arrivals and all expected bytes are there ---- */
 
 static __device__ __forceinline__ void hopper_barrier_init(uint64_t *bar, int arrivals)
 {
@@ -20,7 +19,7 @@ static __device__ __forceinline__ void hopper_barrier_init(uint64_t *bar, int ar
                  : "memory");
 }
 
-/* After all inits, before others use them. */
+/* After all inits, before other threads or TMA use the barriers. */
 static __device__ __forceinline__ void hopper_barrier_publish(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -39,7 +38,7 @@ static __device__ __forceinline__ void hopper_arrive_expecting(uint64_t *bar, in
         : "memory");
 }
 
-/* Until the phase of this parity has ended. */
+/* Waits until the phase with this parity has ended. */
 static __device__ __forceinline__ void hopper_wait(uint64_t *bar, int parity)
 {
     int done;
@@ -53,13 +52,13 @@ static __device__ __forceinline__ void hopper_wait(uint64_t *bar, int parity)
     while (!done);
 }
 
-/* Orders this thread's plain writes to shared memory before what TMA and wgmma do with it. */
+/* Orders this thread's ordinary writes to shared memory before later accesses by TMA and wgmma. */
 static __device__ __forceinline__ void hopper_fence_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- copies: a box of a tensor from column x, row y, matrix z on; zeros where it has none */
+/* ---- TMA: copies of a box of a tensor at column x, row y, matrix z; zeros outside ---- */
 
 static __device__ __forceinline__ void hopper_load(void *to, const CUtensorMap *map, uint64_t *bar,
                                                    int x, int y, int z)
@@ -70,10 +69,11 @@ static __device__ __forceinline__ void hopper_load(void *to, const CUtensorMap *
                  : "memory");
 }
 
-/* The same into every block of a cluster that has its bit in `blocks`: the bytes come to the same
- * place of each, and count at the barrier in the same place. */
-static __device__ __forceinline__ void
-hopper_load_shared(void *to, const CUtensorMap *map, uint64_t *bar, int x, int y, uint16_t blocks)
+/* Multicast: the same into every block of the cluster whose bit is set in `blocks`, at the same
+ * offset of its shared memory, counted by the barrier at the same offset. */
+static __device__ __forceinline__ void hopper_load_multicast(void *to, const CUtensorMap *map,
+                                                             uint64_t *bar, int x, int y,
+                                                             uint16_t blocks)
 {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -82,7 +82,7 @@ hopper_load_shared(void *to, const CUtensorMap *map, uint64_t *bar, int x, int y
         : "memory");
 }
 
-/* A box the other way. What is past the tensor's end is left out. */
+/* Stores a box; what is outside the tensor is not written. */
 static __device__ __forceinline__ void hopper_store(const CUtensorMap *map, const void *from, int x,
                                                     int y)
 {
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void hopper_store(const CUtensorMap *map, cons
         : "memory");
 }
 
-/* The same, added to what is there. */
+/* Adds a box to the tensor. */
 static __device__ __forceinline__ void hopper_store_add(const CUtensorMap *map, const void *from,
                                                         int x, int y)
 {
@@ -108,13 +108,13 @@ static __device__ __forceinline__ void hopper_store_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until of this thread's stores at most N still read shared memory. */
+/* Waits until at most N of this thread's committed groups of stores still read shared memory. */
 template <int N> static __device__ __forceinline__ void hopper_store_wait(void)
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/* ---- clusters: blocks that share what they load */
+/* ---- clusters ---- */
 
 static __device__ __forceinline__ int hopper_cluster_rank(void)
 {
@@ -123,12 +123,13 @@ static __device__ __forceinline__ int hopper_cluster_rank(void)
     return rank;
 }
 
-static __device__ __forceinline__ void hopper_cluster_meet(void)
+/* All threads of all blocks of the cluster. */
+static __device__ __forceinline__ void hopper_cluster_sync(void)
 {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* Arrives at the barrier in the same place of another block. */
+/* Arrives at the barrier at the same offset of block `rank`'s shared memory. */
 static __device__ __forceinline__ void hopper_arrive_at(uint64_t *bar, int rank)
 {
     asm volatile("{\n.reg .b32 there;\n"
@@ -138,8 +139,8 @@ static __device__ __forceinline__ void hopper_arrive_at(uint64_t *bar, int rank)
                  : "memory");
 }
 
-/* Four 8x8 matrices of 16-bit numbers from a warp's registers: lanes 8i..8i+7 give the addresses of
- * the rows of matrix i. */
+/* stmatrix: stores four 8x8 matrices of 16-bit elements from a warp's registers; lanes 8i..8i+7
+ * hold the addresses of the rows of matrix i. */
 static __device__ __forceinline__ void hopper_store_matrices(void *row, uint32_t a, uint32_t b,
                                                              uint32_t c, uint32_t d)
 {
@@ -149,11 +150,12 @@ static __device__ __forceinline__ void hopper_store_matrices(void *row, uint32_t
                  : "memory");
 }
 
-/* ---- products of a warpgroup: d [64, N] (+)= A [64, 16] B [N, 16]^T, N two for each d */
+/* ---- wgmma: d [64, N] (+)= A [64, 16] B [N, 16]^T by a warpgroup; a thread has N / 2 of d ---- */
 
-/* Describes an operand in shared memory as 128-byte rows permuted by TMA's 128-byte swizzle: eight
- * rows make a group, groups are 1024 bytes apart. k-last operands: a row is an m (or n), 64 k wide.
- * Others (T 1): a row is a k, 64 m wide, and the next 64 m are `next` bytes away. */
+/* The descriptor of an operand in shared memory: rows of 128 bytes in TMA's 128-byte swizzle, eight
+ * rows in a group, groups 1024 bytes apart. A k-last operand has an m (or n) in a row, 64 of k
+ * wide. A transposed one (A_T or B_T is 1) has a k in a row, 64 of m wide; the next 64 of m are
+ * `next` bytes away. */
 static __device__ __forceinline__ uint64_t hopper_operand(const void *shared, int next)
 {
     return (uint64_t)(hopper_address(shared) & 0x3FFFF) >> 4 | (uint64_t)(next >> 4) << 16 |
@@ -170,7 +172,7 @@ static __device__ __forceinline__ void hopper_multiply_commit(void)
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until at most N committed groups are at work. */
+/* Waits until at most N committed groups are unfinished. */
 template <int N> static __device__ __forceinline__ void hopper_multiply_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -180,7 +182,7 @@ template <int N> static __device__ __forceinline__ void hopper_multiply_wait(voi
     how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3]), how(d[i + 4]), how(d[i + 5]),          \
         how(d[i + 6]), how(d[i + 7])
 
-/* FIRST: d need not be set before. */
+/* FIRST: d is written, not added to. */
 template <bool FIRST, int A_T, int B_T>
 static __device__ __forceinline__ void hopper_multiply(float (&d)[32], uint64_t a, uint64_t b)
 {
@@ -274,22 +276,22 @@ static __device__ __forceinline__ void hopper_multiply(float (&d)[128], uint64_t
 
 #undef R8
 
-/* ---- registers: a warpgroup gives some up, another takes them */
+/* ---- setmaxnreg: producers give registers up, consumers take them; N a thread ---- */
 
-template <int N> static __device__ __forceinline__ void hopper_registers_drop(void)
+template <int N> static __device__ __forceinline__ void hopper_registers_release(void)
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N> static __device__ __forceinline__ void hopper_registers_take(void)
+template <int N> static __device__ __forceinline__ void hopper_registers_acquire(void)
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- host: maps of bf16 tensors for copies of boxes */
+/* ---- host: tensor maps for TMA ---- */
 
-/* [matrices, rows, cols], rows `ld` numbers apart; boxes of `high` rows, 64 wide, or `half` of
- * that: then pieces are permuted as rows of 64 bytes are. */
+/* A bf16 tensor [matrices, rows, cols], rows `ld` elements apart. Boxes have `high` rows of 64
+ * elements (128-byte swizzle), or with `half` of 32 (64-byte swizzle). */
 typedef struct hopper_matrix {
     const void *data;
     int64_t matrices, rows, cols, ld;
@@ -303,7 +305,7 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
                                   const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                   const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                   CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    static encode_fn encode; /* the driver's: it is not linked, so asked for by name */
+    static encode_fn encode; /* of the driver, which is not linked: found by name */
     if (!encode) {
         void *found = NULL;
         cudaDriverEntryPointQueryResult result;
@@ -323,7 +325,7 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* The same of whole matrices, boxes of 64x64. */
+/* The same for whole matrices, with boxes of 64x64. */
 static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
                                      int64_t rows, int64_t cols)
 {

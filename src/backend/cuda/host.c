@@ -1,4 +1,5 @@
-/* host: base/status.h inside pesc-cuda.so: sentences go to the program that loaded it. */
+/* host: the entry of pesc-cuda.so, and base/status.h inside it: errors go to the program that
+ * loaded it. */
 #include "backend/cuda/host.h"
 
 #include "backend/cuda/cuda.h"

@@ -1,7 +1,9 @@
-/* nf4: spans of 4-bit codes as numbers. Bound by memory: a thread reads one word of eight codes and
- * writes them as one or two vectors, neighbours beside each other. A span is its codes, a word for
- * each eight, then its scales. */
-#include "backend/cuda/cuda.h"
+/* nf4: decodes NF4 matrices to f32 or bf16, for kernels that cannot read codes.
+ *
+ * Bound: memory. A thread has four words of eight codes each in flight, and writes each as one or
+ * two vectors; neighbouring threads have neighbouring words. A matrix is a span: its codes, a word
+ * for each eight, then its scales, one for each 64. */
+#include "backend/cuda/products.h"
 
 #include <cuda_bf16.h>
 #include <string.h>
@@ -13,14 +15,14 @@ extern "C" {
 namespace
 {
 
-enum { THREADS = 256, WORDS = 4 }; /* a thread has so many words on their way */
+enum { THREADS = 256, WORDS = 4 }; /* words of a thread */
 
 struct code_table {
     float value[16];
 };
 
-/* Eight numbers from a word: the earlier of two elements is in the high nibble of its byte. */
-__device__ __forceinline__ void decode(float *x, uint32_t word, float scale, const float *code)
+/* Eight elements of a word: the earlier of two is in the high nibble of its byte. */
+__device__ __forceinline__ void decode_word(float *x, uint32_t word, float scale, const float *code)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -42,13 +44,13 @@ __device__ __forceinline__ void store(float *out, const float *x)
     ((float4 *)out)[1] = make_float4(x[4], x[5], x[6], x[7]);
 }
 
-/* Matrix number blockIdx.y of a stack: `bytes` of a span become n numbers. */
+/* Matrix number blockIdx.y of a stack: a span of `bytes` becomes n elements. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    unpack(T *__restrict__ out, const unsigned char *__restrict__ spans, int64_t n, int64_t bytes,
-           code_table table)
+    decode_kernel(T *__restrict__ out, const unsigned char *__restrict__ spans, int64_t n,
+                  int64_t bytes, code_table table)
 {
-    __shared__ float code[16]; /* of sixteen words no two share a bank */
+    __shared__ float code[16]; /* in 16 different banks */
     if (threadIdx.x < 16)
         code[threadIdx.x] = table.value[threadIdx.x];
     __syncthreads();
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(THREADS)
         float x[8];
         if (at >= words)
             return;
-        decode(x, word[i], scale[i], code);
+        decode_word(x, word[i], scale[i], code);
         if (at * 8 + 8 <= n && n % 8 == 0)
             store(out + at * 8, x);
         else
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-extern "C" void cuda_nf4_unpack(cuda_device *d, void *dst, dtype dt, const tensor *w)
+void nf4_decode(cuda_device *d, void *dst, dtype dt, const tensor *w)
 {
     int64_t stack = w->nd == 3 ? w->ne[0] : 1;
     if (tensor_count(w) == 0)
@@ -97,8 +99,9 @@ extern "C" void cuda_nf4_unpack(cuda_device *d, void *dst, dtype dt, const tenso
     code_table table;
     memcpy(table.value, nf4_code, sizeof table.value);
     if (dt == DT_BF16)
-        unpack<<<grid, THREADS, 0, d->stream>>>((__nv_bfloat16 *)dst, spans, n, bytes, table);
+        decode_kernel<<<grid, THREADS, 0, d->stream>>>((__nv_bfloat16 *)dst, spans, n, bytes,
+                                                       table);
     else
-        unpack<<<grid, THREADS, 0, d->stream>>>((float *)dst, spans, n, bytes, table);
-    cuda_launched(d, "unpacking nf4");
+        decode_kernel<<<grid, THREADS, 0, d->stream>>>((float *)dst, spans, n, bytes, table);
+    cuda_launched(d, "decoding nf4");
 }

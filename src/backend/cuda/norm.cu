@@ -1,7 +1,9 @@
-/* norm: root mean square normalisation of rows, and its backward. A team holds the first spans of
- * its row in registers from the sum to the result; what is behind them it reads again, when it is
- * still in the cache. Held spans are all fetched before anything is stored: the compiler does not
- * know that nobody reads what is. */
+/* norm: root mean square normalisation of rows, and its backward.
+ *
+ * Bound: memory. A row belongs to a team: half a warp, a warp or a block, by its length. The team
+ * holds the first KEPT vectors of each thread in registers from the sum of squares to the result;
+ * longer rows are read a second time, from the cache. All held vectors are loaded before anything
+ * is stored, because the compiler must assume that a store changes what later loads read. */
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/columns.cuh"
 #include "backend/cuda/overlap.cuh"
@@ -11,7 +13,7 @@ namespace
 
 constexpr int KEPT = 4;
 
-/* f(span, s) for the spans of a row that are held. */
+/* f(span, s) for the spans of a row that registers hold. */
 template <int TEAM, int W, class F> __device__ void each_kept(int64_t n, bool wide, F f)
 {
 #pragma unroll
@@ -19,7 +21,7 @@ template <int TEAM, int W, class F> __device__ void each_kept(int64_t n, bool wi
         vec_at<W>((threadIdx.x % TEAM + s * TEAM) * W, n, wide, [&](auto at) { f(at, s); });
 }
 
-/* f(span) for those behind. */
+/* f(span) for the others. */
 template <int TEAM, int W, class F> __device__ void each_other(int64_t n, bool wide, F f)
 {
     for (int64_t i = (threadIdx.x % TEAM + KEPT * TEAM) * W; i < n; i += TEAM * W)
@@ -38,18 +40,33 @@ template <int W> __device__ void normalise(float (&v)[W], float rstd, const floa
         v[j] = v[j] * rstd * gain[j];
 }
 
-template <int TEAM, class O, class S>
-__global__ void norm_kernel(O *out, S in, vec_any w, float *rstd, int64_t rows, int64_t n,
-                            float eps, bool wide)
+template <class O, class S> struct norm_args {
+    O *out;      /* [rows,n]; NULL: not wanted */
+    S in;        /* where rows come from: norm.cuh */
+    vec_any w;   /* [n] */
+    float *rstd; /* [rows]; NULL: not wanted */
+    int64_t rows, n;
+    float eps;
+    bool wide;
+};
+
+template <int TEAM, class O, class S> __global__ void norm_kernel(const norm_args<O, S> p)
 {
     constexpr int W = vec_width<O, typename S::type>;
-    int64_t r = vec_row<TEAM>();
-    overlap_next(); /* decoding: the product may fetch its weights */
+    const S &in = p.in;
+    int64_t r = vec_row<TEAM>(), n = p.n;
+    bool wide = p.wide;
+
+    /* PDL: the next product may load its weights; no kernel writes w, so it is loaded before the
+     * wait */
+    overlap_next();
     float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(gain[s], w); });
+    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(gain[s], p.w); });
     overlap_wait();
-    if (r >= rows)
+    if (r >= p.rows)
         return;
+
+    /* sum of squares */
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(kept[s], at, r, n); });
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
         in.keep(kept[s], at, r, n);
@@ -61,27 +78,29 @@ __global__ void norm_kernel(O *out, S in, vec_any w, float *rstd, int64_t rows, 
         in.keep(v, at, r, n);
         add_products(sum, v, v);
     });
-    float inverse = 1.0f / sqrtf(vec_team_sum<TEAM>(sum) / (float)n + eps);
-    if (rstd && threadIdx.x % TEAM == 0)
-        rstd[r] = inverse;
-    if (!out)
+    float inverse = 1.0f / sqrtf(vec_team_sum<TEAM>(sum) / (float)n + p.eps);
+    if (p.rstd && threadIdx.x % TEAM == 0)
+        p.rstd[r] = inverse;
+    if (!p.out)
         return;
+
+    /* the result */
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
         normalise(kept[s], inverse, gain[s]);
-        at.store(out, kept[s], r * n);
+        at.store(p.out, kept[s], r * n);
     });
     each_other<TEAM, W>(n, wide, [&](auto at) {
         float v[W], g[W];
         in.again(v, at, r, n);
-        at.load(g, w);
+        at.load(g, p.w);
         normalise(v, inverse, g);
-        at.store(out, v, r * n);
+        at.store(p.out, v, r * n);
     });
 }
 
 /* ---- backward ---- */
 
-/* A span of x, and of w dy. */
+/* Loads a span of x, and of w dy. */
 template <class Y, class X> struct norm_pair {
     const X *x;
     const Y *dy;
@@ -99,7 +118,7 @@ template <class Y, class X> struct norm_pair {
     }
 };
 
-/* Of dx, and of its copy. */
+/* Computes and stores a span of dx, and of its copy. */
 template <class D> struct norm_dx {
     D *dx;
     vec_any copy;
@@ -116,16 +135,28 @@ template <class D> struct norm_dx {
     }
 };
 
-/* dx may be dy: a thread reads what it writes, and nobody else does. */
+template <class D, class Y, class X> struct norm_bwd_args {
+    norm_dx<D> out;     /* [rows,n] */
+    norm_pair<Y, X> in; /* [rows,n] */
+    const float *rstd;  /* [rows] */
+    int64_t rows, n;
+    bool accumulate, wide;
+};
+
+/* dx may be dy: each thread reads the elements it writes, before it writes them. */
 template <int TEAM, class D, class Y, class X>
-__global__ void norm_bwd_kernel(norm_dx<D> out, norm_pair<Y, X> in, const float *rstd, int64_t rows,
-                                int64_t n, bool accumulate, bool wide)
+__global__ void norm_bwd_kernel(const norm_bwd_args<D, Y, X> p)
 {
     constexpr int W = vec_width<D, Y, X>;
-    int64_t r = vec_row<TEAM>(), row = r * n;
-    if (r >= rows)
+    const norm_dx<D> &out = p.out;
+    const norm_pair<Y, X> &in = p.in;
+    int64_t r = vec_row<TEAM>(), n = p.n, row = r * n;
+    bool wide = p.wide, accumulate = p.accumulate;
+    if (r >= p.rows)
         return;
-    float v[KEPT][W], d[KEPT][W], was[KEPT][W] = {}, sum = 0.0f, inverse = rstd[r];
+
+    /* mean(w dy x) */
+    float v[KEPT][W], d[KEPT][W], was[KEPT][W] = {}, sum = 0.0f, inverse = p.rstd[r];
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(v[s], d[s], at, row); });
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) { add_products(sum, d[s], v[s]); });
     each_other<TEAM, W>(n, wide, [&](auto at) {
@@ -134,6 +165,8 @@ __global__ void norm_bwd_kernel(norm_dx<D> out, norm_pair<Y, X> in, const float 
         add_products(sum, b, a);
     });
     float pull = vec_team_sum<TEAM>(sum) * inverse * inverse / (float)n;
+
+    /* dx */
     if (accumulate)
         each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(was[s], out.dx, row); });
     each_kept<TEAM, W>(
@@ -147,7 +180,7 @@ __global__ void norm_bwd_kernel(norm_dx<D> out, norm_pair<Y, X> in, const float 
     });
 }
 
-/* Row r of d x rstd: what dw sums. d is dy, plus dlogits router. */
+/* Row r of d x rstd, which dw sums; d is dy plus dlogits router. */
 template <class Y, class X> struct norm_slope {
     const Y *dy;
     const X *x;
@@ -168,11 +201,11 @@ template <class Y, class X> struct norm_slope {
     }
 };
 
-/* f(team): half a warp where that is a row, as of heads; else by the length of rows. */
+/* f(team): half a warp for rows as short as a head's, else by the length of rows. */
 template <int W, class F> void teamed(int64_t n, F f)
 {
-    if (n <= VEC_WARP / 2 * W)
-        f(vec_team<VEC_WARP / 2>());
+    if (n <= WARP / 2 * W)
+        f(vec_team<WARP / 2>());
     else
         vec_teamed(n, f);
 }
@@ -184,10 +217,12 @@ template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
     bool wide = vec_aligned(a->out, a->x, a->w, a->sum, a->add, a->rows) && n % W == 0;
     teamed<W>(n, [&](auto team) {
         constexpr int TEAM = decltype(team)::size;
+        norm_args<O, S> p = {
+            (O *)a->out.data, in, vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps, wide
+        };
         overlap_launch(cuda_of(d), "rmsnorm_fwd",
                        { dim3(vec_blocks(rows, VEC_THREADS / TEAM)), VEC_THREADS, 0, 0 },
-                       norm_kernel<TEAM, O, S>, (O *)a->out.data, in, vec_any_of(a->w),
-                       (float *)a->rstd.data, rows, n, a->eps, wide);
+                       norm_kernel<TEAM, O, S>, p);
     });
 }
 
@@ -232,7 +267,7 @@ extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
     int64_t n = tensor_cols(&a->w), rows = tensor_count(&a->x) / n;
     if (a->drouter.data)
         cuda_router_dw(cuda_of(d), a);
-    if (a->dw.data) /* first: dx may lie where dy does */
+    if (a->dw.data) /* before dx, which may overwrite dy */
         norm_dw(d, a);
     if (!a->dx.data)
         return;
@@ -254,11 +289,15 @@ extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
         bool wide = vec_aligned(a->dx, a->copy, a->dy, a->x, a->w) && n % vec_width<D, Y, X> == 0;
         teamed<vec_width<D, Y, X>>(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
+            norm_bwd_args<D, Y, X> p = { { (D *)a->dx.data, vec_any_of(a->copy) },
+                                         { (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w) },
+                                         (float *)a->rstd.data,
+                                         rows,
+                                         n,
+                                         a->accumulate,
+                                         wide };
             vec_launch(d, "rmsnorm_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       norm_bwd_kernel<TEAM, D, Y, X>,
-                       norm_dx<D>{ (D *)a->dx.data, vec_any_of(a->copy) },
-                       norm_pair<Y, X>{ (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w) },
-                       (float *)a->rstd.data, rows, n, a->accumulate, wide);
+                       norm_bwd_kernel<TEAM, D, Y, X>, p);
         });
     });
 }

@@ -1,11 +1,12 @@
-/* norm.cuh: where a norm's rows come from: memory, or a sum that is kept on the way. */
+/* norm: where a norm's rows come from: a tensor, or a sum that is computed and stored on the way.
+ */
 #ifndef PESC_BACKEND_CUDA_NORM_CUH
 #define PESC_BACKEND_CUDA_NORM_CUH
 
 #include "backend/cuda/vec.cuh"
 
-/* load() fetches a span of row r, keep() stores what is to be kept of it, again() fetches it once
- * more. */
+/* load() loads a span of row r, keep() stores it where a later kernel needs it, again() loads it a
+ * second time. */
 template <class X> struct norm_plain {
     typedef X type;
     const X *x;
@@ -23,8 +24,8 @@ template <class X> struct norm_plain {
     }
 };
 
-/* x + add + rows, in `sum`, which may be x. K: how many rows, or ANY. What is to be added has type
- * A, or, where A is vec_any, may be absent. */
+/* x + add + rows, which is stored in `sum` (it may be x). K: rows of experts for a token, or
+ * NORM_ANY. A: the type of what is added; where it is vec_any, that may be absent. */
 constexpr int NORM_ANY = -1;
 
 template <class A, int K> struct norm_sum {
@@ -75,7 +76,7 @@ template <class A, int K> struct norm_sum {
     }
 };
 
-/* f(source of the sum): the usual kinds of a block in bf16 have one of their own. */
+/* f(source): the two cases of a transformer block in bf16 are templates of their own. */
 template <class F> void norm_summed(const norm_fwd *a, F f)
 {
     const float *x = (const float *)a->x.data;

@@ -1,12 +1,12 @@
-/* overlap: a kernel begins while the one before it ends.
+/* overlap: programmatic dependent launch (PDL): a kernel starts while the one before it still runs.
  *
- * Decoding is a chain of short kernels, each of which needs what the one before it wrote: between
- * any two the memory would stand still. A kernel that is launched here may start as soon as all
- * blocks of the one before it have called overlap_next(), and does what depends on nobody: it sets
- * up tables and fetches weights, which the kernels of decoding do not write. What it reads of
- * others, and all that it writes, comes behind overlap_wait(), which every kernel launched here
- * calls: so the end of a kernel is the end of all that were launched before it. On GPUs that cannot
- * do this, kernels follow each other as ever. */
+ * Decoding is a chain of short kernels, each of which reads what the one before it wrote; without
+ * PDL memory is idle between any two of them. A kernel that is launched here may start as soon as
+ * all blocks of the kernel before it have called overlap_next(). Before overlap_wait() it may only
+ * do what depends on no other kernel: set up tables, and load weights, which no kernel of a forward
+ * writes. It reads results of other kernels, and writes anything at all, only after overlap_wait().
+ * Every kernel launched here calls overlap_wait(), so that the end of a kernel implies the end of
+ * all that were launched before it. On GPUs before Hopper kernels run one after the other. */
 #ifndef PESC_BACKEND_CUDA_OVERLAP_CUH
 #define PESC_BACKEND_CUDA_OVERLAP_CUH
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ void overlap_wait()
 #endif
 }
 
-/* For a kernel that has nothing to do meanwhile. */
+/* For a kernel that has nothing to do before the wait. */
 __device__ __forceinline__ void overlap_both()
 {
     overlap_next();
@@ -36,7 +36,7 @@ __device__ __forceinline__ void overlap_both()
 struct overlap_grid {
     dim3 blocks;
     int threads, smem; /* smem: bytes of dynamic shared memory */
-    unsigned cluster;  /* blocks along x that are one; 0: none are */
+    unsigned cluster;  /* blocks of a cluster, along x; 0: no clusters */
 };
 
 template <class... A>

@@ -1,5 +1,9 @@
-/* pointwise: ops on elements, and sums of rows into the residual stream. f32 or bf16 throughout,
- * computed in f32. One span a thread: what is in flight is the whole chip's threads. */
+/* pointwise: ops on single elements, and gated sums into the residual stream. Tensors are f32 or
+ * bf16, arithmetic is f32.
+ *
+ * Bound: memory. Flat kernels have one vector (16 bytes of the widest type) a thread, and enough
+ * threads that the loads of a whole GPU are in flight. Kernels with a factor for each row give a
+ * row to a team of threads (vec.cuh). */
 #include "backend/cuda/overlap.cuh"
 #include "backend/cuda/vec.cuh"
 #include "backend/cuda/vmath.cuh"
@@ -7,14 +11,14 @@
 namespace
 {
 
-/* Where nothing is wider than bf16, activations need not be better than that. */
+/* Where inputs and outputs are bf16, activation functions need not be more precise than that. */
 template <class O, class X> constexpr bool coarse = sizeof(O) == 2 && sizeof(X) == 2;
 
 template <class O, class X>
 __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_kind act, bool wide)
 {
     constexpr int W = vec_width<O, X>;
-    overlap_both(); /* decoding: the product may fetch its weights */
+    overlap_both(); /* PDL: in decoding the next product may load its weights meanwhile */
     vec_each<W>(n, wide, [&](auto at) {
         float g[W], u[W], slope[W];
         at.load(g, gate);
@@ -38,32 +42,39 @@ __global__ void act_kernel(O *out, const X *x, int64_t n, act_kind act, bool wid
     });
 }
 
-/* What row r of an activation is multiplied by. */
+/* The factor of row r of an activation: row_gates of backend.h. */
 struct gated_rows {
-    const float *gates;
-    const int32_t *order;
-    float *dgates;
+    const float *gates;   /* [T,k] */
+    const int32_t *order; /* [T*k] */
+    float *dgates;        /* [T,k]; backward writes it */
     float scale;
 
     __device__ float of(int64_t r) const { return scale * gates[order[r]]; }
 };
 
-template <int TEAM, class O, class X>
-__global__ void act_gated_kernel(O *out, const X *x, gated_rows gates, int64_t rows, int64_t n,
-                                 act_kind act, bool wide)
+template <class O, class X> struct act_gated {
+    O *out;     /* [rows,n] */
+    const X *x; /* [rows,n] */
+    gated_rows gates;
+    int64_t rows, n;
+    act_kind act;
+    bool wide;
+};
+
+template <int TEAM, class O, class X> __global__ void act_gated_kernel(const act_gated<O, X> p)
 {
     constexpr int W = vec_width<O, X>;
     int64_t r = vec_row<TEAM>();
-    if (r >= rows)
+    if (r >= p.rows)
         return;
-    float gate = gates.of(r);
-    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+    float gate = p.gates.of(r);
+    vec_each_of_row<TEAM, W>(p.n, p.wide, [&](auto at) {
         float v[W], slope[W];
-        at.load(v, x, r * n);
-        vmath_acts<coarse<O, X>>(act, v, slope);
+        at.load(v, p.x, r * p.n);
+        vmath_acts<coarse<O, X>>(p.act, v, slope);
         for (int j = 0; j < W; j++)
             v[j] *= gate;
-        at.store(out, v, r * n);
+        at.store(p.out, v, r * p.n);
     });
 }
 
@@ -114,26 +125,32 @@ __global__ void add_gated_kernel(Y *y, const X *x, vec_any logit, int64_t rows, 
 
 /* ---- backward ---- */
 
-template <class O, class X>
-__global__ void glu_bwd_kernel(O *dgate, O *dup, O *glu, const X *dy, const X *gate, const X *up,
-                               int64_t n, act_kind act, bool wide)
+template <class O, class X> struct glu_grads {
+    O *dgate, *dup, *glu;    /* [n]; glu NULL: not wanted */
+    const X *dy, *gate, *up; /* [n] */
+    int64_t n;
+    act_kind act;
+    bool wide;
+};
+
+template <class O, class X> __global__ void glu_bwd_kernel(const glu_grads<O, X> p)
 {
     constexpr int W = vec_width<O, X>;
-    vec_each<W>(n, wide, [&](auto at) {
+    vec_each<W>(p.n, p.wide, [&](auto at) {
         float d[W], g[W], u[W], slope[W];
-        at.load(d, dy);
-        at.load(g, gate);
-        at.load(u, up);
-        vmath_acts<coarse<O, X>>(act, g, slope);
+        at.load(d, p.dy);
+        at.load(g, p.gate);
+        at.load(u, p.up);
+        vmath_acts<coarse<O, X>>(p.act, g, slope);
         for (int j = 0; j < W; j++) {
             slope[j] *= d[j] * u[j];
             u[j] *= g[j];
             g[j] *= d[j];
         }
-        at.store(dgate, slope);
-        at.store(dup, g);
-        if (glu)
-            at.store(glu, u);
+        at.store(p.dgate, slope);
+        at.store(p.dup, g);
+        if (p.glu)
+            at.store(p.glu, u);
     });
 }
 
@@ -152,45 +169,61 @@ __global__ void act_bwd_kernel(O *dx, const X *dy, const X *x, int64_t n, act_ki
     });
 }
 
+template <class O, class X> struct act_gated_grads {
+    O *dx;           /* [rows,n] */
+    const X *dy, *x; /* [rows,n] */
+    gated_rows gates;
+    int64_t rows, n;
+    act_kind act;
+    bool wide;
+};
+
 template <int TEAM, class O, class X>
-__global__ void act_gated_bwd_kernel(O *dx, const X *dy, const X *x, gated_rows gates, int64_t rows,
-                                     int64_t n, act_kind act, bool wide)
+__global__ void act_gated_bwd_kernel(const act_gated_grads<O, X> p)
 {
     constexpr int W = vec_width<O, X>;
     int64_t r = vec_row<TEAM>();
-    if (r >= rows)
+    if (r >= p.rows)
         return;
-    float gate = gates.of(r), dot = 0.0f;
-    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+    float gate = p.gates.of(r), dot = 0.0f;
+    vec_each_of_row<TEAM, W>(p.n, p.wide, [&](auto at) {
         float d[W], v[W], slope[W];
-        at.load(d, dy, r * n);
-        at.load(v, x, r * n);
-        vmath_acts<coarse<O, X>>(act, v, slope);
+        at.load(d, p.dy, r * p.n);
+        at.load(v, p.x, r * p.n);
+        vmath_acts<coarse<O, X>>(p.act, v, slope);
         for (int j = 0; j < W; j++) {
             dot = fmaf(d[j], v[j], dot);
             d[j] *= gate * slope[j];
         }
-        at.store(dx, d, r * n);
+        at.store(p.dx, d, r * p.n);
     });
     dot = vec_team_sum<TEAM>(dot);
     if (threadIdx.x % TEAM == 0)
-        gates.dgates[gates.order[r]] = gates.scale * dot;
+        p.gates.dgates[p.gates.order[r]] = p.gates.scale * dot;
 }
 
-/* dx is neither dy nor x, so one walk serves the dot product and dx. */
+template <class D, class Y, class X> struct gated_grads {
+    D *dx;                 /* [rows,n]; neither dy nor x */
+    vec_any dlogit, logit; /* [rows] */
+    const Y *dy;           /* [rows,n] */
+    const X *x;            /* [rows,n] */
+    int64_t rows, n;
+    bool wide;
+};
+
+/* One pass over a row computes both the dot product and dx. */
 template <int TEAM, class D, class Y, class X>
-__global__ void gated_bwd_kernel(D *dx, vec_any dlogit, const Y *dy, const X *x, vec_any logit,
-                                 int64_t rows, int64_t n, bool wide)
+__global__ void gated_bwd_kernel(const gated_grads<D, Y, X> p)
 {
     constexpr int W = vec_width<D, Y, X>;
     int64_t t = vec_row<TEAM>();
-    if (t >= rows)
+    if (t >= p.rows)
         return;
-    float rest, gate = vmath_sigmoid(vec_get(logit, t), rest), dot = 0.0f;
-    dx += t * n;
-    dy += t * n;
-    x += t * n;
-    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+    float rest, gate = vmath_sigmoid(vec_get(p.logit, t), rest), dot = 0.0f;
+    D *dx = p.dx + t * p.n;
+    const Y *dy = p.dy + t * p.n;
+    const X *x = p.x + t * p.n;
+    vec_each_of_row<TEAM, W>(p.n, p.wide, [&](auto at) {
         float d[W], v[W];
         at.load(d, dy);
         at.load(v, x);
@@ -202,7 +235,7 @@ __global__ void gated_bwd_kernel(D *dx, vec_any dlogit, const Y *dy, const X *x,
     });
     dot = vec_team_sum<TEAM>(dot);
     if (threadIdx.x % TEAM == 0)
-        vec_put(dlogit, t, gate * rest * dot);
+        vec_put(p.dlogit, t, gate * rest * dot);
 }
 
 } // namespace
@@ -242,9 +275,15 @@ extern "C" void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act, cons
         else
             vec_teamed(n, [&](auto team) {
                 constexpr int TEAM = decltype(team)::size;
+                act_gated<O, X> p = { (O *)out.data,
+                                      (X *)x.data,
+                                      gated_of(g),
+                                      rows,
+                                      n,
+                                      act,
+                                      wide && n % vec_width<O, X> == 0 };
                 vec_launch(d, "act_fwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                           act_gated_kernel<TEAM, O, X>, (O *)out.data, (X *)x.data, gated_of(g),
-                           rows, n, act, wide && n % vec_width<O, X> == 0);
+                           act_gated_kernel<TEAM, O, X>, p);
             });
     });
 }
@@ -298,9 +337,16 @@ extern "C" void cuda_glu_bwd(device *d, const glu_bwd *a)
     vec_typed2(a->dgate.dt, a->gate.dt, [&](auto o, auto x) {
         typedef decltype(o) O;
         typedef decltype(x) X;
-        vec_launch_flat<O, X>(d, "glu_bwd", n, glu_bwd_kernel<O, X>, (O *)a->dgate.data,
-                              (O *)a->dup.data, (O *)a->glu.data, (X *)a->dy.data,
-                              (X *)a->gate.data, (X *)a->up.data, n, a->act, wide);
+        glu_grads<O, X> p = { (O *)a->dgate.data,
+                              (O *)a->dup.data,
+                              (O *)a->glu.data,
+                              (X *)a->dy.data,
+                              (X *)a->gate.data,
+                              (X *)a->up.data,
+                              n,
+                              a->act,
+                              wide };
+        vec_launch_flat<O, X>(d, "glu_bwd", n, glu_bwd_kernel<O, X>, p);
     });
 }
 
@@ -319,10 +365,12 @@ extern "C" void cuda_act_bwd(device *d, tensor dx, tensor dy, tensor x, act_kind
         else
             vec_teamed(n, [&](auto team) {
                 constexpr int TEAM = decltype(team)::size;
+                act_gated_grads<O, X> p = { (O *)dx.data, (X *)dy.data,
+                                            (X *)x.data,  gated_of(g),
+                                            rows,         n,
+                                            act,          wide && n % vec_width<O, X> == 0 };
                 vec_launch(d, "act_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                           act_gated_bwd_kernel<TEAM, O, X>, (O *)dx.data, (X *)dy.data,
-                           (X *)x.data, gated_of(g), rows, n, act,
-                           wide && n % vec_width<O, X> == 0);
+                           act_gated_bwd_kernel<TEAM, O, X>, p);
             });
     });
 }
@@ -338,9 +386,16 @@ extern "C" void cuda_add_gated_bwd(device *d, tensor dx, tensor dlogit, tensor d
         bool wide = vec_aligned(dx, dy, x) && n % vec_width<D, Y, X> == 0;
         vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
+            gated_grads<D, Y, X> p = { (D *)dx.data,
+                                       vec_any_of(dlogit),
+                                       vec_any_of(logit),
+                                       (Y *)dy.data,
+                                       (X *)x.data,
+                                       rows,
+                                       n,
+                                       wide };
             vec_launch(d, "add_gated_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       gated_bwd_kernel<TEAM, D, Y, X>, (D *)dx.data, vec_any_of(dlogit),
-                       (Y *)dy.data, (X *)x.data, vec_any_of(logit), rows, n, wide);
+                       gated_bwd_kernel<TEAM, D, Y, X>, p);
         });
     });
 }

@@ -1,9 +1,10 @@
-/* quant: f32 weights into NF4 spans, bit for bit as tensor/nf4.c does it, whose comments say why
- * each step is what it is. Products that feed sums are kept apart by intrinsics.
+/* quant: quantises f32 weights to NF4, bit for bit as tensor/nf4.c, which explains each step.
+ * Intrinsics keep the compiler from contracting products and sums. Bound: memory; 16 lanes have a
+ * block of 64 weights.
  *
- * The mean of the scales is the one thing whose order can matter: the CPU adds them up in double.
- * Where none of those additions can round, any order will do; else one thread does as the CPU,
- * while the others fetch and widen. */
+ * Double quantisation needs the mean of the scales, whose sum is the one value that can depend on
+ * the order: the CPU adds in double. Where no addition can round, any order gives the same bits;
+ * otherwise one thread adds in the CPU's order, while the others load and convert. */
 #include "backend/cuda/vec.cuh"
 
 extern "C" {
@@ -14,10 +15,10 @@ namespace
 {
 
 constexpr float LEAST_ABSMAX = 1e-38f;
-constexpr int LANES = NF4_BLOCK / 4; /* of a block: four numbers each */
+constexpr int LANES = NF4_BLOCK / 4; /* of a block: four weights each */
 
 struct thresholds {
-    float x[15]; /* halfway between two values of the code */
+    float x[15]; /* midpoints between the values of the code */
 };
 
 struct spans {
@@ -31,7 +32,7 @@ __device__ float *scales_of(const spans &s, int64_t m)
     return (float *)(s.first + m * s.bytes + s.codes);
 }
 
-/* The largest magnitude over lanes, as an integer: NaN is above all. */
+/* The largest magnitude over N lanes, compared as integers: NaN is above all. */
 template <int N> __device__ float absmax_lanes(int32_t bits)
 {
     for (int lane = N / 2; lane; lane /= 2)
@@ -92,12 +93,11 @@ __global__ void quant_kernel(spans s, const float *w, thresholds t, bool wide)
 
 constexpr int TILE = 2048;
 
-/* The sum of n scales by the whole block, in thread 0. `exact`: no addition rounded, because all
- * scales are multiples of the last bit of the least, and 53 bits hold the largest sum of them. Then
- * the order does not matter. */
+/* The sum of n scales by the block, in thread 0. `exact`: no addition rounded, because all scales
+ * are multiples of the last bit of the smallest, and 53 bits hold the largest sum. */
 __device__ double sum_any(const float *scales, int64_t n, bool &exact)
 {
-    __shared__ int32_t least[VEC_THREADS / VEC_WARP], most[VEC_THREADS / VEC_WARP];
+    __shared__ int32_t least[VEC_THREADS / WARP], most[VEC_THREADS / WARP];
     int32_t low = INT32_MAX, high = 0; /* as integers of bits: scales are not negative */
     double sum = 0;
 #pragma unroll 8
@@ -109,12 +109,12 @@ __device__ double sum_any(const float *scales, int64_t n, bool &exact)
     }
     low = __reduce_min_sync(0xffffffffu, low);
     high = __reduce_max_sync(0xffffffffu, high);
-    if (threadIdx.x % VEC_WARP == 0) {
-        least[threadIdx.x / VEC_WARP] = low;
-        most[threadIdx.x / VEC_WARP] = high;
+    if (threadIdx.x % WARP == 0) {
+        least[threadIdx.x / WARP] = low;
+        most[threadIdx.x / WARP] = high;
     }
     sum = vec_team_sum<VEC_THREADS>(sum);
-    for (int w = 0; w < VEC_THREADS / VEC_WARP; w++) {
+    for (int w = 0; w < VEC_THREADS / WARP; w++) {
         low = min(low, least[w]);
         high = max(high, most[w]);
     }
@@ -123,7 +123,7 @@ __device__ double sum_any(const float *scales, int64_t n, bool &exact)
     return sum;
 }
 
-/* The same, added up in order by thread 0. */
+/* The same, added in order by thread 0; tiles are double buffered. */
 __device__ double sum_in_order(const float *scales, int64_t n)
 {
     __shared__ double tile[2][TILE];
@@ -174,22 +174,22 @@ __device__ int dynamic_code(float s, const float *map)
     return low;
 }
 
-/* A block of threads has a nested block of scales of matrix blockIdx.y. */
+/* A block of threads has a nested block of 256 scales of matrix blockIdx.y. */
 __global__ void nested_kernel(spans s, const float *means, const __grid_constant__ dynamic_map map)
 {
     __shared__ float value[NF4_NESTED_BLOCK];
-    __shared__ int32_t most[VEC_THREADS / VEC_WARP];
+    __shared__ int32_t most[VEC_THREADS / WARP];
     int64_t i = (int64_t)blockIdx.x * NF4_NESTED_BLOCK + threadIdx.x;
     float *scale = scales_of(s, blockIdx.y) + i, mean = means[blockIdx.y];
     bool there = i < s.blocks;
     float x = there ? *scale - mean : 0.0f;
     value[threadIdx.x] = map.value[threadIdx.x];
-    float warps_most = absmax_lanes<VEC_WARP>(there ? magnitude(x) : 0);
-    if (threadIdx.x % VEC_WARP == 0)
-        most[threadIdx.x / VEC_WARP] = __float_as_int(warps_most);
+    float warps_most = absmax_lanes<WARP>(there ? magnitude(x) : 0);
+    if (threadIdx.x % WARP == 0)
+        most[threadIdx.x / WARP] = __float_as_int(warps_most);
     __syncthreads();
     int32_t bits = 0;
-    for (int w = 0; w < VEC_THREADS / VEC_WARP; w++)
+    for (int w = 0; w < VEC_THREADS / WARP; w++)
         bits = max(bits, most[w]);
     float absmax = __int_as_float(bits), inverse = 1.0f / absmax;
     int q = absmax > 0 ? dynamic_code(__fmul_rn(x, inverse), value) : 0;

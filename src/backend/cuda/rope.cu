@@ -1,11 +1,12 @@
-/* rope: rotary positions. The tables are made once a pass; the rotation is applied in place. */
+/* rope: rotary position embeddings. The tables of cosines and sines are computed once for a pass;
+ * the rotation is applied in place. Bound: memory; a row of all heads belongs to a team. */
 #include "backend/cuda/vec.cuh"
 
 namespace
 {
 
-/* The angle is an f32 number; its sine and cosine are taken in double, so that positions in the
- * millions are as good as small ones. */
+/* The angle is rounded to f32; its sine and cosine are computed in double, so that positions in the
+ * millions are as precise as small ones. */
 __global__ void table_kernel(float *cosine, float *sine, const int32_t *pos, const float *inv_freq,
                              int64_t count, int32_t n, float scale)
 {
@@ -24,9 +25,9 @@ struct rope_shape {
     float sign;
 };
 
-/* (a, b) -> (a cos - b sin, b cos + a sin) for spans of W pairs: a from the first half and b from
- * the second, or neighbours a0 b0 a1 b1 ... */
-template <int TEAM, bool NEIGHBOURS, class X>
+/* (a, b) -> (a cos - b sin, b cos + a sin) for spans of W pairs: a in the first half of a head and
+ * b in the second, or interleaved a0 b0 a1 b1 ... */
+template <int TEAM, bool INTERLEAVED, class X>
 __global__ void rope_kernel(X *x, const float *cosine, const float *sine, rope_shape s, bool wide)
 {
     constexpr int W = vec_width<X>;
@@ -43,7 +44,7 @@ __global__ void rope_kernel(X *x, const float *cosine, const float *sine, rope_s
             float a[W], b[W], c[W], n[W];
             at.load(c, cosine);
             at.load(n, sine);
-            if constexpr (NEIGHBOURS) {
+            if constexpr (INTERLEAVED) {
                 for (int j = 0; j < W; j++)
                     if (j < at.left) {
                         a[j] = vec_get(head + 2 * (at.i + j));
@@ -58,7 +59,7 @@ __global__ void rope_kernel(X *x, const float *cosine, const float *sine, rope_s
                 a[j] = __fsub_rn(__fmul_rn(first, c[j]), __fmul_rn(b[j], sn));
                 b[j] = __fadd_rn(__fmul_rn(b[j], c[j]), __fmul_rn(first, sn));
             }
-            if constexpr (NEIGHBOURS) {
+            if constexpr (INTERLEAVED) {
                 for (int j = 0; j < W; j++)
                     if (j < at.left) {
                         vec_put(head + 2 * (at.i + j), a[j]);

@@ -1,16 +1,19 @@
-/* router: norms with a router behind. What the router reads, the normed rows in f32, never reaches
- * memory: forward multiplies it while it is in registers, backward makes it again from the rows.
+/* router: an RMS norm fused with the router that reads its output. The normed rows in f32, which
+ * the router reads, are not stored: forward multiplies them while they are in registers, backward
+ * recomputes them from the rows.
  *
- * Forward takes a few rows a block, so that the router is read once for all of them. Backward holds
- * the router in shared memory. Sums fold in trees that shapes alone decide. */
+ * Bound: memory, one pass over the rows. Forward: a block has 1 to 4 rows, by their length, so that
+ * the router is read once for all of them. Backward: dx in persistent blocks that hold the router
+ * in shared memory, four teams of 256 threads with a row each; the router's gradient in 64 partial
+ * sums over rows, added in order. All reductions are trees that depend on shapes alone. */
 #include "backend/cuda/norm.cuh"
 
 namespace
 {
 
-constexpr int WARPS = VEC_THREADS / VEC_WARP;
+constexpr int WARPS = VEC_THREADS / WARP;
 constexpr int GROUP = ROUTER_GROUP; /* experts at a time */
-constexpr int W = 4;                /* columns of a span: f32 is in play everywhere */
+constexpr int W = 4;                /* columns of a span: all tensors but dy are f32 */
 
 /* ---- forward ---- */
 
@@ -23,7 +26,7 @@ struct route {
     float eps;
 };
 
-/* f(span, s) for a thread's spans of a row that a block holds whole. */
+/* f(span, s) for a thread's spans of a row, which the block holds in registers. */
 template <int SPANS, bool WIDE, class F> __device__ void each_span(const route &p, F f)
 {
 #pragma unroll
@@ -34,12 +37,12 @@ template <int SPANS, bool WIDE, class F> __device__ void each_span(const route &
     }
 }
 
-/* Sums of N values over a warp: lane l has that of value l / (32 / N). Each step halves what a lane
- * has: it gives one half away and is given the other's. */
+/* Sums of N values over a warp: lane l ends with that of value l / (32 / N). In each step a lane
+ * exchanges half of its values with another lane, so their number halves. */
 template <int HALF, int OFF, int N> __device__ void warp_fold(float (&v)[N])
 {
     if constexpr (HALF > 0) {
-        bool upper = threadIdx.x % VEC_WARP & OFF;
+        bool upper = threadIdx.x % WARP & OFF;
 #pragma unroll
         for (int i = 0; i < HALF; i++) {
             float send = upper ? v[i] : v[i + HALF], keep = upper ? v[i + HALF] : v[i];
@@ -52,17 +55,17 @@ template <int HALF, int OFF, int N> __device__ void warp_fold(float (&v)[N])
     }
 }
 
-/* The same over the block, in thread i that of value i. */
+/* The same over the block; thread i ends with the sum of value i. */
 template <int N> __device__ float block_sums(float (&v)[N])
 {
-    static_assert(N <= VEC_WARP && (N & (N - 1)) == 0, "a power of two");
+    static_assert(N <= WARP && (N & (N - 1)) == 0, "a power of two");
     __shared__ float part[WARPS][N];
     float sum = 0.0f;
-    int lane = threadIdx.x % VEC_WARP, each = VEC_WARP / N;
-    warp_fold<N / 2, VEC_WARP / 2>(v);
-    __syncthreads(); /* the last sums have been read */
+    int lane = threadIdx.x % WARP, each = WARP / N;
+    warp_fold<N / 2, WARP / 2>(v);
+    __syncthreads(); /* the sums before have been read */
     if (lane % each == 0)
-        part[threadIdx.x / VEC_WARP][lane / each] = v[0];
+        part[threadIdx.x / WARP][lane / each] = v[0];
     __syncthreads();
     for (int i = 0; i < WARPS && threadIdx.x < N; i++)
         sum += part[i][threadIdx.x];
@@ -157,7 +160,7 @@ template <class O, class S> void route_from(cuda_device *d, const norm_fwd *a, S
         route_launch<1, 16, false, O>(d, a, in, p);
 }
 
-/* ---- backward: the router ---- */
+/* ---- backward: the gradient of the router ---- */
 
 constexpr int CHUNKS = ROUTER_CHUNKS, THREADS = 128;
 
@@ -170,7 +173,8 @@ struct router_dw {
     bool wide;
 };
 
-/* parts [CHUNKS,GROUP,C] of dlogits^T (x rstd): a thread has a span of a chunk of rows. */
+/* Partial sums [CHUNKS,GROUP,C] of dlogits^T (x rstd): a thread has a span of columns and a chunk
+ * of rows. */
 __global__ void __launch_bounds__(THREADS) parts_kernel(float *parts, const router_dw p, int from)
 {
     int64_t begin = blockIdx.y * p.chunk, end = min(begin + p.chunk, p.rows);
@@ -207,7 +211,7 @@ __global__ void __launch_bounds__(THREADS)
     p.out[from * p.n + i] += sum * vec_get(p.w, i % p.n);
 }
 
-/* ---- backward: the rows ---- */
+/* ---- backward: dx ---- */
 
 constexpr int TEAM = 256, TEAMS = 4, SPANS = 4; /* a team has a row of at most TEAM SPANS W */
 constexpr int64_t SHARED = 200 << 10;
@@ -222,16 +226,16 @@ struct route_bwd {
     bool accumulate;
 };
 
-/* Over the team; `part` alternates, so that one barrier is enough. */
+/* The sum over a team; `part` alternates between two, so that one barrier is enough. */
 __device__ float team_sum(float v, float *part, int team)
 {
-    v = vec_warp_sum(v);
-    if (threadIdx.x % VEC_WARP == 0)
-        part[threadIdx.x % TEAM / VEC_WARP] = v;
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x % TEAM / WARP] = v;
     asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(TEAM) : "memory");
     v = part[0];
 #pragma unroll
-    for (int i = 1; i < TEAM / VEC_WARP; i++)
+    for (int i = 1; i < TEAM / WARP; i++)
         v += part[i];
     return v;
 }
@@ -239,7 +243,7 @@ __device__ float team_sum(float v, float *part, int team)
 __global__ void __launch_bounds__(TEAM *TEAMS, 1) route_bwd_kernel(const route_bwd p)
 {
     extern __shared__ float router[]; /* [E,C] */
-    __shared__ float part[2][TEAMS][TEAM / VEC_WARP];
+    __shared__ float part[2][TEAMS][TEAM / WARP];
     for (int i = threadIdx.x * W; i < p.experts * p.n; i += TEAM * TEAMS * W)
         *(float4 *)(router + i) = *(const float4 *)(p.router + i);
     __syncthreads();
@@ -355,7 +359,7 @@ extern "C" bool cuda_norm_route_bwd(cuda_device *d, const norm_bwd *a)
                     a->accumulate };
     cudaError_t e = cudaFuncSetAttribute(route_bwd_kernel,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED);
-    if (e != cudaSuccess) { /* a GPU with less */
+    if (e != cudaSuccess) { /* a GPU with less shared memory */
         cudaGetLastError();
         return false;
     }

@@ -1,12 +1,14 @@
-/* routing: which experts a token meets, and its rows sorted by expert.
+/* routing: top-k experts of each token, and a stable sort of rows by expert.
  *
- * Experts are ranked as on the CPU (cpu/ops/routing.c says how and why), a warp for each token: by
- * value, then by lowest index, NaN last. That is a total order, so the lanes' bests may be compared
+ * Top-k: a warp for each token. Experts are ranked as on the CPU (cpu/ops/routing.c): by value,
+ * then by lowest index, NaN last. That is a total order, so the lanes' candidates may be compared
  * in any order.
  *
- * The sort counts: each warp of a block has a run of rows of its own and a counter for each expert;
- * a row's place is the expert's start, what earlier warps and blocks have of it, and its rank in
- * the warp. So it is stable, and the same for any number of blocks. */
+ * Sort: a counting sort. Each warp of a block has consecutive rows and a counter for each expert. A
+ * row's place is the offset of the expert, plus the rows of that expert in earlier blocks and
+ * warps, plus its rank in the warp. So the sort is stable, and the same for any number of blocks.
+ * Up to SORT_ALONE rows one block does all in one launch; more take three: count, prefix sums,
+ * place. */
 #include "backend/cuda/score.cuh"
 
 namespace
@@ -31,16 +33,16 @@ __device__ bool better(candidate a, candidate b)
     return beats(a.value, b.value) || (!beats(b.value, a.value) && a.index < b.index);
 }
 
-/* The best of x[0..n) whose bit is not set: bit i / 32 of lane i % 32's `taken`. */
+/* The index of the best of x[0..n) that is not taken: bit i / 32 of `taken` in lane i % 32. */
 __device__ int32_t best(const float *x, uint64_t taken, int32_t n)
 {
     candidate top = { 0.0f, -1 };
-    for (int32_t i = threadIdx.x % VEC_WARP, bit = 0; i < n; i += VEC_WARP, bit++) {
+    for (int32_t i = threadIdx.x % WARP, bit = 0; i < n; i += WARP, bit++) {
         candidate c = { x[i], taken >> bit & 1 ? -1 : i };
         if (better(c, top))
             top = c;
     }
-    for (int lane = VEC_WARP / 2; lane; lane /= 2) {
+    for (int lane = WARP / 2; lane; lane /= 2) {
         candidate c = { __shfl_xor_sync(0xffffffffu, top.value, lane),
                         __shfl_xor_sync(0xffffffffu, top.index, lane) };
         if (better(c, top))
@@ -51,10 +53,10 @@ __device__ int32_t best(const float *x, uint64_t taken, int32_t n)
 
 __device__ uint64_t bit_of(int32_t i)
 {
-    return threadIdx.x % VEC_WARP == i % VEC_WARP ? (uint64_t)1 << i / VEC_WARP : 0;
+    return threadIdx.x % WARP == i % WARP ? (uint64_t)1 << i / WARP : 0;
 }
 
-/* Its best expert's rank; with a bias, the sum of its two best. */
+/* The score of a group of experts: its best rank; with a bias, the sum of its two best. */
 __device__ float group_score(const float *rank, int32_t size, bool with_second)
 {
     candidate first = { 0.0f, -1 }, second = first;
@@ -70,22 +72,22 @@ __device__ float group_score(const float *rank, int32_t size, bool with_second)
     return with_second && size > 1 ? first.value + second.value : first.value;
 }
 
-/* The experts of all but the k_groups best groups, as taken; scores: room for n_groups. */
+/* `taken` bits of the experts of all but the k_groups best groups; scores: scratch of n_groups. */
 __device__ uint64_t limit_groups(const topk_rule &r, const float *rank, float *scores, bool biased)
 {
-    int lane = threadIdx.x % VEC_WARP;
+    int lane = threadIdx.x % WARP;
     int32_t size = r.n_experts / r.n_groups;
-    for (int32_t g = lane; g < r.n_groups; g += VEC_WARP)
+    for (int32_t g = lane; g < r.n_groups; g += WARP)
         scores[g] = group_score(rank + g * size, size, biased);
     __syncwarp();
     uint64_t chosen = 0, taken = 0;
     for (int32_t i = 0; i < r.k_groups; i++)
         chosen |= bit_of(best(scores, chosen, r.n_groups));
     __syncwarp();
-    for (int32_t g = lane, bit = 0; g < r.n_groups; g += VEC_WARP, bit++)
+    for (int32_t g = lane, bit = 0; g < r.n_groups; g += WARP, bit++)
         scores[g] = chosen >> bit & 1 ? 1.0f : 0.0f;
     __syncwarp();
-    for (int32_t e = lane, bit = 0; e < r.n_experts; e += VEC_WARP, bit++)
+    for (int32_t e = lane, bit = 0; e < r.n_experts; e += WARP, bit++)
         taken |= (uint64_t)(scores[e / size] == 0.0f) << bit;
     __syncwarp();
     return taken;
@@ -95,18 +97,18 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
                             int64_t rows, topk_rule r)
 {
     extern __shared__ float room[]; /* a warp: scores [n], rank [n], groups, then gates [n] */
-    int lane = threadIdx.x % VEC_WARP, warp = threadIdx.x / VEC_WARP;
-    int64_t t = (int64_t)blockIdx.x * (blockDim.x / VEC_WARP) + warp;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int64_t t = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp;
     if (t >= rows)
         return;
     int32_t n = r.n_experts;
     float *scores = room + (int64_t)warp * 3 * n, *rank = scores + n, *chosen = rank + n;
-    for (int32_t e = lane; e < n; e += VEC_WARP)
+    for (int32_t e = lane; e < n; e += WARP)
         scores[e] = rank[e] = logits[t * n + e];
     __syncwarp();
     if (!r.score_after_topk)
         score_all(scores, n, r.score);
-    for (int32_t e = lane; bias && e < n; e += VEC_WARP)
+    for (int32_t e = lane; bias && e < n; e += WARP)
         rank[e] = scores[e] + bias[e];
     __syncwarp();
     uint64_t taken = r.n_groups > 1 ? limit_groups(r, rank, chosen, bias) : 0;
@@ -125,7 +127,7 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
     for (int32_t slot = 0; slot < r.k; slot++)
         sum += chosen[slot];
     float factor = r.scale / (r.renormalise ? sum + 1e-20f : 1.0f); /* all sigmoids may be 0 */
-    for (int32_t slot = lane; slot < r.k; slot += VEC_WARP)
+    for (int32_t slot = lane; slot < r.k; slot += WARP)
         gates[t * r.k + slot] = chosen[slot] * factor;
 }
 
@@ -133,20 +135,19 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
 
 struct sort_args {
     int32_t *order, *inverse, *offsets;
-    int32_t *starts; /* [blocks][E]: first how many, then where from; NULL: one block does it all */
+    int32_t *starts; /* [blocks][E]: counts, then first places; NULL: one block does all */
     const int32_t *ids;
     int64_t n, rows; /* of all, of a block */
     int32_t n_experts;
 };
 
-/* f(i, expert, peers) for this warp's run of the block's rows; peers: the lanes with the same. */
-template <class F> __device__ void sort_walk(const sort_args &a, F f)
+/* f(i, expert, peers) for this warp's rows of the block; peers: the lanes with the same expert. */
+template <class F> __device__ void sort_each(const sort_args &a, F f)
 {
     int64_t begin = blockIdx.x * a.rows, n = a.n - begin < a.rows ? a.n - begin : a.rows;
-    int warps = blockDim.x / VEC_WARP, warp = threadIdx.x / VEC_WARP;
-    int64_t run = (n + warps - 1) / warps, end = (warp + 1) * run < n ? (warp + 1) * run : n;
-    for (int64_t i = warp * run + threadIdx.x % VEC_WARP; i - threadIdx.x % VEC_WARP < end;
-         i += VEC_WARP) {
+    int warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
+    int64_t each = (n + warps - 1) / warps, end = (warp + 1) * each < n ? (warp + 1) * each : n;
+    for (int64_t i = warp * each + threadIdx.x % WARP; i - threadIdx.x % WARP < end; i += WARP) {
         int32_t e = i < end ? a.ids[begin + i] : -1;
         f(begin + i, e, __match_any_sync(0xffffffffu, e));
     }
@@ -155,12 +156,12 @@ template <class F> __device__ void sort_walk(const sort_args &a, F f)
 /* count[w][e]: rows of warp w with expert e. */
 __device__ void sort_count(const sort_args &a, int32_t *count)
 {
-    int lane = threadIdx.x % VEC_WARP;
-    int32_t *mine = count + threadIdx.x / VEC_WARP * a.n_experts;
-    for (int32_t e = lane; e < a.n_experts; e += VEC_WARP)
+    int lane = threadIdx.x % WARP;
+    int32_t *mine = count + threadIdx.x / WARP * a.n_experts;
+    for (int32_t e = lane; e < a.n_experts; e += WARP)
         mine[e] = 0;
     __syncwarp();
-    sort_walk(a, [&](int64_t, int32_t e, unsigned peers) {
+    sort_each(a, [&](int64_t, int32_t e, unsigned peers) {
         if (e >= 0 && lane == __ffs(peers) - 1)
             mine[e] += __popc(peers);
         __syncwarp();
@@ -168,7 +169,8 @@ __device__ void sort_count(const sort_args &a, int32_t *count)
     __syncthreads();
 }
 
-/* total[e] = what all parts have of e; part p's count of e becomes what earlier parts have. */
+/* Prefix sums over parts: total[e] = rows of e in all parts; count[p][e] becomes the rows of e in
+ * the parts before p. */
 __device__ void sort_before(int32_t *count, int32_t parts, int32_t n_experts, int32_t *total)
 {
     for (int32_t e = threadIdx.x; e < n_experts; e += blockDim.x) {
@@ -184,32 +186,32 @@ __device__ void sort_before(int32_t *count, int32_t parts, int32_t n_experts, in
     __syncthreads();
 }
 
-/* offsets from the totals: the first warp adds them up, 32 at a time. */
+/* offsets[e] from the totals: a prefix sum by the first warp, 32 experts at a time. */
 __device__ void sort_offsets(const sort_args &a, const int32_t *total)
 {
     int lane = threadIdx.x;
     int32_t before = 0;
-    for (int32_t base = 0; base < a.n_experts && lane < VEC_WARP; base += VEC_WARP) {
+    for (int32_t base = 0; base < a.n_experts && lane < WARP; base += WARP) {
         int32_t own = base + lane < a.n_experts ? total[base + lane] : 0, sum = own;
-        for (int by = 1; by < VEC_WARP; by *= 2) {
+        for (int by = 1; by < WARP; by *= 2) {
             int32_t lower = __shfl_up_sync(0xffffffffu, sum, by);
             sum += lane >= by ? lower : 0;
         }
         if (base + lane < a.n_experts)
             a.offsets[base + lane] = before + sum - own;
-        before += __shfl_sync(0xffffffffu, sum, VEC_WARP - 1);
+        before += __shfl_sync(0xffffffffu, sum, WARP - 1);
     }
     if (lane == 0)
         a.offsets[a.n_experts] = before;
     __syncthreads();
 }
 
-/* next[w][e]: where warp w's next row of e goes. */
+/* Places the rows; next[w][e]: the place of warp w's next row of e. */
 __device__ void sort_place(const sort_args &a, int32_t *next)
 {
-    int lane = threadIdx.x % VEC_WARP;
-    int32_t *mine = next + threadIdx.x / VEC_WARP * a.n_experts;
-    sort_walk(a, [&](int64_t i, int32_t e, unsigned peers) {
+    int lane = threadIdx.x % WARP;
+    int32_t *mine = next + threadIdx.x / WARP * a.n_experts;
+    sort_each(a, [&](int64_t i, int32_t e, unsigned peers) {
         int32_t at = e >= 0 ? mine[e] + __popc(peers & ((1u << lane) - 1)) : 0;
         __syncwarp();
         if (e >= 0) {
@@ -222,10 +224,10 @@ __device__ void sort_place(const sort_args &a, int32_t *next)
     });
 }
 
-/* Where each warp's rows start, from where the block's start. */
+/* The first place of each warp's rows, from that of the block's. */
 __device__ void sort_starts(const sort_args &a, int32_t *count, const int32_t *start)
 {
-    int warps = blockDim.x / VEC_WARP;
+    int warps = blockDim.x / WARP;
     for (int32_t i = threadIdx.x; i < warps * a.n_experts; i += blockDim.x)
         count[i] += start[i % a.n_experts];
     __syncthreads();
@@ -234,7 +236,7 @@ __device__ void sort_starts(const sort_args &a, int32_t *count, const int32_t *s
 __global__ void sort_whole_kernel(sort_args a)
 {
     extern __shared__ int32_t count[];
-    int warps = blockDim.x / VEC_WARP;
+    int warps = blockDim.x / WARP;
     int32_t *total = count + warps * a.n_experts;
     sort_count(a, count);
     sort_before(count, warps, a.n_experts, total);
@@ -247,7 +249,7 @@ __global__ void sort_count_kernel(sort_args a)
 {
     extern __shared__ int32_t count[];
     sort_count(a, count);
-    sort_before(count, blockDim.x / VEC_WARP, a.n_experts,
+    sort_before(count, blockDim.x / WARP, a.n_experts,
                 a.starts + (int64_t)blockIdx.x * a.n_experts);
 }
 
@@ -264,7 +266,7 @@ __global__ void sort_starts_kernel(sort_args a, int32_t blocks)
 __global__ void sort_place_kernel(sort_args a)
 {
     extern __shared__ int32_t count[];
-    int warps = blockDim.x / VEC_WARP;
+    int warps = blockDim.x / WARP;
     sort_count(a, count);
     sort_before(count, warps, a.n_experts, count + warps * a.n_experts);
     sort_starts(a, count, a.starts + (int64_t)blockIdx.x * a.n_experts);
@@ -277,19 +279,18 @@ extern "C" void cuda_topk_fwd(device *d, tensor ids, tensor gates, tensor logits
                               const topk_rule *rule, tensor bias)
 {
     int32_t n = rule->n_experts, groups = rule->n_groups;
-    ASSERT(rule->k >= 1 && rule->k <= n && n <= 64 * VEC_WARP);
+    ASSERT(rule->k >= 1 && rule->k <= n && n <= 64 * WARP);
     ASSERT(groups <= 1 || (n % groups == 0 && rule->k <= n / groups * rule->k_groups));
     ASSERT(groups <= 1 || rule->k_groups <= groups);
     int warps = score_warps(3 * (int64_t)n);
     int64_t rows = tensor_rows(&logits);
-    topk_kernel<<<vec_blocks(rows, warps), warps * VEC_WARP, warps * 3 * n * sizeof(float),
+    topk_kernel<<<vec_blocks(rows, warps), warps * WARP, warps * 3 * n * sizeof(float),
                   cuda_of(d)->stream>>>((int32_t *)ids.data, (float *)gates.data,
                                         (const float *)logits.data, (const float *)bias.data, rows,
                                         *rule);
     cuda_launched(cuda_of(d), "topk_fwd");
 }
 
-/* One block in one launch where the rows are few, else three launches. */
 extern "C" void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor offsets,
                                  tensor ids, int32_t n_experts)
 {
@@ -307,18 +308,18 @@ extern "C" void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor
                     n_experts };
     int warps = (int)(48 * 1024 / sizeof(int32_t)) / n_experts - 1; /* and the totals */
     ASSERT(warps >= 1);
-    warps = warps < VEC_WARP ? warps : VEC_WARP;
+    warps = warps < WARP ? warps : WARP;
     size_t room = (size_t)(warps + 1) * n_experts * sizeof(int32_t);
     if (blocks == 1) {
-        sort_whole_kernel<<<1, warps * VEC_WARP, room, c->stream>>>(a);
+        sort_whole_kernel<<<1, warps * WARP, room, c->stream>>>(a);
         cuda_launched(c, "expert_sort");
         return;
     }
     a.starts = (int32_t *)cuda_scratch(c, "expert_sort", scratch_sort(n, n_experts));
     if (!a.starts)
         return;
-    sort_count_kernel<<<blocks, warps * VEC_WARP, room, c->stream>>>(a);
+    sort_count_kernel<<<blocks, warps * WARP, room, c->stream>>>(a);
     sort_starts_kernel<<<1, VEC_THREADS, n_experts * sizeof(int32_t), c->stream>>>(a, blocks);
-    sort_place_kernel<<<blocks, warps * VEC_WARP, room, c->stream>>>(a);
+    sort_place_kernel<<<blocks, warps * WARP, room, c->stream>>>(a);
     cuda_launched(c, "expert_sort");
 }

@@ -1,14 +1,14 @@
-/* routing_bwd: gradients of the router, and the balance loss. The formulas are at the head of
- * cpu/ops/routing_bwd.c. A warp has a token; products are kept out of sums by __fmul_rn, and sums
- * are taken in the CPU's order, so that both give the same bits. */
+/* routing_bwd: gradients of a router's logits, and the balance loss. The formulas are in
+ * cpu/ops/routing_bwd.c. A warp has a token. __fmul_rn keeps the compiler from contracting products
+ * and sums, and sums are in the CPU's order, so that both devices give the same bits. */
 #include "backend/cuda/score.cuh"
 
 namespace
 {
 
-/* ---- through the gates ---- */
+/* ---- gradients through the gates ---- */
 
-/* dc of the k chosen, from dg and their raw scores c. */
+/* dc of the k chosen experts, from dg and their scores c. */
 __device__ void raw_gradient(const topk_rule &r, float *dc, const float *dg, const float *c)
 {
     float sum = 1e-20f, pull = 0.0f;
@@ -16,21 +16,21 @@ __device__ void raw_gradient(const topk_rule &r, float *dc, const float *dg, con
         sum += c[j];
     for (int32_t j = 0; j < r.k && r.renormalise; j++)
         pull += __fmul_rn(dg[j], c[j]) / sum;
-    for (int32_t j = threadIdx.x % VEC_WARP; j < r.k; j += VEC_WARP)
+    for (int32_t j = threadIdx.x % WARP; j < r.k; j += WARP)
         dc[j] = r.renormalise ? r.scale * (dg[j] - pull) / sum : r.scale * dg[j];
     __syncwarp();
 }
 
-/* dz of the n experts; c, dc: room for k each; scores: the logits, which become scores. */
+/* dz of the n experts. c, dc: scratch of k each; scores: the logits, which become scores. */
 __device__ void gate_row(const topk_rule &r, float *dz, const float *dg, const int32_t *ids,
                          float *scores, float *c, float *dc)
 {
-    int lane = threadIdx.x % VEC_WARP;
+    int lane = threadIdx.x % WARP;
     bool softmax = r.score == SCORE_SOFTMAX, all = softmax && !r.score_after_topk;
     float pull = 0.0f;
     if (all)
         score_softmax(scores, r.n_experts);
-    for (int32_t j = lane; j < r.k; j += VEC_WARP)
+    for (int32_t j = lane; j < r.k; j += WARP)
         c[j] = scores[ids[j]];
     __syncwarp();
     if (!all)
@@ -38,10 +38,10 @@ __device__ void gate_row(const topk_rule &r, float *dz, const float *dg, const i
     raw_gradient(r, dc, dg, c);
     for (int32_t j = 0; j < r.k && softmax; j++)
         pull += __fmul_rn(c[j], dc[j]);
-    for (int32_t e = lane; e < r.n_experts; e += VEC_WARP)
+    for (int32_t e = lane; e < r.n_experts; e += WARP)
         dz[e] = all ? -scores[e] * pull : 0.0f;
     __syncwarp();
-    for (int32_t j = lane; j < r.k; j += VEC_WARP)
+    for (int32_t j = lane; j < r.k; j += WARP)
         dz[ids[j]] = softmax ? c[j] * (dc[j] - pull) : c[j] * (1.0f - c[j]) * dc[j];
     __syncwarp();
 }
@@ -54,7 +54,7 @@ __device__ void balance_row(float *dz, float *prob, const float *f, int32_t n, f
 #pragma unroll 8
     for (int32_t e = 0; e < n; e++)
         mean += __fmul_rn(f[e], prob[e]);
-    for (int32_t e = threadIdx.x % VEC_WARP; e < n; e += VEC_WARP)
+    for (int32_t e = threadIdx.x % WARP; e < n; e += WARP)
         dz[e] = __fadd_rn(dz[e], factor * prob[e] * (f[e] - mean));
 }
 
@@ -70,38 +70,38 @@ struct topk_bwd_args {
 __global__ void topk_bwd_kernel(topk_bwd_args a)
 {
     extern __shared__ float room[]; /* a warp: scores [n], dz [n], c [k], dc [k] */
-    int lane = threadIdx.x % VEC_WARP, warp = threadIdx.x / VEC_WARP;
-    int64_t t = (int64_t)blockIdx.x * (blockDim.x / VEC_WARP) + warp;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int64_t t = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp;
     if (t >= a.rows)
         return;
     int32_t n = a.rule.n_experts, k = a.rule.k;
     const float *logits = a.logits + t * n;
     float *scores = room + (int64_t)warp * 2 * (n + k), *dz = scores + n, *c = dz + n;
-    for (int32_t e = lane; e < n; e += VEC_WARP)
+    for (int32_t e = lane; e < n; e += WARP)
         scores[e] = logits[e];
     __syncwarp();
     gate_row(a.rule, dz, a.dgates + t * k, a.ids + t * k, scores, c, c + k);
     if (a.share) {
-        for (int32_t e = lane; e < n; e += VEC_WARP)
+        for (int32_t e = lane; e < n; e += WARP)
             scores[e] = logits[e];
         __syncwarp();
         balance_row(dz, scores, a.share, n, a.factor);
     }
-    for (int32_t e = lane; e < n; e += VEC_WARP)
+    for (int32_t e = lane; e < n; e += WARP)
         a.dlogits[t * n + e] = dz[e];
 }
 
 /* ---- the balance loss ---- */
 
-constexpr int PARTS = BALANCE_PARTS; /* P is summed in so many parts, then the parts in order */
+constexpr int PARTS = BALANCE_PARTS; /* partial sums of P, which are then added in order */
 
 /* Part b of the rows: the sum of their probabilities, and how many chose each expert. A tile of
- * rows is scored, a warp each, then added up in order, a thread for each expert. */
+ * rows at a time: softmax, a warp for each row; then sums in order, a thread for each expert. */
 __global__ void balance_part_kernel(float *sums, int32_t *counts, const float *logits,
                                     const int32_t *ids, int64_t rows, int32_t n, int32_t k)
 {
     extern __shared__ float tile[]; /* [warps][n], sum [n], count [n] */
-    int lane = threadIdx.x % VEC_WARP, warp = threadIdx.x / VEC_WARP, warps = blockDim.x / VEC_WARP;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     int64_t begin = blockIdx.x * rows / PARTS, end = (blockIdx.x + 1) * rows / PARTS;
     float *mine = tile + warp * n, *sum = tile + warps * n;
     int32_t *count = (int32_t *)(sum + n);
@@ -111,7 +111,7 @@ __global__ void balance_part_kernel(float *sums, int32_t *counts, const float *l
     }
     for (int64_t base = begin; base < end; base += warps) {
         if (base + warp < end) {
-            for (int32_t e = lane; e < n; e += VEC_WARP)
+            for (int32_t e = lane; e < n; e += WARP)
                 mine[e] = logits[(base + warp) * n + e];
             __syncwarp();
             score_softmax(mine, n);
@@ -125,7 +125,7 @@ __global__ void balance_part_kernel(float *sums, int32_t *counts, const float *l
     }
     __syncthreads(); /* the counters are zero */
     for (int64_t i = begin * k + threadIdx.x; i < end * k; i += blockDim.x)
-        atomicAdd(&count[ids[i]], 1); /* of integers: the order does not matter */
+        atomicAdd(&count[ids[i]], 1); /* integers: the order does not matter */
     __syncthreads();
     for (int32_t e = threadIdx.x; e < n; e += blockDim.x) {
         sums[(int64_t)blockIdx.x * n + e] = sum[e];
@@ -172,7 +172,7 @@ extern "C" void cuda_topk_bwd(device *d, const topk_bwd *a)
                            .rule = a->rule,
                            .factor = a->balance * (float)n / (float)rows };
     int warps = score_warps(floats);
-    topk_bwd_kernel<<<vec_blocks(rows, warps), warps * VEC_WARP, warps * floats * sizeof(float),
+    topk_bwd_kernel<<<vec_blocks(rows, warps), warps * WARP, warps * floats * sizeof(float),
                       cuda_of(d)->stream>>>(args);
     cuda_launched(cuda_of(d), "topk_bwd");
 }
@@ -184,12 +184,12 @@ extern "C" void cuda_balance(device *d, tensor share, tensor aux, tensor logits,
     int32_t n = (int32_t)tensor_cols(&logits), k = (int32_t)(rows ? choices / rows : 0);
     int warps = (int)(48 * 1024 / sizeof(float)) / n - 2; /* and the sums and counts */
     ASSERT(warps >= 1);
-    warps = warps < VEC_WARP ? warps : VEC_WARP;
+    warps = warps < WARP ? warps : WARP;
     float *sums = (float *)cuda_scratch(c, "balance", scratch_balance(n));
     if (!sums)
         return;
     int32_t *counts = (int32_t *)(sums + (int64_t)PARTS * n);
-    balance_part_kernel<<<PARTS, warps * VEC_WARP, (size_t)(warps + 2) * n * sizeof(float),
+    balance_part_kernel<<<PARTS, warps * WARP, (size_t)(warps + 2) * n * sizeof(float),
                           c->stream>>>(sums, counts, (const float *)logits.data,
                                        (const int32_t *)ids.data, rows, n, k);
     balance_fold_kernel<<<1, VEC_THREADS, 0, c->stream>>>((float *)share.data, (float *)aux.data,

@@ -1,7 +1,8 @@
-/* rows: moving rows about and adding them up, converting where the types differ.
+/* rows: gathering, scattering and copying rows, with conversion where types differ.
  *
- * Where several rows go to one place, one thread adds them in order: embed_bwd gives all rows of an
- * id to the block of the first. */
+ * Bound: memory. A row belongs to a team of threads (vec.cuh). Where several rows are added to one,
+ * one thread adds them in order, without atomics: in embed_bwd the block of the first row with an
+ * id adds all rows that have it. */
 #include "backend/cuda/columns.cuh"
 
 namespace
@@ -24,23 +25,34 @@ __global__ void gather_kernel(O *__restrict__ out, const X *__restrict__ x, cons
     });
 }
 
-template <int TEAM, class Y, class X>
-__global__ void scatter_kernel(Y *__restrict__ y, const X *__restrict__ x, const float *gates,
-                               const int32_t *inverse, int32_t k, int64_t rows, int64_t n,
-                               float scale, bool wide)
+template <class Y, class X> struct scatter_args {
+    Y *y;                   /* [rows,n] */
+    const X *x;             /* [rows*k,n] */
+    const float *gates;     /* [rows,k] */
+    const int32_t *inverse; /* [rows*k] */
+    int32_t k;
+    int64_t rows, n;
+    float scale;
+    bool wide;
+};
+
+template <int TEAM, class Y, class X> __global__ void scatter_kernel(const scatter_args<Y, X> p)
 {
     constexpr int W = vec_width<Y, X>;
     int64_t t = vec_row<TEAM>();
-    if (t >= rows)
+    if (t >= p.rows)
         return;
-    y += t * n;
-    gates += t * k;
-    inverse += t * k;
-    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+    int64_t n = p.n;
+    float scale = p.scale;
+    Y *__restrict__ y = p.y + t * n;
+    const X *__restrict__ x = p.x;
+    const float *gates = p.gates + t * p.k;
+    const int32_t *inverse = p.inverse + t * p.k;
+    vec_each_of_row<TEAM, W>(n, p.wide, [&](auto at) {
         float total[W], sum[W] = { 0 }, v[W];
         at.load(total, y);
 #pragma unroll 2
-        for (int32_t slot = 0; slot < k; slot++) {
+        for (int32_t slot = 0; slot < p.k; slot++) {
             at.load(v, x, inverse[slot] * n);
             for (int j = 0; j < W; j++)
                 sum[j] = fmaf(gates[slot], v[j], sum[j]);
@@ -54,7 +66,7 @@ __global__ void scatter_kernel(Y *__restrict__ y, const X *__restrict__ x, const
 struct heads_shape {
     int64_t rows, dst_width, src_width;
     int32_t n, dst_head, dst_col, src_head, src_col;
-    int32_t places, each; /* places of dst, and heads that are added up at each */
+    int32_t places, each; /* heads of dst, and heads of src that are added into each */
     bool accumulate;
 };
 
@@ -87,14 +99,14 @@ __global__ void copy_heads_kernel(D *__restrict__ dst, const X *__restrict__ src
 
 /* ---- backward ---- */
 
-/* Block r adds up the rows that have the id of row r, in order, if r is the first of them. */
+/* If row r is the first with its id, block r adds all rows with that id, in order. */
 template <class X>
 __global__ void embed_bwd_kernel(float *table, const X *__restrict__ dout, const int32_t *ids,
                                  int64_t rows, int64_t n, bool wide)
 {
     constexpr int W = vec_width<float, X>;
     __shared__ int64_t same[VEC_THREADS];
-    __shared__ int count[VEC_THREADS / VEC_WARP];
+    __shared__ int count[VEC_THREADS / WARP];
     int64_t r = blockIdx.x;
     if (r >= rows)
         return;
@@ -103,7 +115,7 @@ __global__ void embed_bwd_kernel(float *table, const X *__restrict__ dout, const
         if (__syncthreads_or(i < r && ids[i] == id))
             return;
     table += id * n;
-    int warp = threadIdx.x / VEC_WARP, lane = threadIdx.x % VEC_WARP;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64_t i = r + threadIdx.x; i - threadIdx.x < rows; i += VEC_THREADS) {
         bool mine = i < rows && ids[i] == id;
         unsigned votes = __ballot_sync(0xffffffffu, mine);
@@ -111,7 +123,7 @@ __global__ void embed_bwd_kernel(float *table, const X *__restrict__ dout, const
             count[warp] = __popc(votes);
         __syncthreads();
         int before = 0, total = 0;
-        for (int w = 0; w < VEC_THREADS / VEC_WARP; w++) {
+        for (int w = 0; w < VEC_THREADS / WARP; w++) {
             before += w < warp ? count[w] : 0;
             total += count[w];
         }
@@ -133,23 +145,31 @@ __global__ void embed_bwd_kernel(float *table, const X *__restrict__ dout, const
     }
 }
 
-template <int TEAM, class D, class X>
-__global__ void gather_bwd_kernel(D *__restrict__ dx, const X *__restrict__ dout,
-                                  const int32_t *inverse, int32_t k, bool accumulate, int64_t rows,
-                                  int64_t n, bool wide)
+template <class D, class X> struct gather_grads {
+    D *dx;                  /* [rows,n] */
+    const X *dout;          /* [rows*k,n] */
+    const int32_t *inverse; /* [rows*k] */
+    int32_t k;
+    int64_t rows, n;
+    bool accumulate, wide;
+};
+
+template <int TEAM, class D, class X> __global__ void gather_bwd_kernel(const gather_grads<D, X> p)
 {
     constexpr int W = vec_width<D, X>;
     int64_t t = vec_row<TEAM>();
-    if (t >= rows)
+    if (t >= p.rows)
         return;
-    dx += t * n;
-    inverse += t * k;
-    vec_each_of_row<TEAM, W, 2>(n, wide, [&](auto at) {
+    int64_t n = p.n;
+    D *__restrict__ dx = p.dx + t * n;
+    const X *__restrict__ dout = p.dout;
+    const int32_t *inverse = p.inverse + t * p.k;
+    vec_each_of_row<TEAM, W, 2>(n, p.wide, [&](auto at) {
         float sum[W] = { 0 }, v[W];
-        if (accumulate)
+        if (p.accumulate)
             at.load(sum, dx);
 #pragma unroll 2
-        for (int32_t slot = 0; slot < k; slot++) {
+        for (int32_t slot = 0; slot < p.k; slot++) {
             at.load(v, dout, inverse[slot] * n);
             for (int j = 0; j < W; j++)
                 sum[j] += v[j];
@@ -158,21 +178,33 @@ __global__ void gather_bwd_kernel(D *__restrict__ dx, const X *__restrict__ dout
     });
 }
 
-/* A team for each token and slot. dx may be x: a thread reads what it writes. */
+template <class D, class Y, class X> struct scatter_grads {
+    D *dx;                  /* [slots,n]; may be x */
+    float *dgates;          /* [slots] */
+    const Y *dy;            /* [slots / k,n] */
+    const X *x;             /* [slots,n] */
+    const float *gates;     /* [slots] */
+    const int32_t *inverse; /* [slots] */
+    int32_t k;
+    int64_t slots, n;
+    float scale;
+    bool wide;
+};
+
+/* A team for each token and slot. dx may be x: a thread reads the elements it writes, before it
+ * writes them. */
 template <int TEAM, class D, class Y, class X>
-__global__ void scatter_bwd_kernel(D *dx, float *dgates, const Y *dy, const X *x,
-                                   const float *gates, const int32_t *inverse, int32_t k,
-                                   int64_t slots, int64_t n, float scale, bool wide)
+__global__ void scatter_bwd_kernel(const scatter_grads<D, Y, X> p)
 {
     constexpr int W = vec_width<D, Y, X>;
     int64_t slot = vec_row<TEAM>();
-    if (slot >= slots)
+    if (slot >= p.slots)
         return;
-    dx += inverse[slot] * n;
-    x += inverse[slot] * n;
-    dy += slot / k * n;
-    float factor = scale * gates[slot], dot = 0.0f;
-    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+    D *dx = p.dx + p.inverse[slot] * p.n;
+    const X *x = p.x + p.inverse[slot] * p.n;
+    const Y *dy = p.dy + slot / p.k * p.n;
+    float factor = p.scale * p.gates[slot], dot = 0.0f;
+    vec_each_of_row<TEAM, W>(p.n, p.wide, [&](auto at) {
         float d[W], v[W];
         at.load(d, dy);
         at.load(v, x);
@@ -184,7 +216,7 @@ __global__ void scatter_bwd_kernel(D *dx, float *dgates, const Y *dy, const X *x
     });
     dot = vec_team_sum<TEAM>(dot);
     if (threadIdx.x % TEAM == 0)
-        dgates[slot] = scale * dot;
+        p.dgates[slot] = p.scale * dot;
 }
 
 } // namespace
@@ -227,9 +259,12 @@ extern "C" void cuda_scatter_add(device *d, tensor y, tensor x, tensor gates, te
         bool wide = vec_aligned(y, x) && n % vec_width<Y, X> == 0;
         vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
+            scatter_args<Y, X> p = {
+                (Y *)y.data, (X *)x.data, (float *)gates.data, (int32_t *)inverse.data, k, rows, n,
+                scale,       wide
+            };
             vec_launch(d, "scatter_add", vec_blocks(rows, VEC_THREADS / TEAM),
-                       scatter_kernel<TEAM, Y, X>, (Y *)y.data, (X *)x.data, (float *)gates.data,
-                       (int32_t *)inverse.data, k, rows, n, scale, wide);
+                       scatter_kernel<TEAM, Y, X>, p);
         });
     });
 }
@@ -293,9 +328,11 @@ extern "C" void cuda_gather_rows_bwd(device *d, tensor dx, tensor dout, tensor i
         bool wide = vec_aligned(dx, dout) && n % vec_width<D, X> == 0;
         vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
+            gather_grads<D, X> p = {
+                (D *)dx.data, (X *)dout.data, (int32_t *)inverse.data, k, rows, n, accumulate, wide
+            };
             vec_launch(d, "gather_rows_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       gather_bwd_kernel<TEAM, D, X>, (D *)dx.data, (X *)dout.data,
-                       (int32_t *)inverse.data, k, accumulate, rows, n, wide);
+                       gather_bwd_kernel<TEAM, D, X>, p);
         });
     });
 }
@@ -311,10 +348,19 @@ extern "C" void cuda_scatter_add_bwd(device *d, const scatter_bwd *a)
         bool wide = vec_aligned(a->dx, a->dy, a->x) && n % vec_width<D, Y, X> == 0;
         vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
+            scatter_grads<D, Y, X> p = { (D *)a->dx.data,
+                                         (float *)a->dgates.data,
+                                         (Y *)a->dy.data,
+                                         (X *)a->x.data,
+                                         (float *)a->gates.data,
+                                         (int32_t *)a->inverse.data,
+                                         k,
+                                         slots,
+                                         n,
+                                         a->scale,
+                                         wide };
             vec_launch(d, "scatter_add_bwd", vec_blocks(slots, VEC_THREADS / TEAM),
-                       scatter_bwd_kernel<TEAM, D, Y, X>, (D *)a->dx.data, (float *)a->dgates.data,
-                       (Y *)a->dy.data, (X *)a->x.data, (float *)a->gates.data,
-                       (int32_t *)a->inverse.data, k, slots, n, a->scale, wide);
+                       scatter_bwd_kernel<TEAM, D, Y, X>, p);
         });
     });
 }

@@ -1,29 +1,28 @@
-/* vec: numbers side by side in a thread, threads side by side on a row.
+/* vec: vectorised access for kernels that are bound by memory.
  *
- * A kernel is written once, for spans of W numbers: 16 bytes of the widest type in play, so every
- * access of a warp is whole sectors. A span is wide when all W are there and aligned; else numbers
- * are taken one by one, zeros behind the last, and stored only as far as they go. Both come from
- * the same body: vec_at() picks, and the branch is the same for a whole block but for its last
- * span. bf16 becomes f32 on load and is rounded to nearest even on store.
+ * A kernel is written once, for spans of W elements: 16 bytes of the widest type it uses, so that a
+ * warp's access is whole sectors. A span is wide when all W elements exist and are aligned: one
+ * vector load or store. Otherwise elements are accessed one by one, zeros are loaded past the end,
+ * and nothing is stored there. vec_at() chooses between the two, with a branch that is uniform over
+ * a block but for its last span. bf16 becomes f32 on load and is rounded to nearest even on store.
  *
- * Rows are walked by teams: a warp each (or less) where rows are short, a block each where they are
- * long. Sums fold in a fixed tree, so a value depends on the shape alone. */
+ * A row is processed by a team of threads: a warp or less for short rows, a block for long ones.
+ * Sums are reduced in a tree that depends on the shape alone, so results repeat bit for bit. */
 #ifndef PESC_BACKEND_CUDA_VEC_CUH
 #define PESC_BACKEND_CUDA_VEC_CUH
 
 #include "backend/cuda/cuda.h"
-
-#include <cuda_bf16.h>
+#include "backend/cuda/warp.cuh"
 
 typedef __nv_bfloat16 bf16;
 
-enum { VEC_THREADS = 256, VEC_WARP = 32 };
+enum { VEC_THREADS = 256 };
 
 template <class... T> constexpr int vec_width = ((sizeof(T) == 2) && ...) ? 8 : 4;
 
 /* ---- memory ---- */
 
-/* A tensor whose type is known at run time: for what is small, or in the cache. */
+/* A tensor whose type is chosen at run time: for small ones, and those that stay in the cache. */
 struct vec_any {
     void *p;
     bool f32;
@@ -38,29 +37,16 @@ template <int W> __device__ inline void vec_load(float (&v)[W], const float *p)
     }
 }
 
-/* Two bf16 of one register: the first is its low half. */
-__device__ inline void vec_unpack(float &low, float &high, uint32_t u)
-{
-    low = __uint_as_float(u << 16);
-    high = __uint_as_float(u & 0xffff0000u);
-}
-
-__device__ inline uint32_t vec_pack(float low, float high)
-{
-    __nv_bfloat162 h = __floats2bfloat162_rn(low, high);
-    return *(uint32_t *)&h;
-}
-
 template <int W> __device__ inline void vec_load(float (&v)[W], const bf16 *p)
 {
     static_assert(W == 4 || W == 8, "8 or 16 bytes");
     if constexpr (W == 8) {
         uint4 q = *(const uint4 *)p;
-        vec_unpack(v[0], v[1], q.x), vec_unpack(v[2], v[3], q.y);
-        vec_unpack(v[4], v[5], q.z), vec_unpack(v[6], v[7], q.w);
+        warp_unpack_bf16(v[0], v[1], q.x), warp_unpack_bf16(v[2], v[3], q.y);
+        warp_unpack_bf16(v[4], v[5], q.z), warp_unpack_bf16(v[6], v[7], q.w);
     } else {
         uint2 q = *(const uint2 *)p;
-        vec_unpack(v[0], v[1], q.x), vec_unpack(v[2], v[3], q.y);
+        warp_unpack_bf16(v[0], v[1], q.x), warp_unpack_bf16(v[2], v[3], q.y);
     }
 }
 
@@ -75,10 +61,10 @@ template <int W> __device__ inline void vec_store(bf16 *p, const float (&v)[W])
 {
     static_assert(W == 4 || W == 8, "8 or 16 bytes");
     if constexpr (W == 8)
-        *(uint4 *)p = make_uint4(vec_pack(v[0], v[1]), vec_pack(v[2], v[3]), vec_pack(v[4], v[5]),
-                                 vec_pack(v[6], v[7]));
+        *(uint4 *)p = make_uint4(warp_pack_bf16(v[0], v[1]), warp_pack_bf16(v[2], v[3]),
+                                 warp_pack_bf16(v[4], v[5]), warp_pack_bf16(v[6], v[7]));
     else
-        *(uint2 *)p = make_uint2(vec_pack(v[0], v[1]), vec_pack(v[2], v[3]));
+        *(uint2 *)p = make_uint2(warp_pack_bf16(v[0], v[1]), warp_pack_bf16(v[2], v[3]));
 }
 
 __device__ inline float vec_get(const float *p)
@@ -114,7 +100,7 @@ __device__ inline void vec_put(vec_any a, int64_t i, float x)
         vec_put((bf16 *)a.p + i, x);
 }
 
-/* Numbers [i, i + W) of an array, or the `left` of them that exist. */
+/* Elements [i, i + W) of an array, or the `left` of them that exist. */
 template <int W, bool WIDE> struct vec_span {
     int64_t i;
     int64_t left;
@@ -161,7 +147,7 @@ template <int W, bool WIDE> struct vec_span {
     }
 };
 
-/* f(span) for the numbers from i on, of n; nothing when i is behind the end. */
+/* f(span) for the elements from i on, of n; nothing when i is past the end. */
 template <int W, class F> __device__ inline void vec_at(int64_t i, int64_t n, bool wide, F f)
 {
     if (wide && i + W <= n)
@@ -170,7 +156,7 @@ template <int W, class F> __device__ inline void vec_at(int64_t i, int64_t n, bo
         f(vec_span<W, false>{ i, n - i });
 }
 
-/* f(span) for this thread's part of a flat array. */
+/* f(span) for this thread's span of a flat array. */
 template <int W, class F> __device__ inline void vec_each(int64_t n, bool wide, F f)
 {
     vec_at<W>(((int64_t)blockIdx.x * VEC_THREADS + threadIdx.x) * W, n, wide, f);
@@ -183,8 +169,8 @@ template <int TEAM> __device__ inline int64_t vec_row(void)
     return (int64_t)blockIdx.x * (VEC_THREADS / TEAM) + threadIdx.x / TEAM;
 }
 
-/* f(span) for this thread's parts of a row of n numbers. Wide rows are whole spans; where f stores
- * nothing, or only where nobody reads, several may be fetched at a time: UNROLL. */
+/* f(span) for this thread's spans of a row of n elements. Wide rows are whole spans; there UNROLL
+ * spans can be in flight, if f stores nothing that a later span loads. */
 template <int TEAM, int W, int UNROLL = 1, class F>
 __device__ inline void vec_each_of_row(int64_t n, bool wide, F f)
 {
@@ -199,43 +185,26 @@ __device__ inline void vec_each_of_row(int64_t n, bool wide, F f)
     }
 }
 
-/* Over N neighbouring lanes, in all of them. Lanes that have left count for nobody. */
-template <int N = VEC_WARP, class T> __device__ inline T vec_warp_sum(T v)
-{
-#pragma unroll
-    for (int lane = N / 2; lane; lane /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, lane);
-    return v;
-}
-
-__device__ inline float vec_warp_max(float v)
-{
-#pragma unroll
-    for (int lane = VEC_WARP / 2; lane; lane /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lane));
-    return v;
-}
-
-/* The sum over a team, in all of its threads. A team of more than a warp is the whole block. */
+/* The sum over a team, in all of its threads. A team that is more than a warp is the block. */
 template <int TEAM, class T> __device__ inline T vec_team_sum(T v)
 {
-    constexpr int LANES = TEAM < VEC_WARP ? TEAM : VEC_WARP;
-    v = vec_warp_sum<LANES>(v);
-    if constexpr (TEAM > VEC_WARP) {
-        __shared__ T part[TEAM / VEC_WARP];
-        if (threadIdx.x % VEC_WARP == 0)
-            part[threadIdx.x / VEC_WARP] = v;
+    constexpr int LANES = TEAM < WARP ? TEAM : WARP;
+    v = warp_sum<LANES>(v);
+    if constexpr (TEAM > WARP) {
+        __shared__ T part[TEAM / WARP];
+        if (threadIdx.x % WARP == 0)
+            part[threadIdx.x / WARP] = v;
         __syncthreads();
         v = part[0];
 #pragma unroll
-        for (int w = 1; w < TEAM / VEC_WARP; w++)
+        for (int w = 1; w < TEAM / WARP; w++)
             v += part[w];
-        __syncthreads(); /* before the next sum writes there */
+        __syncthreads(); /* before the next sum overwrites `part` */
     }
     return v;
 }
 
-/* ---- the host's side ---- */
+/* ---- host ---- */
 
 static inline vec_any vec_any_of(const tensor &t)
 {
@@ -247,7 +216,7 @@ template <class... T> bool vec_aligned(const T &...t)
     return (((uintptr_t)t.data % 16 == 0) && ...);
 }
 
-/* At least one: a kernel finds out for itself that there is nothing to do. */
+/* At least one: a kernel checks its own bounds. */
 static inline unsigned vec_blocks(int64_t work, int64_t a_block)
 {
     return work > a_block ? (unsigned)((work + a_block - 1) / a_block) : 1;
@@ -260,20 +229,20 @@ void vec_launch(device *d, const char *what, unsigned blocks, K kernel, A... arg
     cuda_launched(cuda_of(d), what);
 }
 
-/* A span a thread, over n numbers of types T. */
+/* One span a thread, over n elements of types T. */
 template <class... T, class K, class... A>
 void vec_launch_flat(device *d, const char *what, int64_t n, K kernel, A... args)
 {
     vec_launch(d, what, vec_blocks(n, VEC_THREADS * vec_width<T...>), kernel, args...);
 }
 
-/* Whether rows of n numbers are worth a block each. */
+/* Whether a row of n elements gets a block. */
 static inline bool vec_long(int64_t n)
 {
     return n > 1024;
 }
 
-/* f(float()) or f(bf16()): the way from a tensor's type to a kernel's. */
+/* f(float()) or f(bf16()): from a tensor's type to a template argument. */
 template <class F> void vec_typed(dtype dt, F f)
 {
     if (dt == DT_F32)
@@ -292,7 +261,7 @@ template <class F> void vec_typed3(dtype a, dtype b, dtype c, F f)
     vec_typed(a, [&](auto x) { vec_typed2(b, c, [&](auto y, auto z) { f(x, y, z); }); });
 }
 
-/* f(integral constant TEAM) by the length of rows. */
+/* f(vec_team<TEAM>()) by the length of rows. */
 template <int N> struct vec_team {
     static constexpr int size = N;
 };
@@ -302,7 +271,7 @@ template <class F> void vec_teamed(int64_t n, F f)
     if (vec_long(n))
         f(vec_team<VEC_THREADS>());
     else
-        f(vec_team<VEC_WARP>());
+        f(vec_team<WARP>());
 }
 
 #endif

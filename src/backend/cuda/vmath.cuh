@@ -1,8 +1,9 @@
-/* vmath: the few functions the ops need, one number at a time: the CPU's (cpu/ops/vmath.h), step by
- * step, so that both give the same bits. No product here is the operand of a sum, except where fmaf
- * says so: what the compiler may contract is already contracted. Only gelu divides faster than it
- * rounds: its two quotients would cost as much as all the rest, and are within 2 ulp. Where results
- * are bf16, the GPU's own 2^x and 1/x serve: within 2^-18, or memory would have to wait. */
+/* vmath: exp, log, sigmoid and activation functions, step by step as the CPU's (cpu/ops/vmath.h),
+ * so that both give the same bits. Products are fused with sums only where fmaf says so, which
+ * leaves the compiler nothing to contract. Exceptions: gelu uses fast divisions (within 2 ulp),
+ * whose exact form would double its cost; and where results are bf16, the GPU's approximate 2^x and
+ * 1/x serve (relative error below 2^-18), because exact ones would no longer be hidden behind
+ * memory. */
 #ifndef PESC_BACKEND_CUDA_VMATH_CUH
 #define PESC_BACKEND_CUDA_VMATH_CUH
 
@@ -29,8 +30,8 @@ __device__ inline float vmath_exp(float x)
     return p * __int_as_float((half + 127) << 23) * __int_as_float((k - half + 127) << 23);
 }
 
-/* The same for x up to 88, in fewer steps, because 2^n is a number; 0 where e^x would be subnormal.
- */
+/* The same for x up to 88, in fewer steps, because 2^n is a normal number; 0 where e^x would be
+ * subnormal. */
 __device__ inline float vmath_exp_below(float x)
 {
     const float magic = 0x1.8p23f;

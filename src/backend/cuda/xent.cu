@@ -1,9 +1,9 @@
-/* xent: cross-entropy of rows of logits, its gradient, which may take their place, and scores of
+/* xent: cross-entropy of rows of logits, its gradient, which may overwrite them, and scores of
  * single tokens.
  *
- * A block has a row and walks it twice at most: once for the log-sum-exp, each thread keeping a
- * largest value and a sum below it; once, backwards, for the gradient, so that what was read last
- * and is still in a cache comes first. */
+ * Bound: memory. A block of 1024 threads has a row and reads it at most twice: once for the
+ * log-sum-exp (online: a running maximum and sum in each thread), once for the gradient, in
+ * reverse, so that what was read last and is still in the cache comes first. */
 #include "backend/cuda/vec.cuh"
 #include "backend/cuda/vmath.cuh"
 
@@ -12,12 +12,12 @@ namespace
 
 constexpr int IGNORED = -100, THREADS = 1024;
 
-/* sum of e^x as total e^top; nothing yet: top is -infinity. */
+/* The sum of e^x as total e^top; empty: top is -infinity. */
 struct exp_sum {
     float top, total;
 };
 
-/* A top of -infinity is not taken off: infinities of one sign have no difference. */
+/* What is subtracted from exponents: not -infinity, because the difference of two is NaN. */
 __device__ float level(float top)
 {
     return top == -CUDART_INF_F ? 0.0f : top;
@@ -30,20 +30,20 @@ __device__ exp_sum join(exp_sum a, exp_sum b)
                                    __fmul_rn(b.total, vmath_exp_below(b.top - base))) };
 }
 
-/* The same for all threads: a tree over lanes, then over warps. */
+/* Joins the sums of all threads: a tree over lanes, then over warps. */
 __device__ exp_sum join_block(exp_sum s)
 {
-    __shared__ exp_sum part[THREADS / VEC_WARP];
+    __shared__ exp_sum part[THREADS / WARP];
     for (int round = 0; round < 2; round++) {
-        for (int lane = VEC_WARP / 2; lane; lane /= 2)
+        for (int lane = WARP / 2; lane; lane /= 2)
             s = join(s, exp_sum{ __shfl_xor_sync(0xffffffffu, s.top, lane),
                                  __shfl_xor_sync(0xffffffffu, s.total, lane) });
         if (round)
             break;
-        if (threadIdx.x % VEC_WARP == 0)
-            part[threadIdx.x / VEC_WARP] = s;
+        if (threadIdx.x % WARP == 0)
+            part[threadIdx.x / WARP] = s;
         __syncthreads();
-        s = part[threadIdx.x % VEC_WARP];
+        s = part[threadIdx.x % WARP];
     }
     return s;
 }
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     if (!weight)
         return;
-    __syncthreads(); /* the target's logit was read */
+    __syncthreads(); /* the target's logit is read before it may be overwritten */
     int64_t rounds = (n + THREADS * W - 1) / (THREADS * W);
     for (int64_t i = ((rounds - 1) * THREADS + threadIdx.x) * W; i >= 0; i -= THREADS * W)
         vec_at<W>(i, n, wide, [&](auto at) {
@@ -112,16 +112,16 @@ __global__ void __launch_bounds__(THREADS)
 /* The lowest of the block's numbers, for thread 0. */
 __device__ int32_t lowest_of_block(int32_t v)
 {
-    __shared__ int32_t part[THREADS / VEC_WARP];
+    __shared__ int32_t part[THREADS / WARP];
     v = __reduce_min_sync(0xffffffffu, v);
-    if (threadIdx.x % VEC_WARP == 0)
-        part[threadIdx.x / VEC_WARP] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
-    return __reduce_min_sync(0xffffffffu, part[threadIdx.x % VEC_WARP]);
+    return __reduce_min_sync(0xffffffffu, part[threadIdx.x % WARP]);
 }
 
-/* A block has a pair of a row and a token. It walks the row once for the sum of exponentials and
- * once for the first column that holds the largest value, which a thread meets in ascending order.
+/* A block has a pair of a row and a token. It reads the row once for the sum of exponentials and
+ * once for the first column that holds the largest value, which a thread reads in ascending order.
  */
 __global__ void __launch_bounds__(THREADS)
     score_kernel(float *logprob, int32_t *best, const float *logits, const int32_t *pairs,

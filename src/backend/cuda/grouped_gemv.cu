@@ -1,6 +1,8 @@
-/* grouped_few: the forward products of a few rows, as decoding has them: two experts for each token
- * of a small batch. All the time there is goes into reading these experts' weights, so every number
- * of the output is a warp of its own that reads one row of w, NF4 as it lies. */
+/* grouped_gemv: forward products (NT) of a few rows, as decoding has them: k experts for each token
+ * of a small batch.
+ *
+ * Bound: reading the weights of these experts. Each element of the output has a warp, which reads
+ * one row of w, 8 elements a lane, several loads ahead, and decodes NF4 in registers. */
 #include "backend/cuda/grouped.cuh"
 
 #include <cuda_bf16.h>
@@ -13,12 +15,13 @@ extern "C" {
 namespace
 {
 
-/* With more rows tiles are faster, for NF4 in spite of unpacking (bench/grouped_cuda). */
-enum { MOST_ROWS = 8, MOST_ROWS_NF4 = 32, WARPS = 8, LANES = 32, RUN = 8, AHEAD = 4 };
+/* With more rows than the table says, tiles are faster, for NF4 in spite of decoding it to memory
+ * (bench/grouped_cuda). */
+enum { WARPS = 8, LANES = 32, VECTOR = 8, AHEAD = 4 };
 
-struct few {
+struct problem {
     grouped_problem g;
-    int64_t span_bytes, codes_bytes; /* of a matrix of NF4 */
+    int64_t span_bytes, codes_bytes; /* of one NF4 matrix: codes and scales, codes */
     float code[16];
 };
 
@@ -27,8 +30,8 @@ __device__ float rounded(float x)
     return __bfloat162float(__float2bfloat16_rn(x));
 }
 
-/* RUN numbers from element `at` on; what is returned multiplies them. */
-__device__ float load(float (&x)[RUN], const float *from, int64_t at)
+/* VECTOR elements from `at` on; the result is a factor of them. */
+__device__ float load(float (&x)[VECTOR], const float *from, int64_t at)
 {
     float4 low = *(const float4 *)(from + at), high = *(const float4 *)(from + at + 4);
     memcpy(x, &low, sizeof low);
@@ -36,12 +39,12 @@ __device__ float load(float (&x)[RUN], const float *from, int64_t at)
     return 1;
 }
 
-__device__ float load(float (&x)[RUN], const __nv_bfloat16 *from, int64_t at)
+__device__ float load(float (&x)[VECTOR], const __nv_bfloat16 *from, int64_t at)
 {
     uint4 word = *(const uint4 *)(from + at);
     const __nv_bfloat162 *pairs = (const __nv_bfloat162 *)&word;
 #pragma unroll
-    for (int i = 0; i < RUN / 2; i++) {
+    for (int i = 0; i < VECTOR / 2; i++) {
         float2 two = __bfloat1622float2(pairs[i]);
         x[2 * i] = two.x;
         x[2 * i + 1] = two.y;
@@ -54,28 +57,28 @@ struct nf4_row {
     const float *scales, *code;
 };
 
-/* The scale stays outside: exacter than a product rounded to bf16, and cheaper. */
-__device__ float load(float (&x)[RUN], const nf4_row &from, int64_t at)
+/* The scale is applied to the sum: more precise than products rounded to bf16, and cheaper. */
+__device__ float load(float (&x)[VECTOR], const nf4_row &from, int64_t at)
 {
     uint32_t word = *(const uint32_t *)(from.codes + at / 2);
 #pragma unroll
-    for (int i = 0; i < RUN; i++)
+    for (int i = 0; i < VECTOR; i++)
         x[i] = from.code[word >> (i / 2 * 8 + (1 - i % 2) * 4) & 15];
     return from.scales[at / NF4_BLOCK];
 }
 
-/* The warp's sum of x[k] w[at + k]. ROUND: f32 weights to bf16, as what meets bf16 is. */
+/* The warp's sum of x[k] w[at + k]. ROUND: f32 weights are rounded to bf16, as x is. */
 template <bool ROUND, typename X, typename W>
 __device__ float dot(const X *x, const W &w, int64_t at, int depth)
 {
     float sum = 0;
 #pragma unroll AHEAD
-    for (int k = threadIdx.x % LANES * RUN; k < depth; k += LANES * RUN) {
-        float a[RUN], b[RUN], part = 0;
+    for (int k = threadIdx.x % LANES * VECTOR; k < depth; k += LANES * VECTOR) {
+        float a[VECTOR], b[VECTOR], part = 0;
         load(a, x, k);
         float scale = load(b, w, at + k);
 #pragma unroll
-        for (int i = 0; i < RUN; i++)
+        for (int i = 0; i < VECTOR; i++)
             part += a[i] * (ROUND ? rounded(b[i]) : b[i]);
         sum += scale * part;
     }
@@ -84,7 +87,7 @@ __device__ float dot(const X *x, const W &w, int64_t at, int depth)
     return sum;
 }
 
-/* How many experts end at or before this row: its own. */
+/* The expert of a row: as many experts as end at or before it. */
 __device__ int expert_of(const grouped_problem &g, int row)
 {
     int before = 0;
@@ -95,8 +98,8 @@ __device__ int expert_of(const grouped_problem &g, int row)
     return before;
 }
 
-/* Rows of a along y, rows of w along x. */
-template <typename X> __global__ void few_kernel(const __grid_constant__ few f)
+/* Rows of a along y of the grid, rows of w along x. */
+template <typename X> __global__ void grouped_gemv_kernel(const __grid_constant__ problem f)
 {
     constexpr bool ROUND = sizeof(X) == 2;
     __shared__ float code[16];
@@ -124,25 +127,25 @@ template <typename X> __global__ void few_kernel(const __grid_constant__ few f)
 
 } // namespace
 
-bool grouped_few(cuda_device *d, const grouped_problem &g)
+bool grouped_gemv_fits(const grouped_problem &g)
 {
     uintptr_t together = (uintptr_t)g.a | (uintptr_t)g.b;
-    bool nf4 = g.b_dt == DT_NF4;
-    if (g.layout != MM_NT || g.rows > (nf4 ? MOST_ROWS_NF4 : MOST_ROWS) || together % 16 ||
-        g.i % (nf4 ? (int)NF4_BLOCK : RUN))
-        return false;
-    few f = {};
+    return together % 16 == 0 && g.i % (g.b_dt == DT_NF4 ? (int)NF4_BLOCK : VECTOR) == 0;
+}
+
+void grouped_gemv_launch(cuda_device *d, const grouped_problem &g)
+{
+    problem f = {};
     f.g = g;
-    if (nf4) {
+    if (g.b_dt == DT_NF4) {
         f.codes_bytes = (int64_t)nf4_codes_bytes((int64_t)g.o * g.i);
         f.span_bytes = f.codes_bytes + (int64_t)g.o * g.i / NF4_BLOCK * 4;
         memcpy(f.code, nf4_code, sizeof f.code);
     }
     dim3 grid((unsigned)grouped_up(g.o, WARPS), (unsigned)g.rows);
     if (g.a_dt == DT_F32)
-        few_kernel<float><<<grid, WARPS * LANES, 0, d->stream>>>(f);
+        grouped_gemv_kernel<float><<<grid, WARPS * LANES, 0, d->stream>>>(f);
     else
-        few_kernel<__nv_bfloat16><<<grid, WARPS * LANES, 0, d->stream>>>(f);
+        grouped_gemv_kernel<__nv_bfloat16><<<grid, WARPS * LANES, 0, d->stream>>>(f);
     cuda_launched(d, "grouped_matmul");
-    return true;
 }

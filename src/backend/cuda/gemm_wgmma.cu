@@ -1,16 +1,25 @@
-/* product: large products of bf16 on Hopper (sm_90a), as fast as cuBLASLt's, in one pass over `out`
- * however many terms they are the sum of: a base and its LoRA, or the gradients that meet in one x.
+/* gemm_wgmma: large products of bf16 on Hopper (sm_90a), each the sum of several terms in one pass
+ * over `out`: a base weight and its LoRA, or the gradients of all linears that read the same x.
  *
- * Blocks of threads stay on the multiprocessors and walk through tiles of 128x256. A thread is the
- * producer: TMA copies operands, 64 deep, into a ring of stages in shared memory. Two warpgroups
- * are consumers: each multiplies 64 of the rows with wgmma. All terms are one long sum to them,
- * only the producer sees where one ends. A tile leaves through shared memory, by TMA, while the
- * next one is multiplied: rounded, it waits in registers.
+ * Bound: the tensor cores.
  *
- * Two blocks make a cluster, one tile above the other. They need the same columns of B: each loads
- * half of them for both, so a stage is free when the consumers of both blocks have used it. */
+ * Tiles of 128x256, 64 elements of k at a time. Persistent blocks, one on each multiprocessor, take
+ * tiles in a grid-stride loop, eight rows of tiles together, so that what they load stays in L2.
+ *
+ * Who does what (warp specialisation): one thread of the third warpgroup is the producer; TMA
+ * copies operands into a ring of four stages in shared memory. Two warpgroups are consumers, each
+ * multiplies 64 of the tile's rows with wgmma. The terms of a sum are one long k to the consumers;
+ * only the producer knows where one ends.
+ *
+ * Epilogue: a finished tile, rounded to bf16, stays in registers and is stored through shared
+ * memory by TMA, 64 columns at a time, between the first products of the next tile.
+ *
+ * Clusters of two blocks have tiles one above the other, which need the same columns of B: each
+ * block loads half of them for both (multicast), so a stage is empty when the consumers of both
+ * blocks have released it. */
+#include "backend/cuda/gemm_wgmma.cuh"
 #include "backend/cuda/hopper.cuh"
-#include "backend/cuda/product.cuh"
+#include "backend/cuda/warp.cuh"
 
 #include <cuda_bf16.h>
 
@@ -22,8 +31,8 @@ enum {
     TILE_N = 256,
     DEPTH = 64,
     CLUSTER = 2,
-    SHARE = TILE_N / CLUSTER, /* columns of B that a block loads */
-    ROW = DEPTH * 2,          /* bytes */
+    SHARE = TILE_N / CLUSTER, /* columns of B that a block loads for the cluster */
+    ROW = DEPTH * 2,          /* bytes of a row of a stage: one swizzle span */
     BOX = 64 * ROW,
     A_BYTES = TILE_M * ROW,
     STAGE_BYTES = A_BYTES + TILE_N * ROW,
@@ -31,28 +40,28 @@ enum {
     PARTS = TILE_N / 64,
     CONSUMERS = 2,
     THREADS = 128 * (1 + CONSUMERS),
-    TOGETHER = 8 /* rows of tiles that are walked through together: what they load stays in L2 */
+    TOGETHER = 8 /* rows of tiles that are taken together */
 };
 
 struct ring {
     unsigned char stage[STAGES][STAGE_BYTES];
-    unsigned char out[CONSUMERS][2][BOX]; /* sums on their way out */
+    unsigned char out[CONSUMERS][2][BOX]; /* double buffer of the epilogue */
     uint64_t full[STAGES], empty[STAGES];
 };
-enum { SHARED = sizeof(ring) + 1024 }; /* stages begin at multiples of 1024 */
+enum { SHARED = sizeof(ring) + 1024 }; /* the ring begins at a multiple of 1024, for the swizzle */
 
 struct plan {
-    CUtensorMap a[PRODUCT_TERMS], b[PRODUCT_TERMS], out;
-    int blocks[PRODUCT_TERMS]; /* of DEPTH */
+    CUtensorMap a[MATMUL_TERMS], b[MATMUL_TERMS], out;
+    int blocks[MATMUL_TERMS]; /* of DEPTH, of each term */
     int n_terms, all_blocks;
-    int down, across; /* tiles of a cluster */
+    int down, across; /* cluster tiles (256x256) in both directions */
     bool accumulate;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* A place in the ring, and the parity of the lap. */
-struct turn {
+/* A position in the ring: the stage, and the parity that its barriers have this time around. */
+struct ring_position {
     int stage = 0, phase = 0;
     __device__ void next()
     {
@@ -63,12 +72,12 @@ struct turn {
     }
 };
 
-struct place {
-    int row, col; /* the first of this block's tile */
+struct tile_origin {
+    int row, col; /* of this block's tile */
 };
 
 /* Tile number i of a cluster. */
-__device__ place place_of(const plan &p, int i, int rank)
+__device__ tile_origin origin_of(const plan &p, int i, int rank)
 {
     int whole = TOGETHER * p.across, first = i / whole * TOGETHER, rest = i % whole;
     int rows = p.down - first < TOGETHER ? p.down - first : TOGETHER;
@@ -76,8 +85,8 @@ __device__ place place_of(const plan &p, int i, int rank)
 }
 
 template <mm_layout LAYOUT>
-__device__ void load_stage(const plan &p, int term, int k, place at, int rank, unsigned char *stage,
-                           uint64_t *full)
+__device__ void load_stage(const plan &p, int term, int k, tile_origin at, int rank,
+                           unsigned char *stage, uint64_t *full)
 {
     constexpr uint16_t ALL = (1 << CLUSTER) - 1;
     unsigned char *b = stage + A_BYTES + rank * SHARE * ROW;
@@ -85,18 +94,18 @@ __device__ void load_stage(const plan &p, int term, int k, place at, int rank, u
     hopper_arrive_expecting(full, STAGE_BYTES);
     hopper_load(stage, &p.a[term], full, k, at.row, 0);
     if (LAYOUT == MM_NT)
-        hopper_load_shared(b, &p.b[term], full, k, col, ALL);
+        hopper_load_multicast(b, &p.b[term], full, k, col, ALL);
     else
         for (int i = 0; i < SHARE / 64; i++)
-            hopper_load_shared(b + i * BOX, &p.b[term], full, col + i * 64, k, ALL);
+            hopper_load_multicast(b + i * BOX, &p.b[term], full, col + i * 64, k, ALL);
 }
 
 template <mm_layout LAYOUT> __device__ void produce(const plan &p, ring *r)
 {
     int rank = hopper_cluster_rank();
-    turn at;
+    ring_position at;
     for (int i = blockIdx.x / CLUSTER; i < p.down * p.across; i += gridDim.x / CLUSTER) {
-        place tile = place_of(p, i, rank);
+        tile_origin tile = origin_of(p, i, rank);
         for (int t = 0; t < p.n_terms; t++)
             for (int k = 0; k < p.blocks[t]; k++, at.next()) {
                 hopper_wait(&r->empty[at.stage], at.phase ^ 1);
@@ -106,29 +115,24 @@ template <mm_layout LAYOUT> __device__ void produce(const plan &p, ring *r)
     }
 }
 
-__device__ uint32_t pack(float x, float y)
-{
-    __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
-    return *(uint32_t *)&two;
-}
-
-__device__ void group_meets(int group)
+/* The 128 threads of a warpgroup. */
+__device__ void group_sync(int group)
 {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
 }
 
-/* A warpgroup's finished tile, rounded, on its way out 64 columns at a time: two boxes take turns.
- */
-struct result {
+/* The epilogue: a warpgroup's finished tile, rounded, which is stored 64 columns at a time through
+ * two alternating buffers. */
+struct pending_tile {
     uint32_t x[64];
-    place at;
-    int left = 0; /* columns still here, in 64s */
+    tile_origin at;
+    int left = 0; /* parts of 64 columns that are not stored yet */
 
-    __device__ void take(const float (&d)[128], place tile)
+    __device__ void round_from(const float (&d)[128], tile_origin tile)
     {
 #pragma unroll
         for (int i = 0; i < 64; i++)
-            x[i] = pack(d[2 * i], d[2 * i + 1]);
+            x[i] = warp_pack_bf16(d[2 * i], d[2 * i + 1]);
         at = tile;
         left = PARTS;
     }
@@ -142,7 +146,7 @@ struct result {
         unsigned char *box = r->out[group][PART % 2];
         if (leader)
             hopper_store_wait<1>();
-        group_meets(group);
+        group_sync(group);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const uint32_t *v = &x[PART * 16 + j * 4];
@@ -151,7 +155,7 @@ struct result {
                                   v[3]);
         }
         hopper_fence_async();
-        group_meets(group);
+        group_sync(group);
         if (leader) {
             if (p.accumulate)
                 hopper_store_add(&p.out, box, at.col + PART * 64, at.row + group * 64);
@@ -185,51 +189,51 @@ __device__ void multiply_stage(float (&d)[128], unsigned char *stage, int group)
     hopper_multiply_commit();
 }
 
-/* To both blocks: either may fill this stage. */
+/* In both blocks, because the producers of both fill this stage. */
 __device__ void release(uint64_t *empty)
 {
     if (threadIdx.x % 128 < CLUSTER)
         hopper_arrive_at(empty, threadIdx.x % 128);
 }
 
-/* One consumer: a warpgroup, and where it is. */
+/* One consumer warpgroup and its position in the ring. */
 template <mm_layout LAYOUT> struct consumer {
     const plan &p;
     ring *r;
     int group;
-    turn at;
-    uint64_t *used; /* the stage before */
+    ring_position at;
+    uint64_t *used; /* `empty` barrier of the stage before */
 
-    template <bool FIRST> __device__ void multiply(float (&d)[128])
+    template <bool FIRST> __device__ void multiply_next(float (&d)[128])
     {
         hopper_wait(&r->full[at.stage], at.phase);
         multiply_stage<LAYOUT, FIRST>(d, r->stage[at.stage], group);
         if (!FIRST) {
-            hopper_multiply_wait<1>(); /* the stage before is used up */
+            hopper_multiply_wait<1>(); /* products of the stage before have read it */
             release(used);
         }
         used = &r->empty[at.stage];
         at.next();
     }
 
-    /* A tile; the one before leaves meanwhile. */
-    __device__ void multiply_tile(float (&d)[128], result &before)
+    /* Multiplies a tile; the one before is stored between its first products. */
+    __device__ void multiply_tile(float (&d)[128], pending_tile &before)
     {
         int k = 1;
-        multiply<true>(d);
+        multiply_next<true>(d);
         if (p.all_blocks > PARTS) {
-            multiply<false>(d);
+            multiply_next<false>(d);
             before.store<0>(p, r, group);
-            multiply<false>(d);
+            multiply_next<false>(d);
             before.store<1>(p, r, group);
-            multiply<false>(d);
+            multiply_next<false>(d);
             before.store<2>(p, r, group);
-            multiply<false>(d);
+            multiply_next<false>(d);
             before.store<3>(p, r, group);
             k += PARTS;
         }
         for (; k < p.all_blocks; k++)
-            multiply<false>(d);
+            multiply_next<false>(d);
         hopper_multiply_wait<0>();
         release(used);
     }
@@ -238,14 +242,15 @@ template <mm_layout LAYOUT> struct consumer {
 template <mm_layout LAYOUT> __device__ void consume(const plan &p, ring *r)
 {
     int rank = hopper_cluster_rank();
-    int group = __shfl_sync(~0u, threadIdx.x / 128, 0); /* the compiler must know: it is uniform */
+    int group =
+        __shfl_sync(~0u, threadIdx.x / 128, 0); /* so that the compiler knows it is uniform */
     consumer<LAYOUT> c = { p, r, group };
-    result done;
+    pending_tile done;
     for (int i = blockIdx.x / CLUSTER; i < p.down * p.across; i += gridDim.x / CLUSTER) {
         float d[128];
         c.multiply_tile(d, done);
         done.store_rest(p, r, group);
-        done.take(d, place_of(p, i, rank));
+        done.round_from(d, origin_of(p, i, rank));
     }
     done.store_rest(p, r, group);
     if (threadIdx.x % 128 == 0)
@@ -255,7 +260,7 @@ template <mm_layout LAYOUT> __device__ void consume(const plan &p, ring *r)
 #endif
 
 template <mm_layout LAYOUT>
-__global__ void __launch_bounds__(THREADS, 1) product_kernel(const __grid_constant__ plan p)
+__global__ void __launch_bounds__(THREADS, 1) gemm_kernel(const __grid_constant__ plan p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char shared[];
@@ -267,22 +272,22 @@ __global__ void __launch_bounds__(THREADS, 1) product_kernel(const __grid_consta
         }
         hopper_barrier_publish();
     }
-    hopper_cluster_meet();
+    hopper_cluster_sync();
     if (threadIdx.x < 128 * CONSUMERS) {
-        hopper_registers_take<240>();
+        hopper_registers_acquire<240>();
         consume<LAYOUT>(p, r);
     } else {
-        hopper_registers_drop<24>();
+        hopper_registers_release<24>();
         if (threadIdx.x == 128 * CONSUMERS)
             produce<LAYOUT>(p, r);
     }
-    hopper_cluster_meet(); /* nobody leaves while the other block writes here */
+    hopper_cluster_sync(); /* no block exits while the other writes to its shared memory */
 #endif
 }
 
 template <mm_layout LAYOUT> cudaError_t launch(cuda_device *d, const plan &p)
 {
-    cudaError_t e = cudaFuncSetAttribute(product_kernel<LAYOUT>,
+    cudaError_t e = cudaFuncSetAttribute(gemm_kernel<LAYOUT>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
     if (e != cudaSuccess)
         return e;
@@ -297,7 +302,7 @@ template <mm_layout LAYOUT> cudaError_t launch(cuda_device *d, const plan &p)
     c.stream = d->stream;
     c.attrs = &cluster;
     c.numAttrs = 1;
-    return cudaLaunchKernelEx(&c, product_kernel<LAYOUT>, p);
+    return cudaLaunchKernelEx(&c, gemm_kernel<LAYOUT>, p);
 }
 
 int divide_up(int64_t a, int b)
@@ -305,9 +310,9 @@ int divide_up(int64_t a, int b)
     return (int)((a + b - 1) / b);
 }
 
-cudaError_t map_term(plan *p, int i, const product_problem &q)
+cudaError_t map_term(plan *p, int i, const gemm_problem &q)
 {
-    const product_term &t = q.term[i];
+    const gemm_term &t = q.term[i];
     hopper_matrix a = { t.a, 1, q.m, t.k, t.a_ld, TILE_M }, b = { t.b, 1, q.n, t.k, t.b_ld, SHARE };
     if (q.layout == MM_NN)
         b = { t.b, 1, t.k, q.n, t.b_ld, DEPTH };
@@ -319,7 +324,7 @@ cudaError_t map_term(plan *p, int i, const product_problem &q)
 
 } // namespace
 
-void product_wgmma(cuda_device *d, const product_problem &q)
+void gemm_wgmma(cuda_device *d, const gemm_problem &q)
 {
     plan p;
     p.n_terms = q.n_terms;
@@ -336,7 +341,7 @@ void product_wgmma(cuda_device *d, const product_problem &q)
         cuda_fail(d, e, "matmul");
 }
 
-/* ---- the op ---- */
+/* ---- the row of the table ---- */
 
 static int64_t ld_of(const tensor *t, int64_t ld)
 {
@@ -348,56 +353,62 @@ static bool aligned(const tensor *t, int64_t ld)
     return (uintptr_t)t->data % 16 == 0 && tensor_cols(t) % 8 == 0 && ld % 8 == 0;
 }
 
-static bool fits(const mm_pair *p)
+static mm_pair term_of(const mm *a, int i)
 {
-    return p->a.dt == DT_BF16 && (p->b.dt == DT_BF16 || p->b.dt == DT_NF4) &&
-           aligned(&p->a, p->a_ld) && aligned(&p->b, p->b_ld);
+    return i < a->n_more ? a->more[i] : mm_pair{ a->a, a->b, a->a_ld, a->b_ld };
 }
 
-/* Tiles are large: whether they keep the chip busy. */
-static bool worth(const cuda_device *d, const tensor *out)
+static bool term_fits(const mm_pair &p)
+{
+    return p.a.dt == DT_BF16 && (p.b.dt == DT_BF16 || p.b.dt == DT_NF4) && aligned(&p.a, p.a_ld) &&
+           aligned(&p.b, p.b_ld);
+}
+
+/* Tiles are large: whether at least 80 % of the multiprocessors have one in every round. */
+static bool fills_gpu(const cuda_device *d, const tensor *out)
 {
     int64_t tiles =
         (int64_t)divide_up(tensor_rows(out), TILE_M) * divide_up(tensor_cols(out), TILE_N);
     return tiles * 10 >= 8 * ((tiles + d->n_sm - 1) / d->n_sm * d->n_sm);
 }
 
-static size_t unpacked_bytes(const mm_pair *p)
+bool gemm_wgmma_fits(const cuda_device *d, const mm *a)
 {
-    return p->b.dt == DT_NF4 ? scratch_converted(tensor_count(&p->b), DT_BF16) : 0;
+    bool fits = a->n_more < MATMUL_TERMS && !a->bias.data && a->scale == 1 &&
+                aligned(&a->out, a->out_ld) && fills_gpu(d, &a->out);
+    for (int i = 0; fits && i <= a->n_more; i++)
+        fits = term_fits(term_of(a, i));
+    return fits;
 }
 
-extern "C" bool cuda_product(cuda_device *d, const mm *a)
+static size_t decoded_bytes(const tensor *b)
 {
-    mm_pair pairs[PRODUCT_TERMS];
+    return b->dt == DT_NF4 ? scratch_converted(tensor_count(b), DT_BF16) : 0;
+}
+
+/* NF4 terms are decoded to scratch first. */
+void gemm_wgmma_launch(cuda_device *d, const mm *a, int n)
+{
+    (void)n;
     size_t bytes = 0;
-    if (d->cc != 90 || (a->layout != MM_NT && a->layout != MM_NN) || a->n_more >= PRODUCT_TERMS ||
-        a->out.dt != DT_BF16 || a->bias.data || a->scale != 1 || !aligned(&a->out, a->out_ld) ||
-        !worth(d, &a->out))
-        return false;
-    for (int i = 0; i <= a->n_more; i++) {
-        pairs[i] = i < a->n_more ? a->more[i] : mm_pair{ a->a, a->b, a->a_ld, a->b_ld };
-        if (!fits(&pairs[i]))
-            return false;
-        bytes += unpacked_bytes(&pairs[i]);
-    }
+    for (int i = 0; i <= a->n_more; i++)
+        bytes += decoded_bytes(i < a->n_more ? &a->more[i].b : &a->b);
     unsigned char *at = (unsigned char *)cuda_scratch(d, "matmul", bytes);
     if (bytes && !at)
-        return true; /* kept as a failure */
-    product_problem p = { a->layout, a->out.data, tensor_rows(&a->out), tensor_cols(&a->out) };
+        return;
+    gemm_problem p = { a->layout, a->out.data, tensor_rows(&a->out), tensor_cols(&a->out) };
     p.ld = ld_of(&a->out, a->out_ld);
     p.accumulate = a->accumulate;
     p.n_terms = a->n_more + 1;
     for (int i = 0; i < p.n_terms; i++) {
-        const mm_pair *x = &pairs[i];
-        p.term[i] = { x->a.data, x->b.data, tensor_cols(&x->a), ld_of(&x->a, x->a_ld),
-                      ld_of(&x->b, x->b_ld) };
-        if (x->b.dt == DT_NF4) {
-            cuda_nf4_unpack(d, at, DT_BF16, &x->b);
+        mm_pair x = term_of(a, i);
+        p.term[i] = { x.a.data, x.b.data, tensor_cols(&x.a), ld_of(&x.a, x.a_ld),
+                      ld_of(&x.b, x.b_ld) };
+        if (x.b.dt == DT_NF4) {
+            nf4_decode(d, at, DT_BF16, &x.b);
             p.term[i].b = at;
-            at += unpacked_bytes(x);
+            at += decoded_bytes(&x.b);
         }
     }
-    product_wgmma(d, p);
-    return true;
+    gemm_wgmma(d, p);
 }

@@ -1,16 +1,16 @@
-/* matmul: products through cuBLASLt, but for those that have kernels of their own.
+/* cublaslt: products through cuBLASLt, for everything that no kernel of our own serves.
  *
- * Row-major matrices are column-major ones transposed, so out [M,N] is computed as its transpose
- * [N,M]: b comes first, a second, and a table says which of them is transposed. bf16 operands are
- * summed in f32; f32 ones in true f32 (no tf32).
+ * cuBLASLt thinks in column-major matrices. A row-major matrix is a column-major one transposed, so
+ * out [M,N] is computed as its transpose [N,M]: b is the first operand, a the second, and a table
+ * says which of them is transposed. Products of bf16 are summed in f32, of f32 in f32 (not tf32).
  *
- * cuBLASLt offers several algorithms for a shape. Its first proposal is asked for once for each
- * shape, types and alignment, and kept: nothing is timed, so the same program on the same GPU takes
- * the same one, and a run repeats bit for bit.
+ * Of the algorithms that cuBLASLt has for a shape, its first heuristic proposal is taken. It is
+ * asked for once for each shape, types and alignment, and kept. Nothing is timed, so the same
+ * program on the same GPU takes the same algorithm, and a run repeats bit for bit.
  *
- * What cuBLASLt cannot read goes through scratch: NF4 is unpacked there, and of operands of two
- * types b takes a's. */
-#include "backend/cuda/cuda.h"
+ * What cuBLASLt cannot read is converted in scratch first: NF4 is decoded, and where the operands
+ * have two types b becomes a's. */
+#include "backend/cuda/products.h"
 
 #include "base/mem.h"
 
@@ -19,7 +19,7 @@
 
 enum { WORKSPACE = 64 << 20, CHOICES = 1024 };
 
-/* All that an algorithm's choice depends on. */
+/* Everything the choice of an algorithm depends on. */
 typedef struct shape {
     int64_t m, n, k; /* of the column-major product */
     int64_t ld_a, ld_b, ld_out;
@@ -33,34 +33,34 @@ typedef struct choice {
     cublasLtMatmulAlgo_t algo;
 } choice;
 
-struct cuda_products {
+struct cublaslt {
     cublasLtHandle_t lt;
     void *workspace;
     int used;
-    choice choices[CHOICES]; /* open addressing */
+    choice choices[CHOICES]; /* a hash table with open addressing */
 };
 
 /* ---- opening ---- */
 
-pesc_status cuda_products_open(cuda_device *d)
+pesc_status cublaslt_open(cuda_device *d)
 {
-    struct cuda_products *p = mem_zalloc(1, sizeof *p);
+    struct cublaslt *p = mem_zalloc(1, sizeof *p);
     if (!p)
         return fail_nomem("opening the GPU", sizeof *p);
-    d->products = p;
+    d->cublaslt = p;
     if (cublasLtCreate(&p->lt) != CUBLAS_STATUS_SUCCESS)
         return fail(PESC_DEVICE, "device \"cuda:%d\": cuBLASLt does not start", d->index);
     return cuda_alloc(&d->base, WORKSPACE, &p->workspace);
 }
 
-void cuda_products_close(cuda_device *d)
+void cublaslt_close(cuda_device *d)
 {
-    if (!d->products)
+    if (!d->cublaslt)
         return;
-    if (d->products->lt)
-        cublasLtDestroy(d->products->lt);
-    cudaFree(d->products->workspace);
-    mem_free(d->products);
+    if (d->cublaslt->lt)
+        cublasLtDestroy(d->cublaslt->lt);
+    cudaFree(d->cublaslt->workspace);
+    mem_free(d->cublaslt);
 }
 
 /* ---- one product of two matrices of one type ---- */
@@ -80,7 +80,7 @@ static cudaDataType_t type_of(dtype dt)
     return dt == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* cuBLASLt's view of a product; the structures live on the stack and need no closing. */
+/* cuBLASLt's description of a product; its structures are on the stack and need no closing. */
 typedef struct lt_product {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, out;
@@ -122,7 +122,7 @@ static int32_t alignment(const void *p)
     return (int32_t)(at & -at);
 }
 
-static cublasStatus_t propose(struct cuda_products *ps, lt_product *p, const shape *z,
+static cublasStatus_t propose(struct cublaslt *ps, lt_product *p, const shape *z,
                               cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulPreferenceOpaque_t want;
@@ -155,8 +155,8 @@ static cublasStatus_t propose(struct cuda_products *ps, lt_product *p, const sha
     return s;
 }
 
-/* The place of a shape in the table: where it is, or where it would be. */
-static choice *place_of(struct cuda_products *ps, const shape *z)
+/* The entry of a shape in the table: its own, or the free one where it belongs. */
+static choice *place_of(struct cublaslt *ps, const shape *z)
 {
     const unsigned char *bytes = (const unsigned char *)z;
     uint64_t h = 14695981039346656037u; /* FNV-1a */
@@ -167,7 +167,7 @@ static choice *place_of(struct cuda_products *ps, const shape *z)
             return &ps->choices[at];
 }
 
-static cublasStatus_t algorithm_for(struct cuda_products *ps, lt_product *p, const mm *a,
+static cublasStatus_t algorithm_for(struct cublaslt *ps, lt_product *p, const mm *a,
                                     const cublasLtMatmulAlgo_t **algo)
 {
     shape z;
@@ -186,7 +186,7 @@ static cublasStatus_t algorithm_for(struct cuda_products *ps, lt_product *p, con
     z.align_a = alignment(a->a.data);
     z.align_b = alignment(a->b.data);
     z.align_out = alignment(a->out.data);
-    if (ps->used > CHOICES / 2) { /* lengths that change all the time: begin again */
+    if (ps->used > CHOICES / 2) { /* so many shapes: forget all and start over */
         memset(ps->choices, 0, sizeof ps->choices);
         ps->used = 0;
     }
@@ -205,7 +205,7 @@ static cublasStatus_t algorithm_for(struct cuda_products *ps, lt_product *p, con
 
 static void multiply(cuda_device *d, const mm *a)
 {
-    struct cuda_products *ps = d->products;
+    struct cublaslt *ps = d->cublaslt;
     lt_product p;
     const cublasLtMatmulAlgo_t *algo = NULL;
     float beta = a->accumulate ? 1 : 0;
@@ -220,22 +220,22 @@ static void multiply(cuda_device *d, const mm *a)
         cuda_fail_with(d, PESC_DEVICE, "matmul", cublasLtGetStatusString(s));
 }
 
-/* ---- operands that are not as cuBLASLt wants them ---- */
+/* ---- operands that cuBLASLt cannot read ---- */
 
 static size_t bytes_as(const tensor *t, dtype dt)
 {
     return scratch_converted(tensor_count(t), dt);
 }
 
-/* t in type dt, at `at`, which moves on. It has to be whole. */
-static tensor as_type(cuda_device *d, tensor t, dtype dt, unsigned char **at)
+/* A copy of t, which is whole, in type dt at *at; *at is moved to its end. */
+static tensor converted(cuda_device *d, tensor t, dtype dt, unsigned char **at)
 {
     tensor out = t;
     out.dt = dt;
     out.data = *at;
     *at += bytes_as(&t, dt);
     if (t.dt == DT_NF4)
-        cuda_nf4_unpack(d, out.data, dt, &t);
+        nf4_decode(d, out.data, dt, &t);
     else
         cuda_convert(&d->base, out, t);
     return out;
@@ -246,70 +246,36 @@ static bool is_whole(const tensor *t, int64_t ld)
     return ld == 0 || ld == tensor_cols(t);
 }
 
-/* Of one pair. */
-static void product(cuda_device *d, const mm *a)
+/* One term. cuBLASLt has no product of f32 that writes bf16: that goes through an f32 copy of
+ * out. */
+void cublaslt_launch(cuda_device *d, const mm *a, int n)
 {
+    (void)n;
     mm x = *a;
     dtype in = a->a.dt;
-    bool wide = in == DT_F32 && a->out.dt == DT_BF16; /* no such product: through f32 */
-    dtype out = wide ? DT_F32 : a->out.dt;
+    bool through_f32 = in == DT_F32 && a->out.dt == DT_BF16;
+    dtype out = through_f32 ? DT_F32 : a->out.dt;
     bool other_b = a->b.dt != in, other_bias = a->bias.data && a->bias.dt != out;
-    bool whole_b = is_whole(&a->b, a->b_ld), whole_out = is_whole(&a->out, a->out_ld);
-    if (whole_b && whole_out && is_whole(&a->a, a->a_ld) &&
-        (cuda_nf4_stream(d, a, 1) || cuda_nf4_wide(d, a, 1) || cuda_nf4_few(d, a) ||
-         cuda_few_rows(d, a) || cuda_thin(d, a)))
-        return;
-    ASSERT((whole_b || !other_b) && (whole_out || !wide));
-    size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) + (wide ? bytes_as(&a->out, out) : 0) +
+    ASSERT((is_whole(&a->b, a->b_ld) || !other_b) &&
+           (is_whole(&a->out, a->out_ld) || !through_f32));
+    size_t bytes = (other_b ? bytes_as(&a->b, in) : 0) +
+                   (through_f32 ? bytes_as(&a->out, out) : 0) +
                    (other_bias ? bytes_as(&a->bias, out) : 0);
     unsigned char *at = cuda_scratch(d, "matmul", bytes);
     if (bytes && !at)
         return;
     if (other_b)
-        x.b = as_type(d, a->b, in, &at);
+        x.b = converted(d, a->b, in, &at);
     if (other_bias)
-        x.bias = as_type(d, a->bias, out, &at);
-    if (wide) {
+        x.bias = converted(d, a->bias, out, &at);
+    if (through_f32) {
         x.out.data = at;
         x.out.dt = out;
         x.accumulate = false;
     }
     multiply(d, &x);
-    if (wide && a->accumulate)
+    if (through_f32 && a->accumulate)
         cuda_add(&d->base, a->out, x.out, 1);
-    else if (wide)
+    else if (through_f32)
         cuda_convert(&d->base, a->out, x.out);
-}
-
-void cuda_matmul(device *dev, const mm *a)
-{
-    cuda_device *d = cuda_of(dev);
-    if (tensor_count(&a->out) == 0 || cuda_product(d, a))
-        return;
-    mm x = *a;
-    x.bias = (tensor){ 0 };
-    x.n_more = 0;
-    for (int i = 0; i < a->n_more; i++) {
-        x.a = a->more[i].a;
-        x.b = a->more[i].b;
-        x.a_ld = a->more[i].a_ld;
-        x.b_ld = a->more[i].b_ld;
-        product(d, &x);
-        x.accumulate = true;
-    }
-    mm last = *a;
-    last.accumulate = x.accumulate;
-    last.n_more = 0;
-    product(d, &last);
-}
-
-void cuda_matmuls(device *dev, const mm *a, int n)
-{
-    for (int i = 0; i < n;) {
-        int did = cuda_nf4_stream(cuda_of(dev), a + i, n - i);
-        did = did ? did : cuda_nf4_wide(cuda_of(dev), a + i, n - i);
-        if (!did)
-            cuda_matmul(dev, a + i);
-        i += did ? did : 1;
-    }
 }

@@ -1,24 +1,27 @@
-/* thin: dX of a router, which has few rows (E experts): out [T,C] = a [T,E] b [E,C] in f32. It is
- * bound by passing once over the wide side, and large tiles would only waste lanes. There is
- * nothing to sum but E terms, in order. */
+/* router_dx: dX of a router, out [T,C] (+)= a [T,E] b [E,C] in f32, for at most 16 experts.
+ *
+ * Bound: one pass over the output. A thread has four columns of b in registers and goes down a
+ * chunk of the rows; each element is the sum of E products in order. Tiles of a matrix multiply
+ * would leave most lanes idle at so small a k. */
+#include "backend/cuda/products.h"
 #include "backend/cuda/vec.cuh"
 
 namespace
 {
 
-enum { CHUNKS = 64, THREADS = 128, MOST = ROUTER_DX_EXPERTS, LEAST = ROUTER_DX_TOKENS, W = 4 };
+enum { CHUNKS = 64, THREADS = 128, MOST = ROUTER_DX_EXPERTS, W = 4 };
 
-struct thin {
-    const float *a, *b;
-    int64_t t, c; /* rows and columns of the wide side */
+struct problem {
+    const float *a, *b; /* [t,e] [e,c] */
+    int64_t t, c;
     int e;
     float scale;
     bool accumulate;
 };
 
-/* A thread has a span of columns of b and goes down a chunk of rows. */
+/* `rows`: of a chunk. */
 template <int E, class T>
-__global__ void __launch_bounds__(THREADS) thin_kernel(T *out, const thin p, int64_t rows)
+__global__ void __launch_bounds__(THREADS) router_dx_kernel(T *out, const problem p, int64_t rows)
 {
     int64_t c = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
     int64_t first = blockIdx.y * rows, end = min(first + rows, p.t);
@@ -45,24 +48,28 @@ __global__ void __launch_bounds__(THREADS) thin_kernel(T *out, const thin p, int
 
 } // namespace
 
-extern "C" bool cuda_thin(cuda_device *d, const mm *a)
+bool router_dx_fits(const cuda_device *d, const mm *a)
 {
+    (void)d;
+    return product_whole(a) && tensor_cols(&a->a) <= MOST && tensor_cols(&a->b) % W == 0 &&
+           vec_aligned(a->b, a->out);
+}
+
+void router_dx_launch(cuda_device *d, const mm *a, int n)
+{
+    (void)n;
     int64_t e = tensor_cols(&a->a), t = tensor_rows(&a->a), c = tensor_cols(&a->b);
-    if (a->layout != MM_NN || a->a.dt != DT_F32 || a->b.dt != DT_F32 || e > MOST || c % W ||
-        t < LEAST || !vec_aligned(a->b, a->out))
-        return false;
-    thin p = {
+    problem p = {
         (const float *)a->a.data, (const float *)a->b.data, t, c, (int)e, a->scale, a->accumulate
     };
     dim3 grid(vec_blocks(c, THREADS * W), CHUNKS);
     int64_t rows = (t + CHUNKS - 1) / CHUNKS;
     vec_typed(a->out.dt, [&](auto o) {
         typedef decltype(o) T;
-        auto kernel = e <= 1   ? thin_kernel<1, T>
-                      : e <= 8 ? thin_kernel<8, T>
-                               : thin_kernel<MOST, T>;
+        auto kernel = e <= 1   ? router_dx_kernel<1, T>
+                      : e <= 8 ? router_dx_kernel<8, T>
+                               : router_dx_kernel<MOST, T>;
         kernel<<<grid, THREADS, 0, d->stream>>>((T *)a->out.data, p, rows);
     });
     cuda_launched(d, "matmul");
-    return true;
 }
