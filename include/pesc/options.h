@@ -503,7 +503,9 @@
     X(INT, total, "0", RANGE(0, 1e15), 0, "data",                                                  \
       "mix: number of records in all, divided by --weights, instead of --counts")                  \
     X(WORDS, weights, NONE, NAMED("X,X,X"), 0, "data",                                             \
-      "mix: weight of each part in --total, in the order of --counts; equal if absent")
+      "mix: weight of each part in --total, in the order of --counts; equal if absent")            \
+    X(BOOL, kernels, "false", YES_NO, 0, "doctor",                                                 \
+      "list the kernels of matrix products, and which rows, types and hardware each serves")
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \

@@ -4,8 +4,51 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void print_kernel(const pesc_kernel_row *r)
+{
+    printf("%-6s %-14s %-13s %-5s %-8s %-35s %-11s %s\n", r->device, r->op, r->name, r->rows,
+           r->layouts, r->types, r->hardware, r->detail);
+}
+
+static void print_kernel_json(const pesc_kernel_row *r)
+{
+    out_begin(NULL, '{');
+    out_text("device", r->device);
+    out_text("op", r->op);
+    out_text("name", r->name);
+    out_text("rows", r->rows);
+    out_text("layouts", r->layouts);
+    out_text("types", r->types);
+    out_text("hardware", r->hardware);
+    out_text("detail", r->detail);
+    out_end();
+}
+
+static pesc_status list_kernels(bool as_json)
+{
+    static const pesc_kernel_row heading = { "device",  "op",    "kernel",   "rows",
+                                             "layouts", "types", "hardware", "method" };
+    size_t n = pesc_kernels(NULL, 0);
+    pesc_kernel_row *rows = calloc(n ? n : 1, sizeof *rows);
+    if (!rows)
+        return out_nomem("the list");
+    pesc_kernels(rows, n);
+    if (as_json)
+        out_begin(NULL, '[');
+    else
+        print_kernel(&heading);
+    for (size_t i = 0; i < n; i++)
+        (as_json ? print_kernel_json : print_kernel)(&rows[i]);
+    if (as_json)
+        out_end();
+    free(rows);
+    return PESC_OK;
+}
+
 pesc_status cmd_doctor(const options *o)
 {
+    if (o->kernels)
+        return list_kernels(o->json);
     size_t n = pesc_doctor(NULL, 0);
     pesc_doctor_row *rows = calloc(n ? n : 1, sizeof *rows);
     if (!rows)

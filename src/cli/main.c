@@ -253,8 +253,11 @@ const command commands[N_COMMANDS] = {
     [CMD_DOCTOR] = {
         .name = "doctor", .job = "start", .synopsis = "", .summary = "what this build and this machine have",
         .run = cmd_doctor,
-        .about = "One line each: ok, missing or a note.",
-        .examples = "pesc doctor\n",
+        .about = "One line each: ok, missing or a note. With --kernels: the kernels of matrix products "
+                 "on the CPU and on a GPU, whether or not this machine has the hardware. Of two that "
+                 "serve the same product the one listed first computes it.",
+        .examples = "pesc doctor\n"
+                    "pesc doctor --kernels\n",
     },
     [CMD_HELP] = {
         .name = "help", .synopsis = "[COMMAND]", .keys = { "topic" },

@@ -20,3 +20,28 @@ load helper
     pesc doctor x
     fails 2 'doctor: unexpected argument "x"; usage: pesc doctor '
 }
+
+@test "doctor: --kernels lists the product kernels of the CPU and of a GPU" {
+    pesc doctor --kernels
+    [ "$status" = 0 ]
+    has '^device +op +kernel +rows +layouts +types +hardware +method$'
+    has '^cpu +matmul +gemm_simd +any +NT NN TN +f32 x f32\|bf16\|nf4 -> f32\|bf16 +avx512'
+    has '; this machine$'
+    has '^cuda +matmul +nf4_gemv +1-8 +NT +bf16 x nf4 -> f32\|bf16 +sm_80\+ +.*; needs k % 64 == 0'
+    has '^cuda +grouped_matmul +grouped_wgmma +any +NT NN TN +bf16 x bf16 -> f32\|bf16 +sm_90 '
+}
+
+@test "doctor: --kernels needs no CUDA part" {
+    pesc doctor --kernels
+    local all=$output
+    cp "$PESC" "$BATS_TEST_TMPDIR/pesc"
+    run "$BATS_TEST_TMPDIR/pesc" doctor --kernels
+    [ "$status" = 0 ]
+    [ "$output" = "$all" ]
+}
+
+@test "doctor: --kernels as JSON" {
+    pesc doctor --kernels --json
+    [ "$status" = 0 ]
+    has '^\[\{"device":"cpu","op":"matmul","name":"[a-z_]+","rows":"[0-9a-z-]+","layouts":"[A-Z ]+","types":'
+}
