@@ -43,7 +43,9 @@ static pesc_status compile_driver(sandbox *s)
 {
     if (s->base.mode == SANDBOX_LANDLOCK && !s->base.landlock)
         return fail(PESC_DEVICE, "the kernel has no Landlock");
-    char code[MAX_BYTECODE];
+    char *code = mem_alloc(MAX_BYTECODE, 1);
+    if (!code)
+        return fail_nomem("compiling the driver", MAX_BYTECODE);
     str source = { .p = (char *)driver_source, .n = strlen(driver_source) };
     stage t = { .wall_seconds = 30 };
     pesc_status st = stage_open(&t, &s->base);
@@ -51,11 +53,12 @@ static pesc_status compile_driver(sandbox *s)
         st = stage_start(&t, "", &source);
     if (st == PESC_OK) {
         stage_wait(&t);
-        size_t n = stage_read(&t, code, sizeof code);
+        size_t n = stage_read(&t, code, MAX_BYTECODE);
         st = n ? stage_file(code, n, &s->base.driver)
                : fail(PESC_DEVICE, "%s does not start in it: %s", box_python, t.reason);
     }
     stage_close(&t);
+    mem_free(code);
     return st;
 }
 

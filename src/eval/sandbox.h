@@ -25,7 +25,7 @@ typedef struct sandbox_options {
     sandbox_mode mode;
     bool unsafe;         /* where neither A nor B works, run all the same instead of failing */
     int32_t cpu_seconds; /* of a program, besides 1 s for the start of Python; 0: 3 */
-    double wall_seconds; /* for programs that sleep or are starved; 0: 3 * cpu_seconds + 1 */
+    double wall_seconds; /* the end of a program that sleeps; 0: 3 * cpu_seconds + 1 */
     size_t memory_bytes; /* of address space; 0: 2 GiB */
 } sandbox_options;
 

@@ -10,7 +10,10 @@
 
 #include "eval/sandbox.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 /* Descriptors of the process besides 0, 1 and 2, which are /dev/null. */
 enum {
@@ -50,6 +53,17 @@ extern const uint32_t box_nobody; /* uid and gid inside */
 
 /* PESC_DEVICE: "mounting /usr: Operation not permitted". The caller waits for *pid with __WALL. */
 pesc_status box_start(const box_spec *spec, pid_t *pid);
+
+/* Between clone() and execve() the C library's functions for descriptors are not used: sanitizers
+ * replace them and would take the descriptors of the new process for those of the caller. */
+static inline int box_open(const char *path, int flags, int mode)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+static inline int box_close(int fd)
+{
+    return (int)syscall(SYS_close, fd);
+}
 
 /* ---- the steps; each returns 0, or -1 with errno set and *at saying where ---- */
 

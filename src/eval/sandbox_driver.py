@@ -125,10 +125,11 @@ def plain(program):
 
 def solution(program):
     calls, answers = open(IN, "rb"), open(OUT, "wb")
-    names, reply = {}, "ready"
+    names = {}
     repeatable(program)
     try:
         exec(program, names)
+        reply = "ready " + " ".join(n for n, v in names.items() if callable(v))
     except BaseException as error:
         reply = "raised " + describe(error)
     while True:
@@ -159,8 +160,9 @@ def names_in(code):
 
 
 def under_test(code):
-    """The functions that the tests call: all names but built-in ones. Where there is no other, it is
-    a built-in name that the solution defines again; of several we cannot know which."""
+    """The names that may stand for functions of the solution: all that the tests use but built-in
+    ones. Where there is no other, it is a built-in name that the solution defines again; of several we
+    cannot know which."""
     names = names_in(code)
     return {n for n in names if not hasattr(builtins, n)} or (names if len(names) == 1 else set())
 
@@ -195,7 +197,7 @@ def judge(given, tests, names):
         if kind == "converted":
             converted.append(text)
         if kind == "ready":
-            return None
+            return text.split()
         try:
             return parse(text)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -230,8 +232,8 @@ def judge(given, tests, names):
     try:
         code = compile(tests, "tests", "exec")
         exec(given, space)
-        answer()
-        for name in names.split() or under_test(code):
+        defined = answer()
+        for name in names.split() or under_test(code).intersection(defined):
             space[name] = proxy(name)
         exec(code, space)
     except Refused:

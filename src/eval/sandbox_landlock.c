@@ -65,12 +65,12 @@ int box_landlock_abi(void)
 
 static int add_rule(int set, path_rule r)
 {
-    int fd = openat(AT_FDCWD, r.path, O_PATH | O_CLOEXEC);
+    int fd = box_open(r.path, O_PATH | O_CLOEXEC, 0);
     if (fd < 0)
         return errno == ENOENT ? 0 : -1;
     beneath b = { .allowed = r.allowed, .parent = fd };
     int bad = syscall(ADD_RULE, set, RULE_PATH_BENEATH, &b, 0) != 0;
-    close(fd);
+    box_close(fd);
     return bad ? -1 : 0;
 }
 
@@ -94,6 +94,6 @@ int box_landlock(int abi, const char *tmp, box_step *at)
         return -1;
     *at = (box_step){ "applying the Landlock rules", NULL };
     int bad = syscall(RESTRICT_SELF, set, 0) != 0;
-    close(set);
+    box_close(set);
     return bad ? -1 : 0;
 }

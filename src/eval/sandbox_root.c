@@ -51,8 +51,8 @@ static int make_place(const char *path, mode_t like)
 {
     if (S_ISDIR(like))
         return mkdir(path, 0755);
-    int fd = openat(AT_FDCWD, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-    return fd < 0 ? -1 : close(fd);
+    int fd = box_open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    return fd < 0 ? -1 : box_close(fd);
 }
 
 static int copy_link(const char *from, const char *to)
@@ -82,7 +82,7 @@ static int clone_tree(const tree *t, const char *to)
     int bad =
         syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr) ||
         syscall(SYS_move_mount, fd, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH);
-    close(fd);
+    box_close(fd);
     return bad ? -1 : 0;
 }
 

@@ -26,6 +26,7 @@ typedef struct stage {
     stage_box boxes[2];
     int n;
     int result[2], calls[2], answers[2]; /* pipes: read end, write end; -1: closed */
+    double cpu_seconds;                  /* of all processes when the wall limit was last met */
     stage_verdict verdict;
     bool converted, timed_out;
     char reason[SANDBOX_REASON];

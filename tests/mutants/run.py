@@ -63,6 +63,8 @@ def rows(only):
 def target(test):
     """What make must build for a test."""
     first = test.split()[0]
+    if first == "faults/run_sandbox.py":
+        return "build/tests/faults/sandbox_programs"
     return "build/pesc" if first == "bats" or first.startswith("faults/") else f"build/tests/{first}"
 
 

@@ -319,6 +319,8 @@ static void leaves_no_process_when_killed(void **state)
     double until = clock_seconds() + 4;
     while (n < 2 && clock_seconds() < until)
         n = children_of(host, pids, 4);
+    usleep(700000); /* until the program sleeps */
+    n = children_of(host, pids, 4);
     kill(host, SIGKILL);
     waitpid(host, NULL, 0);
     if (n < 2)
