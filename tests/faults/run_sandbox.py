@@ -24,7 +24,7 @@ import tempfile
 
 import sandbox_attempts as table
 
-NOBODY = 65534
+ORDINARY = 65534
 CANARY = "canary-4f1d"
 GROUP = 16
 
@@ -53,7 +53,7 @@ class Host:
         self.abstract = socket.socket(socket.AF_UNIX)
         self.abstract.bind("\0" + self.folder.name)
         self.abstract.listen()
-        self.victim = subprocess.Popen(["sleep", "1000"], **as_user(NOBODY if os.getuid() == 0 else None))
+        self.victim = subprocess.Popen(["sleep", "1000"], **as_user(ORDINARY if os.getuid() == 0 else None))
 
     def look(self):
         s = self.secret.stat()
@@ -267,7 +267,7 @@ LANDLOCK = landlock()
 
 
 def parts():
-    users = [("root", None), ("nobody", NOBODY)] if os.getuid() == 0 else [("this user", None)]
+    users = [("root", None), ("user 65534", ORDINARY)] if os.getuid() == 0 else [("this user", None)]
     for user, uid in users:
         yield Part("A", user, uid, LANDLOCK)
         yield Part("B", user, uid, LANDLOCK)
