@@ -10,8 +10,7 @@ struct until {
     const pesc_model *m; /* borrowed */
     slice *stops;        /* the caller's, then the text of the tokenizer's end token */
     size_t n_stops;
-    decode_stream *decode; /* of the prompt and the text */
-    size_t skip;           /* bytes of the prompt that the decoder still holds back */
+    decode_stream *decode; /* of the text after the prompt */
     str text;              /* decoded so far */
     id_list ids;           /* of the text */
 };
@@ -50,34 +49,6 @@ static pesc_status decode_alone(const until *u, const int32_t *ids, size_t n, st
     return s;
 }
 
-/* What of the prompt's text the decoder has not returned yet, such as a byte token that more of
- * them may follow, comes with the first tokens of the text and is skipped then. */
-static pesc_status decode_prompt(until *u, const int32_t *ids, size_t n)
-{
-    str whole = { 0 }, returned = { 0 };
-    pesc_status s = decode_alone(u, ids, n, &whole);
-    if (s == PESC_OK)
-        s = decode_open(&u->decode, u->m->tok, PESC_SKIP_SPECIAL);
-    for (size_t i = 0; s == PESC_OK && i < n; i++)
-        s = decode_one(u->decode, u->m->tok, ids[i], &returned);
-    if (s == PESC_OK && !str_ok(&returned))
-        s = fail_nomem("a prompt", whole.n);
-    u->skip = whole.n > returned.n ? whole.n - returned.n : 0;
-    str_free(&whole);
-    str_free(&returned);
-    return s;
-}
-
-static void skip_prompt(until *u)
-{
-    size_t n = u->text.n < u->skip ? u->text.n : u->skip;
-    if (n == 0)
-        return;
-    memmove(u->text.p, u->text.p + n, u->text.n - n + 1);
-    u->text.n -= n;
-    u->skip -= n;
-}
-
 static pesc_status keep_stops(until *u, until_stops stops)
 {
     size_t n;
@@ -104,7 +75,7 @@ pesc_status until_open(until **out, const pesc_model *m, until_stops stops, cons
     u->m = m;
     pesc_status s = keep_stops(u, stops);
     if (s == PESC_OK)
-        s = decode_prompt(u, prompt, (size_t)n);
+        s = decode_open_after(&u->decode, m->tok, PESC_SKIP_SPECIAL, prompt, (size_t)n);
     if (s == PESC_OK)
         *out = u;
     else
@@ -156,7 +127,6 @@ pesc_status until_token(void *ud, int32_t id, bool *more)
     TRY(decode_one(u->decode, u->m->tok, id, &u->text));
     if (!str_ok(&u->text))
         return fail_nomem("a generated text", u->text.n);
-    skip_prompt(u);
     *more = !has_stop(u, slice_of(&u->text), before);
     return PESC_OK;
 }
@@ -175,7 +145,6 @@ static void cut(const until *u, str *text)
 pesc_status until_texts(until *u, str *text, str *reference)
 {
     TRY(finish_decoding(u->decode, &u->text));
-    skip_prompt(u);
     str_add(text, u->text.p, u->text.n);
     str_puts(text, "");
     if (!str_ok(text))

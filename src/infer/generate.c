@@ -86,7 +86,7 @@ void pesc_generation_free(pesc_generation *g)
 typedef struct run {
     pesc_session *s;
     sampler *sampler;
-    decode_stream *decode; /* NULL: the model has no tokenizer */
+    decode_stream *decode; /* of what follows the prompt; NULL: the model has no tokenizer */
     writer w;
     id_list ids;
 } run;
@@ -119,19 +119,6 @@ static pesc_status loop(run *r, const char **finish)
     return PESC_OK;
 }
 
-/* The text goes on from the prompt's: a SentencePiece word that begins a text loses its space, one
- * that follows the prompt keeps it. */
-static pesc_status open_decoder(run *r, const int32_t *ids, size_t n)
-{
-    const char *text;
-    size_t n_text;
-    TRY(decode_open(&r->decode, r->s->model->tok, PESC_SKIP_SPECIAL));
-    for (size_t i = 0; i < n; i++)
-        if (tokenizer_token(r->s->model->tok, ids[i], &n_text))
-            TRY(decode_feed(r->decode, ids[i], &text, &n_text));
-    return PESC_OK;
-}
-
 static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generation *out)
 {
     const pesc_model *m = r->s->model;
@@ -139,7 +126,7 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     size_t n_text;
     TRY(sampler_open(&r->sampler, r->w.opt, m->cfg.vocab));
     if (m->tok)
-        TRY(open_decoder(r, ids, n));
+        TRY(decode_open_after(&r->decode, m->tok, PESC_SKIP_SPECIAL, ids, n));
     double t0 = clock_seconds();
     TRY(session_extend(r->s, ids, n));
     double t1 = clock_seconds();

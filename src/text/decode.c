@@ -57,6 +57,7 @@ struct decode_stream {
     regex_scratch *rs;
     budget work; /* of all tokens so far */
     str out;
+    size_t skip; /* bytes that are not returned: see decode_open_after() */
     state state[CHAIN_MAX];
 };
 
@@ -457,8 +458,10 @@ static pesc_status result(decode_stream *d, const char **text, size_t *n)
 {
     if (!str_ok(&d->out))
         return fail_nomem("decoding", d->out.n);
-    *text = d->out.n ? d->out.p : "";
-    *n = d->out.n;
+    size_t skip = d->out.n < d->skip ? d->out.n : d->skip;
+    *text = d->out.n ? d->out.p + skip : "";
+    *n = d->out.n - skip;
+    d->skip -= skip;
     return PESC_OK;
 }
 
@@ -494,6 +497,43 @@ pesc_status decode_finish(decode_stream *d, const char **text, size_t *n)
         if (d->dec->step[i].kind->end)
             TRY(d->dec->step[i].kind->end(d, i));
     return result(d, text, n);
+}
+
+/* What the first ids leave held back, such as a byte token that others may follow, comes out with
+ * later tokens. Finishing a second stream says how much that is. */
+static pesc_status feed_all(decode_stream *d, const int32_t *ids, size_t n)
+{
+    const char *text;
+    size_t bytes;
+    for (size_t i = 0; i < n; i++)
+        TRY(decode_feed(d, ids[i], &text, &bytes));
+    return PESC_OK;
+}
+
+pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned flags,
+                              const int32_t *ids, size_t n)
+{
+    decode_stream *d = NULL, *ended = NULL;
+    const char *text;
+    size_t held = 0;
+    *out = NULL;
+    pesc_status s = decode_open(&ended, t, flags);
+    if (s == PESC_OK)
+        s = decode_open(&d, t, flags);
+    if (s == PESC_OK)
+        s = feed_all(ended, ids, n);
+    if (s == PESC_OK)
+        s = decode_finish(ended, &text, &held);
+    if (s == PESC_OK)
+        s = feed_all(d, ids, n);
+    decode_close(ended);
+    if (s != PESC_OK) {
+        decode_close(d);
+        return s;
+    }
+    d->skip = held;
+    *out = d;
+    return PESC_OK;
 }
 
 void decode_close(decode_stream *d)

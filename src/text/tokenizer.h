@@ -83,6 +83,10 @@ pesc_status tokenizer_encode_pieces(const tokenizer *t, const tok_piece *pieces,
  * character is held back, and so is what a decoder of the chain still may change. */
 typedef struct decode_stream decode_stream;
 pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags);
+/* A stream that goes on after the text of n ids: only what the tokens that follow add comes out. A
+ * SentencePiece word that begins a text loses its space; one that follows a text keeps it. */
+pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned flags,
+                              const int32_t *ids, size_t n);
 pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t *n);
 pesc_status decode_finish(decode_stream *d, const char **text, size_t *n); /* what was held back */
 void decode_close(decode_stream *d);

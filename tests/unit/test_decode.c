@@ -139,6 +139,46 @@ static void refuses_by_name(void **state)
            PESC_UNSUPPORTED, "a regular expression after Fuse");
 }
 
+/* Byte tokens are held back until another kind of token follows; those of the text before must not
+ * come out with what follows it. */
+static void goes_on_after_a_text(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ids[3];
+        size_t n;
+        const char *want;
+    } rows[] = { { { 2 }, 1, "b" },
+                 { { 1, 2 }, 2, "\nb" },
+                 { { 0, 1, 2 }, 3, "a\nb" },
+                 { { 1 }, 1, "\n" },
+                 { { 0 }, 0, "" } };
+    json_t *step = json_pack("{ss s[{ss}{ss}]}", "type", "Sequence", "decoders", "type",
+                             "ByteFallback", "type", "Fuse");
+    json_t *tokens = json_pack("[sss]", "a", "<0x0A>", "b");
+    tokenizer *t = make(step, tokens);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        str all = { 0 };
+        decode_stream *d;
+        const char *text;
+        size_t len;
+        must(decode_open_after(&d, t, 0, (int32_t[]){ 0, 1 }, 2));
+        for (size_t k = 0; k < rows[i].n; k++) {
+            must(decode_feed(d, rows[i].ids[k], &text, &len));
+            str_add(&all, text, len);
+        }
+        must(decode_finish(d, &text, &len));
+        str_add(&all, text, len);
+        str_puts(&all, "");
+        assert_string_equal(all.p, rows[i].want);
+        str_free(&all);
+        decode_close(d);
+    }
+    tokenizer_close(t);
+    json_decref(step);
+    json_decref(tokens);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +186,7 @@ int main(void)
         cmocka_unit_test(holds_back_half_characters),
         cmocka_unit_test(ids_without_a_token_give_nothing),
         cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(goes_on_after_a_text),
     };
     return cmocka_run_group_tests_name("decode", tests, NULL, NULL);
 }
