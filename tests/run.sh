@@ -101,6 +101,7 @@ while read -r part; do
         continue
     fi
     printf '%-34s %5d passed %3d failed\n' "$part" "$ok" "$bad"
+    [ "$left" = 0 ] || grep '^SKIPPED' "$log"
     grep '^SKIPPED: ' "$log"
     [ "$bad" = 0 ] || cat "$log"
 done <"$work/parts"

@@ -273,7 +273,8 @@ void stage_close(stage *t)
     for (int i = 0; i < t->n; i++) {
         kill_box(&t->boxes[i]);
         close_end(&t->boxes[i].pidfd);
-        if (t->boxes[i].tmp[0])
+        /* Most directories are empty, and removing an empty one needs no memory. */
+        if (t->boxes[i].tmp[0] && rmdir(t->boxes[i].tmp))
             io_remove(t->boxes[i].tmp);
     }
     close_ours(t);
