@@ -270,7 +270,12 @@ static pesc_status judge(const sandbox *s, const jobs *j, sandbox_verdict *out)
 pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *out)
 {
     jobs j = { 0 };
-    pesc_status st = make_jobs(&j, p);
+    sandbox_program whole = *p;
+    const char **texts[] = { &whole.completion, &whole.prompt, &whole.test, &whole.entry_point };
+    for (int i = 0; i < 4; i++)
+        if (!*texts[i])
+            *texts[i] = "";
+    pesc_status st = make_jobs(&j, &whole);
     if (st == PESC_OK) {
         pthread_rwlock_rdlock(&s->alone);
         st = judge(s, &j, out);

@@ -31,7 +31,7 @@ typedef struct sandbox_options {
 
 typedef enum sandbox_kind { SANDBOX_HUMANEVAL, SANDBOX_MBPP } sandbox_kind;
 
-/* All texts are UTF-8. */
+/* All texts are UTF-8; NULL is an empty one. */
 typedef struct sandbox_program {
     sandbox_kind kind;
     const char *completion;   /* what the model wrote */

@@ -130,6 +130,16 @@ static void judges_humaneval(void **state)
     assert_false(v.passed);
 }
 
+static void takes_an_empty_solution(void **state)
+{
+    (void)state;
+    if (!box)
+        skip();
+    sandbox_verdict v = judge_mbpp(NULL, "assert f(1) == 2");
+    assert_true(!v.passed && !v.reference);
+    assert_non_null(strstr(v.reason, "name 'f' is not defined"));
+}
+
 static void makes_reasons_visible(void **state)
 {
     (void)state;
@@ -350,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(judges_mbpp),
         cmocka_unit_test(judges_humaneval),
+        cmocka_unit_test(takes_an_empty_solution),
         cmocka_unit_test(makes_reasons_visible),
         cmocka_unit_test(is_deterministic),
         cmocka_unit_test(ends_programs_at_the_limits),
