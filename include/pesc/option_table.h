@@ -25,7 +25,8 @@ typedef struct pesc_command_options {
     X(ROUTES, 7, routes, seq_len)                                                                  \
     X(ESFT_SCORE, 8, esft_score, model)                                                            \
     X(ESFT_SELECT, 9, esft_select, budget)                                                         \
-    X(COMMAND, 10, command, help)
+    X(COMMAND, 10, command, help)                                                                  \
+    X(BENCHMARK, 11, benchmark, output)
 
 typedef enum pesc_option_struct {
 #define PESC_OPTION_STRUCT_ENUM(NAME, value, name, last) PESC_OPTIONS_##NAME = value,

@@ -312,6 +312,29 @@
     X(TEXT, answer_after, NONE, NAMED("MARK"), 0, "eval",                                          \
       "compare what follows the last MARK in both answers, such as ####, instead of all of them")
 
+/* ---- pesc_benchmark_options: named tasks, as lm-evaluation-harness scores them ---- */
+
+#define PESC_BENCHMARK_OPTIONS(X, ALSO)                                                            \
+    X(TEXT, data_dir, NONE, NAMED("DIR"), PATH, "eval",                                            \
+      "tasks: directory of the data, TASK/SPLIT.jsonl, plain, .gz or .xz; if absent $PESC_DATA/bench, "\
+      "then ./bench")                                                                              \
+    X(AUTO_INT, shots, "auto", RANGE(0, 1000), 0, "eval",                                          \
+      "tasks: examples before each question; auto: each task's own number")                        \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, "",                                                      \
+      "the first N documents of each task; 0 is all")                                              \
+    X(INT, seed, "1234", RANGE(0, 4294967295), 0, "eval",                                          \
+      "tasks: seed of the choice of examples")                                                     \
+    X(CHOICE, suite, "lm-eval", ONE_OF("lm-eval|paper"), 0, "eval",                                \
+      "tasks: numbers of examples: each task's own, or those of the PESC paper")                   \
+    X(BOOL, unsafe_code, "false", YES_NO, 0, "eval",                                               \
+      "humaneval, mbpp: run the programs even where this machine allows no sandbox")               \
+    X(INT, slots, "64", RANGE(1, 4096), 0, "",                                                     \
+      "requests that run at the same time: memory and speed, not the result")                      \
+    X(INT, max_length, "0", RANGE(0, 1e9), 0, "",                                                  \
+      "tokens that the model is fed at most; 0 is its context")                                    \
+    X(TEXT, output, NONE, NAMED("DIR"), PATH, "",                                                  \
+      "directory of results.json and samples_TASK.jsonl; nothing is written if absent")
+
 /* ---- pesc_routes_options: which experts are chosen ---- */
 
 #define PESC_ROUTES_OPTIONS(X, ALSO)                                                               \
@@ -372,7 +395,7 @@
     X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
       "the command to explain")                                                                    \
     X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
-      "generate chat logits perplexity eval routes info train plan init merge export",             \
+      "generate chat logits perplexity routes info train plan init merge export",                  \
       "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
     ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
       "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \
@@ -394,6 +417,9 @@
       "write the run file here instead of to standard output; an existing file is not replaced")   \
     X(TEXT, output, NONE, NAMED("DIR"), 0, "new craft merge export",                               \
       "the directory to write")                                                                    \
+    ALSO(TEXT, output, NONE, NAMED("DIR"), 0, "eval",                                              \
+      "tasks: directory of results.json, samples_TASK.jsonl and the picture; an evaluation that was "\
+      "interrupted goes on from there")                                                            \
     ALSO(TEXT, output, NONE, NAMED("OUT.npy"), 0, "logits",                                        \
       "the NumPy file to write: float32 [positions, vocabulary]")                                  \
     ALSO(TEXT, output, NONE, NAMED("OUT.jsonl"), 0, "data",                                        \
@@ -458,8 +484,13 @@
       "control tokens written in the text become control tokens")                                  \
     X(BOOL, skip_special, "false", YES_NO, 0, "detokenize",                                        \
       "leave control tokens out")                                                                  \
+    X(LIST, models, NONE, NAMED("MODEL"), 0, "eval",                                               \
+      "Hugging Face directories, runs or checkpoints of them, or .gguf files")                     \
     X(LIST, tasks, NONE, NAMED("TASK"), 0, "eval",                                                 \
-      "files of records, separated by spaces or commas")                                           \
+      "names of tasks and groups, task files (.json) and files of records, separated by spaces or "\
+      "commas; --list prints the names")                                                           \
+    X(BOOL, list, "false", YES_NO, 0, "eval",                                                      \
+      "print the tasks that are built in, and whether their data is there")                        \
     X(BOOL, samples, "false", YES_NO, 0, "eval",                                                   \
       "show every question with its answer")                                                       \
     X(TEXT, text, NONE, NAMED("FILE"), 0, "bench",                                                 \

@@ -534,6 +534,62 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
                       pesc_eval_report *out);
 void pesc_eval_free(pesc_eval_report *r); /* also after a failure */
 
+/* ---- benchmarks: named tasks, as lm-evaluation-harness scores them ---- */
+
+typedef struct pesc_benchmark_options {
+    size_t size;
+    PESC_BENCHMARK_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
+} pesc_benchmark_options;
+
+/* One figure of a task or of a group of tasks. */
+typedef struct pesc_benchmark_score {
+    const char *task;   /* "mmlu_anatomy"; with "?" where the data is not the published data */
+    const char *metric; /* "acc" */
+    const char *filter; /* "none", "strict-match" */
+    const char *group;  /* the group it belongs to; "": none */
+    bool is_group;
+    int64_t shots;
+    bool reference; /* of a generated text as the reference decodes it: its leading space lost */
+    double mean, error; /* error: standard error; NAN where there are too few documents */
+    uint64_t n;         /* documents */
+    const double *each; /* [n]: the value of every document */
+} pesc_benchmark_score;
+
+typedef struct pesc_benchmark_report {
+    size_t size;
+    pesc_benchmark_score *scores; /* tasks in order, then groups */
+    size_t n_scores;
+    char *json;                                 /* results.json */
+    uint64_t tokens_requested, tokens_computed; /* 0: everything was known already */
+    double seconds;
+    void *owner; /* what the texts and values point into */
+} pesc_benchmark_report;
+
+/* Whether every name in a list with commas is a benchmark task, a group of them, or a task file. */
+bool pesc_benchmark_known(const char *tasks);
+
+/* Evaluates a model on benchmark tasks: docs/eval.md has their rules. An evaluation that was
+ * interrupted goes on from what `output` holds. PESC_UNSUPPORTED: the model has no tokenizer. */
+pesc_status pesc_benchmark(pesc_model *m, const char *tasks, const pesc_benchmark_options *opt,
+                           pesc_benchmark_report *out);
+void pesc_benchmark_free(pesc_benchmark_report *r); /* also after a failure */
+
+/* Mean and standard error of a[i] - b[i]: two models on the same documents. PESC_USAGE: the scores
+ * are not of the same task and number of documents. */
+pesc_status pesc_benchmark_difference(const pesc_benchmark_score *a, const pesc_benchmark_score *b,
+                                      double *mean, double *error);
+
+/* The built-in tasks and groups; each is given to `row`. */
+typedef struct pesc_benchmark_task {
+    const char *name, *group; /* group "": none */
+    const char *metric;
+    bool is_group, present; /* present: the data is there */
+    double version;
+    int64_t documents, shots;
+} pesc_benchmark_task;
+pesc_status pesc_benchmark_list(const char *data_dir,
+                                void (*row)(void *ud, const pesc_benchmark_task *t), void *ud);
+
 /* Whether a prediction matches the expected answer of ESFT's intent benchmark: the same intent and
  * the same slots, by the rules of its reference code. PESC_FORMAT: `expected` is malformed. */
 pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expected,

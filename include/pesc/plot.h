@@ -37,6 +37,16 @@ typedef struct pesc_heat {
 } pesc_heat;
 pesc_status pesc_plot_heat(const char *path, const pesc_heat *heat);
 
+/* Groups of horizontal bars, one bar for each series, from 0; with lines for errors. */
+typedef struct pesc_bars {
+    size_t size;
+    const char *title, *note;
+    const char *const *groups, *const *series; /* names */
+    size_t n_groups, n_series;
+    const double *values, *errors; /* [n_series, n_groups], not negative; errors NULL: none */
+} pesc_bars;
+pesc_status pesc_plot_bars(const char *path, const pesc_bars *bars);
+
 /* Draws the logs of a run (metrics.jsonl, eval.jsonl, routing.jsonl) to run_dir/plots: loss.svg and
  * loss.png and, if the model has experts, experts.svg and experts.png. */
 pesc_status pesc_plot_run(const char *run_dir);

@@ -217,9 +217,14 @@ const command commands[N_COMMANDS] = {
                     "pesc plan dense --method qlora --json\n",
     },
     [CMD_EVAL] = {
-        .name = "eval", .job = "judge", .synopsis = "MODEL --tasks TASK...", .keys = { "model" }, .n_required = 1,
-        .summary = "loss and exact answers on held-out instructions", .run = cmd_eval,
-        .about = "A task is a file of instruction records in any format that train reads. Two "
+        .name = "eval", .job = "judge", .synopsis = "MODEL... --tasks TASK...", .keys = { "models" },
+        .summary = "benchmarks, and loss and exact answers on held-out instructions", .run = cmd_eval,
+        .about = "A task is a benchmark by name (--list prints them: mmlu, arc_easy, gsm8k, humaneval, "
+                 "paper12, ...), a file that defines one (.json), or a file of records. Benchmarks are "
+                 "scored as lm-evaluation-harness 0.4.13 scores them; docs/eval.md has the rules and "
+                 "the format of task files. Their data is read from --data-dir and never fetched. With "
+                 "several models the table has the difference of each to the first, paired by document. "
+                 "A file of records may have any format that train reads. Two "
                  "things are measured for each record: the mean loss of the tokens of its "
                  "answers, and whether the greedy answer of the model to the question is "
                  "exactly the answer of the record (ignoring space around it). Both are "
@@ -227,7 +232,10 @@ const command commands[N_COMMANDS] = {
                  "file. Questions are answered --batch at a time, which does not change the "
                  "result.",
         .examples = "pesc eval run --tasks test.jsonl\n"
-                    "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n",
+                    "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n"
+                    "pesc eval base run --tasks arc_easy,piqa --data-dir bench -o results\n"
+                    "pesc eval base --tasks mmlu --shots 5 --limit 100 --json\n"
+                    "pesc eval --list\n",
     },
     [CMD_ROUTES] = {
         .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,

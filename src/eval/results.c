@@ -43,15 +43,29 @@ static json_t *config_of(const pesc_model *m, const task_set *set, const taskrun
                      opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks);
 }
 
+static pesc_status write_text(const char *dir, const char *name, const str *text)
+{
+    char *path = io_join(dir, name);
+    pesc_status s = path ? io_write_file(path, text->p, text->n) : no_memory();
+    mem_free(path);
+    return s;
+}
+
+static pesc_status to_text(str *out, const json_t *v)
+{
+    if (v)
+        json_put(out, v, JSON_INDENT(2));
+    str_putc(out, '\n');
+    return v && str_ok(out) ? PESC_OK : no_memory();
+}
+
 static pesc_status write_json(const char *dir, const char *name, const json_t *v)
 {
     str text = { 0 };
-    char *path = io_join(dir, name);
-    json_put(&text, v, JSON_INDENT(2));
-    str_putc(&text, '\n');
-    pesc_status s = path && v && str_ok(&text) ? io_write_file(path, text.p, text.n) : no_memory();
+    pesc_status s = to_text(&text, v);
+    if (s == PESC_OK)
+        s = write_text(dir, name, &text);
     str_free(&text);
-    mem_free(path);
     return s;
 }
 
@@ -199,8 +213,7 @@ static void put_group(json_t *all, const taskrun *r, const task_group *g)
     json_object_set_new(json_object_get(all, "versions"), g->name, json_real(g->version));
 }
 
-/* A group of tasks with different metrics has no score of its own. */
-static bool has_score(const taskrun *r, const task_group *g)
+bool results_has_score(const taskrun *r, const task_group *g)
 {
     const samples *first = g->n_leaves ? &r->tasks[g->leaves[0]] : NULL;
     for (size_t i = 0; i < g->n_leaves; i++) {
@@ -214,8 +227,8 @@ static bool has_score(const taskrun *r, const task_group *g)
     return first != NULL;
 }
 
-pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
-                          const taskrun_options *opt)
+pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+                         const taskrun_options *opt)
 {
     json_t *all = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
                             "group_subtasks", "versions", "n-shot", "n-samples", "task_hashes",
@@ -224,10 +237,21 @@ pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set 
     for (size_t i = 0; s == PESC_OK && i < r->n; i++)
         s = put_leaf(all, r, &r->tasks[i]);
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
-        if (has_score(r, task_group_at(set, i)))
+        if (results_has_score(r, task_group_at(set, i)))
             put_group(all, r, task_group_at(set, i));
     if (s == PESC_OK)
-        s = write_json(opt->dir, results_name, all);
+        s = to_text(out, all);
     json_decref(all);
+    return s;
+}
+
+pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
+                          const taskrun_options *opt)
+{
+    str text = { 0 };
+    pesc_status s = results_text(&text, r, m, set, opt);
+    if (s == PESC_OK)
+        s = write_text(opt->dir, results_name, &text);
+    str_free(&text);
     return s;
 }

@@ -10,6 +10,13 @@
  * differs, and its samples are removed. */
 pesc_status results_begin(const pesc_model *m, const task_set *set, const taskrun_options *opt);
 
+/* Whether a group has a score: its tasks have the same metrics. */
+bool results_has_score(const taskrun *r, const task_group *g);
+
+/* The text of results.json. */
+pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+                         const taskrun_options *opt);
+
 /* Writes results.json of a run whose documents are all judged. */
 pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
                           const taskrun_options *opt);

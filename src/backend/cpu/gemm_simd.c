@@ -290,8 +290,11 @@ static void queue_term(chunk *c, const mm_operand *a, const mm_operand *b, bool 
 static void multiply_many_rows(chunk *c)
 {
     bool accumulate = c->p->group->accumulate;
-    for (int i = 0; i < c->q.n_more; i++, accumulate = true)
-        queue_term(c, &c->q.more[i].a, &c->q.more[i].b, accumulate, false);
+    for (int i = 0; i < c->q.n_more; i++, accumulate = true) {
+        const mm_operands *term = &c->q.more[i];
+        bool swap = c->t->transposed;
+        queue_term(c, swap ? &term->b : &term->a, swap ? &term->a : &term->b, accumulate, false);
+    }
     queue_term(c, &c->q.a, &c->q.b, accumulate, true);
     multiply_queued_blocks(c);
 }
