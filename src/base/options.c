@@ -83,6 +83,11 @@ static const pesc_option rows[] = {
     PESC_EVAL_OPTIONS(ROW, ROW)
 #undef STRUCT
 #undef WHICH
+#define WHICH PESC_OPTIONS_BENCHMARK
+#define STRUCT pesc_benchmark_options
+    PESC_BENCHMARK_OPTIONS(ROW, ROW)
+#undef STRUCT
+#undef WHICH
 #define WHICH PESC_OPTIONS_ROUTES
 #define STRUCT pesc_routes_options
     PESC_ROUTES_OPTIONS(ROW, ROW)

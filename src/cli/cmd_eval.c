@@ -12,6 +12,7 @@ typedef struct words {
     const char **files;
     size_t n_files;
     char *tasks;
+    size_t n_tasks; /* letters of it */
 } words;
 
 static void sort_word(words *w, char *word)
@@ -20,9 +21,11 @@ static void sort_word(words *w, char *word)
         w->files[w->n_files++] = word;
         return;
     }
-    if (w->tasks[0])
-        strcat(w->tasks, ",");
-    strcat(w->tasks, word);
+    size_t n = strlen(word);
+    if (w->n_tasks)
+        w->tasks[w->n_tasks++] = ',';
+    memcpy(w->tasks + w->n_tasks, word, n + 1);
+    w->n_tasks += n;
 }
 
 static pesc_status read_words(words *w, const options *o)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct table {
     const options *o;
@@ -245,45 +244,72 @@ static void print_table(const table *t)
 
 /* ---- the picture ---- */
 
-/* One group of bars for each task and group: its first score. */
-static pesc_status draw(const table *t)
+/* The first score of each task and group, as bars. */
+typedef struct picture {
+    const char **tasks, **models; /* names */
+    size_t n_tasks;
+    double *values, *errors; /* in percent */
+} picture;
+
+static bool is_first(const pesc_benchmark_report *r, size_t i)
 {
-    static const char *const files[] = { "scores.svg", "scores.png" };
+    return i == 0 || strcmp(r->scores[i].task, r->scores[i - 1].task) != 0;
+}
+
+static void fill_picture(picture *p, const table *t)
+{
     const pesc_benchmark_report *first = &t->models[0];
-    size_t n = 0, most = first->n_scores;
-    const char **labels = calloc(most + t->n, sizeof *labels);
-    double *values = calloc(2 * t->n * most + 1, sizeof *values), *errors = values + t->n * most;
-    size_t *rows = calloc(most + 1, sizeof *rows);
-    bool enough = labels && values && rows;
-    for (size_t i = 0; enough && i < most; i++)
-        if (i == 0 || strcmp(first->scores[i].task, first->scores[i - 1].task) != 0)
-            rows[n++] = i;
-    for (size_t k = 0; enough && k < t->n; k++)
-        for (size_t i = 0; i < n; i++) {
-            values[k * n + i] = 100 * t->models[k].scores[rows[i]].mean;
-            errors[k * n + i] = 100 * t->models[k].scores[rows[i]].error;
-            labels[i] = first->scores[rows[i]].task;
+    for (size_t i = 0; i < first->n_scores; i++)
+        p->n_tasks += is_first(first, i);
+    for (size_t k = 0; k < t->n; k++) {
+        size_t at = k * p->n_tasks;
+        p->models[k] = short_name(t->names[k]);
+        for (size_t i = 0; i < first->n_scores; i++) {
+            const pesc_benchmark_score *s = &t->models[k].scores[i];
+            if (!is_first(first, i))
+                continue;
+            p->tasks[at - k * p->n_tasks] = s->task;
+            p->values[at] = 100 * s->mean;
+            p->errors[at++] = 100 * s->error;
         }
-    for (size_t k = 0; enough && k < t->n; k++)
-        labels[most + k] = short_name(t->names[k]);
+    }
+}
+
+static pesc_status write_picture(const picture *p, const table *t, const char *ending)
+{
+    char path[4096];
     pesc_bars bars = { .size = sizeof bars,
                        .title = "Benchmarks, in percent",
                        .note = "The first metric of each task; lines are standard errors.",
-                       .groups = labels,
-                       .n_groups = n,
-                       .series = labels + most,
+                       .groups = p->tasks,
+                       .n_groups = p->n_tasks,
+                       .series = p->models,
                        .n_series = t->n,
-                       .values = values,
-                       .errors = errors };
+                       .values = p->values,
+                       .errors = p->errors };
+    snprintf(path, sizeof path, "%s/scores.%s", t->o->output, ending);
+    return pesc_plot_bars(path, &bars);
+}
+
+static pesc_status draw(const table *t)
+{
+    size_t most = t->models[0].n_scores;
+    picture p = { .tasks = calloc(most + 1, sizeof *p.tasks),
+                  .models = calloc(t->n, sizeof *p.models),
+                  .values = calloc(t->n * most + 1, sizeof *p.values),
+                  .errors = calloc(t->n * most + 1, sizeof *p.errors) };
+    bool enough = p.tasks && p.models && p.values && p.errors;
     pesc_status st = enough ? PESC_OK : out_nomem("the picture");
-    for (size_t i = 0; st == PESC_OK && i < 2; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", t->o->output, files[i]);
-        st = pesc_plot_bars(path, &bars);
+    if (st == PESC_OK) {
+        fill_picture(&p, t);
+        st = write_picture(&p, t, "svg");
     }
-    free(labels);
-    free(values);
-    free(rows);
+    if (st == PESC_OK)
+        st = write_picture(&p, t, "png");
+    free(p.tasks);
+    free(p.models);
+    free(p.values);
+    free(p.errors);
     return st;
 }
 
@@ -305,9 +331,6 @@ pesc_status eval_tasks(const options *o, const char *tasks)
     table t = { .o = o, .names = o->models, .n = o->n_models };
     t.models = calloc(t.n, sizeof *t.models);
     pesc_status st = t.models ? PESC_OK : out_nomem("the results");
-    if (st == PESC_OK && o->output && mkdir(o->output, 0777) != 0) {
-        /* it exists, or pesc_benchmark() says why it cannot be made */
-    }
     for (size_t i = 0; st == PESC_OK && i < t.n; i++)
         st = evaluate(&t, i, tasks);
     if (st == PESC_OK && o->output)

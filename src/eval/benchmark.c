@@ -62,7 +62,7 @@ static pesc_status take_column(builder *b, const size_t *leaves, size_t n_leaves
     for (size_t i = 0; i < n_leaves; i++) {
         const samples *s = &own->run.tasks[leaves[i]];
         for (size_t d = 0; d < s->about->n_docs; d++)
-            column[at++] = s->values[d * s->n_values + value];
+            column[at++] = s->values[value * s->about->n_docs + d];
     }
     to->each = column;
     to->n = n;

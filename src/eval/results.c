@@ -175,7 +175,7 @@ static pesc_status task_hash(const samples *s, char out[DIGEST_TEXT])
     TRY(digest_open(&d));
     for (size_t i = 0; i < s->about->n_docs; i++) {
         const char *end = strchr(s->lines[i], '\n');
-        json_t *line = json_loadb(s->lines[i], (size_t)(end - s->lines[i]), 0, NULL);
+        json_t *line = json_loadb(s->lines[i], (size_t)(end - s->lines[i]), JSON_ALLOW_NUL, NULL);
         for (int k = 0; line && k < 3; k++) {
             const char *hash = json_string_value(json_object_get(line, keys[k]));
             digest_add(d, hash ? hash : "", hash ? strlen(hash) : 0);

@@ -49,7 +49,8 @@ static pesc_status read_document(samples *s, const char *text, size_t *n)
     *n = 0;
     for (size_t f = 0; ok && f < s->about->n_filters; f++) {
         const char *end = strchr(text + at, '\n');
-        json_t *line = end ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
+        json_t *line =
+            end ? json_loadb(text + at, (size_t)(end - text) - at, JSON_ALLOW_NUL, NULL) : NULL;
         const json_t *id = json_object_get(line, "doc_id");
         ok = json_is_integer(id) && (uint64_t)json_integer_value(id) < s->about->n_docs &&
              read_values(s, line, f, values);

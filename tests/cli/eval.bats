@@ -103,9 +103,9 @@ PY
 
 @test "eval: what it cannot do" {
     pesc eval "$D/model"
-    fails 2 'eval: --tasks TASK is missing; usage: pesc eval MODEL --tasks TASK...'
-    pesc eval "$D/model" --tasks mmlu
-    fails 2 'the task "mmlu" is not known; give a file of records'
+    fails 2 'eval: --tasks TASK is missing; usage: pesc eval MODEL... --tasks TASK...'
+    pesc eval "$D/model" --tasks mmlux
+    fails 2 'the task "mmlux" is not known; give a file of records'
     pesc eval "$D/model" --tasks "$D/nothing.jsonl" --json
     [ "$status" = 3 ]
     has '^\{"error":\{"code":3,"message":".*nothing.jsonl'

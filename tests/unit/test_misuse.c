@@ -30,6 +30,7 @@ static struct {
     const char *name;
     size_t n;
     bool match;
+    double x, y;
     int32_t room[8];
     float all[1 << 16];
     char text[64];
@@ -47,6 +48,9 @@ static pesc_step step;
 static pesc_train_info train_info;
 static pesc_plan_report plan;
 static pesc_eval_report eval;
+static pesc_benchmark_report benchmark;
+static const pesc_benchmark_score score,
+    scored = { .task = "a", .each = (const double[]){ 1 }, .n = 1 };
 static pesc_routes_report routes;
 static pesc_esft_score_report scores;
 static pesc_esft_choice choice;
@@ -157,6 +161,16 @@ static pesc_train_options train;
     X(pesc_eval(NULL, "x", NULL, &eval), "s")                                                      \
     X(pesc_eval(s, NULL, NULL, &eval), "task")                                                     \
     X(pesc_eval(s, "x", NULL, NULL), "out")                                                        \
+    X(pesc_benchmark(NULL, "x", NULL, &benchmark), "m")                                            \
+    X(pesc_benchmark(m, NULL, NULL, &benchmark), "tasks")                                          \
+    X(pesc_benchmark(m, "x", NULL, NULL), "out")                                                   \
+    X(pesc_benchmark_list(NULL, NULL, NULL), "row")                                                \
+    X(pesc_benchmark_difference(NULL, &score, &got.x, &got.y), "a")                                \
+    X(pesc_benchmark_difference(&score, NULL, &got.x, &got.y), "b")                                \
+    X(pesc_benchmark_difference(&score, &score, NULL, &got.y), "mean")                             \
+    X(pesc_benchmark_difference(&score, &score, &got.x, NULL), "error")                            \
+    X(pesc_plot_bars(NULL, &(pesc_bars){ .size = sizeof(pesc_bars) }), "path")                     \
+    X(pesc_plot_bars("x.svg", NULL), "bars")                                                       \
     X(pesc_eval_intent(NULL, 1, "x", 1, &got.match), "prediction")                                 \
     X(pesc_eval_intent("x", 1, NULL, 1, &got.match), "expected")                                   \
     X(pesc_eval_intent("x", 1, "x", 1, NULL), "match_out")                                         \
@@ -278,6 +292,12 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_plot_lines("x.svg", &(pesc_lines){ 0 }), "lines->size is 0")                            \
     X(pesc_plot_lines("x.svg", &no_curve), "x is NULL")                                            \
     X(pesc_plot_heat("x.svg", &(pesc_heat){ 0 }), "heat->size is 0")                               \
+    X(pesc_plot_bars("x.svg", &(pesc_bars){ 0 }), "bars->size is 0")                               \
+    X(pesc_plot_bars("x.svg", &(pesc_bars){ .size = sizeof(pesc_bars) }), "0 groups of 0 bars")    \
+    X(pesc_benchmark(m, "x", NULL, &(pesc_benchmark_report){ 0 }), "out->size is 0")               \
+    X(pesc_benchmark_difference(                                                                   \
+          &scored, &(pesc_benchmark_score){ .task = "b", .each = scored.each }, &got.x, &got.y),   \
+      "expected the same")                                                                         \
     X(pesc_plot_heat("x.svg", &no_cells), "cells")                                                 \
     X(pesc_plot_routes("x.svg", &(pesc_routes_report){ 0 }), "report->size is 0")
 
@@ -322,6 +342,9 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_generation_free(NULL))                                                                  \
     X(pesc_generation_free(&(pesc_generation){ 0 }))                                               \
     X(pesc_eval_free(NULL))                                                                        \
+    X(pesc_benchmark_free(NULL))                                                                   \
+    X(pesc_benchmark_free(&(pesc_benchmark_report){ 0 }))                                          \
+    X((void)pesc_benchmark_known(NULL))                                                            \
     X(pesc_eval_free(&(pesc_eval_report){ 0 }))                                                    \
     X(pesc_routes_free(NULL))                                                                      \
     X(pesc_routes_free(&(pesc_routes_report){ 0 }))                                                \
@@ -345,6 +368,7 @@ static int open_all(void **state)
     train_info = PESC_INIT(pesc_train_info);
     plan = PESC_INIT(pesc_plan_report);
     eval = PESC_INIT(pesc_eval_report);
+    benchmark = PESC_INIT(pesc_benchmark_report);
     routes = PESC_INIT(pesc_routes_report);
     scores = PESC_INIT(pesc_esft_score_report);
     choice = PESC_INIT(pesc_esft_choice);

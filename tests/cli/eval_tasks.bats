@@ -1,0 +1,105 @@
+# Benchmarks by name, on data that is made here: it is not the published data, so names have a "?".
+load helper
+
+setup_file() {
+    make_model
+    mkdir -p "$D/bench/arc_easy" "$D/bench/gsm8k"
+    python3 - "$D/bench" <<'PY'
+import json, random, sys
+random.seed(3)
+words = "hello or and the of to in a is that".split()
+def text(n): return " ".join(random.choice(words) for _ in range(n))
+for split in "train", "test":
+    f = open(sys.argv[1] + f"/arc_easy/{split}.jsonl", "w")
+    for i in range(12):
+        f.write(json.dumps(dict(id=str(i), question=text(5) + "?", answerKey="ABC"[i % 3],
+                                choices=dict(text=[text(2) for _ in range(3)], label=list("ABC")))) + "\n")
+for split, n in ("train", 8), ("test", 6):
+    with open(sys.argv[1] + f"/gsm8k/{split}.jsonl", "w") as f:
+        for i in range(n):
+            f.write(json.dumps(dict(question=text(4), answer=text(3) + f" #### {i}")) + "\n")
+PY
+}
+
+evaluate() { pesc eval "$D/model" --data-dir "$D/bench" --ctx 512 "$@"; }
+
+@test "eval tasks: a table with standard errors" {
+    evaluate --tasks arc_easy -q
+    [ "$status" = 0 ]
+    has '^arc_easy\? +0  acc +12 +[0-9.]+ ± [0-9.]+'
+    has '^arc_easy\? +0  acc_norm +12 +'
+    evaluate --tasks arc_easy
+    [[ $stderr == *"tokens computed of "* ]]
+}
+
+@test "eval tasks: files, and a finished evaluation answers at once" {
+    local out=$BATS_TEST_TMPDIR/out
+    evaluate --tasks arc_easy,gsm8k --shots 2 --limit 4 -o "$out" -q
+    [ "$status" = 0 ]
+    local first=$output f
+    for f in results.json evaluation.json samples_arc_easy.jsonl samples_gsm8k.jsonl scores.svg scores.png; do
+        [ -s "$out/$f" ]
+    done
+    [ "$(wc -l < "$out/samples_arc_easy.jsonl")" = 4 ]
+    cp -r "$out" "$BATS_TEST_TMPDIR/before"
+    evaluate --tasks arc_easy,gsm8k --shots 2 --limit 4 -o "$out"
+    [ "$status" = 0 ]
+    [ "$output" = "$first" ]
+    [[ $stderr != *"tokens computed"* ]]
+    diff -r "$out" "$BATS_TEST_TMPDIR/before"
+    # interrupted: half of the samples are there
+    head -n 2 "$out/samples_arc_easy.jsonl" > "$BATS_TEST_TMPDIR/half"
+    cp "$BATS_TEST_TMPDIR/half" "$out/samples_arc_easy.jsonl"
+    rm "$out/results.json"
+    evaluate --tasks arc_easy,gsm8k --shots 2 --limit 4 -o "$out" --batch 1 --threads 1 -q
+    [ "$output" = "$first" ]
+    diff -r "$out" "$BATS_TEST_TMPDIR/before"
+    evaluate --tasks arc_easy,gsm8k --shots 1 --limit 4 -o "$out"
+    [[ $stderr == *"is from an evaluation with another tasks; it begins again"* ]]
+}
+
+@test "eval tasks: JSON as the harness writes it" {
+    evaluate --tasks arc_easy --limit 4 --json -q
+    [ "$status" = 0 ]
+    python3 - "$output" <<'PY'
+import json, sys
+r = json.loads(sys.argv[1])
+assert 0 <= r["results"]["arc_easy"]["acc,none"] <= 1
+assert r["n-samples"]["arc_easy"]["effective"] == 4
+assert len(r["task_hashes"]["arc_easy"]) == 64
+PY
+}
+
+@test "eval tasks: two models, paired by document" {
+    "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/other" --tokenizer "$D/tok" --dtype f32 --seed 5 -q > "$D/new.out"
+    pesc eval "$D/model" "$BATS_TEST_TMPDIR/other" --tasks arc_easy --data-dir "$D/bench" --ctx 512 -o "$BATS_TEST_TMPDIR/two" -q
+    [ "$status" = 0 ]
+    has '^task .* model .* other .* 2 - 1'
+    has '^arc_easy\? +0  acc +12 +[0-9.]+ ± [0-9.]+ +[0-9.]+ ± [0-9.]+ +[-+][0-9.]+ ± [0-9.]+'
+    # the mean of the differences is the difference of the means
+    awk '/^arc_easy/ { n++; d = $8 - $5 - $11; if (d > 0.02 || d < -0.02) bad = 1 } END { exit bad || n != 2 }' <<< "$output"
+    [ -s "$BATS_TEST_TMPDIR/two/1-model/results.json" ]
+    [ -s "$BATS_TEST_TMPDIR/two/2-other/results.json" ]
+    pesc eval "$D/model" "$D/model" --tasks arc_easy --data-dir "$D/bench" --ctx 512 -q
+    has '\+0\.00 ± 0\.00'
+}
+
+@test "eval tasks: the list, and what is missing" {
+    pesc eval --list --data-dir "$D/bench"
+    [ "$status" = 0 ]
+    has '^arc_easy +2376 +0  acc +1'
+    has '^mmlu .*no data$'
+    evaluate --tasks piqa
+    [ "$status" = 3 ]
+    [[ $stderr == *piqa*validation* ]]
+    echo '{"question": "x"}' > "$BATS_TEST_TMPDIR/test.jsonl"
+    mkdir -p "$BATS_TEST_TMPDIR/bad/arc_easy"
+    cp "$BATS_TEST_TMPDIR/test.jsonl" "$BATS_TEST_TMPDIR/bad/arc_easy/"
+    pesc eval "$D/model" --tasks arc_easy --data-dir "$BATS_TEST_TMPDIR/bad"
+    [ "$status" = 3 ]
+    [[ $stderr == *"arc_easy/test.jsonl"* ]]
+    pesc eval --tasks arc_easy
+    [ "$status" = 2 ]
+    pesc eval "$D/model"
+    [ "$status" = 2 ]
+}
