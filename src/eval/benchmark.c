@@ -166,6 +166,18 @@ static void tell_labels(const task_set *set)
     }
 }
 
+/* Exact rational arithmetic decides most answers in mathematics, not all. */
+static void tell_undecided(const taskrun *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        size_t n = samples_undecided(&r->tasks[i]);
+        if (n)
+            log_notice("%s: %zu of %zu answers could be right, which only an algebra system can "
+                       "decide; they count as wrong",
+                       r->tasks[i].about->name, n, r->tasks[i].about->n_docs);
+    }
+}
+
 static pesc_status evaluate(pesc_model *m, const char *tasks, const pesc_benchmark_options *o,
                             pesc_benchmark_report *r)
 {
@@ -177,6 +189,7 @@ static pesc_status evaluate(pesc_model *m, const char *tasks, const pesc_benchma
     TRY(task_open(&own->set, tasks, &opt.tasks));
     tell_labels(own->set);
     TRY(taskrun_evaluate(&own->run, m, own->set, &opt));
+    tell_undecided(&own->run);
     TRY(add_all(&(builder){ r, own }));
     pesc_status s = results_text(&json, &own->run, m, own->set, &opt);
     r->json = json.p;

@@ -193,6 +193,9 @@ static pesc_status put_leaf(json_t *all, const taskrun *r, const samples *s)
     TRY(task_hash(s, hash));
     json_object_set_new(json_object_get(all, "results"), a->name,
                         scores_of(&(score_source){ r, s, NULL }, a->label));
+    if (samples_undecided(s))
+        json_object_set_new(json_object_get(json_object_get(all, "results"), a->name), "undecided",
+                            json_integer((json_int_t)samples_undecided(s)));
     json_object_set_new(json_object_get(all, "versions"), a->name, json_real(a->version));
     json_object_set_new(json_object_get(all, "n-shot"), a->name, json_integer(a->shots));
     json_object_set_new(json_object_get(all, "n-samples"), a->name,

@@ -160,6 +160,8 @@ static json_t *line_of(const samples *s, const task_doc *doc, const samples_verd
             s->values[samples_value(s, reference, filter, m) * s->about->n_docs + doc->id] = x;
             json_object_set_new(o, key, json_real(x));
         }
+    if (o && verdict->undecided)
+        json_object_set_new(o, "undecided", json_true());
     return o;
 }
 
@@ -203,4 +205,13 @@ pesc_status samples_finish(samples *s)
 metric_score samples_score(const samples *s, size_t value)
 {
     return metric_mean(s->values + value * s->about->n_docs, s->about->n_docs);
+}
+
+/* A quotation mark inside a text of the line is escaped, so this is the key. */
+size_t samples_undecided(const samples *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->about->n_docs; i++)
+        n += s->lines[i] && strstr(s->lines[i], ",\"undecided\":true");
+    return n;
 }

@@ -40,6 +40,9 @@ pesc_status samples_add(samples *s, const task_doc *doc, const samples_verdicts 
 /* Writes the file in the order of the documents, all of which are judged. */
 pesc_status samples_finish(samples *s);
 
+/* Documents with a verdict that only an algebra system could decide; they count as wrong. */
+size_t samples_undecided(const samples *s);
+
 size_t samples_value(const samples *s, bool reference, size_t filter, size_t metric);
 metric_score samples_score(const samples *s, size_t value);
 

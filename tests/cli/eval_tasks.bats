@@ -103,3 +103,28 @@ PY
     pesc eval "$D/model"
     [ "$status" = 2 ]
 }
+
+@test "eval tasks: answers that only an algebra system could decide are counted" {
+    mkdir -p "$D/bench/math"
+    python3 - "$D/bench/math/test.jsonl" <<'PY'
+import json, sys
+with open(sys.argv[1], "w") as f:
+    for i in range(3):
+        f.write(json.dumps(dict(problem="hello", level="Level 1", type="Algebra", solution=r"so $\\boxed{x + 1}$")) + "\n")
+PY
+    evaluate --tasks minerva_math_algebra --shots 0 -o "$BATS_TEST_TMPDIR/out" -q
+    [ "$status" = 0 ]
+    # an answer of the right form, put where an interrupted evaluation would have left it
+    python3 - "$BATS_TEST_TMPDIR/out" <<'PY'
+import json, sys
+path = sys.argv[1] + "/samples_minerva_math_algebra.jsonl"
+lines = [json.loads(l) for l in open(path)]
+lines[1]["undecided"] = True
+with open(path, "w") as f:
+    for l in lines:
+        f.write(json.dumps(l, separators=(",", ":")) + "\n")
+PY
+    evaluate --tasks minerva_math_algebra --shots 0 -o "$BATS_TEST_TMPDIR/out"
+    [[ $stderr == *"minerva_math_algebra: 1 of 3 answers could be right, which only an algebra system can decide; they count as wrong"* ]]
+    grep -q '"undecided": 1' "$BATS_TEST_TMPDIR/out/results.json"
+}
