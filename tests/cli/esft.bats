@@ -68,7 +68,7 @@ summary() { printf '{"token_scores": {%s}}' "$1" > "$T/summary.json"; }
     printf '1\t2\t3\t4\t5\t6\t\t0.1\t0.1\t0.1\t0.1\t0.1\t0.1\n' > "$T/logs/expert_weights_5.txt"
     pesc esft score --from-logs "$T/logs" -o "$T/out"
     [ "$status" = 0 ]
-    [[ $stderr == *"layer 1 has 260 tokens, layer 5 has 1: a log may be cut" ]]
+    [[ $stderr == *"layer 1 has 260 tokens, layer 5 has 1: a log may be truncated" ]]
     mkdir "$T/empty"
     pesc esft score --from-logs "$T/empty" -o "$T/out"
     fails 3 "$T/empty: has no expert_weights_<layer>.txt, nor parts rank_0, rank_1, ..."
