@@ -122,10 +122,12 @@ static pesc_status score_all(evaluation *e)
     pesc_status s = scorer_open(&with, e->s->model, e->s->n_ctx);
     for (uint64_t i = 0; s == PESC_OK && i < e->n_records; i++) {
         s = score_record(e, with, i);
-        log_progress("scoring answers", i + 1, e->n_records);
+        log_progress("scoring answers", i, e->n_records); /* those before it are fed */
     }
     if (s == PESC_OK)
         s = scorer_flush(with);
+    if (s == PESC_OK)
+        log_progress("scoring answers", e->n_records, e->n_records);
     scorer_close(with);
     return s;
 }
@@ -237,7 +239,6 @@ static pesc_status ask_next(evaluation *e, scheduler *s, question *q)
         if (can_ask(e, &r))
             break;
     }
-    log_progress("answering", e->next, e->n_records);
     if (e->next == e->n_records)
         return PESC_OK;
     int32_t last = r.ids[r.end - 1];
@@ -253,6 +254,15 @@ static pesc_status ask_next(evaluation *e, scheduler *s, question *q)
     return scheduler_add(s, &request, NULL);
 }
 
+/* Questions that wait or are being answered. */
+static uint64_t count_open(const evaluation *e)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < e->n_questions; i++)
+        n += e->questions[i].e != NULL;
+    return n;
+}
+
 static pesc_status ask_all(evaluation *e, scheduler *s)
 {
     for (bool more = true; more;) {
@@ -260,6 +270,7 @@ static pesc_status ask_all(evaluation *e, scheduler *s)
             if (!e->questions[i].e)
                 TRY(ask_next(e, s, &e->questions[i]));
         TRY(scheduler_step(s, &more));
+        log_progress("answering", e->next - count_open(e), e->n_records);
         more = more || e->next < e->n_records;
     }
     return PESC_OK;

@@ -293,6 +293,50 @@ static void refuses_what_it_cannot_do(void **state)
     pesc_eval_free(&r);
 }
 
+/* What is reported as done is answered: the callback of an answer comes first. */
+typedef struct watch {
+    uint64_t done; /* of the last report on answers */
+    int answers;
+    bool early;
+} watch;
+
+static void watch_progress(void *ud, const char *what, uint64_t done, uint64_t total)
+{
+    watch *w = ud;
+    (void)total;
+    if (strcmp(what, "answering") != 0)
+        return;
+    w->early = w->early || done > (uint64_t)w->answers;
+    w->done = done;
+}
+
+static void count_answer(void *ud, const pesc_eval_sample *s)
+{
+    (void)s;
+    ((watch *)ud)->answers++;
+}
+
+static void progress_counts_what_is_answered(void **state)
+{
+    (void)state;
+    watch w = { 0 };
+    pesc_events ev = { .size = sizeof ev, .progress = watch_progress, .ud = &w };
+    pesc_eval_report r = PESC_INIT(pesc_eval_report);
+    pesc_eval_options o = pesc_eval_defaults();
+    const char *task = put_task();
+    o.max_tokens = MOST;
+    o.each = count_answer;
+    o.ud = &w;
+    must(pesc_device_events(dev, &ev));
+    pesc_status s = pesc_eval(session, task, &o, &r);
+    must(pesc_device_events(dev, NULL));
+    must(s);
+    assert_false(w.early);
+    assert_int_equal(w.done, QUESTIONS);
+    assert_int_equal(w.answers, QUESTIONS);
+    pesc_eval_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +347,7 @@ int main(void)
         cmocka_unit_test(records_that_do_not_fit_are_left_out),
         cmocka_unit_test(compares_after_a_mark),
         cmocka_unit_test(loss_alone_generates_nothing),
+        cmocka_unit_test(progress_counts_what_is_answered),
         cmocka_unit_test(refuses_what_it_cannot_do),
     };
     return cmocka_run_group_tests_name("eval", tests, open_base, close_base);
