@@ -17,11 +17,6 @@ enum {
     TICKS = 5
 };
 
-static const colour hues[] = { { 0.129, 0.443, 0.710 }, { 0.850, 0.373, 0.008 },
-                               { 0.106, 0.620, 0.467 }, { 0.459, 0.439, 0.702 },
-                               { 0.906, 0.161, 0.541 }, { 0.400, 0.400, 0.400 } };
-enum { N_HUES = sizeof hues / sizeof *hues };
-
 typedef struct layout {
     double left, top, height, max;
 } layout;
@@ -102,7 +97,7 @@ static void draw_group(canvas *v, const layout *l, const pesc_bars *p, size_t g)
     canvas_ink_set(v, canvas_ink);
     canvas_text(v, l->left - 8, y + tall / 2 + 4, ALIGN_RIGHT, canvas_body, p->groups[g]);
     for (size_t s = 0; s < p->n_series; s++) {
-        canvas_ink_set(v, hues[s % N_HUES]);
+        canvas_ink_set(v, canvas_series(s));
         if (isfinite(value_of(p, s, g)))
             draw_bar(v, l, y + (double)s * BAR, fmax(value_of(p, s, g), 0), error_of(p, s, g));
     }
@@ -112,7 +107,7 @@ static void draw_legend(canvas *v, const layout *l, const pesc_bars *p)
 {
     double y = canvas_heading_height(p->note) + 8;
     for (size_t s = 0; s < p->n_series; s++, y += LEGEND_ROW) {
-        canvas_ink_set(v, hues[s % N_HUES]);
+        canvas_ink_set(v, canvas_series(s));
         canvas_box(v, l->left, y - 9, 20, 9);
         canvas_ink_set(v, canvas_ink);
         canvas_text(v, l->left + 26, y, ALIGN_LEFT, canvas_body, p->series[s]);

@@ -32,6 +32,8 @@ typedef struct colour {
     double r, g, b;
 } colour;
 extern const colour canvas_ink, canvas_grey, canvas_rule; /* text, notes, thin lines */
+/* The colour of series i; colours repeat. */
+colour canvas_series(size_t i);
 void canvas_ink_set(canvas *v, colour c);
 
 typedef enum canvas_align { ALIGN_LEFT, ALIGN_MIDDLE, ALIGN_RIGHT } canvas_align;

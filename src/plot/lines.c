@@ -8,12 +8,6 @@
 
 enum { WIDTH = 760, PLOT_HEIGHT = 300, LEFT = 72, RIGHT = 28, BOTTOM = 52, LEGEND_ROW = 20 };
 
-/* Colours that stay apart for colour-blind eyes (Okabe and Ito), dark enough on white. */
-static const colour palette[] = { { 0.00, 0.45, 0.70 }, { 0.84, 0.37, 0.00 }, { 0.00, 0.62, 0.45 },
-                                  { 0.80, 0.47, 0.65 }, { 0.90, 0.62, 0.00 }, { 0.34, 0.71, 0.91 },
-                                  { 0.35, 0.35, 0.35 } };
-enum { N_COLOURS = sizeof palette / sizeof *palette };
-
 /* ---- ranges and marks ---- */
 
 typedef struct range {
@@ -118,7 +112,7 @@ static void axes(canvas *v, const frame *f, const pesc_lines *p)
 
 static void set_stroke(canvas *v, const pesc_series *s, size_t hue)
 {
-    colour c = palette[hue % N_COLOURS];
+    colour c = canvas_series(hue);
     cairo_set_source_rgba(v->c, c.r, c.g, c.b, s->faint ? 0.28 : 1);
     cairo_set_line_width(v->c, s->faint ? 1 : 2);
     cairo_set_line_join(v->c, CAIRO_LINE_JOIN_ROUND);
