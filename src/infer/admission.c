@@ -17,7 +17,7 @@ static int32_t left_of(const scheduler *s, int32_t i)
 
 bool scheduler_generates(const scheduler *s, int32_t i)
 {
-    return !s->slots[s->order[i]]->r.first && left_of(s, i) == 1;
+    return !job_is_score(s->slots[s->order[i]]) && left_of(s, i) == 1;
 }
 
 /* Divides the limit of tokens: one for each slot that generates, then half of what is left for each
@@ -62,7 +62,7 @@ static int32_t shared_with(const job *j, const job *running, int32_t least)
     int32_t end = job_feed_end(running);
     if (running->r.scope != j->r.scope || running->fed >= end)
         return 0;
-    if (!running->r.first)
+    if (!job_is_score(running))
         end = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
     int32_t n = 0, most = min_i32(end, job_first_row(j));
     if (most < least || running->ids.ids[least - 1] != j->ids.ids[least - 1])
@@ -118,6 +118,9 @@ static pesc_status enter_slot(scheduler *s, job *j, int32_t n)
     s->order[s->n_running++] = slot;
     j->fed = n;
     j->cached = n / KV_PAGE_TOKENS;
+    if (!j->started && j->r.started)
+        j->r.started(j->r.ud, n);
+    j->started = true;
     return kvcache_fork(s->kv, slot, s->pages, n);
 }
 

@@ -6,71 +6,29 @@
 #include "base/mem.h"
 #include "base/clock.h"
 #include "base/options.h"
-#include "base/str.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
+#include "infer/stops.h"
 
 #include <string.h>
 
 typedef struct writer {
-    str text;       /* everything decoded */
+    stop_text text;
     size_t emitted; /* bytes of it the caller has seen */
     const pesc_sample_options *opt;
     pesc_text_fn emit;
     void *ud;
-    bool stopped_by_caller, stopped_by_string;
+    bool stopped_by_caller;
 } writer;
-
-/* Where the earliest stop string begins at or after `from`; text.n when there is none. */
-static size_t find_stop(const writer *w, size_t from)
-{
-    size_t best = w->text.n;
-    for (size_t i = 0; i < w->opt->n_stop; i++) {
-        size_t len = strlen(w->opt->stop[i]);
-        if (len == 0 || w->text.n < len)
-            continue;
-        char *hit = memmem(w->text.p + from, w->text.n - from, w->opt->stop[i], len);
-        if (hit && (size_t)(hit - w->text.p) < best)
-            best = (size_t)(hit - w->text.p);
-    }
-    return best;
-}
-
-/* How many bytes at the end could be the beginning of a stop string. */
-static size_t held_back(const writer *w)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < w->opt->n_stop; i++) {
-        size_t len = strlen(w->opt->stop[i]);
-        for (size_t k = len ? len - 1 : 0; k > most; k--)
-            if (k <= w->text.n && memcmp(w->text.p + w->text.n - k, w->opt->stop[i], k) == 0)
-                most = k;
-    }
-    return most;
-}
 
 static pesc_status put(writer *w, const char *text, size_t n, bool last)
 {
-    size_t longest = 0;
-    for (size_t i = 0; i < w->opt->n_stop; i++)
-        if (strlen(w->opt->stop[i]) > longest)
-            longest = strlen(w->opt->stop[i]);
-    size_t from = w->text.n > longest ? w->text.n - longest : 0;
-    str_add(&w->text, text, n);
-    if (!str_ok(&w->text))
-        return fail_nomem("the generated text", w->text.n + n);
-    size_t stop = find_stop(w, from);
-    if (stop < w->text.n) {
-        w->stopped_by_string = true;
-        w->text.n = stop;
-        w->text.p[stop] = '\0';
-    }
-    size_t ready = w->text.n - (last || w->stopped_by_string ? 0 : held_back(w));
+    TRY(stop_text_put(&w->text, text, n, last));
+    size_t ready = w->text.certain;
     if (ready > w->emitted && w->emit &&
-        !w->emit(w->ud, w->text.p + w->emitted, ready - w->emitted))
+        !w->emit(w->ud, w->text.text.p + w->emitted, ready - w->emitted))
         w->stopped_by_caller = true;
-    if (ready > w->emitted)
-        w->emitted = ready;
+    w->emitted = ready;
     return PESC_OK;
 }
 
@@ -107,7 +65,7 @@ static pesc_status loop(run *r, const char **finish)
         if (r->decode && !end)
             TRY(decode_feed(r->decode, id, &text, &n));
         TRY(put(&r->w, text, n, false));
-        if (end || r->w.stopped_by_string || r->w.stopped_by_caller) {
+        if (end || r->w.text.stopped || r->w.stopped_by_caller) {
             *finish = r->w.stopped_by_caller ? "stopped" : "stop";
             return PESC_OK;
         }
@@ -132,7 +90,7 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     double t1 = clock_seconds();
     TRY(loop(r, &finish));
     double t2 = clock_seconds();
-    if (r->decode && !r->w.stopped_by_string) {
+    if (r->decode && !r->w.text.stopped) {
         TRY(decode_finish(r->decode, &text, &n_text));
         TRY(put(&r->w, text, n_text, true));
     }
@@ -140,15 +98,15 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
         return PESC_OK;
     pesc_generation g = { .ids = r->ids.ids,
                           .n_ids = r->ids.n,
-                          .text = r->w.text.p,
-                          .n_text = r->w.text.n,
+                          .text = r->w.text.text.p,
+                          .n_text = r->w.text.text.n,
                           .n_prompt = n,
                           .prefill_seconds = t1 - t0,
                           .decode_seconds = t2 - t1 };
     memcpy(g.finish, finish, strlen(finish) + 1);
     ARGS_WRITE(out, &g);
     r->ids.ids = NULL;
-    r->w.text.p = NULL;
+    r->w.text.text.p = NULL;
     return PESC_OK;
 }
 
@@ -165,11 +123,13 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
     if (out)
         ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
+    r.w.text.stop = o.stop;
+    r.w.text.n_stop = o.n_stop;
     pesc_status st = complete(&r, ids, n, out);
     decode_close(r.decode);
     sampler_close(r.sampler);
     mem_free(r.ids.ids);
-    str_free(&r.w.text);
+    str_free(&r.w.text.text);
     return st;
 }
 

@@ -20,10 +20,11 @@ pesc_status job_open(job **out, const sched_request *r, uint64_t ticket)
     j->r.ids = NULL;
     j->ticket = ticket;
     j->greedy = true;
+    j->delivered = r->first;
     if (r->sample)
         j->sample = *r->sample;
-    j->on_device =
-        !r->sample || (r->sample->temperature == 0 && r->sample->repetition_penalty == 1);
+    j->on_device = !r->sample ||
+                   (!r->terms && r->sample->temperature == 0 && r->sample->repetition_penalty == 1);
     *out = j;
     return PESC_OK;
 }
@@ -41,7 +42,7 @@ void job_free(job *j)
 void job_reset(job *j)
 {
     j->fed = j->cached = 0;
-    for (; j; j = j->joined) {
+    for (; j && !j->r.row; j = j->joined) { /* with `row`, what was reported stays */
         j->logprob = 0;
         j->greedy = true;
     }
@@ -49,17 +50,22 @@ void job_reset(job *j)
 
 int32_t job_feed_end(const job *j)
 {
-    return (int32_t)j->ids.n - (j->r.first ? 1 : 0);
+    return (int32_t)j->ids.n - (job_is_score(j) ? 1 : 0);
 }
 
 int32_t job_first_row(const job *j)
 {
-    if (!j->r.first)
-        return (int32_t)j->ids.n - 1;
-    int32_t first = j->r.first;
+    if (!job_is_score(j))
+        return (j->r.first && j->delivered < j->r.n ? j->delivered : (int32_t)j->ids.n) - 1;
+    int32_t first = j->r.row ? j->delivered : j->r.first;
     for (const job *k = j->joined; k; k = k->joined)
         first = k->r.first < first ? k->r.first : first;
     return first - 1;
+}
+
+bool job_wants_row(const job *j, int32_t at)
+{
+    return job_is_score(j) ? at >= j->r.first - 1 : at < j->r.n - 1 || at == (int32_t)j->ids.n - 1;
 }
 
 int32_t job_generated(const job *j)
@@ -128,7 +134,8 @@ static int by_tokens(const void *left, const void *right)
 static bool same_rows(const job *a, const job *b)
 {
     int32_t n = job_feed_end(a);
-    return a->r.first && b->r.first && a->r.scope == b->r.scope && n == job_feed_end(b) &&
+    return job_is_score(a) && job_is_score(b) && !a->r.row && !b->r.row &&
+           a->r.scope == b->r.scope && n == job_feed_end(b) &&
            memcmp(a->ids.ids, b->ids.ids, (size_t)n * sizeof *a->ids.ids) == 0;
 }
 

@@ -11,6 +11,8 @@ struct job {
     pesc_sample_options sample;
     bool on_device; /* generation: the most likely token is taken, as the device finds it */
     bool cancelled;
+    bool started;      /* had a slot */
+    int32_t delivered; /* generation with `first`: tokens of the prompt before this one are done */
     uint64_t ticket;
     int32_t fed;    /* tokens in the timeline */
     int32_t cached; /* full pages of it that were added to the prefix cache */
@@ -30,10 +32,17 @@ void job_free(job *j); /* with those joined to it; NULL is allowed */
 /* Forgets what was computed; generated tokens stay and are fed again. */
 void job_reset(job *j);
 
+static inline bool job_is_score(const job *j)
+{
+    return j->r.max_tokens == 0;
+}
+
 /* Tokens that are to be fed in all. */
 int32_t job_feed_end(const job *j);
 /* The first token whose row meets the head; what is before it may come from the cache. */
 int32_t job_first_row(const job *j);
+/* Whether the row of token `at`, which is not before the first, is of use. */
+bool job_wants_row(const job *j, int32_t at);
 int32_t job_generated(const job *j);
 
 typedef struct job_queue {

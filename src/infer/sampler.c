@@ -14,6 +14,7 @@ typedef struct choice {
 
 struct sampler {
     pesc_sample_options opt;
+    const sampler_terms *terms; /* borrowed; NULL: none */
     int32_t vocab;
     choice *choices;    /* [vocab] */
     double *weights;    /* [vocab] */
@@ -49,9 +50,10 @@ void sampler_close(sampler *s)
     mem_free(s);
 }
 
-void sampler_use(sampler *s, const pesc_sample_options *opt)
+void sampler_use(sampler *s, const pesc_sample_options *opt, const sampler_terms *terms)
 {
     s->opt = *opt;
+    s->terms = terms;
 }
 
 static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
@@ -67,6 +69,23 @@ static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
     }
     for (size_t i = 0; i < n_seen; i++)
         s->was[seen[i]] = 0;
+}
+
+/* generated: the tokens that this request has so far. */
+static void add_terms(sampler *s, const int32_t *generated, size_t n)
+{
+    const sampler_terms *t = s->terms;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = generated[i];
+        s->choices[id].logit -= (float)(t->frequency + (s->was[id] ? 0 : t->presence));
+        s->was[id] = 1;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->was[generated[i]] = 0;
+    for (size_t i = 0; i < t->n_bias; i++)
+        s->choices[t->bias[i].id].logit += t->bias[i].add;
+    for (size_t i = 0; (int64_t)n < t->min_tokens && i < t->n_ends; i++)
+        s->choices[t->ends[i]].logit = -INFINITY;
 }
 
 static int likelier_first(const void *a, const void *b)
@@ -120,6 +139,10 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
     }
     if (s->opt.repetition_penalty != 1)
         penalise(s, seen, n_seen);
+    if (s->terms) {
+        size_t n = step < n_seen ? (size_t)step : n_seen;
+        add_terms(s, seen + (n_seen - n), n);
+    }
     if (s->opt.temperature == 0) {
         *id = likeliest(s);
         return PESC_OK;

@@ -1,8 +1,9 @@
 /* sampler: one token out of logits.
  *
- * Order, as in transformers: repetition penalty, temperature, top-k, top-p, min-p, then a draw from
- * the counter-based generator at (seed, step): the same request gives the same tokens whatever else
- * runs. Ties and sorting go by lowest id. Temperature 0 takes the likeliest. */
+ * Order, as in transformers: repetition penalty, the terms below, temperature, top-k, top-p, min-p,
+ * then a draw from the counter-based generator at (seed, step): the same request gives the same
+ * tokens whatever else runs. Ties and sorting go by lowest id. Temperature 0 takes the likeliest.
+ */
 #ifndef PESC_INFER_SAMPLER_H
 #define PESC_INFER_SAMPLER_H
 
@@ -10,12 +11,30 @@
 
 typedef struct sampler sampler;
 
+/* What is added to logits. Arrays are borrowed. */
+typedef struct sampler_bias {
+    int32_t id;
+    float add;
+} sampler_bias;
+typedef struct sampler_terms {
+    double presence;  /* subtracted where the token was generated before */
+    double frequency; /* subtracted as often as it was generated */
+    const sampler_bias *bias;
+    size_t n_bias;
+    /* The first `min_tokens` tokens are none of these. */
+    int64_t min_tokens;
+    const int32_t *ends;
+    size_t n_ends;
+} sampler_terms;
+
 /* The options are checked already: see options_take(). */
 pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab);
 void sampler_close(sampler *s);
-void sampler_use(sampler *s, const pesc_sample_options *opt); /* other options from now on */
+/* Other options from now on. terms: kept as a pointer; NULL: none. */
+void sampler_use(sampler *s, const pesc_sample_options *opt, const sampler_terms *terms);
 
-/* `seen`: the tokens so far, for the repetition penalty. Non-finite logits are PESC_NUMERIC. */
+/* `seen`: the tokens so far, for the penalties; the last `step` of them were generated. Non-finite
+ * logits are PESC_NUMERIC. */
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
                          uint64_t step, int32_t *id);
 

@@ -29,6 +29,7 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, s->n_slots, s->context, cache_tokens));
     TRY(prefix_open(&s->prefixes, s->kv));
     TRY(asked_open(&s->asked, m->dev, s->max_out));
+    TRY(asked_open(&s->details, m->dev, s->max_out));
     return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, s->n_slots, s->max_out }, s->kv);
 }
 
@@ -74,12 +75,12 @@ void scheduler_close(scheduler *s)
         job_free(s->slots[i]);
     pass_close(s->pass);
     asked_close(&s->asked);
+    asked_close(&s->details);
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
     sampler_close(s->sampler);
-    void *host[] = {
-        s->logits, s->slots, s->order, s->share, s->pages, s->seqs, s->placed, s->rows
-    };
+    void *host[] = { s->logits, s->slots,  s->order, s->share, s->pages,
+                     s->seqs,   s->placed, s->rows,  s->top };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         mem_free(host[i]);
     mem_free(s);
@@ -90,10 +91,11 @@ void scheduler_close(scheduler *s)
 static pesc_status check_request(const scheduler *s, const sched_request *r)
 {
     ASSERT(r->first >= 0 && r->done && (r->first || r->max_tokens > 0));
-    if (r->n < 1 || (r->first && r->first >= r->n))
+    bool score = r->max_tokens == 0;
+    if (r->n < 1 || (score && r->first >= r->n))
         return fail(PESC_USAGE, "a request needs at least one token of context%s",
-                    r->first ? " and one to score" : "");
-    int32_t longest = s->context + (r->first ? 1 : -1); /* a score does not feed its last token */
+                    score ? " and one to score" : "");
+    int32_t longest = s->context + (score ? 1 : -1); /* a score does not feed its last token */
     if (r->n > longest)
         return fail(PESC_USAGE, "a request has %d tokens, but the context holds %d", r->n, longest);
     for (int32_t i = 0; i < r->n; i++)
@@ -103,13 +105,21 @@ static pesc_status check_request(const scheduler *s, const sched_request *r)
     return PESC_OK;
 }
 
-static pesc_status open_sampler(scheduler *s, const sched_request *r)
+/* What only some requests need: a row of logits on the host, the sampler, room for details. */
+static pesc_status open_for(scheduler *s, const sched_request *r)
 {
-    size_t vocab = (size_t)s->m->cfg.vocab;
-    if (s->sampler)
-        return PESC_OK;
+    size_t vocab = (size_t)s->m->cfg.vocab, top = (size_t)r->n_top;
     if (!s->logits && !(s->logits = mem_alloc(vocab, sizeof *s->logits)))
         return fail_nomem("a row of logits", vocab * sizeof *s->logits);
+    if (top > s->cap_top) {
+        sched_choice *more = mem_grow(s->top, top, sizeof *more);
+        if (!more)
+            return fail_nomem("log-probabilities", top * sizeof *more);
+        s->top = more;
+        s->cap_top = top;
+    }
+    if (s->sampler || !r->sample)
+        return PESC_OK;
     return sampler_open(&s->sampler, r->sample, s->m->cfg.vocab);
 }
 
@@ -117,8 +127,8 @@ pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket
 {
     job *j;
     TRY(check_request(s, r));
-    if (!r->first && r->sample)
-        TRY(open_sampler(s, r));
+    if (r->sample || r->n_top)
+        TRY(open_for(s, r));
     TRY(job_open(&j, r, ++s->tickets));
     job_queue_add(&s->queue, j);
     if (ticket)
@@ -265,11 +275,14 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
 {
     for (int32_t at = max_i32(from, job_first_row(j)); at < from + n; at++) {
         int32_t row = s->n_rows;
+        if (!job_is_score(j) && !job_wants_row(j, at))
+            continue;
         s->rows[s->n_rows++] = s->n_tokens + at - from;
         for (job *k = j; k; k = k->joined) {
-            if (k->r.first && at < k->r.first - 1)
+            if (!job_wants_row(k, at))
                 continue;
-            TRY(asked_add(&s->asked, row, k->r.first ? k->ids.ids[at + 1] : 0, k));
+            bool next = at + 1 < (int32_t)k->ids.n; /* else it is to be generated */
+            TRY(asked_add(&s->asked, row, next ? k->ids.ids[at + 1] : 0, k));
         }
     }
     return PESC_OK;
@@ -289,7 +302,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
     TRY(place_rows(s, j, j->fed, n));
     s->seqs[s->n_seqs] =
         (token_seq){ .ids = j->ids.ids + j->fed, .n = n, .past = j->fed, .kv_seq = slot };
-    s->placed[s->n_seqs++] = (placed){ slot, asked, s->asked.n - asked };
+    s->placed[s->n_seqs++] = (placed){ .slot = slot, .first = asked, .n = s->asked.n - asked };
     s->n_tokens += n;
     return PESC_OK;
 }
@@ -318,26 +331,50 @@ static pesc_status forward(scheduler *s)
     return asked_compute(&s->asked, s->head);
 }
 
+pesc_status scheduler_download_row(scheduler *s, int32_t row)
+{
+    device *dev = s->m->dev;
+    size_t bytes = (size_t)s->m->cfg.vocab * sizeof *s->logits;
+    return dev->op->download(dev, s->logits, (const char *)s->head.data + (size_t)row * bytes,
+                             bytes);
+}
+
 /* The next token of a job that generates. */
 static pesc_status choose(scheduler *s, const job *j, const asked_row *a, int32_t *id)
 {
-    device *dev = s->m->dev;
-    size_t row = (size_t)s->m->cfg.vocab * sizeof *s->logits;
     *id = a->best;
     if (j->on_device)
         return PESC_OK;
-    TRY(dev->op->download(dev, s->logits, (const char *)s->head.data + (size_t)a->row * row, row));
-    sampler_use(s->sampler, &j->sample);
+    TRY(scheduler_download_row(s, a->row));
+    sampler_use(s->sampler, &j->sample, j->r.terms);
     return sampler_pick(s->sampler, s->logits, j->ids.ids, j->ids.n, (uint64_t)job_generated(j),
                         id);
 }
 
-static pesc_status take_token(scheduler *s, int32_t slot, const asked_row *a)
+/* Chooses tokens, and asks for the details of rows whose requests want them. */
+static pesc_status choose_all(scheduler *s)
+{
+    s->details.n = 0;
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        placed *p = &s->placed[i];
+        const asked_row *a = s->asked.all + p->first;
+        job *j = s->slots[p->slot];
+        j->fed += s->seqs[i].n;
+        p->chosen = -1;
+        p->details = s->details.n;
+        size_t scored = p->n;
+        if (p->n > 0 && !job_is_score(j) && j->fed == job_feed_end(j))
+            TRY(choose(s, j, &a[--scored], &p->chosen));
+        for (size_t k = 0; j->r.row && k < p->n; k++)
+            TRY(scheduler_ask_details(s, j, a[k].row, k < scored ? a[k].token : p->chosen));
+    }
+    return asked_compute(&s->details, s->head);
+}
+
+static pesc_status take_token(scheduler *s, int32_t slot, int32_t id)
 {
     job *j = s->slots[slot];
-    int32_t id;
     bool more = true;
-    TRY(choose(s, j, a, &id));
     TRY(id_list_add(&j->ids, id));
     if (j->r.token)
         TRY(j->r.token(j->r.ud, id, &more));
@@ -363,16 +400,18 @@ static pesc_status take_scores(scheduler *s, int32_t slot, const asked_row *a, s
 
 static pesc_status take_results(scheduler *s)
 {
+    TRY(choose_all(s));
     for (int32_t i = 0; i < s->n_seqs; i++) {
         const placed *p = &s->placed[i];
-        const asked_row *a = s->asked.all + p->first;
         job *j = s->slots[p->slot];
-        j->fed += s->seqs[i].n;
+        size_t at = p->details, n = 0;
         cache_prefix(s, p->slot, false);
-        if (j->r.first)
-            TRY(take_scores(s, p->slot, a, p->n));
-        else if (p->n)
-            TRY(take_token(s, p->slot, a));
+        for (size_t k = 0; j->r.row && k < p->n; k++, at += n)
+            TRY(scheduler_tell_details(s, j, at, &n));
+        if (job_is_score(j))
+            TRY(take_scores(s, p->slot, s->asked.all + p->first, p->n));
+        else if (p->chosen >= 0)
+            TRY(take_token(s, p->slot, p->chosen));
     }
     return PESC_OK;
 }

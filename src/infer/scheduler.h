@@ -2,7 +2,8 @@
  * batching).
  *
  * A request is one of two kinds. Scoring: the log-probability of the last tokens of a string.
- * Generation: tokens after a prompt, one after another. Requests wait in a queue until one of a
+ * Generation: tokens after a prompt, one after another; the prompt may be scored on the way.
+ * Requests wait in a queue until one of a
  * fixed number of slots is free; a slot is a timeline of the KV cache. Each step is one forward: a
  * token of every slot that generates, then pieces of prompts, oldest request first, up to a limit
  * of tokens; one slot takes at most half of what is left while other prompts wait. Only rows that
@@ -28,6 +29,7 @@
 #ifndef PESC_INFER_SCHEDULER_H
 #define PESC_INFER_SCHEDULER_H
 
+#include "infer/sampler.h"
 #include "model/model.h"
 
 typedef struct scheduler scheduler;
@@ -58,14 +60,35 @@ typedef struct sched_result {
     int32_t n;
 } sched_result;
 
+/* A token, scored or generated, with its log-probability in nats as the model has it: before
+ * penalties, temperature and so on. */
+typedef struct sched_choice {
+    int32_t id;
+    float logprob;
+} sched_choice;
+typedef struct sched_row {
+    int32_t at; /* index of the token; below sched_request.n it belongs to the prompt */
+    sched_choice token;
+    const sched_choice *top; /* [n_top]: the most likely first; ties: the lowest id first */
+    int32_t n_top;
+} sched_row;
+
 typedef struct sched_request {
     const int32_t *ids; /* [n], copied */
     int32_t n;
-    /* Scoring: ids[first..n) is the continuation, 1 <= first < n. Generation: 0. */
+    /* Scoring: ids[first..n) is the continuation, 1 <= first < n. Generation: `row` is called for
+     * these tokens too; 0: for none of the prompt. */
     int32_t first;
-    int32_t max_tokens;                /* to generate, at least 1 */
+    int32_t max_tokens;                /* to generate; 0: scoring */
     const pesc_sample_options *sample; /* NULL: greedy. Copied; of it the sampler's options count */
+    const sampler_terms *terms;        /* NULL: none; borrowed until the end. Needs `sample`. */
     uint64_t scope;                    /* requests of different scopes share no cached prefix */
+    /* The request has a slot for the first time; the first `cached` tokens of it are not computed.
+     * NULL: not wanted. */
+    void (*started)(void *ud, int32_t cached);
+    /* Each token that is scored or generated, once, in order, before `token`. NULL: not wanted. */
+    pesc_status (*row)(void *ud, const sched_row *r);
+    int32_t n_top; /* of each row, at most the vocabulary */
     /* Each token that is generated, also one that ends a text: the scheduler knows no end tokens.
      * *more is true; false ends the request. NULL: only max_tokens ends it. */
     pesc_status (*token)(void *ud, int32_t id, bool *more);

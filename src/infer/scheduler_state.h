@@ -1,5 +1,5 @@
-/* scheduler_state: the inside of a scheduler, which its two files share: scheduler.c runs forwards,
- * admission.c decides what is in them. */
+/* scheduler_state: the inside of a scheduler, which its files share: scheduler.c runs forwards,
+ * admission.c decides what is in them, details.c reports log-probabilities. */
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
@@ -12,6 +12,8 @@
 typedef struct placed {
     int32_t slot;
     size_t first, n; /* what is asked of its rows */
+    int32_t chosen;  /* the token that was generated; -1: none */
+    size_t details;  /* of its rows, in `details` */
 } placed;
 
 struct scheduler {
@@ -38,6 +40,10 @@ struct scheduler {
     int32_t n_seqs, n_tokens, n_rows;
     asked_rows asked; /* the owner is a job */
     tensor head;      /* logits [n_rows, V] of the forward, on the device */
+    /* what requests with `row` want to know of rows: the token, then the most likely ones */
+    asked_rows details;
+    sched_choice *top; /* [cap_top]: of a row */
+    size_t cap_top;
 };
 
 static inline int32_t min_i32(int32_t a, int32_t b)
@@ -49,6 +55,15 @@ static inline int32_t max_i32(int32_t a, int32_t b)
 {
     return a > b ? a : b;
 }
+
+/* A row of logits of the last forward into s->logits. */
+pesc_status scheduler_download_row(scheduler *s, int32_t row);
+
+/* Asks for the log-probability of the token and of the most likely ones in a row of the last
+ * forward (details.c). */
+pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token);
+/* Passes details[at...] to the callback of the request; returns how many they were in *n. */
+pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n);
 
 /* Gives free slots to waiting requests. */
 pesc_status scheduler_admit(scheduler *s);

@@ -121,9 +121,43 @@ static void refuses_logits_that_are_not_finite(void **state)
     sampler_close(s);
 }
 
+static int32_t pick_with(const sampler_terms *terms, const float *logits, const int32_t *seen,
+                         size_t n, uint64_t step)
+{
+    pesc_sample_options opt = pesc_sample_defaults();
+    sampler *s;
+    int32_t id;
+    must(sampler_open(&s, &opt, 4));
+    sampler_use(s, &opt, terms);
+    must(sampler_pick(s, logits, seen, n, step, &id));
+    sampler_close(s);
+    return id;
+}
+
+/* Of the tokens seen, only the generated ones are penalised. */
+static void terms_are_added_to_logits(void **state)
+{
+    (void)state;
+    const float logits[] = { 3, 2.5f, 2, 1 };
+    const int32_t seen[] = { 0, 0, 0, 1 };
+    const sampler_bias bias[] = { { 2, 1.1f }, { 3, -5 } };
+    const int32_t ends[] = { 0, 1 };
+    assert_int_equal(pick_with(&(sampler_terms){ .presence = 0.6 }, logits, seen, 3, 0), 0);
+    assert_int_equal(pick_with(&(sampler_terms){ .presence = 0.6 }, logits, seen, 3, 1), 1);
+    assert_int_equal(pick_with(&(sampler_terms){ .presence = 0.4 }, logits, seen, 3, 3), 0);
+    assert_int_equal(pick_with(&(sampler_terms){ .frequency = 0.2 }, logits, seen, 3, 2), 0);
+    assert_int_equal(pick_with(&(sampler_terms){ .frequency = 0.2 }, logits, seen, 3, 3), 1);
+    assert_int_equal(pick_with(&(sampler_terms){ .bias = bias, .n_bias = 2 }, logits, seen, 3, 0),
+                     2);
+    sampler_terms longer = { .min_tokens = 2, .ends = ends, .n_ends = 2 };
+    assert_int_equal(pick_with(&longer, logits, seen, 4, 1), 2);
+    assert_int_equal(pick_with(&longer, logits, seen, 4, 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(terms_are_added_to_logits),
         cmocka_unit_test(greedy_takes_the_first_best),
         cmocka_unit_test(draws_what_the_options_leave),
         cmocka_unit_test(top_p_ends_where_it_is_reached),

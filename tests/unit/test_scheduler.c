@@ -499,6 +499,7 @@ static void limits_are_kept(void **state)
     must_fail(scheduler_add(s, &r, NULL), PESC_USAGE, "at least one token of context");
     r.n = 2;
     r.first = 2;
+    r.max_tokens = 0;
     must_fail(scheduler_add(s, &r, NULL), PESC_USAGE, "and one to score");
     r.first = 1;
     r.ids = (int32_t[]){ 1, model->cfg.vocab };

@@ -1,0 +1,44 @@
+/* Log-probabilities of tokens for requests that want to know them. The device computes all of them
+ * by the same operation, so that a token has the same value among the most likely ones as alone. */
+#include "infer/scheduler_state.h"
+
+/* The n largest logits into s->top; ties: the lowest id first. */
+static void find_top(scheduler *s, int32_t n)
+{
+    int32_t have = 0;
+    for (int32_t id = 0; id < s->m->cfg.vocab; id++) {
+        float x = s->logits[id];
+        if (have == n && x <= s->top[n - 1].logprob)
+            continue;
+        int32_t at = have < n ? have++ : n - 1;
+        for (; at > 0 && x > s->top[at - 1].logprob; at--)
+            s->top[at] = s->top[at - 1];
+        s->top[at] = (sched_choice){ id, x };
+    }
+}
+
+pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token)
+{
+    TRY(asked_add(&s->details, row, token, NULL));
+    if (j->r.n_top == 0)
+        return PESC_OK;
+    TRY(scheduler_download_row(s, row));
+    find_top(s, j->r.n_top);
+    for (int32_t i = 0; i < j->r.n_top; i++)
+        TRY(asked_add(&s->details, row, s->top[i].id, NULL));
+    return PESC_OK;
+}
+
+pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n)
+{
+    const asked_row *a = s->details.all + at;
+    for (int32_t i = 0; i < j->r.n_top; i++)
+        s->top[i] = (sched_choice){ a[i + 1].token, a[i + 1].logprob };
+    bool prompt = j->delivered < j->r.n && j->r.first;
+    sched_row r = { .at = prompt ? j->delivered++ : (int32_t)j->ids.n,
+                    .token = { a->token, a->logprob },
+                    .top = s->top,
+                    .n_top = j->r.n_top };
+    *n = 1 + (size_t)j->r.n_top;
+    return j->r.row(j->r.ud, &r);
+}
