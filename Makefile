@@ -30,7 +30,7 @@ endif
 endif
 endif
 
-LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo libmicrohttpd
 PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
 LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \

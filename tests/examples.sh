@@ -62,6 +62,7 @@ runs page-esft '^layer 1: 1 of 3 experts' "$work/summary.json" "$work/expert_cfg
 runs page-pictures '' "$work"
 [ -s "$work/loss.svg" ]
 [ -s "$work/experts.png" ]
+runs page-serving '^listening on port [0-9]+$' $base
 runs page-options '^lr: 0.001 ' lr=0.001
 for program in "$work"/*; do
     if [ -x "$program" ] && [ ! -d "$program" ] && [ ! -e "$program.ran" ]; then

@@ -14,6 +14,7 @@ FILE_LINES = 600
 FUNCTION_LINES = 45
 KERNEL_LINES = 120  # src/backend: a kernel is read in one piece
 PARAMETERS = 7
+CALLBACKS = {"on_request"}  # their parameters are those of another library
 
 
 def files(*patterns):
@@ -111,7 +112,7 @@ def function_sizes():
         for line, name, parameters, lines in functions(path):
             if lines > limit:
                 yield f"{path}:{line}", f"{name} has {lines} lines; at most {limit}"
-            if parameters > PARAMETERS:
+            if parameters > PARAMETERS and name not in CALLBACKS:
                 yield f"{path}:{line}", f"{name} has {parameters} parameters; at most {PARAMETERS}: pass a struct"
 
 

@@ -75,7 +75,7 @@
 
 /* ---- pesc_load_options: how a model is opened ---- */
 
-#define PESC_OPENING "generate chat logits perplexity eval routes info esft bench"
+#define PESC_OPENING "generate chat logits perplexity eval routes info esft bench serve"
 
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING,                    \
@@ -379,6 +379,10 @@
     X(INT, budget, "0", PESC_ANY_STEP, 0, "esft",                                                  \
       "select: at most N experts in all layers together, the best first; 0 is no limit")
 
+/* ---- pesc_serve_options: an HTTP server ---- */
+
+#include <pesc/serve_options.h>
+
 /* ---- pesc_command_options: what only the command has ---- */
 
 #define PESC_COMMAND_OPTIONS(X, ALSO)                                                              \
@@ -395,7 +399,7 @@
     X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
       "the command to explain")                                                                    \
     X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
-      "generate chat logits perplexity routes info train plan init merge export",                  \
+      "generate chat serve logits perplexity routes info train plan init merge export",                  \
       "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
     ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
       "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \

@@ -517,6 +517,7 @@ void pesc_routes_free(pesc_routes_report *r); /* also after a failure */
 
 #include <pesc/esft.h>
 #include <pesc/eval.h>
+#include <pesc/serve.h>
 #include <pesc/option_table.h>
 #include <pesc/plot.h>
 

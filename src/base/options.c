@@ -88,6 +88,11 @@ static const pesc_option rows[] = {
     PESC_BENCHMARK_OPTIONS(ROW, ROW)
 #undef STRUCT
 #undef WHICH
+#define WHICH PESC_OPTIONS_SERVE
+#define STRUCT pesc_serve_options
+    PESC_SERVE_OPTIONS(ROW, ROW)
+#undef STRUCT
+#undef WHICH
 #define WHICH PESC_OPTIONS_ROUTES
 #define STRUCT pesc_routes_options
     PESC_ROUTES_OPTIONS(ROW, ROW)

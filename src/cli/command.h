@@ -27,6 +27,7 @@ typedef enum command_id {
     CMD_BENCH,
     CMD_GENERATE,
     CMD_CHAT,
+    CMD_SERVE,
     CMD_TOKENIZE,
     CMD_DETOKENIZE,
     CMD_HELP,
@@ -64,6 +65,7 @@ pesc_status cmd_tokenize(const options *o);
 pesc_status cmd_detokenize(const options *o);
 pesc_status cmd_generate(const options *o);
 pesc_status cmd_chat(const options *o);
+pesc_status cmd_serve(const options *o);
 pesc_status cmd_logits(const options *o);
 pesc_status cmd_perplexity(const options *o);
 pesc_status cmd_data(const options *o);

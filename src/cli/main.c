@@ -91,6 +91,20 @@ const command commands[N_COMMANDS] = {
                     "pesc export run --to camelidae -o tuned\n"
                     "pesc export run/best --to peft -o adapter\n",
     },
+    [CMD_SERVE] = {
+        .name = "serve", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "an HTTP server with the interface of OpenAI's", .run = cmd_serve,
+        .about = "Answers /v1/completions, /v1/chat/completions (also as streams), /v1/models, "
+                 "/tokenize, /detokenize, /tokenizer_info, /apply-template, /health and /metrics; "
+                 "docs/serve.md has the fields and errors. Requests run together in batches; the "
+                 "same request with the same seed gets the same tokens whatever else runs. Writes "
+                 "a line for each request to standard output. SIGTERM and SIGINT let running requests end, for at most "
+                 "--drain seconds. There is no TLS: put a proxy in front where the network is not "
+                 "trusted.",
+        .examples = "pesc serve ~/models/Yi-6B\n"
+                    "pesc serve run --port 9000 --max-streams 16 --context 8192\n"
+                    "pesc serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --log-json\n",
+    },
     [CMD_TOKENIZE] = {
         .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,

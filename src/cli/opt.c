@@ -22,6 +22,7 @@ static const struct {
     [PESC_OPTIONS_ROUTES] = { offsetof(options, routes), sizeof(pesc_routes_options) },
     [PESC_OPTIONS_ESFT_SCORE] = { offsetof(options, score), sizeof(pesc_esft_score_options) },
     [PESC_OPTIONS_BENCHMARK] = { offsetof(options, benchmark), sizeof(pesc_benchmark_options) },
+    [PESC_OPTIONS_SERVE] = { offsetof(options, serve), sizeof(pesc_serve_options) },
     [PESC_OPTIONS_ESFT_SELECT] = { offsetof(options, select), sizeof(pesc_esft_select_options) },
     [PESC_OPTIONS_COMMAND] = { 0, sizeof(pesc_command_options) },
 };

@@ -28,6 +28,7 @@ typedef struct options {
     pesc_train_options train;
     pesc_eval_options eval;
     pesc_benchmark_options benchmark;
+    pesc_serve_options serve;
     pesc_routes_options routes;
     pesc_esft_score_options score;
     pesc_esft_select_options select;

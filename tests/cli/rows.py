@@ -4,7 +4,8 @@ import pathlib
 import re
 import sys
 
-text = pathlib.Path(__file__).resolve().parents[2].joinpath("include/pesc/options.h").read_text()
+headers = pathlib.Path(__file__).resolve().parents[2] / "include/pesc"
+text = "".join((headers / name).read_text() for name in ("options.h", "serve_options.h"))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
 macros = {}
 for line in text.split("\n"):

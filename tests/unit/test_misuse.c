@@ -25,6 +25,7 @@ static struct {
     pesc_tokenizer *t;
     pesc_data *d;
     pesc_trainer *trainer;
+    pesc_server *server;
     const int32_t *ids, *labels;
     const float *logits;
     const char *name;
@@ -164,6 +165,9 @@ static pesc_train_options train;
     X(pesc_benchmark(NULL, "x", NULL, &benchmark), "m")                                            \
     X(pesc_benchmark(m, NULL, NULL, &benchmark), "tasks")                                          \
     X(pesc_benchmark(m, "x", NULL, NULL), "out")                                                   \
+    X(pesc_server_open(NULL, m, NULL), "out")                                                      \
+    X(pesc_server_open(&got.server, NULL, NULL), "m")                                              \
+    X(pesc_server_run(NULL), "s")                                                                  \
     X(pesc_benchmark_list(NULL, NULL, NULL), "row")                                                \
     X(pesc_benchmark_difference(NULL, &score, &got.x, &got.y), "a")                                \
     X(pesc_benchmark_difference(&score, NULL, &got.x, &got.y), "b")                                \
@@ -315,6 +319,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(!pesc_chat_stops(NULL, &got.n) && got.n == 0)                                                \
     X(!pesc_chat_stops("none", &got.n) && got.n == 0)                                              \
     X(pesc_chat_stops("chatml", NULL) || true)                                                     \
+    X(pesc_server_port(NULL) == 0)                                                                 \
     X(pesc_data_records(NULL) == 0)                                                                \
     X(!*pesc_data_format(NULL, 0))                                                                 \
     X(!*pesc_data_format(d, 1000))                                                                 \
@@ -339,6 +344,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_session_reset(NULL))                                                                    \
     X(pesc_data_close(NULL))                                                                       \
     X(pesc_trainer_close(NULL))                                                                    \
+    X(pesc_server_close(NULL))                                                                     \
+    X(pesc_server_stop(NULL))                                                                      \
     X(pesc_generation_free(NULL))                                                                  \
     X(pesc_generation_free(&(pesc_generation){ 0 }))                                               \
     X(pesc_eval_free(NULL))                                                                        \

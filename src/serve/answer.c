@@ -1,0 +1,290 @@
+/* The JSON of answers. A value that memory does not suffice for is NULL, which jansson passes up:
+ * the whole is then NULL, and the answer an error. */
+#include "serve/call.h"
+
+#include "base/utf8.h"
+#include "text/bytelevel.h"
+#include "text/bytetoken.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEAST_LOGPROB = -9999 }; /* JSON has no infinity */
+
+static const tokenizer *tokenizer_of(const choice *c)
+{
+    return c->of->x->srv->m->tok;
+}
+
+static double finite_logprob(float x)
+{
+    return isfinite(x) && x > LEAST_LOGPROB ? (double)x : LEAST_LOGPROB;
+}
+
+/* ---- log-probabilities ---- */
+
+/* The text of a token in its place; without a tokenizer its id. */
+static void piece_text(const choice *c, int32_t before, int32_t id, str *out)
+{
+    const tokenizer *t = tokenizer_of(c);
+    str_clear(out);
+    if (!t || prompts_piece(t, before, id, out) != PESC_OK)
+        str_printf(out, "token_id:%d", id);
+    str_puts(out, "");
+}
+
+/* The bytes of a token, which need not be UTF-8. */
+static json_t *bytes_of(const choice *c, int32_t id, const str *text)
+{
+    size_t n = 0;
+    str bytes = { 0 };
+    const char *raw = tokenizer_of(c) ? tokenizer_token(tokenizer_of(c), id, &n) : NULL;
+    int byte = raw ? bytetoken_value(raw, n) : -1;
+    if (byte >= 0)
+        str_putc(&bytes, (char)byte);
+    else if (!raw || !strstr(text->p, "\xef\xbf\xbd") || !bytelevel_bytes(raw, n, &bytes))
+        str_add(&bytes, text->p, text->n);
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < bytes.n; i++)
+        json_array_append_new(list, json_integer((unsigned char)bytes.p[i]));
+    str_free(&bytes);
+    return list;
+}
+
+/* {"text": value} of the most likely tokens and the token itself. Of two tokens with the same text
+ * the larger value stays: a client that looks for the largest value finds it. */
+static json_t *top_by_text(const choice *c, const note *n)
+{
+    str text = { 0 };
+    json_t *all = json_object();
+    for (int64_t i = -1; all && i < c->of->api.top; i++) {
+        const sched_choice *t = i < 0 ? NULL : &c->top[n->top + (size_t)i];
+        double value = finite_logprob(t ? t->logprob : n->logprob);
+        piece_text(c, n->before, t ? t->id : n->id, &text);
+        const json_t *had = json_object_get(all, text.p);
+        if (!had || json_real_value(had) < value)
+            json_object_set_new(all, text.p, json_real(value));
+    }
+    str_free(&text);
+    return all;
+}
+
+/* Four arrays, for /v1/completions. */
+static json_t *logprob_arrays(const choice *c, size_t from, size_t to)
+{
+    json_t *tokens = json_array(), *values = json_array(), *top = json_array(),
+           *offsets = json_array();
+    str text = { 0 };
+    for (size_t i = from; i < to; i++) {
+        const note *n = &c->notes[i];
+        piece_text(c, n->before, n->id, &text);
+        json_array_append_new(tokens, json_stringn(text.p, text.n));
+        json_array_append_new(values,
+                              n->none ? json_null() : json_real(finite_logprob(n->logprob)));
+        json_array_append_new(top, n->none ? json_null() : top_by_text(c, n));
+        json_array_append_new(offsets, json_integer((json_int_t)n->offset));
+    }
+    str_free(&text);
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+                     "top_logprobs", top, "text_offset", offsets);
+}
+
+static json_t *logprob_entry(const choice *c, const note *n, int32_t id, float logprob)
+{
+    str text = { 0 };
+    piece_text(c, n->before, id, &text);
+    json_t *v = json_pack("{s:s%, s:f, s:o}", "token", text.p, text.n, "logprob",
+                          finite_logprob(logprob), "bytes", bytes_of(c, id, &text));
+    str_free(&text);
+    return v;
+}
+
+/* A list of objects, for /v1/chat/completions. */
+static json_t *logprob_list(const choice *c, size_t from, size_t to)
+{
+    json_t *list = json_array();
+    for (size_t i = from; i < to; i++) {
+        const note *n = &c->notes[i];
+        json_t *entry = logprob_entry(c, n, n->id, n->logprob), *top = json_array();
+        for (size_t k = 0; k < (size_t)c->of->api.top; k++) {
+            const sched_choice *t = &c->top[n->top + k];
+            json_array_append_new(top, logprob_entry(c, n, t->id, t->logprob));
+        }
+        json_object_set_new(entry, "top_logprobs", top);
+        json_array_append_new(list, entry);
+    }
+    return json_pack("{s:o, s:n}", "content", list, "refusal");
+}
+
+static json_t *logprobs_of(const choice *c, size_t from, size_t to)
+{
+    if (!c->of->api.logprobs)
+        return json_null();
+    return c->of->api.endpoint == API_CHAT ? logprob_list(c, from, to)
+                                           : logprob_arrays(c, from, to);
+}
+
+/* ---- parts that whole answers and events share ---- */
+
+static json_t *ids_of(const int32_t *ids, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+static int64_t generated(const call *c)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        n += (int64_t)c->choices[i].ids.n;
+    return n;
+}
+
+static json_t *usage_of(const call *c)
+{
+    json_int_t in = c->prompt_tokens, out = generated(c);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out,
+                     "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)c->cached_tokens);
+}
+
+/* Everything but choices and usage. */
+static json_t *frame(const call *c, json_t *choices)
+{
+    const pesc_server *s = c->x->srv;
+    bool chat = c->api.endpoint == API_CHAT, events = c->x->stream;
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", c->id, "object",
+                     !chat    ? "text_completion"
+                     : events ? "chat.completion.chunk"
+                              : "chat.completion",
+                     "created", (json_int_t)c->created, "model", s->name, "system_fingerprint",
+                     s->fingerprint, "choices", choices);
+}
+
+static void add_ids(const choice *c, json_t *v, size_t from)
+{
+    const id_list *p = &c->prompt->ids;
+    if (!c->of->api.return_token_ids)
+        return;
+    if (from == 0)
+        json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
+    json_object_set_new(v, "token_ids", ids_of(c->ids.ids + from, c->ids.n - from));
+}
+
+/* ---- whole answers ---- */
+
+static json_t *whole_choice(const choice *c)
+{
+    const call *of = c->of;
+    str all = { 0 };
+    if (of->api.echo && c->prompt->text.p)
+        str_add(&all, c->prompt->text.p, c->prompt->text.n);
+    str_add(&all, c->text.text.p ? c->text.text.p : "", c->text.text.n);
+    str_puts(&all, "");
+    json_t *text = json_stringn(all.p ? all.p : "", all.n), *v;
+    str_free(&all);
+    if (of->api.endpoint == API_CHAT)
+        v = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", c->index, "message", "role",
+                      "assistant", "content", text, "refusal", "logprobs",
+                      logprobs_of(c, 0, c->n_notes), "finish_reason", c->finish);
+    else
+        v = json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs",
+                      logprobs_of(c, 0, c->n_notes), "finish_reason", c->finish);
+    add_ids(c, v, 0);
+    return v;
+}
+
+void answer_whole(const call *c, str *out)
+{
+    json_t *choices = json_array();
+    for (size_t i = 0; i < c->n_choices; i++)
+        json_array_append_new(choices, whole_choice(&c->choices[i]));
+    json_t *v = frame(c, choices);
+    if (json_array_size(choices) == c->n_choices && v &&
+        json_object_set_new(v, "usage", usage_of(c)) == 0)
+        json_put(out, v, JSON_COMPACT);
+    json_decref(v);
+}
+
+/* ---- events ---- */
+
+/* part: the choice of the event; NULL: the event has none. */
+static void put_event(const call *c, json_t *part, json_t *usage, str *out)
+{
+    json_t *v = frame(c, part ? json_pack("[o]", part) : json_array());
+    if (c->api.include_usage || c->api.continuous_usage)
+        json_object_set_new(v, "usage", usage ? usage : json_null());
+    else
+        json_decref(usage);
+    str_puts(out, "data: ");
+    if (v)
+        json_put(out, v, JSON_COMPACT);
+    str_puts(out, "\n\n");
+    json_decref(v);
+}
+
+static json_t *running_usage(const call *c)
+{
+    return c->api.continuous_usage ? usage_of(c) : NULL;
+}
+
+/* An event with a text and the log-probabilities that have come since the last. */
+static void put_text(choice *c, const char *text, size_t n, str *out)
+{
+    json_t *v =
+        c->of->api.endpoint == API_CHAT
+            ? json_pack("{s:i, s:{s:s%}, s:o, s:n}", "index", c->index, "delta", "content", text, n,
+                        "logprobs", logprobs_of(c, c->notes_sent, c->n_notes), "finish_reason")
+            : json_pack("{s:i, s:s%, s:o, s:n}", "index", c->index, "text", text, n, "logprobs",
+                        logprobs_of(c, c->notes_sent, c->n_notes), "finish_reason");
+    add_ids(c, v, c->ids_sent);
+    c->notes_sent = c->n_notes;
+    c->ids_sent = c->ids.n;
+    put_event(c->of, v, running_usage(c->of), out);
+}
+
+/* Chat: the role. An echo: the text of the prompt. */
+static void put_begin(choice *c, str *out)
+{
+    const call *of = c->of;
+    if (c->begun)
+        return;
+    c->begun = true;
+    if (of->api.endpoint == API_CHAT)
+        put_event(of,
+                  json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", c->index, "delta", "role",
+                            "assistant", "content", "", "logprobs", "finish_reason"),
+                  running_usage(of), out);
+    else if (of->api.echo && c->prompt->text.n)
+        put_text(c, c->prompt->text.p, c->prompt->text.n, out);
+}
+
+void answer_events(choice *c, str *out)
+{
+    const call *of = c->of;
+    put_begin(c, out);
+    bool more = c->text.certain > c->sent;
+    bool rest = c->done && (c->notes_sent < c->n_notes ||
+                            (of->api.return_token_ids && c->ids_sent < c->ids.n));
+    if (more || rest)
+        put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent, out);
+    c->sent = c->text.certain;
+    if (!c->done)
+        return;
+    put_event(of,
+              of->api.endpoint == API_CHAT
+                  ? json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",
+                              "finish_reason", c->finish)
+                  : json_pack("{s:i, s:s, s:n, s:s}", "index", c->index, "text", "", "logprobs",
+                              "finish_reason", c->finish),
+              running_usage(of), out);
+}
+
+void answer_last_events(const call *c, str *out)
+{
+    if (c->api.include_usage)
+        put_event(c, NULL, usage_of(c), out);
+    str_puts(out, "data: [DONE]\n\n");
+}

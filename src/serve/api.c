@@ -1,0 +1,492 @@
+#include "serve/api.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- errors ---- */
+
+static const char *type_of(int status)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } rows[] = {
+        { 401, "authentication_error" }, { 403, "permission_error" },  { 408, "timeout_error" },
+        { 429, "rate_limit_error" },     { 503, "unavailable_error" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].status == status)
+            return rows[i].type;
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
+{
+    char raw[2 * sizeof e->message];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(raw, sizeof raw, fmt, args);
+    va_end(args);
+    *e = (api_error){ .status = status, .type = type_of(status), .code = code };
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof raw ? (size_t)n : sizeof raw - 1;
+    utf8_visible(e->message, sizeof e->message, raw, len);
+    if (param)
+        utf8_visible(e->param, sizeof e->param, param, strlen(param));
+    return false;
+}
+
+bool api_failed(api_error *e, pesc_status s)
+{
+    bool ours = s != PESC_USAGE && s != PESC_FORMAT && s != PESC_UNSUPPORTED;
+    return api_refuse(e, ours ? 500 : 400, NULL, NULL, "%s", pesc_last_error());
+}
+
+void api_error_json(const api_error *e, str *out)
+{
+    json_t *o = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", e->message, "type",
+                          e->type, "param", e->param[0] ? e->param : NULL, "code", e->code);
+    if (o)
+        json_put(out, o, JSON_COMPACT);
+    json_decref(o);
+}
+
+/* ---- values ---- */
+
+static bool bad_type(api_error *e, const char *param, const json_t *v, const char *expected)
+{
+    return api_refuse(e, 400, NULL, param, "%s: found %s, expected %s", param, json_kind(v),
+                      expected);
+}
+
+bool api_is_ids(const json_t *v)
+{
+    size_t i, n = json_array_size(v);
+    for (i = 0; i < n && json_is_integer(json_array_get(v, i)); i++)
+        ;
+    return json_is_array(v) && i == n;
+}
+
+bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, size_t *n,
+             api_error *e)
+{
+    *n = json_array_size(v);
+    *ids = NULL;
+    if (!api_is_ids(v))
+        return bad_type(e, param, v, "an array of token ids");
+    if (!(*ids = mem_alloc(*n ? *n : 1, sizeof **ids)))
+        return api_failed(e, fail_nomem("token ids", *n * sizeof **ids));
+    for (size_t i = 0; i < *n; i++) {
+        json_int_t id = json_integer_value(json_array_get(v, i));
+        if (id < 0 || id >= vocab)
+            return api_refuse(e, 400, NULL, param,
+                              "%s: found the token id %lld, expected 0 to %lld", param,
+                              (long long)id, (long long)vocab - 1);
+        (*ids)[i] = (int32_t)id;
+    }
+    return true;
+}
+
+/* ---- the table of fields ---- */
+
+typedef enum field_kind {
+    FIELD_BOOL,
+    FIELD_INT,
+    FIELD_REAL,   /* min is allowed unless it is marked as open */
+    FIELD_TEXT,   /* const char * */
+    FIELD_VALUE,  /* const json_t *, whatever it is */
+    FIELD_OTHER,  /* `set` reads it */
+    FIELD_UNUSED, /* accepted */
+    FIELD_ABSENT, /* refused unless it is the JSON text in `only`, which says nothing */
+} field_kind;
+
+typedef struct reading {
+    api_request *r;
+    const api_rules *rules;
+    const char *name; /* of the field */
+    const json_t *v;
+    api_error *e;
+} reading;
+
+typedef struct field {
+    const char *name;
+    unsigned endpoints; /* api_endpoint, several */
+    field_kind kind;
+    size_t at; /* in api_request */
+    double min, max;
+    bool (*set)(const reading *in);
+    const char *only;
+} field;
+
+static bool set_seed(const reading *in)
+{
+    if (!json_is_integer(in->v))
+        return bad_type(in->e, in->name, in->v, "an integer");
+    in->r->seed = json_integer_value(in->v);
+    return in->r->has_seed = true;
+}
+
+static bool add_stop(const reading *in, const json_t *v)
+{
+    size_t n = json_string_length(v);
+    if (!json_is_string(v))
+        return bad_type(in->e, in->name, v, "a string or an array of strings");
+    if (strlen(json_string_value(v)) != n)
+        return api_refuse(in->e, 400, NULL, in->name, "stop: a string has a NUL character");
+    if (n < 1 || n > API_MAX_STOP_BYTES)
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "stop: found a string of %zu bytes, expected 1 to %d", n,
+                          API_MAX_STOP_BYTES);
+    in->r->stop[in->r->n_stop++] = json_string_value(v);
+    return true;
+}
+
+static bool set_stop(const reading *in)
+{
+    if (!json_is_array(in->v))
+        return add_stop(in, in->v);
+    size_t n = json_array_size(in->v);
+    if (n > API_MAX_STOPS)
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "stop: found %zu strings, expected at most %d", n, API_MAX_STOPS);
+    for (size_t i = 0; i < n; i++)
+        if (!add_stop(in, json_array_get(in->v, i)))
+            return false;
+    return true;
+}
+
+static bool set_stop_ids(const reading *in)
+{
+    return api_ids(in->v, in->name, in->rules->vocab, &in->r->stop_ids, &in->r->n_stop_ids, in->e);
+}
+
+static bool set_bias(const reading *in)
+{
+    const char *key;
+    json_t *v;
+    long long id;
+    if (!json_is_object(in->v))
+        return bad_type(in->e, in->name, in->v, "an object");
+    size_t n = json_object_size(in->v);
+    if (!(in->r->bias = mem_alloc(n ? n : 1, sizeof *in->r->bias)))
+        return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *in->r->bias));
+    json_object_foreach((json_t *)in->v, key, v)
+    {
+        if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "logit_bias: found the key \"%.40s\", expected a token id from 0 to "
+                              "%lld",
+                              key, (long long)in->rules->vocab - 1);
+        double add = json_number_value(v);
+        if (!json_is_number(v) || !(add >= -100 && add <= 100))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "logit_bias: the value of %lld is not a number from -100 to 100", id);
+        in->r->bias[in->r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
+    }
+    return true;
+}
+
+/* A count for completions, a switch for chat. */
+static bool set_logprobs(const reading *in)
+{
+    api_request *r = in->r;
+    if (r->endpoint == API_CHAT) {
+        if (!json_is_boolean(in->v))
+            return bad_type(in->e, in->name, in->v, "a boolean");
+        r->logprobs = json_is_true(in->v);
+        return true;
+    }
+    json_int_t k = json_integer_value(in->v);
+    if (!json_is_integer(in->v))
+        return bad_type(in->e, in->name, in->v, "an integer");
+    if (k < 0 || k > API_MAX_TOP)
+        return api_refuse(in->e, 400, NULL, in->name, "logprobs: found %lld, expected 0 to %d",
+                          (long long)k, API_MAX_TOP);
+    r->logprobs = true;
+    r->top = k;
+    return true;
+}
+
+static bool set_stream_options(const reading *in)
+{
+    const char *key;
+    json_t *v;
+    if (!json_is_object(in->v))
+        return bad_type(in->e, in->name, in->v, "an object");
+    json_object_foreach((json_t *)in->v, key, v)
+    {
+        bool *to = strcmp(key, "include_usage") == 0            ? &in->r->include_usage
+                   : strcmp(key, "continuous_usage_stats") == 0 ? &in->r->continuous_usage
+                                                                : NULL;
+        if (!to)
+            return api_refuse(in->e, 400, NULL, in->name, "stream_options: \"%.40s\" is not known",
+                              key);
+        if (!json_is_boolean(v) && !json_is_null(v))
+            return bad_type(in->e, in->name, v, "a boolean");
+        *to = json_is_true(v);
+    }
+    return true;
+}
+
+static bool set_format(const reading *in)
+{
+    const char *type = json_string_value(json_object_get(in->v, "type"));
+    if (type && strcmp(type, "text") == 0)
+        return true;
+    return api_refuse(in->e, 400, NULL, in->name,
+                      "response_format: only {\"type\": \"text\"} is supported");
+}
+
+#define TEXTS (API_COMPLETION | API_CHAT)
+#define PROMPTS (API_COMPLETION | API_TOKENIZE)
+#define CONVERSATIONS (API_CHAT | API_TOKENIZE | API_TEMPLATE)
+#define ALL (TEXTS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE)
+#define AT(field) .at = offsetof(api_request, field)
+static const field fields[] = {
+    { "model", ALL, FIELD_TEXT, AT(model) },
+    { "prompt", PROMPTS, FIELD_VALUE, AT(prompt) },
+    { "content", API_TOKENIZE, FIELD_VALUE, AT(prompt) },
+    { "messages", CONVERSATIONS, FIELD_VALUE, AT(messages) },
+    { "tokens", API_DETOKENIZE, FIELD_VALUE, AT(tokens) },
+    { "max_tokens", TEXTS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
+    { "max_completion_tokens", TEXTS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
+    { "temperature", TEXTS, FIELD_REAL, AT(temperature), 0, 2 },
+    { "top_p", TEXTS, FIELD_REAL, AT(top_p), 1e-6, 1 },
+    { "top_k", TEXTS, FIELD_INT, AT(top_k), -1, INT32_MAX },
+    { "min_p", TEXTS, FIELD_REAL, AT(min_p), 0, 1 },
+    { "repetition_penalty", TEXTS, FIELD_REAL, AT(repetition_penalty), 0.01, 100 },
+    { "presence_penalty", TEXTS, FIELD_REAL, AT(presence_penalty), -2, 2 },
+    { "frequency_penalty", TEXTS, FIELD_REAL, AT(frequency_penalty), -2, 2 },
+    { "n", TEXTS, FIELD_INT, AT(n), 1, API_MAX_CHOICES },
+    { "best_of", API_COMPLETION, FIELD_VALUE, .at = 0 },
+    { "seed", TEXTS, FIELD_OTHER, .set = set_seed },
+    { "stop", TEXTS, FIELD_OTHER, .set = set_stop },
+    { "include_stop_str_in_output", TEXTS, FIELD_BOOL, AT(include_stop) },
+    { "stop_token_ids", TEXTS, FIELD_OTHER, .set = set_stop_ids },
+    { "ignore_eos", TEXTS, FIELD_BOOL, AT(ignore_eos) },
+    { "min_tokens", TEXTS, FIELD_INT, AT(min_tokens), 0, INT32_MAX },
+    { "logit_bias", TEXTS, FIELD_OTHER, .set = set_bias },
+    { "logprobs", TEXTS, FIELD_OTHER, .set = set_logprobs },
+    { "top_logprobs", API_CHAT, FIELD_INT, AT(top), 0, API_MAX_TOP },
+    { "echo", API_COMPLETION, FIELD_BOOL, AT(echo) },
+    { "return_token_ids", TEXTS, FIELD_BOOL, AT(return_token_ids) },
+    { "stream", TEXTS, FIELD_BOOL, AT(stream) },
+    { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
+    { "response_format", TEXTS, FIELD_OTHER, .set = set_format },
+    { "cache_salt", TEXTS, FIELD_TEXT, AT(cache_salt) },
+    { "add_special_tokens", PROMPTS, FIELD_BOOL, AT(add_special) },
+    { "add_special", API_TOKENIZE, FIELD_BOOL, AT(add_special) },
+    { "with_pieces", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
+    { "return_token_strs", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
+    { "add_generation_prompt", CONVERSATIONS, FIELD_BOOL, AT(add_generation_prompt) },
+    { "continue_final_message", CONVERSATIONS, FIELD_BOOL, AT(continue_final_message) },
+    { "chat_template_kwargs", CONVERSATIONS, FIELD_ABSENT, .only = "{}" },
+    { "prompt_logprobs", TEXTS, FIELD_ABSENT, .only = "false" },
+    { "tools", CONVERSATIONS, FIELD_ABSENT, .only = "[]" },
+    { "tool_choice", API_CHAT, FIELD_ABSENT, .only = "\"none\"" },
+    { "parallel_tool_calls", API_CHAT, FIELD_UNUSED, .at = 0 },
+    { "suffix", TEXTS, FIELD_ABSENT, .only = "\"\"" },
+    { "functions", TEXTS, FIELD_ABSENT, .only = "[]" },
+    { "function_call", TEXTS, FIELD_ABSENT, .only = "\"none\"" },
+    { "audio", TEXTS, FIELD_ABSENT, .at = 0 },
+    { "modalities", TEXTS, FIELD_ABSENT, .only = "[\"text\"]" },
+    { "prediction", TEXTS, FIELD_ABSENT, .at = 0 },
+    { "store", TEXTS, FIELD_ABSENT, .only = "false" },
+    { "web_search_options", TEXTS, FIELD_ABSENT, .at = 0 },
+    { "user", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "metadata", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "service_tier", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "safety_identifier", TEXTS, FIELD_UNUSED, .at = 0 },
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+static bool set_number(const reading *in, const field *f)
+{
+    bool integer = f->kind == FIELD_INT;
+    double x = json_number_value(in->v);
+    if (integer ? !json_is_integer(in->v) : !json_is_number(in->v))
+        return bad_type(in->e, in->name, in->v, integer ? "an integer" : "a number");
+    if (!(x >= f->min && x <= f->max))
+        return api_refuse(in->e, 400, NULL, in->name, "%s: found %g, expected %g to %g", in->name,
+                          x, f->min, f->max);
+    char *to = (char *)in->r + f->at;
+    if (integer)
+        *(int64_t *)(void *)to = json_integer_value(in->v);
+    else
+        *(double *)(void *)to = x;
+    return true;
+}
+
+static bool refuse_absent(const reading *in, const field *f)
+{
+    str text = { 0 };
+    json_put(&text, in->v, JSON_COMPACT | JSON_ENCODE_ANY);
+    bool fine = f->only && text.p && strcmp(text.p, f->only) == 0;
+    str_free(&text);
+    return fine || api_refuse(in->e, 400, "unsupported_parameter", in->name,
+                              "%s: is not supported by this server", in->name);
+}
+
+static bool set_field(const reading *in, const field *f)
+{
+    char *to = (char *)in->r + f->at;
+    switch (f->kind) {
+    case FIELD_BOOL:
+        if (!json_is_boolean(in->v))
+            return bad_type(in->e, in->name, in->v, "a boolean");
+        *(bool *)to = json_is_true(in->v);
+        return true;
+    case FIELD_INT:
+    case FIELD_REAL:
+        return set_number(in, f);
+    case FIELD_TEXT:
+        if (!json_is_string(in->v))
+            return bad_type(in->e, in->name, in->v, "a string");
+        *(const char **)(void *)to = json_string_value(in->v);
+        return true;
+    case FIELD_VALUE:
+        if (f->at)
+            *(const json_t **)(void *)to = in->v;
+        return true;
+    case FIELD_OTHER:
+        return f->set(in);
+    case FIELD_ABSENT:
+        return refuse_absent(in, f);
+    case FIELD_UNUSED:
+        break;
+    }
+    return true;
+}
+
+static bool take_field(const reading *in)
+{
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if ((fields[i].endpoints & in->r->endpoint) && strcmp(fields[i].name, in->name) == 0)
+            return json_is_null(in->v) || set_field(in, &fields[i]);
+    if (!in->rules->lenient)
+        return api_refuse(in->e, 400, "unknown_parameter", in->name,
+                          "\"%.60s\" is not a known field", in->name);
+    char shown[64];
+    utf8_visible(shown, sizeof shown, in->name, strlen(in->name));
+    str_printf(&in->r->ignored, "%s%s", in->r->ignored.n ? ", " : "", shown);
+    return true;
+}
+
+/* ---- the whole ---- */
+
+/* jansson's parser is recursive and its own limit is far larger. */
+static bool too_deep(const char *text, size_t n)
+{
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '{' || c == '['))
+            depth++;
+        else if (!quoted && (c == '}' || c == ']'))
+            depth--;
+        if (depth > API_MAX_DEPTH)
+            return true;
+    }
+    return false;
+}
+
+/* What several fields together say. */
+static bool check_together(api_request *r, api_error *e)
+{
+    const json_t *best = json_value(r->body, "best_of");
+    if (best && (!json_is_integer(best) || json_integer_value(best) != r->n))
+        return api_refuse(e, 400, NULL, "best_of", "best_of: expected the value of n");
+    if (!r->stream && (json_has(r->body, "stream_options")))
+        return api_refuse(e, 400, NULL, "stream_options", "stream_options needs stream: true");
+    if (r->endpoint == API_CHAT && r->top >= 0 && !r->logprobs)
+        return api_refuse(e, 400, NULL, "top_logprobs", "top_logprobs needs logprobs: true");
+    if (r->logprobs && r->top < 0)
+        r->top = 0;
+    if (r->continue_final_message && r->add_generation_prompt) {
+        if (json_has(r->body, "add_generation_prompt"))
+            return api_refuse(e, 400, NULL, "continue_final_message",
+                              "continue_final_message and add_generation_prompt are both true");
+        r->add_generation_prompt = false;
+    }
+    if (r->top_k < 0)
+        r->top_k = 0; /* -1 and 0: all tokens */
+    if ((r->endpoint & TEXTS) && r->max_tokens >= 0 && r->min_tokens > r->max_tokens)
+        return api_refuse(e, 400, NULL, "min_tokens",
+                          "min_tokens: found %lld, expected at most "
+                          "max_tokens, %lld",
+                          (long long)r->min_tokens, (long long)r->max_tokens);
+    return true;
+}
+
+static bool check_required(const api_request *r, api_error *e)
+{
+    static const struct {
+        unsigned endpoints;
+        const char *name;
+        size_t at;
+    } rows[] = {
+        { API_COMPLETION, "prompt", offsetof(api_request, prompt) },
+        { API_CHAT | API_TEMPLATE, "messages", offsetof(api_request, messages) },
+        { API_DETOKENIZE, "tokens", offsetof(api_request, tokens) },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((rows[i].endpoints & r->endpoint) &&
+            !*(const json_t *const *)(const void *)((const char *)r + rows[i].at))
+            return api_refuse(e, 400, "missing_required_parameter", rows[i].name,
+                              "%s: is missing, and has no default", rows[i].name);
+    if (r->endpoint == API_TOKENIZE && !r->prompt == !r->messages)
+        return api_refuse(e, 400, NULL, "prompt", "expected one of prompt, content and messages");
+    return true;
+}
+
+bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
+               const api_rules *rules, api_error *e)
+{
+    const char *key;
+    json_t *v;
+    *e = (api_error){ 0 };
+    *r = (api_request){ .endpoint = endpoint,
+                        .max_tokens = -1,
+                        .temperature = 1,
+                        .top_p = 1,
+                        .repetition_penalty = 1,
+                        .n = 1,
+                        .top = -1,
+                        .add_special = true,
+                        .add_generation_prompt = true };
+    if (too_deep(text, n))
+        return api_refuse(e, 400, NULL, NULL, "the JSON text is nested deeper than %d",
+                          API_MAX_DEPTH);
+    if (json_parse(&r->body, text, n, "the request") != PESC_OK)
+        return api_refuse(e, 400, NULL, NULL, "%s", pesc_last_error());
+    if (!json_is_object(r->body))
+        return api_refuse(e, 400, NULL, NULL, "found %s, expected a JSON object",
+                          json_kind(r->body));
+    json_object_foreach(r->body, key, v)
+    {
+        reading in = { r, rules, key, v, e };
+        if (!take_field(&in))
+            return false;
+    }
+    return check_required(r, e) && check_together(r, e);
+}
+
+void api_close(api_request *r)
+{
+    json_decref(r->body);
+    mem_free(r->stop_ids);
+    mem_free(r->bias);
+    str_free(&r->ignored);
+    *r = (api_request){ 0 };
+}

@@ -1,0 +1,88 @@
+/* api: the body of a request, checked and typed. Knows nothing of HTTP, of models or of threads. */
+#ifndef PESC_SERVE_API_H
+#define PESC_SERVE_API_H
+
+#include "base/json.h"
+#include "infer/sampler.h"
+
+/* What is wrong with a request, as the error object of the answer says it. */
+typedef struct api_error {
+    int status;       /* of HTTP; 0: nothing is wrong */
+    const char *type; /* "invalid_request_error", a literal */
+    const char *code; /* a literal; NULL: null */
+    char param[64];   /* the field; "": null */
+    char message[400];
+    int retry_after; /* seconds; 0: no such header */
+} api_error;
+
+/* Fills in the error and returns false. Control characters and invalid UTF-8 in the arguments are
+ * made visible. param NULL: none. */
+bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The error of a status that a call of the library returned, with its sentence. */
+bool api_failed(api_error *e, pesc_status s);
+/* Appends {"error": {...}}. */
+void api_error_json(const api_error *e, str *out);
+
+enum {
+    API_MAX_BODY = 4 << 20, /* bytes */
+    API_MAX_TEXT = 1 << 20, /* bytes of a string */
+    API_MAX_DEPTH = 64,     /* nesting of JSON */
+    API_MAX_MESSAGES = 10000,
+    API_MAX_PROMPTS = 2048,
+    API_MAX_STOPS = 16,
+    API_MAX_STOP_BYTES = 256,
+    API_MAX_CHOICES = 128,
+    API_MAX_TOP = 20,
+};
+
+typedef enum api_endpoint {
+    API_COMPLETION = 1,
+    API_CHAT = 2,
+    API_TOKENIZE = 4,
+    API_DETOKENIZE = 8,
+    API_TEMPLATE = 16,
+} api_endpoint;
+
+/* Fields that the request does not have are at their defaults. Texts and values are borrowed from
+ * `body`. */
+typedef struct api_request {
+    json_t *body;
+    api_endpoint endpoint;
+    const char *model; /* NULL: the one that is loaded */
+    const json_t *prompt, *messages, *tokens;
+    int64_t max_tokens; /* -1: none given */
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, n, min_tokens, seed;
+    bool has_seed;
+    const char *stop[API_MAX_STOPS];
+    size_t n_stop;
+    int32_t *stop_ids;
+    size_t n_stop_ids;
+    sampler_bias *bias;
+    size_t n_bias;
+    int64_t top; /* most likely tokens to report at each place; -1: no log-probabilities */
+    bool logprobs, echo, ignore_eos, include_stop, return_token_ids;
+    bool stream, include_usage, continuous_usage;
+    bool add_special, add_generation_prompt, continue_final_message, with_pieces;
+    const char *cache_salt;
+    str ignored; /* unknown fields that were accepted, separated by commas */
+} api_request;
+
+typedef struct api_rules {
+    int64_t vocab; /* ids are below it */
+    bool lenient;  /* unknown fields are accepted */
+} api_rules;
+
+/* False: *e says why. Close it in any case. */
+bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
+               const api_rules *rules, api_error *e);
+void api_close(api_request *r); /* also one that is all zeros */
+
+/* Reads an array of token ids below `vocab` into new memory, for mem_free(). */
+bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, size_t *n,
+             api_error *e);
+/* Whether every element of the array is an integer. */
+bool api_is_ids(const json_t *v);
+
+#endif

@@ -1,0 +1,233 @@
+/* From a request to what the engine runs. */
+#include "serve/call.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "infer/session.h"
+
+#include <xxhash.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { DEFAULT_TOKENS = 16 }; /* of a completion */
+
+/* ---- limits ---- */
+
+/* How many tokens may follow the prompt; false: it is too long. */
+static bool check_lengths(call *c, api_error *e)
+{
+    const pesc_server *s = c->x->srv;
+    int64_t asked = c->api.max_tokens, longest = 0;
+    for (size_t i = 0; i < c->prompts.n; i++) {
+        int64_t n = (int64_t)c->prompts.all[i].ids.n;
+        if (n == 0)
+            return api_refuse(e, 400, NULL, "prompt",
+                              "the prompt has no tokens, expected at least one");
+        if (n + (asked != 0) > s->context)
+            return api_refuse(e, 400, "context_length_exceeded",
+                              c->api.messages ? "messages" : "prompt",
+                              "the prompt has %lld tokens, but the context of this server holds %d",
+                              (long long)n, s->context);
+        longest = n > longest ? n : longest;
+        c->prompt_tokens += n;
+    }
+    if (asked < 0)
+        asked = c->api.endpoint == API_CHAT ? s->context : DEFAULT_TOKENS;
+    c->max_tokens = (int32_t)(asked < s->context ? asked : s->context);
+    return true;
+}
+
+static bool check_model(const call *c, api_error *e)
+{
+    const char *name = c->api.model, *loaded = c->x->srv->name;
+    if (!name || strcmp(name, loaded) == 0)
+        return true;
+    return api_refuse(e, 404, "model_not_found", "model",
+                      "there is no model \"%.100s\"; this server has \"%s\"", name, loaded);
+}
+
+/* ---- where texts end ---- */
+
+static bool add_end(call *c, int32_t id)
+{
+    int32_t *more = mem_grow(c->ends, c->n_ends + 1, sizeof *more);
+    if (!more)
+        return false;
+    c->ends = more;
+    c->ends[c->n_ends++] = id;
+    return true;
+}
+
+/* Of the chat format those that are control tokens are known by their ids. */
+static bool add_ends(call *c)
+{
+    const pesc_model *m = c->x->srv->m;
+    const chat_format *f = c->api.endpoint == API_CHAT ? c->x->srv->chat : NULL;
+    bool good = true;
+    size_t n = 0, used = 0;
+    const char *const *stops = f ? chat_stops(f, &n) : NULL;
+    const char **all = mem_alloc(c->api.n_stop + n + 1, sizeof *all);
+    if (!all)
+        return false;
+    c->stops = all;
+    for (size_t i = 0; i < c->api.n_stop; i++)
+        all[used++] = c->api.stop[i];
+    for (int32_t i = 0; !c->api.ignore_eos && i < m->cfg.n_eos; i++)
+        good = good && add_end(c, m->cfg.eos[i]);
+    if (!c->api.ignore_eos && m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) >= 0)
+        good = good && add_end(c, tokenizer_eos(m->tok));
+    for (size_t i = 0; !c->api.ignore_eos && i < n; i++) {
+        int32_t id = tokenizer_added_id(m->tok, stops[i]);
+        if (id >= 0)
+            good = good && add_end(c, id);
+        else
+            all[used++] = stops[i];
+    }
+    for (size_t i = 0; i < c->api.n_stop_ids; i++)
+        good = good && add_end(c, c->api.stop_ids[i]);
+    c->n_stops = used;
+    return good;
+}
+
+/* ---- choices ---- */
+
+static void set_terms(call *c)
+{
+    const api_request *r = &c->api;
+    c->terms = (sampler_terms){ .presence = r->presence_penalty,
+                                .frequency = r->frequency_penalty,
+                                .bias = r->bias,
+                                .n_bias = r->n_bias,
+                                .min_tokens = r->min_tokens,
+                                .ends = c->ends,
+                                .n_ends = c->n_ends };
+    c->has_terms =
+        r->presence_penalty != 0 || r->frequency_penalty != 0 || r->n_bias > 0 || r->min_tokens > 0;
+}
+
+static pesc_status open_choices(call *c)
+{
+    const api_request *r = &c->api;
+    size_t each = (size_t)r->n;
+    uint64_t seed = (uint64_t)r->seed;
+    if (!r->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint64_t)(clock_wall() * 1e6);
+    if (!(c->choices = mem_zalloc(c->prompts.n * each, sizeof *c->choices)))
+        return fail_nomem("choices", c->prompts.n * each * sizeof *c->choices);
+    c->n_choices = c->n_left = c->prompts.n * each;
+    for (size_t i = 0; i < c->n_choices; i++) {
+        choice *h = &c->choices[i];
+        h->of = c;
+        h->index = (int32_t)i;
+        h->prompt = &c->prompts.all[i / each];
+        h->sample = pesc_sample_defaults();
+        h->sample.temperature = r->temperature;
+        h->sample.top_p = r->top_p;
+        h->sample.top_k = r->top_k;
+        h->sample.min_p = r->min_p;
+        h->sample.repetition_penalty = r->repetition_penalty;
+        h->sample.seed = (int64_t)(seed + i % each);
+        TRY(choice_open(h));
+    }
+    return PESC_OK;
+}
+
+/* Requests that may share cached prefixes: those of the same key and salt. */
+static uint64_t scope_of(const call *c)
+{
+    const char *salt = c->api.cache_salt;
+    return salt ? XXH3_64bits_withSeed(salt, strlen(salt), c->x->key + 1) : c->x->key;
+}
+
+static bool prepare(call *c, api_error *e)
+{
+    const pesc_server *s = c->x->srv;
+    prompt_maker m = { s->m->tok, s->chat, s->m->cfg.vocab };
+    if (!check_model(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) || !check_lengths(c, e))
+        return false;
+    if (!add_ends(c))
+        return api_failed(e, fail_nomem("stop strings", sizeof *c));
+    set_terms(c);
+    c->scope = scope_of(c);
+    pesc_status st = open_choices(c);
+    return st == PESC_OK || api_failed(e, st);
+}
+
+call *call_open(exchange *x, api_request *api, api_error *e)
+{
+    call *c = mem_zalloc(1, sizeof *c);
+    if (!c) {
+        api_close(api);
+        api_failed(e, fail_nomem("a request", sizeof *c));
+        return NULL;
+    }
+    c->x = x;
+    c->api = *api;
+    c->created = (int64_t)clock_wall();
+    c->queued = clock_seconds();
+    snprintf(c->id, sizeof c->id, "%s-%s", api->endpoint == API_CHAT ? "chatcmpl" : "cmpl",
+             x->id + sizeof "req-" - 1);
+    if (prepare(c, e))
+        return c;
+    call_free(c);
+    return NULL;
+}
+
+void call_free(call *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; c->choices && i < c->n_choices; i++)
+        choice_close(&c->choices[i]);
+    mem_free(c->choices);
+    mem_free(c->ends);
+    mem_free((void *)c->stops);
+    prompts_close(&c->prompts);
+    api_close(&c->api);
+    mem_free(c);
+}
+
+/* ---- handlers ---- */
+
+static void generate(exchange *x, api_endpoint endpoint)
+{
+    api_request r;
+    api_error e = { 0 };
+    api_rules rules = { x->srv->m->cfg.vocab, x->srv->opt.lenient };
+    if (!api_parse(&r, endpoint, x->body.p ? x->body.p : "", x->body.n, &rules, &e)) {
+        api_close(&r);
+        exchange_fail(x, &e);
+        return;
+    }
+    if (r.ignored.n)
+        str_add(&x->ignored, r.ignored.p, r.ignored.n);
+    bool stream = r.stream;
+    call *c = call_open(x, &r, &e);
+    if (c) {
+        x->stream = stream;
+        x->status = 200;
+        x->call = c;
+        x->prompt_tokens = c->prompt_tokens;
+        if (stream)
+            x->type = "text/event-stream; charset=utf-8";
+        if (engine_add(x->srv, c, &e))
+            return;
+        x->call = NULL;
+        x->stream = false;
+        x->type = "application/json";
+        call_free(c);
+    }
+    exchange_fail(x, &e);
+}
+
+void handle_completion(exchange *x)
+{
+    generate(x, API_COMPLETION);
+}
+
+void handle_chat(exchange *x)
+{
+    generate(x, API_CHAT);
+}

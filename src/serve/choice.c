@@ -1,0 +1,102 @@
+#include "serve/call.h"
+
+#include "base/mem.h"
+#include "infer/session.h"
+
+/* ---- log-probabilities ---- */
+
+static pesc_status add_note(choice *c, const note *n, const sched_choice *top, size_t n_top)
+{
+    if (!mem_room((void **)&c->notes, &c->cap_notes, c->n_notes, sizeof *c->notes))
+        return fail_nomem("log-probabilities", c->n_notes * sizeof *c->notes);
+    c->notes[c->n_notes] = *n;
+    c->notes[c->n_notes++].top = c->n_top;
+    for (size_t i = 0; i < n_top; i++) {
+        if (!mem_room((void **)&c->top, &c->cap_top, c->n_top, sizeof *c->top))
+            return fail_nomem("log-probabilities", c->n_top * sizeof *c->top);
+        c->top[c->n_top++] = top[i];
+    }
+    return PESC_OK;
+}
+
+pesc_status choice_note(choice *c, const sched_row *r)
+{
+    const prompt *p = c->prompt;
+    bool echoed = (size_t)r->at < p->ids.n;
+    size_t generated = (size_t)r->at - p->ids.n;
+    int32_t before = r->at == 0                 ? -1
+                     : echoed || generated == 0 ? p->ids.ids[r->at - 1]
+                                                : c->ids.ids[generated - 1];
+    note n = { .id = r->token.id,
+               .before = before,
+               .logprob = r->token.logprob,
+               .offset = echoed && p->offsets ? p->offsets[r->at] : c->chars };
+    return add_note(c, &n, r->top, (size_t)r->n_top);
+}
+
+/* ---- text ---- */
+
+pesc_status choice_open(choice *c)
+{
+    const call *of = c->of;
+    const pesc_model *m = of->x->srv->m;
+    const prompt *p = c->prompt;
+    c->text = (stop_text){ .stop = of->stops, .n_stop = of->n_stops, .keep = of->api.include_stop };
+    c->chars = of->api.echo ? p->chars : 0;
+    if (of->api.logprobs && of->api.echo)
+        TRY(add_note(c, &(note){ .id = p->ids.ids[0], .before = -1, .none = true }, NULL, 0));
+    return m->tok ? decode_open_after(&c->decode, m->tok, PESC_SKIP_SPECIAL, p->ids.ids, p->ids.n)
+                  : PESC_OK;
+}
+
+void choice_close(choice *c)
+{
+    decode_close(c->decode);
+    str_free(&c->text.text);
+    mem_free(c->ids.ids);
+    mem_free(c->notes);
+    mem_free(c->top);
+}
+
+static bool is_end(const call *c, int32_t id)
+{
+    for (size_t i = 0; i < c->n_ends; i++)
+        if (c->ends[i] == id)
+            return true;
+    return false;
+}
+
+pesc_status choice_token(choice *c, int32_t id, bool *more)
+{
+    const char *text = "";
+    size_t n = 0;
+    TRY(id_list_add(&c->ids, id));
+    if (is_end(c->of, id)) {
+        c->finish = "stop";
+        *more = false;
+        return PESC_OK;
+    }
+    /* ids beyond the tokenizer are padding of the vocabulary and have no text */
+    if (c->decode && tokenizer_token(c->of->x->srv->m->tok, id, &n))
+        TRY(decode_feed(c->decode, id, &text, &n));
+    else
+        n = 0;
+    TRY(stop_text_put(&c->text, text, n, false));
+    c->chars += prompts_chars(text, n);
+    if (c->text.stopped)
+        c->finish = "stop";
+    *more = !c->text.stopped;
+    return PESC_OK;
+}
+
+pesc_status choice_finish(choice *c, const char *finish)
+{
+    const char *text = "";
+    size_t n = 0;
+    c->done = true;
+    if (!c->finish)
+        c->finish = finish;
+    if (c->decode && !c->text.stopped)
+        TRY(decode_finish(c->decode, &text, &n));
+    return stop_text_put(&c->text, text, n, true);
+}

@@ -1,0 +1,384 @@
+/* The thread that owns the scheduler. It takes calls from the inbox, runs one forward after
+ * another, and appends what comes out to the answers. A failure of a request ends the request; a
+ * failure of a forward ends the requests that the scheduler has, and a new scheduler is opened. */
+#include "serve/call.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Tokens of prompts in a forward, beside one of each stream: so that a long prompt delays the
+ * streams by little. */
+enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024 };
+
+/* ---- ends ---- */
+
+static void unlink_call(pesc_server *s, call *c)
+{
+    call **at = &s->calls;
+    while (*at && *at != c)
+        at = &(*at)->next;
+    if (*at)
+        *at = c->next;
+}
+
+static int64_t generated(const call *c)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        n += (int64_t)c->choices[i].ids.n;
+    return n;
+}
+
+/* Sends the end of the answer. */
+static void push_end(call *c)
+{
+    str out = { 0 };
+    if (c->error.status) {
+        exchange_push_error(c->x, &c->error);
+        return;
+    }
+    if (c->x->stream)
+        answer_last_events(c, &out);
+    else
+        answer_whole(c, &out);
+    if (str_ok(&out) && out.n) {
+        exchange_push(c->x, out.p, out.n, true);
+    } else {
+        api_refuse(&c->error, 500, NULL, NULL, "there is not enough memory for the answer");
+        exchange_push_error(c->x, &c->error);
+    }
+    str_free(&out);
+}
+
+/* All choices are done. */
+static void end_call(pesc_server *s, call *c)
+{
+    exchange *x = c->x;
+    unlink_call(s, c);
+    pthread_mutex_lock(&s->lock);
+    x->generated_tokens = generated(c);
+    if (!c->cancelled)
+        metrics_observe(&s->metrics.request, clock_seconds() - c->queued);
+    pthread_mutex_unlock(&s->lock);
+    push_end(c);
+    pthread_mutex_lock(&s->lock);
+    x->call = NULL;
+    if (!x->conn)
+        exchange_free(x);
+    pthread_mutex_unlock(&s->lock);
+    call_free(c);
+}
+
+/* A choice that meets a failure of ours ends, and its call with an error. */
+static bool succeeded(call *c, pesc_status st)
+{
+    if (st == PESC_OK || c->error.status)
+        return st == PESC_OK;
+    return api_failed(&c->error, st);
+}
+
+static void push_events(choice *h)
+{
+    str out = { 0 };
+    if (!h->of->x->stream || h->of->error.status)
+        return;
+    answer_events(h, &out);
+    if (str_ok(&out) && out.n)
+        exchange_push(h->of->x, out.p, out.n, false);
+    str_free(&out);
+}
+
+static void end_choice(pesc_server *s, choice *h, const char *finish)
+{
+    call *c = h->of;
+    (void)succeeded(c, choice_finish(h, finish));
+    push_events(h);
+    if (--c->n_left == 0)
+        end_call(s, c);
+}
+
+/* ---- callbacks of the scheduler ---- */
+
+static void on_started(void *ud, int32_t cached)
+{
+    choice *h = ud;
+    call *c = h->of;
+    pesc_server *s = c->x->srv;
+    pthread_mutex_lock(&s->lock);
+    if (!c->started)
+        metrics_observe(&s->metrics.queue, clock_seconds() - c->queued);
+    c->started = true;
+    if (h->index % c->api.n == 0) { /* a prompt counts once, whatever the number of choices */
+        c->cached_tokens += cached;
+        s->metrics.cached_tokens += (uint64_t)cached;
+        s->metrics.prompt_tokens += h->prompt->ids.n;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static pesc_status on_row(void *ud, const sched_row *r)
+{
+    choice *h = ud;
+    (void)succeeded(h->of, choice_note(h, r));
+    return PESC_OK;
+}
+
+static void measure_token(pesc_server *s, choice *h)
+{
+    double now = clock_seconds();
+    pthread_mutex_lock(&s->lock);
+    s->metrics.generated_tokens++;
+    metrics_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
+                    now - (h->last > 0 ? h->last : h->of->queued));
+    pthread_mutex_unlock(&s->lock);
+    h->last = now;
+}
+
+static pesc_status on_token(void *ud, int32_t id, bool *more)
+{
+    choice *h = ud;
+    measure_token(h->of->x->srv, h);
+    *more = succeeded(h->of, choice_token(h, id, more)) && !h->of->error.status && *more;
+    if (*more)
+        push_events(h);
+    return PESC_OK;
+}
+
+static pesc_status on_done(void *ud, const sched_result *r)
+{
+    choice *h = ud;
+    (void)r;
+    end_choice(h->of->x->srv, h, "length");
+    return PESC_OK;
+}
+
+/* ---- calls ---- */
+
+static void add_choice(pesc_server *s, choice *h)
+{
+    call *c = h->of;
+    const id_list *p = &h->prompt->ids;
+    bool score = c->api.logprobs && c->api.echo && p->n > 1;
+    int32_t room = s->context - (int32_t)p->n;
+    sched_request r = { .ids = p->ids,
+                        .n = (int32_t)p->n,
+                        .first = score ? 1 : 0,
+                        .max_tokens = c->max_tokens < room ? c->max_tokens : room,
+                        .sample = &h->sample,
+                        .terms = c->has_terms ? &c->terms : NULL,
+                        .scope = c->scope,
+                        .started = on_started,
+                        .row = c->api.logprobs ? on_row : NULL,
+                        .n_top = c->api.top > 0 ? (int32_t)c->api.top : 0,
+                        .token = on_token,
+                        .done = on_done,
+                        .ud = h };
+    if (r.n_top > s->m->cfg.vocab)
+        r.n_top = s->m->cfg.vocab;
+    if (r.max_tokens == 0 && !score) /* nothing to compute */
+        end_choice(s, h, "length");
+    else if (!succeeded(c, scheduler_add(s->sched, &r, &h->ticket)))
+        end_choice(s, h, "error");
+}
+
+static void add_call(pesc_server *s, call *c)
+{
+    c->next = s->calls;
+    s->calls = c;
+    size_t n = c->n_choices; /* the last choice may end the call */
+    for (size_t i = 0; i < n; i++)
+        add_choice(s, &c->choices[i]);
+}
+
+/* Waiting for too long is an end, too. */
+static void tell_scheduler(pesc_server *s)
+{
+    double now = clock_seconds();
+    for (call *c = s->calls; c; c = c->next) {
+        if (!c->started && !c->error.status && now - c->queued > (double)s->opt.max_wait) {
+            api_refuse(&c->error, 503, "queue_timeout", NULL,
+                       "the request has waited for %d seconds", (int)s->opt.max_wait);
+            c->error.retry_after = 5;
+        }
+        pthread_mutex_lock(&s->lock);
+        bool cancel = (c->cancelled || c->error.status) && !c->told;
+        pthread_mutex_unlock(&s->lock);
+        if (!cancel)
+            continue;
+        c->told = true;
+        for (size_t i = 0; i < c->n_choices; i++)
+            if (!c->choices[i].done)
+                scheduler_cancel(s->sched, c->choices[i].ticket);
+    }
+}
+
+/* Ends everything that the scheduler has with an error. */
+static void fail_calls(pesc_server *s, int status, const char *why)
+{
+    while (s->calls) {
+        call *c = s->calls;
+        if (!c->error.status)
+            api_refuse(&c->error, status, NULL, NULL, "%s", why);
+        c->error.retry_after = status == 503 ? 5 : 0;
+        for (size_t i = 0; i < c->n_choices; i++)
+            (void)choice_finish(&c->choices[i], "error");
+        end_call(s, c);
+    }
+}
+
+static pesc_status open_scheduler(pesc_server *s)
+{
+    DEVICE_CALL(s->m->dev);
+    int32_t slots = (int32_t)s->opt.max_streams;
+    scheduler_options o = { .slots = slots,
+                            .context = s->context,
+                            .max_tokens = slots + (s->m->dev->memory ? GPU_PROMPT_TOKENS
+                                                                     : CPU_PROMPT_TOKENS) };
+    return scheduler_open(&s->sched, s->m, &o);
+}
+
+static void close_scheduler(pesc_server *s)
+{
+    DEVICE_CALL(s->m->dev);
+    scheduler_close(s->sched);
+    s->sched = NULL;
+}
+
+static pesc_status step(pesc_server *s)
+{
+    bool more;
+    DEVICE_CALL(s->m->dev);
+    return scheduler_step(s->sched, &more);
+}
+
+/* ---- the thread ---- */
+
+/* Waits for work; NULL with *stop: the engine is to end. */
+static call *take_inbox(pesc_server *s, bool *stop)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->inbox && !s->calls && !s->engine_stops)
+        pthread_cond_wait(&s->wake, &s->lock);
+    call *all = s->inbox;
+    s->inbox = NULL;
+    s->inbox_end = &s->inbox;
+    s->waiting += s->n_inbox;
+    s->n_inbox = 0;
+    *stop = s->engine_stops;
+    pthread_mutex_unlock(&s->lock);
+    return all;
+}
+
+static void publish_counts(pesc_server *s)
+{
+    scheduler_counters n = scheduler_count(s->sched);
+    pthread_mutex_lock(&s->lock);
+    s->waiting = n.waiting;
+    s->running = n.running;
+    s->pages = n.pages;
+    s->pages_used = n.pages_used;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A new scheduler after one that failed; false: there is none, and the server ends. */
+static bool recover(pesc_server *s, pesc_status st)
+{
+    char why[sizeof s->engine_error];
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    fail_calls(s, 500, why);
+    close_scheduler(s);
+    pesc_status again = st == PESC_DEVICE ? st : open_scheduler(s);
+    if (again == PESC_OK)
+        return true;
+    pthread_mutex_lock(&s->lock);
+    s->engine_status = st;
+    memcpy(s->engine_error, why, sizeof why);
+    s->draining = true;
+    pthread_mutex_unlock(&s->lock);
+    pesc_server_stop(s);
+    return false;
+}
+
+static void *run_engine(void *ud)
+{
+    pesc_server *s = ud;
+    for (bool stop = false, works = true;;) {
+        for (call *c = take_inbox(s, &stop), *next; c; c = next) {
+            next = c->next;
+            add_call(s, c);
+        }
+        if (stop || !works) {
+            fail_calls(s, 503, "the server is shutting down");
+            if (stop)
+                return NULL;
+            continue;
+        }
+        tell_scheduler(s);
+        pesc_status st = step(s);
+        if (st != PESC_OK)
+            works = recover(s, st);
+        if (works)
+            publish_counts(s);
+    }
+}
+
+/* ---- from other threads ---- */
+
+pesc_status engine_open(pesc_server *s)
+{
+    s->inbox_end = &s->inbox;
+    TRY(open_scheduler(s));
+    publish_counts(s);
+    if (pthread_create(&s->engine, NULL, run_engine, s) != 0)
+        return fail(PESC_DEVICE, "cannot start the thread that generates");
+    s->engine_runs = true;
+    return PESC_OK;
+}
+
+void engine_close(pesc_server *s)
+{
+    if (s->engine_runs) {
+        pthread_mutex_lock(&s->lock);
+        s->engine_stops = s->draining = true;
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->engine, NULL);
+        s->engine_runs = false;
+    }
+    if (s->sched)
+        close_scheduler(s);
+}
+
+bool engine_add(pesc_server *s, call *c, api_error *e)
+{
+    pthread_mutex_lock(&s->lock);
+    bool closed = s->draining;
+    bool full = s->waiting + s->n_inbox >= s->opt.max_queue + (int64_t)s->opt.max_streams ||
+                (s->waiting + s->n_inbox >= s->opt.max_queue && s->running >= s->opt.max_streams);
+    if (!closed && !full) {
+        c->next = NULL;
+        *s->inbox_end = c;
+        s->inbox_end = &c->next;
+        s->n_inbox += (int32_t)c->n_choices;
+        pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (closed)
+        api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+    else if (full)
+        api_refuse(e, 429, "queue_full", NULL, "%d requests are waiting already; try again later",
+                   (int)s->opt.max_queue);
+    e->retry_after = closed ? 5 : full ? 1 : 0;
+    return !closed && !full;
+}
+
+void engine_cancel(pesc_server *s, call *c)
+{
+    c->cancelled = true;
+    s->has_cancelled = true;
+    pthread_cond_signal(&s->wake);
+}

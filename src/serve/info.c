@@ -1,0 +1,233 @@
+/* Endpoints that generate nothing. */
+#include "serve/call.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Sets the answer and releases the value. */
+static void answer(exchange *x, json_t *v)
+{
+    exchange_json(x, 200, v);
+    json_decref(v);
+}
+
+void handle_health(exchange *x)
+{
+    api_error e;
+    pthread_mutex_lock(&x->srv->lock);
+    bool draining = x->srv->draining;
+    pthread_mutex_unlock(&x->srv->lock);
+    if (!draining) {
+        answer(x, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
+    api_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
+    e.retry_after = 5;
+    exchange_fail(x, &e);
+}
+
+static json_t *model_json(const pesc_server *s)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", s->name, "object", "model", "created",
+                     (json_int_t)s->created, "owned_by", "pesc", "max_model_len", (int)s->context);
+}
+
+void handle_models(exchange *x)
+{
+    answer(x, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->srv)));
+}
+
+void handle_model(exchange *x)
+{
+    api_error e;
+    if (strcmp(x->argument, x->srv->name) == 0) {
+        answer(x, model_json(x->srv));
+        return;
+    }
+    api_refuse(&e, 404, "model_not_found", "model",
+               "there is no model \"%.100s\"; this server has \"%s\"", x->argument, x->srv->name);
+    exchange_fail(x, &e);
+}
+
+void handle_version(exchange *x)
+{
+    answer(x, json_pack("{s:s}", "version", pesc_version()));
+}
+
+void handle_later(exchange *x)
+{
+    api_error e;
+    api_refuse(&e, 501, "not_implemented", NULL,
+               "%s is not implemented; use /v1/chat/completions or /v1/completions", x->path);
+    exchange_fail(x, &e);
+}
+
+void handle_metrics(exchange *x)
+{
+    pesc_server *s = x->srv;
+    size_t n;
+    const char *const *names = route_endpoints(&n);
+    bool vllm = s->opt.metrics_alias && strcmp(s->opt.metrics_alias, "vllm") == 0;
+    pthread_mutex_lock(&s->lock);
+    metrics_now now = { s->running, s->waiting + s->n_inbox, s->pages, s->pages_used };
+    metrics_text(&s->metrics, &now, names, n, vllm, &x->out);
+    pthread_mutex_unlock(&s->lock);
+    x->status = 200;
+    x->type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+void handle_requests(exchange *x)
+{
+    pesc_server *s = x->srv;
+    json_t *list = json_array();
+    pthread_mutex_lock(&s->lock);
+    for (const exchange *o = s->live; o; o = o->next)
+        if (o->call)
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:s, s:s, s:I}", "id", o->id, "path", o->path,
+                                            "state", o->call->started ? "running" : "waiting",
+                                            "prompt_tokens", (json_int_t)o->prompt_tokens));
+    pthread_mutex_unlock(&s->lock);
+    answer(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+/* ---- tokens ---- */
+
+static prompt_maker maker_of(const pesc_server *s)
+{
+    return (prompt_maker){ s->m->tok, s->chat, s->m->cfg.vocab };
+}
+
+/* Parses the body; false: the answer is set. Close the request in any case. */
+static bool parse(exchange *x, api_endpoint endpoint, api_request *r)
+{
+    api_error e = { 0 };
+    api_rules rules = { x->srv->m->cfg.vocab, x->srv->opt.lenient };
+    if (api_parse(r, endpoint, x->body.p ? x->body.p : "", x->body.n, &rules, &e)) {
+        if (r->ignored.n)
+            str_add(&x->ignored, r->ignored.p, r->ignored.n);
+        return true;
+    }
+    exchange_fail(x, &e);
+    return false;
+}
+
+static json_t *pieces_of(const pesc_server *s, const id_list *ids)
+{
+    json_t *list = json_array();
+    str text = { 0 };
+    for (size_t i = 0; i < ids->n; i++) {
+        str_clear(&text);
+        if (prompts_piece(s->m->tok, i ? ids->ids[i - 1] : -1, ids->ids[i], &text) == PESC_OK)
+            json_array_append_new(list, json_stringn(text.p, text.n));
+    }
+    str_free(&text);
+    return list;
+}
+
+static void answer_tokens(exchange *x, const api_request *r, const id_list *ids)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < ids->n; i++)
+        json_array_append_new(list, json_integer(ids->ids[i]));
+    json_t *v = json_pack("{s:o, s:I, s:i}", "tokens", list, "count", (json_int_t)ids->n,
+                          "max_model_len", (int)x->srv->context);
+    if (r->with_pieces && x->srv->m->tok)
+        json_object_set_new(v, "token_strs", pieces_of(x->srv, ids));
+    answer(x, v);
+}
+
+void handle_tokenize(exchange *x)
+{
+    api_request r;
+    api_error e = { 0 };
+    prompt_list p = { 0 };
+    prompt_maker m = maker_of(x->srv);
+    if (parse(x, API_TOKENIZE, &r)) {
+        if (r.prompt && !json_is_string(r.prompt)) {
+            api_refuse(&e, 400, NULL, "prompt", "prompt: found %s, expected a string",
+                       json_kind(r.prompt));
+            exchange_fail(x, &e);
+        } else if (prompts_read(&p, &m, &r, &e)) {
+            answer_tokens(x, &r, &p.all[0].ids);
+        } else {
+            exchange_fail(x, &e);
+        }
+    }
+    prompts_close(&p);
+    api_close(&r);
+}
+
+void handle_detokenize(exchange *x)
+{
+    api_request r;
+    api_error e = { 0 };
+    int32_t *ids = NULL;
+    size_t n;
+    str text = { 0 };
+    if (parse(x, API_DETOKENIZE, &r)) {
+        bool good = api_ids(r.tokens, "tokens", x->srv->m->cfg.vocab, &ids, &n, &e);
+        if (good && !x->srv->m->tok)
+            good = api_refuse(&e, 400, NULL, NULL, "the model has no tokenizer");
+        pesc_status st = good ? prompts_decode(x->srv->m->tok, ids, n, 0, &text) : PESC_OK;
+        if (st != PESC_OK)
+            good = api_failed(&e, st);
+        if (good)
+            answer(x,
+                   json_pack("{s:s%, s:s%}", "prompt", text.p, text.n, "content", text.p, text.n));
+        else
+            exchange_fail(x, &e);
+    }
+    mem_free(ids);
+    str_free(&text);
+    api_close(&r);
+}
+
+void handle_template(exchange *x)
+{
+    api_request r;
+    api_error e = { 0 };
+    id_list ids = { 0 };
+    str text = { 0 };
+    prompt_maker m = maker_of(x->srv);
+    if (parse(x, API_TEMPLATE, &r)) {
+        bool good = prompts_chat(&m, &r, &ids, &e);
+        pesc_status st = good ? prompts_decode(m.tok, ids.ids, ids.n, 0, &text) : PESC_OK;
+        if (st != PESC_OK)
+            good = api_failed(&e, st);
+        if (good)
+            answer(x, json_pack("{s:s%}", "prompt", text.p, text.n));
+        else
+            exchange_fail(x, &e);
+    }
+    mem_free(ids.ids);
+    str_free(&text);
+    api_close(&r);
+}
+
+static json_t *token_json(const tokenizer *t, int32_t id)
+{
+    size_t n;
+    const char *text = id >= 0 ? tokenizer_token(t, id, &n) : NULL;
+    return text ? json_stringn(text, n) : json_null();
+}
+
+void handle_tokenizer_info(exchange *x)
+{
+    api_error e;
+    const pesc_server *s = x->srv;
+    const tokenizer *t = s->m->tok;
+    if (!t) {
+        api_refuse(&e, 404, NULL, NULL, "the model has no tokenizer");
+        exchange_fail(x, &e);
+        return;
+    }
+    answer(x, json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:n, s:s?, s:s?}", "tokenizer_class",
+                        "PreTrainedTokenizerFast", "model", tokenizer_kind(t), "vocab_size",
+                        (json_int_t)tokenizer_size(t), "model_max_length", (int)s->context,
+                        "bos_token", token_json(t, tokenizer_bos(t)), "eos_token",
+                        token_json(t, tokenizer_eos(t)), "pad_token", "chat_template",
+                        tokenizer_chat_template(t), "chat_format",
+                        s->chat ? chat_name(s->chat) : NULL));
+}

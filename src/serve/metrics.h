@@ -1,0 +1,35 @@
+/* metrics: counters, gauges and histograms in the text format of Prometheus, version 0.0.4. */
+#ifndef PESC_SERVE_METRICS_H
+#define PESC_SERVE_METRICS_H
+
+#include "base/str.h"
+
+#include <stdint.h>
+
+enum { METRICS_BUCKETS = 16, METRICS_ENDPOINTS = 16, METRICS_STATUSES = 20 };
+
+typedef struct histogram {
+    uint64_t count[METRICS_BUCKETS + 1]; /* the last: above all bounds */
+    double sum;
+    uint64_t n;
+} histogram;
+
+typedef struct metrics {
+    uint64_t requests[METRICS_ENDPOINTS][METRICS_STATUSES];
+    uint64_t prompt_tokens, cached_tokens, generated_tokens, disconnects;
+    histogram first_token, inter_token, request, queue; /* seconds */
+} metrics;
+
+typedef struct metrics_now {
+    int32_t running, waiting, pages, pages_used;
+} metrics_now;
+
+void metrics_observe(histogram *h, double seconds);
+/* endpoint: an index into the names below; other statuses are not counted. */
+void metrics_count(metrics *m, int endpoint, int status);
+
+/* names: of the endpoints, [n]. vllm: repeats figures under vLLM's names. */
+void metrics_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
+                  bool vllm, str *out);
+
+#endif

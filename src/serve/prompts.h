@@ -1,0 +1,41 @@
+/* prompts: what a request wants continued, as token ids. */
+#ifndef PESC_SERVE_PROMPTS_H
+#define PESC_SERVE_PROMPTS_H
+
+#include "serve/api.h"
+#include "text/chat.h"
+
+typedef struct prompt {
+    id_list ids;
+    str text;        /* as it is echoed; only if the request echoes */
+    size_t *offsets; /* [ids.n]: code points of the text before each token; likewise */
+    size_t chars;    /* code points of the text */
+} prompt;
+
+typedef struct prompt_list {
+    prompt *all;
+    size_t n;
+} prompt_list;
+
+/* What prompts are made with. */
+typedef struct prompt_maker {
+    const tokenizer *tok;    /* NULL: only token ids are possible */
+    const chat_format *chat; /* NULL: no conversation is possible */
+    int64_t vocab;
+} prompt_maker;
+
+/* The prompts of a request of any endpoint that has them. Close the list in any case. */
+bool prompts_read(prompt_list *p, const prompt_maker *m, const api_request *r, api_error *e);
+void prompts_close(prompt_list *p); /* also one that is all zeros */
+
+/* A conversation as token ids: the only place where chat templates are applied. */
+bool prompts_chat(const prompt_maker *m, const api_request *r, id_list *out, api_error *e);
+
+/* Appends the text of ids. flags: PESC_SKIP_SPECIAL or 0. */
+pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
+                           str *out);
+/* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. */
+pesc_status prompts_piece(const tokenizer *t, int32_t before, int32_t id, str *out);
+size_t prompts_chars(const char *text, size_t n); /* code points */
+
+#endif

@@ -1,0 +1,105 @@
+/* The table of endpoints. */
+#include "serve/exchange.h"
+
+#include <string.h>
+
+/* Endpoints in metrics; 0: paths that are not known. */
+enum { E_OTHER, E_COMPLETION, E_CHAT, E_TOKENS, E_MODELS, E_STATE, N_ENDPOINTS };
+static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "chat",
+                                                    "tokens", "models",      "state" };
+
+static const route routes[] = {
+    { "POST", "/v1/completions", handle_completion, false, E_COMPLETION },
+    { "POST", "/completions", handle_completion, false, E_COMPLETION },
+    { "POST", "/v1/chat/completions", handle_chat, false, E_CHAT },
+    { "POST", "/chat/completions", handle_chat, false, E_CHAT },
+    { "GET", "/v1/models", handle_models, false, E_MODELS },
+    { "GET", "/models", handle_models, false, E_MODELS },
+    { "GET", "/v1/models/", handle_model, false, E_MODELS },
+    { "GET", "/models/", handle_model, false, E_MODELS },
+    { "GET", "/health", handle_health, true, E_STATE },
+    { "GET", "/v1/health", handle_health, true, E_STATE },
+    { "GET", "/version", handle_version, false, E_STATE },
+    { "GET", "/metrics", handle_metrics, false, E_STATE },
+    { "GET", "/v1/requests", handle_requests, false, E_STATE },
+    { "POST", "/tokenize", handle_tokenize, false, E_TOKENS },
+    { "POST", "/detokenize", handle_detokenize, false, E_TOKENS },
+    { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS },
+    { "POST", "/apply-template", handle_template, false, E_TOKENS },
+    { "POST", "/v1/responses", handle_later, false, E_OTHER },
+    { "POST", "/v1/messages", handle_later, false, E_OTHER },
+    { "POST", "/v1/embeddings", handle_later, false, E_OTHER },
+};
+enum { N_ROUTES = sizeof routes / sizeof *routes };
+
+const char *const *route_endpoints(size_t *n)
+{
+    *n = N_ENDPOINTS;
+    return endpoints;
+}
+
+static void handle_options(exchange *x)
+{
+    x->status = 204;
+}
+static const route preflight = { "OPTIONS", "", handle_options, true, E_OTHER };
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Decodes %XX; false: malformed, empty or too long. */
+static bool decode(const char *from, char *to, size_t cap)
+{
+    size_t n = 0;
+    for (; *from && n + 1 < cap; from++) {
+        char c = *from;
+        if (c == '%') {
+            if (hex(from[1]) < 0 || hex(from[2]) < 0)
+                return false;
+            c = (char)(16 * hex(from[1]) + hex(from[2]));
+            from += 2;
+        }
+        if (c == '\0')
+            return false;
+        to[n++] = c;
+    }
+    to[n] = '\0';
+    return !*from && n > 0;
+}
+
+static bool matches(const route *r, exchange *x, const char *path)
+{
+    size_t n = strlen(r->path);
+    if (r->path[n - 1] != '/')
+        return strcmp(r->path, path) == 0;
+    return strncmp(r->path, path, n) == 0 && decode(path + n, x->argument, sizeof x->argument);
+}
+
+const route *route_find(exchange *x, const char *method, const char *path, api_error *e)
+{
+    const route *found = NULL;
+    const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (!matches(&routes[i], x, path))
+            continue;
+        found = &routes[i];
+        if (strcmp(routes[i].method, as) == 0)
+            return found;
+    }
+    bool whole_server = strcmp(path, "*") == 0;
+    if (found || whole_server)
+        x->allow =
+            found && strcmp(found->method, "POST") == 0 ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+    if (x->allow && strcmp(method, "OPTIONS") == 0)
+        return &preflight;
+    if (found)
+        api_refuse(e, 405, "method_not_allowed", NULL, "%.60s does not take %.10s", path, method);
+    else
+        api_refuse(e, 404, "not_found", NULL, "there is no %.100s", path);
+    return NULL;
+}

@@ -1,0 +1,173 @@
+#include "serve/server.h"
+
+#include "base/args.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "serve/exchange.h"
+
+#include <xxhash.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEFAULT_CONTEXT = 4096, LAST_SECONDS = 1 };
+
+/* The last part of the model's path. */
+static const char *last_part(const char *path, size_t *n)
+{
+    *n = strlen(path);
+    while (*n > 1 && path[*n - 1] == '/')
+        --*n;
+    const char *slash = memrchr(path, '/', *n);
+    if (!slash || *n == 1)
+        return path;
+    *n -= (size_t)(slash + 1 - path);
+    return slash + 1;
+}
+
+static pesc_status name_model(pesc_server *s)
+{
+    size_t n;
+    const char *name = s->opt.served_name;
+    if (!name)
+        name = last_part(s->m->dir->path, &n);
+    else
+        n = strlen(name);
+    s->name = mem_strndup(name, n);
+    if (!s->name)
+        return fail_nomem("the name of a model", n);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%012llx",
+             (unsigned long long)XXH3_64bits(PESC_VERSION, sizeof PESC_VERSION - 1) &
+                 0xffffffffffff);
+    return PESC_OK;
+}
+
+static pesc_status choose_chat(pesc_server *s)
+{
+    s->chat = s->m->chat;
+    if (!s->opt.chat_format)
+        return PESC_OK;
+    s->chat = chat_find(s->opt.chat_format);
+    return s->chat ? PESC_OK : chat_unknown("chat_format: that chat format is not known");
+}
+
+/* On an address of this machine alone a web page could reach the server through a name that it
+ * makes point here (DNS rebinding): the names are therefore known. */
+static pesc_status list_hosts(pesc_server *s)
+{
+    static const char *const local[] = { "localhost", "127.0.0.1", "[::1]" };
+    size_t n_local = sizeof local / sizeof *local;
+    if (!s->loopback && s->opt.n_allow_host == 0)
+        return PESC_OK;
+    s->hosts = mem_alloc(n_local + 1 + s->opt.n_allow_host, sizeof *s->hosts);
+    if (!s->hosts)
+        return fail_nomem("names of hosts", s->opt.n_allow_host);
+    for (size_t i = 0; i < n_local; i++)
+        s->hosts[s->n_hosts++] = local[i];
+    s->hosts[s->n_hosts++] = s->opt.host;
+    for (size_t i = 0; i < s->opt.n_allow_host; i++)
+        s->hosts[s->n_hosts++] = s->opt.allow_host[i];
+    return PESC_OK;
+}
+
+static pesc_status open_parts(pesc_server *s)
+{
+    const config *cfg = &s->m->cfg;
+    int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
+    s->context = s->opt.context ? (int32_t)s->opt.context : own;
+    s->created = (int64_t)clock_wall();
+    s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->stop_event < 0)
+        return fail_errno(PESC_DEVICE, errno, "cannot open an event");
+    TRY(name_model(s));
+    TRY(choose_chat(s));
+    if (s->opt.api_key_file)
+        TRY(apikeys_read(s, s->opt.api_key_file));
+    TRY(gate_open(s));
+    TRY(list_hosts(s));
+    TRY(engine_open(s));
+    return http_open(s);
+}
+
+pesc_status pesc_server_open(pesc_server **out, pesc_model *m, const pesc_serve_options *opt)
+{
+    status_clear();
+    NEED(out);
+    *out = NULL;
+    NEED(m);
+    pesc_serve_options o;
+    TRY(options_take(PESC_OPTIONS_SERVE, &o, opt));
+    pesc_server *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("a server", sizeof *s);
+    s->m = m;
+    model_keep(m);
+    s->opt = o;
+    s->stop_event = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    pesc_status st = open_parts(s);
+    if (st == PESC_OK)
+        *out = s;
+    else
+        pesc_server_close(s);
+    return st;
+}
+
+int32_t pesc_server_port(const pesc_server *s)
+{
+    return s ? s->port : 0;
+}
+
+/* Gives answers that were just completed the time to be sent. */
+static void send_rest(pesc_server *s)
+{
+    double end = clock_seconds() + LAST_SECONDS;
+    for (int32_t active = 1; active > 0 && clock_seconds() < end;) {
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        pthread_mutex_lock(&s->lock);
+        active = s->n_active;
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+pesc_status pesc_server_run(pesc_server *s)
+{
+    status_clear();
+    NEED(s);
+    gate_run(s);
+    engine_close(s);
+    send_rest(s);
+    return s->engine_status == PESC_OK ? PESC_OK : fail(s->engine_status, "%s", s->engine_error);
+}
+
+void pesc_server_stop(pesc_server *s)
+{
+    uint64_t one = 1;
+    if (s && write(s->stop_event, &one, sizeof one) < 0)
+        return; /* the counter is not 0 already */
+}
+
+void pesc_server_close(pesc_server *s)
+{
+    if (!s)
+        return;
+    pesc_model *m = s->m;
+    engine_close(s);
+    http_close(s);
+    gate_close(s->gate);
+    if (s->stop_event >= 0)
+        close(s->stop_event);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    mem_free(s->keys);
+    mem_free(s->hosts);
+    mem_free(s->name);
+    mem_free(s);
+    pesc_model_close(m);
+}

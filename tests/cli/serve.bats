@@ -1,0 +1,57 @@
+load helper
+setup_file() {
+    make_model
+    export BASE=$BATS_TEST_DIRNAME/../../share/base
+    export PYTHONDONTWRITEBYTECODE=1
+    export PESC
+}
+
+property() {
+    run python3 "$BATS_TEST_DIRNAME/../serve/properties.py" "${2:-$BASE}" "$1"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+}
+
+@test "serve: hostile requests get the exact status and error code" {
+    run python3 "$BATS_TEST_DIRNAME/../serve/hostile.py" "$D/model"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+    has '^[0-9]+ of [0-9]+ requests are answered as expected$'
+}
+
+@test "serve: an answer is the same alone, among 16, cached or not" { property same_alone_and_among_others; }
+@test "serve: the events of a stream add up to the whole answer" { property streams_equal_whole_answers; }
+@test "serve: a chat streams its role, its text, its end and its usage" { property chat_streams "$D/model"; }
+@test "serve: an echoed prompt has the log-probabilities of its generation" { property scores_echoed_prompts; }
+@test "serve: cached_tokens counts what was not computed" { property counts_what_is_cached; }
+@test "serve: a client that leaves frees its pages, waiting or running" { property leaving_frees_pages; }
+@test "serve: a full queue is answered 429" { property refuses_what_does_not_fit_the_queue; }
+@test "serve: SIGTERM lets requests end and cuts those that do not" { property ends_after_a_signal; }
+@test "serve: keys are asked for where there is a key file" { property asks_for_keys "$D/model"; }
+@test "serve: CORS headers are sent to listed origins only" { property answers_origins_that_are_listed "$D/model"; }
+@test "serve: --lenient accepts unknown fields and names them" { property accepts_unknown_fields_if_lenient "$D/model"; }
+@test "serve: sampling options, stops, choices and echo are obeyed" { property obeys_options_of_a_request; }
+@test "serve: --log-json writes a line of JSON for each request" { property writes_a_log "$D/model"; }
+
+@test "serve: an address that others reach needs a key" {
+    pesc serve "$D/model" --host 0.0.0.0 --port 0
+    fails 2 "0.0.0.0 is an address that other machines can reach: give --api-key-file, or listen on 127.0.0.1"
+}
+
+@test "serve: a key file must have keys of 8 bytes" {
+    printf '\n' > "$BATS_TEST_TMPDIR/none"
+    printf 'short\n' > "$BATS_TEST_TMPDIR/short"
+    pesc serve "$D/model" --port 0 --api-key-file "$BATS_TEST_TMPDIR/none"
+    fails 3 "$BATS_TEST_TMPDIR/none: found no key, expected one a line"
+    pesc serve "$D/model" --port 0 --api-key-file "$BATS_TEST_TMPDIR/short"
+    fails 3 "$BATS_TEST_TMPDIR/short: key 1 has 5 bytes, expected at least 8"
+}
+
+@test "serve: a host must be an address, a chat format known" {
+    pesc serve "$D/model" --host nowhere.invalid --port 0
+    [ "$status" = 2 ]
+    [[ $stderr == 'pesc: host: found "nowhere.invalid", expected an address such as 127.0.0.1'* ]]
+    pesc serve "$D/model" --port 0 --chat-format none-such
+    [ "$status" = 2 ]
+    [[ $stderr == 'pesc: chat_format: that chat format is not known; name one of: '* ]]
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Seeds of fuzz_request: the table of hostile requests, where they are not large, and a good request with every field."""
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+import hostile  # noqa: E402
+
+folder = pathlib.Path(sys.argv[1]) / "fuzz_request"
+folder.mkdir(parents=True, exist_ok=True)
+for number, (_, request, _, _) in enumerate(hostile.TABLE):
+    if len(request) < 4000:
+        (folder / f"hostile-{number}").write_bytes(request)
+(folder / "fields").write_bytes(hostile.completion(
+    temperature=0.5, top_p=0.5, top_k=5, min_p=0.1, repetition_penalty=1.1, presence_penalty=1, frequency_penalty=-1, n=2, best_of=2,
+    seed=-5, stop=["a", "b"], stop_token_ids=[1, 2], ignore_eos=True, min_tokens=1, logit_bias={"5": 1.5}, logprobs=2, echo=True,
+    stream=True, stream_options={"include_usage": True}, return_token_ids=True, cache_salt="x", user="u"))
+(folder / "body").write_bytes(json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}).encode())

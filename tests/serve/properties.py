@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""What must hold of answers, whatever else the server does: properties.py MODEL NAME runs the property of that name."""
+import concurrent.futures
+import http.client
+import json
+import socket
+import sys
+import tempfile
+import time
+
+from running import Server
+
+TEXT = "Once upon a time there was a little girl who went to the market to buy some bread. "
+FIXED = ("id", "created")  # differ from answer to answer
+
+
+def body(i, **fields):
+    """Requests of several kinds: greedy and sampled, with penalties, with a long and a short prompt."""
+    kinds = [
+        {"temperature": 0},
+        {"temperature": 1, "seed": 7},
+        {"temperature": 0.8, "top_p": 0.9, "seed": 8, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+        {"temperature": 1.2, "top_k": 20, "min_p": 0.02, "seed": -9, "repetition_penalty": 1.1, "logprobs": 3},
+    ]
+    return {"prompt": TEXT * (1 + i % 3) + f"Number {i}", "max_tokens": 12 + i % 5, **kinds[i % 4], **fields}
+
+
+def content(answer):
+    return {k: v for k, v in answer.items() if k not in FIXED and k != "usage"}
+
+
+def same_alone_and_among_others(model):
+    """Alone, in a batch of 16, cached or not, with few slots or many: the same bytes."""
+    n = 16
+    with Server(model) as s:
+        alone = [content(s.json("/v1/completions", body(i, cache_salt=f"alone {i}"))) for i in range(n)]
+        again = [content(s.json("/v1/completions", body(i, cache_salt=f"alone {i}"))) for i in range(n)]
+        assert alone == again
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            assert list(pool.map(lambda i: content(s.json("/v1/completions", body(i))), range(n))) == alone
+    with Server(model, "--max-streams", "3", "--threads", "1") as s:
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            assert list(pool.map(lambda i: content(s.json("/v1/completions", body(i))), range(n))) == alone
+
+
+def streams_equal_whole_answers(model):
+    with Server(model) as s:
+        for i in range(8):
+            for more in ({}, {"stop": ["e", "th"]}, {"n": 3}, {"echo": True}, {"echo": True, "logprobs": 2}, {"return_token_ids": True}):
+                b = body(i, **more)
+                whole = s.json("/v1/completions", b)
+                texts = [""] * len(whole["choices"])
+                logprobs = [[] for _ in texts]
+                finish = [None] * len(texts)
+                for e in s.events("/v1/completions", b):
+                    (c,) = e["choices"]
+                    texts[c["index"]] += c["text"]
+                    finish[c["index"]] = c["finish_reason"] or finish[c["index"]]
+                    if c["logprobs"]:
+                        logprobs[c["index"]] += list(zip(*(c["logprobs"][k] for k in ("tokens", "token_logprobs", "text_offset"))))
+                assert texts == [c["text"] for c in whole["choices"]], (b, texts, whole)
+                assert finish == [c["finish_reason"] for c in whole["choices"]]
+                for c, streamed in zip(whole["choices"], logprobs):
+                    if c["logprobs"]:
+                        assert streamed == list(zip(*(c["logprobs"][k] for k in ("tokens", "token_logprobs", "text_offset"))))
+
+
+def chat_streams(model):
+    with Server(model) as s:
+        b = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 3, "logprobs": True, "top_logprobs": 2}
+        whole = s.json("/v1/chat/completions", b)
+        events = s.events("/v1/chat/completions", {**b, "stream_options": {"include_usage": True}})
+        assert whole["object"] == "chat.completion" and events[0]["object"] == "chat.completion.chunk"
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert all("role" not in e["choices"][0]["delta"] for e in events[1:-1])
+        assert events[-1]["choices"] == [] and events[-1]["usage"]["total_tokens"] == whole["usage"]["total_tokens"]
+        assert all(e["usage"] is None for e in events[:-1])
+        assert len({(e["id"], e["created"], e["model"]) for e in events}) == 1
+        assert events[-2]["choices"][0]["delta"] == {} and events[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1])
+        assert text == whole["choices"][0]["message"]["content"]
+        entries = [x for e in events[:-1] if e["choices"][0]["logprobs"] for x in e["choices"][0]["logprobs"]["content"]]
+        assert entries == whole["choices"][0]["logprobs"]["content"] and len(entries) == whole["usage"]["completion_tokens"]
+        assert all(len(x["top_logprobs"]) == 2 and x["logprob"] <= 0 for x in entries)
+
+
+def scores_echoed_prompts(model):
+    """The values of an echo are those of the generation that made the text, and greedy tokens are the largest."""
+    with Server(model) as s:
+        ids = s.json("/tokenize", {"prompt": TEXT})["tokens"]
+        made = s.json("/v1/completions", {"prompt": ids, "max_tokens": 9, "temperature": 0, "logprobs": 1, "return_token_ids": True})["choices"][0]
+        new = made["token_ids"]
+        scored = s.json("/v1/completions", {"prompt": ids + new, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True})["choices"][0]["logprobs"]
+        only = s.json("/v1/completions", {"prompt": ids + new, "max_tokens": 0, "logprobs": 1, "echo": True})["choices"][0]
+        assert scored["token_logprobs"][0] is None and scored["top_logprobs"][0] is None
+        assert len({len(v) for v in scored.values()}) == 1 and len(scored["tokens"]) == len(ids + new) + 1
+        assert scored["token_logprobs"][len(ids):-1] == made["logprobs"]["token_logprobs"]
+        for value, top in list(zip(scored["token_logprobs"], scored["top_logprobs"]))[len(ids):-1]:
+            assert value == max(top.values())
+        assert only["logprobs"]["token_logprobs"] == scored["token_logprobs"][:-1] and only["finish_reason"] == "length"
+        assert scored["text_offset"] == sorted(scored["text_offset"])
+
+
+def counts_what_is_cached(model):
+    with Server(model) as s:
+        b = {"prompt": TEXT * 6, "max_tokens": 1, "temperature": 0}
+        first, second = s.json("/v1/completions", b)["usage"], s.json("/v1/completions", b)["usage"]
+        other = s.json("/v1/completions", {**b, "cache_salt": "other"})["usage"]
+        n = first["prompt_tokens"]
+        assert n > 64 and first["prompt_tokens_details"]["cached_tokens"] == 0
+        assert second["prompt_tokens_details"]["cached_tokens"] == n - 1, second
+        assert other["prompt_tokens_details"]["cached_tokens"] == 0
+        assert s.metric("pesc_prompt_tokens_total") == 3 * n and s.metric("pesc_prompt_tokens_cached_total") == n - 1
+
+
+def open_stream(s, **fields):
+    """A socket of a stream that has sent its first event."""
+    data = json.dumps({"prompt": TEXT, "max_tokens": 100000, "ignore_eos": True, "stream": True, **fields}).encode()
+    c = socket.create_connection(("127.0.0.1", s.port), timeout=30)
+    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+    return c
+
+
+def leaving_frees_pages(model):
+    """A client that leaves is noticed while it is served and while it waits; the others go on."""
+    with Server(model, "--max-streams", "2", "--context", "20000") as s:
+        running = [open_stream(s), open_stream(s)]
+        for c in running:
+            assert c.recv(1000)
+        waiting = [open_stream(s) for _ in range(3)]
+        s.wait_for("pesc_requests_waiting", 3)
+        s.wait_for("pesc_requests_running", 2)
+        assert s.metric("pesc_kv_pages_used") > 0
+        for c in waiting:
+            c.close()
+        s.wait_for("pesc_requests_waiting", 0)
+        s.wait_for("pesc_requests_running", 2)
+        began = time.monotonic()
+        for c in running:
+            c.close()
+        s.wait_for("pesc_kv_pages_used", 0)
+        took = time.monotonic() - began
+        s.wait_for("pesc_requests_running", 0)
+        s.wait_for("pesc_disconnects_total", 5)
+        assert took < 2, took
+        assert s.json("/v1/completions", {"prompt": "a", "max_tokens": 2})["usage"]["completion_tokens"] >= 1
+
+
+def refuses_what_does_not_fit_the_queue(model):
+    with Server(model, "--max-streams", "1", "--max-queue", "1", "--context", "20000") as s:
+        first = open_stream(s)
+        assert first.recv(1000)
+        second = open_stream(s)
+        s.wait_for("pesc_requests_waiting", 1)
+        status, headers, text = s.ask("POST", "/v1/completions", {"prompt": "a"})
+        error = json.loads(text)["error"]
+        assert status == 429 and error["code"] == "queue_full" and error["type"] == "rate_limit_error", text
+        assert int(headers["retry-after"]) > 0 and headers["x-should-retry"] == "true"
+        first.close()
+        second.close()
+
+
+def ends_after_a_signal(model):
+    """A running stream may end; one that does not is cut with an error event; the exit status is 0."""
+    with Server(model, "--drain", "1", "--context", "20000") as s:
+        short = open_stream(s, max_tokens=20)
+        long = open_stream(s)
+        assert short.recv(1000) and long.recv(1000)
+        keep = http.client.HTTPConnection("127.0.0.1", s.port, timeout=10)
+        keep.request("GET", "/health")
+        assert keep.getresponse().read() == b'{"status":"ok"}'
+        s.process.terminate()
+        time.sleep(0.2)
+        keep.request("GET", "/health")
+        r = keep.getresponse()
+        assert r.status == 503 and b"shutting_down" in r.read()
+        texts = []
+        for c in (short, long):
+            got = b""
+            while part := c.recv(65536):
+                got += part
+                if b"[DONE]" in got or b"\r\n0\r\n" in got:
+                    break
+            texts.append(got)
+        assert b"data: [DONE]" in texts[0]
+        assert b'"error"' in texts[1] and b"[DONE]" not in texts[1], texts[1][-400:]
+        assert s.process.wait(20) == 0
+
+
+def asks_for_keys(model):
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("first-secret\n\nsecond-secret\n")
+        f.flush()
+        with Server(model, "--api-key-file", f.name) as s:
+            assert s.ask("GET", "/health")[0] == 200
+            for headers in ({}, {"Authorization": "Bearer first-secre"}, {"Authorization": "Bearer first-secret2"},
+                            {"Authorization": "Basic first-secret"}, {"X-Api-Key": ""}, {"Authorization": "Bearer "}):
+                status, got, text = s.ask("GET", "/v1/models", headers=headers)
+                assert status == 401 and got["www-authenticate"] == "Bearer", (headers, status)
+                assert json.loads(text)["error"]["type"] == "authentication_error"
+            for headers in ({"Authorization": "Bearer first-secret"}, {"Authorization": "bearer second-secret"}, {"X-Api-Key": "second-secret"}):
+                assert s.ask("GET", "/v1/models", headers=headers)[0] == 200
+
+
+def answers_origins_that_are_listed(model):
+    with Server(model, "--cors-origin", "https://a.example") as s:
+        ask = lambda origin: s.ask("OPTIONS", "/v1/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+        status, headers, _ = ask("https://a.example")
+        assert status == 204 and headers["access-control-allow-origin"] == "https://a.example" and headers["vary"] == "Origin"
+        for other in ("https://a.example.evil", "http://a.example", "null", "https://A.example"):
+            assert "access-control-allow-origin" not in ask(other)[1]
+    with Server(model) as s:
+        assert "access-control-allow-origin" not in s.ask("GET", "/health", headers={"Origin": "https://a.example"})[1]
+
+
+def accepts_unknown_fields_if_lenient(model):
+    with Server(model, "--lenient") as s:
+        status, headers, _ = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "best_off": 2, "use_beam": 1})
+        assert status == 200 and headers["x-pesc-ignored"] == "best_off, use_beam"
+
+
+def obeys_options_of_a_request(model):
+    with Server(model) as s:
+        ask = lambda **f: s.json("/v1/completions", {"prompt": TEXT, "max_tokens": 8, "temperature": 0, **f})["choices"]
+        (plain,) = ask(return_token_ids=True)
+        first = plain["token_ids"][0]
+        assert ask(logit_bias={str(first): -100}, return_token_ids=True)[0]["token_ids"][0] != first
+        (stopped,) = ask(stop_token_ids=[plain["token_ids"][3]], return_token_ids=True)
+        assert stopped["finish_reason"] == "stop" and len(stopped["token_ids"]) <= 4
+        mark = plain["text"][2:4]
+        (cut,) = ask(stop=mark)
+        assert cut["text"] == plain["text"][:plain["text"].index(mark)] and cut["finish_reason"] == "stop"
+        (kept,) = ask(stop=mark, include_stop_str_in_output=True)
+        assert kept["text"] == cut["text"] + mark
+        many = ask(n=4, temperature=1, seed=5)
+        assert [c["index"] for c in many] == [0, 1, 2, 3] and len({c["text"] for c in many}) > 1
+        assert ask(temperature=1, seed=6)[0]["text"] == many[1]["text"]
+        both = ask(prompt=[TEXT, "Other"], n=2)
+        assert [c["index"] for c in both] == [0, 1, 2, 3] and both[0]["text"] == both[1]["text"] == plain["text"]
+        (echo,) = ask(echo=True, max_tokens=0)
+        assert echo["text"] == TEXT and echo["finish_reason"] == "length"
+
+
+def writes_a_log(model):
+    with tempfile.TemporaryFile("w+") as f:
+        with Server(model, "--log-json", log=f) as s:
+            s.json("/v1/completions", {"prompt": "a", "max_tokens": 2, "ignore_eos": True})
+            s.ask("GET", "/nowhere")
+        f.seek(0)
+        one, two = (json.loads(line) for line in f)
+        assert one["status"] == 200 and one["path"] == "/v1/completions" and one["generated_tokens"] == 2 and one["id"].startswith("req-")
+        assert two["status"] == 404
+
+
+PROPERTIES = {f.__name__: f for f in (
+    same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, counts_what_is_cached,
+    leaving_frees_pages, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
+    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log)}
+
+if __name__ == "__main__":
+    PROPERTIES[sys.argv[2]](sys.argv[1])

@@ -1,0 +1,93 @@
+"""A server for the tests: started on a free port, asked over http.client or raw sockets, stopped by SIGTERM."""
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+
+class Server:
+    def __init__(self, model, *options, log=subprocess.DEVNULL):
+        self.process = subprocess.Popen(
+            [os.environ["PESC"], "serve", model, "--port", "0", *options],
+            stdout=log, stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        found = re.search(r"listening on http://\S+:(\d+)", line)
+        if not found:
+            raise SystemExit(f"the server did not start: {line}{self.process.stderr.read()}")
+        self.port = int(found[1])
+
+    def ask(self, method, path, body=None, headers=None):
+        """(status, headers, body) of one request; a body that is not bytes is sent as JSON."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if body is not None else {}
+        c.request(method, path, body, {**sent, **(headers or {})})
+        r = c.getresponse()
+        text = r.read()
+        c.close()
+        return r.status, dict((k.lower(), v) for k, v in r.getheaders()), text
+
+    def json(self, path, body=None, status=200):
+        got, _, text = self.ask("GET" if body is None else "POST", path, body)
+        assert got == status, (path, body, got, text)
+        return json.loads(text)
+
+    def events(self, path, body):
+        """The events of a stream, without the last one, which must be [DONE]."""
+        status, headers, text = self.ask("POST", path, {**body, "stream": True})
+        assert status == 200 and headers["content-type"].startswith("text/event-stream"), (status, text)
+        blocks = [b for b in text.decode().split("\n\n") if b and not b.startswith(":")]
+        assert all(b.startswith("data: ") for b in blocks), text
+        assert blocks[-1] == "data: [DONE]", text
+        return [json.loads(b[6:]) for b in blocks[:-1]]
+
+    def raw(self, request, wait=5):
+        """What comes back for these bytes until the server closes, or the answer is complete."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                s.sendall(request)
+            got = b""
+            with contextlib.suppress(ConnectionResetError, socket.timeout):
+                while not complete(got):
+                    part = s.recv(65536)
+                    if not part:
+                        break
+                    got += part
+            return got
+
+    def metric(self, name):
+        _, _, text = self.ask("GET", "/metrics")
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", text.decode(), re.M)[1])
+
+    def wait_for(self, name, value, seconds=5):
+        end = time.monotonic() + seconds
+        while self.metric(name) != value:
+            assert time.monotonic() < end, f"{name} is {self.metric(name)}, expected {value}"
+            time.sleep(0.01)
+
+    def stop(self):
+        """Exit status after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            assert self.stop() == 0, self.process.returncode
+
+
+def complete(answer):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    if b" 100 Continue" in head.split(b"\r\n")[0]:
+        return complete(body) if body else False
+    return bool(length) and len(body) >= int(length[1])
