@@ -59,15 +59,9 @@ static int64_t count_of(const param *q)
     return q->ne[0] * (q->nd > 1 ? q->ne[1] : 1);
 }
 
-static void open_trial(trial *t, const fixture *f)
+static void open_model(trial *t, const fixture *f)
 {
     pesc_load_options opt = pesc_load_defaults();
-    *t = (trial){ 0 };
-    size_t n;
-    char ids[512];
-    snprintf(ids, sizeof ids, "%s/ids.json", f->name);
-    t->ids = golden_ids(golden_path(ids), NULL, &n);
-    n = n < 28 ? n : 28;
     if (!f->frozen)
         opt.base_dtype = "f32";
     must(pesc_model_open(&t->m, dev, golden_path(f->name), &opt));
@@ -84,7 +78,12 @@ static void open_trial(trial *t, const fixture *f)
                         .molora_k = 2,
                         .seed = 5 };
     must(params_open(&t->p, t->m, &spec));
-    float *w = t->p->master.data; /* what starts at zero has nothing to say yet */
+}
+
+/* The matrices that start at zero, whose inputs would have no gradient. */
+static void fill_zeros(trial *t)
+{
+    float *w = t->p->master.data;
     for (size_t i = 0; i < t->p->n_list; i++) {
         const param *q = &t->p->list[i];
         if (strstr(q->name, "lora_B") || strstr(q->name, "adapter_up"))
@@ -92,7 +91,12 @@ static void open_trial(trial *t, const fixture *f)
                 w[q->at + j] = 0.2F * rng_normal((rng_key){ 9, i }, (uint64_t)j);
     }
     params_refresh(t->p);
-    const int32_t cuts[N_SEQS + 1] = { 0, 9, 10, (int32_t)n };
+}
+
+/* Three sequences of the first n tokens; all or every other one of their rows has a target. */
+static void set_input(trial *t, int32_t n)
+{
+    const int32_t cuts[N_SEQS + 1] = { 0, 9, 10, n };
     int32_t k = 0;
     for (int s = 0; s < N_SEQS; s++) {
         t->seqs[s] = (token_seq){ .ids = t->ids + cuts[s], .n = cuts[s + 1] - cuts[s] };
@@ -109,6 +113,19 @@ static void open_trial(trial *t, const fixture *f)
                            .weights = t->weights,
                            .n_targets = k,
                            .aux_weight = 0.3F };
+}
+
+static void open_trial(trial *t, const fixture *f)
+{
+    *t = (trial){ 0 };
+    size_t n;
+    char ids[512];
+    snprintf(ids, sizeof ids, "%s/ids.json", f->name);
+    t->ids = golden_ids(golden_path(ids), NULL, &n);
+    n = n < 28 ? n : 28;
+    open_model(t, f);
+    fill_zeros(t);
+    set_input(t, (int32_t)n);
     must(pass_open_train(&t->t, t->m, (pass_limits){ (int32_t)n, N_SEQS, 64 }, t->p,
                          (keep_counts){ .all = 1 }));
 }

@@ -191,12 +191,19 @@ static void near(const char *run, int step, const char *what, double got, double
                  want, fabs(got - want) / fabs(want));
 }
 
-static void trajectory_equals_torch(void **state)
+/* A run that is open for training: its model, with the adapter that it starts from if it has one.
+ */
+typedef struct opened {
+    pesc_model *m;
+    params *p;
+    pass *t;
+    train_spec spec;
+    expertcfg own; /* the experts that the run trains, in runs of ESFT */
+    moments s;
+} opened;
+
+static void open_run(opened *o, const char *run, const json_t *golden)
 {
-    const char *run = *state;
-    json_t *golden = json_load_file(file_of(run, "golden.json"), 0, NULL);
-    json_t *options = json_object_get(golden, "options"), *steps = json_object_get(golden, "steps");
-    records data = read_records(file_of(run, "data.jsonl"));
     pesc_load_options opt = pesc_load_defaults();
     char adapter[512];
     snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
@@ -204,20 +211,37 @@ static void trajectory_equals_torch(void **state)
     opt.lora = there ? adapter : NULL;
     if (there)
         fclose(there);
-    pesc_model *m;
-    params *p;
-    pass *t;
-    train_spec spec = spec_of(options);
-    expertcfg own = { 0 };
+    *o = (opened){ .spec = spec_of(json_object_get(golden, "options")) };
     if (json_object_get(golden, "model")) {
-        must(expertcfg_read(&own, file_of(run, "expert_cfg.json")));
-        spec.own = &own;
+        must(expertcfg_read(&o->own, file_of(run, "expert_cfg.json")));
+        o->spec.own = &o->own;
     }
-    must(pesc_model_open(&m, dev, model_of(run, golden), &opt));
-    must(params_open(&p, m, &spec));
-    must(pass_open_train(&t, m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS }, p,
+    must(pesc_model_open(&o->m, dev, model_of(run, golden), &opt));
+    must(params_open(&o->p, o->m, &o->spec));
+    must(pass_open_train(&o->t, o->m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS }, o->p,
                          (keep_counts){ .all = 1 }));
-    moments s = { calloc((size_t)p->n, sizeof(double)), calloc((size_t)p->n, sizeof(double)) };
+    size_t n = (size_t)o->p->n;
+    o->s = (moments){ calloc(n, sizeof(double)), calloc(n, sizeof(double)) };
+}
+
+static void close_run(opened *o)
+{
+    free(o->s.m);
+    free(o->s.v);
+    pass_close(o->t);
+    params_close(o->p);
+    pesc_model_close(o->m);
+    expertcfg_free(&o->own);
+}
+
+static void trajectory_equals_torch(void **state)
+{
+    const char *run = *state;
+    json_t *golden = json_load_file(file_of(run, "golden.json"), 0, NULL);
+    json_t *options = json_object_get(golden, "options"), *steps = json_object_get(golden, "steps");
+    records data = read_records(file_of(run, "data.jsonl"));
+    opened o;
+    open_run(&o, run, golden);
     size_t batch = (size_t)number(options, "batch"), n = json_array_size(steps);
     double coef = number(options, "aux_coef");
     bool by_sequence = strcmp(json_string_value(json_object_get(options, "loss")), "sequence") == 0;
@@ -229,24 +253,19 @@ static void trajectory_equals_torch(void **state)
         json_t *want = json_array_get(steps, i);
         pack(&b, data.lines + i * batch, (int32_t)batch, by_sequence);
         b.in.aux_weight = (float)coef;
-        params_zero_grad(p);
-        must(model_train(m, t, &b.in, &out));
+        params_zero_grad(o.p);
+        must(model_train(o.m, o.t, &b.in, &out));
         assert_true(out.finite);
         near(run, (int)i, "ce", out.ce, number(want, "ce"));
         near(run, (int)i, "aux", out.aux, number(want, "aux"));
         near(run, (int)i, "loss", out.ce + coef * out.aux, number(want, "loss"));
-        near(run, (int)i, "grad_norm", norm_of(p), number(want, "grad_norm"));
-        adam(p, &s, (int)i + 1, number(options, "lr"));
-        params_refresh(p);
+        near(run, (int)i, "grad_norm", norm_of(o.p), number(want, "grad_norm"));
+        adam(o.p, &o.s, (int)i + 1, number(options, "lr"));
+        params_refresh(o.p);
     }
-    if (spec.own)
-        frozen_is_untouched(m, &spec);
-    free(s.m);
-    free(s.v);
-    pass_close(t);
-    params_close(p);
-    pesc_model_close(m);
-    expertcfg_free(&own);
+    if (o.spec.own)
+        frozen_is_untouched(o.m, &o.spec);
+    close_run(&o);
     free_records(&data);
     json_decref(golden);
 }

@@ -112,74 +112,76 @@ static const pesc_message talk[] = {
     { "user", "More " },       { "assistant", " Well" },
 };
 
+/* What each format makes of the talk above: ^ and $ enclose what is trained. */
+static const struct {
+    const char *name, *question, *answer; /* talk[1..1] to be answered; all of talk */
+} formats[] = {
+    { "camelidae", "<s>### Human:\nHi\n### Assistant:\n",
+      "<s>### System:\nBe brief.\n### Human:\nHi\n### Assistant:\n^Hello</s>$### Human:\nMore "
+      "\n### Assistant:\n^ Well</s>$" },
+    { "chatml", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+      "<|im_start|>assistant\n^Hello<|im_end|>$\n<|im_start|>user\nMore <|im_end|>\n"
+      "<|im_start|>assistant\n^ Well<|im_end|>$\n" },
+    { "qwen2",
+      "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
+      "Hi<|im_end|>\n<|im_start|>assistant\n",
+      NULL },
+    { "qwen3", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+      "<|im_start|>assistant\n^Hello<|im_end|>$\n<|im_start|>user\nMore <|im_end|>\n"
+      "<|im_start|>assistant\n^<think>\n\n</think>\n\n Well<|im_end|>$\n" },
+    { "llama2", "<s>[INST] Hi [/INST]",
+      "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]^ Hello </s>$<s>[INST] More [/INST]"
+      "^ Well </s>$" },
+    { "llama3",
+      "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant"
+      "<|end_header_id|>\n\n",
+      "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>"
+      "user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n^"
+      "Hello<|eot_id|>$<|start_header_id|>user<|end_header_id|>\n\nMore<|eot_id|>"
+      "<|start_header_id|>assistant<|end_header_id|>\n\n^Well<|eot_id|>$" },
+    { "llama3.1",
+      "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+      "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi"
+      "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+      NULL },
+    { "mistral", "<s> [INST] Hi [/INST]",
+      "<s> [INST] Be brief.\n\nHi [/INST]^ Hello</s>$ [INST] More  [/INST]^  Well</s>$" },
+    { "mistral-v1", "<s>[INST] Hi [/INST]", NULL },
+    { "mistral-v3", "<s>[INST] Hi[/INST]",
+      "<s>[INST] Hi[/INST]^ Hello</s>$[INST] More [/INST]^ Well</s>$" },
+    { "mistral-nemo", "<s>[INST]Hi[/INST]",
+      "<s>[INST]Hi[/INST]^Hello</s>$[INST]More [/INST]^ Well</s>$" },
+    { "alpaca",
+      "<s>Below is an instruction that describes a task. Write a response that appropriately "
+      "completes the request.\n\n### Instruction:\nHi\n\n### Response:\n",
+      "<s>Be brief.\n\n### Instruction:\nHi\n\n### Response:\n^Hello</s>$\n\n### Instruction:\n"
+      "More \n\n### Response:\n^ Well</s>$\n\n" },
+    { "vicuna",
+      "<s>A chat between a curious user and an artificial intelligence assistant. The "
+      "assistant gives helpful, detailed, and polite answers to the user's questions. USER: Hi "
+      "ASSISTANT:",
+      "<s>Be brief. USER: Hi ASSISTANT:^ Hello</s>$USER: More  ASSISTANT:^  Well</s>$" },
+    { "zephyr", "<|user|>\nHi</s>\n<|assistant|>\n",
+      "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\n^Hello</s>$\n<|user|>\n"
+      "More </s>\n<|assistant|>\n^ Well</s>$\n" },
+    { "deepseek", "<s>User: Hi\n\nAssistant:",
+      "<s>Be brief.\n\nUser: Hi\n\nAssistant:^ Hello</s>$User: More \n\nAssistant:^  "
+      "Well</s>$" },
+    { "deepseek-v3", "<s><｜User｜>Hi<｜Assistant｜>",
+      "<s>Be brief.<｜User｜>Hi<｜Assistant｜>^Hello</s>$<｜User｜>More <｜Assistant｜>^ Well"
+      "</s>$" },
+};
+
 static void lays_out_every_format(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name, *question, *answer; /* talk[1..1] to be answered; all of talk */
-    } rows[] = {
-        { "camelidae", "<s>### Human:\nHi\n### Assistant:\n",
-          "<s>### System:\nBe brief.\n### Human:\nHi\n### Assistant:\n^Hello</s>$### Human:\nMore "
-          "\n### Assistant:\n^ Well</s>$" },
-        { "chatml", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
-          "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
-          "<|im_start|>assistant\n^Hello<|im_end|>$\n<|im_start|>user\nMore <|im_end|>\n"
-          "<|im_start|>assistant\n^ Well<|im_end|>$\n" },
-        { "qwen2",
-          "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
-          "Hi<|im_end|>\n<|im_start|>assistant\n",
-          NULL },
-        { "qwen3", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
-          "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
-          "<|im_start|>assistant\n^Hello<|im_end|>$\n<|im_start|>user\nMore <|im_end|>\n"
-          "<|im_start|>assistant\n^<think>\n\n</think>\n\n Well<|im_end|>$\n" },
-        { "llama2", "<s>[INST] Hi [/INST]",
-          "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]^ Hello </s>$<s>[INST] More [/INST]"
-          "^ Well </s>$" },
-        { "llama3",
-          "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant"
-          "<|end_header_id|>\n\n",
-          "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>"
-          "user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n^"
-          "Hello<|eot_id|>$<|start_header_id|>user<|end_header_id|>\n\nMore<|eot_id|>"
-          "<|start_header_id|>assistant<|end_header_id|>\n\n^Well<|eot_id|>$" },
-        { "llama3.1",
-          "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-          "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi"
-          "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-          NULL },
-        { "mistral", "<s> [INST] Hi [/INST]",
-          "<s> [INST] Be brief.\n\nHi [/INST]^ Hello</s>$ [INST] More  [/INST]^  Well</s>$" },
-        { "mistral-v1", "<s>[INST] Hi [/INST]", NULL },
-        { "mistral-v3", "<s>[INST] Hi[/INST]",
-          "<s>[INST] Hi[/INST]^ Hello</s>$[INST] More [/INST]^ Well</s>$" },
-        { "mistral-nemo", "<s>[INST]Hi[/INST]",
-          "<s>[INST]Hi[/INST]^Hello</s>$[INST]More [/INST]^ Well</s>$" },
-        { "alpaca",
-          "<s>Below is an instruction that describes a task. Write a response that appropriately "
-          "completes the request.\n\n### Instruction:\nHi\n\n### Response:\n",
-          "<s>Be brief.\n\n### Instruction:\nHi\n\n### Response:\n^Hello</s>$\n\n### Instruction:\n"
-          "More \n\n### Response:\n^ Well</s>$\n\n" },
-        { "vicuna",
-          "<s>A chat between a curious user and an artificial intelligence assistant. The "
-          "assistant gives helpful, detailed, and polite answers to the user's questions. USER: Hi "
-          "ASSISTANT:",
-          "<s>Be brief. USER: Hi ASSISTANT:^ Hello</s>$USER: More  ASSISTANT:^  Well</s>$" },
-        { "zephyr", "<|user|>\nHi</s>\n<|assistant|>\n",
-          "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\n^Hello</s>$\n<|user|>\n"
-          "More </s>\n<|assistant|>\n^ Well</s>$\n" },
-        { "deepseek", "<s>User: Hi\n\nAssistant:",
-          "<s>Be brief.\n\nUser: Hi\n\nAssistant:^ Hello</s>$User: More \n\nAssistant:^  "
-          "Well</s>$" },
-        { "deepseek-v3", "<s><｜User｜>Hi<｜Assistant｜>",
-          "<s>Be brief.<｜User｜>Hi<｜Assistant｜>^Hello</s>$<｜User｜>More <｜Assistant｜>^ Well"
-          "</s>$" },
-    };
-    for (size_t i = 0; i < N(rows); i++) {
-        assert_string_equal(chat_name(chat_find(rows[i].name)), rows[i].name);
-        expect(rows[i].name, talk + 1, 1, true, rows[i].question);
-        if (rows[i].answer)
-            expect(rows[i].name, talk, N(talk), false, rows[i].answer);
+    for (size_t i = 0; i < N(formats); i++) {
+        assert_string_equal(chat_name(chat_find(formats[i].name)), formats[i].name);
+        expect(formats[i].name, talk + 1, 1, true, formats[i].question);
+        if (formats[i].answer)
+            expect(formats[i].name, talk, N(talk), false, formats[i].answer);
     }
 }
 

@@ -131,58 +131,59 @@ static void test_refuses_settings(void **state)
         must_fail(open_and_close(put(rows[i].config, good, 2)), rows[i].status, rows[i].part);
 }
 
+static const struct {
+    test_tensor t[3];
+    size_t n;
+    pesc_status status;
+    const char *part;
+} bad_tensors[] = {
+    { { { NULL, NULL, 0, 0, NULL, 0 } }, 1, PESC_FORMAT, "holds no lora_A and lora_B" },
+    { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 } },
+      1,
+      PESC_FORMAT,
+      "a lora_A without its lora_B" },
+    { { { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
+      1,
+      PESC_FORMAT,
+      "a lora_B without its lora_A" },
+    { { { PATH ".lora_A.weight", "F32", 3, 2, NULL, 24 },
+        { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
+      2,
+      PESC_SHAPE,
+      "lora_A has 3 rows and lora_B 2 columns, expected the rank 2" },
+    { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 },
+        { PATH ".lora_B.weight", "F32", 2, 5, NULL, 40 } },
+      2,
+      PESC_SHAPE,
+      "lora_B 5 columns" },
+    { { { PATH ".lora_A.weight", "F32", 0, 6, NULL, 24 },
+        { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
+      2,
+      PESC_SHAPE,
+      "expected the rank" },
+    { { { PATH ".lora_A.weight", "U8", 2, 3, NULL, 6 },
+        { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
+      2,
+      PESC_FORMAT,
+      "is stored as u8" },
+    { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 },
+        { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 },
+        { PATH ".lora_magnitude_vector", "F32", 0, 5, NULL, 20 } },
+      3,
+      PESC_UNSUPPORTED,
+      "is neither lora_A.weight nor lora_B.weight" },
+    { { { "base_model.model.model.embed_tokens.lora_embedding_A", "F32", 2, 3, NULL, 24 } },
+      1,
+      PESC_UNSUPPORTED,
+      "is neither lora_A.weight nor lora_B.weight" },
+};
+
 static void test_refuses_tensors(void **state)
 {
-    static const struct {
-        test_tensor t[3];
-        size_t n;
-        pesc_status status;
-        const char *part;
-    } rows[] = {
-        { { { NULL, NULL, 0, 0, NULL, 0 } }, 1, PESC_FORMAT, "holds no lora_A and lora_B" },
-        { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 } },
-          1,
-          PESC_FORMAT,
-          "a lora_A without its lora_B" },
-        { { { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
-          1,
-          PESC_FORMAT,
-          "a lora_B without its lora_A" },
-        { { { PATH ".lora_A.weight", "F32", 3, 2, NULL, 24 },
-            { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
-          2,
-          PESC_SHAPE,
-          "lora_A has 3 rows and lora_B 2 columns, expected the rank 2" },
-        { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 },
-            { PATH ".lora_B.weight", "F32", 2, 5, NULL, 40 } },
-          2,
-          PESC_SHAPE,
-          "lora_B 5 columns" },
-        { { { PATH ".lora_A.weight", "F32", 0, 6, NULL, 24 },
-            { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
-          2,
-          PESC_SHAPE,
-          "expected the rank" },
-        { { { PATH ".lora_A.weight", "U8", 2, 3, NULL, 6 },
-            { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 } },
-          2,
-          PESC_FORMAT,
-          "is stored as u8" },
-        { { { PATH ".lora_A.weight", "F32", 2, 3, NULL, 24 },
-            { PATH ".lora_B.weight", "F32", 5, 2, NULL, 40 },
-            { PATH ".lora_magnitude_vector", "F32", 0, 5, NULL, 20 } },
-          3,
-          PESC_UNSUPPORTED,
-          "is neither lora_A.weight nor lora_B.weight" },
-        { { { "base_model.model.model.embed_tokens.lora_embedding_A", "F32", 2, 3, NULL, 24 } },
-          1,
-          PESC_UNSUPPORTED,
-          "is neither lora_A.weight nor lora_B.weight" },
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        must_fail(open_and_close(put(CONFIG(""), rows[i].t, rows[i].n)), rows[i].status,
-                  rows[i].part);
+    for (size_t i = 0; i < sizeof bad_tensors / sizeof *bad_tensors; i++)
+        must_fail(open_and_close(put(CONFIG(""), bad_tensors[i].t, bad_tensors[i].n)),
+                  bad_tensors[i].status, bad_tensors[i].part);
 }
 
 static void test_finds_its_files(void **state)
