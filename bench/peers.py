@@ -10,7 +10,8 @@ projections (pesc beside peft), and PESC with 8 adapters of 64, top 2, beside th
 rows that chose it, or all experts on all rows. For pesc also the peak memory of the run.
 
 Peers that are importable take part: torch with transformers (f32, bf16) and llama-cpp-python on a
-GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded.
+GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded. Training in bf16 is timed
+beside PyTorch only on CPUs with bf16 instructions.
 """
 import argparse
 import json
@@ -205,13 +206,19 @@ def torch_train(path, dtype, experts=0, routed=False):
     return run
 
 
+def has_bf16():
+    """Whether the CPU multiplies bf16; where it does not, PyTorch trains in bf16 by plain loops, for minutes a step."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text()
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def training_runs(binary, model, work, a):
     sparse = str(work / "sparse")
     subprocess.run([binary, "craft", model, "-o", sparse, "--experts", str(a.experts), "--top-k", str(TOP),
                     "--adapter-dim", str(ADAPTER), "-q"], check=True, stdout=subprocess.DEVNULL)
     runs = {f"pesc {method} {d}": lambda method=method, m=m, d=d: pesc_train(binary, m, work, method, d)
             for method, m in (("lora", model), ("pesc", sparse)) for d in ("f32", "bf16")}
-    for d, name in (("float32", "f32"), ("bfloat16", "bf16")):
+    for d, name in (("float32", "f32"), ("bfloat16", "bf16")) if has_bf16() else (("float32", "f32"),):
         runs[f"peft lora {name}"] = lambda d=d: torch_train(model, d)
         runs[f"torch pesc routed {name}"] = lambda d=d: torch_train(model, d, a.experts, True)
         runs[f"torch pesc dense {name}"] = lambda d=d: torch_train(model, d, a.experts)
