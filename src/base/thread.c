@@ -3,7 +3,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -94,7 +93,7 @@ static void leave(thread_pool *p)
     }
 }
 
-static void *run(void *arg)
+static void *run_seat(void *arg)
 {
     seat s = *(seat *)arg;
     mem_free(arg);
@@ -109,7 +108,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static int usable_cores(void)
+int thread_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
@@ -118,8 +117,7 @@ static int usable_cores(void)
     return n > 0 ? (int)n : 1;
 }
 
-/* A stack whose size does not depend on `ulimit -s`. */
-static int start(pthread_t *thread, seat *mine)
+int thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
 {
     enum { STACK = 1 << 20 };
     pthread_attr_t attr;
@@ -128,7 +126,7 @@ static int start(pthread_t *thread, seat *mine)
         return err;
     err = pthread_attr_setstacksize(&attr, STACK);
     if (!err)
-        err = pthread_create(thread, &attr, run, mine);
+        err = pthread_create(thread, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return err;
 }
@@ -142,7 +140,7 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
     thread_pool *p = mem_zalloc(1, sizeof *p);
     if (!p)
         return fail_nomem("a thread pool", sizeof *p);
-    p->n = n_threads ? n_threads : usable_cores();
+    p->n = n_threads ? n_threads : thread_cores();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
@@ -156,7 +154,7 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
             break;
         }
         *mine = (seat){ p, i };
-        int err = start(&p->threads[p->n_started], mine);
+        int err = thread_start(&p->threads[p->n_started], run_seat, mine);
         if (err) {
             mem_free(mine);
             s = fail_errno(PESC_NOMEM, err, "cannot start thread %d of %d", i + 1, p->n);

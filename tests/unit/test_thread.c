@@ -2,6 +2,7 @@
 #include "base/thread.h"
 #include "support/check.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 
 enum { CHUNKS = 1000 };
@@ -60,11 +61,93 @@ static void refuses_odd_sizes_and_survives_no_memory(void **state)
     thread_pool_close(NULL);
 }
 
+/* ---- the queue ---- */
+
+typedef struct numbered {
+    thread_job job;
+    int number;
+    _Atomic int runs;
+} numbered;
+
+static _Atomic bool hold; /* jobs do not end while it is set */
+static _Atomic int begun;
+static int n_dropped;
+
+static void run_numbered(thread_job *j)
+{
+    begun++;
+    while (hold)
+        sched_yield();
+    ((numbered *)j)->runs++;
+}
+
+static void drop_numbered(thread_job *j)
+{
+    (void)j;
+    n_dropped++;
+}
+
+static void the_queue_gives_each_job_back_once(void **state)
+{
+    (void)state;
+    static numbered jobs[CHUNKS];
+    thread_queue *q;
+    for (int threads = 1; threads <= 4; threads++) {
+        memset(jobs, 0, sizeof jobs);
+        must(thread_queue_open(&q, threads, run_numbered));
+        assert_null(thread_queue_take(q, false));
+        assert_null(thread_queue_take(q, true)); /* nothing to wait for */
+        int taken = 0, last = -1;
+        for (int i = 0; i < CHUNKS; i++) {
+            jobs[i].number = i;
+            thread_queue_add(q, &jobs[i].job);
+            taken += thread_queue_take(q, false) != NULL;
+        }
+        for (thread_job *j; (j = thread_queue_take(q, true)); taken++) {
+            /* one thread ends them in order */
+            assert_true(threads > 1 || ((numbered *)j)->number > last);
+            last = ((numbered *)j)->number;
+        }
+        assert_int_equal(taken, CHUNKS);
+        for (int i = 0; i < CHUNKS; i++)
+            assert_int_equal(jobs[i].runs, 1);
+        thread_queue_close(q, drop_numbered);
+        assert_int_equal(n_dropped, 0);
+    }
+}
+
+static void a_job_runs_while_the_caller_goes_on(void **state)
+{
+    (void)state;
+    static numbered jobs[3];
+    thread_queue *q;
+    hold = true;
+    begun = 0;
+    must(thread_queue_open(&q, 1, run_numbered));
+    for (int i = 0; i < 3; i++)
+        thread_queue_add(q, &jobs[i].job);
+    while (!begun)
+        sched_yield();
+    assert_null(thread_queue_take(q, false)); /* it is running: nothing is done */
+    hold = false;
+    assert_non_null(thread_queue_take(q, true));
+    assert_int_equal(jobs[0].runs, 1);
+    thread_queue_close(q, drop_numbered); /* with two in it, run or not */
+    assert_int_equal(n_dropped, 2);
+    thread_queue_close(NULL, drop_numbered);
+    mem_fail_at(1);
+    pesc_status s = thread_queue_open(&q, 1, run_numbered);
+    mem_fail_at(0);
+    assert_int_equal(s, PESC_NOMEM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_each_chunk_once),
         cmocka_unit_test(refuses_odd_sizes_and_survives_no_memory),
+        cmocka_unit_test(the_queue_gives_each_job_back_once),
+        cmocka_unit_test(a_job_runs_while_the_caller_goes_on),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
