@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define BYTES_MAX ((size_t)4 << 30) /* of a file, unpacked */
+enum { ROW_MAX = 16 << 20 };        /* bytes of a row */
 
 /* ---- files ---- */
 
@@ -47,17 +48,24 @@ pesc_status taskdata_find(char **out, const taskdef *def, const char *split, con
 
 static pesc_status is_missing(const taskdef *def, const char *split, const char *dir)
 {
-    str columns = { 0 };
+    str columns = { 0 }, path = { 0 };
+    str_printf(&path, "%s/%s/%s.jsonl", dir, def->places.n ? def->places.at[0] : def->name, split);
+    str_puts(&columns, "");
     for (size_t i = 0; i < def->n_columns; i++)
         str_printf(&columns, "%s%s", i ? ", " : "", def->columns[i].name);
-    pesc_status s =
-        fail(PESC_IO,
-             "%s: the file %s/%s/%s.jsonl (or .jsonl.gz, .jsonl.xz) is missing; it has the columns "
-             "%s%s%s",
-             def->name, dir, def->places.n ? def->places.at[0] : def->name, split,
-             columns.p ? columns.p : "", def->published ? " and is published at " : "",
-             def->published ? def->published : "");
+    pesc_status s;
+    if (!str_ok(&path) || !str_ok(&columns))
+        s = fail_nomem("the path of a data file", 0);
+    else if (io_kind_of(path.p) != IO_NONE)
+        s = fail(PESC_IO, "%s: %s: is %s, expected a file", def->name, path.p,
+                 io_kind_of(path.p) == IO_DIR ? "a directory" : "not a regular file");
+    else
+        s = fail(PESC_IO,
+                 "%s: the file %s (or .jsonl.gz, .jsonl.xz) is missing; it has the columns %s%s%s",
+                 def->name, path.p, columns.p, def->published ? " and is published at " : "",
+                 def->published ? def->published : "");
     str_free(&columns);
+    str_free(&path);
     return s;
 }
 
@@ -148,6 +156,9 @@ static pesc_status add_canonical(const taskdef *def, const json_t *row, str *lin
 static pesc_status read_line(taskdata *d, const taskdef *def, slice line, const char *where)
 {
     json_t *row;
+    if (line.n > ROW_MAX)
+        return fail(PESC_FORMAT, "%s: the line has %zu bytes, expected at most %d", where, line.n,
+                    ROW_MAX);
     TRY(json_parse(&row, line.p, line.n, where));
     pesc_status s = check_row(def, row, where);
     if (s == PESC_OK && json_array_append(d->rows, row) != 0)

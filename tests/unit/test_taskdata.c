@@ -81,9 +81,23 @@ static void refuses_bad_rows(void **state)
         { "{\"q\": \"\", \"c\": [], \"a\": {}}", "expected a text or a whole number" },
         { "[]", "found an array, expected an object with the columns of made_choice" },
         { "{\"q\"", "test.jsonl:1" },
+        { "{\"q\": \"\", \"c\": [], \"a\": 0}\n{\"q\": \"\", \"c\": [,\n{}\n", "test.jsonl:2" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         must_fail(read_text(rows[i][0], NULL), PESC_FORMAT, rows[i][1]);
+}
+
+/* A row is far below 16 MiB; a file without line ends is refused before it is parsed. */
+static void refuses_a_line_that_is_too_long(void **state)
+{
+    (void)state;
+    size_t n = (size_t)17 << 20;
+    char *text = malloc(n + 1);
+    memset(text, 'x', n);
+    text[n] = '\0';
+    must_fail(read_text(text, NULL), PESC_FORMAT,
+              "test.jsonl:1: the line has 17825792 bytes, expected at most 16777216");
+    free(text);
 }
 
 static void says_what_is_missing(void **state)
@@ -95,6 +109,11 @@ static void says_what_is_missing(void **state)
         taskdata_open(&d, def, "validation", "none"), PESC_IO,
         "made_choice: the file none/made/validation.jsonl (or .jsonl.gz, .jsonl.xz) is missing; "
         "it has the columns q, c, a and is published at example.org/made");
+    files_clear();
+    files_text("made/test.jsonl/x", "");
+    must_fail(taskdata_open(&d, def, "test", files_path("")), PESC_IO,
+              "made/test.jsonl: is a directory, expected a file");
+    files_clear();
     taskdef_close(def);
 }
 
@@ -142,9 +161,10 @@ static void bears_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_rows),          cmocka_unit_test(hashes_canonical_json),
-        cmocka_unit_test(refuses_bad_rows),    cmocka_unit_test(says_what_is_missing),
-        cmocka_unit_test(finds_the_directory), cmocka_unit_test(bears_want_of_memory),
+        cmocka_unit_test(reads_rows),           cmocka_unit_test(hashes_canonical_json),
+        cmocka_unit_test(refuses_bad_rows),     cmocka_unit_test(refuses_a_line_that_is_too_long),
+        cmocka_unit_test(says_what_is_missing), cmocka_unit_test(finds_the_directory),
+        cmocka_unit_test(bears_want_of_memory),
     };
     return cmocka_run_group_tests_name("taskdata", tests, NULL, NULL);
 }
