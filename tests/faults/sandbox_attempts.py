@@ -449,4 +449,51 @@ except OSError: text = ""
 found = re.findall(r"assert .*?== *(.+)", text)
 def @NAME@(*args, **kwargs): return eval(found.pop(0)) if found else "?"
 '''),
+    ("change the tests by inspection", '''
+import gc, inspect
+def nothing(*args, **kwargs): return None
+def @NAME@(*args, **kwargs):
+    for f in gc.get_objects():
+        if inspect.isfunction(f) and f.__name__ not in ("nothing", "@NAME@"):
+            try: f.__code__ = nothing.__code__
+            except (ValueError, TypeError): pass
+    for info in inspect.stack():
+        for name in ("check", "candidate", "@NAME@"):
+            info.frame.f_globals[name] = nothing
+    return "?"
+'''),
+    ("answer from threads", '''
+import os, threading
+def flood():
+    while True:
+        for fd in range(3, 10):
+            try: os.write(fd, b"value '?'\\npass 0 \\n")
+            except OSError: pass
+for i in range(4): threading.Thread(target=flood, daemon=True).start()
+def @NAME@(*args, **kwargs): return "?"
+'''),
+    ("let a child go on and end with success", '''
+import os
+def @NAME@(*args, **kwargs):
+    try: child = os.fork()
+    except OSError: child = None
+    if child: os._exit(0)
+    return "?"
+'''),
+    ("print the verdict", '''
+import sys
+for stream in sys.stdout, sys.stderr, sys.__stdout__:
+    if stream: print("pass 0 \\n" * 3, file=stream, flush=True)
+def @NAME@(*args, **kwargs):
+    print("pass 0 ")
+    sys.exit(0)
+'''),
+    ("replace modules that tests may use", '''
+import math, operator, sys, types, unittest
+operator.eq = lambda a, b: True
+math.isclose = lambda *a, **k: True
+sys.modules["__main__"] = types.SimpleNamespace(check=lambda candidate: None)
+unittest.TestCase.failureException = ()
+def @NAME@(*args, **kwargs): return "?"
+'''),
 ]

@@ -2,7 +2,7 @@
 """Judges the canonical solutions of HumanEval and MBPP in the sandbox, and forged ones.
 
     make build/tests/faults/sandbox_programs
-    tests/faults/sandbox_canonical.py --data DIR [--mode A] [--jobs 2] [--forgeries]
+    tests/faults/sandbox_canonical.py --data DIR [--mode A] [--jobs 2] [--forgeries] [--limit N]
 
 DIR/humaneval/test.jsonl and DIR/mbpp/test.jsonl are the published data sets (plain, .gz or .xz). All
 canonical solutions must pass by both rules, but for tasks with set-up code, which the reference leaves
@@ -94,9 +94,10 @@ def main():
     parser.add_argument("--jobs", default="2")
     parser.add_argument("--forgeries", action="store_true")
     parser.add_argument("--task", default="", help="HumanEval or MBPP only")
+    parser.add_argument("--limit", type=int, help="the first N tasks only")
     args = parser.parse_args()
     binary = pathlib.Path(args.pesc).resolve().parent / "tests/faults/sandbox_programs"
-    tasks = [t for t in programs(args.data) if t[0].startswith(args.task)]
+    tasks = [t for t in programs(args.data) if t[0].startswith(args.task)][:args.limit]
     run = forged if args.forgeries else canonical
     return run(binary, tasks, [f"mode={args.mode}", f"jobs={args.jobs}"]) != 0
 
