@@ -333,7 +333,11 @@
     X(INT, max_length, "0", RANGE(0, 1e9), 0, "",                                                  \
       "tokens that the model is fed at most; 0 is its context")                                    \
     X(TEXT, output, NONE, NAMED("DIR"), PATH, "",                                                  \
-      "directory of results.json and samples_TASK.jsonl; nothing is written if absent")
+      "directory of results.json and samples_TASK.jsonl; nothing is written if absent")            \
+    X(BOOL, chat, "false", YES_NO, 0, "eval",                                                      \
+      "tasks: prompts as conversations in the model's chat format, each example as two turns")     \
+    X(BOOL, samples, "false", YES_NO, 0, "",                                                       \
+      "the lines of samples_TASK.jsonl also hold the document and its requests")
 
 /* ---- pesc_routes_options: which experts are chosen ---- */
 
@@ -496,7 +500,8 @@
     X(BOOL, list, "false", YES_NO, 0, "eval",                                                      \
       "print the tasks that are built in, and whether their data is there")                        \
     X(BOOL, samples, "false", YES_NO, 0, "eval",                                                   \
-      "show every question with its answer")                                                       \
+      "show every question with its answer; tasks: put documents and prompts into the files "      \
+      "samples_TASK.jsonl, for a judge of your own")                                               \
     X(TEXT, text, NONE, NAMED("FILE"), 0, "bench",                                                 \
       "measure the tokenizer on this text instead of the model")                                   \
     X(INT, prompt_tokens, "512", RANGE(1, 2147483647), 0, "bench",                                 \

@@ -91,6 +91,7 @@ static pesc_status evaluate(table *t, size_t i, const char *tasks)
     b.limit = t->o->eval.limit;
     b.output = dir[0] ? dir : NULL;
     b.max_length = t->o->ctx;
+    b.samples = t->o->samples;
     if (opt_given(t->o, "batch"))
         b.slots = t->o->eval.batch;
     t->models[i] = PESC_INIT(pesc_benchmark_report);
@@ -329,6 +330,8 @@ static void print_json(const table *t)
 pesc_status eval_tasks(const options *o, const char *tasks)
 {
     table t = { .o = o, .names = o->models, .n = o->n_models };
+    if (o->samples && !o->output)
+        return out_fail(PESC_USAGE, "eval: --samples of tasks are written to files; give --output");
     t.models = calloc(t.n, sizeof *t.models);
     pesc_status st = t.models ? PESC_OK : out_nomem("the results");
     for (size_t i = 0; st == PESC_OK && i < t.n; i++)

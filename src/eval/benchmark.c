@@ -153,6 +153,8 @@ static taskrun_options how(const pesc_model *m, const pesc_benchmark_options *o)
                    .suite = o->suite },
         .slots = (int32_t)o->slots,
         .max_length = (int32_t)o->max_length,
+        .chat = o->chat,
+        .samples = o->samples,
         .code = { .unsafe = o->unsafe_code },
     };
 }
@@ -163,6 +165,8 @@ static void tell_labels(const task_set *set)
         const task_about *a = task_describe(task_at(set, i));
         if (a->note[0])
             log_notice("%s: %s", a->name, a->note);
+        if (a->remark[0])
+            log_notice("%s: %s", a->name, a->remark);
     }
 }
 

@@ -362,6 +362,7 @@ pesc_status leaf_open(task_leaf **out, const taskdef *def, leaf_files *files,
         return fail_nomem("a task", sizeof *l);
     l->def = def;
     l->about = (task_about){ .name = def->name,
+                             .remark = def->remark ? def->remark : "",
                              .version = def->version,
                              .kind = def->kind,
                              .shots = shots_of(def, opt),

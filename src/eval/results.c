@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "eval/chatprompt.h"
 #include "eval/digest.h"
 #include "model/swap.h"
 
@@ -26,8 +27,27 @@ static json_t *task_config(const task_about *a)
                      "documents", (json_int_t)a->n_docs, "data_hash", a->data_hash);
 }
 
+/* How prompts are written, under the names of the harness; NULL: out of memory. */
+static json_t *chat_config(const pesc_model *m, const taskrun_options *opt)
+{
+    char hash[DIGEST_TEXT];
+    str text = { 0 };
+    json_t *o = NULL;
+    if (!opt->chat)
+        return json_pack("{sn sn sb}", "chat_template", "chat_template_sha", "fewshot_as_multiturn",
+                         false);
+    if (chatprompt_template(m, &text) == PESC_OK) {
+        digest_text(hash, text.p, text.n);
+        o = json_pack("{ss% ss sb}", "chat_template", text.p, text.n, "chat_template_sha", hash,
+                      "fewshot_as_multiturn", true);
+    }
+    str_free(&text);
+    return o;
+}
+
 /* Everything that a score depends on; NULL: out of memory. */
-static json_t *config_of(const pesc_model *m, const task_set *set, const taskrun_options *opt)
+static json_t *config_of(const taskrun *r, const pesc_model *m, const task_set *set,
+                         const taskrun_options *opt)
 {
     char hash[17];
     swap_identity(&m->cfg, m->dir->ws, hash);
@@ -37,10 +57,15 @@ static json_t *config_of(const pesc_model *m, const task_set *set, const taskrun
         const task_about *a = task_describe(task_at(set, i));
         json_object_set_new(tasks, a->name, task_config(a));
     }
-    return json_pack("{ss ss ss sI sI ss so}", "model", opt->model ? opt->model : "", "model_hash",
-                     hash, "dtype", dtype_name(m->act_dt), "max_length", (json_int_t)most, "seed",
-                     (json_int_t)opt->tasks.seed, "suite",
-                     opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks);
+    json_t *chat = chat_config(m, opt);
+    json_t *o = json_pack("{ss ss ss sI sI ss so sO ss sb}", "model", opt->model ? opt->model : "",
+                          "model_hash", hash, "dtype", dtype_name(m->act_dt), "max_length",
+                          (json_int_t)most, "seed", (json_int_t)opt->tasks.seed, "suite",
+                          opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks,
+                          "chat_template_sha", json_object_get(chat, "chat_template_sha"),
+                          "sandbox", r->sandbox, "samples", opt->samples);
+    json_decref(chat);
+    return o;
 }
 
 static pesc_status write_text(const char *dir, const char *name, const str *text)
@@ -119,9 +144,10 @@ static pesc_status compare_config(const char *dir, json_t *now)
     return write_json(dir, config_name, now);
 }
 
-pesc_status results_begin(const pesc_model *m, const task_set *set, const taskrun_options *opt)
+pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set *set,
+                          const taskrun_options *opt)
 {
-    json_t *now = config_of(m, set, opt);
+    json_t *now = config_of(r, m, set, opt);
     pesc_status s = now ? io_make_dir(opt->dir) : no_memory();
     if (s == PESC_OK)
         s = compare_config(opt->dir, now);
@@ -235,8 +261,10 @@ pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const 
 {
     json_t *all = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
                             "group_subtasks", "versions", "n-shot", "n-samples", "task_hashes",
-                            "config", config_of(m, set, opt));
-    pesc_status s = all ? PESC_OK : no_memory();
+                            "config", config_of(r, m, set, opt));
+    json_t *chat = chat_config(m, opt);
+    pesc_status s = json_object_update(all, chat) == 0 ? PESC_OK : no_memory();
+    json_decref(chat);
     for (size_t i = 0; s == PESC_OK && i < r->n; i++)
         s = put_leaf(all, r, &r->tasks[i]);
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)

@@ -8,7 +8,8 @@
 
 /* Makes opt->dir ready. If evaluation.json there is of another evaluation, a notice says what
  * differs, and its samples are removed. */
-pesc_status results_begin(const pesc_model *m, const task_set *set, const taskrun_options *opt);
+pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set *set,
+                          const taskrun_options *opt);
 
 /* Whether a group has a score: its tasks have the same metrics. */
 bool results_has_score(const taskrun *r, const task_group *g);

@@ -103,10 +103,10 @@ static pesc_status open_file(samples *s, const char *dir)
     return io_log_open(&s->log, s->path, kept);
 }
 
-pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir)
+pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir, bool whole)
 {
     const task_about *a = task_describe(leaf);
-    *s = (samples){ .leaf = leaf, .about = a };
+    *s = (samples){ .leaf = leaf, .about = a, .whole = whole };
     s->n_values = a->n_filters * a->n_metrics * (a->kind == TASK_CHOICE ? 1 : 2);
     s->values = mem_zalloc(a->n_docs * s->n_values, sizeof *s->values);
     s->lines = mem_zalloc(a->n_docs, sizeof *s->lines);
@@ -138,6 +138,30 @@ bool samples_has(const samples *s, const task_doc *doc)
 
 /* ---- writing ---- */
 
+static json_t *generation_of(const task_about *a)
+{
+    json_t *stops = json_array();
+    for (size_t i = 0; i < a->n_stops; i++)
+        json_array_append_new(stops, json_string(a->stops[i]));
+    return json_pack("{so sI}", "until", stops, "max_gen_toks", (json_int_t)a->max_tokens);
+}
+
+/* The requests of a document in the form of the harness: {"gen_args_0": {"arg_0": context, "arg_1":
+ * continuation, or how a text is generated}, ...}. */
+static json_t *arguments_of(const samples *s, const task_doc *doc)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; all && i < doc->n_requests; i++) {
+        char key[40];
+        const char *text = doc->continuations[i];
+        snprintf(key, sizeof key, "gen_args_%zu", i);
+        json_object_set_new(all, key,
+                            json_pack("{ss so}", "arg_0", doc->contexts[i], "arg_1",
+                                      text ? json_string(text) : generation_of(s->about)));
+    }
+    return all;
+}
+
 static json_t *line_of(const samples *s, const task_doc *doc, const samples_verdicts *v,
                        size_t filter)
 {
@@ -162,6 +186,10 @@ static json_t *line_of(const samples *s, const task_doc *doc, const samples_verd
         }
     if (o && verdict->undecided)
         json_object_set_new(o, "undecided", json_true());
+    if (o && s->whole) {
+        json_object_set(o, "doc", (json_t *)(uintptr_t)doc->row);
+        json_object_set_new(o, "arguments", arguments_of(s, doc));
+    }
     return o;
 }
 

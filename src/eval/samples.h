@@ -12,6 +12,7 @@
 typedef struct samples {
     const task_leaf *leaf; /* borrowed */
     const task_about *about;
+    bool whole;
     /* Of a document: the metrics of each filter; for a generated text then once more those of the
      * text as the reference decodes it. */
     size_t n_values;
@@ -23,8 +24,8 @@ typedef struct samples {
 } samples;
 
 /* Reads what the file in dir (NULL: none is kept) holds already; a part of a line at its end is
- * dropped. */
-pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir);
+ * dropped. whole: lines also hold the document and its requests, for a judge outside. */
+pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir, bool whole);
 void samples_close(samples *s); /* also one that is all zeros */
 
 /* Whether the document is judged, and its line has the document's hashes. */

@@ -260,6 +260,11 @@ const task_about *task_describe(const task_leaf *leaf)
     return &leaf->about;
 }
 
+const json_t *task_doc_row(const task_leaf *leaf, size_t i)
+{
+    return leaf->docs[i];
+}
+
 const char *task_filter_name(const task_leaf *leaf, size_t filter)
 {
     return leaf->def->filters[filter].name;

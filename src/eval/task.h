@@ -43,9 +43,10 @@ typedef enum task_kind {
 } task_kind;
 
 typedef struct task_about {
-    const char *name;  /* "mmlu_anatomy" */
-    const char *label; /* the name, with "?" after it where the data is not the published data */
-    const char *note;  /* why the label has a "?", in one sentence; else "" */
+    const char *name;   /* "mmlu_anatomy" */
+    const char *label;  /* the name, with "?" after it where the data is not the published data */
+    const char *note;   /* why the label has a "?", in one sentence; else "" */
+    const char *remark; /* of the task on its scores, one sentence; "": none */
     double version;
     task_kind kind;
     int64_t shots;
@@ -108,8 +109,11 @@ typedef struct task_doc {
     char prompt_hash[DIGEST_TEXT], target_hash[DIGEST_TEXT], doc_hash[DIGEST_TEXT];
 } task_doc;
 
+/* The row of a document, with the columns that the task adds; i < n_docs. The leaf owns it. */
+const json_t *task_doc_row(const task_leaf *leaf, size_t i);
+
 /* i < n_docs. Everything is owned by the document but `row`. */
-pesc_status task_doc_build(task_doc *out, const task_leaf *leaf, size_t i); /* i < n_docs */
+pesc_status task_doc_build(task_doc *out, const task_leaf *leaf, size_t i);
 void task_doc_free(task_doc *d);
 
 /* A leaf's hash is the digest (digest.h) of doc_hash, prompt_hash and target_hash of every

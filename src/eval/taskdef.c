@@ -34,6 +34,7 @@ static const key keys[] = {
     K("group", KEY_TEXT, group),
     K("version", KEY_NUMBER, version),
     K("published", KEY_TEXT, published),
+    K("remark", KEY_TEXT, remark),
     K("kind", KEY_OTHER, kind),
     K("judge", KEY_OTHER, judge),
     K("data", KEY_TEXTS, places),

@@ -51,6 +51,7 @@ typedef struct taskdef {
     json_t *json; /* the definition; the texts below point into it */
     char *file;   /* for messages */
     const char *name, *group, *published;
+    const char *remark; /* what a reader of the score must know; NULL: nothing */
     double version;
     task_kind kind;
     taskdef_judge judge;

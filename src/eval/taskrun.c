@@ -2,7 +2,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "eval/chatprompt.h"
 #include "eval/loglik.h"
+#include "eval/program.h"
 #include "eval/results.h"
 #include "eval/until.h"
 
@@ -12,12 +14,14 @@ enum { DEFAULT_SLOTS = 64 };
 
 typedef struct work work;
 
-/* A document whose requests are not all answered. */
+/* A document that is not judged yet. */
 typedef struct pending {
+    program code; /* of a task whose answers are programs; the first member, see judge_programs() */
     work *w;
     samples *of;
     size_t doc, n_left;
-    until *text; /* of a generated text; else NULL */
+    until *text;  /* of a generated text; else NULL */
+    str forms[2]; /* of it, when it is complete */
     size_t n;
     sched_result *scores; /* [n] of choices */
 } pending;
@@ -35,71 +39,31 @@ struct work {
     const taskrun_options *opt;
     taskrun *out;
     loglik text;
-    sandbox *code; /* NULL until a program is to be run */
+    chatprompt chat;
+    sandbox *box;           /* NULL: no task has programs */
+    thread_queue *programs; /* that are judged: the `code` of a pending document */
     request *requests;
     size_t n, cap;
     int32_t longest;
     uint64_t n_docs, n_done;
 };
 
-/* ---- judging ---- */
-
-static const char *column(const task_doc *d, const char *name)
+static pesc_status build_document(work *w, const samples *of, size_t i, task_doc *out)
 {
-    const char *text = json_string_value(json_object_get(d->row, name));
-    return text ? text : "";
-}
-
-/* HumanEval's rows name the function under test; MBPP's have a list of tests. */
-static pesc_status run_program(work *w, const task_doc *d, const str *text, sandbox_verdict *out)
-{
-    const json_t *tests = json_object_get(d->row, "test_list");
-    size_t n = json_array_size(tests);
-    const char **list = mem_alloc(n + 1, sizeof *list);
-    if (!list)
-        return fail_nomem("the tests of a program", n);
-    for (size_t i = 0; i < n; i++) {
-        const char *test = json_string_value(json_array_get(tests, i));
-        list[i] = test ? test : "";
-    }
-    sandbox_program p = { .kind = tests ? SANDBOX_MBPP : SANDBOX_HUMANEVAL,
-                          .completion = text->p,
-                          .prompt = column(d, "prompt"),
-                          .test = column(d, "test"),
-                          .entry_point = column(d, "entry_point"),
-                          .tests = list,
-                          .n_tests = n };
-    pesc_status s = w->code ? PESC_OK : sandbox_open(&w->code, &w->opt->code);
-    if (s == PESC_OK)
-        s = sandbox_run(w->code, &p, out);
-    mem_free(list);
+    TRY(task_doc_build(out, of->leaf, i));
+    pesc_status s = w->opt->chat ? chatprompt_apply(&w->chat, out) : PESC_OK;
+    if (s != PESC_OK)
+        task_doc_free(out);
     return s;
 }
 
-/* Runs both forms of a program: ours is judged by our rule, the reference's by its own. */
-static pesc_status run_forms(const pending *p, const task_doc *d, const str forms[2],
-                             bool passed[2])
-{
-    sandbox_verdict ours = { 0 }, reference;
-    passed[0] = passed[1] = false;
-    if (p->of->about->kind != TASK_CODE)
-        return PESC_OK;
-    TRY(run_program(p->w, d, &forms[0], &ours));
-    reference = ours;
-    if (strcmp(forms[0].p, forms[1].p) != 0)
-        TRY(run_program(p->w, d, &forms[1], &reference));
-    passed[0] = ours.passed;
-    passed[1] = reference.reference;
-    return PESC_OK;
-}
+/* ---- judging ---- */
 
-static pesc_status judge_forms(const pending *p, const task_doc *d, const str forms[2],
-                               task_verdict *verdicts)
+static pesc_status judge_forms(const pending *p, const task_doc *d, task_verdict *verdicts)
 {
-    bool passed[2];
-    TRY(run_forms(p, d, forms, passed));
     for (int i = 0; i < 2; i++) {
-        task_answer a = { .text = forms[i].p, .n_text = forms[i].n, .passed = passed[i] };
+        const str *form = &p->forms[i];
+        task_answer a = { .text = form->p, .n_text = form->n, .passed = p->code.passed[i] };
         TRY(task_judge(p->of->leaf, d, &a, verdicts + (size_t)i * p->of->about->n_filters));
     }
     return PESC_OK;
@@ -107,19 +71,13 @@ static pesc_status judge_forms(const pending *p, const task_doc *d, const str fo
 
 static pesc_status add_text(const pending *p, const task_doc *d, task_verdict *verdicts)
 {
-    str forms[2] = { 0 };
-    json_t *responses = NULL;
-    pesc_status s = until_texts(p->text, &forms[0], &forms[1]);
-    if (s == PESC_OK)
-        s = judge_forms(p, d, forms, verdicts);
-    if (s == PESC_OK && !(responses = json_pack("[s%]", forms[0].p, forms[0].n)))
-        s = fail_nomem("a response", forms[0].n);
+    TRY(judge_forms(p, d, verdicts));
+    json_t *responses = json_pack("[s%]", p->forms[0].p, p->forms[0].n);
+    if (!responses)
+        return fail_nomem("a response", p->forms[0].n);
     samples_verdicts v = { responses, verdicts, verdicts + p->of->about->n_filters };
-    if (s == PESC_OK)
-        s = samples_add(p->of, d, &v);
+    pesc_status s = samples_add(p->of, d, &v);
     json_decref(responses);
-    str_free(&forms[0]);
-    str_free(&forms[1]);
     return s;
 }
 
@@ -149,6 +107,8 @@ static void pending_free(pending *p)
     if (!p)
         return;
     until_close(p->text);
+    str_free(&p->forms[0]);
+    str_free(&p->forms[1]);
     mem_free(p->scores);
     mem_free(p);
 }
@@ -158,7 +118,7 @@ static pesc_status judge(pending *p)
     task_doc d = { 0 };
     size_t n = 2 * p->of->about->n_filters;
     task_verdict *verdicts = mem_zalloc(n, sizeof *verdicts);
-    pesc_status s = verdicts ? task_doc_build(&d, p->of->leaf, p->doc)
+    pesc_status s = verdicts ? build_document(p->w, p->of, p->doc, &d)
                              : fail_nomem("verdicts", n * sizeof *verdicts);
     if (s == PESC_OK)
         s = p->text ? add_text(p, &d, verdicts) : add_choice(p, &d, verdicts);
@@ -170,6 +130,43 @@ static pesc_status judge(pending *p)
     return s;
 }
 
+static void drop_program(thread_job *job)
+{
+    pending_free((pending *)job);
+}
+
+/* Judges the documents whose programs have run; with `wait`, until none is left. */
+static pesc_status judge_programs(work *w, bool wait)
+{
+    thread_job *job;
+    while (w->programs && (job = thread_queue_take(w->programs, wait))) {
+        pending *p = (pending *)job;
+        pesc_status s =
+            p->code.status == PESC_OK ? judge(p) : fail(p->code.status, "%s", p->code.why);
+        pending_free(p);
+        TRY(s);
+    }
+    return PESC_OK;
+}
+
+/* Takes the document, whose requests are all answered; not when it fails. */
+static pesc_status finish(pending *p)
+{
+    if (p->text)
+        TRY(until_texts(p->text, &p->forms[0], &p->forms[1]));
+    if (p->of->about->kind == TASK_CODE) {
+        p->code.box = p->w->box;
+        p->code.row = task_doc_row(p->of->leaf, p->doc);
+        p->code.text[0] = p->forms[0].p;
+        p->code.text[1] = p->forms[1].p;
+        thread_queue_add(p->w->programs, &p->code.job);
+        return PESC_OK;
+    }
+    TRY(judge(p));
+    pending_free(p);
+    return PESC_OK;
+}
+
 static pesc_status take_result(void *ud, const sched_result *r)
 {
     request *q = ud;
@@ -179,8 +176,9 @@ static pesc_status take_result(void *ud, const sched_result *r)
         p->scores[q->i] = *r;
     if (--p->n_left > 0)
         return PESC_OK;
-    pesc_status s = judge(p);
-    pending_free(p);
+    pesc_status s = finish(p);
+    if (s != PESC_OK)
+        pending_free(p);
     return s;
 }
 
@@ -253,7 +251,7 @@ static pesc_status keep_task(work *w, samples *of)
 {
     for (size_t i = 0; i < of->about->n_docs; i++) {
         task_doc d;
-        TRY(task_doc_build(&d, of->leaf, i));
+        TRY(build_document(w, of, i, &d));
         bool known = samples_has(of, &d);
         pesc_status s = known ? PESC_OK : keep_document(w, of, &d);
         task_doc_free(&d);
@@ -293,8 +291,13 @@ static pesc_status answer_all(work *w)
     pesc_status st = scheduler_open(&s, w->m, &o);
     if (st == PESC_OK)
         st = add_all(w, s);
+    for (bool more = true; st == PESC_OK && more;) {
+        st = scheduler_step(s, &more);
+        if (st == PESC_OK)
+            st = judge_programs(w, false);
+    }
     if (st == PESC_OK)
-        st = scheduler_run(s);
+        st = judge_programs(w, true);
     if (s)
         w->out->count = scheduler_count(s);
     scheduler_close(s);
@@ -303,6 +306,7 @@ static pesc_status answer_all(work *w)
 
 static void close_work(work *w)
 {
+    thread_queue_close(w->programs, drop_program);
     for (size_t i = 0; i < w->n; i++) {
         pending *p = w->requests[i].of;
         mem_free(w->requests[i].ids.ids);
@@ -311,7 +315,7 @@ static void close_work(work *w)
     }
     mem_free(w->requests);
     loglik_close(&w->text);
-    sandbox_close(w->code);
+    sandbox_close(w->box);
 }
 
 /* ---- a run ---- */
@@ -323,7 +327,7 @@ static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_opt
     if (!r->tasks)
         return fail_nomem("tasks", n * sizeof *r->tasks);
     for (; r->n < n; r->n++) {
-        pesc_status s = samples_open(&r->tasks[r->n], task_at(set, r->n), opt->dir);
+        pesc_status s = samples_open(&r->tasks[r->n], task_at(set, r->n), opt->dir, opt->samples);
         if (s != PESC_OK) {
             samples_close(&r->tasks[r->n]);
             return s;
@@ -332,13 +336,29 @@ static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_opt
     return PESC_OK;
 }
 
+/* Opened before anything is computed, since it may be refused. */
+static pesc_status open_sandbox(work *w, const task_set *set)
+{
+    bool programs = false;
+    for (size_t i = 0; i < task_count(set); i++)
+        programs |= task_describe(task_at(set, i))->kind == TASK_CODE;
+    if (!programs)
+        return PESC_OK;
+    TRY(sandbox_open(&w->box, &w->opt->code));
+    snprintf(w->out->sandbox, sizeof w->out->sandbox, "%s", sandbox_describe(w->box));
+    return program_queue_open(&w->programs);
+}
+
 static pesc_status evaluate(work *w, const task_set *set)
 {
     taskrun *r = w->out;
     const taskrun_options *opt = w->opt;
     int32_t most = opt->max_length ? opt->max_length : w->m->cfg.context;
+    if (opt->chat)
+        TRY(chatprompt_open(&w->chat, w->m));
+    TRY(open_sandbox(w, set));
     if (opt->dir)
-        TRY(results_begin(w->m, set, opt));
+        TRY(results_begin(r, w->m, set, opt));
     TRY(loglik_open(&w->text, w->m->tok, most));
     TRY(open_tasks(r, set, opt));
     for (size_t i = 0; i < r->n; i++)

@@ -1,10 +1,11 @@
 /* taskrun: one model on a set of tasks.
  *
  * All requests of all tasks go through one scheduler in the order of their tokens, so that what
- * they share is computed once. A document is judged as soon as its last request is answered. With a
- * directory, its samples are on disk from then on (samples.h), and a run that was interrupted goes
- * on from there; what is in the directory of a run with another model, other options or other data
- * is replaced. The files of a finished run are the same bytes however often it was interrupted. */
+ * they share is computed once. A document is judged as soon as its last request is answered;
+ * programs are judged in the background, while the model goes on. With a directory, its samples are
+ * on disk from then on (samples.h), and a run that was interrupted goes on from there; what is in
+ * the directory of a run with another model, other options or other data is replaced. The files of
+ * a finished run are the same bytes however often it was interrupted. */
 #ifndef PESC_EVAL_TASKRUN_H
 #define PESC_EVAL_TASKRUN_H
 
@@ -18,16 +19,20 @@ typedef struct taskrun_options {
     task_options tasks;   /* as the set was opened */
     int32_t slots;        /* of the scheduler; 0: 64 */
     int32_t max_length;   /* tokens that the model is fed at most; 0: its context */
+    bool chat;            /* prompts in the model's chat format (chatprompt.h) */
+    bool samples;         /* their lines hold documents and requests too */
     sandbox_options code; /* for tasks whose answers are programs */
 } taskrun_options;
 
 typedef struct taskrun {
     samples *tasks; /* [n], like the leaves of the set */
     size_t n;
+    char sandbox[160];        /* what programs were run in; "": none was asked for */
     scheduler_counters count; /* 0 where everything was known already */
 } taskrun;
 
-/* m has a tokenizer. *out is for taskrun_close(), also after a failure. */
+/* m has a tokenizer; for `chat`, PESC_UNSUPPORTED: and no chat format that is known. *out is for
+ * taskrun_close(), also after a failure. */
 pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
                              const taskrun_options *opt);
 void taskrun_close(taskrun *r); /* also one that is all zeros */

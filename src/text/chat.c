@@ -426,8 +426,7 @@ static void layout_close(layout *l)
     mem_free(l->pieces);
 }
 
-static pesc_status encode(layout *l, const tokenizer *t, bool generation, id_list *ids,
-                          unsigned char **trained)
+static pesc_status make_pieces(layout *l, const tokenizer *t, bool generation)
 {
     if (l->n_messages == 0)
         return fail(PESC_USAGE, "a conversation needs at least one message");
@@ -437,6 +436,13 @@ static pesc_status encode(layout *l, const tokenizer *t, bool generation, id_lis
     lay_out(l, generation);
     if (l->failed)
         return fail_nomem("encoding a conversation", l->cap * 2 * sizeof *l->pieces);
+    return PESC_OK;
+}
+
+static pesc_status encode(layout *l, const tokenizer *t, bool generation, id_list *ids,
+                          unsigned char **trained)
+{
+    TRY(make_pieces(l, t, generation));
     return tokenizer_encode_pieces(t, l->pieces, l->n, ids, trained);
 }
 
@@ -457,4 +463,15 @@ pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
     pesc_status s = encode(&l, t, false, ids, trained);
     layout_close(&l);
     return s;
+}
+
+pesc_status chat_text(const chat_format *f, const tokenizer *t, const pesc_message *messages,
+                      size_t n, str *out)
+{
+    layout l = { .f = f, .messages = messages, .n_messages = n };
+    pesc_status s = make_pieces(&l, t, true);
+    for (size_t i = 0; s == PESC_OK && i < l.n; i++)
+        str_add(out, l.pieces[i].text, l.pieces[i].n);
+    layout_close(&l);
+    return s == PESC_OK && !str_ok(out) ? fail_nomem("a conversation", out->n) : s;
 }

@@ -38,4 +38,9 @@ pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
                                const pesc_message *messages, size_t n, const unsigned char *masked,
                                id_list *ids, unsigned char **trained);
 
+/* The text of a conversation up to where the assistant is to speak, with the control tokens spelled
+ * out, appended to `out`. Refuses what chat_encode() refuses. */
+pesc_status chat_text(const chat_format *f, const tokenizer *t, const pesc_message *messages,
+                      size_t n, str *out);
+
 #endif

@@ -70,6 +70,45 @@ assert len(r["task_hashes"]["arc_easy"]) == 64
 PY
 }
 
+@test "eval tasks: --chat writes prompts as conversations" {
+    local out=$BATS_TEST_TMPDIR/out
+    evaluate --tasks arc_easy --limit 4 -o "$out" -q
+    evaluate --tasks arc_easy --limit 4 --chat --samples -o "$out"
+    [ "$status" = 0 ]
+    [[ $stderr == *"is from an evaluation with another chat_template_sha; it begins again"* ]]
+    python3 - "$D/bench/arc_easy/test.jsonl" "$D/tok/tokenizer_config.json" "$out" <<'PY'
+import hashlib, json, sys
+rows = [json.loads(l) for l in open(sys.argv[1])]
+template = json.load(open(sys.argv[2]))["chat_template"]
+lines = [json.loads(l) for l in open(sys.argv[3] + "/samples_arc_easy.jsonl")]
+for row, line in zip(rows, lines):
+    prompt = f"<|im_start|>user\nQuestion: {row['question']}\nAnswer:<|im_end|>\n<|im_start|>assistant\n"
+    assert line["prompt_hash"] == hashlib.sha256(prompt.encode()).hexdigest()
+    assert line["doc"] == row
+    assert [a["arg_0"] for a in line["arguments"].values()] == [prompt] * 3
+    assert [a["arg_1"] for a in line["arguments"].values()] == row["choices"]["text"]  # no delimiter
+r = json.load(open(sys.argv[3] + "/results.json"))
+assert r["chat_template"] == template and r["fewshot_as_multiturn"] is True
+assert r["chat_template_sha"] == r["config"]["chat_template_sha"] == hashlib.sha256(template.encode()).hexdigest()
+PY
+    evaluate --tasks gsm8k --shots 2 --limit 1 --chat --samples -o "$out" -q
+    python3 - "$out/samples_gsm8k.jsonl" <<'PY'
+import json, sys
+line = json.loads(open(sys.argv[1]).readline())
+prompt = line["arguments"]["gen_args_0"]["arg_0"]
+turns = [t.split("\n", 1)[0] for t in prompt.split("<|im_start|>")[1:]]
+assert turns == ["user", "assistant", "user", "assistant", "user", "assistant"], turns
+assert "Question:" in line["arguments"]["gen_args_0"]["arg_1"]["until"]
+PY
+    evaluate --tasks arc_easy --limit 4 --samples
+    fails 2 "eval: --samples of tasks are written to files; give --output"
+    # without a template there is nothing to write them in
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/plain"
+    sed -i 's/"chat_template"/"other"/' "$BATS_TEST_TMPDIR/plain/tokenizer_config.json"
+    pesc eval "$BATS_TEST_TMPDIR/plain" --tasks arc_easy --data-dir "$D/bench" --chat -q
+    fails 3 "$BATS_TEST_TMPDIR/plain: --chat needs a chat template; the model has none"
+}
+
 @test "eval tasks: two models, paired by document" {
     "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/other" --tokenizer "$D/tok" --dtype f32 --seed 5 -q > "$D/new.out"
     pesc eval "$D/model" "$BATS_TEST_TMPDIR/other" --tasks arc_easy --data-dir "$D/bench" --ctx 512 -o "$BATS_TEST_TMPDIR/two" -q
@@ -127,4 +166,47 @@ PY
     evaluate --tasks minerva_math_algebra --shots 0 -o "$BATS_TEST_TMPDIR/out"
     [[ $stderr == *"minerva_math_algebra: 1 of 3 answers could be right, which only an algebra system can decide; they count as wrong"* ]]
     grep -q '"undecided": 1' "$BATS_TEST_TMPDIR/out/results.json"
+}
+
+# Each bad file gives one sentence with its name, and the exit code of a bad input file.
+bad_data() { # exit code, pattern; the data is in $BATS_TEST_TMPDIR/bad
+    pesc eval "$D/model" --tasks arc_easy --data-dir "$BATS_TEST_TMPDIR/bad" --ctx 512 -q
+    [ "$status" = "$1" ]
+    [ "$(wc -l <<< "$stderr")" = 1 ]
+    if ! grep -Eq -- "$2" <<< "$stderr"; then
+        printf 'expected a match of %s in\n%s\n' "$2" "$stderr"
+        return 1
+    fi
+}
+
+@test "eval tasks: bad data files" {
+    local dir=$BATS_TEST_TMPDIR/bad/arc_easy
+    local file=$dir/test.jsonl good=$D/bench/arc_easy/test.jsonl
+    mkdir -p "$dir"
+    sed 's/"answerKey"/"answer"/' "$good" > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: the column "answerKey" is missing$'
+    sed '5s/"answerKey": "."/"answerKey": "Z"/' "$good" > "$file"
+    bad_data 3 '^pesc: arc_easy: row 5: the right answer is "Z", which is not a label of a choice$'
+    : > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl: the file has no rows$'
+    sed '7s/.$//' "$good" > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:7: '
+    printf '\xff\xfe{}\n' > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: '
+    xz -c "$good" | head -c 100 > "$file.xz"
+    rm "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl.xz: '
+    rm "$file.xz"
+    mkdir "$file"
+    bad_data 3 '^pesc: arc_easy: .*/arc_easy/test.jsonl: is a directory, expected a file$'
+    rmdir "$file"
+    head -c 200000000 /dev/zero | tr '\0' x > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: the line has 200000000 bytes, expected at most 16777216$'
+    rm "$file"
+    # rows that are not the published ones are evaluated, and the name says so
+    cp "$good" "$file"
+    pesc eval "$D/model" --tasks arc_easy --data-dir "$BATS_TEST_TMPDIR/bad" --ctx 512
+    [ "$status" = 0 ]
+    has '^arc_easy\? '
+    [[ $stderr == *"arc_easy: $file has 12 rows; the published data has 2376"* ]]
 }

@@ -77,6 +77,20 @@ static int tear_down(void **state)
 
 #define N(rows) (sizeof rows / sizeof *rows)
 
+/* The text is that of the tokens, without the marks of what is trained. */
+static void expect_text(const char *format, const pesc_message *m, size_t n, const char *expected)
+{
+    str out = { 0 }, want = { 0 };
+    for (; *expected; expected++)
+        if (*expected != '^' && *expected != '$')
+            str_putc(&want, *expected);
+    must(chat_text(chat_find(format), tok, m, n, &out));
+    str_puts(&out, "");
+    assert_string_equal(out.p, want.p);
+    str_free(&out);
+    str_free(&want);
+}
+
 /* The tokens, trained ones behind a ^ where training begins and a $ where it ends. */
 static void expect(const char *format, const pesc_message *m, size_t n, bool generation,
                    const char *expected)
@@ -105,6 +119,8 @@ static void expect(const char *format, const pesc_message *m, size_t n, bool gen
     mem_free(ids.ids);
     mem_free(trained);
     str_free(&out);
+    if (generation)
+        expect_text(format, m, n, expected);
 }
 
 static const pesc_message talk[] = {

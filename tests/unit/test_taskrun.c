@@ -1,6 +1,7 @@
 /* Whole evaluations of made tasks on the embedded base: the files depend neither on the number of
  * slots nor on interruptions, and hold what other means compute. */
 #include "base/json.h"
+#include "eval/chatprompt.h"
 #include "eval/loglik.h"
 #include "eval/taskrun.h"
 #include "support/check.h"
@@ -14,6 +15,7 @@
 static pesc_device *dev;
 static pesc_model *model;
 static uint64_t forwards; /* of the last evaluation */
+static bool as_chat;      /* of the next */
 static int notices;
 static char last_notice[256];
 
@@ -54,6 +56,13 @@ static void put_data(void)
                                    "{\"question\": \"1 and 3?\", \"answer\": \"so\\n#### 4\"}\n");
     files_text("humaneval/test.jsonl", "{\"task_id\": \"0\", \"prompt\": \"def f():\\n\", "
                                        "\"test\": \"T\", \"entry_point\": \"f\"}\n");
+    text[0] = '\0';
+    for (int i = 0; i < 5; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "{\"task_id\": %d, \"text\": \"add %d\", \"code\": \"\", \"test_list\": "
+                 "[\"assert f(1) == 2\", \"assert f(2) == 3\", \"assert f(3) == 4\"]}\n",
+                 i, i);
+    files_text("mbpp/test.jsonl", text);
 }
 
 static task_set *open_set(const char *names)
@@ -78,7 +87,9 @@ static pesc_status evaluate(const char *names, int32_t slots, int32_t max_length
                           .model = "base",
                           .tasks = task_option_defaults,
                           .slots = slots,
-                          .max_length = max_length };
+                          .max_length = max_length,
+                          .chat = as_chat,
+                          .code = { .unsafe = true } };
     DEVICE_CALL(dev);
     pesc_status s = taskrun_evaluate(r, model, t, &o);
     forwards = r->count.forwards;
@@ -87,9 +98,10 @@ static pesc_status evaluate(const char *names, int32_t slots, int32_t max_length
     return s;
 }
 
-static const char *const outputs[] = { "out/results.json", "out/evaluation.json",
-                                       "out/samples_made_choice.jsonl", "out/samples_nq_open.jsonl",
-                                       "out/samples_gsm8k.jsonl" };
+static const char *const outputs[] = {
+    "out/results.json",          "out/evaluation.json",     "out/samples_made_choice.jsonl",
+    "out/samples_nq_open.jsonl", "out/samples_gsm8k.jsonl", "out/samples_mbpp.jsonl"
+};
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
 static void get_outputs(char *texts[OUTPUTS])
@@ -123,7 +135,7 @@ static size_t line_at(const char *text, int line)
 static void files_do_not_depend_on_slots_or_interruptions(void **state)
 {
     (void)state;
-    static const char tasks[] = "nq_open,gsm8k";
+    static const char tasks[] = "nq_open,gsm8k,mbpp";
     char *want[OUTPUTS];
     taskrun r;
     files_clear();
@@ -140,6 +152,7 @@ static void files_do_not_depend_on_slots_or_interruptions(void **state)
         size_t at = line_at(want[3], line);
         files_put("out/samples_nq_open.jsonl", want[3], at + (size_t)line * 7 % 20);
         files_put("out/samples_gsm8k.jsonl", want[4], line_at(want[4], line % 4));
+        files_put("out/samples_mbpp.jsonl", want[5], line_at(want[5], line % 5));
         remove(files_path("out/results.json"));
         must(evaluate(tasks, 3, 0, &r));
         must_be_outputs(want);
@@ -162,6 +175,12 @@ static void a_changed_evaluation_begins_again(void **state)
     must(evaluate("nq_open", 8, 300, &r));
     assert_int_equal(notices, 1);
     assert_non_null(strstr(last_notice, "another max_length"));
+    as_chat = true;
+    model->chat = chat_find("camelidae");
+    must(evaluate("nq_open", 8, 300, &r));
+    as_chat = false;
+    assert_int_equal(notices, 2);
+    assert_non_null(strstr(last_notice, "another chat_template_sha"));
     must(pesc_device_events(dev, NULL));
     must_fail(evaluate("humaneval", 8, 0, &r), PESC_USAGE, "1024 tokens are to be generated");
 }
@@ -189,14 +208,11 @@ static double logprob_of(const char *context, const char *continuation)
     return sum;
 }
 
-static void choices_are_scored_and_judged(void **state)
+/* The lines of the task of choices hold the scores of their contexts and continuations. Returns how
+ * many are right. */
+static size_t must_be_scored(chatprompt *chat)
 {
-    (void)state;
-    taskrun r;
     size_t n, right = 0;
-    files_clear();
-    put_data();
-    must(evaluate("nq_open", 8, 0, &r));
     char *text = files_get(files_path("out/samples_made_choice.jsonl"), &n);
     task_set *t = open_set("nq_open");
     for (size_t i = 0, at = 0; i < 3; i++) {
@@ -205,6 +221,9 @@ static void choices_are_scored_and_judged(void **state)
         size_t end = (size_t)(strchr(text + at, '\n') - text), best = 0;
         must(json_parse(&line, text + at, end - at, "a line"));
         must(task_doc_build(&d, task_at(t, 0), i));
+        if (chat)
+            must(chatprompt_apply(chat, &d));
+        assert_string_equal(json_string_value(json_object_get(line, "prompt_hash")), d.prompt_hash);
         const json_t *resps = json_object_get(line, "resps");
         assert_int_equal(json_array_size(resps), d.n_requests);
         double want[3];
@@ -223,11 +242,43 @@ static void choices_are_scored_and_judged(void **state)
     }
     task_close(t);
     free(text);
+    return right;
+}
+
+static void choices_are_scored_and_judged(void **state)
+{
+    (void)state;
+    taskrun r;
+    files_clear();
+    put_data();
+    must(evaluate("nq_open", 8, 0, &r));
+    size_t right = must_be_scored(NULL);
     json_t *results;
     must(json_read(&results, files_path("out/results.json"), 1 << 20));
     const json_t *made = json_object_get(json_object_get(results, "results"), "made_choice");
     assert_float_equal(json_number_value(json_object_get(made, "acc,none")), (double)right / 3,
                        1e-12);
+    assert_true(json_is_null(json_object_get(results, "chat_template")));
+    json_decref(results);
+}
+
+static void conversations_are_scored(void **state)
+{
+    (void)state;
+    taskrun r;
+    chatprompt c;
+    json_t *results;
+    files_clear();
+    put_data();
+    model->chat = chat_find("camelidae");
+    must(chatprompt_open(&c, model));
+    as_chat = true;
+    must(evaluate("nq_open", 8, 0, &r));
+    as_chat = false;
+    must_be_scored(&c);
+    must(json_read(&results, files_path("out/results.json"), 1 << 20));
+    assert_ptr_equal(chat_recognise(json_string_value(json_object_get(results, "chat_template"))),
+                     model->chat);
     json_decref(results);
 }
 
@@ -237,6 +288,7 @@ int main(void)
         cmocka_unit_test(files_do_not_depend_on_slots_or_interruptions),
         cmocka_unit_test(a_changed_evaluation_begins_again),
         cmocka_unit_test(choices_are_scored_and_judged),
+        cmocka_unit_test(conversations_are_scored),
     };
     return cmocka_run_group_tests_name("taskrun", tests, open_base, close_base);
 }

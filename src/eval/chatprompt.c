@@ -1,0 +1,90 @@
+#include "eval/chatprompt.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+pesc_status chatprompt_open(chatprompt *c, const pesc_model *m)
+{
+    *c = (chatprompt){ .format = m->chat, .tok = m->tok };
+    if (m->chat)
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED, "%s: --chat needs a chat template; %s", m->dir->path,
+                m->tok && tokenizer_chat_template(m->tok) ? "the model's is not one pesc knows"
+                                                          : "the model has none");
+}
+
+pesc_status chatprompt_template(const pesc_model *m, str *out)
+{
+    const char *own = tokenizer_chat_template(m->tok);
+    if (own)
+        str_puts(out, own);
+    else
+        chat_jinja(m->chat, out);
+    str_puts(out, "");
+    return str_ok(out) ? PESC_OK : fail_nomem("a chat template", out->n);
+}
+
+/* ---- one context ---- */
+
+/* The reference leaves the system message out when the template fails. */
+static pesc_status write_text(chatprompt *c, const pesc_message *messages, size_t n, str *out)
+{
+    bool system = strcmp(messages[0].role, "system") == 0;
+    if (!system || !c->without_system) {
+        pesc_status s = chat_text(c->format, c->tok, messages, n, out);
+        if (!system || s != PESC_USAGE)
+            return s;
+        log_notice("--chat: %s; the tasks' descriptions are left out", pesc_last_error());
+        c->without_system = true;
+        str_clear(out);
+    }
+    return chat_text(c->format, c->tok, messages + 1, n - 1, out);
+}
+
+static pesc_status set_context(chatprompt *c, task_doc *d, size_t i, pesc_message *messages)
+{
+    str text = { 0 };
+    messages[d->n_turns] = (pesc_message){ "user", d->questions[i] };
+    pesc_status s = write_text(c, messages, d->n_turns + 1, &text);
+    str_puts(&text, "");
+    if (s == PESC_OK && !str_ok(&text))
+        s = fail_nomem("a prompt", text.n);
+    if (s != PESC_OK) {
+        str_free(&text);
+        return s;
+    }
+    mem_free(d->contexts[i]);
+    d->contexts[i] = text.p;
+    return PESC_OK;
+}
+
+/* ---- a document ---- */
+
+static void drop_delimiters(task_doc *d)
+{
+    for (size_t i = 0; i < d->n_requests; i++)
+        if (d->continuations[i]) {
+            const char *text = d->chat_continuations[i];
+            memmove(d->continuations[i], text, strlen(text) + 1);
+            d->chat_continuations[i] = d->continuations[i];
+        }
+}
+
+pesc_status chatprompt_apply(chatprompt *c, task_doc *d)
+{
+    pesc_message *messages = mem_alloc(d->n_turns + 1, sizeof *messages);
+    pesc_status s = messages ? PESC_OK : fail_nomem("a conversation", d->n_turns);
+    for (size_t i = 0; messages && i < d->n_turns; i++)
+        messages[i] = (pesc_message){ d->turns[i].role, d->turns[i].text };
+    for (size_t i = 0; s == PESC_OK && i < d->n_questions; i++)
+        s = set_context(c, d, i, messages);
+    mem_free(messages);
+    TRY(s);
+    for (size_t i = d->n_questions; i < d->n_requests; i++)
+        d->contexts[i] = d->contexts[0];
+    drop_delimiters(d);
+    digest_text(d->prompt_hash, d->contexts[0], strlen(d->contexts[0]));
+    return PESC_OK;
+}
