@@ -191,6 +191,18 @@ void call_free(call *c)
 
 /* ---- handlers ---- */
 
+/* c NULL: the exchange has none any more. */
+static void attach(exchange *x, call *c, bool stream)
+{
+    pthread_mutex_lock(&x->srv->lock);
+    x->call = c;
+    x->stream = stream;
+    x->type = stream ? "text/event-stream; charset=utf-8" : "application/json";
+    x->status = 200;
+    x->prompt_tokens = c ? c->prompt_tokens : 0;
+    pthread_mutex_unlock(&x->srv->lock);
+}
+
 static void generate(exchange *x, api_endpoint endpoint)
 {
     api_request r;
@@ -206,17 +218,10 @@ static void generate(exchange *x, api_endpoint endpoint)
     bool stream = r.stream;
     call *c = call_open(x, &r, &e);
     if (c) {
-        x->stream = stream;
-        x->status = 200;
-        x->call = c;
-        x->prompt_tokens = c->prompt_tokens;
-        if (stream)
-            x->type = "text/event-stream; charset=utf-8";
+        attach(x, c, stream);
         if (engine_add(x->srv, c, &e))
             return;
-        x->call = NULL;
-        x->stream = false;
-        x->type = "application/json";
+        attach(x, NULL, false);
         call_free(c);
     }
     exchange_fail(x, &e);

@@ -159,6 +159,15 @@ void gate_closed(gate *g, int fd)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* The other fields of a visitor that waits belong to this thread. */
+static bool is_waiting(gate *g, size_t fd)
+{
+    pthread_mutex_lock(&g->lock);
+    bool waits = g->visitors[fd].state == WAITING;
+    pthread_mutex_unlock(&g->lock);
+    return waits;
+}
+
 static void dismiss(gate *g, int fd, const api_error *e)
 {
     if (e)
@@ -310,7 +319,7 @@ static void take_event(pesc_server *s, const struct epoll_event *e)
         accept_all(s, g);
         break;
     case ABOUT_HEAD:
-        if (g->visitors[number].state == WAITING)
+        if (is_waiting(g, number))
             look(s, g, (int)number);
         break;
     case ABOUT_EXCHANGE:
@@ -328,7 +337,7 @@ static void look_at_clock(pesc_server *s, gate *g)
     double now = clock_seconds();
     api_error e;
     for (size_t fd = 0; fd < g->n_visitors; fd++) {
-        if (g->visitors[fd].state != WAITING || now < g->visitors[fd].deadline)
+        if (!is_waiting(g, fd) || now < g->visitors[fd].deadline)
             continue;
         api_refuse(&e, 408, "head_timeout", NULL,
                    "the head of the request took more than %d seconds", HEAD_SECONDS);

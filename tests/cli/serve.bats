@@ -55,3 +55,9 @@ property() {
     [ "$status" = 2 ]
     [[ $stderr == 'pesc: chat_format: that chat format is not known; name one of: '* ]]
 }
+
+@test "serve: clients that leave, dribble or send garbage harm no other" {
+    run python3 "$BATS_TEST_DIRNAME/../serve/storm.py" "$BASE" 5
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+}
