@@ -34,6 +34,15 @@ io_kind io_kind_of(const char *path)
     return S_ISREG(st.st_mode) ? IO_FILE : S_ISDIR(st.st_mode) ? IO_DIR : IO_OTHER;
 }
 
+pesc_status io_look(const char *path, io_kind *out)
+{
+    struct stat st;
+    *out = io_kind_of(path);
+    if (*out == IO_NONE && stat(path, &st) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return fail_errno(PESC_IO, errno, "%s: cannot be reached", path);
+    return PESC_OK;
+}
+
 pesc_status io_size(const char *path, uint64_t *bytes)
 {
     struct stat st;

@@ -38,6 +38,9 @@ pesc_status io_read_stream(const char *path, size_t max, char **out, size_t *n);
 
 typedef enum io_kind { IO_NONE, IO_FILE, IO_DIR, IO_OTHER } io_kind;
 io_kind io_kind_of(const char *path); /* follows links; IO_NONE also when not reachable */
+/* The same, but fails where it is not known whether something is at `path`: a directory on the way
+ * that may not be searched, a loop of links. */
+pesc_status io_look(const char *path, io_kind *out);
 pesc_status io_size(const char *path, uint64_t *bytes);
 
 /* Names in a directory, sorted, without . and ..; each and the array for mem_free(). */

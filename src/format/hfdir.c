@@ -50,14 +50,16 @@ static void layout_free(layout *l)
 /* dir/name when something is there, else NULL. */
 static pesc_status find(char **out, const char *dir, const char *name)
 {
+    io_kind kind = IO_NONE;
     *out = io_join(dir, name);
     if (!*out)
         return fail_nomem(dir, strlen(name));
-    if (io_kind_of(*out) == IO_NONE) {
+    pesc_status s = io_look(*out, &kind);
+    if (kind == IO_NONE) {
         mem_free(*out);
         *out = NULL;
     }
-    return PESC_OK;
+    return s;
 }
 
 static pesc_status find_weights(layout *l, const char *dir)
@@ -242,7 +244,9 @@ static pesc_status open_gguf(hfdir *h, unsigned flags)
 static pesc_status open_any(hfdir *h, unsigned flags)
 {
     bool gguf_file = false;
-    switch (io_kind_of(h->root)) {
+    io_kind kind;
+    TRY(io_look(h->root, &kind));
+    switch (kind) {
     case IO_DIR:
         return open_dir(h, flags);
     case IO_FILE:
@@ -258,8 +262,7 @@ static pesc_status open_any(hfdir *h, unsigned flags)
     case IO_NONE:
         break;
     }
-    return fail(PESC_IO, "%s: there is no such file or directory, or it cannot be reached",
-                h->root);
+    return fail(PESC_IO, "%s: there is no such file or directory", h->root);
 }
 
 /* ---- what runs have trained ---- */
