@@ -34,3 +34,7 @@ words() { tr -s ' ,\n' '\n' | sed '/^$/d' | grep -vxE 'gcc|make|libc6-dev' | sor
     version=$(sed -n 's/^#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
     grep -qx "__version__ = \"$version\".*" python/pesc/_version.py
 }
+
+@test "packaging: the container is not given what was built here" {
+    grep -qx '/build\*' .dockerignore
+}
