@@ -25,20 +25,28 @@ double progress_clock(void)
 static int columns(void)
 {
     struct winsize w;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 40 ? w.ws_col : 80;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
 
+/* One line: what would wrap could not be drawn over. A narrow terminal gets no bar, and of the text
+ * what fits; the last column stays free, since some terminals wrap there. */
 static void draw_bar(uint64_t done, uint64_t total, int64_t left_s)
 {
-    char bar[64];
+    char bar[64] = "", line[192];
     double part = (double)done / (double)total;
-    int width = columns() - (int)strlen(p.what) - 24;
-    width = width > 60 ? 60 : width < 4 ? 4 : width;
-    int full = (int)(part * width);
-    memset(bar, '#', (size_t)full);
-    memset(bar + full, '.', (size_t)(width - full));
-    fprintf(stderr, "\r\033[K%s [%.*s] %3.0f%% %lld s left", p.what, width, bar, 100 * part,
-            (long long)left_s);
+    const int room = columns() - 1;
+    int width = room - (int)strlen(p.what) - 24;
+    if (width >= 4) {
+        width = width > 60 ? 60 : width;
+        int full = (int)(part * width);
+        memset(bar + 1, '#', (size_t)full);
+        memset(bar + 1 + full, '.', (size_t)(width - full));
+        bar[0] = '[';
+        memcpy(bar + 1 + width, "] ", sizeof "] ");
+    }
+    snprintf(line, sizeof line, "%s %s%3.0f%% %lld s left", p.what, bar, 100 * part,
+             (long long)left_s);
+    fprintf(stderr, "\r\033[K%.*s", room, line);
     fflush(stderr);
     p.drawn = true;
 }

@@ -30,6 +30,17 @@ setup_file() { make_model; }
     [ -z "$output" ]
 }
 
+@test "bench: the progress fits the terminal" {
+    local long="timeout 2 '$PESC' bench '$D/model' --decode-tokens 90 --prompt-tokens 30 --repeat 10000"
+    for columns in 20 60; do
+        run script -qec "stty cols $columns; $long" /dev/null
+        [[ $output == *"runs "*"%"* ]]
+        tr '\r' '\n' <<< "$output" | sed 's/\x1b\[K//g' > "$BATS_TEST_TMPDIR/lines"
+        [ -z "$(awk -v most=$columns 'length >= most' "$BATS_TEST_TMPDIR/lines")" ]
+    done
+    grep -q '\[[#.]*\]' "$BATS_TEST_TMPDIR/lines"
+}
+
 @test "bench: a tokenizer on a text" {
     printf 'hello world %.0s' {1..2000} > "$BATS_TEST_TMPDIR/t"
     pesc bench --text "$BATS_TEST_TMPDIR/t" "$D/tok/tokenizer.json" --repeat 2
