@@ -41,12 +41,22 @@ static pesc_status write_header(npy *f, const int64_t *shape, int n_dims)
     return fwrite(header, 1, end, f->f) == end ? PESC_OK : fail_write(f);
 }
 
+/* A device or a pipe is written directly. A link (/dev/stdout is one) is followed first: the rename
+ * at the end would replace it. */
 static pesc_status open_file(npy *f)
 {
     struct stat st;
-    if (stat(f->path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    bool there = stat(f->path, &st) == 0;
+    if (there && !S_ISREG(st.st_mode)) {
         f->f = fopen(f->path, "wb");
         return f->f ? PESC_OK : fail_write(f);
+    }
+    char *real = there ? realpath(f->path, NULL) : NULL;
+    if (there && !real)
+        return fail_write(f);
+    if (real) {
+        free(f->path);
+        f->path = real;
     }
     size_t n = strlen(f->path) + sizeof ".XXXXXX";
     f->temporary = malloc(n);

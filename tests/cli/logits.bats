@@ -63,6 +63,16 @@ shape_of() { head -c 128 "$1" | tr -d '\0' | grep -ao "'shape': ([^)]*)"; }
     [ ! -e "$N" ]
 }
 
+@test "logits: a link is written through, not replaced" {
+    local t=$BATS_TEST_TMPDIR
+    echo '[1, 2]' > "$t/ids.json"
+    ln -s /proc/self/fd/1 "$t/stdout"
+    "$PESC" logits "$D/model" --ids "$t/ids.json" -o "$t/plain.npy"
+    "$PESC" logits "$D/model" --ids "$t/ids.json" -o "$t/stdout" > "$t/redirected.npy"
+    [ -L "$t/stdout" ]
+    cmp "$t/plain.npy" "$t/redirected.npy"
+}
+
 @test "logits: an id beyond the vocabulary leaves no file" {
     echo '[1, 266]' > "$I"
     pesc logits "$D/model" --ids "$I" -o "$N"
