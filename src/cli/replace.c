@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Whether the directory exists and is not empty. */
@@ -15,7 +16,7 @@ static bool is_occupied(const char *dir)
 {
     DIR *d = opendir(dir);
     if (!d)
-        return errno == ENOTDIR;
+        return false;
     int n = 0;
     for (const struct dirent *e; n == 0 && (e = readdir(d));)
         n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
@@ -60,6 +61,9 @@ pesc_status replace_dir(const options *o, replace_fn make, void *ud)
                         o->cmd->name, o->cmd->synopsis);
     if (!*o->output)
         return out_fail(PESC_USAGE, "%s: -o: found nothing, expected DIR", o->cmd->name);
+    struct stat there;
+    if (stat(o->output, &there) == 0 && !S_ISDIR(there.st_mode))
+        return out_fail(PESC_USAGE, "%s: is not a directory; give another -o", o->output);
     bool occupied = is_occupied(o->output);
     const char *const inputs[] = { o->model,           o->config_json,      o->tokenizer,
                                    o->craft.tokenizer, o->export.tokenizer, o->export.lora,

@@ -248,13 +248,27 @@ static pesc_status lock_dir(rundir *d)
     return s;
 }
 
+/* A directory that no run has locked before is looked at first, so that one which is refused is
+ * left without a lock file. What is found under the lock decides. */
+static pesc_status check_before_lock(const rundir *d)
+{
+    char *path = io_join(d->path, "lock");
+    if (!path)
+        return fail_nomem(d->path, 16);
+    bool locked_before = io_kind_of(path) != IO_NONE;
+    mem_free(path);
+    return locked_before ? PESC_OK : check_content(d);
+}
+
 static pesc_status claim(rundir *d, const char *model)
 {
     io_kind kind = io_kind_of(d->path);
     if (kind != IO_NONE && kind != IO_DIR)
         return fail(PESC_USAGE, "%s: is a file; give the directory of a run", d->path);
-    if (kind == IO_DIR)
+    if (kind == IO_DIR) {
         TRY(check_apart(d->path, model));
+        TRY(check_before_lock(d));
+    }
     d->made = kind == IO_NONE;
     TRY(io_make_dir(d->path));
     TRY(lock_dir(d));

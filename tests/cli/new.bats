@@ -57,7 +57,7 @@ setup_file() { make_model; }
     [ "$status" = 0 ]
     touch "$BATS_TEST_TMPDIR/f"
     pesc new "$D/config.json" -o "$BATS_TEST_TMPDIR/f"
-    fails 2 "$BATS_TEST_TMPDIR/f: is not empty; give another -o, or --overwrite"
+    fails 2 "$BATS_TEST_TMPDIR/f: is not a directory; give another -o"
 }
 
 @test "new: usage errors" {

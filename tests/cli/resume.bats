@@ -134,6 +134,10 @@ setup_file() {
     [ -e "$r/plots/loss.svg" ]
     [ -e "$r/checkpoint-7/mine" ]
     [ -e "$r/best" ]
+    [ ! -e "$r/lock" ]
+    tiny_pesc -o "$r" -q
+    fails 2 "$r: is not empty; --resume continues the run in it, --overwrite replaces it"
+    [ ! -e "$r/lock" ]
 }
 @test "train: --overwrite with bad data leaves the old run as it was" {
     local r=$BATS_TEST_TMPDIR/r
