@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Compares the tokenizer pesc reads out of a GGUF file with the one the file was made from.
+"""Compares the tokenizer pesc reads out of a GGUF file, and the tokenizer.json it writes of it, with
+the one the file was made from.
 
     tools/conformance/gguf_tokenizers.py [--pesc build/pesc] [--lines 2400] [--seed 7] [NAME=TOKENIZER...]
 
 Without any, those in $PESC_DATA. TOKENIZER is a tokenizer.json (or .xz) or a SentencePiece model;
 NAME is what llama.cpp calls its split pattern (tokenizer.ggml.pre), and "llama" for SentencePiece. The vocabulary is written into a GGUF file
 without tensors by the `gguf` package, and pesc's ids of hard lines are compared with those of Hugging
-Face `tokenizers` or `sentencepiece`. Exit status 1 when anything differs."""
+Face `tokenizers` or `sentencepiece`. Then pesc writes tokenizer.json from the GGUF file, and what
+`tokenizers` makes of that file is compared too. Exit status 1 when anything differs."""
 import argparse
 import importlib.util
 import json
@@ -14,6 +16,7 @@ import lzma
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 
@@ -91,6 +94,22 @@ def write_sp(out, source):
     return sp
 
 
+def written(gguf_file, args, folder):
+    """The tokenizer.json that pesc writes of the file's vocabulary, as `tokenizers` reads it."""
+    from tokenizers import Tokenizer
+    model, config = folder / f"{gguf_file.stem}-model", folder / "config.json"
+    config.write_text(json.dumps(dict(model_type="llama", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                      num_attention_heads=1, vocab_size=1 << 18, rms_norm_eps=1e-5)))
+    subprocess.run([args.pesc, "new", config, "-o", model, "--tokenizer", gguf_file, "-q"], check=True,
+                   stdout=subprocess.DEVNULL)
+    return Tokenizer.from_file(str(model / "tokenizer.json"))
+
+
+def ids(tokenizer, lines, as_text):
+    tokenizer.encode_special_tokens = as_text
+    return [e.ids for e in tokenizer.encode_batch(lines, add_special_tokens=False)]
+
+
 def check(name, source, args, report, folder):
     out = folder / f"{source.stem}.gguf"
     pesc = hard.Pesc(args.pesc, str(out), str(folder))
@@ -98,18 +117,25 @@ def check(name, source, args, report, folder):
     if name == "llama":
         sp = write_sp(out, source)
         lines = hard.hard_lines(r, args.lines, ["<s>", "</s>"])
-        report.compare("ids", lines, pesc.lines("tokenize", lines), [sp.encode(x) for x in lines])
+        theirs = [sp.encode(x) for x in lines]
+        report.compare("ids", lines, pesc.lines("tokenize", lines), theirs)
+        again = written(out, args, folder)
+        report.compare("tokenizer.json written: ids", lines, ids(again, lines, True), theirs)
+        report.compare("tokenizer.json written: text", lines, [again.decode(x) for x in theirs],
+                       [sp.decode(x) for x in theirs])
         return
     from tokenizers import Tokenizer
     write_bpe(out, source, name)
-    hf = Tokenizer.from_file(str(source))
+    hf, again = Tokenizer.from_file(str(source)), written(out, args, folder)
     hf.no_truncation()
     hf.no_padding()
     lines = hard.hard_lines(r, args.lines, [t.content for t in hf.get_added_tokens_decoder().values()])
     for what, flag, as_text in (("ids", [], True), ("ids, control tokens parsed", ["--parse-special"], False)):
-        hf.encode_special_tokens = as_text
-        theirs = [hf.encode(x, add_special_tokens=False).ids for x in lines]
+        theirs = ids(hf, lines, as_text)
         report.compare(what, lines, pesc.lines("tokenize", lines, *flag), theirs)
+        report.compare(f"tokenizer.json written: {what}", lines, ids(again, lines, as_text), theirs)
+    report.compare("tokenizer.json written: text", lines, [again.decode(x) for x in theirs],
+                   [hf.decode(x) for x in theirs])
 
 
 def main():
