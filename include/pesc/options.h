@@ -244,9 +244,10 @@
     X(CHOICE, schedule, "constant", ONE_OF("constant|cosine|linear"), DECIDES, PESC_TUNING,        \
       "learning rate after the warm-up")                                                           \
     X(AUTO_INT, warmup_steps, "auto", PESC_ANY_STEP, DECIDES, PESC_TUNING,                         \
-      "steps in which the learning rate rises from 0; auto is warmup_ratio of all steps")          \
+      "steps in which the learning rate rises to lr, beginning with lr / warmup_steps; auto is "   \
+      "warmup_ratio of all steps")                                                                 \
     X(REAL, warmup_ratio, "0.03", RANGE(0, 1), 0, PESC_TUNING,                                     \
-      "fraction of all steps in which the learning rate rises from 0")                             \
+      "fraction of all steps in which the learning rate rises to lr")                              \
     X(REAL, clip, "0.3", RANGE(0, 1e30), DECIDES, PESC_TUNING,                                     \
       "maximum norm of the gradient; 0 is no limit")                                               \
     X(REAL, weight_decay, "0", RANGE(0, 1e6), DECIDES, PESC_TUNING, "weight decay of AdamW")       \

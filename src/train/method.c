@@ -41,7 +41,7 @@ static pesc_status check_need(const struct method *m, const config *c)
         if (kind != EXPERT_ADAPTER)
             return fail(PESC_USAGE,
                         "method pesc trains adapters, but the model has none: run `pesc craft "
-                        "MODEL -o SPARSE` first and train SPARSE");
+                        "MODEL -o SPARSE` first and train SPARSE, or give --method lora");
         break;
     case NEED_EXPERTS:
         if (kind != EXPERT_FFN)

@@ -357,6 +357,19 @@ static pesc_status open_shares(pesc_trainer *t)
     return t->shares && t->chosen && t->balance ? PESC_OK : fail_nomem("routing shares", n * 8);
 }
 
+static void set_warmup(pesc_trainer *t)
+{
+    pesc_train_options *o = &t->opt;
+    if (o->warmup_steps < 0)
+        o->warmup_steps = (int64_t)ceil(o->warmup_ratio * (double)t->steps);
+    t->warmup = o->warmup_steps;
+    if (t->warmup > t->steps)
+        log_notice("warmup_steps: the warm-up takes %lld steps and the run has %lld: the learning "
+                   "rate ends at %.3g, below lr %.3g",
+                   (long long)t->warmup, (long long)t->steps,
+                   schedule_lr(t->schedule, o->lr, t->steps - 1, t->warmup, t->steps), o->lr);
+}
+
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
@@ -368,9 +381,7 @@ static pesc_status open_all(pesc_trainer *t)
     set_length(t);
     if (!given(o->chat_template))
         o->chat_template = dataset_template(t->data); /* for run.yaml */
-    if (o->warmup_steps < 0)
-        o->warmup_steps = (int64_t)ceil(o->warmup_ratio * (double)t->steps);
-    t->warmup = o->warmup_steps;
+    set_warmup(t);
     TRY(open_params(t));
     TRY(open_pass(t));
     TRY(open_shares(t));

@@ -226,7 +226,7 @@ PY
     pesc train "$r/none" --data "$d" -o "$r"
     [ "$status" = 3 ]
     pesc train "$D/model" --data "$d" -o "$r" -q
-    fails 2 'method pesc trains adapters, but the model has none: run `pesc craft MODEL -o SPARSE` first and train SPARSE'
+    fails 2 'method pesc trains adapters, but the model has none: run `pesc craft MODEL -o SPARSE` first and train SPARSE, or give --method lora'
     pesc train "$m" --data "$d" -o "$r" --method upcycle -q
     [ "$status" = 2 ]
     pesc train "$m" --data "$d" -o "$r" --method molora -q
@@ -243,7 +243,17 @@ PY
     [ "$status" = 2 ]
     pesc train "$m" --data "$d" -o /proc/nowhere -q
     [ "$status" = 4 ]
+    pesc train "$m" --data "$d" -o "$r" --patience 2 -q
+    fails 2 "patience: needs validation data, and there is none; give eval_data or val_split"
+    pesc train "$m" --data "$d" -o "$r" --eval-at-start -q
+    fails 2 "eval_at_start: needs validation data, and there is none; give eval_data or val_split"
     [ ! -e "$r" ]
+}
+@test "train: a warm-up longer than the run is told" {
+    pesc train "$D/model" --method lora --lora-r 2 --data "$G/pesc-a/data.jsonl" -o "$BATS_TEST_TMPDIR/r" --steps 2 --batch 1 \
+        --warmup-steps 8 --lr 1e-3
+    [ "$status" = 0 ]
+    [[ $stderr == *"warmup_steps: the warm-up takes 8 steps and the run has 2: the learning rate ends at 0.00025, below lr 0.001"* ]]
 }
 @test "train: records without targets, and ids beyond the vocabulary" {
     echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}' > "$BATS_TEST_TMPDIR/a.jsonl"
