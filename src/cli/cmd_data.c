@@ -35,8 +35,11 @@ static void json_report(const options *o, const pesc_data *d, const pesc_data_re
 static void text_report(const options *o, const pesc_data *d, const pesc_data_report *r)
 {
     out_number a, b;
-    for (size_t i = 0; i < o->data.n_data; i++)
-        printf("%-18s %s (%s)\n", i ? "" : "data", o->data.data[i], pesc_data_format(d, i));
+    for (size_t i = 0; i < o->data.n_data; i++) {
+        printf("%-18s ", i ? "" : "data");
+        out_name(o->data.data[i]);
+        printf(" (%s)\n", pesc_data_format(d, i));
+    }
     printf("%-18s %s\n", "template", pesc_data_template(d));
     printf("%-18s %" PRIu64 "\n", "records", r->records);
     printf("%-18s %s, %s of them trained\n", "tokens", out_count(a, r->tokens),
@@ -246,13 +249,11 @@ enum { N_ACTIONS = sizeof actions / sizeof *actions };
 
 static pesc_status look(const options *o, pesc_status (*fn)(const options *, pesc_data *))
 {
-    if (!o->model)
+    const char *absent = !o->model ? "MODEL" : o->data.n_data == 0 ? "--data FILE" : NULL;
+    if (absent)
         return out_fail(PESC_USAGE,
-                        "data %s: MODEL is missing; usage: pesc data %s MODEL --data "
-                        "FILE...",
-                        o->action, o->action);
-    if (o->data.n_data == 0)
-        return out_fail(PESC_USAGE, "data %s: --data is missing: the files to read", o->action);
+                        "data %s: %s is missing; usage: pesc data %s MODEL --data FILE...",
+                        o->action, absent, o->action);
     pesc_data *d = NULL;
     TRY(pesc_data_open(&d, o->model, &o->data, progress_events()));
     pesc_status st = fn(o, d);

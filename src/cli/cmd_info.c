@@ -105,16 +105,26 @@ static void print_text(const pesc_model_info *i)
     printf("chat         %s\n", i->chat[0] ? i->chat : "none known");
 }
 
+/* A label, and a text that comes from the files of the run. */
+static void print_name(const char *label, const char *text)
+{
+    fputs(label, stdout);
+    out_name(text);
+}
+
 static void print_run(const pesc_run_info *r)
 {
     out_number b;
     if (!r->checkpoint[0])
         return;
-    printf("run          %s, step %lld of %lld, %s tokens\n", r->method, (long long)r->step,
-           (long long)r->steps, out_count(b, (uint64_t)r->tokens));
-    printf("checkpoint   %s\n", r->checkpoint);
-    printf("base         %s, held %s%s, computed in %s\n", r->base,
-           r->base_dtype[0] ? "as " : "as stored", r->base_dtype, r->compute_dtype);
+    print_name("run          ", r->method);
+    printf(", step %lld of %lld, %s tokens\n", (long long)r->step, (long long)r->steps,
+           out_count(b, (uint64_t)r->tokens));
+    print_name("checkpoint   ", r->checkpoint);
+    print_name("\nbase         ", r->base);
+    print_name(", held as ", r->base_dtype[0] ? r->base_dtype : "stored");
+    print_name(", computed in ", r->compute_dtype);
+    putchar('\n');
     if (r->lora_r)
         printf("lora rank    %lld\n", (long long)r->lora_r);
     if (isfinite(r->loss))
@@ -122,8 +132,9 @@ static void print_run(const pesc_run_info *r)
     if (isfinite(r->eval_loss))
         printf("validation   %.4f, best %.4f at step %lld\n", r->eval_loss, r->best_eval_loss,
                (long long)r->best_step);
-    printf("template     %s\n", r->chat[0] ? r->chat : "none");
-    printf("data         %s\n", r->data);
+    print_name("template     ", r->chat[0] ? r->chat : "none");
+    print_name("\ndata         ", r->data);
+    putchar('\n');
 }
 
 /* Opens the model if an option says how to. */

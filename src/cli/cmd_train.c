@@ -100,8 +100,8 @@ static void announce(const options *o, const pesc_train_info *i)
     if (o->quiet)
         return;
     progress_clear();
-    fprintf(stderr, "%s: %s of %s parameters train; %llu records, %lld steps\n", i->method,
-            out_count(trained, i->params_trained), out_count(total, i->params_total),
+    fprintf(stderr, "%s: %s parameters train, the model has %s; %llu records, %lld steps\n",
+            i->method, out_count(trained, i->params_trained), out_count(total, i->params_total),
             (unsigned long long)i->records, (long long)i->steps);
     fprintf(stderr,
             "memory: model %s, training %s, activations %s (%lld tokens, %lld layers kept)\n",

@@ -188,6 +188,9 @@ static pesc_status set_positional(options *o, line *l, const char *word)
                         word, c->name, c->synopsis);
     l->n_positional++;
     const pesc_option *r = opt_find(c, key);
+    if (!word[0])
+        return out_fail(PESC_USAGE, "%s: %s is empty; usage: pesc %s %s", c->name, r->values,
+                        c->name, c->synopsis);
     return opt_set(o, r, word, r->values);
 }
 
@@ -228,6 +231,8 @@ static pesc_status unknown_flag(const options *o, const char *word, size_t n)
     return opt_unknown(o, name, where, OPT_AS_FLAG);
 }
 
+/* An empty value where a file or a name belongs is mostly a shell variable that is not set. To take
+ * it for "none" would change the run without a word. */
 static pesc_status set_flag(options *o, line *l, const char *word)
 {
     bool is_long = word[1] == '-';
@@ -249,6 +254,8 @@ static pesc_status set_flag(options *o, line *l, const char *word)
     if (!value)
         TRY(next_value(o, r, l, &value));
     snprintf(where, sizeof where, "%s: --%s", o->cmd->name, opt_flag(flag, r->key));
+    if (!value[0] && r->kind == PESC_OPTION_TEXT && strcmp(r->values, "TEXT") != 0)
+        return out_fail(PESC_USAGE, "%s: found nothing, expected %s", where, r->values);
     return opt_set(o, r, value, where);
 }
 

@@ -223,6 +223,8 @@ pesc_status opt_unknown(const options *o, const char *word, const char *where, o
     if (!known)
         return out_fail(PESC_USAGE, "%s: there is no such option; did you mean %s%s?", where,
                         dashes, shown);
-    return out_fail(PESC_USAGE, "%s: that is %s%s%s%s here", where, dashes, shown,
-                    value ? flag ? " " : ": " : "", value ? value : "");
+    const char *meaning = opt_find(o->cmd, key)->help;
+    return out_fail(PESC_USAGE, "%s: that is %s%s%s%s here: %.*s", where, dashes, shown,
+                    value ? flag ? " " : ": " : "", value ? value : "", (int)strcspn(meaning, ";:"),
+                    meaning);
 }

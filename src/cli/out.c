@@ -149,6 +149,11 @@ void out_write(const char *text, size_t n)
         fwrite(text, 1, n, stdout);
 }
 
+void out_name(const char *text)
+{
+    write_visible(stdout, text, strlen(text), AS_SENTENCE);
+}
+
 pesc_status out_flush(void)
 {
     errno = 0;

@@ -26,6 +26,8 @@ int out_report(pesc_status s, bool as_json);
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline
  * and tab, a pipe or file gets the bytes as they are. */
 void out_write(const char *text, size_t n);
+/* A name that comes from a file: one line of visible characters, also in a pipe. */
+void out_name(const char *text);
 void out_line_of_ids(const int32_t *ids, size_t n); /* separated by spaces */
 /* Flushes standard output; fails when something could not be written. */
 pesc_status out_flush(void);

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/shuffle.h"
 #include "format/strtab.h"
 
@@ -319,13 +320,16 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
     const json_t *field = json_object_get(v, "domain");
     const char *said = json_string_value(field);
     size_t n = json_string_length(field);
+    char shown[128]; /* it becomes part of tables: one line of what can be seen */
     if (n == 0)
         n = file_name(source_file_path(d->src, source_file_of(d->src, place)), &said);
-    int64_t at = strtab_find(&d->domains, said, n);
+    utf8_visible(shown, sizeof shown, said, n);
+    json_decref(v);
+    n = strlen(shown);
+    int64_t at = strtab_find(&d->domains, shown, n);
     bool full = at < 0 && d->domains.n == PESC_DATA_DOMAINS;
     if (at < 0 && !full)
-        at = strtab_add(&d->domains, said, n);
-    json_decref(v);
+        at = strtab_add(&d->domains, shown, n);
     if (full)
         return fail(PESC_FORMAT,
                     "%s: domain: is the %dth different one; the field should name a few kinds of "

@@ -64,8 +64,9 @@ pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, siz
 pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
 pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n);
 /* The domain of a record: its field "domain", or without one the name of its file without directory
- * and ending. Domains are numbered in the order of their first record read; the name is borrowed
- * until close. */
+ * and ending; control characters in it are written as \x1B, and what is longer than 124 bytes is
+ * cut. Domains are numbered in the order of their first record read; the name is borrowed until
+ * close. */
 pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name);
 
 #endif

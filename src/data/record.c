@@ -143,14 +143,25 @@ static pesc_status detect(source *src, uint64_t first, const record_format **out
     return *out ? PESC_OK : fail(PESC_FORMAT, "%s: %s", source_where(src, first), why);
 }
 
+static pesc_status unknown_format(const char *name)
+{
+    str known = { 0 };
+    for (int i = 0; i < N_FORMATS; i++)
+        str_printf(&known, "%s%s", i ? ", " : "", formats[i].name);
+    pesc_status s = fail(PESC_USAGE,
+                         "format: found \"%s\", expected one of %s; without it the format is found "
+                         "by looking at the first record",
+                         name, str_ok(&known) ? known.p : "");
+    str_free(&known);
+    return s;
+}
+
 pesc_status record_formats(source *src, const char *name, const record_format ***out)
 {
     size_t n = source_files(src);
     const record_format *given = name ? record_format_find(name) : NULL;
     if (name && !given)
-        return fail(PESC_USAGE,
-                    "the data format \"%s\" is not known; leave it out to have it found by looking",
-                    name);
+        return unknown_format(name);
     const record_format **list = mem_zalloc(n, sizeof *list);
     if (!list)
         return fail_nomem("the data formats", n * sizeof *list);

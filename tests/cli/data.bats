@@ -284,7 +284,9 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     pesc data check
     fails 2 "data check: MODEL is missing; usage: pesc data check MODEL --data FILE..."
     pesc data stats "$D/model"
-    fails 2 "data stats: --data is missing: the files to read"
+    fails 2 "data stats: --data FILE is missing; usage: pesc data stats MODEL --data FILE..."
+    pesc data check "$D/model" --data "$D/g.jsonl" --format alpaka
+    fails 2 'format: found "alpaka", expected one of ids, camelidae, messages, sharegpt, alpaca, dolly, metamath, magicoder, question, completion, prompt, text; without it the format is found by looking at the first record'
     pesc data check "$D/model" --data "$D/nothing"
     [ "$status" = 3 ]
     [[ $stderr == "pesc: $D/nothing: "* ]]

@@ -30,17 +30,42 @@ setup_file() { make_model; }
         if [ "${theirs[i]}" = lora_alpha ]; then # ours, with an underscore
             fails 2 "train: --lora_alpha: there is no such option; did you mean --lora-alpha?"
         else
-            fails 2 "train: --${theirs[i]}: that is --${ours[i]} here"
+            [ "$status" = 2 ]
+            [[ "$stderr" = "pesc: train: --${theirs[i]}: that is --${ours[i]} here: "* ]]
         fi
     done
     pesc train x --load-in-4bit
-    fails 2 "train: --load-in-4bit: that is --base-dtype nf4 here"
+    fails 2 "train: --load-in-4bit: that is --base-dtype nf4 here: how frozen weights are held in memory"
+    pesc train x --gradient-accumulation-steps 4
+    fails 2 "train: --gradient-accumulation-steps: that is --batch here: records per optimiser step"
     pesc train x --bf16=true
-    fails 2 "train: --bf16: that is --compute-dtype bf16 here"
+    fails 2 "train: --bf16: that is --compute-dtype bf16 here: dtype of the activations"
     pesc generate x --max-new-tokens 5
-    fails 2 "generate: --max-new-tokens: that is --max-tokens here"
+    fails 2 "generate: --max-new-tokens: that is --max-tokens here: maximum number of tokens to generate"
     pesc info x --learning-rate 1 # which has no such option
     fails 2 'info: --learning-rate: there is no such option; `pesc info --help` lists them'
+}
+
+@test "errors: an empty word where a file or a name belongs" {
+    pesc info ""
+    fails 2 "info: MODEL is empty; usage: pesc info MODEL"
+    pesc generate "$D/model" -p x --lora ""
+    fails 2 "generate: --lora: found nothing, expected DIR"
+    pesc train "$D/model" --data x -o "" --method lora
+    fails 2 "train: --output: found nothing, expected RUN"
+    pesc generate "$D/model" -p "" --system "" --max-tokens 1 # texts may be empty
+    [ "$status" = 0 ]
+}
+
+@test "errors: a path that cannot be reached says why" {
+    local t=$BATS_TEST_TMPDIR
+    ln -s loop "$t/loop"
+    pesc info "$t/loop"
+    fails 3 "$t/loop: cannot be reached: Too many levels of symbolic links"
+    mkdir "$t/model"
+    ln -s config.json "$t/model/config.json"
+    pesc info "$t/model"
+    fails 3 "$t/model/config.json: cannot be reached: Too many levels of symbolic links"
 }
 
 @test "errors: --no-X is --X false" {
@@ -156,6 +181,22 @@ setup_file() { make_model; }
     printf '"lr\342\200\256x\330\234": 1\n' > "$BATS_TEST_TMPDIR/r.yaml"
     pesc train "$D/model" -c "$BATS_TEST_TMPDIR/r.yaml"
     [[ $stderr == *'lr\u{202E}x\u{061C}'* ]]
+}
+
+@test "errors: names from files cannot write into a table" {
+    local t=$BATS_TEST_TMPDIR bad=$'x\033[31m\ny'
+    printf '{"prompt": "hello", "completion": "or", "domain": "x\\u001b[31m\\ny"}\n' > "$t/d.jsonl"
+    pesc eval "$D/model" --tasks "$t/d.jsonl" --max-tokens 1
+    [ "$status" = 0 ]
+    has '^  x\\x1B\[31m\\x0Ay +1 '
+    cp "$t/d.jsonl" "$t/$bad.jsonl"
+    pesc data check "$D/model" --data "$t/$bad.jsonl"
+    [ "$status" = 0 ]
+    has '/x\\x1B\[31m\\x0Ay\.jsonl \(completion\)$'
+    cp -r "$D/model" "$t/$bad"
+    "$PESC" train "$t/$bad" --method lora --data "$t/d.jsonl" --steps 1 --batch 1 -o "$t/run" -q > /dev/null
+    pesc info "$t/run"
+    has '^base .*/x\\x1B\[31m\\x0Ay, held as stored, computed in f32$'
 }
 
 @test "errors: an output that is a device or a pipe is not replaced" {

@@ -58,5 +58,5 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     export_to llama gguf
     fails 2 'export: --to: found "gguf", expected hf, peft or camelidae'
     export_to none hf
-    fails 3 "$GOLDEN/none: there is no such file or directory, or it cannot be reached"
+    fails 3 "$GOLDEN/none: there is no such file or directory"
 }
