@@ -124,14 +124,26 @@ static void key_of(const pesc_trainer *t, const dataset *d, char out[17])
     runstate_hex(out, XXH3_64bits(text, (size_t)n));
 }
 
+/* As run.yaml has it: absolute, so that the working directory of a later resume does not matter. A
+ * name need not be UTF-8, JSON is. */
+static void path_text(const source *s, size_t i, char *out, size_t cap)
+{
+    char *whole = NULL;
+    const char *path = source_file_path(s, i);
+    if (io_absolute(&whole, path) == PESC_OK)
+        path = whole;
+    utf8_visible(out, cap, path, strlen(path));
+    mem_free(whole);
+}
+
 static json_t *describe(const pesc_trainer *t, const dataset *d, const pesc_data_report *r)
 {
     char key[17], hash[17];
     const source *s = dataset_source(d);
     json_t *files = json_array();
     for (size_t i = 0; i < source_files(s); i++) {
-        char path[4096]; /* a file's name need not be UTF-8, JSON is */
-        utf8_visible(path, sizeof path, source_file_path(s, i), strlen(source_file_path(s, i)));
+        char path[4096];
+        path_text(s, i, path, sizeof path);
         runstate_hex(hash, source_file_hash(s, i));
         json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "path", path, "bytes",
                                                (json_int_t)source_file_bytes(s, i), "xxh3", hash));
@@ -192,7 +204,7 @@ static const json_t *saved_file(const json_t *files, const char *path)
 static void compare_file(const source *s, size_t i, const json_t *files, str *how)
 {
     char path[4096], hash[17];
-    utf8_visible(path, sizeof path, source_file_path(s, i), strlen(source_file_path(s, i)));
+    path_text(s, i, path, sizeof path);
     runstate_hex(hash, source_file_hash(s, i));
     const json_t *f = saved_file(files, path);
     const char *was = json_string_value(json_object_get(f, "xxh3"));

@@ -314,7 +314,8 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
 @test "train: a mended file is resumed when the user says how" {
     local t=$BATS_TEST_TMPDIR
     cp "$D/g.jsonl" "$t/d.jsonl"
-    run_lora "$t/d.jsonl" -o "$t/r" -q
+    cd "$t"
+    run_lora d.jsonl -o r -q # the paths that a resume compares are absolute
     [ "$status" = 0 ]
     sed -i 's/"g3"/"another"/' "$t/d.jsonl"
     pesc train --resume -c "$t/r/run.yaml" -o "$t/r" --steps 5 -q
