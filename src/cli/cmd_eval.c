@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The words of --tasks: names of benchmark tasks, joined by commas, and files of records. */
 typedef struct words {
@@ -50,6 +51,36 @@ static pesc_status read_words(words *w, const options *o)
     return PESC_OK;
 }
 
+static pesc_status check_file(const options *o, const char *file)
+{
+    pesc_data *d = NULL;
+    pesc_data_options p = o->data;
+    if (access(file, F_OK) != 0 && !strpbrk(file, "./"))
+        return out_fail(PESC_USAGE,
+                        "eval: \"%s\" is neither a task nor a file of records; `pesc eval --list` "
+                        "prints the tasks",
+                        file);
+    p.data = &file;
+    p.n_data = 1;
+    p.format = o->eval.format;
+    p.chat_template = o->eval.chat_template;
+    p.base = o->load.base;
+    pesc_status st = pesc_data_open(&d, o->models[0], &p, NULL);
+    pesc_data_close(d);
+    return st;
+}
+
+/* What cannot be opened is found before the first model is evaluated, which may take hours. */
+static pesc_status check_inputs(const options *o, const words *w)
+{
+    pesc_model_info info = PESC_INIT(pesc_model_info);
+    for (size_t i = 0; i < o->n_models; i++)
+        TRY(pesc_info(o->models[i], o->load.base, NULL, &info));
+    for (size_t i = 0; i < w->n_files; i++)
+        TRY(check_file(o, w->files[i]));
+    return PESC_OK;
+}
+
 static pesc_status run_records(const options *o, const words *w)
 {
     pesc_status st = PESC_OK;
@@ -70,6 +101,7 @@ static pesc_status run(const options *o, const words *w)
     if (w->n_files && w->tasks[0] && o->json)
         return out_fail(PESC_USAGE, "eval: --json takes benchmark tasks or files of records, found "
                                     "both");
+    TRY(check_inputs(o, w));
     if (w->tasks[0])
         TRY(eval_tasks(o, w->tasks));
     return w->n_files ? run_records(o, w) : PESC_OK;

@@ -124,9 +124,14 @@ static void print_score(const char *name, const pesc_eval_score *s)
     printf("  %-20s %8llu %10s   %s\n", name, (unsigned long long)s->records, loss, exact);
 }
 
-static void print_report(const char *task, const pesc_eval_report *r)
+static void print_report(const options *o, const char *task, const pesc_eval_report *r)
 {
-    printf("%s\n  %-20s %8s %10s   %s\n", task, "domain", "records", "loss", "exact match");
+    out_name(task);
+    if (o->n_models > 1) {
+        fputs(", model ", stdout);
+        out_name(o->model);
+    }
+    printf("\n  %-20s %8s %10s   %s\n", "domain", "records", "loss", "exact match");
     for (size_t i = 0; i < r->n_domains; i++)
         print_score(r->domains[i].domain, &r->domains[i]);
     if (r->n_domains != 1)
@@ -148,7 +153,7 @@ static pesc_status run_task(const options *o, pesc_session *s, result *r)
     TRY(pesc_eval(s, r->task, &e, &r->report));
     progress_clear();
     if (!o->json)
-        print_report(r->task, &r->report);
+        print_report(o, r->task, &r->report);
     return r->short_of_memory ? out_nomem("the samples") : PESC_OK;
 }
 

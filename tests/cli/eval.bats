@@ -101,11 +101,23 @@ PY
     has 'records are longer than the session and were left out; --ctx makes room$'
 }
 
+@test "eval: several models on records, each by its name" {
+    pesc eval "$D/model" "$D/tok/../model" --tasks "$D/task.jsonl" --loss-only
+    [ "$status" = 0 ]
+    has "^$D/task.jsonl, model $D/model\$"
+    has "^$D/task.jsonl, model $D/tok/../model\$"
+}
+
 @test "eval: what it cannot do" {
     pesc eval "$D/model"
     fails 2 'eval: --tasks TASK is missing; usage: pesc eval MODEL... --tasks TASK...'
     pesc eval "$D/model" --tasks mmlux
-    fails 2 'the task "mmlux" is not known; give a file of records'
+    fails 2 'eval: "mmlux" is neither a task nor a file of records; `pesc eval --list` prints the tasks'
+    for bad in "--tasks $D/task.jsonl mmlux" "--tasks $D/task.jsonl $D/nothing.jsonl" "$D/nothing --tasks $D/task.jsonl"; do
+        pesc eval "$D/model" $bad # found before anything is evaluated
+        [ "$status" != 0 ]
+        [ -z "$output" ]
+    done
     pesc eval "$D/model" --tasks "$D/nothing.jsonl" --json
     [ "$status" = 3 ]
     has '^\{"error":\{"code":3,"message":".*nothing.jsonl'
