@@ -1,6 +1,7 @@
 #include "craft/product.h"
 
 #include "base/io.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "craft/configjson.h"
 #include "craft/stream.h"
@@ -43,6 +44,11 @@ pesc_status product_read(product *p, const char **differs)
 
 pesc_status product_write(product *p, const char *tok)
 {
+    if (p->from.quantised && p->how.dt == DT_BF16)
+        log_notice(
+            "%s: its quantised weights (%s) are written as bf16, and the logits are compared "
+            "with the source read as bf16; --dtype f32 rounds nothing",
+            p->from.path, dtype_name(p->from.usual));
     TRY(recipe_write(&p->how));
     TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
     return modeldir_finish(p->dir, "config.json", p->json);

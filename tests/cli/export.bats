@@ -11,6 +11,10 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     has '^identity: 0 of 4288 logits differ$'
     grep -q LlamaForCausalLM "$BATS_TEST_TMPDIR/out/config.json"
     grep -q bfloat16 "$BATS_TEST_TMPDIR/out/config.json"
+    [[ $stderr == *"/llama-square-q8_0.gguf: its quantised weights (q8_0) are written as bf16, and the logits are compared with the source read as bf16; --dtype f32 rounds nothing"* ]]
+    export_to gguf/llama-square-q8_0.gguf hf --overwrite --dtype f32
+    [ "$status" = 0 ]
+    [[ $stderr != *"quantised"* ]]
 }
 
 @test "export: the published layout of a model with adapters" {
