@@ -126,7 +126,7 @@ pesc_status runbase_find(char **out, const runbase_place *p)
     TRY(io_absolute(&run, p->run));
     pesc_status s = search(out, p, run);
     if (s == PESC_OK && *out)
-        log_notice("%s: its base is not at %s any more; %s is used", p->run, p->path, *out);
+        log_notice("%s: its base is not at %s any more; %s is used", run, p->path, *out);
     mem_free(run);
     return s;
 }

@@ -131,7 +131,7 @@ PY
     mv "$W" "$BATS_TEST_TMPDIR/elsewhere"
     logits "$BATS_TEST_TMPDIR/elsewhere/run" after
     [ "$status" -eq 0 ]
-    [[ $stderr == *"its base is not at $W/base any more; $BATS_TEST_TMPDIR/elsewhere/base is used"* ]]
+    [[ $stderr == *" $BATS_TEST_TMPDIR/elsewhere/run: its base is not at $W/base any more; $BATS_TEST_TMPDIR/elsewhere/base is used"* ]]
     same_logits before after
     mkdir -p "$BATS_TEST_TMPDIR/deep/down"
     mv "$BATS_TEST_TMPDIR/elsewhere/run" "$BATS_TEST_TMPDIR/deep/down/run"
