@@ -77,14 +77,20 @@ static pesc_status pair_without_context(loglik *l, slice continuation, int32_t *
     return PESC_OK;
 }
 
-/* A context of white space may have no tokens of its own; it is then part of the continuation. */
+/* A context of white space may have no tokens of its own; it is then part of the continuation.
+ * Where a token of the whole reaches over the boundary, the model is fed the tokens of the context
+ * alone, as the reference does. */
 static pesc_status pair_with_context(loglik *l, slice context, slice both, int32_t *first)
 {
     TRY(encode_context(l, without_space_at_end(context)));
-    *first = (int32_t)l->context_ids.n;
-    if (*first == 0)
+    size_t n = l->context_ids.n;
+    *first = (int32_t)n;
+    if (n == 0)
         return pair_without_context(l, both, first);
-    return encode(l, both, l->prefix, &l->whole);
+    TRY(encode(l, both, l->prefix, &l->whole));
+    if (l->whole.n > n)
+        memcpy(l->whole.ids, l->context_ids.ids, n * sizeof *l->whole.ids);
+    return PESC_OK;
 }
 
 static pesc_status encode_pair(loglik *l, slice context, const char *continuation, int32_t *first)

@@ -4,8 +4,9 @@
  * A pair of context and continuation becomes one string of tokens and the place where the scored
  * tokens begin. White space at the end of the context belongs to the continuation. The context and
  * the whole are encoded with the tokenizer's own special tokens, and the scored tokens are those of
- * the whole after as many as the context has alone, even where a token reaches over the boundary.
- * Special tokens that a text spells are recognised, as the reference does. */
+ * the whole after as many as the context has alone, even where a token reaches over the boundary;
+ * before them are the tokens of the context alone. Special tokens that a text spells are
+ * recognised, as the reference does. */
 #ifndef PESC_EVAL_LOGLIK_H
 #define PESC_EVAL_LOGLIK_H
 

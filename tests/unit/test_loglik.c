@@ -111,6 +111,16 @@ static void the_number_of_tokens_decides_the_boundary(void **state)
     char start[2] = { word[0], '\0' };
     assert_int_equal(encode(bytes, start, false, ids), 1);
     must_fail(loglik_pair(&l, start, word + 1, &got), PESC_FORMAT, "has no tokens");
+    /* With more text there is something to score; before it the context has its own token. */
+    char rest[16], whole[16];
+    snprintf(rest, sizeof rest, "%s a b", word + 1);
+    snprintf(whole, sizeof whole, "%s a b", word);
+    size_t n = encode(bytes, whole, true, ids);
+    encode(bytes, start, false, ids + 1);
+    must(loglik_pair(&l, start, rest, &got));
+    assert_int_equal(got.first, 2);
+    assert_int_equal(got.n, n);
+    assert_memory_equal(got.ids, ids, n * sizeof *ids);
     loglik_close(&l);
 }
 
