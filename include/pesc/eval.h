@@ -79,7 +79,7 @@ typedef struct pesc_benchmark_report {
     size_t size;
     pesc_benchmark_score *scores; /* tasks in order, then groups */
     size_t n_scores;
-    char *json;                                 /* results.json */
+    char *json;                                 /* results.json, with the counts of tokens */
     uint64_t tokens_requested, tokens_computed; /* 0: everything was known already */
     double seconds;
     void *owner; /* what the texts and values point into */

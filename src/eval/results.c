@@ -256,12 +256,12 @@ bool results_has_score(const taskrun *r, const task_group *g)
     return first != NULL;
 }
 
-pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+static pesc_status build(json_t **out, const taskrun *r, const pesc_model *m, const task_set *set,
                          const taskrun_options *opt)
 {
-    json_t *all = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
-                            "group_subtasks", "versions", "n-shot", "n-samples", "task_hashes",
-                            "config", config_of(r, m, set, opt));
+    json_t *all = *out = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
+                                   "group_subtasks", "versions", "n-shot", "n-samples",
+                                   "task_hashes", "config", config_of(r, m, set, opt));
     json_t *chat = chat_config(m, opt);
     pesc_status s = json_object_update(all, chat) == 0 ? PESC_OK : no_memory();
     json_decref(chat);
@@ -270,6 +270,17 @@ pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const 
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
         if (results_has_score(r, task_group_at(set, i)))
             put_group(all, r, task_group_at(set, i));
+    return s;
+}
+
+pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+                         const taskrun_options *opt)
+{
+    json_t *all;
+    pesc_status s = build(&all, r, m, set, opt);
+    json_object_set_new(all, "tokens",
+                        json_pack("{sI sI}", "requested", (json_int_t)r->count.requested,
+                                  "computed", (json_int_t)r->count.computed));
     if (s == PESC_OK)
         s = to_text(out, all);
     json_decref(all);
@@ -279,10 +290,10 @@ pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const 
 pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
                           const taskrun_options *opt)
 {
-    str text = { 0 };
-    pesc_status s = results_text(&text, r, m, set, opt);
+    json_t *all;
+    pesc_status s = build(&all, r, m, set, opt);
     if (s == PESC_OK)
-        s = write_text(opt->dir, results_name, &text);
-    str_free(&text);
+        s = write_json(opt->dir, results_name, all);
+    json_decref(all);
     return s;
 }

@@ -14,7 +14,8 @@ pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set 
 /* Whether a group has a score: its tasks have the same metrics. */
 bool results_has_score(const taskrun *r, const task_group *g);
 
-/* The text of results.json. */
+/* The text of results.json, and with it how many tokens this run was asked for and computed. The
+ * file has no such counts: after an interruption they would be others. */
 pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
                          const taskrun_options *opt);
 
