@@ -4,10 +4,15 @@
  *   eval_text judge NAMES DATA_DIR SHOTS LIMIT     reads {"task", "id", "text" or "logprobs"}
  *   eval_text functions                            reads {"f": name, "a": text, "b": text} or
  *                                                  {"leaves": lists of values}
+ *   eval_text tokens TOKENIZER MAX_LENGTH          reads {"context", "continuation"} to score or
+ *                                                  {"context", "max_new"} to generate after; writes
+ *                                                  the ids and where the scored ones begin
  */
+#include "base/io.h"
 #include "base/mem.h"
 #include "eval/boxed.h"
 #include "eval/hendrycks.h"
+#include "eval/loglik.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
 #include "eval/rational.h"
@@ -188,17 +193,66 @@ static int function_line(const json_t *line)
     return 0;
 }
 
-static int each_line(const task_set *set)
+/* ---- tokens ---- */
+
+/* A text that cannot be encoded has no ids; the line says why. */
+static int tokens_line(loglik *l, const json_t *line)
+{
+    const char *context = json_string_value(json_object_get(line, "context"));
+    const char *continuation = json_string_value(json_object_get(line, "continuation"));
+    const json_t *max_new = json_object_get(line, "max_new");
+    loglik_tokens t = { 0 };
+    pesc_status s = continuation
+                        ? loglik_pair(l, context, continuation, &t)
+                        : loglik_prompt(l, context, (int32_t)json_integer_value(max_new), &t);
+    json_t *ids = json_array();
+    for (int32_t i = 0; s == PESC_OK && i < t.n; i++)
+        json_array_append_new(ids, json_integer(t.ids[i]));
+    print_json(json_pack("{so si ss}", "ids", ids, "first", t.first, "error",
+                         s == PESC_OK ? "" : pesc_last_error()));
+    return 0;
+}
+
+/* ---- lines ---- */
+
+/* What the lines of the input are for: one of the two, or neither. */
+typedef struct reader {
+    const task_set *set;
+    loglik *tokens;
+} reader;
+
+static int read_line(const reader *r, const json_t *line)
+{
+    if (r->tokens)
+        return tokens_line(r->tokens, line);
+    return r->set ? judge_line(r->set, line) : function_line(line);
+}
+
+static int each_line(const reader *r)
 {
     char *line = NULL;
     size_t cap = 0;
     int rc = 0;
     for (ssize_t n; rc == 0 && (n = getline(&line, &cap, stdin)) > 0;) {
         json_t *v = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL);
-        rc = !v ? 1 : set ? judge_line(set, v) : function_line(v);
+        rc = v ? read_line(r, v) : 1;
         json_decref(v);
     }
     free(line);
+    return rc;
+}
+
+static int tokens(const char *path, const char *max_length)
+{
+    tokenizer *t = NULL;
+    loglik l = { 0 };
+    pesc_status s =
+        io_kind_of(path) == IO_DIR ? tokenizer_open_dir(&t, path) : tokenizer_open_file(&t, path);
+    if (s == PESC_OK)
+        s = loglik_open(&l, t, (int32_t)strtol(max_length, NULL, 10));
+    int rc = s == PESC_OK ? each_line(&(reader){ .tokens = &l }) : stop();
+    loglik_close(&l);
+    tokenizer_close(t);
     return rc;
 }
 
@@ -207,9 +261,13 @@ int main(int argc, char **argv)
     task_set *set = NULL;
     task_options opt = task_option_defaults;
     if (argc == 2 && strcmp(argv[1], "functions") == 0)
-        return each_line(NULL);
+        return each_line(&(reader){ 0 });
+    if (argc == 4 && strcmp(argv[1], "tokens") == 0)
+        return tokens(argv[2], argv[3]);
     if (argc != 6) {
-        fprintf(stderr, "usage: eval_text prompts|judge NAMES DATA_DIR SHOTS LIMIT\n");
+        fprintf(stderr,
+                "usage: eval_text prompts|judge NAMES DATA_DIR SHOTS LIMIT, or functions, or "
+                "tokens TOKENIZER MAX_LENGTH\n");
         return 2;
     }
     opt.data_dir = argv[3];
@@ -217,7 +275,7 @@ int main(int argc, char **argv)
     opt.limit = strtoll(argv[5], NULL, 10);
     if (task_open(&set, argv[2], &opt) != PESC_OK)
         return stop();
-    int rc = argv[1][0] == 'p' ? prompts(set) : each_line(set);
+    int rc = argv[1][0] == 'p' ? prompts(set) : each_line(&(reader){ .set = set });
     task_close(set);
     return rc;
 }

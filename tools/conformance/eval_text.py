@@ -4,6 +4,7 @@ The harness runs offline on local copies of the data (PESC_DATA/bench); its own 
 reference for every comparison. Needs lm_eval with sympy, antlr4 and math_verify, sacrebleu and rouge_score.
 """
 import collections
+import functools
 import json
 import logging
 import lzma
@@ -40,12 +41,15 @@ CASES = [(name, shots) for names, all_shots in [
 
 # ---- the harness on local data
 
-def read_rows(folder, split):
-    path = BENCH / folder / f"{split}.jsonl.xz"
-    if not path.exists():
-        return None
+@functools.cache
+def rows_of(path):
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+def read_rows(folder, split):
+    path = BENCH / folder / f"{split}.jsonl.xz"
+    return rows_of(path) if path.exists() else None
 
 
 def made_rows(folder):
@@ -85,16 +89,24 @@ def local_dataset(path, name=None, **_):
     return datasets.DatasetDict(splits)
 
 
-def load_task(name):
-    """The harness's own task object. code_eval is replaced: the sandbox has its own tests."""
+def prepare_harness():
+    """The harness reads the local data from now on. code_eval is replaced: the sandbox has its own tests."""
     import datasets
     import evaluate
     datasets.load_dataset = local_dataset
     evaluate.load = lambda *_, **__: types.SimpleNamespace(compute=lambda **_: ({"pass@1": 0.0}, {}))
+
+
+@functools.cache
+def task_manager():
     from lm_eval.tasks import TaskManager
-    global MANAGER
-    MANAGER = globals().get("MANAGER") or TaskManager()
-    loaded = MANAGER.load([name])
+    return TaskManager()
+
+
+def load_task(name):
+    """The harness's own task object."""
+    prepare_harness()
+    loaded = task_manager().load([name])
     return loaded["tasks"][name] if "tasks" in loaded else loaded[name]
 
 
