@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether the directory exists and is not empty. */
+/* Whether the directory exists and is not empty. Half-written weights of an interrupted process do
+ * not count: the library removes them. */
 static bool is_occupied(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -19,7 +20,8 @@ static bool is_occupied(const char *dir)
         return false;
     int n = 0;
     for (const struct dirent *e; n == 0 && (e = readdir(d));)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+             !strstr(e->d_name, ".safetensors.tmp.");
     closedir(d);
     return n > 0;
 }

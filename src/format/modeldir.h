@@ -13,7 +13,8 @@ enum {
     MODELDIR_SHARD_MB = 5000,
 };
 
-/* PESC_USAGE unless the directory is empty or not there yet. */
+/* PESC_USAGE unless the directory is empty or not there yet. Half-written weights that an
+ * interrupted process left there are removed. */
 pesc_status modeldir_check_empty(const char *dir);
 
 /* PESC_DISK, with both figures, when the file system has no room for so many bytes. The directory

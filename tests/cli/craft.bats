@@ -86,6 +86,24 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ "$(ls -A "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
 }
 
+@test "craft: what an interrupted process left is no obstacle" {
+    local out=$BATS_TEST_TMPDIR/out make=(craft "$D/model" --experts 2 --adapter-dim 2 --check false -q)
+    mkdir "$out"
+    touch "$out/model.safetensors.tmp.$BASHPID"
+    pesc "${make[@]}" -o "$out"
+    fails 2 "$out: process $BASHPID is writing a model into it"
+    mv "$out"/model.safetensors.tmp.* "$out/model.safetensors.tmp.2147483646"
+    touch "$out/mine.tmp.2147483646"
+    pesc "${make[@]}" -o "$out"
+    fails 2 "$out: is not empty; give another -o, or --overwrite"
+    [ -e "$out/model.safetensors.tmp.2147483646" ]
+    rm "$out/mine.tmp.2147483646"
+    pesc "${make[@]}" -o "$out"
+    [ "$status" = 0 ]
+    [ ! -e "$out/model.safetensors.tmp.2147483646" ]
+    [ -e "$out/model.safetensors" ]
+}
+
 @test "craft: the input model and a run are not overwritten" {
     local m=$BATS_TEST_TMPDIR/m
     cp -r "$D/model" "$m"
