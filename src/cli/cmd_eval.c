@@ -101,6 +101,10 @@ static pesc_status run(const options *o, const words *w)
     if (w->n_files && w->tasks[0] && o->json)
         return out_fail(PESC_USAGE, "eval: --json takes benchmark tasks or files of records, found "
                                     "both");
+    if (o->output && !w->tasks[0])
+        return out_fail(PESC_USAGE,
+                        "eval: -o writes the results of benchmark tasks, found files of "
+                        "records alone; --json prints theirs");
     TRY(check_inputs(o, w));
     if (w->tasks[0])
         TRY(eval_tasks(o, w->tasks));

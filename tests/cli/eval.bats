@@ -125,6 +125,8 @@ PY
     pesc eval "$D/model" --tasks "$BATS_TEST_TMPDIR/bad.jsonl"
     [ "$status" = 3 ]
     [[ $stderr == "pesc: $BATS_TEST_TMPDIR/bad.jsonl:1: "* ]]
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -o "$BATS_TEST_TMPDIR/out"
+    fails 2 'eval: -o writes the results of benchmark tasks, found files of records alone; --json prints theirs'
     pesc eval "$D/model" --tasks "$D/task.jsonl" --batch 0
     [ "$status" = 2 ]
 }
