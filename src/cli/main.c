@@ -87,7 +87,7 @@ const command commands[N_COMMANDS] = {
                  "when it is in the same directory; peft is the LoRA alone. The first two "
                  "merge a LoRA into the weights, as merge does. A model that a target cannot "
                  "represent is refused. The result is opened and compared.",
-        .examples = "pesc export model.gguf --to hf -o model --tokenizer ~/models/Yi-6B\n"
+        .examples = "pesc export model.gguf --to hf -o model\n"
                     "pesc export run --to camelidae -o tuned\n"
                     "pesc export run/best --to peft -o adapter\n",
     },
@@ -175,7 +175,7 @@ const command commands[N_COMMANDS] = {
                  "counts, seed, rules and hashes (XXH3). Files are JSON lines, a JSON array, CSV or "
                  "TSV with a header, or plain text; docs/formats.md has the table of formats.",
         .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
-                    "pesc data stats tokenizer.json --data train.jsonl more.jsonl --json\n"
+                    "pesc data stats ~/models/Yi-6B --data train.jsonl more.jsonl --json\n"
                     "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
                     "pesc data mix --preset idae-500k --general SlimOrca.jsonl \\\n"
                     "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n"

@@ -394,7 +394,8 @@ static pesc_status expand(str *out, const char *literal, const chat_format *f, c
         else if (*p == CHAT_EOS[0])
             return fail(PESC_UNSUPPORTED,
                         "the chat format %s ends a turn with the end-of-sequence token, which this "
-                        "tokenizer does not name",
+                        "tokenizer does not name; its tokenizer_config.json would, or choose "
+                        "another format",
                         f->name);
     }
     return str_ok(out) ? PESC_OK : fail_nomem("encoding a conversation", out->n);
