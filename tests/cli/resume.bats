@@ -177,6 +177,7 @@ setup_file() {
         wait $! || code=$?
         [ "$code" = 75 ]
         [ -e "$r/latest/manifest.json" ]
+        grep -q '^pesc: stopping: this step is finished and saved first; the same signal again ends at once$' "$r.err"
         [[ $(tail -n 1 "$r.err") == "pesc: $r: stopped after saving step "*"; --resume continues" ]]
     done
 }

@@ -466,9 +466,36 @@ static void patience_ends_a_run(void **state)
     stop(&s);
 }
 
+/* The time left is that of the steps which are left, with a share of the validations and saves that
+ * this process made; a resumed run counts its own steps only. */
+static void time_left_goes_on(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step = PESC_INIT(pesc_step);
+    pesc_train_options o = options_of("a");
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    s.t->seconds = 1000;
+    s.t->seconds_beside = 400; /* of two steps */
+    must(pesc_trainer_step(s.t, &step));
+    assert_true(step.seconds_left >= 2 * (900 + 200) && step.seconds_left < 2 * (900 + 200) + 100);
+    must(pesc_trainer_save(s.t));
+    stop(&s);
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    s.t->seconds_beside = 700; /* of one step */
+    must(pesc_trainer_step(s.t, &step));
+    assert_int_equal(step.step, 3);
+    assert_true(step.seconds_left >= 700 && step.seconds_left < 800);
+    stop(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_left_goes_on),
         cmocka_unit_test(trains_and_describes),
         cmocka_unit_test(accumulation_changes_nothing),
         cmocka_unit_test(balance_is_of_the_step),
