@@ -71,6 +71,7 @@ typedef struct pesc_benchmark_score {
     int64_t shots;
     bool reference; /* of a generated text as the reference decodes it: its leading space lost */
     double mean, error; /* error: standard error; NAN where there are too few documents */
+    double full;        /* a perfect score: 1, of chrf 100 */
     uint64_t n;         /* documents */
     const double *each; /* [n]: the value of every document */
 } pesc_benchmark_score;

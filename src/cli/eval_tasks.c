@@ -124,9 +124,12 @@ static bool is_shown(const table *t, size_t row)
     return false;
 }
 
-static void print_value(double mean, double error, const char *sign)
+/* In percent of a perfect score. */
+static void print_value(double mean, double error, const char *sign, double full)
 {
     char text[48] = "-";
+    mean /= full;
+    error /= full;
     if (isfinite(mean) && isfinite(error))
         snprintf(text, sizeof text, sign[0] ? "%+7.2f \u00B1 %.2f" : "%7.2f \u00B1 %.2f",
                  100 * mean, 100 * error);
@@ -145,11 +148,11 @@ static void print_row(const table *t, size_t row)
     printf("%-26s %5lld  %-28s %6llu", s->task, (long long)s->shots, metric,
            (unsigned long long)s->n);
     for (size_t k = 0; k < t->n; k++)
-        print_value(t->models[k].scores[row].mean, t->models[k].scores[row].error, "");
+        print_value(t->models[k].scores[row].mean, t->models[k].scores[row].error, "", s->full);
     for (size_t k = 1; k < t->n; k++) {
         double mean = NAN, error = NAN;
         (void)pesc_benchmark_difference(&t->models[k].scores[row], s, &mean, &error);
-        print_value(mean, error, "+");
+        print_value(mean, error, "+", s->full);
     }
     putchar('\n');
 }
@@ -220,7 +223,7 @@ static void print_averages(const table *t)
             double v = 0;
             for (size_t i = 0; g == N_AVERAGES && i < N_AVERAGES; i++)
                 v += average_of(&t->models[k], i) / N_AVERAGES;
-            print_value(g < N_AVERAGES ? average_of(&t->models[k], g) : v, NAN, "");
+            print_value(g < N_AVERAGES ? average_of(&t->models[k], g) : v, NAN, "", 1);
         }
         putchar('\n');
     }
@@ -270,8 +273,8 @@ static void fill_picture(picture *p, const table *t)
             if (!is_first(first, i))
                 continue;
             p->tasks[at - k * p->n_tasks] = s->task;
-            p->values[at] = 100 * s->mean;
-            p->errors[at++] = 100 * s->error;
+            p->values[at] = 100 * s->mean / s->full;
+            p->errors[at++] = 100 * s->error / s->full;
         }
     }
 }

@@ -111,6 +111,7 @@ static pesc_status add_subject(builder *b, subject of)
                 of.like.reference = form == 1;
                 of.like.filter = task_filter_name(s->leaf, f);
                 of.like.metric = task_metric_name(s->leaf, m);
+                of.like.full = metric_full(of.like.metric);
                 TRY(add_metric(b, &of, samples_value(s, form == 1, f, m)));
             }
     return PESC_OK;

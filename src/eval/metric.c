@@ -1,6 +1,7 @@
 #include "eval/metric.h"
 
 #include <math.h>
+#include <string.h>
 
 metric_score metric_mean(const double *values, size_t n)
 {
@@ -54,4 +55,9 @@ size_t metric_argmax(const double *values, const double *lengths, size_t n)
         }
     }
     return best;
+}
+
+double metric_full(const char *name)
+{
+    return strcmp(name, "chrf") == 0 ? 100 : 1;
 }

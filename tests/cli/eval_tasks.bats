@@ -210,3 +210,28 @@ bad_data() { # exit code, pattern; the data is in $BATS_TEST_TMPDIR/bad
     has '^arc_easy\? '
     [[ $stderr == *"arc_easy: $file has 12 rows; the published data has 2376"* ]]
 }
+
+@test "eval tasks: ESFT's tasks, with both scores in percent" {
+    mkdir -p "$D/esft/eval"
+    python3 - "$D/esft/eval" <<'PY'
+import json, sys
+def rows(name, *pairs):
+    with open(f"{sys.argv[1]}/{name}.jsonl", "w") as f:
+        f.writelines(json.dumps(dict(prompt=p, answers=[a])) + "\n" for p, a in pairs)
+rows("translation", ("hello", "the word"), ("or", "and"), ("world", "hello"))
+rows("intent", ("play", '{"intent": "Play", "slots": {"name": "x"}}'))
+PY
+    esft() { pesc eval "$D/model" --tasks esft_intent,esft_translation --data-dir "$D/esft" --ctx 1024 -o "$BATS_TEST_TMPDIR/out" "$@"; }
+    esft -q
+    [ "$status" = 0 ]
+    has '^esft_intent\? +0  exact_match +1 +0\.00'
+    # answers that another model would have given
+    sed -i -E 's/"chrf":[^,}]*/"chrf":50.0/; s/"rouge_l":[^,}]*/"rouge_l":0.25/' "$BATS_TEST_TMPDIR/out/samples_esft_translation.jsonl"
+    esft
+    [ "$status" = 0 ]
+    has '^esft_translation\? +0  rouge_l +3 +25\.00 ± 0\.00'
+    has '^esft_translation\? +0  chrf +3 +50\.00 ± 0\.00'
+    [[ $stderr == *"esft_translation: ROUGE-L and chrF are not the score of the ESFT paper"* ]]
+    if [[ $stderr == *"esft_intent: ROUGE-L"* ]]; then return 1; fi
+    grep -q '"chrf,none": 50' "$BATS_TEST_TMPDIR/out/results.json"
+}
