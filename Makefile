@@ -149,7 +149,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
 
-tests: $(UNIT) $(OPS) $(BUILD)/tests/faults/sandbox_programs $(BUILD)/tests/conformance/eval_text
+tests: $(UNIT) $(OPS) $(BUILD)/tests/faults/sandbox_programs $(BUILD)/tests/conformance/eval_text \
+       $(BUILD)/tests/conformance/jinja_render
 
 test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all
@@ -183,7 +184,7 @@ fuzz: ## each parser under libFuzzer for FUZZ_SECONDS
 mutants: $(BUILD)/pesc tests ## seeded faults, each of which a test must notice; ONLY=regex for some (15 minutes)
 	@BUILD=$(BUILD) tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
 
-conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
+conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text $(BUILD)/tests/conformance/jinja_render ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
 	@PESC=$(BUILD)/pesc tools/conformance/run.sh
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libpesc.a

@@ -343,15 +343,19 @@ typedef struct pesc_message {
 
 /* Names of the chat formats that pesc knows; NULL after the last. */
 const char *const *pesc_chat_formats(void);
-/* Name of the model's format; "": its template is unknown or absent. */
+/* Name of the format that the model's chat template writes, "own" when no built-in format is like
+ * it; "": it has none, or one that cannot be run. */
 const char *pesc_model_chat_format(const pesc_model *m);
-/* Encodes a conversation up to where the assistant's answer begins. format NULL: the model's. Text
- * of a message never becomes a control token. ids, cap and *count are as in pesc_tokenize(). */
+/* Encodes a conversation up to where the assistant's answer begins. format NULL or "own": as the
+ * model's own chat template writes it, and without one in the format of its family. Text of a
+ * message never becomes a control token. ids, cap and *count are as in pesc_tokenize(). */
 pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
                                const pesc_message *messages, size_t n, int32_t *ids, size_t cap,
                                size_t *count);
-/* Texts that end the assistant's turn, besides the model's end tokens; *n is their number. */
+/* Texts that end the assistant's turn, besides the model's end tokens; *n is their number. The
+ * second is for format NULL: those of the model's own template. Both may return NULL with *n 0. */
 const char *const *pesc_chat_stops(const char *format, size_t *n);
+const char *const *pesc_model_chat_stops(const pesc_model *m, size_t *n);
 
 /* ---- data ---- */
 

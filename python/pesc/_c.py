@@ -166,6 +166,7 @@ FUNCTIONS = {
     "pesc_detokenize": (STATUS, (HANDLE, IDS, c_size_t, c_uint, c_char_p, c_size_t, OUT_SIZE)),
     "pesc_chat_tokenize": (STATUS, (HANDLE, c_char_p, POINTER(pesc_message), c_size_t, IDS, c_size_t, OUT_SIZE)),
     "pesc_chat_stops": (POINTER(c_char_p), (c_char_p, OUT_SIZE)),
+    "pesc_model_chat_stops": (POINTER(c_char_p), (HANDLE, OUT_SIZE)),
     "pesc_session_open": (STATUS, (OUT_HANDLE, HANDLE, c_int32)),
     "pesc_session_reset": (None, (HANDLE,)),
     "pesc_session_complete": (STATUS, (HANDLE, IDS, c_size_t, c_void_p, EMIT, c_void_p, POINTER(pesc_generation))),

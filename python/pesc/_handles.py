@@ -216,7 +216,7 @@ class Session(Handle):
         if stop is not None or not _is_chat(prompt):
             return stop
         n = c_size_t()
-        stops = lib.pesc_chat_stops(self.model.chat_format.encode(), byref(n))
+        stops = lib.pesc_model_chat_stops(self.model.handle, byref(n))
         return [stops[i] for i in range(n.value)]
 
     def generate(self, prompt, emit=None, **options):

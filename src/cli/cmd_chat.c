@@ -236,7 +236,7 @@ static pesc_status converse(chat *c)
     const char *text;
     if (line_is_terminal(c->lines) && !c->o->quiet)
         fprintf(stderr, "%s, %s format, temperature %g; /help, Ctrl-D leaves\n", c->m.info.family,
-                c->talk.format, c->talk.sampling.temperature);
+                c->talk.format ? c->talk.format : c->m.info.chat, c->talk.sampling.temperature);
     while (!c->done) {
         switch (line_read(c->lines, &text)) {
         case LINE_END:

@@ -337,7 +337,7 @@ static pesc_status ask(const demo *d, const open_model *m, pesc_session *s, cons
     pesc_sample_options sampling = pesc_sample_defaults();
     const pesc_message message = { .role = "user", .content = question };
     sampling.max_tokens = 48;
-    sampling.stop = pesc_chat_stops(pesc_model_chat_format(m->model), &sampling.n_stop);
+    sampling.stop = pesc_model_chat_stops(m->model, &sampling.n_stop);
     TRY(pesc_chat_tokenize(m->model, NULL, &message, 1, ids, MOST, &n));
     pesc_status st = pesc_session_complete(s, ids, n < MOST ? n : MOST, &sampling, NULL, NULL, &g);
     if (st == PESC_OK)

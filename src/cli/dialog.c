@@ -120,37 +120,38 @@ pesc_status dialog_load(dialog *d, const char *path)
 
 /* ---- format and sampling ---- */
 
-static pesc_status list_formats(const options *o, pesc_status s, const char *problem,
-                                const char *name)
+static pesc_status list_formats(const options *o, const char *name)
 {
     char list[512] = "";
     size_t at = 0;
     for (const char *const *f = pesc_chat_formats(); *f && at < sizeof list; f++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", *f);
-    return out_fail(s, "%s: %s%s; --chat-format takes one of %s",
-                    s == PESC_USAGE ? o->cmd->name : o->model, problem, name, list);
+    return out_fail(PESC_USAGE, "%s: there is no chat format %s; --chat-format takes one of %s",
+                    o->cmd->name, name, list);
 }
 
 static pesc_status pick_format(dialog *d, const options *o)
 {
-    const char *own = pesc_model_chat_format(d->m->model), *asked = o->chat_format;
-    if (!asked && own && own[0]) {
-        d->format = own;
+    const char *asked = o->chat_format;
+    bool own = !asked || strcmp(asked, "own") == 0;
+    size_t n;
+    if (own && pesc_model_chat_format(d->m->model)[0])
         return PESC_OK;
-    }
-    if (!asked)
-        return list_formats(o, PESC_UNSUPPORTED, "its chat template is absent or not known", "");
-    for (const char *const *f = pesc_chat_formats(); *f; f++)
+    if (own && pesc_chat_tokenize(d->m->model, NULL, NULL, 0, NULL, 0, &n) != PESC_OK)
+        return out_fail(PESC_UNSUPPORTED, "%s: %s, with --chat-format", o->model,
+                        pesc_last_error());
+    for (const char *const *f = pesc_chat_formats(); *f && asked; f++)
         if (strcmp(*f, asked) == 0)
             d->format = *f;
-    return d->format ? PESC_OK : list_formats(o, PESC_USAGE, "there is no chat format ", asked);
+    return d->format ? PESC_OK : list_formats(o, asked ? asked : "");
 }
 
 /* The stop texts of the user and of the chat format. */
 static pesc_status collect_stops(dialog *d, const options *o)
 {
     size_t n;
-    const char *const *own = pesc_chat_stops(d->format, &n);
+    const char *const *own =
+        d->format ? pesc_chat_stops(d->format, &n) : pesc_model_chat_stops(d->m->model, &n);
     d->stops = calloc(o->sample.n_stop + n + 1, sizeof *d->stops);
     if (!d->stops)
         return out_nomem("the stop texts");

@@ -8,7 +8,7 @@
 
 typedef struct dialog {
     const open_model *m; /* borrowed */
-    const char *format;
+    const char *format;  /* NULL: the model's own template */
     pesc_sample_options sampling;
     const char **stops; /* of the user and of the format */
     pesc_message *messages;

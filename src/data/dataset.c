@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "data/shuffle.h"
 #include "format/strtab.h"
+#include "text/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,11 +59,13 @@ static pesc_status check_template(const dataset *d)
     const dataset_options *o = &d->opt;
     if (!dataset_has_chats(d) || given(o->template) || o->chat)
         return PESC_OK;
-    if (o->tok && tokenizer_chat_template(o->tok))
-        return chat_unknown("template: the model's chat template is not one pesc knows");
+    if (!d->look.chat)
+        return PESC_OK;
+    if (o->tok && chat_template_problem(o->tok))
+        return chat_unknown(chat_template_problem(o->tok));
     log_notice("the model has no chat template: conversations are written in the format %s; "
                "--template chooses another",
-               chat_name(d->look.chat));
+               template_name(&d->look));
     return PESC_OK;
 }
 
@@ -184,7 +187,7 @@ const char *dataset_format(const dataset *d, size_t file)
 
 const char *dataset_template(const dataset *d)
 {
-    return chat_name(d->look.chat);
+    return template_name(&d->look);
 }
 
 uint64_t dataset_hash(const dataset *d)
@@ -194,7 +197,8 @@ uint64_t dataset_hash(const dataset *d)
         const char *f = dataset_format(d, i);
         h = XXH3_64bits_withSeed(f, strlen(f), h);
     }
-    return XXH3_64bits_withSeed(chat_name(d->look.chat), strlen(chat_name(d->look.chat)), h);
+    const char *look = d->look.chat ? template_name(&d->look) : tokenizer_chat_template(d->opt.tok);
+    return XXH3_64bits_withSeed(look, strlen(look), h);
 }
 
 /* Nothing predicts the first token. */

@@ -1,23 +1,41 @@
 #include "data/template.h"
 
 #include "base/mem.h"
+#include "text/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>
 
+static pesc_status refuse_own(const tokenizer *tok)
+{
+    const char *problem = tok ? chat_template_problem(tok) : NULL;
+    return chat_unknown(problem ? problem : "template: the model has no chat template of its own");
+}
+
 pesc_status template_init(template *t, const tokenizer *tok, const char *name,
                           const chat_format *model)
 {
+    bool runs = tok && chat_template_runs(tok);
+    bool asked = name && strcmp(name, CHAT_OWN) == 0;
+    bool own = asked || (!name && runs);
+    const chat_format *other = model ? model : chat_find("camelidae");
     *t = (template){ .tok = tok,
-                     .chat = name    ? chat_find(name)
-                             : model ? model
-                                     : chat_find("camelidae"),
+                     .chat = own    ? NULL
+                             : name ? chat_find(name)
+                                    : other,
                      .bos = tok ? tokenizer_bos(tok) : -1,
                      .eos = tok ? tokenizer_eos(tok) : -1 };
+    if (asked && !runs)
+        return refuse_own(tok);
     char why[160];
     snprintf(why, sizeof why, "template: found \"%.80s\", which is no chat format of pesc",
              name ? name : "");
-    return t->chat ? PESC_OK : chat_unknown(why);
+    return t->chat || own ? PESC_OK : chat_unknown(why);
+}
+
+const char *template_name(const template *t)
+{
+    return t->chat ? chat_name(t->chat) : CHAT_OWN;
 }
 
 void rendering_free(rendering *r)
@@ -87,7 +105,7 @@ static pesc_status render_chat(const template *t, const record *r, rendering *ou
         s = fail(PESC_USAGE,
                  "the template \"%s\" ends an answer without an end token, so the "
                  "model would never learn to stop; choose another template",
-                 chat_name(t->chat));
+                 template_name(t));
     return s;
 }
 

@@ -14,14 +14,17 @@ enum { TEMPLATE_IGNORE = -100 }; /* the label of a token that is not trained, as
 typedef struct template
 {
     const tokenizer *tok;    /* borrowed; NULL: only token ids can be rendered */
-    const chat_format *chat; /* what conversations are written in */
+    const chat_format *chat; /* what conversations are written in; NULL: the model's own template */
     int32_t bos, eos;        /* -1: none */
 }
 template;
 
-/* name: a chat format; NULL: the model's, and where that is NULL too, camelidae. */
+/* name: a chat format, or "own" for the model's own template; NULL: the own one where it can be
+ * run, else the model's format, and where that is NULL too, camelidae. */
 pesc_status template_init(template *t, const tokenizer *tok, const char *name,
                           const chat_format *model);
+
+const char *template_name(const template *t); /* of the chat format, or "own" */
 
 /* A record's tokens. Zero-initialise to start; the memory is used again by the next record. */
 typedef struct rendering {

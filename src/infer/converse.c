@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "text/chat_template.h"
 
 #include <string.h>
 
@@ -13,7 +14,17 @@ const char *const *pesc_chat_formats(void)
 
 const char *pesc_model_chat_format(const pesc_model *m)
 {
-    return m && m->chat ? chat_name(m->chat) : "";
+    return m ? m->info.chat : "";
+}
+
+const char *const *pesc_model_chat_stops(const pesc_model *m, size_t *n)
+{
+    size_t none;
+    n = n ? n : &none;
+    *n = m && m->stop[0] != NULL;
+    if (!m || *n)
+        return m ? m->stop : NULL;
+    return pesc_chat_stops(m->info.chat, n);
 }
 
 const char *const *pesc_chat_stops(const char *format, size_t *n)
@@ -23,6 +34,22 @@ const char *const *pesc_chat_stops(const char *format, size_t *n)
     n = n ? n : &none;
     *n = 0;
     return f ? chat_stops(f, n) : NULL;
+}
+
+/* The format of that name; NULL, as chat_encode() takes it, where the model's own template is meant
+ * and can be run. */
+static pesc_status pick_format(const pesc_model *m, const char *name, const chat_format **f)
+{
+    bool own = !name || !*name || strcmp(name, CHAT_OWN) == 0;
+    *f = own ? m->chat : chat_find(name);
+    if (own && chat_template_runs(m->tok))
+        *f = NULL;
+    else if (!own && !*f)
+        return chat_unknown("that chat format is not known");
+    else if (!*f)
+        return chat_unknown(chat_template_problem(m->tok) ? chat_template_problem(m->tok)
+                                                          : "the model names no chat template");
+    return PESC_OK;
 }
 
 pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
@@ -42,13 +69,8 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
     if (!m->tok)
         return fail(PESC_UNSUPPORTED,
                     "the model has no tokenizer, so it cannot hold a conversation");
-    const chat_format *f = format && *format ? chat_find(format) : m->chat;
-    if (!f && format && *format)
-        return chat_unknown("that chat format is not known");
-    if (!f)
-        return chat_unknown(tokenizer_chat_template(m->tok)
-                                ? "the model's chat template is not one pesc knows"
-                                : "the model names no chat template");
+    const chat_format *f;
+    TRY(pick_format(m, format, &f));
     id_list list = { 0 };
     pesc_status s = chat_encode(f, m->tok, messages, n, true, &list, NULL);
     if (s == PESC_OK) {

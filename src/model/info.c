@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "model/bind.h"
 #include "model/family.h"
+#include "text/chat_template.h"
 
 #include <stdio.h>
+#include <string.h>
 
 pesc_status info_count(const config *c, const char *file, info_counts *out)
 {
@@ -90,10 +92,26 @@ const chat_format *info_chat(const config *c, const pesc_tokenizer *tok)
     return name ? chat_find(name) : NULL;
 }
 
+pesc_status info_stop(const pesc_tokenizer *tok, char *text, size_t cap)
+{
+    size_t n = 0;
+    int32_t id = -1;
+    text[0] = '\0';
+    if (tok && chat_template_runs(tok))
+        TRY(chat_template_stop(tok, &id));
+    const char *token = id >= 0 ? tokenizer_token(tok, id, &n) : NULL;
+    if (token && n < cap) {
+        memcpy(text, token, n);
+        text[n] = '\0';
+    }
+    return PESC_OK;
+}
+
 void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_format *chat)
 {
     snprintf(out->tokenizer, sizeof out->tokenizer, "%s", tok ? tokenizer_kind(tok) : "");
-    snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : "");
+    const char *own = tok && chat_template_runs(tok) ? CHAT_OWN : "";
+    snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : own);
 }
 
 static pesc_status describe(const hfdir *dir, config *c, pesc_model_info *out)

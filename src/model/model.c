@@ -128,6 +128,9 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     TRY(hfdir_own_tokenizer(&m->tok, d));
     m->chat = info_chat(&m->cfg, m->tok);
     info_text(&m->info, m->tok, m->chat);
+    if (!m->chat)
+        TRY(info_stop(m->tok, m->stop_text, sizeof m->stop_text));
+    m->stop[0] = m->stop_text[0] ? m->stop_text : NULL;
     TRY(open_blocks(m));
     const char *lora_dir = opt->lora ? opt->lora : d->lora_dir;
     if (lora_dir)

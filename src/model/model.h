@@ -87,6 +87,8 @@ struct pesc_model {
     dtype act_dt;            /* what activations are computed in: f32 or bf16 */
     pesc_tokenizer *tok;     /* NULL: none */
     const chat_format *chat; /* NULL: none recognised */
+    char stop_text[64];  /* the token that ends an answer of a template that is not recognised */
+    const char *stop[1]; /* the same; NULL: none */
     pesc_model_info info;
 };
 

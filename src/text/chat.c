@@ -8,6 +8,8 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "text/chat_rows.h"
+#include "text/chat_template.h"
+#include "text/jinja_python.h"
 
 #include <string.h>
 
@@ -81,18 +83,11 @@ typedef struct text {
     size_t n;
 } text;
 
-/* What str.strip() of Python takes for white space. */
-static bool is_space(uint32_t c)
-{
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-           c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
 static text strip_left(text t)
 {
     uint32_t c;
-    for (int k; t.n > 0 && (k = utf8_decode(t.p, t.n, &c)) > 0 && is_space(c); t.n -= (size_t)k)
+    for (int k; t.n > 0 && (k = utf8_decode(t.p, t.n, &c)) > 0 && jpython_is_space(c);
+         t.n -= (size_t)k)
         t.p += k;
     return t;
 }
@@ -104,7 +99,7 @@ static text strip_right(text t)
         uint32_t c;
         while (k < 4 && k < t.n && ((unsigned char)t.p[t.n - k] & 0xc0) == 0x80)
             k++;
-        if (utf8_decode(t.p + t.n - k, k, &c) != (int)k || !is_space(c))
+        if (utf8_decode(t.p + t.n - k, k, &c) != (int)k || !jpython_is_space(c))
             break;
         t.n -= k;
     }
@@ -447,9 +442,44 @@ static pesc_status encode(layout *l, const tokenizer *t, bool generation, id_lis
     return tokenizer_encode_pieces(t, l->pieces, l->n, ids, trained);
 }
 
+/* Messages as the template sees them. */
+static pesc_status to_json(const pesc_message *messages, size_t n, json_t **out)
+{
+    *out = json_array();
+    bool fine = *out != NULL;
+    for (size_t i = 0; fine && i < n; i++) {
+        const char *role = messages[i].role ? messages[i].role : "";
+        const char *content = messages[i].content ? messages[i].content : "";
+        if (!utf8_valid(role, strlen(role)) || !utf8_valid(content, strlen(content)))
+            return fail(PESC_USAGE, "message %zu is not valid UTF-8", i + 1);
+        json_t *m = json_pack("{ss ss}", "role", role, "content", content);
+        fine = json_array_append_new(*out, m) == 0;
+    }
+    return fine ? PESC_OK : fail_nomem("a conversation", n);
+}
+
+static pesc_status encode_own(const tokenizer *t, const pesc_message *messages, size_t n,
+                              const unsigned char *masked, bool generation, id_list *ids,
+                              unsigned char **trained)
+{
+    chat_request r = { .generation = generation };
+    json_t *list = NULL;
+    if (n == 0)
+        return fail(PESC_USAGE, "a conversation needs at least one message");
+    pesc_status s = to_json(messages, n, &list);
+    r.messages = list;
+    if (s == PESC_OK)
+        s = trained ? chat_template_train(t, &r, masked, ids, trained)
+                    : chat_template_encode(t, &r, ids);
+    json_decref(list);
+    return s;
+}
+
 pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,
                         size_t n, bool generation, id_list *ids, unsigned char **trained)
 {
+    if (!f)
+        return encode_own(t, messages, n, NULL, generation, ids, trained);
     layout l = { .f = f, .messages = messages, .n_messages = n };
     pesc_status s = encode(&l, t, generation, ids, trained);
     layout_close(&l);
@@ -460,6 +490,8 @@ pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
                                const pesc_message *messages, size_t n, const unsigned char *masked,
                                id_list *ids, unsigned char **trained)
 {
+    if (!f)
+        return encode_own(t, messages, n, masked, false, ids, trained);
     layout l = { .f = f, .messages = messages, .n_messages = n, .masked = masked };
     pesc_status s = encode(&l, t, false, ids, trained);
     layout_close(&l);

@@ -1,9 +1,9 @@
 /* chat: conversation formats as data.
  *
- * A format is a row of literal pieces around each role's text. pesc runs no Jinja: the model's
- * chat_template is recognised by its marks and mapped to a row; an unknown template is refused with
- * the list of formats a user may name. Message text is encoded with control tokens off, so nothing
- * a user writes can close a turn. */
+ * A format is a row of literal pieces around each role's text, for models without a chat template
+ * and for those who name one. A model's own template is run as written (chat_template.h); here it
+ * is only recognised by its marks, which gives the format a name and its stop texts. Message text
+ * is encoded with control tokens off, so nothing a user writes can close a turn. */
 #ifndef PESC_TEXT_CHAT_H
 #define PESC_TEXT_CHAT_H
 
@@ -27,7 +27,11 @@ pesc_status chat_unknown(const char *why);
 void chat_jinja(const chat_format *f, str *out);
 const chat_format *chat_jinja_named(const char *jinja);
 
-/* Ids of a conversation. With `generation` it ends where the assistant is to speak; without, with
+/* What stands for the model's own template where a format is named. */
+#define CHAT_OWN "own"
+
+/* Ids of a conversation. f NULL: as the tokenizer's own template writes it, which must be one that
+ * runs. With `generation` it ends where the assistant is to speak; without, with
  * the end of the last turn. `trained` (may be NULL) receives one byte an id. Refuses roles the
  * format does not have and orders it cannot express. BOS is added once, as the format says. */
 pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,

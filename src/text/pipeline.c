@@ -49,6 +49,7 @@ void tokenizer_close(tokenizer *t)
     mem_free(t->front.ids);
     mem_free(t->back.ids);
     mem_free(t->chat_template);
+    tokchat_free(&t->own);
     encoder_close(t->idle);
     pthread_mutex_destroy(&t->lock);
     mem_free(t->file);

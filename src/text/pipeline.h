@@ -14,6 +14,7 @@
 #include "text/normalize.h"
 #include "text/pretok.h"
 #include "text/spmodel.h"
+#include "text/tokchat.h"
 #include "text/tokenizer.h"
 #include "text/unigram.h"
 #include "text/vocab.h"
@@ -49,8 +50,9 @@ struct pesc_tokenizer {
     decoder *dec;        /* NULL: tokens are joined with blanks */
     id_list front, back; /* what PESC_ADD_SPECIAL puts around a text */
 
-    int32_t bos, eos; /* -1: unknown */
-    char *chat_template;
+    int32_t bos, eos;    /* -1: unknown */
+    char *chat_template; /* its source; NULL: none */
+    tokchat own;
 
     pthread_mutex_t lock; /* of `idle` */
     encoder *idle;

@@ -38,38 +38,65 @@ static void find_token(const tokenizer *t, const json_t *config, const char *key
         *id = found;
 }
 
-/* A string, or a list of {"name", "template"} of which the one named default counts. */
+/* The template of that name in a list of {"name", "template"}; NULL: none. */
+static const json_t *named_template(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *row = json_array_get(list, i);
+        const char *own = json_string_value(json_object_get(row, "name"));
+        if (own && strcmp(own, name) == 0)
+            return json_object_get(row, "template");
+    }
+    return NULL;
+}
+
+/* Takes the chat template and the one for conversations with tools; either may be NULL. */
+static pesc_status take_template(tokenizer *t, const json_t *plain, const json_t *tools)
+{
+    if (!json_is_string(plain))
+        return PESC_OK;
+    char *text = mem_strdup(json_string_value(plain));
+    if (!text)
+        return fail_nomem(t->file, json_string_length(plain));
+    mem_free(t->chat_template);
+    t->chat_template = text;
+    return tokchat_compile(&t->own, text, json_string_value(tools));
+}
+
+/* A string, or a list of named templates: "default", and "tool_use" where tools are given. */
 static pesc_status keep_template(tokenizer *t, const json_t *config)
 {
     const json_t *v = json_object_get(config, "chat_template");
-    for (size_t i = 0; json_is_array(v) && i < json_array_size(v); i++) {
-        const json_t *row = json_array_get(v, i);
-        const char *name = json_string_value(json_object_get(row, "name"));
-        if (name && strcmp(name, "default") == 0) {
-            v = json_object_get(row, "template");
-            break;
-        }
-    }
-    if (!json_is_string(v))
-        return PESC_OK;
-    t->chat_template = mem_strdup(json_string_value(v));
-    return t->chat_template ? PESC_OK : fail_nomem(t->file, json_string_length(v));
+    if (!json_is_array(v))
+        return take_template(t, v, NULL);
+    return take_template(t, named_template(v, "default"), named_template(v, "tool_use"));
 }
 
-/* chat_template.jinja wins over the configuration. */
+static pesc_status take_template_file(tokenizer *t, const char *path)
+{
+    char *text;
+    size_t n;
+    TRY(io_read_file(path, FILE_MAX, &text, &n));
+    mem_free(t->chat_template);
+    t->chat_template = text;
+    return tokchat_compile(&t->own, text, NULL);
+}
+
+/* A file of its own wins over the configuration. */
 pesc_status tokenizer_take_template(tokenizer *t, const char *dir)
 {
     char *path = io_join(dir, "chat_template.jinja");
+    json_t *root = NULL;
     if (!path)
         return fail_nomem(dir, 0);
-    pesc_status s = PESC_OK;
-    size_t n;
-    if (io_kind_of(path) == IO_FILE) {
-        mem_free(t->chat_template);
-        t->chat_template = NULL;
-        s = io_read_file(path, FILE_MAX, &t->chat_template, &n);
-    }
+    bool own = io_kind_of(path) == IO_FILE;
+    pesc_status s = own ? take_template_file(t, path) : PESC_OK;
     mem_free(path);
+    if (s == PESC_OK && !own)
+        s = read_object(&root, dir, "chat_template.json");
+    if (s == PESC_OK && root)
+        s = keep_template(t, root);
+    json_decref(root);
     return s;
 }
 
@@ -154,6 +181,8 @@ static pesc_status configure(tokenizer *t, const json_t *config, const json_t *m
     TRY(pipeline_mark_control(t, t->bos, "tokenizer_config.json: bos_token"));
     TRY(pipeline_mark_control(t, t->eos, "tokenizer_config.json: eos_token"));
     TRY(pipeline_seal(t));
+    TRY(tokchat_name_tokens(&t->own, map));
+    TRY(tokchat_name_tokens(&t->own, config));
     TRY(keep_template(t, config));
     return tokenizer_take_template(t, dir);
 }

@@ -105,6 +105,27 @@ int32_t tokenizer_eos(const tokenizer *t)
     return t->eos;
 }
 
+static bool allow_every(void *ctx, const added_token *token, size_t start, size_t end)
+{
+    (void)ctx, (void)token, (void)start, (void)end;
+    return true;
+}
+
+pesc_status tokenizer_find_control(const tokenizer *t, const char *text, size_t n, size_t *begin,
+                                   size_t *end, bool *found)
+{
+    added_matches m = { 0 };
+    pesc_status s = added_find(t->literal, text, n, allow_every, NULL, &m);
+    *found = false;
+    for (size_t i = 0; s == PESC_OK && i < m.n && !*found; i++) {
+        *found = tokenizer_is_special(t, m.at[i].id);
+        *begin = m.at[i].start;
+        *end = m.at[i].end;
+    }
+    mem_free(m.at);
+    return s;
+}
+
 const char *tokenizer_chat_template(const tokenizer *t)
 {
     return t->chat_template;

@@ -16,7 +16,8 @@ typedef struct pesc_tokenizer tokenizer;
 pesc_status tokenizer_open_file(tokenizer **out, const char *path);
 
 /* A directory: tokenizer.json, else tokenizer.model; with tokenizer_config.json and
- * chat_template.jinja where present. *out NULL with PESC_OK when there is no tokenizer. */
+ * chat_template.jinja or chat_template.json where present. *out NULL with PESC_OK when there is no
+ * tokenizer. */
 pesc_status tokenizer_open_dir(tokenizer **out, const char *dir);
 
 /* The vocabulary inside a GGUF file, as its metadata gives it. Arrays have n entries and are
@@ -91,6 +92,10 @@ pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t 
 pesc_status decode_finish(decode_stream *d, const char **text, size_t *n); /* what was held back */
 void decode_close(decode_stream *d);
 
+/* The first control token spelled in n bytes of valid UTF-8: text[*begin..*end). */
+pesc_status tokenizer_find_control(const tokenizer *t, const char *text, size_t n, size_t *begin,
+                                   size_t *end, bool *found);
+
 /* Facts. Ids are -1 where the tokenizer does not say. */
 int64_t tokenizer_size(const tokenizer *t);     /* largest id + 1, added tokens included */
 const char *tokenizer_kind(const tokenizer *t); /* "bpe", "unigram" */
@@ -102,7 +107,8 @@ bool tokenizer_is_special(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 const char *tokenizer_chat_template(const tokenizer *t); /* Jinja source, NULL: none */
-/* Takes dir/chat_template.jinja in the place of the chat template; fine when there is none. */
+/* Takes dir/chat_template.jinja, else dir/chat_template.json, in the place of the chat template;
+ * fine when there is none. */
 pesc_status tokenizer_take_template(tokenizer *t, const char *dir);
 
 #endif

@@ -241,12 +241,31 @@ static pesc_status build_bytes(tokenizer **out, const gguf_vocab *v)
 
 /* ---- both ---- */
 
+static pesc_status keep_template(tokenizer *t, const gguf_vocab *v)
+{
+    const struct {
+        const char *name;
+        int64_t id;
+    } named[] = { { "bos_token", v->bos },
+                  { "eos_token", v->eos },
+                  { "pad_token", v->pad },
+                  { "unk_token", v->unk } };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (named[i].id >= 0)
+            TRY(tokchat_name_token(&t->own, named[i].name, v->tokens[named[i].id],
+                                   v->token_bytes[named[i].id]));
+    if (!v->chat_template)
+        return PESC_OK;
+    t->chat_template = mem_strdup(v->chat_template);
+    return t->chat_template ? tokchat_compile(&t->own, t->chat_template, NULL)
+                            : fail_nomem(v->file, strlen(v->chat_template));
+}
+
 static pesc_status finish(tokenizer *t, const gguf_vocab *v)
 {
     t->bos = (int32_t)v->bos;
     t->eos = (int32_t)v->eos;
-    if (v->chat_template && !(t->chat_template = mem_strdup(v->chat_template)))
-        return fail_nomem(v->file, strlen(v->chat_template));
+    TRY(keep_template(t, v));
     TRY(pipeline_mark_control(t, t->bos, v->file));
     TRY(pipeline_mark_control(t, t->eos, v->file));
     TRY(pipeline_frame(t, v->add_bos, v->add_eos));

@@ -51,12 +51,35 @@ setup_file() { make_model; }
     fails 2 "there is no /foo; /help lists what there is, and a space before / makes it a message"
 }
 
-@test "chat: an unknown chat template is refused with the list of known formats" {
+@test "chat: a template that is no built-in format is run as written" {
     cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
-    echo '{"chat_template": "{{ messages[0].content }}"}' > "$BATS_TEST_TMPDIR/m/tokenizer_config.json"
+    echo '{"chat_template": "{% for m in messages %}{{ m.content | upper }}!{% endfor %}"}' > "$BATS_TEST_TMPDIR/m/tokenizer_config.json"
+    pesc info "$BATS_TEST_TMPDIR/m" --json
+    has '"chat":"own"'
+    pesc chat "$BATS_TEST_TMPDIR/m" -n 4 --temperature 0 --json <<< hello
+    [ "$status" = 0 ]
+    pesc generate "$BATS_TEST_TMPDIR/m" --chat --chat-format own --prompt hello -n 4 --temperature 0 --json
+    [ "$status" = 0 ]
+    local ids=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["ids"])' "$output")
+    pesc generate "$BATS_TEST_TMPDIR/m" --prompt 'HELLO!' -n 4 --temperature 0 --json --add-special false
+    [ "$status" = 0 ]
+    [ "$ids" = "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["ids"])' "$output")" ]
+}
+
+@test "chat: a template refuses a conversation with its own words" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    printf 'a\n{{ raise_exception("not today") }}' > "$BATS_TEST_TMPDIR/m/chat_template.jinja"
+    pesc generate "$BATS_TEST_TMPDIR/m" --chat --prompt hello
+    [ "$status" = 2 ]
+    [[ $stderr == *"the model's chat template: line 2: the chat template refuses the conversation: not today"* ]]
+}
+
+@test "chat: a template that cannot be run is refused with its line and the list of formats" {
+    cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
+    printf '\n{{ messages | wordwrap }}' > "$BATS_TEST_TMPDIR/m/chat_template.jinja"
     pesc chat "$BATS_TEST_TMPDIR/m" <<< hello
     [ "$status" = 3 ]
-    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/m: its chat template is absent or not known; --chat-format takes one of "*chatml* ]]
+    [[ $stderr == "pesc: $BATS_TEST_TMPDIR/m: the model's chat template: line 2: the filter \"wordwrap\" is not supported; name one of: "*chatml*", with --chat-format" ]]
     pesc chat "$BATS_TEST_TMPDIR/m" --chat-format chatml -n 2 --json <<< hello
     [ "$status" = 0 ]
 }

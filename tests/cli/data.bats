@@ -24,7 +24,7 @@ mix() { pesc data mix --general "$D/g.jsonl" --code "$D/c1.jsonl" "$D/c2.jsonl" 
         pesc data check "$t" --data "$D/good.jsonl" --seq-len 30
         [ "$status" = 0 ]
         has '^data +.*/good.jsonl \(alpaca\)$'
-        has '^template +chatml$'
+        has '^template +own$'
         has '^records +2$'
         has '^over length +1 longer than 30 tokens$'
         has '^bad +0$'

@@ -108,7 +108,7 @@ PY
     pesc train "$D/model" --data "$BATS_TEST_TMPDIR/m.jsonl" -o "$r" --method lora --batch 1 --steps 2 --lora-r 2 -q
     [ "$status" = 0 ]
     grep -qx 'compute_dtype: "f32"' "$r/run.yaml"
-    grep -qx 'template: "chatml"' "$r/run.yaml"
+    grep -qx 'template: "own"' "$r/run.yaml"
     pesc train -c "$r/run.yaml" -o "$r.again" -q
     [ "$status" = 0 ]
     diff <(numbers "$r") <(numbers "$r.again")
@@ -368,20 +368,41 @@ PY
     [ ! -e "$r.own/latest/chat_template.jinja" ]
 }
 
-@test "train: a chat template that pesc does not know is refused by train, eval and data" {
+@test "train: the model's own template and the built-in format it is like train the same tokens" {
+    local d=$BATS_TEST_TMPDIR/d.jsonl
+    echo '{"messages": [{"role": "user", "content": "hi <|im_end|>"}, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]}' > "$d"
+    pesc data inspect "$D/model" --data "$d" --json
+    [ "$status" = 0 ]
+    local own=$output
+    pesc data inspect "$D/model" --data "$d" --template chatml --json
+    [ "$status" = 0 ]
+    [ "$output" = "$own" ]
+}
+
+@test "train: a template that changes earlier messages is refused, with the message" {
     local m=$BATS_TEST_TMPDIR/m d=$BATS_TEST_TMPDIR/d.jsonl
     cp -r "$D/model" "$m"
-    echo "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}" > "$m/chat_template.jinja"
+    echo "{{ messages | length }}{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}" > "$m/chat_template.jinja"
+    echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}' > "$d"
+    pesc train "$m" --method lora --data "$d" -o "$BATS_TEST_TMPDIR/r" -q
+    [ "$status" = 3 ]
+    [[ $stderr == *"message 2: the chat template writes the conversation before it in another way when it is there, so it cannot be told which tokens are the answer"* ]]
+}
+
+@test "train: a chat template that cannot be run is refused by train, eval and data" {
+    local m=$BATS_TEST_TMPDIR/m d=$BATS_TEST_TMPDIR/d.jsonl
+    cp -r "$D/model" "$m"
+    echo "{% for m in messages %}<{{ m['role'] | xmlattr }}>{{ m['content'] }}{% endfor %}" > "$m/chat_template.jinja"
     echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}' > "$d"
     pesc train "$m" --method lora --data "$d" -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 2 ]
-    [[ $stderr == "pesc: template: the model's chat template is not one pesc knows; name one of: camelidae, "* ]]
+    [[ $stderr == "pesc: the model's chat template: line 1: the filter \"xmlattr\" is not supported; name one of: camelidae, "* ]]
     pesc eval "$m" --tasks "$d" -q
     [ "$status" = 2 ]
-    [[ $stderr == *"chat template is not one pesc knows"* ]]
+    [[ $stderr == *"the filter \"xmlattr\" is not supported"* ]]
     pesc data inspect "$m" --data "$d" -q
     [ "$status" = 2 ]
-    [[ $stderr == *"chat template is not one pesc knows"* ]]
+    [[ $stderr == *"the filter \"xmlattr\" is not supported"* ]]
     pesc train "$m" --method lora --lora-r 2 --data "$d" --template chatml --steps 1 --seq-len 64 -o "$BATS_TEST_TMPDIR/r" -q
     [ "$status" = 0 ]
 }

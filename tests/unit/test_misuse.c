@@ -320,6 +320,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(!pesc_chat_stops("none", &got.n) && got.n == 0)                                              \
     X(pesc_chat_stops("chatml", NULL) || true)                                                     \
     X(pesc_server_port(NULL) == 0)                                                                 \
+    X(!pesc_model_chat_stops(NULL, &got.n) && got.n == 0)                                          \
+    X(pesc_model_chat_stops(NULL, NULL) || true)                                                   \
     X(pesc_data_records(NULL) == 0)                                                                \
     X(!*pesc_data_format(NULL, 0))                                                                 \
     X(!*pesc_data_format(d, 1000))                                                                 \

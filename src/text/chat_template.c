@@ -1,0 +1,330 @@
+#include "text/chat_template.h"
+
+#include "base/mem.h"
+#include "text/pipeline.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool chat_template_runs(const tokenizer *t)
+{
+    return t->own.jinja != NULL;
+}
+
+const char *chat_template_problem(const tokenizer *t)
+{
+    return t->own.problem;
+}
+
+/* ---- rendering ---- */
+
+static pesc_status make_variables(json_t **out, const chat_request *r)
+{
+    json_t *v = json_object();
+    bool fine = v && json_object_set(v, "messages", (json_t *)r->messages) == 0;
+    fine = fine && json_object_set_new(v, "documents", json_null()) == 0;
+    fine =
+        fine && json_object_set_new(v, "add_generation_prompt", json_boolean(r->generation)) == 0;
+    fine = fine && json_object_set_new(
+                       v, "tools", r->tools ? json_incref((json_t *)r->tools) : json_null()) == 0;
+    fine = fine && (!r->variables || json_object_update(v, (json_t *)r->variables) == 0);
+    *out = v;
+    if (fine)
+        return PESC_OK;
+    json_decref(v);
+    *out = NULL;
+    return fail_nomem("a conversation", 0);
+}
+
+/* `messages` instead of those of the request, which counts for the rest. */
+static pesc_status render(const tokenizer *t, const chat_request *r, const json_t *messages,
+                          bool generation, jinja_text *out)
+{
+    chat_request part = *r;
+    part.messages = messages;
+    part.generation = generation;
+    json_t *variables;
+    *out = (jinja_text){ 0 };
+    TRY(make_variables(&variables, &part));
+    const jinja_template *j = r->tools && t->own.with_tools ? t->own.with_tools : t->own.jinja;
+    jinja_input in = { .variables = variables, .trusted = t->own.tokens, .now = r->now };
+    pesc_status s = jinja_render(j, &in, out);
+    json_decref(variables);
+    return s;
+}
+
+pesc_status chat_template_render(const tokenizer *t, const chat_request *r, jinja_text *out)
+{
+    return render(t, r, r->messages, r->generation, out);
+}
+
+/* ---- encoding ---- */
+
+/* Pieces of equal origin and flag. trained: one byte for each of the text, or NULL. */
+static pesc_status encode(const tokenizer *t, const jinja_text *text, const unsigned char *flags,
+                          id_list *ids, unsigned char **trained)
+{
+    tok_piece *pieces = NULL;
+    size_t n = 0, cap = 0;
+    for (size_t i = 0, end; i < text->n; i = end) {
+        bool control = (text->origin[i] & ~JINJA_GENERATED) == JINJA_TEMPLATE;
+        bool flag = flags && flags[i];
+        for (end = i + 1; end < text->n; end++)
+            if (((text->origin[end] & ~JINJA_GENERATED) == JINJA_TEMPLATE) != control ||
+                (flags && flags[end]) != flag)
+                break;
+        if (!mem_room((void **)&pieces, &cap, n, sizeof *pieces)) {
+            mem_free(pieces);
+            return fail_nomem("encoding a conversation", cap * sizeof *pieces);
+        }
+        pieces[n++] = (tok_piece){ text->text + i, end - i, control, flag };
+    }
+    pesc_status s = tokenizer_encode_pieces(t, pieces, n, ids, trained);
+    mem_free(pieces);
+    return s;
+}
+
+pesc_status chat_template_encode(const tokenizer *t, const chat_request *r, id_list *ids)
+{
+    jinja_text text;
+    TRY(chat_template_render(t, r, &text));
+    pesc_status s = encode(t, &text, NULL, ids, NULL);
+    jinja_text_free(&text);
+    return s;
+}
+
+/* ---- what is trained ---- */
+
+typedef struct training {
+    const tokenizer *t;
+    const chat_request *r;
+    const unsigned char *masked;
+    jinja_text whole;
+    unsigned char *flags; /* [whole.n] */
+} training;
+
+static bool is_answer(const training *w, size_t i)
+{
+    const char *role =
+        json_string_value(json_object_get(json_array_get(w->r->messages, i), "role"));
+    return role && strcmp(role, "assistant") == 0;
+}
+
+static bool is_trained(const training *w, size_t i)
+{
+    return is_answer(w, i) && !(w->masked && w->masked[i]);
+}
+
+/* The message that a byte is copied from; SIZE_MAX: none, or one that has no number. */
+static size_t message_of(const training *w, size_t byte)
+{
+    unsigned origin = w->whole.origin[byte] & ~(unsigned)JINJA_GENERATED;
+    return origin >= JINJA_MESSAGE && origin < JINJA_DATA ? origin - JINJA_MESSAGE : SIZE_MAX;
+}
+
+static pesc_status refuse(size_t i, const char *why)
+{
+    return fail(PESC_USAGE,
+                "message %zu: %s, so it cannot be told which tokens are the answer; mark them with "
+                "{%% generation %%} in the chat template, or name a built-in format with "
+                "--template",
+                i + 1, why);
+}
+
+/* The parts inside {% generation %}. With messages that are not trained, each part must tell which
+ * message it is. */
+static pesc_status mark_generation(training *w)
+{
+    const jinja_text *text = &w->whole;
+    for (size_t i = 0, end; i < text->n; i = end) {
+        bool inside = text->origin[i] & JINJA_GENERATED;
+        size_t message = SIZE_MAX;
+        for (end = i; end < text->n && ((text->origin[end] & JINJA_GENERATED) != 0) == inside;
+             end++)
+            message = message == SIZE_MAX ? message_of(w, end) : message;
+        bool skip = inside && message != SIZE_MAX && w->masked && w->masked[message];
+        memset(w->flags + i, inside && !skip, end - i);
+    }
+    return PESC_OK;
+}
+
+static size_t common_prefix(const jinja_text *a, const jinja_text *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->text[n] == b->text[n])
+        n++;
+    return n;
+}
+
+/* The first i messages; NULL: no memory. */
+static json_t *first_messages(const json_t *all, size_t i)
+{
+    json_t *list = json_array();
+    for (size_t k = 0; list && k < i; k++)
+        if (json_array_append(list, json_array_get(all, k)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* How much of the first i messages, rendered alone, begins the whole text; *all: whether all of it
+ * does. */
+static pesc_status measure_prefix(const training *w, size_t i, bool generation, size_t *n,
+                                  bool *all)
+{
+    json_t *part = first_messages(w->r->messages, i);
+    jinja_text text = { 0 };
+    if (!part)
+        return fail_nomem("a conversation", 0);
+    pesc_status s = render(w->t, w->r, part, generation, &text);
+    json_decref(part);
+    *n = common_prefix(&text, &w->whole);
+    *all = *n == text.n;
+    jinja_text_free(&text);
+    return s;
+}
+
+/* Where the text of message i begins and ends in [from, to), and the first byte of another message
+ * after its begin; from and to where there is none. */
+typedef struct extent {
+    size_t begin, end, next;
+} extent;
+
+static extent find_extent(const training *w, size_t i, size_t from)
+{
+    extent e = { SIZE_MAX, from, w->whole.n };
+    for (size_t k = from; k < w->whole.n; k++) {
+        size_t message = message_of(w, k);
+        if (message == i) {
+            e.begin = e.begin == SIZE_MAX ? k : e.begin;
+            e.end = k + 1;
+        } else if (message != SIZE_MAX) {
+            e.next = k;
+            break;
+        }
+    }
+    return e;
+}
+
+/* Whether message i has text outside [from, to). */
+static bool is_elsewhere(const training *w, size_t i, size_t from, size_t to)
+{
+    for (size_t k = 0; k < w->whole.n; k++)
+        if ((k < from || k >= to) && message_of(w, k) == i)
+            return true;
+    return false;
+}
+
+/* Where the answer that begins at `begin` ends: after the control token that closes its turn. */
+static pesc_status find_end(const training *w, size_t i, extent e, size_t *end)
+{
+    size_t start, stop, alone;
+    bool found, prefix;
+    *end = 0;
+    TRY(measure_prefix(w, i + 1, false, &alone, &prefix));
+    TRY(tokenizer_find_control(w->t, w->whole.text + e.end, e.next - e.end, &start, &stop, &found));
+    if (found)
+        *end = e.end + stop;
+    if (prefix && (!found || *end > alone))
+        *end = alone; /* what follows belongs to the next turn */
+    if ((!found && !prefix) || *end < e.end)
+        return refuse(i, "the chat template does not close its turn");
+    return PESC_OK;
+}
+
+/* Whether the text from `from` to `to` ends with a control token. */
+static pesc_status ends_with_control(const training *w, size_t from, size_t to, bool *ends)
+{
+    bool found = from < to;
+    for (size_t start, stop; from < to && found; from += found ? stop : 0)
+        TRY(tokenizer_find_control(w->t, w->whole.text + from, to - from, &start, &stop, &found));
+    *ends = found && from == to;
+    return PESC_OK;
+}
+
+/* Where the answer begins: after the generation prompt. Where that goes on with words that the
+ * answer does not have, after the control token or literal text that both have before its own text.
+ */
+static pesc_status find_begin(const training *w, size_t i, size_t before, size_t text,
+                              size_t *begin)
+{
+    bool all, clean;
+    TRY(measure_prefix(w, i, true, begin, &all));
+    if (*begin > text) /* equal by chance: what the message holds is never the template's */
+        *begin = text;
+    TRY(ends_with_control(w, before, *begin > before ? *begin : before, &clean));
+    if (*begin < before || (!all && !clean && *begin != text))
+        return refuse(i, "the chat template begins its turn in another way than the prompt for it");
+    return PESC_OK;
+}
+
+static pesc_status mark_answer(training *w, size_t i)
+{
+    size_t before, begin, end;
+    bool prefix;
+    TRY(measure_prefix(w, i, false, &before, &prefix));
+    if (!prefix)
+        return refuse(i, "the chat template writes the conversation before it in another way when "
+                         "it is there");
+    extent e = find_extent(w, i, before);
+    TRY(find_begin(w, i, before, e.begin, &begin));
+    if (is_elsewhere(w, i, begin, e.next))
+        return refuse(i, "the chat template writes its text in more than one place");
+    e.end = e.end < begin ? begin : e.end; /* a message without text */
+    TRY(find_end(w, i, e, &end));
+    if (end > begin)
+        memset(w->flags + begin, 1, end - begin);
+    return PESC_OK;
+}
+
+static pesc_status mark_all(training *w)
+{
+    if (jinja_has_generation(w->t->own.jinja))
+        return mark_generation(w);
+    if (json_array_size(w->r->messages) >= JINJA_DATA - JINJA_MESSAGE)
+        return fail(PESC_FORMAT, "the conversation has more than %d messages",
+                    JINJA_DATA - JINJA_MESSAGE);
+    for (size_t i = 0; i < json_array_size(w->r->messages); i++)
+        if (is_trained(w, i))
+            TRY(mark_answer(w, i));
+    return PESC_OK;
+}
+
+pesc_status chat_template_train(const tokenizer *t, const chat_request *r,
+                                const unsigned char *masked, id_list *ids, unsigned char **trained)
+{
+    training w = { .t = t, .r = r, .masked = masked };
+    TRY(render(t, r, r->messages, false, &w.whole));
+    w.flags = mem_zalloc(w.whole.n ? w.whole.n : 1, 1);
+    pesc_status s = w.flags ? mark_all(&w) : fail_nomem("encoding a conversation", w.whole.n);
+    if (s == PESC_OK)
+        s = encode(t, &w.whole, w.flags, ids, trained);
+    mem_free(w.flags);
+    jinja_text_free(&w.whole);
+    return s;
+}
+
+/* ---- where an answer ends ---- */
+
+pesc_status chat_template_stop(const tokenizer *t, int32_t *id)
+{
+    json_t *talk = json_pack("[{ssss}{ssss}]", "role", "user", "content", "Hello", "role",
+                             "assistant", "content", "Hello.");
+    chat_request r = { .messages = talk };
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    pesc_status s =
+        talk ? chat_template_train(t, &r, NULL, &ids, &trained) : fail_nomem("a conversation", 0);
+    *id = -1;
+    for (size_t i = 0; s == PESC_OK && i < ids.n; i++)
+        if (trained[i] && tokenizer_is_special(t, ids.ids[i]))
+            *id = ids.ids[i];
+    mem_free(ids.ids);
+    mem_free(trained);
+    json_decref(talk);
+    if (s == PESC_NOMEM)
+        return s;
+    status_clear();
+    return PESC_OK;
+}

@@ -1,0 +1,350 @@
+#include "text/chat_template.h"
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "text/chat.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* A tokenizer of single characters and control tokens: what is encoded can be read back. */
+static const char *const control[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>" };
+enum { CONTROLS = sizeof control / sizeof *control };
+
+static void write_tokenizer(void)
+{
+    str s = { 0 };
+    str_puts(&s, "{\"version\":\"1.0\",\"added_tokens\":[");
+    for (int i = 0; i < CONTROLS; i++)
+        str_printf(&s,
+                   "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"lstrip\":false,"
+                   "\"rstrip\":false,\"single_word\":false,\"normalized\":false}",
+                   i ? "," : "", 200 + i, control[i]);
+    str_puts(&s, "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
+                 "\"decoder\":null,\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"vocab\":{");
+    for (int c = ' '; c < 127; c++)
+        str_printf(&s, "\"%s%c\":%d,", c == '"' || c == '\\' ? "\\" : "", c, c);
+    for (int i = 0; i < CONTROLS; i++)
+        str_printf(&s, "\"%s\":%d,", control[i], 200 + i);
+    str_puts(&s, "\"\\n\":10},\"merges\":[]}}");
+    files_text("tokenizer.json", s.p);
+    str_free(&s);
+}
+
+/* The tokenizer with a template as its configuration writes it: any JSON. */
+static tokenizer *open_with(json_t *template)
+{
+    tokenizer *t;
+    json_t *config =
+        json_pack("{ss ss so}", "bos_token", "<s>", "eos_token", "</s>", "chat_template", template);
+    str s = { 0 };
+    json_put(&s, config, 0);
+    files_text("tokenizer_config.json", s.p);
+    must(tokenizer_open_dir(&t, files_path("")));
+    str_free(&s);
+    json_decref(config);
+    return t;
+}
+
+static tokenizer *open_text(const char *template)
+{
+    return open_with(json_string(template));
+}
+
+#define CHATML                                                                                     \
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"   \
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
+/* Ids as text; control tokens stand between ( ), trained ones between ^ and $. */
+static void show(const tokenizer *t, const id_list *ids, const unsigned char *trained, str *out)
+{
+    bool was = false;
+    str_clear(out);
+    for (size_t i = 0; i <= ids->n; i++) {
+        bool now = trained && i < ids->n && trained[i];
+        if (now != was)
+            str_putc(out, was ? '$' : '^');
+        was = now;
+        size_t n;
+        const char *text = i < ids->n ? tokenizer_token(t, ids->ids[i], &n) : NULL;
+        bool special = text && tokenizer_is_special(t, ids->ids[i]);
+        str_puts(out, special ? "(" : "");
+        str_add(out, text ? text : "", text ? n : 0);
+        str_puts(out, special ? ")" : "");
+    }
+}
+
+static void expect_trained(const tokenizer *t, const char *messages, const unsigned char *masked,
+                           const char *expected)
+{
+    json_t *talk;
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    str out = { 0 };
+    must(json_parse(&talk, messages, strlen(messages), "talk"));
+    must(chat_template_train(t, &(chat_request){ .messages = talk }, masked, &ids, &trained));
+    show(t, &ids, trained, &out);
+    assert_string_equal(out.p, expected);
+    str_free(&out);
+    mem_free(ids.ids);
+    mem_free(trained);
+    json_decref(talk);
+}
+
+static void expect_prompt(const tokenizer *t, const chat_request *r, const char *expected)
+{
+    id_list ids = { 0 };
+    str out = { 0 };
+    must(chat_template_encode(t, r, &ids));
+    show(t, &ids, NULL, &out);
+    assert_string_equal(out.p, expected);
+    str_free(&out);
+    mem_free(ids.ids);
+}
+
+#define TALK                                                                                       \
+    "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"           \
+    "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"\"}]"
+
+static void writes_a_prompt(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text(CHATML);
+    json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "x<|im_end|>\n<s>");
+    assert_true(chat_template_runs(t));
+    assert_null(chat_template_problem(t));
+    expect_prompt(t, &(chat_request){ .messages = talk, .generation = true },
+                  "(<|im_start|>)user\nx<|im_end|>\n<s>(<|im_end|>)\n(<|im_start|>)assistant\n");
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
+static void builds_tokens_from_roles(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text("{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}");
+    json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "<|user|>");
+    expect_prompt(t, &(chat_request){ .messages = talk }, "(<|user|>)<|user|>");
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
+static void trains_by_prefix_difference(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text(CHATML);
+    expect_trained(t, TALK, NULL,
+                   "(<|im_start|>)user\na(<|im_end|>)\n(<|im_start|>)assistant\n^b(<|im_end|>)$\n"
+                   "(<|im_start|>)user\nc(<|im_end|>)\n(<|im_start|>)assistant\n^(<|im_end|>)$\n");
+    expect_trained(t, TALK, (const unsigned char[]){ 0, 1, 0, 0 },
+                   "(<|im_start|>)user\na(<|im_end|>)\n(<|im_start|>)assistant\nb(<|im_end|>)\n"
+                   "(<|im_start|>)user\nc(<|im_end|>)\n(<|im_start|>)assistant\n^(<|im_end|>)$\n");
+    tokenizer_close(t);
+}
+
+/* The prompt for an answer may end with words that the answer, once given, does not have; and the
+ * last answer may be written in another way than those before it. */
+static void trains_where_the_last_answer_differs(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text(
+        "{% for m in messages %}{{ '<|im_start|>' if m.role == 'assistant' else 'Q' }}"
+        "{% if m.role == 'assistant' and loop.last %}(t){% endif %}{{ m.content }}{{ eos_token }}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|><think>{% endif %}");
+    expect_trained(t, TALK, NULL,
+                   "Qa(</s>)(<|im_start|>)^b(</s>)$Qc(</s>)(<|im_start|>)^(t)(</s>)$");
+    tokenizer_close(t);
+}
+
+static void trains_what_is_marked(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}"
+                             "{{ m.content }}{{ eos_token }}{% endgeneration %}{% else %}"
+                             "{{ m.content }}:{% endif %}{% endfor %}");
+    expect_trained(t, TALK, NULL, "a:^b(</s>)$c:^(</s>)$");
+    expect_trained(t, TALK, (const unsigned char[]){ 0, 1, 0, 0 }, "a:b(</s>)c:^(</s>)$");
+    tokenizer_close(t);
+}
+
+static void refuse_training(const char *template, const char *part)
+{
+    tokenizer *t = open_text(template);
+    json_t *talk;
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    must(json_parse(&talk, TALK, strlen(TALK), "talk"));
+    must_fail(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids, &trained),
+              PESC_USAGE, part);
+    assert_int_equal(ids.n, 0);
+    assert_null(trained);
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
+static void refuses_to_mask_wrongly(void **state)
+{
+    (void)state;
+    refuse_training(
+        "{{ messages | length }}{% for m in messages %}{{ m.content }}</s>{% endfor %}",
+        "message 2: the chat template writes the conversation before it in another way");
+    refuse_training("{% for m in messages %}{{ m.content }}{% if loop.last %}(ab){% endif %}</s>"
+                    "{% endfor %}{% if add_generation_prompt %}A:(cd){% endif %}",
+                    "message 2: ");
+    refuse_training("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}</s>{% endfor %}"
+                    "{% if add_generation_prompt %}a;{% endif %}",
+                    "message 2: the chat template begins its turn in another way");
+    refuse_training("{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+                    "{% for m in messages %}{{ m.content }}{% endfor %}",
+                    "message 2: ");
+    refuse_training("{% for m in messages %}{{ m.content }}{% endfor %}{{ messages | length }}",
+                    "message 2: ");
+}
+
+static void passes_tools_and_variables(void **state)
+{
+    (void)state;
+    tokenizer *t =
+        open_with(json_pack("[{ssss}{ssss}]", "name", "default", "template",
+                            "{{ tools }}{{ documents }}{{ x }}{{ pad_token is defined }}", "name",
+                            "tool_use", "template", "{{ tools | tojson }}{{ x }}"));
+    json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "a");
+    json_t *tools = json_pack("[s]", "<s>"), *more = json_pack("{ss}", "x", "</s>");
+    expect_prompt(t, &(chat_request){ .messages = talk }, "NoneNoneFalse");
+    expect_prompt(t, &(chat_request){ .messages = talk, .variables = more }, "NoneNone</s>False");
+    expect_prompt(t, &(chat_request){ .messages = talk, .tools = tools, .variables = more },
+                  "[\"<s>\"]</s>");
+    json_decref(talk);
+    json_decref(tools);
+    json_decref(more);
+    tokenizer_close(t);
+}
+
+static void finds_the_end_of_an_answer(void **state)
+{
+    (void)state;
+    int32_t id;
+    tokenizer *t = open_text(CHATML);
+    must(chat_template_stop(t, &id));
+    assert_int_equal(id, tokenizer_id(t, "<|im_end|>"));
+    tokenizer_close(t);
+    t = open_text("{{ raise_exception('no') }}");
+    must(chat_template_stop(t, &id));
+    assert_int_equal(id, -1);
+    tokenizer_close(t);
+}
+
+/* A template that cannot be compiled does not keep the tokenizer from opening. */
+static void keeps_the_problem(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text("\n{{ x | wordwrap }}");
+    assert_false(chat_template_runs(t));
+    assert_string_equal(chat_template_problem(t), "the model's chat template: line 2: the filter "
+                                                  "\"wordwrap\" is not supported");
+    tokenizer_close(t);
+    t = open_text("{#- pesc chat format: chatml -#}");
+    assert_false(chat_template_runs(t));
+    assert_null(chat_template_problem(t));
+    tokenizer_close(t);
+}
+
+static void reads_the_files_beside_it(void **state)
+{
+    (void)state;
+    json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "a");
+    const chat_request r = { .messages = talk };
+    files_text("chat_template.json", "{\"chat_template\": \"from json\"}");
+    tokenizer *t = open_text("from the configuration");
+    expect_prompt(t, &r, "from json");
+    tokenizer_close(t);
+    files_text("chat_template.jinja", "from jinja\n");
+    t = open_text("from the configuration");
+    expect_prompt(t, &r, "from jinja");
+    tokenizer_close(t);
+    assert_int_equal(unlink(files_path("chat_template.json")), 0);
+    assert_int_equal(unlink(files_path("chat_template.jinja")), 0);
+    json_decref(talk);
+}
+
+/* The built-in formats and the templates that pesc writes for them check each other. */
+static void agrees_with_built_in_formats(void **state)
+{
+    (void)state;
+    static const pesc_message talk[] = {
+        { "user", "a" }, { "assistant", "b <|im_end|>" }, { "user", "c\nd" }, { "assistant", "e" }
+    };
+    static const char *const names[] = { "camelidae", "chatml", "qwen2.5", "smollm2",
+                                         "alpaca",    "vicuna", "zephyr",  "deepseek" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        str template = { 0 }, a = { 0 }, b = { 0 };
+        chat_jinja(chat_find(names[i]), &template);
+        tokenizer *t = open_text(strchr(template.p, '\n') + 1); /* without the name of the format */
+        id_list built_in = { 0 }, own = { 0 };
+        unsigned char *want = NULL, *got = NULL;
+        assert_true(chat_template_runs(t));
+        must(chat_encode(chat_find(names[i]), t, talk, 4, false, &built_in, &want));
+        must(chat_encode(NULL, t, talk, 4, false, &own, &got));
+        show(t, &built_in, want, &a);
+        show(t, &own, got, &b);
+        assert_string_equal(a.p, b.p);
+        mem_free(built_in.ids);
+        mem_free(own.ids);
+        mem_free(want);
+        mem_free(got);
+        str_free(&template);
+        str_free(&a);
+        str_free(&b);
+        tokenizer_close(t);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const pesc_message talk[] = { { "user", "a" }, { "assistant", "b" } };
+    tokenizer *t = open_text(CHATML);
+    uint64_t i = 1;
+    for (bool fired = true; fired; i++) {
+        id_list ids = { 0 };
+        unsigned char *trained = NULL;
+        mem_fail_at(i);
+        pesc_status s = chat_encode(NULL, t, talk, 2, false, &ids, &trained);
+        fired = mem_fail_fired();
+        mem_fail_at(0);
+        assert_int_equal(s, fired ? PESC_NOMEM : PESC_OK);
+        mem_free(ids.ids);
+        mem_free(trained);
+    }
+    assert_true(i > 5);
+    tokenizer_close(t);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    write_tokenizer();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_a_prompt),
+        cmocka_unit_test(builds_tokens_from_roles),
+        cmocka_unit_test(trains_by_prefix_difference),
+        cmocka_unit_test(trains_where_the_last_answer_differs),
+        cmocka_unit_test(trains_what_is_marked),
+        cmocka_unit_test(refuses_to_mask_wrongly),
+        cmocka_unit_test(passes_tools_and_variables),
+        cmocka_unit_test(finds_the_end_of_an_answer),
+        cmocka_unit_test(keeps_the_problem),
+        cmocka_unit_test(reads_the_files_beside_it),
+        cmocka_unit_test(agrees_with_built_in_formats),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
