@@ -2,17 +2,19 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "text/chat_template.h"
 
 #include <string.h>
 
 pesc_status chatprompt_open(chatprompt *c, const pesc_model *m)
 {
-    *c = (chatprompt){ .format = m->chat, .tok = m->tok };
-    if (m->chat)
+    bool own = m->tok && chat_template_runs(m->tok);
+    const char *problem = m->tok ? chat_template_problem(m->tok) : NULL;
+    *c = (chatprompt){ .format = own ? NULL : m->chat, .tok = m->tok };
+    if (own || m->chat)
         return PESC_OK;
     return fail(PESC_UNSUPPORTED, "%s: --chat needs a chat template; %s", m->dir->path,
-                m->tok && tokenizer_chat_template(m->tok) ? "the model's is not one pesc knows"
-                                                          : "the model has none");
+                problem ? problem : "the model has none");
 }
 
 pesc_status chatprompt_template(const pesc_model *m, str *out)

@@ -11,12 +11,13 @@
 #include "model/model.h"
 
 typedef struct chatprompt {
-    const chat_format *format;
+    const chat_format *format; /* NULL: the model's own template */
     const tokenizer *tok;
     bool without_system; /* a system message was refused; a notice has said so */
 } chatprompt;
 
-/* PESC_UNSUPPORTED: the model has no chat format that is known. m must outlive it. */
+/* PESC_UNSUPPORTED: the model has no chat template that can be run, and no format is known. m must
+ * outlive it. */
 pesc_status chatprompt_open(chatprompt *c, const pesc_model *m);
 
 /* The model's chat template, a Jinja text, appended to `out`. */

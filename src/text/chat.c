@@ -498,9 +498,25 @@ pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
     return s;
 }
 
+static pesc_status text_own(const tokenizer *t, const pesc_message *messages, size_t n, str *out)
+{
+    json_t *list = NULL;
+    jinja_text made = { 0 };
+    pesc_status s = to_json(messages, n, &list);
+    if (s == PESC_OK)
+        s = chat_template_render(t, &(chat_request){ .messages = list, .generation = true }, &made);
+    json_decref(list);
+    if (s == PESC_OK)
+        str_add(out, made.text, made.n);
+    jinja_text_free(&made);
+    return s == PESC_OK && !str_ok(out) ? fail_nomem("a conversation", out->n) : s;
+}
+
 pesc_status chat_text(const chat_format *f, const tokenizer *t, const pesc_message *messages,
                       size_t n, str *out)
 {
+    if (!f)
+        return text_own(t, messages, n, out);
     layout l = { .f = f, .messages = messages, .n_messages = n };
     pesc_status s = make_pieces(&l, t, true);
     for (size_t i = 0; s == PESC_OK && i < l.n; i++)
