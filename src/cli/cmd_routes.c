@@ -54,15 +54,26 @@ static bool tells_difference(const pesc_routes_report *r, size_t end)
     return r->n_domains > 1 && end == r->n_domains;
 }
 
+/* A domain and its tokens; of a panel that is too narrow for both the name, cut between characters.
+ */
+static void print_name(const map *m, const pesc_routes_domain *d)
+{
+    char both[256];
+    const char *name = both;
+    int width = panel_width(m->r), n;
+    snprintf(both, sizeof both, "%s (%llu tokens)", d->name, (unsigned long long)d->tokens);
+    if (strlen(both) >= (size_t)width)
+        name = d->name;
+    for (n = width - 1; n > 0 && strlen(name) > (size_t)n && (name[n] & 0xC0) == 0x80;)
+        n--;
+    printf("%-*.*s", width, n, name);
+}
+
 static void print_names(const map *m, size_t first, size_t end)
 {
     printf("%*s", MARGIN + 1, "");
-    for (size_t d = first; d < end; d++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s (%llu tokens)", m->r->domains[d].name,
-                 (unsigned long long)m->r->domains[d].tokens);
-        printf("%-*.*s", panel_width(m->r), panel_width(m->r) - 1, name);
-    }
+    for (size_t d = first; d < end; d++)
+        print_name(m, &m->r->domains[d]);
     printf("\n%*s ", MARGIN, "layer");
     for (size_t d = first; d < end; d++) {
         for (size_t e = 0; e < m->r->experts; e++)

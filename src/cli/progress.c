@@ -30,7 +30,7 @@ static int columns(void)
 
 /* One line: what would wrap could not be drawn over. A narrow terminal gets no bar, and of the text
  * what fits; the last column stays free, since some terminals wrap there. */
-static void draw_bar(uint64_t done, uint64_t total, int64_t left_s)
+static void draw_bar(uint64_t done, uint64_t total, const char *left)
 {
     char bar[64] = "", line[192];
     double part = (double)done / (double)total;
@@ -44,8 +44,7 @@ static void draw_bar(uint64_t done, uint64_t total, int64_t left_s)
         bar[0] = '[';
         memcpy(bar + 1 + width, "] ", sizeof "] ");
     }
-    snprintf(line, sizeof line, "%s %s%3.0f%% %lld s left", p.what, bar, 100 * part,
-             (long long)left_s);
+    snprintf(line, sizeof line, "%s %s%3.0f%%%s", p.what, bar, 100 * part, left);
     fprintf(stderr, "\r\033[K%.*s", room, line);
     fflush(stderr);
     p.drawn = true;
@@ -74,15 +73,17 @@ void progress_show_left(const char *what, uint64_t done, uint64_t total, double 
         return;
     p.last = now;
     int64_t spent = now - p.began;
-    int64_t left_s = seconds_left >= 0 ? (int64_t)seconds_left
-                     : done
-                         ? (int64_t)((double)spent / 1000 * (double)(total - done) / (double)done)
-                         : 0;
+    char left[40] = ""; /* nothing is known before the first part is done */
+    if (seconds_left < 0 && done)
+        seconds_left = (double)spent / 1000 * (double)(total - done) / (double)done;
+    if (seconds_left >= 0)
+        snprintf(left, sizeof left, "%s %lld s left", p.terminal ? "" : ",",
+                 (long long)seconds_left);
     if (!p.terminal)
-        fprintf(stderr, "pesc: %s: %s %llu/%llu, %lld s left\n", p.name, p.what,
-                (unsigned long long)done, (unsigned long long)total, (long long)left_s);
+        fprintf(stderr, "pesc: %s: %s %llu/%llu%s\n", p.name, p.what, (unsigned long long)done,
+                (unsigned long long)total, left);
     else if (done < total)
-        draw_bar(done, total, left_s);
+        draw_bar(done, total, left);
     else
         progress_clear();
     if (done == total)
