@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/runstate.h"
 #include "format/safetensors.h"
 #include "format/torchbin.h"
 
@@ -73,6 +74,11 @@ static pesc_status read_settings(settings *s, const char *dir)
     s->file = io_join(dir, "adapter_config.json");
     if (!s->file)
         return fail_nomem(dir, strlen(dir));
+    if (runstate_kind_of(dir) == RUNSTATE_RUN)
+        return fail(
+            PESC_USAGE,
+            "%s: is a run, expected a PEFT adapter; give %s/latest, or the run as the model", dir,
+            dir);
     TRY(json_read_big(&s->json, s->file, MAX_CONFIG));
     if (!json_is_object(s->json))
         return fail(PESC_FORMAT, "%s: found %s, expected an object", s->file, json_kind(s->json));

@@ -142,6 +142,8 @@ PY
     refute cmp -s "$run.npy" "$(tr / _ <<< "$G/pesc-a/model").npy"
     pesc info "$D/run" --json
     has '"family":"camelidae"'
+    pesc logits "$G/pesc-a/model" --lora "$D/run" --ids ids.json -o x.npy
+    fails 2 "$D/run: is a run, expected a PEFT adapter; give $D/run/latest, or the run as the model"
 }
 @test "train: opened as a model, a run has the validation loss it had in training" {
     local r=$BATS_TEST_TMPDIR/r data=(--data "$G/lora/data.jsonl" --eval-data "$G/lora/data.jsonl" --batch 4 --seq-len 64 -q)
