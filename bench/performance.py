@@ -46,6 +46,14 @@ COMMANDS = {
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=64 batch={batch}"
               for shape in ("7b", "7b-pesc") for batch in (1, 8, 64)),
             "{build}/bench/shape bench/shapes/7b.json decode=64 base=bf16",
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=128 batch={batch} base=bf16"
+              for shape in ("135m", "135m-pesc-256") for batch in (1, 8, 64)),
+        ],
+        "prefill": [
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json prefill={tokens}"
+              for shape in ("7b", "7b-pesc") for tokens in (128, 2048)),
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json prefill=512 batch={batch} base=bf16"
+              for shape in ("135m", "135m-pesc-256") for batch in (1, 16)),
         ],
         "peers": "python3 bench/gpu_peers.py steps",
         "attention": ["{build}/bench/attention_cuda rates", "python3 bench/attention_cuda.py"],
@@ -136,12 +144,20 @@ def decode(pairs):
     return table(["command", "ms a step", "tokens/s", "prompt of 128, ms", "weights read, TB/s"], rows)
 
 
+def prefill(pairs):
+    rows = []
+    for command, text in pairs:
+        m = re.search(r": ([\d.]+) ms \(best ([\d.]+), first ([\d.]+)\), (\d+) tokens/s", text)
+        rows.append([f"`{command.replace('build/bench/', '')}`", *([m[1], m[3], number(m[4])] if m else ["-"] * 3)])
+    return table(["command", "ms", "first in the process, ms", "tokens/s"], rows)
+
+
 def peers(pairs):
     rows = [m.groups() for m in re.finditer(r"^(.*): (\d+) tokens/s, ([\d.]+) ms a step, ([\d.]+) GiB", pairs[0][1], re.M)]
     return table(["PyTorch", "tokens/s", "ms a step", "GiB"], [[n, number(t), ms, g] for n, t, ms, g in rows])
 
 
-SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.peers": peers, "cpu.inference": markdown,
+SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.prefill": prefill, "cuda.peers": peers, "cpu.inference": markdown,
            "cpu.training": markdown, "cpu.data": markdown}
 
 

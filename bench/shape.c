@@ -1,11 +1,12 @@
-/* bench/shape: training steps and decode of a model of which only the shape matters: its weights
- * are generated on the device, so that 34 billion of them take seconds to start and no disk. shape
- * CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192] [keep=-1]
- * [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0] [batch=1]
- * [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB that may be
- * used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in host memory;
- * decode: decode this many tokens instead of training; profile: also print where the time of a step
- * goes, with a synchronisation after each op. */
+/* bench/shape: training steps, prefill and decode of a model of which only the shape matters: its
+ * weights are generated on the device, so that 34 billion of them take seconds to start and no
+ * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
+ * [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [paged=0] [decode=0]
+ * [prefill=0] [batch=1] [profile=0] keep: layers that keep their activations, -1 as many as fit;
+ * memory: GiB that may be used, 0 all of the device; dropout: percent, of LoRA and adapters; paged:
+ * moments in host memory; decode: decode this many tokens instead of training; prefill: forwards of
+ * prompts of this many tokens instead; profile: also print where the time of a step goes, with a
+ * synchronisation after each op. */
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -371,46 +372,92 @@ static void train(pesc_model *m, const char *name)
         meter_print(&wrapped);
 }
 
-/* ---- decoding ---- */
+/* ---- inference ---- */
 
-static void decode(pesc_model *m, const char *name, int steps)
-{
-    int batch = number_of("batch", 1), prompt = number_of("tokens", 128);
-    int32_t *ids = mem_zalloc((size_t)(batch * prompt), sizeof *ids);
-    int32_t *rows = mem_alloc((size_t)batch, sizeof *rows);
-    token_seq *seqs = mem_zalloc((size_t)batch, sizeof *seqs);
+/* Sequences of one length in a KV cache, which all take the same steps. */
+typedef struct inference {
+    pesc_model *m;
+    const char *name;
+    int batch;
+    int32_t *ids, *rows;
+    token_seq *seqs;
     kvcache *kv;
     pass *p;
+} inference;
+
+static void open_inference(inference *f, int prompt, int most)
+{
+    pesc_model *m = f->m;
+    int n = f->batch * prompt;
+    f->ids = mem_zalloc((size_t)n, sizeof *f->ids);
+    f->rows = mem_alloc((size_t)f->batch, sizeof *f->rows);
+    f->seqs = mem_zalloc((size_t)f->batch, sizeof *f->seqs);
+    for (int i = 0; i < n; i++)
+        f->ids[i] = i % m->cfg.vocab;
+    must(
+        kvcache_open(&f->kv, m->dev, &m->cfg, m->act_dt, f->batch, most, (int64_t)f->batch * most));
+    must(pass_open(&f->p, m, (pass_limits){ n, f->batch, f->batch }, f->kv));
+}
+
+/* Seconds of a forward of `each` tokens a sequence, of which `prompt` are there, after `past`. */
+static double forward(inference *f, int prompt, int each, int past)
+{
     tensor logits;
+    for (int s = 0; s < f->batch; s++) {
+        f->seqs[s] =
+            (token_seq){ .ids = f->ids + s * prompt, .n = each, .past = past, .kv_seq = s };
+        f->rows[s] = (s + 1) * each - 1;
+    }
+    double began = now();
+    must(pass_set(f->p, f->seqs, f->batch, f->rows, f->batch));
+    must(model_fwd(f->m, f->p, &logits));
+    must(f->m->dev->op->sync(f->m->dev));
+    return now() - began;
+}
+
+static void decode(inference *f, int steps)
+{
+    int prompt = number_of("tokens", 128), batch = f->batch;
     double first = 0, sum = 0;
-    for (int i = 0; i < batch * prompt; i++)
-        ids[i] = i % m->cfg.vocab;
-    must(kvcache_open(&kv, m->dev, &m->cfg, m->act_dt, batch, prompt + steps,
-                      (int64_t)batch * (prompt + steps)));
-    must(pass_open(&p, m, (pass_limits){ batch * prompt, batch, batch }, kv));
+    open_inference(f, prompt, prompt + steps);
     for (int step = 0; step < steps; step++) {
-        int each = step ? 1 : prompt, past = step ? prompt + step - 1 : 0;
-        for (int s = 0; s < batch; s++) {
-            seqs[s] = (token_seq){ .ids = ids + s * prompt, .n = each, .past = past, .kv_seq = s };
-            rows[s] = (s + 1) * each - 1;
-        }
-        double began = now();
-        must(pass_set(p, seqs, batch, rows, batch));
-        must(model_fwd(m, p, &logits));
-        must(m->dev->op->sync(m->dev));
+        double took = forward(f, prompt, step ? 1 : prompt, step ? prompt + step - 1 : 0);
         if (step > 3)
-            sum += now() - began;
+            sum += took;
         wrapped.on = number_of("profile", 0) && step == steps - 2;
-        first = step ? first : now() - began;
+        first = step ? first : took;
     }
     if (wrapped.n)
         meter_print(&wrapped);
-    double took = sum / (steps - 4);
+    double took = sum / (steps - 4), bytes = (double)f->m->memory_bytes;
     printf(
         "%s: decode of %d, base %s: %.2f ms a token, %.1f tokens/s; prompt of %d x %d in %.1f ms; "
         "weights %.2f GiB, read at %.2f TB/s\n",
-        name, batch, text_of("base", "nf4"), took * 1e3, batch / took, batch, prompt, first * 1e3,
-        gib((double)m->memory_bytes), (double)m->memory_bytes / took / 1e12);
+        f->name, batch, text_of("base", "nf4"), took * 1e3, batch / took, batch, prompt,
+        first * 1e3, gib(bytes), bytes / took / 1e12);
+}
+
+/* The same prompts again and again. The first is cold: kernels are loaded, cuBLASLt chooses. */
+static void prefill(inference *f, int prompt)
+{
+    enum { TIMES = 12 };
+    double first = 0, sum = 0, best = 1e9;
+    open_inference(f, prompt, prompt);
+    for (int i = 0; i < TIMES; i++) {
+        for (int s = 0; s < f->batch; s++)
+            kvcache_truncate(f->kv, s, 0);
+        wrapped.on = number_of("profile", 0) && i == TIMES - 1;
+        double took = forward(f, prompt, prompt, 0);
+        first = i ? first : took;
+        sum += i && !wrapped.on ? took : 0;
+        best = i && took < best ? took : best;
+    }
+    if (wrapped.n)
+        meter_print(&wrapped);
+    double took = sum / (wrapped.on ? TIMES - 2 : TIMES - 1);
+    printf("%s: prefill of %d x %d, base %s: %.2f ms (best %.2f, first %.1f), %.0f tokens/s\n",
+           f->name, f->batch, prompt, text_of("base", "nf4"), took * 1e3, best * 1e3, first * 1e3,
+           f->batch * prompt / took);
 }
 
 int main(int argc, char **argv)
@@ -432,8 +479,11 @@ int main(int argc, char **argv)
     open_model(&m, dev, argv[1], dtype_named(text_of("base", "nf4")));
     const char *slash = strrchr(argv[1], '/'), *name = slash ? slash + 1 : argv[1];
     printf("%s on %s, made in %.1f s\n", name, dev->name, now() - began);
+    inference f = { .m = &m, .name = name, .batch = number_of("batch", 1) };
     if (number_of("decode", 0))
-        decode(&m, name, number_of("decode", 0));
+        decode(&f, number_of("decode", 0));
+    else if (number_of("prefill", 0))
+        prefill(&f, number_of("prefill", 0));
     else
         train(&m, name);
     dev->op->close(dev);
