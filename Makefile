@@ -198,7 +198,7 @@ kernels    = $(patsubst %,$(BUILD)/%.o,$(wildcard $(addprefix src/backend/cuda/,
 ATTENTION := $(call kernels,attention* rope)
 GROUPED   := $(call kernels,grouped* nf4 pointwise)
 PRODUCT   := $(call kernels,gemm_wgmma nf4)
-ROWS      := $(call kernels,pointwise rows norm router rope routing* xent dropout adamw quant)
+ROWS      := $(call kernels,pointwise rows norm router router_few rope routing* xent dropout adamw quant)
 STUDIES   := $(addprefix $(BUILD)/bench/,attention_cuda grouped_cuda product_cuda rows_cuda)
 $(BUILD)/bench/attention_cuda: $(BUILD)/bench/attention_cuda.cu.o $(ATTENTION) $(BUILD)/libpesc.a
 $(BUILD)/bench/grouped_cuda: $(BUILD)/bench/grouped_cuda.cu.o $(GROUPED) $(BUILD)/libpesc.a

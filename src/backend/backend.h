@@ -45,6 +45,7 @@ struct pesc_device {
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
     bool has_bf16;        /* its instructions multiply bf16 */
+    int32_t few_choices;  /* adapters_fwd is faster than its parts for T*k up to this; 0: never */
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
 };
@@ -184,6 +185,21 @@ typedef struct row_gates {
     float scale;
     tensor dgates; /* f32 [T,k]: backward writes it */
 } row_gates;
+
+/* PESC's adapters on a few tokens. The k experts of a token are those with its largest logits, as
+ * topk_fwd chooses them, and the gates are the softmax of these logits:
+ *   x[t] += f[t] + scale sum_slot gate up[e] gelu(down[e] f[t]).
+ * Products are those of bf16 values: weights in f32 may be rounded. */
+enum { ADAPTER_CHOICES = 128 };
+typedef struct adapters_fwd {
+    tensor x;        /* f32 [T,C]: the residual stream */
+    tensor f;        /* bf16 [T,C]: the output of the FFN */
+    tensor logits;   /* f32 [T,E] */
+    tensor down, up; /* [E,D,C] [E,C,D], both f32 or both bf16 */
+    tensor mid;      /* bf16 [T*k,D]: receives scale gate gelu(down[e] f[t]) */
+    int32_t k;
+    float scale;
+} adapters_fwd;
 
 /* ---- backward and training ---- */
 
@@ -358,6 +374,9 @@ struct ops {
 
     /* quantisation: w f32 to NF4 (tensor/nf4.h) */
     void (*quantize_nf4)(device *d, tensor out, tensor w, bool double_quant);
+
+    /* decoding: several ops in one */
+    void (*adapters_fwd)(device *d, const adapters_fwd *a); /* T*k at most ADAPTER_CHOICES */
 };
 
 /* Opens "cpu", "cpu:N" (N threads), "cuda" or "cuda:N" (the Nth GPU). PESC_DEVICE: there is no such

@@ -101,6 +101,12 @@ static void dense_fwd(pass *p, const block *b)
 static void sparse_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
+    if (moe_adapters_few(p)) {
+        dense_fwd(p, b);
+        moe_adapters_add(p, b, p->stream.x, a->f);
+        p->stream.add = (tensor){ 0 };
+        return;
+    }
     if (!pass_has_partial(p))
         moe_route(p, b);
     switch (p->m->cfg.moe.kind) {

@@ -125,6 +125,27 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor f)
         grouped_product(p, MM_NT, a->out, a->mid, b->moe.up);
 }
 
+bool moe_adapters_few(const pass *p)
+{
+    const moe_rule *r = &p->m->cfg.moe;
+    return r->kind == EXPERT_ADAPTER && !p->train && p->m->act_dt == DT_BF16 &&
+           (int64_t)p->n * r->topk.k <= p->dev->few_choices;
+}
+
+void moe_adapters_add(const pass *p, const block *b, tensor x, tensor f)
+{
+    const moe_acts *a = &p->acts.moe;
+    const moe_rule *r = &p->m->cfg.moe;
+    p->dev->op->adapters_fwd(p->dev, &(adapters_fwd){ .x = x,
+                                                      .f = f,
+                                                      .logits = a->logits,
+                                                      .down = b->moe.down,
+                                                      .up = b->moe.up,
+                                                      .mid = a->mid,
+                                                      .k = r->topk.k,
+                                                      .scale = r->adapter_scale });
+}
+
 void moe_restore(const pass *p, tensor h)
 {
     const ffn_acts *f = &p->acts.ffn;

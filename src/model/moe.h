@@ -50,6 +50,13 @@ void moe_route(const pass *p, const block *b);
 /* Adapters of f [T,C]: their rows, gates applied, are in the pass (out). */
 void moe_adapter_fwd(const pass *p, const block *b, tensor f);
 
+/* Whether moe_adapters_add() serves this pass: inference of a few tokens, on a device for which one
+ * op is faster than its parts. It routes by itself. */
+bool moe_adapters_few(const pass *p);
+
+/* x [T,C] f32 += f [T,C] + the adapters of f. */
+void moe_adapters_add(const pass *p, const block *b, tensor x, tensor f);
+
 /* x [T,C] f32 += experts of h [T,C]. */
 void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h);
 

@@ -137,3 +137,99 @@ const op_test test_scatter_add = {
     }
 };
 /* clang-format on */
+
+/* ---- adapters ---- */
+
+enum { A_X, A_F, A_LOGITS, A_DOWN, A_UP, A_MID, A_SLOTS };
+
+static int adapters_slots(const params *p, slot *s)
+{
+    slot_fill fill = p->flag ? FILL_COARSE : FILL_NORMAL;
+    s[A_X] = (slot){ "x", SLOT_INOUT, DT_F32, .ne = { p->t, p->c } };
+    s[A_F] = (slot){ "f", SLOT_IN, DT_BF16, .ne = { p->t, p->c } };
+    s[A_LOGITS] = (slot){ "logits", SLOT_IN, DT_F32, .ne = { p->t, p->e }, fill };
+    s[A_DOWN] = (slot){ "down", SLOT_IN, p->w, .ne = { p->e, p->n, p->c } };
+    s[A_UP] = (slot){ "up", SLOT_IN, p->w, .ne = { p->e, p->c, p->n } };
+    s[A_MID] = (slot){ "mid", SLOT_OUT, DT_BF16, .ne = { p->t * p->k, p->n } };
+    return A_SLOTS;
+}
+
+/* Weights such that results are about as large as inputs. */
+static void adapters_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->e * p->n * p->c; i++) {
+        x[A_DOWN][i] /= sqrt((double)p->c);
+        x[A_UP][i] /= sqrt((double)p->n);
+    }
+}
+
+static void adapters_call(device *d, const params *p, const tensor *t)
+{
+    d->op->adapters_fwd(d, &(adapters_fwd){ .x = t[A_X],
+                                            .f = t[A_F],
+                                            .logits = t[A_LOGITS],
+                                            .down = t[A_DOWN],
+                                            .up = t[A_UP],
+                                            .mid = t[A_MID],
+                                            .k = (int32_t)p->k,
+                                            .scale = p->scale });
+}
+
+/* The output of one choice, from its row of mid, is added to a row of x. */
+static void adapter_oracle(const params *p, double **x, i64 choice, i64 e, double gate)
+{
+    i64 t = choice / p->k;
+    double *mid = x[A_MID] + choice * p->n;
+    for (i64 i = 0; i < p->n; i++) {
+        double sum = 0;
+        for (i64 j = 0; j < p->c; j++)
+            sum += x[A_DOWN][(e * p->n + i) * p->c + j] * x[A_F][t * p->c + j];
+        mid[i] = round_to(DT_BF16, p->scale * gate * oracle_act(ACT_GELU, sum));
+    }
+    for (i64 j = 0; j < p->c; j++)
+        for (i64 i = 0; i < p->n; i++)
+            x[A_X][t * p->c + j] += x[A_UP][(e * p->c + j) * p->n + i] * mid[i];
+}
+
+static void adapters_oracle(const params *p, double **x)
+{
+    double ids[ADAPTER_CHOICES], gates[ADAPTER_CHOICES];
+    oracle_route(&(oracle_topk){ .logits = x[A_LOGITS],
+                                 .ids = ids,
+                                 .gates = gates,
+                                 .rows = p->t,
+                                 .n = p->e,
+                                 .k = p->k,
+                                 .groups = 1,
+                                 .k_groups = 1,
+                                 .after = true,
+                                 .scale = 1 });
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[A_X][i] += x[A_F][i];
+    for (i64 i = 0; i < p->t * p->k; i++)
+        adapter_oracle(p, x, i, (i64)ids[i], gates[i]);
+}
+
+/* More than 8 and more than 64 choices of one expert are other cases of the GPU's kernel. */
+/* clang-format off */
+const op_test test_adapters_fwd = {
+    "adapters_fwd", adapters_slots, adapters_arrange, adapters_call, adapters_oracle, 2e-3, 4e-3,
+    .cases = {
+        { .t = 1, .c = 1, .n = 1, .e = 1, .k = 1, .scale = 1, .w = DT_BF16 },
+        { .t = 1, .c = 576, .n = 256, .e = 8, .k = 2, .scale = 1, .w = DT_BF16 },
+        { .t = 1, .c = 1024, .n = 64, .e = 40, .k = 8, .scale = 0.25f, .w = DT_BF16 },
+        { .t = 3, .c = 100, .n = 36, .e = 5, .k = 2, .scale = 1 },
+        { .t = 5, .c = 33, .n = 17, .e = 8, .k = 3, .scale = 0.25f, .w = DT_BF16, .flag = true },
+        { .t = 7, .c = 33, .n = 17, .e = 8, .k = 2, .scale = 1, .flag = true },
+        { .t = 8, .c = 256, .n = 200, .e = 8, .k = 2, .scale = 1, .w = DT_BF16 },
+        { .t = 8, .c = 256, .n = 64, .e = 3, .k = 3, .scale = 1 },
+        { .t = 9, .c = 104, .n = 72, .e = 8, .k = 2, .scale = 1, .w = DT_BF16 },
+        { .t = 30, .c = 65, .n = 33, .e = 4, .k = 2, .scale = 2 },
+        { .t = 64, .c = 192, .n = 128, .e = 8, .k = 2, .scale = 1, .w = DT_BF16 },
+        { .t = 64, .c = 64, .n = 48, .e = 64, .k = 2, .scale = 1, .w = DT_BF16 },
+        { .t = 64, .c = 64, .n = 40, .e = 2, .k = 2, .scale = 1 },
+        { .t = 128, .c = 72, .n = 24, .e = 1, .k = 1, .scale = 1, .w = DT_BF16 },
+        { .t = 128, .c = 40, .n = 8, .e = 7, .k = 1, .scale = 1, .flag = true },
+    }
+};
+/* clang-format on */

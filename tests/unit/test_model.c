@@ -234,6 +234,36 @@ static void zero_up_is_the_dense_model(void **state)
     }
 }
 
+static double distance(const float *a, const float *b, int32_t n)
+{
+    double apart = 0, size = 0;
+    for (int32_t i = 0; i < n * V; i++) {
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)a[i] * a[i];
+    }
+    return sqrt(apart / size);
+}
+
+/* A device may want adapters_fwd for few choices; only then is it used. */
+static void adapters_in_one_op(void **state)
+{
+    (void)state;
+    enum { FEW = 20, MORE = FEW + 1 }; /* tokens */
+    pesc_model *m = open_row(three, "camelidae", "bf16", "bf16");
+    stir(m);
+    float *x = alone(m, ids, MORE);
+    three->few_choices = FEW * 2;
+    float *y = alone(m, ids, FEW), *z = alone(m, ids, MORE);
+    three->few_choices = 0;
+    same(x, z, MORE);
+    assert_memory_not_equal(x, y, FEW * V * sizeof *x);
+    assert_true(distance(x, y, FEW) < 0.02);
+    free(x);
+    free(y);
+    free(z);
+    pesc_model_close(m);
+}
+
 static void only_asked_rows_meet_the_head(void **state)
 {
     (void)state;
@@ -445,6 +475,7 @@ int main(void)
         }
     const struct CMUnitTest others[] = {
         cmocka_unit_test(zero_up_is_the_dense_model),
+        cmocka_unit_test(adapters_in_one_op),
         cmocka_unit_test(only_asked_rows_meet_the_head),
         cmocka_unit_test(ids_beyond_the_vocabulary),
         cmocka_unit_test(options_are_checked),

@@ -261,6 +261,7 @@ pesc_status cuda_open_device(device **out, int index)
         .head_rows = 2048,
         .micro_tokens = 8192,
         .has_bf16 = true,
+        .few_choices = ADAPTER_CHOICES,
     };
     d->index = index;
     d->n_sm = prop.multiProcessorCount;

@@ -92,10 +92,14 @@ static inline void cuda_launched(cuda_device *d, const char *what)
  * which cuda_scratch.h computes, exceed what is reserved, it returns NULL and keeps the failure. */
 void *cuda_scratch(cuda_device *d, const char *what, size_t bytes);
 
-/* ---- norms that are fused with a router: router.cu ---- */
+/* ---- norms that are fused with a router: router.cu, router_few.cu ---- */
 
-/* All of rmsnorm_fwd with logits. */
+enum { ROUTER_FEW = 64 }; /* rows */
+
+/* All of rmsnorm_fwd with logits. The second serves few rows in inference; it returns false, and
+ * nothing is launched, where it does not serve the shape. */
 void cuda_norm_route(cuda_device *d, const norm_fwd *a);
+bool cuda_norm_route_few(cuda_device *d, const norm_fwd *a);
 
 /* drouter of rmsnorm_bwd. */
 void cuda_router_dw(cuda_device *d, const norm_bwd *a);

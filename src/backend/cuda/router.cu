@@ -304,6 +304,8 @@ __global__ void __launch_bounds__(TEAM *TEAMS, 1) route_bwd_kernel(const route_b
 
 extern "C" void cuda_norm_route(cuda_device *d, const norm_fwd *a)
 {
+    if (cuda_norm_route_few(d, a))
+        return;
     vec_typed(a->out.dt, [&](auto o) {
         typedef decltype(o) O;
         if (a->sum.data)
