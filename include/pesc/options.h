@@ -93,7 +93,13 @@
     X(BOOL, whole_experts, "false", YES_NO, 0, "",                                                 \
       "with nf4: hold full experts as they are stored, so that they can train")                    \
     X(TEXT, base, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
-      "directory of the base of a run, where it is not at the recorded path")
+      "directory of the base of a run, where it is not at the recorded path")                      \
+    X(BOOL, merge_lora, "false", YES_NO, 0, "",                                                    \
+      "the model is not to be trained, and with compute_dtype bf16 a LoRA is added to the "        \
+      "weights, which rounds them once more; with nf4 it is held in bf16 instead")                 \
+    ALSO(BOOL, merge_lora, "true", YES_NO, 0, "generate chat perplexity eval routes bench serve",  \
+      "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "     \
+      "them once more and saves its products; with nf4 it is held in bf16 instead")
 
 /* ---- pesc_craft_options: a sparse model from a dense one ---- */
 

@@ -219,9 +219,14 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     }
 }
 
+static dtype lora_dtype(const bind_source *src, const weight *w)
+{
+    static const tensor_rule plain = { .name = "" };
+    return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w->dt);
+}
+
 void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
 {
-    static const tensor_rule lora_rule = { .name = "" };
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
         layout_slot(m, src, memory, &s);
     if (m->cfg.tie_embeddings)
@@ -229,10 +234,8 @@ void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
     for (size_t i = 0; i < m->n_loras; i++) {
         const peft_lora *l = &src->lora->loras[i];
         lora *to = &m->loras[i];
-        to->a = tensor_take2(&memory->base, stored_dtype(src, &lora_rule, l->a->dt), l->a->ne[0],
-                             l->a->ne[1]);
-        to->b = tensor_take2(&memory->base, stored_dtype(src, &lora_rule, l->b->dt), l->b->ne[0],
-                             l->b->ne[1]);
+        to->a = tensor_take2(&memory->base, lora_dtype(src, l->a), l->a->ne[0], l->a->ne[1]);
+        to->b = tensor_take2(&memory->base, lora_dtype(src, l->b), l->b->ne[0], l->b->ne[1]);
     }
 }
 

@@ -19,6 +19,8 @@ typedef struct bind_source {
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;
     bool whole_experts; /* with nf4: experts are not quantised */
+    bool lora_bf16;     /* a LoRA is held in bf16, whatever it is stored in */
+    bool lora_merged;   /* it is added to weights that are not nf4, where they are copied */
     bool copy;          /* nothing is used where it lies in the file: memory is read faster */
 } bind_source;
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "model/block.h"
+#include "model/fold.h"
 #include "model/info.h"
 #include "model/load.h"
 #include "model/memory.h"
@@ -29,6 +30,8 @@ static void read_options(bind_source *src, pesc_model *m, const pesc_load_option
     bool bf16 = opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0;
     m->act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
+    src->lora_bf16 = opt->merge_lora && bf16 && src->base == DT_NF4;
+    src->lora_merged = opt->merge_lora && bf16;
 }
 
 static bool same_numbers(const weight *a, const weight *b)
@@ -85,7 +88,9 @@ static pesc_status open_weights(pesc_model *m, bind_source *src)
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
     bind_layout(m, src, &to);
-    return load_weights(m, src);
+    TRY(load_weights(m, src));
+    bool own = src->copy || !m->dev->op->host_memory(m->dev);
+    return src->lora_merged && own ? fold_loras(m) : PESC_OK;
 }
 
 /* A run is held as it was trained, so that it computes what it computed then, except where the

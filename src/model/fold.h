@@ -1,0 +1,13 @@
+/* fold: a LoRA added to the weights it belongs to, so that a forward costs what it costs without.
+ */
+#ifndef PESC_MODEL_FOLD_H
+#define PESC_MODEL_FOLD_H
+
+#include "model/model.h"
+
+/* w += scale B A for every linear of m with a LoRA, which it then no longer has. w is rounded once
+ * more. Linears in nf4 keep their LoRA. The weights must be the model's own, not a mapped file's.
+ */
+pesc_status fold_loras(pesc_model *m);
+
+#endif
