@@ -167,7 +167,7 @@ asan: ## the C tests under AddressSanitizer and UBSan
 	@BUILD=$(BUILD)/asan tests/run.sh c
 
 tsan: ## the C tests under ThreadSanitizer
-	$(MAKE) BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="-fsanitize=thread" tests
+	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread" tests
 	@BUILD=$(BUILD)/tsan tests/run.sh c
 
 # The library once with clang's instrumentation, then each target linked to it.

@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 PESC=$(realpath -m "$BUILD/pesc")
 export BUILD PESC
+# fontconfig, which cairo uses, keeps what it has read until the process ends
+export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
 
 # ---- one part: run.sh part NUMBER PATH writes NUMBER.log and then NUMBER.done, "passed failed skipped"
 
@@ -75,8 +77,8 @@ trap 'kill $runner 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 parts() { # c or all
+    echo "$BUILD/tests/ops/run" # the longest of them
     for t in tests/unit/test_*.c tests/golden/test_*.c; do echo "$BUILD/${t%.c}"; done
-    echo "$BUILD/tests/ops/run"
     [ "$1" = all ] || return 0
     ls tests/faults/run_*.py tests/cli/*.bats
     ls "$BUILD"/pesc-cuda.so 2>/dev/null

@@ -266,7 +266,7 @@ static void balance_gradient_counts_by_tokens(void **state)
     double norm[2];
     for (int packed = 0; packed < 2; packed++) {
         setting s;
-        pesc_step step;
+        pesc_step step = PESC_INIT(pesc_step);
         pesc_train_options o = options_of("balance");
         snprintf(data, sizeof data, "%s", files_path("same.jsonl"));
         o.overwrite = true;
