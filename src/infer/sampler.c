@@ -102,28 +102,102 @@ static int32_t likeliest(const sampler *s)
     for (int32_t i = 1; i < s->vocab; i++)
         if (s->choices[i].logit > s->choices[best].logit)
             best = i;
-    return s->choices[best].id;
+    return best;
 }
 
-/* How many of the sorted choices stay; their weights, largest 1, are left in s->weights. */
-static int32_t keep(sampler *s)
+/* ---- drawing ----
+ *
+ * A token is found by walking down the choices from the most likely on. Few of them have nearly all
+ * of the probability, so they are sorted in layers: first those near the largest logit, then, if
+ * the walk has not ended, the next layer. */
+
+/* Relative to the largest weight, which is 1. */
+static double weight_of(const sampler *s, float best, int32_t i)
 {
-    int32_t n = s->opt.top_k && s->opt.top_k < s->vocab ? (int32_t)s->opt.top_k : s->vocab;
-    double sum = 0, t = s->opt.temperature;
-    for (int32_t i = 0; i < n; i++) {
-        s->weights[i] = exp(((double)s->choices[i].logit - (double)s->choices[0].logit) / t);
-        sum += s->weights[i];
+    return exp(((double)s->choices[i].logit - (double)best) / s->opt.temperature);
+}
+
+/* Sorts a further layer of choices after the n that are sorted; depth: -log of the least weight.
+ * Returns how many are sorted then, with their weights in s->weights. */
+static int32_t sort_layer(sampler *s, int32_t n, float best, double depth)
+{
+    int32_t end = n;
+    double least = (double)best - depth * s->opt.temperature;
+    for (int32_t i = n; i < s->vocab; i++) {
+        choice c = s->choices[i];
+        if ((double)c.logit < least)
+            continue;
+        s->choices[i] = s->choices[end];
+        s->choices[end++] = c;
+    }
+    qsort(s->choices + n, (size_t)(end - n), sizeof *s->choices, likelier_first);
+    for (int32_t i = n; i < end; i++)
+        s->weights[i] = weight_of(s, best, i);
+    return end;
+}
+
+/* How many of the n sorted choices stay; *all: a rule ends the list here, so no further choice
+ * does. `mass` is the weight of all choices; with top_k it is not used. */
+static int32_t keep(const sampler *s, int32_t n, double mass, bool *all)
+{
+    const pesc_sample_options *o = &s->opt;
+    double head = 0;
+    *all = n == s->vocab || (o->top_k && o->top_k <= n);
+    if (o->top_k && !*all)
+        return n; /* the other rules apply to what top_k leaves */
+    if (o->top_k) {
+        n = o->top_k < n ? (int32_t)o->top_k : n;
+        mass = 0;
+        for (int32_t i = 0; i < n; i++)
+            mass += s->weights[i];
     }
     /* top_p keeps the shortest head whose mass reaches top_p: the one that crosses it included */
-    double head = 0;
-    for (int32_t i = 0; i < n && s->opt.top_p < 1; i++) {
+    for (int32_t i = 0; i < n && o->top_p < 1; i++) {
         head += s->weights[i];
-        if (head >= s->opt.top_p * sum)
+        if (head >= o->top_p * mass) {
             n = i + 1;
+            *all = true;
+        }
     }
-    while (n > 1 && s->weights[n - 1] < s->opt.min_p)
+    while (n > 1 && s->weights[n - 1] < o->min_p) {
         n--;
+        *all = true;
+    }
     return n;
+}
+
+/* The choice at u (0 to 1) of the weights of n choices, whose sum is `sum`; n: it is beyond. */
+static int32_t walk(const sampler *s, int32_t n, double sum, double u)
+{
+    double at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        at += s->weights[i];
+        if (u * sum < at)
+            return i;
+    }
+    return n;
+}
+
+static int32_t draw(sampler *s, float best, double u)
+{
+    static const double depths[] = { 4, 12, 40, INFINITY };
+    const pesc_sample_options *o = &s->opt;
+    bool cut = o->top_k || o->top_p < 1 || o->min_p > 0, all = false;
+    double mass = 0, sum = 0;
+    int32_t n = 0, kept = 0;
+    for (int32_t i = 0; i < s->vocab && (!cut || (o->top_p < 1 && !o->top_k)); i++)
+        mass += weight_of(s, best, i);
+    for (size_t layer = 0; !all; layer++) {
+        n = sort_layer(s, n, best, depths[layer]);
+        kept = keep(s, n, mass, &all);
+        int32_t found = cut ? kept : walk(s, kept, mass, u);
+        if (found < kept)
+            return s->choices[found].id;
+    }
+    for (int32_t i = 0; i < kept; i++)
+        sum += s->weights[i];
+    int32_t found = walk(s, kept, sum, u);
+    return s->choices[found < kept ? found : kept - 1].id;
 }
 
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
@@ -143,22 +217,10 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
         size_t n = step < n_seen ? (size_t)step : n_seen;
         add_terms(s, seen + (n_seen - n), n);
     }
-    if (s->opt.temperature == 0) {
-        *id = likeliest(s);
+    *id = likeliest(s);
+    if (s->opt.temperature == 0)
         return PESC_OK;
-    }
-    qsort(s->choices, (size_t)s->vocab, sizeof *s->choices, likelier_first);
-    int32_t n = keep(s), i = 0;
-    double sum = 0, at = 0;
-    for (int32_t j = 0; j < n; j++)
-        sum += s->weights[j];
-    double u = (double)rng_u32((rng_key){ (uint64_t)s->opt.seed, rng_stream(1, 0, 0) }, step) *
-               0x1p-32 * sum;
-    for (; i < n - 1; i++) {
-        at += s->weights[i];
-        if (u < at)
-            break;
-    }
-    *id = s->choices[i].id;
+    rng_key key = { (uint64_t)s->opt.seed, rng_stream(1, 0, 0) };
+    *id = draw(s, s->choices[*id].logit, (double)rng_u32(key, step) * 0x1p-32);
     return PESC_OK;
 }
