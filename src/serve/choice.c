@@ -66,6 +66,19 @@ static bool is_end(const call *c, int32_t id)
     return false;
 }
 
+/* After a prompt that ends inside a character, the first text may be the rest of it. */
+static pesc_status put_text(choice *c, const char *text, size_t n, bool last)
+{
+    str good = { 0 };
+    prompts_repair(text, n, &good);
+    if (!str_ok(&good))
+        return fail_nomem("the generated text", n);
+    pesc_status s = stop_text_put(&c->text, good.p ? good.p : "", good.n, last);
+    c->chars += prompts_chars(good.p ? good.p : "", good.n);
+    str_free(&good);
+    return s;
+}
+
 pesc_status choice_token(choice *c, int32_t id, bool *more)
 {
     const char *text = "";
@@ -81,8 +94,7 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
         TRY(decode_feed(c->decode, id, &text, &n));
     else
         n = 0;
-    TRY(stop_text_put(&c->text, text, n, false));
-    c->chars += prompts_chars(text, n);
+    TRY(put_text(c, text, n, false));
     if (c->text.stopped)
         c->finish = "stop";
     *more = !c->text.stopped;
@@ -98,5 +110,5 @@ pesc_status choice_finish(choice *c, const char *finish)
         c->finish = finish;
     if (c->decode && !c->text.stopped)
         TRY(decode_finish(c->decode, &text, &n));
-    return stop_text_put(&c->text, text, n, true);
+    return put_text(c, text, n, true);
 }

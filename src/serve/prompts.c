@@ -1,6 +1,7 @@
 #include "serve/prompts.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -12,6 +13,18 @@ size_t prompts_chars(const char *text, size_t n)
     for (size_t i = 0; i < n; i++)
         chars += (text[i] & 0xc0) != 0x80;
     return chars;
+}
+
+void prompts_repair(const char *text, size_t n, str *out)
+{
+    for (size_t i = 0; i < n;) {
+        int good = utf8_decode(text + i, n - i, NULL);
+        if (good)
+            str_add(out, text + i, (size_t)good);
+        else
+            str_puts(out, "\xef\xbf\xbd");
+        i += good ? (size_t)good : utf8_bad_length(text + i, n - i);
+    }
 }
 
 /* Ids beyond the tokenizer are padding of the vocabulary and have no text. */
@@ -60,13 +73,19 @@ pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, uns
     return s;
 }
 
+/* A token inside a character adds nothing that can be seen; then its text alone is taken. */
 pesc_status prompts_piece(const tokenizer *t, int32_t before, int32_t id, str *out)
 {
     decode_stream *d;
+    str text = { 0 };
     TRY(decode_open_after(&d, t, 0, &before, before >= 0));
-    pesc_status s = decode_all(d, t, &id, 1, out, NULL);
+    pesc_status s = decode_all(d, t, &id, 1, &text, NULL);
     decode_close(d);
-    return s;
+    bool inside = s == PESC_OK && text.n == 0 && before >= 0;
+    if (s == PESC_OK)
+        prompts_repair(text.p, text.n, out);
+    str_free(&text);
+    return inside ? prompts_piece(t, -1, id, out) : s;
 }
 
 /* ---- conversations ---- */

@@ -23,6 +23,7 @@ property() {
 @test "serve: the events of a stream add up to the whole answer" { property streams_equal_whole_answers; }
 @test "serve: a chat streams its role, its text, its end and its usage" { property chat_streams "$D/model"; }
 @test "serve: an echoed prompt has the log-probabilities of its generation" { property scores_echoed_prompts; }
+@test "serve: tokens that cut characters leave the text valid" { property characters_stay_whole "$D/model"; }
 @test "serve: cached_tokens counts what was not computed" { property counts_what_is_cached; }
 @test "serve: a client that leaves frees its pages, waiting or running" { property leaving_frees_pages; }
 @test "serve: a full queue is answered 429" { property refuses_what_does_not_fit_the_queue; }

@@ -101,6 +101,22 @@ def scores_echoed_prompts(model):
         assert scored["text_offset"] == sorted(scored["text_offset"])
 
 
+def characters_stay_whole(model):
+    """The tokens of the tiny model are bytes: characters are cut anywhere, in prompts and in answers."""
+    with Server(model) as s:
+        ids = s.json("/tokenize", {"prompt": "h\u00e9 \U0001f600 x", "add_special_tokens": False})["tokens"]
+        for cut in range(1, len(ids) + 1):
+            b = {"prompt": ids[:cut], "max_tokens": 40, "seed": cut, "ignore_eos": True, "echo": True, "logprobs": 3, "temperature": 2}
+            (whole,) = s.json("/v1/completions", b)["choices"]
+            events = s.events("/v1/completions", b)
+            assert "".join(e["choices"][0]["text"] for e in events) == whole["text"]
+            assert {len(v) for v in whole["logprobs"].values()} == {cut + 40}, whole
+            chat = {"messages": [{"role": "user", "content": "\U0001f600"}], "max_tokens": 40, "seed": cut, "ignore_eos": True, "logprobs": True}
+            (answer,) = s.json("/v1/chat/completions", chat)["choices"]
+            entries = answer["logprobs"]["content"]
+            assert len(entries) == 40 and all(len(e["bytes"]) > 0 for e in entries)
+
+
 def counts_what_is_cached(model):
     with Server(model) as s:
         b = {"prompt": TEXT * 6, "max_tokens": 1, "temperature": 0}
@@ -253,7 +269,7 @@ def writes_a_log(model):
 
 
 PROPERTIES = {f.__name__: f for f in (
-    same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, counts_what_is_cached,
+    same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log)}
 
