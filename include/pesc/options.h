@@ -552,7 +552,15 @@
     X(WORDS, weights, NONE, NAMED("X,X,X"), 0, "data",                                             \
       "mix: weight of each part in --total, in the order of --counts; equal if absent")            \
     X(BOOL, kernels, "false", YES_NO, 0, "doctor",                                                 \
-      "list the kernels of matrix products, and which rows, types and hardware each serves")
+      "list the kernels of matrix products, and which rows, types and hardware each serves")       \
+    X(TEXT, url, NONE, NAMED("URL"), 0, "bench",                                                   \
+      "serve: the server to measure, http://HOST:PORT")                                            \
+    X(INT, requests, "64", RANGE(1, 1000000), 0, "bench",                                          \
+      "serve: number of requests")                                                                 \
+    X(REAL, rate, "0", RANGE(0, 1e6), 0, "bench",                                                  \
+      "serve: requests per second, at random times (Poisson); 0 keeps --streams running")          \
+    X(INT, streams, "8", RANGE(1, 4096), 0, "bench",                                               \
+      "serve: with --rate 0, requests at the same time")
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \

@@ -1,12 +1,14 @@
-/* cmd_bench: the speed of prefill and decode of a model, or of a tokenizer. */
+/* cmd_bench: the speed of prefill and decode of a model, of a tokenizer, or of a server. */
 #include "cli/command.h"
 #include "cli/ids.h"
 #include "cli/input.h"
+#include "cli/load.h"
 #include "cli/open.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 typedef struct series {
@@ -213,5 +215,9 @@ static pesc_status bench_text(const options *o)
 
 pesc_status cmd_bench(const options *o)
 {
-    return o->text ? bench_text(o) : bench_model(o);
+    bool serve = strcmp(o->model, "serve") == 0;
+    if (serve != (o->url != NULL))
+        return out_fail(PESC_USAGE, serve ? "bench serve: expected the URL of a server"
+                                          : "bench: found two models, expected one");
+    return serve ? load_run(o) : o->text ? bench_text(o) : bench_model(o);
 }

@@ -264,13 +264,18 @@ const command commands[N_COMMANDS] = {
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
     [CMD_BENCH] = {
-        .name = "bench", .job = "judge", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .name = "bench", .job = "judge", .synopsis = "MODEL | serve URL", .keys = { "model", "url" }, .n_required = 1,
         .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,
         .about = "Measures prefill of a prompt and then decode, token by token, or with "
                  "--text the encoding of a text on one thread; reports the best and the "
-                 "median of --repeat runs, after one run that is not counted.",
+                 "median of --repeat runs, after one run that is not counted. `bench serve URL` "
+                 "sends --requests streamed completions of random token ids to any server with "
+                 "OpenAI's interface and reports throughput, time to the first token and time "
+                 "between tokens (of events, where a server sends several tokens in one). "
+                 "OPENAI_API_KEY in the environment is sent as the key.",
         .examples = "pesc bench ~/models/Yi-6B --prompt-tokens 512 --decode-tokens 128\n"
-                    "pesc bench --text book.txt tokenizer.json --json\n",
+                    "pesc bench --text book.txt tokenizer.json --json\n"
+                    "pesc bench serve http://127.0.0.1:8080 --rate 4 --requests 200\n",
     },
     [CMD_DOCTOR] = {
         .name = "doctor", .job = "start", .synopsis = "", .summary = "what this build and this machine have",

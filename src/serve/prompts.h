@@ -36,7 +36,8 @@ pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, uns
                            str *out);
 /* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. */
 pesc_status prompts_piece(const tokenizer *t, int32_t before, int32_t id, str *out);
-/* Appends the text with U+FFFD for what is not UTF-8: a token may end or begin inside a character. */
+/* Appends the text with U+FFFD for what is not UTF-8: a token may end or begin inside a character.
+ */
 void prompts_repair(const char *text, size_t n, str *out);
 size_t prompts_chars(const char *text, size_t n); /* code points */
 

@@ -53,7 +53,7 @@ setup_file() { make_model; }
 
 @test "bench: usage errors" {
     pesc bench
-    fails 2 "bench: MODEL is missing; usage: pesc bench MODEL"
+    fails 2 "bench: MODEL is missing; usage: pesc bench MODEL | serve URL"
     pesc bench "$D/model" --repeat 0
     fails 2 'bench: --repeat: found "0", expected a whole number from 1 to 1000000'
     pesc bench --text /dev/null "$D/model"

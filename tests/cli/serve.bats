@@ -62,3 +62,48 @@ property() {
     printf '%s\n' "$output"
     [ "$status" = 0 ]
 }
+
+# A server on a free port whose address is $URL, until the end of the test.
+begin_server() { # model option...
+    "$PESC" serve "$@" --port 0 > /dev/null 2> "$BATS_TEST_TMPDIR/server" &
+    SERVER=$!
+    while [ ! -s "$BATS_TEST_TMPDIR/server" ]; do
+        kill -0 "$SERVER"
+        sleep 0.05
+    done
+    URL=$(sed -n 's/^pesc: listening on //p' "$BATS_TEST_TMPDIR/server")
+}
+
+@test "bench serve: measures throughput and times of any such server" {
+    begin_server "$BASE"
+    pesc bench serve "$URL" --requests 6 --streams 3 --prompt-tokens 20 --decode-tokens 5 --json
+    kill "$SERVER"
+    [ "$status" = 0 ]
+    has '"requests":6,"failed":0,"tokens":30,'
+    has '"first_token":\{"p50_ms":[0-9.]+,"p90_ms":[0-9.]+,"p99_ms":[0-9.]+\},"inter_token":\{'
+}
+
+@test "bench serve: requests come at random times with --rate" {
+    begin_server "$BASE"
+    pesc bench serve "$URL/v1/" --requests 6 --rate 50 --prompt-tokens 20 --decode-tokens 5
+    kill "$SERVER"
+    [ "$status" = 0 ]
+    has '^requests       6, 0 failed, in '
+    has '^throughput     [0-9.]+ tokens/s$'
+}
+
+@test "bench serve: requests that all fail are an error" {
+    begin_server "$BASE"
+    pesc bench serve "$URL" --requests 2 --prompt-tokens 5000 -q
+    kill "$SERVER"
+    fails 3 "all 2 requests failed, the first with status 400"
+}
+
+@test "bench serve: a URL is needed, and must be one" {
+    pesc bench serve
+    fails 2 "bench serve: expected the URL of a server"
+    pesc bench serve ftp://localhost
+    fails 2 'bench serve: found "ftp://localhost", expected http://HOST:PORT'
+    pesc bench "$BASE" "$BASE"
+    fails 2 "bench: found two models, expected one"
+}

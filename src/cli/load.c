@@ -1,0 +1,389 @@
+#include "cli/load.h"
+
+#include "cli/progress.h"
+#include "cli/sse.h"
+
+#include <jansson.h>
+
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { FIRST_ID = 100, LAST_ID = 400, READ = 1 << 16, MODELS = 1 << 20 };
+
+typedef struct stream {
+    int fd; /* -1: free */
+    char *request;
+    size_t n, sent;
+    sse answer;
+    double began, first, last; /* first 0: no token yet */
+} stream;
+
+typedef struct samples {
+    double *v;
+    size_t n, cap;
+} samples;
+
+typedef struct load {
+    const options *o;
+    char host[256], port[8], prefix[256];
+    struct addrinfo *address;
+    char *model;
+    stream *streams;
+    struct pollfd *polls;
+    size_t n_streams, n_active;
+    int64_t started, finished, failed, tokens;
+    int status; /* of the first failure */
+    uint64_t drawn;
+    samples first, between, whole;
+} load;
+
+static bool keep(samples *s, double v)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 1024;
+        double *more = realloc(s->v, cap * sizeof *more);
+        if (!more)
+            return false;
+        s->v = more;
+        s->cap = cap;
+    }
+    s->v[s->n++] = v;
+    return true;
+}
+
+/* Uniform in [0, 1); the same numbers in every run. */
+static double draw(load *l)
+{
+    l->drawn = l->drawn * 6364136223846793005u + 1442695040888963407u;
+    return (double)(l->drawn >> 11) * 0x1p-53;
+}
+
+/* ---- the server ---- */
+
+static pesc_status parse_url(load *l, const char *url)
+{
+    static const char scheme[] = "http://";
+    const char *p = url + sizeof scheme - 1;
+    if (strncmp(url, scheme, sizeof scheme - 1) != 0)
+        return out_fail(PESC_USAGE, "bench serve: found \"%.100s\", expected http://HOST:PORT",
+                        url);
+    size_t host = strcspn(p, ":/");
+    size_t port = p[host] == ':' ? strcspn(p + host + 1, "/") : 0;
+    const char *path = p + host + (p[host] == ':' ? port + 1 : 0);
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    if (n >= 3 && strncmp(path + n - 3, "/v1", 3) == 0)
+        n -= 3;
+    if (host == 0 || host >= sizeof l->host || port >= sizeof l->port || n >= sizeof l->prefix)
+        return out_fail(PESC_USAGE, "bench serve: found \"%.100s\", expected http://HOST:PORT",
+                        url);
+    snprintf(l->host, sizeof l->host, "%.*s", (int)host, p);
+    snprintf(l->port, sizeof l->port, "%.*s", port ? (int)port : 2, port ? p + host + 1 : "80");
+    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)n, path);
+    int error = getaddrinfo(l->host, l->port, &(struct addrinfo){ .ai_socktype = SOCK_STREAM },
+                            &l->address);
+    return error ? out_fail(PESC_USAGE, "%s: %s", l->host, gai_strerror(error)) : PESC_OK;
+}
+
+static int open_socket(const load *l, int flags)
+{
+    const struct addrinfo *a = l->address;
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* The key header, or "". */
+static void key_line(char *to, size_t n)
+{
+    const char *key = getenv("OPENAI_API_KEY");
+    snprintf(to, n, key ? "Authorization: Bearer %s\r\n" : "%s", key ? key : "");
+}
+
+static pesc_status read_all(int fd, char *to, size_t cap, size_t *n)
+{
+    ssize_t got = 0;
+    for (*n = 0; *n + 1 < cap && (got = recv(fd, to + *n, cap - 1 - *n, 0)) > 0;)
+        *n += (size_t)got;
+    to[*n] = '\0';
+    return got < 0 ? out_fail(PESC_IO, "the server cannot be read: %s", strerror(errno)) : PESC_OK;
+}
+
+/* The first model that the server lists; its answer is not chunked or has braces to look for. */
+static pesc_status ask_model(load *l)
+{
+    char request[1024], key[512];
+    int fd = open_socket(l, 0);
+    if (fd < 0)
+        return out_fail(PESC_IO, "%s, port %s: cannot connect: %s", l->host, l->port,
+                        strerror(errno));
+    key_line(key, sizeof key);
+    int n = snprintf(request, sizeof request,
+                     "GET %s/v1/models HTTP/1.1\r\nHost: %s:%s\r\n%sConnection: close\r\n\r\n",
+                     l->prefix, l->host, l->port, key);
+    char *answer = malloc(MODELS);
+    size_t got = 0;
+    pesc_status st = answer ? PESC_OK : out_nomem("an answer");
+    if (st == PESC_OK && send(fd, request, (size_t)n, MSG_NOSIGNAL) != n)
+        st = out_fail(PESC_IO, "the server cannot be written to: %s", strerror(errno));
+    if (st == PESC_OK)
+        st = read_all(fd, answer, MODELS, &got);
+    char *body = st == PESC_OK ? strstr(answer, "\r\n\r\n") : NULL;
+    body = body ? strchr(body, '{') : NULL;
+    json_t *v = body ? json_loads(body, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const char *id =
+        json_string_value(json_object_get(json_array_get(json_object_get(v, "data"), 0), "id"));
+    if (st == PESC_OK && !id)
+        st = out_fail(PESC_FORMAT, "the server lists no model at %s/v1/models: %.60s", l->prefix,
+                      got ? answer : "(no answer)");
+    if (st == PESC_OK && !(l->model = strdup(id)))
+        st = out_nomem("the name of the model");
+    json_decref(v);
+    free(answer);
+    close(fd);
+    return st;
+}
+
+/* ---- requests ---- */
+
+static char *make_body(load *l)
+{
+    json_t *ids = json_array();
+    for (int64_t i = 0; i < l->o->prompt_tokens; i++)
+        json_array_append_new(
+            ids, json_integer(FIRST_ID + (json_int_t)(draw(l) * (LAST_ID - FIRST_ID))));
+    json_t *v = json_pack("{s:s, s:o, s:I, s:f, s:b, s:b, s:{s:b}}", "model", l->model, "prompt",
+                          ids, "max_tokens", (json_int_t)l->o->decode_tokens, "temperature", 0.0,
+                          "ignore_eos", 1, "stream", 1, "stream_options", "include_usage", 1);
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    json_decref(v);
+    return text;
+}
+
+static pesc_status begin_request(load *l)
+{
+    size_t i = 0;
+    char key[512];
+    while (l->streams[i].fd >= 0)
+        i++;
+    stream *s = &l->streams[i];
+    char *body = make_body(l);
+    size_t n = body ? strlen(body) : 0, cap = n + sizeof key + 1024;
+    *s = (stream){ .fd = -1, .request = body ? malloc(cap) : NULL, .began = progress_clock() };
+    if (s->request) {
+        key_line(key, sizeof key);
+        s->n = (size_t)snprintf(s->request, cap,
+                                "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\n%s"
+                                "Content-Type: application/json\r\nContent-Length: %zu\r\n"
+                                "Connection: close\r\n\r\n%s",
+                                l->prefix, l->host, l->port, key, n, body);
+        s->fd = open_socket(l, SOCK_NONBLOCK);
+    }
+    free(body);
+    if (!s->request || s->fd < 0) {
+        free(s->request);
+        return s->request ? out_fail(PESC_IO, "cannot connect: %s", strerror(errno))
+                          : out_nomem("a request");
+    }
+    sse_open(&s->answer);
+    l->started++;
+    l->n_active++;
+    return PESC_OK;
+}
+
+static pesc_status end_request(load *l, stream *s, double now)
+{
+    bool good = s->answer.done && s->answer.status == 200 && s->first > 0;
+    bool kept = !good || (keep(&l->first, s->first - s->began) && keep(&l->whole, now - s->began));
+    l->finished++;
+    l->failed += !good;
+    if (!good && !l->status)
+        l->status = s->answer.status;
+    if (good)
+        l->tokens += s->answer.tokens > 0 ? s->answer.tokens : 0;
+    close(s->fd);
+    s->fd = -1;
+    free(s->request);
+    sse_close(&s->answer);
+    l->n_active--;
+    return kept ? PESC_OK : out_nomem("the measurements");
+}
+
+static pesc_status take_bytes(load *l, stream *s, const char *bytes, size_t n, double now)
+{
+    for (size_t at = 0; at < n && !s->answer.done;) {
+        at += sse_feed(&s->answer, bytes + at, n - at);
+        if (!s->answer.token)
+            continue;
+        if (s->first > 0 && !keep(&l->between, now - s->last))
+            return out_nomem("the measurements");
+        s->first = s->first > 0 ? s->first : now;
+        s->last = now;
+    }
+    return PESC_OK;
+}
+
+static pesc_status serve_one(load *l, stream *s, short events)
+{
+    static char bytes[READ];
+    double now = progress_clock();
+    if ((events & POLLOUT) && s->sent < s->n) {
+        ssize_t n = send(s->fd, s->request + s->sent, s->n - s->sent, MSG_NOSIGNAL);
+        if (n > 0)
+            s->sent += (size_t)n;
+        else if (n < 0 && errno != EAGAIN)
+            return end_request(l, s, now);
+    }
+    if (!(events & (POLLIN | POLLHUP | POLLERR)))
+        return PESC_OK;
+    ssize_t n = recv(s->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n > 0)
+        TRY(take_bytes(l, s, bytes, (size_t)n, now));
+    bool closed = n == 0 || (n < 0 && errno != EAGAIN);
+    return closed || s->answer.done ? end_request(l, s, now) : PESC_OK;
+}
+
+/* ---- the run ---- */
+
+static pesc_status wait_and_serve(load *l, double until)
+{
+    double left = until - progress_clock();
+    int ms = left <= 0 ? 0 : left > 1 ? 1000 : (int)ceil(left * 1000);
+    for (size_t i = 0; i < l->n_streams; i++) {
+        const stream *s = &l->streams[i];
+        l->polls[i] = (struct pollfd){ s->fd, POLLIN | (s->sent < s->n ? POLLOUT : 0), 0 };
+    }
+    if (poll(l->polls, l->n_streams, ms) <= 0)
+        return PESC_OK;
+    for (size_t i = 0; i < l->n_streams; i++)
+        if (l->polls[i].fd >= 0 && l->polls[i].revents)
+            TRY(serve_one(l, &l->streams[i], l->polls[i].revents));
+    return PESC_OK;
+}
+
+static pesc_status send_all(load *l)
+{
+    const options *o = l->o;
+    double next = progress_clock();
+    while (l->finished < o->requests) {
+        bool more = l->started < o->requests && l->n_active < l->n_streams;
+        if (more && (o->rate == 0 || progress_clock() >= next)) {
+            TRY(begin_request(l));
+            next += o->rate > 0 ? -log(1 - draw(l)) / o->rate : 0;
+            continue;
+        }
+        TRY(wait_and_serve(l, more ? next : progress_clock() + 1));
+        progress_show("requests", (uint64_t)l->finished, (uint64_t)o->requests);
+    }
+    progress_clear();
+    return PESC_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(const samples *s, double q)
+{
+    return s->n ? s->v[(size_t)(q * (double)(s->n - 1) + 0.5)] : NAN;
+}
+
+static void print_times(const char *key, samples *s, bool json)
+{
+    double p50, p90, p99;
+    if (s->n)
+        qsort(s->v, s->n, sizeof *s->v, ascending);
+    p50 = 1000 * quantile(s, 0.5);
+    p90 = 1000 * quantile(s, 0.9);
+    p99 = 1000 * quantile(s, 0.99);
+    if (!json) {
+        printf("%-14s p50 %.1f, p90 %.1f, p99 %.1f ms\n", key, p50, p90, p99);
+        return;
+    }
+    out_begin(key, '{');
+    out_measure("p50_ms", p50);
+    out_measure("p90_ms", p90);
+    out_measure("p99_ms", p99);
+    out_end();
+}
+
+static void print_load(load *l, double seconds)
+{
+    bool json = l->o->json;
+    double rate = (double)l->tokens / seconds;
+    double answers = (double)(l->finished - l->failed) / seconds;
+    if (json) {
+        out_begin(NULL, '{');
+        out_text("model", l->model);
+        out_int("requests", l->finished);
+        out_int("failed", l->failed);
+        out_int("tokens", l->tokens);
+        out_measure("seconds", seconds);
+        out_measure("requests_per_second", answers);
+        out_measure("tokens_per_second", rate);
+    } else {
+        printf("model          %s\nrequests       %lld, %lld failed, in %.2f s: %.2f a second\n"
+               "throughput     %.1f tokens/s\n",
+               l->model, (long long)l->finished, (long long)l->failed, seconds, answers, rate);
+    }
+    print_times("first_token", &l->first, json);
+    print_times("inter_token", &l->between, json);
+    print_times("request", &l->whole, json);
+    if (json)
+        out_end();
+}
+
+static pesc_status measure(load *l)
+{
+    const options *o = l->o;
+    TRY(parse_url(l, o->url));
+    TRY(ask_model(l));
+    l->n_streams = (size_t)(o->rate > 0 ? o->requests : o->streams);
+    l->streams = calloc(l->n_streams, sizeof *l->streams);
+    l->polls = calloc(l->n_streams, sizeof *l->polls);
+    if (!l->streams || !l->polls)
+        return out_nomem("the requests");
+    for (size_t i = 0; i < l->n_streams; i++)
+        l->streams[i].fd = -1;
+    double began = progress_clock();
+    TRY(send_all(l));
+    if (l->failed == l->finished)
+        return out_fail(PESC_IO, "all %lld requests failed, the first with status %d",
+                        (long long)l->failed, l->status);
+    print_load(l, progress_clock() - began);
+    return PESC_OK;
+}
+
+pesc_status load_run(const options *o)
+{
+    load l = { .o = o, .drawn = 1 };
+    pesc_status st = measure(&l);
+    for (size_t i = 0; l.streams && i < l.n_streams; i++)
+        if (l.streams[i].fd >= 0) {
+            close(l.streams[i].fd);
+            free(l.streams[i].request);
+            sse_close(&l.streams[i].answer);
+        }
+    if (l.address)
+        freeaddrinfo(l.address);
+    free(l.streams);
+    free(l.polls);
+    free(l.model);
+    free(l.first.v);
+    free(l.between.v);
+    free(l.whole.v);
+    return st;
+}
