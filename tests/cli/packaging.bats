@@ -35,6 +35,16 @@ words() { tr -s ' ,\n' '\n' | sed '/^$/d' | grep -vxE 'gcc|make|libc6-dev' | sor
     grep -qx "__version__ = \"$version\".*" python/pesc/_version.py
 }
 
+@test "packaging: libpesc-dev brings the packages that pkg-config asks for" {
+    sed -n '/^Package: libpesc-dev/,/^Description/p' packaging/debian/control > "$BATS_TEST_TMPDIR/dev"
+    libs=$(sed -n 's/^LIBS *:= //p' Makefile)
+    [ "$(wc -w <<< "$libs")" -ge 7 ]
+    for lib in $libs; do
+        package=$(dpkg-query -S "*/pkgconfig/$lib.pc" | sed 's/:.*//' | head -n 1)
+        grep -qw -- "$package" "$BATS_TEST_TMPDIR/dev"
+    done
+}
+
 @test "packaging: the container is not given what was built here" {
     grep -qx '/build\*' .dockerignore
 }
