@@ -94,14 +94,18 @@ static pesc_status render_chat(const template *t, const record *r, rendering *ou
     }
     if (s == PESC_OK)
         s = grow_labels(out);
-    int32_t last = -1;
+    bool any = false, ends = false; /* ends: the last answer has an end token */
     for (size_t i = 0; s == PESC_OK && i < out->ids.n; i++) {
-        out->labels[i] = trained[i] ? out->ids.ids[i] : TEMPLATE_IGNORE;
-        if (trained[i])
-            last = out->ids.ids[i];
+        int32_t id = out->ids.ids[i];
+        out->labels[i] = trained[i] ? id : TEMPLATE_IGNORE;
+        if (!trained[i])
+            continue;
+        bool end = id == t->eos || tokenizer_is_special(t->tok, id);
+        ends = end || (ends && i > 0 && trained[i - 1]);
+        any = true;
     }
     mem_free(trained);
-    if (s == PESC_OK && last >= 0 && last != t->eos && !tokenizer_is_special(t->tok, last))
+    if (s == PESC_OK && any && !ends)
         s = fail(PESC_USAGE,
                  "the template \"%s\" ends an answer without an end token, so the "
                  "model would never learn to stop; choose another template",
