@@ -200,6 +200,9 @@ static void refuses_to_mask_wrongly(void **state)
     refuse_training("{% for m in messages %}{{ m.content }}</s>{% endfor %}"
                     "{% for m in messages %}{{ m.content }}{% endfor %}",
                     "message 2: ");
+    refuse_training("{% for m in messages %}{{ m.content }}</s>"
+                    "{% if loop.index == 3 %}{{ loop.previtem.content }}{% endif %}{% endfor %}",
+                    "message 2: the chat template writes its text in more than one place");
     refuse_training("{% for m in messages %}{{ m.content }}{% endfor %}{{ messages | length }}",
                     "message 2: ");
 }
