@@ -1,7 +1,8 @@
 #!/bin/sh
 # Compares pesc with the programs it must agree with: tokenizers, sentencepiece, transformers, peft,
 # bitsandbytes, gguf, lm-evaluation-harness, openai. They go into a virtual environment beside the build; the product needs none of
-# them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here.
+# them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here; PESC_TEMPLATES one with
+# chat templates (*.jinja, tokenizer_config.json).
 set -eu
 cd "$(dirname "$0")/../.."
 PESC=${PESC:-build/pesc}
