@@ -64,10 +64,12 @@ static bool add_end(call *c, int32_t id)
 static bool add_ends(call *c)
 {
     const pesc_model *m = c->x->srv->m;
-    const chat_format *f = c->api.endpoint == API_CHAT ? c->x->srv->chat : NULL;
+    const chat_format *f = c->x->srv->chat;
     bool good = true;
     size_t n = 0, used = 0;
-    const char *const *stops = f ? chat_stops(f, &n) : NULL;
+    const char *const *stops = f ? chat_stops(f, &n) : pesc_model_chat_stops(m, &n);
+    if (c->api.endpoint != API_CHAT)
+        n = 0;
     const char **all = mem_alloc(c->api.n_stop + n + 1, sizeof *all);
     if (!all)
         return false;

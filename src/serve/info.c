@@ -229,5 +229,5 @@ void handle_tokenizer_info(exchange *x)
                         "bos_token", token_json(t, tokenizer_bos(t)), "eos_token",
                         token_json(t, tokenizer_eos(t)), "pad_token", "chat_template",
                         tokenizer_chat_template(t), "chat_format",
-                        s->chat ? chat_name(s->chat) : NULL));
+                        s->chat ? chat_name(s->chat) : pesc_model_chat_format(s->m)));
 }

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/chat_template.h"
 
 #include <string.h>
 
@@ -186,7 +187,7 @@ bool prompts_chat(const prompt_maker *m, const api_request *r, id_list *out, api
     if (!json_is_array(r->messages) || n == 0 || n > API_MAX_MESSAGES)
         return api_refuse(e, 400, NULL, "messages",
                           "messages: expected an array of 1 to %d messages", API_MAX_MESSAGES);
-    if (!m->tok || !m->chat)
+    if (!m->tok || (!m->chat && !chat_template_runs(m->tok)))
         return api_refuse(e, 400, "no_chat_template", "messages",
                           "the model has no chat template that is known; start the server with "
                           "--chat-format");

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "serve/exchange.h"
+#include "text/chat_template.h"
 
 #include <xxhash.h>
 
@@ -49,8 +50,10 @@ static pesc_status name_model(pesc_server *s)
 
 static pesc_status choose_chat(pesc_server *s)
 {
-    s->chat = s->m->chat;
-    if (!s->opt.chat_format)
+    const char *name = s->opt.chat_format;
+    bool own = !name || strcmp(name, CHAT_OWN) == 0;
+    s->chat = s->m->tok && chat_template_runs(s->m->tok) ? NULL : s->m->chat;
+    if (own)
         return PESC_OK;
     s->chat = chat_find(s->opt.chat_format);
     return s->chat ? PESC_OK : chat_unknown("chat_format: that chat format is not known");

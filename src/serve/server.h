@@ -28,7 +28,7 @@ enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths an
 struct pesc_server {
     pesc_model *m; /* kept */
     pesc_serve_options opt;
-    const chat_format *chat; /* NULL: none is known */
+    const chat_format *chat; /* NULL: the model's own template, if that runs */
     char *name;              /* of the model */
     char fingerprint[24];    /* system_fingerprint */
     int64_t created;         /* seconds since 1970 */
