@@ -69,14 +69,16 @@ typedef struct numbered {
     _Atomic int runs;
 } numbered;
 
-static _Atomic bool hold; /* jobs do not end while it is set */
-static _Atomic int begun;
+static _Atomic bool hold;        /* jobs do not end while it is set */
+static _Atomic int begun, delay; /* delay: how often a job yields before it ends */
 static int n_dropped;
 
 static void run_numbered(thread_job *j)
 {
     begun++;
     while (hold)
+        sched_yield();
+    for (int i = 0; i < delay; i++)
         sched_yield();
     ((numbered *)j)->runs++;
 }
@@ -135,6 +137,15 @@ static void a_job_runs_while_the_caller_goes_on(void **state)
     thread_queue_close(q, drop_numbered); /* with two in it, run or not */
     assert_int_equal(n_dropped, 2);
     thread_queue_close(NULL, drop_numbered);
+    must(thread_queue_open(&q, 1, run_numbered));
+    delay = 20000;
+    begun = 0;
+    thread_queue_add(q, &jobs[0].job);
+    while (!begun)
+        sched_yield();
+    assert_non_null(thread_queue_take(q, true)); /* the last one is running, and is waited for */
+    delay = 0;
+    thread_queue_close(q, drop_numbered);
     mem_fail_at(1);
     pesc_status s = thread_queue_open(&q, 1, run_numbered);
     mem_fail_at(0);
