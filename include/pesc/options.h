@@ -517,7 +517,7 @@
       "tokens that are then fed one by one (decode)")                                              \
     X(INT, repeat, "5", RANGE(1, 1000000), 0, "bench",                                             \
       "number of runs; the best and the median are reported")                                      \
-    X(REAL, epochs, "4", RANGE(0, 1e6), 0, "demo",                                                 \
+    X(REAL, epochs, "2", RANGE(0, 1e6), 0, "demo",                                                 \
       "number of passes over the instructions: fewer are faster and give worse models")            \
     X(CHOICE, preset, "paper", ONE_OF("paper|published|esft"), 0, PESC_TUNING,                     \
       "defaults: those of the PESC paper, of the authors' checkpoints (aux_coef 0, loss "          \
