@@ -27,7 +27,8 @@ typedef struct pesc_command_options {
     X(ESFT_SELECT, 9, esft_select, budget)                                                         \
     X(COMMAND, 10, command, help)                                                                  \
     X(BENCHMARK, 11, benchmark, output)                                                            \
-    X(SERVE, 12, serve, log_json)
+    X(SERVE, 12, serve, log_json)                                                                  \
+    X(COST, 13, cost, base)
 
 typedef enum pesc_option_struct {
 #define PESC_OPTION_STRUCT_ENUM(NAME, value, name, last) PESC_OPTIONS_##NAME = value,

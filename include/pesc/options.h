@@ -346,18 +346,6 @@
     X(BOOL, samples, "false", YES_NO, 0, "",                                                       \
       "the lines of samples_TASK.jsonl also hold the document and its requests")
 
-/* ---- pesc_routes_options: which experts are chosen ---- */
-
-#define PESC_ROUTES_OPTIONS(X, ALSO)                                                               \
-    X(LIST, data, NONE, NAMED("FILE"), PATH, "routes",                                             \
-      "the records to route; may be given several times")                                          \
-    X(INT, limit, "0", RANGE(0, 1e15), 0, "routes",                                                \
-      "the first N records of each domain; 0 is all")                                              \
-    PESC_RECORD_ROWS(X, "routes", 0)                                                               \
-    X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
-      "number of tokens of a record that are routed")                                              \
-    PESC_REASONING_ROW(X, "routes", 0)
-
 /* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
 
 #define PESC_ESFT_SCORE_OPTIONS(X, ALSO)                                                           \
@@ -410,7 +398,7 @@
     X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
       "the command to explain")                                                                    \
     X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
-      "generate chat serve logits perplexity routes info train plan init merge export",                  \
+      "generate chat serve logits perplexity routes info train plan init merge export",            \
       "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
     ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
       "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \
@@ -444,6 +432,8 @@
       "the directory of the new model")                                                            \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "routes",                                             \
       "directory in which plots/routing.svg and plots/routing.png are written")                    \
+    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "cost",                                               \
+      "directory in which plots/cost.svg and plots/cost.png are written")                          \
     ALSO(TEXT, output, "pesc-demo", NAMED("DIR"), 0, "demo",                                       \
       "directory for models, table and pictures; those of an earlier demo are replaced")           \
     X(BOOL, overwrite, "false", YES_NO, 0, "new craft merge export",                               \
@@ -501,6 +491,8 @@
       "leave control tokens out")                                                                  \
     X(LIST, models, NONE, NAMED("MODEL"), 0, "eval",                                               \
       "Hugging Face directories, runs or checkpoints of them, or .gguf files")                     \
+    ALSO(LIST, models, NONE, NAMED("MODEL"), 0, "cost",                                            \
+      "Hugging Face directories, runs or checkpoints of them, .gguf files, or a config.json alone") \
     X(LIST, tasks, NONE, NAMED("TASK"), 0, "eval",                                                 \
       "names of tasks and groups, task files (.json) and files of records, separated by spaces or "\
       "commas; --list prints the names")                                                           \
@@ -560,15 +552,16 @@
     X(REAL, rate, "0", RANGE(0, 1e6), 0, "bench",                                                  \
       "serve: requests per second, at random times (Poisson); 0 keeps --streams running")          \
     X(INT, streams, "8", RANGE(1, 4096), 0, "bench",                                               \
-      "serve: with --rate 0, requests at the same time")
+      "serve: with --rate 0, requests at the same time")                                           \
+    PESC_ANALYSIS_COMMAND_ROWS(X)
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
     X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0,                                               \
-      PESC_OPENING " train plan init craft merge export demo",                                     \
+      PESC_OPENING " train plan init craft merge export demo cost",                                \
       "where the model runs")                                                                      \
     X(INT, threads, "0", RANGE(0, 1024), 0,                                                        \
-      PESC_OPENING " train plan init craft merge export demo",                                     \
+      PESC_OPENING " train plan init craft merge export demo cost",                                \
       "threads on the CPU; 0 is one per core; results do not depend on it")                        \
     X(TEXT, config, NONE, NAMED("FILE.yaml"), 0, "*",                                              \
       "read options from a file, key: value with _ for -; flags win over it")                      \
@@ -578,6 +571,8 @@
       "no progress and no notes")                                                                  \
     X(BOOL, help, "false", YES_NO, 0, "*",                                                         \
       "explain the command")
+
+#include <pesc/analysis_options.h>
 
 /* ---- from a row to the field it declares ---- */
 

@@ -12,116 +12,6 @@
 
 /* ---- the table ---- */
 
-#define NONE NULL
-#define RANGE(least, most) .min = least, .max = most
-#define ONE_OF(list) .values = list
-#define NAMED(name) .values = name
-#define YES_NO .values = NULL
-#define DECIDES PESC_OPTION_DECIDES
-#define LENGTH PESC_OPTION_LENGTH
-#define PATH PESC_OPTION_PATH
-#define UNSAVED PESC_OPTION_UNSAVED
-
-/* Offsets of the field and of the count that a list has beside it. */
-#define AT(key) .at = offsetof(STRUCT, key)
-#define AT_TEXT AT
-#define AT_CHAT(key) AT(chat_##key)
-#define AT_CHOICE AT
-#define AT_WORDS AT
-#define AT_INT AT
-#define AT_REAL AT
-#define AT_AUTO_INT AT
-#define AT_AUTO_REAL AT
-#define AT_BOOL AT
-#define AT_LIST(key) AT(key), .count_at = offsetof(STRUCT, n_##key)
-
-#define ROW(kind_, key_, fallback_, accepts, flags_, commands_, help_)                             \
-    { .key = #key_,                                                                                \
-      .kind = PESC_OPTION_##kind_,                                                                 \
-      .of = WHICH,                                                                                 \
-      AT_##kind_(key_),                                                                            \
-      .fallback = fallback_,                                                                       \
-      .flags = flags_,                                                                             \
-      .commands = commands_,                                                                       \
-      .help = help_,                                                                               \
-      accepts },
-
-/* clang-format off */
-static const pesc_option rows[] = {
-#define WHICH PESC_OPTIONS_COMMAND
-#define STRUCT pesc_command_options
-    PESC_COMMAND_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_CRAFT
-#define STRUCT pesc_craft_options
-    PESC_CRAFT_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_EXPORT
-#define STRUCT pesc_export_options
-    PESC_EXPORT_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_SAMPLE
-#define STRUCT pesc_sample_options
-    PESC_SAMPLE_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_DATA
-#define STRUCT pesc_data_options
-    PESC_DATA_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_TRAIN
-#define STRUCT pesc_train_options
-    PESC_TRAIN_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_EVAL
-#define STRUCT pesc_eval_options
-    PESC_EVAL_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_BENCHMARK
-#define STRUCT pesc_benchmark_options
-    PESC_BENCHMARK_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_SERVE
-#define STRUCT pesc_serve_options
-    PESC_SERVE_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_ROUTES
-#define STRUCT pesc_routes_options
-    PESC_ROUTES_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_ESFT_SCORE
-#define STRUCT pesc_esft_score_options
-    PESC_ESFT_SCORE_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_ESFT_SELECT
-#define STRUCT pesc_esft_select_options
-    PESC_ESFT_SELECT_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_LOAD
-#define STRUCT pesc_load_options
-    PESC_LOAD_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_COMMAND
-#define STRUCT pesc_command_options
-    PESC_COMMON_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-};
-/* clang-format on */
-enum { N_ROWS = sizeof rows / sizeof *rows };
-
 static const struct {
     const char *name, *defaults;
     size_t first, now; /* bytes: of the first release, of this one */
@@ -135,23 +25,18 @@ static const struct {
 #undef SIZES
 };
 
-const pesc_option *pesc_option_rows(size_t *n)
-{
-    if (n)
-        *n = N_ROWS;
-    return rows;
-}
-
 /* An ALSO row: the field is that of the row before it. */
 static bool is_repeat(const pesc_option *r)
 {
-    return r > rows && r[-1].of == r->of && r[-1].at == r->at;
+    return r > pesc_option_rows(NULL) && r[-1].of == r->of && r[-1].at == r->at;
 }
 
 /* The next row that declares a field of the struct; NULL after the last. Start with NULL. */
 static const pesc_option *next_row(pesc_option_struct which, const pesc_option *r)
 {
-    for (r = r ? r + 1 : rows; r < rows + N_ROWS; r++)
+    size_t n;
+    const pesc_option *rows = pesc_option_rows(&n);
+    for (r = r ? r + 1 : rows; r < rows + n; r++)
         if (r->of == which && !is_repeat(r))
             return r;
     return NULL;
@@ -471,7 +356,7 @@ static void put_list(str *out, const pesc_option *r, const void *options)
     str_puts(out, "[");
     for (size_t i = 0; i < n; i++) {
         str_puts(out, i ? ", " : "");
-        put_quoted(out, list[i], r->flags & PATH);
+        put_quoted(out, list[i], r->flags & PESC_OPTION_PATH);
     }
     str_puts(out, "]");
 }
@@ -501,13 +386,13 @@ void options_yaml(pesc_option_struct which, const void *options, str *out)
 {
     char number[NUMBER];
     for (const pesc_option *r = NULL; (r = next_row(which, r));) {
-        if (r->flags & UNSAVED || is_absent(r, options))
+        if (r->flags & PESC_OPTION_UNSAVED || is_absent(r, options))
             continue;
         str_printf(out, "%s: ", r->key);
         if (r->kind == PESC_OPTION_LIST)
             put_list(out, r, options);
         else if (is_text(r))
-            put_quoted(out, text_of(r, options), r->flags & PATH);
+            put_quoted(out, text_of(r, options), r->flags & PESC_OPTION_PATH);
         else
             str_puts(out, value_text(r, options, number));
         str_putc(out, '\n');
@@ -518,7 +403,7 @@ void options_yaml(pesc_option_struct which, const void *options, str *out)
 
 static bool is_hashed(const pesc_option *r, unsigned except)
 {
-    return r->flags & DECIDES && !(r->flags & except);
+    return r->flags & PESC_OPTION_DECIDES && !(r->flags & except);
 }
 
 uint64_t options_hash(pesc_option_struct which, const void *options, unsigned except)

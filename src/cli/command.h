@@ -14,6 +14,7 @@ typedef enum command_id {
     CMD_INFO,
     CMD_DATA,
     CMD_PLAN,
+    CMD_COST,
     CMD_NEW,
     CMD_CRAFT,
     CMD_MERGE,
@@ -72,6 +73,7 @@ pesc_status cmd_data(const options *o);
 pesc_status cmd_esft(const options *o);
 pesc_status cmd_train(const options *o);
 pesc_status cmd_plan(const options *o);
+pesc_status cmd_cost(const options *o);
 pesc_status cmd_eval(const options *o);
 pesc_status cmd_routes(const options *o);
 pesc_status cmd_bench(const options *o);

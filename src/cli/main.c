@@ -230,6 +230,18 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
                     "pesc plan dense --method qlora --json\n",
     },
+    [CMD_COST] = {
+        .name = "cost", .job = "look", .synopsis = "MODEL...", .keys = { "models" }, .n_required = 1,
+        .summary = "parameters, FLOP and bytes of models; --measure: time and memory", .run = cmd_cost,
+        .about = "Counts from configuration and file headers alone, by part: parameters, those that a "
+                 "token uses, those that train; FLOP of a token in inference and in training (matrix "
+                 "products of a sequence of --tokens tokens, 2 for each multiply-add); bytes of "
+                 "weights, activations and KV cache. A config.json alone is enough. With --measure "
+                 "each model is opened and run on random tokens. The picture compares the models.",
+        .examples = "pesc cost ~/models/Yi-6B yi-8x6b run\n"
+                    "pesc cost config.json --tokens 512 --base-dtype nf4 --compute-dtype bf16 --json\n"
+                    "pesc cost dense sparse --measure --device cuda -o costs\n",
+    },
     [CMD_EVAL] = {
         .name = "eval", .job = "judge", .synopsis = "MODEL... --tasks TASK...", .keys = { "models" },
         .summary = "benchmarks, and loss and exact answers on held-out instructions", .run = cmd_eval,

@@ -320,3 +320,8 @@ const char *out_count(out_number buffer, uint64_t n)
 {
     return scaled(buffer, n, (const char *const[]){ "", "K", "M", "B", "T" });
 }
+
+const char *out_flop(out_number buffer, uint64_t n)
+{
+    return scaled(buffer, n, (const char *const[]){ "", "k", "M", "G", "T" });
+}

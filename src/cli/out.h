@@ -44,9 +44,10 @@ void out_measure(const char *key, double v); /* six digits, for times and rates 
 void out_bool(const char *key, bool v);
 void out_ids(const char *key, const int32_t *ids, size_t n);
 
-/* "13.5 GB", "6.74 B": for people. The buffer is the caller's. */
+/* "13.5 GB", "6.74 B", "14.6 G": for people. The buffer is the caller's. */
 typedef char out_number[32];
 const char *out_bytes(out_number buffer, uint64_t bytes);
 const char *out_count(out_number buffer, uint64_t n);
+const char *out_flop(out_number buffer, uint64_t n);
 
 #endif

@@ -21,9 +21,9 @@ typedef struct hfdir {
     char *config_file;      /* for messages: ".../config.json" or the .gguf */
     json_t *config;         /* config.json, or its equal made from GGUF metadata */
     json_t *generation;     /* generation_config.json, or NULL */
-    weights *ws;            /* NULL when opened with HFDIR_NO_WEIGHTS */
+    weights *ws;            /* NULL with HFDIR_NO_WEIGHTS, or for a configuration alone */
     char *lora_dir;         /* a PEFT directory that belongs to the model, or NULL */
-    const char *format;     /* "safetensors", "torch", "gguf" */
+    const char *format;     /* "safetensors", "torch", "gguf", "config" */
 } hfdir;
 
 /* A path to open. `base` (NULL: none): the base of a run, where it is not found (runstate_resolve).
@@ -32,7 +32,10 @@ typedef struct hfdir_where {
     const char *path, *base;
 } hfdir_where;
 
-enum { HFDIR_NO_WEIGHTS = 1 };
+enum {
+    HFDIR_NO_WEIGHTS = 1,
+    HFDIR_CONFIG = 2 /* the path may also be a config.json, for a model without weights */
+};
 /* Refuses a run whose base has changed (runbase_check), unless opened without weights. */
 pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags);
 void hfdir_close(hfdir *h); /* NULL is allowed */

@@ -188,13 +188,21 @@ tensor bind_tensor(pesc_model *m, const slot *s)
     return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
 }
 
+static const weight *source_of(const pesc_model *m, const bind_source *src, const slot *s,
+                               weight *plain)
+{
+    *plain = (weight){ .dt = src->stored };
+    return src->ws ? bind_find(&m->cfg, src->ws, s) : plain;
+}
+
 /* A stack is held in the narrowest dtype of its experts: those that a run trained are stored in
  * f32, but worked in the dtype of their neighbours. */
 static dtype stack_dtype(const pesc_model *m, const bind_source *src, slot s)
 {
     dtype narrow = DT_F32;
+    weight plain;
     do {
-        dtype dt = bind_dtype(src, s.rule, bind_find(&m->cfg, src->ws, &s));
+        dtype dt = bind_dtype(src, s.rule, source_of(m, src, &s, &plain));
         if (dt == DT_NF4 || (dt == DT_BF16 && narrow == DT_F32))
             narrow = dt;
     } while (slot_next(&m->cfg, &s) && s.expert > 0);
@@ -206,7 +214,8 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     arena *a = s->rule->flags & RULE_TRAIN ? &to->mixture : &to->base;
     if (s->expert > 0) /* the first expert takes the stack */
         return;
-    const weight *w = bind_find(&m->cfg, src->ws, s);
+    weight plain;
+    const weight *w = source_of(m, src, s, &plain);
     dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
     tensor *t = bind_field(m, s);
     if (!src->copy && bind_in_place(m, s, w, dt)) {

@@ -11,7 +11,8 @@
 
 /* What a model is made of and in which dtype its weights are wanted. */
 typedef struct bind_source {
-    const weights *ws;
+    const weights *ws; /* NULL, for a layout alone: every tensor is stored as `stored` */
+    dtype stored;
     const peft *lora; /* NULL: none */
     const char *path; /* for messages */
     bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */

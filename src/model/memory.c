@@ -44,6 +44,14 @@ uint64_t memory_total(const device *dev)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
+uint64_t memory_used(device *dev)
+{
+    if (!dev->op->host_memory(dev))
+        return memory_total(dev) - dev->op->room(dev);
+    uint64_t kib = number_after("/proc/self/status", "VmRSS:");
+    return kib < UINT64_MAX / 1024 ? kib * 1024 : 0;
+}
+
 pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span)
 {
     size_t bytes = a->used;

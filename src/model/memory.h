@@ -16,5 +16,7 @@ pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **s
  * control group's limit where there is one. */
 uint64_t memory_available(device *dev);
 uint64_t memory_total(const device *dev); /* bytes there are, taken or not */
+/* Bytes in use: on this host the resident memory of this process, on a GPU all that is taken. */
+uint64_t memory_used(device *dev);
 
 #endif

@@ -19,7 +19,7 @@ static bool is_shared(const tensor_rule *r)
            r->offset < offsetof(block, moe.shared) + sizeof(ffn);
 }
 
-static param_group group_of(const tensor_rule *r)
+param_group params_group(const tensor_rule *r)
 {
     if (r->need & FACT_MOLORA)
         return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
@@ -33,7 +33,7 @@ static param_group group_of(const tensor_rule *r)
 /* ESFT: a shared expert's own gate is, like the router, no part of it. */
 static bool chosen(const expertcfg *own, const slot *t)
 {
-    switch (group_of(t->rule)) {
+    switch (params_group(t->rule)) {
     case PARAM_EXPERT:
         return expertcfg_has(own, t->layer, t->expert);
     case PARAM_SHARED:
@@ -57,7 +57,7 @@ bool params_trains(const train_spec *s, const slot *t)
                                           [PARAM_EXPERT] = s->experts,
                                           [PARAM_SHARED] = s->base,
                                           [PARAM_BASE] = s->base };
-    return by_group[group_of(r)];
+    return by_group[params_group(r)];
 }
 
 pesc_status params_check_own(const expertcfg *own, const config *c, const char *where)
@@ -120,6 +120,11 @@ static bool wants_lora(const train_spec *s, const config *c, const slot *t)
     bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
     return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets &&
            has_layer(&s->lora_layers, t->layer);
+}
+
+int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)
+{
+    return wants_lora(s, c, t) ? s->lora_r : 0;
 }
 
 static bool in_attention(const tensor_rule *r)
@@ -303,7 +308,7 @@ static void place_weight(walk *w, const slot *s, param q)
 
 static void add_weight(walk *w, const slot *s)
 {
-    param q = { .group = group_of(s->rule), .nd = s->nd };
+    param q = { .group = params_group(s->rule), .nd = s->nd };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
     take(w, &q, more_of_stack(w, s));

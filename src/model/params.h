@@ -122,6 +122,11 @@ static inline bool params_work_whole(const params *p)
     return p->work.data && p->n_work == p->n;
 }
 
+param_group params_group(const tensor_rule *r);
+
+/* The rank of the LoRA that a linear without one gets; 0: none, as for all other tensors. */
+int32_t params_lora_rank(const train_spec *spec, const config *c, const slot *s);
+
 /* Whether a tensor of a model enters the list. */
 bool params_trains(const train_spec *spec, const slot *s);
 

@@ -155,14 +155,23 @@ pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const pa
     return open_pass(out, &(pass){ .m = m, .lim = lim }, &t);
 }
 
+static size_t shape_bytes(pass p)
+{
+    arena a = { 0 };
+    device_layout(&p, &a, sizes_at_limits(p.lim));
+    size_t scratch = scratch_bytes(&p), reserved = p.m->dev->reserved;
+    return a.used + (scratch > reserved ? scratch - reserved : 0);
+}
+
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim)
 {
     train_state t = { .plan = *plan };
-    pass p = { .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .train = &t };
-    arena a = { 0 };
-    device_layout(&p, &a, sizes_at_limits(lim));
-    size_t scratch = scratch_bytes(&p), reserved = shape->dev->reserved;
-    return a.used + (scratch > reserved ? scratch - reserved : 0);
+    return shape_bytes((pass){ .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .train = &t });
+}
+
+size_t pass_infer_bytes(const pesc_model *shape, pass_limits lim)
+{
+    return shape_bytes((pass){ .m = (pesc_model *)(uintptr_t)shape, .lim = lim });
 }
 
 void pass_close(pass *p)

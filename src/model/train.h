@@ -55,6 +55,9 @@ pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const pa
  */
 size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim);
 
+/* The same of a pass for inference without a cache. */
+size_t pass_infer_bytes(const pesc_model *shape, pass_limits lim);
+
 /* The loss with dropout, and its gradients. */
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);
 

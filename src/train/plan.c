@@ -1,13 +1,11 @@
 #include "train/plan.h"
 
 #include "base/args.h"
-#include "base/mem.h"
-#include "model/bind.h"
-#include "model/info.h"
 #include "model/memory.h"
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/settings.h"
+#include "train/sketch.h"
 
 #include <string.h>
 
@@ -114,76 +112,6 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 
 /* ---- without a model: configuration and headers only ---- */
 
-/* A model with shapes but no weights. */
-typedef struct sketch {
-    pesc_model m;
-    peft *lora;
-    uint64_t bytes; /* of its weights in memory */
-} sketch;
-
-static void sketch_close(sketch *s)
-{
-    mem_free(s->m.blocks);
-    mem_free(s->m.loras);
-    peft_close(s->lora);
-    config_free(&s->m.cfg);
-    hfdir_close(s->m.dir);
-}
-
-static dtype dtype_of(const char *name)
-{
-    static const dtype known[] = { DT_BF16, DT_NF4 };
-    for (size_t i = 0; name && i < 2; i++)
-        if (strcmp(name, dtype_name(known[i])) == 0)
-            return known[i];
-    return DT_F32;
-}
-
-/* Counts weights that are copied to the device (without adapters that train, which params holds),
- * and frozen weights that are used in the mapped file. */
-static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *method)
-{
-    bind_memory to = { 0 };
-    uint64_t in_place = 0;
-    bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
-    bind_layout(&s->m, src, &to);
-    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);) {
-        const tensor *t = bind_field(&s->m, &at);
-        in_place += t->data && frozen ? tensor_bytes(t) : 0;
-    }
-    return to.base.used + (moved ? 0 : to.mixture.used) + in_place;
-}
-
-static pesc_status sketch_open(sketch *s, device *dev, const char *path,
-                               const pesc_train_options *o)
-{
-    pesc_model *m = &s->m;
-    m->dev = dev;
-    TRY(hfdir_open(&m->dir, (hfdir_where){ path, o->base }, 0));
-    const hfdir *d = m->dir;
-    TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
-    TRY(bind_check(&m->cfg, d->ws, path));
-    TRY(info_fill(&m->cfg, d, &m->info));
-    m->act_dt = dtype_of(o->compute_dtype);
-    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
-    if (!m->blocks)
-        return fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->blocks);
-    const char *lora_dir = o->lora && *o->lora ? o->lora : d->lora_dir;
-    if (lora_dir)
-        TRY(peft_open(&s->lora, lora_dir));
-    bool as_stored = !o->base_dtype || !*o->base_dtype;
-    bind_source src = { .ws = d->ws,
-                        .lora = s->lora,
-                        .path = path,
-                        .as_stored = as_stored,
-                        .base = dtype_of(o->base_dtype),
-                        .double_quant = o->double_quant,
-                        .whole_experts = settings_train_experts(o) };
-    TRY(bind_loras(m, &src));
-    s->bytes = weight_bytes(s, &src, o->method);
-    return PESC_OK;
-}
-
 static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)
 {
     params_size size;
@@ -233,7 +161,9 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     pesc_plan_report r = { 0 };
     pesc_status st = settings_take(&o, opt);
     if (st == PESC_OK)
-        st = sketch_open(&s, dev, path, &o);
+        st = sketch_open(&s, dev, path, o.base);
+    if (st == PESC_OK)
+        st = sketch_bind(&s, &o);
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.m.cfg);
     if (st == PESC_OK)

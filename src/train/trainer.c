@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "format/modeldir.h"
 #include "model/bind.h"
+#include "model/cost.h"
 #include "model/family.h"
 #include "model/memory.h"
 #include "model/swap.h"
@@ -154,21 +155,14 @@ static pesc_status measure_peak(pesc_trainer *t)
     return s;
 }
 
-/* FLOP a token: the forward uses all activated weights, the gradient of activations those of the
- * layers that backward reaches, the gradient of weights those that train (k of E experts). */
+/* FLOP of a token, without the scores of attention, which depend on the lengths of sequences. */
 static void count_flops(pesc_trainer *t)
 {
-    const pesc_model *m = t->m;
-    const params *p = t->params;
-    const topk_rule *r = &m->cfg.moe.topk;
-    double active = (double)m->info.params_activated, trained = 0;
-    double reached = 1 - (double)p->first_layer / m->cfg.n_layers;
-    for (int g = 0; g < PARAM_GROUPS; g++) {
-        bool some = p->count[g] && (g == PARAM_EXPERT || g == PARAM_ADAPTER);
-        trained += (double)p->count[g] * (some ? (double)r->k / r->n_experts : 1);
-    }
-    active -= m->cfg.tie_embeddings ? 0 : (double)m->cfg.vocab * m->cfg.dim;
-    t->token_flops = 2 * active * (1 + reached) + 2 * (trained < active ? trained : active);
+    cost_counts c = { 0 };
+    cost_of_training(&c, t->m, &t->spec, (cost_work){ .tokens = 1, .rows = 1 });
+    c.part[COST_SCORES] = (cost_row){ 0 };
+    cost_row all = cost_total(&c);
+    t->token_flops = (double)(all.forward + all.backward);
 }
 
 static uint64_t hash_text(uint64_t h, const char *s)

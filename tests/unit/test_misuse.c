@@ -53,6 +53,8 @@ static pesc_benchmark_report benchmark;
 static const pesc_benchmark_score score,
     scored = { .task = "a", .each = (const double[]){ 1 }, .n = 1 };
 static pesc_routes_report routes;
+static pesc_cost_report cost;
+static pesc_cost_run timed;
 static pesc_esft_score_report scores;
 static pesc_esft_choice choice;
 static pesc_esft_counts counts;
@@ -180,6 +182,12 @@ static pesc_train_options train;
     X(pesc_eval_intent("x", 1, "x", 1, NULL), "match_out")                                         \
     X(pesc_routes(NULL, NULL, &routes), "m")                                                       \
     X(pesc_routes(m, NULL, NULL), "out")                                                           \
+    X(pesc_cost(NULL, "x", NULL, &cost), "dev")                                                    \
+    X(pesc_cost(dev, NULL, NULL, &cost), "path")                                                   \
+    X(pesc_cost(dev, "x", NULL, NULL), "out")                                                      \
+    X(pesc_cost_measure(NULL, "x", NULL, &timed, 1), "dev")                                        \
+    X(pesc_cost_measure(dev, NULL, NULL, &timed, 1), "path")                                       \
+    X(pesc_cost_measure(dev, "x", NULL, NULL, 1), "runs")                                          \
     X(pesc_esft_score(NULL, d, "x", NULL, &scores), "m")                                           \
     X(pesc_esft_score(m, NULL, "x", NULL, &scores), "d")                                           \
     X(pesc_esft_score(m, d, NULL, NULL, &scores), "out_dir")                                       \
@@ -283,6 +291,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_plan(dev, "share/base", NULL, &(pesc_plan_report){ 0 }), "out->size is 0")              \
     X(pesc_eval(s, "x", NULL, &(pesc_eval_report){ 0 }), "out->size is 0")                         \
     X(pesc_routes(m, NULL, &(pesc_routes_report){ 0 }), "out->size is 0")                          \
+    X(pesc_cost(dev, "share/base", NULL, &(pesc_cost_report){ 0 }), "out->size is 0")              \
+    X(pesc_cost_measure(dev, "share/base", NULL, &timed, 1), "run 0: found phase 0, 0 tokens")     \
     X(pesc_esft_score(m, d, "x", NULL, &(pesc_esft_score_report){ 0 }), "out->size is 0")          \
     X(pesc_esft_score_logs("x", "x", NULL, NULL, &(pesc_esft_score_report){ 0 }),                  \
       "out->size is 0")                                                                            \
@@ -379,6 +389,7 @@ static int open_all(void **state)
     eval = PESC_INIT(pesc_eval_report);
     benchmark = PESC_INIT(pesc_benchmark_report);
     routes = PESC_INIT(pesc_routes_report);
+    cost = PESC_INIT(pesc_cost_report);
     scores = PESC_INIT(pesc_esft_score_report);
     choice = PESC_INIT(pesc_esft_choice);
     counts = PESC_INIT(pesc_esft_counts);

@@ -1,0 +1,57 @@
+/* analysis_options: the rows of options.h for functions that look at models: routes and cost.
+ * Part of options.h, which explains them. */
+#ifndef PESC_ANALYSIS_OPTIONS_H
+#define PESC_ANALYSIS_OPTIONS_H
+#ifndef PESC_OPTIONS_H
+#error "include <pesc/pesc.h>, which includes this file"
+#endif
+
+/* clang-format off */
+
+/* ---- pesc_routes_options: which experts are chosen ---- */
+
+#define PESC_ROUTES_OPTIONS(X, ALSO)                                                               \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, "routes",                                             \
+      "the records to route; may be given several times")                                          \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, "routes",                                                \
+      "the first N records of each domain; 0 is all")                                              \
+    PESC_RECORD_ROWS(X, "routes", 0)                                                               \
+    X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
+      "number of tokens of a record that are routed")                                              \
+    PESC_REASONING_ROW(X, "routes", 0)
+
+/* ---- pesc_cost_options: parameters, FLOP and bytes ---- */
+
+#define PESC_COST_OPTIONS(X, ALSO)                                                                 \
+    X(INT, tokens, "2048", RANGE(1, 16777216), 0, "cost",                                          \
+      "length of the sequence whose FLOP and bytes are counted")                                   \
+    X(CHOICE, method, NONE, ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), 0, "cost",         \
+      "what trains; if absent, what the model is made for: pesc for adapters, upcycle for full "   \
+      "experts, molora for a mixture of LoRA, lora for a dense model")                             \
+    X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, "cost",                                     \
+      "method esft: the experts that train (expert_cfg.json)")                                     \
+    X(INT, experts, "8", RANGE(1, 4096), 0, "cost",                                                \
+      "method molora on a dense model: number of experts of a layer")                              \
+    X(INT, top_k, "2", RANGE(1, 4096), 0, "cost",                                                  \
+      "method molora on a dense model: number of experts that process a token")                    \
+    X(INT, lora_r, "64", RANGE(0, 65536), 0, "cost",                                               \
+      "rank of the LoRA that training adds; 0 is no LoRA")                                         \
+    X(WORDS, lora_targets, "all", NAMED("LIST"), 0, "cost",                                        \
+      "linears that get LoRA: all, or some of "                                                    \
+      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj")                                   \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), 0, "cost",                                 \
+      "how weights are held in memory; as stored if absent, nf4 for method qlora")                 \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, "cost",                                  \
+      "dtype of activations and KV cache; f32 if absent")                                          \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "cost",                                                \
+      "directory of the base of a run, where it is not at the recorded path")
+
+/* ---- rows of pesc_command_options for these commands ---- */
+
+#define PESC_ANALYSIS_COMMAND_ROWS(X)                                                              \
+    X(BOOL, measure, "false", YES_NO, 0, "cost",                                                   \
+      "also run each model: prefill, decode and a training step with 64, 512 and 2048 tokens, 1 "  \
+      "and 8 sequences")
+
+/* clang-format on */
+#endif

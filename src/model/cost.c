@@ -1,0 +1,291 @@
+#include "model/cost.h"
+
+#include "model/bind.h"
+
+#include <stddef.h>
+
+const char *const cost_names[COST_PARTS] = {
+    [COST_EMBED] = "embedding",   [COST_ATTENTION] = "attention", [COST_SCORES] = "scores",
+    [COST_FFN] = "ffn",           [COST_SHARED] = "shared",       [COST_EXPERTS] = "experts",
+    [COST_ADAPTERS] = "adapters", [COST_ROUTER] = "router",       [COST_LORA] = "lora",
+    [COST_NORM] = "norms",        [COST_HEAD] = "head",
+};
+
+/* ---- what a tensor belongs to ---- */
+
+static bool is_field(const tensor_rule *r, size_t offset, size_t bytes)
+{
+    return !(r->flags & RULE_GLOBAL) && r->offset >= offset && r->offset < offset + bytes;
+}
+
+static cost_part base_part(const tensor_rule *r)
+{
+    if (r->flags & RULE_GLOBAL)
+        return r->offset == offsetof(pesc_model, embed)  ? COST_EMBED
+               : r->offset == offsetof(pesc_model, head) ? COST_HEAD
+                                                         : COST_NORM;
+    if (r->init == INIT_ONE)
+        return COST_NORM;
+    if (is_field(r, offsetof(block, ffn), sizeof(ffn)))
+        return COST_FFN;
+    return r->offset >= offsetof(block, moe) ? COST_ROUTER : COST_ATTENTION;
+}
+
+static cost_part part_of(const tensor_rule *r)
+{
+    switch (params_group(r)) {
+    case PARAM_LORA:
+        return COST_LORA;
+    case PARAM_ADAPTER:
+        return COST_ADAPTERS;
+    case PARAM_ROUTER:
+        return COST_ROUTER;
+    case PARAM_EXPERT:
+        return COST_EXPERTS;
+    case PARAM_SHARED:
+        return COST_SHARED;
+    default:
+        return base_part(r);
+    }
+}
+
+/* ---- the order of the forward ---- */
+
+/* Stages of a layer. Gradients flow from later to earlier ones. */
+enum {
+    STAGE_NORM,
+    STAGE_QKV,
+    STAGE_LATENT,
+    STAGE_SCORES,
+    STAGE_O,
+    STAGE_FFN_NORM,
+    STAGE_UP,
+    STAGE_DOWN,
+    STAGE_ADAPTER,
+    STAGE_ADAPTER_UP,
+    STAGES
+};
+
+static int stage_of(const tensor_rule *r)
+{
+    static const struct {
+        size_t offset, bytes;
+        int stage;
+    } rows[] = {
+        { offsetof(block, attn_norm), sizeof(tensor), STAGE_NORM },
+        { offsetof(block, ffn_norm), sizeof(tensor), STAGE_FFN_NORM },
+        { offsetof(block, o), sizeof(linear), STAGE_O },
+        { offsetof(block, mla.q_b), sizeof(linear), STAGE_LATENT },
+        { offsetof(block, mla.kv_b), sizeof(linear), STAGE_LATENT },
+        { offsetof(block, ffn.down), sizeof(linear), STAGE_DOWN },
+        { offsetof(block, moe.shared.down), sizeof(linear), STAGE_DOWN },
+        { offsetof(block, moe.lora_down), sizeof(lora_stack), STAGE_DOWN },
+    };
+    bool adapter = params_group(r) == PARAM_ADAPTER;
+    if (is_field(r, offsetof(block, moe.down), sizeof(tensor)))
+        return adapter ? STAGE_ADAPTER : STAGE_DOWN;
+    if (adapter)
+        return STAGE_ADAPTER_UP;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (is_field(r, rows[i].offset, rows[i].bytes))
+            return rows[i].stage;
+    return r->offset >= offsetof(block, ffn) ? STAGE_UP : STAGE_QKV;
+}
+
+static int64_t place(int32_t layer, int stage)
+{
+    return (int64_t)layer * STAGES + stage;
+}
+
+static int64_t place_of(const slot *s)
+{
+    if (s->layer >= 0)
+        return place(s->layer, stage_of(s->rule));
+    return s->rule->offset == offsetof(pesc_model, embed) ? -1 : INT64_MAX;
+}
+
+/* ---- the walk over all tensors ---- */
+
+typedef struct walk {
+    cost_counts *out;
+    pesc_model *m;
+    const config *c;        /* as trained, or as the model is */
+    const train_spec *spec; /* NULL: inference */
+    cost_work work;
+    int64_t lowest; /* the place of the lowest tensor that trains */
+} walk;
+
+/* The rank of the LoRA that a linear has, or gets in training; 0: none. */
+static int64_t rank_of(const walk *w, const slot *s)
+{
+    bool may = s->rule->flags & RULE_LINEAR && w->m->blocks;
+    const linear *l = may ? (const linear *)(const void *)bind_field(w->m, s) : NULL;
+    if (l && l->lora)
+        return l->lora->a.ne[0];
+    return w->spec ? params_lora_rank(w->spec, w->c, s) : 0;
+}
+
+static int64_t lowest_trained(const walk *w)
+{
+    int64_t lowest = INT64_MAX;
+    for (slot s = slot_first(); slot_next(w->c, &s);)
+        if ((params_trains(w->spec, &s) || rank_of(w, &s)) && place_of(&s) < lowest)
+            lowest = place_of(&s);
+    return lowest;
+}
+
+/* A weight, or the stack of all experts. */
+typedef struct weight_cost {
+    uint64_t count;                   /* of one expert */
+    uint64_t experts, used, training; /* 1, or those of the stack */
+} weight_cost;
+
+static weight_cost weight_of(const walk *w, slot *s)
+{
+    weight_cost t = { (uint64_t)slot_count(s), 1, 1, 0 };
+    t.training = w->spec && params_trains(w->spec, s);
+    if (s->expert < 0)
+        return t;
+    t.experts = (uint64_t)w->c->moe.topk.n_experts;
+    t.used = (uint64_t)w->c->moe.topk.k;
+    while (s->expert + 1 < w->c->moe.topk.n_experts && slot_next(w->c, s))
+        t.training += w->spec && params_trains(w->spec, s);
+    return t;
+}
+
+static bool is_lora_b(const tensor_rule *r)
+{
+    return !(r->flags & RULE_GLOBAL) && (r->offset == offsetof(block, moe.lora_gate.b) ||
+                                         r->offset == offsetof(block, moe.lora_up.b) ||
+                                         r->offset == offsetof(block, moe.lora_down.b));
+}
+
+/* Products of a weight in backward. Embeddings have one where they are the head, too: above all. */
+static uint64_t backward_of(const walk *w, const slot *s, const weight_cost *t, uint64_t flop)
+{
+    uint64_t own = flop * t->training / t->experts;
+    int64_t at = s->layer < 0 ? INT64_MAX : place_of(s);
+    if (is_lora_b(s->rule))
+        return own + 2 * flop; /* its input's gradient, and its output again */
+    return own + (at > w->lowest ? flop : 0);
+}
+
+static void add_weight(const walk *w, slot *s)
+{
+    cost_part at = part_of(s->rule);
+    cost_row *r = &w->out->part[at];
+    weight_cost t = weight_of(w, s);
+    uint64_t rows = (uint64_t)(s->layer < 0 ? w->work.rows : w->work.tokens);
+    bool product = s->nd == 2 && (at != COST_EMBED || w->c->tie_embeddings);
+    uint64_t flop = product ? 2 * t.count * t.used * rows : 0;
+    cost_row *to = at == COST_EMBED ? &w->out->part[COST_HEAD] : r;
+    if (!w->spec) {
+        r->params += t.count * t.experts;
+        r->activated += t.count * t.used;
+        to->inference += flop;
+        return;
+    }
+    r->trained += t.count * t.training;
+    to->forward += flop;
+    to->backward += product ? backward_of(w, s, &t, flop) : 0;
+}
+
+static void add_lora(const walk *w, const slot *s)
+{
+    cost_row *r = &w->out->part[COST_LORA];
+    uint64_t rank = (uint64_t)rank_of(w, s), tokens = (uint64_t)w->work.tokens;
+    uint64_t a = rank * (uint64_t)s->ne[1], b = rank * (uint64_t)s->ne[0];
+    if (!rank)
+        return;
+    if (!w->spec) {
+        r->params += a + b;
+        r->activated += a + b;
+        r->inference += 2 * (a + b) * tokens;
+        return;
+    }
+    r->trained += a + b;
+    r->forward += 2 * (a + b) * tokens;
+    r->backward += 2 * (a + 2 * b + (place_of(s) > w->lowest ? a : 0)) * tokens;
+}
+
+/* The sum over the sequence's new tokens of the keys that each meets. */
+static uint64_t keys_of(cost_work w, int32_t window)
+{
+    uint64_t sum = 0, first = (uint64_t)w.past + 1, last = (uint64_t)(w.past + w.tokens);
+    uint64_t full = window && last > (uint64_t)window ? (uint64_t)window : last;
+    if (full >= first)
+        sum += (first + full) * (full - first + 1) / 2;
+    uint64_t limited = full >= first ? last - full : (uint64_t)w.tokens;
+    return sum + limited * full;
+}
+
+static void add_scores(const walk *w, int32_t layer)
+{
+    const config *c = w->c;
+    cost_row *r = &w->out->part[COST_SCORES];
+    uint64_t heads = (uint64_t)c->n_heads, keys = keys_of(w->work, config_layer_window(c, layer));
+    uint64_t qk = 2 * heads * (uint64_t)config_qk_dim(c) * keys;
+    uint64_t pv = 2 * heads * (uint64_t)config_v_dim(c) * keys;
+    if (!w->spec) {
+        r->inference += qk + pv;
+        return;
+    }
+    r->forward += qk + pv;
+    if (place(layer, STAGE_SCORES) > w->lowest) /* scores again, dQ, dK; dP, dV */
+        r->backward += 3 * qk + 2 * pv;
+}
+
+static void add_all(const walk *w)
+{
+    for (slot s = slot_first(); slot_next(w->c, &s);) {
+        add_lora(w, &s);
+        add_weight(w, &s);
+    }
+    for (int32_t i = 0; i < w->c->n_layers; i++)
+        add_scores(w, i);
+}
+
+/* ---- the counts ---- */
+
+pesc_status cost_check(const config *c, cost_work w)
+{
+    double count = 0, keys = (double)w.past + (double)w.tokens;
+    for (slot s = slot_first(); slot_next(c, &s);)
+        count += (double)slot_count(&s);
+    double scores = 10.0 * c->n_layers * c->n_heads * (config_qk_dim(c) + config_v_dim(c)) * keys;
+    double flop = (8 * count * (c->moe.topk.k + 1.0) + scores) * (double)w.tokens;
+    return flop < 0x1p62 ? PESC_OK
+                         : fail(PESC_USAGE,
+                                "tokens: found %lld, for which the FLOP of this model exceed 2^62",
+                                (long long)w.tokens);
+}
+
+void cost_of_model(cost_counts *out, pesc_model *m, cost_work work)
+{
+    walk w = { .out = out, .m = m, .c = &m->cfg, .work = work };
+    add_all(&w);
+}
+
+void cost_of_training(cost_counts *out, pesc_model *m, const train_spec *spec, cost_work work)
+{
+    config c = m->cfg;
+    params_configure(&c, spec);
+    walk w = { .out = out, .m = m, .c = &c, .spec = spec, .work = work };
+    w.lowest = lowest_trained(&w);
+    add_all(&w);
+}
+
+cost_row cost_total(const cost_counts *c)
+{
+    cost_row t = { 0 };
+    for (int i = 0; i < COST_PARTS; i++) {
+        const cost_row *r = &c->part[i];
+        t.params += r->params;
+        t.activated += r->activated;
+        t.trained += r->trained;
+        t.inference += r->inference;
+        t.forward += r->forward;
+        t.backward += r->backward;
+    }
+    return t;
+}

@@ -1,0 +1,88 @@
+#include "train/sketch.h"
+
+#include "base/mem.h"
+#include "model/bind.h"
+#include "model/info.h"
+#include "train/settings.h"
+
+#include <string.h>
+
+pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *base)
+{
+    pesc_model *m = &s->m;
+    m->dev = dev;
+    TRY(hfdir_open(&m->dir, (hfdir_where){ path, base }, HFDIR_CONFIG));
+    const hfdir *d = m->dir;
+    TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    if (d->ws)
+        TRY(bind_check(&m->cfg, d->ws, path));
+    TRY(info_fill(&m->cfg, d, &m->info));
+    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
+    return m->blocks ? PESC_OK : fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->blocks);
+}
+
+void sketch_close(sketch *s)
+{
+    mem_free(s->m.blocks);
+    mem_free(s->m.loras);
+    peft_close(s->lora);
+    config_free(&s->m.cfg);
+    hfdir_close(s->m.dir);
+}
+
+static dtype dtype_of(const char *name)
+{
+    static const dtype known[] = { DT_BF16, DT_NF4 };
+    for (size_t i = 0; name && i < 2; i++)
+        if (strcmp(name, dtype_name(known[i])) == 0)
+            return known[i];
+    return DT_F32;
+}
+
+/* Counts weights that are copied to the device (without adapters that train, which params holds),
+ * and frozen weights that are used in the mapped file. */
+static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *method)
+{
+    bind_memory to = { 0 };
+    uint64_t in_place = 0;
+    bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
+    bind_layout(&s->m, src, &to);
+    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);) {
+        const tensor *t = bind_field(&s->m, &at);
+        in_place += t->data && frozen ? tensor_bytes(t) : 0;
+    }
+    return to.base.used + (moved ? 0 : to.mixture.used) + in_place;
+}
+
+pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
+{
+    pesc_model *m = &s->m;
+    const hfdir *d = m->dir;
+    m->act_dt = dtype_of(o->compute_dtype);
+    const char *lora_dir = o->lora && *o->lora ? o->lora : d->lora_dir;
+    if (lora_dir)
+        TRY(peft_open(&s->lora, lora_dir));
+    bool as_stored = !o->base_dtype || !*o->base_dtype;
+    bind_source src = { .ws = d->ws,
+                        .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
+                        .lora = s->lora,
+                        .path = d->path,
+                        .as_stored = as_stored,
+                        .base = dtype_of(o->base_dtype),
+                        .double_quant = o->double_quant,
+                        .whole_experts = settings_train_experts(o),
+                        .copy = !d->ws };
+    TRY(bind_loras(m, &src));
+    s->bytes = weight_bytes(s, &src, o->method);
+    return PESC_OK;
+}
+
+uint64_t sketch_weight_bytes(sketch *s)
+{
+    uint64_t sum = 0;
+    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);)
+        sum += at.expert <= 0 ? tensor_bytes(bind_field(&s->m, &at)) : 0;
+    for (size_t i = 0; i < s->m.n_loras; i++)
+        sum += tensor_bytes(&s->m.loras[i].a) + tensor_bytes(&s->m.loras[i].b);
+    return sum;
+}
