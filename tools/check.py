@@ -8,7 +8,7 @@ import re
 import sys
 
 RANK = dict(base=0, tensor=1, text=1, format=2, backend=2, comm=2, model=3, data=3, craft=4, esft=4,
-            train=4, infer=4, routing=4, plot=4, eval=5, serve=5, cli=6)
+            train=4, infer=4, routing=4, compare=4, plot=4, eval=5, serve=5, cli=6)
 FILE_LINES = 600
 FUNCTION_LINES = 45
 KERNEL_LINES = 120  # src/backend: a kernel is read in one piece

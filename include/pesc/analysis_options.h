@@ -1,4 +1,4 @@
-/* analysis_options: the rows of options.h for functions that look at models: routes and cost.
+/* analysis_options: the rows of options.h for functions that look at models: routes, compare, cost.
  * Part of options.h, which explains them. */
 #ifndef PESC_ANALYSIS_OPTIONS_H
 #define PESC_ANALYSIS_OPTIONS_H
@@ -19,6 +19,18 @@
     X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
       "number of tokens of a record that are routed")                                              \
     PESC_REASONING_ROW(X, "routes", 0)
+
+/* ---- pesc_compare_options: how two models differ ---- */
+
+#define PESC_COMPARE_OPTIONS(X, ALSO)                                                              \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, "compare",                                            \
+      "the records that both models read; may be given several times")                             \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, "compare",                                               \
+      "the first N records; 0 is all")                                                             \
+    PESC_RECORD_ROWS(X, "compare", 0)                                                              \
+    X(INT, seq_len, "512", RANGE(2, 1048576), 0, "compare",                                        \
+      "number of tokens of a record that are read, and of a forward pass")                         \
+    PESC_REASONING_ROW(X, "compare", 0)
 
 /* ---- pesc_cost_options: parameters, FLOP and bytes ---- */
 
@@ -51,7 +63,9 @@
 #define PESC_ANALYSIS_COMMAND_ROWS(X)                                                              \
     X(BOOL, measure, "false", YES_NO, 0, "cost",                                                   \
       "also run each model: prefill, decode and a training step with 64, 512 and 2048 tokens, 1 "  \
-      "and 8 sequences")
+      "and 8 sequences")                                                                           \
+    X(TEXT, other, NONE, NAMED("OTHER"), 0, "compare",                                             \
+      "the model that is compared with it, of the same width, layers and vocabulary")
 
 /* clang-format on */
 #endif

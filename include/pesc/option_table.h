@@ -28,7 +28,8 @@ typedef struct pesc_command_options {
     X(COMMAND, 10, command, help)                                                                  \
     X(BENCHMARK, 11, benchmark, output)                                                            \
     X(SERVE, 12, serve, log_json)                                                                  \
-    X(COST, 13, cost, base)
+    X(COST, 13, cost, base)                                                                        \
+    X(COMPARE, 14, compare, keep_reasoning)
 
 typedef enum pesc_option_struct {
 #define PESC_OPTION_STRUCT_ENUM(NAME, value, name, last) PESC_OPTIONS_##NAME = value,

@@ -78,13 +78,13 @@
 #define PESC_OPENING "generate chat logits perplexity eval routes info esft bench serve"
 
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
-    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING,                    \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING " compare",         \
       "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
       "stored, but f16 as f32, and a GGUF's quantised weights as bf16 where the device multiplies " \
       "bf16, else as f32; stored: the same, but quantised weights always as f32")                  \
-    X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING,                                         \
+    X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING " compare",                              \
       "with nf4: quantise the scales too")                                                         \
-    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING,                            \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING " compare",                 \
       "dtype of the activations; if absent, of a run as it was trained, else f32")                 \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
       "directory of a PEFT adapter to apply")                                                      \
@@ -398,7 +398,7 @@
     X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
       "the command to explain")                                                                    \
     X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
-      "generate chat serve logits perplexity routes info train plan init merge export",            \
+      "generate chat serve logits perplexity routes info train plan init merge export compare",    \
       "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
     ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
       "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \
@@ -432,6 +432,8 @@
       "the directory of the new model")                                                            \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "routes",                                             \
       "directory in which plots/routing.svg and plots/routing.png are written")                    \
+    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "compare",                                            \
+      "directory in which plots/compare.svg and plots/compare.png are written")                    \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "cost",                                               \
       "directory in which plots/cost.svg and plots/cost.png are written")                          \
     ALSO(TEXT, output, "pesc-demo", NAMED("DIR"), 0, "demo",                                       \
@@ -558,10 +560,10 @@
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
     X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0,                                               \
-      PESC_OPENING " train plan init craft merge export demo cost",                                \
+      PESC_OPENING " train plan init craft merge export demo cost compare",                        \
       "where the model runs")                                                                      \
     X(INT, threads, "0", RANGE(0, 1024), 0,                                                        \
-      PESC_OPENING " train plan init craft merge export demo cost",                                \
+      PESC_OPENING " train plan init craft merge export demo cost compare",                        \
       "threads on the CPU; 0 is one per core; results do not depend on it")                        \
     X(TEXT, config, NONE, NAMED("FILE.yaml"), 0, "*",                                              \
       "read options from a file, key: value with _ for -; flags win over it")                      \

@@ -519,6 +519,7 @@ typedef struct pesc_routes_report {
 pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_routes_report *out);
 void pesc_routes_free(pesc_routes_report *r); /* also after a failure */
 
+#include <pesc/compare.h>
 #include <pesc/cost.h>
 #include <pesc/esft.h>
 #include <pesc/eval.h>

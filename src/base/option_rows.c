@@ -89,6 +89,11 @@ static const pesc_option rows[] = {
     PESC_ROUTES_OPTIONS(ROW, ROW)
 #undef STRUCT
 #undef WHICH
+#define WHICH PESC_OPTIONS_COMPARE
+#define STRUCT pesc_compare_options
+    PESC_COMPARE_OPTIONS(ROW, ROW)
+#undef STRUCT
+#undef WHICH
 #define WHICH PESC_OPTIONS_COST
 #define STRUCT pesc_cost_options
     PESC_COST_OPTIONS(ROW, ROW)

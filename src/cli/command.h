@@ -23,6 +23,7 @@ typedef enum command_id {
     CMD_ESFT,
     CMD_EVAL,
     CMD_ROUTES,
+    CMD_COMPARE,
     CMD_PERPLEXITY,
     CMD_LOGITS,
     CMD_BENCH,
@@ -76,6 +77,7 @@ pesc_status cmd_plan(const options *o);
 pesc_status cmd_cost(const options *o);
 pesc_status cmd_eval(const options *o);
 pesc_status cmd_routes(const options *o);
+pesc_status cmd_compare(const options *o);
 pesc_status cmd_bench(const options *o);
 pesc_status cmd_doctor(const options *o);
 pesc_status cmd_help(const options *o);

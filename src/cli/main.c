@@ -275,6 +275,19 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc routes run --data test.jsonl\n"
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
+    [CMD_COMPARE] = {
+        .name = "compare", .job = "judge", .synopsis = "MODEL OTHER --data FILE...",
+        .keys = { "model", "other" }, .n_required = 2,
+        .summary = "how two models differ on the same tokens, layer by layer", .run = cmd_compare,
+        .about = "Both models read the same records, with the tokenizer and the chat format of MODEL. "
+                 "For each layer: the relative distance of what the FFN or the experts add, and of "
+                 "the residual stream; for the whole models the KL divergence of the next token and "
+                 "how often the most likely one is the same. Of a PESC model and one with full "
+                 "experts, as many of them, also the distance of experts (equation 6 of the PESC "
+                 "paper): all experts of both compute the outputs of the same inputs.",
+        .examples = "pesc compare ~/models/Yi-6B run --data test.jsonl\n"
+                    "pesc compare pesc-run upcycled-run --data test.jsonl -n 100 -o analysis --json\n",
+    },
     [CMD_BENCH] = {
         .name = "bench", .job = "judge", .synopsis = "MODEL | serve URL", .keys = { "model", "url" }, .n_required = 1,
         .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,

@@ -20,6 +20,7 @@ static const struct {
     [PESC_OPTIONS_TRAIN] = { offsetof(options, train), sizeof(pesc_train_options) },
     [PESC_OPTIONS_EVAL] = { offsetof(options, eval), sizeof(pesc_eval_options) },
     [PESC_OPTIONS_ROUTES] = { offsetof(options, routes), sizeof(pesc_routes_options) },
+    [PESC_OPTIONS_COMPARE] = { offsetof(options, compare), sizeof(pesc_compare_options) },
     [PESC_OPTIONS_COST] = { offsetof(options, cost), sizeof(pesc_cost_options) },
     [PESC_OPTIONS_ESFT_SCORE] = { offsetof(options, score), sizeof(pesc_esft_score_options) },
     [PESC_OPTIONS_BENCHMARK] = { offsetof(options, benchmark), sizeof(pesc_benchmark_options) },

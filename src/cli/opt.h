@@ -30,6 +30,7 @@ typedef struct options {
     pesc_benchmark_options benchmark;
     pesc_serve_options serve;
     pesc_routes_options routes;
+    pesc_compare_options compare;
     pesc_cost_options cost;
     pesc_esft_score_options score;
     pesc_esft_select_options select;

@@ -1,6 +1,7 @@
 #include "craft/verify.h"
 
 #include "base/mem.h"
+#include "model/next_token.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,27 +67,6 @@ static pesc_status probe_model(const verify_pair *v, const char *path, const pes
 
 /* ---- comparing ---- */
 
-typedef struct position {
-    double mean, max, log_sum; /* log_sum: log of the sum of exp(x - max) */
-    size_t best;
-} position;
-
-static position position_of(const float *x, size_t n)
-{
-    position p = { .max = (double)x[0] };
-    for (size_t i = 0; i < n; i++) {
-        p.mean += (double)x[i] / (double)n;
-        if ((double)x[i] > p.max) {
-            p.max = (double)x[i];
-            p.best = i;
-        }
-    }
-    for (size_t i = 0; i < n; i++)
-        p.log_sum += exp((double)x[i] - p.max);
-    p.log_sum = log(p.log_sum);
-    return p;
-}
-
 typedef struct position_diff {
     double error, kl; /* |a - b| / |a| around the means; KL divergence of b from a */
 } position_diff;
@@ -94,21 +74,20 @@ typedef struct position_diff {
 static position_diff compare_position(const float *a, const float *b, size_t n,
                                       pesc_logit_check *out)
 {
-    position p = position_of(a, n), q = position_of(b, n);
-    double diff2 = 0, norm2 = 0, kl = 0;
+    next_token p = next_token_of(a, n), q = next_token_of(b, n);
+    double diff2 = 0, norm2 = 0;
     for (size_t i = 0; i < n; i++) {
         double x = (double)a[i], y = (double)b[i], d = (x - p.mean) - (y - q.mean);
-        double log_p = x - p.max - p.log_sum, log_q = y - q.max - q.log_sum;
         diff2 += d * d;
         norm2 += (x - p.mean) * (x - p.mean);
-        kl += exp(log_p) * (log_p - log_q);
         out->differ += memcmp(&a[i], &b[i], sizeof *a) != 0;
         out->max_diff = fmax(out->max_diff, isfinite(y) ? fabs(x - y) : INFINITY);
         out->max_logit = fmax(out->max_logit, fabs(x));
     }
     out->greedy_same += p.best == q.best;
     /* logits that are all equal have no length */
-    return (position_diff){ .error = diff2 == 0 ? 0 : sqrt(diff2 / norm2), .kl = kl };
+    return (position_diff){ .error = diff2 == 0 ? 0 : sqrt(diff2 / norm2),
+                            .kl = next_token_kl(a, b, n) };
 }
 
 static int by_size(const void *a, const void *b)

@@ -128,9 +128,9 @@ static void sparse_fwd(pass *p, const block *b)
     }
 }
 
-/* The attention sublayer, whose input is kept in `x`, and the norm after it. */
-static void attention_and_norm_fwd(pass *p, const block *b, int32_t layer, tensor x)
+void block_attention_fwd(pass *p, int32_t layer, tensor x)
 {
+    const block *b = &p->m->blocks[layer];
     const block_acts *a = &p->acts;
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     attention_fwd(p, b, layer, a->y, a->attn_h);
@@ -138,21 +138,25 @@ static void attention_and_norm_fwd(pass *p, const block *b, int32_t layer, tenso
     ffn_norm_fwd(p, b);
 }
 
-void block_fwd(pass *p, int32_t layer, tensor x)
+void block_ffn_fwd(pass *p, int32_t layer)
 {
     const block *b = &p->m->blocks[layer];
-    attention_and_norm_fwd(p, b, layer, x);
     if (b->sparse)
         sparse_fwd(p, b);
     else
         dense_fwd(p, b);
 }
 
+void block_fwd(pass *p, int32_t layer, tensor x)
+{
+    block_attention_fwd(p, layer, x);
+    block_ffn_fwd(p, layer);
+}
+
 void block_route(pass *p, int32_t layer, tensor x)
 {
-    const block *b = &p->m->blocks[layer];
-    attention_and_norm_fwd(p, b, layer, x);
-    moe_route(p, b);
+    block_attention_fwd(p, layer, x);
+    moe_route(p, &p->m->blocks[layer]);
 }
 
 void block_restore(const pass *p, const block *b)

@@ -32,6 +32,11 @@ void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan);
  * be where the stream already is. In PHASE_RECOMPUTE it leaves only what backward reads. */
 void block_fwd(pass *p, int32_t layer, tensor x);
 
+/* Its two halves: attention with the norm after it, whose result is in the pass (acts.h), and the
+ * FFN or the experts. Between them the stream has nothing to add. */
+void block_attention_fwd(pass *p, int32_t layer, tensor x);
+void block_ffn_fwd(pass *p, int32_t layer);
+
 /* A sparse layer up to its router: the choice of experts is in the pass, the experts do not run and
  * the residual stream is of no further use. */
 void block_route(pass *p, int32_t layer, tensor x);

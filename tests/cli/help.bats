@@ -3,7 +3,7 @@ load helper
 @test "help: pesc alone prints one screen" {
     pesc
     [ "$status" = 0 ]
-    [ "$(wc -l <<< "$output")" -le 25 ]
+    [ "$(wc -l <<< "$output")" -le 26 ]
     has '^  start +pesc init +a commented'
     pesc help --json
     local names

@@ -55,6 +55,7 @@ static const pesc_benchmark_score score,
 static pesc_routes_report routes;
 static pesc_cost_report cost;
 static pesc_cost_run timed;
+static pesc_compare_report compared;
 static pesc_esft_score_report scores;
 static pesc_esft_choice choice;
 static pesc_esft_counts counts;
@@ -188,6 +189,9 @@ static pesc_train_options train;
     X(pesc_cost_measure(NULL, "x", NULL, &timed, 1), "dev")                                        \
     X(pesc_cost_measure(dev, NULL, NULL, &timed, 1), "path")                                       \
     X(pesc_cost_measure(dev, "x", NULL, NULL, 1), "runs")                                          \
+    X(pesc_compare(NULL, m, NULL, &compared), "a")                                                 \
+    X(pesc_compare(m, NULL, NULL, &compared), "b")                                                 \
+    X(pesc_compare(m, m, NULL, NULL), "out")                                                       \
     X(pesc_esft_score(NULL, d, "x", NULL, &scores), "m")                                           \
     X(pesc_esft_score(m, NULL, "x", NULL, &scores), "d")                                           \
     X(pesc_esft_score(m, d, NULL, NULL, &scores), "out_dir")                                       \
@@ -293,6 +297,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_routes(m, NULL, &(pesc_routes_report){ 0 }), "out->size is 0")                          \
     X(pesc_cost(dev, "share/base", NULL, &(pesc_cost_report){ 0 }), "out->size is 0")              \
     X(pesc_cost_measure(dev, "share/base", NULL, &timed, 1), "run 0: found phase 0, 0 tokens")     \
+    X(pesc_compare(m, m, NULL, &(pesc_compare_report){ 0 }), "out->size is 0")                     \
     X(pesc_esft_score(m, d, "x", NULL, &(pesc_esft_score_report){ 0 }), "out->size is 0")          \
     X(pesc_esft_score_logs("x", "x", NULL, NULL, &(pesc_esft_score_report){ 0 }),                  \
       "out->size is 0")                                                                            \
@@ -367,6 +372,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_eval_free(&(pesc_eval_report){ 0 }))                                                    \
     X(pesc_routes_free(NULL))                                                                      \
     X(pesc_routes_free(&(pesc_routes_report){ 0 }))                                                \
+    X(pesc_compare_free(NULL))                                                                     \
+    X(pesc_compare_free(&(pesc_compare_report){ 0 }))                                              \
     X(pesc_esft_choice_free(NULL))                                                                 \
     X(pesc_esft_choice_free(&(pesc_esft_choice){ 0 }))                                             \
     X(pesc_options_fill(PESC_OPTIONS_LOAD, NULL, 64))                                              \
@@ -390,6 +397,7 @@ static int open_all(void **state)
     benchmark = PESC_INIT(pesc_benchmark_report);
     routes = PESC_INIT(pesc_routes_report);
     cost = PESC_INIT(pesc_cost_report);
+    compared = PESC_INIT(pesc_compare_report);
     scores = PESC_INIT(pesc_esft_score_report);
     choice = PESC_INIT(pesc_esft_choice);
     counts = PESC_INIT(pesc_esft_counts);
