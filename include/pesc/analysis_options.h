@@ -18,7 +18,15 @@
     PESC_RECORD_ROWS(X, "routes", 0)                                                               \
     X(INT, seq_len, "1024", RANGE(2, 1048576), 0, "routes",                                        \
       "number of tokens of a record that are routed")                                              \
-    PESC_REASONING_ROW(X, "routes", 0)
+    PESC_REASONING_ROW(X, "routes", 0)                                                             \
+    X(AUTO_INT, layer, "auto", RANGE(0, 1048576), 0, "routes",                                     \
+      "a layer to look at closely: bars of each choice, and the tokens that each expert takes; "   \
+      "auto is none")                                                                              \
+    X(INT, permutations, "1000", RANGE(0, 1000000), 0, "routes",                                   \
+      "exchanges of domains among records, to test whether they differ by more than chance; 0 is " \
+      "no test")                                                                                   \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "routes",                                                  \
+      "seed of the exchanges")
 
 /* ---- pesc_compare_options: how two models differ ---- */
 
@@ -65,7 +73,9 @@
       "also run each model: prefill, decode and a training step with 64, 512 and 2048 tokens, 1 "  \
       "and 8 sequences")                                                                           \
     X(TEXT, other, NONE, NAMED("OTHER"), 0, "compare",                                             \
-      "the model that is compared with it, of the same width, layers and vocabulary")
+      "the model that is compared with it, of the same width, layers and vocabulary")              \
+    X(TEXT, over_time, NONE, NAMED("RUN"), 0, "routes",                                            \
+      "draw load, entropy and dead experts over the steps of a run, instead of routing records")
 
 /* clang-format on */
 #endif

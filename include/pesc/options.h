@@ -431,7 +431,7 @@
       "score: the directory of summary.json; select: the file to write, expert_cfg.json; apply: "  \
       "the directory of the new model")                                                            \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "routes",                                             \
-      "directory in which plots/routing.svg and plots/routing.png are written")                    \
+      "directory in which pictures are written: plots/routing.svg, plots/routing.png and so on")   \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "compare",                                            \
       "directory in which plots/compare.svg and plots/compare.png are written")                    \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, "cost",                                               \

@@ -495,34 +495,11 @@ typedef struct pesc_plan_report {
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,
                       pesc_plan_report *out);
 
-/* ---- routes: what the routers choose ---- */
-
-typedef struct pesc_routes_options {
-    size_t size;
-    PESC_ROUTES_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
-} pesc_routes_options;
-
-typedef struct pesc_routes_domain {
-    char *name;
-    uint64_t records, tokens;
-} pesc_routes_domain;
-typedef struct pesc_routes_report {
-    size_t size;
-    pesc_routes_domain *domains;
-    int64_t *layers; /* numbers of the layers that have a router */
-    size_t n_domains, n_layers, experts, top_k;
-    double *share;      /* [n_domains, n_layers, experts]: fraction of the domain's choices */
-    double *difference; /* [n_layers]: Jensen-Shannon divergence of the domains. 0: they choose
-                           alike; 1: no two have an expert in common; NaN: there is one domain */
-} pesc_routes_report;
-/* Counts which experts the tokens of each domain (see pesc_data_domain) choose. */
-pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_routes_report *out);
-void pesc_routes_free(pesc_routes_report *r); /* also after a failure */
-
 #include <pesc/compare.h>
 #include <pesc/cost.h>
 #include <pesc/esft.h>
 #include <pesc/eval.h>
+#include <pesc/routes.h>
 #include <pesc/serve.h>
 #include <pesc/option_table.h>
 #include <pesc/plot.h>

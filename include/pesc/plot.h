@@ -44,6 +44,10 @@ typedef struct pesc_bars {
     const char *const *groups, *const *series; /* names */
     size_t n_groups, n_series;
     const double *values, *errors; /* [n_series, n_groups], not negative; errors NULL: none */
+    /* Several charts of the same groups and series side by side, on one scale: values and errors
+     * are [n_panels, n_series, n_groups]. 0: one chart without a name. */
+    const char *const *panels; /* names */
+    size_t n_panels;
 } pesc_bars;
 pesc_status pesc_plot_bars(const char *path, const pesc_bars *bars);
 
@@ -52,5 +56,12 @@ pesc_status pesc_plot_bars(const char *path, const pesc_bars *bars);
 pesc_status pesc_plot_run(const char *run_dir);
 /* Which experts each domain chooses, one panel per domain. */
 pesc_status pesc_plot_routes(const char *path, const pesc_routes_report *report);
+/* The same of one of its layers, as bars: a panel for all choices, one for the first choice, one
+ * for the second and so on. `layer` is an index into report->layers. */
+pesc_status pesc_plot_routes_layer(const char *path, const pesc_routes_report *report,
+                                   size_t layer);
+/* What a run's routers did over its steps: "load", "entropy" or "dead". */
+pesc_status pesc_plot_routes_history(const char *path, const pesc_routes_history *history,
+                                     const char *what);
 
 #endif

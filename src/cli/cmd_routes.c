@@ -4,15 +4,14 @@
  * that programs can read the output. Panels are side by side as long as they fit the line. */
 #include "cli/command.h"
 #include "cli/open.h"
+#include "cli/plots.h"
 #include "cli/progress.h"
+#include "cli/routes_detail.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CELL = 3, MARGIN = 5, DIFFER = 6, LINE = 100, GAP = 2 };
@@ -126,16 +125,18 @@ static void print_map(const pesc_routes_report *r)
 
 /* ---- JSON ---- */
 
-static void json_reals(const char *key, const double *v, size_t n)
-{
-    out_begin(key, '[');
-    for (size_t i = 0; i < n; i++)
-        out_real(NULL, v[i]);
-    out_end();
-}
+/* What is printed and drawn: the report, and the layer of --layer. */
+typedef struct shown {
+    const options *o;
+    const pesc_routes_report *r;
+    const pesc_tokenizer *t; /* NULL: the model has none */
+    size_t layer;            /* index of the layer, where the report has tokens of one */
+    plot_files map, bars;
+} shown;
 
-static void json_report(const pesc_routes_report *r, const char *const plots[2])
+static void json_report(const shown *s)
 {
+    const pesc_routes_report *r = s->r;
     out_begin(NULL, '{');
     out_int("experts", (int64_t)r->experts);
     out_int("top_k", (int64_t)r->top_k);
@@ -149,68 +150,88 @@ static void json_report(const pesc_routes_report *r, const char *const plots[2])
         out_text("domain", r->domains[d].name);
         out_int("records", (int64_t)r->domains[d].records);
         out_int("tokens", (int64_t)r->domains[d].tokens);
-        out_begin("share", '[');
-        for (size_t l = 0; l < r->n_layers; l++)
-            json_reals(NULL, r->share + (d * r->n_layers + l) * r->experts, r->experts);
-        out_end();
+        routes_json_domain(r, d);
         out_end();
     }
     out_end();
-    json_reals("difference", r->difference, r->n_layers);
+    routes_json_reals("difference", r->difference, r->n_layers);
+    routes_json_reals("chance", r->chance, r->n_layers);
+    routes_json_reals("p_value", r->p_value, r->n_layers);
+    if (r->tokens) {
+        out_int("layer", r->layers[s->layer]);
+        routes_json_tokens(r, s->t);
+    }
     out_begin("plots", '[');
-    for (int i = 0; i < 2; i++)
-        out_text(NULL, plots[i]);
+    plots_json(&s->map);
+    if (r->tokens)
+        plots_json(&s->bars);
     out_end();
     out_end();
 }
 
 /* ---- the command ---- */
 
-static pesc_status make_dir(const char *path)
+static pesc_status draw(shown *s)
 {
-    return mkdir(path, 0777) == 0 || errno == EEXIST
-               ? PESC_OK
-               : out_fail(PESC_DISK, "%s: cannot be made: %s", path, strerror(errno));
+    TRY(plots_open(&s->map, s->o->output, "routing"));
+    for (int i = 0; i < PLOT_FILES; i++)
+        TRY(pesc_plot_routes(s->map.path[i], s->r));
+    if (!s->r->tokens)
+        return PESC_OK;
+    TRY(plots_open(&s->bars, s->o->output, "routing-layer"));
+    for (int i = 0; i < PLOT_FILES; i++)
+        TRY(pesc_plot_routes_layer(s->bars.path[i], s->r, s->layer));
+    return PESC_OK;
 }
 
-static pesc_status report(const options *o, const pesc_routes_report *r)
+static void print_report(const shown *s)
 {
-    static const char *const endings[] = { "svg", "png" };
-    size_t cap = strlen(o->output) + 32;
-    char *text = malloc(3 * cap), *plots[2] = { text + cap, text + 2 * cap };
-    if (!text)
-        return out_nomem("the names of the plots");
-    snprintf(text, cap, "%s/plots", o->output);
-    pesc_status st = make_dir(o->output);
-    if (st == PESC_OK)
-        st = make_dir(text);
-    for (int i = 0; st == PESC_OK && i < 2; i++) {
-        snprintf(plots[i], cap, "%s/plots/routing.%s", o->output, endings[i]);
-        st = pesc_plot_routes(plots[i], r);
-    }
+    print_map(s->r);
+    routes_print_layers(s->o, s->r);
+    if (s->r->tokens)
+        routes_print_layer(s->r, s->layer, s->t);
+    putchar('\n');
+    plots_print(&s->map);
+    if (s->r->tokens)
+        plots_print(&s->bars);
+}
+
+static pesc_status report(const options *o, const pesc_model *m, const pesc_routes_report *r)
+{
+    shown s = { .o = o, .r = r, .t = pesc_model_tokenizer(m) };
+    while (r->tokens && r->layers[s.layer] != o->routes.layer)
+        s.layer++;
+    pesc_status st = draw(&s);
     if (st == PESC_OK && o->json)
-        json_report(r, (const char *const *)plots);
-    else if (st == PESC_OK) {
-        print_map(r);
-        printf("\n%s\n%s\n", plots[0], plots[1]);
-    }
-    free(text);
+        json_report(&s);
+    else if (st == PESC_OK)
+        print_report(&s);
+    plots_free(&s.map);
+    plots_free(&s.bars);
     return st;
+}
+
+static pesc_status check_inputs(const options *o)
+{
+    const char *missing = !o->model ? "MODEL" : !o->routes.n_data ? "--data FILE" : NULL;
+    return missing ? out_fail(PESC_USAGE, "routes: %s is missing; usage: pesc routes %s", missing,
+                              o->cmd->synopsis)
+                   : PESC_OK;
 }
 
 pesc_status cmd_routes(const options *o)
 {
     open_model m = { 0 };
     pesc_routes_report r = PESC_INIT(pesc_routes_report);
-    if (!o->routes.n_data)
-        return out_fail(PESC_USAGE, "routes: --data FILE is missing; usage: pesc routes %s",
-                        o->cmd->synopsis);
+    if (o->over_time)
+        return routes_over_time(o);
+    TRY(check_inputs(o));
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
         st = pesc_routes(m.model, &o->routes, &r);
     progress_clear();
     if (st == PESC_OK)
-        st = report(o, &r);
+        st = report(o, m.model, &r);
     pesc_routes_free(&r);
     open_free(&m);
     return st;

@@ -264,15 +264,21 @@ const command commands[N_COMMANDS] = {
                     "pesc eval --list\n",
     },
     [CMD_ROUTES] = {
-        .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" }, .n_required = 1,
+        .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" },
         .summary = "which experts the tokens of each domain choose", .run = cmd_routes,
         .about = "Runs records through a sparse model and counts, for every layer and domain, "
                  "how often each expert is chosen: a map on the terminal, and the same as "
                  "DIR/plots/routing.svg and .png. The domain of a record is its field "
                  "\"domain\", or the name of its file. The last column shows how much the "
                  "domains differ: 0 when all choose alike, 1 when no two have an expert in "
-                 "common (Jensen-Shannon divergence).",
+                 "common (Jensen-Shannon divergence). A second table has load, entropy and gates, "
+                 "and p: how often domains that are exchanged among the records at random differ "
+                 "as much. --layer L shows one layer closely, with bars of the first and the "
+                 "second choice, and the tokens that each expert takes. --over-time RUN needs no "
+                 "MODEL: it draws what routing.jsonl of a run says.",
         .examples = "pesc routes run --data test.jsonl\n"
+                    "pesc routes run --data test.jsonl --layer 15\n"
+                    "pesc routes --over-time run -o analysis\n"
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
     [CMD_COMPARE] = {

@@ -10,10 +10,11 @@
 
 /* What a permutation is for: the first coordinate of its rng_stream(). */
 enum {
-    SHUFFLE_EPOCH = 3, /* the order of an epoch */
-    SHUFFLE_PART = 5,  /* mixing: the records of a part, */
-    SHUFFLE_SLOTS = 6, /* and which part comes next */
-    SHUFFLE_HELD = 8   /* the records held out for validation */
+    SHUFFLE_EPOCH = 3,  /* the order of an epoch */
+    SHUFFLE_PART = 5,   /* mixing: the records of a part, */
+    SHUFFLE_SLOTS = 6,  /* and which part comes next */
+    SHUFFLE_HELD = 8,   /* the records held out for validation */
+    SHUFFLE_DOMAINS = 9 /* domains exchanged among records, to test whether they differ */
 };
 
 uint64_t shuffle_at(rng_key key, uint64_t n, uint64_t i); /* i < n */

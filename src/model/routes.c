@@ -86,6 +86,8 @@ pesc_status routes_fwd(routes *r, pass *p)
             block_fwd(p, i, p->x);
         if (!b->sparse)
             continue;
+        if (i < last && moe_adapters_few(p))
+            moe_route(p, b); /* the op that serves a few tokens does not leave its choice */
         const moe_acts *a = &p->acts.moe;
         op->copy(dev, tensor_slice(&ids, at, p->n).data, a->ids.data, tensor_bytes(&a->ids));
         op->copy(dev, tensor_slice(&gates, at, p->n).data, a->gates.data, tensor_bytes(&a->gates));

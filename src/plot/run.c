@@ -4,71 +4,15 @@
  * A long run has more lines than a picture has points. Every n-th line is read, so that drawing
  * costs the same at step 10,000 and at step 10,000,000. */
 #include "base/args.h"
-#include "base/io.h"
-#include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "format/runlog.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_POINTS = 2000, LINE_BYTES = 1 << 24, LOAD_LINES = 10 };
-
-/* ---- lines of a log ---- */
-
-typedef struct log_lines {
-    io_map *map; /* NULL: there is no such file, or it is empty */
-    size_t n;    /* complete lines */
-    char *path;
-} log_lines;
-
-static void lines_close(log_lines *l)
-{
-    io_map_close(l->map);
-    mem_free(l->path);
-}
-
-static pesc_status lines_open(log_lines *l, const char *run, const char *name)
-{
-    *l = (log_lines){ .path = io_join(run, name) };
-    if (!l->path)
-        return fail_nomem(run, strlen(run));
-    if (io_kind_of(l->path) == IO_NONE)
-        return PESC_OK;
-    TRY(io_map_open(&l->map, l->path));
-    const unsigned char *at = l->map->data, *end = at + l->map->size;
-    while (at < end && (at = memchr(at, '\n', (size_t)(end - at)))) {
-        l->n++;
-        at++;
-    }
-    return PESC_OK;
-}
-
-/* Hands the lines first, first + stride, ... to `each`, parsed; the last line always. */
-typedef pesc_status (*line_fn)(void *ud, json_where w);
-
-static pesc_status lines_each(const log_lines *l, size_t first, size_t stride, line_fn each,
-                              void *ud)
-{
-    const char *at = l->n ? (const char *)l->map->data : NULL;
-    for (size_t i = 0; i < l->n; i++) {
-        const char *end =
-            memchr(at, '\n', (size_t)((const char *)l->map->data + l->map->size - at));
-        size_t n = (size_t)(end - at);
-        if ((i >= first && (i - first) % stride == 0) || i + 1 == l->n) {
-            json_t *v;
-            if (n > LINE_BYTES)
-                return fail(PESC_FORMAT, "%s: line %zu is %zu bytes long, expected at most %d",
-                            l->path, i + 1, n, LINE_BYTES);
-            TRY(json_parse(&v, at, n, l->path));
-            pesc_status s = each(ud, (json_where){ v, l->path });
-            json_decref(v);
-            TRY(s);
-        }
-        at = end + 1;
-    }
-    return l->map ? io_map_check(l->map) : PESC_OK;
-}
+enum { MOST_POINTS = 2000, LOAD_LINES = 10 };
 
 /* ---- curves ---- */
 
@@ -99,17 +43,17 @@ static pesc_status add_point(void *ud, json_where w)
 
 static pesc_status read_points(points *p, const char *run, const char *file)
 {
-    log_lines l;
-    pesc_status s = lines_open(&l, run, file);
+    runlog l;
+    pesc_status s = runlog_open(&l, run, file);
     size_t stride = l.n / MOST_POINTS + 1;
     p->cap = l.n / stride + 2;
     if (s == PESC_OK) {
         p->x = mem_alloc(p->cap, sizeof *p->x);
         p->y = mem_alloc(p->cap, sizeof *p->y);
-        s = p->x && p->y ? lines_each(&l, 0, stride, add_point, p)
+        s = p->x && p->y ? runlog_each(&l, 0, stride, add_point, p)
                          : fail_nomem("the points of a plot", p->cap * 2 * sizeof *p->x);
     }
-    lines_close(&l);
+    runlog_close(&l);
     return s;
 }
 
@@ -145,38 +89,19 @@ typedef struct load {
     double first, last; /* steps */
 } load;
 
-static pesc_status misshapen(json_where w)
-{
-    return fail(PESC_FORMAT, "%s: layers: expected rows of the same number of shares", w.file);
-}
-
-static pesc_status load_shape(load *l, json_where w, const json_t *rows)
-{
-    l->layers = json_array_size(rows);
-    l->experts = json_array_size(json_array_get(rows, 0));
-    if (!l->layers || !l->experts)
-        return misshapen(w);
-    l->sum = mem_zalloc(l->layers * l->experts, sizeof *l->sum);
-    return l->sum ? PESC_OK : fail_nomem("the load of experts", l->layers * l->experts * 8);
-}
-
 static pesc_status add_load(void *ud, json_where w)
 {
     load *l = ud;
-    const json_t *rows = json_object_get(w.object, "layers");
     TRY(json_get_f64(w, "step", true, &l->last));
+    TRY(runlog_shape(w, &l->layers, &l->experts));
     if (!l->sum) {
         l->first = l->last;
-        TRY(load_shape(l, w, rows));
+        l->sum = mem_zalloc(l->layers * l->experts, sizeof *l->sum);
     }
-    if (json_array_size(rows) != l->layers)
-        return misshapen(w);
-    for (size_t i = 0; i < l->layers * l->experts; i++) {
-        const json_t *row = json_array_get(rows, i / l->experts);
-        if (json_array_size(row) != l->experts)
-            return misshapen(w);
-        l->sum[i] += json_number_value(json_array_get(row, i % l->experts));
-    }
+    if (!l->sum)
+        return fail_nomem("the load of experts", l->layers * l->experts * 8);
+    for (size_t i = 0; i < l->layers * l->experts; i++)
+        l->sum[i] += runlog_share(w, i / l->experts, i % l->experts);
     l->lines++;
     return PESC_OK;
 }
@@ -243,11 +168,11 @@ static pesc_status draw_loss(const char *run)
 
 static pesc_status draw_experts(const char *run)
 {
-    log_lines l;
+    runlog l;
     load sum = { 0 };
-    pesc_status s = lines_open(&l, run, "routing.jsonl");
+    pesc_status s = runlog_open(&l, run, "routing.jsonl");
     if (s == PESC_OK)
-        s = lines_each(&l, l.n > LOAD_LINES ? l.n - LOAD_LINES : 0, 1, add_load, &sum);
+        s = runlog_each(&l, l.n > LOAD_LINES ? l.n - LOAD_LINES : 0, 1, add_load, &sum);
     for (size_t i = 0; sum.lines && i < sum.layers * sum.experts; i++)
         sum.sum[i] /= (double)sum.lines;
     if (s == PESC_OK && sum.lines) {
@@ -266,7 +191,7 @@ static pesc_status draw_experts(const char *run)
         s = draw_both(run, "experts", draw_heat, &p);
     }
     mem_free(sum.sum);
-    lines_close(&l);
+    runlog_close(&l);
     return s;
 }
 

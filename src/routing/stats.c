@@ -9,18 +9,31 @@
 #include "data/dataset.h"
 #include "data/pack.h"
 #include "model/routes.h"
+#include "routing/divergence.h"
+#include "routing/surplus.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { TOKENS = 10 }; /* examples of an expert */
 
 typedef struct tally {
     pesc_routes_report *out;
     const pesc_routes_options *opt;
     dataset *data;
-    packer *pack; /* the records of the next forward; the tag of each is its domain */
+    packer *pack; /* the records of the next forward; the tag of each is its number in `records` */
     routes *routes;
     pass *pass;
+    divergence_records records;
+    double *gates;  /* [domains, layers, k, experts]: sums */
+    surplus tokens; /* of layer `close` */
+    size_t close;   /* a sparse layer, by its place among them; SIZE_MAX: none */
 } tally;
+
+static divergence_shape shape_of(const pesc_routes_report *r)
+{
+    return (divergence_shape){ r->n_domains, r->n_layers, r->experts };
+}
 
 static pesc_status domain_of(tally *t, uint64_t index, size_t *number)
 {
@@ -36,22 +49,26 @@ static pesc_status domain_of(tally *t, uint64_t index, size_t *number)
     return PESC_OK;
 }
 
-static double *cell(const pesc_routes_report *r, size_t domain, size_t layer)
-{
-    return r->share + (domain * r->n_layers + layer) * r->experts;
-}
-
 /* ---- forwards ---- */
 
-static void count(const tally *t, const micro_batch *b, int32_t seq)
+static void count(tally *t, const micro_batch *b, int32_t seq)
 {
     const routes *r = t->routes;
-    size_t first = (size_t)b->spans[seq].first, k = (size_t)r->k, n = (size_t)b->seqs[seq].n * k;
-    for (size_t layer = 0; layer < t->out->n_layers; layer++) {
-        double *chosen = cell(t->out, b->spans[seq].tag, layer);
-        const int32_t *ids = r->ids + (layer * (size_t)r->n + first) * k;
-        for (size_t i = 0; i < n; i++)
-            chosen[ids[i]]++;
+    const pesc_routes_report *o = t->out;
+    size_t first = (size_t)b->spans[seq].first, k = (size_t)r->k, index = b->spans[seq].tag;
+    size_t n = (size_t)b->seqs[seq].n * k, domain = t->records.domain[index];
+    for (size_t layer = 0; layer < o->n_layers; layer++) {
+        size_t from = (layer * (size_t)r->n + first) * k;
+        size_t to = (domain * o->n_layers + layer) * k * o->experts;
+        uint32_t *own = t->records.counts + (index * o->n_layers + layer) * o->experts;
+        for (size_t i = 0; i < n; i++) {
+            size_t expert = (size_t)r->ids[from + i], at = to + i % k * o->experts + expert;
+            o->counts[at]++;
+            t->gates[at] += (double)r->gates[from + i];
+            own[expert]++;
+        }
+        for (size_t i = 0; layer == t->close && i < n; i += k)
+            surplus_add(&t->tokens, b->seqs[seq].ids[i / k], r->ids + from + i, k);
     }
 }
 
@@ -95,49 +112,119 @@ static pesc_status add_record(tally *t, uint64_t index)
         TRY(forward(t));
     d->records++;
     d->tokens += (uint64_t)q.n;
-    return pack_add(t->pack, &(pack_item){ .ids = q.ids, .n = q.n, .tag = domain });
+    TRY(divergence_add(&t->records, shape_of(t->out), domain));
+    return pack_add(t->pack, &(pack_item){ .ids = q.ids, .n = q.n, .tag = t->records.n - 1 });
 }
 
 /* ---- results ---- */
 
-static void counts_to_shares(pesc_routes_report *r)
+/* Shares, gates, load and entropy of a domain in a layer. */
+static void fill_row(const tally *t, size_t row)
 {
-    if (!r)
-        return;
-    for (size_t row = 0; row < r->n_domains * r->n_layers; row++) {
-        double *c = r->share + row * r->experts, sum = 0;
-        for (size_t e = 0; e < r->experts; e++)
-            sum += c[e];
-        for (size_t e = 0; e < r->experts; e++)
-            c[e] = sum > 0 ? c[e] / sum : 0;
-    }
-}
-
-static double entropy_part(double p)
-{
-    return p > 0 ? -p * log(p) : 0;
-}
-
-/* Jensen-Shannon divergence of the domains' choices with equal weights, divided by its maximum
- * log(n). */
-static double difference(const pesc_routes_report *r, size_t layer)
-{
-    double of_mean = 0, mean_of = 0, n = (double)r->n_domains;
-    if (r->n_domains < 2)
-        return NAN;
-    for (size_t e = 0; e < r->experts; e++) {
-        double sum = 0;
-        for (size_t d = 0; d < r->n_domains; d++) {
-            sum += cell(r, d, layer)[e];
-            mean_of += entropy_part(cell(r, d, layer)[e]) / n;
+    pesc_routes_report *r = t->out;
+    size_t k = r->top_k, e_n = r->experts;
+    const uint64_t *counts = r->counts + row * k * e_n;
+    const double *gates = t->gates + row * k * e_n;
+    double all = 0, most = 0, entropy = 0;
+    for (size_t i = 0; i < k * e_n; i++)
+        all += (double)counts[i];
+    for (size_t e = 0; e < e_n; e++) {
+        double n = 0, gate = 0;
+        for (size_t s = 0; s < k; s++) {
+            n += (double)counts[s * e_n + e];
+            gate += gates[s * e_n + e];
         }
-        of_mean += entropy_part(sum / n);
+        double share = all > 0 ? n / all : 0;
+        r->share[row * e_n + e] = share;
+        r->gate[row * e_n + e] = n > 0 ? gate / n : NAN;
+        most = share > most ? share : most;
+        entropy -= share > 0 ? share * log(share) : 0;
     }
-    double divergence = (of_mean - mean_of) / log(n);
-    return divergence > 0 ? divergence : 0;
+    for (size_t s = 0; s < k; s++) {
+        double gate = 0;
+        for (size_t e = 0; e < e_n; e++)
+            gate += gates[s * e_n + e];
+        r->slot_gate[row * k + s] = all > 0 ? gate * (double)k / all : NAN;
+    }
+    r->load[row] = all > 0 ? most * (double)e_n : NAN;
+    r->entropy[row] = all > 0 ? (e_n > 1 ? entropy / log((double)e_n) : 1) : NAN;
+}
+
+/* The observed divergence, and the test of it. */
+static pesc_status test_domains(tally *t)
+{
+    pesc_routes_report *r = t->out;
+    const divergence_shape z = shape_of(r);
+    size_t row = z.layers * z.experts, n = z.domains * row;
+    uint64_t *sums = mem_zalloc(n + 1, sizeof *sums);
+    if (!sums)
+        return fail_nomem("routing statistics", n * sizeof *sums);
+    for (size_t i = 0; i < t->records.n; i++)
+        for (size_t k = 0; k < row; k++)
+            sums[t->records.domain[i] * row + k] += t->records.counts[i * row + k];
+    for (size_t l = 0; l < r->n_layers; l++)
+        r->difference[l] = divergence_of(sums, z, l);
+    mem_free(sums);
+    return divergence_permute(&t->records, z,
+                              &(divergence_test){ .times = t->opt->permutations,
+                                                  .seed = (uint64_t)t->opt->seed,
+                                                  .observed = r->difference,
+                                                  .chance = r->chance,
+                                                  .p = r->p_value });
 }
 
 /* ---- the analysis ---- */
+
+/* The arrays of a report, with the number of elements of each. */
+static pesc_status open_arrays(tally *t)
+{
+    pesc_routes_report *r = t->out;
+    size_t rows = PESC_DATA_DOMAINS * r->n_layers, cells = rows * r->experts;
+    const struct {
+        void **at;
+        size_t n, size;
+    } arrays[] = {
+        { (void **)&r->domains, PESC_DATA_DOMAINS, sizeof *r->domains },
+        { (void **)&r->layers, r->n_layers, sizeof *r->layers },
+        { (void **)&r->difference, r->n_layers, sizeof *r->difference },
+        { (void **)&r->chance, r->n_layers, sizeof *r->chance },
+        { (void **)&r->p_value, r->n_layers, sizeof *r->p_value },
+        { (void **)&r->share, cells, sizeof *r->share },
+        { (void **)&r->gate, cells, sizeof *r->gate },
+        { (void **)&r->counts, cells * r->top_k, sizeof *r->counts },
+        { (void **)&t->gates, cells * r->top_k, sizeof *t->gates },
+        { (void **)&r->slot_gate, rows * r->top_k, sizeof *r->slot_gate },
+        { (void **)&r->load, rows, sizeof *r->load },
+        { (void **)&r->entropy, rows, sizeof *r->entropy },
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        *arrays[i].at = mem_zalloc(arrays[i].n, arrays[i].size);
+        if (!*arrays[i].at)
+            return fail_nomem("routing statistics", arrays[i].n * arrays[i].size);
+    }
+    return PESC_OK;
+}
+
+/* The layer that is looked at closely. */
+static pesc_status open_layer(tally *t)
+{
+    pesc_routes_report *r = t->out;
+    t->close = SIZE_MAX;
+    if (t->opt->layer < 0)
+        return PESC_OK;
+    for (size_t i = 0; i < r->n_layers; i++)
+        if (r->layers[i] == t->opt->layer)
+            t->close = i;
+    if (t->close == SIZE_MAX)
+        return fail(PESC_USAGE, "layer: found %lld, which has no router; expected %lld to %lld",
+                    (long long)t->opt->layer, (long long)r->layers[0],
+                    (long long)r->layers[r->n_layers - 1]);
+    r->tokens = mem_zalloc(r->experts * TOKENS, sizeof *r->tokens);
+    r->n_tokens = TOKENS;
+    if (!r->tokens)
+        return fail_nomem("the tokens of experts", r->experts * TOKENS * sizeof *r->tokens);
+    return surplus_open(&t->tokens, r->experts, (size_t)t->routes->m->cfg.vocab);
+}
 
 static pesc_status open_report(tally *t)
 {
@@ -146,15 +233,10 @@ static pesc_status open_report(tally *t)
     r->n_layers = (size_t)from->n_layers;
     r->experts = (size_t)from->m->cfg.moe.topk.n_experts;
     r->top_k = (size_t)from->k;
-    r->domains = mem_zalloc(PESC_DATA_DOMAINS, sizeof *r->domains);
-    r->layers = mem_alloc(r->n_layers, sizeof *r->layers);
-    r->difference = mem_alloc(r->n_layers, sizeof *r->difference);
-    r->share = mem_zalloc(PESC_DATA_DOMAINS * r->n_layers * r->experts, sizeof *r->share);
-    if (!r->domains || !r->layers || !r->difference || !r->share)
-        return fail_nomem("routing statistics", PESC_DATA_DOMAINS * r->n_layers * r->experts * 8);
+    TRY(open_arrays(t));
     for (size_t i = 0; i < r->n_layers; i++)
         r->layers[i] = from->layers[i];
-    return PESC_OK;
+    return open_layer(t);
 }
 
 static pesc_status open_all(tally *t, pesc_model *m)
@@ -187,10 +269,11 @@ static pesc_status read_all(tally *t)
     }
     TRY(forward(t));
     log_progress("routing records", n, n);
-    counts_to_shares(t->out);
-    for (size_t l = 0; l < t->out->n_layers; l++)
-        t->out->difference[l] = difference(t->out, l);
-    return PESC_OK;
+    for (size_t row = 0; row < t->out->n_domains * t->out->n_layers; row++)
+        fill_row(t, row);
+    if (t->out->tokens)
+        surplus_best(&t->tokens, t->out->tokens, t->out->n_tokens);
+    return test_domains(t);
 }
 
 pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_routes_report *out)
@@ -212,6 +295,9 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
     routes_close(t.routes);
     dataset_close(t.data);
     pack_close(t.pack);
+    divergence_free(&t.records);
+    surplus_close(&t.tokens);
+    mem_free(t.gates);
     return s;
 }
 
@@ -221,9 +307,10 @@ void pesc_routes_free(pesc_routes_report *r)
         return;
     for (size_t i = 0; r->domains && i < r->n_domains; i++)
         mem_free(r->domains[i].name);
-    mem_free(r->domains);
-    mem_free(r->layers);
-    mem_free(r->share);
-    mem_free(r->difference);
+    void *const arrays[] = { r->domains, r->layers, r->share,   r->difference,
+                             r->counts,  r->gate,   r->load,    r->slot_gate,
+                             r->entropy, r->chance, r->p_value, r->tokens };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        mem_free(arrays[i]);
     ARGS_CLEAR(r);
 }

@@ -53,6 +53,7 @@ static pesc_benchmark_report benchmark;
 static const pesc_benchmark_score score,
     scored = { .task = "a", .each = (const double[]){ 1 }, .n = 1 };
 static pesc_routes_report routes;
+static pesc_routes_history history;
 static pesc_cost_report cost;
 static pesc_cost_run timed;
 static pesc_compare_report compared;
@@ -220,6 +221,13 @@ static pesc_train_options train;
     X(pesc_plot_run(NULL), "run_dir")                                                              \
     X(pesc_plot_routes(NULL, &routes), "path")                                                     \
     X(pesc_plot_routes("x.svg", NULL), "report")                                                   \
+    X(pesc_plot_routes_layer(NULL, &routes, 0), "path")                                            \
+    X(pesc_plot_routes_layer("x.svg", NULL, 0), "report")                                          \
+    X(pesc_plot_routes_history(NULL, &history, "load"), "path")                                    \
+    X(pesc_plot_routes_history("x.svg", NULL, "load"), "history")                                  \
+    X(pesc_plot_routes_history("x.svg", &history, NULL), "what")                                   \
+    X(pesc_routes_over_time(NULL, NULL, &history), "run_dir")                                      \
+    X(pesc_routes_over_time("x", NULL, NULL), "out")                                               \
     X(pesc_option_set(NULL, &load, "x", NULL), "row")                                              \
     X(pesc_option_set(pesc_option_rows(NULL), NULL, "x", NULL), "options")                         \
     X(pesc_option_set(pesc_option_rows(NULL), &load, NULL, NULL), "text")
@@ -318,6 +326,11 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
           &scored, &(pesc_benchmark_score){ .task = "b", .each = scored.each }, &got.x, &got.y),   \
       "expected the same")                                                                         \
     X(pesc_plot_heat("x.svg", &no_cells), "cells")                                                 \
+    X(pesc_plot_routes_layer("x.svg", &(pesc_routes_report){ 0 }, 0), "report->size is 0")         \
+    X(pesc_plot_routes_history("x.svg", &(pesc_routes_history){ 0 }, "load"),                      \
+      "history->size is 0")                                                                        \
+    X(pesc_plot_routes_history("x.svg", &history, "load"), "found \"load\" over 0 steps")          \
+    X(pesc_routes_over_time("x", NULL, &(pesc_routes_history){ 0 }), "out->size is 0")             \
     X(pesc_plot_routes("x.svg", &(pesc_routes_report){ 0 }), "report->size is 0")
 
 /* X(what a function returns) is true */
@@ -373,6 +386,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_routes_free(NULL))                                                                      \
     X(pesc_routes_free(&(pesc_routes_report){ 0 }))                                                \
     X(pesc_compare_free(NULL))                                                                     \
+    X(pesc_routes_history_free(NULL))                                                              \
+    X(pesc_routes_history_free(&(pesc_routes_history){ 0 }))                                       \
     X(pesc_compare_free(&(pesc_compare_report){ 0 }))                                              \
     X(pesc_esft_choice_free(NULL))                                                                 \
     X(pesc_esft_choice_free(&(pesc_esft_choice){ 0 }))                                             \
@@ -396,6 +411,7 @@ static int open_all(void **state)
     eval = PESC_INIT(pesc_eval_report);
     benchmark = PESC_INIT(pesc_benchmark_report);
     routes = PESC_INIT(pesc_routes_report);
+    history = PESC_INIT(pesc_routes_history);
     cost = PESC_INIT(pesc_cost_report);
     compared = PESC_INIT(pesc_compare_report);
     scores = PESC_INIT(pesc_esft_score_report);
