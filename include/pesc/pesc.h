@@ -452,6 +452,8 @@ typedef struct pesc_step {
     bool skipped;     /* the loss or its gradient is not finite; no weight was changed */
     bool saved;
     double seconds_left;
+    double worst_entropy; /* of the layer with the lowest; NaN: the model has no experts */
+    int64_t worst_layer;
 } pesc_step;
 
 /* Training changes the weights of the model. */

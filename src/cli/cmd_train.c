@@ -61,10 +61,11 @@ static const char *time_text(char *out, size_t cap, double seconds)
 
 static void print_step(const pesc_step *s)
 {
-    char speed[32], eta[32], experts[64] = "";
+    char speed[32], eta[32], experts[96] = "";
     double gib = 1024.0 * 1024 * 1024;
     if (!isnan(s->expert_entropy))
-        snprintf(experts, sizeof experts, " | experts H=%.2f dead %lld", s->expert_entropy,
+        snprintf(experts, sizeof experts, " | experts H=%.2f (layer %lld: %.2f) dead %lld",
+                 s->expert_entropy, (long long)s->worst_layer, s->worst_entropy,
                  (long long)s->dead_experts);
     progress_clear();
     fprintf(stderr,

@@ -274,6 +274,11 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     measure(t, out, clock_seconds() - began);
     metrics_shares shares = share_out(t);
     metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
+    int32_t worst;
+    out->worst_entropy = watch_worst(&shares, &worst);
+    out->worst_layer = shares.layers ? t->sparse[worst] : 0;
+    if (!out->skipped)
+        watch_step(&t->watch, &shares, out->aux, t->aux_coef);
     metrics_step(t->log, out);
     if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->steps))
         metrics_routing(t->log, s->step, &shares);

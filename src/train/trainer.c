@@ -342,13 +342,19 @@ static pesc_status begin(pesc_trainer *t)
 static pesc_status open_shares(pesc_trainer *t)
 {
     const config *c = &t->m->cfg;
+    t->sparse = mem_alloc((size_t)c->n_layers, sizeof *t->sparse);
+    if (!t->sparse)
+        return fail_nomem("routing shares", (size_t)c->n_layers * sizeof *t->sparse);
     for (int32_t l = 0; l < c->n_layers; l++)
-        t->sparse_layers += t->m->blocks[l].sparse;
+        if (t->m->blocks[l].sparse)
+            t->sparse[t->sparse_layers++] = l;
     size_t n = (size_t)t->sparse_layers * (size_t)c->moe.topk.n_experts + 1;
     t->shares = mem_zalloc(n, sizeof *t->shares);
     t->chosen = mem_zalloc(n, sizeof *t->chosen);
     t->balance = mem_zalloc(2 * n, sizeof *t->balance);
-    return t->shares && t->chosen && t->balance ? PESC_OK : fail_nomem("routing shares", n * 8);
+    if (!t->shares || !t->chosen || !t->balance)
+        return fail_nomem("routing shares", n * 8);
+    return watch_open(&t->watch, t->sparse, t->sparse_layers, c->moe.topk.n_experts);
 }
 
 static void set_warmup(pesc_trainer *t)
@@ -429,6 +435,8 @@ static void release(pesc_trainer *t)
     mem_free(t->saver.whole);
     mem_free(t->yaml);
     mem_free(t->jinja);
+    watch_close(&t->watch);
+    mem_free(t->sparse);
     mem_free(t->shares);
     mem_free(t->chosen);
     mem_free(t->balance);

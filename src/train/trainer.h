@@ -9,6 +9,7 @@
 #include "train/metrics.h"
 #include "train/rundir.h"
 #include "train/schedule.h"
+#include "train/watch.h"
 
 struct pesc_trainer {
     pesc_train_options opt; /* resolved; strings are the caller's */
@@ -37,6 +38,8 @@ struct pesc_trainer {
     int64_t *chosen; /* the same as counts */
     double *balance; /* [sparse layers, 2, E]: f and P of the last step */
     int32_t sparse_layers;
+    int32_t *sparse; /* [sparse_layers]: their numbers */
+    watch watch;
     uint64_t over_length; /* records of the training data longer than seq_len */
     double peak_flops, token_flops;
     double seconds;        /* of a step, smoothed; 0: none yet */

@@ -67,7 +67,7 @@ PY
 @test "train: the step line" {
     tiny_pesc -o "$BATS_TEST_TMPDIR/r" --log-every 4
     [ "$status" = 0 ]
-    line='^step 8/8 \| loss [0-9.]+ \(ce [0-9.]+ aux [0-9.]+\) \| gn [0-9.]+ \| lr 3\.0e-03 \| [0-9.]+[kM]? tok/s [0-9]+% \| experts H=[01]\.[0-9]{2} dead [0-9]+ \| [0-9.]+/[0-9]+ GiB \| eta 0s$'
+    line='^step 8/8 \| loss [0-9.]+ \(ce [0-9.]+ aux [0-9.]+\) \| gn [0-9.]+ \| lr 3\.0e-03 \| [0-9.]+[kM]? tok/s [0-9]+% \| experts H=[01]\.[0-9]{2} \(layer [0-9]+: [01]\.[0-9]{2}\) dead [0-9]+ \| [0-9.]+/[0-9]+ GiB \| eta 0s$'
     grep -Eq "$line" <<< "$stderr"
     [ "$(grep -c '^step ' <<< "$stderr")" = 3 ] # 1, 4, 8
 }
