@@ -1,6 +1,6 @@
 """`pesc eval` against lm-evaluation-harness 0.4.13 with its Hugging Face backend, request by request.
 
-    tools/conformance/eval_model.py [--limit N] [--model NAME] [PART...]      parts: splits scores texts
+    tools/conformance/eval_model.py [--limit N] [--model NAME] [--tasks LIST] [PART...]      parts: splits scores texts
 
 Both sides evaluate the same model in f32 on the same documents (PESC_DATA/bench) and must agree on:
 token ids and where the scored ones begin; the log-likelihood of each choice, within 1e-4 of it; whether it is
@@ -286,7 +286,7 @@ def report(name, what, tally):
     return tally.wrong
 
 
-def compare_model(name, part, limit, data):
+def compare_model(name, part, limit, tasks, data):
     model, tally = MODELS[name], Tally()
     if not model.path.is_dir():
         print(f"{name}: SKIPPED, there is no {model.path}")
@@ -295,6 +295,8 @@ def compare_model(name, part, limit, data):
     lm = recorder(model, context)
     lm.own_tokenizer = model.path
     for task, shots in TEXTS if part == "texts" else SCORES:
+        if tasks and task not in tasks:
+            continue
         documents = min(limit, model.texts if part == "texts" else model.shots if shots else model.zero)
         compare_case(tally, name, lm, context, task, shots, math.ceil(documents / LEAVES.get(task, 1)), data)
         tally.shown = 0
@@ -422,6 +424,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--limit", type=int, default=10**9, help="documents a task at most")
     p.add_argument("--model", choices=MODELS, help="only this one")
+    p.add_argument("--tasks", default="", help="only these, with commas")
     p.add_argument("parts", nargs="*", help="splits, scores, texts; without any: all")
     a = p.parse_args()
     if not eval_text.BENCH.is_dir():
@@ -435,7 +438,7 @@ def main():
                 wrong += compare_splits(a.limit)
                 continue
             for name in [a.model] if a.model else MODELS:
-                wrong += compare_model(name, part, a.limit, data)
+                wrong += compare_model(name, part, a.limit, a.tasks.split(",") if a.tasks else None, data)
     print("eval model:", "everything is equal" if not wrong else f"{wrong} differences")
     return int(wrong != 0)
 
