@@ -24,7 +24,7 @@ import eval_text  # noqa: E402  the harness on local data
 
 sys.path.pop(0)  # it has a tokenizers.py, which hides the library of that name
 
-# Tasks, shots, documents of each task, batch of the harness: larger ones were not faster on the CPU this was written on.
+# Tasks, shots, documents of each task, batch of the harness (--batch tries another).
 CASES = {"mmlu": (["mmlu_anatomy", "mmlu_world_religions"], 5, 32, 4),
          "hellaswag": (["hellaswag"], 10, 8, 4),
          "gsm8k": (["gsm8k"], 5, 8, 8)}
