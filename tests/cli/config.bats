@@ -38,7 +38,7 @@ refused() { # code sentence (behind the file's name), content
     refused 2 '1: max-tokens: there is no such option; did you mean max_tokens?' 'max-tokens: 3'
     refused 2 '1: voyage: there is no such option; `pesc generate --help` lists them' 'voyage: 3'
     refused 2 '1: max_new_tokens: that is max_tokens here: maximum number of tokens to generate' 'max_new_tokens: 3'
-    refused 2 '1: load_in_4bit: that is base_dtype: nf4 here' 'load_in_4bit: true'
+    refused 2 '1: load_in_4bit: that is base_dtype: nf4 here: how weights are held in memory' 'load_in_4bit: true'
     refused 2 '2: found a key for the second time, expected each key once' $'seed: 1\nseed: 2'
     refused 2 '1: found config or help, expected keys that make sense in a file' 'config: x'
     refused 2 '1: found a nested mapping, expected a key' '{a: 1}: 2'
