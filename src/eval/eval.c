@@ -136,22 +136,15 @@ static pesc_status score_all(evaluation *e)
 
 static pesc_status text_of(const evaluation *e, const int32_t *ids, size_t n, str *out)
 {
+    const tokenizer *t = e->s->model->tok;
     decode_stream *d = NULL;
-    const char *text;
-    size_t len;
-    pesc_status s = decode_open(&d, e->s->model->tok, PESC_SKIP_SPECIAL);
-    for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        if (!tokenizer_token(e->s->model->tok, ids[i], &len))
-            continue; /* beyond the tokenizer: padding of the vocabulary */
-        s = decode_feed(d, ids[i], &text, &len);
-        if (s == PESC_OK)
-            str_add(out, text, len);
-    }
-    if (s == PESC_OK && (s = decode_finish(d, &text, &len)) == PESC_OK)
-        str_add(out, text, len);
+    pesc_status s = decode_open(&d, t, PESC_SKIP_SPECIAL);
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        s = decode_add(d, t, ids[i], out);
+    if (s == PESC_OK)
+        s = decode_end(d, out);
     decode_close(d);
-    str_puts(out, "");
-    return s != PESC_OK || str_ok(out) ? s : fail_nomem("an answer", out->n);
+    return s;
 }
 
 static char *trim(str *s)

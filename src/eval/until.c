@@ -15,36 +15,14 @@ struct until {
     id_list ids;           /* of the text */
 };
 
-/* Ids beyond the tokenizer are padding of the vocabulary and have no text. */
-static pesc_status decode_one(decode_stream *d, const tokenizer *t, int32_t id, str *out)
-{
-    const char *text;
-    size_t n;
-    if (!tokenizer_token(t, id, &n))
-        return PESC_OK;
-    TRY(decode_feed(d, id, &text, &n));
-    str_add(out, text, n);
-    return PESC_OK;
-}
-
-static pesc_status finish_decoding(decode_stream *d, str *out)
-{
-    const char *text;
-    size_t n;
-    TRY(decode_finish(d, &text, &n));
-    str_add(out, text, n);
-    str_puts(out, "");
-    return str_ok(out) ? PESC_OK : fail_nomem("a generated text", out->n);
-}
-
 static pesc_status decode_alone(const until *u, const int32_t *ids, size_t n, str *out)
 {
     decode_stream *d = NULL;
     pesc_status s = decode_open(&d, u->m->tok, PESC_SKIP_SPECIAL);
     for (size_t i = 0; s == PESC_OK && i < n; i++)
-        s = decode_one(d, u->m->tok, ids[i], out);
+        s = decode_add(d, u->m->tok, ids[i], out);
     if (s == PESC_OK)
-        s = finish_decoding(d, out);
+        s = decode_end(d, out);
     decode_close(d);
     return s;
 }
@@ -124,7 +102,7 @@ pesc_status until_token(void *ud, int32_t id, bool *more)
     if (!*more)
         return PESC_OK;
     TRY(id_list_add(&u->ids, id));
-    TRY(decode_one(u->decode, u->m->tok, id, &u->text));
+    TRY(decode_add(u->decode, u->m->tok, id, &u->text));
     if (!str_ok(&u->text))
         return fail_nomem("a generated text", u->text.n);
     *more = !has_stop(u, slice_of(&u->text), before);
@@ -144,7 +122,7 @@ static void cut(const until *u, str *text)
 
 pesc_status until_texts(until *u, str *text, str *reference)
 {
-    TRY(finish_decoding(u->decode, &u->text));
+    TRY(decode_end(u->decode, &u->text));
     str_add(text, u->text.p, u->text.n);
     str_puts(text, "");
     if (!str_ok(text))

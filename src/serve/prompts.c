@@ -28,28 +28,6 @@ void prompts_repair(const char *text, size_t n, str *out)
     }
 }
 
-/* Ids beyond the tokenizer are padding of the vocabulary and have no text. */
-static pesc_status feed(decode_stream *d, const tokenizer *t, int32_t id, str *out)
-{
-    const char *text;
-    size_t n;
-    if (!tokenizer_token(t, id, &n))
-        return PESC_OK;
-    TRY(decode_feed(d, id, &text, &n));
-    str_add(out, text, n);
-    return PESC_OK;
-}
-
-static pesc_status finish(decode_stream *d, str *out)
-{
-    const char *text;
-    size_t n;
-    TRY(decode_finish(d, &text, &n));
-    str_add(out, text, n);
-    str_puts(out, "");
-    return str_ok(out) ? PESC_OK : fail_nomem("a text", out->n);
-}
-
 /* offsets: [n], or NULL. */
 static pesc_status decode_all(decode_stream *d, const tokenizer *t, const int32_t *ids, size_t n,
                               str *out, size_t *offsets)
@@ -59,9 +37,9 @@ static pesc_status decode_all(decode_stream *d, const tokenizer *t, const int32_
         if (offsets)
             offsets[i] = chars += prompts_chars(out->p ? out->p + counted : "", out->n - counted);
         counted = out->n;
-        TRY(feed(d, t, ids[i], out));
+        TRY(decode_add(d, t, ids[i], out));
     }
-    return finish(d, out);
+    return decode_end(d, out);
 }
 
 pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags,

@@ -536,6 +536,27 @@ pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned 
     return PESC_OK;
 }
 
+pesc_status decode_add(decode_stream *d, const tokenizer *t, int32_t id, str *out)
+{
+    const char *text;
+    size_t n;
+    if (!tokenizer_token(t, id, &n))
+        return PESC_OK;
+    TRY(decode_feed(d, id, &text, &n));
+    str_add(out, text, n);
+    return PESC_OK;
+}
+
+pesc_status decode_end(decode_stream *d, str *out)
+{
+    const char *text;
+    size_t n;
+    TRY(decode_finish(d, &text, &n));
+    str_add(out, text, n);
+    str_puts(out, "");
+    return str_ok(out) ? PESC_OK : fail_nomem("a text", out->n);
+}
+
 void decode_close(decode_stream *d)
 {
     if (!d)

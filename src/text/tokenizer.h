@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "base/str.h"
 
 typedef struct pesc_tokenizer tokenizer;
 
@@ -90,6 +91,10 @@ pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned 
                               const int32_t *ids, size_t n);
 pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t *n);
 pesc_status decode_finish(decode_stream *d, const char **text, size_t *n); /* what was held back */
+/* The same, added to out. Ids beyond the tokenizer are padding of the vocabulary and have no text.
+ * decode_end also reports whether out had the memory for all of it. */
+pesc_status decode_add(decode_stream *d, const tokenizer *t, int32_t id, str *out);
+pesc_status decode_end(decode_stream *d, str *out);
 void decode_close(decode_stream *d);
 
 /* The first control token spelled in n bytes of valid UTF-8: text[*begin..*end). */
