@@ -35,18 +35,23 @@ static const struct {
     const char *name;
     int dt; /* -1: pesc does not read it */
 } tensor_types[] = {
-    { "F32", DT_F32 },   { "F16", DT_F16 }, { "Q4_0", DT_Q4_0 }, { "Q4_1", DT_Q4_1 },
-    { NULL, -1 },        { NULL, -1 },      { "Q5_0", DT_Q5_0 }, { "Q5_1", DT_Q5_1 },
-    { "Q8_0", DT_Q8_0 }, { "Q8_1", -1 },    { "Q2_K", -1 },      { "Q3_K", -1 },
-    { "Q4_K", DT_Q4_K }, { "Q5_K", -1 },    { "Q6_K", DT_Q6_K }, { "Q8_K", -1 },
-    { "IQ2_XXS", -1 },   { "IQ2_XS", -1 },  { "IQ3_XXS", -1 },   { "IQ1_S", -1 },
-    { "IQ4_NL", -1 },    { "IQ3_S", -1 },   { "IQ2_S", -1 },     { "IQ4_XS", -1 },
-    { "I8", -1 },        { "I16", -1 },     { "I32", -1 },       { "I64", -1 },
-    { "F64", -1 },       { "IQ1_M", -1 },   { "BF16", DT_BF16 }, { NULL, -1 },
-    { NULL, -1 },        { NULL, -1 },      { "TQ1_0", -1 },     { "TQ2_0", -1 },
-    { NULL, -1 },        { NULL, -1 },      { NULL, -1 },        { "MXFP4", -1 },
+    { "F32", DT_F32 },   { "F16", DT_F16 },   { "Q4_0", DT_Q4_0 },
+    { "Q4_1", DT_Q4_1 }, { NULL, -1 },        { NULL, -1 },
+    { "Q5_0", DT_Q5_0 }, { "Q5_1", DT_Q5_1 }, { "Q8_0", DT_Q8_0 },
+    { "Q8_1", -1 },      { "Q2_K", DT_Q2_K }, { "Q3_K", DT_Q3_K },
+    { "Q4_K", DT_Q4_K }, { "Q5_K", DT_Q5_K }, { "Q6_K", DT_Q6_K },
+    { "Q8_K", -1 },      { "IQ2_XXS", -1 },   { "IQ2_XS", -1 },
+    { "IQ3_XXS", -1 },   { "IQ1_S", -1 },     { "IQ4_NL", DT_IQ4_NL },
+    { "IQ3_S", -1 },     { "IQ2_S", -1 },     { "IQ4_XS", -1 },
+    { "I8", -1 },        { "I16", -1 },       { "I32", -1 },
+    { "I64", -1 },       { "F64", -1 },       { "IQ1_M", -1 },
+    { "BF16", DT_BF16 }, { NULL, -1 },        { NULL, -1 },
+    { NULL, -1 },        { "TQ1_0", -1 },     { "TQ2_0", -1 },
+    { NULL, -1 },        { NULL, -1 },        { NULL, -1 },
+    { "MXFP4", -1 },
 };
-static const char readable[] = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K and Q6_K";
+static const char readable[] =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K and IQ4_NL";
 
 /* ---- the walk ---- */
 
@@ -333,6 +338,7 @@ static pesc_status read_tensors(gguf *g, cursor *c, size_t n, size_t alignment)
     size_t next = 0;
     for (g->n_tensors = 0; g->n_tensors < n; g->n_tensors++) {
         gguf_tensor *t = &g->tensors[g->n_tensors];
+        t->path = g->path;
         TRY(take_name(c, "a tensor's name", MAX_TENSOR_NAME, &t->name));
         TRY(take_shape(c, t));
         TRY(take_tensor_type(c, t));
@@ -381,20 +387,6 @@ static pesc_status read_alignment(const gguf *g, size_t *out)
     return PESC_OK;
 }
 
-/* pesc reads a model of one file. The count is in every part. */
-static pesc_status refuse_parts(const gguf *g)
-{
-    int64_t count = 1, no = 0;
-    TRY(gguf_get_int(g, "split.count", (gguf_range){ .min = 1, .max = UINT16_MAX }, &count));
-    TRY(gguf_get_int(g, "split.no", (gguf_range){ .max = count - 1 }, &no));
-    if (count > 1)
-        return fail(PESC_UNSUPPORTED,
-                    "%s: is part %lld of %lld of a split model; join the parts first, for example "
-                    "with llama-gguf-split --merge",
-                    g->path, (long long)no + 1, (long long)count);
-    return PESC_OK;
-}
-
 static pesc_status read_header(gguf *g)
 {
     cursor c = { g->map, 0 };
@@ -404,7 +396,6 @@ static pesc_status read_header(gguf *g)
     TRY(take_count(&c, "the number of metadata entries", MIN_VALUE_BYTES, MAX_VALUES, &n_values));
     TRY(read_values(g, &c, n_values));
     TRY(read_alignment(g, &alignment));
-    TRY(refuse_parts(g));
     return read_tensors(g, &c, n_tensors, alignment);
 }
 
@@ -420,7 +411,7 @@ pesc_status gguf_is(const char *path, bool *out)
     return PESC_OK;
 }
 
-pesc_status gguf_open(gguf **out, const char *path)
+pesc_status gguf_open_file(gguf **out, const char *path)
 {
     *out = NULL;
     gguf *g = mem_zalloc(1, sizeof *g);
@@ -440,10 +431,24 @@ pesc_status gguf_open(gguf **out, const char *path)
     return s;
 }
 
+pesc_status gguf_open(gguf **out, const char *path)
+{
+    TRY(gguf_open_file(out, path));
+    pesc_status s = gguf_join_parts(*out);
+    if (s != PESC_OK) {
+        gguf_close(*out);
+        *out = NULL;
+    }
+    return s;
+}
+
 void gguf_close(gguf *g)
 {
     if (!g)
         return;
+    for (size_t i = 0; i < g->n_rest; i++)
+        gguf_close(g->rest[i]);
+    mem_free(g->rest);
     if (!g->lent)
         io_map_close(g->map);
     mem_free(g->values);

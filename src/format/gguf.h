@@ -1,4 +1,5 @@
-/* gguf: one file that is a whole model: metadata, tokenizer and tensors (GGUF v2 and v3).
+/* gguf: one file, or the first of several, that is a whole model: metadata, tokenizer and tensors
+ * (GGUF v2 and v3).
  *
  * gguf_open() maps the file and walks its header once; everything it keeps points into the map, so
  * opening costs the header and nothing else. The rest of pesc never sees GGUF's names: the metadata
@@ -18,6 +19,7 @@ typedef struct gguf gguf;
  * their hash. */
 pesc_status gguf_is(const char *path, bool *out);
 
+/* A split model is opened by its first part, NAME-00001-of-00003.gguf. */
 pesc_status gguf_open(gguf **out, const char *path);
 void gguf_close(gguf *g); /* NULL is allowed */
 

@@ -47,17 +47,27 @@ typedef struct gguf_tensor {
     int64_t ne[4]; /* in PyTorch's order */
     const unsigned char *data;
     size_t bytes;
+    const char *path; /* of the file it is in */
 } gguf_tensor;
 
 struct gguf {
     io_map *map;
-    bool lent; /* the map belongs to a table of weights by now */
+    bool lent; /* the map and those of the parts belong to a table of weights by now */
     const char *path;
     gguf_value *values; /* sorted by key */
     size_t n_values;
-    gguf_tensor *tensors; /* in the order of the file */
+    gguf_tensor *tensors; /* in the order of the file, then of the parts after it */
     size_t n_tensors;
+    gguf **rest; /* the other parts of a split model, for their maps */
+    size_t n_rest;
 };
+
+/* One file, without the parts that may belong to it. */
+pesc_status gguf_open_file(gguf **out, const char *path);
+
+/* Opens the other parts when the file is the first of several, and appends their tensors
+ * (gguf_split.c). */
+pesc_status gguf_join_parts(gguf *g);
 
 /* Metadata by key; NULL when absent. */
 const gguf_value *gguf_find(const gguf *g, const char *key);

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static weight view_of(const gguf *g, const gguf_tensor *t, const char *name)
+static weight view_of(const gguf_tensor *t, const char *name)
 {
     weight w = {
-        .name = name, .dt = t->dt, .nd = t->nd, .data = t->data, .bytes = t->bytes, .file = g->path
+        .name = name, .dt = t->dt, .nd = t->nd, .data = t->data, .bytes = t->bytes, .file = t->path
     };
     for (int32_t i = 0; i < t->nd; i++)
         w.ne[i] = t->ne[i];
@@ -17,7 +17,7 @@ static weight view_of(const gguf *g, const gguf_tensor *t, const char *name)
 }
 
 /* The experts of a stack are stored one after the other. A writer may have dropped a leading 1. */
-static pesc_status add_stack(weights *ws, const gguf *g, const gguf_tensor *t, const gguf_name *n)
+static pesc_status add_stack(weights *ws, const gguf_tensor *t, const gguf_name *n)
 {
     char name[WEIGHTS_MAX_NAME];
     int64_t experts = t->nd == 3 ? t->ne[0] : 1;
@@ -25,11 +25,11 @@ static pesc_status add_stack(weights *ws, const gguf *g, const gguf_tensor *t, c
         return fail(PESC_SHAPE,
                     "%s: tensor %.*s has %d dimensions, expected experts x rows x "
                     "columns",
-                    g->path, (int)t->name.n, t->name.p, t->nd);
+                    t->path, (int)t->name.n, t->name.p, t->nd);
     if (experts > WEIGHTS_MAX)
-        return fail(PESC_SHAPE, "%s: tensor %.*s holds %lld experts, expected at most %d", g->path,
+        return fail(PESC_SHAPE, "%s: tensor %.*s holds %lld experts, expected at most %d", t->path,
                     (int)t->name.n, t->name.p, (long long)experts, WEIGHTS_MAX);
-    weight w = view_of(g, t, name);
+    weight w = view_of(t, name);
     w.nd = 2;
     w.ne[0] = t->ne[t->nd - 2];
     w.ne[1] = t->ne[t->nd - 1];
@@ -44,17 +44,17 @@ static pesc_status add_stack(weights *ws, const gguf *g, const gguf_tensor *t, c
 
 /* llama.cpp rotates neighbouring pairs, so its converter interleaves the rows of each
  * head; weights_read_f32() puts them back. */
-static pesc_status unpermute(weight *w, const gguf *g, const gguf_tensor *t, int64_t n_heads)
+static pesc_status unpermute(weight *w, const gguf_tensor *t, int64_t n_heads)
 {
     if (w->ne[0] % (2 * n_heads))
         return fail(PESC_SHAPE,
-                    "%s: tensor %.*s has %lld rows, expected a multiple of 2 x %lld heads", g->path,
+                    "%s: tensor %.*s has %lld rows, expected a multiple of 2 x %lld heads", t->path,
                     (int)t->name.n, t->name.p, (long long)w->ne[0], (long long)n_heads);
     w->unpermute_heads = (int32_t)n_heads;
     return PESC_OK;
 }
 
-static pesc_status add_tensor(weights *ws, const gguf *g, const gguf_tensor *t, const gguf_arch *a,
+static pesc_status add_tensor(weights *ws, const gguf_tensor *t, const gguf_arch *a,
                               const gguf_sizes *z)
 {
     char name[WEIGHTS_MAX_NAME];
@@ -62,22 +62,22 @@ static pesc_status add_tensor(weights *ws, const gguf *g, const gguf_tensor *t, 
     if (!gguf_name_of(&n, t->name, a)) {
         /* left as it is, for binding to report with the others it does not know */
         snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.p);
-        weight w = view_of(g, t, name);
+        weight w = view_of(t, name);
         return weights_add(ws, &w);
     }
     if (n.flags & NAME_SKIP)
         return PESC_OK;
     if (n.flags & NAME_STACKED)
-        return add_stack(ws, g, t, &n);
+        return add_stack(ws, t, &n);
     gguf_name_write(name, sizeof name, &n, n.expert);
-    weight w = view_of(g, t, name);
+    weight w = view_of(t, name);
     if ((n.flags & NAME_ROW) && w.nd == 1) {
         w.nd = 2;
         w.ne[1] = w.ne[0];
         w.ne[0] = 1;
     }
     if (a->permuted && (n.flags & (NAME_QUERY | NAME_KEY)))
-        TRY(unpermute(&w, g, t, n.flags & NAME_QUERY ? z->heads : z->kv_heads));
+        TRY(unpermute(&w, t, n.flags & NAME_QUERY ? z->heads : z->kv_heads));
     return weights_add(ws, &w);
 }
 
@@ -183,16 +183,27 @@ static pesc_status join_all(weights *ws, int64_t n_layers)
     return PESC_OK;
 }
 
+/* A map is lent also when adding it fails. */
+static pesc_status lend_maps(weights *ws, gguf *g)
+{
+    g->lent = true;
+    TRY(weights_add_file(ws, g->map));
+    for (size_t i = 0; i < g->n_rest; i++) {
+        g->rest[i]->lent = true;
+        TRY(weights_add_file(ws, g->rest[i]->map));
+    }
+    return PESC_OK;
+}
+
 static pesc_status fill(weights *ws, gguf *g)
 {
     const gguf_arch *a;
     gguf_sizes z;
-    g->lent = true; /* also when adding fails */
-    TRY(weights_add_file(ws, g->map));
+    TRY(lend_maps(ws, g));
     TRY(gguf_arch_of(&a, g));
     TRY(gguf_config_sizes(g, a, &z));
     for (size_t i = 0; i < g->n_tensors; i++)
-        TRY(add_tensor(ws, g, &g->tensors[i], a, &z));
+        TRY(add_tensor(ws, &g->tensors[i], a, &z));
     return a->bit == ARCH_DEEPSEEK2 ? join_all(ws, z.layers) : PESC_OK;
 }
 

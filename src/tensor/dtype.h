@@ -28,8 +28,12 @@
     X(Q5_0, 32, 22, "q5_0")                                                                        \
     X(Q5_1, 32, 24, "q5_1")                                                                        \
     X(Q8_0, 32, 34, "q8_0")                                                                        \
+    X(Q2_K, 256, 84, "q2_k")                                                                       \
+    X(Q3_K, 256, 110, "q3_k")                                                                      \
     X(Q4_K, 256, 144, "q4_k")                                                                      \
-    X(Q6_K, 256, 210, "q6_k")
+    X(Q5_K, 256, 176, "q5_k")                                                                      \
+    X(Q6_K, 256, 210, "q6_k")                                                                      \
+    X(IQ4_NL, 32, 18, "iq4_nl")
 
 typedef enum dtype {
 #define DTYPE_ENUM(name, block, bytes, text) DT_##name,

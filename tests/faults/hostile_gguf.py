@@ -181,7 +181,8 @@ INFO = [
     ("g12-type-5", lambda: tensor(kind=5), "has the unknown type 5"),
     ("g12-type-40", lambda: tensor(kind=40), "has the unknown type 40"),
     ("g12-type-max", lambda: tensor(kind=2**32 - 1), "has the unknown type 4294967295"),
-    ("g12-q2_k", lambda: tensor(kind=10), "is Q2_K; pesc reads F32, F16, BF16"),
+    ("g12-iq2", lambda: tensor(kind=16), "is IQ2_XXS; pesc reads F32, F16, BF16"),
+    ("g12-q2_k-rows", lambda: tensor(kind=10), "has rows of 32 elements, expected a multiple of 256 for q2_k"),
     ("g12-i8", lambda: tensor(kind=24), "is I8; pesc reads F32"),
     ("g13-offset-unaligned", lambda: tensor(offset=4), "is at offset 4, expected"),
     ("g13-offset-past-end", lambda: tensor(offset=2**40), "is at offset 1099511627776, expected"),
@@ -231,7 +232,9 @@ INFO = [
     ("g18-tokens-more-than-rows", lambda: w.llama().set_array("tokenizer.ggml.tokens", STRING, ["x"] * 41), "found 41 tokens, but token_embd.weight has 40 rows"),
     ("g19-split-0", lambda: key("split.count", U32, 0), "split.count: found 0, expected 1"),
     ("g19-split-index", lambda: key("split.count", w.U16, 2).set("split.no", w.U16, 2), "split.no: found 2, expected 0 to 1"),
-    ("g19-split", lambda: key("split.count", w.U16, 3).set("split.no", w.U16, 1), "is part 2 of 3 of a split model; join the parts first"),
+    ("g19-split", lambda: key("split.count", w.U16, 3).set("split.no", w.U16, 1), "is part 2 of 3 of a split model; give the first part"),
+    ("g19-split-name", lambda: key("split.count", w.U16, 3), "its name does not end in -00001-of-00003.gguf"),
+    ("g19-split-many", lambda: key("split.count", U32, 100000), "split.count: found 100000, expected 1 to 99999"),
 ]
 
 V = "tokenizer.ggml."

@@ -388,7 +388,7 @@ static const struct refusal {
       PESC_FORMAT,
       "x is the bool 2, expected 0 or 1" },
     { { .without = 1 }, PESC_SHAPE, "token_embd.weight is missing" },
-    { { .type = 10 }, PESC_UNSUPPORTED, "token_embd.weight is Q2_K; pesc reads F32" },
+    { { .type = 16 }, PESC_UNSUPPORTED, "token_embd.weight is IQ2_XXS; pesc reads F32" },
     { { .type = 4 }, PESC_FORMAT, "token_embd.weight has the unknown type 4" },
     { { .type = 8 }, PESC_FORMAT, "rows of 4 elements, expected a multiple of 32 for q8_0" },
     { { .type = 1 }, PESC_FORMAT, "blk.0.attn_norm.weight is at offset 96, expected 64" },
