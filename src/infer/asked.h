@@ -10,6 +10,7 @@ typedef struct asked_row {
     int32_t row, token;
     float logprob; /* of the token */
     int32_t best;  /* the most likely one; ties: the lowest id */
+    int32_t rank;  /* the caller's, like owner */
     void *owner;   /* the caller's */
 } asked_row;
 

@@ -17,12 +17,24 @@ static void find_top(scheduler *s, int32_t n)
     }
 }
 
+/* How many tokens of the row in s->logits are at least as likely as this one, with itself. */
+static int32_t rank_of(const scheduler *s, int32_t token)
+{
+    int32_t rank = 0;
+    for (int32_t id = 0; id < s->m->cfg.vocab; id++)
+        rank += s->logits[id] >= s->logits[token];
+    return rank;
+}
+
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token)
 {
     TRY(asked_add(&s->details, row, token, NULL));
-    if (j->r.n_top == 0)
+    if (j->r.n_top == 0 && !j->r.rank)
         return PESC_OK;
     TRY(scheduler_download_row(s, row));
+    s->details.all[s->details.n - 1].rank = j->r.rank ? rank_of(s, token) : 0;
+    if (j->r.n_top == 0)
+        return PESC_OK;
     find_top(s, j->r.n_top);
     for (int32_t i = 0; i < j->r.n_top; i++)
         TRY(asked_add(&s->details, row, s->top[i].id, NULL));
@@ -38,7 +50,8 @@ pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n)
     sched_row r = { .at = prompt ? j->delivered++ : (int32_t)j->ids.n,
                     .token = { a->token, a->logprob },
                     .top = s->top,
-                    .n_top = j->r.n_top };
+                    .n_top = j->r.n_top,
+                    .rank = a->rank };
     *n = 1 + (size_t)j->r.n_top;
     return j->r.row(j->r.ud, &r);
 }

@@ -74,6 +74,7 @@ void scheduler_close(scheduler *s)
     for (int32_t i = 0; s->slots && i < s->n_slots; i++)
         job_free(s->slots[i]);
     pass_close(s->pass);
+    routes_close(s->routes);
     asked_close(&s->asked);
     asked_close(&s->details);
     prefix_close(s->prefixes);
@@ -105,6 +106,14 @@ static pesc_status check_request(const scheduler *s, const sched_request *r)
     return PESC_OK;
 }
 
+static bool is_sparse(const pesc_model *m)
+{
+    for (int32_t i = 0; i < m->cfg.n_layers; i++)
+        if (m->blocks[i].sparse)
+            return true;
+    return false;
+}
+
 /* What only some requests need: a row of logits on the host, the sampler, room for details. */
 static pesc_status open_for(scheduler *s, const sched_request *r)
 {
@@ -127,8 +136,10 @@ pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket
 {
     job *j;
     TRY(check_request(s, r));
-    if (r->sample || r->n_top)
+    if (r->sample || r->n_top || r->rank)
         TRY(open_for(s, r));
+    if (r->routed && !s->routes && is_sparse(s->m))
+        TRY(routes_open(&s->routes, s->m, s->max_tokens));
     TRY(job_open(&j, r, ++s->tickets));
     job_queue_add(&s->queue, j);
     if (ticket)
@@ -139,6 +150,11 @@ pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket
 pesc_status scheduler_sort(scheduler *s)
 {
     return job_queue_sort(&s->queue);
+}
+
+void scheduler_route_every(scheduler *s, int32_t forwards)
+{
+    s->routes_every = forwards;
 }
 
 static bool cancel_one(job *j, uint64_t ticket)
@@ -322,10 +338,38 @@ static pesc_status fill(scheduler *s)
 
 /* ---- results ---- */
 
+static bool wants_routes(const scheduler *s)
+{
+    bool due = s->routes_every && s->count.forwards % (uint64_t)s->routes_every == 0;
+    for (int32_t i = 0; s->routes && i < s->n_seqs; i++) {
+        const sched_request *r = &s->slots[s->placed[i].slot]->r;
+        if (r->routed && (due || r->all_routed))
+            return true;
+    }
+    return false;
+}
+
+static void tell_routes(const scheduler *s)
+{
+    int32_t first = 0;
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        const token_seq *q = &s->seqs[i];
+        const sched_request *r = &s->slots[s->placed[i].slot]->r;
+        if (r->routed)
+            r->routed(r->ud, &(sched_routes){
+                                 .at = q->past, .n = q->n, .first = first, .all = s->routes });
+        first += q->n;
+    }
+}
+
 static pesc_status forward(scheduler *s)
 {
+    bool routed = wants_routes(s);
     TRY(pass_set(s->pass, s->seqs, s->n_seqs, s->rows, s->n_rows));
+    routes_record(routed ? s->routes : NULL, s->pass);
     TRY(model_fwd(s->m, s->pass, &s->head));
+    if (routed)
+        tell_routes(s);
     s->count.forwards++;
     s->count.computed += (uint64_t)s->n_tokens;
     return asked_compute(&s->asked, s->head);

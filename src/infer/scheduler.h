@@ -30,7 +30,7 @@
 #define PESC_INFER_SCHEDULER_H
 
 #include "infer/sampler.h"
-#include "model/model.h"
+#include "model/routes.h"
 
 typedef struct scheduler scheduler;
 
@@ -71,7 +71,16 @@ typedef struct sched_row {
     sched_choice token;
     const sched_choice *top; /* [n_top]: the most likely first; ties: the lowest id first */
     int32_t n_top;
+    int32_t rank; /* of the token, from 1: how many are not less likely; 0: not asked for */
 } sched_row;
+
+/* The experts of tokens [at, at + n) of a request: rows [first, first + n) of `all`, which is
+ * borrowed for the call. A token is routed when it is fed, so the last one that is generated never
+ * is; one that is fed again after a preemption is told again. */
+typedef struct sched_routes {
+    int32_t at, n, first;
+    const routes *all;
+} sched_routes;
 
 typedef struct sched_request {
     const int32_t *ids; /* [n], copied */
@@ -89,6 +98,11 @@ typedef struct sched_request {
     /* Each token that is scored or generated, once, in order, before `token`. NULL: not wanted. */
     pesc_status (*row)(void *ud, const sched_row *r);
     int32_t n_top; /* of each row, at most the vocabulary */
+    bool rank;     /* whether rows have the rank of their token */
+    /* The experts that tokens were fed to, before `row` of the same forward. Dense models never
+     * call it. NULL: not wanted. all_routed: of every forward. */
+    void (*routed)(void *ud, const sched_routes *r);
+    bool all_routed;
     /* Each token that is generated, also one that ends a text: the scheduler knows no end tokens.
      * *more is true; false ends the request. NULL: only max_tokens ends it. */
     pesc_status (*token)(void *ud, int32_t id, bool *more);
@@ -108,6 +122,10 @@ void scheduler_cancel(scheduler *s, uint64_t ticket);
 /* Puts the waiting requests in the order of their tokens, so that those with the same prefix follow
  * each other, and joins scores whose tokens differ in the last one only: one row serves them. */
 pesc_status scheduler_sort(scheduler *s);
+
+/* Each so many-th forward tells its routes to all requests with `routed`. 0, as at first: only
+ * forwards with a request that has `all_routed` do. */
+void scheduler_route_every(scheduler *s, int32_t forwards);
 
 /* One forward. *more: requests are left, waiting or running. */
 pesc_status scheduler_step(scheduler *s, bool *more);

@@ -22,6 +22,8 @@ struct scheduler {
     kvcache *kv;
     prefix_cache *prefixes;
     pass *pass;
+    routes *routes; /* NULL until a request wants them */
+    int32_t routes_every;
     sampler *sampler; /* NULL until a request needs it */
     float *logits;    /* [V]: a row for it */
     job_queue queue;

@@ -11,6 +11,7 @@
 #include "model/memory.h"
 #include "model/pass.h"
 #include "model/rope.h"
+#include "model/routes.h"
 #include "model/swap.h"
 
 #include <string.h>
@@ -258,8 +259,10 @@ tensor model_head(const pass *p, tensor rows, tensor rstd)
 static void layers_and_head_fwd(pass *p)
 {
     model_embed(p);
-    for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
+    for (int32_t i = 0; i < p->m->cfg.n_layers; i++) {
         block_fwd(p, i, p->x);
+        routes_record_layer(p, i);
+    }
     if (!p->n_out)
         return;
     block_flush(p);
@@ -274,7 +277,8 @@ static bool decoding(const pass *p)
 
 static uint64_t graph_name(const pass *p)
 {
-    return rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out);
+    uint64_t more = p->routes != NULL; /* the copies of the routers' choices */
+    return rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out << 1 | more);
 }
 
 pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
@@ -287,6 +291,7 @@ pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
         m->dev->op->end(m->dev);
     }
     TRY(m->dev->op->sync(m->dev));
+    TRY(routes_fetch(p));
     TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t s = 0; p->kv && s < p->n_seqs; s++)
         kvcache_advance(p->kv, p->host.kv_seq[s], p->host.starts[s + 1] - p->host.starts[s]);

@@ -56,11 +56,12 @@ struct pass {
     tensor cos, sin; /* f32 [T, rot/2] */
     tensor x;        /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
-    tensor mid;          /* [T,LINEARS * lora_rank]: A x, where it is not kept */
-    block_acts acts;     /* activations of the layer at hand */
-    tensor last, last_h; /* [n_out,C]: rows that meet the head, f32 and normed */
-    tensor logits;       /* f32 [n_out,V]; training: of a chunk of rows */
-    train_state *train;  /* NULL: inference */
+    tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
+    block_acts acts;       /* activations of the layer at hand */
+    tensor last, last_h;   /* [n_out,C]: rows that meet the head, f32 and normed */
+    tensor logits;         /* f32 [n_out,V]; training: of a chunk of rows */
+    train_state *train;    /* NULL: inference */
+    struct routes *routes; /* what keeps the choices of the routers, borrowed; NULL: nothing */
 };
 
 /* The key of one tensor's dropout mask in this micro-batch. */

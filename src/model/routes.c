@@ -66,16 +66,39 @@ void routes_close(routes *r)
     mem_free(r);
 }
 
-pesc_status routes_fwd(routes *r, pass *p)
+/* Copies the choices of a layer that has run; at: which of the layers with a router it is. */
+static void keep_choices(const routes *r, const pass *p, int32_t at)
 {
-    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->train);
-    device *dev = p->dev;
-    const ops *op = dev->op;
+    const ops *op = p->dev->op;
+    const moe_acts *a = &p->acts.moe;
+    arena there = { .base = r->device, .size = r->bytes };
+    tensor ids, gates;
+    int64_t first = (int64_t)at * p->n;
+    layout(r, &there, p->n, &ids, &gates);
+    op->copy(p->dev, tensor_slice(&ids, first, p->n).data, a->ids.data, tensor_bytes(&a->ids));
+    op->copy(p->dev, tensor_slice(&gates, first, p->n).data, a->gates.data,
+             tensor_bytes(&a->gates));
+}
+
+static pesc_status fetch(routes *r, const pass *p)
+{
+    const ops *op = p->dev->op;
     arena there = { .base = r->device, .size = r->bytes };
     arena here = { .base = r->host, .size = r->bytes };
     tensor ids, gates, host_ids, host_gates;
     layout(r, &there, p->n, &ids, &gates);
     layout(r, &here, p->n, &host_ids, &host_gates);
+    TRY(op->download(p->dev, host_ids.data, ids.data, tensor_bytes(&ids)));
+    TRY(op->download(p->dev, host_gates.data, gates.data, tensor_bytes(&gates)));
+    r->n = p->n;
+    r->ids = host_ids.data;
+    r->gates = host_gates.data;
+    return PESC_OK;
+}
+
+pesc_status routes_fwd(routes *r, pass *p)
+{
+    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->train);
     int32_t last = r->layers[r->n_layers - 1];
     model_embed(p);
     for (int32_t i = 0, at = 0; i <= last; i++) {
@@ -88,15 +111,34 @@ pesc_status routes_fwd(routes *r, pass *p)
             continue;
         if (i < last && moe_adapters_few(p))
             moe_route(p, b); /* the op that serves a few tokens does not leave its choice */
-        const moe_acts *a = &p->acts.moe;
-        op->copy(dev, tensor_slice(&ids, at, p->n).data, a->ids.data, tensor_bytes(&a->ids));
-        op->copy(dev, tensor_slice(&gates, at, p->n).data, a->gates.data, tensor_bytes(&a->gates));
-        at += p->n;
+        keep_choices(r, p, at++);
     }
-    TRY(op->download(dev, host_ids.data, ids.data, tensor_bytes(&ids)));
-    TRY(op->download(dev, host_gates.data, gates.data, tensor_bytes(&gates)));
-    r->n = p->n;
-    r->ids = host_ids.data;
-    r->gates = host_gates.data;
+    TRY(fetch(r, p));
     return weights_check(r->m->dir->ws); /* a mapped file may have been truncated meanwhile */
+}
+
+/* ---- beside another forward ---- */
+
+void routes_record(routes *r, pass *p)
+{
+    ASSERT(!r || (p->m == r->m && p->lim.max_tokens <= r->max_tokens));
+    p->routes = r;
+}
+
+void routes_record_layer(pass *p, int32_t layer)
+{
+    const block *b = &p->m->blocks[layer];
+    int32_t at = 0;
+    if (!p->routes || !b->sparse)
+        return;
+    while (p->routes->layers[at] != layer)
+        at++;
+    if (moe_adapters_few(p))
+        moe_route(p, b); /* as in routes_fwd() */
+    keep_choices(p->routes, p, at);
+}
+
+pesc_status routes_fetch(pass *p)
+{
+    return p->routes ? fetch(p->routes, p) : PESC_OK;
 }

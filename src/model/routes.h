@@ -1,8 +1,8 @@
 /* routes: which experts the tokens of a pass go to, layer by layer, and with what gates.
  *
- * A forward for the sake of its routers: it ends at the last of them, so the experts of that layer
- * and the head do not run. Choices stay on the device until the pass is through and then come over
- * in two copies. */
+ * Either a forward for the sake of its routers: it ends at the last of them, so the experts of that
+ * layer and the head do not run. Or beside the forwards of model_fwd(). Choices stay on the device
+ * until the pass is through and then come over in two copies. */
 #ifndef PESC_MODEL_ROUTES_H
 #define PESC_MODEL_ROUTES_H
 
@@ -27,5 +27,12 @@ void routes_close(routes *r); /* NULL is allowed */
 
 /* Runs a pass (without a cache) whose tokens are set. */
 pesc_status routes_fwd(routes *r, pass *p);
+
+/* From now on each model_fwd() of the pass leaves the choices of its routers in r, which has room
+ * for its tokens and must stay. NULL: not any more. */
+void routes_record(routes *r, pass *p);
+/* Parts of model_fwd(): after a layer, and after the last. Nothing where the pass has no routes. */
+void routes_record_layer(pass *p, int32_t layer);
+pesc_status routes_fetch(pass *p);
 
 #endif

@@ -7,6 +7,7 @@
 #include "text/bytetoken.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LEAST_LOGPROB = -9999 }; /* JSON has no infinity */
@@ -22,6 +23,12 @@ static double finite_logprob(float x)
 }
 
 /* ---- log-probabilities ---- */
+
+/* How many of the most likely tokens `logprobs` reports. */
+static int64_t reported(const choice *c)
+{
+    return c->of->api.top < c->of->n_top ? c->of->api.top : c->of->n_top;
+}
 
 /* The text of a token in its place; without a tokenizer its id. */
 static void piece_text(const choice *c, int32_t before, int32_t id, str *out)
@@ -57,7 +64,7 @@ static json_t *top_by_text(const choice *c, const note *n)
 {
     str text = { 0 };
     json_t *all = json_object();
-    for (int64_t i = -1; all && i < c->of->api.top; i++) {
+    for (int64_t i = -1; all && i < reported(c); i++) {
         const sched_choice *t = i < 0 ? NULL : &c->top[n->top + (size_t)i];
         double value = finite_logprob(t ? t->logprob : n->logprob);
         piece_text(c, n->before, t ? t->id : n->id, &text);
@@ -76,7 +83,7 @@ static json_t *logprob_arrays(const choice *c, size_t from, size_t to)
            *offsets = json_array();
     str text = { 0 };
     for (size_t i = from; i < to; i++) {
-        const note *n = &c->notes[i];
+        const note *n = &c->notes.all[i];
         piece_text(c, n->before, n->id, &text);
         json_array_append_new(tokens, json_stringn(text.p, text.n));
         json_array_append_new(values,
@@ -104,9 +111,9 @@ static json_t *logprob_list(const choice *c, size_t from, size_t to)
 {
     json_t *list = json_array();
     for (size_t i = from; i < to; i++) {
-        const note *n = &c->notes[i];
+        const note *n = &c->notes.all[i];
         json_t *entry = logprob_entry(c, n, n->id, n->logprob), *top = json_array();
-        for (size_t k = 0; k < (size_t)c->of->api.top; k++) {
+        for (size_t k = 0; k < (size_t)reported(c); k++) {
             const sched_choice *t = &c->top[n->top + k];
             json_array_append_new(top, logprob_entry(c, n, t->id, t->logprob));
         }
@@ -122,6 +129,37 @@ static json_t *logprobs_of(const choice *c, size_t from, size_t to)
         return json_null();
     return c->of->api.endpoint == API_CHAT ? logprob_list(c, from, to)
                                            : logprob_arrays(c, from, to);
+}
+
+/* ---- log-probabilities of a prompt, in the form of vLLM ---- */
+
+static void put_ranked(const choice *c, const note *n, sched_choice t, int32_t rank, json_t *to)
+{
+    str text = { 0 };
+    char id[16];
+    piece_text(c, n->before, t.id, &text);
+    snprintf(id, sizeof id, "%d", t.id);
+    json_object_set_new(to, id,
+                        json_pack("{s:f, s:i, s:s%}", "logprob", finite_logprob(t.logprob), "rank",
+                                  (int)rank, "decoded_token", text.p, text.n));
+    str_free(&text);
+}
+
+/* One object a token: the token itself, then the most likely ones, by their ids. */
+static json_t *prompt_logprobs(const choice *c)
+{
+    json_t *list = json_array();
+    json_array_append_new(list, json_null()); /* nothing is before the first token */
+    for (size_t i = 0; i < c->prompt_notes.n; i++) {
+        const note *n = &c->prompt_notes.all[i];
+        json_t *one = json_object();
+        put_ranked(c, n, (sched_choice){ n->id, n->logprob }, n->rank, one);
+        for (int32_t k = 0; k < c->of->n_top && k < c->of->api.prompt_top; k++)
+            if (c->top[n->top + (size_t)k].id != n->id)
+                put_ranked(c, n, c->top[n->top + (size_t)k], k + 1, one);
+        json_array_append_new(list, one);
+    }
+    return list;
 }
 
 /* ---- parts that whole answers and events share ---- */
@@ -159,18 +197,59 @@ static json_t *frame(const call *c, json_t *choices)
                      !chat    ? "text_completion"
                      : events ? "chat.completion.chunk"
                               : "chat.completion",
-                     "created", (json_int_t)c->created, "model", s->name, "system_fingerprint",
-                     s->fingerprint, "choices", choices);
+                     "created", (json_int_t)c->created, "model", c->model->name,
+                     "system_fingerprint", s->fingerprint, "choices", choices);
 }
 
-static void add_ids(const choice *c, json_t *v, size_t from)
+static double per(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* In milliseconds, under the names of llama.cpp's server. */
+static json_t *timings_of(const call *c)
+{
+    double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
+    double after = 1000 * (c->last - c->first);
+    json_int_t read = c->prompt_tokens - c->cached_tokens, made = generated(c);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
+                     (json_int_t)c->cached_tokens, "prompt_n", read, "prompt_ms", before,
+                     "prompt_per_token_ms", per(before, (double)read), "prompt_per_second",
+                     per(1000 * (double)read, before), "predicted_n", made, "predicted_ms", after,
+                     "predicted_per_token_ms", per(after, (double)made), "predicted_per_second",
+                     per(1000 * (double)made, after));
+}
+
+/* What is reported of a choice beside its text, from what was sent already on. */
+static void add_reports(const choice *c, json_t *v)
 {
     const id_list *p = &c->prompt->ids;
-    if (!c->of->api.return_token_ids)
-        return;
-    if (from == 0)
-        json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
-    json_object_set_new(v, "token_ids", ids_of(c->ids.ids + from, c->ids.n - from));
+    const api_request *api = &c->of->api;
+    bool chat = api->endpoint == API_CHAT; /* there the prompt belongs to the whole answer */
+    if (api->return_token_ids) {
+        if (c->ids_sent == 0 && !chat)
+            json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
+        json_object_set_new(v, "token_ids",
+                            ids_of(c->ids.ids + c->ids_sent, c->ids.n - c->ids_sent));
+    }
+    if (api->prompt_top >= 0 && !chat)
+        json_object_set_new(v, "prompt_logprobs", prompt_logprobs(c));
+    if (api->return_routes)
+        json_object_set_new(v, "routed_experts", expertload_of(c, c->routes_sent));
+}
+
+/* The same of a whole answer or of an event; of the prompt only with_prompt. */
+static void add_call_reports(const call *c, json_t *v, bool with_prompt)
+{
+    const choice *first = &c->choices[0];
+    bool chat = c->api.endpoint == API_CHAT;
+    if (chat && with_prompt && c->api.return_token_ids)
+        json_object_set_new(v, "prompt_token_ids",
+                            ids_of(first->prompt->ids.ids, first->prompt->ids.n));
+    if (chat && with_prompt && c->api.prompt_top >= 0)
+        json_object_set_new(v, "prompt_logprobs", prompt_logprobs(first));
+    if (c->api.timings)
+        json_object_set_new(v, "timings", timings_of(c));
 }
 
 /* ---- whole answers ---- */
@@ -188,11 +267,11 @@ static json_t *whole_choice(const choice *c)
     if (of->api.endpoint == API_CHAT)
         v = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", c->index, "message", "role",
                       "assistant", "content", text, "refusal", "logprobs",
-                      logprobs_of(c, 0, c->n_notes), "finish_reason", c->finish);
+                      logprobs_of(c, 0, c->notes.n), "finish_reason", c->finish);
     else
         v = json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs",
-                      logprobs_of(c, 0, c->n_notes), "finish_reason", c->finish);
-    add_ids(c, v, 0);
+                      logprobs_of(c, 0, c->notes.n), "finish_reason", c->finish);
+    add_reports(c, v);
     return v;
 }
 
@@ -202,6 +281,7 @@ void answer_whole(const call *c, str *out)
     for (size_t i = 0; i < c->n_choices; i++)
         json_array_append_new(choices, whole_choice(&c->choices[i]));
     json_t *v = frame(c, choices);
+    add_call_reports(c, v, true);
     if (json_array_size(choices) == c->n_choices && v &&
         json_object_set_new(v, "usage", usage_of(c)) == 0)
         json_put(out, v, JSON_COMPACT);
@@ -211,9 +291,11 @@ void answer_whole(const call *c, str *out)
 /* ---- events ---- */
 
 /* part: the choice of the event; NULL: the event has none. */
-static void put_event(const call *c, json_t *part, json_t *usage, str *out)
+static void put_event(call *c, json_t *part, json_t *usage, str *out)
 {
     json_t *v = frame(c, part ? json_pack("[o]", part) : json_array());
+    add_call_reports(c, v, !c->begun);
+    c->begun = true;
     if (c->api.include_usage || c->api.continuous_usage)
         json_object_set_new(v, "usage", usage ? usage : json_null());
     else
@@ -236,19 +318,20 @@ static void put_text(choice *c, const char *text, size_t n, str *out)
     json_t *v =
         c->of->api.endpoint == API_CHAT
             ? json_pack("{s:i, s:{s:s%}, s:o, s:n}", "index", c->index, "delta", "content", text, n,
-                        "logprobs", logprobs_of(c, c->notes_sent, c->n_notes), "finish_reason")
+                        "logprobs", logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason")
             : json_pack("{s:i, s:s%, s:o, s:n}", "index", c->index, "text", text, n, "logprobs",
-                        logprobs_of(c, c->notes_sent, c->n_notes), "finish_reason");
-    add_ids(c, v, c->ids_sent);
-    c->notes_sent = c->n_notes;
+                        logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason");
+    add_reports(c, v);
+    c->notes_sent = c->notes.n;
     c->ids_sent = c->ids.n;
+    c->routes_sent = c->n_routed;
     put_event(c->of, v, running_usage(c->of), out);
 }
 
 /* Chat: the role. An echo: the text of the prompt. */
 static void put_begin(choice *c, str *out)
 {
-    const call *of = c->of;
+    call *of = c->of;
     if (c->begun)
         return;
     c->begun = true;
@@ -263,10 +346,10 @@ static void put_begin(choice *c, str *out)
 
 void answer_events(choice *c, str *out)
 {
-    const call *of = c->of;
+    call *of = c->of;
     put_begin(c, out);
     bool more = c->text.certain > c->sent;
-    bool rest = c->done && (c->notes_sent < c->n_notes ||
+    bool rest = c->done && (c->notes_sent < c->notes.n || c->routes_sent < c->n_routed ||
                             (of->api.return_token_ids && c->ids_sent < c->ids.n));
     if (more || rest)
         put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent, out);
@@ -282,7 +365,7 @@ void answer_events(choice *c, str *out)
               running_usage(of), out);
 }
 
-void answer_last_events(const call *c, str *out)
+void answer_last_events(call *c, str *out)
 {
     if (c->api.include_usage)
         put_event(c, NULL, usage_of(c), out);

@@ -243,6 +243,43 @@ static bool set_format(const reading *in)
                       "response_format: only {\"type\": \"text\"} is supported");
 }
 
+/* An array of {"type": "function", "function": {"name": ...}}, for the chat template. */
+static bool set_tools(const reading *in)
+{
+    size_t n = json_array_size(in->v);
+    if (!json_is_array(in->v))
+        return bad_type(in->e, in->name, in->v, "an array of tools");
+    if (n > API_MAX_TOOLS)
+        return api_refuse(in->e, 400, NULL, in->name, "tools: found %zu, expected at most %d", n,
+                          API_MAX_TOOLS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *tool = json_array_get(in->v, i);
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const json_t *function = json_object_get(tool, "function");
+        if (!type || strcmp(type, "function") != 0 ||
+            !json_is_string(json_object_get(function, "name")))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "tools: tool %zu is not a function with a name", i + 1);
+    }
+    in->r->tools = n ? in->v : NULL;
+    return true;
+}
+
+/* Variables of the chat template, but for those that have fields of their own. */
+static bool set_variables(const reading *in)
+{
+    static const char *const own[] = { "messages", "tools", "add_generation_prompt",
+                                       "continue_final_message" };
+    if (!json_is_object(in->v))
+        return bad_type(in->e, in->name, in->v, "an object");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(in->v, own[i]))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "chat_template_kwargs: %s is a field of the request", own[i]);
+    in->r->variables = json_object_size(in->v) ? in->v : NULL;
+    return true;
+}
+
 #define TEXTS (API_COMPLETION | API_CHAT)
 #define PROMPTS (API_COMPLETION | API_TOKENIZE)
 #define CONVERSATIONS (API_CHAT | API_TOKENIZE | API_TEMPLATE)
@@ -286,9 +323,11 @@ static const field fields[] = {
     { "return_token_strs", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
     { "add_generation_prompt", CONVERSATIONS, FIELD_BOOL, AT(add_generation_prompt) },
     { "continue_final_message", CONVERSATIONS, FIELD_BOOL, AT(continue_final_message) },
-    { "chat_template_kwargs", CONVERSATIONS, FIELD_ABSENT, .only = "{}" },
-    { "prompt_logprobs", TEXTS, FIELD_ABSENT, .only = "false" },
-    { "tools", CONVERSATIONS, FIELD_ABSENT, .only = "[]" },
+    { "chat_template_kwargs", CONVERSATIONS, FIELD_OTHER, .set = set_variables },
+    { "prompt_logprobs", TEXTS, FIELD_INT, AT(prompt_top), 0, API_MAX_TOP },
+    { "return_routed_experts", TEXTS, FIELD_BOOL, AT(return_routes) },
+    { "timings_per_token", TEXTS, FIELD_BOOL, AT(timings) },
+    { "tools", CONVERSATIONS, FIELD_OTHER, .set = set_tools },
     { "tool_choice", API_CHAT, FIELD_ABSENT, .only = "\"none\"" },
     { "parallel_tool_calls", API_CHAT, FIELD_UNUSED, .at = 0 },
     { "suffix", TEXTS, FIELD_ABSENT, .only = "\"\"" },
@@ -413,6 +452,9 @@ static bool check_together(api_request *r, api_error *e)
         return api_refuse(e, 400, NULL, "top_logprobs", "top_logprobs needs logprobs: true");
     if (r->logprobs && r->top < 0)
         r->top = 0;
+    if (r->stream && r->prompt_top >= 0)
+        return api_refuse(e, 400, NULL, "prompt_logprobs",
+                          "prompt_logprobs is not possible with stream: true");
     if (r->continue_final_message && r->add_generation_prompt) {
         if (json_has(r->body, "add_generation_prompt"))
             return api_refuse(e, 400, NULL, "continue_final_message",
@@ -463,6 +505,7 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
                         .repetition_penalty = 1,
                         .n = 1,
                         .top = -1,
+                        .prompt_top = -1,
                         .add_special = true,
                         .add_generation_prompt = true };
     if (too_deep(text, n))

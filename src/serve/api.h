@@ -34,6 +34,7 @@ enum {
     API_MAX_STOP_BYTES = 256,
     API_MAX_CHOICES = 128,
     API_MAX_TOP = 20,
+    API_MAX_TOOLS = 128,
 };
 
 typedef enum api_endpoint {
@@ -51,7 +52,9 @@ typedef struct api_request {
     api_endpoint endpoint;
     const char *model; /* NULL: the one that is loaded */
     const json_t *prompt, *messages, *tokens;
-    int64_t max_tokens; /* -1: none given */
+    const json_t *tools;     /* an array of functions; NULL: none */
+    const json_t *variables; /* chat_template_kwargs, an object; NULL: none */
+    int64_t max_tokens;      /* -1: none given */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, n, min_tokens, seed;
     bool has_seed;
@@ -61,8 +64,9 @@ typedef struct api_request {
     size_t n_stop_ids;
     sampler_bias *bias;
     size_t n_bias;
-    int64_t top; /* most likely tokens to report at each place; -1: no log-probabilities */
-    bool logprobs, echo, ignore_eos, include_stop, return_token_ids;
+    int64_t top;        /* most likely tokens to report at each place; -1: no log-probabilities */
+    int64_t prompt_top; /* the same of the prompt, as vLLM reports it; -1: not wanted */
+    bool logprobs, echo, ignore_eos, include_stop, return_token_ids, return_routes, timings;
     bool stream, include_usage, continuous_usage;
     bool add_special, add_generation_prompt, continue_final_message, with_pieces;
     const char *cache_salt;

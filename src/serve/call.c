@@ -39,13 +39,20 @@ static bool check_lengths(call *c, api_error *e)
     return true;
 }
 
-static bool check_model(const call *c, api_error *e)
+/* What is reported about tokens. */
+static bool set_reports(call *c, api_error *e)
 {
-    const char *name = c->api.model, *loaded = c->x->srv->name;
-    if (!name || strcmp(name, loaded) == 0)
-        return true;
-    return api_refuse(e, 404, "model_not_found", "model",
-                      "there is no model \"%.100s\"; this server has \"%s\"", name, loaded);
+    const pesc_server *s = c->x->srv;
+    const expert_load *load = &s->load;
+    int64_t top = c->api.top > c->api.prompt_top ? c->api.top : c->api.prompt_top;
+    c->n_top = top < 0 ? 0 : top < s->m->cfg.vocab ? (int32_t)top : s->m->cfg.vocab;
+    if (load->n_layers == 0)
+        return !c->api.return_routes ||
+               api_refuse(e, 400, "unsupported_parameter", "return_routed_experts",
+                          "return_routed_experts: the model is dense: it has no experts");
+    size_t n = (size_t)load->n_layers * (size_t)load->n_experts;
+    c->expert_counts = mem_zalloc(n, sizeof *c->expert_counts);
+    return c->expert_counts || api_failed(e, fail_nomem("counts of experts", n));
 }
 
 /* ---- where texts end ---- */
@@ -147,7 +154,9 @@ static bool prepare(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
     prompt_maker m = { s->m->tok, s->chat, s->m->cfg.vocab };
-    if (!check_model(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) || !check_lengths(c, e))
+    c->model = models_find(s, c->api.model, e);
+    if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
+        !check_lengths(c, e))
         return false;
     if (!add_ends(c))
         return api_failed(e, fail_nomem("stop strings", sizeof *c));
@@ -186,6 +195,7 @@ void call_free(call *c)
     mem_free(c->choices);
     mem_free(c->ends);
     mem_free((void *)c->stops);
+    mem_free(c->expert_counts);
     prompts_close(&c->prompts);
     api_close(&c->api);
     mem_free(c);

@@ -15,9 +15,21 @@ typedef struct note {
     int32_t before; /* the token before it; -1: none */
     bool none;      /* the first token of a prompt has no log-probability */
     float logprob;
+    int32_t rank;  /* 0: not asked for */
     size_t offset; /* code points of the text before it */
-    size_t top;    /* its most likely tokens, in choice.top; there are call.api.top */
+    size_t top;    /* its most likely tokens, in choice.top; there are call.n_top */
 } note;
+
+typedef struct note_list {
+    note *all;
+    size_t n, cap;
+} note_list;
+
+/* A choice of a router. */
+typedef struct routed {
+    int32_t expert;
+    float gate;
+} routed;
 
 typedef struct choice {
     call *of;
@@ -32,11 +44,14 @@ typedef struct choice {
     size_t chars;   /* code points so far, with those of an echo */
     id_list ids;    /* generated */
     size_t ids_sent;
-    const char *finish; /* NULL: it is not done */
-    note *notes;
-    size_t n_notes, cap_notes, notes_sent;
+    const char *finish;     /* NULL: it is not done */
+    note_list notes;        /* what `logprobs` reports */
+    note_list prompt_notes; /* what `prompt_logprobs` reports */
+    size_t notes_sent;
     sched_choice *top;
     size_t n_top, cap_top;
+    routed *routes; /* [n_routed, layers with a router, k]: of generated tokens, from the first */
+    size_t n_routed, cap_routes, routes_sent;
     double last; /* when it got a token; 0: none yet */
 } choice;
 
@@ -44,9 +59,11 @@ struct call {
     exchange *x;
     call *next;
     api_request api;
+    const served_model *model;
     prompt_list prompts;
     choice *choices; /* [n_choices]: those of prompt 0, then of prompt 1... */
     size_t n_choices, n_left;
+    int32_t n_top;      /* most likely tokens that each note has */
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     sampler_terms terms;
     bool has_terms;
@@ -57,12 +74,17 @@ struct call {
     uint64_t scope;
     char id[48];
     int64_t created;
-    double queued;   /* clock_seconds() */
+    double queued;   /* clock_seconds(), like the next three, which are 0 before that moment */
+    double began;    /* its first choice got a slot */
+    double first;    /* its first token came */
+    double last;     /* its last one so far */
+    bool begun;      /* a stream has its first event */
     bool started;    /* one of its choices has a slot */
     bool cancelled;  /* under the server's lock */
     bool told;       /* the scheduler knows that it is cancelled */
     api_error error; /* status 0: none */
     int64_t prompt_tokens, cached_tokens;
+    uint64_t *expert_counts; /* as in expert_load, of this call; under the lock; dense: NULL */
 };
 
 /* From a parsed request, which it takes; NULL: *e says why, and the request is closed. */
@@ -75,10 +97,23 @@ pesc_status choice_open(choice *c);
 void choice_close(choice *c);
 /* A token with its log-probability, in the order of the text. */
 pesc_status choice_note(choice *c, const sched_row *r);
+/* The experts of tokens that were fed. */
+pesc_status choice_routed(choice *c, const sched_routes *r);
 /* A generated token. *more: false: the text ends with it. */
 pesc_status choice_token(choice *c, int32_t id, bool *more);
 /* Nothing follows. `finish` holds unless the text has ended otherwise. */
 pesc_status choice_finish(choice *c, const char *finish);
+
+/* ---- expertload.c ---- */
+
+/* Counts what the routers chose for tokens of the call. Takes the lock. */
+void expertload_count(call *c, const sched_routes *r);
+/* A row of counts for each layer; null where there are none. Under the lock. */
+json_t *expertload_counts(const expert_load *load, const uint64_t *counts);
+/* Appends the load of each layer for /metrics. Under the lock. */
+void expertload_metrics(const pesc_server *s, str *out);
+/* The experts and gates of generated tokens [from, n_routed). */
+json_t *expertload_of(const choice *c, size_t from);
 
 /* ---- answer.c: what is sent ---- */
 
@@ -87,6 +122,6 @@ void answer_whole(const call *c, str *out);
 /* Events for what is new of a choice; with its end, where it is done. */
 void answer_events(choice *c, str *out);
 /* The events after all choices. */
-void answer_last_events(const call *c, str *out);
+void answer_last_events(call *c, str *out);
 
 #endif

@@ -5,16 +5,16 @@
 
 /* ---- log-probabilities ---- */
 
-static pesc_status add_note(choice *c, const note *n, const sched_choice *top, size_t n_top)
+static pesc_status add_note(choice *c, note_list *to, const note *n, const sched_row *r)
 {
-    if (!mem_room((void **)&c->notes, &c->cap_notes, c->n_notes, sizeof *c->notes))
-        return fail_nomem("log-probabilities", c->n_notes * sizeof *c->notes);
-    c->notes[c->n_notes] = *n;
-    c->notes[c->n_notes++].top = c->n_top;
-    for (size_t i = 0; i < n_top; i++) {
+    if (!mem_room((void **)&to->all, &to->cap, to->n, sizeof *to->all))
+        return fail_nomem("log-probabilities", to->n * sizeof *to->all);
+    to->all[to->n] = *n;
+    to->all[to->n++].top = c->n_top;
+    for (int32_t i = 0; r && i < r->n_top; i++) {
         if (!mem_room((void **)&c->top, &c->cap_top, c->n_top, sizeof *c->top))
             return fail_nomem("log-probabilities", c->n_top * sizeof *c->top);
-        c->top[c->n_top++] = top[i];
+        c->top[c->n_top++] = r->top[i];
     }
     return PESC_OK;
 }
@@ -22,16 +22,51 @@ static pesc_status add_note(choice *c, const note *n, const sched_choice *top, s
 pesc_status choice_note(choice *c, const sched_row *r)
 {
     const prompt *p = c->prompt;
-    bool echoed = (size_t)r->at < p->ids.n;
+    const api_request *api = &c->of->api;
+    bool of_prompt = (size_t)r->at < p->ids.n;
     size_t generated = (size_t)r->at - p->ids.n;
-    int32_t before = r->at == 0                 ? -1
-                     : echoed || generated == 0 ? p->ids.ids[r->at - 1]
-                                                : c->ids.ids[generated - 1];
+    int32_t before = r->at == 0                    ? -1
+                     : of_prompt || generated == 0 ? p->ids.ids[r->at - 1]
+                                                   : c->ids.ids[generated - 1];
     note n = { .id = r->token.id,
                .before = before,
                .logprob = r->token.logprob,
-               .offset = echoed && p->offsets ? p->offsets[r->at] : c->chars };
-    return add_note(c, &n, r->top, (size_t)r->n_top);
+               .rank = r->rank,
+               .offset = of_prompt && p->offsets ? p->offsets[r->at] : c->chars };
+    if (of_prompt && api->prompt_top >= 0)
+        TRY(add_note(c, &c->prompt_notes, &n, r));
+    if (api->logprobs && (api->echo || !of_prompt))
+        TRY(add_note(c, &c->notes, &n, r));
+    return PESC_OK;
+}
+
+/* ---- experts ---- */
+
+/* A token that is fed again after a preemption is known already. */
+pesc_status choice_routed(choice *c, const sched_routes *r)
+{
+    const routes *all = r->all;
+    size_t each = (size_t)all->n_layers * (size_t)all->k;
+    for (int32_t i = 0; i < r->n; i++) {
+        if ((size_t)(r->at + i) != c->prompt->ids.n + c->n_routed)
+            continue;
+        size_t used = c->n_routed * each;
+        if (used + each > c->cap_routes) {
+            size_t cap = 2 * c->cap_routes + 16 * each;
+            routed *more = mem_grow(c->routes, cap, sizeof *more);
+            if (!more)
+                return fail_nomem("routed experts", cap * sizeof *more);
+            c->routes = more;
+            c->cap_routes = cap;
+        }
+        for (int32_t l = 0; l < all->n_layers; l++)
+            for (int32_t k = 0; k < all->k; k++) {
+                int64_t at = ((int64_t)l * all->n + r->first + i) * all->k + k;
+                c->routes[used++] = (routed){ all->ids[at], all->gates[at] };
+            }
+        c->n_routed++;
+    }
+    return PESC_OK;
 }
 
 /* ---- text ---- */
@@ -44,7 +79,8 @@ pesc_status choice_open(choice *c)
     c->text = (stop_text){ .stop = of->stops, .n_stop = of->n_stops, .keep = of->api.include_stop };
     c->chars = of->api.echo ? p->chars : 0;
     if (of->api.logprobs && of->api.echo)
-        TRY(add_note(c, &(note){ .id = p->ids.ids[0], .before = -1, .none = true }, NULL, 0));
+        TRY(add_note(c, &c->notes, &(note){ .id = p->ids.ids[0], .before = -1, .none = true },
+                     NULL));
     return m->tok ? decode_open_after(&c->decode, m->tok, PESC_SKIP_SPECIAL, p->ids.ids, p->ids.n)
                   : PESC_OK;
 }
@@ -54,8 +90,10 @@ void choice_close(choice *c)
     decode_close(c->decode);
     str_free(&c->text.text);
     mem_free(c->ids.ids);
-    mem_free(c->notes);
+    mem_free(c->notes.all);
+    mem_free(c->prompt_notes.all);
     mem_free(c->top);
+    mem_free(c->routes);
 }
 
 static bool is_end(const call *c, int32_t id)

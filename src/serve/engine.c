@@ -14,6 +14,10 @@
  * streams by little. */
 enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024 };
 
+/* Forwards whose routes are counted: all on a CPU; on a GPU, where copying the choices of each
+ * layer costs launches, each so many-th. */
+enum { CPU_ROUTES_EVERY = 1, GPU_ROUTES_EVERY = 16 };
+
 /* ---- ends ---- */
 
 static void unlink_call(pesc_server *s, call *c)
@@ -111,6 +115,8 @@ static void on_started(void *ud, int32_t cached)
     pthread_mutex_lock(&s->lock);
     if (!c->started)
         metrics_observe(&s->metrics.queue, clock_seconds() - c->queued);
+    if (!c->started)
+        c->began = clock_seconds();
     c->started = true;
     if (h->index % c->api.n == 0) { /* a prompt counts once, whatever the number of choices */
         c->cached_tokens += cached;
@@ -127,15 +133,26 @@ static pesc_status on_row(void *ud, const sched_row *r)
     return PESC_OK;
 }
 
+static void on_routed(void *ud, const sched_routes *r)
+{
+    choice *h = ud;
+    expertload_count(h->of, r);
+    if (h->of->api.return_routes)
+        (void)succeeded(h->of, choice_routed(h, r));
+}
+
 static void measure_token(pesc_server *s, choice *h)
 {
     double now = clock_seconds();
     pthread_mutex_lock(&s->lock);
     s->metrics.generated_tokens++;
+    h->of->x->generated_tokens++;
     metrics_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
                     now - (h->last > 0 ? h->last : h->of->queued));
     pthread_mutex_unlock(&s->lock);
-    h->last = now;
+    h->last = h->of->last = now;
+    if (h->of->first == 0)
+        h->of->first = now;
 }
 
 static pesc_status on_token(void *ud, int32_t id, bool *more)
@@ -162,7 +179,8 @@ static void add_choice(pesc_server *s, choice *h)
 {
     call *c = h->of;
     const id_list *p = &h->prompt->ids;
-    bool score = c->api.logprobs && c->api.echo && p->n > 1;
+    bool reports = (c->api.logprobs && c->api.echo) || c->api.prompt_top >= 0;
+    bool score = reports && p->n > 1;
     int32_t room = s->context - (int32_t)p->n;
     sched_request r = { .ids = p->ids,
                         .n = (int32_t)p->n,
@@ -172,13 +190,14 @@ static void add_choice(pesc_server *s, choice *h)
                         .terms = c->has_terms ? &c->terms : NULL,
                         .scope = c->scope,
                         .started = on_started,
-                        .row = c->api.logprobs ? on_row : NULL,
-                        .n_top = c->api.top > 0 ? (int32_t)c->api.top : 0,
+                        .row = c->api.logprobs || score ? on_row : NULL,
+                        .n_top = c->n_top,
+                        .rank = c->api.prompt_top >= 0,
+                        .routed = c->expert_counts ? on_routed : NULL,
+                        .all_routed = c->api.return_routes,
                         .token = on_token,
                         .done = on_done,
                         .ud = h };
-    if (r.n_top > s->m->cfg.vocab)
-        r.n_top = s->m->cfg.vocab;
     if (r.max_tokens == 0 && !score) /* nothing to compute */
         end_choice(s, h, "length");
     else if (!succeeded(c, scheduler_add(s->sched, &r, &h->ticket)))
@@ -234,11 +253,13 @@ static pesc_status open_scheduler(pesc_server *s)
 {
     DEVICE_CALL(s->m->dev);
     int32_t slots = (int32_t)s->opt.max_streams;
+    bool gpu = s->m->dev->memory;
     scheduler_options o = { .slots = slots,
                             .context = s->context,
-                            .max_tokens = slots + (s->m->dev->memory ? GPU_PROMPT_TOKENS
-                                                                     : CPU_PROMPT_TOKENS) };
-    return scheduler_open(&s->sched, s->m, &o);
+                            .max_tokens = slots + (gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS) };
+    TRY(scheduler_open(&s->sched, s->m, &o));
+    scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);
+    return PESC_OK;
 }
 
 static void close_scheduler(pesc_server *s)

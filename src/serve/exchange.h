@@ -88,5 +88,6 @@ void handle_template(exchange *x);
 void handle_completion(exchange *x);
 void handle_chat(exchange *x);
 void handle_later(exchange *x);
+void handle_experts(exchange *x);
 
 #endif

@@ -1,5 +1,6 @@
 /* Endpoints that generate nothing. */
 #include "serve/call.h"
+#include "serve/conversation.h"
 
 #include "base/mem.h"
 
@@ -27,29 +28,6 @@ void handle_health(exchange *x)
     exchange_fail(x, &e);
 }
 
-static json_t *model_json(const pesc_server *s)
-{
-    return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", s->name, "object", "model", "created",
-                     (json_int_t)s->created, "owned_by", "pesc", "max_model_len", (int)s->context);
-}
-
-void handle_models(exchange *x)
-{
-    answer(x, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->srv)));
-}
-
-void handle_model(exchange *x)
-{
-    api_error e;
-    if (strcmp(x->argument, x->srv->name) == 0) {
-        answer(x, model_json(x->srv));
-        return;
-    }
-    api_refuse(&e, 404, "model_not_found", "model",
-               "there is no model \"%.100s\"; this server has \"%s\"", x->argument, x->srv->name);
-    exchange_fail(x, &e);
-}
-
 void handle_version(exchange *x)
 {
     answer(x, json_pack("{s:s}", "version", pesc_version()));
@@ -72,6 +50,7 @@ void handle_metrics(exchange *x)
     pthread_mutex_lock(&s->lock);
     metrics_now now = { s->running, s->waiting + s->n_inbox, s->pages, s->pages_used };
     metrics_text(&s->metrics, &now, names, n, vllm, &x->out);
+    expertload_metrics(s, &x->out);
     pthread_mutex_unlock(&s->lock);
     x->status = 200;
     x->type = "text/plain; version=0.0.4; charset=utf-8";
@@ -84,10 +63,13 @@ void handle_requests(exchange *x)
     pthread_mutex_lock(&s->lock);
     for (const exchange *o = s->live; o; o = o->next)
         if (o->call)
-            json_array_append_new(list,
-                                  json_pack("{s:s, s:s, s:s, s:I}", "id", o->id, "path", o->path,
-                                            "state", o->call->started ? "running" : "waiting",
-                                            "prompt_tokens", (json_int_t)o->prompt_tokens));
+            json_array_append_new(
+                list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "id", o->id, "path", o->path,
+                                "model", o->call->model->name, "state",
+                                o->call->started ? "running" : "waiting", "prompt_tokens",
+                                (json_int_t)o->prompt_tokens, "generated_tokens",
+                                (json_int_t)o->generated_tokens, "expert_counts",
+                                expertload_counts(&s->load, o->call->expert_counts)));
     pthread_mutex_unlock(&s->lock);
     answer(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
@@ -192,7 +174,7 @@ void handle_template(exchange *x)
     str text = { 0 };
     prompt_maker m = maker_of(x->srv);
     if (parse(x, API_TEMPLATE, &r)) {
-        bool good = prompts_chat(&m, &r, &ids, &e);
+        bool good = conversation_encode(&m, &r, &ids, &e);
         pesc_status st = good ? prompts_decode(m.tok, ids.ids, ids.n, 0, &text) : PESC_OK;
         if (st != PESC_OK)
             good = api_failed(&e, st);

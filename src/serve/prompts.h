@@ -28,9 +28,6 @@ typedef struct prompt_maker {
 bool prompts_read(prompt_list *p, const prompt_maker *m, const api_request *r, api_error *e);
 void prompts_close(prompt_list *p); /* also one that is all zeros */
 
-/* A conversation as token ids: the only place where chat templates are applied. */
-bool prompts_chat(const prompt_maker *m, const api_request *r, id_list *out, api_error *e);
-
 /* Appends the text of ids. flags: PESC_SKIP_SPECIAL or 0. */
 pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                            str *out);

@@ -8,7 +8,7 @@ enum { E_OTHER, E_COMPLETION, E_CHAT, E_TOKENS, E_MODELS, E_STATE, N_ENDPOINTS }
 static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "chat",
                                                     "tokens", "models",      "state" };
 
-static const route routes[] = {
+static const route paths[] = {
     { "POST", "/v1/completions", handle_completion, false, E_COMPLETION },
     { "POST", "/completions", handle_completion, false, E_COMPLETION },
     { "POST", "/v1/chat/completions", handle_chat, false, E_CHAT },
@@ -22,6 +22,8 @@ static const route routes[] = {
     { "GET", "/version", handle_version, false, E_STATE },
     { "GET", "/metrics", handle_metrics, false, E_STATE },
     { "GET", "/v1/requests", handle_requests, false, E_STATE },
+    { "GET", "/slots", handle_requests, false, E_STATE },
+    { "GET", "/v1/experts", handle_experts, false, E_STATE },
     { "POST", "/tokenize", handle_tokenize, false, E_TOKENS },
     { "POST", "/detokenize", handle_detokenize, false, E_TOKENS },
     { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS },
@@ -30,7 +32,7 @@ static const route routes[] = {
     { "POST", "/v1/messages", handle_later, false, E_OTHER },
     { "POST", "/v1/embeddings", handle_later, false, E_OTHER },
 };
-enum { N_ROUTES = sizeof routes / sizeof *routes };
+enum { N_PATHS = sizeof paths / sizeof *paths };
 
 const char *const *route_endpoints(size_t *n)
 {
@@ -84,11 +86,11 @@ const route *route_find(exchange *x, const char *method, const char *path, api_e
 {
     const route *found = NULL;
     const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
-    for (size_t i = 0; i < N_ROUTES; i++) {
-        if (!matches(&routes[i], x, path))
+    for (size_t i = 0; i < N_PATHS; i++) {
+        if (!matches(&paths[i], x, path))
             continue;
-        found = &routes[i];
-        if (strcmp(routes[i].method, as) == 0)
+        found = &paths[i];
+        if (strcmp(paths[i].method, as) == 0)
             return found;
     }
     bool whole_server = strcmp(path, "*") == 0;

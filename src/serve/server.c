@@ -18,36 +18,6 @@
 
 enum { DEFAULT_CONTEXT = 4096, LAST_SECONDS = 1 };
 
-/* The last part of the model's path. */
-static const char *last_part(const char *path, size_t *n)
-{
-    *n = strlen(path);
-    while (*n > 1 && path[*n - 1] == '/')
-        --*n;
-    const char *slash = memrchr(path, '/', *n);
-    if (!slash || *n == 1)
-        return path;
-    *n -= (size_t)(slash + 1 - path);
-    return slash + 1;
-}
-
-static pesc_status name_model(pesc_server *s)
-{
-    size_t n;
-    const char *name = s->opt.served_name;
-    if (!name)
-        name = last_part(s->m->dir->path, &n);
-    else
-        n = strlen(name);
-    s->name = mem_strndup(name, n);
-    if (!s->name)
-        return fail_nomem("the name of a model", n);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%012llx",
-             (unsigned long long)XXH3_64bits(PESC_VERSION, sizeof PESC_VERSION - 1) &
-                 0xffffffffffff);
-    return PESC_OK;
-}
-
 static pesc_status choose_chat(pesc_server *s)
 {
     const char *name = s->opt.chat_format;
@@ -87,7 +57,11 @@ static pesc_status open_parts(pesc_server *s)
     s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->stop_event < 0)
         return fail_errno(PESC_DEVICE, errno, "cannot open an event");
-    TRY(name_model(s));
+    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%012llx",
+             (unsigned long long)XXH3_64bits(PESC_VERSION, sizeof PESC_VERSION - 1) &
+                 0xffffffffffff);
+    TRY(models_open(s));
+    TRY(expertload_open(s));
     TRY(choose_chat(s));
     if (s->opt.api_key_file)
         TRY(apikeys_read(s, s->opt.api_key_file));
@@ -170,7 +144,8 @@ void pesc_server_close(pesc_server *s)
     pthread_cond_destroy(&s->wake);
     mem_free(s->keys);
     mem_free(s->hosts);
-    mem_free(s->name);
+    models_close(s);
+    expertload_close(s);
     mem_free(s);
     pesc_model_close(m);
 }

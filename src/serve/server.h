@@ -23,15 +23,30 @@ typedef struct call call;
 typedef struct gate gate;
 struct MHD_Daemon;
 
+/* How often the routers have chosen each expert. Dense models: all zeros. */
+typedef struct expert_load {
+    int32_t n_layers; /* that have a router */
+    int32_t *layers;  /* their numbers */
+    int32_t n_experts, k;
+    uint64_t tokens;  /* that were counted */
+    uint64_t *counts; /* [n_layers, n_experts] */
+} expert_load;
+
 enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths and contents */
+
+/* A name that requests may give. */
+typedef struct served_model {
+    char *name;
+} served_model;
 
 struct pesc_server {
     pesc_model *m; /* kept */
     pesc_serve_options opt;
     const chat_format *chat; /* NULL: the model's own template, if that runs */
-    char *name;              /* of the model */
-    char fingerprint[24];    /* system_fingerprint */
-    int64_t created;         /* seconds since 1970 */
+    served_model *models;    /* [n_models] */
+    size_t n_models;
+    char fingerprint[24]; /* system_fingerprint */
+    int64_t created;      /* seconds since 1970 */
     int32_t context;
     unsigned char (*keys)[KEY_BYTES];
     size_t n_keys;
@@ -51,6 +66,7 @@ struct pesc_server {
     int32_t n_active; /* exchanges whose answer is being generated or sent */
     uint64_t n_exchanges;
     metrics metrics;
+    expert_load load;
     /* ---- the engine ---- */
     bool engine_runs, engine_stops;
     pthread_t engine;
@@ -66,6 +82,18 @@ struct pesc_server {
     scheduler *sched;
     call *calls; /* those that the scheduler has */
 };
+
+/* ---- models.c: names of models; the only place where they are looked up ---- */
+
+pesc_status models_open(pesc_server *s);
+void models_close(pesc_server *s);
+/* name NULL: the first model. NULL: there is none of that name, and *e says so. */
+const served_model *models_find(const pesc_server *s, const char *name, api_error *e);
+
+/* ---- expertload.c: what the routers choose ---- */
+
+pesc_status expertload_open(pesc_server *s);
+void expertload_close(pesc_server *s);
 
 /* ---- engine.c ---- */
 

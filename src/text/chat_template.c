@@ -11,6 +11,11 @@ bool chat_template_runs(const tokenizer *t)
     return t->own.jinja != NULL;
 }
 
+bool chat_template_takes_tools(const tokenizer *t)
+{
+    return t->own.with_tools || jinja_uses(t->own.jinja, "tools");
+}
+
 const char *chat_template_problem(const tokenizer *t)
 {
     return t->own.problem;

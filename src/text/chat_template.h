@@ -16,6 +16,8 @@
 /* Whether the tokenizer has a template that can be run. A template that pesc wrote for a built-in
  * format, or one that cannot be compiled, is none. */
 bool chat_template_runs(const tokenizer *t);
+/* Whether it reads `tools`; for chat_template_runs() only. */
+bool chat_template_takes_tools(const tokenizer *t);
 /* Why the template cannot be compiled, with its line; NULL: it can, or there is none. */
 const char *chat_template_problem(const tokenizer *t);
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 
+from reports import REPORTS
 from running import Server
 
 TEXT = "Once upon a time there was a little girl who went to the market to buy some bread. "
@@ -271,7 +272,7 @@ def writes_a_log(model):
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
-    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log)}
+    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":
     PROPERTIES[sys.argv[2]](sys.argv[1])

@@ -1,0 +1,239 @@
+#include "serve/conversation.h"
+
+#include "base/mem.h"
+#include "text/chat_template.h"
+
+#include <string.h>
+
+/* ---- one message ---- */
+
+/* Appends the text of a message: a string, or the texts of its parts joined. */
+static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
+{
+    if (json_is_string(v)) {
+        str_add(out, json_string_value(v), json_string_length(v));
+    } else if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            const json_t *part = json_array_get(v, i);
+            const char *type = json_string_value(json_object_get(part, "type"));
+            const json_t *text = json_object_get(part, "text");
+            if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+                return api_refuse(e, 400, NULL, "messages",
+                                  "message %zu: a part of its content is not text", number);
+            str_add(out, json_string_value(text), json_string_length(text));
+        }
+    } else if (v && !json_is_null(v)) {
+        return api_refuse(e, 400, NULL, "messages",
+                          "message %zu: content: found %s, expected a string or an array of parts",
+                          number, json_kind(v));
+    }
+    str_puts(out, "");
+    if (out->p && strlen(out->p) != out->n)
+        return api_refuse(e, 400, NULL, "messages", "message %zu: has a NUL character", number);
+    if (out->n > API_MAX_TEXT)
+        return api_refuse(e, 400, "string_too_long", "messages",
+                          "message %zu: has %zu bytes, expected at most %d", number, out->n,
+                          API_MAX_TEXT);
+    return str_ok(out) || api_failed(e, fail_nomem("a message", out->n));
+}
+
+/* Clients send the arguments of a call as JSON text; templates expect the object. */
+static bool parse_arguments(json_t *call, size_t number, api_error *e)
+{
+    json_t *function = json_object_get(call, "function"), *parsed;
+    const json_t *text = json_object_get(function, "arguments");
+    if (!json_is_string(json_object_get(function, "name")))
+        return api_refuse(e, 400, NULL, "messages",
+                          "message %zu: tool_calls: a call is not one of a function with a name",
+                          number);
+    if (!json_is_string(text))
+        return true;
+    bool empty = json_string_length(text) == 0;
+    if (json_parse(&parsed, empty ? "{}" : json_string_value(text),
+                   empty ? 2 : json_string_length(text), "arguments") != PESC_OK)
+        return api_refuse(e, 400, NULL, "messages",
+                          "message %zu: tool_calls: the arguments of a call are not JSON", number);
+    return json_object_set_new(function, "arguments", parsed) == 0 ||
+           api_failed(e, fail_nomem("a message", 0));
+}
+
+static bool read_calls(json_t *message, size_t number, api_error *e)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls || json_is_null(calls))
+        return true;
+    if (!json_is_array(calls))
+        return api_refuse(e, 400, NULL, "messages",
+                          "message %zu: tool_calls: found %s, expected an array", number,
+                          json_kind(calls));
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        if (!parse_arguments(json_array_get(calls, i), number, e))
+            return false;
+    return true;
+}
+
+/* Fields of a message: those that a template may use, and those that clients send back with an
+ * answer although they say nothing. */
+static bool check_keys(const json_t *message, size_t number, api_error *e)
+{
+    static const char *const used[] = { "role",         "content",           "name", "tool_calls",
+                                        "tool_call_id", "reasoning_content", NULL };
+    static const char *const empty[] = { "refusal", "audio", "annotations", "function_call", NULL };
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)message, key, v)
+    {
+        bool says_nothing = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
+        const char *const *at = used;
+        while (*at && strcmp(*at, key) != 0)
+            at++;
+        for (const char *const *also = empty; !*at && says_nothing && *also; also++)
+            if (strcmp(*also, key) == 0)
+                at = also;
+        if (!*at)
+            return api_refuse(e, 400, "unknown_parameter", "messages",
+                              "message %zu: \"%.60s\" is not a known field, or not supported",
+                              number, key);
+    }
+    return true;
+}
+
+static const char *role_of(const json_t *message, size_t number, api_error *e)
+{
+    static const char *const roles[] = { "system", "user", "assistant", "tool" };
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!json_is_object(message) || !role) {
+        api_refuse(e, 400, NULL, "messages", "message %zu: expected an object with a role", number);
+        return NULL;
+    }
+    if (strcmp(role, "developer") == 0)
+        return roles[0];
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(role, roles[i]) == 0)
+            return roles[i];
+    api_refuse(e, 400, NULL, "messages",
+               "message %zu: found the role \"%.40s\", expected system, developer, user, "
+               "assistant or tool",
+               number, role);
+    return NULL;
+}
+
+/* A copy of the message as templates expect it: one text, calls as objects. NULL: *e says why. */
+static json_t *read_message(const json_t *v, size_t number, api_error *e)
+{
+    str text = { 0 };
+    const char *role = role_of(v, number, e);
+    bool good = role && check_keys(v, number, e) &&
+                read_content(json_object_get(v, "content"), number, &text, e);
+    json_t *m = good ? json_deep_copy(v) : NULL;
+    if (good && (!m || json_object_set_new(m, "role", json_string(role)) != 0 ||
+                 json_object_set_new(m, "content", json_stringn(text.p, text.n)) != 0))
+        good = api_failed(e, fail_nomem("a message", text.n));
+    good = good && read_calls(m, number, e);
+    str_free(&text);
+    if (good)
+        return m;
+    json_decref(m);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+/* The conversation up to the last message, which is not closed. */
+static bool cut_last_close(const prompt_maker *m, const json_t *last, id_list *ids, api_error *e)
+{
+    str text = { 0 };
+    const char *end = json_string_value(json_object_get(last, "content"));
+    size_t n = strlen(end);
+    pesc_status s = PESC_OK;
+    while (s == PESC_OK && ids->n > 0) { /* drops tokens until the text ends the conversation */
+        str_clear(&text);
+        s = prompts_decode(m->tok, ids->ids, ids->n, 0, &text);
+        if (s == PESC_OK && text.n >= n && memcmp(text.p + text.n - n, end, n) == 0)
+            break;
+        ids->n--;
+    }
+    str_free(&text);
+    if (s != PESC_OK)
+        return api_failed(e, s);
+    return ids->n > 0 || api_refuse(e, 400, NULL, "continue_final_message",
+                                    "the last message cannot be continued in this chat format");
+}
+
+/* A built-in format writes roles and texts, and nothing else. */
+static pesc_status encode_built_in(const prompt_maker *m, const api_request *r, const json_t *all,
+                                   id_list *out)
+{
+    size_t n = json_array_size(all);
+    pesc_message *messages = mem_zalloc(n, sizeof *messages);
+    if (!messages)
+        return fail_nomem("messages", n * sizeof *messages);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(all, i);
+        messages[i].role = json_string_value(json_object_get(v, "role"));
+        messages[i].content = json_string_value(json_object_get(v, "content"));
+    }
+    pesc_status s = chat_encode(m->chat, m->tok, messages, n, r->add_generation_prompt, out, NULL);
+    mem_free(messages);
+    return s;
+}
+
+static bool encode(const prompt_maker *m, const api_request *r, const json_t *all, id_list *out,
+                   api_error *e)
+{
+    chat_request own = { .messages = all,
+                         .tools = r->tools,
+                         .variables = r->variables,
+                         .generation = r->add_generation_prompt };
+    pesc_status s =
+        m->chat ? encode_built_in(m, r, all, out) : chat_template_encode(m->tok, &own, out);
+    if (s != PESC_OK) {
+        api_failed(e, s);
+        memcpy(e->param, "messages", sizeof "messages");
+        return false;
+    }
+    const json_t *last = json_array_get(all, json_array_size(all) - 1);
+    return !r->continue_final_message || cut_last_close(m, last, out, e);
+}
+
+/* What the format at hand cannot write must not be dropped silently. */
+static bool check_format(const prompt_maker *m, const api_request *r, api_error *e)
+{
+    if (!m->tok || (!m->chat && !chat_template_runs(m->tok)))
+        return api_refuse(e, 400, "no_chat_template", "messages",
+                          "the model has no chat template that is known; start the server with "
+                          "--chat-format");
+    if (r->tools && (m->chat || !chat_template_takes_tools(m->tok)))
+        return api_refuse(e, 400, "unsupported_parameter", "tools",
+                          "tools: the chat template does not take tools");
+    if (r->variables && m->chat)
+        return api_refuse(e, 400, "unsupported_parameter", "chat_template_kwargs",
+                          "chat_template_kwargs: the chat format \"%s\" has no variables",
+                          chat_name(m->chat));
+    for (size_t i = 0; m->chat && i < json_array_size(r->messages); i++)
+        if (json_has(json_array_get(r->messages, i), "tool_calls"))
+            return api_refuse(e, 400, "unsupported_parameter", "messages",
+                              "message %zu: the chat format \"%s\" cannot write calls of tools",
+                              i + 1, chat_name(m->chat));
+    return true;
+}
+
+bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *out, api_error *e)
+{
+    size_t n = json_array_size(r->messages);
+    if (!json_is_array(r->messages) || n == 0 || n > API_MAX_MESSAGES)
+        return api_refuse(e, 400, NULL, "messages",
+                          "messages: expected an array of 1 to %d messages", API_MAX_MESSAGES);
+    if (!check_format(m, r, e))
+        return false;
+    json_t *all = json_array();
+    bool good = all || api_failed(e, fail_nomem("messages", n));
+    for (size_t i = 0; good && i < n; i++) {
+        json_t *one = read_message(json_array_get(r->messages, i), i + 1, e);
+        good = one &&
+               (json_array_append_new(all, one) == 0 || api_failed(e, fail_nomem("messages", n)));
+    }
+    good = good && encode(m, r, all, out, e);
+    json_decref(all);
+    return good;
+}

@@ -1,0 +1,91 @@
+/* Names of models, and the endpoints that list them. */
+#include "serve/exchange.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* The last part of the model's path. */
+static const char *last_part(const char *path, size_t *n)
+{
+    *n = strlen(path);
+    while (*n > 1 && path[*n - 1] == '/')
+        --*n;
+    const char *slash = memrchr(path, '/', *n);
+    if (!slash || *n == 1)
+        return path;
+    *n -= (size_t)(slash + 1 - path);
+    return slash + 1;
+}
+
+static pesc_status add_model(pesc_server *s, const char *name, size_t n)
+{
+    served_model *more = mem_grow(s->models, s->n_models + 1, sizeof *more);
+    char *copy = mem_strndup(name, n);
+    if (more)
+        s->models = more;
+    if (!more || !copy) {
+        mem_free(copy);
+        return fail_nomem("the name of a model", n);
+    }
+    s->models[s->n_models++] = (served_model){ .name = copy };
+    return PESC_OK;
+}
+
+pesc_status models_open(pesc_server *s)
+{
+    size_t n;
+    const char *name = s->opt.served_name;
+    if (name)
+        n = strlen(name);
+    else
+        name = last_part(s->m->dir->path, &n);
+    return add_model(s, name, n);
+}
+
+void models_close(pesc_server *s)
+{
+    for (size_t i = 0; i < s->n_models; i++)
+        mem_free(s->models[i].name);
+    mem_free(s->models);
+}
+
+const served_model *models_find(const pesc_server *s, const char *name, api_error *e)
+{
+    for (size_t i = 0; i < s->n_models; i++)
+        if (!name || strcmp(name, s->models[i].name) == 0)
+            return &s->models[i];
+    api_refuse(e, 404, "model_not_found", "model",
+               "there is no model \"%.100s\"; this server has \"%s\"", name, s->models[0].name);
+    return NULL;
+}
+
+/* ---- endpoints ---- */
+
+static json_t *model_json(const pesc_server *s, const served_model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", m->name, "object", "model", "created",
+                     (json_int_t)s->created, "owned_by", "pesc", "max_model_len", (int)s->context);
+}
+
+void handle_models(exchange *x)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < x->srv->n_models; i++)
+        json_array_append_new(all, model_json(x->srv, &x->srv->models[i]));
+    json_t *v = json_pack("{s:s, s:o}", "object", "list", "data", all);
+    exchange_json(x, 200, v);
+    json_decref(v);
+}
+
+void handle_model(exchange *x)
+{
+    api_error e;
+    const served_model *m = models_find(x->srv, x->argument, &e);
+    json_t *v = m ? model_json(x->srv, m) : NULL;
+    if (m)
+        exchange_json(x, 200, v);
+    else
+        exchange_fail(x, &e);
+    json_decref(v);
+}
