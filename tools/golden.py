@@ -119,11 +119,14 @@ MLA = dict(hidden_size=40, intermediate_size=56, moe_intermediate_size=20, num_h
 
 
 class Adapters(torch.nn.Module):
-    """Experts of PESC: s * W_up gelu(W_down f), routed by the FFN's input."""
+    """Experts of PESC: s * W_up gelu(W_down f), routed by the FFN's input; with another activation or Switch's gates
+    (softmax over all experts) where the configuration has pesc's own keys."""
 
     def __init__(self, config):
         super().__init__()
         self.k, self.s = config.topk, config.moe_scaling
+        self.act = getattr(torch.nn.functional, getattr(config, "adapter_act", "gelu"))
+        self.before = getattr(config, "adapter_router", "") == "softmax-before"
         self.router = torch.nn.Linear(config.hidden_size, config.num_experts, bias=False)
         self.experts = torch.nn.ModuleDict()
         for e in range(config.num_experts):
@@ -132,14 +135,14 @@ class Adapters(torch.nn.Module):
                 "adapter_up": torch.nn.Linear(config.adapter_dim, config.hidden_size, bias=False)})
 
     def forward(self, x, f):
-        value, index = self.router(x).topk(self.k, -1)
-        gate = value.softmax(-1)
-        y = torch.zeros_like(f)
+        logits = self.router(x)
+        value, index = logits.topk(self.k, -1)
+        gate = logits.softmax(-1).gather(-1, index) if self.before else value.softmax(-1)
+        y = f
         for slot in range(self.k):
             for e in range(len(self.experts)):
                 ex = self.experts[f"expert_{e}"]
-                out = f + self.s * ex["adapter_up"](
-                    torch.nn.functional.gelu(ex["adapter_down"](f)))
+                out = self.s * ex["adapter_up"](self.act(ex["adapter_down"](f)))
                 chosen = (index[..., slot] == e).unsqueeze(-1)
                 y = y + torch.where(chosen, gate[..., slot:slot + 1] * out, torch.zeros_like(y))
         return y
@@ -148,15 +151,17 @@ class Adapters(torch.nn.Module):
 def camelidae(seed, parent=hf.LlamaConfig, naming="expert_{}", torch_bin=False, **kw):
     moe = dict(num_experts=5, topk=2, adapter_dim=14, moe_scaling=0.25, moe_dtype="bfloat16",
                output_router_logits=False)
-    moe.update({k: kw.pop(k) for k in list(kw) if k in moe})
+    moe.update({k: kw.pop(k) for k in list(kw) if k in moe or k in ("adapter_act", "adapter_router", "mlp_only_layers")})
 
     def make(out):
         config = parent(**{**BASE, **DENSE, **kw})
         model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         for key, value in moe.items():
             setattr(config, key, value)
-        for layer in model.model.layers:
+        for number, layer in enumerate(model.model.layers):
             mlp = layer.mlp
+            if number in moe.get("mlp_only_layers", []):
+                continue
             mlp.moe_adapter = Adapters(config)
             dense = type(mlp).forward
             mlp.forward = (lambda m, d: lambda x: m.moe_adapter(x, d(m, x)))(mlp, dense)
@@ -253,6 +258,7 @@ FIXTURES = {
     "qwen3": family(hf.Qwen3Config, 8, **DENSE),
     "camelidae": camelidae(9),
     "camelidae-bin": camelidae(10, torch_bin=True, topk=3, moe_scaling=1.0),
+    "camelidae-choices": camelidae(19, adapter_act="relu", adapter_router="softmax-before", mlp_only_layers=[0]),
     "sparsetral": camelidae(11, naming="{}", num_experts=4),
     "qwen2idae": camelidae(12, parent=hf.Qwen2Config, num_experts=6, topk=4),
     "mixtral": family(hf.MixtralConfig, 13, num_local_experts=5, num_experts_per_tok=2, **DENSE),

@@ -7,7 +7,7 @@ mixture of LoRA. Each folder holds the model, the initial LoRA as a PEFT directo
 has one, pre-tokenised data, the options of the run and the trajectory: loss, ce, aux and gradient
 norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash:
 
-    python tools/golden_train.py tests/golden/train
+    python tools/golden_train.py tests/golden/train [NAME...]
 """
 import json
 import math
@@ -94,7 +94,7 @@ class Model:
         z = x @ self.p[self.moe["router"].format(layer)].T
         self.router_logits[layer].append(z)
         value, index = z.topk(self.moe["k"], -1)
-        return value.softmax(-1), index
+        return value.softmax(-1) if "act" not in self.moe else z.softmax(-1).gather(-1, index), index
 
     def mix_experts(self, gate, index, expert, like):
         y = torch.zeros_like(like)
@@ -122,11 +122,12 @@ class Model:
                 return base + self.mix_experts(gate, index, delta, base)
             return lin("down_proj", F.silu(lin("gate_proj", x)) * lin("up_proj", x))
         f = self.linear(n + "down_proj", F.silu(self.linear(n + "gate_proj", x)) * self.linear(n + "up_proj", x))
-        if self.method != "pesc":
+        if self.method != "pesc" or layer in self.moe.get("dense", []):
             return f
         gate, index = self.route(layer, x)
         ex = n + "moe_adapter.experts.expert_{}.adapter_{}.weight"
-        return self.mix_experts(gate, index, lambda e: f + self.moe["s"] * F.gelu(
+        act = getattr(F, self.moe.get("act", "gelu"))
+        return f + self.mix_experts(gate, index, lambda e: self.moe["s"] * act(
             f @ p[ex.format(e, "down")].T) @ p[ex.format(e, "up")].T, f)
 
     def logits(self, ids):
@@ -148,13 +149,13 @@ class Model:
 
     def aux(self):
         """Mean over layers of E * sum_i f_i P_i over all tokens of the batch (equation 10)."""
-        total = 0.0
-        for z in self.router_logits:
+        total, sparse = 0.0, [z for z in self.router_logits if z]
+        for z in sparse:
             z = torch.cat(z)
             e, k = z.shape[1], self.moe["k"]
             share = F.one_hot(z.topk(k, -1).indices, e).sum((0, 1)).double() / (k * len(z))
             total = total + e * (share * z.softmax(-1).mean(0)).sum()
-        return total / len(self.router_logits)
+        return total / len(sparse)
 
     def batch_loss(self, batch, kind):
         self.router_logits = [[] for _ in range(L)]
@@ -237,13 +238,15 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None)
     if method == "pesc":
         e, d = moe["experts"], moe["d"]
         moe["router"] = "model.layers.{}.mlp.moe_adapter.router.weight"
-        for l in range(L):
+        for l in (l for l in range(L) if l not in moe.get("dense", [])):
             trained[moe["router"].format(l)] = normal(e, C)
             for i in range(e):
                 n = f"model.layers.{l}.mlp.moe_adapter.experts.expert_{i}.adapter_"
                 trained[n + "down.weight"], trained[n + "up.weight"] = normal(d, C), normal(C, d, std=0.1)
         cfg.update(model_type="camelidae", num_experts=e, topk=moe["k"], adapter_dim=d,
                    moe_scaling=moe["s"], moe_dtype="bfloat16", output_router_logits=False)
+        if "act" in moe:  # what pesc has beside the paper's: another activation, Switch's gates, dense layers
+            cfg.update(adapter_act=moe["act"], adapter_router="softmax-before", mlp_only_layers=moe["dense"])
     if method == "upcycle":
         moe["router"] = "model.layers.{}.block_sparse_moe.gate.weight"
         for l in range(L):
@@ -318,6 +321,7 @@ RUNS = {
     "pesc-a": dict(method="pesc", seed=1, aux_coef=0.01, moe=dict(experts=4, k=2, d=6, s=1.0)),
     "pesc-b": dict(method="pesc", seed=2, aux_coef=0.1, loss="sequence", r=2,
                    moe=dict(experts=6, k=3, d=5, s=0.25)),
+    "pesc-choices": dict(method="pesc", seed=7, aux_coef=0.05, moe=dict(experts=5, k=2, d=7, s=0.5, act="silu", dense=[0])),
     "lora": dict(method="lora", seed=3),
     "full": dict(method="full", seed=4, r=0, alpha=16.0),
     "upcycle": dict(method="upcycle", seed=5, aux_coef=0.02, moe=dict(experts=4, k=2)),
@@ -327,7 +331,8 @@ RUNS = {
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    for name, kw in RUNS.items():
+    for name in sys.argv[2:] or RUNS:
+        kw = RUNS[name]
         shutil.rmtree(root / name, ignore_errors=True)
         kw = dict(kw)
         if kw.get("r") == 0:

@@ -101,41 +101,9 @@
       "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "     \
       "them once more and saves its products; with nf4 it is held in bf16 instead")
 
-/* ---- pesc_craft_options: a sparse model from a dense one ---- */
+/* ---- pesc_craft_options, pesc_export_options: models made from others ---- */
 
-#define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
-    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, "craft",                                    \
-      "experts are adapters on the output of the FFN, or full copies of the FFN")                  \
-    PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "craft",                                                   \
-      "seed of the random initial values of routers and adapters")                                 \
-    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "craft",                                         \
-      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
-    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
-      "directory or file from which tokenizer files are copied; the model's own if absent")        \
-    X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
-      "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, "craft",                                               \
-      "directory of the base of a run, where it is not at the recorded path")
-
-/* ---- pesc_export_options: merge and export ---- */
-
-#define PESC_EXPORT_OPTIONS(X, ALSO)                                                               \
-    X(TEXT, lora, NONE, NAMED("DIR"), PATH, "merge export",                                        \
-      "directory of a PEFT adapter; the one in the model's directory if absent")                   \
-    X(CHOICE, merge_base, NONE, ONE_OF("original|nf4-dequant"), 0, "merge export",                 \
-      "add a LoRA to the stored weights, or to those weights after quantisation to NF4 and back; " \
-      "if absent, to the weights it was trained on")                                               \
-    X(BOOL, double_quant, "true", YES_NO, 0, "merge export",                                       \
-      "with nf4-dequant: quantise the scales too")                                                 \
-    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge export",                                  \
-      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
-    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
-      "directory or file from which tokenizer files are copied; the model's own if absent")        \
-    X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
-      "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, "merge export",                                        \
-      "directory of the base of a run, where it is not at the recorded path")
+#include <pesc/craft_options.h>
 
 /* ---- pesc_sample_options: generating text ---- */
 
@@ -300,7 +268,13 @@
       "with resume, if the data files have changed: start the current epoch again with the new "   \
       "data, or continue at the same position in it; if absent, the run is not resumed")\
     X(TEXT, base, NONE, NAMED("DIR"), PATH | UNSAVED, "train plan",                                \
-      "directory of the base of a run, where it is not at the recorded path")
+      "directory of the base of a run, where it is not at the recorded path")                      \
+    X(CHOICE, aux_reduction, "mean", ONE_OF("mean|sum"), DECIDES, PESC_TUNING,                     \
+      "the balance loss is the mean over the sparse layers, or their sum, as where a block adds "  \
+      "its own")                                                                                   \
+    X(INT, batch_tokens, "0", PESC_ANY_STEP, DECIDES, PESC_TUNING,                                 \
+      "tokens per optimiser step: batch becomes the number of records that have as many on "       \
+      "average; 0 is as batch says")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -362,7 +336,7 @@
     X(INT, micro_tokens, "0", PESC_ANY_TOKENS, 0, "esft",                                          \
       "score: tokens per forward pass: memory and speed, not the result; 0 is 4096")               \
     X(INT, seed, "0", PESC_ANY_SEED, 0, "esft",                                                    \
-      "score: seed of the order in which records are drawn")                                       \
+      "score: seed of the order in which records are drawn; select --random: of the draw")         \
     X(TEXT, model, NONE, NAMED("MODEL"), PATH, "",                                                 \
       "with logs: the model they are of, which gives experts, top_k and the layers")
 
@@ -376,7 +350,12 @@
       "select: p is a fraction of the sum of the layer's scores, for models that renormalise "     \
       "their gates; auto is then 0.27 for gate")                                                   \
     X(INT, budget, "0", PESC_ANY_STEP, 0, "esft",                                                  \
-      "select: at most N experts in all layers together, the best first; 0 is no limit")
+      "select: at most N experts in all layers together, the best first; 0 is no limit")           \
+    X(INT, random, "0", PESC_ANY_STEP, 0, "esft",                                                  \
+      "select: N experts drawn at random, spread evenly over the layers, whatever their scores: "  \
+      "what a choice is compared with")                                                            \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "",                                                        \
+      "with random: seed of the draw")
 
 /* ---- pesc_serve_options: an HTTP server ---- */
 
@@ -513,9 +492,10 @@
       "number of runs; the best and the median are reported")                                      \
     X(REAL, epochs, "2", RANGE(0, 1e6), 0, "demo",                                                 \
       "number of passes over the instructions: fewer are faster and give worse models")            \
-    X(CHOICE, preset, "paper", ONE_OF("paper|published|esft"), 0, PESC_TUNING,                     \
-      "defaults: those of the PESC paper, of the authors' checkpoints (aux_coef 0, loss "          \
-      "sequence), or of the ESFT paper for method esft, full or lora")                             \
+    X(CHOICE, preset, NONE, ONE_OF("paper|published|esft"), 0, PESC_TUNING,                        \
+      "a recipe as a whole: of the PESC paper (method pesc: on NF4 weights, which is QLoRA), of "  \
+      "the authors' code (also aux_coef 0, loss sequence, over_length truncate), or of the ESFT "  \
+      "paper, for method esft, full or lora; if absent, the PESC paper's without NF4")             \
     ALSO(CHOICE, preset, NONE, ONE_OF("idae-500k|idae-720k"), 0, "data",                           \
       "mix: 300000 general, 100000 code, 100000 maths; or 360000, 180000, 180000")                 \
     X(INT, records, "3", RANGE(1, 1e15), 0, "data",                                                \

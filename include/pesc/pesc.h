@@ -160,7 +160,10 @@ typedef struct pesc_model_info {
     uint64_t params_total, params_activated, params_trainable; /* trainable: adapters and routers */
     uint64_t n_tensors, n_files, bytes;                        /* bytes: of the weights on disk */
     char chat[32];                                             /* chat format; "": none is known */
-    char tokenizer[32]; /* "bpe", "unigram"; "": there is none */
+    char tokenizer[32];    /* "bpe", "unigram"; "": there is none */
+    int64_t sparse_layers; /* layers that have experts */
+    char adapter_act[24];  /* activation of the adapters: "gelu", ...; "": there are none */
+    char router[16]; /* "softmax-after" (gates sum to 1), "softmax-before", "sigmoid"; or "" */
 } pesc_model_info;
 
 /* Writes to out where the base of a run is now: at the recorded path, at the same place relative to
@@ -428,8 +431,9 @@ typedef struct pesc_train_options {
     PESC_TRAIN_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
 } pesc_train_options;
 
-/* Sets options to "paper", which are the defaults, "published" (those of the authors' checkpoints)
- * or "esft" (those of the ESFT paper for opt->method: esft, full or lora). */
+/* Sets options to a recipe for opt->method: "paper" (the defaults, but method pesc trains on NF4
+ * weights, as in the paper), "published" (that of the authors' code) or "esft" (that of the ESFT
+ * paper: method esft, full or lora). */
 pesc_status pesc_train_preset(pesc_train_options *opt, const char *name);
 /* Sets the fields of *out, which comes from pesc_load_defaults(), as a model must be opened to be
  * trained with these options. */

@@ -130,6 +130,7 @@ static pesc_status select_experts(options *o)
         return needs(o, "-o expert_cfg.json", select_usage);
     if (opt_given(o, "metric"))
         opt.metric = o->score.metric;
+    opt.seed = o->score.seed;
     pesc_esft_choice *tasks = calloc(o->n_inputs, sizeof *tasks);
     const pesc_esft_choice **list = calloc(o->n_inputs, sizeof *list);
     pesc_status st = tasks && list ? select_all(o, &opt, tasks, list) : out_nomem("the tasks");

@@ -49,6 +49,9 @@ static void print_json(const char *path, const pesc_model_info *i, const pesc_ru
     out_real("adapter_scale", i->adapter_scale);
     out_int("shared_experts", i->shared_experts);
     out_int("expert_dim", i->expert_dim);
+    out_int("sparse_layers", i->sparse_layers);
+    out_text("adapter_act", i->adapter_act);
+    out_text("router", i->router);
     out_begin("params", '{');
     out_int("total", (int64_t)i->params_total);
     out_int("activated", (int64_t)i->params_activated);
@@ -76,11 +79,15 @@ static void print_experts(const pesc_model_info *i)
         return;
     printf("experts      %lld, top %lld", (long long)i->experts, (long long)i->top_k);
     if (i->adapter_dim)
-        printf(", adapters of %lld scaled by %g", (long long)i->adapter_dim, i->adapter_scale);
+        printf(", adapters of %lld with %s, scaled by %g", (long long)i->adapter_dim,
+               i->adapter_act, i->adapter_scale);
     if (i->expert_dim)
         printf(", feed-forward of %lld", (long long)i->expert_dim);
     if (i->shared_experts)
         printf(", %lld shared", (long long)i->shared_experts);
+    printf(", router %s", i->router);
+    if (i->sparse_layers < i->layers)
+        printf(", in %lld of %lld layers", (long long)i->sparse_layers, (long long)i->layers);
     putchar('\n');
 }
 

@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void copy_field(const pesc_option *r, void *to, const void *from)
@@ -26,11 +27,26 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
             o->cmd->name);
     out->method = o->train.method;
     out->device = o->device;
-    TRY(pesc_train_preset(out, o->preset));
+    if (o->preset)
+        TRY(pesc_train_preset(out, o->preset));
     for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
         if (r->of == PESC_OPTIONS_TRAIN && o->given[opt_index(r)])
             copy_field(r, out, &o->train);
     return PESC_OK;
+}
+
+/* The scale belongs to the model: craft has written it there. */
+static void tell_scale(const options *o, const pesc_model_info *info)
+{
+    pesc_train_options recipe = pesc_train_defaults();
+    if (!o->preset || !info->adapter_dim || o->quiet ||
+        pesc_train_preset(&recipe, o->preset) != PESC_OK ||
+        recipe.adapter_scale == info->adapter_scale)
+        return;
+    fprintf(stderr,
+            "pesc: note: --preset %s has adapter_scale %g, which has no effect here: the model was "
+            "crafted with %g; craft it with --adapter-scale %g\n",
+            o->preset, recipe.adapter_scale, info->adapter_scale, recipe.adapter_scale);
 }
 
 pesc_status tune_check_experts(const options *o, const pesc_model_info *info)
@@ -51,5 +67,6 @@ pesc_status tune_check_experts(const options *o, const pesc_model_info *info)
                             "%s: --%s: found %g, but the model was made with %g; leave it out, or "
                             "craft another model",
                             o->cmd->name, opt_flag(flag, rows[i].key), rows[i].asked, rows[i].has);
+    tell_scale(o, info);
     return PESC_OK;
 }

@@ -7,7 +7,8 @@
 /* The values of --preset, replaced by those that were given. Borrows from `o`. */
 pesc_status tune_options(const options *o, pesc_train_options *out);
 
-/* Refuses a shape of experts that was given and differs from the model's. */
+/* Refuses a shape of experts that was given and differs from the model's; tells where the preset's
+ * differs. */
 pesc_status tune_check_experts(const options *o, const pesc_model_info *info);
 
 #endif

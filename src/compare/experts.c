@@ -98,7 +98,7 @@ static pesc_status full_output(experts *e, int32_t layer, int32_t i)
     return download(e, e->out, e->one);
 }
 
-/* f + s U_i gelu(D_i f), with f the output of the FFN. */
+/* f + s U_i act(D_i f), with f the output of the FFN. */
 static pesc_status adapter_output(experts *e, int32_t layer, int32_t i, float *to)
 {
     const pesc_model *m = e->adapters->m;
@@ -108,7 +108,7 @@ static pesc_status adapter_output(experts *e, int32_t layer, int32_t i, float *t
     expert_product(dev, &e->up, e->f, &w->down, i);
     e->mid.ne[0] = e->up.ne[0];
     e->mid.ne[1] = e->up.ne[1];
-    dev->op->act_fwd(dev, e->mid, e->up, ACT_GELU, NULL);
+    dev->op->act_fwd(dev, e->mid, e->up, m->cfg.moe.adapter_act, NULL);
     expert_product(dev, &e->out, e->mid, &w->up, i);
     dev->op->convert(dev, sum, e->f);
     dev->op->add(dev, sum, e->out, m->cfg.moe.adapter_scale);

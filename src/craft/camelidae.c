@@ -32,10 +32,31 @@ static const struct layout {
       false },
 };
 
-static pesc_status set_size(json_t *json, const camelidae_size *z)
+/* Keys of pesc's own, which are written only where the value is not the published code's. */
+static pesc_status set_choices(json_t *json, const camelidae_size *z, int32_t n_layers)
+{
+    if (strcmp(z->activation, "gelu") != 0)
+        TRY(configjson_set(json, "adapter_act", json_string(z->activation)));
+    if (strcmp(z->router, "softmax-after") != 0)
+        TRY(configjson_set(json, "adapter_router", json_string(z->router)));
+    return configjson_sparse_layers(json, &z->layers, n_layers);
+}
+
+/* The first of these keys that is there; NULL: none. */
+static const char *own_key(const json_t *json)
+{
+    static const char *const keys[] = { "adapter_act", "adapter_router", "mlp_only_layers" };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_has(json, keys[i]))
+            return keys[i];
+    return NULL;
+}
+
+static pesc_status set_size(json_t *json, const camelidae_size *z, int32_t n_layers)
 {
     if (!z)
         return PESC_OK;
+    TRY(set_choices(json, z, n_layers));
     TRY(configjson_set(json, "num_experts", json_integer(z->experts)));
     TRY(configjson_set(json, "topk", json_integer(z->top_k)));
     TRY(configjson_set(json, "adapter_dim", json_integer(z->adapter_dim)));
@@ -46,7 +67,7 @@ static pesc_status set_size(json_t *json, const camelidae_size *z)
 static pesc_status begin(product *p, const camelidae_size *size)
 {
     TRY(product_begin(p));
-    TRY(set_size(p->json, size));
+    TRY(set_size(p->json, size, p->from.cfg.n_layers));
     TRY(configjson_facts(p->json, &p->from.cfg));
     const json_t *dt = json_object_get(p->json, "torch_dtype");
     TRY(configjson_set(p->json, "moe_dtype", json_string(json_string_value(dt))));
@@ -77,6 +98,7 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
         TRY(configjson_name(p->json, &layouts[i].names));
         TRY(product_read(p, &differs));
         p->how.bare_experts = layouts[i].bare_experts;
+        differs = differs ? differs : own_key(p->json);
         if (!differs) {
             warn_of_theta(p, &layouts[i]);
             return PESC_OK;

@@ -5,15 +5,19 @@
 #define PESC_CRAFT_CAMELIDAE_H
 
 #include "craft/product.h"
+#include "model/layers.h"
 
 typedef struct camelidae_size {
     int64_t experts, top_k, adapter_dim;
     double scale;
+    const char *activation, *router; /* as the options of craft name them */
+    layer_ranges layers;             /* that become sparse */
 } camelidae_size;
 
-/* Configures the product; size NULL: as the parent, which has adapters already. A parent that no
- * published layout can express keeps its own names, and a notice says that pesc alone opens it;
- * with `published` it is refused instead. */
+/* Configures the product; size NULL: as the parent, which has adapters already. What no published
+ * layout can express (facts of the parent, another activation or router, layers without adapters)
+ * keeps the parent's names, and a notice says that pesc alone opens it; with `published` it is
+ * refused instead. */
 pesc_status camelidae_configure(product *p, const camelidae_size *size, bool published);
 
 #endif

@@ -65,6 +65,18 @@ pesc_status configjson_from(const parent *p, json_t **out)
     return old_spellings(*out);
 }
 
+pesc_status configjson_sparse_layers(json_t *json, const layer_ranges *sparse, int32_t n_layers)
+{
+    json_t *dense = json_array();
+    bool ok = dense != NULL;
+    for (int32_t i = 0; ok && i < n_layers; i++)
+        ok = layers_has(sparse, i) || json_array_append_new(dense, json_integer(i)) == 0;
+    if (ok && json_array_size(dense))
+        return configjson_set(json, "mlp_only_layers", dense);
+    json_decref(dense);
+    return ok ? PESC_OK : fail_nomem("mlp_only_layers", 0);
+}
+
 pesc_status configjson_facts(json_t *json, const config *c)
 {
     TRY(configjson_default(json, "num_key_value_heads", json_integer(c->n_kv_heads)));

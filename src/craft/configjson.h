@@ -9,6 +9,7 @@
 #define PESC_CRAFT_CONFIGJSON_H
 
 #include "craft/parent.h"
+#include "model/layers.h"
 
 /* A copy to be changed, without quantization_config. *out is the caller's also when it failed. */
 pesc_status configjson_from(const parent *p, json_t **out);
@@ -16,6 +17,9 @@ pesc_status configjson_from(const parent *p, json_t **out);
 /* Steal the value. configjson_default leaves a key that is there. */
 pesc_status configjson_set(json_t *json, const char *key, json_t *value);
 pesc_status configjson_default(json_t *json, const char *key, json_t *value);
+
+/* mlp_only_layers: those that are not to be sparse; nothing where all are. */
+pesc_status configjson_sparse_layers(json_t *json, const layer_ranges *sparse, int32_t n_layers);
 
 /* Facts of the dense part that architectures have different defaults for. */
 pesc_status configjson_facts(json_t *json, const config *c);

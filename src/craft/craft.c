@@ -17,6 +17,16 @@ static pesc_status check_options(const pesc_craft_options *o, bool adapters)
                     (long long)o->top_k, (long long)o->experts);
     if (adapters && o->adapter_dim < 1)
         return fail(PESC_USAGE, "adapter_dim: found 0, expected at least 1");
+    if (!adapters && strcmp(o->activation, "gelu") != 0)
+        return fail(PESC_USAGE,
+                    "activation: found %s, but with kind upcycle there are no adapters: experts "
+                    "are copies of the FFN, with its activation",
+                    o->activation);
+    if (!adapters && strcmp(o->router, "softmax-after") != 0)
+        return fail(PESC_USAGE,
+                    "router: found %s, but with kind upcycle the gates must sum to 1: the output "
+                    "of equal experts would else be smaller than that of the FFN they copy",
+                    o->router);
     return PESC_OK;
 }
 
@@ -38,9 +48,16 @@ static pesc_status check_dense(const parent *p)
 static pesc_status craft(product *p, const pesc_craft_options *o, bool adapters)
 {
     TRY(check_dense(&p->from));
-    camelidae_size size = { o->experts, o->top_k, o->adapter_dim, o->adapter_scale };
-    TRY(adapters ? camelidae_configure(p, &size, false)
-                 : upcycle_configure(p, o->experts, o->top_k));
+    upcycle_size full = { .experts = o->experts, .top_k = o->top_k };
+    TRY(layers_read(&full.layers, "layers", o->layers, p->from.cfg.n_layers));
+    camelidae_size size = { .experts = o->experts,
+                            .top_k = o->top_k,
+                            .adapter_dim = o->adapter_dim,
+                            .scale = o->adapter_scale,
+                            .activation = o->activation,
+                            .router = o->router,
+                            .layers = full.layers };
+    TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
     p->how.seed = (uint64_t)o->seed;
     TRY(product_write(p, o->tokenizer));
     /* a weighted sum of equal experts is the FFN's output up to rounding */

@@ -9,6 +9,7 @@
 #include "craft/configjson.h"
 #include "craft/merge.h"
 #include "craft/stream.h"
+#include "craft/upcycle.h"
 #include "format/modeldir.h"
 
 #include <stdio.h>
@@ -30,6 +31,11 @@ static pesc_status configure_hf(product *p)
                     "%s: is a mixture of LoRA, which is not linear and has a place in no other "
                     "program; pesc runs it as it is",
                     p->from.path);
+    if (upcycle_only_here(c))
+        return fail(PESC_USAGE,
+                    "%s: has layers without experts, and a %s model of Hugging Face has experts in "
+                    "every layer; pesc runs it as it is",
+                    p->from.path, c->family);
     TRY(product_begin(p));
     TRY(configjson_own_names(p->json, c));
     TRY(product_read(p, &differs));

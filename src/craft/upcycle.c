@@ -1,5 +1,6 @@
 #include "craft/upcycle.h"
 
+#include "base/log.h"
 #include "craft/configjson.h"
 #include "model/family.h"
 
@@ -54,43 +55,61 @@ static const struct mixture {
     const char *parent; /* model_type */
     configjson_class names;
     pesc_status (*keys)(json_t *json, const config *c, int64_t experts);
+    bool all_layers; /* the class has experts in every layer */
 } mixtures[] = {
-    { "llama", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys },
-    { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys },
-    { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys },
-    { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys },
+    { "llama", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true },
+    { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true },
+    { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys, false },
+    { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys, false },
 };
+enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
-static pesc_status configure(product *p, const struct mixture *m, int64_t experts, int64_t top_k)
+bool upcycle_only_here(const config *c)
+{
+    bool all = false, dense = false;
+    for (size_t i = 0; i < N_MIXTURES; i++)
+        all = all || (mixtures[i].all_layers &&
+                      strcmp(mixtures[i].names.model_type, c->fam->model_type) == 0);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        dense = dense || !config_layer_sparse(c, i);
+    return all && dense;
+}
+
+static pesc_status configure(product *p, const struct mixture *m, const upcycle_size *size)
 {
     static const char *const gone[] = { "attention_bias", "mlp_bias", "pretraining_tp" };
     TRY(product_begin(p));
     TRY(configjson_name(p->json, &m->names));
     TRY(configjson_facts(p->json, &p->from.cfg));
-    TRY(configjson_set(p->json, "num_experts_per_tok", json_integer(top_k)));
+    TRY(configjson_set(p->json, "num_experts_per_tok", json_integer(size->top_k)));
     TRY(configjson_set(p->json, "router_aux_loss_coef", json_real(0.01)));
     TRY(configjson_set(p->json, "output_router_logits", json_false()));
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
         json_object_del(p->json, gone[i]);
-    return m->keys(p->json, &p->from.cfg, experts);
+    TRY(m->keys(p->json, &p->from.cfg, size->experts));
+    return configjson_sparse_layers(p->json, &size->layers, p->from.cfg.n_layers);
 }
 
-pesc_status upcycle_configure(product *p, int64_t experts, int64_t top_k)
+pesc_status upcycle_configure(product *p, const upcycle_size *size)
 {
     const char *type = p->from.cfg.fam->model_type, *differs = NULL;
-    size_t i = 0, n = sizeof mixtures / sizeof *mixtures;
-    while (i < n && strcmp(mixtures[i].parent, type) != 0)
+    size_t i = 0;
+    while (i < N_MIXTURES && strcmp(mixtures[i].parent, type) != 0)
         i++;
-    if (i == n)
+    if (i == N_MIXTURES)
         return fail(PESC_UNSUPPORTED,
                     "%s: a %s model cannot be upcycled; llama, mistral, qwen2 and qwen3 can",
                     p->from.path, type);
-    TRY(configure(p, &mixtures[i], experts, top_k));
+    TRY(configure(p, &mixtures[i], size));
     TRY(product_read(p, &differs));
     if (differs)
         return fail(
             PESC_UNSUPPORTED,
             "%s: %s has no place for its %s, so it cannot be upcycled; --kind pesc keeps it",
             p->from.path, mixtures[i].names.model_type, differs);
+    if (upcycle_only_here(&p->target))
+        log_notice("%s: %s has experts in every layer in other programs: only pesc opens the "
+                   "result, by its mlp_only_layers",
+                   p->file, mixtures[i].names.model_type);
     return PESC_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "data/data.h"
 #include "data/pack.h"
+#include "esft/full_experts.h"
 #include "esft/logs.h"
 #include "format/hfdir.h"
 #include "model/routes.h"
@@ -177,6 +178,7 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     pesc_esft_score_report r = { 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
+    TRY(full_experts_check(&m->cfg, m->dir->path));
     scorer s = { .m = m, .data = d->set };
     pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();
@@ -238,6 +240,8 @@ static pesc_status score_logs(const char *log_dir, const char *out_dir, const co
     int64_t experts = c ? c->moe.topk.n_experts : opt->experts, k = c ? c->moe.topk.k : opt->top_k;
     if (c && c->moe.kind == EXPERT_NONE)
         return fail(PESC_UNSUPPORTED, "%s: is dense: it has no experts", opt->model);
+    if (c)
+        TRY(full_experts_check(c, opt->model));
     if (experts < 1 || k < 1 || k > experts || experts > UINT16_MAX)
         return fail(PESC_USAGE,
                     "found %lld experts, top_k %lld; expected 1 to 65535 and at most "

@@ -3,11 +3,14 @@
  * The rule of ESFT: in a layer, experts come in the order of their rounded scores, ties in the
  * order of their numbers; they are taken until the scores taken add up to p. The test comes before
  * the addition, so the last one reaches p, and where all scores together do not, all are taken.
- * A budget takes the best experts of all layers instead, or of those that p took. */
+ * A budget takes the best experts of all layers instead, or of those that p took. Random experts
+ * are what a choice is compared with. */
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/rng.h"
+#include "esft/full_experts.h"
 #include "esft/summary.h"
 #include "format/expertcfg.h"
 #include "model/family.h"
@@ -133,23 +136,52 @@ static double default_p(esft_metric m, bool relative)
     return m == METRIC_TOKEN ? 0.2 : relative ? 0.27 : 0.1;
 }
 
+/* Draws `n` experts, of each layer as many as of any other or one more: those with the lowest of n
+ * random numbers. */
+static pesc_status take_random(pesc_esft_choice *c, const pesc_esft_select_options *o, ranked *list)
+{
+    int64_t layers = (int64_t)c->n_layers, most = layers * (int64_t)c->n_experts;
+    rng_key key = { (uint64_t)o->seed, rng_stream(6, 0, 0) };
+    if (o->p >= 0 || o->budget > 0)
+        return fail(PESC_USAGE, "random: takes experts whatever their scores; p and budget cannot "
+                                "be given with it");
+    if (o->random > most)
+        return fail(PESC_USAGE, "random: found %lld, but the model has %lld experts",
+                    (long long)o->random, (long long)most);
+    for (int64_t l = 0; l < layers; l++) {
+        int64_t n = o->random * (l + 1) / layers - o->random * l / layers;
+        for (size_t e = 0; e < c->n_experts; e++) {
+            uint64_t at = (uint64_t)l * c->n_experts + e;
+            list[e] = (ranked){ rng_uniform(key, at), (size_t)l, (int32_t)e };
+        }
+        qsort(list, c->n_experts, sizeof *list, best_first);
+        for (int64_t i = 0; i < n; i++)
+            take(c, &list[i]);
+    }
+    return PESC_OK;
+}
+
 static pesc_status choose(pesc_esft_choice *c, const summary *s, esft_metric m,
                           const pesc_esft_select_options *o)
 {
+    pesc_status st = PESC_OK;
     TRY(open_choice(c, s->n_layers, s->n_experts));
     memcpy(c->layers, s->layers, s->n_layers * sizeof *c->layers);
     memcpy(c->scores, s->score[m], s->n_layers * s->n_experts * sizeof *c->scores);
     ranked *list = mem_alloc(s->n_layers * s->n_experts, sizeof *list);
     if (!list)
         return fail_nomem("a choice of experts", s->n_layers * s->n_experts * sizeof *list);
-    if (o->p < 0 && o->budget > 0)
+    if (o->random > 0)
+        st = take_random(c, o, list);
+    else if (o->p < 0 && o->budget > 0)
         for (size_t l = 0; l < c->n_layers; l++)
             take_layer(c, l, -1, list);
     else
         take_by_p(c, o->p < 0 ? default_p(m, o->p_relative) : o->p, o->p_relative, list);
-    if (o->budget > 0)
+    if (st == PESC_OK && o->budget > 0)
         keep_best(c, o->budget, list);
     mem_free(list);
+    TRY(st);
     return c->total > 0
                ? PESC_OK
                : fail(PESC_FORMAT, "no expert is chosen: all scores are 0, so no token was "
@@ -312,6 +344,7 @@ static pesc_status count(const hfdir *dir, config *c, const expertcfg *cfg, pesc
     pesc_model_info info;
     TRY(config_read(c,
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
+    TRY(full_experts_check(c, dir->path));
     TRY(info_fill(c, dir, &info));
     TRY(check_fit(cfg, c, dir->path));
     out->trainable = count_trained(c, cfg);

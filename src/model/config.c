@@ -62,30 +62,37 @@ static pesc_status check_quantization(json_where w)
 
 /* ---- names ---- */
 
-static pesc_status read_act(config *c, json_where w)
+static const struct {
+    const char *name;
+    act_kind act;
+} acts[] = {
+    { "silu", ACT_SILU },          { "swish", ACT_SILU }, { "gelu", ACT_GELU },
+    { "gelu_new", ACT_GELU_TANH }, { "relu", ACT_RELU },  { "gelu_pytorch_tanh", ACT_GELU_TANH },
+};
+
+const char *config_act_name(act_kind act)
 {
-    static const struct {
-        const char *name;
-        act_kind act;
-    } acts[] = {
-        { "silu", ACT_SILU },
-        { "swish", ACT_SILU },
-        { "gelu", ACT_GELU },
-        { "gelu_new", ACT_GELU_TANH },
-        { "gelu_pytorch_tanh", ACT_GELU_TANH },
-        { "relu", ACT_RELU },
-    };
-    const char *name = "silu";
-    TRY(json_get_str(w, "hidden_act", false, &name));
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+    size_t i = 0;
+    while (acts[i].act != act)
+        i++;
+    return acts[i].name;
+}
+
+/* The activation that a key names; *out stays where the key is absent. */
+static pesc_status read_act(json_where w, const char *key, act_kind *out)
+{
+    const char *name = NULL;
+    TRY(json_get_str(w, key, false, &name));
+    for (size_t i = 0; name && i < sizeof acts / sizeof *acts; i++)
         if (strcmp(acts[i].name, name) == 0) {
-            c->act = acts[i].act;
+            *out = acts[i].act;
             return PESC_OK;
         }
-    return fail(PESC_UNSUPPORTED,
-                "%s: hidden_act: found \"%s\", expected silu, gelu, gelu_new, gelu_pytorch_tanh or "
-                "relu",
-                w.file, name);
+    return name ? fail(PESC_UNSUPPORTED,
+                       "%s: %s: found \"%s\", expected silu, gelu, gelu_new, gelu_pytorch_tanh or "
+                       "relu",
+                       w.file, key, name)
+                : PESC_OK;
 }
 
 static pesc_status read_dtype(config *c, json_where w)
@@ -229,7 +236,7 @@ static pesc_status read_dense_layers(config *c, json_where w)
     const char *key = "mlp_only_layers";
     const json_t *list = json_value(w.object, key), *v;
     size_t i;
-    if (!list || c->moe.kind != EXPERT_FFN)
+    if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
         return PESC_OK;
     if (!json_is_array(list))
         return fail(PESC_FORMAT, "%s: %s: found %s, expected an array", w.file, key,
@@ -258,6 +265,21 @@ static bool has_adapters(const config_source *src)
            (src->ws && weights_find(src->ws, "model.layers.0.mlp.moe_adapter.router.weight"));
 }
 
+/* What adapters may be beside the paper's, in keys of pesc's own. */
+static pesc_status read_adapter_choices(config *c, json_where w)
+{
+    const char *router = "softmax-after";
+    c->moe.adapter_act = ACT_GELU;
+    TRY(read_act(w, "adapter_act", &c->moe.adapter_act));
+    TRY(json_get_str(w, "adapter_router", false, &router));
+    c->moe.topk.score_after_topk = strcmp(router, "softmax-after") == 0;
+    if (!c->moe.topk.score_after_topk && strcmp(router, "softmax-before") != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: adapter_router: found \"%s\", expected softmax-after or softmax-before",
+                    w.file, router);
+    return PESC_OK;
+}
+
 static pesc_status read_adapters(config *c, const config_source *src)
 {
     json_where w = { src->json, src->file };
@@ -267,7 +289,7 @@ static pesc_status read_adapters(config *c, const config_source *src)
         return fail(PESC_UNSUPPORTED, "%s: adapters on a %s model are not supported", src->file,
                     c->fam->name);
     c->moe.kind = EXPERT_ADAPTER;
-    c->moe.topk.score_after_topk = true;
+    TRY(read_adapter_choices(c, w));
     if (!c->fam->adapters)
         c->family = "camelidae";
     for (const config_key *k = adapter_keys; k->names; k++)
@@ -399,7 +421,8 @@ static pesc_status read_all(config *c, const config_source *src)
         TRY(keys_read(c, w, fam->keys[i]));
     TRY(keys_guard(fam, w));
     TRY(check_quantization(w));
-    TRY(read_act(c, w));
+    c->act = ACT_SILU;
+    TRY(read_act(w, "hidden_act", &c->act));
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
     TRY(rope_read(c, w));

@@ -19,12 +19,13 @@ typedef enum expert_kind { EXPERT_NONE, EXPERT_ADAPTER, EXPERT_FFN, EXPERT_LORA 
 typedef struct moe_rule {
     expert_kind kind;
     topk_rule topk;
-    int32_t expert_dim;  /* F of one expert, or A of an adapter */
-    float adapter_scale; /* s of PESC */
-    int32_t n_shared;    /* shared experts; they are one FFN of width shared_dim */
-    int32_t shared_dim;  /* F of the shared experts together; 0: none */
-    bool shared_gate;    /* Qwen2-MoE: sigmoid(w x) times the shared output */
-    bool has_bias;       /* e_score_correction_bias of the router (choosing only) */
+    int32_t expert_dim;   /* F of one expert, or A of an adapter */
+    float adapter_scale;  /* s of PESC */
+    act_kind adapter_act; /* of adapters; gelu in the paper */
+    int32_t n_shared;     /* shared experts; they are one FFN of width shared_dim */
+    int32_t shared_dim;   /* F of the shared experts together; 0: none */
+    bool shared_gate;     /* Qwen2-MoE: sigmoid(w x) times the shared output */
+    bool has_bias;        /* e_score_correction_bias of the router (choosing only) */
     float aux_coef;
 } moe_rule;
 
@@ -76,6 +77,7 @@ void config_free(config *c);
 
 bool config_layer_sparse(const config *c, int32_t layer);
 int32_t config_layer_window(const config *c, int32_t layer); /* 0: unlimited */
+const char *config_act_name(act_kind act);                   /* as hidden_act has it */
 
 static inline bool config_mla(const config *c)
 {

@@ -44,6 +44,21 @@ static dtype usual_dtype(const weights *ws)
     return (dtype)best;
 }
 
+static void fill_router(const config *c, pesc_model_info *out)
+{
+    const topk_rule *t = &c->moe.topk;
+    bool one = t->score_after_topk || t->renormalise; /* the gates of a token sum to 1 */
+    const char *router = t->score == SCORE_SIGMOID ? "sigmoid"
+                         : one                     ? "softmax-after"
+                                                   : "softmax-before";
+    snprintf(out->router, sizeof out->router, "%s", router);
+    if (c->moe.kind == EXPERT_ADAPTER)
+        snprintf(out->adapter_act, sizeof out->adapter_act, "%s",
+                 config_act_name(c->moe.adapter_act));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        out->sparse_layers += config_layer_sparse(c, i);
+}
+
 pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out)
 {
     info_counts n;
@@ -72,6 +87,7 @@ pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out)
         out->adapter_dim = adapters ? r->expert_dim : 0;
         out->expert_dim = adapters ? 0 : r->expert_dim;
         out->adapter_scale = adapters ? (double)r->adapter_scale : 0;
+        fill_router(c, out);
     }
     if (dir->ws) {
         snprintf(out->dtype, sizeof out->dtype, "%s", dtype_name(usual_dtype(dir->ws)));

@@ -120,7 +120,7 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor f)
     drop_rows(p, b, a->in, DROPOUT_ADAPTER);
     if (!pass_has_partial(p))
         grouped_product(p, MM_NT, a->up, a->in, b->moe.down);
-    p->dev->op->act_fwd(p->dev, a->mid, a->up, ACT_GELU, &gates);
+    p->dev->op->act_fwd(p->dev, a->mid, a->up, p->m->cfg.moe.adapter_act, &gates);
     if (!pass_recomputes(p))
         grouped_product(p, MM_NT, a->out, a->mid, b->moe.up);
 }
@@ -128,7 +128,8 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor f)
 bool moe_adapters_few(const pass *p)
 {
     const moe_rule *r = &p->m->cfg.moe;
-    return r->kind == EXPERT_ADAPTER && !p->train && p->m->act_dt == DT_BF16 &&
+    bool paper = r->adapter_act == ACT_GELU && r->topk.score_after_topk; /* what the op computes */
+    return r->kind == EXPERT_ADAPTER && paper && !p->train && p->m->act_dt == DT_BF16 &&
            (int64_t)p->n * r->topk.k <= p->dev->few_choices;
 }
 
@@ -299,7 +300,7 @@ void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy)
     gather_choices(p, a->out, dy);
     adapter_dw(p, g->moe.up, a->out, a->mid);
     grouped_product(p, MM_NN, dmid, a->out, b->moe.up);
-    p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, ACT_GELU, &gates);
+    p->dev->op->act_bwd(p->dev, dmid, dmid, a->up, p->m->cfg.moe.adapter_act, &gates);
     adapter_dw(p, g->moe.down, dmid, a->in);
     grouped_product(p, MM_NN, a->in, dmid, b->moe.down);
     drop_rows(p, b, a->in, DROPOUT_ADAPTER);

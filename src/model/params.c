@@ -104,14 +104,6 @@ static uint32_t target_of(const tensor_rule *r)
     return 0;
 }
 
-static bool has_layer(const layer_ranges *r, int32_t layer)
-{
-    bool found = r->n == 0;
-    for (int32_t i = 0; i < r->n; i++)
-        found = found || (layer >= r->at[i].first && layer <= r->at[i].last);
-    return found;
-}
-
 /* Whether LoRA is to be attached to a linear that has none. A mixture of LoRA takes the place of
  * plain LoRA in the FFN. */
 static bool wants_lora(const train_spec *s, const config *c, const slot *t)
@@ -119,7 +111,7 @@ static bool wants_lora(const train_spec *s, const config *c, const slot *t)
     bool in_ffn = t->rule->offset >= offsetof(block, ffn);
     bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
     return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets &&
-           has_layer(&s->lora_layers, t->layer);
+           layers_has(&s->lora_layers, t->layer);
 }
 
 int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)

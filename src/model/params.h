@@ -18,6 +18,7 @@
 
 #include "format/expertcfg.h"
 #include "model/family.h"
+#include "model/layers.h"
 #include "model/model.h"
 
 typedef enum param_group {
@@ -40,15 +41,6 @@ enum {
     TARGET_DOWN = 1 << 6,
     TARGET_ALL = (1 << 7) - 1,
 };
-
-/* Layers by number, from 0, in ranges that include both ends. */
-enum { LAYER_RANGES = 16 };
-typedef struct layer_ranges {
-    int32_t n; /* 0: all layers */
-    struct {
-        int32_t first, last;
-    } at[LAYER_RANGES];
-} layer_ranges;
 
 typedef struct train_spec {
     bool adapters, routers, experts;

@@ -1,8 +1,5 @@
 #include "train/method.h"
 
-#include "base/str.h"
-
-#include <stdio.h>
 #include <string.h>
 
 #define AUX_COEF 0.01 /* of the balance loss, by default where routers train */
@@ -90,44 +87,6 @@ static pesc_status read_targets(uint32_t *out, const char *text)
     return PESC_OK;
 }
 
-/* ---- LoRA layers ---- */
-
-/* "7" or "10-20", n bytes. */
-static bool read_range(const char *text, size_t n, int64_t n_layers, layer_ranges *out)
-{
-    char first[16], last[16];
-    long long a, b;
-    const char *dash = memchr(text, '-', n);
-    size_t length = dash ? (size_t)(dash - text) : n;
-    if (out->n == LAYER_RANGES || length >= sizeof first || n - length > sizeof last)
-        return false;
-    snprintf(first, sizeof first, "%.*s", (int)length, text);
-    snprintf(last, sizeof last, "%.*s", dash ? (int)(n - length - 1) : (int)length,
-             dash ? dash + 1 : text);
-    if (!str_to_i64(first, 0, n_layers - 1, &a) || !str_to_i64(last, a, n_layers - 1, &b))
-        return false;
-    out->at[out->n].first = (int32_t)a;
-    out->at[out->n++].last = (int32_t)b;
-    return true;
-}
-
-static pesc_status read_layers(layer_ranges *out, const char *text, int32_t n_layers)
-{
-    out->n = 0;
-    if (strcmp(text, "all") == 0)
-        return PESC_OK;
-    for (const char *p = text + strspn(text, " "); *p;) {
-        size_t n = strcspn(p, ", ");
-        if (!read_range(p, n, n_layers, out))
-            return fail(PESC_USAGE,
-                        "lora_layers: found \"%.*s\", expected all, or at most %d numbers and "
-                        "ranges from 0 to %d, such as 0,10-20",
-                        (int)n, p, LAYER_RANGES, n_layers - 1);
-        p += n + strspn(p + n, ", ");
-    }
-    return PESC_OK;
-}
-
 /* ---- experts ---- */
 
 static void take_experts(pesc_train_options *o, const config *c, bool mixture)
@@ -185,7 +144,7 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
                       .seed = (uint64_t)o->seed };
     if (!m->lora)
         return PESC_OK;
-    TRY(read_layers(&out->lora_layers, o->lora_layers, c->n_layers));
+    TRY(layers_read(&out->lora_layers, "lora_layers", o->lora_layers, c->n_layers));
     return read_targets(&out->lora_targets, o->lora_targets);
 }
 

@@ -11,7 +11,8 @@
 
 pass_limits plan_limits(pesc_train_options *o, const device *dev)
 {
-    int64_t most = o->batch * o->seq_len, usual = dev->micro_tokens;
+    int64_t most = o->batch_tokens ? o->batch_tokens : o->batch * o->seq_len;
+    int64_t usual = dev->micro_tokens;
     if (!o->micro_tokens)
         o->micro_tokens = o->seq_len > usual ? o->seq_len : most < usual ? most : usual;
     int64_t n = o->packing && o->micro_tokens > o->seq_len ? o->micro_tokens : o->seq_len;

@@ -9,6 +9,7 @@
 #include "data/stats.h"
 #include "format/hfdir.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -98,6 +99,29 @@ pesc_status records_open(pesc_trainer *t)
     if (t->opt.val_split > 0)
         return dataset_split(t->data, t->opt.val_split, &t->eval_data);
     return e.n_paths ? dataset_open(&t->eval_data, &e) : PESC_OK;
+}
+
+pesc_status records_batch(pesc_trainer *t)
+{
+    enum { SAMPLE = 1024, MOST = 1 << 20 };
+    pesc_train_options *o = &t->opt;
+    uint64_t n = dataset_count(t->data), sample = n < SAMPLE ? n : SAMPLE;
+    double tokens = 0;
+    if (!o->batch_tokens)
+        return PESC_OK;
+    for (uint64_t i = 0; i < sample; i++) {
+        const sequence *list;
+        size_t count;
+        TRY(dataset_at(t->data, i * n / sample, &list, &count));
+        for (size_t k = 0; k < count; k++)
+            tokens += list[k].n;
+    }
+    double mean = tokens / (double)sample, many = round((double)o->batch_tokens / mean);
+    o->batch = mean > 0 && many < MOST ? (many < 1 ? 1 : (int64_t)many) : MOST;
+    log_notice("batch_tokens %lld: a record has %.1f tokens on average, so batch is %lld records",
+               (long long)o->batch_tokens, mean, (long long)o->batch);
+    o->batch_tokens = 0; /* run.yaml has the batch */
+    return PESC_OK;
 }
 
 /* ---- RUN/records.json ---- */

@@ -9,6 +9,10 @@
 /* Opens the training data and the validation data, if there is any. */
 pesc_status records_open(pesc_trainer *t);
 
+/* Replaces batch_tokens by the batch that has as many tokens on average, by a sample of the
+ * training data. A notice tells the batch. */
+pesc_status records_batch(pesc_trainer *t);
+
 /* Reads every record, unless RUN/records.json tells that the same records were read before, and
  * writes that file. Bad records are listed as notices, up to 20 of each data set; then PESC_FORMAT.
  * PESC_USAGE when no record has anything to train on within seq_len. Tells as notices what becomes

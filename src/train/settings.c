@@ -18,6 +18,8 @@ static void esft_preset(pesc_train_options *o)
     o->aux_coef = 0;
     o->batch = 32;
     o->seq_len = 4096;
+    o->batch_tokens = o->batch * o->seq_len; /* 32 sequences that records are packed into */
+    o->steps = 500;
     o->warmup_steps = 0;
     o->clip = 1;
     o->weight_decay = 0.1;
@@ -42,6 +44,9 @@ pesc_status pesc_train_preset(pesc_train_options *opt, const char *name)
     opt->aux_coef = published ? 0 : d.aux_coef;
     opt->loss = published ? "sequence" : d.loss;
     opt->packing = published ? false : d.packing;
+    opt->over_length = published ? "truncate" : d.over_length;
+    if (strcmp(opt->method, "pesc") == 0)
+        opt->base_dtype = "nf4"; /* both train on a base that QLoRA has quantised */
     return PESC_OK;
 }
 

@@ -130,6 +130,13 @@ static void read_ahead(void *trainer)
         t->ahead_step = next;
 }
 
+/* The weight of the mean over layers of the balance loss. */
+static double balance_weight(const pesc_trainer *t)
+{
+    bool sum = strcmp(t->opt.aux_reduction, "sum") == 0;
+    return t->aux_coef * (sum ? t->sparse_layers : 1);
+}
+
 /* The loss of the step and its gradients. The balance loss is differentiated for each micro-batch
  * with its own f, weighted by its tokens: f of the whole step is known only after the last
  * micro-batch. */
@@ -145,7 +152,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         train_input in = input_of(&b);
         train_output got = { 0 };
         double part = (double)b.n_tokens / tokens;
-        in.aux_weight = (float)(t->aux_coef * part);
+        in.aux_weight = (float)(balance_weight(t) * part);
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.first_micro_batch = i == 0;
@@ -158,7 +165,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
         add_balance(t, got.balance, part);
     }
     out->aux = balance_of(t);
-    out->loss = out->ce + t->aux_coef * out->aux;
+    out->loss = out->ce + balance_weight(t) * out->aux;
     return optimizer_norm(t->optim, &out->grad_norm);
 }
 

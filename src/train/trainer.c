@@ -378,6 +378,7 @@ static pesc_status open_all(pesc_trainer *t)
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
     TRY(records_open(t));
+    TRY(records_batch(t));
     set_length(t);
     if (!given(o->chat_template))
         o->chat_template = dataset_template(t->data); /* for run.yaml */

@@ -161,3 +161,87 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     pesc info "$BATS_TEST_TMPDIR/out"
     [ "$status" = 3 ]
 }
+
+@test "craft: another activation, router, and sparsity in some layers" {
+    local out=$BATS_TEST_TMPDIR/out
+    craft --activation silu --router softmax-before --layers 1
+    [ "$status" = 0 ]
+    has ': camelidae, 4 experts, top 2, adapters of 8, scale 1, in 1 of 2 layers, '
+    [ "${output##*$'\n'}" = "identity: 0 of 17024 logits differ" ]
+    [[ $stderr == *"no published layout of models with adapters has a place for its adapter_act (a llama model): only pesc opens the result with its adapters" ]]
+    python3 - "$out" <<'PY'
+import json, struct, sys
+c = json.load(open(sys.argv[1] + "/config.json"))
+assert (c["adapter_act"], c["adapter_router"], c["mlp_only_layers"]) == ("silu", "softmax-before", [0]), c
+with open(sys.argv[1] + "/model.safetensors", "rb") as f:
+    names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+assert any("layers.1.mlp.moe_adapter" in n for n in names) and not any("layers.0.mlp.moe_adapter" in n for n in names)
+PY
+    pesc info "$out" --json
+    has '"sparse_layers":1,"adapter_act":"silu","router":"softmax-before",'
+    pesc info "$out"
+    has '^experts      4, top 2, adapters of 8 with silu, scaled by 1, router softmax-before, in 1 of 2 layers$'
+    pesc export "$out" --to camelidae -o "$out.2"
+    fails 3 "$out: no published layout of models with adapters has a place for its adapter_act (a llama model); pesc runs it as it is"
+    pesc cost "$out" -o "$BATS_TEST_TMPDIR" --json
+    [ "$status" = 0 ]
+    pesc plan "$out" --json
+    [ "$status" = 0 ]
+}
+
+@test "craft: the paper's choices, given as options, change nothing" {
+    craft
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/b" --experts 4 --adapter-dim 8 --activation gelu --router softmax-after --layers 0-1
+    [ -z "$stderr" ]
+    diff -r "$BATS_TEST_TMPDIR/out" "$BATS_TEST_TMPDIR/b"
+}
+
+@test "craft: a model with other choices trains, is merged and stays what it is" {
+    local out=$BATS_TEST_TMPDIR/out run=$BATS_TEST_TMPDIR/run
+    craft --activation relu --layers 1 --router softmax-before
+    for i in 1 2 3 4 5 6; do
+        printf '{"prompt": "hello %d", "completion": " world %d"}\n' $i $i
+    done > "$BATS_TEST_TMPDIR/t.jsonl"
+    pesc train "$out" --data "$BATS_TEST_TMPDIR/t.jsonl" -o "$run" --steps 20 --batch 3 --seq-len 64 --lora-r 2 --lr 1e-2 -q
+    [ "$status" = 0 ]
+    python3 -c 'import json, sys
+loss = [json.loads(line)["ce"] for line in open(sys.argv[1])]
+assert loss[-1] < 0.95 * loss[0], loss' "$run/metrics.jsonl"
+    pesc merge "$run" -o "$BATS_TEST_TMPDIR/merged"
+    [ "$status" = 0 ]
+    pesc info "$BATS_TEST_TMPDIR/merged" --json
+    has '"sparse_layers":1,"adapter_act":"relu","router":"softmax-before",'
+    pesc compare "$run" "$out" --data "$BATS_TEST_TMPDIR/t.jsonl" -o "$BATS_TEST_TMPDIR" --json
+    [ "$status" = 0 ]
+    pesc routes "$run" --data "$BATS_TEST_TMPDIR/t.jsonl" -o "$BATS_TEST_TMPDIR" --json
+    [ "$status" = 0 ]
+}
+
+@test "craft: upcycling some layers" {
+    local out=$BATS_TEST_TMPDIR/out
+    craft --kind upcycle --layers 0
+    [ "$status" = 0 ]
+    has ': mixtral, 4 experts, top 2, in 1 of 2 layers, '
+    has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, .* greedy 64 of 64 \(rounding\)$'
+    [[ $stderr == *"mixtral has experts in every layer in other programs: only pesc opens the result, by its mlp_only_layers" ]]
+    pesc export "$out" --to hf -o "$out.2"
+    fails 2 "$out: has layers without experts, and a mixtral model of Hugging Face has experts in every layer; pesc runs it as it is"
+    pesc craft "$BATS_TEST_DIRNAME/../golden/qwen2" -o "$out.3" --kind upcycle --experts 3 --layers 1
+    [ "$status" = 0 ]
+    [ -z "$stderr" ]
+    grep -q '"mlp_only_layers"' "$out.3/config.json"
+    pesc export "$out.3" --to hf -o "$out.4"
+    [ "$status" = 0 ]
+}
+
+@test "craft: choices that cannot be" {
+    craft --layers 0,2
+    fails 2 'layers: found "2", expected all, or at most 16 numbers and ranges from 0 to 1, such as 0,10-20'
+    craft --activation tanh
+    fails 2 'craft: --activation: found "tanh", expected gelu, silu or relu'
+    craft --kind upcycle --activation silu
+    fails 2 "activation: found silu, but with kind upcycle there are no adapters: experts are copies of the FFN, with its activation"
+    craft --kind upcycle --router softmax-before
+    fails 2 "router: found softmax-before, but with kind upcycle the gates must sum to 1: the output of equal experts would else be smaller than that of the FFN they copy"
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}

@@ -225,3 +225,37 @@ PY
     pesc esft apply "$GOLDEN/olmoe" --patch "$T/nothing"
     [ "$status" = 3 ]
 }
+
+@test "esft select: random experts, spread over the layers, the same with the same seed" {
+    local r=$D/released/law.summary.json
+    pesc esft select "$r" --random 30 --seed 5 -o "$T/a.json" --json
+    [ "$status" = 0 ]
+    has '"experts":30,'
+    pesc esft select "$r" --random 30 --seed 5 -o "$T/b.json"
+    cmp "$T/a.json" "$T/b.json"
+    pesc esft select "$r" --random 30 --seed 6 -o "$T/b.json"
+    refute cmp -s "$T/a.json" "$T/b.json"
+    python3 - "$T/a.json" <<'PY'
+import json, sys
+experts = json.load(open(sys.argv[1]))["experts"]
+assert sorted(len(set(e)) for e in experts.values()) == [2] * 6 + [3] * 6, experts
+assert len(experts) == 12 and all(0 <= i < 64 for e in experts.values() for i in e)
+PY
+    pesc esft select "$r" --random 30 --p 0.2 -o "$T/c.json"
+    fails 2 "random: takes experts whatever their scores; p and budget cannot be given with it"
+    pesc esft select "$r" --random 769 -o "$T/c.json"
+    fails 2 "random: found 769, but the model has 768 experts"
+    [ ! -e "$T/c.json" ]
+}
+
+@test "esft: experts that are adapters are refused before anything is scored" {
+    local m=$GOLDEN/camelidae
+    local why="$m: its experts are adapters (PESC), and ESFT selects and trains full experts: --method esft could train none of them; pesc routes shows which of them a task uses"
+    pesc esft score "$m" --data "$GOLDEN/esft_score/ids.jsonl" -o "$T/out"
+    fails 3 "$why"
+    [ ! -e "$T/out" ]
+    summary '"0": {"0": 0.2, "1": 0.2, "2": 0.2, "3": 0.2, "4": 0.2}, "1": {"0": 0.2, "1": 0.2, "2": 0.2, "3": 0.2, "4": 0.2}'
+    pesc esft select "$T" --model "$m" -o "$T/cfg.json"
+    fails 3 "$why"
+    [ ! -e "$T/cfg.json" ]
+}

@@ -434,3 +434,57 @@ PY
     [ "$status" -ne 0 ]
     [ "$(cat "$BATS_TEST_TMPDIR/precious")" = precious ]
 }
+
+# ---- recipes
+
+@test "train: --aux-reduction sum adds the balance loss of every layer" {
+    local a=$BATS_TEST_TMPDIR/a b=$BATS_TEST_TMPDIR/b
+    tiny -o "$a" --aux-coef 0.05 --aux-reduction sum -q
+    tiny -o "$b" --aux-coef 0.1 -q # the model has two layers
+    diff <(numbers "$a") <(numbers "$b")
+    cmp "$a/latest/trained.safetensors" "$b/latest/trained.safetensors"
+    python3 - "$a/metrics.jsonl" <<'PY'
+import json, sys
+for s in map(json.loads, open(sys.argv[1])):
+    assert abs(s["loss"] - s["ce"] - 0.05 * 2 * s["aux"]) < 1e-5 and s["aux"] > 0.5, s
+PY
+    pesc train -c "$a/run.yaml" -o "$a" --resume --aux-reduction mean -q
+    [ "$status" = 2 ]
+    [[ $stderr == *"aux_reduction sum, now mean"* ]]
+}
+
+@test "train: --preset paper quantises the base of PESC, as its QLoRA does; no preset does not" {
+    local r=$BATS_TEST_TMPDIR/r
+    tiny_pesc -o "$r" --preset paper
+    [ "$status" = 0 ]
+    grep -q '^base_dtype: "nf4"$' "$r/run.yaml"
+    refute grep -q 'has no effect here' <<< "$stderr"
+    tiny_pesc -o "$r.2" -q
+    refute grep -q '^base_dtype: "nf4"$' "$r.2/run.yaml"
+    tiny_pesc -o "$r.3" --preset paper --base-dtype f32 -q
+    grep -q '^base_dtype: "f32"$' "$r.3/run.yaml"
+    tiny_pesc -o "$r.4" --preset published
+    grep -q '^base_dtype: "nf4"$' "$r.4/run.yaml"
+    grep -q '^over_length: "truncate"$' "$r.4/run.yaml"
+    [[ $stderr == *"note: --preset published has adapter_scale 0.25, which has no effect here: the model was crafted with 1; craft it with --adapter-scale 0.25"* ]]
+}
+
+@test "train: --batch-tokens takes as many records as have so many tokens, and a resumed run the same" {
+    local r=$BATS_TEST_TMPDIR/r
+    common=(train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" --seq-len 32 --lora-r 2 --threads 1 --log-every 1 --batch-tokens 60)
+    pesc "${common[@]}" -o "$r" --steps 4 --save-every 2
+    [ "$status" = 0 ]
+    [[ $stderr == *"batch_tokens 60: a record has "*" tokens on average, so batch is 5 records"* ]]
+    grep -q '^batch: 5$' "$r/run.yaml"
+    grep -q '^batch_tokens: 0$' "$r/run.yaml"
+    pesc train -c "$r/run.yaml" -o "$r" --resume --steps 6 -q
+    [ "$status" = 0 ]
+    pesc "${common[@]}" -o "$r.2" --steps 6 --save-every 2 -q
+    same_run "$r" "$r.2"
+    pesc train "$G/../mixtral" --method full --preset esft --data "$G/pesc-a/data.jsonl" -o "$r.3" --steps 1 --seq-len 32 -q
+    [ "$status" = 0 ]
+    grep -qE '^batch: [0-9]{5}$' "$r.3/run.yaml" # 131072 tokens of short records
+    grep -q '^lr: 3e-0*5$' "$r.3/run.yaml"
+    pesc init esft --json -q
+    has 'steps: 500 '
+}

@@ -16,16 +16,27 @@ typedef struct fixture {
 } fixture;
 
 static const fixture fixtures[] = {
-    { "llama", NULL, NULL, 1e-4f },        { "llama-square", NULL, NULL, 1e-4f },
-    { "llama3", NULL, NULL, 1e-4f },       { "yi", NULL, NULL, 1e-4f },
-    { "mistral", NULL, NULL, 1e-4f },      { "qwen2", NULL, NULL, 1e-4f },
-    { "qwen2-window", NULL, NULL, 1e-4f }, { "qwen3", NULL, NULL, 1e-4f },
-    { "camelidae", NULL, NULL, 1e-4f },    { "camelidae-bin", NULL, NULL, 1e-4f },
-    { "sparsetral", NULL, NULL, 1e-4f },   { "qwen2idae", NULL, NULL, 1e-4f },
-    { "mixtral", NULL, NULL, 1e-4f },      { "qwen2_moe", NULL, NULL, 1e-4f },
-    { "qwen3_moe", NULL, NULL, 1e-4f },    { "olmoe", NULL, NULL, 1e-4f },
-    { "deepseek_v2", NULL, NULL, 1e-4f },  { "deepseek_v2-yarn", NULL, NULL, 1e-4f },
-    { "peft", "base", "adapter", 1e-4f },  { "bnb", NULL, NULL, 1e-4f },
+    { "llama", NULL, NULL, 1e-4f },
+    { "llama-square", NULL, NULL, 1e-4f },
+    { "llama3", NULL, NULL, 1e-4f },
+    { "yi", NULL, NULL, 1e-4f },
+    { "mistral", NULL, NULL, 1e-4f },
+    { "qwen2", NULL, NULL, 1e-4f },
+    { "qwen2-window", NULL, NULL, 1e-4f },
+    { "qwen3", NULL, NULL, 1e-4f },
+    { "camelidae", NULL, NULL, 1e-4f },
+    { "camelidae-bin", NULL, NULL, 1e-4f },
+    { "sparsetral", NULL, NULL, 1e-4f },
+    { "qwen2idae", NULL, NULL, 1e-4f },
+    { "camelidae-choices", NULL, NULL, 1e-4f },
+    { "mixtral", NULL, NULL, 1e-4f },
+    { "qwen2_moe", NULL, NULL, 1e-4f },
+    { "qwen3_moe", NULL, NULL, 1e-4f },
+    { "olmoe", NULL, NULL, 1e-4f },
+    { "deepseek_v2", NULL, NULL, 1e-4f },
+    { "deepseek_v2-yarn", NULL, NULL, 1e-4f },
+    { "peft", "base", "adapter", 1e-4f },
+    { "bnb", NULL, NULL, 1e-4f },
 };
 
 static const char *part(const fixture *f, const char *file)

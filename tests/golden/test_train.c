@@ -18,10 +18,10 @@ enum { MAX_TOKENS = 256, MAX_SEQS = 16 };
 static pesc_device *dev;
 
 static const char *const runs[] = {
-    "train/lora",           "train/pesc-a",          "train/pesc-b",     "train/full",
-    "train/upcycle",        "train/molora",          "esft/mixtral",     "esft/olmoe",
-    "esft/qwen2_moe",       "esft/qwen3_moe",        "esft/deepseek_v2", "esft/deepseek_v2-aux",
-    "esft/deepseek_v2-all", "esft/qwen2_moe-shared",
+    "train/lora",           "train/pesc-a",         "train/pesc-b",          "train/full",
+    "train/upcycle",        "train/molora",         "train/pesc-choices",    "esft/mixtral",
+    "esft/olmoe",           "esft/qwen2_moe",       "esft/qwen3_moe",        "esft/deepseek_v2",
+    "esft/deepseek_v2-aux", "esft/deepseek_v2-all", "esft/qwen2_moe-shared",
 };
 
 static const char *file_of(const char *run, const char *file)

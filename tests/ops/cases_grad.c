@@ -255,6 +255,7 @@ const op_test test_act_bwd = {
         { .t = 4, .k = 2, .c = 2049, .scale = 1, .act = ACT_GELU },
         { .t = 3, .c = 65, .act = ACT_RELU },
         { .t = 1, .k = 1, .c = 33, .scale = 0.5f, .act = ACT_SILU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 26, .k = 2, .c = 65, .scale = 0.25f, .act = ACT_RELU },
     },
     .loss = act_loss, .gradients = { { A_DX, A_X }, { A_DGATES, A_GATES } }
 };

@@ -84,6 +84,7 @@ const op_test test_act_fwd = {
         { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_GELU, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .k = 1, .c = 2049, .scale = 2, .act = ACT_SILU },
         { .t = 1, .k = 1, .c = 33, .scale = 0.5f, .act = ACT_RELU, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 12, .k = 3, .c = 512, .scale = 1, .act = ACT_SILU, .x = DT_BF16, .o = DT_BF16 },
         { .t = 5, .c = 77, .act = ACT_GELU_TANH, .x = DT_BF16, .o = DT_BF16 },
     }
 };

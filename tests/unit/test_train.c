@@ -37,6 +37,11 @@ static const row rows[] = {
       "{\"model_type\":\"camelidae\",\"num_experts\":5,\"topk\":2,\"adapter_dim\":7,"
       "\"moe_scaling\":0.25," COMMON KV "}",
       0 },
+    { "choices",
+      "{\"model_type\":\"camelidae\",\"num_experts\":5,\"topk\":2,\"adapter_dim\":7,"
+      "\"moe_scaling\":0.25,\"adapter_act\":\"silu\",\"adapter_router\":\"softmax-before\","
+      "\"mlp_only_layers\":[1]," COMMON KV "}",
+      0 },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}", 0 },
     { "qwen2_moe",
       "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"

@@ -1,0 +1,55 @@
+/* craft_options: the rows of options.h for functions that make a model from another: craft, merge,
+ * export. Part of options.h, which explains them. */
+#ifndef PESC_CRAFT_OPTIONS_H
+#define PESC_CRAFT_OPTIONS_H
+#ifndef PESC_OPTIONS_H
+#error "include <pesc/pesc.h>, which includes this file"
+#endif
+
+/* clang-format off */
+
+/* ---- pesc_craft_options: a sparse model from a dense one ---- */
+
+#define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
+    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, "craft",                                    \
+      "experts are adapters on the output of the FFN, or full copies of the FFN")                  \
+    PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, "craft",                                                   \
+      "seed of the random initial values of routers and adapters")                                 \
+    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "craft",                                         \
+      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
+      "directory or file from which tokenizer files are copied; the model's own if absent")        \
+    X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "craft",                                               \
+      "directory of the base of a run, where it is not at the recorded path")                      \
+    X(CHOICE, activation, "gelu", ONE_OF("gelu|silu|relu"), 0, "craft",                            \
+      "activation of the adapters")                                                                \
+    X(CHOICE, router, "softmax-after", ONE_OF("softmax-after|softmax-before"), 0, "craft",         \
+      "gates of adapters: the softmax of the k chosen logits, as in Mixtral, or the k largest of " \
+      "the softmax of all logits, not renormalised, as in Switch")                                 \
+    X(WORDS, layers, "all", NAMED("LIST"), 0, "craft",                                             \
+      "layers that become sparse: all, or numbers and ranges that count from 0, such as 0-11,20")
+
+/* ---- pesc_export_options: merge and export ---- */
+
+#define PESC_EXPORT_OPTIONS(X, ALSO)                                                               \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+      "directory of a PEFT adapter; the one in the model's directory if absent")                   \
+    X(CHOICE, merge_base, NONE, ONE_OF("original|nf4-dequant"), 0, "merge export",                 \
+      "add a LoRA to the stored weights, or to those weights after quantisation to NF4 and back; " \
+      "if absent, to the weights it was trained on")                                               \
+    X(BOOL, double_quant, "true", YES_NO, 0, "merge export",                                       \
+      "with nf4-dequant: quantise the scales too")                                                 \
+    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge export",                                  \
+      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
+      "directory or file from which tokenizer files are copied; the model's own if absent")        \
+    X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
+      "open both models and compare their logits; needs the memory to run each of them")           \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+      "directory of the base of a run, where it is not at the recorded path")
+
+/* clang-format on */
+#endif

@@ -1,0 +1,11 @@
+/* full_experts: whether the experts of a model are what ESFT selects and trains: FFNs. */
+#ifndef PESC_ESFT_FULL_EXPERTS_H
+#define PESC_ESFT_FULL_EXPERTS_H
+
+#include "model/config.h"
+
+/* PESC_UNSUPPORTED where the experts are adapters or LoRA. A dense model passes: whoever needs
+ * experts says so. */
+pesc_status full_experts_check(const config *c, const char *model);
+
+#endif
