@@ -67,7 +67,7 @@ def code_only(line):
 # ---- sizes
 
 def file_sizes():
-    for path in sources("src", "include", "tests", "bench") + files("tests/**/*.bats", "tests/**/*.py", "tools/**/*.py"):
+    for path in sources("src", "include", "tests", "bench") + files("tests/**/*.bats", "tests/**/*.py", "tools/**/*.py", "share/page/*"):
         lines = len(path.read_text().splitlines())
         if lines > FILE_LINES:
             yield path, f"has {lines} lines; at most {FILE_LINES}"
@@ -113,6 +113,22 @@ def function_sizes():
                 yield f"{path}:{line}", f"{name} has {lines} lines; at most {limit}"
             if parameters > PARAMETERS and name not in CALLBACKS:
                 yield f"{path}:{line}", f"{name} has {parameters} parameters; at most {PARAMETERS}: pass a struct"
+
+
+# ---- the page
+
+# What would take a text for markup or for a program.
+SINKS = (r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc|setHTML|\beval\b|new Function"
+         r"|javascript:|\bstyle=|\bon\w+=\"|https?://(?!\$)")
+
+
+def page_sinks():
+    """The server's page shows what a model says as text, and asks no other server."""
+    for path in files("share/page/*"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            m = re.search(SINKS, line)
+            if m:
+                yield f"{path}:{number}", f"has {m.group(0)}: make elements with element() of dom.js"
 
 
 # ---- documents
@@ -171,7 +187,7 @@ WORDS = {
 def words():
     """Plain technical English: the words that a reader would not search for."""
     for path in sources("src", "include", "tests", "bench") + documents() + files(
-            "tests/**/*.bats", "tests/**/*.bash", "tests/**/*.sh", "tests/**/*.py", "tools/**/*.sh", "tools/**/*.py", "Makefile"):
+            "tests/**/*.bats", "tests/**/*.bash", "tests/**/*.sh", "tests/**/*.py", "tools/**/*.sh", "tools/**/*.py", "share/page/*", "Makefile"):
         if path.name in ("check.py", "make_share.py"):  # the words themselves; the stories of the embedded data
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -228,7 +244,7 @@ def silent_conditions():
                     yield f"{path}:{number}", "this cannot fail the test; write one command a line, refute, or if ... fi"
 
 
-RULES = [include_ranks, call_ranks, file_sizes, function_sizes, named_functions, links, words, silent_conditions]
+RULES = [include_ranks, call_ranks, file_sizes, function_sizes, page_sinks, named_functions, links, words, silent_conditions]
 
 
 def main():

@@ -1,7 +1,10 @@
 #!/bin/sh
-# Prints a C source that holds the given task files as data (see src/eval/taskfiles.h).
+# embed.sh HEADER NAME FILE...: prints a C source that holds the files as data, as HEADER declares it:
+# NAME[], of rows { name, text, n }, and NAME_n (see src/eval/taskfiles.h and src/serve/pagefiles.h).
 set -eu
-echo '#include "eval/taskfiles.h"'
+header=$1 name=$2
+shift 2
+echo "#include \"$header\""
 number=0
 table=""
 for file in "$@"; do
@@ -12,5 +15,5 @@ for file in "$@"; do
 "
     number=$((number + 1))
 done
-printf 'const taskfile taskfiles[] = {\n%s};\n' "$table"
-echo "const size_t taskfiles_n = $number;"
+printf 'const %s %s[] = {\n%s};\n' "${name%s}" "$name" "$table"
+echo "const size_t ${name}_n = $number;"

@@ -123,7 +123,7 @@ void scheduler_cancel(scheduler *s, uint64_t ticket);
  * each other, and joins scores whose tokens differ in the last one only: one row serves them. */
 pesc_status scheduler_sort(scheduler *s);
 
-/* Each so many-th forward tells its routes to all requests with `routed`. 0, as at first: only
+/* One of that many forwards tells its routes to all requests with `routed`. 0, as at first: only
  * forwards with a request that has `all_routed` do. */
 void scheduler_route_every(scheduler *s, int32_t forwards);
 

@@ -14,8 +14,8 @@
  * streams by little. */
 enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024 };
 
-/* Forwards whose routes are counted: all on a CPU; on a GPU, where copying the choices of each
- * layer costs launches, each so many-th. */
+/* Of how many forwards the routes of one are counted: on a GPU copying the choices of each layer
+ * costs launches. */
 enum { CPU_ROUTES_EVERY = 1, GPU_ROUTES_EVERY = 16 };
 
 /* ---- ends ---- */

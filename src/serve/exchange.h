@@ -36,6 +36,7 @@ struct exchange {
     const char *allow; /* of 405 */
     int retry_after;
     str ignored;   /* x-pesc-ignored */
+    bool page;     /* the answer is a file of the page */
     bool stream;   /* the answer is a stream of events */
     bool finished; /* nothing is added to `out` any more */
     bool broken;   /* a stream ends without its last event */
@@ -63,7 +64,7 @@ void exchange_free(exchange *x);
 
 typedef void (*route_handler)(exchange *x);
 struct route {
-    const char *method, *path; /* a path that ends in / has an argument there */
+    const char *method, *path; /* a path that ends in / has an argument there, except / itself */
     route_handler handle;      /* sets the answer, or x->call */
     bool open;                 /* needs no key */
     int endpoint;              /* in metrics */
@@ -88,6 +89,7 @@ void handle_template(exchange *x);
 void handle_completion(exchange *x);
 void handle_chat(exchange *x);
 void handle_later(exchange *x);
+void handle_page(exchange *x);
 void handle_experts(exchange *x);
 
 #endif

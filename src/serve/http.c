@@ -59,6 +59,12 @@ static const char *allowed_origin(const exchange *x)
     return NULL;
 }
 
+/* Whatever the page shows, the browser runs no other script than the page's own, and asks no other
+ * server for anything. */
+static const char page_policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
 static void add_headers(const exchange *x, struct MHD_Response *r)
 {
     char retry[16];
@@ -71,7 +77,10 @@ static void add_headers(const exchange *x, struct MHD_Response *r)
         { true, "Content-Type", x->type },
         { true, "X-Request-Id", x->id },
         { true, "X-Content-Type-Options", "nosniff" },
-        { x->stream, "Cache-Control", "no-cache" },
+        { x->stream || x->page, "Cache-Control", "no-cache" },
+        { x->page, "Content-Security-Policy", page_policy },
+        { x->page, "Referrer-Policy", "no-referrer" },
+        { x->page, "Cross-Origin-Opener-Policy", "same-origin" },
         { x->stream, "X-Accel-Buffering", "no" },
         { x->allow, "Allow", x->allow },
         { x->status == 401, "WWW-Authenticate", "Bearer" },

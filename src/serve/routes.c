@@ -4,11 +4,13 @@
 #include <string.h>
 
 /* Endpoints in metrics; 0: paths that are not known. */
-enum { E_OTHER, E_COMPLETION, E_CHAT, E_TOKENS, E_MODELS, E_STATE, N_ENDPOINTS };
-static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "chat",
-                                                    "tokens", "models",      "state" };
+enum { E_OTHER, E_COMPLETION, E_CHAT, E_TOKENS, E_MODELS, E_STATE, E_PAGE, N_ENDPOINTS };
+static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "chat", "tokens",
+                                                    "models", "state",       "page" };
 
 static const route paths[] = {
+    { "GET", "/", handle_page, true, E_PAGE },
+    { "GET", "/page/", handle_page, true, E_PAGE },
     { "POST", "/v1/completions", handle_completion, false, E_COMPLETION },
     { "POST", "/completions", handle_completion, false, E_COMPLETION },
     { "POST", "/v1/chat/completions", handle_chat, false, E_CHAT },
@@ -77,7 +79,7 @@ static bool decode(const char *from, char *to, size_t cap)
 static bool matches(const route *r, exchange *x, const char *path)
 {
     size_t n = strlen(r->path);
-    if (r->path[n - 1] != '/')
+    if (n == 1 || r->path[n - 1] != '/')
         return strcmp(r->path, path) == 0;
     return strncmp(r->path, path, n) == 0 && decode(path + n, x->argument, sizeof x->argument);
 }

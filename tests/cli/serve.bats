@@ -67,6 +67,16 @@ property() {
     [ "$status" = 0 ]
 }
 
+@test "serve: the page works in a browser, and hostile texts stay texts" {
+    if ! python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; sys.exit(not browser.PROGRAM)' "$BATS_TEST_DIRNAME/../serve"; then
+        skip "Chromium is not installed"
+    fi
+    run python3 "$BATS_TEST_DIRNAME/../serve/page.py" "$D/model"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+    has '^the page works, and [0-9]+ hostile texts stay texts$'
+}
+
 # A server on a free port whose address is $URL, until the end of the test.
 begin_server() { # model option...
     "$PESC" serve "$@" --port 0 > /dev/null 2> "$BATS_TEST_TMPDIR/server" &

@@ -136,7 +136,12 @@ LENGTHS = [
 ]
 
 PATHS = [
-    ("the root", head("GET / HTTP/1.1"), 404, "not_found"),
+    ("the page", head("GET / HTTP/1.1"), 200, None),
+    ("a file of the page", head("GET /page/main.js HTTP/1.1"), 200, None),
+    ("POST of the page", head("POST / HTTP/1.1", "Content-Length: 0"), 405, "method_not_allowed"),
+    *((f"a file that the page does not have: {p}", head(f"GET {p} HTTP/1.1"), 404, "not_found")
+      for p in ("/page/", "/page", "/index.html", "/page/none.js", "/page/../page/main.js", "/page/%2e%2e/main.js", "/page/main.js/", "/page//main.js",
+                "/page/MAIN.JS", "/page/main.js%00", "/page/..%2fmain.js")),
     ("an unknown path", head("GET /v2/models HTTP/1.1"), 404, "not_found"),
     ("a path outside", head("GET /../../etc/passwd HTTP/1.1"), 404, "not_found"),
     ("an escaped path outside", head("GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1"), 404, "not_found"),

@@ -126,7 +126,7 @@ static void preempted_requests_are_told_again(void **state)
     check_model("camelidae", MAX - 28);
 }
 
-/* Without all_routed only each so many-th forward is told. */
+/* Without all_routed only one of four forwards is told. */
 static void forwards_between_are_not_told(void **state)
 {
     (void)state;

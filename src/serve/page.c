@@ -1,0 +1,35 @@
+/* The page at / and the files it consists of, which are part of the program: no file is read. */
+#include "serve/exchange.h"
+#include "serve/pagefiles.h"
+
+#include <string.h>
+
+static const char *type_of(const char *name)
+{
+    static const struct {
+        const char *suffix, *type;
+    } rows[] = { { ".html", "text/html; charset=utf-8" },
+                 { ".css", "text/css; charset=utf-8" },
+                 { ".js", "text/javascript; charset=utf-8" } };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(dot, rows[i].suffix) == 0)
+            return rows[i].type;
+    return "text/plain; charset=utf-8";
+}
+
+void handle_page(exchange *x)
+{
+    api_error e;
+    const char *name = x->argument[0] ? x->argument : "index.html";
+    for (size_t i = 0; i < pagefiles_n; i++)
+        if (strcmp(name, pagefiles[i].name) == 0) {
+            x->status = 200;
+            x->type = type_of(name);
+            x->page = true;
+            str_add(&x->out, pagefiles[i].text, pagefiles[i].n);
+            return;
+        }
+    api_refuse(&e, 404, "not_found", NULL, "there is no %.100s", x->path);
+    exchange_fail(x, &e);
+}
