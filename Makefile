@@ -64,7 +64,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-esft install deb bundle \
+.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-smol study-esft install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -238,6 +238,11 @@ study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/
 
 study-gpu: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## every method on a real model (MODEL, DATA) on a GPU: writes docs/study-gpu.md (8 minutes)
 	@PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/dist/libpesc.so.0 STUDY=$(BUILD)/study-gpu tools/study_gpu.py
+
+study-smol: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the same on SmolLM2-135M (MODEL, a GGUF file; SOURCE, its data) on a GPU: writes docs/study-smol.md (20 minutes)
+	@[ -d $(BUILD)/study-smol/data ] || PESC=$(BUILD)/pesc tools/study_smol.py prepare --model $(MODEL) --source $(SOURCE) --data $(BUILD)/study-smol/data
+	@PESC=$(BUILD)/pesc tools/study_smol.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-smol --minutes 20
+	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_smol.py report --results $(BUILD)/study-smol
 
 study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh

@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""The study of docs/study-smol.md: PESC and its neighbours on SmolLM2-135M, on one GPU, with several runs at a time.
+
+    study_smol.py prepare --model FILE.gguf --source DIR --data DATA      real instructions, held out by record
+    study_smol.py run --model FILE.gguf --data DATA --results OUT         trains and evaluates; starts where it stopped
+    study_smol.py report --results OUT                                    docs/study-smol.md and its pictures
+
+All it runs is pesc (PESC names the command). `run` obeys --minutes: jobs start in the order of their importance, and one that is
+not likely to end in time does not start. A finished job is written to OUT/results.json at once; what is there is not run again.
+Runs live in --work, the finished ones of the main rows until the benchmarks have read them. Small figures (--steps, --limit,
+--device cpu) try the script itself.
+"""
+import argparse
+import json
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import mean, median
+
+ROOT = Path(__file__).resolve().parent.parent
+PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
+DOMAINS = ["general", "code", "maths"]
+SOURCES = {
+    "general": ["alpaca/alpaca_union.jsonl", "dolly/dolly-15k.merged.jsonl"],
+    "code": ["evol-code/evol-codealpaca-2k-1.json", "evol-code/evol-codealpaca-2k-2.json",
+             "gpteacher/codegen-instruct.json"],
+    "maths": ["gsm8k/train.jsonl", "math/train.jsonl"],
+}
+# records of the two mixes, 3.7 % of IDAE-500K and IDAE-720K, and so with the same shares; the smaller is a part of the larger
+SIZES = {"train": [11100, 3700, 3700], "train-1.44": [13320, 6660, 6660]}
+SEEDS, SEQ_LEN, BATCH_TOKENS, SEARCH = [0, 1, 2], 512, 8192, 0.25
+
+# ---- rows: what is compared
+
+ADDED, WHOLE = "6.3e-5 1.6e-4 4e-4 1e-3", "4e-6 1e-5 2.5e-5 6.3e-5"  # rates for what is added, and for the weights themselves
+
+
+class Row:
+    def __init__(self, name, what, train, craft=None, rates=None, like=None, data="train", seeds=1, keep=False):
+        self.name, self.what, self.train, self.craft = name, what, train, craft
+        self.rates, self.like = (rates or "").split(), like  # its own search, or the rate of another row
+        self.data, self.seeds, self.keep = data, seeds, keep
+
+
+def lora(rank, **kw):
+    return Row(f"lora-r{rank}", f"Camel: dense, LoRA of rank {rank}", f"--method lora --lora-r {rank} --lora-alpha {rank / 4:g}",
+               **kw)
+
+
+PESC_TRAIN = "--method pesc --lora-r 64 --lora-alpha 16"
+
+
+def camelidae(name, what, craft="", train="", experts=8, width=64, **kw):
+    return Row(name, what, f"{PESC_TRAIN} {train}", f"--experts {experts} --adapter-dim {width} {craft}",
+               **({"like": "pesc-8"} | kw if "rates" not in kw else kw))
+
+
+MAIN = [
+    lora(64, rates=ADDED, seeds=3, keep=True),
+    camelidae("pesc-8", "Camelidae: 8 adapters of 64, k 2, LoRA 64", rates=ADDED, seeds=3, keep=True),
+    Row("molora-8", "8 LoRA experts of rank 64 in the FFN, k 2", "--method molora --experts 8 --lora-r 64 --lora-alpha 16",
+        rates=ADDED, seeds=3, keep=True),
+    Row("upcycle-8", "8 copies of each FFN, k 2, LoRA 64", "--method upcycle --lora-r 64 --lora-alpha 16",
+        "--kind upcycle --experts 8", rates=WHOLE, seeds=3, keep=True),
+]
+COUNTS = [camelidae(f"pesc-{n}", f"{n} adapters of 64", experts=n, rates="6.3e-5 1.6e-4 4e-4", seeds=3) for n in (16, 4, 32, 64)]
+WIDTHS = [camelidae(f"pesc-8-d{d}", f"8 adapters of {d}", width=d, rates="6.3e-5 1.6e-4 4e-4", keep=True) for d in (256, 512, 128)]
+CHOICES = [
+    camelidae("pesc-8-aux0", "no balance loss", train="--aux-coef 0"),
+    camelidae("pesc-8-auxsum", "balance loss summed over layers", train="--aux-reduction sum"),
+    camelidae("pesc-8-k1", "k 1", craft="--top-k 1"),
+    camelidae("pesc-8-k4", "k 4", craft="--top-k 4"),
+    camelidae("pesc-8-x1.44", "1.44 times the records, the larger mix", data="train-1.44"),
+    Row("lora-r64-x1.44", "Camel, 1.44 times the records", MAIN[0].train, like="lora-r64", data="train-1.44"),
+    camelidae("pesc-8-s0.25", "s 0.25", craft="--adapter-scale 0.25", rates="1.6e-4 4e-4 1e-3"),
+    camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="2.5e-5 6.3e-5 1.6e-4"),
+    lora(122, rates="6.3e-5 1.6e-4 4e-4", seeds=3),
+    Row("full", "every weight of the dense model", "--method full", rates=WHOLE),
+    camelidae("pesc-8-nf4", "on a base in NF4 (QLoRA)", train="--base-dtype nf4"),
+    Row("lora-r64-nf4", "Camel on a base in NF4 (QLoRA)", MAIN[0].train + " --base-dtype nf4", like="lora-r64"),
+    camelidae("pesc-8-silu", "silu in the adapters", craft="--activation silu"),
+    camelidae("pesc-8-relu", "relu in the adapters", craft="--activation relu"),
+    camelidae("pesc-8-before", "gates of Switch: softmax before top-k", craft="--router softmax-before"),
+    camelidae("pesc-8-upper", "adapters in the upper half of the layers", craft="--layers 15-29"),
+    camelidae("pesc-8-lower", "adapters in the lower half", craft="--layers 0-14"),
+]
+ROWS = {r.name: r for r in MAIN + COUNTS + WIDTHS + CHOICES}
+CHOICE_TASKS = "piqa,hellaswag,winogrande,arc_easy,arc_challenge,mmlu"
+TEXT_TASKS = "gsm8k,minerva_math,nq_open,triviaqa,humaneval,mbpp"
+
+
+def tell(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+# ---- prepare: records held out, none longer than a sequence
+
+def unpack(source, name, to):
+    path = to / name.replace("/", "_")
+    path.write_bytes(lzma.open(source / (name + ".xz")).read())
+    return str(path)
+
+
+def lengths(model, lines, scratch):
+    """Tokens of each record's turns, with room for the marks around them."""
+    texts = ("\n".join(m["content"] for m in json.loads(line)["messages"]) for line in lines)
+    scratch.write_text("".join(json.dumps(t) + "\n" for t in texts))
+    ids = subprocess.run([PESC, "tokenize", model, "--jsonl", str(scratch), "-q"], check=True, capture_output=True, text=True)
+    return [line.count(",") + 1 + 16 for line in ids.stdout.splitlines()]
+
+
+def prepare(o):
+    """DATA/train.jsonl, train-1.44.jsonl, valid.jsonl, test.jsonl and the benchmarks' files."""
+    scratch = o.data / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    held, valid = 300, 100
+    most = [n + held + valid for n in SIZES["train-1.44"]]
+    files = [w for d in DOMAINS for w in ["--" + d, *(unpack(o.source / "instruct", f, scratch) for f in SOURCES[d])]]
+    counts = ",".join(str(int(n * f)) for n, f in zip(most, (1.2, 1.19, 1.3)))
+    subprocess.run([PESC, "data", "mix", *files, "--counts", counts, "--seed", "1", "-o", str(scratch / "mix.jsonl"),
+                    "--overwrite", "-q"], check=True, stdout=subprocess.DEVNULL)
+    lines = (scratch / "mix.jsonl").read_text().rstrip("\n").split("\n")
+    seen, parts = dict.fromkeys(DOMAINS, 0), {name: [] for name in ["test", "valid", *SIZES]}
+    for line, n in zip(lines, lengths(o.model, lines, scratch / "texts.jsonl")):
+        domain = json.loads(line)["domain"]
+        at, i = DOMAINS.index(domain), seen[domain]
+        if n > SEQ_LEN or i == most[at]:
+            continue
+        seen[domain] += 1
+        if i < held + valid:
+            parts["test" if i < held else "valid"].append(line)
+            continue
+        for name, sizes in SIZES.items():
+            if i - held - valid < sizes[at]:
+                parts[name].append(line)
+    for name, chosen in parts.items():
+        (o.data / f"{name}.jsonl").write_text("\n".join(chosen) + "\n")
+    shutil.copytree(o.source / "bench", o.data / "bench", dirs_exist_ok=True)
+    shutil.rmtree(scratch)
+    tell("records: " + ", ".join(f"{name} {len(chosen)}" for name, chosen in parts.items()))
+
+
+# ---- run: jobs of pesc on one device
+
+class Study:
+    def __init__(self, o):
+        self.o, self.file = o, o.results / "results.json"
+        self.began, self.lock, self.heavy = time.monotonic(), threading.Lock(), threading.Semaphore(1)
+        self.took = {}  # seconds of the last jobs of a kind
+        o.results.mkdir(parents=True, exist_ok=True)
+        o.work.mkdir(parents=True, exist_ok=True)
+        self.results = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def left(self):
+        return 60 * self.o.minutes - (time.monotonic() - self.began)
+
+    def text(self, *words):
+        done = subprocess.run([PESC, *map(str, words), "-q"], capture_output=True, text=True, timeout=max(self.left(), 1))
+        if done.returncode:
+            raise RuntimeError(f"pesc {' '.join(map(str, words))}: {done.stderr.strip()[-600:]}")
+        return done.stdout
+
+    def pesc(self, *words):
+        return json.loads(self.text(*words, "--json"))
+
+    def save(self, key, row):
+        with self.lock:
+            self.results[key] = row
+            new = self.file.with_suffix(".new")
+            new.write_text(json.dumps(self.results, indent=1) + "\n")
+            new.replace(self.file)
+
+    def device(self):
+        return ["--device", self.o.device, "--threads", self.o.threads]
+
+    # -- what a job does
+
+    def base(self):
+        """The GGUF file as bf16 weights, which all rows start from."""
+        to = self.o.work / "base"
+        if not (to / "config.json").exists():
+            self.pesc("export", self.o.model, "--to", "hf", "-o", to, "--overwrite", "--check", "false", "--dtype", "bf16")
+        return to
+
+    def losses(self, path):
+        task = self.pesc("eval", path, "--tasks", self.o.data / "test.jsonl", "--loss-only", "--template", "chatml", "--ctx", "1024",
+                         "--limit", self.o.limit, "--compute-dtype", self.o.compute, *self.device())["tasks"][0]
+        found = {d["domain"]: d["loss"] for d in task["domains"]}
+        return {**found, "mean": mean(found[d] for d in DOMAINS)}
+
+    def train(self, row, seed, rate, part):
+        run = self.o.work / f"{row.name}-{seed}"
+        if part == "search":
+            run = self.o.work / f"{row.name}-search-{rate}"
+        model, epochs = self.o.work / "base", 1 if part == "full" else SEARCH
+        length = ["--epochs", str(epochs)] if not self.o.steps else ["--steps", str(max(1, int(self.o.steps * epochs)))]
+        try:
+            if row.craft:
+                model = Path(str(run) + ".model")
+                self.pesc("craft", self.o.work / "base", "-o", model, "--overwrite", "--seed", seed, "--check", "false", *row.craft.split())
+            done = self.pesc("train", model, "-o", run, "--overwrite", *row.train.split(), "--lr", rate, "--seed", seed, *length,
+                             "--data", self.o.data / f"{row.data}.jsonl", "--eval-data", self.o.data / "valid.jsonl",
+                             "--eval-every", "1000000", "--template", "chatml", "--batch-tokens", self.o.batch_tokens, "--seq-len", SEQ_LEN,
+                             "--micro-tokens", self.o.batch_tokens, "--lora-dropout", "0", "--adapter-dropout", "0",
+                             "--compute-dtype", self.o.compute, "--save-every", "0", "--verify-every", "0", *self.device())
+            result = {"rate": rate, "valid": done["eval_loss"], "trained": done["params_trained"], "tokens": done["tokens"],
+                      **routing(run), **speed(run)}
+            if part == "full":
+                result.update(self.losses(run), activated=self.pesc("info", run)["params"]["activated"])
+            return result
+        finally:
+            if part == "search" or not row.keep or seed != SEEDS[0]:
+                shutil.rmtree(run, ignore_errors=True)
+                shutil.rmtree(str(run) + ".model", ignore_errors=True)
+
+    def kept(self, name):
+        return self.o.work / f"{name}-{SEEDS[0]}"
+
+    def bench(self, tasks, limit):
+        camel, *others = [self.kept(r.name) for r in MAIN]
+        models = [camel, self.o.work / "base", *others]  # differences are to the first
+        words = ["eval", *models, "--tasks", tasks, "--suite", "paper", "--data-dir", self.o.data / "bench", "--compute-dtype",
+                 self.o.compute, "--limit", limit, "-o", self.o.results / ("bench-" + tasks.split(",")[0]), *self.device()]
+        names = [m.name for m in models]
+        try:
+            return {"models": names, "table": self.text(*words)}  # the table has the paired differences
+        except RuntimeError as e:
+            if "sandbox" not in str(e):
+                raise
+            words[words.index(tasks)] = tasks.replace(",humaneval,mbpp", "")
+            return {"models": names, "table": self.text(*words), "note": "no sandbox here: humaneval and mbpp are left out"}
+
+    def routes(self, name):
+        return {"out": self.pesc("routes", self.kept(name), "--data", self.o.data / "test.jsonl", "--template", "chatml", "--layer", "15",
+                                 "-o", self.o.results / f"routes-{name}", *self.device())}
+
+    def distance(self, name):
+        return {"out": self.pesc("compare", self.kept(name), self.kept("upcycle-8"), "--data", self.o.data / "test.jsonl", "--template",
+                                 "chatml", "--limit", "200", "-o", self.o.results / f"compare-{name}", *self.device())}
+
+    def cost(self):
+        models = [self.o.work / "base"] + [self.kept(n) for n in ("pesc-8", "molora-8", "upcycle-8") if self.kept(n).exists()]
+        return {"out": self.pesc("cost", *models, "--measure", "--compute-dtype", self.o.compute, "-o", self.o.results, *self.device())}
+
+    # -- jobs: (key, kind, keys it needs, function)
+
+    def best_rate(self, row):
+        of = ROWS[row.like] if row.like else row
+        found = [(self.results[k]["valid"], k) for k in self.searches(of) if self.results.get(k, {}).get("valid")]
+        return min(found)[1].rsplit("/", 1)[1] if found else None
+
+    def searches(self, row):
+        return [f"search/{row.name}/{rate}" for rate in row.rates]
+
+    def search_jobs(self, rows):
+        return [(key, "search", ["base"], lambda r=r, key=key: self.train(r, SEEDS[0], key.rsplit("/", 1)[1], "search"))
+                for r in rows for key in self.searches(r)]
+
+    def full_jobs(self, rows, seeds):
+        return [(f"full/{r.name}/{s}", "full", self.searches(ROWS[r.like] if r.like else r),
+                 lambda r=r, s=s: self.train(r, s, self.best_rate(r), "full")) for s in seeds for r in rows if s < r.seeds]
+
+    def jobs(self):
+        main = [f"full/{r.name}/0" for r in MAIN]
+        out = [("base", "base", [], lambda: {**self.losses(self.base()),
+                                             "activated": self.pesc("info", self.base())["params"]["activated"]})]
+        out += self.search_jobs(MAIN) + self.full_jobs(MAIN, SEEDS[:1])
+        out += [("bench/choice", "bench", main, lambda: self.bench(CHOICE_TASKS, self.o.bench_limit)),
+                ("bench/text", "bench", main, lambda: self.bench(TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
+        out += self.full_jobs(MAIN, SEEDS[1:]) + self.search_jobs(COUNTS) + self.full_jobs(COUNTS, SEEDS[:1])
+        out += self.full_jobs(CHOICES[:4], SEEDS[:1]) + self.search_jobs(WIDTHS) + self.full_jobs(WIDTHS, SEEDS[:1])
+        out += [("routes/pesc-8", "analysis", main, lambda: self.routes("pesc-8"))]
+        out += [(f"compare/{n}", "analysis", main + [f"full/{n}/0"], lambda n=n: self.distance(n))
+                for n in ["pesc-8"] + [r.name for r in WIDTHS]]
+        out += self.search_jobs(CHOICES[4:]) + self.full_jobs(CHOICES[4:], SEEDS[:1])
+        out += self.full_jobs(COUNTS + CHOICES, SEEDS[1:]) + [("cost", "alone", main, self.cost)]
+        return out
+
+    # -- scheduling
+
+    def likely(self, kind):
+        """Seconds that a job of this kind takes, by the last of them."""
+        last = self.took.get(kind, [])
+        return max(last[-4:], default=5)
+
+    def next_job(self, waiting, running):
+        """The first job whose needs are there and that is likely to end in time; None: none now."""
+        for job in waiting:
+            key, kind, needs, _ = job
+            ready = all(n in self.results for n in needs)
+            if not ready or self.likely(kind) > self.left() or (kind == "alone" and running):
+                continue
+            return job
+        return None
+
+    def do(self, job):
+        key, kind, _, work = job
+        began = time.monotonic()
+        heavy = self.heavy if "upcycle" in key else None
+        try:
+            if heavy:
+                heavy.acquire()
+            row = work()
+        except subprocess.TimeoutExpired:
+            row = None
+        except (RuntimeError, OSError, ValueError, KeyError, TypeError) as e:
+            row = {"failed": str(e)}
+        finally:
+            if heavy:
+                heavy.release()
+        seconds = time.monotonic() - began
+        self.took.setdefault(kind, []).append(seconds)
+        if row is not None:
+            self.save(key, {**row, "seconds": round(seconds, 1)})
+        told = "no time" if row is None else row.get("failed") or ", ".join(
+            f"{k} {row[k]:.4f}" for k in ("valid", "mean") if isinstance(row.get(k), float))
+        tell(f"{time.monotonic() - self.began:6.0f} s  {key} ({seconds:.0f} s): {told}")
+
+    def forget(self):
+        """Results that are to be made again: what failed, and runs that are gone but still to be looked at."""
+        jobs = [j for j in self.jobs() if re.search(self.o.only, j[0])]
+        open_ = [j for j in jobs if j[0] not in self.results or "failed" in self.results[j[0]]]
+        needed = {n for j in open_ if j[1] in ("bench", "analysis", "alone") for n in j[2]}
+        gone = {f"full/{r.name}/{SEEDS[0]}" for r in ROWS.values() if r.keep and not self.kept(r.name).exists()}
+        for key in [j[0] for j in open_] + sorted(needed & gone):
+            self.results.pop(key, None)
+        return [j for j in jobs if j[0] not in self.results]
+
+    def run(self):
+        self.base()
+        waiting = self.forget()
+        running = {}
+        while waiting or running:
+            for key in [k for k, t in running.items() if not t.is_alive()]:
+                del running[key]
+            job = self.next_job(waiting, running) if len(running) < self.o.workers and "cost" not in running else None
+            if job:
+                waiting.remove(job)
+                running[job[0]] = threading.Thread(target=self.do, args=(job,))
+                running[job[0]].start()
+            elif not running:
+                break
+            else:
+                time.sleep(0.1)
+        tell(f"{len(self.results)} results, {len(waiting)} jobs not run; {self.file}")
+
+
+def routing(run):
+    """Shares of choices: the extremes over the second half of the run, 1 is even, and what the layers' entropies were over time."""
+    log = run / "routing.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    lines = [line for line in lines if line["layers"]]
+    if not lines:
+        return {}
+    late = [line["layers"] for line in lines[len(lines) // 2:]]
+    shares, even = [mean(col) for layer in zip(*late) for col in zip(*layer)], 1 / len(late[0][0])
+    series = [[line["step"], max(max(layer) for layer in line["layers"]) / even,
+               sum(s < 0.01 * even for layer in line["layers"] for s in layer)] for line in lines]
+    return {"least_load": min(shares) / even, "most_load": max(shares) / even, "dead": sum(s < 0.01 * even for s in shares),
+            "load_over_time": series}
+
+
+def speed(run):
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {"steps": len(steps), "bytes": max(s["mem_bytes"] for s in steps), "tokens_per_second": median(s["tok_s"] for s in steps)}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("action", choices=["prepare", "run", "report"])
+    p.add_argument("--model", help="SmolLM2-135M-Instruct as a GGUF file")
+    p.add_argument("--source", type=Path, help="prepare: folder with instruct/ and bench/")
+    p.add_argument("--data", type=Path, help="what prepare has written")
+    p.add_argument("--results", type=Path, default=ROOT / "build/study-smol", help="where results.json is")
+    p.add_argument("--work", type=Path, help="run: where runs live; RESULTS/work if absent")
+    p.add_argument("--minutes", type=float, default=15)
+    p.add_argument("--workers", type=int, default=4)
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--threads", type=int, default=4)
+    p.add_argument("--compute", default="bf16", choices=["bf16", "f32"])
+    p.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS)
+    p.add_argument("--steps", type=int, default=0, help="of a full run; 0 is one epoch")
+    p.add_argument("--limit", type=int, default=0, help="held-out records of a domain; 0 is all")
+    p.add_argument("--bench-limit", type=int, default=1000, help="documents of a benchmark; 0 is all")
+    p.add_argument("--only", default="", help="run: jobs whose name matches this regular expression, such as ^(base|search|full/pesc-8/)")
+    p.add_argument("--machine", default="one NVIDIA H200", help="report: what the machine is called")
+    p.add_argument("--page", type=Path, default=ROOT / "docs/study-smol.md")
+    o = p.parse_args()
+    o.work = o.work or o.results / "work"
+    if o.action == "prepare":
+        prepare(o)
+    elif o.action == "run":
+        Study(o).run()
+    else:
+        import study_smol_report
+        study_smol_report.write(o, ROWS, json.loads((o.results / "results.json").read_text()))
+
+
+if __name__ == "__main__":
+    main()

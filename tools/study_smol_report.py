@@ -1,0 +1,298 @@
+"""The report of tools/study_smol.py: docs/study-smol.md, its tables and pictures, from results.json.
+
+Keys of results: "base", "search/ROW/RATE", "full/ROW/SEED", "bench/choice", "bench/text", "compare/ROW", "routes/ROW", "cost".
+The sentences that open the page are chosen by the figures: what is not measured is not said.
+"""
+import os
+import re
+from math import sqrt
+from pathlib import Path
+from statistics import mean, stdev
+
+import study_gpu_report
+
+DOMAINS = ["general", "code", "maths"]
+MAIN = ["lora-r64", "pesc-8", "molora-8", "upcycle-8"]
+GROUPS = [
+    ("Main rows", ["lora-r64", "lora-r122", "pesc-8", "molora-8", "upcycle-8", "full"]),
+    ("Number of experts (Table 4)", ["pesc-4", "pesc-8", "pesc-16", "pesc-32", "pesc-64"]),
+    ("Experts a token", ["pesc-8-k1", "pesc-8", "pesc-8-k4"]),
+    ("Width of an adapter", ["pesc-8", "pesc-8-d128", "pesc-8-d256", "pesc-8-d512"]),
+    ("Scale s", ["pesc-8-s0.25", "pesc-8", "pesc-8-s4"]),
+    ("Balance loss", ["pesc-8-aux0", "pesc-8", "pesc-8-auxsum"]),
+    ("Data, the mix of 500K and of 720K", ["lora-r64", "lora-r64-x1.44", "pesc-8", "pesc-8-x1.44"]),
+    ("A base in NF4", ["lora-r64", "lora-r64-nf4", "pesc-8", "pesc-8-nf4"]),
+    ("Choices beside the paper's", ["pesc-8", "pesc-8-silu", "pesc-8-relu", "pesc-8-before", "pesc-8-upper", "pesc-8-lower"]),
+]
+PAIRS = [("pesc-8", "lora-r64"), ("pesc-8", "lora-r122"), ("pesc-8", "molora-8"), ("pesc-8-d256", "molora-8"), ("pesc-8", "upcycle-8"),
+         ("pesc-4", "pesc-8"), ("pesc-16", "pesc-8"), ("pesc-32", "pesc-16"), ("pesc-64", "pesc-32")]
+
+
+def line(cells):
+    return "| " + " | ".join(str(c) for c in cells) + " |"
+
+
+class Findings:
+    def __init__(self, rows, results):
+        self.rows, self.results = rows, results
+
+    def seeds(self, name):
+        """Finished full runs of a row, {seed: result}."""
+        found = {}
+        for key, r in self.results.items():
+            kind, *rest = key.split("/")
+            if kind == "full" and rest[0] == name and "mean" in r:
+                found[int(rest[1])] = r
+        return found
+
+    def loss(self, name):
+        return mean(r["mean"] for r in self.seeds(name).values())
+
+    def searched(self, row):
+        found = [(float(k.rsplit("/", 1)[1]), k.rsplit("/", 1)[1], r) for k, r in self.results.items()
+                 if k.startswith(f"search/{row}/") and r.get("valid")]
+        return sorted(found)
+
+    def edge(self, name):
+        """Whether the best rate of its own search is the lowest or the highest tried."""
+        tried = self.searched(name)
+        best = min(tried, key=lambda t: t[2]["valid"]) if tried else None
+        return bool(best) and best in (tried[0], tried[-1]) and len(tried) > 1
+
+    def cells(self, name):
+        row, runs = self.rows[name], list(self.seeds(name).values())
+        values = [r["mean"] for r in runs]
+        spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+        load = (f"{min(r['least_load'] for r in runs):.2f} to {max(r['most_load'] for r in runs):.2f}, {max(r['dead'] for r in runs)} dead"
+                if all("most_load" in r for r in runs) else "")
+        return [name, row.what, f"{runs[0]['trained'] / 1e6:.1f}", f"{runs[0]['activated'] / 1e6:.1f}",
+                runs[0]["rate"] + ("\\*" if not row.like and self.edge(name) else ""), f"{mean(values):.4f}{spread}",
+                *(f"{mean(r[d] for r in runs):.3f}" for d in DOMAINS), load, f"{max(r['bytes'] for r in runs) / 1e9:.1f}", len(runs)]
+
+    def tables(self):
+        head = ["row", "what", "trained M", "activated M", "rate", "mean loss", *DOMAINS, "load of experts", "GB", "seeds"]
+        for title, names in GROUPS:
+            there = [n for n in names if n in self.rows and self.seeds(n)]
+            if names != GROUPS[0][1] and not set(there) - set(MAIN):
+                continue
+            yield f"## {title}\n\n{line(head)}\n{line(['---'] * len(head))}"
+            if names == GROUPS[0][1] and "mean" in self.results.get("base", {}):
+                b = self.results["base"]
+                yield line(["base", "not tuned", "0", f"{b['activated'] / 1e6:.1f}", "", f"{b['mean']:.4f}",
+                            *(f"{b[d]:.3f}" for d in DOMAINS), "", "", ""])
+            for n in there:
+                yield line(self.cells(n))
+            yield ""
+
+    def paired(self, a, b):
+        """The mean of the differences of equal seeds, and whether all have one sign; None without two common seeds."""
+        x, y = self.seeds(a), self.seeds(b)
+        common = sorted(x.keys() & y.keys())
+        if not common:
+            return None
+        diffs = [x[s]["mean"] - y[s]["mean"] for s in common]
+        error = stdev(diffs) / sqrt(len(diffs)) if len(diffs) > 1 else None
+        return mean(diffs), error, len(diffs), all(d < 0 for d in diffs) or all(d > 0 for d in diffs)
+
+    def differences(self):
+        yield line(["difference of mean loss", "mean", "standard error", "seeds", "all seeds agree in sign"])
+        yield line(["---"] * 5)
+        for a, b in PAIRS:
+            d = self.paired(a, b) if a in self.rows and b in self.rows else None
+            if d:
+                error = f"{d[1]:.4f}" if d[1] is not None else "one seed"
+                yield line([f"{a} - {b}", f"{d[0]:+.4f}", error, d[2], ("yes" if d[3] else "no") if d[2] > 1 else ""])
+
+    # ---- benchmarks
+
+    def scores(self):
+        """{task: {model: (score, error, difference to lora-r64, its error)}} of both evaluations, in percent."""
+        found = {}
+        for part in ("bench/choice", "bench/text"):
+            job = self.results.get(part, {})
+            for model, tasks in bench_rows(job):
+                for task, values in tasks.items():
+                    found.setdefault(task, {})[model] = values
+        return found
+
+    def bench_table(self):
+        scores = self.scores()
+        models = [m for m in ["base", *(f"{n}-0" for n in MAIN)] if any(m in row for row in scores.values())]
+        yield line(["task", *(m.removesuffix("-0") for m in models)])
+        yield line(["---"] * (1 + len(models)))
+        for task, row in scores.items():
+            yield line([task, *(score_text(row.get(m)) for m in models)])
+
+    def search_table(self):
+        yield line(["row", "rate: validation loss"])
+        yield line(["---"] * 2)
+        for name in self.rows:
+            tried = self.searched(name)
+            if tried:
+                yield line([name, ", ".join(f"{text}: {r['valid']:.4f}" for _, text, r in tried)])
+
+    def distance_table(self):
+        yield line(["adapters of", "same expert", "nearest expert", "KL of the next token", "greedy tokens the same"])
+        yield line(["---"] * 5)
+        for name, width in (("pesc-8", 64), ("pesc-8-d128", 128), ("pesc-8-d256", 256), ("pesc-8-d512", 512)):
+            out = self.results.get(f"compare/{name}", {}).get("out")
+            if out:
+                yield line([width, *distance_cells(out)])
+
+
+def score_text(values):
+    if not values:
+        return ""
+    score, error, diff, diff_error = values
+    text = f"{score:.1f} ± {error:.1f}"
+    return text if diff is None else f"{text} ({diff:+.1f} ± {diff_error:.1f})"
+
+
+# One line of the table of `pesc eval`: task, shots, metric, documents; scores of all models; differences of all but the first.
+ROW = re.compile(r"(\S+) +(\d+)  (.*?) +(\d+)((?:  +[-+]?(?:[\d.]+(?: ± [\d.]+)?)?)+) *$")
+VALUE = re.compile(r"([-+]?[\d.]+)(?: ± ([\d.]+))?")
+METRICS = {"piqa": "acc", "hellaswag": "acc_norm", "winogrande": "acc", "arc_easy": "acc", "arc_challenge": "acc_norm", "mmlu": "acc",
+           "gsm8k": "exact_match flexible-extract", "minerva_math": "math_verify", "nq_open": "exact_match", "triviaqa": "exact_match",
+           "humaneval": "pass@1", "mbpp": "pass_at_1"}
+
+
+def bench_rows(job):
+    """[(model, {task (metric, documents): (score, error, difference, error)})] of one evaluation; one metric a task."""
+    models = job.get("models", [])
+    found = [(m, {}) for m in models]
+    seen = set()
+    for text in job.get("table", "").splitlines():
+        m = ROW.match(text)
+        if not m or m[1].rstrip("?") not in METRICS or m[1] in seen:
+            continue
+        values = VALUE.findall(m[5])
+        wanted = METRICS[m[1].rstrip("?")]
+        others = [t for t in job["table"].splitlines() if t.startswith(m[1] + " ") and wanted in t]
+        if len(values) != 2 * len(models) - 1 or (others and m[3].strip() != wanted and not m[3].startswith(wanted)):
+            continue
+        seen.add(m[1])
+        name = f"{m[1]} ({m[3].strip()}, {int(m[2])} shots, {int(m[4]):,} documents)"
+        numbers = [(float(a), float(b or "nan")) for a, b in values]
+        for i, (_, tasks) in enumerate(found):
+            tasks[name] = numbers[i] + (numbers[len(models) + i - 1] if i else (None, None))
+    return found
+
+
+def distance_cells(out):
+    layers = [x for x in out["layers"] if x.get("experts") is not None]
+    same, near = (mean(x[k] for x in layers) for k in ("experts", "nearest"))
+    return [f"{same:.3f}", f"{near:.3f}", f"{out['kl']:.4f}", f"{100 * out['agreement']:.1f} %"]
+
+
+# ---- pictures
+
+def by_size(f):
+    groups = {"dense LoRA": ["lora-r64", "lora-r122"], "PESC, 4 to 64 adapters of 64": ["pesc-4", "pesc-8", "pesc-16", "pesc-32", "pesc-64"],
+              "PESC, 8 adapters of 64 to 512": ["pesc-8", "pesc-8-d128", "pesc-8-d256", "pesc-8-d512"], "mixture of LoRA": ["molora-8"],
+              "upcycled": ["upcycle-8"], "full": ["full"]}
+    points = {title: [(next(iter(f.seeds(n).values()))["trained"] / 1e6, f.loss(n)) for n in names if f.seeds(n)]
+              for title, names in groups.items()}
+    return {title: p for title, p in points.items() if p}
+
+
+def over_time(f):
+    names = {"no balance loss": "pesc-8-aux0", "0.01, mean over layers": "pesc-8", "0.01, sum over layers": "pesc-8-auxsum"}
+    found = {title: f.seeds(n).get(0, {}).get("load_over_time") for title, n in names.items()}
+    return {title: [(step, most) for step, most, _ in series] for title, series in found.items() if series and len(series) > 1}
+
+
+# ---- the page
+
+def opening(f):
+    """Three sentences with the figures that answer: does PESC help, against what, and do benchmarks show it?"""
+    out = []
+    d, base = f.paired("pesc-8", "lora-r64"), f.results.get("base", {})
+    if d:
+        sure = "in all" if d[3] else "not in all"
+        verb = "lower" if d[0] < 0 else "higher"
+        out.append(f"On SmolLM2-135M, 8 adapters as experts (Camelidae) end with a held-out loss {abs(d[0]):.4f} nats {verb} than dense LoRA of the "
+                   f"same rank (Camel): {f.loss('pesc-8'):.4f} against {f.loss('lora-r64'):.4f}, untuned {base.get('mean', float('nan')):.4f}, "
+                   f"{sure} of {d[2]} seeds.")
+    rest = [(name, f.paired("pesc-8", other)) for name, other in (("dense LoRA of as many trainable parameters", "lora-r122"),
+            ("a mixture of LoRA, which is larger", "molora-8"), ("the upcycled model", "upcycle-8"))]
+    said = [f"{x[0]:+.4f} against {name}" + ("" if x[3] and x[2] > 1 else " (seeds disagree)" if x[2] > 1 else " (one seed)") for name, x in rest if x]
+    if said:
+        out.append("The difference is " + ", ".join(said) + "; negative favours Camelidae.")
+    text = bench_sentence(f)
+    return " ".join(out + [text] if text else out)
+
+
+def bench_sentence(f):
+    apart = []
+    scores = f.scores()
+    for task, row in scores.items():
+        a, b = row.get("pesc-8-0"), row.get("lora-r64-0")
+        if a and b and abs(a[2]) > 2 * a[3]:
+            apart.append(f"{task.split(' ')[0]} {a[0]:.1f} against {b[0]:.1f}")
+    if not scores:
+        return ""
+    if not apart:
+        return (f"On the {len(scores)} benchmarks that were evaluated (one seed) Camelidae and Camel differ by less than two standard errors "
+                "everywhere: at 135M the gain in loss does not show in scores.")
+    return (f"Of {len(scores)} benchmarks (one seed) Camelidae and Camel differ by more than two standard errors in {len(apart)}: "
+            + "; ".join(apart) + ".")
+
+
+def table(lines):
+    return "\n".join(lines)
+
+
+def rest_of(f, page):
+    """Everything after the main tables."""
+    out = ["## Paired differences\n\n" + table(f.differences())]
+    out.append("A difference is that of runs with the same seed, and so the same order of records; its standard error is over seeds alone.")
+    if over_time(f):
+        out.append(f"## Load of experts over a run\n\n![Largest share of choices]({page.stem}-load.svg)\n\nThe largest share that one expert of any "
+                   "layer has of its layer's choices, 1 being even, every 10 steps, seed 0.")
+    if f.scores():
+        notes = [f.results[k]["note"] for k in ("bench/choice", "bench/text") if f.results.get(k, {}).get("note")]
+        out.append("## Benchmarks\n\n" + table(f.bench_table()) + "\n\nPercent, ± one standard error; in brackets the difference to "
+                   "lora-r64 (Camel), paired by document, with its standard error. Seed 0 of each row; `--suite paper`." + "".join(f" {n}." for n in notes))
+    if any(k.startswith("compare/") for k in f.results):
+        out.append("## Equation 6: distance of adapters and full experts\n\n" + table(f.distance_table()) +
+                   "\n\n`pesc compare` of a PESC model with upcycle-8, means over layers (docs/method.md has the definition).")
+    out.append("## Search of the rates\n\n" + table(f.search_table()) + "\n\nValidation loss after a quarter of the steps, seed 0.")
+    return out
+
+
+PAGE = """# A study on SmolLM2-135M: Camel, Camelidae and their neighbours
+
+{opening}
+
+![Held-out loss against trainable parameters]({stem}.svg)
+
+Written by `tools/study_smol.py`, which runs pesc and nothing else: SmolLM2-135M-Instruct (GGUF, Q4_1, read as bf16), one epoch over 11,100 general
+(Alpaca, Dolly), 3,700 code (Evol-Instruct-Code, GPTeacher) and 3,700 maths (GSM8K, MATH) instructions of at most 512 tokens, {steps} steps of about
+8,192 tokens, bf16 compute, f32 master weights, a constant rate after 3 % warm-up, clip 0.3, no dropout, on {machine}. Rates are searched with a
+quarter of the steps by the loss of 300 other records (last table); rows without a search of their own use pesc-8's or lora-r64's rate. Loss: nats a
+token of the answers of 300 held-out records a domain, mean and standard deviation over seeds where there are several. An adapter of 64 is an
+eighth of a width of 576, about, as 512 is of 4096 in the paper. Load: the smallest and the largest share of a layer's choices that an expert has in the second half of the
+run, 1 is even; dead is below 0.01. Several runs shared the GPU, so no speed is given. \\* the best rate is the lowest or highest tried.
+{missing}
+{tables}
+{rest}
+"""
+
+
+def missing(f):
+    names = [n for n in f.rows if not f.seeds(n)]
+    return f"Not run for want of time: {', '.join(names)}.\n" if names else ""
+
+
+def write(o, rows, results):
+    f, page = Findings(rows, results), o.page
+    library = os.environ.get("LIBPESC", str(Path(__file__).resolve().parent.parent / "build/dist/libpesc.so.0"))
+    study_gpu_report.plot(library, page.with_suffix(".svg"), by_size(f), title="SmolLM2-135M: held-out loss of tuned models",
+                          note="means of the seeds there are, and of three domains", x_label="trainable parameters, millions", y_label="nats a token")
+    if over_time(f):
+        study_gpu_report.plot(library, page.with_name(page.stem + "-load.svg"), over_time(f), title="Largest load of an expert",
+                              note="8 adapters of 64, 2 a token; 1 is even", x_label="step", y_label="share of its layer's choices, 1 is even")
+    steps = max((r["steps"] for k, r in results.items() if k.startswith("full/pesc-8/") and "steps" in r), default=0)
+    page.write_text(PAGE.format(opening=opening(f), stem=page.stem, steps=steps, machine=o.machine, missing=missing(f), tables=table(f.tables()),
+                                rest="\n\n".join(rest_of(f, page))))
+    print(page)
