@@ -24,9 +24,12 @@ bool scheduler_generates(const scheduler *s, int32_t i)
  * prompt in turn. Returns what is left then. */
 static int32_t first_shares(scheduler *s)
 {
-    int32_t room = s->max_tokens;
+    int32_t room = s->max_tokens, decodes = 0;
     for (int32_t i = 0; i < s->n_running; i++)
-        room -= s->share[i] = scheduler_generates(s, i);
+        decodes += s->share[i] = scheduler_generates(s, i);
+    room -= decodes;
+    if (decodes && s->prompt_limit)
+        room = min_i32(room, s->prompt_limit);
     for (int32_t i = 0; i < s->n_running; i++)
         if (!s->share[i])
             room -= s->share[i] = min_i32(left_of(s, i), (room + 1) / 2);

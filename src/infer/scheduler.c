@@ -157,6 +157,11 @@ void scheduler_route_every(scheduler *s, int32_t forwards)
     s->routes_every = forwards;
 }
 
+void scheduler_limit_prompts(scheduler *s, int32_t tokens)
+{
+    s->prompt_limit = tokens;
+}
+
 static bool cancel_one(job *j, uint64_t ticket)
 {
     for (; j; j = j->joined)
@@ -329,10 +334,14 @@ static pesc_status fill(scheduler *s)
     s->n_seqs = s->n_tokens = s->n_rows = 0;
     s->asked.n = 0;
     scheduler_share(s);
-    for (int first = 1; first >= 0; first--)
+    for (int first = 1; first >= 0; first--) {
         for (int32_t i = 0; i < s->n_running; i++)
             if (scheduler_generates(s, i) == (first == 1) && !is_placed(s, s->order[i]))
                 TRY(place(s, s->order[i], s->share[i]));
+        if (first)
+            s->count.decodes = s->n_tokens;
+    }
+    s->count.prompt_tokens = s->n_tokens - s->count.decodes;
     return PESC_OK;
 }
 

@@ -127,6 +127,10 @@ pesc_status scheduler_sort(scheduler *s);
  * forwards with a request that has `all_routed` do. */
 void scheduler_route_every(scheduler *s, int32_t forwards);
 
+/* At most that many tokens of prompts (at least 1) are in a forward that also continues a
+ * generation: so much does a prompt slow the generations down. 0, as at first: no such limit. */
+void scheduler_limit_prompts(scheduler *s, int32_t tokens);
+
 /* One forward. *more: requests are left, waiting or running. */
 pesc_status scheduler_step(scheduler *s, bool *more);
 pesc_status scheduler_run(scheduler *s); /* steps until none is left */
@@ -135,6 +139,8 @@ typedef struct scheduler_counters {
     uint64_t requested; /* tokens that would be fed if each request were computed alone */
     uint64_t computed;  /* tokens fed */
     uint64_t forwards, preempted;
+    int32_t decodes,
+        prompt_tokens;         /* of the last step: tokens that continue a generation, others */
     int32_t waiting, running;  /* requests now; joined scores count each */
     int32_t pages, pages_used; /* of the KV cache; pages_used: by running requests */
 } scheduler_counters;

@@ -19,6 +19,7 @@ typedef struct placed {
 struct scheduler {
     pesc_model *m; /* borrowed */
     int32_t n_slots, context, max_tokens, max_out;
+    int32_t prompt_limit; /* of tokens beside those that continue a generation; 0: none */
     kvcache *kv;
     prefix_cache *prefixes;
     pass *pass;

@@ -10,8 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Tokens of prompts in a forward, beside one of each stream: so that a long prompt delays the
- * streams by little. */
+/* Tokens of prompts in a forward, at most; see pace.h. */
 enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024 };
 
 /* Of how many forwards the routes of one are counted: on a GPU copying the choices of each layer
@@ -254,9 +253,10 @@ static pesc_status open_scheduler(pesc_server *s)
     DEVICE_CALL(s->m->dev);
     int32_t slots = (int32_t)s->opt.max_streams;
     bool gpu = s->m->dev->memory;
+    s->pace.max = gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS;
     scheduler_options o = { .slots = slots,
                             .context = s->context,
-                            .max_tokens = slots + (gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS) };
+                            .max_tokens = slots + s->pace.max };
     TRY(scheduler_open(&s->sched, s->m, &o));
     scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);
     return PESC_OK;
@@ -273,7 +273,12 @@ static pesc_status step(pesc_server *s)
 {
     bool more;
     DEVICE_CALL(s->m->dev);
-    return scheduler_step(s->sched, &more);
+    double began = clock_seconds();
+    scheduler_limit_prompts(s->sched, pace_limit(&s->pace));
+    TRY(scheduler_step(s->sched, &more));
+    scheduler_counters n = scheduler_count(s->sched);
+    pace_measure(&s->pace, clock_seconds() - began, n.decodes, n.prompt_tokens);
+    return PESC_OK;
 }
 
 /* ---- the thread ---- */
@@ -302,6 +307,8 @@ static void publish_counts(pesc_server *s)
     s->running = n.running;
     s->pages = n.pages;
     s->pages_used = n.pages_used;
+    s->metrics.forwards = n.forwards;
+    s->metrics.computed_tokens = n.computed;
     pthread_mutex_unlock(&s->lock);
 }
 

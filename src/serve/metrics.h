@@ -17,6 +17,7 @@ typedef struct histogram {
 typedef struct metrics {
     uint64_t requests[METRICS_ENDPOINTS][METRICS_STATUSES];
     uint64_t prompt_tokens, cached_tokens, generated_tokens, disconnects;
+    uint64_t forwards, computed_tokens;
     histogram first_token, inter_token, request, queue; /* seconds */
 } metrics;
 

@@ -15,6 +15,7 @@
 #include "infer/scheduler.h"
 #include "serve/api.h"
 #include "serve/metrics.h"
+#include "serve/pace.h"
 
 #include <pthread.h>
 
@@ -80,6 +81,7 @@ struct pesc_server {
     char engine_error[512];
     /* ---- the engine's thread alone ---- */
     scheduler *sched;
+    pace pace;
     call *calls; /* those that the scheduler has */
 };
 

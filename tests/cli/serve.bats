@@ -26,6 +26,8 @@ property() {
 @test "serve: tokens that cut characters leave the text valid" { property characters_stay_whole "$D/model"; }
 @test "serve: cached_tokens counts what was not computed" { property counts_what_is_cached; }
 @test "serve: a client that leaves frees its pages, waiting or running" { property leaving_frees_pages; }
+@test "serve: a slot is free within 100 ms after its client has left" { property slots_are_free_soon; }
+@test "serve: a long prompt does not stop running streams" { property long_prompts_do_not_stop_streams; }
 @test "serve: a full queue is answered 429" { property refuses_what_does_not_fit_the_queue; }
 @test "serve: SIGTERM lets requests end and cuts those that do not" { property ends_after_a_signal; }
 @test "serve: keys are asked for where there is a key file" { property asks_for_keys "$D/model"; }

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import tempfile
+import threading
 import time
 
 from reports import REPORTS
@@ -163,6 +164,36 @@ def leaving_frees_pages(model):
         assert s.json("/v1/completions", {"prompt": "a", "max_tokens": 2})["usage"]["completion_tokens"] >= 1
 
 
+def slots_are_free_soon(model):
+    """Within 100 ms: the best of ten tries, because other programs may have the machine meanwhile."""
+    took = []
+    with Server(model, "--max-streams", "2", "--context", "20000") as s:
+        for _ in range(10):
+            c = open_stream(s)
+            assert c.recv(1000)
+            began = time.monotonic()
+            c.close()
+            s.wait_for("pesc_kv_pages_used", 0)
+            took.append(time.monotonic() - began)
+    assert min(took) < 0.1, took
+
+
+def long_prompts_do_not_stop_streams(model):
+    """While a prompt of 8000 tokens is read, every forward continues the stream that runs."""
+    with Server(model, "--context", "20000") as s:
+        vocab = s.json("/tokenizer_info")["vocab_size"]
+        c = open_stream(s)
+        assert c.recv(1000)
+        threading.Thread(target=lambda: [None for _ in iter(lambda: c.recv(1 << 16), b"")], daemon=True).start()
+        figures = lambda: s.metrics("pesc_generation_tokens_total", "pesc_forwards_total", "pesc_forward_tokens_total")
+        before = figures()
+        s.json("/v1/completions", {"prompt": [i * 31 % vocab for i in range(8000)], "max_tokens": 1})
+        tokens, forwards, computed = (b - a for a, b in zip(before, figures()))
+        assert computed >= 8000 and forwards >= 8000 / 128, (forwards, computed)
+        assert tokens >= forwards - 3, f"{tokens} tokens in {forwards} forwards"
+        c.shutdown(socket.SHUT_RDWR)
+
+
 def refuses_what_does_not_fit_the_queue(model):
     with Server(model, "--max-streams", "1", "--max-queue", "1", "--context", "20000") as s:
         first = open_stream(s)
@@ -271,7 +302,7 @@ def writes_a_log(model):
 
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
-    leaving_frees_pages, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
+    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":

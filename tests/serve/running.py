@@ -61,9 +61,13 @@ class Server:
                     got += part
             return got
 
-    def metric(self, name):
+    def metrics(self, *names):
+        """The figures of these names, of the same moment."""
         _, _, text = self.ask("GET", "/metrics")
-        return float(re.search(rf"^{re.escape(name)} (\S+)$", text.decode(), re.M)[1])
+        return [float(re.search(rf"^{re.escape(name)} (\S+)$", text.decode(), re.M)[1]) for name in names]
+
+    def metric(self, name):
+        return self.metrics(name)[0]
 
     def wait_for(self, name, value, seconds=5):
         end = time.monotonic() + seconds

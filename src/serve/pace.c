@@ -1,0 +1,27 @@
+#include "serve/pace.h"
+
+enum { MEMORY = 8 }; /* forwards over which times are averaged */
+
+static void average(double *mean, double x)
+{
+    *mean += *mean > 0 ? (x - *mean) / MEMORY : x;
+}
+
+void pace_measure(pace *p, double seconds, int32_t decodes, int32_t prompt_tokens)
+{
+    if (decodes == 0)
+        return; /* nothing is delayed */
+    if (prompt_tokens == 0)
+        average(&p->decode, seconds);
+    else if (p->decode > 0 && seconds > p->decode)
+        average(&p->token, (seconds - p->decode) / prompt_tokens);
+}
+
+int32_t pace_limit(const pace *p)
+{
+    if (p->decode <= 0 || p->token <= 0)
+        return p->max;
+    double time = PACE_STEPS * p->decode, least = PACE_MIN_MS / 1000.0;
+    double fits = (time > least ? time : least) / p->token;
+    return fits >= p->max ? p->max : fits > PACE_MIN_TOKENS ? (int32_t)fits : PACE_MIN_TOKENS;
+}

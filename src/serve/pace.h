@@ -1,0 +1,24 @@
+/* pace: how many tokens of prompts a forward may have beside the answers that are being generated.
+ *
+ * A prompt is read in pieces, each in a forward that also continues the answers. A piece delays
+ * them, so it is as large as fits in the time of three forwards without prompts, or in 10 ms if
+ * these are shorter; times are measured while the server runs. */
+#ifndef PESC_SERVE_PACE_H
+#define PESC_SERVE_PACE_H
+
+#include <stdint.h>
+
+enum { PACE_STEPS = 3, PACE_MIN_MS = 10, PACE_MIN_TOKENS = 16 };
+
+typedef struct pace {
+    int32_t max;   /* tokens */
+    double decode; /* seconds of a forward without prompts; 0: not known */
+    double token;  /* seconds that a token of a prompt adds; 0: not known */
+} pace;
+
+/* A forward took so long, with so many tokens of each kind. */
+void pace_measure(pace *p, double seconds, int32_t decodes, int32_t prompt_tokens);
+/* For the next forward: PACE_MIN_TOKENS to max; max while the times are not known. */
+int32_t pace_limit(const pace *p);
+
+#endif
