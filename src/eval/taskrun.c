@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_SLOTS = 64 };
+enum { DEFAULT_SLOTS = 64, HOST_FORWARD = 4 /* tokens, in units of head_rows */ };
 
 typedef struct work work;
 
@@ -288,6 +288,9 @@ static pesc_status answer_all(work *w)
                             .context = w->longest };
     if (w->n == 0)
         return PESC_OK;
+    device *dev = w->m->dev;
+    if (dev->op->host_memory(dev)) /* longer forwards than by default: latency does not matter */
+        o.max_tokens = HOST_FORWARD * dev->head_rows;
     pesc_status st = scheduler_open(&s, w->m, &o);
     if (st == PESC_OK)
         st = add_all(w, s);

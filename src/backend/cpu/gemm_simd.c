@@ -6,6 +6,7 @@
 enum {
     MAX_TASKS = 128,           /* of a plan */
     CHUNK_ROWS = 1024,         /* most rows of a chunk, before rounding up to whole tiles */
+    HALF_CHUNK_ROWS = 512,     /* the same where there are few chunks of columns */
     CHUNK_COLUMNS = 128,       /* most columns of a chunk */
     FEW_ROWS_COLUMNS = 2048,   /* the same for few rows */
     MAX_TILE_ROWS = 16,        /* of any engine */
@@ -427,7 +428,8 @@ static bool better_transposed(const mm_group *group, const mm_product *q)
 
 /* Chooses the size of chunks: several for each thread. Sums do not cross chunks, so the number of
  * threads may enter here. Where rows are read in place, chunks whose sums are complete within L2
- * are better than wide ones. */
+ * are better than wide ones. Few chunks of columns leave threads idle at the end, so the rows are
+ * divided too, unless that would pack the columns once for every few rows. */
 static void choose_chunks(const plan *p, const mm_product *q, task *t)
 {
     const mm_engine *engine = p->group->engine;
@@ -440,7 +442,8 @@ static void choose_chunks(const plan *p, const mm_product *q, task *t)
                                                                        : CHUNK_COLUMNS);
     t->columns = num_round_up(columns, MM_NR);
     t->column_chunks = num_divide_up(q->b.n, t->columns);
-    int64_t rows = num_divide_up(q->a.n, num_divide_up(q->a.n, CHUNK_ROWS));
+    int64_t most = t->column_chunks < 2 * chunks ? HALF_CHUNK_ROWS : CHUNK_ROWS;
+    int64_t rows = num_divide_up(q->a.n, num_divide_up(q->a.n, most));
     if (q->b.n <= THIN)
         rows = num_min(rows, num_divide_up(q->a.n, chunks));
     t->rows = t->few_rows ? q->a.n : num_round_up(rows, engine->tile_rows);

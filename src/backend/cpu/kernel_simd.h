@@ -25,6 +25,8 @@ enum {
 };
 
 _Static_assert(SCALES % DWORDS == 0, "the scales of a block are transposed DWORDS at a time");
+_Static_assert(MM_K_GROUP % UNROLL == 0 && (!PAIRS || UNROLL == 1),
+               "blocks are whole steps, as are the groups of partial sums");
 _Static_assert(TILE_ROWS <= 14 && MM_FEW_ROWS == 8, "there is a case for each number of rows");
 
 /* ---- micro-kernel */
@@ -43,7 +45,9 @@ INLINE int64_t decoded_index(mm_format format, int64_t e)
 }
 
 /* Partial sum s of a block, of n elements, for the columns from `column` on. There is a pointer for
- * every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. */
+ * every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. Steps of
+ * UNROLL elements save instructions other than loads and multiply-adds: two hardware threads of a
+ * core share its decoder. */
 INLINE void tile_partial_sum(int n_rows, int n_vectors, const mm_tile *t, int64_t column, int64_t s,
                              int64_t n)
 {
@@ -51,26 +55,31 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, const mm_tile *t, int64_
     vec b[TILE_VECTORS];
     const mm_element *panel = t->panel + s * n * MM_NR + column, *end = panel + n * MM_NR;
     const mm_element *a[(TILE_ROWS + 2) / 3];
-    int64_t step = t->rows_in_order ? PARTIALS : 1;
+    bool in_order = PAIRS && t->rows_in_order;
+    int64_t step = in_order ? PARTIALS : 1;
     bool add = t->add || s > 0;
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i += 3)
-        a[i / 3] = t->rows + i * t->row_stride + (t->rows_in_order ? s : s * n);
+        a[i / 3] = t->rows + i * t->row_stride + (in_order ? s : s * n);
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = zero_sums();
-    for (; panel < end; panel += MM_NR) {
+    for (; panel < end; panel += UNROLL * MM_NR) {
 #pragma GCC unroll 64
-        for (int v = 0; v < n_vectors; v++)
-            b[v] = load_elements(panel + v * VECTOR);
-#pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i++)
+        for (int u = 0; u < UNROLL; u++) {
 #pragma GCC unroll 64
             for (int v = 0; v < n_vectors; v++)
-                sum[i][v] = multiply_add(sum[i][v], a[i / 3][i % 3 * t->row_stride], b[v]);
+                b[v] = load_elements(panel + u * MM_NR + v * VECTOR);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                for (int v = 0; v < n_vectors; v++)
+                    sum[i][v] =
+                        multiply_add(sum[i][v], a[i / 3][u * step + i % 3 * t->row_stride], b[v]);
+        }
 #pragma GCC unroll 64
         for (int i = 0; i < n_rows; i += 3)
-            a[i / 3] += step;
+            a[i / 3] += UNROLL * step;
     }
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)

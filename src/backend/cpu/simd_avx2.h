@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { VECTOR = 8, TILE_ROWS = 6 };
+enum { VECTOR = 8, TILE_ROWS = 6, UNROLL = 4 };
 typedef __m256i vec;
 typedef __m256 vecf;
 #define SIMD(name) _mm256_##name
@@ -35,10 +35,12 @@ INLINE void store_elements(mm_element *at, vec x)
     _mm256_storeu_si256((void *)at, x);
 }
 
-/* sum + a b, with a in every lane. */
+/* sum + a b, with a in every lane. In assembly, because GCC copies sums between registers in the
+ * unrolled loop of the micro-kernel, which has no register to spare. */
 INLINE vecf multiply_add(vecf sum, mm_element a, vec b)
 {
-    return _mm256_fmadd_ps(as_floats(_mm256_set1_epi32((int)a)), as_floats(b), sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(_mm256_set1_epi32((int)a)), "x"(b));
+    return sum;
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
