@@ -1,12 +1,14 @@
 """`pesc eval` against lm-evaluation-harness 0.4.13 with its Hugging Face backend, request by request.
 
-    tools/conformance/eval_model.py [--limit N] [--model NAME] [--tasks LIST] [PART...]      parts: splits scores texts
+    tools/conformance/eval_model.py [--limit N] [--max-new N] [--model NAME] [--tasks LIST]
+                                    [--lm-eval-device cuda] [--batch N] [PART...]      parts: splits scores texts
 
 Both sides evaluate the same model in f32 on the same documents (PESC_DATA/bench) and must agree on:
 token ids and where the scored ones begin; the log-likelihood of each choice, within 1e-4 of it; whether it is
 greedy; the chosen answer, unless its score is that close to another; generated texts up to the first token whose
 two best logits are within 1e-4; metrics of each document; means, standard errors and groups, within 1e-9.
-`splits` compares token ids alone, for the tokenizers of PESC_DATA/tokenizers.
+`splits` compares token ids alone, for the tokenizers of PESC_DATA/tokenizers. With --lm-eval-device cuda the harness
+computes on a GPU, in f32 without TF32, while pesc computes on the CPU.
 
 Models: those of PESC_DATA/models, and SmolLM2-135M in Hugging Face layout where PESC_SMOLLM2 names its directory.
 """
@@ -28,16 +30,17 @@ sys.path.pop(0)  # this file's own folder: it has a tokenizers.py, which hides t
 
 DATA = pathlib.Path(os.environ.get("PESC_DATA", "../shared/data"))
 PESC = os.environ.get("PESC", "build/pesc")
+TASKS = pathlib.Path("share/tasks")
 THREADS = os.environ.get("EVAL_THREADS", "2")
 CLOSE = 1e-4  # relative for scores, absolute for logits
 
-SCORES = [("mmlu", 0), ("mmlu", 5), ("arc_easy", 0), ("arc_easy", 25), ("arc_challenge", 0), ("arc_challenge", 25),
+SCORES = [("mmlu", 0), ("mmlu", 5), ("arc_easy", 0), ("arc_easy", 5), ("arc_challenge", 0), ("arc_challenge", 25),
           ("piqa", 0), ("piqa", 5), ("hellaswag", 0), ("hellaswag", 10), ("winogrande", 0), ("winogrande", 5)]
-TEXTS = [("nq_open", 0), ("nq_open", 5), ("triviaqa", 0), ("triviaqa", 5), ("gsm8k", 0), ("gsm8k", 5), ("gsm8k_cot", 8),
-         ("minerva_math", 4), ("hendrycks_math", 0), ("humaneval", 0), ("mbpp", 3)]
+TEXTS = [("nq_open", 0), ("nq_open", 5), ("triviaqa", 0), ("triviaqa", 5), ("gsm8k", 0), ("gsm8k", 5), ("gsm8k_cot", 0),
+         ("gsm8k_cot", 8), ("minerva_math", 0), ("minerva_math", 4), ("hendrycks_math", 0), ("humaneval", 0), ("mbpp", 0), ("mbpp", 3)]
 LEAVES = {"mmlu": 57, "minerva_math": 7, "hendrycks_math": 7}
 
-# Documents a task: scores with 0 shots and with more, texts. Texts need a context with room for 1,024 new tokens.
+# Documents a task without --limit: scores with 0 shots and with more, texts. Texts need a context with room for 1,024 new tokens.
 Model = collections.namedtuple("Model", "path zero shots texts text_context batch")
 MODELS = {"stories15M": Model(DATA / "models/stories15M", 200, 200, 24, 1536, 8),
           "minimind2-small": Model(DATA / "models/minimind2-small", 60, 8, 24, None, 8)}
@@ -68,7 +71,7 @@ def file_tokenizer(folder):
     return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def recorder(model, context):
+def recorder(model, context, device, batch):
     """The harness's own backend, which also keeps the token ids of every request."""
     import torch
     from lm_eval.models.huggingface import HFLM
@@ -85,34 +88,53 @@ def recorder(model, context):
             return out
 
     torch.set_num_threads(int(THREADS))
-    lm = Recorder(pretrained=str(model.path), tokenizer=file_tokenizer(model.path), dtype="float32", device="cpu",
-                  batch_size=model.batch, max_length=context)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    lm = Recorder(pretrained=str(model.path), tokenizer=file_tokenizer(model.path), dtype="float32", device=device,
+                  batch_size=batch or model.batch, max_length=context)
     lm.pairs, lm.generated = {}, {}
     return lm
 
 
-def run_harness(lm, task, shots, limit):
+def run_harness(lm, task, shots, limit, max_new):
     """The harness's results and its samples by leaf."""
     import lm_eval
     eval_text.prepare_harness()
     lm.pairs, lm.generated = {}, {}
     r = lm_eval.simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, limit=limit, log_samples=True,
+                                gen_kwargs={"max_gen_toks": max_new} if max_new else None,
                                 confirm_run_unsafe_code=True, task_manager=eval_text.task_manager())
     return r, {leaf: sorted(rows, key=lambda s: s["doc_id"]) for leaf, rows in r["samples"].items()}
 
 
-def run_pesc(model, context, task, shots, limit, data):
-    with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run([PESC, "eval", model.path, "--tasks", task, "--shots", str(shots), "--limit", str(limit),
+BOUNDED = "bounded_"  # before the names of tasks whose number of new tokens is bounded
+
+
+def bounded_task(task, max_new, folder):
+    """A file that defines the task anew, under another name and with at most max_new tokens a text."""
+    about = json.loads((TASKS / f"{task}.json").read_text(encoding="utf-8"))
+    about["max_tokens"] = min(max_new, about.get("max_tokens", max_new))
+    about.setdefault("data", task)
+    for part in [about, *about.get("groups", []), *about.get("variants", [])]:
+        part.update({key: BOUNDED + part[key] for key in ("task", "group") if key in part})
+    file = folder / f"{task}.json"
+    file.write_text(json.dumps(about), encoding="utf-8")
+    return file
+
+
+def run_pesc(model, context, task, shots, limit, max_new, data):
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work) / "out"
+        name = bounded_task(task, max_new, pathlib.Path(work)) if max_new else task
+        done = subprocess.run([PESC, "eval", model.path, "--tasks", name, "--shots", str(shots), "--limit", str(limit),
                                "--data-dir", data, "-o", out, "--base-dtype", "f32", "--compute-dtype", "f32",
                                "--threads", THREADS, "-q", *(["--ctx", str(context)] if context else [])],
                               capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"pesc eval {task}: {done.stderr}")
-        out = pathlib.Path(out)
-        samples = {f.stem.removeprefix("samples_"): [json.loads(line) for line in f.read_text(encoding="utf-8").split("\n") if line]
+        samples = {f.stem.removeprefix("samples_").removeprefix(BOUNDED):
+                   [json.loads(line) for line in f.read_text(encoding="utf-8").split("\n") if line]
                    for f in out.glob("samples_*.jsonl")}
-        return json.loads((out / "results.json").read_text()), samples
+        return json.loads((out / "results.json").read_text().replace(BOUNDED, "")), samples
 
 
 def own_tokens(tokenizer, max_length, requests):
@@ -185,7 +207,7 @@ def gap_at_difference(lm, prompt, ids, text):
     n = 0
     while n < len(ids) and text.startswith(continued(lm.tokenizer, prompt, ids[:n + 1]).rstrip("\ufffd")):
         n += 1
-    whole = torch.tensor([(prompt + ids[:n])])
+    whole = torch.tensor([(prompt + ids[:n])], device=lm.device)
     with torch.no_grad():
         logits = lm.model(whole).logits[0, max(len(prompt) - 1, len(prompt) + n - 4):]
     best = logits.topk(2).values
@@ -249,10 +271,10 @@ def compare_figures(tally, label, theirs, ours, suffix):
                     tally.differ(f"{label}: {name} {key} {value} and {found}")
 
 
-def compare_case(tally, name, lm, context, task, shots, limit, data):
+def compare_case(tally, name, lm, context, task, shots, limit, max_new, data):
     model, label = MODELS[name], f"{name} {task} {shots} shots"
-    results, samples = run_harness(lm, task, shots, limit)
-    own_results, own_samples = run_pesc(model, context, task, shots, limit, data)
+    results, samples = run_harness(lm, task, shots, limit, max_new)
+    own_results, own_samples = run_pesc(model, context, task, shots, limit, max_new, data)
     same, before = True, tally.wrong
     compare_pairs(tally, label, lm.pairs, lm.max_length, lm.own_tokenizer)
     if set(samples) != set(own_samples):
@@ -286,19 +308,21 @@ def report(name, what, tally):
     return tally.wrong
 
 
-def compare_model(name, part, limit, tasks, data):
-    model, tally = MODELS[name], Tally()
+def compare_model(a, name, part, data):
+    """a: the arguments of the command."""
+    model, tally, tasks = MODELS[name], Tally(), a.tasks.split(",") if a.tasks else None
     if not model.path.is_dir():
         print(f"{name}: SKIPPED, there is no {model.path}")
         return 0
     context = model.text_context if part == "texts" else None
-    lm = recorder(model, context)
+    lm = recorder(model, context, a.lm_eval_device, a.batch)
     lm.own_tokenizer = model.path
     for task, shots in TEXTS if part == "texts" else SCORES:
-        if tasks and task not in tasks:
+        if tasks and task not in tasks and f"{task}:{shots}" not in tasks:
             continue
-        documents = min(limit, model.texts if part == "texts" else model.shots if shots else model.zero)
-        compare_case(tally, name, lm, context, task, shots, math.ceil(documents / LEAVES.get(task, 1)), data)
+        documents = a.limit or (model.texts if part == "texts" else model.shots if shots else model.zero)
+        compare_case(tally, name, lm, context, task, shots, math.ceil(documents / LEAVES.get(task, 1)),
+                     a.max_new if part == "texts" else 0, data)
         tally.shown = 0
     return report(name, part, tally)
 
@@ -400,7 +424,7 @@ def all_requests(limit):
 
 
 def compare_splits(limit):
-    requests, prompts = all_requests(min(limit, 24))
+    requests, prompts = all_requests(min(limit or 24, 24))
     wrong = 0
     with tempfile.TemporaryDirectory() as work:
         for name, file in TOKENIZERS.items():
@@ -422,9 +446,12 @@ def compare_splits(limit):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--limit", type=int, default=10**9, help="documents a task at most")
+    p.add_argument("--limit", type=int, default=0, help="documents a task; 0: a number that suits the model")
+    p.add_argument("--max-new", type=int, default=0, help="tokens of a generated text at most; 0: as the tasks say")
     p.add_argument("--model", choices=MODELS, help="only this one")
-    p.add_argument("--tasks", default="", help="only these, with commas")
+    p.add_argument("--tasks", default="", help="only these, with commas: TASK, or TASK:SHOTS")
+    p.add_argument("--lm-eval-device", default="cpu", help="on which the harness computes")
+    p.add_argument("--batch", type=int, default=0, help="of the harness; 0: a number that suits the model")
     p.add_argument("parts", nargs="*", help="splits, scores, texts; without any: all")
     a = p.parse_args()
     if not eval_text.BENCH.is_dir():
@@ -438,7 +465,7 @@ def main():
                 wrong += compare_splits(a.limit)
                 continue
             for name in [a.model] if a.model else MODELS:
-                wrong += compare_model(name, part, a.limit, a.tasks.split(",") if a.tasks else None, data)
+                wrong += compare_model(a, name, part, data)
     print("eval model:", "everything is equal" if not wrong else f"{wrong} differences")
     return int(wrong != 0)
 
