@@ -42,8 +42,12 @@
       "if absent, to the weights it was trained on")                                               \
     X(BOOL, double_quant, "true", YES_NO, 0, "merge export",                                       \
       "with nf4-dequant: quantise the scales too")                                                 \
-    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge export",                                  \
-      "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
+    X(CHOICE, dtype, NONE, ONE_OF("f32|f16|bf16|q8_0|q4_0|q4_k|q6_k"), 0, "export",                \
+      "dtype of the weights that are written (f16 and q..: with gguf); as stored if absent, bf16 " \
+      "where they are quantised")                                                                  \
+    ALSO(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge",                                      \
+         "dtype of the weights that are written; as stored if absent, bf16 where they are "        \
+         "quantised")                                                                              \
     X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
     X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \

@@ -431,7 +431,7 @@
       "seed of the random weights")                                                                \
     ALSO(INT, seed, "0", PESC_ANY_SEED, 0, "data",                                                 \
       "mix: the same seed and files give the same bytes")                                          \
-    X(CHOICE, to, NONE, ONE_OF("hf|peft|camelidae"), 0, "export",                                  \
+    X(CHOICE, to, NONE, ONE_OF("hf|peft|gguf|camelidae"), 0, "export",                             \
       "a Hugging Face directory of the model's family, the LoRA alone, or the published layout "   \
       "of models with adapters")                                                                   \
     X(BOOL, check, "true", YES_NO, 0, "esft",                                                      \

@@ -84,10 +84,13 @@ const command commands[N_COMMANDS] = {
         .about = "Target hf is the directory of the model's own family, as transformers reads "
                  "it, whatever format MODEL is stored in; camelidae is the published layout "
                  "of models with adapters, which the authors' modeling_camelidae.py opens "
-                 "when it is in the same directory; peft is the LoRA alone. The first two "
+                 "when it is in the same directory; gguf is one file for llama.cpp, Ollama and "
+                 "the like (-o FILE.gguf, or a directory in which model.gguf is written) with a "
+                 "Modelfile for Ollama beside it; peft is the LoRA alone. All but peft "
                  "merge a LoRA into the weights, as merge does. A model that a target cannot "
                  "represent is refused. The result is opened and compared.",
         .examples = "pesc export model.gguf --to hf -o model\n"
+                    "pesc export run --to gguf --dtype q4_k -o tuned-q4_k.gguf\n"
                     "pesc export run --to camelidae -o tuned\n"
                     "pesc export run/best --to peft -o adapter\n",
     },

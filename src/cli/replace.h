@@ -11,4 +11,7 @@ typedef pesc_status (*replace_fn)(const options *o, const char *dir, void *ud);
  * replaces it (pesc_model_replace). */
 pesc_status replace_dir(const options *o, replace_fn make, void *ud);
 
+/* The same for a result that is one file, -o FILE, with what belongs to it beside it. */
+pesc_status replace_file(const options *o, replace_fn make, void *ud);
+
 #endif

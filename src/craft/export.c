@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
+#include "craft/gguf.h"
 #include "craft/merge.h"
 #include "craft/stream.h"
 #include "craft/upcycle.h"
@@ -201,6 +202,7 @@ static const struct {
     { "hf", to_hf },
     { "camelidae", to_camelidae },
     { "peft", to_peft },
+    { "gguf", gguf_export },
 };
 
 pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, const char *out_dir,
@@ -219,9 +221,11 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     while (i < n && strcmp(targets[i].name, to) != 0)
         i++;
     if (i == n)
-        return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft or camelidae", to);
+        return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft, gguf or camelidae", to);
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
-    pesc_status s = product_open(&p, (hfdir_where){ model, o.base }, out_dir, o.dtype);
+    bool blocks = targets[i].run == gguf_export; /* it knows more dtypes than the others */
+    pesc_status s =
+        product_open(&p, (hfdir_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = targets[i].run(&p, &o);

@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "craft/stream.h"
 #include "format/modeldir.h"
 #include "model/bind.h"
 
@@ -31,16 +30,9 @@ static const struct made {
     { EXPERT_FFN, BLOCK(moe.shared_gate), STREAM_ZERO, 0 },
 };
 
-typedef struct sheet {
-    stream_row *rows;
-    safetensors_spec *specs; /* of the same tensors */
-    char (*names)[sizeof((slot *)0)->name];
-    size_t n;
-    uint64_t bytes;
-    size_t n_folded; /* LoRAs that found their linear */
-} sheet;
+_Static_assert(sizeof *((recipe_sheet *)0)->names == sizeof((slot *)0)->name, "names of slots fit");
 
-static void sheet_free(sheet *s)
+void recipe_sheet_free(recipe_sheet *s)
 {
     mem_free(s->rows);
     mem_free(s->specs);
@@ -117,7 +109,7 @@ static void write_name(const recipe *r, const slot *s, char *out)
 
 /* ---- the sheet ---- */
 
-static pesc_status add_slot(sheet *sh, const recipe *r, const slot *s)
+static pesc_status add_slot(recipe_sheet *sh, const recipe *r, const slot *s)
 {
     stream_row *row = &sh->rows[sh->n];
     *row = (stream_row){ .kind = STREAM_STORED };
@@ -148,7 +140,7 @@ static pesc_status add_slot(sheet *sh, const recipe *r, const slot *s)
     return PESC_OK;
 }
 
-static pesc_status unused_lora(const recipe *r, const sheet *sh)
+static pesc_status unused_lora(const recipe *r, const recipe_sheet *sh)
 {
     str names = { 0 };
     size_t shown = 0;
@@ -167,8 +159,9 @@ static pesc_status unused_lora(const recipe *r, const sheet *sh)
     return s;
 }
 
-static pesc_status build(sheet *sh, const recipe *r)
+pesc_status recipe_plan(recipe_sheet *sh, const recipe *r)
 {
+    *sh = (recipe_sheet){ 0 };
     size_t n = 0;
     for (slot s = slot_first(); n <= WEIGHTS_MAX && slot_next(r->target, &s);)
         n++;
@@ -189,8 +182,8 @@ static pesc_status build(sheet *sh, const recipe *r)
 pesc_status recipe_write(const recipe *r)
 {
     enum { OTHER_FILES = 64 << 20 }; /* headers, tokenizer, configuration */
-    sheet sh = { 0 };
-    pesc_status s = build(&sh, r);
+    recipe_sheet sh;
+    pesc_status s = recipe_plan(&sh, r);
     if (s == PESC_OK)
         s = modeldir_check_room(r->dir, sh.bytes + OTHER_FILES);
     if (s == PESC_OK)
@@ -201,7 +194,7 @@ pesc_status recipe_write(const recipe *r)
                                          .n = sh.n,
                                          .bytes = sh.bytes,
                                          .ws = r->from->dir->ws });
-    sheet_free(&sh);
+    recipe_sheet_free(&sh);
     return s;
 }
 

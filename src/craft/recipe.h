@@ -11,7 +11,7 @@
 #define PESC_CRAFT_RECIPE_H
 
 #include "craft/parent.h"
-#include "format/peft.h"
+#include "craft/stream.h"
 
 typedef struct recipe {
     const parent *from;
@@ -30,6 +30,18 @@ typedef struct recipe {
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does
  * not fit. */
 pesc_status recipe_write(const recipe *r);
+
+/* Its tensors, in the order of the slots: where each comes from, and what is written. */
+typedef struct recipe_sheet {
+    stream_row *rows;
+    safetensors_spec *specs; /* of the same tensors */
+    char (*names)[128];
+    size_t n;
+    uint64_t bytes;
+    size_t n_folded; /* LoRAs that found their linear */
+} recipe_sheet;
+pesc_status recipe_plan(recipe_sheet *out, const recipe *r); /* to be freed also when it failed */
+void recipe_sheet_free(recipe_sheet *s);
 
 /* What --dtype asks for: NULL or "" is DT_COUNT, as stored, or bf16 when that is quantised. */
 pesc_status recipe_dtype(const parent *p, const char *text, dtype *out);

@@ -6,9 +6,11 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "format/modeldir.h"
+#include "format/quants.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -30,21 +32,23 @@ bool stream_plain(dtype dt)
 }
 
 typedef struct streamer {
-    safetensors_writer *file;
+    stream_sink to;
     thread_pool *pool;
-    device *dev;   /* for products; opened by the first LoRA */
-    uint64_t done; /* bytes */
-    float *f32;    /* the piece of the tensor in hand */
-    void *out;     /* the same, encoded */
-    int64_t cap;   /* elements of both */
-    float *a, *b;  /* of its LoRA */
-    void *nf4;     /* its span */
+    device *dev;     /* for products; opened by the first LoRA */
+    uint64_t done;   /* bytes */
+    float *f32;      /* the piece of the tensor in hand */
+    void *out;       /* the same, encoded */
+    int64_t cap;     /* elements of both */
+    float *head;     /* rows of one head, while they are permuted */
+    atomic_bool bad; /* a number that no block format holds was met */
+    float *a, *b;    /* of its LoRA */
+    void *nf4;       /* its span */
 } streamer;
 
 /* ---- making and encoding, by all cores ---- */
 
 typedef struct piece_job {
-    const streamer *st;
+    streamer *st;
     const stream_row *row;
     dtype dt;
     int64_t first, n;
@@ -77,8 +81,11 @@ static void encode_piece(void *ctx, int64_t piece, int worker)
     int64_t at, n;
     piece_range(j, piece, &at, &n);
     const float *x = j->st->f32 + at;
-    char *out = (char *)j->st->out + (size_t)at * dtype_block_bytes(j->dt);
-    if (j->dt == DT_F32)
+    char *out = (char *)j->st->out + (size_t)at / dtype_block(j->dt) * dtype_block_bytes(j->dt);
+    if (quants_writes(j->dt)) {
+        if (!quants_quantize(j->dt, x, n, out))
+            j->st->bad = true;
+    } else if (j->dt == DT_F32)
         memcpy(out, x, (size_t)n * sizeof *x);
     else
         (j->dt == DT_BF16 ? bf16_encode : f16_encode)(out, x, n);
@@ -119,14 +126,14 @@ static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t
 static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
-           !r->nf4 && !r->lora;
+           !r->nf4 && !r->lora && !r->permute_heads;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
 {
     for (size_t at = 0, n; at < w->bytes; at += n) {
         n = w->bytes - at < COPY ? w->bytes - at : COPY;
-        TRY(safetensors_write(st->file, w->data + at, n));
+        TRY(st->to.write(st->to.file, w->data + at, n));
         io_map_drop(w->data + at, n);
         st->done += n;
         log_progress("writing weights", st->done, total);
@@ -152,10 +159,10 @@ static pesc_status quantise(streamer *st, const stream_row *r)
     return s;
 }
 
-/* Room for a chunk that holds whole rows, so that a LoRA meets whole rows. */
-static pesc_status prepare(streamer *st, const stream_row *r, int64_t cols, int64_t *chunk)
+/* Room for a chunk that holds whole units: rows, so that a LoRA meets whole rows, or heads. */
+static pesc_status prepare(streamer *st, const stream_row *r, int64_t unit, int64_t *chunk)
 {
-    *chunk = cols < CHUNK ? CHUNK - CHUNK % cols : cols;
+    *chunk = unit < CHUNK ? CHUNK - CHUNK % unit : unit;
     if (*chunk > st->cap) {
         mem_free(st->f32);
         mem_free(st->out);
@@ -165,6 +172,8 @@ static pesc_status prepare(streamer *st, const stream_row *r, int64_t cols, int6
         if (!st->f32 || !st->out)
             return fail_nomem("writing a model", (size_t)*chunk * sizeof *st->f32);
     }
+    if (r->permute_heads && !(st->head = mem_alloc((size_t)unit, sizeof *st->head)))
+        return fail_nomem("writing a model", (size_t)unit * sizeof *st->head);
     if (r->nf4)
         TRY(quantise(st, r));
     if (!r->lora)
@@ -185,20 +194,40 @@ static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int6
     return r->lora ? fold(st, r->lora, j->first / cols, j->n / cols) : PESC_OK;
 }
 
+/* Row j * half + i of a head goes to row 2 * i + j: the two halves of a head are interleaved. */
+static void permute(streamer *st, int64_t n, int64_t head, int64_t cols)
+{
+    int64_t rows = head / cols;
+    for (float *x = st->f32; x < st->f32 + n; x += head) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(st->head + (r % (rows / 2) * 2 + r / (rows / 2)) * cols, x + r * cols,
+                   (size_t)cols * sizeof *x);
+        memcpy(x, st->head, (size_t)head * sizeof *x);
+    }
+}
+
 static pesc_status convert(streamer *st, const stream_row *r, const safetensors_spec *spec,
                            uint64_t all_bytes)
 {
     int64_t total = 1, chunk, cols = spec->nd ? spec->ne[spec->nd - 1] : 1;
     for (int32_t i = 0; i < spec->nd; i++)
         total *= spec->ne[i];
-    TRY(prepare(st, r, cols, &chunk));
+    if (r->permute_heads)
+        cols = total / spec->ne[0]; /* of a bias: 1 */
+    int64_t head = r->permute_heads ? total / r->permute_heads : cols;
+    TRY(prepare(st, r, head, &chunk));
     for (int64_t first = 0; first < total; first += chunk) {
         int64_t left = total - first;
         piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk };
-        size_t bytes = (size_t)j.n * dtype_block_bytes(spec->dt);
+        size_t bytes = (size_t)j.n / dtype_block(spec->dt) * dtype_block_bytes(spec->dt);
         TRY(produce(st, &j, total, cols));
+        if (r->permute_heads)
+            permute(st, j.n, head, cols);
         by_pieces(&j, encode_piece);
-        TRY(safetensors_write(st->file, st->out, bytes));
+        if (st->bad)
+            return fail(PESC_NUMERIC, "%s: holds a number that is not finite or too large for %s",
+                        spec->name, dtype_name(spec->dt));
+        TRY(st->to.write(st->to.file, st->out, bytes));
         st->done += bytes;
         log_progress("writing weights", st->done, all_bytes);
     }
@@ -212,7 +241,8 @@ static void forget(streamer *st)
     mem_free(st->a);
     mem_free(st->b);
     mem_free(st->nf4);
-    st->a = st->b = NULL;
+    mem_free(st->head);
+    st->a = st->b = st->head = NULL;
     st->nf4 = NULL;
 }
 
@@ -230,24 +260,35 @@ static pesc_status write_rows(streamer *st, const stream_plan *p)
     return weights_check(p->ws); /* a file cut short under us read as zeros */
 }
 
-pesc_status stream_write(const stream_plan *p)
+pesc_status stream_into(const stream_plan *p, stream_sink to)
 {
-    streamer st = { 0 };
-    const uint64_t shard = MODELDIR_SHARD_MB * (uint64_t)1000000;
-    TRY(safetensors_writer_open(
-        &st.file,
-        &(safetensors_plan){
-            .dir = p->dir, .stem = p->stem, .specs = p->specs, .n = p->n, .shard_bytes = shard }));
+    streamer st = { .to = to };
     pesc_status s = thread_pool_open(&st.pool, 0);
     if (s == PESC_OK)
         s = write_rows(&st, p);
-    if (s == PESC_OK)
-        s = safetensors_writer_finish(st.file);
-    else
-        safetensors_writer_abort(st.file);
     thread_pool_close(st.pool);
     pesc_device_close(st.dev);
     mem_free(st.f32);
     mem_free(st.out);
+    return s;
+}
+
+static pesc_status write_safetensors(void *file, const void *bytes, size_t n)
+{
+    return safetensors_write(file, bytes, n);
+}
+
+pesc_status stream_write(const stream_plan *p)
+{
+    safetensors_writer *file;
+    const uint64_t shard = MODELDIR_SHARD_MB * (uint64_t)1000000;
+    TRY(safetensors_writer_open(
+        &file,
+        &(safetensors_plan){
+            .dir = p->dir, .stem = p->stem, .specs = p->specs, .n = p->n, .shard_bytes = shard }));
+    pesc_status s = stream_into(p, (stream_sink){ write_safetensors, file });
+    if (s == PESC_OK)
+        return safetensors_writer_finish(file);
+    safetensors_writer_abort(file);
     return s;
 }

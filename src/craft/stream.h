@@ -1,5 +1,5 @@
-/* stream: the numbers of many tensors, from where they come to files of safetensors, piece by
- * piece. A row says where one tensor comes from; what it says is not checked again here. */
+/* stream: the numbers of many tensors, from where they come to files of safetensors or GGUF, piece
+ * by piece. A row says where one tensor comes from; what it says is not checked again here. */
 #ifndef PESC_CRAFT_STREAM_H
 #define PESC_CRAFT_STREAM_H
 
@@ -16,6 +16,7 @@ typedef struct stream_row {
     float bound;
     bool nf4, double_quant; /* stored numbers are rounded through NF4 */
     const peft_lora *lora;  /* then scale B A is added; NULL: none */
+    int32_t permute_heads;  /* > 0: rows are written in GGUF's interleaved-RoPE order */
 } stream_row;
 
 typedef struct stream_plan {
@@ -32,6 +33,14 @@ bool stream_plain(dtype dt);
 
 /* Stored bytes are copied as they are where dtype and order allow, else converted through f32. */
 pesc_status stream_write(const stream_plan *plan);
+
+/* The same into anything that takes bytes, one tensor after the other (dir and stem are not looked
+ * at). Specs may also have the dtypes of quants_writes(), with whole blocks in each row. */
+typedef struct stream_sink {
+    pesc_status (*write)(void *file, const void *bytes, size_t n);
+    void *file;
+} stream_sink;
+pesc_status stream_into(const stream_plan *plan, stream_sink to);
 
 /* The key of a tensor that is made when a model is crafted. */
 rng_key stream_key(uint64_t seed, const char *name);

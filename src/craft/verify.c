@@ -16,6 +16,7 @@ static const struct {
     [ROUNDING_NONE] = { 0, 0 },
     [ROUNDING_F32] = { 1e-5, 1e-3 },
     [ROUNDING_16] = { 2e-3, 0.06 },
+    [ROUNDING_BLOCKS] = { 0.1, 0.7 },
 };
 
 /* A position is beyond rounding when its error is so many times the median, or the smallest that
@@ -128,7 +129,9 @@ bool verify_passes(const pesc_logit_check *c, verify_rounding r)
 {
     bool same = c->error <= limits[r].probe && c->kl <= most_kl &&
                 (double)c->greedy_same >= least_greedy * (double)c->positions;
-    return r == ROUNDING_NONE ? c->differ == 0 : same;
+    return r == ROUNDING_NONE     ? c->differ == 0
+           : r == ROUNDING_BLOCKS ? c->error <= limits[r].probe
+                                  : same;
 }
 
 static pesc_status judge(const verify_pair *v, const pesc_logit_check *c)

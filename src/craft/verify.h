@@ -15,9 +15,11 @@
 
 /* What writing may do to the logits. */
 typedef enum verify_rounding {
-    ROUNDING_NONE, /* nothing: equal bit for bit */
-    ROUNDING_F32,  /* sums in another order */
-    ROUNDING_16,   /* new numbers rounded to bf16 or f16 */
+    ROUNDING_NONE,   /* nothing: equal bit for bit */
+    ROUNDING_F32,    /* sums in another order */
+    ROUNDING_16,     /* new numbers rounded to bf16 or f16 */
+    ROUNDING_BLOCKS, /* all numbers rounded to a coarser format: reported, and a failure only where
+                      * they are so far off that something was written to a wrong place */
 } verify_rounding;
 
 typedef struct verify_pair {

@@ -30,7 +30,7 @@ static const struct row {
     { "embedding_length", "hidden_size", INT, ANY, NEED },
     { "feed_forward_length", "intermediate_size", INT, ANY, NEED },
     { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY, NEED },
-    { "attention.sliding_window", "sliding_window", INT, ARCH_LLAMA, 0 },
+    { "attention.sliding_window", "sliding_window", INT, ARCH_LLAMA | ARCH_PESC, 0 },
     { "attention.clamp_kqv", "clip_qkv", REAL, ARCH_OLMOE, 0 },
     { "expert_count", "num_local_experts", INT, ARCH_MIXTRAL, NEED },
     { "expert_count", "num_experts", INT, NUM_EXPERTS, NEED },
@@ -292,6 +292,23 @@ static pesc_status put_ids(json_t *config, const gguf *g)
                   : PESC_OK;
 }
 
+/* Rows that differ in one fact only: Mistral is a Llama with a window. PESC keeps the type of its
+ * dense part: Qwen3's heads have norms, and Qwen2's queries have biases but its outputs have none.
+ */
+static const char *type_of(const json_t *config, const gguf *g, const gguf_arch *a)
+{
+    bool window = json_has(config, "sliding_window");
+    if (a->bit == ARCH_LLAMA)
+        return window ? "mistral" : a->model_type;
+    if (a->bit != ARCH_PESC)
+        return a->model_type;
+    if (gguf_tensor_find(g, "blk.0.attn_q_norm.weight"))
+        return "qwen3";
+    if (gguf_tensor_find(g, "blk.0.attn_q.bias") && !gguf_tensor_find(g, "blk.0.attn_output.bias"))
+        return "qwen2";
+    return window ? "sparsetral" : a->model_type;
+}
+
 static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
 {
     static const struct {
@@ -300,18 +317,12 @@ static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
     } dtypes[] = { { 0, "float32" }, { 1, "float16" }, { 32, "bfloat16" } };
     int64_t file_type = -1;
     bool biased = gguf_tensor_find(g, "blk.0.attn_q.bias") != NULL;
-    const char *model_type = a->model_type;
-    /* Rows that differ in one fact only: Mistral is a Llama with a window, and PESC on Qwen2 (whose
-     * queries have biases) keeps Qwen2's type. */
-    if (a->bit == ARCH_LLAMA && json_has(config, "sliding_window"))
-        model_type = "mistral";
-    if (a->bit == ARCH_PESC && biased)
-        model_type = "qwen2";
-    TRY(gguf_config_put(config, "model_type", json_string(model_type)));
+    TRY(gguf_config_put(config, "model_type", json_string(type_of(config, g, a))));
     TRY(gguf_config_put(config, "hidden_act", json_string("silu")));
     TRY(gguf_config_put(config, "tie_word_embeddings",
                         json_boolean(!gguf_tensor_find(g, "output.weight"))));
-    if (biased && (a->bit & (ARCH_LLAMA | ARCH_QWEN3 | ARCH_QWEN3MOE | ARCH_OLMOE)))
+    bool both = a->bit == ARCH_PESC && gguf_tensor_find(g, "blk.0.attn_output.bias");
+    if (biased && (both || a->bit & (ARCH_LLAMA | ARCH_QWEN3 | ARCH_QWEN3MOE | ARCH_OLMOE)))
         TRY(gguf_config_put(config, "attention_bias", json_true()));
     if (gguf_tensor_find(g, "blk.0.ffn_gate.bias"))
         TRY(gguf_config_put(config, "mlp_bias", json_true()));

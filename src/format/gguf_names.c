@@ -1,5 +1,6 @@
 /* GGUF's names in Hugging Face's words: one row a tensor. */
 #include "format/gguf_file.h"
+#include "format/gguf_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static const gguf_arch archs[] = {
     { "qwen3moe", ARCH_QWEN3MOE, "qwen3_moe", true, false },
     { "olmoe", ARCH_OLMOE, "olmoe", true, false },
     { "deepseek2", ARCH_DEEPSEEK2, "deepseek_v2", true, false },
-    { "pesc", ARCH_PESC, "camelidae", true, true },
+    { "camelidae", ARCH_PESC, "camelidae", true, true },
+    { "pesc", ARCH_PESC, "camelidae", true, true }, /* an older name of the same */
 };
 
 /* # is the number of a layer, * that of an expert. A star on the right alone: the tensor holds all
@@ -99,7 +101,7 @@ pesc_status gguf_arch_of(const gguf_arch **out, const gguf *g)
     }
     return fail(PESC_UNSUPPORTED,
                 "%s: general.architecture: is '%.*s'; pesc reads llama, qwen2, qwen3, qwen2moe, "
-                "qwen3moe, olmoe, deepseek2 and pesc",
+                "qwen3moe, olmoe, deepseek2 and camelidae",
                 g->path, (int)(name.n < 64 ? name.n : 64), name.p);
 }
 
@@ -136,13 +138,21 @@ static bool match(const char *pattern, gguf_text name, gguf_name *n)
     return s == end;
 }
 
-bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a)
+/* Splits off ".weight" or ".bias"; false when the name has neither. */
+static bool split(gguf_text name, gguf_text *stem, gguf_text *suffix)
 {
     const char *dot = memrchr(name.p, '.', name.n);
     if (!dot)
         return false;
-    gguf_text stem = { name.p, (size_t)(dot - name.p) }, suffix = { dot, name.n - stem.n };
-    if (!gguf_text_is(suffix, ".weight") && !gguf_text_is(suffix, ".bias"))
+    *stem = (gguf_text){ name.p, (size_t)(dot - name.p) };
+    *suffix = (gguf_text){ dot, name.n - stem->n };
+    return gguf_text_is(*suffix, ".weight") || gguf_text_is(*suffix, ".bias");
+}
+
+bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a)
+{
+    gguf_text stem, suffix;
+    if (!split(name, &stem, &suffix))
         return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         *out = (gguf_name){ .layer = -1, .expert = -1, .suffix = suffix };
@@ -171,4 +181,41 @@ void gguf_name_write(char *out, size_t cap, const gguf_name *n, int64_t expert)
     }
     if (at < cap)
         snprintf(out + at, cap - at, "%.*s", (int)n->suffix.n, n->suffix.p);
+}
+
+/* ---- writing ---- */
+
+const gguf_arch *gguf_arch_written(const char *model_type, bool adapters)
+{
+    const char *wanted = adapters                             ? "camelidae"
+                         : strcmp(model_type, "mistral") == 0 ? "llama"
+                                                              : model_type;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (strcmp(archs[i].model_type, wanted) == 0)
+            return &archs[i];
+    return NULL;
+}
+
+const char *gguf_arch_name(const gguf_arch *a)
+{
+    return a->name;
+}
+
+bool gguf_place_of(gguf_place *out, const gguf_arch *a, const char *hf_name)
+{
+    gguf_text name = { hf_name, strlen(hf_name) }, stem, suffix;
+    if (!split(name, &stem, &suffix))
+        return false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *r = &rows[i];
+        gguf_name n = { .layer = -1, .expert = -1, .pattern = r->gguf, .suffix = suffix };
+        if (!(r->archs & a->bit) || !r->hf || strchr(r->gguf, '*') || !match(r->hf, stem, &n))
+            continue;
+        *out = (gguf_place){ .stacked = n.expert >= 0, .row = r->flags & NAME_ROW };
+        gguf_name_write(out->name, sizeof out->name, &n, 0);
+        if (a->permuted)
+            out->permuted = r->flags & NAME_QUERY ? 'q' : r->flags & NAME_KEY ? 'k' : 0;
+        return true;
+    }
+    return false;
 }

@@ -14,6 +14,7 @@ enum {
     MAX_MERGES = 1 << 21,
     MAX_BYTES = 32 << 20,
     MAX_TEXT = 1 << 20,
+    MAX_JSON = 128 << 20,
 };
 
 /* What tokenizer_from_gguf() borrows. Tokens point into the map, where no NUL follows a string;
@@ -197,7 +198,7 @@ static pesc_status read_ids(vocab *x, const gguf *g)
         { "tokenizer.ggml.padding_token_id", &x->v.pad },
         { "tokenizer.ggml.unknown_token_id", &x->v.unk },
     };
-    gguf_range r = { .max = (int64_t)x->v.n - 1 };
+    gguf_range r = { .max = x->v.json ? INT32_MAX - 1 : (int64_t)x->v.n - 1 };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         *ids[i].out = -1;
         TRY(gguf_get_int(g, ids[i].key, r, ids[i].out));
@@ -239,10 +240,24 @@ static pesc_status read_flags(vocab *x, const gguf *g)
     return gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &x->v.add_space_prefix);
 }
 
+/* A file that stands for itself: llama.cpp has no name for the way it splits text. */
+static pesc_status read_json(vocab *x, const gguf *g)
+{
+    gguf_text text = { 0 };
+    TRY(gguf_get_text(g, "tokenizer.huggingface.json", true, &text));
+    if (text.n > MAX_JSON)
+        return fail(PESC_FORMAT, "%s: tokenizer.huggingface.json: is longer than %d MiB", g->path,
+                    MAX_JSON >> 20);
+    x->v.json = text.p;
+    x->v.json_bytes = text.n;
+    return read_ids(x, g);
+}
+
 static pesc_status read_vocab(vocab *x, const gguf *g)
 {
     TRY(copy_text(g, "tokenizer.ggml.model", true, &x->model));
     TRY(copy_text(g, "tokenizer.ggml.pre", false, &x->pre));
+    bool whole = strcmp(x->model, "no_vocab") == 0;
     if (!x->pre && strcmp(x->model, "gpt2") == 0)
         return fail(
             PESC_UNSUPPORTED,
@@ -254,6 +269,8 @@ static pesc_status read_vocab(vocab *x, const gguf *g)
     x->v.model = x->model;
     x->v.pre = x->pre;
     x->v.chat_template = x->template;
+    if (whole)
+        return read_json(x, g);
     TRY(read_tokens(x, g));
     TRY(read_scores(x, g));
     TRY(check_tokens(x, g));
@@ -265,7 +282,13 @@ static pesc_status read_vocab(vocab *x, const gguf *g)
 
 static bool has_vocab(const gguf *g)
 {
-    return gguf_find(g, "tokenizer.ggml.model") || gguf_find(g, "tokenizer.ggml.tokens");
+    const gguf_value *model = gguf_find(g, "tokenizer.ggml.model");
+    gguf_text name = { 0 };
+    bool none = model && !model->array && model->type == GGUF_STRING &&
+                gguf_get_text(g, "tokenizer.ggml.model", true, &name) == PESC_OK &&
+                gguf_text_is(name, "no_vocab");
+    return none ? gguf_find(g, "tokenizer.huggingface.json") != NULL
+                : model || gguf_find(g, "tokenizer.ggml.tokens");
 }
 
 pesc_status gguf_tokenizer(tokenizer **out, const gguf *g)

@@ -1,5 +1,5 @@
-/* quants: GGUF's block formats, read only: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K to
- * Q6_K and IQ4_NL.
+/* quants: GGUF's block formats: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K to Q6_K and IQ4_NL are read; Q8_0
+ * Q4_0 Q4_K and Q6_K are also written.
  *
  * A block holds dtype_block() elements in dtype_block_bytes() bytes at any alignment, and an
  * element is scale * code (+ minimum). The sums are done in f32 in the order of the gguf package,
@@ -15,5 +15,12 @@ bool quants_is(dtype dt);
 /* The n elements (whole blocks) that start at `blocks`. False when a block's scale or minimum is
  * not finite, which only a damaged file holds; `out` is then written all the same. */
 bool quants_dequantize(dtype dt, const void *blocks, int64_t n, float *out);
+
+/* Whether dt is one of those that are written. */
+bool quants_writes(dtype dt);
+
+/* Encodes n numbers (whole blocks) so that the sum of squared errors is small. False when a block
+ * has a scale that is not finite in f16: a number was not finite or very large. */
+bool quants_quantize(dtype dt, const float *x, int64_t n, void *blocks);
 
 #endif

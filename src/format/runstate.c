@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/modelname.h"
 
 #include <limits.h>
 #include <openssl/evp.h>
@@ -440,9 +441,10 @@ static pesc_status add_link(runstate_chain *c, const char *at, const char **give
     char *checkpoint = NULL;
     *next = NULL;
     TRY(checkpoint_of(&checkpoint, at));
-    c->dirs[c->n] = checkpoint ? checkpoint : mem_strdup(at);
-    if (!c->dirs[c->n])
-        return fail_nomem(at, strlen(at));
+    if (checkpoint)
+        c->dirs[c->n] = checkpoint;
+    else
+        TRY(modelname_find(&c->dirs[c->n], at));
     runstate_manifest *m = &c->about[c->n++];
     if (!checkpoint)
         return PESC_OK;

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NO_PAIR UINT64_MAX
@@ -158,6 +159,33 @@ pesc_status bpe_open(bpe **out, const bpe_spec *spec, const bpe_merge *merges, s
     else
         bpe_close(b);
     return s;
+}
+
+const bpe_spec *bpe_facts(const bpe *b)
+{
+    return &b->spec;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    uint32_t x = ((const bpe_merge *)a)->rank, y = ((const bpe_merge *)b)->rank;
+    return (x > y) - (x < y);
+}
+
+pesc_status bpe_merges(const bpe *b, bpe_merge **out, size_t *n)
+{
+    *n = 0;
+    *out = mem_alloc(b->mask + 1, sizeof **out);
+    if (!*out)
+        return fail_nomem("merges", (b->mask + 1) * sizeof **out);
+    for (size_t i = 0; i <= b->mask; i++)
+        if (b->slot[i].pair != NO_PAIR)
+            (*out)[(*n)++] = (bpe_merge){ .left = (int32_t)(b->slot[i].pair >> 32),
+                                          .right = (int32_t)(b->slot[i].pair & UINT32_MAX),
+                                          .into = b->slot[i].into,
+                                          .rank = b->slot[i].rank };
+    qsort(*out, *n, sizeof **out, by_rank);
+    return PESC_OK;
 }
 
 void bpe_close(bpe *b)

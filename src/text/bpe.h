@@ -41,6 +41,11 @@ typedef struct bpe_merge {
 pesc_status bpe_open(bpe **out, const bpe_spec *spec, const bpe_merge *merges, size_t n);
 void bpe_close(bpe *b); /* NULL is allowed */
 
+const bpe_spec *bpe_facts(const bpe *b);
+
+/* Its merges, sorted by rank, for mem_free(). */
+pesc_status bpe_merges(const bpe *b, bpe_merge **out, size_t *n);
+
 /* From here on encoding never gives an id that has a 1 in `never` (one byte for each id, borrowed
  * until the next call): a word in which merging ends at such a token gets the two tokens of its
  * merge instead, and a character that is such a token counts as unknown. `unk` itself is given for

@@ -62,6 +62,14 @@ static const ggufpre rows[] = {
                     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" } },
 };
 
+const char *const ggufpre_written[] = {
+    "gpt-2",  "smollm", "llama-bpe",    "dbrx",           "qwen2",       "stablelm2",
+    "tekken", "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL,
+};
+
+_Static_assert(sizeof ggufpre_written / sizeof *ggufpre_written == sizeof rows / sizeof *rows + 1,
+               "every row is written under one of its names");
+
 static bool has_word(const char *words, const char *word)
 {
     size_t n = strlen(word);

@@ -16,4 +16,7 @@ typedef struct ggufpre {
 
 const ggufpre *ggufpre_find(const char *name); /* NULL: unknown */
 
+/* The names that are written, one for each row; NULL after the last. */
+extern const char *const ggufpre_written[];
+
 #endif

@@ -24,9 +24,11 @@ pesc_status tokenizer_open_dir(tokenizer **out, const char *dir);
 /* The vocabulary inside a GGUF file, as its metadata gives it. Arrays have n entries and are
  * borrowed for the call. */
 typedef struct gguf_vocab {
-    const char *file;  /* for messages */
-    const char *model; /* "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "t5" (Unigram) */
-    const char *pre;   /* which split pattern: "llama-bpe", "qwen2", "deepseek-llm", ... */
+    const char *file; /* for messages */
+    /* "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "t5" (Unigram), or "no_vocab": then
+     * `json` says all */
+    const char *model;
+    const char *pre; /* which split pattern: "llama-bpe", "qwen2", "deepseek-llm", ... */
     size_t n;
     const char *const *tokens;
     const size_t *token_bytes;
@@ -40,6 +42,9 @@ typedef struct gguf_vocab {
     const unsigned char *charsmap; /* "t5": precompiled_charsmap; NULL where absent */
     size_t charsmap_bytes;
     bool remove_extra_whitespaces;
+    const char *json; /* a whole tokenizer.json; NULL where absent */
+    size_t json_bytes;
+    void *own; /* memory of tokenizer_to_gguf(); NULL: all is borrowed */
 } gguf_vocab;
 pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v);
 
@@ -47,6 +52,13 @@ pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v);
  * "llama" vocabulary into a directory, reads them back and notes where they encode otherwise. Of
  * any other kind nothing is written, with a notice. */
 pesc_status tokenizer_write_gguf(const gguf_vocab *v, const char *dir);
+
+/* The inverse of tokenizer_from_gguf(): the vocabulary as GGUF has it, filled up to n_rows tokens.
+ * Candidates for the way text is split are tried until one encodes a set of texts and every token
+ * as `t` does. Where GGUF has no name for it, `json` holds the file instead, with a notice.
+ * tokenizer_gguf_free() takes what was filled in, also after a failure. */
+pesc_status tokenizer_to_gguf(gguf_vocab *out, const tokenizer *t, int64_t n_rows);
+void tokenizer_gguf_free(gguf_vocab *v);
 
 void tokenizer_close(tokenizer *t); /* NULL is allowed */
 

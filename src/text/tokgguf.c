@@ -11,6 +11,7 @@
 #include "text/pipeline.h"
 #include "text/sptok.h"
 #include "text/tokgguf.h"
+#include "text/tokjson.h"
 #include "text/trie.h"
 
 #include <math.h>
@@ -250,10 +251,12 @@ static pesc_status keep_template(tokenizer *t, const gguf_vocab *v)
                   { "eos_token", v->eos },
                   { "pad_token", v->pad },
                   { "unk_token", v->unk } };
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (named[i].id >= 0)
-            TRY(tokchat_name_token(&t->own, named[i].name, v->tokens[named[i].id],
-                                   v->token_bytes[named[i].id]));
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        size_t n = 0;
+        const char *text = tokenizer_token(t, (int32_t)named[i].id, &n);
+        if (text)
+            TRY(tokchat_name_token(&t->own, named[i].name, text, n));
+    }
     if (!v->chat_template)
         return PESC_OK;
     t->chat_template = mem_strdup(v->chat_template);
@@ -268,36 +271,45 @@ static pesc_status finish(tokenizer *t, const gguf_vocab *v)
     TRY(keep_template(t, v));
     TRY(pipeline_mark_control(t, t->bos, v->file));
     TRY(pipeline_mark_control(t, t->eos, v->file));
-    TRY(pipeline_frame(t, v->add_bos, v->add_eos));
+    if (!v->json) /* a whole file has a frame of its own */
+        TRY(pipeline_frame(t, v->add_bos, v->add_eos));
     return pipeline_seal(t);
 }
 
-static pesc_status check_ids(const gguf_vocab *v)
+static pesc_status check_ids(const gguf_vocab *v, int64_t n)
 {
     const int64_t ids[] = { v->bos, v->eos, v->pad, v->unk };
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
-        if (ids[i] < -1 || ids[i] >= (int64_t)v->n)
-            return fail(PESC_FORMAT, "%s: tokenizer.ggml: found token id %lld among %zu tokens",
-                        v->file, (long long)ids[i], v->n);
+        if (ids[i] < -1 || ids[i] >= n)
+            return fail(PESC_FORMAT, "%s: tokenizer.ggml: found token id %lld among %lld tokens",
+                        v->file, (long long)ids[i], (long long)n);
     return PESC_OK;
+}
+
+static pesc_status build(tokenizer **out, const gguf_vocab *v)
+{
+    if (v->json)
+        return tokjson_build(out, v->json, v->json_bytes, v->file);
+    if (v->n == 0 || v->n >= INT32_MAX)
+        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: found %zu tokens", v->file, v->n);
+    TRY(check_ids(v, (int64_t)v->n));
+    if (strcmp(v->model, "gpt2") == 0)
+        return build_bytes(out, v);
+    if (strcmp(v->model, "llama") == 0 || strcmp(v->model, "t5") == 0)
+        return build_sp(out, v);
+    return fail(PESC_UNSUPPORTED,
+                "%s: tokenizer.ggml.model: found '%s'; llama, gpt2 and t5 are supported", v->file,
+                v->model);
 }
 
 pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v)
 {
+    tokenizer *t = NULL;
     *out = NULL;
-    if (v->n == 0 || v->n >= INT32_MAX)
-        return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: found %zu tokens", v->file, v->n);
-    TRY(check_ids(v));
-    tokenizer *t;
-    if (strcmp(v->model, "gpt2") == 0)
-        TRY(build_bytes(&t, v));
-    else if (strcmp(v->model, "llama") == 0 || strcmp(v->model, "t5") == 0)
-        TRY(build_sp(&t, v));
-    else
-        return fail(PESC_UNSUPPORTED,
-                    "%s: tokenizer.ggml.model: found '%s'; llama, gpt2 and t5 are supported",
-                    v->file, v->model);
-    pesc_status s = finish(t, v);
+    TRY(build(&t, v));
+    pesc_status s = v->json ? check_ids(v, t->size) : PESC_OK;
+    if (s == PESC_OK)
+        s = finish(t, v);
     if (s == PESC_OK)
         *out = t;
     else

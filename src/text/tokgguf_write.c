@@ -337,7 +337,13 @@ static pesc_status write_file(const char *dir, const char *name, const str *text
 static pesc_status write_both(writer *w, const char *dir)
 {
     str config = { 0 };
-    pesc_status s = put_all(w);
+    pesc_status s = PESC_OK;
+    if (w->v->json)
+        str_add(&w->json, w->v->json, w->v->json_bytes);
+    else
+        s = put_all(w);
+    if (s == PESC_OK && !str_ok(&w->json))
+        s = fail_nomem(w->v->file, w->v->json_bytes);
     if (s == PESC_OK)
         s = put_config(w, &config);
     if (s == PESC_OK)
@@ -350,7 +356,7 @@ static pesc_status write_both(writer *w, const char *dir)
 
 pesc_status tokenizer_write_gguf(const gguf_vocab *v, const char *dir)
 {
-    if (strcmp(v->model, "gpt2") != 0 && strcmp(v->model, "llama") != 0) {
+    if (!v->json && strcmp(v->model, "gpt2") != 0 && strcmp(v->model, "llama") != 0) {
         log_notice("%s: its tokenizer is of the kind '%s', of which no tokenizer.json is written",
                    v->file, v->model);
         return PESC_OK;

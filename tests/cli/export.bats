@@ -56,11 +56,116 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
 
 @test "export: usage errors" {
     pesc export "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/out"
-    fails 2 "export: --to is missing; expected hf, peft or camelidae"
+    fails 2 "export: --to is missing; expected hf, peft, gguf or camelidae"
     pesc export "$GOLDEN/llama" --to hf
     fails 2 "export: -o DIR is missing; usage: pesc export MODEL --to TARGET -o DIR"
-    export_to llama gguf
-    fails 2 'export: --to: found "gguf", expected hf, peft or camelidae'
+    export_to llama onnx
+    fails 2 'export: --to: found "onnx", expected hf, peft, gguf or camelidae'
+    export_to llama hf --dtype q4_k
+    fails 2 'dtype: found "q4_k", expected f32 or bf16'
     export_to none hf
     fails 3 "$GOLDEN/none: there is no such file or directory"
+}
+
+@test "export: a GGUF file of every family, read back bit for bit" {
+    local family
+    for family in llama llama3 mistral qwen2 qwen3 mixtral qwen2_moe qwen3_moe olmoe deepseek_v2 deepseek_v2-yarn camelidae qwen2idae sparsetral; do
+        pesc export "$GOLDEN/$family" --to gguf -o "$BATS_TEST_TMPDIR/$family.gguf" --dtype f32
+        [ "$status" = 0 ]
+        has '^identity: 0 of 4288 logits differ from the source read as f32$'
+        grep -qx "FROM ./$family.gguf" "$BATS_TEST_TMPDIR/$family.Modelfile"
+    done
+    [[ $stderr == *"/sparsetral: has adapters (PESC): only pesc reads a GGUF file of architecture camelidae"* ]]
+}
+
+@test "export: a GGUF file in every type" {
+    local kind
+    for kind in f16 bf16 q8_0 q4_0 q4_k q6_k; do
+        export_to llama-square gguf --dtype $kind --overwrite
+        [ "$status" = 0 ]
+        pesc info "$BATS_TEST_TMPDIR/out"
+        [ "$status" = 0 ]
+        has 'gguf'
+    done
+    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "Modelfile model.gguf" ]
+}
+
+@test "export: a GGUF file is not replaced without --overwrite" {
+    pesc export "$GOLDEN/llama" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$status" = 0 ]
+    pesc export "$GOLDEN/llama" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf"
+    fails 2 "$BATS_TEST_TMPDIR/m.gguf: exists; give another -o, or --overwrite"
+    pesc export "$BATS_TEST_TMPDIR/m.gguf" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf" --overwrite
+    fails 2 "$BATS_TEST_TMPDIR/m.gguf: is the model itself; give another -o"
+    pesc export "$GOLDEN/qwen3" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf" --overwrite
+    [ "$status" = 0 ]
+    has ': qwen3, '
+    [ "$(ls "$BATS_TEST_TMPDIR" | grep -c m.gguf)" = 1 ]
+    mkdir "$BATS_TEST_TMPDIR/d.gguf"
+    pesc export "$GOLDEN/llama" --to gguf -o "$BATS_TEST_TMPDIR/d.gguf"
+    fails 2 "$BATS_TEST_TMPDIR/d.gguf: is not a file; give another -o"
+}
+
+@test "export: what a GGUF file has no place for is refused" {
+    export_to qwen2-window gguf
+    fails 3 "$GOLDEN/qwen2-window: a GGUF file has no place for its sliding_window"
+    [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}
+
+@test "export: a LoRA is merged into a GGUF file" {
+    export_to peft/base gguf --lora "$GOLDEN/peft/adapter" --dtype f32
+    [ "$status" = 0 ]
+    has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, .* greedy 64 of 64 \(rounding\)$'
+}
+
+# The ids of two texts with a tokenizer: a directory or a file.
+ids_of() {
+    printf '"Hello World, it'"'"'s 12345!  x\\n\\n  y"\n"the\\tthe"\n' > "$BATS_TEST_TMPDIR/lines.jsonl"
+    pesc tokenize "$1" --jsonl "$BATS_TEST_TMPDIR/lines.jsonl"
+    [ "$status" = 0 ]
+}
+
+@test "export: the tokenizer in a GGUF file encodes as the directory does" {
+    local base=$BATS_TEST_DIRNAME/../../share/base model=$BATS_TEST_TMPDIR/model ids
+    pesc new "$base/config.json" -o "$model"
+    cp "$base"/tokenizer*.json "$model/"
+    pesc export "$model" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$status" = 0 ]
+    ids_of "$model"
+    ids=$output
+    ids_of "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$output" = "$ids" ]
+}
+
+@test "export: a tokenizer that llama.cpp has no name for is stored whole" {
+    local base=$BATS_TEST_DIRNAME/../../share/base model=$BATS_TEST_TMPDIR/model ids
+    pesc new "$base/config.json" -o "$model"
+    python3 - "$base/tokenizer.json" "$model/tokenizer.json" <<'EOF'
+import json, sys
+t = json.load(open(sys.argv[1]))
+t["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "e|[^e]+"
+json.dump(t, open(sys.argv[2], "w"))
+EOF
+    pesc export "$model" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$status" = 0 ]
+    [[ $stderr == *"llama.cpp has no name for the way it splits text"* ]]
+    ids_of "$model"
+    ids=$output
+    ids_of "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$output" = "$ids" ]
+    pesc export "$BATS_TEST_TMPDIR/m.gguf" --to hf -o "$BATS_TEST_TMPDIR/back"
+    [ "$status" = 0 ]
+    cmp "$BATS_TEST_TMPDIR/back/tokenizer.json" "$model/tokenizer.json"
+}
+
+@test "export: a model of Hugging Face's cache is opened by its name" {
+    local hub=$BATS_TEST_TMPDIR/hub/models--acme--tiny
+    mkdir -p "$hub/snapshots" "$hub/refs"
+    cp -r "$GOLDEN/llama" "$hub/snapshots/abc"
+    printf abc > "$hub/refs/main"
+    HF_HUB_CACHE=$BATS_TEST_TMPDIR/hub pesc info acme/tiny
+    [ "$status" = 0 ]
+    has 'llama'
+    HF_HUB_CACHE=$BATS_TEST_TMPDIR/hub pesc info acme/other
+    fails 3 "acme/other: is neither a directory here nor a model in the cache $BATS_TEST_TMPDIR/hub; to download it: hf download acme/other"
 }

@@ -318,7 +318,7 @@ static void refuses_models(void **state)
         pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "peft", out, &e, NULL),
         PESC_USAGE, "has no LoRA");
     must_fail(
-        pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "gguf", out, &e, NULL),
+        pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "onnx", out, &e, NULL),
         PESC_USAGE, "expected hf, peft");
     must_fail(pesc_merge(modeldirs_device(), modeldirs_golden(from, "llama"), out, &e, NULL),
               PESC_USAGE, "has no LoRA to merge");

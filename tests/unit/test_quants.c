@@ -1,6 +1,8 @@
 #include "format/quants.h"
 #include "support/check.h"
 
+#include <math.h>
+
 /* Three blocks of fixed bytes with the f16 scales 0.0123, -3.5 and 2^-24 (and the minima -1.7,
  * 2^-24 and 65504 where the format has one), and what the gguf package makes of them: a hash of all
  * values (FNV-1a over their bytes) and five of them. */
@@ -131,12 +133,100 @@ static void knows_its_formats(void **state)
     assert_true(quants_dequantize(DT_Q4_K, NULL, 0, NULL));
 }
 
+/* ---- writing ---- */
+
+enum { NUMBERS = 4 * 256 };
+
+/* Sums of 4 uniform numbers, of different size in each block. */
+static void draw(float *x)
+{
+    uint32_t state = 1;
+    for (int i = 0; i < NUMBERS; i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) {
+            state = state * 1664525u + 1013904223u;
+            sum += (float)(state >> 8) / (float)(1 << 24) - 0.5f;
+        }
+        x[i] = sum * (float)(1 + i / 32 % 5);
+    }
+}
+
+/* The errors that llama.cpp's own quantiser has on these numbers, times 1.001. */
+static void errors_are_not_above_those_of_llama_cpp(void **state)
+{
+    (void)state;
+    static const struct {
+        dtype dt;
+        double rms;
+    } rows[] = {
+        { DT_Q8_0, 0.0103157 }, { DT_Q4_0, 0.159425 }, { DT_Q4_K, 0.134744 }, { DT_Q6_K, 0.0346928 }
+    };
+    float x[NUMBERS], y[NUMBERS];
+    unsigned char blocks[NUMBERS * 2];
+    draw(x);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double sum = 0;
+        assert_true(quants_writes(rows[i].dt));
+        assert_true(quants_quantize(rows[i].dt, x, NUMBERS, blocks));
+        assert_true(quants_dequantize(rows[i].dt, blocks, NUMBERS, y));
+        for (int k = 0; k < NUMBERS; k++)
+            sum += (double)(x[k] - y[k]) * (double)(x[k] - y[k]);
+        if (!(sqrt(sum / NUMBERS) <= rows[i].rms * 1.001))
+            fail_msg("%s: the error is %.6g, expected at most %.6g", dtype_name(rows[i].dt),
+                     sqrt(sum / NUMBERS), rows[i].rms);
+    }
+}
+
+/* Numbers that a format can hold come back: zeros, and a block written and read once before. */
+static void keeps_what_it_can_hold(void **state)
+{
+    (void)state;
+    static const dtype dts[] = { DT_Q8_0, DT_Q4_0, DT_Q4_K, DT_Q6_K };
+    float x[256] = { 0 }, y[256];
+    unsigned char blocks[512];
+    for (size_t i = 0; i < sizeof dts / sizeof *dts; i++) {
+        memset(x, 0, sizeof x);
+        assert_true(quants_quantize(dts[i], x, 256, blocks));
+        assert_true(quants_dequantize(dts[i], blocks, 256, y));
+        for (int k = 0; k < 256; k++)
+            assert_true(y[k] == 0);
+        for (int k = 0; k < 256; k++)
+            x[k] = (float)(k % 16 - 8) * 0.25f;
+        assert_true(quants_quantize(dts[i], x, 256, blocks));
+        assert_true(quants_dequantize(dts[i], blocks, 256, y));
+        for (int k = 0; k < 256; k++)
+            if (!(fabsf(x[k] - y[k]) <= (dts[i] == DT_Q4_K ? 0.02f : 0.01f)))
+                fail_msg("%s: %g became %g", dtype_name(dts[i]), (double)x[k], (double)y[k]);
+    }
+}
+
+static void refuses_what_has_no_scale(void **state)
+{
+    (void)state;
+    static const dtype dts[] = { DT_Q8_0, DT_Q4_0, DT_Q4_K, DT_Q6_K };
+    static const float bad[] = { INFINITY, NAN, 3e38f };
+    for (size_t i = 0; i < sizeof dts / sizeof *dts; i++)
+        for (size_t k = 0; k < 3; k++) {
+            float x[256];
+            unsigned char blocks[512];
+            for (int j = 0; j < 256; j++)
+                x[j] = (float)j;
+            x[7] = bad[k];
+            if (quants_quantize(dts[i], x, 256, blocks))
+                fail_msg("%s: %g was written", dtype_name(dts[i]), (double)bad[k]);
+        }
+    assert_false(quants_writes(DT_Q5_K));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_gguf_package),
         cmocka_unit_test(reports_scales_that_are_not_finite),
         cmocka_unit_test(knows_its_formats),
+        cmocka_unit_test(errors_are_not_above_those_of_llama_cpp),
+        cmocka_unit_test(keeps_what_it_can_hold),
+        cmocka_unit_test(refuses_what_has_no_scale),
     };
     return cmocka_run_group_tests_name("quants", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares pesc with the programs it must agree with: tokenizers, sentencepiece, transformers, peft,
-# bitsandbytes, gguf, lm-evaluation-harness, openai. They go into a virtual environment beside the build; the product needs none of
+# bitsandbytes, gguf, llama.cpp, lm-evaluation-harness, openai. They go into a virtual environment beside the build; the product needs none of
 # them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here; PESC_TEMPLATES one with
 # chat templates (*.jinja, tokenizer_config.json).
 set -eu
@@ -16,6 +16,7 @@ if ! "$venv/bin/python" -c 'import lm_eval' 2>/dev/null; then
     "$venv/bin/pip" install -q 'lm_eval[api]==0.4.13' sympy math_verify antlr4-python3-runtime==4.11 \
         sacrebleu rouge_score
 fi
+"$venv/bin/python" -c 'import llama_cpp' 2>/dev/null || "$venv/bin/pip" install -q llama-cpp-python
 "$venv/bin/python" -c 'import openai' 2>/dev/null || "$venv/bin/pip" install -q openai
 status=0
 for script in tools/conformance/*.py; do

@@ -1,0 +1,330 @@
+#include "craft/gguf.h"
+
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "craft/configjson.h"
+#include "craft/ggufkeys.h"
+#include "craft/merge.h"
+#include "craft/modelfile.h"
+#include "format/gguf_write.h"
+#include "format/modeldir.h"
+#include "format/replace.h"
+#include "model/family.h"
+
+#include <string.h>
+
+/* What can be asked for, and ggml's number of a file of mostly that type. */
+static const struct {
+    dtype dt;
+    int32_t file_type;
+} kinds[] = {
+    { DT_F32, 0 },  { DT_F16, 1 },   { DT_BF16, 32 }, { DT_Q8_0, 7 },
+    { DT_Q4_0, 2 }, { DT_Q4_K, 14 }, { DT_Q6_K, 18 },
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+pesc_status gguf_export_dtype(const parent *p, const char *text, dtype *out)
+{
+    *out = p->quantised ? DT_BF16 : p->usual;
+    if (!text || !*text)
+        return PESC_OK;
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (strcmp(dtype_name(kinds[i].dt), text) == 0) {
+            *out = kinds[i].dt;
+            return PESC_OK;
+        }
+    return fail(PESC_USAGE,
+                "dtype: found \"%s\", expected f32, f16, bf16, q8_0, q4_0, q4_k or q6_k", text);
+}
+
+static int32_t file_type_of(dtype dt)
+{
+    size_t i = 0;
+    while (kinds[i].dt != dt)
+        i++;
+    return kinds[i].file_type;
+}
+
+/* ---- what is written where ---- */
+
+typedef struct job {
+    product *p;
+    dtype dt;
+    const struct gguf_arch *arch;
+    char *file, *modelfile, *name; /* paths of the two, and the name of the first */
+    tokenizer *tok;                /* NULL: the model has none */
+    gguf_vocab vocab;
+    recipe_sheet sheet;
+    gguf_writer *w;
+} job;
+
+static void job_free(job *j)
+{
+    gguf_writer_abort(j->w);
+    recipe_sheet_free(&j->sheet);
+    tokenizer_gguf_free(&j->vocab);
+    tokenizer_close(j->tok);
+    mem_free(j->file);
+    mem_free(j->modelfile);
+    mem_free(j->name);
+}
+
+static pesc_status name_files(job *j)
+{
+    static const char ending[] = ".gguf";
+    const char *dir = j->p->dir, *slash = strrchr(dir, '/');
+    bool file = str_ends(dir, ending);
+    str beside = { 0 };
+    if (file) {
+        str_add(&beside, dir, strlen(dir) - (sizeof ending - 1));
+        str_puts(&beside, ".Modelfile");
+        j->name = mem_strdup(slash ? slash + 1 : dir);
+        j->file = mem_strdup(dir);
+    } else {
+        str_printf(&beside, "%s/Modelfile", dir);
+        j->name = mem_strdup("model.gguf");
+        j->file = io_join(dir, "model.gguf");
+    }
+    j->modelfile = str_ok(&beside) ? mem_strndup(beside.p, beside.n) : NULL;
+    str_free(&beside);
+    if (!j->name || !j->file || !j->modelfile)
+        return fail_nomem(dir, strlen(dir));
+    return file ? PESC_OK : io_make_dir(dir);
+}
+
+/* ---- metadata ---- */
+
+static bool among(const config *c, int64_t id)
+{
+    bool found = c->n_eos == 0;
+    for (int32_t i = 0; i < c->n_eos; i++)
+        found |= c->eos[i] == id;
+    return found;
+}
+
+/* eos first, then what else ends an answer, under the names that GGUF has for a second and a third.
+ */
+static void put_ends(job *j, const config *c)
+{
+    static const char *const keys[] = { "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id" };
+    size_t n = 0;
+    for (int32_t i = 0; i < c->n_eos && n < 2; i++)
+        if (c->eos[i] != j->vocab.eos)
+            gguf_put_u32(j->w, keys[n++], c->eos[i]);
+}
+
+static void put_vocab(job *j)
+{
+    const config *c = &j->p->from.cfg;
+    gguf_vocab *v = &j->vocab;
+    if (!j->tok)
+        *v = (gguf_vocab){ .model = "no_vocab", .bos = -1, .eos = -1, .pad = -1, .unk = -1 };
+    if (v->bos < 0)
+        v->bos = c->bos;
+    if (v->pad < 0)
+        v->pad = c->pad;
+    if (v->eos < 0 || !among(c, v->eos))
+        v->eos = c->n_eos ? c->eos[0] : v->eos;
+    gguf_put_vocab(j->w, v);
+    put_ends(j, c);
+}
+
+static const char *base_name(const char *path, char out[128])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t at = n;
+    while (at > 0 && path[at - 1] != '/')
+        at--;
+    n = n - at < 127 ? n - at : 127;
+    memcpy(out, path + at, n);
+    out[n] = '\0';
+    return out;
+}
+
+static void put_metadata(job *j)
+{
+    enum { QUANTIZATION_VERSION = 2 };
+    char name[128];
+    const char *arch = gguf_arch_name(j->arch);
+    gguf_put_text(j->w, "general.architecture", arch);
+    gguf_put_text(j->w, "general.type", "model");
+    gguf_put_text(j->w, "general.name", base_name(j->p->from.path, name));
+    gguf_put_u32(j->w, "general.file_type", file_type_of(j->dt));
+    gguf_put_u32(j->w, "general.quantization_version", QUANTIZATION_VERSION);
+    ggufkeys_put(j->w, &j->p->from.cfg, arch);
+    put_vocab(j);
+}
+
+/* ---- tensors ---- */
+
+/* Of a tensor that holds a matrix, or a stack of them. */
+static dtype type_of(const job *j, const gguf_place *place, int64_t cols)
+{
+    bool tied = j->p->from.cfg.tie_embeddings;
+    bool head = strcmp(place->name, tied ? "token_embd.weight" : "output.weight") == 0;
+    dtype dt = head && (j->dt == DT_Q4_0 || j->dt == DT_Q4_K) ? DT_Q6_K : j->dt;
+    if (cols % (int64_t)dtype_block(dt) && cols % 32 == 0)
+        dt = head || dt == DT_Q6_K || dt == DT_Q4_K ? DT_Q8_0 : dt;
+    return cols % (int64_t)dtype_block(dt) ? DT_F16 : dt;
+}
+
+static pesc_status put_tensor(job *j, size_t i, size_t *next)
+{
+    gguf_place place, other;
+    safetensors_spec *s = &j->sheet.specs[i];
+    const config *c = &j->p->from.cfg;
+    if (!gguf_place_of(&place, j->arch, s->name))
+        return fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for %s",
+                    j->p->from.path, gguf_arch_name(j->arch), s->name);
+    bool plain = s->nd == 1 || place.row || strstr(place.name, "_inp.");
+    dtype dt = plain ? DT_F32 : type_of(j, &place, s->ne[s->nd - 1]);
+    gguf_spec spec = { .dt = dt, .nd = place.row ? 1 : s->nd };
+    memcpy(spec.name, place.name, sizeof spec.name);
+    memcpy(spec.ne, s->ne + s->nd - spec.nd, (size_t)spec.nd * sizeof *spec.ne);
+    for (*next = i; *next < j->sheet.n; ++*next) {
+        safetensors_spec *t = &j->sheet.specs[*next];
+        bool same = *next == i || (place.stacked && gguf_place_of(&other, j->arch, t->name) &&
+                                   strcmp(other.name, place.name) == 0);
+        if (!same)
+            break;
+        t->dt = dt;
+        if (place.permuted)
+            j->sheet.rows[*next].permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
+    }
+    if (place.stacked) {
+        memmove(spec.ne + 1, spec.ne, (size_t)spec.nd++ * sizeof *spec.ne);
+        spec.ne[0] = (int64_t)(*next - i);
+    }
+    gguf_put_tensor(j->w, &spec);
+    return PESC_OK;
+}
+
+static pesc_status write_bytes(void *file, const void *bytes, size_t n)
+{
+    return gguf_write(file, bytes, n);
+}
+
+static pesc_status write_tensors(job *j)
+{
+    float factors[1 << 13];
+    int32_t pairs = ggufkeys_rope_factors(&j->p->from.cfg, factors);
+    gguf_spec freqs = { "rope_freqs.weight", DT_F32, 1, { pairs } };
+    if (pairs)
+        gguf_put_tensor(j->w, &freqs);
+    for (size_t i = 0, next = 0; i < j->sheet.n; i = next)
+        TRY(put_tensor(j, i, &next));
+    uint64_t bytes = gguf_writer_bytes(j->w);
+    TRY(modeldir_check_room(j->p->dir, bytes + (1 << 20)));
+    TRY(gguf_write_header(j->w));
+    TRY(gguf_write(j->w, factors, (size_t)pairs * sizeof *factors));
+    TRY(stream_into(&(stream_plan){ .rows = j->sheet.rows,
+                                    .specs = j->sheet.specs,
+                                    .n = j->sheet.n,
+                                    .bytes = bytes,
+                                    .ws = j->p->from.dir->ws },
+                    (stream_sink){ write_bytes, j->w }));
+    gguf_writer *w = j->w;
+    j->w = NULL;
+    return gguf_writer_finish(w);
+}
+
+/* ---- reading back ---- */
+
+/* The configuration that the file gives must say what the model's own says. */
+static pesc_status check_facts(job *j)
+{
+    hfdir *h = NULL;
+    const char *differs = NULL;
+    product *p = j->p;
+    pesc_status s = hfdir_open(&h, (hfdir_where){ .path = j->file }, HFDIR_NO_WEIGHTS);
+    if (s == PESC_OK)
+        s = configjson_read(h->config, j->file, &p->from, &p->target, &differs);
+    hfdir_close(h);
+    if (s == PESC_OK && differs)
+        s = fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for its %s",
+                 p->from.path, gguf_arch_name(j->arch), differs);
+    if (s != PESC_OK)
+        (void)io_remove(j->file);
+    return s;
+}
+
+static pesc_status compare(job *j, const char *lora_dir)
+{
+    product *p = j->p;
+    bool exact = j->dt == DT_F32 || j->dt == DT_BF16;
+    verify_pair v = { .dev = p->dev,
+                      .made_from = p->from.path,
+                      .made = j->file,
+                      .written = j->file,
+                      .rounding = !exact            ? ROUNDING_BLOCKS
+                                  : !lora_dir       ? ROUNDING_NONE
+                                  : j->dt == DT_F32 ? ROUNDING_F32
+                                                    : ROUNDING_16,
+                      .from_opt = pesc_load_defaults(),
+                      .made_opt = pesc_load_defaults() };
+    v.from_opt.base = p->from.base;
+    v.from_opt.lora = lora_dir;
+    v.from_opt.double_quant = p->how.double_quant;
+    v.from_opt.whole_experts = p->how.whole_experts;
+    v.from_opt.base_dtype = p->how.nf4 ? "nf4" : j->dt == DT_BF16 ? "bf16" : "f32";
+    v.made_opt.base_dtype = j->dt == DT_BF16 ? "bf16" : "f32";
+    return verify_logits(&v, &p->check);
+}
+
+/* ---- the whole ---- */
+
+static pesc_status open_tokenizer(job *j, const char *tok)
+{
+    const parent *from = &j->p->from;
+    TRY(tok && *tok ? hfdir_tokenizer(&j->tok, (hfdir_where){ .path = tok })
+                    : hfdir_own_tokenizer(&j->tok, from->dir));
+    if (j->tok)
+        return tokenizer_to_gguf(&j->vocab, j->tok, from->cfg.vocab);
+    log_notice("%s: has no tokenizer, so none is written", from->path);
+    return PESC_OK;
+}
+
+static pesc_status write_file(job *j, const pesc_export_options *o)
+{
+    product *p = j->p;
+    const config *c = &p->from.cfg;
+    TRY(ggufkeys_check(c, p->from.path));
+    j->arch = gguf_arch_written(c->fam->model_type, c->moe.kind == EXPERT_ADAPTER);
+    if (!j->arch)
+        return fail(PESC_UNSUPPORTED, "%s: a %s model has no architecture in GGUF", p->from.path,
+                    c->fam->name);
+    TRY(open_tokenizer(j, o->tokenizer));
+    TRY(recipe_plan(&j->sheet, &p->how));
+    TRY(name_files(j));
+    TRY(gguf_writer_open(&j->w, j->file));
+    put_metadata(j);
+    TRY(write_tensors(j));
+    TRY(check_facts(j));
+    TRY(modelfile_write(j->modelfile, j->name, j->tok));
+    ggufkeys_notice(c, p->from.path);
+    return str_ends(p->dir, ".gguf") ? PESC_OK : replace_list(p->dir, NULL);
+}
+
+pesc_status gguf_export(product *p, const pesc_export_options *o)
+{
+    const char *lora_dir = merge_lora_of(p, o), *differs = NULL;
+    peft *adapter = NULL;
+    job j = { .p = p };
+    TRY(gguf_export_dtype(&p->from, o->dtype, &j.dt));
+    TRY(product_begin(p));
+    TRY(product_read(p, &differs));
+    ASSERT(!differs);
+    pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
+    if (s == PESC_OK)
+        s = write_file(&j, o);
+    if (s == PESC_OK && o->check)
+        s = compare(&j, lora_dir);
+    job_free(&j);
+    peft_close(adapter);
+    return s;
+}
