@@ -88,6 +88,9 @@ static void put_mixture(const keys *k, const config *c)
     if (m->kind == EXPERT_ADAPTER) {
         put_int(k, "adapter_length", m->expert_dim);
         put_real(k, "adapter_scale", m->adapter_scale);
+        gguf_put_text(k->w, key_of(k, "adapter_act").text, config_act_name(m->adapter_act));
+        gguf_put_text(k->w, key_of(k, "adapter_router").text,
+                      m->topk.score_after_topk ? "softmax-after" : "softmax-before");
         return;
     }
     put_int(k, "expert_feed_forward_length", m->expert_dim);

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 
+#include <string.h>
+
 typedef enum kind { INT, REAL, BOOL } kind;
 
 enum {
@@ -203,7 +205,8 @@ static pesc_status put_attention(json_t *config, const gguf *g, const gguf_arch 
 
 /* ---- mixtures ---- */
 
-/* Qwen's mixtures may have plain layers among the sparse ones: those without a router. */
+/* Qwen's mixtures and models with adapters may have plain layers among the sparse ones: those
+ * without a router. */
 static pesc_status put_plain_layers(json_t *config, const gguf *g, const gguf_arch *a, int64_t n)
 {
     unsigned char *sparse = mem_zalloc((size_t)n, 1);
@@ -222,8 +225,29 @@ static pesc_status put_plain_layers(json_t *config, const gguf *g, const gguf_ar
         json_decref(list);
         return fail_nomem(g->path, (size_t)n);
     }
+    bool none = json_array_size(list) == 0;
     TRY(gguf_config_put(config, "mlp_only_layers", list));
+    if (a->bit == ARCH_PESC) { /* a key of pesc's own, left out where it says nothing */
+        if (none)
+            json_object_del(config, "mlp_only_layers");
+        return PESC_OK;
+    }
     return gguf_config_put(config, "decoder_sparse_step", json_integer(1));
+}
+
+/* What crafting chose, where it is not what is published. */
+static pesc_status put_adapters(json_t *config, const gguf *g, const gguf_arch *a)
+{
+    static const struct {
+        const char *key, *published;
+    } choices[] = { { "adapter_act", "gelu" }, { "adapter_router", "softmax-after" } };
+    for (size_t i = 0; i < 2; i++) {
+        gguf_text text = { choices[i].published, strlen(choices[i].published) };
+        TRY(gguf_get_text(g, gguf_arch_key(a, choices[i].key).text, false, &text));
+        if (!gguf_text_is(text, choices[i].published))
+            TRY(gguf_config_put(config, choices[i].key, json_stringn(text.p, text.n)));
+    }
+    return PESC_OK;
 }
 
 static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a, int64_t n_layers)
@@ -239,8 +263,10 @@ static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a
     TRY(gguf_get_int(g, gguf_arch_key(a, "expert_count").text, r, &experts));
     r.max = experts;
     TRY(gguf_get_int(g, gguf_arch_key(a, "expert_used_count").text, r, &used));
-    if (a->bit & QWEN_MOE)
+    if (a->bit & (QWEN_MOE | ARCH_PESC))
         TRY(put_plain_layers(config, g, a, n_layers));
+    if (a->bit == ARCH_PESC)
+        TRY(put_adapters(config, g, a));
     if ((a->bit & (ARCH_QWEN2MOE | ARCH_QWEN3MOE | ARCH_OLMOE | ARCH_DEEPSEEK2)) &&
         !json_has(config, "norm_topk_prob"))
         TRY(gguf_config_put(config, "norm_topk_prob", json_boolean(a->bit == ARCH_QWEN3MOE)));

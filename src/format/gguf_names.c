@@ -71,7 +71,7 @@ static const struct row {
     { "blk.#.ffn_gate.*", "model.layers.#.block_sparse_moe.experts.*.w1", ARCH_MIXTRAL, 0 },
     { "blk.#.ffn_down.*", "model.layers.#.block_sparse_moe.experts.*.w2", ARCH_MIXTRAL, 0 },
     { "blk.#.ffn_up.*", "model.layers.#.block_sparse_moe.experts.*.w3", ARCH_MIXTRAL, 0 },
-    { "blk.#.ffn_adapter_inp", "model.layers.#.mlp.moe_adapter.router", ARCH_PESC, 0 },
+    { "blk.#.ffn_adapter_inp", "model.layers.#.mlp.moe_adapter.router", ARCH_PESC, NAME_ROUTER },
     { "blk.#.ffn_adapter_down_exps", "model.layers.#.mlp.moe_adapter.experts.expert_*.adapter_down",
       ARCH_PESC, 0 },
     { "blk.#.ffn_adapter_up_exps", "model.layers.#.mlp.moe_adapter.experts.expert_*.adapter_up",

@@ -78,6 +78,16 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     [[ $stderr == *"/sparsetral: has adapters (PESC): only pesc reads a GGUF file of architecture camelidae"* ]]
 }
 
+@test "export: a GGUF file says what crafting chose" {
+    pesc craft "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/sparse" --experts 4 --adapter-dim 8 --activation silu --router softmax-before --layers 1
+    [ "$status" = 0 ]
+    pesc export "$BATS_TEST_TMPDIR/sparse" --to gguf -o "$BATS_TEST_TMPDIR/m.gguf" --dtype f32
+    [ "$status" = 0 ]
+    has '^identity: 0 of 4288 logits differ from the source read as f32$'
+    pesc export "$BATS_TEST_TMPDIR/m.gguf" --to gguf -o "$BATS_TEST_TMPDIR/again.gguf" --dtype f32
+    has '^identity: 0 of 4288 logits differ from the source read as f32$'
+}
+
 @test "export: a GGUF file in every type" {
     local kind
     for kind in f16 bf16 q8_0 q4_0 q4_k q6_k; do
