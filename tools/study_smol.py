@@ -207,7 +207,7 @@ class Study:
             done = self.pesc("train", model, "-o", run, "--overwrite", *row.train.split(), "--lr", rate, "--seed", seed, *length,
                              "--data", self.o.data / f"{row.data}.jsonl", "--eval-data", self.o.data / "valid.jsonl",
                              "--eval-every", "1000000", "--template", "chatml", "--batch-tokens", self.o.batch_tokens, "--seq-len", SEQ_LEN,
-                             "--micro-tokens", self.o.batch_tokens, "--lora-dropout", "0", "--adapter-dropout", "0",
+                             "--micro-tokens", self.o.batch_tokens * 3 // 2, "--lora-dropout", "0", "--adapter-dropout", "0",
                              "--compute-dtype", self.o.compute, "--save-every", "0", "--verify-every", "0", *self.device())
             result = {"rate": rate, "valid": done["eval_loss"], "trained": done["params_trained"], "tokens": done["tokens"],
                       **routing(run), **speed(run)}
