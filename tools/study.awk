@@ -46,7 +46,7 @@ END {
             bytes[m] / 1e6, seconds[m] / n[m]
         starred = starred || edge[m] == "edge"
     }
-    if (starred) print "\n\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond."
+    if (starred) print "\n\\* the best of the rates tried is the lowest or highest of them: a better one may be beyond it."
     print "\n| difference | at equal | loss | exact match |\n|---|---|---|---|"
     compare("pesc-8", "lora-r8", "rank")
     compare("pesc-8", "lora-r8-long", "time, about: see s")

@@ -77,7 +77,7 @@ END {
     print "Loss (nats a token) and exact match (%) are those of the 240 held-out records of `share/test.jsonl`, 80 a domain: mean and"
     print "standard deviation over the seeds. MB is the memory of the tuning step. What is lost on the other two domains is forgotten."
     for (j = 1; j <= n_targets; j++) table(targets[j])
-    if (starred) print "\n\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond."
+    if (starred) print "\n\\* the best of the rates tried is the lowest or highest of them: a better one may be beyond it."
     print "\n## Differences\n"
     print "| difference | target | target loss | target exact match | other two loss | other two exact match |\n|---|---|---|---|---|---|"
     compare("esft-token", "full")

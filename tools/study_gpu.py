@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The study of docs/study-gpu.md: every method on a real model and three real domains, on a GPU.
 
-    make study-gpu           everything; results lie in build/study-gpu, the report in docs/study-gpu.md
+    make study-gpu           everything; results are left in build/study-gpu, the report in docs/study-gpu.md
 
 All it runs is pesc. Settings come from the environment:
     MODEL, DATA              the dense model, and the folder of instruction sets (its layout: see SOURCES); where they are not
                              given, models/minimind2-small and instruct of PESC_DATA
     PESC, LIBPESC, STUDY     the command, the shared library (it draws the plots), where results are left
-    DEVICE=cuda  JOBS=2      where it runs, and how many runs at a time behind the search: hides what is not the GPU's work
+    DEVICE=cuda  JOBS=2      where it runs, and how many runs at a time after the search: hides what is not the GPU's work
     LIMIT=480                seconds; 0 only writes the report of what is there
     RATES="full=1e-5,4e-5"   other rates than the table's for some methods
     EPOCHS=1  SEEDS="0 1 2"  METHODS="pesc-8 lora-r64"  RECORDS="15000 5000 5000"  HELD=300
@@ -169,7 +169,7 @@ def command(*words):
 
 
 def last_number(text):
-    """What a solution ends in: behind ####, in a box, or the last number there is."""
+    """What a solution ends in: after ####, in a box, or the last number there is."""
     for pattern in (r"####\s*([^\s]+)", r"\\boxed\{([^{}]*)\}", r"(-?\d[\d,]*(?:\.\d+)?)"):
         found = re.findall(pattern, text)
         if found:

@@ -146,7 +146,7 @@ class Findings:
 
     def edges(self):
         found = [m for m in self.methods if self.of(m.name) and self.edge(m.name, self.best_rate(m.name))]
-        return ("\\* the best of the rates tried is the lowest or highest of them: a better one may lie beyond.\n\n"
+        return ("\\* the best of the rates tried is the lowest or highest of them: a better one may be beyond it.\n\n"
                 if found else "")
 
     def missing(self):
@@ -189,10 +189,10 @@ PAGE = """# The study on a GPU: a real model, three real domains
 Written by `make study-gpu` (`tools/study_gpu.py`), which runs pesc and nothing else: the chat model `{model}`,
 {epochs:g} epoch over {records[0]:,} general (Alpaca, Dolly), {records[1]:,} code (Evol-Instruct-Code, GPTeacher) and {records[2]:,} maths
 (GSM8K, MATH) instructions of at most {seq_len} tokens, {batch} records a step, bf16 compute, f32 master weights, a constant rate
-behind 3 % warm-up, clip 0.3, no dropout. Each method has learning rates searched in runs of a quarter of the steps, by
+after 3 % warm-up, clip 0.3, no dropout. Each method has learning rates searched in runs of a quarter of the steps, by
 the loss of {valid} other records a domain (last table); then the best is used with seeds {seeds} (order of the records,
 LoRA's A, routers, adapters). Reported is what {held} held-out records a domain give, which have no part in any choice: the
-loss of the answers' tokens in nats, mean and standard deviation over the seeds, and of how many maths answers, said
+loss of the answers' tokens in nats, mean and standard deviation over the seeds, and of how many maths answers, generated
 greedily, the final number is right (its standard error is 1 %, more than methods differ by; not asked of all). Load: the
 smallest and the largest share of a layer's choices that an expert gets, 1 is even; a dead one gets less than 0.01. GB is
 the memory of a step. tokens/s is the median step of the fastest search, which has {machine} for itself; s is the

@@ -1,5 +1,5 @@
 /* camelidae: the published layouts of models with adapters: Camelidae itself, sparsetral (which has
- * Mistral's window) and Qwen2idae. Their modelling files lie beside the published models; pesc
+ * Mistral's window) and Qwen2idae. Their modelling files are published beside the models; pesc
  * writes what those read, and needs none itself. */
 #ifndef PESC_CRAFT_CAMELIDAE_H
 #define PESC_CRAFT_CAMELIDAE_H

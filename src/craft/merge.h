@@ -5,7 +5,7 @@
 
 #include "craft/product.h"
 
-/* The LoRA of a model: what the options give, or what lies in its directory; NULL when it has none.
+/* The LoRA of a model: what the options give, or the one in its directory; NULL when it has none.
  */
 const char *merge_lora_of(const product *p, const pesc_export_options *o);
 
