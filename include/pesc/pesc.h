@@ -70,7 +70,8 @@ const char *pesc_version(void); /* of the library, which may be newer than this 
     X(NOMEM, 7, 4, "not enough memory")                                                            \
     X(DEVICE, 8, 4, "a device or library is missing or failed")                                    \
     X(NUMERIC, 9, 5, "the numbers are not finite")                                                 \
-    X(STOPPED, 10, 75, "stopped on request after saving")
+    X(STOPPED, 10, 75, "stopped on request after saving")                                          \
+    X(LOST, 11, 1, "another process of the run has ended or stopped")
 
 typedef enum pesc_status {
 #define PESC_STATUS_ENUM(name, value, code, text) PESC_##name = value,
@@ -517,6 +518,8 @@ typedef struct pesc_doctor_row {
 } pesc_doctor_row;
 /* Writes at most cap rows about this build and machine, and returns how many there are. */
 size_t pesc_doctor(pesc_doctor_row *rows, size_t cap);
+
+#include <pesc/comm.h>
 
 /* A kernel of matrix products, and what it serves. Of two that serve the same product the one
  * listed first computes it. */

@@ -29,7 +29,8 @@ def _load():
 
 # ---- failures
 
-STATUSES = ("OK", "USAGE", "IO", "FORMAT", "SHAPE", "UNSUPPORTED", "DISK", "NOMEM", "DEVICE", "NUMERIC", "STOPPED")
+STATUSES = ("OK", "USAGE", "IO", "FORMAT", "SHAPE", "UNSUPPORTED", "DISK", "NOMEM", "DEVICE", "NUMERIC", "STOPPED",
+            "LOST")
 
 
 class Error(Exception):

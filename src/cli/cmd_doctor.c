@@ -49,11 +49,12 @@ pesc_status cmd_doctor(const options *o)
 {
     if (o->kernels)
         return list_kernels(o->json);
-    size_t n = pesc_doctor(NULL, 0);
+    size_t own = pesc_doctor(NULL, 0), n = own + pesc_comm_doctor(NULL, 0);
     pesc_doctor_row *rows = calloc(n ? n : 1, sizeof *rows);
     if (!rows)
         return out_nomem("the report");
-    pesc_doctor(rows, n);
+    pesc_doctor(rows, own);
+    pesc_comm_doctor(rows + own, n - own);
     if (o->json) {
         out_begin(NULL, '{');
         out_text("version", PESC_VERSION);

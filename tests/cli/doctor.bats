@@ -5,6 +5,7 @@ load helper
     [ "$status" = 0 ]
     has '^ok +pesc +'
     has '^(ok|missing|note) +cuda +'
+    has '^(ok|note) +mpi +.*mpirun'
     # beside no CUDA part, the sentence to its end
     cp "$PESC" "$BATS_TEST_TMPDIR/pesc"
     [[ $("$BATS_TEST_TMPDIR/pesc" doctor) == *"or use cpu"* ]]
