@@ -274,7 +274,8 @@
       "its own")                                                                                   \
     X(INT, batch_tokens, "0", PESC_ANY_STEP, DECIDES, PESC_TUNING,                                 \
       "tokens per optimiser step: batch becomes the number of records that have as many on "       \
-      "average; 0 is as batch says")
+      "average; 0 is as batch says")                                                               \
+    PESC_COMM_TRAIN_ROWS(X)
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -535,7 +536,8 @@
       "serve: requests per second, at random times (Poisson); 0 keeps --streams running")          \
     X(INT, streams, "8", RANGE(1, 4096), 0, "bench",                                               \
       "serve: with --rate 0, requests at the same time")                                           \
-    PESC_ANALYSIS_COMMAND_ROWS(X)
+    PESC_ANALYSIS_COMMAND_ROWS(X)                                                                  \
+    PESC_COMM_COMMAND_ROWS(X, ALSO)
 
 /* The same struct; these come last in the help. */
 #define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
@@ -555,6 +557,7 @@
       "explain the command")
 
 #include <pesc/analysis_options.h>
+#include <pesc/comm_options.h>
 
 /* ---- from a row to the field it declares ---- */
 

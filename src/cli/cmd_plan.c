@@ -5,7 +5,55 @@
 
 #include <stdio.h>
 
-static void print_json(const pesc_plan_report *r)
+/* ---- a model of several processes ---- */
+
+/* What a step of all processes exchanges and takes, if communication is not hidden by computation.
+ */
+typedef struct step_model {
+    int64_t processes, tokens; /* of a step, at most */
+    double bytes;              /* that each process sends in a step: gradients out, weights back */
+    double exchange, compute;  /* seconds; compute 0: not known */
+} step_model;
+
+static step_model model_step(const options *o, const pesc_train_options *p,
+                             const pesc_plan_report *r)
+{
+    double n = (double)p->processes;
+    step_model m = { .processes = p->processes, .tokens = p->batch * p->seq_len };
+    m.bytes = 2 * 4 * (double)r->params_trained * (n - 1) / n;
+    m.exchange = m.bytes / (o->bandwidth * 1e9);
+    if (o->gpu_tokens > 0)
+        m.compute = (double)m.tokens / (n * o->gpu_tokens);
+    return m;
+}
+
+static void print_model_json(const step_model *m)
+{
+    out_begin("model_of_a_step", '{');
+    out_int("processes", m->processes);
+    out_int("tokens", m->tokens);
+    out_int("bytes_sent", (int64_t)m->bytes);
+    out_measure("exchange_seconds", m->exchange);
+    out_measure("compute_seconds", m->compute);
+    out_end();
+}
+
+static void print_model(const step_model *m, double bandwidth)
+{
+    out_number bytes;
+    printf("%-32s %lld processes, each with the memory above\n", "model of a step (not measured)",
+           (long long)m->processes);
+    printf("%-32s %s sent by each, %.3g s at %.4g GB/s\n", "  exchange",
+           out_bytes(bytes, (uint64_t)m->bytes), m->exchange, bandwidth);
+    if (m->compute > 0)
+        printf("%-32s %.3g s for %lld tokens, %.0f %% of the step if nothing overlaps\n",
+               "  compute", m->compute, (long long)m->tokens,
+               100 * m->compute / (m->compute + m->exchange));
+}
+
+/* ---- memory ---- */
+
+static void print_json(const pesc_plan_report *r, const step_model *m)
 {
     out_begin(NULL, '{');
     out_int("params_total", (int64_t)r->params_total);
@@ -26,6 +74,8 @@ static void print_json(const pesc_plan_report *r)
     out_int("largest_micro_tokens", r->largest_micro_tokens);
     out_int("kept_layers", r->kept_layers);
     out_int("layers", r->layers);
+    if (m->processes > 1)
+        print_model_json(m);
     out_end();
 }
 
@@ -65,14 +115,18 @@ pesc_status cmd_plan(const options *o)
     static const char *const no_data = "-";
     p.data = p.n_data ? p.data : &no_data;
     p.n_data = p.n_data ? p.n_data : 1;
+    p.processes = (o->gpus > 1 ? o->gpus : 1) * o->nodes;
     TRY(open_device(&dev, o));
     pesc_status st = pesc_plan(dev, o->model, &p, &r);
     pesc_device_close(dev);
     TRY(st);
+    step_model m = model_step(o, &p, &r);
     if (o->json)
-        print_json(&r);
+        print_json(&r, &m);
     else
         print_text(&r);
+    if (!o->json && m.processes > 1)
+        print_model(&m, o->bandwidth);
     return r.fits ? PESC_OK
                   : out_fail(PESC_NOMEM, "the run does not fit into memory; base_dtype nf4, a "
                                          "smaller micro_tokens or seq_len, or adamw8 need less");

@@ -1,6 +1,7 @@
 /* cmd_train: runs the steps of a training run, and handles signals. */
 #include "cli/command.h"
 #include "cli/open.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/tune.h"
 
@@ -160,7 +161,8 @@ static void draw(const options *o, bool end)
     fprintf(stderr, "pesc: note: no plots: %s\n", pesc_last_error());
 }
 
-static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p)
+/* Of several processes, the one that leads prints and draws. */
+static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p, bool leads)
 {
     pesc_train_info info = PESC_INIT(pesc_train_info);
     pesc_step s = { .size = sizeof s, .loss = NAN, .eval_loss = NAN };
@@ -173,13 +175,13 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
         st = pesc_trainer_step(t, &s);
         if (st == PESC_OK || st == PESC_STOPPED)
             show(o, p, &s);
-        if (s.saved)
+        if (s.saved && leads)
             draw(o, st == PESC_STOPPED || pesc_trainer_done(t));
         eval = isnan(s.eval_loss) ? eval : s.eval_loss;
     }
     progress_clear();
     s.eval_loss = eval;
-    if (st == PESC_OK || st == PESC_STOPPED)
+    if ((st == PESC_OK || st == PESC_STOPPED) && leads)
         report(o, &info, &s, st == PESC_STOPPED);
     return st == PESC_STOPPED
                ? out_fail(st, "%s: stopped after saving step %lld; --resume continues",
@@ -187,10 +189,32 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
                : st;
 }
 
-pesc_status cmd_train(const options *o)
+static pesc_status train(const options *o, pesc_comm *all)
 {
     open_model m = { 0 };
     pesc_trainer *t = NULL;
+    pesc_train_options p;
+    TRY(tune_options(o, &p));
+    p.stop = &stop;
+    catch_signals();
+    pesc_status st = open_for_training(&m, o, &p);
+    if (st == PESC_OK)
+        st = tune_check_experts(o, &m.info);
+    if (st == PESC_OK)
+        st = pesc_device_join(m.device, all);
+    if (st == PESC_OK)
+        st = pesc_trainer_open(&t, m.model, &p);
+    if (st == PESC_OK)
+        st = run(o, t, &p, pesc_comm_rank(all) == 0);
+    pesc_trainer_close(t);
+    open_free(&m);
+    return st;
+}
+
+pesc_status cmd_train(const options *o)
+{
+    options own = *o; /* a rank has its own device */
+    pesc_comm *all = NULL;
     pesc_train_options p;
     TRY(tune_options(o, &p));
     if (!o->train.output)
@@ -199,16 +223,9 @@ pesc_status cmd_train(const options *o)
     if (!o->train.n_data)
         return out_fail(PESC_USAGE, "train: --data FILE is missing; usage: pesc train %s",
                         o->cmd->synopsis);
-    p.stop = &stop;
-    catch_signals();
-    pesc_status st = open_for_training(&m, o, &p);
-    if (st == PESC_OK)
-        st = tune_check_experts(o, &m.info);
-    if (st == PESC_OK)
-        st = pesc_trainer_open(&t, m.model, &p);
-    if (st == PESC_OK)
-        st = run(o, t, &p);
-    pesc_trainer_close(t);
-    open_free(&m);
+    TRY(processes_start(o));
+    TRY(processes_join(&all, &own));
+    pesc_status st = train(&own, all);
+    processes_leave(all, st);
     return st;
 }

@@ -115,14 +115,32 @@ pesc_status out_nomem(const char *what)
     return out_fail(PESC_NOMEM, "not enough memory for %s", what);
 }
 
-int out_report(pesc_status s, bool as_json)
+static const char *speaker = "";
+
+void out_speak_as(const char *who)
+{
+    speaker = who;
+}
+
+const char *out_sentence(pesc_status s)
 {
     const char *text = sentence[0] ? sentence : pesc_last_error();
-    if (!text[0])
-        text = pesc_status_text(s);
-    fputs("pesc: ", stderr);
-    write_visible(stderr, text, strlen(text), AS_SENTENCE);
-    fputc('\n', stderr);
+    return text[0] ? text : pesc_status_text(s);
+}
+
+int out_report(pesc_status s, bool as_json)
+{
+    const char *text = out_sentence(s);
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n); /* one write: several processes may report at once */
+    FILE *to = f ? f : stderr;
+    fprintf(to, "pesc: %s", speaker);
+    write_visible(to, text, strlen(text), AS_SENTENCE);
+    fputc('\n', to);
+    if (f && fclose(f) == 0)
+        fwrite(line, 1, n, stderr);
+    free(line);
     int code = pesc_status_exit_code(s);
     if (as_json && !json.whole) {
         json.depth = 0; /* end the document that was being written */

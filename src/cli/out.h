@@ -23,6 +23,11 @@ pesc_status out_nomem(const char *what);
  * output unless a whole result was written; forgets it and returns the exit code. */
 int out_report(pesc_status s, bool as_json);
 
+/* The sentence that out_report() would print. */
+const char *out_sentence(pesc_status s);
+/* Every sentence begins with `who`, which is kept: one of several processes. */
+void out_speak_as(const char *who);
+
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline
  * and tab, a pipe or file gets the bytes as they are. */
 void out_write(const char *text, size_t n);

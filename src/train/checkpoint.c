@@ -219,12 +219,20 @@ pesc_status checkpoint_fits(const checkpoint *c)
     return s;
 }
 
-static pesc_status write_files(const checkpoint *c, const checkpoint_state *s, const parts *a,
-                               const char *dir)
+/* Everything but the moments, into a new directory. */
+static pesc_status write_weights(const checkpoint *c, const parts *a, const char *dir)
+{
+    TRY(preflight(c, a));
+    TRY(io_remove(dir));
+    TRY(io_make_dir(dir));
+    return parts_write_weights(a, dir);
+}
+
+/* The manifest comes last. */
+static pesc_status write_rest(const checkpoint *c, const checkpoint_state *s, const parts *a,
+                              const char *dir)
 {
     str yaml = { .p = (char *)(uintptr_t)c->yaml, .n = strlen(c->yaml) };
-    TRY(io_make_dir(dir));
-    TRY(parts_write(a, dir));
     if (a->of[PART_ADAPTER].n)
         TRY(write_adapter_config(c, dir));
     TRY(write_config_keys(c, dir));
@@ -334,25 +342,37 @@ static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const
     return st;
 }
 
+/* Rank 0 writes. Between two of its steps all agree on how it went, so that none waits for another
+ * that has given up. */
+static pesc_status save(checkpoint *c, const checkpoint_state *s, const parts *a, const char *temp)
+{
+    static const char what[] = "writing a checkpoint";
+    comm *all = a->shards.comm;
+    bool leads = comm_leads(all);
+    TRY(comm_agree_status(all, what, leads ? write_weights(c, a, temp) : PESC_OK));
+    pesc_status st = parts_write_moments(a, leads ? temp : NULL);
+    if (st == PESC_OK && leads)
+        st = write_rest(c, s, a, temp);
+    if (st == PESC_OK && leads)
+        st = publish(c, s, temp);
+    return comm_agree_status(all, what, st);
+}
+
 pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
 {
     parts a = { 0 };
     str temp = { 0 };
+    bool leads = comm_leads(c->p->m->dev->comm);
     str_printf(&temp, "%s/checkpoint-%lld.tmp.%ld", c->run, (long long)s->step, (long)getpid());
     pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
     if (st == PESC_OK)
-        st = preflight(c, &a);
-    if (st == PESC_OK)
-        st = io_remove(temp.p);
-    if (st == PESC_OK)
-        st = write_files(c, s, &a, temp.p);
-    if (st == PESC_OK)
-        st = publish(c, s, temp.p);
-    if (st == PESC_OK)
+        st = save(c, s, &a, temp.p);
+    if (st == PESC_OK && leads)
         st = checkpoint_know_whole(c, s->step);
-    if (st == PESC_OK && retire_old(c, s) != PESC_OK) /* the new one is saved all the same */
+    if (st == PESC_OK && leads &&
+        retire_old(c, s) != PESC_OK) /* the new one is saved all the same */
         log_notice("%s", pesc_last_error());
-    if (st != PESC_OK && str_ok(&temp)) {
+    if (st != PESC_OK && leads && str_ok(&temp)) {
         char why[1024];
         snprintf(why, sizeof why, "%s", pesc_last_error());
         (void)io_remove(temp.p); /* its failure must not hide the first */
@@ -386,7 +406,7 @@ pesc_status checkpoint_sweep(const char *run)
 
 static pesc_status load_parts(const params *p, const optimizer *o, const char *dir)
 {
-    parts a;
+    parts a = { 0 };
     pesc_status s = parts_collect(&a, p, o);
     if (s == PESC_OK)
         s = parts_read(&a, dir);

@@ -5,7 +5,10 @@
  * directory with a temporary name, each flushed; the manifest with their hashes comes last; then
  * the directory is renamed, `latest` points to it, and only then are older ones deleted. A
  * checkpoint holds the trained tensors, AdamW's moments and a few counters. Random numbers and the
- * position in the data follow from the step, so they need not be saved. */
+ * position in the data follow from the step, so they need not be saved.
+ *
+ * Nothing in a checkpoint depends on the number of processes: rank 0 writes the files that one
+ * process would, receiving the others' moments, and each reads its slice of them. */
 #ifndef PESC_TRAIN_CHECKPOINT_H
 #define PESC_TRAIN_CHECKPOINT_H
 
@@ -52,6 +55,7 @@ pesc_status checkpoint_know_whole(checkpoint *c, int64_t step);
 /* PESC_DISK when the disk has no room for one. */
 pesc_status checkpoint_fits(const checkpoint *c);
 
+/* Called by all processes. It fails for all of them where it fails for one. */
 pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
 
 /* Fills weights, moments and state from a checkpoint that runstate_newest() found good. Refused by

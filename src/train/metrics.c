@@ -104,7 +104,8 @@ void metrics_close(metrics *m)
 
 pesc_status metrics_sync(metrics *m, metrics_lengths *out)
 {
-    for (int i = 0; i < METRICS_FILES; i++) {
+    *out = (metrics_lengths){ 0 };
+    for (int i = 0; m && i < METRICS_FILES; i++) {
         TRY(flush(&m->files[i]));
         TRY(io_log_sync(m->files[i].log));
         out->bytes[i] = io_log_size(m->files[i].log);
@@ -125,6 +126,8 @@ static void put_real(str *s, const char *key, double v)
 
 void metrics_step(metrics *m, const pesc_step *s)
 {
+    if (!m)
+        return;
     str *out = &m->files[METRICS_STEPS].waiting;
     str_printf(out, "{\"step\":%lld", (long long)s->step);
     put_real(out, "epoch", s->epoch);
@@ -157,9 +160,9 @@ void metrics_step(metrics *m, const pesc_step *s)
 
 void metrics_routing(metrics *m, int64_t step, const metrics_shares *r)
 {
-    str *out = &m->files[METRICS_ROUTING].waiting;
-    if (!r->layers)
+    if (!m || !r->layers)
         return;
+    str *out = &m->files[METRICS_ROUTING].waiting;
     str_printf(out, "{\"step\":%lld,\"layers\":[", (long long)step);
     for (int32_t l = 0; l < r->layers; l++) {
         for (int32_t e = 0; e < r->experts; e++)
@@ -176,6 +179,8 @@ void metrics_routing(metrics *m, int64_t step, const metrics_shares *r)
 
 void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets)
 {
+    if (!m)
+        return;
     str *out = &m->files[METRICS_EVAL].waiting;
     str_printf(out, "{\"step\":%lld", (long long)step);
     put_real(out, "eval_loss", loss);

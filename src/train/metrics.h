@@ -26,6 +26,8 @@ typedef struct metrics metrics;
 pesc_status metrics_open(metrics **out, const char *run, const metrics_lengths *keep);
 void metrics_close(metrics *m); /* NULL is allowed */
 
+/* The functions below do nothing where m is NULL: a process that writes no logs. */
+
 /* The part of all choices that fell on each expert in each layer; layers 0: no experts. */
 typedef struct metrics_shares {
     const float *share; /* [layers, experts] */

@@ -18,6 +18,7 @@ static void layout(optimizer *o, arena *near, arena *moments, int64_t n, bool ei
         o->v_scale = tensor_take1(moments, DT_F32, blocks);
     }
     o->sumsq = tensor_take1(near, DT_F32, 1);
+    o->squares = tensor_take1(near, DT_F32, SHARD_SEGMENTS);
 }
 
 uint64_t optimizer_bytes(int64_t n, bool eight_bit)
@@ -33,7 +34,8 @@ static pesc_status open_memory(optimizer *o)
     static const memory_need need = { "the optimiser", "optimizer adamw8 needs less" };
     device *dev = o->p->m->dev;
     arena near = { 0 }, host = { 0 }, *moments = o->opt.paged ? &host : &near;
-    layout(o, &near, moments, o->p->n, o->opt.eight_bit);
+    int64_t n = o->own.end - o->own.first;
+    layout(o, &near, moments, n, o->opt.eight_bit);
     TRY(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .trained = o->p->n })));
     TRY(memory_take(&near, dev, &need, &o->memory));
     if (o->opt.paged) {
@@ -41,11 +43,11 @@ static pesc_status open_memory(optimizer *o)
         host = (arena){ .base = o->paged, .size = host.used };
         dev->op->zero(dev, o->paged, host.size);
     }
-    layout(o, &near, moments, o->p->n, o->opt.eight_bit);
+    layout(o, &near, moments, n, o->opt.eight_bit);
     o->bytes = near.size;
     o->paged_bytes = host.size;
     dev->op->zero(dev, o->memory, o->bytes);
-    return PESC_OK;
+    return shard_wire_open(&o->wire, dev, o->shards.comm, SHARD_PIECE * sizeof(float));
 }
 
 pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt)
@@ -56,6 +58,8 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
         return fail_nomem("the optimiser", sizeof *o);
     o->p = p;
     o->opt = *opt;
+    o->shards = shards_of(p->m->dev->comm, p->n);
+    o->own = shards_slice(&o->shards, comm_rank(o->shards.comm));
     pesc_status s = open_memory(o);
     if (s == PESC_OK)
         *out = o;
@@ -73,53 +77,81 @@ void optimizer_close(optimizer *o)
         dev->op->free(dev, o->memory);
     if (o->paged)
         dev->op->free(dev, o->paged);
+    shard_wire_close(&o->wire);
     mem_free(o);
 }
 
-static pesc_status sum_squares(optimizer *o, tensor x, float *sum)
+/* The sums of squares of all segments, each from the process that has it. */
+static pesc_status sum_segments(optimizer *o, float all[SHARD_SEGMENTS])
 {
     device *dev = o->p->m->dev;
-    dev->op->sumsq(dev, o->sumsq, x);
-    return dev->op->download(dev, sum, o->sumsq.data, sizeof *sum);
+    comm *c = o->shards.comm;
+    shard_range own = shards_segments(&o->shards, comm_rank(c));
+    for (int64_t i = own.first; i < own.end; i++) {
+        shard_range one = { i, i + 1 };
+        dev->op->sumsq(dev, shards_part(o->squares, one, 1),
+                       shards_part(o->p->grad, shards_segment(&o->shards, i), 1));
+    }
+    size_t n = (size_t)(own.end - own.first) * sizeof *all;
+    if (n)
+        TRY(dev->op->download(dev, all + own.first, (float *)o->squares.data + own.first, n));
+    for (int32_t r = 0; c && r < comm_size(c); r++) {
+        shard_range s = shards_segments(&o->shards, r);
+        o->wire.recv[r] = (comm_part){ all + s.first, (size_t)(s.end - s.first) * sizeof *all };
+    }
+    return c ? comm_all_gather(c, "the norm of the gradient", o->wire.recv) : PESC_OK;
 }
 
 pesc_status optimizer_norm(optimizer *o, double *norm)
 {
-    float sum = 0;
-    TRY(sum_squares(o, o->p->grad, &sum));
-    *norm = sqrt((double)sum);
-    return PESC_OK;
+    device *dev = o->p->m->dev;
+    float all[SHARD_SEGMENTS] = { 0 }, whole;
+    double sum = 0;
+    TRY(sum_segments(o, all));
+    for (int32_t i = 0; i < o->shards.n_segments; i++)
+        sum += (double)all[i];
+    whole = (float)sum;
+    dev->op->upload(dev, o->sumsq.data, &whole, sizeof whole);
+    *norm = sqrt((double)whole);
+    return dev->op->sync(dev);
 }
 
 pesc_status optimizer_finite(optimizer *o, bool *finite)
 {
+    device *dev = o->p->m->dev;
     float sum = 0;
-    TRY(sum_squares(o, o->p->master, &sum));
+    tensor one = shards_part(o->squares, (shard_range){ 0, 1 }, 1);
+    dev->op->sumsq(dev, one, o->p->master);
+    TRY(dev->op->download(dev, &sum, one.data, sizeof sum));
     *finite = isfinite(sum);
     return PESC_OK;
 }
 
-void optimizer_step(optimizer *o, double lr, int64_t step)
+pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
 {
     device *dev = o->p->m->dev;
     bool whole = params_work_whole(o->p);
-    dev->op->adamw(dev, &(adamw){ .w = o->p->master,
-                                  .grad = o->p->grad,
-                                  .m = o->m,
-                                  .v = o->v,
-                                  .m_scale = o->m_scale,
-                                  .v_scale = o->v_scale,
-                                  .copy = whole ? o->p->work : (tensor){ 0 },
-                                  .sumsq = o->sumsq,
-                                  .clip = (float)o->opt.clip,
-                                  .lr = (float)lr,
-                                  .beta1 = (float)o->opt.beta1,
-                                  .beta2 = (float)o->opt.beta2,
-                                  .eps = (float)o->opt.eps,
-                                  .weight_decay = (float)o->opt.weight_decay,
-                                  .step = (int32_t)step });
-    if (whole)
+    adamw a = { .w = shards_part(o->p->master, o->own, 1),
+                .grad = shards_part(o->p->grad, o->own, 1),
+                .m = o->m,
+                .v = o->v,
+                .m_scale = o->m_scale,
+                .v_scale = o->v_scale,
+                .copy = whole ? shards_part(o->p->work, o->own, 1) : (tensor){ 0 },
+                .sumsq = o->sumsq,
+                .clip = (float)o->opt.clip,
+                .lr = (float)lr,
+                .beta1 = (float)o->opt.beta1,
+                .beta2 = (float)o->opt.beta2,
+                .eps = (float)o->opt.eps,
+                .weight_decay = (float)o->opt.weight_decay,
+                .step = (int32_t)step };
+    if (o->own.end > o->own.first)
+        dev->op->adamw(dev, &a);
+    TRY(shards_gather(&o->shards, &o->wire, "the updated weights", o->p->master));
+    if (whole && !o->shards.comm)
         params_write_back(o->p);
     else
         params_refresh(o->p);
+    return PESC_OK;
 }

@@ -3,11 +3,15 @@
  * Moments are f32, or 8-bit codes with a scale for each 256 (adamw8): a quarter of the memory. They
  * are in device memory, or, where the device has no room for them (paged), in host memory that the
  * update reads and writes directly. The gradient is clipped to a norm; when it is not finite
- * nothing changes, neither weights nor moments. */
+ * nothing changes, neither weights nor moments.
+ *
+ * With several processes (those that the device of params has joined) each has the moments of its
+ * slice of the flat buffers alone (shards.h), updates that slice, and receives the others'. */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
 #include "model/params.h"
+#include "train/shards.h"
 
 typedef struct optimizer_options {
     bool eight_bit;
@@ -19,10 +23,14 @@ typedef struct optimizer_options {
 typedef struct optimizer {
     params *p; /* borrowed */
     optimizer_options opt;
+    shards shards;
+    shard_range own;         /* this process' slice, of n elements */
     tensor m, v;             /* f32 or u8 [n] */
     tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
     tensor sumsq;            /* f32 [1] */
-    void *memory, *paged;    /* paged: NULL where moments lie in memory too */
+    tensor squares;          /* f32 [SHARD_SEGMENTS] */
+    shard_wire wire;
+    void *memory, *paged; /* paged: NULL where moments lie in memory too */
     size_t bytes, paged_bytes;
 } optimizer;
 
@@ -30,7 +38,8 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
 void optimizer_close(optimizer *o);                  /* NULL is allowed */
 uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numbers */
 
-/* The norm of the gradient; not finite when one of its elements is not. */
+/* The norm of the gradient, of which each process has its slice; not finite when one of its
+ * elements is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 
 /* Whether the weights that train are finite, and the sum of their squares too. */
@@ -38,6 +47,6 @@ pesc_status optimizer_finite(optimizer *o, bool *finite);
 
 /* One update with the gradient whose norm optimizer_norm() computed. `step` counts updates from 1.
  */
-void optimizer_step(optimizer *o, double lr, int64_t step);
+pesc_status optimizer_step(optimizer *o, double lr, int64_t step);
 
 #endif

@@ -1,5 +1,6 @@
 #include "train/parts.h"
 
+#include "backend/code8.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/safetensors.h"
@@ -15,21 +16,31 @@ static const char *const stems[PARTS] = { "adapter_model", "trained", "optimizer
 
 /* ---- collecting ---- */
 
-static pesc_status add(part_list *l, const char *prefix, const char *name, tensor t)
+static part_entry *add(part_list *l, const char *prefix, const char *name, tensor t)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 64;
         part_entry *p = mem_grow(l->list, cap, sizeof *p);
         if (!p)
-            return fail_nomem("a checkpoint", cap * sizeof *p);
+            return NULL;
         l->list = p;
         l->cap = cap;
     }
     part_entry *to = &l->list[l->n++];
-    to->t = t;
+    *to = (part_entry){ .t = t };
     snprintf(to->name, sizeof to->name, "%s%s", prefix, name);
     l->bytes += tensor_bytes(&t);
-    return PESC_OK;
+    return to;
+}
+
+/* A buffer of the optimiser, of which this process has a slice. */
+static bool add_moment(parts *a, const char *name, tensor slice, int64_t per)
+{
+    slice.ne[0] = (a->shards.n + per - 1) / per;
+    part_entry *e = add(&a->of[PART_MOMENTS], "", name, slice);
+    if (e)
+        e->per = per;
+    return e != NULL;
 }
 
 /* LoRA on a linear goes to a PEFT file; LoRA experts are tensors of the model. */
@@ -40,22 +51,20 @@ static bool is_peft(const param *q)
 
 pesc_status parts_collect(parts *a, const params *p, const optimizer *o)
 {
-    *a = (parts){ .dev = p->m->dev };
-    for (size_t i = 0; i < p->n_list; i++) {
+    *a = (parts){ .dev = p->m->dev, .shards = shards_of(p->m->dev->comm, p->n) };
+    bool fine = true;
+    for (size_t i = 0; fine && i < p->n_list; i++) {
         const param *q = &p->list[i];
         bool adapter = is_peft(q);
-        TRY(add(&a->of[adapter ? PART_ADAPTER : PART_TRAINED], adapter ? PEFT_PREFIX : "", q->name,
-                params_master(p, q)));
+        fine = add(&a->of[adapter ? PART_ADAPTER : PART_TRAINED], adapter ? PEFT_PREFIX : "",
+                   q->name, params_master(p, q));
     }
-    if (!o)
-        return PESC_OK;
-    part_list *l = &a->of[PART_MOMENTS];
-    TRY(add(l, "", "m", o->m));
-    TRY(add(l, "", "v", o->v));
-    if (!o->opt.eight_bit)
-        return PESC_OK;
-    TRY(add(l, "", "m_scale", o->m_scale));
-    return add(l, "", "v_scale", o->v_scale);
+    if (o && fine)
+        fine = add_moment(a, "m", o->m, 1) && add_moment(a, "v", o->v, 1);
+    if (o && fine && o->opt.eight_bit)
+        fine = add_moment(a, "m_scale", o->m_scale, CODE8_BLOCK) &&
+               add_moment(a, "v_scale", o->v_scale, CODE8_BLOCK);
+    return fine ? PESC_OK : fail_nomem("a checkpoint", p->n_list * sizeof(part_entry));
 }
 
 void parts_free(parts *a)
@@ -75,54 +84,132 @@ uint64_t parts_bytes(const parts *a)
 
 /* ---- writing ---- */
 
-static pesc_status write_tensor(safetensors_writer *w, device *dev, const tensor *t, void *buffer)
+typedef struct writing {
+    const parts *a;
+    safetensors_writer *file; /* NULL: this process only sends */
+    safetensors_spec *specs;  /* of `file` */
+    void *buffer;             /* [CHUNK] */
+    comm_part *send, *recv;   /* [size] */
+} writing;
+
+static pesc_status write_span(const writing *w, const char *p, size_t bytes)
 {
-    const char *p = t->data;
+    device *dev = w->a->dev;
     bool host = dev->op->host_memory(dev);
-    for (size_t at = 0, total = tensor_bytes(t); at < total; at += CHUNK) {
-        size_t n = total - at < CHUNK ? total - at : CHUNK;
+    for (size_t at = 0; at < bytes; at += CHUNK) {
+        size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
         if (!host)
-            TRY(dev->op->download(dev, buffer, p + at, n));
-        TRY(safetensors_write(w, host ? p + at : buffer, n));
+            TRY(dev->op->download(dev, w->buffer, p + at, n));
+        TRY(safetensors_write(w->file, host ? p + at : w->buffer, n));
     }
     return PESC_OK;
 }
 
-static pesc_status write_list(const part_list *l, device *dev, const char *dir, const char *stem)
+/* Sends n bytes of a rank, at `from` there, to the buffer of rank 0. */
+static pesc_status fetch(const writing *w, int32_t rank, const char *from, size_t n)
 {
-    safetensors_writer *w = NULL;
-    safetensors_spec *specs = mem_zalloc(l->n, sizeof *specs);
-    void *buffer = mem_alloc(CHUNK, 1);
-    pesc_status s = specs && buffer ? PESC_OK : fail_nomem("a checkpoint", CHUNK);
-    for (size_t i = 0; s == PESC_OK && i < l->n; i++) {
+    comm *c = w->a->shards.comm;
+    device *dev = w->a->dev;
+    bool sends = comm_rank(c) == rank;
+    for (int32_t r = 0; r < comm_size(c); r++) {
+        w->send[r] = (comm_part){ w->buffer, sends && r == 0 ? n : 0 };
+        w->recv[r] = (comm_part){ w->buffer, comm_leads(c) && r == rank ? n : 0 };
+    }
+    if (sends)
+        TRY(dev->op->download(dev, w->buffer, from, n));
+    return comm_all_to_all(c, "the moments for a checkpoint", w->send, w->recv);
+}
+
+/* A buffer of the optimiser: the slices of all ranks, one after another. *st is the outcome of
+ * writing; the result that of the exchange. */
+static pesc_status write_moment(const writing *w, const part_entry *e, pesc_status *st)
+{
+    const shards *s = &w->a->shards;
+    size_t each = dtype_block_bytes(e->t.dt);
+    for (int32_t r = 0; r < comm_size(s->comm); r++) {
+        tensor slice = shards_part(e->t, shards_slice(s, r), e->per);
+        size_t bytes = (size_t)slice.ne[0] * each;
+        if (r == 0) {
+            if (w->file && *st == PESC_OK)
+                *st = write_span(w, e->t.data, bytes);
+            continue;
+        }
+        for (size_t at = 0; at < bytes; at += CHUNK) {
+            size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+            TRY(fetch(w, r, (const char *)e->t.data + at, n));
+            if (w->file && *st == PESC_OK)
+                *st = safetensors_write(w->file, w->buffer, n);
+        }
+    }
+    return PESC_OK;
+}
+
+static pesc_status open_file(writing *w, const part_list *l, const char *dir, const char *stem)
+{
+    safetensors_spec *specs = w->specs = mem_zalloc(l->n, sizeof *specs);
+    if (!specs)
+        return fail_nomem("a checkpoint", l->n * sizeof *specs);
+    for (size_t i = 0; i < l->n; i++) {
         specs[i] = (safetensors_spec){ l->list[i].name, l->list[i].t.dt, l->list[i].t.nd, { 0 } };
         memcpy(specs[i].ne, l->list[i].t.ne, sizeof l->list[i].t.ne);
     }
-    if (s == PESC_OK)
-        s = safetensors_writer_open(
-            &w, &(safetensors_plan){ .dir = dir, .stem = stem, .specs = specs, .n = l->n });
-    for (size_t i = 0; s == PESC_OK && i < l->n; i++)
-        s = write_tensor(w, dev, &l->list[i].t, buffer);
-    if (s == PESC_OK)
-        s = safetensors_writer_finish(w);
-    else
-        safetensors_writer_abort(w);
-    mem_free(buffer);
-    mem_free(specs);
+    return safetensors_writer_open(
+        &w->file, &(safetensors_plan){ .dir = dir, .stem = stem, .specs = specs, .n = l->n });
+}
+
+static pesc_status close_file(writing *w, pesc_status s)
+{
+    if (s == PESC_OK && w->file)
+        return safetensors_writer_finish(w->file);
+    if (w->file)
+        safetensors_writer_abort(w->file);
     return s;
 }
 
-pesc_status parts_write(const parts *a, const char *dir)
+static pesc_status write_list(const parts *a, int which, const char *dir)
 {
-    for (int i = 0; i < PARTS; i++)
+    const part_list *l = &a->of[which];
+    size_t size = (size_t)comm_size(a->shards.comm);
+    writing w = { .a = a,
+                  .buffer = mem_alloc(CHUNK, 1),
+                  .send = mem_zalloc(size, sizeof *w.send),
+                  .recv = mem_zalloc(size, sizeof *w.recv) };
+    pesc_status sent = w.buffer && w.send && w.recv ? PESC_OK : fail_nomem("a checkpoint", CHUNK);
+    pesc_status s = sent;
+    if (sent == PESC_OK && dir)
+        s = open_file(&w, l, dir, stems[which]);
+    for (size_t i = 0; sent == PESC_OK && i < l->n; i++) {
+        const part_entry *e = &l->list[i];
+        if (e->per)
+            sent = write_moment(&w, e, &s);
+        else if (s == PESC_OK)
+            s = write_span(&w, e->t.data, tensor_bytes(&e->t));
+    }
+    s = close_file(&w, sent != PESC_OK ? sent : s);
+    mem_free(w.specs);
+    mem_free(w.buffer);
+    mem_free(w.send);
+    mem_free(w.recv);
+    return s;
+}
+
+pesc_status parts_write_weights(const parts *a, const char *dir)
+{
+    for (int i = 0; i < PART_MOMENTS; i++)
         if (a->of[i].n)
-            TRY(write_list(&a->of[i], a->dev, dir, stems[i]));
+            TRY(write_list(a, i, dir));
     return PESC_OK;
+}
+
+pesc_status parts_write_moments(const parts *a, const char *dir)
+{
+    return a->of[PART_MOMENTS].n ? write_list(a, PART_MOMENTS, dir) : PESC_OK;
 }
 
 /* ---- reading ---- */
 
-static pesc_status read_entry(const weights *ws, device *dev, const part_entry *e, const char *dir)
+static pesc_status read_entry(const weights *ws, const parts *a, const part_entry *e,
+                              const char *dir)
 {
     const tensor *t = &e->t;
     const char *name = e->name;
@@ -136,19 +223,24 @@ static pesc_status read_entry(const weights *ws, device *dev, const part_entry *
     if (!same)
         return fail(PESC_SHAPE, "%s: %s: its shape or dtype is not that of what shall train",
                     w->file, name);
-    dev->op->upload(dev, t->data, w->data, w->bytes);
+    shard_range own = shards_slice(&a->shards, comm_rank(a->shards.comm));
+    tensor file = { .data = (void *)(uintptr_t)w->data, .dt = t->dt, .nd = 1, .ne = { 0 } };
+    tensor from = e->per ? shards_part(file, own, e->per) : file;
+    size_t bytes = e->per ? tensor_bytes(&from) : w->bytes;
+    if (bytes)
+        a->dev->op->upload(a->dev, t->data, from.data, bytes);
     return PESC_OK;
 }
 
-static pesc_status read_list(weights *ws, const part_list *l, device *dev, const char *dir,
-                             const char *stem)
+static pesc_status read_list(weights *ws, const parts *a, int which, const char *dir)
 {
+    const part_list *l = &a->of[which];
     str path = { 0 };
-    str_printf(&path, "%s/%s.safetensors", dir, stem);
+    str_printf(&path, "%s/%s.safetensors", dir, stems[which]);
     pesc_status s = str_ok(&path) ? safetensors_read(ws, path.p) : fail_nomem(dir, 64);
     str_free(&path);
     for (size_t i = 0; s == PESC_OK && i < l->n; i++)
-        s = read_entry(ws, dev, &l->list[i], dir);
+        s = read_entry(ws, a, &l->list[i], dir);
     return s;
 }
 
@@ -159,7 +251,7 @@ pesc_status parts_read(const parts *a, const char *dir)
     pesc_status s = PESC_OK;
     for (int i = 0; s == PESC_OK && i < PARTS; i++)
         if (a->of[i].n)
-            s = read_list(ws, &a->of[i], a->dev, dir, stems[i]);
+            s = read_list(ws, a, i, dir);
     if (s == PESC_OK)
         s = weights_check(ws);
     if (s == PESC_OK)

@@ -11,7 +11,8 @@ typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
 /* One tensor of a file, in device memory. */
 typedef struct part_entry {
     char name[PARAM_NAME + 20];
-    tensor t;
+    tensor t;    /* as the file has it; of moments, data is this process' slice of it */
+    int64_t per; /* moments: elements of the flat buffers to one of t; 0: t is whole */
 } part_entry;
 
 typedef struct part_list {
@@ -22,6 +23,7 @@ typedef struct part_list {
 
 typedef struct parts {
     device *dev;
+    shards shards; /* of the moments */
     part_list of[PARTS];
 } parts;
 
@@ -30,10 +32,14 @@ pesc_status parts_collect(parts *a, const params *p, const optimizer *o);
 void parts_free(parts *a);
 uint64_t parts_bytes(const parts *a); /* of all files, with an estimate for headers */
 
-/* Writes the files that are not empty into `dir`. */
-pesc_status parts_write(const parts *a, const char *dir);
+/* Writes the files that are not empty into `dir`: rank 0 what every process has, and then all
+ * together the moments, which rank 0 receives. Rank 0 takes part in the second to its end even if
+ * it cannot write. */
+pesc_status parts_write_weights(const parts *a, const char *dir);
+pesc_status parts_write_moments(const parts *a, const char *dir);
 
-/* Fills all tensors from the files in `dir`; each must be there with the same dtype and shape. */
+/* Fills all tensors from the files in `dir`, moments with this process' slice; each must be there
+ * with the same dtype and shape. */
 pesc_status parts_read(const parts *a, const char *dir);
 
 #endif

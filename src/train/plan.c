@@ -6,6 +6,7 @@
 #include "train/optimizer.h"
 #include "train/settings.h"
 #include "train/sketch.h"
+#include "train/together.h"
 
 #include <string.h>
 
@@ -84,11 +85,24 @@ static uint64_t minus(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+/* Of one process: moments, and partial sums of n gradients. */
+static uint64_t moment_bytes(const pesc_train_options *o, int64_t n)
+{
+    return optimizer_bytes((n + o->processes - 1) / o->processes,
+                           strcmp(o->optimizer, "adamw8") == 0);
+}
+
+static uint64_t partial_bytes(const pesc_train_options *o, const device *dev, int64_t n)
+{
+    int64_t groups = together_choose_groups(o, dev, n);
+    return (uint64_t)gradient_partial(groups, together_micros(o), o->processes) * (uint64_t)n * 4;
+}
+
 plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 {
     enum { LEAST = 2048 }; /* tokens of a forward; fewer leave a GPU idle */
     device *dev = p->shape->dev;
-    bool open = !o->micro_tokens && o->packing, eight = strcmp(o->optimizer, "adamw8") == 0;
+    bool open = !o->micro_tokens && o->packing;
     train_spec spec = *p->spec;
     params_size full, lean;
     spec.lean = false;
@@ -96,7 +110,7 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
     spec.lean = true;
     params_measure(&lean, &p->shape->cfg, &spec);
     p->lim = plan_limits(o, dev);
-    available = minus(available, optimizer_bytes(full.n, eight));
+    available = minus(available, moment_bytes(o, full.n) + partial_bytes(o, dev, full.n));
     plan_spared s = { 0 };
     uint64_t room = plan_room(minus(available, (uint64_t)params_bytes(&full, p->shape->act_dt)));
     s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room;
@@ -118,14 +132,15 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     params_size size;
     bool eight = strcmp(o->optimizer, "adamw8") == 0;
     params_measure(&size, &s->m.cfg, spec);
+    uint64_t all_moments = optimizer_bytes(size.n, eight);
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->m.info.params_total;
     out->model = s->bytes;
-    out->optimizer = optimizer_bytes(size.n, eight);
+    out->optimizer = moment_bytes(o, size.n);
     out->available = memory_available(s->m.dev);
     out->layers = s->m.cfg.n_layers;
-    out->checkpoint_bytes = (uint64_t)size.n * 4 + out->optimizer + (uint64_t)size.n_list * 256;
+    out->checkpoint_bytes = (uint64_t)size.n * 4 + all_moments + (uint64_t)size.n_list * 256;
     out->run_bytes =
         out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
     params_configure(&s->m.cfg, spec);
@@ -134,7 +149,7 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
     spec->lean = spared.lean;
     params_measure(&size, &s->m.cfg, spec);
-    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt);
+    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt) + partial_bytes(o, s->m.dev, size.n);
     out->paged = spared.paged;
     uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
     uint64_t room = plan_room(minus(out->available, fixed));

@@ -75,6 +75,9 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
     if (out->steps == 0 && !(out->epochs > 0))
         return fail(PESC_USAGE, "epochs: found 0 and steps 0; one of them must say how long the "
                                 "run is");
+    if (out->grad_groups > 0 && out->grad_groups & (out->grad_groups - 1))
+        return fail(PESC_USAGE, "grad_groups: found %lld, expected a power of two",
+                    (long long)out->grad_groups);
     if ((out->patience || out->eval_at_start) && !out->n_eval_data && !(out->val_split > 0))
         return fail(PESC_USAGE,
                     "%s: needs validation data, and there is none; give eval_data or val_split",

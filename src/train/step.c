@@ -45,33 +45,6 @@ static bool is_last(const pesc_trainer *t)
 
 /* ---- gradients ---- */
 
-/* Adds the micro-batch's expert choices to those of the step. */
-static void add_choices(pesc_trainer *t, const int64_t *counts)
-{
-    int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
-    for (int32_t l = 0; counts && l < t->m->cfg.n_layers; l++) {
-        if (!t->m->blocks[l].sparse)
-            continue;
-        for (int32_t e = 0; e < experts; e++)
-            t->chosen[row * experts + e] += counts[l * experts + e];
-        row++;
-    }
-}
-
-/* Adds f and P of a micro-batch, weighted by its share of the step's tokens, to the step's. */
-static void add_balance(pesc_trainer *t, const float *balance, double part)
-{
-    int32_t experts = t->m->cfg.moe.topk.n_experts, row = 0;
-    for (int32_t l = 0; balance && l < t->m->cfg.n_layers; l++) {
-        const float *from = balance + (ptrdiff_t)l * (2 * experts + 1);
-        if (!t->m->blocks[l].sparse)
-            continue;
-        for (int32_t i = 0; i < 2 * experts; i++)
-            t->balance[row * 2 * experts + i] += part * (double)from[i];
-        row++;
-    }
-}
-
 /* The mean over layers of E sum_i f_i P_i, over all tokens of the step, so it does not depend on
  * the split into micro-batches. */
 static double balance_of(const pesc_trainer *t)
@@ -137,33 +110,47 @@ static double balance_weight(const pesc_trainer *t)
     return t->aux_coef * (sum ? t->sparse_layers : 1);
 }
 
-/* The loss of the step and its gradients. The balance loss is differentiated for each micro-batch
- * with its own f, weighted by its tokens: f of the whole step is known only after the last
- * micro-batch. */
+/* Accumulates the gradients of a run of micro-batches. The balance loss is differentiated for each
+ * micro-batch with its own f, weighted by its tokens: f of the whole step is known only after the
+ * last micro-batch. */
+static pesc_status train_micros(void *trainer, micro_range range)
+{
+    pesc_trainer *t = trainer;
+    double tokens = (double)batch_tokens(t->batch);
+    int32_t own_end = gradient_micros(t->gradient, batch_micros(t->batch), comm_rank(t->comm)).end;
+    params_start_grad(t->params);
+    for (int32_t i = range.first; i < range.end; i++) {
+        const micro_batch b = batch_micro(t->batch, i);
+        train_input in = input_of(&b);
+        train_output got = { 0 };
+        in.aux_weight = (float)(balance_weight(t) * ((double)b.n_tokens / tokens));
+        in.step = (uint64_t)t->state.step;
+        in.micro = (uint64_t)i;
+        in.first_micro_batch = i == range.first;
+        in.meanwhile = i + 1 == own_end ? read_ahead : NULL;
+        in.ctx = t;
+        TRY(model_train(t->m, t->pass, &in, &got));
+        micros_put(&t->micros, i, &got);
+    }
+    return PESC_OK;
+}
+
+/* The loss of the step and its gradients. */
 static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 {
     double tokens = (double)batch_tokens(t->batch);
     size_t n = (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts;
+    int32_t micros = batch_micros(t->batch);
+    micro_sums sums = { .finite = true, .chosen = t->chosen, .balance = t->balance };
     memset(t->chosen, 0, n * sizeof *t->chosen);
     memset(t->balance, 0, 2 * n * sizeof *t->balance);
-    params_start_grad(t->params);
-    for (int32_t i = 0; i < batch_micros(t->batch); i++) {
-        const micro_batch b = batch_micro(t->batch, i);
-        train_input in = input_of(&b);
-        train_output got = { 0 };
-        double part = (double)b.n_tokens / tokens;
-        in.aux_weight = (float)(balance_weight(t) * part);
-        in.step = (uint64_t)t->state.step;
-        in.micro = (uint64_t)i;
-        in.first_micro_batch = i == 0;
-        in.meanwhile = i + 1 == batch_micros(t->batch) ? read_ahead : NULL;
-        in.ctx = t;
-        TRY(model_train(t->m, t->pass, &in, &got));
-        out->ce += got.ce;
-        *finite = *finite && got.finite;
-        add_choices(t, got.counts);
-        add_balance(t, got.balance, part);
-    }
+    TRY(micros_begin(&t->micros, micros));
+    TRY(gradient_sum(t->gradient, micros, train_micros, t));
+    TRY(micros_exchange(&t->micros, t->gradient, micros));
+    for (int32_t i = 0; i < micros; i++)
+        micros_add(&t->micros, i, (double)batch_micro(t->batch, i).n_tokens / tokens, &sums);
+    *finite = *finite && sums.finite;
+    out->ce = sums.ce;
     out->aux = balance_of(t);
     out->loss = out->ce + balance_weight(t) * out->aux;
     return optimizer_norm(t->optim, &out->grad_norm);
@@ -215,7 +202,7 @@ static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
         return refuse_step(t, out);
     TRY(verify(t, out));
     t->state.bad_in_row = 0;
-    optimizer_step(t->optim, out->lr, ++t->state.applied);
+    TRY(optimizer_step(t->optim, out->lr, ++t->state.applied));
     return t->m->dev->op->sync(t->m->dev);
 }
 
@@ -294,6 +281,31 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 
 /* ---- validation ---- */
 
+/* The losses of the micro-batches of eval_batch, divided among the processes as in training. */
+static pesc_status validate_batch(pesc_trainer *t, double *sum)
+{
+    int32_t micros = batch_micros(t->eval_batch);
+    micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
+    micro_sums sums = { .finite = true };
+    TRY(micros_begin(&t->micros, micros));
+    for (int32_t i = own.first; i < own.end; i++) {
+        const micro_batch b = batch_micro(t->eval_batch, i);
+        train_input in = input_of(&b);
+        train_output got = { 0 };
+        if (!t->comm && stop_asked(t)) /* several processes agree on it after the batch */
+            return PESC_STOPPED;
+        TRY(model_loss(t->m, t->pass, &in, &got));
+        micros_put(&t->micros, i, &got);
+    }
+    TRY(micros_exchange(&t->micros, t->gradient, micros));
+    for (int32_t i = 0; i < micros; i++) {
+        sums.ce = 0;
+        micros_add(&t->micros, i, 0, &sums);
+        *sum += sums.ce * (double)batch_targets(t->eval_batch);
+    }
+    return PESC_OK;
+}
+
 /* Mean loss of a target over all validation data; PESC_STOPPED when asked to stop meanwhile. */
 static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
 {
@@ -302,16 +314,12 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
     *targets = 0;
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
         uint64_t left = n - first, most = (uint64_t)t->opt.batch;
+        int64_t stop = stop_asked(t);
+        TRY(comm_agree(t->comm, "validation", &stop));
+        if (stop)
+            return PESC_STOPPED;
         TRY(batch_load(t->eval_batch, first, (int32_t)(left < most ? left : most)));
-        for (int32_t i = 0; i < batch_micros(t->eval_batch); i++) {
-            const micro_batch b = batch_micro(t->eval_batch, i);
-            train_input in = input_of(&b);
-            train_output got = { 0 };
-            if (stop_asked(t))
-                return PESC_STOPPED;
-            TRY(model_loss(t->m, t->pass, &in, &got));
-            sum += got.ce * (double)batch_targets(t->eval_batch);
-        }
+        TRY(validate_batch(t, &sum));
         *targets += batch_targets(t->eval_batch);
         log_progress("validation", first, n);
     }
@@ -381,14 +389,17 @@ static pesc_status save(pesc_trainer *t)
 {
     metrics_lengths at;
     TRY(check_weights(t));
-    TRY(metrics_sync(t->log, &at));
+    TRY(comm_agree_status(t->comm, "flushing the logs", metrics_sync(t->log, &at)));
     t->state.metrics_bytes = at.bytes[METRICS_STEPS];
     t->state.routing_bytes = at.bytes[METRICS_ROUTING];
     t->state.eval_bytes = at.bytes[METRICS_EVAL];
     TRY(checkpoint_save(&t->saver, &t->state));
     t->saved_step = t->state.step;
-    TRY(rundir_saved(t->dir));
-    return link_best(t);
+    bool leads = comm_leads(t->comm);
+    pesc_status s = leads ? rundir_saved(t->dir) : PESC_OK;
+    if (s == PESC_OK && leads)
+        s = link_best(t);
+    return comm_agree_status(t->comm, "ending a checkpoint", s);
 }
 
 pesc_status pesc_trainer_save(pesc_trainer *t)
@@ -418,6 +429,21 @@ static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
 
 /* ---- one step ---- */
 
+/* What the user asks for meanwhile; a stop saves too. */
+typedef enum request { REQUEST_NONE, REQUEST_SAVE, REQUEST_STOP } request;
+
+/* A signal may reach any process; rank 0 looks for the files. */
+static pesc_status find_request(const pesc_trainer *t, request *out)
+{
+    const char *run = t->opt.output;
+    bool save = comm_leads(t->comm) && rundir_asked(run, "SAVE");
+    bool stop = (comm_leads(t->comm) && rundir_asked(run, "STOP")) || stop_asked(t);
+    int64_t asked = stop ? REQUEST_STOP : save ? REQUEST_SAVE : REQUEST_NONE;
+    TRY(comm_agree(t->comm, "the end of a step", &asked));
+    *out = (request)asked;
+    return PESC_OK;
+}
+
 static pesc_status step(pesc_trainer *t, pesc_step *out)
 {
     const pesc_train_options *o = &t->opt;
@@ -431,9 +457,11 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     double began = clock_seconds();
     if (pending || (eval && o->eval_every))
         TRY(evaluate(t, out, &best));
-    bool asked = rundir_asked(o->output, "SAVE");
-    bool stop = rundir_asked(o->output, "STOP") || stop_asked(t);
-    due d = { .save = best || asked || (s->step && o->save_every && s->step % o->save_every == 0),
+    request asked = REQUEST_NONE;
+    TRY(find_request(t, &asked));
+    bool stop = asked == REQUEST_STOP;
+    due d = { .save = best || asked == REQUEST_SAVE ||
+                      (s->step && o->save_every && s->step % o->save_every == 0),
               .must = stop || (is_finished(t) && !s->eval_due) };
     TRY(save_if_due(t, d, out));
     t->seconds_beside += clock_seconds() - began;

@@ -16,6 +16,7 @@
 #include "train/records.h"
 #include "train/rundir.h"
 #include "train/settings.h"
+#include "train/together.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -112,6 +113,8 @@ static pesc_status open_params(pesc_trainer *t)
     plan_spared spared = spare(t);
     t->spec.lean = spared.lean;
     TRY(params_open(&t->params, t->m, &t->spec));
+    TRY(together_choose(t));
+    TRY(gradient_open(&t->gradient, t->params, together_groups(t), together_micros(o)));
     optimizer_options a = { .eight_bit = strcmp(o->optimizer, "adamw8") == 0,
                             .paged = spared.paged,
                             .clip = o->clip,
@@ -123,7 +126,7 @@ static pesc_status open_params(pesc_trainer *t)
     TRY(optimizer_open(&t->optim, t->params, &a));
     t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work);
     t->bytes_model = model_bytes(t);
-    t->bytes_trained += t->optim->bytes;
+    t->bytes_trained += t->optim->bytes + t->gradient->bytes;
     return PESC_OK;
 }
 
@@ -289,10 +292,28 @@ static void take_other_data(pesc_trainer *t, const char *how)
                restart ? "starts again with the new data" : "continues in the new data");
 }
 
+/* Rank 0 reads and verifies what there is; the others are told what it chose. *dir NULL: none. */
+static pesc_status find_newest(pesc_trainer *t, char **dir)
+{
+    char name[64] = "";
+    const char *run = t->opt.output;
+    bool leads = comm_leads(t->comm);
+    pesc_status s = PESC_OK;
+    if (leads)
+        s = runstate_newest(run, t->opt.strict ? RUNSTATE_STRICT : RUNSTATE_HASHES, dir);
+    TRY(comm_agree_status(t->comm, "finding a checkpoint", s));
+    if (*dir)
+        snprintf(name, sizeof name, "%s", strrchr(*dir, '/') ? strrchr(*dir, '/') + 1 : *dir);
+    TRY(comm_broadcast(t->comm, "finding a checkpoint", name, sizeof name, 0));
+    if (!leads && name[0] && !(*dir = io_join(run, name)))
+        return fail_nomem(run, sizeof name);
+    return PESC_OK;
+}
+
 static pesc_status resume(pesc_trainer *t)
 {
     char *dir = NULL;
-    TRY(runstate_newest(t->opt.output, t->opt.strict ? RUNSTATE_STRICT : RUNSTATE_HASHES, &dir));
+    TRY(find_newest(t, &dir));
     if (!dir) {
         log_notice("%s: has no checkpoint yet: the run begins at step 1", t->opt.output);
         return PESC_OK;
@@ -319,24 +340,39 @@ static pesc_status resume(pesc_trainer *t)
     return s;
 }
 
-static pesc_status begin(pesc_trainer *t)
+/* What rank 0 does in the directory of the run before anything is read from it, */
+static pesc_status begin_dir(pesc_trainer *t)
+{
+    TRY(rundir_begin(t->dir));
+    return checkpoint_fits(&t->saver);
+}
+
+/* and before the first step. */
+static pesc_status begin_logs(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    TRY(rundir_begin(t->dir));
-    TRY(checkpoint_fits(&t->saver));
-    if (o->resume)
-        TRY(resume(t));
-    if (!t->resumed[0] && t->eval_data && o->eval_at_start)
-        t->state.eval_due = 1;
-    if (given(o->init_from) && !t->resumed[0])
-        TRY(load_from(t, o->init_from));
+    const checkpoint_state *s = &t->state;
     TRY(records_check(t));
     TRY(rundir_options(o->output, t->yaml));
     if (!t->resumed[0])
         TRY(rundir_describe(o->output, &t->saver.about, t->m->dev->name));
-    const checkpoint_state *s = &t->state;
     metrics_lengths keep = { { s->metrics_bytes, s->routing_bytes, s->eval_bytes } };
     return metrics_open(&t->log, o->output, &keep);
+}
+
+static pesc_status begin(pesc_trainer *t)
+{
+    static const char what[] = "the start of the run";
+    const pesc_train_options *o = &t->opt;
+    bool leads = comm_leads(t->comm);
+    TRY(comm_agree_status(t->comm, what, leads ? begin_dir(t) : PESC_OK));
+    if (o->resume)
+        TRY(comm_agree_status(t->comm, what, resume(t)));
+    if (!t->resumed[0] && t->eval_data && o->eval_at_start)
+        t->state.eval_due = 1;
+    if (given(o->init_from) && !t->resumed[0])
+        TRY(comm_agree_status(t->comm, what, load_from(t, o->init_from)));
+    return comm_agree_status(t->comm, what, leads ? begin_logs(t) : PESC_OK);
 }
 
 static pesc_status open_shares(pesc_trainer *t)
@@ -354,6 +390,7 @@ static pesc_status open_shares(pesc_trainer *t)
     t->balance = mem_zalloc(2 * n, sizeof *t->balance);
     if (!t->shares || !t->chosen || !t->balance)
         return fail_nomem("routing shares", n * 8);
+    micros_open(&t->micros, t->sparse, t->sparse_layers, c->moe.topk.n_experts);
     return watch_open(&t->watch, t->sparse, t->sparse_layers, c->moe.topk.n_experts);
 }
 
@@ -373,7 +410,8 @@ static void set_warmup(pesc_trainer *t)
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    TRY(rundir_claim(&t->dir, o, t->m->dir->path));
+    pesc_status claimed = comm_leads(t->comm) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
+    TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
@@ -391,6 +429,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(measure_peak(t));
     TRY(open_saver(t));
     TRY(open_template(t));
+    TRY(together_check(t));
     return begin(t);
 }
 
@@ -407,9 +446,11 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     if (!t)
         return fail_nomem("a trainer", sizeof *t);
     t->m = m;
+    t->comm = m->dev->comm;
     m->in_training = true;
     model_keep(m);
     pesc_status s = settings_take(&t->opt, opt);
+    t->opt.processes = comm_size(t->comm);
     if (s == PESC_OK)
         s = open_all(t);
     if (s == PESC_OK)
@@ -430,6 +471,8 @@ static void release(pesc_trainer *t)
     dataset_close(t->data);
     pass_close(t->pass);
     optimizer_close(t->optim);
+    gradient_close(t->gradient);
+    micros_close(&t->micros);
     params_close(t->params);
     expertcfg_free(&t->own);
     runstate_manifest_free(&t->saver.about);

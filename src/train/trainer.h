@@ -6,7 +6,9 @@
 #include "model/train.h"
 #include "train/batch.h"
 #include "train/checkpoint.h"
+#include "train/gradient.h"
 #include "train/metrics.h"
+#include "train/micros.h"
 #include "train/rundir.h"
 #include "train/schedule.h"
 #include "train/watch.h"
@@ -14,16 +16,18 @@
 struct pesc_trainer {
     pesc_train_options opt; /* resolved; strings are the caller's */
     pesc_model *m;          /* borrowed */
+    comm *comm;             /* the processes of the run, that of m's device; NULL: this one */
     train_spec spec;
     expertcfg own; /* what spec.own points to */
     params *params;
+    gradient *gradient;
     optimizer *optim;
     pass *pass;
     dataset *data, *eval_data;
     batch *batch, *eval_batch;
     batch *ahead;       /* the records of step ahead_step, read while the device was busy */
     int64_t ahead_step; /* 0: none */
-    rundir *dir;        /* the directory of the run, locked */
+    rundir *dir;        /* the directory of the run, locked; rank 0 alone has it and the logs */
     metrics *log;
     char *yaml, *jinja; /* what saver points to */
     checkpoint saver;
@@ -34,6 +38,7 @@ struct pesc_trainer {
     uint64_t records; /* of the whole run; UINT64_MAX: no end */
     keep_counts keep; /* layers below the top one */
     uint64_t bytes_model, bytes_trained, bytes_pass, bytes_total;
+    micro_results micros;
     float *shares;   /* [sparse layers, E] of the last step */
     int64_t *chosen; /* the same as counts */
     double *balance; /* [sparse layers, 2, E]: f and P of the last step */

@@ -42,3 +42,25 @@ PY
     [ "$status" = 2 ]
     [[ $stderr == *"run \`pesc craft MODEL -o SPARSE\` first"* ]]
 }
+
+@test "plan: several processes divide the moments, and a step is modelled" {
+    local plan="$BATS_TEST_DIRNAME/../golden/train/pesc-a/model --batch 8 --seq-len 32 --lora-r 2"
+    # shellcheck disable=SC2086
+    pesc plan $plan --json
+    local one=$output
+    # shellcheck disable=SC2086
+    pesc plan $plan --json --gpus 2 --nodes 2 --bandwidth 10 --gpu-tokens 1000
+    python3 - "$one" "$output" <<'PY'
+import json, sys
+one, four = map(json.loads, sys.argv[1:])
+assert "model_of_a_step" not in one
+assert four["bytes"]["optimizer"] < one["bytes"]["optimizer"] / 3, (one, four)
+m, n = four["model_of_a_step"], four["params_trained"]
+assert m["processes"] == 4 and m["tokens"] == 256 and m["bytes_sent"] == 6 * n, m
+assert abs(m["exchange_seconds"] - 6 * n / 1e10) < 1e-12 and abs(m["compute_seconds"] - 0.064) < 1e-9, m
+PY
+    # shellcheck disable=SC2086
+    pesc plan $plan --gpus 4 --gpu-tokens 1000
+    has '^model of a step \(not measured\) +4 processes'
+    has '^  compute +0.064 s for 256 tokens'
+}

@@ -5,7 +5,8 @@ import re
 import sys
 
 headers = pathlib.Path(__file__).resolve().parents[2] / "include/pesc"
-text = "".join((headers / name).read_text() for name in ("options.h", "craft_options.h", "analysis_options.h", "serve_options.h"))
+text = "".join((headers / name).read_text() for name in ("options.h", "craft_options.h", "analysis_options.h", "serve_options.h",
+                                                          "comm_options.h"))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
 macros = {}
 for line in text.split("\n"):

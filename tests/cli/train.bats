@@ -85,7 +85,8 @@ import re, sys
 options = re.split(r"\n +(?:-., )?--", open(sys.argv[1]).read())[1:]
 defaults = {o.split()[0].replace("-", "_"): m.group(1) for o in options
             if (m := re.search(r"\(default ([^)]*)\)", re.sub(r"\s+", " ", o)))}
-own = {"experts", "top_k", "adapter_dim", "adapter_scale", "micro_tokens", "warmup_steps", "aux_coef"}  # the model's, or computed
+own = {"experts", "top_k", "adapter_dim", "adapter_scale", "micro_tokens", "warmup_steps", "aux_coef",
+       "grad_groups"}  # the model's, or computed
 checked = 0
 for line in open(sys.argv[2]):
     key, value = line.rstrip("\n").split(": ", 1)

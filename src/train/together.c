@@ -1,0 +1,168 @@
+#include "train/together.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GROUPS = 8, SHARE = 8 };
+
+/* ---- what is chosen from memory ---- */
+
+int64_t together_micros(const pesc_train_options *o)
+{
+    int64_t tokens = o->batch * o->seq_len;
+    if (strcmp(o->over_length, "split") == 0) /* a record may be any number of sequences */
+        return INT64_MAX;
+    if (!o->packing || o->micro_tokens < o->seq_len)
+        return o->batch;
+    /* any two neighbours hold more tokens together than one may hold */
+    int64_t most = tokens <= o->micro_tokens ? 1 : 2 * tokens / o->micro_tokens + 1;
+    return most < o->batch ? most : o->batch;
+}
+
+int64_t together_choose_groups(const pesc_train_options *o, const device *dev, int64_t trained)
+{
+    uint64_t room = memory_total(dev) / SHARE;
+    int64_t groups = GROUPS, micros = together_micros(o);
+    if (o->grad_groups != PESC_AUTO)
+        return o->grad_groups;
+    while (groups > 1 &&
+           (uint64_t)gradient_partial(groups, micros, 1) * (uint64_t)trained * 4 > room)
+        groups /= 2;
+    return groups;
+}
+
+/* *v becomes the least of all processes' values. */
+static pesc_status agree_least(comm *c, int64_t *v)
+{
+    int64_t negative = -*v;
+    TRY(comm_agree(c, "choosing options", &negative));
+    *v = -negative;
+    return PESC_OK;
+}
+
+pesc_status together_choose(pesc_trainer *t)
+{
+    pesc_train_options *o = &t->opt;
+    TRY(agree_least(t->comm, &o->micro_tokens));
+    o->grad_groups = together_choose_groups(o, t->m->dev, t->params->n);
+    return agree_least(t->comm, &o->grad_groups);
+}
+
+int32_t together_groups(const pesc_trainer *t)
+{
+    int32_t size = comm_size(t->comm), groups = (int32_t)t->opt.grad_groups;
+    while (groups < size)
+        groups *= 2;
+    if (groups != t->opt.grad_groups)
+        log_notice("%d processes are more than grad_groups %lld: the gradient of a step is added "
+                   "in %d groups, so the bits will not be those of a run with fewer processes",
+                   size, (long long)t->opt.grad_groups, groups);
+    else if (size & (size - 1))
+        log_notice("%d processes are not a power of two: the bits will not be those of a run with "
+                   "another number of processes",
+                   size);
+    return groups;
+}
+
+/* ---- what must be the same everywhere ---- */
+
+typedef struct identity {
+    char base[17], tokenizer[17], data[17], eval_data[17], config[17];
+    int64_t yaml; /* bytes of run.yaml, which follows */
+} identity;
+
+static identity identify(const pesc_trainer *t)
+{
+    const runstate_manifest *m = &t->saver.about;
+    identity d = { 0 };
+    memcpy(d.base, m->base_hash, sizeof d.base);
+    memcpy(d.tokenizer, m->tokenizer_hash, sizeof d.tokenizer);
+    memcpy(d.data, m->data_hash, sizeof d.data);
+    memcpy(d.config, m->config_hash, sizeof d.config);
+    if (t->eval_data)
+        runstate_hex(d.eval_data, dataset_hash(t->eval_data));
+    d.yaml = (int64_t)strlen(t->yaml) + 1;
+    return d;
+}
+
+/* Keys whose values may differ: places (what is there is compared by hashes), and what concerns a
+ * process alone. */
+static bool may_differ(const char *line)
+{
+    static const char *const keys[] = { "model:",     "output:",         "data:", "eval_data:",
+                                        "device:",    "keep:",           "lora:", "- ",
+                                        "init_from:", "experts_config:", "  - " };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strncmp(line, keys[i], strlen(keys[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The line of a text that begins with the key of `line`, or "". */
+static const char *same_key(const char *text, const char *line)
+{
+    size_t key = strcspn(line, ":\n") + 1;
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strncmp(text, line, key) == 0)
+            return text;
+    return "";
+}
+
+/* The first option that rank 0 has otherwise. */
+static pesc_status compare_options(const char *first, const char *own)
+{
+    for (const char *line = first; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *mine = same_key(own, line);
+        size_t m = strcspn(mine, "\n");
+        if (!may_differ(line) && (m != n || memcmp(line, mine, n) != 0))
+            return fail(PESC_USAGE, "an option is not that of rank 0: found %.*s, expected %.*s",
+                        (int)(m ? m : 7), m ? mine : "nothing", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    return PESC_OK;
+}
+
+static pesc_status compare(const identity *first, const identity *own)
+{
+    const struct {
+        const char *first, *own, *what;
+    } rows[] = {
+        { first->base, own->base, "the model is" },
+        { first->tokenizer, own->tokenizer, "the tokenizer is" },
+        { first->data, own->data, "the data files are" },
+        { first->eval_data, own->eval_data, "the validation data is" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].first, rows[i].own) != 0)
+            return fail(PESC_USAGE, "%s not that of rank 0: found hash %s, expected %s",
+                        rows[i].what, rows[i].own, rows[i].first);
+    return PESC_OK;
+}
+
+pesc_status together_check(pesc_trainer *t)
+{
+    static const char what[] = "comparing models, data and options";
+    identity own = identify(t), first = own;
+    TRY(comm_broadcast(t->comm, what, &first, sizeof first, 0));
+    char *yaml = mem_alloc((size_t)first.yaml, 1);
+    if (!yaml)
+        return fail_nomem("run.yaml", (size_t)first.yaml);
+    if (comm_leads(t->comm))
+        memcpy(yaml, t->yaml, (size_t)own.yaml);
+    pesc_status s = comm_broadcast(t->comm, what, yaml, (size_t)first.yaml, 0);
+    if (s == PESC_OK) {
+        s = compare(&first, &own);
+        if (s == PESC_OK)
+            s = compare_options(yaml, t->yaml);
+        if (s == PESC_OK && strcmp(first.config, own.config) != 0)
+            s = fail(PESC_USAGE, "experts_config is not that of rank 0");
+        s = comm_agree_status(t->comm, what, s);
+    }
+    mem_free(yaml);
+    return s;
+}

@@ -1,0 +1,245 @@
+#!/usr/bin/env bats
+# Several processes, one run: the same bits for any number of them, checkpoints that any number resumes, and
+# what happens when they differ or one is lost.
+
+bats_require_minimum_version 1.5.0
+load helper
+load run_helper
+
+setup_file() {
+    export D=$BATS_FILE_TMPDIR
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export E=$BATS_TEST_DIRNAME/../golden/esft
+}
+
+# The options of a method: dropout, packing, accumulation over several micro-batches, 8-bit moments, clipping and
+# (where routers train) the balance loss are on.
+model_of() { # method
+    case $1 in
+    pesc | qlora | lora) echo "$G/pesc-a/model --data $G/pesc-a/data.jsonl" ;;
+    esft) echo "$BATS_TEST_DIRNAME/../golden/olmoe --experts-config $E/olmoe/expert_cfg.json --data $D/esft.jsonl --aux-coef 0.01" ;;
+    molora) echo "$G/molora/model --data $G/molora/data.jsonl --experts 4" ;;
+    *) echo "$G/$1/model --data $G/$1/data.jsonl" ;;
+    esac
+}
+train() { # method run options
+    local m=$1 run=$2
+    shift 2
+    # shellcheck disable=SC2046
+    "$PESC" train $(model_of "$m") --method "$m" -o "$run" --steps 4 --batch 11 --lr 3e-3 --seq-len 32 --lora-r 2 \
+        --micro-tokens 32 --clip 0.3 --optimizer adamw8 --adapter-dropout 0.1 --lora-dropout 0.1 --log-every 1 \
+        --threads 1 --device cpu -q "$@" > "$run.out" 2> "$run.err" || {
+        cat "$run.err"
+        return 1
+    }
+}
+# What two runs must have in common; time and memory are not.
+numbers() { sed 's/"tok_s":[^,]*,//; s/"mem_bytes":[^,]*,//' "$1/metrics.jsonl"; }
+equal() { # a b
+    local f
+    diff <(numbers "$1") <(numbers "$2") || return 1
+    diff "$1/routing.jsonl" "$2/routing.jsonl" || return 1
+    for f in adapter_model trained optimizer; do
+        [ -e "$1/latest/$f.safetensors" ] || continue
+        cmp "$1/latest/$f.safetensors" "$2/latest/$f.safetensors" || return 1
+    done
+}
+
+# Starts ranks 0 and 1 by hand, as torchrun would, with options of their own; sets codes and leaves their sentences
+# in $D/0.err and $D/1.err.
+pair() { # "options of rank 0" "options of rank 1"
+    local port r pids=()
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    codes=()
+    for r in 0 1; do
+        local options=$1
+        shift
+        # shellcheck disable=SC2086
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+            "$PESC" train --steps 2 --batch 4 --seq-len 32 --lora-r 2 --threads 1 -q -o "$BATS_TEST_TMPDIR/pair" $options \
+            > "$D/$r.out" 2> "$D/$r.err" &
+        pids+=($!)
+    done
+    for r in 0 1; do
+        local rc=0
+        wait "${pids[$r]}" || rc=$?
+        codes+=("$rc")
+    done
+}
+
+# A run of 4 processes in the background; the process of a rank is $(rank_of N).
+start_four() { # run
+    "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$1" --steps 100000 --batch 8 --micro-tokens 32 \
+        --seq-len 32 --lora-r 2 --threads 1 --save-every 20 --gpus 4 -q > /dev/null 2> "$1.err" &
+    four=$!
+    wait_for "$1/latest/manifest.json"
+}
+rank_of() {
+    local p
+    for p in $(pgrep -P "$four"); do
+        if tr '\0' '\n' < "/proc/$p/environ" | grep -qx "RANK=$1"; then echo "$p"; fi
+    done
+}
+
+# ---- the same bits
+
+same_bits() { # method
+    local n
+    train "$1" "$D/$1-1"
+    for n in 2 4; do
+        train "$1" "$D/$1-$n" --gpus $n
+        equal "$D/$1-1" "$D/$1-$n"
+    done
+}
+@test "processes: pesc gives the same bits with 1, 2, 4 and 8" {
+    same_bits pesc
+    train pesc "$D/pesc-8" --gpus 8
+    equal "$D/pesc-1" "$D/pesc-8"
+}
+@test "processes: qlora gives the same bits with 1, 2 and 4" { same_bits qlora; }
+@test "processes: lora gives the same bits with 1, 2 and 4" { same_bits lora; }
+@test "processes: full gives the same bits with 1, 2 and 4" { same_bits full; }
+@test "processes: upcycle gives the same bits with 1, 2 and 4" { same_bits upcycle; }
+@test "processes: molora gives the same bits with 1, 2 and 4" { same_bits molora; }
+@test "processes: esft gives the same bits with 1, 2 and 4" {
+    head -n 16 "$E/olmoe/data.jsonl" > "$D/esft.jsonl"
+    same_bits esft
+}
+@test "processes: bf16, f32 moments, validation, no packing" {
+    local n more="--compute-dtype bf16 --base-dtype bf16 --optimizer adamw --packing false --eval-every 2"
+    for n in 1 4; do
+        # shellcheck disable=SC2086
+        train pesc "$D/bf16-$n" $more --eval-data "$G/pesc-b/data.jsonl" --gpus $n
+    done
+    equal "$D/bf16-1" "$D/bf16-4"
+    diff "$D/bf16-1/eval.jsonl" "$D/bf16-4/eval.jsonl"
+}
+@test "processes: started by mpirun" {
+    command -v mpirun > /dev/null || skip "mpirun is missing"
+    # shellcheck disable=SC2046
+    mpirun --oversubscribe -n 2 "$PESC" train $(model_of lora) --method lora -o "$D/mpi" --steps 4 --batch 11 --lr 3e-3 --seq-len 32 \
+        --lora-r 2 --micro-tokens 32 --clip 0.3 --optimizer adamw8 --threads 1 --log-every 1 -q > "$D/mpi.out"
+    [ "$(wc -l < "$D/mpi.out")" = 1 ] # rank 0 alone prints
+    train lora "$D/mpi-1"
+    equal "$D/mpi-1" "$D/mpi"
+}
+@test "processes: a run goes on with another number of them, 4 2 1 8" {
+    train pesc "$D/whole" --steps 8 --save-every 3
+    train pesc "$D/parts" --steps 2 --gpus 4
+    train pesc "$D/parts" --steps 4 --gpus 2 --resume
+    train pesc "$D/parts" --steps 6 --resume
+    train pesc "$D/parts" --steps 8 --gpus 8 --resume
+    equal "$D/whole" "$D/parts"
+}
+@test "processes: a number that is not a power of two is said to change the bits" {
+    "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/three" --steps 1 --batch 8 --seq-len 32 --lora-r 2 \
+        --micro-tokens 32 --gpus 3 > /dev/null 2> "$D/three.err"
+    grep -q 'note: 3 processes are not a power of two: the bits will not be those' "$D/three.err"
+}
+@test "processes: more than there are micro-batches" {
+    train lora "$D/few-1" --batch 2
+    train lora "$D/few-8" --batch 2 --gpus 8
+    equal "$D/few-1" "$D/few-8"
+}
+
+# ---- faults
+
+@test "processes: SIGTERM on one rank ends all with one checkpoint" {
+    local r=$BATS_TEST_TMPDIR/term rc=0
+    start_four "$r"
+    kill -TERM "$(rank_of 2)"
+    wait $four || rc=$?
+    [ $rc = 75 ]
+    [ "$(grep -c '^pesc: rank [0-3] (.*): .*: stopped after saving step [0-9]*; --resume continues$' "$r.err")" = 4 ]
+    "$PESC" info "$r" > /dev/null
+}
+lose() { # signal rank
+    local r=$BATS_TEST_TMPDIR/lost rc=0 began=$SECONDS
+    start_four "$r"
+    local gone
+    gone=$(rank_of "$2")
+    kill "-$1" "$gone"
+    for _ in $(seq 300); do
+        [ "$(pgrep -P $four | wc -l)" -gt 1 ] || break
+        sleep 0.1
+    done
+    kill -KILL "$gone" 2> /dev/null || true
+    wait $four || rc=$?
+    [ $rc = 1 ]
+    [ $((SECONDS - began)) -lt 60 ]
+    [ "$(grep -c "^pesc: rank [0-3] (.*): rank $2 ($(hostname)) $3" "$r.err")" = 3 ]
+    # what is there is whole, and the run goes on from it
+    "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$r" --resume --strict --steps 1000000 --batch 8 --micro-tokens 32 \
+        --seq-len 32 --lora-r 2 --threads 1 -q > /dev/null 2> "$r.again" &
+    local again=$!
+    sleep 1
+    kill -TERM $again
+    rc=0
+    wait $again || rc=$?
+    [ $rc = 75 ]
+}
+@test "processes: a rank is killed" { lose KILL 3 'has died: its connection is closed'; }
+@test "processes: rank 0 is killed" { lose KILL 0 'has died: its connection is closed'; }
+@test "processes: a rank is stopped" { PESC_SILENCE=4 lose STOP 1 'has not been heard of for 4 s: it is stopped, or its machine is down'; }
+
+# ---- what must be the same
+
+@test "processes: another option on a rank is refused and named" {
+    pair "$G/pesc-a/model --data $G/pesc-a/data.jsonl --lr 1e-3" "$G/pesc-a/model --data $G/pesc-a/data.jsonl --lr 2e-3"
+    [ "${codes[*]}" = "2 2" ]
+    grep -q 'an option is not that of rank 0: found lr: 0.002, expected lr: 0.001' "$D/1.err"
+    grep -q '^pesc: rank 0 (.*): rank 1 (.*): an option is not that of rank 0' "$D/0.err"
+    [ ! -e "$BATS_TEST_TMPDIR/pair" ]
+}
+@test "processes: an option that only says when to save must be the same, too" {
+    pair "$G/pesc-a/model --data $G/pesc-a/data.jsonl --save-every 1" "$G/pesc-a/model --data $G/pesc-a/data.jsonl"
+    [ "${codes[*]}" = "2 2" ]
+    grep -q 'found save_every: 500, expected save_every: 1$' "$D/1.err"
+}
+@test "processes: other data on a rank is refused" {
+    head -n 40 "$G/pesc-a/data.jsonl" > "$D/less.jsonl"
+    pair "$G/pesc-a/model --data $G/pesc-a/data.jsonl" "$G/pesc-a/model --data $D/less.jsonl"
+    [ "${codes[*]}" = "2 2" ]
+    grep -q 'the data files are not that of rank 0: found hash ' "$D/1.err"
+}
+@test "processes: another model on a rank is refused" {
+    cp -r "$G/pesc-a/model" "$D/other"
+    python3 - "$D"/other/*.safetensors <<'PY'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(-3, 2)
+    f.write(b"\x01")
+PY
+    pair "$G/pesc-a/model --data $G/pesc-a/data.jsonl" "$D/other --data $G/pesc-a/data.jsonl"
+    [ "${codes[*]}" = "2 2" ]
+    grep -q 'the model is not that of rank 0: found hash ' "$D/1.err"
+}
+@test "processes: a process of another version is refused" {
+    sed "s/$("$PESC" version | sed 's/^pesc //; s/ .*//')/9.9.9/" "$PESC" > "$D/pesc" || skip "sed cannot edit the program"
+    chmod +x "$D/pesc"
+    local port rc=0 other=0
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    RANK=1 "$D/pesc" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/v" -q > /dev/null 2> "$D/1.err" &
+    RANK=0 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/v" -q > /dev/null 2> "$D/0.err" || rc=$?
+    wait $! || other=$?
+    [ "$rc $other" = "2 2" ]
+    grep -q 'rank 1 (.*) runs pesc 9.9.9, rank 0 runs ' "$D/0.err"
+    grep -q 'rank 1 (.*) runs pesc 9.9.9, rank 0 runs ' "$D/1.err"
+}
+@test "processes: an error of rank 0 is an error of all" {
+    mkdir "$D/taken"
+    echo x > "$D/taken/file"
+    pair "$G/pesc-a/model --data $G/pesc-a/data.jsonl -o $D/taken" "$G/pesc-a/model --data $G/pesc-a/data.jsonl -o $D/taken"
+    [ "${codes[*]}" = "2 2" ]
+}
+@test "processes: what the environment lacks is named" {
+    RANK=0 WORLD_SIZE=2 run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e"
+    [[ "$output" == *"MASTER_ADDR: is missing; it is the host of rank 0"* ]]
+    RANK=2 WORLD_SIZE=2 run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e"
+    [[ "$output" == *'RANK: found "2", expected a number from 0 to 1'* ]]
+}
+@test "processes: grad_groups is a power of two" {
+    run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e" --grad-groups 6
+    [[ "$output" == *"grad_groups: found 6, expected a power of two"* ]]
+}
