@@ -45,7 +45,7 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
-OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(BUILD)/taskfiles.o $(BUILD)/pagefiles.o
+OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 OPS_SRC  := $(wildcard tests/ops/*.c)
@@ -82,7 +82,7 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(if $(filter tests/%,$<),-Itests) -MMD -MP -c $< -o $@
 
-# The definitions of the built-in evaluation tasks and the server's page are part of the library.
+# The definitions of the built-in evaluation tasks, the server's page and the modelling file of exports are part of the library.
 TASKS    := $(wildcard share/tasks/*.json)
 $(BUILD)/taskfiles.c: $(TASKS) tools/embed.sh
 	@mkdir -p $(@D)
@@ -91,7 +91,11 @@ PAGE     := $(wildcard share/page/*)
 $(BUILD)/pagefiles.c: $(PAGE) tools/embed.sh
 	@mkdir -p $(@D)
 	$(Q)tools/embed.sh serve/pagefiles.h pagefiles $(PAGE) > $@
-$(BUILD)/taskfiles.o $(BUILD)/pagefiles.o: %.o: %.c
+CODE     := $(wildcard share/python/*.py)
+$(BUILD)/codefiles.c: $(CODE) tools/embed.sh
+	@mkdir -p $(@D)
+	$(Q)tools/embed.sh craft/codefiles.h codefiles $(CODE) > $@
+$(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o: %.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 

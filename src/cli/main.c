@@ -82,7 +82,8 @@ const command commands[N_COMMANDS] = {
         .name = "export", .job = "make", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
         .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
         .about = "Target hf is the directory of the model's own family, as transformers reads "
-                 "it, whatever format MODEL is stored in; camelidae is the published layout "
+                 "it, whatever format MODEL is stored in; with adapters (PESC) it carries a "
+                 "modelling file, and transformers opens it with trust_remote_code; camelidae is the published layout "
                  "of models with adapters, which the authors' modeling_camelidae.py opens "
                  "when it is in the same directory; gguf is one file for llama.cpp, Ollama and "
                  "the like (-o FILE.gguf, or a directory in which model.gguf is written) with a "

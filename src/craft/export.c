@@ -8,6 +8,7 @@
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
 #include "craft/gguf.h"
+#include "craft/hfadapters.h"
 #include "craft/merge.h"
 #include "craft/stream.h"
 #include "craft/upcycle.h"
@@ -23,10 +24,7 @@ static pesc_status configure_hf(product *p)
     const config *c = &p->from.cfg;
     const char *differs = NULL;
     if (c->moe.kind == EXPERT_ADAPTER)
-        return fail(PESC_USAGE,
-                    "%s: has adapters (PESC), and no family of Hugging Face has a place for them; "
-                    "use --to camelidae",
-                    p->from.path);
+        return hfadapters_configure(p);
     if (c->moe.kind == EXPERT_LORA)
         return fail(PESC_USAGE,
                     "%s: is a mixture of LoRA, which is not linear and has a place in no other "

@@ -51,6 +51,8 @@ pesc_status product_write(product *p, const char *tok)
             p->from.path, dtype_name(p->from.usual));
     TRY(recipe_write(&p->how));
     TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
+    if (p->write_more)
+        TRY(p->write_more(p));
     return modeldir_finish(p->dir, "config.json", p->json);
 }
 

@@ -13,8 +13,9 @@ typedef struct product {
     json_t *json;    /* what will stand in it */
     config target;
     recipe how;
-    device *dev;            /* that compares; borrowed */
-    pesc_logit_check check; /* the comparison */
+    device *dev;                                        /* that compares; borrowed */
+    pesc_logit_check check;                             /* the comparison */
+    pesc_status (*write_more)(const struct product *p); /* files of a target's own; NULL: none */
 } product;
 
 /* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to

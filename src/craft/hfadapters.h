@@ -1,0 +1,11 @@
+/* hfadapters: a model with adapters (PESC) as transformers opens it, with a modelling file of
+ * pesc's own beside the weights (share/python), which its config.json names. */
+#ifndef PESC_CRAFT_HFADAPTERS_H
+#define PESC_CRAFT_HFADAPTERS_H
+
+#include "craft/product.h"
+
+/* Configures the product, which will write the modelling file too. */
+pesc_status hfadapters_configure(product *p);
+
+#endif
