@@ -31,7 +31,8 @@ static pesc_status run_form(const program *p, const char *text, sandbox_verdict 
                               .test = column(p->row, "test"),
                               .entry_point = column(p->row, "entry_point"),
                               .tests = list,
-                              .n_tests = n };
+                              .n_tests = n,
+                              .setup = column(p->row, "test_setup_code") };
     pesc_status s = sandbox_run(p->box, &about, out);
     mem_free(list);
     return s;

@@ -190,6 +190,8 @@ static pesc_status make_jobs(jobs *j, const sandbox_program *p)
     bool human = p->kind == SANDBOX_HUMANEVAL;
     str solution = { 0 }, tests = { 0 }, whole = { 0 };
     add_solution(&solution, p);
+    if (*p->setup)
+        str_printf(&solution, "\n%s", p->setup);
     add_tests(&tests, p);
     add_solution(&whole, p);
     str_putc(&whole, '\n');
@@ -202,6 +204,7 @@ static pesc_status make_jobs(jobs *j, const sandbox_program *p)
         add_section(&j->judge, human ? p->prompt : "", human ? strlen(p->prompt) : 0);
         add_section(&j->judge, tests.p ? tests.p : "", tests.n);
         add_section(&j->judge, human ? p->entry_point : "", human ? strlen(p->entry_point) : 0);
+        add_section(&j->judge, p->setup, strlen(p->setup));
         ok = str_ok(&j->solution) && str_ok(&j->judge) && str_ok(&j->plain);
     }
     str_free(&solution);
@@ -234,6 +237,7 @@ static pesc_status judge_split(const sandbox *s, const jobs *j, sandbox_verdict 
         out->passed = t.verdict == STAGE_PASS;
         out->not_literal = t.converted;
         out->timed_out |= t.timed_out;
+        out->cpu_limit |= t.cpu_limit;
         if (!out->passed)
             utf8_visible(out->reason, sizeof out->reason, t.reason, strlen(t.reason));
     }
@@ -251,6 +255,7 @@ static pesc_status judge_plain(const sandbox *s, const jobs *j, sandbox_verdict 
         stage_judge(&t);
         out->reference = t.verdict == STAGE_PASS;
         out->timed_out |= t.timed_out;
+        out->cpu_limit |= t.cpu_limit;
     }
     stage_close(&t);
     return st;
@@ -265,14 +270,15 @@ static pesc_status judge(const sandbox *s, const jobs *j, sandbox_verdict *out)
     return judge_plain(s, j, out);
 }
 
-/* A program that met the wall limit may have been slowed down by others: it gets a second try with
- * no other program of this sandbox. */
+/* A program that met a limit of time may have been slowed down by others, which share the cores or
+ * even one core with it: it gets a second try with no other program of this sandbox. */
 pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *out)
 {
     jobs j = { 0 };
     sandbox_program whole = *p;
-    const char **texts[] = { &whole.completion, &whole.prompt, &whole.test, &whole.entry_point };
-    for (int i = 0; i < 4; i++)
+    const char **texts[] = { &whole.completion, &whole.prompt, &whole.test, &whole.entry_point,
+                             &whole.setup };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!*texts[i])
             *texts[i] = "";
     pesc_status st = make_jobs(&j, &whole);
@@ -281,7 +287,7 @@ pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *o
         st = judge(s, &j, out);
         pthread_rwlock_unlock(&s->alone);
     }
-    if (st == PESC_OK && out->timed_out) {
+    if (st == PESC_OK && (out->timed_out || out->cpu_limit)) {
         pthread_rwlock_wrlock(&s->alone);
         st = judge(s, &j, out);
         pthread_rwlock_unlock(&s->alone);

@@ -40,6 +40,8 @@ typedef struct sandbox_program {
     const char *entry_point;  /* HumanEval: the function under test */
     const char *const *tests; /* MBPP: assert statements */
     size_t n_tests;
+    const char *setup; /* MBPP: code that makes arguments of the tests with what the completion
+                          defines. The reference rule leaves it out. */
 } sandbox_program;
 
 enum { SANDBOX_REASON = 256 };
@@ -49,6 +51,7 @@ typedef struct sandbox_verdict {
     bool reference;   /* the verdict of the reference rule */
     bool not_literal; /* a value was not a plain literal: it was converted, or refused */
     bool timed_out;   /* the wall limit was met, twice: the second time with no other program */
+    bool cpu_limit;   /* the same for the limit of CPU time */
     char reason[SANDBOX_REASON]; /* why `passed` is false, one sentence; "" when it is true */
 } sandbox_verdict;
 

@@ -6,10 +6,12 @@
  *
  *   plain      the program    runs it as the reference does, in one name space
  *   solution   the program    runs it, then answers calls from BOX_IN on BOX_OUT
- *   judge      given, tests, names
+ *   judge      given, tests, names, setup
  *                             runs `given`, then `tests` with every one of `names` (separated by
  *                             spaces; "": what the tests call) standing for the function of that
- *                             name in the solution's process
+ *                             name in the solution's process, and every variable that `setup`
+ *                             assigns for the variable there, which may be an argument of calls;
+ *                             `setup` itself is the end of the solution's program
  *
  * The result is one line on BOX_RESULT: "pass", "fail" or "gone" (the solution's process ended),
  * then 1 or 0 (whether a value was not a plain literal), then the reason. */

@@ -52,12 +52,22 @@ class NotLiteral(Exception):
     pass
 
 
+class Variable:
+    """A variable of the solution's process, as the argument of a call."""
+
+    def __init__(self, name):
+        self.name = name
+
+
 KINDS = (type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
 
 
 def literal(value, converted):
     """The value as a Python literal. A value of a derived class, such as Counter, is written as its
-    built-in base class, and a frozenset as a set: they compare equal. `converted` notes it."""
+    built-in base class, and a frozenset as a set: they compare equal. `converted` notes it. A variable of
+    the solution's process is written as its name."""
+    if type(value) is Variable:
+        return value.name
     kind = next((k for k in KINDS if isinstance(value, k)), None)
     if kind is None:
         raise NotLiteral(type(value).__name__)
@@ -139,7 +149,7 @@ def solution(program):
         if not call:
             posix._exit(0)
         try:
-            name, args, kwargs = eval(call, {"nan": float("nan")})
+            name, args, kwargs = eval(call, names, {"nan": float("nan"), "set": set})
             converted = []
             text = literal(eval(name, names)(*args, **kwargs), converted)
             reply = ("converted " if converted else "value ") + text
@@ -167,7 +177,13 @@ def under_test(code):
     return {n for n in names if not hasattr(builtins, n)} or (names if len(names) == 1 else set())
 
 
-def judge(given, tests, names):
+def assigned_by(setup):
+    """The variables that the statements of the set-up code assign."""
+    body = compile(setup, "setup", "exec", _ast.PyCF_ONLY_AST).body
+    return {t.id for s in body if type(s) is _ast.Assign for t in s.targets if type(t) is _ast.Name}
+
+
+def judge(given, tests, names, setup):
     calls, answers = open(OUT, "wb"), open(IN, "rb")
     refused, converted = [], []
 
@@ -235,6 +251,8 @@ def judge(given, tests, names):
         defined = answer()
         for name in names.split() or under_test(code).intersection(defined):
             space[name] = proxy(name)
+        for name in assigned_by(setup):
+            space[name] = Variable(name)
         exec(code, space)
     except Refused:
         pass

@@ -199,7 +199,8 @@ static bool is_working(stage *t)
 /* The kernel's limit counts ticks, wait4() measures: the two differ on a busy machine. */
 static void explain(stage *t, const stage_box *b, const char *who)
 {
-    if (WIFSIGNALED(b->status) && b->cpu_seconds > 0.75 * t->base->cpu_seconds)
+    t->cpu_limit = WIFSIGNALED(b->status) && b->cpu_seconds > 0.75 * t->base->cpu_seconds;
+    if (t->cpu_limit)
         snprintf(t->reason, sizeof t->reason, "%s used more than %d s of CPU time", who,
                  (int)t->base->cpu_seconds);
     else if (WIFSIGNALED(b->status))

@@ -28,7 +28,7 @@ typedef struct stage {
     int result[2], calls[2], answers[2]; /* pipes: read end, write end; -1: closed */
     double cpu_seconds;                  /* of all processes when the wall limit was last met */
     stage_verdict verdict;
-    bool converted, timed_out;
+    bool converted, timed_out, cpu_limit;
     char reason[SANDBOX_REASON];
 } stage;
 
@@ -44,7 +44,7 @@ pesc_status stage_start(stage *t, const char *role, const str *job);
 bool stage_wait(stage *t);
 size_t stage_read(const stage *t, char *to, size_t cap); /* what the first process wrote */
 
-/* Waits and reads a verdict: fills in verdict, converted, timed_out, reason. */
+/* Waits and reads a verdict: fills in verdict, converted, timed_out, cpu_limit, reason. */
 void stage_judge(stage *t);
 void stage_close(stage *t);
 

@@ -5,7 +5,7 @@
     tests/faults/sandbox_canonical.py --data DIR [--mode A] [--jobs 2] [--forgeries] [--limit N]
 
 DIR/humaneval/test.jsonl and DIR/mbpp/test.jsonl are the published data sets (plain, .gz or .xz). All
-canonical solutions must pass by both rules, but for tasks with set-up code, which the reference leaves
+canonical solutions must pass by both rules, but for tasks with set-up code: the reference rule leaves it
 out. With --forgeries every forgery of sandbox_attempts.py stands in for every solution: none may pass.
 """
 import argparse
@@ -40,7 +40,8 @@ def programs(folder):
             test = r["test_list"][0]
             name = test[len("assert"):].split("(")
             name = next(n.split()[-1] for n in name if n.split() and n.split()[-1].isidentifier() and n.strip() not in ("set", "sorted"))
-            yield f"MBPP/{r['task_id']}", {"kind": "mbpp", "completion": r["code"], "test_list": r["test_list"]}, name, \
+            yield f"MBPP/{r['task_id']}", {"kind": "mbpp", "completion": r["code"], "test_list": r["test_list"],
+                                             "setup": r["test_setup_code"]}, name, \
                 bool(r["test_setup_code"])
 
 
@@ -65,7 +66,7 @@ def canonical(binary, tasks, options):
             if v["passed"] and v["reference"]:
                 continue
             print(f"  {name}: {v['reason'] or 'fails by the reference rule only'}{' (has set-up code)' if setup else ''}")
-            bad += not setup
+            bad += not (v["passed"] and setup)
     print("values that are not literals:", " ".join(t[0] for t, v in zip(tasks, verdicts) if v["not_literal"]) or "none")
     return bad
 

@@ -3,8 +3,8 @@
  *   sandbox_programs [mode=auto|A|B|none] [unsafe=0|1] [cpu=S] [wall=S] [memory=BYTES] [jobs=N]
  *
  * A program is {"kind": "humaneval", "prompt", "completion", "test", "entry_point"} or {"kind":
- * "mbpp", "completion", "test_list"}. The first line out describes the sandbox. Exit code 4 and one
- * sentence: there is none. */
+ * "mbpp", "completion", "test_list", "setup"}. The first line out describes the sandbox. Exit code
+ * 4 and one sentence: there is none. */
 #include "eval/sandbox.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -45,6 +45,7 @@ static json_t *run_one(sandbox *s, const json_t *row)
         .entry_point = text(row, "entry_point"),
         .tests = tests,
         .n_tests = n,
+        .setup = text(row, "setup"),
     };
     sandbox_verdict v;
     double began = clock_seconds();

@@ -110,6 +110,39 @@ static void judges_mbpp(void **state)
     }
 }
 
+/* The variables of set-up code are arguments of calls; the reference leaves them undefined. */
+static void runs_setup_code(void **state)
+{
+    (void)state;
+    if (!box)
+        skip();
+    static const struct {
+        const char *completion, *test;
+        bool passed;
+        const char *reason;
+    } with[] = {
+        { "class Box:\n  def __init__(self, n): self.n = n\ndef set(x): return 0\n"
+          "def f(b, more): return b.n + len(more)",
+          "assert f(a, set()) == 3 and f(b, {1}) == 5", true, "" },
+        { "class Box:\n  def __init__(self, n): self.n = n\ndef f(b, more): return 3",
+          "assert f(a, set()) == 3 and f(b, {1}) == 5", false, "this test failed" },
+        { "def f(b, more): return 3", "assert f(a, set()) == 3", false,
+          "name 'Box' is not defined" },
+        { "class Box:\n  def __init__(self, n): pass\n  def __eq__(self, x): return True\n"
+          "def f(b, more): return b",
+          "assert f(a, 1) == 3", false, "not a literal" },
+    };
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        sandbox_program p = { SANDBOX_MBPP, with[i].completion, .tests = &with[i].test,
+                              .n_tests = 1, .setup = "a = Box(3) \r\nb = Box(1) \r\nb.n = 4" };
+        sandbox_verdict v;
+        must(sandbox_run(box, &p, &v));
+        if (v.passed != with[i].passed || v.reference || !strstr(v.reason, with[i].reason))
+            fail_msg("case %zu: passed %d, reference %d, \"%s\"", i, v.passed, v.reference,
+                     v.reason);
+    }
+}
+
 static void judges_humaneval(void **state)
 {
     (void)state;
@@ -177,8 +210,10 @@ static void ends_programs_at_the_limits(void **state)
         skip();
     sandbox_verdict v = judge_mbpp("def f(x):\n  while True: pass", "assert f(1) == 2");
     assert_true(!v.passed && !v.reference);
-    if (!v.timed_out) /* a busy machine */
+    if (!v.timed_out) { /* a busy machine */
+        assert_true(v.cpu_limit);
         assert_non_null(strstr(v.reason, "the program used more than 1 s of CPU time"));
+    }
     v = judge_mbpp("def f(x): return len(bytearray(4 << 30))", "assert f(1) == 2");
     assert_non_null(strstr(v.reason, "MemoryError"));
 }
@@ -359,6 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(judges_mbpp),
+        cmocka_unit_test(runs_setup_code),
         cmocka_unit_test(judges_humaneval),
         cmocka_unit_test(takes_an_empty_solution),
         cmocka_unit_test(makes_reasons_visible),

@@ -1,14 +1,15 @@
 """`pesc eval` against lm-evaluation-harness 0.4.13 with its Hugging Face backend, request by request.
 
     tools/conformance/eval_model.py [--limit N] [--max-new N] [--model NAME] [--tasks LIST]
-                                    [--lm-eval-device cuda] [--batch N] [PART...]      parts: splits scores texts
+                                    [--lm-eval-device cuda] [--pesc-device cuda] [--batch N] [PART...]
+    parts: splits scores texts
 
 Both sides evaluate the same model in f32 on the same documents (PESC_DATA/bench) and must agree on:
 token ids and where the scored ones begin; the log-likelihood of each choice, within 1e-4 of it; whether it is
 greedy; the chosen answer, unless its score is that close to another; generated texts up to the first token whose
 two best logits are within 1e-4; metrics of each document; means, standard errors and groups, within 1e-9.
 `splits` compares token ids alone, for the tokenizers of PESC_DATA/tokenizers. With --lm-eval-device cuda the harness
-computes on a GPU, in f32 without TF32, while pesc computes on the CPU.
+computes on a GPU, in f32 without TF32; pesc does with --pesc-device cuda.
 
 Models: those of PESC_DATA/models, and SmolLM2-135M in Hugging Face layout where PESC_SMOLLM2 names its directory.
 """
@@ -42,10 +43,10 @@ LEAVES = {"mmlu": 57, "minerva_math": 7, "hendrycks_math": 7}
 
 # Documents a task without --limit: scores with 0 shots and with more, texts. Texts need a context with room for 1,024 new tokens.
 Model = collections.namedtuple("Model", "path zero shots texts text_context batch")
-MODELS = {"stories15M": Model(DATA / "models/stories15M", 200, 200, 24, 1536, 8),
-          "minimind2-small": Model(DATA / "models/minimind2-small", 60, 8, 24, None, 8)}
+MODELS = {"stories15M": Model(DATA / "models/stories15M", 60, 20, 8, 1536, 8),
+          "minimind2-small": Model(DATA / "models/minimind2-small", 20, 4, 4, None, 8)}
 if "PESC_SMOLLM2" in os.environ:
-    MODELS["SmolLM2-135M"] = Model(pathlib.Path(os.environ["PESC_SMOLLM2"]), 12, 2, 4, None, 4)
+    MODELS["SmolLM2-135M"] = Model(pathlib.Path(os.environ["PESC_SMOLLM2"]), 4, 1, 1, None, 4)
 
 
 class Tally:
@@ -121,13 +122,13 @@ def bounded_task(task, max_new, folder):
     return file
 
 
-def run_pesc(model, context, task, shots, limit, max_new, data):
+def run_pesc(device, model, context, task, shots, limit, max_new, data):
     with tempfile.TemporaryDirectory() as work:
         out = pathlib.Path(work) / "out"
         name = bounded_task(task, max_new, pathlib.Path(work)) if max_new else task
         done = subprocess.run([PESC, "eval", model.path, "--tasks", name, "--shots", str(shots), "--limit", str(limit),
                                "--data-dir", data, "-o", out, "--base-dtype", "f32", "--compute-dtype", "f32",
-                               "--threads", THREADS, "-q", *(["--ctx", str(context)] if context else [])],
+                               "--device", device, "--threads", THREADS, "-q", *(["--ctx", str(context)] if context else [])],
                               capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"pesc eval {task}: {done.stderr}")
@@ -271,10 +272,10 @@ def compare_figures(tally, label, theirs, ours, suffix):
                     tally.differ(f"{label}: {name} {key} {value} and {found}")
 
 
-def compare_case(tally, name, lm, context, task, shots, limit, max_new, data):
+def compare_case(tally, name, lm, context, task, shots, limit, max_new, device, data):
     model, label = MODELS[name], f"{name} {task} {shots} shots"
     results, samples = run_harness(lm, task, shots, limit, max_new)
-    own_results, own_samples = run_pesc(model, context, task, shots, limit, max_new, data)
+    own_results, own_samples = run_pesc(device, model, context, task, shots, limit, max_new, data)
     same, before = True, tally.wrong
     compare_pairs(tally, label, lm.pairs, lm.max_length, lm.own_tokenizer)
     if set(samples) != set(own_samples):
@@ -322,7 +323,7 @@ def compare_model(a, name, part, data):
             continue
         documents = a.limit or (model.texts if part == "texts" else model.shots if shots else model.zero)
         compare_case(tally, name, lm, context, task, shots, math.ceil(documents / LEAVES.get(task, 1)),
-                     a.max_new if part == "texts" else 0, data)
+                     a.max_new if part == "texts" else 0, a.pesc_device, data)
         tally.shown = 0
     return report(name, part, tally)
 
@@ -451,6 +452,7 @@ def main():
     p.add_argument("--model", choices=MODELS, help="only this one")
     p.add_argument("--tasks", default="", help="only these, with commas: TASK, or TASK:SHOTS")
     p.add_argument("--lm-eval-device", default="cpu", help="on which the harness computes")
+    p.add_argument("--pesc-device", default="cpu", help="on which pesc computes")
     p.add_argument("--batch", type=int, default=0, help="of the harness; 0: a number that suits the model")
     p.add_argument("parts", nargs="*", help="splits, scores, texts; without any: all")
     a = p.parse_args()
