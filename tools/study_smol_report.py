@@ -5,6 +5,7 @@ The sentences that open the page are chosen by the figures: what is not measured
 """
 import os
 import re
+import textwrap
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -25,7 +26,8 @@ GROUPS = [
     ("Choices beside the paper's", ["pesc-8", "pesc-8-silu", "pesc-8-relu", "pesc-8-before", "pesc-8-upper", "pesc-8-lower"]),
 ]
 PAIRS = [("pesc-8", "lora-r64"), ("pesc-8", "lora-r122"), ("pesc-8", "molora-8"), ("pesc-8-d256", "molora-8"), ("pesc-8", "upcycle-8"),
-         ("pesc-4", "pesc-8"), ("pesc-16", "pesc-8"), ("pesc-32", "pesc-16"), ("pesc-64", "pesc-32")]
+         ("pesc-8-d512", "upcycle-8"), ("pesc-16", "pesc-4"), ("pesc-32", "pesc-16"), ("pesc-64", "pesc-32"), ("pesc-8-d512", "pesc-8-d256"),
+         ("pesc-8-auxsum", "pesc-8"), ("pesc-8-aux0", "pesc-8"), ("pesc-8-k4", "pesc-8"), ("pesc-8-k1", "pesc-8")]
 
 
 def line(cells):
@@ -186,9 +188,17 @@ def distance_cells(out):
 
 # ---- pictures
 
+def by_layer(f):
+    """Divergence of the domains' choices in each layer, and what chance gives."""
+    out = f.results.get("routes/pesc-8", {}).get("out")
+    return {"domains of the records": list(zip(out["layers"], out["difference"])),
+            "domains exchanged at random": list(zip(out["layers"], out["chance"]))} if out else {}
+
+
 def by_size(f):
-    groups = {"dense LoRA": ["lora-r64", "lora-r122"], "PESC, 4 to 64 adapters of 64": ["pesc-4", "pesc-8", "pesc-16", "pesc-32", "pesc-64"],
-              "PESC, 8 adapters of 64 to 512": ["pesc-8", "pesc-8-d128", "pesc-8-d256", "pesc-8-d512"], "mixture of LoRA": ["molora-8"],
+    groups = {"dense LoRA": ["lora-r64", "lora-r122"], "PESC, 8 adapters of 64": ["pesc-8"],  # its rate is not that of the sweeps
+              "PESC, 4, 16, 32, 64 adapters of 64": ["pesc-4", "pesc-16", "pesc-32", "pesc-64"],
+              "PESC, 8 adapters of 128 to 512": ["pesc-8-d128", "pesc-8-d256", "pesc-8-d512"], "mixture of LoRA": ["molora-8"],
               "upcycled": ["upcycle-8"], "full": ["full"]}
     points = {title: [(next(iter(f.seeds(n).values()))["trained"] / 1e6, f.loss(n)) for n in names if f.seeds(n)]
               for title, names in groups.items()}
@@ -208,7 +218,7 @@ def opening(f):
     out = []
     d, base = f.paired("pesc-8", "lora-r64"), f.results.get("base", {})
     if d:
-        sure = "in all" if d[3] else "not in all"
+        sure = "with this sign in all" if d[3] else "not with this sign in all"
         verb = "lower" if d[0] < 0 else "higher"
         out.append(f"On SmolLM2-135M, 8 adapters as experts (Camelidae) end with a held-out loss {abs(d[0]):.4f} nats {verb} than dense LoRA of the "
                    f"same rank (Camel): {f.loss('pesc-8'):.4f} against {f.loss('lora-r64'):.4f}, untuned {base.get('mean', float('nan')):.4f}, "
@@ -228,18 +238,43 @@ def bench_sentence(f):
     for task, row in scores.items():
         a, b = row.get("pesc-8-0"), row.get("lora-r64-0")
         if a and b and abs(a[2]) > 2 * a[3]:
-            apart.append(f"{task.split(' ')[0]} {a[0]:.1f} against {b[0]:.1f}")
+            apart.append(f"{task.split(' ')[0].rstrip('?')} {a[0]:.1f} against {b[0]:.1f}")
     if not scores:
         return ""
     if not apart:
         return (f"On the {len(scores)} benchmarks that were evaluated (one seed) Camelidae and Camel differ by less than two standard errors "
                 "everywhere: at 135M the gain in loss does not show in scores.")
-    return (f"Of {len(scores)} benchmarks (one seed) Camelidae and Camel differ by more than two standard errors in {len(apart)}: "
-            + "; ".join(apart) + ".")
+    return (f"Of {len(scores)} benchmarks (one seed) Camelidae and Camel differ by more than two standard errors in {len(apart)}, about what chance "
+            f"gives of so many ({'; '.join(apart)}): the gain in loss does not show in scores at this size.")
+
+
+def routes_table(out):
+    """Figure 4: the layer that was looked at closely, choices of each domain in percent, and the tokens of the highest lift."""
+    at = out["layers"].index(out["layer"])
+    yield line(["expert", *(d["domain"] for d in out["domains"]), "tokens it takes most, by lift"])
+    yield line(["---"] * (2 + len(out["domains"])))
+    for e in range(out["experts"]):
+        tokens = sorted(out["tokens"][e], key=lambda t: -t["lift"])[:5]
+        words = ", ".join("`" + t["text"].replace("\n", "\\n").replace("|", "\\|").replace("`", "'") + "`" for t in tokens)
+        yield line([e, *(f"{100 * d['share'][at][e]:.1f}" for d in out["domains"]), words])
+
+
+def routes_text(f, page):
+    out = f.results["routes/pesc-8"]["out"]
+    sure = sum(p <= 0.01 for p in out["p_value"])
+    text = (f"pesc-8, seed 0, {out['domains'][0]['records']} held-out records a domain: in {sure} of {len(out['layers'])} layers the domains' choices differ by more "
+            f"than chance (p at most 0.01, 1000 exchanges of the records' domains), though not by much: Jensen-Shannon divergence {mean(out['difference']):.3f} "
+            f"on average, {max(out['difference']):.3f} at most, where 1 is no expert in common. Layer {out['layer']}, share of all choices in percent:")
+    return (f"## Figure 4: which experts the domains choose\n\n![Difference of the domains by layer]({page.stem}-routes.svg)\n\n{fill(text)}\n\n"
+            + table(routes_table(out)))
 
 
 def table(lines):
     return "\n".join(lines)
+
+
+def fill(text):
+    return textwrap.fill(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def rest_of(f, page):
@@ -253,6 +288,8 @@ def rest_of(f, page):
         notes = [f.results[k]["note"] for k in ("bench/choice", "bench/text") if f.results.get(k, {}).get("note")]
         out.append("## Benchmarks\n\n" + table(f.bench_table()) + "\n\nPercent, ± one standard error; in brackets the difference to "
                    "lora-r64 (Camel), paired by document, with its standard error. Seed 0 of each row; `--suite paper`." + "".join(f" {n}." for n in notes))
+    if "out" in f.results.get("routes/pesc-8", {}):
+        out.append(routes_text(f, page))
     if any(k.startswith("compare/") for k in f.results):
         out.append("## Equation 6: distance of adapters and full experts\n\n" + table(f.distance_table()) +
                    "\n\n`pesc compare` of a PESC model with upcycle-8, means over layers (docs/method.md has the definition).")
@@ -260,19 +297,42 @@ def rest_of(f, page):
     return out
 
 
+def limits(f):
+    """What the reader must know before the tables."""
+    edges = [n for n in f.rows if f.seeds(n) and not f.rows[n].like and f.edge(n)]
+    out = []
+    if edges:
+        out.append(f"The best rate of {', '.join(edges)} is the highest or the lowest that was tried (\\* in the tables), so a better one may be beyond it, most of all "
+                   "for LoRA, whose validation loss still falls fast there; the differences between methods may be smaller than they look.")
+    tried = {n: min(r["valid"] for _, _, r in f.searched(n)) for n in f.rows if f.searched(n)}
+    if "full" in tried and not f.seeds("full"):
+        place = sorted(tried.values()).index(tried["full"]) + 1
+        out.append(f"Tuning every weight of the dense model was only searched: after a quarter of the steps its validation loss, {tried['full']:.4f}, is number {place} of "
+                   f"{len(tried)} rows, from the lowest (pesc-8 {tried['pesc-8']:.4f}, upcycle-8 {tried['upcycle-8']:.4f}).")
+    out.append("The rates of other numbers of experts and other widths were searched up to 4e-4, where pesc-8 is best at 1e-3: compare these rows with each other rather "
+               "than with pesc-8.")
+    return " ".join(out)
+
+
+ABOUT = """Written by `tools/study_smol.py` (`make study-smol`), which runs pesc and nothing else: SmolLM2-135M-Instruct (GGUF, Q4_1, read as bf16), one epoch over
+11,100 general (Alpaca, Dolly), 3,700 code (Evol-Instruct-Code, GPTeacher) and 3,700 maths (GSM8K, MATH) instructions of at most 512 tokens, {steps} steps of
+about 8,192 tokens (records a step are fixed by a sample of each seed's order), bf16 compute, f32 master weights, a constant rate after 3 % warm-up, clip 0.3, no
+dropout, on {machine}. Rates are searched with a quarter of the steps by the loss of 300 other records (last table); rows without a search of their own use the rate of
+pesc-8 or lora-r64. Loss: nats a token of the answers of 300 held-out records a domain, mean and standard deviation over seeds where there are several. An adapter of 64
+is about an eighth of the model's width of 576, as 512 is of 4096 in the paper. Load: the smallest and the largest share of a layer's choices that an expert has in the
+second half of the run, 1 is even; dead is below 0.01. GB is the memory of a step. Several runs shared the GPU, so no speed is given. 13-grams that training and test data share
+(README of the data): 603 of 5,000 MATH, 3 GSM8K and 2 HumanEval items."""
+
 PAGE = """# A study on SmolLM2-135M: Camel, Camelidae and their neighbours
 
 {opening}
 
 ![Held-out loss against trainable parameters]({stem}.svg)
 
-Written by `tools/study_smol.py`, which runs pesc and nothing else: SmolLM2-135M-Instruct (GGUF, Q4_1, read as bf16), one epoch over 11,100 general
-(Alpaca, Dolly), 3,700 code (Evol-Instruct-Code, GPTeacher) and 3,700 maths (GSM8K, MATH) instructions of at most 512 tokens, {steps} steps of about
-8,192 tokens, bf16 compute, f32 master weights, a constant rate after 3 % warm-up, clip 0.3, no dropout, on {machine}. Rates are searched with a
-quarter of the steps by the loss of 300 other records (last table); rows without a search of their own use pesc-8's or lora-r64's rate. Loss: nats a
-token of the answers of 300 held-out records a domain, mean and standard deviation over seeds where there are several. An adapter of 64 is an
-eighth of a width of 576, about, as 512 is of 4096 in the paper. Load: the smallest and the largest share of a layer's choices that an expert has in the second half of the
-run, 1 is even; dead is below 0.01. Several runs shared the GPU, so no speed is given. \\* the best rate is the lowest or highest tried.
+{limits}
+
+{about}
+
 {missing}
 {tables}
 {rest}
@@ -280,8 +340,14 @@ run, 1 is even; dead is below 0.01. Several runs shared the GPU, so no speed is 
 
 
 def missing(f):
+    out = ""
     names = [n for n in f.rows if not f.seeds(n)]
-    return f"Not run for want of time: {', '.join(names)}.\n" if names else ""
+    for what, chosen in (("Only searched, for want of time", [n for n in names if f.searched(n)]),
+                         ("Not run for want of time", [n for n in names if not f.searched(n)])):
+        out += f"{what}: {', '.join(chosen)}. " if chosen else ""
+    absent = [k for k in ("routes", "compare", "bench") if not any(r.startswith(k + "/") and "failed" not in v for r, v in f.results.items())]
+    out += f"Not measured: {', '.join('`pesc ' + k.replace('bench', 'eval') + '`' for k in absent)}." if absent else ""
+    return out.strip()
 
 
 def write(o, rows, results):
@@ -292,7 +358,11 @@ def write(o, rows, results):
     if over_time(f):
         study_gpu_report.plot(library, page.with_name(page.stem + "-load.svg"), over_time(f), title="Largest load of an expert",
                               note="8 adapters of 64, 2 a token; 1 is even", x_label="step", y_label="share of its layer's choices, 1 is even")
-    steps = max((r["steps"] for k, r in results.items() if k.startswith("full/pesc-8/") and "steps" in r), default=0)
-    page.write_text(PAGE.format(opening=opening(f), stem=page.stem, steps=steps, machine=o.machine, missing=missing(f), tables=table(f.tables()),
-                                rest="\n\n".join(rest_of(f, page))))
+    if by_layer(f):
+        study_gpu_report.plot(library, page.with_name(page.stem + "-routes.svg"), by_layer(f), title="How much the choices of domains differ",
+                              note="8 adapters of 64; general, code and maths", x_label="layer", y_label="Jensen-Shannon divergence")
+    steps = sorted(r["steps"] for r in f.seeds("pesc-8").values())
+    page.write_text(PAGE.format(opening=fill(opening(f)), stem=page.stem, limits=fill(limits(f)), missing=fill(missing(f)) + "\n",
+                                about=fill(ABOUT.format(steps=f"{steps[0]} to {steps[-1]}" if steps else 0, machine=o.machine)),
+                                tables=table(f.tables()), rest="\n\n".join(rest_of(f, page))))
     print(page)
