@@ -20,6 +20,9 @@
     X(INT, gpus, "0", RANGE(0, 1024), 0, "train",                                                  \
       "start N processes on this machine, one on each GPU, or with --device cpu N on the CPU; 0 "  \
       "is this process alone; docs/scale.md explains clusters")                                    \
+    ALSO(INT, gpus, "0", RANGE(0, 1024), 0, "esft eval",                                           \
+      "score, tasks: start N processes on this machine, one on each GPU, or with --device cpu N "  \
+      "on the CPU, which divide the work; the files are the same; 0 is this process alone")        \
     ALSO(INT, gpus, "0", RANGE(0, 1024), 0, "plan",                                                \
       "GPUs of a machine, one process on each; 0 is one process")                                  \
     X(INT, nodes, "1", RANGE(1, 65536), 0, "plan",                                                 \

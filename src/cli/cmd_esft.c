@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/made.h"
 #include "cli/open.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/replace.h"
 
@@ -50,13 +51,15 @@ static void print_score(const options *o, const pesc_esft_score_report *r)
         printf("%.1f tokens/s\n", speed);
 }
 
-static pesc_status score_model(options *o, pesc_esft_score_report *r)
+static pesc_status score_model(options *o, pesc_comm *all, pesc_esft_score_report *r)
 {
     o->data.seq_len = o->score.seq_len ? o->score.seq_len : INT32_MAX;
     open_model m = { 0 };
     pesc_data *d = NULL;
     o->model = o->inputs[0];
     pesc_status st = open_from(&m, o);
+    if (st == PESC_OK)
+        st = pesc_device_join(m.device, all);
     if (st == PESC_OK)
         st = pesc_data_open(&d, o->model, &o->data, progress_events());
     if (st == PESC_OK)
@@ -66,9 +69,22 @@ static pesc_status score_model(options *o, pesc_esft_score_report *r)
     return st;
 }
 
+/* In several processes, if there are several. */
+static pesc_status score_together(options *o, pesc_esft_score_report *r, bool *leads)
+{
+    pesc_comm *all = NULL;
+    TRY(processes_start(o));
+    TRY(processes_join(&all, o));
+    *leads = pesc_comm_rank(all) == 0;
+    pesc_status st = score_model(o, all, r);
+    processes_leave(all, st);
+    return st;
+}
+
 static pesc_status score(options *o)
 {
     pesc_esft_score_report r = PESC_INIT(pesc_esft_score_report);
+    bool leads = true;
     if (o->n_inputs > 1)
         return out_fail(PESC_USAGE, "esft score: unexpected argument \"%s\"; one model is scored",
                         o->inputs[1]);
@@ -84,9 +100,10 @@ static pesc_status score(options *o)
         o->score.model = o->n_inputs ? o->inputs[0] : NULL;
         TRY(pesc_esft_score_logs(o->from_logs, o->output, &o->score, progress_events(), &r));
     } else {
-        TRY(score_model(o, &r));
+        TRY(score_together(o, &r, &leads));
     }
-    print_score(o, &r);
+    if (leads)
+        print_score(o, &r);
     return PESC_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 #include "cli/eval_records.h"
 #include "cli/eval_tasks.h"
+#include "cli/processes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,18 @@ static pesc_status run_records(const options *o, const words *w)
     return st;
 }
 
+/* In several processes, if there are several. */
+static pesc_status run_tasks(const options *o, const words *w)
+{
+    options own = *o; /* a rank has its own device */
+    pesc_comm *all = NULL;
+    TRY(processes_start(o));
+    TRY(processes_join(&all, &own));
+    pesc_status st = eval_tasks(&own, w->tasks, all);
+    processes_leave(all, st);
+    return st;
+}
+
 static pesc_status run(const options *o, const words *w)
 {
     if (w->n_files && w->tasks[0] && o->json)
@@ -105,9 +118,12 @@ static pesc_status run(const options *o, const words *w)
         return out_fail(PESC_USAGE,
                         "eval: -o writes the results of benchmark tasks, found files of "
                         "records alone; --json prints theirs");
+    if (o->gpus > 1 && w->n_files)
+        return out_fail(PESC_USAGE,
+                        "eval: --gpus divides benchmark tasks, found a file of records");
     TRY(check_inputs(o, w));
     if (w->tasks[0])
-        TRY(eval_tasks(o, w->tasks));
+        TRY(run_tasks(o, w));
     return w->n_files ? run_records(o, w) : PESC_OK;
 }
 

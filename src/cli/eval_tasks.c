@@ -14,6 +14,7 @@ typedef struct table {
     pesc_benchmark_report *models; /* [n] */
     const char *const *names;
     size_t n;
+    pesc_comm *all;
 } table;
 
 /* ---- the list of tasks ---- */
@@ -96,6 +97,8 @@ static pesc_status evaluate(table *t, size_t i, const char *tasks)
         b.slots = t->o->eval.batch;
     t->models[i] = PESC_INIT(pesc_benchmark_report);
     pesc_status st = open_from(&m, &one);
+    if (st == PESC_OK)
+        st = pesc_device_join(m.device, t->all);
     if (st == PESC_OK)
         st = pesc_benchmark(m.model, tasks, &b, &t->models[i]);
     progress_clear();
@@ -330,20 +333,21 @@ static void print_json(const table *t)
         printf("%s%s", t->models[k].json, k + 1 < t->n ? ",\n" : "]\n");
 }
 
-pesc_status eval_tasks(const options *o, const char *tasks)
+pesc_status eval_tasks(const options *o, const char *tasks, pesc_comm *all)
 {
-    table t = { .o = o, .names = o->models, .n = o->n_models };
+    table t = { .o = o, .names = o->models, .n = o->n_models, .all = all };
+    bool leads = pesc_comm_rank(all) == 0;
     if (o->samples && !o->output)
         return out_fail(PESC_USAGE, "eval: --samples of tasks are written to files; give --output");
     t.models = calloc(t.n, sizeof *t.models);
     pesc_status st = t.models ? PESC_OK : out_nomem("the results");
     for (size_t i = 0; st == PESC_OK && i < t.n; i++)
         st = evaluate(&t, i, tasks);
-    if (st == PESC_OK && o->output)
+    if (st == PESC_OK && leads && o->output)
         st = draw(&t);
-    if (st == PESC_OK && o->json)
+    if (st == PESC_OK && leads && o->json)
         print_json(&t);
-    else if (st == PESC_OK)
+    else if (st == PESC_OK && leads)
         print_table(&t);
     for (size_t i = 0; t.models && i < t.n; i++)
         pesc_benchmark_free(&t.models[i]);

@@ -4,8 +4,9 @@
 
 #include "cli/opt.h"
 
-/* The models of the options, one after the other, on a list of tasks with commas. */
-pesc_status eval_tasks(const options *o, const char *tasks);
+/* The models of the options, one after the other, on a list of tasks with commas, divided among the
+ * processes of `all`; NULL: there is only this one. */
+pesc_status eval_tasks(const options *o, const char *tasks, pesc_comm *all);
 
 pesc_status eval_list(const options *o); /* prints the built-in tasks */
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/rng.h"
+#include "comm/comm.h"
 #include "data/data.h"
 #include "data/pack.h"
 #include "esft/full_experts.h"
@@ -21,15 +22,18 @@ enum { DEFAULT_PASS = 4096, MAX_SEQS = 1024 };
 
 /* ---- writing ---- */
 
-/* Writes summary.json of a tally over these layers and fills in the report. */
+/* Writes summary.json of a tally over these layers, unless out_dir is NULL, and fills in the
+ * report.
+ */
 static pesc_status publish(const tally *t, const int32_t *layers, const char *out_dir,
                            const char *metric, pesc_esft_score_report *r)
 {
     summary s = { 0 };
     double gates = 0, tokens = 0;
-    char *path = io_join(out_dir, "summary.json");
-    pesc_status st = path ? summary_init(&s, t->n_layers, t->n_experts) : fail_nomem(out_dir, 0);
-    if (st == PESC_OK) {
+    char *path = out_dir ? io_join(out_dir, "summary.json") : NULL;
+    pesc_status st =
+        path || !out_dir ? summary_init(&s, t->n_layers, t->n_experts) : fail_nomem(out_dir, 0);
+    if (st == PESC_OK && out_dir) {
         memcpy(s.layers, layers, t->n_layers * sizeof *layers);
         tally_scores(t, &s);
         for (int m = 0; m < N_METRICS; m++)
@@ -39,7 +43,7 @@ static pesc_status publish(const tally *t, const int32_t *layers, const char *ou
             }
         st = io_make_dir(out_dir);
     }
-    if (st == PESC_OK)
+    if (st == PESC_OK && out_dir)
         st = summary_write(&s, path);
     for (size_t i = 0; i < t->n_layers * t->n_experts; i++) {
         gates += t->gates[i];
@@ -56,8 +60,18 @@ static pesc_status publish(const tally *t, const int32_t *layers, const char *ou
 
 /* ---- from a model ---- */
 
+/* The routes of one forward: ids i32 [layers, tokens, k], then gates f32 of the same shape. */
+typedef struct forward {
+    int32_t tokens;
+    char *at;
+} forward;
+
+/* Forwards are divided among the processes in rounds, of which each process runs one forward. After
+ * a round all have its routes and add them in the order of the forwards, so the sums do not depend
+ * on the number of processes. */
 typedef struct scorer {
     pesc_model *m;
+    comm *comm; /* that of m's device; NULL: one process */
     dataset *data;
     packer *pack; /* the records of the next forward */
     pass *p;
@@ -65,32 +79,84 @@ typedef struct scorer {
     tally t;
     int32_t seq_len;
     uint64_t wanted, tokens, records; /* tokens: packed so far */
+    forward *round;                   /* [processes] */
+    comm_part *parts;                 /* [processes] */
+    int32_t n_round;                  /* forwards of the round so far */
+    char *memory;                     /* what they point to */
 } scorer;
 
-static pesc_status add_routes(scorer *s)
+static size_t forward_count(const scorer *s, int32_t tokens)
+{
+    return (size_t)s->r->n_layers * (size_t)tokens * (size_t)s->r->k;
+}
+
+static pesc_status add_forward(scorer *s, const forward *f)
 {
     const routes *r = s->r;
-    size_t row = (size_t)r->n * (size_t)r->k;
+    size_t row = (size_t)f->tokens * (size_t)r->k;
+    const int32_t *ids = (const int32_t *)(const void *)f->at;
+    const float *gates = (const float *)(ids + forward_count(s, f->tokens));
     for (int32_t l = 0; l < r->n_layers; l++)
         for (size_t i = (size_t)l * row; i < ((size_t)l + 1) * row; i++) {
-            if (!isfinite(r->gates[i]))
+            if (!isfinite(gates[i]))
                 return fail(PESC_NUMERIC, "layer %d: a gate is not finite", r->layers[l]);
-            tally_add(&s->t, (size_t)l, r->ids[i], (double)r->gates[i]);
+            tally_add(&s->t, (size_t)l, ids[i], (double)gates[i]);
         }
     return PESC_OK;
 }
 
-/* Runs what has been packed. */
+static pesc_status end_round(scorer *s)
+{
+    for (int32_t i = 0; i < comm_size(s->comm); i++) {
+        int32_t tokens = i < s->n_round ? s->round[i].tokens : 0;
+        s->parts[i] = (comm_part){ s->round[i].at,
+                                   forward_count(s, tokens) * (sizeof(int32_t) + sizeof(float)) };
+    }
+    TRY(comm_all_gather(s->comm, "the routes of a round", s->parts));
+    for (int32_t i = 0; i < s->n_round; i++)
+        TRY(add_forward(s, &s->round[i]));
+    s->n_round = 0;
+    return PESC_OK;
+}
+
+static pesc_status run_forward(scorer *s, const micro_batch *b, const forward *f)
+{
+    size_t n = forward_count(s, f->tokens);
+    TRY(pass_set(s->p, b->seqs, b->n_seqs, NULL, 0));
+    TRY(routes_fwd(s->r, s->p));
+    memcpy(f->at, s->r->ids, n * sizeof(int32_t));
+    memcpy(f->at + n * sizeof(int32_t), s->r->gates, n * sizeof(float));
+    return PESC_OK;
+}
+
+/* Runs what has been packed, if it is this process' turn. */
 static pesc_status flush(scorer *s)
 {
     if (pack_count(s->pack) == 0)
         return PESC_OK;
     const micro_batch b = pack_at(s->pack, 0);
-    TRY(pass_set(s->p, b.seqs, b.n_seqs, NULL, 0));
-    TRY(routes_fwd(s->r, s->p));
-    TRY(add_routes(s));
+    forward *f = &s->round[s->n_round];
+    f->tokens = b.n_tokens;
+    if (s->n_round++ == comm_rank(s->comm))
+        TRY(run_forward(s, &b, f));
     pack_clear(s->pack);
+    if (s->n_round == comm_size(s->comm))
+        TRY(end_round(s));
     log_progress("scoring", s->tokens, s->wanted);
+    return PESC_OK;
+}
+
+static pesc_status open_round(scorer *s, int32_t most)
+{
+    size_t size = (size_t)comm_size(s->comm);
+    size_t each = forward_count(s, most) * (sizeof(int32_t) + sizeof(float));
+    s->round = mem_zalloc(size, sizeof *s->round);
+    s->parts = mem_zalloc(size, sizeof *s->parts);
+    s->memory = mem_alloc(size, each);
+    if (!s->round || !s->parts || !s->memory)
+        return fail_nomem("routes", size * each);
+    for (size_t i = 0; i < size; i++)
+        s->round[i].at = s->memory + i * each;
     return PESC_OK;
 }
 
@@ -139,6 +205,7 @@ static pesc_status run(scorer *s, uint64_t seed)
     mem_free(order);
     TRY(st);
     TRY(flush(s));
+    TRY(end_round(s));
     if (s->tokens == 0)
         return fail(PESC_FORMAT, "the data has no tokens");
     if (s->tokens < s->wanted)
@@ -159,6 +226,7 @@ static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)
     if ((uint64_t)most > s->wanted)
         most = (int32_t)s->wanted;
     TRY(routes_open(&s->r, s->m, most));
+    TRY(open_round(s, most));
     TRY(tally_init(&s->t, (size_t)s->r->n_layers, (size_t)c->moe.topk.n_experts, (size_t)s->r->k));
     TRY(pack_open(&s->pack, (pack_limits){ .max_tokens = most, .max_seqs = MAX_SEQS }));
     pass_limits lim = { .max_tokens = most, .max_seqs = MAX_SEQS, .max_out = 1 };
@@ -179,7 +247,7 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     TRY(full_experts_check(&m->cfg, m->dir->path));
-    scorer s = { .m = m, .data = d->set };
+    scorer s = { .m = m, .comm = m->dev->comm, .data = d->set };
     pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();
     if (st == PESC_OK)
@@ -188,8 +256,12 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     r.tokens = s.tokens;
     r.records = s.records;
     if (st == PESC_OK)
-        st = publish(&s.t, s.r->layers, out_dir, o.metric, &r);
+        st = publish(&s.t, s.r->layers, comm_leads(s.comm) ? out_dir : NULL, o.metric, &r);
+    st = comm_agree_status(s.comm, "writing the scores", st);
     ARGS_WRITE(out, &r);
+    mem_free(s.round);
+    mem_free(s.parts);
+    mem_free(s.memory);
     pass_close(s.p);
     routes_close(s.r);
     tally_free(&s.t);

@@ -45,7 +45,9 @@ struct work {
     request *requests;
     size_t n, cap;
     int32_t longest;
-    uint64_t n_docs, n_done;
+    comm *comm; /* that of m's device: each process answers every size-th document; NULL: one */
+    uint64_t n_seen;         /* documents */
+    uint64_t n_docs, n_done; /* of this process */
 };
 
 static pesc_status build_document(work *w, const samples *of, size_t i, task_doc *out)
@@ -253,11 +255,12 @@ static pesc_status keep_task(work *w, samples *of)
         task_doc d;
         TRY(build_document(w, of, i, &d));
         bool known = samples_has(of, &d);
-        pesc_status s = known ? PESC_OK : keep_document(w, of, &d);
+        bool ours = (int32_t)(w->n_seen++ % (uint64_t)comm_size(w->comm)) == comm_rank(w->comm);
+        pesc_status s = known || !ours ? PESC_OK : keep_document(w, of, &d);
         task_doc_free(&d);
         TRY(s);
-        w->n_docs++;
-        w->n_done += known;
+        w->n_docs += ours;
+        w->n_done += known && ours;
         log_progress("building prompts", i + 1, of->about->n_docs);
     }
     return PESC_OK;
@@ -323,14 +326,16 @@ static void close_work(work *w)
 
 /* ---- a run ---- */
 
-static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_options *opt)
+/* dir: of the files; NULL in processes that write none. */
+static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_options *opt,
+                              const char *dir)
 {
     size_t n = task_count(set);
     r->tasks = mem_zalloc(n, sizeof *r->tasks);
     if (!r->tasks)
         return fail_nomem("tasks", n * sizeof *r->tasks);
     for (; r->n < n; r->n++) {
-        pesc_status s = samples_open(&r->tasks[r->n], task_at(set, r->n), opt->dir, opt->samples);
+        pesc_status s = samples_open(&r->tasks[r->n], task_at(set, r->n), dir, opt->samples);
         if (s != PESC_OK) {
             samples_close(&r->tasks[r->n]);
             return s;
@@ -352,30 +357,52 @@ static pesc_status open_sandbox(work *w, const task_set *set)
     return program_queue_open(&w->programs);
 }
 
-static pesc_status evaluate(work *w, const task_set *set)
+static pesc_status share_all(work *w, pesc_status st)
 {
-    taskrun *r = w->out;
-    const taskrun_options *opt = w->opt;
-    int32_t most = opt->max_length ? opt->max_length : w->m->cfg.context;
-    if (opt->chat)
+    st = comm_agree_status(w->comm, "an evaluation", st);
+    for (size_t i = 0; st == PESC_OK && i < w->out->n; i++)
+        st = samples_share(&w->out->tasks[i], w->comm);
+    return st;
+}
+
+static pesc_status begin(work *w, const task_set *set, const char *dir)
+{
+    int32_t most = w->opt->max_length ? w->opt->max_length : w->m->cfg.context;
+    if (w->opt->chat)
         TRY(chatprompt_open(&w->chat, w->m));
     TRY(open_sandbox(w, set));
-    if (opt->dir)
-        TRY(results_begin(r, w->m, set, opt));
+    if (dir)
+        TRY(results_begin(w->out, w->m, set, w->opt));
     TRY(loglik_open(&w->text, w->m->tok, most));
-    TRY(open_tasks(r, set, opt));
-    for (size_t i = 0; i < r->n; i++)
-        TRY(keep_task(w, &r->tasks[i]));
-    TRY(answer_all(w));
-    for (size_t i = 0; i < r->n; i++)
-        TRY(samples_finish(&r->tasks[i]));
-    return opt->dir ? results_write(r, w->m, set, opt) : PESC_OK;
+    return open_tasks(w->out, set, w->opt, dir);
+}
+
+static pesc_status answer(work *w)
+{
+    for (size_t i = 0; i < w->out->n; i++)
+        TRY(keep_task(w, &w->out->tasks[i]));
+    return answer_all(w);
+}
+
+static pesc_status end(work *w, const task_set *set)
+{
+    for (size_t i = 0; i < w->out->n; i++)
+        TRY(samples_finish(&w->out->tasks[i]));
+    return results_write(w->out, w->m, set, w->opt);
+}
+
+static pesc_status evaluate(work *w, const task_set *set)
+{
+    const char *dir = comm_leads(w->comm) ? w->opt->dir : NULL;
+    TRY(share_all(w, begin(w, set, dir)));
+    TRY(share_all(w, answer(w)));
+    return comm_agree_status(w->comm, "an evaluation", dir ? end(w, set) : PESC_OK);
 }
 
 pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
                              const taskrun_options *opt)
 {
-    work w = { .m = m, .opt = opt, .out = out };
+    work w = { .m = m, .comm = m->dev->comm, .opt = opt, .out = out };
     *out = (taskrun){ 0 };
     pesc_status s = evaluate(&w, set);
     close_work(&w);

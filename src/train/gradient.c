@@ -52,7 +52,8 @@ pesc_status gradient_open(gradient **out, params *p, int32_t groups, int64_t mic
     g->shards = shards_of(c, p->n);
     g->groups = groups;
     g->partial = gradient_partial(groups, micros, comm_size(c));
-    g->piece = p->n < SHARD_PIECE ? p->n : SHARD_PIECE;
+    int64_t piece = comm_size(c) > 16 ? 16 * SHARD_PIECE / comm_size(c) : SHARD_PIECE;
+    g->piece = p->n < piece ? p->n : piece; /* all pieces together stay small */
     pesc_status s = open_memory(g);
     if (s == PESC_OK)
         *out = g;

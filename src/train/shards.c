@@ -4,13 +4,15 @@
 
 #include <string.h>
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, USUAL = 64, LARGE = 1 << 16 };
 
 /* ---- slices ---- */
 
 shards shards_of(comm *c, int64_t n)
 {
-    int64_t segment = (n + SHARD_SEGMENTS - 1) / SHARD_SEGMENTS;
+    int64_t wanted = n / LARGE < USUAL ? USUAL : n / LARGE;
+    wanted = wanted < SHARD_SEGMENTS ? wanted : SHARD_SEGMENTS;
+    int64_t segment = (n + wanted - 1) / wanted;
     segment = segment < SHARD_LEAST ? SHARD_LEAST : (segment + BLOCK - 1) / BLOCK * BLOCK;
     return (shards){ c, n, segment, (int32_t)((n + segment - 1) / segment) };
 }

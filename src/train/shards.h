@@ -1,10 +1,11 @@
 /* shards: how the flat buffers of params are divided among the processes of a run (ZeRO-1).
  *
- * A flat buffer has up to SHARD_SEGMENTS segments of equal length, whatever the number of
- * processes; a process owns a run of whole segments, its slice: it alone has the moments of these
- * parameters and updates them. Segments begin at multiples of 256, the block of 8-bit moments. Sums
- * over a buffer (the gradient's norm) are made segment by segment, so they do not depend on the
- * number of processes either. One process owns everything. */
+ * A flat buffer has 64 segments of equal length, more where it is large (one for each 2^16
+ * elements, up to SHARD_SEGMENTS) and fewer where it is tiny, whatever the number of processes; a
+ * process owns a run of whole segments, its slice: it alone has the moments of these parameters and
+ * updates them. Segments begin at multiples of 256, the block of 8-bit moments. Sums over a buffer
+ * (the gradient's norm) are made segment by segment, so they do not depend on the number of
+ * processes either. One process owns everything. */
 #ifndef PESC_TRAIN_SHARDS_H
 #define PESC_TRAIN_SHARDS_H
 
@@ -12,7 +13,7 @@
 #include "comm/comm.h"
 
 enum {
-    SHARD_SEGMENTS = 64,
+    SHARD_SEGMENTS = 1024,
     SHARD_LEAST = 256,    /* elements of a segment, at least */
     SHARD_PIECE = 1 << 20 /* elements that a process sends to another at a time */
 };

@@ -235,3 +235,28 @@ PY
     if [[ $stderr == *"esft_intent: ROUGE-L"* ]]; then return 1; fi
     grep -q '"chrf,none": 50' "$BATS_TEST_TMPDIR/out/results.json"
 }
+
+@test "eval tasks: several processes write the files of one, also of an interrupted evaluation" {
+    local t=$BATS_TEST_TMPDIR n
+    for n in 0 2 4; do
+        evaluate --tasks arc_easy,gsm8k -o "$t/$n" --gpus $n --threads 1 -q
+        [ "$status" = 0 ]
+    done
+    for n in 2 4; do
+        diff "$t/0/results.json" "$t/$n/results.json"
+        cmp "$t/0/samples_arc_easy.jsonl" "$t/$n/samples_arc_easy.jsonl"
+        cmp "$t/0/samples_gsm8k.jsonl" "$t/$n/samples_gsm8k.jsonl"
+    done
+    rm "$t/2/results.json" "$t/2/samples_gsm8k.jsonl"
+    sed -i 5,7d "$t/2/samples_arc_easy.jsonl"
+    evaluate --tasks arc_easy,gsm8k -o "$t/2" --gpus 2 --threads 1 -q
+    [ "$status" = 0 ]
+    cmp "$t/0/samples_arc_easy.jsonl" "$t/2/samples_arc_easy.jsonl"
+    cmp "$t/0/samples_gsm8k.jsonl" "$t/2/samples_gsm8k.jsonl"
+    diff "$t/0/results.json" "$t/2/results.json"
+}
+@test "eval tasks: --gpus is not for files of records" {
+    echo '{"prompt": "hello", "completion": " or"}' > "$BATS_TEST_TMPDIR/r.jsonl"
+    evaluate --tasks "$BATS_TEST_TMPDIR/r.jsonl" --gpus 2
+    fails 2 'eval: --gpus divides benchmark tasks, found a file of records'
+}

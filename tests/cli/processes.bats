@@ -142,7 +142,26 @@ same_bits() { # method
     equal "$D/few-1" "$D/few-8"
 }
 
+@test "processes: esft score writes the same summary.json" {
+    local n
+    for n in 0 2 4; do
+        "$PESC" esft score "$BATS_TEST_DIRNAME/../golden/olmoe" --data "$E/olmoe/data.jsonl" --tokens 300 --micro-tokens 40 --seq-len 40 \
+            --threads 1 -o "$D/score-$n" --gpus $n -q > "$D/score-$n.out"
+        [ "$(grep -c 'summary.json: 300 tokens' "$D/score-$n.out")" = 1 ]
+    done
+    cmp "$D/score-0/summary.json" "$D/score-2/summary.json"
+    cmp "$D/score-0/summary.json" "$D/score-4/summary.json"
+}
+
 # ---- faults
+
+@test "processes: a full disk on rank 0 ends all of them" {
+    local data="$G/pesc-a/model --data $G/pesc-a/data.jsonl"
+    PESC_FAULT=write:12:ENOSPC pair "$data" "$data"
+    [ "${codes[*]}" = "4 4" ]
+    grep -q '^pesc: rank 0 (.*): .*No space left on device' "$D/0.err"
+    grep -q '^pesc: rank 1 (.*): rank 0 (.*): .*No space left on device' "$D/1.err"
+}
 
 @test "processes: SIGTERM on one rank ends all with one checkpoint" {
     local r=$BATS_TEST_TMPDIR/term rc=0
