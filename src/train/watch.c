@@ -77,10 +77,11 @@ static void watch_layer(watch *w, const metrics_shares *r, int32_t layer)
     double h = entropy_of(r, layer);
     w->low[layer] = h < low_entropy ? w->low[layer] + 1 : 0;
     if (w->low[layer] == WATCH_STEPS && first(w, WATCH_COLLAPSE))
-        log_notice("layer %d: few experts have most of the choices (entropy %.2f of 1 for %d "
-                   "steps), even if the mean over layers looks balanced; aux_reduction sum, a larger "
-                   "aux_coef or a smaller lr may help; `pesc routes --over-time RUN` draws it",
-                   w->layers[layer], h, WATCH_STEPS);
+        log_notice(
+            "layer %d: few experts have most of the choices (entropy %.2f of 1 for %d "
+            "steps), even if the mean over layers looks balanced; aux_reduction sum, a larger "
+            "aux_coef or a smaller lr may help; `pesc routes --over-time RUN` draws it",
+            w->layers[layer], h, WATCH_STEPS);
 }
 
 static void watch_balance(watch *w, double aux, double aux_coef)
