@@ -107,13 +107,14 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
     if (published)
         return fail(PESC_UNSUPPORTED,
                     "%s: no published layout of models with adapters has a place for its %s (a %s "
-                    "model); pesc runs it as it is",
+                    "model); --to hf writes it for transformers",
                     p->from.path, differs, f->name);
     p->how.bare_experts = false;
     TRY(begin(p, size));
     json_object_del(p->json, "auto_map");
     log_notice("%s: no published layout of models with adapters has a place for its %s (a %s "
-               "model): only pesc opens the result with its adapters",
+               "model): only pesc opens the result with its adapters, and transformers after pesc "
+               "export --to hf",
                p->from.path, differs, f->name);
     TRY(product_read(p, &differs));
     ASSERT(!differs);

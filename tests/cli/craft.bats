@@ -168,7 +168,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ "$status" = 0 ]
     has ': camelidae, 4 experts, top 2, adapters of 8, scale 1, in 1 of 2 layers, '
     [ "${output##*$'\n'}" = "identity: 0 of 17024 logits differ" ]
-    [[ $stderr == *"no published layout of models with adapters has a place for its adapter_act (a llama model): only pesc opens the result with its adapters" ]]
+    [[ $stderr == *"no published layout of models with adapters has a place for its adapter_act (a llama model): only pesc opens the result with its adapters, and transformers after pesc export --to hf" ]]
     python3 - "$out" <<'PY'
 import json, struct, sys
 c = json.load(open(sys.argv[1] + "/config.json"))
@@ -182,7 +182,11 @@ PY
     pesc info "$out"
     has '^experts      4, top 2, adapters of 8 with silu, scaled by 1, router softmax-before, in 1 of 2 layers$'
     pesc export "$out" --to camelidae -o "$out.2"
-    fails 3 "$out: no published layout of models with adapters has a place for its adapter_act (a llama model); pesc runs it as it is"
+    fails 3 "$out: no published layout of models with adapters has a place for its adapter_act (a llama model); --to hf writes it for transformers"
+    pesc export "$out" --to hf -o "$out.3"
+    [ "$status" = 0 ]
+    pesc info "$out.3" --json
+    has '"sparse_layers":1,"adapter_act":"silu","router":"softmax-before",'
     pesc cost "$out" -o "$BATS_TEST_TMPDIR" --json
     [ "$status" = 0 ]
     pesc plan "$out" --json

@@ -308,9 +308,9 @@ static void refuses_models(void **state)
               PESC_USAGE, "is sparse already");
     must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "mixtral"), out, &o, NULL),
               PESC_USAGE, "is sparse already");
-    must_fail(
-        pesc_export(modeldirs_device(), modeldirs_golden(from, "camelidae"), "hf", out, &e, NULL),
-        PESC_USAGE, "has adapters");
+    must_fail(pesc_export(modeldirs_device(), modeldirs_golden(from, "camelidae-choices"),
+                          "camelidae", out, &e, NULL),
+              PESC_UNSUPPORTED, "adapter_act");
     must_fail(pesc_export(modeldirs_device(), modeldirs_golden(from, "llama"), "camelidae", out, &e,
                           NULL),
               PESC_USAGE, "has no adapters");
