@@ -81,11 +81,13 @@
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING " compare",         \
       "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
       "stored, but f16 as f32, and a GGUF's quantised weights as bf16 where the device multiplies " \
-      "bf16, else as f32; stored: the same, but quantised weights always as f32")                  \
+      "bf16, else as f32, and on a GPU that computes in bf16 f32 as bf16; stored: the same, but "  \
+      "quantised weights and f32 always as f32")                                                   \
     X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING " compare",                              \
       "with nf4: quantise the scales too")                                                         \
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING " compare",                 \
-      "dtype of the activations; if absent, of a run as it was trained, else f32")                 \
+      "dtype of the activations; if absent, of a run as it was trained, else bf16 on a GPU and "   \
+      "f32 on a CPU; logits and compare: f32")                                                     \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
       "directory of a PEFT adapter to apply")                                                      \
     X(TEXT, patch, NONE, NAMED("DIR"), PATH, PESC_OPENING " train plan",                           \
@@ -253,6 +255,9 @@
       "with nf4: quantise the scales too")                                                         \
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, PESC_TUNING,                       \
       "dtype of the activations; f32 if absent")                                                   \
+    X(CHOICE, base_grad_dtype, "bf16", ONE_OF("bf16|fp8"), DECIDES, PESC_TUNING,                   \
+      "gradients pass through the frozen weights in this type; fp8 needs a Hopper GPU and "        \
+      "compute_dtype bf16, and is faster")                                                         \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_TUNING,                                           \
       "directory of a PEFT adapter to continue from")                                              \
     X(INT, patience, "0", RANGE(0, 1048576), 0, PESC_TUNING,                                       \

@@ -45,6 +45,7 @@ struct pesc_device {
     int32_t head_rows;    /* rows per chunk of head and loss in training */
     int32_t micro_tokens; /* default number of tokens of a micro-batch */
     bool has_bf16;        /* its instructions multiply bf16 */
+    bool has_fp8;         /* it looks at mm.fp8_terms */
     int32_t few_choices;  /* adapters_fwd is faster than its parts for T*k up to this; 0: never */
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
@@ -97,6 +98,9 @@ typedef struct mm {
     tensor bias; /* [O] f32 or bf16, NT only; absent: none */
     float scale;
     bool accumulate;
+    /* NN with bf16 alone: the last this many terms may have both operands rounded to fp8 (e4m3). A
+     * device without has_fp8 does not, nor does any where the shape does not suit it. */
+    int fp8_terms;
 } mm;
 
 /* Grouped GEMM: one product for each expert e over its own rows [offsets[e], offsets[e+1]) of the
@@ -270,6 +274,8 @@ typedef struct work_limits {
     int64_t experts, k;   /* of a router, and of a token */
     int64_t converted;    /* elements of weights that one product, with all its terms, reads in
                              another dtype than its activations */
+    int64_t fp8_weights;  /* elements of weights, and columns of activations, that one product */
+    int64_t fp8_columns;  /* reads as fp8 (mm.fp8_terms) */
     int64_t trained;      /* parameters of one optimiser step */
     int64_t quantised;    /* matrices of one quantize_nf4() */
     bool train;           /* backward too */

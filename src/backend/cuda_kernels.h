@@ -40,6 +40,10 @@ typedef struct kernel_traits {
  * many products of the same activations one launch computes, at most. */
 /* clang-format off */
 #define CUDA_PRODUCTS(X)                                                                           \
+    X(gemm_fp8, gemm_fp8_fits, true, 1,                                                            \
+      "as gemm_wgmma, terms of frozen weights rounded to e4m3 with power-of-two scales",           \
+      "base_grad_dtype fp8; rows of w % 16 == 0, columns % 64 == 0; scale 1; 16-byte aligned",     \
+      FP8_TOKENS, 0, 90, 90, KERNEL_NN, KERNEL_BF16, KERNEL_BF16 | KERNEL_NF4, KERNEL_BF16)        \
     X(gemm_wgmma, gemm_wgmma_fits, true, 1,                                                        \
       "wgmma, persistent blocks, tiles of 128x256; sums of products in one launch",                \
       "tiles for 80 % of the multiprocessors; no bias; scale 1; 16-byte aligned rows",             \

@@ -14,6 +14,13 @@ size_t scratch_converted(int64_t n, dtype dt)
     return scratch_aligned((size_t)n * dtype_block_bytes(dt));
 }
 
+size_t scratch_fp8(int64_t rows, int64_t columns, int64_t weights)
+{
+    return SCRATCH_ALIGN + scratch_aligned((size_t)rows * sizeof(float)) +
+           scratch_aligned((size_t)(rows * columns)) + scratch_aligned((size_t)weights) +
+           2 * MATMUL_TERMS * SCRATCH_ALIGN; /* each term begins aligned */
+}
+
 int64_t scratch_split_k(int n_sm, int64_t n, int64_t k)
 {
     int64_t blocks = larger(n_sm / num_divide_up(n, SPLIT_K_ROWS), 1);
@@ -131,6 +138,7 @@ size_t scratch_for_work(int n_sm, const work_limits *w)
 {
     const size_t needs[] = {
         work_products(w),
+        w->fp8_weights ? scratch_fp8(w->tokens, w->fp8_columns, w->fp8_weights) : 0,
         work_router_bwd(w),
         work_attention(w),
         w->converted ? scratch_split_k_bytes(n_sm, w->tokens, w->widest) : 0,

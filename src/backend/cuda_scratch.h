@@ -15,6 +15,7 @@
 enum {
     SCRATCH_ALIGN = 256,    /* every part of an op's scratch begins at such an address */
     MATMUL_TERMS = 6,       /* terms that one product sums in a single pass */
+    FP8_TOKENS = 256,       /* rows of activations from which gemm_fp8 computes */
     SPLIT_K_ROWS = 256,     /* rows of w that a block of nf4_split_k has */
     SPLIT_K_DEPTH = 128,    /* of k, at a time */
     SPLIT_K_MOST = 16,      /* blocks that share one sum */
@@ -44,6 +45,9 @@ static inline size_t scratch_aligned(size_t bytes)
 
 /* n numbers of one operand, bias or result of a product as dt. */
 size_t scratch_converted(int64_t n, dtype dt);
+
+/* gemm_fp8 of `rows` rows: all columns of its activations, all numbers of its weights. */
+size_t scratch_fp8(int64_t rows, int64_t columns, int64_t weights);
 
 /* Partial sums of nf4_split_k: how many share a sum, and their bytes. */
 int64_t scratch_split_k(int n_sm, int64_t n, int64_t k);

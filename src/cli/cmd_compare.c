@@ -146,9 +146,12 @@ pesc_status cmd_compare(const options *o)
     if (!o->compare.n_data)
         return out_fail(PESC_USAGE, "compare: --data FILE is missing; usage: pesc compare %s",
                         o->cmd->synopsis);
-    pesc_status st = open_from(&a, o);
+    options exact = *o;
+    if (!exact.load.compute_dtype)
+        exact.load.compute_dtype = "f32"; /* rounding must not be taken for a difference */
+    pesc_status st = open_from(&a, &exact);
     if (st == PESC_OK)
-        st = pesc_model_open(&b, a.device, o->other, &o->load);
+        st = pesc_model_open(&b, a.device, o->other, &exact.load);
     if (st == PESC_OK)
         st = pesc_compare(a.model, b, &o->compare, &r);
     progress_clear();

@@ -48,7 +48,7 @@ static void tell_length(const options *o, const ids_table *t, const pesc_model_i
             input_name(o->ids), t->n_each, (long long)info->context);
 }
 
-/* Logits are compared with other programs, so quantised weights are not rounded further. */
+/* Logits are compared with other programs, so nothing is rounded that need not be. */
 static pesc_status open_exact(const options *o, open_model *m)
 {
     options exact = *o;
@@ -56,6 +56,8 @@ static pesc_status open_exact(const options *o, open_model *m)
     TRY(pesc_run_describe(o->model, NULL, &r));
     if (!exact.load.base_dtype && !r.checkpoint[0])
         exact.load.base_dtype = "stored";
+    if (!exact.load.compute_dtype && !r.checkpoint[0])
+        exact.load.compute_dtype = "f32";
     return open_from(m, &exact);
 }
 

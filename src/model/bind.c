@@ -151,7 +151,7 @@ static dtype stored_dtype(const bind_source *src, const tensor_rule *r, dtype dt
     if (dtype_block(dt) > 1 && dt != DT_NF4)
         return src->quantised;
     bool stays = dt == DT_BF16 || (dt == DT_NF4 && r->flags & RULE_QUANT);
-    return stays ? dt : DT_F32;
+    return stays ? dt : src->floats;
 }
 
 dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)

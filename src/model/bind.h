@@ -15,7 +15,8 @@ typedef struct bind_source {
     dtype stored;
     const peft *lora; /* NULL: none */
     const char *path; /* for messages */
-    bool as_stored;   /* f32, bf16 and nf4 stay, all else becomes f32; `base` is not looked at */
+    bool as_stored;   /* bf16 and nf4 stay, f32 and f16 become `floats`; `base` is not looked at */
+    dtype floats;     /* f32 or bf16 */
     dtype quantised;  /* f32 or bf16: what a GGUF's quantised weights become, where as_stored */
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;

@@ -167,8 +167,9 @@ static void lora_grads(const pass *p, const linear_set *s, const linear *const *
                               .accumulate = true });
 }
 
-/* dx (+)= A^T db + the sum of W^T dy. */
-static void input_bwd(const pass *p, const linear_set *s, tensor db, const linear_flow *f)
+/* dx (+)= A^T db + the sum of W^T dy. `frozen`: no W of the set trains. */
+static void input_bwd(const pass *p, const linear_set *s, tensor db, const linear_flow *f,
+                      bool frozen)
 {
     mm_pair more[LINEARS];
     int n = 0, last = s->n - 1;
@@ -183,7 +184,8 @@ static void input_bwd(const pass *p, const linear_set *s, tensor db, const linea
                                       .more = more,
                                       .n_more = n,
                                       .scale = 1,
-                                      .accumulate = f->accumulate });
+                                      .accumulate = f->accumulate,
+                                      .fp8_terms = frozen && p->train->plan.fp8_grads ? s->n : 0 });
 }
 
 /* dx += A^T db through the dropout of x. */
@@ -209,8 +211,11 @@ void linears_bwd(const pass *p, const linear_set *s, const linear *const *g, lin
     }
     const lora *l = s->l[0]->lora;
     tensor db = { 0 }, none = { 0 };
-    for (int i = 0; i < s->n; i++)
+    bool frozen = true;
+    for (int i = 0; i < s->n; i++) {
         base_grads(p, g[i], s->y[i], f.x);
+        frozen = frozen && !g[i]->w.data;
+    }
     if (l && (g[0]->lora || f.dx.data))
         db = lora_b_bwd(p, s);
     if (l && g[0]->lora)
@@ -218,7 +223,7 @@ void linears_bwd(const pass *p, const linear_set *s, const linear *const *g, lin
     if (!f.dx.data)
         return;
     bool dropped = l && lora_drops(p, l);
-    input_bwd(p, s, dropped ? none : db, &f);
+    input_bwd(p, s, dropped ? none : db, &f, frozen);
     if (dropped)
         dropout_bwd(p, l, db, f.dx);
 }

@@ -54,8 +54,9 @@ typedef struct train_spec {
     layer_ranges lora_layers;
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
-    bool lean;     /* in bf16 there is no copy of the adapters: products round them each time */
-    uint64_t seed; /* of what is initialised here */
+    bool fp8_grads; /* gradients pass through frozen linears in fp8, on a device that has it */
+    bool lean;      /* in bf16 there is no copy of the adapters: products round them each time */
+    uint64_t seed;  /* of what is initialised here */
 } train_spec;
 
 enum { PARAM_NAME = 160 };

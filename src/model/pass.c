@@ -86,7 +86,7 @@ static void host_layout(pass *p, arena *a)
 static size_t scratch_bytes(const pass *p)
 {
     int64_t cached = p->kv ? (int64_t)kvcache_max_pages(p->kv) * KV_PAGE_TOKENS : 0;
-    work_limits w = work_of_pass(p->m, p->lim, cached, p->train != NULL);
+    work_limits w = work_of_pass(p->m, p->lim, cached, p->train ? &p->train->plan : NULL);
     return p->m->dev->op->scratch_bytes(p->m->dev, &w);
 }
 

@@ -40,6 +40,7 @@ typedef struct train_output {
 typedef struct train_plan {
     recompute_plan recompute;
     int32_t dropout_width; /* of the widest input that LoRA reads with dropout; 0: none */
+    bool fp8_grads;        /* train_spec.fp8_grads */
 } train_plan;
 
 train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer,

@@ -18,7 +18,8 @@ train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_lay
                          keep_counts keep)
 {
     return (train_plan){ .recompute = recompute_plan_of(c->n_layers, first_layer, keep),
-                         .dropout_width = s->lora_dropout > 0 ? widest_input(c) : 0 };
+                         .dropout_width = s->lora_dropout > 0 ? widest_input(c) : 0,
+                         .fp8_grads = s->fp8_grads };
 }
 
 int64_t train_state_chunk(const pass *p, int64_t n)

@@ -48,6 +48,33 @@ static int64_t block_converted(const pesc_model *m, const block *b, bool train)
     return n;
 }
 
+/* Numbers of weights, and columns of gradients, of the largest product that makes dx of frozen
+ * linears; those of full experts are grouped products, which have no fp8. */
+static void fp8_limits(work_limits *w, const linear *const *l, int n)
+{
+    int64_t n_weights = 0, columns = 0;
+    for (int i = 0; i < n; i++) {
+        n_weights += tensor_count(&l[i]->w);
+        columns += l[i]->w.ne[0];
+    }
+    w->fp8_weights = most(w->fp8_weights, n_weights);
+    w->fp8_columns = most(w->fp8_columns, columns);
+}
+
+static void block_fp8(work_limits *w, const block *b)
+{
+    const linear *qkv[] = { &b->q, &b->k, &b->v };
+    const linear *in[] = { &b->ffn.gate, &b->ffn.up };
+    const linear *shared[] = { &b->moe.shared.gate, &b->moe.shared.up };
+    const linear *others[] = { &b->o,        &b->mla.q,    &b->mla.q_a,  &b->mla.q_b,
+                               &b->mla.kv_a, &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down };
+    fp8_limits(w, qkv, 3);
+    fp8_limits(w, in, 2);
+    fp8_limits(w, shared, 2);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        fp8_limits(w, &others[i], 1);
+}
+
 /* The widest activation but for the logits. */
 static int64_t widest(const config *c)
 {
@@ -64,7 +91,8 @@ static int64_t widest(const config *c)
     return n;
 }
 
-work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached, bool train)
+work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
+                         const train_plan *train)
 {
     const config *c = &m->cfg;
     bool sparse = c->moe.kind != EXPERT_NONE;
@@ -79,9 +107,12 @@ work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached, b
                       .experts = sparse ? c->moe.topk.n_experts : 0,
                       .k = sparse ? c->moe.topk.k : 0,
                       .converted = (int64_t)LINEARS * m->lora_rank * widest(c),
-                      .train = train };
-    for (int32_t i = 0; m->blocks && i < c->n_layers; i++)
-        w.converted = most(w.converted, block_converted(m, &m->blocks[i], train));
+                      .train = train != NULL };
+    for (int32_t i = 0; m->blocks && i < c->n_layers; i++) {
+        w.converted = most(w.converted, block_converted(m, &m->blocks[i], w.train));
+        if (train && train->fp8_grads)
+            block_fp8(&w, &m->blocks[i]);
+    }
     w.converted = most(w.converted, converted(m, &m->head));
     return w;
 }

@@ -2,11 +2,12 @@
 #ifndef PESC_MODEL_WORK_H
 #define PESC_MODEL_WORK_H
 
-#include "model/model.h"
+#include "model/train.h"
 
 /* Of a pass over m within these limits. `cached`: positions that a sequence of its cache can have,
- * 0 without one; `train`: with backward. Of m, dev is not looked at; without blocks its weights
- * count as being in the type of the activations. */
-work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached, bool train);
+ * 0 without one; `train`: of a pass with backward, else NULL. Of m, dev is not looked at; without
+ * blocks its weights count as being in the type of the activations. */
+work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
+                         const train_plan *train);
 
 #endif

@@ -121,10 +121,25 @@ static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_t
     return params_check_own(own, c, file);
 }
 
+static pesc_status check_base_grads(const struct method *m, const pesc_train_options *o)
+{
+    if (strcmp(o->base_grad_dtype, "fp8") != 0)
+        return PESC_OK;
+    if (m->base)
+        return fail(PESC_USAGE,
+                    "base_grad_dtype: found fp8, but method %s freezes no weights; leave it out",
+                    m->name);
+    if (strcmp(o->compute_dtype, "bf16") != 0)
+        return fail(PESC_USAGE, "base_grad_dtype: found fp8 with compute_dtype %s, expected bf16",
+                    o->compute_dtype);
+    return PESC_OK;
+}
+
 pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, const config *c)
 {
     const struct method *m = find(o->method);
     TRY(check_need(m, c));
+    TRY(check_base_grads(m, o));
     TRY(read_own(own, m, o, c));
     take_experts(o, c, m->mixture);
     if (o->aux_coef < 0)
@@ -141,6 +156,7 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
                       .adapter_dropout = m->adapters || m->mixture ? (float)o->adapter_dropout : 0,
                       .molora_experts = m->mixture ? (int32_t)o->experts : 0,
                       .molora_k = m->mixture ? (int32_t)o->top_k : 0,
+                      .fp8_grads = strcmp(o->base_grad_dtype, "fp8") == 0,
                       .seed = (uint64_t)o->seed };
     if (!m->lora)
         return PESC_OK;

@@ -407,12 +407,29 @@ static void set_warmup(pesc_trainer *t)
                    schedule_lr(t->schedule, o->lr, t->steps - 1, t->warmup, t->steps), o->lr);
 }
 
+static pesc_status check_fp8(const pesc_trainer *t)
+{
+    const pesc_model *m = t->m;
+    if (!t->spec.fp8_grads)
+        return PESC_OK;
+    if (m->blocks[0].o.w.dt == DT_F32)
+        return fail(PESC_USAGE, "base_grad_dtype: found fp8 with weights held in f32; give "
+                                "base_dtype bf16 or nf4");
+    if (!m->dev->has_fp8)
+        return fail(PESC_DEVICE,
+                    "base_grad_dtype: found fp8 on device %s, expected a GPU of compute capability "
+                    "9.0 (Hopper); leave it out there",
+                    m->dev->name);
+    return PESC_OK;
+}
+
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
     pesc_status claimed = comm_leads(t->comm) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
     TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
+    TRY(check_fp8(t));
     t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
     TRY(records_open(t));

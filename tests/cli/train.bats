@@ -115,6 +115,22 @@ PY
     diff <(numbers "$r") <(numbers "$r.again")
     diff <(grep -v ^output: "$r/run.yaml") <(grep -v ^output: "$r.again/run.yaml")
 }
+@test "train: base_grad_dtype fp8 is refused where it cannot be computed" {
+    local r=$BATS_TEST_TMPDIR/r
+    pesc train "$D/model" --data "$D/data.jsonl" -o "$r" --method lora --steps 1 --base-grad-dtype fp8
+    [ "$status" = 2 ]
+    [[ $stderr == *"base_grad_dtype: found fp8 with compute_dtype f32, expected bf16"* ]]
+    pesc train "$D/model" --data "$D/data.jsonl" -o "$r" --method full --steps 1 --base-grad-dtype fp8 --compute-dtype bf16
+    [ "$status" = 2 ]
+    [[ $stderr == *"base_grad_dtype: found fp8, but method full freezes no weights"* ]]
+    pesc train "$D/model" --data "$D/data.jsonl" -o "$r" --method lora --steps 1 --base-grad-dtype fp8 --compute-dtype bf16 --base-dtype f32
+    [ "$status" = 2 ]
+    [[ $stderr == *"base_grad_dtype: found fp8 with weights held in f32; give base_dtype bf16 or nf4"* ]]
+    pesc train "$D/model" --data "$D/data.jsonl" -o "$r" --method lora --steps 1 --base-grad-dtype fp8 --compute-dtype bf16 --base-dtype nf4
+    [ "$status" != 0 ]
+    [[ $stderr == *"base_grad_dtype: found fp8 on device cpu"*"expected a GPU of compute capability 9.0"* ]]
+    [ ! -e "$r" ]
+}
 @test "train: trained experts stay unquantised where the base is NF4" {
     local esft=$BATS_TEST_DIRNAME/../golden/esft/olmoe r=$BATS_TEST_TMPDIR/r
     pesc train "$G/upcycle/model" --data "$G/upcycle/data.jsonl" -o "$r" --method upcycle --base-dtype nf4 --steps 2 \

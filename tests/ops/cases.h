@@ -20,7 +20,7 @@ typedef struct params {
     i64 seqs, len[MAX_SEQS], past[MAX_SEQS];
     dtype x, w, o; /* of activations, weights (or the second operand), output */
     act_kind act;
-    i64 layout;
+    i64 layout, fp8; /* of products; terms that may be rounded to fp8 */
     float scale;
     bool bias, flag, sigmoid, after, renormalise;
 } params;
@@ -61,7 +61,7 @@ double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
 
 /* clang-format off */
 #define OP_TEST_MAP(X)                                                                             \
-    X(matmul) X(matmul_sum) X(matmuls) X(grouped_matmul)                                           \
+    X(matmul) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls) X(grouped_matmul)           \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
     X(topk_fwd) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd) X(token_score)           \

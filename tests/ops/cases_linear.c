@@ -2,6 +2,7 @@
  * e: a, b and out are the first columns of matrices that are e columns wider. */
 #include "ops/cases.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,7 +122,8 @@ static void matmul_call(device *d, const params *p, const tensor *t)
              .n_more = p->k > 0,
              .bias = t[BIAS],
              .scale = p->scale,
-             .accumulate = p->flag };
+             .accumulate = p->flag,
+             .fp8_terms = (int)p->fp8 };
     if (p->w == DT_NF4) {
         a.b = (tensor){ t[B].data, DT_NF4, 2, { p->n, p->c } };
         a.b_ld = 0;
@@ -244,6 +246,49 @@ const op_test test_matmul_sum = {
         { .t = 1, .c = 70, .n = 51, .k = 3, .scale = 1 },
         { .t = 4, .c = 576, .n = 51, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
           .bias = true },
+    }
+};
+/* clang-format on */
+
+/* Values that e4m3 holds: a device that rounds to fp8 gives the same products as one that does not.
+ * Rows and weights have different largest magnitudes, hence different scales. */
+static void fp8_arrange(const params *p, double **x)
+{
+    matmul_arrange(p, x);
+    for (i64 i = 0; i < p->t * p->n; i++)
+        x[A][i] = fmod(rint(x[A][i] * 2), 8) / (double)(2 << i / p->n % 5);
+    for (i64 i = 0; p->w != DT_NF4 && i < p->n * p->c; i++)
+        x[B][i] = fmod(rint(x[B][i] * 2), 8) / 64;
+    for (i64 i = 0; i < p->t * p->k; i++)
+        x[A2][i] = fmod(rint(x[A2][i] * 128), 8) / 64;
+    for (i64 i = 0; i < p->k * p->c; i++)
+        x[B2][i] = fmod(rint(x[B2][i] * 2), 8) / 16;
+}
+
+/* clang-format off */
+const op_test test_matmul_fp8 = {
+    "matmul_fp8", matmul_slots, fp8_arrange, matmul_call, matmul_oracle, 2e-5,
+    .bf16_tolerance = 2e-2,
+    .cases = {
+        { .t = 300, .c = 320, .n = 272, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .layout = MM_NN },
+        { .t = 1050, .c = 704, .n = 1040, .k = 72, .fp8 = 1, .scale = 1, .x = DT_BF16,
+          .w = DT_BF16, .o = DT_BF16, .layout = MM_NN, .flag = true },
+        { .t = 257, .c = 64, .n = 16, .k = 144, .fp8 = 2, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .layout = MM_NN },
+        { .t = 300, .c = 72, .n = 24, .k = 8, .fp8 = 2, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .layout = MM_NN },
+    }
+};
+/* The values of NF4 are none of e4m3: products of 256 numbers below 1 differ by up to some 0.3. */
+const op_test test_matmul_fp8_nf4 = {
+    "matmul_fp8_nf4", matmul_slots, fp8_arrange, matmul_call, matmul_oracle, 2e-5,
+    .bf16_tolerance = 0.5,
+    .cases = {
+        { .t = 300, .c = 320, .n = 272, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .o = DT_BF16, .layout = MM_NN },
+        { .t = 700, .c = 192, .n = 400, .k = 64, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .o = DT_BF16, .layout = MM_NN, .flag = true },
     }
 };
 /* clang-format on */

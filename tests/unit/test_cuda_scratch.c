@@ -75,6 +75,8 @@ static void each_kind_of_work_counts(void **state)
     assert_true(scratch_for_work(N_SM, &w) >= scratch_decode(4, 8, 64, 8192));
     w.converted = 1 << 24;
     assert_true(scratch_for_work(N_SM, &w) >= scratch_converted(1 << 24, DT_BF16));
+    w = (work_limits){ .tokens = 4096, .fp8_weights = 1 << 24, .fp8_columns = 8192 };
+    assert_true(scratch_for_work(N_SM, &w) >= (4096 << 13) + (1 << 24) + 4096 * sizeof(float));
     w = (work_limits){ .trained = (int64_t)1 << 40 };
     assert_true(scratch_for_work(N_SM, &w) >= scratch_squares((int64_t)1 << 40));
     w = (work_limits){ .trained = 1 };

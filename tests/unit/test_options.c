@@ -314,6 +314,7 @@ static void what_decides_the_numbers_is_marked(void **state)
         "base_dtype",
         "double_quant",
         "compute_dtype",
+        "base_grad_dtype",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!(row_of(PESC_OPTIONS_TRAIN, keys[i])->flags & PESC_OPTION_DECIDES))

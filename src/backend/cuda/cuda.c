@@ -261,6 +261,7 @@ pesc_status cuda_open_device(device **out, int index)
         .head_rows = 2048,
         .micro_tokens = 8192,
         .has_bf16 = true,
+        .has_fp8 = prop.major == 9, /* gemm_fp8 */
         .few_choices = ADAPTER_CHOICES,
     };
     d->index = index;

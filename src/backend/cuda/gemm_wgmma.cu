@@ -11,6 +11,11 @@
  * multiplies 64 of the tile's rows with wgmma. The terms of a sum are one long k to the consumers;
  * only the producer knows where one ends.
  *
+ * A sum may begin with terms of fp8 (gemm_fp8.cu). A row of a stage is 128 bytes whatever its type,
+ * so their stages differ in the coordinates that the producer loads and in the instruction that
+ * multiplies them. The consumers apply the scales of fp8 to their sums before the first term of
+ * bf16 is added.
+ *
  * Epilogue: a finished tile, rounded to bf16, stays in registers and is stored through shared
  * memory by TMA, 64 columns at a time, between the first products of the next tile.
  *
@@ -32,7 +37,7 @@ enum {
     DEPTH = 64,
     CLUSTER = 2,
     SHARE = TILE_N / CLUSTER, /* columns of B that a block loads for the cluster */
-    ROW = DEPTH * 2,          /* bytes of a row of a stage: one swizzle span */
+    ROW = DEPTH * 2,          /* bytes of a row of a stage: one swizzle span; of k in fp8 */
     BOX = 64 * ROW,
     A_BYTES = TILE_M * ROW,
     STAGE_BYTES = A_BYTES + TILE_N * ROW,
@@ -52,10 +57,12 @@ enum { SHARED = sizeof(ring) + 1024 }; /* the ring begins at a multiple of 1024,
 
 struct plan {
     CUtensorMap a[MATMUL_TERMS], b[MATMUL_TERMS], out;
-    int blocks[MATMUL_TERMS]; /* of DEPTH, of each term */
+    int blocks[MATMUL_TERMS]; /* stages of each term */
     int n_terms, all_blocks;
     int down, across; /* cluster tiles (256x256) in both directions */
     bool accumulate;
+    int n_fp8, fp8_blocks, last_row;
+    const float *row_scale, *weight_scale;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -84,23 +91,25 @@ __device__ tile_origin origin_of(const plan &p, int i, int rank)
     return { ((first + rest % rows) * CLUSTER + rank) * TILE_M, rest / rows * TILE_N };
 }
 
-template <mm_layout LAYOUT>
-__device__ void load_stage(const plan &p, int term, int k, tile_origin at, int rank,
+/* Stage number `block` of a term. */
+template <mm_layout LAYOUT, bool FP8>
+__device__ void load_stage(const plan &p, int term, int block, tile_origin at, int rank,
                            unsigned char *stage, uint64_t *full)
 {
     constexpr uint16_t ALL = (1 << CLUSTER) - 1;
     unsigned char *b = stage + A_BYTES + rank * SHARE * ROW;
-    int col = at.col + rank * SHARE;
+    bool fp8 = FP8 && term < p.n_fp8;
+    int k = block * (fp8 ? ROW : DEPTH), col = at.col + rank * SHARE;
     hopper_arrive_expecting(full, STAGE_BYTES);
     hopper_load(stage, &p.a[term], full, k, at.row, 0);
-    if (LAYOUT == MM_NT)
+    if (LAYOUT == MM_NT || fp8)
         hopper_load_multicast(b, &p.b[term], full, k, col, ALL);
     else
         for (int i = 0; i < SHARE / 64; i++)
             hopper_load_multicast(b + i * BOX, &p.b[term], full, col + i * 64, k, ALL);
 }
 
-template <mm_layout LAYOUT> __device__ void produce(const plan &p, ring *r)
+template <mm_layout LAYOUT, bool FP8> __device__ void produce(const plan &p, ring *r)
 {
     int rank = hopper_cluster_rank();
     ring_position at;
@@ -109,8 +118,8 @@ template <mm_layout LAYOUT> __device__ void produce(const plan &p, ring *r)
         for (int t = 0; t < p.n_terms; t++)
             for (int k = 0; k < p.blocks[t]; k++, at.next()) {
                 hopper_wait(&r->empty[at.stage], at.phase ^ 1);
-                load_stage<LAYOUT>(p, t, k * DEPTH, tile, rank, r->stage[at.stage],
-                                   &r->full[at.stage]);
+                load_stage<LAYOUT, FP8>(p, t, k, tile, rank, r->stage[at.stage],
+                                        &r->full[at.stage]);
             }
     }
 }
@@ -189,6 +198,32 @@ __device__ void multiply_stage(float (&d)[128], unsigned char *stage, int group)
     hopper_multiply_commit();
 }
 
+template <bool FIRST>
+__device__ void multiply_stage_fp8(float (&d)[128], unsigned char *stage, int group)
+{
+    uint64_t a = hopper_operand(stage + group * BOX, BOX);
+    uint64_t b = hopper_operand(stage + A_BYTES, BOX);
+    hopper_multiply_begin();
+    hopper_multiply_fp8<FIRST>(d, a, b);
+#pragma unroll
+    for (int k = 1; k < ROW / 32; k++)
+        hopper_multiply_fp8<false>(d, a + k * (32 >> 4), b + k * (32 >> 4));
+    hopper_multiply_commit();
+}
+
+/* Multiplies the sums of fp8 by their scales. A thread has two rows, eight apart: pairs of columns
+ * of the one and of the other in turn. */
+__device__ void apply_scales(float (&d)[128], const plan &p, int row)
+{
+    float weight = *p.weight_scale, scale[2];
+    row += threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    for (int i = 0; i < 2; i++)
+        scale[i] = p.row_scale[min(row + 8 * i, p.last_row)] * weight;
+#pragma unroll
+    for (int i = 0; i < 128; i++)
+        d[i] *= scale[i / 2 % 2];
+}
+
 /* In both blocks, because the producers of both fill this stage. */
 __device__ void release(uint64_t *empty)
 {
@@ -197,17 +232,20 @@ __device__ void release(uint64_t *empty)
 }
 
 /* One consumer warpgroup and its position in the ring. */
-template <mm_layout LAYOUT> struct consumer {
+template <mm_layout LAYOUT, bool FP8> struct consumer {
     const plan &p;
     ring *r;
     int group;
     ring_position at;
     uint64_t *used; /* `empty` barrier of the stage before */
 
-    template <bool FIRST> __device__ void multiply_next(float (&d)[128])
+    template <bool FIRST, bool STAGE_FP8 = FP8> __device__ void multiply_next(float (&d)[128])
     {
         hopper_wait(&r->full[at.stage], at.phase);
-        multiply_stage<LAYOUT, FIRST>(d, r->stage[at.stage], group);
+        if constexpr (STAGE_FP8)
+            multiply_stage_fp8<FIRST>(d, r->stage[at.stage], group);
+        else
+            multiply_stage<LAYOUT, FIRST>(d, r->stage[at.stage], group);
         if (!FIRST) {
             hopper_multiply_wait<1>(); /* products of the stage before have read it */
             release(used);
@@ -217,11 +255,11 @@ template <mm_layout LAYOUT> struct consumer {
     }
 
     /* Multiplies a tile; the one before is stored between its first products. */
-    __device__ void multiply_tile(float (&d)[128], pending_tile &before)
+    __device__ void multiply_tile(float (&d)[128], pending_tile &before, tile_origin tile)
     {
-        int k = 1;
+        int k = 1, alike = FP8 ? p.fp8_blocks : p.all_blocks;
         multiply_next<true>(d);
-        if (p.all_blocks > PARTS) {
+        if (alike > PARTS) {
             multiply_next<false>(d);
             before.store<0>(p, r, group);
             multiply_next<false>(d);
@@ -232,25 +270,32 @@ template <mm_layout LAYOUT> struct consumer {
             before.store<3>(p, r, group);
             k += PARTS;
         }
-        for (; k < p.all_blocks; k++)
+        for (; k < alike; k++)
             multiply_next<false>(d);
+        if constexpr (FP8) {
+            hopper_multiply_wait<0>();
+            apply_scales(d, p, tile.row + group * 64);
+            for (; k < p.all_blocks; k++)
+                multiply_next<false, false>(d);
+        }
         hopper_multiply_wait<0>();
         release(used);
     }
 };
 
-template <mm_layout LAYOUT> __device__ void consume(const plan &p, ring *r)
+template <mm_layout LAYOUT, bool FP8> __device__ void consume(const plan &p, ring *r)
 {
     int rank = hopper_cluster_rank();
     int group =
         __shfl_sync(~0u, threadIdx.x / 128, 0); /* so that the compiler knows it is uniform */
-    consumer<LAYOUT> c = { p, r, group };
+    consumer<LAYOUT, FP8> c = { p, r, group };
     pending_tile done;
     for (int i = blockIdx.x / CLUSTER; i < p.down * p.across; i += gridDim.x / CLUSTER) {
         float d[128];
-        c.multiply_tile(d, done);
+        tile_origin tile = origin_of(p, i, rank);
+        c.multiply_tile(d, done, tile);
         done.store_rest(p, r, group);
-        done.round_from(d, origin_of(p, i, rank));
+        done.round_from(d, tile);
     }
     done.store_rest(p, r, group);
     if (threadIdx.x % 128 == 0)
@@ -259,7 +304,7 @@ template <mm_layout LAYOUT> __device__ void consume(const plan &p, ring *r)
 
 #endif
 
-template <mm_layout LAYOUT>
+template <mm_layout LAYOUT, bool FP8>
 __global__ void __launch_bounds__(THREADS, 1) gemm_kernel(const __grid_constant__ plan p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -275,19 +320,19 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_kernel(const __grid_constant_
     hopper_cluster_sync();
     if (threadIdx.x < 128 * CONSUMERS) {
         hopper_registers_acquire<240>();
-        consume<LAYOUT>(p, r);
+        consume<LAYOUT, FP8>(p, r);
     } else {
         hopper_registers_release<24>();
         if (threadIdx.x == 128 * CONSUMERS)
-            produce<LAYOUT>(p, r);
+            produce<LAYOUT, FP8>(p, r);
     }
     hopper_cluster_sync(); /* no block exits while the other writes to its shared memory */
 #endif
 }
 
-template <mm_layout LAYOUT> cudaError_t launch(cuda_device *d, const plan &p)
+template <mm_layout LAYOUT, bool FP8> cudaError_t launch(cuda_device *d, const plan &p)
 {
-    cudaError_t e = cudaFuncSetAttribute(gemm_kernel<LAYOUT>,
+    cudaError_t e = cudaFuncSetAttribute(gemm_kernel<LAYOUT, FP8>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
     if (e != cudaSuccess)
         return e;
@@ -302,7 +347,7 @@ template <mm_layout LAYOUT> cudaError_t launch(cuda_device *d, const plan &p)
     c.stream = d->stream;
     c.attrs = &cluster;
     c.numAttrs = 1;
-    return cudaLaunchKernelEx(&c, gemm_kernel<LAYOUT>, p);
+    return cudaLaunchKernelEx(&c, gemm_kernel<LAYOUT, FP8>, p);
 }
 
 int divide_up(int64_t a, int b)
@@ -313,11 +358,14 @@ int divide_up(int64_t a, int b)
 cudaError_t map_term(plan *p, int i, const gemm_problem &q)
 {
     const gemm_term &t = q.term[i];
+    bool fp8 = i < q.n_fp8;
     hopper_matrix a = { t.a, 1, q.m, t.k, t.a_ld, TILE_M }, b = { t.b, 1, q.n, t.k, t.b_ld, SHARE };
-    if (q.layout == MM_NN)
+    if (q.layout == MM_NN && !fp8)
         b = { t.b, 1, t.k, q.n, t.b_ld, DEPTH };
-    p->blocks[i] = divide_up(t.k, DEPTH);
+    a.bytes = b.bytes = fp8;
+    p->blocks[i] = divide_up(t.k, fp8 ? ROW : DEPTH);
     p->all_blocks += p->blocks[i];
+    p->fp8_blocks += fp8 ? p->blocks[i] : 0;
     cudaError_t e = hopper_map_of(&p->a[i], a);
     return e == cudaSuccess ? hopper_map_of(&p->b[i], b) : e;
 }
@@ -332,11 +380,18 @@ void gemm_wgmma(cuda_device *d, const gemm_problem &q)
     p.down = divide_up(q.m, TILE_M * CLUSTER);
     p.across = divide_up(q.n, TILE_N);
     p.accumulate = q.accumulate;
+    p.n_fp8 = q.n_fp8;
+    p.fp8_blocks = 0;
+    p.last_row = (int)q.m - 1;
+    p.row_scale = q.row_scale;
+    p.weight_scale = q.weight_scale;
     cudaError_t e = hopper_map_of(&p.out, { q.out, 1, q.m, q.n, q.ld, 64 });
     for (int i = 0; i < q.n_terms && e == cudaSuccess; i++)
         e = map_term(&p, i, q);
-    if (e == cudaSuccess)
-        e = q.layout == MM_NT ? launch<MM_NT>(d, p) : launch<MM_NN>(d, p);
+    if (e == cudaSuccess && q.n_fp8)
+        e = launch<MM_NN, true>(d, p);
+    else if (e == cudaSuccess)
+        e = q.layout == MM_NT ? launch<MM_NT, false>(d, p) : launch<MM_NN, false>(d, p);
     if (e != cudaSuccess)
         cuda_fail(d, e, "matmul");
 }
@@ -348,20 +403,20 @@ static int64_t ld_of(const tensor *t, int64_t ld)
     return ld ? ld : tensor_cols(t);
 }
 
-static bool aligned(const tensor *t, int64_t ld)
+bool gemm_aligned(const tensor *t, int64_t ld)
 {
     return (uintptr_t)t->data % 16 == 0 && tensor_cols(t) % 8 == 0 && ld % 8 == 0;
 }
 
-static mm_pair term_of(const mm *a, int i)
+mm_pair gemm_term_of(const mm *a, int i)
 {
     return i < a->n_more ? a->more[i] : mm_pair{ a->a, a->b, a->a_ld, a->b_ld };
 }
 
-static bool term_fits(const mm_pair &p)
+bool gemm_term_fits(const mm_pair &p)
 {
-    return p.a.dt == DT_BF16 && (p.b.dt == DT_BF16 || p.b.dt == DT_NF4) && aligned(&p.a, p.a_ld) &&
-           aligned(&p.b, p.b_ld);
+    return p.a.dt == DT_BF16 && (p.b.dt == DT_BF16 || p.b.dt == DT_NF4) &&
+           gemm_aligned(&p.a, p.a_ld) && gemm_aligned(&p.b, p.b_ld);
 }
 
 /* Tiles are large: whether at least 80 % of the multiprocessors have one in every round. */
@@ -375,9 +430,9 @@ static bool fills_gpu(const cuda_device *d, const tensor *out)
 bool gemm_wgmma_fits(const cuda_device *d, const mm *a)
 {
     bool fits = a->n_more < MATMUL_TERMS && !a->bias.data && a->scale == 1 &&
-                aligned(&a->out, a->out_ld) && fills_gpu(d, &a->out);
+                gemm_aligned(&a->out, a->out_ld) && fills_gpu(d, &a->out);
     for (int i = 0; fits && i <= a->n_more; i++)
-        fits = term_fits(term_of(a, i));
+        fits = gemm_term_fits(gemm_term_of(a, i));
     return fits;
 }
 
@@ -401,7 +456,7 @@ void gemm_wgmma_launch(cuda_device *d, const mm *a, int n)
     p.accumulate = a->accumulate;
     p.n_terms = a->n_more + 1;
     for (int i = 0; i < p.n_terms; i++) {
-        mm_pair x = term_of(a, i);
+        mm_pair x = gemm_term_of(a, i);
         p.term[i] = { x.a.data, x.b.data, tensor_cols(&x.a), ld_of(&x.a, x.a_ld),
                       ld_of(&x.b, x.b_ld) };
         if (x.b.dt == DT_NF4) {

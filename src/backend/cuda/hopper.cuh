@@ -274,6 +274,48 @@ static __device__ __forceinline__ void hopper_multiply(float (&d)[128], uint64_t
             : "l"(a), "l"(b), "n"(A_T), "n"(B_T));
 }
 
+/* The same of fp8 (e4m3), 32 of k: both operands are k-last, 128 of k wide. */
+template <bool FIRST>
+static __device__ __forceinline__ void hopper_multiply_fp8(float (&d)[128], uint64_t a, uint64_t b)
+{
+    if constexpr (FIRST)
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+            "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+            "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+            "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
+            "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
+            "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
+            "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "
+            "%119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+            "%128, %129, 0, 1, 1;"
+            : R8("=f", d, 0), R8("=f", d, 8), R8("=f", d, 16), R8("=f", d, 24), R8("=f", d, 32),
+              R8("=f", d, 40), R8("=f", d, 48), R8("=f", d, 56), R8("=f", d, 64), R8("=f", d, 72),
+              R8("=f", d, 80), R8("=f", d, 88), R8("=f", d, 96), R8("=f", d, 104), R8("=f", d, 112),
+              R8("=f", d, 120)
+            : "l"(a), "l"(b));
+    else
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+            "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+            "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+            "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
+            "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
+            "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
+            "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "
+            "%119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+            "%128, %129, 1, 1, 1;"
+            : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24), R8("+f", d, 32),
+              R8("+f", d, 40), R8("+f", d, 48), R8("+f", d, 56), R8("+f", d, 64), R8("+f", d, 72),
+              R8("+f", d, 80), R8("+f", d, 88), R8("+f", d, 96), R8("+f", d, 104), R8("+f", d, 112),
+              R8("+f", d, 120)
+            : "l"(a), "l"(b));
+}
+
 #undef R8
 
 /* ---- setmaxnreg: producers give registers up, consumers take them; N a thread ---- */
@@ -291,12 +333,13 @@ template <int N> static __device__ __forceinline__ void hopper_registers_acquire
 /* ---- host: tensor maps for TMA ---- */
 
 /* A bf16 tensor [matrices, rows, cols], rows `ld` elements apart. Boxes have `high` rows of 64
- * elements (128-byte swizzle), or with `half` of 32 (64-byte swizzle). */
+ * elements (128-byte swizzle), or with `half` of 32 (64-byte swizzle). With `bytes` elements are
+ * bytes, 128 in a row of a box. */
 typedef struct hopper_matrix {
     const void *data;
     int64_t matrices, rows, cols, ld;
     unsigned high;
-    bool half;
+    bool half, bytes;
 } hopper_matrix;
 
 static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
@@ -316,12 +359,15 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
         encode = (encode_fn)found;
     }
     cuuint64_t sizes[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.matrices };
-    cuuint64_t strides[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.rows * m.ld) * 2 };
-    cuuint32_t box[3] = { m.half ? 32u : 64u, m.high, 1 }, steps[3] = { 1, 1, 1 };
-    CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)m.data, sizes, strides,
-                        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                        m.half ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    cuuint64_t size = m.bytes ? 1 : 2;
+    cuuint64_t strides[2] = { (cuuint64_t)m.ld * size, (cuuint64_t)(m.rows * m.ld) * size };
+    cuuint32_t box[3] = { (m.half ? 64u : 128u) / (cuuint32_t)size, m.high, 1 };
+    cuuint32_t steps[3] = { 1, 1, 1 };
+    CUresult r =
+        encode(map, m.bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+               (void *)m.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               m.half ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -329,7 +375,8 @@ static inline cudaError_t hopper_map_of(CUtensorMap *map, hopper_matrix m)
 static inline cudaError_t hopper_map(CUtensorMap *map, const void *data, int64_t matrices,
                                      int64_t rows, int64_t cols)
 {
-    return hopper_map_of(map, (hopper_matrix){ data, matrices, rows, cols, cols, 64, false });
+    return hopper_map_of(map,
+                         (hopper_matrix){ data, matrices, rows, cols, cols, 64, false, false });
 }
 
 #endif

@@ -44,6 +44,10 @@ void gemv_launch(cuda_device *d, const mm *a, int n);
 bool gemm_wgmma_fits(const cuda_device *d, const mm *a);
 void gemm_wgmma_launch(cuda_device *d, const mm *a, int n);
 
+/* Many rows of bf16 on Hopper, terms of frozen weights in fp8 where mm.fp8_terms allows it. */
+bool gemm_fp8_fits(const cuda_device *d, const mm *a);
+void gemm_fp8_launch(cuda_device *d, const mm *a, int n);
+
 /* dX of a router: f32, few experts, many tokens. */
 bool router_dx_fits(const cuda_device *d, const mm *a);
 void router_dx_launch(cuda_device *d, const mm *a, int n);
