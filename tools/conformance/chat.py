@@ -334,8 +334,10 @@ def main():
                     if name:
                         compare(pesc, tally, f"{source.name} own", tok, hf, name, own)
                 for name, template in TEMPLATES.items():
-                    vocab = hf.get_vocab()
-                    if name in NEEDS and NEEDS[name] not in vocab:
+                    # Where the markers are ordinary text, pesc refuses the format and transformers does not.
+                    if name in NEEDS and len(hf.encode(NEEDS[name], add_special_tokens=False)) != 1:
+                        ids, _ = pesc.encode(tok, name, [{"role": "user", "content": "Hi"}], True)
+                        tally.check(ids is None, source.name, name, "is not refused", ids)
                         continue
                     if "bos_token" in template and not specials["bos_token"]:
                         continue
