@@ -43,8 +43,8 @@ LEAVES = {"mmlu": 57, "minerva_math": 7, "hendrycks_math": 7}
 
 # Documents a task without --limit: scores with 0 shots and with more, texts. Texts need a context with room for 1,024 new tokens.
 Model = collections.namedtuple("Model", "path zero shots texts text_context batch")
-MODELS = {"stories15M": Model(DATA / "models/stories15M", 60, 20, 8, 1536, 8),
-          "minimind2-small": Model(DATA / "models/minimind2-small", 20, 4, 4, None, 8)}
+MODELS = {"stories15M": Model(DATA / "models/stories15M", 20, 8, 4, 1536, 8),
+          "minimind2-small": Model(DATA / "models/minimind2-small", 8, 2, 2, None, 8)}
 if "PESC_SMOLLM2" in os.environ:
     MODELS["SmolLM2-135M"] = Model(pathlib.Path(os.environ["PESC_SMOLLM2"]), 4, 1, 1, None, 4)
 
@@ -448,7 +448,7 @@ def compare_splits(limit):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--limit", type=int, default=0, help="documents a task; 0: a number that suits the model")
-    p.add_argument("--max-new", type=int, default=0, help="tokens of a generated text at most; 0: as the tasks say")
+    p.add_argument("--max-new", type=int, default=48, help="tokens of a generated text at most; 0: as the tasks say")
     p.add_argument("--model", choices=MODELS, help="only this one")
     p.add_argument("--tasks", default="", help="only these, with commas: TASK, or TASK:SHOTS")
     p.add_argument("--lm-eval-device", default="cpu", help="on which the harness computes")
