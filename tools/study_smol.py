@@ -38,7 +38,7 @@ SEEDS, SEQ_LEN, BATCH_TOKENS, SEARCH = [0, 1, 2], 512, 8192, 0.25
 
 # ---- rows: what is compared
 
-ADDED, WHOLE = "6.3e-5 1.6e-4 4e-4 1e-3", "4e-6 1e-5 2.5e-5 6.3e-5"  # rates for what is added, and for the weights themselves
+ADDED, WHOLE = "1.6e-4 4e-4 1e-3 2.5e-3", "1e-5 2.5e-5 6.3e-5 1.6e-4"  # rates for what is added, and for the weights themselves
 
 
 class Row:
@@ -69,8 +69,8 @@ MAIN = [
     Row("upcycle-8", "8 copies of each FFN, k 2, LoRA 64", "--method upcycle --lora-r 64 --lora-alpha 16",
         "--kind upcycle --experts 8", rates=WHOLE, seeds=3, keep=True),
 ]
-COUNTS = [camelidae(f"pesc-{n}", f"{n} adapters of 64", experts=n, rates="6.3e-5 1.6e-4 4e-4", seeds=3) for n in (16, 4, 32, 64)]
-WIDTHS = [camelidae(f"pesc-8-d{d}", f"8 adapters of {d}", width=d, rates="6.3e-5 1.6e-4 4e-4", keep=True) for d in (256, 512, 128)]
+COUNTS = [camelidae(f"pesc-{n}", f"{n} adapters of 64", experts=n, rates=ADDED, seeds=3) for n in (16, 4, 32, 64)]
+WIDTHS = [camelidae(f"pesc-8-d{d}", f"8 adapters of {d}", width=d, rates=ADDED, keep=True) for d in (256, 512, 128)]
 CHOICES = [
     camelidae("pesc-8-aux0", "no balance loss", train="--aux-coef 0"),
     camelidae("pesc-8-auxsum", "balance loss summed over layers", train="--aux-reduction sum"),
@@ -78,9 +78,9 @@ CHOICES = [
     camelidae("pesc-8-k4", "k 4", craft="--top-k 4"),
     camelidae("pesc-8-x1.44", "1.44 times the records, the larger mix", data="train-1.44"),
     Row("lora-r64-x1.44", "Camel, 1.44 times the records", MAIN[0].train, like="lora-r64", data="train-1.44"),
-    camelidae("pesc-8-s0.25", "s 0.25", craft="--adapter-scale 0.25", rates="1.6e-4 4e-4 1e-3"),
-    camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="2.5e-5 6.3e-5 1.6e-4"),
-    lora(122, rates="6.3e-5 1.6e-4 4e-4", seeds=3),
+    camelidae("pesc-8-s0.25", "s 0.25", craft="--adapter-scale 0.25", rates=ADDED),
+    camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="6.3e-5 1.6e-4 4e-4 1e-3"),
+    lora(122, rates=ADDED, seeds=3),
     Row("full", "every weight of the dense model", "--method full", rates=WHOLE),
     camelidae("pesc-8-nf4", "on a base in NF4 (QLoRA)", train="--base-dtype nf4"),
     Row("lora-r64-nf4", "Camel on a base in NF4 (QLoRA)", MAIN[0].train + " --base-dtype nf4", like="lora-r64"),
@@ -242,7 +242,7 @@ class Study:
 
     def distance(self, name):
         return {"out": self.pesc("compare", self.kept(name), self.kept("upcycle-8"), "--data", self.o.data / "test.jsonl", "--template",
-                                 "chatml", "--limit", "200", "-o", self.o.results / f"compare-{name}", *self.device())}
+                                 "chatml", "--limit", "30", "--compute-dtype", self.o.compute, "-o", self.o.results / f"compare-{name}", *self.device())}
 
     def cost(self):
         models = [self.o.work / "base"] + [self.kept(n) for n in ("pesc-8", "molora-8", "upcycle-8") if self.kept(n).exists()]

@@ -309,8 +309,11 @@ def limits(f):
         place = sorted(tried.values()).index(tried["full"]) + 1
         out.append(f"Tuning every weight of the dense model was only searched: after a quarter of the steps its validation loss, {tried['full']:.4f}, is number {place} of "
                    f"{len(tried)} rows, from the lowest (pesc-8 {tried['pesc-8']:.4f}, upcycle-8 {tried['upcycle-8']:.4f}).")
-    out.append("The rates of other numbers of experts and other widths were searched up to 4e-4, where pesc-8 is best at 1e-3: compare these rows with each other rather "
-               "than with pesc-8.")
+    best = float(next(iter(f.seeds("pesc-8").values()))["rate"]) if f.seeds("pesc-8") else 0
+    below = [n for n in f.rows if f.seeds(n) and n.startswith("pesc-") and f.searched(n) and f.searched(n)[-1][0] < best]
+    if below:
+        out.append(f"The rates of {', '.join(below)} were searched up to {f.searched(below[0])[-1][1]}, where pesc-8 is best at {best:.0e}: compare these rows with "
+                   "each other rather than with pesc-8.".replace("e-0", "e-"))
     return " ".join(out)
 
 
