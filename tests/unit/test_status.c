@@ -41,6 +41,7 @@ static void maps_exit_codes(void **state)
     assert_int_equal(pesc_status_exit_code(PESC_DISK), 4);
     assert_int_equal(pesc_status_exit_code(PESC_NUMERIC), 5);
     assert_int_equal(pesc_status_exit_code(PESC_STOPPED), 75);
+    assert_int_equal(pesc_status_exit_code(PESC_LOST), 1);
     assert_int_equal(pesc_status_exit_code((pesc_status)1000), 1);
 }
 
