@@ -274,9 +274,10 @@ static pesc_status step(pesc_server *s)
     bool more;
     DEVICE_CALL(s->m->dev);
     double began = clock_seconds();
-    scheduler_limit_prompts(s->sched, pace_limit(&s->pace));
-    TRY(scheduler_step(s->sched, &more));
     scheduler_counters n = scheduler_count(s->sched);
+    scheduler_limit_prompts(s->sched, pace_limit(&s->pace, n.decodes));
+    TRY(scheduler_step(s->sched, &more));
+    n = scheduler_count(s->sched);
     pace_measure(&s->pace, clock_seconds() - began, n.decodes, n.prompt_tokens);
     return PESC_OK;
 }

@@ -9,19 +9,23 @@ static void average(double *mean, double x)
 
 void pace_measure(pace *p, double seconds, int32_t decodes, int32_t prompt_tokens)
 {
+    double further = decodes + prompt_tokens - p->mean;
     if (decodes == 0)
         return; /* nothing is delayed */
-    if (prompt_tokens == 0)
+    if (prompt_tokens == 0) {
         average(&p->decode, seconds);
-    else if (p->decode > 0 && seconds > p->decode)
-        average(&p->token, (seconds - p->decode) / prompt_tokens);
+        average(&p->mean, decodes);
+    } else if (p->decode > 0 && seconds > p->decode && further > 1) {
+        average(&p->token, (seconds - p->decode) / further);
+    }
 }
 
-int32_t pace_limit(const pace *p)
+int32_t pace_limit(const pace *p, int32_t decodes)
 {
     if (p->decode <= 0 || p->token <= 0)
         return p->max;
-    double time = PACE_STEPS * p->decode, least = PACE_MIN_MS / 1000.0;
+    double more = decodes > p->mean ? decodes - p->mean : 0;
+    double time = PACE_STEPS * (p->decode + more * p->token), least = PACE_MIN_MS / 1000.0;
     double fits = (time > least ? time : least) / p->token;
     return fits >= p->max ? p->max : fits > PACE_MIN_TOKENS ? (int32_t)fits : PACE_MIN_TOKENS;
 }

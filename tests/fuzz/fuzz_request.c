@@ -1,8 +1,12 @@
 /* libFuzzer: any bytes as an HTTP request: its head through head_check(), whole and cut at a place
- * that the input chooses, and its body through api_parse() of every endpoint. A head that is good
+ * that the input chooses, and its body through api_parse() of every endpoint; a conversation that
+ * is accepted then through a built-in chat format and through a template. A head that is good
  * must be partial at every byte before its end; a request that is accepted must be within limits,
  * and an error must be an object of JSON with a message. */
+#include "base/mem.h"
+#include "serve/conversation.h"
 #include "serve/head.h"
+#include "text/pipeline.h"
 
 #include <string.h>
 
@@ -37,6 +41,36 @@ static size_t check_head(const char *text, size_t n)
     return head;
 }
 
+/* The tokenizer of the embedded base, with a template that writes all that a message may have. */
+static tokenizer *open_tokenizer(void)
+{
+    static tokenizer *t;
+    if (!t) {
+        ASSERT(tokenizer_open_dir(&t, "share/base") == PESC_OK);
+        ASSERT(tokchat_compile(&t->own,
+                               "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.name }}"
+                               "{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+                               "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
+                               "{{ tools | tojson if tools else '' }}{{ extra }}",
+                               NULL) == PESC_OK);
+    }
+    return t;
+}
+
+static void check_conversation(const api_request *r)
+{
+    const tokenizer *t = open_tokenizer();
+    const chat_format *formats[] = { chat_find("chatml"), NULL };
+    for (int i = 0; i < 2; i++) {
+        prompt_maker m = { .tok = t, .chat = formats[i], .vocab = 300 };
+        id_list ids = { 0 };
+        api_error e = { 0 };
+        if (!conversation_encode(&m, r, &ids, &e))
+            check_error(&e);
+        mem_free(ids.ids);
+    }
+}
+
 static void check_body(const char *text, size_t n)
 {
     static const api_endpoint endpoints[] = { API_COMPLETION, API_CHAT, API_TOKENIZE,
@@ -45,11 +79,15 @@ static void check_body(const char *text, size_t n)
         api_rules rules = { 300, n % 2 };
         api_request r;
         api_error e;
-        if (api_parse(&r, endpoints[i], text, n, &rules, &e))
+        bool good = api_parse(&r, endpoints[i], text, n, &rules, &e);
+        if (good)
             ASSERT(r.n >= 1 && r.n <= API_MAX_CHOICES && r.temperature >= 0 && r.top_p > 0 &&
-                   r.n_stop <= API_MAX_STOPS && r.top <= API_MAX_TOP && r.top_k >= 0);
+                   r.n_stop <= API_MAX_STOPS && r.top <= API_MAX_TOP &&
+                   r.prompt_top <= API_MAX_TOP && r.top_k >= 0);
         else
             check_error(&e);
+        if (good && r.messages)
+            check_conversation(&r);
         api_close(&r);
     }
 }

@@ -16,4 +16,10 @@ for number, (_, request, _, _) in enumerate(hostile.TABLE):
     temperature=0.5, top_p=0.5, top_k=5, min_p=0.1, repetition_penalty=1.1, presence_penalty=1, frequency_penalty=-1, n=2, best_of=2,
     seed=-5, stop=["a", "b"], stop_token_ids=[1, 2], ignore_eos=True, min_tokens=1, logit_bias={"5": 1.5}, logprobs=2, echo=True,
     stream=True, stream_options={"include_usage": True}, return_token_ids=True, cache_salt="x", user="u"))
+(folder / "talk").write_bytes(hostile.chat(
+    messages=[{"role": "user", "content": "a", "name": "b"},
+              {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": [1]}'}}]},
+              {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "c"}]}],
+    tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}], tool_choice="none", chat_template_kwargs={"extra": "d"},
+    prompt_logprobs=1, return_routed_experts=True, timings_per_token=True))
 (folder / "body").write_bytes(json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}).encode())
