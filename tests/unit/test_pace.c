@@ -59,6 +59,8 @@ static void forwards_without_answers_do_not_count(void **state)
     pace_measure(&p, 0.5, 3, 0);
     pace_measure(&p, 0.4, 3, 100); /* faster than without: noise */
     assert_int_equal(pace_limit(&p, 4), 128);
+    pace_measure(&p, 0.5 + 0.02 * 100, 3, 100);
+    assert_in_range(pace_limit(&p, 3), 49, 50); /* 1 second of 20 ms a token */
 }
 
 int main(void)
