@@ -88,7 +88,8 @@
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING " compare",                 \
       "dtype of the activations; if absent, of a run as it was trained, else bf16 on a GPU and "   \
       "f32 on a CPU; logits and compare: f32")                                                     \
-    X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH,                                                        \
+      "generate chat logits perplexity eval routes info esft bench",                               \
       "directory of a PEFT adapter to apply")                                                      \
     X(TEXT, patch, NONE, NAMED("DIR"), PATH, PESC_OPENING " train plan",                           \
       "directory of an expert patch to apply")                                                     \

@@ -26,6 +26,9 @@
       "seconds that running requests have to end after SIGTERM")                                   \
     X(TEXT, served_name, NONE, NAMED("NAME"), 0, "serve",                                          \
       "name of the model in requests and answers; the last part of its path if absent")            \
+    X(LIST, lora, NONE, NAMED("NAME=DIR"), 0, "serve",                                             \
+      "a PEFT adapter that is a model of its own under that name, beside MODEL itself; may be "    \
+      "given several times")                                                                       \
     X(TEXT, chat_format, NONE, NAMED("NAME"), 0, "serve",                                          \
       "the chat format; that of the model's template if absent")                                   \
     X(BOOL, lenient, "false", YES_NO, 0, "serve",                                                  \

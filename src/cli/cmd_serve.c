@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pesc_server *serving; /* what a signal stops */
@@ -45,16 +46,38 @@ static void say_ready(const options *o, const pesc_server *s)
     fflush(stdout);
 }
 
-pesc_status cmd_serve(const options *o)
+/* NAME=DIR is a model of its own; a directory alone is applied to MODEL itself, as everywhere. */
+static pesc_status split_loras(options *o, const char **named)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < o->serve.n_lora; i++) {
+        const char *text = o->serve.lora[i];
+        if (text[strcspn(text, "=/")] == '=') {
+            named[n++] = text;
+            continue;
+        }
+        if (o->load.lora)
+            return out_fail(PESC_USAGE,
+                            "serve: --lora: found \"%s\" and \"%s\", expected NAME=DIR, or one "
+                            "DIR for MODEL itself",
+                            o->load.lora, text);
+        o->load.lora = text;
+    }
+    o->serve.lora = named;
+    o->serve.n_lora = n;
+    return PESC_OK;
+}
+
+static pesc_status serve(const options *o)
 {
     open_model m = { 0 };
     pesc_server *s = NULL;
-    pesc_serve_options serve = o->serve;
+    pesc_serve_options opt = o->serve;
     if (!o->quiet)
-        serve.log = write_line;
+        opt.log = write_line;
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
-        st = pesc_server_open(&s, m.model, &serve);
+        st = pesc_server_open(&s, m.model, &opt);
     if (st == PESC_OK) {
         signal(SIGPIPE, SIG_IGN);
         catch_signals(s);
@@ -64,5 +87,18 @@ pesc_status cmd_serve(const options *o)
     }
     pesc_server_close(s);
     open_free(&m);
+    return st;
+}
+
+pesc_status cmd_serve(const options *o)
+{
+    options own = *o;
+    const char **named = calloc(o->serve.n_lora + 1, sizeof *named);
+    if (!named)
+        return out_fail(PESC_NOMEM, "serve: out of memory");
+    pesc_status st = split_loras(&own, named);
+    if (st == PESC_OK)
+        st = serve(&own);
+    free(named);
     return st;
 }

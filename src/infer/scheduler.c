@@ -321,8 +321,11 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
     TRY(kvcache_reserve(s->kv, slot, n));
     size_t asked = s->asked.n;
     TRY(place_rows(s, j, j->fed, n));
-    s->seqs[s->n_seqs] =
-        (token_seq){ .ids = j->ids.ids + j->fed, .n = n, .past = j->fed, .kv_seq = slot };
+    s->seqs[s->n_seqs] = (token_seq){ .ids = j->ids.ids + j->fed,
+                                      .n = n,
+                                      .past = j->fed,
+                                      .kv_seq = slot,
+                                      .specialist = j->r.specialist };
     s->placed[s->n_seqs++] = (placed){ .slot = slot, .first = asked, .n = s->asked.n - asked };
     s->n_tokens += n;
     return PESC_OK;

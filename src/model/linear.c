@@ -92,19 +92,72 @@ static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
     }
 }
 
+/* ---- specialists ---- */
+
+static tensor row_range(tensor t, int64_t first, int64_t n)
+{
+    t.data = (char *)t.data + (size_t)(first * t.ne[1]) * dtype_block_bytes(t.dt);
+    t.ne[0] = n;
+    return t;
+}
+
+/* scale A x of the rows of each specialist, in its columns of the bank; zeros elsewhere. Sequences
+ * of one specialist that follow each other are one product. */
+static tensor bank_a_fwd(const pass *p, const lora_bank *bank, tensor ax, tensor x)
+{
+    const ops *op = p->dev->op;
+    const pass_host *h = &p->host;
+    ax.ne[1] = bank->b.ne[1];
+    op->zero(p->dev, ax.data, tensor_bytes(&ax));
+    for (int32_t s = 0, end; s < p->n_seqs; s = end) {
+        int32_t who = h->specialist[s];
+        for (end = s + 1; end < p->n_seqs && h->specialist[end] == who;)
+            end++;
+        const bank_part *part = who ? &bank->parts[who - 1] : NULL;
+        if (!part || !part->a.data)
+            continue;
+        int64_t first = h->starts[s], n = h->starts[end] - first;
+        tensor out = row_range(ax, first, n);
+        out.data = (char *)out.data + (size_t)part->first * dtype_block_bytes(out.dt);
+        out.ne[1] = part->a.ne[0];
+        op->matmul(p->dev, &(mm){ .out = out,
+                                  .out_ld = ax.ne[1],
+                                  .a = row_range(x, first, n),
+                                  .b = part->a,
+                                  .scale = part->scale });
+    }
+    return ax;
+}
+
+/* The term B (scale A x) of each linear that has a bank; each uses a part of p->mid. */
+static void bank_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
+{
+    for (int i = 0; i < s->n; i++) {
+        const lora_bank *bank = s->l[i]->bank;
+        tensor ax = p->mid;
+        if (!bank)
+            continue;
+        ax.data = (char *)ax.data + (size_t)i * (tensor_bytes(&p->mid) / LINEARS);
+        out[i] = (mm_pair){ .a = bank_a_fwd(p, bank, ax, x), .b = bank->b };
+    }
+}
+
 void linears_fwd(const pass *p, const linear_set *s, tensor x)
 {
     mm_pair lora_terms[LINEARS];
     mm products[LINEARS];
     int n = 0;
+    bool banks = p->host.specialists;
     lora_fwd(p, s, lora_terms, x);
+    if (banks)
+        bank_fwd(p, s, lora_terms, x);
     for (int i = 0; i < s->n; i++)
         if (s->y[i].data)
             products[n++] = (mm){ .out = s->y[i],
                                   .a = x,
                                   .b = s->l[i]->w,
                                   .more = &lora_terms[i],
-                                  .n_more = s->l[i]->lora != NULL,
+                                  .n_more = s->l[i]->lora || (banks && s->l[i]->bank),
                                   .bias = s->l[i]->bias,
                                   .scale = 1 };
     p->dev->op->matmuls(p->dev, products, n);

@@ -12,6 +12,7 @@
 #include "model/pass.h"
 #include "model/rope.h"
 #include "model/routes.h"
+#include "model/specialists.h"
 #include "model/swap.h"
 
 #include <string.h>
@@ -191,6 +192,7 @@ static void release(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
     swap_close(m);
+    specialists_close(m);
     if (m->memory)
         m->dev->op->free(m->dev, m->memory);
     if (m->mixture)

@@ -21,9 +21,21 @@ typedef struct lora {
     uint64_t stream; /* names its dropout masks */
 } lora;
 
+/* The LoRAs of all specialists on one linear (specialists.h). */
+typedef struct bank_part {
+    tensor a;      /* [R,I]; absent: this specialist has none here */
+    int64_t first; /* its first column in b */
+    float scale;
+} bank_part;
+typedef struct lora_bank {
+    tensor b;         /* [O, columns of all] */
+    bank_part *parts; /* one for each specialist */
+} lora_bank;
+
 typedef struct linear {
-    tensor w, bias; /* w [O,I]: f32, bf16 or nf4; bias [O] or absent */
-    lora *lora;     /* NULL: none */
+    tensor w, bias;        /* w [O,I]: f32, bf16 or nf4; bias [O] or absent */
+    lora *lora;            /* NULL: none */
+    const lora_bank *bank; /* NULL: none */
 } linear;
 
 typedef struct ffn {
@@ -75,13 +87,14 @@ struct pesc_model {
     size_t memory_bytes;
     void *mixture; /* adapters and their routers: training moves them and gives the span back */
     size_t mixture_bytes;
-    tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
-    float rope_scale;               /* on cos and sin (yarn's mscale) */
-    float attn_scale;               /* 1/sqrt(qk_dim), times yarn's factor where it has one */
-    block *blocks;                  /* n_layers */
-    struct swap *swap;              /* the expert patch that is in; NULL: none */
-    bool double_quant;              /* how weights are quantised, with nf4 */
-    lora *loras;                    /* what the linears point to */
+    tensor embed, final_norm, head;  /* [V,C] [C] [V,C]; head is embed when tied */
+    float rope_scale;                /* on cos and sin (yarn's mscale) */
+    float attn_scale;                /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    block *blocks;                   /* n_layers */
+    struct swap *swap;               /* the expert patch that is in; NULL: none */
+    struct specialists *specialists; /* NULL: none */
+    bool double_quant;               /* how weights are quantised, with nf4 */
+    lora *loras;                     /* what the linears point to */
     size_t n_loras;
     int32_t lora_rank;       /* the largest; 0: no LoRA */
     dtype act_dt;            /* what activations are computed in: f32 or bf16 */

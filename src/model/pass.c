@@ -78,6 +78,7 @@ static void host_layout(pass *p, arena *a)
     size_t seqs = (size_t)p->lim.max_seqs;
     inputs_layout(p, a, sizes_at_limits(p->lim));
     p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
+    p->host.specialist = arena_take(a, seqs * sizeof *p->host.specialist);
     if (p->train)
         train_state_host_layout(p, a);
 }
@@ -204,6 +205,8 @@ static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
         p->host.pos[at + i] = q->past + i;
     p->host.starts[s + 1] = at + q->n;
     p->host.kv_seq[s] = q->kv_seq;
+    p->host.specialist[s] = q->specialist;
+    p->host.specialists |= q->specialist != 0;
     if (p->kv) {
         size_t pages = (size_t)kvcache_max_pages(p->kv);
         ASSERT(kvcache_length(p->kv, q->kv_seq) == q->past);
@@ -250,6 +253,7 @@ pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32
     pass_sizes z = { n, n_seqs, n_out };
     place_inputs(p, z);
     p->host.starts[0] = 0;
+    p->host.specialists = false;
     for (int32_t s = 0; s < n_seqs; s++)
         TRY(set_seq(p, s, &seqs[s]));
     for (int32_t i = 0; i < n_out; i++)

@@ -29,7 +29,9 @@ typedef struct pass_host {
     int32_t *table;     /* [n_seq, max_pages] */
     float *inv_freq;    /* [n_seq or 1, rot/2] */
     size_t bytes;
-    int32_t *kv_seq; /* [n_seq] */
+    int32_t *kv_seq;     /* [n_seq] */
+    int32_t *specialist; /* [n_seq] */
+    bool specialists;    /* one of them is not 0 */
 } pass_host;
 
 /* The residual stream as a sublayer leaves it. The sublayer's output is not added yet: the next

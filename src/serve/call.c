@@ -143,11 +143,13 @@ static pesc_status open_choices(call *c)
     return PESC_OK;
 }
 
-/* Requests that may share cached prefixes: those of the same key and salt. */
+/* Requests that may share cached prefixes: those of the same key, salt and model. */
 static uint64_t scope_of(const call *c)
 {
     const char *salt = c->api.cache_salt;
-    return salt ? XXH3_64bits_withSeed(salt, strlen(salt), c->x->key + 1) : c->x->key;
+    uint64_t scope = salt ? XXH3_64bits_withSeed(salt, strlen(salt), c->x->key + 1) : c->x->key;
+    int32_t who = c->model->specialist;
+    return who ? XXH3_64bits_withSeed(&who, sizeof who, scope) : scope;
 }
 
 static bool prepare(call *c, api_error *e)

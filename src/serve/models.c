@@ -2,6 +2,7 @@
 #include "serve/exchange.h"
 
 #include "base/mem.h"
+#include "model/specialists.h"
 
 #include <string.h>
 
@@ -32,6 +33,37 @@ static pesc_status add_model(pesc_server *s, const char *name, size_t n)
     return PESC_OK;
 }
 
+/* NAME=DIR of the option lora. */
+static pesc_status add_specialist(pesc_server *s, const char *text, const char **dir)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+        return fail(PESC_USAGE, "lora: found \"%s\", expected NAME=DIR", text);
+    size_t n = (size_t)(equals - text);
+    for (size_t i = 0; i < s->n_models; i++)
+        if (strlen(s->models[i].name) == n && memcmp(s->models[i].name, text, n) == 0)
+            return fail(PESC_USAGE, "lora: two models have the name \"%s\"", s->models[i].name);
+    TRY(add_model(s, text, n));
+    s->models[s->n_models - 1].specialist = (int32_t)s->n_models - 1;
+    *dir = equals + 1;
+    return PESC_OK;
+}
+
+static pesc_status open_specialists(pesc_server *s)
+{
+    size_t n = s->opt.n_lora;
+    const char **dirs = mem_zalloc(n + 1, sizeof *dirs);
+    pesc_status st = dirs ? PESC_OK : fail_nomem("the names of models", n);
+    for (size_t i = 0; st == PESC_OK && i < n; i++)
+        st = add_specialist(s, s->opt.lora[i], &dirs[i]);
+    if (st == PESC_OK) {
+        DEVICE_CALL(s->m->dev);
+        st = specialists_open(s->m, dirs, n);
+    }
+    mem_free(dirs);
+    return st;
+}
+
 pesc_status models_open(pesc_server *s)
 {
     size_t n;
@@ -40,7 +72,8 @@ pesc_status models_open(pesc_server *s)
         n = strlen(name);
     else
         name = last_part(s->m->dir->path, &n);
-    return add_model(s, name, n);
+    TRY(add_model(s, name, n));
+    return open_specialists(s);
 }
 
 void models_close(pesc_server *s)

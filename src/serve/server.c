@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "model/specialists.h"
 #include "serve/exchange.h"
 #include "text/chat_template.h"
 
@@ -130,6 +131,12 @@ void pesc_server_stop(pesc_server *s)
         return; /* the counter is not 0 already */
 }
 
+static void close_specialists(pesc_model *m)
+{
+    DEVICE_CALL(m->dev);
+    specialists_close(m);
+}
+
 void pesc_server_close(pesc_server *s)
 {
     if (!s)
@@ -146,6 +153,7 @@ void pesc_server_close(pesc_server *s)
     mem_free(s->hosts);
     models_close(s);
     expertload_close(s);
+    close_specialists(m);
     mem_free(s);
     pesc_model_close(m);
 }

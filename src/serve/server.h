@@ -38,6 +38,7 @@ enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths an
 /* A name that requests may give. */
 typedef struct served_model {
     char *name;
+    int32_t specialist; /* of model/specialists.h; 0: the model itself */
 } served_model;
 
 struct pesc_server {

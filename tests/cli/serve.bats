@@ -1,4 +1,7 @@
 load helper
+
+GOLDEN=$BATS_TEST_DIRNAME/../golden
+
 setup_file() {
     make_model
     export BASE=$BATS_TEST_DIRNAME/../../share/base
@@ -39,6 +42,24 @@ property() {
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
 @test "serve: chat templates get tools, calls and variables" { property gives_templates_tools_and_variables "$D/model"; }
 @test "serve: --log-json writes a line of JSON for each request" { property writes_a_log "$D/model"; }
+
+@test "serve: LoRAs under names of their own run in the same batch" {
+    run python3 "$BATS_TEST_DIRNAME/../serve/specialists.py" "$GOLDEN/peft/base" "$GOLDEN/peft/adapter"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+}
+
+@test "serve: --lora is NAME=DIR, or one directory for the model itself" {
+    pesc serve "$GOLDEN/peft/base" --port 0 --lora "a=$GOLDEN/peft/adapter" --lora "a=$GOLDEN/peft/adapter"
+    fails 2 'lora: two models have the name "a"'
+    pesc serve "$GOLDEN/peft/base" --port 0 --lora "=x"
+    fails 2 'lora: found "=x", expected NAME=DIR'
+    pesc serve "$GOLDEN/peft/base" --port 0 --lora a/b --lora c/d
+    fails 2 'serve: --lora: found "a/b" and "c/d", expected NAME=DIR, or one DIR for MODEL itself'
+    pesc serve "$GOLDEN/peft/base" --port 0 --lora "$GOLDEN/peft/adapter" --lora "a=$GOLDEN/peft/adapter"
+    [ "$status" = 2 ]
+    [[ $stderr == *"has a LoRA already, and specialists are on the weights without one; merge it first"* ]]
+}
 
 @test "serve: an address that others reach needs a key" {
     pesc serve "$D/model" --host 0.0.0.0 --port 0

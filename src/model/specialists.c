@@ -1,0 +1,235 @@
+#include "model/specialists.h"
+
+#include "base/mem.h"
+#include "format/peft.h"
+#include "model/bind.h"
+#include "model/memory.h"
+#include "tensor/bf16.h"
+
+#include <string.h>
+
+/* Each LoRA begins at a multiple of so many columns: a kernel that adds neighbouring products in
+ * pairs or vectors then groups its columns as it would alone. */
+enum { COLUMNS = 32 };
+
+struct specialists {
+    peft **adapters; /* [n], while they are read */
+    int32_t n;
+    lora_bank *banks; /* [n_banks] */
+    bank_part *parts; /* [n_banks, n] */
+    size_t n_banks;
+    void *memory;
+};
+
+static linear *linear_at(pesc_model *m, const slot *s)
+{
+    return (linear *)(void *)bind_field(m, s); /* w is a linear's first member */
+}
+
+/* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
+static const peft_lora *find_lora(const peft *adapter, const slot *s)
+{
+    size_t n = strlen(s->name) - strlen(".weight");
+    for (size_t i = 0; s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
+        const peft_lora *l = &adapter->loras[i];
+        if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
+            return l;
+    }
+    return NULL;
+}
+
+static bool any_lora(const struct specialists *sp, const slot *s)
+{
+    for (int32_t i = 0; i < sp->n; i++)
+        if (find_lora(sp->adapters[i], s))
+            return true;
+    return false;
+}
+
+static pesc_status check_lora(const peft *adapter, const peft_lora *l, const slot *s)
+{
+    bool fits = l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] &&
+                l->b->ne[0] == s->ne[0] && l->a->ne[0] == l->b->ne[1];
+    return fits ? PESC_OK
+                : fail(PESC_SHAPE, "%s: the LoRA of %s does not fit its linear [%lld,%lld]",
+                       adapter->dir, l->module, (long long)s->ne[0], (long long)s->ne[1]);
+}
+
+static pesc_status check_all(struct specialists *sp, const pesc_model *m)
+{
+    for (int32_t i = 0; i < sp->n; i++) {
+        const peft *adapter = sp->adapters[i];
+        size_t used = 0;
+        for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+            const peft_lora *l = find_lora(adapter, &s);
+            if (!l)
+                continue;
+            TRY(check_lora(adapter, l, &s));
+            used++;
+        }
+        if (used < adapter->n)
+            return fail(PESC_SHAPE, "%s: %zu of its %zu LoRAs are on no linear of this model",
+                        adapter->dir, adapter->n - used, adapter->n);
+    }
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+        sp->n_banks += any_lora(sp, &s);
+    return PESC_OK;
+}
+
+/* Places the tensors of all banks: first to measure, then in memory. */
+static void layout(struct specialists *sp, pesc_model *m, arena *a)
+{
+    size_t at = 0;
+    dtype dt = m->act_dt;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        if (!any_lora(sp, &s))
+            continue;
+        lora_bank *bank = &sp->banks[at];
+        int64_t columns = 0;
+        bank->parts = sp->parts + at++ * (size_t)sp->n;
+        for (int32_t i = 0; i < sp->n; i++) {
+            const peft_lora *l = find_lora(sp->adapters[i], &s);
+            if (!l)
+                continue;
+            bank->parts[i] = (bank_part){ .a = tensor_take2(a, dt, l->a->ne[0], l->a->ne[1]),
+                                          .first = columns,
+                                          .scale = l->scale };
+            columns += (l->a->ne[0] + COLUMNS - 1) / COLUMNS * COLUMNS;
+        }
+        bank->b = tensor_take2(a, dt, s.ne[0], columns);
+        if (columns > m->lora_rank)
+            m->lora_rank = (int32_t)columns;
+    }
+}
+
+/* ---- reading ---- */
+
+static void upload(device *dev, tensor to, float *x)
+{
+    if (to.dt == DT_BF16) /* in place: a 16-bit number is written where none is read any more */
+        for (int64_t i = 0; i < tensor_count(&to); i++) {
+            uint16_t h = bf16_from_f32(x[i]);
+            memcpy((char *)x + (size_t)i * sizeof h, &h, sizeof h);
+        }
+    dev->op->upload(dev, to.data, x, tensor_bytes(&to));
+}
+
+static pesc_status read_a(device *dev, const peft_lora *l, tensor to)
+{
+    int64_t n = weights_elements(l->a);
+    float *x = mem_alloc((size_t)n, sizeof *x);
+    pesc_status s = x ? weights_read_f32(l->a, 0, n, x) : fail_nomem(l->module, (size_t)n);
+    if (s == PESC_OK)
+        upload(dev, to, x);
+    if (s == PESC_OK)
+        s = dev->op->sync(dev);
+    mem_free(x);
+    return s;
+}
+
+static pesc_status read_b(const struct specialists *sp, device *dev, const slot *s,
+                          const lora_bank *bank)
+{
+    int64_t columns = bank->b.ne[1];
+    float *all = mem_zalloc((size_t)tensor_count(&bank->b), sizeof *all);
+    pesc_status st = all ? PESC_OK : fail_nomem(s->name, (size_t)tensor_count(&bank->b));
+    for (int32_t i = 0; st == PESC_OK && i < sp->n; i++) {
+        const peft_lora *l = find_lora(sp->adapters[i], s);
+        int64_t r = l ? l->b->ne[1] : 0;
+        for (int64_t row = 0; l && st == PESC_OK && row < l->b->ne[0]; row++)
+            st = weights_read_f32(l->b, row * r, r, all + row * columns + bank->parts[i].first);
+    }
+    if (st == PESC_OK)
+        upload(dev, bank->b, all);
+    if (st == PESC_OK)
+        st = dev->op->sync(dev);
+    mem_free(all);
+    return st;
+}
+
+static pesc_status read_all(struct specialists *sp, pesc_model *m)
+{
+    size_t at = 0;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        if (!any_lora(sp, &s))
+            continue;
+        const lora_bank *bank = &sp->banks[at++];
+        for (int32_t i = 0; i < sp->n; i++) {
+            const peft_lora *l = find_lora(sp->adapters[i], &s);
+            if (l)
+                TRY(read_a(m->dev, l, bank->parts[i].a));
+        }
+        TRY(read_b(sp, m->dev, &s, bank));
+        linear_at(m, &s)->bank = bank;
+    }
+    for (int32_t i = 0; i < sp->n; i++)
+        TRY(weights_check(sp->adapters[i]->ws));
+    return PESC_OK;
+}
+
+/* ---- opening ---- */
+
+static void close_adapters(struct specialists *sp)
+{
+    for (int32_t i = 0; sp->adapters && i < sp->n; i++)
+        peft_close(sp->adapters[i]);
+    mem_free(sp->adapters);
+    sp->adapters = NULL;
+}
+
+static pesc_status fill(pesc_model *m, struct specialists *sp, const char *const *dirs)
+{
+    static const memory_need need = { "the specialists", "fewer of them need less" };
+    arena a = { 0 };
+    size_t n = (size_t)sp->n;
+    sp->adapters = mem_zalloc(n, sizeof(peft *));
+    if (!sp->adapters)
+        return fail_nomem("the specialists", n * sizeof(peft *));
+    for (size_t i = 0; i < n; i++)
+        TRY(peft_open(&sp->adapters[i], dirs[i]));
+    TRY(check_all(sp, m));
+    sp->banks = mem_zalloc(sp->n_banks + 1, sizeof *sp->banks);
+    sp->parts = mem_zalloc(sp->n_banks * n + 1, sizeof *sp->parts);
+    if (!sp->banks || !sp->parts)
+        return fail_nomem("the specialists", sp->n_banks * n * sizeof *sp->parts);
+    layout(sp, m, &a);
+    TRY(memory_take(&a, m->dev, &need, &sp->memory));
+    layout(sp, m, &a);
+    return read_all(sp, m);
+}
+
+pesc_status specialists_open(pesc_model *m, const char *const *dirs, size_t n)
+{
+    if (n == 0)
+        return PESC_OK;
+    if (m->n_loras || m->specialists)
+        return fail(PESC_USAGE,
+                    "%s: has a LoRA already, and specialists are on the weights "
+                    "without one; merge it first",
+                    m->dir->path);
+    struct specialists *sp = m->specialists = mem_zalloc(1, sizeof *sp);
+    if (!sp)
+        return fail_nomem("the specialists", sizeof *sp);
+    sp->n = (int32_t)n;
+    pesc_status s = fill(m, sp, dirs);
+    close_adapters(sp);
+    if (s != PESC_OK)
+        specialists_close(m);
+    return s;
+}
+
+void specialists_close(pesc_model *m)
+{
+    struct specialists *sp = m->specialists;
+    if (!sp)
+        return;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+        if (s.rule->flags & RULE_LINEAR)
+            linear_at(m, &s)->bank = NULL;
+    if (sp->memory)
+        m->dev->op->free(m->dev, sp->memory);
+    mem_free(sp->banks);
+    mem_free(sp->parts);
+    mem_free(sp);
+    m->specialists = NULL;
+}

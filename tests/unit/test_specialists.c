@@ -1,0 +1,129 @@
+/* Specialists: rows of one forward with different LoRAs compute what models opened with these LoRAs
+ * alone compute, bit for bit. */
+#include "base/status.h"
+#include "model/model.h"
+#include "model/specialists.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/modeldirs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SEQS = 5, LENGTH = 7, TOKENS = SEQS * LENGTH };
+
+/* The golden adapter again, with another alpha: a second specialist. */
+static const char *other_adapter(char out[512])
+{
+    char from[512];
+    size_t n;
+    modeldirs_golden(from, "peft/adapter");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
+    char *bytes = files_get(path, &n);
+    files_put("other/adapter_model.safetensors", bytes, n);
+    free(bytes);
+    snprintf(path, sizeof path, "%s/adapter_config.json", from);
+    char *text = files_get(path, &n), *alpha = strstr(text, "\"lora_alpha\": 6");
+    assert_non_null(alpha);
+    alpha[strlen("\"lora_alpha\": ")] = '9';
+    files_put("other/adapter_config.json", text, n);
+    free(text);
+    snprintf(out, 512, "%s", files_path("other"));
+    return out;
+}
+
+static pesc_model *open_with(const char *dir)
+{
+    char base[512];
+    pesc_model *m;
+    pesc_load_options o = pesc_load_defaults();
+    o.lora = dir;
+    must(pesc_model_open(&m, modeldirs_device(), modeldirs_golden(base, "peft/base"), &o));
+    return m;
+}
+
+static void tokens_of(int32_t *ids, int32_t seq)
+{
+    for (int32_t i = 0; i < LENGTH; i++)
+        ids[i] = (seq * 11 + i * 5 + 3) % 67;
+}
+
+/* Logits of a sequence by a model opened with one LoRA, or none. */
+static float *alone(const char *dir, int32_t seq)
+{
+    int32_t ids[LENGTH];
+    pesc_model *m = open_with(dir);
+    float *x = malloc((size_t)LENGTH * (size_t)m->cfg.vocab * sizeof *x);
+    assert_non_null(x);
+    tokens_of(ids, seq);
+    must(pesc_logits(m, ids, LENGTH, x));
+    pesc_model_close(m);
+    return x;
+}
+
+static void each_row_uses_its_own_lora(void **state)
+{
+    (void)state;
+    static const int32_t who[SEQS] = { 1, 0, 2, 2, 1 };
+    char first[512], second[512];
+    const char *dirs[] = { modeldirs_golden(first, "peft/adapter"), other_adapter(second) };
+    const char *loras[] = { NULL, dirs[0], dirs[1] };
+    int32_t ids[SEQS][LENGTH], rows[TOKENS];
+    token_seq seqs[SEQS];
+    pesc_model *m = open_with(NULL);
+    pass *p;
+    tensor logits;
+    must(specialists_open(m, dirs, 2));
+    must(pass_open(&p, m, (pass_limits){ TOKENS, SEQS, TOKENS }, NULL));
+    for (int32_t s = 0; s < SEQS; s++) {
+        tokens_of(ids[s], s);
+        seqs[s] = (token_seq){ .ids = ids[s], .n = LENGTH, .specialist = who[s] };
+    }
+    for (int32_t i = 0; i < TOKENS; i++)
+        rows[i] = i;
+    must(pass_set(p, seqs, SEQS, rows, TOKENS));
+    must(model_fwd(m, p, &logits));
+    size_t n = (size_t)LENGTH * (size_t)m->cfg.vocab, other = 0;
+    float *got = malloc(SEQS * n * sizeof *got);
+    assert_non_null(got);
+    must(m->dev->op->download(m->dev, got, logits.data, SEQS * n * sizeof *got));
+    for (int32_t s = 0; s < SEQS; s++) {
+        float *want = alone(loras[who[s]], s), *plain = alone(NULL, s);
+        assert_memory_equal(got + (size_t)s * n, want, n * sizeof *got);
+        other += memcmp(want, plain, n * sizeof *got) != 0;
+        free(want);
+        free(plain);
+    }
+    assert_int_equal(other, 4); /* the LoRAs do change the logits */
+    free(got);
+    pass_close(p);
+    specialists_close(m);
+    pesc_model_close(m);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    char adapter[512], base[512];
+    const char *dirs[] = { modeldirs_golden(adapter, "peft/adapter") };
+    pesc_model *m = open_with(dirs[0]);
+    must_fail(specialists_open(m, dirs, 1), PESC_USAGE, "has a LoRA already");
+    pesc_model_close(m);
+    must(pesc_model_open(&m, modeldirs_device(), modeldirs_golden(base, "qwen2"), NULL));
+    must_fail(specialists_open(m, dirs, 1), PESC_SHAPE, "LoRA");
+    assert_null(m->specialists);
+    const char *none[] = { "/none" };
+    must_fail(specialists_open(m, none, 1), PESC_IO, "/none");
+    must(specialists_open(m, NULL, 0));
+    pesc_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_uses_its_own_lora),
+        cmocka_unit_test(refuses_what_does_not_fit),
+    };
+    return cmocka_run_group_tests_name("specialists", tests, NULL, NULL);
+}
