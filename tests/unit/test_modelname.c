@@ -74,6 +74,7 @@ static void names_the_download(void **state)
     is_not("acme/none", "acme/none: is neither a directory here nor a model in the cache ");
     is_not("acme/none", "to download it: hf download acme/none");
     files_text("hub/models--acme--bad/refs/main", "../../etc");
+    files_text("hub/etc/config.json", "{}");
     files_text("hub/models--acme--bad/snapshots/a/x", "");
     files_text("hub/models--acme--bad/snapshots/b/x", "");
     is_not("acme/bad", "hf download acme/bad");
