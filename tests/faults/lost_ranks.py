@@ -21,6 +21,7 @@ import time
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden/train/pesc-a"
 SILENCE = 3  # seconds after which a stopped rank counts as lost
+MEET = 10  # seconds in which all must have met
 LIMIT = 60
 
 
@@ -34,7 +35,7 @@ def start(pesc, run, steps, size):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = dict(os.environ, WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), PESC_SILENCE=str(SILENCE))
+    env = dict(os.environ, WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), PESC_SILENCE=str(SILENCE), PESC_MEET=str(MEET))
     return [subprocess.Popen([pesc, *options(run, steps)], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)),
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for r in range(size)]
 
