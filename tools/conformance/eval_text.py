@@ -482,4 +482,5 @@ def main():
 
 
 if __name__ == "__main__":
+    sys.path.pop(0)  # this file's own folder: it has a tokenizers.py, which hides the library of that name
     sys.exit(main())

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/serve"))
+# instead of this folder, whose tokenizers.py hides the library of that name
+sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2] / "tests/serve")
 from running import Server  # noqa: E402
 
 LIMIT = 25

@@ -12,7 +12,7 @@ if [ ! -x "$venv/bin/python" ]; then
     "$venv/bin/pip" install -q torch transformers peft tokenizers sentencepiece safetensors \
         bitsandbytes gguf numpy xxhash protobuf
 fi
-if ! "$venv/bin/python" -c 'import lm_eval' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import lm_eval, tenacity' 2>/dev/null; then
     "$venv/bin/pip" install -q 'lm_eval[api]==0.4.13' sympy math_verify antlr4-python3-runtime==4.11 \
         sacrebleu rouge_score
 fi
