@@ -413,7 +413,7 @@ def compare_math():
     for (a, b), own in zip(pairs, ours):
         decided += own["ok"]
         same = lambda: minerva.is_equiv(a, b) == bool(own["number"])
-        if own["ok"] and not same() and not same():  # the harness gives up after 5 s, on a busy machine at once
+        if own["ok"] and not same() and not same():  # the harness gives up after 5 s, which a busy machine may need
             print(f"DIFFERENT rational: {a!r} {b!r}: harness {minerva.is_equiv(a, b)}, pesc {own['number']}")
             wrong += 1
     print(f"rational comparison: {len(pairs)} pairs, {decided} decided, each as sympy does")
