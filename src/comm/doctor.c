@@ -29,7 +29,7 @@ static pesc_doctor_row nccl_row(void)
                  v / 10000, v / 100 % 100, v % 100);
     else
         snprintf(r.detail, sizeof r.detail,
-                 "libnccl.so.2 was not found: several GPUs exchange through the host's memory");
+                 "libnccl.so.2 cannot be loaded: several GPUs exchange through the host's memory");
     return r;
 }
 

@@ -205,6 +205,7 @@ typedef struct opened {
 static void open_run(opened *o, const char *run, const json_t *golden)
 {
     pesc_load_options opt = pesc_load_defaults();
+    opt.compute_dtype = "f32";
     char adapter[512];
     snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
     FILE *there = fopen(file_of(run, "lora/adapter_config.json"), "r");
