@@ -33,7 +33,7 @@ pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt);
 int32_t pesc_comm_rank(const pesc_comm *c);
 int32_t pesc_comm_size(const pesc_comm *c);
 int32_t pesc_comm_local_rank(const pesc_comm *c); /* among the processes of this host */
-const char *pesc_comm_host(const pesc_comm *c);   /* the name of this host */
+const char *pesc_comm_host(const pesc_comm *c);   /* the name of this host; "" of NULL */
 
 /* failure: why this process ends early, which the others are told; NULL: its work is done. The
  * device that joined must be closed, or not be used any more. */

@@ -237,7 +237,7 @@ one = 3 * 36 * 52
 for experts, p in zip((1, 2, 4), plans):
     assert p["params_trained"] == experts * one, p
     assert p["bytes"]["trained"] == experts * one * 8, p     # master weights and gradients
-    assert 0 <= p["bytes"]["optimizer"] - experts * one * 8 < 128, p
+    assert 0 <= p["bytes"]["optimizer"] - experts * one * 8 < 4096 + 128, p     # the moments, and sums of the norm
 assert len({p["bytes"]["model"] for p in plans}) == 1
 PY
 }

@@ -270,6 +270,7 @@ const op_test test_matmul_fp8 = {
     "matmul_fp8", matmul_slots, fp8_arrange, matmul_call, matmul_oracle, 2e-5,
     .bf16_tolerance = 2e-2,
     .cases = {
+        { .t = 1, .c = 33, .n = 19, .fp8 = 1, .scale = 1, .layout = MM_NN },
         { .t = 300, .c = 320, .n = 272, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_BF16,
           .o = DT_BF16, .layout = MM_NN },
         { .t = 1050, .c = 704, .n = 1040, .k = 72, .fp8 = 1, .scale = 1, .x = DT_BF16,
@@ -285,6 +286,7 @@ const op_test test_matmul_fp8_nf4 = {
     "matmul_fp8_nf4", matmul_slots, fp8_arrange, matmul_call, matmul_oracle, 2e-5,
     .bf16_tolerance = 0.5,
     .cases = {
+        { .t = 1, .c = 33, .n = 19, .fp8 = 1, .scale = 1, .layout = MM_NN },
         { .t = 300, .c = 320, .n = 272, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_NF4,
           .o = DT_BF16, .layout = MM_NN },
         { .t = 700, .c = 192, .n = 400, .k = 64, .fp8 = 1, .scale = 1, .x = DT_BF16, .w = DT_NF4,

@@ -191,7 +191,8 @@ static void moments_are_paged(void **state)
         assert_true(plan.paged && plan.fits);
         assert_true(plan.total + plan.optimizer > plan.available);
         train(d, model, o, got[1].loss);
-        assert_true(far_host_bytes(d) + 4096 > 2 * plan.optimizer); /* two runs */
+        /* two runs; the sums of the norm's segments, 4 KiB each time, stay on the device */
+        assert_true(far_host_bytes(d) + 3 * 4096 > 2 * plan.optimizer);
         d->op->close(d);
         must_agree(&cases[i], got);
     }
@@ -209,6 +210,7 @@ static void memory_decides(void **state)
     pesc_plan_report all = PESC_INIT(pesc_plan_report), last = PESC_INIT(pesc_plan_report);
     o.batch = 16;
     o.seq_len = 512;
+    o.grad_groups = 1; /* no partial sums of gradients, which grow with the micro-batches */
     device *d = far_open(0);
     d->micro_tokens = 8192;
     must(pesc_plan(d, model, &o, &all));

@@ -70,6 +70,8 @@ static pesc_train_options train;
     X(pesc_device_open(NULL, "cpu"), "out")                                                        \
     X(pesc_device_open(&got.dev, NULL), "spec")                                                    \
     X(pesc_device_events(NULL, NULL), "dev")                                                       \
+    X(pesc_device_join(NULL, NULL), "dev")                                                         \
+    X(pesc_comm_open(NULL, NULL), "out")                                                           \
     X(pesc_model_open(NULL, dev, "x", NULL), "out")                                                \
     X(pesc_model_open(&got.m, NULL, "x", NULL), "dev")                                             \
     X(pesc_model_open(&got.m, dev, NULL, NULL), "path")                                            \
@@ -363,11 +365,15 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_doctor(NULL, 0) > 0)                                                                    \
     X(pesc_doctor(NULL, 100) == pesc_doctor(NULL, 0))                                              \
     X(pesc_kernels(NULL, 0) > 0)                                                                   \
-    X(pesc_kernels(NULL, 100) == pesc_kernels(NULL, 0))
+    X(pesc_kernels(NULL, 100) == pesc_kernels(NULL, 0))                                            \
+    X(pesc_comm_doctor(NULL, 0) > 0)                                                               \
+    X(pesc_comm_rank(NULL) == 0 && pesc_comm_size(NULL) == 1)                                      \
+    X(pesc_comm_local_rank(NULL) == 0 && !*pesc_comm_host(NULL))
 
 /* X(a call that does nothing) */
 #define NOTHING(X)                                                                                 \
     X(pesc_device_close(NULL))                                                                     \
+    X(pesc_comm_close(NULL, NULL))                                                                 \
     X(pesc_model_close(NULL))                                                                      \
     X(pesc_tokenizer_close(NULL))                                                                  \
     X(pesc_session_close(NULL))                                                                    \
