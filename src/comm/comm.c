@@ -80,8 +80,7 @@ pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt)
     NEED(out);
     *out = NULL;
     pesc_comm_options o = { .size = sizeof o };
-    if (opt)
-        memcpy(&o, opt, opt->size < sizeof o ? opt->size : sizeof o);
+    ARGS_READ(&o, opt);
     launch at;
     TRY(launch_find(&at));
     if (at.size == 1)

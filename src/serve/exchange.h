@@ -88,7 +88,7 @@ void handle_tokenizer_info(exchange *x);
 void handle_template(exchange *x);
 void handle_completion(exchange *x);
 void handle_chat(exchange *x);
-void handle_later(exchange *x);
+void handle_unsupported(exchange *x);
 void handle_page(exchange *x);
 void handle_experts(exchange *x);
 

@@ -33,7 +33,7 @@ void handle_version(exchange *x)
     answer(x, json_pack("{s:s}", "version", pesc_version()));
 }
 
-void handle_later(exchange *x)
+void handle_unsupported(exchange *x)
 {
     api_error e;
     api_refuse(&e, 501, "not_implemented", NULL,

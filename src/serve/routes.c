@@ -30,9 +30,9 @@ static const route paths[] = {
     { "POST", "/detokenize", handle_detokenize, false, E_TOKENS },
     { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS },
     { "POST", "/apply-template", handle_template, false, E_TOKENS },
-    { "POST", "/v1/responses", handle_later, false, E_OTHER },
-    { "POST", "/v1/messages", handle_later, false, E_OTHER },
-    { "POST", "/v1/embeddings", handle_later, false, E_OTHER },
+    { "POST", "/v1/responses", handle_unsupported, false, E_OTHER },
+    { "POST", "/v1/messages", handle_unsupported, false, E_OTHER },
+    { "POST", "/v1/embeddings", handle_unsupported, false, E_OTHER },
 };
 enum { N_PATHS = sizeof paths / sizeof *paths };
 

@@ -26,6 +26,7 @@ static struct {
     pesc_data *d;
     pesc_trainer *trainer;
     pesc_server *server;
+    pesc_comm *comm;
     const int32_t *ids, *labels;
     const float *logits;
     const char *name;
@@ -257,6 +258,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
 #define WRONG(X)                                                                                   \
     X(pesc_device_open(&got.dev, "cpu:0"), "expected 1 to 1024")                                   \
     X(pesc_device_events(dev, &(pesc_events){ 0 }), "ev->size is 0")                               \
+    X(pesc_comm_open(&got.comm, &(pesc_comm_options){ 0 }), "opt->size is 0")                      \
     X(pesc_info("share/base", NULL, &(pesc_events){ 0 }, &info), "ev->size is 0")                  \
     X(pesc_info("share/base", NULL, NULL, &(pesc_model_info){ 0 }), "out->size is 0")              \
     X(pesc_model_open(&got.m, dev, "share/base", &(pesc_load_options){ 0 }), "has size 0")         \
@@ -507,10 +509,7 @@ static void refused_calls_leave_handles_usable(void **state)
     (void)state;
     const float *logits;
     assert_true(!got.dev && !got.m);
-    assert_null(got.s);
-    assert_null(got.t);
-    assert_null(got.d);
-    assert_null(got.trainer);
+    assert_true(!got.s && !got.t && !got.d && !got.trainer && !got.comm);
     pesc_session_reset(s);
     must_fail(pesc_session_feed(s, (int32_t[]){ -1 }, 1, &logits), PESC_FORMAT, "found id -1");
     must_fail(pesc_session_feed(s, (int32_t[]){ INT32_MAX }, 1, &logits), PESC_FORMAT, "found id");
