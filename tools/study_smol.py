@@ -38,7 +38,10 @@ SEEDS, SEQ_LEN, BATCH_TOKENS, SEARCH = [0, 1, 2], 512, 8192, 0.25
 
 # ---- rows: what is compared
 
-ADDED, WHOLE = "1.6e-4 4e-4 1e-3 2.5e-3", "1e-5 2.5e-5 6.3e-5 1.6e-4"  # rates for what is added, and for the weights themselves
+# Rates of a search, each 2.5 times the one before. A search starts with those of its row and goes on until both neighbours of the best
+# were tried.
+LADDER = "1.6e-6 4e-6 1e-5 2.5e-5 6.3e-5 1.6e-4 4e-4 1e-3 2.5e-3 6.3e-3 1.6e-2".split()
+ADDED, WHOLE = "4e-4 1e-3", "2.5e-5 6.3e-5"  # for what is added, and for the weights themselves
 
 
 class Row:
@@ -70,7 +73,7 @@ MAIN = [
         "--kind upcycle --experts 8", rates=WHOLE, seeds=3, keep=True),
 ]
 COUNTS = [camelidae(f"pesc-{n}", f"{n} adapters of 64", experts=n, rates=ADDED, seeds=3) for n in (16, 4, 32, 64)]
-WIDTHS = [camelidae(f"pesc-8-d{d}", f"8 adapters of {d}", width=d, rates=ADDED, keep=True) for d in (256, 512, 128)]
+WIDTHS = [camelidae(f"pesc-8-d{d}", f"8 adapters of {d}", width=d, rates=ADDED, keep=True) for d in (128, 256, 512)]
 CHOICES = [
     camelidae("pesc-8-aux0", "no balance loss", train="--aux-coef 0"),
     camelidae("pesc-8-auxsum", "balance loss summed over layers", train="--aux-reduction sum"),
@@ -79,7 +82,7 @@ CHOICES = [
     camelidae("pesc-8-x1.44", "1.44 times the records, the larger mix", data="train-1.44"),
     Row("lora-r64-x1.44", "Camel, 1.44 times the records", MAIN[0].train, like="lora-r64", data="train-1.44"),
     camelidae("pesc-8-s0.25", "s 0.25", craft="--adapter-scale 0.25", rates=ADDED),
-    camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="6.3e-5 1.6e-4 4e-4 1e-3"),
+    camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="1.6e-4 4e-4"),
     lora(122, rates=ADDED, seeds=3),
     Row("full", "every weight of the dense model", "--method full", rates=WHOLE),
     camelidae("pesc-8-nf4", "on a base in NF4 (QLoRA)", train="--base-dtype nf4"),
@@ -151,8 +154,8 @@ def prepare(o):
 class Study:
     def __init__(self, o):
         self.o, self.file = o, o.results / "results.json"
-        self.began, self.lock, self.heavy = time.monotonic(), threading.Lock(), threading.Semaphore(1)
-        self.took = {}  # seconds of the last jobs of a kind
+        self.began, self.lock = time.monotonic(), threading.Lock()
+        self.took, self.given_up = {}, set()  # seconds of the last jobs of a kind; keys that failed or had no time
         o.results.mkdir(parents=True, exist_ok=True)
         o.work.mkdir(parents=True, exist_ok=True)
         self.results = json.loads(self.file.read_text()) if self.file.exists() else {}
@@ -227,14 +230,14 @@ class Study:
         models = [camel, self.o.work / "base", *others]  # differences are to the first
         words = ["eval", *models, "--tasks", tasks, "--suite", "paper", "--data-dir", self.o.data / "bench", "--compute-dtype",
                  self.o.compute, "--limit", limit, "-o", self.o.results / ("bench-" + tasks.split(",")[0]), *self.device()]
-        names = [m.name for m in models]
+        about = {"models": [m.name for m in models], "rates": self.main_rates()}
         try:
-            return {"models": names, "table": self.text(*words)}  # the table has the paired differences
+            return {**about, "table": self.text(*words)}  # the table has the paired differences
         except RuntimeError as e:
             if "sandbox" not in str(e):
                 raise
             words[words.index(tasks)] = tasks.replace(",humaneval,mbpp", "")
-            return {"models": names, "table": self.text(*words), "note": "no sandbox here: humaneval and mbpp are left out"}
+            return {**about, "table": self.text(*words), "note": "no sandbox here: humaneval and mbpp are left out"}
 
     def routes(self, name):
         return {"out": self.pesc("routes", self.kept(name), "--data", self.o.data / "test.jsonl", "--template", "chatml", "--layer", "15",
@@ -248,39 +251,69 @@ class Study:
         models = [self.o.work / "base"] + [self.kept(n) for n in ("pesc-8", "molora-8", "upcycle-8") if self.kept(n).exists()]
         return {"out": self.pesc("cost", *models, "--measure", "--compute-dtype", self.o.compute, "-o", self.o.results, *self.device())}
 
-    # -- jobs: (key, kind, keys it needs, function)
+    # -- rates
+
+    def tried(self, row):
+        """{rate: validation loss} of a row's search; infinite where the run diverged."""
+        found = {k.rsplit("/", 1)[1]: r for k, r in list(self.results.items()) if k.startswith(f"search/{row.name}/")}
+        return {rate: r.get("valid") or float("inf") for rate, r in found.items() if "failed" not in r or "finite" in r["failed"]}
 
     def best_rate(self, row):
-        of = ROWS[row.like] if row.like else row
-        found = [(self.results[k]["valid"], k) for k in self.searches(of) if self.results.get(k, {}).get("valid")]
-        return min(found)[1].rsplit("/", 1)[1] if found else None
+        tried = self.tried(self.searched(row))
+        return min(tried, key=tried.get) if tried else None
 
-    def searches(self, row):
-        return [f"search/{row.name}/{rate}" for rate in row.rates]
+    def searched(self, row):
+        return ROWS[row.like] if row.like else row
+
+    def open_rates(self, row):
+        """What a search still has to try: its first rates, then the neighbours of the best."""
+        tried = self.tried(row)
+        open_ = [r for r in row.rates if r not in tried]
+        if tried and not open_ and min(tried.values()) < float("inf"):
+            at = LADDER.index(self.best_rate(row))
+            open_ = [r for r in LADDER[max(at - 1, 0):at + 2] if r not in tried]
+        return open_
+
+    def main_rates(self):
+        return {r.name: self.results[f"full/{r.name}/0"]["rate"] for r in MAIN}
+
+    # -- jobs: (key, kind, keys it needs, function); those that are still to be done
 
     def search_jobs(self, rows):
-        return [(key, "search", ["base"], lambda r=r, key=key: self.train(r, SEEDS[0], key.rsplit("/", 1)[1], "search"))
-                for r in rows for key in self.searches(r)]
+        return [(f"search/{r.name}/{rate}", "search", ["base"], lambda r=r, rate=rate: self.train(r, SEEDS[0], rate, "search"))
+                for r in rows for rate in self.open_rates(r)]
 
     def full_jobs(self, rows, seeds):
-        return [(f"full/{r.name}/{s}", "full", self.searches(ROWS[r.like] if r.like else r),
-                 lambda r=r, s=s: self.train(r, s, self.best_rate(r), "full")) for s in seeds for r in rows if s < r.seeds]
+        """Runs at the best rate, once its search has ended. One at another rate is made again."""
+        out = []
+        for s in seeds:
+            for r in rows:
+                key = f"full/{r.name}/{s}"
+                if s >= r.seeds or self.open_rates(self.searched(r)) or self.results.get(key, {}).get("rate") == self.best_rate(r):
+                    continue
+                out.append((key, "full", [], lambda r=r, s=s: self.train(r, s, self.best_rate(r), "full")))
+        return out
+
+    def rest_jobs(self):
+        """Benchmarks and the commands that look at runs."""
+        main, pair = [f"full/{r.name}/0" for r in MAIN], ["full/pesc-8/0", "full/upcycle-8/0"]
+        bench = [("bench/choice", "bench", main, lambda: self.bench(CHOICE_TASKS, self.o.bench_limit)),
+                 ("bench/text", "bench", main, lambda: self.bench(TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
+        routes = [("routes/pesc-8", "analysis", ["full/pesc-8/0"], lambda: self.routes("pesc-8"))]
+        compare = [(f"compare/{n}", "analysis", [*pair, f"full/{n}/0"], lambda n=n: self.distance(n))
+                   for n in ["pesc-8"] + [r.name for r in WIDTHS]]
+        return bench, routes, compare, [("cost", "alone", main, self.cost)]
 
     def jobs(self):
-        main = [f"full/{r.name}/0" for r in MAIN]
-        out = [("base", "base", [], lambda: {**self.losses(self.base()),
-                                             "activated": self.pesc("info", self.base())["params"]["activated"]})]
-        out += self.search_jobs(MAIN) + self.full_jobs(MAIN, SEEDS[:1])
-        out += [("bench/choice", "bench", main, lambda: self.bench(CHOICE_TASKS, self.o.bench_limit)),
-                ("bench/text", "bench", main, lambda: self.bench(TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
-        out += self.full_jobs(MAIN, SEEDS[1:]) + self.search_jobs(COUNTS) + self.full_jobs(COUNTS, SEEDS[:1])
-        out += self.full_jobs(CHOICES[:4], SEEDS[:1]) + self.search_jobs(WIDTHS) + self.full_jobs(WIDTHS, SEEDS[:1])
-        out += [("routes/pesc-8", "analysis", main, lambda: self.routes("pesc-8"))]
-        out += [(f"compare/{n}", "analysis", main + [f"full/{n}/0"], lambda n=n: self.distance(n))
-                for n in ["pesc-8"] + [r.name for r in WIDTHS]]
-        out += self.search_jobs(CHOICES[4:]) + self.full_jobs(CHOICES[4:], SEEDS[:1])
-        out += self.full_jobs(COUNTS + CHOICES, SEEDS[1:]) + [("cost", "alone", main, self.cost)]
-        return out
+        first, later = SEEDS[:1], SEEDS[1:]
+        bench, routes, compare, cost = ([j for j in part if j[0] not in self.results] for part in self.rest_jobs())
+        out = [] if "base" in self.results else [("base", "base", [], lambda: {
+            **self.losses(self.base()), "activated": self.pesc("info", self.base())["params"]["activated"]})]
+        out += self.search_jobs(MAIN) + self.full_jobs(MAIN, first) + bench + routes
+        out += self.search_jobs(CHOICES + WIDTHS) + self.full_jobs(CHOICES[4:] + WIDTHS, first) + compare[:1]
+        out += self.full_jobs(MAIN, later) + self.search_jobs(COUNTS) + self.full_jobs(COUNTS + CHOICES[:4], first) + compare + cost
+        out += self.full_jobs(COUNTS + CHOICES, later)
+        return [j for i, j in enumerate(out) if j[0] not in {k[0] for k in out[:i]} and re.search(self.o.only, j[0])]
 
     # -- scheduling
 
@@ -289,33 +322,31 @@ class Study:
         last = self.took.get(kind, [])
         return max(last[-4:], default=5)
 
-    def next_job(self, waiting, running):
-        """The first job whose needs are there and that is likely to end in time; None: none now."""
-        for job in waiting:
-            key, kind, needs, _ = job
-            ready = all(n in self.results for n in needs)
-            if not ready or self.likely(kind) > self.left() or (kind == "alone" and running):
-                continue
-            return job
+    def next_job(self, running):
+        """The first job whose needs are there and that is likely to end in time; None: none now. One upcycled model at a time is
+        trained: a run of it takes 9 GB."""
+        waiting = [j for j in self.jobs() if j[0] not in running and j[0] not in self.given_up]
+        missing = {j[0] for j in waiting} | set(running)
+        for key, kind, needs, work in waiting:
+            ready = not missing & set(needs) and all(n in self.results for n in needs)
+            large = "/upcycle" in key and any("/upcycle" in k for k in running)
+            if ready and not large and self.likely(kind) < self.left() and not (kind == "alone" and running):
+                return key, kind, needs, work
         return None
 
     def do(self, job):
         key, kind, _, work = job
         began = time.monotonic()
-        heavy = self.heavy if "upcycle" in key else None
         try:
-            if heavy:
-                heavy.acquire()
             row = work()
         except subprocess.TimeoutExpired:
             row = None
         except (RuntimeError, OSError, ValueError, KeyError, TypeError) as e:
             row = {"failed": str(e)}
-        finally:
-            if heavy:
-                heavy.release()
         seconds = time.monotonic() - began
         self.took.setdefault(kind, []).append(seconds)
+        if row is None or "failed" in row:
+            self.given_up.add(key)
         if row is not None:
             self.save(key, {**row, "seconds": round(seconds, 1)})
         told = "no time" if row is None else row.get("failed") or ", ".join(
@@ -323,32 +354,30 @@ class Study:
         tell(f"{time.monotonic() - self.began:6.0f} s  {key} ({seconds:.0f} s): {told}")
 
     def forget(self):
-        """Results that are to be made again: what failed, and runs that are gone but still to be looked at."""
-        jobs = [j for j in self.jobs() if re.search(self.o.only, j[0])]
-        open_ = [j for j in jobs if j[0] not in self.results or "failed" in self.results[j[0]]]
-        needed = {n for j in open_ if j[1] in ("bench", "analysis", "alone") for n in j[2]}
+        """Drops the results that are to be made again: what failed without diverging, and runs that are gone but still to be looked at."""
+        for key in [k for k, r in self.results.items() if "failed" in r and "finite" not in r["failed"]]:
+            del self.results[key]
+        needed = {n for j in self.jobs() if j[1] in ("bench", "analysis", "alone") for n in j[2]}
         gone = {f"full/{r.name}/{SEEDS[0]}" for r in ROWS.values() if r.keep and not self.kept(r.name).exists()}
-        for key in [j[0] for j in open_] + sorted(needed & gone):
+        for key in needed & gone:
             self.results.pop(key, None)
-        return [j for j in jobs if j[0] not in self.results]
 
     def run(self):
         self.base()
-        waiting = self.forget()
+        self.forget()
         running = {}
-        while waiting or running:
+        while True:
             for key in [k for k, t in running.items() if not t.is_alive()]:
                 del running[key]
-            job = self.next_job(waiting, running) if len(running) < self.o.workers and "cost" not in running else None
+            job = self.next_job(running) if len(running) < self.o.workers and "cost" not in running else None
             if job:
-                waiting.remove(job)
                 running[job[0]] = threading.Thread(target=self.do, args=(job,))
                 running[job[0]].start()
             elif not running:
                 break
             else:
                 time.sleep(0.1)
-        tell(f"{len(self.results)} results, {len(waiting)} jobs not run; {self.file}")
+        tell(f"{len(self.results)} results, {len(self.jobs())} jobs not run; {self.file}")
 
 
 def routing(run):

@@ -39,13 +39,18 @@ class Findings:
         self.rows, self.results = rows, results
 
     def seeds(self, name):
-        """Finished full runs of a row, {seed: result}."""
+        """Finished full runs of a row, {seed: result}; where they were run at several rates, those at the best."""
         found = {}
         for key, r in self.results.items():
             kind, *rest = key.split("/")
             if kind == "full" and rest[0] == name and "mean" in r:
                 found[int(rest[1])] = r
-        return found
+        best = self.best(self.rows[name].like or name)
+        return {s: r for s, r in sorted(found.items()) if r["rate"] == best} or found
+
+    def best(self, name):
+        tried = self.searched(name)
+        return min(tried, key=lambda t: t[2]["valid"])[1] if tried else None
 
     def loss(self, name):
         return mean(r["mean"] for r in self.seeds(name).values())
@@ -57,9 +62,8 @@ class Findings:
 
     def edge(self, name):
         """Whether the best rate of its own search is the lowest or the highest tried."""
-        tried = self.searched(name)
-        best = min(tried, key=lambda t: t[2]["valid"]) if tried else None
-        return bool(best) and best in (tried[0], tried[-1]) and len(tried) > 1
+        tried = [t[1] for t in self.searched(name)]
+        return len(tried) > 1 and self.best(name) in (tried[0], tried[-1])
 
     def cells(self, name):
         row, runs = self.rows[name], list(self.seeds(name).values())
@@ -286,6 +290,10 @@ def rest_of(f, page):
                    "layer has of its layer's choices, 1 being even, every 10 steps, seed 0.")
     if f.scores():
         notes = [f.results[k]["note"] for k in ("bench/choice", "bench/text") if f.results.get(k, {}).get("note")]
+        rates = {n: r for k in ("bench/choice", "bench/text") for n, r in f.results.get(k, {}).get("rates", {}).items()}
+        others = [f"{n} ({r})" for n, r in rates.items() if f.seeds(n) and f.seeds(n).get(0, {}).get("rate") != r]
+        if others:
+            notes.append(f"The runs that were evaluated here are earlier ones, at the best rate that was then known, of {', '.join(others)}")
         out.append("## Benchmarks\n\n" + table(f.bench_table()) + "\n\nPercent, ± one standard error; in brackets the difference to "
                    "lora-r64 (Camel), paired by document, with its standard error. Seed 0 of each row; `--suite paper`." + "".join(f" {n}." for n in notes))
     if "out" in f.results.get("routes/pesc-8", {}):
@@ -314,6 +322,9 @@ def limits(f):
     if below:
         out.append(f"The rates of {', '.join(below)} were searched up to {f.searched(below[0])[-1][1]}, where pesc-8 is best at {best:.0e}: compare these rows with "
                    "each other rather than with pesc-8.".replace("e-0", "e-"))
+    old = [n for n in f.rows if f.seeds(n) and next(iter(f.seeds(n).values()))["rate"] != f.best(f.rows[n].like or n)]
+    if old:
+        out.append(f"{', '.join(old)}: a better rate was found later (last table), but its run was not made; the table has the rate that was used.")
     return " ".join(out)
 
 

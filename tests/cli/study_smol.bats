@@ -13,6 +13,14 @@ records() { # n
     done
 }
 
+ended() { # row: whether both neighbours of the best rate were tried, as far as there are any
+    python3 -c 'import json, sys
+runs = {k: r for k, r in json.load(open(sys.argv[1])).items() if k.startswith(f"search/{sys.argv[2]}/")}
+tried = sorted((float(k.split("/")[2]), r["valid"]) for k, r in runs.items())
+best = tried.index(min(tried, key=lambda t: t[1]))
+sys.exit(not (0 < best < len(tried) - 1 or tried[best][0] in (1.6e-6, 1.6e-2)))' "$T/r/results.json" "$1"
+}
+
 study() { # jobs
     PESC=$PESC python3 "$BATS_TEST_DIRNAME/../../tools/study_smol.py" run --model "$D/model" --data "$T/data" --results "$T/r" \
         --minutes 5 --workers 2 --device cpu --threads 1 --compute f32 --steps 4 --batch-tokens 100 --only "$1" 2> "$T/log"
@@ -29,15 +37,20 @@ study() { # jobs
     [ "$(grep -c ' s): ' "$T/log")" = 1 ]
     study "$jobs"
     cat "$T/log"
-    [ "$(grep -c ' s): ' "$T/log")" = 14 ]
+    [ "$(grep -c ' full/' "$T/log")" = 6 ]
     if grep -q 'pesc train' "$T/log"; then return 1; fi
     study "$jobs"
     if grep -q ' s): ' "$T/log"; then return 1; fi
+    ended pesc-8
+    ended lora-r64
     [ -d "$T/r/work/pesc-8-0" ] # for the benchmarks
     [ ! -e "$T/r/work/pesc-8-1" ]
     rm -r "$T/r/work/pesc-8-0"
     study "$jobs|^routes" # what is to be looked at is made again
     grep -q ' full/pesc-8/0 ' "$T/log"
+    sed -i -z 's|\("full/lora-r64/1": {[^}]*"rate": "\)[^"]*|\11e-9|' "$T/r/results.json" # as if the search had gone on since
+    study "$jobs"
+    [ "$(grep ' s): ' "$T/log" | awk '{ print $3 }')" = full/lora-r64/1 ]
     PESC=$PESC LIBPESC=$BATS_TEST_DIRNAME/../../build/dist/libpesc.so.0 \
         python3 "$BATS_TEST_DIRNAME/../../tools/study_smol.py" report --results "$T/r" --page "$T/page.md"
     grep -Eq '^On SmolLM2-135M, 8 adapters as experts \(Camelidae\) end with a held-out loss [0-9.]+ nats (lower|higher) than ' "$T/page.md"
