@@ -34,6 +34,30 @@ class Lines(ctypes.Structure):
                 ("y_label", ctypes.c_char_p), ("series", ctypes.POINTER(Series)), ("n_series", ctypes.c_size_t)]
 
 
+class Bars(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("title", ctypes.c_char_p), ("note", ctypes.c_char_p), ("groups", ctypes.POINTER(ctypes.c_char_p)),
+                ("series", ctypes.POINTER(ctypes.c_char_p)), ("n_groups", ctypes.c_size_t), ("n_series", ctypes.c_size_t),
+                ("values", ctypes.POINTER(ctypes.c_double)), ("errors", ctypes.POINTER(ctypes.c_double)),
+                ("panels", ctypes.POINTER(ctypes.c_char_p)), ("n_panels", ctypes.c_size_t)]
+
+
+def draw(library, path, function, picture):
+    pesc = ctypes.CDLL(str(Path(library).resolve()))
+    pesc.pesc_last_error.restype = ctypes.c_char_p
+    if getattr(pesc, function)(str(path).encode(), ctypes.byref(picture)):
+        raise RuntimeError(pesc.pesc_last_error().decode())
+
+
+def plot_bars(library, path, groups, series, title, note):
+    """pesc_plot_bars() of {name: [(value, error), ...]}, a value for each of the groups; None leaves a gap."""
+    points = [p or (float("nan"), 0) for values in series.values() for p in values]
+    names = (ctypes.c_char_p * len(groups))(*(g.encode() for g in groups)), (ctypes.c_char_p * len(series))(*(n.encode() for n in series))
+    kind = ctypes.c_double * len(points)
+    draw(library, path, "pesc_plot_bars", Bars(size=ctypes.sizeof(Bars), title=title.encode(), note=note.encode(), groups=names[0], series=names[1],
+                                               n_groups=len(groups), n_series=len(series), values=kind(*(p[0] for p in points)),
+                                               errors=kind(*(p[1] for p in points))))
+
+
 def plot(library, path, groups, **texts):
     """pesc_plot_lines() of {name: [(x, y), ...]}."""
     series = []
@@ -41,12 +65,9 @@ def plot(library, path, groups, **texts):
         xs, ys = zip(*sorted(points))
         kind = ctypes.c_double * len(xs)
         series.append(Series(name.encode(), kind(*xs), kind(*ys), len(xs), False, True))
-    pesc = ctypes.CDLL(str(Path(library).resolve()))
-    pesc.pesc_last_error.restype = ctypes.c_char_p
     lines = Lines(size=ctypes.sizeof(Lines), series=(Series * len(series))(*series), n_series=len(series),
                   **{key: text.encode() for key, text in texts.items()})
-    if pesc.pesc_plot_lines(str(path).encode(), ctypes.byref(lines)):
-        raise RuntimeError(pesc.pesc_last_error().decode())
+    draw(library, path, "pesc_plot_lines", lines)
 
 
 # ---- tables

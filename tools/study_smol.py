@@ -152,6 +152,8 @@ def prepare(o):
 # ---- run: jobs of pesc on one device
 
 class Study:
+    rows, full_epochs, search_epochs = ROWS, 1, SEARCH
+
     def __init__(self, o):
         self.o, self.file = o, o.results / "results.json"
         self.began, self.lock = time.monotonic(), threading.Lock()
@@ -191,9 +193,9 @@ class Study:
             self.pesc("export", self.o.model, "--to", "hf", "-o", to, "--overwrite", "--check", "false", "--dtype", "bf16")
         return to
 
-    def losses(self, path):
+    def losses(self, path, *more):
         task = self.pesc("eval", path, "--tasks", self.o.data / "test.jsonl", "--loss-only", "--template", "chatml", "--ctx", "1024",
-                         "--limit", self.o.limit, "--compute-dtype", self.o.compute, *self.device())["tasks"][0]
+                         "--limit", self.o.limit, "--compute-dtype", self.o.compute, *more, *self.device())["tasks"][0]
         found = {d["domain"]: d["loss"] for d in task["domains"]}
         return {**found, "mean": mean(found[d] for d in DOMAINS)}
 
@@ -201,7 +203,7 @@ class Study:
         run = self.o.work / f"{row.name}-{seed}"
         if part == "search":
             run = self.o.work / f"{row.name}-search-{rate}"
-        model, epochs = self.o.work / "base", 1 if part == "full" else SEARCH
+        model, epochs = self.o.work / "base", self.full_epochs if part == "full" else self.search_epochs
         length = ["--epochs", str(epochs)] if not self.o.steps else ["--steps", str(max(1, int(self.o.steps * epochs)))]
         try:
             if row.craft:
@@ -225,12 +227,14 @@ class Study:
     def kept(self, name):
         return self.o.work / f"{name}-{SEEDS[0]}"
 
-    def bench(self, tasks, limit):
+    def main_models(self):
         camel, *others = [self.kept(r.name) for r in MAIN]
-        models = [camel, self.o.work / "base", *others]  # differences are to the first
+        return [camel, self.o.work / "base", *others]  # differences are to the first
+
+    def bench(self, models, tasks, limit, *more):
         words = ["eval", *models, "--tasks", tasks, "--suite", "paper", "--data-dir", self.o.data / "bench", "--compute-dtype",
-                 self.o.compute, "--limit", limit, "-o", self.o.results / ("bench-" + tasks.split(",")[0]), *self.device()]
-        about = {"models": [m.name for m in models], "rates": self.main_rates()}
+                 self.o.compute, "--limit", limit, "-o", self.o.results / ("bench-" + tasks.split(",")[0]), *self.device(), *more]
+        about = {"models": [m.name for m in models], "rates": self.rates_of(models)}
         try:
             return {**about, "table": self.text(*words)}  # the table has the paired differences
         except RuntimeError as e:
@@ -263,7 +267,7 @@ class Study:
         return min(tried, key=tried.get) if tried else None
 
     def searched(self, row):
-        return ROWS[row.like] if row.like else row
+        return self.rows[row.like] if row.like else row
 
     def open_rates(self, row):
         """What a search still has to try: its first rates, then the neighbours of the best."""
@@ -274,13 +278,14 @@ class Study:
             open_ = [r for r in LADDER[max(at - 1, 0):at + 2] if r not in tried]
         return open_
 
-    def main_rates(self):
-        return {r.name: self.results[f"full/{r.name}/0"]["rate"] for r in MAIN}
+    def rates_of(self, models):
+        runs = {m.name.removesuffix("-0"): self.results.get(f"full/{m.name.removesuffix('-0')}/0") for m in models}
+        return {name: r["rate"] for name, r in runs.items() if r}
 
     # -- jobs: (key, kind, keys it needs, function); those that are still to be done
 
     def search_jobs(self, rows):
-        return [(f"search/{r.name}/{rate}", "search", ["base"], lambda r=r, rate=rate: self.train(r, SEEDS[0], rate, "search"))
+        return [(f"search/{r.name}/{rate}", "search", [], lambda r=r, rate=rate: self.train(r, SEEDS[0], rate, "search"))
                 for r in rows for rate in self.open_rates(r)]
 
     def full_jobs(self, rows, seeds):
@@ -297,8 +302,8 @@ class Study:
     def rest_jobs(self):
         """Benchmarks and the commands that look at runs."""
         main, pair = [f"full/{r.name}/0" for r in MAIN], ["full/pesc-8/0", "full/upcycle-8/0"]
-        bench = [("bench/choice", "bench", main, lambda: self.bench(CHOICE_TASKS, self.o.bench_limit)),
-                 ("bench/text", "bench", main, lambda: self.bench(TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
+        bench = [("bench/choice", "bench", main, lambda: self.bench(self.main_models(), CHOICE_TASKS, self.o.bench_limit)),
+                 ("bench/text", "bench", main, lambda: self.bench(self.main_models(), TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
         routes = [("routes/pesc-8", "analysis", ["full/pesc-8/0"], lambda: self.routes("pesc-8"))]
         compare = [(f"compare/{n}", "analysis", [*pair, f"full/{n}/0"], lambda n=n: self.distance(n))
                    for n in ["pesc-8"] + [r.name for r in WIDTHS]]
@@ -313,7 +318,11 @@ class Study:
         out += self.search_jobs(CHOICES + WIDTHS) + self.full_jobs(CHOICES[4:] + WIDTHS, first) + compare[:1]
         out += self.full_jobs(MAIN, later) + self.search_jobs(COUNTS) + self.full_jobs(COUNTS + CHOICES[:4], first) + compare + cost
         out += self.full_jobs(COUNTS + CHOICES, later)
-        return [j for i, j in enumerate(out) if j[0] not in {k[0] for k in out[:i]} and re.search(self.o.only, j[0])]
+        return self.chosen(out)
+
+    def chosen(self, jobs):
+        """Each job once, and only those that --only names."""
+        return [j for i, j in enumerate(jobs) if j[0] not in {k[0] for k in jobs[:i]} and re.search(self.o.only, j[0])]
 
     # -- scheduling
 
@@ -358,7 +367,7 @@ class Study:
         for key in [k for k, r in self.results.items() if "failed" in r and "finite" not in r["failed"]]:
             del self.results[key]
         needed = {n for j in self.jobs() if j[1] in ("bench", "analysis", "alone") for n in j[2]}
-        gone = {f"full/{r.name}/{SEEDS[0]}" for r in ROWS.values() if r.keep and not self.kept(r.name).exists()}
+        gone = {f"full/{r.name}/{SEEDS[0]}" for r in self.rows.values() if r.keep and not self.kept(r.name).exists()}
         for key in needed & gone:
             self.results.pop(key, None)
 
@@ -400,13 +409,14 @@ def speed(run):
     return {"steps": len(steps), "bytes": max(s["mem_bytes"] for s in steps), "tokens_per_second": median(s["tok_s"] for s in steps)}
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(doc, page, model):
+    """The options that the studies on one GPU have in common."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("action", choices=["prepare", "run", "report"])
-    p.add_argument("--model", help="SmolLM2-135M-Instruct as a GGUF file")
+    p.add_argument("--model", help=f"{model} as a GGUF file")
     p.add_argument("--source", type=Path, help="prepare: folder with instruct/ and bench/")
     p.add_argument("--data", type=Path, help="what prepare has written")
-    p.add_argument("--results", type=Path, default=ROOT / "build/study-smol", help="where results.json is")
+    p.add_argument("--results", type=Path, default=ROOT / "build" / page, help="where results.json is")
     p.add_argument("--work", type=Path, help="run: where runs live; RESULTS/work if absent")
     p.add_argument("--minutes", type=float, default=15)
     p.add_argument("--workers", type=int, default=4)
@@ -414,14 +424,19 @@ def main():
     p.add_argument("--threads", type=int, default=4)
     p.add_argument("--compute", default="bf16", choices=["bf16", "f32"])
     p.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS)
-    p.add_argument("--steps", type=int, default=0, help="of a full run; 0 is one epoch")
+    p.add_argument("--steps", type=int, default=0, help="of a run over one epoch; 0 is as many as the data gives")
     p.add_argument("--limit", type=int, default=0, help="held-out records of a domain; 0 is all")
     p.add_argument("--bench-limit", type=int, default=1000, help="documents of a benchmark; 0 is all")
     p.add_argument("--only", default="", help="run: jobs whose name matches this regular expression, such as ^(base|search|full/pesc-8/)")
     p.add_argument("--machine", default="one NVIDIA H200", help="report: what the machine is called")
-    p.add_argument("--page", type=Path, default=ROOT / "docs/study-smol.md")
+    p.add_argument("--page", type=Path, default=ROOT / "docs" / f"{page}.md")
     o = p.parse_args()
     o.work = o.work or o.results / "work"
+    return o
+
+
+def main():
+    o = options(__doc__, "study-smol", "SmolLM2-135M-Instruct")
     if o.action == "prepare":
         prepare(o)
     elif o.action == "run":

@@ -112,10 +112,9 @@ class Findings:
     # ---- benchmarks
 
     def scores(self):
-        """{task: {model: (score, error, difference to lora-r64, its error)}} of both evaluations, in percent."""
+        """{task: {model: (score, error, difference to lora-r64, its error)}} of all evaluations, in percent."""
         found = {}
-        for part in ("bench/choice", "bench/text"):
-            job = self.results.get(part, {})
+        for job in (r for key, r in self.results.items() if key.startswith("bench/")):
             for model, tasks in bench_rows(job):
                 for task, values in tasks.items():
                     found.setdefault(task, {})[model] = values
@@ -247,9 +246,10 @@ def bench_sentence(f):
         return ""
     if not apart:
         return (f"On the {len(scores)} benchmarks that were evaluated (one seed) Camelidae and Camel differ by less than two standard errors "
-                "everywhere: at 135M the gain in loss does not show in scores.")
-    return (f"Of {len(scores)} benchmarks (one seed) Camelidae and Camel differ by more than two standard errors in {len(apart)}, about what chance "
-            f"gives of so many ({'; '.join(apart)}): the gain in loss does not show in scores at this size.")
+                "everywhere: no difference shows in scores.")
+    chance = ", about what chance gives of so many" if len(apart) == 1 else ""
+    return (f"Of {len(scores)} benchmarks (one seed) Camelidae and Camel differ by more than two standard errors in {len(apart)}{chance} "
+            f"({'; '.join(apart)})." + (" So the gain in loss does not show in scores at this size." if chance else ""))
 
 
 def routes_table(out):
