@@ -299,12 +299,13 @@ static void open_training(training *t)
     pesc_model *m = t->m;
     int n = t->together * t->tokens;
     pass_limits lim = { n, t->together, n };
-    pesc_train_options limits = { .batch = t->seqs,
-                                  .seq_len = t->tokens,
-                                  .micro_tokens = n,
-                                  .packing = true,
-                                  .keep = number_of("keep", -1),
-                                  .optimizer = t->options.eight_bit ? "adamw8" : "adamw" };
+    pesc_train_options limits = pesc_train_defaults();
+    limits.batch = t->seqs;
+    limits.seq_len = t->tokens;
+    limits.micro_tokens = n;
+    limits.packing = true;
+    limits.keep = number_of("keep", -1);
+    limits.optimizer = t->options.eight_bit ? "adamw8" : "adamw";
     t->plan = (plan_pass){ m, &t->spec, 0, lim };
     t->spec.lean = plan_spare(&t->plan, &limits, available(m->dev) + m->mixture_bytes).lean;
     t->plan.lim = lim;
