@@ -339,6 +339,8 @@ struct ops {
     void (*topk_fwd)(device *d, tensor ids, tensor gates, tensor logits, const topk_rule *rule,
                      tensor bias); /* ids i32 [T,k], gates f32 [T,k], logits f32 [T,E]; bias [E] or
                                       absent: added for choosing only */
+    void (*expert_remap)(device *d, tensor out, tensor ids, tensor table, tensor rows);
+    /* out[t,slot] = table[rows[t], ids[t,slot]]; i32 [T,k] twice, [n,E] and [T] */
     void (*expert_sort)(device *d, tensor order, tensor inverse, tensor offsets, tensor ids,
                         int32_t n_experts); /* stable: order[r] = t*k+slot, inverse[t*k+slot] = r */
     void (*scatter_add)(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale);

@@ -28,6 +28,7 @@
     X(gather_rows, (device *d, tensor y, tensor x, tensor r, int32_t k), (in, y, x, r, k))         \
     X(topk_fwd, (device *d, tensor i, tensor g, tensor l, const topk_rule *r, tensor b),           \
       (in, i, g, l, r, b))                                                                         \
+    X(expert_remap, (device *d, tensor y, tensor i, tensor t, tensor r), (in, y, i, t, r))         \
     X(expert_sort, (device *d, tensor o, tensor v, tensor f, tensor i, int32_t n),                 \
       (in, o, v, f, i, n))                                                                         \
     X(scatter_add, (device *d, tensor y, tensor x, tensor g, tensor i, float k),                   \

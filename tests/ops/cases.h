@@ -64,8 +64,8 @@ double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
     X(matmul) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls) X(grouped_matmul)           \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
-    X(topk_fwd) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd) X(token_score)           \
-    X(quantize_nf4)                                                                                \
+    X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd)          \
+    X(token_score) X(quantize_nf4)                                                                 \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
     X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
     X(dropout) X(sumsq) X(adamw)

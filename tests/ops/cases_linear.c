@@ -353,7 +353,8 @@ static int grouped_slots(const params *p, slot *s)
         s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->n } };
         s[B] = (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } };
     } else {
-        s[OUT] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, out } };
+        slot_role role = p->flag ? SLOT_INOUT : SLOT_OUT;
+        s[OUT] = (slot){ "out", role, p->o, .ne = { p->t, out } };
         s[A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, in } };
         s[B] = p->w == DT_NF4
                    ? (slot){ "b",        SLOT_IN, DT_U8, .ne = { p->e, nf4_bytes(p->n * p->c) },
@@ -452,6 +453,15 @@ const op_test test_grouped_matmul = {
         { .t = 30, .c = 192, .n = 33, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
           .o = DT_BF16 },
         { .t = 40, .c = 65, .n = 33, .e = 5, .scale = 1, .w = DT_BF16 },
+        { .t = 40, .c = 65, .n = 33, .e = 3, .scale = 1, .flag = true },
+        { .t = 300, .c = 64, .n = 32, .e = 3, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .flag = true },
+        { .t = 8, .c = 64, .n = 32, .e = 3, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .o = DT_BF16, .flag = true },
+        { .t = 12, .c = 192, .n = 33, .e = 4, .scale = 1, .x = DT_BF16, .w = DT_NF4,
+          .flag = true },
+        { .t = 100, .c = 64, .n = 32, .e = 3, .scale = 1, .x = DT_BF16, .w = DT_BF16,
+          .layout = MM_NN, .flag = true },
     }
 };
 /* clang-format on */

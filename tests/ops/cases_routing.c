@@ -55,6 +55,40 @@ const op_test test_topk_fwd = {
 };
 /* clang-format on */
 
+/* The choices of a token are looked up in its row of a table of n rows. */
+static int remap_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "out", SLOT_OUT, DT_I32, .ne = { p->t, p->k } };
+    s[1] = (slot){ "ids", SLOT_IN, DT_I32, .ne = { p->t, p->k }, FILL_INDEX, p->e };
+    s[2] = (slot){ "table", SLOT_IN, DT_I32, .ne = { p->n, p->e }, FILL_INDEX, 3 * p->e };
+    s[3] = (slot){ "rows", SLOT_IN, DT_I32, .ne = { p->t }, FILL_INDEX, p->n };
+    return 4;
+}
+
+static void remap_call(device *d, const params *p, const tensor *t)
+{
+    (void)p;
+    d->op->expert_remap(d, t[0], t[1], t[2], t[3]);
+}
+
+static void remap_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->k; i++)
+        x[0][i] = x[2][(i64)x[3][i / p->k] * p->e + (i64)x[1][i]];
+}
+
+/* clang-format off */
+const op_test test_expert_remap = {
+    "expert_remap", remap_slots, NULL, remap_call, remap_oracle, 0,
+    .cases = {
+        { .t = 1, .k = 1, .e = 1, .n = 1 },
+        { .t = 1, .k = 6, .e = 64, .n = 3 },
+        { .t = 57, .k = 2, .e = 8, .n = 4 },
+        { .t = 1000, .k = 3, .e = 13, .n = 17 },
+    }
+};
+/* clang-format on */
+
 static int sort_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "order", SLOT_OUT, DT_I32, .ne = { p->t * p->k } };

@@ -87,7 +87,7 @@ __device__ float dot(const X *x, const W &w, int64_t at, int depth)
     return sum;
 }
 
-/* The expert of a row: as many experts as end at or before it. */
+/* The expert of a row: as many experts as end at or before it; -1: the row is of none. */
 __device__ int expert_of(const grouped_problem &g, int row)
 {
     int before = 0;
@@ -95,7 +95,7 @@ __device__ int expert_of(const grouped_problem &g, int row)
         before += g.offsets[e + 1] <= row;
     for (int step = LANES / 2; step; step /= 2)
         before += __shfl_xor_sync(~0u, before, step);
-    return before;
+    return before < g.experts && row >= g.offsets[0] ? before : -1;
 }
 
 /* Rows of a along y of the grid, rows of w along x. */
@@ -108,7 +108,7 @@ template <typename X> __global__ void grouped_gemv_kernel(const __grid_constant_
     __syncthreads();
     const grouped_problem &g = f.g;
     int o = blockIdx.x * WARPS + threadIdx.x / LANES, row = blockIdx.y, e = expert_of(g, row);
-    if (o >= g.o)
+    if (o >= g.o || e < 0)
         return;
     const X *x = (const X *)g.a + (int64_t)row * g.i;
     int64_t at = (int64_t)o * g.i, stacked = (int64_t)e * g.o * g.i + at;

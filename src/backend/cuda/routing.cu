@@ -1,4 +1,5 @@
-/* routing: top-k experts of each token, and a stable sort of rows by expert.
+/* routing: top-k experts of each token, other numbers for them where a row has experts of its own,
+ * and a stable sort of rows by expert.
  *
  * Top-k: a warp for each token. Experts are ranked as on the CPU (cpu/ops/routing.c): by value,
  * then by lowest index, NaN last. That is a total order, so the lanes' candidates may be compared
@@ -129,6 +130,16 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
     float factor = r.scale / (r.renormalise ? sum + 1e-20f : 1.0f); /* all sigmoids may be 0 */
     for (int32_t slot = lane; slot < r.k; slot += WARP)
         gates[t * r.k + slot] = chosen[slot] * factor;
+}
+
+/* ---- remap ---- */
+
+__global__ void remap_kernel(int32_t *out, const int32_t *ids, const int32_t *table,
+                             const int32_t *rows, int64_t n, int32_t k, int32_t n_experts)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = table[(int64_t)rows[i / k] * n_experts + ids[i]];
 }
 
 /* ---- sort ---- */
@@ -289,6 +300,15 @@ extern "C" void cuda_topk_fwd(device *d, tensor ids, tensor gates, tensor logits
                                         (const float *)logits.data, (const float *)bias.data, rows,
                                         *rule);
     cuda_launched(cuda_of(d), "topk_fwd");
+}
+
+extern "C" void cuda_expert_remap(device *d, tensor out, tensor ids, tensor table, tensor rows)
+{
+    int64_t n = tensor_count(&ids);
+    remap_kernel<<<vec_blocks(n, VEC_THREADS), VEC_THREADS, 0, cuda_of(d)->stream>>>(
+        (int32_t *)out.data, (const int32_t *)ids.data, (const int32_t *)table.data,
+        (const int32_t *)rows.data, n, (int32_t)tensor_cols(&ids), (int32_t)tensor_cols(&table));
+    cuda_launched(cuda_of(d), "expert_remap");
 }
 
 extern "C" void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor offsets,

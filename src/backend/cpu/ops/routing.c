@@ -111,6 +111,21 @@ void OP(topk_fwd)(device *d, tensor ids, tensor gates, tensor logits, const topk
     cpu_for(cpu_of(d), tensor_rows(&logits), cpu_step((int64_t)n * 64), topk_rows, &p);
 }
 
+void OP(expert_remap)(device *d, tensor out, tensor ids, tensor table, tensor rows)
+{
+    (void)d;
+    int32_t *to = out.data;
+    const int32_t *id = ids.data, *row = rows.data, *entry = table.data;
+    int64_t n = tensor_rows(&ids), k = tensor_cols(&ids), n_experts = tensor_cols(&table);
+    for (int64_t t = 0; t < n; t++) {
+        ASSERT(row[t] >= 0 && row[t] < tensor_rows(&table));
+        for (int64_t slot = t * k; slot < (t + 1) * k; slot++) {
+            ASSERT(id[slot] >= 0 && id[slot] < n_experts);
+            to[slot] = entry[row[t] * n_experts + id[slot]];
+        }
+    }
+}
+
 /* A counting sort: stable, so an expert's rows stay in the order of the tokens. */
 void OP(expert_sort)(device *d, tensor order, tensor inverse, tensor offsets, tensor ids,
                      int32_t n_experts)
