@@ -91,7 +91,8 @@
     X(TEXT, lora, NONE, NAMED("DIR"), PATH,                                                        \
       "generate chat logits perplexity eval routes info esft bench",                               \
       "directory of a PEFT adapter to apply")                                                      \
-    X(TEXT, patch, NONE, NAMED("DIR"), PATH, PESC_OPENING " train plan",                           \
+    X(TEXT, patch, NONE, NAMED("DIR"), PATH,                                                       \
+      "generate chat logits perplexity eval routes info esft bench train plan",                    \
       "directory of an expert patch to apply")                                                     \
     X(BOOL, whole_experts, "false", YES_NO, 0, "",                                                 \
       "with nf4: hold full experts as they are stored, so that they can train")                    \

@@ -42,7 +42,10 @@
     X(CHOICE, metrics_alias, NONE, ONE_OF("vllm"), 0, "serve",                                     \
       "/metrics repeats figures under the names of another server")                                \
     X(BOOL, log_json, "false", YES_NO, 0, "serve",                                                 \
-      "write the access log as lines of JSON")
+      "write the access log as lines of JSON")                                                     \
+    X(LIST, patch, NONE, NAMED("NAME=DIR"), 0, "serve",                                            \
+      "an expert patch that is a model of its own under that name, beside MODEL itself; may be "   \
+      "given several times")
 
 /* clang-format on */
 #endif

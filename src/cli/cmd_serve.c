@@ -46,25 +46,34 @@ static void say_ready(const options *o, const pesc_server *s)
     fflush(stdout);
 }
 
-/* NAME=DIR is a model of its own; a directory alone is applied to MODEL itself, as everywhere. */
-static pesc_status split_loras(options *o, const char **named)
+/* An option whose values are NAME=DIR, a model of its own, or DIR alone, which is applied to MODEL
+ * itself, as everywhere. */
+typedef struct named_option {
+    const char *flag;
+    const char *const **values; /* the option's; afterwards the named ones */
+    size_t *n;
+    const char **whole; /* receives the directory without a name */
+    const char **named; /* room for all values */
+} named_option;
+
+static pesc_status split_names(const named_option *a)
 {
     size_t n = 0;
-    for (size_t i = 0; i < o->serve.n_lora; i++) {
-        const char *text = o->serve.lora[i];
+    for (size_t i = 0; i < *a->n; i++) {
+        const char *text = (*a->values)[i];
         if (text[strcspn(text, "=/")] == '=') {
-            named[n++] = text;
+            a->named[n++] = text;
             continue;
         }
-        if (o->load.lora)
+        if (*a->whole)
             return out_fail(PESC_USAGE,
-                            "serve: --lora: found \"%s\" and \"%s\", expected NAME=DIR, or one "
+                            "serve: %s: found \"%s\" and \"%s\", expected NAME=DIR, or one "
                             "DIR for MODEL itself",
-                            o->load.lora, text);
-        o->load.lora = text;
+                            a->flag, *a->whole, text);
+        *a->whole = text;
     }
-    o->serve.lora = named;
-    o->serve.n_lora = n;
+    *a->values = a->named;
+    *a->n = n;
     return PESC_OK;
 }
 
@@ -93,10 +102,16 @@ static pesc_status serve(const options *o)
 pesc_status cmd_serve(const options *o)
 {
     options own = *o;
-    const char **named = calloc(o->serve.n_lora + 1, sizeof *named);
+    size_t n_lora = o->serve.n_lora, n_patch = o->serve.n_patch;
+    const char **named = calloc(n_lora + n_patch + 1, sizeof *named);
     if (!named)
         return out_fail(PESC_NOMEM, "serve: out of memory");
-    pesc_status st = split_loras(&own, named);
+    named_option lora = { "--lora", &own.serve.lora, &own.serve.n_lora, &own.load.lora, named };
+    named_option patch = { "--patch", &own.serve.patch, &own.serve.n_patch, &own.load.patch,
+                           named + n_lora };
+    pesc_status st = split_names(&lora);
+    if (st == PESC_OK)
+        st = split_names(&patch);
     if (st == PESC_OK)
         st = serve(&own);
     free(named);

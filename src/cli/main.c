@@ -108,6 +108,7 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc serve ~/models/Yi-6B\n"
                     "pesc serve run --port 9000 --max-streams 16 --context 8192\n"
                     "pesc serve base --lora law=runs/law --lora poems=runs/poems\n"
+                    "pesc serve olmoe --patch law=runs/law --patch poems=runs/poems\n"
                     "pesc serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --log-json\n",
     },
     [CMD_TOKENIZE] = {

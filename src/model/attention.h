@@ -13,6 +13,7 @@ typedef struct acts_plan {
     dtype dt;
     int64_t n;
     bool train;
+    int32_t extra;                  /* experts of specialists, the most of a layer */
     int32_t rank;                   /* of LoRA, whose A x is kept; 0: none is */
     const struct block_acts *share; /* the slot whose scratch is used, or NULL */
 } acts_plan;

@@ -129,37 +129,38 @@ static tensor bank_a_fwd(const pass *p, const lora_bank *bank, tensor ax, tensor
     return ax;
 }
 
-/* The term B (scale A x) of each linear that has a bank; each uses a part of p->mid. */
-static void bank_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
+/* The term B (scale A x) of the bank of the i-th linear of a set; each uses a part of p->bank_mid.
+ */
+static mm_pair bank_fwd(const pass *p, const linear_set *s, int i, tensor x)
 {
-    for (int i = 0; i < s->n; i++) {
-        const lora_bank *bank = s->l[i]->bank;
-        tensor ax = p->mid;
-        if (!bank)
-            continue;
-        ax.data = (char *)ax.data + (size_t)i * (tensor_bytes(&p->mid) / LINEARS);
-        out[i] = (mm_pair){ .a = bank_a_fwd(p, bank, ax, x), .b = bank->b };
-    }
+    const lora_bank *bank = s->l[i]->bank;
+    tensor ax = p->bank_mid;
+    ax.data = (char *)ax.data + (size_t)i * (tensor_bytes(&p->bank_mid) / LINEARS);
+    return (mm_pair){ .a = bank_a_fwd(p, bank, ax, x), .b = bank->b };
 }
 
 void linears_fwd(const pass *p, const linear_set *s, tensor x)
 {
-    mm_pair lora_terms[LINEARS];
+    enum { TERMS = 2 }; /* the model's own LoRA, and those of specialists */
+    mm_pair own[LINEARS], terms[LINEARS][TERMS];
     mm products[LINEARS];
     int n = 0;
-    bool banks = p->host.specialists;
-    lora_fwd(p, s, lora_terms, x);
-    if (banks)
-        bank_fwd(p, s, lora_terms, x);
-    for (int i = 0; i < s->n; i++)
+    lora_fwd(p, s, own, x);
+    for (int i = 0; i < s->n; i++) {
+        int n_more = 0;
+        if (s->l[i]->lora)
+            terms[i][n_more++] = own[i];
+        if (s->l[i]->bank && p->host.specialists)
+            terms[i][n_more++] = bank_fwd(p, s, i, x);
         if (s->y[i].data)
             products[n++] = (mm){ .out = s->y[i],
                                   .a = x,
                                   .b = s->l[i]->w,
-                                  .more = &lora_terms[i],
-                                  .n_more = s->l[i]->lora || (banks && s->l[i]->bank),
+                                  .more = terms[i],
+                                  .n_more = n_more,
                                   .bias = s->l[i]->bias,
                                   .scale = 1 };
+    }
     p->dev->op->matmuls(p->dev, products, n);
 }
 

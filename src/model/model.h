@@ -47,6 +47,13 @@ typedef struct lora_stack {
     tensor a, b; /* [E,R,I] [E,O,R] */
 } lora_stack;
 
+/* Experts of specialists beside those of a layer (extra_experts.h), numbered after them. */
+typedef struct extra_experts {
+    tensor gate, up, down; /* like those of moe, of X experts; X 0: absent */
+    tensor table; /* i32 [specialists + 1, E]: the expert that a row computes with where its router
+                     has chosen e; row 0 is for rows without a specialist */
+} extra_experts;
+
 /* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
  * y = sum_k g_k FFN_k(x) (+ shared experts) for full experts. */
 typedef struct moe {
@@ -56,6 +63,7 @@ typedef struct moe {
     lora_stack lora_gate, lora_up, lora_down; /* mixture of LoRA alone */
     ffn shared;                               /* absent when shared_dim is 0 */
     tensor shared_gate;                       /* [1,C] f32 or absent */
+    const extra_experts *extra;               /* NULL: none */
     /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
     const int32_t *own;
     int32_t n_own;
@@ -97,6 +105,8 @@ struct pesc_model {
     lora *loras;                     /* what the linears point to */
     size_t n_loras;
     int32_t lora_rank;       /* the largest; 0: no LoRA */
+    int32_t bank_columns;    /* of the widest bank; 0: no specialist is a LoRA */
+    int32_t extra_experts;   /* the most of a layer; 0: no specialist is a patch */
     dtype act_dt;            /* what activations are computed in: f32 or bf16 */
     pesc_tokenizer *tok;     /* NULL: none */
     const chat_format *chat; /* NULL: none recognised */

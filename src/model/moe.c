@@ -17,7 +17,12 @@ void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan)
     a->gates = tensor_take2(mem, DT_F32, n, k);
     a->order = tensor_take1(mem, DT_I32, rows);
     a->inverse = tensor_take1(mem, DT_I32, rows);
-    a->offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + 1);
+    tensor offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + plan->extra + 1);
+    a->offsets = tensor_slice(&offsets, 0, (int64_t)r->topk.n_experts + 1);
+    if (plan->extra) {
+        a->extra_offsets = tensor_slice(&offsets, r->topk.n_experts, (int64_t)plan->extra + 1);
+        a->remapped = tensor_take2(mem, DT_I32, n, k);
+    }
     if (r->kind == EXPERT_ADAPTER)
         a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
     if (r->shared_dim)
@@ -61,13 +66,26 @@ void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
         g->shared_logit = tensor_take2(mem, DT_F32, plan->n, 1);
 }
 
+/* The experts of specialists in this layer, where a row may use them; NULL: none. */
+static const extra_experts *extra_of(const pass *p, const block *b)
+{
+    return p->host.specialists ? b->moe.extra : NULL;
+}
+
+/* a->ids stay the router's choices, whichever copies of these experts a row computes with. */
 void moe_route(const pass *p, const block *b)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_rule *r = &p->m->cfg.moe;
+    const extra_experts *extra = extra_of(p, b);
     const ops *op = p->dev->op;
+    int32_t n = r->topk.n_experts;
     op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
-    op->expert_sort(p->dev, a->order, a->inverse, a->offsets, a->ids, r->topk.n_experts);
+    if (extra) {
+        op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->who);
+        n += (int32_t)extra->gate.ne[0];
+    }
+    op->expert_sort(p->dev, a->order, a->inverse, a->offsets, extra ? a->remapped : a->ids, n);
 }
 
 /* A row of x for each token and choice, sorted by expert. */
@@ -173,15 +191,30 @@ static void shared_fwd(const pass *p, const block *b, tensor x, tensor h)
         op->add(p->dev, x, a->shared_out, 1);
 }
 
+/* out [T*k,O] = x times the layer's experts w, and for the rows after them the extra experts. */
+static void expert_product(const pass *p, tensor out, tensor x, tensor w, const tensor *extra)
+{
+    grouped_product(p, MM_NT, out, x, w);
+    if (extra)
+        p->dev->op->grouped_matmul(
+            p->dev,
+            &(grouped_mm){ .out = out,
+                           .a = x,
+                           .b = *extra,
+                           .offsets = tensor_slice(&p->acts.moe.extra_offsets, 0, extra->ne[0] + 1),
+                           .scale = 1 });
+}
+
 void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
+    const extra_experts *extra = extra_of(p, b);
     const ops *op = p->dev->op;
     gather_choices(p, a->in, h);
-    grouped_product(p, MM_NT, a->gate, a->in, b->moe.gate);
-    grouped_product(p, MM_NT, a->up, a->in, b->moe.up);
+    expert_product(p, a->gate, a->in, b->moe.gate, extra ? &extra->gate : NULL);
+    expert_product(p, a->up, a->in, b->moe.up, extra ? &extra->up : NULL);
     op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
-    grouped_product(p, MM_NT, a->out, a->mid, b->moe.down);
+    expert_product(p, a->out, a->mid, b->moe.down, extra ? &extra->down : NULL);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
     if (p->m->cfg.moe.shared_dim)
         shared_fwd(p, b, x, h);

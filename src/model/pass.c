@@ -29,7 +29,7 @@ static int64_t rope_rows(const config *c, int64_t n_seqs)
 /* The inputs of a forward. They have the same layout on the host and at the beginning of the
  * device's span, so that one copy uploads them. */
 typedef struct pass_inputs {
-    tensor ids, pos, starts, rows, table, inv_freq;
+    tensor ids, pos, who, starts, rows, table, inv_freq;
 } pass_inputs;
 
 static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
@@ -38,6 +38,8 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
     pass_inputs in = { 0 };
     in.ids = tensor_take1(a, DT_I32, z.n);
     in.pos = tensor_take1(a, DT_I32, z.n);
+    if (p->m->extra_experts)
+        in.who = tensor_take1(a, DT_I32, z.n);
     in.starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
     in.rows = tensor_take1(a, DT_I32, z.n_out);
     if (p->kv)
@@ -54,6 +56,7 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     pass_inputs in = inputs_layout(p, a, z);
     p->ids = in.ids;
     p->pos = in.pos;
+    p->who = in.who;
     p->starts = in.starts;
     p->rows = in.rows;
     p->table = in.table;
@@ -63,11 +66,14 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
         p->mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->lora_rank);
+    if (m->bank_columns)
+        p->bank_mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->bank_columns);
     if (p->train) {
         train_state_layout(p, a, z.n, z.n_out);
         return;
     }
-    block_layout(&p->acts, a, &(acts_plan){ .c = c, .dt = m->act_dt, .n = z.n });
+    acts_plan plan = { .c = c, .dt = m->act_dt, .n = z.n, .extra = m->extra_experts };
+    block_layout(&p->acts, a, &plan);
     p->last = tensor_take2(a, DT_F32, z.n_out, c->dim);
     p->last_h = tensor_take2(a, m->act_dt, z.n_out, c->dim);
     p->logits = tensor_take2(a, DT_F32, z.n_out, c->vocab);
@@ -203,6 +209,8 @@ static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
     memcpy(p->host.ids + at, q->ids, (size_t)q->n * sizeof *q->ids);
     for (int32_t i = 0; i < q->n; i++)
         p->host.pos[at + i] = q->past + i;
+    for (int32_t i = 0; p->host.who && i < q->n; i++)
+        p->host.who[at + i] = q->specialist;
     p->host.starts[s + 1] = at + q->n;
     p->host.kv_seq[s] = q->kv_seq;
     p->host.specialist[s] = q->specialist;
@@ -224,6 +232,7 @@ static void place_inputs(pass *p, pass_sizes z)
     pass_inputs in = inputs_layout(p, &a, z);
     p->host.ids = in.ids.data;
     p->host.pos = in.pos.data;
+    p->host.who = in.who.data;
     p->host.starts = in.starts.data;
     p->host.rows = in.rows.data;
     p->host.table = in.table.data;

@@ -24,6 +24,7 @@ typedef enum pass_phase {
  * to the device. */
 typedef struct pass_host {
     int32_t *ids, *pos; /* [T] */
+    int32_t *who;       /* [T]; NULL: no specialist is a patch */
     int32_t *starts;    /* [n_seq + 1] */
     int32_t *rows;      /* [n_out] */
     int32_t *table;     /* [n_seq, max_pages] */
@@ -53,12 +54,13 @@ struct pass {
     void *memory, *host_memory;
     size_t bytes;
     pass_host host;
-    tensor ids, pos, starts, rows, table; /* host's arrays on the device */
+    tensor ids, pos, who, starts, rows, table; /* host's arrays on the device */
     tensor inv_freq; /* f32 [n_seq, rot/2] with dynamic rope, else [1, rot/2] */
     tensor cos, sin; /* f32 [T, rot/2] */
     tensor x;        /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
     tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
+    tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of specialists */
     block_acts acts;       /* activations of the layer at hand */
     tensor last, last_h;   /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;         /* f32 [n_out,V]; training: of a chunk of rows */

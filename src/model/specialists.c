@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "format/peft.h"
 #include "model/bind.h"
+#include "model/extra_experts.h"
 #include "model/memory.h"
 #include "tensor/bf16.h"
 
@@ -13,12 +14,15 @@
 enum { COLUMNS = 32 };
 
 struct specialists {
-    peft **adapters; /* [n], while they are read */
+    /* [n], while they are read; a specialist is one or the other, which is NULL then */
+    peft **adapters;
+    patch **patches;
     int32_t n;
     lora_bank *banks; /* [n_banks] */
     bank_part *parts; /* [n_banks, n] */
     size_t n_banks;
     void *memory;
+    struct extra *extra; /* NULL: no patches */
 };
 
 static linear *linear_at(pesc_model *m, const slot *s)
@@ -26,11 +30,11 @@ static linear *linear_at(pesc_model *m, const slot *s)
     return (linear *)(void *)bind_field(m, s); /* w is a linear's first member */
 }
 
-/* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
+/* The LoRA of a slot, whose name ends in ".weight"; NULL: none, like an adapter that is NULL. */
 static const peft_lora *find_lora(const peft *adapter, const slot *s)
 {
     size_t n = strlen(s->name) - strlen(".weight");
-    for (size_t i = 0; s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
+    for (size_t i = 0; adapter && s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
         const peft_lora *l = &adapter->loras[i];
         if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
             return l;
@@ -55,11 +59,13 @@ static pesc_status check_lora(const peft *adapter, const peft_lora *l, const slo
                        adapter->dir, l->module, (long long)s->ne[0], (long long)s->ne[1]);
 }
 
-static pesc_status check_all(struct specialists *sp, const pesc_model *m)
+static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
 {
     for (int32_t i = 0; i < sp->n; i++) {
         const peft *adapter = sp->adapters[i];
         size_t used = 0;
+        if (!adapter)
+            continue;
         for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
             const peft_lora *l = find_lora(adapter, &s);
             if (!l)
@@ -97,8 +103,8 @@ static void layout(struct specialists *sp, pesc_model *m, arena *a)
             columns += (l->a->ne[0] + COLUMNS - 1) / COLUMNS * COLUMNS;
         }
         bank->b = tensor_take2(a, dt, s.ne[0], columns);
-        if (columns > m->lora_rank)
-            m->lora_rank = (int32_t)columns;
+        if (columns > m->bank_columns)
+            m->bank_columns = (int32_t)columns;
     }
 }
 
@@ -163,31 +169,43 @@ static pesc_status read_all(struct specialists *sp, pesc_model *m)
         linear_at(m, &s)->bank = bank;
     }
     for (int32_t i = 0; i < sp->n; i++)
-        TRY(weights_check(sp->adapters[i]->ws));
+        TRY(sp->adapters[i] ? weights_check(sp->adapters[i]->ws) : PESC_OK);
     return PESC_OK;
 }
 
 /* ---- opening ---- */
 
-static void close_adapters(struct specialists *sp)
+static void close_files(struct specialists *sp)
 {
     for (int32_t i = 0; sp->adapters && i < sp->n; i++)
         peft_close(sp->adapters[i]);
+    for (int32_t i = 0; sp->patches && i < sp->n; i++)
+        patch_close(sp->patches[i]);
     mem_free(sp->adapters);
+    mem_free(sp->patches);
     sp->adapters = NULL;
+    sp->patches = NULL;
 }
 
-static pesc_status fill(pesc_model *m, struct specialists *sp, const char *const *dirs)
+static pesc_status open_files(struct specialists *sp, const specialist *all)
+{
+    size_t n = (size_t)sp->n;
+    sp->adapters = mem_zalloc(n, sizeof *sp->adapters);
+    sp->patches = mem_zalloc(n, sizeof *sp->patches);
+    if (!sp->adapters || !sp->patches)
+        return fail_nomem("the specialists", n * sizeof(peft *));
+    for (size_t i = 0; i < n; i++)
+        TRY(all[i].kind == SPECIALIST_PATCH ? patch_open(&sp->patches[i], all[i].dir)
+                                            : peft_open(&sp->adapters[i], all[i].dir));
+    return PESC_OK;
+}
+
+static pesc_status open_loras(pesc_model *m, struct specialists *sp)
 {
     static const memory_need need = { "the specialists", "fewer of them need less" };
     arena a = { 0 };
     size_t n = (size_t)sp->n;
-    sp->adapters = mem_zalloc(n, sizeof(peft *));
-    if (!sp->adapters)
-        return fail_nomem("the specialists", n * sizeof(peft *));
-    for (size_t i = 0; i < n; i++)
-        TRY(peft_open(&sp->adapters[i], dirs[i]));
-    TRY(check_all(sp, m));
+    TRY(check_loras(sp, m));
     sp->banks = mem_zalloc(sp->n_banks + 1, sizeof *sp->banks);
     sp->parts = mem_zalloc(sp->n_banks * n + 1, sizeof *sp->parts);
     if (!sp->banks || !sp->parts)
@@ -198,21 +216,25 @@ static pesc_status fill(pesc_model *m, struct specialists *sp, const char *const
     return read_all(sp, m);
 }
 
-pesc_status specialists_open(pesc_model *m, const char *const *dirs, size_t n)
+static pesc_status open_all(pesc_model *m, struct specialists *sp, const specialist *all)
+{
+    TRY(open_files(sp, all));
+    TRY(extra_open(&sp->extra, m, sp->patches, sp->n));
+    return open_loras(m, sp);
+}
+
+pesc_status specialists_open(pesc_model *m, const specialist *all, size_t n)
 {
     if (n == 0)
         return PESC_OK;
-    if (m->n_loras || m->specialists)
-        return fail(PESC_USAGE,
-                    "%s: has a LoRA already, and specialists are on the weights "
-                    "without one; merge it first",
-                    m->dir->path);
+    if (m->specialists)
+        return fail(PESC_USAGE, "%s: has specialists already", m->dir->path);
     struct specialists *sp = m->specialists = mem_zalloc(1, sizeof *sp);
     if (!sp)
         return fail_nomem("the specialists", sizeof *sp);
     sp->n = (int32_t)n;
-    pesc_status s = fill(m, sp, dirs);
-    close_adapters(sp);
+    pesc_status s = open_all(m, sp, all);
+    close_files(sp);
     if (s != PESC_OK)
         specialists_close(m);
     return s;
@@ -226,10 +248,12 @@ void specialists_close(pesc_model *m)
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
         if (s.rule->flags & RULE_LINEAR)
             linear_at(m, &s)->bank = NULL;
+    extra_close(sp->extra, m);
     if (sp->memory)
         m->dev->op->free(m->dev, sp->memory);
     mem_free(sp->banks);
     mem_free(sp->parts);
     mem_free(sp);
+    m->bank_columns = 0;
     m->specialists = NULL;
 }

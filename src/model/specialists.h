@@ -1,20 +1,30 @@
-/* specialists: LoRAs beside an open model, of which each sequence of a pass may use one
- * (token_seq.specialist), so that requests for different specialists run in the same forward.
+/* specialists: LoRAs and expert patches beside an open model, of which each sequence of a pass may
+ * use one (token_seq.specialist), so that requests for different specialists run in the same
+ * forward.
  *
- * Every linear has one bank of all its LoRAs: their B side by side in one matrix. A x is computed
- * for the rows of each specialist in columns of its own, the other columns are zero, and the bank's
- * B is a second term of the product with W, which all rows share. A zero adds nothing to a sum, so
- * what a row gets does not depend on the other rows: on a CPU, with activations in f32 and LoRAs
- * stored in f32, it is bit for bit what the model computes when it is opened with that LoRA alone.
- */
+ * LoRA: every linear has one bank of all its LoRAs: their B side by side in one matrix. A x is
+ * computed for the rows of each specialist in columns of its own, the other columns are zero, and
+ * the bank's B is a further term of the product with W, which all rows share. A zero adds nothing
+ * to a sum, so what a row gets does not depend on the other rows: on a CPU, with activations in f32
+ * and LoRAs stored in f32, it is bit for bit what the model computes when it is opened with that
+ * LoRA alone. A LoRA of the model itself stays applied to all rows.
+ *
+ * Expert patches: extra_experts.h. */
 #ifndef PESC_MODEL_SPECIALISTS_H
 #define PESC_MODEL_SPECIALISTS_H
 
 #include "model/model.h"
 
-/* Reads n PEFT directories; specialist i + 1 is dirs[i]. PESC_SHAPE: one does not fit the model;
- * PESC_USAGE: the model has a LoRA or specialists already. Passes that are open cannot use them. */
-pesc_status specialists_open(pesc_model *m, const char *const *dirs, size_t n);
+typedef enum specialist_kind { SPECIALIST_LORA, SPECIALIST_PATCH } specialist_kind;
+typedef struct specialist {
+    specialist_kind kind;
+    const char *dir; /* a PEFT adapter, or an expert patch */
+} specialist;
+
+/* Reads n directories; specialist i + 1 is all[i]. PESC_SHAPE: one does not fit the model;
+ * PESC_UNSUPPORTED: a patch replaces what all rows share; PESC_USAGE: the model has specialists
+ * already, or a patch. Passes that are open cannot use them. */
+pesc_status specialists_open(pesc_model *m, const specialist *all, size_t n);
 void specialists_close(pesc_model *m); /* no pass may be open that uses them; none is fine */
 
 #endif

@@ -45,7 +45,8 @@ static int64_t block_converted(const pesc_model *m, const block *b, bool train)
     n = most(n, ffn_converted(m, &b->moe.shared, train));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         n = most(n, converted(m, others[i]));
-    return n;
+    const extra_experts *x = b->moe.extra;
+    return x ? most(n, most(converted(m, &x->gate), converted(m, &x->down))) : n;
 }
 
 /* Numbers of weights, and columns of gradients, of the largest product that makes dx of frozen
@@ -104,7 +105,7 @@ work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
                       .heads = c->n_heads,
                       .v_dim = config_v_dim(c),
                       .cached = cached,
-                      .experts = sparse ? c->moe.topk.n_experts : 0,
+                      .experts = sparse ? c->moe.topk.n_experts + m->extra_experts : 0,
                       .k = sparse ? c->moe.topk.k : 0,
                       .converted = (int64_t)LINEARS * m->lora_rank * widest(c),
                       .train = train != NULL };

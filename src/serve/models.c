@@ -33,34 +33,48 @@ static pesc_status add_model(pesc_server *s, const char *name, size_t n)
     return PESC_OK;
 }
 
-/* NAME=DIR of the option lora. */
-static pesc_status add_specialist(pesc_server *s, const char *text, const char **dir)
+/* An option whose values are NAME=DIR. */
+typedef struct named_dirs {
+    const char *option;
+    specialist_kind kind;
+    const char *const *values;
+    size_t n;
+} named_dirs;
+
+static pesc_status add_specialist(pesc_server *s, const named_dirs *from, const char *text,
+                                  specialist *out)
 {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])
-        return fail(PESC_USAGE, "lora: found \"%s\", expected NAME=DIR", text);
+        return fail(PESC_USAGE, "%s: found \"%s\", expected NAME=DIR", from->option, text);
     size_t n = (size_t)(equals - text);
     for (size_t i = 0; i < s->n_models; i++)
         if (strlen(s->models[i].name) == n && memcmp(s->models[i].name, text, n) == 0)
-            return fail(PESC_USAGE, "lora: two models have the name \"%s\"", s->models[i].name);
+            return fail(PESC_USAGE, "%s: two models have the name \"%s\"", from->option,
+                        s->models[i].name);
     TRY(add_model(s, text, n));
     s->models[s->n_models - 1].specialist = (int32_t)s->n_models - 1;
-    *dir = equals + 1;
+    *out = (specialist){ .kind = from->kind, .dir = equals + 1 };
     return PESC_OK;
 }
 
 static pesc_status open_specialists(pesc_server *s)
 {
-    size_t n = s->opt.n_lora;
-    const char **dirs = mem_zalloc(n + 1, sizeof *dirs);
-    pesc_status st = dirs ? PESC_OK : fail_nomem("the names of models", n);
-    for (size_t i = 0; st == PESC_OK && i < n; i++)
-        st = add_specialist(s, s->opt.lora[i], &dirs[i]);
+    const named_dirs options[] = {
+        { "lora", SPECIALIST_LORA, s->opt.lora, s->opt.n_lora },
+        { "patch", SPECIALIST_PATCH, s->opt.patch, s->opt.n_patch },
+    };
+    size_t n = 0;
+    specialist *all = mem_zalloc(s->opt.n_lora + s->opt.n_patch + 1, sizeof *all);
+    pesc_status st = all ? PESC_OK : fail_nomem("the names of models", sizeof *all);
+    for (size_t o = 0; o < sizeof options / sizeof *options; o++)
+        for (size_t i = 0; st == PESC_OK && i < options[o].n; i++)
+            st = add_specialist(s, &options[o], options[o].values[i], &all[n++]);
     if (st == PESC_OK) {
         DEVICE_CALL(s->m->dev);
-        st = specialists_open(s->m, dirs, n);
+        st = specialists_open(s->m, all, n);
     }
-    mem_free(dirs);
+    mem_free(all);
     return st;
 }
 

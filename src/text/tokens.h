@@ -10,7 +10,7 @@
 typedef struct token_seq {
     const int32_t *ids; /* [n], borrowed */
     int32_t n, past, kv_seq;
-    int32_t specialist; /* whose LoRA its rows use (model/specialists.h); 0: none */
+    int32_t specialist; /* whose LoRA or experts its rows use (model/specialists.h); 0: none */
 } token_seq;
 
 #endif

@@ -56,9 +56,56 @@ property() {
     fails 2 'lora: found "=x", expected NAME=DIR'
     pesc serve "$GOLDEN/peft/base" --port 0 --lora a/b --lora c/d
     fails 2 'serve: --lora: found "a/b" and "c/d", expected NAME=DIR, or one DIR for MODEL itself'
-    pesc serve "$GOLDEN/peft/base" --port 0 --lora "$GOLDEN/peft/adapter" --lora "a=$GOLDEN/peft/adapter"
-    [ "$status" = 2 ]
-    [[ $stderr == *"has a LoRA already, and specialists are on the weights without one; merge it first"* ]]
+}
+
+# Two expert patches and a LoRA of the golden model olmoe, under $BATS_TEST_TMPDIR.
+make_patches() {
+    local olmoe=$GOLDEN/olmoe data=$GOLDEN/esft/olmoe/data.jsonl T=$BATS_TEST_TMPDIR
+    echo '{"experts": {"0": [1, 6], "1": [0, 2, 3]}}' > "$T/one.json"
+    echo '{"experts": {"0": [], "1": [3, 5]}}' > "$T/two.json"
+    for name in one two; do
+        pesc train "$olmoe" --method esft --experts-config "$T/$name.json" --data "$data" -o "$T/$name" --steps 3 --batch 2 \
+            --lr 0.02 --seq-len 32 --threads 1 -q
+        [ "$status" = 0 ]
+    done
+    pesc train "$olmoe" --method lora --lora-r 4 --data "$data" -o "$T/tuned" --steps 3 --batch 2 --lr 0.05 --seq-len 32 \
+        --threads 1 -q
+    [ "$status" = 0 ]
+    pesc export "$T/tuned" --to peft -o "$T/lora" -q
+    [ "$status" = 0 ]
+}
+
+@test "serve: expert patches and LoRAs under names of their own run in the same batch" {
+    make_patches
+    run python3 "$BATS_TEST_DIRNAME/../serve/patches.py" "$GOLDEN/olmoe" "$BATS_TEST_TMPDIR/one" "$BATS_TEST_TMPDIR/two" \
+        "$BATS_TEST_TMPDIR/lora"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+}
+
+@test "serve: --patch is NAME=DIR, or one directory for the model itself, and must belong to it" {
+    make_patches
+    local one=$BATS_TEST_TMPDIR/one
+    pesc serve "$GOLDEN/olmoe" --port 0 --lora "a=$BATS_TEST_TMPDIR/lora" --patch "a=$one"
+    fails 2 'patch: two models have the name "a"'
+    pesc serve "$GOLDEN/olmoe" --port 0 --patch "a="
+    fails 2 'patch: found "a=", expected NAME=DIR'
+    pesc serve "$GOLDEN/olmoe" --port 0 --patch a/b --patch c/d
+    fails 2 'serve: --patch: found "a/b" and "c/d", expected NAME=DIR, or one DIR for MODEL itself'
+    pesc serve "$GOLDEN/olmoe" --port 0 --patch "$one" --patch "a=$one"
+    fails 2 "$GOLDEN/olmoe: has a patch already, and patches that are models of their own need the base without one"
+    pesc serve "$GOLDEN/mixtral" --port 0 --patch "a=$one"
+    [ "$status" != 0 ]
+    [[ $stderr == *"experts.0: found expert 6, expected 0 to 4" ]]
+    pesc serve "$GOLDEN/peft/base" --port 0 --patch "a=$one"
+    [ "$status" != 0 ]
+    [[ $stderr == *"is a patch for experts, but $GOLDEN/peft/base has none"* ]]
+    pesc train "$GOLDEN/qwen2_moe" --method esft --experts-config "$GOLDEN/esft/qwen2_moe-shared/expert_cfg.json" \
+        --data "$GOLDEN/esft/olmoe/data.jsonl" -o "$BATS_TEST_TMPDIR/shared" --steps 1 --batch 2 --seq-len 32 --threads 1 -q
+    [ "$status" = 0 ]
+    pesc serve "$GOLDEN/qwen2_moe" --port 0 --patch "a=$BATS_TEST_TMPDIR/shared"
+    [ "$status" != 0 ]
+    [[ $stderr == *"replaces shared experts, which all requests of a batch share; such a patch can only be applied to the whole model"* ]]
 }
 
 @test "serve: an address that others reach needs a key" {

@@ -12,22 +12,34 @@
 
 enum { SEQS = 5, LENGTH = 7, TOKENS = SEQS * LENGTH };
 
-/* The golden adapter again, with another alpha: a second specialist. */
-static const char *other_adapter(char out[512])
+/* Replaces the number of a key in a JSON text, for free(). */
+static char *with_number(char *text, const char *key, int from, int to)
 {
-    char from[512];
+    char old[64], new[64], *out = malloc(strlen(text) + sizeof new);
+    snprintf(old, sizeof old, "\"%s\": %d", key, from);
+    snprintf(new, sizeof new, "\"%s\": %d", key, to);
+    char *at = strstr(text, old);
+    assert_non_null(at);
+    assert_non_null(out);
+    sprintf(out, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+    free(text);
+    return out;
+}
+
+/* The golden adapter with other alphas than its 6, and 3 of one module: another specialist. */
+static const char *adapter_with(char out[512], int alpha, int of_down)
+{
+    char from[512], path[1024];
     size_t n;
     modeldirs_golden(from, "peft/adapter");
-    char path[1024];
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
     char *bytes = files_get(path, &n);
     files_put("other/adapter_model.safetensors", bytes, n);
     free(bytes);
     snprintf(path, sizeof path, "%s/adapter_config.json", from);
-    char *text = files_get(path, &n), *alpha = strstr(text, "\"lora_alpha\": 6");
-    assert_non_null(alpha);
-    alpha[strlen("\"lora_alpha\": ")] = '9';
-    files_put("other/adapter_config.json", text, n);
+    char *text = with_number(files_get(path, &n), "lora_alpha", 6, alpha);
+    text = with_number(text, "down_proj", 3, of_down);
+    files_text("other/adapter_config.json", text);
     free(text);
     snprintf(out, 512, "%s", files_path("other"));
     return out;
@@ -104,9 +116,10 @@ static void each_row_uses_its_own_lora(void **state)
     (void)state;
     static const int32_t first[SEQS] = { 1, 0, 2, 2, 1 }, second[SEQS] = { 2, 1, 0, 1, 2 };
     char golden[512], made[512];
-    const char *dirs[] = { modeldirs_golden(golden, "peft/adapter"), other_adapter(made) };
-    fixture f = { .m = open_with(NULL), .loras = { NULL, dirs[0], dirs[1] } };
-    must(specialists_open(f.m, dirs, 2));
+    const specialist all[] = { { SPECIALIST_LORA, modeldirs_golden(golden, "peft/adapter") },
+                               { SPECIALIST_LORA, adapter_with(made, 9, 3) } };
+    fixture f = { .m = open_with(NULL), .loras = { NULL, all[0].dir, all[1].dir } };
+    must(specialists_open(f.m, all, 2));
     must(pass_open(&f.p, f.m, (pass_limits){ TOKENS, SEQS, TOKENS }, NULL));
     assert_int_equal(compare(&f, first), 4);
     assert_int_equal(compare(&f, second), 4);
@@ -115,19 +128,66 @@ static void each_row_uses_its_own_lora(void **state)
     pesc_model_close(f.m);
 }
 
+/* A model with a LoRA of its own: rows without a specialist compute what they did, bit for bit, and
+ * the LoRA of a specialist is added. Twice the same LoRA is, up to rounding, one of twice the
+ * alphas.
+ */
+static void a_lora_of_the_model_stays(void **state)
+{
+    (void)state;
+    char golden[512], made[512];
+    const char *own = modeldirs_golden(golden, "peft/adapter");
+    const specialist all[] = { { SPECIALIST_LORA, own } };
+    static const int32_t who[2] = { 0, 1 };
+    int32_t ids[LENGTH], rows[2 * LENGTH];
+    token_seq seqs[2];
+    tensor t;
+    pass *p;
+    pesc_model *m = open_with(own);
+    size_t n = (size_t)LENGTH * (size_t)m->cfg.vocab;
+    float *got = malloc(2 * n * sizeof *got), *plain = alone(own, 1);
+    float *doubled = alone(adapter_with(made, 12, 6), 1);
+    assert_non_null(got);
+    must(specialists_open(m, all, 1));
+    must(pass_open(&p, m, (pass_limits){ 2 * LENGTH, 2, 2 * LENGTH }, NULL));
+    tokens_of(ids, 1);
+    for (int32_t s = 0; s < 2; s++)
+        seqs[s] = (token_seq){ .ids = ids, .n = LENGTH, .specialist = who[s] };
+    for (int32_t i = 0; i < 2 * LENGTH; i++)
+        rows[i] = i;
+    must(pass_set(p, seqs, 2, rows, 2 * LENGTH));
+    must(model_fwd(m, p, &t));
+    must(m->dev->op->download(m->dev, got, t.data, 2 * n * sizeof *got));
+    assert_memory_equal(got, plain, n * sizeof *got);
+    assert_memory_not_equal(got + n, plain, n * sizeof *got);
+    for (size_t i = 0; i < n; i++)
+        assert_float_equal(got[n + i], doubled[i], 1e-4);
+    pass_close(p);
+    pesc_model_close(m);
+    free(got);
+    free(plain);
+    free(doubled);
+}
+
+static void refuse(pesc_model *m, const char *dir, pesc_status status, const char *why)
+{
+    specialist one = { SPECIALIST_LORA, dir };
+    must_fail(specialists_open(m, &one, 1), status, why);
+}
+
 static void refuses_what_does_not_fit(void **state)
 {
     (void)state;
     char adapter[512], base[512];
-    const char *dirs[] = { modeldirs_golden(adapter, "peft/adapter") };
-    pesc_model *m = open_with(dirs[0]);
-    must_fail(specialists_open(m, dirs, 1), PESC_USAGE, "has a LoRA already");
+    const specialist one = { SPECIALIST_LORA, modeldirs_golden(adapter, "peft/adapter") };
+    pesc_model *m = open_with(NULL);
+    must(specialists_open(m, &one, 1));
+    refuse(m, one.dir, PESC_USAGE, "has specialists already");
     pesc_model_close(m);
     must(pesc_model_open(&m, modeldirs_device(), modeldirs_golden(base, "qwen2"), NULL));
-    must_fail(specialists_open(m, dirs, 1), PESC_SHAPE, "LoRA");
+    refuse(m, one.dir, PESC_SHAPE, "LoRA");
     assert_null(m->specialists);
-    const char *none[] = { "/none" };
-    must_fail(specialists_open(m, none, 1), PESC_IO, "/none");
+    refuse(m, "/none", PESC_IO, "/none");
     must(specialists_open(m, NULL, 0));
     pesc_model_close(m);
 }
@@ -136,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_uses_its_own_lora),
+        cmocka_unit_test(a_lora_of_the_model_stays),
         cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests_name("specialists", tests, NULL, NULL);

@@ -7,10 +7,9 @@
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "model/bind.h"
-#include "model/params.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "support/tensors.h"
+#include "support/patches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,43 +72,11 @@ static pesc_model *open_model(const char *name, const char *base, const char *pa
     return m;
 }
 
-/* ---- patches ---- */
-
-typedef struct made {
-    test_tensor list[64];
-    char names[64][128];
-    float *numbers[64];
-    size_t n;
-} made;
-
-/* Random numbers for what cfg names of a model, under `dir`, also as a whole model dir-whole. */
+/* Random numbers for what cfg names of a model, under `dir`. */
 static void make_patch(const char *model, const char *cfg, const char *dir, uint64_t seed)
 {
-    made p = { 0 };
-    expertcfg own;
     pesc_model *m = open_model(model, NULL, NULL);
-    must(expertcfg_parse(&own, cfg, strlen(cfg), "cfg"));
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        if (!params_trains(&(train_spec){ .own = &own }, &s))
-            continue;
-        int64_t n = slot_count(&s);
-        p.numbers[p.n] = malloc((size_t)n * sizeof(float));
-        for (int64_t i = 0; i < n; i++)
-            p.numbers[p.n][i] = 0.2F * rng_normal((rng_key){ seed, p.n }, (uint64_t)i);
-        snprintf(p.names[p.n], sizeof p.names[p.n], "%s", s.name);
-        p.list[p.n] = (test_tensor){ p.names[p.n],   "F32",          s.nd > 1 ? s.ne[0] : 0,
-                                     s.ne[s.nd > 1], p.numbers[p.n], (size_t)n * sizeof(float) };
-        p.n++;
-        assert_true(p.n < 64);
-    }
-    char file[128];
-    snprintf(file, sizeof file, "%s/x.safetensors", dir);
-    tensors_put(file, p.list, p.n);
-    snprintf(file, sizeof file, "%s/expert_cfg.json", dir);
-    files_text(file, cfg);
-    for (size_t i = 0; i < p.n; i++)
-        free(p.numbers[i]);
-    expertcfg_free(&own);
+    patches_put(m, cfg, dir, seed);
     pesc_model_close(m);
 }
 
