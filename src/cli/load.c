@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FIRST_ID = 100, LAST_ID = 400, READ = 1 << 16, MODELS = 1 << 20 };
+enum { FIRST_ID = 100, LAST_ID = 400, READ = 1 << 16, MODELS = 1 << 20, REASON = 512 };
 
 typedef struct stream {
     int fd; /* -1: free */
@@ -35,11 +35,13 @@ typedef struct load {
     char host[256], port[8], prefix[256];
     struct addrinfo *address;
     char *model;
+    int64_t first_id, last_id; /* of the tokens of prompts; last_id is not used */
     stream *streams;
     struct pollfd *polls;
     size_t n_streams, n_active;
     int64_t started, finished, failed, tokens;
-    int status; /* of the first failure */
+    int status;          /* of the first failure, like the server's sentence */
+    char reason[REASON]; /* "": the server gave none */
     uint64_t drawn;
     samples first, between, whole;
 } load;
@@ -120,6 +122,18 @@ static pesc_status read_all(int fd, char *to, size_t cap, size_t *n)
     return got < 0 ? out_fail(PESC_IO, "the server cannot be read: %s", strerror(errno)) : PESC_OK;
 }
 
+/* Prompts are of ids that are plain text in the vocabularies in use. A smaller vocabulary, where
+ * the server says how large it is (as llama.cpp's and pesc's do), is used without its first
+ * quarter. */
+static void choose_ids(load *l, const json_t *model)
+{
+    json_int_t vocab =
+        json_integer_value(json_object_get(json_object_get(model, "meta"), "n_vocab"));
+    bool small = vocab > 0 && vocab < LAST_ID;
+    l->first_id = small ? vocab / 4 : FIRST_ID;
+    l->last_id = small ? vocab : LAST_ID;
+}
+
 /* The first model that the server lists; its answer is not chunked or has braces to look for. */
 static pesc_status ask_model(load *l)
 {
@@ -142,8 +156,9 @@ static pesc_status ask_model(load *l)
     char *body = st == PESC_OK ? strstr(answer, "\r\n\r\n") : NULL;
     body = body ? strchr(body, '{') : NULL;
     json_t *v = body ? json_loads(body, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-    const char *id =
-        json_string_value(json_object_get(json_array_get(json_object_get(v, "data"), 0), "id"));
+    const json_t *first = json_array_get(json_object_get(v, "data"), 0);
+    const char *id = json_string_value(json_object_get(first, "id"));
+    choose_ids(l, first);
     if (st == PESC_OK && !id)
         st = out_fail(PESC_FORMAT, "the server lists no model at %s/v1/models: %.60s", l->prefix,
                       got ? answer : "(no answer)");
@@ -162,7 +177,8 @@ static char *make_body(load *l)
     json_t *ids = json_array();
     for (int64_t i = 0; i < l->o->prompt_tokens; i++)
         json_array_append_new(
-            ids, json_integer(FIRST_ID + (json_int_t)(draw(l) * (LAST_ID - FIRST_ID))));
+            ids,
+            json_integer(l->first_id + (json_int_t)(draw(l) * (double)(l->last_id - l->first_id))));
     json_t *v = json_pack("{s:s, s:o, s:I, s:f, s:b, s:b, s:{s:b}}", "model", l->model, "prompt",
                           ids, "max_tokens", (json_int_t)l->o->decode_tokens, "temperature", 0.0,
                           "ignore_eos", 1, "stream", 1, "stream_options", "include_usage", 1);
@@ -202,6 +218,20 @@ static pesc_status begin_request(load *l)
     return PESC_OK;
 }
 
+/* Why a request failed: the status, and what the server said, which is the one line of its answer.
+ */
+static void keep_reason(load *l, const sse *answer)
+{
+    json_t *v = answer->line ? json_loads(answer->line, 0, NULL) : NULL;
+    const json_t *error = json_object_get(v, "error");
+    const char *text = json_string_value(json_object_get(error ? error : v, "message"));
+    l->status = answer->status;
+    if (answer->status == 200 && answer->done)
+        text = "its answer has no text to measure";
+    snprintf(l->reason, sizeof l->reason, "%s%s", text ? ": " : "", text ? text : "");
+    json_decref(v);
+}
+
 static pesc_status end_request(load *l, stream *s, double now)
 {
     bool good = s->answer.done && s->answer.status == 200 && s->first > 0;
@@ -209,7 +239,7 @@ static pesc_status end_request(load *l, stream *s, double now)
     l->finished++;
     l->failed += !good;
     if (!good && !l->status)
-        l->status = s->answer.status;
+        keep_reason(l, &s->answer);
     if (good)
         l->tokens += s->answer.tokens > 0 ? s->answer.tokens : 0;
     close(s->fd);
@@ -361,8 +391,8 @@ static pesc_status measure(load *l)
     double began = progress_clock();
     TRY(send_all(l));
     if (l->failed == l->finished)
-        return out_fail(PESC_IO, "all %lld requests failed, the first with status %d",
-                        (long long)l->failed, l->status);
+        return out_fail(PESC_IO, "all %lld requests failed, the first with status %d%s",
+                        (long long)l->failed, l->status, l->reason);
     print_load(l, progress_clock() - began);
     return PESC_OK;
 }

@@ -28,7 +28,7 @@ void exchange_fail(exchange *x, const api_error *e)
 
 void exchange_resume(exchange *x)
 {
-    if (!x->suspended || !x->conn)
+    if (!x->suspended || x->preparing || !x->conn)
         return;
     x->suspended = false;
     MHD_resume_connection(x->conn);

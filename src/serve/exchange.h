@@ -41,6 +41,7 @@ struct exchange {
     bool finished; /* nothing is added to `out` any more */
     bool broken;   /* a stream ends without its last event */
     bool suspended, queued, watched;
+    bool preparing;                          /* its handler runs on the thread for large bodies */
     call *call;                              /* NULL: nothing is generated */
     int64_t prompt_tokens, generated_tokens; /* for the log */
 };
@@ -55,7 +56,7 @@ void exchange_fail(exchange *x, const api_error *e);
 void exchange_push(exchange *x, const char *bytes, size_t n, bool finished);
 /* The answer is an error: a whole one, or the last event of a stream. Takes the lock. */
 void exchange_push_error(exchange *x, const api_error *e);
-/* Resumes the connection if it is suspended. Under the lock. */
+/* Resumes the connection if it is suspended, and not while its handler runs. Under the lock. */
 void exchange_resume(exchange *x);
 /* Takes it out of the list and frees it. Under the lock. */
 void exchange_free(exchange *x);

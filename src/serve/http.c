@@ -1,5 +1,6 @@
 /* Requests and answers over libmicrohttpd. One thread serves all connections, so nothing here
- * waits. A connection whose answer is being generated is suspended, and resumed by the engine. */
+ * waits. A connection whose answer is being generated is suspended, and resumed by the engine; so
+ * is one whose body is large, while a thread of its own parses and tokenises it. */
 #include "serve/exchange.h"
 
 #include "base/clock.h"
@@ -20,6 +21,7 @@ enum {
     BODY_SECONDS = 30,      /* for a whole body */
     MEMORY = 64 << 10,      /* of a connection, for libmicrohttpd */
     EVENT_BLOCK = 16 << 10, /* bytes that are read from `out` at a time */
+    LARGE_BODY = 16 << 10,  /* bytes above which a body would delay the other connections */
 };
 
 /* ---- answers ---- */
@@ -280,25 +282,97 @@ static enum MHD_Result take_body(exchange *x, const char *data, size_t *n)
     return MHD_NO;
 }
 
+static enum MHD_Result respond_now(exchange *x)
+{
+    return x->stream ? respond_stream(x) : respond_whole(x);
+}
+
+/* Under the lock. */
+static void watch(exchange *x)
+{
+    x->watched = true;
+    x->srv->n_active++;
+    gate_watch(x->srv->gate, x->fd, x->number);
+}
+
+static void suspend(exchange *x)
+{
+    x->suspended = true;
+    MHD_suspend_connection(x->conn);
+}
+
+/* An exchange whose handler runs on the thread for large bodies. */
+typedef struct large_job {
+    thread_job job;
+    exchange *x; /* NULL: the handler has run */
+} large_job;
+
+/* The answer is there, or the engine makes it. */
+static void end_large(large_job *j)
+{
+    exchange *x = j->x;
+    pthread_mutex_lock(&x->srv->lock);
+    j->x = NULL;
+    x->preparing = false;
+    x->finished |= !x->call;
+    if (x->broken && x->call)
+        engine_cancel(x->srv, x->call);
+    if (x->finished || x->stream || x->broken)
+        exchange_resume(x);
+    pthread_mutex_unlock(&x->srv->lock);
+}
+
+static void run_large(thread_job *job)
+{
+    large_job *j = (large_job *)job;
+    j->x->route->handle(j->x);
+    end_large(j);
+}
+
+static void drop_large(thread_job *job)
+{
+    large_job *j = (large_job *)job;
+    api_error e = { 0 };
+    if (j->x) {
+        api_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
+        exchange_fail(j->x, &e);
+        end_large(j);
+    }
+    mem_free(j);
+}
+
+static enum MHD_Result handle_large(exchange *x, large_job *j)
+{
+    pesc_server *s = x->srv;
+    for (thread_job *done; (done = thread_queue_take(s->large, false));)
+        mem_free(done);
+    j->x = x;
+    pthread_mutex_lock(&s->lock);
+    x->preparing = true;
+    watch(x);
+    suspend(x);
+    pthread_mutex_unlock(&s->lock);
+    thread_queue_add(s->large, &j->job);
+    return MHD_YES;
+}
+
 /* Runs the handler; then the answer is there or the engine makes it. */
 static enum MHD_Result handle(exchange *x)
 {
     pesc_server *s = x->srv;
+    large_job *j = x->body.n > LARGE_BODY ? mem_zalloc(1, sizeof *j) : NULL;
     x->started = true;
+    if (j)
+        return handle_large(x, j);
     x->route->handle(x);
     pthread_mutex_lock(&s->lock);
     bool waits = x->call && !x->finished && !x->stream;
-    if (x->call && !x->finished) {
-        x->watched = true;
-        s->n_active++;
-        gate_watch(s->gate, x->fd, x->number);
-    }
-    if (waits) {
-        x->suspended = true;
-        MHD_suspend_connection(x->conn);
-    }
+    if (x->call && !x->finished)
+        watch(x);
+    if (waits)
+        suspend(x);
     pthread_mutex_unlock(&s->lock);
-    return waits ? MHD_YES : x->stream ? respond_stream(x) : respond_whole(x);
+    return waits ? MHD_YES : respond_now(x);
 }
 
 static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char *url,
@@ -316,7 +390,7 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char
         return take_body(x, data, n);
     if (!x->started)
         return handle(x);
-    return x->broken ? MHD_NO : respond_whole(x);
+    return x->broken ? MHD_NO : respond_now(x);
 }
 
 static void write_log(const exchange *x, int status)
@@ -400,6 +474,7 @@ static void no_log(void *ud, const char *format, va_list args)
 
 pesc_status http_open(pesc_server *s)
 {
+    TRY(thread_queue_open(&s->large, 1, run_large));
     unsigned flags =
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET;
     s->daemon = MHD_start_daemon(
@@ -414,6 +489,8 @@ pesc_status http_open(pesc_server *s)
 
 void http_close(pesc_server *s)
 {
+    thread_queue_close(s->large, drop_large);
+    s->large = NULL;
     if (s->daemon)
         MHD_stop_daemon(s->daemon);
     s->daemon = NULL;

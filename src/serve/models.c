@@ -111,8 +111,11 @@ const served_model *models_find(const pesc_server *s, const char *name, api_erro
 
 static json_t *model_json(const pesc_server *s, const served_model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", m->name, "object", "model", "created",
-                     (json_int_t)s->created, "owned_by", "pesc", "max_model_len", (int)s->context);
+    const config *c = &s->m->cfg;
+    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:{s:i, s:i, s:i}}", "id", m->name, "object",
+                     "model", "created", (json_int_t)s->created, "owned_by", "pesc",
+                     "max_model_len", (int)s->context, "meta", "n_vocab", (int)c->vocab,
+                     "n_ctx_train", (int)c->context, "n_embd", (int)c->dim);
 }
 
 void handle_models(exchange *x)

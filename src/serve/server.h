@@ -1,9 +1,10 @@
 /* server: the inside of a pesc_server, which the files of this room share.
  *
- * Three threads. The thread of pesc_server_run() accepts connections, checks the head of the first
+ * Four threads. The thread of pesc_server_run() accepts connections, checks the head of the first
  * request of each (gate.c), and watches the sockets of requests that are being answered, so that a
  * client that leaves is noticed at once. The thread of libmicrohttpd reads requests and writes
- * answers (http.c); it parses, tokenises and puts generations into an inbox. The engine's thread
+ * answers (http.c); it parses, tokenises and puts generations into an inbox, except where the body
+ * is large: that would delay the other connections, so a third thread does it. The engine's thread
  * owns the scheduler (engine.c): it takes the inbox, runs forwards, and appends to answers.
  *
  * `lock` protects everything that two threads use. While the engine or a client is not ready, the
@@ -12,6 +13,7 @@
 #define PESC_SERVE_SERVER_H
 
 #include "base/json.h"
+#include "base/thread.h"
 #include "infer/scheduler.h"
 #include "serve/api.h"
 #include "serve/metrics.h"
@@ -59,7 +61,8 @@ struct pesc_server {
 
     gate *gate;
     struct MHD_Daemon *daemon;
-    int stop_event; /* eventfd that ends pesc_server_run() */
+    thread_queue *large; /* runs the handlers of requests with a large body */
+    int stop_event;      /* eventfd that ends pesc_server_run() */
 
     pthread_mutex_t lock;
     /* ---- under the lock ---- */

@@ -31,6 +31,7 @@ property() {
 @test "serve: a client that leaves frees its pages, waiting or running" { property leaving_frees_pages; }
 @test "serve: a slot is free within 100 ms after its client has left" { property slots_are_free_soon; }
 @test "serve: a long prompt does not stop running streams" { property long_prompts_do_not_stop_streams; }
+@test "serve: a large body does not stop other requests" { property large_bodies_do_not_stop_others; }
 @test "serve: a full queue is answered 429" { property refuses_what_does_not_fit_the_queue; }
 @test "serve: SIGTERM lets requests end and cuts those that do not" { property ends_after_a_signal; }
 @test "serve: keys are asked for where there is a key file" { property asks_for_keys "$D/model"; }
@@ -180,7 +181,15 @@ begin_server() { # model option...
     begin_server "$BASE"
     pesc bench serve "$URL" --requests 2 --prompt-tokens 5000 -q
     kill "$SERVER"
-    fails 3 "all 2 requests failed, the first with status 400"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: all 2 requests failed, the first with status 400: "*5000* ]]
+}
+@test "bench serve: prompts are within a small vocabulary" {
+    begin_server "$D/model"
+    pesc bench serve "$URL" --requests 4 --prompt-tokens 40 --decode-tokens 5 --json
+    kill "$SERVER"
+    [ "$status" = 0 ]
+    has '"requests":4,"failed":0,"tokens":20,'
 }
 
 @test "bench serve: a URL is needed, and must be one" {

@@ -194,6 +194,28 @@ def long_prompts_do_not_stop_streams(model):
         c.shutdown(socket.SHUT_RDWR)
 
 
+def large_bodies_do_not_stop_others(model):
+    """While bodies of 3 MB are parsed and tokenised, /health is answered, and a large prompt that fits is continued."""
+    with Server(model, "--context", "20000") as s:
+        text = "".join(chr(97 + i * i % 23) + " " * (i % 5 == 0) for i in range(800000))
+        sent, took = [], []
+        clients = [threading.Thread(target=lambda: sent.append(s.ask("POST", "/v1/completions", {"prompt": [text] * 3}))) for _ in range(3)]
+        for c in clients:
+            c.start()
+        while any(c.is_alive() for c in clients):
+            began = time.monotonic()
+            assert s.ask("GET", "/health")[0] == 200
+            took.append(time.monotonic() - began)
+            time.sleep(0.01)
+        assert [status for status, _, _ in sent] == [400] * 3
+        assert all(json.loads(body)["error"]["code"] == "context_length_exceeded" for _, _, body in sent)
+        assert sorted(took)[len(took) // 2] < 0.05, sorted(took)
+        ids = [i * 31 % 300 for i in range(8000)]
+        body = {"prompt": ids, "max_tokens": 8, "temperature": 0}
+        whole = s.json("/v1/completions", body)["choices"][0]["text"]
+        assert "".join(e["choices"][0]["text"] for e in s.events("/v1/completions", body)) == whole
+
+
 def refuses_what_does_not_fit_the_queue(model):
     with Server(model, "--max-streams", "1", "--max-queue", "1", "--context", "20000") as s:
         first = open_stream(s)
@@ -302,7 +324,7 @@ def writes_a_log(model):
 
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
-    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
+    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":
