@@ -14,7 +14,10 @@
       "up to as many processes give the same bits; takes memory for up to log2 of it gradients "   \
       "more; auto is 8, or less where these would take over an eighth of the memory")              \
     X(INT, processes, "1", RANGE(1, 1048576), UNSAVED, "",                                         \
-      "plan: number of processes of the run")
+      "plan: number of processes of the run")                                                      \
+    X(CHOICE, shard, "none", ONE_OF("none|base"), 0, PESC_TUNING,                                  \
+      "base: each process keeps an equal part of every layer's frozen weights, and the layers "    \
+      "are gathered one ahead of the computation; the bits do not change")
 
 #define PESC_COMM_COMMAND_ROWS(X, ALSO)                                                            \
     X(INT, gpus, "0", RANGE(0, 1024), 0, "train",                                                  \

@@ -103,7 +103,10 @@
       "weights, which rounds them once more; with nf4 it is held in bf16 instead")                 \
     ALSO(BOOL, merge_lora, "true", YES_NO, 0, "generate chat perplexity eval routes bench serve",  \
       "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "     \
-      "them once more and saves its products; with nf4 it is held in bf16 instead")
+      "them once more and saves its products; with nf4 it is held in bf16 instead")                \
+    X(BOOL, shard_base, "false", YES_NO, 0, "",                                                    \
+      "the model is to be trained by the processes that its device has joined: each keeps a part " \
+      "of every layer's matrices, and the model cannot be used otherwise")
 
 /* ---- pesc_craft_options, pesc_export_options: models made from others ---- */
 

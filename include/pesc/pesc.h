@@ -459,6 +459,8 @@ typedef struct pesc_step {
     double seconds_left;
     double worst_entropy; /* of the layer with the lowest; NaN: the model has no experts */
     int64_t worst_layer;
+    double comm_seconds; /* of the exchange of gradients; 0: one process */
+    double comm_hidden;  /* the part of it that passed while backward still ran, 0 to 1 */
 } pesc_step;
 
 /* Training changes the weights of the model. */
@@ -479,11 +481,13 @@ typedef struct pesc_train_info {
     uint64_t records, first_step; /* first_step: 0, or that of the checkpoint */
     int64_t steps, micro_tokens, kept_layers;
     uint64_t bytes_model, bytes_activations;
-    uint64_t bytes_trained; /* weights, gradients, moments */
-    uint64_t bytes_total;   /* of the device */
-    uint64_t over_length;   /* records longer than seq_len */
-    char checkpoint[32];    /* that the run resumed from; "": none */
-    uint64_t bytes_paged;   /* moments in the host's memory, not counted above */
+    uint64_t bytes_trained;              /* weights, gradients, moments */
+    uint64_t bytes_total;                /* of the device */
+    uint64_t over_length;                /* records longer than seq_len */
+    char checkpoint[32];                 /* that the run resumed from; "": none */
+    uint64_t bytes_paged;                /* moments in the host's memory, not counted above */
+    uint64_t bytes_sharded, bytes_shard; /* matrices of the layers, and what of them this process
+                                            keeps; 0: the base is whole */
 } pesc_train_info;
 pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 
@@ -496,7 +500,9 @@ typedef struct pesc_plan_report {
     int64_t micro_tokens, largest_micro_tokens; /* of a forward pass; the largest that fits */
     int64_t kept_layers, layers;
     uint64_t checkpoint_bytes, run_bytes; /* on disk */
-    bool paged; /* the optimiser's moments are in the host's memory and not in `total` */
+    bool paged;       /* the optimiser's moments are in the host's memory and not in `total` */
+    uint64_t sharded; /* bytes of the layers' matrices, of which each process keeps a part; 0: the
+                         base is whole */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,

@@ -106,7 +106,7 @@ class pesc_step(Sized):
         (c_size_t, "size"), (c_int64, "step steps"), (c_double, "epoch"), (c_int64, "tokens"),
         (c_double, "loss ce aux grad_norm lr tok_s utilisation"), (c_uint64, "mem_bytes mem_total"),
         (c_double, "expert_entropy"), (c_int64, "dead_experts"), (c_double, "eval_loss"), (c_bool, "skipped saved"),
-        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"))
+        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"), (c_double, "comm_seconds comm_hidden"))
 
 
 class pesc_train_info(Sized):
@@ -114,7 +114,7 @@ class pesc_train_info(Sized):
         (c_size_t, "size"), (c_char * 16, "method optimizer"), (c_uint64, "params_trained params_total"),
         (c_uint64, "records first_step"), (c_int64, "steps micro_tokens kept_layers"),
         (c_uint64, "bytes_model bytes_activations bytes_trained bytes_total over_length"), (c_char * 32, "checkpoint"),
-        (c_uint64, "bytes_paged"))
+        (c_uint64, "bytes_paged bytes_sharded bytes_shard"))
 
 
 class pesc_message(Structure):

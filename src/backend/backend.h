@@ -281,6 +281,8 @@ typedef struct work_limits {
     bool train;           /* backward too */
 } work_limits;
 
+enum { DEVICE_MARKS = 32 };
+
 struct ops {
     /* memory */
     pesc_status (*alloc)(device *d, size_t bytes, void **out); /* 64-byte aligned, not zeroed */
@@ -304,6 +306,13 @@ struct ops {
     size_t (*scratch_bytes)(const device *d, const work_limits *w);
     pesc_status (*reserve)(device *d, size_t bytes);
     void (*close)(device *d);
+
+    /* Work beside this device's. open_side() opens a device that works on the same memory at the
+     * same time, for another thread; it is closed first. mark() sets mark i after all work so far,
+     * and wait_mark() returns when that work is done; it may be called by any thread. */
+    pesc_status (*open_side)(device *d, device **out);
+    void (*mark)(device *d, int i); /* i: 0 to DEVICE_MARKS - 1 */
+    pesc_status (*wait_mark)(device *d, int i);
 
     /* Recording (CUDA graphs). The ops between begin() and end() are the same ops on the same
      * memory whenever `name` is the same, and nothing is allocated between. begin() returns false

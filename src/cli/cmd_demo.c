@@ -243,7 +243,7 @@ static pesc_status tune(demo *d, size_t i)
     if (st == PESC_OK)
         st = tune_options(&o, &p);
     if (st == PESC_OK)
-        st = open_for_training(&m, &o, &p);
+        st = open_for_training(&m, &o, &p, NULL);
     if (st == PESC_OK)
         st = pesc_trainer_open(&t, m.model, &p);
     if (st == PESC_OK) {

@@ -3,6 +3,7 @@
 #include "cli/open.h"
 #include "cli/tune.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- a model of several processes ---- */
@@ -12,6 +13,7 @@
 typedef struct step_model {
     int64_t processes, tokens; /* of a step, at most */
     double bytes;              /* that each process sends in a step: gradients out, weights back */
+    double base;               /* the same of a sharded base */
     double exchange, compute;  /* seconds; compute 0: not known */
 } step_model;
 
@@ -21,7 +23,9 @@ static step_model model_step(const options *o, const pesc_train_options *p,
     double n = (double)p->processes;
     step_model m = { .processes = p->processes, .tokens = p->batch * p->seq_len };
     m.bytes = 2 * 4 * (double)r->params_trained * (n - 1) / n;
-    m.exchange = m.bytes / (o->bandwidth * 1e9);
+    double passes = ceil((double)m.tokens / (n * (double)r->micro_tokens));
+    m.base = 2 * passes * (double)r->sharded * (n - 1) / n; /* forward and backward */
+    m.exchange = (m.bytes + m.base) / (o->bandwidth * 1e9);
     if (o->gpu_tokens > 0)
         m.compute = (double)m.tokens / (n * o->gpu_tokens);
     return m;
@@ -32,7 +36,7 @@ static void print_model_json(const step_model *m)
     out_begin("model_of_a_step", '{');
     out_int("processes", m->processes);
     out_int("tokens", m->tokens);
-    out_int("bytes_sent", (int64_t)m->bytes);
+    out_int("bytes_sent", (int64_t)(m->bytes + m->base));
     out_measure("exchange_seconds", m->exchange);
     out_measure("compute_seconds", m->compute);
     out_end();
@@ -44,7 +48,10 @@ static void print_model(const step_model *m, double bandwidth)
     printf("%-32s %lld processes, each with the memory above\n", "model of a step (not measured)",
            (long long)m->processes);
     printf("%-32s %s sent by each, %.3g s at %.4g GB/s\n", "  exchange",
-           out_bytes(bytes, (uint64_t)m->bytes), m->exchange, bandwidth);
+           out_bytes(bytes, (uint64_t)(m->bytes + m->base)), m->exchange, bandwidth);
+    if (m->base > 0)
+        printf("%-32s %s of it are layers of the sharded base\n", "",
+               out_bytes(bytes, (uint64_t)m->base));
     if (m->compute > 0)
         printf("%-32s %.3g s for %lld tokens, %.0f %% of the step if nothing overlaps\n",
                "  compute", m->compute, (long long)m->tokens,

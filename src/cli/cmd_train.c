@@ -98,7 +98,7 @@ static void show(const options *o, const pesc_train_options *p, const pesc_step 
 
 static void announce(const options *o, const pesc_train_info *i)
 {
-    out_number trained, total, model, train, acts, paged;
+    out_number trained, total, model, train, acts, paged, shard, base;
     if (o->quiet)
         return;
     progress_clear();
@@ -113,6 +113,9 @@ static void announce(const options *o, const pesc_train_info *i)
     if (i->bytes_paged)
         fprintf(stderr, "the optimiser's moments, %s, are in host memory: the device has no room\n",
                 out_bytes(paged, i->bytes_paged));
+    if (i->bytes_sharded)
+        fprintf(stderr, "sharded base: this process keeps %s of %s\n",
+                out_bytes(shard, i->bytes_shard), out_bytes(base, i->bytes_sharded));
     if (i->checkpoint[0])
         fprintf(stderr, "resumed from %s\n", i->checkpoint);
 }
@@ -143,6 +146,19 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
     }
 }
 
+/* What the gradients of all steps took between processes. */
+typedef struct comm_time {
+    double seconds, hidden;
+} comm_time;
+
+static void report_comm(const options *o, comm_time c)
+{
+    if (o->quiet || c.seconds <= 0)
+        return;
+    fprintf(stderr, "exchange of gradients: %.2f s, of which %.0f %% during backward\n", c.seconds,
+            100 * c.hidden / c.seconds);
+}
+
 /* Draws the plots at the end, and at checkpoints at least SECONDS apart, because drawing takes
  * about 50 ms. A failure to draw is reported as a note and does not end the run. */
 static void draw(const options *o, bool end)
@@ -168,6 +184,7 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
     pesc_step s = { .size = sizeof s, .loss = NAN, .eval_loss = NAN };
     pesc_status st = PESC_OK;
     double eval = NAN;
+    comm_time all = { 0 };
     pesc_trainer_describe(t, &info);
     announce(o, &info);
     s.step = (int64_t)info.first_step;
@@ -175,12 +192,15 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
         st = pesc_trainer_step(t, &s);
         if (st == PESC_OK || st == PESC_STOPPED)
             show(o, p, &s);
+        all.seconds += s.comm_seconds;
+        all.hidden += s.comm_seconds * s.comm_hidden;
         if (s.saved && leads)
             draw(o, st == PESC_STOPPED || pesc_trainer_done(t));
         eval = isnan(s.eval_loss) ? eval : s.eval_loss;
     }
     progress_clear();
     s.eval_loss = eval;
+    report_comm(o, all);
     if ((st == PESC_OK || st == PESC_STOPPED) && leads)
         report(o, &info, &s, st == PESC_STOPPED);
     return st == PESC_STOPPED
@@ -197,11 +217,9 @@ static pesc_status train(const options *o, pesc_comm *all)
     TRY(tune_options(o, &p));
     p.stop = &stop;
     catch_signals();
-    pesc_status st = open_for_training(&m, o, &p);
+    pesc_status st = open_for_training(&m, o, &p, all);
     if (st == PESC_OK)
         st = tune_check_experts(o, &m.info);
-    if (st == PESC_OK)
-        st = pesc_device_join(m.device, all);
     if (st == PESC_OK)
         st = pesc_trainer_open(&t, m.model, &p);
     if (st == PESC_OK)

@@ -36,12 +36,19 @@ pesc_status open_device(pesc_device **out, const options *o)
     return pesc_device_events(*out, progress_events());
 }
 
-static pesc_status open_with(open_model *m, const options *o, const char *path,
-                             const pesc_load_options *load)
+/* A model, and the processes that its device works with; NULL: none. */
+typedef struct open_what {
+    const char *path;
+    const pesc_load_options *load;
+    pesc_comm *all;
+} open_what;
+
+static pesc_status open_with(open_model *m, const options *o, open_what w)
 {
     *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
     TRY(open_device(&m->device, o));
-    TRY(pesc_model_open(&m->model, m->device, path, load));
+    TRY(pesc_device_join(m->device, w.all));
+    TRY(pesc_model_open(&m->model, m->device, w.path, w.load));
     TRY(pesc_model_describe(m->model, &m->info));
     progress_clear();
     return PESC_OK;
@@ -49,10 +56,11 @@ static pesc_status open_with(open_model *m, const options *o, const char *path,
 
 pesc_status open_from(open_model *m, const options *o)
 {
-    return open_with(m, o, o->model, &o->load);
+    return open_with(m, o, (open_what){ o->model, &o->load, NULL });
 }
 
-pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p)
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
+                              pesc_comm *all)
 {
     char path[PATH_MAX];
     const char *model = o->model;
@@ -65,7 +73,7 @@ pesc_status open_for_training(open_model *m, const options *o, const pesc_train_
         TRY(pesc_run_base(p->output, progress_events(), path, sizeof path));
         model = path;
     }
-    return open_with(m, o, model, &load);
+    return open_with(m, o, (open_what){ model, &load, all });
 }
 
 void open_free(open_model *m)

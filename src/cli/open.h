@@ -15,7 +15,8 @@ pesc_status open_from(open_model *m, const options *o);
 /* The device of --device and --threads alone. */
 pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */
-pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p);
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
+                              pesc_comm *all);
 void open_free(open_model *m);
 
 /* The model's tokenizer; fails when it has none. */

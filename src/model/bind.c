@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "model/layer_shards.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -209,16 +210,32 @@ static dtype stack_dtype(const pesc_model *m, const bind_source *src, slot s)
     return narrow;
 }
 
+/* The arena of the matrices of a layer, which begins anew with each. */
+static arena *layer_arena(bind_memory *to, int32_t layer)
+{
+    bool first = to->layer.used == 0 || to->at != layer;
+    if (first && to->in)
+        to->layer =
+            (arena){ .base = layer_shards_buffer(to->in, layer), .size = to->layers[layer] };
+    else if (first)
+        to->layer = (arena){ 0 };
+    to->at = layer;
+    return &to->layer;
+}
+
 static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, const slot *s)
 {
     arena *a = s->rule->flags & RULE_TRAIN ? &to->mixture : &to->base;
+    bool sharded = to->layers && layer_shards_has(s);
     if (s->expert > 0) /* the first expert takes the stack */
         return;
+    if (sharded)
+        a = layer_arena(to, s->layer);
     weight plain;
     const weight *w = source_of(m, src, s, &plain);
     dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
     tensor *t = bind_field(m, s);
-    if (!src->copy && bind_in_place(m, s, w, dt)) {
+    if (!src->copy && !sharded && bind_in_place(m, s, w, dt)) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
@@ -226,6 +243,8 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     } else {
         *t = tensor_take(a, dt, s->nd, s->ne);
     }
+    if (sharded)
+        to->layers[s->layer] = a->used;
 }
 
 static dtype lora_dtype(const bind_source *src, const weight *w)

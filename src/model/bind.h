@@ -41,9 +41,14 @@ typedef struct bind_part {
 pesc_status bind_check_part(const config *c, const weights *ws, const char *path,
                             const bind_part *part);
 
-/* The tensors that PESC trains have an arena of their own. */
+/* The tensors that PESC trains have an arena of their own, and so have, where the base is sharded
+ * (layer_shards.h), the matrices of each layer. */
 typedef struct bind_memory {
     arena base, mixture;
+    size_t *layers;          /* [n_layers]: receives the bytes of each layer; NULL: not sharded */
+    struct layer_shards *in; /* where the layers compute; NULL while measuring */
+    arena layer;             /* of the layer `at` */
+    int32_t at;
 } bind_memory;
 
 /* Points every tensor of the model to its place: into the mapped file where the stored bytes can

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "model/layer_shards.h"
 
 #include <string.h>
 
@@ -134,24 +135,40 @@ pesc_status load_items(device *dev, const load_item *items, size_t n, bool doubl
     return s;
 }
 
+/* Adds the items of the slots of a layer that are kept by shards, or with layer -1 of all others.
+ */
+static size_t add_items(pesc_model *m, const bind_source *src, int32_t layer, load_item *items)
+{
+    size_t n = 0;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        bool sharded = m->shards && layer_shards_has(&s);
+        if (sharded ? s.layer != layer : layer >= 0)
+            continue;
+        load_item i = { bind_find(&m->cfg, src->ws, &s), bind_tensor(m, &s) };
+        if (i.to.data != (const void *)i.w->data)
+            items[n++] = i;
+    }
+    for (size_t i = 0; layer < 0 && i < m->n_loras; i++) {
+        items[n++] = (load_item){ src->lora->loras[i].a, m->loras[i].a };
+        items[n++] = (load_item){ src->lora->loras[i].b, m->loras[i].b };
+    }
+    return n;
+}
+
 pesc_status load_weights(pesc_model *m, const bind_source *src)
 {
-    size_t n = 0, most = m->n_loras * 2;
+    size_t most = m->n_loras * 2;
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
         most++;
     load_item *items = mem_alloc(most, sizeof *items);
     if (!items)
         return fail_nomem("loading the weights", most * sizeof *items);
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        load_item i = { bind_find(&m->cfg, src->ws, &s), bind_tensor(m, &s) };
-        if (i.to.data != (const void *)i.w->data)
-            items[n++] = i;
+    pesc_status s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
+    for (int32_t i = 0; s == PESC_OK && m->shards && i < m->cfg.n_layers; i++) {
+        s = load_items(m->dev, items, add_items(m, src, i, items), src->double_quant);
+        if (s == PESC_OK)
+            s = layer_shards_keep(m->shards, i);
     }
-    for (size_t i = 0; i < m->n_loras; i++) {
-        items[n++] = (load_item){ src->lora->loras[i].a, m->loras[i].a };
-        items[n++] = (load_item){ src->lora->loras[i].b, m->loras[i].b };
-    }
-    pesc_status s = load_items(m->dev, items, n, src->double_quant);
     mem_free(items);
     return s == PESC_OK ? weights_check(src->ws) : s;
 }

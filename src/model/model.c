@@ -7,6 +7,7 @@
 #include "model/block.h"
 #include "model/fold.h"
 #include "model/info.h"
+#include "model/layer_shards.h"
 #include "model/load.h"
 #include "model/memory.h"
 #include "model/pass.h"
@@ -14,6 +15,7 @@
 #include "model/routes.h"
 #include "model/specialists.h"
 #include "model/swap.h"
+#include "model/traffic.h"
 
 #include <string.h>
 
@@ -83,22 +85,37 @@ static pesc_status open_blocks(pesc_model *m)
 
 static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
 
-static pesc_status open_weights(pesc_model *m, bind_source *src)
+/* The memory that the weights take; shard: the base is kept by shards. */
+static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
+{
+    size_t *layers = to->layers;
+    src->copy = true;
+    bind_layout(m, src, to);
+    if (to->base.used > memory_available(m->dev) / 2) {
+        *to = (bind_memory){ .layers = layers };
+        src->copy = false;
+        bind_layout(m, src, to);
+    }
+    if (m->shards)
+        layer_shards_layout(m->shards, &to->base);
+}
+
+static pesc_status open_weights(pesc_model *m, bind_source *src, bool shard)
 {
     bind_memory to = { 0 };
     TRY(bind_loras(m, src));
-    src->copy = true;
-    bind_layout(m, src, &to);
-    if (to.base.used > memory_available(m->dev) / 2) {
-        to = (bind_memory){ 0 };
-        src->copy = false;
-        bind_layout(m, src, &to);
-    }
+    if (shard && m->dev->comm)
+        TRY(layer_shards_open(&m->shards, m, &to.layers));
+    measure_weights(m, src, &to);
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
     if (to.mixture.used)
         TRY(memory_take(&to.mixture, m->dev, &model_need, &m->mixture));
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
+    if (m->shards)
+        layer_shards_layout(m->shards, &to.base);
+    to.in = m->shards;
+    to.layer = (arena){ 0 };
     bind_layout(m, src, &to);
     TRY(load_weights(m, src));
     bool own = src->copy || !m->dev->op->host_memory(m->dev);
@@ -154,7 +171,7 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
         TRY(peft_open(&adapter, lora_dir));
     src.ws = d->ws;
     src.lora = adapter;
-    pesc_status s = open_weights(m, &src);
+    pesc_status s = open_weights(m, &src, opt->shard_base);
     peft_close(adapter);
     return s == PESC_OK && opt->patch ? swap_in(m, opt->patch) : s;
 }
@@ -191,6 +208,8 @@ void model_keep(pesc_model *m)
 static void release(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
+    traffic_close(m->traffic);
+    layer_shards_close(m->shards);
     swap_close(m);
     specialists_close(m);
     if (m->memory)

@@ -101,6 +101,8 @@ struct pesc_model {
     block *blocks;                   /* n_layers */
     struct swap *swap;               /* the expert patch that is in; NULL: none */
     struct specialists *specialists; /* NULL: none */
+    struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
+    struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */
     bool double_quant;               /* how weights are quantised, with nf4 */
     lora *loras;                     /* what the linears point to */
     size_t n_loras;

@@ -196,6 +196,14 @@ static void take(walk *w, param *q, bool more)
         p->n_work += p->n - q->at;
 }
 
+/* See param.ready. A head that is tied to the embeddings has their gradient. */
+static int32_t ready_after(const walk *w, const slot *s)
+{
+    if (s->layer >= 0)
+        return s->layer;
+    return s->rule->offset == offsetof(pesc_model, embed) ? -1 : w->c->n_layers;
+}
+
 static void note_layer(walk *w, const slot *s)
 {
     params *p = w->p;
@@ -300,7 +308,7 @@ static void place_weight(walk *w, const slot *s, param q)
 
 static void add_weight(walk *w, const slot *s)
 {
-    param q = { .group = params_group(s->rule), .nd = s->nd };
+    param q = { .group = params_group(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
     take(w, &q, more_of_stack(w, s));
@@ -342,7 +350,7 @@ static void add_lora(walk *w, const slot *s, bool second)
         return;
     int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
     int module = (int)(strlen(s->name) - strlen(".weight"));
-    param q = { .group = PARAM_LORA, .nd = 2, .ne = { r, s->ne[1] } };
+    param q = { .group = PARAM_LORA, .nd = 2, .ne = { r, s->ne[1] }, .ready = s->layer };
     if (second)
         memcpy(q.ne, (int64_t[]){ s->ne[0], r }, 2 * sizeof *q.ne);
     snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);

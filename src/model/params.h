@@ -68,6 +68,8 @@ typedef struct param {
     int64_t work_at; /* and in `work` */
     int32_t nd;
     int64_t ne[4];
+    int32_t ready; /* its gradient is complete after backward of this layer; n_layers: after that of
+                      the head, -1: at the end of backward */
     tensor into; /* its part of the model's stack, which forward reads; absent: the flat buffers */
 } param;
 

@@ -147,6 +147,10 @@ static pesc_status open_pass(pass **out, const pass *like, const train_state *tr
 
 pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
 {
+    *out = NULL;
+    if (m->shards)
+        return fail(PESC_USAGE, "the model keeps its base by shards, so it can only be trained; "
+                                "open it again without shard_base");
     return open_pass(out, &(pass){ .m = m, .kv = kv, .lim = lim }, NULL);
 }
 

@@ -1,5 +1,6 @@
 #include "model/train.h"
 
+#include "model/layer_shards.h"
 #include "model/pass.h"
 
 #include <math.h>
@@ -60,6 +61,29 @@ static tensor balance_part(const pass *p, int32_t layer, bool aux)
     return t;
 }
 
+/* The layers that backward visits end with this one. */
+static int32_t lowest(const pass *p)
+{
+    return p->train->plan.recompute.first;
+}
+
+/* The weights of a layer must be there, and those of the next one on their way. */
+static void use_layer(const pass *p, int32_t layer, int32_t next)
+{
+    if (p->m->shards)
+        layer_shards_use(p->m->shards, layer, next);
+}
+
+static void use_forward(const pass *p, int32_t layer)
+{
+    use_layer(p, layer, layer + 1 < p->m->cfg.n_layers ? layer + 1 : -1);
+}
+
+static void use_backward(const pass *p, int32_t layer)
+{
+    use_layer(p, layer, layer > lowest(p) ? layer - 1 : -1);
+}
+
 /* ---- forward: PHASE_FORWARD and PHASE_EVALUATE ---- */
 
 static void layers_fwd(pass *p)
@@ -68,6 +92,7 @@ static void layers_fwd(pass *p)
     model_embed(p);
     for (int32_t i = 0; i < m->cfg.n_layers; i++) {
         select_layer(p, i);
+        use_forward(p, i);
         block_fwd(p, i, input_of(p, i));
         if (m->blocks[i].sparse)
             p->dev->op->balance(p->dev, balance_part(p, i, false), balance_part(p, i, true),
@@ -148,14 +173,17 @@ static void recover_activations(pass *p, int32_t layer)
 }
 
 /* balance: the weight of a layer's balance loss. */
-static void layers_bwd(pass *p, float balance)
+static void layers_bwd(pass *p, const train_input *in, float balance)
 {
     const ops *op = p->dev->op;
     const pesc_model *m = p->m;
     train_state *t = p->train;
     op->convert(p->dev, t->grads.dy, t->grads.dx);
-    for (int32_t i = m->cfg.n_layers - 1; i >= t->plan.recompute.first; i--) {
+    if (in->layer_done)
+        in->layer_done(in->ctx, m->cfg.n_layers);
+    for (int32_t i = m->cfg.n_layers - 1; i >= lowest(p); i--) {
         select_layer(p, i);
+        use_backward(p, i);
         recover_activations(p, i);
         p->phase = PHASE_BACKWARD;
         if (m->blocks[i].sparse) {
@@ -163,6 +191,8 @@ static void layers_bwd(pass *p, float balance)
             t->grads.moe.balance = balance;
         }
         block_bwd(p, i, input_of(p, i));
+        if (in->layer_done)
+            in->layer_done(in->ctx, i);
     }
     if (t->params->grads.embed.data)
         op->embed_bwd(p->dev, t->params->grads.embed, t->grads.dx, p->ids);
@@ -198,6 +228,8 @@ static pesc_status read_results(pass *p, const train_input *in, train_output *ou
         TRY(op->download(p->dev, r->balance, t->balance.data, tensor_bytes(&t->balance)));
         read_balance(p, out);
     }
+    if (p->m->shards)
+        TRY(layer_shards_check(p->m->shards));
     TRY(weights_check(p->m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t i = 0; i < in->n_targets; i++)
         out->ce += (double)in->weights[i] * (double)r->loss[i];
@@ -217,10 +249,26 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     layers_fwd(p);
     p->dev->op->zero(p->dev, dx.data, tensor_bytes(&dx)); /* rows without a target have none */
     loss_chunks(p);
-    layers_bwd(p, sparse ? in->aux_weight / (float)sparse : 0);
+    layers_bwd(p, in, sparse ? in->aux_weight / (float)sparse : 0);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
     return read_results(p, in, out);
+}
+
+pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train)
+{
+    if (!m->shards)
+        return PESC_OK;
+    for (int32_t i = 0; i < m->cfg.n_layers; i++)
+        use_forward(p, i);
+    if (train && in->layer_done)
+        in->layer_done(in->ctx, m->cfg.n_layers);
+    for (int32_t i = m->cfg.n_layers - 1; train && i >= lowest(p); i--) {
+        use_backward(p, i);
+        if (in->layer_done)
+            in->layer_done(in->ctx, i);
+    }
+    return layer_shards_check(m->shards);
 }
 
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)

@@ -20,9 +20,12 @@ typedef struct train_input {
     const int32_t *rows, *targets; /* packed row rows[i] predicts targets[i]; ascending */
     const float *weights;          /* of each target in the loss */
     int32_t n_targets;
-    float aux_weight;             /* of the balance loss in what is differentiated */
-    uint64_t step, micro;         /* name the dropout masks */
-    bool first_micro_batch;       /* of a step: the first call after params_start_grad() */
+    float aux_weight;       /* of the balance loss in what is differentiated */
+    uint64_t step, micro;   /* name the dropout masks */
+    bool first_micro_batch; /* of a step: the first call after params_start_grad() */
+    /* Called when the device has the work up to backward of a layer, from n_layers, the head, down
+     * to the lowest that trains; NULL: nothing to do. */
+    void (*layer_done)(void *ctx, int32_t layer);
     void (*meanwhile)(void *ctx); /* called once the device has all its work; NULL: nothing to do */
     void *ctx;
 } train_input;
@@ -61,6 +64,11 @@ size_t pass_infer_bytes(const pesc_model *shape, pass_limits lim);
 
 /* The loss with dropout, and its gradients. */
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);
+
+/* Where the base is sharded all processes must use its layers in the same order: one that has no
+ * micro-batch, while another has, calls this instead of model_train() or model_loss(). Of `in` it
+ * reads layer_done and ctx. */
+pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train);
 
 /* The loss alone, without dropout. */
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out);

@@ -139,6 +139,10 @@ void metrics_step(metrics *m, const pesc_step *s)
     put_real(out, "lr", s->lr);
     put_real(out, "tok_s", s->tok_s);
     str_printf(out, ",\"mem_bytes\":%llu", (unsigned long long)s->mem_bytes);
+    if (s->comm_seconds > 0) { /* several processes */
+        put_real(out, "comm_s", s->comm_seconds);
+        put_real(out, "comm_hidden", s->comm_hidden);
+    }
     put_real(out, "expert_entropy", s->expert_entropy);
     str_printf(out, ",\"dead_experts\":%lld}\n", (long long)s->dead_experts);
     flush_or_tell(&m->files[METRICS_STEPS]);

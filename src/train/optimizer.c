@@ -5,6 +5,7 @@
 #include "model/memory.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Takes the moments' tensors from `moments`, which may be the same arena as `near`. */
 static void layout(optimizer *o, arena *near, arena *moments, int64_t n, bool eight_bit)
@@ -34,7 +35,7 @@ static pesc_status open_memory(optimizer *o)
     static const memory_need need = { "the optimiser", "optimizer adamw8 needs less" };
     device *dev = o->p->m->dev;
     arena near = { 0 }, host = { 0 }, *moments = o->opt.paged ? &host : &near;
-    int64_t n = o->own.end - o->own.first;
+    int64_t n = shards_elements(&o->shards, comm_rank(o->shards.comm));
     layout(o, &near, moments, n, o->opt.eight_bit);
     TRY(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .trained = o->p->n })));
     TRY(memory_take(&near, dev, &need, &o->memory));
@@ -47,7 +48,7 @@ static pesc_status open_memory(optimizer *o)
     o->bytes = near.size;
     o->paged_bytes = host.size;
     dev->op->zero(dev, o->memory, o->bytes);
-    return shard_wire_open(&o->wire, dev, o->shards.comm, SHARD_PIECE * sizeof(float));
+    return wire_open(&o->wire, dev, o->shards.comm, SHARD_PIECE * sizeof(float));
 }
 
 pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt)
@@ -58,8 +59,7 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
         return fail_nomem("the optimiser", sizeof *o);
     o->p = p;
     o->opt = *opt;
-    o->shards = shards_of(p->m->dev->comm, p->n);
-    o->own = shards_slice(&o->shards, comm_rank(o->shards.comm));
+    o->shards = shards_of(p);
     pesc_status s = open_memory(o);
     if (s == PESC_OK)
         *out = o;
@@ -77,29 +77,44 @@ void optimizer_close(optimizer *o)
         dev->op->free(dev, o->memory);
     if (o->paged)
         dev->op->free(dev, o->paged);
-    shard_wire_close(&o->wire);
+    wire_close(&o->wire);
     mem_free(o);
+}
+
+/* Every rank's sums of squares by round, to those of all segments. */
+static pesc_status gather_squares(optimizer *o, const float *own, float all[SHARD_SEGMENTS])
+{
+    const shards *s = &o->shards;
+    int32_t size = comm_size(s->comm), rounds = shards_rounds(s);
+    float by_rank[SHARD_SEGMENTS] = { 0 };
+    comm_part *parts = o->wire.recv;
+    for (int32_t r = 0, at = 0; r < size; at += shards_count(s, r++)) {
+        parts[r] = (comm_part){ by_rank + at, (size_t)shards_count(s, r) * sizeof *by_rank };
+        if (r == comm_rank(s->comm))
+            memcpy(parts[r].at, own, parts[r].bytes);
+    }
+    TRY(comm_all_gather(s->comm, "the norm of the gradient", parts));
+    for (int32_t i = 0; i < rounds; i++)
+        for (int32_t r = 0; r < size && shards_own(s, r, i) >= 0; r++)
+            all[shards_own(s, r, i)] = ((const float *)parts[r].at)[i];
+    return PESC_OK;
 }
 
 /* The sums of squares of all segments, each from the process that has it. */
 static pesc_status sum_segments(optimizer *o, float all[SHARD_SEGMENTS])
 {
     device *dev = o->p->m->dev;
-    comm *c = o->shards.comm;
-    shard_range own = shards_segments(&o->shards, comm_rank(c));
-    for (int64_t i = own.first; i < own.end; i++) {
-        shard_range one = { i, i + 1 };
-        dev->op->sumsq(dev, shards_part(o->squares, one, 1),
-                       shards_part(o->p->grad, shards_segment(&o->shards, i), 1));
-    }
-    size_t n = (size_t)(own.end - own.first) * sizeof *all;
+    int32_t me = comm_rank(o->shards.comm), n = shards_count(&o->shards, me);
+    float own[SHARD_SEGMENTS];
+    for (int32_t i = 0; i < n; i++)
+        dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ i, i + 1 }, 1),
+                       shards_part(o->p->grad, shards_own_range(&o->shards, me, i), 1));
     if (n)
-        TRY(dev->op->download(dev, all + own.first, (float *)o->squares.data + own.first, n));
-    for (int32_t r = 0; c && r < comm_size(c); r++) {
-        shard_range s = shards_segments(&o->shards, r);
-        o->wire.recv[r] = (comm_part){ all + s.first, (size_t)(s.end - s.first) * sizeof *all };
-    }
-    return c ? comm_all_gather(c, "the norm of the gradient", o->wire.recv) : PESC_OK;
+        TRY(dev->op->download(dev, own, o->squares.data, (size_t)n * sizeof *own));
+    if (o->shards.comm)
+        return gather_squares(o, own, all);
+    memcpy(all, own, (size_t)n * sizeof *own);
+    return PESC_OK;
 }
 
 pesc_status optimizer_norm(optimizer *o, double *norm)
@@ -130,15 +145,9 @@ pesc_status optimizer_finite(optimizer *o, bool *finite)
 pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
 {
     device *dev = o->p->m->dev;
+    const shards *s = &o->shards;
     bool whole = params_work_whole(o->p);
-    adamw a = { .w = shards_part(o->p->master, o->own, 1),
-                .grad = shards_part(o->p->grad, o->own, 1),
-                .m = o->m,
-                .v = o->v,
-                .m_scale = o->m_scale,
-                .v_scale = o->v_scale,
-                .copy = whole ? shards_part(o->p->work, o->own, 1) : (tensor){ 0 },
-                .sumsq = o->sumsq,
+    adamw a = { .sumsq = o->sumsq,
                 .clip = (float)o->opt.clip,
                 .lr = (float)lr,
                 .beta1 = (float)o->opt.beta1,
@@ -146,10 +155,22 @@ pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
                 .eps = (float)o->opt.eps,
                 .weight_decay = (float)o->opt.weight_decay,
                 .step = (int32_t)step };
-    if (o->own.end > o->own.first)
+    for (int32_t round = 0; round < shards_count(s, comm_rank(s->comm));) {
+        int64_t at = round * s->segment;
+        shard_range r = shards_run(s, &round), own = { at, at + r.end - r.first };
+        a.w = shards_part(o->p->master, r, 1);
+        a.grad = shards_part(o->p->grad, r, 1);
+        a.copy = whole ? shards_part(o->p->work, r, 1) : (tensor){ 0 };
+        a.m = shards_part(o->m, own, 1);
+        a.v = shards_part(o->v, own, 1);
+        if (o->opt.eight_bit) {
+            a.m_scale = shards_part(o->m_scale, own, CODE8_BLOCK);
+            a.v_scale = shards_part(o->v_scale, own, CODE8_BLOCK);
+        }
         dev->op->adamw(dev, &a);
-    TRY(shards_gather(&o->shards, &o->wire, "the updated weights", o->p->master));
-    if (whole && !o->shards.comm)
+    }
+    TRY(shards_gather(s, &o->wire, "the updated weights", o->p->master));
+    if (whole && !s->comm)
         params_write_back(o->p);
     else
         params_refresh(o->p);

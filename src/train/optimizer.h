@@ -6,7 +6,7 @@
  * nothing changes, neither weights nor moments.
  *
  * With several processes (those that the device of params has joined) each has the moments of its
- * slice of the flat buffers alone (shards.h), updates that slice, and receives the others'. */
+ * segments of the flat buffers alone (shards.h), updates these, and receives the others'. */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
@@ -24,12 +24,11 @@ typedef struct optimizer {
     params *p; /* borrowed */
     optimizer_options opt;
     shards shards;
-    shard_range own;         /* this process' slice, of n elements */
-    tensor m, v;             /* f32 or u8 [n] */
+    tensor m, v;             /* f32 or u8 [n] of this process' segments */
     tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
     tensor sumsq;            /* f32 [1] */
-    tensor squares;          /* f32 [SHARD_SEGMENTS] */
-    shard_wire wire;
+    tensor squares;          /* f32 [SHARD_SEGMENTS]: of its segments, by round */
+    wire wire;
     void *memory, *paged; /* paged: NULL where moments lie in memory too */
     size_t bytes, paged_bytes;
 } optimizer;
@@ -38,7 +37,7 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
 void optimizer_close(optimizer *o);                  /* NULL is allowed */
 uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numbers */
 
-/* The norm of the gradient, of which each process has its slice; not finite when one of its
+/* The norm of the gradient, of which each process has its segments; not finite when one of its
  * elements is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 

@@ -51,7 +51,7 @@ static bool is_peft(const param *q)
 
 pesc_status parts_collect(parts *a, const params *p, const optimizer *o)
 {
-    *a = (parts){ .dev = p->m->dev, .shards = shards_of(p->m->dev->comm, p->n) };
+    *a = (parts){ .dev = p->m->dev, .shards = shards_of(p) };
     bool fine = true;
     for (size_t i = 0; fine && i < p->n_list; i++) {
         const param *q = &p->list[i];
@@ -120,23 +120,31 @@ static pesc_status fetch(const writing *w, int32_t rank, const char *from, size_
     return comm_all_to_all(c, "the moments for a checkpoint", w->send, w->recv);
 }
 
-/* A buffer of the optimiser: the slices of all ranks, one after another. *st is the outcome of
- * writing; the result that of the exchange. */
+/* The part of a buffer of the optimiser that is one segment, in the memory of its owner. */
+static tensor segment_part(const parts *a, const part_entry *e, int64_t segment)
+{
+    const shards *s = &a->shards;
+    shard_range r = shards_segment(s, segment);
+    int64_t at = shards_at(s, segment);
+    return shards_part(e->t, (shard_range){ at, at + r.end - r.first }, e->per);
+}
+
+/* A buffer of the optimiser, segment by segment. *st is the outcome of writing; the result that of
+ * the exchange. */
 static pesc_status write_moment(const writing *w, const part_entry *e, pesc_status *st)
 {
     const shards *s = &w->a->shards;
-    size_t each = dtype_block_bytes(e->t.dt);
-    for (int32_t r = 0; r < comm_size(s->comm); r++) {
-        tensor slice = shards_part(e->t, shards_slice(s, r), e->per);
-        size_t bytes = (size_t)slice.ne[0] * each;
-        if (r == 0) {
+    for (int32_t i = 0; i < s->n_segments; i++) {
+        tensor own = segment_part(w->a, e, i);
+        size_t bytes = tensor_bytes(&own);
+        if (shards_owner(s, i) == 0) {
             if (w->file && *st == PESC_OK)
-                *st = write_span(w, e->t.data, bytes);
+                *st = write_span(w, own.data, bytes);
             continue;
         }
         for (size_t at = 0; at < bytes; at += CHUNK) {
             size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
-            TRY(fetch(w, r, (const char *)e->t.data + at, n));
+            TRY(fetch(w, shards_owner(s, i), (const char *)own.data + at, n));
             if (w->file && *st == PESC_OK)
                 *st = safetensors_write(w->file, w->buffer, n);
         }
@@ -208,6 +216,17 @@ pesc_status parts_write_moments(const parts *a, const char *dir)
 
 /* ---- reading ---- */
 
+static void read_moment(const parts *a, const part_entry *e, const weight *w)
+{
+    const shards *s = &a->shards;
+    tensor file = { .data = (void *)(uintptr_t)w->data, .dt = e->t.dt };
+    for (int32_t i = 0; i < s->n_segments; i++) {
+        tensor to = segment_part(a, e, i), from = shards_part(file, shards_segment(s, i), e->per);
+        if (shards_owner(s, i) == comm_rank(s->comm))
+            a->dev->op->upload(a->dev, to.data, from.data, tensor_bytes(&to));
+    }
+}
+
 static pesc_status read_entry(const weights *ws, const parts *a, const part_entry *e,
                               const char *dir)
 {
@@ -223,12 +242,10 @@ static pesc_status read_entry(const weights *ws, const parts *a, const part_entr
     if (!same)
         return fail(PESC_SHAPE, "%s: %s: its shape or dtype is not that of what shall train",
                     w->file, name);
-    shard_range own = shards_slice(&a->shards, comm_rank(a->shards.comm));
-    tensor file = { .data = (void *)(uintptr_t)w->data, .dt = t->dt, .nd = 1, .ne = { 0 } };
-    tensor from = e->per ? shards_part(file, own, e->per) : file;
-    size_t bytes = e->per ? tensor_bytes(&from) : w->bytes;
-    if (bytes)
-        a->dev->op->upload(a->dev, t->data, from.data, bytes);
+    if (e->per)
+        read_moment(a, e, w);
+    else if (w->bytes)
+        a->dev->op->upload(a->dev, t->data, w->data, w->bytes);
     return PESC_OK;
 }
 

@@ -11,7 +11,7 @@ typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
 /* One tensor of a file, in device memory. */
 typedef struct part_entry {
     char name[PARAM_NAME + 20];
-    tensor t;    /* as the file has it; of moments, data is this process' slice of it */
+    tensor t;    /* as the file has it; of moments, data is what this process has of them */
     int64_t per; /* moments: elements of the flat buffers to one of t; 0: t is whole */
 } part_entry;
 

@@ -88,8 +88,7 @@ static uint64_t minus(uint64_t a, uint64_t b)
 /* Of one process: moments, and partial sums of n gradients. */
 static uint64_t moment_bytes(const pesc_train_options *o, int64_t n)
 {
-    return optimizer_bytes((n + o->processes - 1) / o->processes,
-                           strcmp(o->optimizer, "adamw8") == 0);
+    return optimizer_bytes(shards_most(n, o->processes), strcmp(o->optimizer, "adamw8") == 0);
 }
 
 static uint64_t partial_bytes(const pesc_train_options *o, const device *dev, int64_t n)
@@ -137,6 +136,8 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->m.info.params_total;
     out->model = s->bytes;
+    for (int32_t i = 0; s->layers && i < s->m.cfg.n_layers; i++)
+        out->sharded += s->layers[i];
     out->optimizer = moment_bytes(o, size.n);
     out->available = memory_available(s->m.dev);
     out->layers = s->m.cfg.n_layers;

@@ -60,6 +60,12 @@ static void resolve(pesc_train_options *o)
         o->compute_dtype = "f32";
 }
 
+/* Methods that change matrices of the base. */
+static bool trains_base(const pesc_train_options *o)
+{
+    return strcmp(o->method, "full") == 0 || settings_train_experts(o);
+}
+
 pesc_status settings_take(pesc_train_options *out, const pesc_train_options *given)
 {
     TRY(options_take(PESC_OPTIONS_TRAIN, out, given));
@@ -78,6 +84,11 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
     if (out->grad_groups > 0 && out->grad_groups & (out->grad_groups - 1))
         return fail(PESC_USAGE, "grad_groups: found %lld, expected a power of two",
                     (long long)out->grad_groups);
+    if (strcmp(out->shard, "base") == 0 && trains_base(out))
+        return fail(PESC_USAGE,
+                    "shard: found base with method %s, which trains the base; it is for pesc, "
+                    "qlora, lora and molora, which leave it frozen",
+                    out->method);
     if ((out->patience || out->eval_at_start) && !out->n_eval_data && !(out->val_split > 0))
         return fail(PESC_USAGE,
                     "%s: needs validation data, and there is none; give eval_data or val_split",
@@ -104,6 +115,7 @@ pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *ou
     out->whole_experts = settings_train_experts(&o);
     out->lora = o.lora;
     out->base = o.base;
+    out->shard_base = strcmp(o.shard, "base") == 0;
     return PESC_OK;
 }
 

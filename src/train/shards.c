@@ -2,42 +2,125 @@
 
 #include "base/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 256, USUAL = 64, LARGE = 1 << 16 };
 
-/* ---- slices ---- */
+/* ---- who owns what ---- */
 
-shards shards_of(comm *c, int64_t n)
+typedef struct place {
+    int32_t ready, segment;
+} place;
+
+static int first_ready(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    return x->ready != y->ready ? (x->ready < y->ready) - (x->ready > y->ready)
+                                : (x->segment > y->segment) - (x->segment < y->segment);
+}
+
+/* Where one process owns everything the order is that of the buffer. */
+static void put_in_order(shards *s, const params *p)
+{
+    place all[SHARD_SEGMENTS];
+    for (int32_t i = 0; i < s->n_segments; i++)
+        all[i] = (place){ p->m->cfg.n_layers, i };
+    for (size_t i = 0; i < p->n_list; i++) {
+        const param *q = &p->list[i];
+        int64_t end = i + 1 < p->n_list ? p->list[i + 1].at : p->n;
+        for (int64_t k = q->at / s->segment; k * s->segment < end; k++)
+            all[k].ready = q->ready < all[k].ready ? q->ready : all[k].ready;
+    }
+    if (s->comm)
+        qsort(all, (size_t)s->n_segments, sizeof *all, first_ready);
+    for (int32_t i = 0; i < s->n_segments; i++) {
+        s->order[i] = (uint16_t)all[i].segment;
+        s->place[all[i].segment] = (uint16_t)i;
+        s->ready[i] = all[i].ready;
+    }
+}
+
+/* Elements of a segment of a buffer of n. */
+static int64_t segment_of(int64_t n)
 {
     int64_t wanted = n / LARGE < USUAL ? USUAL : n / LARGE;
     wanted = wanted < SHARD_SEGMENTS ? wanted : SHARD_SEGMENTS;
     int64_t segment = (n + wanted - 1) / wanted;
-    segment = segment < SHARD_LEAST ? SHARD_LEAST : (segment + BLOCK - 1) / BLOCK * BLOCK;
-    return (shards){ c, n, segment, (int32_t)((n + segment - 1) / segment) };
+    return segment < SHARD_LEAST ? SHARD_LEAST : (segment + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-shard_range shards_segments(const shards *s, int32_t rank)
+int64_t shards_most(int64_t n, int64_t processes)
 {
-    int64_t size = comm_size(s->comm);
-    return (shard_range){ rank * s->n_segments / size, (rank + 1) * s->n_segments / size };
+    int64_t segment = segment_of(n), segments = (n + segment - 1) / segment;
+    int64_t most = (segments + processes - 1) / processes * segment;
+    return most < n ? most : n;
 }
 
-static int64_t element_of(const shards *s, int64_t segment)
+shards shards_of(const params *p)
 {
-    int64_t at = segment * s->segment;
-    return at < s->n ? at : s->n;
+    shards s = { .comm = p->m->dev->comm, .n = p->n, .segment = segment_of(p->n) };
+    s.n_segments = (int32_t)((s.n + s.segment - 1) / s.segment);
+    put_in_order(&s, p);
+    return s;
 }
 
 shard_range shards_segment(const shards *s, int64_t i)
 {
-    return (shard_range){ element_of(s, i), element_of(s, i + 1) };
+    int64_t first = i * s->segment, end = first + s->segment;
+    return (shard_range){ first, end < s->n ? end : s->n };
 }
 
-shard_range shards_slice(const shards *s, int32_t rank)
+int32_t shards_rounds(const shards *s)
 {
-    shard_range r = shards_segments(s, rank);
-    return (shard_range){ element_of(s, r.first), element_of(s, r.end) };
+    return shards_count(s, 0);
+}
+
+int32_t shards_count(const shards *s, int32_t rank)
+{
+    int32_t size = comm_size(s->comm);
+    return (s->n_segments - rank + size - 1) / size;
+}
+
+int64_t shards_elements(const shards *s, int32_t rank)
+{
+    int64_t all = shards_count(s, rank) * s->segment;
+    return all < s->n ? all : s->n;
+}
+
+int32_t shards_own(const shards *s, int32_t rank, int32_t round)
+{
+    int32_t at = round * comm_size(s->comm) + rank;
+    return at < s->n_segments ? s->order[at] : -1;
+}
+
+shard_range shards_own_range(const shards *s, int32_t rank, int32_t round)
+{
+    int32_t i = shards_own(s, rank, round);
+    return i < 0 ? (shard_range){ 0, 0 } : shards_segment(s, i);
+}
+
+int32_t shards_owner(const shards *s, int64_t segment)
+{
+    return s->place[segment] % comm_size(s->comm);
+}
+
+int64_t shards_at(const shards *s, int64_t segment)
+{
+    return s->place[segment] / comm_size(s->comm) * s->segment;
+}
+
+shard_range shards_run(const shards *s, int32_t *round)
+{
+    int32_t rank = comm_rank(s->comm);
+    shard_range r = shards_own_range(s, rank, *round);
+    for (++*round; *round < shards_count(s, rank); ++*round) {
+        shard_range next = shards_own_range(s, rank, *round);
+        if (next.first != r.end)
+            break;
+        r.end = next.end;
+    }
+    return r;
 }
 
 tensor shards_part(tensor flat, shard_range r, int64_t per)
@@ -48,104 +131,33 @@ tensor shards_part(tensor flat, shard_range r, int64_t per)
     return t;
 }
 
-/* ---- device memory between processes ---- */
+/* ---- between processes ---- */
 
-pesc_status shard_wire_open(shard_wire *w, device *dev, comm *c, size_t most)
+/* The part of a rank's segment of a round that begins at `at` and has `most` elements. */
+static comm_part piece(const shards *s, tensor flat, int32_t rank, int32_t round, shard_range of)
 {
-    size_t size = (size_t)comm_size(c);
-    *w = (shard_wire){ .dev = dev, .comm = c, .most = most };
-    if (!c)
-        return PESC_OK;
-    w->send = mem_zalloc(size, sizeof *w->send);
-    w->recv = mem_zalloc(size, sizeof *w->recv);
-    bool fine = w->send && w->recv, host = dev->op->host_memory(dev);
-    if (!host)
-        TRY(comm_join_gpus(c, &w->gpus));
-    if (!host && !w->gpus) {
-        w->out = mem_alloc(size, most);
-        w->in = mem_alloc(size, most);
-        fine = fine && w->out && w->in;
-    }
-    return fine ? PESC_OK : fail_nomem("what processes exchange", 2 * size * most);
+    shard_range a = shards_own_range(s, rank, round);
+    int64_t n = a.end - a.first, end = of.end < n ? of.end : n;
+    return (comm_part){ (float *)flat.data + a.first + of.first,
+                        end > of.first ? (size_t)(end - of.first) * sizeof(float) : 0 };
 }
 
-void shard_wire_close(shard_wire *w)
-{
-    mem_free(w->out);
-    mem_free(w->in);
-    mem_free(w->send);
-    mem_free(w->recv);
-    *w = (shard_wire){ 0 };
-}
-
-/* Through the buffers on the host. */
-static pesc_status exchange_copies(shard_wire *w, const char *what, const comm_part *send,
-                                   const comm_part *recv)
-{
-    device *dev = w->dev;
-    int32_t size = comm_size(w->comm), own = comm_rank(w->comm);
-    for (int32_t r = 0; r < size; r++) {
-        ASSERT(send[r].bytes <= w->most && recv[r].bytes <= w->most);
-        bool moves = r != own || send[r].at != recv[r].at;
-        w->send[r] = (comm_part){ w->out + (size_t)r * w->most, moves ? send[r].bytes : 0 };
-        w->recv[r] = (comm_part){ w->in + (size_t)r * w->most, moves ? recv[r].bytes : 0 };
-        if (w->send[r].bytes)
-            TRY(dev->op->download(dev, w->send[r].at, send[r].at, send[r].bytes));
-    }
-    TRY(comm_all_to_all(w->comm, what, w->send, w->recv));
-    for (int32_t r = 0; r < size; r++)
-        if (w->recv[r].bytes)
-            dev->op->upload(dev, recv[r].at, w->recv[r].at, recv[r].bytes);
-    return dev->op->sync(dev); /* the buffers are used again */
-}
-
-pesc_status shard_wire_exchange(shard_wire *w, const char *what, const comm_part *send,
-                                const comm_part *recv)
-{
-    device *dev = w->dev;
-    if (!w->comm)
-        return PESC_OK;
-    if (w->out)
-        return exchange_copies(w, what, send, recv);
-    TRY(dev->op->sync(dev)); /* ops have finished with what is sent and where something comes */
-    return (w->gpus ? comm_all_to_all_gpus : comm_all_to_all)(w->comm, what, send, recv);
-}
-
-/* Elements of the largest slice. */
-static int64_t largest_slice(const shards *s)
-{
-    int64_t most = 0;
-    for (int32_t r = 0; r < comm_size(s->comm); r++) {
-        shard_range a = shards_slice(s, r);
-        most = a.end - a.first > most ? a.end - a.first : most;
-    }
-    return most;
-}
-
-/* The part of a rank's slice that is sent in one round. */
-static comm_part piece(const shards *s, tensor flat, int32_t rank, shard_range round)
-{
-    shard_range a = shards_slice(s, rank);
-    int64_t n = a.end - a.first, end = round.end < n ? round.end : n;
-    return (comm_part){ (float *)flat.data + a.first + round.first,
-                        end > round.first ? (size_t)(end - round.first) * sizeof(float) : 0 };
-}
-
-pesc_status shards_gather(const shards *s, shard_wire *w, const char *what, tensor flat)
+pesc_status shards_gather(const shards *s, wire *w, const char *what, tensor flat)
 {
     int32_t size = comm_size(s->comm), own = comm_rank(s->comm);
-    int64_t most = s->comm ? largest_slice(s) : 0, step = (int64_t)(w->most / sizeof(float));
+    int64_t step = (int64_t)(w->most / sizeof(float));
     comm_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
     if (!all)
         return fail_nomem(what, (size_t)size * sizeof *all);
     pesc_status st = PESC_OK;
-    for (int64_t at = 0; st == PESC_OK && at < most; at += step) {
-        for (int32_t r = 0; r < size; r++) {
-            all[r] = piece(s, flat, r, (shard_range){ at, at + step });
-            all[size + r] = piece(s, flat, own, (shard_range){ at, at + step });
+    for (int32_t round = 0; s->comm && round < shards_rounds(s); round++)
+        for (int64_t at = 0; st == PESC_OK && at < s->segment; at += step) {
+            for (int32_t r = 0; r < size; r++) {
+                all[r] = piece(s, flat, r, round, (shard_range){ at, at + step });
+                all[size + r] = piece(s, flat, own, round, (shard_range){ at, at + step });
+            }
+            st = wire_exchange(w, what, all + size, all);
         }
-        st = shard_wire_exchange(w, what, all + size, all);
-    }
     mem_free(all);
     return st;
 }

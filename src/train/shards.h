@@ -1,16 +1,21 @@
 /* shards: how the flat buffers of params are divided among the processes of a run (ZeRO-1).
  *
  * A flat buffer has 64 segments of equal length, more where it is large (one for each 2^16
- * elements, up to SHARD_SEGMENTS) and fewer where it is tiny, whatever the number of processes; a
- * process owns a run of whole segments, its slice: it alone has the moments of these parameters and
- * updates them. Segments begin at multiples of 256, the block of 8-bit moments. Sums over a buffer
- * (the gradient's norm) are made segment by segment, so they do not depend on the number of
- * processes either. One process owns everything. */
+ * elements, up to SHARD_SEGMENTS) and fewer where it is tiny, whatever the number of processes.
+ * Each segment has one process that owns it: that process alone has the moments of these parameters
+ * and updates them. Segments begin at multiples of 256, the block of 8-bit moments. Sums over a
+ * buffer (the gradient's norm) are made segment by segment, so they do not depend on the number of
+ * processes either. One process owns everything.
+ *
+ * Segments are owned in turn, in the order in which backward completes their gradients: rank r owns
+ * those at the places r, r + size, r + 2 size ... of that order. A round is one segment of each
+ * rank, so every round, and with it every bucket of gradients, is divided evenly. A process keeps
+ * what it has of its segments (moments) in the order of the rounds. */
 #ifndef PESC_TRAIN_SHARDS_H
 #define PESC_TRAIN_SHARDS_H
 
-#include "backend/backend.h"
-#include "comm/comm.h"
+#include "model/params.h"
+#include "model/wire.h"
 
 enum {
     SHARD_SEGMENTS = 1024,
@@ -23,44 +28,46 @@ typedef struct shards {
     int64_t n;  /* elements of a flat buffer */
     int64_t segment;
     int32_t n_segments;
+    uint16_t order[SHARD_SEGMENTS]; /* segments as backward completes them */
+    uint16_t place[SHARD_SEGMENTS]; /* of each segment in it */
+    int32_t ready[SHARD_SEGMENTS];  /* param.ready of the segment at each place, the lowest */
 } shards;
 
-shards shards_of(comm *c, int64_t n);
+/* Of the processes that the device of p has joined. */
+shards shards_of(const params *p);
 
 typedef struct shard_range {
     int64_t first, end;
 } shard_range;
-shard_range shards_segments(const shards *s, int32_t rank); /* that a rank owns */
-shard_range shards_slice(const shards *s, int32_t rank);    /* the same in elements */
-shard_range shards_segment(const shards *s, int64_t i);     /* elements of one segment */
+shard_range shards_segment(const shards *s, int64_t i); /* elements of one segment */
+
+int32_t shards_rounds(const shards *s);
+
+/* Elements that a process has at most in its own buffers, of n among so many processes. */
+int64_t shards_most(int64_t n, int64_t processes);
+
+/* Segments of a rank, and the elements that all of them take in its own buffers. */
+int32_t shards_count(const shards *s, int32_t rank);
+int64_t shards_elements(const shards *s, int32_t rank);
+
+/* The segment that a rank owns in a round, -1: none; and its elements. */
+int32_t shards_own(const shards *s, int32_t rank, int32_t round);
+shard_range shards_own_range(const shards *s, int32_t rank, int32_t round);
+
+/* The rank that owns a segment, and where the segment begins in that rank's own buffers. */
+int32_t shards_owner(const shards *s, int64_t segment);
+int64_t shards_at(const shards *s, int64_t segment);
+
+/* The longest run of elements that lies in one piece both in the flat buffers and in this process'
+ * own, which begins with its segment of round `*round`; sets *round to the one after it. The run
+ * begins at element `*round * segment` of its own buffers. */
+shard_range shards_run(const shards *s, int32_t *round);
 
 /* The part of a flat buffer; `per` elements of the flat buffers have one element of it (256 for
  * the scales of 8-bit moments, else 1). */
 tensor shards_part(tensor flat, shard_range r, int64_t per);
 
-/* ---- device memory between processes ---- */
-
-/* How device memory is exchanged: directly where the host reads device addresses, by NCCL between
- * GPUs, and where that is not there through a buffer on the host for each direction. */
-typedef struct shard_wire {
-    device *dev;
-    comm *comm;
-    bool gpus;      /* by NCCL */
-    char *out, *in; /* [size * most]; NULL: not used */
-    size_t most;    /* bytes that go to or come from one rank at a time */
-    comm_part *send, *recv;
-} shard_wire;
-
-/* `most`: bytes that one call sends to a rank at most. Closed by shard_wire_close() even when it
- * failed. */
-pesc_status shard_wire_open(shard_wire *w, device *dev, comm *c, size_t most);
-void shard_wire_close(shard_wire *w);
-
-/* comm_all_to_all() of device memory. */
-pesc_status shard_wire_exchange(shard_wire *w, const char *what, const comm_part *send,
-                                const comm_part *recv);
-
-/* Every process has its slice of `flat`, f32; then all of it. */
-pesc_status shards_gather(const shards *s, shard_wire *w, const char *what, tensor flat);
+/* Every process has its segments of `flat`, f32; then all of it. */
+pesc_status shards_gather(const shards *s, wire *w, const char *what, tensor flat);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/info.h"
+#include "model/layer_shards.h"
 #include "train/settings.h"
 
 #include <string.h>
@@ -24,6 +25,7 @@ pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *ba
 void sketch_close(sketch *s)
 {
     mem_free(s->m.blocks);
+    mem_free(s->layers);
     mem_free(s->m.loras);
     peft_close(s->lora);
     config_free(&s->m.cfg);
@@ -41,9 +43,10 @@ static dtype dtype_of(const char *name)
 
 /* Counts weights that are copied to the device (without adapters that train, which params holds),
  * and frozen weights that are used in the mapped file. */
-static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *method)
+static uint64_t weight_bytes(sketch *s, const bind_source *src, const pesc_train_options *o)
 {
-    bind_memory to = { 0 };
+    const char *method = o->method;
+    bind_memory to = { .layers = s->layers };
     uint64_t in_place = 0;
     bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
     bind_layout(&s->m, src, &to);
@@ -51,7 +54,9 @@ static uint64_t weight_bytes(sketch *s, const bind_source *src, const char *meth
         const tensor *t = bind_field(&s->m, &at);
         in_place += t->data && frozen ? tensor_bytes(t) : 0;
     }
-    return to.base.used + (moved ? 0 : to.mixture.used) + in_place;
+    uint64_t layers =
+        s->layers ? layer_shards_bytes(s->layers, s->m.cfg.n_layers, o->processes) : 0;
+    return to.base.used + (moved ? 0 : to.mixture.used) + in_place + layers;
 }
 
 pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
@@ -73,7 +78,10 @@ pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
                         .whole_experts = settings_train_experts(o),
                         .copy = !d->ws };
     TRY(bind_loras(m, &src));
-    s->bytes = weight_bytes(s, &src, o->method);
+    if (strcmp(o->shard, "base") == 0 && o->processes > 1 &&
+        !(s->layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *s->layers)))
+        return fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *s->layers);
+    s->bytes = weight_bytes(s, &src, o);
     return PESC_OK;
 }
 

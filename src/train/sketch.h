@@ -9,6 +9,7 @@
 typedef struct sketch {
     pesc_model m; /* weights have shapes and types; their data is not to be read */
     peft *lora;
+    size_t *layers; /* bytes of each layer's matrices, where the base is sharded; else NULL */
     uint64_t bytes; /* of the weights in memory, with padding, without adapters that train */
 } sketch;
 

@@ -110,6 +110,36 @@ static double balance_weight(const pesc_trainer *t)
     return t->aux_coef * (sum ? t->sparse_layers : 1);
 }
 
+static void layer_done(void *trainer, int32_t layer)
+{
+    gradient_layer_done(((pesc_trainer *)trainer)->gradient, layer);
+}
+
+/* Passes over the layers that this process takes part in, of so many micro-batches: its own, and
+ * with a sharded base as many as the process that has most. */
+static int32_t passes_of(const pesc_trainer *t, int32_t micros)
+{
+    int32_t most = 0;
+    for (int32_t r = 0; r < comm_size(t->comm); r++) {
+        micro_range m = gradient_micros(t->gradient, micros, r);
+        bool counts = t->m->shards || r == comm_rank(t->comm);
+        most = counts && m.end - m.first > most ? m.end - m.first : most;
+    }
+    return most;
+}
+
+/* Takes part in the passes of processes that have more micro-batches. */
+static pesc_status idle_passes(pesc_trainer *t, int32_t micros, bool train)
+{
+    micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
+    int32_t passes = passes_of(t, micros);
+    for (int32_t i = own.end - own.first; i < passes; i++) {
+        train_input in = { .layer_done = i + 1 == passes ? layer_done : NULL, .ctx = t };
+        TRY(model_idle(t->m, t->pass, &in, train));
+    }
+    return PESC_OK;
+}
+
 /* Accumulates the gradients of a run of micro-batches. The balance loss is differentiated for each
  * micro-batch with its own f, weighted by its tokens: f of the whole step is known only after the
  * last micro-batch. */
@@ -117,7 +147,8 @@ static pesc_status train_micros(void *trainer, micro_range range)
 {
     pesc_trainer *t = trainer;
     double tokens = (double)batch_tokens(t->batch);
-    int32_t own_end = gradient_micros(t->gradient, batch_micros(t->batch), comm_rank(t->comm)).end;
+    micro_range own = gradient_micros(t->gradient, batch_micros(t->batch), comm_rank(t->comm));
+    bool last_pass = own.end - own.first == passes_of(t, batch_micros(t->batch));
     params_start_grad(t->params);
     for (int32_t i = range.first; i < range.end; i++) {
         const micro_batch b = batch_micro(t->batch, i);
@@ -127,7 +158,8 @@ static pesc_status train_micros(void *trainer, micro_range range)
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.first_micro_batch = i == range.first;
-        in.meanwhile = i + 1 == own_end ? read_ahead : NULL;
+        in.layer_done = i + 1 == own.end && last_pass ? layer_done : NULL;
+        in.meanwhile = i + 1 == own.end ? read_ahead : NULL;
         in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));
         micros_put(&t->micros, i, &got);
@@ -145,7 +177,12 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
     memset(t->chosen, 0, n * sizeof *t->chosen);
     memset(t->balance, 0, 2 * n * sizeof *t->balance);
     TRY(micros_begin(&t->micros, micros));
+    gradient_time time;
     TRY(gradient_sum(t->gradient, micros, train_micros, t));
+    TRY(idle_passes(t, micros, true));
+    TRY(gradient_finish(t->gradient, &time));
+    out->comm_seconds = time.seconds;
+    out->comm_hidden = time.hidden;
     TRY(micros_exchange(&t->micros, t->gradient, micros));
     for (int32_t i = 0; i < micros; i++)
         micros_add(&t->micros, i, (double)batch_micro(t->batch, i).n_tokens / tokens, &sums);
@@ -297,6 +334,7 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
         TRY(model_loss(t->m, t->pass, &in, &got));
         micros_put(&t->micros, i, &got);
     }
+    TRY(idle_passes(t, micros, false));
     TRY(micros_exchange(&t->micros, t->gradient, micros));
     for (int32_t i = 0; i < micros; i++) {
         sums.ce = 0;

@@ -13,14 +13,12 @@ enum { GROUPS = 8, SHARE = 8 };
 
 int64_t together_micros(const pesc_train_options *o)
 {
-    int64_t tokens = o->batch * o->seq_len;
     if (strcmp(o->over_length, "split") == 0) /* a record may be any number of sequences */
         return INT64_MAX;
     if (!o->packing || o->micro_tokens < o->seq_len)
         return o->batch;
-    /* any two neighbours hold more tokens together than one may hold */
-    int64_t most = tokens <= o->micro_tokens ? 1 : 2 * tokens / o->micro_tokens + 1;
-    return most < o->batch ? most : o->batch;
+    int64_t least = o->micro_tokens / o->seq_len; /* records of each but the last */
+    return (o->batch + least - 1) / least;
 }
 
 int64_t together_choose_groups(const pesc_train_options *o, const device *dev, int64_t trained)

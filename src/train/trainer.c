@@ -9,6 +9,7 @@
 #include "model/bind.h"
 #include "model/cost.h"
 #include "model/family.h"
+#include "model/layer_shards.h"
 #include "model/memory.h"
 #include "model/swap.h"
 #include "train/method.h"
@@ -110,6 +111,10 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
+    if (strcmp(o->shard, "base") == 0 && t->comm && !t->m->shards)
+        return fail(PESC_USAGE,
+                    "shard: found base, but the model is whole; open it with the options "
+                    "of pesc_train_load() on a device that has joined the processes");
     plan_spared spared = spare(t);
     t->spec.lean = spared.lean;
     TRY(params_open(&t->params, t->m, &t->spec));
@@ -532,6 +537,10 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                           .bytes_activations = t->bytes_pass,
                           .bytes_paged = t->optim->paged_bytes,
                           .bytes_total = memory_total(t->m->dev) };
+    if (t->m->shards) {
+        r.bytes_sharded = layer_shards_whole(t->m->shards);
+        r.bytes_shard = layer_shards_kept(t->m->shards);
+    }
     for (int g = 0; g < PARAM_GROUPS; g++)
         r.params_trained += (uint64_t)t->params->count[g];
     snprintf(r.method, sizeof r.method, "%s", t->opt.method);

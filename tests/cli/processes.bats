@@ -34,7 +34,7 @@ train() { # method run options
     }
 }
 # What two runs must have in common; time and memory are not.
-numbers() { sed 's/"tok_s":[^,]*,//; s/"mem_bytes":[^,]*,//' "$1/metrics.jsonl"; }
+numbers() { sed 's/"tok_s":[^,]*,//; s/"mem_bytes":[^,]*,//; s/"comm_[a-z]*":[^,]*,//g' "$1/metrics.jsonl"; }
 equal() { # a b
     local f
     diff <(numbers "$1") <(numbers "$2") || return 1
@@ -140,6 +140,72 @@ same_bits() { # method
     train lora "$D/few-1" --batch 2
     train lora "$D/few-8" --batch 2 --gpus 8
     equal "$D/few-1" "$D/few-8"
+}
+
+# ---- what is exchanged during the computation
+
+@test "processes: gradients travel while backward runs, and a delay of each bucket changes no bit" {
+    train pesc "$D/prompt" --gpus 2 --batch 8
+    PESC_BUCKET_DELAY=20 train pesc "$D/delayed" --gpus 2 --batch 8
+    equal "$D/prompt" "$D/delayed"
+    python3 - "$D/prompt/metrics.jsonl" "$D/delayed/metrics.jsonl" <<'PY'
+import json, sys
+prompt, delayed = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
+for s in prompt + delayed:
+    assert s["comm_s"] > 0 and 0 <= s["comm_hidden"] <= 1, s
+for s in delayed: # the head or the top layer, the lower layer: at least 2 buckets
+    assert s["comm_s"] >= 2 * 0.020, s
+assert any(s["comm_hidden"] > 0 for s in delayed), delayed
+PY
+    if grep -q comm_ "$D/pesc-1/metrics.jsonl"; then return 1; fi # one process exchanges nothing
+}
+sharded() { # method options
+    local n m=$1
+    shift
+    train "$m" "$D/whole-$m" "$@"
+    for n in 2 4; do
+        train "$m" "$D/shard-$m-$n" --shard base --gpus $n "$@"
+        equal "$D/whole-$m" "$D/shard-$m-$n"
+    done
+}
+@test "processes: a sharded base gives the bits of a whole one" {
+    sharded pesc
+    sharded qlora
+    sharded molora
+    sharded lora --compute-dtype bf16 --base-dtype bf16 --eval-every 2 --eval-data "$G/pesc-b/data.jsonl"
+    diff "$D/whole-lora/eval.jsonl" "$D/shard-lora-4/eval.jsonl"
+}
+@test "processes: a sharded base where some have no micro-batch" {
+    train lora "$D/few-s1" --batch 3
+    train lora "$D/few-s8" --batch 3 --gpus 8 --shard base
+    equal "$D/few-s1" "$D/few-s8"
+}
+@test "processes: of a sharded base each keeps an equal part, as plan says" {
+    local m="$BATS_TEST_DIRNAME/../golden/train/full/model" n
+    for n in 1 2 4; do
+        "$PESC" train "$m" --data "$G/full/data.jsonl" --method lora -o "$D/part-$n" --steps 1 --batch 4 --seq-len 32 --lora-r 2 \
+            --micro-tokens 32 --threads 1 --shard base --gpus $n > /dev/null 2> "$D/part-$n.err"
+        "$PESC" plan "$m" --method lora --batch 4 --seq-len 32 --lora-r 2 --micro-tokens 32 --shard base --gpus $n --json > "$D/plan-$n.json"
+    done
+    if grep -q 'sharded base' "$D/part-1.err"; then return 1; fi
+    python3 - "$D" <<'PY'
+import json, re, sys
+d = sys.argv[1]
+units = {"B": 1, "KB": 1e3, "MB": 1e6}
+def parts(n):
+    a, au, b, bu = re.search(r"this process keeps ([\d.]+) (\w+) of ([\d.]+) (\w+)", open(f"{d}/part-{n}.err").read()).groups()
+    return float(a) * units[au], float(b) * units[bu]
+for n in (2, 4):
+    kept, whole = parts(n)
+    assert abs(kept - whole / n) < 0.02 * whole, (n, kept, whole)
+    planned = json.load(open(f"{d}/plan-{n}.json"))["bytes"]["model"]
+    printed = re.search(r"memory: model ([\d.]+) (\w+)", open(f"{d}/part-{n}.err").read())
+    assert abs(float(printed[1]) * units[printed[2]] - planned) < 0.02 * planned, (n, printed[0], planned)
+PY
+}
+@test "processes: a base that trains is not sharded" {
+    run -2 "$PESC" train "$G/full/model" --data "$G/full/data.jsonl" --method full -o "$D/e" --shard base
+    [[ "$output" == *"shard: found base with method full, which trains the base"* ]]
 }
 
 @test "processes: esft score writes the same summary.json" {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Kills and stops random ranks of a run at random times, each time resuming it with another number of processes.
 
-    tests/faults/lost_ranks.py --pesc build/pesc --kills 200 --stops 200
+    tests/faults/lost_ranks.py --pesc build/pesc --kills 200 --stops 200 --jobs 8
 
-After each fault all other processes must have left within a minute, with exit code 1 and a sentence that names the
+With --jobs the faults are divided among as many runs of their own, at the same time. After each fault all other processes must have left within a minute, with exit code 1 and a sentence that names the
 lost rank, and the newest checkpoint must be whole. In the end the run must equal one that was never interrupted.
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import random
@@ -72,7 +73,7 @@ def trial(pesc, run, steps, size, kind):
 
 
 def numbers(run):
-    return [re.sub(r'"(tok_s|mem_bytes)":[^,]*,', "", line) for line in open(run / "metrics.jsonl")]
+    return [re.sub(r'"(tok_s|mem_bytes|comm_s|comm_hidden)":[^,]*,', "", line) for line in open(run / "metrics.jsonl")]
 
 
 def compare(a, b):
@@ -82,6 +83,30 @@ def compare(a, b):
         assert one == two, f"{name} differs"
 
 
+def job(pesc, kills, stops, steps, seed):
+    """All faults of one run. Returns the last step and the longest times until the others were gone."""
+    random.seed(seed)
+    work = pathlib.Path(tempfile.mkdtemp())
+    left = {signal.SIGKILL: kills, signal.SIGSTOP: stops}
+    slowest = {k: 0.0 for k in left}
+    run = work / "run"
+    while any(left.values()):
+        kind = random.choice([k for k in left if left[k]])
+        seconds = trial(pesc, run, steps, random.choice([2, 4]), kind)
+        if seconds is None:
+            raise AssertionError("the run ended before the faults did; give more --steps")
+        left[kind] -= 1
+        slowest[kind] = max(slowest[kind], seconds)
+    last = int(os.readlink(run / "latest").rsplit("-", 1)[1]) + 10
+    for q in start(pesc, run, last, 2):
+        _, errors = q.communicate()
+        assert q.returncode == 0, errors
+    subprocess.run([pesc, *options(work / "whole", last)], check=True, stdout=subprocess.DEVNULL)
+    compare(run, work / "whole")
+    shutil.rmtree(work)
+    return last, slowest[signal.SIGKILL], slowest[signal.SIGSTOP]
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--pesc", required=True)
@@ -89,30 +114,16 @@ def main():
     p.add_argument("--stops", type=int, default=20)
     p.add_argument("--steps", type=int, default=1000000)
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--jobs", type=int, default=1, help="runs at the same time, each of up to 4 processes")
     a = p.parse_args()
-    random.seed(a.seed)
-    work = pathlib.Path(tempfile.mkdtemp())
-    left = {signal.SIGKILL: a.kills, signal.SIGSTOP: a.stops}
-    slowest = {k: 0.0 for k in left}
-    run = work / "run"
-    while any(left.values()):
-        kind = random.choice([k for k in left if left[k]])
-        seconds = trial(os.path.abspath(a.pesc), run, a.steps, random.choice([2, 4]), kind)
-        if seconds is None:
-            raise AssertionError("the run ended before the faults did; give more --steps")
-        left[kind] -= 1
-        slowest[kind] = max(slowest[kind], seconds)
-    newest = os.readlink(run / "latest")
-    steps = int(newest.rsplit("-", 1)[1]) + 10
-    for name, size in (("run", 2), ("whole", 1)):
-        for q in start(os.path.abspath(a.pesc), work / name, steps, size) if size > 1 else []:
-            assert q.wait() == 0, q.stderr.read()
-    subprocess.run([a.pesc, *options(work / "whole", steps)], check=True, stdout=subprocess.DEVNULL)
-    compare(run, work / "whole")
-    shutil.rmtree(work)
-    print(f"{a.kills} kills, {a.stops} stops up to step {steps}; the others were gone after at most "
-          f"{slowest[signal.SIGKILL]:.1f} s and {slowest[signal.SIGSTOP]:.1f} s ({SILENCE} s of silence); the run equals "
-          "one that was never interrupted")
+    share = lambda n, j: n * (j + 1) // a.jobs - n * j // a.jobs
+    with concurrent.futures.ProcessPoolExecutor(a.jobs) as pool:
+        jobs = [pool.submit(job, os.path.abspath(a.pesc), share(a.kills, j), share(a.stops, j), a.steps, a.seed + j)
+                for j in range(a.jobs)]
+        results = [j.result() for j in jobs]
+    steps, killed, stopped = (max(column) for column in zip(*results))
+    print(f"{a.kills} kills, {a.stops} stops in {a.jobs} runs up to step {steps}; the others were gone after at most {killed:.1f} s "
+          f"and {stopped:.1f} s ({SILENCE} s of silence); each run equals one that was never interrupted")
     return 0
 
 

@@ -118,6 +118,26 @@ static bool far_host_memory(const device *d)
     return false;
 }
 
+/* Its memory is open during its own ops alone, so nothing works beside it. */
+static pesc_status far_open_side(device *d, device **out)
+{
+    (void)d;
+    *out = NULL;
+    return fail(PESC_UNSUPPORTED, "the far device has no side");
+}
+
+static void far_mark(device *d, int i)
+{
+    (void)d;
+    (void)i;
+}
+
+static pesc_status far_wait_mark(device *d, int i)
+{
+    (void)i;
+    return far_sync(d);
+}
+
 static bool far_begin(device *d, uint64_t name)
 {
     (void)d;
@@ -176,6 +196,9 @@ device *far_open(size_t memory)
         .room = far_room,
         .scratch_bytes = far_scratch_bytes,
         .reserve = far_reserve,
+        .open_side = far_open_side,
+        .mark = far_mark,
+        .wait_mark = far_wait_mark,
         .begin = far_begin,
         .end = far_end,
         .close = far_close,

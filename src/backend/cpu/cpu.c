@@ -180,6 +180,24 @@ pesc_status cpu_reserve(device *d, size_t bytes)
     return PESC_OK;
 }
 
+/* One thread: the others are this device's. */
+pesc_status cpu_open_side(device *d, device **out)
+{
+    return cpu_open_isa(out, 1, cpu_of(d)->isa);
+}
+
+void cpu_mark(device *d, int i)
+{
+    (void)d;
+    (void)i;
+}
+
+pesc_status cpu_wait_mark(device *d, int i)
+{
+    (void)i;
+    return cpu_sync(d);
+}
+
 bool cpu_begin(device *d, uint64_t name)
 {
     (void)d;

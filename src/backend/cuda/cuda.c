@@ -176,6 +176,27 @@ uint64_t cuda_room(device *d)
     return left;
 }
 
+/* ---- marks ---- */
+
+void cuda_mark(device *dev, int i)
+{
+    cuda_device *d = cuda_select(dev);
+    cudaEvent_t *mark = &d->marks[i];
+    if (!*mark)
+        check(d, cudaEventCreateWithFlags(mark, cudaEventDisableTiming), "mark");
+    if (*mark)
+        check(d, cudaEventRecord(*mark, d->stream), "mark");
+}
+
+/* Reads nothing that the thread of the device writes, but for the mark, which is set before. */
+pesc_status cuda_wait_mark(device *dev, int i)
+{
+    const cuda_device *d = cuda_select(dev);
+    cudaError_t e = d->marks[i] ? cudaEventSynchronize(d->marks[i]) : cudaSuccess;
+    return e == cudaSuccess ? PESC_OK
+                            : fail(PESC_DEVICE, "work on %s: %s", dev->name, cudaGetErrorString(e));
+}
+
 /* ---- opening ---- */
 
 /* Every op as the table has it: with the GPU selected for the calling thread. */
@@ -199,6 +220,9 @@ static const ops table = {
     .scratch_bytes = cuda_scratch_bytes,
     .reserve = cuda_reserve,
     .close = cuda_close,
+    .open_side = cuda_open_side,
+    .mark = cuda_mark,
+    .wait_mark = cuda_wait_mark,
     .begin = cuda_begin,
     .end = cuda_end,
 };
@@ -285,6 +309,11 @@ pesc_status cuda_open_device(device **out, int index)
     return PESC_OK;
 }
 
+pesc_status cuda_open_side(device *dev, device **out)
+{
+    return cuda_open_device(out, cuda_of(dev)->index);
+}
+
 void cuda_close(device *dev)
 {
     cuda_device *d = cuda_select(dev);
@@ -295,6 +324,9 @@ void cuda_close(device *dev)
     for (int i = 0; i < CUDA_SLOTS; i++)
         if (d->ring.passed[i])
             cudaEventDestroy(d->ring.passed[i]);
+    for (int i = 0; i < DEVICE_MARKS; i++)
+        if (d->marks[i])
+            cudaEventDestroy(d->marks[i]);
     cudaFreeHost(d->ring.memory);
     cudaFree(d->scratch);
     cudaFree(d->counters);

@@ -54,6 +54,7 @@ typedef struct cuda_device {
     unsigned char *scratch;    /* base.reserved bytes */
     unsigned *counters; /* [CUDA_COUNTERS], all 0 between ops: blocks that have finished a part */
     cuda_ring ring;
+    cudaEvent_t marks[DEVICE_MARKS]; /* NULL: not set yet */
     cuda_recording recordings[CUDA_RECORDINGS];
     cuda_recording *recording; /* between begin() and end(), while the stream is captured */
     uint64_t now;              /* counts calls of begin() */
@@ -120,6 +121,9 @@ uint64_t cuda_room(device *d);
 size_t cuda_scratch_bytes(const device *d, const work_limits *w);
 pesc_status cuda_reserve(device *d, size_t bytes);
 void cuda_close(device *d);
+pesc_status cuda_open_side(device *d, device **out);
+void cuda_mark(device *d, int i);
+pesc_status cuda_wait_mark(device *d, int i);
 bool cuda_begin(device *d, uint64_t name);
 void cuda_end(device *d);
 void cuda_recordings_close(cuda_device *d);

@@ -1,0 +1,35 @@
+/* traffic: exchanges between processes on a thread of their own, so that bytes travel while the
+ * device computes.
+ *
+ * Exchanges run one after another in the order in which they were added, which must be the same in
+ * all processes. While one waits or runs, no other thread may call a collective: traffic_wait()
+ * comes first. The thread computes on a device of its own that works on the same memory
+ * (ops.open_side); an exchange waits by itself for the marks of the work that it needs. */
+#ifndef PESC_MODEL_TRAFFIC_H
+#define PESC_MODEL_TRAFFIC_H
+
+#include "model/model.h"
+
+/* Which marks of the model's device belong to whom. */
+enum { MARK_LAYERS = 0, MARK_BUCKETS = 2, TRAFFIC_BUCKETS = DEVICE_MARKS - MARK_BUCKETS };
+
+typedef struct traffic traffic;
+
+/* Of a model whose device has joined other processes; the first call starts the thread. The model
+ * owns it. */
+pesc_status traffic_of(traffic **out, pesc_model *m);
+void traffic_close(traffic *t); /* NULL is allowed; what has not begun is dropped */
+
+/* On which exchanges compute. */
+device *traffic_device(traffic *t);
+
+/* One exchange: `i` is the caller's. */
+typedef pesc_status (*traffic_fn)(void *ctx, int64_t i);
+
+/* Adds one and returns its number. After a failure nothing runs any more. */
+int64_t traffic_add(traffic *t, traffic_fn fn, void *ctx, int64_t i);
+
+/* Returns when exchange `number` and all before it are done, or the first failure. */
+pesc_status traffic_wait(traffic *t, int64_t number);
+
+#endif
