@@ -25,7 +25,8 @@ int32_t pace_limit(const pace *p, int32_t decodes)
     if (p->decode <= 0 || p->token <= 0)
         return p->max;
     double more = decodes > p->mean ? decodes - p->mean : 0;
-    double time = PACE_STEPS * (p->decode + more * p->token), least = PACE_MIN_MS / 1000.0;
+    double time = PACE_PERCENT / 100.0 * (p->decode + more * p->token);
+    double least = PACE_MIN_MS / 1000.0;
     double fits = (time > least ? time : least) / p->token;
     return fits >= p->max ? p->max : fits > PACE_MIN_TOKENS ? (int32_t)fits : PACE_MIN_TOKENS;
 }

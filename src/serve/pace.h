@@ -1,8 +1,8 @@
 /* pace: how many tokens of prompts a forward may have beside the answers that are being generated.
  *
  * A prompt is read in pieces, each in a forward that also continues the answers. A piece delays
- * them, so it is as large as fits in the time of two forwards without prompts, or in 10 ms if these
- * are shorter: what is measured varies, and the delay is to stay below three.
+ * them, so it is as large as fits in the time of one and a half forwards without prompts, or in 10
+ * ms if these are shorter: what is measured varies, and nine of ten delays are to stay below three.
  *
  * Times are measured while the server runs, as a line: a forward of the mean number of answers
  * takes `decode` seconds, and each token beyond these, of a prompt or of one more answer, adds
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-enum { PACE_STEPS = 2, PACE_MIN_MS = 10, PACE_MIN_TOKENS = 4 };
+enum { PACE_PERCENT = 150, PACE_MIN_MS = 10, PACE_MIN_TOKENS = 4 };
 
 typedef struct pace {
     int32_t max;   /* tokens */

@@ -1,0 +1,44 @@
+"""`pesc serve` against a description of OpenAI's API: schemathesis makes requests from it, right and wrong ones, and no answer may be a
+server error, have a status or a type that is not described, or a body that does not fit its schema.
+
+PESC_OPENAPI names the description (JSON, cut to the paths that the server has); without it nothing is run. PESC_CASES is the number of
+requests, 2,000 by default. The errors of docs/serve.md and the model's name are added to the description, which has neither."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/serve"))
+from running import Server  # noqa: E402
+
+ERRORS = ("400", "404", "405", "413", "415", "431")
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def main():
+    path = os.environ.get("PESC_OPENAPI")
+    if not path:
+        print("skipped: PESC_OPENAPI names no description")
+        return 0
+    api = json.loads(pathlib.Path(path).read_text())
+    operations = [o for p in api["paths"].values() for o in p.values()]
+    for o in operations:
+        for status in ERRORS:
+            o["responses"].setdefault(status, {"description": "an error"})
+    schemas, name = api["components"]["schemas"], {"type": "string", "enum": ["base"]}
+    schemas["CreateCompletionRequest"]["properties"]["model"] = schemas["ModelIdsShared"] = name  # most requests get beyond the name
+    each = int(os.environ.get("PESC_CASES", "2000")) // len(operations) + 1
+    with tempfile.TemporaryDirectory() as d, Server(str(ROOT / "share/base"), "--chat-format", "chatml", "--context", "128") as s:
+        described = pathlib.Path(d) / "openapi.json"
+        described.write_text(json.dumps(api))
+        run = subprocess.run([pathlib.Path(sys.executable).parent / "schemathesis", "run", described, "--url", f"http://127.0.0.1:{s.port}",
+                              "--checks", CHECKS, "--phases", "coverage,fuzzing", "-n", str(each), *sys.argv[1:]], cwd=d, check=False)
+        assert s.process.poll() is None, "the server has ended"
+    return run.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
