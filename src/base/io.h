@@ -58,6 +58,10 @@ typedef struct io_writer io_writer;
 pesc_status io_writer_open(io_writer **out, const char *path);
 pesc_status io_write(io_writer *w, const void *bytes, size_t n);
 pesc_status io_write_at(io_writer *w, uint64_t offset, const void *bytes, size_t n);
+/* The same for a file that several processes write, in a directory that is not read yet: it has
+ * its name from the start, and io_publish() only makes the bytes durable. create: it must not be
+ * there, else it must. */
+pesc_status io_writer_open_shared(io_writer **out, const char *path, bool create);
 pesc_status io_publish(io_writer *w); /* also closes, whatever happens */
 void io_writer_abort(io_writer *w);   /* removes the temporary file; NULL is allowed */
 pesc_status io_write_file(const char *path, const void *bytes, size_t n);

@@ -17,7 +17,7 @@
 
 struct io_writer {
     int fd;
-    char *path, *temp;
+    char *path, *temp; /* temp NULL: the file has its name already */
     uint64_t at;
 };
 
@@ -34,7 +34,7 @@ void io_writer_abort(io_writer *w)
 {
     if (!w)
         return;
-    if (w->fd >= 0)
+    if (w->fd >= 0 && w->temp)
         unlink(w->temp);
     writer_free(w);
 }
@@ -111,6 +111,25 @@ pesc_status io_writer_open(io_writer **out, const char *path)
     return PESC_OK;
 }
 
+pesc_status io_writer_open_shared(io_writer **out, const char *path, bool create)
+{
+    io_writer *w = *out = mem_zalloc(1, sizeof *w);
+    if (!w || !(w->path = mem_strdup(path))) {
+        mem_free(w);
+        *out = NULL;
+        return fail_nomem(path, strlen(path));
+    }
+    int err = fault_check(FAULT_OPEN, NULL);
+    int how = O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0);
+    w->fd = err ? -1 : open(path, how, 0666);
+    if (w->fd >= 0)
+        return PESC_OK;
+    pesc_status s = fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
+    writer_free(w);
+    *out = NULL;
+    return s;
+}
+
 pesc_status io_write_at(io_writer *w, uint64_t offset, const void *bytes, size_t n)
 {
     int err = io_put(w->fd, bytes, n, offset);
@@ -161,15 +180,15 @@ pesc_status io_publish(io_writer *w)
             err = errno;
         w->fd = -1;
     }
-    if (!err) {
+    if (!err && w->temp) {
         doing = "renamed into place";
         err = fault_check(FAULT_RENAME, NULL);
         if (!err && rename(w->temp, w->path) != 0)
             err = errno;
     }
-    if (err) {
+    if (err && w->temp)
         unlink(w->temp);
-    } else {
+    if (!err && w->temp) {
         doing = "made durable";
         err = sync_parent(w->path);
     }

@@ -50,4 +50,13 @@ pesc_status safetensors_write(safetensors_writer *w, const void *bytes, size_t n
 pesc_status safetensors_writer_finish(safetensors_writer *w);
 void safetensors_writer_abort(safetensors_writer *w); /* NULL is allowed; published shards stay */
 
+/* One file that several processes fill: one of them lays it out, with the room of all tensors; then
+ * each opens it with the same plan and writes parts of tensors, from byte `at` of the tensor on,
+ * which are durable after safetensors_fill_close(). plan->shard_bytes must be 0. */
+pesc_status safetensors_lay_out(const safetensors_plan *plan);
+pesc_status safetensors_fill_open(safetensors_writer **out, const safetensors_plan *plan);
+pesc_status safetensors_fill(safetensors_writer *w, size_t tensor, uint64_t at, const void *bytes,
+                             size_t n);
+pesc_status safetensors_fill_close(safetensors_writer *w); /* also frees, whatever happens */
+
 #endif

@@ -142,31 +142,41 @@ static void put_entry(const safetensors_writer *w, size_t i, str *s)
                w->offset[i] + w->bytes[i]);
 }
 
-/* Padded with spaces so that the data begins at a multiple of 8, as the reference does. */
+/* Padded with spaces so that the data begins at a multiple of 8, as the reference does. Sets
+ * data_at; *data receives the bytes that follow the header. */
+static pesc_status make_header(safetensors_writer *w, uint32_t shard, str *s, uint64_t *data)
+{
+    *data = 0;
+    str_puts(s, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = w->current; i < w->plan.n && w->shard[i] == shard; i++) {
+        put_entry(w, i, s);
+        *data += w->bytes[i];
+    }
+    str_putc(s, '}');
+    while (str_ok(s) && s->n % PREFIX)
+        str_putc(s, ' ');
+    w->data_at = PREFIX + s->n;
+    if (!str_ok(s))
+        return fail_nomem(w->plan.dir, s->n);
+    return s->n <= SAFETENSORS_MAX_HEADER
+               ? PESC_OK
+               : fail(PESC_USAGE, "%s: too many tensors for one file", w->plan.dir);
+}
+
 static pesc_status write_header(safetensors_writer *w, uint32_t shard)
 {
     str s = { 0 };
-    uint64_t data = 0;
-    str_puts(&s, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for (size_t i = w->current; i < w->plan.n && w->shard[i] == shard; i++) {
-        put_entry(w, i, &s);
-        data += w->bytes[i];
-    }
-    str_putc(&s, '}');
-    while (str_ok(&s) && s.n % PREFIX)
-        str_putc(&s, ' ');
+    uint64_t data;
     unsigned char length[PREFIX];
+    pesc_status st = make_header(w, shard, &s, &data);
     for (int i = 0; i < PREFIX; i++)
         length[i] = (unsigned char)(s.n >> (8 * i));
-    pesc_status st = !str_ok(&s) ? fail_nomem(w->plan.dir, s.n)
-                     : s.n > SAFETENSORS_MAX_HEADER
-                         ? fail(PESC_USAGE, "%s: too many tensors for one file", w->plan.dir)
-                         : io_reserve(w->file, PREFIX + s.n + data);
+    if (st == PESC_OK)
+        st = io_reserve(w->file, PREFIX + s.n + data);
     if (st == PESC_OK)
         st = io_write(w->file, length, sizeof length);
     if (st == PESC_OK)
         st = io_write(w->file, s.p, s.n);
-    w->data_at = PREFIX + s.n;
     str_free(&s);
     return st;
 }
@@ -260,6 +270,68 @@ pesc_status safetensors_writer_finish(safetensors_writer *w)
         s = publish_shard(w);
     if (s == PESC_OK && w->n_shards > 1)
         s = write_index(w);
+    safetensors_writer_abort(w);
+    return s;
+}
+
+/* ---- a file that several processes fill ---- */
+
+static pesc_status open_shared(safetensors_writer *w, bool create)
+{
+    char name[NAME_BYTES];
+    shard_name(w, 0, name);
+    char *path = io_join(w->plan.dir, name);
+    pesc_status s =
+        path ? io_writer_open_shared(&w->file, path, create) : fail_nomem(w->plan.dir, NAME_BYTES);
+    mem_free(path);
+    return s;
+}
+
+pesc_status safetensors_lay_out(const safetensors_plan *plan)
+{
+    safetensors_writer *w;
+    ASSERT(plan->shard_bytes == 0);
+    TRY(safetensors_writer_open(&w, plan));
+    pesc_status s = open_shared(w, true);
+    if (s == PESC_OK)
+        s = write_header(w, 0);
+    if (s == PESC_OK)
+        s = publish_shard(w);
+    safetensors_writer_abort(w);
+    return s;
+}
+
+/* The header only says where the data begins. */
+static pesc_status reopen(safetensors_writer *w)
+{
+    str header = { 0 };
+    uint64_t data;
+    pesc_status s = make_header(w, 0, &header, &data);
+    str_free(&header);
+    return s == PESC_OK ? open_shared(w, false) : s;
+}
+
+pesc_status safetensors_fill_open(safetensors_writer **out, const safetensors_plan *plan)
+{
+    TRY(safetensors_writer_open(out, plan));
+    pesc_status s = reopen(*out);
+    if (s != PESC_OK) {
+        safetensors_writer_abort(*out);
+        *out = NULL;
+    }
+    return s;
+}
+
+pesc_status safetensors_fill(safetensors_writer *w, size_t tensor, uint64_t at, const void *bytes,
+                             size_t n)
+{
+    ASSERT(tensor < w->plan.n && at + n <= w->bytes[tensor]);
+    return io_write_at(w->file, w->data_at + w->offset[tensor] + at, bytes, n);
+}
+
+pesc_status safetensors_fill_close(safetensors_writer *w)
+{
+    pesc_status s = publish_shard(w);
     safetensors_writer_abort(w);
     return s;
 }

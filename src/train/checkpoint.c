@@ -219,13 +219,13 @@ pesc_status checkpoint_fits(const checkpoint *c)
     return s;
 }
 
-/* Everything but the moments, into a new directory. */
-static pesc_status write_weights(const checkpoint *c, const parts *a, const char *dir)
+/* The files that all processes fill, in a new directory. */
+static pesc_status lay_out(const checkpoint *c, const parts *a, const char *dir)
 {
     TRY(preflight(c, a));
     TRY(io_remove(dir));
     TRY(io_make_dir(dir));
-    return parts_write_weights(a, dir);
+    return parts_lay_out(a, dir);
 }
 
 /* The manifest comes last. */
@@ -342,17 +342,16 @@ static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const
     return st;
 }
 
-/* Rank 0 writes. Between two of its steps all agree on how it went, so that none waits for another
- * that has given up. */
+/* Rank 0 lays the files out, all fill them, rank 0 seals the directory. Between two of these steps
+ * all agree on how it went, so that none waits for another that has given up. */
 static pesc_status save(checkpoint *c, const checkpoint_state *s, const parts *a, const char *temp)
 {
     static const char what[] = "writing a checkpoint";
     comm *all = a->shards.comm;
     bool leads = comm_leads(all);
-    TRY(comm_agree_status(all, what, leads ? write_weights(c, a, temp) : PESC_OK));
-    pesc_status st = parts_write_moments(a, leads ? temp : NULL);
-    if (st == PESC_OK && leads)
-        st = write_rest(c, s, a, temp);
+    TRY(comm_agree_status(all, what, leads ? lay_out(c, a, temp) : PESC_OK));
+    TRY(comm_agree_status(all, what, parts_fill(a, temp)));
+    pesc_status st = leads ? write_rest(c, s, a, temp) : PESC_OK;
     if (st == PESC_OK && leads)
         st = publish(c, s, temp);
     return comm_agree_status(all, what, st);
@@ -362,8 +361,11 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
 {
     parts a = { 0 };
     str temp = { 0 };
-    bool leads = comm_leads(c->p->m->dev->comm);
-    str_printf(&temp, "%s/checkpoint-%lld.tmp.%ld", c->run, (long long)s->step, (long)getpid());
+    comm *all = c->p->m->dev->comm;
+    bool leads = comm_leads(all);
+    int64_t id = getpid(); /* of rank 0: all write into one directory */
+    TRY(comm_broadcast(all, "writing a checkpoint", &id, sizeof id, 0));
+    str_printf(&temp, "%s/checkpoint-%lld.tmp.%lld", c->run, (long long)s->step, (long long)id);
     pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
     if (st == PESC_OK)
         st = save(c, s, &a, temp.p);

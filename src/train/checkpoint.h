@@ -7,8 +7,9 @@
  * checkpoint holds the trained tensors, AdamW's moments and a few counters. Random numbers and the
  * position in the data follow from the step, so they need not be saved.
  *
- * Nothing in a checkpoint depends on the number of processes: rank 0 writes the files that one
- * process would, receiving the others' moments, and each reads its slice of them. */
+ * Nothing in a checkpoint depends on the number of processes: they write the files that one process
+ * would, each its part of them, all at the same time, and each reads the moments that it owns. The
+ * directory must be on a file system that all of them share. */
 #ifndef PESC_TRAIN_CHECKPOINT_H
 #define PESC_TRAIN_CHECKPOINT_H
 

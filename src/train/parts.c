@@ -86,38 +86,56 @@ uint64_t parts_bytes(const parts *a)
 
 typedef struct writing {
     const parts *a;
-    safetensors_writer *file; /* NULL: this process only sends */
-    safetensors_spec *specs;  /* of `file` */
-    void *buffer;             /* [CHUNK] */
-    comm_part *send, *recv;   /* [size] */
+    safetensors_spec *specs;
+    safetensors_plan plan;
+    safetensors_writer *file;
+    void *buffer; /* [CHUNK] */
 } writing;
 
-static pesc_status write_span(const writing *w, const char *p, size_t bytes)
+/* Describes a file; w->specs is the caller's to free. */
+static pesc_status describe(writing *w, int which, const char *dir)
+{
+    const part_list *l = &w->a->of[which];
+    safetensors_spec *specs = w->specs = mem_zalloc(l->n, sizeof *specs);
+    if (!specs)
+        return fail_nomem("a checkpoint", l->n * sizeof *specs);
+    for (size_t i = 0; i < l->n; i++) {
+        specs[i] = (safetensors_spec){ l->list[i].name, l->list[i].t.dt, l->list[i].t.nd, { 0 } };
+        memcpy(specs[i].ne, l->list[i].t.ne, sizeof l->list[i].t.ne);
+    }
+    w->plan = (safetensors_plan){ .dir = dir, .stem = stems[which], .specs = specs, .n = l->n };
+    return PESC_OK;
+}
+
+pesc_status parts_lay_out(const parts *a, const char *dir)
+{
+    pesc_status s = PESC_OK;
+    for (int i = 0; s == PESC_OK && i < PARTS; i++) {
+        writing w = { .a = a };
+        if (!a->of[i].n)
+            continue;
+        s = describe(&w, i, dir);
+        if (s == PESC_OK)
+            s = safetensors_lay_out(&w.plan);
+        mem_free(w.specs);
+    }
+    return s;
+}
+
+/* Bytes at `p` of the device, from byte `first` of a tensor of the file on. */
+static pesc_status fill_span(const writing *w, size_t tensor_at, uint64_t first, tensor span)
 {
     device *dev = w->a->dev;
     bool host = dev->op->host_memory(dev);
+    size_t bytes = tensor_bytes(&span);
+    const char *p = span.data;
     for (size_t at = 0; at < bytes; at += CHUNK) {
         size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
         if (!host)
             TRY(dev->op->download(dev, w->buffer, p + at, n));
-        TRY(safetensors_write(w->file, host ? p + at : w->buffer, n));
+        TRY(safetensors_fill(w->file, tensor_at, first + at, host ? p + at : w->buffer, n));
     }
     return PESC_OK;
-}
-
-/* Sends n bytes of a rank, at `from` there, to the buffer of rank 0. */
-static pesc_status fetch(const writing *w, int32_t rank, const char *from, size_t n)
-{
-    comm *c = w->a->shards.comm;
-    device *dev = w->a->dev;
-    bool sends = comm_rank(c) == rank;
-    for (int32_t r = 0; r < comm_size(c); r++) {
-        w->send[r] = (comm_part){ w->buffer, sends && r == 0 ? n : 0 };
-        w->recv[r] = (comm_part){ w->buffer, comm_leads(c) && r == rank ? n : 0 };
-    }
-    if (sends)
-        TRY(dev->op->download(dev, w->buffer, from, n));
-    return comm_all_to_all(c, "the moments for a checkpoint", w->send, w->recv);
 }
 
 /* The part of a buffer of the optimiser that is one segment, in the memory of its owner. */
@@ -129,89 +147,58 @@ static tensor segment_part(const parts *a, const part_entry *e, int64_t segment)
     return shards_part(e->t, (shard_range){ at, at + r.end - r.first }, e->per);
 }
 
-/* A buffer of the optimiser, segment by segment. *st is the outcome of writing; the result that of
- * the exchange. */
-static pesc_status write_moment(const writing *w, const part_entry *e, pesc_status *st)
+static pesc_status fill_moment(const writing *w, size_t tensor_at)
 {
     const shards *s = &w->a->shards;
+    const part_entry *e = &w->a->of[PART_MOMENTS].list[tensor_at];
+    size_t each = dtype_block_bytes(e->t.dt);
     for (int32_t i = 0; i < s->n_segments; i++) {
-        tensor own = segment_part(w->a, e, i);
-        size_t bytes = tensor_bytes(&own);
-        if (shards_owner(s, i) == 0) {
-            if (w->file && *st == PESC_OK)
-                *st = write_span(w, own.data, bytes);
-            continue;
-        }
-        for (size_t at = 0; at < bytes; at += CHUNK) {
-            size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
-            TRY(fetch(w, shards_owner(s, i), (const char *)own.data + at, n));
-            if (w->file && *st == PESC_OK)
-                *st = safetensors_write(w->file, w->buffer, n);
-        }
+        uint64_t first = (uint64_t)(shards_segment(s, i).first / e->per) * each;
+        if (shards_owner(s, i) == comm_rank(s->comm))
+            TRY(fill_span(w, tensor_at, first, segment_part(w->a, e, i)));
     }
     return PESC_OK;
 }
 
-static pesc_status open_file(writing *w, const part_list *l, const char *dir, const char *stem)
+/* This process' part of one file. */
+static pesc_status fill_list(writing *w, int which)
 {
-    safetensors_spec *specs = w->specs = mem_zalloc(l->n, sizeof *specs);
-    if (!specs)
-        return fail_nomem("a checkpoint", l->n * sizeof *specs);
+    const part_list *l = &w->a->of[which];
+    const comm *c = w->a->shards.comm;
     for (size_t i = 0; i < l->n; i++) {
-        specs[i] = (safetensors_spec){ l->list[i].name, l->list[i].t.dt, l->list[i].t.nd, { 0 } };
-        memcpy(specs[i].ne, l->list[i].t.ne, sizeof l->list[i].t.ne);
+        bool ours = (int32_t)(i % (size_t)comm_size(c)) == comm_rank(c);
+        if (which == PART_MOMENTS)
+            TRY(fill_moment(w, i));
+        else if (ours)
+            TRY(fill_span(w, i, 0, l->list[i].t));
     }
-    return safetensors_writer_open(
-        &w->file, &(safetensors_plan){ .dir = dir, .stem = stem, .specs = specs, .n = l->n });
+    return PESC_OK;
 }
 
-static pesc_status close_file(writing *w, pesc_status s)
+static pesc_status fill_file(const parts *a, int which, const char *dir)
 {
-    if (s == PESC_OK && w->file)
-        return safetensors_writer_finish(w->file);
-    if (w->file)
-        safetensors_writer_abort(w->file);
-    return s;
-}
-
-static pesc_status write_list(const parts *a, int which, const char *dir)
-{
-    const part_list *l = &a->of[which];
-    size_t size = (size_t)comm_size(a->shards.comm);
-    writing w = { .a = a,
-                  .buffer = mem_alloc(CHUNK, 1),
-                  .send = mem_zalloc(size, sizeof *w.send),
-                  .recv = mem_zalloc(size, sizeof *w.recv) };
-    pesc_status sent = w.buffer && w.send && w.recv ? PESC_OK : fail_nomem("a checkpoint", CHUNK);
-    pesc_status s = sent;
-    if (sent == PESC_OK && dir)
-        s = open_file(&w, l, dir, stems[which]);
-    for (size_t i = 0; sent == PESC_OK && i < l->n; i++) {
-        const part_entry *e = &l->list[i];
-        if (e->per)
-            sent = write_moment(&w, e, &s);
-        else if (s == PESC_OK)
-            s = write_span(&w, e->t.data, tensor_bytes(&e->t));
+    writing w = { .a = a, .buffer = mem_alloc(CHUNK, 1) };
+    pesc_status s = w.buffer ? describe(&w, which, dir) : fail_nomem("a checkpoint", CHUNK);
+    if (s == PESC_OK)
+        s = safetensors_fill_open(&w.file, &w.plan);
+    if (s == PESC_OK) {
+        s = fill_list(&w, which);
+        if (s == PESC_OK)
+            s = safetensors_fill_close(w.file);
+        else
+            safetensors_writer_abort(w.file);
     }
-    s = close_file(&w, sent != PESC_OK ? sent : s);
     mem_free(w.specs);
     mem_free(w.buffer);
-    mem_free(w.send);
-    mem_free(w.recv);
     return s;
 }
 
-pesc_status parts_write_weights(const parts *a, const char *dir)
+pesc_status parts_fill(const parts *a, const char *dir)
 {
-    for (int i = 0; i < PART_MOMENTS; i++)
+    for (int i = 0; i < PARTS; i++)
         if (a->of[i].n)
-            TRY(write_list(a, i, dir));
+            TRY(fill_file(a, i, dir));
     return PESC_OK;
-}
-
-pesc_status parts_write_moments(const parts *a, const char *dir)
-{
-    return a->of[PART_MOMENTS].n ? write_list(a, PART_MOMENTS, dir) : PESC_OK;
 }
 
 /* ---- reading ---- */

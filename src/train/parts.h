@@ -32,11 +32,11 @@ pesc_status parts_collect(parts *a, const params *p, const optimizer *o);
 void parts_free(parts *a);
 uint64_t parts_bytes(const parts *a); /* of all files, with an estimate for headers */
 
-/* Writes the files that are not empty into `dir`: rank 0 what every process has, and then all
- * together the moments, which rank 0 receives. Rank 0 takes part in the second to its end even if
- * it cannot write. */
-pesc_status parts_write_weights(const parts *a, const char *dir);
-pesc_status parts_write_moments(const parts *a, const char *dir);
+/* The files that are not empty are written into `dir` by all processes at the same time: rank 0
+ * lays them out, and when that is done each process fills in its part: its segments of the moments,
+ * and every size-th tensor of what trains, which all have. */
+pesc_status parts_lay_out(const parts *a, const char *dir);
+pesc_status parts_fill(const parts *a, const char *dir);
 
 /* Fills all tensors from the files in `dir`, moments with this process' slice; each must be there
  * with the same dtype and shape. */

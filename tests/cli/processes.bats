@@ -55,7 +55,7 @@ pair() { # "options of rank 0" "options of rank 1"
         local options=$1
         shift
         # shellcheck disable=SC2086
-        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=$port PESC_FAULT=${faults[r]-} \
             "$PESC" train --steps 2 --batch 4 --seq-len 32 --lora-r 2 --threads 1 -q -o "$BATS_TEST_TMPDIR/pair" $options \
             > "$D/$r.out" 2> "$D/$r.err" &
         pids+=($!)
@@ -221,12 +221,33 @@ PY
 
 # ---- faults
 
-@test "processes: a full disk on rank 0 ends all of them" {
-    local data="$G/pesc-a/model --data $G/pesc-a/data.jsonl"
-    PESC_FAULT=write:12:ENOSPC pair "$data" "$data"
-    [ "${codes[*]}" = "4 4" ]
-    grep -q '^pesc: rank 0 (.*): .*No space left on device' "$D/0.err"
-    grep -q '^pesc: rank 1 (.*): rank 0 (.*): .*No space left on device' "$D/1.err"
+@test "processes: a full disk on one rank ends all of them" {
+    local data="$G/pesc-a/model --data $G/pesc-a/data.jsonl" full
+    for full in 0 1; do
+        rm -rf "$BATS_TEST_TMPDIR/pair"
+        faults=("" "")
+        faults[full]=write:12:ENOSPC
+        [ $full = 0 ] || faults[full]=write:3:ENOSPC # its part of a checkpoint
+        pair "$data" "$data"
+        [ "${codes[*]}" = "4 4" ]
+        grep -q "^pesc: rank $full (.*): .*No space left on device" "$D/$full.err"
+        grep -q "^pesc: rank $((1 - full)) (.*): rank $full (.*): .*No space left on device" "$D/$((1 - full)).err"
+    done
+}
+@test "processes: all write a checkpoint, and one that is killed meanwhile leaves the old one" {
+    local data="$G/pesc-a/model --data $G/pesc-a/data.jsonl --save-every 1" run=$BATS_TEST_TMPDIR/pair n
+    for n in 1 4 9; do # writes of rank 1: parts of the first checkpoint and of the second
+        rm -rf "$run"
+        faults=("" write:$n:kill)
+        pair "$data" "$data"
+        [ "${codes[*]}" = "1 137" ]
+        grep -q 'rank 0 (.*): rank 1 (.*) has died' "$D/0.err"
+        if [ -e "$run/latest" ]; then "$PESC" info "$run" > /dev/null; fi
+        faults=("" "")
+        pair "$data --resume --strict" "$data --resume --strict"
+        [ "${codes[*]}" = "0 0" ]
+        if compgen -G "$run/*.tmp.*"; then return 1; fi
+    done
 }
 
 @test "processes: SIGTERM on one rank ends all with one checkpoint" {
