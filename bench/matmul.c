@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tensor/nf4.h"
+#include "tensor/quants.h"
 
 #include <dlfcn.h>
 #include <immintrin.h>
@@ -27,6 +28,27 @@ static double seconds(void)
     return clock_read(clock_id);
 }
 
+/* Blocks of random numbers, repeated. */
+static void fill_blocks(dtype dt, char *data, size_t bytes)
+{
+    enum { SOME = 1 << 14 };
+    float x[SOME];
+    uint64_t state = 1;
+    size_t period, n;
+    for (int i = 0; i < SOME; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)(int32_t)(state >> 32) / 2147483648.0f;
+    }
+    char *blocks = mem_alloc(SOME, sizeof(float));
+    if (!blocks || !dtype_bytes(dt, SOME, &period) || !quants_quantize(dt, x, SOME, blocks))
+        abort();
+    for (size_t i = 0; i < bytes; i += n) {
+        n = bytes - i < period ? bytes - i : period;
+        memcpy(data + i, blocks, n);
+    }
+    mem_free(blocks);
+}
+
 /* Random, never zeros: some CPUs multiply zeros faster. */
 static tensor random_matrix(dtype dt, int64_t rows, int64_t cols)
 {
@@ -36,6 +58,10 @@ static tensor random_matrix(dtype dt, int64_t rows, int64_t cols)
     if (!t.data)
         abort();
     uint64_t state = 1;
+    if (quants_is(dt)) {
+        fill_blocks(dt, t.data, bytes);
+        return t;
+    }
     for (size_t i = 0; i + 2 <= bytes; i += 2) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         uint16_t bits = (uint16_t)(state >> 48); /* of a number near 1, or of four codes */
@@ -152,11 +178,12 @@ static const row products[] = {
     { "7B q,o", MM_NT, 512, 4096, 4096 },         { "7B gate,up", MM_NT, 512, 11008, 4096 },
     { "7B down", MM_NT, 512, 4096, 11008 },       { "7B q,o dX", MM_NN, 512, 4096, 4096 },
     { "7B q,o dW", MM_TN, 512, 4096, 4096 },      { "7B q,o", MM_NT, 64, 4096, 4096 },
-    { "7B q,o", MM_NT, 16, 4096, 4096 },
+    { "7B q,o", MM_NT, 16, 4096, 4096 },          { "1.5B gate,up", MM_NT, 32, 8960, 1536 },
 };
 static const struct {
     dtype act, weight;
-} kinds[] = { { DT_F32, DT_F32 }, { DT_F32, DT_NF4 }, { DT_BF16, DT_BF16 }, { DT_BF16, DT_NF4 } };
+} kinds[] = { { DT_F32, DT_F32 },  { DT_F32, DT_NF4 },   { DT_F32, DT_Q8_0 },
+              { DT_F32, DT_Q4_K }, { DT_BF16, DT_BF16 }, { DT_BF16, DT_NF4 } };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static mm call_of(const row *r, dtype act, dtype weight)
@@ -204,7 +231,8 @@ static void print_products(device *d)
         mm calls[KINDS] = { 0 };
         double best[KINDS + 1];
         for (int k = 0; k < KINDS; k++)
-            if (r->layout != MM_TN || kinds[k].weight != DT_NF4)
+            if ((r->layout != MM_TN || dtype_block(kinds[k].weight) == 1) &&
+                r->i % (int64_t)dtype_block(kinds[k].weight) == 0)
                 calls[k] = call_of(r, kinds[k].act, kinds[k].weight);
         for (int k = 0; k <= KINDS; k++)
             best[k] = 1e9;
@@ -233,6 +261,8 @@ static void print_few(device *d, int64_t o, int64_t i)
     static const int64_t counts[] = { 1, 2, 4, 8 };
     enum { COUNTS = 4 };
     for (int k = 0; k < KINDS; k++) {
+        if (i % (int64_t)dtype_block(kinds[k].weight))
+            continue;
         mm c = call_of(&(row){ .t = counts[COUNTS - 1], .o = o, .i = i }, kinds[k].act,
                        kinds[k].weight);
         int64_t bytes = (int64_t)tensor_bytes(&c.b);
@@ -284,6 +314,7 @@ int main(int argc, char **argv)
     printf("GB/s of weights, few rows\n");
     print_few(d, 49152, 576);
     print_few(d, 4096, 4096);
+    print_few(d, 8960, 1536);
     d->op->close(d);
     return 0;
 }

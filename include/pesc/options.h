@@ -80,8 +80,8 @@
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING " compare",         \
       "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
-      "stored, but f16 as f32, and a GGUF's quantised weights as bf16 where the device multiplies " \
-      "bf16, else as f32, and on a GPU that computes in bf16 f32 as bf16; stored: the same, but "  \
+      "stored, but f16 as f32, and on a GPU a GGUF's quantised weights as bf16 (f32 if it does "   \
+      "not multiply bf16) and, where it computes in bf16, f32 as bf16; stored: the same, but "     \
       "quantised weights and f32 always as f32")                                                   \
     X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING " compare",                              \
       "with nf4: quantise the scales too")                                                         \

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "format/modeldir.h"
-#include "format/quants.h"
+#include "tensor/quants.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 

@@ -55,6 +55,11 @@ int64_t weights_elements(const weight *w);
  * Every dtype can be read; a block scale that is not finite is refused by name. */
 pesc_status weights_read_f32(const weight *w, int64_t first, int64_t n, float *out);
 
+/* Block formats of a GGUF only: the blocks of row i, in Hugging Face's order of rows; and whether
+ * all scales are finite, refused by name as by weights_read_f32(). */
+const unsigned char *weights_row(const weight *w, int64_t i);
+pesc_status weights_check_blocks(const weight *w);
+
 /* NF4 only: fills a span of nf4.h with the whole tensor: codes, padding, one f32 scale a block of
  * 64. */
 pesc_status weights_read_nf4(const weight *w, void *span);

@@ -1,7 +1,7 @@
 /* Stored numbers as f32: one row a plain dtype, blocks for the quantised ones. */
 #include "format/weights.h"
 
-#include "format/quants.h"
+#include "tensor/quants.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 
@@ -86,6 +86,17 @@ static pesc_status read_nf4(const weight *w, int64_t first, int64_t n, float *ou
     return PESC_OK;
 }
 
+static pesc_status fail_blocks(const weight *w)
+{
+    return fail(PESC_FORMAT, "%s: tensor %s: a %s block has a scale that is not finite", w->file,
+                w->name, dtype_name(w->dt));
+}
+
+pesc_status weights_check_blocks(const weight *w)
+{
+    return quants_finite(w->dt, w->data, weights_elements(w)) ? PESC_OK : fail_blocks(w);
+}
+
 static pesc_status read_blocks(const weight *w, int64_t first, int64_t n, float *out)
 {
     int64_t block = (int64_t)dtype_block(w->dt);
@@ -108,10 +119,7 @@ static pesc_status read_blocks(const weight *w, int64_t first, int64_t n, float 
         out += take;
         n -= take;
     }
-    if (!fine)
-        return fail(PESC_FORMAT, "%s: tensor %s: a %s block has a scale that is not finite",
-                    w->file, w->name, dtype_name(w->dt));
-    return PESC_OK;
+    return fine ? PESC_OK : fail_blocks(w);
 }
 
 static pesc_status read_stored(const weight *w, int64_t first, int64_t n, float *out)
@@ -131,6 +139,12 @@ static int64_t stored_row(const weight *w, int64_t row)
     int64_t head_dim = w->ne[0] / w->unpermute_heads, half = head_dim / 2;
     int64_t head = row / head_dim, within = row % head_dim;
     return head * head_dim + within % half * 2 + within / half;
+}
+
+const unsigned char *weights_row(const weight *w, int64_t i)
+{
+    return w->data +
+           (size_t)(w->unpermute_heads > 0 ? stored_row(w, i) : i) * (w->bytes / (size_t)w->ne[0]);
 }
 
 pesc_status weights_read_f32(const weight *w, int64_t first, int64_t n, float *out)

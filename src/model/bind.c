@@ -3,7 +3,9 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/layer_shards.h"
+#include "tensor/quants.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,10 +149,21 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
 
 /* ---- placing ---- */
 
-static dtype stored_dtype(const bind_source *src, const tensor_rule *r, dtype dt)
+/* Whether a matrix that a GGUF has quantised stays in the file's blocks: those that products and
+ * the embedding read. Experts that may train, one by one, do not. */
+static bool stays_in_blocks(const bind_source *src, const tensor_rule *r, const weight *w)
 {
-    if (dtype_block(dt) > 1 && dt != DT_NF4)
-        return src->quantised;
+    bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(pesc_model, embed) ||
+                                            r->offset == offsetof(pesc_model, head));
+    bool matrix = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
+    return src->as_stored && src->blocks && (table || matrix) && !w->read;
+}
+
+static dtype stored_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
+{
+    dtype dt = w->dt;
+    if (quants_is(dt))
+        return stays_in_blocks(src, r, w) ? dt : src->quantised;
     bool stays = dt == DT_BF16 || (dt == DT_NF4 && r->flags & RULE_QUANT);
     return stays ? dt : src->floats;
 }
@@ -161,7 +174,7 @@ dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
         return DT_F32;
     bool quant = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
     if (src->as_stored || (src->base == DT_NF4 && !quant))
-        return stored_dtype(src, r, w->dt);
+        return stored_dtype(src, r, w);
     return src->base;
 }
 
@@ -169,9 +182,9 @@ bool bind_in_place(const pesc_model *m, const slot *s, const weight *w, dtype dt
 {
     if (!m->dev->op->host_memory(m->dev) || s->rule->flags & RULE_EXPERT)
         return false;
-    bool plain = dt == DT_F32 || dt == DT_BF16;
-    return plain && w->dt == dt && !w->unpermute_heads &&
-           (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
+    bool aligned = (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
+    bool usable = dt == DT_F32 || dt == DT_BF16 ? aligned : quants_is(dt);
+    return usable && w->dt == dt && !w->unpermute_heads;
 }
 
 tensor *bind_field(pesc_model *m, const slot *s)
@@ -197,17 +210,22 @@ static const weight *source_of(const pesc_model *m, const bind_source *src, cons
 }
 
 /* A stack is held in the narrowest dtype of its experts: those that a run trained are stored in
- * f32, but worked in the dtype of their neighbours. */
+ * f32, but worked in the dtype of their neighbours. Blocks are kept where all have the same. */
 static dtype stack_dtype(const pesc_model *m, const bind_source *src, slot s)
 {
-    dtype narrow = DT_F32;
+    dtype narrow = DT_F32, first = DT_COUNT;
+    bool same = true;
     weight plain;
     do {
         dtype dt = bind_dtype(src, s.rule, source_of(m, src, &s, &plain));
+        first = first == DT_COUNT ? dt : first;
+        same = same && dt == first;
+        if (quants_is(dt))
+            dt = src->quantised;
         if (dt == DT_NF4 || (dt == DT_BF16 && narrow == DT_F32))
             narrow = dt;
     } while (slot_next(&m->cfg, &s) && s.expert > 0);
-    return narrow;
+    return same && quants_is(first) ? first : narrow;
 }
 
 /* The arena of the matrices of a layer, which begins anew with each. */
@@ -235,7 +253,7 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     const weight *w = source_of(m, src, s, &plain);
     dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
     tensor *t = bind_field(m, s);
-    if (!src->copy && !sharded && bind_in_place(m, s, w, dt)) {
+    if ((!src->copy || quants_is(dt)) && !sharded && bind_in_place(m, s, w, dt)) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
@@ -250,7 +268,7 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
 static dtype lora_dtype(const bind_source *src, const weight *w)
 {
     static const tensor_rule plain = { .name = "" };
-    return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w->dt);
+    return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w);
 }
 
 void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)

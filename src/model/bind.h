@@ -18,6 +18,7 @@ typedef struct bind_source {
     bool as_stored;   /* bf16 and nf4 stay, f32 and f16 become `floats`; `base` is not looked at */
     dtype floats;     /* f32 or bf16 */
     dtype quantised;  /* f32 or bf16: what a GGUF's quantised weights become, where as_stored */
+    bool blocks;      /* but matrices of the base stay in the file's blocks, where as_stored */
     dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
     bool double_quant;
     bool whole_experts; /* with nf4: experts are not quantised */

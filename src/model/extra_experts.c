@@ -4,6 +4,7 @@
 #include "model/load.h"
 #include "model/memory.h"
 #include "model/swap.h"
+#include "tensor/quants.h"
 
 enum { MOST_EXPERTS = 4096 }; /* of a layer, with its own: what sorting by expert has room for */
 
@@ -70,6 +71,13 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
     return PESC_OK;
 }
 
+/* n experts of the shape and dtype of a stack; f32 where that is in a GGUF's blocks. */
+static tensor take_copies(arena *a, const tensor *stack, int32_t n)
+{
+    dtype dt = quants_is(stack->dt) ? DT_F32 : stack->dt;
+    return tensor_take3(a, dt, n, stack->ne[1], stack->ne[2]);
+}
+
 /* Run twice, like every layout. */
 static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
 {
@@ -79,9 +87,9 @@ static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
         if (!n)
             continue;
         extra_experts *to = &x->layers[l];
-        to->gate = tensor_take3(a, own->gate.dt, n, own->gate.ne[1], own->gate.ne[2]);
-        to->up = tensor_take3(a, own->up.dt, n, own->up.ne[1], own->up.ne[2]);
-        to->down = tensor_take3(a, own->down.dt, n, own->down.ne[1], own->down.ne[2]);
+        to->gate = take_copies(a, &own->gate, n);
+        to->up = take_copies(a, &own->up, n);
+        to->down = take_copies(a, &own->down, n);
         to->table = tensor_take2(a, DT_I32, x->n + 1, m->cfg.moe.topk.n_experts);
     }
 }

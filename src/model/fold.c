@@ -8,7 +8,7 @@ static linear *linear_of(pesc_model *m, const slot *s)
 {
     bool has = s->rule->flags & RULE_LINEAR;
     linear *l = has ? (linear *)(void *)bind_field(m, s) : NULL; /* w is its first member */
-    return l && l->lora && l->w.dt != DT_NF4 ? l : NULL;
+    return l && l->lora && dtype_block(l->w.dt) == 1 ? l : NULL;
 }
 
 static void fold(device *dev, linear *l)

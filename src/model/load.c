@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "model/layer_shards.h"
+#include "tensor/quants.h"
 
 #include <string.h>
 
@@ -57,6 +58,7 @@ static pesc_status read_to(loader *l, const weight *w, int64_t first, int64_t n,
 static pesc_status convert(loader *l, const weight *w, tensor t)
 {
     int64_t total = tensor_count(&t);
+    ASSERT(!quants_is(t.dt));
     for (int64_t first = 0; first < total; first += CHUNK) {
         int64_t n = total - first < CHUNK ? total - first : CHUNK;
         if (t.dt == DT_F32) {
@@ -92,8 +94,19 @@ static pesc_status copy_nf4(loader *l, const weight *w, tensor t)
     return s;
 }
 
+/* A matrix that stays in blocks is copied row by row, because a row may have another place. */
+static pesc_status copy_blocks(const weight *w, tensor t)
+{
+    size_t bytes = tensor_bytes(&t) / (size_t)t.ne[0];
+    for (int64_t i = 0; i < t.ne[0]; i++)
+        memcpy((char *)t.data + (size_t)i * bytes, weights_row(w, i), bytes);
+    return weights_check_blocks(w);
+}
+
 static pesc_status load(loader *l, const weight *w, tensor t)
 {
+    if (w->dt == t.dt && quants_is(t.dt))
+        return copy_blocks(w, t);
     if (w->dt == DT_NF4 && t.dt == DT_NF4)
         return copy_nf4(l, w, t);
     if (w->dt == t.dt && !w->unpermute_heads) {
@@ -155,6 +168,18 @@ static size_t add_items(pesc_model *m, const bind_source *src, int32_t layer, lo
     return n;
 }
 
+/* Blocks that are used in the file are not read here, but for their scales. */
+static pesc_status check_in_place(pesc_model *m, const bind_source *src)
+{
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        const weight *w = bind_find(&m->cfg, src->ws, &s);
+        tensor t = bind_tensor(m, &s);
+        if (quants_is(t.dt) && t.data == (const void *)w->data)
+            TRY(weights_check_blocks(w));
+    }
+    return PESC_OK;
+}
+
 pesc_status load_weights(pesc_model *m, const bind_source *src)
 {
     size_t most = m->n_loras * 2;
@@ -163,7 +188,9 @@ pesc_status load_weights(pesc_model *m, const bind_source *src)
     load_item *items = mem_alloc(most, sizeof *items);
     if (!items)
         return fail_nomem("loading the weights", most * sizeof *items);
-    pesc_status s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
+    pesc_status s = check_in_place(m, src);
+    if (s == PESC_OK)
+        s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
     for (int32_t i = 0; s == PESC_OK && m->shards && i < m->cfg.n_layers; i++) {
         s = load_items(m->dev, items, add_items(m, src, i, items), src->double_quant);
         if (s == PESC_OK)

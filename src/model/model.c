@@ -33,9 +33,10 @@ static void read_options(bind_source *src, pesc_model *m, const pesc_load_option
     bool chosen = !opt->compute_dtype && prefers_bf16(m->dev);
     src->as_stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
     src->quantised = !opt->base_dtype && m->dev->has_bf16 ? DT_BF16 : DT_F32;
+    src->blocks = !opt->base_dtype && m->dev->op->host_memory(m->dev);
     src->floats = !opt->base_dtype && chosen ? DT_BF16 : DT_F32;
     src->double_quant = opt->double_quant;
-    src->whole_experts = opt->whole_experts;
+    src->whole_experts = opt->whole_experts || (src->blocks && opt->patch);
     for (size_t i = 0; opt->base_dtype && i < sizeof known / sizeof *known; i++)
         if (strcmp(dtype_name(known[i]), opt->base_dtype) == 0)
             src->base = known[i];

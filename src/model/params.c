@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/memory.h"
+#include "tensor/quants.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -262,11 +263,14 @@ static void fill(walk *w, tensor master, tensor from, const char *name, init_kin
 
 static void check_weight(walk *w, const slot *s)
 {
-    if (w->m && bind_field(w->m, s)->dt == DT_NF4 && w->status == PESC_OK)
+    dtype held = w->m ? bind_field(w->m, s)->dt : DT_F32;
+    /* Chosen experts of a stack are written back to it, which blocks do not allow. */
+    bool fixed = held == DT_NF4 || (quants_is(held) && own_of(w, s));
+    if (fixed && w->status == PESC_OK)
         w->status = fail(PESC_USAGE,
-                         "%s: shall train, but is held in nf4; load the model with base_dtype bf16 "
+                         "%s: shall train, but is held in %s; load the model with base_dtype bf16 "
                          "or f32 to train it",
-                         s->name);
+                         s->name, dtype_name(held));
 }
 
 /* The chosen experts of a stack that stays where it is. */

@@ -6,6 +6,7 @@
 #include "model/load.h"
 #include "model/memory.h"
 #include "model/params.h"
+#include "tensor/quants.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -100,7 +101,7 @@ static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
         if (r.to.data == (const void *)base->data) {
             r.field = bind_field(m, &s);
             r.before = r.to;
-            r.to = tensor_take(a, r.to.dt, r.to.nd, r.to.ne);
+            r.to = tensor_take(a, quants_is(r.to.dt) ? DT_F32 : r.to.dt, r.to.nd, r.to.ne);
         }
         if (w->rows)
             w->rows[n] = r;
@@ -155,10 +156,25 @@ pesc_status swap_out(pesc_model *m)
     return s;
 }
 
+/* A stack holds all its experts in one dtype, and numbers cannot be written into blocks. */
+static pesc_status check_stacks(const struct swap *w, pesc_model *m)
+{
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        dtype held = bind_field(m, &s)->dt;
+        if (is_patched(&w->p->cfg, &s) && s.expert >= 0 && quants_is(held))
+            return fail(PESC_USAGE,
+                        "%s: %s is held in %s; open the model with this patch, or with base_dtype "
+                        "bf16 or f32",
+                        w->p->dir, s.name, dtype_name(held));
+    }
+    return PESC_OK;
+}
+
 /* A patch that fails half way, at a number that is not finite, leaves the base. */
 static pesc_status put(pesc_model *m, struct swap *w)
 {
     TRY(swap_check(w->p, &m->cfg, m->dir->ws, m->dir->path));
+    TRY(check_stacks(w, m));
     TRY(swap_out(m));
     TRY(place(w, m));
     pesc_status s = fill(w, m, true);

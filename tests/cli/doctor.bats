@@ -26,7 +26,7 @@ load helper
     pesc doctor --kernels
     [ "$status" = 0 ]
     has '^device +op +kernel +rows +layouts +types +hardware +method$'
-    has '^cpu +matmul +gemm_simd +any +NT NN TN +f32 x f32\|bf16\|nf4 -> f32\|bf16 +avx512'
+    has '^cpu +matmul +gemm_simd +any +NT NN TN +f32 x f32\|bf16\|nf4\|gguf -> f32\|bf16 +avx512'
     has '; this machine$'
     has '^cuda +matmul +nf4_gemv +1-8 +NT +bf16 x nf4 -> f32\|bf16 +sm_80\+ +.*; needs k % 64 == 0'
     has '^cuda +grouped_matmul +grouped_wgmma +any +NT NN TN +bf16 x bf16 -> f32\|bf16 +sm_90 '

@@ -1,5 +1,7 @@
 #include "support/products.h"
 
+#include "tensor/quants.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -45,15 +47,43 @@ static const float code_value[16] = {
 
 static int64_t span_bytes(dtype dt, int64_t n)
 {
+    if (quants_is(dt))
+        return n / (int64_t)dtype_block(dt) * (int64_t)dtype_block_bytes(dt);
     return dt == DT_F32    ? 4 * n
            : dt == DT_BF16 ? 2 * n
                            : (n / 2 + n % 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
+}
+
+/* Random bytes, but finite and small scales and minima, which stand at these places of a block. */
+static void fill_blocks(dtype dt, unsigned char *at, double *value, int64_t n, uint64_t *state)
+{
+    static const int halves[DT_COUNT][2] = {
+        [DT_Q4_1] = { 0, 2 },     [DT_Q5_1] = { 0, 2 }, [DT_Q2_K] = { 80, 82 },
+        [DT_Q3_K] = { 108, 108 }, [DT_Q4_K] = { 0, 2 }, [DT_Q5_K] = { 0, 2 },
+        [DT_Q6_K] = { 208, 208 }
+    };
+    int64_t bytes = span_bytes(dt, n), each = (int64_t)dtype_block_bytes(dt);
+    for (int64_t i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(int)(random_value(state) * 127);
+    for (int64_t i = 0; i < bytes; i += each)
+        for (int j = 0; j < 2; j++)
+            at[i + halves[dt][j] + 1] = (unsigned char)((at[i + halves[dt][j] + 1] & 0x83) | 0x14);
+    float *x = malloc((size_t)n * sizeof *x + 4);
+    assert_non_null(x);
+    assert_true(quants_dequantize(dt, at, n, x));
+    for (int64_t i = 0; i < n; i++)
+        value[i] = (double)x[i];
+    free(x);
 }
 
 static void fill(dtype dt, unsigned char *at, double *value, int64_t n, uint64_t *state)
 {
     unsigned char *scales = at + (n / 2 + n % 2 + 3) / 4 * 4;
     float scale = 0;
+    if (quants_is(dt)) {
+        fill_blocks(dt, at, value, n, state);
+        return;
+    }
     if (dt == DT_NF4)
         memset(at, 0, (size_t)span_bytes(dt, n));
     for (int64_t i = 0; i < n; i++) {

@@ -1,5 +1,7 @@
 /* products: matrices in every dtype together with the doubles they stand for, and the naive product
- * of those doubles. Shares no code with what it checks: rounding and NF4 are written here again. */
+ * of those doubles. Shares no code with what it checks: rounding and NF4 are written here again.
+ * GGUF's block formats are decoded by quants.h, whose values test_quants compares with the gguf
+ * package's. */
 #ifndef TESTS_SUPPORT_PRODUCTS_H
 #define TESTS_SUPPORT_PRODUCTS_H
 

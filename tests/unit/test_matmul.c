@@ -139,6 +139,10 @@ static void check(mm_layout layout, shape s, dtype a, dtype b)
 
 static const dtype acts[] = { DT_F32, DT_BF16 };
 static const dtype weights[] = { DT_F32, DT_BF16, DT_NF4 };
+/* GGUF's block formats, those of the most common files first. */
+static const dtype blocks[] = { DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_Q4_0, DT_Q4_1,  DT_Q5_0,
+                                DT_Q5_1, DT_Q2_K, DT_Q3_K, DT_Q5_K, DT_IQ4_NL };
+enum { COMMON_BLOCKS = 3 };
 static const int64_t tokens[] = { 1, 2, 3, 5, 17, 64, 130 };
 #define EACH(x, list) for (size_t x = 0; x < sizeof(list) / sizeof *(list); x++)
 
@@ -180,6 +184,25 @@ static void takes_long_sums_and_many_rows(void **state)
     check(MM_NT, (shape){ 600, 3, 9000 }, DT_F32, DT_F32);
 }
 
+static void weights_may_be_in_a_block_format(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = { 1, 3, 8, 9, 70 };
+    EACH(b, blocks)
+    {
+        int64_t block = (int64_t)dtype_block(blocks[b]);
+        EACH(a, acts) EACH(t, rows)
+        {
+            check(MM_NT, (shape){ rows[t], 33, block }, acts[a], blocks[b]);
+            check(MM_NT, (shape){ rows[t], 67, 5 * block }, acts[a], blocks[b]);
+            check(MM_NN, (shape){ rows[t], 45, 3 * block }, acts[a], blocks[b]);
+        }
+    }
+    check(MM_NT, (shape){ 3, 5, 36 * 2048 }, DT_F32, DT_Q4_K);
+    check(MM_NT, (shape){ 20, 200, 1056 }, DT_F32, DT_Q8_0);
+    check(MM_NN, (shape){ 20, 1055, 288 }, DT_F32, DT_Q8_0);
+}
+
 static void no_tokens_give_zero(void **state)
 {
     (void)state;
@@ -193,29 +216,40 @@ static void no_tokens_give_zero(void **state)
     }
 }
 
+static void same_on_all_threads(mm_layout l, shape s, dtype a, dtype w)
+{
+    static const int threads[] = { 1, 2, 3, 7 };
+    fixture f = make(l, s, a, w);
+    tensor first = out_of(DT_F32, f.rows, f.cols), other = out_of(DT_F32, f.rows, f.cols);
+    EACH(n, threads)
+    {
+        device *d;
+        must(cpu_open_isa(&d, threads[n], cpu_isa_best()));
+        mm c = call_of(&f, n == 0 ? first : other);
+        d->op->matmul(d, &c);
+        d->op->close(d);
+        assert_memory_equal(c.out.data, first.data, tensor_bytes(&first));
+    }
+    mem_free(first.data);
+    mem_free(other.data);
+    drop(&f);
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const int threads[] = { 1, 2, 3, 7 };
     static const shape shapes[] = { { 1, 70, 320 }, { 5, 130, 576 }, { 130, 300, 320 } };
-    EACH(s, shapes) EACH(a, acts) EACH(w, weights) for (mm_layout l = MM_NT; l <= MM_TN; l++)
+    EACH(s, shapes)
+    EACH(a, acts)
+    EACH(w, weights)
+    for (mm_layout l = MM_NT; l <= MM_TN; l++)
+        if (l != MM_TN || weights[w] != DT_NF4)
+            same_on_all_threads(l, shapes[s], acts[a], weights[w]);
+    static const shape whole[] = { { 1, 70, 768 }, { 5, 130, 256 }, { 130, 300, 1024 } };
+    EACH(s, whole) EACH(a, acts) for (int b = 0; b < COMMON_BLOCKS; b++)
     {
-        if (l == MM_TN && weights[w] == DT_NF4)
-            continue;
-        fixture f = make(l, shapes[s], acts[a], weights[w]);
-        tensor first = out_of(DT_F32, f.rows, f.cols), other = out_of(DT_F32, f.rows, f.cols);
-        EACH(n, threads)
-        {
-            device *d;
-            must(cpu_open_isa(&d, threads[n], cpu_isa_best()));
-            mm c = call_of(&f, n == 0 ? first : other);
-            d->op->matmul(d, &c);
-            d->op->close(d);
-            assert_memory_equal(c.out.data, first.data, tensor_bytes(&first));
-        }
-        mem_free(first.data);
-        mem_free(other.data);
-        drop(&f);
+        same_on_all_threads(MM_NT, whole[s], acts[a], blocks[b]);
+        same_on_all_threads(MM_NN, whole[s], acts[a], blocks[b]);
     }
 }
 
@@ -234,26 +268,33 @@ static void compare_part(const fixture *f, cpu_isa isa, tensor whole, int64_t fi
     mem_free(part.data);
 }
 
+static void same_in_all_batches(mm_layout l, shape s, dtype a, dtype w)
+{
+    fixture f = make(l, s, a, w);
+    tensor whole = out_of(DT_F32, f.rows, f.cols);
+    mm c = call_of(&f, whole);
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
+        opened[isa]->op->matmul(opened[isa], &c);
+        EACH(t, tokens)
+        if (tokens[t] < f.rows)
+            for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
+                compare_part(&f, isa, whole, first, tokens[t]);
+    }
+    mem_free(whole.data);
+    drop(&f);
+}
+
 static void a_row_does_not_see_its_batch(void **state)
 {
     (void)state;
     static const shape shapes[] = { { 70, 45, 7 }, { 70, 45, 577 }, { 70, 70, 1152 } };
-    EACH(s, shapes)
-    EACH(a, acts)
-    EACH(w, weights)
-    for (mm_layout l = MM_NT; l <= MM_NN; l++)
-        for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
-            fixture f = make(l, shapes[s], acts[a], weights[w]);
-            tensor whole = out_of(DT_F32, f.rows, f.cols);
-            mm c = call_of(&f, whole);
-            opened[isa]->op->matmul(opened[isa], &c);
-            EACH(t, tokens)
-            if (tokens[t] < f.rows)
-                for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
-                    compare_part(&f, isa, whole, first, tokens[t]);
-            mem_free(whole.data);
-            drop(&f);
-        }
+    static const shape whole[] = { { 70, 45, 256 }, { 70, 70, 1280 } };
+    for (mm_layout l = MM_NT; l <= MM_NN; l++) {
+        EACH(s, shapes)
+        EACH(a, acts) EACH(w, weights) same_in_all_batches(l, shapes[s], acts[a], weights[w]);
+        EACH(s, whole)
+        EACH(a, acts) EACH(b, blocks) same_in_all_batches(l, whole[s], acts[a], blocks[b]);
+    }
 }
 
 /* Rows [first, first + n) of a product with two terms before it. */
@@ -357,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_the_oracle),
         cmocka_unit_test(takes_long_sums_and_many_rows),
+        cmocka_unit_test(weights_may_be_in_a_block_format),
         cmocka_unit_test(no_tokens_give_zero),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_row_does_not_see_its_batch),

@@ -1,4 +1,4 @@
-#include "format/quants.h"
+#include "tensor/quants.h"
 #include "support/check.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm_amx.h"
 
 #include "backend/cpu/packing.h"
+#include "tensor/quants.h"
 
 #include <string.h>
 
@@ -22,7 +23,8 @@ enum {
     BIAS_SIZE = 4096
 };
 
-_Static_assert((OWN_SUMS + BIAS_SIZE + ROW_PANEL_SIZE + PANEL_BYTES / 2) * 4 <= CPU_SCRATCH,
+_Static_assert((OWN_SUMS + BIAS_SIZE + ROW_PANEL_SIZE + PANEL_BYTES / 2 + MM_UNPACKED) * 4 <=
+                   CPU_SCRATCH,
                "a chunk with panels of its own fits the scratch");
 _Static_assert(PANEL_BYTES / 2 >= SLICE_ELEMENTS * MM_NR, "a slice of one panel fits");
 _Static_assert((OWN_SUMS + BIAS_SIZE + FEW_ROWS_SIZE + MM_FEW_ROWS * CHUNK_COLUMNS) * 4 <=
@@ -105,14 +107,23 @@ static bool tiles_in_place(const mm_operand *x, mm_format format)
 
 /* ---- packing */
 
+/* Where weights in a block format are unpacked: the end of a worker's scratch. */
+static float *unpacked_of(void *scratch)
+{
+    return (float *)scratch + CPU_SCRATCH / 4 - MM_UNPACKED;
+}
+
 /* Packs columns [column, column + n) of a slice to dst [panels][n_elements, padded][MM_NR]. Memory
  * is read in its own order while the next part is prefetched: panel by panel where k is contiguous,
  * else all panels together, a few elements at a time. */
-static void pack_slice(const plan *p, const k_slice *s, int64_t column, int64_t n, mm_element *dst)
+static void pack_slice(const plan *p, const k_slice *s, int64_t column, int64_t n, mm_element *dst,
+                       float *unpacked)
 {
     const mm_operand *x = &s->right;
     int64_t panel = num_round_up(s->n_elements, MM_K_GROUP) * MM_NR;
-    int64_t step = x->dt == DT_NF4 ? MM_KC : x->k_contiguous ? 4 * MM_K_GROUP : MM_K_GROUP;
+    const mm_engine *engine = p->group->engine;
+    bool blocks = x->dt == DT_NF4 || (quants_is(x->dt) && x->k_contiguous);
+    int64_t step = blocks ? MM_KC : x->k_contiguous ? 4 * MM_K_GROUP : MM_K_GROUP;
     int64_t together = x->k_contiguous ? MM_NR : n;
     for (int64_t first = 0; first < n; first += together) {
         mm_block next = { column + first + MM_NR, num_min(MM_NR, n - first - MM_NR), s->e,
@@ -127,11 +138,12 @@ static void pack_slice(const plan *p, const k_slice *s, int64_t column, int64_t 
                 lines = ahead.n_lines;
             }
             packing_prefetch_lines(&ahead, lines);
-            for (int64_t i = first; i < num_min(n, first + together); i += MM_NR)
-                p->group->engine->pack_panel(dst + i / MM_NR * panel + e * MM_NR, x, s->format,
-                                             (mm_block){ column + i, num_min(MM_NR, n - i),
-                                                         s->e + e,
-                                                         num_min(step, s->n_elements - e) });
+            for (int64_t i = first; i < num_min(n, first + together); i += MM_NR) {
+                mm_block part = { column + i, num_min(MM_NR, n - i), s->e + e,
+                                  num_min(step, s->n_elements - e) };
+                mm_operand b = packing_unpacked(engine, x, s->format, &part, unpacked);
+                engine->pack_panel(dst + i / MM_NR * panel + e * MM_NR, &b, s->format, part);
+            }
         }
     }
 }
@@ -152,7 +164,6 @@ static const task *task_of(const plan *p, int64_t number, bool unit)
 
 static void pack_shared_panels(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
-    (void)scratch;
     const plan *p = ctx;
     for (int64_t unit = begin; unit < end; unit++) {
         const task *t = task_of(p, unit, true);
@@ -166,7 +177,8 @@ static void pack_shared_panels(const void *ctx, int64_t begin, int64_t end, void
         mm_element *to = t->panels;
         for (int i = 0; i < n; i++) {
             int64_t size = num_round_up(slices[i].n_elements, MM_K_GROUP) * MM_NR;
-            pack_slice(p, &slices[i], t->column + column, columns, to + panel * size);
+            pack_slice(p, &slices[i], t->column + column, columns, to + panel * size,
+                       unpacked_of(scratch));
             to += panels * size;
         }
     }
@@ -206,7 +218,8 @@ typedef struct chunk {
     k_slice slices[MM_MAX_TERMS];
     int n_slices;
     mm_element *packed_rows; /* ROW_PANEL_SIZE: a row panel that is not in place */
-    mm_row_panel common;     /* what all row panels share; sums and out of the first */
+    float *unpacked;
+    mm_row_panel common; /* what all row panels share; sums and out of the first */
 } chunk;
 
 /* Multiplies all row panels of a chunk. panels [slices][n_panels][n_elements][MM_NR]; the chunk's
@@ -256,7 +269,7 @@ static void multiply_own_panels(const plan *p, chunk *c, mm_element *panels)
         term += e > 0 ? 0 : c->n_slices;
         mm_element *to = panels;
         for (int i = 0; i < c->n_slices; i++) {
-            pack_slice(p, &c->slices[i], c->t->column + c->column, c->n_columns, to);
+            pack_slice(p, &c->slices[i], c->t->column + c->column, c->n_columns, to, c->unpacked);
             to += n_panels * num_round_up(c->slices[i].n_elements, MM_K_GROUP) * MM_NR;
         }
         c->common.more = term < n;
@@ -349,6 +362,7 @@ static void multiply_chunk(const void *ctx, int64_t number, int64_t end, void *s
         return;
     }
     c.packed_rows = buffer;
+    c.unpacked = unpacked_of(scratch);
     c.common.sums_ld = c.t->sums ? num_round_up(c.t->n_columns, MM_NR) : c.t->columns;
     c.common.sums = c.t->sums ? c.t->sums + c.row * c.common.sums_ld + c.column : sums;
     engine->configure();
@@ -388,7 +402,7 @@ static bool better_transposed(const k_slice *s, int n)
     enum { TRANSPOSE = 8 }; /* what transposing an element of out costs, likewise */
     const mm_operand *a = &s[n - 1].left, *b = &s[n - 1].right;
     for (int i = 0; i < n; i++)
-        if (s[i].right.dt == DT_NF4)
+        if (dtype_block(s[i].right.dt) > 1)
             return false;
     return packing_cost(b, a, s->format) + (double)a->n * (double)b->n * TRANSPOSE <
            packing_cost(a, b, s->format);

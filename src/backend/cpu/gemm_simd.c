@@ -2,6 +2,7 @@
 
 #include "backend/cpu/packing.h"
 #include "tensor/nf4.h"
+#include "tensor/quants.h"
 
 enum {
     MAX_TASKS = 128,           /* of a plan */
@@ -20,7 +21,7 @@ enum {
     /* the parts of a worker's scratch, in elements */
     SUMS_SIZE = (CHUNK_ROWS + MAX_TILE_ROWS) * CHUNK_COLUMNS,
     ROWS_SIZE = SUM_ELEMENTS * MM_FEW_ROWS,
-    PANELS_SIZE = CPU_SCRATCH / 4 - SUMS_SIZE - ROWS_SIZE
+    PANELS_SIZE = CPU_SCRATCH / 4 - SUMS_SIZE - ROWS_SIZE - MM_UNPACKED
 };
 
 _Static_assert(PANELS_SIZE >= PANEL_ELEMENTS, "the panels of a chunk fit the scratch");
@@ -68,6 +69,7 @@ typedef struct chunk {
     int64_t n_blocks, n_elements; /* queued; elements of one column in all of them */
     float *sums;                  /* [n_rows][width] */
     mm_element *panels, *rows;
+    float *unpacked; /* MM_UNPACKED: weights that are stored in a block format */
 } chunk;
 
 static void swap_operands(mm_operand *a, mm_operand *b)
@@ -90,7 +92,9 @@ static mm_format format_for(const mm_engine *engine, const mm_operand *b)
 {
     if (!engine->few_rows_supports || !engine->few_rows_supports(b, engine->format))
         return engine->format;
-    return b->dt == DT_NF4 ? engine->nf4_format : engine->few_rows_format;
+    return b->dt == DT_NF4    ? engine->nf4_format
+           : quants_is(b->dt) ? engine->blocks_format
+                              : engine->few_rows_format;
 }
 
 /* The k blocks of a sum have about equal lengths, and hold whole blocks of NF4. */
@@ -113,8 +117,8 @@ static mm_epilogue epilogue_of(const plan *p, const mm_product *q)
 static bool rows_in_place(const mm_operand *x, mm_format format)
 {
     int64_t bytes = x->dt == DT_F32 ? 4 : 2;
-    bool elements =
-        x->dt == DT_F32 ? format == MM_F32 : format == MM_BF16_PAIR || format == MM_BF16_PAIR_SPLIT;
+    bool elements = x->dt == DT_F32 ? format == MM_F32 || format == MM_F32_SPLIT
+                                    : format == MM_BF16_PAIR || format == MM_BF16_PAIR_SPLIT;
     return elements && x->k_contiguous && x->k % (MM_K_GROUP * packing_values(format)) == 0 &&
            x->ld * bytes % ALIAS != 0 && x->ld * bytes % 4 == 0 && (uintptr_t)x->data % 4 == 0;
 }
@@ -128,11 +132,11 @@ static void set_tile_rows(const chunk *c, const k_block *k, int64_t row, mm_tile
         int64_t at = (c->row + row) * x->ld + k->e * values;
         t->rows = (const mm_element *)((const char *)x->data + at * (4 / values));
         t->row_stride = x->ld / values;
-        t->rows_in_order = k->format == MM_BF16_PAIR_SPLIT;
+        t->rows_in_order = mm_is_split(k->format);
         return;
     }
     t->row_stride = MM_KC;
-    t->rows_in_order = false;
+    t->rows_in_order = k->format == MM_F32_SPLIT;
     if (c->t->packed_rows && x == &c->q.a) {
         t->rows = c->t->packed_rows + (k->index * c->t->padded_rows + c->row + row) * MM_KC;
         return;
@@ -178,6 +182,7 @@ static void store_sums(const chunk *c, const k_block *k, int64_t row, int64_t n,
  * all panels together, PACK_STEP elements at a time, while the next are prefetched. */
 static void pack_k_block(const chunk *c, const k_block *k)
 {
+    const mm_engine *engine = c->p->group->engine;
     int64_t panel = num_round_up(k->n_elements, MM_K_GROUP);
     int64_t step = k->b->k_contiguous ? k->n_elements : PACK_STEP;
     mm_block block = { c->column, c->n_columns, k->e, k->n_elements };
@@ -187,11 +192,12 @@ static void pack_k_block(const chunk *c, const k_block *k)
     for (int64_t e = 0; e < k->n_elements; e += step) {
         if (step < k->n_elements)
             packing_prefetch_lines(&next, step * packing_values(k->format));
-        for (int64_t j = 0; j < c->n_columns; j += MM_NR)
-            c->p->group->engine->pack_panel(k->panels + j * panel + e * MM_NR, k->b, k->format,
-                                            (mm_block){ c->column + j,
-                                                        num_min(MM_NR, c->n_columns - j), k->e + e,
-                                                        num_min(step, k->n_elements - e) });
+        for (int64_t j = 0; j < c->n_columns; j += MM_NR) {
+            mm_block part = { c->column + j, num_min(MM_NR, c->n_columns - j), k->e + e,
+                              num_min(step, k->n_elements - e) };
+            mm_operand b = packing_unpacked(engine, k->b, k->format, &part, c->unpacked);
+            engine->pack_panel(k->panels + j * panel + e * MM_NR, &b, k->format, part);
+        }
     }
 }
 
@@ -302,6 +308,23 @@ static void multiply_many_rows(chunk *c)
 
 /* ---- few rows: all of k at once, from weights that are not packed */
 
+/* The sums t of few rows by weights in a block format, which are unpacked for one panel of columns
+ * and one k block at a time. */
+static void multiply_unpacked(const chunk *c, mm_tile t, const mm_operand *x, mm_block block)
+{
+    const mm_engine *engine = c->p->group->engine;
+    for (int64_t column = 0; column < block.n_rows; column += MM_NR)
+        for (int64_t e = 0; e < block.n_elements; e += t.block_elements) {
+            mm_block part = { block.row + column, num_min(MM_NR, block.n_rows - column),
+                              block.e + e, num_min(t.block_elements, block.n_elements - e) };
+            mm_operand values = packing_unpacked(engine, x, t.format, &part, c->unpacked);
+            t.sums = c->sums + column;
+            t.rows = c->rows + e / t.block_elements * t.n_rows * MM_KC;
+            t.add = e > 0;
+            engine->few_rows(&t, &values, t.format, part);
+        }
+}
+
 static void multiply_few_rows(chunk *c)
 {
     const plan *p = c->p;
@@ -323,7 +346,13 @@ static void multiply_few_rows(chunk *c)
                       .n_rows = c->n_rows,
                       .block_elements = length,
                       .scratch = c->panels };
-        engine->few_rows(&t, x, format, (mm_block){ c->column, c->n_columns, from, n });
+        mm_block block = { c->column, c->n_columns, from, n };
+        if (quants_is(x->dt) && engine->few_rows_blocks)
+            engine->few_rows_blocks(&t, x, format, block);
+        else if (quants_is(x->dt))
+            multiply_unpacked(c, t, x, block);
+        else
+            engine->few_rows(&t, x, format, block);
         mm_epilogue o = epilogue_of(p, &c->q);
         o.out = mm_out_at(&o, c->row, c->column);
         o.accumulate = p->group->accumulate || from > 0;
@@ -355,6 +384,7 @@ static void multiply_chunk(const void *ctx, int64_t begin, int64_t end, void *sc
     chunk c = { .p = p, .t = t, .q = product_of(p, t), .sums = scratch };
     c.panels = (mm_element *)(c.sums + SUMS_SIZE);
     c.rows = c.panels + PANELS_SIZE;
+    c.unpacked = (float *)(c.rows + ROWS_SIZE);
     c.row = at / t->column_chunks * t->rows;
     c.n_rows = num_min(t->rows, c.q.a.n - c.row);
     c.column = at % t->column_chunks * t->columns;

@@ -264,7 +264,8 @@ TARGET static void add_nf4_weights(const mm_operand *x, mm_block block, bool pre
 bool kernel_amx_few_rows_supports(const mm_operand *x, mm_format format)
 {
     (void)format;
-    return x->dt != DT_NF4 || (x->k_contiguous && x->ld % NF4_BLOCK == 0);
+    bool whole = x->k_contiguous && x->ld % NF4_BLOCK == 0;
+    return dtype_block(x->dt) == 1 || (x->dt == DT_NF4 && whole);
 }
 
 /* Whether the operand's memory consists of left tiles: whole groups of sixteen elements. */

@@ -2,6 +2,7 @@
  * of AMX uses the same elements and panels; its rows are packed as tiles. */
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define PAIRS 1
+#define F32_SPLIT 0
 #include "backend/cpu/simd_avx512.h"
 
 #include "backend/cpu/kernel_simd.h"
@@ -76,6 +77,7 @@ TARGET void kernel_amx_epilogue(const mm_epilogue *o)
 const mm_engine kernel_avx512_pairs = { .format = MM_BF16_PAIR,
                                         .few_rows_format = MM_BF16_PAIR_SPLIT,
                                         .nf4_format = MM_BF16_PAIR_NF4,
+                                        .blocks_format = MM_BF16_PAIR_SPLIT,
                                         .tile_rows = TILE_ROWS,
                                         .pack_rows = pack_rows_split,
                                         .pack_panel = pack_panel_split,
@@ -83,11 +85,13 @@ const mm_engine kernel_avx512_pairs = { .format = MM_BF16_PAIR,
                                         .few_rows_supports = few_rows_supports,
                                         .pack_few_rows = pack_few_rows,
                                         .few_rows = few_rows,
-                                        .epilogue = epilogue };
+                                        .epilogue = epilogue,
+                                        .unpack = kernel_avx2_unpack };
 
 const mm_engine kernel_amx = { .format = MM_BF16_PAIR,
                                .few_rows_format = MM_BF16_PAIR,
                                .nf4_format = MM_BF16_PAIR_NF4,
+                               .blocks_format = MM_BF16_PAIR,
                                .tile_rows = 128,
                                .pack_rows = pack_rows_as_tiles,
                                .pack_panel = pack_panel,
@@ -98,4 +102,5 @@ const mm_engine kernel_amx = { .format = MM_BF16_PAIR,
                                .epilogue = epilogue,
                                .row_panel = kernel_amx_row_panel,
                                .configure = kernel_amx_configure,
-                               .release = kernel_amx_release };
+                               .release = kernel_amx_release,
+                               .unpack = kernel_avx2_unpack };

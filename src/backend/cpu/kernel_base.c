@@ -3,6 +3,7 @@
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/packing.h"
 #include "tensor/bf16.h"
+#include "tensor/quants.h"
 
 #include <string.h>
 
@@ -54,6 +55,6 @@ static void epilogue(const mm_epilogue *o)
 
 #define PLAIN                                                                                      \
     .tile_rows = TILE_ROWS, .pack_rows = packing_rows, .pack_panel = packing_panel,                \
-    .micro_kernel = micro_kernel, .epilogue = epilogue
+    .micro_kernel = micro_kernel, .epilogue = epilogue, .unpack = quants_unpack
 const mm_engine kernel_base_f32 = { .format = MM_F32, PLAIN };
 const mm_engine kernel_base_bf16 = { .format = MM_BF16_WIDENED, PLAIN };

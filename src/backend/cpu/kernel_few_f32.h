@@ -24,7 +24,8 @@ INLINE void few_rows_transposed(int n_rows, dtype dt, const mm_tile *t, const mm
             for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
                 for (int v = 0; v < n_vectors; v++)
-                    put_sums(t->sums + i * t->ld + column + v * VECTOR, to.sum[i][v], e > 0);
+                    put_sums(t->sums + i * t->ld + column + v * VECTOR, to.sum[i][v],
+                             t->add || e > 0);
         }
     }
 }
@@ -62,4 +63,5 @@ TARGET static void pack_rows(mm_element *dst, const mm_operand *x, mm_format for
 #define KERNEL                                                                                     \
     .tile_rows = TILE_ROWS, .pack_rows = pack_rows, .pack_panel = pack_panel,                      \
     .micro_kernel = micro_kernel, .few_rows_supports = few_rows_supports,                          \
-    .pack_few_rows = pack_rows, .few_rows = few_rows, .epilogue = epilogue
+    .pack_few_rows = pack_rows, .few_rows = few_rows, .epilogue = epilogue,                        \
+    .unpack = kernel_avx2_unpack

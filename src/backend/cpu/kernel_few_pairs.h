@@ -131,7 +131,7 @@ INLINE void multiply_outputs(int n_rows, dtype dt, const mm_tile *t, const mm_op
     }
     for (int64_t e = 0; e < block.n_elements; e += t->block_elements)
         for (int i = 0; i < n_rows; i++, partials += EACH)
-            reduce_partials(t->sums + (row + i) * t->ld + column, partials, e > 0);
+            reduce_partials(t->sums + (row + i) * t->ld + column, partials, t->add || e > 0);
 }
 
 INLINE void few_rows_dtype(dtype dt, const mm_tile *t, const mm_operand *x, mm_block block)

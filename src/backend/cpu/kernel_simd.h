@@ -48,14 +48,13 @@ INLINE int64_t decoded_index(mm_format format, int64_t e)
  * every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. Steps of
  * UNROLL elements save instructions other than loads and multiply-adds: two hardware threads of a
  * core share its decoder. */
-INLINE void tile_partial_sum(int n_rows, int n_vectors, const mm_tile *t, int64_t column, int64_t s,
-                             int64_t n)
+INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_tile *t,
+                             int64_t column, int64_t s, int64_t n)
 {
     vecf sum[TILE_ROWS][TILE_VECTORS];
     vec b[TILE_VECTORS];
     const mm_element *panel = t->panel + s * n * MM_NR + column, *end = panel + n * MM_NR;
     const mm_element *a[(TILE_ROWS + 2) / 3];
-    bool in_order = PAIRS && t->rows_in_order;
     int64_t step = in_order ? PARTIALS : 1;
     bool add = t->add || s > 0;
 #pragma GCC unroll 64
@@ -89,14 +88,27 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, const mm_tile *t, int64_
 }
 
 /* All partial sums of a block, for columns that fill two vectors or one. */
-INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
+INLINE void tile_partial_sums(int n_rows, int partials, bool in_order, const mm_tile *t,
+                              int64_t column)
 {
-    int64_t partials = t->format > MM_BF16_PAIR ? PARTIALS : 1, n = t->n_elements / partials;
+    int64_t n = t->n_elements / partials;
     for (int64_t s = 0; s < partials; s++)
         if (t->n_columns - column > VECTOR)
-            tile_partial_sum(n_rows, TILE_VECTORS, t, column, s, n);
+            tile_partial_sum(n_rows, TILE_VECTORS, in_order, t, column, s, n);
         else
-            tile_partial_sum(n_rows, 1, t, column, s, n);
+            tile_partial_sum(n_rows, 1, in_order, t, column, s, n);
+}
+
+/* The rows of MM_F32_SPLIT are always in order, which the compiler then knows. */
+INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
+{
+    if (PAIRS)
+        tile_partial_sums(n_rows, mm_is_split(t->format) ? PARTIALS : 1, t->rows_in_order, t,
+                          column);
+    else if (F32_SPLIT && t->format == MM_F32_SPLIT)
+        tile_partial_sums(n_rows, PARTIALS, true, t, column);
+    else
+        tile_partial_sums(n_rows, 1, false, t, column);
 }
 
 /* `case n: CASE(n) break;` for n from 1 to 8: a compile-time copy for each number of rows. */
@@ -311,7 +323,9 @@ INLINE void pack_panel_grouped(int partials, mm_element *dst, const mm_operand *
 TARGET static void pack_panel(mm_element *dst, const mm_operand *x, mm_format format,
                               mm_block block)
 {
-    if (rows_are_whole_blocks(x))
+    if (F32_SPLIT && format == MM_F32_SPLIT)
+        pack_panel_dtype(PARTIALS, DT_F32, format, x, block, dst);
+    else if (rows_are_whole_blocks(x))
         pack_panel_grouped(1, dst, x, format, block);
     else
         packing_panel(dst, x, format, block);

@@ -6,6 +6,7 @@
 #include "backend/cpu/ops/ops.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
+#include "tensor/quants.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,9 @@ const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *buffer
 mm_operand mm_operand_of(const tensor *t, bool k_contiguous)
 {
     int64_t rows = tensor_rows(t), cols = tensor_cols(t);
-    ASSERT(t->dt == DT_F32 || t->dt == DT_BF16 || t->dt == DT_NF4);
+    bool blocks = quants_is(t->dt);
+    ASSERT(t->dt == DT_F32 || t->dt == DT_BF16 || t->dt == DT_NF4 || blocks);
+    ASSERT(!blocks || cols % (int64_t)dtype_block(t->dt) == 0);
     return (mm_operand){ .data = t->data,
                          .scales = t->dt == DT_NF4 ? nf4_scales(t->data, rows * cols) : NULL,
                          .dt = t->dt,
@@ -70,7 +73,8 @@ static pesc_kernel_row describe(cpu_isa isa, dtype activations, bool few_rows)
     else
         snprintf(r.rows, sizeof r.rows, "any");
     snprintf(r.layouts, sizeof r.layouts, "%s", few_rows ? "NT" : "NT NN TN");
-    snprintf(r.types, sizeof r.types, "%s x f32|bf16|nf4 -> f32|bf16", dtype_name(activations));
+    snprintf(r.types, sizeof r.types, "%s x f32|bf16|nf4|gguf -> f32|bf16",
+             dtype_name(activations));
     snprintf(r.hardware, sizeof r.hardware, "%s", cpu_isa_name(isa));
     snprintf(r.detail, sizeof r.detail, "%s%s",
              few_rows       ? "weights read as they are"
@@ -103,7 +107,7 @@ static void get_single(const void *ctx, int64_t i, mm_product *p)
 static mm_operand operand_with_ld(const tensor *t, int64_t ld, bool k_contiguous)
 {
     mm_operand x = mm_operand_of(t, k_contiguous);
-    ASSERT(!ld || (ld >= x.ld && t->dt != DT_NF4));
+    ASSERT(!ld || (ld >= x.ld && dtype_block(t->dt) == 1));
     x.ld = ld ? ld : x.ld;
     return x;
 }

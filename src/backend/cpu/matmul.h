@@ -24,20 +24,23 @@ enum {
     MM_FEW_ROWS = 8,  /* most rows of the few-rows kernel */
     MM_AMX_TILE = 16, /* rows of an AMX tile */
     MM_AMX_ROWS = 32, /* most rows of a row panel: two AMX tiles */
-    MM_MAX_TERMS = 4  /* most products that are summed into one result */
+    MM_MAX_TERMS = 4, /* most products that are summed into one result */
+    MM_UNPACKED = 2 * MM_NR * MM_KC /* most values of a panel over one k block */
 };
 
 typedef uint32_t mm_element;
 typedef enum mm_format {
     MM_F32,
     MM_BF16_WIDENED,    /* one bf16 value as f32 */
+    MM_F32_SPLIT,       /* f32, summed in as many partial sums as a vector has lanes */
     MM_BF16_PAIR,       /* values 2e and 2e + 1 of k */
     MM_BF16_PAIR_SPLIT, /* the same pairs, summed in 16 partial sums: see kernel_simd.h */
     MM_BF16_PAIR_NF4    /* values e and e + 4 of each eight, the order in which NF4 is decoded; with
                            SIMD also summed in 16 partial sums */
 } mm_format;
 
-/* An operand in memory: n rows of k values. Row i of a is row i of out, row j of b column j. */
+/* An operand in memory: n rows of k values. Row i of a is row i of out, row j of b column j. In one
+ * of GGUF's block formats the rows of memory are whole blocks; only b can be. */
 typedef struct mm_operand {
     const void *data;    /* at any alignment */
     const float *scales; /* of NF4 */
@@ -65,7 +68,7 @@ typedef struct mm_tile {
     int64_t row_stride; /* elements from row to row; not for few rows, nor for AMX */
     bool rows_in_order; /* rows are not packed though the panel is grouped by partial sum */
     int64_t n_rows, n_columns, n_elements;
-    bool add;               /* few rows: only where the engine has row_panel */
+    bool add;
     int64_t block_elements; /* few rows */
     mm_element *scratch;    /* few rows: 2 MiB; 64 KiB where the engine has row_panel */
 } mm_tile;
@@ -116,7 +119,8 @@ typedef struct mm_row_panel {
 typedef struct mm_engine {
     mm_format format;          /* in general, */
     mm_format few_rows_format; /* where operand b suits the few-rows kernel, */
-    mm_format nf4_format;      /* and where it is NF4 as well */
+    mm_format nf4_format;      /* and where it is NF4 as well, */
+    mm_format blocks_format;   /* or in one of GGUF's block formats */
     int64_t tile_rows;         /* most rows of a register tile */
     /* n_rows rows of MM_KC elements, in the order micro_kernel expects; block.row is a multiple of
      * 16 */
@@ -129,6 +133,9 @@ typedef struct mm_engine {
     bool (*few_rows_supports)(const mm_operand *x, mm_format format);
     void (*pack_few_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
     void (*few_rows)(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);
+    /* the same for weights in a block format; NULL: they are unpacked for few_rows */
+    void (*few_rows_blocks)(const mm_tile *t, const mm_operand *x, mm_format format,
+                            mm_block block);
     void (*epilogue)(const mm_epilogue *o);
     /* instead of micro_kernel and epilogue. Bits depend neither on where k is divided nor on which
      * operand is packed. NULL: the engine has none */
@@ -136,6 +143,8 @@ typedef struct mm_engine {
     /* the calling thread configures and releases its AMX tiles; NULL: nothing to do */
     void (*configure)(void);
     void (*release)(void);
+    /* weights in a block format as f32: elements [first, first + n) of a row, multiples of 32 */
+    void (*unpack)(dtype dt, const void *row, int64_t first, int64_t n, float *out);
 } mm_engine;
 
 /* The engine of a device for activations of dtype f32 or bf16. */
@@ -174,6 +183,12 @@ mm_operand mm_operand_of(const tensor *t, bool k_contiguous);
 
 /* Values [first, first + n) of a bias as f32 in `buffer`; NULL: there is no bias. */
 const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *buffer);
+
+/* Whether the elements of a k block are summed in partial sums (kernel_simd.h). */
+static inline bool mm_is_split(mm_format format)
+{
+    return format == MM_F32_SPLIT || format > MM_BF16_PAIR;
+}
 
 /* The address of row i, column j of out. */
 static inline void *mm_out_at(const mm_epilogue *o, int64_t i, int64_t j)

@@ -2,6 +2,7 @@
 
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
+#include "tensor/quants.h"
 
 #include <string.h>
 
@@ -58,14 +59,42 @@ void packing_panel(mm_element *dst, const mm_operand *x, mm_format format, mm_bl
                                      : 0;
 }
 
+static int64_t bytes_of(const mm_operand *x, int64_t n)
+{
+    if (x->dt == DT_NF4)
+        return n / 2;
+    return n / (int64_t)dtype_block(x->dt) * (int64_t)dtype_block_bytes(x->dt);
+}
+
+mm_operand packing_unpacked(const mm_engine *engine, const mm_operand *x, mm_format format,
+                            mm_block *block, float *values)
+{
+    if (!quants_is(x->dt))
+        return *x;
+    int64_t k = block->e * packing_values(format);
+    int64_t n_k = num_min(block->n_elements * packing_values(format), x->k - k);
+    int64_t first_line = x->k_contiguous ? block->row : k, first = x->k_contiguous ? k : block->row;
+    int64_t lines = x->k_contiguous ? block->n_rows : n_k;
+    int64_t width = num_round_up(x->k_contiguous ? n_k : block->n_rows, QUANTS_GROUP);
+    const char *row = (const char *)x->data + first_line * bytes_of(x, x->ld);
+    for (int64_t i = 0; i < lines; i++, row += bytes_of(x, x->ld))
+        engine->unpack(x->dt, row, first, width, values + i * width);
+    *block = (mm_block){ 0, block->n_rows, 0, block->n_elements };
+    return (mm_operand){ .data = values,
+                         .dt = DT_F32,
+                         .k_contiguous = x->k_contiguous,
+                         .ld = width,
+                         .n = block->n_rows,
+                         .k = n_k };
+}
+
 packing_prefetch packing_prefetch_of(const mm_operand *x, mm_format format, mm_block block)
 {
     int64_t k = block.e * packing_values(format), n = block.n_elements * packing_values(format);
-    int64_t bits = x->dt == DT_F32 ? 32 : x->dt == DT_BF16 ? 16 : 4;
     int64_t first = x->k_contiguous ? block.row * x->ld + k : k * x->ld + block.row;
-    return (packing_prefetch){ .data = (const char *)x->data + first * bits / 8,
-                               .stride = x->ld * bits / 8,
-                               .bytes = (x->k_contiguous ? n : block.n_rows) * bits / 8,
+    return (packing_prefetch){ .data = (const char *)x->data + bytes_of(x, first),
+                               .stride = bytes_of(x, x->ld),
+                               .bytes = bytes_of(x, x->k_contiguous ? n : block.n_rows),
                                .n_lines = x->k_contiguous ? block.n_rows : num_min(n, x->k - k) };
 }
 

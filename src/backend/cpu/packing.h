@@ -11,6 +11,12 @@
 void packing_rows(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
 void packing_panel(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
 
+/* An operand in a block format as f32: the block of it that is asked for, in `values`
+ * [MM_UNPACKED], to which *block then refers. Any other operand is returned as it is. The block has
+ * at most MM_NR rows and MM_KC elements, and begins at multiples of 32 values. */
+mm_operand packing_unpacked(const mm_engine *engine, const mm_operand *x, mm_format format,
+                            mm_block *block, float *values);
+
 /* Values of k in an element. */
 static inline int64_t packing_values(mm_format format)
 {

@@ -2,6 +2,7 @@
  * f32. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vmath.h"
+#include "tensor/quants.h"
 
 enum { RANGE = 4096 }; /* elements: about 16 KiB of for_elements operand */
 
@@ -92,8 +93,12 @@ void OP(add)(device *d, tensor y, tensor x, float scale)
 
 static void convert_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
-    (void)scratch;
     const pointwise *p = ctx;
+    if (quants_is(p->a.dt)) { /* a range is a multiple of every block */
+        quants_unpack(p->a.dt, p->a.data, begin, end - begin, scratch);
+        vec_copy(vec_at(p->out.data, begin, p->out.dt), p->out.dt, scratch, DT_F32, end - begin);
+        return;
+    }
     vec_copy(vec_at(p->out.data, begin, p->out.dt), p->out.dt,
              vec_at_const(p->a.data, begin, p->a.dt), p->a.dt, end - begin);
 }

@@ -4,12 +4,27 @@
  * which it adds in order: so no synchronisation is needed and the order is fixed. */
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
+#include "tensor/quants.h"
 
 typedef struct gather {
     tensor out, x;
     const int32_t *rows;
     int32_t div;
 } gather;
+
+/* out row r = row `from` of a table in a block format. */
+static void unpack_row(const gather *p, int64_t r, int64_t from, int64_t n)
+{
+    enum { AT_ONCE = 256 };
+    float values[AT_ONCE];
+    int64_t bytes = n / (int64_t)dtype_block(p->x.dt) * (int64_t)dtype_block_bytes(p->x.dt);
+    const char *row = (const char *)p->x.data + from * bytes;
+    for (int64_t i = 0, step; i < n; i += step) {
+        step = n - i < AT_ONCE ? n - i : AT_ONCE;
+        quants_unpack(p->x.dt, row, i, step, values);
+        vec_copy(vec_at(p->out.data, r * n + i, p->out.dt), p->out.dt, values, DT_F32, step);
+    }
+}
 
 static void gather_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
@@ -19,8 +34,11 @@ static void gather_range(const void *ctx, int64_t begin, int64_t end, void *scra
     for (int64_t r = begin; r < end; r++) {
         int64_t from = p->rows[r] / p->div;
         ASSERT(from >= 0 && from < n_rows);
-        vec_copy(vec_at(p->out.data, r * n, p->out.dt), p->out.dt,
-                 vec_at_const(p->x.data, from * n, p->x.dt), p->x.dt, n);
+        if (quants_is(p->x.dt))
+            unpack_row(p, r, from, n);
+        else
+            vec_copy(vec_at(p->out.data, r * n, p->out.dt), p->out.dt,
+                     vec_at_const(p->x.data, from * n, p->x.dt), p->x.dt, n);
     }
 }
 

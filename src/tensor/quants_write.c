@@ -6,7 +6,7 @@
  * one that just covers the largest element, and the fit of the smallest squared error is kept. The
  * scales of a super-block (Q4_K, Q6_K) are then rounded to their own integers, all q are chosen
  * again for the rounded scales, and the common factors are solved for once more. */
-#include "format/quants.h"
+#include "tensor/quants.h"
 
 #include "tensor/bf16.h"
 
