@@ -82,29 +82,34 @@ static pesc_status check_inputs(const options *o, const words *w)
     return PESC_OK;
 }
 
-static pesc_status run_records(const options *o, const words *w)
+static pesc_status run_records(const options *o, const words *w, pesc_comm *all)
 {
+    eval_files files = { w->files, w->n_files };
     pesc_status st = PESC_OK;
     for (size_t i = 0; st == PESC_OK && i < o->n_models; i++) {
         open_model m = { 0 };
         options one = *o;
         one.model = o->models[i];
-        st = open_from(&m, &one);
+        st = open_among(&m, &one, all);
         if (st == PESC_OK)
-            st = eval_records(&one, &m, w->files, w->n_files);
+            st = eval_records(&one, &m, files, pesc_comm_rank(all) == 0);
         open_free(&m);
     }
     return st;
 }
 
 /* In several processes, if there are several. */
-static pesc_status run_tasks(const options *o, const words *w)
+static pesc_status run_all(const options *o, const words *w)
 {
     options own = *o; /* a rank has its own device */
     pesc_comm *all = NULL;
+    pesc_status st = PESC_OK;
     TRY(processes_start(o));
     TRY(processes_join(&all, &own));
-    pesc_status st = eval_tasks(&own, w->tasks, all);
+    if (w->tasks[0])
+        st = eval_tasks(&own, w->tasks, all);
+    if (st == PESC_OK && w->n_files)
+        st = run_records(&own, w, all);
     processes_leave(all, st);
     return st;
 }
@@ -118,13 +123,8 @@ static pesc_status run(const options *o, const words *w)
         return out_fail(PESC_USAGE,
                         "eval: -o writes the results of benchmark tasks, found files of "
                         "records alone; --json prints theirs");
-    if (o->gpus > 1 && w->n_files)
-        return out_fail(PESC_USAGE,
-                        "eval: --gpus divides benchmark tasks, found a file of records");
     TRY(check_inputs(o, w));
-    if (w->tasks[0])
-        TRY(run_tasks(o, w));
-    return w->n_files ? run_records(o, w) : PESC_OK;
+    return run_all(o, w);
 }
 
 pesc_status cmd_eval(const options *o)

@@ -143,7 +143,7 @@ static void print_report(const options *o, const char *task, const pesc_eval_rep
 
 /* ---- tasks ---- */
 
-static pesc_status run_task(const options *o, pesc_session *s, result *r)
+static pesc_status run_task(const options *o, pesc_session *s, result *r, bool leads)
 {
     pesc_eval_options e = o->eval;
     e.each = o->samples ? take_sample : NULL;
@@ -152,7 +152,7 @@ static pesc_status run_task(const options *o, pesc_session *s, result *r)
     r->report = PESC_INIT(pesc_eval_report);
     TRY(pesc_eval(s, r->task, &e, &r->report));
     progress_clear();
-    if (!o->json)
+    if (!o->json && leads)
         print_report(o, r->task, &r->report);
     return r->short_of_memory ? out_nomem("the samples") : PESC_OK;
 }
@@ -180,18 +180,19 @@ static void json_all(const options *o, const result *list, size_t n)
     out_end();
 }
 
-pesc_status eval_records(const options *o, const open_model *m, const char *const *files, size_t n)
+pesc_status eval_records(const options *o, const open_model *m, eval_files files, bool leads)
 {
     pesc_session *s = NULL;
+    size_t n = files.n;
     result *list = calloc(n, sizeof *list);
     pesc_status st = list ? PESC_OK : out_nomem("the tasks");
     if (st == PESC_OK)
         st = pesc_session_open(&s, m->model, (int32_t)o->ctx);
     for (size_t i = 0; st == PESC_OK && i < n; i++) {
-        list[i].task = files[i];
-        st = run_task(o, s, &list[i]);
+        list[i].task = files.list[i];
+        st = run_task(o, s, &list[i], leads);
     }
-    if (st == PESC_OK && o->json)
+    if (st == PESC_OK && o->json && leads)
         json_all(o, list, n);
     for (size_t i = 0; list && i < n; i++)
         free_result(&list[i]);

@@ -4,7 +4,13 @@
 
 #include "cli/open.h"
 
-/* o->model names the model. With --json the result is one object. */
-pesc_status eval_records(const options *o, const open_model *m, const char *const *files, size_t n);
+typedef struct eval_files {
+    const char *const *list;
+    size_t n;
+} eval_files;
+
+/* o->model names the model. With --json the result is one object. Of several processes the one that
+ * leads prints. */
+pesc_status eval_records(const options *o, const open_model *m, eval_files files, bool leads);
 
 #endif

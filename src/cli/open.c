@@ -56,7 +56,12 @@ static pesc_status open_with(open_model *m, const options *o, open_what w)
 
 pesc_status open_from(open_model *m, const options *o)
 {
-    return open_with(m, o, (open_what){ o->model, &o->load, NULL });
+    return open_among(m, o, NULL);
+}
+
+pesc_status open_among(open_model *m, const options *o, pesc_comm *all)
+{
+    return open_with(m, o, (open_what){ o->model, &o->load, all });
 }
 
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,

@@ -12,6 +12,8 @@ typedef struct open_model {
 
 /* Closed by open_free even when it failed. */
 pesc_status open_from(open_model *m, const options *o);
+/* The same with a device that works with other processes; NULL: it works alone. */
+pesc_status open_among(open_model *m, const options *o, pesc_comm *all);
 /* The device of --device and --threads alone. */
 pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */

@@ -2,7 +2,9 @@
  * loss of its answers, and whether the model, asked the question, gives that answer.
  *
  * The file is read twice. First every record is scored, which also finds the longest question, so
- * that the KV cache of the second reading is no larger than it must be. */
+ * that the KV cache of the second reading is no larger than it must be. Of several processes (those
+ * that the device has joined) each scores and asks every size-th record; then all have the outcomes
+ * of all records and add them up in the order of the file. */
 #include "base/args.h"
 #include "base/io.h"
 #include "base/clock.h"
@@ -11,6 +13,7 @@
 #include "base/options.h"
 #include "base/str.h"
 #include "data/dataset.h"
+#include "eval/share.h"
 #include "infer/scheduler.h"
 #include "infer/score.h"
 #include "infer/session.h"
@@ -28,18 +31,34 @@ typedef struct question {
     int32_t end; /* a token that ends the answer besides the model's own; -1: none */
 } question;
 
+/* What was measured of a record. */
+typedef struct outcome {
+    uint64_t record;
+    score score;
+    uint64_t asked, correct, generated;
+    uint64_t letters; /* of the answer, which follows where outcomes are exchanged */
+} outcome;
+
 typedef struct evaluation {
     pesc_session *s;
+    comm *comm; /* NULL: one process */
     const pesc_eval_options *opt;
     pesc_eval_report *out;
     dataset *data;
     uint64_t n_records, next;
     unsigned char *domain; /* of each record; NOT_CHOSEN: left out */
-    score *scores;         /* of each domain */
+    outcome *outcomes;     /* of each record */
+    char **answers;        /* where several processes show them: of each record, or NULL */
     int32_t longest;       /* prompt and answer, of all questions */
     question *questions;   /* [n_questions] */
     size_t n_questions;
 } evaluation;
+
+/* Whether this process measures a record. */
+static bool is_ours(const evaluation *e, uint64_t index)
+{
+    return (int32_t)(index % (uint64_t)comm_size(e->comm)) == comm_rank(e->comm);
+}
 
 /* ---- a record ---- */
 
@@ -107,8 +126,8 @@ static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
         e->out->too_long++;
         return PESC_OK;
     }
-    if (q.n > 1)
-        TRY(scorer_add(with, q.ids, q.labels + 1, (int32_t)q.n - 1, &e->scores[number]));
+    if (q.n > 1 && is_ours(e, index))
+        TRY(scorer_add(with, q.ids, q.labels + 1, (int32_t)q.n - 1, &e->outcomes[index].score));
     e->domain[index] = (unsigned char)number;
     d->records++;
     int32_t need = (int32_t)q.first + answer_limit(e, &q);
@@ -180,34 +199,44 @@ static bool is_correct(const evaluation *e, const char *expected, const char *an
     return answer && strcmp(expected, answer) == 0;
 }
 
-static pesc_status judge(evaluation *e, uint64_t index, const sched_result *answer, str texts[3])
+/* Calls the user's function; texts: the prompt, the expected answer, the answer. */
+static void show(const evaluation *e, uint64_t index, str texts[3])
 {
-    pesc_eval_score *d = &e->out->domains[e->domain[index]];
-    size_t n = (size_t)answer->n - (answer->finish == FINISH_STOPPED); /* without the end token */
+    pesc_eval_sample sample = { .record = index,
+                                .domain = e->out->domains[e->domain[index]].domain,
+                                .prompt = trim(&texts[0]),
+                                .expected = trim(&texts[1]),
+                                .answer = trim(&texts[2]),
+                                .correct = e->outcomes[index].correct };
+    e->opt->each(e->opt->ud, &sample);
+}
+
+/* The texts of a record, the third of which is the answer that it was given. */
+static pesc_status judge(evaluation *e, uint64_t index, str texts[3])
+{
     asked r;
     TRY(read_record(e, index, &r));
     TRY(text_of(e, r.ids, r.first, &texts[0]));
     TRY(text_of(e, r.ids + r.first, r.end - r.first, &texts[1]));
-    TRY(text_of(e, answer->ids, n, &texts[2]));
-    pesc_eval_sample sample = { .record = index,
-                                .domain = d->domain,
-                                .prompt = trim(&texts[0]),
-                                .expected = trim(&texts[1]),
-                                .answer = trim(&texts[2]) };
-    sample.correct = is_correct(e, sample.expected, sample.answer);
-    d->asked++;
-    d->correct += sample.correct;
-    e->out->generated += n;
-    if (e->opt->each)
-        e->opt->each(e->opt->ud, &sample);
+    e->outcomes[index].asked = 1;
+    e->outcomes[index].correct = is_correct(e, trim(&texts[1]), trim(&texts[2]));
+    if (e->answers && !(e->answers[index] = mem_strdup(trim(&texts[2]))))
+        return fail_nomem("an answer", texts[2].n);
+    if (e->opt->each && !e->comm)
+        show(e, index, texts);
     return PESC_OK;
 }
 
 static pesc_status take_answer(void *ud, const sched_result *answer)
 {
     question *q = ud;
+    evaluation *e = q->e;
     str texts[3] = { 0 };
-    pesc_status s = judge(q->e, q->record, answer, texts);
+    size_t n = (size_t)answer->n - (answer->finish == FINISH_STOPPED); /* without the end token */
+    e->outcomes[q->record].generated = n;
+    pesc_status s = text_of(e, answer->ids, n, &texts[2]);
+    if (s == PESC_OK)
+        s = judge(e, q->record, texts);
     for (int i = 0; i < 3; i++)
         str_free(&texts[i]);
     q->e = NULL;
@@ -226,7 +255,7 @@ static pesc_status ask_next(evaluation *e, scheduler *s, question *q)
 {
     asked r;
     for (; e->next < e->n_records; e->next++) {
-        if (e->domain[e->next] == NOT_CHOSEN)
+        if (e->domain[e->next] == NOT_CHOSEN || !is_ours(e, e->next))
             continue;
         TRY(read_record(e, e->next, &r));
         if (can_ask(e, &r))
@@ -287,6 +316,77 @@ static pesc_status answer_questions(evaluation *e)
     return st;
 }
 
+/* ---- several processes ---- */
+
+static pesc_status read_outcomes(void *evaluated, const char *text, size_t n)
+{
+    evaluation *e = evaluated;
+    for (size_t at = 0; at < n;) {
+        outcome o;
+        memcpy(&o, text + at, sizeof o);
+        at += sizeof o;
+        e->outcomes[o.record] = o;
+        if (e->answers && !(e->answers[o.record] = mem_strndup(text + at, (size_t)o.letters)))
+            return fail_nomem("an answer", (size_t)o.letters);
+        at += (size_t)o.letters;
+    }
+    return PESC_OK;
+}
+
+static void put_outcomes(const evaluation *e, str *out)
+{
+    for (uint64_t i = 0; i < e->n_records; i++) {
+        outcome o = e->outcomes[i];
+        if (e->domain[i] == NOT_CHOSEN || !is_ours(e, i))
+            continue;
+        const char *answer = e->answers ? e->answers[i] : NULL;
+        o.record = i;
+        o.letters = answer ? strlen(answer) : 0;
+        str_add(out, (const char *)&o, sizeof o);
+        str_add(out, answer ? answer : "", (size_t)o.letters);
+    }
+}
+
+/* The samples of all processes, in the order of the records: rank 0 shows them. */
+static pesc_status show_all(evaluation *e)
+{
+    for (uint64_t i = 0; e->answers && comm_leads(e->comm) && i < e->n_records; i++) {
+        str texts[3] = { 0 };
+        asked r;
+        if (e->domain[i] == NOT_CHOSEN || !e->outcomes[i].asked)
+            continue;
+        pesc_status s = read_record(e, i, &r);
+        if (s == PESC_OK)
+            s = text_of(e, r.ids, r.first, &texts[0]);
+        if (s == PESC_OK)
+            s = text_of(e, r.ids + r.first, r.end - r.first, &texts[1]);
+        str_puts(&texts[2], e->answers[i]);
+        if (s == PESC_OK)
+            show(e, i, texts);
+        for (int k = 0; k < 3; k++)
+            str_free(&texts[k]);
+        TRY(s);
+    }
+    return PESC_OK;
+}
+
+/* st: how this process' part went. */
+static pesc_status exchange(evaluation *e, pesc_status st)
+{
+    str own = { 0 };
+    if (!e->comm)
+        return st;
+    if (st == PESC_OK)
+        put_outcomes(e, &own);
+    if (st == PESC_OK && !str_ok(&own))
+        st = fail_nomem("an evaluation", own.n);
+    st = comm_agree_status(e->comm, "an evaluation", st);
+    if (st == PESC_OK)
+        st = share_texts(e->comm, &own, read_outcomes, e);
+    str_free(&own);
+    return st == PESC_OK ? comm_agree_status(e->comm, "an evaluation", show_all(e)) : st;
+}
+
 /* ---- the report ---- */
 
 static void conclude(pesc_eval_score *d, score s)
@@ -301,15 +401,26 @@ static void conclude(pesc_eval_score *d, score s)
 static void conclude_all(evaluation *e)
 {
     pesc_eval_report *r = e->out;
-    score sum = { 0 };
+    score sum = { 0 }, scores[PESC_DATA_DOMAINS] = { { 0 } };
+    for (uint64_t i = 0; i < e->n_records; i++) {
+        const outcome *o = &e->outcomes[i];
+        if (e->domain[i] == NOT_CHOSEN)
+            continue;
+        pesc_eval_score *d = &r->domains[e->domain[i]];
+        scores[e->domain[i]].sum += o->score.sum;
+        scores[e->domain[i]].count += o->score.count;
+        d->asked += o->asked;
+        d->correct += o->correct;
+        r->generated += o->generated;
+    }
     for (size_t i = 0; i < r->n_domains; i++) {
         pesc_eval_score *d = &r->domains[i];
-        conclude(d, e->scores[i]);
+        conclude(d, scores[i]);
         r->all.records += d->records;
         r->all.asked += d->asked;
         r->all.correct += d->correct;
-        sum.sum += e->scores[i].sum;
-        sum.count += e->scores[i].count;
+        sum.sum += scores[i].sum;
+        sum.count += scores[i].count;
     }
     conclude(&r->all, sum);
 }
@@ -332,9 +443,12 @@ static pesc_status open_task(evaluation *e, const char *task)
     TRY(dataset_open(&e->data, &d));
     e->n_records = dataset_count(e->data);
     e->domain = mem_alloc((size_t)e->n_records, 1);
-    e->scores = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->scores);
+    e->outcomes = mem_zalloc((size_t)e->n_records, sizeof *e->outcomes);
+    if (e->comm && o->each)
+        e->answers = mem_zalloc((size_t)e->n_records, sizeof *e->answers);
+    bool answers = e->answers || !(e->comm && o->each);
     e->out->domains = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->out->domains);
-    return e->domain && e->scores && e->out->domains
+    return e->domain && e->outcomes && answers && e->out->domains
                ? PESC_OK
                : fail_nomem("an evaluation", (size_t)e->n_records);
 }
@@ -349,7 +463,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     DEVICE_CALL(s->model->dev);
     pesc_eval_options o;
     pesc_eval_report r = { 0 };
-    evaluation e = { .s = s, .opt = &o, .out = &r };
+    evaluation e = { .s = s, .comm = s->model->dev->comm, .opt = &o, .out = &r };
     double began = clock_seconds();
     ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_EVAL, &o, opt));
@@ -358,13 +472,17 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
         st = score_all(&e);
     if (st == PESC_OK && !o.loss_only)
         st = answer_questions(&e);
+    st = exchange(&e, st);
     if (st == PESC_OK)
         conclude_all(&e);
     r.seconds = clock_seconds() - began;
     ARGS_WRITE(out, &r);
     dataset_close(e.data);
+    for (uint64_t i = 0; e.answers && i < e.n_records; i++)
+        mem_free(e.answers[i]);
+    mem_free(e.answers);
     mem_free(e.domain);
-    mem_free(e.scores);
+    mem_free(e.outcomes);
     mem_free(e.questions);
     return st;
 }

@@ -1,6 +1,7 @@
 #include "eval/samples.h"
 
 #include "base/mem.h"
+#include "eval/share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -139,59 +140,25 @@ bool samples_has(const samples *s, const task_doc *doc)
 /* ---- several processes ---- */
 
 /* The lines of another process. */
-static pesc_status read_shared(samples *s, const char *text, size_t n)
+static pesc_status read_shared(void *own, const char *text, size_t n)
 {
+    samples *s = own;
     size_t more = 1;
     for (size_t at = 0; more && at < n; at += more)
         TRY(read_document(s, text + at, &more));
     return PESC_OK;
 }
 
-/* Exchanges texts of the lengths in `sizes`, of which `own` is this process'. */
-static pesc_status share_texts(samples *s, comm *c, const uint64_t *sizes, const str *own)
-{
-    int32_t n = comm_size(c);
-    comm_part *parts = mem_zalloc((size_t)n, sizeof *parts);
-    pesc_status st = parts ? PESC_OK : fail_nomem("samples", (size_t)n * sizeof *parts);
-    for (int32_t r = 0; st == PESC_OK && r < n; r++) {
-        parts[r] = (comm_part){ mem_zalloc(sizes[r] + 1, 1), sizes[r] };
-        st = parts[r].at ? PESC_OK : fail_nomem("samples", sizes[r]);
-    }
-    if (st == PESC_OK && own->n)
-        memcpy(parts[comm_rank(c)].at, own->p, own->n);
-    if (st == PESC_OK)
-        st = comm_all_gather(c, "the samples of a task", parts);
-    for (int32_t r = 0; st == PESC_OK && r < n; r++)
-        if (r != comm_rank(c))
-            st = read_shared(s, parts[r].at, parts[r].bytes);
-    for (int32_t r = 0; parts && r < n; r++)
-        mem_free(parts[r].at);
-    mem_free(parts);
-    return st;
-}
-
 pesc_status samples_share(samples *s, comm *c)
 {
-    int32_t n = comm_size(c);
     str own = { 0 };
-    if (!c)
-        return PESC_OK;
-    for (size_t i = 0; i < s->about->n_docs; i++)
+    for (size_t i = 0; c && i < s->about->n_docs; i++)
         if (s->lines[i])
             str_puts(&own, s->lines[i]);
-    uint64_t *sizes = mem_zalloc((size_t)n, sizeof *sizes);
-    comm_part *parts = mem_zalloc((size_t)n, sizeof *parts);
-    pesc_status st = sizes && parts && str_ok(&own) ? PESC_OK : fail_nomem("samples", own.n);
-    for (int32_t r = 0; st == PESC_OK && r < n; r++)
-        parts[r] = (comm_part){ &sizes[r], sizeof *sizes };
-    if (st == PESC_OK) {
-        sizes[comm_rank(c)] = own.n;
-        st = comm_all_gather(c, "the samples of a task", parts);
-    }
+    pesc_status st = comm_agree_status(c, "the samples of a task",
+                                       str_ok(&own) ? PESC_OK : fail_nomem("samples", own.n));
     if (st == PESC_OK)
-        st = share_texts(s, c, sizes, &own);
-    mem_free(parts);
-    mem_free(sizes);
+        st = share_texts(c, &own, read_shared, s);
     str_free(&own);
     return st;
 }

@@ -255,8 +255,27 @@ PY
     cmp "$t/0/samples_gsm8k.jsonl" "$t/2/samples_gsm8k.jsonl"
     diff "$t/0/results.json" "$t/2/results.json"
 }
-@test "eval tasks: --gpus is not for files of records" {
-    echo '{"prompt": "hello", "completion": " or"}' > "$BATS_TEST_TMPDIR/r.jsonl"
-    evaluate --tasks "$BATS_TEST_TMPDIR/r.jsonl" --gpus 2
-    fails 2 'eval: --gpus divides benchmark tasks, found a file of records'
+@test "eval tasks: several processes score a file of records as one does" {
+    local t=$BATS_TEST_TMPDIR n
+    for n in 1 2 3 4 5 6 7; do echo "{\"prompt\": \"hello $n\", \"completion\": \" or $n\"}"; done > "$t/r.jsonl"
+    for n in 0 2 4; do
+        evaluate --tasks "$t/r.jsonl" --gpus $n --threads 1 --json --samples -q
+        [ "$status" = 0 ]
+        printf '%s\n' "$output" > "$t/$n.json"
+    done
+    python3 - "$t/0.json" "$t/2.json" "$t/4.json" <<'PY'
+import json, sys
+def read(path):
+    task = json.load(open(path))["tasks"][0]
+    del task["seconds"]
+    task["samples"].sort(key=lambda s: s["record"])
+    return task
+one, *others = map(read, sys.argv[1:])
+assert one["all"]["asked"] == 7 and len(one["samples"]) == 7, one
+for other in others:
+    assert other == one, (other, one)
+PY
+    evaluate --tasks "$t/r.jsonl" --gpus 2 --threads 1
+    [ "$status" = 0 ]
+    [ "$(printf '%s\n' "$output" | grep -c 'exact match')" = 1 ] # rank 0 alone prints
 }

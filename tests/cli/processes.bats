@@ -288,6 +288,22 @@ lose() { # signal rank
 @test "processes: rank 0 is killed" { lose KILL 0 'has died: its connection is closed'; }
 @test "processes: a rank is stopped" { PESC_SILENCE=4 lose STOP 1 'has not been heard of for 4 s: it is stopped, or its machine is down'; }
 
+@test "processes: a rank that is killed under mpirun is named by the others, too" {
+    command -v mpirun > /dev/null || skip "mpirun is missing"
+    local r=$BATS_TEST_TMPDIR/mpi rc=0 p lost=
+    mpirun --oversubscribe -n 2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$r" --steps 100000 --batch 8 \
+        --micro-tokens 32 --seq-len 32 --lora-r 2 --threads 1 --save-every 20 -q > "$r.out" 2>&1 &
+    local run=$!
+    wait_for "$r/latest/manifest.json"
+    for p in $(pgrep -f "train.* $r "); do
+        if tr '\0' '\n' < "/proc/$p/environ" | grep -qx OMPI_COMM_WORLD_RANK=1; then lost=$p; fi
+    done
+    kill -KILL "$lost"
+    wait $run || rc=$?
+    [ $rc != 0 ]
+    grep -q "^pesc: rank 0 ($(hostname)): rank 1 ($(hostname)) has died: its connection is closed" "$r.out"
+}
+
 # ---- what must be the same
 
 @test "processes: another option on a rank is refused and named" {
