@@ -30,22 +30,21 @@ static int64_t reported(const choice *c)
     return c->of->api.top < c->of->n_top ? c->of->api.top : c->of->n_top;
 }
 
-/* The text of a token in its place; without a tokenizer its id. */
+/* The text of a token in its place; its id where that is asked for, or without a tokenizer. */
 static void piece_text(const choice *c, int32_t before, int32_t id, str *out)
 {
     const tokenizer *t = tokenizer_of(c);
     str_clear(out);
-    if (!t || prompts_piece(t, before, id, out) != PESC_OK)
+    if (!t || c->of->api.tokens_as_ids || prompts_piece(t, before, id, out) != PESC_OK)
         str_printf(out, "token_id:%d", id);
     str_puts(out, "");
 }
 
-/* The bytes of a token, which need not be UTF-8. */
-static json_t *bytes_of(const choice *c, int32_t id, const str *text)
+json_t *answer_bytes(const tokenizer *t, int32_t id, const str *text)
 {
     size_t n = 0;
     str bytes = { 0 };
-    const char *raw = tokenizer_of(c) ? tokenizer_token(tokenizer_of(c), id, &n) : NULL;
+    const char *raw = t ? tokenizer_token(t, id, &n) : NULL;
     int byte = raw ? bytetoken_value(raw, n) : -1;
     if (byte >= 0)
         str_putc(&bytes, (char)byte);
@@ -100,8 +99,9 @@ static json_t *logprob_entry(const choice *c, const note *n, int32_t id, float l
 {
     str text = { 0 };
     piece_text(c, n->before, id, &text);
-    json_t *v = json_pack("{s:s%, s:f, s:o}", "token", text.p, text.n, "logprob",
-                          finite_logprob(logprob), "bytes", bytes_of(c, id, &text));
+    json_t *v =
+        json_pack("{s:s%, s:f, s:o}", "token", text.p, text.n, "logprob", finite_logprob(logprob),
+                  "bytes", answer_bytes(tokenizer_of(c), id, &text));
     str_free(&text);
     return v;
 }
@@ -220,7 +220,8 @@ static json_t *timings_of(const call *c)
                      per(1000 * (double)made, after));
 }
 
-/* What is reported of a choice beside its text, from what was sent already on. */
+/* What is reported of a choice beside its text, from what was sent already on. A whole answer has
+ * null for token_ids and prompt_logprobs that were not asked for, as vLLM's do. */
 static void add_reports(const choice *c, json_t *v)
 {
     const id_list *p = &c->prompt->ids;
@@ -231,9 +232,13 @@ static void add_reports(const choice *c, json_t *v)
             json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
         json_object_set_new(v, "token_ids",
                             ids_of(c->ids.ids + c->ids_sent, c->ids.n - c->ids_sent));
+    } else if (!c->of->x->stream) {
+        json_object_set_new(v, "token_ids", json_null());
     }
     if (api->prompt_top >= 0 && !chat)
         json_object_set_new(v, "prompt_logprobs", prompt_logprobs(c));
+    else if (!chat && !c->of->x->stream)
+        json_object_set_new(v, "prompt_logprobs", json_null());
     if (api->return_routes)
         json_object_set_new(v, "routed_experts", expertload_of(c, c->routes_sent));
 }
@@ -242,13 +247,16 @@ static void add_reports(const choice *c, json_t *v)
 static void add_call_reports(const call *c, json_t *v, bool with_prompt)
 {
     const choice *first = &c->choices[0];
-    bool chat = c->api.endpoint == API_CHAT;
-    if (chat && with_prompt && c->api.return_token_ids)
+    bool chat = c->api.endpoint == API_CHAT, whole = !c->x->stream;
+    if (chat && with_prompt && (whole || c->api.return_token_ids))
         json_object_set_new(v, "prompt_token_ids",
-                            ids_of(first->prompt->ids.ids, first->prompt->ids.n));
-    if (chat && with_prompt && c->api.prompt_top >= 0)
-        json_object_set_new(v, "prompt_logprobs", prompt_logprobs(first));
-    if (c->api.timings)
+                            c->api.return_token_ids
+                                ? ids_of(first->prompt->ids.ids, first->prompt->ids.n)
+                                : json_null());
+    if (chat && with_prompt && (whole || c->api.prompt_top >= 0))
+        json_object_set_new(v, "prompt_logprobs",
+                            c->api.prompt_top >= 0 ? prompt_logprobs(first) : json_null());
+    if (c->api.timings && (whole || !chat || !with_prompt)) /* the role comes without a token */
         json_object_set_new(v, "timings", timings_of(c));
 }
 
@@ -296,7 +304,7 @@ static void put_event(call *c, json_t *part, json_t *usage, str *out)
     json_t *v = frame(c, part ? json_pack("[o]", part) : json_array());
     add_call_reports(c, v, !c->begun);
     c->begun = true;
-    if (c->api.include_usage || c->api.continuous_usage)
+    if (c->api.include_usage)
         json_object_set_new(v, "usage", usage ? usage : json_null());
     else
         json_decref(usage);
@@ -309,18 +317,20 @@ static void put_event(call *c, json_t *part, json_t *usage, str *out)
 
 static json_t *running_usage(const call *c)
 {
-    return c->api.continuous_usage ? usage_of(c) : NULL;
+    return c->api.include_usage && c->api.continuous_usage ? usage_of(c) : NULL;
 }
 
-/* An event with a text and the log-probabilities that have come since the last. */
-static void put_text(choice *c, const char *text, size_t n, str *out)
+/* An event with a text and the log-probabilities that have come since the last. finish: why the
+ * choice ends with it; NULL: it does not. */
+static void put_text(choice *c, const char *text, size_t n, const char *finish, str *out)
 {
     json_t *v =
         c->of->api.endpoint == API_CHAT
-            ? json_pack("{s:i, s:{s:s%}, s:o, s:n}", "index", c->index, "delta", "content", text, n,
-                        "logprobs", logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason")
-            : json_pack("{s:i, s:s%, s:o, s:n}", "index", c->index, "text", text, n, "logprobs",
-                        logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason");
+            ? json_pack("{s:i, s:{s:s%}, s:o, s:s?}", "index", c->index, "delta", "content", text,
+                        n, "logprobs", logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason",
+                        finish)
+            : json_pack("{s:i, s:s%, s:o, s:s?}", "index", c->index, "text", text, n, "logprobs",
+                        logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason", finish);
     add_reports(c, v);
     c->notes_sent = c->notes.n;
     c->ids_sent = c->ids.n;
@@ -337,32 +347,33 @@ static void put_begin(choice *c, str *out)
     c->begun = true;
     if (of->api.endpoint == API_CHAT)
         put_event(of,
-                  json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", c->index, "delta", "role",
-                            "assistant", "content", "", "logprobs", "finish_reason"),
+                  json_pack("{s:i, s:{s:s, s:n}, s:n, s:n}", "index", c->index, "delta", "role",
+                            "assistant", "content", "logprobs", "finish_reason"),
                   running_usage(of), out);
     else if (of->api.echo && c->prompt->text.n)
-        put_text(c, c->prompt->text.p, c->prompt->text.n, out);
+        put_text(c, c->prompt->text.p, c->prompt->text.n, NULL, out);
 }
 
+/* The end of a chat is an event of its own, without content; that of a completion comes with its
+ * last text, as clients of OpenAI's API and of vLLM meet it. */
 void answer_events(choice *c, str *out)
 {
     call *of = c->of;
+    bool chat = of->api.endpoint == API_CHAT;
     put_begin(c, out);
     bool more = c->text.certain > c->sent;
     bool rest = c->done && (c->notes_sent < c->notes.n || c->routes_sent < c->n_routed ||
                             (of->api.return_token_ids && c->ids_sent < c->ids.n));
-    if (more || rest)
-        put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent, out);
+    bool ends = c->done && !chat;
+    if (more || rest || ends)
+        put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent,
+                 ends ? c->finish : NULL, out);
     c->sent = c->text.certain;
-    if (!c->done)
-        return;
-    put_event(of,
-              of->api.endpoint == API_CHAT
-                  ? json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",
-                              "finish_reason", c->finish)
-                  : json_pack("{s:i, s:s, s:n, s:s}", "index", c->index, "text", "", "logprobs",
-                              "finish_reason", c->finish),
-              running_usage(of), out);
+    if (c->done && chat)
+        put_event(of,
+                  json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",
+                            "finish_reason", c->finish),
+                  running_usage(of), out);
 }
 
 void answer_last_events(call *c, str *out)

@@ -86,8 +86,8 @@ bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, s
         json_int_t id = json_integer_value(json_array_get(v, i));
         if (id < 0 || id >= vocab)
             return api_refuse(e, 400, NULL, param,
-                              "%s: found the token id %lld, expected 0 to %lld", param,
-                              (long long)id, (long long)vocab - 1);
+                              "%s: found the token id %lld, but the vocabulary has %lld tokens",
+                              param, (long long)id, (long long)vocab);
         (*ids)[i] = (int32_t)id;
     }
     return true;
@@ -180,9 +180,9 @@ static bool set_bias(const reading *in)
     {
         if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
             return api_refuse(in->e, 400, NULL, in->name,
-                              "logit_bias: found the key \"%.40s\", expected a token id from 0 to "
-                              "%lld",
-                              key, (long long)in->rules->vocab - 1);
+                              "logit_bias: found the key \"%.40s\", expected the id of one of the "
+                              "%lld tokens",
+                              key, (long long)in->rules->vocab);
         double add = json_number_value(v);
         if (!json_is_number(v) || !(add >= -100 && add <= 100))
             return api_refuse(in->e, 400, NULL, in->name,
@@ -313,6 +313,7 @@ static const field fields[] = {
     { "top_logprobs", API_CHAT, FIELD_INT, AT(top), 0, API_MAX_TOP },
     { "echo", API_COMPLETION, FIELD_BOOL, AT(echo) },
     { "return_token_ids", TEXTS, FIELD_BOOL, AT(return_token_ids) },
+    { "return_tokens_as_token_ids", TEXTS, FIELD_BOOL, AT(tokens_as_ids) },
     { "stream", TEXTS, FIELD_BOOL, AT(stream) },
     { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
     { "response_format", TEXTS, FIELD_OTHER, .set = set_format },
@@ -320,7 +321,7 @@ static const field fields[] = {
     { "add_special_tokens", PROMPTS, FIELD_BOOL, AT(add_special) },
     { "add_special", API_TOKENIZE, FIELD_BOOL, AT(add_special) },
     { "with_pieces", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
-    { "return_token_strs", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
+    { "return_token_strs", API_TOKENIZE, FIELD_BOOL, AT(with_strings) },
     { "add_generation_prompt", CONVERSATIONS, FIELD_BOOL, AT(add_generation_prompt) },
     { "continue_final_message", CONVERSATIONS, FIELD_BOOL, AT(continue_final_message) },
     { "chat_template_kwargs", CONVERSATIONS, FIELD_OTHER, .set = set_variables },

@@ -66,9 +66,10 @@ typedef struct api_request {
     size_t n_bias;
     int64_t top;        /* most likely tokens to report at each place; -1: no log-probabilities */
     int64_t prompt_top; /* the same of the prompt, as vLLM reports it; -1: not wanted */
-    bool logprobs, echo, ignore_eos, include_stop, return_token_ids, return_routes, timings;
+    bool logprobs, echo, ignore_eos, include_stop, return_token_ids, tokens_as_ids, return_routes,
+        timings;
     bool stream, include_usage, continuous_usage;
-    bool add_special, add_generation_prompt, continue_final_message, with_pieces;
+    bool add_special, add_generation_prompt, continue_final_message, with_pieces, with_strings;
     const char *cache_salt;
     str ignored; /* unknown fields that were accepted, separated by commas */
 } api_request;

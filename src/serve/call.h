@@ -37,6 +37,7 @@ typedef struct choice {
     prompt *prompt;
     pesc_sample_options sample;
     uint64_t ticket;
+    int64_t limit;    /* tokens that it may have */
     bool begun, done; /* begun: a stream has its first event */
     decode_stream *decode;
     stop_text text; /* that is generated */
@@ -123,5 +124,8 @@ void answer_whole(const call *c, str *out);
 void answer_events(choice *c, str *out);
 /* The events after all choices. */
 void answer_last_events(call *c, str *out);
+/* The bytes of a token as a list, which need not be UTF-8; text: its text. t NULL: those of text.
+ */
+json_t *answer_bytes(const tokenizer *t, int32_t id, const str *text);
 
 #endif

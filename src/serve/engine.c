@@ -159,7 +159,7 @@ static pesc_status on_token(void *ud, int32_t id, bool *more)
     choice *h = ud;
     measure_token(h->of->x->srv, h);
     *more = succeeded(h->of, choice_token(h, id, more)) && !h->of->error.status && *more;
-    if (*more)
+    if (*more && (int64_t)h->ids.n < h->limit) /* the last token is sent with the end */
         push_events(h);
     return PESC_OK;
 }
@@ -198,6 +198,7 @@ static void add_choice(pesc_server *s, choice *h)
                         .token = on_token,
                         .done = on_done,
                         .ud = h };
+    h->limit = r.max_tokens;
     if (r.max_tokens == 0 && !score) /* nothing to compute */
         end_choice(s, h, "length");
     else if (!succeeded(c, scheduler_add(s->sched, &r, &h->ticket)))

@@ -95,28 +95,35 @@ static bool parse(exchange *x, api_endpoint endpoint, api_request *r)
     return false;
 }
 
-static json_t *pieces_of(const pesc_server *s, const id_list *ids)
-{
-    json_t *list = json_array();
-    str text = { 0 };
-    for (size_t i = 0; i < ids->n; i++) {
-        str_clear(&text);
-        if (prompts_piece(s->m->tok, i ? ids->ids[i - 1] : -1, ids->ids[i], &text) == PESC_OK)
-            json_array_append_new(list, json_stringn(text.p, text.n));
-    }
-    str_free(&text);
-    return list;
-}
-
+/* with_pieces, as llama.cpp's server has it: a token is an object with its id and its text, which
+ * is an array of bytes where it is not UTF-8 alone. return_token_strs, as vLLM's has it: the texts
+ * are a list of their own. */
 static void answer_tokens(exchange *x, const api_request *r, const id_list *ids)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < ids->n; i++)
-        json_array_append_new(list, json_integer(ids->ids[i]));
+    static const char replaced[] = "\xef\xbf\xbd"; /* U+FFFD */
+    const tokenizer *t = x->srv->m->tok;
+    json_t *list = json_array(), *texts = json_array();
+    str text = { 0 };
+    for (size_t i = 0; i < ids->n; i++) {
+        int32_t id = ids->ids[i];
+        str_clear(&text);
+        if (t && prompts_piece(t, i ? ids->ids[i - 1] : -1, id, &text) != PESC_OK)
+            str_clear(&text);
+        str_puts(&text, "");
+        json_t *piece = text.p && strstr(text.p, replaced) ? answer_bytes(t, id, &text)
+                                                           : json_stringn(text.p, text.n);
+        json_array_append_new(texts, json_stringn(text.p, text.n));
+        json_array_append_new(list, r->with_pieces && t
+                                        ? json_pack("{s:i, s:O}", "id", id, "piece", piece)
+                                        : json_integer(id));
+        json_decref(piece);
+    }
     json_t *v = json_pack("{s:o, s:I, s:i}", "tokens", list, "count", (json_int_t)ids->n,
                           "max_model_len", (int)x->srv->context);
-    if (r->with_pieces && x->srv->m->tok)
-        json_object_set_new(v, "token_strs", pieces_of(x->srv, ids));
+    if (r->with_strings && t)
+        json_object_set(v, "token_strs", texts);
+    json_decref(texts);
+    str_free(&text);
     answer(x, v);
 }
 

@@ -67,19 +67,71 @@ def streams_equal_whole_answers(model):
                         assert streamed == list(zip(*(c["logprobs"][k] for k in ("tokens", "token_logprobs", "text_offset"))))
 
 
+def answers_as_other_servers(model):
+    """What the tests of vLLM's and llama.cpp's servers expect of any server."""
+    ids = [5, 6, 7, 8, 9]
+    chat = {"messages": [{"role": "system", "content": "Book"}, {"role": "user", "content": "What is the best book"}], "max_tokens": 5}
+    with Server(model, "--chat-format", "vicuna") as s:
+        ask = lambda path, **fields: s.json("/v1/" + path, fields)
+        whole = ask("completions", prompt=ids, max_tokens=5, temperature=0, ignore_eos=True)
+        assert whole["choices"][0]["prompt_logprobs"] is None and whole["choices"][0]["token_ids"] is None
+        assert whole["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+        answer = ask("chat/completions", **chat)
+        assert answer["prompt_logprobs"] is None and answer["prompt_token_ids"] is None and answer["choices"][0]["token_ids"] is None
+        for n in (0, 1, 5):
+            (first, *_) = ask("completions", prompt=ids, max_tokens=2, logprobs=n)["choices"][0]["logprobs"]["top_logprobs"]
+            assert max(n, 1) <= len(first) <= n + 1
+            entry = ask("chat/completions", **chat, logprobs=True, top_logprobs=n)["choices"][0]["logprobs"]["content"][0]
+            assert len(entry["top_logprobs"]) == n and entry["logprob"] <= 0 and entry["bytes"] is not None
+        for n in (1, 2):
+            ranked = ask("chat/completions", **chat, prompt_logprobs=n)["prompt_logprobs"]
+            assert ranked[0] is None and n <= len(ranked[3]) <= n + 1
+        named = ask("completions", prompt=ids, max_tokens=4, echo=True, logprobs=1, return_token_ids=True, return_tokens_as_token_ids=True)["choices"][0]
+        assert [f"token_id:{i}" for i in ids + named["token_ids"]] == named["logprobs"]["tokens"]
+        # the last event of a completion has text, and no choice has more events than tokens
+        events = s.events("/v1/completions", {"prompt": ids, "max_tokens": 5, "temperature": 0, "ignore_eos": True})
+        assert [e["choices"][0]["finish_reason"] for e in events] == [None] * (len(events) - 1) + ["length"]
+        assert events[-1]["choices"][0]["text"] and len(events) <= 5
+        assert "".join(e["choices"][0]["text"] for e in events) == whole["choices"][0]["text"]
+        # usage in events
+        for options, every in (({"include_usage": False, "continuous_usage_stats": True}, False), ({}, False), ({"include_usage": True, "continuous_usage_stats": True}, True)):
+            events = s.events("/v1/completions", {"prompt": ids, "max_tokens": 5, "stream_options": options})
+            assert all((e.get("usage") is not None) == every for e in events)
+            assert not every or (all(e["usage"]["completion_tokens"] > 0 for e in events) and events[-1]["choices"] == [])
+        for options in ({"include_usage": None}, {"include_usage": True}, {"continuous_usage_stats": None}, {"continuous_usage_stats": True}):
+            s.json("/v1/completions", {"prompt": ids, "stream": False, "stream_options": options}, status=400)
+        # times, and the role, which is the first event alone
+        events = s.events("/v1/chat/completions", {**chat, "stream_options": {"include_usage": True}, "timings_per_token": True})
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": None} and "timings" not in events[0]
+        assert events[-1]["timings"]["predicted_n"] <= 5 and events[-1]["timings"]["prompt_per_second"] > 0
+        assert "content" not in events[-2]["choices"][0]["delta"]
+        # refusals that name what is wrong
+        vocab = s.json("/v1/models")["data"][0]["meta"]["n_vocab"]
+        refused = s.json("/v1/chat/completions", {**chat, "stop_token_ids": [vocab + 1]}, status=400)["error"]["message"]
+        assert f" {vocab + 1}, " in refused and f" {vocab} " in refused, refused
+        for bad in ({"stop_token_ids": [-1]}, {"seed": 2**63}, {"seed": -2**63 - 1}, {"logprobs": True, "top_logprobs": 21}, {"response_format": {"type": "sound"}},
+                    {"prompt_logprobs": -1}, *({"messages": m} for m in (None, "text", [123], [{}], [{"role": 123}], [{"role": "system", "content": 123}], [{"role": "user", "content": "a"}, {}]))):
+            s.json("/v1/chat/completions", {**chat, **bad}, status=400)
+        pieces = s.json("/tokenize", {"content": "unicode \u5abd and emoji \U0001f917", "with_pieces": True})["tokens"]
+        assert all(t["id"] >= 0 and len(t["piece"]) > 0 for t in pieces)
+        parts = [{"type": "text", "text": "What is "}, {"type": "text", "text": "the best book"}]
+        assert ask("chat/completions", **{**chat, "messages": [{"role": "user", "content": parts}]})["choices"][0]["message"]["role"] == "assistant"
+        assert len(ask("chat/completions", **chat, n=2)["choices"]) == 2
+
+
 def chat_streams(model):
     with Server(model) as s:
         b = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 3, "logprobs": True, "top_logprobs": 2}
         whole = s.json("/v1/chat/completions", b)
         events = s.events("/v1/chat/completions", {**b, "stream_options": {"include_usage": True}})
         assert whole["object"] == "chat.completion" and events[0]["object"] == "chat.completion.chunk"
-        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
         assert all("role" not in e["choices"][0]["delta"] for e in events[1:-1])
         assert events[-1]["choices"] == [] and events[-1]["usage"]["total_tokens"] == whole["usage"]["total_tokens"]
         assert all(e["usage"] is None for e in events[:-1])
         assert len({(e["id"], e["created"], e["model"]) for e in events}) == 1
         assert events[-2]["choices"][0]["delta"] == {} and events[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
-        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1])
+        text = "".join(e["choices"][0]["delta"].get("content") or "" for e in events[:-1])
         assert text == whole["choices"][0]["message"]["content"]
         entries = [x for e in events[:-1] if e["choices"][0]["logprobs"] for x in e["choices"][0]["logprobs"]["content"]]
         assert entries == whole["choices"][0]["logprobs"]["content"] and len(entries) == whole["usage"]["completion_tokens"]
@@ -323,7 +375,7 @@ def writes_a_log(model):
 
 
 PROPERTIES = {f.__name__: f for f in (
-    same_alone_and_among_others, streams_equal_whole_answers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
+    same_alone_and_among_others, streams_equal_whole_answers, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
 
