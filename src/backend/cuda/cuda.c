@@ -182,17 +182,21 @@ void cuda_mark(device *dev, int i)
 {
     cuda_device *d = cuda_select(dev);
     cudaEvent_t *mark = &d->marks[i];
+    unsigned how = cudaEventDisableTiming | cudaEventBlockingSync; /* who waits does not spin */
     if (!*mark)
-        check(d, cudaEventCreateWithFlags(mark, cudaEventDisableTiming), "mark");
+        check(d, cudaEventCreateWithFlags(mark, how), "mark");
     if (*mark)
         check(d, cudaEventRecord(*mark, d->stream), "mark");
 }
 
-/* Reads nothing that the thread of the device writes, but for the mark, which is set before. */
+/* Reads nothing that the thread of the device writes, but for the mark, which is set before. A
+ * thread that has only begun has no context yet, and what it calls next may be no runtime call. */
 pesc_status cuda_wait_mark(device *dev, int i)
 {
-    const cuda_device *d = cuda_select(dev);
-    cudaError_t e = d->marks[i] ? cudaEventSynchronize(d->marks[i]) : cudaSuccess;
+    const cuda_device *d = cuda_of(dev);
+    cudaError_t e = cudaSetDevice(d->index);
+    if (e == cudaSuccess && d->marks[i])
+        e = cudaEventSynchronize(d->marks[i]);
     return e == cudaSuccess ? PESC_OK
                             : fail(PESC_DEVICE, "work on %s: %s", dev->name, cudaGetErrorString(e));
 }
