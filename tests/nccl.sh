@@ -109,18 +109,20 @@ measure() {
     [ $rc = 0 ] || cat "$run".*.err
     return $rc
 }
-if measure "$D/whole" --base-dtype bf16 --compute-dtype bf16 && whole=$used &&
-    measure "$D/sharded" --base-dtype bf16 --compute-dtype bf16 --shard base && equal "$D/whole" "$D/sharded"; then
-    echo "ok large: a base sharded over 2 processes gives the bits of a whole one"
-    echo "   $(grep -h '^sharded base' "$D/sharded.0.err")"
-    echo "   $(grep -h '^memory' "$D/whole.0.err") (whole)"
-    echo "   $(grep -h '^memory' "$D/sharded.0.err") (sharded)"
-    echo "   both processes together used at most $whole MiB of the GPU with a whole base, $used MiB with a sharded one"
-    passed=$((passed + 1))
-else
-    echo "not ok large: a base sharded over 2 processes"
-    failed=$((failed + 1))
-fi
+for base in bf16 nf4; do
+    if measure "$D/whole-$base" --base-dtype $base --compute-dtype bf16 && whole=$used &&
+        measure "$D/sharded-$base" --base-dtype $base --compute-dtype bf16 --shard base && equal "$D/whole-$base" "$D/sharded-$base"; then
+        echo "ok large: a base in $base sharded over 2 processes gives the bits of a whole one"
+        echo "   $(grep -h '^sharded base' "$D/sharded-$base.0.err")"
+        echo "   $(grep -h '^memory' "$D/whole-$base.0.err") (whole)"
+        echo "   $(grep -h '^memory' "$D/sharded-$base.0.err") (sharded)"
+        echo "   both processes together used at most $whole MiB of the GPU with a whole base, $used MiB with a sharded one"
+        passed=$((passed + 1))
+    else
+        echo "not ok large: a base in $base sharded over 2 processes"
+        failed=$((failed + 1))
+    fi
+done
 for delay in 0 10; do
     if PESC_BUCKET_DELAY=$delay measure "$D/delay-$delay" --base-dtype f32 --compute-dtype f32; then
         echo "ok large: buckets with a delay of $delay ms"

@@ -19,6 +19,7 @@ model_of() { # method
     pesc | qlora | lora) echo "$G/pesc-a/model --data $G/pesc-a/data.jsonl" ;;
     esft) echo "$BATS_TEST_DIRNAME/../golden/olmoe --experts-config $E/olmoe/expert_cfg.json --data $D/esft.jsonl --aux-coef 0.01" ;;
     molora) echo "$G/molora/model --data $G/molora/data.jsonl --experts 4" ;;
+    deep-*) echo "$D/deep --data $G/full/data.jsonl" ;;
     *) echo "$G/$1/model --data $G/$1/data.jsonl" ;;
     esac
 }
@@ -26,7 +27,7 @@ train() { # method run options
     local m=$1 run=$2
     shift 2
     # shellcheck disable=SC2046
-    "$PESC" train $(model_of "$m") --method "$m" -o "$run" --steps 4 --batch 11 --lr 3e-3 --seq-len 32 --lora-r 2 \
+    "$PESC" train $(model_of "$m") --method "${m#deep-}" -o "$run" --steps 4 --batch 11 --lr 3e-3 --seq-len 32 --lora-r 2 \
         --micro-tokens 32 --clip 0.3 --optimizer adamw8 --adapter-dropout 0.1 --lora-dropout 0.1 --log-every 1 \
         --threads 1 --device cpu -q "$@" > "$run.out" 2> "$run.err" || {
         cat "$run.err"
@@ -175,9 +176,14 @@ sharded() { # method options
     sharded lora --compute-dtype bf16 --base-dtype bf16 --eval-every 2 --eval-data "$G/pesc-b/data.jsonl"
     diff "$D/whole-lora/eval.jsonl" "$D/shard-lora-4/eval.jsonl"
 }
-@test "processes: a sharded base where some have no micro-batch" {
-    train lora "$D/few-s1" --batch 3
-    train lora "$D/few-s8" --batch 3 --gpus 8 --shard base
+@test "processes: a sharded base of more layers than there are buffers" {
+    sed 's/"num_hidden_layers": 2/"num_hidden_layers": 7/' "$G/full/model/config.json" > "$D/deep.json"
+    "$PESC" new "$D/deep.json" -o "$D/deep" --dtype f32 --seed 7 -q > /dev/null
+    sharded deep-qlora
+    sharded deep-lora --eval-every 2 --eval-data "$G/pesc-b/data.jsonl" --keep 2
+    diff "$D/whole-deep-lora/eval.jsonl" "$D/shard-deep-lora-4/eval.jsonl"
+    train deep-lora "$D/few-s1" --batch 3 # and where some have no micro-batch
+    train deep-lora "$D/few-s8" --batch 3 --gpus 8 --shard base
     equal "$D/few-s1" "$D/few-s8"
 }
 @test "processes: of a sharded base each keeps an equal part, as plan says" {
