@@ -68,5 +68,19 @@ check "and is resumed" run c 10 --resume
 check "has the same bits too" same a c
 check "a run of 50 steps" run long 50
 check "has the same bits ${REPEAT:-3} times more" repeat
+# expert_lora DEVICE DIR: LoRA on full experts in f32
+expert_lora() {
+    "$BUILD/pesc" train "$work/moe" --data share/train.jsonl --template camelidae -o "$work/$2" --device "$1" --method lora \
+        --lora-targets all,experts --lora-r 4 --lr 1e-3 --seq-len 64 --over-length truncate --batch 4 --steps 5 --compute-dtype f32 \
+        --base-dtype f32 -q --json > "$work/$2.json"
+}
+near() { # the losses of both devices
+    paste "$work/experts-cpu/metrics.jsonl" "$work/experts-gpu/metrics.jsonl" | sed 's/.*"loss":\([^,]*\).*"loss":\([^,]*\).*/\1 \2/' |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3 * $1) exit 1; n++ } END { exit n != 5 }'
+}
+check "an upcycled model" "$BUILD/pesc" craft share/base -o "$work/moe" --kind upcycle --experts 4 --check false -q
+check "LoRA on its experts, on the CPU" expert_lora cpu experts-cpu
+check "the same on the GPU" expert_lora "$DEVICE" experts-gpu
+check "has the same losses" near
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -79,7 +79,8 @@ static dtype written_dtype(const recipe *r, const slot *s, const stream_row *row
 static const peft_lora *lora_of(const peft *adapter, const slot *s)
 {
     size_t n = strlen(s->name) - strlen(".weight");
-    for (size_t i = 0; adapter && s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
+    const bool may = s->rule->flags & RULE_LINEAR || s->rule->need & FACT_EXPERT;
+    for (size_t i = 0; adapter && may && i < adapter->n; i++) {
         const peft_lora *l = &adapter->loras[i];
         if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
             return l;

@@ -193,13 +193,27 @@ tensor *bind_field(pesc_model *m, const slot *s)
     return (tensor *)(void *)((char *)base + s->rule->offset);
 }
 
+static tensor expert_part(const tensor *stack, int32_t expert)
+{
+    tensor t = tensor_slice(stack, expert, 1);
+    return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
+}
+
 tensor bind_tensor(pesc_model *m, const slot *s)
 {
-    tensor t = *bind_field(m, s);
-    if (s->expert < 0)
-        return t;
-    t = tensor_slice(&t, s->expert, 1);
-    return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
+    const tensor *t = bind_field(m, s);
+    return s->expert < 0 ? *t : expert_part(t, s->expert);
+}
+
+lora_stack *bind_lora_stack(pesc_model *m, const slot *s)
+{
+    if (s->expert < 0 || !(s->rule->need & FACT_EXPERT))
+        return NULL;
+    moe *x = &m->blocks[s->layer].moe;
+    const size_t offset = s->rule->offset;
+    return offset == offsetof(block, moe.gate) ? &x->lora_gate
+           : offset == offsetof(block, moe.up) ? &x->lora_up
+                                               : &x->lora_down;
 }
 
 static const weight *source_of(const pesc_model *m, const bind_source *src, const slot *s,
@@ -271,17 +285,35 @@ static dtype lora_dtype(const bind_source *src, const weight *w)
     return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w);
 }
 
+/* The first expert takes the stacks of all. */
+static void layout_lora(pesc_model *m, const bind_source *src, arena *mem, size_t i)
+{
+    const weight *a = src->lora->loras[i].a, *b = src->lora->loras[i].b;
+    lora *to = &m->loras[i];
+    const int64_t n = m->cfg.moe.topk.n_experts;
+    if (!to->stack) {
+        to->a = tensor_take2(mem, lora_dtype(src, a), a->ne[0], a->ne[1]);
+        to->b = tensor_take2(mem, lora_dtype(src, b), b->ne[0], b->ne[1]);
+    } else if (to->expert == 0) {
+        to->stack->a = tensor_take3(mem, lora_dtype(src, a), n, a->ne[0], a->ne[1]);
+        to->stack->b = tensor_take3(mem, lora_dtype(src, b), n, b->ne[0], b->ne[1]);
+    }
+}
+
 void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
 {
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
         layout_slot(m, src, memory, &s);
     if (m->cfg.tie_embeddings)
         m->head = m->embed;
+    for (size_t i = 0; i < m->n_loras; i++)
+        layout_lora(m, src, &memory->base, i);
     for (size_t i = 0; i < m->n_loras; i++) {
-        const peft_lora *l = &src->lora->loras[i];
-        lora *to = &m->loras[i];
-        to->a = tensor_take2(&memory->base, lora_dtype(src, l->a), l->a->ne[0], l->a->ne[1]);
-        to->b = tensor_take2(&memory->base, lora_dtype(src, l->b), l->b->ne[0], l->b->ne[1]);
+        lora *l = &m->loras[i];
+        if (l->stack) {
+            l->a = expert_part(&l->stack->a, l->expert);
+            l->b = expert_part(&l->stack->b, l->expert);
+        }
     }
 }
 
@@ -316,12 +348,63 @@ static bool lora_fits(const peft_lora *l, const slot *s)
 
 static void attach(pesc_model *m, const bind_source *src, const slot *s, const peft_lora *l)
 {
-    size_t i = (size_t)(l - src->lora->loras);
-    linear *to = (linear *)(void *)bind_field(m, s); /* w is a linear's first member */
-    m->loras[i].scale = l->scale;
-    to->lora = &m->loras[i];
-    if (l->a->ne[0] > m->lora_rank)
-        m->lora_rank = (int32_t)l->a->ne[0];
+    lora *of = &m->loras[l - src->lora->loras];
+    const int32_t rank = (int32_t)l->a->ne[0];
+    of->scale = l->scale;
+    if (s->expert < 0) {
+        ((linear *)(void *)bind_field(m, s))->lora = of; /* w is a linear's first member */
+    } else {
+        of->stack = bind_lora_stack(m, s);
+        of->stack->scale = l->scale;
+        of->expert = s->expert;
+        m->expert_rank = rank > m->expert_rank ? rank : m->expert_rank;
+    }
+    m->lora_rank = rank > m->lora_rank ? rank : m->lora_rank;
+}
+
+/* Whether the LoRA of an expert, or NULL, is as that of the layer's first. */
+static bool even(const peft_lora *l, const peft_lora *first)
+{
+    return l && first ? l->a->ne[0] == first->a->ne[0] && l->scale == first->scale : l == first;
+}
+
+static pesc_status attach_all(pesc_model *m, const bind_source *src, lora_name *names, size_t n)
+{
+    check k = { .missing = { .kind = "missing" },
+                .extra = { .kind = "on no linear of this model" },
+                .shape = { .kind = "of a shape that does not fit its linear" },
+                .type = { .kind = "not floating point" } };
+    misfits uneven = { .kind = "" };
+    const peft_lora *first = NULL;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        bool expert = bind_lora_stack(m, &s) != NULL;
+        lora_name *found = s.rule->flags & RULE_LINEAR || expert ? lora_of(names, n, &s) : NULL;
+        const peft_lora *l = found ? found->lora : NULL;
+        first = expert && s.expert == 0 ? l : first;
+        if (expert && !even(l, first))
+            add_misfit(&uneven, s.name, "");
+        if (!l)
+            continue;
+        found->used = true;
+        if (!lora_fits(l, &s))
+            add_misfit(&k.shape, l->module, "");
+        else if (!is_float(l->a->dt) || !is_float(l->b->dt))
+            add_misfit(&k.type, l->module, "");
+        else
+            attach(m, src, &s, l);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!names[i].used)
+            add_misfit(&k.extra, names[i].lora->module, "");
+    pesc_status s = report(&k, src->lora->dir);
+    if (s == PESC_OK && uneven.n)
+        s = fail(
+            PESC_UNSUPPORTED,
+            "%s: the experts of a layer differ in their LoRA, or some have none: %zu of them,%s; "
+            "expected the same rank and alpha on all experts of a layer",
+            src->lora->dir, uneven.n, str_ok(&uneven.list) ? uneven.list.p : "");
+    str_free(&uneven.list);
+    return s;
 }
 
 pesc_status bind_loras(pesc_model *m, const bind_source *src)
@@ -339,26 +422,7 @@ pesc_status bind_loras(pesc_model *m, const bind_source *src)
     for (size_t i = 0; i < n; i++)
         names[i].lora = &src->lora->loras[i];
     qsort(names, n, sizeof *names, by_module);
-
-    check k = { .missing = { .kind = "missing" },
-                .extra = { .kind = "on no linear of this model" },
-                .shape = { .kind = "of a shape that does not fit its linear" },
-                .type = { .kind = "not floating point" } };
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        lora_name *l = s.rule->flags & RULE_LINEAR ? lora_of(names, n, &s) : NULL;
-        if (!l)
-            continue;
-        l->used = true;
-        if (!lora_fits(l->lora, &s))
-            add_misfit(&k.shape, l->lora->module, "");
-        else if (!is_float(l->lora->a->dt) || !is_float(l->lora->b->dt))
-            add_misfit(&k.type, l->lora->module, "");
-        else
-            attach(m, src, &s, l->lora);
-    }
-    for (size_t i = 0; i < n; i++)
-        if (!names[i].used)
-            add_misfit(&k.extra, names[i].lora->module, "");
+    pesc_status s = attach_all(m, src, names, n);
     mem_free(names);
-    return report(&k, src->lora->dir);
+    return s;
 }

@@ -57,7 +57,11 @@ typedef struct bind_memory {
  * bind_check passed. */
 void bind_layout(pesc_model *m, const bind_source *src, bind_memory *to);
 
-/* Allocates m->loras and hangs each below its linear; PESC_SHAPE names all that do not fit. */
+/* The LoRA of a matrix of the full experts of a layer; NULL: the slot is no such matrix. */
+lora_stack *bind_lora_stack(pesc_model *m, const slot *s);
+
+/* Allocates m->loras and hangs each below its linear or expert; PESC_SHAPE names all that do not
+ * fit. Where one expert of a layer has LoRA on a matrix, all have it, with one rank and scale. */
 pesc_status bind_loras(pesc_model *m, const bind_source *src);
 
 /* Where a model has the tensor of a slot (a stack, for experts); what it holds, and of an expert

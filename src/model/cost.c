@@ -115,9 +115,12 @@ typedef struct walk {
     int64_t lowest; /* the place of the lowest tensor that trains */
 } walk;
 
-/* The rank of the LoRA that a linear has, or gets in training; 0: none. */
+/* The rank of the LoRA that a linear or an expert has, or gets in training; 0: none. */
 static int64_t rank_of(const walk *w, const slot *s)
 {
+    const lora_stack *stack = w->m->blocks ? bind_lora_stack(w->m, s) : NULL;
+    if (stack && stack->a.data)
+        return stack->a.ne[1];
     bool may = s->rule->flags & RULE_LINEAR && w->m->blocks;
     const linear *l = may ? (const linear *)(const void *)bind_field(w->m, s) : NULL;
     if (l && l->lora)
@@ -190,22 +193,27 @@ static void add_weight(const walk *w, slot *s)
     to->backward += product ? backward_of(w, s, &t, flop) : 0;
 }
 
+/* Of experts it is called for the first, and counts all. */
 static void add_lora(const walk *w, const slot *s)
 {
     cost_row *r = &w->out->part[COST_LORA];
+    const bool expert = s->expert >= 0;
     uint64_t rank = (uint64_t)rank_of(w, s), tokens = (uint64_t)w->work.tokens;
     uint64_t a = rank * (uint64_t)s->ne[1], b = rank * (uint64_t)s->ne[0];
+    uint64_t n = expert ? (uint64_t)w->c->moe.topk.n_experts : 1;
+    uint64_t used = expert ? (uint64_t)w->c->moe.topk.k : 1;
+    uint64_t again = expert ? a : 0; /* A x is not kept */
     if (!rank)
         return;
     if (!w->spec) {
-        r->params += a + b;
-        r->activated += a + b;
-        r->inference += 2 * (a + b) * tokens;
+        r->params += n * (a + b);
+        r->activated += used * (a + b);
+        r->inference += 2 * used * (a + b) * tokens;
         return;
     }
-    r->trained += a + b;
-    r->forward += 2 * (a + b) * tokens;
-    r->backward += 2 * (a + 2 * b + (place_of(s) > w->lowest ? a : 0)) * tokens;
+    r->trained += n * (a + b);
+    r->forward += 2 * used * (a + b) * tokens;
+    r->backward += 2 * used * (a + 2 * b + again + (place_of(s) > w->lowest ? a : 0)) * tokens;
 }
 
 /* The sum over the sequence's new tokens of the keys that each meets. */

@@ -56,6 +56,12 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
                     "%s: has a patch already, and patches that are models of their own need the "
                     "base without one",
                     m->dir->path);
+    if (m->expert_rank)
+        return fail(
+            PESC_UNSUPPORTED,
+            "%s: has LoRA on its experts; patches that are models of their own need experts "
+            "without it, so merge it first (`pesc merge`)",
+            m->dir->path);
     for (int32_t i = 0; i < x->n; i++)
         TRY(x->patches[i] ? check_patch(m, x->patches[i]) : PESC_OK);
     for (int32_t l = 0; l < m->cfg.n_layers; l++) {

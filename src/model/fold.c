@@ -4,38 +4,69 @@
 
 enum { ROWS = 1024 }; /* of w at a time: a device may need an f32 copy of them */
 
-static linear *linear_of(pesc_model *m, const slot *s)
+static const lora *expert_lora(const pesc_model *m, const lora_stack *stack, int32_t expert)
 {
-    bool has = s->rule->flags & RULE_LINEAR;
-    linear *l = has ? (linear *)(void *)bind_field(m, s) : NULL; /* w is its first member */
-    return l && l->lora && dtype_block(l->w.dt) == 1 ? l : NULL;
+    for (size_t i = 0; i < m->n_loras; i++)
+        if (m->loras[i].stack == stack && m->loras[i].expert == expert)
+            return &m->loras[i];
+    return NULL;
 }
 
-static void fold(device *dev, linear *l)
+/* The LoRA that is to be added to the weight of a slot; NULL: none. */
+static const lora *lora_of(pesc_model *m, const slot *s)
 {
-    for (int64_t at = 0, n, rows = l->w.ne[0]; at < rows; at += n) {
+    const lora_stack *stack = bind_lora_stack(m, s);
+    if (dtype_block(bind_field(m, s)->dt) > 1)
+        return NULL;
+    if (stack)
+        return expert_lora(m, stack, s->expert);
+    return s->rule->flags & RULE_LINEAR
+               ? ((const linear *)(const void *)bind_field(m, s))->lora /* w is its first member */
+               : NULL;
+}
+
+static void fold(device *dev, const tensor *w, const lora *l)
+{
+    for (int64_t at = 0, n, rows = w->ne[0]; at < rows; at += n) {
         n = rows - at < ROWS ? rows - at : ROWS;
         dev->op->matmul(dev, &(mm){ .layout = MM_NN,
-                                    .out = tensor_slice(&l->w, at, n),
-                                    .a = tensor_slice(&l->lora->b, at, n),
-                                    .b = l->lora->a,
-                                    .scale = l->lora->scale,
+                                    .out = tensor_slice(w, at, n),
+                                    .a = tensor_slice(&l->b, at, n),
+                                    .b = l->a,
+                                    .scale = l->scale,
                                     .accumulate = true });
     }
-    l->lora = NULL;
+}
+
+/* What has been added is not applied again. */
+static void detach(pesc_model *m, const slot *s)
+{
+    lora_stack *stack = bind_lora_stack(m, s);
+    if (!stack)
+        ((linear *)(void *)bind_field(m, s))->lora = NULL;
+    else if (s->expert + 1 == m->cfg.moe.topk.n_experts)
+        *stack = (lora_stack){ 0 };
 }
 
 pesc_status fold_loras(pesc_model *m)
 {
     const ops *op = m->dev->op;
     work_limits most = { .act = DT_F32 };
-    linear *l;
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
-        if ((l = linear_of(m, &s)) && ROWS * l->w.ne[1] > most.converted)
-            most.converted = ROWS * l->w.ne[1];
+        if (lora_of(m, &s) && ROWS * s.ne[1] > most.converted)
+            most.converted = ROWS * s.ne[1];
     TRY(op->reserve(m->dev, op->scratch_bytes(m->dev, &most)));
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
-        if ((l = linear_of(m, &s)))
-            fold(m->dev, l);
+    m->expert_rank = 0;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        const lora *l = lora_of(m, &s);
+        const lora_stack *stack = bind_lora_stack(m, &s);
+        if (l) {
+            tensor w = bind_tensor(m, &s);
+            fold(m->dev, &w, l);
+            detach(m, &s);
+        }
+        if (stack && stack->a.data && stack->a.ne[1] > m->expert_rank)
+            m->expert_rank = (int32_t)stack->a.ne[1]; /* nf4 */
+    }
     return op->sync(m->dev);
 }

@@ -5,8 +5,9 @@
 
 #include "model/model.h"
 
-/* w += scale B A for every linear of m with a LoRA, which it then no longer has. w is rounded once
- * more. Linears in nf4 keep their LoRA. The weights must be the model's own, not a mapped file's.
+/* w += scale B A for every linear and full expert of m with a LoRA, which it then no longer has. w
+ * is rounded once more. Quantised ones keep their LoRA. The weights must be the model's own, not a
+ * mapped file's.
  */
 pesc_status fold_loras(pesc_model *m);
 

@@ -15,10 +15,12 @@
 #include "text/tokens.h"
 
 typedef struct lora {
-    tensor a, b; /* [R,I] [O,R] */
+    tensor a, b; /* [R,I] [O,R]; of a full expert: its parts of `stack` */
     float scale;
-    float dropout;   /* of what A reads, in training */
-    uint64_t stream; /* names its dropout masks */
+    float dropout;            /* of what A reads, in training */
+    uint64_t stream;          /* names its dropout masks */
+    struct lora_stack *stack; /* NULL: it is a linear's */
+    int32_t expert;
 } lora;
 
 /* The LoRAs of all specialists on one linear (specialists.h). */
@@ -42,9 +44,10 @@ typedef struct ffn {
     linear gate, up, down; /* [F,C] [F,C] [C,F] */
 } ffn;
 
-/* LoRA experts of one linear. */
+/* LoRA experts of one linear, or the LoRA of one matrix of all full experts. */
 typedef struct lora_stack {
-    tensor a, b; /* [E,R,I] [E,O,R] */
+    tensor a, b; /* [E,R,I] [E,O,R]; absent: none */
+    float scale; /* full experts alone; a mixture of LoRA has adapter_scale */
 } lora_stack;
 
 /* Experts of specialists beside those of a layer (extra_experts.h), numbered after them. */
@@ -60,10 +63,10 @@ typedef struct moe {
     tensor router, router_bias; /* [E,C] f32, [E] f32 or absent */
     tensor gate, up, down;      /* stacked [E,F,C] [E,F,C] [E,C,F]; adapters: up [E,C,A], down
                                    [E,A,C], no gate */
-    lora_stack lora_gate, lora_up, lora_down; /* mixture of LoRA alone */
-    ffn shared;                               /* absent when shared_dim is 0 */
-    tensor shared_gate;                       /* [1,C] f32 or absent */
-    const extra_experts *extra;               /* NULL: none */
+    lora_stack lora_gate, lora_up, lora_down;
+    ffn shared;                 /* absent when shared_dim is 0 */
+    tensor shared_gate;         /* [1,C] f32 or absent */
+    const extra_experts *extra; /* NULL: none */
     /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
     const int32_t *own;
     int32_t n_own;
@@ -109,6 +112,7 @@ struct pesc_model {
     int32_t lora_rank;       /* the largest; 0: no LoRA */
     int32_t bank_columns;    /* of the widest bank; 0: no specialist is a LoRA */
     int32_t extra_experts;   /* the most of a layer; 0: no specialist is a patch */
+    int32_t expert_rank;     /* of the LoRA on full experts, the largest; 0: none */
     dtype act_dt;            /* what activations are computed in: f32 or bf16 */
     pesc_tokenizer *tok;     /* NULL: none */
     const chat_format *chat; /* NULL: none recognised */

@@ -2,6 +2,8 @@
 
 #include "model/pass.h"
 
+#include <string.h>
+
 /* LoRA experts: the widest input and output of the three linears. */
 static int64_t widest(const config *c)
 {
@@ -44,6 +46,14 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan)
     if (!adapter) {
         a->gate = tensor_take2(mem, plan->dt, rows, r->expert_dim);
         a->up = tensor_take2(mem, plan->dt, rows, r->expert_dim);
+    }
+    if (plan->expert_rank && share) {
+        memcpy(a->lora_mid, share->lora_mid, sizeof a->lora_mid);
+        a->lora_wide = share->lora_wide;
+    } else if (plan->expert_rank) {
+        for (int i = 0; i < 2; i++)
+            a->lora_mid[i] = tensor_take2(mem, plan->dt, rows, plan->expert_rank);
+        a->lora_wide = tensor_take2(mem, plan->dt, rows, dim > r->expert_dim ? dim : r->expert_dim);
     }
     if (r->shared_dim) {
         ffn_layout(&a->shared, mem, plan, r->shared_dim, share ? &share->shared : NULL);
@@ -94,8 +104,9 @@ static void gather_choices(const pass *p, tensor out, tensor x)
     p->dev->op->gather_rows(p->dev, out, x, p->acts.moe.order, p->m->cfg.moe.topk.k);
 }
 
-/* out absent: not wanted. */
-static void grouped_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
+/* out = scale x w; out absent: not wanted. */
+static void scaled_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w,
+                           float scale)
 {
     if (out.data)
         p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = layout,
@@ -103,7 +114,12 @@ static void grouped_product(const pass *p, mm_layout layout, tensor out, tensor 
                                                           .a = x,
                                                           .b = w,
                                                           .offsets = p->acts.moe.offsets,
-                                                          .scale = 1 });
+                                                          .scale = scale });
+}
+
+static void grouped_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
+{
+    scaled_product(p, layout, out, x, w, 1);
 }
 
 /* Which rows of a layer a dropout mask is for: it names the mask. */
@@ -205,16 +221,74 @@ static void expert_product(const pass *p, tensor out, tensor x, tensor w, const 
                            .scale = 1 });
 }
 
+/* The start of a scratch tensor, cut to the width of this linear. */
+static tensor narrow(tensor t, int64_t cols)
+{
+    t.ne[1] = cols;
+    return t;
+}
+
+/* One matrix of the full experts, and its LoRA if it has one. */
+typedef struct expert_part {
+    const lora_stack *s;
+    tensor w;
+    const tensor *extra; /* of the extra experts; NULL: there are none */
+    int mid;             /* which of the two of the pass its A x uses */
+    dropout_rows which;
+} expert_part;
+
+typedef struct expert_parts {
+    expert_part gate, up, down;
+} expert_parts;
+
+static expert_parts expert_parts_of(const moe *m, const extra_experts *x)
+{
+    return (
+        expert_parts){ .gate = { &m->lora_gate, m->gate, x ? &x->gate : NULL, 0, DROPOUT_GATE },
+                       .up = { &m->lora_up, m->up, x ? &x->up : NULL, 1, DROPOUT_UP },
+                       .down = { &m->lora_down, m->down, x ? &x->down : NULL, 0, DROPOUT_DOWN } };
+}
+
+/* What A reads: x, or in training x with dropout. */
+static tensor expert_lora_in(const pass *p, const block *b, const expert_part *e, tensor x)
+{
+    if (!pass_has_dropout(p) || p->train->lora_dropout <= 0)
+        return x;
+    tensor in = narrow(p->acts.moe.lora_wide, x.ne[1]);
+    p->dev->op->copy(p->dev, in.data, x.data, tensor_bytes(&x));
+    drop_rows(p, b, in, e->which);
+    return in;
+}
+
+/* scale A x, x [T*k,I]. */
+static tensor expert_lora_mid(const pass *p, const expert_part *e, tensor in)
+{
+    tensor mid = narrow(p->acts.moe.lora_mid[e->mid], e->s->a.ne[1]);
+    scaled_product(p, MM_NT, mid, in, e->s->a, e->s->scale);
+    return mid;
+}
+
+static void expert_part_fwd(const pass *p, const block *b, const expert_part *e, tensor y, tensor x)
+{
+    expert_product(p, y, x, e->w, e->extra);
+    if (!e->s->a.data)
+        return;
+    tensor mid = expert_lora_mid(p, e, expert_lora_in(p, b, e, x));
+    tensor more = narrow(p->acts.moe.lora_wide, y.ne[1]);
+    grouped_product(p, MM_NT, more, mid, e->s->b);
+    p->dev->op->add(p->dev, y, more, 1);
+}
+
 void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
-    const extra_experts *extra = extra_of(p, b);
     const ops *op = p->dev->op;
+    expert_parts e = expert_parts_of(&b->moe, extra_of(p, b));
     gather_choices(p, a->in, h);
-    expert_product(p, a->gate, a->in, b->moe.gate, extra ? &extra->gate : NULL);
-    expert_product(p, a->up, a->in, b->moe.up, extra ? &extra->up : NULL);
+    expert_part_fwd(p, b, &e.gate, a->gate, a->in);
+    expert_part_fwd(p, b, &e.up, a->up, a->in);
     op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
-    expert_product(p, a->out, a->mid, b->moe.down, extra ? &extra->down : NULL);
+    expert_part_fwd(p, b, &e.down, a->out, a->mid);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
     if (p->m->cfg.moe.shared_dim)
         shared_fwd(p, b, x, h);
@@ -229,13 +303,6 @@ typedef struct lora_part {
     tensor mid;          /* [T*k,R] */
     dropout_rows which;
 } lora_part;
-
-/* The start of a scratch tensor, cut to the width of this linear. */
-static tensor narrow(tensor t, int64_t cols)
-{
-    t.ne[1] = cols;
-    return t;
-}
 
 /* The rows of x that the experts of this linear read. */
 static tensor lora_rows(const pass *p, const block *b, const lora_part *l, tensor x)
@@ -386,14 +453,44 @@ static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor 
     }
 }
 
+/* Gradients of A and B, from dy [T*k,O] and x [T*k,I]; scale B^T dy stays in the pass, for
+ * expert_lora_dx(). */
+static void expert_lora_bwd(const pass *p, const block *b, const expert_part *e,
+                            const lora_stack *g, tensor dy, tensor x)
+{
+    if (!e->s->a.data)
+        return;
+    tensor in = expert_lora_in(p, b, e, x), mid = expert_lora_mid(p, e, in);
+    grouped_product(p, MM_TN, g->b, dy, mid);
+    scaled_product(p, MM_NN, mid, dy, e->s->b, e->s->scale);
+    grouped_product(p, MM_TN, g->a, mid, in);
+}
+
+/* dx = dy W + what comes through the LoRA. */
+static void expert_part_dx(const pass *p, const block *b, const expert_part *e, tensor dx,
+                           tensor dy)
+{
+    const moe_acts *a = &p->acts.moe;
+    grouped_product(p, MM_NN, dx, dy, e->w);
+    if (!e->s->a.data)
+        return;
+    tensor more = narrow(a->lora_wide, dx.ne[1]);
+    tensor mid = narrow(a->lora_mid[e->mid], e->s->a.ne[1]);
+    grouped_product(p, MM_NN, more, mid, e->s->a);
+    drop_rows(p, b, more, e->which);
+    p->dev->op->add(p->dev, dx, more, 1);
+}
+
 /* Activations are overwritten by gradients after their last use. */
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
 {
     const moe_acts *a = &p->acts.moe;
     tensor dmid = p->train->grads.moe.mid;
+    expert_parts e = expert_parts_of(&b->moe, NULL);
     scatter_bwd_rows(p, a->out, p->train->grads.moe.gates, f.dx, 1);
     expert_dw(p, &g->moe, g->moe.down, a->out, a->mid);
-    grouped_product(p, MM_NN, dmid, a->out, b->moe.down);
+    expert_lora_bwd(p, b, &e.down, &g->moe.lora_down, a->out, a->mid);
+    expert_part_dx(p, b, &e.down, dmid, a->out);
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dmid,
                                             .dup = a->up,
                                             .dy = dmid,
@@ -402,9 +499,11 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
                                             .act = p->m->cfg.act });
     expert_dw(p, &g->moe, g->moe.gate, dmid, a->in);
     expert_dw(p, &g->moe, g->moe.up, a->up, a->in);
+    expert_lora_bwd(p, b, &e.gate, &g->moe.lora_gate, dmid, a->in);
+    expert_lora_bwd(p, b, &e.up, &g->moe.lora_up, a->up, a->in);
     if (f.dh.data) {
-        grouped_product(p, MM_NN, a->in, dmid, b->moe.gate);
-        grouped_product(p, MM_NN, a->out, a->up, b->moe.up);
+        expert_part_dx(p, b, &e.gate, a->in, dmid);
+        expert_part_dx(p, b, &e.up, a->out, a->up);
         gather_bwd(p, f.dh, a->in, false);
         gather_bwd(p, f.dh, a->out, true);
     }

@@ -8,6 +8,8 @@
  *
  * Both add to the f32 residual stream. The norm before them has computed the router's logits.
  *
+ * A full expert may carry LoRA on its matrices: W_e v + s B_e A_e v.
+ *
  * LoRA experts (mixture of LoRA) are inside the FFN: each of its three linears is W v + s sum_k
  * g_k B_k A_k v, with one choice of k experts for all three. */
 #ifndef PESC_MODEL_MOE_H
@@ -30,6 +32,8 @@ typedef struct moe_acts {
                    and `out` are scratch as wide as the widest linear */
     tensor gate, up, mid; /* [T*k,M]; adapters: up before and mid after activation and gate; LoRA:
                              A v of the linears gate, up and down */
+    tensor lora_mid[2]; /* LoRA of full experts, scratch of all slots: [T*k,R] twice, and rows as */
+    tensor lora_wide;   /* wide as the widest matrix */
     ffn_acts shared;
     tensor shared_out;   /* [T,C] */
     tensor shared_logit; /* f32 [T,1] */

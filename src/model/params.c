@@ -12,134 +12,9 @@
 
 enum { ALIGN = 16, INIT_STREAM = 2 }; /* elements; the purpose of random numbers */
 
-/* ---- what a slot is ---- */
-
-static bool is_shared(const tensor_rule *r)
-{
-    return !(r->flags & RULE_GLOBAL) && r->offset >= offsetof(block, moe.shared) &&
-           r->offset < offsetof(block, moe.shared) + sizeof(ffn);
-}
-
-param_group params_group(const tensor_rule *r)
-{
-    if (r->need & FACT_MOLORA)
-        return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
-    if (r->flags & RULE_EXPERT)
-        return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
-    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
-        return PARAM_ROUTER;
-    return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
-}
-
-/* ESFT: a shared expert's own gate is, like the router, no part of it. */
-static bool chosen(const expertcfg *own, const slot *t)
-{
-    switch (params_group(t->rule)) {
-    case PARAM_EXPERT:
-        return expertcfg_has(own, t->layer, t->expert);
-    case PARAM_SHARED:
-        return own->shared_experts;
-    default:
-        return own->non_expert_modules;
-    }
-}
-
-bool params_trains(const train_spec *s, const slot *t)
-{
-    const tensor_rule *r = t->rule;
-    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router_bias))
-        return false; /* it chooses experts and has no gradient */
-    if (r->need & FACT_MOLORA)
-        return s->molora_experts > 0;
-    if (s->own)
-        return chosen(s->own, t);
-    const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
-                                          [PARAM_ROUTER] = s->routers,
-                                          [PARAM_EXPERT] = s->experts,
-                                          [PARAM_SHARED] = s->base,
-                                          [PARAM_BASE] = s->base };
-    return by_group[params_group(r)];
-}
-
-pesc_status params_check_own(const expertcfg *own, const config *c, const char *where)
-{
-    bool *sparse = mem_alloc((size_t)c->n_layers, sizeof *sparse);
-    if (!sparse)
-        return fail_nomem(where, (size_t)c->n_layers);
-    for (int32_t i = 0; i < c->n_layers; i++)
-        sparse[i] = config_layer_sparse(c, i);
-    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
-    pesc_status s = expertcfg_check(own, shape, where);
-    mem_free(sparse);
-    if (s == PESC_OK && own->shared_experts && !c->moe.shared_dim)
-        s = fail(PESC_FORMAT, "%s: shared_experts: is true, but the model has none", where);
-    return s;
-}
-
-/* Which target bits a linear answers to: any of them. */
-static uint32_t target_of(const tensor_rule *r)
-{
-    static const struct {
-        size_t offset;
-        uint32_t bits;
-    } rows[] = {
-        { offsetof(block, q.w), TARGET_Q },
-        { offsetof(block, k.w), TARGET_K },
-        { offsetof(block, v.w), TARGET_V },
-        { offsetof(block, o.w), TARGET_O },
-        { offsetof(block, mla.q.w), TARGET_Q },
-        { offsetof(block, mla.q_a.w), TARGET_Q },
-        { offsetof(block, mla.q_b.w), TARGET_Q },
-        { offsetof(block, mla.kv_a.w), TARGET_K | TARGET_V },
-        { offsetof(block, mla.kv_b.w), TARGET_K | TARGET_V },
-        { offsetof(block, ffn.gate.w), TARGET_GATE },
-        { offsetof(block, ffn.up.w), TARGET_UP },
-        { offsetof(block, ffn.down.w), TARGET_DOWN },
-        { offsetof(block, moe.shared.gate.w), TARGET_GATE },
-        { offsetof(block, moe.shared.up.w), TARGET_UP },
-        { offsetof(block, moe.shared.down.w), TARGET_DOWN },
-    };
-    for (size_t i = 0; r->flags & RULE_LINEAR && i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].offset == r->offset)
-            return rows[i].bits;
-    return 0;
-}
-
-/* Whether LoRA is to be attached to a linear that has none. A mixture of LoRA takes the place of
- * plain LoRA in the FFN. */
-static bool wants_lora(const train_spec *s, const config *c, const slot *t)
-{
-    bool in_ffn = t->rule->offset >= offsetof(block, ffn);
-    bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
-    return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets &&
-           layers_has(&s->lora_layers, t->layer);
-}
-
-int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)
-{
-    return wants_lora(s, c, t) ? s->lora_r : 0;
-}
-
 static bool in_attention(const tensor_rule *r)
 {
     return r->offset < offsetof(block, ffn) && r->offset != offsetof(block, ffn_norm);
-}
-
-void params_configure(config *c, const train_spec *s)
-{
-    if (!s->molora_experts)
-        return;
-    c->first_sparse = c->sparse_shift = 0;
-    c->sparse_step = 1;
-    c->moe = (moe_rule){ .kind = EXPERT_LORA,
-                         .topk = { .n_experts = s->molora_experts,
-                                   .k = s->molora_k,
-                                   .score_after_topk = true,
-                                   .scale = 1,
-                                   .n_groups = 1,
-                                   .k_groups = 1 },
-                         .expert_dim = s->lora_r,
-                         .adapter_scale = s->lora_alpha / (float)s->lora_r };
 }
 
 /* ---- the walk: once to measure (no list yet), once to place ---- */
@@ -342,6 +217,15 @@ static void place_lora(walk *w, const slot *s, lora *l, bool second)
     grad->lora = g;
 }
 
+/* Name and shape of the A, or with `second` the B, of rank r. */
+static void name_lora(param *q, const slot *s, int64_t r, bool second)
+{
+    int module = (int)(strlen(s->name) - strlen(".weight"));
+    q->ne[0] = second ? s->ne[0] : r;
+    q->ne[1] = second ? r : s->ne[1];
+    snprintf(q->name, sizeof q->name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);
+}
+
 /* A's of linears that read the same lie side by side, so that they can be multiplied as one: all
  * come first, then (the second time round) all B's. */
 static void add_lora(walk *w, const slot *s, bool second)
@@ -349,15 +233,12 @@ static void add_lora(walk *w, const slot *s, bool second)
     params *p = w->p;
     lora *l = w->m ? ((linear *)(void *)bind_field(w->m, s))->lora : NULL;
     bool ours = l && p->loras && l == &p->loras[w->n_attached]; /* attached the first time */
-    bool attach = (!l || ours) && wants_lora(&p->spec, w->c, s);
+    bool attach = (!l || ours) && params_lora_rank(&p->spec, w->c, s);
     if (!p->spec.lora_r || !(l || attach))
         return;
     int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
-    int module = (int)(strlen(s->name) - strlen(".weight"));
-    param q = { .group = PARAM_LORA, .nd = 2, .ne = { r, s->ne[1] }, .ready = s->layer };
-    if (second)
-        memcpy(q.ne, (int64_t[]){ s->ne[0], r }, 2 * sizeof *q.ne);
-    snprintf(q.name, sizeof q.name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);
+    param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
+    name_lora(&q, s, r, second);
     take(w, &q, false);
     note_layer(w, s);
     p->flat = true;
@@ -373,6 +254,52 @@ static void add_lora(walk *w, const slot *s, bool second)
     w->n_loras++;
 }
 
+/* The last of the list is the A (`second`: the B) of an expert. When the last expert's is there,
+ * the stack moves. */
+static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second)
+{
+    params *p = w->p;
+    const param *q = &p->list[w->n_list - 1];
+    tensor *t = second ? &l->b : &l->a, from = *t;
+    const int64_t n = w->c->moe.topk.n_experts, before = (n - 1) * count_of(2, q->ne);
+    if (from.data) {
+        from = tensor_slice(&from, s->expert, 1);
+        from = (tensor){ .data = from.data, .dt = from.dt, .nd = 2, .ne = { q->ne[0], q->ne[1] } };
+    }
+    fill(w, params_master(p, q), from, q->name, second ? INIT_ZERO : INIT_UNIFORM);
+    if (s->expert + 1 < n)
+        return;
+    param all = { .group = PARAM_LORA,
+                  .at = q->at - before,
+                  .work_at = q->work_at - before,
+                  .nd = 3,
+                  .ne = { n, q->ne[0], q->ne[1] } };
+    lora_stack *g = bind_lora_stack(&p->grads, s);
+    *t = working(p, &all, false);
+    *(second ? &g->b : &g->a) = params_grad(p, &all);
+}
+
+/* LoRA of full experts: of one matrix, the A of all experts lie side by side, and so do the B. */
+static void add_expert_lora(walk *w, const slot *s, bool second)
+{
+    params *p = w->p;
+    lora_stack *l = w->m ? bind_lora_stack(w->m, s) : NULL;
+    bool there = l && l->a.data;
+    if (!p->spec.lora_r || !(there || params_lora_rank(&p->spec, w->c, s)))
+        return;
+    int64_t r = there ? l->a.ne[1] : p->spec.lora_r;
+    param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
+    name_lora(&q, s, r, second);
+    take(w, &q, s->expert + 1 < w->c->moe.topk.n_experts);
+    note_layer(w, s);
+    p->flat = true;
+    if (!p->list)
+        return;
+    if (!there)
+        l->scale = p->spec.lora_alpha / (float)r;
+    place_expert_lora(w, s, l, second);
+}
+
 static walk walk_all(params *p, pesc_model *m, const config *c)
 {
     walk w = { .p = p, .m = m, .c = c };
@@ -386,11 +313,16 @@ static walk walk_all(params *p, pesc_model *m, const config *c)
             add_weight(&w, &s);
         if (s.rule->flags & RULE_LINEAR)
             add_lora(&w, &s, false);
+        if (params_full_expert(s.rule))
+            add_expert_lora(&w, &s, false);
     }
     w.n_loras = w.n_attached = 0;
-    for (slot s = slot_first(); slot_next(c, &s);)
+    for (slot s = slot_first(); slot_next(c, &s);) {
         if (s.rule->flags & RULE_LINEAR)
             add_lora(&w, &s, true);
+        if (params_full_expert(s.rule))
+            add_expert_lora(&w, &s, true);
+    }
     return w;
 }
 
@@ -467,6 +399,7 @@ static pesc_status open_all(params *p)
     TRY(check_spec(m, &p->spec));
     params_configure(&with, &p->spec);
     reshape(m, &with);
+    params_set_ranks(m, &p->spec);
     walk w = walk_all(p, m, &m->cfg);
     TRY(w.status);
     if (!w.n_list)
@@ -503,11 +436,14 @@ pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
     p->m = m;
     p->spec = *spec;
     config before = m->cfg;
+    const int32_t ranks[] = { m->lora_rank, m->expert_rank };
     pesc_status s = open_all(p);
     if (s == PESC_OK) {
         *out = p;
     } else {
         reshape(m, &before);
+        m->lora_rank = ranks[0];
+        m->expert_rank = ranks[1];
         params_close(p);
     }
     return s;

@@ -40,6 +40,7 @@ enum {
     TARGET_UP = 1 << 5,
     TARGET_DOWN = 1 << 6,
     TARGET_ALL = (1 << 7) - 1,
+    TARGET_EXPERTS = 1 << 7, /* gate, up and down of every full expert */
 };
 
 typedef struct train_spec {
@@ -118,9 +119,13 @@ static inline bool params_work_whole(const params *p)
 }
 
 param_group params_group(const tensor_rule *r);
+bool params_full_expert(const tensor_rule *r); /* a matrix of one */
 
 /* The rank of the LoRA that a linear without one gets; 0: none, as for all other tensors. */
 int32_t params_lora_rank(const train_spec *spec, const config *c, const slot *s);
+
+/* Sets the ranks that the buffers of a pass are laid out for to what training will have. */
+void params_set_ranks(pesc_model *shape, const train_spec *spec);
 
 /* Whether a tensor of a model enters the list. */
 bool params_trains(const train_spec *spec, const slot *s);

@@ -72,7 +72,9 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
         train_state_layout(p, a, z.n, z.n_out);
         return;
     }
-    acts_plan plan = { .c = c, .dt = m->act_dt, .n = z.n, .extra = m->extra_experts };
+    acts_plan plan = {
+        .c = c, .dt = m->act_dt, .n = z.n, .expert_rank = m->expert_rank, .extra = m->extra_experts
+    };
     block_layout(&p->acts, a, &plan);
     p->last = tensor_take2(a, DT_F32, z.n_out, c->dim);
     p->last_h = tensor_take2(a, m->act_dt, z.n_out, c->dim);

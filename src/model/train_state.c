@@ -92,7 +92,12 @@ void train_state_layout(pass *p, arena *a, int64_t n, int64_t n_out)
     const config *c = &p->m->cfg;
     train_state *t = p->train;
     dtype dt = p->m->act_dt;
-    acts_plan plan = { .c = c, .dt = dt, .n = n, .train = true, .rank = p->m->lora_rank };
+    acts_plan plan = { .c = c,
+                       .dt = dt,
+                       .n = n,
+                       .train = true,
+                       .rank = p->m->lora_rank,
+                       .expert_rank = p->m->expert_rank };
     slots_layout(p, a, &plan);
     t->inputs = tensor_take3(a, DT_F32, c->n_layers - t->plan.recompute.first, n, c->dim);
     if (t->plan.dropout_width)

@@ -43,15 +43,30 @@ static pesc_status write_json(const char *dir, const char *name, json_t *v)
 
 /* ---- adapter_config.json ---- */
 
+typedef struct lora_facts {
+    int64_t rank; /* 0: the slot has no LoRA */
+    float scale;
+} lora_facts;
+
+static lora_facts lora_facts_of(pesc_model *m, const slot *s)
+{
+    const lora_stack *stack = bind_lora_stack(m, s);
+    const bool is_linear = s->rule->flags & RULE_LINEAR;
+    const lora *l = is_linear ? ((const linear *)(const void *)bind_field(m, s))->lora : NULL;
+    if (stack && stack->a.data)
+        return (lora_facts){ stack->a.ne[1], stack->scale };
+    return l ? (lora_facts){ l->a.ne[0], l->scale } : (lora_facts){ 0 };
+}
+
 /* The module's place in the configuration: its rank and alpha where they differ from the first.
  * False when out of memory. */
-static bool describe_lora(json_t *c, const slot *s, const lora *l)
+static bool describe_lora(json_t *c, const slot *s, const lora_facts *l)
 {
     char module[sizeof s->name];
     size_t n = strlen(s->name) - strlen(".weight"), i;
     memcpy(module, s->name, n);
     module[n] = '\0';
-    int64_t r = l->a.ne[0];
+    int64_t r = l->rank;
     double alpha = (double)l->scale * (double)r;
     int bad = 0;
     if (!json_object_get(c, "r"))
@@ -79,8 +94,8 @@ static bool add_layer(json_t *layers, int32_t layer)
 static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 {
     pesc_model *m = c->p->m;
-    double dropout =
-        round(1e6 * (double)c->p->spec.lora_dropout) / 1e6; /* 0.1, not the nearest f32 */
+    /* 0.1, not the nearest f32. peft refuses dropout on experts, even where it only infers. */
+    double dropout = m->expert_rank ? 0 : round(1e6 * (double)c->p->spec.lora_dropout) / 1e6;
     json_t *v =
         json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:[], s:{}, s:{}}", "peft_type", "LORA",
                   "task_type", "CAUSAL_LM", "base_model_name_or_path", c->about.base, "bias",
@@ -89,10 +104,9 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
     bool fine = v != NULL;
     json_t *layers = json_array();
     for (slot s = slot_first(); fine && slot_next(&m->cfg, &s);) {
-        const linear *l =
-            s.rule->flags & RULE_LINEAR ? (const linear *)(const void *)bind_field(m, &s) : NULL;
-        if (l && l->lora)
-            fine = describe_lora(v, &s, l->lora) && add_layer(layers, s.layer);
+        lora_facts l = lora_facts_of(m, &s);
+        if (l.rank)
+            fine = describe_lora(v, &s, &l) && add_layer(layers, s.layer);
     }
     if (fine && json_array_size(layers) < (size_t)m->cfg.n_layers)
         fine = json_object_set(v, "layers_to_transform", layers) == 0;

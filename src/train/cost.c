@@ -92,7 +92,7 @@ static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
     params_measure(&size, c, spec);
     r->trained_bytes = (uint64_t)params_bytes(&size, m->act_dt) + optimizer_bytes(size.n, false);
     params_configure(&m->cfg, spec);
-    m->lora_rank = m->lora_rank > spec->lora_r ? m->lora_rank : spec->lora_r;
+    params_set_ranks(m, spec);
     plan_pass p = { m, spec, size.first_layer, { n, 1, n } };
     r->activation_bytes = plan_pass_bytes(&p, (keep_counts){ c->n_layers, 0 });
 }

@@ -69,7 +69,7 @@ static pesc_status read_targets(uint32_t *out, const char *text)
     } rows[] = {
         { "all", TARGET_ALL },    { "q_proj", TARGET_Q },       { "k_proj", TARGET_K },
         { "v_proj", TARGET_V },   { "o_proj", TARGET_O },       { "gate_proj", TARGET_GATE },
-        { "up_proj", TARGET_UP }, { "down_proj", TARGET_DOWN },
+        { "up_proj", TARGET_UP }, { "down_proj", TARGET_DOWN }, { "experts", TARGET_EXPERTS },
     };
     *out = 0;
     for (const char *p = text + strspn(text, " "); *p;) {
@@ -79,11 +79,26 @@ static pesc_status read_targets(uint32_t *out, const char *text)
         if (i == count)
             return fail(PESC_USAGE,
                         "lora_targets: found \"%.*s\", expected all, or some of q_proj,k_proj,"
-                        "v_proj,o_proj,gate_proj,up_proj,down_proj",
+                        "v_proj,o_proj,gate_proj,up_proj,down_proj, and experts",
                         (int)n, p);
         *out |= rows[i].bits;
         p += n + strspn(p + n, ", ");
     }
+    return PESC_OK;
+}
+
+/* LoRA on experts needs full ones, that do not train themselves. */
+static pesc_status check_targets(const struct method *m, const config *c, uint32_t targets)
+{
+    if (!(targets & TARGET_EXPERTS))
+        return PESC_OK;
+    if (c->moe.kind != EXPERT_FFN)
+        return fail(PESC_USAGE, "lora_targets: found experts, but the model has no full experts");
+    if (m->experts)
+        return fail(PESC_USAGE,
+                    "lora_targets: found experts, but method %s trains the experts' own weights; "
+                    "method lora puts LoRA on them instead",
+                    m->name);
     return PESC_OK;
 }
 
@@ -161,7 +176,8 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
     if (!m->lora)
         return PESC_OK;
     TRY(layers_read(&out->lora_layers, "lora_layers", o->lora_layers, c->n_layers));
-    return read_targets(&out->lora_targets, o->lora_targets);
+    TRY(read_targets(&out->lora_targets, o->lora_targets));
+    return check_targets(m, c, out->lora_targets);
 }
 
 double method_aux_coef(const train_spec *s, const pesc_train_options *o)

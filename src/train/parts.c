@@ -43,10 +43,11 @@ static bool add_moment(parts *a, const char *name, tensor slice, int64_t per)
     return e != NULL;
 }
 
-/* LoRA on a linear goes to a PEFT file; LoRA experts are tensors of the model. */
-static bool is_peft(const param *q)
+/* LoRA on a linear or a full expert goes to a PEFT file; LoRA experts are tensors of the model. */
+static bool is_peft(const params *p, const param *q)
 {
-    return q->group == PARAM_LORA && !strstr(q->name, ".experts.");
+    bool mixture = p->m->cfg.moe.kind == EXPERT_LORA;
+    return q->group == PARAM_LORA && !(mixture && strstr(q->name, ".experts."));
 }
 
 pesc_status parts_collect(parts *a, const params *p, const optimizer *o)
@@ -55,7 +56,7 @@ pesc_status parts_collect(parts *a, const params *p, const optimizer *o)
     bool fine = true;
     for (size_t i = 0; fine && i < p->n_list; i++) {
         const param *q = &p->list[i];
-        bool adapter = is_peft(q);
+        bool adapter = is_peft(p, q);
         fine = add(&a->of[adapter ? PART_ADAPTER : PART_TRAINED], adapter ? PEFT_PREFIX : "",
                    q->name, params_master(p, q));
     }

@@ -145,7 +145,7 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     out->run_bytes =
         out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
     params_configure(&s->m.cfg, spec);
-    s->m.lora_rank = s->m.lora_rank > spec->lora_r ? s->m.lora_rank : spec->lora_r;
+    params_set_ranks(&s->m, spec);
     plan_pass p = { .shape = &s->m, .spec = spec, .first_layer = size.first_layer };
     plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
     spec->lean = spared.lean;

@@ -87,15 +87,16 @@ static pesc_status open_pass(pesc_trainer *t)
 static plan_spared spare(pesc_trainer *t)
 {
     const pesc_model *m = t->m;
-    int32_t rank = t->spec.lora_r > m->lora_rank ? t->spec.lora_r : m->lora_rank;
     pesc_model shape = { .dev = m->dev,
                          .cfg = m->cfg,
                          .act_dt = m->act_dt,
-                         .lora_rank = rank,
+                         .lora_rank = m->lora_rank,
+                         .expert_rank = m->expert_rank,
                          .blocks = m->blocks,
                          .head = m->head };
     params_size size;
     params_configure(&shape.cfg, &t->spec);
+    params_set_ranks(&shape, &t->spec);
     params_measure(&size, &shape.cfg, &t->spec);
     plan_pass p = { .shape = &shape, .spec = &t->spec, .first_layer = size.first_layer };
     return plan_spare(&p, &t->opt, memory_available(m->dev) + m->mixture_bytes);

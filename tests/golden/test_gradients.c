@@ -16,27 +16,34 @@ typedef struct fixture {
     bool frozen; /* held in nf4: only LoRA trains */
     float dropout;
     int32_t molora;
+    bool expert_lora; /* LoRA on full experts, whose own weights are frozen */
 } fixture;
 
 static const fixture fixtures[] = {
-    { "llama", false, 0, 0 },
-    { "llama", false, 0.3F, 0 },
-    { "llama", false, 0.3F, 4 },
-    { "llama3", false, 0, 0 },
-    { "mistral", false, 0, 0 },
-    { "qwen2", false, 0, 0 },
-    { "qwen2-window", false, 0, 0 },
-    { "qwen3", false, 0, 0 },
-    { "camelidae", false, 0, 0 },
-    { "camelidae", false, 0.2F, 0 },
-    { "qwen2idae", false, 0, 0 },
-    { "mixtral", false, 0, 0 },
-    { "qwen2_moe", false, 0, 0 },
-    { "qwen3_moe", false, 0, 0 },
-    { "olmoe", false, 0, 0 },
-    { "deepseek_v2", false, 0, 0 },
-    { "deepseek_v2-yarn", false, 0, 0 },
-    { "bnb", true, 0, 0 },
+    { "llama", false, 0, 0, false },
+    { "llama", false, 0.3F, 0, false },
+    { "llama", false, 0.3F, 4, false },
+    { "llama3", false, 0, 0, false },
+    { "mistral", false, 0, 0, false },
+    { "qwen2", false, 0, 0, false },
+    { "qwen2-window", false, 0, 0, false },
+    { "qwen3", false, 0, 0, false },
+    { "camelidae", false, 0, 0, false },
+    { "camelidae", false, 0.2F, 0, false },
+    { "qwen2idae", false, 0, 0, false },
+    { "mixtral", false, 0, 0, false },
+    { "qwen2_moe", false, 0, 0, false },
+    { "qwen3_moe", false, 0, 0, false },
+    { "olmoe", false, 0, 0, false },
+    { "deepseek_v2", false, 0, 0, false },
+    { "deepseek_v2-yarn", false, 0, 0, false },
+    { "bnb", true, 0, 0, false },
+    { "mixtral", .dropout = 0.3F, .expert_lora = true },
+    { "mixtral", .expert_lora = true },
+    { "qwen2_moe", .expert_lora = true },
+    { "qwen3_moe", .expert_lora = true },
+    { "olmoe", .expert_lora = true },
+    { "deepseek_v2", .expert_lora = true },
 };
 
 enum { N_SEQS = 3, MAX_COUNTS = 256 };
@@ -67,13 +74,13 @@ static void open_model(trial *t, const fixture *f)
     must(pesc_model_open(&t->m, dev, golden_path(f->name), &opt));
     train_spec spec = { .adapters = !f->frozen,
                         .routers = !f->frozen,
-                        .experts = !f->frozen,
+                        .experts = !f->frozen && !f->expert_lora,
                         .base = !f->frozen,
                         .lora_r = 3,
                         .lora_alpha = 6,
                         .lora_dropout = f->dropout,
                         .adapter_dropout = f->dropout,
-                        .lora_targets = TARGET_ALL,
+                        .lora_targets = TARGET_ALL | (f->expert_lora ? TARGET_EXPERTS : 0),
                         .molora_experts = f->molora,
                         .molora_k = 2,
                         .seed = 5 };
@@ -248,8 +255,9 @@ int main(void)
         return 1;
     for (size_t i = 0; i < N; i++) {
         const fixture *f = &fixtures[i];
-        snprintf(names[i], sizeof names[i], "%s%s%s: gradients equal differences", f->name,
-                 f->dropout > 0 ? ", dropout" : "", f->molora ? ", mixture of LoRA" : "");
+        snprintf(names[i], sizeof names[i], "%s%s%s%s: gradients equal differences", f->name,
+                 f->dropout > 0 ? ", dropout" : "", f->molora ? ", mixture of LoRA" : "",
+                 f->expert_lora ? ", LoRA on experts" : "");
         tests[i] = (struct CMUnitTest){ .name = names[i],
                                         .test_func = gradients_equal_differences,
                                         .initial_state = (void *)(uintptr_t)f };

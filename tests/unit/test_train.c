@@ -119,7 +119,7 @@ static tuned open_tuned(pesc_device *dev, const row *r, setup s)
                         .base = s.all,
                         .lora_r = 3,
                         .lora_alpha = 6,
-                        .lora_targets = TARGET_ALL,
+                        .lora_targets = TARGET_ALL | TARGET_EXPERTS,
                         .lora_dropout = s.dropout,
                         .adapter_dropout = s.dropout,
                         .molora_experts = r->molora,

@@ -13,6 +13,7 @@ command. Ends with `N passed, M failed`.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import peft
 import torch
 import transformers as hf
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 hf.utils.logging.disable_progress_bar()
 hf.utils.logging.set_verbosity_error()
@@ -149,6 +151,35 @@ def merge(name, work, dtype, label, **extra):
     check(f"merge {label}: weights equal to the bit", same >= 0.98 * total, f"{same} of {total}")
 
 
+def expert_lora(name, work):
+    """LoRA on every expert of an upcycled model by per-expert keys, against W + (alpha / r) B A in transformers and, where it applies
+    such keys to fused experts, against peft (0.21 leaves out those of qwen2_moe)."""
+    model, adapter, rank = work / f"{name}-up", work / f"{name}-experts", 4
+    made, names, sums = {}, set(), tensors(model)
+    for key, w in tensors(model).items():
+        if ".experts." in key:
+            module = key.removesuffix(".weight")
+            names.add(module.rsplit(".", 1)[1])
+            a, b = torch.randn(rank, w.shape[1]) / 8, torch.randn(w.shape[0], rank) / 8
+            made[f"base_model.model.{module}.lora_A.weight"], made[f"base_model.model.{module}.lora_B.weight"] = a, b
+            sums[key] = w + 7 / rank * b @ a
+    adapter.mkdir()
+    shutil.copytree(model, work / f"{name}-sums")
+    save_file(sums, work / f"{name}-sums" / "model.safetensors", {"format": "pt"})
+    save_file(made, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(model), "r": rank, "lora_alpha": 7,
+         "lora_dropout": 0.0, "bias": "none", "inference_mode": True, "target_modules": sorted(names)}))
+    want = logits(load(work / f"{name}-sums"))
+    (work / "ids.json").write_text(json.dumps(IDS[0]))
+    pesc("logits", model, "--lora", adapter, "--ids", work / "ids.json", "-o", work / "out.npy", "-q")
+    near(f"LoRA on experts of {name}: pesc and transformers", want, np.load(work / "out.npy"), 1e-5)
+    if not name.startswith("qwen2"):
+        near(f"LoRA on experts of {name}: peft", want, logits(peft.PeftModel.from_pretrained(load(model), adapter)), 1e-5)
+    pesc("merge", model, "--lora", adapter, "-o", work / f"{name}-experts-merged")
+    near(f"LoRA on experts of {name}: merged", want, pesc_logits(work / f"{name}-experts-merged", work), 1e-5)
+
+
 def export_lora(work):
     dense, adapter = lora("qwen2", work, torch.float32, rank_pattern={"q_proj": 2})
     pesc("export", dense, "--lora", adapter, "--to", "peft", "-o", work / "again")
@@ -175,6 +206,8 @@ def main():
         merge("llama", work, torch.float32, "llama")
         merge("qwen2-window", work, torch.float32, "qwen2, rsLoRA", use_rslora=True)
         merge("llama", work, torch.bfloat16, "llama in bf16", alpha_pattern={"up_proj": 3})
+        for name in PARENTS:
+            expert_lora(name, work)
         export_lora(work)
         for name in ("llama3-f32", "llama-square-q8_0", "qwen3_moe-f16"):
             export_gguf(name, work)

@@ -1,0 +1,140 @@
+#include "base/mem.h"
+#include "model/params.h"
+
+static bool is_shared(const tensor_rule *r)
+{
+    return !(r->flags & RULE_GLOBAL) && r->offset >= offsetof(block, moe.shared) &&
+           r->offset < offsetof(block, moe.shared) + sizeof(ffn);
+}
+
+param_group params_group(const tensor_rule *r)
+{
+    if (r->need & FACT_MOLORA)
+        return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
+    if (r->flags & RULE_EXPERT)
+        return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
+    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
+        return PARAM_ROUTER;
+    return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
+}
+
+/* ESFT: a shared expert's own gate is, like the router, no part of it. */
+static bool chosen(const expertcfg *own, const slot *t)
+{
+    switch (params_group(t->rule)) {
+    case PARAM_EXPERT:
+        return expertcfg_has(own, t->layer, t->expert);
+    case PARAM_SHARED:
+        return own->shared_experts;
+    default:
+        return own->non_expert_modules;
+    }
+}
+
+bool params_trains(const train_spec *s, const slot *t)
+{
+    const tensor_rule *r = t->rule;
+    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router_bias))
+        return false; /* it chooses experts and has no gradient */
+    if (r->need & FACT_MOLORA)
+        return s->molora_experts > 0;
+    if (s->own)
+        return chosen(s->own, t);
+    const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
+                                          [PARAM_ROUTER] = s->routers,
+                                          [PARAM_EXPERT] = s->experts,
+                                          [PARAM_SHARED] = s->base,
+                                          [PARAM_BASE] = s->base };
+    return by_group[params_group(r)];
+}
+
+pesc_status params_check_own(const expertcfg *own, const config *c, const char *where)
+{
+    bool *sparse = mem_alloc((size_t)c->n_layers, sizeof *sparse);
+    if (!sparse)
+        return fail_nomem(where, (size_t)c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        sparse[i] = config_layer_sparse(c, i);
+    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
+    pesc_status s = expertcfg_check(own, shape, where);
+    mem_free(sparse);
+    if (s == PESC_OK && own->shared_experts && !c->moe.shared_dim)
+        s = fail(PESC_FORMAT, "%s: shared_experts: is true, but the model has none", where);
+    return s;
+}
+
+bool params_full_expert(const tensor_rule *r)
+{
+    return r->flags & RULE_EXPERT && r->need & FACT_EXPERT;
+}
+
+/* Which target bits a linear or an expert answers to: any of them. */
+static uint32_t target_of(const tensor_rule *r)
+{
+    if (params_full_expert(r))
+        return TARGET_EXPERTS;
+    static const struct {
+        size_t offset;
+        uint32_t bits;
+    } rows[] = {
+        { offsetof(block, q.w), TARGET_Q },
+        { offsetof(block, k.w), TARGET_K },
+        { offsetof(block, v.w), TARGET_V },
+        { offsetof(block, o.w), TARGET_O },
+        { offsetof(block, mla.q.w), TARGET_Q },
+        { offsetof(block, mla.q_a.w), TARGET_Q },
+        { offsetof(block, mla.q_b.w), TARGET_Q },
+        { offsetof(block, mla.kv_a.w), TARGET_K | TARGET_V },
+        { offsetof(block, mla.kv_b.w), TARGET_K | TARGET_V },
+        { offsetof(block, ffn.gate.w), TARGET_GATE },
+        { offsetof(block, ffn.up.w), TARGET_UP },
+        { offsetof(block, ffn.down.w), TARGET_DOWN },
+        { offsetof(block, moe.shared.gate.w), TARGET_GATE },
+        { offsetof(block, moe.shared.up.w), TARGET_UP },
+        { offsetof(block, moe.shared.down.w), TARGET_DOWN },
+    };
+    for (size_t i = 0; r->flags & RULE_LINEAR && i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].offset == r->offset)
+            return rows[i].bits;
+    return 0;
+}
+
+/* Whether LoRA is to be attached to a linear that has none. A mixture of LoRA takes the place of
+ * plain LoRA in the FFN. */
+static bool wants_lora(const train_spec *s, const config *c, const slot *t)
+{
+    bool in_ffn = t->rule->offset >= offsetof(block, ffn);
+    bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
+    return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets &&
+           layers_has(&s->lora_layers, t->layer);
+}
+
+int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)
+{
+    return wants_lora(s, c, t) ? s->lora_r : 0;
+}
+
+void params_set_ranks(pesc_model *m, const train_spec *s)
+{
+    bool experts = s->lora_targets & TARGET_EXPERTS && m->cfg.moe.kind == EXPERT_FFN;
+    m->lora_rank = m->lora_rank > s->lora_r ? m->lora_rank : s->lora_r;
+    if (experts && s->lora_r > m->expert_rank)
+        m->expert_rank = s->lora_r;
+}
+
+void params_configure(config *c, const train_spec *s)
+{
+    if (!s->molora_experts)
+        return;
+    c->first_sparse = c->sparse_shift = 0;
+    c->sparse_step = 1;
+    c->moe = (moe_rule){ .kind = EXPERT_LORA,
+                         .topk = { .n_experts = s->molora_experts,
+                                   .k = s->molora_k,
+                                   .score_after_topk = true,
+                                   .scale = 1,
+                                   .n_groups = 1,
+                                   .k_groups = 1 },
+                         .expert_dim = s->lora_r,
+                         .adapter_scale = s->lora_alpha / (float)s->lora_r };
+}

@@ -1,0 +1,85 @@
+# LoRA on full experts: trained, resumed, opened, merged, exported, refused where it cannot be.
+load helper
+
+setup_file() {
+    make_model
+    "$PESC" craft "$D/model" -o "$D/moe" --kind upcycle --experts 3 --check false -q > /dev/null
+    echo '{"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hello world"}]}' > "$D/one.jsonl"
+    echo '[1,2,3,4,5,6,7]' > "$D/ids.json"
+}
+setup() { T=$BATS_TEST_TMPDIR; }
+
+tune() { # run, options
+    "$PESC" train "$D/moe" -o "$1" --data "$D/one.jsonl" --template chatml --method lora --lora-targets all,experts --lora-r 2 --lora-alpha 8 \
+        --lr 1e-2 --batch 1 --seq-len 64 -q "${@:2}"
+}
+logits() { "$PESC" logits "$1" --ids "$D/ids.json" -o "$2" -q "${@:3}"; }
+without() { # file, key: a safetensors file without the tensors whose name contains the key
+    python3 -c 'import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+body, out, data = raw[8 + n:], {}, b""
+for k, v in json.loads(raw[8:8 + n]).items():
+    if k != "__metadata__" and sys.argv[2] not in k:
+        a, b = v["data_offsets"]
+        out[k] = {**v, "data_offsets": [len(data), len(data) + b - a]}
+        data += body[a:b]
+text = json.dumps(out).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)' "$1" "$2"
+}
+
+@test "LoRA on experts: a run has keys for each expert and equals its merge and its export" {
+    tune "$T/run" --steps 4
+    grep -q '"w1"' "$T/run/latest/adapter_config.json"
+    grep -q '"lora_dropout": 0.0' "$T/run/latest/adapter_config.json"
+    grep -aq 'base_model.model.model.layers.0.block_sparse_moe.experts.2.w3.lora_B.weight' "$T/run/latest/adapter_model.safetensors"
+    logits "$T/run" "$T/run.npy"
+    logits "$D/moe" "$T/base.npy"
+    if cmp -s "$T/run.npy" "$T/base.npy"; then return 1; fi
+    "$PESC" export "$T/run" --to peft -o "$T/peft" -q
+    logits "$D/moe" "$T/lora.npy" --lora "$T/peft"
+    cmp "$T/run.npy" "$T/lora.npy"
+    run "$PESC" merge "$T/run" -o "$T/merged" -q # it compares the two models
+    [ "$status" -eq 0 ]
+    [[ $output == *"identity: "*"(rounding)"* ]]
+}
+
+@test "LoRA on experts: a stopped run goes on bit for bit" {
+    tune "$T/whole" --steps 4
+    tune "$T/parts" --steps 2
+    "$PESC" train -o "$T/parts" --resume --steps 4 -q
+    cmp "$T/whole/latest/adapter_model.safetensors" "$T/parts/latest/adapter_model.safetensors"
+}
+
+@test "LoRA on experts: further training starts from the adapter that is loaded" {
+    tune "$T/run" --steps 3
+    "$PESC" export "$T/run" --to peft -o "$T/peft" -q
+    tune "$T/more" --steps 1 --lr 0 --lora "$T/peft"
+    logits "$T/run" "$T/a.npy"
+    logits "$T/more" "$T/b.npy"
+    cmp "$T/a.npy" "$T/b.npy"
+}
+
+@test "LoRA on experts: plan and run agree on what trains" {
+    tune "$T/run" --steps 1 --json > "$T/run.json"
+    "$PESC" plan "$D/moe" --data "$D/one.jsonl" --template chatml --method lora --lora-targets all,experts --lora-r 2 --batch 1 \
+        --seq-len 64 --json -q > "$T/plan.json"
+    [ "$(grep -o '"params_trained":[0-9]*' "$T/run.json")" = "$(grep -o '"params_trained":[0-9]*' "$T/plan.json")" ]
+    grep -q '"params_trained":[1-9]' "$T/plan.json"
+}
+
+@test "LoRA on experts: is refused without full experts, where they train, and on some experts only" {
+    run "$PESC" train "$D/model" -o "$T/x" --data "$D/one.jsonl" --template chatml --method lora --lora-targets experts -q
+    [ "$status" -eq 2 ]
+    [[ $output == *"lora_targets: found experts, but the model has no full experts"* ]]
+    run "$PESC" train "$D/moe" -o "$T/x" --data "$D/one.jsonl" --template chatml --method upcycle --lora-targets all,experts -q
+    [ "$status" -eq 2 ]
+    [[ $output == *"method upcycle trains the experts' own weights"* ]]
+    tune "$T/run" --steps 1
+    "$PESC" export "$T/run" --to peft -o "$T/peft" -q
+    without "$T/peft/adapter_model.safetensors" .layers.0.block_sparse_moe.experts.1.w2.
+    run logits "$D/moe" "$T/x.npy" --lora "$T/peft"
+    [ "$status" -ne 0 ]
+    [[ $output == *"the experts of a layer differ in their LoRA, or some have none"* ]]
+}
