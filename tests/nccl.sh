@@ -99,8 +99,8 @@ measure() {
     poll=$!
     for r in 0 1; do
         RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r MASTER_PORT=$port NCCL_HOSTID=h$r \
-            "$PESC" train "$D/large" --data "$D/large.jsonl" --method lora -o "$run" --device cuda --steps 4 --batch 32 --seq-len 1024 \
-            --micro-tokens 8192 --lora-r 8 --log-every 1 "$@" > "$run.$r.out" 2> "$run.$r.err" &
+            "$PESC" train "$D/large" --data "$D/large.jsonl" --method lora -o "$run" --device cuda --steps 4 --batch 64 --seq-len 1024 \
+            --micro-tokens 16384 --lora-r 8 --log-every 1 "$@" > "$run.$r.out" 2> "$run.$r.err" &
         pids+=($!)
     done
     for r in "${pids[@]}"; do wait "$r" || rc=$?; done
