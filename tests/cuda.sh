@@ -30,6 +30,9 @@ for t in test_families test_train; do
     add "golden/$t"
 done
 
+PESC_TEST_DEVICE=$DEVICE "$BUILD/tests/unit/test_extra_experts" >"$log" 2>&1
+add "unit/test_extra_experts"
+
 # check NAME COMMAND...: one more test
 check() {
     name=$1

@@ -31,7 +31,7 @@ def main():
     schemas, name = api["components"]["schemas"], {"type": "string", "enum": ["base"]}
     schemas["CreateCompletionRequest"]["properties"]["model"] = schemas["ModelIdsShared"] = name  # most requests get beyond the name
     each = int(os.environ.get("PESC_CASES", "2000")) // len(operations) + 1
-    with tempfile.TemporaryDirectory() as d, Server(str(ROOT / "share/base"), "--chat-format", "chatml", "--context", "128") as s:
+    with tempfile.TemporaryDirectory() as d, Server(str(ROOT / "share/base"), "--chat-format", "vicuna", "--context", "128") as s:
         described = pathlib.Path(d) / "openapi.json"
         described.write_text(json.dumps(api))
         run = subprocess.run([pathlib.Path(sys.executable).parent / "schemathesis", "run", described, "--url", f"http://127.0.0.1:{s.port}",
