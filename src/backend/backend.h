@@ -387,7 +387,7 @@ struct ops {
     /* training */
     void (*dropout)(device *d, tensor out, tensor x, rng_key key, float p);
     /* out[i] = uniform(key, i) < p ? 0 : x[i] / (1 - p); also its own backward; out may be x */
-    void (*sumsq)(device *d, tensor out, tensor x); /* out f32 [1] */
+    void (*sumsq)(device *d, tensor out, tensor x); /* out f32 [m]: of m equal parts of x */
     void (*adamw)(device *d, const adamw *a);
 
     /* quantisation: w f32 to NF4 (tensor/nf4.h) */

@@ -91,6 +91,8 @@ size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys)
 
 /* ---- training ---- */
 
+enum { SQUARES_SUMS = 1024 }; /* parts of a buffer in one sumsq: each rounds up */
+
 size_t scratch_squares(int64_t n)
 {
     return (size_t)larger(num_divide_up(n, SQUARES_PART), 1) * sizeof(double);
@@ -147,7 +149,7 @@ size_t scratch_for_work(int n_sm, const work_limits *w)
         w->train ? scratch_balance(w->experts) : 0,
         w->train ? scratch_columns(w->tokens * larger(w->heads, 1), w->widest) : 0,
         w->train && w->experts ? scratch_router(w->dim) : 0,
-        w->trained ? scratch_squares(w->trained) : 0,
+        w->trained ? scratch_squares(w->trained) + SQUARES_SUMS * sizeof(double) : 0,
         w->trained ? scratch_codes() : 0,
         scratch_means(w->quantised),
     };

@@ -100,15 +100,33 @@ static pesc_status gather_squares(optimizer *o, const float *own, float all[SHAR
     return PESC_OK;
 }
 
+/* The sums of squares of this process's segments, by round. Whole segments that follow each other
+ * are one op; the last of all may be shorter. */
+static void sum_own(optimizer *o)
+{
+    device *dev = o->p->m->dev;
+    const shards *s = &o->shards;
+    for (int32_t round = 0, n = shards_count(s, comm_rank(s->comm)); round < n;) {
+        int32_t first = round;
+        shard_range r = shards_run(s, &round), whole = r, rest = r;
+        int64_t count = (r.end - r.first) / s->segment;
+        whole.end = rest.first = r.first + count * s->segment;
+        if (count)
+            dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ first, first + count }, 1),
+                           shards_part(o->p->grad, whole, 1));
+        if (rest.first < rest.end)
+            dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ round - 1, round }, 1),
+                           shards_part(o->p->grad, rest, 1));
+    }
+}
+
 /* The sums of squares of all segments, each from the process that has it. */
 static pesc_status sum_segments(optimizer *o, float all[SHARD_SEGMENTS])
 {
     device *dev = o->p->m->dev;
     int32_t me = comm_rank(o->shards.comm), n = shards_count(&o->shards, me);
     float own[SHARD_SEGMENTS];
-    for (int32_t i = 0; i < n; i++)
-        dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ i, i + 1 }, 1),
-                       shards_part(o->p->grad, shards_own_range(&o->shards, me, i), 1));
+    sum_own(o);
     if (n)
         TRY(dev->op->download(dev, own, o->squares.data, (size_t)n * sizeof *own));
     if (o->shards.comm)

@@ -47,7 +47,7 @@ const op_test test_dropout = {
 
 static int sumsq_slots(const params *p, slot *s)
 {
-    s[0] = (slot){ "out", SLOT_OUT, DT_F32, .ne = { 1 } };
+    s[0] = (slot){ "out", SLOT_OUT, DT_F32, .ne = { p->n ? p->n : 1 } };
     s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
     return 2;
 }
@@ -60,9 +60,11 @@ static void sumsq_call(device *d, const params *p, const tensor *t)
 
 static void sumsq_oracle(const params *p, double **x)
 {
-    x[0][0] = 0;
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][0] += x[1][i] * x[1][i];
+    i64 m = p->n ? p->n : 1, each = p->t * p->c / m;
+    for (i64 k = 0; k < m; k++)
+        x[0][k] = 0;
+    for (i64 i = 0; i < m * each; i++)
+        x[0][i / each] += x[1][i] * x[1][i];
 }
 
 /* clang-format off */
@@ -72,6 +74,10 @@ const op_test test_sumsq = {
         { .t = 1, .c = 1 },
         { .t = 3, .c = 77, .x = DT_BF16 },
         { .t = 300, .c = 1001 },
+        /* n equal parts of x */
+        { .t = 6, .c = 77, .n = 3 },
+        { .t = 8, .c = 33000, .n = 4 },
+        { .t = 5, .c = 768, .n = 5, .x = DT_BF16 },
     }
 };
 /* clang-format on */

@@ -13,7 +13,8 @@ extern "C" {
 namespace
 {
 
-/* ---- sum of squares: partial sums of fixed size, then their sum in order, both in double ---- */
+/* ---- sums of squares of equal parts of x, one for each y of the grid: partial sums of fixed size,
+ * then their sum in order, both in double ---- */
 
 constexpr int64_t PART = SQUARES_PART;
 
@@ -22,7 +23,7 @@ template <class X> __global__ void squares_kernel(double *parts, const X *x, int
     constexpr int W = vec_width<X>;
     int64_t begin = blockIdx.x * PART, end = begin + PART < n ? begin + PART : n;
     float sum[W] = { 0 };
-    x += begin;
+    x += blockIdx.y * n + begin;
     vec_each_of_row<VEC_THREADS, W, 4>(end - begin, wide && (end - begin) % W == 0, [&](auto at) {
         float v[W];
         at.load(v, x);
@@ -34,17 +35,17 @@ template <class X> __global__ void squares_kernel(double *parts, const X *x, int
         total += sum[j];
     total = vec_team_sum<VEC_THREADS>(total);
     if (threadIdx.x == 0)
-        parts[blockIdx.x] = total;
+        parts[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
 __global__ void fold_kernel(float *out, const double *parts, int64_t n)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += VEC_THREADS)
-        sum += parts[i];
+        sum += parts[blockIdx.x * n + i];
     sum = vec_team_sum<VEC_THREADS>(sum);
     if (threadIdx.x == 0)
-        *out = (float)sum;
+        out[blockIdx.x] = (float)sum;
 }
 
 /* ---- the step ---- */
@@ -300,16 +301,17 @@ double power(double x, int32_t n)
 
 extern "C" void cuda_sumsq(device *d, tensor out, tensor x)
 {
-    int64_t n = tensor_count(&x);
-    unsigned parts = vec_blocks(n, PART);
-    double *sums = (double *)cuda_scratch(cuda_of(d), "sumsq", scratch_squares(n));
+    int64_t m = tensor_count(&out), n = tensor_count(&x) / m;
+    dim3 parts(vec_blocks(n, PART), (unsigned)m);
+    double *sums = (double *)cuda_scratch(cuda_of(d), "sumsq", (size_t)m * scratch_squares(n));
     if (!sums)
         return;
     vec_typed(x.dt, [&](auto v) {
         typedef decltype(v) X;
-        vec_launch(d, "sumsq", parts, squares_kernel<X>, sums, (X *)x.data, n, vec_aligned(x));
+        bool wide = vec_aligned(x) && (m == 1 || n % vec_width<X> == 0);
+        squares_kernel<<<parts, VEC_THREADS, 0, cuda_of(d)->stream>>>(sums, (X *)x.data, n, wide);
     });
-    vec_launch(d, "sumsq", 1, fold_kernel, (float *)out.data, sums, (int64_t)parts);
+    vec_launch(d, "sumsq", (unsigned)m, fold_kernel, (float *)out.data, sums, (int64_t)parts.x);
 }
 
 extern "C" void cuda_adamw(device *d, const adamw *a)

@@ -24,17 +24,26 @@ static void sum_squares(const void *ctx, int64_t begin, int64_t end, void *scrat
     p->parts[begin / PART] = vec_dot(x, p->x.dt, x, p->x.dt, end - begin);
 }
 
-void OP(sumsq)(device *d, tensor out, tensor x)
+static float squares_of(cpu_device *c, tensor x, int64_t n)
 {
-    cpu_device *c = cpu_of(d);
     squares p = { x, (double *)(void *)c->shared };
-    int64_t n = tensor_count(&x), parts = (n + PART - 1) / PART;
+    int64_t parts = (n + PART - 1) / PART;
     ASSERT(parts <= CPU_SHARED / 8);
     double sum = 0;
     cpu_for(c, n, PART, sum_squares, &p);
     for (int64_t i = 0; i < parts; i++)
         sum += p.parts[i];
-    *(float *)out.data = (float)sum;
+    return (float)sum;
+}
+
+void OP(sumsq)(device *d, tensor out, tensor x)
+{
+    int64_t m = tensor_count(&out), n = tensor_count(&x) / m;
+    float *sums = out.data;
+    for (int64_t i = 0; i < m; i++) {
+        sums[i] = squares_of(cpu_of(d), x, n);
+        x.data = (char *)x.data + (size_t)n * dtype_block_bytes(x.dt);
+    }
 }
 
 /* ---- the step ---- */
