@@ -237,6 +237,12 @@ const op_test test_attention_fwd = {
           .scale = 0.25f, .window = 65, .flag = true },
         { .t = 200, .seqs = 1, .len = { 200 }, .heads = 2, .kv = 1, .qk = 16, .v = 16,
           .scale = 0.25f, .window = 7, .flag = true },
+        { .t = 150, .seqs = 1, .len = { 150 }, .heads = 2, .kv = 1, .qk = 128, .v = 128,
+          .scale = 0.09f, .flag = true },
+        { .t = 40, .seqs = 1, .len = { 40 }, .heads = 2, .kv = 1, .qk = 192, .v = 200,
+          .scale = 0.07f, .flag = true },
+        { .t = 9, .seqs = 1, .len = { 9 }, .heads = 2, .kv = 1, .qk = 260, .v = 258,
+          .scale = 0.06f },
         /* packed sequences */
         { .t = 200, .seqs = 4, .len = { 1, 65, 130, 4 }, .heads = 4, .kv = 2, .qk = 20, .v = 36,
           .scale = 0.2f, .flag = true },

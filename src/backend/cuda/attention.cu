@@ -1,9 +1,10 @@
 /* attention: causal attention of packed sequences, with or without pages of past keys (KV cache).
  *
- * Four kernels, chosen by types, sizes, pages and GPU, not by what else is in the batch:
+ * Five kernels, chosen by types, sizes, pages and GPU, not by what else is in the batch:
  *   - attention_decode.cu: sequences of a single row, with pages;
  *   - attention_sm90.cu: Hopper, bf16, common head sizes, no pages;
  *   - mma_fwd below: the same types and sizes on other GPUs, and with pages, by mma.sync;
+ *   - attention_tile.cu: any type, heads of at most 256, in f32 arithmetic;
  *   - row_fwd below: any type and size, a warp for each query row and head; slow.
  *
  * All compute online softmax: a running maximum, sum and weighted sum of values over blocks of
@@ -375,7 +376,8 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         rotate(d, op, &a);
     const mma_shape *shape = find_shape(&a);
     int32_t min_rows = a.table ? 2 : 1; /* with pages a single row is attn_decode's */
-    size_t list = shape ? scratch_tiles(a.n_tokens, a.n_seq) : 0;
+    bool tiled = shape || attn_tile_fits(c, &a);
+    size_t list = tiled ? scratch_tiles(a.n_tokens, a.n_seq) : 0;
     unsigned char *scratch = NULL;
     if (a.table) {
         attn_new_kv rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
@@ -390,10 +392,11 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
     } else if (c->cc >= 90 && attn_sm90_fwd(c, &a)) {
         return cuda_launched(c, "attention_fwd");
     }
-    if (shape) {
+    if (tiled) {
         scratch = scratch ? scratch : (unsigned char *)cuda_scratch(c, "attention_fwd", list);
         if (scratch)
-            shape->launch(c, &a, attn_tiles_list(c, &a, min_rows, scratch));
+            (shape ? shape->launch : attn_tile_fwd)(c, &a,
+                                                    attn_tiles_list(c, &a, min_rows, scratch));
     } else {
         row_launch(c, &a, min_rows);
     }

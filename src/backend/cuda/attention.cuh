@@ -72,6 +72,10 @@ bool attn_sm90_fwd(cuda_device *c, const attn_args *a);
 bool attn_sm90_bwd_fits(const attn_bwd_args *b);
 void attn_sm90_bwd(cuda_device *c, const attn_bwd_args *b, attn_tiles tiles);
 
+/* Forward in f32 arithmetic, for the types and sizes that it fits. */
+bool attn_tile_fits(const cuda_device *c, const attn_args *a);
+void attn_tile_fwd(cuda_device *c, const attn_args *a, attn_tiles tiles);
+
 /* The new rows of k and v, which are to be stored in the pages. */
 typedef struct attn_new_kv {
     const void *k, *v;
