@@ -4,11 +4,12 @@
  * Bound: reading the weights once. So codes and scales go from global memory straight to registers,
  * several loads ahead of their use, and nothing else may cost time.
  *
- * Work: persistent blocks, one on each multiprocessor; a block takes tiles of 16 rows of w in a
- * grid-stride loop. Its 16 warps split k between them: a warp has every 16th group of 256 elements
- * of k, keeps the activations of the group in registers, and goes through the block's tiles. A tile
- * by a group is a chunk: four quantisation blocks of 64, each with its own scale. The warps' sums
- * are added in order at the end, so results repeat bit for bit.
+ * Work: persistent blocks, 16 warps on each multiprocessor; a block takes tiles of 16 rows of w in
+ * a grid-stride loop. Its warps split k between them: one of 16 has every 16th group of 256
+ * elements of k, keeps the activations of the group in registers, and goes through the block's
+ * tiles. A tile by a group is a chunk: four quantisation blocks of 64, each with its own scale. The
+ * warps' sums are added in order at the end, so results repeat bit for bit. These 16 warps are one
+ * block; with more than four tokens two blocks of eight warps are faster, with one token slower.
  *
  * A chunk: the four lanes of a row read 64 bytes in one load, two lanes a quantisation block, and
  * twice that. The tensor cores sum over all four lanes, over two quantisation blocks that is. To
@@ -24,8 +25,7 @@
 namespace
 {
 
-enum { LANES = 32, WARPS = 16, THREADS = WARPS * LANES, TILE = 16, GROUP = 4 * NF4_BLOCK };
-enum { BLOCKS_PER_SM = 1 };
+enum { LANES = 32, ALL_WARPS = 16, TILE = 16, GROUP = 4 * NF4_BLOCK };
 enum {
     MOST_TOKENS = 8,
     MOST_SUMS = 64
@@ -198,11 +198,12 @@ __device__ __forceinline__ void multiply_chunk(float *sums, const chunk &q,
 }
 
 /* Adds the warps' sums [tile][warp][token][row] in order and stores the results. */
+template <int WARPS>
 __device__ __forceinline__ void store_tiles(const float *sums, const problem &p, const tile *tiles,
                                             int n_tiles)
 {
     int each = p.tokens * TILE;
-    for (int i = threadIdx.x; i < n_tiles * each; i += THREADS) {
+    for (int i = threadIdx.x; i < n_tiles * each; i += WARPS * LANES) {
         int token = i / TILE % p.tokens, row = i % TILE;
         const tile &of = tiles[i / each];
         const float *from = sums + i / each * WARPS * each + token * TILE + row;
@@ -216,7 +217,7 @@ __device__ __forceinline__ void store_tiles(const float *sums, const problem &p,
 }
 
 /* The order in which a warp takes its chunks: all tiles of the block for each of its groups. */
-struct chunk_order {
+template <int WARPS> struct chunk_order {
     int group, nth;
 
     __device__ __forceinline__ bool next(int n_tiles) /* true: another group */
@@ -229,10 +230,11 @@ struct chunk_order {
 };
 
 /* PAIRS pairs of tokens; AHEAD chunks are in flight. */
-template <int PAIRS, int AHEAD>
-__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+template <int PAIRS, int AHEAD, int WARPS>
+__global__ void __launch_bounds__(WARPS *LANES, ALL_WARPS / WARPS)
     nf4_gemv_kernel(const __grid_constant__ problem p)
 {
+    constexpr int THREADS = WARPS * LANES;
     extern __shared__ __align__(1024) unsigned char smem[]; /* table, tiles, sums */
     tile *tiles = (tile *)(smem + NF4_TABLE_BYTES);
     int n_tiles = (p.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
@@ -244,7 +246,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     for (int i = threadIdx.x; i < n_tiles; i += THREADS)
         tiles[i] = tile_of(p, i);
     __syncthreads();
-    chunk_order loaded = { warp, 0 }, used = loaded;
+    chunk_order<WARPS> loaded = { warp, 0 }, used = loaded;
     lane_offsets r = offsets_of(p, warp);
     chunk ahead[AHEAD];
     auto prefetch = [&](chunk &to) {
@@ -277,22 +279,22 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
             }
     }
     __syncthreads();
-    store_tiles(sums, p, tiles, n_tiles);
+    store_tiles<WARPS>(sums, p, tiles, n_tiles);
 }
 
 /* ---- host ---- */
 
-/* A block per multiprocessor, or more where its sums would not fit into shared memory. */
-template <int PAIRS, int AHEAD> void launch(cuda_device *d, const problem &p)
+/* As many blocks as are resident, or more where their sums would not fit into shared memory. */
+template <int PAIRS, int AHEAD, int WARPS> void launch(cuda_device *d, const problem &p)
 {
     int most = MOST_SUMS / p.tokens, needed = (p.tiles + most - 1) / most;
-    int resident = d->n_sm * BLOCKS_PER_SM, blocks = p.tiles < resident ? p.tiles : resident;
+    int resident = d->n_sm * (ALL_WARPS / WARPS), blocks = p.tiles < resident ? p.tiles : resident;
     blocks = blocks < needed ? needed : blocks;
     int tiles = (p.tiles + blocks - 1) / blocks;
-    overlap_grid grid = { dim3((unsigned)blocks), THREADS,
+    overlap_grid grid = { dim3((unsigned)blocks), WARPS * LANES,
                           NF4_TABLE_BYTES + tiles * ((int)sizeof(tile) + WARPS * p.tokens * TILE *
                                                                              (int)sizeof(float)) };
-    overlap_launch(d, "matmul of nf4", grid, nf4_gemv_kernel<PAIRS, AHEAD>, p);
+    overlap_launch(d, "matmul of nf4", grid, nf4_gemv_kernel<PAIRS, AHEAD, WARPS>, p);
 }
 
 } // namespace
@@ -323,9 +325,9 @@ void nf4_gemv_launch(cuda_device *d, const mm *a, int n)
         p.tiles += (end.n + TILE - 1) / TILE;
     }
     if (p.tokens <= 2)
-        launch<1, 2>(d, p);
+        launch<1, 2, 16>(d, p);
     else if (p.tokens <= 4)
-        launch<2, 2>(d, p);
+        launch<2, 2, 16>(d, p);
     else
-        launch<4, 1>(d, p);
+        launch<4, 1, 8>(d, p);
 }
