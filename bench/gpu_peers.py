@@ -1,7 +1,8 @@
 """The work of `make bench-cuda` in PyTorch, as fast as a careful user makes it: the figures to stand beside.
 
 Products, attention, and training steps of a Llama shape with random weights: NF4 base unpacked for every
-product, LoRA on seven linears, adapters over sorted tokens, fused AdamW with bf16 weights and moments.
+product, LoRA on seven linears, adapters over sorted tokens, fused AdamW with bf16 weights and moments; in some
+rows the gradient through the base in fp8 (torch._scaled_mm).
   gpu_peers.py [products] [attention] [steps]     all three when none is named
 """
 import math
@@ -65,25 +66,51 @@ def unpack(codes, scales, table):
     return (pairs.view(-1, 64) * scales[:, None]).to(BF16)
 
 
+LARGEST = 448  # of e4m3
+
+
+@torch.compile
+def unpack_fp8(codes, scales, table, shape):
+    """W^T in e4m3, and the scale of every column of W."""
+    scale = scales.max() / LARGEST
+    pairs = torch.stack((table[(codes >> 4).long()], table[(codes & 15).long()]), -1)
+    w = (pairs.view(-1, 64) * (scales / scale)[:, None]).view(shape)
+    return w.to(torch.float8_e4m3fn).T.contiguous(), scale.expand(1, shape[1]).contiguous()
+
+
+@torch.compile
+def round_rows(dy):
+    scale = dy.abs().amax(-1, keepdim=True).float().clamp(min=1e-30) / LARGEST
+    return (dy / scale).to(torch.float8_e4m3fn), scale
+
+
+def times_fp8(dy, codes, scales, table, shape):
+    """dy W with both rounded to e4m3: dy by row, W as a whole."""
+    w, by_column = unpack_fp8(codes, scales, table, shape)
+    rows, by_row = round_rows(dy)
+    return torch._scaled_mm(rows, w.T, by_row, by_column, out_dtype=BF16, use_fast_accum=True)
+
+
 class Frozen(torch.autograd.Function):
-    """x W^T with W in NF4: nothing of W is kept but its codes."""
+    """x W^T with W in NF4: nothing of W is kept but its codes. fp8: dX is computed in e4m3."""
 
     @staticmethod
-    def forward(ctx, x, codes, scales, table, shape):
-        ctx.w = codes, scales, table, shape
+    def forward(ctx, x, codes, scales, table, shape, fp8):
+        ctx.w, ctx.fp8 = (codes, scales, table, shape), fp8
         return x @ unpack(codes, scales, table).view(shape).T
 
     @staticmethod
     def backward(ctx, dy):
         codes, scales, table, shape = ctx.w
-        return dy @ unpack(codes, scales, table).view(shape), None, None, None, None
+        dx = times_fp8(dy, *ctx.w) if ctx.fp8 else dy @ unpack(codes, scales, table).view(shape)
+        return dx, None, None, None, None, None
 
 
 class Linear(torch.nn.Module):
-    def __init__(self, inputs, outputs, rank, table):
+    def __init__(self, inputs, outputs, rank, table, fp8):
         super().__init__()
         self.shape = outputs, inputs
-        self.table = table
+        self.table, self.fp8 = table, fp8
         n = inputs * outputs
         self.codes = torch.randint(0, 256, (n // 2,), dtype=torch.uint8, device=GPU)
         self.scales = torch.full((n // 64,), 0.04, device=GPU)
@@ -91,7 +118,8 @@ class Linear(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.zeros(outputs, rank, device=GPU, dtype=BF16))
 
     def forward(self, x):
-        return Frozen.apply(x, self.codes, self.scales, self.table, self.shape) + 0.25 * ((x @ self.a.T) @ self.b.T)
+        base = Frozen.apply(x, self.codes, self.scales, self.table, self.shape, self.fp8)
+        return base + 0.25 * ((x @ self.a.T) @ self.b.T)
 
 
 class Experts(torch.nn.Module):
@@ -118,7 +146,7 @@ class Layer(torch.nn.Module):
     def __init__(self, s, table):
         super().__init__()
         self.s = s
-        make = lambda i, o: Linear(i, o, 64, table)
+        make = lambda i, o: Linear(i, o, 64, table, s.fp8)
         self.q, self.k, self.v, self.o = (make(s.width, s.width) for _ in range(4))
         self.gate, self.up, self.down = make(s.width, s.ffn), make(s.width, s.ffn), make(s.ffn, s.width)
         self.experts = Experts(s.width, 8, 512) if s.experts else None
@@ -148,12 +176,12 @@ class Layer(torch.nn.Module):
 
 
 class Shape:
-    width, ffn, heads, layers, vocabulary, seqs, tokens, experts = 4096, 11008, 32, 32, 32000, 4, 2048, True
+    width, ffn, heads, layers, vocabulary, seqs, tokens = 4096, 11008, 32, 32, 32000, 4, 2048
 
 
-def step_of(name, experts, keep, compiled, steps=4):
+def step_of(name, experts, keep, compiled, fp8, steps=4):
     s = Shape()
-    s.experts = experts
+    s.experts, s.fp8 = experts, fp8
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     table = CODES.to(GPU)
@@ -186,8 +214,12 @@ def step_of(name, experts, keep, compiled, steps=4):
 
 
 def steps():
-    for row in [("7B with adapters, kept", True, True, False), ("7B with adapters, kept, compiled", True, True, True),
-                ("7B with adapters, computed again", True, False, False), ("7B dense, kept", False, True, False)]:
+    for row in [("7B with adapters, kept", True, True, False, False), ("7B with adapters, kept, compiled", True, True, True, False),
+                ("7B with adapters, kept, compiled, dX in fp8", True, True, True, True),
+                ("7B with adapters, computed again", True, False, False, False),
+                ("7B with adapters, computed again, compiled, dX in fp8", True, False, True, True),
+                ("7B dense, kept", False, True, False, False),
+                ("7B dense, kept, compiled, dX in fp8", False, True, True, True)]:
         try:
             step_of(*row)
         except torch.cuda.OutOfMemoryError:

@@ -40,6 +40,9 @@ COMMANDS = {
             "{build}/bench/shape bench/shapes/7b.json moments=8",
             "{build}/bench/shape bench/shapes/34b-pesc.json moments=8 seqs=2 micro=4096",
             "{build}/bench/shape bench/shapes/34b-pesc.json moments=8 micro=4096 memory=74",
+            *(f"{{build}}/bench/shape bench/shapes/{shape} grads=fp8" for shape in (
+                "7b-pesc.json moments=8", "7b-pesc.json moments=8 micro=4096 memory=22", "7b.json moments=8",
+                "34b-pesc.json moments=8 seqs=2 micro=4096", "34b-pesc.json moments=8 micro=4096 memory=74")),
             "{build}/bench/shape bench/shapes/29m-pesc.json seqs=32 tokens=512 micro=16384 lora=16",
         ],
         "decode": [
@@ -48,6 +51,8 @@ COMMANDS = {
             "{build}/bench/shape bench/shapes/7b.json decode=64 base=bf16",
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=128 batch={batch} base=bf16"
               for shape in ("135m", "135m-pesc-256") for batch in (1, 8, 64)),
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=64 batch={batch}"
+              for shape in ("mixtral-8x7b", "qwen3-30b-a3b") for batch in (1, 8, 64)),
         ],
         "prefill": [
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json prefill={tokens}"
@@ -61,6 +66,7 @@ COMMANDS = {
         "power": "{build}/bench/product_cuda power",
         "few_rows": "{build}/bench/cuda",
         "idle": "bench/idle.sh {build}",
+        "commands": "python3 bench/commands.py --pesc {build}/pesc",
         "profile": "{build}/bench/shape bench/shapes/7b-pesc.json moments=8 profile=1",
     },
 }

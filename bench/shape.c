@@ -18,6 +18,7 @@
 #include "train/optimizer.h"
 #include "train/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -417,6 +418,24 @@ static double forward(inference *f, int prompt, int each, int past)
     return now() - began;
 }
 
+/* Bytes of weights that a step of `batch` tokens reads: the embedding's rows are few, and of the
+ * experts it reads those that a token has chosen, if all are as likely to be. */
+static double bytes_read(pesc_model *m, int batch)
+{
+    const topk_rule *rule = &m->cfg.moe.topk;
+    double all = 0, experts = 0;
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        tensor t = bind_tensor(m, &s);
+        double bytes = (double)tensor_bytes(&t);
+        if (s.expert >= 0)
+            experts += bytes;
+        else if (t.data != m->embed.data || m->embed.data == m->head.data)
+            all += bytes;
+    }
+    double missed = experts > 0 ? pow(1 - (double)rule->k / rule->n_experts, batch) : 0;
+    return all + experts * (1 - missed);
+}
+
 static void decode(inference *f, int steps)
 {
     int prompt = number_of("tokens", 128), batch = f->batch;
@@ -431,10 +450,10 @@ static void decode(inference *f, int steps)
     }
     if (wrapped.n)
         meter_print(&wrapped);
-    double took = sum / (steps - 4), bytes = (double)f->m->memory_bytes;
+    double took = sum / (steps - 4), bytes = bytes_read(f->m, batch);
     printf(
         "%s: decode of %d, base %s: %.2f ms a token, %.1f tokens/s; prompt of %d x %d in %.1f ms; "
-        "weights %.2f GiB, read at %.2f TB/s\n",
+        "weights %.2f GiB a step, read at %.2f TB/s\n",
         f->name, batch, text_of("base", "nf4"), took * 1e3, batch / took, batch, prompt,
         first * 1e3, gib(bytes), bytes / took / 1e12);
 }

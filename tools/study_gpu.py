@@ -2,6 +2,8 @@
 """The study of docs/study-gpu.md: every method on a real model and three real domains, on a GPU.
 
     make study-gpu           everything; results are left in build/study-gpu, the report in docs/study-gpu.md
+    tools/study_gpu.py fp8   instead the main methods with base_grad_dtype bf16 and fp8, every seed, at the rates that the
+                             search chose: prints a table (3 minutes with JOBS=3 ASK=0)
 
 All it runs is pesc. Settings come from the environment:
     MODEL, DATA              the dense model, and the folder of instruction sets (its layout: see SOURCES); where they are not
@@ -95,9 +97,17 @@ ALL = [pesc(8), lora(64), lora(256), pesc(16), pesc(4), pesc(32),
               "--method molora --experts 8 --top-k 2 --lora-r 64 --lora-alpha 16", ADDED),
        pesc(64), lora(122)]
 CORE = 6
+FP8 = {"lora-r64": "4e-4", "pesc-8": "1.6e-4", "pesc-32": "1.6e-4"}  # rates
+
+
+def in_fp8(m):
+    return Method(m.name + "-fp8", m.what, " ".join(m.train) + " --base-grad-dtype fp8", "", m.craft)
+
+
 for name, rates in (pair.split("=") for pair in ENV("RATES", "").split()):
     next(m for m in ALL if m.name == name).rates = rates.split(",")
 METHODS = [m for m in ALL if m.name in ENV("METHODS", " ".join(m.name for m in ALL)).split()]
+BY_NAME = {m.name: m for m in ALL + [in_fp8(m) for m in ALL if m.name in FP8]}
 
 
 def tell(text):
@@ -259,7 +269,7 @@ def make(name, part, seed, rate):
         if name == "base":
             row = {**judge(MODEL), "activated": command("info", MODEL)["params"]["activated"]}
         else:
-            row = train(next(m for m in METHODS if m.name == name), part, seed, rate)
+            row = train(BY_NAME[name], part, seed, rate)
     except subprocess.TimeoutExpired:
         return False
     except (RuntimeError, OSError, ValueError, KeyError) as e:
@@ -291,6 +301,21 @@ def repeat():
         list(pool.map(lambda run: make(*run), [r for r in runs if r[3]]))
 
 
+def compare_fp8():
+    runs = [(name + suffix, "full", seed, rate) for name, rate in FP8.items() for seed in SEEDS for suffix in ("", "-fp8")]
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(lambda run: make(*run), runs))
+    print("| method | loss in bf16, by seed | in fp8 | difference of the means | tokens/s |\n| --- | --- | --- | --- | --- |")
+    for name, rate in FP8.items():
+        both = [[results.get((name + suffix, "full", seed, rate), {}) for seed in SEEDS] for suffix in ("", "-fp8")]
+        losses = [[r["mean"] for r in rows if r.get("mean")] for rows in both]
+        if not all(losses):
+            continue
+        speeds = [median(r["tokens_per_second"] for r in rows if r.get("mean")) for rows in both]
+        print(f"| {name} |", " | ".join(", ".join(f"{x:.4f}" for x in part) for part in losses),
+              f"| {mean(losses[1]) - mean(losses[0]):+.4f} | {speeds[0]:,.0f}, {speeds[1]:,.0f} |", flush=True)
+
+
 def main():
     os.chdir(ROOT)
     STUDY.mkdir(parents=True, exist_ok=True)
@@ -299,6 +324,10 @@ def main():
         if not Path(MODEL).exists() or not DATA.exists():
             sys.exit(f"study-gpu: {MODEL} or {DATA} is not there; set MODEL and DATA, or PESC_DATA")
         prepare()
+    if sys.argv[1:] == ["fp8"]:
+        compare_fp8()
+        return
+    if LIMIT > 0:
         search()
         repeat()
     if results and REPORT.name != "-":
