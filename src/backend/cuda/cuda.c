@@ -274,7 +274,8 @@ static cudaError_t open_counters(cuda_device *d)
     return e == cudaSuccess ? cudaMemsetAsync(d->counters, 0, bytes, d->stream) : e;
 }
 
-pesc_status cuda_open_device(device **out, int index)
+/* products: with what matrix products need. */
+static pesc_status open_gpu(device **out, int index, bool products)
 {
     struct cudaDeviceProp prop;
     *out = NULL;
@@ -303,8 +304,10 @@ pesc_status cuda_open_device(device **out, int index)
     if (e == cudaSuccess)
         e = open_counters(d);
     pesc_status s = e == cudaSuccess
-                        ? cublaslt_open(d)
+                        ? PESC_OK
                         : fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
+    if (s == PESC_OK && products)
+        s = cublaslt_open(d);
     if (s != PESC_OK) {
         cuda_close(&d->base);
         return s;
@@ -313,9 +316,14 @@ pesc_status cuda_open_device(device **out, int index)
     return PESC_OK;
 }
 
+pesc_status cuda_open_device(device **out, int index)
+{
+    return open_gpu(out, index, true);
+}
+
 pesc_status cuda_open_side(device *dev, device **out)
 {
-    return cuda_open_device(out, cuda_of(dev)->index);
+    return open_gpu(out, cuda_of(dev)->index, false);
 }
 
 void cuda_close(device *dev)
