@@ -11,7 +11,8 @@ int32_t gradient_partial(int64_t groups, int64_t micros, int64_t processes)
 {
     int64_t own = (groups + processes - 1) / processes;
     int32_t levels = 0;
-    own = own < micros ? own : micros;
+    if (micros < groups) /* some groups are empty, evenly spread */
+        own = (own * micros + groups - 1) / groups;
     while (((int64_t)1 << levels) < own)
         levels++;
     return levels;
