@@ -1,8 +1,8 @@
 /* kernel_few_f32: the few-rows kernel of engines whose elements are single f32 values, included
  * after kernel_simd.h. Columns are transposed in registers and multiplied at once instead of being
  * packed; each sum takes its elements in the order of the micro-kernel. */
-INLINE void few_rows_transposed(int n_rows, dtype dt, const mm_tile *t, const mm_operand *x,
-                                mm_block block)
+INLINE void few_rows_transposed(int n_rows, dtype dt, mm_format format, const mm_tile *t,
+                                const mm_operand *x, mm_block block)
 {
     /* NF4 is bound by arithmetic and needs more independent sums; the other dtypes by memory. */
     const int n_vectors = dt == DT_NF4 && n_rows <= 4 ? TILE_VECTORS : 1;
@@ -19,7 +19,7 @@ INLINE void few_rows_transposed(int n_rows, dtype dt, const mm_tile *t, const mm
                 to.sum[i][0] = to.sum[i][1] = zero_sums();
             mm_block part = { .e = block.e + e,
                               .n_elements = num_min(t->block_elements, block.n_elements - e) };
-            transpose_columns(n_rows, n_vectors, dt, MM_F32, &from, part, &to);
+            transpose_columns(n_rows, n_vectors, dt, format, &from, part, &to);
 #pragma GCC unroll 64
             for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
@@ -32,21 +32,23 @@ INLINE void few_rows_transposed(int n_rows, dtype dt, const mm_tile *t, const mm
 
 static bool few_rows_supports(const mm_operand *x, mm_format format)
 {
-    bool must_round = format == MM_BF16_WIDENED && x->dt != DT_BF16;
-    return x->k_contiguous && rows_are_whole_blocks(x) && !must_round;
+    /* NF4 is decoded in registers, where rounding costs less than packing; f32 is only loaded. */
+    bool rounds = format == MM_BF16_WIDENED && x->dt != DT_BF16 && x->dt != DT_NF4;
+    return x->k_contiguous && rows_are_whole_blocks(x) && !rounds;
 }
 
 TARGET static void few_rows(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block)
 {
-    (void)format;
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
         if (x->dt == DT_F32)                                                                       \
-            few_rows_transposed(n, DT_F32, t, x, block);                                           \
+            few_rows_transposed(n, DT_F32, MM_F32, t, x, block);                                   \
         else if (x->dt == DT_BF16)                                                                 \
-            few_rows_transposed(n, DT_BF16, t, x, block);                                          \
+            few_rows_transposed(n, DT_BF16, MM_F32, t, x, block);                                  \
+        else if (format == MM_BF16_WIDENED)                                                        \
+            few_rows_transposed(n, DT_NF4, MM_BF16_WIDENED, t, x, block);                          \
         else                                                                                       \
-            few_rows_transposed(n, DT_NF4, t, x, block);                                           \
+            few_rows_transposed(n, DT_NF4, MM_F32, t, x, block);                                   \
         break;
     switch (t->n_rows) {
         CASES_TO_8
