@@ -3,14 +3,17 @@
 of 128, 2 threads, on one random Llama of 135 M weights (or 15 M). Each round runs every program
 once; the best of the rounds counts, so a noisy minute hurts all alike.
 
-    python bench/peers.py --pesc build/pesc [--rounds 3] [--shape 135m|15m] [--train] [--experts 8] [--only NAME,NAME]
+    python bench/peers.py --pesc build/pesc [--rounds 3] [--shape 135m|15m] [--prompt 512] [--decode 128]
+                          [--train] [--experts 8] [--only NAME,NAME]
+
+--prompt 8192 measures decoding in a long context.
 
 With --train it times training steps of 4 sequences of 256 tokens instead, in f32 and bf16: LoRA of rank 16 on all
 projections (pesc beside peft), and PESC with 8 adapters of 64, top 2, beside the same in PyTorch: each expert on the
 rows that chose it, or all experts on all rows. For pesc also the peak memory of the run.
 
 Peers that are importable take part: torch with transformers (f32, bf16) and llama-cpp-python on a
-GGUF of the same weights (F32, BF16, Q8_0, Q4_0). Nothing is downloaded. Training in bf16 is timed
+GGUF of the same weights (F32, BF16, Q8_0, Q4_0); pesc opens the quantised ones too. Nothing is downloaded. Training in bf16 is timed
 beside PyTorch only on CPUs with bf16 instructions.
 """
 import argparse
@@ -34,11 +37,10 @@ BATCH, LENGTH, RANK, ADAPTER, TOP = 4, 256, 16, 64, 2
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-def pesc(binary, model, base, compute):
+def pesc(binary, model, *dtypes):
     def run():
         out = subprocess.run([binary, "bench", model, "--json", "-q", "--repeat", "1", "--threads", str(THREADS),
-                              "--base-dtype", base, "--compute-dtype", compute,
-                              "--prompt-tokens", str(PROMPT), "--decode-tokens", str(DECODE)],
+                              *dtypes, "--prompt-tokens", str(PROMPT), "--decode-tokens", str(DECODE)],
                              check=True, capture_output=True, text=True).stdout
         r = json.loads(out)
         return r["prefill"]["best"], r["decode"]["best"]
@@ -73,7 +75,7 @@ def write_gguf(path, model, kind):
     from safetensors import safe_open
     c = SHAPE
     w = gguf.GGUFWriter(str(path), "llama")
-    w.add_context_length(2048)
+    w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
     w.add_block_count(c["num_hidden_layers"])
     w.add_feed_forward_length(c["intermediate_size"])
@@ -86,7 +88,7 @@ def write_gguf(path, model, kind):
     w.add_tokenizer_model("llama")
     w.add_token_list([f"t{i}" for i in range(c["vocab_size"])])
     w.add_token_scores([0.0] * c["vocab_size"])
-    w.add_token_types([1] * c["vocab_size"])
+    w.add_token_types([2] + [1] * (c["vocab_size"] - 1))  # the first is the unknown token
     q = getattr(gguf.GGMLQuantizationType, kind)
     names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm"}
     parts = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
@@ -113,7 +115,7 @@ def write_gguf(path, model, kind):
 
 def llama_cpp(path):
     import llama_cpp
-    model = llama_cpp.Llama(str(path), n_ctx=1024, n_batch=512, n_ubatch=512, n_threads=THREADS,
+    model = llama_cpp.Llama(str(path), n_ctx=PROMPT + DECODE + 384, n_batch=512, n_ubatch=512, n_threads=THREADS,
                             n_threads_batch=THREADS, verbose=False)
 
     def run():
@@ -225,16 +227,20 @@ def training_runs(binary, model, work, a):
     return runs
 
 
-def with_gguf(work, model, kind):
-    write_gguf(work / f"{kind}.gguf", model, kind)
-    return llama_cpp(work / f"{kind}.gguf")
+def gguf_of(work, model, kind):
+    path = work / f"{kind}.gguf"
+    if not path.exists():
+        write_gguf(path, model, kind)
+    return str(path)
 
 
 def inference_runs(binary, model, work, a):
-    runs = {f"pesc {b}/{c}": lambda b=b, c=c: pesc(binary, model, b, c)
-            for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "bf16"))}
+    runs = {f"pesc {b}/{c}": lambda b=b, c=c: pesc(binary, model, "--base-dtype", b, "--compute-dtype", c)
+            for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "f32"), ("nf4", "bf16"))}
+    for kind in ("Q8_0", "Q4_0"):
+        runs[f"pesc GGUF {kind}"] = lambda kind=kind: pesc(binary, gguf_of(work, model, kind))
     for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
-        runs[f"llama.cpp {kind}"] = lambda kind=kind: with_gguf(work, model, kind)
+        runs[f"llama.cpp {kind}"] = lambda kind=kind: llama_cpp(gguf_of(work, model, kind))
     for d in ("float32", "bfloat16"):
         runs[f"transformers {d}"] = lambda d=d: torch_peer(model, d)
     return runs
@@ -253,15 +259,20 @@ def opened(runs, only):
 
 
 def main():
+    global PROMPT, DECODE
     p = argparse.ArgumentParser()
     p.add_argument("--pesc", default="build/pesc")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--shape", choices=SHAPES, default="135m")
+    p.add_argument("--prompt", type=int, default=PROMPT)
+    p.add_argument("--decode", type=int, default=DECODE)
     p.add_argument("--train", action="store_true")
     p.add_argument("--experts", type=int, default=8)
     p.add_argument("--only", default="", help="names, or parts of them, of what takes part")
     a = p.parse_args()
     SHAPE.update(SHAPES[a.shape])
+    PROMPT, DECODE = a.prompt, a.decode
+    SHAPE["max_position_embeddings"] = max(2048, PROMPT + DECODE)
     with tempfile.TemporaryDirectory() as tmp:
         work = pathlib.Path(tmp)
         (work / "config.json").write_text(json.dumps(SHAPE))
