@@ -74,7 +74,9 @@ static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
             used++;
         }
         if (used < adapter->n)
-            return fail(PESC_SHAPE, "%s: %zu of its %zu LoRAs are on no linear of this model",
+            return fail(PESC_SHAPE,
+                        "%s: %zu of its %zu LoRAs are on no linear of this model outside its "
+                        "experts; LoRA on experts cannot be a model of its own",
                         adapter->dir, adapter->n - used, adapter->n);
     }
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
