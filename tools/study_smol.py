@@ -337,7 +337,7 @@ class Study:
         waiting = [j for j in self.jobs() if j[0] not in running and j[0] not in self.given_up]
         missing = {j[0] for j in waiting} | set(running)
         for key, kind, needs, work in waiting:
-            ready = not missing & set(needs) and all(n in self.results for n in needs)
+            ready = not missing & set(needs) and all("failed" not in self.results.get(n, {"failed": ""}) for n in needs)
             large = "/upcycle" in key and any("/upcycle" in k for k in running)
             if ready and not large and self.likely(kind) < self.left() and not (kind == "alone" and running):
                 return key, kind, needs, work
