@@ -45,7 +45,10 @@
       "write the access log as lines of JSON")                                                     \
     X(LIST, patch, NONE, NAMED("NAME=DIR"), 0, "serve",                                            \
       "an expert patch that is a model of its own under that name, beside MODEL itself; may be "   \
-      "given several times")
+      "given several times")                                                                       \
+    X(BOOL, deterministic, "false", YES_NO, 0, "serve",                                            \
+      "on a GPU: every forward has the same number of rows, so that a request gets the same "      \
+      "tokens alone and among others; slower with few requests. On a CPU this is always so")
 
 /* clang-format on */
 #endif

@@ -1,5 +1,5 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
-#include "infer/scheduler_state.h"
+#include "infer/sameshape.h"
 
 enum {
     LOOKAHEAD = 4,  /* waiting requests that a step looks at, for each slot */
@@ -24,15 +24,16 @@ bool scheduler_generates(const scheduler *s, int32_t i)
  * prompt in turn. Returns what is left then. */
 static int32_t first_shares(scheduler *s)
 {
-    int32_t room = s->max_tokens, decodes = 0;
+    int32_t room = s->same_rows ? sameshape_tokens(s) : s->max_tokens, decodes = 0;
     for (int32_t i = 0; i < s->n_running; i++)
         decodes += s->share[i] = scheduler_generates(s, i);
     room -= decodes;
-    if (decodes && s->prompt_limit)
+    if (decodes && s->prompt_limit && !s->same_rows)
         room = min_i32(room, s->prompt_limit);
     for (int32_t i = 0; i < s->n_running; i++)
         if (!s->share[i])
-            room -= s->share[i] = min_i32(left_of(s, i), (room + 1) / 2);
+            room -= s->share[i] = s->same_rows ? sameshape_piece(s->slots[s->order[i]], room)
+                                               : min_i32(left_of(s, i), (room + 1) / 2);
     return room;
 }
 
@@ -40,7 +41,7 @@ static int32_t first_shares(scheduler *s)
 void scheduler_share(scheduler *s)
 {
     int32_t room = first_shares(s);
-    for (int32_t i = 0; i < s->n_running; i++) {
+    for (int32_t i = 0; i < s->n_running && !s->same_rows; i++) {
         int32_t more = min_i32(left_of(s, i) - s->share[i], room);
         s->share[i] += more;
         room -= more;
@@ -60,7 +61,7 @@ static bool still_waits(const scheduler *s, const job *j)
 
 /* How many tokens the beginning of j shares with what a running request will have cached when its
  * prompt is done; 0 unless it is `least` or more. */
-static int32_t shared_with(const job *j, const job *running, int32_t least)
+static int32_t shared_with(const scheduler *s, const job *j, const job *running, int32_t least)
 {
     int32_t end = job_feed_end(running);
     if (running->r.scope != j->r.scope || running->fed >= end)
@@ -72,6 +73,8 @@ static int32_t shared_with(const job *j, const job *running, int32_t least)
         return 0;
     while (n < most && running->ids.ids[n] == j->ids.ids[n])
         n++;
+    if (s->same_rows)
+        n = sameshape_found(j, sameshape_cacheable(running, n));
     return n < least ? 0 : n;
 }
 
@@ -85,7 +88,7 @@ static bool begins_to_wait(const scheduler *s, job *j, int32_t n)
         return false;
     for (int32_t i = 0; i < s->n_running; i++) {
         const job *on = s->slots[s->order[i]];
-        int32_t shared = shared_with(j, on, best + 1);
+        int32_t shared = shared_with(s, j, on, best + 1);
         if (!shared)
             continue;
         best = shared;
@@ -145,6 +148,8 @@ pesc_status scheduler_admit(scheduler *s)
             prefix_evict(s->prefixes);
         int32_t n = prefix_find(s->prefixes,
                                 (prefix_key){ j->r.scope, j->ids.ids, job_first_row(j) }, s->pages);
+        if (s->same_rows)
+            n = sameshape_found(j, n);
         if (begins_to_wait(s, j, n)) {
             at = &j->next;
             continue;

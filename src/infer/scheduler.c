@@ -1,4 +1,4 @@
-#include "infer/scheduler_state.h"
+#include "infer/sameshape.h"
 
 #include "base/mem.h"
 
@@ -14,11 +14,13 @@ static pesc_status open_host(scheduler *s)
     s->slots = mem_zalloc(n, sizeof(job *));
     s->order = mem_alloc(n, sizeof *s->order);
     s->share = mem_alloc(n, sizeof *s->share);
-    s->seqs = mem_alloc(n, sizeof *s->seqs);
+    s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
+    s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
     s->placed = mem_alloc(n, sizeof *s->placed);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
-    if (!s->slots || !s->order || !s->share || !s->seqs || !s->placed || !s->rows || !s->pages)
+    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->placed || !s->rows ||
+        !s->pages)
         return fail_nomem("a scheduler", n * sizeof *s->seqs);
     return PESC_OK;
 }
@@ -26,11 +28,15 @@ static pesc_status open_host(scheduler *s)
 static pesc_status open_device(scheduler *s, int64_t cache_tokens)
 {
     pesc_model *m = s->m;
-    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, s->n_slots, s->context, cache_tokens));
+    int32_t seqs = s->n_slots + (s->same_rows > 0), longest = max_i32(s->context, s->same_rows);
+    int64_t filling = (int64_t)kvcache_pages_for(s->same_rows) * KV_PAGE_TOKENS;
+    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, seqs, longest, cache_tokens + filling));
+    if (s->same_rows)
+        TRY(sameshape_reserve(s));
     TRY(prefix_open(&s->prefixes, s->kv));
     TRY(asked_open(&s->asked, m->dev, s->max_out));
     TRY(asked_open(&s->details, m->dev, s->max_out));
-    return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, s->n_slots, s->max_out }, s->kv);
+    return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, seqs, s->max_out }, s->kv);
 }
 
 static int64_t cache_size(const scheduler_options *o)
@@ -52,8 +58,11 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     s->m = m;
     s->n_slots = opt->slots;
     s->context = opt->context;
+    s->same_rows = opt->same_shape ? sameshape_rows(opt->slots) : 0;
     s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);
     s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->slots);
+    if (s->same_rows)
+        s->max_tokens = s->max_out = s->same_rows;
     job_queue_init(&s->queue);
     pesc_status st = open_host(s);
     if (st == PESC_OK)
@@ -80,8 +89,8 @@ void scheduler_close(scheduler *s)
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
     sampler_close(s->sampler);
-    void *host[] = { s->logits, s->slots,  s->order, s->share, s->pages,
-                     s->seqs,   s->placed, s->rows,  s->top };
+    void *host[] = { s->logits, s->slots,   s->order,  s->share, s->pages,
+                     s->seqs,   s->filling, s->placed, s->rows,  s->top };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         mem_free(host[i]);
     mem_free(s);
@@ -206,12 +215,13 @@ static pesc_status end_job(scheduler *s, job *j, sched_finish finish)
 static void cache_prefix(scheduler *s, int32_t slot, bool all)
 {
     job *j = s->slots[slot];
-    int32_t full = j->fed / KV_PAGE_TOKENS;
+    int32_t most = s->same_rows ? sameshape_cacheable(j, j->fed) : j->fed,
+            full = most / KV_PAGE_TOKENS;
     if (!all && full == j->cached)
         return;
     j->cached = full;
     prefix_add(s->prefixes,
-               (prefix_key){ j->r.scope, j->ids.ids, all ? j->fed : full * KV_PAGE_TOKENS },
+               (prefix_key){ j->r.scope, j->ids.ids, all ? most : full * KV_PAGE_TOKENS },
                kvcache_table(s->kv, slot));
 }
 
@@ -295,10 +305,11 @@ static bool make_room(scheduler *s, int32_t slot, int32_t n)
 static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
 {
     for (int32_t at = max_i32(from, job_first_row(j)); at < from + n; at++) {
-        int32_t row = s->n_rows;
+        int32_t token = s->n_tokens + at - from, row = s->same_rows ? token : s->n_rows;
         if (!job_is_score(j) && !job_wants_row(j, at))
             continue;
-        s->rows[s->n_rows++] = s->n_tokens + at - from;
+        s->rows[row] = token;
+        s->n_rows++;
         for (job *k = j; k; k = k->joined) {
             if (!job_wants_row(k, at))
                 continue;
@@ -376,10 +387,14 @@ static void tell_routes(const scheduler *s)
 
 static pesc_status forward(scheduler *s)
 {
-    bool routed = wants_routes(s);
-    TRY(pass_set(s->pass, s->seqs, s->n_seqs, s->rows, s->n_rows));
+    bool routed = wants_routes(s), same = s->same_rows > 0;
+    if (same)
+        sameshape_fill(s);
+    TRY(pass_set(s->pass, s->seqs, s->n_seqs + same, s->rows, same ? s->same_rows : s->n_rows));
     routes_record(routed ? s->routes : NULL, s->pass);
     TRY(model_fwd(s->m, s->pass, &s->head));
+    if (same)
+        TRY(sameshape_reserve(s));
     if (routed)
         tell_routes(s);
     s->count.forwards++;
@@ -499,7 +514,7 @@ scheduler_counters scheduler_count(const scheduler *s)
     for (int32_t i = 0; i < s->n_running; i++)
         for (const job *j = s->slots[s->order[i]]; j; j = j->joined)
             c.running++;
-    c.pages = kvcache_pages(s->kv);
+    c.pages = kvcache_pages(s->kv) - kvcache_pages_for(s->same_rows);
     c.pages_used = c.pages - kvcache_unused(s->kv) - kvcache_idle_pages(s->kv);
     return c;
 }

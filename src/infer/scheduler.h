@@ -21,9 +21,9 @@
  * request is never preempted, so every request ends.
  *
  * Results do not depend on the order of requests, the number of slots, the limit of tokens, what is
- * cached or preempted: on a CPU bit for bit; on a GPU as far as backend.h says. The exception is
- * dynamic rope scaling beyond the model's context, where the frequencies depend on the length that
- * a forward sees.
+ * cached or preempted: bit for bit on a CPU, and on a GPU with `same_shape`; else as far as
+ * backend.h says. The exception is dynamic rope scaling beyond the model's context, where the
+ * frequencies depend on the length that a forward sees.
  *
  * A scheduler is used by one thread, which holds the device (DEVICE_CALL) during each call. */
 #ifndef PESC_INFER_SCHEDULER_H
@@ -40,6 +40,9 @@ typedef struct scheduler_options {
     int32_t max_tokens;   /* of a forward; 0: by the device. At least `slots` are used. */
     int64_t cache_tokens; /* in the KV cache; 0: room for all slots, with at most 512 tokens each
                              beside one request of any length. At least `context` are used. */
+    bool same_shape;      /* every forward has the same number of rows, which is the least that
+                             `slots` allow: results are then as independent on a GPU as they always
+                             are on a CPU, and max_tokens is not used */
 } scheduler_options;
 
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt);

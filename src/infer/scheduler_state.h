@@ -1,5 +1,6 @@
 /* scheduler_state: the inside of a scheduler, which its files share: scheduler.c runs forwards,
- * admission.c decides what is in them, details.c reports log-probabilities. */
+ * admission.c decides what is in them, sameshape.c gives them all the same number of rows where
+ * that is asked for, details.c reports log-probabilities. */
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
@@ -19,6 +20,8 @@ typedef struct placed {
 struct scheduler {
     pesc_model *m; /* borrowed */
     int32_t n_slots, context, max_tokens, max_out;
+    int32_t same_rows;    /* of every forward; 0: as many as there are tokens (sameshape.h) */
+    int32_t *filling;     /* [same_rows]: filling tokens, which slot n_slots has */
     int32_t prompt_limit; /* of tokens beside those that continue a generation; 0: none */
     kvcache *kv;
     prefix_cache *prefixes;
@@ -37,9 +40,9 @@ struct scheduler {
     uint64_t tickets;
     scheduler_counters count;
     /* the next forward */
-    token_seq *seqs; /* [n_slots], like placed */
-    placed *placed;
-    int32_t *rows; /* [max_out] */
+    token_seq *seqs; /* [n_slots + 1], the last for filling tokens */
+    placed *placed;  /* [n_slots] */
+    int32_t *rows;   /* [max_out] */
     int32_t n_seqs, n_tokens, n_rows;
     asked_rows asked; /* the owner is a job */
     tensor head;      /* logits [n_rows, V] of the forward, on the device */

@@ -258,7 +258,8 @@ static pesc_status open_scheduler(pesc_server *s)
     s->pace.max = gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS;
     scheduler_options o = { .slots = slots,
                             .context = s->context,
-                            .max_tokens = slots + s->pace.max };
+                            .max_tokens = slots + s->pace.max,
+                            .same_shape = gpu && s->opt.deterministic };
     TRY(scheduler_open(&s->sched, s->m, &o));
     scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);
     return PESC_OK;

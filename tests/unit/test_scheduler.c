@@ -224,10 +224,11 @@ static scheduler_counters run_all(pesc_model *m, const samples *want, const sett
 }
 
 static const setting settings[] = {
-    { { 7, CONTEXT, 64, 0 }, true },        { { 1, CONTEXT, 0, 0 }, false },
-    { { 2, CONTEXT, 5, 0 }, true },         { { 33, CONTEXT, 0, 0 }, true },
-    { { 7, CONTEXT, 63, CONTEXT }, false }, { { 33, CONTEXT, 100, 700 }, false },
-    { { 64, CONTEXT, 200, 20000 }, false },
+    { { 7, CONTEXT, 64, 0, false }, true },        { { 1, CONTEXT, 0, 0, false }, false },
+    { { 2, CONTEXT, 5, 0, false }, true },         { { 33, CONTEXT, 0, 0, false }, true },
+    { { 7, CONTEXT, 63, CONTEXT, false }, false }, { { 33, CONTEXT, 100, 700, false }, false },
+    { { 64, CONTEXT, 200, 20000, false }, false }, { { 7, CONTEXT, 0, 0, true }, true },
+    { { 33, CONTEXT, 0, 700, true }, false },
 };
 
 static void requests_depend_on_nothing_else(const char *device_name, const char *path,
@@ -295,7 +296,7 @@ static int close_model(void **state)
 static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
 {
     scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ slots, CONTEXT, max_tokens, 0 }));
+    must(scheduler_open(&s, model, &(scheduler_options){ slots, CONTEXT, max_tokens, 0, false }));
     return s;
 }
 
@@ -387,7 +388,7 @@ static void a_preempted_request_goes_on(void **state)
     (void)state;
     static sample want[2], got[2];
     scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 0, 320 }));
+    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 0, 320, false }));
     assert_int_equal(scheduler_count(s).pages, 7);
     for (int i = 0; i < 2; i++) {
         want[i] = make(180, 0, 130);
@@ -411,7 +412,7 @@ static void a_preempted_score_begins_again(void **state)
     static sample score, want, talk;
     scheduler *s;
     bool more;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320 }));
+    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320, false }));
     talk = make(180, 0, 90);
     score = make(240, 10, 0);
     want = score;
@@ -529,7 +530,7 @@ static pesc_status open_and_run(void)
                            .token = take_token,
                            .done = take_done,
                            .ud = &b };
-    pesc_status st = scheduler_open(&s, model, &(scheduler_options){ 2, 80, 0, 0 });
+    pesc_status st = scheduler_open(&s, model, &(scheduler_options){ 2, 80, 0, 0, false });
     if (st == PESC_OK)
         st = scheduler_add(s, &score, NULL);
     if (st == PESC_OK)

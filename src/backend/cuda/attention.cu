@@ -208,7 +208,9 @@ __device__ static inline void online_softmax(float (*s)[4], float max[2], float 
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         float zero = top == -INFINITY ? 0.0f : top * scale, part = 0.0f;
-        rescale[r] = exp2_fast(max[r] * scale - zero);
+        /* exactly 1 where the block is masked for the row: which blocks a tile visits depends on
+         * its other rows */
+        rescale[r] = max[r] == top ? 1.0f : exp2_fast(max[r] * scale - zero);
         max[r] = top;
 #pragma unroll
         for (int n = 0; n < FWD_KEYS / 8; n++)
