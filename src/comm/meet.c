@@ -133,10 +133,10 @@ static pesc_status gather(meeting *m, const launch *l, int gate)
     socket_own(m->line[1], address);
     TRY(socket_listen(&m->listening, address, &me.port));
     enter(&m->who[0], &me, address);
-    for (int32_t r = 1; r < l->size; r++) {
-        TRY(socket_send(m->line[r], &w, sizeof w, 10));
-        TRY(socket_send(m->line[r], m->who, (size_t)l->size * sizeof *m->who, 10));
-    }
+    /* One that has died since it came is for the lifeline, which tells all who it was. */
+    for (int32_t r = 1; r < l->size; r++)
+        if (socket_send(m->line[r], &w, sizeof w, 10) == PESC_OK)
+            (void)socket_send(m->line[r], m->who, (size_t)l->size * sizeof *m->who, 10);
     return PESC_OK;
 }
 
@@ -149,8 +149,8 @@ static pesc_status join(meeting *m, const launch *l)
     socket_own(m->line[0], address);
     hello me = introduce(l, 0);
     TRY(socket_listen(&m->listening, address, &me.port));
-    TRY(socket_send(m->line[0], &me, sizeof me, 10));
-    if (socket_receive(m->line[0], &w, sizeof w, seconds + 5) != PESC_OK)
+    if (socket_send(m->line[0], &me, sizeof me, 10) != PESC_OK ||
+        socket_receive(m->line[0], &w, sizeof w, seconds + 5) != PESC_OK)
         return fail(PESC_LOST, "rank 0 (%s) has not answered: it has ended or stopped", l->master);
     if (w.refused)
         return fail((pesc_status)w.refused, "%.251s", w.why);

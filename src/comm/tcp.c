@@ -38,7 +38,9 @@ static pesc_status connect_all(tcp *t, const meeting *m)
 {
     for (int32_t r = 0; r < t->rank; r++) {
         TRY(socket_connect(&t->fd[r], m->who[r].address, m->who[r].port, meet_seconds()));
-        TRY(socket_send(t->fd[r], &t->rank, sizeof t->rank, 10));
+        if (socket_send(t->fd[r], &t->rank, sizeof t->rank, 10) != PESC_OK)
+            return fail(PESC_LOST, "rank %d (%s) has ended while the processes met", r,
+                        m->who[r].host);
     }
     for (int32_t left = t->size - 1 - t->rank; left > 0;) {
         int fd;
