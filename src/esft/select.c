@@ -15,6 +15,7 @@
 #include "format/expertcfg.h"
 #include "model/family.h"
 #include "model/info.h"
+#include "model/params.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -313,19 +314,6 @@ pesc_status pesc_esft_write(const pesc_esft_choice *choice, const char *path)
     return st;
 }
 
-static pesc_status check_fit(const expertcfg *cfg, const config *c, const char *model)
-{
-    bool *sparse = mem_zalloc((size_t)c->n_layers, sizeof *sparse);
-    if (!sparse)
-        return fail_nomem(model, (size_t)c->n_layers);
-    for (int32_t i = 0; i < c->n_layers; i++)
-        sparse[i] = config_layer_sparse(c, i);
-    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
-    pesc_status st = expertcfg_check(cfg, shape, model);
-    mem_free(sparse);
-    return st;
-}
-
 /* Parameters that train, tensor by tensor. */
 static uint64_t count_trained(const config *c, const expertcfg *cfg)
 {
@@ -346,7 +334,7 @@ static pesc_status count(const hfdir *dir, config *c, const expertcfg *cfg, pesc
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
     TRY(full_experts_check(c, dir->path));
     TRY(info_fill(c, dir, &info));
-    TRY(check_fit(cfg, c, dir->path));
+    TRY(params_check_own(cfg, c, dir->path));
     out->trainable = count_trained(c, cfg);
     out->total = info.params_total;
     out->bytes = out->trainable * (strcmp(info.dtype, "f32") == 0 ? 4 : 2);

@@ -114,3 +114,13 @@ refute() {
         return 1
     fi
 }
+
+# records N: N conversations of each of three domains, as the studies read them
+records() {
+    local d i
+    for d in general code maths; do
+        for ((i = 0; i < $1; i++)); do
+            printf '{"messages":[{"role":"user","content":"%s %d"},{"role":"assistant","content":"hello world %d"}],"domain":"%s"}\n' $d $i $i $d
+        done
+    done
+}

@@ -3,15 +3,6 @@ load helper
 setup_file() { make_model; }
 setup() { T=$BATS_TEST_TMPDIR; }
 
-records() { # n
-    local d i
-    for d in general code maths; do
-        for ((i = 0; i < $1; i++)); do
-            printf '{"messages":[{"role":"user","content":"%s %d"},{"role":"assistant","content":"hello world %d"}],"domain":"%s"}\n' $d $i $i $d
-        done
-    done
-}
-
 study() { # action, options
     PESC=$PESC LIBPESC=$BATS_TEST_DIRNAME/../../build/dist/libpesc.so.0 python3 "$BATS_TEST_DIRNAME/../../tools/study_qwen.py" "$1" \
         --model "$D/model" --data "$T/data" --results "$T/r" --page "$T/page.md" --minutes 5 --workers 2 --device cpu --threads 1 --compute f32 \

@@ -4,15 +4,6 @@ load helper
 setup_file() { make_model; }
 setup() { T=$BATS_TEST_TMPDIR; }
 
-records() { # n
-    local d i
-    for d in general code maths; do
-        for ((i = 0; i < $1; i++)); do
-            printf '{"messages":[{"role":"user","content":"%s %d"},{"role":"assistant","content":"hello world %d"}],"domain":"%s"}\n' $d $i $i $d
-        done
-    done
-}
-
 ended() { # row: whether both neighbours of the best rate were tried, as far as there are any
     python3 -c 'import json, sys
 runs = {k: r for k, r in json.load(open(sys.argv[1])).items() if k.startswith(f"search/{sys.argv[2]}/")}

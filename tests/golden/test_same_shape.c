@@ -1,6 +1,7 @@
 /* With same_shape a request gets the same bits alone and among others, whatever is cached or
  * preempted. Each request is computed alone first, by the same scheduler: on a GPU no other path
- * has its bits. PESC_TEST_DEVICE names the device. */
+ * has its bits. PESC_TEST_DEVICE names the device.
+ *   test_same_shape [MODEL]      a model of your own, instead of the small ones */
 #include "base/rng.h"
 #include "infer/sameshape.h"
 #include "support/check.h"
@@ -169,8 +170,21 @@ static void prompts_are_fed_in_pieces(void **state)
         }
 }
 
-int main(void)
+static const char *given; /* MODEL */
+
+static void of_a_given_model(void **state)
 {
+    (void)state;
+    has_the_same_bits(given, "bf16", "bf16");
+    has_the_same_bits(given, "bf16", "nf4");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest own[] = { cmocka_unit_test(of_a_given_model) };
+    given = argc > 1 ? argv[1] : NULL;
+    if (given)
+        return cmocka_run_group_tests_name("same_shape", own, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),
         cmocka_unit_test(sparse),
