@@ -1,16 +1,21 @@
 #!/bin/bash
 # The real NCCL path on one GPU: 2 and 4 processes must give the bits of one. NCCL refuses two ranks on one GPU unless
 # each says that it is on a host of its own (NCCL_HOSTID); they then exchange through sockets, as between machines, so
-# no time measured here says anything about scaling. Also: the same with the base kept by shards, the memory of the
-# device with a whole and with a sharded base, and which part of the exchange of gradients backward hides when each
-# bucket takes 10 ms more.
-#   tests/nccl.sh [build/pesc]
+# no time measured here says anything about scaling.
+#   [PART="bits shard"] tests/nccl.sh [build/pesc]
+# The parts, all of them where none is chosen:
+#   bits     2 and 4 processes give the bits of one
+#   shard    the same with the base kept by shards
+#   memory   the memory of the device with a whole and with a sharded base of 0.6 GB
+#   hidden   which part of the exchange of gradients backward hides when each bucket takes 10 ms more
+#   7b       the memory of a process with a whole and with a sharded NF4 base of the shape of 7B
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PESC=$(realpath "${1:-build/pesc}")
 G=$PWD/tests/golden/train
 D=$(mktemp -d)
-trap 'rm -rf "$D"' EXIT
+S=$D # where large models are
+trap 'rm -rf "$D" "$S"' EXIT
 export NCCL_SOCKET_IFNAME=lo CUDA_VISIBLE_DEVICES=0 MASTER_ADDR=127.0.0.1
 port=29600 passed=0 failed=0
 
@@ -53,17 +58,20 @@ compare() { # NAME METHOD OPTIONS...
         fi
     done
 }
-compare pesc pesc-a --method pesc --optimizer adamw8
-compare bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
-compare qlora pesc-a --method qlora --compute-dtype bf16
-compare full full --method full
-compare upcycle upcycle --method upcycle --optimizer adamw8
-compare molora molora --method molora --experts 4
+part_bits() {
+    compare pesc pesc-a --method pesc --optimizer adamw8
+    compare bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
+    compare qlora pesc-a --method qlora --compute-dtype bf16
+    compare full full --method full
+    compare upcycle upcycle --method upcycle --optimizer adamw8
+    compare molora molora --method molora --experts 4
+}
 
-# The base by shards: the bits of a whole one, whose runs are there already.
+# The base by shards: the bits of a whole one.
 shard() { # NAME METHOD OPTIONS...
     local name=$1 n
     shift
+    [ -e "$D/$name-1" ] || train 1 "$D/$name-1" "$@" || failed=$((failed + 1))
     for n in 2 4; do
         if train $n "$D/$name-shard-$n" "$@" --shard base && equal "$D/$name-1" "$D/$name-shard-$n"; then
             echo "ok $name: a base sharded over $n processes gives the bits of a whole one"
@@ -74,66 +82,157 @@ shard() { # NAME METHOD OPTIONS...
         fi
     done
 }
-shard pesc pesc-a --method pesc --optimizer adamw8
-shard bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
-shard qlora pesc-a --method qlora --compute-dtype bf16
-shard molora molora --method molora --experts 4
+part_shard() {
+    shard pesc pesc-a --method pesc --optimizer adamw8
+    shard bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
+    shard qlora pesc-a --method qlora --compute-dtype bf16
+    shard molora molora --method molora --experts 4
+}
 
-# A model that is large enough to measure: 24 layers with random weights, 0.6 GB in bf16, and records of 1024 tokens.
-cat > "$D/config.json" <<'JSON'
-{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 2816,
- "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 512, "rms_norm_eps": 1e-5,
- "rope_theta": 10000.0, "max_position_embeddings": 2048, "hidden_act": "silu", "tie_word_embeddings": false,
- "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-JSON
-"$PESC" new "$D/config.json" -o "$D/large" -q > /dev/null
-awk 'BEGIN { srand(1); for (r = 0; r < 64; r++) { s = ""; for (i = 0; i < 1024; i++) s = s (i ? ", " : "") 3 + int(500 * rand());
-    print "{\"input_ids\": [" s "], \"labels\": [" s "]}" } }' > "$D/large.jsonl"
+# The configuration of a model.
+config() { # DIM FFN LAYERS HEADS VOCAB
+    echo '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": '"$1"', "intermediate_size": '"$2"',
+ "num_hidden_layers": '"$3"', "num_attention_heads": '"$4"', "num_key_value_heads": '"$4"', "vocab_size": '"$5"',
+ "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 2048, "hidden_act": "silu",
+ "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}'
+}
 
-# RUN OPTIONS...: 2 ranks; the most memory of the GPU that was in use, in MiB, is in $used
+# A model that is large enough to measure: 24 layers with random weights, 0.6 GB in bf16.
+make_large() {
+    [ ! -e "$D/large" ] || return 0
+    config 1024 2816 24 16 512 > "$D/config.json"
+    "$PESC" new "$D/config.json" -o "$D/large" -q > /dev/null
+}
+
+# Records of 1024 tokens.
+make_records() {
+    [ ! -e "$D/large.jsonl" ] || return 0
+    awk 'BEGIN { srand(1); for (r = 0; r < 64; r++) { s = ""; for (i = 0; i < 1024; i++) s = s (i ? ", " : "") 3 + int(500 * rand());
+        print "{\"input_ids\": [" s "], \"labels\": [" s "]}" } }' > "$D/large.jsonl"
+}
+
+# SIZE RUN MODEL OPTIONS...: all ranks; the most memory of the GPU that was in use, in MiB, is in $used
 measure() {
-    local run=$1 r rc=0 pids=() poll
-    shift
+    local size=$1 run=$2 model=$3 r rc=0 pids=() poll
+    shift 3
     port=$((port + 1))
     nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits -lms 100 > "$run.used" &
     poll=$!
-    for r in 0 1; do
-        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r MASTER_PORT=$port NCCL_HOSTID=h$r \
-            "$PESC" train "$D/large" --data "$D/large.jsonl" --method lora -o "$run" --device cuda --steps 4 --batch 64 --seq-len 1024 \
-            --micro-tokens 16384 --lora-r 8 --log-every 1 "$@" > "$run.$r.out" 2> "$run.$r.err" &
+    for ((r = 0; r < size; r++)); do
+        RANK=$r WORLD_SIZE=$size LOCAL_RANK=$r MASTER_PORT=$port NCCL_HOSTID=h$r \
+            "$PESC" train "$model" --data "$D/large.jsonl" --method lora -o "$run" --device cuda --seq-len 1024 --lora-r 8 \
+            --log-every 1 "$@" > "$run.$r.out" 2> "$run.$r.err" &
         pids+=($!)
     done
     for r in "${pids[@]}"; do wait "$r" || rc=$?; done
-    kill $poll
+    kill "$poll"
     used=$(sort -n "$run.used" | tail -1)
     [ $rc = 0 ] || cat "$run".*.err
     return $rc
 }
-for base in bf16 nf4; do
-    if measure "$D/whole-$base" --base-dtype $base --compute-dtype bf16 && whole=$used &&
-        measure "$D/sharded-$base" --base-dtype $base --compute-dtype bf16 --shard base && equal "$D/whole-$base" "$D/sharded-$base"; then
-        echo "ok large: a base in $base sharded over 2 processes gives the bits of a whole one"
-        echo "   $(grep -h '^sharded base' "$D/sharded-$base.0.err")"
-        echo "   $(grep -h '^memory' "$D/whole-$base.0.err") (whole)"
-        echo "   $(grep -h '^memory' "$D/sharded-$base.0.err") (sharded)"
-        echo "   both processes together used at most $whole MiB of the GPU with a whole base, $used MiB with a sharded one"
+LARGE=(--steps 4 --batch 64 --micro-tokens 16384)
+
+part_memory() {
+    local base whole
+    make_large
+    make_records
+    for base in bf16 nf4; do
+        if measure 2 "$D/whole-$base" "$D/large" "${LARGE[@]}" --base-dtype $base --compute-dtype bf16 && whole=$used &&
+            measure 2 "$D/sharded-$base" "$D/large" "${LARGE[@]}" --base-dtype $base --compute-dtype bf16 --shard base &&
+            equal "$D/whole-$base" "$D/sharded-$base"; then
+            echo "ok large: a base in $base sharded over 2 processes gives the bits of a whole one"
+            print_memory "$D/whole-$base" "$D/sharded-$base"
+            echo "   both processes together used at most $whole MiB of the GPU with a whole base, $used MiB with a sharded one"
+            passed=$((passed + 1))
+        else
+            echo "not ok large: a base in $base sharded over 2 processes"
+            failed=$((failed + 1))
+        fi
+    done
+}
+print_memory() { # WHOLE SHARDED: what rank 0 of each says at its start
+    echo "   $(grep -h '^sharded base' "$2.0.err")"
+    echo "   $(grep -h '^memory' "$1.0.err") (whole)"
+    echo "   $(grep -h '^memory' "$2.0.err") (sharded)"
+}
+
+part_hidden() {
+    local delay
+    make_large
+    make_records
+    for delay in 0 10; do
+        if PESC_BUCKET_DELAY=$delay measure 2 "$D/delay-$delay" "$D/large" "${LARGE[@]}" --base-dtype f32 --compute-dtype f32; then
+            echo "ok large: buckets with a delay of $delay ms"
+            echo "   $(grep -h '^exchange of gradients' "$D/delay-$delay.0.err") (rank 0, 4 steps)"
+            echo "   $(grep -o '"comm_s.*comm_hidden":[^,]*' "$D/delay-$delay/metrics.jsonl" | tr '\n' ' ')"
+            passed=$((passed + 1))
+        else
+            echo "not ok large: buckets with a delay of $delay ms"
+            failed=$((failed + 1))
+        fi
+    done
+    equal "$D/delay-0" "$D/delay-10" && echo "ok large: the delay changes no bit" || failed=$((failed + 1))
+}
+
+# DIR: LAYERS layers (32) of the shape of Llama 7B in bf16. One layer is random, the others are copies of it, so that it
+# takes seconds; 13.5 GB, in memory where /dev/shm has the room.
+make_7b() {
+    config 4096 11008 1 32 32000 > "$D/config.json"
+    "$PESC" new "$D/config.json" -o "$1" -q > /dev/null && python3 - "$1" "${LAYERS:-32}" <<'PYTHON'
+import json, os, struct, sys
+path, layers = sys.argv[1] + "/model.safetensors", int(sys.argv[2])
+file = open(path, "rb")
+header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+start, where = file.tell(), {}
+header.pop("__metadata__", None)
+def write(name, tensors): # tensors: (name, its row of the header)
+    rows, at = {}, 0
+    for n, t in tensors:
+        size = t["data_offsets"][1] - t["data_offsets"][0]
+        rows[n] = dict(t, data_offsets=[at, at + size])
+        at += size
+        where[n] = name
+    text = json.dumps(rows).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(sys.argv[1], name), "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for n, t in tensors:
+            file.seek(start + t["data_offsets"][0])
+            out.write(file.read(t["data_offsets"][1] - t["data_offsets"][0]))
+layer = [(n, t) for n, t in header.items() if ".layers.0." in n]
+write("rest.safetensors", [(n, t) for n, t in header.items() if ".layers.0." not in n])
+for i in range(layers):
+    write(f"layer{i}.safetensors", [(n.replace(".layers.0.", f".layers.{i}."), t) for n, t in layer])
+os.remove(path)
+json.dump({"metadata": {}, "weight_map": where}, open(path + ".index.json", "w"))
+config = json.load(open(sys.argv[1] + "/config.json"))
+config["num_hidden_layers"] = layers
+json.dump(config, open(sys.argv[1] + "/config.json", "w"))
+PYTHON
+}
+
+part_7b() {
+    local room options=(--steps 2 --batch 4 --micro-tokens 1024 --base-dtype nf4 --compute-dtype bf16)
+    room=$(df --output=avail -B1M /dev/shm 2> /dev/null | tail -1)
+    S=$D
+    [ "${room:-0}" -lt 20000 ] || S=$(mktemp -d -p /dev/shm)
+    make_records
+    echo "7b: made in $({ time -p make_7b "$S/7b"; } 2>&1 | awk '/^real/ { print $2 }') s"
+    if measure 1 "$D/7b-whole" "$S/7b" "${options[@]}" && measure 2 "$D/7b-sharded" "$S/7b" "${options[@]}" --shard base &&
+        equal "$D/7b-whole" "$D/7b-sharded"; then
+        echo "ok 7b: an NF4 base sharded over 2 processes gives the bits of a whole one in one process"
+        print_memory "$D/7b-whole" "$D/7b-sharded"
         passed=$((passed + 1))
     else
-        echo "not ok large: a base in $base sharded over 2 processes"
+        echo "not ok 7b: an NF4 base sharded over 2 processes"
         failed=$((failed + 1))
     fi
+}
+
+for part in ${PART:-bits shard memory hidden 7b}; do
+    SECONDS=0
+    "part_$part"
+    echo "$part: $SECONDS s"
 done
-for delay in 0 10; do
-    if PESC_BUCKET_DELAY=$delay measure "$D/delay-$delay" --base-dtype f32 --compute-dtype f32; then
-        echo "ok large: buckets with a delay of $delay ms"
-        echo "   $(grep -h '^exchange of gradients' "$D/delay-$delay.0.err") (rank 0, 4 steps)"
-        echo "   $(grep -o '"comm_s.*comm_hidden":[^,]*' "$D/delay-$delay/metrics.jsonl" | tr '\n' ' ')"
-        passed=$((passed + 1))
-    else
-        echo "not ok large: buckets with a delay of $delay ms"
-        failed=$((failed + 1))
-    fi
-done
-equal "$D/delay-0" "$D/delay-10" && echo "ok large: the delay changes no bit" || failed=$((failed + 1))
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
