@@ -20,6 +20,14 @@ typedef struct layer_sums {
     experts_sums experts;
 } layer_sums;
 
+/* What one thread finds at one token; parts are added in the order of the tokens, so sums do not
+ * depend on the number of threads. */
+typedef struct token_part {
+    distance ffn, residual;
+    double kl, loss_a, loss_b;
+    bool greedy_same;
+} token_part;
+
 typedef struct comparison {
     pesc_compare_report *out;
     const pesc_compare_options *opt;
@@ -29,6 +37,9 @@ typedef struct comparison {
     packer *pack;
     layer_sums *layers;
     double *room; /* of the experts' sums */
+    thread_pool *pool;
+    token_part *parts;   /* [seq_len] */
+    const int32_t *next; /* what follows each token of a chunk of logits; -1: nothing */
 } comparison;
 
 /* ---- layers ---- */
@@ -38,16 +49,38 @@ static double relative(const distance *d)
     return d->difference > 0 ? sqrt(d->difference / d->norm) : 0;
 }
 
-static pesc_status add_layer(const comparison *c, layer_sums *s, int32_t n)
+static void add_squares(distance *d, double a, double b)
 {
-    size_t count = (size_t)n * (size_t)c->a.m->cfg.dim;
-    for (size_t i = 0; i < count; i++) {
+    d->difference += (a - b) * (a - b);
+    d->norm += a * a;
+}
+
+static void add_distance(distance *sum, const distance *part)
+{
+    sum->difference += part->difference;
+    sum->norm += part->norm;
+}
+
+static void compare_stream(void *ctx, int64_t token, int worker)
+{
+    const comparison *c = ctx;
+    size_t dim = (size_t)c->a.m->cfg.dim, at = (size_t)token * dim;
+    token_part part = { 0 };
+    (void)worker;
+    for (size_t i = at; i < at + dim; i++) {
         double xa = (double)c->a.after[i], xb = (double)c->b.after[i];
-        double fa = xa - (double)c->a.before[i], fb = xb - (double)c->b.before[i];
-        s->residual.difference += (xa - xb) * (xa - xb);
-        s->residual.norm += xa * xa;
-        s->ffn.difference += (fa - fb) * (fa - fb);
-        s->ffn.norm += fa * fa;
+        add_squares(&part.residual, xa, xb);
+        add_squares(&part.ffn, xa - (double)c->a.before[i], xb - (double)c->b.before[i]);
+    }
+    c->parts[token] = part;
+}
+
+static pesc_status add_layer(comparison *c, layer_sums *s, int32_t n)
+{
+    thread_for(c->pool, n, compare_stream, c);
+    for (int32_t i = 0; i < n; i++) {
+        add_distance(&s->residual, &c->parts[i].residual);
+        add_distance(&s->ffn, &c->parts[i].ffn);
     }
     bool finite = isfinite(s->residual.difference + s->residual.norm);
     return finite ? PESC_OK
@@ -80,23 +113,35 @@ static void next_ids(const micro_batch *b, int32_t *next)
             next[b->spans[s].first + i] = i + 1 < b->seqs[s].n ? b->seqs[s].ids[i + 1] : -1;
 }
 
+static void compare_logits(void *ctx, int64_t token, int worker)
+{
+    const comparison *c = ctx;
+    size_t vocab = (size_t)c->a.m->cfg.vocab;
+    const float *a = c->a.logits + (size_t)token * vocab, *b = c->b.logits + (size_t)token * vocab;
+    next_token p = next_token_of(a, vocab), q = next_token_of(b, vocab);
+    token_part part = { .kl = next_token_kl(&p, a, &q, b, vocab), .greedy_same = p.best == q.best };
+    (void)worker;
+    if (c->next[token] >= 0) {
+        part.loss_a = -next_token_log(&p, a, (size_t)c->next[token]);
+        part.loss_b = -next_token_log(&q, b, (size_t)c->next[token]);
+    }
+    c->parts[token] = part;
+}
+
 static pesc_status add_tokens(comparison *c, const int32_t *next, int32_t n)
 {
     pesc_compare_report *r = c->out;
-    size_t vocab = (size_t)c->a.m->cfg.vocab;
+    c->next = next;
+    thread_for(c->pool, n, compare_logits, c);
     for (int32_t i = 0; i < n; i++) {
-        const float *a = c->a.logits + (size_t)i * vocab, *b = c->b.logits + (size_t)i * vocab;
-        next_token p = next_token_of(a, vocab), q = next_token_of(b, vocab);
-        double kl = next_token_kl(a, b, vocab);
-        if (!isfinite(kl))
+        const token_part *part = &c->parts[i];
+        if (!isfinite(part->kl))
             return fail(PESC_NUMERIC, "the logits of a token are not finite");
-        r->kl += kl;
-        r->greedy_same += p.best == q.best;
-        if (next[i] < 0)
-            continue;
-        r->targets++;
-        r->loss_a -= next_token_log(&p, a, (size_t)next[i]);
-        r->loss_b -= next_token_log(&q, b, (size_t)next[i]);
+        r->kl += part->kl;
+        r->greedy_same += part->greedy_same;
+        r->targets += next[i] >= 0;
+        r->loss_a += part->loss_a;
+        r->loss_b += part->loss_b;
     }
     return PESC_OK;
 }
@@ -206,7 +251,8 @@ static pesc_status open_sums(comparison *c)
     r->layers = mem_zalloc(r->n_layers, sizeof *r->layers);
     c->layers = mem_zalloc(r->n_layers, sizeof *c->layers);
     c->room = mem_zalloc(r->n_layers * each + 1, sizeof *c->room);
-    if (!r->layers || !c->layers || !c->room)
+    c->parts = mem_alloc((size_t)c->opt->seq_len, sizeof *c->parts);
+    if (!r->layers || !c->layers || !c->room || !c->parts)
         return fail_nomem("a comparison", r->n_layers * each * sizeof *c->room);
     for (size_t i = 0; i < r->n_layers; i++)
         c->layers[i].experts = (experts_sums){ c->room + i * each, c->room + i * each + n * n };
@@ -231,7 +277,8 @@ static pesc_status open_all(comparison *c, pesc_model *a, pesc_model *b)
     TRY(pack_open(&c->pack, (pack_limits){ .max_tokens = most, .max_seqs = most }));
     TRY(side_open(&c->a, a, most));
     TRY(side_open(&c->b, b, most));
-    TRY(experts_open(&c->experts, &c->a, &c->b, most));
+    TRY(thread_pool_open(&c->pool, 0));
+    TRY(experts_open(&c->experts, &c->a, &c->b, c->pool));
     return open_sums(c);
 }
 
@@ -259,6 +306,8 @@ pesc_status pesc_compare(pesc_model *a, pesc_model *b, const pesc_compare_option
     pack_close(c.pack);
     mem_free(c.layers);
     mem_free(c.room);
+    mem_free(c.parts);
+    thread_pool_close(c.pool);
     return s;
 }
 

@@ -25,8 +25,9 @@ static void layout(experts *e, arena *a, int64_t n)
     e->wide = tensor_take2(a, DT_F32, n, full->dim);
 }
 
-pesc_status experts_open(experts *e, side *a, side *b, int32_t max_tokens)
+pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
 {
+    const int32_t max_tokens = (int32_t)a->middle.ne[0];
     side *of[] = { a, b };
     *e = (experts){ 0 };
     for (int i = 0; i < 2; i++) {
@@ -34,14 +35,17 @@ pesc_status experts_open(experts *e, side *a, side *b, int32_t max_tokens)
         bool pair = r->kind == EXPERT_FFN && other->kind == EXPERT_ADAPTER &&
                     r->topk.n_experts == other->topk.n_experts && a->m->act_dt == b->m->act_dt;
         if (pair)
-            *e = (experts){ .full = of[i], .adapters = of[1 - i], .n = r->topk.n_experts };
+            *e = (experts){
+                .full = of[i], .adapters = of[1 - i], .pool = pool, .n = r->topk.n_experts
+            };
     }
     if (!e->full)
         return PESC_OK;
     size_t row = (size_t)max_tokens * (size_t)a->m->cfg.dim, n = (size_t)e->n;
     e->outputs = mem_alloc(n * row, sizeof *e->outputs);
     e->one = mem_alloc(row, sizeof *e->one);
-    if (!e->outputs || !e->one)
+    e->parts = mem_alloc((size_t)max_tokens * (n + 1), sizeof *e->parts);
+    if (!e->outputs || !e->one || !e->parts)
         return fail_nomem("the outputs of all experts", n * row * sizeof *e->outputs);
     arena mem = { 0 };
     layout(e, &mem, max_tokens);
@@ -56,6 +60,7 @@ void experts_close(experts *e)
         e->full->m->dev->op->free(e->full->m->dev, e->memory);
     mem_free(e->outputs);
     mem_free(e->one);
+    mem_free(e->parts);
     *e = (experts){ 0 };
 }
 
@@ -128,28 +133,48 @@ static void begin(experts *e, const side *from, int32_t layer)
 
 /* ---- distances ---- */
 
+/* |a - b|^2; b NULL: |a|^2. Several partial sums, added in a fixed order: one would wait for each
+ * addition before the next. */
 static double square_distance(const float *a, const float *b, size_t n)
 {
-    double sum = 0;
+    enum { SUMS = 4 };
+    double sums[SUMS] = { 0 };
     for (size_t i = 0; i < n; i++) {
-        double d = (double)a[i] - (double)b[i];
-        sum += d * d;
+        double d = b ? (double)a[i] - (double)b[i] : (double)a[i];
+        sums[i % SUMS] += d * d;
     }
-    return sum;
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Distances of a full expert's output of one token to those of all adapters, then its norm. */
+static void compare_token(void *ctx, int64_t token, int worker)
+{
+    const experts *e = ctx;
+    size_t dim = (size_t)e->in.ne[1], all = (size_t)tensor_count(&e->in);
+    size_t n = (size_t)e->n, at = (size_t)token * dim;
+    double *to = e->parts + (size_t)token * (n + 1);
+    (void)worker;
+    for (size_t j = 0; j < n; j++)
+        to[j] = square_distance(e->one + at, e->outputs + j * all + at, dim);
+    to[n] = square_distance(e->one + at, NULL, dim);
 }
 
 pesc_status experts_add(experts *e, const side *from, int32_t layer, experts_sums *sums)
 {
     begin(e, from, layer);
-    size_t n = (size_t)tensor_count(&e->in);
+    size_t all = (size_t)tensor_count(&e->in), n = (size_t)e->n;
+    int64_t tokens = e->in.ne[0];
     for (int32_t j = 0; j < e->n; j++)
-        TRY(adapter_output(e, layer, j, e->outputs + (size_t)j * n));
+        TRY(adapter_output(e, layer, j, e->outputs + (size_t)j * all));
     for (int32_t i = 0; i < e->n; i++) {
         TRY(full_output(e, layer, i));
-        for (size_t k = 0; k < n; k++)
-            sums->norm[i] += (double)e->one[k] * (double)e->one[k];
-        for (int32_t j = 0; j < e->n; j++)
-            sums->distance[i * e->n + j] += square_distance(e->one, e->outputs + (size_t)j * n, n);
+        thread_for(e->pool, tokens, compare_token, e);
+        for (int64_t t = 0; t < tokens; t++) {
+            const double *part = e->parts + (size_t)t * (n + 1);
+            for (size_t j = 0; j < n; j++)
+                sums->distance[(size_t)i * n + j] += part[j];
+            sums->norm[i] += part[n];
+        }
     }
     return PESC_OK;
 }

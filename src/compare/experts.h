@@ -3,16 +3,19 @@
 #ifndef PESC_COMPARE_EXPERTS_H
 #define PESC_COMPARE_EXPERTS_H
 
+#include "base/thread.h"
 #include "compare/side.h"
 
 typedef struct experts {
     side *full, *adapters; /* borrowed; NULL: the two models have no such experts */
+    thread_pool *pool;     /* borrowed: computes the distances */
     int32_t n;             /* of each */
     void *memory;
     tensor in, gate, up, mid, f, out; /* [max,C] [max,M] [max,M] [max,M] [max,C] [max,C] */
     tensor wide;                      /* f32 [max,C] */
     float *outputs;                   /* [n, tokens, C]: of the adapters, on the host */
     float *one;                       /* [tokens, C]: of a full expert */
+    double *parts;                    /* [tokens, n + 1]: its distances and its norm, squared */
 } experts;
 
 /* Squares of distances and norms, summed over tokens. Zeroed before the first call. */
@@ -21,7 +24,8 @@ typedef struct experts_sums {
     double *norm;     /* [n]: of full expert i */
 } experts_sums;
 
-pesc_status experts_open(experts *e, side *a, side *b, int32_t max_tokens);
+/* Closed by experts_close() even when it failed. */
+pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool);
 void experts_close(experts *e);
 
 /* Whether the layer has experts to compare. */

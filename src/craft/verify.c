@@ -88,7 +88,7 @@ static position_diff compare_position(const float *a, const float *b, size_t n,
     out->greedy_same += p.best == q.best;
     /* logits that are all equal have no length */
     return (position_diff){ .error = diff2 == 0 ? 0 : sqrt(diff2 / norm2),
-                            .kl = next_token_kl(a, b, n) };
+                            .kl = next_token_kl(&p, a, &q, b, n) };
 }
 
 static int by_size(const void *a, const void *b)

@@ -18,13 +18,13 @@ next_token next_token_of(const float *x, size_t n)
     return t;
 }
 
-double next_token_kl(const float *a, const float *b, size_t n)
+double next_token_kl(const next_token *p, const float *a, const next_token *q, const float *b,
+                     size_t n)
 {
-    next_token p = next_token_of(a, n), q = next_token_of(b, n);
     double kl = 0;
     for (size_t i = 0; i < n; i++) {
-        double log_p = next_token_log(&p, a, i);
-        kl += exp(log_p) * (log_p - next_token_log(&q, b, i));
+        double log_p = next_token_log(p, a, i);
+        kl += exp(log_p) * (log_p - next_token_log(q, b, i));
     }
     return kl;
 }

@@ -17,7 +17,9 @@ static inline double next_token_log(const next_token *t, const float *logits, si
     return (double)logits[i] - t->max - t->log_sum;
 }
 
-/* KL divergence of the second distribution from the first, in nats. Rounding may leave -1e-17. */
-double next_token_kl(const float *a, const float *b, size_t n);
+/* KL divergence of q, of the logits b, from p, of the logits a, in nats. Rounding may leave -1e-17.
+ */
+double next_token_kl(const next_token *p, const float *a, const next_token *q, const float *b,
+                     size_t n);
 
 #endif
