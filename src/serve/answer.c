@@ -180,9 +180,9 @@ static int64_t generated(const call *c)
     return n;
 }
 
-static json_t *usage_of(const call *c)
+static json_t *usage_of(const call *c, json_int_t out)
 {
-    json_int_t in = c->prompt_tokens, out = generated(c);
+    json_int_t in = c->prompt_tokens;
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out,
                      "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
                      (json_int_t)c->cached_tokens);
@@ -291,7 +291,7 @@ void answer_whole(const call *c, str *out)
     json_t *v = frame(c, choices);
     add_call_reports(c, v, true);
     if (json_array_size(choices) == c->n_choices && v &&
-        json_object_set_new(v, "usage", usage_of(c)) == 0)
+        json_object_set_new(v, "usage", usage_of(c, generated(c))) == 0)
         json_put(out, v, JSON_COMPACT);
     json_decref(v);
 }
@@ -315,9 +315,13 @@ static void put_event(call *c, json_t *part, json_t *usage, str *out)
     json_decref(v);
 }
 
+/* Of the tokens that are in events. */
 static json_t *running_usage(const call *c)
 {
-    return c->api.include_usage && c->api.continuous_usage ? usage_of(c) : NULL;
+    json_int_t sent = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        sent += (json_int_t)c->choices[i].ids_sent;
+    return c->api.include_usage && c->api.continuous_usage ? usage_of(c, sent) : NULL;
 }
 
 /* An event with a text and the log-probabilities that have come since the last. finish: why the
@@ -369,6 +373,8 @@ void answer_events(choice *c, str *out)
         put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent,
                  ends ? c->finish : NULL, out);
     c->sent = c->text.certain;
+    if (c->done)
+        c->ids_sent = c->ids.n;
     if (c->done && chat)
         put_event(of,
                   json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",
@@ -379,6 +385,6 @@ void answer_events(choice *c, str *out)
 void answer_last_events(call *c, str *out)
 {
     if (c->api.include_usage)
-        put_event(c, NULL, usage_of(c), out);
+        put_event(c, NULL, usage_of(c, generated(c)), out);
     str_puts(out, "data: [DONE]\n\n");
 }

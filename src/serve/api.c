@@ -86,7 +86,8 @@ bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, s
         json_int_t id = json_integer_value(json_array_get(v, i));
         if (id < 0 || id >= vocab)
             return api_refuse(e, 400, NULL, param,
-                              "%s: found the token id %lld, but the vocabulary has %lld tokens",
+                              "%s: found the token id %lld, which is out of vocabulary: that has "
+                              "%lld tokens",
                               param, (long long)id, (long long)vocab);
         (*ids)[i] = (int32_t)id;
     }
@@ -158,6 +159,15 @@ static bool set_stop(const reading *in)
     for (size_t i = 0; i < n; i++)
         if (!add_stop(in, json_array_get(in->v, i)))
             return false;
+    return true;
+}
+
+static bool set_salt(const reading *in)
+{
+    if (!json_is_string(in->v) || json_string_length(in->v) == 0)
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "cache_salt: expected a string of at least one byte");
+    in->r->cache_salt = json_string_value(in->v);
     return true;
 }
 
@@ -317,9 +327,10 @@ static const field fields[] = {
     { "stream", TEXTS, FIELD_BOOL, AT(stream) },
     { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
     { "response_format", TEXTS, FIELD_OTHER, .set = set_format },
-    { "cache_salt", TEXTS, FIELD_TEXT, AT(cache_salt) },
+    { "cache_salt", TEXTS, FIELD_OTHER, .set = set_salt },
     { "add_special_tokens", PROMPTS, FIELD_BOOL, AT(add_special) },
     { "add_special", API_TOKENIZE, FIELD_BOOL, AT(add_special) },
+    { "parse_special", API_TOKENIZE, FIELD_BOOL, AT(parse_special) },
     { "with_pieces", API_TOKENIZE, FIELD_BOOL, AT(with_pieces) },
     { "return_token_strs", API_TOKENIZE, FIELD_BOOL, AT(with_strings) },
     { "add_generation_prompt", CONVERSATIONS, FIELD_BOOL, AT(add_generation_prompt) },
@@ -462,6 +473,10 @@ static bool check_together(api_request *r, api_error *e)
                               "continue_final_message and add_generation_prompt are both true");
         r->add_generation_prompt = false;
     }
+    bool own = json_has(r->body, "prompt") || json_has(r->body, "add_special_tokens") ||
+               json_has(r->body, "add_special");
+    if (r->endpoint == API_TOKENIZE && !own)
+        r->add_special = false;
     if (r->top_k < 0)
         r->top_k = 0; /* -1 and 0: all tokens */
     if ((r->endpoint & TEXTS) && r->max_tokens >= 0 && r->min_tokens > r->max_tokens)
@@ -508,7 +523,9 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
                         .top = -1,
                         .prompt_top = -1,
                         .add_special = true,
-                        .add_generation_prompt = true };
+                        .parse_special = true,
+                        .add_generation_prompt = true,
+                        .lenient = rules->lenient };
     if (too_deep(text, n))
         return api_refuse(e, 400, NULL, NULL, "the JSON text is nested deeper than %d",
                           API_MAX_DEPTH);

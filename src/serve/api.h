@@ -69,7 +69,10 @@ typedef struct api_request {
     bool logprobs, echo, ignore_eos, include_stop, return_token_ids, tokens_as_ids, return_routes,
         timings;
     bool stream, include_usage, continuous_usage;
-    bool add_special, add_generation_prompt, continue_final_message, with_pieces, with_strings;
+    bool add_special; /* to what is tokenized: by default to a `prompt`, not to `content` or
+                         `messages` */
+    bool parse_special, add_generation_prompt, continue_final_message, with_pieces, with_strings;
+    bool lenient; /* of the rules */
     const char *cache_salt;
     str ignored; /* unknown fields that were accepted, separated by commas */
 } api_request;

@@ -28,7 +28,8 @@ static bool check_lengths(call *c, api_error *e)
         if (n + (asked != 0) > s->context)
             return api_refuse(e, 400, "context_length_exceeded",
                               c->api.messages ? "messages" : "prompt",
-                              "the prompt has %lld tokens, but the context of this server holds %d",
+                              "the prompt has %lld tokens and exceeds the available context size: "
+                              "the maximum context length of this server is %d tokens",
                               (long long)n, s->context);
         longest = n > longest ? n : longest;
         c->prompt_tokens += n;

@@ -119,11 +119,11 @@ static const char *role_of(const json_t *message, size_t number, api_error *e)
 }
 
 /* A copy of the message as templates expect it: one text, calls as objects. NULL: *e says why. */
-static json_t *read_message(const json_t *v, size_t number, api_error *e)
+static json_t *read_message(const json_t *v, size_t number, bool lenient, api_error *e)
 {
     str text = { 0 };
     const char *role = role_of(v, number, e);
-    bool good = role && check_keys(v, number, e) &&
+    bool good = role && (lenient || check_keys(v, number, e)) &&
                 read_content(json_object_get(v, "content"), number, &text, e);
     json_t *m = good ? json_deep_copy(v) : NULL;
     if (good && (!m || json_object_set_new(m, "role", json_string(role)) != 0 ||
@@ -229,7 +229,7 @@ bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *o
     json_t *all = json_array();
     bool good = all || api_failed(e, fail_nomem("messages", n));
     for (size_t i = 0; good && i < n; i++) {
-        json_t *one = read_message(json_array_get(r->messages, i), i + 1, e);
+        json_t *one = read_message(json_array_get(r->messages, i), i + 1, r->lenient, e);
         good = one &&
                (json_array_append_new(all, one) == 0 || api_failed(e, fail_nomem("messages", n)));
     }

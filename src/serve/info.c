@@ -95,14 +95,21 @@ static bool parse(exchange *x, api_endpoint endpoint, api_request *r)
     return false;
 }
 
+static json_t *token_json(const tokenizer *t, int32_t id)
+{
+    size_t n;
+    const char *text = t && id >= 0 ? tokenizer_token(t, id, &n) : NULL;
+    return text ? json_stringn(text, n) : json_null();
+}
+
 /* with_pieces, as llama.cpp's server has it: a token is an object with its id and its text, which
- * is an array of bytes where it is not UTF-8 alone. return_token_strs, as vLLM's has it: the texts
- * are a list of their own. */
+ * is an array of bytes where it is not UTF-8 alone. return_token_strs, as vLLM's has it: a list of
+ * their own has the tokens as the vocabulary writes them. */
 static void answer_tokens(exchange *x, const api_request *r, const id_list *ids)
 {
     static const char replaced[] = "\xef\xbf\xbd"; /* U+FFFD */
     const tokenizer *t = x->srv->m->tok;
-    json_t *list = json_array(), *texts = json_array();
+    json_t *list = json_array(), *raw = json_array();
     str text = { 0 };
     for (size_t i = 0; i < ids->n; i++) {
         int32_t id = ids->ids[i];
@@ -112,17 +119,16 @@ static void answer_tokens(exchange *x, const api_request *r, const id_list *ids)
         str_puts(&text, "");
         json_t *piece = text.p && strstr(text.p, replaced) ? answer_bytes(t, id, &text)
                                                            : json_stringn(text.p, text.n);
-        json_array_append_new(texts, json_stringn(text.p, text.n));
+        json_array_append_new(raw, token_json(t, id));
         json_array_append_new(list, r->with_pieces && t
                                         ? json_pack("{s:i, s:O}", "id", id, "piece", piece)
                                         : json_integer(id));
         json_decref(piece);
     }
-    json_t *v = json_pack("{s:o, s:I, s:i}", "tokens", list, "count", (json_int_t)ids->n,
-                          "max_model_len", (int)x->srv->context);
-    if (r->with_strings && t)
-        json_object_set(v, "token_strs", texts);
-    json_decref(texts);
+    json_t *v = json_pack("{s:o, s:I, s:i, s:O}", "tokens", list, "count", (json_int_t)ids->n,
+                          "max_model_len", (int)x->srv->context, "token_strs",
+                          r->with_strings ? raw : json_null());
+    json_decref(raw);
     str_free(&text);
     answer(x, v);
 }
@@ -193,13 +199,6 @@ void handle_template(exchange *x)
     mem_free(ids.ids);
     str_free(&text);
     api_close(&r);
-}
-
-static json_t *token_json(const tokenizer *t, int32_t id)
-{
-    size_t n;
-    const char *text = id >= 0 ? tokenizer_token(t, id, &n) : NULL;
-    return text ? json_stringn(text, n) : json_null();
 }
 
 void handle_tokenizer_info(exchange *x)

@@ -78,6 +78,8 @@ static void put_figures(str *out, const metrics *m, const metrics_now *now, bool
           "Generations that wait for a slot.", now->waiting },
         { "pesc_prompt_tokens_total", "vllm:prefix_cache_queries_total", "counter",
           "Tokens of prompts.", (double)m->prompt_tokens },
+        { NULL, "vllm:prompt_tokens_total", "counter", "Tokens of prompts.",
+          (double)m->prompt_tokens },
         { "pesc_prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "counter",
           "Tokens of prompts that were in the prefix cache.", (double)m->cached_tokens },
         { "pesc_generation_tokens_total", "vllm:generation_tokens_total", "counter",

@@ -103,7 +103,8 @@ const served_model *models_find(const pesc_server *s, const char *name, api_erro
         if (!name || strcmp(name, s->models[i].name) == 0)
             return &s->models[i];
     api_refuse(e, 404, "model_not_found", "model",
-               "there is no model \"%.100s\"; this server has \"%s\"", name, s->models[0].name);
+               "the model \"%.100s\" does not exist; this server has \"%s\"", name,
+               s->models[0].name);
     return NULL;
 }
 
@@ -112,8 +113,9 @@ const served_model *models_find(const pesc_server *s, const char *name, api_erro
 static json_t *model_json(const pesc_server *s, const served_model *m)
 {
     const config *c = &s->m->cfg;
-    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:{s:i, s:i, s:i}}", "id", m->name, "object",
-                     "model", "created", (json_int_t)s->created, "owned_by", "pesc",
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i, s:{s:i, s:i, s:i}}", "id", m->name,
+                     "object", "model", "created", (json_int_t)s->created, "owned_by", "pesc",
+                     "root", m->name, "parent", m->specialist ? s->models[0].name : NULL,
                      "max_model_len", (int)s->context, "meta", "n_vocab", (int)c->vocab,
                      "n_ctx_train", (int)c->context, "n_embd", (int)c->dim);
 }

@@ -78,7 +78,8 @@ static bool encode_text(const prompt_maker *m, const api_request *r, const json_
                           "prompt: has %zu bytes, expected at most %d", n, API_MAX_TEXT);
     if (!m->tok)
         return api_refuse(e, 400, NULL, "prompt", "the model has no tokenizer: give token ids");
-    unsigned flags = PESC_PARSE_SPECIAL | (r->add_special ? PESC_ADD_SPECIAL : 0u);
+    unsigned flags =
+        (r->parse_special ? PESC_PARSE_SPECIAL : 0u) | (r->add_special ? PESC_ADD_SPECIAL : 0u);
     pesc_status s = tokenizer_encode(m->tok, json_string_value(v), n, flags, &p->ids);
     return s == PESC_OK || api_failed(e, s);
 }
@@ -93,14 +94,15 @@ static bool read_prompt(const prompt_maker *m, const api_request *r, const json_
     return good;
 }
 
-/* What an echo needs. */
+/* What an echo needs. Of a prompt of ids it shows every token. */
 static bool keep_text(const prompt_maker *m, const json_t *given, prompt *p, api_error *e)
 {
     decode_stream *d = NULL;
     if (!m->tok)
         return true;
     p->offsets = mem_alloc(p->ids.n + 1, sizeof *p->offsets);
-    pesc_status s = p->offsets ? decode_open(&d, m->tok, PESC_SKIP_SPECIAL)
+    unsigned flags = json_is_string(given) ? PESC_SKIP_SPECIAL : 0;
+    pesc_status s = p->offsets ? decode_open(&d, m->tok, flags)
                                : fail_nomem("an echo", p->ids.n * sizeof *p->offsets);
     if (s == PESC_OK)
         s = decode_all(d, m->tok, p->ids.ids, p->ids.n, &p->text, p->offsets);
@@ -114,6 +116,30 @@ static bool keep_text(const prompt_maker *m, const json_t *given, prompt *p, api
     return s == PESC_OK || api_failed(e, s);
 }
 
+/* The tokens that the tokenizer puts around any text, around a conversation: BOS and what may be
+ * before it, then the others. */
+static bool add_specials(const prompt_maker *m, id_list *ids, api_error *e)
+{
+    id_list around = { 0 }, all = { 0 };
+    size_t front = 0;
+    pesc_status s = tokenizer_encode(m->tok, "", 0, PESC_ADD_SPECIAL, &around);
+    for (size_t i = 0; i < around.n; i++)
+        if (around.ids[i] == tokenizer_bos(m->tok))
+            front = i + 1;
+    for (size_t i = 0; s == PESC_OK && i < around.n + ids->n; i++)
+        s = id_list_add(&all, i < front            ? around.ids[i]
+                              : i < front + ids->n ? ids->ids[i - front]
+                                                   : around.ids[i - ids->n]);
+    mem_free(around.ids);
+    if (s != PESC_OK) {
+        mem_free(all.ids);
+        return api_failed(e, s);
+    }
+    mem_free(ids->ids);
+    *ids = all;
+    return true;
+}
+
 static bool read_all(prompt_list *p, const prompt_maker *m, const api_request *r,
                      const json_t *many, api_error *e)
 {
@@ -121,6 +147,8 @@ static bool read_all(prompt_list *p, const prompt_maker *m, const api_request *r
         const json_t *v = many ? json_array_get(many, i) : r->prompt;
         bool good = r->messages ? conversation_encode(m, r, &p->all[i].ids, e)
                                 : read_prompt(m, r, v, &p->all[i], e);
+        if (good && r->messages && r->endpoint == API_TOKENIZE && r->add_special)
+            good = add_specials(m, &p->all[i].ids, e);
         if (!good || (r->echo && !keep_text(m, v, &p->all[i], e)))
             return false;
     }

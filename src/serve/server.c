@@ -58,7 +58,7 @@ static pesc_status open_parts(pesc_server *s)
     s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->stop_event < 0)
         return fail_errno(PESC_DEVICE, errno, "cannot open an event");
-    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%012llx",
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%012llx",
              (unsigned long long)XXH3_64bits(PESC_VERSION, sizeof PESC_VERSION - 1) &
                  0xffffffffffff);
     TRY(models_open(s));

@@ -25,6 +25,12 @@ property() {
 @test "serve: an answer is the same alone, among 16, cached or not" { property same_alone_and_among_others; }
 @test "serve: the events of a stream add up to the whole answer" { property streams_equal_whole_answers; }
 @test "serve: answers are as the tests of other servers expect them" { property answers_as_other_servers; }
+@test "serve: requests of llama.cpp's and vLLM's tests are answered as these expect" {
+    run python3 "$BATS_TEST_DIRNAME/../serve/suites.py" "$BASE"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+    has '^[0-9]+ of [0-9]+ answers are as expected$'
+}
 @test "serve: a chat streams its role, its text, its end and its usage" { property chat_streams "$D/model"; }
 @test "serve: an echoed prompt has the log-probabilities of its generation" { property scores_echoed_prompts; }
 @test "serve: tokens that cut characters leave the text valid" { property characters_stay_whole "$D/model"; }
