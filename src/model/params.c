@@ -17,12 +17,13 @@ static bool in_attention(const tensor_rule *r)
     return r->offset < offsetof(block, ffn) && r->offset != offsetof(block, ffn_norm);
 }
 
-/* ---- the walk: once to measure (no list yet), once to place ---- */
+/* ---- the walk: once to measure (no list yet), once to list (no memory yet), once to place ---- */
 
 typedef struct walk {
     params *p;
     pesc_model *m; /* NULL: only a configuration is known */
     const config *c;
+    tensor staging; /* f32: rows of a parameter on their way to where they are kept */
     size_t n_list, n_loras, n_attached;
     pesc_status status; /* of the first failure */
 } walk;
@@ -49,18 +50,16 @@ static bool more_of_stack(const walk *w, const slot *s)
            s->expert < (own ? own->ids[own->n - 1] : w->c->moe.topk.n_experts - 1);
 }
 
-static bool has_copy(const params *p, const param *q)
-{
-    return !p->spec.lean || q->group != PARAM_ADAPTER;
-}
-
 /* Gives q the next place of the flat buffers. Experts of a stack lie side by side. */
-static void take(walk *w, param *q, bool more)
+static void take(walk *w, param *q, bool more, bool exact)
 {
     params *p = w->p;
     int64_t n = count_of(q->nd, q->ne);
     q->at = p->n;
     q->work_at = p->n_work;
+    q->exact_at = exact ? p->n_exact : -1;
+    if (exact)
+        p->n_exact += (n + ALIGN - 1) / ALIGN * ALIGN;
     if (p->list)
         p->list[w->n_list] = *q;
     w->n_list++;
@@ -68,7 +67,7 @@ static void take(walk *w, param *q, bool more)
     p->n += n;
     if (!more)
         p->n = (p->n + ALIGN - 1) / ALIGN * ALIGN;
-    if (has_copy(p, q))
+    if (params_has_copy(p, q))
         p->n_work += p->n - q->at;
 }
 
@@ -96,25 +95,28 @@ static void note_layer(walk *w, const slot *s)
 static tensor part(tensor flat, const param *q, int64_t at)
 {
     tensor t = { .dt = flat.dt, .nd = q->nd };
-    t.data = (char *)flat.data + (size_t)at * dtype_block_bytes(flat.dt);
+    if (flat.data)
+        t.data = (char *)flat.data + (size_t)at * dtype_block_bytes(flat.dt);
     memcpy(t.ne, q->ne, sizeof t.ne);
     return t;
 }
 
 /* What forward reads of a trained tensor. */
-static tensor working(const params *p, const param *q, bool always_f32)
+static tensor working(const params *p, const param *q)
 {
-    bool copy = p->work.data && !always_f32 && has_copy(p, q);
-    return copy ? part(p->work, q, q->work_at) : part(p->master, q, q->at);
+    if (p->work.data && q->exact_at < 0 && params_has_copy(p, q))
+        return part(p->work, q, q->work_at);
+    return p->sharded ? part(p->exact, q, q->exact_at) : part(p->master, q, q->at);
 }
 
-/* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone. */
-static void initialise(walk *w, tensor t, const char *name, init_kind init)
+/* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone: t has the elements from `first` on. */
+static void initialise(walk *w, tensor t, const param *q, int64_t first, init_kind init)
 {
     enum { CHUNK = 4096 };
     device *dev = w->m->dev;
-    float chunk[CHUNK], bound = 1 / sqrtf((float)tensor_cols(&t));
-    rng_key key = { w->p->spec.seed, rng_stream(INIT_STREAM, XXH64(name, strlen(name), 0), 0) };
+    float chunk[CHUNK], bound = 1 / sqrtf((float)q->ne[q->nd - 1]);
+    rng_key key = { w->p->spec.seed,
+                    rng_stream(INIT_STREAM, XXH64(q->name, strlen(q->name), 0), 0) };
     if (init == INIT_ZERO) {
         dev->op->zero(dev, t.data, tensor_bytes(&t));
         return;
@@ -122,18 +124,30 @@ static void initialise(walk *w, tensor t, const char *name, init_kind init)
     for (int64_t at = 0, total = tensor_count(&t); at < total; at += CHUNK) {
         int64_t n = total - at < CHUNK ? total - at : CHUNK;
         for (int64_t i = 0; i < n; i++)
-            chunk[i] = (2 * rng_uniform(key, (uint64_t)(at + i)) - 1) * bound;
+            chunk[i] = (2 * rng_uniform(key, (uint64_t)(first + at + i)) - 1) * bound;
         dev->op->upload(dev, (float *)t.data + at, chunk, (size_t)n * sizeof *chunk);
     }
 }
 
-/* Copies what a model's tensor holds; what it lacks is initialised. */
-static void fill(walk *w, tensor master, tensor from, const char *name, init_kind init)
+/* Copies what a model's tensor holds, some rows at a time; what it lacks is initialised. */
+static void fill(walk *w, const param *q, tensor from, init_kind init)
 {
+    device *dev = w->m->dev;
+    int64_t cols = q->ne[q->nd - 1], rows = count_of(q->nd, q->ne) / cols, n;
     if (from.data)
-        w->m->dev->op->convert(w->m->dev, master, from);
-    else
-        initialise(w, master, name, init);
+        from = tensor_view2(&from, rows, cols);
+    for (int64_t at = 0; at < rows; at += n) {
+        tensor x = { .data = w->staging.data, .dt = DT_F32, .nd = 2 };
+        n = w->staging.ne[0] / cols;
+        n = n < rows - at ? n : rows - at;
+        x.ne[0] = n;
+        x.ne[1] = cols;
+        if (from.data)
+            dev->op->convert(dev, x, tensor_slice(&from, at, n));
+        else
+            initialise(w, x, q, at * cols, init);
+        params_put(w->p, q, at * cols, x);
+    }
 }
 
 static void check_weight(walk *w, const slot *s)
@@ -163,8 +177,7 @@ static void place_weight(walk *w, const slot *s, param q)
     params *p = w->p;
     tensor *field = bind_field(w->m, s);
     const expertcfg_layer *own = own_of(w, s);
-    fill(w, params_master(p, &q), field->data ? bind_tensor(w->m, s) : *field, s->name,
-         s->rule->init);
+    fill(w, &q, field->data ? bind_tensor(w->m, s) : *field, s->rule->init);
     if (own)
         p->list[w->n_list - 1].into = bind_tensor(w->m, s);
     if (more_of_stack(w, s))
@@ -174,6 +187,7 @@ static void place_weight(walk *w, const slot *s, param q)
         q = (param){ .group = q.group,
                      .at = q.at - before,
                      .work_at = q.work_at - before,
+                     .exact_at = -1,
                      .nd = 3,
                      .ne = { n, s->ne[0], s->ne[1] } };
     }
@@ -181,7 +195,7 @@ static void place_weight(walk *w, const slot *s, param q)
         place_own(w, s, own, &q);
         return;
     }
-    *field = working(p, &q, s->rule->flags & RULE_F32);
+    *field = working(p, &q);
     *bind_field(&p->grads, s) = params_grad(p, &q);
 }
 
@@ -190,10 +204,10 @@ static void add_weight(walk *w, const slot *s)
     param q = { .group = params_group(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
-    take(w, &q, more_of_stack(w, s));
+    take(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
     note_layer(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
-    if (w->p->list)
+    if (w->p->memory)
         place_weight(w, s, q);
     else
         check_weight(w, s);
@@ -208,8 +222,8 @@ static void place_lora(walk *w, const slot *s, lora *l, bool second)
     linear *grad = (linear *)(void *)bind_field(&p->grads, s);
     lora *g = &p->lora_grads[w->n_loras];
     tensor *t = second ? &l->b : &l->a;
-    fill(w, params_master(p, q), *t, q->name, second ? INIT_ZERO : INIT_UNIFORM);
-    *t = working(p, q, false);
+    fill(w, q, *t, second ? INIT_ZERO : INIT_UNIFORM);
+    *t = working(p, q);
     *(second ? &g->b : &g->a) = params_grad(p, q);
     l->dropout = p->spec.lora_dropout;
     l->stream = XXH64(s->name, strlen(s->name), 0);
@@ -239,10 +253,10 @@ static void add_lora(walk *w, const slot *s, bool second)
     int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
-    take(w, &q, false);
+    take(w, &q, false, false);
     note_layer(w, s);
     p->flat = true;
-    if (p->list) {
+    if (p->memory) {
         if (attach) {
             l = &p->loras[w->n_attached];
             l->scale = p->spec.lora_alpha / (float)r;
@@ -266,16 +280,17 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
         from = tensor_slice(&from, s->expert, 1);
         from = (tensor){ .data = from.data, .dt = from.dt, .nd = 2, .ne = { q->ne[0], q->ne[1] } };
     }
-    fill(w, params_master(p, q), from, q->name, second ? INIT_ZERO : INIT_UNIFORM);
+    fill(w, q, from, second ? INIT_ZERO : INIT_UNIFORM);
     if (s->expert + 1 < n)
         return;
     param all = { .group = PARAM_LORA,
                   .at = q->at - before,
                   .work_at = q->work_at - before,
+                  .exact_at = -1,
                   .nd = 3,
                   .ne = { n, q->ne[0], q->ne[1] } };
     lora_stack *g = bind_lora_stack(&p->grads, s);
-    *t = working(p, &all, false);
+    *t = working(p, &all);
     *(second ? &g->b : &g->a) = params_grad(p, &all);
 }
 
@@ -290,20 +305,20 @@ static void add_expert_lora(walk *w, const slot *s, bool second)
     int64_t r = there ? l->a.ne[1] : p->spec.lora_r;
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
-    take(w, &q, s->expert + 1 < w->c->moe.topk.n_experts);
+    take(w, &q, s->expert + 1 < w->c->moe.topk.n_experts, false);
     note_layer(w, s);
     p->flat = true;
-    if (!p->list)
+    if (!p->memory)
         return;
     if (!there)
         l->scale = p->spec.lora_alpha / (float)r;
     place_expert_lora(w, s, l, second);
 }
 
-static walk walk_all(params *p, pesc_model *m, const config *c)
+static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
 {
-    walk w = { .p = p, .m = m, .c = c };
-    p->n = p->n_work = 0;
+    walk w = { .p = p, .m = m, .c = c, .staging = staging };
+    p->n = p->n_work = p->n_exact = 0;
     memset(p->count, 0, sizeof p->count);
     p->first_layer = c->n_layers;
     p->first_attn = false;
@@ -331,12 +346,14 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
     params p = { .spec = *spec };
     config with = *c;
     params_configure(&with, spec);
-    walk w = walk_all(&p, NULL, &with);
+    walk w = walk_all(&p, NULL, &with, (tensor){ 0 });
     *out = (params_size){ .n = p.n,
                           .n_list = (int64_t)w.n_list,
                           .n_work = p.n_work,
+                          .n_exact = p.n_exact,
                           .first_layer = p.first_layer,
-                          .flat = p.flat };
+                          .flat = p.flat,
+                          .own = spec->own != NULL };
     memcpy(out->count, p.count, sizeof out->count);
 }
 
@@ -347,15 +364,13 @@ static const memory_need params_need = { "training", "a smaller lora_r, or fewer
 
 static void layout(params *p, arena *a)
 {
-    p->master = tensor_take1(a, DT_F32, p->n);
+    int64_t kept = p->sharded ? shards_elements(&p->shards, comm_rank(p->shards.comm)) : p->n;
+    p->master = tensor_take1(a, DT_F32, kept);
     p->grad = tensor_take1(a, DT_F32, p->n);
     if (p->flat && p->m->act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n_work);
-}
-
-int64_t params_bytes(const params_size *z, dtype act_dt)
-{
-    return z->n * 8 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
+    if (p->sharded)
+        p->exact = tensor_take1(a, DT_F32, p->n_exact);
 }
 
 static pesc_status take_lists(params *p, const walk *w)
@@ -392,6 +407,42 @@ static void reshape(pesc_model *m, const config *c)
         m->blocks[i].sparse = config_layer_sparse(c, i);
 }
 
+/* Rows of a parameter that are converted at a time. */
+static int64_t staging_elements(const params *p)
+{
+    int64_t n = 1 << 20;
+    for (size_t i = 0; i < p->n_list; i++)
+        n = p->list[i].ne[p->list[i].nd - 1] > n ? p->list[i].ne[p->list[i].nd - 1] : n;
+    return n;
+}
+
+/* Places what trains, and points the model to it. */
+static pesc_status place_all(params *p)
+{
+    pesc_model *m = p->m;
+    tensor staging = { .dt = DT_F32, .nd = 1, .ne = { staging_elements(p) } };
+    TRY(m->dev->op->alloc(m->dev, tensor_bytes(&staging), &staging.data));
+    walk_all(p, m, &m->cfg, staging);
+    if (m->cfg.tie_embeddings) {
+        m->head = m->embed;
+        p->grads.head = p->grads.embed;
+    }
+    pesc_status s = m->dev->op->sync(m->dev);
+    m->dev->op->free(m->dev, staging.data);
+    return s;
+}
+
+static pesc_status take_memory(params *p)
+{
+    device *dev = p->m->dev;
+    arena a = { 0 };
+    layout(p, &a);
+    TRY(memory_take(&a, dev, &params_need, &p->memory));
+    layout(p, &a);
+    dev->op->zero(dev, p->memory, a.size);
+    return PESC_OK;
+}
+
 static pesc_status open_all(params *p)
 {
     pesc_model *m = p->m;
@@ -400,24 +451,17 @@ static pesc_status open_all(params *p)
     params_configure(&with, &p->spec);
     reshape(m, &with);
     params_set_ranks(m, &p->spec);
-    walk w = walk_all(p, m, &m->cfg);
+    p->sharded = params_shards_master(p->spec.own, m->act_dt, comm_size(m->dev->comm));
+    p->spec.lean = p->spec.lean && !p->sharded;
+    walk w = walk_all(p, m, &m->cfg, (tensor){ 0 });
     TRY(w.status);
     if (!w.n_list)
         return fail(PESC_USAGE, "nothing trains: this model has no part of what is asked for");
     TRY(take_lists(p, &w));
-    arena a = { 0 };
-    layout(p, &a);
-    TRY(memory_take(&a, m->dev, &params_need, &p->memory));
-    layout(p, &a);
-    m->dev->op->zero(m->dev, p->master.data, tensor_bytes(&p->master));
-    params_zero_grad(p);
-    w = walk_all(p, m, &m->cfg);
-    if (m->cfg.tie_embeddings) {
-        m->head = m->embed;
-        p->grads.head = p->grads.embed;
-    }
-    params_refresh(p);
-    TRY(m->dev->op->sync(m->dev));
+    walk_all(p, m, &m->cfg, (tensor){ 0 });
+    TRY(params_divide(p));
+    TRY(take_memory(p));
+    TRY(place_all(p));
     bool moved = m->cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
     if (m->mixture && moved) {
         m->dev->op->free(m->dev, m->mixture);
@@ -456,6 +500,7 @@ void params_close(params *p)
     if (p->memory)
         p->m->dev->op->free(p->m->dev, p->memory);
     mem_free(p->list);
+    mem_free(p->pieces);
     mem_free(p->loras);
     mem_free(p->lora_grads);
     mem_free(p->grads.blocks);
@@ -466,7 +511,7 @@ void params_close(params *p)
 
 tensor params_master(const params *p, const param *q)
 {
-    return part(p->master, q, q->at);
+    return part(p->sharded ? (tensor){ .dt = DT_F32 } : p->master, q, q->at);
 }
 
 tensor params_grad(const params *p, const param *q)
@@ -504,7 +549,7 @@ static void refresh_copies(params *p)
 {
     device *dev = p->m->dev;
     for (size_t i = 0, end; i < p->n_list; i = end + 1) {
-        for (end = i; end < p->n_list && has_copy(p, &p->list[end]);)
+        for (end = i; end < p->n_list && params_has_copy(p, &p->list[end]);)
             end++;
         int64_t stop = end < p->n_list ? p->list[end].at : p->n;
         param run = { .nd = 1, .ne = { stop - p->list[i].at } };
@@ -525,6 +570,6 @@ void params_write_back(params *p)
 {
     device *dev = p->m->dev;
     for (size_t i = 0; p->spec.own && i < p->n_list; i++)
-        if (p->list[i].into.data)
+        if (p->list[i].into.data) /* master is whole */
             dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
 }

@@ -12,7 +12,12 @@
  *
  * `grads` is a model whose tensors are gradients: the same shape, and absent where a tensor is
  * frozen; a stack of which some experts train has those alone (moe.own). So backward asks the
- * mirror, and nothing is computed for what does not train. */
+ * mirror, and nothing is computed for what does not train.
+ *
+ * With several processes (those that the device of the model has joined) each owns segments of the
+ * flat buffers (shards.h). Where forward reads a copy in bf16, a process keeps the master weights
+ * of its own segments alone; what forward reads in f32 (norms, routers, biases) it has a whole copy
+ * of, `exact`. Where forward reads the master weights themselves they are whole. */
 #ifndef PESC_MODEL_PARAMS_H
 #define PESC_MODEL_PARAMS_H
 
@@ -20,6 +25,7 @@
 #include "model/family.h"
 #include "model/layers.h"
 #include "model/model.h"
+#include "model/shards.h"
 
 typedef enum param_group {
     PARAM_LORA,
@@ -65,8 +71,9 @@ enum { PARAM_NAME = 160 };
 typedef struct param {
     char name[PARAM_NAME]; /* as a file has it; each expert has its own */
     param_group group;
-    int64_t at;      /* first element in the flat buffers */
-    int64_t work_at; /* and in `work` */
+    int64_t at;       /* first element in the flat buffers */
+    int64_t work_at;  /* and in `work` */
+    int64_t exact_at; /* and in `exact`; -1: forward does not read it in f32 */
     int32_t nd;
     int64_t ne[4];
     int32_t ready; /* its gradient is complete after backward of this layer; n_layers: after that of
@@ -74,24 +81,31 @@ typedef struct param {
     tensor into; /* its part of the model's stack, which forward reads; absent: the flat buffers */
 } param;
 
-typedef struct params {
+struct params {
     pesc_model *m; /* borrowed */
     train_spec spec;
     param *list;
     size_t n_list;
     int64_t n;                   /* elements of a flat buffer, padding included */
     int64_t count[PARAM_GROUPS]; /* parameters, padding not included */
-    tensor master, grad;         /* f32 [n] */
+    shards shards;               /* of the flat buffers */
+    bool sharded;                /* master has this process' segments alone, in their own order */
+    tensor master;               /* f32 [n], or of its segments */
+    tensor grad;                 /* f32 [n] */
     bool flat;                   /* forward reads some of them in the flat buffers */
     int64_t n_work;              /* elements of `work`: n, but where it is lean */
-    tensor work; /* bf16: what forward reads there when it computes in bf16; or absent */
+    tensor work;     /* bf16: what forward reads there when it computes in bf16; or absent */
+    int64_t n_exact; /* elements of `exact` */
+    tensor exact;    /* f32, where master is sharded */
+    struct exact_piece *pieces; /* of `exact`, by owner; see params_shards.c */
+    size_t n_pieces;
     void *memory;
     pesc_model grads; /* only tensors, blocks and LoRA are used */
     lora *loras;      /* those attached here */
     lora *lora_grads;
     int32_t first_layer; /* the lowest layer that backward must reach; n_layers: none */
     bool first_attn;     /* whether that layer's attention half trains */
-} params;
+};
 
 /* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
  * that have none; frozen tensors stay where they are. LoRA that was loaded keeps its rank and
@@ -101,7 +115,8 @@ typedef struct params {
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec);
 void params_close(params *p); /* NULL is allowed */
 
-tensor params_master(const params *p, const param *q); /* one parameter's part of a buffer */
+/* One parameter's part of a buffer. Of sharded master weights there is none: data is NULL. */
+tensor params_master(const params *p, const param *q);
 tensor params_grad(const params *p, const param *q);
 void params_zero_grad(params *p);
 
@@ -109,10 +124,26 @@ void params_zero_grad(params *p);
  * the adapters, which are most of what PESC trains. */
 void params_start_grad(params *p);
 
+static inline bool params_has_copy(const params *p, const param *q)
+{
+    return !p->spec.lean || q->group != PARAM_ADAPTER; /* in `work`, where there is one */
+}
+
+/* Elements [first, first + n) of a parameter get the values of `x`, f32 [n] in device memory: in
+ * all that this process keeps of them but the stacks of the model. */
+void params_put(params *p, const param *q, int64_t first, tensor x);
+
 /* After master changed, forward must see it: all of it, or, where AdamW has written `work` as its
- * copy (as it can where that is whole), what the stacks of the model hold. */
+ * copy (as it can where that is whole), what the stacks of the model hold. Master must be whole. */
 void params_refresh(params *p);
 void params_write_back(params *p);
+
+/* When the list is there: who owns what of it. */
+pesc_status params_divide(params *p);
+
+/* Every process has updated its segments, and `work` with them where master is sharded; then
+ * forward sees those of all processes. */
+pesc_status params_gather(params *p, wire *w);
 static inline bool params_work_whole(const params *p)
 {
     return p->work.data && p->n_work == p->n;
@@ -136,11 +167,19 @@ pesc_status params_check_own(const expertcfg *own, const config *c, const char *
 /* The same counts without a model, for planning; LoRA on all targets. */
 typedef struct params_size {
     int64_t n, count[PARAM_GROUPS];
-    int64_t n_list, n_work;
+    int64_t n_list, n_work, n_exact;
     int32_t first_layer;
-    bool flat;
+    bool flat, own; /* own: train_spec.own */
 } params_size;
-int64_t params_bytes(const params_size *z, dtype act_dt); /* of weights and gradients */
+
+/* Of weights and gradients, in the one of so many processes that has most. */
+int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes);
+
+/* Whether master is sharded among so many processes; own: train_spec.own. */
+static inline bool params_shards_master(bool own, dtype act_dt, int64_t processes)
+{
+    return processes > 1 && act_dt == DT_BF16 && !own;
+}
 
 void params_measure(params_size *out, const config *c, const train_spec *spec);
 

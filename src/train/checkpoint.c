@@ -361,7 +361,7 @@ static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const
 static pesc_status save(checkpoint *c, const checkpoint_state *s, const parts *a, const char *temp)
 {
     static const char what[] = "writing a checkpoint";
-    comm *all = a->shards.comm;
+    comm *all = a->p->shards.comm;
     bool leads = comm_leads(all);
     TRY(comm_agree_status(all, what, leads ? lay_out(c, a, temp) : PESC_OK));
     TRY(comm_agree_status(all, what, parts_fill(a, temp)));
@@ -420,19 +420,17 @@ pesc_status checkpoint_sweep(const char *run)
 
 /* ---- loading ---- */
 
-static pesc_status load_parts(const params *p, const optimizer *o, const char *dir)
+static pesc_status load_parts(params *p, const optimizer *o, const char *dir)
 {
     parts a = { 0 };
     pesc_status s = parts_collect(&a, p, o);
     if (s == PESC_OK)
         s = parts_read(&a, dir);
-    if (s == PESC_OK)
-        params_refresh((params *)(uintptr_t)p);
     parts_free(&a);
-    return s == PESC_OK ? p->m->dev->op->sync(p->m->dev) : s;
+    return s;
 }
 
-pesc_status checkpoint_load_weights(const params *p, const char *dir)
+pesc_status checkpoint_load_weights(params *p, const char *dir)
 {
     return load_parts(p, NULL, dir);
 }

@@ -36,7 +36,7 @@ typedef struct checkpoint_state {
 /* What all checkpoints of a run share. */
 typedef struct checkpoint {
     const char *run; /* the directory */
-    const params *p;
+    params *p;
     optimizer *opt;
     runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: swap_identity() of the base */
@@ -64,7 +64,7 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
 pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *out);
 
 /* Only the weights, which must be the same set: for a new run that begins where another ended. */
-pesc_status checkpoint_load_weights(const params *p, const char *dir);
+pesc_status checkpoint_load_weights(params *p, const char *dir);
 
 /* Removes what a killed run left half written. */
 pesc_status checkpoint_sweep(const char *run);

@@ -90,7 +90,7 @@ static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
     r->kv_bytes = (uint64_t)(c->n_layers * kv) * dtype_block_bytes(m->act_dt);
     r->inference_bytes = pass_infer_bytes(m, (pass_limits){ n, 1, 1 });
     params_measure(&size, c, spec);
-    r->trained_bytes = (uint64_t)params_bytes(&size, m->act_dt) + optimizer_bytes(size.n, false);
+    r->trained_bytes = (uint64_t)params_bytes(&size, m->act_dt, 1) + optimizer_bytes(size.n, false);
     params_configure(&m->cfg, spec);
     params_set_ranks(m, spec);
     plan_pass p = { m, spec, size.first_layer, { n, 1, n } };

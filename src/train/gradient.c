@@ -24,8 +24,8 @@ static void layout(gradient *g, arena *a)
 {
     for (int32_t i = 0; i < g->partial; i++)
         g->sums[i] = tensor_take1(a, DT_F32, g->p->n);
-    if (g->shards.comm)
-        g->pieces = tensor_take1(a, DT_F32, comm_size(g->shards.comm) * g->piece);
+    if (g->comm)
+        g->pieces = tensor_take1(a, DT_F32, comm_size(g->comm) * g->piece);
 }
 
 static pesc_status open_memory(gradient *g)
@@ -33,7 +33,7 @@ static pesc_status open_memory(gradient *g)
     static const memory_need need = { "partial sums of gradients", "grad_groups 1 needs none" };
     device *dev = g->p->m->dev;
     arena a = { 0 };
-    size_t size = (size_t)comm_size(g->shards.comm);
+    size_t size = (size_t)comm_size(g->comm);
     layout(g, &a);
     if (a.used)
         TRY(memory_take(&a, dev, &need, &g->memory));
@@ -43,10 +43,10 @@ static pesc_status open_memory(gradient *g)
     g->recv = mem_zalloc(size, sizeof *g->recv);
     if (!g->send || !g->recv)
         return fail_nomem("gradients", size * sizeof *g->send);
-    if (!g->shards.comm)
+    if (!g->comm)
         return PESC_OK;
     TRY(traffic_of(&g->traffic, g->p->m));
-    return wire_open(&g->wire, traffic_device(g->traffic), g->shards.comm,
+    return wire_open(&g->wire, traffic_device(g->traffic), g->comm,
                      (size_t)g->piece * sizeof(float));
 }
 
@@ -66,13 +66,13 @@ pesc_status gradient_open(gradient **out, params *p, int32_t groups, int64_t mic
     if (!g)
         return fail_nomem("gradients", sizeof *g);
     g->p = p;
-    g->shards = shards_of(p);
+    g->comm = c;
     g->delay = read_delay();
     g->last = -1;
     g->groups = groups;
     g->partial = gradient_partial(groups, micros, comm_size(c));
     int64_t piece = comm_size(c) > 16 ? 16 * SHARD_PIECE / comm_size(c) : SHARD_PIECE;
-    g->piece = g->shards.segment < piece ? g->shards.segment : piece; /* all together stay small */
+    g->piece = p->shards.segment < piece ? p->shards.segment : piece; /* all together stay small */
     pesc_status s = open_memory(g);
     if (s == PESC_OK)
         *out = g;
@@ -105,7 +105,7 @@ static micro_range micros_of(const gradient *g, int64_t micros, int64_t first, i
 
 static micro_range groups_of(const gradient *g, int64_t rank)
 {
-    int64_t size = comm_size(g->shards.comm);
+    int64_t size = comm_size(g->comm);
     return (micro_range){ (int32_t)(rank * g->groups / size),
                           (int32_t)((rank + 1) * g->groups / size) };
 }
@@ -158,7 +158,7 @@ static pesc_status sum_groups(const summing *s, int32_t first, int32_t end, bool
 pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx)
 {
     summing s = { g, fn, ctx };
-    micro_range own = groups_of(g, comm_rank(g->shards.comm));
+    micro_range own = groups_of(g, comm_rank(g->comm));
     g->micros = micros;
     g->level = g->sent = g->buckets = 0;
     return sum_groups(&s, own.first, own.end, true);
@@ -169,7 +169,7 @@ pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx)
 /* The part [first, end) of a flat buffer that rounds [at, at + piece) of a rank's segment are. */
 static shard_range piece_range(const gradient *g, int32_t rank, int32_t round, int64_t at)
 {
-    shard_range s = shards_own_range(&g->shards, rank, round);
+    shard_range s = shards_own_range(&g->p->shards, rank, round);
     int64_t first = s.first + at, end = first + g->piece;
     first = first < s.end ? first : s.end;
     return (shard_range){ first, end < s.end ? end : s.end };
@@ -177,7 +177,7 @@ static shard_range piece_range(const gradient *g, int32_t rank, int32_t round, i
 
 static tensor piece_of(gradient *g, int32_t rank, shard_range own)
 {
-    int32_t me = comm_rank(g->shards.comm);
+    int32_t me = comm_rank(g->comm);
     tensor t = { .dt = DT_F32, .nd = 1, .ne = { own.end - own.first } };
     t.data = rank == me ? (float *)g->p->grad.data + own.first
                         : (float *)g->pieces.data + rank * g->piece;
@@ -204,7 +204,7 @@ static int32_t sum_ranks(gradient *g, int32_t first, int32_t end, shard_range ow
 static pesc_status reduce_piece(gradient *g, int32_t round, int64_t at)
 {
     device *side = g->wire.dev;
-    int32_t size = comm_size(g->shards.comm), me = comm_rank(g->shards.comm);
+    int32_t size = comm_size(g->comm), me = comm_rank(g->comm);
     shard_range own = piece_range(g, me, round, at);
     micro_range mine = gradient_micros(g, g->micros, me);
     for (int32_t r = 0; r < size; r++) {
@@ -232,14 +232,14 @@ static pesc_status reduce_bucket(void *ctx, int64_t bucket)
     device *dev = g->p->m->dev, *side = g->wire.dev;
     TRY(dev->op->wait_mark(dev, MARK_BUCKETS + (int)bucket));
     /* a process that waits for another's backward does not exchange yet */
-    TRY(comm_barrier(g->shards.comm, "the gradients of a step"));
+    TRY(comm_barrier(g->comm, "the gradients of a step"));
     g->began[bucket] = clock_seconds();
     struct timespec delay = { (time_t)g->delay,
                               (long)(1e9 * (g->delay - (double)(time_t)g->delay)) };
     if (g->delay > 0)
         nanosleep(&delay, NULL);
     for (int32_t r = bucket ? g->ends[bucket - 1] : 0; r < g->ends[bucket]; r++)
-        for (int64_t at = 0; at < g->shards.segment; at += g->piece)
+        for (int64_t at = 0; at < g->p->shards.segment; at += g->piece)
             TRY(reduce_piece(g, r, at));
     TRY(side->op->sync(side));
     g->ended[bucket] = clock_seconds();
@@ -251,7 +251,7 @@ static pesc_status reduce_bucket(void *ctx, int64_t bucket)
 /* Adds what is kept of the groups to the segments at the places [first, end) of the order. */
 static void add_kept(gradient *g, int32_t first, int32_t end)
 {
-    const shards *s = &g->shards;
+    const shards *s = &g->p->shards;
     device *dev = g->p->m->dev;
     for (int32_t level = g->level - 1; level >= 0; level--)
         for (int32_t i = first, next; i < end; i = next) {
@@ -265,7 +265,7 @@ static void add_kept(gradient *g, int32_t first, int32_t end)
 /* Hands over all rounds whose gradients are complete after backward of `layer`. */
 static void send_ready(gradient *g, int32_t layer)
 {
-    const shards *s = &g->shards;
+    const shards *s = &g->p->shards;
     device *dev = g->p->m->dev;
     int32_t size = comm_size(s->comm), end = g->sent, place = 0;
     for (; end < shards_rounds(s); end++) {

@@ -20,13 +20,12 @@
 
 #include "model/params.h"
 #include "model/traffic.h"
-#include "train/shards.h"
 
 enum { GRADIENT_LEVELS = 10 }; /* log2 of the largest number of groups */
 
 typedef struct gradient {
     params *p;        /* borrowed */
-    shards shards;    /* of p's flat buffers */
+    comm *comm;       /* the processes; NULL: one */
     traffic *traffic; /* the model's; NULL: one process */
     int32_t groups;   /* a power of two, at least the number of processes */
     int32_t partial;  /* levels */

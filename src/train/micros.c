@@ -71,7 +71,7 @@ void micros_put(micro_results *r, int32_t micro, const train_output *got)
 
 pesc_status micros_exchange(micro_results *r, const gradient *g, int32_t micros)
 {
-    comm *c = g->shards.comm;
+    comm *c = g->comm;
     if (!c)
         return PESC_OK;
     for (int32_t k = 0; k < comm_size(c); k++) {

@@ -35,7 +35,8 @@ static pesc_status open_memory(optimizer *o)
     static const memory_need need = { "the optimiser", "optimizer adamw8 needs less" };
     device *dev = o->p->m->dev;
     arena near = { 0 }, host = { 0 }, *moments = o->opt.paged ? &host : &near;
-    int64_t n = shards_elements(&o->shards, comm_rank(o->shards.comm));
+    const shards *all = &o->p->shards;
+    int64_t n = shards_elements(all, comm_rank(all->comm));
     layout(o, &near, moments, n, o->opt.eight_bit);
     TRY(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .trained = o->p->n })));
     TRY(memory_take(&near, dev, &need, &o->memory));
@@ -48,7 +49,7 @@ static pesc_status open_memory(optimizer *o)
     o->bytes = near.size;
     o->paged_bytes = host.size;
     dev->op->zero(dev, o->memory, o->bytes);
-    return wire_open(&o->wire, dev, o->shards.comm, SHARD_PIECE * sizeof(float));
+    return wire_open(&o->wire, dev, all->comm, SHARD_PIECE * sizeof(float));
 }
 
 pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *opt)
@@ -59,7 +60,6 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
         return fail_nomem("the optimiser", sizeof *o);
     o->p = p;
     o->opt = *opt;
-    o->shards = shards_of(p);
     pesc_status s = open_memory(o);
     if (s == PESC_OK)
         *out = o;
@@ -84,7 +84,7 @@ void optimizer_close(optimizer *o)
 /* Every rank's sums of squares by round, to those of all segments. */
 static pesc_status gather_squares(optimizer *o, const float *own, float all[SHARD_SEGMENTS])
 {
-    const shards *s = &o->shards;
+    const shards *s = &o->p->shards;
     int32_t size = comm_size(s->comm), rounds = shards_rounds(s);
     float by_rank[SHARD_SEGMENTS] = { 0 };
     comm_part *parts = o->wire.recv;
@@ -105,7 +105,7 @@ static pesc_status gather_squares(optimizer *o, const float *own, float all[SHAR
 static void sum_own(optimizer *o)
 {
     device *dev = o->p->m->dev;
-    const shards *s = &o->shards;
+    const shards *s = &o->p->shards;
     for (int32_t round = 0, n = shards_count(s, comm_rank(s->comm)); round < n;) {
         int32_t first = round;
         shard_range r = shards_run(s, &round), whole = r, rest = r;
@@ -124,12 +124,13 @@ static void sum_own(optimizer *o)
 static pesc_status sum_segments(optimizer *o, float all[SHARD_SEGMENTS])
 {
     device *dev = o->p->m->dev;
-    int32_t me = comm_rank(o->shards.comm), n = shards_count(&o->shards, me);
+    const shards *s = &o->p->shards;
+    int32_t n = shards_count(s, comm_rank(s->comm));
     float own[SHARD_SEGMENTS];
     sum_own(o);
     if (n)
         TRY(dev->op->download(dev, own, o->squares.data, (size_t)n * sizeof *own));
-    if (o->shards.comm)
+    if (s->comm)
         return gather_squares(o, own, all);
     memcpy(all, own, (size_t)n * sizeof *own);
     return PESC_OK;
@@ -141,7 +142,7 @@ pesc_status optimizer_norm(optimizer *o, double *norm)
     float all[SHARD_SEGMENTS] = { 0 }, whole;
     double sum = 0;
     TRY(sum_segments(o, all));
-    for (int32_t i = 0; i < o->shards.n_segments; i++)
+    for (int32_t i = 0; i < o->p->shards.n_segments; i++)
         sum += (double)all[i];
     whole = (float)sum;
     dev->op->upload(dev, o->sumsq.data, &whole, sizeof whole);
@@ -154,17 +155,23 @@ pesc_status optimizer_finite(optimizer *o, bool *finite)
     device *dev = o->p->m->dev;
     float sum = 0;
     tensor one = shards_part(o->squares, (shard_range){ 0, 1 }, 1);
-    dev->op->sumsq(dev, one, o->p->master);
+    if (tensor_count(&o->p->master))
+        dev->op->sumsq(dev, one, o->p->master);
+    else
+        dev->op->zero(dev, one.data, sizeof sum);
     TRY(dev->op->download(dev, &sum, one.data, sizeof sum));
-    *finite = isfinite(sum);
+    int64_t bad = !isfinite(sum);
+    TRY(comm_agree(o->p->shards.comm, "checking the weights", &bad));
+    *finite = !bad;
     return PESC_OK;
 }
 
 pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
 {
     device *dev = o->p->m->dev;
-    const shards *s = &o->shards;
-    bool whole = params_work_whole(o->p);
+    const shards *s = &o->p->shards;
+    const params *p = o->p;
+    bool whole = params_work_whole(p);
     adamw a = { .sumsq = o->sumsq,
                 .clip = (float)o->opt.clip,
                 .lr = (float)lr,
@@ -176,9 +183,9 @@ pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
     for (int32_t round = 0; round < shards_count(s, comm_rank(s->comm));) {
         int64_t at = round * s->segment;
         shard_range r = shards_run(s, &round), own = { at, at + r.end - r.first };
-        a.w = shards_part(o->p->master, r, 1);
-        a.grad = shards_part(o->p->grad, r, 1);
-        a.copy = whole ? shards_part(o->p->work, r, 1) : (tensor){ 0 };
+        a.w = shards_part(p->master, p->sharded ? own : r, 1);
+        a.grad = shards_part(p->grad, r, 1);
+        a.copy = whole ? shards_part(p->work, r, 1) : (tensor){ 0 };
         a.m = shards_part(o->m, own, 1);
         a.v = shards_part(o->v, own, 1);
         if (o->opt.eight_bit) {
@@ -187,10 +194,5 @@ pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
         }
         dev->op->adamw(dev, &a);
     }
-    TRY(shards_gather(s, &o->wire, "the updated weights", o->p->master));
-    if (whole && !s->comm)
-        params_write_back(o->p);
-    else
-        params_refresh(o->p);
-    return PESC_OK;
+    return params_gather(o->p, &o->wire);
 }

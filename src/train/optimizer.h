@@ -6,12 +6,12 @@
  * nothing changes, neither weights nor moments.
  *
  * With several processes (those that the device of params has joined) each has the moments of its
- * segments of the flat buffers alone (shards.h), updates these, and receives the others'. */
+ * segments of the flat buffers alone (shards.h), updates these, and receives the others' weights.
+ */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
 #include "model/params.h"
-#include "train/shards.h"
 
 typedef struct optimizer_options {
     bool eight_bit;
@@ -23,7 +23,6 @@ typedef struct optimizer_options {
 typedef struct optimizer {
     params *p; /* borrowed */
     optimizer_options opt;
-    shards shards;
     tensor m, v;             /* f32 or u8 [n] of this process' segments */
     tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
     tensor sumsq;            /* f32 [1] */
@@ -41,7 +40,7 @@ uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numb
  * elements is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 
-/* Whether the weights that train are finite, and the sum of their squares too. */
+/* Whether the weights that train are finite, and the sum of their squares too, in all processes. */
 pesc_status optimizer_finite(optimizer *o, bool *finite);
 
 /* One update with the gradient whose norm optimizer_norm() computed. `step` counts updates from 1.

@@ -33,11 +33,11 @@ static part_entry *add(part_list *l, const char *prefix, const char *name, tenso
     return to;
 }
 
-/* A buffer of the optimiser, of which this process has a slice. */
-static bool add_moment(parts *a, const char *name, tensor slice, int64_t per)
+/* A buffer of the optimiser, of which this process has its segments. */
+static bool add_moment(parts *a, const char *name, tensor own, int64_t per)
 {
-    slice.ne[0] = (a->shards.n + per - 1) / per;
-    part_entry *e = add(&a->of[PART_MOMENTS], "", name, slice);
+    own.ne[0] = (a->p->shards.n + per - 1) / per;
+    part_entry *e = add(&a->of[PART_MOMENTS], "", name, own);
     if (e)
         e->per = per;
     return e != NULL;
@@ -50,16 +50,29 @@ static bool is_peft(const params *p, const param *q)
     return q->group == PARAM_LORA && !(mixture && strstr(q->name, ".experts."));
 }
 
-pesc_status parts_collect(parts *a, const params *p, const optimizer *o)
+static bool add_param(parts *a, const param *q)
 {
-    *a = (parts){ .dev = p->m->dev, .shards = shards_of(p) };
-    bool fine = true;
-    for (size_t i = 0; fine && i < p->n_list; i++) {
-        const param *q = &p->list[i];
-        bool adapter = is_peft(p, q);
-        fine = add(&a->of[adapter ? PART_ADAPTER : PART_TRAINED], adapter ? PEFT_PREFIX : "",
-                   q->name, params_master(p, q));
+    const params *p = a->p;
+    bool adapter = is_peft(p, q);
+    part_entry *e = add(&a->of[adapter ? PART_ADAPTER : PART_TRAINED], adapter ? PEFT_PREFIX : "",
+                        q->name, params_master(p, q));
+    if (!e)
+        return false;
+    e->q = q;
+    if (p->sharded) {
+        e->t.data = p->master.data;
+        e->per = 1;
+        e->at = q->at;
     }
+    return true;
+}
+
+pesc_status parts_collect(parts *a, params *p, const optimizer *o)
+{
+    *a = (parts){ .p = p };
+    bool fine = true;
+    for (size_t i = 0; fine && i < p->n_list; i++)
+        fine = add_param(a, &p->list[i]);
     if (o && fine)
         fine = add_moment(a, "m", o->m, 1) && add_moment(a, "v", o->v, 1);
     if (o && fine && o->opt.eight_bit)
@@ -126,7 +139,7 @@ pesc_status parts_lay_out(const parts *a, const char *dir)
 /* Bytes at `p` of the device, from byte `first` of a tensor of the file on. */
 static pesc_status fill_span(const writing *w, size_t tensor_at, uint64_t first, tensor span)
 {
-    device *dev = w->a->dev;
+    device *dev = w->a->p->m->dev;
     bool host = dev->op->host_memory(dev);
     size_t bytes = tensor_bytes(&span);
     const char *p = span.data;
@@ -139,22 +152,28 @@ static pesc_status fill_span(const writing *w, size_t tensor_at, uint64_t first,
     return PESC_OK;
 }
 
-/* The part of a buffer of the optimiser that is one segment, in the memory of its owner. */
+/* What a segment has of a tensor: in the flat buffers, and in the memory of its owner. */
+static shard_range segment_range(const parts *a, const part_entry *e, int64_t segment)
+{
+    shard_range all = { e->at, e->at + tensor_count(&e->t) * e->per };
+    return shards_within(&a->p->shards, segment, all);
+}
+
 static tensor segment_part(const parts *a, const part_entry *e, int64_t segment)
 {
-    const shards *s = &a->shards;
-    shard_range r = shards_segment(s, segment);
-    int64_t at = shards_at(s, segment);
+    const shards *s = &a->p->shards;
+    shard_range r = segment_range(a, e, segment);
+    int64_t at = shards_at(s, segment) + r.first - shards_segment(s, segment).first;
     return shards_part(e->t, (shard_range){ at, at + r.end - r.first }, e->per);
 }
 
-static pesc_status fill_moment(const writing *w, size_t tensor_at)
+/* This process' segments of a tensor. */
+static pesc_status fill_segments(const writing *w, const part_entry *e, size_t tensor_at)
 {
-    const shards *s = &w->a->shards;
-    const part_entry *e = &w->a->of[PART_MOMENTS].list[tensor_at];
+    const shards *s = &w->a->p->shards;
     size_t each = dtype_block_bytes(e->t.dt);
     for (int32_t i = 0; i < s->n_segments; i++) {
-        uint64_t first = (uint64_t)(shards_segment(s, i).first / e->per) * each;
+        uint64_t first = (uint64_t)((segment_range(w->a, e, i).first - e->at) / e->per) * each;
         if (shards_owner(s, i) == comm_rank(s->comm))
             TRY(fill_span(w, tensor_at, first, segment_part(w->a, e, i)));
     }
@@ -165,11 +184,11 @@ static pesc_status fill_moment(const writing *w, size_t tensor_at)
 static pesc_status fill_list(writing *w, int which)
 {
     const part_list *l = &w->a->of[which];
-    const comm *c = w->a->shards.comm;
+    const comm *c = w->a->p->shards.comm;
     for (size_t i = 0; i < l->n; i++) {
         bool ours = (int32_t)(i % (size_t)comm_size(c)) == comm_rank(c);
-        if (which == PART_MOMENTS)
-            TRY(fill_moment(w, i));
+        if (l->list[i].per)
+            TRY(fill_segments(w, &l->list[i], i));
         else if (ours)
             TRY(fill_span(w, i, 0, l->list[i].t));
     }
@@ -204,63 +223,85 @@ pesc_status parts_fill(const parts *a, const char *dir)
 
 /* ---- reading ---- */
 
+typedef struct reading {
+    const parts *a;
+    const char *dir;
+    tensor staging; /* f32 [CHUNK / 4] in device memory */
+} reading;
+
 static void read_moment(const parts *a, const part_entry *e, const weight *w)
 {
-    const shards *s = &a->shards;
+    const shards *s = &a->p->shards;
+    device *dev = a->p->m->dev;
     tensor file = { .data = (void *)(uintptr_t)w->data, .dt = e->t.dt };
     for (int32_t i = 0; i < s->n_segments; i++) {
         tensor to = segment_part(a, e, i), from = shards_part(file, shards_segment(s, i), e->per);
         if (shards_owner(s, i) == comm_rank(s->comm))
-            a->dev->op->upload(a->dev, to.data, from.data, tensor_bytes(&to));
+            dev->op->upload(dev, to.data, from.data, tensor_bytes(&to));
     }
 }
 
-static pesc_status read_entry(const weights *ws, const parts *a, const part_entry *e,
-                              const char *dir)
+static void read_param(const reading *r, const param *q, const weight *w)
+{
+    device *dev = r->a->p->m->dev;
+    int64_t n = (int64_t)(w->bytes / sizeof(float));
+    for (int64_t at = 0; at < n; at += r->staging.ne[0]) {
+        tensor x = r->staging;
+        x.ne[0] = x.ne[0] < n - at ? x.ne[0] : n - at;
+        dev->op->upload(dev, x.data, w->data + (size_t)at * sizeof(float), tensor_bytes(&x));
+        params_put(r->a->p, q, at, x);
+    }
+}
+
+static pesc_status read_entry(const weights *ws, const reading *r, const part_entry *e)
 {
     const tensor *t = &e->t;
     const char *name = e->name;
     name += str_starts(name, PEFT_PREFIX) ? sizeof PEFT_PREFIX - 1 : 0; /* the table drops it */
     const weight *w = weights_find(ws, name);
     if (!w)
-        return fail(PESC_SHAPE, "%s: holds no %s, which shall train", dir, name);
+        return fail(PESC_SHAPE, "%s: holds no %s, which shall train", r->dir, name);
     bool same = w->dt == t->dt && w->nd == t->nd && w->bytes == tensor_bytes(t);
     for (int32_t i = 0; same && i < t->nd; i++)
         same = w->ne[i] == t->ne[i];
     if (!same)
         return fail(PESC_SHAPE, "%s: %s: its shape or dtype is not that of what shall train",
                     w->file, name);
-    if (e->per)
-        read_moment(a, e, w);
-    else if (w->bytes)
-        a->dev->op->upload(a->dev, t->data, w->data, w->bytes);
+    if (e->q)
+        read_param(r, e->q, w);
+    else
+        read_moment(r->a, e, w);
     return PESC_OK;
 }
 
-static pesc_status read_list(weights *ws, const parts *a, int which, const char *dir)
+static pesc_status read_list(weights *ws, const reading *r, int which)
 {
-    const part_list *l = &a->of[which];
+    const part_list *l = &r->a->of[which];
     str path = { 0 };
-    str_printf(&path, "%s/%s.safetensors", dir, stems[which]);
-    pesc_status s = str_ok(&path) ? safetensors_read(ws, path.p) : fail_nomem(dir, 64);
+    str_printf(&path, "%s/%s.safetensors", r->dir, stems[which]);
+    pesc_status s = str_ok(&path) ? safetensors_read(ws, path.p) : fail_nomem(r->dir, 64);
     str_free(&path);
     for (size_t i = 0; s == PESC_OK && i < l->n; i++)
-        s = read_entry(ws, a, &l->list[i], dir);
+        s = read_entry(ws, r, &l->list[i]);
     return s;
 }
 
 pesc_status parts_read(const parts *a, const char *dir)
 {
+    device *dev = a->p->m->dev;
+    reading r = { a, dir, { .dt = DT_F32, .nd = 1, .ne = { CHUNK / (int)sizeof(float) } } };
     weights *ws = NULL;
     TRY(weights_new(&ws));
-    pesc_status s = PESC_OK;
+    pesc_status s = dev->op->alloc(dev, CHUNK, &r.staging.data);
     for (int i = 0; s == PESC_OK && i < PARTS; i++)
         if (a->of[i].n)
-            s = read_list(ws, a, i, dir);
+            s = read_list(ws, &r, i);
+    params_write_back(a->p);
     if (s == PESC_OK)
         s = weights_check(ws);
     if (s == PESC_OK)
-        s = a->dev->op->sync(a->dev); /* before the mapped files go */
+        s = dev->op->sync(dev); /* before the mapped files go */
+    dev->op->free(dev, r.staging.data);
     weights_close(ws);
     return s;
 }

@@ -11,8 +11,10 @@ typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
 /* One tensor of a file, in device memory. */
 typedef struct part_entry {
     char name[PARAM_NAME + 20];
-    tensor t;    /* as the file has it; of moments, data is what this process has of them */
-    int64_t per; /* moments: elements of the flat buffers to one of t; 0: t is whole */
+    tensor t;    /* as the file has it; where it is sharded, data is what this process has of all */
+    int64_t per; /* sharded: elements of the flat buffers to one of t; 0: t is whole */
+    int64_t at;  /* sharded: where t begins in the flat buffers */
+    const param *q; /* NULL: moments */
 } part_entry;
 
 typedef struct part_list {
@@ -22,24 +24,23 @@ typedef struct part_list {
 } part_list;
 
 typedef struct parts {
-    device *dev;
-    shards shards; /* of the moments */
+    params *p; /* borrowed */
     part_list of[PARTS];
 } parts;
 
 /* `o` NULL: without moments. Closed by parts_free even when it failed. */
-pesc_status parts_collect(parts *a, const params *p, const optimizer *o);
+pesc_status parts_collect(parts *a, params *p, const optimizer *o);
 void parts_free(parts *a);
 uint64_t parts_bytes(const parts *a); /* of all files, with an estimate for headers */
 
 /* The files that are not empty are written into `dir` by all processes at the same time: rank 0
- * lays them out, and when that is done each process fills in its part: its segments of the moments,
- * and every size-th tensor of what trains, which all have. */
+ * lays them out, and when that is done each process fills in its part: its segments of what is
+ * sharded, and every size-th tensor of what all have. */
 pesc_status parts_lay_out(const parts *a, const char *dir);
 pesc_status parts_fill(const parts *a, const char *dir);
 
-/* Fills all tensors from the files in `dir`, moments with this process' slice; each must be there
- * with the same dtype and shape. */
+/* Fills all tensors, and what forward reads of them, from the files in `dir`, moments with this
+ * process' segments; each must be there with the same dtype and shape. */
 pesc_status parts_read(const parts *a, const char *dir);
 
 #endif

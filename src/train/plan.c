@@ -111,10 +111,12 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
     p->lim = plan_limits(o, dev);
     available = minus(available, moment_bytes(o, full.n) + partial_bytes(o, dev, full.n));
     plan_spared s = { 0 };
-    uint64_t room = plan_room(minus(available, (uint64_t)params_bytes(&full, p->shape->act_dt)));
-    s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room;
+    dtype act = p->shape->act_dt;
+    uint64_t room = plan_room(minus(available, (uint64_t)params_bytes(&full, act, o->processes)));
+    s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room &&
+             !params_shards_master(full.own, act, o->processes);
     if (s.lean)
-        room = plan_room(minus(available, (uint64_t)params_bytes(&lean, p->shape->act_dt)));
+        room = plan_room(minus(available, (uint64_t)params_bytes(&lean, act, o->processes)));
     while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= o->seq_len &&
            plan_pass_bytes(p, wish(p, 0)) > room) {
         o->micro_tokens /= 2;
@@ -150,7 +152,8 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
     spec->lean = spared.lean;
     params_measure(&size, &s->m.cfg, spec);
-    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt) + partial_bytes(o, s->m.dev, size.n);
+    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt, o->processes) +
+                   partial_bytes(o, s->m.dev, size.n);
     out->paged = spared.paged;
     uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
     uint64_t room = plan_room(minus(out->available, fixed));

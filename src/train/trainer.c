@@ -130,7 +130,8 @@ static pesc_status open_params(pesc_trainer *t)
                             .weight_decay = o->weight_decay };
     const params *p = t->params;
     TRY(optimizer_open(&t->optim, t->params, &a));
-    t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work);
+    t->bytes_trained = tensor_bytes(&p->master) + tensor_bytes(&p->grad) + tensor_bytes(&p->work) +
+                       tensor_bytes(&p->exact);
     t->bytes_model = model_bytes(t);
     t->bytes_trained += t->optim->bytes + t->gradient->bytes;
     return PESC_OK;

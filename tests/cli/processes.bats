@@ -115,6 +115,24 @@ same_bits() { # method
     equal "$D/bf16-1" "$D/bf16-4"
     diff "$D/bf16-1/eval.jsonl" "$D/bf16-4/eval.jsonl"
 }
+@test "processes: sharded master weights give the bits of whole ones, and of a run that another number continues" {
+    local n bf16="--compute-dtype bf16 --batch 8"
+    # shellcheck disable=SC2086
+    train full "$D/master-1" $bf16
+    for n in 2 8; do
+        # shellcheck disable=SC2086
+        train full "$D/master-$n" $bf16 --gpus $n
+        equal "$D/master-1" "$D/master-$n"
+    done
+    # shellcheck disable=SC2086
+    {
+        train full "$D/masters" $bf16 --steps 1 --gpus 4
+        train full "$D/masters" $bf16 --steps 2 --gpus 2 --resume
+        train full "$D/masters" $bf16 --steps 3 --resume
+        train full "$D/masters" $bf16 --gpus 8 --resume
+    }
+    equal "$D/master-1" "$D/masters"
+}
 @test "processes: started by mpirun" {
     command -v mpirun > /dev/null || skip "mpirun is missing"
     # shellcheck disable=SC2046

@@ -430,7 +430,7 @@ static void memory_grows_with_the_chosen(void **state)
             assert_int_equal(z.n, p->n);
             assert_false(z.flat);
             assert_null(p->work.data); /* the stack is what forward reads */
-            assert_int_equal(params_bytes(&z, m->act_dt),
+            assert_int_equal(params_bytes(&z, m->act_dt, 1),
                              tensor_bytes(&p->master) + tensor_bytes(&p->grad));
             params_close(p);
             pesc_model_close(m);

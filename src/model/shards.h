@@ -1,21 +1,23 @@
-/* shards: how the flat buffers of params are divided among the processes of a run (ZeRO-1).
+/* shards: how the flat buffers of params are divided among the processes of a run (ZeRO).
  *
  * A flat buffer has 64 segments of equal length, more where it is large (one for each 2^16
  * elements, up to SHARD_SEGMENTS) and fewer where it is tiny, whatever the number of processes.
  * Each segment has one process that owns it: that process alone has the moments of these parameters
- * and updates them. Segments begin at multiples of 256, the block of 8-bit moments. Sums over a
- * buffer (the gradient's norm) are made segment by segment, so they do not depend on the number of
- * processes either. One process owns everything.
+ * (and where forward reads a copy in bf16 their master weights) and updates them. Segments begin at
+ * multiples of 256, the block of 8-bit moments. Sums over a buffer (the gradient's norm) are made
+ * segment by segment, so they do not depend on the number of processes either. One process owns
+ * everything.
  *
  * Segments are owned in turn, in the order in which backward completes their gradients: rank r owns
  * those at the places r, r + size, r + 2 size ... of that order. A round is one segment of each
  * rank, so every round, and with it every bucket of gradients, is divided evenly. A process keeps
- * what it has of its segments (moments) in the order of the rounds. */
-#ifndef PESC_TRAIN_SHARDS_H
-#define PESC_TRAIN_SHARDS_H
+ * what it has of its segments (moments, master weights) in the order of the rounds. */
+#ifndef PESC_MODEL_SHARDS_H
+#define PESC_MODEL_SHARDS_H
 
-#include "model/params.h"
 #include "model/wire.h"
+
+typedef struct params params;
 
 enum {
     SHARD_SEGMENTS = 1024,
@@ -33,7 +35,7 @@ typedef struct shards {
     int32_t ready[SHARD_SEGMENTS];  /* param.ready of the segment at each place, the lowest */
 } shards;
 
-/* Of the processes that the device of p has joined. */
+/* Of the processes that the device of p has joined; p has its list. */
 shards shards_of(const params *p);
 
 typedef struct shard_range {
@@ -67,7 +69,10 @@ shard_range shards_run(const shards *s, int32_t *round);
  * the scales of 8-bit moments, else 1). */
 tensor shards_part(tensor flat, shard_range r, int64_t per);
 
-/* Every process has its segments of `flat`, f32; then all of it. */
+/* The part of segment `i` that is in [first, end) of the flat buffers. */
+shard_range shards_within(const shards *s, int64_t i, shard_range of);
+
+/* Every process has its segments of `flat`, f32 or bf16; then all of it. */
 pesc_status shards_gather(const shards *s, wire *w, const char *what, tensor flat);
 
 #endif

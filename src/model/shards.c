@@ -1,6 +1,7 @@
-#include "train/shards.h"
+#include "model/shards.h"
 
 #include "base/mem.h"
+#include "model/params.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,14 @@ shard_range shards_segment(const shards *s, int64_t i)
     return (shard_range){ first, end < s->n ? end : s->n };
 }
 
+shard_range shards_within(const shards *s, int64_t i, shard_range of)
+{
+    shard_range r = shards_segment(s, i);
+    r.first = r.first > of.first ? r.first : of.first;
+    r.end = r.end < of.end ? r.end : of.end;
+    return r.first < r.end ? r : (shard_range){ of.first, of.first };
+}
+
 int32_t shards_rounds(const shards *s)
 {
     return shards_count(s, 0);
@@ -138,14 +147,15 @@ static comm_part piece(const shards *s, tensor flat, int32_t rank, int32_t round
 {
     shard_range a = shards_own_range(s, rank, round);
     int64_t n = a.end - a.first, end = of.end < n ? of.end : n;
-    return (comm_part){ (float *)flat.data + a.first + of.first,
-                        end > of.first ? (size_t)(end - of.first) * sizeof(float) : 0 };
+    size_t each = dtype_block_bytes(flat.dt);
+    return (comm_part){ (char *)flat.data + (size_t)(a.first + of.first) * each,
+                        end > of.first ? (size_t)(end - of.first) * each : 0 };
 }
 
 pesc_status shards_gather(const shards *s, wire *w, const char *what, tensor flat)
 {
     int32_t size = comm_size(s->comm), own = comm_rank(s->comm);
-    int64_t step = (int64_t)(w->most / sizeof(float));
+    int64_t step = (int64_t)(w->most / dtype_block_bytes(flat.dt));
     comm_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
     if (!all)
         return fail_nomem(what, (size_t)size * sizeof *all);
