@@ -40,19 +40,15 @@ def perplexity_rate(a, model, work):
     return (many - few) / (long - short)
 
 
-def share_in_steps(a, model, work):
+def measured_run(a, model, work):
     rng = random.Random(1)
     with open(work / "data.jsonl", "w") as f:
         for _ in range(a.steps * BATCH // 4):
             ids = [rng.randrange(3, 900) for _ in range(SEQ_LEN - 12)]
             f.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
-    _, seconds = run(a.pesc, "train", model, "--data", work / "data.jsonl", "-o", work / "run", "--device", a.device,
-                     "--steps", a.steps, "--batch", BATCH, "--seq-len", SEQ_LEN, "--compute-dtype", "bf16", "--val-split", "0.05",
-                     "--eval-every", a.steps // 4, "--save-every", a.steps // 2)
-    steps = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
-    tokens = [s["tokens"] - before for s, before in zip(steps, [0] + [s["tokens"] for s in steps])]
-    inside = sum(n / s["tok_s"] for n, s in zip(tokens, steps))
-    return inside, seconds
+    return run(a.pesc, "train", model, "--data", work / "data.jsonl", "-o", work / "run", "--device", a.device,
+               "--steps", a.steps, "--batch", BATCH, "--seq-len", SEQ_LEN, "--compute-dtype", "bf16", "--val-split", "0.05",
+               "--eval-every", a.steps // 4, "--save-every", a.steps // 2)
 
 
 def main():
@@ -72,8 +68,11 @@ def main():
         prefill = bench["prefill"]["best"]
         rate = perplexity_rate(a, model, work)
         print(f"prefill {prefill:.0f} tokens/s, perplexity {rate:.0f} tokens/s, {100 * rate / prefill:.0f} %", flush=True)
-        inside, seconds = share_in_steps(a, model, work)
-        print(f"run of {a.steps} steps: {seconds:.1f} s, {inside:.1f} s of them in steps, {100 * inside / seconds:.0f} %")
+        result, seconds = measured_run(a, model, work)
+        parts = {name: s for name, s in result["seconds"].items() if name != "total"}
+        inside = parts.pop("steps")
+        print(f"run of {a.steps} steps: {seconds:.1f} s, {inside:.1f} s of them in steps, {100 * inside / seconds:.0f} %; "
+              + ", ".join(f"{name} {s:.1f} s" for name, s in parts.items()))
 
 
 if __name__ == "__main__":

@@ -461,6 +461,9 @@ typedef struct pesc_step {
     int64_t worst_layer;
     double comm_seconds; /* of the exchange of gradients; 0: one process */
     double comm_hidden;  /* the part of it that passed while backward still ran, 0 to 1 */
+    double step_seconds; /* of this call: the step itself, */
+    double eval_seconds; /* validation, */
+    double save_seconds; /* and what a checkpoint kept the run from going on */
 } pesc_step;
 
 /* Training changes the weights of the model. */

@@ -106,7 +106,7 @@ class pesc_step(Sized):
         (c_size_t, "size"), (c_int64, "step steps"), (c_double, "epoch"), (c_int64, "tokens"),
         (c_double, "loss ce aux grad_norm lr tok_s utilisation"), (c_uint64, "mem_bytes mem_total"),
         (c_double, "expert_entropy"), (c_int64, "dead_experts"), (c_double, "eval_loss"), (c_bool, "skipped saved"),
-        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"), (c_double, "comm_seconds comm_hidden"))
+        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"), (c_double, "comm_seconds comm_hidden step_seconds eval_seconds save_seconds"))
 
 
 class pesc_train_info(Sized):

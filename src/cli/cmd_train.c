@@ -120,7 +120,44 @@ static void announce(const options *o, const pesc_train_info *i)
         fprintf(stderr, "resumed from %s\n", i->checkpoint);
 }
 
-static void report(const options *o, const pesc_train_info *i, const pesc_step *s, bool stopped)
+/* Where the time of the command went, in seconds. */
+typedef enum run_part { START, STEPS, VALIDATION, CHECKPOINTS, PLOTS, RUN_PARTS } run_part;
+typedef struct run_time {
+    double began; /* progress_clock() */
+    double part[RUN_PARTS];
+} run_time;
+
+static const char *const part_names[RUN_PARTS] = { "start", "steps", "validation", "checkpoints",
+                                                   "plots" };
+
+static void add_times(run_time *all, const pesc_step *s)
+{
+    all->part[STEPS] += s->step_seconds;
+    all->part[VALIDATION] += s->eval_seconds;
+    all->part[CHECKPOINTS] += s->save_seconds;
+}
+
+static void report_time(const options *o, const run_time *r)
+{
+    double all = progress_clock() - r->began;
+    if (o->json) {
+        out_measure("share_in_steps", r->part[STEPS] / all);
+        out_begin("seconds", '{');
+        out_measure("total", all);
+        for (int i = 0; i < RUN_PARTS; i++)
+            out_measure(part_names[i], r->part[i]);
+        out_end();
+    } else if (!o->quiet) {
+        fprintf(stderr, "time: %.1f s, %.0f %% of it in steps", all, 100 * r->part[STEPS] / all);
+        for (int i = 0; i < RUN_PARTS; i++)
+            if (i != STEPS)
+                fprintf(stderr, "%s %s %.1f s", i ? "," : ";", part_names[i], r->part[i]);
+        putc('\n', stderr);
+    }
+}
+
+static void report(const options *o, const pesc_train_info *i, const pesc_step *s,
+                   const run_time *time, bool stopped)
 {
     if (o->json) {
         out_begin(NULL, '{');
@@ -135,9 +172,11 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
         out_int("params_total", (int64_t)i->params_total);
         out_int("mem_bytes", (int64_t)s->mem_bytes);
         out_measure("tokens_per_second", s->tok_s);
+        report_time(o, time);
         out_bool("stopped", stopped);
         out_end();
     } else {
+        report_time(o, time);
         printf("%s: %s at step %lld of %lld", o->train.output, stopped ? "stopped" : "done",
                (long long)s->step, (long long)i->steps);
         if (!isnan(s->loss)) /* a resumed run that was complete has none */
@@ -161,7 +200,7 @@ static void report_comm(const options *o, comm_time c)
 
 /* Draws the plots at the end, and at checkpoints at least SECONDS apart, because drawing takes
  * about 50 ms. A failure to draw is reported as a note and does not end the run. */
-static void draw(const options *o, bool end)
+static void draw(const options *o, run_time *time, bool end)
 {
     enum { SECONDS = 10 };
     static double last;
@@ -170,7 +209,9 @@ static void draw(const options *o, bool end)
     if (!end && now - last < SECONDS)
         return;
     last = now;
-    if (pesc_plot_run(o->train.output) == PESC_OK || told || o->quiet)
+    pesc_status s = pesc_plot_run(o->train.output);
+    time->part[PLOTS] += progress_clock() - now;
+    if (s == PESC_OK || told || o->quiet)
         return;
     told = true;
     progress_clear();
@@ -178,7 +219,8 @@ static void draw(const options *o, bool end)
 }
 
 /* Of several processes, the one that leads prints and draws. */
-static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p, bool leads)
+static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p,
+                       run_time *time, bool leads)
 {
     pesc_train_info info = PESC_INIT(pesc_train_info);
     pesc_step s = { .size = sizeof s, .loss = NAN, .eval_loss = NAN };
@@ -188,21 +230,23 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
     pesc_trainer_describe(t, &info);
     announce(o, &info);
     s.step = (int64_t)info.first_step;
+    time->part[START] = progress_clock() - time->began;
     while (st == PESC_OK && !pesc_trainer_done(t)) {
         st = pesc_trainer_step(t, &s);
         if (st == PESC_OK || st == PESC_STOPPED)
             show(o, p, &s);
+        add_times(time, &s);
         all.seconds += s.comm_seconds;
         all.hidden += s.comm_seconds * s.comm_hidden;
         if (s.saved && leads)
-            draw(o, st == PESC_STOPPED || pesc_trainer_done(t));
+            draw(o, time, st == PESC_STOPPED || pesc_trainer_done(t));
         eval = isnan(s.eval_loss) ? eval : s.eval_loss;
     }
     progress_clear();
     s.eval_loss = eval;
     report_comm(o, all);
     if ((st == PESC_OK || st == PESC_STOPPED) && leads)
-        report(o, &info, &s, st == PESC_STOPPED);
+        report(o, &info, &s, time, st == PESC_STOPPED);
     return st == PESC_STOPPED
                ? out_fail(st, "%s: stopped after saving step %lld; --resume continues",
                           o->train.output, (long long)s.step)
@@ -212,6 +256,7 @@ static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_optio
 static pesc_status train(const options *o, pesc_comm *all)
 {
     open_model m = { 0 };
+    run_time time = { .began = progress_clock() };
     pesc_trainer *t = NULL;
     pesc_train_options p;
     TRY(tune_options(o, &p));
@@ -223,7 +268,7 @@ static pesc_status train(const options *o, pesc_comm *all)
     if (st == PESC_OK)
         st = pesc_trainer_open(&t, m.model, &p);
     if (st == PESC_OK)
-        st = run(o, t, &p, pesc_comm_rank(all) == 0);
+        st = run(o, t, &p, &time, pesc_comm_rank(all) == 0);
     pesc_trainer_close(t);
     open_free(&m);
     return st;

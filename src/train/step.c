@@ -271,8 +271,9 @@ static pesc_status load_batch(pesc_trainer *t)
     return check_dropped(t);
 }
 
-static void measure(pesc_trainer *t, pesc_step *out, double seconds)
+static void measure(pesc_trainer *t, pesc_step *out)
 {
+    double seconds = out->step_seconds;
     t->seconds = t->seconds > 0 ? 0.9 * t->seconds + 0.1 * seconds : seconds;
     out->tok_s = (double)batch_tokens(t->batch) / (seconds > 0 ? seconds : 1e-9);
     out->utilisation = out->tok_s * t->token_flops / (t->peak_flops + 1);
@@ -302,7 +303,8 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->step = s->step;
     out->epoch = s->epoch;
     out->tokens = s->tokens;
-    measure(t, out, clock_seconds() - began);
+    out->step_seconds = clock_seconds() - began;
+    measure(t, out);
     metrics_shares shares = share_out(t);
     metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
     int32_t worst;
@@ -495,6 +497,7 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     double began = clock_seconds();
     if (pending || (eval && o->eval_every))
         TRY(evaluate(t, out, &best));
+    out->eval_seconds = clock_seconds() - began;
     request asked = REQUEST_NONE;
     TRY(find_request(t, &asked));
     bool stop = asked == REQUEST_STOP;
@@ -502,7 +505,9 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
                       (s->step && o->save_every && s->step % o->save_every == 0),
               .must = stop || (is_finished(t) && !s->eval_due) };
     TRY(save_if_due(t, d, out));
-    t->seconds_beside += clock_seconds() - began;
+    double beside = clock_seconds() - began;
+    out->save_seconds = beside - out->eval_seconds;
+    t->seconds_beside += beside;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
 }
 

@@ -71,6 +71,23 @@ PY
     grep -Eq "$line" <<< "$stderr"
     [ "$(grep -c '^step ' <<< "$stderr")" = 3 ] # 1, 4, 8
 }
+@test "train: the end of a run says where its time went" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/r" --save-every 2 --val-split 0.2 --eval-every 2 --json
+    [ "$status" = 0 ]
+    python3 - "$output" "$BATS_TEST_TMPDIR/r/metrics.jsonl" <<'PY'
+import json, sys
+r, rows = json.loads(sys.argv[1]), [json.loads(line) for line in open(sys.argv[2])]
+s = r["seconds"]
+parts = [s[k] for k in ("start", "steps", "validation", "checkpoints", "plots")]
+assert all(x > 0 for x in parts) and 0.9 * s["total"] < sum(parts) <= 1.001 * s["total"], s
+assert abs(r["share_in_steps"] - s["steps"] / s["total"]) < 1e-4, r
+tokens = [b["tokens"] - a for a, b in zip([0] + [x["tokens"] for x in rows], rows)]
+inside = sum(n / x["tok_s"] for n, x in zip(tokens, rows))
+assert abs(inside - s["steps"]) < 1e-3 * inside, (inside, s)
+PY
+    tiny_pesc -o "$BATS_TEST_TMPDIR/s"
+    grep -Eq '^time: [0-9.]+ s, [0-9]+ % of it in steps; start [0-9.]+ s, validation 0.0 s, checkpoints [0-9.]+ s, plots [0-9.]+ s$' <<< "$stderr"
+}
 @test "train: run.yaml gives the same run again" {
     pesc train -c "$D/run/run.yaml" -o "$BATS_TEST_TMPDIR/again" --threads 1 -q
     [ "$status" = 0 ]
