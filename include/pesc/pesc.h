@@ -455,7 +455,7 @@ typedef struct pesc_step {
     int64_t dead_experts;
     double eval_loss; /* NaN: not evaluated at this step */
     bool skipped;     /* the loss or its gradient is not finite; no weight was changed */
-    bool saved;
+    bool saved;       /* a checkpoint, begun in this call or an earlier one, is on the disk now */
     double seconds_left;
     double worst_entropy; /* of the layer with the lowest; NaN: the model has no experts */
     int64_t worst_layer;

@@ -26,14 +26,17 @@ static uint64_t number_after(const char *path, const char *key)
     return v;
 }
 
-uint64_t memory_available(device *dev)
+uint64_t memory_host_available(void)
 {
-    if (!dev->op->host_memory(dev))
-        return dev->op->room(dev);
     uint64_t kib = number_after("/proc/meminfo", "MemAvailable:");
     uint64_t host = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     uint64_t limit = number_after("/sys/fs/cgroup/memory.max", "");
     return host < limit ? host : limit;
+}
+
+uint64_t memory_available(device *dev)
+{
+    return dev->op->host_memory(dev) ? memory_host_available() : dev->op->room(dev);
 }
 
 uint64_t memory_total(const device *dev)

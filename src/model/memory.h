@@ -15,6 +15,7 @@ pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **s
 /* Bytes a process may still take on a device: on this host free or reclaimable memory, within the
  * control group's limit where there is one. */
 uint64_t memory_available(device *dev);
+uint64_t memory_host_available(void);     /* on this host */
 uint64_t memory_total(const device *dev); /* bytes there are, taken or not */
 /* Bytes in use: on this host the resident memory of this process, on a GPU all that is taken. */
 uint64_t memory_used(device *dev);

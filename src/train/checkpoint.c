@@ -381,6 +381,7 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
     TRY(comm_broadcast(all, "writing a checkpoint", &id, sizeof id, 0));
     str_printf(&temp, "%s/checkpoint-%lld.tmp.%lld", c->run, (long long)s->step, (long long)id);
     pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
+    a.on_host = c->on_host;
     if (st == PESC_OK)
         st = save(c, s, &a, temp.p);
     if (st == PESC_OK && leads)

@@ -38,6 +38,7 @@ typedef struct checkpoint {
     const char *run; /* the directory */
     params *p;
     optimizer *opt;
+    bool on_host;            /* their buffers are copies in host memory, whatever the device */
     runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: swap_identity() of the base */
     const char *yaml;        /* run.yaml's text */

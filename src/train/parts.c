@@ -140,7 +140,7 @@ pesc_status parts_lay_out(const parts *a, const char *dir)
 static pesc_status fill_span(const writing *w, size_t tensor_at, uint64_t first, tensor span)
 {
     device *dev = w->a->p->m->dev;
-    bool host = dev->op->host_memory(dev);
+    bool host = w->a->on_host || dev->op->host_memory(dev);
     size_t bytes = tensor_bytes(&span);
     const char *p = span.data;
     for (size_t at = 0; at < bytes; at += CHUNK) {

@@ -24,7 +24,8 @@ typedef struct part_list {
 } part_list;
 
 typedef struct parts {
-    params *p; /* borrowed */
+    params *p;    /* borrowed */
+    bool on_host; /* the tensors are copies in host memory */
     part_list of[PARTS];
 } parts;
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "model/memory.h"
 #include "train/rundir.h"
+#include "train/save.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -211,7 +212,7 @@ static pesc_status verify(pesc_trainer *t, const pesc_step *first)
         "%.9g; the same was expected, so memory or a core of this machine is damaged (the "
         "newest checkpoint is from step %lld)",
         (long long)step, first->loss, again.loss, first->grad_norm, again.grad_norm,
-        (long long)t->saved_step);
+        (long long)save_newest(t));
 }
 
 /* ---- the update ---- */
@@ -230,7 +231,7 @@ static pesc_status refuse_step(pesc_trainer *t, pesc_step *out)
     return fail(PESC_NUMERIC,
                 "step %lld: the loss or its gradient was not finite %lld times in a row; a smaller "
                 "lr may help, or the data of these steps (the newest checkpoint is from step %lld)",
-                (long long)(s->step + 1), (long long)s->bad_in_row, (long long)t->saved_step);
+                (long long)(s->step + 1), (long long)s->bad_in_row, (long long)save_newest(t));
 }
 
 static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
@@ -401,65 +402,18 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
 
 /* ---- saving ---- */
 
-static pesc_status link_best(const pesc_trainer *t)
-{
-    char name[64];
-    if (t->state.best_step != t->state.step)
-        return PESC_OK;
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->state.best_step);
-    char *path = io_join(t->opt.output, "best");
-    pesc_status s = path ? io_link(name, path) : fail_nomem(t->opt.output, 64);
-    mem_free(path);
-    return s;
-}
-
-/* The last update of a run can overflow, and no later loss would show it. */
-static pesc_status check_weights(pesc_trainer *t)
-{
-    bool finite;
-    TRY(optimizer_finite(t->optim, &finite));
-    return finite ? PESC_OK
-                  : fail(PESC_NUMERIC,
-                         "step %lld: the weights are not finite; a smaller lr may help (the newest "
-                         "checkpoint is from step %lld)",
-                         (long long)t->state.step, (long long)t->saved_step);
-}
-
-static pesc_status save(pesc_trainer *t)
-{
-    metrics_lengths at;
-    TRY(check_weights(t));
-    TRY(comm_agree_status(t->comm, "flushing the logs", metrics_sync(t->log, &at)));
-    t->state.metrics_bytes = at.bytes[METRICS_STEPS];
-    t->state.routing_bytes = at.bytes[METRICS_ROUTING];
-    t->state.eval_bytes = at.bytes[METRICS_EVAL];
-    TRY(checkpoint_save(&t->saver, &t->state));
-    t->saved_step = t->state.step;
-    bool leads = comm_leads(t->comm);
-    pesc_status s = leads ? rundir_saved(t->dir) : PESC_OK;
-    if (s == PESC_OK && leads)
-        s = link_best(t);
-    return comm_agree_status(t->comm, "ending a checkpoint", s);
-}
-
-pesc_status pesc_trainer_save(pesc_trainer *t)
-{
-    status_clear();
-    NEED(t);
-    DEVICE_CALL(t->m->dev);
-    return save(t);
-}
-
 typedef struct due {
     bool save, must; /* must: a failure ends the run */
 } due;
 
 static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
 {
-    if (!d.save && !d.must)
+    bool save = d.save || d.must, saved = false;
+    out->saved = save_settle(t, save);
+    if (!save)
         return PESC_OK;
-    pesc_status s = save(t);
-    out->saved = s == PESC_OK;
+    pesc_status s = save_step(t, d.must, &saved);
+    out->saved = out->saved || saved;
     if (s == PESC_OK || d.must)
         return s;
     log_notice("step %lld: could not be saved: %s; the run goes on and tries again",

@@ -16,6 +16,7 @@
 #include "train/plan.h"
 #include "train/records.h"
 #include "train/rundir.h"
+#include "train/save.h"
 #include "train/settings.h"
 #include "train/together.h"
 
@@ -487,6 +488,7 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
 static void release(pesc_trainer *t)
 {
     DEVICE_CALL(t->m->dev);
+    save_close(t);
     metrics_close(t->log);
     batch_close(t->batch);
     batch_close(t->ahead);

@@ -31,6 +31,7 @@ struct pesc_trainer {
     metrics *log;
     char *yaml, *jinja; /* what saver points to */
     checkpoint saver;
+    struct save_thread *saving; /* see save.h; NULL: no thread has been started */
     checkpoint_state state;
     schedule_kind schedule;
     double aux_coef; /* 0 where no router trains */

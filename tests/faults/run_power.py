@@ -180,6 +180,8 @@ def apply(done):
 
 
 LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
+BEGUN = re.compile(r"^(\d+) +(.*?) *<unfinished \.\.\.>$")
+ENDED = re.compile(r"^(\d+) +<\.\.\. \w+ resumed>(.*)$")
 TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 
 
@@ -187,9 +189,25 @@ def unhex(text):
     return bytes.fromhex(text.replace("\\x", ""))
 
 
+def whole_calls(trace):
+    """The calls of all threads. One that another thread's interrupts happens when it ends, but a close when it begins: its number
+    may be another file's before it ends."""
+    begun = {}
+    for line in trace:
+        half, rest = BEGUN.match(line), ENDED.match(line)
+        if half and half[2].startswith("close("):
+            yield half[2] + ") = 0"
+        elif half:
+            begun[half[1]] = half[2]
+        elif rest and rest[1] in begun:
+            yield begun.pop(rest[1]) + rest[2]
+        elif not rest:
+            yield line
+
+
 def replay(trace, disk):
     """Yields after each operation that changed the disk."""
-    for line in trace:
+    for line in whole_calls(trace):
         m = LINE.match(line)
         if not m or int(m[3]) < 0:
             continue

@@ -5,11 +5,12 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
-#include "train/trainer.h"
+#include "train/save.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The library's own face: a run without the command. */
 typedef struct setting {
@@ -492,9 +493,66 @@ static void time_left_goes_on(void **state)
     stop(&s);
 }
 
+/* While a thread writes a checkpoint, the next step may change the weights and moments. */
+static void a_checkpoint_is_of_its_step(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    bool saved;
+    pesc_step step = PESC_INIT(pesc_step);
+    pesc_train_options o = options_of("a");
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    const tensor *buffers[] = { &s.t->params->master, &s.t->optim->m, &s.t->optim->v };
+    char *before[3];
+    must(save_step(s.t, false, &saved));
+    assert_false(saved);
+    for (int i = 0; i < 3; i++) {
+        size_t n = tensor_bytes(buffers[i]);
+        before[i] = malloc(n);
+        memcpy(before[i], buffers[i]->data, n);
+        memset(buffers[i]->data, 0, n);
+    }
+    assert_true(save_settle(s.t, true));
+    assert_int_equal(save_newest(s.t), 1);
+    stop(&s);
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    const tensor *after[] = { &s.t->params->master, &s.t->optim->m, &s.t->optim->v };
+    for (int i = 0; i < 3; i++) {
+        assert_memory_equal(before[i], after[i]->data, tensor_bytes(after[i]));
+        free(before[i]);
+    }
+    stop(&s);
+}
+
+/* Saving after every step: each waits for the one before, and the last for itself. */
+static void one_checkpoint_at_a_time(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    pesc_step step[4];
+    pesc_train_options o = options_of("a");
+    o.save_every = 1;
+    o.keep_checkpoints = 0;
+    must(start(&s, &o, "train/pesc-a/model"));
+    run_out(&s, step);
+    assert_true(step[1].saved && step[2].saved && step[3].saved);
+    for (int i = 1; i <= 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "a/checkpoint-%d/manifest.json", i);
+        assert_true(files_there(name));
+    }
+    stop(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_checkpoint_is_of_its_step),
+        cmocka_unit_test(one_checkpoint_at_a_time),
         cmocka_unit_test(time_left_goes_on),
         cmocka_unit_test(trains_and_describes),
         cmocka_unit_test(accumulation_changes_nothing),
