@@ -64,13 +64,13 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-smol study-esft install deb bundle \
+.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-smol study-qwen study-esft study-esft-smol install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 17
 
 deps: ## install missing Debian packages
 	@tools/deps.sh build test
@@ -247,6 +247,15 @@ study-smol: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the same on S
 	@[ -d $(BUILD)/study-smol/data ] || PESC=$(BUILD)/pesc tools/study_smol.py prepare --model $(MODEL) --source $(SOURCE) --data $(BUILD)/study-smol/data
 	@PESC=$(BUILD)/pesc tools/study_smol.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-smol --minutes 20
 	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_smol.py report --results $(BUILD)/study-smol
+
+study-qwen: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the main rows on Qwen2.5-Coder-1.5B (MODEL) on a GPU, after study-smol: writes docs/study-qwen.md (5 minutes)
+	@PESC=$(BUILD)/pesc tools/study_qwen.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-qwen --minutes 10
+	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_qwen.py report --results $(BUILD)/study-qwen
+
+study-esft-smol: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the same on an upcycled SmolLM2-135M (MODEL, SOURCE) on a GPU, after study-smol: writes docs/study-esft-smol.md (12 minutes)
+	@[ -d $(BUILD)/study-smol/data/esft ] || tools/study_esft_smol.py prepare --source $(SOURCE) --data $(BUILD)/study-smol/data
+	@PESC=$(BUILD)/pesc tools/study_esft_smol.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-esft-smol --minutes 15
+	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_esft_smol.py report --results $(BUILD)/study-esft-smol
 
 study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
 	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh

@@ -237,8 +237,9 @@ def opening(f):
 def write(o, results):
     f = Findings(results)
     library = os.environ.get("LIBPESC", str(ROOT / "build/dist/libpesc.so.0"))
-    runs = {m: [(results["mixture"]["losses"][t] - f.best(t, m)["losses"][t], f.forgotten(t, f.best(t, m))) for t in TARGETS if f.best(t, m)] for m in METHODS}
-    study_gpu_report.plot(library, o.page.with_suffix(".svg"), {m: p for m, p in runs.items() if p}, title="Learning and forgetting, a dot for each target",
+    fall = lambda t, r: results["mixture"]["losses"][t] - r["losses"][t]  # noqa: E731
+    dots = {m: [(f.mean_of(m, fall), f.mean_of(m, f.forgotten))] for m in METHODS if f.mean_of(m, fall) is not None}
+    study_gpu_report.plot(library, o.page.with_suffix(".svg"), dots, title="Learning and forgetting, means over the targets",
                           note="lower right is better", x_label="target loss falls by, nats", y_label="other tasks' loss rises by, nats")
     tables = "\n".join(table(target_table(f, t)) for t in TARGETS if any(f.best(t, m) for m in METHODS))
     steps = max(r["steps"] for k, r in results.items() if k.startswith("tune/") and "steps" in r)

@@ -39,7 +39,7 @@ SEEDS, SEQ_LEN, BATCH_TOKENS, SEARCH = [0, 1, 2], 512, 8192, 0.25
 # ---- rows: what is compared
 
 # Rates of a search, each 2.5 times the one before. A search starts with those of its row and goes on until both neighbours of the best
-# were tried.
+# were tried. Its short runs favour high rates, so the best and the one below it get a whole run, and validation decides between them.
 LADDER = "1.6e-6 4e-6 1e-5 2.5e-5 6.3e-5 1.6e-4 4e-4 1e-3 2.5e-3 6.3e-3 1.6e-2".split()
 ADDED, WHOLE = "4e-4 1e-3", "2.5e-5 6.3e-5"  # for what is added, and for the weights themselves
 
@@ -96,6 +96,7 @@ CHOICES = [
 ROWS = {r.name: r for r in MAIN + COUNTS + WIDTHS + CHOICES}
 CHOICE_TASKS = "piqa,hellaswag,winogrande,arc_easy,arc_challenge,mmlu"
 TEXT_TASKS = "gsm8k,minerva_math,nq_open,triviaqa,humaneval,mbpp"
+SEED_TASKS = "piqa,hellaswag,winogrande,arc_easy,arc_challenge"  # of the other seeds of Camel and Camelidae
 
 
 def tell(text):
@@ -176,6 +177,9 @@ class Study:
 
     def save(self, key, row):
         with self.lock:
+            old = self.results.get(key, {})
+            if key.startswith("full/") and key.endswith(f"/{SEEDS[0]}") and "valid" in old and old["rate"] != row.get("rate"):
+                self.results[f"whole/{key.split('/')[1]}/{old['rate']}"] = old
             self.results[key] = row
             new = self.file.with_suffix(".new")
             new.write_text(json.dumps(self.results, indent=1) + "\n")
@@ -200,10 +204,10 @@ class Study:
         return {**found, "mean": mean(found[d] for d in DOMAINS)}
 
     def train(self, row, seed, rate, part):
-        run = self.o.work / f"{row.name}-{seed}"
-        if part == "search":
-            run = self.o.work / f"{row.name}-search-{rate}"
-        model, epochs = self.o.work / "base", self.full_epochs if part == "full" else self.search_epochs
+        if part == "full" and seed == SEEDS[0] and not row.keep and f"whole/{row.name}/{rate}" in self.results:
+            return self.results[f"whole/{row.name}/{rate}"]  # the same run
+        run = self.o.work / (f"{row.name}-{seed}" if part == "full" else f"{row.name}-{part}-{rate}")
+        model, epochs = self.o.work / "base", self.search_epochs if part == "search" else self.full_epochs
         length = ["--epochs", str(epochs)] if not self.o.steps else ["--steps", str(max(1, int(self.o.steps * epochs)))]
         try:
             if row.craft:
@@ -216,24 +220,29 @@ class Study:
                              "--compute-dtype", self.o.compute, "--save-every", "0", "--verify-every", "0", *self.device())
             result = {"rate": rate, "valid": done["eval_loss"], "trained": done["params_trained"], "tokens": done["tokens"],
                       **routing(run), **speed(run)}
-            if part == "full":
+            if part != "search":
                 result.update(self.losses(run), activated=self.pesc("info", run)["params"]["activated"])
             return result
         finally:
-            if part == "search" or not row.keep or seed != SEEDS[0]:
+            if part != "full" or not self.keeps(row, seed):
                 shutil.rmtree(run, ignore_errors=True)
                 shutil.rmtree(str(run) + ".model", ignore_errors=True)
 
-    def kept(self, name):
-        return self.o.work / f"{name}-{SEEDS[0]}"
+    def keeps(self, row, seed):
+        """Whether a run is to be looked at later: the first seed, and all seeds that have benchmarks."""
+        return row.keep and (seed == SEEDS[0] or row in MAIN[:2])
+
+    def kept(self, name, seed=SEEDS[0]):
+        return self.o.work / f"{name}-{seed}"
 
     def main_models(self):
         camel, *others = [self.kept(r.name) for r in MAIN]
         return [camel, self.o.work / "base", *others]  # differences are to the first
 
     def bench(self, models, tasks, limit, *more):
+        to = self.o.results / f"bench-{models[0].name}-{tasks.split(',')[0]}"
         words = ["eval", *models, "--tasks", tasks, "--suite", "paper", "--data-dir", self.o.data / "bench", "--compute-dtype",
-                 self.o.compute, "--limit", limit, "-o", self.o.results / ("bench-" + tasks.split(",")[0]), *self.device(), *more]
+                 self.o.compute, "--limit", limit, "-o", to, *self.device(), *more]
         about = {"models": [m.name for m in models], "rates": self.rates_of(models)}
         try:
             return {**about, "table": self.text(*words)}  # the table has the paired differences
@@ -263,8 +272,23 @@ class Study:
         return {rate: r.get("valid") or float("inf") for rate, r in found.items() if "failed" not in r or "finite" in r["failed"]}
 
     def best_rate(self, row):
-        tried = self.tried(self.searched(row))
-        return min(tried, key=tried.get) if tried else None
+        """Of the whole runs where two rates have one, otherwise of the search."""
+        row = self.searched(row)
+        tried = self.wholes(row)
+        return lowest(tried if len(tried) > 1 else self.tried(row))
+
+    def wholes(self, row):
+        """{rate: validation loss} of the whole runs of the first seed."""
+        found = {r["rate"]: r["valid"] for k, r in list(self.results.items()) if k.startswith(f"whole/{row.name}/") and "valid" in r}
+        first = self.results.get(f"full/{row.name}/{SEEDS[0]}", {})
+        return {**found, **({first["rate"]: first["valid"]} if "valid" in first else {})}
+
+    def open_wholes(self, row):
+        """The rates that still need a whole run: the best of an ended search, and the one below it."""
+        if not row.rates or self.open_rates(row) or not self.tried(row):
+            return []
+        at = LADDER.index(lowest(self.tried(row)))
+        return [r for r in LADDER[max(at - 1, 0):at + 1] if r not in self.wholes(row)]
 
     def searched(self, row):
         return self.rows[row.like] if row.like else row
@@ -274,7 +298,7 @@ class Study:
         tried = self.tried(row)
         open_ = [r for r in row.rates if r not in tried]
         if tried and not open_ and min(tried.values()) < float("inf"):
-            at = LADDER.index(self.best_rate(row))
+            at = LADDER.index(lowest(tried))
             open_ = [r for r in LADDER[max(at - 1, 0):at + 2] if r not in tried]
         return open_
 
@@ -288,13 +312,18 @@ class Study:
         return [(f"search/{r.name}/{rate}", "search", [], lambda r=r, rate=rate: self.train(r, SEEDS[0], rate, "search"))
                 for r in rows for rate in self.open_rates(r)]
 
+    def whole_jobs(self, rows):
+        return [(f"whole/{r.name}/{rate}", "full", [], lambda r=r, rate=rate: self.train(r, SEEDS[0], rate, "whole"))
+                for r in rows for rate in self.open_wholes(r)]
+
     def full_jobs(self, rows, seeds):
-        """Runs at the best rate, once its search has ended. One at another rate is made again."""
+        """Runs at the best rate, once it is known. One at another rate is made again."""
         out = []
         for s in seeds:
             for r in rows:
                 key = f"full/{r.name}/{s}"
-                if s >= r.seeds or self.open_rates(self.searched(r)) or self.results.get(key, {}).get("rate") == self.best_rate(r):
+                like, rate = self.searched(r), self.best_rate(r)
+                if s >= r.seeds or self.open_rates(like) or self.open_wholes(like) or self.results.get(key, {}).get("rate") == rate:
                     continue
                 out.append((key, "full", [], lambda r=r, s=s: self.train(r, s, self.best_rate(r), "full")))
         return out
@@ -302,22 +331,24 @@ class Study:
     def rest_jobs(self):
         """Benchmarks and the commands that look at runs."""
         main, pair = [f"full/{r.name}/0" for r in MAIN], ["full/pesc-8/0", "full/upcycle-8/0"]
+        seeds = [(f"bench/seed-{s}", "bench", [f"full/{r.name}/{s}" for r in MAIN[:2]],
+                  lambda s=s: self.bench([self.kept(r.name, s) for r in MAIN[:2]], SEED_TASKS, min(self.o.bench_limit or 500, 500)))
+                 for s in SEEDS[1:]]
         bench = [("bench/choice", "bench", main, lambda: self.bench(self.main_models(), CHOICE_TASKS, self.o.bench_limit)),
                  ("bench/text", "bench", main, lambda: self.bench(self.main_models(), TEXT_TASKS, min(self.o.bench_limit or 200, 200)))]
         routes = [("routes/pesc-8", "analysis", ["full/pesc-8/0"], lambda: self.routes("pesc-8"))]
         compare = [(f"compare/{n}", "analysis", [*pair, f"full/{n}/0"], lambda n=n: self.distance(n))
                    for n in ["pesc-8"] + [r.name for r in WIDTHS]]
-        return bench, routes, compare, [("cost", "alone", main, self.cost)]
+        return bench, routes, compare, seeds + [("cost", "alone", main, self.cost)]
 
     def jobs(self):
         first, later = SEEDS[:1], SEEDS[1:]
-        bench, routes, compare, cost = ([j for j in part if j[0] not in self.results] for part in self.rest_jobs())
+        bench, routes, compare, last = ([j for j in part if j[0] not in self.results] for part in self.rest_jobs())
         out = [] if "base" in self.results else [("base", "base", [], lambda: {
             **self.losses(self.base()), "activated": self.pesc("info", self.base())["params"]["activated"]})]
-        out += self.search_jobs(MAIN) + self.full_jobs(MAIN, first) + bench + routes
-        out += self.search_jobs(CHOICES + WIDTHS) + self.full_jobs(CHOICES[4:] + WIDTHS, first) + compare[:1]
-        out += self.full_jobs(MAIN, later) + self.search_jobs(COUNTS) + self.full_jobs(COUNTS + CHOICES[:4], first) + compare + cost
-        out += self.full_jobs(COUNTS + CHOICES, later)
+        out += self.search_jobs(MAIN) + self.whole_jobs(MAIN) + self.full_jobs(MAIN, first) + bench + routes
+        out += self.full_jobs(MAIN, later) + last[:-1] + self.search_jobs(CHOICES + WIDTHS + COUNTS) + self.whole_jobs(COUNTS + CHOICES + WIDTHS)
+        out += self.full_jobs(COUNTS + CHOICES + WIDTHS, first) + compare + self.full_jobs(COUNTS + CHOICES, later) + last[-1:]
         return self.chosen(out)
 
     def chosen(self, jobs):
@@ -367,9 +398,10 @@ class Study:
         for key in [k for k, r in self.results.items() if "failed" in r and "finite" not in r["failed"]]:
             del self.results[key]
         needed = {n for j in self.jobs() if j[1] in ("bench", "analysis", "alone") for n in j[2]}
-        gone = {f"full/{r.name}/{SEEDS[0]}" for r in self.rows.values() if r.keep and not self.kept(r.name).exists()}
-        for key in needed & gone:
-            self.results.pop(key, None)
+        for row, seed in [(r, s) for r in self.rows.values() for s in SEEDS if self.keeps(r, s) and not self.kept(r.name, s).exists()]:
+            old = self.results.pop(f"full/{row.name}/{seed}", None) if f"full/{row.name}/{seed}" in needed else None
+            if old and seed == SEEDS[0]:
+                self.results.setdefault(f"whole/{row.name}/{old['rate']}", old)
 
     def run(self):
         self.base()
@@ -387,6 +419,10 @@ class Study:
             else:
                 time.sleep(0.1)
         tell(f"{len(self.results)} results, {len(self.jobs())} jobs not run; {self.file}")
+
+
+def lowest(tried):
+    return min(tried, key=tried.get, default=None)
 
 
 def routing(run):

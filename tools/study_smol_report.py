@@ -1,6 +1,7 @@
 """The report of tools/study_smol.py: docs/study-smol.md, its tables and pictures, from results.json.
 
-Keys of results: "base", "search/ROW/RATE", "full/ROW/SEED", "bench/choice", "bench/text", "compare/ROW", "routes/ROW", "cost".
+Keys of results: "base", "search/ROW/RATE", "whole/ROW/RATE" (a whole run of seed 0 at a rate that was not chosen), "full/ROW/SEED",
+"bench/choice", "bench/text", "bench/seed-SEED", "compare/ROW", "routes/ROW", "cost".
 The sentences that open the page are chosen by the figures: what is not measured is not said.
 """
 import os
@@ -49,8 +50,16 @@ class Findings:
         return {s: r for s, r in sorted(found.items()) if r["rate"] == best} or found
 
     def best(self, name):
-        tried = self.searched(name)
-        return min(tried, key=lambda t: t[2]["valid"])[1] if tried else None
+        """The rate of a row: of whole runs of seed 0 that with the lowest validation loss; of the search, where fewer than two rates have one."""
+        tried = self.wholes(name)
+        if len(tried) < 2:
+            tried = {text: r for _, text, r in self.searched(name)}
+        return min(tried, key=lambda rate: tried[rate]["valid"], default=None)
+
+    def wholes(self, name):
+        """Whole runs of seed 0, {rate: result}, from the lowest rate."""
+        runs = [r for k, r in self.results.items() if k.startswith(f"whole/{name}/") or k == f"full/{name}/0"]
+        return {r["rate"]: r for r in sorted((r for r in runs if "mean" in r), key=lambda r: float(r["rate"]))}
 
     def loss(self, name):
         return mean(r["mean"] for r in self.seeds(name).values())
@@ -114,7 +123,7 @@ class Findings:
     def scores(self):
         """{task: {model: (score, error, difference to lora-r64, its error)}} of all evaluations, in percent."""
         found = {}
-        for job in (r for key, r in self.results.items() if key.startswith("bench/")):
+        for job in (r for key, r in self.results.items() if key.startswith("bench/") and not key.startswith("bench/seed-")):
             for model, tasks in bench_rows(job):
                 for task, values in tasks.items():
                     found.setdefault(task, {})[model] = values
@@ -127,6 +136,43 @@ class Findings:
         yield line(["---"] * (1 + len(models)))
         for task, row in scores.items():
             yield line([task, *(score_text(row.get(m)) for m in models)])
+
+    def seeds_table(self):
+        """Camelidae less Camel, in percent: by seed, and over the seeds."""
+        by_seed = {0: bench_rows(self.results.get("bench/choice", {}))}
+        by_seed |= {int(k.split("-")[1]): bench_rows(r) for k, r in sorted(self.results.items()) if k.startswith("bench/seed-")}
+        found = {}
+        for seed, models in by_seed.items():
+            for task, values in dict(models).get(f"pesc-8-{seed}", {}).items():
+                found.setdefault(task.split(" ")[0].rstrip("?"), {})[seed] = values
+        yield line(["task", *(f"seed {s}" for s in by_seed), "mean over seeds, with its standard error"])
+        yield line(["---"] * (len(by_seed) + 2))
+        for task, row in found.items():
+            diffs = [v[2] for v in row.values()]
+            if len(diffs) > 1:
+                yield line([task, *(f"{row[s][2]:+.1f} ± {row[s][3]:.1f}" if s in row else "" for s in by_seed),
+                            f"{mean(diffs):+.2f} ± {stdev(diffs) / sqrt(len(diffs)):.2f}"])
+
+    def wholes_table(self):
+        yield line(["row", "rate: validation loss, held-out loss"])
+        yield line(["---"] * 2)
+        for name in self.rows:
+            tried = self.wholes(name)
+            if len(tried) > 1:
+                yield line([name, "; ".join(f"{rate}: {r['valid']:.4f}, {r['mean']:.4f}" for rate, r in tried.items())])
+
+    def cost_table(self):
+        """What was measured, a line for each phase and size, a column for each model."""
+        models = self.results["cost"]["out"]["models"]
+        yield line(["", *(Path(m["model"]).name.removesuffix("-0") for m in models)])
+        yield line(["---"] * (1 + len(models)))
+        total = [m["parts"][-1] for m in models]
+        yield line(["activated parameters, M", *(f"{t['activated'] / 1e6:.1f}" for t in total)])
+        yield line(["inference, MFLOP a token", *(f"{t['inference'] / 1e6:.0f} ({t['inference'] / total[0]['inference']:.2f})" for t in total)])
+        yield line(["training, MFLOP a token", *(f"{(t['forward'] + t['backward']) / 1e6:.0f}" for t in total)])
+        for runs in zip(*(m["measured"] for m in models)):
+            r = runs[0]
+            yield line([f"{r['phase']} {r['sequences']} x {r['tokens']}", *(cost_cell(x, r) for x in runs)])
 
     def search_table(self):
         yield line(["row", "rate: validation loss"])
@@ -143,6 +189,12 @@ class Findings:
             out = self.results.get(f"compare/{name}", {}).get("out")
             if out:
                 yield line([width, *distance_cells(out)])
+
+
+def cost_cell(r, first):
+    if not r["seconds"]:
+        return "does not fit"
+    return f"{1e3 * r['seconds']:.2f} ms ({r['seconds'] / first['seconds']:.2f}), {r['bytes'] / 1e9:.2f} GB"
 
 
 def score_text(values):
@@ -199,8 +251,7 @@ def by_layer(f):
 
 
 def by_size(f):
-    groups = {"dense LoRA": ["lora-r64", "lora-r122"], "PESC, 8 adapters of 64": ["pesc-8"],  # its rate is not that of the sweeps
-              "PESC, 4, 16, 32, 64 adapters of 64": ["pesc-4", "pesc-16", "pesc-32", "pesc-64"],
+    groups = {"dense LoRA": ["lora-r64", "lora-r122"], "PESC, 4 to 64 adapters of 64": ["pesc-4", "pesc-8", "pesc-16", "pesc-32", "pesc-64"],
               "PESC, 8 adapters of 128 to 512": ["pesc-8-d128", "pesc-8-d256", "pesc-8-d512"], "mixture of LoRA": ["molora-8"],
               "upcycled": ["upcycle-8"], "full": ["full"]}
     points = {title: [(next(iter(f.seeds(n).values()))["trained"] / 1e6, f.loss(n)) for n in names if f.seeds(n)]
@@ -296,12 +347,20 @@ def rest_of(f, page):
             notes.append(f"The runs that were evaluated here are earlier ones, at the best rate that was then known, of {', '.join(others)}")
         out.append("## Benchmarks\n\n" + table(f.bench_table()) + "\n\nPercent, ± one standard error; in brackets the difference to "
                    "lora-r64 (Camel), paired by document, with its standard error. Seed 0 of each row; `--suite paper`." + "".join(f" {n}." for n in notes))
+    if any(k.startswith("bench/seed-") for k in f.results):
+        out.append("### Seeds\n\n" + table(f.seeds_table()) + "\n\npesc-8 less lora-r64 of the same seed, in points of percent, paired by document; 1,000 documents "
+                   "a task for seed 0, 500 for the others.")
     if "out" in f.results.get("routes/pesc-8", {}):
         out.append(routes_text(f, page))
     if any(k.startswith("compare/") for k in f.results):
         out.append("## Equation 6: distance of adapters and full experts\n\n" + table(f.distance_table()) +
                    "\n\n`pesc compare` of a PESC model with upcycle-8, means over layers (docs/method.md has the definition).")
+    if "out" in f.results.get("cost", {}):
+        out.append("## Cost\n\n" + table(f.cost_table()) + "\n\n`pesc cost --measure` with nothing else on the GPU; sequences x tokens, in brackets against the base. "
+                   "Training updates what the row trains; the base and upcycle-8 stand for their methods.")
     out.append("## Search of the rates\n\n" + table(f.search_table()) + "\n\nValidation loss after a quarter of the steps, seed 0.")
+    if any(len(f.wholes(n)) > 1 for n in f.rows):
+        out.append("Whole runs of seed 0 at the best rate of the search and at a lower or an earlier one; the lower validation loss decides:\n\n" + table(f.wholes_table()))
     return out
 
 
@@ -331,8 +390,8 @@ def limits(f):
 ABOUT = """Written by `tools/study_smol.py` (`make study-smol`), which runs pesc and nothing else: SmolLM2-135M-Instruct (GGUF, Q4_1, read as bf16), one epoch over
 11,100 general (Alpaca, Dolly), 3,700 code (Evol-Instruct-Code, GPTeacher) and 3,700 maths (GSM8K, MATH) instructions of at most 512 tokens, {steps} steps of
 about 8,192 tokens (records a step are fixed by a sample of each seed's order), bf16 compute, f32 master weights, a constant rate after 3 % warm-up, clip 0.3, no
-dropout, on {machine}. Rates are searched with a quarter of the steps by the loss of 300 other records (last table); rows without a search of their own use the rate of
-pesc-8 or lora-r64. Loss: nats a token of the answers of 300 held-out records a domain, mean and standard deviation over seeds where there are several. An adapter of 64
+dropout, on {machine}. Rates are searched with a quarter of the steps by the loss of 300 other records; the best of them and the next lower have a whole
+run each, and its validation loss decides (last tables); rows without a search of their own use the rate of pesc-8 or lora-r64. Loss: nats a token of the answers of 300 held-out records a domain, mean and standard deviation over seeds where there are several. An adapter of 64
 is about an eighth of the model's width of 576, as 512 is of 4096 in the paper. Load: the smallest and the largest share of a layer's choices that an expert has in the
 second half of the run, 1 is even; dead is below 0.01. GB is the memory of a step. Several runs shared the GPU, so no speed is given. 13-grams that training and test data share
 (README of the data): 603 of 5,000 MATH, 3 GSM8K and 2 HumanEval items."""

@@ -23,19 +23,21 @@ study() { # jobs
     records 8 > "$T/data/train-1.44.jsonl"
     records 1 > "$T/data/valid.jsonl"
     records 2 > "$T/data/test.jsonl"
-    local jobs='^(base$|search/(pesc-8|lora-r64)/|full/(pesc-8|lora-r64)/[01]|full/pesc-8-(k1|aux0)/)'
+    local jobs='^(base$|(search|whole)/(pesc-8|lora-r64)/|full/(pesc-8|lora-r64)/[01]|full/pesc-8-(k1|aux0)/)'
     study '^base$'
     [ "$(grep -c ' s): ' "$T/log")" = 1 ]
     study "$jobs"
     cat "$T/log"
     [ "$(grep -c ' full/' "$T/log")" = 6 ]
+    [ "$(grep -c ' whole/' "$T/log")" = 4 ] # two rates of each row with a search
     if grep -q 'pesc train' "$T/log"; then return 1; fi
     study "$jobs"
     if grep -q ' s): ' "$T/log"; then return 1; fi
     ended pesc-8
     ended lora-r64
     [ -d "$T/r/work/pesc-8-0" ] # for the benchmarks
-    [ ! -e "$T/r/work/pesc-8-1" ]
+    [ -d "$T/r/work/pesc-8-1" ]
+    [ ! -e "$T/r/work/pesc-8-k1-0" ]
     rm -r "$T/r/work/pesc-8-0"
     study "$jobs|^routes" # what is to be looked at is made again
     grep -q ' full/pesc-8/0 ' "$T/log"
