@@ -20,6 +20,14 @@ bool scheduler_generates(const scheduler *s, int32_t i)
     return !job_is_score(s->slots[s->order[i]]) && left_of(s, i) == 1;
 }
 
+int32_t scheduler_generating(const scheduler *s)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_running; i++)
+        n += scheduler_generates(s, i);
+    return n;
+}
+
 /* Divides the limit of tokens: one for each slot that generates, then half of what is left for each
  * prompt in turn. Returns what is left then. */
 static int32_t first_shares(scheduler *s)
@@ -28,7 +36,7 @@ static int32_t first_shares(scheduler *s)
     for (int32_t i = 0; i < s->n_running; i++)
         decodes += s->share[i] = scheduler_generates(s, i);
     room -= decodes;
-    if (decodes && s->prompt_limit && !s->same_rows)
+    if (decodes && s->prompt_limit >= 0 && !s->same_rows)
         room = min_i32(room, s->prompt_limit);
     for (int32_t i = 0; i < s->n_running; i++)
         if (!s->share[i])

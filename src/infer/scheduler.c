@@ -57,6 +57,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     int32_t rows = m->dev->head_rows;
     s->m = m;
     s->n_slots = opt->slots;
+    s->prompt_limit = -1;
     s->context = opt->context;
     s->same_rows = opt->same_shape ? sameshape_rows(opt->slots) : 0;
     s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);

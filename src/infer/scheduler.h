@@ -132,9 +132,11 @@ pesc_status scheduler_sort(scheduler *s);
  * forwards with a request that has `all_routed` do. */
 void scheduler_route_every(scheduler *s, int32_t forwards);
 
-/* At most that many tokens of prompts (at least 1) are in a forward that also continues a
- * generation: so much does a prompt slow the generations down. 0, as at first: no such limit. */
+/* At most that many tokens of prompts, or none, are in a forward that also continues a generation:
+ * so much does a prompt slow the generations down. -1, as at first: no such limit. */
 void scheduler_limit_prompts(scheduler *s, int32_t tokens);
+/* How many generations the next forward continues. */
+int32_t scheduler_generating(const scheduler *s);
 
 /* One forward. *more: requests are left, waiting or running. */
 pesc_status scheduler_step(scheduler *s, bool *more);

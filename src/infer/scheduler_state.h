@@ -22,7 +22,7 @@ struct scheduler {
     int32_t n_slots, context, max_tokens, max_out;
     int32_t same_rows;    /* of every forward; 0: as many as there are tokens (sameshape.h) */
     int32_t *filling;     /* [same_rows]: filling tokens, which slot n_slots has */
-    int32_t prompt_limit; /* of tokens beside those that continue a generation; 0: none */
+    int32_t prompt_limit; /* of tokens beside those that continue a generation; -1: none */
     kvcache *kv;
     prefix_cache *prefixes;
     pass *pass;

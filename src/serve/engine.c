@@ -10,8 +10,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Tokens of prompts in a forward, at most; see pace.h. */
-enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024 };
+/* Tokens of prompts in a forward, at most; and below how many tokens in all a forward is not
+ * faster: on a GPU products of several rows are computed in tiles of 64. See pace.h. */
+enum { CPU_PROMPT_TOKENS = 128, GPU_PROMPT_TOKENS = 1024, CPU_ROWS = 0, GPU_ROWS = 64 };
 
 /* Of how many forwards the routes of one are counted: on a GPU copying the choices of each layer
  * costs launches. */
@@ -255,7 +256,8 @@ static pesc_status open_scheduler(pesc_server *s)
     DEVICE_CALL(s->m->dev);
     int32_t slots = (int32_t)s->opt.max_streams;
     bool gpu = s->m->dev->memory;
-    s->pace.max = gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS;
+    s->pace = (pace){ .max = gpu ? GPU_PROMPT_TOKENS : CPU_PROMPT_TOKENS,
+                      .rows = gpu ? GPU_ROWS : CPU_ROWS };
     scheduler_options o = { .slots = slots,
                             .context = s->context,
                             .max_tokens = slots + s->pace.max,
@@ -277,10 +279,9 @@ static pesc_status step(pesc_server *s)
     bool more;
     DEVICE_CALL(s->m->dev);
     double began = clock_seconds();
-    scheduler_counters n = scheduler_count(s->sched);
-    scheduler_limit_prompts(s->sched, pace_limit(&s->pace, n.decodes));
+    scheduler_limit_prompts(s->sched, pace_limit(&s->pace, scheduler_generating(s->sched)));
     TRY(scheduler_step(s->sched, &more));
-    n = scheduler_count(s->sched);
+    scheduler_counters n = scheduler_count(s->sched);
     pace_measure(&s->pace, clock_seconds() - began, n.decodes, n.prompt_tokens);
     return PESC_OK;
 }

@@ -1,30 +1,41 @@
 /* pace: how many tokens of prompts a forward may have beside the answers that are being generated.
  *
  * A prompt is read in pieces, each in a forward that also continues the answers. A piece delays
- * them, so it is as large as fits in the time of one and a half forwards without prompts, or in 10
- * ms if these are shorter: what is measured varies, and nine of ten delays are to stay below three.
+ * them, so it may add the time of one forward without prompts: an answer then waits for two
+ * forwards' time, and a piece may take twice as long as expected before it waits for more than
+ * three.
  *
- * Times are measured while the server runs, as a line: a forward of the mean number of answers
- * takes `decode` seconds, and each token beyond these, of a prompt or of one more answer, adds
- * `token`. Under load forwards without prompts are rare, while the number of answers changes. */
+ * Times are measured while the server runs. What a piece costs depends on its size by steps, on
+ * what was read before it and on what else the machine does, so there is no formula: the piece
+ * grows by an eighth as long as it takes no more than its time, or by a half if it takes less than
+ * half of it, and shrinks by what it took too long. The first has as many tokens as forwards of
+ * prompts alone compute in that time, which are no faster; or, if there was none, as many as there
+ * are answers, because a token of a prompt costs no more than one of an answer.
+ *
+ * The time without prompts must be known before a prompt enters a forward. So a forward without
+ * them comes first if none was measured, if there are more than a quarter and one more or fewer
+ * answers since, or if the last is PACE_EVERY forwards ago. */
 #ifndef PESC_SERVE_PACE_H
 #define PESC_SERVE_PACE_H
 
 #include <stdint.h>
 
-enum { PACE_PERCENT = 150, PACE_MIN_MS = 10, PACE_MIN_TOKENS = 4 };
+enum { PACE_PERCENT = 100, PACE_EVERY = 32, PACE_MIN_TOKENS = 2 };
 
 typedef struct pace {
-    int32_t max;   /* tokens */
-    double decode; /* seconds of a forward without prompts; 0: not known */
-    double mean;   /* answers in such forwards */
-    double token;  /* seconds that a further token adds; 0: not known */
+    int32_t max;     /* tokens */
+    int32_t rows;    /* a forward of fewer tokens in all is not faster; 0: it is */
+    double decode;   /* seconds of a forward without prompts; 0: not known */
+    int32_t answers; /* in the last such forward */
+    int32_t since;   /* forwards since then */
+    double token;    /* seconds of a token in forwards without answers; 0: not known */
+    double piece;    /* tokens that take no more than their time, beside them; 0: not known */
 } pace;
 
 /* A forward took so long, with so many tokens of each kind. */
 void pace_measure(pace *p, double seconds, int32_t decodes, int32_t prompt_tokens);
-/* For the next forward, with so many answers: PACE_MIN_TOKENS to max; max while the times are not
- * known. */
+/* For the next forward, with so many answers: 0, or PACE_MIN_TOKENS to max. max where there are no
+ * answers. */
 int32_t pace_limit(const pace *p, int32_t decodes);
 
 #endif

@@ -2,74 +2,169 @@
 #include "serve/pace.h"
 #include "support/check.h"
 
-/* A machine on which a forward takes `base` seconds and a token of a prompt adds `each`. */
-static void run(pace *p, double base, double each, int steps)
+/* A machine on which a forward takes `base` seconds, and `tile` for each `rows` tokens or fewer. */
+typedef struct machine {
+    double base, tile;
+    int32_t rows;
+} machine;
+
+static double forward_time(machine m, int32_t tokens)
 {
-    for (int i = 0; i < steps; i++) {
-        int32_t n = i % 2 ? pace_limit(p, 4) : 0;
-        pace_measure(p, base + each * n, 4, n);
+    return m.base + m.tile * ((tokens + m.rows - 1) / m.rows);
+}
+
+/* Reads prompts for so many forwards beside so many answers. Returns the longest forward, as a
+ * multiple of one without prompts, and in *read how many tokens of prompts were read. */
+static double run(pace *p, machine m, int32_t answers, int forwards, int64_t *read)
+{
+    double longest = 0;
+    *read = 0;
+    for (int i = 0; i < forwards; i++) {
+        int32_t n = pace_limit(p, answers);
+        double seconds = forward_time(m, answers + n);
+        pace_measure(p, seconds, answers, n);
+        longest = seconds > longest ? seconds : longest;
+        *read += n;
+    }
+    return longest / forward_time(m, answers);
+}
+
+/* From the first forward on, whatever the numbers of answers are one after another. */
+static void no_forward_takes_more_than_three_times_as_long(void **state)
+{
+    (void)state;
+    static const machine machines[] = {
+        { 0.010, 0.002, 1 }, { 0.002, 0.00003, 1 }, { 0.0003, 0.0001, 4 },
+        { 0, 0.010, 1 },     { 0.010, 0.030, 8 },
+    };
+    static const int32_t answers[] = { 8, 32, 1, 64, 3, 4, 7, 200, 2, 1 };
+    for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
+        pace p = { .max = 1024 };
+        int64_t read;
+        for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+            assert_true(run(&p, machines[m], answers[i], 100, &read) < 3.001);
+            assert_true(read > 0);
+        }
     }
 }
 
-static void a_piece_takes_one_and_a_half_forwards(void **state)
+/* Nine answers take 70 ms, as 16 tokens do: up to 32 fit the time of two forwards. */
+static void a_piece_fills_the_time_of_a_forward(void **state)
+{
+    (void)state;
+    machine m = { 0.010, 0.030, 8 };
+    pace p = { .max = 128 };
+    int64_t read;
+    (void)run(&p, m, 9, 100, &read);
+    assert_true(run(&p, m, 9, 1000, &read) < 2.5);
+    assert_in_range(read, 1000 * 18, 1000 * 23);
+    m.tile = 0.060; /* the longer the past, the slower attention is */
+    p.decode = 0.070;
+    (void)run(&p, m, 9, 20, &read);
+    p.since = 0;
+    assert_true(pace_limit(&p, 9) < 12);
+}
+
+static void the_time_without_prompts_is_measured_first(void **state)
 {
     (void)state;
     pace p = { .max = 128 };
-    assert_int_equal(pace_limit(&p, 4), 128);
-    run(&p, 0.020, 0.001, 10);
-    assert_in_range(pace_limit(&p, 4), 29, 30);
-    run(&p, 0.020, 0.002, 100); /* the longer the past, the slower attention is */
-    assert_in_range(pace_limit(&p, 4), 14, 15);
-    run(&p, 0.060, 0.002, 100); /* more streams */
-    assert_in_range(pace_limit(&p, 4), 44, 45);
+    assert_int_equal(pace_limit(&p, 0), 128); /* nothing is delayed */
+    assert_int_equal(pace_limit(&p, 8), 0);
+    pace_measure(&p, 0.1, 8, 100); /* says nothing while that is not known */
+    assert_int_equal(pace_limit(&p, 8), 0);
+    pace_measure(&p, 0.050, 8, 0);
+    assert_int_equal(pace_limit(&p, 8), 8);
+    assert_int_equal(pace_limit(&p, 12), 0);
+    assert_int_equal(pace_limit(&p, 5), 0);
+    assert_true(pace_limit(&p, 6) > 0 && pace_limit(&p, 11) > 0);
+    for (int i = 0; i < PACE_EVERY; i++)
+        pace_measure(&p, 0.060, 8, 1);
+    assert_int_equal(pace_limit(&p, 8), 0);
+    pace_measure(&p, 0.050, 8, 0);
+    assert_int_equal(pace_limit(&p, 8), 8); /* pieces that were small for another reason */
+    pace_measure(&p, 0.025, 3, 0);          /* another number of answers: half of the time */
+    assert_int_equal(pace_limit(&p, 3), 4);
 }
 
-/* More answers than when forwards without prompts were measured: these would take longer, too. */
-static void further_answers_count(void **state)
+/* Prompts were read alone: the first piece beside answers is as large as takes their time. */
+static void the_first_piece_is_known_from_prompts_alone(void **state)
+{
+    (void)state;
+    pace p = { .max = 128 };
+    pace_measure(&p, 0.2, 0, 100);
+    assert_int_equal(pace_limit(&p, 2), 0);
+    pace_measure(&p, 0.050, 2, 0);
+    assert_int_equal(pace_limit(&p, 2), 25);
+}
+
+/* A time is measured beside 8 answers, and 6 are left: they may take three quarters of it. */
+static void fewer_answers_allow_less(void **state)
+{
+    (void)state;
+    pace p = { .max = 128 };
+    pace_measure(&p, 0.040, 8, 0);
+    assert_int_equal(pace_limit(&p, 8), 8);
+    assert_int_equal(pace_limit(&p, 6), 6);
+    pace_measure(&p, 0.059, 6, 6); /* 29 ms more than 30 */
+    assert_int_equal(pace_limit(&p, 8), 9);
+    pace_measure(&p, 0.090, 6, 6); /* 60 ms more than 30 */
+    assert_int_equal(pace_limit(&p, 8), 4);
+    assert_int_equal(pace_limit(&p, 6), 3);
+    pace_measure(&p, 0.030, 6, 0);
+    assert_int_equal(pace_limit(&p, 6), 3);
+}
+
+static void a_piece_shrinks_at_once_and_grows_slowly(void **state)
 {
     (void)state;
     pace p = { .max = 1000 };
-    run(&p, 0.020, 0.001, 10);
-    for (int i = 0; i < 100; i++) /* always with a prompt: 24 answers take 40 ms */
-        pace_measure(&p, 0.040 + 0.001 * 50, 24, 50);
-    assert_in_range(pace_limit(&p, 24), 58, 60);
+    pace_measure(&p, 0.020, 40, 0);
+    pace_measure(&p, 0.020 + 0.100, 40, 40);
+    assert_int_equal(pace_limit(&p, 40), 20); /* five times too long: half */
+    pace_measure(&p, 0.020 + 0.030, 40, 20);
+    assert_int_equal(pace_limit(&p, 40), 13); /* by what it took too long */
+    pace_measure(&p, 0.020 + 0.015, 40, 13);
+    assert_int_equal(pace_limit(&p, 40), 14);
+    pace_measure(&p, 0.020 + 0.005, 40, 14); /* a quarter of its time */
+    assert_int_equal(pace_limit(&p, 40), 22);
 }
 
 static void limits_hold(void **state)
 {
     (void)state;
+    int64_t read;
     pace p = { .max = 128 };
-    run(&p, 0.020, 0.0001, 10);
-    assert_int_equal(pace_limit(&p, 4), 128);
-    run(&p, 0.020, 0.1, 200);
-    assert_int_equal(pace_limit(&p, 4), PACE_MIN_TOKENS);
+    (void)run(&p, (machine){ 0.020, 0.0001, 1 }, 4, 60, &read);
+    assert_int_equal((int)p.piece, 128);
     p = (pace){ .max = 128 };
-    run(&p, 0.001, 0.0002, 10); /* 10 ms */
-    assert_in_range(pace_limit(&p, 4), 49, 50);
-}
-
-static void forwards_without_answers_do_not_count(void **state)
-{
-    (void)state;
-    pace p = { .max = 128 };
-    pace_measure(&p, 5, 0, 100);
-    pace_measure(&p, 5, 0, 0);
-    pace_measure(&p, 0.5, 3, 100); /* the time without prompts is not known yet */
-    assert_int_equal(pace_limit(&p, 4), 128);
-    pace_measure(&p, 0.5, 3, 0);
-    pace_measure(&p, 0.4, 3, 100); /* faster than without: noise */
-    assert_int_equal(pace_limit(&p, 4), 128);
-    pace_measure(&p, 0.5 + 0.02 * 100, 3, 100);
-    assert_in_range(pace_limit(&p, 3), 37, 38); /* 0.75 seconds of 20 ms a token */
+    (void)run(&p, (machine){ 0.020, 0.1, 1 }, 4, 60, &read);
+    assert_in_range((int)p.piece, 4, 5);
+    p = (pace){ .max = 128 };
+    for (int i = 0; i < 20; i++) {
+        pace_measure(&p, 0.01, 4, 0);
+        pace_measure(&p, 1, 4, pace_limit(&p, 4));
+    }
+    assert_int_equal(pace_limit(&p, 4), PACE_MIN_TOKENS);
+    p = (pace){ .max = 1024, .rows = 64 };
+    pace_measure(&p, 0.002, 1, 0);
+    assert_int_equal(pace_limit(&p, 1), 63);
+    pace_measure(&p, 0.007, 1, 63); /* too long, but fewer are not faster */
+    assert_int_equal(pace_limit(&p, 1), 63);
+    pace_measure(&p, 0.007, 70, 0);
+    assert_in_range(pace_limit(&p, 70), 2, 63);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_piece_takes_one_and_a_half_forwards),
-        cmocka_unit_test(further_answers_count),
+        cmocka_unit_test(no_forward_takes_more_than_three_times_as_long),
+        cmocka_unit_test(a_piece_fills_the_time_of_a_forward),
+        cmocka_unit_test(the_time_without_prompts_is_measured_first),
+        cmocka_unit_test(the_first_piece_is_known_from_prompts_alone),
+        cmocka_unit_test(fewer_answers_allow_less),
+        cmocka_unit_test(a_piece_shrinks_at_once_and_grows_slowly),
         cmocka_unit_test(limits_hold),
-        cmocka_unit_test(forwards_without_answers_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -382,6 +382,28 @@ static void a_long_prompt_does_not_stop_generation(void **state)
     scheduler_close(s);
 }
 
+/* Beside a generation no more of a prompt is read than is allowed; alone it is read at once. */
+static void prompts_are_limited_beside_generation(void **state)
+{
+    (void)state;
+    bool more;
+    scheduler *s = open_scheduler(3, 64);
+    sample talk = make(5, 0, 12), longer = make(60, 0, 1);
+    add(s, &talk, 0);
+    must(scheduler_step(s, &more));
+    assert_int_equal(scheduler_count(s).prompt_tokens, 5);
+    add(s, &longer, 0);
+    const int32_t limits[6] = { 0, 7, 0, 1, 20, -1 }, expected[6] = { 0, 7, 0, 1, 20, 32 };
+    for (int i = 0; i < 6; i++) {
+        scheduler_limit_prompts(s, limits[i]);
+        assert_int_equal(scheduler_generating(s), 1);
+        must(scheduler_step(s, &more));
+        assert_int_equal(scheduler_count(s).prompt_tokens, expected[i]);
+    }
+    assert_true(talk.n_got == 7 && longer.done == 1);
+    scheduler_close(s);
+}
+
 /* Two generations that do not fit the pool together: one is preempted, and goes on where it was. */
 static void a_preempted_request_goes_on(void **state)
 {
@@ -566,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_shared_prefix_is_computed_once),
         cmocka_unit_test(a_later_request_reuses_what_is_cached),
         cmocka_unit_test(a_long_prompt_does_not_stop_generation),
+        cmocka_unit_test(prompts_are_limited_beside_generation),
         cmocka_unit_test(a_preempted_request_goes_on),
         cmocka_unit_test(a_preempted_score_begins_again),
         cmocka_unit_test(a_callback_ends_its_request),

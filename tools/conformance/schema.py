@@ -2,8 +2,8 @@
 server error, have a status or a type that is not described, or a body that does not fit its schema.
 
 PESC_OPENAPI names the description (JSON, cut to the paths that the server has); without it nothing is run. PESC_CASES is the number of
-requests, 2,000 by default: those with a body share it, the others have few cases. The errors of docs/serve.md and the model's name are added
-to the description, which has neither."""
+requests, 2,000 by default: those with a body share it, the others have few cases. The errors of docs/serve.md, the type of streams and the
+model's name are added to the description, which lacks them."""
 import json
 import os
 import pathlib
@@ -32,6 +32,8 @@ def main():
     for o in operations:
         for status in ERRORS:
             o["responses"].setdefault(status, {"description": "an error"})
+        if "requestBody" in o:
+            o["responses"]["200"]["content"].setdefault("text/event-stream", {})
     schemas, name = api["components"]["schemas"], {"type": "string", "enum": ["base"]}
     schemas["CreateCompletionRequest"]["properties"]["model"] = schemas["ModelIdsShared"] = name  # most requests get beyond the name
     cases = int(os.environ.get("PESC_CASES", "2000"))
