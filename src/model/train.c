@@ -278,5 +278,7 @@ pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_outp
     p->phase = PHASE_EVALUATE;
     layers_fwd(p);
     loss_chunks(p);
+    if (in->meanwhile)
+        in->meanwhile(in->ctx);
     return read_results(p, in, out);
 }

@@ -321,6 +321,37 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 
 /* ---- validation ---- */
 
+/* Reads the validation records from eval_next on; none are left: nothing. */
+static pesc_status read_validation(pesc_trainer *t)
+{
+    uint64_t n = dataset_count(t->eval_data), most = (uint64_t)t->opt.batch;
+    uint64_t left = n > t->eval_next ? n - t->eval_next : 0;
+    return left ? batch_load(t->eval_ahead, t->eval_next, (int32_t)(left < most ? left : most))
+                : PESC_OK;
+}
+
+/* As read_ahead(): while the device computes, and a failure is reported when the batch begins. */
+static void read_validation_ahead(void *trainer)
+{
+    pesc_trainer *t = trainer;
+    t->eval_read = read_validation(t) == PESC_OK;
+}
+
+/* Makes the records at `first` those of eval_batch. */
+static pesc_status load_validation(pesc_trainer *t, uint64_t first)
+{
+    if (!t->eval_read || t->eval_next != first) {
+        t->eval_next = first;
+        TRY(read_validation(t));
+    }
+    batch *ready = t->eval_ahead;
+    t->eval_ahead = t->eval_batch;
+    t->eval_batch = ready;
+    t->eval_read = false;
+    t->eval_next = first + (uint64_t)t->opt.batch;
+    return PESC_OK;
+}
+
 /* The losses of the micro-batches of eval_batch, divided among the processes as in training. */
 static pesc_status validate_batch(pesc_trainer *t, double *sum)
 {
@@ -332,6 +363,8 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
         const micro_batch b = batch_micro(t->eval_batch, i);
         train_input in = input_of(&b);
         train_output got = { 0 };
+        in.meanwhile = i + 1 == own.end ? read_validation_ahead : NULL;
+        in.ctx = t;
         if (!t->comm && stop_asked(t)) /* several processes agree on it after the batch */
             return PESC_STOPPED;
         TRY(model_loss(t->m, t->pass, &in, &got));
@@ -354,12 +387,11 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
     double sum = 0;
     *targets = 0;
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
-        uint64_t left = n - first, most = (uint64_t)t->opt.batch;
         int64_t stop = stop_asked(t);
         TRY(comm_agree(t->comm, "validation", &stop));
         if (stop)
             return PESC_STOPPED;
-        TRY(batch_load(t->eval_batch, first, (int32_t)(left < most ? left : most)));
+        TRY(load_validation(t, first));
         TRY(validate_batch(t, &sum));
         *targets += batch_targets(t->eval_batch);
         log_progress("validation", first, n);

@@ -81,7 +81,9 @@ static pesc_status open_pass(pesc_trainer *t)
     TRY(batch_open(&t->batch, t->data, b));
     TRY(batch_open(&t->ahead, t->data, b));
     b.loss = LOSS_TOKEN;
-    return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
+    if (t->eval_data)
+        TRY(batch_open(&t->eval_batch, t->eval_data, b));
+    return t->eval_data ? batch_open(&t->eval_ahead, t->eval_data, b) : PESC_OK;
 }
 
 /* Called before params_open(), which moves the adapters out of the model's memory. */
@@ -493,6 +495,7 @@ static void release(pesc_trainer *t)
     batch_close(t->batch);
     batch_close(t->ahead);
     batch_close(t->eval_batch);
+    batch_close(t->eval_ahead);
     dataset_close(t->eval_data); /* it may read through the other one */
     dataset_close(t->data);
     pass_close(t->pass);

@@ -25,6 +25,9 @@ struct pesc_trainer {
     pass *pass;
     dataset *data, *eval_data;
     batch *batch, *eval_batch;
+    batch *eval_ahead; /* the validation records from eval_next on, read in the same way */
+    uint64_t eval_next;
+    bool eval_read;
     batch *ahead;       /* the records of step ahead_step, read while the device was busy */
     int64_t ahead_step; /* 0: none */
     rundir *dir;        /* the directory of the run, locked; rank 0 alone has it and the logs */
