@@ -18,25 +18,32 @@ static double part(const pace *p, int32_t decodes)
     return decodes < p->answers ? (double)decodes / p->answers : 1;
 }
 
+/* A prompt must go on, too. */
+static int32_t least_piece(int32_t decodes)
+{
+    return decodes / 2 > PACE_MIN_TOKENS ? decodes / 2 : PACE_MIN_TOKENS;
+}
+
 static int32_t piece_beside(const pace *p, int32_t decodes)
 {
-    int32_t n = (int32_t)(p->piece * part(p, decodes));
-    n = n > PACE_MIN_TOKENS ? n : PACE_MIN_TOKENS;
+    int32_t n = (int32_t)(p->piece * part(p, decodes)), least = least_piece(decodes);
+    n = n > least ? n : least;
     n = n > p->rows - decodes ? n : p->rows - decodes;
     return n < p->max ? n : p->max;
 }
 
-/* A shorter time is believed sooner than a longer one, which may be that of other programs. */
 static void measure_bare(pace *p, double seconds, int32_t decodes)
 {
     bool same = resembles(p, decodes);
-    if (p->piece > 0)
-        p->piece *= same ? part(p, decodes) : seconds / p->decode;
-    else
+    if (p->piece <= 0)
         p->piece = p->token > 0 ? seconds / p->token : decodes;
+    else if (same)
+        p->piece *= part(p, decodes);
+    else if (seconds < p->decode)
+        p->piece *= seconds / p->decode;
     if (same) {
         p->decode *= part(p, decodes);
-        p->decode += (seconds - p->decode) / (seconds < p->decode ? 2 : MEMORY);
+        p->decode += (seconds - p->decode) / MEMORY;
     } else {
         p->decode = seconds;
     }
@@ -49,11 +56,11 @@ static void measure_piece(pace *p, double seconds, int32_t decodes, int32_t toke
     double bare = p->decode * part(p, decodes), used = tokens / part(p, decodes);
     double over = (seconds - bare) / (PACE_PERCENT / 100.0 * bare);
     if (over > 1 && used <= p->piece)
-        p->piece = used * (over > 2 ? 0.5 : over < 1.125 ? 0.875 : 1 / over);
+        p->piece = used * (over > 2 ? 0.5 : 0.875);
     else if (over <= 1 && tokens >= piece_beside(p, decodes))
         p->piece *= over < 0.5 ? 1.5 : 1.125;
-    if (p->piece < PACE_MIN_TOKENS)
-        p->piece = PACE_MIN_TOKENS;
+    double least = least_piece(p->answers);
+    p->piece = p->piece < least ? least : p->piece;
     if (p->piece > p->max)
         p->piece = p->max;
 }

@@ -7,10 +7,12 @@
  *
  * Times are measured while the server runs. What a piece costs depends on its size by steps, on
  * what was read before it and on what else the machine does, so there is no formula: the piece
- * grows by an eighth as long as it takes no more than its time, or by a half if it takes less than
- * half of it, and shrinks by what it took too long. The first has as many tokens as forwards of
- * prompts alone compute in that time, which are no faster; or, if there was none, as many as there
- * are answers, because a token of a prompt costs no more than one of an answer.
+ * grows by an eighth if it took no more than its time and shrinks by an eighth if it took more, by
+ * a half where it took less than half or more than twice its time. So it is right on the average,
+ * whatever single times are. The first has as many tokens as forwards of prompts alone compute in
+ * that time, which are no faster; or, if there was none, as many as there are answers, because a
+ * token of a prompt costs no more than one of an answer. It never has less than half as many: after
+ * a long past a token costs more, but a prompt must go on.
  *
  * The time without prompts must be known before a prompt enters a forward. So a forward without
  * them comes first if none was measured, if there are more than a quarter and one more or fewer
