@@ -64,6 +64,8 @@ part_bits() {
     compare qlora pesc-a --method qlora --compute-dtype bf16
     compare full full --method full
     compare upcycle upcycle --method upcycle --optimizer adamw8
+    compare full-sharded full --method full --grad-groups 16 --packing false --batch 11
+    compare upcycle-sharded upcycle --method upcycle --optimizer adamw8 --compute-dtype bf16 --batch 8
     compare molora molora --method molora --experts 4
 }
 

@@ -12,7 +12,9 @@
     X(AUTO_INT, grad_groups, "auto", RANGE(1, 1024), DECIDES, PESC_TUNING,                         \
       "groups of micro-batches of a step, a power of two; a binary tree adds their gradients, so " \
       "up to as many processes give the same bits; takes memory for up to log2 of it gradients "   \
-      "more; auto is 8, or less where these would take over an eighth of the memory")              \
+      "more; auto is 8, or less where these would take over an eighth of the memory; methods "     \
+      "full, upcycle and esft: with at least as many groups as micro-batches each process keeps "  \
+      "a part of the gradients")                                                                   \
     X(INT, processes, "1", RANGE(1, 1048576), UNSAVED, "",                                         \
       "plan: number of processes of the run")                                                      \
     X(CHOICE, shard, "none", ONE_OF("none|base"), 0, PESC_TUNING,                                  \

@@ -503,9 +503,11 @@ typedef struct pesc_plan_report {
     int64_t micro_tokens, largest_micro_tokens; /* of a forward pass; the largest that fits */
     int64_t kept_layers, layers;
     uint64_t checkpoint_bytes, run_bytes; /* on disk */
-    bool paged;       /* the optimiser's moments are in the host's memory and not in `total` */
-    uint64_t sharded; /* bytes of the layers' matrices, of which each process keeps a part; 0: the
-                         base is whole */
+    bool paged;         /* the optimiser's moments are in the host's memory and not in `total` */
+    uint64_t sharded;   /* bytes of the layers' matrices, of which each process keeps a part; 0: the
+                           base is whole */
+    uint64_t exchanged; /* bytes of gradients and updated weights of a step: each of N processes
+                           sends and receives (N - 1) / N of them */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,

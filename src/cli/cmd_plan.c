@@ -22,7 +22,7 @@ static step_model model_step(const options *o, const pesc_train_options *p,
 {
     double n = (double)p->processes;
     step_model m = { .processes = p->processes, .tokens = p->batch * p->seq_len };
-    m.bytes = 2 * 4 * (double)r->params_trained * (n - 1) / n;
+    m.bytes = (double)r->exchanged * (n - 1) / n;
     double passes = ceil((double)m.tokens / (n * (double)r->micro_tokens));
     m.base = 2 * passes * (double)r->sharded * (n - 1) / n; /* forward and backward */
     m.exchange = (m.bytes + m.base) / (o->bandwidth * 1e9);

@@ -60,7 +60,9 @@ static void take(walk *w, param *q, bool more, bool exact)
     q->exact_at = exact ? p->n_exact : -1;
     if (exact)
         p->n_exact += (n + ALIGN - 1) / ALIGN * ALIGN;
-    if (p->list)
+    if (p->memory)
+        *q = p->list[w->n_list]; /* with its place in the window */
+    else if (p->list)
         p->list[w->n_list] = *q;
     w->n_list++;
     p->count[q->group] += n;
@@ -69,6 +71,8 @@ static void take(walk *w, param *q, bool more, bool exact)
         p->n = (p->n + ALIGN - 1) / ALIGN * ALIGN;
     if (params_has_copy(p, q))
         p->n_work += p->n - q->at;
+    if (p->stages && !p->memory)
+        p->stages[params_stage(p, q)].n += p->n - q->at;
 }
 
 /* See param.ready. A head that is tied to the embeddings has their gradient. */
@@ -186,6 +190,7 @@ static void place_weight(walk *w, const slot *s, param q)
         int64_t n = own ? own->n : s->expert + 1, before = (n - 1) * slot_count(s);
         q = (param){ .group = q.group,
                      .at = q.at - before,
+                     .grad_at = q.grad_at - before,
                      .work_at = q.work_at - before,
                      .exact_at = -1,
                      .nd = 3,
@@ -285,6 +290,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
         return;
     param all = { .group = PARAM_LORA,
                   .at = q->at - before,
+                  .grad_at = q->grad_at - before,
                   .work_at = q->work_at - before,
                   .exact_at = -1,
                   .nd = 3,
@@ -323,6 +329,8 @@ static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
     p->first_layer = c->n_layers;
     p->first_attn = false;
     p->flat = false;
+    if (p->stages && !p->memory)
+        memset(p->stages, 0, (size_t)p->n_stages * sizeof *p->stages);
     for (slot s = slot_first(); slot_next(c, &s);) {
         if (params_trains(&p->spec, &s))
             add_weight(&w, &s);
@@ -346,11 +354,15 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
     params p = { .spec = *spec };
     config with = *c;
     params_configure(&with, spec);
+    params_take_stages(&p, &with);
     walk w = walk_all(&p, NULL, &with, (tensor){ 0 });
+    params_place_stages(&p, &with);
+    mem_free(p.stages);
     *out = (params_size){ .n = p.n,
                           .n_list = (int64_t)w.n_list,
                           .n_work = p.n_work,
                           .n_exact = p.n_exact,
+                          .n_grad = p.n_grad,
                           .first_layer = p.first_layer,
                           .flat = p.flat,
                           .own = spec->own != NULL };
@@ -366,7 +378,7 @@ static void layout(params *p, arena *a)
 {
     int64_t kept = p->sharded ? shards_elements(&p->shards, comm_rank(p->shards.comm)) : p->n;
     p->master = tensor_take1(a, DT_F32, kept);
-    p->grad = tensor_take1(a, DT_F32, p->n);
+    p->grad = tensor_take1(a, DT_F32, p->n_grad);
     if (p->flat && p->m->act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n_work);
     if (p->sharded)
@@ -443,6 +455,22 @@ static pesc_status take_memory(params *p)
     return PESC_OK;
 }
 
+/* Whether a tensor of the model is still where it was loaded. */
+static bool keeps_some(const params *p)
+{
+    bool some = p->spec.own || p->m->n_loras;
+    for (slot s = slot_first(); !some && slot_next(&p->m->cfg, &s);)
+        some = !params_trains(&p->spec, &s);
+    return some;
+}
+
+static void drop(pesc_model *m, void **memory, size_t *bytes)
+{
+    m->dev->op->free(m->dev, *memory);
+    *memory = NULL;
+    *bytes = 0;
+}
+
 static pesc_status open_all(params *p)
 {
     pesc_model *m = p->m;
@@ -453,6 +481,8 @@ static pesc_status open_all(params *p)
     params_set_ranks(m, &p->spec);
     p->sharded = params_shards_master(p->spec.own, m->act_dt, comm_size(m->dev->comm));
     p->spec.lean = p->spec.lean && !p->sharded;
+    if (!params_take_stages(p, &m->cfg))
+        return fail_nomem("the window of gradients", (size_t)m->cfg.n_layers * sizeof(grad_stage));
     walk w = walk_all(p, m, &m->cfg, (tensor){ 0 });
     TRY(w.status);
     if (!w.n_list)
@@ -463,11 +493,10 @@ static pesc_status open_all(params *p)
     TRY(take_memory(p));
     TRY(place_all(p));
     bool moved = m->cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
-    if (m->mixture && moved) {
-        m->dev->op->free(m->dev, m->mixture);
-        m->mixture = NULL;
-        m->mixture_bytes = 0;
-    }
+    if (moved)
+        drop(m, &m->mixture, &m->mixture_bytes);
+    if (!keeps_some(p))
+        drop(m, &m->memory, &m->memory_bytes);
     return PESC_OK;
 }
 
@@ -501,6 +530,8 @@ void params_close(params *p)
         p->m->dev->op->free(p->m->dev, p->memory);
     mem_free(p->list);
     mem_free(p->pieces);
+    mem_free(p->stages);
+    mem_free(p->runs);
     mem_free(p->loras);
     mem_free(p->lora_grads);
     mem_free(p->grads.blocks);
@@ -516,7 +547,7 @@ tensor params_master(const params *p, const param *q)
 
 tensor params_grad(const params *p, const param *q)
 {
-    return part(p->grad, q, q->at);
+    return part(p->grad, q, q->grad_at);
 }
 
 void params_zero_grad(params *p)
@@ -542,34 +573,4 @@ void params_start_grad(params *p)
             from = q->at + tensor_count(&t);
         }
     }
-}
-
-/* Runs of the list that have a copy lie in both buffers alike. */
-static void refresh_copies(params *p)
-{
-    device *dev = p->m->dev;
-    for (size_t i = 0, end; i < p->n_list; i = end + 1) {
-        for (end = i; end < p->n_list && params_has_copy(p, &p->list[end]);)
-            end++;
-        int64_t stop = end < p->n_list ? p->list[end].at : p->n;
-        param run = { .nd = 1, .ne = { stop - p->list[i].at } };
-        if (end > i)
-            dev->op->convert(dev, part(p->work, &run, p->list[i].work_at),
-                             part(p->master, &run, p->list[i].at));
-    }
-}
-
-void params_refresh(params *p)
-{
-    if (p->work.data)
-        refresh_copies(p);
-    params_write_back(p);
-}
-
-void params_write_back(params *p)
-{
-    device *dev = p->m->dev;
-    for (size_t i = 0; p->spec.own && i < p->n_list; i++)
-        if (p->list[i].into.data) /* master is whole */
-            dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
 }

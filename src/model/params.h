@@ -17,7 +17,14 @@
  * With several processes (those that the device of the model has joined) each owns segments of the
  * flat buffers (shards.h). Where forward reads a copy in bf16, a process keeps the master weights
  * of its own segments alone; what forward reads in f32 (norms, routers, biases) it has a whole copy
- * of, `exact`. Where forward reads the master weights themselves they are whole. */
+ * of, `exact`. Where forward reads the master weights themselves they are whole.
+ *
+ * Gradients are a flat buffer too, or a window (train_spec.window). Backward completes gradients in
+ * stages: those of the head and the final norm, of each layer from the top one down, and of the
+ * embeddings. A window has room for any two stages that follow each other: those with an even
+ * number begin at its start, the others end at its end. So when a stage begins, the one before the
+ * last must have been taken out and its place zeroed. The gradient of embeddings that are also the
+ * head has a place of its own, because all stages are between its two parts. */
 #ifndef PESC_MODEL_PARAMS_H
 #define PESC_MODEL_PARAMS_H
 
@@ -62,6 +69,7 @@ typedef struct train_spec {
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
     bool fp8_grads; /* gradients pass through frozen linears in fp8, on a device that has it */
+    bool window;    /* gradients have a window: gradient.h adds them up in shards */
     bool lean;      /* in bf16 there is no copy of the adapters: products round them each time */
     uint64_t seed;  /* of what is initialised here */
 } train_spec;
@@ -72,6 +80,7 @@ typedef struct param {
     char name[PARAM_NAME]; /* as a file has it; each expert has its own */
     param_group group;
     int64_t at;       /* first element in the flat buffers */
+    int64_t grad_at;  /* and in `grad` */
     int64_t work_at;  /* and in `work` */
     int64_t exact_at; /* and in `exact`; -1: forward does not read it in f32 */
     int32_t nd;
@@ -80,6 +89,18 @@ typedef struct param {
                       the head, -1: at the end of backward */
     tensor into; /* its part of the model's stack, which forward reads; absent: the flat buffers */
 } param;
+
+/* The place of a stage of backward in the window. */
+typedef struct grad_stage {
+    int64_t at, n; /* elements */
+} grad_stage;
+
+/* Elements [first, end) of the flat buffers that lie side by side in the window. */
+typedef struct grad_run {
+    shard_range flat;
+    int64_t at; /* in the window */
+    int32_t stage;
+} grad_run;
 
 struct params {
     pesc_model *m; /* borrowed */
@@ -91,9 +112,15 @@ struct params {
     shards shards;               /* of the flat buffers */
     bool sharded;                /* master has this process' segments alone, in their own order */
     tensor master;               /* f32 [n], or of its segments */
-    tensor grad;                 /* f32 [n] */
-    bool flat;                   /* forward reads some of them in the flat buffers */
-    int64_t n_work;              /* elements of `work`: n, but where it is lean */
+    int64_t n_grad;              /* elements of `grad`: n, or of the window */
+    tensor grad;                 /* f32: where backward adds gradients */
+    tensor own_grad;    /* f32: of a step, this process' segments; absent: they are in `grad` */
+    grad_stage *stages; /* [n_stages]; NULL: there is no window */
+    int32_t n_stages;
+    grad_run *runs; /* [n_runs], in the order of the flat buffers */
+    size_t n_runs;
+    bool flat;       /* forward reads some of them in the flat buffers */
+    int64_t n_work;  /* elements of `work`: n, but where it is lean */
     tensor work;     /* bf16: what forward reads there when it computes in bf16; or absent */
     int64_t n_exact; /* elements of `exact` */
     tensor exact;    /* f32, where master is sharded */
@@ -120,8 +147,13 @@ tensor params_master(const params *p, const param *q);
 tensor params_grad(const params *p, const param *q);
 void params_zero_grad(params *p);
 
-/* The same, but for what the step's first forward (train_input.first) writes instead of adding to:
- * the adapters, which are most of what PESC trains. */
+/* Zeroes the place of a stage of the window. The place of embeddings that are also the head is
+ * zeroed with stage 0. */
+void params_start_stage(params *p, int32_t stage);
+
+/* As params_zero_grad() of a whole buffer, but for what the step's first forward
+ * (train_input.first) writes instead of adding to: the adapters, which are most of what PESC
+ * trains. */
 void params_start_grad(params *p);
 
 static inline bool params_has_copy(const params *p, const param *q)
@@ -138,8 +170,19 @@ void params_put(params *p, const param *q, int64_t first, tensor x);
 void params_refresh(params *p);
 void params_write_back(params *p);
 
-/* When the list is there: who owns what of it. */
+/* The stages of a window, where there shall be one; false: memory ran out. Then, when their sizes
+ * are known, their places. */
+bool params_take_stages(params *p, const config *c);
+void params_place_stages(params *p, const config *c);
+
+/* When the list is there: who owns what of it, and its places in the window. */
 pesc_status params_divide(params *p);
+
+/* In which stage of backward a gradient is completed. */
+static inline int32_t params_stage(const params *p, const param *q)
+{
+    return p->n_stages - 2 - q->ready;
+}
 
 /* Every process has updated its segments, and `work` with them where master is sharded; then
  * forward sees those of all processes. */
@@ -167,7 +210,7 @@ pesc_status params_check_own(const expertcfg *own, const config *c, const char *
 /* The same counts without a model, for planning; LoRA on all targets. */
 typedef struct params_size {
     int64_t n, count[PARAM_GROUPS];
-    int64_t n_list, n_work, n_exact;
+    int64_t n_list, n_work, n_exact, n_grad;
     int32_t first_layer;
     bool flat, own; /* own: train_spec.own */
 } params_size;

@@ -1,5 +1,5 @@
-/* What a process keeps of params where there are several: the master weights of its segments, and
- * whole copies of what forward reads. */
+/* What a process keeps of params where there are several: the master weights of its segments, whole
+ * copies of what forward reads, and a window of gradients. */
 #include "model/params.h"
 
 #include "base/mem.h"
@@ -18,7 +18,7 @@ int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes)
 {
     bool sharded = params_shards_master(z->own, act_dt, processes);
     int64_t master = sharded ? shards_most(z->n, processes) + z->n_exact : z->n;
-    return (master + z->n) * 4 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
+    return (master + z->n_grad) * 4 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
 }
 
 /* ---- who owns what ---- */
@@ -51,9 +51,8 @@ static size_t cut_pieces(const params *p, const param *q, exact_piece *out)
     return n;
 }
 
-pesc_status params_divide(params *p)
+static pesc_status divide_exact(params *p)
 {
-    p->shards = shards_of(p);
     p->n_pieces = 0;
     for (size_t i = 0; p->sharded && i < p->n_list; i++)
         p->n_pieces += p->list[i].exact_at >= 0 ? cut_pieces(p, &p->list[i], NULL) : 0;
@@ -64,6 +63,88 @@ pesc_status params_divide(params *p)
         at += p->list[i].exact_at >= 0 ? cut_pieces(p, &p->list[i], p->pieces + at) : 0;
     qsort(p->pieces, p->n_pieces, sizeof *p->pieces, by_owner);
     return PESC_OK;
+}
+
+/* ---- the window ---- */
+
+bool params_take_stages(params *p, const config *c)
+{
+    p->n_stages = c->n_layers + 2;
+    if (p->spec.window)
+        p->stages = mem_zalloc((size_t)p->n_stages, sizeof *p->stages);
+    return p->stages || !p->spec.window;
+}
+
+void params_place_stages(params *p, const config *c)
+{
+    grad_stage *s = p->stages;
+    int32_t n = c->tie_embeddings ? p->n_stages - 1 : p->n_stages; /* those that share */
+    int64_t most = 0;
+    p->n_grad = p->n;
+    if (!s)
+        return;
+    int64_t before = n < p->n_stages ? s[n].n : 0;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t two = s[i].n + (i + 1 < n ? s[i + 1].n : 0);
+        most = two > most ? two : most;
+    }
+    for (int32_t i = 0; i < n; i++)
+        s[i].at = before + (i % 2 ? most - s[i].n : 0);
+    p->n_grad = before + most;
+}
+
+/* The next place of the stage of parameter i, which `used` counts by stage. */
+static void place_grad(params *p, size_t i, int64_t *used)
+{
+    param *q = &p->list[i];
+    shard_range flat = { q->at, i + 1 < p->n_list ? p->list[i + 1].at : p->n };
+    int32_t stage = params_stage(p, q);
+    grad_run *last = p->n_runs ? &p->runs[p->n_runs - 1] : NULL;
+    q->grad_at = p->stages[stage].at + used[stage];
+    used[stage] += flat.end - flat.first;
+    if (last && last->stage == stage)
+        last->flat.end = flat.end;
+    else
+        p->runs[p->n_runs++] = (grad_run){ flat, q->grad_at, stage };
+}
+
+static pesc_status place_grads(params *p)
+{
+    params_place_stages(p, &p->m->cfg);
+    for (size_t i = 0; i < p->n_list; i++)
+        p->list[i].grad_at = p->list[i].at;
+    if (!p->stages)
+        return PESC_OK;
+    int64_t *used = mem_zalloc((size_t)p->n_stages, sizeof *used);
+    p->runs = mem_alloc(p->n_list, sizeof *p->runs);
+    bool fine = used && p->runs;
+    for (size_t i = 0; fine && i < p->n_list; i++)
+        place_grad(p, i, used);
+    mem_free(used);
+    return fine ? PESC_OK : fail_nomem("the window of gradients", p->n_list * sizeof *p->runs);
+}
+
+static void zero_stage(params *p, const grad_stage *s)
+{
+    if (s->n)
+        p->m->dev->op->zero(p->m->dev, (float *)p->grad.data + s->at, (size_t)s->n * sizeof(float));
+}
+
+void params_start_stage(params *p, int32_t stage)
+{
+    bool tied = p->m->cfg.tie_embeddings;
+    int32_t last = p->n_stages - 1;
+    if (stage < last || !tied)
+        zero_stage(p, &p->stages[stage]);
+    if (stage == 0 && tied)
+        zero_stage(p, &p->stages[last]);
+}
+
+pesc_status params_divide(params *p)
+{
+    p->shards = shards_of(p);
+    TRY(divide_exact(p));
+    return place_grads(p);
 }
 
 /* ---- values ---- */
@@ -96,6 +177,35 @@ void params_put(params *p, const param *q, int64_t first, tensor x)
 }
 
 /* ---- after an update ---- */
+
+/* Runs of the list that have a copy lie in both buffers alike. */
+static void refresh_copies(params *p)
+{
+    device *dev = p->m->dev;
+    for (size_t i = 0, end; i < p->n_list; i = end + 1) {
+        for (end = i; end < p->n_list && params_has_copy(p, &p->list[end]);)
+            end++;
+        int64_t stop = end < p->n_list ? p->list[end].at : p->n;
+        shard_range run = { p->list[i].at, stop };
+        if (end > i)
+            put_range(dev, p->work, p->list[i].work_at, p->master, run);
+    }
+}
+
+void params_refresh(params *p)
+{
+    if (p->work.data)
+        refresh_copies(p);
+    params_write_back(p);
+}
+
+void params_write_back(params *p)
+{
+    device *dev = p->m->dev;
+    for (size_t i = 0; p->spec.own && i < p->n_list; i++)
+        if (p->list[i].into.data) /* master is whole */
+            dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
+}
 
 static comm_part part_of(tensor t, int64_t at, int64_t n)
 {

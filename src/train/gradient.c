@@ -7,15 +7,34 @@
 #include <stdlib.h>
 #include <time.h>
 
-int32_t gradient_partial(int64_t groups, int64_t micros, int64_t processes)
+static int64_t ceil_div(int64_t a, int64_t b)
 {
-    int64_t own = (groups + processes - 1) / processes;
+    return a / b + (a % b != 0);
+}
+
+/* Partial sums of a process. The tree has a level more than there are sums to wait for; by rounds
+ * the sum of the highest level becomes the gradient, and so there is at least one. */
+static int32_t sums_of(const gradient_shape *s)
+{
+    bool sharded = s->rounds && s->processes > 1;
+    int64_t own = ceil_div(s->groups, s->processes);
     int32_t levels = 0;
-    if (micros < groups) /* some groups are empty, evenly spread */
-        own = (own * micros + groups - 1) / groups;
+    if (s->micros < s->groups) /* some groups are empty */
+        own = sharded ? ceil_div(s->micros, s->processes) : ceil_div(own * s->micros, s->groups);
     while (((int64_t)1 << levels) < own)
         levels++;
-    return levels;
+    return sharded && !levels ? 1 : levels;
+}
+
+/* Elements of a partial sum. */
+static int64_t sum_elements(const gradient_shape *s, int64_t n)
+{
+    return s->rounds && s->processes > 1 ? shards_most(n, s->processes) : n;
+}
+
+uint64_t gradient_bytes(const gradient_shape *s, int64_t n)
+{
+    return (uint64_t)sums_of(s) * (uint64_t)sum_elements(s, n) * sizeof(float);
 }
 
 /* ---- memory ---- */
@@ -23,7 +42,7 @@ int32_t gradient_partial(int64_t groups, int64_t micros, int64_t processes)
 static void layout(gradient *g, arena *a)
 {
     for (int32_t i = 0; i < g->partial; i++)
-        g->sums[i] = tensor_take1(a, DT_F32, g->p->n);
+        g->sums[i] = tensor_take1(a, DT_F32, sum_elements(&g->shape, g->p->n));
     if (g->comm)
         g->pieces = tensor_take1(a, DT_F32, comm_size(g->comm) * g->piece);
 }
@@ -58,7 +77,7 @@ static double read_delay(void)
     return ms > 0 && ms < 60000 ? ms / 1000 : 0;
 }
 
-pesc_status gradient_open(gradient **out, params *p, int32_t groups, int64_t micros)
+pesc_status gradient_open(gradient **out, params *p, const gradient_shape *shape)
 {
     comm *c = p->m->dev->comm;
     *out = NULL;
@@ -69,8 +88,8 @@ pesc_status gradient_open(gradient **out, params *p, int32_t groups, int64_t mic
     g->comm = c;
     g->delay = read_delay();
     g->last = -1;
-    g->groups = groups;
-    g->partial = gradient_partial(groups, micros, comm_size(c));
+    g->shape = *shape;
+    g->partial = sums_of(shape);
     int64_t piece = comm_size(c) > 16 ? 16 * SHARD_PIECE / comm_size(c) : SHARD_PIECE;
     g->piece = p->shards.segment < piece ? p->shards.segment : piece; /* all together stay small */
     pesc_status s = open_memory(g);
@@ -97,23 +116,41 @@ void gradient_close(gradient *g)
 
 /* ---- the tree over groups ---- */
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* By rounds the micro-batches fill the groups from the first on, else they are spread evenly. */
 static micro_range micros_of(const gradient *g, int64_t micros, int64_t first, int64_t end)
 {
-    return (micro_range){ (int32_t)(first * micros / g->groups),
-                          (int32_t)(end * micros / g->groups) };
+    int64_t groups = g->shape.groups;
+    if (g->shape.rounds)
+        return (micro_range){ (int32_t)least(first, micros), (int32_t)least(end, micros), 1 };
+    return (micro_range){ (int32_t)(first * micros / groups), (int32_t)(end * micros / groups), 1 };
 }
 
 static micro_range groups_of(const gradient *g, int64_t rank)
 {
-    int64_t size = comm_size(g->comm);
-    return (micro_range){ (int32_t)(rank * g->groups / size),
-                          (int32_t)((rank + 1) * g->groups / size) };
+    int64_t size = comm_size(g->comm), groups = g->shape.groups;
+    return (micro_range){ (int32_t)(rank * groups / size), (int32_t)((rank + 1) * groups / size),
+                          1 };
 }
 
 micro_range gradient_micros(const gradient *g, int32_t micros, int32_t rank)
 {
+    if (g->p->stages)
+        return (micro_range){ rank, micros, comm_size(g->comm) };
     micro_range r = groups_of(g, rank);
     return micros_of(g, micros, r.first, r.end);
+}
+
+static pesc_status too_many(const gradient *g)
+{
+    return fail(PESC_NOMEM,
+                "a step has %d micro-batches, more than was planned for; raise micro_tokens, "
+                "or set grad_groups to 1",
+                g->micros);
 }
 
 typedef struct summing {
@@ -133,18 +170,17 @@ static pesc_status sum_groups(const summing *s, int32_t first, int32_t end, bool
     micro_range left = micros_of(g, g->micros, first, middle);
     if (all.first == all.end)
         return PESC_OK;
-    if (end - first == 1)
+    if (end - first == 1) {
+        params_start_grad(g->p);
         return s->fn(s->ctx, all);
+    }
     if (left.first == left.end)
         return sum_groups(s, middle, end, last);
     TRY(sum_groups(s, first, middle, last && left.end == all.end));
     if (left.end == all.end)
         return PESC_OK;
     if (g->level >= g->partial)
-        return fail(PESC_NOMEM,
-                    "a step has %d micro-batches, more than was planned for; raise micro_tokens, "
-                    "or set grad_groups to 1",
-                    g->micros);
+        return too_many(g);
     tensor kept = g->sums[g->level++];
     dev->op->copy(dev, kept.data, g->p->grad.data, tensor_bytes(&kept));
     TRY(sum_groups(s, middle, end, last));
@@ -155,98 +191,191 @@ static pesc_status sum_groups(const summing *s, int32_t first, int32_t end, bool
     return PESC_OK;
 }
 
-pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx)
-{
-    summing s = { g, fn, ctx };
-    micro_range own = groups_of(g, comm_rank(g->comm));
-    g->micros = micros;
-    g->level = g->sent = g->buckets = 0;
-    return sum_groups(&s, own.first, own.end, true);
-}
-
 /* ---- the tree over processes: on the thread of the exchanges ---- */
 
-/* The part [first, end) of a flat buffer that rounds [at, at + piece) of a rank's segment are. */
-static shard_range piece_range(const gradient *g, int32_t rank, int32_t round, int64_t at)
+/* Elements [first, end) of the flat buffers, and where this process has its own gradients of them.
+ */
+typedef struct span {
+    shard_range flat;
+    float *data;
+} span;
+
+/* A piece of a span: of every rank's segment of a round those elements from `at` on. */
+typedef struct piece {
+    const gradient_bucket *b;
+    span of;
+    int32_t round;
+    int64_t at;
+} piece;
+
+static shard_range piece_range(const gradient *g, const piece *p, int32_t rank)
 {
-    shard_range s = shards_own_range(&g->p->shards, rank, round);
-    int64_t first = s.first + at, end = first + g->piece;
-    first = first < s.end ? first : s.end;
-    return (shard_range){ first, end < s.end ? end : s.end };
+    int32_t i = shards_own(&g->p->shards, rank, p->round);
+    if (i < 0)
+        return (shard_range){ 0, 0 };
+    shard_range s = shards_segment(&g->p->shards, i);
+    s.first = least(s.first + p->at, s.end);
+    s.end = least(s.first + g->piece, s.end);
+    s.first = s.first > p->of.flat.first ? s.first : p->of.flat.first;
+    s.end = least(s.end, p->of.flat.end);
+    return s.first < s.end ? s : (shard_range){ 0, 0 };
 }
 
-static tensor piece_of(gradient *g, int32_t rank, shard_range own)
+static float *own_data(const piece *p, shard_range r)
 {
-    int32_t me = comm_rank(g->comm);
+    return r.first < r.end ? p->of.data + (r.first - p->of.flat.first) : NULL;
+}
+
+static tensor piece_of(gradient *g, const piece *p, int32_t rank, shard_range own)
+{
     tensor t = { .dt = DT_F32, .nd = 1, .ne = { own.end - own.first } };
-    t.data = rank == me ? (float *)g->p->grad.data + own.first
-                        : (float *)g->pieces.data + rank * g->piece;
+    t.data =
+        rank == comm_rank(g->comm) ? own_data(p, own) : (float *)g->pieces.data + rank * g->piece;
     return t;
+}
+
+/* Whether a rank has computed something of this bucket. */
+static bool takes_part(const gradient *g, const piece *p, int32_t rank)
+{
+    if (g->p->stages)
+        return (int64_t)p->b->round * comm_size(g->comm) + rank < g->micros;
+    return micro_count(gradient_micros(g, g->micros, rank)) > 0;
 }
 
 /* Adds the pieces of ranks [first, end) into that of the first of them that has one, which is
  * returned; -1: none has. */
-static int32_t sum_ranks(gradient *g, int32_t first, int32_t end, shard_range own)
+static int32_t sum_ranks(gradient *g, const piece *p, int32_t first, int32_t end, shard_range own)
 {
     device *side = g->wire.dev;
-    if (end - first == 1) {
-        micro_range r = gradient_micros(g, g->micros, first);
-        return r.end > r.first ? first : -1;
-    }
+    if (end - first == 1)
+        return takes_part(g, p, first) ? first : -1;
     int32_t middle = first + (end - first + 1) / 2;
-    int32_t left = sum_ranks(g, first, middle, own);
-    int32_t right = sum_ranks(g, middle, end, own);
+    int32_t left = sum_ranks(g, p, first, middle, own);
+    int32_t right = sum_ranks(g, p, middle, end, own);
     if (left >= 0 && right >= 0)
-        side->op->add(side, piece_of(g, left, own), piece_of(g, right, own), 1);
+        side->op->add(side, piece_of(g, p, left, own), piece_of(g, p, right, own), 1);
     return left >= 0 ? left : right;
 }
 
-static pesc_status reduce_piece(gradient *g, int32_t round, int64_t at)
+/* The sum over a round joins those of the rounds before: bit k of the round's number says whether
+ * the sum of 2^k rounds waits on level k. The last round meets all that wait; the highest level
+ * then has the gradient. */
+static void join_rounds(gradient *g, const piece *p, tensor x, shard_range own)
+{
+    const shards *s = &g->p->shards;
+    device *side = g->wire.dev;
+    int32_t round = p->b->round, top = 0, level = 0, segment = (int32_t)(own.first / s->segment);
+    int64_t at = shards_at(s, segment) + own.first - shards_segment(s, segment).first;
+    shard_range mine = { at, at + own.end - own.first };
+    while (round >> top > 1)
+        top++;
+    for (; p->b->last ? level < top : round >> level & 1; level++)
+        if (round >> level & 1)
+            side->op->add(side, x, shards_part(g->sums[level], mine, 1), 1);
+    tensor to = shards_part(g->sums[level], mine, 1);
+    if (p->b->last && round)
+        side->op->add(side, to, x, 1);
+    else
+        side->op->copy(side, to.data, x.data, tensor_bytes(&to));
+}
+
+static pesc_status reduce_piece(gradient *g, const piece *p)
 {
     device *side = g->wire.dev;
     int32_t size = comm_size(g->comm), me = comm_rank(g->comm);
-    shard_range own = piece_range(g, me, round, at);
-    micro_range mine = gradient_micros(g, g->micros, me);
+    shard_range own = piece_range(g, p, me);
+    size_t in = (size_t)(own.end - own.first) * sizeof(float), any = 0;
     for (int32_t r = 0; r < size; r++) {
-        shard_range theirs = piece_range(g, r, round, at);
-        micro_range m = gradient_micros(g, g->micros, r);
+        shard_range theirs = piece_range(g, p, r);
         size_t out = (size_t)(theirs.end - theirs.first) * sizeof(float);
-        size_t in = (size_t)(own.end - own.first) * sizeof(float);
-        g->send[r] =
-            (comm_part){ (float *)g->p->grad.data + theirs.first, mine.end > mine.first ? out : 0 };
-        g->recv[r] = (comm_part){ piece_of(g, r, own).data, m.end > m.first ? in : 0 };
+        g->send[r] = (comm_part){ own_data(p, theirs), takes_part(g, p, me) ? out : 0 };
+        g->recv[r] = (comm_part){ piece_of(g, p, r, own).data, takes_part(g, p, r) ? in : 0 };
+        any += out;
     }
-    TRY(wire_exchange(&g->wire, "the gradients of a step", g->send, g->recv));
-    if (own.end == own.first)
+    if (!any)
         return PESC_OK;
-    int32_t sum = sum_ranks(g, 0, size, own);
-    tensor from = piece_of(g, sum, own), to = piece_of(g, me, own);
-    if (sum != me)
+    TRY(wire_exchange(&g->wire, "the gradients of a step", g->send, g->recv));
+    if (!in)
+        return PESC_OK;
+    int32_t sum = sum_ranks(g, p, 0, size, own);
+    tensor from = piece_of(g, p, sum, own), to = piece_of(g, p, me, own);
+    if (g->p->stages)
+        join_rounds(g, p, from, own);
+    else if (sum != me)
         side->op->copy(side, to.data, from.data, tensor_bytes(&to));
     return PESC_OK;
 }
 
-static pesc_status reduce_bucket(void *ctx, int64_t bucket)
+/* Rounds [first, end) of the segments of a span. */
+static pesc_status reduce_span(gradient *g, const gradient_bucket *b, span of, shard_range rounds)
+{
+    for (int64_t r = rounds.first; r < rounds.end; r++)
+        for (int64_t at = 0; at < g->p->shards.segment; at += g->piece)
+            TRY(reduce_piece(g, &(piece){ b, of, (int32_t)r, at }));
+    return PESC_OK;
+}
+
+static pesc_status reduce_all(gradient *g, const gradient_bucket *b)
+{
+    const params *p = g->p;
+    float *grad = p->grad.data;
+    if (!p->stages)
+        return reduce_span(g, b, (span){ { 0, p->n }, grad }, (shard_range){ b->first, b->end });
+    for (size_t i = 0; i < p->n_runs; i++) {
+        const grad_run *r = &p->runs[i];
+        if (r->stage == b->stage)
+            TRY(reduce_span(g, b, (span){ r->flat, grad + r->at },
+                            (shard_range){ 0, shards_rounds(&p->shards) }));
+    }
+    return PESC_OK;
+}
+
+static pesc_status reduce_bucket(void *ctx, int64_t i)
 {
     gradient *g = ctx;
+    gradient_bucket *b = &g->jobs[i % TRAFFIC_BUCKETS];
     device *dev = g->p->m->dev, *side = g->wire.dev;
-    TRY(dev->op->wait_mark(dev, MARK_BUCKETS + (int)bucket));
+    TRY(dev->op->wait_mark(dev, MARK_BUCKETS + (int)(i % TRAFFIC_BUCKETS)));
     /* a process that waits for another's backward does not exchange yet */
     TRY(comm_barrier(g->comm, "the gradients of a step"));
-    g->began[bucket] = clock_seconds();
+    b->began = clock_seconds();
     struct timespec delay = { (time_t)g->delay,
                               (long)(1e9 * (g->delay - (double)(time_t)g->delay)) };
     if (g->delay > 0)
         nanosleep(&delay, NULL);
-    for (int32_t r = bucket ? g->ends[bucket - 1] : 0; r < g->ends[bucket]; r++)
-        for (int64_t at = 0; at < g->p->shards.segment; at += g->piece)
-            TRY(reduce_piece(g, r, at));
+    TRY(reduce_all(g, b));
     TRY(side->op->sync(side));
-    g->ended[bucket] = clock_seconds();
+    b->ended = clock_seconds();
     return PESC_OK;
 }
 
 /* ---- buckets ---- */
+
+static void hand_over(gradient *g, gradient_bucket b)
+{
+    device *dev = g->p->m->dev;
+    int32_t place = (int32_t)(g->buckets % TRAFFIC_BUCKETS);
+    dev->op->mark(dev, MARK_BUCKETS + place);
+    g->jobs[place] = b;
+    g->last = g->jobs[place].number = traffic_add(g->traffic, reduce_bucket, g, g->buckets++);
+}
+
+/* Waits for the first `n` buckets of the step. What passes of an exchange from now on, it is waited
+ * for. */
+static pesc_status wait_buckets(gradient *g, int64_t n)
+{
+    double now = clock_seconds();
+    if (n <= g->counted)
+        return PESC_OK;
+    TRY(traffic_wait(g->traffic, g->jobs[(n - 1) % TRAFFIC_BUCKETS].number));
+    for (; g->counted < n; g->counted++) {
+        const gradient_bucket *b = &g->jobs[g->counted % TRAFFIC_BUCKETS];
+        double from = b->began > now ? b->began : now;
+        g->seconds += b->ended - b->began;
+        g->exposed += b->ended > from ? b->ended - from : 0;
+    }
+    return PESC_OK;
+}
 
 /* Adds what is kept of the groups to the segments at the places [first, end) of the order. */
 static void add_kept(gradient *g, int32_t first, int32_t end)
@@ -266,7 +395,6 @@ static void add_kept(gradient *g, int32_t first, int32_t end)
 static void send_ready(gradient *g, int32_t layer)
 {
     const shards *s = &g->p->shards;
-    device *dev = g->p->m->dev;
     int32_t size = comm_size(s->comm), end = g->sent, place = 0;
     for (; end < shards_rounds(s); end++) {
         place = (end + 1) * size < s->n_segments ? (end + 1) * size : s->n_segments;
@@ -277,43 +405,93 @@ static void send_ready(gradient *g, int32_t layer)
         return;
     place = end * size < s->n_segments ? end * size : s->n_segments;
     add_kept(g, g->sent * size, place);
+    if (g->traffic)
+        hand_over(g, (gradient_bucket){ .first = g->sent, .end = end });
     g->sent = end;
-    if (!g->traffic)
-        return;
-    dev->op->mark(dev, MARK_BUCKETS + g->buckets);
-    g->ends[g->buckets] = end;
-    g->last = traffic_add(g->traffic, reduce_bucket, g, g->buckets++);
+}
+
+/* ---- rounds ---- */
+
+/* Hands over the stages before `end`, which every process does, computed or not; the place of the
+ * next one is then zeroed, when the stage that had it has been taken out. A failure of an exchange
+ * is told at the end of the round. */
+static void finish_stages(gradient *g, int32_t end)
+{
+    params *p = g->p;
+    bool last = (int64_t)(g->round + 1) * comm_size(g->comm) >= g->micros;
+    while (g->stage < end) {
+        if (p->stages[g->stage].n) {
+            hand_over(g, (gradient_bucket){ .stage = g->stage, .round = g->round, .last = last });
+            g->taken[g->stage % 2] = g->buckets;
+        }
+        if (++g->stage == p->n_stages)
+            return;
+        (void)wait_buckets(g, g->taken[g->stage % 2]);
+        params_start_stage(p, g->stage);
+    }
+}
+
+static pesc_status sum_rounds(gradient *g, gradient_fn fn, void *ctx)
+{
+    int32_t size = comm_size(g->comm), rounds = (int32_t)ceil_div(g->micros, size);
+    if ((rounds - 1) >> g->partial)
+        return too_many(g);
+    for (g->round = 0; g->round < rounds; g->round++) {
+        int32_t micro = g->round * size + comm_rank(g->comm);
+        TRY(wait_buckets(g, g->buckets));
+        g->stage = 0;
+        params_start_stage(g->p, 0);
+        if (micro < g->micros)
+            TRY(fn(ctx, (micro_range){ micro, micro + 1, 1 }));
+        finish_stages(g, g->p->n_stages);
+    }
+    return PESC_OK;
+}
+
+/* ---- a step ---- */
+
+pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx)
+{
+    summing s = { g, fn, ctx };
+    micro_range own = groups_of(g, comm_rank(g->comm));
+    g->micros = micros;
+    g->level = g->sent = 0;
+    g->buckets = g->counted = g->taken[0] = g->taken[1] = 0;
+    g->seconds = g->exposed = 0;
+    return g->p->stages ? sum_rounds(g, fn, ctx) : sum_groups(&s, own.first, own.end, true);
 }
 
 void gradient_layer_done(gradient *g, int32_t layer)
 {
     int32_t n = g->p->m->cfg.n_layers, most = TRAFFIC_BUCKETS - 2; /* and head and embeddings */
     int32_t every = (n + most - 1) / most;
-    if (g->traffic && (n - layer) % every == 0)
+    if (g->p->stages)
+        finish_stages(g, n - layer + 1);
+    else if (g->traffic && (n - layer) % every == 0)
         send_ready(g, layer);
 }
 
-static gradient_time measure(const gradient *g, double finished)
+/* By groups; buckets are the same everywhere, also without a micro-batch. */
+static void send_rest(gradient *g)
 {
-    double all = 0, after = 0;
-    for (int32_t i = 0; i < g->buckets; i++) {
-        double from = g->began[i] > finished ? g->began[i] : finished;
-        all += g->ended[i] - g->began[i];
-        after += g->ended[i] > from ? g->ended[i] - from : 0;
-    }
-    return (gradient_time){ all, all > 0 ? 1 - after / all : 0 };
+    for (int32_t i = g->p->m->cfg.n_layers; i >= 0; i--)
+        gradient_layer_done(g, i);
+    send_ready(g, -1);
 }
 
 pesc_status gradient_finish(gradient *g, gradient_time *time)
 {
-    double finished = clock_seconds();
+    int32_t top = 0;
     *time = (gradient_time){ 0 };
-    for (int32_t i = g->p->m->cfg.n_layers; i >= 0; i--) /* buckets are the same everywhere, */
-        gradient_layer_done(g, i);                       /* also without a micro-batch */
-    send_ready(g, -1);
+    if (!g->p->stages)
+        send_rest(g);
     if (!g->traffic)
         return PESC_OK;
-    TRY(traffic_wait(g->traffic, g->last));
-    *time = measure(g, finished);
+    TRY(wait_buckets(g, g->buckets));
+    *time = (gradient_time){ g->seconds, g->seconds > 0 ? 1 - g->exposed / g->seconds : 0 };
+    while ((g->round - 1) >> top > 1) /* rounds are one more than the number of the last */
+        top++;
+    if (g->p->stages)
+        g->p->own_grad = g->sums[top];
     return PESC_OK;
 }

@@ -72,13 +72,17 @@ void micros_put(micro_results *r, int32_t micro, const train_output *got)
 pesc_status micros_exchange(micro_results *r, const gradient *g, int32_t micros)
 {
     comm *c = g->comm;
-    if (!c)
-        return PESC_OK;
-    for (int32_t k = 0; k < comm_size(c); k++) {
-        micro_range m = gradient_micros(g, micros, k);
-        g->recv[k] = (comm_part){ record_at(r, m.first), (size_t)(m.end - m.first) * r->bytes };
+    for (int32_t at = 0, n; c && at < micros; at += n) {
+        for (int32_t k = n = 0; k < comm_size(c); k++) { /* a record of each, or all that follow */
+            micro_range m = gradient_micros(g, micros, k);
+            int32_t first = m.step > 1 ? at + k : m.first, count = m.step > 1 ? 1 : m.end - m.first;
+            count = first < micros ? count : 0;
+            g->recv[k] = (comm_part){ record_at(r, first), (size_t)count * r->bytes };
+            n += count;
+        }
+        TRY(comm_all_gather(c, "the losses of a step", g->recv));
     }
-    return comm_all_gather(c, "the losses of a step", g->recv);
+    return PESC_OK;
 }
 
 void micros_add(const micro_results *r, int32_t micro, double part, micro_sums *sums)

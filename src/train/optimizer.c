@@ -100,6 +100,12 @@ static pesc_status gather_squares(optimizer *o, const float *own, float all[SHAR
     return PESC_OK;
 }
 
+/* What this process has of the gradient of a step: elements `flat`, which are `own` of its own. */
+static tensor gradient_part(const params *p, shard_range flat, shard_range own)
+{
+    return p->own_grad.data ? shards_part(p->own_grad, own, 1) : shards_part(p->grad, flat, 1);
+}
+
 /* The sums of squares of this process's segments, by round. Whole segments that follow each other
  * are one op; the last of all may be shorter. */
 static void sum_own(optimizer *o)
@@ -108,15 +114,17 @@ static void sum_own(optimizer *o)
     const shards *s = &o->p->shards;
     for (int32_t round = 0, n = shards_count(s, comm_rank(s->comm)); round < n;) {
         int32_t first = round;
-        shard_range r = shards_run(s, &round), whole = r, rest = r;
-        int64_t count = (r.end - r.first) / s->segment;
-        whole.end = rest.first = r.first + count * s->segment;
+        shard_range r = shards_run(s, &round);
+        int64_t count = (r.end - r.first) / s->segment, at = first * s->segment;
+        int64_t whole = count * s->segment;
         if (count)
             dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ first, first + count }, 1),
-                           shards_part(o->p->grad, whole, 1));
-        if (rest.first < rest.end)
+                           gradient_part(o->p, (shard_range){ r.first, r.first + whole },
+                                         (shard_range){ at, at + whole }));
+        if (r.first + whole < r.end)
             dev->op->sumsq(dev, shards_part(o->squares, (shard_range){ round - 1, round }, 1),
-                           shards_part(o->p->grad, rest, 1));
+                           gradient_part(o->p, (shard_range){ r.first + whole, r.end },
+                                         (shard_range){ at + whole, at + r.end - r.first }));
     }
 }
 
@@ -184,7 +192,7 @@ pesc_status optimizer_step(optimizer *o, double lr, int64_t step)
         int64_t at = round * s->segment;
         shard_range r = shards_run(s, &round), own = { at, at + r.end - r.first };
         a.w = shards_part(p->master, p->sharded ? own : r, 1);
-        a.grad = shards_part(p->grad, r, 1);
+        a.grad = gradient_part(p, r, own);
         a.copy = whole ? shards_part(p->work, r, 1) : (tensor){ 0 };
         a.m = shards_part(o->m, own, 1);
         a.v = shards_part(o->v, own, 1);

@@ -85,16 +85,23 @@ static uint64_t minus(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* Of one process: moments, and partial sums of n gradients. */
+/* Of one process. */
 static uint64_t moment_bytes(const pesc_train_options *o, int64_t n)
 {
     return optimizer_bytes(shards_most(n, o->processes), strcmp(o->optimizer, "adamw8") == 0);
 }
 
-static uint64_t partial_bytes(const pesc_train_options *o, const device *dev, int64_t n)
+/* Of one process: what trains, its gradients and their partial sums; spec->window is set. */
+static uint64_t trained_bytes(const plan_pass *p, const pesc_train_options *o, train_spec *spec,
+                              params_size *size)
 {
-    int64_t groups = together_choose_groups(o, dev, n);
-    return (uint64_t)gradient_partial(groups, together_micros(o), o->processes) * (uint64_t)n * 4;
+    device *dev = p->shape->dev;
+    params_measure(size, &p->shape->cfg, spec);
+    gradient_shape shape = together_shape(o, dev, spec, size->n);
+    spec->window = o->processes > 1 && shape.rounds;
+    params_measure(size, &p->shape->cfg, spec);
+    return (uint64_t)params_bytes(size, p->shape->act_dt, o->processes) +
+           gradient_bytes(&shape, size->n);
 }
 
 plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
@@ -103,20 +110,18 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
     device *dev = p->shape->dev;
     bool open = !o->micro_tokens && o->packing;
     train_spec spec = *p->spec;
-    params_size full, lean;
-    spec.lean = false;
-    params_measure(&full, &p->shape->cfg, &spec);
-    spec.lean = true;
-    params_measure(&lean, &p->shape->cfg, &spec);
-    p->lim = plan_limits(o, dev);
-    available = minus(available, moment_bytes(o, full.n) + partial_bytes(o, dev, full.n));
+    params_size size;
     plan_spared s = { 0 };
-    dtype act = p->shape->act_dt;
-    uint64_t room = plan_room(minus(available, (uint64_t)params_bytes(&full, act, o->processes)));
+    p->lim = plan_limits(o, dev);
+    spec.lean = false;
+    uint64_t trained = trained_bytes(p, o, &spec, &size);
+    available = minus(available, moment_bytes(o, size.n));
+    uint64_t room = plan_room(minus(available, trained));
     s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room &&
-             !params_shards_master(full.own, act, o->processes);
+             !params_shards_master(size.own, p->shape->act_dt, o->processes);
+    spec.lean = s.lean;
     if (s.lean)
-        room = plan_room(minus(available, (uint64_t)params_bytes(&lean, act, o->processes)));
+        room = plan_room(minus(available, trained_bytes(p, o, &spec, &size)));
     while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= o->seq_len &&
            plan_pass_bytes(p, wish(p, 0)) > room) {
         o->micro_tokens /= 2;
@@ -127,6 +132,16 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 }
 
 /* ---- without a model: configuration and headers only ---- */
+
+/* Of gradients and weights, in a step: by rounds each has an exchange of its own. */
+static uint64_t exchanged_bytes(const plan_pass *p, const pesc_train_options *o,
+                                const params_size *size, uint64_t trained)
+{
+    gradient_shape s = together_shape(o, p->shape->dev, p->spec, size->n);
+    bool copies = params_shards_master(size->own, p->shape->act_dt, o->processes);
+    int64_t times = p->spec->window ? (s.micros + s.processes - 1) / s.processes : 1;
+    return trained * ((uint64_t)times * sizeof(float) + (copies ? 2 : 4));
+}
 
 static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)
 {
@@ -151,9 +166,8 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     plan_pass p = { .shape = &s->m, .spec = spec, .first_layer = size.first_layer };
     plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
     spec->lean = spared.lean;
-    params_measure(&size, &s->m.cfg, spec);
-    out->trained = (uint64_t)params_bytes(&size, s->m.act_dt, o->processes) +
-                   partial_bytes(o, s->m.dev, size.n);
+    out->trained = trained_bytes(&p, o, spec, &size);
+    out->exchanged = exchanged_bytes(&p, o, &size, out->params_trained);
     out->paged = spared.paged;
     uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
     uint64_t room = plan_room(minus(out->available, fixed));

@@ -122,9 +122,9 @@ static int32_t passes_of(const pesc_trainer *t, int32_t micros)
 {
     int32_t most = 0;
     for (int32_t r = 0; r < comm_size(t->comm); r++) {
-        micro_range m = gradient_micros(t->gradient, micros, r);
+        int32_t n = micro_count(gradient_micros(t->gradient, micros, r));
         bool counts = t->m->shards || r == comm_rank(t->comm);
-        most = counts && m.end - m.first > most ? m.end - m.first : most;
+        most = counts && n > most ? n : most;
     }
     return most;
 }
@@ -134,7 +134,7 @@ static pesc_status idle_passes(pesc_trainer *t, int32_t micros, bool train)
 {
     micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
     int32_t passes = passes_of(t, micros);
-    for (int32_t i = own.end - own.first; i < passes; i++) {
+    for (int32_t i = micro_count(own); i < passes; i++) {
         train_input in = { .layer_done = i + 1 == passes ? layer_done : NULL, .ctx = t };
         TRY(model_idle(t->m, t->pass, &in, train));
     }
@@ -149,8 +149,7 @@ static pesc_status train_micros(void *trainer, micro_range range)
     pesc_trainer *t = trainer;
     double tokens = (double)batch_tokens(t->batch);
     micro_range own = gradient_micros(t->gradient, batch_micros(t->batch), comm_rank(t->comm));
-    bool last_pass = own.end - own.first == passes_of(t, batch_micros(t->batch));
-    params_start_grad(t->params);
+    bool last_pass = micro_count(own) == passes_of(t, batch_micros(t->batch));
     for (int32_t i = range.first; i < range.end; i++) {
         const micro_batch b = batch_micro(t->batch, i);
         train_input in = input_of(&b);
@@ -159,8 +158,9 @@ static pesc_status train_micros(void *trainer, micro_range range)
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.first_micro_batch = i == range.first;
-        in.layer_done = i + 1 == own.end && last_pass ? layer_done : NULL;
-        in.meanwhile = i + 1 == own.end ? read_ahead : NULL;
+        bool last = i + own.step >= own.end;
+        in.layer_done = t->params->stages || (last && last_pass) ? layer_done : NULL;
+        in.meanwhile = last ? read_ahead : NULL;
         in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));
         micros_put(&t->micros, i, &got);
@@ -359,7 +359,7 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
     micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
     micro_sums sums = { .finite = true };
     TRY(micros_begin(&t->micros, micros));
-    for (int32_t i = own.first; i < own.end; i++) {
+    for (int32_t i = own.first; i < own.end; i += own.step) {
         const micro_batch b = batch_micro(t->eval_batch, i);
         train_input in = input_of(&b);
         train_output got = { 0 };

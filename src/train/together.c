@@ -21,16 +21,37 @@ int64_t together_micros(const pesc_train_options *o)
     return (o->batch + least - 1) / least;
 }
 
-int64_t together_choose_groups(const pesc_train_options *o, const device *dev, int64_t trained)
+/* Whether a method trains the weights of the model, not just what was added to it: gradients are
+ * then so large that exchanging each micro-batch's costs less than keeping them whole. */
+static bool trains_model(const train_spec *s)
 {
-    uint64_t room = memory_total(dev) / SHARE;
-    int64_t groups = GROUPS, micros = together_micros(o);
+    return s->base || s->experts || s->own;
+}
+
+int64_t together_choose_groups(const pesc_train_options *o, const device *dev,
+                               const train_spec *spec, int64_t trained)
+{
+    uint64_t total = memory_total(dev), each = (uint64_t)trained * sizeof(float);
+    gradient_shape s = { .groups = GROUPS, .micros = together_micros(o), .processes = 1 };
     if (o->grad_groups != PESC_AUTO)
         return o->grad_groups;
-    while (groups > 1 &&
-           (uint64_t)gradient_partial(groups, micros, 1) * (uint64_t)trained * 4 > room)
-        groups /= 2;
-    return groups;
+    if (trains_model(spec) && 2 * each > total) /* one process cannot train it in any case */
+        return GROUPS;
+    while (s.groups > 1 && gradient_bytes(&s, trained) > total / SHARE)
+        s.groups /= 2;
+    return s.groups;
+}
+
+gradient_shape together_shape(const pesc_train_options *o, const device *dev,
+                              const train_spec *spec, int64_t trained)
+{
+    gradient_shape s = { .groups = together_choose_groups(o, dev, spec, trained),
+                         .micros = together_micros(o),
+                         .processes = o->processes };
+    s.rounds = trains_model(spec) && s.micros <= s.groups;
+    while (s.groups < s.processes)
+        s.groups *= 2;
+    return s;
 }
 
 /* *v becomes the least of all processes' values. */
@@ -42,28 +63,30 @@ static pesc_status agree_least(comm *c, int64_t *v)
     return PESC_OK;
 }
 
-pesc_status together_choose(pesc_trainer *t)
+pesc_status together_choose(pesc_trainer *t, int64_t trained)
 {
     pesc_train_options *o = &t->opt;
     TRY(agree_least(t->comm, &o->micro_tokens));
-    o->grad_groups = together_choose_groups(o, t->m->dev, t->params->n);
+    o->grad_groups = together_choose_groups(o, t->m->dev, &t->spec, trained);
     return agree_least(t->comm, &o->grad_groups);
 }
 
-int32_t together_groups(const pesc_trainer *t)
+void together_notice(const pesc_trainer *t, const gradient_shape *s)
 {
-    int32_t size = comm_size(t->comm), groups = (int32_t)t->opt.grad_groups;
-    while (groups < size)
-        groups *= 2;
-    if (groups != t->opt.grad_groups)
-        log_notice("%d processes are more than grad_groups %lld: the gradient of a step is added "
-                   "in %d groups, so the bits will not be those of a run with fewer processes",
-                   size, (long long)t->opt.grad_groups, groups);
+    long long size = s->processes, asked = t->opt.grad_groups;
+    if (s->groups != asked)
+        log_notice("%lld processes are more than grad_groups %lld: the gradient of a step is added "
+                   "in %lld groups, so the bits will not be those of a run with fewer processes",
+                   size, asked, (long long)s->groups);
     else if (size & (size - 1))
-        log_notice("%d processes are not a power of two: the bits will not be those of a run with "
-                   "another number of processes",
+        log_notice("%lld processes are not a power of two: the bits will not be those of a run "
+                   "with another number of processes",
                    size);
-    return groups;
+    if (size > 1 && trains_model(&t->spec) && !s->rounds)
+        log_notice("a step may have more micro-batches than grad_groups %lld: gradients are whole "
+                   "in each process instead of sharded; a larger grad_groups, or larger "
+                   "micro-batches (micro_tokens), would need less memory",
+                   asked);
 }
 
 /* ---- what must be the same everywhere ---- */

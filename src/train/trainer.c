@@ -86,8 +86,9 @@ static pesc_status open_pass(pesc_trainer *t)
     return t->eval_data ? batch_open(&t->eval_ahead, t->eval_data, b) : PESC_OK;
 }
 
-/* Called before params_open(), which moves the adapters out of the model's memory. */
-static plan_spared spare(pesc_trainer *t)
+/* Called before params_open(), which moves the adapters out of the model's memory. *trained:
+ * elements of a flat buffer. */
+static plan_spared spare(pesc_trainer *t, int64_t *trained)
 {
     const pesc_model *m = t->m;
     pesc_model shape = { .dev = m->dev,
@@ -101,6 +102,7 @@ static plan_spared spare(pesc_trainer *t)
     params_configure(&shape.cfg, &t->spec);
     params_set_ranks(&shape, &t->spec);
     params_measure(&size, &shape.cfg, &t->spec);
+    *trained = size.n;
     plan_pass p = { .shape = &shape, .spec = &t->spec, .first_layer = size.first_layer };
     return plan_spare(&p, &t->opt, memory_available(m->dev) + m->mixture_bytes);
 }
@@ -119,11 +121,15 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "shard: found base, but the model is whole; open it with the options "
                     "of pesc_train_load() on a device that has joined the processes");
-    plan_spared spared = spare(t);
+    int64_t trained;
+    plan_spared spared = spare(t, &trained);
     t->spec.lean = spared.lean;
+    TRY(together_choose(t, trained));
+    gradient_shape shape = together_shape(o, t->m->dev, &t->spec, trained);
+    together_notice(t, &shape);
+    t->spec.window = t->comm && shape.rounds;
     TRY(params_open(&t->params, t->m, &t->spec));
-    TRY(together_choose(t));
-    TRY(gradient_open(&t->gradient, t->params, together_groups(t), together_micros(o)));
+    TRY(gradient_open(&t->gradient, t->params, &shape));
     optimizer_options a = { .eight_bit = strcmp(o->optimizer, "adamw8") == 0,
                             .paged = spared.paged,
                             .clip = o->clip,

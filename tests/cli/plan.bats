@@ -66,3 +66,36 @@ PY
     has '^model of a step \(not measured\) +4 processes'
     has '^  compute +0.064 s for 256 tokens'
 }
+
+@test "plan: the predicted memory is that of a process of several, with sharded gradients and masters" {
+    local how options planned
+    for how in "" "--compute-dtype bf16" "--grad-groups 2" "--optimizer adamw8 --gpus 4"; do
+        options="--method full --batch 4 --seq-len 32 --micro-tokens 32 --packing false --gpus 2 $how"
+        # shellcheck disable=SC2086
+        pesc plan "$G/full/model" $options --json
+        [ "$status" = 0 ]
+        planned=$output
+        # shellcheck disable=SC2086
+        pesc train "$G/full/model" --data "$G/full/data.jsonl" -o "$BATS_TEST_TMPDIR/r" $options --steps 1 --threads 1 --json -q --overwrite
+        [ "$status" = 0 ]
+        python3 - "$planned" "$output" <<'PY'
+import json, sys
+plan, run = (json.loads(x) for x in sys.argv[1:])
+assert abs(plan["bytes"]["total"] / run["mem_bytes"] - 1) < 0.05, (plan, run)
+PY
+    done
+}
+@test "plan: sharded gradients are exchanged for each round of micro-batches" {
+    local how n
+    # 4 micro-batches: 2 rounds of 2 processes, 1 exchange of whole gradients; weights in f32 or bf16
+    for how in "12" "8 --grad-groups 2" "10 --compute-dtype bf16"; do
+        read -r n how <<< "$how"
+        # shellcheck disable=SC2086
+        pesc plan "$G/full/model" --method full --batch 4 --seq-len 32 --micro-tokens 32 --packing false --gpus 2 $how --json
+        python3 - "$output" "$n" <<'PY'
+import json, sys
+plan = json.loads(sys.argv[1])
+assert plan["model_of_a_step"]["bytes_sent"] == int(sys.argv[2]) * plan["params_trained"] / 2, plan
+PY
+    done
+}

@@ -115,6 +115,42 @@ same_bits() { # method
     equal "$D/bf16-1" "$D/bf16-4"
     diff "$D/bf16-1/eval.jsonl" "$D/bf16-4/eval.jsonl"
 }
+# 11 micro-batches, each a group of its own: 6, 3 and 2 rounds of 2, 4 and 8 processes, the last of them not full.
+sharded_gradients() { # method options
+    local m=$1 n
+    shift
+    train "$m" "$D/rounds-$m-1" --packing false --grad-groups 16 "$@"
+    for n in 2 4 8; do
+        train "$m" "$D/rounds-$m-$n" --packing false --grad-groups 16 "$@" --gpus $n
+        equal "$D/rounds-$m-1" "$D/rounds-$m-$n"
+    done
+}
+@test "processes: full with sharded gradients gives the same bits with 1, 2, 4 and 8" { sharded_gradients full; }
+@test "processes: upcycle with sharded gradients gives the same bits with 1, 2, 4 and 8" {
+    sharded_gradients upcycle --compute-dtype bf16 --optimizer adamw --eval-data "$G/upcycle/data.jsonl" --eval-every 2
+    diff "$D/rounds-upcycle-1/eval.jsonl" "$D/rounds-upcycle-4/eval.jsonl"
+}
+@test "processes: esft with sharded gradients gives the same bits with 1, 2, 4 and 8" {
+    head -n 16 "$E/olmoe/data.jsonl" > "$D/esft.jsonl"
+    sharded_gradients esft
+}
+@test "processes: sharded gradients need less memory, and a delay of each bucket changes no bit" {
+    local n more="--method full --packing false --batch 8"
+    for n in 1 2 4; do
+        # shellcheck disable=SC2086
+        PESC_BUCKET_DELAY=$((n == 2 ? 20 : 0)) train full "$D/less-$n" $more --gpus $n
+        equal "$D/less-1" "$D/less-$n"
+        sed -n '1s/.*"mem_bytes":\([0-9]*\).*/\1/p' "$D/less-$n/metrics.jsonl" > "$D/less-$n.bytes"
+    done
+    # gradients and partial sums are most of what trains; the master weights are f32 and whole, and activations stay
+    [ "$(cat "$D/less-2.bytes")" -lt $(($(cat "$D/less-1.bytes") * 7 / 10)) ]
+    [ "$(cat "$D/less-4.bytes")" -lt "$(cat "$D/less-2.bytes")" ]
+}
+@test "processes: gradients that cannot be sharded are said to be whole" {
+    "$PESC" train "$G/full/model" --method full --data "$G/full/data.jsonl" -o "$D/whole-grads" --steps 1 --batch 11 --seq-len 32 \
+        --micro-tokens 32 --gpus 2 > /dev/null 2> "$D/whole-grads.err"
+    grep -q 'note: a step may have more micro-batches than grad_groups 8: gradients are whole in each process' "$D/whole-grads.err"
+}
 @test "processes: sharded master weights give the bits of whole ones, and of a run that another number continues" {
     local n bf16="--compute-dtype bf16 --batch 8"
     # shellcheck disable=SC2086
@@ -141,6 +177,11 @@ same_bits() { # method
     [ "$(wc -l < "$D/mpi.out")" = 1 ] # rank 0 alone prints
     train lora "$D/mpi-1"
     equal "$D/mpi-1" "$D/mpi"
+    # shellcheck disable=SC2046
+    mpirun --oversubscribe -n 2 "$PESC" train $(model_of full) --method full -o "$D/mpi-full" --steps 4 --batch 8 --lr 3e-3 --seq-len 32 \
+        --micro-tokens 32 --clip 0.3 --optimizer adamw8 --threads 1 --log-every 1 -q > /dev/null
+    train full "$D/mpi-full-1" --batch 8
+    equal "$D/mpi-full-1" "$D/mpi-full"
 }
 @test "processes: a run goes on with another number of them, 4 2 1 8" {
     train pesc "$D/whole" --steps 8 --save-every 3

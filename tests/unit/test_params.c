@@ -215,6 +215,7 @@ static void full_tuning_takes_everything(void **state)
         params *p;
         must(params_open(&p, m, &s));
         assert_int_equal(total(p), m->info.params_total);
+        assert_null(m->memory); /* nothing is left in it */
         for (slot t = slot_first(); slot_next(&m->cfg, &t);) {
             tensor w = *bind_field(m, &t), g = *bind_field(&p->grads, &t);
             assert_int_equal((float *)w.data - (float *)p->master.data,
