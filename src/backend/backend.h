@@ -206,6 +206,18 @@ typedef struct adapters_fwd {
     float scale;
 } adapters_fwd;
 
+/* Full experts in inference, on rows that are sorted by expert:
+ *   x[t] += sum_slot gates[t,slot] down[e] (act(gate[e] h[t]) * (up[e] h[t])).
+ * A device adds the slots of a token in any fixed order. */
+typedef struct experts_fwd {
+    tensor x;                              /* f32 [T,C]: the residual stream */
+    tensor h;                              /* act [T,C] */
+    tensor gate, up, down;                 /* [E,M,C] [E,M,C] [E,C,M] f32, bf16 or nf4 */
+    tensor gates, order, inverse, offsets; /* as topk_fwd and expert_sort write them */
+    tensor in, out, gate_out, up_out, mid; /* act [T*k,C] twice, [T*k,M] three times: workspace */
+    act_kind act;
+} experts_fwd;
+
 /* ---- backward and training ---- */
 
 /* dx = rstd (w d - x rstd^2 mean(w d x)), where d = dy (+ dlogits router, where dlogits is given;
@@ -395,6 +407,7 @@ struct ops {
 
     /* decoding: several ops in one */
     void (*adapters_fwd)(device *d, const adapters_fwd *a); /* T*k at most ADAPTER_CHOICES */
+    void (*experts_fwd)(device *d, const experts_fwd *a);
 };
 
 /* Opens "cpu", "cpu:N" (N threads), "cuda" or "cuda:N" (the Nth GPU). PESC_DEVICE: there is no such

@@ -279,7 +279,29 @@ static void expert_part_fwd(const pass *p, const block *b, const expert_part *e,
     p->dev->op->add(p->dev, y, more, 1);
 }
 
-void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
+/* Experts as the model has them, in inference: one op. */
+static void plain_experts_fwd(const pass *p, const block *b, tensor x, tensor h)
+{
+    const moe_acts *a = &p->acts.moe;
+    p->dev->op->experts_fwd(p->dev, &(experts_fwd){ .x = x,
+                                                    .h = h,
+                                                    .gate = b->moe.gate,
+                                                    .up = b->moe.up,
+                                                    .down = b->moe.down,
+                                                    .gates = a->gates,
+                                                    .order = a->order,
+                                                    .inverse = a->inverse,
+                                                    .offsets = a->offsets,
+                                                    .in = a->in,
+                                                    .out = a->out,
+                                                    .gate_out = a->gate,
+                                                    .up_out = a->up,
+                                                    .mid = a->mid,
+                                                    .act = p->m->cfg.act });
+}
+
+/* Experts with LoRA, experts beside the model's, or training, which reads the parts again. */
+static void expert_parts_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
     const ops *op = p->dev->op;
@@ -290,6 +312,16 @@ void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
     op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
     expert_part_fwd(p, b, &e.down, a->out, a->mid);
     op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
+}
+
+void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
+{
+    const moe *m = &b->moe;
+    bool tuned = m->lora_gate.a.data || m->lora_up.a.data || m->lora_down.a.data;
+    if (p->train || tuned || extra_of(p, b))
+        expert_parts_fwd(p, b, x, h);
+    else
+        plain_experts_fwd(p, b, x, h);
     if (p->m->cfg.moe.shared_dim)
         shared_fwd(p, b, x, h);
 }

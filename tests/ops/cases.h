@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "ops/oracle.h"
 
-enum { MAX_SLOTS = 12, MAX_CASES = 32, MAX_SEQS = 4 };
+enum { MAX_SLOTS = 14, MAX_CASES = 32, MAX_SEQS = 4 };
 
 /* Sizes by the letters of backend.h; unused ones stay 0. Types default to f32. */
 typedef struct params {
@@ -59,13 +59,20 @@ typedef struct op_test {
 
 double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
 
+/* A slot of n numbers in NF4 is made of bytes. set_nf4_scales() makes its scales sensible floats
+ * times `factor`; random bytes do for the codes. decode_nf4(): `rounded`, to bf16, as products with
+ * bf16 activations may round weights. */
+i64 nf4_bytes(i64 n);
+void set_nf4_scales(double *bytes, i64 n, float factor);
+void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
+
 /* clang-format off */
 #define OP_TEST_MAP(X)                                                                             \
     X(matmul) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls) X(grouped_matmul)           \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
-    X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd)          \
-    X(token_score) X(quantize_nf4)                                                                 \
+    X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \
+    X(xent_fwd) X(token_score) X(quantize_nf4)                                                                 \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
     X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
     X(dropout) X(sumsq) X(adamw)

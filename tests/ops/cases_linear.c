@@ -25,7 +25,7 @@ static const float nf4_values[16] = { -1.0f,
                                       0.7229568362236023f,
                                       1.0f };
 
-static i64 nf4_bytes(i64 n)
+i64 nf4_bytes(i64 n)
 {
     return ((n + 1) / 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
 }
@@ -41,7 +41,7 @@ static double round_bf16(double value)
     return x;
 }
 
-static void decode_nf4(double *out, const double *bytes, i64 n, bool rounded)
+void decode_nf4(double *out, const double *bytes, i64 n, bool rounded)
 {
     for (i64 i = 0; i < n; i++) {
         unsigned char raw[4];
@@ -79,18 +79,22 @@ static int matmul_slots(const params *p, slot *s)
     return 6;
 }
 
-/* Random code bytes are fine; scales must be sensible floats. */
+void set_nf4_scales(double *bytes, i64 n, float factor)
+{
+    for (i64 block = 0; block < (n + 63) / 64; block++) {
+        float scale = (0.25f + (float)(block % 7) * 0.125f) * factor;
+        unsigned char raw[4];
+        memcpy(raw, &scale, 4);
+        for (int b = 0; b < 4; b++)
+            bytes[((n + 1) / 2 + 3) / 4 * 4 + block * 4 + b] = raw[b];
+    }
+}
+
 static void nf4_arrange(const params *p, double **x, i64 matrices)
 {
     i64 n = p->n * p->c;
     for (i64 m = 0; m < matrices && p->w == DT_NF4; m++)
-        for (i64 block = 0; block < (n + 63) / 64; block++) {
-            float scale = 0.25f + (float)(block % 7) * 0.125f;
-            unsigned char raw[4];
-            memcpy(raw, &scale, 4);
-            for (int b = 0; b < 4; b++)
-                x[B][m * nf4_bytes(n) + ((n + 1) / 2 + 3) / 4 * 4 + block * 4 + b] = raw[b];
-        }
+        set_nf4_scales(x[B] + m * nf4_bytes(n), n, 1);
 }
 
 /* A second pair contributes little, as LoRA does: a device may round it before the rest is added.

@@ -2,6 +2,7 @@
  * one group of products, so that experts with few rows are packed and multiplied together. */
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/ops/ops.h"
+#include "backend/experts.h"
 
 static tensor rows_of(const tensor *t, int64_t first, int64_t n)
 {
@@ -52,4 +53,9 @@ void cpu_grouped_matmul(device *d, const grouped_mm *a)
                                         .out_dt = a->out.dt,
                                         .scale = a->scale,
                                         .accumulate = a->layout == MM_TN && !a->fresh });
+}
+
+void cpu_experts_fwd(device *d, const experts_fwd *a)
+{
+    experts_by_parts(d, a);
 }

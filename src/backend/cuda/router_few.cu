@@ -3,7 +3,10 @@
  *
  * Bound: latency. A row has a block of 512 threads, so that the router, some hundred KiB, is read
  * by many loads at once; where registers hold it, it is loaded before the wait for the kernel
- * before (overlap.cuh). Sums are trees that depend on shapes alone. */
+ * before (overlap.cuh). On Hopper the experts of a large router are divided between the blocks of a
+ * cluster, each of which computes the norm for itself. Sums are trees that depend on shapes alone.
+ */
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/overlap.cuh"
 
@@ -18,6 +21,7 @@ struct route {
     const float *router;
     int n, experts;
     float eps;
+    int blocks; /* of a row: a cluster */
 };
 
 /* f(span, s) for a thread's spans of a row. */
@@ -29,6 +33,15 @@ template <int SPANS, class F> __device__ void each_span(int n, F f)
         if (i < n)
             f(vec_span<W, true>{ i, n - i }, s);
     }
+}
+
+/* All blocks of the row. */
+__device__ void row_sync(const route &p)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (p.blocks > 1)
+        hopper_cluster_sync();
+#endif
 }
 
 /* The sum over the block, in all threads. `part` is used once. */
@@ -59,19 +72,22 @@ __global__ void __launch_bounds__(THREADS, 1) route_few_kernel(O *out, const S i
 {
     constexpr bool EARLY = SPANS <= 2;
     __shared__ float squares[WARPS], dots[WARPS][GROUP];
-    int64_t r = blockIdx.x;
+    int64_t r = blockIdx.x / p.blocks;
+    int first = blockIdx.x % p.blocks * GROUP; /* experts of this block's first group */
     float v[SPANS][W], gain[SPANS][W], sum = 0.0f;
     router_rows<SPANS> rows;
     overlap_next();
     each_span<SPANS>(p.n, [&](auto at, int s) { at.load(gain[s], p.w); });
     if (EARLY)
-        rows.load(p, 0);
+        rows.load(p, first);
     overlap_wait();
 
     /* the norm */
     each_span<SPANS>(p.n, [&](auto at, int s) { in.load(v[s], at, r, p.n); });
+    row_sync(p); /* all blocks have read what the first one overwrites */
     each_span<SPANS>(p.n, [&](auto at, int s) {
-        in.keep(v[s], at, r, p.n);
+        if (first == 0)
+            in.keep(v[s], at, r, p.n);
         for (int j = 0; j < W; j++)
             sum = fmaf(v[s][j], v[s][j], sum);
     });
@@ -79,13 +95,13 @@ __global__ void __launch_bounds__(THREADS, 1) route_few_kernel(O *out, const S i
     each_span<SPANS>(p.n, [&](auto at, int s) {
         for (int j = 0; j < W; j++)
             v[s][j] = v[s][j] * inverse * gain[s][j];
-        if (out)
+        if (out && first == 0)
             at.store(out, v[s], r * p.n);
     });
 
     /* the router, a group of experts at a time */
-    for (int from = 0; from < p.experts; from += GROUP) {
-        if (!EARLY || from > 0)
+    for (int from = first; from < p.experts; from += p.blocks * GROUP) {
+        if (!EARLY || from > first)
             rows.load(p, from);
         __syncthreads(); /* the dots before have been read */
 #pragma unroll
@@ -110,16 +126,29 @@ __global__ void __launch_bounds__(THREADS, 1) route_few_kernel(O *out, const S i
     }
 }
 
+/* A block for each group of experts, as far as a cluster may have so many and as there are
+ * multiprocessors for all rows. */
+int blocks_of(const cuda_device *d, int64_t rows, int experts)
+{
+    int blocks = 1;
+    while (d->cc == 90 && blocks < 8 && blocks * GROUP < experts && 2 * blocks * rows <= d->n_sm)
+        blocks *= 2;
+    return blocks;
+}
+
 template <class O, class S> void launch(cuda_device *d, const norm_fwd *a, S in)
 {
-    int n = (int)tensor_cols(&a->w);
-    overlap_grid grid = { dim3((unsigned)tensor_rows(&a->logits)), THREADS, 0, 0 };
+    int n = (int)tensor_cols(&a->w), experts = (int)tensor_cols(&a->logits);
+    int64_t rows = tensor_rows(&a->logits);
+    int blocks = blocks_of(d, rows, experts);
+    overlap_grid grid = { dim3((unsigned)(rows * blocks)), THREADS, 0, (unsigned)blocks };
     route p = { vec_any_of(a->w),
                 (float *)a->logits.data,
                 (const float *)a->router.data,
                 n,
-                (int)tensor_cols(&a->logits),
-                a->eps };
+                experts,
+                a->eps,
+                blocks };
     if (n <= THREADS * W)
         overlap_launch(d, "rmsnorm_fwd", grid, route_few_kernel<1, O, S>, (O *)a->out.data, in, p);
     else if (n <= 2 * THREADS * W)

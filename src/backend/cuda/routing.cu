@@ -9,7 +9,9 @@
  * row's place is the offset of the expert, plus the rows of that expert in earlier blocks and
  * warps, plus its rank in the warp. So the sort is stable, and the same for any number of blocks.
  * Up to SORT_ALONE rows one block does all in one launch; more take three: count, prefix sums,
- * place. */
+ * place. Top-k and the sort of one block are part of decoding, so they may start early
+ * (overlap.cuh). */
+#include "backend/cuda/overlap.cuh"
 #include "backend/cuda/score.cuh"
 
 namespace
@@ -100,6 +102,7 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
     extern __shared__ float room[]; /* a warp: scores [n], rank [n], groups, then gates [n] */
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int64_t t = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp;
+    overlap_both();
     if (t >= rows)
         return;
     int32_t n = r.n_experts;
@@ -249,6 +252,7 @@ __global__ void sort_whole_kernel(sort_args a)
     extern __shared__ int32_t count[];
     int warps = blockDim.x / WARP;
     int32_t *total = count + warps * a.n_experts;
+    overlap_both();
     sort_count(a, count);
     sort_before(count, warps, a.n_experts, total);
     sort_offsets(a, total);
@@ -295,11 +299,11 @@ extern "C" void cuda_topk_fwd(device *d, tensor ids, tensor gates, tensor logits
     ASSERT(groups <= 1 || rule->k_groups <= groups);
     int warps = score_warps(3 * (int64_t)n);
     int64_t rows = tensor_rows(&logits);
-    topk_kernel<<<vec_blocks(rows, warps), warps * WARP, warps * 3 * n * sizeof(float),
-                  cuda_of(d)->stream>>>((int32_t *)ids.data, (float *)gates.data,
-                                        (const float *)logits.data, (const float *)bias.data, rows,
-                                        *rule);
-    cuda_launched(cuda_of(d), "topk_fwd");
+    overlap_grid grid = { dim3(vec_blocks(rows, warps)), warps * WARP,
+                          warps * 3 * n * (int)sizeof(float) };
+    overlap_launch(cuda_of(d), "topk_fwd", grid, topk_kernel, (int32_t *)ids.data,
+                   (float *)gates.data, (const float *)logits.data, (const float *)bias.data, rows,
+                   *rule);
 }
 
 extern "C" void cuda_expert_remap(device *d, tensor out, tensor ids, tensor table, tensor rows)
@@ -331,8 +335,8 @@ extern "C" void cuda_expert_sort(device *d, tensor order, tensor inverse, tensor
     warps = warps < WARP ? warps : WARP;
     size_t room = (size_t)(warps + 1) * n_experts * sizeof(int32_t);
     if (blocks == 1) {
-        sort_whole_kernel<<<1, warps * WARP, room, c->stream>>>(a);
-        cuda_launched(c, "expert_sort");
+        overlap_grid grid = { dim3(1), warps * WARP, (int)room };
+        overlap_launch(c, "expert_sort", grid, sort_whole_kernel, a);
         return;
     }
     a.starts = (int32_t *)cuda_scratch(c, "expert_sort", scratch_sort(n, n_experts));

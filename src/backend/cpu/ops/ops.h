@@ -18,7 +18,7 @@ extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16
     X(alloc) X(alloc_host) X(free) X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory)    \
     X(room) X(close) X(begin) X(end) X(scratch_bytes) X(reserve) X(open_side) X(mark) X(wait_mark)
 /* products choose their own instructions: matmul.c */
-#define CPU_PRODUCT_MAP(X) X(matmul) X(matmuls) X(grouped_matmul)
+#define CPU_PRODUCT_MAP(X) X(matmul) X(matmuls) X(grouped_matmul) X(experts_fwd)
 /* the ops of this folder */
 #define CPU_OP_MAP(X)                                                                              \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
