@@ -191,7 +191,8 @@ INLINE vec element_of(dtype dt, mm_format format, const vec *dwords, int e, vec 
     return pair_up(value_of(dt, dwords, even, scale), value_of(dt, dwords, odd, scale));
 #else
     vec x = value_of(dt, dwords, e, scale);
-    return format == MM_BF16_WIDENED ? round_bf16(x) : x;
+    bool rounds = format == MM_BF16_WIDENED && dt != DT_BF16;
+    return !rounds ? x : dt == DT_NF4 ? round_bf16_number(x) : round_bf16(x);
 #endif
 }
 
@@ -208,6 +209,8 @@ INLINE void transpose_columns(int n_rows, int n_vectors, dtype dt, mm_format for
         for (int i = 0; dt == DT_NF4 && i < SCALES; i += DWORDS) /* one scale for each step */
             load_transposed(&from->scales[v], k / 16 + i * 4, bytes / 8 - k / 16 - i * 4,
                             scale[v] + i);
+    for (int i = 0; dt == DT_NF4 && format == MM_BF16_WIDENED && i < n_vectors * SCALES; i++)
+        scale[i / SCALES][i % SCALES] = plain_nan(scale[i / SCALES][i % SCALES]);
     for (int64_t e = 0; e < num_round_up(block.n_elements, MM_K_GROUP); e += step) {
         int64_t byte = bytes_of(dt, k + e * VALUES);
 #pragma GCC unroll 64
@@ -272,7 +275,7 @@ INLINE vec column_elements(dtype dt, mm_format format, const mm_operand *x, int6
     return pair_up(column_values(dt, x, column, 2 * e), column_values(dt, x, column, 2 * e + 1));
 #else
     vec y = column_values(dt, x, column, e);
-    return format == MM_BF16_WIDENED ? round_bf16(y) : y;
+    return format == MM_BF16_WIDENED && dt != DT_BF16 ? round_bf16(y) : y;
 #endif
 }
 

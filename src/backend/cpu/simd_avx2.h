@@ -59,6 +59,22 @@ INLINE vec round_bf16(vec x)
     return _mm256_and_si256(_mm256_castps_si256(y), _mm256_set1_epi32(HIGH_HALF));
 }
 
+/* The same for numbers, infinity, and NaN as plain_nan() leaves it. */
+INLINE vec round_bf16_number(vec x)
+{
+    vec odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+    vec up = _mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7FFF)), odd);
+    return _mm256_and_si256(up, _mm256_set1_epi32(HIGH_HALF));
+}
+
+/* Any NaN as the one whose rounding cannot overflow. */
+INLINE vec plain_nan(vec x)
+{
+    vecf nan = _mm256_cmp_ps(as_floats(x), as_floats(x), _CMP_UNORD_Q);
+    vecf plain = as_floats(_mm256_set1_epi32(0x7FC00000));
+    return _mm256_castps_si256(_mm256_blendv_ps(as_floats(x), plain, nan));
+}
+
 /* ---- memory */
 
 /* 32 bytes, zeros after `left`. */
@@ -98,7 +114,7 @@ INLINE void store_values(dtype dt, char *at, vecf x, int64_t n)
 INLINE vec load_row_elements(dtype dt, mm_format format, const char *at, int64_t n)
 {
     vec x = load_values(dt, at, n);
-    return format == MM_BF16_WIDENED ? round_bf16(x) : x;
+    return format == MM_BF16_WIDENED && dt != DT_BF16 ? round_bf16(x) : x;
 }
 
 /* Looks up the code in the low four bits of each lane. A permutation has eight entries, so two of

@@ -71,6 +71,21 @@ INLINE vec round_bf16(vec x)
     return _mm512_and_si512(up, _mm512_set1_epi32(HIGH_HALF));
 }
 
+/* The same for numbers, infinity, and NaN as plain_nan() leaves it. */
+INLINE vec round_bf16_number(vec x)
+{
+    vec odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+    vec up = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7FFF)), odd);
+    return _mm512_and_si512(up, _mm512_set1_epi32(HIGH_HALF));
+}
+
+/* Any NaN as the one whose rounding cannot overflow. */
+INLINE vec plain_nan(vec x)
+{
+    __mmask16 nan = _mm512_cmp_ps_mask(as_floats(x), as_floats(x), _CMP_UNORD_Q);
+    return _mm512_mask_set1_epi32(x, nan, 0x7FC00000);
+}
+
 #if PAIRS
 /* Pairs of f32 values rounded to bf16: `even` in the low halves, `odd` in the high ones. */
 INLINE vec pair_up(vec even, vec odd)
@@ -138,7 +153,7 @@ INLINE vec load_row_elements(dtype dt, mm_format format, const char *at, int64_t
     return (vec)_mm512_cvtne2ps_pbh(as_floats(high), as_floats(low));
 #else
     vec x = load_values(dt, at, n);
-    return format == MM_BF16_WIDENED ? round_bf16(x) : x;
+    return format == MM_BF16_WIDENED && dt != DT_BF16 ? round_bf16(x) : x;
 #endif
 }
 
