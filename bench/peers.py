@@ -4,9 +4,11 @@ of 128, 2 threads, on one random Llama of 135 M weights (or 15 M). Each round ru
 once; the best of the rounds counts, so a noisy minute hurts all alike.
 
     python bench/peers.py --pesc build/pesc [--rounds 3] [--shape 135m|15m] [--prompt 512] [--decode 128]
-                          [--train] [--experts 8] [--only NAME,NAME]
+                          [--streams N] [--threads 2] [--train] [--experts 8] [--only NAME,NAME]
 
---prompt 8192 measures decoding in a long context.
+--prompt 8192 measures decoding in a long context. --streams N decodes N sequences together, after prompts of --prompt tokens: pesc by
+build/bench/shape, llama.cpp by its C interface with a batch of N sequences. --streams N --threads 1 measures CPU time instead of time,
+which other programs on the machine disturb less.
 
 With --train it times training steps of 4 sequences of 256 tokens instead, in f32 and bf16: LoRA of rank 16 on all
 projections (pesc beside peft), and PESC with 8 adapters of 64, top 2, beside the same in PyTorch: each expert on the
@@ -20,6 +22,7 @@ import argparse
 import json
 import pathlib
 import random
+import re
 import subprocess
 import tempfile
 import time
@@ -128,6 +131,53 @@ def llama_cpp(path):
             model.eval([rng.randrange(SHAPE["vocab_size"])])
         t2 = time.perf_counter()
         return PROMPT / (t1 - t0), DECODE / (t2 - t1)
+    return run
+
+
+def pesc_streams(binary, config, streams, base, compute):
+    shape = pathlib.Path(binary).parent / "bench/shape"
+
+    def run():
+        out = subprocess.run([shape, config, f"device=cpu:{THREADS}", f"base={base}", f"compute={compute}", f"decode={DECODE}", f"batch={streams}",
+                              f"tokens={PROMPT}"], check=True, capture_output=True, text=True).stdout
+        rate = float(re.search(r"([\d.]+) tokens/s; prompt", out)[1])
+        return streams * PROMPT / float(re.search(r"in ([\d.]+) ms; weights", out)[1]) * 1e3, rate
+    return run
+
+
+def llama_streams(path, streams):
+    """llama.cpp's own batched decode: one token of each of `streams` sequences a call."""
+    import llama_cpp as L
+    L._logger.set_verbose(False)
+    model = L.llama_model_load_from_file(str(path).encode(), L.llama_model_default_params())
+    p = L.llama_context_default_params()
+    p.n_ctx, p.n_seq_max = streams * (PROMPT + DECODE + 64), streams
+    p.n_batch = p.n_ubatch = max(512, streams)
+    p.n_threads = p.n_threads_batch = THREADS
+    context = L.llama_init_from_model(model, p)
+    batch, rng = L.llama_batch_init(p.n_batch, 0, 1), random.Random(1)
+
+    def decode(tokens):
+        """tokens: (sequence, position, whether its logits are read)."""
+        batch.n_tokens = len(tokens)
+        for i, (sequence, position, logits) in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.logits[i] = rng.randrange(SHAPE["vocab_size"]), position, logits
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+        assert L.llama_decode(context, batch) == 0
+        L.llama_synchronize(context)
+
+    def run():
+        L.llama_memory_clear(L.llama_get_memory(context), True)
+        tokens = [(s, i, i + 1 == PROMPT) for s in range(streams) for i in range(PROMPT)]
+        clock = time.perf_counter if THREADS > 1 else time.thread_time  # one thread is the caller
+        t0 = clock()
+        for first in range(0, len(tokens), p.n_batch):
+            decode(tokens[first:first + p.n_batch])
+        t1 = clock()
+        for i in range(DECODE):
+            decode([(s, PROMPT + i, True) for s in range(streams)])
+        t2 = clock()
+        return streams * PROMPT / (t1 - t0), streams * DECODE / (t2 - t1)
     return run
 
 
@@ -246,6 +296,14 @@ def inference_runs(binary, model, work, a):
     return runs
 
 
+def stream_runs(binary, model, work, a):
+    runs = {f"pesc {b}/{c}": lambda b=b, c=c: pesc_streams(binary, str(work / "config.json"), a.streams, b, c)
+            for b, c in (("f32", "f32"), ("bf16", "f32"), ("bf16", "bf16"), ("nf4", "f32"), ("nf4", "bf16"))}
+    for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
+        runs[f"llama.cpp {kind}"] = lambda kind=kind: llama_streams(gguf_of(work, model, kind), a.streams)
+    return runs
+
+
 def opened(runs, only):
     """Those that were asked for and can run here."""
     ready = {}
@@ -259,32 +317,36 @@ def opened(runs, only):
 
 
 def main():
-    global PROMPT, DECODE
+    global PROMPT, DECODE, THREADS
     p = argparse.ArgumentParser()
     p.add_argument("--pesc", default="build/pesc")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--shape", choices=SHAPES, default="135m")
     p.add_argument("--prompt", type=int, default=PROMPT)
     p.add_argument("--decode", type=int, default=DECODE)
+    p.add_argument("--streams", type=int, default=0)
+    p.add_argument("--threads", type=int, default=THREADS)
     p.add_argument("--train", action="store_true")
     p.add_argument("--experts", type=int, default=8)
     p.add_argument("--only", default="", help="names, or parts of them, of what takes part")
     a = p.parse_args()
     SHAPE.update(SHAPES[a.shape])
-    PROMPT, DECODE = a.prompt, a.decode
+    PROMPT, DECODE, THREADS = a.prompt, a.decode, a.threads
     SHAPE["max_position_embeddings"] = max(2048, PROMPT + DECODE)
     with tempfile.TemporaryDirectory() as tmp:
         work = pathlib.Path(tmp)
         (work / "config.json").write_text(json.dumps(SHAPE))
         model = str(work / "model")
         subprocess.run([a.pesc, "new", str(work / "config.json"), "-o", model, "-q"], check=True, stdout=subprocess.DEVNULL)
-        runs = opened((training_runs if a.train else inference_runs)(a.pesc, model, work, a), a.only)
+        kind = training_runs if a.train else stream_runs if a.streams else inference_runs
+        runs = opened(kind(a.pesc, model, work, a), a.only)
         best = {}
         for _ in range(a.rounds):
             for name, run in runs.items():
                 best[name] = [max(pair) for pair in zip(best.get(name, (0.0, 0.0)), run())]
+        each = f"{a.streams} x " if a.streams > 1 else ""
         heads = ([f"training {BATCH}x{LENGTH}, tokens/s", "peak memory, MiB"] if a.train else
-                 [f"prefill {PROMPT}, tokens/s", f"decode {DECODE}, tokens/s"])
+                 [f"prefill {each}{PROMPT}, tokens/s", f"decode {each}{DECODE}, tokens/s"])
         print("| program, weights/compute |", " | ".join(heads), "|\n" + "|---" * (1 + len(heads)) + "|")
         for name, rates in best.items():
             print(f"| {name} |", " | ".join(f"{r:,.1f}" if r else "" for r in rates), "|")

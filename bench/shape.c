@@ -1,12 +1,12 @@
 /* bench/shape: training steps, prefill and decode of a model of which only the shape matters: its
  * weights are generated on the device, so that 34 billion of them take seconds to start and no
- * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [seqs=4] [tokens=2048] [micro=8192]
- * [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [grads=bf16|fp8] [paged=0]
- * [decode=0] [prefill=0] [batch=1] [profile=0] keep: layers that keep their activations, -1 as many
- * as fit; memory: GiB that may be used, 0 all of the device; dropout: percent, of LoRA and
- * adapters; paged: moments in host memory; decode: decode this many tokens instead of training;
- * prefill: forwards of prompts of this many tokens instead; profile: also print where the time of a
- * step goes, with a synchronisation after each op. */
+ * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4]
+ * [tokens=2048] [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32]
+ * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [batch=1] [profile=0] keep: layers that keep
+ * their activations, -1 as many as fit; memory: GiB that may be used, 0 all of the device; dropout:
+ * percent, of LoRA and adapters; paged: moments in host memory; decode: decode this many tokens
+ * instead of training; prefill: forwards of prompts of this many tokens instead; profile: also
+ * print where the time of a step goes, with a synchronisation after each op. */
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -172,7 +172,7 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     json_t *json;
     must(json_read(&json, file, 1 << 20));
     m->dev = dev;
-    m->act_dt = base == DT_F32 ? DT_F32 : DT_BF16;
+    m->act_dt = dtype_named(text_of("compute", base == DT_F32 ? "f32" : "bf16"));
     must(config_read(&m->cfg, &(config_source){ json, NULL, file, NULL }));
     dir.ws = names_of(&m->cfg);
     m->dir = &dir;
