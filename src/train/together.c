@@ -82,7 +82,12 @@ void together_notice(const pesc_trainer *t, const gradient_shape *s)
         log_notice("%lld processes are not a power of two: the bits will not be those of a run "
                    "with another number of processes",
                    size);
-    if (size > 1 && trains_model(&t->spec) && !s->rounds)
+    if (size == 1 || !trains_model(&t->spec) || s->rounds)
+        return;
+    if (s->micros == INT64_MAX)
+        log_notice("over_length split has no largest number of micro-batches of a step: gradients "
+                   "are whole in each process instead of sharded");
+    else
         log_notice("a step may have more micro-batches than grad_groups %lld: gradients are whole "
                    "in each process instead of sharded; a larger grad_groups, or larger "
                    "micro-batches (micro_tokens), would need less memory",
