@@ -65,6 +65,13 @@ static bool has_amx(void)
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 && tiles_usable();
 }
 
+/* clang's __builtin_cpu_supports() does not know this name. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static cpu_isa best;
 
 static void detect(void)
@@ -73,8 +80,7 @@ static void detect(void)
     const bool has[CPU_ISA_COUNT] = {
         [CPU_BASE] = true,
         [CPU_AVX2] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                     __builtin_cpu_supports("f16c"),
+                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c(),
         [CPU_AVX512] = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                        __builtin_cpu_supports("avx512vl"),
