@@ -2,8 +2,8 @@
 server error, have a status or a type that is not described, or a body that does not fit its schema.
 
 PESC_OPENAPI names the description (JSON, cut to the paths that the server has); without it nothing is run. PESC_CASES is the number of
-requests, 2,000 by default: those with a body share it, the others have few cases. The errors of docs/serve.md, the type of streams and the
-model's name are added to the description, which lacks them."""
+requests, 2,000 by default: those with a body share it, the others have few cases. The errors of docs/serve.md, the type of streams, the null
+that the first token of an echo has and the model's name are added to the description, which lacks them."""
 import json
 import os
 import pathlib
@@ -36,6 +36,10 @@ def main():
             o["responses"]["200"]["content"].setdefault("text/event-stream", {})
     schemas, name = api["components"]["schemas"], {"type": "string", "enum": ["base"]}
     schemas["CreateCompletionRequest"]["properties"]["model"] = schemas["ModelIdsShared"] = name  # most requests get beyond the name
+    choice = schemas["CreateCompletionResponse"]["properties"]["choices"]["items"]["properties"]
+    arrays = next(s for s in choice["logprobs"]["anyOf"] if "properties" in s)["properties"]
+    for name in ("token_logprobs", "top_logprobs"):
+        arrays[name]["items"] = {"anyOf": [arrays[name]["items"], {"type": "null"}]}  # of the first token of an echo
     cases = int(os.environ.get("PESC_CASES", "2000"))
     each = cases // sum("requestBody" in o for o in operations) + 1
     with tempfile.TemporaryDirectory() as d, Server(str(ROOT / "share/base"), "--chat-format", "vicuna", "--context", "128") as s:
