@@ -48,6 +48,10 @@ typedef struct kernel_traits {
       "wgmma, persistent blocks, tiles of 128x256; sums of products in one launch",                \
       "tiles for 80 % of the multiprocessors; no bias; scale 1; 16-byte aligned rows",             \
       1, 0, 90, 90, KERNEL_NT | KERNEL_NN, KERNEL_BF16, KERNEL_BF16 | KERNEL_NF4, KERNEL_BF16)     \
+    X(nf4_stream, nf4_stream_fits, false, 3,                                                       \
+      "mma.sync, a warp copies codes to shared memory; up to 3 matrices in one launch",            \
+      "k % 256 == 0; 16-byte aligned",                                                             \
+      5, 8, 90, 90, KERNEL_NT, KERNEL_BF16, KERNEL_NF4, KERNEL_FLOATS)                             \
     X(nf4_gemv, nf4_gemv_fits, false, 3,                                                           \
       "mma.sync, codes streamed through registers; up to 3 matrices in one launch",                \
       "k % 64 == 0; 16-byte aligned",                                                              \

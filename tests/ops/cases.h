@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "ops/oracle.h"
 
-enum { MAX_SLOTS = 14, MAX_CASES = 32, MAX_SEQS = 4 };
+enum { MAX_SLOTS = 14, MAX_CASES = 36, MAX_SEQS = 4 };
 
 /* Sizes by the letters of backend.h; unused ones stay 0. Types default to f32. */
 typedef struct params {
@@ -72,7 +72,7 @@ void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \
-    X(xent_fwd) X(token_score) X(quantize_nf4)                                                                 \
+    X(xent_fwd) X(token_score) X(quantize_nf4)                                                     \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
     X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
     X(dropout) X(sumsq) X(adamw)

@@ -229,6 +229,9 @@ const op_test test_matmul = {
           .flag = true },
         { .t = 20, .c = 65, .n = 41, .scale = 1, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .c = 600, .n = 41, .scale = 1, .x = DT_BF16, .layout = MM_NN },
+        { .t = 5, .c = 768, .n = 301, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .flag = true, .bias = true },
+        { .t = 8, .c = 4352, .n = 50, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
     }
 };
 /* Sums of two products, and columns of wider matrices. */

@@ -121,7 +121,10 @@ static void rows_choose_the_kernel_of_nf4(void **state)
     (void)state;
     table p = products(), g = grouped();
     assert_string_equal(first(&p, 1, 90, DT_NF4), "nf4_gemv");
-    assert_string_equal(first(&p, 8, 90, DT_NF4), "nf4_gemv");
+    assert_string_equal(first(&p, 4, 90, DT_NF4), "nf4_gemv");
+    assert_string_equal(first(&p, 5, 90, DT_NF4), "nf4_stream");
+    assert_string_equal(first(&p, 8, 90, DT_NF4), "nf4_stream");
+    assert_string_equal(first(&p, 8, 80, DT_NF4), "nf4_gemv");
     assert_string_equal(first(&p, 9, 90, DT_NF4), "nf4_split_k");
     assert_string_equal(first(&p, 32, 90, DT_NF4), "nf4_split_k");
     assert_string_equal(first(&p, 33, 90, DT_NF4), "nf4_wgmma");

@@ -55,7 +55,9 @@ struct room {
     stream_barriers bar;
     int runs; /* of all experts */
     entry entries[MOST_ROWS];
-    short entry_of[MOST_ROWS]; /* of each run */
+    short entry_of[MOST_ROWS];      /* of each run */
+    float gates[MOST_ROWS];         /* of the sorted rows */
+    unsigned char token[MOST_ROWS]; /* the same */
     float sums[MOST_TOKENS * STREAM_TILE];
 };
 
@@ -78,25 +80,47 @@ __device__ __forceinline__ int sum_before(int v, int *all)
     return sum - v;
 }
 
-/* By one warp. */
+/* By one warp. Offsets are loaded many at a time, because each load takes as long as all. */
 __device__ __forceinline__ void make_list(const problem &p, room &list)
 {
-    int entries = 0, runs = 0, more;
-    for (int from = 0; from < p.experts; from += 32) {
-        int e = from + threadIdx.x % 32, first = e < p.experts ? p.offsets[e] : 0;
-        int rows = e < p.experts ? p.offsets[e + 1] - first : 0;
-        entry own = { (short)e, (short)first, (short)rows, 0 };
-        int many = runs_of(own), at = entries + sum_before(rows > 0, &more);
-        entries += more;
-        own.runs = (short)(runs + sum_before(many, &more));
-        runs += more;
-        if (rows > 0)
-            list.entries[at] = own;
-        for (int i = 0; i < many; i++)
-            list.entry_of[own.runs + i] = (short)at;
+    enum { AHEAD = 4 };
+    int entries = 0, runs = 0, more, lane = threadIdx.x % 32;
+    for (int from = 0; from < p.experts; from += AHEAD * 32) {
+        int first[AHEAD], end[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int e = min(from + i * 32 + lane, p.experts);
+            first[i] = p.offsets[e];
+            end[i] = p.offsets[min(e + 1, p.experts)];
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            entry own = { (short)(from + i * 32 + lane), (short)first[i],
+                          (short)(end[i] - first[i]), 0 };
+            int many = runs_of(own), at = entries + sum_before(own.rows > 0, &more);
+            entries += more;
+            own.runs = (short)(runs + sum_before(many, &more));
+            runs += more;
+            if (own.rows > 0)
+                list.entries[at] = own;
+            for (int j = 0; j < many; j++)
+                list.entry_of[own.runs + j] = (short)at;
+        }
     }
-    if (threadIdx.x % 32 == 0)
+    if (lane == 0)
         list.runs = runs;
+}
+
+/* By all but the warp that copies: the token and the gate of every row. */
+__device__ __forceinline__ void load_rows(const problem &p, room &list)
+{
+    static_assert(MOST_ROWS <= STREAM_MULTIPLY, "a thread for each row");
+    int i = threadIdx.x;
+    if (i < p.tokens * p.choices) {
+        int choice = p.order[i];
+        list.token[i] = (unsigned char)(choice / p.choices);
+        list.gates[i] = p.gates[choice];
+    }
 }
 
 __device__ __forceinline__ int tiles_of(const stack &w)
@@ -123,36 +147,39 @@ struct glu_work {
     int begin, end;
     float gate;
 
-    struct place {
+    struct cursor {
         entry e;
-        int tile, run; /* run: of the expert */
+        int nth, tile, run; /* which entry; run: of the expert */
         bool up;
     };
-    __device__ place place_of(int i) const
+    __device__ cursor at(int i) const
     {
-        int tiles = 2 * tiles_of(p.w[0]); /* of a run */
-        entry e = list.entries[list.entry_of[i / tiles]];
+        int tiles = 2 * tiles_of(p.w[0]), nth = list.entry_of[i / tiles]; /* tiles of a run */
+        entry e = list.entries[nth];
         int own = runs_of(e), local = i - e.runs * tiles, pair = local / 2;
-        return { e, pair / own, pair % own, local % 2 == 1 };
+        return { e, nth, pair / own, pair % own, local % 2 == 1 };
     }
-    __device__ stream_weights weights(int i) const
+    __device__ void next(cursor &c) const
     {
-        place at = place_of(i);
-        return weights_of(p, p.w[at.up], at.e.expert, at.tile);
+        c.up = !c.up;
+        if (c.up || ++c.run < runs_of(c.e))
+            return;
+        c.run = 0;
+        if (++c.tile < tiles_of(p.w[0]))
+            return;
+        c.tile = 0;
+        c.e = list.entries[++c.nth];
     }
-    __device__ const stream_bf16 *activations(int i, int token) const
+    __device__ stream_weights weights(const cursor &c) const
     {
-        place at = place_of(i);
-        int row = at.run * STREAM_TOKENS + token;
-        if (row >= at.e.rows)
-            return nullptr;
-        return p.a + (int64_t)(p.order[at.e.first + row] / p.choices) * p.shape.k;
+        return weights_of(p, p.w[c.up], c.e.expert, c.tile);
     }
-    __device__ int same(int i) const
+    __device__ const stream_bf16 *activations(const cursor &c, int token) const
     {
-        place at = place_of(i);
-        return at.e.runs + at.run;
+        int row = c.run * STREAM_TOKENS + token;
+        return row < c.e.rows ? p.a + (int64_t)list.token[c.e.first + row] * p.shape.k : nullptr;
     }
+    __device__ int same(const cursor &c) const { return c.e.runs + c.run; }
     /* The kernel after this one may start when all blocks have come here: so before its own wait it
      * may read what was written before this kernel. */
     __device__ void prepare() const
@@ -161,21 +188,24 @@ struct glu_work {
         overlap_next();
         make_list(p, list);
     }
-    __device__ void wait() const { overlap_wait(); }
+    __device__ void wait() const
+    {
+        overlap_wait();
+        load_rows(p, list);
+    }
     __device__ void ready()
     {
         int64_t pairs = (int64_t)list.runs * tiles_of(p.w[0]);
         begin = 2 * (int)(pairs * blockIdx.x / gridDim.x);
         end = 2 * (int)(pairs * (blockIdx.x + 1) / gridDim.x);
     }
-    __device__ void finish(int i, int row, int token, float y)
+    __device__ void finish(const cursor &c, int row, int token, float y)
     {
-        place at = place_of(i);
-        int column = at.tile * STREAM_TILE + row, from = at.run * STREAM_TOKENS + token;
-        if (at.up && from < at.e.rows && column < p.w[0].n) {
+        int column = c.tile * STREAM_TILE + row, from = c.run * STREAM_TOKENS + token;
+        if (c.up && from < c.e.rows && column < p.w[0].n) {
             float g[1] = { gate }, slope[1];
             vmath_acts<true>(p.act, g, slope);
-            p.mid[(int64_t)(at.e.first + from) * p.w[0].n + column] = __float2bfloat16_rn(g[0] * y);
+            p.mid[(int64_t)(c.e.first + from) * p.w[0].n + column] = __float2bfloat16_rn(g[0] * y);
         }
         gate = y;
     }
@@ -189,28 +219,43 @@ struct sum_work {
     room &list;
     int begin, end;
 
-    __device__ entry entry_of(int i) const { return list.entries[list.entry_of[i % list.runs]]; }
-    /* The row of mid that token number `token` of tile i has; -1: none. */
-    __device__ int row_of(int i, int token) const
+    struct cursor {
+        entry e;
+        int tile, run; /* run: of all */
+    };
+    __device__ cursor at(int i) const
     {
-        entry e = entry_of(i);
-        int row = (i % list.runs - e.runs) * STREAM_TOKENS + token;
-        return row < e.rows ? e.first + row : -1;
+        int run = i % list.runs;
+        return { list.entries[list.entry_of[run]], i / list.runs, run };
     }
-    __device__ stream_weights weights(int i) const
+    __device__ void next(cursor &c) const
     {
-        return weights_of(p, p.w[0], entry_of(i).expert, i / list.runs);
+        bool last = ++c.run == list.runs;
+        c.run = last ? 0 : c.run;
+        c.tile += last;
+        c.e = list.entries[list.entry_of[c.run]];
     }
-    __device__ const stream_bf16 *activations(int i, int token) const
+    /* The row of mid that token number `token` of a tile has; -1: none. */
+    __device__ int row_of(const cursor &c, int token) const
     {
-        int row = row_of(i, token);
+        int row = (c.run - c.e.runs) * STREAM_TOKENS + token;
+        return row < c.e.rows ? c.e.first + row : -1;
+    }
+    __device__ stream_weights weights(const cursor &c) const
+    {
+        return weights_of(p, p.w[0], c.e.expert, c.tile);
+    }
+    __device__ const stream_bf16 *activations(const cursor &c, int token) const
+    {
+        int row = row_of(c, token);
         return row < 0 ? nullptr : p.a + (int64_t)row * p.shape.k;
     }
-    __device__ int same(int i) const { return i % list.runs; }
+    __device__ int same(const cursor &c) const { return c.run; }
     __device__ void prepare() const { make_list(p, list); /* before the wait: see glu_work */ }
     __device__ void wait() const
     {
-        for (int i = threadIdx.x; i < p.tokens * STREAM_TILE; i += STREAM_WARPS * 32)
+        load_rows(p, list); /* the same */
+        for (int i = threadIdx.x; i < p.tokens * STREAM_TILE; i += STREAM_THREADS - 32)
             list.sums[i] = 0;
         overlap_wait();
     }
@@ -227,7 +272,8 @@ struct sum_work {
     }
     __device__ void store(int first) const
     {
-        for (int j = threadIdx.x; j < p.tokens * STREAM_TILE; j += STREAM_FINISH) {
+        for (int j = threadIdx.x - STREAM_MULTIPLY; j < p.tokens * STREAM_TILE;
+             j += STREAM_FINISH) {
             int column = first + j % STREAM_TILE;
             if (column < p.w[0].n)
                 p.x[(int64_t)(j / STREAM_TILE) * p.w[0].n + column] += list.sums[j];
@@ -235,18 +281,16 @@ struct sum_work {
         }
     }
     /* The token of a thread is another one in every tile, so tiles are added one after another. */
-    __device__ void finish(int i, int row, int token, float y) const
+    __device__ void finish(const cursor &c, int row, int token, float y) const
     {
-        int from = row_of(i, token);
+        int from = row_of(c, token);
         sync();
-        if (from >= 0) {
-            int choice = p.order[from];
-            list.sums[choice / p.choices * STREAM_TILE + row] += p.gates[choice] * y;
-        }
-        if (i % list.runs != list.runs - 1)
+        if (from >= 0)
+            list.sums[list.token[from] * STREAM_TILE + row] += list.gates[from] * y;
+        if (c.run != list.runs - 1)
             return;
         sync();
-        store(i / list.runs * STREAM_TILE);
+        store(c.tile * STREAM_TILE);
     }
 };
 

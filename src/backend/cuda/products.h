@@ -24,6 +24,10 @@ typedef struct product_kernel {
 /* Whether a, b and out are matrices of their own, not columns of wider ones. */
 bool product_whole(const mm *a);
 
+/* 5 to 8 rows of bf16 against NF4 on Hopper: weights are streamed through shared memory. */
+bool nf4_stream_fits(const cuda_device *d, const mm *a);
+void nf4_stream_launch(cuda_device *d, const mm *a, int n);
+
 /* 1 to 8 rows of bf16 against NF4: weights are streamed through registers. */
 bool nf4_gemv_fits(const cuda_device *d, const mm *a);
 void nf4_gemv_launch(cuda_device *d, const mm *a, int n);
