@@ -11,6 +11,7 @@
 #include "train/sketch.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { TIMES = 3 };
 
@@ -243,19 +244,40 @@ static pesc_status measure(bench *b, const pesc_train_options *o, pesc_cost_run 
     return s == PESC_NOMEM ? PESC_OK : s;
 }
 
+/* A mixture of LoRA is trained from the dense model, and so it is measured. */
+static pesc_status open_dense(bench *b, const pesc_train_options *t)
+{
+    pesc_load_options load = pesc_load_defaults();
+    device *dev = b->m->dev;
+    char *path = mem_strdup(b->m->dir->root);
+    if (!path)
+        return fail_nomem("the path of a model", strlen(b->m->dir->root));
+    pesc_model_close(b->m);
+    b->m = NULL;
+    pesc_status s = pesc_train_load(t, &load);
+    if (s == PESC_OK)
+        s = pesc_model_open(&b->m, dev, path, &load);
+    mem_free(path);
+    return s;
+}
+
 static pesc_status measure_all(bench *b, const pesc_cost_options *o, pesc_cost_run *runs, size_t n)
 {
     pesc_train_options t;
     size_t done = 0;
     TRY(cost_settings(&t, o, b->m->cfg.moe.kind));
     TRY(cost_spec(&b->spec, &b->own, &t, &b->m->cfg));
-    for (int training = 0; training < 2; training++) /* a model in training cannot infer */
+    bool mixture = b->m->cfg.moe.kind == EXPERT_LORA && b->spec.molora_experts;
+    for (int training = 0; training < 2; training++) { /* a model in training cannot infer */
+        if (training && mixture)
+            TRY(open_dense(b, &t));
         for (size_t i = 0; i < n; i++) {
             if ((runs[i].phase == PESC_COST_TRAIN) != training)
                 continue;
             log_progress("measuring", done++, n);
             TRY(measure(b, &t, &runs[i]));
         }
+    }
     log_progress("measuring", n, n);
     return PESC_OK;
 }

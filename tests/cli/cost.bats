@@ -124,6 +124,23 @@ PY
     has '^train +8 +2048 +[0-9.]+ms +[0-9]+ +[0-9.]+ [kMG] '
 }
 
+@test "cost: --measure times a mixture of LoRA that was trained" {
+    echo '{"instruction": "hello", "output": "world"}' > "$D/data.jsonl"
+    "$PESC" train "$D/model" --data "$D/data.jsonl" -o "$BATS_TEST_TMPDIR/run" --method molora --experts 4 --steps 1 --batch 1 --seq-len 64 \
+        --lora-r 4 -q > "$D/out"
+    pesc cost "$BATS_TEST_TMPDIR/run" --measure -o "$BATS_TEST_TMPDIR" --json -q
+    [ "$status" = 0 ]
+    measured=$output
+    pesc cost "$BATS_TEST_TMPDIR/run" --tokens 64 -o "$BATS_TEST_TMPDIR" --json -q
+    python3 - "$measured" "$output" <<'PY'
+import json, sys
+runs = {(r["phase"], r["sequences"], r["tokens"]): r for r in json.loads(sys.argv[1])["models"][0]["measured"]}
+total = json.loads(sys.argv[2])["models"][0]["parts"][-1]
+assert all(r["seconds"] > 0 for r in runs.values()), runs
+assert runs["train", 1, 64]["flop"] == total["forward"] + total["backward"]
+PY
+}
+
 @test "cost: what it cannot do" {
     pesc cost
     [ "$status" = 2 ]
