@@ -85,6 +85,7 @@ CHOICES = [
     camelidae("pesc-8-s4", "s 4", craft="--adapter-scale 4", rates="1.6e-4 4e-4"),
     lora(122, rates=ADDED, seeds=3),
     Row("full", "every weight of the dense model", "--method full", rates=WHOLE),
+    Row("upcycle-8-full", "every weight of the upcycled model", "--method full", "--kind upcycle --experts 8", rates=WHOLE),
     camelidae("pesc-8-nf4", "on a base in NF4 (QLoRA)", train="--base-dtype nf4"),
     Row("lora-r64-nf4", "Camel on a base in NF4 (QLoRA)", MAIN[0].train + " --base-dtype nf4", like="lora-r64"),
     camelidae("pesc-8-silu", "silu in the adapters", craft="--activation silu"),
