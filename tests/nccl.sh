@@ -163,7 +163,7 @@ part_hidden() {
     make_large
     make_records
     for delay in 0 10; do
-        if PESC_BUCKET_DELAY=$delay measure 2 "$D/delay-$delay" "$D/large" "${LARGE[@]}" --base-dtype f32 --compute-dtype f32; then
+        if PESC_BUCKET_DELAY=$delay measure 2 "$D/delay-$delay" "$D/large" "${LARGE[@]}" --base-dtype bf16 --compute-dtype bf16; then
             echo "ok large: buckets with a delay of $delay ms"
             echo "   $(grep -h '^exchange of gradients' "$D/delay-$delay.0.err") (rank 0, 4 steps)"
             echo "   $(grep -o '"comm_s.*comm_hidden":[^,]*' "$D/delay-$delay/metrics.jsonl" | tr '\n' ' ')"
