@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tokens by their depth, (largest logit - logit) / temperature: those of a bucket are less likely
+ * than those of the buckets before it. Deeper tokens than DEPTH are never drawn: all of them
+ * together have less than 1e-11 of the probability. */
+enum { DEPTH = 40, BUCKETS = 2560, DEEPER = BUCKETS };
+
 typedef struct choice {
     float logit;
     int32_t id;
@@ -16,9 +21,15 @@ struct sampler {
     pesc_sample_options opt;
     const sampler_terms *terms; /* borrowed; NULL: none */
     int32_t vocab;
-    choice *choices;    /* [vocab] */
-    double *weights;    /* [vocab] */
-    unsigned char *was; /* [vocab] whether a token was seen, for the penalty */
+    float scale;            /* 1 / temperature */
+    float *logits;          /* [vocab] with penalties and terms */
+    unsigned char *was;     /* [vocab] whether a token was seen, for the penalty */
+    uint16_t *bucket_of;    /* [vocab] */
+    int32_t count[BUCKETS]; /* tokens of a bucket */
+    double mass[BUCKETS];   /* their weights; the largest weight of all is 1 */
+    choice *choices;        /* [vocab] of the bucket that was opened last, the likeliest first */
+    double *weights;        /* [vocab] theirs */
+    int32_t n_open;
 };
 
 pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t vocab)
@@ -29,10 +40,12 @@ pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t 
         return fail_nomem("a sampler", sizeof *s);
     s->opt = *opt;
     s->vocab = vocab;
+    s->logits = mem_alloc((size_t)vocab, sizeof *s->logits);
+    s->was = mem_zalloc((size_t)vocab, 1);
+    s->bucket_of = mem_alloc((size_t)vocab, sizeof *s->bucket_of);
     s->choices = mem_alloc((size_t)vocab, sizeof *s->choices);
     s->weights = mem_alloc((size_t)vocab, sizeof *s->weights);
-    s->was = mem_zalloc((size_t)vocab, 1);
-    if (!s->choices || !s->weights || !s->was) {
+    if (!s->logits || !s->was || !s->bucket_of || !s->choices || !s->weights) {
         sampler_close(s);
         return fail_nomem("a sampler", (size_t)vocab * sizeof(choice));
     }
@@ -44,9 +57,11 @@ void sampler_close(sampler *s)
 {
     if (!s)
         return;
+    mem_free(s->logits);
+    mem_free(s->was);
+    mem_free(s->bucket_of);
     mem_free(s->choices);
     mem_free(s->weights);
-    mem_free(s->was);
     mem_free(s);
 }
 
@@ -64,7 +79,7 @@ static void penalise(sampler *s, const int32_t *seen, size_t n_seen)
         if (s->was[id])
             continue;
         s->was[id] = 1;
-        float *l = &s->choices[id].logit;
+        float *l = &s->logits[id];
         *l = *l < 0 ? *l * p : *l / p;
     }
     for (size_t i = 0; i < n_seen; i++)
@@ -77,15 +92,58 @@ static void add_terms(sampler *s, const int32_t *generated, size_t n)
     const sampler_terms *t = s->terms;
     for (size_t i = 0; i < n; i++) {
         int32_t id = generated[i];
-        s->choices[id].logit -= (float)(t->frequency + (s->was[id] ? 0 : t->presence));
+        s->logits[id] -= (float)(t->frequency + (s->was[id] ? 0 : t->presence));
         s->was[id] = 1;
     }
     for (size_t i = 0; i < n; i++)
         s->was[generated[i]] = 0;
     for (size_t i = 0; i < t->n_bias; i++)
-        s->choices[t->bias[i].id].logit += t->bias[i].add;
+        s->logits[t->bias[i].id] += t->bias[i].add;
     for (size_t i = 0; (int64_t)n < t->min_tokens && i < t->n_ends; i++)
-        s->choices[t->ends[i]].logit = -INFINITY;
+        s->logits[t->ends[i]] = -INFINITY;
+}
+
+static int32_t likeliest(const sampler *s)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < s->vocab; i++)
+        if (s->logits[i] > s->logits[best])
+            best = i;
+    return best;
+}
+
+/* ---- drawing ----
+ *
+ * The tokens are ordered from the most likely on, equal ones by id. top_k, top_p and min_p each
+ * keep a head of this order, and the draw walks along it. Only the buckets in which a rule or the
+ * draw ends need to be sorted. */
+
+/* e^-depth to 1e-7, for depths from 0 to DEPTH: 2^-n e^r, |r| <= ln 2 / 2. */
+static double weight_of(float depth)
+{
+    int32_t n = (int32_t)(depth * 0x1.715476p0f + 0.5f);
+    float r = (float)n * 0x1.62e4p-1f - depth + (float)n * 0x1.7f7d1cp-20f;
+    float p = 1 + r * (1 + r * (0.5f + r * (0x1.55554p-3f + r * (0x1.5554ap-5f + r * 0x1.12p-7f))));
+    uint64_t power = (uint64_t)(1023 - n) << 52;
+    double scale;
+    memcpy(&scale, &power, sizeof scale);
+    return (double)p * scale;
+}
+
+static void fill_buckets(sampler *s, float best)
+{
+    memset(s->count, 0, sizeof s->count);
+    memset(s->mass, 0, sizeof s->mass);
+    for (int32_t i = 0; i < s->vocab; i++) {
+        float depth = (best - s->logits[i]) * s->scale;
+        s->bucket_of[i] = DEEPER;
+        if (!(depth < DEPTH))
+            continue;
+        int32_t b = (int32_t)(depth * ((float)BUCKETS / DEPTH));
+        s->bucket_of[i] = (uint16_t)b;
+        s->count[b]++;
+        s->mass[b] += weight_of(depth);
+    }
 }
 
 static int likelier_first(const void *a, const void *b)
@@ -96,108 +154,93 @@ static int likelier_first(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-static int32_t likeliest(const sampler *s)
+/* Sorts the tokens of a bucket into s->choices. */
+static void open_bucket(sampler *s, int32_t bucket, float best)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < s->vocab; i++)
-        if (s->choices[i].logit > s->choices[best].logit)
-            best = i;
-    return best;
+    s->n_open = 0;
+    for (int32_t i = 0; i < s->vocab && s->n_open < s->count[bucket]; i++)
+        if (s->bucket_of[i] == bucket)
+            s->choices[s->n_open++] = (choice){ s->logits[i], i };
+    qsort(s->choices, (size_t)s->n_open, sizeof *s->choices, likelier_first);
+    for (int32_t i = 0; i < s->n_open; i++)
+        s->weights[i] = weight_of((best - s->choices[i].logit) * s->scale);
 }
 
-/* ---- drawing ----
- *
- * A token is found by walking down the choices from the most likely on. Few of them have nearly all
- * of the probability, so they are sorted in layers: first those near the largest logit, then, if
- * the walk has not ended, the next layer. */
+/* The first tokens of the order: all of the buckets before `bucket`, and n of this one. */
+typedef struct head {
+    int32_t bucket, n;
+    double mass;
+} head;
 
-/* Relative to the largest weight, which is 1. */
-static double weight_of(const sampler *s, float best, int32_t i)
+/* The head that ends with the token at which the mass reaches `target`, at most h. */
+static head head_of_mass(sampler *s, head h, double target, float best)
 {
-    return exp(((double)s->choices[i].logit - (double)best) / s->opt.temperature);
+    double before = 0;
+    int32_t b = 0;
+    while (b < h.bucket && before + s->mass[b] < target)
+        before += s->mass[b++];
+    if (b == BUCKETS)
+        return h;
+    open_bucket(s, b, best);
+    int32_t end = b == h.bucket ? h.n : s->n_open, n = 0;
+    while (n < end && before < target)
+        before += s->weights[n++];
+    return (head){ b, n, before };
 }
 
-/* Sorts a further layer of choices after the n that are sorted; depth: -log of the least weight.
- * Returns how many are sorted then, with their weights in s->weights. */
-static int32_t sort_layer(sampler *s, int32_t n, float best, double depth)
+static head head_of_count(sampler *s, int64_t most, float best)
 {
-    int32_t end = n;
-    double least = (double)best - depth * s->opt.temperature;
-    for (int32_t i = n; i < s->vocab; i++) {
-        choice c = s->choices[i];
-        if ((double)c.logit < least)
-            continue;
-        s->choices[i] = s->choices[end];
-        s->choices[end++] = c;
+    head h = { 0 };
+    int64_t left = most;
+    while (h.bucket < BUCKETS && left >= s->count[h.bucket]) {
+        left -= s->count[h.bucket];
+        h.mass += s->mass[h.bucket++];
     }
-    qsort(s->choices + n, (size_t)(end - n), sizeof *s->choices, likelier_first);
-    for (int32_t i = n; i < end; i++)
-        s->weights[i] = weight_of(s, best, i);
-    return end;
+    if (h.bucket == BUCKETS || !left)
+        return h;
+    open_bucket(s, h.bucket, best);
+    while (h.n < left)
+        h.mass += s->weights[h.n++];
+    return h;
 }
 
-/* How many of the n sorted choices stay; *all: a rule ends the list here, so no further choice
- * does. `mass` is the weight of all choices; with top_k it is not used. */
-static int32_t keep(const sampler *s, int32_t n, double mass, bool *all)
+/* The head without the tokens whose weight is below `least`, but not without its first token. */
+static head head_of_weight(sampler *s, head h, double least, float best)
 {
-    const pesc_sample_options *o = &s->opt;
-    double head = 0;
-    *all = n == s->vocab || (o->top_k && o->top_k <= n);
-    if (o->top_k && !*all)
-        return n; /* the other rules apply to what top_k leaves */
-    if (o->top_k) {
-        n = o->top_k < n ? (int32_t)o->top_k : n;
-        mass = 0;
-        for (int32_t i = 0; i < n; i++)
-            mass += s->weights[i];
-    }
-    /* top_p keeps the shortest head whose mass reaches top_p: the one that crosses it included */
-    for (int32_t i = 0; i < n && o->top_p < 1; i++) {
-        head += s->weights[i];
-        if (head >= o->top_p * mass) {
-            n = i + 1;
-            *all = true;
-        }
-    }
-    while (n > 1 && s->weights[n - 1] < o->min_p) {
-        n--;
-        *all = true;
-    }
-    return n;
-}
-
-/* The choice at u (0 to 1) of the weights of n choices, whose sum is `sum`; n: it is beyond. */
-static int32_t walk(const sampler *s, int32_t n, double sum, double u)
-{
-    double at = 0;
-    for (int32_t i = 0; i < n; i++) {
-        at += s->weights[i];
-        if (u * sum < at)
-            return i;
-    }
-    return n;
+    head to = { 0 };
+    while (to.bucket < h.bucket && (to.bucket + 1) * (double)DEPTH / BUCKETS < -log(least))
+        to.mass += s->mass[to.bucket++];
+    if (to.bucket == BUCKETS)
+        return to;
+    open_bucket(s, to.bucket, best);
+    int32_t end = to.bucket == h.bucket ? h.n : s->n_open;
+    while (to.n < end && (s->weights[to.n] >= least || (!to.bucket && !to.n)))
+        to.mass += s->weights[to.n++];
+    return to;
 }
 
 static int32_t draw(sampler *s, float best, double u)
 {
-    static const double depths[] = { 4, 12, 40, INFINITY };
     const pesc_sample_options *o = &s->opt;
-    bool cut = o->top_k || o->top_p < 1 || o->min_p > 0, all = false;
-    double mass = 0, sum = 0;
-    int32_t n = 0, kept = 0;
-    for (int32_t i = 0; i < s->vocab && (!cut || (o->top_p < 1 && !o->top_k)); i++)
-        mass += weight_of(s, best, i);
-    for (size_t layer = 0; !all; layer++) {
-        n = sort_layer(s, n, best, depths[layer]);
-        kept = keep(s, n, mass, &all);
-        int32_t found = cut ? kept : walk(s, kept, mass, u);
-        if (found < kept)
-            return s->choices[found].id;
-    }
-    for (int32_t i = 0; i < kept; i++)
-        sum += s->weights[i];
-    int32_t found = walk(s, kept, sum, u);
-    return s->choices[found < kept ? found : kept - 1].id;
+    s->scale = (float)(1 / o->temperature);
+    fill_buckets(s, best);
+    head h = head_of_count(s, o->top_k ? o->top_k : s->vocab, best);
+    if (o->top_p < 1)
+        h = head_of_mass(s, h, o->top_p * h.mass, best);
+    if (o->min_p > 0)
+        h = head_of_weight(s, h, o->min_p, best);
+    /* The token drawn is the one that carries the mass beyond u of it. */
+    double target = u * h.mass, before = 0;
+    int32_t b = 0, last = h.n ? h.bucket : h.bucket - 1;
+    while (b < last && before + s->mass[b] <= target)
+        before += s->mass[b++];
+    while (b > 0 && !s->count[b]) /* rounding may have led beyond the last token */
+        b--;
+    open_bucket(s, b, best);
+    int32_t end = b == h.bucket ? h.n : s->n_open, at = 0;
+    while (at + 1 < end && before + s->weights[at] <= target)
+        before += s->weights[at++];
+    return s->choices[at].id;
 }
 
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
@@ -209,7 +252,7 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
                         "the logit of token %d is not finite: the model's weights or "
                         "its input are damaged",
                         i);
-        s->choices[i] = (choice){ logits[i], i };
+        s->logits[i] = logits[i];
     }
     if (s->opt.repetition_penalty != 1)
         penalise(s, seen, n_seen);
@@ -221,6 +264,6 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
     if (s->opt.temperature == 0)
         return PESC_OK;
     rng_key key = { (uint64_t)s->opt.seed, rng_stream(1, 0, 0) };
-    *id = draw(s, s->choices[*id].logit, (double)rng_u32(key, step) * 0x1p-32);
+    *id = draw(s, s->logits[*id], (double)rng_u32(key, step) * 0x1p-32);
     return PESC_OK;
 }

@@ -17,10 +17,11 @@ static pesc_status open_host(scheduler *s)
     s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
     s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
     s->placed = mem_alloc(n, sizeof *s->placed);
+    s->draws = mem_alloc(n, sizeof *s->draws);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
-    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->placed || !s->rows ||
-        !s->pages)
+    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->placed || !s->draws ||
+        !s->rows || !s->pages)
         return fail_nomem("a scheduler", n * sizeof *s->seqs);
     return PESC_OK;
 }
@@ -89,9 +90,9 @@ void scheduler_close(scheduler *s)
     asked_close(&s->details);
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
-    sampler_close(s->sampler);
-    void *host[] = { s->logits, s->slots,   s->order,  s->share, s->pages,
-                     s->seqs,   s->filling, s->placed, s->rows,  s->top };
+    sampling_close(s->sampling);
+    void *host[] = { s->logits,  s->slots,  s->order, s->share, s->pages, s->seqs,
+                     s->filling, s->placed, s->draws, s->rows,  s->top };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         mem_free(host[i]);
     mem_free(s);
@@ -124,7 +125,8 @@ static bool is_sparse(const pesc_model *m)
     return false;
 }
 
-/* What only some requests need: a row of logits on the host, the sampler, room for details. */
+/* What only some requests need: a row of logits on the host, samplers, room for details. Beside a
+ * CPU's forwards one thread samples fast enough. */
 static pesc_status open_for(scheduler *s, const sched_request *r)
 {
     size_t vocab = (size_t)s->m->cfg.vocab, top = (size_t)r->n_top;
@@ -137,9 +139,10 @@ static pesc_status open_for(scheduler *s, const sched_request *r)
         s->top = more;
         s->cap_top = top;
     }
-    if (s->sampler || !r->sample)
+    if (s->sampling || !r->sample)
         return PESC_OK;
-    return sampler_open(&s->sampler, r->sample, s->m->cfg.vocab);
+    device *dev = s->m->dev;
+    return sampling_open(&s->sampling, dev, s->m->cfg.vocab, dev->op->host_memory(dev) ? 1 : 0);
 }
 
 pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket)
@@ -411,32 +414,48 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row)
                              bytes);
 }
 
-/* The next token of a job that generates. */
-static pesc_status choose(scheduler *s, const job *j, const asked_row *a, int32_t *id)
+/* The next tokens of the jobs that generate; what is asked of these rows comes last. */
+static pesc_status choose_tokens(scheduler *s)
 {
-    *id = a->best;
-    if (j->on_device)
-        return PESC_OK;
-    TRY(scheduler_download_row(s, a->row));
-    sampler_use(s->sampler, &j->sample, j->r.terms);
-    return sampler_pick(s->sampler, s->logits, j->ids.ids, j->ids.n, (uint64_t)job_generated(j),
-                        id);
+    size_t n = 0, at = 0;
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        placed *p = &s->placed[i];
+        job *j = s->slots[p->slot];
+        j->fed += s->seqs[i].n;
+        p->chosen = -1;
+        p->drawn = false;
+        if (!p->n || job_is_score(j) || j->fed != job_feed_end(j))
+            continue;
+        const asked_row *a = s->asked.all + p->first + p->n - 1;
+        p->chosen = a->best;
+        p->drawn = !j->on_device;
+        if (p->drawn)
+            s->draws[n++] = (sampling_row){ .row = a->row,
+                                            .opt = &j->sample,
+                                            .terms = j->r.terms,
+                                            .seen = j->ids.ids,
+                                            .n_seen = j->ids.n,
+                                            .step = (uint64_t)job_generated(j) };
+    }
+    if (n)
+        TRY(sampling_draw(s->sampling, s->head, s->draws, n));
+    for (int32_t i = 0; i < s->n_seqs; i++)
+        if (s->placed[i].drawn)
+            s->placed[i].chosen = s->draws[at++].id;
+    return PESC_OK;
 }
 
 /* Chooses tokens, and asks for the details of rows whose requests want them. */
 static pesc_status choose_all(scheduler *s)
 {
     s->details.n = 0;
+    TRY(choose_tokens(s));
     for (int32_t i = 0; i < s->n_seqs; i++) {
         placed *p = &s->placed[i];
         const asked_row *a = s->asked.all + p->first;
         job *j = s->slots[p->slot];
-        j->fed += s->seqs[i].n;
-        p->chosen = -1;
         p->details = s->details.n;
-        size_t scored = p->n;
-        if (p->n > 0 && !job_is_score(j) && j->fed == job_feed_end(j))
-            TRY(choose(s, j, &a[--scored], &p->chosen));
+        size_t scored = p->chosen < 0 ? p->n : p->n - 1;
         for (size_t k = 0; j->r.row && k < p->n; k++)
             TRY(scheduler_ask_details(s, j, a[k].row, k < scored ? a[k].token : p->chosen));
     }

@@ -7,13 +7,14 @@
 #include "infer/asked.h"
 #include "infer/job.h"
 #include "infer/prefix.h"
-#include "infer/sampler.h"
+#include "infer/sampling.h"
 
 /* A sequence of the next forward. */
 typedef struct placed {
     int32_t slot;
     size_t first, n; /* what is asked of its rows */
     int32_t chosen;  /* the token that was generated; -1: none */
+    bool drawn;      /* it is drawn on the host, else the likeliest */
     size_t details;  /* of its rows, in `details` */
 } placed;
 
@@ -28,8 +29,9 @@ struct scheduler {
     pass *pass;
     routes *routes; /* NULL until a request wants them */
     int32_t routes_every;
-    sampler *sampler; /* NULL until a request needs it */
-    float *logits;    /* [V]: a row for it */
+    sampling *sampling;  /* NULL until a request needs it */
+    sampling_row *draws; /* [n_slots]: tokens that it draws after a forward */
+    float *logits;       /* [V]: a row; NULL until a request needs it */
     job_queue queue;
     job **slots;    /* [n_slots]: what a slot runs, or NULL */
     int32_t *order; /* [n_running]: slots, the longest running first */

@@ -205,8 +205,9 @@ sharded_gradients() { # method options
 # ---- what is exchanged during the computation
 
 @test "processes: gradients travel while backward runs, and a delay of each bucket changes no bit" {
-    train pesc "$D/prompt" --gpus 2 --batch 8
-    PESC_BUCKET_DELAY=20 train pesc "$D/delayed" --gpus 2 --batch 8
+    # enough steps: the process that is ahead has ended its backward when the other begins to send
+    train pesc "$D/prompt" --gpus 2 --steps 24 --batch 16 --micro-tokens 64
+    PESC_BUCKET_DELAY=20 train pesc "$D/delayed" --gpus 2 --steps 24 --batch 16 --micro-tokens 64
     equal "$D/prompt" "$D/delayed"
     python3 - "$D/prompt/metrics.jsonl" "$D/delayed/metrics.jsonl" <<'PY'
 import json, sys

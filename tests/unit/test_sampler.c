@@ -1,7 +1,9 @@
-#include "infer/sampler.h"
+#include "base/rng.h"
+#include "infer/sampling.h"
 #include "support/check.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static int32_t pick(pesc_sample_options opt, const float *logits, int32_t n, uint64_t step)
 {
@@ -90,6 +92,110 @@ static void seed_and_step_decide(void **state)
     assert_true(same < 20 && moved > 80);
 }
 
+enum { VOCAB = 900 };
+
+/* Normally distributed, with equal ones. */
+static void fill_logits(float *to, uint64_t seed, float spread)
+{
+    for (uint64_t i = 0; i < VOCAB; i++) {
+        float x = 0;
+        for (uint64_t k = 0; k < 12; k++)
+            x += (float)rng_u32((rng_key){ seed, 1 }, 12 * i + k) * 0x1p-32f;
+        to[i] = roundf(64 * spread * (x - 6)) / 64;
+    }
+}
+
+static const float *sorted_logits;
+static int by_logit(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    if (sorted_logits[x] != sorted_logits[y])
+        return sorted_logits[x] > sorted_logits[y] ? -1 : 1;
+    return x < y ? -1 : 1;
+}
+
+/* The definition: all tokens are sorted, each rule cuts the list, and the draw walks along it. */
+static int32_t defined(const pesc_sample_options *o, const float *logits, uint64_t step)
+{
+    int32_t order[VOCAB], n = VOCAB, at = 0;
+    double w[VOCAB], mass = 0, sum = 0, head = 0;
+    for (int32_t i = 0; i < VOCAB; i++)
+        order[i] = i;
+    sorted_logits = logits;
+    qsort(order, VOCAB, sizeof *order, by_logit);
+    for (int32_t i = 0; i < VOCAB; i++)
+        w[i] = exp(((double)logits[order[i]] - (double)logits[order[0]]) / o->temperature);
+    n = o->top_k && o->top_k < n ? (int32_t)o->top_k : n;
+    for (int32_t i = 0; i < n; i++)
+        mass += w[i];
+    while (at < n && head < o->top_p * mass)
+        head += w[at++];
+    n = o->top_p < 1 ? at : n;
+    while (n > 1 && w[n - 1] < o->min_p)
+        n--;
+    for (int32_t i = 0; i < n; i++)
+        sum += w[i];
+    double left =
+        sum * (double)rng_u32((rng_key){ (uint64_t)o->seed, rng_stream(1, 0, 0) }, step) * 0x1p-32;
+    for (at = 0; at + 1 < n && left >= w[at]; at++)
+        left -= w[at];
+    return order[at];
+}
+
+static void buckets_draw_as_sorting_does(void **state)
+{
+    (void)state;
+    static const float spreads[] = { 0.01f, 0.5f, 3, 20 };
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } rules[] = {
+        { 1, 1, 0, 0 },      { 0.7f, 0.9f, 0, 0 },   { 1, 1, 0, 40 },      { 1.5f, 1, 0.05f, 0 },
+        { 1, 0.8f, 0, 50 },  { 1, 0.95f, 0.1f, 20 }, { 0.01f, 1, 0, 3 },   { 1, 1, 1, 0 },
+        { 5, 0.999f, 0, 0 }, { 1, 0.0001f, 0, 0 },   { 1, 1, 0.9f, 1000 }, { 1, 1, 0, 1 },
+    };
+    float logits[VOCAB];
+    for (size_t k = 0; k < sizeof spreads / sizeof *spreads; k++) {
+        fill_logits(logits, k, spreads[k]);
+        for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+            pesc_sample_options o = pesc_sample_defaults();
+            o.temperature = rules[r].temperature;
+            o.top_p = rules[r].top_p;
+            o.min_p = rules[r].min_p;
+            o.top_k = rules[r].top_k;
+            for (uint64_t step = 0; step < 40; step++)
+                assert_int_equal(pick(o, logits, VOCAB, step), defined(&o, logits, step));
+        }
+    }
+}
+
+static void threads_draw_what_one_does(void **state)
+{
+    (void)state;
+    enum { ROWS = 37 };
+    float *logits = malloc(ROWS * VOCAB * sizeof *logits);
+    pesc_sample_options o = pesc_sample_defaults();
+    sampling_row rows[ROWS];
+    pesc_device *dev;
+    sampling *s;
+    o.temperature = 1;
+    must(pesc_device_open(&dev, "cpu:1"));
+    must(sampling_open(&s, dev, VOCAB, 3));
+    for (int32_t i = 0; i < ROWS; i++) {
+        fill_logits(logits + i * VOCAB, (uint64_t)i, 1);
+        rows[i] = (sampling_row){ .row = ROWS - 1 - i, .opt = &o, .step = (uint64_t)i };
+    }
+    tensor all = { .dt = DT_F32, .nd = 2, .ne = { ROWS, VOCAB }, .data = logits };
+    must(sampling_draw(s, all, rows, ROWS));
+    for (int32_t i = 0; i < ROWS; i++)
+        assert_int_equal(rows[i].id, pick(o, logits + rows[i].row * VOCAB, VOCAB, (uint64_t)i));
+    logits[5 * VOCAB + 7] = INFINITY;
+    must_fail(sampling_draw(s, all, rows, ROWS), PESC_NUMERIC, "token 7");
+    sampling_close(s);
+    pesc_device_close(dev);
+    free(logits);
+}
+
 /* As transformers: a positive logit is divided, a negative one multiplied, once however often. */
 static void penalises_what_was_said(void **state)
 {
@@ -162,6 +268,8 @@ int main(void)
         cmocka_unit_test(draws_what_the_options_leave),
         cmocka_unit_test(top_p_ends_where_it_is_reached),
         cmocka_unit_test(seed_and_step_decide),
+        cmocka_unit_test(buckets_draw_as_sorting_does),
+        cmocka_unit_test(threads_draw_what_one_does),
         cmocka_unit_test(penalises_what_was_said),
         cmocka_unit_test(refuses_logits_that_are_not_finite),
     };
