@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every op under compute-sanitizer (memcheck, then racecheck) on a GPU, in pieces for machines that are lent for a short time.
+# Every op under compute-sanitizer (memcheck, then racecheck) on a GPU, in pieces of a limited time.
 #   BUILD=dir tests/sanitize.sh [FIRST]     begins no op after 80 s (LIMIT), and prints the number of the one to go on with
 # One op may take 60 s at most (EACH).
 set -u

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,18 +119,6 @@ static int32_t likeliest(const sampler *s)
  * keep a head of this order, and the draw walks along it. Only the buckets in which a rule or the
  * draw ends need to be sorted. */
 
-/* e^-depth to 1e-7, for depths from 0 to DEPTH: 2^-n e^r, |r| <= ln 2 / 2. */
-static double weight_of(float depth)
-{
-    int32_t n = (int32_t)(depth * 0x1.715476p0f + 0.5f);
-    float r = (float)n * 0x1.62e4p-1f - depth + (float)n * 0x1.7f7d1cp-20f;
-    float p = 1 + r * (1 + r * (0.5f + r * (0x1.55554p-3f + r * (0x1.5554ap-5f + r * 0x1.12p-7f))));
-    uint64_t power = (uint64_t)(1023 - n) << 52;
-    double scale;
-    memcpy(&scale, &power, sizeof scale);
-    return (double)p * scale;
-}
-
 static void fill_buckets(sampler *s, float best)
 {
     memset(s->count, 0, sizeof s->count);
@@ -142,7 +131,7 @@ static void fill_buckets(sampler *s, float best)
         int32_t b = (int32_t)(depth * ((float)BUCKETS / DEPTH));
         s->bucket_of[i] = (uint16_t)b;
         s->count[b]++;
-        s->mass[b] += weight_of(depth);
+        s->mass[b] += (double)expf(-depth);
     }
 }
 
@@ -163,7 +152,7 @@ static void open_bucket(sampler *s, int32_t bucket, float best)
             s->choices[s->n_open++] = (choice){ s->logits[i], i };
     qsort(s->choices, (size_t)s->n_open, sizeof *s->choices, likelier_first);
     for (int32_t i = 0; i < s->n_open; i++)
-        s->weights[i] = weight_of((best - s->choices[i].logit) * s->scale);
+        s->weights[i] = (double)expf((s->choices[i].logit - best) * s->scale);
 }
 
 /* The first tokens of the order: all of the buckets before `bucket`, and n of this one. */
@@ -222,7 +211,7 @@ static head head_of_weight(sampler *s, head h, double least, float best)
 static int32_t draw(sampler *s, float best, double u)
 {
     const pesc_sample_options *o = &s->opt;
-    s->scale = (float)(1 / o->temperature);
+    s->scale = (float)fmin(1 / o->temperature, FLT_MAX); /* times 0 it must be 0 */
     fill_buckets(s, best);
     head h = head_of_count(s, o->top_k ? o->top_k : s->vocab, best);
     if (o->top_p < 1)
@@ -261,7 +250,7 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
         add_terms(s, seen + (n_seen - n), n);
     }
     *id = likeliest(s);
-    if (s->opt.temperature == 0)
+    if (s->opt.temperature == 0 || s->logits[*id] == -INFINITY) /* every token is excluded */
         return PESC_OK;
     rng_key key = { (uint64_t)s->opt.seed, rng_stream(1, 0, 0) };
     *id = draw(s, s->logits[*id], (double)rng_u32(key, step) * 0x1p-32);

@@ -423,13 +423,11 @@ static pesc_status choose_tokens(scheduler *s)
         job *j = s->slots[p->slot];
         j->fed += s->seqs[i].n;
         p->chosen = -1;
-        p->drawn = false;
         if (!p->n || job_is_score(j) || j->fed != job_feed_end(j))
             continue;
         const asked_row *a = s->asked.all + p->first + p->n - 1;
         p->chosen = a->best;
-        p->drawn = !j->on_device;
-        if (p->drawn)
+        if (!j->on_device)
             s->draws[n++] = (sampling_row){ .row = a->row,
                                             .opt = &j->sample,
                                             .terms = j->r.terms,
@@ -440,7 +438,7 @@ static pesc_status choose_tokens(scheduler *s)
     if (n)
         TRY(sampling_draw(s->sampling, s->head, s->draws, n));
     for (int32_t i = 0; i < s->n_seqs; i++)
-        if (s->placed[i].drawn)
+        if (s->placed[i].chosen >= 0 && !s->slots[s->placed[i].slot]->on_device)
             s->placed[i].chosen = s->draws[at++].id;
     return PESC_OK;
 }

@@ -14,7 +14,6 @@ typedef struct placed {
     int32_t slot;
     size_t first, n; /* what is asked of its rows */
     int32_t chosen;  /* the token that was generated; -1: none */
-    bool drawn;      /* it is drawn on the host, else the likeliest */
     size_t details;  /* of its rows, in `details` */
 } placed;
 

@@ -94,6 +94,29 @@ static void seed_and_step_decide(void **state)
 
 enum { VOCAB = 900 };
 
+static void extremes_take_a_token(void **state)
+{
+    (void)state;
+    static const float coldest[] = { 1e-6f, 1e-30f, 1e-45f };
+    const float logits[] = { 1, 3, 3, 2 };
+    const int32_t all[] = { 0, 1, 2, 3 };
+    pesc_sample_options opt = pesc_sample_defaults();
+    for (size_t i = 0; i < sizeof coldest / sizeof *coldest; i++) {
+        opt.temperature = coldest[i];
+        int32_t id = pick(opt, logits, 4, i);
+        assert_true(id == 1 || id == 2);
+    }
+    sampler_terms none = { .min_tokens = 1, .ends = all, .n_ends = 4 };
+    sampler *s;
+    int32_t id = -1;
+    opt.temperature = 1;
+    must(sampler_open(&s, &opt, 4));
+    sampler_use(s, &opt, &none);
+    must(sampler_pick(s, logits, NULL, 0, 0, &id));
+    assert_in_range(id, 0, 3);
+    sampler_close(s);
+}
+
 /* Normally distributed, with equal ones. */
 static void fill_logits(float *to, uint64_t seed, float spread)
 {
@@ -269,6 +292,7 @@ int main(void)
         cmocka_unit_test(top_p_ends_where_it_is_reached),
         cmocka_unit_test(seed_and_step_decide),
         cmocka_unit_test(buckets_draw_as_sorting_does),
+        cmocka_unit_test(extremes_take_a_token),
         cmocka_unit_test(threads_draw_what_one_does),
         cmocka_unit_test(penalises_what_was_said),
         cmocka_unit_test(refuses_logits_that_are_not_finite),
