@@ -2,11 +2,13 @@
  * weights are generated on the device, so that 34 billion of them take seconds to start and no
  * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4]
  * [tokens=2048] [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32]
- * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [batch=1] [profile=0] keep: layers that keep
- * their activations, -1 as many as fit; memory: GiB that may be used, 0 all of the device; dropout:
- * percent, of LoRA and adapters; paged: moments in host memory; decode: decode this many tokens
- * instead of training; prefill: forwards of prompts of this many tokens instead; profile: also
- * print where the time of a step goes, with a synchronisation after each op. */
+ * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [batch=1] [context=0] [profile=0] keep:
+ * layers that keep their activations, -1 as many as fit; memory: GiB that may be used, 0 all of the
+ * device; dropout: percent, of LoRA and adapters; paged: moments in host memory; decode: decode
+ * this many tokens instead of training; prefill: forwards of prompts of this many tokens instead;
+ * context: tokens that the page table of a sequence has room for, as a server's has, at least those
+ * that are used; profile: also print where the time of a step goes, with a synchronisation after
+ * each op. */
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -397,8 +399,9 @@ static void open_inference(inference *f, int prompt, int most)
     f->seqs = mem_zalloc((size_t)f->batch, sizeof *f->seqs);
     for (int i = 0; i < n; i++)
         f->ids[i] = i % m->cfg.vocab;
-    must(
-        kvcache_open(&f->kv, m->dev, &m->cfg, m->act_dt, f->batch, most, (int64_t)f->batch * most));
+    int context = number_of("context", 0);
+    must(kvcache_open(&f->kv, m->dev, &m->cfg, m->act_dt, f->batch, context > most ? context : most,
+                      (int64_t)f->batch * (most + KV_PAGE_TOKENS)));
     must(pass_open(&f->p, m, (pass_limits){ n, f->batch, f->batch }, f->kv));
 }
 
