@@ -5,6 +5,7 @@
  * heads that its tensor cores do not take): so f32 cases carry a few times the op's own tolerance,
  * and cases that touch bf16 or nf4 in addition what the op allows for such operands, and two units
  * of bf16 of the result and of the tensor's own size. */
+#include "base/rng.h"
 #include "ops/harness.h"
 #include "ops/run.h"
 #include "support/check.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static device *gpu, *cpu;
@@ -160,6 +162,123 @@ static void scratch_is_not_allocated(void **state)
     d->op->close(d);
 }
 
+/* ---- decoding: a row has the same bits alone and beside many others ----
+ *
+ * The past of all rows is the same, so they share its pages and store the same new row; their
+ * queries differ. Alone, a row has a block for each part of its past; among many, one block for all
+ * parts. */
+
+enum { PAGE = 64, PAGES = 128 };
+
+typedef struct decode_shape {
+    int32_t rows, heads, kv, dim, pos, window;
+} decode_shape;
+
+static const decode_shape decode_shapes[] = {
+    { 512, 8, 8, 64, 100, 0 },     { 512, 8, 8, 64, 5000, 0 },  { 256, 16, 16, 128, 700, 0 },
+    { 512, 16, 8, 64, 8191, 300 }, { 512, 32, 8, 64, 700, 0 },  { 512, 32, 8, 64, 5000, 0 },
+    { 512, 24, 8, 64, 5000, 900 }, { 200, 24, 8, 64, 5000, 0 },
+};
+
+/* n random numbers as bf16. */
+static tensor random_bf16(i64 rows, i64 cols, uint64_t stream)
+{
+    tensor t = { NULL, DT_BF16, 2, { rows, cols } };
+    uint16_t *x = malloc((size_t)(rows * cols) * sizeof *x);
+    for (i64 i = 0; i < rows * cols; i++) {
+        float v = rng_normal((rng_key){ 7, stream }, (uint64_t)i);
+        memcpy(&x[i], (char *)&v + 2, 2);
+    }
+    must(gpu->op->alloc(gpu, tensor_bytes(&t), &t.data));
+    gpu->op->upload(gpu, t.data, x, tensor_bytes(&t));
+    free(x);
+    return t;
+}
+
+/* start + i * step */
+static tensor counted_i32(i64 n, int32_t start, int32_t step)
+{
+    tensor t = { NULL, DT_I32, 1, { n } };
+    int32_t *x = malloc((size_t)n * sizeof *x);
+    for (i64 i = 0; i < n; i++)
+        x[i] = start + (int32_t)i * step;
+    must(gpu->op->alloc(gpu, tensor_bytes(&t), &t.data));
+    gpu->op->upload(gpu, t.data, x, tensor_bytes(&t));
+    free(x);
+    return t;
+}
+
+typedef struct decoding {
+    decode_shape s;
+    tensor q, k, v, pages_k, pages_v, pos;
+} decoding;
+
+/* Rows [first, first + n) of the queries; the results are in `out`. */
+static void decode_rows(const decoding *d, int32_t first, int32_t n, uint16_t *out)
+{
+    decode_shape s = d->s;
+    i64 width = (i64)s.heads * s.dim;
+    tensor starts = counted_i32(n + 1, 0, 1), table = counted_i32((i64)n * PAGES, 0, 1);
+    tensor o = { NULL, DT_BF16, 2, { n, width } };
+    int32_t *pages = malloc(tensor_bytes(&table));
+    for (i64 i = 0; i < (i64)n * PAGES; i++)
+        pages[i] = (int32_t)(i % PAGES);
+    gpu->op->upload(gpu, table.data, pages, tensor_bytes(&table));
+    must(gpu->op->alloc(gpu, tensor_bytes(&o), &o.data));
+    kv_pages kv = { d->pages_k, d->pages_v, { table.data, DT_I32, 2, { n, PAGES } } };
+    attention a = { .q = tensor_slice(&d->q, first, n),
+                    .k = tensor_slice(&d->k, first, n),
+                    .v = tensor_slice(&d->v, first, n),
+                    .out = o,
+                    .starts = starts,
+                    .pos = tensor_slice(&d->pos, first, n),
+                    .kv = &kv,
+                    .n_heads = s.heads,
+                    .n_kv_heads = s.kv,
+                    .qk_dim = s.dim,
+                    .v_dim = s.dim,
+                    .window = s.window,
+                    .scale = 0.1f };
+    gpu->op->attention_fwd(gpu, &a);
+    must(gpu->op->download(gpu, out, o.data, tensor_bytes(&o)));
+    void *used[] = { starts.data, table.data, o.data };
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        gpu->op->free(gpu, used[i]);
+    free(pages);
+}
+
+static void decode_alone_and_among_many(void **state)
+{
+    const decode_shape *s = *state;
+    size_t width = (size_t)(s->heads * s->dim);
+    tensor none = random_bf16(1, (i64)s->kv * s->dim, 3);
+    decoding d = { .s = *s,
+                   .q = random_bf16(s->rows, s->heads * s->dim, 1),
+                   .k = random_bf16(s->rows, s->kv * s->dim, 2),
+                   .v = random_bf16(s->rows, s->kv * s->dim, 2),
+                   .pages_k = random_bf16((i64)PAGES * PAGE, s->kv * s->dim, 4),
+                   .pages_v = random_bf16((i64)PAGES * PAGE, s->kv * s->dim, 5),
+                   .pos = counted_i32(s->rows, s->pos, 0) };
+    size_t row_bytes = tensor_bytes(&none);
+    for (int32_t i = 0; i < s->rows; i++) {
+        gpu->op->copy(gpu, (char *)d.k.data + (size_t)i * row_bytes, none.data, row_bytes);
+        gpu->op->copy(gpu, (char *)d.v.data + (size_t)i * row_bytes, none.data, row_bytes);
+    }
+    uint16_t *many = malloc((size_t)s->rows * width * 2), *one = malloc(width * 2);
+    decode_rows(&d, 0, s->rows, many);
+    for (int32_t i = 0; i < s->rows; i += i + 3 < s->rows ? 61 : 1) {
+        decode_rows(&d, i, 1, one);
+        if (memcmp(one, many + (size_t)i * width, width * 2) != 0)
+            fail_msg("row %d of %d differs from the same row alone", i, s->rows);
+    }
+    void *used[] = { none.data,      d.q.data,       d.k.data,  d.v.data,
+                     d.pages_k.data, d.pages_v.data, d.pos.data };
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        gpu->op->free(gpu, used[i]);
+    free(many);
+    free(one);
+}
+
 /* More than any case needs. No op allocates, so cases that pass are within it. */
 enum { CASES_SCRATCH = 256 << 20 };
 
@@ -183,8 +302,15 @@ int run_cuda(const char *spec)
         cmocka_unit_test(from_another_thread),
         cmocka_unit_test_prestate(scratch_is_not_allocated, (void *)(uintptr_t)spec),
     };
+    enum { SHAPES = sizeof decode_shapes / sizeof *decode_shapes };
+    struct CMUnitTest decodes[SHAPES] = { 0 };
+    for (int i = 0; i < SHAPES; i++)
+        decodes[i] =
+            (struct CMUnitTest){ "decode alone and among many", decode_alone_and_among_many, NULL,
+                                 NULL, (void *)(uintptr_t)&decode_shapes[i] };
     size_t n = (size_t)n_op_tests;
     int failed = cmocka_run_group_tests_name("the device", device_tests, NULL, NULL);
+    failed += cmocka_run_group_tests_name("decoding", decodes, NULL, NULL);
     failed += _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +
               _cmocka_run_group_tests("again, the same bits", twice, n, NULL, NULL);
     cpu->op->close(cpu);

@@ -1,9 +1,11 @@
 /* attention_decode: single query rows against the pages of their past (KV cache).
  *
  * Bound: reading keys and values. One row has many keys, so the keys are split in parts (flash
- * decoding), a block for each; the last block of a row to finish joins the parts in order. Where
- * parts begin depends on the size of the cache alone, so a sequence gets the same bits whatever is
- * decoded beside it.
+ * decoding); the last block of a row to finish joins the parts in order. Where parts begin depends
+ * on the size of the cache alone, so a sequence gets the same bits whatever is decoded beside it.
+ * How many blocks share the parts of a row depends on the number of rows: with few rows each part
+ * has its own block; with many there are blocks enough, and those of parts that a short past does
+ * not have would cost more than the work.
  *
  * Three kernels:
  *   - mma_part: tensor cores. The query heads that share a key head are the rows of an mma (16,
@@ -18,6 +20,7 @@
 #include "backend/cuda/overlap.cuh"
 
 enum { KEYS = DECODE_KEYS, HEADS = 16, THREADS = 128, WARPS = THREADS / 32 };
+enum { BLOCKS = 4096 }; /* more than a GPU runs at a time */
 
 /* The result of a part, for a row and head: maximum, sum, and values weighted by e^(s - max). */
 typedef struct parts {
@@ -44,6 +47,14 @@ static parts split_keys(const attn_args *a)
 static int32_t slots_of(const attn_args *a)
 {
     return attn_decode_only(a) ? a->n_tokens : a->n_seq;
+}
+
+/* A block for each of `columns` heads or groups of heads of a slot, and as many for the parts of
+ * each as make BLOCKS. */
+static dim3 grid_of(const attn_args *a, const parts &p, int32_t columns)
+{
+    int64_t rows = (int64_t)slots_of(a) * columns, each = (BLOCKS + rows - 1) / rows;
+    return dim3((unsigned)columns, (unsigned)(each < p.n ? each : p.n), (unsigned)slots_of(a));
 }
 
 size_t attn_decode_bytes(const attn_args *a)
@@ -225,18 +236,33 @@ __device__ static bool is_last(unsigned *counter, unsigned n)
     return last;
 }
 
-/* The work of a block: a part of the keys for some heads of a row. */
+/* The work of a block: some heads of a row, and of the parts of the keys that the row sees those
+ * from `part` to last_part in steps of gridDim.y. */
 struct block_work {
     decoded d;
-    int32_t slot, part, head, n_heads;
+    int32_t slot, part, last_part, kv_head, head, n_heads;
     range all; /* the keys that the row sees */
 };
+
+/* most: heads of a block. The work of a block that has none begins after its last part. */
+__device__ static block_work work_of(const attn_args &a, const parts &p, int most)
+{
+    int chunks = (a.group + most - 1) / most, skip = blockIdx.x % chunks * most;
+    block_work b = { row_in(a, blockIdx.z), (int32_t)blockIdx.z };
+    b.all = seen_by(a, max(b.d.t, 0));
+    b.part = b.all.low / p.keys + (int32_t)blockIdx.y;
+    b.last_part = b.d.t < 0 ? -1 : b.all.last / p.keys;
+    b.kv_head = blockIdx.x / chunks;
+    b.head = b.kv_head * a.group + skip;
+    b.n_heads = min(most, a.group - skip);
+    return b;
+}
 
 /* Stores the warps' results, which are in shared memory: to the output, where there is one part;
  * else to scratch, and the last block joins the parts. */
 template <int DV, int ROWS>
 __device__ static void store_part(const attn_args &a, const parts &p, const float *room,
-                                  block_work b)
+                                  const block_work &b)
 {
     int n_parts = b.all.last / p.keys - b.all.low / p.keys + 1;
     int64_t first = (int64_t)b.d.t * a.n_heads + b.head;
@@ -322,20 +348,16 @@ template <int DK, int DV> struct new_rows {
     }
 };
 
+/* One part of the keys. */
 template <int DK, int DV, int STAGES>
-static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new_kv rows, parts p)
+__device__ static void mma_one(const attn_args &a, const attn_new_kv &rows, const parts &p,
+                               const block_work &b)
 {
     using smem_t = part_smem<DK, DV, STAGES>;
     extern __shared__ __align__(128) unsigned char smem[];
-    int chunks = (a.group + HEADS - 1) / HEADS, kv_head = blockIdx.x / chunks;
-    int skip = blockIdx.x % chunks * HEADS, n_rows = min(HEADS, a.group - skip);
-    int32_t part = blockIdx.y, slot = blockIdx.z;
-    overlap_next();
-    decoded d = row_in(a, slot);
-    range all = seen_by(a, max(d.t, 0)), seen = seen_in(all, p, part);
-    if (d.t < 0 || seen.low > seen.last)
-        return overlap_wait();
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, head = kv_head * a.group + skip;
+    range seen = seen_in(b.all, p, b.part);
+    decoded d = b.d;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, kv_head = b.kv_head;
     attn_keys keys = attn_keys_of(a, d.seq, d.t);
     uint32_t q_at = smem_address(smem), k_at = q_at + smem_t::Q, v_at = k_at + STAGES * smem_t::K;
     const bf16 *k = (const bf16 *)a.k + kv_head * DK, *v = (const bf16 *)a.v + kv_head * DV;
@@ -358,9 +380,9 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
     bf16 *room_q = (bf16 *)smem;
     for (int i = threadIdx.x; i < HEADS * DK / 2; i += THREADS) {
         int row = i / (DK / 2), n = i % (DK / 2);
-        const bf16 *from = (const bf16 *)a.q + ((int64_t)d.t * a.n_heads + head + row) * DK;
+        const bf16 *from = (const bf16 *)a.q + ((int64_t)d.t * a.n_heads + b.head + row) * DK;
         bf16 *to = room_q + row * attn_rows<DK>::STRIDE;
-        if (row < n_rows)
+        if (row < b.n_heads)
             rotated_pair(from, a.rope, d.t, n).store(to);
         else
             *(uint32_t *)(to + 2 * n) = 0;
@@ -420,14 +442,26 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
                 make_float2(acc[0][n][2 * r], acc[0][n][2 * r + 1]);
     }
     __syncthreads();
-    store_part<DV, HEADS>(a, p, room, block_work{ d, slot, part, head, n_rows, all });
+    store_part<DV, HEADS>(a, p, room, b);
+}
+
+template <int DK, int DV, int STAGES>
+static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new_kv rows, parts p)
+{
+    overlap_next();
+    block_work b = work_of(a, p, HEADS);
+    if (b.part > b.last_part)
+        return overlap_wait();
+    for (; b.part <= b.last_part; b.part += gridDim.y) {
+        mma_one<DK, DV, STAGES>(a, rows, p, b);
+        __syncthreads(); /* the next part reuses the shared memory */
+    }
 }
 
 template <int DK, int DV, int STAGES>
 static void mma_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
-    int32_t chunks = (a->group + HEADS - 1) / HEADS;
-    dim3 grid((unsigned)(a->n_kv_heads * chunks), (unsigned)p.n, (unsigned)slots_of(a));
+    dim3 grid = grid_of(a, p, a->n_kv_heads * ((a->group + HEADS - 1) / HEADS));
     overlap_launch(c, "attention_fwd", { grid, THREADS, part_smem<DK, DV, STAGES>::BYTES },
                    mma_part<DK, DV, STAGES>, *a, attn_decode_only(a) ? rows : attn_new_kv{}, p);
 }
@@ -447,34 +481,23 @@ __device__ static void load_queries(float (&q)[N][D], const attn_args &a, const 
     }
 }
 
-/* A block has a row, a key head with N query heads, and a part of the keys: four for each warp at a
+/* A part of the keys for a row and a key head with N query heads: each warp has four keys at a
  * time, while the next four are being loaded. */
 template <int D, int N>
-static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new_kv rows, parts p)
+__device__ static void lane_one(const attn_args &a, const attn_new_kv &rows, const parts &p,
+                                const block_work &b, const float (&q)[N][D],
+                                float (&room)[WARPS][N][D + 2])
 {
     typedef attn_lanes<D, N> lanes;
-    __shared__ __align__(16) float q[N][D], room[WARPS][N][D + 2];
-    int chunks = (a.group + N - 1) / N, kv_head = blockIdx.x / chunks;
-    int skip = blockIdx.x % chunks * N, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    overlap_both();
-    decoded d = row_in(a, blockIdx.z);
-    range all = seen_by(a, max(d.t, 0)), seen = seen_in(all, p, blockIdx.y);
-    if (d.t < 0 || seen.low > seen.last)
-        return;
-    block_work b = { d,
-                     (int32_t)blockIdx.z,
-                     (int32_t)blockIdx.y,
-                     kv_head * a.group + skip,
-                     min(N, a.group - skip),
-                     all };
-    attn_keys keys = attn_keys_of(a, d.seq, d.t);
-    load_queries<D, N>(q, a, b);
-    if (rows.k && a.pos[a.starts[d.seq]] <= seen.last) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, kv_head = b.kv_head;
+    range seen = seen_in(b.all, p, b.part);
+    attn_keys keys = attn_keys_of(a, b.d.seq, b.d.t);
+    if (rows.k && a.pos[a.starts[b.d.seq]] <= seen.last) {
         new_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
-        for (int32_t row = a.starts[d.seq]; row <= d.t; row++)
+        for (int32_t row = a.starts[b.d.seq]; row <= b.d.t; row++)
             own.store(a, row);
     }
-    __syncthreads();
+    __syncthreads(); /* also for the queries, and for the results of the part before */
     int key = seen.low + warp * 4 + lane / 8;
     auto load = [&](int at) {
         int64_t from = (keys.row(min(at, seen.last)) * a.n_kv_heads + kv_head) * D;
@@ -502,10 +525,22 @@ static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_ne
 }
 
 template <int D, int N>
+static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new_kv rows, parts p)
+{
+    __shared__ __align__(16) float q[N][D], room[WARPS][N][D + 2];
+    overlap_both();
+    block_work b = work_of(a, p, N);
+    if (b.part > b.last_part)
+        return;
+    load_queries<D, N>(q, a, b);
+    for (; b.part <= b.last_part; b.part += gridDim.y)
+        lane_one<D, N>(a, rows, p, b, q, room);
+}
+
+template <int D, int N>
 static void lane_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
-    dim3 grid((unsigned)(a->n_kv_heads * ((a->group + N - 1) / N)), (unsigned)p.n,
-              (unsigned)slots_of(a));
+    dim3 grid = grid_of(a, p, a->n_kv_heads * ((a->group + N - 1) / N));
     overlap_launch(c, "attention_fwd", { grid, THREADS, 0 }, lane_part<D, N>, *a,
                    attn_decode_only(a) ? rows : attn_new_kv{}, p);
 }
