@@ -115,7 +115,8 @@ static size_t value_end(const layout *l, size_t at)
 static bool next_element(const layout *l, size_t at, size_t *begin, size_t *end)
 {
     const char *data = (const char *)l->map->data;
-    while (at < l->map->size && (is_space(data[at]) || data[at] == ',' || data[at] == '['))
+    at += at == l->begin; /* the bracket that opens the array */
+    while (at < l->map->size && (is_space(data[at]) || data[at] == ','))
         at++;
     if (at >= l->map->size || data[at] == ']')
         return false;
@@ -166,8 +167,13 @@ static pesc_status check_end(const layout *l, size_t at)
 static pesc_status check_array(const layout *l, size_t at, size_t begin, uint64_t count)
 {
     size_t after;
-    if (begin < l->map->size)
-        return check_gap(l, at, begin, count ? ',' : '[', &after);
+    if (begin < l->map->size) {
+        TRY(check_gap(l, at, begin, count ? ',' : '[', &after));
+        return l->map->data[begin] != '['
+                   ? PESC_OK
+                   : fail(PESC_FORMAT, "%s: byte %zu: found 0x5B, expected an object: a record",
+                          l->map->path, begin);
+    }
     TRY(check_gap(l, at, begin, ']', &after));
     return check_end(l, after);
 }

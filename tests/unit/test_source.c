@@ -149,7 +149,9 @@ static void refuses_what_is_no_data(void **state)
                  { "[{\"a\":1},]", "byte 8: found 0x2C, expected \"]\"" },
                  { "[{\"a\":1}, ,{}]", "byte 10: found 0x2C, expected an element" },
                  { "[{\"a\":1} {}]", "byte 9: found 0x7B, expected \",\"" },
-                 { "[[{\"a\":1}]]", "byte 1: found 0x5B, expected an element" },
+                 { "[[{\"a\":1}]]", "byte 1: found 0x5B, expected an object" },
+                 { "[[[[[[", "byte 1: found 0x5B, expected an object" },
+                 { "[{\"a\":1}, [2]]", "byte 10: found 0x5B, expected an object" },
                  { "[{\"a\":1}]\n{}", "byte 10: found 0x7B, expected the end of the file" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = put("bad", rows[i].text, strlen(rows[i].text));
