@@ -44,51 +44,44 @@ equal() {
         [ ! -e "$1/latest/$f.safetensors" ] || cmp "$1/latest/$f.safetensors" "$2/latest/$f.safetensors" || return 1
     done
 }
-compare() { # NAME METHOD OPTIONS...
-    local name=$1 n
-    shift
-    train 1 "$D/$name-1" "$@" || failed=$((failed + 1))
-    for n in 2 4; do
-        if train $n "$D/$name-$n" "$@" && equal "$D/$name-1" "$D/$name-$n"; then
-            echo "ok $name: $n processes give the bits of one"
-            passed=$((passed + 1))
-        else
-            echo "not ok $name: $n processes"
-            failed=$((failed + 1))
-        fi
-    done
+# RC SENTENCE: one line of the result, and its place in the counts
+report() {
+    if [ "$1" = 0 ]; then
+        echo "ok $2"
+        passed=$((passed + 1))
+    else
+        echo "not ok $2"
+        failed=$((failed + 1))
+    fi
 }
-part_bits() {
-    compare pesc pesc-a --method pesc --optimizer adamw8
-    compare bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
-    compare qlora pesc-a --method qlora --compute-dtype bf16
-    compare full full --method full
-    compare upcycle upcycle --method upcycle --optimizer adamw8
-    compare full-sharded full --method full --grad-groups 16 --packing false --batch 11
-    compare upcycle-sharded upcycle --method upcycle --optimizer adamw8 --compute-dtype bf16 --batch 8
-    compare molora molora --method molora --experts 4
-}
-
-# The base by shards: the bits of a whole one.
-shard() { # NAME METHOD OPTIONS...
-    local name=$1 n
-    shift
+# NAME SHARD METHOD OPTIONS...: runs of 2 and 4 processes, with --shard SHARD unless it is empty, against one of one process
+compare() {
+    local name=$1 shard=$2 n run
+    shift 2
     [ -e "$D/$name-1" ] || train 1 "$D/$name-1" "$@" || failed=$((failed + 1))
     for n in 2 4; do
-        if train $n "$D/$name-shard-$n" "$@" --shard base && equal "$D/$name-1" "$D/$name-shard-$n"; then
-            echo "ok $name: a base sharded over $n processes gives the bits of a whole one"
-            passed=$((passed + 1))
-        else
-            echo "not ok $name: a base sharded over $n processes"
-            failed=$((failed + 1))
-        fi
+        run=$D/$name${shard:+-$shard}-$n
+        train $n "$run" "$@" ${shard:+--shard "$shard"} && equal "$D/$name-1" "$run"
+        report $? "$name: $n processes${shard:+ with a sharded $shard} give the bits of one"
     done
 }
+
+part_bits() {
+    compare pesc '' pesc-a --method pesc --optimizer adamw8
+    compare bf16 '' pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
+    compare qlora '' pesc-a --method qlora --compute-dtype bf16
+    compare full '' full --method full
+    compare upcycle '' upcycle --method upcycle --optimizer adamw8
+    compare full-sharded '' full --method full --grad-groups 16 --packing false --batch 11
+    compare upcycle-sharded '' upcycle --method upcycle --optimizer adamw8 --compute-dtype bf16 --batch 8
+    compare molora '' molora --method molora --experts 4
+}
+
 part_shard() {
-    shard pesc pesc-a --method pesc --optimizer adamw8
-    shard bf16 pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
-    shard qlora pesc-a --method qlora --compute-dtype bf16
-    shard molora molora --method molora --experts 4
+    compare pesc base pesc-a --method pesc --optimizer adamw8
+    compare bf16 base pesc-a --method pesc --compute-dtype bf16 --base-dtype bf16
+    compare qlora base pesc-a --method qlora --compute-dtype bf16
+    compare molora base molora --method molora --experts 4
 }
 
 # The configuration of a model.
@@ -139,17 +132,12 @@ part_memory() {
     make_large
     make_records
     for base in bf16 nf4; do
-        if measure 2 "$D/whole-$base" "$D/large" "${LARGE[@]}" --base-dtype $base --compute-dtype bf16 && whole=$used &&
+        measure 2 "$D/whole-$base" "$D/large" "${LARGE[@]}" --base-dtype $base --compute-dtype bf16 && whole=$used &&
             measure 2 "$D/sharded-$base" "$D/large" "${LARGE[@]}" --base-dtype $base --compute-dtype bf16 --shard base &&
-            equal "$D/whole-$base" "$D/sharded-$base"; then
-            echo "ok large: a base in $base sharded over 2 processes gives the bits of a whole one"
-            print_memory "$D/whole-$base" "$D/sharded-$base"
-            echo "   both processes together used at most $whole MiB of the GPU with a whole base, $used MiB with a sharded one"
-            passed=$((passed + 1))
-        else
-            echo "not ok large: a base in $base sharded over 2 processes"
-            failed=$((failed + 1))
-        fi
+            equal "$D/whole-$base" "$D/sharded-$base"
+        report $? "large: a base in $base sharded over 2 processes gives the bits of a whole one"
+        print_memory "$D/whole-$base" "$D/sharded-$base"
+        echo "   both processes together used at most ${whole:-?} MiB of the GPU with a whole base, $used MiB with a sharded one"
     done
 }
 print_memory() { # WHOLE SHARDED: what rank 0 of each says at its start
@@ -163,17 +151,13 @@ part_hidden() {
     make_large
     make_records
     for delay in 0 10; do
-        if PESC_BUCKET_DELAY=$delay measure 2 "$D/delay-$delay" "$D/large" "${LARGE[@]}" --base-dtype bf16 --compute-dtype bf16; then
-            echo "ok large: buckets with a delay of $delay ms"
-            echo "   $(grep -h '^exchange of gradients' "$D/delay-$delay.0.err") (rank 0, 4 steps)"
-            echo "   $(grep -o '"comm_s.*comm_hidden":[^,]*' "$D/delay-$delay/metrics.jsonl" | tr '\n' ' ')"
-            passed=$((passed + 1))
-        else
-            echo "not ok large: buckets with a delay of $delay ms"
-            failed=$((failed + 1))
-        fi
+        PESC_BUCKET_DELAY=$delay measure 2 "$D/delay-$delay" "$D/large" "${LARGE[@]}" --base-dtype bf16 --compute-dtype bf16
+        report $? "large: buckets with a delay of $delay ms"
+        echo "   $(grep -h '^exchange of gradients' "$D/delay-$delay.0.err") (rank 0, 4 steps)"
+        echo "   $(grep -o '"comm_s.*comm_hidden":[^,]*' "$D/delay-$delay/metrics.jsonl" | tr '\n' ' ')"
     done
-    equal "$D/delay-0" "$D/delay-10" && echo "ok large: the delay changes no bit" || failed=$((failed + 1))
+    equal "$D/delay-0" "$D/delay-10"
+    report $? "large: the delay changes no bit"
 }
 
 # DIR: LAYERS layers (32) of the shape of Llama 7B in bf16. One layer is random, the others are copies of it, so that it
@@ -220,15 +204,10 @@ part_7b() {
     [ "${room:-0}" -lt 20000 ] || S=$(mktemp -d -p /dev/shm)
     make_records
     echo "7b: made in $({ time -p make_7b "$S/7b"; } 2>&1 | awk '/^real/ { print $2 }') s"
-    if measure 1 "$D/7b-whole" "$S/7b" "${options[@]}" && measure 2 "$D/7b-sharded" "$S/7b" "${options[@]}" --shard base &&
-        equal "$D/7b-whole" "$D/7b-sharded"; then
-        echo "ok 7b: an NF4 base sharded over 2 processes gives the bits of a whole one in one process"
-        print_memory "$D/7b-whole" "$D/7b-sharded"
-        passed=$((passed + 1))
-    else
-        echo "not ok 7b: an NF4 base sharded over 2 processes"
-        failed=$((failed + 1))
-    fi
+    measure 1 "$D/7b-whole" "$S/7b" "${options[@]}" && measure 2 "$D/7b-sharded" "$S/7b" "${options[@]}" --shard base &&
+        equal "$D/7b-whole" "$D/7b-sharded"
+    report $? "7b: an NF4 base sharded over 2 processes gives the bits of a whole one in one process"
+    print_memory "$D/7b-whole" "$D/7b-sharded"
 }
 
 for part in ${PART:-bits shard memory hidden 7b}; do
