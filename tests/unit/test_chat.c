@@ -1,17 +1,14 @@
-#include "base/io.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "support/check.h"
+#include "support/files.h"
+#include "support/letters.h"
 #include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
-/* A tokenizer of single characters, the merge "\n\n", and control tokens: what is encoded can be
- * read back token by token. */
-static char dir[] = "/tmp/pesc-chat-XXXXXX";
 static tokenizer *tok;
 
 static const char *const control[] = {
@@ -29,49 +26,19 @@ static const char *const control[] = {
 };
 enum { CONTROLS = sizeof control / sizeof *control };
 
-static void write_tokenizer(const char *config)
-{
-    str s = { 0 };
-    char path[64];
-    str_puts(&s, "{\"version\":\"1.0\",\"added_tokens\":[");
-    for (int i = 0; i < CONTROLS; i++)
-        str_printf(&s,
-                   "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"lstrip\":false,"
-                   "\"rstrip\":false,\"single_word\":false,\"normalized\":false}",
-                   i ? "," : "", 200 + i, control[i]);
-    str_puts(&s, "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-                 "\"decoder\":null,\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"vocab\":{");
-    for (int c = ' '; c < 127; c++)
-        str_printf(&s, "\"%s%c\":%d,", c == '"' || c == '\\' ? "\\" : "", c, c);
-    for (int i = 0; i < CONTROLS; i++)
-        str_printf(&s, "\"%s\":%d,", control[i], 200 + i);
-    str_puts(&s, "\"\\n\":10,\"\\n\\n\":11},\"merges\":[[\"\\n\",\"\\n\"]]}}");
-    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    must(io_write_file(path, s.p, s.n));
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    must(io_write_file(path, config, strlen(config)));
-    str_free(&s);
-}
-
 static int set_up(void **state)
 {
     (void)state;
-    assert_non_null(mkdtemp(dir));
-    write_tokenizer("{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
-    must(tokenizer_open_dir(&tok, dir));
+    letters_put(control, CONTROLS);
+    files_text("tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
+    must(tokenizer_open_dir(&tok, files_path("")));
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    char path[64];
     tokenizer_close(tok);
-    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    unlink(path);
-    rmdir(dir);
     return 0;
 }
 
@@ -334,13 +301,9 @@ static void refuses_what_a_format_cannot_say(void **state)
 static void needs_the_tokens_of_the_format(void **state)
 {
     (void)state;
-    char path[64];
     const char json[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
-    snprintf(path, sizeof path, "%s/bare.json", dir);
-    must(io_write_file(path, json, strlen(json)));
     tokenizer *bare = NULL;
-    must(tokenizer_open_file(&bare, path));
-    unlink(path);
+    must(tokenizer_open_file(&bare, files_text("bare.json", json)));
     id_list ids = { 0 };
     must_fail(chat_encode(chat_find("chatml"), bare, talk, 2, true, &ids, NULL), PESC_UNSUPPORTED,
               "needs the token <|im_start|>");

@@ -5,34 +5,14 @@
 #include "base/str.h"
 #include "support/check.h"
 #include "support/files.h"
+#include "support/letters.h"
 #include "text/chat.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-/* A tokenizer of single characters and control tokens: what is encoded can be read back. */
 static const char *const control[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>" };
 enum { CONTROLS = sizeof control / sizeof *control };
-
-static void write_tokenizer(void)
-{
-    str s = { 0 };
-    str_puts(&s, "{\"version\":\"1.0\",\"added_tokens\":[");
-    for (int i = 0; i < CONTROLS; i++)
-        str_printf(&s,
-                   "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"lstrip\":false,"
-                   "\"rstrip\":false,\"single_word\":false,\"normalized\":false}",
-                   i ? "," : "", 200 + i, control[i]);
-    str_puts(&s, "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-                 "\"decoder\":null,\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"vocab\":{");
-    for (int c = ' '; c < 127; c++)
-        str_printf(&s, "\"%s%c\":%d,", c == '"' || c == '\\' ? "\\" : "", c, c);
-    for (int i = 0; i < CONTROLS; i++)
-        str_printf(&s, "\"%s\":%d,", control[i], 200 + i);
-    str_puts(&s, "\"\\n\":10},\"merges\":[]}}");
-    files_text("tokenizer.json", s.p);
-    str_free(&s);
-}
 
 /* The tokenizer with a template as its configuration writes it: any JSON. */
 static tokenizer *open_with(json_t *template)
@@ -329,7 +309,7 @@ static void every_allocation_may_fail(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    write_tokenizer();
+    letters_put(control, CONTROLS);
     return 0;
 }
 

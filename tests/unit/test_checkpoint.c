@@ -4,14 +4,13 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "support/golden.h"
+#include "support/training.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static pesc_device *dev;
-static pesc_model *model;
+static training on;
 static params *ps;
 static optimizer *opt;
 static char run[512];
@@ -276,9 +275,8 @@ static int open_all(void **state)
                         .lora_r = 2,
                         .lora_alpha = 4,
                         .lora_targets = TARGET_Q | TARGET_DOWN };
-    must(pesc_device_open(&dev, "cpu:1"));
-    must(pesc_model_open(&model, dev, golden_path("train/pesc-a/model"), NULL));
-    must(params_open(&ps, model, &spec));
+    on = training_open("cpu:1", "train/pesc-a/model", &spec);
+    ps = on.ps;
     must(optimizer_open(&opt, ps, &(optimizer_options){ .beta1 = 0.9, .beta2 = 0.999 }));
     return 0;
 }
@@ -287,9 +285,7 @@ static int close_all(void **state)
 {
     (void)state;
     optimizer_close(opt);
-    params_close(ps);
-    pesc_model_close(model);
-    pesc_device_close(dev);
+    training_close(&on);
     return 0;
 }
 

@@ -5,30 +5,26 @@
 
 #include "support/check.h"
 #include "support/files.h"
-#include "support/golden.h"
+#include "support/training.h"
 
 #include <stdio.h>
 
-static pesc_device *dev;
-static pesc_model *model;
+static training on;
 static params *ps;
 
 static int open_all(void **state)
 {
     const train_spec spec = { .base = true };
     (void)state;
-    must(pesc_device_open(&dev, "cpu:1"));
-    must(pesc_model_open(&model, dev, golden_path("train/full/model"), NULL));
-    must(params_open(&ps, model, &spec));
+    on = training_open("cpu:1", "train/full/model", &spec);
+    ps = on.ps;
     return 0;
 }
 
 static int close_all(void **state)
 {
     (void)state;
-    params_close(ps);
-    pesc_model_close(model);
-    pesc_device_close(dev);
+    training_close(&on);
     return 0;
 }
 
@@ -113,7 +109,7 @@ static pesc_model *new_model(const char *json)
     pesc_model *m;
     snprintf(name, sizeof name, "model%d", n++);
     must(pesc_new(files_text("config.json", json), files_path(name), NULL, "f32", 3, NULL));
-    must(pesc_model_open(&m, dev, files_path(name), NULL));
+    must(pesc_model_open(&m, on.dev, files_path(name), NULL));
     return m;
 }
 

@@ -1,14 +1,13 @@
 #include "train/optimizer.h"
 
 #include "support/check.h"
-#include "support/golden.h"
+#include "support/training.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 /* CPU tensors are host memory, so the test looks into them. */
-static pesc_device *dev;
-static pesc_model *model;
+static training on;
 static params *ps;
 
 static const optimizer_options usual = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
@@ -130,18 +129,15 @@ static int open_all(void **state)
 {
     (void)state;
     train_spec spec = { .lora_r = 4, .lora_alpha = 8, .lora_targets = TARGET_ALL, .seed = 3 };
-    must(pesc_device_open(&dev, "cpu:2"));
-    must(pesc_model_open(&model, dev, golden_path("train/lora/model"), NULL));
-    must(params_open(&ps, model, &spec));
+    on = training_open("cpu:2", "train/lora/model", &spec);
+    ps = on.ps;
     return 0;
 }
 
 static int close_all(void **state)
 {
     (void)state;
-    params_close(ps);
-    pesc_model_close(model);
-    pesc_device_close(dev);
+    training_close(&on);
     return 0;
 }
 

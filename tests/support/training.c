@@ -1,0 +1,21 @@
+#include "support/training.h"
+
+#include "support/check.h"
+#include "support/golden.h"
+
+training training_open(const char *where, const char *model, const train_spec *spec)
+{
+    training t = { 0 };
+    must(pesc_device_open(&t.dev, where));
+    must(pesc_model_open(&t.model, t.dev, golden_path(model), NULL));
+    must(params_open(&t.ps, t.model, spec));
+    return t;
+}
+
+void training_close(training *t)
+{
+    params_close(t->ps);
+    pesc_model_close(t->model);
+    pesc_device_close(t->dev);
+    *t = (training){ 0 };
+}
