@@ -176,9 +176,8 @@ pesc_status opt_read_yaml(options *o)
     size_t n, n_rows;
     (void)pesc_option_rows(&n_rows);
     pesc_status st = input_read(o->config, &text, &n);
-    if (st != PESC_OK)
-        return st == PESC_IO ? PESC_USAGE
-                             : st; /* an options file is part of the request, not an input */
+    if (st != PESC_OK) /* an options file is part of the request, not an input */
+        return st == PESC_NOMEM ? st : PESC_USAGE;
     reader r = { .o = o, .seen = calloc(n_rows, sizeof *r.seen) };
     if (!r.seen || !yaml_parser_initialize(&r.parser)) {
         st = out_nomem(o->config);

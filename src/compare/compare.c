@@ -265,13 +265,9 @@ static pesc_status open_all(comparison *c, pesc_model *a, pesc_model *b)
     const int32_t most = (int32_t)o->seq_len;
     dataset_options d = { .paths = o->data,
                           .n_paths = o->n_data,
-                          .format = o->format,
-                          .template = o->chat_template,
-                          .keep_reasoning = o->keep_reasoning,
                           .seq_len = most,
-                          .tok = a->tok,
-                          .chat = a->chat,
-                          .vocab = a->cfg.vocab };
+                          DATASET_RECORDS(o),
+                          DATASET_MODEL(a) };
     TRY(check_shapes(a, b));
     TRY(dataset_open(&c->data, &d));
     TRY(pack_open(&c->pack, (pack_limits){ .max_tokens = most, .max_seqs = most }));

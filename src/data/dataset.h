@@ -27,6 +27,12 @@ typedef struct dataset_options {
     int32_t vocab;           /* ids at or above are refused */
 } dataset_options;
 
+/* Initialisers of dataset_options, for all who read records with a model: the fields that each
+ * struct of public options with records has, and those that come from an open model. */
+#define DATASET_RECORDS(o)                                                                         \
+    .format = (o)->format, .template = (o)->chat_template, .keep_reasoning = (o)->keep_reasoning
+#define DATASET_MODEL(m) .tok = (m)->tok, .chat = (m)->chat, .vocab = (m)->cfg.vocab
+
 typedef struct dataset dataset;
 pesc_status dataset_open(dataset **out, const dataset_options *opt);
 void dataset_close(dataset *d); /* NULL is allowed */

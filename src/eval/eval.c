@@ -431,15 +431,9 @@ static pesc_status open_task(evaluation *e, const char *task)
     if (io_kind_of(task) == IO_NONE && !strpbrk(task, "./"))
         return fail(PESC_USAGE, "the task \"%s\" is not known; give a file of records", task);
     const pesc_model *m = e->s->model;
-    dataset_options d = { .paths = &task,
-                          .n_paths = 1,
-                          .format = o->format,
-                          .template = o->chat_template,
-                          .keep_reasoning = o->keep_reasoning,
-                          .seq_len = e->s->n_ctx,
-                          .tok = m->tok,
-                          .chat = m->chat,
-                          .vocab = m->cfg.vocab };
+    dataset_options d = {
+        .paths = &task, .n_paths = 1, .seq_len = e->s->n_ctx, DATASET_RECORDS(o), DATASET_MODEL(m)
+    };
     TRY(dataset_open(&e->data, &d));
     e->n_records = dataset_count(e->data);
     e->domain = mem_alloc((size_t)e->n_records, 1);

@@ -245,13 +245,9 @@ static pesc_status open_all(tally *t, pesc_model *m)
     const int32_t most = (int32_t)o->seq_len;
     dataset_options d = { .paths = o->data,
                           .n_paths = o->n_data,
-                          .format = o->format,
-                          .template = o->chat_template,
-                          .keep_reasoning = o->keep_reasoning,
                           .seq_len = most,
-                          .tok = m->tok,
-                          .chat = m->chat,
-                          .vocab = m->cfg.vocab };
+                          DATASET_RECORDS(o),
+                          DATASET_MODEL(m) };
     TRY(routes_open(&t->routes, m, most));
     TRY(dataset_open(&t->data, &d));
     TRY(open_report(t));

@@ -25,11 +25,9 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
 {
     dataset_options o = { .paths = opt->data,
                           .n_paths = opt->n_data,
-                          .format = opt->format,
-                          .template = opt->chat_template,
-                          .keep_reasoning = opt->keep_reasoning,
                           .seq_len = (int32_t)opt->seq_len,
-                          .tok = d->tok };
+                          .tok = d->tok,
+                          DATASET_RECORDS(opt) };
     pesc_model_info info = PESC_INIT(pesc_model_info);
     if (pesc_info(path, opt->base, NULL, &info) == PESC_OK) {
         o.vocab = (int32_t)info.vocab;
@@ -77,15 +75,11 @@ static dataset_options data_options(const pesc_trainer *t, bool eval)
     const pesc_train_options *o = &t->opt;
     dataset_options d = { .paths = eval ? o->eval_data : o->data,
                           .n_paths = eval ? o->n_eval_data : o->n_data,
-                          .format = o->format,
-                          .template = o->chat_template,
                           .seq_len = (int32_t)o->seq_len,
                           .shuffle = o->shuffle && !eval,
-                          .keep_reasoning = o->keep_reasoning,
                           .seed = (uint64_t)o->seed,
-                          .tok = t->m->tok,
-                          .chat = t->m->chat,
-                          .vocab = t->m->cfg.vocab };
+                          DATASET_RECORDS(o),
+                          DATASET_MODEL(t->m) };
     over_length_find(o->over_length, &d.over);
     return d;
 }
