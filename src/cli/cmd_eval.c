@@ -116,6 +116,8 @@ static pesc_status run_all(const options *o, const words *w)
 
 static pesc_status run(const options *o, const words *w)
 {
+    if (!w->n_files && !w->tasks[0])
+        return out_fail(PESC_USAGE, "eval: --tasks: found only commas, expected TASK");
     if (w->n_files && w->tasks[0] && o->json)
         return out_fail(PESC_USAGE, "eval: --json takes benchmark tasks or files of records, found "
                                     "both");

@@ -19,6 +19,11 @@ JSON
     has '^  all +3 '
 }
 
+@test "eval: commas alone name no task" {
+    pesc eval "$D/model" --tasks ,,
+    fails 2 'eval: --tasks: found only commas, expected TASK'
+}
+
 @test "eval: --json, several tasks, with commas or without" {
     pesc eval "$D/model" --tasks "$D/task.jsonl,$D/text.jsonl" --json -q
     [ "$status" = 0 ]
