@@ -32,8 +32,9 @@ typedef struct samples {
 
 typedef struct load {
     const options *o;
-    char host[256], port[8], prefix[256];
-    struct addrinfo *address;
+    char host[256], port[8], prefix[256]; /* of the URL; an IPv6 address without its brackets */
+    char headers[1024];                   /* Host, and the key if there is one */
+    struct addrinfo *found, *address;     /* what the host resolves to; the one that is used */
     char *model;
     int64_t first_id, last_id; /* of the tokens of prompts; last_id is not used */
     stream *streams;
@@ -69,35 +70,57 @@ static double draw(load *l)
 
 /* ---- the server ---- */
 
-static pesc_status parse_url(load *l, const char *url)
+/* Cuts http://HOST[:PORT][/PREFIX][/v1] into its parts; HOST may be an IPv6 address in brackets.
+ * False: it is none, or too long. */
+static bool cut_url(load *l, const char *url)
 {
     static const char scheme[] = "http://";
-    const char *p = url + sizeof scheme - 1;
     if (strncmp(url, scheme, sizeof scheme - 1) != 0)
-        return out_fail(PESC_USAGE, "bench serve: found \"%.100s\", expected http://HOST:PORT",
-                        url);
-    size_t host = strcspn(p, ":/");
-    size_t port = p[host] == ':' ? strcspn(p + host + 1, "/") : 0;
-    const char *path = p + host + (p[host] == ':' ? port + 1 : 0);
-    size_t n = strlen(path);
-    while (n > 0 && path[n - 1] == '/')
+        return false;
+    const char *host = url + sizeof scheme - 1;
+    bool brackets = *host == '[';
+    host += brackets;
+    size_t n_host = strcspn(host, brackets ? "]" : ":/");
+    const char *rest = host + n_host + (brackets && host[n_host] == ']');
+    bool has_port = *rest == ':';
+    const char *port = has_port ? rest + 1 : "80";
+    size_t n_port = strcspn(port, "/");
+    const char *prefix = has_port ? port + n_port : rest;
+    size_t n = strlen(prefix);
+    while (n > 0 && prefix[n - 1] == '/')
         n--;
-    if (n >= 3 && strncmp(path + n - 3, "/v1", 3) == 0)
+    if (n >= 3 && strncmp(prefix + n - 3, "/v1", 3) == 0)
         n -= 3;
-    if (host == 0 || host >= sizeof l->host || port >= sizeof l->port || n >= sizeof l->prefix)
-        return out_fail(PESC_USAGE, "bench serve: found \"%.100s\", expected http://HOST:PORT",
-                        url);
-    snprintf(l->host, sizeof l->host, "%.*s", (int)host, p);
-    snprintf(l->port, sizeof l->port, "%.*s", port ? (int)port : 2, port ? p + host + 1 : "80");
-    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)n, path);
-    int error = getaddrinfo(l->host, l->port, &(struct addrinfo){ .ai_socktype = SOCK_STREAM },
-                            &l->address);
-    return error ? out_fail(PESC_USAGE, "%s: %s", l->host, gai_strerror(error)) : PESC_OK;
+    if (n_host == 0 || n_host >= sizeof l->host || n_port == 0 || n_port >= sizeof l->port ||
+        n >= sizeof l->prefix || (brackets && host[n_host] != ']') || (n > 0 && *prefix != '/'))
+        return false;
+    snprintf(l->host, sizeof l->host, "%.*s", (int)n_host, host);
+    snprintf(l->port, sizeof l->port, "%.*s", (int)n_port, port);
+    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)n, prefix);
+    return true;
 }
 
-static int open_socket(const load *l, int flags)
+static pesc_status find_server(load *l, const char *url)
 {
-    const struct addrinfo *a = l->address;
+    if (!cut_url(l, url))
+        return out_fail(PESC_USAGE, "bench serve: found \"%.100s\", expected http://HOST:PORT",
+                        url);
+    const struct addrinfo how = { .ai_socktype = SOCK_STREAM };
+    int error = getaddrinfo(l->host, l->port, &how, &l->found);
+    if (error)
+        return out_fail(PESC_USAGE, "%s, port %s: %s", l->host, l->port, gai_strerror(error));
+    const char *key = getenv("OPENAI_API_KEY");
+    bool v6 = strchr(l->host, ':');
+    int n = snprintf(l->headers, sizeof l->headers, "Host: %s%s%s:%s\r\n%s%s%s", v6 ? "[" : "",
+                     l->host, v6 ? "]" : "", l->port, key ? "Authorization: Bearer " : "",
+                     key ? key : "", key ? "\r\n" : "");
+    return n < (int)sizeof l->headers
+               ? PESC_OK
+               : out_fail(PESC_USAGE, "bench serve: OPENAI_API_KEY is too long");
+}
+
+static int open_socket(const struct addrinfo *a, int flags)
+{
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS) {
         close(fd);
@@ -106,11 +129,15 @@ static int open_socket(const load *l, int flags)
     return fd;
 }
 
-/* The key header, or "". */
-static void key_line(char *to, size_t n)
+/* Connects to the first address that answers: localhost may be ::1 first, where a server that
+ * listens on 127.0.0.1 is not found. */
+static int connect_first(load *l)
 {
-    const char *key = getenv("OPENAI_API_KEY");
-    snprintf(to, n, key ? "Authorization: Bearer %s\r\n" : "%s", key ? key : "");
+    int fd = -1;
+    for (l->address = l->found; l->address; l->address = l->address->ai_next)
+        if ((fd = open_socket(l->address, 0)) >= 0)
+            break;
+    return fd;
 }
 
 static pesc_status read_all(int fd, char *to, size_t cap, size_t *n)
@@ -137,15 +164,14 @@ static void choose_ids(load *l, const json_t *model)
 /* The first model that the server lists; its answer is not chunked or has braces to look for. */
 static pesc_status ask_model(load *l)
 {
-    char request[1024], key[512];
-    int fd = open_socket(l, 0);
+    char request[sizeof l->headers + sizeof l->prefix + 64];
+    int fd = connect_first(l);
     if (fd < 0)
         return out_fail(PESC_IO, "%s, port %s: cannot connect: %s", l->host, l->port,
                         strerror(errno));
-    key_line(key, sizeof key);
-    int n = snprintf(request, sizeof request,
-                     "GET %s/v1/models HTTP/1.1\r\nHost: %s:%s\r\n%sConnection: close\r\n\r\n",
-                     l->prefix, l->host, l->port, key);
+    int n =
+        snprintf(request, sizeof request,
+                 "GET %s/v1/models HTTP/1.1\r\n%sConnection: close\r\n\r\n", l->prefix, l->headers);
     char *answer = malloc(MODELS);
     size_t got = 0;
     pesc_status st = answer ? PESC_OK : out_nomem("an answer");
@@ -190,27 +216,27 @@ static char *make_body(load *l)
 static pesc_status begin_request(load *l)
 {
     size_t i = 0;
-    char key[512];
     while (l->streams[i].fd >= 0)
         i++;
     stream *s = &l->streams[i];
     char *body = make_body(l);
-    size_t n = body ? strlen(body) : 0, cap = n + sizeof key + 1024;
+    size_t n = body ? strlen(body) : 0, cap = n + sizeof l->headers + sizeof l->prefix + 256;
     *s = (stream){ .fd = -1, .request = body ? malloc(cap) : NULL, .began = progress_clock() };
     if (s->request) {
-        key_line(key, sizeof key);
         s->n = (size_t)snprintf(s->request, cap,
-                                "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\n%s"
+                                "POST %s/v1/completions HTTP/1.1\r\n%s"
                                 "Content-Type: application/json\r\nContent-Length: %zu\r\n"
                                 "Connection: close\r\n\r\n%s",
-                                l->prefix, l->host, l->port, key, n, body);
-        s->fd = open_socket(l, SOCK_NONBLOCK);
+                                l->prefix, l->headers, n, body);
+        s->fd = open_socket(l->address, SOCK_NONBLOCK);
     }
     free(body);
-    if (!s->request || s->fd < 0) {
+    if (!s->request)
+        return out_nomem("a request");
+    if (s->fd < 0) {
+        pesc_status st = out_fail(PESC_IO, "cannot connect: %s", strerror(errno));
         free(s->request);
-        return s->request ? out_fail(PESC_IO, "cannot connect: %s", strerror(errno))
-                          : out_nomem("a request");
+        return st;
     }
     sse_open(&s->answer);
     l->started++;
@@ -379,7 +405,7 @@ static void print_load(load *l, double seconds)
 static pesc_status measure(load *l)
 {
     const options *o = l->o;
-    TRY(parse_url(l, o->url));
+    TRY(find_server(l, o->url));
     TRY(ask_model(l));
     l->n_streams = (size_t)(o->rate > 0 ? o->requests : o->streams);
     l->streams = calloc(l->n_streams, sizeof *l->streams);
@@ -407,8 +433,8 @@ pesc_status load_run(const options *o)
             free(l.streams[i].request);
             sse_close(&l.streams[i].answer);
         }
-    if (l.address)
-        freeaddrinfo(l.address);
+    if (l.found)
+        freeaddrinfo(l.found);
     free(l.streams);
     free(l.polls);
     free(l.model);

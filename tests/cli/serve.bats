@@ -175,6 +175,15 @@ begin_server() { # model option...
     has '"first_token":\{"p50_ms":[0-9.]+,"p90_ms":[0-9.]+,"p99_ms":[0-9.]+\},"inter_token":\{'
 }
 
+@test "bench serve: the server may listen on an IPv6 address" {
+    python3 -c 'import socket; socket.socket(socket.AF_INET6).bind(("::1", 0))' || skip "there is no ::1"
+    begin_server "$BASE" --host ::1
+    pesc bench serve "$URL" --requests 2 --prompt-tokens 20 --decode-tokens 5 --json -q
+    kill "$SERVER"
+    [ "$status" = 0 ]
+    has '"requests":2,"failed":0,"tokens":10,'
+}
+
 @test "bench serve: requests come at random times with --rate" {
     begin_server "$BASE"
     pesc bench serve "$URL/v1/" --requests 6 --rate 50 --prompt-tokens 20 --decode-tokens 5
@@ -204,6 +213,15 @@ begin_server() { # model option...
     fails 2 "bench serve: expected the URL of a server"
     pesc bench serve ftp://localhost
     fails 2 'bench serve: found "ftp://localhost", expected http://HOST:PORT'
+    local url
+    for url in 'http://' 'http://[::1' 'http://[]:80' 'http://a:' 'http://[::1]x' "http://$(printf 'a%.0s' {1..300})"; do
+        pesc bench serve "$url"
+        fails 2 "bench serve: found \"${url:0:100}\", expected http://HOST:PORT"
+    done
+    pesc bench serve http://127.0.0.1:1/v1 # nothing listens there
+    fails 3 '127.0.0.1, port 1: cannot connect: Connection refused'
+    OPENAI_API_KEY=$(printf 'k%.0s' {1..2000}) pesc bench serve http://127.0.0.1:1
+    fails 2 'bench serve: OPENAI_API_KEY is too long'
     pesc bench "$BASE" "$BASE"
     fails 2 "bench: found two models, expected one"
 }
