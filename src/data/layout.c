@@ -152,9 +152,12 @@ static pesc_status check_end(const layout *l, size_t at)
 {
     const char *data = (const char *)l->map->data;
     bool closed = !l->wrapped;
-    for (size_t n = l->map->size; l->wrapped && !closed && at < n; at = skip_space(l, at)) {
+    for (size_t n = l->map->size, next; !closed && at < n; at = skip_space(l, next)) {
         closed = data[at] == '}';
-        at = closed || data[at] == ',' || data[at] == ':' ? at + 1 : value_end(l, at);
+        next = closed || data[at] == ',' || data[at] == ':' ? at + 1 : value_end(l, at);
+        if (next == at) /* a bracket that nothing opened is no value */
+            return fail(PESC_FORMAT, "%s: byte %zu: found 0x%02X, expected \",\" or \"}\"",
+                        l->map->path, at, (unsigned char)data[at]);
     }
     if (!closed)
         return fail(PESC_FORMAT, "%s: ends inside its object: it may be cut off", l->map->path);

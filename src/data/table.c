@@ -1,6 +1,7 @@
 #include "data/table.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -83,6 +84,8 @@ static pesc_status add_column(layout *l, const str *cell)
         p++;
     while (end > p && end[-1] == ' ')
         end--;
+    if (!utf8_valid(p, (size_t)(end - p)))
+        return fail(PESC_FORMAT, "the name of column %zu is not UTF-8", l->n_columns + 1);
     char **grown = mem_grow(l->columns, l->n_columns + 1, sizeof *grown);
     char *name = grown ? mem_strndup(p, (size_t)(end - p)) : NULL;
     if (grown)

@@ -140,6 +140,7 @@ static void refuses_what_is_no_data(void **state)
                  { "\x1f\x8b\x08", "is compressed, which is not read; convert it: gunzip -k '" },
                  { "{\"data\": [{\"a\":1}", "ends inside its array" },
                  { "{\"data\": [{\"a\":1}], \"n\": 3", "ends inside its object" },
+                 { "{\"data\": [{\"a\":1}]]", "byte 18: found 0x5D, expected \",\" or \"}\"" },
                  { "{\"data\": [{\"a\":1}]} {}",
                    "byte 20: found 0x7B, expected the end of the file" },
                  { "a,b\n1,2\n", "expected JSON lines" },
@@ -304,6 +305,9 @@ static void bad_rows_are_named(void **state)
     const char *path = put("t.csv", "a,a\n1,2\n", 8);
     source *s;
     must_fail(source_open(&s, &path, 1), PESC_FORMAT, "in the header: two columns have the name");
+    path = put("t.csv", "a,\xFF\n1,2\n", 8);
+    must_fail(source_open(&s, &path, 1), PESC_FORMAT,
+              "in the header: the name of column 2 is not UTF-8");
 }
 
 /* A line of NUL bytes is no blank line: it is what a crash leaves in a file. */
