@@ -304,6 +304,9 @@ pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const c
     NEED_ARRAY(parts, n);
     for (size_t i = 0; i < n; i++) {
         NEED(parts[i].domain);
+        if (!utf8_valid(parts[i].domain, strlen(parts[i].domain)))
+            return fail(PESC_USAGE, "the name of domain %zu is not UTF-8: \"%s\"", i + 1,
+                        parts[i].domain);
         NEED_ARRAY(parts[i].files, parts[i].n_files);
         for (size_t k = 0; k < parts[i].n_files; k++)
             NEED(parts[i].files[k]);

@@ -351,12 +351,16 @@ static pesc_status join_parts(record *r, const json_t *parts, const char **text)
         if (s == PESC_OK)
             str_printf(&joined, "%s%s", i ? "\n" : "", piece);
     }
-    if (s == PESC_OK && joined.p && str_ok(&joined)) {
-        *text = joined.p;
-        return own(r, joined.p);
+    if (s == PESC_OK && !str_ok(&joined))
+        s = fail_nomem("a data record", joined.n);
+    if (s == PESC_OK && !joined.p)
+        s = fail(PESC_FORMAT, "found an empty list, expected text");
+    if (s != PESC_OK) {
+        str_free(&joined);
+        return s;
     }
-    str_free(&joined);
-    return s != PESC_OK ? s : fail(PESC_FORMAT, "found an empty list, expected text");
+    *text = joined.p;
+    return own(r, joined.p);
 }
 
 /* Puts the reasoning of an answer, if it is kept, before the content, as models write it. */

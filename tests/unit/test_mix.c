@@ -193,6 +193,10 @@ static void refuses_what_cannot_be_mixed(void **state)
                   rows[i].sentence);
         assert_false(files_there("never"));
     }
+    const char *path = files_text("good.jsonl", "{\"query\":\"q\",\"response\":\"r\"}\n");
+    pesc_mix_part part = { .domain = "\xFF", .files = &path, .n_files = 1, .records = 1 };
+    must_fail(pesc_data_mix(&part, 1, 0, files_path("never"), NULL), PESC_USAGE,
+              "the name of domain 1 is not UTF-8");
 }
 
 /* Any allocation may fail: it says so, or (a record that is parsed again) does all it should. */

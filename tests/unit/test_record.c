@@ -1,4 +1,5 @@
 #include "base/json.h"
+#include "base/mem.h"
 #include "support/check.h"
 #include "data/record.h"
 
@@ -154,13 +155,33 @@ static void reasoning_is_a_choice(void **state)
     json_decref(v);
 }
 
+/* Every allocation of every format may fail, and that is never taken for a fault of the record. */
+static void says_when_memory_is_short(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        json_t *v = parse(formats[i].json);
+        const record_format *f = record_format_find(formats[i].format);
+        bool fired = true;
+        for (uint64_t n = 1; fired; n++) {
+            record r;
+            mem_fail_at(n);
+            pesc_status s = record_read(&r, f, v, true);
+            fired = mem_fail_fired();
+            mem_fail_at(0);
+            assert_int_equal(s, fired ? PESC_NOMEM : PESC_OK);
+            record_free(&r);
+        }
+        json_decref(v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_format),
-        cmocka_unit_test(reads_ids),
-        cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(reasoning_is_a_choice),
+        cmocka_unit_test(reads_every_format),        cmocka_unit_test(reads_ids),
+        cmocka_unit_test(says_what_is_wrong),        cmocka_unit_test(reasoning_is_a_choice),
+        cmocka_unit_test(says_when_memory_is_short),
     };
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }
