@@ -258,7 +258,8 @@ class Study:
                                  "-o", self.o.results / f"routes-{name}", *self.device())}
 
     def distance(self, name):
-        return {"out": self.pesc("compare", self.kept(name), self.kept("upcycle-8"), "--data", self.o.data / "test.jsonl", "--template",
+        models = [self.kept(name), self.kept("upcycle-8")]
+        return {"rates": self.rates_of(models), "out": self.pesc("compare", *models, "--data", self.o.data / "test.jsonl", "--template",
                                  "chatml", "--limit", "30", "--compute-dtype", self.o.compute, "-o", self.o.results / f"compare-{name}", *self.device())}
 
     def cost(self):
@@ -363,13 +364,13 @@ class Study:
         return min(self.took.get(kind, [])[-4:], default=5)
 
     def next_job(self, running):
-        """The first job whose needs are there and that is likely to end in time; None: none now. One upcycled model at a time is
-        trained: a run of it takes 9 GB."""
+        """The first job whose needs are there and that is likely to end in time; None: none now. Two upcycled models at a time are
+        trained: a run of one takes 9 GB of disk and 30 GB of the GPU."""
         waiting = [j for j in self.jobs() if j[0] not in running and j[0] not in self.given_up]
         missing = {j[0] for j in waiting} | set(running)
         for key, kind, needs, work in waiting:
             ready = not missing & set(needs) and all("failed" not in self.results.get(n, {"failed": ""}) for n in needs)
-            large = "/upcycle" in key and any("/upcycle" in k for k in running)
+            large = "/upcycle" in key and sum("/upcycle" in k for k in running) == 2
             if ready and not large and self.likely(kind) < self.left() and not (kind == "alone" and running):
                 return key, kind, needs, work
         return None

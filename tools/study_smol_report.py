@@ -166,10 +166,11 @@ class Findings:
         models = self.results["cost"]["out"]["models"]
         yield line(["", *(Path(m["model"]).name.removesuffix("-0") for m in models)])
         yield line(["---"] * (1 + len(models)))
-        total = [m["parts"][-1] for m in models]
-        yield line(["activated parameters, M", *(f"{t['activated'] / 1e6:.1f}" for t in total)])
-        yield line(["inference, MFLOP a token", *(f"{t['inference'] / 1e6:.0f} ({t['inference'] / total[0]['inference']:.2f})" for t in total)])
-        yield line(["training, MFLOP a token", *(f"{(t['forward'] + t['backward']) / 1e6:.0f}" for t in total)])
+        parts = [{p["part"]: p for p in m["parts"]} for m in models]
+        merged = [p["total"]["inference"] - (m["kind"] != "molora") * p["lora"]["inference"] for m, p in zip(models, parts)]
+        yield line(["inference, MFLOP a token", *(f"{n / m['tokens'] / 1e6:.0f} ({n / merged[0]:.2f})" for n, m in zip(merged, models))])
+        trained = [p["total"]["forward"] + p["total"]["backward"] for p in parts]
+        yield line(["training, MFLOP a token", *(f"{n / m['tokens'] / 1e6:.0f} ({n / trained[0]:.2f})" for n, m in zip(trained, models))])
         for runs in zip(*(m["measured"] for m in models)):
             r = runs[0]
             yield line([f"{r['phase']} {r['sequences']} x {r['tokens']}", *(cost_cell(x, r) for x in runs)])
@@ -356,8 +357,8 @@ def rest_of(f, page):
         out.append("## Equation 6: distance of adapters and full experts\n\n" + table(f.distance_table()) +
                    "\n\n`pesc compare` of a PESC model with upcycle-8, means over layers (docs/method.md has the definition).")
     if "out" in f.results.get("cost", {}):
-        out.append("## Cost\n\n" + table(f.cost_table()) + "\n\n`pesc cost --measure` with nothing else on the GPU; sequences x tokens, in brackets against the base. "
-                   "Training updates what the row trains; the base and upcycle-8 stand for their methods.")
+        out.append("## Cost\n\n" + table(f.cost_table()) + "\n\n`pesc cost --measure` with nothing else on the GPU: FLOP are means over a sequence of 2,048 tokens; below, the time and "
+                   "memory of sequences x tokens; in brackets against the base. For inference LoRA is merged into the weights (molora-8: that of attention alone). The base trains by LoRA of rank 64.")
     out.append("## Search of the rates\n\n" + table(f.search_table()) + "\n\nValidation loss after a quarter of the steps, seed 0.")
     if any(len(f.wholes(n)) > 1 for n in f.rows):
         out.append("Whole runs of seed 0 at the best rate of the search and at a lower or an earlier one; the lower validation loss decides:\n\n" + table(f.wholes_table()))

@@ -244,38 +244,49 @@ static pesc_status measure(bench *b, const pesc_train_options *o, pesc_cost_run 
     return s == PESC_NOMEM ? PESC_OK : s;
 }
 
-/* A mixture of LoRA is trained from the dense model, and so it is measured. */
-static pesc_status open_dense(bench *b, const pesc_train_options *t)
+/* What the runs open, and how. */
+typedef struct source {
+    pesc_device *dev;
+    const char *path;
+    char *root; /* the plain model below a run */
+    bool mixture;
+    pesc_train_options t;
+} source;
+
+/* Inference opens the model as `generate` does: a LoRA is merged where that is the default. A
+ * mixture of LoRA is trained from the dense model, and so it is measured. */
+static pesc_status open_model(bench *b, const source *from, bool training)
 {
     pesc_load_options load = pesc_load_defaults();
-    device *dev = b->m->dev;
-    char *path = mem_strdup(b->m->dir->root);
-    if (!path)
-        return fail_nomem("the path of a model", strlen(b->m->dir->root));
-    pesc_model_close(b->m);
-    b->m = NULL;
-    pesc_status s = pesc_train_load(t, &load);
-    if (s == PESC_OK)
-        s = pesc_model_open(&b->m, dev, path, &load);
-    mem_free(path);
-    return s;
+    TRY(pesc_train_load(&from->t, &load));
+    if (!training) {
+        load.merge_lora = true;
+        load.whole_experts = false;
+    }
+    const char *path = training && from->mixture ? from->root : from->path;
+    return pesc_model_open(&b->m, from->dev, path, &load);
 }
 
-static pesc_status measure_all(bench *b, const pesc_cost_options *o, pesc_cost_run *runs, size_t n)
+static bool wanted(const pesc_cost_run *run, bool training)
 {
-    pesc_train_options t;
+    return (run->phase == PESC_COST_TRAIN) == training;
+}
+
+static pesc_status measure_all(bench *b, const source *from, pesc_cost_run *runs, size_t n)
+{
     size_t done = 0;
-    TRY(cost_settings(&t, o, b->m->cfg.moe.kind));
-    TRY(cost_spec(&b->spec, &b->own, &t, &b->m->cfg));
-    bool mixture = b->m->cfg.moe.kind == EXPERT_LORA && b->spec.molora_experts;
     for (int training = 0; training < 2; training++) { /* a model in training cannot infer */
-        if (training && mixture)
-            TRY(open_dense(b, &t));
         for (size_t i = 0; i < n; i++) {
-            if ((runs[i].phase == PESC_COST_TRAIN) != training)
+            if (!wanted(&runs[i], training))
                 continue;
             log_progress("measuring", done++, n);
-            TRY(measure(b, &t, &runs[i]));
+            if (!b->m)
+                TRY(open_model(b, from, training));
+            TRY(measure(b, &from->t, &runs[i]));
+        }
+        if (!training) {
+            pesc_model_close(b->m);
+            b->m = NULL;
         }
     }
     log_progress("measuring", n, n);
@@ -298,19 +309,23 @@ static pesc_status check_runs(const pesc_cost_run *runs, size_t n)
     return PESC_OK;
 }
 
-static pesc_status open_model(bench *b, pesc_device *dev, const char *path,
-                              const pesc_cost_options *o)
+/* Reads the configuration: which method trains, and from which model. */
+static pesc_status look(source *from, bench *b, const pesc_cost_options *o)
 {
-    pesc_load_options load = pesc_load_defaults();
-    pesc_train_options t;
     sketch shape = { 0 };
-    pesc_status s = sketch_open(&shape, dev, path, o->base);
+    const config *c = &shape.m.cfg;
+    pesc_status s = sketch_open(&shape, from->dev, from->path, o->base);
     if (s == PESC_OK)
-        s = cost_settings(&t, o, shape.m.cfg.moe.kind);
+        s = cost_settings(&from->t, o, c->moe.kind);
+    if (s == PESC_OK)
+        s = cost_spec(&b->spec, &b->own, &from->t, c);
+    if (s == PESC_OK) {
+        from->mixture = c->moe.kind == EXPERT_LORA && b->spec.molora_experts;
+        from->root = mem_strdup(shape.m.dir->root);
+        s = from->root ? PESC_OK : fail_nomem("the path of a model", strlen(from->path));
+    }
     sketch_close(&shape);
-    TRY(s);
-    TRY(pesc_train_load(&t, &load));
-    return pesc_model_open(&b->m, dev, path, &load);
+    return s;
 }
 
 pesc_status pesc_cost_measure(pesc_device *dev, const char *path, const pesc_cost_options *opt,
@@ -325,12 +340,14 @@ pesc_status pesc_cost_measure(pesc_device *dev, const char *path, const pesc_cos
     TRY(options_take(PESC_OPTIONS_COST, &o, opt));
     TRY(check_runs(runs, n));
     bench b = { .before = memory_used(dev) };
-    pesc_status s = open_model(&b, dev, path, &o);
+    source from = { .dev = dev, .path = path };
+    pesc_status s = look(&from, &b, &o);
     if (s == PESC_OK)
-        s = measure_all(&b, &o, runs, n);
+        s = measure_all(&b, &from, runs, n);
     optimizer_close(b.optim);
     params_close(b.params);
     expertcfg_free(&b.own);
     pesc_model_close(b.m);
+    mem_free(from.root);
     return s;
 }

@@ -141,6 +141,22 @@ assert runs["train", 1, 64]["flop"] == total["forward"] + total["backward"]
 PY
 }
 
+@test "cost: --measure merges a LoRA for inference, as generate does" {
+    echo '{"instruction": "hello", "output": "world"}' > "$D/data.jsonl"
+    "$PESC" train "$D/model" --data "$D/data.jsonl" -o "$BATS_TEST_TMPDIR/run" --method lora --steps 1 --batch 1 --seq-len 64 --lora-r 4 -q > "$D/out"
+    for dtype in bf16 f32; do
+        "$PESC" cost "$D/model" "$BATS_TEST_TMPDIR/run" --measure --lora-r 4 --compute-dtype $dtype -o "$BATS_TEST_TMPDIR" --json -q > "$BATS_TEST_TMPDIR/$dtype"
+    done
+    python3 - "$BATS_TEST_TMPDIR" <<'PY'
+import json, sys
+for dtype in ("bf16", "f32"):
+    base, run = json.load(open(f"{sys.argv[1]}/{dtype}"))["models"]
+    for a, b in zip(base["measured"], run["measured"]):
+        merged = dtype == "bf16" or a["phase"] == "train"  # a LoRA of rank 4 trains in both
+        assert (a["flop"] == b["flop"]) == merged, (dtype, a, b)
+PY
+}
+
 @test "cost: what it cannot do" {
     pesc cost
     [ "$status" = 2 ]
