@@ -61,7 +61,8 @@ typedef struct pesc_cost_run {
 } pesc_cost_run;
 
 /* Opens the model, runs all of them on random tokens, and closes it. Phases of inference come
- * first, with the model opened as by `pesc generate`: with bf16 its LoRA is merged. On a CPU bytes are resident memory of the process, on a GPU memory taken from it. */
+ * first, with the model opened as by `pesc generate`: with bf16 its LoRA is merged. On a CPU bytes
+ * are resident memory of the process, on a GPU memory taken from it. */
 pesc_status pesc_cost_measure(pesc_device *dev, const char *path, const pesc_cost_options *opt,
                               pesc_cost_run *runs, size_t n);
 
