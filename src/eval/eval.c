@@ -361,6 +361,8 @@ static pesc_status show_all(evaluation *e)
         if (s == PESC_OK)
             s = text_of(e, r.ids + r.first, r.end - r.first, &texts[1]);
         str_puts(&texts[2], e->answers[i]);
+        if (s == PESC_OK && !str_ok(&texts[2]))
+            s = fail_nomem("an answer", strlen(e->answers[i]));
         if (s == PESC_OK)
             show(e, i, texts);
         for (int k = 0; k < 3; k++)
