@@ -36,7 +36,7 @@ LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wpointer-arith -Wvla
 # -ffp-contract=off: a product and a sum are fused only where the code says so, so that results do
-# not depend on the compiler's mood. -fPIC: the same objects make the shared library.
+# not depend on the compiler's choice. -fPIC: the same objects make the shared library.
 CFLAGS   := -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -ffp-contract=off -fvisibility=hidden \
             -fPIC -Iinclude -Isrc $(PKG)
 

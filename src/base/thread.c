@@ -170,7 +170,7 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
     return PESC_OK;
 }
 
-/* Publishes the next job, open or (to stop) closed, and wakes whoever sleeps. */
+/* Publishes the next job, open or (to stop) closed, and wakes the workers that sleep. */
 static void publish(thread_pool *p, uint64_t open)
 {
     uint64_t job = (atomic_load(&p->state) >> JOB_SHIFT) + 1;

@@ -209,7 +209,7 @@ static void look(lifeline *l, double now)
     }
 }
 
-/* Says farewell; false: stay, because others must still be told why this process fails. */
+/* Says that this process ends; false: it must stay until the others know why it fails. */
 static bool leave(lifeline *l, double *until)
 {
     message m = { .kind = l->leaving == 1 ? DONE : FAILED };

@@ -87,7 +87,7 @@ static pesc_status admit(meeting *m, const launch *l, int fd)
     return PESC_OK;
 }
 
-/* Rank 0 gives up: those who wait are told why. */
+/* Rank 0 gives up and sends the reason to the ranks that wait. */
 static void dismiss(const meeting *m, int32_t size, pesc_status st)
 {
     welcome w = { .refused = (int32_t)st };

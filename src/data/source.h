@@ -2,8 +2,8 @@
  *
  * Opening reads every file once to count records and remembers where each 16th begins, so any
  * record is found in constant time with half a byte of memory a record. Of a large file only what
- * is being read is in memory. Records are numbered through all files in the order given. What a
- * file may be is layout.h's affair. */
+ * is being read is in memory. Records are numbered through all files in the order given. layout.h
+ * has the formats of files. */
 #ifndef PESC_DATA_SOURCE_H
 #define PESC_DATA_SOURCE_H
 

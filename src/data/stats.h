@@ -8,7 +8,7 @@
 
 enum { STATS_LISTED = 20 }; /* bad records that are listed */
 
-/* Bad records are counted, not failures; the first STATS_LISTED of them are told as notices, each
+/* Bad records are counted, not failures; the first STATS_LISTED of them become notices, each
  * with its place, and how many more there are. PESC_STOPPED when *stop becomes true; NULL: never.
  */
 pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out);

@@ -4,8 +4,8 @@
 
 #include "model/config.h"
 
-/* PESC_UNSUPPORTED where the experts are adapters or LoRA. A dense model passes: whoever needs
- * experts says so. */
+/* PESC_UNSUPPORTED where the experts are adapters or LoRA. A dense model passes:
+ * callers that need experts check that themselves. */
 pesc_status full_experts_check(const config *c, const char *model);
 
 #endif

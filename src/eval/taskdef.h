@@ -80,8 +80,9 @@ typedef struct taskdef {
     taskdef_draw draw;
     const char *shot_split; /* NULL: shot_rows */
     const json_t *shot_rows;
-    const json_t *suites;  /* {"paper": shots} */
-    const json_t *subsets; /* {"7993": name}: other data in circulation, told by its rows */
+    const json_t *suites; /* {"paper": shots} */
+    const json_t *
+        subsets; /* {"7993": name}: other published versions of the data, by their number of rows */
 
     taskdef_texts stops, metrics;
     int64_t max_tokens;

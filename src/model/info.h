@@ -1,4 +1,4 @@
-/* info: what a model directory holds, told from configuration and file headers alone. */
+/* info: what a model directory holds, read from configuration and file headers alone. */
 #ifndef PESC_MODEL_INFO_H
 #define PESC_MODEL_INFO_H
 

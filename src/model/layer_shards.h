@@ -35,8 +35,8 @@ unsigned char *layer_shards_buffer(const layer_shards *s, int32_t layer);
 pesc_status layer_shards_keep(layer_shards *s, int32_t layer);
 
 /* Makes a layer ready to compute, and begins to gather `next` (-1: none), which will be used after
- * it, into the buffer of the layer before. All processes make the same calls. A failure is told by
- * layer_shards_check(), because layers have no results of their own. */
+ * it, into the buffer of the layer before. All processes make the same calls. A failure is returned
+ * by layer_shards_check(), because the functions of layers return nothing. */
 void layer_shards_use(layer_shards *s, int32_t layer, int32_t next);
 pesc_status layer_shards_check(const layer_shards *s);
 

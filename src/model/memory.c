@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first number in a small file of /proc or /sys behind `key` ("" for the start); UINT64_MAX
+/* The first number in a small file of /proc or /sys after `key` ("": from its start); UINT64_MAX
  * when there is none. */
 static uint64_t number_after(const char *path, const char *key)
 {

@@ -50,7 +50,7 @@ void new_values(const config *c, const slot *s, uint64_t seed, int64_t first, in
 
 /* ---- the weights ---- */
 
-/* The tensors in writing order; names live in one block behind the specs. */
+/* The tensors in writing order; their names are in one block of memory. */
 typedef struct plan {
     safetensors_spec *specs;
     char *names;

@@ -161,7 +161,7 @@ static void check_weight(walk *w, const slot *s)
     bool fixed = held == DT_NF4 || (quants_is(held) && own_of(w, s));
     if (fixed && w->status == PESC_OK)
         w->status = fail(PESC_USAGE,
-                         "%s: shall train, but is held in %s; load the model with base_dtype bf16 "
+                         "%s: trains, but is held in %s; load the model with base_dtype bf16 "
                          "or f32 to train it",
                          s->name, dtype_name(held));
 }

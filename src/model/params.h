@@ -137,7 +137,7 @@ struct params {
 /* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
  * that have none; frozen tensors stay where they are. LoRA that was loaded keeps its rank and
  * scale. A pass opened before does not fit the model any more. The model cannot run after
- * params_close(). PESC_USAGE when nothing trains, or what shall train is held in nf4; then, and
+ * params_close(). PESC_USAGE when nothing trains, or a weight that trains is held in nf4; then, and
  * when memory runs out, the model is as it was. */
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec);
 void params_close(params *p); /* NULL is allowed */

@@ -178,7 +178,8 @@ void params_put(params *p, const param *q, int64_t first, tensor x)
 
 /* ---- after an update ---- */
 
-/* Runs of the list that have a copy lie in both buffers alike. */
+/* Consecutive parameters with a copy are consecutive in both buffers, so a run of them is one call.
+ */
 static void refresh_copies(params *p)
 {
     device *dev = p->m->dev;

@@ -18,11 +18,13 @@ pesc_status swap_check(const patch *p, const config *c, const weights *base, con
  * for models that were trained differently. Numbers count as f32, so the dtype does not matter. */
 void swap_identity(const config *c, const weights *ws, char out[17]);
 
-/* What stands in the place of the patch that was in. */
+/* Applies the patch in `dir` instead of the one that is applied now, if there is one. A patch that
+ * does not belong to the model is refused and changes nothing; one that cannot be read to its end
+ * leaves the base. swap_out() restores the base; without a patch it does nothing. */
 pesc_status swap_in(pesc_model *m, const char *dir);
 pesc_status swap_out(pesc_model *m);
 
-/* Frees what the patch took; the model cannot run behind it. */
+/* Frees the memory of the patch; the model cannot run after that. */
 void swap_close(pesc_model *m);
 
 #endif

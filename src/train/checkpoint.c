@@ -142,7 +142,7 @@ static pesc_status write_patch(const checkpoint *c, const char *dir)
     return s == PESC_OK ? patch_describe(dir, c->patch_base) : s;
 }
 
-/* Whoever opens, merges or exports the run finds the template it was trained with. */
+/* Opening, merging and exporting the run then use the template that it was trained with. */
 static pesc_status write_template(const checkpoint *c, const char *dir)
 {
     str text = { .p = (char *)(uintptr_t)c->jinja, .n = c->jinja ? strlen(c->jinja) : 0 };

@@ -414,7 +414,7 @@ static void send_ready(gradient *g, int32_t layer)
 
 /* Hands over the stages before `end`, which every process does, computed or not; the place of the
  * next one is then zeroed, when the stage that had it has been taken out. A failure of an exchange
- * is told at the end of the round. */
+ * is returned at the end of the round. */
 static void finish_stages(gradient *g, int32_t end)
 {
     params *p = g->p;

@@ -260,12 +260,13 @@ static pesc_status read_entry(const weights *ws, const reading *r, const part_en
     name += str_starts(name, PEFT_PREFIX) ? sizeof PEFT_PREFIX - 1 : 0; /* the table drops it */
     const weight *w = weights_find(ws, name);
     if (!w)
-        return fail(PESC_SHAPE, "%s: holds no %s, which shall train", r->dir, name);
+        return fail(PESC_SHAPE, "%s: has no %s, which this run trains", r->dir, name);
     bool same = w->dt == t->dt && w->nd == t->nd && w->bytes == tensor_bytes(t);
     for (int32_t i = 0; same && i < t->nd; i++)
         same = w->ne[i] == t->ne[i];
     if (!same)
-        return fail(PESC_SHAPE, "%s: %s: its shape or dtype is not that of what shall train",
+        return fail(PESC_SHAPE,
+                    "%s: %s: its shape or dtype is not that of the parameter that this run trains",
                     w->file, name);
     if (e->q)
         read_param(r, e->q, w);

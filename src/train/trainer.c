@@ -308,7 +308,7 @@ static void take_other_data(pesc_trainer *t, const char *how)
                restart ? "starts again with the new data" : "continues in the new data");
 }
 
-/* Rank 0 reads and verifies what there is; the others are told what it chose. *dir NULL: none. */
+/* Rank 0 reads and verifies what there is; the others receive its choice. *dir NULL: none. */
 static pesc_status find_newest(pesc_trainer *t, char **dir)
 {
     char name[64] = "";

@@ -160,7 +160,7 @@ PY
     [ "$status" = 0 ]
     pesc train "$G/upcycle/model" --data "$G/upcycle/data.jsonl" -o "$r.full" --method full --base-dtype nf4 --steps 1 -q
     [ "$status" = 2 ]
-    [[ $stderr == *"shall train, but is held in nf4; "* ]]
+    [[ $stderr == *"trains, but is held in nf4; "* ]]
 }
 @test "train: a run is a model, and so is its checkpoint" {
     echo '[[1, 5, 9, 12, 7]]' > "$BATS_TEST_TMPDIR/ids.json"
