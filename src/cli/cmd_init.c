@@ -204,7 +204,9 @@ static void write_file(FILE *f, options *o, const struct recipe *recipe)
     fprintf(f,
             "# Then: pesc plan -c %s (memory and disk), pesc train -c %s. Flags win over this "
             "file.\n"
-            "# Lines that begin with # have their defaults: remove the # to change one.\n\n",
+            "# Lines that begin with # have their defaults, or placeholders where there is none "
+            "(FILE, a|b):\n"
+            "# remove the # to change one.\n\n",
             name, name);
     for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
         if (is_of_run(r->key))
