@@ -18,7 +18,7 @@ struct thread_queue {
     pthread_t threads[];
 };
 
-static void put(job_list *l, thread_job *job)
+static void push_job(job_list *l, thread_job *job)
 {
     job->next = NULL;
     *l->end = job;
@@ -48,7 +48,7 @@ static void *run_jobs(void *arg)
         q->run(job);
         pthread_mutex_lock(&q->lock);
         q->running--;
-        put(&q->finished, job);
+        push_job(&q->finished, job);
         pthread_cond_signal(&q->done);
     }
     pthread_mutex_unlock(&q->lock);
@@ -105,7 +105,7 @@ void thread_queue_close(thread_queue *q, void (*drop)(thread_job *job))
 void thread_queue_add(thread_queue *q, thread_job *job)
 {
     pthread_mutex_lock(&q->lock);
-    put(&q->waiting, job);
+    push_job(&q->waiting, job);
     pthread_cond_signal(&q->more);
     pthread_mutex_unlock(&q->lock);
 }

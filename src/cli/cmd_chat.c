@@ -256,7 +256,7 @@ static pesc_status converse(chat *c)
     return PESC_OK;
 }
 
-static pesc_status run(chat *c)
+static pesc_status run_chat(chat *c)
 {
     const pesc_tokenizer *t;
     TRY(open_from(&c->m, c->o));
@@ -270,7 +270,7 @@ static pesc_status run(chat *c)
 pesc_status cmd_chat(const options *o)
 {
     chat c = { .o = o };
-    pesc_status st = run(&c);
+    pesc_status st = run_chat(&c);
     dialog_close(&c.talk);
     line_close(c.lines);
     pesc_session_close(c.session);

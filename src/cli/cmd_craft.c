@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static pesc_status make(const options *o, const char *dir, void *check)
+static pesc_status craft_into(const options *o, const char *dir, void *check)
 {
     pesc_device *dev;
     TRY(open_device(&dev, o));
@@ -18,7 +18,7 @@ static pesc_status make(const options *o, const char *dir, void *check)
 pesc_status cmd_craft(const options *o)
 {
     pesc_logit_check check = PESC_INIT(pesc_logit_check);
-    TRY(replace_dir(o, make, &check));
+    TRY(replace_dir(o, craft_into, &check));
     return made_report(o, &(made){ .check = &check,
                                    .exact = strcmp(o->craft.kind, "pesc") == 0,
                                    .dtype = o->craft.dtype });

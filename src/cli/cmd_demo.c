@@ -270,7 +270,7 @@ static pesc_status open_made(const demo *d, size_t i, open_model *m, pesc_sessio
     return pesc_session_open(s, m->model, 0);
 }
 
-static pesc_status judge(demo *d, size_t i)
+static pesc_status evaluate_model(demo *d, size_t i)
 {
     open_model m = { 0 };
     pesc_session *s = NULL;
@@ -360,7 +360,7 @@ static pesc_status chat(const demo *d)
 
 /* ---- the command ---- */
 
-static pesc_status make(demo *d)
+static pesc_status make_all(demo *d)
 {
     title(d, "1. The embedded base: a dense Llama trained on plain text, without instructions");
     TRY(perform(d, (const char *const[]){ "info", d->base, NULL }));
@@ -375,7 +375,7 @@ static pesc_status make(demo *d)
         TRY(tune(d, i));
     title(d, "4. Ask held-out questions of each");
     for (size_t i = 0; i < N_MODELS; i++)
-        TRY(judge(d, i));
+        TRY(evaluate_model(d, i));
     TRY(write_table(d));
     title(d, "5. Routing: which experts the tokens of each domain choose");
     return perform(d, (const char *const[]){ "routes", d->made[SPARSE], "--data", d->test, "-o",
@@ -391,7 +391,7 @@ static pesc_status show(demo *d)
         out_text("output", dir);
         out_begin("steps", '[');
     }
-    TRY(make(d));
+    TRY(make_all(d));
     if (d->o->json) {
         out_end();
         demo_json(d->rows, N_MODELS);

@@ -162,7 +162,7 @@ static pesc_status select_experts(options *o)
 
 static const char apply_usage[] = "BASE --patch DIR [-o OUT]";
 
-static pesc_status make(const options *o, const char *dir, void *unused)
+static pesc_status apply_into(const options *o, const char *dir, void *unused)
 {
     (void)unused;
     pesc_device *device = NULL;
@@ -185,7 +185,7 @@ static pesc_status apply(options *o)
         return needs(o, "--patch", apply_usage);
     o->model = o->inputs[0];
     if (o->output) {
-        TRY(replace_dir(o, make, NULL));
+        TRY(replace_dir(o, apply_into, NULL));
         return made_report(o, &(made){ .check = &PESC_INIT(pesc_logit_check) });
     }
     TRY(pesc_esft_apply(NULL, o->model, o->load.patch, NULL));

@@ -114,7 +114,7 @@ static pesc_status run_all(const options *o, const words *w)
     return st;
 }
 
-static pesc_status run(const options *o, const words *w)
+static pesc_status run_checked(const options *o, const words *w)
 {
     if (!w->n_files && !w->tasks[0])
         return out_fail(PESC_USAGE, "eval: --tasks: found only commas, expected TASK");
@@ -142,7 +142,7 @@ pesc_status cmd_eval(const options *o)
     words w = { 0 };
     pesc_status st = read_words(&w, o);
     if (st == PESC_OK)
-        st = run(o, &w);
+        st = run_checked(o, &w);
     free(w.text);
     free(w.tasks);
     free(w.files);

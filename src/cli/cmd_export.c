@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static pesc_status make(const options *o, const char *dir, void *check)
+static pesc_status export_into(const options *o, const char *dir, void *check)
 {
     pesc_device *dev;
     TRY(open_device(&dev, o));
@@ -44,7 +44,7 @@ pesc_status cmd_export(const options *o)
         return out_fail(PESC_USAGE,
                         "export: --to is missing; expected hf, peft, gguf or camelidae");
     pesc_logit_check check = PESC_INIT(pesc_logit_check);
-    TRY(is_file(o) ? replace_file(o, make, &check) : replace_dir(o, make, &check));
+    TRY(is_file(o) ? replace_file(o, export_into, &check) : replace_dir(o, export_into, &check));
     made m = { .check = &check, .exact = check.differ == 0, .dtype = o->export.dtype };
     if (strcmp(o->to, "peft") != 0)
         return made_report(o, &m); /* a LoRA that was folded in rounds */

@@ -60,7 +60,7 @@ static int32_t context_for(const options *o, const open_model *m, size_t n_promp
     return need > INT32_MAX ? INT32_MAX : (int32_t)need;
 }
 
-static pesc_status run(const options *o, open_model *m, dialog *talk, int32_t **ids)
+static pesc_status generate_text(const options *o, open_model *m, dialog *talk, int32_t **ids)
 {
     size_t n = 0;
     pesc_session *s = NULL;
@@ -94,7 +94,7 @@ pesc_status cmd_generate(const options *o)
     open_model m = { 0 };
     dialog talk = { 0 };
     int32_t *ids = NULL;
-    pesc_status st = run(o, &m, &talk, &ids);
+    pesc_status st = generate_text(o, &m, &talk, &ids);
     dialog_close(&talk);
     free(ids);
     open_free(&m);

@@ -61,7 +61,7 @@ static pesc_status open_exact(const options *o, open_model *m)
     return open_from(m, &exact);
 }
 
-static pesc_status run(const options *o, const ids_table *t, open_model *m)
+static pesc_status run_logits(const options *o, const ids_table *t, open_model *m)
 {
     TRY(open_exact(o, m));
     tell_length(o, t, &m->info);
@@ -95,7 +95,7 @@ pesc_status cmd_logits(const options *o)
     ids_table t;
     open_model m = { 0 };
     TRY(read_ids(o, &t));
-    pesc_status st = run(o, &t, &m);
+    pesc_status st = run_logits(o, &t, &m);
     open_free(&m);
     free(t.ids);
     return st;

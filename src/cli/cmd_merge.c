@@ -4,7 +4,7 @@
 #include "cli/open.h"
 #include "cli/replace.h"
 
-static pesc_status make(const options *o, const char *dir, void *check)
+static pesc_status merge_into(const options *o, const char *dir, void *check)
 {
     pesc_device *dev;
     TRY(open_device(&dev, o));
@@ -16,6 +16,6 @@ static pesc_status make(const options *o, const char *dir, void *check)
 pesc_status cmd_merge(const options *o)
 {
     pesc_logit_check check = PESC_INIT(pesc_logit_check);
-    TRY(replace_dir(o, make, &check));
+    TRY(replace_dir(o, merge_into, &check));
     return made_report(o, &(made){ .check = &check });
 }

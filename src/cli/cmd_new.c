@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static pesc_status make(const options *o, const char *dir, void *ud)
+static pesc_status new_into(const options *o, const char *dir, void *ud)
 {
     (void)ud;
     return pesc_new(o->config_json, dir, o->tokenizer, o->dtype, (uint64_t)o->seed,
@@ -14,7 +14,7 @@ static pesc_status make(const options *o, const char *dir, void *ud)
 
 pesc_status cmd_new(const options *o)
 {
-    TRY(replace_dir(o, make, NULL));
+    TRY(replace_dir(o, new_into, NULL));
     pesc_model_info info = PESC_INIT(pesc_model_info);
     TRY(pesc_info(o->output, NULL, NULL, &info));
     if (o->json) {

@@ -219,8 +219,8 @@ static void draw(const options *o, run_time *time, bool end)
 }
 
 /* Of several processes, the one that leads prints and draws. */
-static pesc_status run(const options *o, pesc_trainer *t, const pesc_train_options *p,
-                       run_time *time, bool leads)
+static pesc_status run_training(const options *o, pesc_trainer *t, const pesc_train_options *p,
+                                run_time *time, bool leads)
 {
     pesc_train_info info = PESC_INIT(pesc_train_info);
     pesc_step s = { .size = sizeof s, .loss = NAN, .eval_loss = NAN };
@@ -268,7 +268,7 @@ static pesc_status train(const options *o, pesc_comm *all)
     if (st == PESC_OK)
         st = pesc_trainer_open(&t, m.model, &p);
     if (st == PESC_OK)
-        st = run(o, t, &p, &time, pesc_comm_rank(all) == 0);
+        st = run_training(o, t, &p, &time, pesc_comm_rank(all) == 0);
     pesc_trainer_close(t);
     open_free(&m);
     return st;

@@ -387,7 +387,7 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
-static pesc_status run(int argc, char **argv, options *o)
+static pesc_status run_command(int argc, char **argv, options *o)
 {
     const command *c;
     if (argc < 2) {
@@ -422,11 +422,11 @@ typedef struct words {
     int code;
 } words;
 
-static void *begin(void *ud)
+static void *main_thread(void *ud)
 {
     words *w = ud;
     options o = { 0 };
-    pesc_status st = run(w->argc, w->argv, &o);
+    pesc_status st = run_command(w->argc, w->argv, &o);
     w->code = st == PESC_OK ? 0 : out_report(st, o.json || wants_json(w->argc, w->argv));
     opt_free(&o);
     return NULL;
@@ -443,13 +443,13 @@ static void with_room(words *w)
     bool small = getrlimit(RLIMIT_STACK, &have) == 0 && have.rlim_cur < NEED;
     if (small && pthread_attr_init(&attr) == 0) {
         small = pthread_attr_setstacksize(&attr, STACK) == 0 &&
-                pthread_create(&thread, &attr, begin, w) == 0;
+                pthread_create(&thread, &attr, main_thread, w) == 0;
         pthread_attr_destroy(&attr);
         if (small)
             pthread_join(thread, NULL);
     }
     if (!small)
-        begin(w);
+        main_thread(w);
 }
 
 int main(int argc, char **argv)

@@ -195,7 +195,7 @@ static pesc_status add_record(comparison *c, uint64_t index)
     return pack_add(c->pack, &(pack_item){ .ids = q.ids, .n = q.n });
 }
 
-static void finish(comparison *c)
+static void finish_report(comparison *c)
 {
     pesc_compare_report *r = c->out;
     double tokens = (double)r->tokens, targets = (double)r->targets;
@@ -224,7 +224,7 @@ static pesc_status read_all(comparison *c)
     log_progress("comparing records", n, n);
     if (c->out->tokens == 0)
         return fail(PESC_FORMAT, "the records have no tokens to compare the models on");
-    finish(c);
+    finish_report(c);
     return PESC_OK;
 }
 

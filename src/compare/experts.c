@@ -121,7 +121,7 @@ static pesc_status adapter_output(experts *e, int32_t layer, int32_t i, float *t
 }
 
 /* The inputs, and the FFN of the PESC model over them. Its pass computes its own FFN afterwards. */
-static void begin(experts *e, const side *from, int32_t layer)
+static void begin_layer(experts *e, const side *from, int32_t layer)
 {
     const pass *p = e->adapters->pass;
     tensor h = from->pass->acts.h;
@@ -161,7 +161,7 @@ static void compare_token(void *ctx, int64_t token, int worker)
 
 pesc_status experts_add(experts *e, const side *from, int32_t layer, experts_sums *sums)
 {
-    begin(e, from, layer);
+    begin_layer(e, from, layer);
     size_t all = (size_t)tensor_count(&e->in), n = (size_t)e->n;
     int64_t tokens = e->in.ne[0];
     for (int32_t j = 0; j < e->n; j++)

@@ -64,7 +64,7 @@ static pesc_status set_size(json_t *json, const camelidae_size *z, int32_t n_lay
 }
 
 /* Keys that the published classes have bad defaults for. */
-static pesc_status begin(product *p, const camelidae_size *size)
+static pesc_status begin_config(product *p, const camelidae_size *size)
 {
     TRY(product_begin(p));
     TRY(set_size(p->json, size, p->from.cfg.n_layers));
@@ -94,7 +94,7 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         if (!may_hold(&layouts[i], f))
             continue;
-        TRY(begin(p, size));
+        TRY(begin_config(p, size));
         TRY(configjson_name(p->json, &layouts[i].names));
         TRY(product_read(p, &differs));
         p->how.bare_experts = layouts[i].bare_experts;
@@ -110,7 +110,7 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
                     "model); --to hf writes it for transformers",
                     p->from.path, differs, f->name);
     p->how.bare_experts = false;
-    TRY(begin(p, size));
+    TRY(begin_config(p, size));
     json_object_del(p->json, "auto_map");
     log_notice("%s: no published layout of models with adapters has a place for its %s (a %s "
                "model): only pesc opens the result with its adapters, and transformers after pesc "

@@ -134,7 +134,7 @@ bool verify_passes(const pesc_logit_check *c, verify_rounding r)
                                   : same;
 }
 
-static pesc_status judge(const verify_pair *v, const pesc_logit_check *c)
+static pesc_status judge_logits(const verify_pair *v, const pesc_logit_check *c)
 {
     if (!isfinite(c->max_logit))
         return fail(PESC_NUMERIC, "%s: its logits are not finite", v->made_from);
@@ -159,7 +159,7 @@ pesc_status verify_logits(const verify_pair *v, pesc_logit_check *out)
         ASSERT(from.positions == made.positions && from.vocab == made.vocab);
         verify_compare(&(verify_logit_pair){ from.logits, made.logits, from.positions, from.vocab },
                        v->rounding, out);
-        s = judge(v, out);
+        s = judge_logits(v, out);
     }
     mem_free(from.logits);
     mem_free(made.logits);

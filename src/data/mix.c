@@ -136,7 +136,7 @@ static pesc_status write_turns(mixer *m, const record *r)
 }
 
 /* Reads one record. *taken: it is new and usable, and m->line has it up to the end of its turns. */
-static pesc_status take(mixer *m, part *p, uint64_t index, bool *taken)
+static pesc_status try_record(mixer *m, part *p, uint64_t index, bool *taken)
 {
     json_t *v;
     record r = { 0 };
@@ -179,7 +179,7 @@ static pesc_status put_next(mixer *m, part *p)
                         (unsigned long long)p->written, (unsigned long long)say->records,
                         (unsigned long long)say->available, (unsigned long long)say->duplicates,
                         (unsigned long long)say->unusable);
-        TRY(take(m, p, shuffle_at(p->key, say->available, p->next++), &taken));
+        TRY(try_record(m, p, shuffle_at(p->key, say->available, p->next++), &taken));
     }
     p->written++;
     json_t *domain = json_string(say->domain);

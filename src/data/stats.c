@@ -62,7 +62,7 @@ static void fill_buckets(const lengths *l, pesc_data_report *r)
     }
 }
 
-static void finish(const lengths *l, pesc_data_report *r)
+static void finish_report(const lengths *l, pesc_data_report *r)
 {
     if (l->all == 0)
         return;
@@ -125,7 +125,7 @@ pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *o
     if (s == PESC_OK && bad > STATS_LISTED)
         log_notice("and %llu more", (unsigned long long)(bad - STATS_LISTED));
     if (s == PESC_OK)
-        finish(&l, out);
+        finish_report(&l, out);
     mem_free(l.count);
     return s;
 }

@@ -184,7 +184,7 @@ static pesc_status add_record(scorer *s, uint64_t index)
 }
 
 /* Records are drawn without replacement until there are enough tokens. */
-static pesc_status run(scorer *s, uint64_t seed)
+static pesc_status score_records(scorer *s, uint64_t seed)
 {
     uint64_t n = dataset_count(s->data);
     rng_key key = { seed, rng_stream(5, 0, 0) };
@@ -251,7 +251,7 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();
     if (st == PESC_OK)
-        st = run(&s, (uint64_t)o.seed);
+        st = score_records(&s, (uint64_t)o.seed);
     r.seconds = clock_seconds() - start;
     r.tokens = s.tokens;
     r.records = s.records;

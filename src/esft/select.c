@@ -64,7 +64,7 @@ static int best_first(const void *a, const void *b)
     return x->expert < y->expert ? -1 : x->expert > y->expert;
 }
 
-static void take(pesc_esft_choice *c, const ranked *r)
+static void take_expert(pesc_esft_choice *c, const ranked *r)
 {
     size_t row = r->layer * c->n_experts;
     c->chosen[row + (size_t)r->expert] = true;
@@ -87,7 +87,7 @@ static bool take_layer(pesc_esft_choice *c, size_t layer, double p, ranked *list
     rank_layer(c, layer, list);
     size_t i = 0;
     for (; i < c->n_experts && (p < 0 || sum < p); i++) {
-        take(c, &list[i]);
+        take_expert(c, &list[i]);
         sum += list[i].score;
     }
     return sum >= p;
@@ -127,7 +127,7 @@ static void keep_best(pesc_esft_choice *c, int64_t budget, ranked *list)
     memset(c->counts, 0, c->n_layers * sizeof *c->counts);
     c->total = 0;
     for (size_t i = 0; i < n && c->total < budget; i++)
-        take(c, &list[i]);
+        take_expert(c, &list[i]);
 }
 
 /* ---- one summary ---- */
@@ -157,7 +157,7 @@ static pesc_status take_random(pesc_esft_choice *c, const pesc_esft_select_optio
         }
         qsort(list, c->n_experts, sizeof *list, best_first);
         for (int64_t i = 0; i < n; i++)
-            take(c, &list[i]);
+            take_expert(c, &list[i]);
     }
     return PESC_OK;
 }
@@ -249,7 +249,7 @@ static void add_choice(pesc_esft_choice *out, const pesc_esft_choice *c)
         for (int32_t i = 0; i < c->counts[l]; i++) {
             int32_t e = c->order[l * c->n_experts + (size_t)i];
             if (!out->chosen[l * c->n_experts + (size_t)e])
-                take(out, &(ranked){ .layer = l, .expert = e });
+                take_expert(out, &(ranked){ .layer = l, .expert = e });
         }
     for (size_t i = 0; i < c->n_layers * c->n_experts; i++)
         out->scores[i] = c->scores[i] > out->scores[i] ? c->scores[i] : out->scores[i];

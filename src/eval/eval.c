@@ -212,7 +212,7 @@ static void show(const evaluation *e, uint64_t index, str texts[3])
 }
 
 /* The texts of a record, the third of which is the answer that it was given. */
-static pesc_status judge(evaluation *e, uint64_t index, str texts[3])
+static pesc_status judge_answer(evaluation *e, uint64_t index, str texts[3])
 {
     asked r;
     TRY(read_record(e, index, &r));
@@ -236,7 +236,7 @@ static pesc_status take_answer(void *ud, const sched_result *answer)
     e->outcomes[q->record].generated = n;
     pesc_status s = text_of(e, answer->ids, n, &texts[2]);
     if (s == PESC_OK)
-        s = judge(e, q->record, texts);
+        s = judge_answer(e, q->record, texts);
     for (int i = 0; i < 3; i++)
         str_free(&texts[i]);
     q->e = NULL;

@@ -8,7 +8,7 @@
 /* Each rule changes the text in place and returns false where the reference raises. */
 typedef bool rule(str *text, const char *before, const char *after);
 
-static void take(str *text, str *done)
+static void move_text(str *text, str *done)
 {
     done->failed = done->failed || text->failed;
     str_free(text);
@@ -19,7 +19,7 @@ static bool replace(str *text, const char *before, const char *after)
 {
     str done = { 0 };
     pytext_replace(&done, slice_of(text), before, after);
-    take(text, &done);
+    move_text(text, &done);
     return true;
 }
 
@@ -58,7 +58,7 @@ static bool lead_zero(str *text, const char *point, const char *with)
         return true;
     str_puts(&done, with);
     str_add(&done, text->p + 1, text->n - 1);
-    take(text, &done);
+    move_text(text, &done);
     return true;
 }
 
@@ -72,7 +72,7 @@ static bool cut_name(str *text, const char *equals, const char *unused)
         return true;
     str done = { 0 };
     str_add(&done, s.p + at + 1, s.n - at - 1);
-    take(text, &done);
+    move_text(text, &done);
     return true;
 }
 
@@ -101,7 +101,7 @@ static bool brace_roots(str *text, const char *root, const char *unused)
         }
     }
     str_add(&done, s.p, s.n);
-    take(text, &done);
+    move_text(text, &done);
     return ok;
 }
 
@@ -143,7 +143,7 @@ static bool brace_fractions(str *text, const char *frac, const char *unused)
         state = brace_fraction(&done, (slice){ s.p, at });
     }
     if (state == 1)
-        take(text, &done);
+        move_text(text, &done);
     else
         str_free(&done);
     return state >= 0;
@@ -196,7 +196,7 @@ static bool slash(str *text, const char *mark, const char *unused)
         return true;
     str done = { 0 };
     str_printf(&done, "\\frac{%.*s}{%.*s}", (int)a.n, a.p, (int)b.n, b.p);
-    take(text, &done);
+    move_text(text, &done);
     return true;
 }
 

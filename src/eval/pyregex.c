@@ -15,13 +15,13 @@ struct pyregex {
     char *where;
 };
 
-static void *take(PCRE2_SIZE n, void *unused)
+static void *pcre_alloc(PCRE2_SIZE n, void *unused)
 {
     (void)unused;
     return mem_alloc(n, 1);
 }
 
-static void give(void *p, void *unused)
+static void pcre_free(void *p, void *unused)
 {
     (void)unused;
     mem_free(p);
@@ -42,7 +42,7 @@ pesc_status pyregex_open(pyregex **out, const char *pattern, const char *where)
         PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
     *out = NULL;
     pyregex *r = mem_zalloc(1, sizeof *r);
-    pcre2_general_context *g = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *g = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     pcre2_compile_context *c = g ? pcre2_compile_context_create(g) : NULL;
     int error = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE at = 0;
@@ -94,7 +94,7 @@ pesc_status pyregex_search(const pyregex *r, slice text, size_t from, pyregex_ma
     *found = false;
     if (from > text.n)
         return PESC_OK;
-    pcre2_general_context *g = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *g = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     pcre2_match_data *data = g ? pcre2_match_data_create(PYREGEX_GROUPS, g) : NULL;
     pcre2_match_context *limits = g ? pcre2_match_context_create(g) : NULL;
     int rc = PCRE2_ERROR_NOMEMORY;

@@ -9,7 +9,7 @@ typedef struct rational {
     int64_t above, below; /* below > 0 */
 } rational;
 
-static bool take(slice *s, const char *text)
+static bool take_text(slice *s, const char *text)
 {
     size_t n = strlen(text);
     if (s->n < n || memcmp(s->p, text, n) != 0)
@@ -35,7 +35,7 @@ static bool take_digits(slice *s, int64_t *number, size_t *n_digits)
 static bool take_whole(slice *s, int64_t *out)
 {
     size_t digits = 0;
-    bool minus = take(s, "-");
+    bool minus = take_text(s, "-");
     *out = 0;
     if (!take_digits(s, out, &digits))
         return false;
@@ -45,9 +45,9 @@ static bool take_whole(slice *s, int64_t *out)
 
 static bool take_fraction(slice *s, rational *out)
 {
-    bool frac = take(s, "\\frac{") || take(s, "\\dfrac{") || take(s, "\\tfrac{");
-    return frac && take_whole(s, &out->above) && take(s, "}{") && take_whole(s, &out->below) &&
-           take(s, "}");
+    bool frac = take_text(s, "\\frac{") || take_text(s, "\\dfrac{") || take_text(s, "\\tfrac{");
+    return frac && take_whole(s, &out->above) && take_text(s, "}{") && take_whole(s, &out->below) &&
+           take_text(s, "}");
 }
 
 /* 12, 1.5, .5 or 3/4. */
@@ -57,9 +57,9 @@ static bool take_number(slice *s, rational *out)
     *out = (rational){ 0, 1 };
     bool any = take_digits(s, &out->above, &digits);
     whole = digits;
-    if (any && take(s, "/"))
+    if (any && take_text(s, "/"))
         return take_whole(s, &out->below);
-    if (!take(s, "."))
+    if (!take_text(s, "."))
         return any;
     if (!take_digits(s, &out->above, &digits))
         return false;
@@ -70,7 +70,7 @@ static bool take_number(slice *s, rational *out)
 
 static bool parse(slice s, rational *out)
 {
-    bool minus = take(&s, "-");
+    bool minus = take_text(&s, "-");
     slice start = s;
     if (!take_fraction(&s, out)) {
         s = start;

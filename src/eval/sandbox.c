@@ -263,7 +263,7 @@ static pesc_status judge_plain(const sandbox *s, const jobs *j, sandbox_verdict 
 
 /* The plain program, which can see the tests, runs after the solution, so that the solution cannot
  * learn of them from it. */
-static pesc_status judge(const sandbox *s, const jobs *j, sandbox_verdict *out)
+static pesc_status judge_jobs(const sandbox *s, const jobs *j, sandbox_verdict *out)
 {
     *out = (sandbox_verdict){ 0 };
     TRY(judge_split(s, j, out));
@@ -284,12 +284,12 @@ pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *o
     pesc_status st = make_jobs(&j, &whole);
     if (st == PESC_OK) {
         pthread_rwlock_rdlock(&s->alone);
-        st = judge(s, &j, out);
+        st = judge_jobs(s, &j, out);
         pthread_rwlock_unlock(&s->alone);
     }
     if (st == PESC_OK && (out->timed_out || out->cpu_limit)) {
         pthread_rwlock_wrlock(&s->alone);
-        st = judge(s, &j, out);
+        st = judge_jobs(s, &j, out);
         pthread_rwlock_unlock(&s->alone);
     }
     free_jobs(&j);

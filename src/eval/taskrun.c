@@ -115,7 +115,7 @@ static void pending_free(pending *p)
     mem_free(p);
 }
 
-static pesc_status judge(pending *p)
+static pesc_status judge_pending(pending *p)
 {
     task_doc d = { 0 };
     size_t n = 2 * p->of->about->n_filters;
@@ -144,7 +144,7 @@ static pesc_status judge_programs(work *w, bool wait)
     while (w->programs && (job = thread_queue_take(w->programs, wait))) {
         pending *p = (pending *)job;
         pesc_status s =
-            p->code.status == PESC_OK ? judge(p) : fail(p->code.status, "%s", p->code.why);
+            p->code.status == PESC_OK ? judge_pending(p) : fail(p->code.status, "%s", p->code.why);
         pending_free(p);
         TRY(s);
     }
@@ -152,7 +152,7 @@ static pesc_status judge_programs(work *w, bool wait)
 }
 
 /* Takes the document, whose requests are all answered; not when it fails. */
-static pesc_status finish(pending *p)
+static pesc_status finish_pending(pending *p)
 {
     if (p->text)
         TRY(until_texts(p->text, &p->forms[0], &p->forms[1]));
@@ -164,7 +164,7 @@ static pesc_status finish(pending *p)
         thread_queue_add(p->w->programs, &p->code.job);
         return PESC_OK;
     }
-    TRY(judge(p));
+    TRY(judge_pending(p));
     pending_free(p);
     return PESC_OK;
 }
@@ -178,7 +178,7 @@ static pesc_status take_result(void *ud, const sched_result *r)
         p->scores[q->i] = *r;
     if (--p->n_left > 0)
         return PESC_OK;
-    pesc_status s = finish(p);
+    pesc_status s = finish_pending(p);
     if (s != PESC_OK)
         pending_free(p);
     return s;
@@ -365,7 +365,7 @@ static pesc_status share_all(work *w, pesc_status st)
     return st;
 }
 
-static pesc_status begin(work *w, const task_set *set, const char *dir)
+static pesc_status begin_work(work *w, const task_set *set, const char *dir)
 {
     int32_t most = w->opt->max_length ? w->opt->max_length : w->m->cfg.context;
     if (w->opt->chat)
@@ -394,7 +394,7 @@ static pesc_status end(work *w, const task_set *set)
 static pesc_status evaluate(work *w, const task_set *set)
 {
     const char *dir = comm_leads(w->comm) ? w->opt->dir : NULL;
-    TRY(share_all(w, begin(w, set, dir)));
+    TRY(share_all(w, begin_work(w, set, dir)));
     TRY(share_all(w, answer(w)));
     return comm_agree_status(w->comm, "an evaluation", dir ? end(w, set) : PESC_OK);
 }

@@ -66,7 +66,7 @@ static size_t left(const cursor *c)
 }
 
 /* n bytes from here, or a sentence. Every read of the header passes through this one comparison. */
-static pesc_status take(cursor *c, uint64_t n, const char *what, const unsigned char **out)
+static pesc_status take_bytes(cursor *c, uint64_t n, const char *what, const unsigned char **out)
 {
     *out = NULL;
     if (n > left(c))
@@ -82,7 +82,7 @@ static pesc_status take(cursor *c, uint64_t n, const char *what, const unsigned 
 static pesc_status take_u32(cursor *c, const char *what, uint32_t *out)
 {
     const unsigned char *p;
-    TRY(take(c, sizeof *out, what, &p));
+    TRY(take_bytes(c, sizeof *out, what, &p));
     memcpy(out, p, sizeof *out);
     return PESC_OK;
 }
@@ -90,7 +90,7 @@ static pesc_status take_u32(cursor *c, const char *what, uint32_t *out)
 static pesc_status take_u64(cursor *c, const char *what, uint64_t *out)
 {
     const unsigned char *p;
-    TRY(take(c, sizeof *out, what, &p));
+    TRY(take_bytes(c, sizeof *out, what, &p));
     memcpy(out, p, sizeof *out);
     return PESC_OK;
 }
@@ -100,7 +100,7 @@ static pesc_status take_text(cursor *c, const char *what, gguf_text *out)
     uint64_t n;
     const unsigned char *p;
     TRY(take_u64(c, what, &n));
-    TRY(take(c, n, what, &p));
+    TRY(take_bytes(c, n, what, &p));
     *out = (gguf_text){ (const char *)p, (size_t)n };
     return PESC_OK;
 }
@@ -134,7 +134,7 @@ static pesc_status take_elements(cursor *c, gguf_value *v)
     size_t at = c->at;
     if (!ckd_mul_size(&total, v->count, bytes))
         total = SIZE_MAX;
-    TRY(take(c, total, "a value", &v->data));
+    TRY(take_bytes(c, total, "a value", &v->data));
     for (size_t i = 0; v->type == GGUF_BOOL && i < v->count; i++)
         if (v->data[i] > 1)
             return fail(PESC_FORMAT, "%s: byte %zu: %.*s is the bool %d, expected 0 or 1",
@@ -202,7 +202,7 @@ static pesc_status take_version(cursor *c)
 {
     const unsigned char *magic;
     uint32_t version;
-    TRY(take(c, 4, "the magic number of GGUF", &magic));
+    TRY(take_bytes(c, 4, "the magic number of GGUF", &magic));
     if (memcmp(magic, "GGUF", 4) != 0)
         return fail(PESC_FORMAT, "%s: byte 0: found %02x %02x %02x %02x, expected 'GGUF'",
                     c->map->path, magic[0], magic[1], magic[2], magic[3]);
@@ -314,7 +314,7 @@ static bool align_up(size_t *n, size_t alignment)
 
 /* Tensors are stored one after the other, each padded to the alignment, in the order of the header:
  * so no two overlap, and only one offset is right. */
-static pesc_status place(cursor *c, gguf_tensor *t, size_t *next, size_t alignment)
+static pesc_status place_tensor(cursor *c, gguf_tensor *t, size_t *next, size_t alignment)
 {
     uint64_t offset;
     TRY(take_u64(c, "the offset of a tensor", &offset));
@@ -343,7 +343,7 @@ static pesc_status read_tensors(gguf *g, cursor *c, size_t n, size_t alignment)
         TRY(take_shape(c, t));
         TRY(take_tensor_type(c, t));
         TRY(measure(c, t));
-        TRY(place(c, t, &next, alignment));
+        TRY(place_tensor(c, t, &next, alignment));
     }
     size_t at = c->at;
     if (n && (!align_up(&at, alignment) || at > c->map->size))

@@ -359,7 +359,7 @@ static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
     return PESC_OK;
 }
 
-static pesc_status fill(json_t *config, const gguf *g)
+static pesc_status fill_config(json_t *config, const gguf *g)
 {
     const gguf_arch *a;
     gguf_sizes z;
@@ -378,7 +378,7 @@ pesc_status gguf_config(json_t **out, const gguf *g)
     json_t *config;
     *out = NULL;
     TRY(json_parse(&config, "{}", 2, g->path));
-    pesc_status s = fill(config, g);
+    pesc_status s = fill_config(config, g);
     if (s == PESC_OK)
         *out = config;
     else

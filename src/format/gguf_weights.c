@@ -195,7 +195,7 @@ static pesc_status lend_maps(weights *ws, gguf *g)
     return PESC_OK;
 }
 
-static pesc_status fill(weights *ws, gguf *g)
+static pesc_status fill_weights(weights *ws, gguf *g)
 {
     const gguf_arch *a;
     gguf_sizes z;
@@ -212,7 +212,7 @@ pesc_status gguf_weights(weights **out, gguf *g)
     weights *ws;
     *out = NULL;
     TRY(weights_new(&ws));
-    pesc_status s = fill(ws, g);
+    pesc_status s = fill_weights(ws, g);
     if (s == PESC_OK)
         *out = ws;
     else

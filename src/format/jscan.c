@@ -171,7 +171,7 @@ static bool digits(jscan *j)
     return j->at > start;
 }
 
-static bool take(jscan *j, char a, char b)
+static bool take_char(jscan *j, char a, char b)
 {
     bool there = j->at < j->n && (j->text[j->at] == a || j->text[j->at] == b);
     j->at += there;
@@ -182,12 +182,13 @@ static bool take(jscan *j, char a, char b)
 static pesc_status skip_number(jscan *j)
 {
     size_t start = j->at;
-    take(j, '-', '-');
-    bool zero = j->at < j->n && j->text[j->at] == '0', fine = zero ? take(j, '0', '0') : digits(j);
-    if (fine && take(j, '.', '.'))
+    take_char(j, '-', '-');
+    bool zero = j->at < j->n && j->text[j->at] == '0',
+         fine = zero ? take_char(j, '0', '0') : digits(j);
+    if (fine && take_char(j, '.', '.'))
         fine = digits(j);
-    if (fine && take(j, 'e', 'E')) {
-        take(j, '+', '-');
+    if (fine && take_char(j, 'e', 'E')) {
+        take_char(j, '+', '-');
         fine = digits(j);
     }
     if (!fine || digit_here(j))

@@ -104,7 +104,7 @@ static pesc_status pop_mark(machine *m, size_t *height)
     return PESC_OK;
 }
 
-static pesc_status take(machine *m, size_t n, const unsigned char **p)
+static pesc_status take_bytes(machine *m, size_t n, const unsigned char **p)
 {
     if (n > m->n - m->at)
         return pickle_bad(m, "the pickle ends inside an instruction");
@@ -116,7 +116,7 @@ static pesc_status take(machine *m, size_t n, const unsigned char **p)
 static pesc_status take_little(machine *m, int bytes, uint64_t *out)
 {
     const unsigned char *p = NULL;
-    TRY(take(m, (size_t)bytes, &p));
+    TRY(take_bytes(m, (size_t)bytes, &p));
     *out = 0;
     while (bytes-- > 0)
         *out = *out << 8 | p[bytes];
@@ -198,7 +198,7 @@ static pesc_status op_string(machine *m, int arg)
     TRY(take_little(m, arg, &bytes));
     if (bytes > UINT32_MAX)
         return pickle_bad(m, "found a string of %llu bytes", (unsigned long long)bytes);
-    TRY(take(m, (size_t)bytes, &p));
+    TRY(take_bytes(m, (size_t)bytes, &p));
     if (!utf8_valid((const char *)p, (size_t)bytes))
         return pickle_bad(m, "found a string that is not valid UTF-8");
     return push(m, (value){ K_STRING, (uint32_t)bytes, (uint64_t)(p - m->code) });
@@ -233,7 +233,7 @@ static pesc_status op_tuple(machine *m, int arg)
     return make_tuple(m, n);
 }
 
-static pesc_status put(machine *m, uint64_t index)
+static pesc_status memo_put(machine *m, uint64_t index)
 {
     if (m->stack.n <= floor_of(m))
         return pickle_bad(m, "remembers a value of an empty stack");
@@ -251,13 +251,13 @@ static pesc_status op_put(machine *m, int arg)
 {
     uint64_t index;
     TRY(take_little(m, arg, &index));
-    return put(m, index);
+    return memo_put(m, index);
 }
 
 static pesc_status op_memoize(machine *m, int arg)
 {
     (void)arg;
-    return put(m, m->memo.n);
+    return memo_put(m, m->memo.n);
 }
 
 static pesc_status op_get(machine *m, int arg)
@@ -511,7 +511,7 @@ pesc_status pickle_run(machine *m, uint32_t *result)
     while (!m->stopped) {
         const unsigned char *op = NULL;
         m->op_at = m->at;
-        TRY(take(m, 1, &op));
+        TRY(take_bytes(m, 1, &op));
         if (!ops[*op].run)
             return fail(PESC_UNSUPPORTED,
                         "%s: data.pkl: byte %zu: found pickle instruction 0x%02X, which a "

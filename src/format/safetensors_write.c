@@ -63,7 +63,7 @@ static void measure(safetensors_writer *w)
 }
 
 /* Within a file, wider elements first: so every tensor is aligned to its element. */
-static void place(safetensors_writer *w)
+static void place_tensors(safetensors_writer *w)
 {
     for (size_t first = 0, end; first < w->plan.n; first = end) {
         uint64_t at = 0;
@@ -97,7 +97,7 @@ pesc_status safetensors_writer_open(safetensors_writer **out, const safetensors_
         return s;
     }
     measure(w);
-    place(w);
+    place_tensors(w);
     *out = w;
     return PESC_OK;
 }

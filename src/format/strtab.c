@@ -39,7 +39,7 @@ static struct strtab_slot *probe(const strtab *t, const char *s, size_t n, uint3
     }
 }
 
-static void place(strtab *t, uint32_t hash, size_t id)
+static void place_id(strtab *t, uint32_t hash, size_t id)
 {
     size_t mask = t->n_slots - 1, i = hash & mask;
     while (t->slots[i].id)
@@ -60,7 +60,7 @@ static bool grow_slots(strtab *t)
     t->n_slots = n;
     for (size_t i = 0; i < n_old; i++)
         if (old[i].id)
-            place(t, old[i].hash, old[i].id - 1);
+            place_id(t, old[i].hash, old[i].id - 1);
     mem_free(old);
     return true;
 }
@@ -76,7 +76,7 @@ static bool grow_names(strtab *t)
     return true;
 }
 
-static char *take(strtab *t, size_t n)
+static char *take_bytes(strtab *t, size_t n)
 {
     struct strtab_block *b = t->blocks;
     if (!b || b->cap - b->used < n) {
@@ -104,13 +104,13 @@ int64_t strtab_add(strtab *t, const char *s, size_t n)
         return -1;
     if (t->n == t->cap && !grow_names(t))
         return -1;
-    char *copy = take(t, n + 1);
+    char *copy = take_bytes(t, n + 1);
     if (!copy)
         return -1;
     memcpy(copy, s, n);
     copy[n] = '\0';
     t->names[t->n] = copy;
-    place(t, hash_of(t, s, n), t->n);
+    place_id(t, hash_of(t, s, n), t->n);
     return (int64_t)t->n++;
 }
 
@@ -124,7 +124,7 @@ void strtab_drop(strtab *t, const unsigned char *drop)
     if (t->n_slots)
         memset(t->slots, 0, t->n_slots * sizeof *t->slots);
     for (size_t i = 0; i < kept; i++)
-        place(t, hash_of(t, t->names[i], strlen(t->names[i])), i);
+        place_id(t, hash_of(t, t->names[i], strlen(t->names[i])), i);
 }
 
 void strtab_free(strtab *t)

@@ -92,7 +92,7 @@ static int stage_of(const tensor_rule *r)
     return r->offset >= offsetof(block, ffn) ? STAGE_UP : STAGE_QKV;
 }
 
-static int64_t place(int32_t layer, int stage)
+static int64_t stage_place(int32_t layer, int stage)
 {
     return (int64_t)layer * STAGES + stage;
 }
@@ -100,7 +100,7 @@ static int64_t place(int32_t layer, int stage)
 static int64_t place_of(const slot *s)
 {
     if (s->layer >= 0)
-        return place(s->layer, stage_of(s->rule));
+        return stage_place(s->layer, stage_of(s->rule));
     return s->rule->offset == offsetof(pesc_model, embed) ? -1 : INT64_MAX;
 }
 
@@ -239,7 +239,7 @@ static void add_scores(const walk *w, int32_t layer)
         return;
     }
     r->forward += qk + pv;
-    if (place(layer, STAGE_SCORES) > w->lowest) /* scores again, dQ, dK; dP, dV */
+    if (stage_place(layer, STAGE_SCORES) > w->lowest) /* scores again, dQ, dK; dP, dV */
         r->backward += 3 * qk + 2 * pv;
 }
 

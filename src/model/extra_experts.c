@@ -160,7 +160,7 @@ static pesc_status load_table(const struct extra *x, const pesc_model *m, int32_
     return s;
 }
 
-static pesc_status fill(struct extra *x, pesc_model *m)
+static pesc_status fill_experts(struct extra *x, pesc_model *m)
 {
     static const memory_need need = { "the experts of patches", "fewer patches need less" };
     arena a = { 0 };
@@ -193,7 +193,7 @@ pesc_status extra_open(struct extra **out, pesc_model *m, patch *const *patches,
         return fail_nomem("the experts of patches", (size_t)m->cfg.n_layers * sizeof *layers);
     }
     *x = (struct extra){ .patches = patches, .n = n, .layers = layers };
-    pesc_status s = fill(x, m);
+    pesc_status s = fill_experts(x, m);
     x->patches = NULL;
     return s;
 }

@@ -51,7 +51,7 @@ static bool more_of_stack(const walk *w, const slot *s)
 }
 
 /* Gives q the next place of the flat buffers. Experts of a stack lie side by side. */
-static void take(walk *w, param *q, bool more, bool exact)
+static void take_param(walk *w, param *q, bool more, bool exact)
 {
     params *p = w->p;
     int64_t n = count_of(q->nd, q->ne);
@@ -134,7 +134,7 @@ static void initialise(walk *w, tensor t, const param *q, int64_t first, init_ki
 }
 
 /* Copies what a model's tensor holds, some rows at a time; what it lacks is initialised. */
-static void fill(walk *w, const param *q, tensor from, init_kind init)
+static void init_param(walk *w, const param *q, tensor from, init_kind init)
 {
     device *dev = w->m->dev;
     int64_t cols = q->ne[q->nd - 1], rows = count_of(q->nd, q->ne) / cols, n;
@@ -181,7 +181,7 @@ static void place_weight(walk *w, const slot *s, param q)
     params *p = w->p;
     tensor *field = bind_field(w->m, s);
     const expertcfg_layer *own = own_of(w, s);
-    fill(w, &q, field->data ? bind_tensor(w->m, s) : *field, s->rule->init);
+    init_param(w, &q, field->data ? bind_tensor(w->m, s) : *field, s->rule->init);
     if (own)
         p->list[w->n_list - 1].into = bind_tensor(w->m, s);
     if (more_of_stack(w, s))
@@ -209,7 +209,7 @@ static void add_weight(walk *w, const slot *s)
     param q = { .group = params_group(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
-    take(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
+    take_param(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
     note_layer(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->memory)
@@ -227,7 +227,7 @@ static void place_lora(walk *w, const slot *s, lora *l, bool second)
     linear *grad = (linear *)(void *)bind_field(&p->grads, s);
     lora *g = &p->lora_grads[w->n_loras];
     tensor *t = second ? &l->b : &l->a;
-    fill(w, q, *t, second ? INIT_ZERO : INIT_UNIFORM);
+    init_param(w, q, *t, second ? INIT_ZERO : INIT_UNIFORM);
     *t = working(p, q);
     *(second ? &g->b : &g->a) = params_grad(p, q);
     l->dropout = p->spec.lora_dropout;
@@ -258,7 +258,7 @@ static void add_lora(walk *w, const slot *s, bool second)
     int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
-    take(w, &q, false, false);
+    take_param(w, &q, false, false);
     note_layer(w, s);
     p->flat = true;
     if (p->memory) {
@@ -285,7 +285,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
         from = tensor_slice(&from, s->expert, 1);
         from = (tensor){ .data = from.data, .dt = from.dt, .nd = 2, .ne = { q->ne[0], q->ne[1] } };
     }
-    fill(w, q, from, second ? INIT_ZERO : INIT_UNIFORM);
+    init_param(w, q, from, second ? INIT_ZERO : INIT_UNIFORM);
     if (s->expert + 1 < n)
         return;
     param all = { .group = PARAM_LORA,
@@ -311,7 +311,7 @@ static void add_expert_lora(walk *w, const slot *s, bool second)
     int64_t r = there ? l->a.ne[1] : p->spec.lora_r;
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
-    take(w, &q, s->expert + 1 < w->c->moe.topk.n_experts, false);
+    take_param(w, &q, s->expert + 1 < w->c->moe.topk.n_experts, false);
     note_layer(w, s);
     p->flat = true;
     if (!p->memory)

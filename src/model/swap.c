@@ -110,7 +110,7 @@ static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
     return n;
 }
 
-static pesc_status place(struct swap *w, pesc_model *m)
+static pesc_status place_patch(struct swap *w, pesc_model *m)
 {
     static const memory_need need = { "an expert patch", "a patch of experts alone needs less" };
     arena a = { 0 };
@@ -123,7 +123,7 @@ static pesc_status place(struct swap *w, pesc_model *m)
     return PESC_OK;
 }
 
-static pesc_status fill(const struct swap *w, pesc_model *m, bool patched)
+static pesc_status fill_rows(const struct swap *w, pesc_model *m, bool patched)
 {
     load_item *items = mem_alloc(w->n + 1, sizeof *items);
     size_t n = 0;
@@ -137,7 +137,7 @@ static pesc_status fill(const struct swap *w, pesc_model *m, bool patched)
     return s == PESC_OK ? weights_check(patched ? w->p->read : m->dir->ws) : s;
 }
 
-static void point(const struct swap *w, pesc_model *m, bool patched)
+static void point_fields(const struct swap *w, pesc_model *m, bool patched)
 {
     for (size_t i = 0; i < w->n; i++)
         if (w->rows[i].field)
@@ -150,8 +150,8 @@ pesc_status swap_out(pesc_model *m)
 {
     if (!m->swap)
         return PESC_OK;
-    point(m->swap, m, false);
-    pesc_status s = fill(m->swap, m, false);
+    point_fields(m->swap, m, false);
+    pesc_status s = fill_rows(m->swap, m, false);
     swap_close(m);
     return s;
 }
@@ -171,20 +171,20 @@ static pesc_status check_stacks(const struct swap *w, pesc_model *m)
 }
 
 /* A patch that fails half way, at a number that is not finite, leaves the base. */
-static pesc_status put(pesc_model *m, struct swap *w)
+static pesc_status apply_patch(pesc_model *m, struct swap *w)
 {
     TRY(swap_check(w->p, &m->cfg, m->dir->ws, m->dir->path));
     TRY(check_stacks(w, m));
     TRY(swap_out(m));
-    TRY(place(w, m));
-    pesc_status s = fill(w, m, true);
+    TRY(place_patch(w, m));
+    pesc_status s = fill_rows(w, m, true);
     if (s != PESC_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", pesc_last_error());
-        (void)fill(w, m, false);
+        (void)fill_rows(w, m, false);
         return fail(s, "%s", why);
     }
-    point(w, m, true);
+    point_fields(w, m, true);
     return PESC_OK;
 }
 
@@ -195,7 +195,7 @@ pesc_status swap_in(pesc_model *m, const char *dir)
         return fail_nomem(dir, sizeof *w);
     pesc_status s = patch_open(&w->p, dir);
     if (s == PESC_OK)
-        s = put(m, w);
+        s = apply_patch(m, w);
     if (s == PESC_OK)
         m->swap = w;
     else

@@ -41,7 +41,7 @@ static void run_one(traffic *t)
     pthread_cond_broadcast(&t->changed);
 }
 
-static void *run(void *arg)
+static void *exchange_thread(void *arg)
 {
     traffic *t = arg;
     pthread_mutex_lock(&t->lock);
@@ -58,7 +58,7 @@ static void *run(void *arg)
 static pesc_status start(traffic *t, device *dev)
 {
     TRY(dev->op->open_side(dev, &t->side));
-    int err = thread_start(&t->thread, run, t);
+    int err = thread_start(&t->thread, exchange_thread, t);
     t->started = err == 0;
     return err ? fail_errno(PESC_NOMEM, err, "cannot start a thread") : PESC_OK;
 }

@@ -19,7 +19,7 @@ const canvas_font canvas_small = { 10, false };
 
 /* ---- surfaces ---- */
 
-static cairo_status_t take(void *ud, const unsigned char *bytes, unsigned n)
+static cairo_status_t write_bytes(void *ud, const unsigned char *bytes, unsigned n)
 {
     str *out = ud;
     str_add(out, (const char *)bytes, n);
@@ -37,7 +37,7 @@ static cairo_surface_t *open_png(double width, double height)
 /* A fixed date, so that the same drawing gives the same bytes. */
 static cairo_surface_t *open_pdf(str *out, double width, double height)
 {
-    cairo_surface_t *s = cairo_pdf_surface_create_for_stream(take, out, width, height);
+    cairo_surface_t *s = cairo_pdf_surface_create_for_stream(write_bytes, out, width, height);
     cairo_pdf_surface_set_metadata(s, CAIRO_PDF_METADATA_CREATE_DATE, "2000-01-01T00:00:00Z");
     return s;
 }
@@ -64,7 +64,7 @@ pesc_status canvas_open(canvas *out, const char *path, double width, double heig
         out->kind == CANVAS_PNG ? open_png(width, height)
         : out->kind == CANVAS_PDF
             ? open_pdf(&out->bytes, width, height)
-            : cairo_svg_surface_create_for_stream(take, &out->bytes, width, height);
+            : cairo_svg_surface_create_for_stream(write_bytes, &out->bytes, width, height);
     out->c = cairo_create(s);
     cairo_surface_destroy(s); /* the context keeps it */
     canvas_ink_set(out, (colour){ 1, 1, 1 });
@@ -106,7 +106,7 @@ pesc_status canvas_publish(canvas *v)
     cairo_surface_t *s = cairo_surface_reference(cairo_get_target(v->c));
     cairo_status_t st = cairo_status(v->c);
     if (st == CAIRO_STATUS_SUCCESS && v->kind == CANVAS_PNG)
-        st = cairo_surface_write_to_png_stream(s, take, &v->bytes);
+        st = cairo_surface_write_to_png_stream(s, write_bytes, &v->bytes);
     cairo_surface_finish(s);
     if (st == CAIRO_STATUS_SUCCESS)
         st = cairo_surface_status(s);

@@ -224,7 +224,7 @@ static pesc_status end_strip(decode_stream *d, size_t i)
 
 /* Moves what is certain from `held` to `work`: characters, and U+FFFD for each maximal part that is
  * none; at the end of the text also for a part that more bytes could have completed. */
-static void settle(state *st, bool last)
+static void settle_bytes(state *st, bool last)
 {
     size_t i = 0, n = st->held.n, bad;
     if (!last && n)
@@ -251,7 +251,7 @@ static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, si
     if (!str_ok(&st->held))
         return fail_nomem("decoding", n);
     budget_open_text(&d->work, &st->work);
-    settle(st, false);
+    settle_bytes(st, false);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
 
@@ -259,7 +259,7 @@ static pesc_status end_byte_level(decode_stream *d, size_t i)
 {
     state *st = &d->state[i];
     budget_open_text(&d->work, &st->work);
-    settle(st, true);
+    settle_bytes(st, true);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
 

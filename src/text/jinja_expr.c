@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* A node of one or two operands. */
-static jnode *make(jparser *p, jnode_kind kind, int op, jnode *a, jnode *b)
+static jnode *make_node(jparser *p, jnode_kind kind, int op, jnode *a, jnode *b)
 {
     jnode *n = jparse_node(p, kind);
     if (!n)
@@ -254,9 +254,9 @@ static jnode *attribute(jparser *p, jnode *of)
     if (p->at->kind == T_INT) {
         jnode *index = constant(p, jint(p->at->i));
         jparse_next(p);
-        return make(p, N_ITEM, 0, of, index);
+        return make_node(p, N_ITEM, 0, of, index);
     }
-    jnode *n = make(p, N_ATTR, 0, of, NULL);
+    jnode *n = make_node(p, N_ATTR, 0, of, NULL);
     const char *text = jparse_expect_name(p);
     if (!n || !text)
         return NULL;
@@ -280,7 +280,7 @@ static jnode *subscript(jparser *p, jnode *of)
             return jparse_unexpected(p, "an index");
         if (jparse_is_op(p, ','))
             return jparse_fail(p, PESC_UNSUPPORTED, "an index of several values is not supported");
-        return jparse_expect_op(p, ']') ? make(p, N_ITEM, 0, of, first) : NULL;
+        return jparse_expect_op(p, ']') ? make_node(p, N_ITEM, 0, of, first) : NULL;
     }
     jnode *n = jparse_node(p, N_SLICE);
     jparse_next(p);
@@ -290,7 +290,7 @@ static jnode *subscript(jparser *p, jnode *of)
     n->b = bound(p);
     if (jparse_skip_op(p, ':'))
         n->c = bound(p);
-    return jparse_expect_op(p, ']') ? make(p, N_ITEM, 0, of, jparse_done(p, n)) : NULL;
+    return jparse_expect_op(p, ']') ? make_node(p, N_ITEM, 0, of, jparse_done(p, n)) : NULL;
 }
 
 static jnode *postfix(jparser *p, jnode *n)
@@ -329,7 +329,7 @@ static bool may_wait(const jparser *p, const char *text)
 jnode *jexpr_filters(jparser *p, jnode *input, bool first)
 {
     while (p->status == PESC_OK && (first || jparse_skip_op(p, '|'))) {
-        jnode *n = make(p, N_FILTER, 0, input, NULL);
+        jnode *n = make_node(p, N_FILTER, 0, input, NULL);
         const char *text = dotted(p);
         if (!n || !text)
             return NULL;
@@ -363,7 +363,7 @@ static bool bare_argument(const jparser *p)
 static jnode *test(jparser *p, jnode *of)
 {
     bool negated = jparse_skip_name(p, "not");
-    jnode *n = make(p, N_TEST, 0, of, NULL), *arg = NULL;
+    jnode *n = make_node(p, N_TEST, 0, of, NULL), *arg = NULL;
     const char *text = dotted(p);
     if (!n || !text)
         return NULL;
@@ -377,10 +377,10 @@ static jnode *test(jparser *p, jnode *of)
         if (jparse_is_name(p, "is"))
             return jparse_fail(p, PESC_FORMAT, "tests cannot be chained with \"is\"");
         arg = postfix(p, jexpr_primary(p));
-        n->list = arg ? make(p, N_ARG, 0, arg, NULL) : NULL;
+        n->list = arg ? make_node(p, N_ARG, 0, arg, NULL) : NULL;
     }
     n = jparse_done(p, n);
-    return negated ? make(p, N_NOT, 0, n, NULL) : n;
+    return negated ? make_node(p, N_NOT, 0, n, NULL) : n;
 }
 
 static jnode *filters_and_tests(jparser *p, jnode *n)
@@ -408,7 +408,7 @@ static jnode *unary(jparser *p, bool with_filter)
     if (jparse_is_op(p, '-') || jparse_is_op(p, '+')) {
         int op = p->at->op;
         jparse_next(p);
-        n = make(p, N_SIGN, op, unary(p, false), NULL);
+        n = make_node(p, N_SIGN, op, unary(p, false), NULL);
     } else {
         n = jexpr_primary(p);
     }
@@ -421,7 +421,7 @@ static jnode *power(jparser *p)
 {
     jnode *n = unary(p, true);
     while (n && jparse_skip_op(p, OP_POW))
-        n = make(p, N_BINARY, OP_POW, n, unary(p, true));
+        n = make_node(p, N_BINARY, OP_POW, n, unary(p, true));
     return n;
 }
 
@@ -432,7 +432,7 @@ static jnode *product(jparser *p)
                  jparse_is_op(p, '%'))) {
         int op = p->at->op;
         jparse_next(p);
-        n = make(p, N_BINARY, op, n, power(p));
+        n = make_node(p, N_BINARY, op, n, power(p));
     }
     return n;
 }
@@ -458,7 +458,7 @@ static jnode *sum(jparser *p)
     while (n && (jparse_is_op(p, '+') || jparse_is_op(p, '-'))) {
         int op = p->at->op;
         jparse_next(p);
-        n = make(p, N_BINARY, op, n, concat(p));
+        n = make_node(p, N_BINARY, op, n, concat(p));
     }
     return n;
 }
@@ -486,10 +486,10 @@ static jnode *comparison(jparser *p)
     jnode *first = sum(p), *n = NULL, **tail = NULL;
     for (int op; first && (op = take_comparison(p)) != 0;) {
         if (!n) {
-            n = make(p, N_COMPARE, 0, first, NULL);
+            n = make_node(p, N_COMPARE, 0, first, NULL);
             tail = n ? &n->list : NULL;
         }
-        jnode *operand = make(p, N_OPERAND, op, sum(p), NULL);
+        jnode *operand = make_node(p, N_OPERAND, op, sum(p), NULL);
         if (!n || !operand)
             return NULL;
         append(&tail, operand);
@@ -504,7 +504,7 @@ static jnode *negation(jparser *p)
     if (!jparse_enter(p))
         return NULL;
     jparse_next(p);
-    jnode *n = make(p, N_NOT, 0, negation(p), NULL);
+    jnode *n = make_node(p, N_NOT, 0, negation(p), NULL);
     p->depth--;
     return n;
 }
@@ -513,7 +513,7 @@ static jnode *conjunction(jparser *p)
 {
     jnode *n = negation(p);
     while (n && jparse_skip_name(p, "and"))
-        n = make(p, N_AND, 0, n, negation(p));
+        n = make_node(p, N_AND, 0, n, negation(p));
     return n;
 }
 
@@ -521,7 +521,7 @@ jnode *jexpr_parse_or(jparser *p)
 {
     jnode *n = conjunction(p);
     while (n && jparse_skip_name(p, "or"))
-        n = make(p, N_OR, 0, n, conjunction(p));
+        n = make_node(p, N_OR, 0, n, conjunction(p));
     return n;
 }
 
@@ -531,7 +531,7 @@ jnode *jexpr_parse(jparser *p)
         return NULL;
     jnode *n = jexpr_parse_or(p);
     while (n && jparse_skip_name(p, "if")) {
-        jnode *cond = make(p, N_COND, 0, jexpr_parse_or(p), n);
+        jnode *cond = make_node(p, N_COND, 0, jexpr_parse_or(p), n);
         if (!cond)
             break;
         cond->line = n->line;

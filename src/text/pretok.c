@@ -272,7 +272,7 @@ static bool glues(behavior b, bool held_match, bool match)
     }
 }
 
-static pesc_status take(cutter *c, size_t start, size_t end, bool match)
+static pesc_status take_piece(cutter *c, size_t start, size_t end, bool match)
 {
     if (c->behavior == ISOLATED)
         return hand_on(c, start, end);
@@ -300,12 +300,12 @@ static pesc_status cut(pretok_run *r, size_t depth, const char *text, size_t n, 
         if (!found)
             break;
         if (w.start > done)
-            TRY(take(&c, done, w.start, s->invert));
-        TRY(take(&c, w.start, w.end, !s->invert));
+            TRY(take_piece(&c, done, w.start, s->invert));
+        TRY(take_piece(&c, w.start, w.end, !s->invert));
         done = w.end;
     }
     if (done < n)
-        TRY(take(&c, done, n, s->invert));
+        TRY(take_piece(&c, done, n, s->invert));
     return release(&c);
 }
 

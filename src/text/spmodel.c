@@ -219,7 +219,7 @@ static pesc_status measure(wire w, size_t *n_pieces, size_t *text_bytes)
     return PESC_OK;
 }
 
-static pesc_status fill(spmodel *m, wire w, field *spec)
+static pesc_status fill_model(spmodel *m, wire w, field *spec)
 {
     size_t id = 0;
     char *text = m->text_;
@@ -312,7 +312,7 @@ static pesc_status read_charsmap(spmodel *m, const wire *w, const field *f)
 }
 
 /* What the two specs say, once all of the file has been read. */
-static pesc_status settle(spmodel *m, const wire *w, const field *spec)
+static pesc_status settle_options(spmodel *m, const wire *w, const field *spec)
 {
     uint64_t type = spec[MODEL_TYPE].there ? spec[MODEL_TYPE].value : SP_UNIGRAM;
     if (type != SP_UNIGRAM && type != SP_BPE)
@@ -353,8 +353,8 @@ static pesc_status load(spmodel *m, wire w)
     m->text_ = mem_alloc(text_bytes, 1);
     if (!m->pieces || !m->text_)
         return fail_nomem("reading a tokenizer", m->n * sizeof *m->pieces + text_bytes);
-    TRY(fill(m, w, spec));
-    return settle(m, &w, spec);
+    TRY(fill_model(m, w, spec));
+    return settle_options(m, &w, spec);
 }
 
 pesc_status spmodel_open(spmodel **out, const unsigned char *bytes, size_t n, const char *file)

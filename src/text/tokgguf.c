@@ -264,7 +264,7 @@ static pesc_status keep_template(tokenizer *t, const gguf_vocab *v)
                             : fail_nomem(v->file, strlen(v->chat_template));
 }
 
-static pesc_status finish(tokenizer *t, const gguf_vocab *v)
+static pesc_status finish_tokenizer(tokenizer *t, const gguf_vocab *v)
 {
     t->bos = (int32_t)v->bos;
     t->eos = (int32_t)v->eos;
@@ -309,7 +309,7 @@ pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v)
     TRY(build(&t, v));
     pesc_status s = v->json ? check_ids(v, t->size) : PESC_OK;
     if (s == PESC_OK)
-        s = finish(t, v);
+        s = finish_tokenizer(t, v);
     if (s == PESC_OK)
         *out = t;
     else

@@ -157,7 +157,7 @@ static bool has_checkpoint(const char *run)
 }
 
 /* Puts an old run back whose replacement never saved a checkpoint, or removes it where one did. */
-static pesc_status settle(const char *run)
+static pesc_status settle_replaced(const char *run)
 {
     char *old = io_join(run, REPLACED);
     if (!old)
@@ -272,7 +272,7 @@ static pesc_status claim(rundir *d, const char *model)
     d->made = kind == IO_NONE;
     TRY(io_make_dir(d->path));
     TRY(lock_dir(d));
-    TRY(settle(d->path));
+    TRY(settle_replaced(d->path));
     return check_content(d);
 }
 
@@ -319,7 +319,7 @@ pesc_status rundir_begin(rundir *d)
 
 pesc_status rundir_saved(rundir *d)
 {
-    return settle(d->path);
+    return settle_replaced(d->path);
 }
 
 /* Removes the lock and the directory where nothing else is in it. */
@@ -341,7 +341,7 @@ void rundir_close(rundir *d, bool unused)
         snprintf(why, sizeof why, "%s", pesc_last_error());
         if (unused && !d->resume) /* the next try finds the directory as this one did */
             (void)move_run(d->path, NULL);
-        (void)settle(d->path);
+        (void)settle_replaced(d->path);
         if (why[0]) /* a failure of the cleaning must not hide the first */
             (void)fail(PESC_IO, "%s", why);
     }

@@ -376,7 +376,7 @@ static pesc_status begin_logs(pesc_trainer *t)
     return metrics_open(&t->log, o->output, &keep);
 }
 
-static pesc_status begin(pesc_trainer *t)
+static pesc_status begin_run(pesc_trainer *t)
 {
     static const char what[] = "the start of the run";
     const pesc_train_options *o = &t->opt;
@@ -463,7 +463,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(open_saver(t));
     TRY(open_template(t));
     TRY(together_check(t));
-    return begin(t);
+    return begin_run(t);
 }
 
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt)
