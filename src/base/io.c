@@ -171,24 +171,22 @@ pesc_status io_list(const char *dir, char ***names, size_t *n)
     char **list = NULL;
     size_t used = 0, cap = 0;
     pesc_status s = PESC_OK;
-    for (struct dirent *e; s == PESC_OK && (e = readdir(d));) {
+    for (;;) {
+        errno = 0; /* a failure looks like the end of the directory */
+        const struct dirent *e = readdir(d);
+        if (!e && errno)
+            s = fail_errno(PESC_IO, errno, "%s: cannot be listed", dir);
+        if (!e)
+            break;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (used == cap) {
-            size_t bigger = cap ? cap * 2 : 16;
-            char **p = mem_grow(list, bigger, sizeof *list);
-            if (!p) {
-                s = fail_nomem(dir, bigger);
-                break;
-            }
-            list = p;
-            cap = bigger;
+        char *name =
+            mem_room((void **)&list, &cap, used, sizeof *list) ? mem_strdup(e->d_name) : NULL;
+        if (!name) {
+            s = fail_nomem(dir, strlen(e->d_name));
+            break;
         }
-        list[used] = mem_strdup(e->d_name);
-        if (!list[used])
-            s = fail_nomem(dir, 256);
-        else
-            used++;
+        list[used++] = name;
     }
     closedir(d);
     if (s != PESC_OK) {
