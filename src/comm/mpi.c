@@ -141,14 +141,8 @@ static pesc_status post(mpi *m, int32_t rank, comm_part p, bool out)
 {
     mpi_library *lib = &m->lib;
     for (size_t at = 0; at < p.bytes; at += MOST) {
-        if (m->n == m->cap) {
-            size_t cap = m->cap ? 2 * m->cap : 64;
-            handle *more = mem_grow(m->requests, cap, sizeof *more);
-            if (!more)
-                return fail_nomem("MPI", cap * sizeof *more);
-            m->requests = more;
-            m->cap = cap;
-        }
+        if (!mem_room((void **)&m->requests, &m->cap, m->n, sizeof *m->requests))
+            return fail_nomem("MPI", 2 * m->cap * sizeof *m->requests);
         char *from = (char *)p.at + at;
         int n = (int)(p.bytes - at < MOST ? p.bytes - at : MOST);
         handle *r = &m->requests[m->n++];

@@ -36,14 +36,8 @@ struct source {
 
 static pesc_status remember(file *f, size_t at)
 {
-    if (f->n_anchors == f->cap) {
-        size_t cap = f->cap ? f->cap * 2 : 64;
-        size_t *p = mem_grow(f->anchors, cap, sizeof *p);
-        if (!p)
-            return fail_nomem(f->map->path, cap * sizeof *p);
-        f->anchors = p;
-        f->cap = cap;
-    }
+    if (!mem_room((void **)&f->anchors, &f->cap, f->n_anchors, sizeof *f->anchors))
+        return fail_nomem(f->map->path, 2 * f->cap * sizeof *f->anchors);
     f->anchors[f->n_anchors++] = at;
     return PESC_OK;
 }

@@ -193,14 +193,8 @@ static pesc_status take_token(void *ud, int32_t id, bool *more)
 
 static pesc_status keep_request(work *w, pending *p, size_t i, loglik_tokens t)
 {
-    if (w->n == w->cap) {
-        size_t cap = 2 * w->cap + 256;
-        request *all = mem_grow(w->requests, cap, sizeof *all);
-        if (!all)
-            return fail_nomem("requests", cap * sizeof *all);
-        w->requests = all;
-        w->cap = cap;
-    }
+    if (!mem_room((void **)&w->requests, &w->cap, w->n, sizeof *w->requests))
+        return fail_nomem("requests", 2 * w->cap * sizeof *w->requests);
     int32_t max_tokens = t.first ? 0 : (int32_t)p->of->about->max_tokens;
     request q = { .first = t.first, .max_tokens = max_tokens, .of = p, .i = i };
     q.ids.ids = mem_alloc((size_t)t.n, sizeof *t.ids);

@@ -54,14 +54,8 @@ static pesc_status append(machine *m, array *a, const void *element)
 {
     if (a->n == a->limit)
         return pickle_bad(m, "the pickle holds more than %zu values", a->limit);
-    if (a->n == a->cap) {
-        size_t cap = a->cap ? a->cap * 2 : 256;
-        void *p = mem_grow(a->p, cap, a->size);
-        if (!p)
-            return fail_nomem(m->file, cap * a->size);
-        a->p = p;
-        a->cap = cap;
-    }
+    if (!mem_room(&a->p, &a->cap, a->n, a->size))
+        return fail_nomem(m->file, 2 * a->cap * a->size);
     memcpy((char *)a->p + a->n++ * a->size, element, a->size);
     return PESC_OK;
 }

@@ -139,14 +139,8 @@ static pesc_status read_fields(reader *r, entry *e)
 
 static pesc_status keep_range(reader *r, const entry *e)
 {
-    if (r->n == r->cap) {
-        size_t cap = r->cap ? r->cap * 2 : 64;
-        range *p = mem_grow(r->ranges, cap, sizeof *p);
-        if (!p)
-            return fail_nomem(r->j.file, cap * sizeof *p);
-        r->ranges = p;
-        r->cap = cap;
-    }
+    if (!mem_room((void **)&r->ranges, &r->cap, r->n, sizeof *r->ranges))
+        return fail_nomem(r->j.file, 2 * r->cap * sizeof *r->ranges);
     if (r->n && e->offsets[0] < r->ranges[r->n - 1].end)
         r->sorted = false;
     r->ranges[r->n++] =

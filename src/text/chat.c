@@ -142,17 +142,9 @@ static void add(layout *l, text t, bool control, bool trained)
 {
     if (t.n == 0 || l->failed)
         return;
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 64;
-        tok_piece *p = mem_grow(l->pieces, cap, sizeof *p);
-        if (!p) {
-            l->failed = true;
-            return;
-        }
-        l->pieces = p;
-        l->cap = cap;
-    }
-    l->pieces[l->n++] = (tok_piece){ t.p, t.n, control, trained };
+    l->failed = !mem_room((void **)&l->pieces, &l->cap, l->n, sizeof *l->pieces);
+    if (!l->failed)
+        l->pieces[l->n++] = (tok_piece){ t.p, t.n, control, trained };
 }
 
 static text of(const char *s)

@@ -20,14 +20,8 @@ static bool grow_ring(pairqueue *q)
 
 static bool push_heap(pairqueue *q, uint64_t key)
 {
-    if (q->heap_n == q->heap_cap) {
-        size_t cap = q->heap_cap ? q->heap_cap * 2 : 1024;
-        uint64_t *heap = mem_grow(q->heap, cap, sizeof *heap);
-        if (!heap)
-            return false;
-        q->heap = heap;
-        q->heap_cap = cap;
-    }
+    if (!mem_room((void **)&q->heap, &q->heap_cap, q->heap_n, sizeof *q->heap))
+        return false;
     size_t i = q->heap_n++;
     while (i > 0 && q->heap[(i - 1) / 2] > key) {
         q->heap[i] = q->heap[(i - 1) / 2];

@@ -18,14 +18,8 @@ static const char *const stems[PARTS] = { "adapter_model", "trained", "optimizer
 
 static part_entry *add(part_list *l, const char *prefix, const char *name, tensor t)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 64;
-        part_entry *p = mem_grow(l->list, cap, sizeof *p);
-        if (!p)
-            return NULL;
-        l->list = p;
-        l->cap = cap;
-    }
+    if (!mem_room((void **)&l->list, &l->cap, l->n, sizeof *l->list))
+        return NULL;
     part_entry *to = &l->list[l->n++];
     *to = (part_entry){ .t = t };
     snprintf(to->name, sizeof to->name, "%s%s", prefix, name);
