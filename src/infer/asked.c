@@ -16,9 +16,9 @@ pesc_status asked_open(asked_rows *a, device *dev, int32_t chunk)
     *a = (asked_rows){ .dev = dev, .chunk = chunk };
     arena mem = { 0 };
     layout(a, &mem);
-    a->host = mem_alloc(2 * (size_t)chunk, sizeof *a->host);
-    if (!a->host)
-        return fail_nomem("rows to score", 2 * (size_t)chunk * sizeof *a->host);
+    void *host = NULL;
+    TRY(dev->op->alloc_host(dev, 2 * (size_t)chunk * sizeof *a->host, &host));
+    a->host = host;
     TRY(dev->op->alloc(dev, mem.used, &a->memory));
     mem = (arena){ .base = a->memory, .size = mem.used };
     layout(a, &mem);
@@ -27,9 +27,10 @@ pesc_status asked_open(asked_rows *a, device *dev, int32_t chunk)
 
 void asked_close(asked_rows *a)
 {
-    if (a->memory)
+    if (a->dev) {
         a->dev->op->free(a->dev, a->memory);
-    mem_free(a->host);
+        a->dev->op->free(a->dev, a->host);
+    }
     mem_free(a->all);
 }
 
@@ -47,35 +48,66 @@ pesc_status asked_add(asked_rows *a, int32_t row, int32_t token, void *owner)
     return PESC_OK;
 }
 
+static int32_t chunk_at(const asked_rows *a, size_t at)
+{
+    size_t left = a->n - at, most = (size_t)a->chunk;
+    return (int32_t)(left < most ? left : most);
+}
+
 /* The pairs go to the device in a->host, and the results come back in it. */
-static pesc_status compute_chunk(asked_rows *a, asked_row *at, int32_t n, tensor logits)
+static void start_chunk(asked_rows *a, size_t at, tensor logits)
 {
     device *dev = a->dev;
-    size_t bytes = (size_t)n * 4;
+    int32_t n = chunk_at(a, at);
+    size_t bytes = (size_t)n * sizeof *a->host;
     for (int32_t i = 0; i < n; i++) {
-        a->host[2 * i] = at[i].row;
-        a->host[2 * i + 1] = at[i].token;
+        a->host[2 * i] = a->all[at + (size_t)i].row;
+        a->host[2 * i + 1] = a->all[at + (size_t)i].token;
     }
     dev->op->upload(dev, a->pairs.data, a->host, 2 * bytes);
     dev->op->token_score(dev, tensor_slice(&a->logprobs, 0, n), tensor_slice(&a->best, 0, n),
                          logits, tensor_slice(&a->pairs, 0, n));
-    TRY(dev->op->download(dev, a->host, a->logprobs.data, bytes));
-    TRY(dev->op->download(dev, a->host + n, a->best.data, bytes));
+    dev->op->copy(dev, a->host, a->logprobs.data, bytes);
+    dev->op->copy(dev, a->host + n, a->best.data, bytes);
+}
+
+static pesc_status take_chunk(asked_rows *a, size_t at)
+{
+    int32_t n = chunk_at(a, at);
     for (int32_t i = 0; i < n; i++) {
-        memcpy(&at[i].logprob, &a->host[i], 4);
-        at[i].best = a->host[n + i];
-        if (at[i].best < 0)
+        asked_row *r = &a->all[at + (size_t)i];
+        memcpy(&r->logprob, &a->host[i], 4);
+        r->best = a->host[n + i];
+        if (r->best < 0)
             return fail(PESC_NUMERIC, "a logit is not finite: the model's weights or its input "
                                       "are damaged");
     }
     return PESC_OK;
 }
 
-pesc_status asked_compute(asked_rows *a, tensor logits)
+void asked_start(asked_rows *a, tensor logits)
+{
+    if (a->n)
+        start_chunk(a, 0, logits);
+}
+
+pesc_status asked_finish(asked_rows *a, tensor logits)
 {
     for (size_t at = 0; at < a->n; at += (size_t)a->chunk) {
-        size_t left = a->n - at, most = (size_t)a->chunk;
-        TRY(compute_chunk(a, a->all + at, (int32_t)(left < most ? left : most), logits));
+        if (at) {
+            start_chunk(a, at, logits);
+            TRY(a->dev->op->sync(a->dev));
+        }
+        TRY(take_chunk(a, at));
     }
     return PESC_OK;
+}
+
+pesc_status asked_compute(asked_rows *a, tensor logits)
+{
+    if (!a->n)
+        return PESC_OK;
+    asked_start(a, logits);
+    TRY(a->dev->op->sync(a->dev));
+    return asked_finish(a, logits);
 }

@@ -28,26 +28,27 @@ static int32_t rank_of(const scheduler *s, int32_t token)
 
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token)
 {
-    TRY(asked_add(&s->details, row, token, NULL));
+    asked_rows *to = &s->now.details;
+    TRY(asked_add(to, row, token, NULL));
     if (j->r.n_top == 0 && !j->r.rank)
         return PESC_OK;
     TRY(scheduler_download_row(s, row));
-    s->details.all[s->details.n - 1].rank = j->r.rank ? rank_of(s, token) : 0;
+    to->all[to->n - 1].rank = j->r.rank ? rank_of(s, token) : 0;
     if (j->r.n_top == 0)
         return PESC_OK;
     find_top(s, j->r.n_top);
     for (int32_t i = 0; i < j->r.n_top; i++)
-        TRY(asked_add(&s->details, row, s->top[i].id, NULL));
+        TRY(asked_add(to, row, s->top[i].id, NULL));
     return PESC_OK;
 }
 
 pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n)
 {
-    const asked_row *a = s->details.all + at;
+    const asked_row *a = s->untold.details.all + at;
     for (int32_t i = 0; i < j->r.n_top; i++)
         s->top[i] = (sched_choice){ a[i + 1].token, a[i + 1].logprob };
     bool prompt = j->delivered < j->r.n && j->r.first;
-    sched_row r = { .at = prompt ? j->delivered++ : (int32_t)j->ids.n,
+    sched_row r = { .at = prompt ? j->delivered++ : j->r.n + j->told,
                     .token = { a->token, a->logprob },
                     .top = s->top,
                     .n_top = j->r.n_top,

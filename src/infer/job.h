@@ -11,15 +11,18 @@ struct job {
     pesc_sample_options sample;
     bool on_device; /* generation: the most likely token is taken, as the device finds it */
     bool cancelled;
+    bool over;         /* `done` was called; it leaves at the end of the step */
     bool started;      /* had a slot */
     int32_t delivered; /* generation with `first`: tokens of the prompt before this one are done */
     uint64_t ticket;
+    int32_t told;   /* generated tokens that the request knows of */
     int32_t fed;    /* tokens in the timeline */
     int32_t cached; /* full pages of it that were added to the prefix cache */
     double logprob; /* of the rows so far */
     bool greedy;
-    job *next;   /* in the queue */
-    job *joined; /* the next score that reads the same rows */
+    uint64_t placed_in; /* the number of the last forward that it is in */
+    job *next;          /* in the queue */
+    job *joined;        /* the next score that reads the same rows */
     /* While it waits for the prefix that a running request computes: */
     uint64_t wait_ticket;
     int32_t wait_slot, wait_until; /* until that slot has this many tokens */

@@ -53,7 +53,7 @@ pesc_status sameshape_reserve(scheduler *s)
 
 void sameshape_fill(scheduler *s)
 {
-    s->seqs[s->n_seqs] =
+    s->seqs[s->now.n] =
         (token_seq){ .ids = s->filling, .n = s->same_rows - s->n_tokens, .kv_seq = s->n_slots };
     for (int32_t i = 0; i < s->same_rows; i++)
         s->rows[i] = i;

@@ -28,7 +28,7 @@ int32_t sameshape_cacheable(const job *j, int32_t n);
 
 /* The pages of the filling tokens; before the first forward and after each. */
 pesc_status sameshape_reserve(scheduler *s);
-/* Adds the filling tokens after the s->n_seqs sequences of the next forward; s->rows are all. */
+/* Adds the filling tokens after the s->now.n sequences of the next forward; s->rows are all. */
 void sameshape_fill(scheduler *s);
 
 #endif

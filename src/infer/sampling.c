@@ -8,11 +8,9 @@ struct sampling {
     int32_t vocab;
     thread_pool *pool;
     sampler **samplers; /* [threads of the pool] */
-    float *copy;      /* logits of a forward in host memory; NULL where the device has them there */
-    int64_t cap_rows; /* of the copy */
-    /* the draws at hand */
-    const float *logits;
-    sampling_row *rows;
+    float *copy; /* logits in pinned host memory; NULL where the device has them in the host's */
+    size_t cap_rows;    /* of the copy */
+    sampling_row *rows; /* the draws at hand */
 };
 
 static pesc_status open_samplers(sampling *s)
@@ -53,35 +51,50 @@ void sampling_close(sampling *s)
         sampler_close(s->samplers[i]);
     thread_pool_close(s->pool);
     mem_free(s->samplers);
-    mem_free(s->copy);
+    s->dev->op->free(s->dev, s->copy);
     mem_free(s);
 }
 
-/* The logits in host memory. */
-static pesc_status fetch(sampling *s, tensor logits)
+static pesc_status reserve_rows(sampling *s, size_t n)
 {
     device *dev = s->dev;
-    int64_t rows = logits.ne[0];
-    s->logits = logits.data;
-    if (dev->op->host_memory(dev))
+    if (n <= s->cap_rows)
         return PESC_OK;
-    if (rows > s->cap_rows) {
-        float *more = mem_grow(s->copy, (size_t)rows, (size_t)s->vocab * sizeof *more);
-        if (!more)
-            return fail_nomem("logits", (size_t)rows * (size_t)s->vocab * sizeof *more);
-        s->copy = more;
-        s->cap_rows = rows;
+    void *more = NULL;
+    TRY(dev->op->alloc_host(dev, n * (size_t)s->vocab * sizeof *s->copy, &more));
+    dev->op->free(dev, s->copy);
+    s->copy = more;
+    s->cap_rows = n;
+    return PESC_OK;
+}
+
+/* Where the logits of each row are in host memory. Of a device's own memory only the rows that are
+ * drawn from are copied, neighbours together. */
+static pesc_status fetch(sampling *s, tensor logits, sampling_row *rows, size_t n)
+{
+    device *dev = s->dev;
+    size_t vocab = (size_t)s->vocab;
+    const float *from = logits.data;
+    bool here = dev->op->host_memory(dev);
+    if (!here)
+        TRY(reserve_rows(s, n));
+    for (size_t i = 0, run; i < n; i += run) {
+        const float *row = from + (size_t)rows[i].row * vocab;
+        for (run = 1; i + run < n && rows[i + run].row == rows[i].row + (int32_t)run; run++)
+            continue;
+        for (size_t k = 0; k < run; k++)
+            rows[i + k].logits = (here ? row : s->copy + i * vocab) + k * vocab;
+        if (!here)
+            dev->op->copy(dev, s->copy + i * vocab, row, run * vocab * sizeof *row);
     }
-    s->logits = s->copy;
-    return dev->op->download(dev, s->copy, logits.data, tensor_bytes(&logits));
+    return here ? PESC_OK : dev->op->sync(dev);
 }
 
 static pesc_status draw(sampling *s, sampling_row *r, int worker)
 {
     sampler *with = s->samplers[worker];
     sampler_use(with, r->opt, r->terms);
-    return sampler_pick(with, s->logits + (int64_t)r->row * s->vocab, r->seen, r->n_seen, r->step,
-                        &r->id);
+    return sampler_pick(with, r->logits, r->seen, r->n_seen, r->step, &r->id);
 }
 
 static void draw_chunk(void *ctx, int64_t chunk, int worker)
@@ -93,7 +106,7 @@ static void draw_chunk(void *ctx, int64_t chunk, int worker)
 
 pesc_status sampling_draw(sampling *s, tensor logits, sampling_row *rows, size_t n)
 {
-    TRY(fetch(s, logits));
+    TRY(fetch(s, logits, rows, n));
     s->rows = rows;
     thread_for(s->pool, (int64_t)n, draw_chunk, s);
     for (size_t i = 0; i < n; i++)

@@ -13,7 +13,8 @@ typedef struct sampling sampling;
 
 /* A token to draw. The arrays are borrowed during the call. */
 typedef struct sampling_row {
-    int32_t row; /* of the logits */
+    int32_t row;         /* of the logits */
+    const float *logits; /* set by the call: that row in host memory */
     const pesc_sample_options *opt;
     const sampler_terms *terms; /* NULL: none */
     const int32_t *seen;        /* as sampler_pick() takes them */

@@ -16,12 +16,13 @@ static pesc_status open_host(scheduler *s)
     s->share = mem_alloc(n, sizeof *s->share);
     s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
     s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
-    s->placed = mem_alloc(n, sizeof *s->placed);
+    s->now.placed = mem_alloc(n, sizeof *s->now.placed);
+    s->untold.placed = mem_alloc(n, sizeof *s->untold.placed);
     s->draws = mem_alloc(n, sizeof *s->draws);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
-    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->placed || !s->draws ||
-        !s->rows || !s->pages)
+    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->now.placed ||
+        !s->untold.placed || !s->draws || !s->rows || !s->pages)
         return fail_nomem("a scheduler", n * sizeof *s->seqs);
     return PESC_OK;
 }
@@ -35,8 +36,11 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     if (s->same_rows)
         TRY(sameshape_reserve(s));
     TRY(prefix_open(&s->prefixes, s->kv));
-    TRY(asked_open(&s->asked, m->dev, s->max_out));
-    TRY(asked_open(&s->details, m->dev, s->max_out));
+    results *both[] = { &s->now, &s->untold };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        TRY(asked_open(&both[i]->asked, m->dev, s->max_out));
+        TRY(asked_open(&both[i]->details, m->dev, s->max_out));
+    }
     return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, seqs, s->max_out }, s->kv);
 }
 
@@ -60,6 +64,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     s->n_slots = opt->slots;
     s->prompt_limit = -1;
     s->context = opt->context;
+    s->overlap = opt->overlap;
     s->same_rows = opt->same_shape ? sameshape_rows(opt->slots) : 0;
     s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);
     s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->slots);
@@ -76,6 +81,16 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     return st;
 }
 
+static void close_results(results *r)
+{
+    for (int32_t i = 0; i < r->n; i++)
+        if (r->placed[i].complete)
+            job_free(r->placed[i].j);
+    asked_close(&r->asked);
+    asked_close(&r->details);
+    mem_free(r->placed);
+}
+
 void scheduler_close(scheduler *s)
 {
     if (!s)
@@ -84,15 +99,15 @@ void scheduler_close(scheduler *s)
         job_free(job_queue_take(&s->queue, &s->queue.first));
     for (int32_t i = 0; s->slots && i < s->n_slots; i++)
         job_free(s->slots[i]);
+    close_results(&s->now);
+    close_results(&s->untold);
     pass_close(s->pass);
     routes_close(s->routes);
-    asked_close(&s->asked);
-    asked_close(&s->details);
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
     sampling_close(s->sampling);
-    void *host[] = { s->logits,  s->slots,  s->order, s->share, s->pages, s->seqs,
-                     s->filling, s->placed, s->draws, s->rows,  s->top };
+    void *host[] = { s->logits, s->slots,   s->order, s->share, s->pages,
+                     s->seqs,   s->filling, s->draws, s->rows,  s->top };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         mem_free(host[i]);
     mem_free(s);
@@ -191,28 +206,6 @@ void scheduler_cancel(scheduler *s, uint64_t ticket)
         s->cancelled |= cancel_one(s->slots[s->order[i]], ticket);
 }
 
-static sched_result result_of(const job *j, sched_finish finish)
-{
-    return (sched_result){ .finish = j->cancelled ? FINISH_CANCELLED : finish,
-                           .logprob = j->logprob,
-                           .greedy = j->greedy,
-                           .ids = j->ids.ids + j->r.n,
-                           .n = job_generated(j) };
-}
-
-/* Calls `done` of a job that is in no list any more, and of those joined to it. */
-static pesc_status end_job(scheduler *s, job *j, sched_finish finish)
-{
-    pesc_status st = PESC_OK;
-    for (const job *k = j; k && st == PESC_OK; k = k->joined) {
-        sched_result r = result_of(k, finish);
-        s->count.requested += k->ids.n - 1;
-        st = k->r.done(k->r.ud, &r);
-    }
-    job_free(j);
-    return st;
-}
-
 /* ---- slots ---- */
 
 /* The tokens that a slot holds, as far as they fill pages or, with `all`, to the last. */
@@ -229,8 +222,12 @@ static void cache_prefix(scheduler *s, int32_t slot, bool all)
                kvcache_table(s->kv, slot));
 }
 
-/* Frees the slot; its tokens stay cached. */
-static job *leave_slot(scheduler *s, int32_t slot)
+void scheduler_cache_prefix(scheduler *s, int32_t slot)
+{
+    cache_prefix(s, slot, false);
+}
+
+job *scheduler_leave_slot(scheduler *s, int32_t slot)
 {
     job *j = s->slots[slot];
     int32_t i = 0;
@@ -246,30 +243,53 @@ static job *leave_slot(scheduler *s, int32_t slot)
 
 static void preempt(scheduler *s, int32_t slot)
 {
-    job *j = leave_slot(s, slot);
+    job *j = scheduler_leave_slot(s, slot);
     job_reset(j);
     job_queue_add_first(&s->queue, j);
     s->count.preempted++;
 }
 
-static bool all_cancelled(const job *j)
+/* Of results that are not told yet, the request gets none any more. */
+static void forget_results(scheduler *s, const job *j)
+{
+    for (int32_t i = 0; i < s->untold.n; i++)
+        if (s->untold.placed[i].j == j)
+            s->untold.placed[i].j = NULL;
+}
+
+static bool is_cancelled(const job *j)
 {
     while (j && j->cancelled)
         j = j->joined;
     return !j;
 }
 
-static pesc_status drop_cancelled(scheduler *s)
+static bool is_over(const job *j)
 {
-    if (!s->cancelled)
+    return j->over;
+}
+
+/* Ends a request that is in no list any more. */
+static pesc_status drop(scheduler *s, job *j)
+{
+    forget_results(s, j);
+    pesc_status st = j->over ? PESC_OK : scheduler_tell_end(s, j, FINISH_CANCELLED);
+    job_free(j);
+    return st;
+}
+
+/* Takes the requests for which `which` holds out of slots and queue, where *maybe there are any. */
+static pesc_status drop_those(scheduler *s, bool *maybe, bool (*which)(const job *j))
+{
+    if (!*maybe)
         return PESC_OK;
-    s->cancelled = false;
+    *maybe = false;
     for (int32_t slot = 0; slot < s->n_slots; slot++)
-        if (s->slots[slot] && all_cancelled(s->slots[slot]))
-            TRY(end_job(s, leave_slot(s, slot), FINISH_CANCELLED));
+        if (s->slots[slot] && which(s->slots[slot]))
+            TRY(drop(s, scheduler_leave_slot(s, slot)));
     for (job **at = &s->queue.first; *at;) {
-        if (all_cancelled(*at))
-            TRY(end_job(s, job_queue_take(&s->queue, at), FINISH_CANCELLED));
+        if (which(*at))
+            TRY(drop(s, job_queue_take(&s->queue, at)));
         else
             at = &(*at)->next;
     }
@@ -278,12 +298,15 @@ static pesc_status drop_cancelled(scheduler *s)
 
 /* ---- the tokens of a forward ---- */
 
+/* The number of the next forward, from 1. */
+static uint64_t next_forward(const scheduler *s)
+{
+    return s->count.forwards + 1;
+}
+
 static bool is_placed(const scheduler *s, int32_t slot)
 {
-    for (int32_t i = 0; i < s->n_seqs; i++)
-        if (s->placed[i].slot == slot)
-            return true;
-    return false;
+    return s->slots[slot]->placed_in == next_forward(s);
 }
 
 /* Pages for n more tokens of the slot: from the pool, from the cache, or from the youngest slot
@@ -318,7 +341,7 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
             if (!job_wants_row(k, at))
                 continue;
             bool next = at + 1 < (int32_t)k->ids.n; /* else it is to be generated */
-            TRY(asked_add(&s->asked, row, next ? k->ids.ids[at + 1] : 0, k));
+            TRY(asked_add(&s->now.asked, row, next ? k->ids.ids[at + 1] : 0, k));
         }
     }
     return PESC_OK;
@@ -334,14 +357,17 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
     if (n <= 0 || !make_room(s, slot, n))
         return PESC_OK;
     TRY(kvcache_reserve(s->kv, slot, n));
-    size_t asked = s->asked.n;
+    results *to = &s->now;
+    size_t asked = to->asked.n;
     TRY(place_rows(s, j, j->fed, n));
-    s->seqs[s->n_seqs] = (token_seq){ .ids = j->ids.ids + j->fed,
-                                      .n = n,
-                                      .past = j->fed,
-                                      .kv_seq = slot,
-                                      .specialist = j->r.specialist };
-    s->placed[s->n_seqs++] = (placed){ .slot = slot, .first = asked, .n = s->asked.n - asked };
+    s->seqs[to->n] = (token_seq){ .ids = j->ids.ids + j->fed,
+                                  .n = n,
+                                  .past = j->fed,
+                                  .kv_seq = slot,
+                                  .specialist = j->r.specialist };
+    to->placed[to->n++] =
+        (placed){ .j = j, .slot = slot, .first = asked, .n = to->asked.n - asked };
+    j->placed_in = next_forward(s);
     s->n_tokens += n;
     return PESC_OK;
 }
@@ -349,8 +375,8 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
 /* Slots that generate come first. Preemption only removes slots at the end of the order. */
 static pesc_status fill(scheduler *s)
 {
-    s->n_seqs = s->n_tokens = s->n_rows = 0;
-    s->asked.n = 0;
+    s->now.n = s->n_tokens = s->n_rows = 0;
+    s->now.asked.n = 0;
     scheduler_share(s);
     for (int first = 1; first >= 0; first--) {
         for (int32_t i = 0; i < s->n_running; i++)
@@ -363,13 +389,13 @@ static pesc_status fill(scheduler *s)
     return PESC_OK;
 }
 
-/* ---- results ---- */
+/* ---- forwards ---- */
 
 static bool wants_routes(const scheduler *s)
 {
     bool due = s->routes_every && s->count.forwards % (uint64_t)s->routes_every == 0;
-    for (int32_t i = 0; s->routes && i < s->n_seqs; i++) {
-        const sched_request *r = &s->slots[s->placed[i].slot]->r;
+    for (int32_t i = 0; s->routes && i < s->now.n; i++) {
+        const sched_request *r = &s->now.placed[i].j->r;
         if (r->routed && (due || r->all_routed))
             return true;
     }
@@ -379,31 +405,40 @@ static bool wants_routes(const scheduler *s)
 static void tell_routes(const scheduler *s)
 {
     int32_t first = 0;
-    for (int32_t i = 0; i < s->n_seqs; i++) {
+    for (int32_t i = 0; i < s->now.n; i++) {
         const token_seq *q = &s->seqs[i];
-        const sched_request *r = &s->slots[s->placed[i].slot]->r;
-        if (r->routed)
-            r->routed(r->ud, &(sched_routes){
-                                 .at = q->past, .n = q->n, .first = first, .all = s->routes });
+        const job *j = s->now.placed[i].j;
+        if (j->r.routed && !j->over)
+            j->r.routed(j->r.ud, &(sched_routes){
+                                     .at = q->past, .n = q->n, .first = first, .all = s->routes });
         first += q->n;
     }
 }
 
-static pesc_status forward(scheduler *s)
+static pesc_status start_forward(scheduler *s)
 {
-    bool routed = wants_routes(s), same = s->same_rows > 0;
+    bool same = s->same_rows > 0;
+    s->routed = wants_routes(s);
     if (same)
         sameshape_fill(s);
-    TRY(pass_set(s->pass, s->seqs, s->n_seqs + same, s->rows, same ? s->same_rows : s->n_rows));
-    routes_record(routed ? s->routes : NULL, s->pass);
-    TRY(model_fwd(s->m, s->pass, &s->head));
-    if (same)
-        TRY(sameshape_reserve(s));
-    if (routed)
-        tell_routes(s);
+    TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
+    routes_record(s->routed ? s->routes : NULL, s->pass);
+    model_start(s->m, s->pass, &s->head);
+    asked_start(&s->now.asked, s->head);
     s->count.forwards++;
     s->count.computed += (uint64_t)s->n_tokens;
-    return asked_compute(&s->asked, s->head);
+    return PESC_OK;
+}
+
+static pesc_status finish_forward(scheduler *s)
+{
+    TRY(model_finish(s->m, s->pass));
+    if (s->same_rows)
+        TRY(sameshape_reserve(s));
+    if (s->routed)
+        tell_routes(s);
+    TRY(asked_finish(&s->now.asked, s->head));
+    return scheduler_take_results(s);
 }
 
 pesc_status scheduler_download_row(scheduler *s, int32_t row)
@@ -414,107 +449,24 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row)
                              bytes);
 }
 
-/* The next tokens of the jobs that generate; what is asked of these rows comes last. */
-static pesc_status choose_tokens(scheduler *s)
+/* The requests are told while the forward runs, or after it; the forward is waited for in any
+ * case. */
+static pesc_status run_forward(scheduler *s)
 {
-    size_t n = 0, at = 0;
-    for (int32_t i = 0; i < s->n_seqs; i++) {
-        placed *p = &s->placed[i];
-        job *j = s->slots[p->slot];
-        j->fed += s->seqs[i].n;
-        p->chosen = -1;
-        if (!p->n || job_is_score(j) || j->fed != job_feed_end(j))
-            continue;
-        const asked_row *a = s->asked.all + p->first + p->n - 1;
-        p->chosen = a->best;
-        if (!j->on_device)
-            s->draws[n++] = (sampling_row){ .row = a->row,
-                                            .opt = &j->sample,
-                                            .terms = j->r.terms,
-                                            .seen = j->ids.ids,
-                                            .n_seen = j->ids.n,
-                                            .step = (uint64_t)job_generated(j) };
-    }
-    if (n)
-        TRY(sampling_draw(s->sampling, s->head, s->draws, n));
-    for (int32_t i = 0; i < s->n_seqs; i++)
-        if (s->placed[i].chosen >= 0 && !s->slots[s->placed[i].slot]->on_device)
-            s->placed[i].chosen = s->draws[at++].id;
-    return PESC_OK;
-}
-
-/* Chooses tokens, and asks for the details of rows whose requests want them. */
-static pesc_status choose_all(scheduler *s)
-{
-    s->details.n = 0;
-    TRY(choose_tokens(s));
-    for (int32_t i = 0; i < s->n_seqs; i++) {
-        placed *p = &s->placed[i];
-        const asked_row *a = s->asked.all + p->first;
-        job *j = s->slots[p->slot];
-        p->details = s->details.n;
-        size_t scored = p->chosen < 0 ? p->n : p->n - 1;
-        for (size_t k = 0; j->r.row && k < p->n; k++)
-            TRY(scheduler_ask_details(s, j, a[k].row, k < scored ? a[k].token : p->chosen));
-    }
-    return asked_compute(&s->details, s->head);
-}
-
-static pesc_status take_token(scheduler *s, int32_t slot, int32_t id)
-{
-    job *j = s->slots[slot];
-    bool more = true;
-    TRY(id_list_add(&j->ids, id));
-    if (j->r.token)
-        TRY(j->r.token(j->r.ud, id, &more));
-    if (!more)
-        return end_job(s, leave_slot(s, slot), FINISH_STOPPED);
-    if (job_generated(j) >= j->r.max_tokens || j->ids.n >= (size_t)s->context)
-        return end_job(s, leave_slot(s, slot), FINISH_LENGTH);
-    return PESC_OK;
-}
-
-static pesc_status take_scores(scheduler *s, int32_t slot, const asked_row *a, size_t n)
-{
-    const job *leader = s->slots[slot];
-    for (size_t i = 0; i < n; i++) {
-        job *j = a[i].owner;
-        j->logprob += (double)a[i].logprob;
-        j->greedy &= a[i].best == a[i].token;
-    }
-    if (leader->fed < job_feed_end(leader))
-        return PESC_OK;
-    return end_job(s, leave_slot(s, slot), FINISH_SCORED);
-}
-
-static pesc_status take_results(scheduler *s)
-{
-    TRY(choose_all(s));
-    for (int32_t i = 0; i < s->n_seqs; i++) {
-        const placed *p = &s->placed[i];
-        job *j = s->slots[p->slot];
-        size_t at = p->details, n = 0;
-        cache_prefix(s, p->slot, false);
-        for (size_t k = 0; j->r.row && k < p->n; k++, at += n)
-            TRY(scheduler_tell_details(s, j, at, &n));
-        if (job_is_score(j))
-            TRY(take_scores(s, p->slot, s->asked.all + p->first, p->n));
-        else if (p->chosen >= 0)
-            TRY(take_token(s, p->slot, p->chosen));
-    }
-    return PESC_OK;
+    TRY(start_forward(s));
+    pesc_status told = s->overlap ? scheduler_tell_results(s) : PESC_OK;
+    TRY(finish_forward(s));
+    return told != PESC_OK || s->overlap ? told : scheduler_tell_results(s);
 }
 
 pesc_status scheduler_step(scheduler *s, bool *more)
 {
-    TRY(drop_cancelled(s));
+    TRY(drop_those(s, &s->cancelled, is_cancelled));
     TRY(scheduler_admit(s));
     TRY(fill(s));
-    if (s->n_seqs) {
-        TRY(forward(s));
-        TRY(take_results(s));
-    }
-    *more = s->queue.first || s->n_running;
+    TRY(s->now.n ? run_forward(s) : scheduler_tell_results(s));
+    TRY(drop_those(s, &s->over, is_over));
+    *more = s->queue.first || s->n_running || s->untold.n;
     return PESC_OK;
 }
 

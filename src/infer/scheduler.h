@@ -43,6 +43,9 @@ typedef struct scheduler_options {
     bool same_shape;      /* every forward has the same number of rows, which is the least that
                              `slots` allow: results are then as independent on a GPU as they always
                              are on a CPU, and max_tokens is not used */
+    bool overlap;         /* requests are told the results of a forward while the device computes
+                             the next one. A request that its callback ends is in that one, too;
+                             what it computes there is dropped. */
 } scheduler_options;
 
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt);
@@ -138,7 +141,7 @@ void scheduler_limit_prompts(scheduler *s, int32_t tokens);
 /* How many generations the next forward continues. */
 int32_t scheduler_generating(const scheduler *s);
 
-/* One forward. *more: requests are left, waiting or running. */
+/* One forward. *more: requests are left, waiting, running or to be told their results. */
 pesc_status scheduler_step(scheduler *s, bool *more);
 pesc_status scheduler_run(scheduler *s); /* steps until none is left */
 

@@ -1,6 +1,7 @@
 /* scheduler_state: the inside of a scheduler, which its files share: scheduler.c runs forwards,
- * admission.c decides what is in them, sameshape.c gives them all the same number of rows where
- * that is asked for, details.c reports log-probabilities. */
+ * admission.c decides what is in them, results.c chooses tokens and tells requests, sameshape.c
+ * gives forwards all the same number of rows where that is asked for, details.c reports
+ * log-probabilities. */
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
@@ -9,13 +10,25 @@
 #include "infer/prefix.h"
 #include "infer/sampling.h"
 
-/* A sequence of the next forward. */
+/* A sequence of a forward, and what came of it. */
 typedef struct placed {
+    job *j; /* NULL: it needs to know nothing */
     int32_t slot;
     size_t first, n; /* what is asked of its rows */
     int32_t chosen;  /* the token that was generated; -1: none */
     size_t details;  /* of its rows, in `details` */
+    bool complete;   /* the request has all its tokens or scores: it has left its slot, and is freed
+                        when it has been told */
 } placed;
+
+/* The sequences of a forward and their results, until the requests have been told. */
+typedef struct results {
+    placed *placed; /* [n_slots] */
+    int32_t n;
+    asked_rows asked; /* the owner is a job */
+    /* what requests with `row` want to know of rows: the token, then the most likely ones */
+    asked_rows details;
+} results;
 
 struct scheduler {
     pesc_model *m; /* borrowed */
@@ -38,17 +51,18 @@ struct scheduler {
     int32_t n_running;
     int32_t *pages; /* [max_pages]: those of the prefix that was found last */
     bool cancelled; /* a request may be */
+    bool over;      /* the same of job.over */
+    bool overlap;   /* see scheduler_options */
+    results untold; /* of the forward before; without `overlap` none is left after a step */
     uint64_t tickets;
     scheduler_counters count;
     /* the next forward */
     token_seq *seqs; /* [n_slots + 1], the last for filling tokens */
-    placed *placed;  /* [n_slots] */
     int32_t *rows;   /* [max_out] */
-    int32_t n_seqs, n_tokens, n_rows;
-    asked_rows asked; /* the owner is a job */
-    tensor head;      /* logits [n_rows, V] of the forward, on the device */
-    /* what requests with `row` want to know of rows: the token, then the most likely ones */
-    asked_rows details;
+    int32_t n_tokens, n_rows;
+    bool routed; /* it tells its routes */
+    results now;
+    tensor head;       /* logits [n_rows, V] of the forward, on the device */
     sched_choice *top; /* [cap_top]: of a row */
     size_t cap_top;
 };
@@ -71,6 +85,18 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row);
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token);
 /* Passes details[at...] to the callback of the request; returns how many they were in *n. */
 pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n);
+
+/* Frees the slot; its tokens stay cached. The request is the caller's. */
+job *scheduler_leave_slot(scheduler *s, int32_t slot);
+/* Tokens of the slot that fill pages go into the prefix cache. */
+void scheduler_cache_prefix(scheduler *s, int32_t slot);
+
+/* After a forward: chooses the next tokens and makes the results those that are to be told. */
+pesc_status scheduler_take_results(scheduler *s);
+/* Calls the callbacks for the results of s->untold. */
+pesc_status scheduler_tell_results(scheduler *s);
+/* Calls `done` of the request and of those joined to it. */
+pesc_status scheduler_tell_end(scheduler *s, const job *j, sched_finish finish);
 
 /* Gives free slots to waiting requests. */
 pesc_status scheduler_admit(scheduler *s);

@@ -316,7 +316,7 @@ static uint64_t graph_name(const pass *p)
     return name;
 }
 
-pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
+void model_start(pesc_model *m, pass *p, tensor *logits)
 {
     ASSERT(p->m == m && p->n > 0 && !p->train);
     if (!decoding(p)) {
@@ -325,6 +325,11 @@ pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
         layers_and_head_fwd(p);
         m->dev->op->end(m->dev);
     }
+    *logits = p->logits;
+}
+
+pesc_status model_finish(pesc_model *m, pass *p)
+{
     TRY(m->dev->op->sync(m->dev));
     TRY(routes_fetch(p));
     TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
@@ -332,6 +337,11 @@ pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
         kvcache_advance(p->kv, p->host.kv_seq[s], p->host.starts[s + 1] - p->host.starts[s]);
     if (p->kv)
         p->n = 0; /* the tokens are spent: a second forward would store them twice */
-    *logits = p->logits;
     return PESC_OK;
+}
+
+pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
+{
+    model_start(m, p, logits);
+    return model_finish(m, p);
 }

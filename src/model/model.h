@@ -142,6 +142,10 @@ pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32
 /* Runs it. logits: f32 [n_out, V] on the device, valid until the next forward of this pass. Grows
  * the cache's timelines. */
 pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits);
+/* The same in two parts: model_start() returns while a device with memory of its own still
+ * computes, and more ops may follow; model_finish() waits for them all. */
+void model_start(pesc_model *m, pass *p, tensor *logits);
+pesc_status model_finish(pesc_model *m, pass *p);
 
 /* Its first step: the residual stream of the pass' tokens, and the rotations of their positions. */
 void model_embed(pass *p);

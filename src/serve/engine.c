@@ -219,22 +219,21 @@ static void add_call(pesc_server *s, call *c)
 static void tell_scheduler(pesc_server *s)
 {
     double now = clock_seconds();
+    pthread_mutex_lock(&s->lock);
     for (call *c = s->calls; c; c = c->next) {
         if (!c->started && !c->error.status && now - c->queued > (double)s->opt.max_wait) {
             api_refuse(&c->error, 503, "queue_timeout", NULL,
                        "the request has waited for %d seconds", (int)s->opt.max_wait);
             c->error.retry_after = 5;
         }
-        pthread_mutex_lock(&s->lock);
-        bool cancel = (c->cancelled || c->error.status) && !c->told;
-        pthread_mutex_unlock(&s->lock);
-        if (!cancel)
+        if (!(c->cancelled || c->error.status) || c->told)
             continue;
         c->told = true;
         for (size_t i = 0; i < c->n_choices; i++)
             if (!c->choices[i].done)
                 scheduler_cancel(s->sched, c->choices[i].ticket);
     }
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Ends everything that the scheduler has with an error. */
@@ -261,7 +260,8 @@ static pesc_status open_scheduler(pesc_server *s)
     scheduler_options o = { .slots = slots,
                             .context = s->context,
                             .max_tokens = slots + s->pace.max,
-                            .same_shape = gpu && s->opt.deterministic };
+                            .same_shape = gpu && s->opt.deterministic,
+                            .overlap = gpu };
     TRY(scheduler_open(&s->sched, s->m, &o));
     scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);
     return PESC_OK;

@@ -77,11 +77,15 @@ static pesc_status far_alloc(device *d, size_t bytes, void **out)
     return PESC_OK;
 }
 
-/* Closed like the rest: what lies there is for ops alone as well. */
+/* Memory of the host, which both may access. */
 static pesc_status far_alloc_host(device *d, size_t bytes, void **out)
 {
     far_of(d)->host += bytes;
-    return take(d, bytes, out);
+    *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!*out)
+        return fail_nomem("the far device's host", bytes);
+    memset(*out, 0xa5, bytes);
+    return PESC_OK;
 }
 
 size_t far_host_bytes(device *d)
@@ -92,6 +96,8 @@ size_t far_host_bytes(device *d)
 static void far_free(device *d, void *p)
 {
     far *f = far_of(d);
+    if (p && ((char *)p < f->memory || (char *)p >= f->memory + MEMORY))
+        free(p);
     for (int i = 0; i < SPANS; i++)
         if (p && f->spans[i].at == p) {
             f->live -= f->spans[i].bytes;

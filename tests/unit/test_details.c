@@ -138,13 +138,15 @@ static void rows_depend_on_nothing_else(void **state)
 {
     (void)state;
     static sample want[N], got[N];
-    static const scheduler_options settings[] = { { 4, CONTEXT, 64, CONTEXT, false },
-                                                  { 12, CONTEXT, 0, 0, false },
-                                                  { 12, CONTEXT, 40, 700, false } };
+    static const scheduler_options settings[] = {
+        { 4, CONTEXT, 64, CONTEXT, false, false }, { 12, CONTEXT, 0, 0, false, false },
+        { 12, CONTEXT, 40, 700, false, false },    { 4, CONTEXT, 64, CONTEXT, false, true },
+        { 12, CONTEXT, 40, 700, false, true },
+    };
     make_samples(want);
     static sample made[N];
     memcpy(made, want, sizeof made);
-    run(want, (scheduler_options){ 1, CONTEXT, 0, 0, false });
+    run(want, (scheduler_options){ .slots = 1, .context = CONTEXT });
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
         memcpy(got, made, sizeof got);
         run(got, settings[k]);
@@ -164,8 +166,8 @@ static void rows_add_up_to_scores(void **state)
     static sample all[N];
     scheduler *s;
     make_samples(all);
-    run(all, (scheduler_options){ 5, CONTEXT, 50, 0, false });
-    must(scheduler_open(&s, model, &(scheduler_options){ 5, CONTEXT, 0, 0, false }));
+    run(all, (scheduler_options){ .slots = 5, .context = CONTEXT, .max_tokens = 50 });
+    must(scheduler_open(&s, model, &(scheduler_options){ .slots = 5, .context = CONTEXT }));
     for (int i = 0; i < N; i += 3) {
         double sum = 0, with_rows = all[i].logprob;
         for (int32_t at = all[i].first; at < all[i].n; at++)

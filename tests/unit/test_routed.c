@@ -88,7 +88,7 @@ static void assert_routes(pesc_model *m, const talk *t)
     routes_close(r);
 }
 
-static void check_model(const char *name, int64_t cache_tokens)
+static void check_model(const char *name, int64_t cache_tokens, bool overlap)
 {
     pesc_device *dev;
     pesc_model *m;
@@ -96,10 +96,12 @@ static void check_model(const char *name, int64_t cache_tokens)
     static talk talks[3];
     must(pesc_device_open(&dev, "cpu"));
     must(pesc_model_open(&m, dev, golden_path(name), NULL));
-    must(scheduler_open(
-        &s, m,
-        &(scheduler_options){
-            .slots = 3, .context = MAX - 28, .max_tokens = 20, .cache_tokens = cache_tokens }));
+    must(scheduler_open(&s, m,
+                        &(scheduler_options){ .slots = 3,
+                                              .context = MAX - 28,
+                                              .max_tokens = 20,
+                                              .cache_tokens = cache_tokens,
+                                              .overlap = overlap }));
     for (int i = 0; i < 3; i++)
         begin(s, &talks[i], 50 + i, i + 1);
     must(scheduler_run(s));
@@ -116,14 +118,15 @@ static void check_model(const char *name, int64_t cache_tokens)
 static void routes_are_those_of_the_whole_string(void **state)
 {
     (void)state;
-    check_model("camelidae", 0);
-    check_model("mixtral", 0);
+    check_model("camelidae", 0, false);
+    check_model("mixtral", 0, true);
 }
 
 static void preempted_requests_are_told_again(void **state)
 {
     (void)state;
-    check_model("camelidae", MAX - 28);
+    check_model("camelidae", MAX - 28, false);
+    check_model("camelidae", MAX - 28, true);
 }
 
 /* Without all_routed only one of four forwards is told. */

@@ -194,12 +194,15 @@ typedef struct setting {
 } setting;
 
 /* All requests in a random order; with `sort` the scheduler chooses its own. */
-static scheduler_counters run_all(pesc_model *m, const samples *want, const setting *with)
+static scheduler_counters run_all(pesc_model *m, const samples *want, const setting *with,
+                                  bool overlapping)
 {
     static samples got;
     int order[MAX_REQUESTS];
+    scheduler_options o = with->opt;
     scheduler *s;
-    must(scheduler_open(&s, m, &with->opt));
+    o.overlap = overlapping;
+    must(scheduler_open(&s, m, &o));
     for (int i = 0; i < want->n; i++) {
         int j = (int)below(i + 1);
         order[i] = order[j];
@@ -224,15 +227,20 @@ static scheduler_counters run_all(pesc_model *m, const samples *want, const sett
 }
 
 static const setting settings[] = {
-    { { 7, CONTEXT, 64, 0, false }, true },        { { 1, CONTEXT, 0, 0, false }, false },
-    { { 2, CONTEXT, 5, 0, false }, true },         { { 33, CONTEXT, 0, 0, false }, true },
-    { { 7, CONTEXT, 63, CONTEXT, false }, false }, { { 33, CONTEXT, 100, 700, false }, false },
-    { { 64, CONTEXT, 200, 20000, false }, false }, { { 7, CONTEXT, 0, 0, true }, true },
-    { { 33, CONTEXT, 0, 700, true }, false },
+    { { 7, CONTEXT, 64, 0, false, false }, true },
+    { { 1, CONTEXT, 0, 0, false, false }, false },
+    { { 2, CONTEXT, 5, 0, false, false }, true },
+    { { 33, CONTEXT, 0, 0, false, false }, true },
+    { { 7, CONTEXT, 63, CONTEXT, false, false }, false },
+    { { 33, CONTEXT, 100, 700, false, false }, false },
+    { { 64, CONTEXT, 200, 20000, false, false }, false },
+    { { 7, CONTEXT, 0, 0, true, false }, true },
+    { { 33, CONTEXT, 0, 700, true, false }, false },
 };
 
+/* Every other setting overlaps forwards and callbacks. */
 static void requests_depend_on_nothing_else(const char *device_name, const char *path,
-                                            const char *compute)
+                                            const char *compute, bool overlap_first)
 {
     static samples want;
     pesc_device *d;
@@ -254,7 +262,7 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
             expect_tokens(m, &want.all[i]);
     }
     for (size_t i = 0; i < (is_far ? 1 : sizeof settings / sizeof *settings); i++) {
-        scheduler_counters c = run_all(m, &want, &settings[i]);
+        scheduler_counters c = run_all(m, &want, &settings[i], (i % 2 == 0) == overlap_first);
         assert_true(c.computed < c.requested);
     }
     pesc_model_close(m);
@@ -268,15 +276,16 @@ static void results_do_not_depend_on_the_batch(void **state)
                                             "mistral" };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         requests_depend_on_nothing_else(i % 2 ? "cpu:3" : "cpu:1", golden_path(families[i]),
-                                        i % 3 ? "f32" : "bf16");
-    requests_depend_on_nothing_else("cpu:2", "share/base", "f32");
-    requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32");
+                                        i % 3 ? "f32" : "bf16", i % 2);
+    requests_depend_on_nothing_else("cpu:2", "share/base", "f32", false);
+    requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32", true);
 }
 
 /* ---- on one model ---- */
 
 static pesc_device *dev;
 static pesc_model *model;
+static bool overlap; /* of the schedulers of a test */
 
 static int open_model(void **state)
 {
@@ -296,7 +305,8 @@ static int close_model(void **state)
 static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
 {
     scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ slots, CONTEXT, max_tokens, 0, false }));
+    must(scheduler_open(&s, model,
+                        &(scheduler_options){ slots, CONTEXT, max_tokens, 0, false, overlap }));
     return s;
 }
 
@@ -311,7 +321,7 @@ static sample make(int32_t n, int32_t first, int32_t max_tokens)
  * letters. */
 static void a_shared_prefix_is_computed_once(void **state)
 {
-    (void)state;
+    overlap = *state;
     enum { SHOTS = 200, QUESTION = 30, N = 6, LETTERS = 4 };
     static sample all[N * LETTERS];
     scheduler *s = open_scheduler(8, 0);
@@ -341,6 +351,7 @@ static void a_shared_prefix_is_computed_once(void **state)
 static void a_later_request_reuses_what_is_cached(void **state)
 {
     (void)state;
+    overlap = false;
     scheduler *s = open_scheduler(2, 0);
     sample first = make(150, 0, 3), second = first, other = first;
     second.n = 140;
@@ -362,6 +373,7 @@ static void a_later_request_reuses_what_is_cached(void **state)
 static void a_long_prompt_does_not_stop_generation(void **state)
 {
     (void)state;
+    overlap = false;
     scheduler *s = open_scheduler(3, 16);
     sample talk = make(5, 0, 20), longer = make(300, 0, 1), shorter = make(8, 0, 1);
     bool more;
@@ -386,6 +398,7 @@ static void a_long_prompt_does_not_stop_generation(void **state)
 static void prompts_are_limited_beside_generation(void **state)
 {
     (void)state;
+    overlap = false;
     bool more;
     scheduler *s = open_scheduler(3, 64);
     sample talk = make(5, 0, 12), longer = make(60, 0, 1);
@@ -407,10 +420,10 @@ static void prompts_are_limited_beside_generation(void **state)
 /* Two generations that do not fit the pool together: one is preempted, and goes on where it was. */
 static void a_preempted_request_goes_on(void **state)
 {
-    (void)state;
+    overlap = *state;
     static sample want[2], got[2];
     scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 0, 320, false }));
+    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 0, 320, false, overlap }));
     assert_int_equal(scheduler_count(s).pages, 7);
     for (int i = 0; i < 2; i++) {
         want[i] = make(180, 0, 130);
@@ -430,11 +443,11 @@ static void a_preempted_request_goes_on(void **state)
 /* A score is preempted near its end by an older generation; it is computed again. */
 static void a_preempted_score_begins_again(void **state)
 {
-    (void)state;
+    overlap = *state;
     static sample score, want, talk;
     scheduler *s;
     bool more;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320, false }));
+    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320, false, overlap }));
     talk = make(180, 0, 90);
     score = make(240, 10, 0);
     want = score;
@@ -449,71 +462,10 @@ static void a_preempted_score_begins_again(void **state)
     scheduler_close(s);
 }
 
-static pesc_status stop_after_three(void *ud, int32_t id, bool *more)
-{
-    TRY(take_token(ud, id, more));
-    *more = ((sample *)ud)->n_got < 3;
-    return PESC_OK;
-}
-
-static void a_callback_ends_its_request(void **state)
-{
-    (void)state;
-    scheduler *s = open_scheduler(2, 0);
-    sample a = make(9, 0, 20), b = make(9, 0, 5);
-    sched_request r = { .ids = a.ids,
-                        .n = a.n,
-                        .max_tokens = 20,
-                        .token = stop_after_three,
-                        .done = take_done,
-                        .ud = &a };
-    must(scheduler_add(s, &r, NULL));
-    add(s, &b, 0);
-    must(scheduler_run(s));
-    assert_int_equal(a.n_got, 3);
-    assert_int_equal(a.finish, FINISH_STOPPED);
-    assert_int_equal(b.finish, FINISH_LENGTH);
-    a.n_got = a.done = 0;
-    a.fails = PESC_FORMAT;
-    must(scheduler_add(s, &r, NULL));
-    assert_int_equal(scheduler_run(s), PESC_FORMAT);
-    scheduler_close(s);
-}
-
-static void cancelled_requests_leave_at_once(void **state)
-{
-    (void)state;
-    scheduler *s = open_scheduler(1, 0);
-    sample running = make(70, 0, 20), waiting = make(70, 0, 20), last = make(70, 69, 0);
-    bool more;
-    add(s, &running, 0);
-    add(s, &waiting, 0);
-    add(s, &last, 0);
-    must(scheduler_step(s, &more));
-    assert_int_equal(scheduler_count(s).running, 1);
-    assert_int_equal(scheduler_count(s).waiting, 2);
-    scheduler_cancel(s, waiting.ticket);
-    scheduler_cancel(s, 12345);
-    must(scheduler_step(s, &more));
-    assert_int_equal(waiting.finish, FINISH_CANCELLED);
-    assert_int_equal(waiting.done, 1);
-    assert_int_equal(running.done, 0);
-    scheduler_cancel(s, running.ticket);
-    must(scheduler_step(s, &more));
-    assert_int_equal(running.finish, FINISH_CANCELLED);
-    assert_int_equal(running.n_got, 2);
-    assert_int_equal(last.finish, FINISH_SCORED);
-    assert_false(more);
-    assert_int_equal(scheduler_count(s).pages_used, 0);
-    scheduler_cancel(s, last.ticket);
-    must(scheduler_step(s, &more));
-    scheduler_close(s);
-}
-
 /* The context and the pool bound what a request can be. */
 static void limits_are_kept(void **state)
 {
-    (void)state;
+    overlap = *state;
     scheduler *s = open_scheduler(2, 0);
     sample longest = make(CONTEXT, CONTEXT - 1, 0), full = make(CONTEXT - 1, 0, 9);
     sched_request r = { .ids = longest.ids, .n = CONTEXT, .max_tokens = 1, .done = take_done };
@@ -552,7 +504,7 @@ static pesc_status open_and_run(void)
                            .token = take_token,
                            .done = take_done,
                            .ud = &b };
-    pesc_status st = scheduler_open(&s, model, &(scheduler_options){ 2, 80, 0, 0, false });
+    pesc_status st = scheduler_open(&s, model, &(scheduler_options){ 2, 80, 0, 0, false, overlap });
     if (st == PESC_OK)
         st = scheduler_add(s, &score, NULL);
     if (st == PESC_OK)
@@ -567,7 +519,7 @@ static pesc_status open_and_run(void)
 
 static void refused_memory_is_reported(void **state)
 {
-    (void)state;
+    overlap = *state;
     int refused = 0;
     bool fired = true;
     for (uint64_t n = 1; fired; n++) {
@@ -586,15 +538,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_do_not_depend_on_the_batch),
         cmocka_unit_test(a_shared_prefix_is_computed_once),
+        cmocka_unit_test_prestate(a_shared_prefix_is_computed_once, &overlap),
         cmocka_unit_test(a_later_request_reuses_what_is_cached),
         cmocka_unit_test(a_long_prompt_does_not_stop_generation),
         cmocka_unit_test(prompts_are_limited_beside_generation),
         cmocka_unit_test(a_preempted_request_goes_on),
+        cmocka_unit_test_prestate(a_preempted_request_goes_on, &overlap),
         cmocka_unit_test(a_preempted_score_begins_again),
-        cmocka_unit_test(a_callback_ends_its_request),
-        cmocka_unit_test(cancelled_requests_leave_at_once),
+        cmocka_unit_test_prestate(a_preempted_score_begins_again, &overlap),
         cmocka_unit_test(limits_are_kept),
+        cmocka_unit_test_prestate(limits_are_kept, &overlap),
         cmocka_unit_test(refused_memory_is_reported),
+        cmocka_unit_test_prestate(refused_memory_is_reported, &overlap),
     };
     return cmocka_run_group_tests_name("scheduler", tests, open_model, close_model);
 }

@@ -1,0 +1,159 @@
+/* What comes of a forward: the next tokens, and what requests are told. */
+#include "infer/scheduler_state.h"
+
+/* ---- after a forward ---- */
+
+/* Whether the forward has computed the next token of the request. */
+static bool generates(const placed *p)
+{
+    return p->j && p->n && !job_is_score(p->j) && p->j->fed == job_feed_end(p->j);
+}
+
+/* The next tokens of the jobs that generate; what is asked of these rows comes last. */
+static pesc_status choose_tokens(scheduler *s)
+{
+    size_t n = 0, at = 0;
+    results *now = &s->now;
+    for (int32_t i = 0; i < now->n; i++) {
+        placed *p = &now->placed[i];
+        p->j->fed += s->seqs[i].n;
+        if (p->j->over)
+            p->j = NULL;
+        p->chosen = -1;
+        if (!generates(p))
+            continue;
+        const job *j = p->j;
+        const asked_row *a = now->asked.all + p->first + p->n - 1;
+        p->chosen = a->best;
+        if (!j->on_device)
+            s->draws[n++] = (sampling_row){ .row = a->row,
+                                            .opt = &j->sample,
+                                            .terms = j->r.terms,
+                                            .seen = j->ids.ids,
+                                            .n_seen = j->ids.n,
+                                            .step = (uint64_t)job_generated(j) };
+    }
+    if (n)
+        TRY(sampling_draw(s->sampling, s->head, s->draws, n));
+    for (int32_t i = 0; i < now->n; i++)
+        if (now->placed[i].chosen >= 0 && !now->placed[i].j->on_device)
+            now->placed[i].chosen = s->draws[at++].id;
+    return PESC_OK;
+}
+
+/* The details of rows whose requests want them. */
+static pesc_status compute_details(scheduler *s)
+{
+    results *now = &s->now;
+    now->details.n = 0;
+    for (int32_t i = 0; i < now->n; i++) {
+        placed *p = &now->placed[i];
+        const asked_row *a = now->asked.all + p->first;
+        p->details = now->details.n;
+        size_t scored = p->chosen < 0 ? p->n : p->n - 1;
+        for (size_t k = 0; p->j && p->j->r.row && k < p->n; k++)
+            TRY(scheduler_ask_details(s, p->j, a[k].row, k < scored ? a[k].token : p->chosen));
+    }
+    return asked_compute(&now->details, s->head);
+}
+
+static void add_scores(const asked_row *a, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        job *j = a[i].owner;
+        j->logprob += (double)a[i].logprob;
+        j->greedy &= a[i].best == a[i].token;
+    }
+}
+
+/* Notes the results in the job. One that is complete leaves its slot at once. */
+static pesc_status note_results(scheduler *s, placed *p)
+{
+    job *j = p->j;
+    if (!j)
+        return PESC_OK;
+    if (job_is_score(j)) {
+        add_scores(s->now.asked.all + p->first, p->n);
+        p->complete = j->fed >= job_feed_end(j);
+    } else if (p->chosen >= 0) {
+        TRY(id_list_add(&j->ids, p->chosen));
+        p->complete = job_generated(j) >= j->r.max_tokens || j->ids.n >= (size_t)s->context;
+    }
+    if (p->complete)
+        (void)scheduler_leave_slot(s, p->slot);
+    else
+        scheduler_cache_prefix(s, p->slot);
+    return PESC_OK;
+}
+
+pesc_status scheduler_take_results(scheduler *s)
+{
+    TRY(choose_tokens(s));
+    TRY(compute_details(s));
+    for (int32_t i = 0; i < s->now.n; i++)
+        TRY(note_results(s, &s->now.placed[i]));
+    results told = s->untold;
+    s->untold = s->now;
+    s->now = told;
+    s->now.n = 0;
+    return PESC_OK;
+}
+
+/* ---- callbacks ---- */
+
+static sched_result result_of(const job *j, sched_finish finish)
+{
+    return (sched_result){ .finish = j->cancelled ? FINISH_CANCELLED : finish,
+                           .logprob = j->logprob,
+                           .greedy = j->greedy,
+                           .ids = j->ids.ids + j->r.n,
+                           .n = j->told };
+}
+
+pesc_status scheduler_tell_end(scheduler *s, const job *j, sched_finish finish)
+{
+    for (; j; j = j->joined) {
+        sched_result r = result_of(j, finish);
+        s->count.requested += j->ids.n - 1;
+        TRY(j->r.done(j->r.ud, &r));
+    }
+    return PESC_OK;
+}
+
+/* Rows, then the token; *more: the request does not end by its own will. */
+static pesc_status tell_rows_and_token(scheduler *s, const placed *p, bool *more)
+{
+    job *j = p->j;
+    size_t at = p->details, n = 0;
+    for (size_t k = 0; j->r.row && k < p->n; k++, at += n)
+        TRY(scheduler_tell_details(s, j, at, &n));
+    if (p->chosen < 0)
+        return PESC_OK;
+    j->told++;
+    return j->r.token ? j->r.token(j->r.ud, p->chosen, more) : PESC_OK;
+}
+
+static pesc_status tell_one(scheduler *s, placed *p)
+{
+    bool more = true;
+    job *j = p->j;
+    pesc_status st = tell_rows_and_token(s, p, &more);
+    sched_finish finish = !more ? FINISH_STOPPED : job_is_score(j) ? FINISH_SCORED : FINISH_LENGTH;
+    if (st == PESC_OK && (p->complete || !more))
+        st = scheduler_tell_end(s, j, finish);
+    if (p->complete)
+        job_free(j);
+    else if (!more)
+        j->over = s->over = true;
+    p->j = NULL;
+    return st;
+}
+
+pesc_status scheduler_tell_results(scheduler *s)
+{
+    for (int32_t i = 0; i < s->untold.n; i++)
+        if (s->untold.placed[i].j)
+            TRY(tell_one(s, &s->untold.placed[i]));
+    s->untold.n = 0;
+    return PESC_OK;
+}
