@@ -107,23 +107,11 @@ static void configurations_agree(void **state)
     hfdir_close(folder);
 }
 
-static pesc_status read_weights(const char *path)
-{
-    gguf *g = NULL;
-    weights *ws = NULL;
-    pesc_status s = gguf_open(&g, path);
-    if (s == PESC_OK)
-        s = gguf_weights(&ws, g);
-    gguf_close(g);
-    weights_close(ws);
-    return s;
-}
-
 /* DeepSeek's file is the one whose tensors are joined. */
 static void survives_every_failed_allocation(void **state)
 {
     (void)state;
-    torture_memory(golden_path("gguf/deepseek_v2-f16.gguf"), read_weights);
+    torture_gguf_memory(golden_path("gguf/deepseek_v2-f16.gguf"));
 }
 
 int main(void)

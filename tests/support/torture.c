@@ -1,6 +1,7 @@
 #include "support/torture.h"
 
 #include "base/mem.h"
+#include "format/gguf.h"
 #include "support/check.h"
 #include "support/files.h"
 
@@ -56,6 +57,23 @@ void torture_memory(const char *file, torture_fn read)
                      pesc_status_text(s), pesc_last_error());
     }
     fail_msg("it never stops allocating");
+}
+
+static pesc_status read_gguf_weights(const char *path)
+{
+    gguf *g = NULL;
+    weights *ws = NULL;
+    pesc_status s = gguf_open(&g, path);
+    if (s == PESC_OK)
+        s = gguf_weights(&ws, g);
+    gguf_close(g);
+    weights_close(ws);
+    return s;
+}
+
+void torture_gguf_memory(const char *path)
+{
+    torture_memory(path, read_gguf_weights);
 }
 
 void torture_text(const char *name, const char *text, torture_fn read)

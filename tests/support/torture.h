@@ -19,6 +19,9 @@ size_t torture_flips(const char *name, const void *bytes, size_t n, size_t first
 /* With its 1st, 2nd, ... allocation refused it fails with PESC_NOMEM, until it needs no more. */
 void torture_memory(const char *path, torture_fn read);
 
+/* The same for a GGUF file whose weights are listed. */
+void torture_gguf_memory(const char *path);
+
 /* All three on a file of this text. */
 void torture_text(const char *name, const char *text, torture_fn read);
 

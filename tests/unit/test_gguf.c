@@ -436,18 +436,6 @@ static void survives_every_flipped_bit(void **state)
     str_free(&s);
 }
 
-static pesc_status read_weights(const char *path)
-{
-    gguf *g = NULL;
-    weights *ws = NULL;
-    pesc_status s = gguf_open(&g, path);
-    if (s == PESC_OK)
-        s = gguf_weights(&ws, g);
-    gguf_close(g);
-    weights_close(ws);
-    return s;
-}
-
 static void survives_every_failed_allocation(void **state)
 {
     (void)state;
@@ -458,7 +446,7 @@ static void survives_every_failed_allocation(void **state)
     str s = build(&c, &header);
     const char *path = files_put("memory.gguf", s.p, s.n);
     str_free(&s);
-    torture_memory(path, read_weights);
+    torture_gguf_memory(path);
     /* jansson is given a second try at the memory: a configuration fails, or is right all the same
      */
     bool fired = true;

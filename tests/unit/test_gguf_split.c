@@ -158,23 +158,11 @@ static void refuses_what_does_not_belong_together(void **state)
     must_refuse(files_path(FIRST), PESC_FORMAT, "truncated");
 }
 
-static pesc_status read_parts(const char *path)
-{
-    gguf *g = NULL;
-    weights *ws = NULL;
-    pesc_status s = gguf_open(&g, path);
-    if (s == PESC_OK)
-        s = gguf_weights(&ws, g);
-    gguf_close(g);
-    weights_close(ws);
-    return s;
-}
-
 static void survives_every_failed_allocation(void **state)
 {
     (void)state;
     put_all();
-    torture_memory(files_path(FIRST), read_parts);
+    torture_gguf_memory(files_path(FIRST));
 }
 
 int main(void)

@@ -34,20 +34,33 @@ static void is_folded(const hfdir *base, const hfdir *merged, const peft_lora *l
     free(b);
 }
 
+typedef struct merging {
+    char base[512], lora[512]; /* paths */
+    pesc_export_options o;
+} merging;
+
+/* Merges the golden adapter into its base at "out"; the logits change by less than `bound` of the
+ * largest. */
+static void merge_golden(merging *m, const char *merge_base, double bound)
+{
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
+    m->o = pesc_export_defaults();
+    m->o.lora = modeldirs_golden(m->lora, "peft/adapter");
+    m->o.merge_base = merge_base;
+    files_clear();
+    must(pesc_merge(modeldirs_device(), modeldirs_golden(m->base, "peft/base"), files_path("out"),
+                    &m->o, &check));
+    assert_true(check.logits > 0 && check.max_diff < bound * check.max_logit);
+}
+
 static void merges(void **state)
 {
     (void)state;
-    char base_dir[512], lora_dir[512];
-    pesc_logit_check check = PESC_INIT(pesc_logit_check);
-    pesc_export_options o = pesc_export_defaults();
-    o.lora = modeldirs_golden(lora_dir, "peft/adapter");
-    files_clear();
-    must(pesc_merge(modeldirs_device(), modeldirs_golden(base_dir, "peft/base"), files_path("out"),
-                    &o, &check));
-    assert_true(check.logits > 0 && check.max_diff < 5e-5 * check.max_logit);
-    hfdir *base = modeldirs_open(base_dir), *merged = modeldirs_open(files_path("out"));
+    merging m;
+    merge_golden(&m, pesc_export_defaults().merge_base, 5e-5);
+    hfdir *base = modeldirs_open(m.base), *merged = modeldirs_open(files_path("out"));
     peft *p = NULL;
-    must(peft_open(&p, lora_dir));
+    must(peft_open(&p, m.lora));
     assert_true(p->n > 0);
     for (size_t i = 0; i < p->n; i++)
         is_folded(base, merged, &p->loras[i]);
@@ -62,19 +75,12 @@ static void merges(void **state)
 static void merges_into_what_nf4_made(void **state)
 {
     (void)state;
-    char base_dir[512], lora_dir[512];
-    pesc_logit_check check = PESC_INIT(pesc_logit_check);
-    pesc_export_options o = pesc_export_defaults();
-    o.lora = modeldirs_golden(lora_dir, "peft/adapter");
-    o.merge_base = "nf4-dequant";
-    files_clear();
-    must(pesc_merge(modeldirs_device(), modeldirs_golden(base_dir, "peft/base"), files_path("out"),
-                    &o, &check));
+    merging m;
     /* the adapter's part is summed beside W x there, inside of it here: roundings of f32 differ */
-    assert_true(check.logits > 0 && check.max_diff < 2e-5 * check.max_logit);
+    merge_golden(&m, "nf4-dequant", 2e-5);
     /* and that is another model than the one folded into the original */
-    o.merge_base = "original";
-    must(pesc_merge(modeldirs_device(), base_dir, files_path("plain"), &o, &check));
+    m.o.merge_base = "original";
+    must(pesc_merge(modeldirs_device(), m.base, files_path("plain"), &m.o, NULL));
     hfdir *a = modeldirs_open(files_path("out")), *b = modeldirs_open(files_path("plain"));
     const weight *x = modeldirs_tensor(a, "model.layers.0.mlp.up_proj.weight");
     const weight *y = modeldirs_tensor(b, "model.layers.0.mlp.up_proj.weight");
