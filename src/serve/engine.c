@@ -4,6 +4,7 @@
 #include "serve/call.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -274,15 +275,58 @@ static void close_scheduler(pesc_server *s)
     s->sched = NULL;
 }
 
-static pesc_status step(pesc_server *s)
+static pesc_status step(pesc_server *s, bool *more)
 {
-    bool more;
     DEVICE_CALL(s->m->dev);
     double began = clock_seconds();
     scheduler_limit_prompts(s->sched, pace_limit(&s->pace, scheduler_generating(s->sched)));
-    TRY(scheduler_step(s->sched, &more));
+    TRY(scheduler_step(s->sched, more));
     scheduler_counters n = scheduler_count(s->sched);
     pace_measure(&s->pace, clock_seconds() - began, n.decodes, n.prompt_tokens);
+    return PESC_OK;
+}
+
+/* ---- warming up ----
+ *
+ * The first forward of a size is slow on a GPU: kernels are loaded, cuBLASLt chooses among its own,
+ * and a graph is recorded the second time. Requests of the server's own meet that, not those of the
+ * first clients. */
+
+enum { WARM_ROWS = 64, WARM_TOKENS = 4 }; /* sizes of prompts in steps; tokens that are generated */
+
+static pesc_status ignore_done(void *ud, const sched_result *r)
+{
+    (void)ud;
+    (void)r;
+    return PESC_OK;
+}
+
+/* n requests at a time; each has a scope of its own, so that nothing is shared. */
+static pesc_status run_warm(pesc_server *s, int32_t n, int32_t n_prompt, int32_t tokens)
+{
+    bool more = true;
+    int32_t *ids = mem_zalloc((size_t)n_prompt, sizeof *ids);
+    if (!ids)
+        return fail_nomem("the first requests", (size_t)n_prompt * sizeof *ids);
+    sched_request r = { .ids = ids, .n = n_prompt, .max_tokens = tokens, .done = ignore_done };
+    pesc_status st = PESC_OK;
+    for (int32_t i = 0; st == PESC_OK && i < n; i++) {
+        r.scope = UINT64_MAX - ++s->n_warm;
+        st = scheduler_add(s->sched, &r, NULL);
+    }
+    mem_free(ids);
+    while (st == PESC_OK && more)
+        st = step(s, &more);
+    return st;
+}
+
+/* Few streams come last: a device keeps the graphs that were used last. */
+static pesc_status warm_up(pesc_server *s)
+{
+    for (int32_t rows = WARM_ROWS; rows <= s->pace.max && rows < s->context; rows += WARM_ROWS)
+        TRY(run_warm(s, 1, rows, 1));
+    for (int32_t n = (int32_t)s->opt.max_streams; n > 0 && s->context > 2 + WARM_TOKENS; n /= 2)
+        TRY(run_warm(s, n, 2, WARM_TOKENS));
     return PESC_OK;
 }
 
@@ -351,7 +395,7 @@ static void *run_engine(void *ud)
             continue;
         }
         tell_scheduler(s);
-        pesc_status st = step(s);
+        pesc_status st = step(s, &(bool){ false });
         if (st != PESC_OK)
             works = recover(s, st);
         if (works)
@@ -365,6 +409,8 @@ pesc_status engine_open(pesc_server *s)
 {
     s->inbox_end = &s->inbox;
     TRY(open_scheduler(s));
+    if (s->m->dev->memory)
+        TRY(warm_up(s));
     publish_counts(s);
     if (pthread_create(&s->engine, NULL, run_engine, s) != 0)
         return fail(PESC_DEVICE, "cannot start the thread that generates");

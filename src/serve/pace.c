@@ -28,7 +28,8 @@ static int32_t piece_beside(const pace *p, int32_t decodes)
 {
     int32_t n = (int32_t)(p->piece * part(p, decodes)), least = least_piece(decodes);
     n = n > least ? n : least;
-    n = n > p->rows - decodes ? n : p->rows - decodes;
+    if (p->rows)
+        n = (decodes + n + p->rows - 1) / p->rows * p->rows - decodes;
     return n < p->max ? n : p->max;
 }
 
@@ -55,8 +56,8 @@ static void measure_piece(pace *p, double seconds, int32_t decodes, int32_t toke
 {
     double bare = p->decode * part(p, decodes), used = tokens / part(p, decodes);
     double over = (seconds - bare) / (PACE_PERCENT / 100.0 * bare);
-    if (over > 1 && used <= p->piece)
-        p->piece = used * (over > 2 ? 0.5 : 0.875);
+    if (over > 1)
+        p->piece = (used < p->piece ? used : p->piece) * (over > 2 ? 0.5 : 0.875);
     else if (over <= 1 && tokens >= piece_beside(p, decodes))
         p->piece *= over < 0.5 ? 1.5 : 1.125;
     double least = least_piece(p->answers);
@@ -69,7 +70,7 @@ void pace_measure(pace *p, double seconds, int32_t decodes, int32_t prompt_token
 {
     p->since++;
     if (decodes == 0 && prompt_tokens > 0)
-        p->token = seconds / prompt_tokens; /* nothing is delayed */
+        p->token = seconds / (prompt_tokens > p->rows ? prompt_tokens : p->rows);
     else if (decodes > 0 && prompt_tokens == 0)
         measure_bare(p, seconds, decodes);
     else if (decodes > 0 && resembles(p, decodes))

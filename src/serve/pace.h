@@ -12,7 +12,8 @@
  * whatever single times are. The first has as many tokens as forwards of prompts alone compute in
  * that time, which are no faster; or, if there was none, as many as there are answers, because a
  * token of a prompt costs no more than one of an answer. It never has less than half as many: after
- * a long past a token costs more, but a prompt must go on.
+ * a long past a token costs more, but a prompt must go on. Where forwards compute tiles of rows, a
+ * piece fills its last tile.
  *
  * The time without prompts must be known before a prompt enters a forward. So a forward without
  * them comes first if none was measured, if there are more than a quarter and one more or fewer
@@ -26,7 +27,8 @@ enum { PACE_PERCENT = 100, PACE_EVERY = 32, PACE_MIN_TOKENS = 2 };
 
 typedef struct pace {
     int32_t max;     /* tokens */
-    int32_t rows;    /* a forward of fewer tokens in all is not faster; 0: it is */
+    int32_t rows;    /* a forward takes as long as one of the next multiple of so many tokens, at
+                        least; 0: fewer are faster */
     double decode;   /* seconds of a forward without prompts; 0: not known */
     int32_t answers; /* in the last such forward */
     int32_t since;   /* forwards since then */

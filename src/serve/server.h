@@ -86,7 +86,8 @@ struct pesc_server {
     /* ---- the engine's thread alone ---- */
     scheduler *sched;
     pace pace;
-    call *calls; /* those that the scheduler has */
+    uint64_t n_warm; /* requests of its own that warmed it up */
+    call *calls;     /* those that the scheduler has */
 };
 
 /* ---- models.c: names of models; the only place where they are looked up ---- */

@@ -173,7 +173,26 @@ static void limits_hold(void **state)
     pace_measure(&p, 0.007, 1, 63); /* too long, but fewer are not faster */
     assert_int_equal(pace_limit(&p, 1), 63);
     pace_measure(&p, 0.007, 70, 0);
-    assert_in_range(pace_limit(&p, 70), 2, 63);
+    assert_int_equal(pace_limit(&p, 70), 58); /* fills the second tile */
+}
+
+/* 64 answers fill a tile of rows, which takes 5 ms. Each further tile takes as long as a forward
+ * without prompts, so there is time for one, and now and then two are tried. */
+static void a_piece_fills_its_last_tile(void **state)
+{
+    (void)state;
+    machine m = { 0, 0.005, 64 };
+    pace p = { .max = 1024, .rows = 64 };
+    int64_t read;
+    pace_measure(&p, 0.005, 0, 16); /* not 0.3 ms a token: a tile has 64 */
+    assert_true(run(&p, m, 64, 100, &read) < 3.001);
+    assert_in_range(read, 90 * 64, 150 * 64);
+    p = (pace){ .max = 1024, .rows = 64 };
+    m.tile = 0.0005; /* ten tiles in the time of a forward */
+    m.base = 0.005;
+    (void)run(&p, m, 64, 100, &read);
+    assert_true(run(&p, m, 64, 1000, &read) < 2.2);
+    assert_in_range(read, 1000 * 500, 1000 * 800);
 }
 
 int main(void)
@@ -187,6 +206,7 @@ int main(void)
         cmocka_unit_test(a_piece_follows_the_time_it_took),
         cmocka_unit_test(single_times_do_not_matter),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(a_piece_fills_its_last_tile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
