@@ -270,15 +270,15 @@ static void compare_part(const fixture *f, cpu_isa isa, tensor whole, int64_t fi
 
 static void same_in_all_batches(mm_layout l, shape s, dtype a, dtype w)
 {
+    static const int64_t batches[] = { 1, 2, 3, 5, 8, 9, 13, 16, 17, 31, 32, 33, 64 };
     fixture f = make(l, s, a, w);
     tensor whole = out_of(DT_F32, f.rows, f.cols);
     mm c = call_of(&f, whole);
     for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++) {
         opened[isa]->op->matmul(opened[isa], &c);
-        EACH(t, tokens)
-        if (tokens[t] < f.rows)
-            for (int64_t first = 0; first + tokens[t] <= f.rows; first += 31)
-                compare_part(&f, isa, whole, first, tokens[t]);
+        EACH(n, batches)
+        for (int64_t first = 0; first + batches[n] <= f.rows; first += 31)
+            compare_part(&f, isa, whole, first, batches[n]);
     }
     mem_free(whole.data);
     drop(&f);

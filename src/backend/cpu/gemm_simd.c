@@ -231,27 +231,31 @@ static packing_prefetch prefetch_after(const chunk *c)
 }
 
 /* Multiplies all rows of the chunk by the queued k blocks. Sums that begin and end within them need
- * memory for one tile only. */
+ * memory for one tile only. Tiles are about equally tall: a low one has too few sums to hide the
+ * latency of multiply-adds. What is packed next is prefetched in small portions, so that memory is
+ * read while products are computed. */
 static void multiply_queued_blocks(chunk *c)
 {
     const mm_engine *engine = c->p->group->engine;
     bool carried = !c->blocks[0].first || !c->blocks[c->n_blocks - 1].last;
     pack_queued_blocks(c);
     packing_prefetch next = prefetch_after(c);
-    int64_t tiles = num_divide_up(c->n_rows, engine->tile_rows);
-    for (int64_t row = 0; row < c->n_rows; row += engine->tile_rows) {
-        packing_prefetch_lines(&next, num_divide_up(next.n_lines, tiles));
+    int64_t tiles = num_divide_up(c->n_rows, engine->tile_rows), row = 0, end;
+    int64_t portion = num_divide_up(next.n_lines, tiles * c->n_blocks * (c->width / MM_NR));
+    for (int64_t tile = 0; tile < tiles; tile++, row = end) {
+        end = c->n_rows * (tile + 1) / tiles;
         float *sums = c->sums + (carried ? row * c->width : 0);
         for (int64_t i = 0; i < c->n_blocks; i++) {
             const k_block *k = &c->blocks[i];
             mm_tile t = { .ld = c->width, .format = k->format, .add = !k->first };
-            t.n_rows = num_min(engine->tile_rows, c->n_rows - row);
+            t.n_rows = end - row;
             t.n_elements = num_round_up(k->n_elements, MM_K_GROUP);
             set_tile_rows(c, k, row, &t);
             for (int64_t j = 0; j < c->n_columns; j += MM_NR) {
                 t.sums = sums + j;
                 t.panel = k->panels + j * t.n_elements;
                 t.n_columns = num_min(MM_NR, c->n_columns - j);
+                packing_prefetch_lines(&next, portion);
                 engine->micro_kernel(&t);
             }
             if (k->last)
