@@ -1,6 +1,7 @@
 /* kernel_few_f32: the few-rows kernel of engines whose elements are single f32 values, included
  * after kernel_simd.h. Columns are transposed in registers and multiplied at once instead of being
- * packed; each sum takes its elements in the order of the micro-kernel. */
+ * packed; each sum takes its elements in the order of the micro-kernel. Attention calls it for
+ * values as well, which are f32 or bf16 and have a strided k. */
 INLINE void few_rows_transposed(int n_rows, dtype dt, mm_format format, const mm_tile *t,
                                 const mm_operand *x, mm_block block)
 {
@@ -30,6 +31,36 @@ INLINE void few_rows_transposed(int n_rows, dtype dt, mm_format format, const mm
     }
 }
 
+/* The same where k is strided: the columns are neighbours in memory. */
+INLINE void few_rows_strided(int n_rows, dtype dt, const mm_tile *t, const mm_operand *x,
+                             mm_block block)
+{
+    enum { MOST = 4 }; /* vectors of columns; up to 12 sums stay in registers */
+    const int n_vectors = n_rows <= 3 ? MOST : n_rows <= 6 ? 2 : 1;
+    int64_t n = num_min(block.n_elements, x->k - block.e);
+    for (int64_t column = 0; column < block.n_rows; column += n_vectors * VECTOR) {
+        vecf sum[MM_FEW_ROWS][MOST];
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++)
+                sum[i][v] = zero_sums();
+        for (int64_t e = 0; e < n; e++)
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++) {
+                vec b = column_values(dt, x, block.row + column + v * VECTOR, block.e + e);
+#pragma GCC unroll 64
+                for (int i = 0; i < n_rows; i++)
+                    sum[i][v] = multiply_add(sum[i][v], t->rows[i * MM_KC + e], b);
+            }
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++)
+                put_sums(t->sums + i * t->ld + column + v * VECTOR, sum[i][v], t->add);
+    }
+}
+
 static bool few_rows_supports(const mm_operand *x, mm_format format)
 {
     /* NF4 is decoded in registers, where rounding costs less than packing; f32 is only loaded. */
@@ -41,7 +72,11 @@ TARGET static void few_rows(const mm_tile *t, const mm_operand *x, mm_format for
 {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        if (x->dt == DT_F32)                                                                       \
+        if (!x->k_contiguous && x->dt == DT_F32)                                                   \
+            few_rows_strided(n, DT_F32, t, x, block);                                              \
+        else if (!x->k_contiguous)                                                                 \
+            few_rows_strided(n, DT_BF16, t, x, block);                                             \
+        else if (x->dt == DT_F32)                                                                  \
             few_rows_transposed(n, DT_F32, MM_F32, t, x, block);                                   \
         else if (x->dt == DT_BF16)                                                                 \
             few_rows_transposed(n, DT_BF16, MM_F32, t, x, block);                                  \

@@ -129,7 +129,8 @@ typedef struct mm_engine {
     void (*pack_panel)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
     void (*micro_kernel)(const mm_tile *t);
     /* the same sums for up to MM_FEW_ROWS rows, with operand b unpacked, if it is supported; all
-     * three NULL: none is */
+     * three NULL: none is. Where pack_few_rows is pack_rows, few_rows also takes one k block of an
+     * operand in f32 or bf16 with strided k. */
     bool (*few_rows_supports)(const mm_operand *x, mm_format format);
     void (*pack_few_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
     void (*few_rows)(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);

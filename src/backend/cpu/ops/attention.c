@@ -93,20 +93,6 @@ static void prefetch_rows(const tensor *from, int64_t row, int64_t n, int64_t co
     }
 }
 
-/* Prefetches the block at `base`, up to position `last`, while the block before it is computed. */
-static void prefetch_block(const key_source *s, int32_t kv_head, int64_t base, int64_t last)
-{
-    const attention *a = s->a;
-    int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, run;
-    int64_t end = last + 1 < base + BLOCK ? last + 1 : base + BLOCK;
-    for (int64_t pos = base > s->origin ? base : s->origin; pos < end; pos += run) {
-        int64_t row = row_of(s, pos);
-        run = a->kv && page - pos % page < end - pos ? page - pos % page : end - pos;
-        prefetch_rows(a->kv ? &a->kv->k : &a->k, row, run, (int64_t)kv_head * a->qk_dim, a->qk_dim);
-        prefetch_rows(a->kv ? &a->kv->v : &a->v, row, run, (int64_t)kv_head * a->v_dim, a->v_dim);
-    }
-}
-
 static void store_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
@@ -143,9 +129,9 @@ typedef struct query_tile {
     int32_t kv_head, head, heads; /* query heads head .. head + heads - 1 */
     int64_t n;                    /* n_tokens * heads; row = token * heads + head */
     mm_element *q, *p;            /* packed rows: [k blocks][rows][MM_KC], [rows][MM_KC] */
-    mm_element *k, *v; /* panels: of keys [k_elements][MM_NR], of columns [p_elements][MM_NR] */
-    float *s, *acc;    /* [rows][64] [rows][v_pad] */
-    void *buffer;      /* rows of keys, values or queries before they are packed */
+    mm_element *panel;            /* of keys [k_elements][MM_NR] or of values [p_elements][MM_NR] */
+    float *s, *acc;               /* [rows][64] [rows][v_pad] */
+    void *buffer;                 /* rows of keys, values or queries before they are packed */
     _Alignas(VEC_BYTES) float max[MAX_ROWS], sum[MAX_ROWS];
 } query_tile;
 
@@ -179,18 +165,37 @@ static void load_queries(query_tile *w, const plan *p)
     memset(w->acc, 0, (size_t)(num_round_up(w->n, 16) * p->v_pad) * sizeof *w->acc);
 }
 
-static void load_block(query_tile *w, const plan *p, int64_t base, key_range keys)
+static const tensor *keys_or_values(const attention *a, bool values)
 {
-    const attention *a = p->a;
-    const mm_engine *engine = p->engine;
-    key_block b = { base, keys, (int64_t)w->kv_head * a->qk_dim, a->qk_dim };
-    mm_operand k = block_operand(&w->src, a->kv ? &a->kv->k : &a->k, b, w->buffer);
-    panel_pack_columns(engine, w->k, &k, p->k_elements);
-    b.column = (int64_t)w->kv_head * a->v_dim;
-    b.dim = a->v_dim;
-    mm_operand v = block_operand(&w->src, a->kv ? &a->kv->v : &a->v, b, w->buffer);
-    v = panel_transposed(v);
-    panel_pack_columns(engine, w->v, &v, p->p_elements);
+    if (a->kv)
+        return values ? &a->kv->v : &a->kv->k;
+    return values ? &a->v : &a->k;
+}
+
+/* Prefetches the keys or values of the block at `base` for a decode, which reads them from memory,
+ * while something else is computed. */
+static void prefetch_block(const query_tile *w, bool values, int64_t base)
+{
+    const key_source *s = &w->src;
+    const attention *a = s->a;
+    int64_t page = a->kv ? a->kv->k.ne[1] : BLOCK, run, dim = values ? a->v_dim : a->qk_dim;
+    int64_t end = num_min(s->pos[w->first] + 1, base + BLOCK);
+    if (w->n_tokens > 1)
+        return;
+    for (int64_t pos = base > s->origin ? base : s->origin; pos < end; pos += run) {
+        run = a->kv ? num_min(page - pos % page, end - pos) : end - pos;
+        prefetch_rows(keys_or_values(a, values), row_of(s, pos), run, w->kv_head * dim, dim);
+    }
+}
+
+/* The keys of a block as rows, or its values as columns. */
+static mm_operand load_block(const query_tile *w, bool values, int64_t base, key_range keys)
+{
+    const attention *a = w->src.a;
+    int64_t dim = values ? a->v_dim : a->qk_dim;
+    key_block b = { base, keys, w->kv_head * dim, dim };
+    mm_operand x = block_operand(&w->src, keys_or_values(a, values), b, w->buffer);
+    return values ? panel_transposed(x) : x;
 }
 
 /* Scales the scores of a row, -infinity where a key is masked; returns the largest. */
@@ -261,10 +266,11 @@ static void attend_block(query_tile *w, const plan *p, int64_t base, key_range k
     mm_tile scores = { .sums = w->s + from * BLOCK,
                        .ld = BLOCK,
                        .rows = w->q + from * MM_KC,
-                       .panel = w->k,
                        .n_rows = n,
                        .n_elements = p->k_elements };
-    panel_multiply(engine, scores, p->rows, keys.high);
+    prefetch_block(w, false, base + BLOCK);
+    mm_operand k = load_block(w, false, base, keys);
+    panel_product(engine, scores, p->rows, &k, w->panel);
     for (int64_t r = from; r < from + n; r += VEC_LANES)
         online_softmax(w, p, r, from + n, base);
     mm_operand weights = panel_operand(w->s + from * BLOCK, DT_F32, n, BLOCK);
@@ -272,11 +278,12 @@ static void attend_block(query_tile *w, const plan *p, int64_t base, key_range k
     mm_tile values = { .sums = w->acc + from * p->v_pad,
                        .ld = p->v_pad,
                        .rows = w->p + from * MM_KC,
-                       .panel = w->v,
                        .n_rows = n,
                        .n_elements = p->p_elements,
                        .add = true };
-    panel_multiply(engine, values, p->rows, p->v_pad);
+    prefetch_block(w, true, base + BLOCK);
+    mm_operand v = load_block(w, true, base, keys);
+    panel_product(engine, values, p->rows, &v, w->panel);
 }
 
 static void store_out(const query_tile *w, const plan *p)
@@ -331,23 +338,20 @@ static void attend_tile(const void *ctx, int64_t begin, int64_t end, void *scrat
     query_tile w = find_tile(p, begin / parts, begin % parts);
     w.q = scratch;
     w.p = w.q + panel_rows_size(p->rows, p->k_elements);
-    w.k = w.p + panel_rows_size(p->rows, p->p_elements);
-    w.v = w.k + panel_columns_size(BLOCK, p->k_elements);
-    w.s = (float *)(w.v + panel_columns_size(p->v_pad, p->p_elements));
+    w.panel = w.p + panel_rows_size(p->rows, p->p_elements);
+    int64_t k_size = panel_columns_size(BLOCK, p->k_elements);
+    int64_t v_size = panel_columns_size(p->v_pad, p->p_elements);
+    w.s = (float *)(w.panel + (k_size > v_size ? k_size : v_size));
     w.acc = w.s + p->rows * BLOCK;
     w.buffer = w.acc + p->rows * p->v_pad;
     int64_t last = w.src.pos[w.first + w.n_tokens - 1];
     int64_t first = visible(&w, 0, 0).low;
-    bool decode = w.n_tokens == 1; /* its keys and values are in no cache */
-    if (decode)
-        prefetch_block(&w.src, w.kv_head, first / BLOCK * BLOCK, last);
+    prefetch_block(&w, false, first / BLOCK * BLOCK);
+    prefetch_block(&w, true, first / BLOCK * BLOCK);
     load_queries(&w, p);
     panel_configure(p->engine);
     for (int64_t base = first / BLOCK * BLOCK; base <= last; base += BLOCK) {
         key_range keys = { visible(&w, 0, base).low, visible(&w, w.n - 1, base).high };
-        load_block(&w, p, base, keys);
-        if (decode)
-            prefetch_block(&w.src, w.kv_head, base + BLOCK, last);
         attend_block(&w, p, base, keys);
     }
     panel_release(p->engine);

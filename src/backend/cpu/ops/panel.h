@@ -97,4 +97,27 @@ static inline void panel_multiply(const mm_engine *engine, mm_tile t, int64_t ca
             }
 }
 
+/* Whether few rows can be multiplied by columns that are not packed: the engine's few-rows kernel
+ * reads rows as panel_pack_rows packs them, of one k block. */
+static inline bool panel_not_needed(const mm_engine *engine, int64_t n_rows, int64_t n_elements)
+{
+    return engine->pack_few_rows == engine->pack_rows && n_rows <= MM_FEW_ROWS &&
+           n_elements <= MM_KC;
+}
+
+/* t.sums [n_rows][ld] (+)= rows times the rows of x, in whole panels, with the bits of
+ * panel_multiply; x is packed into `panel` where that is needed. */
+static inline void panel_product(const mm_engine *engine, mm_tile t, int64_t capacity,
+                                 const mm_operand *x, mm_element *panel)
+{
+    if (panel_not_needed(engine, t.n_rows, t.n_elements)) {
+        t.block_elements = t.n_elements;
+        engine->few_rows(&t, x, engine->format, (mm_block){ 0, x->n, 0, t.n_elements });
+        return;
+    }
+    panel_pack_columns(engine, panel, x, t.n_elements);
+    t.panel = panel;
+    panel_multiply(engine, t, capacity, x->n);
+}
+
 #endif
