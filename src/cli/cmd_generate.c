@@ -91,6 +91,9 @@ pesc_status cmd_generate(const options *o)
                         o->prompt ? "both" : "none");
     if (o->chat && o->ids)
         return out_fail(PESC_USAGE, "generate: --chat needs --prompt, found --ids");
+    if (!o->chat && ((o->system && *o->system) || (o->chat_format && *o->chat_format)))
+        return out_fail(PESC_USAGE, "generate: --%s needs --chat",
+                        o->system && *o->system ? "system" : "chat-format");
     open_model m = { 0 };
     dialog talk = { 0 };
     int32_t *ids = NULL;

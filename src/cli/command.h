@@ -39,13 +39,14 @@ typedef enum command_id {
 
 struct command {
     const char *name;
-    const char *job;      /* its heading in the list of commands */
-    const char *synopsis; /* what follows the name: "MODEL [FILE]" */
-    const char *keys[2];  /* options that the positional arguments fill, in order */
-    int n_required;       /* how many of the keys */
-    const char *summary;  /* one line */
-    const char *about;    /* a paragraph */
-    const char *examples; /* lines "command  # what it does" */
+    const char *job;            /* its heading in the list of commands */
+    const char *synopsis;       /* what follows the name: "MODEL [FILE]" */
+    const char *keys[2];        /* options that the positional arguments fill, in order */
+    int n_required;             /* how many of the keys */
+    const char *const *actions; /* values of the key "action", to NULL; NULL: it has none */
+    const char *summary;        /* one line */
+    const char *about;          /* a paragraph */
+    const char *examples;       /* lines "command  # what it does" */
     pesc_status (*run)(const options *o);
 };
 

@@ -170,6 +170,7 @@ const command commands[N_COMMANDS] = {
     [CMD_DATA] = {
         .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
+        .actions = (const char *const[]){ "check", "stats", "inspect", "mix", NULL },
         .summary = "look at training data before it is used, or mix it", .run = cmd_data,
         .about = "check reads every record as training would and lists the bad ones, up to 20 (exit "
                  "3); stats shows how long records are; inspect shows the text of the first "
@@ -191,6 +192,7 @@ const command commands[N_COMMANDS] = {
     [CMD_ESFT] = {
         .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
         .keys = { "action", "inputs" }, .n_required = 1,
+        .actions = (const char *const[]){ "score", "select", "apply", NULL },
         .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
         .about = "score runs records of a task through a mixture of experts, up to the last "
                  "router, and writes summary.json: for each layer and expert the fraction of "

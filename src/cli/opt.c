@@ -277,6 +277,50 @@ static pesc_status parse_line(options *o, int argc, char **argv)
     return PESC_OK;
 }
 
+/* ---- actions ---- */
+
+/* Whether a text begins with the name of an action as the help of its options has it: "mix: ...",
+ * "score, tasks: ...", "select --random: ...". */
+static bool begins_with_action(const char *text, const char *action)
+{
+    size_t n = strlen(action);
+    return strncmp(text, action, n) == 0 &&
+           (text[n] == ':' || text[n] == ',' || strncmp(text + n, " --", 3) == 0);
+}
+
+/* Whether a clause of the help, "score: ...; select: ...", is about the action. */
+static bool has_clause(const char *help, const char *action)
+{
+    bool found = begins_with_action(help, action);
+    for (const char *p = help; !found && (p = strpbrk(p, ";,")) && p[1]; p++)
+        found = begins_with_action(p + 2, action);
+    return found;
+}
+
+/* An option whose help begins with an action is one of the actions that the help names; for others
+ * it would have no effect. */
+static pesc_status check_action(const options *o)
+{
+    const char *const *actions = o->cmd->actions;
+    opt_name flag;
+    bool known = false;
+    for (size_t i = 0; actions && o->action && actions[i]; i++)
+        known = known || strcmp(o->action, actions[i]) == 0;
+    if (!known)
+        return PESC_OK;
+    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));) {
+        bool special = false;
+        if (!o->given[opt_index(r)] || command_is_argument(o->cmd, r->key))
+            continue;
+        for (size_t i = 0; actions[i]; i++)
+            special = special || begins_with_action(r->help, actions[i]);
+        if (special && !has_clause(r->help, o->action))
+            return out_fail(PESC_USAGE, "%s %s: --%s has no effect here; %s", o->cmd->name,
+                            o->action, opt_flag(flag, r->key), r->help);
+    }
+    return PESC_OK;
+}
+
 /* ---- everything together ---- */
 
 /* A resumed run has its options in its directory. */
@@ -338,6 +382,7 @@ pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
     TRY(parse_line(o, argc, argv));
     if (o->help)
         return PESC_OK;
+    TRY(check_action(o)); /* a file may have the options of several actions */
     if (o->train.resume && o->train.output && !o->config)
         TRY(use_run(o));
     if (o->config)

@@ -281,6 +281,10 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix [MODEL] --data FILE..."
     pesc data chek
     fails 2 'data: found "chek", expected check, stats, inspect or mix; did you mean check?'
+    pesc data check "$D/model" --data "$D/good.jsonl" -o out.jsonl # which has no output of its own
+    fails 2 'data check: --output has no effect here; mix: the file to write'
+    pesc data stats "$D/model" --data "$D/good.jsonl" --records 2
+    fails 2 'data stats: --records has no effect here; inspect: number of records to show'
     pesc data check
     fails 2 "data check: MODEL is missing; usage: pesc data check MODEL --data FILE..."
     pesc data stats "$D/model"

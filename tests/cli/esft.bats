@@ -104,6 +104,9 @@ summary() { printf '{"token_scores": {%s}}' "$1" > "$T/summary.json"; }
     fails 2 'esft: --tokens: found "0", expected a whole number from 1 to 1000000000000000'
     pesc esft sore
     fails 2 'esft: found "sore", expected score, select or apply; did you mean score?'
+    pesc esft apply x --patch y --budget 3 -o z
+    [ "$status" = 2 ]
+    [[ $stderr == "pesc: esft apply: --budget has no effect here; select: "* ]]
     pesc esft
     fails 2 "esft: ACTION is missing; usage: pesc esft score|select|apply INPUT... -o OUT"
 }

@@ -136,6 +136,10 @@ PY
     echo '[1]' > "$BATS_TEST_TMPDIR/ids.json"
     pesc generate "$D/model" --ids "$BATS_TEST_TMPDIR/ids.json" --chat
     fails 2 "generate: --chat needs --prompt, found --ids"
+    pesc generate "$D/model" --prompt hello --system or
+    fails 2 "generate: --system needs --chat"
+    pesc generate "$D/model" --prompt hello --chat-format chatml
+    fails 2 "generate: --chat-format needs --chat"
 }
 
 @test "generate: an empty answer of a chat model suggests --chat" {
