@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-/* Where the earliest stop string begins at or after `from`; text.n when there is none. *n: its
- * length. */
-static size_t find_stop(const stop_text *t, size_t from, size_t *n)
+/* Where the earliest stop string begins at or after `from`; text.n when there is none. *which: the
+ * string. */
+static size_t find_stop(const stop_text *t, size_t from, const char **which)
 {
     size_t best = t->text.n;
     for (size_t i = 0; i < t->n_stop; i++) {
@@ -14,7 +14,7 @@ static size_t find_stop(const stop_text *t, size_t from, size_t *n)
         char *hit = memmem(t->text.p + from, t->text.n - from, t->stop[i], len);
         if (hit && (size_t)(hit - t->text.p) < best) {
             best = (size_t)(hit - t->text.p);
-            *n = len;
+            *which = t->stop[i];
         }
     }
     return best;
@@ -35,7 +35,8 @@ static size_t held_back(const stop_text *t)
 
 pesc_status stop_text_put(stop_text *t, const char *text, size_t n, bool last)
 {
-    size_t longest = 0, len = 0;
+    size_t longest = 0;
+    const char *by = NULL;
     if (t->stopped)
         return PESC_OK;
     for (size_t i = 0; i < t->n_stop; i++)
@@ -45,10 +46,11 @@ pesc_status stop_text_put(stop_text *t, const char *text, size_t n, bool last)
     str_add(&t->text, text, n);
     if (!str_ok(&t->text))
         return fail_nomem("the generated text", t->text.n + n);
-    size_t stop = find_stop(t, from, &len);
+    size_t stop = find_stop(t, from, &by);
     if (stop < t->text.n) {
         t->stopped = true;
-        t->text.n = stop + (t->keep ? len : 0);
+        t->by = by;
+        t->text.n = stop + (t->keep ? strlen(by) : 0);
         t->text.p[t->text.n] = '\0';
     }
     size_t certain = t->text.n - (last || t->stopped ? 0 : held_back(t));

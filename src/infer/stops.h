@@ -11,8 +11,9 @@ typedef struct stop_text {
     size_t certain;          /* bytes of it that nothing to come can change */
     const char *const *stop; /* [n_stop], borrowed; "" is ignored */
     size_t n_stop;
-    bool keep;    /* the stop string stays part of the text */
-    bool stopped; /* by a stop string */
+    bool keep;      /* the stop string stays part of the text */
+    bool stopped;   /* by a stop string */
+    const char *by; /* which one; NULL: none */
 } stop_text;
 
 /* Appends. last: nothing follows, so nothing is held back. Does nothing after a stop string. */

@@ -95,7 +95,7 @@ static json_t *logprob_arrays(const choice *c, size_t from, size_t to)
                      "top_logprobs", top, "text_offset", offsets);
 }
 
-static json_t *logprob_entry(const choice *c, const note *n, int32_t id, float logprob)
+json_t *answer_logprob(const choice *c, const note *n, int32_t id, float logprob)
 {
     str text = { 0 };
     piece_text(c, n->before, id, &text);
@@ -112,10 +112,10 @@ static json_t *logprob_list(const choice *c, size_t from, size_t to)
     json_t *list = json_array();
     for (size_t i = from; i < to; i++) {
         const note *n = &c->notes.all[i];
-        json_t *entry = logprob_entry(c, n, n->id, n->logprob), *top = json_array();
+        json_t *entry = answer_logprob(c, n, n->id, n->logprob), *top = json_array();
         for (size_t k = 0; k < (size_t)reported(c); k++) {
             const sched_choice *t = &c->top[n->top + k];
-            json_array_append_new(top, logprob_entry(c, n, t->id, t->logprob));
+            json_array_append_new(top, answer_logprob(c, n, t->id, t->logprob));
         }
         json_object_set_new(entry, "top_logprobs", top);
         json_array_append_new(list, entry);
@@ -206,8 +206,7 @@ static double per(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
-/* In milliseconds, under the names of llama.cpp's server. */
-static json_t *timings_of(const call *c)
+json_t *answer_timings(const call *c)
 {
     double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
     double after = 1000 * (c->last - c->first);
@@ -257,7 +256,7 @@ static void add_call_reports(const call *c, json_t *v, bool with_prompt)
         json_object_set_new(v, "prompt_logprobs",
                             c->api.prompt_top >= 0 ? prompt_logprobs(first) : json_null());
     if (c->api.timings && (whole || !chat || !with_prompt)) /* the role comes without a token */
-        json_object_set_new(v, "timings", timings_of(c));
+        json_object_set_new(v, "timings", answer_timings(c));
 }
 
 /* ---- whole answers ---- */
@@ -285,6 +284,10 @@ static json_t *whole_choice(const choice *c)
 
 void answer_whole(const call *c, str *out)
 {
+    if (c->api.endpoint == API_NATIVE) {
+        native_whole(c, out);
+        return;
+    }
     json_t *choices = json_array();
     for (size_t i = 0; i < c->n_choices; i++)
         json_array_append_new(choices, whole_choice(&c->choices[i]));
@@ -364,6 +367,10 @@ void answer_events(choice *c, str *out)
 {
     call *of = c->of;
     bool chat = of->api.endpoint == API_CHAT;
+    if (of->api.endpoint == API_NATIVE) {
+        native_events(c, out);
+        return;
+    }
     put_begin(c, out);
     bool more = c->text.certain > c->sent;
     bool rest = c->done && (c->notes_sent < c->notes.n || c->routes_sent < c->n_routed ||
@@ -384,6 +391,8 @@ void answer_events(choice *c, str *out)
 
 void answer_last_events(call *c, str *out)
 {
+    if (c->api.endpoint == API_NATIVE)
+        return;
     if (c->api.include_usage)
         put_event(c, NULL, usage_of(c, generated(c)), out);
     str_puts(out, "data: [DONE]\n\n");

@@ -130,7 +130,8 @@ static bool set_seed(const reading *in)
     if (!json_is_integer(in->v))
         return bad_type(in->e, in->name, in->v, "an integer");
     in->r->seed = json_integer_value(in->v);
-    return in->r->has_seed = true;
+    in->r->has_seed = in->r->endpoint != API_NATIVE || in->r->seed != -1;
+    return true;
 }
 
 static bool add_stop(const reading *in, const json_t *v)
@@ -176,11 +177,26 @@ static bool set_stop_ids(const reading *in)
     return api_ids(in->v, in->name, in->rules->vocab, &in->r->stop_ids, &in->r->n_stop_ids, in->e);
 }
 
+static bool add_bias(const reading *in, const char *key, const json_t *v)
+{
+    long long id;
+    if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "logit_bias: found the key \"%.40s\", expected the id of one of the "
+                          "%lld tokens",
+                          key, (long long)in->rules->vocab);
+    double add = json_number_value(v);
+    if (!json_is_number(v) || !(add >= -100 && add <= 100))
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "logit_bias: the value of %lld is not a number from -100 to 100", id);
+    in->r->bias[in->r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
+    return true;
+}
+
 static bool set_bias(const reading *in)
 {
     const char *key;
     json_t *v;
-    long long id;
     if (!json_is_object(in->v))
         return bad_type(in->e, in->name, in->v, "an object");
     size_t n = json_object_size(in->v);
@@ -188,17 +204,21 @@ static bool set_bias(const reading *in)
         return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *in->r->bias));
     json_object_foreach((json_t *)in->v, key, v)
     {
-        if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
-            return api_refuse(in->e, 400, NULL, in->name,
-                              "logit_bias: found the key \"%.40s\", expected the id of one of the "
-                              "%lld tokens",
-                              key, (long long)in->rules->vocab);
-        double add = json_number_value(v);
-        if (!json_is_number(v) || !(add >= -100 && add <= 100))
-            return api_refuse(in->e, 400, NULL, in->name,
-                              "logit_bias: the value of %lld is not a number from -100 to 100", id);
-        in->r->bias[in->r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
+        if (!add_bias(in, key, v))
+            return false;
     }
+    return true;
+}
+
+/* llama.cpp: how many of the most likely tokens are reported; 0: no log-probabilities. */
+static bool set_probs(const reading *in)
+{
+    json_int_t k = json_integer_value(in->v);
+    if (!json_is_integer(in->v) || k < 0 || k > API_MAX_TOP)
+        return api_refuse(in->e, 400, NULL, in->name, "n_probs: expected an integer from 0 to %d",
+                          API_MAX_TOP);
+    in->r->logprobs = k > 0;
+    in->r->top = k;
     return true;
 }
 
@@ -291,9 +311,10 @@ static bool set_variables(const reading *in)
 }
 
 #define TEXTS (API_COMPLETION | API_CHAT)
-#define PROMPTS (API_COMPLETION | API_TOKENIZE)
+#define GENERATIONS (TEXTS | API_NATIVE)
+#define PROMPTS (API_COMPLETION | API_NATIVE | API_TOKENIZE)
 #define CONVERSATIONS (API_CHAT | API_TOKENIZE | API_TEMPLATE)
-#define ALL (TEXTS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE)
+#define ALL (GENERATIONS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE)
 #define AT(field) .at = offsetof(api_request, field)
 static const field fields[] = {
     { "model", ALL, FIELD_TEXT, AT(model) },
@@ -301,33 +322,40 @@ static const field fields[] = {
     { "content", API_TOKENIZE, FIELD_VALUE, AT(prompt) },
     { "messages", CONVERSATIONS, FIELD_VALUE, AT(messages) },
     { "tokens", API_DETOKENIZE, FIELD_VALUE, AT(tokens) },
-    { "max_tokens", TEXTS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
+    { "max_tokens", GENERATIONS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
+    { "n_predict", API_NATIVE, FIELD_INT, AT(max_tokens), -1, INT32_MAX },
     { "max_completion_tokens", TEXTS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
-    { "temperature", TEXTS, FIELD_REAL, AT(temperature), 0, 2 },
-    { "top_p", TEXTS, FIELD_REAL, AT(top_p), 1e-6, 1 },
-    { "top_k", TEXTS, FIELD_INT, AT(top_k), -1, INT32_MAX },
-    { "min_p", TEXTS, FIELD_REAL, AT(min_p), 0, 1 },
+    { "temperature", GENERATIONS, FIELD_REAL, AT(temperature), 0, 2 },
+    { "top_p", GENERATIONS, FIELD_REAL, AT(top_p), 1e-6, 1 },
+    { "top_k", GENERATIONS, FIELD_INT, AT(top_k), -1, INT32_MAX },
+    { "min_p", GENERATIONS, FIELD_REAL, AT(min_p), 0, 1 },
+    { "repeat_penalty", API_NATIVE, FIELD_REAL, AT(repetition_penalty), 0.01, 100 },
     { "repetition_penalty", TEXTS, FIELD_REAL, AT(repetition_penalty), 0.01, 100 },
-    { "presence_penalty", TEXTS, FIELD_REAL, AT(presence_penalty), -2, 2 },
-    { "frequency_penalty", TEXTS, FIELD_REAL, AT(frequency_penalty), -2, 2 },
+    { "presence_penalty", GENERATIONS, FIELD_REAL, AT(presence_penalty), -2, 2 },
+    { "frequency_penalty", GENERATIONS, FIELD_REAL, AT(frequency_penalty), -2, 2 },
     { "n", TEXTS, FIELD_INT, AT(n), 1, API_MAX_CHOICES },
     { "best_of", API_COMPLETION, FIELD_VALUE, .at = 0 },
-    { "seed", TEXTS, FIELD_OTHER, .set = set_seed },
-    { "stop", TEXTS, FIELD_OTHER, .set = set_stop },
+    { "seed", GENERATIONS, FIELD_OTHER, .set = set_seed },
+    { "stop", GENERATIONS, FIELD_OTHER, .set = set_stop },
     { "include_stop_str_in_output", TEXTS, FIELD_BOOL, AT(include_stop) },
     { "stop_token_ids", TEXTS, FIELD_OTHER, .set = set_stop_ids },
-    { "ignore_eos", TEXTS, FIELD_BOOL, AT(ignore_eos) },
+    { "ignore_eos", GENERATIONS, FIELD_BOOL, AT(ignore_eos) },
     { "min_tokens", TEXTS, FIELD_INT, AT(min_tokens), 0, INT32_MAX },
-    { "logit_bias", TEXTS, FIELD_OTHER, .set = set_bias },
+    { "logit_bias", GENERATIONS, FIELD_OTHER, .set = set_bias },
     { "logprobs", TEXTS, FIELD_OTHER, .set = set_logprobs },
+    { "n_probs", API_NATIVE, FIELD_OTHER, .set = set_probs },
     { "top_logprobs", API_CHAT, FIELD_INT, AT(top), 0, API_MAX_TOP },
     { "echo", API_COMPLETION, FIELD_BOOL, AT(echo) },
+    { "return_tokens", API_NATIVE, FIELD_BOOL, AT(return_token_ids) },
     { "return_token_ids", TEXTS, FIELD_BOOL, AT(return_token_ids) },
     { "return_tokens_as_token_ids", TEXTS, FIELD_BOOL, AT(tokens_as_ids) },
-    { "stream", TEXTS, FIELD_BOOL, AT(stream) },
+    { "stream", GENERATIONS, FIELD_BOOL, AT(stream) },
     { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
     { "response_format", TEXTS, FIELD_OTHER, .set = set_format },
-    { "cache_salt", TEXTS, FIELD_OTHER, .set = set_salt },
+    { "cache_prompt", API_NATIVE, FIELD_BOOL, AT(cache_prompt) },
+    { "id_slot", API_NATIVE, FIELD_UNUSED, .at = 0 },
+    { "n_keep", API_NATIVE, FIELD_UNUSED, .at = 0 },
+    { "cache_salt", GENERATIONS, FIELD_OTHER, .set = set_salt },
     { "add_special_tokens", PROMPTS, FIELD_BOOL, AT(add_special) },
     { "add_special", API_TOKENIZE, FIELD_BOOL, AT(add_special) },
     { "parse_special", API_TOKENIZE, FIELD_BOOL, AT(parse_special) },
@@ -338,7 +366,7 @@ static const field fields[] = {
     { "chat_template_kwargs", CONVERSATIONS, FIELD_OTHER, .set = set_variables },
     { "prompt_logprobs", TEXTS, FIELD_INT, AT(prompt_top), 0, API_MAX_TOP },
     { "return_routed_experts", TEXTS, FIELD_BOOL, AT(return_routes) },
-    { "timings_per_token", TEXTS, FIELD_BOOL, AT(timings) },
+    { "timings_per_token", GENERATIONS, FIELD_BOOL, AT(timings) },
     { "tools", CONVERSATIONS, FIELD_OTHER, .set = set_tools },
     { "tool_choice", API_CHAT, FIELD_ABSENT, .only = "\"none\"" },
     { "parallel_tool_calls", API_CHAT, FIELD_UNUSED, .at = 0 },
@@ -494,7 +522,7 @@ static bool check_required(const api_request *r, api_error *e)
         const char *name;
         size_t at;
     } rows[] = {
-        { API_COMPLETION, "prompt", offsetof(api_request, prompt) },
+        { API_COMPLETION | API_NATIVE, "prompt", offsetof(api_request, prompt) },
         { API_CHAT | API_TEMPLATE, "messages", offsetof(api_request, messages) },
         { API_DETOKENIZE, "tokens", offsetof(api_request, tokens) },
     };
@@ -508,12 +536,8 @@ static bool check_required(const api_request *r, api_error *e)
     return true;
 }
 
-bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
-               const api_rules *rules, api_error *e)
+void api_defaults(api_request *r, api_endpoint endpoint)
 {
-    const char *key;
-    json_t *v;
-    *e = (api_error){ 0 };
     *r = (api_request){ .endpoint = endpoint,
                         .max_tokens = -1,
                         .temperature = 1,
@@ -525,7 +549,23 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
                         .add_special = true,
                         .parse_special = true,
                         .add_generation_prompt = true,
-                        .lenient = rules->lenient };
+                        .cache_prompt = true };
+    if (endpoint == API_NATIVE) { /* llama.cpp's defaults */
+        r->temperature = 0.8;
+        r->top_k = 40;
+        r->top_p = 0.95;
+        r->min_p = 0.05;
+    }
+}
+
+bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
+               const api_rules *rules, api_error *e)
+{
+    const char *key;
+    json_t *v;
+    *e = (api_error){ 0 };
+    api_defaults(r, endpoint);
+    r->lenient = rules->lenient;
     if (too_deep(text, n))
         return api_refuse(e, 400, NULL, NULL, "the JSON text is nested deeper than %d",
                           API_MAX_DEPTH);

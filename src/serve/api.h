@@ -43,6 +43,7 @@ typedef enum api_endpoint {
     API_TOKENIZE = 4,
     API_DETOKENIZE = 8,
     API_TEMPLATE = 16,
+    API_NATIVE = 32, /* llama.cpp's own completions */
 } api_endpoint;
 
 /* Fields that the request does not have are at their defaults. Texts and values are borrowed from
@@ -74,7 +75,8 @@ typedef struct api_request {
     bool parse_special, add_generation_prompt, continue_final_message, with_pieces, with_strings;
     bool lenient; /* of the rules */
     const char *cache_salt;
-    str ignored; /* unknown fields that were accepted, separated by commas */
+    bool cache_prompt; /* what is cached of the prompt may be used */
+    str ignored;       /* unknown fields that were accepted, separated by commas */
 } api_request;
 
 typedef struct api_rules {
@@ -82,6 +84,8 @@ typedef struct api_rules {
     bool lenient;  /* unknown fields are accepted */
 } api_rules;
 
+/* A request without fields. */
+void api_defaults(api_request *r, api_endpoint endpoint);
 /* False: *e says why. Close it in any case. */
 bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
                const api_rules *rules, api_error *e);

@@ -35,7 +35,7 @@ static bool check_lengths(call *c, api_error *e)
         c->prompt_tokens += n;
     }
     if (asked < 0)
-        asked = c->api.endpoint == API_CHAT ? s->context : DEFAULT_TOKENS;
+        asked = c->api.endpoint == API_COMPLETION ? DEFAULT_TOKENS : s->context;
     c->max_tokens = (int32_t)(asked < s->context ? asked : s->context);
     return true;
 }
@@ -144,10 +144,11 @@ static pesc_status open_choices(call *c)
     return PESC_OK;
 }
 
-/* Requests that may share cached prefixes: those of the same key, salt and model. */
+/* Requests that may share cached prefixes: those of the same key, salt and model; without
+ * cache_prompt none. */
 static uint64_t scope_of(const call *c)
 {
-    const char *salt = c->api.cache_salt;
+    const char *salt = c->api.cache_prompt ? c->api.cache_salt : c->id;
     uint64_t scope = salt ? XXH3_64bits_withSeed(salt, strlen(salt), c->x->key + 1) : c->x->key;
     int32_t who = c->model->specialist;
     return who ? XXH3_64bits_withSeed(&who, sizeof who, scope) : scope;
@@ -245,6 +246,11 @@ static void generate(exchange *x, api_endpoint endpoint)
 void handle_completion(exchange *x)
 {
     generate(x, API_COMPLETION);
+}
+
+void handle_native(exchange *x)
+{
+    generate(x, API_NATIVE);
 }
 
 void handle_chat(exchange *x)

@@ -116,7 +116,17 @@ void expertload_metrics(const pesc_server *s, str *out);
 /* The experts and gates of generated tokens [from, n_routed). */
 json_t *expertload_of(const choice *c, size_t from);
 
+/* ---- native.c: what is sent for llama.cpp's own endpoint ---- */
+
+void native_whole(const call *c, str *out);
+void native_events(choice *h, str *out);
+
 /* ---- answer.c: what is sent ---- */
+
+/* {"token", "logprob", "bytes"} of a token in the place of a note. */
+json_t *answer_logprob(const choice *c, const note *n, int32_t id, float logprob);
+/* In milliseconds, under the names of llama.cpp's server. */
+json_t *answer_timings(const call *c);
 
 /* The answer to a request that is not streamed. */
 void answer_whole(const call *c, str *out);

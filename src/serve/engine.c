@@ -50,8 +50,8 @@ static void push_end(call *c)
         answer_last_events(c, &out);
     else
         answer_whole(c, &out);
-    if (str_ok(&out) && out.n) {
-        exchange_push(c->x, out.p, out.n, true);
+    if (str_ok(&out) && (out.n || c->x->stream)) {
+        exchange_push(c->x, out.p ? out.p : "", out.n, true);
     } else {
         api_refuse(&c->error, 500, NULL, NULL, "there is not enough memory for the answer");
         exchange_push_error(c->x, &c->error);

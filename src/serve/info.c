@@ -74,6 +74,28 @@ void handle_requests(exchange *x)
     answer(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
+/* As llama.cpp's server has it: a list of all slots, those that run first. */
+void handle_slots(exchange *x)
+{
+    pesc_server *s = x->srv;
+    json_t *list = json_array();
+    pthread_mutex_lock(&s->lock);
+    const exchange *o = s->live;
+    for (int64_t i = 0; i < s->opt.max_streams; i++) {
+        while (o && !(o->call && o->call->started))
+            o = o->next;
+        json_array_append_new(list,
+                              json_pack("{s:I, s:i, s:b, s:s?, s:I, s:I}", "id", (json_int_t)i,
+                                        "n_ctx", (int)s->context, "is_processing", o != NULL,
+                                        "request", o ? o->id : NULL, "n_prompt_tokens",
+                                        (json_int_t)(o ? o->prompt_tokens : 0), "n_decoded",
+                                        (json_int_t)(o ? o->generated_tokens : 0)));
+        o = o ? o->next : NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    answer(x, list);
+}
+
 /* ---- tokens ---- */
 
 static prompt_maker maker_of(const pesc_server *s)
@@ -218,4 +240,22 @@ void handle_tokenizer_info(exchange *x)
                         token_json(t, tokenizer_eos(t)), "pad_token", "chat_template",
                         tokenizer_chat_template(t), "chat_format",
                         s->chat ? chat_name(s->chat) : pesc_model_chat_format(s->m)));
+}
+
+/* As llama.cpp's server has them, without paths of this machine. */
+void handle_props(exchange *x)
+{
+    const pesc_server *s = x->srv;
+    const tokenizer *t = s->m->tok;
+    api_request r;
+    api_defaults(&r, API_NATIVE);
+    json_t *params = json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.temperature,
+                               "top_k", (json_int_t)r.top_k, "top_p", r.top_p, "min_p", r.min_p,
+                               "n_predict", (json_int_t)r.max_tokens, "seed", -1);
+    answer(x, json_pack("{s:{s:i, s:o}, s:i, s:s, s:o, s:o, s:s?, s:s}",
+                        "default_generation_settings", "n_ctx", (int)s->context, "params", params,
+                        "total_slots", (int)s->opt.max_streams, "model_alias", s->models[0].name,
+                        "bos_token", token_json(t, t ? tokenizer_bos(t) : -1), "eos_token",
+                        token_json(t, t ? tokenizer_eos(t) : -1), "chat_template",
+                        t ? tokenizer_chat_template(t) : NULL, "build_info", pesc_version()));
 }

@@ -13,6 +13,7 @@ static const route paths[] = {
     { "GET", "/page/", handle_page, true, E_PAGE },
     { "POST", "/v1/completions", handle_completion, false, E_COMPLETION },
     { "POST", "/completions", handle_completion, false, E_COMPLETION },
+    { "POST", "/completion", handle_native, false, E_COMPLETION },
     { "POST", "/v1/chat/completions", handle_chat, false, E_CHAT },
     { "POST", "/chat/completions", handle_chat, false, E_CHAT },
     { "GET", "/v1/models", handle_models, false, E_MODELS },
@@ -24,7 +25,8 @@ static const route paths[] = {
     { "GET", "/version", handle_version, false, E_STATE },
     { "GET", "/metrics", handle_metrics, false, E_STATE },
     { "GET", "/v1/requests", handle_requests, false, E_STATE },
-    { "GET", "/slots", handle_requests, false, E_STATE },
+    { "GET", "/slots", handle_slots, false, E_STATE },
+    { "GET", "/props", handle_props, false, E_STATE },
     { "GET", "/v1/experts", handle_experts, false, E_STATE },
     { "POST", "/tokenize", handle_tokenize, false, E_TOKENS },
     { "POST", "/detokenize", handle_detokenize, false, E_TOKENS },
@@ -35,6 +37,10 @@ static const route paths[] = {
     { "POST", "/v1/embeddings", handle_unsupported, false, E_OTHER },
 };
 enum { N_PATHS = sizeof paths / sizeof *paths };
+static const char offered[] =
+    "/v1/chat/completions, /v1/completions, /completion, /v1/models, /health, /tokenize, "
+    "/detokenize, /tokenizer_info, /apply-template, /metrics, /version, /v1/requests, /slots, "
+    "/props and /v1/experts";
 
 const char *const *route_endpoints(size_t *n)
 {
@@ -104,6 +110,6 @@ const route *route_find(exchange *x, const char *method, const char *path, api_e
     if (found)
         api_refuse(e, 405, "method_not_allowed", NULL, "%.60s does not take %.10s", path, method);
     else
-        api_refuse(e, 404, "not_found", NULL, "there is no %.100s", path);
+        api_refuse(e, 404, "not_found", NULL, "there is no %.100s; offered are %s", path, offered);
     return NULL;
 }

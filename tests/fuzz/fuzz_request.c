@@ -73,8 +73,8 @@ static void check_conversation(const api_request *r)
 
 static void check_body(const char *text, size_t n)
 {
-    static const api_endpoint endpoints[] = { API_COMPLETION, API_CHAT, API_TOKENIZE,
-                                              API_DETOKENIZE, API_TEMPLATE };
+    static const api_endpoint endpoints[] = { API_COMPLETION, API_CHAT,     API_TOKENIZE,
+                                              API_DETOKENIZE, API_TEMPLATE, API_NATIVE };
     for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
         api_rules rules = { 300, n % 2 };
         api_request r;

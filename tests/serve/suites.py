@@ -26,6 +26,10 @@ def chat(**fields):
     return CHATS, {"messages": CHAT, "max_tokens": 5, "temperature": 0, "ignore_eos": True, **fields}
 
 
+def native(**fields):
+    return "/completion", {"prompt": IDS, "n_predict": 8, "temperature": 0, "ignore_eos": True, **fields}
+
+
 def first(a):
     return a["choices"][0]
 
@@ -40,7 +44,22 @@ ANSWERS = [
     ("models", ("/v1/models", None), lambda a: a["object"] == "list" and [(m["object"], m["root"], m["parent"]) for m in a["data"]] == [("model", m["id"], None) for m in a["data"]]),
     ("models without a prefix", ("/models", None), lambda a: len(a["data"]) == 1 and a["data"][0]["max_model_len"] > 0),
     ("version", ("/version", None), lambda a: list(a) == ["version"] and a["version"]),
-    ("requests", ("/slots", None), lambda a: a == {"object": "list", "data": []}),
+    ("requests", ("/v1/requests", None), lambda a: a == {"object": "list", "data": []}),
+    ("slots", ("/slots", None), lambda a: [(t["id"], t["is_processing"]) for t in a] == [(i, False) for i in range(64)] and all(t["n_ctx"] > 0 for t in a)),
+    ("props", ("/props", None), lambda a: a["default_generation_settings"]["n_ctx"] > 0 and a["default_generation_settings"]["params"]["seed"] == -1 and a["total_slots"] == 64 and a["build_info"]),
+    ("llama.cpp's completion", native(), lambda a: a["stop"] is True and a["stop_type"] == "limit" and a["tokens_predicted"] == a["timings"]["predicted_n"] == 8 and a["truncated"] is False
+     and type(a["has_new_line"]) is bool and type(a["content"]) is str and a["tokens"] == [] and a["tokens_evaluated"] == len(IDS)),
+    ("llama.cpp's completion of a text", native(prompt=PROMPT, ignore_eos=False), lambda a: a["prompt"].endswith(PROMPT) and a["stop_type"] in ("eos", "limit") and a["stopping_word"] == ""),
+    ("n_predict -1 fills the context", native(n_predict=-1, temperature=1, seed=1), lambda a: a["truncated"] and a["tokens_predicted"] + len(IDS) == a["generation_settings"]["n_predict"] + len(IDS)),
+    ("settings of llama.cpp's completion", native(seed=42, top_k=3, stop=["x"], n_probs=2),
+     lambda a: (g := a["generation_settings"])["n_predict"] == 8 and g["seed"] == 42 and g["top_k"] == 3 and g["stop"] == ["x"] and g["n_probs"] == 2 and g["min_p"] == 0.05),
+    ("several prompts of llama.cpp's completion", native(prompt=[IDS, PROMPT]), lambda a: [c["index"] for c in a] == [0, 1] and a[1]["prompt"].endswith(PROMPT)),
+    ("cache_prompt false", native(cache_prompt=False, id_slot=0), lambda a: a["tokens_cached"] == a["timings"]["cache_n"] == 0 and a["timings"]["prompt_n"] == len(IDS)),
+    ("return_tokens", native(return_tokens=True), lambda a: len(a["tokens"]) == 8),
+    ("n_probs", native(n_probs=10), lambda a: len(a["completion_probabilities"]) == 8 and all(
+        type(t["id"]) is int and type(t["token"]) is str and t["logprob"] <= 0 and type(t["bytes"]) is list and len(t["top_logprobs"]) == 10 and all("id" in u for u in t["top_logprobs"])
+        for t in a["completion_probabilities"])),
+    ("no n_probs", native(), lambda a: "completion_probabilities" not in a),
     ("one completion", completion(), lambda a: a["id"].startswith("cmpl-") and a["object"] == "text_completion" and len(a["choices"]) == 1 and counts(a["usage"])),
     ("a completion of ids", by_ids(), lambda a: first(a)["finish_reason"] == "length" and a["usage"]["completion_tokens"] == 5 and a["usage"]["prompt_tokens"] == 5),
     ("the build is named", completion(), lambda a: a["system_fingerprint"].startswith("b")),
@@ -142,6 +161,11 @@ REFUSALS = [
     ("a forced tool", chat(tools=[TOOL], tool_choice="required"), 400, ["tool"]),
     ("an image", chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file://x"}}]}]), 400, ["text"]),
     ("an unknown field", chat(none_such=1), 400, ["none_such"]),
+    ("a field of another completion", native(max_completion_tokens=1), 400, ["max_completion_tokens"]),
+    ("n_probs 21", native(n_probs=21), 400, ["n_probs"]),
+    ("n_predict -2", native(n_predict=-2), 400, ["n_predict"]),
+    ("llama.cpp's completion without a prompt", native(prompt=None), 400, ["prompt"]),
+    ("a path that is not offered", ("/infill", {}), 404, ["/infill", "/v1/completions"]),
     *((f"messages: {m}", chat(messages=m), 400, []) for m in (None, "string", [123], [{}], [{"role": 123}], [{"role": "system", "content": 123}], [{"role": "system", "content": "test"}, {}])),
     *((f"the body {json.dumps(b)}", (CHATS, b), 400, []) for b in ("this is not an object", ["not", "an", "object"], 42, None)),
 ]
@@ -161,6 +185,27 @@ def holds(condition, value):
     except (KeyError, IndexError, TypeError, AttributeError) as e:
         print(f"  {e!r}")
         return False
+
+
+def native_streams(s):
+    """The events of llama.cpp's completion add up to its whole answer, and end without [DONE]."""
+    path, body = native(n_probs=3, n_predict=20)
+    whole = s.json(path, {**body, "return_tokens": True})
+    status, headers, text = s.ask("POST", path, {**body, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
+    events = [json.loads(b.removeprefix("data: ")) for b in text.decode().split("\n\n") if b]
+    assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True], text
+    assert "".join(e["content"] for e in events) == whole["content"]
+    assert [t for e in events for t in e["tokens"]] == whole["tokens"] and all(e["tokens"] for e in events[:-1])
+    assert [p for e in events for p in e.get("completion_probabilities", [])] == whole["completion_probabilities"]
+    assert events[-1]["stop_type"] == "limit" and events[-1]["generation_settings"]["n_predict"] == 20
+    word = whole["content"][3:6]
+    ended = s.json(path, {**body, "stop": [word]})
+    assert (ended["stop_type"], ended["stopping_word"]) == ("word", word) and whole["content"].startswith(ended["content"]), ended
+    a, b, c = (s.json(path, {**body, "temperature": 1, "n_predict": 30, "seed": seed})["content"] for seed in (1, 1, 2))
+    assert a == b != c
+    seeds = {s.json(path, {**body, "seed": -1})["generation_settings"]["seed"] for _ in range(3)}
+    assert len(seeds) == 3, seeds
 
 
 def refused(s, path, body, status, parts):
@@ -197,6 +242,7 @@ def main():
             if not refused(s, path, body, status, parts):
                 failed.append(f"refused: {what}")
         frames_conversations(s)
+        native_streams(s)
     with Server(sys.argv[1], "--chat-format", "vicuna", "--lenient") as s:
         assert s.json(CHATS, chat(messages=[{"role": "user", "content": "a", "extra_field": "0"}], none_such=1)[1])["choices"]
     n = len(ANSWERS) + len(STREAMS) + len(refusals)
