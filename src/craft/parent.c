@@ -77,7 +77,7 @@ static pesc_status copy_from_base(const char *adapter, const char *dir)
 pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *dir)
 {
     if (tok && *tok)
-        return modeldir_copy_tokenizer(tok, dir);
+        return modeldir_copy_named_tokenizer(tok, dir);
     if (p->dir->lora_dir)
         TRY(copy_from_base(p->dir->lora_dir, dir));
     return copy_from_chain(&p->dir->chain, dir);

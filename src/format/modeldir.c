@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "format/gguf.h"
 #include "format/replace.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -120,19 +121,20 @@ static pesc_status copy_file(const char *from, const char *dir, const char *name
     return s;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
+/* The files of which a tokenizer needs one. */
+static const char *const models[] = { "tokenizer.json", "tokenizer.model" };
 
 static pesc_status copy_from_file(const char *from, const char *dir)
 {
     gguf *g = NULL;
+    tokenizer *t = NULL;
     bool inside = false;
     TRY(gguf_is(from, &inside));
     if (!inside)
-        return copy_file(from, dir, base_name(from));
+        TRY(tokenizer_open_file(&t, from));
+    tokenizer_close(t);
+    if (!inside)
+        return copy_file(from, dir, str_ends(from, ".model") ? models[1] : models[0]);
     TRY(gguf_open(&g, from));
     pesc_status s = gguf_write_tokenizer(g, dir);
     gguf_close(g);
@@ -155,6 +157,21 @@ pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
         TRY(s);
     }
     return PESC_OK;
+}
+
+pesc_status modeldir_copy_named_tokenizer(const char *from, const char *dir)
+{
+    bool found = false;
+    TRY(modeldir_copy_tokenizer(from, dir));
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char *path = io_join(dir, models[i]);
+        if (!path)
+            return fail_nomem("copying a tokenizer", 0);
+        found = found || io_kind_of(path) == IO_FILE;
+        mem_free(path);
+    }
+    return found ? PESC_OK
+                 : fail(PESC_IO, "%s: has neither tokenizer.json nor tokenizer.model", from);
 }
 
 pesc_status modeldir_copy_template(const char *from, const char *dir)

@@ -22,8 +22,12 @@ pesc_status modeldir_check_empty(const char *dir);
 pesc_status modeldir_check_room(const char *dir, uint64_t bytes);
 
 /* Copies tokenizer files and generation_config.json from a directory, whichever are there, or the
- * one file that `from` is; of a GGUF file its tokenizer is written as Hugging Face's files. */
+ * one file that `from` is, whatever its name; of a GGUF file its tokenizer is written as Hugging
+ * Face's files. */
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
+
+/* The same for the tokenizer that a user named: PESC_IO where `from` has none. */
+pesc_status modeldir_copy_named_tokenizer(const char *from, const char *dir);
 
 /* Copies chat_template.jinja alone; fine when there is none. */
 pesc_status modeldir_copy_template(const char *from, const char *dir);

@@ -173,7 +173,7 @@ static pesc_status write_all(const char *dir, const config *c, json_t *json, dty
 {
     TRY(io_make_dir(dir));
     if (tokenizer_path && *tokenizer_path)
-        TRY(modeldir_copy_tokenizer(tokenizer_path, dir));
+        TRY(modeldir_copy_named_tokenizer(tokenizer_path, dir));
     TRY(write_weights(dir, c, dt, seed));
     return write_config(dir, json, dt);
 }

@@ -12,6 +12,21 @@ setup_file() { make_model; }
     gives "{\"path\":\"$BATS_TEST_TMPDIR/m\",\"family\":\"llama\",\"params\":32544,\"bytes\":65088}"
 }
 
+@test "new: a tokenizer is copied from any name, and must be one" {
+    local t=$BATS_TEST_TMPDIR m=$BATS_TEST_TMPDIR/m
+    cp "$D/model/tokenizer.json" "$t/mine.json"
+    pesc new "$D/config.json" -o "$m" --tokenizer "$t/mine.json"
+    [ "$status" = 0 ]
+    cmp "$m/tokenizer.json" "$D/model/tokenizer.json"
+    mkdir "$t/none"
+    pesc new "$D/config.json" -o "$t/a" --tokenizer "$t/none"
+    fails 3 "$t/none: has neither tokenizer.json nor tokenizer.model"
+    pesc new "$D/config.json" -o "$t/a" --tokenizer "$D/config.json"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $D/config.json: "* ]]
+    [ -z "$(ls -A "$t/a")" ]
+}
+
 @test "new: the seed decides the weights" {
     local m=$BATS_TEST_TMPDIR
     "$PESC" new "$D/config.json" -o "$m/a" --dtype f32 --seed 1
