@@ -258,6 +258,9 @@ static pesc_status set_flag(options *o, line *l, const char *word)
     snprintf(where, sizeof where, "%s: --%s", o->cmd->name, opt_flag(flag, r->key));
     if (!value[0] && r->kind == PESC_OPTION_TEXT && strcmp(r->values, "TEXT") != 0)
         return out_fail(PESC_USAGE, "%s: found nothing, expected %s", where, r->values);
+    if (strcmp(value, "-") == 0 && find_letter(o->cmd, 'o') == r) /* a file of that name */
+        return out_fail(PESC_USAGE, "%s: found \"-\", expected %s, not standard output", where,
+                        r->values);
     return opt_set(o, r, value, where);
 }
 

@@ -57,6 +57,17 @@ setup_file() { make_model; }
     [ "$status" = 0 ]
 }
 
+@test "errors: -o - makes no file of that name" {
+    cd "$BATS_TEST_TMPDIR"
+    echo '[1]' > ids.json
+    pesc logits "$D/model" --ids ids.json -o -
+    fails 2 'logits: --output: found "-", expected OUT.npy, not standard output'
+    pesc init pesc -o -
+    [ "$status" = 2 ]
+    [[ $stderr == 'pesc: init: --file: found "-", expected '*', not standard output' ]]
+    [ ! -e ./- ]
+}
+
 @test "errors: a path that cannot be reached says why" {
     local t=$BATS_TEST_TMPDIR
     ln -s loop "$t/loop"
