@@ -104,13 +104,52 @@ static void add_terms(sampler *s, const int32_t *generated, size_t n)
         s->logits[t->ends[i]] = -INFINITY;
 }
 
+/* ---- passes over all tokens, LANES at a time: the compiler makes vectors of the inner loops ----
+ */
+
+enum { LANES = 16 };
+
+/* Copies the row. The first token whose logit is not finite; -1: all are. */
+static int32_t copy_finite(float *restrict to, const float *restrict from, int32_t n)
+{
+    uint32_t worst[LANES] = { 0 };
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            uint32_t bits;
+            memcpy(&bits, from + i + k, sizeof bits);
+            bits &= 0x7f800000; /* the exponent, which has all bits where it is not finite */
+            worst[k] = bits > worst[k] ? bits : worst[k];
+            to[i + k] = from[i + k];
+        }
+    bool good = true;
+    for (int k = 0; k < LANES; k++)
+        good &= worst[k] != 0x7f800000;
+    for (i = good ? i : 0; i < n; i++) {
+        if (!isfinite(from[i]))
+            return i;
+        to[i] = from[i];
+    }
+    return -1;
+}
+
+/* The lowest id of the largest logits. */
 static int32_t likeliest(const sampler *s)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < s->vocab; i++)
-        if (s->logits[i] > s->logits[best])
-            best = i;
-    return best;
+    float top[LANES], best = s->logits[0];
+    int32_t i = 0, n = s->vocab;
+    for (int k = 0; k < LANES; k++)
+        top[k] = best;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            top[k] = s->logits[i + k] > top[k] ? s->logits[i + k] : top[k];
+    for (; i < n; i++)
+        best = s->logits[i] > best ? s->logits[i] : best;
+    for (int k = 0; k < LANES; k++)
+        best = top[k] > best ? top[k] : best;
+    for (i = 0; s->logits[i] != best; i++)
+        continue;
+    return i;
 }
 
 /* ---- drawing ----
@@ -235,14 +274,12 @@ static int32_t draw(sampler *s, float best, double u)
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
                          uint64_t step, int32_t *id)
 {
-    for (int32_t i = 0; i < s->vocab; i++) {
-        if (!isfinite(logits[i]))
-            return fail(PESC_NUMERIC,
-                        "the logit of token %d is not finite: the model's weights or "
-                        "its input are damaged",
-                        i);
-        s->logits[i] = logits[i];
-    }
+    int32_t bad = copy_finite(s->logits, logits, s->vocab);
+    if (bad >= 0)
+        return fail(PESC_NUMERIC,
+                    "the logit of token %d is not finite: the model's weights or "
+                    "its input are damaged",
+                    bad);
     if (s->opt.repetition_penalty != 1)
         penalise(s, seen, n_seen);
     if (s->terms) {
