@@ -285,6 +285,19 @@ static dtype lora_dtype(const bind_source *src, const weight *w)
     return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w);
 }
 
+/* The A of all linears in their order, so that those of q, k, v and of gate, up are one matrix. */
+static void layout_lora_a(pesc_model *m, const bind_source *src, arena *mem)
+{
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        bool linear_slot = s.rule->flags & RULE_LINEAR;
+        lora *l = linear_slot ? ((linear *)(void *)bind_field(m, &s))->lora : NULL;
+        if (!l)
+            continue;
+        const weight *a = src->lora->loras[l - m->loras].a;
+        l->a = tensor_take2(mem, lora_dtype(src, a), a->ne[0], a->ne[1]);
+    }
+}
+
 /* The first expert takes the stacks of all. */
 static void layout_lora(pesc_model *m, const bind_source *src, arena *mem, size_t i)
 {
@@ -292,7 +305,6 @@ static void layout_lora(pesc_model *m, const bind_source *src, arena *mem, size_
     lora *to = &m->loras[i];
     const int64_t n = m->cfg.moe.topk.n_experts;
     if (!to->stack) {
-        to->a = tensor_take2(mem, lora_dtype(src, a), a->ne[0], a->ne[1]);
         to->b = tensor_take2(mem, lora_dtype(src, b), b->ne[0], b->ne[1]);
     } else if (to->expert == 0) {
         to->stack->a = tensor_take3(mem, lora_dtype(src, a), n, a->ne[0], a->ne[1]);
@@ -306,6 +318,8 @@ void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
         layout_slot(m, src, memory, &s);
     if (m->cfg.tie_embeddings)
         m->head = m->embed;
+    if (m->n_loras)
+        layout_lora_a(m, src, &memory->base);
     for (size_t i = 0; i < m->n_loras; i++)
         layout_lora(m, src, &memory->base, i);
     for (size_t i = 0; i < m->n_loras; i++) {

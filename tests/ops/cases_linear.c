@@ -302,49 +302,99 @@ const op_test test_matmul_fp8_nf4 = {
 };
 /* clang-format on */
 
-/* ---- matmuls: two products of one input, of n and of n + 3 outputs ---- */
+/* ---- matmuls: two products of one input, of n and of n + 3 outputs; each with a term of rank k,
+ * whose activations are columns of one matrix, as LoRA's are ---- */
 
-enum { MANY_OUT, MANY_OUT2, MANY_A, MANY_B, MANY_B2 };
+enum { MANY_OUT, MANY_OUT2, MANY_A, MANY_B, MANY_B2, MANY_LOW, MANY_LORA, MANY_LORA2 };
 
 static int matmuls_slots(const params *p, slot *s)
 {
     for (int i = 0; i < 2; i++) {
         i64 n = p->n + 3 * i;
         s[MANY_OUT + i] = (slot){ "out", SLOT_OUT, p->o, .ne = { p->t, n } };
-        s[MANY_B + i] = (slot){ "b", SLOT_IN, p->w, .ne = { n, p->c } };
+        s[MANY_B + i] =
+            p->w == DT_NF4
+                ? (slot){ "b", SLOT_IN, DT_U8, .ne = { nf4_bytes(n * p->c) }, FILL_INDEX, 256 }
+                : (slot){ "b", SLOT_IN, p->w, .ne = { n, p->c } };
+        s[MANY_LORA + i] = (slot){ "lora", SLOT_IN, p->x, .ne = { p->k ? n : 0, p->k } };
     }
     s[MANY_A] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    return 5;
+    s[MANY_LOW] = (slot){ "low", SLOT_IN, p->x, .ne = { p->k ? p->t : 0, 2 * p->k } };
+    return 8;
+}
+
+static void matmuls_arrange(const params *p, double **x)
+{
+    for (int i = 0; i < 2 && p->w == DT_NF4; i++)
+        set_nf4_scales(x[MANY_B + i], (p->n + 3 * i) * p->c, 1);
+    for (i64 i = 0; i < p->t * 2 * p->k; i++)
+        x[MANY_LOW][i] /= 4; /* terms as large as the products */
 }
 
 static void matmuls_call(device *d, const params *p, const tensor *t)
 {
     mm a[2];
-    for (int i = 0; i < 2; i++)
-        a[i] =
-            (mm){ .out = t[MANY_OUT + i], .a = t[MANY_A], .b = t[MANY_B + i], .scale = p->scale };
+    mm_pair more[2];
+    for (int i = 0; i < 2; i++) {
+        more[i] = (mm_pair){ .a = t[MANY_LOW], .b = t[MANY_LORA + i], .a_ld = 2 * p->k };
+        more[i].a.data = (char *)more[i].a.data + (size_t)(i * p->k) * dtype_block_bytes(p->x);
+        more[i].a.ne[1] = p->k;
+        a[i] = (mm){ .out = t[MANY_OUT + i],
+                     .a = t[MANY_A],
+                     .b = t[MANY_B + i],
+                     .more = &more[i],
+                     .n_more = p->k > 0,
+                     .scale = p->scale };
+        if (p->w == DT_NF4)
+            a[i].b = (tensor){ t[MANY_B + i].data, DT_NF4, 2, { p->n + 3 * i, p->c } };
+    }
     d->op->matmuls(d, a, 2);
+}
+
+/* Adds the term of rank k. */
+static void add_low_rank(const params *p, double **x, int which)
+{
+    i64 n = p->n + 3 * which;
+    for (i64 j = 0; j < p->t * n; j++)
+        for (i64 r = 0; r < p->k; r++)
+            x[MANY_OUT + which][j] += x[MANY_LOW][j / n * 2 * p->k + which * p->k + r] *
+                                      x[MANY_LORA + which][j % n * p->k + r];
 }
 
 static void matmuls_oracle(const params *p, double **x)
 {
     for (int i = 0; i < 2; i++) {
         i64 n = p->n + 3 * i;
-        oracle_product(&(oracle_matrices){ x[MANY_OUT + i], x[MANY_A], x[MANY_B + i], p->t, n, p->c,
+        double *b = malloc((size_t)(n * p->c) * sizeof *b);
+        if (p->w == DT_NF4)
+            decode_nf4(b, x[MANY_B + i], n * p->c, p->x == DT_BF16);
+        else
+            memcpy(b, x[MANY_B + i], (size_t)(n * p->c) * sizeof *b);
+        oracle_product(&(oracle_matrices){ x[MANY_OUT + i], x[MANY_A], b, p->t, n, p->c,
                                            .b_transposed = true });
+        add_low_rank(p, x, i);
         for (i64 j = 0; j < p->t * n; j++)
             x[MANY_OUT + i][j] *= p->scale;
+        free(b);
     }
 }
 
 /* clang-format off */
 const op_test test_matmuls = {
-    "matmuls", matmuls_slots, NULL, matmuls_call, matmuls_oracle, 2e-5,
+    "matmuls", matmuls_slots, matmuls_arrange, matmuls_call, matmuls_oracle, 2e-5,
+    .bf16_tolerance = 5e-2, /* as for matmul, with larger terms */
     .cases = {
         { .t = 1, .c = 65, .n = 31, .scale = 1 },
         { .t = 33, .c = 65, .n = 31, .scale = 0.5f },
+        { .t = 3, .c = 65, .n = 31, .k = 5, .scale = 0.5f },
         { .t = 1, .c = 576, .n = 192, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
         { .t = 70, .c = 128, .n = 96, .scale = 1, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
+        { .t = 1, .c = 256, .n = 93, .k = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 7, .c = 256, .n = 93, .k = 8, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 9, .c = 256, .n = 77, .k = 136, .scale = 0.5f, .x = DT_BF16, .w = DT_BF16, .o = DT_BF16 },
+        { .t = 31, .c = 256, .n = 61, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_F32 },
+        { .t = 64, .c = 256, .n = 128, .k = 40, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 65, .c = 256, .n = 61, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
     }
 };
 /* clang-format on */

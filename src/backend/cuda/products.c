@@ -86,11 +86,31 @@ void cuda_matmul(device *dev, const mm *a)
         multiply_terms(d, a);
 }
 
+/* Sums of few rows, none of which a kernel computes whole. */
+static bool lora_apart(const cuda_device *d, const mm *a, int n)
+{
+    bool apart = n > 0 && lora_few_fits(d, a, n);
+    for (int i = 0; apart && i < n; i++)
+        apart = !choose(d, &a[i], false);
+    return apart;
+}
+
 /* Products of the same activations go together where a kernel takes several; such kernels come
- * first, whatever their place in the table. */
+ * first, whatever their place in the table. Low-rank terms of few rows are added afterwards, all in
+ * one launch. */
 void cuda_matmuls(device *dev, const mm *a, int n)
 {
     cuda_device *d = cuda_of(dev);
+    if (lora_apart(d, a, n)) {
+        mm base[LORA_FEW_PRODUCTS];
+        for (int i = 0; i < n; i++) {
+            base[i] = a[i];
+            base[i].n_more = 0;
+        }
+        cuda_matmuls(dev, base, n);
+        lora_few_launch(d, a, n);
+        return;
+    }
     for (int i = 0, count; i < n; i += count) {
         count = 0;
         for (int k = 0; k < KERNELS && !count; k++)

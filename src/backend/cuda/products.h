@@ -44,6 +44,11 @@ void nf4_wgmma_launch(cuda_device *d, const mm *a, int n);
 bool gemv_fits(const cuda_device *d, const mm *a);
 void gemv_launch(cuda_device *d, const mm *a, int n);
 
+/* The terms of mm.more of n products of 1 to 64 rows, added to what their `out` has; bf16. */
+enum { LORA_FEW_PRODUCTS = 3 };
+bool lora_few_fits(const cuda_device *d, const mm *a, int n);
+void lora_few_launch(cuda_device *d, const mm *a, int n);
+
 /* Many rows of bf16 on Hopper: all terms of a sum in one pass over `out`. */
 bool gemm_wgmma_fits(const cuda_device *d, const mm *a);
 void gemm_wgmma_launch(cuda_device *d, const mm *a, int n);
