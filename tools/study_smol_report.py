@@ -437,7 +437,8 @@ def write(o, rows, results):
         study_gpu_report.plot(library, page.with_name(page.stem + "-routes.svg"), by_layer(f), title="How much the choices of domains differ",
                               note="8 adapters of 64; general, code and maths", x_label="layer", y_label="Jensen-Shannon divergence")
     steps = sorted(r["steps"] for r in f.seeds("pesc-8").values())
-    page.write_text(PAGE.format(opening=fill(opening(f)), stem=page.stem, limits=fill(limits(f)), missing=fill(missing(f)) + "\n",
-                                about=fill(ABOUT.format(steps=f"{steps[0]} to {steps[-1]}" if steps else 0, machine=o.machine)),
-                                tables=table(f.tables()), rest="\n\n".join(rest_of(f, page))))
+    text = PAGE.format(opening=fill(opening(f)), stem=page.stem, limits=fill(limits(f)), missing=fill(missing(f)) + "\n",
+                       about=fill(ABOUT.format(steps=f"{steps[0]} to {steps[-1]}" if steps else 0, machine=o.machine)),
+                       tables=table(f.tables()), rest="\n\n".join(rest_of(f, page)))
+    page.write_text(re.sub("\n\n\n+", "\n\n", text))  # where there is nothing to say
     print(page)
