@@ -1,4 +1,5 @@
 load helper
+bats_require_minimum_version 1.5.0
 
 @test "help: pesc alone prints one screen" {
     pesc
@@ -153,7 +154,7 @@ PY
             n=$((n + 1))
             pesc() { timeout 5 "$PESC" "$@"; }
             run --separate-stderr eval "$line < /dev/null"
-            if [[ $stderr == *"there is no such option"* || $stderr == *"unexpected"* || $stderr == *"usage: pesc"* ]]; then
+            if [[ $stderr == *"there is no such option"* || $stderr == *"has no effect here"* || $stderr == *"unexpected"* || $stderr == *"usage: pesc"* ]]; then
                 echo "$line: $stderr"
                 return 1
             fi
