@@ -42,12 +42,13 @@ __device__ __forceinline__ void nf4_table_fill(unsigned char *table, const nf4_v
     int lane = threadIdx.x % 32;
     uint32_t value = values.bits[lane % 16];
 #pragma unroll
-    for (int i = 0; i < 256 * 8 / THREADS; i++) {
+    for (int i = 0; i < (256 * 8 + THREADS - 1) / THREADS; i++) {
         int entry = i * (THREADS / 8) + threadIdx.x / 8;
         uint32_t pair = __shfl_sync(~0u, value, entry >> 4) | __shfl_sync(~0u, value, entry & 15)
                                                                   << 16;
-        *(uint4 *)(table + entry * NF4_TABLE_ENTRY + lane % 8 * 16) =
-            make_uint4(pair, pair, pair, pair);
+        if (256 * 8 % THREADS == 0 || entry < 256)
+            *(uint4 *)(table + entry * NF4_TABLE_ENTRY + lane % 8 * 16) =
+                make_uint4(pair, pair, pair, pair);
     }
 }
 

@@ -1,21 +1,24 @@
 /* nf4_wgmma: 33 to 64 rows of bf16 activations against NF4 matrices on Hopper. Up to three matrices
  * that multiply the same activations are one launch.
  *
- * Tiles: a block has 256 (or 192, or 128) rows of w by all tokens (64). A step is 128 elements of
- * k, two quantisation blocks.
+ * Tiles: a block has 192 (or 128) rows of w by all tokens (64). A step is 128 elements of k, two
+ * quantisation blocks.
  *
- * Who does what (warp specialisation): five warpgroups. Of the last, one thread has TMA copy codes
- * and activations into a ring of four stages and one warp copies scales; it gives its registers to
- * the others. Each of the four consumer warpgroups has 64 rows: its lanes decode codes to pairs of
+ * Who does what (warp specialisation): four warpgroups. Of the last, one thread has TMA copy codes
+ * and activations into a ring of five stages and one warp copies scales; it gives its registers to
+ * the others. Each of the three consumer warpgroups has 64 rows: its lanes decode codes to pairs of
  * bf16 in registers, wgmma's first operand; the activations are the second, in shared memory. The
- * sum of each quantisation block is scaled in f32. Consumers synchronise with the producers only,
- * so while one multiplies the others decode or scale.
+ * sum of each quantisation block is scaled in f32. While the tensor cores multiply one quantisation
+ * block, the warpgroup scales the sum of the one before and decodes the one after it, so there are
+ * two sets of these registers. Consumers synchronise with the producers only.
  *
  * Split-K: where w has too few rows, the blocks of a cluster (up to 8) share k. Each adds up, in
  * order, the sums of all for its part of the rows, which it reads from their shared memory
  * (distributed shared memory).
  *
- * Bound: reading the weights, if decoding keeps up. */
+ * Bound: shared memory, through which codes are decoded. For 64 rows of a quantisation block the
+ * look-ups, the reads of codes and wgmma's reads of activations take 64 cycles each, and what is
+ * copied there some 40; the tensor cores need 128. */
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/nf4_table.cuh"
@@ -25,9 +28,9 @@
 namespace
 {
 
-enum { LANES = 32, GROUP = 4 * LANES, GROUPS = 4 }; /* GROUP: threads of a warpgroup */
+enum { LANES = 32, GROUP = 4 * LANES, GROUPS = 3 }; /* GROUP: threads of a warpgroup */
 enum { CONSUMERS = GROUPS * GROUP, THREADS = CONSUMERS + GROUP };
-enum { GROUP_ROWS = 64, TOKENS = 64, STEP = 2 * NF4_BLOCK, STAGES = 4 };
+enum { GROUP_ROWS = 64, TOKENS = 64, STEP = 2 * NF4_BLOCK, STAGES = 5 };
 enum { MATRICES = 3, MOST_CLUSTER = 8 };
 
 /* One of the matrices that multiply x. Tiles are counted through all of them. */
@@ -45,20 +48,30 @@ struct problem {
     nf4_values values;
 };
 
-/* One stage of the ring: codes, 64 bytes a row; x, for each quantisation block 128 bytes a token;
- * scales, two a row. TMA swizzles the 16-byte pieces of the first two. */
+/* One stage of the ring: codes, 64 bytes a row; x, for each quantisation block 128 bytes a token.
+ * TMA swizzles the 16-byte pieces of both. */
 struct stage {
     static constexpr int MOST_ROWS = GROUPS * GROUP_ROWS, BOX = TOKENS * 128;
-    static constexpr int X = MOST_ROWS * STEP / 2, SCALES = X + STEP / 64 * BOX,
-                         BYTES = SCALES + MOST_ROWS * STEP / 16;
-    static_assert(BYTES % 1024 == 0, "the swizzle pattern repeats every 1024 bytes");
+    static constexpr int X = MOST_ROWS * STEP / 2, BYTES = X + STEP / 64 * BOX;
+    static_assert(X % 1024 == 0 && BYTES % 1024 == 0,
+                  "the swizzle pattern repeats every 1024 bytes");
+};
+
+/* Scales have a ring of their own: a set has those of four steps, 32 bytes of a row, which is a
+ * sector of memory. Two sets are enough: when step 4 q has its stage, step 4 q - 5 has been
+ * released, so set q - 2 has been used. */
+struct scale_set {
+    static constexpr int STEPS = 4, ROW = STEPS * STEP / 64 * 4, BYTES = stage::MOST_ROWS * ROW;
+    static_assert(STAGES > STEPS,
+                  "a step's stage is free only after the set two before its own is");
 };
 
 struct barriers {
     uint64_t full[STAGES], empty[STAGES];
 };
 
-constexpr int SMEM = NF4_TABLE_BYTES + STAGES * stage::BYTES + (int)sizeof(barriers);
+constexpr int SMEM =
+    NF4_TABLE_BYTES + STAGES * stage::BYTES + 2 * scale_set::BYTES + (int)sizeof(barriers);
 
 /* The consumers' sums in shared memory, [token][row]; the padding spreads lanes over all banks. */
 enum { SUMS_STRIDE = GROUPS * GROUP_ROWS + 4 };
@@ -117,22 +130,38 @@ __device__ __forceinline__ void produce(const problem &p, const share &s, unsign
     }
 }
 
-/* One warp: two scales of each row, by cp.async. */
-__device__ __forceinline__ void produce_scales(const problem &p, const share &s,
-                                               unsigned char *ring, barriers &bar)
+/* Copies set number `set` of a matrix's rows from `first` on, SIZE bytes at a time. */
+template <int SIZE>
+__device__ __forceinline__ void copy_scales(const problem &p, const share &s, int set, uint32_t to)
 {
+    enum { PIECES = scale_set::ROW / SIZE, SCALES = SIZE / 4 };
     const matrix &of = p.matrices[s.matrix];
     int blocks = p.k / NF4_BLOCK;
+    for (int i = threadIdx.x % LANES; i < p.rows * PIECES; i += LANES) {
+        int row = i / PIECES, at = set * (scale_set::ROW / 4) + i % PIECES * SCALES;
+        const float *from = of.scales + (int64_t)min(s.first + row, of.end.n - 1) * blocks + at;
+        if (at < blocks)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i * SIZE),
+                         "l"(from), "n"(SIZE)
+                         : "memory");
+    }
+}
+
+/* One warp: scales by cp.async. */
+__device__ __forceinline__ void produce_scales(const problem &p, const share &s,
+                                               unsigned char *sets, barriers &bar)
+{
+    bool wide = p.k / NF4_BLOCK % 4 == 0; /* rows of scales are 16-byte aligned */
     for (int step = s.begin; step < s.end; step++) {
-        int nth = step - s.begin, at = nth % STAGES;
+        int nth = step - s.begin, at = nth % STAGES, set = step / scale_set::STEPS;
+        uint32_t to = hopper_address(sets + set % 2 * scale_set::BYTES);
         if (nth >= STAGES)
             hopper_wait(&bar.empty[at], (nth / STAGES - 1) & 1);
-        uint32_t to = hopper_address(ring + at * stage::BYTES + stage::SCALES);
-        for (int row = threadIdx.x % LANES; row < p.rows; row += LANES) {
-            const float *from =
-                of.scales + (int64_t)min(s.first + row, of.end.n - 1) * blocks + step * (STEP / 64);
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + row * 8), "l"(from)
-                         : "memory");
+        if (nth == 0 || step % scale_set::STEPS == 0) {
+            if (wide)
+                copy_scales<16>(p, s, set, to);
+            else
+                copy_scales<8>(p, s, set, to);
         }
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                          hopper_address(&bar.full[at]))
@@ -159,6 +188,12 @@ __device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(add));
 }
 
+/* After a wait for d's products: the compiler moves no use of d before this. */
+__device__ __forceinline__ void finished(float (&d)[32])
+{
+    asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)::"memory");
+}
+
 #undef R8
 
 /* Decodes quantisation block b of a stage for a warp's 16 rows from `row` on: a lane's part of the
@@ -182,46 +217,83 @@ __device__ __forceinline__ void decode(uint32_t (&a)[4][4], const unsigned char 
         }
 }
 
-/* One stage of a warpgroup: decode, multiply, scale, for each quantisation block. */
-__device__ __forceinline__ void multiply_stage(float (&sum)[32], const unsigned char *table,
-                                               const unsigned char *from)
+/* A quantisation block of 64 rows: the warpgroup's operand, the scales of a lane's two rows, and
+ * the products. */
+struct block {
+    uint32_t a[4][4];
+    float low, high, sum[32];
+};
+
+/* Operand and scales of quantisation block b of a stage. `scales`: of the step, in the first row.
+ */
+__device__ __forceinline__ void load_block(block &q, const unsigned char *table,
+                                           const unsigned char *from, const unsigned char *scales,
+                                           int b)
 {
     int row = threadIdx.x / LANES * 16, g = threadIdx.x % LANES / 4;
-#pragma unroll
-    for (int b = 0; b < STEP / 64; b++) {
-        uint32_t a[4][4];
-        float block[32];
-        uint64_t x = hopper_operand(from + stage::X + b * stage::BOX, 0);
-        const float *scales = (const float *)(from + stage::SCALES) + b;
-        decode(a, table, from, row, b);
-        float low = scales[(row + g) * (STEP / 64)], high = scales[(row + 8 + g) * (STEP / 64)];
-        hopper_multiply_begin();
-#pragma unroll
-        for (int s = 0; s < 4; s++)
-            multiply(block, a[s], x + 2 * s, s);
-        hopper_multiply_commit();
-        hopper_multiply_wait<0>();
-#pragma unroll
-        for (int i = 0; i < 32; i++)
-            sum[i] = fmaf(i & 2 ? high : low, block[i], sum[i]);
-    }
+    decode(q.a, table, from, row, b);
+    q.low = *(const float *)(scales + (row + g) * scale_set::ROW + b * 4);
+    q.high = *(const float *)(scales + (row + 8 + g) * scale_set::ROW + b * 4);
 }
 
-/* All steps of the block; then the sums are left in shared memory. */
-__device__ __forceinline__ void consume(const problem &p, const share &s, unsigned char *table,
-                                        barriers &bar)
+/* Where the scales of a step are. */
+__device__ __forceinline__ const unsigned char *scales_of(const unsigned char *sets, int step)
 {
-    unsigned char *ring = table + NF4_TABLE_BYTES;
+    return sets + step / scale_set::STEPS % 2 * scale_set::BYTES +
+           step % scale_set::STEPS * (STEP / 64) * 4;
+}
+
+/* Starts its products with the activations of the stage. */
+__device__ __forceinline__ void multiply_block(block &q, const unsigned char *from, int b)
+{
+    uint64_t x = hopper_operand(from + stage::X + b * stage::BOX, 0);
+    hopper_multiply_begin();
+#pragma unroll
+    for (int s = 0; s < 4; s++)
+        multiply(q.sum, q.a[s], x + 2 * s, s);
+    hopper_multiply_commit();
+}
+
+/* Waits until at most LATER blocks are unfinished, which were started after this one; then adds its
+ * products. */
+template <int LATER> __device__ __forceinline__ void add_block(float (&sum)[32], block &q)
+{
+    hopper_multiply_wait<LATER>();
+    finished(q.sum);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        sum[i] = fmaf(i & 2 ? q.high : q.low, q.sum[i], sum[i]);
+}
+
+/* All steps of the block; then the sums are left in shared memory. The first block of a step is
+ * decoded while the tensor cores multiply the last one of the step before. */
+__device__ __forceinline__ void consume(const problem &p, const share &s, int warp,
+                                        unsigned char *table, barriers &bar)
+{
+    unsigned char *ring = table + NF4_TABLE_BYTES, *sets = ring + STAGES * stage::BYTES;
     float *sums = (float *)ring, sum[32] = {};
-    int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    bool mine = warp * 16 < p.rows;
+    block even, odd;
+    int lane = threadIdx.x % LANES, at = 0, parity = 0;
+    bool mine = warp * 16 < p.rows && s.begin < s.end;
+    if (mine) {
+        hopper_wait(&bar.full[0], 0);
+        load_block(even, table, ring, scales_of(sets, s.begin), 0);
+    }
     for (int step = s.begin; mine && step < s.end; step++) {
-        int nth = step - s.begin, at = nth % STAGES;
-        hopper_wait(&bar.full[at], nth / STAGES & 1);
-        multiply_stage(sum, table, ring + at * stage::BYTES);
-        __syncwarp();
+        const unsigned char *from = ring + at * stage::BYTES;
+        int done = at;
+        multiply_block(even, from, 0);
+        load_block(odd, table, from, scales_of(sets, step), 1);
+        multiply_block(odd, from, 1);
+        add_block<1>(sum, even);
+        at = at + 1 == STAGES ? 0 : at + 1;
+        parity ^= at == 0;
+        if (step + 1 < s.end)
+            hopper_wait(&bar.full[at], parity);
+        load_block(even, table, ring + at * stage::BYTES, scales_of(sets, step + 1), 0);
+        add_block<0>(sum, odd); /* after the last step the even block is not used */
         if (lane == 0)
-            hopper_arrive(&bar.empty[at]);
+            hopper_arrive(&bar.empty[done]);
     }
     consumers_sync(); /* all have read the last stage, so the ring's memory is free */
     if (mine)
@@ -243,28 +315,86 @@ __device__ __forceinline__ float4 load_from(const float *here, int rank)
     return x;
 }
 
-/* This block's part of the rows: the sums of all blocks of the cluster in order, then the epilogue.
- */
+/* The rows of a tile that a block of the cluster finishes, in fours: [from, from + n). */
+struct fours {
+    int from, n;
+};
+
+__device__ __forceinline__ fours fours_of(const problem &p)
+{
+    int rank = blockIdx.x % p.cluster, all = p.rows / 4, from = all * rank / p.cluster;
+    return fours{ from, all * (rank + 1) / p.cluster - from };
+}
+
+/* Adds the sums of all blocks of the cluster, of which there are at most RANKS, in order, and
+ * stores bf16, four rows of a token at a time; a thread has BATCH of these on their way. */
+template <int RANKS, int BATCH>
+__device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &end, int first,
+                                             const float *sums)
+{
+    fours mine = fours_of(p);
+    int all = p.tokens * mine.n;
+    for (int at = threadIdx.x; at < all; at += CONSUMERS * BATCH) {
+        float4 of[BATCH][RANKS];
+        int token[BATCH], row[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            int which = min(at + i * CONSUMERS, all - 1);
+            token[i] = which / mine.n;
+            row[i] = (mine.from + which % mine.n) * 4;
+#pragma unroll
+            for (int r = 0; r < RANKS; r++)
+                if (r < p.cluster)
+                    of[i][r] = load_from(sums + token[i] * SUMS_STRIDE + row[i], r);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            float4 y = of[i][0];
+#pragma unroll
+            for (int r = 1; r < RANKS; r++)
+                if (r < p.cluster)
+                    y.x += of[i][r].x, y.y += of[i][r].y, y.z += of[i][r].z, y.w += of[i][r].w;
+            __nv_bfloat162 low = __floats2bfloat162_rn(y.x * end.scale, y.y * end.scale);
+            __nv_bfloat162 high = __floats2bfloat162_rn(y.z * end.scale, y.w * end.scale);
+            int64_t to = token[i] * (int64_t)end.n + first + row[i];
+            if (at + i * CONSUMERS < all && first + row[i] < end.n)
+                *(uint2 *)((__nv_bfloat16 *)end.out + to) =
+                    make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
+        }
+    }
+}
+
+/* The same for all results, an element at a time. */
+__device__ __forceinline__ void reduce_any(const problem &p, const epilogue &end, int first,
+                                           const float *sums)
+{
+    fours mine = fours_of(p);
+#pragma unroll 1
+    for (int at = threadIdx.x; at < p.tokens * mine.n * 4; at += CONSUMERS) {
+        int token = at / (mine.n * 4), row = mine.from * 4 + at % (mine.n * 4);
+        float y = 0;
+#pragma unroll 1
+        for (int r = 0; r < p.cluster; r++) {
+            float4 x = load_from(sums + token * SUMS_STRIDE + row / 4 * 4, r);
+            y += row % 4 == 0 ? x.x : row % 4 == 1 ? x.y : row % 4 == 2 ? x.z : x.w;
+        }
+        if (first + row < end.n)
+            epilogue_store(end, token, first + row, y);
+    }
+}
+
+/* This block's part of the rows. */
 __device__ __forceinline__ void reduce_cluster(const problem &p, const share &s, const float *sums)
 {
-    int each = p.rows / p.cluster, from = blockIdx.x % p.cluster * each;
-    const epilogue &end = p.matrices[s.matrix].end;
-    for (int i = threadIdx.x * 4; i < p.tokens * each; i += CONSUMERS * 4) {
-        int token = i / each, row = from + i % each;
-        float y[4] = {};
-        float4 of[MOST_CLUSTER];
-#pragma unroll
-        for (int rank = 0; rank < MOST_CLUSTER; rank++) /* all loads before the first use */
-            if (rank < p.cluster)
-                of[rank] = load_from(sums + token * SUMS_STRIDE + row, rank);
-#pragma unroll
-        for (int rank = 0; rank < MOST_CLUSTER; rank++)
-            if (rank < p.cluster)
-                y[0] += of[rank].x, y[1] += of[rank].y, y[2] += of[rank].z, y[3] += of[rank].w;
-        for (int j = 0; j < 4; j++)
-            if (s.first + row + j < end.n)
-                epilogue_store(end, token, s.first + row + j, y[j]);
-    }
+    epilogue end = p.matrices[s.matrix].end;
+    bool plain = !end.bias && !end.accumulate && !end.out_f32 && end.n % 4 == 0 &&
+                 (uintptr_t)end.out % 8 == 0;
+    if (!plain)
+        reduce_any(p, end, s.first, sums);
+    else if (p.cluster <= 2)
+        reduce_fours<2, 4>(p, end, s.first, sums);
+    else
+        reduce_fours<MOST_CLUSTER, 1>(p, end, s.first, sums);
 }
 
 #endif
@@ -274,8 +404,9 @@ __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char table[]; /* table, ring, barriers */
     unsigned char *ring = table + NF4_TABLE_BYTES;
-    barriers &bar = *(barriers *)(ring + STAGES * stage::BYTES);
-    int warp = threadIdx.x / LANES;
+    unsigned char *sets = ring + STAGES * stage::BYTES;
+    barriers &bar = *(barriers *)(sets + 2 * scale_set::BYTES);
+    int warp = __shfl_sync(~0u, threadIdx.x / LANES, 0); /* the compiler sees one value a warp */
     share s = share_of(p);
     overlap_next();
     if (threadIdx.x == 0) {
@@ -289,11 +420,11 @@ __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_cons
 
     /* producers: the last warpgroup, which gives registers to the consumers */
     if (warp >= CONSUMERS / LANES) {
-        hopper_registers_release<64>();
+        hopper_registers_release<40>();
         if (threadIdx.x == CONSUMERS)
             produce(p, s, ring, bar);
         else if (warp == CONSUMERS / LANES + 1)
-            produce_scales(p, s, ring, bar);
+            produce_scales(p, s, sets, bar);
         __syncwarp();
         hopper_cluster_sync();
         hopper_cluster_sync();
@@ -301,10 +432,10 @@ __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_cons
     }
 
     /* consumers */
-    hopper_registers_acquire<104>();
+    hopper_registers_acquire<152>();
     nf4_table_fill<CONSUMERS>(table, p.values);
     consumers_sync();
-    consume(p, s, table, bar);
+    consume(p, s, warp, table, bar);
     overlap_wait(); /* what the epilogue adds to is written by then */
     hopper_cluster_sync();
     reduce_cluster(p, s, (const float *)ring);
@@ -344,16 +475,17 @@ int resident_blocks(const cuda_device *d, int cluster)
 }
 
 /* The rows of a tile and the size of a cluster that give the busiest multiprocessor the least to
- * do. Costs are counted in steps of one row; STARTUP is what a tile costs beside its steps. */
+ * do. Costs are counted in steps of one row; STARTUP is what a tile costs beside its steps,
+ * ACTIVATIONS what a step costs beside its rows. */
 void choose_tiles(problem *p, const cuda_device *d)
 {
-    enum { STARTUP = 8 * 64 };
+    enum { STARTUP = 8 * 64, ACTIVATIONS = 32 };
     int best = 0, steps = p->k / STEP;
-    for (int cluster = 1; cluster <= MOST_CLUSTER && cluster <= steps; cluster *= 2) {
+    for (int cluster = 1; cluster <= MOST_CLUSTER && cluster <= steps; cluster++) {
         int resident = resident_blocks(d, cluster);
-        for (int rows = 256; resident && rows >= 128; rows -= 64) {
+        for (int rows = GROUPS * GROUP_ROWS; resident && rows >= 128; rows -= 64) {
             int blocks = tiles_of(*p, rows) * cluster, waves = (blocks + resident - 1) / resident;
-            int cost = waves * ((steps + cluster - 1) / cluster * rows + STARTUP);
+            int cost = waves * ((steps + cluster - 1) / cluster * (rows + ACTIVATIONS) + STARTUP);
             if (best && cost >= best)
                 continue;
             best = cost;
