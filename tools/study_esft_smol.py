@@ -25,7 +25,7 @@ from study_smol_report import fill, line, table
 TARGETS = ["intent", "maths", "law", "code"]
 TASKS = "arc_easy,arc_challenge,piqa,hellaswag"
 MIXTURE = "--kind upcycle --experts 16 --top-k 2"
-# name: what trains, options of train, experts (None: no choice), two rates; in the order of importance
+# name: what trains, options of train, experts (None: no choice), the first rates; in the order of importance
 METHODS = {
     "full": ("every weight", "--method full", None, "2.5e-5 6.3e-5"),
     "esft-token": ("experts by token score, p 0.2", "--method esft", "--metric token --p 0.2", "6.3e-5 1.6e-4"),
@@ -34,7 +34,9 @@ METHODS = {
     "random": ("as many random experts", "--method esft", "--random", "6.3e-5 1.6e-4"),
     "esft-gate": ("experts by gate score, p 0.27 of the sum", "--method esft", "--metric gate --p-relative --p 0.27", "6.3e-5 1.6e-4"),
     "lora": ("LoRA of rank 8 on attention and dense FFNs", "--method lora --lora-r 8 --lora-alpha 16", None, "4e-4 1e-3"),
+    "esft-rest": ("esft-token's experts and all that is no expert", "--method esft", "--metric token --p 0.2 --non-expert-modules", "2.5e-5 6.3e-5"),
 }
+SAMPLES = [1 << n for n in (11, 13, 15, 17)]  # tokens that scores are made from, to see how many are needed
 
 
 def lines(path):
@@ -107,6 +109,19 @@ class Study(study_smol.Study):
                   *self.device())
         return {}
 
+    def samples(self, target):
+        """{tokens: share of the experts that the largest sample chooses}, of which this many tokens choose."""
+        chosen = {}
+        for n in SAMPLES:
+            to = self.o.work / f"sample-{target}-{n}"
+            self.text("esft", "score", self.o.work / "mixture", "--data", self.o.data / f"esft/{target}-train.jsonl", "--template", "chatml", "-o", to,
+                      "--tokens", n, "--seed", 1, *self.device())
+            self.text("esft", "select", to, *METHODS["esft-token"][2].split(), "-o", to / "experts.json")
+            layers = json.loads((to / "experts.json").read_text())["experts"]
+            chosen[n] = {(layer, e) for layer, experts in layers.items() for e in experts}
+        most = chosen[SAMPLES[-1]]
+        return {"shared": {str(n): len(c & most) / len(most) for n, c in chosen.items()}, "experts": len(most)}
+
     def choose(self, target, method, config):
         """The experts that train; random ones are as many as those by token score."""
         scores, which = self.o.work / f"scores-{target}", METHODS[method][2]
@@ -138,14 +153,21 @@ class Study(study_smol.Study):
 
     # -- jobs
 
+    def open_rates(self, target, method):
+        """The first rates, and as long as the highest tried is the best, the next one."""
+        first, ladder = METHODS[method][3].split(), study_smol.LADDER
+        tried = {r["rate"]: r["valid"] for k, r in list(self.results.items()) if k.startswith(f"tune/{target}/{method}/") and "valid" in r}
+        best = study_smol.lowest(tried)
+        if best and best == max(tried, key=float) and all(r in tried for r in first):
+            return [ladder[ladder.index(best) + 1]]
+        return [r for r in first if r not in tried]
+
     def jobs(self):
         out = [("mixture", "mixture", [], self.mixture)] + [(f"scores/{t}", "scores", ["mixture"], lambda t=t: self.scores(t)) for t in TARGETS]
+        out += [(f"samples/{t}", "scores", ["mixture"], lambda t=t: self.samples(t)) for t in TARGETS]
         for methods in (list(METHODS)[:4], list(METHODS)[4:]):
-            for i in range(2):
-                for m in methods:
-                    rate = METHODS[m][3].split()[i]
-                    out += [(f"tune/{t}/{m}/{rate}", "tune", [f"scores/{t}"] if METHODS[m][2] else ["mixture"],
-                             lambda t=t, m=m, rate=rate: self.tune(t, m, rate)) for t in TARGETS]
+            out += [(f"tune/{t}/{m}/{rate}", "tune", [f"scores/{t}"] if METHODS[m][2] else ["mixture"],
+                     lambda t=t, m=m, rate=rate: self.tune(t, m, rate)) for m in methods for t in TARGETS for rate in self.open_rates(t, m)]
         return self.chosen([j for j in out if j[0] not in self.results])
 
     def forget(self):
@@ -172,8 +194,8 @@ PAGE = """# A study of ESFT on an upcycled SmolLM2-135M
 
 Written by `tools/study_esft_smol.py`, which runs pesc and nothing else. SmolLM2-135M-Instruct is upcycled to 16 experts of the FFN's width (not fine-grained: `pesc
 craft` makes none), 2 a token, in every second layer, and tuned in full on the mix of [study-smol](study-smol.md) ({tokens:,} tokens, rate 6.3e-5). From there
-each method has {steps} steps of about 4,096 tokens of one target, and nothing else, on {machine}; of two rates the one with the lower loss on the target's
-validation records is shown. **One seed.** Targets: ESFT's own intent and law records (Chinese, which SmolLM2 hardly knows), and maths and code instructions that
+each method has {steps} steps of about 4,096 tokens of one target, and nothing else, on {machine}; of two rates, and of higher ones as long as the highest is the best, the one with the lower loss on
+the target's validation records is shown. **One seed.** Targets: ESFT's own intent and law records (Chinese, which SmolLM2 hardly knows), and maths and code instructions that
 the mixture has not seen; ESFT's summary and translation have no training records here. Loss: nats a token of held-out answers. Others: the mean over
 the other three targets and the general instructions; what it rises is forgotten. Score: the mean of ARC easy and challenge, PIQA and HellaSwag, 200
 documents each, in percent (one standard error of the mean is about 1.7).
@@ -221,6 +243,13 @@ def target_table(f, target):
                         f"{others(target, r['losses']):.4f}", f"{f.forgotten(target, r):+.4f}", score(r)])
 
 
+def samples_table(f):
+    yield line(["tokens", *(f"{t} ({f.results[f'samples/{t}']['experts']} experts)" for t in TARGETS)])
+    yield line(["---"] * (1 + len(TARGETS)))
+    for n in SAMPLES:
+        yield line([f"{n:,}", *(f"{100 * f.results[f'samples/{t}']['shared'][str(n)]:.0f} %" for t in TARGETS)])
+
+
 def opening(f):
     def said(method, value, form):
         x = f.mean_of(method, value)
@@ -242,6 +271,9 @@ def write(o, results):
     study_gpu_report.plot(library, o.page.with_suffix(".svg"), dots, title="Learning and forgetting, means over the targets",
                           note="lower right is better", x_label="target loss falls by, nats", y_label="other tasks' loss rises by, nats")
     tables = "\n".join(table(target_table(f, t)) for t in TARGETS if any(f.best(t, m) for m in METHODS))
+    if all(f"samples/{t}" in results for t in TARGETS):
+        tables += ("\n\n## Tokens that are scored\n\n" + table(samples_table(f)) + "\n\nOf the experts that scores of 131,072 tokens choose (token score, p 0.2; "
+                   "fewer where the target has fewer), the share that scores of so many tokens choose, too.")
     steps = max(r["steps"] for k, r in results.items() if k.startswith("tune/") and "steps" in r)
     o.page.write_text(PAGE.format(opening=fill(opening(f)), stem=o.page.stem, tokens=results["mixture"]["tokens"], steps=steps, machine=o.machine, tables=tables))
     print(o.page)
