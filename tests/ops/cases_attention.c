@@ -280,6 +280,13 @@ const op_test test_attention_fwd = {
         /* activations in bf16 with a cache in f32 */
         { .t = 5, .seqs = 2, .len = { 1, 4 }, .past = { 70, 3 }, .heads = 4, .kv = 2, .qk = 17,
           .v = 9, .scale = 0.2f, .page = 16, .x = DT_BF16, .o = DT_BF16 },
+        /* as many heads as decide how a GPU decodes */
+        { .t = 3, .seqs = 3, .len = { 1, 1, 1 }, .past = { 300, 63, 0 }, .heads = 60, .kv = 60,
+          .qk = 128, .v = 128, .scale = 0.09f, .page = 64, .n = 128, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16 },
+        { .t = 3, .seqs = 3, .len = { 1, 1, 1 }, .past = { 40, 301, 7 }, .heads = 192, .kv = 96,
+          .qk = 64, .v = 64, .scale = 0.125f, .page = 16, .n = 64, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16 },
     }
 };
 /* clang-format on */

@@ -161,6 +161,33 @@ __device__ inline attn_keys attn_keys_of(const attn_args &a, int32_t seq, int32_
                       start };
 }
 
+/* RoPE of columns i and j of a row, pair number n of cos and sin; columns past the rotated ones
+ * stay as they are. The same bits as rope.cu. */
+struct rotated_pair {
+    int i, j;
+    bf16 a, b;
+
+    __device__ rotated_pair(const bf16 *row, const attn_rope &r, int32_t t, int n)
+    {
+        bool apart = n < r.half && !r.interleaved;
+        i = apart ? n : 2 * n;
+        j = apart ? n + r.half : 2 * n + 1;
+        a = row[i], b = row[j];
+        if (n >= r.half)
+            return;
+        float x = __bfloat162float(a), y = __bfloat162float(b);
+        float c = r.cos[t * r.half + n], s = r.sin[t * r.half + n];
+        a = __float2bfloat16_rn(__fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s)));
+        b = __float2bfloat16_rn(__fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s)));
+    }
+
+    __device__ void store(bf16 *row) const
+    {
+        row[i] = a;
+        row[j] = b;
+    }
+};
+
 /* 2^x; subnormal results become 0. */
 __device__ inline float exp2_fast(float x)
 {

@@ -2,10 +2,11 @@
  *
  * Bound: reading keys and values. One row has many keys, so the keys are split in parts (flash
  * decoding); the last block of a row to finish joins the parts in order. Where parts begin depends
- * on the size of the cache alone, so a sequence gets the same bits whatever is decoded beside it.
+ * on the size of the cache alone, so a sequence gets the same bits whatever is decoded beside it,
+ * if the number of rows is the same.
  * How many blocks share the parts of a row depends on the number of rows: with few rows each part
  * has its own block; with many there are blocks enough, and those of parts that a short past does
- * not have would cost more than the work.
+ * not have would cost more than the work. So does, in lane_part, how many warps share a part.
  *
  * Three kernels:
  *   - mma_part: tensor cores. The query heads that share a key head are the rows of an mma (16,
@@ -194,24 +195,24 @@ __device__ static inline void online_softmax(float (*s)[4], float max[2], float 
     }
 }
 
-/* Joins the four warps' results, in shared memory as [warp][row][max, sum, DV] of ROWS rows:
- * store_value(row, column, value, sum) and store_stats(row, max, sum). */
-template <int DV, int ROWS, class G, class T>
+/* Joins the results of the block's N warps, in shared memory as [warp][row][max, sum, DV] of ROWS
+ * rows: store_value(row, column, value, sum) and store_stats(row, max, sum). */
+template <int DV, int ROWS, int N, class G, class T>
 __device__ static void join_warps(const float *room, int n_rows, G store_value, T store_stats)
 {
-    for (int row = threadIdx.x / 32; row < n_rows; row += WARPS) {
+    for (int row = threadIdx.x / 32; row < n_rows; row += N) {
         const float *of = room + row * (DV + 2);
         constexpr int NEXT = ROWS * (DV + 2); /* the same row of the next warp */
-        float top = -INFINITY, sum = 0.0f, weight[WARPS];
-        for (int w = 0; w < WARPS; w++)
+        float top = -INFINITY, sum = 0.0f, weight[N];
+        for (int w = 0; w < N; w++)
             top = fmaxf(top, of[w * NEXT]);
-        for (int w = 0; w < WARPS; w++) {
+        for (int w = 0; w < N; w++) {
             weight[w] = expf(of[w * NEXT] - top);
             sum += weight[w] * of[w * NEXT + 1];
         }
         for (int i = threadIdx.x & 31; i < DV; i += 32) {
             float x = 0.0f;
-            for (int w = 0; w < WARPS; w++)
+            for (int w = 0; w < N; w++)
                 x += weight[w] * of[w * NEXT + 2 + i];
             store_value(row, i, x, sum);
         }
@@ -260,7 +261,7 @@ __device__ static block_work work_of(const attn_args &a, const parts &p, int mos
 
 /* Stores the warps' results, which are in shared memory: to the output, where there is one part;
  * else to scratch, and the last block joins the parts. */
-template <int DV, int ROWS>
+template <int DV, int ROWS, int N>
 __device__ static void store_part(const attn_args &a, const parts &p, const float *room,
                                   const block_work &b)
 {
@@ -268,7 +269,7 @@ __device__ static void store_part(const attn_args &a, const parts &p, const floa
     int64_t first = (int64_t)b.d.t * a.n_heads + b.head;
     int64_t kept = (int64_t)b.slot * a.n_heads + b.head;
     if (n_parts == 1) {
-        join_warps<DV, ROWS>(
+        join_warps<DV, ROWS, N>(
             room, b.n_heads,
             [&](int row, int i, float x, float l) {
                 attn_store(a.out, (first + row) * DV + i, true, x / l);
@@ -279,7 +280,7 @@ __device__ static void store_part(const attn_args &a, const parts &p, const floa
             });
         return;
     }
-    join_warps<DV, ROWS>(
+    join_warps<DV, ROWS, N>(
         room, b.n_heads,
         [&](int row, int i, float x, float) { p.acc[((kept + row) * p.n + b.part) * DV + i] = x; },
         [&](int row, float top, float l) {
@@ -287,36 +288,9 @@ __device__ static void store_part(const attn_args &a, const parts &p, const floa
         });
     if (!is_last(p.counts + b.slot * gridDim.x + blockIdx.x, n_parts))
         return;
-    for (int row = threadIdx.x / 32; row < b.n_heads; row += WARPS)
+    for (int row = threadIdx.x / 32; row < b.n_heads; row += N)
         join(a, p, b.slot, b.d.t, b.head + row);
 }
-
-/* RoPE of columns i and j of a row, pair number n of cos and sin; columns past the rotated ones
- * stay as they are. The same bits as rope.cu. */
-struct rotated_pair {
-    int i, j;
-    bf16 a, b;
-
-    __device__ rotated_pair(const bf16 *row, const attn_rope &r, int32_t t, int n)
-    {
-        bool apart = n < r.half && !r.interleaved;
-        i = apart ? n : 2 * n;
-        j = apart ? n + r.half : 2 * n + 1;
-        a = row[i], b = row[j];
-        if (n >= r.half)
-            return;
-        float x = __bfloat162float(a), y = __bfloat162float(b);
-        float c = r.cos[t * r.half + n], s = r.sin[t * r.half + n];
-        a = __float2bfloat16_rn(__fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s)));
-        b = __float2bfloat16_rn(__fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s)));
-    }
-
-    __device__ void store(bf16 *row) const
-    {
-        row[i] = a;
-        row[j] = b;
-    }
-};
 
 /* Stores the new rows of this part's positions: to the pages, and to shared memory, whose blocks
  * were loaded before these rows were known. (Where a sequence has several rows, several blocks may
@@ -336,7 +310,7 @@ template <int DK, int DV> struct new_rows {
             return;
         int64_t to = keys.row(pos) * a.n_kv_heads + kv_head;
         int64_t from = (int64_t)row * a.n_kv_heads + kv_head;
-        for (int n = threadIdx.x; n < (DK + DV) / 2; n += THREADS) {
+        for (int n = threadIdx.x; n < (DK + DV) / 2; n += blockDim.x) {
             bool is_k = n < DK / 2;
             rotated_pair x =
                 is_k ? rotated_pair((const bf16 *)rows.k + from * DK, a.rope, row, n)
@@ -442,7 +416,7 @@ __device__ static void mma_one(const attn_args &a, const attn_new_kv &rows, cons
                 make_float2(acc[0][n][2 * r], acc[0][n][2 * r + 1]);
     }
     __syncthreads();
-    store_part<DV, HEADS>(a, p, room, b);
+    store_part<DV, HEADS, WARPS>(a, p, room, b);
 }
 
 template <int DK, int DV, int STAGES>
@@ -472,7 +446,7 @@ static void mma_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, par
 template <int D, int N>
 __device__ static void load_queries(float (&q)[N][D], const attn_args &a, const block_work &b)
 {
-    for (int i = threadIdx.x; i < b.n_heads * D / 2; i += THREADS) {
+    for (int i = threadIdx.x; i < b.n_heads * D / 2; i += blockDim.x) {
         int row = i / (D / 2);
         int64_t from = (int64_t)b.d.t * a.n_heads + b.head + row;
         rotated_pair x((const bf16 *)a.q + from * D, a.rope, b.d.t, i % (D / 2));
@@ -481,38 +455,59 @@ __device__ static void load_queries(float (&q)[N][D], const attn_args &a, const 
     }
 }
 
-/* A part of the keys for a row and a key head with N query heads: each warp has four keys at a
- * time, while the next four are being loaded. */
-template <int D, int N>
+/* A part of the keys for a row and a key head with N query heads: each of W warps has four keys at
+ * a time, while the next AHEAD times four are being loaded. The first loads start before the wait,
+ * as far as the keys are in the pages already. */
+template <int D, int N, int W, int AHEAD>
 __device__ static void lane_one(const attn_args &a, const attn_new_kv &rows, const parts &p,
-                                const block_work &b, const float (&q)[N][D],
-                                float (&room)[WARPS][N][D + 2])
+                                const block_work &b, float (&q)[N][D], float (&room)[W][N][D + 2])
 {
     typedef attn_lanes<D, N> lanes;
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32, kv_head = b.kv_head;
     range seen = seen_in(b.all, p, b.part);
     attn_keys keys = attn_keys_of(a, b.d.seq, b.d.t);
-    if (rows.k && a.pos[a.starts[b.d.seq]] <= seen.last) {
+    int first = seen.low + warp * 4, past = rows.k ? a.pos[a.starts[b.d.seq]] : 0;
+    auto load = [&](int at) {
+        at = min(at + lane / 8, seen.last);
+        int64_t from = (keys.row(at) * a.n_kv_heads + kv_head) * D;
+        return lanes::load((const bf16 *)a.k + from, (const bf16 *)a.v + from);
+    };
+    auto is_past = [&](int at) { return min(at + 3, seen.last) < past; };
+
+    /* prologue: past keys before the wait; then queries, once, and new rows */
+    typename lanes::key ahead[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        if (is_past(first + i * W * 4))
+            ahead[i] = load(first + i * W * 4);
+    overlap_wait();
+    if (b.part == b.all.low / p.keys + (int32_t)blockIdx.y)
+        load_queries<D, N>(q, a, b);
+    if (rows.k && past <= seen.last) {
         new_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
         for (int32_t row = a.starts[b.d.seq]; row <= b.d.t; row++)
             own.store(a, row);
     }
     __syncthreads(); /* also for the queries, and for the results of the part before */
-    int key = seen.low + warp * 4 + lane / 8;
-    auto load = [&](int at) {
-        int64_t from = (keys.row(min(at, seen.last)) * a.n_kv_heads + kv_head) * D;
-        return lanes::load((const bf16 *)a.k + from, (const bf16 *)a.v + from);
-    };
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        if (!is_past(first + i * W * 4))
+            ahead[i] = load(first + i * W * 4);
+
+    /* main loop */
     lanes r;
-    typename lanes::key next = load(key);
     r.clear();
-    for (int first = seen.low + warp * 4; first <= seen.last; first += WARPS * 4) {
-        typename lanes::key now = next;
-        if (first + WARPS * 4 <= seen.last)
-            next = load(key + WARPS * 4);
-        r.add_keys(q, b.n_heads, now, key <= seen.last);
-        key += WARPS * 4;
-    }
+    for (; first <= seen.last; first += AHEAD * W * 4)
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int at = first + i * W * 4;
+            if (at > seen.last)
+                break;
+            typename lanes::key now = ahead[i];
+            if (at + AHEAD * W * 4 <= seen.last)
+                ahead[i] = load(at + AHEAD * W * 4);
+            r.add_keys(q, b.n_heads, now, at + lane / 8 <= seen.last);
+        }
     r.finish(
         b.n_heads,
         [&](int h, float top, float sum) {
@@ -521,28 +516,35 @@ __device__ static void lane_one(const attn_args &a, const attn_new_kv &rows, con
         },
         [&](int h, int c, float x) { room[warp][h][2 + c] = x; });
     __syncthreads();
-    store_part<D, N>(a, p, &room[0][0][0], b);
+    store_part<D, N, W>(a, p, &room[0][0][0], b);
 }
 
-template <int D, int N>
-static __global__ void __launch_bounds__(THREADS) lane_part(attn_args a, attn_new_kv rows, parts p)
+template <int D, int N, int W, int AHEAD>
+static __global__ void __launch_bounds__(W * 32) lane_part(attn_args a, attn_new_kv rows, parts p)
 {
-    __shared__ __align__(16) float q[N][D], room[WARPS][N][D + 2];
-    overlap_both();
+    __shared__ __align__(16) float q[N][D], room[W][N][D + 2];
+    overlap_next();
     block_work b = work_of(a, p, N);
     if (b.part > b.last_part)
-        return;
-    load_queries<D, N>(q, a, b);
+        return overlap_wait();
     for (; b.part <= b.last_part; b.part += gridDim.y)
-        lane_one<D, N>(a, rows, p, b, q, room);
+        lane_one<D, N, W, AHEAD>(a, rows, p, b, q, room);
 }
 
+/* Where there are few blocks for each multiprocessor, a block needs more warps and loads to hide
+ * latency; where there are many, small ones are faster. The number of rows decides, not that of
+ * sequences, because forwards of the same number of rows must give a row the same bits. */
 template <int D, int N>
 static void lane_launch(cuda_device *c, const attn_args *a, attn_new_kv rows, parts p)
 {
-    dim3 grid = grid_of(a, p, a->n_kv_heads * ((a->group + N - 1) / N));
-    overlap_launch(c, "attention_fwd", { grid, THREADS, 0 }, lane_part<D, N>, *a,
-                   attn_decode_only(a) ? rows : attn_new_kv{}, p);
+    int32_t heads = a->n_kv_heads * ((a->group + N - 1) / N);
+    int64_t blocks = (int64_t)a->n_tokens * heads;
+    int warps = blocks <= c->n_sm ? 16 : blocks <= 2 * c->n_sm ? 8 : 4;
+    overlap_launch(c, "attention_fwd", { grid_of(a, p, heads), warps * 32, 0 },
+                   warps == 16  ? lane_part<D, N, 16, 1>
+                   : warps == 8 ? lane_part<D, N, 8, 2>
+                                : lane_part<D, N, 4, 1>,
+                   *a, attn_decode_only(a) ? rows : attn_new_kv{}, p);
 }
 
 typedef void launcher(cuda_device *, const attn_args *, attn_new_kv, parts);
