@@ -18,13 +18,14 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    MM_KC = 512,      /* most elements of a k block */
-    MM_NR = 32,       /* columns of a panel */
-    MM_K_GROUP = 16,  /* packed k is padded with zeros to a multiple of this many elements */
-    MM_FEW_ROWS = 8,  /* most rows of the few-rows kernel */
-    MM_AMX_TILE = 16, /* rows of an AMX tile */
-    MM_AMX_ROWS = 32, /* most rows of a row panel: two AMX tiles */
-    MM_MAX_TERMS = 4, /* most products that are summed into one result */
+    MM_KC = 512,             /* most elements of a k block */
+    MM_NR = 32,              /* columns of a panel */
+    MM_K_GROUP = 16,         /* packed k is padded with zeros to a multiple of this many elements */
+    MM_FEW_ROWS = 8,         /* most rows of the few-rows kernel, */
+    MM_FEW_ROWS_BLOCKS = 32, /* and of few_rows_blocks */
+    MM_AMX_TILE = 16,        /* rows of an AMX tile */
+    MM_AMX_ROWS = 32,        /* most rows of a row panel: two AMX tiles */
+    MM_MAX_TERMS = 4,        /* most products that are summed into one result */
     MM_UNPACKED = 2 * MM_NR * MM_KC /* most values of a panel over one k block */
 };
 
@@ -134,7 +135,8 @@ typedef struct mm_engine {
     bool (*few_rows_supports)(const mm_operand *x, mm_format format);
     void (*pack_few_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
     void (*few_rows)(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);
-    /* the same for weights in a block format; NULL: they are unpacked for few_rows */
+    /* the same for weights in a block format, and for n_rows up to MM_FEW_ROWS_BLOCKS with at most
+     * 512 rows times k blocks; NULL: they are unpacked for few_rows */
     void (*few_rows_blocks)(const mm_tile *t, const mm_operand *x, mm_format format,
                             mm_block block);
     void (*epilogue)(const mm_epilogue *o);
