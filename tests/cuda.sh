@@ -101,7 +101,7 @@ wide() {
     sed 's/"hidden_size": 24/"hidden_size": 128/; s/"intermediate_size": 40/"intermediate_size": 320/
          s/"num_attention_heads": 3/"num_attention_heads": 2/; s/"head_dim": 8/"head_dim": 64/
          s/"adapter_dim": 6/"adapter_dim": 16/' "$model/config.json" >"$work/config.json"
-    "$BUILD/pesc" new "$work/config.json" -o "$work/wide" --tokenizer "$model" --seed 1 -q
+    "$BUILD/pesc" new "$work/config.json" -o "$work/wide" --seed 1 -q
 }
 eight() { # DIR STEPS TYPE [OPTION...]
     dir=$1 steps=$2 type=$3

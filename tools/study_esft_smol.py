@@ -194,9 +194,9 @@ PAGE = """# A study of ESFT on an upcycled SmolLM2-135M
 
 Written by `tools/study_esft_smol.py`, which runs pesc and nothing else. SmolLM2-135M-Instruct is upcycled to 16 experts of the FFN's width (not fine-grained: `pesc
 craft` makes none), 2 a token, in every second layer, and tuned in full on the mix of [study-smol](study-smol.md) ({tokens:,} tokens, rate 6.3e-5). From there
-each method has {steps} steps of about 4,096 tokens of one target, and nothing else, on {machine}; of two rates, and of higher ones as long as the highest is the best, the one with the lower loss on
-the target's validation records is shown. **One seed.** Targets: ESFT's own intent and law records (Chinese, which SmolLM2 hardly knows), and maths and code instructions that
-the mixture has not seen; ESFT's summary and translation have no training records here. Loss: nats a token of held-out answers. Others: the mean over
+each method has {steps} steps of about 4,096 tokens of one target, and nothing else, on {machine}; of two rates, and of higher ones as long as the highest is
+the best, the one with the lower loss on the target's validation records is shown (\\*: no higher one was tried). **One seed.** Targets: ESFT's own intent and
+law records (Chinese, which SmolLM2 hardly knows), and maths and code instructions that the mixture has not seen; ESFT's summary and translation have no training records here. Loss: nats a token of held-out answers. Others: the mean over
 the other three targets and the general instructions; what it rises is forgotten. Score: the mean of ARC easy and challenge, PIQA and HellaSwag, 200
 documents each, in percent (one standard error of the mean is about 1.7).
 {tables}
@@ -212,14 +212,22 @@ class Findings:
         runs = [r for k, r in self.results.items() if k.startswith(f"tune/{target}/{method}/") and "losses" in r]
         return min(runs, key=lambda r: r["valid"], default=None)
 
+    def rate(self, target, method):
+        """Of the best run; marked where no higher one was tried."""
+        tried = [r["rate"] for k, r in self.results.items() if k.startswith(f"tune/{target}/{method}/") and "valid" in r]
+        best = self.best(target, method)["rate"]
+        return best + r" \*" * (best == max(tried, key=float))
+
     def forgotten(self, target, r):
         """The rise of the mean loss of all but the target."""
         return others(target, r["losses"]) - others(target, self.results["mixture"]["losses"])
 
     def mean_of(self, method, value):
-        """Over the targets that have this method and full tuning, esft-token and LoRA on experts, so that means can be compared."""
-        there = [t for t in TARGETS if all(self.best(t, m) for m in ("full", "esft-token", "lora-experts", method))]
-        return mean(value(t, self.best(t, method)) for t in there) if there else None
+        """Over the targets that have full tuning, esft-token and LoRA on experts; None where one lacks this method: means could not be compared."""
+        there = [t for t in TARGETS if all(self.best(t, m) for m in ("full", "esft-token", "lora-experts"))]
+        if not there or not all(self.best(t, method) for t in there):
+            return None
+        return mean(value(t, self.best(t, method)) for t in there)
 
 
 def others(target, losses):
@@ -239,7 +247,7 @@ def target_table(f, target):
     for name, (what, *_) in METHODS.items():
         r = f.best(target, name)
         if r:
-            yield line([name, what, r["experts"] or "", f"{r['trained'] / 1e6:.2f}", f"{r['bytes'] / 1e9:.1f}", r["rate"], f"{r['losses'][target]:.4f}",
+            yield line([name, what, r["experts"] or "", f"{r['trained'] / 1e6:.2f}", f"{r['bytes'] / 1e9:.1f}", f.rate(target, name), f"{r['losses'][target]:.4f}",
                         f"{others(target, r['losses']):.4f}", f"{f.forgotten(target, r):+.4f}", score(r)])
 
 
