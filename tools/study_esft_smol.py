@@ -159,7 +159,7 @@ class Study(study_smol.Study):
         tried = {r["rate"]: r["valid"] for k, r in list(self.results.items()) if k.startswith(f"tune/{target}/{method}/") and "valid" in r}
         best = study_smol.lowest(tried)
         if best and best == max(tried, key=float) and all(r in tried for r in first):
-            return [ladder[ladder.index(best) + 1]]
+            return ladder[ladder.index(best) + 1:][:1]
         return [r for r in first if r not in tried]
 
     def jobs(self):

@@ -27,7 +27,7 @@ study() { # action, options
     if grep -qFf "$T/data/esft/maths-test.jsonl" "$T/data/esft/maths-train.jsonl"; then return 1; fi # held out
     study run --only '^(mixture|scores/(intent|maths)|tune/(intent|maths)/(full|esft-token|lora-experts|random)/)'
     cat "$T/log"
-    [ "$(grep -c ' s): ' "$T/log")" = 19 ]
+    [ "$(grep -c ' s): ' "$T/log")" -ge 19 ] # more where the highest rate is the best
     if grep -q ': pesc ' "$T/log"; then return 1; fi
     study run --only '^(mixture|scores/(intent|maths)|tune/(intent|maths)/(full|esft-token|lora-experts|random)/)'
     if grep -q ' s): ' "$T/log"; then return 1; fi

@@ -31,12 +31,11 @@ static pesc_device *dev;
 static const char *make(const char *name, const char *json, const char *type)
 {
     static char file[512];
-    char folder[64], shape[64], path[512], words[512];
+    char folder[64], shape[64], path[512];
     snprintf(folder, sizeof folder, "%s-hf", name);
     snprintf(shape, sizeof shape, "%s.json", name);
     snprintf(path, sizeof path, "%s", files_path(folder));
-    snprintf(words, sizeof words, "%s", golden_path("llama-square"));
-    must(pesc_new(files_text(shape, json), path, words, "f32", 3, NULL));
+    must(pesc_new(files_text(shape, json), path, NULL, "f32", 3, NULL));
     pesc_export_options e = pesc_export_defaults();
     e.dtype = type;
     e.check = false;
