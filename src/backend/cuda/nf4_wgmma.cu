@@ -292,6 +292,7 @@ __device__ __forceinline__ void consume(const problem &p, const share &s, int wa
             hopper_wait(&bar.full[at], parity);
         load_block(even, table, ring + at * stage::BYTES, scales_of(sets, step + 1), 0);
         add_block<0>(sum, odd); /* after the last step the even block is not used */
+        __syncwarp();           /* every lane has read the stage */
         if (lane == 0)
             hopper_arrive(&bar.empty[done]);
     }
