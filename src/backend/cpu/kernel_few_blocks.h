@@ -186,10 +186,9 @@ TARGET static void multiply_decoded(const mm_tile *t, const mm_operand *x, mm_bl
                                     int64_t column)
 {
     few_scratch *scratch = (few_scratch *)(void *)t->scratch;
-    float *to = scratch->partials;
     for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += FEW_OUTPUTS) {
+        float *to = scratch->partials + j * PARTIALS;
         decode_rows(x, block, column + j, scratch);
-        to = scratch->partials + j * PARTIALS;
         const mm_element *a = t->rows;
         for (int64_t e = 0; e < block.n_elements; e += t->block_elements) {
             int64_t n = num_min(t->block_elements, block.n_elements - e), row = 0;
