@@ -21,6 +21,7 @@
 enum {
     PARTIALS = VECTOR,                  /* partial sums of a block in the split formats */
     TILE_VECTORS = 2,                   /* vectors of columns in a register tile */
+    SPLIT_ROWS = 7,                     /* rows whose sums and partial sums fit the registers */
     SCALES = MM_KC * VALUES / NF4_BLOCK /* of NF4, for a row and k block */
 };
 
@@ -102,20 +103,112 @@ INLINE void tile_partial_sums(int n_rows, int partials, bool in_order, const mm_
 /* The rows of MM_F32_SPLIT are always in order, which the compiler then knows. */
 INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 {
-    if (PAIRS)
-        tile_partial_sums(n_rows, mm_is_split(t->format) ? PARTIALS : 1, t->rows_in_order, t,
-                          column);
-    else if (F32_SPLIT && t->format == MM_F32_SPLIT)
+    if (F32_SPLIT && t->format == MM_F32_SPLIT)
         tile_partial_sums(n_rows, PARTIALS, true, t, column);
     else
         tile_partial_sums(n_rows, 1, false, t, column);
 }
+
+#if PAIRS
+/* All partial sums of a block for few enough rows that their sum stays in registers as well,
+ * instead of being loaded and stored for each partial sum. The compiler keeps addresses in vector
+ * registers where it has no others, and spills sums: hence the barriers. */
+INLINE void tile_split_sums(int n_rows, int n_vectors, const mm_tile *t)
+{
+    vecf sum[SPLIT_ROWS][TILE_VECTORS], total[SPLIT_ROWS][TILE_VECTORS];
+    vec b[TILE_VECTORS];
+    const int64_t n = t->n_elements / PARTIALS, stride = t->row_stride;
+    const int64_t step = t->rows_in_order ? PARTIALS : 1, next = t->rows_in_order ? 1 : n;
+    const mm_element *panel = t->panel, *row = t->rows, *a[(SPLIT_ROWS + 2) / 3];
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+        for (int v = 0; v < n_vectors; v++)
+            total[i][v] = t->add ? load_sums(t->sums + i * t->ld + v * VECTOR) : minus_zero();
+    for (int s = 0; s < PARTIALS; s++, row += next) {
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i += 3)
+            a[i / 3] = row + i * stride;
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++)
+                sum[i][v] = zero_sums();
+        for (int64_t e = n; e != 0; e--, panel += MM_NR) {
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++)
+                b[v] = load_elements(panel + v * VECTOR);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                for (int v = 0; v < n_vectors; v++)
+                    sum[i][v] = multiply_add(sum[i][v], a[i / 3][i % 3 * stride], b[v]);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i += 3) {
+                a[i / 3] += step;
+                __asm__("" : "+r"(a[i / 3])); /* one pointer for three rows, not one for each */
+            }
+        }
+#pragma GCC unroll 64
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+            for (int v = 0; v < n_vectors; v++)
+                total[i][v] = add_sums(total[i][v], sum[i][v]);
+    }
+    __asm__ volatile("" : : : "memory"); /* addresses of sums are computed anew, not kept */
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+        for (int v = 0; v < n_vectors; v++)
+            put_sums(t->sums + i * t->ld + v * VECTOR, total[i][v], false);
+}
+
+/* A function for each number of rows, in which the compiler finds registers for all sums. */
+#define SPLIT_SUMS(n)                                                                              \
+    TARGET static __attribute__((noinline)) void split_sums_##n(const mm_tile *t)                  \
+    {                                                                                              \
+        if (t->n_columns > VECTOR)                                                                 \
+            tile_split_sums(n, TILE_VECTORS, t);                                                   \
+        else                                                                                       \
+            tile_split_sums(n, 1, t);                                                              \
+    }
+SPLIT_SUMS(1)
+SPLIT_SUMS(2)
+SPLIT_SUMS(3)
+SPLIT_SUMS(4)
+SPLIT_SUMS(5)
+SPLIT_SUMS(6)
+SPLIT_SUMS(7)
+#undef SPLIT_SUMS
+
+/* The rows of a tile in as few parts of about equal height as possible. */
+static void split_sums(const mm_tile *tile)
+{
+    static void (*const with_rows[SPLIT_ROWS + 1])(
+        const mm_tile *) = { NULL,         split_sums_1, split_sums_2, split_sums_3,
+                             split_sums_4, split_sums_5, split_sums_6, split_sums_7 };
+    mm_tile t = *tile;
+    int64_t parts = num_divide_up(tile->n_rows, SPLIT_ROWS), row = 0;
+    for (int64_t part = 1; part <= parts; part++, row += t.n_rows) {
+        t.n_rows = tile->n_rows * part / parts - row;
+        t.rows = tile->rows + row * t.row_stride;
+        t.sums = tile->sums + row * t.ld;
+        with_rows[t.n_rows](&t);
+    }
+}
+#endif
 
 /* `case n: CASE(n) break;` for n from 1 to 8: a compile-time copy for each number of rows. */
 #define CASES_TO_8 CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
 
 TARGET static void micro_kernel(const mm_tile *t)
 {
+#if PAIRS
+    if (mm_is_split(t->format)) {
+        split_sums(t);
+        return;
+    }
+#endif
     for (int64_t column = 0; column < t->n_columns; column += TILE_VECTORS * VECTOR)
         switch (t->n_rows) {
 #define CASE(n)                                                                                    \

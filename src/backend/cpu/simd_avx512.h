@@ -24,6 +24,12 @@ INLINE vecf zero_sums(void)
     return _mm512_setzero_ps();
 }
 
+/* Adding to it changes no bit, not even the sign of a zero. */
+INLINE vecf minus_zero(void)
+{
+    return _mm512_set1_ps(-0.0f);
+}
+
 INLINE vecf as_floats(vec x)
 {
     return _mm512_castsi512_ps(x);
@@ -52,6 +58,16 @@ INLINE vecf multiply_elements(vecf sum, vec x, vec y)
 INLINE vecf multiply_add(vecf sum, mm_element a, vec b)
 {
     return multiply_elements(sum, _mm512_set1_epi32((int)a), b);
+}
+
+INLINE vecf load_sums(const float *at)
+{
+    return _mm512_loadu_ps(at);
+}
+
+INLINE vecf add_sums(vecf x, vecf y)
+{
+    return _mm512_add_ps(x, y);
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
