@@ -26,12 +26,25 @@ static uint64_t number_after(const char *path, const char *key)
     return v;
 }
 
+/* What the control group of this process may still take: pages of files that it holds can be given
+ * up. UINT64_MAX where there is no limit. */
+static uint64_t group_available(void)
+{
+    uint64_t limit = number_after("/sys/fs/cgroup/memory.max", "");
+    uint64_t taken = number_after("/sys/fs/cgroup/memory.current", "");
+    uint64_t files = number_after("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    if (limit == UINT64_MAX || taken == UINT64_MAX || files == UINT64_MAX)
+        return limit;
+    taken = taken > files ? taken - files : 0;
+    return limit > taken ? limit - taken : 0;
+}
+
 uint64_t memory_host_available(void)
 {
     uint64_t kib = number_after("/proc/meminfo", "MemAvailable:");
     uint64_t host = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
-    uint64_t limit = number_after("/sys/fs/cgroup/memory.max", "");
-    return host < limit ? host : limit;
+    uint64_t group = group_available();
+    return host < group ? host : group;
 }
 
 uint64_t memory_available(device *dev)
