@@ -109,7 +109,7 @@ static bool begins_to_wait(const scheduler *s, job *j, int32_t n)
 }
 
 /* Whether the pool has the pages of j's prompt, of which n tokens are cached, beside those that
- * running prompts still need. */
+ * running prompts still need and the next one of each running request. */
 static bool fits(const scheduler *s, const job *j, int32_t n)
 {
     int32_t need = kvcache_pages_for(job_feed_end(j) + 1);
@@ -118,7 +118,7 @@ static bool fits(const scheduler *s, const job *j, int32_t n)
         need -= !kvcache_idle(s->kv, s->pages[i]);
     for (int32_t i = 0; i < s->n_running; i++) {
         const job *on = s->slots[s->order[i]];
-        room -= kvcache_pages_for(job_feed_end(on) + 1) - kvcache_pages_for(on->fed);
+        room -= kvcache_pages_for(job_feed_end(on) + 1) - kvcache_pages_for(on->fed) + 1;
     }
     return s->n_running == 0 || need <= room;
 }

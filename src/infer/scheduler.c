@@ -1,6 +1,7 @@
 #include "infer/sameshape.h"
 
 #include "base/mem.h"
+#include "model/memory.h"
 
 #include <string.h>
 
@@ -44,10 +45,16 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, seqs, s->max_out }, s->kv);
 }
 
-static int64_t cache_size(const scheduler_options *o)
+/* Tokens in the KV cache, see scheduler_options. A GPU's memory is there to be used; a host's is
+ * other programs', too. */
+static int64_t cache_size(const pesc_model *m, const scheduler_options *o)
 {
     int64_t all = (int64_t)o->slots * o->context;
-    int64_t some = (int64_t)o->slots * CACHED_PER_SLOT + o->context;
+    int64_t some = (int64_t)o->slots * CACHED_PER_SLOT + o->context, held = 0;
+    if (!m->dev->op->host_memory(m->dev))
+        held =
+            (int64_t)(memory_available(m->dev) / 4 * 3 / kvcache_token_bytes(&m->cfg, m->act_dt));
+    some = some > held ? some : held;
     int64_t n = o->cache_tokens ? o->cache_tokens : all < some ? all : some;
     return n > o->context ? n : o->context;
 }
@@ -73,7 +80,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     job_queue_init(&s->queue);
     pesc_status st = open_host(s);
     if (st == PESC_OK)
-        st = open_device(s, cache_size(opt));
+        st = open_device(s, cache_size(m, opt));
     if (st == PESC_OK)
         *out = s;
     else

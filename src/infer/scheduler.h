@@ -15,10 +15,11 @@
  * set of requests is computed once.
  *
  * Pages. A request is admitted if the next forward has tokens left for it and its prompt fits the
- * pool beside those of the running slots. If
- * the pool is exhausted while tokens are generated, the youngest slot is preempted: its request
- * returns to the head of the queue with the tokens it has, which are fed again later. The oldest
- * request is never preempted, so every request ends.
+ * pool beside those of the running slots and a further page for each of these: without that, it
+ * would be preempted soon after, and much be computed again and again. If the pool is exhausted
+ * while tokens are generated, the youngest slot is preempted: its request returns to the head of
+ * the queue with the tokens it has, which are fed again later. The oldest request is never
+ * preempted, so every request ends.
  *
  * Results do not depend on the order of requests, the number of slots, the limit of tokens, what is
  * cached or preempted: bit for bit on a CPU, and on a GPU with `same_shape`; else as far as
@@ -38,8 +39,9 @@ typedef struct scheduler_options {
     int32_t slots;        /* requests that run at a time, at least 1 */
     int32_t context;      /* tokens of the longest request, with those generated */
     int32_t max_tokens;   /* of a forward; 0: by the device. At least `slots` are used. */
-    int64_t cache_tokens; /* in the KV cache; 0: room for all slots, with at most 512 tokens each
-                             beside one request of any length. At least `context` are used. */
+    int64_t cache_tokens; /* in the KV cache; 0: room for all slots, on a CPU with at most 512
+                             tokens each beside one request of any length, on a GPU in at most three
+                             quarters of its free memory. At least `context` are used. */
     bool same_shape;      /* every forward has the same number of rows, which is the least that
                              `slots` allow: results are then as independent on a GPU as they always
                              are on a CPU, and max_tokens is not used */

@@ -49,6 +49,12 @@ static pesc_status open_tables(kvcache *c)
     return PESC_OK;
 }
 
+uint64_t kvcache_token_bytes(const config *cfg, dtype dt)
+{
+    int64_t width = config_kv_heads(cfg) * (int64_t)(config_qk_dim(cfg) + config_v_dim(cfg));
+    return (uint64_t)(cfg->n_layers * width) * dtype_block_bytes(dt);
+}
+
 static const memory_need cache_need = { "the key-value cache", "a shorter context needs less" };
 
 pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt, int32_t n_seqs,
@@ -58,8 +64,7 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
     *out = NULL;
     /* Every timeline may have begun a page it does not fill. */
     int64_t pages = total_tokens / KV_PAGE_TOKENS + n_seqs;
-    double width = (double)config_kv_heads(cfg) * (config_qk_dim(cfg) + config_v_dim(cfg));
-    double bytes = width * KV_PAGE_TOKENS * (double)pages * cfg->n_layers * 4;
+    double bytes = (double)kvcache_token_bytes(cfg, DT_F32) * KV_PAGE_TOKENS * (double)pages;
     if (pages > INT32_MAX / cfg->n_layers || bytes > 0x1p60)
         return fail(PESC_NOMEM, "a key-value cache of %lld tokens is too large",
                     (long long)total_tokens);

@@ -2,6 +2,7 @@
 
 #include "base/args.h"
 #include "base/options.h"
+#include "model/kvcache.h"
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
@@ -84,10 +85,9 @@ static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
     pesc_model *m = &s->m;
     const config *c = &m->cfg;
     params_size size;
-    int64_t kv = config_kv_heads(c) * (int64_t)(config_qk_dim(c) + config_v_dim(c));
     int32_t n = (int32_t)r->tokens;
     r->weight_bytes = sketch_weight_bytes(s);
-    r->kv_bytes = (uint64_t)(c->n_layers * kv) * dtype_block_bytes(m->act_dt);
+    r->kv_bytes = kvcache_token_bytes(c, m->act_dt);
     r->inference_bytes = pass_infer_bytes(m, (pass_limits){ n, 1, 1 });
     params_measure(&size, c, spec);
     r->trained_bytes = (uint64_t)params_bytes(&size, m->act_dt, 1) + optimizer_bytes(size.n, false);

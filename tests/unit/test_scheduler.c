@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TASKS = 3, DOCS = 5, CHOICES = 4, CONTEXT = 330, MAX_REQUESTS = 128, MAX_NEW = 130 };
+enum { TASKS = 3, DOCS = 5, CHOICES = 4, CONTEXT = 330, MAX_REQUESTS = 128, MAX_NEW = 200 };
 
 /* ---- requests and what is expected of them ---- */
 
@@ -448,7 +448,7 @@ static void a_preempted_score_begins_again(void **state)
     scheduler *s;
     bool more;
     must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320, false, overlap }));
-    talk = make(180, 0, 90);
+    talk = make(120, 0, 150);
     score = make(240, 10, 0);
     want = score;
     expect_score(model, &want);
@@ -459,6 +459,27 @@ static void a_preempted_score_begins_again(void **state)
     must(scheduler_run(s));
     assert_int_equal(scheduler_count(s).preempted, 1);
     assert_same(&score, &want);
+    scheduler_close(s);
+}
+
+/* Requests that outgrow the pool together: one that is preempted comes back only when the others
+ * can go on beside it, not to be preempted again at the next page. */
+static void a_full_pool_is_not_fought_over(void **state)
+{
+    overlap = *state;
+    enum { TALKS = 16 };
+    static sample talks[TALKS];
+    scheduler *s;
+    must(scheduler_open(&s, model, &(scheduler_options){ TALKS, 320, 64, 1280, false, overlap }));
+    for (int i = 0; i < TALKS; i++) {
+        talks[i] = make(100, 0, 200);
+        talks[i].ids[0] = i; /* no prefix is shared */
+        add(s, &talks[i], 0);
+    }
+    must(scheduler_run(s));
+    for (int i = 0; i < TALKS; i++)
+        assert_int_equal(talks[i].n_got, 200);
+    assert_in_range(scheduler_count(s).preempted, 1, TALKS / 2);
     scheduler_close(s);
 }
 
@@ -546,6 +567,8 @@ int main(void)
         cmocka_unit_test_prestate(a_preempted_request_goes_on, &overlap),
         cmocka_unit_test(a_preempted_score_begins_again),
         cmocka_unit_test_prestate(a_preempted_score_begins_again, &overlap),
+        cmocka_unit_test(a_full_pool_is_not_fought_over),
+        cmocka_unit_test_prestate(a_full_pool_is_not_fought_over, &overlap),
         cmocka_unit_test(limits_are_kept),
         cmocka_unit_test_prestate(limits_are_kept, &overlap),
         cmocka_unit_test(refused_memory_is_reported),
