@@ -44,6 +44,10 @@ typedef struct kernel_traits {
       "as gemm_wgmma, terms of frozen weights rounded to e4m3 with power-of-two scales",           \
       "base_grad_dtype fp8; rows of w % 16 == 0, columns % 64 == 0; scale 1; 16-byte aligned",     \
       FP8_TOKENS, 0, 90, 90, KERNEL_NN, KERNEL_BF16, KERNEL_BF16 | KERNEL_NF4, KERNEL_BF16)        \
+    X(nf4_wgmma, nf4_wgmma_fits, false, 3,                                                         \
+      "wgmma, codes decoded in registers, clusters split k; up to 3 matrices in one launch",       \
+      "k % 128 == 0; 16-byte aligned",                                                             \
+      33, 256, 90, 90, KERNEL_NT, KERNEL_BF16, KERNEL_NF4, KERNEL_FLOATS)                           \
     X(gemm_wgmma, gemm_wgmma_fits, true, 1,                                                        \
       "wgmma, persistent blocks, tiles of 128x256; sums of products in one launch",                \
       "tiles for 80 % of the multiprocessors; no bias; scale 1; 16-byte aligned rows",             \
@@ -56,10 +60,6 @@ typedef struct kernel_traits {
       "mma.sync, codes streamed through registers; up to 3 matrices in one launch",                \
       "k % 64 == 0; 16-byte aligned",                                                              \
       1, 8, 80, 0, KERNEL_NT, KERNEL_BF16, KERNEL_NF4, KERNEL_FLOATS)                              \
-    X(nf4_wgmma, nf4_wgmma_fits, false, 3,                                                         \
-      "wgmma, codes decoded in registers, clusters split k; up to 3 matrices in one launch",       \
-      "k % 128 == 0; 16-byte aligned",                                                             \
-      33, 64, 90, 90, KERNEL_NT, KERNEL_BF16, KERNEL_NF4, KERNEL_FLOATS)                           \
     X(nf4_split_k, nf4_split_k_fits, false, 1,                                                     \
       "mma.sync, blocks split k, partial sums added in order",                                     \
       "k % 64 == 0; 16-byte aligned; matrices without gaps",                                       \

@@ -68,7 +68,8 @@ void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
 
 /* clang-format off */
 #define OP_TEST_MAP(X)                                                                             \
-    X(matmul) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls) X(grouped_matmul)           \
+    X(matmul) X(matmul_nf4) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls)               \
+    X(grouped_matmul)                                                                              \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(add_gated) X(convert) X(gather_rows)    \
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \

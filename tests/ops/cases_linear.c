@@ -213,13 +213,6 @@ const op_test test_matmul = {
           .bias = true },
         { .t = 50, .c = 704, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
           .flag = true, .bias = true },
-        { .t = 33, .c = 128, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
-        { .t = 50, .c = 896, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
-          .flag = true, .bias = true },
-        { .t = 64, .c = 2176, .n = 520, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
-        { .t = 60, .c = 256, .n = 388, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
-        { .t = 40, .c = 12288, .n = 68, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
-        { .t = 37, .c = 10880, .n = 50, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .flag = true },
         { .t = 5, .c = 1160, .n = 33, .scale = 0.5f, .x = DT_BF16, .w = DT_BF16, .flag = true,
           .bias = true },
         { .t = 301, .c = 516, .n = 8, .scale = 1 },
@@ -235,6 +228,32 @@ const op_test test_matmul = {
         { .t = 5, .c = 768, .n = 301, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
           .flag = true, .bias = true },
         { .t = 8, .c = 4352, .n = 50, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
+    }
+};
+/* Many rows of NF4: where the choice of kernel, and of tokens a block has, changes. */
+const op_test test_matmul_nf4 = {
+    "matmul_nf4", matmul_slots, matmul_arrange, matmul_call, matmul_oracle, 2e-5,
+    .cases = {
+        { .t = 1, .c = 64, .n = 3, .scale = 1, .w = DT_NF4 },
+        { .t = 33, .c = 128, .n = 64, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
+        { .t = 50, .c = 896, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .flag = true, .bias = true },
+        { .t = 64, .c = 2176, .n = 520, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 60, .c = 256, .n = 388, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 40, .c = 12288, .n = 68, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 37, .c = 10880, .n = 50, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .flag = true },
+        { .t = 65, .c = 2176, .n = 520, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 96, .c = 896, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .flag = true, .bias = true },
+        { .t = 97, .c = 256, .n = 388, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 127, .c = 5504, .n = 50, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .flag = true },
+        { .t = 128, .c = 2176, .n = 520, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 129, .c = 896, .n = 300, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16,
+          .flag = true, .bias = true },
+        { .t = 192, .c = 384, .n = 520, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 193, .c = 128, .n = 197, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
+        { .t = 256, .c = 256, .n = 388, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 257, .c = 256, .n = 388, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
     }
 };
 /* Sums of two products, and columns of wider matrices. */
@@ -398,6 +417,9 @@ const op_test test_matmuls = {
         { .t = 31, .c = 256, .n = 61, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_F32 },
         { .t = 64, .c = 256, .n = 128, .k = 40, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
         { .t = 65, .c = 256, .n = 61, .k = 16, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 65, .c = 640, .n = 260, .scale = 1, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 128, .c = 256, .n = 384, .scale = 0.5f, .x = DT_BF16, .w = DT_NF4, .o = DT_BF16 },
+        { .t = 129, .c = 256, .n = 189, .scale = 1, .x = DT_BF16, .w = DT_NF4 },
     }
 };
 /* clang-format on */

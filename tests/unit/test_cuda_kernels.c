@@ -128,8 +128,8 @@ static void rows_choose_the_kernel_of_nf4(void **state)
     assert_string_equal(first(&p, 9, 90, DT_NF4), "nf4_split_k");
     assert_string_equal(first(&p, 32, 90, DT_NF4), "nf4_split_k");
     assert_string_equal(first(&p, 33, 90, DT_NF4), "nf4_wgmma");
-    assert_string_equal(first(&p, 64, 90, DT_NF4), "nf4_wgmma");
-    assert_string_equal(first(&p, 65, 90, DT_NF4), "cublaslt");
+    assert_string_equal(first(&p, 256, 90, DT_NF4), "nf4_wgmma");
+    assert_string_equal(first(&p, 257, 90, DT_NF4), "cublaslt");
     assert_string_equal(first(&p, 9, 80, DT_NF4), "cublaslt");
     assert_string_equal(first(&p, 8, 80, DT_BF16), "gemv");
     assert_string_equal(first(&p, 9, 80, DT_BF16), "cublaslt");

@@ -316,6 +316,43 @@ static __device__ __forceinline__ void hopper_multiply_fp8(float (&d)[128], uint
             : "l"(a), "l"(b));
 }
 
+/* A in registers: d [64, N] (+)= A [64, 16] B [N, 16]^T. d is only added to where `add` is not 0.
+ */
+static __device__ __forceinline__ void hopper_multiply(float (&d)[32], const uint32_t (&a)[4],
+                                                       uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}"
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+static __device__ __forceinline__ void hopper_multiply(float (&d)[24], const uint32_t (&a)[4],
+                                                       uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %29, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23}, "
+                 "{%24, %25, %26, %27}, %28, add, 1, 1, 0;\n}"
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* After a wait for d's products: the compiler moves no use of d before this. */
+static __device__ __forceinline__ void hopper_multiplied(float (&d)[32])
+{
+    asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)::"memory");
+}
+
+static __device__ __forceinline__ void hopper_multiplied(float (&d)[24])
+{
+    asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16)::"memory");
+}
+
 #undef R8
 
 /* ---- setmaxnreg: producers give registers up, consumers take them; N a thread ---- */

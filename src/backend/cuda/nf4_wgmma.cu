@@ -1,24 +1,26 @@
-/* nf4_wgmma: 33 to 64 rows of bf16 activations against NF4 matrices on Hopper. Up to three matrices
- * that multiply the same activations are one launch.
+/* nf4_wgmma: 33 to 256 rows of bf16 activations against NF4 matrices on Hopper. Up to three
+ * matrices that multiply the same activations are one launch.
  *
- * Tiles: a block has 192 (or 128) rows of w by all tokens (64). A step is 128 elements of k, two
- * quantisation blocks.
+ * Tiles: a block has 192 (or 128) rows of w by up to 64, 96 or 128 tokens, of each of which there
+ * is a kernel. Above 128 tokens, two blocks that are launched one after the other share the tokens
+ * of a tile. A step is 128 elements of k, two quantisation blocks.
  *
  * Who does what (warp specialisation): four warpgroups. Of the last, one thread has TMA copy codes
- * and activations into a ring of five stages and one warp copies scales; it gives its registers to
- * the others. Each of the three consumer warpgroups has 64 rows: its lanes decode codes to pairs of
- * bf16 in registers, wgmma's first operand; the activations are the second, in shared memory. The
- * sum of each quantisation block is scaled in f32. While the tensor cores multiply one quantisation
- * block, the warpgroup scales the sum of the one before and decodes the one after it, so there are
- * two sets of these registers. Consumers synchronise with the producers only.
+ * and activations into a ring of three to five stages and one warp copies scales; it gives its
+ * registers to the others. Each of the three consumer warpgroups has 64 rows: its lanes decode
+ * codes to pairs of bf16 in registers, wgmma's first operand; the activations are the second, in
+ * shared memory. The sum of each quantisation block is scaled in f32. While the tensor cores
+ * multiply one quantisation block, the warpgroup decodes the one after it, and with 64 tokens it
+ * also scales the sum of the one before; with more the registers do not suffice for a second set
+ * of sums. Consumers synchronise with the producers only.
  *
  * Split-K: where w has too few rows, the blocks of a cluster (up to 8) share k. Each adds up, in
  * order, the sums of all for its part of the rows, which it reads from their shared memory
  * (distributed shared memory).
  *
- * Bound: shared memory, through which codes are decoded. For 64 rows of a quantisation block the
- * look-ups, the reads of codes and wgmma's reads of activations take 64 cycles each, and what is
- * copied there some 40; the tensor cores need 128. */
+ * Bound: shared memory, through which codes are decoded. For 64 rows of a quantisation block and 64
+ * tokens the look-ups, the reads of codes and wgmma's reads of activations take 64 cycles each, and
+ * what is copied there some 40; the tensor cores need 128. */
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/nf4_table.cuh"
@@ -30,8 +32,9 @@ namespace
 
 enum { LANES = 32, GROUP = 4 * LANES, GROUPS = 3 }; /* GROUP: threads of a warpgroup */
 enum { CONSUMERS = GROUPS * GROUP, THREADS = CONSUMERS + GROUP };
-enum { GROUP_ROWS = 64, TOKENS = 64, STEP = 2 * NF4_BLOCK, STAGES = 5 };
-enum { MATRICES = 3, MOST_CLUSTER = 8 };
+enum { GROUP_ROWS = 64, STEP = 2 * NF4_BLOCK };
+enum { PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 160 };
+enum { MATRICES = 3, MOST_CLUSTER = 8, MOST_TOKENS = 128 };
 
 /* One of the matrices that multiply x. Tiles are counted through all of them. */
 struct matrix {
@@ -45,37 +48,37 @@ struct problem {
     matrix matrices[MATRICES];
     int n_matrices, k, tokens, tiles;
     int rows, cluster; /* rows of a block's tile; blocks that split k */
+    int slice, slices; /* tokens of a block; blocks that share the tokens */
     nf4_values values;
 };
 
-/* One stage of the ring: codes, 64 bytes a row; x, for each quantisation block 128 bytes a token.
- * TMA swizzles the 16-byte pieces of both. */
-struct stage {
-    static constexpr int MOST_ROWS = GROUPS * GROUP_ROWS, BOX = TOKENS * 128;
-    static constexpr int X = MOST_ROWS * STEP / 2, BYTES = X + STEP / 64 * BOX;
-    static_assert(X % 1024 == 0 && BYTES % 1024 == 0,
-                  "the swizzle pattern repeats every 1024 bytes");
+/* Scales have a ring of their own: a set has those of four steps, 32 bytes of a row, which is a
+ * sector of memory. */
+struct scale_set {
+    static constexpr int STEPS = 4, ROW = STEPS * STEP / 64 * 4, BYTES = GROUPS * GROUP_ROWS * ROW;
 };
 
-/* Scales have a ring of their own: a set has those of four steps, 32 bytes of a row, which is a
- * sector of memory. Two sets are enough: when step 4 q has its stage, step 4 q - 5 has been
- * released, so set q - 2 has been used. */
-struct scale_set {
-    static constexpr int STEPS = 4, ROW = STEPS * STEP / 64 * 4, BYTES = stage::MOST_ROWS * ROW;
-    static_assert(STAGES > STEPS,
-                  "a step's stage is free only after the set two before its own is");
+/* Shared memory of a kernel for up to TOKENS tokens: table, ring of stages, two sets of scales,
+ * barriers. A stage has codes, 64 bytes a row; then x, for each quantisation block 128 bytes a
+ * token. TMA swizzles the 16-byte pieces of both. */
+template <int TOKENS> struct layout {
+    static constexpr int STAGES = TOKENS <= 64 ? 5 : TOKENS <= 96 ? 4 : 3, BOX = TOKENS * 128;
+    static constexpr int X = GROUPS * GROUP_ROWS * STEP / 2, STAGE = X + STEP / 64 * BOX;
+    static constexpr int RING = NF4_TABLE_BYTES, SETS = RING + STAGES * STAGE;
+    static constexpr int BARRIERS = SETS + 2 * scale_set::BYTES;
+    static constexpr int BYTES = BARRIERS + 2 * STAGES * (int)sizeof(uint64_t);
+    /* The consumers' sums, [token][row], reuse the ring; the padding spreads lanes over banks. */
+    static constexpr int SUMS_STRIDE = GROUPS * GROUP_ROWS + 4;
+    static_assert(X % 1024 == 0 && STAGE % 1024 == 0,
+                  "the swizzle pattern repeats every 1024 bytes");
+    static_assert(STAGES <= scale_set::STEPS + 1,
+                  "when step 4 q has its stage, step 4 q - 5, the last of set q - 2, is released");
+    static_assert(TOKENS * SUMS_STRIDE * 4 <= STAGES * STAGE, "sums reuse the ring's memory");
 };
 
 struct barriers {
-    uint64_t full[STAGES], empty[STAGES];
+    uint64_t *full, *empty; /* of each stage */
 };
-
-constexpr int SMEM =
-    NF4_TABLE_BYTES + STAGES * stage::BYTES + 2 * scale_set::BYTES + (int)sizeof(barriers);
-
-/* The consumers' sums in shared memory, [token][row]; the padding spreads lanes over all banks. */
-enum { SUMS_STRIDE = GROUPS * GROUP_ROWS + 4 };
-static_assert(TOKENS * SUMS_STRIDE * 4 <= STAGES * stage::BYTES, "sums reuse the ring's memory");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -84,38 +87,47 @@ __device__ __forceinline__ void consumers_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * GROUP) : "memory");
 }
 
-/* What a block computes: rows from `first` on of a matrix, steps [begin, end) of k. */
+/* What a block computes: rows from `first` on of a matrix, steps [begin, end) of k, `tokens` tokens
+ * from `token` on. */
 struct share {
-    int matrix, first, begin, end;
+    int matrix, first, begin, end, token, tokens;
 };
 
 __device__ __forceinline__ share share_of(const problem &p)
 {
-    int tile = blockIdx.x / p.cluster, rank = blockIdx.x % p.cluster, i = 0, steps = p.k / STEP;
+    int nth = blockIdx.x / p.cluster, rank = blockIdx.x % p.cluster, i = 0, steps = p.k / STEP;
+    int tile = nth / p.slices, token = nth % p.slices * p.slice;
     while (i + 1 < p.n_matrices && tile >= p.matrices[i + 1].first_tile)
         i++;
-    return share{ i, (tile - p.matrices[i].first_tile) * p.rows, steps * rank / p.cluster,
-                  steps * (rank + 1) / p.cluster };
+    return share{ i,
+                  (tile - p.matrices[i].first_tile) * p.rows,
+                  steps * rank / p.cluster,
+                  steps * (rank + 1) / p.cluster,
+                  token,
+                  min(p.slice, p.tokens - token) };
 }
 
 /* ---- producers ---- */
 
 /* One thread: codes and activations by TMA. Codes are loaded before the wait for the kernel before
  * this one, which does not write them. */
+template <int TOKENS>
 __device__ __forceinline__ void produce(const problem &p, const share &s, unsigned char *ring,
-                                        barriers &bar)
+                                        const barriers &bar)
 {
+    typedef layout<TOKENS> in;
+    constexpr int STAGES = in::STAGES;
     auto load_codes = [&](int step) {
         int at = (step - s.begin) % STAGES;
-        hopper_arrive_expecting(&bar.full[at], p.rows * STEP / 2 + STEP / 64 * stage::BOX);
-        hopper_load(ring + at * stage::BYTES, &p.codes[s.matrix], &bar.full[at], step * (STEP / 4),
+        hopper_arrive_expecting(&bar.full[at], p.rows * STEP / 2 + STEP / 64 * in::BOX);
+        hopper_load(ring + at * in::STAGE, &p.codes[s.matrix], &bar.full[at], step * (STEP / 4),
                     s.first, 0);
     };
     auto load_activations = [&](int step) {
         int at = (step - s.begin) % STAGES;
         for (int i = 0; i < STEP / 64; i++)
-            hopper_load(ring + at * stage::BYTES + stage::X + i * stage::BOX, &p.x, &bar.full[at],
-                        step * STEP + i * 64, 0, 0);
+            hopper_load(ring + at * in::STAGE + in::X + i * in::BOX, &p.x, &bar.full[at],
+                        step * STEP + i * 64, s.token, 0);
     };
     for (int step = s.begin; step < min(s.begin + STAGES, s.end); step++)
         load_codes(step);
@@ -148,8 +160,9 @@ __device__ __forceinline__ void copy_scales(const problem &p, const share &s, in
 }
 
 /* One warp: scales by cp.async. */
+template <int STAGES>
 __device__ __forceinline__ void produce_scales(const problem &p, const share &s,
-                                               unsigned char *sets, barriers &bar)
+                                               unsigned char *sets, const barriers &bar)
 {
     bool wide = p.k / NF4_BLOCK % 4 == 0; /* rows of scales are 16-byte aligned */
     for (int step = s.begin; step < s.end; step++) {
@@ -170,31 +183,6 @@ __device__ __forceinline__ void produce_scales(const problem &p, const share &s,
 }
 
 /* ---- consumers ---- */
-
-#define R8(how, d, i)                                                                              \
-    how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3]), how(d[i + 4]), how(d[i + 5]),          \
-        how(d[i + 6]), how(d[i + 7])
-
-/* d [64 rows, 64 tokens] (+)= a [64, 16] x [64, 16]^T; d is only added to where `add` is not 0. */
-__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t x,
-                                         int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}"
-                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(add));
-}
-
-/* After a wait for d's products: the compiler moves no use of d before this. */
-__device__ __forceinline__ void finished(float (&d)[32])
-{
-    asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)::"memory");
-}
-
-#undef R8
 
 /* Decodes quantisation block b of a stage for a warp's 16 rows from `row` on: a lane's part of the
  * first operand, 16 elements of k at a time. Of each 8 bytes a lane uses its own and the one four
@@ -217,23 +205,33 @@ __device__ __forceinline__ void decode(uint32_t (&a)[4][4], const unsigned char 
         }
 }
 
-/* A quantisation block of 64 rows: the warpgroup's operand, the scales of a lane's two rows, and
- * the products. */
+/* A quantisation block of 64 rows: the warpgroup's operand and the scales of a lane's two rows. */
 struct block {
     uint32_t a[4][4];
-    float low, high, sum[32];
+    float low, high;
 };
 
-/* Operand and scales of quantisation block b of a stage. `scales`: of the step, in the first row.
- */
-__device__ __forceinline__ void load_block(block &q, const unsigned char *table,
-                                           const unsigned char *from, const unsigned char *scales,
-                                           int b)
+/* The second block of a stage; `scales`: from load_even(). */
+__device__ __forceinline__ void load_odd(block &q, float2 scales, const unsigned char *table,
+                                         const unsigned char *from)
+{
+    decode(q.a, table, from, threadIdx.x / LANES * 16, 1);
+    q.low = scales.x;
+    q.high = scales.y;
+}
+
+/* The first block of a stage. `scales`: of the step, in the first row; `other`: those of the second
+ * block. */
+__device__ __forceinline__ void load_even(block &q, float2 &other, const unsigned char *table,
+                                          const unsigned char *from, const unsigned char *scales)
 {
     int row = threadIdx.x / LANES * 16, g = threadIdx.x % LANES / 4;
-    decode(q.a, table, from, row, b);
-    q.low = *(const float *)(scales + (row + g) * scale_set::ROW + b * 4);
-    q.high = *(const float *)(scales + (row + 8 + g) * scale_set::ROW + b * 4);
+    decode(q.a, table, from, row, 0);
+    float2 low = *(const float2 *)(scales + (row + g) * scale_set::ROW);
+    float2 high = *(const float2 *)(scales + (row + 8 + g) * scale_set::ROW);
+    q.low = low.x;
+    q.high = high.x;
+    other = make_float2(low.y, high.y);
 }
 
 /* Where the scales of a step are. */
@@ -243,65 +241,98 @@ __device__ __forceinline__ const unsigned char *scales_of(const unsigned char *s
            step % scale_set::STEPS * (STEP / 64) * 4;
 }
 
-/* Starts its products with the activations of the stage. */
-__device__ __forceinline__ void multiply_block(block &q, const unsigned char *from, int b)
+/* Starts the products of a block with the activations of 2 N tokens. */
+template <int N>
+__device__ __forceinline__ void multiply_block(float (&part)[N], const block &q,
+                                               const unsigned char *tokens)
 {
-    uint64_t x = hopper_operand(from + stage::X + b * stage::BOX, 0);
+    uint64_t x = hopper_operand(tokens, 0);
     hopper_multiply_begin();
 #pragma unroll
     for (int s = 0; s < 4; s++)
-        multiply(q.sum, q.a[s], x + 2 * s, s);
+        hopper_multiply(part, q.a[s], x + 2 * s, s);
     hopper_multiply_commit();
 }
 
-/* Waits until at most LATER blocks are unfinished, which were started after this one; then adds its
- * products. */
-template <int LATER> __device__ __forceinline__ void add_block(float (&sum)[32], block &q)
+/* Waits until at most LATER products are unfinished, which were started after these; then adds
+ * these, scaled. */
+template <int LATER, int N>
+__device__ __forceinline__ void add_block(float *sum, float (&part)[N], const block &q)
 {
     hopper_multiply_wait<LATER>();
-    finished(q.sum);
+    hopper_multiplied(part);
 #pragma unroll
-    for (int i = 0; i < 32; i++)
-        sum[i] = fmaf(i & 2 ? q.high : q.low, q.sum[i], sum[i]);
+    for (int i = 0; i < N; i++)
+        sum[i] = fmaf(i & 2 ? q.high : q.low, part[i], sum[i]);
 }
 
-/* All steps of the block; then the sums are left in shared memory. The first block of a step is
- * decoded while the tensor cores multiply the last one of the step before. */
-__device__ __forceinline__ void consume(const problem &p, const share &s, int warp,
-                                        unsigned char *table, barriers &bar)
+/* All steps of a warpgroup's rows. The first block of a step is decoded while the tensor cores
+ * multiply the last one of the step before; after the last step it is not used. */
+template <int TOKENS>
+__device__ __forceinline__ void multiply_steps(float (&sum)[TOKENS / 2], const share &s,
+                                               unsigned char *table, const barriers &bar)
 {
-    unsigned char *ring = table + NF4_TABLE_BYTES, *sets = ring + STAGES * stage::BYTES;
-    float *sums = (float *)ring, sum[32] = {};
+    typedef layout<TOKENS> in;
+    unsigned char *ring = table + in::RING, *sets = table + in::SETS;
     block even, odd;
-    int lane = threadIdx.x % LANES, at = 0, parity = 0;
-    bool mine = warp * 16 < p.rows && s.begin < s.end;
-    if (mine) {
-        hopper_wait(&bar.full[0], 0);
-        load_block(even, table, ring, scales_of(sets, s.begin), 0);
-    }
-    for (int step = s.begin; mine && step < s.end; step++) {
-        const unsigned char *from = ring + at * stage::BYTES;
-        int done = at;
-        multiply_block(even, from, 0);
-        load_block(odd, table, from, scales_of(sets, step), 1);
-        multiply_block(odd, from, 1);
-        add_block<1>(sum, even);
-        at = at + 1 == STAGES ? 0 : at + 1;
+    float2 other;
+    int at = 0, parity = 0;
+    hopper_wait(&bar.full[0], 0);
+    load_even(even, other, table, ring, scales_of(sets, s.begin));
+    for (int step = s.begin; step < s.end; step++) {
+        const unsigned char *from = ring + at * in::STAGE, *x = from + in::X;
+        uint64_t *done = &bar.empty[at];
+        at = at + 1 == in::STAGES ? 0 : at + 1;
         parity ^= at == 0;
-        if (step + 1 < s.end)
-            hopper_wait(&bar.full[at], parity);
-        load_block(even, table, ring + at * stage::BYTES, scales_of(sets, step + 1), 0);
-        add_block<0>(sum, odd); /* after the last step the even block is not used */
-        __syncwarp();           /* every lane has read the stage */
-        if (lane == 0)
-            hopper_arrive(&bar.empty[done]);
+        const unsigned char *next = ring + at * in::STAGE;
+        if constexpr (TOKENS == 64) { /* two sets of products */
+            float part[2][32];
+            multiply_block(part[0], even, x);
+            load_odd(odd, other, table, from);
+            multiply_block(part[1], odd, x + in::BOX);
+            add_block<1>(sum, part[0], even);
+            if (step + 1 < s.end)
+                hopper_wait(&bar.full[at], parity);
+            load_even(even, other, table, next, scales_of(sets, step + 1));
+            add_block<0>(sum, part[1], odd);
+        } else { /* one set for half of the tokens at a time */
+            enum { HALF = TOKENS / 2 };
+            float part[HALF / 2];
+            multiply_block(part, even, x);
+            load_odd(odd, other, table, from);
+            add_block<0>(sum, part, even);
+            multiply_block(part, even, x + HALF * 128);
+            add_block<0>(sum + HALF / 2, part, even);
+            multiply_block(part, odd, x + in::BOX);
+            if (step + 1 < s.end)
+                hopper_wait(&bar.full[at], parity);
+            load_even(even, other, table, next, scales_of(sets, step + 1));
+            add_block<0>(sum, part, odd);
+            multiply_block(part, odd, x + in::BOX + HALF * 128);
+            add_block<0>(sum + HALF / 2, part, odd);
+        }
+        __syncwarp(); /* every lane has read the stage */
+        if (threadIdx.x % LANES == 0)
+            hopper_arrive(done);
     }
+}
+
+/* All steps of the block; then the sums are left in shared memory. */
+template <int TOKENS>
+__device__ __forceinline__ void consume(const problem &p, const share &s, int warp,
+                                        unsigned char *table, const barriers &bar)
+{
+    float *sums = (float *)(table + layout<TOKENS>::RING), sum[TOKENS / 2] = {};
+    int lane = threadIdx.x % LANES;
+    bool mine = warp * 16 < p.rows;
+    if (mine && s.begin < s.end)
+        multiply_steps<TOKENS>(sum, s, table, bar);
     consumers_sync(); /* all have read the last stage, so the ring's memory is free */
     if (mine)
 #pragma unroll
-        for (int i = 0; i < 32; i++)
-            sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * SUMS_STRIDE + warp * 16 + (i & 2) * 4 +
-                 lane / 4] = sum[i];
+        for (int i = 0; i < TOKENS / 2; i++)
+            sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * layout<TOKENS>::SUMS_STRIDE + warp * 16 +
+                 (i & 2) * 4 + lane / 4] = sum[i];
 }
 
 /* Four floats at the address `here` in the shared memory of block `rank` of the cluster. */
@@ -329,12 +360,12 @@ __device__ __forceinline__ fours fours_of(const problem &p)
 
 /* Adds the sums of all blocks of the cluster, of which there are at most RANKS, in order, and
  * stores bf16, four rows of a token at a time; a thread has BATCH of these on their way. */
-template <int RANKS, int BATCH>
-__device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &end, int first,
+template <int RANKS, int BATCH, int STRIDE>
+__device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &end, const share &s,
                                              const float *sums)
 {
     fours mine = fours_of(p);
-    int all = p.tokens * mine.n;
+    int all = s.tokens * mine.n;
     for (int at = threadIdx.x; at < all; at += CONSUMERS * BATCH) {
         float4 of[BATCH][RANKS];
         int token[BATCH], row[BATCH];
@@ -346,7 +377,7 @@ __device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &e
 #pragma unroll
             for (int r = 0; r < RANKS; r++)
                 if (r < p.cluster)
-                    of[i][r] = load_from(sums + token[i] * SUMS_STRIDE + row[i], r);
+                    of[i][r] = load_from(sums + token[i] * STRIDE + row[i], r);
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
@@ -357,8 +388,8 @@ __device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &e
                     y.x += of[i][r].x, y.y += of[i][r].y, y.z += of[i][r].z, y.w += of[i][r].w;
             __nv_bfloat162 low = __floats2bfloat162_rn(y.x * end.scale, y.y * end.scale);
             __nv_bfloat162 high = __floats2bfloat162_rn(y.z * end.scale, y.w * end.scale);
-            int64_t to = token[i] * (int64_t)end.n + first + row[i];
-            if (at + i * CONSUMERS < all && first + row[i] < end.n)
+            int64_t to = (s.token + token[i]) * (int64_t)end.n + s.first + row[i];
+            if (at + i * CONSUMERS < all && s.first + row[i] < end.n)
                 *(uint2 *)((__nv_bfloat16 *)end.out + to) =
                     make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
         }
@@ -366,52 +397,55 @@ __device__ __forceinline__ void reduce_fours(const problem &p, const epilogue &e
 }
 
 /* The same for all results, an element at a time. */
-__device__ __forceinline__ void reduce_any(const problem &p, const epilogue &end, int first,
+template <int STRIDE>
+__device__ __forceinline__ void reduce_any(const problem &p, const epilogue &end, const share &s,
                                            const float *sums)
 {
     fours mine = fours_of(p);
 #pragma unroll 1
-    for (int at = threadIdx.x; at < p.tokens * mine.n * 4; at += CONSUMERS) {
+    for (int at = threadIdx.x; at < s.tokens * mine.n * 4; at += CONSUMERS) {
         int token = at / (mine.n * 4), row = mine.from * 4 + at % (mine.n * 4);
         float y = 0;
 #pragma unroll 1
         for (int r = 0; r < p.cluster; r++) {
-            float4 x = load_from(sums + token * SUMS_STRIDE + row / 4 * 4, r);
+            float4 x = load_from(sums + token * STRIDE + row / 4 * 4, r);
             y += row % 4 == 0 ? x.x : row % 4 == 1 ? x.y : row % 4 == 2 ? x.z : x.w;
         }
-        if (first + row < end.n)
-            epilogue_store(end, token, first + row, y);
+        if (s.first + row < end.n)
+            epilogue_store(end, s.token + token, s.first + row, y);
     }
 }
 
 /* This block's part of the rows. */
+template <int STRIDE>
 __device__ __forceinline__ void reduce_cluster(const problem &p, const share &s, const float *sums)
 {
     epilogue end = p.matrices[s.matrix].end;
     bool plain = !end.bias && !end.accumulate && !end.out_f32 && end.n % 4 == 0 &&
                  (uintptr_t)end.out % 8 == 0;
     if (!plain)
-        reduce_any(p, end, s.first, sums);
+        reduce_any<STRIDE>(p, end, s, sums);
     else if (p.cluster <= 2)
-        reduce_fours<2, 4>(p, end, s.first, sums);
+        reduce_fours<2, 4, STRIDE>(p, end, s, sums);
     else
-        reduce_fours<MOST_CLUSTER, 1>(p, end, s.first, sums);
+        reduce_fours<MOST_CLUSTER, 1, STRIDE>(p, end, s, sums);
 }
 
 #endif
 
+template <int TOKENS>
 __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_constant__ problem p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ __align__(1024) unsigned char table[]; /* table, ring, barriers */
-    unsigned char *ring = table + NF4_TABLE_BYTES;
-    unsigned char *sets = ring + STAGES * stage::BYTES;
-    barriers &bar = *(barriers *)(sets + 2 * scale_set::BYTES);
+    typedef layout<TOKENS> in;
+    extern __shared__ __align__(1024) unsigned char table[];
+    uint64_t *first_barrier = (uint64_t *)(table + in::BARRIERS);
+    barriers bar = { first_barrier, first_barrier + in::STAGES };
     int warp = __shfl_sync(~0u, threadIdx.x / LANES, 0); /* the compiler sees one value a warp */
     share s = share_of(p);
     overlap_next();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
+        for (int i = 0; i < in::STAGES; i++) {
             hopper_barrier_init(&bar.full[i], 1 + LANES);
             hopper_barrier_init(&bar.empty[i], p.rows / 16);
         }
@@ -421,11 +455,11 @@ __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_cons
 
     /* producers: the last warpgroup, which gives registers to the consumers */
     if (warp >= CONSUMERS / LANES) {
-        hopper_registers_release<40>();
+        hopper_registers_release<PRODUCER_REGISTERS>();
         if (threadIdx.x == CONSUMERS)
-            produce(p, s, ring, bar);
+            produce<TOKENS>(p, s, table + in::RING, bar);
         else if (warp == CONSUMERS / LANES + 1)
-            produce_scales(p, s, sets, bar);
+            produce_scales<in::STAGES>(p, s, table + in::SETS, bar);
         __syncwarp();
         hopper_cluster_sync();
         hopper_cluster_sync();
@@ -433,13 +467,13 @@ __global__ void __launch_bounds__(THREADS, 1) nf4_wgmma_kernel(const __grid_cons
     }
 
     /* consumers */
-    hopper_registers_acquire<152>();
+    hopper_registers_acquire<CONSUMER_REGISTERS>();
     nf4_table_fill<CONSUMERS>(table, p.values);
     consumers_sync();
-    consume(p, s, warp, table, bar);
+    consume<TOKENS>(p, s, warp, table, bar);
     overlap_wait(); /* what the epilogue adds to is written by then */
     hopper_cluster_sync();
-    reduce_cluster(p, s, (const float *)ring);
+    reduce_cluster<in::SUMS_STRIDE>(p, s, (const float *)(table + in::RING));
     hopper_cluster_sync(); /* no block exits while another reads its shared memory */
 #endif
 }
@@ -454,8 +488,19 @@ int tiles_of(const problem &p, int rows)
     return tiles;
 }
 
+/* A kernel, for up to `tokens` tokens a block. */
+struct variant {
+    void (*kernel)(problem);
+    int tokens, smem;
+};
+
+template <int TOKENS> variant variant_of()
+{
+    return variant{ nf4_wgmma_kernel<TOKENS>, TOKENS, layout<TOKENS>::BYTES };
+}
+
 /* How many blocks are resident at once, in clusters of this size. */
-int resident_blocks(const cuda_device *d, int cluster)
+int resident_blocks(const cuda_device *d, const variant &v, int cluster)
 {
     cudaLaunchAttribute attr = {};
     cudaLaunchConfig_t config = {};
@@ -467,26 +512,27 @@ int resident_blocks(const cuda_device *d, int cluster)
     attr.val.clusterDim.y = attr.val.clusterDim.z = 1;
     config.gridDim = dim3((unsigned)(d->n_sm / cluster * cluster));
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = SMEM;
+    config.dynamicSmemBytes = (size_t)v.smem;
     config.attrs = &attr;
     config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&n, nf4_wgmma_kernel, &config) != cudaSuccess)
+    if (cudaOccupancyMaxActiveClusters(&n, v.kernel, &config) != cudaSuccess)
         cudaGetLastError();
     return n * cluster;
 }
 
 /* The rows of a tile and the size of a cluster that give the busiest multiprocessor the least to
  * do. Costs are counted in steps of one row; STARTUP is what a tile costs beside its steps,
- * ACTIVATIONS what a step costs beside its rows. */
-void choose_tiles(problem *p, const cuda_device *d)
+ * `activations` what a step costs beside its rows. */
+void choose_tiles(problem *p, const cuda_device *d, const variant &v)
 {
-    enum { STARTUP = 8 * 64, ACTIVATIONS = 32 };
-    int best = 0, steps = p->k / STEP;
+    enum { STARTUP = 8 * 64 };
+    int best = 0, steps = p->k / STEP, activations = v.tokens / 2;
     for (int cluster = 1; cluster <= MOST_CLUSTER && cluster <= steps; cluster++) {
-        int resident = resident_blocks(d, cluster);
+        int resident = resident_blocks(d, v, cluster);
         for (int rows = GROUPS * GROUP_ROWS; resident && rows >= 128; rows -= 64) {
-            int blocks = tiles_of(*p, rows) * cluster, waves = (blocks + resident - 1) / resident;
-            int cost = waves * ((steps + cluster - 1) / cluster * (rows + ACTIVATIONS) + STARTUP);
+            int blocks = tiles_of(*p, rows) * cluster * p->slices,
+                waves = (blocks + resident - 1) / resident;
+            int cost = waves * ((steps + cluster - 1) / cluster * (rows + activations) + STARTUP);
             if (best && cost >= best)
                 continue;
             best = cost;
@@ -503,7 +549,8 @@ void choose_tiles(problem *p, const cuda_device *d)
 
 cudaError_t make_maps(problem *p, const mm *a)
 {
-    cudaError_t e = hopper_map(&p->x, a->a.data, 1, p->tokens, p->k);
+    cudaError_t e = hopper_map_of(
+        &p->x, hopper_matrix{ a->a.data, 1, p->tokens, p->k, p->k, (unsigned)p->slice });
     for (int i = 0; e == cudaSuccess && i < p->n_matrices; i++) /* bytes, as 16-bit elements */
         e = hopper_map_of(&p->codes[i],
                           hopper_matrix{ a[i].b.data, 1, p->matrices[i].end.n, p->k / 4, p->k / 4,
@@ -532,16 +579,20 @@ void nf4_wgmma_launch(cuda_device *d, const mm *a, int n)
         p.matrices[p.n_matrices] =
             matrix{ epilogue_of(of), nf4_scales(of->b.data, tensor_count(&of->b)), 0 };
     }
+    p.slices = (p.tokens + MOST_TOKENS - 1) / MOST_TOKENS;
+    int each = (p.tokens + p.slices - 1) / p.slices;
+    variant v = each <= 64 ? variant_of<64>() : each <= 96 ? variant_of<96>() : variant_of<128>();
     cudaError_t e =
-        cudaFuncSetAttribute(nf4_wgmma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM);
-    choose_tiles(&p, d);
+        cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, v.smem);
+    p.slice = v.tokens;
+    choose_tiles(&p, d, v);
     if (e == cudaSuccess)
         e = make_maps(&p, a);
     if (e != cudaSuccess)
         cuda_fail(d, e, "matmul of nf4");
     else
-        overlap_launch(
-            d, "matmul of nf4",
-            { dim3((unsigned)(p.tiles * p.cluster)), THREADS, SMEM, (unsigned)p.cluster },
-            nf4_wgmma_kernel, p);
+        overlap_launch(d, "matmul of nf4",
+                       { dim3((unsigned)(p.tiles * p.slices * p.cluster)), THREADS, v.smem,
+                         (unsigned)p.cluster },
+                       v.kernel, p);
 }

@@ -36,7 +36,7 @@ void nf4_gemv_launch(cuda_device *d, const mm *a, int n);
 bool nf4_split_k_fits(const cuda_device *d, const mm *a);
 void nf4_split_k_launch(cuda_device *d, const mm *a, int n);
 
-/* 33 to 64 rows of bf16 against NF4 on Hopper: wgmma with codes decoded in registers. */
+/* 33 to 256 rows of bf16 against NF4 on Hopper: wgmma with codes decoded in registers. */
 bool nf4_wgmma_fits(const cuda_device *d, const mm *a);
 void nf4_wgmma_launch(cuda_device *d, const mm *a, int n);
 
