@@ -129,15 +129,15 @@ static void pack_slice(const plan *p, const k_slice *s, int64_t column, int64_t 
         mm_block next = { column + first + MM_NR, num_min(MM_NR, n - first - MM_NR), s->e,
                           s->n_elements };
         packing_prefetch ahead = packing_prefetch_of(x, s->format, next);
-        int64_t lines = ahead.n_lines * step / (s->n_elements + 1) + 1;
+        int64_t lines = ahead.n_rows * step / (s->n_elements + 1) + 1;
         for (int64_t e = 0; e < s->n_elements; e += step) {
             if (!x->k_contiguous) {
                 next = (mm_block){ column, n, s->e + e + step,
                                    num_min(step, s->n_elements - e - step) };
                 ahead = packing_prefetch_of(x, s->format, next);
-                lines = ahead.n_lines;
+                lines = ahead.n_rows;
             }
-            packing_prefetch_lines(&ahead, lines);
+            packing_prefetch_rows(&ahead, lines);
             for (int64_t i = first; i < num_min(n, first + together); i += MM_NR) {
                 mm_block part = { column + i, num_min(MM_NR, n - i), s->e + e,
                                   num_min(step, s->n_elements - e) };

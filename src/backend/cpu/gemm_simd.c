@@ -146,7 +146,7 @@ static void set_tile_rows(const chunk *c, const k_block *k, int64_t row, mm_tile
     next.n_rows = num_min(t->n_rows, c->row + c->n_rows - next.row);
     packing_prefetch ahead = packing_prefetch_of(x, k->format, next);
     if (x->k_contiguous)
-        packing_prefetch_lines(&ahead, next.n_rows);
+        packing_prefetch_rows(&ahead, next.n_rows);
     t->rows = c->rows;
     c->p->group->engine->pack_rows(c->rows, x, k->format, block);
 }
@@ -188,10 +188,10 @@ static void pack_k_block(const chunk *c, const k_block *k)
     mm_block block = { c->column, c->n_columns, k->e, k->n_elements };
     packing_prefetch next = packing_prefetch_of(k->b, k->format, block);
     if (step < k->n_elements)
-        packing_prefetch_lines(&next, step * packing_values(k->format));
+        packing_prefetch_rows(&next, step * packing_values(k->format));
     for (int64_t e = 0; e < k->n_elements; e += step) {
         if (step < k->n_elements)
-            packing_prefetch_lines(&next, step * packing_values(k->format));
+            packing_prefetch_rows(&next, step * packing_values(k->format));
         for (int64_t j = 0; j < c->n_columns; j += MM_NR) {
             mm_block part = { c->column + j, num_min(MM_NR, c->n_columns - j), k->e + e,
                               num_min(step, k->n_elements - e) };
@@ -241,13 +241,18 @@ static void multiply_queued_blocks(chunk *c)
     pack_queued_blocks(c);
     packing_prefetch next = prefetch_after(c);
     int64_t tiles = num_divide_up(c->n_rows, engine->tile_rows), row = 0, end;
-    int64_t portion = num_divide_up(next.n_lines, tiles * c->n_blocks * (c->width / MM_NR));
+    int64_t portion =
+        num_divide_up(packing_prefetch_left(&next), tiles * c->n_blocks * (c->width / MM_NR));
     for (int64_t tile = 0; tile < tiles; tile++, row = end) {
         end = c->n_rows * (tile + 1) / tiles;
         float *sums = c->sums + (carried ? row * c->width : 0);
         for (int64_t i = 0; i < c->n_blocks; i++) {
             const k_block *k = &c->blocks[i];
-            mm_tile t = { .ld = c->width, .format = k->format, .add = !k->first };
+            mm_tile t = { .ld = c->width,
+                          .format = k->format,
+                          .add = !k->first,
+                          .next = &next,
+                          .next_lines = portion };
             t.n_rows = end - row;
             t.n_elements = num_round_up(k->n_elements, MM_K_GROUP);
             set_tile_rows(c, k, row, &t);
@@ -255,7 +260,6 @@ static void multiply_queued_blocks(chunk *c)
                 t.sums = sums + j;
                 t.panel = k->panels + j * t.n_elements;
                 t.n_columns = num_min(MM_NR, c->n_columns - j);
-                packing_prefetch_lines(&next, portion);
                 engine->micro_kernel(&t);
             }
             if (k->last)

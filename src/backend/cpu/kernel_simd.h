@@ -48,9 +48,10 @@ INLINE int64_t decoded_index(mm_format format, int64_t e)
 /* Partial sum s of a block, of n elements, for the columns from `column` on. There is a pointer for
  * every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. Steps of
  * UNROLL elements save instructions other than loads and multiply-adds: two hardware threads of a
- * core share its decoder. */
+ * core share its decoder. After every PREFETCH_STEP elements some lines of t->next are prefetched;
+ * all of them at once would wait for memory. */
 INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_tile *t,
-                             int64_t column, int64_t s, int64_t n)
+                             int64_t column, int64_t s, int64_t n, int64_t lines)
 {
     vecf sum[TILE_ROWS][TILE_VECTORS];
     vec b[TILE_VECTORS];
@@ -64,22 +65,28 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = zero_sums();
-    for (; panel < end; panel += UNROLL * MM_NR) {
+    while (panel < end) {
+        const mm_element *stop =
+            panel + PREFETCH_STEP * MM_NR < end ? panel + PREFETCH_STEP * MM_NR : end;
+        if (lines > 0)
+            packing_prefetch_lines(t->next, lines);
+        for (; panel < stop; panel += UNROLL * MM_NR) {
 #pragma GCC unroll 64
-        for (int u = 0; u < UNROLL; u++) {
-#pragma GCC unroll 64
-            for (int v = 0; v < n_vectors; v++)
-                b[v] = load_elements(panel + u * MM_NR + v * VECTOR);
-#pragma GCC unroll 64
-            for (int i = 0; i < n_rows; i++)
+            for (int u = 0; u < UNROLL; u++) {
 #pragma GCC unroll 64
                 for (int v = 0; v < n_vectors; v++)
-                    sum[i][v] =
-                        multiply_add(sum[i][v], a[i / 3][u * step + i % 3 * t->row_stride], b[v]);
-        }
+                    b[v] = load_elements(panel + u * MM_NR + v * VECTOR);
 #pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i += 3)
-            a[i / 3] += UNROLL * step;
+                for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                    for (int v = 0; v < n_vectors; v++)
+                        sum[i][v] = multiply_add(sum[i][v],
+                                                 a[i / 3][u * step + i % 3 * t->row_stride], b[v]);
+            }
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i += 3)
+                a[i / 3] += UNROLL * step;
+        }
     }
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
@@ -92,12 +99,14 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_
 INLINE void tile_partial_sums(int n_rows, int partials, bool in_order, const mm_tile *t,
                               int64_t column)
 {
-    int64_t n = t->n_elements / partials;
+    int64_t n = t->n_elements / partials, lines = t->next_lines;
+    if (lines > 0)
+        lines = num_divide_up(lines * PREFETCH_STEP * TILE_VECTORS * VECTOR, t->n_elements * MM_NR);
     for (int64_t s = 0; s < partials; s++)
         if (t->n_columns - column > VECTOR)
-            tile_partial_sum(n_rows, TILE_VECTORS, in_order, t, column, s, n);
+            tile_partial_sum(n_rows, TILE_VECTORS, in_order, t, column, s, n, lines);
         else
-            tile_partial_sum(n_rows, 1, in_order, t, column, s, n);
+            tile_partial_sum(n_rows, 1, in_order, t, column, s, n, lines);
 }
 
 /* The rows of MM_F32_SPLIT are always in order, which the compiler then knows. */
@@ -111,24 +120,28 @@ INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 
 #if PAIRS
 /* All partial sums of a block for few enough rows that their sum stays in registers as well,
- * instead of being loaded and stored for each partial sum. The compiler keeps addresses in vector
- * registers where it has no others, and spills sums: hence the barriers. */
+ * instead of being loaded and stored for each partial sum. The compiler would keep what it
+ * computed from *t in vector registers, and spill sums: the barriers make it read *t again. */
 INLINE void tile_split_sums(int n_rows, int n_vectors, const mm_tile *t)
 {
     vecf sum[SPLIT_ROWS][TILE_VECTORS], total[SPLIT_ROWS][TILE_VECTORS];
     vec b[TILE_VECTORS];
-    const int64_t n = t->n_elements / PARTIALS, stride = t->row_stride;
-    const int64_t step = t->rows_in_order ? PARTIALS : 1, next = t->rows_in_order ? 1 : n;
     const mm_element *panel = t->panel, *row = t->rows, *a[(SPLIT_ROWS + 2) / 3];
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
         for (int v = 0; v < n_vectors; v++)
             total[i][v] = t->add ? load_sums(t->sums + i * t->ld + v * VECTOR) : minus_zero();
-    for (int s = 0; s < PARTIALS; s++, row += next) {
+    for (int s = 0; s < PARTIALS; s++) {
+        __asm__ volatile("" : : : "memory");
+        if (t->next_lines > 0)
+            packing_prefetch_lines(t->next, t->next_lines);
+        int64_t n = t->n_elements / PARTIALS, stride = t->row_stride;
+        int64_t step = t->rows_in_order ? PARTIALS : 1;
 #pragma GCC unroll 64
         for (int i = 0; i < n_rows; i += 3)
             a[i / 3] = row + i * stride;
+        row += t->rows_in_order ? 1 : n;
 #pragma GCC unroll 64
         for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
@@ -155,7 +168,7 @@ INLINE void tile_split_sums(int n_rows, int n_vectors, const mm_tile *t)
             for (int v = 0; v < n_vectors; v++)
                 total[i][v] = add_sums(total[i][v], sum[i][v]);
     }
-    __asm__ volatile("" : : : "memory"); /* addresses of sums are computed anew, not kept */
+    __asm__ volatile("" : : : "memory");
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
@@ -189,6 +202,7 @@ static void split_sums(const mm_tile *tile)
                              split_sums_4, split_sums_5, split_sums_6, split_sums_7 };
     mm_tile t = *tile;
     int64_t parts = num_divide_up(tile->n_rows, SPLIT_ROWS), row = 0;
+    t.next_lines = num_divide_up(t.next_lines, parts * PARTIALS); /* for each partial sum */
     for (int64_t part = 1; part <= parts; part++, row += t.n_rows) {
         t.n_rows = tile->n_rows * part / parts - row;
         t.rows = tile->rows + row * t.row_stride;

@@ -23,6 +23,7 @@ enum {
     MM_K_GROUP = 16,         /* packed k is padded with zeros to a multiple of this many elements */
     MM_FEW_ROWS = 8,         /* most rows of the few-rows kernel, */
     MM_FEW_ROWS_BLOCKS = 32, /* and of few_rows_blocks */
+    MM_CACHE_LINE = 64,      /* bytes */
     MM_AMX_TILE = 16,        /* rows of an AMX tile */
     MM_AMX_ROWS = 32,        /* most rows of a row panel: two AMX tiles */
     MM_MAX_TERMS = 4,        /* most products that are summed into one result */
@@ -70,8 +71,10 @@ typedef struct mm_tile {
     bool rows_in_order; /* rows are not packed though the panel is grouped by partial sum */
     int64_t n_rows, n_columns, n_elements;
     bool add;
-    int64_t block_elements; /* few rows */
-    mm_element *scratch;    /* few rows: 2 MiB; 64 KiB where the engine has row_panel */
+    struct packing_prefetch *next; /* memory that is prefetched meanwhile, */
+    int64_t next_lines;            /* about so many cache lines of it; 0: none */
+    int64_t block_elements;        /* few rows */
+    mm_element *scratch;           /* few rows: 2 MiB; 64 KiB where the engine has row_panel */
 } mm_tile;
 
 /* out [n_rows][n] = scale * sums (+ bias) (+ out). */

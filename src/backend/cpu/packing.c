@@ -92,16 +92,13 @@ packing_prefetch packing_prefetch_of(const mm_operand *x, mm_format format, mm_b
 {
     int64_t k = block.e * packing_values(format), n = block.n_elements * packing_values(format);
     int64_t first = x->k_contiguous ? block.row * x->ld + k : k * x->ld + block.row;
-    return (packing_prefetch){ .data = (const char *)x->data + bytes_of(x, first),
+    return (packing_prefetch){ .row = (const char *)x->data + bytes_of(x, first),
                                .stride = bytes_of(x, x->ld),
                                .bytes = bytes_of(x, x->k_contiguous ? n : block.n_rows),
-                               .n_lines = x->k_contiguous ? block.n_rows : num_min(n, x->k - k) };
+                               .n_rows = x->k_contiguous ? block.n_rows : num_min(n, x->k - k) };
 }
 
-void packing_prefetch_lines(packing_prefetch *p, int64_t n)
+void packing_prefetch_rows(packing_prefetch *p, int64_t n)
 {
-    int64_t end = num_min(p->next + n, p->n_lines);
-    for (; p->next < end; p->next++)
-        for (int64_t i = 0; i < p->bytes; i += 64)
-            __builtin_prefetch(p->data + p->next * p->stride + i, 0, 2);
+    packing_prefetch_lines(p, n * num_divide_up(p->bytes, MM_CACHE_LINE));
 }

@@ -29,14 +29,36 @@ static inline int64_t packing_elements(mm_format format, int64_t k)
     return num_divide_up(k, packing_values(format));
 }
 
-/* The memory of a block, prefetched piece by piece while something else is computed. Lines are rows
- * of the operand if k is contiguous, else columns. */
+/* The memory of a block, prefetched piece by piece while something else is computed: rows of the
+ * operand if k is contiguous, else columns. */
 typedef struct packing_prefetch {
-    const char *data;
-    int64_t stride, bytes, n_lines, next; /* next: the first line not yet prefetched */
+    const char *row;
+    int64_t stride, bytes; /* of a row */
+    int64_t n_rows, at;    /* rows that are left; the next byte of the first of them */
 } packing_prefetch;
 
 packing_prefetch packing_prefetch_of(const mm_operand *x, mm_format format, mm_block block);
-void packing_prefetch_lines(packing_prefetch *p, int64_t n); /* the next n */
+void packing_prefetch_rows(packing_prefetch *p, int64_t n); /* the next n */
+
+/* Cache lines that are left. */
+static inline int64_t packing_prefetch_left(const packing_prefetch *p)
+{
+    return p->n_rows * num_divide_up(p->bytes, MM_CACHE_LINE);
+}
+
+/* The next n cache lines. */
+static inline __attribute__((always_inline)) void packing_prefetch_lines(packing_prefetch *p,
+                                                                         int64_t n)
+{
+    for (; n > 0 && p->n_rows > 0; n--) {
+        __builtin_prefetch(p->row + p->at, 0, 2);
+        p->at += MM_CACHE_LINE;
+        if (p->at >= p->bytes) {
+            p->row += p->stride;
+            p->n_rows--;
+            p->at = 0;
+        }
+    }
+}
 
 #endif

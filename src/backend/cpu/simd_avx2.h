@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { VECTOR = 8, TILE_ROWS = 6, UNROLL = 4 };
+enum { VECTOR = 8, TILE_ROWS = 6, UNROLL = 4, PREFETCH_STEP = 64 };
 typedef __m256i vec;
 typedef __m256 vecf;
 #define SIMD(name) _mm256_##name

@@ -1,7 +1,7 @@
 /* simd_avx512: primitives on vectors of 512 bits; see simd.h. */
 #include <immintrin.h>
 
-enum { VECTOR = 16, TILE_ROWS = 14, UNROLL = 1 };
+enum { VECTOR = 16, TILE_ROWS = 14, UNROLL = 1, PREFETCH_STEP = 16 };
 typedef __m512i vec;
 typedef __m512 vecf;
 #define SIMD(name) _mm512_##name
