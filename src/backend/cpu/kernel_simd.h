@@ -45,23 +45,23 @@ INLINE int64_t decoded_index(mm_format format, int64_t e)
     return format == MM_BF16_PAIR_NF4 ? e / 32 * 32 + e % 4 * 8 + e / 4 % 8 : e;
 }
 
-/* Partial sum s of a block, of n elements, for the columns from `column` on. There is a pointer for
- * every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. Steps of
+/* Partial sum s of a block, for the columns from `column` on; rows are in order. There is a pointer
+ * for every three rows: x86 addresses reach base + stride and base + 2 stride at no cost. Steps of
  * UNROLL elements save instructions other than loads and multiply-adds: two hardware threads of a
  * core share its decoder. After every PREFETCH_STEP elements some lines of t->next are prefetched;
  * all of them at once would wait for memory. */
-INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_tile *t,
-                             int64_t column, int64_t s, int64_t n, int64_t lines)
+INLINE void tile_partial_sum(int n_rows, int n_vectors, int partials, const mm_tile *t,
+                             int64_t column, int64_t s, int64_t lines)
 {
+    int64_t n = t->n_elements / partials;
     vecf sum[TILE_ROWS][TILE_VECTORS];
     vec b[TILE_VECTORS];
     const mm_element *panel = t->panel + s * n * MM_NR + column, *end = panel + n * MM_NR;
     const mm_element *a[(TILE_ROWS + 2) / 3];
-    int64_t step = in_order ? PARTIALS : 1;
     bool add = t->add || s > 0;
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i += 3)
-        a[i / 3] = t->rows + i * t->row_stride + (in_order ? s : s * n);
+        a[i / 3] = t->rows + i * t->row_stride + s;
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
         sum[i][0] = sum[i][1] = zero_sums();
@@ -80,12 +80,12 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_
                 for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
                     for (int v = 0; v < n_vectors; v++)
-                        sum[i][v] = multiply_add(sum[i][v],
-                                                 a[i / 3][u * step + i % 3 * t->row_stride], b[v]);
+                        sum[i][v] = multiply_add(
+                            sum[i][v], a[i / 3][u * partials + i % 3 * t->row_stride], b[v]);
             }
 #pragma GCC unroll 64
             for (int i = 0; i < n_rows; i += 3)
-                a[i / 3] += UNROLL * step;
+                a[i / 3] += UNROLL * partials;
         }
     }
 #pragma GCC unroll 64
@@ -96,26 +96,24 @@ INLINE void tile_partial_sum(int n_rows, int n_vectors, bool in_order, const mm_
 }
 
 /* All partial sums of a block, for columns that fill two vectors or one. */
-INLINE void tile_partial_sums(int n_rows, int partials, bool in_order, const mm_tile *t,
-                              int64_t column)
+INLINE void tile_partial_sums(int n_rows, int partials, const mm_tile *t, int64_t column)
 {
-    int64_t n = t->n_elements / partials, lines = t->next_lines;
+    int64_t lines = t->next_lines;
     if (lines > 0)
         lines = num_divide_up(lines * PREFETCH_STEP * TILE_VECTORS * VECTOR, t->n_elements * MM_NR);
     for (int64_t s = 0; s < partials; s++)
         if (t->n_columns - column > VECTOR)
-            tile_partial_sum(n_rows, TILE_VECTORS, in_order, t, column, s, n, lines);
+            tile_partial_sum(n_rows, TILE_VECTORS, partials, t, column, s, lines);
         else
-            tile_partial_sum(n_rows, 1, in_order, t, column, s, n, lines);
+            tile_partial_sum(n_rows, 1, partials, t, column, s, lines);
 }
 
-/* The rows of MM_F32_SPLIT are always in order, which the compiler then knows. */
 INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 {
     if (F32_SPLIT && t->format == MM_F32_SPLIT)
-        tile_partial_sums(n_rows, PARTIALS, true, t, column);
+        tile_partial_sums(n_rows, PARTIALS, t, column);
     else
-        tile_partial_sums(n_rows, 1, false, t, column);
+        tile_partial_sums(n_rows, 1, t, column);
 }
 
 #if PAIRS
