@@ -89,6 +89,22 @@ size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys)
     return (size_t)(slots * heads * parts) * (size_t)(2 + v_dim) * sizeof(float);
 }
 
+int64_t scratch_tile_keys(int n_sm, int64_t tokens, int64_t heads, int64_t keys)
+{
+    int64_t blocks = num_divide_up(tokens, ATTENTION_ROWS) * heads;
+    int64_t parts = larger(num_min(TILE_BLOCKS * n_sm / blocks, TILE_PARTS), 1);
+    int64_t each = num_divide_up(num_divide_up(keys, parts), DECODE_KEYS) * DECODE_KEYS;
+    return larger(each, TILE_LEAST);
+}
+
+/* Where keys are split, there are no more parts of tiles than blocks wanted. */
+size_t scratch_tile_parts(int n_sm, int64_t tokens, int64_t heads, int64_t v_dim, int64_t keys)
+{
+    int64_t parts = num_min(num_divide_up(keys, TILE_LEAST), TILE_PARTS);
+    int64_t rows = num_min(tokens * heads * parts, (int64_t)TILE_BLOCKS * n_sm * ATTENTION_ROWS);
+    return parts <= 1 ? 0 : (size_t)rows * (size_t)(2 + v_dim) * sizeof(float);
+}
+
 /* ---- training ---- */
 
 enum { SQUARES_SUMS = 1024 }; /* parts of a buffer in one sumsq: each rounds up */
@@ -128,12 +144,14 @@ static size_t work_router_bwd(const work_limits *w)
     return rounded ? scratch_converted(tokens * w->dim, DT_F32) : 0;
 }
 
-static size_t work_attention(const work_limits *w)
+static size_t work_attention(int n_sm, const work_limits *w)
 {
     size_t list = scratch_tiles(w->tokens, w->seqs);
     size_t decode = scratch_decode(w->seqs, w->heads, w->v_dim, w->cached);
+    size_t parts = scratch_tile_parts(n_sm, w->tokens, w->heads, w->v_dim, w->cached);
     size_t stats = w->train ? scratch_attention_stats(w->tokens, w->heads) : 0;
-    return list + (decode > stats ? decode : stats);
+    size_t most = decode > parts ? decode : parts;
+    return list + (most > stats ? most : stats);
 }
 
 size_t scratch_for_work(int n_sm, const work_limits *w)
@@ -142,7 +160,7 @@ size_t scratch_for_work(int n_sm, const work_limits *w)
         work_products(w),
         w->fp8_weights ? scratch_fp8(w->tokens, w->fp8_columns, w->fp8_weights) : 0,
         work_router_bwd(w),
-        work_attention(w),
+        work_attention(n_sm, w),
         w->converted ? scratch_split_k_bytes(n_sm, w->tokens, w->widest) : 0,
         scratch_sort(w->tokens * w->k, w->experts),
         w->experts ? scratch_expert_order() : 0,

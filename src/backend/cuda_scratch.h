@@ -33,6 +33,9 @@ enum {
     DECODE_KEYS = 64,     /* keys of a block of decoding */
     DECODE_PARTS = 32,    /* parts that the keys of one row are cut into: at most */
     DECODE_LEAST = 256,   /* keys of a part: at least */
+    TILE_PARTS = 16,      /* parts that the keys of one tile are cut into: at most */
+    TILE_LEAST = 512,     /* keys of such a part: at least */
+    TILE_BLOCKS = 2,      /* parts of tiles for each multiprocessor: at most */
     SQUARES_PART = 16384, /* numbers of a partial sum of squares */
     GROUPED_EXPERTS = 1024,
     CODES_BYTES = 2 * 5136 /* decoding tables of 8-bit moments, signed and unsigned */
@@ -65,6 +68,9 @@ size_t scratch_tiles(int64_t tokens, int64_t seqs);
 size_t scratch_attention_stats(int64_t tokens, int64_t heads);
 int64_t scratch_decode_keys(int64_t keys); /* of a part */
 size_t scratch_decode(int64_t slots, int64_t heads, int64_t v_dim, int64_t keys);
+/* The same of tiles where `tokens` rows are few of them. */
+int64_t scratch_tile_keys(int n_sm, int64_t tokens, int64_t heads, int64_t keys); /* of a part */
+size_t scratch_tile_parts(int n_sm, int64_t tokens, int64_t heads, int64_t v_dim, int64_t keys);
 
 /* sumsq, adamw with 8-bit moments, quantize_nf4 of a stack, grouped_matmul's order of experts. */
 size_t scratch_squares(int64_t n);

@@ -287,6 +287,19 @@ const op_test test_attention_fwd = {
         { .t = 3, .seqs = 3, .len = { 1, 1, 1 }, .past = { 40, 301, 7 }, .heads = 192, .kv = 96,
           .qk = 64, .v = 64, .scale = 0.125f, .page = 16, .n = 64, .w = DT_BF16, .x = DT_BF16,
           .o = DT_BF16 },
+        /* a few rows after a long past, whose keys a GPU cuts into parts, beside decoding ones */
+        { .t = 40, .seqs = 3, .len = { 1, 38, 1 }, .past = { 700, 1510, 3 }, .heads = 4, .kv = 4,
+          .qk = 128, .v = 128, .scale = 0.09f, .page = 64, .n = 128, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16, .flag = true },
+        { .t = 150, .seqs = 4, .len = { 1, 130, 2, 17 }, .past = { 9, 1100, 1535, 0 }, .heads = 6,
+          .kv = 2, .qk = 64, .v = 64, .scale = 0.125f, .page = 64, .n = 64, .w = DT_BF16,
+          .x = DT_BF16, .o = DT_BF16 },
+        { .t = 70, .seqs = 2, .len = { 69, 1 }, .past = { 1500, 1600 }, .heads = 3, .kv = 3,
+          .qk = 192, .v = 128, .scale = 0.07f, .page = 64, .n = 64, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16, .flag = true },
+        { .t = 20, .seqs = 2, .len = { 19, 1 }, .past = { 1530, 90 }, .heads = 8, .kv = 2,
+          .qk = 96, .v = 96, .scale = 0.1f, .page = 16, .w = DT_BF16, .x = DT_BF16, .o = DT_BF16,
+          .window = 600 },
     }
 };
 /* clang-format on */

@@ -197,6 +197,12 @@ static tensor random_bf16(i64 rows, i64 cols, uint64_t stream)
     return t;
 }
 
+static tensor random_pages(i64 pages, i64 width, uint64_t stream)
+{
+    tensor t = random_bf16(pages * PAGE, width, stream);
+    return (tensor){ t.data, DT_BF16, 3, { pages, PAGE, width } };
+}
+
 /* start + i * step */
 static tensor counted_i32(i64 n, int32_t start, int32_t step)
 {
@@ -265,8 +271,8 @@ static void decode_among_others(void **state)
                    .q = random_bf16(rows, s->heads * s->dim, 1),
                    .k = random_bf16(rows, s->kv * s->dim, 2),
                    .v = random_bf16(rows, s->kv * s->dim, 2),
-                   .pages_k = random_bf16((i64)PAGES * PAGE, s->kv * s->dim, 4),
-                   .pages_v = random_bf16((i64)PAGES * PAGE, s->kv * s->dim, 5),
+                   .pages_k = random_pages(PAGES, s->kv * s->dim, 4),
+                   .pages_v = random_pages(PAGES, s->kv * s->dim, 5),
                    .pos = counted_i32(rows, s->pos, 0) };
     size_t row_bytes = tensor_bytes(&none);
     for (int32_t i = 0; i < rows; i++) {
@@ -292,6 +298,75 @@ static void decode_among_others(void **state)
     free(other);
 }
 
+/* ---- prompts: a row has the same bits in whatever piece it is computed ----
+ *
+ * Positions [pos, pos + TEXT) of a sequence after a long past, in forwards of PIECES_ROWS rows, the
+ * rest of which another sequence has. */
+
+enum { TEXT = 40, PIECES_ROWS = 48 };
+
+static const decode_shape piece_shapes[] = { { TEXT, 8, 8, 128, 5100, 0 },
+                                             { TEXT, 8, 2, 64, 1515, 700 },
+                                             { TEXT, 32, 32, 128, 8120, 0 } };
+
+/* Rows [first, first + n) of the text; the results are in `out`. */
+static void attend_piece(const decoding *d, int32_t first, int32_t n, uint16_t *out)
+{
+    decode_shape s = d->s;
+    const int32_t starts[] = { 0, n, PIECES_ROWS };
+    tensor begin = counted_i32(3, 0, 0), pos = counted_i32(PIECES_ROWS, s.pos + first, 1);
+    tensor table = counted_i32(2 * PAGES, 0, 1), others = counted_i32(PIECES_ROWS, 0, 1);
+    tensor o = { NULL, DT_BF16, 2, { PIECES_ROWS, s.heads * s.dim } };
+    must(gpu->op->alloc(gpu, tensor_bytes(&o), &o.data));
+    gpu->op->upload(gpu, begin.data, starts, sizeof starts);
+    gpu->op->copy(gpu, (int32_t *)pos.data + n, others.data, (size_t)(PIECES_ROWS - n) * 4);
+    kv_pages kv = { d->pages_k, d->pages_v, { table.data, DT_I32, 2, { 2, PAGES } } };
+    attention a = { .q = tensor_slice(&d->q, first, PIECES_ROWS),
+                    .k = tensor_slice(&d->k, first, PIECES_ROWS),
+                    .v = tensor_slice(&d->v, first, PIECES_ROWS),
+                    .out = o,
+                    .starts = begin,
+                    .pos = pos,
+                    .kv = &kv,
+                    .n_heads = s.heads,
+                    .n_kv_heads = s.kv,
+                    .qk_dim = s.dim,
+                    .v_dim = s.dim,
+                    .window = s.window,
+                    .scale = 0.1f };
+    gpu->op->attention_fwd(gpu, &a);
+    must(gpu->op->download(gpu, out, o.data, (size_t)n * (size_t)(s.heads * s.dim) * sizeof *out));
+    void *used[] = { begin.data, pos.data, table.data, others.data, o.data };
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        gpu->op->free(gpu, used[i]);
+}
+
+static void prompt_in_pieces(void **state)
+{
+    const decode_shape *s = *state;
+    size_t width = (size_t)(s->heads * s->dim);
+    int32_t rows = TEXT + PIECES_ROWS;
+    decoding d = { .s = *s,
+                   .q = random_bf16(rows, s->heads * s->dim, 1),
+                   .k = random_bf16(rows, s->kv * s->dim, 2),
+                   .v = random_bf16(rows, s->kv * s->dim, 3),
+                   .pages_k = random_pages(2 * PAGES, s->kv * s->dim, 4),
+                   .pages_v = random_pages(2 * PAGES, s->kv * s->dim, 5) };
+    uint16_t *whole = malloc(TEXT * width * 2), *piece = malloc(TEXT * width * 2);
+    attend_piece(&d, 0, TEXT, whole);
+    for (int32_t cut = 2; cut <= TEXT - 2; cut += 9) {
+        attend_piece(&d, 0, cut, piece);
+        attend_piece(&d, cut, TEXT - cut, piece + (size_t)cut * width);
+        for (int32_t i = 0; i < TEXT; i++)
+            same_row(whole + (size_t)i * width, piece + (size_t)i * width, width, "in a piece", i);
+    }
+    void *used[] = { d.q.data, d.k.data, d.v.data, d.pages_k.data, d.pages_v.data };
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        gpu->op->free(gpu, used[i]);
+    free(whole);
+    free(piece);
+}
+
 /* More than any case needs. No op allocates, so cases that pass are within it. */
 enum { CASES_SCRATCH = 256 << 20 };
 
@@ -315,14 +390,21 @@ int run_cuda(const char *spec)
         cmocka_unit_test(from_another_thread),
         cmocka_unit_test_prestate(scratch_is_not_allocated, (void *)(uintptr_t)spec),
     };
-    enum { SHAPES = sizeof decode_shapes / sizeof *decode_shapes };
-    struct CMUnitTest decodes[SHAPES] = { 0 };
+    enum {
+        SHAPES = sizeof decode_shapes / sizeof *decode_shapes,
+        PIECES = sizeof piece_shapes / sizeof *piece_shapes
+    };
+    struct CMUnitTest decodes[SHAPES] = { 0 }, pieces[PIECES] = { 0 };
     for (int i = 0; i < SHAPES; i++)
         decodes[i] = (struct CMUnitTest){ "decode among others", decode_among_others, NULL, NULL,
                                           (void *)(uintptr_t)&decode_shapes[i] };
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = (struct CMUnitTest){ "prompt in pieces", prompt_in_pieces, NULL, NULL,
+                                         (void *)(uintptr_t)&piece_shapes[i] };
     size_t n = (size_t)n_op_tests;
     int failed = cmocka_run_group_tests_name("the device", device_tests, NULL, NULL);
     failed += cmocka_run_group_tests_name("decoding", decodes, NULL, NULL);
+    failed += cmocka_run_group_tests_name("prompts", pieces, NULL, NULL);
     failed += _cmocka_run_group_tests("cuda against the cpu", cases, n, NULL, NULL) +
               _cmocka_run_group_tests("again, the same bits", twice, n, NULL, NULL);
     cpu->op->close(cpu);

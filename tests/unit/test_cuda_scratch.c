@@ -40,6 +40,9 @@ static void each_op_fits(int64_t part, size_t bytes)
     assert_true(scratch_tiles(tokens, seqs) + scratch_attention_stats(tokens, w->heads) <= bytes);
     assert_true(scratch_tiles(tokens, seqs) + scratch_decode(seqs, w->heads, w->v_dim, w->cached) <=
                 bytes);
+    assert_true(scratch_tiles(tokens, seqs) +
+                    scratch_tile_parts(N_SM, tokens, w->heads, w->v_dim, w->cached) <=
+                bytes);
     assert_true(scratch_squares(w->trained * part / 8) <= bytes);
     assert_true(scratch_codes() <= bytes && scratch_expert_order() <= bytes);
     assert_true(scratch_means(experts) <= bytes);
@@ -96,6 +99,23 @@ static void each_kind_of_work_counts(void **state)
     assert_true(scratch_for_work(N_SM, &w) >= scratch_router(1 << 16));
 }
 
+/* Tiles of which there are few: their parts fill the GPU once, and fit what is planned. */
+static void tiles_are_cut_into_parts(void **state)
+{
+    (void)state;
+    for (int64_t tokens = 2; tokens < 3000; tokens += 63)
+        for (int64_t heads = 1; heads <= 128; heads += 9)
+            for (int64_t keys = 64; keys <= 32768; keys *= 2) {
+                int64_t each = scratch_tile_keys(N_SM, tokens, heads, keys), n = up(keys, each);
+                size_t bytes = (size_t)(tokens * heads * n) * (2 + 128) * sizeof(float);
+                assert_true(each % 64 == 0 && each >= TILE_LEAST && n <= TILE_PARTS);
+                assert_true(n == 1 || up(tokens, 128) * heads * n <= TILE_BLOCKS * N_SM);
+                assert_true(n == 1 || bytes <= scratch_tile_parts(N_SM, tokens, heads, 128, keys));
+            }
+    assert_int_equal(scratch_tile_keys(N_SM, 128, 32, 9024), 1152);
+    assert_int_equal(scratch_tile_keys(N_SM, 1024, 32, 9024), 9024);
+}
+
 /* A router of many experts: its part of dy passes through f32. Of few, only for few tokens. */
 static void routers_are_planned(void **state)
 {
@@ -137,9 +157,8 @@ static void parts_are_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_bound_every_op),
-        cmocka_unit_test(each_kind_of_work_counts),
-        cmocka_unit_test(routers_are_planned),
+        cmocka_unit_test(limits_bound_every_op),    cmocka_unit_test(each_kind_of_work_counts),
+        cmocka_unit_test(tiles_are_cut_into_parts), cmocka_unit_test(routers_are_planned),
         cmocka_unit_test(parts_are_bounded),
     };
     return cmocka_run_group_tests_name("cuda_scratch", tests, NULL, NULL);

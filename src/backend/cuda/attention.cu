@@ -10,10 +10,11 @@
  * All compute online softmax: a running maximum, sum and weighted sum of values over blocks of
  * keys, in f32. The tensor-core kernels round the weights to bf16 before they multiply the values.
  *
- * mma_fwd: a block has a tile of 128 query rows, 32 for each of four warps, and goes through blocks
- * of 64 keys. All threads load: keys and values are double buffered with cp.async. Bound: the
- * tensor cores, behind the exponentials. */
-#include "backend/cuda/attention.cuh"
+ * mma_fwd: a block has a tile of up to 128 query rows, 16 or 32 for each of four warps, and goes
+ * through blocks of 64 keys. All threads load: keys and values are double buffered with cp.async.
+ * Bound: the tensor cores, behind the exponentials. A few rows after a long past are few tiles:
+ * then several blocks share the keys of a tile (attention_parts.cuh). */
+#include "backend/cuda/attention_parts.cuh"
 
 /* ---- arguments and tiles ---- */
 
@@ -185,7 +186,7 @@ static void row_launch(cuda_device *c, const attn_args *a, int32_t min_rows)
 
 /* ---- mma_fwd: tensor cores ---- */
 
-enum { FWD_ROWS = ATTENTION_ROWS, FWD_KEYS = 64, FWD_THREADS = 128, MT = 2 };
+enum { FWD_ROWS = ATTENTION_ROWS, FWD_KEYS = 64, FWD_THREADS = 128 };
 
 template <int DK, int DV> struct fwd_smem {
     static constexpr int K_BYTES = FWD_KEYS * attn_rows<DK>::BYTES,
@@ -193,6 +194,19 @@ template <int DK, int DV> struct fwd_smem {
                          Q_BYTES = FWD_ROWS * attn_rows<DK>::BYTES,
                          BYTES = Q_BYTES + 2 * (K_BYTES + V_BYTES);
 };
+
+/* The result of a part of the keys: registers r and r + 1 of each 8 columns. */
+template <int NB>
+__device__ static inline void store_part(const parts &p, int64_t at, const float (*x)[4], int r,
+                                         float2 stats)
+{
+    int lane = threadIdx.x & 3;
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+        *(float2 *)(p.acc + at * NB * 8 + n * 8 + lane * 2) = make_float2(x[n][r], x[n][r + 1]);
+    if (lane == 0)
+        p.stats[at] = stats;
+}
 
 /* Online softmax of 16 rows by 64 keys: scores become weights; `rescale` is the factor of the sums
  * so far. */
@@ -238,15 +252,13 @@ __device__ static inline void mask_block(float (*s)[4], int32_t row, int32_t key
         }
 }
 
-template <int DK, int DV>
-static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const attn_tile *tiles)
+/* A tile and head, and a part of its keys: of at most 64 MT rows, 16 MT for each warp. */
+template <int DK, int DV, int MT>
+__device__ static void mma_tile(const attn_args &a, const attn_tile &t, const parts &p)
 {
     using smem_t = fwd_smem<DK, DV>;
     extern __shared__ __align__(128) unsigned char smem[];
-    attn_tile t = tiles[blockIdx.y];
-    if (t.length == 0)
-        return;
-    int head = blockIdx.x, kv_head = head / a.group, warp = threadIdx.x / 32;
+    int head = blockIdx.x, part = blockIdx.z, kv_head = head / a.group, warp = threadIdx.x / 32;
     int64_t q_width = (int64_t)a.n_heads * DK, k_width = (int64_t)a.n_kv_heads * DK,
             v_width = (int64_t)a.n_kv_heads * DV;
     const bf16 *q = (const bf16 *)a.q + head * DK, *k = (const bf16 *)a.k + kv_head * DK,
@@ -255,12 +267,19 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
     int rows = min(FWD_ROWS, t.length - t.first), first = past + t.first; /* position of row 0 */
     int low = a.window > 0 ? max(0, first - a.window + 1) : 0, end = past + t.length;
     int begin_block = low / FWD_KEYS, end_block = (first + rows - 1) / FWD_KEYS + 1;
+    if (p.n > 1) {
+        int each = p.keys / FWD_KEYS;
+        begin_block = max(begin_block, part * each);
+        end_block = min(end_block, (part + 1) * each);
+        if (begin_block >= end_block)
+            return;
+    }
     attn_keys keys = attn_keys_of(a, t.seq, t.start);
 
     /* prologue: queries, and the first block of keys and values */
     uint32_t q_at = smem_address(smem), k_at = q_at + smem_t::Q_BYTES,
              v_at = k_at + 2 * smem_t::K_BYTES;
-    attn_rows<DK>::template load<FWD_ROWS, FWD_THREADS>(
+    attn_rows<DK>::template load<64 * MT, FWD_THREADS>(
         q_at, q, q_width, attn_keys{ nullptr, 0, t.start }, t.first, t.length);
     auto load_block = [&](int block, int stage) {
         attn_rows<DK>::template load<FWD_KEYS, FWD_THREADS>(k_at + stage * smem_t::K_BYTES, k,
@@ -283,13 +302,14 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
         if (block + 1 < end_block)
             load_block(block + 1, stage ^ 1);
         float s[MT][FWD_KEYS / 8][4] = {};
-        mma_row_products<DK, FWD_KEYS / 8, MT>(s, q_at, warp * 32, k_at + stage * smem_t::K_BYTES);
-        bool edge = key + FWD_KEYS - 1 > first + warp * 32 || first + rows - 1 - key >= window;
+        mma_row_products<DK, FWD_KEYS / 8, MT>(s, q_at, warp * 16 * MT,
+                                               k_at + stage * smem_t::K_BYTES);
+        bool edge = key + FWD_KEYS - 1 > first + warp * 16 * MT || first + rows - 1 - key >= window;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             float rescale[2];
             if (edge)
-                mask_block(s[m], first + warp * 32 + m * 16, key, window);
+                mask_block(s[m], first + warp * 16 * MT + m * 16, key, window);
             online_softmax(s[m], max[m], sum[m], rescale, a.scale * LOG2E);
 #pragma unroll
             for (int n = 0; n < DV / 8; n++)
@@ -300,7 +320,8 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
         mma_weighted_sum<DV, FWD_KEYS / 8, MT>(acc, s, v_at + stage * smem_t::V_BYTES);
     }
 
-    /* epilogue: divide by the sum of weights, store, and keep the log-sum-exp for backward */
+    /* epilogue: divide by the sum of weights, store, and keep the log-sum-exp for backward; or
+     * store the part */
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -309,8 +330,14 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
             float l = sum[m][r];
             l += __shfl_xor_sync(~0u, l, 1);
             l += __shfl_xor_sync(~0u, l, 2);
-            int row = warp * 32 + m * 16 + r * 8 + lane / 4;
+            int row = warp * 16 * MT + m * 16 + r * 8 + lane / 4;
             int64_t at = (int64_t)(t.start + t.first + row) * a.n_heads + head;
+            if (p.n > 1) {
+                if (row < rows)
+                    store_part<DV / 8>(p, at * p.n + part, acc[m], 2 * r,
+                                       make_float2(max[m][r] * a.scale, l));
+                continue;
+            }
             store_row<DV / 8>((bf16 *)a.out + at * DV, acc[m], 2 * r, 1.0f / l, row < rows);
             if (a.lse && row < rows && (lane & 3) == 0)
                 a.lse[at] = max[m][r] * a.scale + logf(l);
@@ -318,17 +345,53 @@ static __global__ void __launch_bounds__(FWD_THREADS) mma_fwd(attn_args a, const
 }
 
 template <int DK, int DV>
-static void mma_launch(cuda_device *c, const attn_args *a, attn_tiles tiles)
+static __global__ void __launch_bounds__(FWD_THREADS)
+    mma_fwd(attn_args a, const attn_tile *tiles, int32_t n_tiles, parts p)
+{
+    for (int i = blockIdx.y; i < n_tiles && tiles[i].length; i += gridDim.y) {
+        attn_tile t = tiles[i];
+        if (t.length - t.first <= 64) /* so that all warps have rows */
+            mma_tile<DK, DV, 1>(a, t, p);
+        else
+            mma_tile<DK, DV, 2>(a, t, p);
+        __syncthreads(); /* the next tile reuses the shared memory */
+    }
+}
+
+/* A warp for a row of a tile and a head. */
+static __global__ void __launch_bounds__(FWD_THREADS)
+    join_parts(attn_args a, const attn_tile *tiles, int32_t n_tiles, parts p)
+{
+    int32_t row = blockIdx.y, head = blockIdx.x * (FWD_THREADS / 32) + threadIdx.x / 32;
+    for (int i = blockIdx.z; i < n_tiles && tiles[i].length; i += gridDim.z) {
+        attn_tile t = tiles[i];
+        int32_t at = t.start + t.first + row;
+        if (head < a.n_heads && t.first + row < t.length)
+            join(a, p, at, at, head);
+    }
+}
+
+/* Few tiles leave multiprocessors idle, so there the keys are cut into parts. Most entries of the
+ * list are empty where most sequences have one row, so a few blocks go through all of it. */
+template <int DK, int DV>
+static void mma_launch(cuda_device *c, const attn_args *a, attn_tiles tiles, void *scratch)
 {
     constexpr size_t smem = fwd_smem<DK, DV>::BYTES;
     attn_allow_smem(c, mma_fwd<DK, DV>, smem);
-    dim3 grid((unsigned)a->n_heads, (unsigned)tiles.max);
-    mma_fwd<DK, DV><<<grid, FWD_THREADS, smem, c->stream>>>(*a, tiles.list);
+    int64_t keys = scratch_tile_keys(c->n_sm, a->n_tokens, a->n_heads, attn_cached(a));
+    parts p = parts_of(a, keys, a->n_tokens, scratch);
+    int32_t full = (a->n_tokens + FWD_ROWS - 1) / FWD_ROWS,
+            some = max(full, 4 * c->n_sm / (a->n_heads * p.n));
+    dim3 grid((unsigned)a->n_heads, (unsigned)min(some, tiles.max), (unsigned)p.n);
+    mma_fwd<DK, DV><<<grid, FWD_THREADS, smem, c->stream>>>(*a, tiles.list, tiles.max, p);
+    dim3 rows((unsigned)(a->n_heads + 3) / 4, FWD_ROWS, grid.y);
+    if (p.n > 1)
+        join_parts<<<rows, FWD_THREADS, 0, c->stream>>>(*a, tiles.list, tiles.max, p);
 }
 
 typedef struct mma_shape {
     int32_t qk_dim, v_dim;
-    void (*launch)(cuda_device *, const attn_args *, attn_tiles);
+    void (*launch)(cuda_device *, const attn_args *, attn_tiles, void *);
 } mma_shape;
 
 static const mma_shape mma_shapes[] = {
@@ -336,6 +399,11 @@ static const mma_shape mma_shapes[] = {
     { 96, 96, mma_launch<96, 96> },     { 128, 128, mma_launch<128, 128> },
     { 192, 128, mma_launch<192, 128> },
 };
+
+static size_t mma_parts_bytes(const cuda_device *c, const attn_args *a)
+{
+    return scratch_tile_parts(c->n_sm, a->n_tokens, a->n_heads, a->v_dim, attn_cached(a));
+}
 
 static const mma_shape *find_shape(const attn_args *a)
 {
@@ -383,7 +451,9 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
     unsigned char *scratch = NULL;
     if (a.table) {
         attn_new_kv rows = { op->k.data, op->v.data, op->k.dt == DT_BF16 };
-        scratch = (unsigned char *)cuda_scratch(c, "attention_fwd", list + attn_decode_bytes(&a));
+        size_t decode = attn_decode_bytes(&a), parts = shape ? mma_parts_bytes(c, &a) : 0;
+        scratch = (unsigned char *)cuda_scratch(c, "attention_fwd",
+                                                list + (decode > parts ? decode : parts));
         if (!scratch)
             return;
         if (!attn_decode_only(&a))
@@ -396,9 +466,13 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
     }
     if (tiled) {
         scratch = scratch ? scratch : (unsigned char *)cuda_scratch(c, "attention_fwd", list);
-        if (scratch)
-            (shape ? shape->launch : attn_tile_fwd)(c, &a,
-                                                    attn_tiles_list(c, &a, min_rows, scratch));
+        if (!scratch)
+            return;
+        attn_tiles tiles = attn_tiles_list(c, &a, min_rows, scratch);
+        if (shape)
+            shape->launch(c, &a, tiles, scratch + list);
+        else
+            attn_tile_fwd(c, &a, tiles);
     } else {
         row_launch(c, &a, min_rows);
     }

@@ -62,6 +62,12 @@ typedef struct attn_tiles {
 
 attn_args attn_args_of(const attention *a);
 
+/* Keys that the pages of a sequence have room for. */
+static inline int64_t attn_cached(const attn_args *a)
+{
+    return (int64_t)a->max_pages * a->page_tokens;
+}
+
 /* The list of tiles of ATTENTION_ROWS rows, of sequences with at least `min_rows` rows, in
  * scratch: scratch_tiles() bytes. */
 attn_tiles attn_tiles_list(cuda_device *c, const attn_args *a, int32_t min_rows, void *scratch);

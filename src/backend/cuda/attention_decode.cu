@@ -16,32 +16,12 @@
  *   - row_part: any type and size, a warp for each head; then join_parts.
  * The first two also apply RoPE and store the new row of k and v, and start early (PDL): the past
  * is in the pages already, only the new row is another kernel's result. */
-#include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_lanes.cuh"
+#include "backend/cuda/attention_parts.cuh"
 #include "backend/cuda/overlap.cuh"
 
 enum { KEYS = DECODE_KEYS, HEADS = 16, THREADS = 128, WARPS = THREADS / 32 };
 enum { BLOCKS = 4096 }; /* more than a GPU runs at a time */
-
-/* The result of a part, for a row and head: maximum, sum, and values weighted by e^(s - max). */
-typedef struct parts {
-    float2 *stats; /* [slots * heads][n] */
-    float *acc;    /* [slots * heads][n][v_dim] */
-    int32_t n, keys;
-    unsigned *counts; /* [slots * heads]: blocks of a slot and key head that have written theirs; 0
-                         between ops: the last one, which joins the parts, sets it back */
-} parts;
-
-static int64_t cached(const attn_args *a)
-{
-    return (int64_t)a->max_pages * a->page_tokens;
-}
-
-static parts split_keys(const attn_args *a)
-{
-    int64_t most = cached(a), keys = scratch_decode_keys(most);
-    return parts{ NULL, NULL, (int32_t)((most + keys - 1) / keys), (int32_t)keys, NULL };
-}
 
 /* Slots of decoded rows: the rows, where the pass is all decoding; else the sequences, of which
  * those with one row are decoded. */
@@ -60,7 +40,7 @@ static dim3 grid_of(const attn_args *a, const parts &p, int32_t columns)
 
 size_t attn_decode_bytes(const attn_args *a)
 {
-    return scratch_decode(slots_of(a), a->n_heads, a->v_dim, cached(a));
+    return scratch_decode(slots_of(a), a->n_heads, a->v_dim, attn_cached(a));
 }
 
 typedef struct decoded {
@@ -73,48 +53,6 @@ __device__ static decoded row_in(const attn_args &a, int32_t slot)
         return decoded{ slot, attn_seq_of(a, slot) };
     int32_t t = a.starts[slot];
     return decoded{ a.starts[slot + 1] - t == 1 ? t : -1, slot };
-}
-
-/* Keys [low, last] that a row sees, or of those the ones in a part; empty where low > last. */
-typedef struct range {
-    int32_t low, last;
-} range;
-
-__device__ static range seen_by(const attn_args &a, int32_t t)
-{
-    int32_t last = a.pos[t];
-    return range{ a.window > 0 ? max(0, last - a.window + 1) : 0, last };
-}
-
-__device__ static range seen_in(range seen, const parts &p, int32_t part)
-{
-    return range{ max(seen.low, part * p.keys), min(seen.last, part * p.keys + p.keys - 1) };
-}
-
-/* ---- joining the parts of a row and head: a warp, with a lane for each part ---- */
-
-__device__ static void join(const attn_args &a, const parts &p, int32_t slot, int32_t t,
-                            int32_t head)
-{
-    int lane = threadIdx.x & 31;
-    range seen = seen_by(a, t);
-    int32_t begin = seen.low / p.keys, end = seen.last / p.keys + 1;
-    int64_t from = ((int64_t)slot * a.n_heads + head) * p.n, row = (int64_t)t * a.n_heads + head;
-    bool mine = lane >= begin && lane < end;
-    float2 stats = mine ? __ldcg(p.stats + from + lane) : make_float2(-INFINITY, 0.0f);
-    float top = warp_max(stats.x), weight = expf(stats.x - top);
-    float sum = warp_sum(weight * stats.y);
-    for (int c = lane; c < (a.v_dim + 31) / 32 * 32; c += 32) {
-        float x = 0.0f;
-        const float *acc = p.acc + from * a.v_dim + min(c, a.v_dim - 1);
-#pragma unroll 8
-        for (int32_t i = begin; i < end; i++)
-            x += __shfl_sync(~0u, weight, i) * __ldcg(acc + (int64_t)i * a.v_dim);
-        if (c < a.v_dim)
-            attn_store(a.out, row * a.v_dim + c, a.out_bf16, x / sum);
-    }
-    if (a.lse && lane == 0)
-        a.lse[row] = top + logf(sum);
 }
 
 /* ---- row_part: any type, any size, a warp for a head and part ---- */
@@ -590,10 +528,8 @@ static launcher *launcher_for(const cuda_device *c, const attn_args *a, const pa
 
 void attn_decode(cuda_device *c, const attn_args *a, attn_new_kv rows, void *scratch)
 {
-    parts p = split_keys(a);
+    parts p = parts_of(a, scratch_decode_keys(attn_cached(a)), slots_of(a), scratch);
     const part_shape *shape = shape_for(a, rows.is_bf16);
     p.counts = c->counters;
-    p.stats = (float2 *)scratch;
-    p.acc = (float *)(p.stats + (size_t)slots_of(a) * (size_t)a->n_heads * (size_t)p.n);
     launcher_for(c, a, shape)(c, a, rows, p);
 }
