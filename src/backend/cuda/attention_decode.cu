@@ -21,7 +21,7 @@
 #include "backend/cuda/overlap.cuh"
 
 enum { KEYS = DECODE_KEYS, HEADS = 16, THREADS = 128, WARPS = THREADS / 32 };
-enum { BLOCKS = 4096 }; /* more than a GPU runs at a time */
+enum { BLOCKS = 512 }; /* about as many as a GPU runs at a time */
 
 /* Slots of decoded rows: the rows, where the pass is all decoding; else the sequences, of which
  * those with one row are decoded. */
@@ -31,11 +31,11 @@ static int32_t slots_of(const attn_args *a)
 }
 
 /* A block for each of `columns` heads or groups of heads of a slot, and as many for the parts of
- * each as make BLOCKS. */
+ * each as make BLOCKS. The first blocks are those of first parts, which every row has. */
 static dim3 grid_of(const attn_args *a, const parts &p, int32_t columns)
 {
     int64_t rows = (int64_t)slots_of(a) * columns, each = (BLOCKS + rows - 1) / rows;
-    return dim3((unsigned)columns, (unsigned)(each < p.n ? each : p.n), (unsigned)slots_of(a));
+    return dim3((unsigned)columns, (unsigned)slots_of(a), (unsigned)(each < p.n ? each : p.n));
 }
 
 size_t attn_decode_bytes(const attn_args *a)
@@ -176,7 +176,7 @@ __device__ static bool is_last(unsigned *counter, unsigned n)
 }
 
 /* The work of a block: some heads of a row, and of the parts of the keys that the row sees those
- * from `part` to last_part in steps of gridDim.y. */
+ * from `part` to last_part in steps of gridDim.z. */
 struct block_work {
     decoded d;
     int32_t slot, part, last_part, kv_head, head, n_heads;
@@ -187,14 +187,22 @@ struct block_work {
 __device__ static block_work work_of(const attn_args &a, const parts &p, int most)
 {
     int chunks = (a.group + most - 1) / most, skip = blockIdx.x % chunks * most;
-    block_work b = { row_in(a, blockIdx.z), (int32_t)blockIdx.z };
+    block_work b = { row_in(a, blockIdx.y), (int32_t)blockIdx.y };
     b.all = seen_by(a, max(b.d.t, 0));
-    b.part = b.all.low / p.keys + (int32_t)blockIdx.y;
+    b.part = b.all.low / p.keys + (int32_t)blockIdx.z;
     b.last_part = b.d.t < 0 ? -1 : b.all.last / p.keys;
     b.kv_head = blockIdx.x / chunks;
     b.head = b.kv_head * a.group + skip;
     b.n_heads = min(most, a.group - skip);
     return b;
+}
+
+/* The end of a block without work. It is enough if the blocks of first parts wait for the kernel
+ * before: others would keep those that have work from starting. */
+__device__ static void leave_early()
+{
+    if (blockIdx.z == 0)
+        overlap_wait();
 }
 
 /* Stores the warps' results, which are in shared memory: to the output, where there is one part;
@@ -363,8 +371,8 @@ static __global__ void __launch_bounds__(THREADS) mma_part(attn_args a, attn_new
     overlap_next();
     block_work b = work_of(a, p, HEADS);
     if (b.part > b.last_part)
-        return overlap_wait();
-    for (; b.part <= b.last_part; b.part += gridDim.y) {
+        return leave_early();
+    for (; b.part <= b.last_part; b.part += gridDim.z) {
         mma_one<DK, DV, STAGES>(a, rows, p, b);
         __syncthreads(); /* the next part reuses the shared memory */
     }
@@ -419,7 +427,7 @@ __device__ static void lane_one(const attn_args &a, const attn_new_kv &rows, con
         if (is_past(first + i * W * 4))
             ahead[i] = load(first + i * W * 4);
     overlap_wait();
-    if (b.part == b.all.low / p.keys + (int32_t)blockIdx.y)
+    if (b.part == b.all.low / p.keys + (int32_t)blockIdx.z)
         load_queries<D, N>(q, a, b);
     if (rows.k && past <= seen.last) {
         new_rows<D, D> own = { rows, keys, seen, kv_head, NULL, NULL, 0 };
@@ -464,8 +472,8 @@ static __global__ void __launch_bounds__(W * 32) lane_part(attn_args a, attn_new
     overlap_next();
     block_work b = work_of(a, p, N);
     if (b.part > b.last_part)
-        return overlap_wait();
-    for (; b.part <= b.last_part; b.part += gridDim.y)
+        return leave_early();
+    for (; b.part <= b.last_part; b.part += gridDim.z)
         lane_one<D, N, W, AHEAD>(a, rows, p, b, q, room);
 }
 
