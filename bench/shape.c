@@ -2,13 +2,14 @@
  * weights are generated on the device, so that 34 billion of them take seconds to start and no
  * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4]
  * [tokens=2048] [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32]
- * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [batch=1] [context=0] [profile=0] keep:
- * layers that keep their activations, -1 as many as fit; memory: GiB that may be used, 0 all of the
- * device; dropout: percent, of LoRA and adapters; paged: moments in host memory; decode: decode
- * this many tokens instead of training; prefill: forwards of prompts of this many tokens instead;
- * context: tokens that the page table of a sequence has room for, as a server's has, at least those
- * that are used; profile: also print where the time of a step goes, with a synchronisation after
- * each op. */
+ * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [piece=0] [past=0] [batch=1] [context=0]
+ * [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB that may be
+ * used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in host memory;
+ * decode: decode this many tokens instead of training; prefill: forwards of prompts of this many
+ * tokens instead; piece: forwards of this many tokens of a prompt after `past` others, and a token
+ * of each of `batch` sequences; context: tokens that the page table of a sequence has room for, as
+ * a server's has, at least those that are used; profile: also print where the time of a step goes,
+ * with a synchronisation after each op. */
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -390,7 +391,9 @@ typedef struct inference {
     pass *p;
 } inference;
 
-static void open_inference(inference *f, int prompt, int most)
+/* Sequences of up to `most` tokens, of which `prompt` are in a forward at a time; `total` together.
+ */
+static void open_inference(inference *f, int prompt, int most, int64_t total)
 {
     pesc_model *m = f->m;
     int n = f->batch * prompt;
@@ -401,24 +404,30 @@ static void open_inference(inference *f, int prompt, int most)
         f->ids[i] = i % m->cfg.vocab;
     int context = number_of("context", 0);
     must(kvcache_open(&f->kv, m->dev, &m->cfg, m->act_dt, f->batch, context > most ? context : most,
-                      (int64_t)f->batch * (most + KV_PAGE_TOKENS)));
+                      total + (int64_t)f->batch * KV_PAGE_TOKENS));
     must(pass_open(&f->p, m, (pass_limits){ n, f->batch, f->batch }, f->kv));
 }
 
-/* Seconds of a forward of `each` tokens a sequence, of which `prompt` are there, after `past`. */
-static double forward(inference *f, int prompt, int each, int past)
+/* Seconds of a forward of f->seqs. */
+static double run(inference *f)
 {
     tensor logits;
-    for (int s = 0; s < f->batch; s++) {
-        f->seqs[s] =
-            (token_seq){ .ids = f->ids + s * prompt, .n = each, .past = past, .kv_seq = s };
-        f->rows[s] = (s + 1) * each - 1;
-    }
     double began = now();
     must(pass_set(f->p, f->seqs, f->batch, f->rows, f->batch));
     must(model_fwd(f->m, f->p, &logits));
     must(f->m->dev->op->sync(f->m->dev));
     return now() - began;
+}
+
+/* Seconds of a forward of `each` tokens a sequence, of which `prompt` are there, after `past`. */
+static double forward(inference *f, int prompt, int each, int past)
+{
+    for (int s = 0; s < f->batch; s++) {
+        f->seqs[s] =
+            (token_seq){ .ids = f->ids + s * prompt, .n = each, .past = past, .kv_seq = s };
+        f->rows[s] = (s + 1) * each - 1;
+    }
+    return run(f);
 }
 
 /* Bytes of weights that a step of `batch` tokens reads: the embedding's rows are few, and of the
@@ -443,7 +452,7 @@ static void decode(inference *f, int steps)
 {
     int prompt = number_of("tokens", 128), batch = f->batch;
     double first = 0, sum = 0;
-    open_inference(f, prompt, prompt + steps);
+    open_inference(f, prompt, prompt + steps, (int64_t)batch * (prompt + steps));
     for (int step = 0; step < steps; step++) {
         double took = forward(f, prompt, step ? 1 : prompt, step ? prompt + step - 1 : 0);
         if (step > 3)
@@ -466,7 +475,7 @@ static void prefill(inference *f, int prompt)
 {
     enum { TIMES = 12 };
     double first = 0, sum = 0, best = 1e9;
-    open_inference(f, prompt, prompt);
+    open_inference(f, prompt, prompt, (int64_t)f->batch * prompt);
     for (int i = 0; i < TIMES; i++) {
         for (int s = 0; s < f->batch; s++)
             kvcache_truncate(f->kv, s, 0);
@@ -482,6 +491,38 @@ static void prefill(inference *f, int prompt)
     printf("%s: prefill of %d x %d, base %s: %.2f ms (best %.2f, first %.1f), %.0f tokens/s\n",
            f->name, f->batch, prompt, text_of("base", "nf4"), took * 1e3, best * 1e3, first * 1e3,
            f->batch * prompt / took);
+}
+
+/* A server's forward while a long prompt is read: one token of each of `batch` sequences after
+ * `tokens`, and a piece of a prompt of which `past` tokens are there. Their keys and values are
+ * what the memory holds. */
+static void mixed(inference *f, int piece, int past)
+{
+    enum { TIMES = 12 };
+    int before = number_of("tokens", 128), n = f->batch + 1;
+    int most = past + piece > before + 1 ? past + piece : before + 1;
+    double sum = 0, best = 1e9;
+    f->batch = n;
+    open_inference(f, piece, most, (int64_t)(n - 1) * (before + 1) + past + piece);
+    for (int i = 0; i < TIMES; i++) {
+        for (int s = 0; s < n; s++) {
+            int32_t own = s < n - 1 ? 1 : piece, at = s < n - 1 ? before : past;
+            kvcache_truncate(f->kv, s, 0);
+            must(kvcache_reserve(f->kv, s, at + own));
+            kvcache_advance(f->kv, s, at);
+            f->seqs[s] = (token_seq){ .ids = f->ids, .n = own, .past = at, .kv_seq = s };
+            f->rows[s] = s < n - 1 ? s : s + piece - 1;
+        }
+        wrapped.on = number_of("profile", 0) && i == TIMES - 1;
+        double took = run(f);
+        sum += i > 1 && !wrapped.on ? took : 0;
+        best = i && took < best ? took : best;
+    }
+    if (wrapped.n)
+        meter_print(&wrapped);
+    printf("%s: %d sequences of %d and a piece of %d after %d, base %s: %.2f ms (best %.2f)\n",
+           f->name, n - 1, before, piece, past, text_of("base", "nf4"),
+           sum / (wrapped.on ? TIMES - 3 : TIMES - 2) * 1e3, best * 1e3);
 }
 
 int main(int argc, char **argv)
@@ -506,6 +547,8 @@ int main(int argc, char **argv)
     inference f = { .m = &m, .name = name, .batch = number_of("batch", 1) };
     if (number_of("decode", 0))
         decode(&f, number_of("decode", 0));
+    else if (number_of("piece", 0))
+        mixed(&f, number_of("piece", 0), number_of("past", 0));
     else if (number_of("prefill", 0))
         prefill(&f, number_of("prefill", 0));
     else
