@@ -28,8 +28,10 @@ static int32_t piece_beside(const pace *p, int32_t decodes)
 {
     int32_t n = (int32_t)(p->piece * part(p, decodes)), least = least_piece(decodes);
     n = n > least ? n : least;
-    if (p->rows)
-        n = (decodes + n + p->rows - 1) / p->rows * p->rows - decodes;
+    if (p->rows) {
+        n = (decodes + n) / p->rows * p->rows - decodes;
+        n += n < least ? p->rows : 0;
+    }
     return n < p->max ? n : p->max;
 }
 
@@ -52,14 +54,24 @@ static void measure_bare(pace *p, double seconds, int32_t decodes)
     p->since = 0;
 }
 
+/* The piece after one of so many tokens took less than its time, of which it needed the part
+ * `over`. With tiles of rows it grows to no more than has the time at this rate. */
+static double grown(const pace *p, double tokens, double over)
+{
+    double n = p->piece * (over < 0.5 ? 1.5 : 1.125);
+    double most = p->rows && over > 0 ? tokens / over : n;
+    most = most > p->piece ? most : p->piece;
+    return n < most ? n : most;
+}
+
 static void measure_piece(pace *p, double seconds, int32_t decodes, int32_t tokens)
 {
     double bare = p->decode * part(p, decodes), used = tokens / part(p, decodes);
     double over = (seconds - bare) / (PACE_PERCENT / 100.0 * bare);
     if (over > 1)
         p->piece = (used < p->piece ? used : p->piece) * (over > 2 ? 0.5 : 0.875);
-    else if (over <= 1 && tokens >= piece_beside(p, decodes))
-        p->piece *= over < 0.5 ? 1.5 : 1.125;
+    else if (tokens >= piece_beside(p, decodes))
+        p->piece = grown(p, used, over);
     double least = least_piece(p->answers);
     p->piece = p->piece < least ? least : p->piece;
     if (p->piece > p->max)

@@ -13,7 +13,8 @@
  * that time, which are no faster; or, if there was none, as many as there are answers, because a
  * token of a prompt costs no more than one of an answer. It never has less than half as many: after
  * a long past a token costs more, but a prompt must go on. Where forwards compute tiles of rows, a
- * piece fills its last tile.
+ * piece fills its tiles, and has one more only if that has the time too at the rate of the others:
+ * else one would be tried, and delay the answers, again and again.
  *
  * The time without prompts must be known before a prompt enters a forward. So a forward without
  * them comes first if none was measured, if there are more than a quarter and one more or fewer

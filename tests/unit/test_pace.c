@@ -177,7 +177,7 @@ static void limits_hold(void **state)
 }
 
 /* 64 answers fill a tile of rows, which takes 5 ms. Each further tile takes as long as a forward
- * without prompts, so there is time for one, and now and then two are tried. */
+ * without prompts, so there is time for one, and two are not tried. */
 static void a_piece_fills_its_last_tile(void **state)
 {
     (void)state;
@@ -185,8 +185,12 @@ static void a_piece_fills_its_last_tile(void **state)
     pace p = { .max = 1024, .rows = 64 };
     int64_t read;
     pace_measure(&p, 0.005, 0, 16); /* not 0.3 ms a token: a tile has 64 */
-    assert_true(run(&p, m, 64, 100, &read) < 3.001);
-    assert_in_range(read, 90 * 64, 150 * 64);
+    assert_true(run(&p, m, 64, 100, &read) < 2.001);
+    assert_in_range(read, 90 * 64, 100 * 64);
+    p = (pace){ .max = 1024, .rows = 64 };
+    m = (machine){ 0.001, 0.004, 64 }; /* one takes less than the time, two take more */
+    assert_true(run(&p, m, 64, 1000, &read) < 1.801);
+    assert_in_range(read, 900 * 64, 1000 * 64);
     p = (pace){ .max = 1024, .rows = 64 };
     m.tile = 0.0005; /* ten tiles in the time of a forward */
     m.base = 0.005;
