@@ -11,7 +11,9 @@
 /* Tokens by their depth, (largest logit - logit) / temperature: those of a bucket are less likely
  * than those of the buckets before it. Deeper tokens than DEPTH are never drawn: all of them
  * together have less than 1e-11 of the probability. */
-enum { DEPTH = 40, BUCKETS = 2560, DEEPER = BUCKETS };
+enum { DEPTH = 40, BUCKETS = 2560 };
+
+enum { LANES = 16 }; /* tokens of a vector */
 
 typedef struct choice {
     float logit;
@@ -22,14 +24,15 @@ struct sampler {
     pesc_sample_options opt;
     const sampler_terms *terms; /* borrowed; NULL: none */
     int32_t vocab;
-    float scale;            /* 1 / temperature */
-    float *logits;          /* [vocab] with penalties and terms */
-    unsigned char *was;     /* [vocab] whether a token was seen, for the penalty */
-    uint16_t *bucket_of;    /* [vocab] */
-    int32_t count[BUCKETS]; /* tokens of a bucket */
-    double mass[BUCKETS];   /* their weights; the largest weight of all is 1 */
-    choice *choices;        /* [vocab] of the bucket that was opened last, the likeliest first */
-    double *weights;        /* [vocab] theirs */
+    float scale;                /* 1 / temperature */
+    float *logits;              /* [vocab + LANES] with penalties and terms */
+    unsigned char *was;         /* [vocab] whether a token was seen, for the penalty */
+    uint16_t *bucket_of;        /* [vocab + LANES] */
+    int32_t count[BUCKETS + 1]; /* tokens of a bucket; of the last one the deeper ones */
+    double mass[BUCKETS + 1];   /* their weights; the largest weight of all is 1 */
+    double first[BUCKETS];      /* the weight at which a bucket begins */
+    choice *choices; /* [vocab] of the bucket that was opened last, the likeliest first */
+    double *weights; /* [vocab] theirs */
     int32_t n_open;
 };
 
@@ -41,15 +44,17 @@ pesc_status sampler_open(sampler **out, const pesc_sample_options *opt, int32_t 
         return fail_nomem("a sampler", sizeof *s);
     s->opt = *opt;
     s->vocab = vocab;
-    s->logits = mem_alloc((size_t)vocab, sizeof *s->logits);
+    s->logits = mem_zalloc((size_t)vocab + LANES, sizeof *s->logits);
     s->was = mem_zalloc((size_t)vocab, 1);
-    s->bucket_of = mem_alloc((size_t)vocab, sizeof *s->bucket_of);
+    s->bucket_of = mem_zalloc((size_t)vocab + LANES, sizeof *s->bucket_of);
     s->choices = mem_alloc((size_t)vocab, sizeof *s->choices);
     s->weights = mem_alloc((size_t)vocab, sizeof *s->weights);
     if (!s->logits || !s->was || !s->bucket_of || !s->choices || !s->weights) {
         sampler_close(s);
         return fail_nomem("a sampler", (size_t)vocab * sizeof(choice));
     }
+    for (int b = 0; b < BUCKETS; b++)
+        s->first[b] = exp(-b * (double)DEPTH / BUCKETS);
     *out = s;
     return PESC_OK;
 }
@@ -107,8 +112,6 @@ static void add_terms(sampler *s, const int32_t *generated, size_t n)
 /* ---- passes over all tokens, LANES at a time: the compiler makes vectors of the inner loops ----
  */
 
-enum { LANES = 16 };
-
 /* Copies the row. The first token whose logit is not finite; -1: all are. */
 static int32_t copy_finite(float *restrict to, const float *restrict from, int32_t n)
 {
@@ -158,20 +161,41 @@ static int32_t likeliest(const sampler *s)
  * keep a head of this order, and the draw walks along it. Only the buckets in which a rule or the
  * draw ends need to be sorted. */
 
+/* Buckets of LANES tokens, and by what part of the weight at which its bucket begins a token is
+ * lighter: e^-x for x below DEPTH / BUCKETS, to the third power, which leaves less than 3e-9. */
+static void find_buckets(const float *restrict logits, float best, float scale,
+                         int32_t *restrict bucket, float *restrict part)
+{
+    const float deepest = DEPTH, wide = deepest / BUCKETS, narrow = 1 / wide;
+    int32_t most, bits;
+    memcpy(&most, &deepest, sizeof most);
+    for (int k = 0; k < LANES; k++) {
+        float depth = (best - logits[k]) * scale;
+        memcpy(&bits, &depth, sizeof bits); /* of positive numbers, they are in the same order */
+        bits = bits < most ? bits : most;
+        memcpy(&depth, &bits, sizeof depth);
+        bucket[k] = (int32_t)(depth * narrow);
+        float x = depth - (float)bucket[k] * wide;
+        part[k] = 1 - x * (1 - x * (0.5f - x * (1.0f / 6)));
+    }
+}
+
 static void fill_buckets(sampler *s, float best)
 {
     memset(s->count, 0, sizeof s->count);
     memset(s->mass, 0, sizeof s->mass);
-    for (int32_t i = 0; i < s->vocab; i++) {
-        float depth = (best - s->logits[i]) * s->scale;
-        s->bucket_of[i] = DEEPER;
-        if (!(depth < DEPTH))
-            continue;
-        int32_t b = (int32_t)(depth * ((float)BUCKETS / DEPTH));
-        s->bucket_of[i] = (uint16_t)b;
-        s->count[b]++;
-        s->mass[b] += (double)expf(-depth);
+    for (int32_t i = 0; i < s->vocab; i += LANES) {
+        int32_t bucket[LANES], n = s->vocab - i < LANES ? s->vocab - i : LANES;
+        float part[LANES];
+        find_buckets(s->logits + i, best, s->scale, bucket, part);
+        for (int k = 0; k < n; k++) {
+            s->bucket_of[i + k] = (uint16_t)bucket[k];
+            s->count[bucket[k]]++;
+            s->mass[bucket[k]] += (double)part[k];
+        }
     }
+    for (int b = 0; b < BUCKETS; b++)
+        s->mass[b] *= s->first[b];
 }
 
 static int likelier_first(const void *a, const void *b)
@@ -186,9 +210,14 @@ static int likelier_first(const void *a, const void *b)
 static void open_bucket(sampler *s, int32_t bucket, float best)
 {
     s->n_open = 0;
-    for (int32_t i = 0; i < s->vocab && s->n_open < s->count[bucket]; i++)
-        if (s->bucket_of[i] == bucket)
-            s->choices[s->n_open++] = (choice){ s->logits[i], i };
+    for (int32_t i = 0; s->n_open < s->count[bucket]; i += LANES) {
+        uint16_t some = 0;
+        for (int k = 0; k < LANES; k++)
+            some |= s->bucket_of[i + k] == bucket;
+        for (int32_t k = i; some && k < i + LANES && k < s->vocab; k++)
+            if (s->bucket_of[k] == bucket)
+                s->choices[s->n_open++] = (choice){ s->logits[k], k };
+    }
     qsort(s->choices, (size_t)s->n_open, sizeof *s->choices, likelier_first);
     for (int32_t i = 0; i < s->n_open; i++)
         s->weights[i] = (double)expf((s->choices[i].logit - best) * s->scale);
