@@ -43,7 +43,7 @@ typedef struct cuda_recording {
     uint64_t used; /* cuda_device.now of the last use; 0: empty */
 } cuda_recording;
 
-enum { CUDA_RECORDINGS = 8, CUDA_COUNTERS = 1 << 16 };
+enum { CUDA_RECORDINGS = 32, CUDA_COUNTERS = 1 << 16 };
 
 typedef struct cuda_device {
     device base;
