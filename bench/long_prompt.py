@@ -4,8 +4,9 @@
     pesc serve MODEL --context 16384 --max-streams 64
     python3 bench/long_prompt.py http://127.0.0.1:8080 --streams 8 --prompt-tokens 8000
 
-The median time between two tokens of a stream before the prompt arrives is a step. Printed is the time between two tokens while the prompt
-is read, from its request to its first token, in steps: 1 is no delay. Any server with OpenAI's /v1/completions will do; prompts are token ids.
+The median time between two tokens of a stream in the last second before the prompt arrives is a step: the answers grow, and with them the
+time of a step. Printed is the time between two tokens while the prompt is read, from its request to its first token, in steps: 1 is no delay.
+Any server with OpenAI's /v1/completions will do; prompts are token ids. It must have room for all tokens at once, else the prompt waits.
 """
 import argparse
 import json
@@ -63,12 +64,13 @@ def main():
     p.add_argument("url")
     p.add_argument("--streams", type=int, default=8)
     p.add_argument("--prompt-tokens", type=int, default=8000)
-    p.add_argument("--seconds", type=float, default=5, help="that are measured before the prompt arrives")
+    p.add_argument("--seconds", type=float, default=2, help="that pass before the prompt arrives")
+    p.add_argument("--temperature", type=float, default=0, help="of the streams")
     p.add_argument("--most", type=float, help="exit with 1 if the p99 is above this many steps")
     a = p.parse_args()
     (model, *_) = json.load(urllib.request.urlopen(a.url + "/v1/models"))["data"]
     vocab = model.get("meta", {}).get("n_vocab", 1000)
-    body = lambda n, most: {"model": model["id"], "prompt": [random.randrange(3, vocab) for _ in range(n)], "max_tokens": most}
+    body = lambda n, most: {"model": model["id"], "prompt": [random.randrange(3, vocab) for _ in range(n)], "max_tokens": most, "temperature": a.temperature}
     selector = selectors.DefaultSelector()
     streams = [Stream(a.url, body(16, a.prompt_tokens)) for _ in range(a.streams)]
     for s in streams:
@@ -80,7 +82,7 @@ def main():
     long = Stream(a.url, body(a.prompt_tokens, 1))
     selector.register(long.socket, selectors.EVENT_READ, long)
     wait(selector, lambda: long.times)
-    before, during = gaps(streams, begin, asked), gaps(streams, asked, long.times[0])
+    before, during = gaps(streams, max(begin, asked - 1), asked), gaps(streams, asked, long.times[0])
     step, p99 = quantile(before, 0.5), quantile(during, 0.99)
     print(json.dumps({"streams": a.streams, "prompt_tokens": a.prompt_tokens, "step_ms": round(1000 * step, 2),
                       "before": {f"p{q}": round(quantile(before, q / 100) / step, 2) for q in (90, 99)} | {"max": round(before[-1] / step, 2)},
