@@ -9,10 +9,10 @@
 
 #include <stdlib.h>
 
-enum { CONTEXT = 330, SLOTS = 9, NEW = 66 };
+enum { CONTEXT = 850, SLOTS = 9, NEW = 130 };
 
 /* Lengths around those of pages (64), pieces and forwards; the texts begin alike. */
-static const int32_t lengths[] = { 1, 2, 3, 17, 63, 64, 65, 66, 67, 128, 129, 131, 200 };
+static const int32_t lengths[] = { 1, 2, 3, 17, 63, 64, 65, 66, 67, 128, 131, 200, 700 };
 enum { REQUESTS = sizeof lengths / sizeof *lengths };
 
 typedef struct request {
