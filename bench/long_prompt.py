@@ -19,16 +19,19 @@ import urllib.parse
 import urllib.request
 
 
+def request(where, body):
+    data = json.dumps({**body, "stream": True, "ignore_eos": True}).encode()
+    return (f"POST {where.path.rstrip('/')}/v1/completions HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
+
+
 class Stream:
     """A completion that is being generated; `times` has the moment of each event."""
 
-    def __init__(self, url, body):
-        where = urllib.parse.urlsplit(url)
-        data = json.dumps({**body, "stream": True, "ignore_eos": True}).encode()
+    def __init__(self, where, data):
         self.times, self.rest, self.done = [], b"", False
         self.socket = socket.create_connection((where.hostname, where.port or 80))
-        self.socket.sendall(f"POST {where.path.rstrip('/')}/v1/completions HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
-                            f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        self.socket.sendall(data)
         self.socket.setblocking(False)
 
     def take(self):
@@ -72,14 +75,16 @@ def main():
     vocab = model.get("meta", {}).get("n_vocab", 1000)
     body = lambda n, most: {"model": model["id"], "prompt": [random.randrange(3, vocab) for _ in range(n)], "max_tokens": most, "temperature": a.temperature}
     selector = selectors.DefaultSelector()
-    streams = [Stream(a.url, body(16, a.prompt_tokens)) for _ in range(a.streams)]
+    where = urllib.parse.urlsplit(a.url)
+    prompt = request(where, body(a.prompt_tokens, 1))  # now: while it is made, no event is read
+    streams = [Stream(where, request(where, body(16, a.prompt_tokens))) for _ in range(a.streams)]
     for s in streams:
         selector.register(s.socket, selectors.EVENT_READ, s)
     wait(selector, lambda: all(len(s.times) > 4 for s in streams))
     begin = time.perf_counter()
     wait(selector, lambda: time.perf_counter() > begin + a.seconds)
     asked = time.perf_counter()
-    long = Stream(a.url, body(a.prompt_tokens, 1))
+    long = Stream(where, prompt)
     selector.register(long.socket, selectors.EVENT_READ, long)
     wait(selector, lambda: long.times)
     before, during = gaps(streams, max(begin, asked - 1), asked), gaps(streams, asked, long.times[0])
