@@ -22,7 +22,7 @@ typedef struct kvcache kvcache;
 pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt, int32_t n_seqs,
                          int32_t max_tokens, int64_t total_tokens);
 uint64_t kvcache_token_bytes(const config *cfg, dtype dt); /* of a token in all layers */
-void kvcache_close(kvcache *c); /* NULL is allowed */
+void kvcache_close(kvcache *c);                            /* NULL is allowed */
 int32_t kvcache_length(const kvcache *c, int32_t seq);
 /* Makes room for n more tokens; PESC_NOMEM when the pool or the timeline is full, and then nothing
  * has changed. If the next token belongs in a page that is shared or retained, the timeline gets a
