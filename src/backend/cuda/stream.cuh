@@ -79,8 +79,8 @@ struct stream_weights {
 };
 
 struct stream_barriers {
-    uint64_t full[STREAM_STAGES], empty[STREAM_STAGES];  /* stages of the ring */
-    uint64_t summed[STREAM_SETS], finished[STREAM_SETS]; /* sets of sums */
+    uint64_t full[STREAM_STAGES], empty[STREAM_STAGES]; /* stages of the ring */
+    uint64_t finished[STREAM_SETS];                     /* sets of sums, free to be overwritten */
 };
 
 typedef __nv_bfloat16 stream_bf16;
@@ -305,6 +305,24 @@ __device__ __forceinline__ float *stream_sums(unsigned char *table, int set, int
                      NF4_TABLE_ENTRY / 2);
 }
 
+/* Named barriers: the sums of a set are there. All warps that multiply arrive, those that finish
+ * wait. */
+enum { STREAM_BARRIER = 8 };
+
+__device__ __forceinline__ void stream_summed(int set)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(STREAM_BARRIER + set),
+                 "n"(STREAM_MULTIPLY + STREAM_FINISH)
+                 : "memory");
+}
+
+__device__ __forceinline__ void stream_wait_summed(int set)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(STREAM_BARRIER + set),
+                 "n"(STREAM_MULTIPLY + STREAM_FINISH)
+                 : "memory");
+}
+
 template <class WORK>
 __device__ __forceinline__ void stream_multiply_all(const stream_shape &s, const WORK &work,
                                                     unsigned char *table, stream_barriers &bar)
@@ -339,9 +357,7 @@ __device__ __forceinline__ void stream_multiply_all(const stream_shape &s, const
 #pragma unroll
         for (int j = 0; j < 4; j++)
             stream_sums(table, set.at, warp, j)[lane] = sum[j];
-        __syncwarp();
-        if (lane == 0)
-            hopper_arrive(&bar.summed[set.at]);
+        stream_summed(set.at);
         turn.next(s.stages);
         set.next(STREAM_SETS);
         int done = stream_next(s, at);
@@ -367,7 +383,7 @@ __device__ __forceinline__ void stream_finish_all(const stream_shape &s, WORK &w
         tile = work.at(work.begin);
     float y = 0;
     while (at.left > 0) {
-        hopper_wait(&bar.summed[set.at], set.parity);
+        stream_wait_summed(set.at);
         typename WORK::cursor one = tile;
         for (int slot = 0; slot < at.tiles; slot++) {
             float part[STREAM_WARPS];
@@ -406,10 +422,8 @@ __device__ __forceinline__ void stream_run(const stream_shape &s, WORK &work, un
                 hopper_barrier_init(&bar.full[i], 1);
                 hopper_barrier_init(&bar.empty[i], STREAM_WARPS);
             }
-            for (int i = 0; i < STREAM_SETS; i++) {
-                hopper_barrier_init(&bar.summed[i], STREAM_WARPS);
+            for (int i = 0; i < STREAM_SETS; i++)
                 hopper_barrier_init(&bar.finished[i], STREAM_FINISH / 32);
-            }
             hopper_barrier_publish();
         }
         __syncwarp();
