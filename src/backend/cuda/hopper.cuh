@@ -330,27 +330,53 @@ static __device__ __forceinline__ void hopper_multiply(float (&d)[32], const uin
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-static __device__ __forceinline__ void hopper_multiply(float (&d)[24], const uint32_t (&a)[4],
-                                                       uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %29, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23}, "
-                 "{%24, %25, %26, %27}, %28, add, 1, 1, 0;\n}"
-                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
 /* After a wait for d's products: the compiler moves no use of d before this. */
 static __device__ __forceinline__ void hopper_multiplied(float (&d)[32])
 {
     asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24)::"memory");
 }
 
-static __device__ __forceinline__ void hopper_multiplied(float (&d)[24])
+static __device__ __forceinline__ void hopper_multiply(float (&d)[48], const uint32_t (&a)[4],
+                                                       uint64_t b, int add)
 {
-    asm volatile("" : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16)::"memory");
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %53, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+                 "{%48, %49, %50, %51}, %52, add, 1, 1, 0;\n}"
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24),
+                   R8("+f", d, 32), R8("+f", d, 40)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+static __device__ __forceinline__ void hopper_multiplied(float (&d)[48])
+{
+    asm volatile(""
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24),
+                   R8("+f", d, 32), R8("+f", d, 40)::"memory");
+}
+
+static __device__ __forceinline__ void hopper_multiply(float (&d)[64], const uint32_t (&a)[4],
+                                                       uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{%64, %65, %66, %67}, %68, add, 1, 1, 0;\n}"
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24),
+                   R8("+f", d, 32), R8("+f", d, 40), R8("+f", d, 48), R8("+f", d, 56)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+static __device__ __forceinline__ void hopper_multiplied(float (&d)[64])
+{
+    asm volatile(""
+                 : R8("+f", d, 0), R8("+f", d, 8), R8("+f", d, 16), R8("+f", d, 24),
+                   R8("+f", d, 32), R8("+f", d, 40), R8("+f", d, 48), R8("+f", d, 56)::"memory");
 }
 
 #undef R8

@@ -10,17 +10,17 @@
  * registers to the others. Each of the three consumer warpgroups has 64 rows: its lanes decode
  * codes to pairs of bf16 in registers, wgmma's first operand; the activations are the second, in
  * shared memory. The sum of each quantisation block is scaled in f32. While the tensor cores
- * multiply one quantisation block, the warpgroup decodes the one after it, and with 64 tokens it
- * also scales the sum of the one before; with more the registers do not suffice for a second set
- * of sums. Consumers synchronise with the producers only.
+ * multiply half of a block, the warpgroup decodes the next half. Consumers synchronise with the
+ * producers only.
  *
  * Split-K: where w has too few rows, the blocks of a cluster (up to 8) share k. Each adds up, in
  * order, the sums of all for its part of the rows, which it reads from their shared memory
  * (distributed shared memory).
  *
- * Bound: shared memory, through which codes are decoded. For 64 rows of a quantisation block and 64
- * tokens the look-ups, the reads of codes and wgmma's reads of activations take 64 cycles each, and
- * what is copied there some 40; the tensor cores need 128. */
+ * Bound: shared memory, through which codes are decoded, and the time from a read of codes to the
+ * product that needs them. For 64 rows of a quantisation block and 64 tokens the look-ups, the
+ * reads of codes and wgmma's reads of activations take 64 cycles each, and what is copied there
+ * some 40; the tensor cores need 128. */
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/nf4_table.cuh"
@@ -184,54 +184,43 @@ __device__ __forceinline__ void produce_scales(const problem &p, const share &s,
 
 /* ---- consumers ---- */
 
-/* Decodes quantisation block b of a stage for a warp's 16 rows from `row` on: a lane's part of the
- * first operand, 16 elements of k at a time. Of each 8 bytes a lane uses its own and the one four
- * further on, which is what wgmma's register layout asks for. */
-__device__ __forceinline__ void decode(uint32_t (&a)[4][4], const unsigned char *table,
-                                       const unsigned char *from, int row, int b)
-{
-    int lane = threadIdx.x % LANES, g = lane / 4;
-    uint32_t at = lane * 4, which = 0x5504 | lane % 4 << 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint4 w = *(const uint4 *)(from + (row + h * 8 + g) * (STEP / 2) +
-                                       ((b * 2 + half) ^ (g >> 1)) * 16);
-            a[half * 2][h] = *(const uint32_t *)(table + __byte_perm(w.x, at, which));
-            a[half * 2][h + 2] = *(const uint32_t *)(table + __byte_perm(w.y, at, which));
-            a[half * 2 + 1][h] = *(const uint32_t *)(table + __byte_perm(w.z, at, which));
-            a[half * 2 + 1][h + 2] = *(const uint32_t *)(table + __byte_perm(w.w, at, which));
-        }
-}
-
-/* A quantisation block of 64 rows: the warpgroup's operand and the scales of a lane's two rows. */
-struct block {
-    uint32_t a[4][4];
-    float low, high;
+/* A lane's place. The compiler would compute these again in every step, did they not look unknown
+ * to it. */
+struct place {
+    uint32_t offset, select; /* in the table; of the lane's byte of a word */
+    uint32_t row, swizzle;   /* its first row of the tile; of 16-byte pieces of codes */
 };
 
-/* The second block of a stage; `scales`: from load_even(). */
-__device__ __forceinline__ void load_odd(block &q, float2 scales, const unsigned char *table,
-                                         const unsigned char *from)
+__device__ __forceinline__ place make_place()
 {
-    decode(q.a, table, from, threadIdx.x / LANES * 16, 1);
-    q.low = scales.x;
-    q.high = scales.y;
+    uint32_t lane = threadIdx.x % LANES, g = lane / 4;
+    place l = { lane * 4, 0x5504 | lane % 4 << 4, threadIdx.x / LANES * 16 + g, (g >> 1) * 16 };
+    asm volatile("" : "+r"(l.offset), "+r"(l.select), "+r"(l.row), "+r"(l.swizzle));
+    return l;
 }
 
-/* The first block of a stage. `scales`: of the step, in the first row; `other`: those of the second
- * block. */
-__device__ __forceinline__ void load_even(block &q, float2 &other, const unsigned char *table,
-                                          const unsigned char *from, const unsigned char *scales)
+/* Reads the codes of a lane's two rows in a quarter of a stage, 32 elements of k. */
+__device__ __forceinline__ void fetch(uint4 (&w)[2], const place &l, const unsigned char *stage,
+                                      int quarter)
 {
-    int row = threadIdx.x / LANES * 16, g = threadIdx.x % LANES / 4;
-    decode(q.a, table, from, row, 0);
-    float2 low = *(const float2 *)(scales + (row + g) * scale_set::ROW);
-    float2 high = *(const float2 *)(scales + (row + 8 + g) * scale_set::ROW);
-    q.low = low.x;
-    q.high = high.x;
-    other = make_float2(low.y, high.y);
+    const unsigned char *at = stage + l.row * (STEP / 2) + (quarter * 16 ^ l.swizzle);
+    w[0] = *(const uint4 *)at;
+    w[1] = *(const uint4 *)(at + 8 * (STEP / 2));
+}
+
+/* Decodes them: half of a block's operand, 16 elements of k at a time. Of each 8 bytes a lane uses
+ * its own and the one four further on, which is what wgmma's register layout asks for. */
+__device__ __forceinline__ void decode(uint32_t (&a)[4][4], int half, const place &l,
+                                       const unsigned char *table, const uint4 (&w)[2])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t words[4] = { w[h].x, w[h].y, w[h].z, w[h].w };
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[half * 2 + i / 2][h + i % 2 * 2] =
+                *(const uint32_t *)(table + __byte_perm(words[i], l.offset, l.select));
+    }
 }
 
 /* Where the scales of a step are. */
@@ -241,78 +230,84 @@ __device__ __forceinline__ const unsigned char *scales_of(const unsigned char *s
            step % scale_set::STEPS * (STEP / 64) * 4;
 }
 
-/* Starts the products of a block with the activations of 2 N tokens. */
+/* Starts the products of half a block with the activations x. */
 template <int N>
-__device__ __forceinline__ void multiply_block(float (&part)[N], const block &q,
-                                               const unsigned char *tokens)
+__device__ __forceinline__ void multiply_half(float (&part)[N], const uint32_t (&a)[4][4], int half,
+                                              uint64_t x)
 {
-    uint64_t x = hopper_operand(tokens, 0);
     hopper_multiply_begin();
 #pragma unroll
-    for (int s = 0; s < 4; s++)
-        hopper_multiply(part, q.a[s], x + 2 * s, s);
+    for (int s = half * 2; s < half * 2 + 2; s++)
+        hopper_multiply(part, a[s], x + 2 * s, s);
     hopper_multiply_commit();
 }
 
-/* Waits until at most LATER products are unfinished, which were started after these; then adds
- * these, scaled. */
-template <int LATER, int N>
-__device__ __forceinline__ void add_block(float *sum, float (&part)[N], const block &q)
+/* Waits for a block's products and adds them, scaled. */
+template <int N>
+__device__ __forceinline__ void add_block(float (&sum)[N], float (&part)[N], float low, float high)
 {
-    hopper_multiply_wait<LATER>();
+    hopper_multiply_wait<0>();
     hopper_multiplied(part);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        sum[i] = fmaf(i & 2 ? q.high : q.low, part[i], sum[i]);
+        sum[i] = fmaf(i & 2 ? high : low, part[i], sum[i]);
 }
 
-/* All steps of a warpgroup's rows. The first block of a step is decoded while the tensor cores
- * multiply the last one of the step before; after the last step it is not used. */
+/* All steps of a warpgroup's rows. Half of a block's operand is decoded while the tensor cores
+ * multiply the other half, from codes that were read before; with 128 tokens the registers do not
+ * suffice for that, and they are read then. After the last step what is read ahead is not used. */
 template <int TOKENS>
 __device__ __forceinline__ void multiply_steps(float (&sum)[TOKENS / 2], const share &s,
                                                unsigned char *table, const barriers &bar)
 {
     typedef layout<TOKENS> in;
-    unsigned char *ring = table + in::RING, *sets = table + in::SETS;
-    block even, odd;
-    float2 other;
+    constexpr bool AHEAD = TOKENS < 128;
+    place l = make_place();
+    const unsigned char *ring = table + in::RING, *stage = ring;
+    const unsigned char *sets = table + in::SETS + l.row * scale_set::ROW;
+    uint32_t a[4][4];
+    uint4 w[2];
+    float part[TOKENS / 2];
     int at = 0, parity = 0;
+    auto decode_quarter = [&](int quarter) { /* and reads the next one */
+                                             if (!AHEAD)
+                                                 fetch(w, l, stage, quarter);
+                                             decode(a, quarter % 2, l, table, w);
+                                             if (AHEAD && quarter < 3)
+                                                 fetch(w, l, stage, quarter + 1);
+    };
     hopper_wait(&bar.full[0], 0);
-    load_even(even, other, table, ring, scales_of(sets, s.begin));
+    fetch(w, l, stage, 0);
+    decode_quarter(0);
     for (int step = s.begin; step < s.end; step++) {
-        const unsigned char *from = ring + at * in::STAGE, *x = from + in::X;
-        uint64_t *done = &bar.empty[at];
+        const unsigned char *scales = scales_of(sets, step);
+        uint64_t *done = &bar.empty[at], x = hopper_operand(stage + in::X, 0);
+        multiply_half(part, a, 0, x);
+        decode_quarter(1);
+        multiply_half(part, a, 1, x);
+        float2 low = *(const float2 *)scales, high = *(const float2 *)(scales + 8 * scale_set::ROW);
+        hopper_multiply_wait<1>(); /* the operand's first half is free */
+        decode_quarter(2);
+        add_block(sum, part, low.x, high.x);
+
+        x += in::BOX >> 4;
+        multiply_half(part, a, 0, x);
+        decode_quarter(3);
         at = at + 1 == in::STAGES ? 0 : at + 1;
         parity ^= at == 0;
-        const unsigned char *next = ring + at * in::STAGE;
-        if constexpr (TOKENS == 64) { /* two sets of products */
-            float part[2][32];
-            multiply_block(part[0], even, x);
-            load_odd(odd, other, table, from);
-            multiply_block(part[1], odd, x + in::BOX);
-            add_block<1>(sum, part[0], even);
-            if (step + 1 < s.end)
-                hopper_wait(&bar.full[at], parity);
-            load_even(even, other, table, next, scales_of(sets, step + 1));
-            add_block<0>(sum, part[1], odd);
-        } else { /* one set for half of the tokens at a time */
-            enum { HALF = TOKENS / 2 };
-            float part[HALF / 2];
-            multiply_block(part, even, x);
-            load_odd(odd, other, table, from);
-            add_block<0>(sum, part, even);
-            multiply_block(part, even, x + HALF * 128);
-            add_block<0>(sum + HALF / 2, part, even);
-            multiply_block(part, odd, x + in::BOX);
-            if (step + 1 < s.end)
-                hopper_wait(&bar.full[at], parity);
-            load_even(even, other, table, next, scales_of(sets, step + 1));
-            add_block<0>(sum, part, odd);
-            multiply_block(part, odd, x + in::BOX + HALF * 128);
-            add_block<0>(sum + HALF / 2, part, odd);
-        }
+        stage = ring + at * in::STAGE;
+        if (AHEAD && step + 1 < s.end)
+            hopper_wait(&bar.full[at], parity);
+        if (AHEAD)
+            fetch(w, l, stage, 0);
+        multiply_half(part, a, 1, x);
+        hopper_multiply_wait<1>();
+        if (!AHEAD && step + 1 < s.end)
+            hopper_wait(&bar.full[at], parity);
+        decode_quarter(0);
+        add_block(sum, part, low.y, high.y);
         __syncwarp(); /* every lane has read the stage */
-        if (threadIdx.x % LANES == 0)
+        if (l.offset == 0)
             hopper_arrive(done);
     }
 }
