@@ -163,14 +163,6 @@ __device__ __forceinline__ uint4 as_bf16(const eight<float> &x)
                       warp_pack_bf16(v[4], v[5]), warp_pack_bf16(v[6], v[7]));
 }
 
-__device__ __forceinline__ void multiply(float *c, const uint32_t *a, const uint32_t *b)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 /* ---- a product: 16 rows of one expert by up to COUNTS x 8 of its choices ---- */
 
 /* DOWN: the first kernel. AHEAD steps of k are a group, whose weights are in flight together; of
@@ -246,9 +238,8 @@ template <class W, int COUNTS, bool WIDE, bool DOWN> struct product {
             for (int c = 0; c < COUNTS; c++)
                 if (c * COLUMNS < n) {
                     const uint4 &v = x[i % LEAD][c];
-                    uint32_t y[4] = { v.x, v.y, v.z, v.w };
-                    multiply(sum[c], low, y);
-                    multiply(sum[c], high, y + 2);
+                    warp_mma_bf16(sum[c], low, v.x, v.y);
+                    warp_mma_bf16(sum[c], high, v.z, v.w);
                 }
             if (i + LEAD < AHEAD)
                 load_in(x[i % LEAD], k + (i + LEAD) * STEP);

@@ -299,14 +299,6 @@ __device__ inline void ldmatrix4_trans(uint32_t r[4], uint32_t at)
                  : "memory");
 }
 
-__device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* Rows of D elements in shared memory. They are an odd number of 16-byte pieces apart, so the 8
  * rows that one ldmatrix reads are in different banks. */
 template <int D> struct attn_rows {
@@ -365,8 +357,8 @@ __device__ inline void mma_row_products(float (*out)[NB][4], uint32_t a, int row
             ldmatrix4(right, attn_rows<D>::right(b, n * 8, k));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(out[m][n], left[m], right[0], right[1]);
-                mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
+                warp_mma_bf16(out[m][n], left[m], right[0], right[1]);
+                warp_mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
             }
         }
     }
@@ -392,8 +384,8 @@ __device__ inline void mma_weighted_sum(float (*out)[D / 8][4], const float (*w)
             ldmatrix4_trans(right, attn_rows<D>::left(b, k * 8, n * 8));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(out[m][n], left[m], right[0], right[1]);
-                mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
+                warp_mma_bf16(out[m][n], left[m], right[0], right[1]);
+                warp_mma_bf16(out[m][n + 1], left[m], right[2], right[3]);
             }
         }
     }

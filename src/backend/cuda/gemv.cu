@@ -9,6 +9,7 @@
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/overlap.cuh"
 #include "backend/cuda/products.h"
+#include "backend/cuda/warp.cuh"
 
 namespace
 {
@@ -23,14 +24,6 @@ struct problem {
     int64_t n, k;
     int tokens;
 };
-
-__device__ __forceinline__ void multiply(float *c, const uint32_t *a, const uint32_t *b)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 /* Weights are read once and must not evict x from the L1 cache. Volatile asm, so that the compiler
  * keeps several loads in flight before the first use. */
@@ -101,9 +94,8 @@ __device__ __forceinline__ void multiply_buffer(float *sum, const buffer *from, 
         if (step + i < end && k < p.k && l.x)
             x = *(const uint4 *)(l.x + k);
         uint32_t first[4] = { a.x, b.x, a.y, b.y }, second[4] = { a.z, b.z, a.w, b.w };
-        uint32_t at[4] = { x.x, x.y, x.z, x.w };
-        multiply(sum, first, at);
-        multiply(sum, second, at + 2);
+        warp_mma_bf16(sum, first, x.x, x.y);
+        warp_mma_bf16(sum, second, x.z, x.w);
     }
 }
 

@@ -8,6 +8,7 @@
  * swizzle), so that the eight rows of an ldmatrix are in different banks. Elements outside the
  * matrix or the expert's rows are filled with zeros. */
 #include "backend/cuda/grouped.cuh"
+#include "backend/cuda/warp.cuh"
 
 #include <cuda_bf16.h>
 
@@ -74,14 +75,6 @@ template <bool TRANS> __device__ void ldmatrix(unsigned (&r)[4], const bf16 *fro
                      : "r"(at));
 }
 
-__device__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 typedef float warp_sums[WARP_M / 16][WARP_N / 8][4];
 
 /* One stage: the four 8x8 blocks of an ldmatrix go m0k0 m1k0 m0k1 m1k1 for A, n0k0 n0k1 n1k0 n1k1
@@ -109,7 +102,7 @@ __device__ void multiply_stage(warp_sums &c, const bf16 *a, const bf16 *b, int m
         for (int i = 0; i < WARP_M / 16; i++)
 #pragma unroll
             for (int j = 0; j < WARP_N / 8; j++)
-                multiply(c[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+                warp_mma_bf16(c[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
     }
 }
 

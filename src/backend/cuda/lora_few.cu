@@ -9,6 +9,7 @@
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/overlap.cuh"
 #include "backend/cuda/products.h"
+#include "backend/cuda/warp.cuh"
 
 namespace
 {
@@ -33,14 +34,6 @@ struct problem {
     product of[LORA_FEW_PRODUCTS];
     int n, tokens;
 };
-
-__device__ __forceinline__ void multiply(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 /* What a lane works on: rows `row` and `row + 8` of the warp's 16 rows of B, token `row` of 8, and
  * of every step of 32 elements of k the quarter `part`. */
@@ -76,8 +69,8 @@ __device__ __forceinline__ void multiply_rows(float *sum, const uint4 (*w)[2], c
         uint4 a = w[i][0], b = w[i][1];
         uint4 x = load16(t.x + (int64_t)token * t.ld + k, token < tokens && k < t.k);
         uint32_t first[4] = { a.x, b.x, a.y, b.y }, second[4] = { a.z, b.z, a.w, b.w };
-        multiply(sum, first, x.x, x.y);
-        multiply(sum, second, x.z, x.w);
+        warp_mma_bf16(sum, first, x.x, x.y);
+        warp_mma_bf16(sum, second, x.z, x.w);
     }
 }
 

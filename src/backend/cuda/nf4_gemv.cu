@@ -176,7 +176,7 @@ __device__ __forceinline__ void multiply_chunk(float *sums, const chunk &q,
             a[3] = j % 2 ? nf4_table_pair<3>(table, w1, at) : nf4_table_pair<1>(table, w1, at);
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
-                nf4_mma(block[i][h], a, x[i][2 * j], x[i][2 * j + 1]);
+                warp_mma_bf16(block[i][h], a, x[i][2 * j], x[i][2 * j + 1]);
         }
         /* scale the sum of each quantisation block, and add the four of a row */
 #pragma unroll

@@ -150,8 +150,8 @@ __device__ __forceinline__ void multiply_block(float (&sum)[2][TOKENS / 8][4],
                 *(const uint4 *)(from + S::CODES + S::SCALES + x_at(n * 8 + g, b * 8 + t * 2 + q));
 #pragma unroll
             for (int m = 0; m < 2; m++) {
-                nf4_mma(block[m][n], a[m][0], x.x, x.y);
-                nf4_mma(block[m][n], a[m][1], x.z, x.w);
+                warp_mma_bf16(block[m][n], a[m][0], x.x, x.y);
+                warp_mma_bf16(block[m][n], a[m][1], x.z, x.w);
             }
         }
     }

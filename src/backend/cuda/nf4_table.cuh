@@ -8,8 +8,8 @@
 #ifndef PESC_BACKEND_CUDA_NF4_TABLE_CUH
 #define PESC_BACKEND_CUDA_NF4_TABLE_CUH
 
-#include <cuda_bf16.h>
-#include <stdint.h>
+#include "backend/cuda/warp.cuh"
+
 #include <string.h>
 
 extern "C" {
@@ -59,16 +59,6 @@ __device__ __forceinline__ uint32_t nf4_table_pair(const unsigned char *table, u
                                                    uint32_t lane_offset)
 {
     return *(const uint32_t *)(table + __byte_perm(word, lane_offset, 0x5504 | BYTE << 4));
-}
-
-/* c [16,8] += a [16,16] b [8,16]^T, f32 sums of bf16 products. */
-__device__ __forceinline__ void nf4_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                        uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #endif

@@ -290,7 +290,7 @@ stream_multiply(float (&sum)[4], const stream_shape &s, const unsigned char *tab
             a[1] = m % 2 ? nf4_table_pair<2>(table, u1, at) : nf4_table_pair<0>(table, u1, at);
             a[2] = m % 2 ? nf4_table_pair<3>(table, u0, at) : nf4_table_pair<1>(table, u0, at);
             a[3] = m % 2 ? nf4_table_pair<3>(table, u1, at) : nf4_table_pair<1>(table, u1, at);
-            nf4_mma(block, a, x[q][2 * m], x[q][2 * m + 1]);
+            warp_mma_bf16(block, a, x[q][2 * m], x[q][2 * m + 1]);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)

@@ -1,4 +1,5 @@
-/* warp: small functions over the lanes of a warp, and pairs of bf16 in one register. */
+/* warp: small functions over the lanes of a warp, pairs of bf16 in one register, and the product of
+ * the tensor cores that every GPU since sm_80 has. */
 #ifndef PESC_BACKEND_CUDA_WARP_CUH
 #define PESC_BACKEND_CUDA_WARP_CUH
 
@@ -35,6 +36,15 @@ __device__ inline float warp_max(float x)
     for (int lane = WARP / 2; lane; lane /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
     return x;
+}
+
+/* c [16,8] += a [16,16] b [8,16]^T, f32 sums of bf16 products. */
+__device__ __forceinline__ void warp_mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* A 4x4 transpose over groups of four lanes: lane l of a group ends with what its lanes had in
