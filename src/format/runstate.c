@@ -6,7 +6,6 @@
 #include "format/modelname.h"
 
 #include <limits.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #define FORMAT "pesc-checkpoint"
 #define PREFIX "checkpoint-"
 
-enum { MAX_MANIFEST = 1 << 20, SHA_TEXT = 65 };
+enum { MAX_MANIFEST = 1 << 20 };
 
 void runstate_hex(char out[17], uint64_t hash)
 {
@@ -30,58 +29,16 @@ void runstate_manifest_free(runstate_manifest *m)
     *m = (runstate_manifest){ 0 };
 }
 
-/* ---- SHA-256 ---- */
-
-static void hex_of(const unsigned char digest[32], char out[SHA_TEXT])
-{
-    for (int i = 0; i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
-/* Piece by piece, so that a large file does not count as memory in use. */
-static bool sha256_pieces(EVP_MD_CTX *c, const unsigned char *bytes, size_t n, char out[SHA_TEXT])
-{
-    enum { PIECE = 8 << 20 };
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    bool fine = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL);
-    for (size_t at = 0; fine && at < n; at += PIECE) {
-        size_t piece = n - at < PIECE ? n - at : PIECE;
-        fine = EVP_DigestUpdate(c, bytes + at, piece);
-        io_map_drop(bytes + at, piece);
-    }
-    fine = fine && EVP_DigestFinal_ex(c, digest, NULL);
-    if (fine)
-        hex_of(digest, out);
-    return fine;
-}
-
-static pesc_status sha256_file(const char *path, char out[SHA_TEXT])
-{
-    io_map *m = NULL;
-    TRY(io_map_open(&m, path));
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    pesc_status s = sha256_pieces(c, m->data, m->size, out)
-                        ? io_map_check(m)
-                        : fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
-    EVP_MD_CTX_free(c);
-    io_map_close(m);
-    return s;
-}
-
 /* The seal: a hash of the manifest's own values, so that no flipped bit in it goes unseen. */
-static pesc_status seal_of(const json_t *manifest, char out[SHA_TEXT])
+static pesc_status seal_of(const json_t *manifest, char out[RUNSUMS_TEXT])
 {
     str text = { 0 };
     json_t *bare = json_copy((json_t *)(uintptr_t)manifest);
     if (bare)
         json_object_del(bare, "seal");
     json_put(&text, bare, JSON_COMPACT | JSON_SORT_KEYS);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    pesc_status s = str_ok(&text) ? PESC_OK : fail_nomem(MANIFEST, text.n);
-    if (s == PESC_OK && !EVP_Digest(text.p, text.n, digest, NULL, EVP_sha256(), NULL))
-        s = fail(PESC_DEVICE, "libcrypto cannot compute SHA-256");
-    if (s == PESC_OK)
-        hex_of(digest, out);
+    pesc_status s =
+        str_ok(&text) ? runsums_of_text(text.p, text.n, out) : fail_nomem(MANIFEST, text.n);
     json_decref(bare);
     str_free(&text);
     return s;
@@ -89,16 +46,15 @@ static pesc_status seal_of(const json_t *manifest, char out[SHA_TEXT])
 
 /* ---- sealing ---- */
 
-static pesc_status add_file(json_t *files, const char *dir, const char *name)
+static pesc_status add_file(json_t *files, runsums *sums, const char *dir, const char *name)
 {
-    char hash[SHA_TEXT];
+    char hash[RUNSUMS_TEXT];
     uint64_t bytes = 0;
+    TRY(runsums_get(sums, name, hash));
     char *path = io_join(dir, name);
     if (!path)
         return fail_nomem(dir, strlen(name));
-    pesc_status s = sha256_file(path, hash);
-    if (s == PESC_OK)
-        s = io_size(path, &bytes);
+    pesc_status s = io_size(path, &bytes);
     if (s == PESC_OK &&
         json_object_set_new(files, name,
                             json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sha256", hash)))
@@ -107,7 +63,7 @@ static pesc_status add_file(json_t *files, const char *dir, const char *name)
     return s;
 }
 
-static pesc_status list_files(json_t *files, const char *dir)
+static pesc_status list_files(json_t *files, runsums *sums, const char *dir)
 {
     char **names = NULL;
     size_t n = 0;
@@ -115,7 +71,10 @@ static pesc_status list_files(json_t *files, const char *dir)
     pesc_status s = PESC_OK;
     for (size_t i = 0; s == PESC_OK && i < n; i++)
         if (strcmp(names[i], MANIFEST) != 0)
-            s = add_file(files, dir, names[i]);
+            s = runsums_add(sums, dir, names[i]);
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        if (strcmp(names[i], MANIFEST) != 0)
+            s = add_file(files, sums, dir, names[i]);
     io_list_free(names, n);
     return s;
 }
@@ -144,21 +103,27 @@ static json_t *manifest_json(const runstate_manifest *m, json_t *files)
                      m->identity.samples, "files", files);
 }
 
-pesc_status runstate_seal(const char *dir, const runstate_manifest *m)
+pesc_status runstate_seal(const char *dir, const runstate_manifest *m, runsums *sums)
 {
-    char seal[SHA_TEXT];
+    char seal[RUNSUMS_TEXT];
+    runsums *own = NULL;
+    if (!sums) {
+        TRY(runsums_open(&own));
+        sums = own;
+    }
     json_t *files = json_object(), *manifest = manifest_json(m, files);
     pesc_status s = manifest
-                        ? list_files(files, dir)
+                        ? list_files(files, sums, dir)
                         : fail(PESC_USAGE, "%s: is not UTF-8, so no manifest can name it", m->base);
     if (s == PESC_OK)
         s = seal_of(manifest, seal);
     if (s == PESC_OK && json_object_set_new(manifest, "seal", json_string(seal)) != 0)
-        s = fail_nomem(MANIFEST, SHA_TEXT);
+        s = fail_nomem(MANIFEST, RUNSUMS_TEXT);
     if (s == PESC_OK)
         s = write_manifest(dir, manifest);
     json_decref(manifest);
     json_decref(files);
+    runsums_close(own);
     return s;
 }
 
@@ -169,7 +134,7 @@ static pesc_status check_file(const char *dir, const char *name, const json_t *e
     int64_t want = 0;
     const char *hash = NULL;
     uint64_t have = 0;
-    char found[SHA_TEXT];
+    char found[RUNSUMS_TEXT];
     json_where w = { entry, name };
     TRY(json_get_i64(w, "bytes", true, 0, RUNSTATE_COUNT_MAX, &want));
     TRY(json_get_str(w, "sha256", true, &hash));
@@ -184,7 +149,7 @@ static pesc_status check_file(const char *dir, const char *name, const json_t *e
         s = fail(PESC_FORMAT, "%s: is %llu bytes, but %lld were written", path,
                  (unsigned long long)have, (long long)want);
     if (s == PESC_OK && bytes)
-        s = sha256_file(path, found);
+        s = runsums_of_file(path, found);
     if (s == PESC_OK && bytes && strcmp(found, hash) != 0)
         s = fail(PESC_FORMAT,
                  "%s: its bytes are not those that were written (SHA-256 %.12s..., "
@@ -197,7 +162,7 @@ static pesc_status check_file(const char *dir, const char *name, const json_t *e
 static pesc_status check_seal(const json_t *manifest, const char *path)
 {
     const char *format = NULL, *seal = NULL;
-    char found[SHA_TEXT];
+    char found[RUNSUMS_TEXT];
     int64_t version = 0;
     json_where w = { manifest, path };
     TRY(json_get_str(w, "format", true, &format));

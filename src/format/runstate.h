@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "format/runbase.h"
+#include "format/runsums.h"
 
 enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
@@ -42,8 +43,8 @@ typedef struct runstate_manifest {
 } runstate_manifest;
 void runstate_manifest_free(runstate_manifest *m);
 
-/* Writes manifest.json for the files in `dir`. */
-pesc_status runstate_seal(const char *dir, const runstate_manifest *m);
+/* Writes manifest.json for the files in `dir`. sums: has begun to hash some of them; NULL: none. */
+pesc_status runstate_seal(const char *dir, const runstate_manifest *m, runsums *sums);
 
 /* PESC_FORMAT, with the file and the reason, unless every file is as the manifest says. `bytes`
  * false compares sizes only. */

@@ -256,7 +256,7 @@ static pesc_status write_rest(const checkpoint *c, const checkpoint_state *s, co
     TRY(write_state(c, s, dir));
     runstate_manifest about = c->about;
     about.step = s->step;
-    return runstate_seal(dir, &about);
+    return runstate_seal(dir, &about, a->sums);
 }
 
 /* Renames the checkpoint first, so that it vanishes in one step, then deletes it. */
@@ -382,8 +382,11 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
     str_printf(&temp, "%s/checkpoint-%lld.tmp.%lld", c->run, (long long)s->step, (long long)id);
     pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
     a.on_host = c->on_host;
+    if (st == PESC_OK && !all)
+        st = runsums_open(&a.sums);
     if (st == PESC_OK)
         st = save(c, s, &a, temp.p);
+    runsums_close(a.sums);
     if (st == PESC_OK && leads)
         st = checkpoint_know_whole(c, s->step);
     if (st == PESC_OK && leads &&

@@ -189,6 +189,14 @@ static pesc_status fill_list(writing *w, int which)
     return PESC_OK;
 }
 
+/* Begins to hash a file, while it is flushed to the disk and the next ones are written. */
+static pesc_status sum_file(const parts *a, int which, const char *dir)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.safetensors", stems[which]);
+    return runsums_add(a->sums, dir, name);
+}
+
 static pesc_status fill_file(const parts *a, int which, const char *dir)
 {
     writing w = { .a = a, .buffer = mem_alloc(CHUNK, 1) };
@@ -197,6 +205,8 @@ static pesc_status fill_file(const parts *a, int which, const char *dir)
         s = safetensors_fill_open(&w.file, &w.plan);
     if (s == PESC_OK) {
         s = fill_list(&w, which);
+        if (s == PESC_OK && a->sums)
+            s = sum_file(a, which, dir);
         if (s == PESC_OK)
             s = safetensors_fill_close(w.file);
         else
@@ -207,9 +217,10 @@ static pesc_status fill_file(const parts *a, int which, const char *dir)
     return s;
 }
 
+/* The largest file, which has the moments, comes first: its hash takes the longest. */
 pesc_status parts_fill(const parts *a, const char *dir)
 {
-    for (int i = 0; i < PARTS; i++)
+    for (int i = PARTS; i-- > 0;)
         if (a->of[i].n)
             TRY(fill_file(a, i, dir));
     return PESC_OK;

@@ -24,8 +24,9 @@ typedef struct part_list {
 } part_list;
 
 typedef struct parts {
-    params *p;    /* borrowed */
-    bool on_host; /* the tensors are copies in host memory */
+    params *p;     /* borrowed */
+    bool on_host;  /* the tensors are copies in host memory */
+    runsums *sums; /* hashes files once they are filled; NULL: other processes fill them too */
     part_list of[PARTS];
 } parts;
 

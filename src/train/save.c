@@ -16,6 +16,7 @@ struct save_thread {
     thread_job job; /* first: the queue knows the struct by it */
     thread_queue *queue;
     bool busy;
+    bool touching;    /* the job is to touch the memory of the copies for the first time */
     checkpoint files; /* the run's, but of the copies */
     params params;
     optimizer optim;
@@ -63,6 +64,10 @@ static void keep_notice(void *thread, const char *sentence)
 static void write_copy(thread_job *job)
 {
     struct save_thread *s = (struct save_thread *)(void *)job;
+    if (s->touching) {
+        memset(s->memory, 0, s->bytes);
+        return;
+    }
     const pesc_events events = { .size = sizeof events, .ud = s, .notice = keep_notice };
     const pesc_events *outer = log_swap(&events);
     s->status = write_files(&s->files, &s->state, s->dir);
@@ -77,6 +82,12 @@ static size_t copied_bytes(const params *p, const optimizer *o)
     for (int i = 0; i < COPIED; i++)
         bytes += all[i]->data ? tensor_bytes(all[i]) : 0;
     return bytes;
+}
+
+static void begin(struct save_thread *s)
+{
+    s->busy = true;
+    thread_queue_add(s->queue, &s->job);
 }
 
 /* Makes the thread and room for the copies, once; false where there is none. */
@@ -97,6 +108,15 @@ static bool open_thread(pesc_trainer *t)
         return true;
     save_close(t);
     return false;
+}
+
+void save_open(pesc_trainer *t)
+{
+    bool early = t->opt.save_every || (t->eval_data && t->opt.eval_every);
+    if (!early || !open_thread(t))
+        return;
+    t->saving->touching = true;
+    begin(t->saving);
 }
 
 /* Points the checkpoint of the thread to copies of the weights and moments. */
@@ -139,6 +159,10 @@ bool save_settle(pesc_trainer *t, bool wait)
     if (!s || !s->busy || !thread_queue_take(s->queue, wait))
         return false;
     s->busy = false;
+    if (s->touching) {
+        s->touching = false;
+        return false;
+    }
     t->saver.whole = s->files.whole;
     t->saver.n_whole = s->files.n_whole;
     tell_notices(&s->notices);
@@ -200,8 +224,7 @@ pesc_status save_step(pesc_trainer *t, bool wait, bool *saved)
     t->state.eval_bytes = at.bytes[METRICS_EVAL];
     if (!wait && open_thread(t)) {
         TRY(copy(t->saving, t));
-        t->saving->busy = true;
-        thread_queue_add(t->saving->queue, &t->saving->job);
+        begin(t->saving);
         return PESC_OK;
     }
     TRY(write_files(&t->saver, &t->state, t->dir));

@@ -11,6 +11,10 @@
 
 #include "train/trainer.h"
 
+/* Before the first step of a run that saves before its end: opens the thread, which touches the
+ * memory of the copies, because fresh memory would take the first copy longer than the step. */
+void save_open(pesc_trainer *t);
+
 /* Saves the finished step; the caller has settled the checkpoint before. wait: do not use the
  * thread. *saved: it is on the disk when the call returns. */
 pesc_status save_step(pesc_trainer *t, bool wait, bool *saved);

@@ -463,7 +463,9 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(open_saver(t));
     TRY(open_template(t));
     TRY(together_check(t));
-    return begin_run(t);
+    TRY(begin_run(t));
+    save_open(t);
+    return PESC_OK;
 }
 
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt)

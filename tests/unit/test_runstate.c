@@ -31,7 +31,7 @@ static void make(int64_t step, const char *content)
     files_text(name, "{}");
     snprintf(name, sizeof name, "run/checkpoint-%lld", (long long)step);
     runstate_manifest m = about(step);
-    must(runstate_seal(files_path(name), &m));
+    must(runstate_seal(files_path(name), &m, NULL));
 }
 
 static void seals_and_checks(void **state)
@@ -61,11 +61,11 @@ static void checks_the_range_of_numbers(void **state)
     make(12, "some bytes");
     runstate_manifest m = about(INT64_MAX), read;
     const char *dir = files_path("run/checkpoint-12");
-    must(runstate_seal(dir, &m));
+    must(runstate_seal(dir, &m, NULL));
     must_fail(runstate_check(dir, true, &read), PESC_FORMAT,
               "step: found 9223372036854775807, expected 0 to 4398046511104");
     m.step = -1;
-    must(runstate_seal(dir, &m));
+    must(runstate_seal(dir, &m, NULL));
     must_fail(runstate_check(dir, true, &read), PESC_FORMAT, "step: found -1, expected 0 to");
     assert_int_equal(runstate_step_of("checkpoint-4398046511104"), RUNSTATE_COUNT_MAX);
     assert_int_equal(runstate_step_of("checkpoint-4398046511105"), -1);
@@ -184,7 +184,7 @@ static void resolves_chains(void **state)
     char base[512];
     snprintf(base, sizeof base, "%s", files_path("run/checkpoint-5"));
     m.base = base;
-    must(runstate_seal(base, &m));
+    must(runstate_seal(base, &m, NULL));
     must_fail(runstate_resolve(&c, base, NULL), PESC_FORMAT, "is based on more than");
 }
 
@@ -212,7 +212,7 @@ static void resolves_with_a_given_base(void **state)
     files_text("second/checkpoint-7/trainer_state.json", "{}");
     runstate_manifest m = about(7);
     m.base = inner;
-    must(runstate_seal(outer, &m));
+    must(runstate_seal(outer, &m, NULL));
     must(runstate_resolve(&c, outer, "/other/place"));
     assert_int_equal(c.n, 3);
     assert_string_equal(c.dirs[1], inner);
@@ -225,7 +225,7 @@ static void resolves_with_a_given_base(void **state)
     snprintf(model, sizeof model, "%s", files_path("model"));
     m = about(5);
     m.base = model;
-    must(runstate_seal(inner, &m));
+    must(runstate_seal(inner, &m, NULL));
     must(runstate_resolve(&c, outer, "/other/place"));
     assert_int_equal(c.n, 2);
     assert_string_equal(c.dirs[1], "/other/place");
@@ -245,7 +245,7 @@ static void records_the_base(void **state)
     m = about(5);
     m.base_relative = (char *)(uintptr_t) "../a";
     m.identity = (runbase_identity){ "c", "t", "s" };
-    must(runstate_seal(files_path("run/checkpoint-5"), &m));
+    must(runstate_seal(files_path("run/checkpoint-5"), &m, NULL));
     must(runstate_check(files_path("run/checkpoint-5"), true, &m));
     assert_string_equal(m.base_relative, "../a");
     assert_string_equal(m.identity.config, "c");

@@ -506,6 +506,7 @@ static void a_checkpoint_is_of_its_step(void **state)
     must(pesc_trainer_step(s.t, &step));
     const tensor *buffers[] = { &s.t->params->master, &s.t->optim->m, &s.t->optim->v };
     char *before[3];
+    save_settle(s.t, true);
     must(save_step(s.t, false, &saved));
     assert_false(saved);
     for (int i = 0; i < 3; i++) {
