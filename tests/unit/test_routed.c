@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/golden.h"
 
-enum { MAX = 128, CELLS = 64 }; /* tokens of a request; layers times k */
+enum { MAX = 192, CELLS = 64 }; /* tokens of a request; layers times k */
 
 typedef struct talk {
     int32_t ids[MAX], n; /* the prompt, then what is generated */
@@ -46,7 +46,7 @@ static pesc_status take_done(void *ud, const sched_result *r)
     return PESC_OK;
 }
 
-static void begin(scheduler *s, talk *t, int32_t n, int32_t seed)
+static void begin(scheduler *s, talk *t, int32_t n, int32_t most, int32_t seed)
 {
     *t = (talk){ .n = n };
     for (int32_t i = 0; i < n; i++)
@@ -54,7 +54,7 @@ static void begin(scheduler *s, talk *t, int32_t n, int32_t seed)
     must(scheduler_add(s,
                        &(sched_request){ .ids = t->ids,
                                          .n = n,
-                                         .max_tokens = 30,
+                                         .max_tokens = most,
                                          .scope = (uint64_t)seed,
                                          .routed = take_routes,
                                          .all_routed = seed != 2,
@@ -103,7 +103,7 @@ static void check_model(const char *name, int64_t cache_tokens, bool overlap)
                                               .cache_tokens = cache_tokens,
                                               .overlap = overlap }));
     for (int i = 0; i < 3; i++)
-        begin(s, &talks[i], 50 + i, i + 1);
+        begin(s, &talks[i], 50 + i, cache_tokens ? 100 : 30, i + 1);
     must(scheduler_run(s));
     assert_true(cache_tokens == 0 || scheduler_count(s).preempted > 0);
     for (int i = 0; i < 3; i++)
@@ -143,7 +143,7 @@ static void forwards_between_are_not_told(void **state)
     must(scheduler_open(&s, m,
                         &(scheduler_options){ .slots = 1, .context = MAX, .max_tokens = 20 }));
     scheduler_route_every(s, 4);
-    begin(s, &t, 20, 2);
+    begin(s, &t, 20, 30, 2);
     must(scheduler_run(s));
     for (int i = 0; i < t.n; i++)
         told += t.told[i];
