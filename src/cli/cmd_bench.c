@@ -219,7 +219,5 @@ pesc_status cmd_bench(const options *o)
     if (serve != (o->url != NULL))
         return out_fail(PESC_USAGE, serve ? "bench serve: expected the URL of a server"
                                           : "bench: found two models, expected one");
-    if (!serve)
-        TRY(opt_refuse(o, "serve"));
     return serve ? load_run(o) : o->text ? bench_text(o) : bench_model(o);
 }

@@ -125,8 +125,6 @@ static pesc_status run_checked(const options *o, const words *w)
         return out_fail(PESC_USAGE,
                         "eval: -o writes the results of benchmark tasks, found files of "
                         "records alone; --json prints theirs");
-    if (!w->tasks[0])
-        TRY(opt_refuse(o, "tasks"));
     TRY(check_inputs(o, w));
     return run_all(o, w);
 }

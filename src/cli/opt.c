@@ -324,16 +324,6 @@ static pesc_status check_action(const options *o)
     return PESC_OK;
 }
 
-pesc_status opt_refuse(const options *o, const char *topic)
-{
-    opt_name flag;
-    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
-        if (o->given[opt_index(r)] && begins_with_action(r->help, topic))
-            return out_fail(PESC_USAGE, "%s: --%s has no effect here; %s", o->cmd->name,
-                            opt_flag(flag, r->key), r->help);
-    return PESC_OK;
-}
-
 /* ---- everything together ---- */
 
 /* A resumed run has its options in its directory. */

@@ -48,9 +48,6 @@ bool opt_applies(const pesc_option *row, const command *c);
 /* The row of a key, or NULL. */
 const pesc_option *opt_find(const command *c, const char *key);
 bool opt_given(const options *o, const char *key);
-/* PESC_USAGE if an option was given whose help begins with the topic, as "serve: number of
- * requests" does: what the command was asked to do has no use for it. */
-pesc_status opt_refuse(const options *o, const char *topic);
 /* Of the row in the table of all rows, and in options.given. */
 size_t opt_index(const pesc_option *row);
 

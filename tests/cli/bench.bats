@@ -60,6 +60,4 @@ setup_file() { make_model; }
     fails 3 "/dev/null: found no text, expected some to encode"
     pesc bench "$D/model" --prompt-tokens 2147483647 --decode-tokens 2
     fails 2 "bench: found 2147483649 tokens in a run, expected at most 2147483647"
-    pesc bench "$D/model" --requests 3
-    fails 2 "bench: --requests has no effect here; serve: number of requests"
 }

@@ -132,8 +132,6 @@ PY
     [[ $stderr == "pesc: $BATS_TEST_TMPDIR/bad.jsonl:1: "* ]]
     pesc eval "$D/model" --tasks "$D/task.jsonl" -o "$BATS_TEST_TMPDIR/out"
     fails 2 'eval: -o writes the results of benchmark tasks, found files of records alone; --json prints theirs'
-    pesc eval "$D/model" --tasks "$D/task.jsonl" --shots 2
-    fails 2 "eval: --shots has no effect here; tasks: examples before each question; auto: each task's own number"
     pesc eval "$D/model" --tasks "$D/task.jsonl" --batch 0
     [ "$status" = 2 ]
 }
