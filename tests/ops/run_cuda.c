@@ -221,6 +221,20 @@ typedef struct decoding {
     tensor q, k, v, pages_k, pages_v, pos;
 } decoding;
 
+/* Attention of n rows of the queries; the caller adds where the keys are and where results go. */
+static attention attention_of(const decoding *d, int32_t first, int32_t n)
+{
+    return (attention){ .q = tensor_slice(&d->q, first, n),
+                        .k = tensor_slice(&d->k, first, n),
+                        .v = tensor_slice(&d->v, first, n),
+                        .n_heads = d->s.heads,
+                        .n_kv_heads = d->s.kv,
+                        .qk_dim = d->s.dim,
+                        .v_dim = d->s.dim,
+                        .window = d->s.window,
+                        .scale = 0.1f };
+}
+
 /* Rows [first, first + n) of the queries; the results are in `out`. */
 static void decode_rows(const decoding *d, int32_t first, int32_t n, uint16_t *out)
 {
@@ -234,19 +248,11 @@ static void decode_rows(const decoding *d, int32_t first, int32_t n, uint16_t *o
     gpu->op->upload(gpu, table.data, pages, tensor_bytes(&table));
     must(gpu->op->alloc(gpu, tensor_bytes(&o), &o.data));
     kv_pages kv = { d->pages_k, d->pages_v, { table.data, DT_I32, 2, { n, PAGES } } };
-    attention a = { .q = tensor_slice(&d->q, first, n),
-                    .k = tensor_slice(&d->k, first, n),
-                    .v = tensor_slice(&d->v, first, n),
-                    .out = o,
-                    .starts = starts,
-                    .pos = tensor_slice(&d->pos, first, n),
-                    .kv = &kv,
-                    .n_heads = s.heads,
-                    .n_kv_heads = s.kv,
-                    .qk_dim = s.dim,
-                    .v_dim = s.dim,
-                    .window = s.window,
-                    .scale = 0.1f };
+    attention a = attention_of(d, first, n);
+    a.out = o;
+    a.starts = starts;
+    a.pos = tensor_slice(&d->pos, first, n);
+    a.kv = &kv;
     gpu->op->attention_fwd(gpu, &a);
     must(gpu->op->download(gpu, out, o.data, tensor_bytes(&o)));
     void *used[] = { starts.data, table.data, o.data };
@@ -321,19 +327,11 @@ static void attend_piece(const decoding *d, int32_t first, int32_t n, uint16_t *
     gpu->op->upload(gpu, begin.data, starts, sizeof starts);
     gpu->op->copy(gpu, (int32_t *)pos.data + n, others.data, (size_t)(PIECES_ROWS - n) * 4);
     kv_pages kv = { d->pages_k, d->pages_v, { table.data, DT_I32, 2, { 2, PAGES } } };
-    attention a = { .q = tensor_slice(&d->q, first, PIECES_ROWS),
-                    .k = tensor_slice(&d->k, first, PIECES_ROWS),
-                    .v = tensor_slice(&d->v, first, PIECES_ROWS),
-                    .out = o,
-                    .starts = begin,
-                    .pos = pos,
-                    .kv = &kv,
-                    .n_heads = s.heads,
-                    .n_kv_heads = s.kv,
-                    .qk_dim = s.dim,
-                    .v_dim = s.dim,
-                    .window = s.window,
-                    .scale = 0.1f };
+    attention a = attention_of(d, first, PIECES_ROWS);
+    a.out = o;
+    a.starts = begin;
+    a.pos = pos;
+    a.kv = &kv;
     gpu->op->attention_fwd(gpu, &a);
     must(gpu->op->download(gpu, out, o.data, (size_t)n * (size_t)(s.heads * s.dim) * sizeof *out));
     void *used[] = { begin.data, pos.data, table.data, others.data, o.data };
