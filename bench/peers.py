@@ -288,7 +288,8 @@ def inference_runs(binary, model, work, a):
     runs = {f"pesc {b}/{c}": lambda b=b, c=c: pesc(binary, model, "--base-dtype", b, "--compute-dtype", c)
             for b, c in (("f32", "f32"), ("bf16", "bf16"), ("nf4", "f32"), ("nf4", "bf16"))}
     for kind in ("Q8_0", "Q4_0"):
-        runs[f"pesc GGUF {kind}"] = lambda kind=kind: pesc(binary, gguf_of(work, model, kind))
+        for c in ("f32", "bf16"):
+            runs[f"pesc GGUF {kind}/{c}"] = lambda kind=kind, c=c: pesc(binary, gguf_of(work, model, kind), "--compute-dtype", c)
     for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
         runs[f"llama.cpp {kind}"] = lambda kind=kind: llama_cpp(gguf_of(work, model, kind))
     for d in ("float32", "bfloat16"):

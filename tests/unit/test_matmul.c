@@ -198,12 +198,17 @@ static void weights_may_be_in_a_block_format(void **state)
             check(MM_NN, (shape){ rows[t], 45, 3 * block }, acts[a], blocks[b]);
         }
     }
-    check(MM_NT, (shape){ 3, 5, 36 * 2048 }, DT_F32, DT_Q4_K);
-    check(MM_NT, (shape){ 8, 5, 36 * 2048 }, DT_F32, DT_Q4_K);
-    check(MM_NT, (shape){ 30, 9, 17 * 512 }, DT_F32, DT_Q8_0);
-    check(MM_NT, (shape){ 31, 9, 17 * 512 }, DT_F32, DT_Q8_0);
-    check(MM_NT, (shape){ 20, 200, 1056 }, DT_F32, DT_Q8_0);
-    check(MM_NN, (shape){ 20, 1055, 288 }, DT_F32, DT_Q8_0);
+    EACH(a, acts)
+    {
+        check(MM_NT, (shape){ 3, 5, 36 * 2048 }, acts[a], DT_Q4_K);
+        check(MM_NT, (shape){ 8, 5, 36 * 2048 }, acts[a], DT_Q4_K);
+        check(MM_NT, (shape){ 30, 9, 17 * 512 }, acts[a], DT_Q8_0);
+        check(MM_NT, (shape){ 31, 9, 17 * 512 }, acts[a], DT_Q8_0);
+        check(MM_NT, (shape){ 2, 200, 1056 }, acts[a], DT_Q8_0);
+        check(MM_NT, (shape){ 20, 200, 1056 }, acts[a], DT_Q8_0);
+        check(MM_NT, (shape){ 6, 35, 1280 }, acts[a], DT_Q3_K);
+        check(MM_NN, (shape){ 20, 1055, 288 }, acts[a], DT_Q8_0);
+    }
 }
 
 static void no_tokens_give_zero(void **state)

@@ -316,23 +316,6 @@ static void multiply_many_rows(chunk *c)
 
 /* ---- few rows: all of k at once, from weights that are not packed */
 
-/* The sums t of few rows by weights in a block format, which are unpacked for one panel of columns
- * and one k block at a time. */
-static void multiply_unpacked(const chunk *c, mm_tile t, const mm_operand *x, mm_block block)
-{
-    const mm_engine *engine = c->p->group->engine;
-    for (int64_t column = 0; column < block.n_rows; column += MM_NR)
-        for (int64_t e = 0; e < block.n_elements; e += t.block_elements) {
-            mm_block part = { block.row + column, num_min(MM_NR, block.n_rows - column),
-                              block.e + e, num_min(t.block_elements, block.n_elements - e) };
-            mm_operand values = packing_unpacked(engine, x, t.format, &part, c->unpacked);
-            t.sums = c->sums + column;
-            t.rows = c->rows + e / t.block_elements * t.n_rows * MM_KC;
-            t.add = e > 0;
-            engine->few_rows(&t, &values, t.format, part);
-        }
-}
-
 static void multiply_few_rows(chunk *c)
 {
     const plan *p = c->p;
@@ -355,10 +338,8 @@ static void multiply_few_rows(chunk *c)
                       .block_elements = length,
                       .scratch = c->panels };
         mm_block block = { c->column, c->n_columns, from, n };
-        if (quants_is(x->dt) && engine->few_rows_blocks)
+        if (quants_is(x->dt))
             engine->few_rows_blocks(&t, x, format, block);
-        else if (quants_is(x->dt))
-            multiply_unpacked(c, t, x, block);
         else
             engine->few_rows(&t, x, format, block);
         mm_epilogue o = epilogue_of(p, &c->q);
@@ -488,10 +469,10 @@ static void choose_chunks(const plan *p, const mm_product *q, task *t)
 }
 
 /* The most rows that the few-rows kernel takes, which has no terms but the last. */
-static int64_t most_few_rows(const mm_engine *engine, const mm_product *q)
+static int64_t most_few_rows(const mm_product *q)
 {
     int64_t k_blocks = num_divide_up(num_min(q->a.k, SUM_ELEMENTS), MM_KC);
-    if (!quants_is(q->b.dt) || !engine->few_rows_blocks || q->n_more > 0)
+    if (!quants_is(q->b.dt) || q->n_more > 0)
         return MM_FEW_ROWS;
     return num_min(MM_FEW_ROWS_BLOCKS, ROWS_SIZE / MM_KC / k_blocks);
 }
@@ -506,8 +487,7 @@ static void plan_product(plan *p, int64_t i)
         return;
     t.transposed = better_transposed(p->group, &q);
     t.few_rows = q.a.k > 0 && engine->few_rows_supports &&
-                 engine->few_rows_supports(&q.b, engine->format) &&
-                 q.a.n <= most_few_rows(engine, &q);
+                 engine->few_rows_supports(&q.b, engine->format) && q.a.n <= most_few_rows(&q);
     if (t.transposed)
         swap_operands(&q.a, &q.b);
     choose_chunks(p, &q, &t);

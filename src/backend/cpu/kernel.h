@@ -10,9 +10,6 @@ extern const mm_engine kernel_avx512_f32, kernel_avx512_bf16;
 extern const mm_engine kernel_avx512_pairs;
 extern const mm_engine kernel_amx;
 
-/* mm_engine.unpack of every CPU with AVX2: simd_blocks.h. */
-void kernel_avx2_unpack(dtype dt, const void *row, int64_t first, int64_t n, float *out);
-
 /* The parts of kernel_amx that use AMX tiles: kernel_amx.c. */
 void kernel_amx_micro_kernel(const mm_tile *t); /* the memory of rows is padded to 16 rows */
 void kernel_amx_row_panel(const mm_row_panel *s);

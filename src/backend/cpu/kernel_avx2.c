@@ -1,7 +1,6 @@
 /* kernel_avx2: elements are f32 values. Products of bf16 are those of the widened values. */
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 #define PAIRS 0
-#define F32_SPLIT 1
 #include "backend/cpu/simd_avx2.h"
 
 #include "backend/cpu/kernel_simd.h"

@@ -1,12 +1,14 @@
 /* kernel_avx512: elements are f32 values. Products of bf16 are those of the widened values. */
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
 #define PAIRS 0
-#define F32_SPLIT 0
 #include "backend/cpu/simd_avx512.h"
 
 #include "backend/cpu/kernel_simd.h"
 #include "backend/cpu/kernel_few_f32.h"
+#include "backend/cpu/simd_blocks.h"
+#include "backend/cpu/kernel_few_blocks.h"
 
-const mm_engine kernel_avx512_f32 = { FORMAT(MM_F32), .blocks_format = MM_F32, KERNEL };
+const mm_engine kernel_avx512_f32 = { FORMAT(MM_F32), .blocks_format = MM_F32_SPLIT,
+                                      .few_rows_blocks = few_rows_blocks, KERNEL };
 const mm_engine kernel_avx512_bf16 = { FORMAT(MM_BF16_WIDENED), .blocks_format = MM_BF16_WIDENED,
                                        KERNEL };

@@ -1,12 +1,13 @@
 /* kernel_avx512_pairs: elements are pairs of bf16, multiplied and summed by vdpbf16ps. The engine
  * of AMX uses the same elements and panels; its rows are packed as tiles. */
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,f16c")))
 #define PAIRS 1
-#define F32_SPLIT 0
 #include "backend/cpu/simd_avx512.h"
 
 #include "backend/cpu/kernel_simd.h"
 #include "backend/cpu/kernel_few_pairs.h"
+#include "backend/cpu/simd_blocks.h"
+#include "backend/cpu/kernel_few_blocks.h"
 
 TARGET static void pack_rows_as_tiles(mm_element *dst, const mm_operand *x, mm_format format,
                                       mm_block block)
@@ -85,8 +86,9 @@ const mm_engine kernel_avx512_pairs = { .format = MM_BF16_PAIR,
                                         .few_rows_supports = few_rows_supports,
                                         .pack_few_rows = pack_few_rows,
                                         .few_rows = few_rows,
+                                        .few_rows_blocks = few_rows_blocks,
                                         .epilogue = epilogue,
-                                        .unpack = kernel_avx2_unpack };
+                                        .unpack = unpack };
 
 const mm_engine kernel_amx = { .format = MM_BF16_PAIR,
                                .few_rows_format = MM_BF16_PAIR,
@@ -103,4 +105,4 @@ const mm_engine kernel_amx = { .format = MM_BF16_PAIR,
                                .row_panel = kernel_amx_row_panel,
                                .configure = kernel_amx_configure,
                                .release = kernel_amx_release,
-                               .unpack = kernel_avx2_unpack };
+                               .unpack = unpack };

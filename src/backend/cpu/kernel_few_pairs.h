@@ -92,22 +92,6 @@ INLINE void partial_sums(int n_rows, int outputs, dtype dt, const weight_rows *w
             _mm512_storeu_ps(partials + (i * VECTOR + j) * PARTIALS, sum[i][j]);
 }
 
-/* out [VECTOR] (+)= the partial sums of each output, in order. */
-INLINE void reduce_partials(float *out, const float *partials, bool add)
-{
-    vec part[PARTIALS];
-    row_pointers v = rows_from(partials, PARTIALS * 4, 0, VECTOR);
-    load_transposed(&v, 0, DWORDS * 4, part);
-    load_transposed(&v, DWORDS * 4, DWORDS * 4, part + DWORDS);
-    vecf sum = as_floats(part[0]);
-    if (add)
-        sum = _mm512_add_ps(_mm512_loadu_ps(out), sum);
-#pragma GCC unroll 64
-    for (int i = 1; i < PARTIALS; i++)
-        sum = _mm512_add_ps(sum, as_floats(part[i]));
-    _mm512_storeu_ps(out, sum);
-}
-
 /* Rows [row, row + n_rows) times VECTOR outputs from `column` on. */
 INLINE void multiply_outputs(int n_rows, dtype dt, const mm_tile *t, const mm_operand *x,
                              mm_block block, int64_t column, int64_t row)

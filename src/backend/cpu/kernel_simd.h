@@ -9,21 +9,13 @@
  * bf16 or eight codes of NF4, which are decoded after the transposition. Where k is strided, the
  * columns of a panel are neighbours in memory.
  *
- * Order of sums within a k block: the elements in order. In the formats MM_BF16_PAIR_SPLIT and
- * MM_BF16_PAIR_NF4 it is that of the few-rows kernel (kernel_few_pairs.h), which multiplies rows as
- * they are in memory: element e belongs to partial sum e % PARTIALS, each partial sum takes its
- * elements in order, and the partial sums are added in order to the sum of the earlier blocks.
- * Packing then groups the elements of each partial sum, so that the micro-kernel reads them in one
- * run. */
+ * Order of sums within a k block: the elements in order; in the split formats as kernel_split.h
+ * says. */
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/kernel_split.h"
 #include "backend/cpu/packing.h"
 
-enum {
-    PARTIALS = VECTOR,                  /* partial sums of a block in the split formats */
-    TILE_VECTORS = 2,                   /* vectors of columns in a register tile */
-    SPLIT_ROWS = 7,                     /* rows whose sums and partial sums fit the registers */
-    SCALES = MM_KC * VALUES / NF4_BLOCK /* of NF4, for a row and k block */
-};
+enum { SCALES = MM_KC * VALUES / NF4_BLOCK }; /* of NF4, for a row and k block */
 
 _Static_assert(SCALES % DWORDS == 0, "the scales of a block are transposed DWORDS at a time");
 _Static_assert(MM_K_GROUP % UNROLL == 0 && (!PAIRS || UNROLL == 1),
@@ -31,12 +23,6 @@ _Static_assert(MM_K_GROUP % UNROLL == 0 && (!PAIRS || UNROLL == 1),
 _Static_assert(TILE_ROWS <= 14 && MM_FEW_ROWS == 8, "there is a case for each number of rows");
 
 /* ---- micro-kernel */
-
-/* Where element e of n is packed when the elements of each partial sum are grouped. */
-INLINE int64_t grouped_index(int partials, int64_t e, int64_t n)
-{
-    return e % partials * (n / partials) + e / partials;
-}
 
 /* The index of the element that is decoded as number e. A block of NF4 is eight dwords of four
  * elements: elements 0 of all eight come first, then elements 1, ... */
@@ -110,112 +96,18 @@ INLINE void tile_partial_sums(int n_rows, int partials, const mm_tile *t, int64_
 
 INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 {
-    if (F32_SPLIT && t->format == MM_F32_SPLIT)
+    if (!MANY_REGISTERS && t->format == MM_F32_SPLIT)
         tile_partial_sums(n_rows, PARTIALS, t, column);
     else
         tile_partial_sums(n_rows, 1, t, column);
 }
-
-#if PAIRS
-/* All partial sums of a block for few enough rows that their sum stays in registers as well,
- * instead of being loaded and stored for each partial sum. The compiler would keep what it
- * computed from *t in vector registers, and spill sums: the barriers make it read *t again. */
-INLINE void tile_split_sums(int n_rows, int n_vectors, const mm_tile *t)
-{
-    vecf sum[SPLIT_ROWS][TILE_VECTORS], total[SPLIT_ROWS][TILE_VECTORS];
-    vec b[TILE_VECTORS];
-    const mm_element *panel = t->panel, *row = t->rows, *a[(SPLIT_ROWS + 2) / 3];
-#pragma GCC unroll 64
-    for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-        for (int v = 0; v < n_vectors; v++)
-            total[i][v] = t->add ? load_sums(t->sums + i * t->ld + v * VECTOR) : minus_zero();
-    for (int s = 0; s < PARTIALS; s++) {
-        __asm__ volatile("" : : : "memory");
-        if (t->next_lines > 0)
-            packing_prefetch_lines(t->next, t->next_lines);
-        int64_t n = t->n_elements / PARTIALS, stride = t->row_stride;
-        int64_t step = t->rows_in_order ? PARTIALS : 1;
-#pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i += 3)
-            a[i / 3] = row + i * stride;
-        row += t->rows_in_order ? 1 : n;
-#pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-            for (int v = 0; v < n_vectors; v++)
-                sum[i][v] = zero_sums();
-        for (int64_t e = n; e != 0; e--, panel += MM_NR) {
-#pragma GCC unroll 64
-            for (int v = 0; v < n_vectors; v++)
-                b[v] = load_elements(panel + v * VECTOR);
-#pragma GCC unroll 64
-            for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-                for (int v = 0; v < n_vectors; v++)
-                    sum[i][v] = multiply_add(sum[i][v], a[i / 3][i % 3 * stride], b[v]);
-#pragma GCC unroll 64
-            for (int i = 0; i < n_rows; i += 3) {
-                a[i / 3] += step;
-                __asm__("" : "+r"(a[i / 3])); /* one pointer for three rows, not one for each */
-            }
-        }
-#pragma GCC unroll 64
-        for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-            for (int v = 0; v < n_vectors; v++)
-                total[i][v] = add_sums(total[i][v], sum[i][v]);
-    }
-    __asm__ volatile("" : : : "memory");
-#pragma GCC unroll 64
-    for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-        for (int v = 0; v < n_vectors; v++)
-            put_sums(t->sums + i * t->ld + v * VECTOR, total[i][v], false);
-}
-
-/* A function for each number of rows, in which the compiler finds registers for all sums. */
-#define SPLIT_SUMS(n)                                                                              \
-    TARGET static __attribute__((noinline)) void split_sums_##n(const mm_tile *t)                  \
-    {                                                                                              \
-        if (t->n_columns > VECTOR)                                                                 \
-            tile_split_sums(n, TILE_VECTORS, t);                                                   \
-        else                                                                                       \
-            tile_split_sums(n, 1, t);                                                              \
-    }
-SPLIT_SUMS(1)
-SPLIT_SUMS(2)
-SPLIT_SUMS(3)
-SPLIT_SUMS(4)
-SPLIT_SUMS(5)
-SPLIT_SUMS(6)
-SPLIT_SUMS(7)
-#undef SPLIT_SUMS
-
-/* The rows of a tile in as few parts of about equal height as possible. */
-static void split_sums(const mm_tile *tile)
-{
-    static void (*const with_rows[SPLIT_ROWS + 1])(
-        const mm_tile *) = { NULL,         split_sums_1, split_sums_2, split_sums_3,
-                             split_sums_4, split_sums_5, split_sums_6, split_sums_7 };
-    mm_tile t = *tile;
-    int64_t parts = num_divide_up(tile->n_rows, SPLIT_ROWS), row = 0;
-    t.next_lines = num_divide_up(t.next_lines, parts * PARTIALS); /* for each partial sum */
-    for (int64_t part = 1; part <= parts; part++, row += t.n_rows) {
-        t.n_rows = tile->n_rows * part / parts - row;
-        t.rows = tile->rows + row * t.row_stride;
-        t.sums = tile->sums + row * t.ld;
-        with_rows[t.n_rows](&t);
-    }
-}
-#endif
 
 /* `case n: CASE(n) break;` for n from 1 to 8: a compile-time copy for each number of rows. */
 #define CASES_TO_8 CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
 
 TARGET static void micro_kernel(const mm_tile *t)
 {
-#if PAIRS
+#if MANY_REGISTERS
     if (mm_is_split(t->format)) {
         split_sums(t);
         return;
@@ -241,15 +133,6 @@ typedef struct column_source {
     row_pointers rows[TILE_VECTORS], scales[TILE_VECTORS];
     const char *next;
 } column_source;
-
-/* Rows first, first + 1, ...; the last row of the operand stands in for those from `end` on. */
-INLINE row_pointers rows_from(const void *data, int64_t row_bytes, int64_t first, int64_t end)
-{
-    row_pointers v;
-    for (int i = 0; i < VECTOR; i++)
-        v.row[i] = (const char *)data + num_min(first + i, end - 1) * row_bytes;
-    return v;
-}
 
 INLINE column_source columns_from(int n_vectors, dtype dt, const mm_operand *x, int64_t column,
                                   int64_t end)
@@ -431,7 +314,7 @@ INLINE void pack_panel_grouped(int partials, mm_element *dst, const mm_operand *
 TARGET static void pack_panel(mm_element *dst, const mm_operand *x, mm_format format,
                               mm_block block)
 {
-    if (F32_SPLIT && format == MM_F32_SPLIT)
+    if (!PAIRS && format == MM_F32_SPLIT)
         pack_panel_dtype(PARTIALS, DT_F32, format, x, block, dst);
     else if (rows_are_whole_blocks(x))
         pack_panel_grouped(1, dst, x, format, block);

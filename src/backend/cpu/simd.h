@@ -4,11 +4,12 @@
  * simd_*.h, which includes this file, and then kernel_simd.h. A vector has VECTOR 32-bit lanes:
  * `vec` holds elements, or the bits of f32 values; `vecf` holds f32 sums. SIMD(name) is the
  * intrinsic of that name for whole vectors; EVEN_PARTS and ODD_PARTS join the even (odd) 128-bit
- * parts of two vectors. */
+ * parts of two vectors. MANY_REGISTERS: there are 32 of them instead of 16. */
 #ifndef PESC_BACKEND_CPU_SIMD_H
 #define PESC_BACKEND_CPU_SIMD_H
 
 #include "backend/cpu/matmul.h"
+#include "base/num.h"
 #include "tensor/nf4.h"
 
 #define INLINE TARGET static inline __attribute__((always_inline))
@@ -34,6 +35,15 @@ INLINE int nf4_shift(int i)
 typedef struct row_pointers {
     const char *row[VECTOR];
 } row_pointers;
+
+/* Rows first, first + 1, ...; the last row of the operand stands in for those from `end` on. */
+INLINE row_pointers rows_from(const void *data, int64_t row_bytes, int64_t first, int64_t end)
+{
+    row_pointers v;
+    for (int i = 0; i < VECTOR; i++)
+        v.row[i] = (const char *)data + num_min(first + i, end - 1) * row_bytes;
+    return v;
+}
 
 /* out[j] = dword j of all rows, in order, where in[i] holds eight dwords of one row (AVX2) or of
  * two (AVX-512, see there). Two steps within each 128-bit part collect equal dwords of four

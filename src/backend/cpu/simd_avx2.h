@@ -5,6 +5,7 @@
 enum { VECTOR = 8, TILE_ROWS = 6, UNROLL = 4, PREFETCH_STEP = 64 };
 typedef __m256i vec;
 typedef __m256 vecf;
+#define MANY_REGISTERS 0
 #define SIMD(name) _mm256_##name
 #define EVEN_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x20)
 #define ODD_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x31)
@@ -43,9 +44,31 @@ INLINE vecf multiply_add(vecf sum, mm_element a, vec b)
     return sum;
 }
 
+/* sum + x y. */
+INLINE vecf multiply_elements(vecf sum, vec x, vec y)
+{
+    return _mm256_fmadd_ps(as_floats(x), as_floats(y), sum);
+}
+
+INLINE vecf load_sums(const float *at)
+{
+    return _mm256_loadu_ps(at);
+}
+
+INLINE vecf add_sums(vecf x, vecf y)
+{
+    return _mm256_add_ps(x, y);
+}
+
 INLINE void put_sums(float *at, vecf sum, bool add)
 {
     _mm256_storeu_ps(at, add ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);
+}
+
+/* VALUES vectors of values, neighbours in k, as elements. */
+INLINE vec elements_of(const vecf values[VALUES])
+{
+    return _mm256_castps_si256(values[0]);
 }
 
 /* To the nearest bf16 value, ties to even; a NaN stays one. */

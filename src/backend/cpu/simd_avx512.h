@@ -4,6 +4,7 @@
 enum { VECTOR = 16, TILE_ROWS = 14, UNROLL = 1, PREFETCH_STEP = 16 };
 typedef __m512i vec;
 typedef __m512 vecf;
+#define MANY_REGISTERS 1
 #define SIMD(name) _mm512_##name
 #define EVEN_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0x88)
 #define ODD_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0xDD)
@@ -45,6 +46,7 @@ INLINE void store_elements(mm_element *at, vec x)
     _mm512_storeu_si512(at, x);
 }
 
+/* sum + x y. */
 INLINE vecf multiply_elements(vecf sum, vec x, vec y)
 {
 #if PAIRS
@@ -73,6 +75,16 @@ INLINE vecf add_sums(vecf x, vecf y)
 INLINE void put_sums(float *at, vecf sum, bool add)
 {
     _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sum) : sum);
+}
+
+/* VALUES vectors of values, neighbours in k, as elements. */
+INLINE vec elements_of(const vecf values[VALUES])
+{
+#if PAIRS
+    return (vec)_mm512_cvtne2ps_pbh(values[1], values[0]);
+#else
+    return _mm512_castps_si512(values[0]);
+#endif
 }
 
 /* ---- bf16 */
