@@ -468,11 +468,14 @@ static void choose_chunks(const plan *p, const mm_product *q, task *t)
     t->rows = t->few_rows ? q->a.n : num_round_up(rows, engine->tile_rows);
 }
 
-/* The most rows that the few-rows kernel takes, which has no terms but the last. */
-static int64_t most_few_rows(const mm_product *q)
+/* The most rows that the few-rows kernel takes, which computes one term. */
+static int64_t most_few_rows(const mm_engine *engine, const mm_product *q)
 {
-    int64_t k_blocks = num_divide_up(num_min(q->a.k, SUM_ELEMENTS), MM_KC);
-    if (!quants_is(q->b.dt) || q->n_more > 0)
+    int64_t elements = packing_elements(format_for(engine, &q->b), q->a.k);
+    int64_t k_blocks = num_divide_up(num_min(elements, SUM_ELEMENTS), MM_KC);
+    if (q->n_more > 0)
+        return 0;
+    if (!quants_is(q->b.dt))
         return MM_FEW_ROWS;
     return num_min(MM_FEW_ROWS_BLOCKS, ROWS_SIZE / MM_KC / k_blocks);
 }
@@ -487,7 +490,8 @@ static void plan_product(plan *p, int64_t i)
         return;
     t.transposed = better_transposed(p->group, &q);
     t.few_rows = q.a.k > 0 && engine->few_rows_supports &&
-                 engine->few_rows_supports(&q.b, engine->format) && q.a.n <= most_few_rows(&q);
+                 engine->few_rows_supports(&q.b, engine->format) &&
+                 q.a.n <= most_few_rows(engine, &q);
     if (t.transposed)
         swap_operands(&q.a, &q.b);
     choose_chunks(p, &q, &t);

@@ -5,26 +5,25 @@
  * s of the sum is partial sum s of the k block, and the partial sums of VECTOR outputs are then
  * added in order, as the micro-kernel adds them (kernel_split.h). A chain of multiply-adds in one
  * sum would wait for each result, so several weight rows are multiplied in turn, while the memory
- * of the next ones is prefetched. For more rows of activations the weight rows are decoded into L1
- * once, and multiplied from there. */
+ * of the next ones is prefetched. For more rows of activations, and in formats that have no code
+ * for that, the weight rows are decoded into L1, a k block at a time, and multiplied from there. */
 
 enum {
     FEW_OUTPUTS = 4,                      /* weight rows with sums in registers */
-    FEW_TOGETHER = 4,                     /* activation rows likewise, */
-    FEW_DECODED = MANY_REGISTERS ? 6 : 3, /* and of weights that were decoded before */
-    FEW_EACH = VECTOR * PARTIALS,      /* partial sums of a row and k block, for VECTOR outputs */
-    FEW_BLOCKS = 64,                   /* most k blocks of one call, */
-    FEW_ELEMENTS = FEW_BLOCKS * MM_KC, /* their elements, and groups: */
-    FEW_GROUPS = FEW_ELEMENTS / GROUP_ELEMENTS +
-                 8,                /* whole blocks, which may begin before the first value */
-    FEW_STRIDE = FEW_ELEMENTS + 16 /* from row to row of decoded weights: other sets of L1 */
+    FEW_TOGETHER = 4,                     /* activation rows, of weights decoded in registers */
+    FEW_DECODED = MANY_REGISTERS ? 6 : 3, /* activation rows, of weights decoded into L1 */
+    FEW_EACH = VECTOR * PARTIALS, /* partial sums of a row and k block, for VECTOR outputs */
+    FEW_BLOCKS = 64,              /* most k blocks of one call */
+    FEW_GROUPS =
+        FEW_BLOCKS * MM_KC / GROUP_ELEMENTS + 8, /* first and last may be parts of blocks */
+    FEW_STRIDE = MM_KC + 16 /* from row to row of decoded weights: other sets of L1 */
 };
 
 /* The scratch of a call. */
 typedef struct few_scratch {
     float partials[FEW_BLOCKS * MM_FEW_ROWS * FEW_EACH]; /* [k blocks][rows][FEW_EACH] */
     float scale[FEW_OUTPUTS][2 * FEW_GROUPS], minimum[FEW_OUTPUTS][FEW_GROUPS];
-    mm_element decoded[FEW_OUTPUTS][FEW_STRIDE]; /* weights that are not decoded in registers */
+    mm_element decoded[FEW_OUTPUTS][FEW_STRIDE]; /* a k block */
 } few_scratch;
 
 _Static_assert(sizeof(few_scratch) <= 2 << 20, "it fits mm_tile.scratch");
@@ -36,17 +35,13 @@ typedef struct block_rows {
     const mm_element *a; /* [.][MM_KC]: the activations they are multiplied with */
 } block_rows;
 
-/* The elements of group g + odd of a weight row (see group_values). */
-INLINE void weight_group(dtype dt, const block_row *row, int64_t g, int odd, vec out[GROUP_VECTORS])
+/* The sums of VECTOR outputs from `column` on, of all rows, from the partial sums in scratch. */
+INLINE void reduce_blocks(const mm_tile *t, mm_block block, int64_t column)
 {
-    if (dt != DT_F32) {
-        group_elements(dt, row, g, odd, out);
-        return;
-    }
-    const mm_element *decoded = (const mm_element *)(const void *)row->blocks;
-#pragma GCC unroll 64
-    for (int v = 0; v < GROUP_VECTORS; v++)
-        out[v] = load_elements(decoded + g * GROUP_ELEMENTS + v * VECTOR);
+    const float *partials = ((const few_scratch *)(const void *)t->scratch)->partials;
+    for (int64_t e = 0; e < block.n_elements; e += t->block_elements)
+        for (int64_t i = 0; i < t->n_rows; i++, partials += FEW_EACH)
+            reduce_partials(t->sums + i * t->ld + column, partials, t->add || e > 0);
 }
 
 /* partials [n_rows][VECTOR outputs][PARTIALS] of groups [first, first + n). */
@@ -71,7 +66,7 @@ INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, i
 #pragma GCC unroll 64
             for (int odd = 0; odd < step; odd++) {
                 vec b[GROUP_VECTORS];
-                weight_group(dt, &w->row[j], g, odd, b);
+                group_elements(dt, &w->row[j], g, odd, b);
 #pragma GCC unroll 64
                 for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
@@ -88,8 +83,13 @@ INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, i
             put_sums(partials + (i * VECTOR + j) * PARTIALS, sum[i][j], false);
 }
 
-/* Weight rows [row, row + outputs), their factors or elements in scratch; the last row of the block
- * stands in for those after it. */
+INLINE int64_t row_bytes_of(const mm_operand *x)
+{
+    return x->ld / (int64_t)dtype_block(x->dt) * (int64_t)dtype_block_bytes(x->dt);
+}
+
+/* Weight rows [row, row + outputs) with their factors in scratch; the last row of the block stands
+ * in for those after it. */
 INLINE block_rows block_rows_at(int outputs, dtype dt, const mm_operand *x, mm_block block,
                                 int64_t column, few_scratch *scratch)
 {
@@ -97,48 +97,38 @@ INLINE block_rows block_rows_at(int outputs, dtype dt, const mm_operand *x, mm_b
     const char *data = x->data;
     int64_t per = block_groups(dt), first = block.e / GROUP_ELEMENTS / per;
     int64_t n = num_divide_up(block.e + block.n_elements, per * GROUP_ELEMENTS) - first;
-    int64_t row_bytes = x->ld / (int64_t)dtype_block(x->dt) * (int64_t)dtype_block_bytes(x->dt);
 #pragma GCC unroll 64
     for (int j = 0; j < outputs; j++) {
         int64_t at = block.row + num_min(column + j, block.n_rows - 1);
-        const uint8_t *row = (const uint8_t *)data + at * row_bytes;
+        const uint8_t *row = (const uint8_t *)data + at * row_bytes_of(x);
+        row_factors(dt, row, first, n, scratch->scale[j], scratch->minimum[j]);
         w.row[j] =
             (block_row){ row + first * block_bytes(dt), scratch->scale[j], scratch->minimum[j] };
-        if (dt == DT_F32) {
-            decode_elements(x->dt, row, block.e * VALUES, block.n_elements * VALUES,
-                            scratch->decoded[j]);
-            w.row[j].blocks = (const uint8_t *)scratch->decoded[j];
-        } else {
-            row_factors(dt, row, first, n, scratch->scale[j], scratch->minimum[j]);
-        }
     }
-    w.next = data + (block.row + column + outputs) * row_bytes;
+    w.next = data + (block.row + column + outputs) * row_bytes_of(x);
     return w;
 }
 
-/* Rows [row, row + n_rows) of the activations times VECTOR outputs from `column` on. */
+/* All rows of the activations times VECTOR outputs from `column` on. */
 INLINE void multiply_blocks(int n_rows, dtype dt, const mm_tile *t, const mm_operand *x,
-                            mm_block block, int64_t column, int64_t row)
+                            mm_block block, int64_t column)
 {
     const int outputs = MANY_REGISTERS || n_rows <= 2 ? FEW_OUTPUTS : FEW_OUTPUTS / 2;
     few_scratch *scratch = (few_scratch *)(void *)t->scratch;
-    int64_t skipped = dt == DT_F32 ? 0 : block.e / GROUP_ELEMENTS % block_groups(dt);
+    int64_t skipped = block.e / GROUP_ELEMENTS % block_groups(dt);
     for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += outputs) {
         block_rows w = block_rows_at(outputs, dt, x, block, column + j, scratch);
-        w.a = t->rows + row * MM_KC;
+        w.a = t->rows;
         float *to = scratch->partials + j * PARTIALS;
         for (int64_t e = 0; e < block.n_elements; e += t->block_elements) {
             int64_t n = num_min(t->block_elements, block.n_elements - e);
             block_sums(n_rows, outputs, dt, &w, skipped + e / GROUP_ELEMENTS, n / GROUP_ELEMENTS,
                        to);
-            w.a += t->n_rows * MM_KC;
+            w.a += n_rows * MM_KC;
             to += n_rows * FEW_EACH;
         }
     }
-    const float *partials = scratch->partials;
-    for (int64_t e = 0; e < block.n_elements; e += t->block_elements)
-        for (int i = 0; i < n_rows; i++, partials += FEW_EACH)
-            reduce_partials(t->sums + (row + i) * t->ld + column, partials, e > 0);
+    reduce_blocks(t, block, column);
 }
 
 /* partials [n_rows][VECTOR outputs][PARTIALS] of n elements of FEW_OUTPUTS decoded weight rows. */
@@ -190,18 +180,19 @@ TARGET static void all_decoded_sums(int64_t n_rows, const mm_element *a, const m
     }
 }
 
-/* Decodes FEW_OUTPUTS weight rows from `column` on, the last row of the block in place of those
- * after it, and prefetches as many after them. */
-TARGET static void decode_rows(const mm_operand *x, mm_block block, int64_t column,
-                               few_scratch *scratch)
+/* Decodes elements [e, e + n) of a block in FEW_OUTPUTS weight rows from `column` on, the last row
+ * of the block in place of those after it, and prefetches a part of the next rows. */
+TARGET static void decode_rows(const mm_operand *x, mm_block block, int64_t column, int64_t e,
+                               int64_t n, few_scratch *scratch)
 {
-    int64_t row_bytes = x->ld / (int64_t)dtype_block(x->dt) * (int64_t)dtype_block_bytes(x->dt);
-    const char *first = (const char *)x->data + (block.row + column) * row_bytes;
+    const char *first = (const char *)x->data + (block.row + column) * row_bytes_of(x);
+    int64_t together = FEW_OUTPUTS * row_bytes_of(x);
     for (int64_t j = 0; j < FEW_OUTPUTS; j++)
-        decode_elements(x->dt, first + num_min(j, block.n_rows - column - 1) * row_bytes,
-                        block.e * VALUES, block.n_elements * VALUES, scratch->decoded[j]);
-    for (int64_t i = 0; i < FEW_OUTPUTS * row_bytes; i += 64)
-        __builtin_prefetch(first + FEW_OUTPUTS * row_bytes + i, 0, 2);
+        decode_elements(x->dt, first + num_min(j, block.n_rows - column - 1) * row_bytes_of(x),
+                        (block.e + e) * VALUES, n * VALUES, scratch->decoded[j]);
+    for (int64_t i = together * e / block.n_elements; i < together * (e + n) / block.n_elements;
+         i += MM_CACHE_LINE)
+        __builtin_prefetch(first + together + i, 0, 2);
 }
 
 /* All rows of the activations times VECTOR outputs from `column` on, which are decoded once. */
@@ -211,54 +202,49 @@ TARGET static void multiply_decoded(const mm_tile *t, const mm_operand *x, mm_bl
     few_scratch *scratch = (few_scratch *)(void *)t->scratch;
     for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += FEW_OUTPUTS) {
         float *to = scratch->partials + j * PARTIALS;
-        decode_rows(x, block, column + j, scratch);
         const mm_element *a = t->rows;
         for (int64_t e = 0; e < block.n_elements; e += t->block_elements) {
             int64_t n = num_min(t->block_elements, block.n_elements - e);
-            all_decoded_sums(t->n_rows, a, scratch->decoded[0] + e, n, to);
+            decode_rows(x, block, column + j, e, n, scratch);
+            all_decoded_sums(t->n_rows, a, scratch->decoded[0], n, to);
             a += t->n_rows * MM_KC;
             to += t->n_rows * FEW_EACH;
         }
     }
-    const float *partials = scratch->partials;
-    for (int64_t e = 0; e < block.n_elements; e += t->block_elements)
-        for (int64_t i = 0; i < t->n_rows; i++, partials += FEW_EACH)
-            reduce_partials(t->sums + i * t->ld + column, partials, e > 0);
+    reduce_blocks(t, block, column);
 }
 
 INLINE void few_rows_of_blocks(dtype dt, const mm_tile *t, const mm_operand *x, mm_block block)
 {
     for (int64_t column = 0; column < block.n_rows; column += VECTOR)
-        for (int64_t row = 0; row < t->n_rows; row += FEW_TOGETHER)
-            switch (t->n_rows - row) {
-            case 1:
-                multiply_blocks(1, dt, t, x, block, column, row);
-                break;
-            case 2:
-                multiply_blocks(2, dt, t, x, block, column, row);
-                break;
-            case 3:
-                multiply_blocks(3, dt, t, x, block, column, row);
-                break;
-            default:
-                multiply_blocks(FEW_TOGETHER, dt, t, x, block, column, row);
-            }
+        switch (t->n_rows) {
+        case 1:
+            multiply_blocks(1, dt, t, x, block, column);
+            break;
+        case 2:
+            multiply_blocks(2, dt, t, x, block, column);
+            break;
+        case 3:
+            multiply_blocks(3, dt, t, x, block, column);
+            break;
+        default:
+            multiply_blocks(FEW_TOGETHER, dt, t, x, block, column);
+        }
 }
 
 INLINE void few_rows_of_decoded(dtype dt, const mm_tile *t, const mm_operand *x, mm_block block)
 {
     (void)dt;
-    few_rows_of_blocks(DT_F32, t, x, block);
+    for (int64_t column = 0; column < block.n_rows; column += VECTOR)
+        multiply_decoded(t, x, block, column);
 }
 
 TARGET static void few_rows_blocks(const mm_tile *t, const mm_operand *x, mm_format format,
                                    mm_block block)
 {
     (void)format;
-    if (t->n_rows > FEW_TOGETHER) {
-        for (int64_t column = 0; column < block.n_rows; column += VECTOR)
-            multiply_decoded(t, x, block, column);
-        return;
-    }
-    WITH_BLOCK_FORMAT(x->dt, few_rows_of_blocks, few_rows_of_decoded, t, x, block)
+    if (t->n_rows > FEW_TOGETHER)
+        few_rows_of_decoded(x->dt, t, x, block);
+    else
+        WITH_BLOCK_FORMAT(x->dt, few_rows_of_blocks, few_rows_of_decoded, t, x, block);
 }

@@ -2,7 +2,7 @@
  * after kernel_simd.h.
  *
  * A row of weights with contiguous k is multiplied as it is in memory, VECTOR elements at a time:
- * lane s of the sum is partial sum s of the k block (kernel_simd.h). The partial sums of VECTOR
+ * lane s of the sum is partial sum s of the k block (kernel_split.h). The partial sums of VECTOR
  * outputs are then transposed and added in order, as the micro-kernel adds them.
  *
  * One row of activations is bound by memory, and the hardware prefetcher of a core is fastest with

@@ -11,7 +11,7 @@
  * an order that the engine determines, and how k is divided into blocks depends on k only. So a row
  * has the same bits alone and in any batch, on any number of threads. An engine is one instruction
  * set and one element format; between engines the bits may differ. (Order within a block:
- * kernel_simd.h, kernel_amx.c.) */
+ * kernel_split.h, kernel_amx.c.) */
 #ifndef PESC_BACKEND_CPU_MATMUL_H
 #define PESC_BACKEND_CPU_MATMUL_H
 
@@ -36,7 +36,7 @@ typedef enum mm_format {
     MM_BF16_WIDENED,    /* one bf16 value as f32 */
     MM_F32_SPLIT,       /* f32, summed in as many partial sums as a vector has lanes */
     MM_BF16_PAIR,       /* values 2e and 2e + 1 of k */
-    MM_BF16_PAIR_SPLIT, /* the same pairs, summed in 16 partial sums: see kernel_simd.h */
+    MM_BF16_PAIR_SPLIT, /* the same pairs, summed in 16 partial sums: see kernel_split.h */
     MM_BF16_PAIR_NF4    /* values e and e + 4 of each eight, the order in which NF4 is decoded; with
                            SIMD also summed in 16 partial sums */
 } mm_format;
@@ -190,7 +190,7 @@ mm_operand mm_operand_of(const tensor *t, bool k_contiguous);
 /* Values [first, first + n) of a bias as f32 in `buffer`; NULL: there is no bias. */
 const float *mm_bias(const tensor *bias, int64_t first, int64_t n, float *buffer);
 
-/* Whether the elements of a k block are summed in partial sums (kernel_simd.h). */
+/* Whether the elements of a k block are summed in partial sums (kernel_split.h). */
 static inline bool mm_is_split(mm_format format)
 {
     return format == MM_F32_SPLIT || format > MM_BF16_PAIR;

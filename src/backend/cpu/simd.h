@@ -4,7 +4,8 @@
  * simd_*.h, which includes this file, and then kernel_simd.h. A vector has VECTOR 32-bit lanes:
  * `vec` holds elements, or the bits of f32 values; `vecf` holds f32 sums. SIMD(name) is the
  * intrinsic of that name for whole vectors; EVEN_PARTS and ODD_PARTS join the even (odd) 128-bit
- * parts of two vectors. MANY_REGISTERS: there are 32 of them instead of 16. */
+ * parts of two vectors. MANY_REGISTERS: there are 32 of them instead of 16. TABLE_OF_16: a vector
+ * is a table of sixteen values, which a permutation looks up. */
 #ifndef PESC_BACKEND_CPU_SIMD_H
 #define PESC_BACKEND_CPU_SIMD_H
 

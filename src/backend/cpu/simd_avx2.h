@@ -6,6 +6,7 @@ enum { VECTOR = 8, TILE_ROWS = 6, UNROLL = 4, PREFETCH_STEP = 64 };
 typedef __m256i vec;
 typedef __m256 vecf;
 #define MANY_REGISTERS 0
+#define TABLE_OF_16 0
 #define SIMD(name) _mm256_##name
 #define EVEN_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x20)
 #define ODD_PARTS(a, b) _mm256_permute2x128_si256(a, b, 0x31)

@@ -5,6 +5,7 @@ enum { VECTOR = 16, TILE_ROWS = 14, UNROLL = 1, PREFETCH_STEP = 16 };
 typedef __m512i vec;
 typedef __m512 vecf;
 #define MANY_REGISTERS 1
+#define TABLE_OF_16 1
 #define SIMD(name) _mm512_##name
 #define EVEN_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0x88)
 #define ODD_PARTS(a, b) _mm512_shuffle_i32x4(a, b, 0xDD)

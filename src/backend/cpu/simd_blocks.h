@@ -34,8 +34,7 @@ INLINE int64_t block_groups(dtype dt)
     return dt == DT_Q4_K || dt == DT_Q5_K || dt == DT_Q6_K ? 8 : 1;
 }
 
-/* Bytes of a group; of a block where dt has several groups in one, on average. DT_F32 stands for
- * elements that are decoded already. */
+/* Bytes of a group; where a block has several, its bytes divided by them, rounded up. */
 INLINE int64_t group_bytes(dtype dt)
 {
     return dt == DT_Q4_0 || dt == DT_IQ4_NL || dt == DT_Q4_K ? 18
@@ -43,8 +42,7 @@ INLINE int64_t group_bytes(dtype dt)
            : dt == DT_Q5_0 || dt == DT_Q5_K                  ? 22
            : dt == DT_Q5_1                                   ? 24
            : dt == DT_Q6_K                                   ? 27
-           : dt == DT_Q8_0                                   ? 34
-                                                             : 4 * GROUP_ELEMENTS; /* decoded */
+                                                             : 34; /* Q8_0 */
 }
 
 INLINE int64_t block_bytes(dtype dt)
@@ -196,7 +194,7 @@ INLINE code_bytes group_codes(dtype dt, const uint8_t *block, int g, int odd)
     }
 }
 
-#if MANY_REGISTERS
+#if TABLE_OF_16
 /* Codes of four bits are looked up in a table of the sixteen values of their group. A lookup reads
  * the low bits of its index, so nothing is masked. */
 INLINE bool looked_up(dtype dt)
@@ -275,7 +273,7 @@ INLINE void group_values(dtype dt, const block_row *row, int64_t g, int odd,
     const uint8_t *block = row->blocks + g / block_groups(dt) * block_bytes(dt);
     const float *scale = row->scale + (g + odd) * n_scales, *minimum = row->minimum + g + odd;
     int number = (int)(g % block_groups(dt));
-#if MANY_REGISTERS
+#if TABLE_OF_16
     if (looked_up(dt)) {
         looked_up_values(nibbles_of(dt, block, number, odd), value_table(dt, scale, minimum), out);
         return;
@@ -315,37 +313,39 @@ INLINE void group_elements(dtype dt, const block_row *row, int64_t g, int odd,
 
 /* Calls `function(dt, ...)` with a constant dt where this file decodes it; else `otherwise`. */
 #define WITH_BLOCK_FORMAT(dt, function, otherwise, ...)                                            \
-    switch (dt) {                                                                                  \
-    case DT_Q4_0:                                                                                  \
-        function(DT_Q4_0, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q4_1:                                                                                  \
-        function(DT_Q4_1, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q5_0:                                                                                  \
-        function(DT_Q5_0, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q5_1:                                                                                  \
-        function(DT_Q5_1, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_IQ4_NL:                                                                                \
-        function(DT_IQ4_NL, __VA_ARGS__);                                                          \
-        break;                                                                                     \
-    case DT_Q8_0:                                                                                  \
-        function(DT_Q8_0, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q4_K:                                                                                  \
-        function(DT_Q4_K, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q5_K:                                                                                  \
-        function(DT_Q5_K, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    case DT_Q6_K:                                                                                  \
-        function(DT_Q6_K, __VA_ARGS__);                                                            \
-        break;                                                                                     \
-    default:                                                                                       \
-        otherwise(dt, __VA_ARGS__);                                                                \
-    }
+    do {                                                                                           \
+        switch (dt) {                                                                              \
+        case DT_Q4_0:                                                                              \
+            function(DT_Q4_0, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q4_1:                                                                              \
+            function(DT_Q4_1, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q5_0:                                                                              \
+            function(DT_Q5_0, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q5_1:                                                                              \
+            function(DT_Q5_1, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_IQ4_NL:                                                                            \
+            function(DT_IQ4_NL, __VA_ARGS__);                                                      \
+            break;                                                                                 \
+        case DT_Q8_0:                                                                              \
+            function(DT_Q8_0, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q4_K:                                                                              \
+            function(DT_Q4_K, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q5_K:                                                                              \
+            function(DT_Q5_K, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        case DT_Q6_K:                                                                              \
+            function(DT_Q6_K, __VA_ARGS__);                                                        \
+            break;                                                                                 \
+        default:                                                                                   \
+            otherwise(dt, __VA_ARGS__);                                                            \
+        }                                                                                          \
+    } while (0)
 
 /* ---- whole rows */
 
@@ -410,8 +410,9 @@ INLINE void decode_others(dtype dt, bool as_values, const void *row, int64_t fir
 }
 
 /* See mm_engine.unpack. */
-TARGET static void unpack(dtype dt, const void *row, int64_t first, int64_t n, float *out){
-    WITH_BLOCK_FORMAT(dt, decode_format, decode_others, true, row, first, n, out)
+TARGET static void unpack(dtype dt, const void *row, int64_t first, int64_t n, float *out)
+{
+    WITH_BLOCK_FORMAT(dt, decode_format, decode_others, true, row, first, n, out);
 }
 
 /* The same as elements. */
@@ -421,5 +422,5 @@ TARGET static void decode_elements(dtype dt, const void *row, int64_t first, int
     if (VALUES == 1)
         unpack(dt, row, first, n, (float *)out);
     else
-        WITH_BLOCK_FORMAT(dt, decode_format, decode_others, false, row, first, n, out)
+        WITH_BLOCK_FORMAT(dt, decode_format, decode_others, false, row, first, n, out);
 }
