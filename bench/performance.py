@@ -20,15 +20,22 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/performance.md"
 RESULTS = ROOT / "bench/results"
-PESC_STEP = "bench/shapes/135m-pesc.json device=cpu:1 base=bf16 seqs=4 tokens=256 micro=1024 lora=16"
+PESC_STEP = "bench/shapes/135m-pesc.json seqs=4 tokens=256 micro=1024 lora=16 steps=3"
+# GFLOP of all products (pesc cost counts them), of attention those that the causal mask leaves.
+WORK, STEP_TOKENS = {"135m.json": 118, "135m-pesc.json": 645}, 1024
 
 COMMANDS = {
     "cpu": {
         "inference": "python3 bench/peers.py --pesc {build}/pesc --rounds 3",
         "training": "python3 bench/peers.py --pesc {build}/pesc --rounds 2 --train",
+        "streams": "python3 bench/peers.py --pesc {build}/pesc --streams 32 --prompt 16 --decode 16 --rounds 2",
+        "long": "python3 bench/peers.py --pesc {build}/pesc --prompt 8192 --decode 32 --rounds 1 --only pesc,llama.cpp",
         "products": "{build}/bench/matmul 1",
+        "limits": [f"{{build}}/bench/shape {what} device=cpu:{threads} base={dtype} compute={dtype}"
+                   for what in ("bench/shapes/135m.json prefill=512", PESC_STEP)
+                   for dtype in ("f32", "bf16") for threads in (1, 2)],
         "ops": "{build}/bench/ops 1",
-        "profile": "{build}/bench/shape " + PESC_STEP + " steps=3 profile=1",
+        "profile": "{build}/bench/shape " + PESC_STEP + " device=cpu:1 base=bf16 profile=1",
         "data": "python3 bench/jsonl.py --pesc {build}/pesc --gb 0.1,1",
     },
     "cuda": {
@@ -158,17 +165,33 @@ def prefill(pairs):
     return table(["command", "ms", "first in the process, ms", "tokens/s"], rows)
 
 
+def limits(pairs, outputs):
+    """Best times beside what the CPU's product instructions alone would take, one core's rate times the cores."""
+    rates = dict(re.findall(r"^peak of (f32|bf16)[^:]*: (\d+)", outputs.get("products", [["", ""]])[0][1], re.M))
+    rows = []
+    for command, text in pairs:
+        prefill, step = re.search(r"best ([\d.]+), first", text), re.search(r"\(best step (\d+)\)", text)
+        shape, cores, dtype = (re.search(p, command)[1] for p in (r"shapes/(\S+)", r"cpu:(\d+)", r"compute=(\w+)"))
+        rate = float(rates.get(dtype) or rates.get("f32") or 0) * int(cores)  # GFLOP/s
+        ms = float(prefill[1]) if prefill else STEP_TOKENS * 1e3 / float(step[1]) if step else 0
+        rows.append([f"`{command.replace('build/bench/', '')}`", f"{ms:,.0f}" if ms else "-",
+                     f"{WORK[shape] / rate / ms * 1e5:.0f} %" if ms and rate else "-"])
+    return table(["command", "best, ms", "of the instruction's rate"], rows)
+
+
 def peers(pairs):
     rows = [m.groups() for m in re.finditer(r"^(.*): (\d+) tokens/s, ([\d.]+) ms a step, ([\d.]+) GiB", pairs[0][1], re.M)]
     return table(["PyTorch", "tokens/s", "ms a step", "GiB"], [[n, number(t), ms, g] for n, t, ms, g in rows])
 
 
 SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.prefill": prefill, "cuda.peers": peers, "cpu.inference": markdown,
-           "cpu.training": markdown, "cpu.data": markdown}
+           "cpu.training": markdown, "cpu.streams": markdown, "cpu.long": markdown, "cpu.data": markdown}
 
 
 def fill(text):
     found = {p.stem: json.loads(p.read_text()) for p in RESULTS.glob("*.json")}
+
+    special = {"cpu.limits": lambda pairs: limits(pairs, found["cpu"]["outputs"]), **SPECIAL}
 
     def block(match):
         device, name = match[1].split(".")
@@ -178,7 +201,7 @@ def fill(text):
             body = about(found[device])
         else:
             pairs = found[device]["outputs"].get(name)
-            body = SPECIAL.get(match[1], verbatim)(pairs) if pairs else "Not measured."
+            body = special.get(match[1], verbatim)(pairs) if pairs else "Not measured."
         return f"<!-- table {match[1]} -->\n{body}\n<!-- end -->"
     return re.sub(r"<!-- table ([a-z_.]+) -->\n.*?<!-- end -->", block, text, flags=re.S)
 
