@@ -55,8 +55,8 @@ def rows(only):
         found = source.read_text().count(row["old"]) if source.is_file() else -1
         if found != 1:
             wrong.append(f"{name}: {row['file']}: " + ("does not exist" if found < 0 else f"has the old text {found} times, expected once"))
-        if source.suffix != ".c" or row["old"] == row["new"]:
-            wrong.append(f"{name}: changes nothing that a .c file holds")
+        if source.suffix not in (".c", ".h") or row["old"] == row["new"]:
+            wrong.append(f"{name}: changes nothing that a .c or .h file holds")
     return table, wrong
 
 
@@ -114,6 +114,10 @@ class Copy:
         return self.run(["make", "-s", "-j1", "MAKELEVEL=1", "NVCC=", "WARN=-w", "OPT=-O1", target(test)], 600)
 
     def objects(self, file):
+        """Those that are compiled of a .c file, or of the files that include a header."""
+        if file.endswith(".h"):
+            users = [d for d in (self.top / "build").rglob("*.d") if file in d.read_text().split()]
+            return [d.with_suffix(".o") for d in users]
         stem = self.top / "build" / file.removesuffix(".c")
         return [*stem.parent.glob(stem.name + ".o"), *stem.parent.glob(stem.name + ".*.o")]
 
@@ -131,9 +135,9 @@ class Copy:
         kept = self.top / "kept"
         kept.mkdir()
         shutil.copy2(source, kept / source.name)
-        objects = self.objects(row["file"])
-        for o in objects:
-            shutil.copy2(o, kept / o.name)
+        objects = dict(enumerate(self.objects(row["file"])))
+        for i, o in objects.items():
+            shutil.copy2(o, kept / f"{i}.o")
         source.write_text(source.read_text().replace(row["old"], row["new"]))
         code, out = self.make(row["test"])
         if code != 0:
@@ -142,8 +146,8 @@ class Copy:
             code, out = self.run(command(row["test"]), limit)
             verdict = "survived" if code == 0 else "killed"
         shutil.copy2(kept / source.name, source)
-        for o in objects:
-            shutil.copy2(kept / o.name, o)
+        for i, o in objects.items():
+            shutil.copy2(kept / f"{i}.o", o)
         shutil.rmtree(kept)
         # linked with the fault; to be made again of the objects that were put back
         (self.top / "build/libpesc.a").unlink(missing_ok=True)
