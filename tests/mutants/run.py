@@ -135,8 +135,8 @@ class Copy:
         kept = self.top / "kept"
         kept.mkdir()
         shutil.copy2(source, kept / source.name)
-        objects = dict(enumerate(self.objects(row["file"])))
-        for i, o in objects.items():
+        objects = self.objects(row["file"])
+        for i, o in enumerate(objects):
             shutil.copy2(o, kept / f"{i}.o")
         source.write_text(source.read_text().replace(row["old"], row["new"]))
         code, out = self.make(row["test"])
@@ -146,7 +146,7 @@ class Copy:
             code, out = self.run(command(row["test"]), limit)
             verdict = "survived" if code == 0 else "killed"
         shutil.copy2(kept / source.name, source)
-        for i, o in objects.items():
+        for i, o in enumerate(objects):
             shutil.copy2(kept / f"{i}.o", o)
         shutil.rmtree(kept)
         # linked with the fault; to be made again of the objects that were put back

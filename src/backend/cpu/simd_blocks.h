@@ -312,36 +312,22 @@ INLINE void group_elements(dtype dt, const block_row *row, int64_t g, int odd,
 }
 
 /* Calls `function(dt, ...)` with a constant dt where this file decodes it; else `otherwise`. */
+#define BLOCK_CASE(type, function, ...)                                                            \
+    case type:                                                                                     \
+        function(type, __VA_ARGS__);                                                               \
+        break;
 #define WITH_BLOCK_FORMAT(dt, function, otherwise, ...)                                            \
     do {                                                                                           \
         switch (dt) {                                                                              \
-        case DT_Q4_0:                                                                              \
-            function(DT_Q4_0, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q4_1:                                                                              \
-            function(DT_Q4_1, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q5_0:                                                                              \
-            function(DT_Q5_0, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q5_1:                                                                              \
-            function(DT_Q5_1, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_IQ4_NL:                                                                            \
-            function(DT_IQ4_NL, __VA_ARGS__);                                                      \
-            break;                                                                                 \
-        case DT_Q8_0:                                                                              \
-            function(DT_Q8_0, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q4_K:                                                                              \
-            function(DT_Q4_K, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q5_K:                                                                              \
-            function(DT_Q5_K, __VA_ARGS__);                                                        \
-            break;                                                                                 \
-        case DT_Q6_K:                                                                              \
-            function(DT_Q6_K, __VA_ARGS__);                                                        \
-            break;                                                                                 \
+            BLOCK_CASE(DT_Q4_0, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q4_1, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q5_0, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q5_1, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_IQ4_NL, function, __VA_ARGS__)                                           \
+            BLOCK_CASE(DT_Q8_0, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q4_K, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q5_K, function, __VA_ARGS__)                                             \
+            BLOCK_CASE(DT_Q6_K, function, __VA_ARGS__)                                             \
         default:                                                                                   \
             otherwise(dt, __VA_ARGS__);                                                            \
         }                                                                                          \
