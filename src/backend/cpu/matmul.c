@@ -73,13 +73,14 @@ static pesc_kernel_row describe(cpu_isa isa, dtype activations, bool few_rows)
     else
         snprintf(r.rows, sizeof r.rows, "any");
     snprintf(r.layouts, sizeof r.layouts, "%s", few_rows ? "NT" : "NT NN TN");
-    snprintf(r.types, sizeof r.types, "%s x f32|bf16|nf4|gguf -> f32|bf16",
-             dtype_name(activations));
+    snprintf(r.types, sizeof r.types, "%s x f32|bf16|nf4%s -> f32|bf16", dtype_name(activations),
+             few_rows && !e->few_rows_blocks ? "" : "|gguf");
     snprintf(r.hardware, sizeof r.hardware, "%s", cpu_isa_name(isa));
     snprintf(r.detail, sizeof r.detail, "%s%s",
-             few_rows       ? "weights read as they are"
-             : e->row_panel ? "tiles of 16x16 pairs of bf16"
-                            : "weights packed into panels",
+             few_rows && e->few_rows_blocks ? "weights read as they are; gguf up to 32 rows"
+             : few_rows                     ? "weights read as they are"
+             : e->row_panel                 ? "tiles of 16x16 pairs of bf16"
+                                            : "weights packed into panels",
              isa == cpu_isa_best() ? "; this machine" : "");
     return r;
 }
