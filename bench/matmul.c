@@ -179,6 +179,11 @@ static const row products[] = {
     { "7B down", MM_NT, 512, 4096, 11008 },       { "7B q,o dX", MM_NN, 512, 4096, 4096 },
     { "7B q,o dW", MM_TN, 512, 4096, 4096 },      { "7B q,o", MM_NT, 64, 4096, 4096 },
     { "7B q,o", MM_NT, 16, 4096, 4096 },          { "1.5B gate,up", MM_NT, 32, 8960, 1536 },
+    { "LoRA q,k,v A", MM_NT, 1024, 48, 576 },     { "LoRA o A", MM_NT, 1024, 16, 576 },
+    { "LoRA down A", MM_NT, 1024, 16, 1536 },     { "LoRA q B^T dy", MM_NN, 1024, 576, 16 },
+    { "LoRA up B^T dy", MM_NN, 1024, 1536, 16 },  { "LoRA q dB", MM_TN, 1024, 576, 16 },
+    { "LoRA up dB", MM_TN, 1024, 1536, 16 },      { "LoRA q,k,v dA", MM_TN, 1024, 48, 576 },
+    { "LoRA down dA", MM_TN, 1024, 16, 1536 },
 };
 static const struct {
     dtype act, weight;
