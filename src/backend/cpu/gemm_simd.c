@@ -5,26 +5,28 @@
 #include "tensor/quants.h"
 
 enum {
-    MAX_TASKS = 128,           /* of a plan */
-    CHUNK_ROWS = 1024,         /* most rows of a chunk, before rounding up to whole tiles */
-    HALF_CHUNK_ROWS = 512,     /* the same where there are few chunks of columns */
-    CHUNK_COLUMNS = 128,       /* most columns of a chunk */
-    FEW_ROWS_COLUMNS = 2048,   /* the same for few rows */
-    MAX_TILE_ROWS = 16,        /* of any engine */
-    PANEL_ELEMENTS = 80 << 10, /* packed at once: 320 KiB, which stay in L2 */
-    MAX_BLOCKS = 16,           /* k blocks packed at once */
-    SUM_ELEMENTS = 64 * MM_KC, /* most elements of k in one sum; a longer one continues in out */
-    TILES_PER_UNIT = 4,        /* tiles of rows packed by one unit of work */
-    PACK_STEP = 32,            /* elements packed at a time for all panels where k is strided */
-    THIN = 64,                 /* rows or columns below which packing dominates a product */
-    ALIAS = 4096,              /* rows this many bytes apart compete for one set of L1 */
+    MAX_TASKS = 128,            /* of a plan */
+    CHUNK_ROWS = 1024,          /* most rows of a chunk, before rounding up to whole tiles */
+    HALF_CHUNK_ROWS = 512,      /* the same where there are few chunks of columns */
+    CHUNK_COLUMNS = 128,        /* most columns of a chunk */
+    FEW_ROWS_COLUMNS = 2048,    /* the same for few rows, */
+    FEW_TERMS_COLUMNS = 1024,   /* and for few rows of a sum of products */
+    MAX_TILE_ROWS = 16,         /* of any engine */
+    PANEL_ELEMENTS = 80 << 10,  /* packed at once: 320 KiB, which stay in L2 */
+    MAX_BLOCKS = 16,            /* k blocks packed at once */
+    PART_ELEMENTS = 64 * MM_KC, /* most elements of k of few rows that are packed at once */
+    TILES_PER_UNIT = 4,         /* tiles of rows packed by one unit of work */
+    PACK_STEP = 32,             /* elements packed at a time for all panels where k is strided */
+    THIN = 64,                  /* rows or columns below which packing dominates a product */
+    ALIAS = 4096,               /* rows this many bytes apart compete for one set of L1 */
     /* the parts of a worker's scratch, in elements */
     SUMS_SIZE = (CHUNK_ROWS + MAX_TILE_ROWS) * CHUNK_COLUMNS,
-    ROWS_SIZE = SUM_ELEMENTS * MM_FEW_ROWS,
+    ROWS_SIZE = PART_ELEMENTS * MM_FEW_ROWS,
     PANELS_SIZE = CPU_SCRATCH / 4 - SUMS_SIZE - ROWS_SIZE - MM_UNPACKED
 };
 
-_Static_assert(PANELS_SIZE >= PANEL_ELEMENTS, "the panels of a chunk fit the scratch");
+_Static_assert(PANELS_SIZE >= PANEL_ELEMENTS && PANELS_SIZE >= FEW_TERMS_COLUMNS * MM_KC,
+               "the panels of a chunk fit the scratch");
 _Static_assert(PANELS_SIZE * 4 >= 2 << 20, "the few-rows kernel needs 2 MiB of scratch");
 
 /* One product, divided into chunks of rows and columns. */
@@ -50,11 +52,11 @@ typedef struct plan {
 
 /* One k block of one term. */
 typedef struct k_block {
-    const mm_operand *a, *b;
+    mm_operand a, b;
+    bool main; /* of the product itself, not of a term that is added to it */
     mm_format format;
-    int64_t e, n_elements, index; /* index: of the block in its sum */
-    bool first, last;             /* of its sum */
-    bool accumulate, bias;        /* how the sum is stored */
+    int64_t e, n_elements, index; /* index: of the block in its term */
+    bool first, last;             /* of the sum of all terms */
     mm_element *panels;           /* [panels][n_elements, padded][MM_NR] */
 } k_block;
 
@@ -88,9 +90,14 @@ static mm_product product_of(const plan *p, const task *t)
     return q;
 }
 
+static bool few_rows_take(const mm_engine *engine, const mm_operand *b)
+{
+    return b->k > 0 && engine->few_rows_supports && engine->few_rows_supports(b, engine->format);
+}
+
 static mm_format format_for(const mm_engine *engine, const mm_operand *b)
 {
-    if (!engine->few_rows_supports || !engine->few_rows_supports(b, engine->format))
+    if (!few_rows_take(engine, b))
         return engine->format;
     return b->dt == DT_NF4    ? engine->nf4_format
            : quants_is(b->dt) ? engine->blocks_format
@@ -104,11 +111,27 @@ static int64_t block_length(int64_t n_elements)
     return num_round_up(num_divide_up(n_elements > 0 ? n_elements : 1, blocks), NF4_BLOCK);
 }
 
-static mm_epilogue epilogue_of(const plan *p, const mm_product *q)
+/* Term i of a sum of products; the last is the product itself. */
+static mm_operands term_of(const chunk *c, int i)
 {
-    return (mm_epilogue){
-        .out = q->out, .dt = p->group->out_dt, .ld = q->ld, .scale = p->group->scale
-    };
+    mm_operands x = { c->q.a, c->q.b };
+    if (i < c->q.n_more) {
+        x = c->q.more[i];
+        if (c->t->transposed)
+            swap_operands(&x.a, &x.b);
+    }
+    return x;
+}
+
+static mm_epilogue epilogue_of(const chunk *c)
+{
+    const mm_group *group = c->p->group;
+    return (mm_epilogue){ .out = c->q.out,
+                          .dt = group->out_dt,
+                          .ld = c->q.ld,
+                          .sums_ld = c->width,
+                          .scale = group->scale,
+                          .accumulate = group->accumulate };
 }
 
 /* ---- many rows */
@@ -126,7 +149,7 @@ static bool rows_in_place(const mm_operand *x, mm_format format)
 /* Sets the rows of a tile in one k block: in place, packed before all chunks, or packed now. */
 static void set_tile_rows(const chunk *c, const k_block *k, int64_t row, mm_tile *t)
 {
-    const mm_operand *x = k->a;
+    const mm_operand *x = &k->a;
     int64_t values = packing_values(k->format);
     if (rows_in_place(x, k->format)) {
         int64_t at = (c->row + row) * x->ld + k->e * values;
@@ -137,7 +160,7 @@ static void set_tile_rows(const chunk *c, const k_block *k, int64_t row, mm_tile
     }
     t->row_stride = MM_KC;
     t->rows_in_order = k->format == MM_F32_SPLIT;
-    if (c->t->packed_rows && x == &c->q.a) {
+    if (c->t->packed_rows && k->main) {
         t->rows = c->t->packed_rows + (k->index * c->t->padded_rows + c->row + row) * MM_KC;
         return;
     }
@@ -152,14 +175,12 @@ static void set_tile_rows(const chunk *c, const k_block *k, int64_t row, mm_tile
 }
 
 /* Stores the finished sums of n rows of tiles. */
-static void store_sums(const chunk *c, const k_block *k, int64_t row, int64_t n, const float *sums)
+static void store_sums(const chunk *c, int64_t row, int64_t n, const float *sums)
 {
-    const plan *p = c->p;
+    const mm_group *group = c->p->group;
     float bias[CHUNK_COLUMNS], transposed[CHUNK_COLUMNS][MAX_TILE_ROWS];
-    mm_epilogue o = epilogue_of(p, &c->q);
-    o.accumulate = k->accumulate;
+    mm_epilogue o = epilogue_of(c);
     o.sums = sums;
-    o.sums_ld = c->width;
     o.n_rows = n;
     o.n = c->n_columns;
     if (c->t->transposed) {
@@ -172,10 +193,10 @@ static void store_sums(const chunk *c, const k_block *k, int64_t row, int64_t n,
         o.n = n;
         o.out = mm_out_at(&o, c->column, c->row + row);
     } else {
-        o.bias = k->bias ? mm_bias(&p->group->bias, c->column, c->n_columns, bias) : NULL;
+        o.bias = mm_bias(&group->bias, c->column, c->n_columns, bias);
         o.out = mm_out_at(&o, c->row + row, c->column);
     }
-    p->group->engine->epilogue(&o);
+    group->engine->epilogue(&o);
 }
 
 /* Packs the panels of a k block in the order of memory: panel by panel where k is contiguous, else
@@ -184,9 +205,9 @@ static void pack_k_block(const chunk *c, const k_block *k)
 {
     const mm_engine *engine = c->p->group->engine;
     int64_t panel = num_round_up(k->n_elements, MM_K_GROUP);
-    int64_t step = k->b->k_contiguous ? k->n_elements : PACK_STEP;
+    int64_t step = k->b.k_contiguous ? k->n_elements : PACK_STEP;
     mm_block block = { c->column, c->n_columns, k->e, k->n_elements };
-    packing_prefetch next = packing_prefetch_of(k->b, k->format, block);
+    packing_prefetch next = packing_prefetch_of(&k->b, k->format, block);
     if (step < k->n_elements)
         packing_prefetch_rows(&next, step * packing_values(k->format));
     for (int64_t e = 0; e < k->n_elements; e += step) {
@@ -195,7 +216,7 @@ static void pack_k_block(const chunk *c, const k_block *k)
         for (int64_t j = 0; j < c->n_columns; j += MM_NR) {
             mm_block part = { c->column + j, num_min(MM_NR, c->n_columns - j), k->e + e,
                               num_min(step, k->n_elements - e) };
-            mm_operand b = packing_unpacked(engine, k->b, k->format, &part, c->unpacked);
+            mm_operand b = packing_unpacked(engine, &k->b, k->format, &part, c->unpacked);
             engine->pack_panel(k->panels + j * panel + e * MM_NR, &b, k->format, part);
         }
     }
@@ -217,17 +238,17 @@ static void pack_queued_blocks(chunk *c)
 static packing_prefetch prefetch_after(const chunk *c)
 {
     const k_block *k = &c->blocks[c->n_blocks - 1];
-    int64_t n_elements = packing_elements(k->format, k->b->k);
+    int64_t n_elements = packing_elements(k->format, k->b.k);
     mm_block block = { .row = c->column, .e = k->e + k->n_elements };
     if (block.e >= n_elements) {
         block.row += c->t->columns;
         block.e = 0;
     }
-    if (block.row >= k->b->n)
+    if (block.row >= k->b.n)
         return (packing_prefetch){ 0 };
-    block.n_rows = num_min(c->n_columns, k->b->n - block.row);
+    block.n_rows = num_min(c->n_columns, k->b.n - block.row);
     block.n_elements = num_min(c->n_elements, n_elements - block.e);
-    return packing_prefetch_of(k->b, k->format, block);
+    return packing_prefetch_of(&k->b, k->format, block);
 }
 
 /* Multiplies all rows of the chunk by the queued k blocks. Sums that begin and end within them need
@@ -263,7 +284,7 @@ static void multiply_queued_blocks(chunk *c)
                 engine->micro_kernel(&t);
             }
             if (k->last)
-                store_sums(c, k, row, t.n_rows, sums);
+                store_sums(c, row, t.n_rows, sums);
         }
     }
     c->n_blocks = c->n_elements = 0;
@@ -279,23 +300,21 @@ static void queue_block(chunk *c, k_block k)
     c->n_elements += n;
 }
 
-/* Queues the k blocks of one term. accumulate: out holds something to add to. */
-static void queue_term(chunk *c, const mm_operand *a, const mm_operand *b, bool accumulate,
-                       bool bias)
+/* Queues the k blocks of term i. */
+static void queue_term(chunk *c, int i)
 {
-    const mm_engine *engine = c->p->group->engine;
-    k_block k = { .a = a, .b = b, .format = format_for(engine, b) };
-    int64_t n_elements = packing_elements(k.format, a->k), from = 0;
+    mm_operands term = term_of(c, i);
+    k_block k = { .a = term.a, .b = term.b, .main = i == c->q.n_more };
+    k.format = format_for(c->p->group->engine, &k.b);
+    int64_t n_elements = packing_elements(k.format, k.a.k), from = 0;
     do {
-        int64_t n = num_min(SUM_ELEMENTS, n_elements - from), length = block_length(n);
-        k.accumulate = accumulate || from > 0;
-        k.bias = bias && from == 0;
+        int64_t n = num_min(PART_ELEMENTS, n_elements - from), length = block_length(n);
         for (int64_t e = 0; e == 0 || e < n; e += length) {
             k.e = from + e;
             k.n_elements = num_min(length, n - e);
             k.index = e / length;
-            k.first = e == 0;
-            k.last = e + length >= n;
+            k.first = i == 0 && k.e == 0;
+            k.last = k.main && k.e + k.n_elements == n_elements;
             queue_block(c, k);
         }
         from += n;
@@ -304,37 +323,32 @@ static void queue_term(chunk *c, const mm_operand *a, const mm_operand *b, bool 
 
 static void multiply_many_rows(chunk *c)
 {
-    bool accumulate = c->p->group->accumulate;
-    for (int i = 0; i < c->q.n_more; i++, accumulate = true) {
-        const mm_operands *term = &c->q.more[i];
-        bool swap = c->t->transposed;
-        queue_term(c, swap ? &term->b : &term->a, swap ? &term->a : &term->b, accumulate, false);
-    }
-    queue_term(c, &c->q.a, &c->q.b, accumulate, true);
+    for (int i = 0; i <= c->q.n_more; i++)
+        queue_term(c, i);
     multiply_queued_blocks(c);
 }
 
-/* ---- few rows: all of k at once, from weights that are not packed */
+/* ---- few rows: weights that are not packed */
 
-static void multiply_few_rows(chunk *c)
+/* sums (+)= a term, as many elements of k at once as the scratch holds. */
+static void add_few_rows(chunk *c, const mm_operands *term, bool add)
 {
-    const plan *p = c->p;
-    const mm_engine *engine = p->group->engine;
-    const mm_operand *x = &c->q.b;
+    const mm_engine *engine = c->p->group->engine;
+    const mm_operand *x = &term->b;
     mm_format format = format_for(engine, x);
-    float bias[FEW_ROWS_COLUMNS];
     int64_t n_elements = packing_elements(format, x->k);
-    for (int64_t from = 0; from < n_elements; from += SUM_ELEMENTS) {
-        int64_t n = num_min(SUM_ELEMENTS, n_elements - from), length = block_length(n);
+    for (int64_t from = 0; from < n_elements; from += PART_ELEMENTS) {
+        int64_t n = num_min(PART_ELEMENTS, n_elements - from), length = block_length(n);
         for (int64_t e = 0; e < n; e += length)
             engine->pack_few_rows(
-                c->rows + e / length * c->n_rows * MM_KC, &c->q.a, format,
+                c->rows + e / length * c->n_rows * MM_KC, &term->a, format,
                 (mm_block){ c->row, c->n_rows, from + e, num_min(length, n - e) });
         mm_tile t = { .sums = c->sums,
                       .ld = c->width,
                       .rows = c->rows,
                       .format = format,
                       .n_rows = c->n_rows,
+                      .add = add || from > 0,
                       .block_elements = length,
                       .scratch = c->panels };
         mm_block block = { c->column, c->n_columns, from, n };
@@ -342,16 +356,30 @@ static void multiply_few_rows(chunk *c)
             engine->few_rows_blocks(&t, x, format, block);
         else
             engine->few_rows(&t, x, format, block);
-        mm_epilogue o = epilogue_of(p, &c->q);
-        o.out = mm_out_at(&o, c->row, c->column);
-        o.accumulate = p->group->accumulate || from > 0;
-        o.bias = from > 0 ? NULL : mm_bias(&p->group->bias, c->column, c->n_columns, bias);
-        o.sums = c->sums;
-        o.sums_ld = c->width;
-        o.n_rows = c->n_rows;
-        o.n = c->n_columns;
-        engine->epilogue(&o);
     }
+}
+
+/* A term that the few-rows kernel does not support, such as a LoRA of small rank, is packed. */
+static void multiply_few_rows(chunk *c)
+{
+    const mm_engine *engine = c->p->group->engine;
+    float bias[FEW_ROWS_COLUMNS];
+    for (int i = 0; i <= c->q.n_more; i++) {
+        mm_operands term = term_of(c, i);
+        if (few_rows_take(engine, &term.b)) {
+            add_few_rows(c, &term, i > 0);
+        } else {
+            queue_term(c, i);
+            multiply_queued_blocks(c);
+        }
+    }
+    mm_epilogue o = epilogue_of(c);
+    o.out = mm_out_at(&o, c->row, c->column);
+    o.bias = mm_bias(&c->p->group->bias, c->column, c->n_columns, bias);
+    o.sums = c->sums;
+    o.n_rows = c->n_rows;
+    o.n = c->n_columns;
+    engine->epilogue(&o);
 }
 
 /* ---- running a plan */
@@ -425,7 +453,7 @@ static void plan_shared_rows(plan *p, const mm_product *q, task *t)
     int64_t padded = num_round_up(q->a.n, engine->tile_rows);
     int64_t size = num_divide_up(n_elements, block_length(n_elements)) * padded * MM_KC;
     if (t->few_rows || t->column_chunks == 1 || rows_in_place(&q->a, format) ||
-        n_elements > SUM_ELEMENTS || size > CPU_SHARED / 4)
+        n_elements > PART_ELEMENTS || size > CPU_SHARED / 4)
         return;
     if (p->shared_used + size > CPU_SHARED / 4)
         run_plan(p);
@@ -454,8 +482,10 @@ static void choose_chunks(const plan *p, const mm_product *q, task *t)
     const mm_engine *engine = p->group->engine;
     mm_format format = format_for(engine, &q->b);
     int64_t chunks = p->d->n_threads * 4, n_elements = packing_elements(format, q->a.k);
-    int64_t columns =
-        num_min(num_divide_up(q->b.n, chunks), t->few_rows ? FEW_ROWS_COLUMNS : CHUNK_COLUMNS);
+    int64_t most_columns = !t->few_rows    ? CHUNK_COLUMNS
+                           : q->n_more > 0 ? FEW_TERMS_COLUMNS
+                                           : FEW_ROWS_COLUMNS;
+    int64_t columns = num_min(num_divide_up(q->b.n, chunks), most_columns);
     if (!t->few_rows && rows_in_place(&q->a, format) && n_elements > PANEL_ELEMENTS / CHUNK_COLUMNS)
         columns = num_min(columns, n_elements < PANEL_ELEMENTS / MM_NR ? PANEL_ELEMENTS / n_elements
                                                                        : CHUNK_COLUMNS);
@@ -468,30 +498,28 @@ static void choose_chunks(const plan *p, const mm_product *q, task *t)
     t->rows = t->few_rows ? q->a.n : num_round_up(rows, engine->tile_rows);
 }
 
-/* The most rows that the few-rows kernel takes, which computes one term. */
-static int64_t most_few_rows(const mm_engine *engine, const mm_product *q)
+/* Whether a product of so many rows is one for the few-rows kernel. Terms that are added to it must
+ * suit its number of rows as well. */
+static bool has_few_rows(const mm_engine *engine, const mm_product *q)
 {
     int64_t elements = packing_elements(format_for(engine, &q->b), q->a.k);
-    int64_t k_blocks = num_divide_up(num_min(elements, SUM_ELEMENTS), MM_KC);
-    if (q->n_more > 0)
-        return 0;
-    if (!quants_is(q->b.dt))
-        return MM_FEW_ROWS;
-    return num_min(MM_FEW_ROWS_BLOCKS, ROWS_SIZE / MM_KC / k_blocks);
+    int64_t k_blocks = num_divide_up(num_min(elements, PART_ELEMENTS), MM_KC);
+    if (!few_rows_take(engine, &q->b))
+        return false;
+    if (q->n_more > 0 || !quants_is(q->b.dt))
+        return q->a.n <= MM_FEW_ROWS;
+    return q->a.n <= num_min(MM_FEW_ROWS_BLOCKS, ROWS_SIZE / MM_KC / k_blocks);
 }
 
 static void plan_product(plan *p, int64_t i)
 {
-    const mm_engine *engine = p->group->engine;
     task t = { .product = i };
     mm_product q = { 0 };
     p->group->get(p->group->ctx, i, &q);
     if (q.a.n == 0 || q.b.n == 0 || (q.a.k == 0 && p->group->accumulate))
         return;
     t.transposed = better_transposed(p->group, &q);
-    t.few_rows = q.a.k > 0 && engine->few_rows_supports &&
-                 engine->few_rows_supports(&q.b, engine->format) &&
-                 q.a.n <= most_few_rows(engine, &q);
+    t.few_rows = has_few_rows(p->group->engine, &q);
     if (t.transposed)
         swap_operands(&q.a, &q.b);
     choose_chunks(p, &q, &t);

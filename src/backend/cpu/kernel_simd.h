@@ -390,33 +390,42 @@ INLINE void pack_rows_in_order(bool as_tiles, mm_element *dst, const mm_operand 
 
 /* ---- epilogue */
 
-INLINE void epilogue_vector(dtype dt, const mm_epilogue *o, int64_t i, int64_t j, int64_t n)
+/* Columns [j, j + n) of a row, at most VECTOR of them. */
+INLINE void epilogue_vector(dtype dt, bool accumulate, const mm_epilogue *row, int64_t j, int64_t n)
 {
-    char *out = (char *)o->out + bytes_of(dt, i * o->ld + j);
-    const float *sums = o->sums + i * o->sums_ld + j;
-    vecf y = as_floats(load_values(DT_F32, (const char *)sums, n)) * o->scale;
-    if (o->bias)
-        y += as_floats(load_values(DT_F32, (const char *)(o->bias + j), n));
-    if (o->accumulate)
+    char *out = (char *)row->out + bytes_of(dt, j);
+    vecf y = as_floats(load_values(DT_F32, (const char *)(row->sums + j), n)) * row->scale;
+    if (row->bias)
+        y += as_floats(load_values(DT_F32, (const char *)(row->bias + j), n));
+    if (accumulate)
         y += as_floats(load_values(dt, out, n));
     store_values(dt, out, y, n);
 }
 
-INLINE void epilogue_dtype(dtype dt, const mm_epilogue *o)
+/* The compiler keeps what a loop needs in registers only if it sees that stores to out cannot
+ * change it: hence a copy of *o. */
+INLINE void epilogue_dtype(dtype dt, bool accumulate, const mm_epilogue *o)
 {
+    mm_epilogue row = *o;
     for (int64_t i = 0; i < o->n_rows; i++) {
         int64_t j = 0;
-        for (; j + VECTOR <= o->n; j += VECTOR)
-            epilogue_vector(dt, o, i, j, VECTOR);
-        if (j < o->n)
-            epilogue_vector(dt, o, i, j, o->n - j);
+        for (; j + VECTOR <= row.n; j += VECTOR)
+            epilogue_vector(dt, accumulate, &row, j, VECTOR);
+        if (j < row.n)
+            epilogue_vector(dt, accumulate, &row, j, row.n - j);
+        row.out = (char *)row.out + bytes_of(dt, row.ld);
+        row.sums += row.sums_ld;
     }
 }
 
 TARGET static void epilogue(const mm_epilogue *o)
 {
-    if (o->dt == DT_F32)
-        epilogue_dtype(DT_F32, o);
+    if (o->dt == DT_F32 && o->accumulate)
+        epilogue_dtype(DT_F32, true, o);
+    else if (o->dt == DT_F32)
+        epilogue_dtype(DT_F32, false, o);
+    else if (o->accumulate)
+        epilogue_dtype(DT_BF16, true, o);
     else
-        epilogue_dtype(DT_BF16, o);
+        epilogue_dtype(DT_BF16, false, o);
 }

@@ -121,22 +121,6 @@ static mm_operands operands_of(const mm *a, const mm_pair *pair)
     return x;
 }
 
-static void multiply_single(cpu_device *d, const mm *a, mm_product p, tensor bias, bool accumulate)
-{
-    p.out = a->out.data;
-    p.ld = a->out_ld ? a->out_ld : tensor_cols(&a->out);
-    mm_multiply(d, &(mm_group){ .engine = mm_engine_of(d->isa, a->a.dt),
-                                .count = 1,
-                                .get = get_single,
-                                .ctx = &p,
-                                .bias = bias,
-                                .out_dt = a->out.dt,
-                                .scale = a->scale,
-                                .accumulate = accumulate });
-}
-
-/* The terms of a sum are computed together, except for few rows of an engine without row_panel:
- * there each term is a product of its own, which accumulates in out. */
 void cpu_matmul(device *d, const mm *a)
 {
     cpu_device *c = cpu_of(d);
@@ -145,17 +129,20 @@ void cpu_matmul(device *d, const mm *a)
     ASSERT(a->n_more < MM_MAX_TERMS && (!a->bias.data || tensor_count(&a->bias) == last.b.n));
     for (int i = 0; i < a->n_more; i++)
         more[i] = operands_of(a, &a->more[i]);
-    mm_product p = { .a = last.a, .b = last.b };
-    if (mm_engine_of(c->isa, a->a.dt)->row_panel || last.a.n > MM_FEW_ROWS) {
-        p.more = more;
-        p.n_more = a->n_more;
-        multiply_single(c, a, p, a->bias, a->accumulate);
-        return;
-    }
-    for (int i = 0; i < a->n_more; i++)
-        multiply_single(c, a, (mm_product){ .a = more[i].a, .b = more[i].b }, (tensor){ 0 },
-                        a->accumulate || i > 0);
-    multiply_single(c, a, p, a->bias, a->accumulate || a->n_more > 0);
+    mm_product p = { .a = last.a,
+                     .b = last.b,
+                     .out = a->out.data,
+                     .ld = a->out_ld ? a->out_ld : tensor_cols(&a->out),
+                     .more = more,
+                     .n_more = a->n_more };
+    mm_multiply(c, &(mm_group){ .engine = mm_engine_of(c->isa, a->a.dt),
+                                .count = 1,
+                                .get = get_single,
+                                .ctx = &p,
+                                .bias = a->bias,
+                                .out_dt = a->out.dt,
+                                .scale = a->scale,
+                                .accumulate = a->accumulate });
 }
 
 void cpu_matmuls(device *d, const mm *a, int n)

@@ -160,8 +160,7 @@ typedef struct mm_operands {
     mm_operand a, b;
 } mm_operands;
 
-/* One product out [a.n, b.n]; the products `more` are added to it (where the engine has row_panel,
- * or a has more than MM_FEW_ROWS rows). */
+/* One product out [a.n, b.n]; the products `more` are terms of the same sum, before it. */
 typedef struct mm_product {
     mm_operand a, b;
     void *out;
