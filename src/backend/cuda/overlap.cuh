@@ -39,6 +39,10 @@ struct overlap_grid {
     unsigned cluster;  /* blocks of a cluster, along x; 0: no clusters */
 };
 
+/* A block may have 48 KiB of shared memory, static and dynamic together, before the kernel must be
+ * allowed more. The limit leaves room for what is static, at most 24 KiB in any kernel. */
+enum { OVERLAP_PLAIN_SMEM = 24 << 10 };
+
 template <class... A>
 void overlap_launch(cuda_device *d, const char *what, overlap_grid g, void (*kernel)(A...),
                     A... args)
@@ -57,7 +61,7 @@ void overlap_launch(cuda_device *d, const char *what, overlap_grid g, void (*ker
     config.attrs = early;
     config.numAttrs = d->cc < 90 ? 0 : g.cluster > 1 ? 2 : 1;
     cudaError_t e = cudaSuccess;
-    if (g.smem > 48 << 10)
+    if (g.smem > OVERLAP_PLAIN_SMEM)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, g.smem);
     if (e == cudaSuccess)
         e = cudaLaunchKernelEx(&config, kernel, args...);
