@@ -293,7 +293,10 @@ __device__ static void mma_one(const attn_args &a, const attn_new_kv &rows, cons
         }
         cp_async_commit();
     };
-    /* prologue: blocks of past keys before the wait; then queries and new rows */
+    /* prologue: blocks of past keys, then queries and new rows. Without `rows` the kernel before
+     * this one has written new keys to the pages, so none may be read before the wait. */
+    if (!rows.k)
+        overlap_wait();
     for (int i = 0; i < STAGES; i++)
         load_block(begin + i, i);
     overlap_wait();
