@@ -311,6 +311,7 @@ template <mm_layout LAYOUT> __device__ void skip_tile(ring *r, ring_position &at
         hopper_wait(&r->full[at.stage], at.phase);
         if (LAYOUT == MM_TN && tail && k == j.blocks - 1)
             clear_rows(r->stage[at.stage], A_BOXES + j.width / 64, tail);
+        __syncwarp(); /* no lane still waits for this stage when it is filled again */
         if (threadIdx.x % 32 == 0)
             hopper_arrive(&r->empty[at.stage]);
     }
