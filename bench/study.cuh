@@ -55,6 +55,7 @@ static inline bool study_open(cuda_device *d)
         return false;
     }
     d->n_sm = prop.multiProcessorCount;
+    d->most_smem = (int)prop.sharedMemPerBlockOptin;
     d->cc = prop.major * 10 + prop.minor;
     printf("%s, %d multiprocessors\n", prop.name, d->n_sm);
     return true;

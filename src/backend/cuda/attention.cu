@@ -391,13 +391,16 @@ static void mma_launch(cuda_device *c, const attn_args *a, attn_tiles tiles, voi
 
 typedef struct mma_shape {
     int32_t qk_dim, v_dim;
+    int smem; /* bytes of a block; GPUs of 8.6 and 8.9 have too few for wide heads */
     void (*launch)(cuda_device *, const attn_args *, attn_tiles, void *);
 } mma_shape;
 
 static const mma_shape mma_shapes[] = {
-    { 64, 64, mma_launch<64, 64> },     { 80, 80, mma_launch<80, 80> },
-    { 96, 96, mma_launch<96, 96> },     { 128, 128, mma_launch<128, 128> },
-    { 192, 128, mma_launch<192, 128> },
+    { 64, 64, fwd_smem<64, 64>::BYTES, mma_launch<64, 64> },
+    { 80, 80, fwd_smem<80, 80>::BYTES, mma_launch<80, 80> },
+    { 96, 96, fwd_smem<96, 96>::BYTES, mma_launch<96, 96> },
+    { 128, 128, fwd_smem<128, 128>::BYTES, mma_launch<128, 128> },
+    { 192, 128, fwd_smem<192, 128>::BYTES, mma_launch<192, 128> },
 };
 
 static size_t mma_parts_bytes(const cuda_device *c, const attn_args *a)
@@ -405,12 +408,12 @@ static size_t mma_parts_bytes(const cuda_device *c, const attn_args *a)
     return scratch_tile_parts(c->n_sm, a->n_tokens, a->n_heads, a->v_dim, attn_cached(a));
 }
 
-static const mma_shape *find_shape(const attn_args *a)
+static const mma_shape *find_shape(const cuda_device *c, const attn_args *a)
 {
     if (!attn_all_bf16(a))
         return NULL;
     for (const mma_shape &s : mma_shapes)
-        if (s.qk_dim == a->qk_dim && s.v_dim == a->v_dim)
+        if (s.qk_dim == a->qk_dim && s.v_dim == a->v_dim && s.smem <= c->most_smem)
             return &s;
     return NULL;
 }
@@ -444,7 +447,7 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         return;
     if (op->cos.data)
         rotate(d, op, &a);
-    const mma_shape *shape = find_shape(&a);
+    const mma_shape *shape = find_shape(c, &a);
     int32_t min_rows = a.table ? 2 : 1; /* with pages a single row is attn_decode's */
     bool tiled = shape || attn_tile_fits(c, &a);
     size_t list = tiled ? scratch_tiles(a.n_tokens, a.n_seq) : 0;

@@ -332,21 +332,24 @@ static void mma_launch(cuda_device *c, const attn_bwd_args *b, attn_tiles tiles)
 
 typedef struct mma_shape {
     int32_t qk_dim, v_dim;
+    int smem; /* bytes of a block; GPUs of 8.6 and 8.9 have too few for wide heads */
     void (*launch)(cuda_device *, const attn_bwd_args *, attn_tiles);
 } mma_shape;
 
 static const mma_shape mma_shapes[] = {
-    { 64, 64, mma_launch<64, 64> },     { 80, 80, mma_launch<80, 80> },
-    { 96, 96, mma_launch<96, 96> },     { 128, 128, mma_launch<128, 128> },
-    { 192, 128, mma_launch<192, 128> },
+    { 64, 64, bwd_smem<64, 64>::BYTES, mma_launch<64, 64> },
+    { 80, 80, bwd_smem<80, 80>::BYTES, mma_launch<80, 80> },
+    { 96, 96, bwd_smem<96, 96>::BYTES, mma_launch<96, 96> },
+    { 128, 128, bwd_smem<128, 128>::BYTES, mma_launch<128, 128> },
+    { 192, 128, bwd_smem<192, 128>::BYTES, mma_launch<192, 128> },
 };
 
-static const mma_shape *find_shape(const attn_bwd_args *b)
+static const mma_shape *find_shape(const cuda_device *c, const attn_bwd_args *b)
 {
     if (!attn_all_bf16(&b->f) || !b->dout_bf16 || !b->grad_bf16)
         return NULL;
     for (const mma_shape &s : mma_shapes)
-        if (s.qk_dim == b->f.qk_dim && s.v_dim == b->f.v_dim)
+        if (s.qk_dim == b->f.qk_dim && s.v_dim == b->f.v_dim && s.smem <= c->most_smem)
             return &s;
     return NULL;
 }
@@ -367,7 +370,7 @@ extern "C" void cuda_attention_bwd(device *d, const attention_bwd *op)
     b.grad_bf16 = op->dq.dt == DT_BF16;
     if (b.f.n_tokens == 0)
         return;
-    const mma_shape *shape = find_shape(&b);
+    const mma_shape *shape = find_shape(c, &b);
     bool hopper = c->cc >= 90 && attn_sm90_bwd_fits(&b);
     size_t list = scratch_tiles(b.f.n_tokens, b.f.n_seq),
            stats = hopper ? scratch_attention_stats(b.f.n_tokens, b.f.n_heads) : 0;

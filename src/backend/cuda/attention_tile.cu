@@ -199,12 +199,10 @@ int columns_of(const attn_args *a)
 
 } // namespace
 
-/* The limit is what a block of the GPU may have of shared memory. */
 bool attn_tile_fits(const cuda_device *c, const attn_args *a)
 {
-    int most = (c->cc >= 90 ? 227 : 163) << 10;
     return a->qk_dim <= MOST_DIM && a->v_dim <= MOST_DIM &&
-           rooms_of(a, columns_of(a)).all * (int)sizeof(float) <= most;
+           rooms_of(a, columns_of(a)).all * (int)sizeof(float) <= c->most_smem;
 }
 
 void attn_tile_fwd(cuda_device *c, const attn_args *a, attn_tiles tiles)

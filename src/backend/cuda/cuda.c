@@ -252,10 +252,11 @@ static pesc_status find_gpu(int index, struct cudaDeviceProp *prop)
         e = cudaSetDevice(index);
     if (e != cudaSuccess)
         return fail(PESC_DEVICE, "device \"cuda:%d\": %s", index, cudaGetErrorString(e));
-    if (prop->major < 8)
+    if (prop->major != 8 && !(prop->major == 9 && prop->minor == 0))
         return fail(PESC_DEVICE,
-                    "device \"cuda:%d\": %s has compute capability %d.%d, but 8.0 is needed", index,
-                    prop->name, prop->major, prop->minor);
+                    "device \"cuda:%d\": %s has compute capability %d.%d, but pesc has code for "
+                    "8.0 to 8.9 and 9.0; use cpu",
+                    index, prop->name, prop->major, prop->minor);
     return PESC_OK;
 }
 
@@ -296,6 +297,7 @@ static pesc_status open_gpu(device **out, int index, bool products)
     d->index = index;
     d->n_sm = prop.multiProcessorCount;
     d->cc = prop.major * 10 + prop.minor;
+    d->most_smem = (int)prop.sharedMemPerBlockOptin;
     snprintf(d->base.name, sizeof d->base.name, "cuda:%d (%.40s, %.0f GiB)", index, prop.name,
              (double)prop.totalGlobalMem / (1 << 30));
     cudaError_t e = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);

@@ -48,7 +48,8 @@ enum { CUDA_RECORDINGS = 32, CUDA_COUNTERS = 1 << 16 };
 typedef struct cuda_device {
     device base;
     int index, n_sm;
-    int cc; /* compute capability: 80, 90 */
+    int cc;        /* compute capability: 80, 86, 89, 90 */
+    int most_smem; /* bytes of shared memory that a block may have: 99 to 227 KiB */
     cudaStream_t stream;
     struct cublaslt *cublaslt; /* owned by cublaslt.c */
     unsigned char *scratch;    /* base.reserved bytes */

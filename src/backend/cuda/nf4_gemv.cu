@@ -287,13 +287,14 @@ __global__ void __launch_bounds__(WARPS *LANES, ALL_WARPS / WARPS)
 /* As many blocks as are resident, or more where their sums would not fit into shared memory. */
 template <int PAIRS, int AHEAD, int WARPS> void launch(cuda_device *d, const problem &p)
 {
-    int most = MOST_SUMS / p.tokens, needed = (p.tiles + most - 1) / most;
+    int tile_bytes = (int)sizeof(tile) + WARPS * p.tokens * TILE * (int)sizeof(float);
+    int fit = (d->most_smem - NF4_TABLE_BYTES) / tile_bytes;
+    int most = min(MOST_SUMS / p.tokens, fit), needed = (p.tiles + most - 1) / most;
     int resident = d->n_sm * (ALL_WARPS / WARPS), blocks = p.tiles < resident ? p.tiles : resident;
     blocks = blocks < needed ? needed : blocks;
     int tiles = (p.tiles + blocks - 1) / blocks;
     overlap_grid grid = { dim3((unsigned)blocks), WARPS * LANES,
-                          NF4_TABLE_BYTES + tiles * ((int)sizeof(tile) + WARPS * p.tokens * TILE *
-                                                                             (int)sizeof(float)) };
+                          NF4_TABLE_BYTES + tiles * tile_bytes };
     overlap_launch(d, "matmul of nf4", grid, nf4_gemv_kernel<PAIRS, AHEAD, WARPS>, p);
 }
 
