@@ -136,13 +136,20 @@ static mm_epilogue epilogue_of(const chunk *c)
 
 /* ---- many rows */
 
+/* The micro-kernel multiplies a multiple of this many elements: a LoRA of rank 8 or 16 has few. The
+ * partial sums of the split formats have equal numbers of elements. */
+static int64_t k_step(mm_format format)
+{
+    return mm_is_split(format) ? MM_K_GROUP : MM_K_STEP;
+}
+
 /* Whether the micro-kernel can read rows from the operand's memory. */
 static bool rows_in_place(const mm_operand *x, mm_format format)
 {
     int64_t bytes = x->dt == DT_F32 ? 4 : 2;
     bool elements = x->dt == DT_F32 ? format == MM_F32 || format == MM_F32_SPLIT
                                     : format == MM_BF16_PAIR || format == MM_BF16_PAIR_SPLIT;
-    return elements && x->k_contiguous && x->k % (MM_K_GROUP * packing_values(format)) == 0 &&
+    return elements && x->k_contiguous && x->k % (k_step(format) * packing_values(format)) == 0 &&
            x->ld * bytes % ALIAS != 0 && x->ld * bytes % 4 == 0 && (uintptr_t)x->data % 4 == 0;
 }
 
@@ -275,11 +282,11 @@ static void multiply_queued_blocks(chunk *c)
                           .next = &next,
                           .next_lines = portion };
             t.n_rows = end - row;
-            t.n_elements = num_round_up(k->n_elements, MM_K_GROUP);
+            t.n_elements = num_round_up(k->n_elements, k_step(k->format));
             set_tile_rows(c, k, row, &t);
             for (int64_t j = 0; j < c->n_columns; j += MM_NR) {
                 t.sums = sums + j;
-                t.panel = k->panels + j * t.n_elements;
+                t.panel = k->panels + j * num_round_up(k->n_elements, MM_K_GROUP);
                 t.n_columns = num_min(MM_NR, c->n_columns - j);
                 engine->micro_kernel(&t);
             }

@@ -18,7 +18,7 @@
 enum { SCALES = MM_KC * VALUES / NF4_BLOCK }; /* of NF4, for a row and k block */
 
 _Static_assert(SCALES % DWORDS == 0, "the scales of a block are transposed DWORDS at a time");
-_Static_assert(MM_K_GROUP % UNROLL == 0 && (!PAIRS || UNROLL == 1),
+_Static_assert(MM_K_STEP % UNROLL == 0 && MM_K_GROUP % MM_K_STEP == 0 && (!PAIRS || UNROLL == 1),
                "blocks are whole steps, as are the groups of partial sums");
 _Static_assert(TILE_ROWS <= 14 && MM_FEW_ROWS == 8, "there is a case for each number of rows");
 
