@@ -291,6 +291,6 @@ pesc_status box_start(const box_spec *spec, pid_t *pid)
         snprintf(c.maps[i], sizeof c.maps[i], "%u %u 1", box_nobody, outside[i]);
     pesc_status st = start(&c);
     mem_free(stacks);
-    *pid = c.pid;
+    *pid = st == PESC_OK ? c.pid : 0; /* after a failure -1, or of a process that has been reaped */
     return st;
 }

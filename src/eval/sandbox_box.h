@@ -51,7 +51,8 @@ typedef struct box_step {
 extern const char box_python[];   /* path of the interpreter */
 extern const uint32_t box_nobody; /* uid and gid inside */
 
-/* PESC_DEVICE: "mounting /usr: Operation not permitted". The caller waits for *pid with __WALL. */
+/* PESC_DEVICE: "mounting /usr: Operation not permitted"; *pid is 0 then, and no process is left.
+ * The caller waits for *pid with __WALL. */
 pesc_status box_start(const box_spec *spec, pid_t *pid);
 
 /* Between clone() and execve() the C library's functions for descriptors are not used: sanitizers

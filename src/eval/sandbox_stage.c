@@ -155,6 +155,7 @@ static void kill_box(stage_box *b)
 {
     if (!b->pid)
         return;
+    ASSERT(b->pid > 1); /* kill(-1) is for every process of the user */
     kill(-b->pid, SIGKILL);
     kill(b->pid, SIGKILL);
     reap(b, 0);

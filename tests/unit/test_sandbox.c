@@ -11,10 +11,21 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static sandbox *box; /* NULL: this system allows none */
+static int stray;    /* signals to other processes than those of a sandbox, which are not sent */
+
+int kill(pid_t pid, int signal) /* in place of the C library's */
+{
+    if (pid != 0 && pid != 1 && pid != -1)
+        return (int)syscall(SYS_kill, pid, signal);
+    stray++;
+    return 0;
+}
 
 static int open_box(void **state)
 {
@@ -376,6 +387,25 @@ static void leaves_no_process_when_killed(void **state)
             assert_true(clock_seconds() < until);
 }
 
+/* A process that could not be created, as where a container limits their number, is not killed. */
+static void bears_want_of_processes(void **state)
+{
+    (void)state;
+    static const sandbox_mode modes[] = { SANDBOX_AUTO, SANDBOX_NAMESPACES, SANDBOX_NONE };
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NPROC, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &none), 0);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        sandbox *s;
+        if (sandbox_open(&s, &(sandbox_options){ .mode = modes[i], .unsafe = true }) == PESC_OK)
+            sandbox_close(s);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &before), 0);
+    assert_int_equal(stray, 0);
+}
+
 static void refuses_without_permission(void **state)
 {
     (void)state;
@@ -406,6 +436,7 @@ int main(void)
         cmocka_unit_test(works_in_an_unusual_process),
         cmocka_unit_test(runs_programs_at_the_same_time),
         cmocka_unit_test(leaves_no_process_when_killed),
+        cmocka_unit_test(bears_want_of_processes),
         cmocka_unit_test(refuses_without_permission),
     };
     return cmocka_run_group_tests_name("sandbox", tests, open_box, close_box);
