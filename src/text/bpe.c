@@ -272,6 +272,7 @@ void bpe_scratch_trim(bpe_scratch *s)
 
 /* ---- a piece becomes symbols ---- */
 
+/* n: of one character, at most 4. */
 static bool byte_tokens(const bpe_spec *spec, const char *s, size_t n, int32_t ids[4])
 {
     for (size_t i = 0; i < n; i++) {
@@ -415,16 +416,18 @@ static pesc_status reserve_cells(bpe_scratch *s, size_t n)
     return PESC_OK;
 }
 
-/* A symbol that is no token, or none that text may give: the unknown character it is. */
+/* A symbol that is no token, or none that text may give: the unknown text it is, of any length,
+ * since a merge may name a part that no merge makes. */
 static pesc_status emit_unknown(const bpe *b, int32_t symbol, id_list *out)
 {
     const bpe_spec *spec = &b->spec;
-    size_t n = 0;
+    size_t n = 0, known = 0;
     const char *text = vocab_text(spec->vocab, symbol, &n);
-    int32_t bytes[4];
-    if (spec->byte_fallback && byte_tokens(spec, text, n, bytes)) {
+    while (known < n && spec->byte_ids[(unsigned char)text[known]] >= 0)
+        known++;
+    if (spec->byte_fallback && known == n) {
         for (size_t i = 0; i < n; i++)
-            TRY(id_list_add(out, bytes[i]));
+            TRY(id_list_add(out, spec->byte_ids[(unsigned char)text[i]]));
         return PESC_OK;
     }
     bool again = spec->fuse_unk && out->n > 0 && out->ids[out->n - 1] == spec->unk;
@@ -472,9 +475,14 @@ static pesc_status merge_piece(const bpe *b, bpe_scratch *s, const char *p, size
             return fail_nomem("encoding a text", count * sizeof(uint64_t));
         count = close_ranks(s->cell, count);
     }
-    for (size_t i = 0; i < count; i++)
-        TRY(gives(b, s->cell[i]) ? id_list_add(out, s->cell[i])
-                                 : emit_parts(b, s, count, s->cell[i], out));
+    size_t before = out->n;
+    for (size_t i = 0; i < count; i++) {
+        int32_t id = s->cell[i];
+        bool again = b->spec.fuse_unk && id == b->spec.unk && out->n > before &&
+                     out->ids[out->n - 1] == id; /* after one that emit_parts() gave */
+        if (!again)
+            TRY(gives(b, id) ? id_list_add(out, id) : emit_parts(b, s, count, id, out));
+    }
     return PESC_OK;
 }
 

@@ -37,6 +37,7 @@ void tokenizer_close(tokenizer *t)
     for (size_t i = 0; i < t->n_added; i++)
         mem_free(t->added[i].text);
     mem_free(t->added);
+    mem_free(t->added_at);
     added_close(t->raw);
     added_close(t->normal);
     added_close(t->literal);
@@ -79,6 +80,11 @@ static pesc_status keep_added(tokenizer *t, const added_token *token, const char
 {
     if (!mem_room((void **)&t->added, &t->cap_added, t->n_added, sizeof *t->added))
         return fail_nomem(where, t->cap_added * 2 * sizeof *t->added);
+    while ((size_t)token->id >= t->cap_added_at)
+        if (!mem_room((void **)&t->added_at, &t->cap_added_at, t->cap_added_at,
+                      sizeof *t->added_at))
+            return fail_nomem(where, t->cap_added_at * 2 * sizeof *t->added_at);
+    t->added_at[token->id] = t->n_added;
     added_token *copy = &t->added[t->n_added];
     *copy = *token;
     copy->control_form = control_form(token->text, token->n);
@@ -92,12 +98,11 @@ static pesc_status keep_added(tokenizer *t, const added_token *token, const char
 /* The token is there already; what is a control token for one of two readers is one. */
 static void add_again(tokenizer *t, const added_token *token)
 {
-    for (size_t i = 0; token->special && i < t->n_added; i++) {
-        if (t->added[i].id != token->id || t->added[i].special)
-            continue;
-        t->added[i].special = true;
-        t->added[i].normalized = token->normalized;
-    }
+    added_token *known = &t->added[t->added_at[token->id]];
+    if (!token->special || known->special)
+        return;
+    known->special = true;
+    known->normalized = token->normalized;
 }
 
 pesc_status pipeline_add(tokenizer *t, const added_token *token, const char *where)

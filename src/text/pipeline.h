@@ -37,6 +37,8 @@ struct pesc_tokenizer {
     vocab shown;       /* what added tokens that are normalised decode to, where that differs */
     added_token *added;
     size_t n_added, cap_added;
+    size_t *added_at; /* [id]: the index of an added token in `added` */
+    size_t cap_added_at;
     added *raw, *normal;    /* matched in the text as given, and in normalised text */
     added *literal;         /* in the text of a chat format: `raw` and every control token */
     unsigned char *special; /* [size]: 1 for control tokens */

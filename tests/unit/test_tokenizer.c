@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 static void same_ids(const char *what, const json_t *row, const char *key, const id_list *got)
 {
@@ -177,6 +178,61 @@ static void text_never_becomes_a_control_token(void **state)
     tokenizer_close(t);
 }
 
+/* Every start of the alphabet is a token, made by adding letters. The first merge makes the whole,
+ * which is a control token, from "ab" and a part that is one too, and that no merge makes. */
+static void a_part_may_be_longer_than_a_character(void **state)
+{
+    (void)state;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    enum { N = 26, BYTES = 1, LETTERS = BYTES + N, STARTS = LETTERS + N, PART = STARTS + N - 1 };
+    str s = { 0 };
+    str_printf(&s, "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,"
+                   "\"vocab\":{\"<unk>\":0");
+    for (int i = 0; i < N; i++)
+        str_printf(&s, ",\"<0x%02X>\":%d,\"%c\":%d", letters[i], BYTES + i, letters[i],
+                   LETTERS + i);
+    for (int i = 2; i <= N; i++)
+        str_printf(&s, ",\"%.*s\":%d", i, letters, STARTS + i - 2);
+    str_printf(&s, ",\"%s\":%d},\"merges\":[\"ab %s\"", letters + 2, PART, letters + 2);
+    for (int i = 2; i <= N; i++)
+        str_printf(&s, ",\"%.*s %c\"", i - 1, letters, letters[i - 1]);
+    str_printf(&s,
+               "]},\"added_tokens\":[{\"id\":%d,\"content\":\"%s\",\"special\":true},"
+               "{\"id\":%d,\"content\":\"%s\",\"special\":true}]}",
+               PART - 1, letters, PART, letters + 2);
+    tokenizer *t;
+    id_list ids = { 0 };
+    must(tokenizer_open_file(&t, files_text("parts.json", s.p)));
+    must(tokenizer_encode(t, letters, N, 0, &ids));
+    assert_int_equal(ids.n, N - 1);
+    assert_int_equal(ids.ids[0], STARTS);
+    for (int i = 2; i < N; i++)
+        assert_int_equal(ids.ids[i - 1], BYTES + i);
+    mem_free(ids.ids);
+    str_free(&s);
+    tokenizer_close(t);
+}
+
+/* 10^5 added tokens, each listed plain and again as a control token. */
+static void many_tokens_listed_twice(void **state)
+{
+    (void)state;
+    enum { MANY = 100000 };
+    str s = { 0 };
+    str_printf(&s, "{" MODEL ",\"added_tokens\":[");
+    for (int i = 0; i < 2 * MANY; i++)
+        str_printf(&s, "%s{\"id\":%d,\"content\":\"<%d>\",\"special\":%s}", i ? "," : "",
+                   4 + i % MANY, i % MANY, i < MANY ? "false" : "true");
+    str_printf(&s, "]}");
+    tokenizer *t;
+    clock_t begin = clock();
+    must(tokenizer_open_file(&t, files_text("twice.json", s.p)));
+    assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 4);
+    assert_true(tokenizer_is_special(t, 4) && tokenizer_is_special(t, 3 + MANY));
+    str_free(&s);
+    tokenizer_close(t);
+}
+
 static void check_pieces(const tokenizer *t, const tok_piece *p, size_t n, const char *want)
 {
     id_list ids = { 0 };
@@ -310,6 +366,8 @@ int main(void)
         cmocka_unit_test(facts),
         cmocka_unit_test(says_what_it_needs),
         cmocka_unit_test(text_never_becomes_a_control_token),
+        cmocka_unit_test(a_part_may_be_longer_than_a_character),
+        cmocka_unit_test(many_tokens_listed_twice),
         cmocka_unit_test(pieces_join_but_keep_their_rights),
         cmocka_unit_test(reads_what_stands_beside),
         cmocka_unit_test(configures_a_sentencepiece_model),
