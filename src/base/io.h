@@ -18,7 +18,8 @@ typedef struct io_map {
     const unsigned char *data; /* NULL when size is 0 */
     size_t size;
     char *path;
-    int slot; /* in the table the signal handler reads */
+    uint64_t device, inode; /* of the file that is mapped; another may take its path */
+    int slot;               /* in the table the signal handler reads */
 } io_map;
 
 /* A regular file, mapped read-only; anything else (FIFO, directory, device) is refused by name. */

@@ -100,6 +100,8 @@ pesc_status io_map_open(io_map **out, const char *path)
         } else {
             m->data = p;
             m->size = (size_t)st.st_size;
+            m->device = st.st_dev;
+            m->inode = st.st_ino;
             m->slot = take_slot(p, m->size);
             if (m->slot < 0)
                 s = fail(PESC_IO, "%s: more than %d files are mapped at once", path, MAX_MAPS);
@@ -123,9 +125,17 @@ void io_map_drop(const void *data, size_t n)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+/* What is lost of the last page that is left reads as zeros, without a signal. */
+static bool is_shorter(const io_map *m)
+{
+    struct stat st;
+    return stat(m->path, &st) == 0 && st.st_dev == m->device && st.st_ino == m->inode &&
+           (uint64_t)st.st_size < m->size;
+}
+
 pesc_status io_map_check(const io_map *m)
 {
-    if (m->data && atomic_load(&maps[m->slot].lost))
+    if (m->data && (atomic_load(&maps[m->slot].lost) || is_shorter(m)))
         return fail(PESC_IO,
                     "%s: the file became shorter while it was in use; nothing computed "
                     "from it can be trusted",

@@ -101,7 +101,7 @@ pesc_status io_writer_open(io_writer **out, const char *path)
         return fail_nomem(path, strlen(path));
     }
     int err = fault_check(FAULT_OPEN, NULL);
-    w->fd = err ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    w->fd = err ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) {
         pesc_status s = fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
         writer_free(w);
