@@ -46,7 +46,8 @@ static inline vf vmath_sigmoid(vf x, vf *rest)
 }
 
 /* Phi(-a) = e^(-a^2/2) M(a) for a >= 0: M(a) (1 + a) is a polynomial in (a - 4) / (a + 4). The
- * square is taken in two parts: its rounding error alone would cost a^2/2 ulp. */
+ * square is taken in two parts: its rounding error alone would cost a^2/2 ulp. From a = 64 on, far
+ * after the result is 0, a is taken for 64: the square of a large one would overflow. */
 static inline vf vmath_normal_tail(vf a, vf *density)
 {
     static const float c[] = { -7.162261634589853e-05f, -6.0583424962228594e-05f,
@@ -55,6 +56,7 @@ static inline vf vmath_normal_tail(vf a, vf *density)
                                -3.219727201572592e-02f, 2.859998076485132e-02f,
                                1.3999596323485583e-02f, -9.670346692702013e-02f,
                                4.720532068560097e-01f };
+    a = vec_min(vec_set(64.0f), a); /* NaN stays: it is the second */
     vf q = (a - 4.0f) / (a + 4.0f), m = vec_set(c[0]);
     for (int i = 1; i < (int)(sizeof c / sizeof *c); i++)
         m = vec_fma(m, q, vec_set(c[i]));
