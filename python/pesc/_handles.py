@@ -46,6 +46,9 @@ def _opened(function, *arguments):
 
 def _ids(values):
     values = list(values)
+    for value in values:  # ctypes would take the low 32 bits of another one
+        if not -2**31 <= value < 2**31:
+            raise ValueError(f"token id {value} does not fit 32 bits")
     return (c_int32 * max(len(values), 1))(*values), len(values)
 
 

@@ -110,6 +110,9 @@ class OnTheBase(unittest.TestCase):
             self.assertEqual(ids, self.model.tokenizer.encode(text))
             self.assertEqual(tokenizer.decode(ids), text)
         self.assertEqual(tokenizer.vocab_size, self.model.info.vocab)
+        for wrong in (2**32 + 5, -2**40):
+            with self.assertRaises(ValueError):
+                tokenizer.decode([wrong])
 
     def test_generate_and_stream_give_the_same_text(self):
         pieces = []
