@@ -55,8 +55,9 @@ static pesc_status configure_camelidae(product *p)
 static pesc_status export_model(product *p, const pesc_export_options *o,
                                 pesc_status (*configure)(product *p))
 {
-    const char *lora_dir = merge_lora_of(p, o);
+    const char *lora_dir = NULL;
     peft *adapter = NULL;
+    TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     TRY(configure(p));
     pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
     if (s == PESC_OK)
@@ -149,7 +150,7 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
     return s;
 }
 
-static pesc_status compare_loras(product *p, const pesc_export_options *o, dtype dt)
+static pesc_status compare_loras(product *p, const char *lora_dir, dtype dt)
 {
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
@@ -161,16 +162,17 @@ static pesc_status compare_loras(product *p, const pesc_export_options *o, dtype
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
     v.from_opt.base = v.made_opt.base = p->from.base;
-    v.from_opt.lora = merge_lora_of(p, o);
+    v.from_opt.lora = lora_dir;
     v.made_opt.lora = p->dir;
     return verify_logits(&v, &p->check);
 }
 
 static pesc_status to_peft(product *p, const pesc_export_options *o)
 {
-    const char *lora_dir = merge_lora_of(p, o);
+    const char *lora_dir = NULL;
     peft *adapter = NULL;
     dtype dt = o->dtype ? p->how.dt : DT_COUNT;
+    TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     if (!lora_dir)
         return fail(PESC_USAGE, "%s: has no LoRA, and a PEFT directory holds nothing else%s",
                     p->from.path,
@@ -188,7 +190,7 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
     if (s == PESC_OK)
         s = write_adapter_config(lora_dir, p->dir, p->from.path);
     peft_close(adapter);
-    return s == PESC_OK && o->check ? compare_loras(p, o, dt) : s;
+    return s == PESC_OK && o->check ? compare_loras(p, lora_dir, dt) : s;
 }
 
 /* ---- the door ---- */

@@ -312,9 +312,10 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
 
 pesc_status gguf_export(product *p, const pesc_export_options *o)
 {
-    const char *lora_dir = merge_lora_of(p, o), *differs = NULL;
+    const char *lora_dir = NULL, *differs = NULL;
     peft *adapter = NULL;
     job j = { .p = p };
+    TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     TRY(gguf_export_dtype(&p->from, o->dtype, &j.dt));
     TRY(product_begin(p));
     TRY(product_read(p, &differs));

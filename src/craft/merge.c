@@ -27,11 +27,6 @@ static pesc_status choose_base(recipe *how, const pesc_export_options *o, const 
     return PESC_OK;
 }
 
-const char *merge_lora_of(const product *p, const pesc_export_options *o)
-{
-    return o->lora ? o->lora : p->from.dir->lora_dir;
-}
-
 pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter)
 {
@@ -65,7 +60,8 @@ static pesc_status configure(product *p)
 
 static pesc_status merge(product *p, const pesc_export_options *o, peft **adapter)
 {
-    const char *lora_dir = merge_lora_of(p, o);
+    const char *lora_dir = NULL;
+    TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     if (!lora_dir)
         return fail(PESC_USAGE,
                     "%s: has no LoRA to merge; give one with --lora DIR, or write the model as it "

@@ -5,10 +5,6 @@
 
 #include "craft/product.h"
 
-/* The LoRA of a model: what the options give, or the one in its directory; NULL when it has none.
- */
-const char *merge_lora_of(const product *p, const pesc_export_options *o);
-
 /* Makes the product's recipe fold this LoRA in, into what the options say or what it was trained
  * on. *adapter must stay until the product is closed, and is then peft_close()d, even when this
  * failed. */

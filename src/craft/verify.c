@@ -1,6 +1,7 @@
 #include "craft/verify.h"
 
 #include "base/mem.h"
+#include "model/model.h"
 #include "model/next_token.h"
 
 #include <math.h>
@@ -59,7 +60,7 @@ static pesc_status probe_model(const verify_pair *v, const char *path, const pes
     pesc_model *m = NULL;
     pesc_load_options load = *opt;
     load.compute_dtype = "f32";
-    pesc_status s = pesc_model_open(&m, v->dev, path, &load);
+    pesc_status s = model_open_replacing(&m, v->dev, path, &load);
     if (s == PESC_OK)
         s = probe_run(m, out);
     pesc_model_close(m);

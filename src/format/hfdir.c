@@ -345,6 +345,17 @@ static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
     return s;
 }
 
+pesc_status hfdir_lora(const hfdir *h, const char *given, const char **out)
+{
+    *out = given ? given : h->lora_dir;
+    if (given && h->lora_dir)
+        return fail(PESC_USAGE,
+                    "%s: has a LoRA of its own, which %s would replace; fold it in first: pesc "
+                    "merge %s -o DIR",
+                    h->path, given, h->path);
+    return PESC_OK;
+}
+
 void hfdir_identify(const hfdir *h, runbase_identity *out)
 {
     /* a configuration made from GGUF metadata depends on the version of pesc */

@@ -40,6 +40,10 @@ enum {
 pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags);
 void hfdir_close(hfdir *h); /* NULL is allowed */
 
+/* The LoRA that an open model is to have: the one in `given` (NULL: none), or its own; *out NULL:
+ * neither. Both together are refused, because one of them would be lost. */
+pesc_status hfdir_lora(const hfdir *h, const char *given, const char **out);
+
 /* The identity of an open model as the base of a run. */
 void hfdir_identify(const hfdir *h, runbase_identity *out);
 

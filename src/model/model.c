@@ -147,13 +147,16 @@ static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held 
     return PESC_OK;
 }
 
-static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt)
+static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt, bool replacing)
 {
     bind_source src = { .path = path, .base = DT_F32 };
     runbase_held as;
     peft *adapter = NULL;
     TRY(hfdir_open(&m->dir, (hfdir_where){ path, opt->base }, 0));
     const hfdir *d = m->dir;
+    const char *lora_dir = opt->lora;
+    if (!replacing || !opt->lora)
+        TRY(hfdir_lora(d, opt->lora, &lora_dir));
     TRY(use_run(opt, d, &as));
     read_options(&src, m, opt);
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
@@ -167,7 +170,6 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
         TRY(info_stop(m->tok, m->stop_text, sizeof m->stop_text));
     m->stop[0] = m->stop_text[0] ? m->stop_text : NULL;
     TRY(open_blocks(m));
-    const char *lora_dir = opt->lora ? opt->lora : d->lora_dir;
     if (lora_dir)
         TRY(peft_open(&adapter, lora_dir));
     src.ws = d->ws;
@@ -175,6 +177,25 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     pesc_status s = open_weights(m, &src, opt->shard_base);
     peft_close(adapter);
     return s == PESC_OK && opt->patch ? swap_in(m, opt->patch) : s;
+}
+
+static pesc_status open_model(pesc_model **out, device *dev, const char *path,
+                              const pesc_load_options *opt, bool replacing)
+{
+    pesc_load_options o;
+    DEVICE_CALL(dev);
+    TRY(options_take(PESC_OPTIONS_LOAD, &o, opt));
+    pesc_model *m = mem_zalloc(1, sizeof *m);
+    if (!m)
+        return fail_nomem("a model", sizeof *m);
+    m->dev = dev;
+    device_keep(dev);
+    pesc_status s = open_all(m, path, &o, replacing);
+    if (s == PESC_OK)
+        *out = m;
+    else
+        pesc_model_close(m);
+    return s;
 }
 
 pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path,
@@ -185,20 +206,13 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
     *out = NULL;
     NEED(dev);
     NEED(path);
-    DEVICE_CALL(dev);
-    pesc_load_options o;
-    TRY(options_take(PESC_OPTIONS_LOAD, &o, opt));
-    pesc_model *m = mem_zalloc(1, sizeof *m);
-    if (!m)
-        return fail_nomem("a model", sizeof *m);
-    m->dev = dev;
-    device_keep(dev);
-    pesc_status s = open_all(m, path, &o);
-    if (s == PESC_OK)
-        *out = m;
-    else
-        pesc_model_close(m);
-    return s;
+    return open_model(out, dev, path, opt, false);
+}
+
+pesc_status model_open_replacing(pesc_model **out, device *dev, const char *path,
+                                 const pesc_load_options *opt)
+{
+    return open_model(out, dev, path, opt, true);
 }
 
 void model_keep(pesc_model *m)

@@ -121,6 +121,11 @@ struct pesc_model {
     pesc_model_info info;
 };
 
+/* pesc_model_open(), except that opt->lora takes the place of a LoRA that the model has, which
+ * otherwise is refused. */
+pesc_status model_open_replacing(pesc_model **out, device *dev, const char *path,
+                                 const pesc_load_options *opt);
+
 /* Keeps the model until one pesc_model_close() more, so that a caller may close its handle before
  * the sessions and trainers that use it. */
 void model_keep(pesc_model *m);

@@ -88,6 +88,24 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [ "$status" = 0 ]
 }
 
+@test "merge: --lora does not replace the LoRA of the model, here and elsewhere" {
+    local m=$BATS_TEST_TMPDIR/m out=$BATS_TEST_TMPDIR/out why
+    cp -r "$GOLDEN/base" "$m"
+    cp -r "$GOLDEN/adapter" "$m/adapter_model"
+    why="$m: has a LoRA of its own, which $GOLDEN/adapter would replace; fold it in first: pesc merge $m -o DIR"
+    pesc merge "$m" --lora "$GOLDEN/adapter" -o "$out"
+    fails 2 "$why"
+    for to in hf peft gguf; do
+        pesc export "$m" --to $to --lora "$GOLDEN/adapter" -o "$out"
+        fails 2 "$why"
+    done
+    [ ! -e "$out" ]
+    pesc logits "$m" --lora "$GOLDEN/adapter" --ids "$GOLDEN/ids.json" -o "$out.npy"
+    fails 2 "$why"
+    pesc export "$m" --to peft -o "$out"
+    has '^identity: 0 of 4288 logits differ$'
+}
+
 @test "merge: usage errors" {
     merge
     fails 2 "$GOLDEN/base: has no LoRA to merge; give one with --lora DIR, or write the model as it is with pesc export"
