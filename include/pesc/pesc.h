@@ -146,7 +146,9 @@ void pesc_model_close(pesc_model *m);
 /* Applies an expert patch (ESFT) to a loaded model, replacing the one that is applied; unpatch
  * restores the weights bit for bit. dir: a directory with expert_cfg.json and safetensors, or a run
  * of method esft or one of its checkpoints. PESC_SHAPE: the patch is for another model. After a
- * failure the model has no patch or the one it had. Sessions of the model must be reset. */
+ * failure the model has no patch or the one it had. Sessions of the model must be reset.
+ * PESC_USAGE: the model was opened with merge_lora and compute_dtype bf16, and its LoRA is in the
+ * weights. */
 pesc_status pesc_model_patch(pesc_model *m, const char *dir);
 pesc_status pesc_model_unpatch(pesc_model *m);
 

@@ -49,6 +49,15 @@ static pesc_status check_patch(const pesc_model *m, const patch *p)
     return PESC_OK;
 }
 
+/* Also one that is in the weights: the experts of a patch would be without it. */
+static bool has_expert_lora(const pesc_model *m)
+{
+    for (size_t i = 0; i < m->n_loras; i++)
+        if (m->loras[i].stack)
+            return true;
+    return false;
+}
+
 static pesc_status check_all(const struct extra *x, pesc_model *m)
 {
     if (m->swap)
@@ -56,7 +65,7 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
                     "%s: has a patch already, and patches that are models of their own need the "
                     "base without one",
                     m->dir->path);
-    if (m->expert_rank)
+    if (has_expert_lora(m))
         return fail(
             PESC_UNSUPPORTED,
             "%s: has LoRA on its experts; patches that are models of their own need experts "

@@ -64,9 +64,10 @@ pesc_status fold_loras(pesc_model *m)
             tensor w = bind_tensor(m, &s);
             fold(m->dev, &w, l);
             detach(m, &s);
-        }
-        if (stack && stack->a.data && stack->a.ne[1] > m->expert_rank)
+            m->folded = true;
+        } else if (stack && stack->a.data && stack->a.ne[1] > m->expert_rank) {
             m->expert_rank = (int32_t)stack->a.ne[1]; /* nf4 */
+        }
     }
     return op->sync(m->dev);
 }

@@ -101,11 +101,12 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
         layer_shards_layout(m->shards, &to->base);
 }
 
-static pesc_status open_weights(pesc_model *m, bind_source *src, bool shard)
+/* A patch replaces what the base stores, and a LoRA stands on both: it is folded in last. */
+static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load_options *opt)
 {
     bind_memory to = { 0 };
     TRY(bind_loras(m, src));
-    if (shard && m->dev->comm)
+    if (opt->shard_base && m->dev->comm)
         TRY(layer_shards_open(&m->shards, m, &to.layers));
     measure_weights(m, src, &to);
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
@@ -119,6 +120,8 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, bool shard)
     to.layer = (arena){ 0 };
     bind_layout(m, src, &to);
     TRY(load_weights(m, src));
+    if (opt->patch)
+        TRY(swap_in(m, opt->patch));
     bool own = src->copy || !m->dev->op->host_memory(m->dev);
     return src->lora_merged && own ? fold_loras(m) : PESC_OK;
 }
@@ -174,9 +177,9 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
         TRY(peft_open(&adapter, lora_dir));
     src.ws = d->ws;
     src.lora = adapter;
-    pesc_status s = open_weights(m, &src, opt->shard_base);
+    pesc_status s = open_weights(m, &src, opt);
     peft_close(adapter);
-    return s == PESC_OK && opt->patch ? swap_in(m, opt->patch) : s;
+    return s;
 }
 
 static pesc_status open_model(pesc_model **out, device *dev, const char *path,

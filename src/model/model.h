@@ -109,6 +109,7 @@ struct pesc_model {
     bool double_quant;               /* how weights are quantised, with nf4 */
     lora *loras;                     /* what the linears point to */
     size_t n_loras;
+    bool folded;             /* some of them are in the weights (fold.h) */
     int32_t lora_rank;       /* the largest; 0: no LoRA */
     int32_t bank_columns;    /* of the widest bank; 0: no specialist is a LoRA */
     int32_t extra_experts;   /* the most of a layer; 0: no specialist is a patch */

@@ -203,9 +203,17 @@ pesc_status swap_in(pesc_model *m, const char *dir)
     return s;
 }
 
-static pesc_status in_training(void)
+/* Tensors come from files, in and out, and a LoRA that was folded into them is in none. */
+static pesc_status may_change(const pesc_model *m)
 {
-    return fail(PESC_USAGE, "the model has a trainer; close it before a patch is changed");
+    if (m->in_training)
+        return fail(PESC_USAGE, "the model has a trainer; close it before a patch is changed");
+    if (m->folded)
+        return fail(PESC_USAGE,
+                    "%s: its LoRA was added to the weights, and would be lost where a patch "
+                    "changes them; open the model with the patch, or with merge_lora false",
+                    m->dir->path);
+    return PESC_OK;
 }
 
 pesc_status pesc_model_patch(pesc_model *m, const char *dir)
@@ -214,7 +222,8 @@ pesc_status pesc_model_patch(pesc_model *m, const char *dir)
     NEED(m);
     NEED(dir);
     DEVICE_CALL(m->dev);
-    return m->in_training ? in_training() : swap_in(m, dir);
+    TRY(may_change(m));
+    return swap_in(m, dir);
 }
 
 pesc_status pesc_model_unpatch(pesc_model *m)
@@ -222,5 +231,6 @@ pesc_status pesc_model_unpatch(pesc_model *m)
     status_clear();
     NEED(m);
     DEVICE_CALL(m->dev);
-    return m->in_training ? in_training() : swap_out(m);
+    TRY(may_change(m));
+    return swap_out(m);
 }

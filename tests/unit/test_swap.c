@@ -7,10 +7,13 @@
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "model/bind.h"
+#include "model/specialists.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/patches.h"
+#include "support/tensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -298,13 +301,113 @@ static void memory_may_end_anywhere(void **state)
     pesc_model_close(m);
 }
 
+/* ---- with a LoRA ---- */
+
+/* A LoRA on one linear and on one matrix of the experts of a layer of mixtral. */
+static const char *make_lora(void)
+{
+    enum { LORAS = 4, RANK = 2, MOST = 28 * RANK };
+    static const char *const on[LORAS] = { "0.self_attn.q_proj", "1.block_sparse_moe.experts.0.w1",
+                                           "1.block_sparse_moe.experts.1.w1",
+                                           "1.block_sparse_moe.experts.2.w1" };
+    static float x[2 * LORAS][MOST];
+    char names[2 * LORAS][128];
+    test_tensor list[2 * LORAS];
+    for (int i = 0; i < 2 * LORAS; i++) {
+        int64_t wide = i % 2 && i / 2 ? 28 : 24;
+        for (int64_t j = 0; j < wide * RANK; j++)
+            x[i][j] = 0.2F * rng_normal((rng_key){ 7, (uint64_t)i }, (uint64_t)j);
+        snprintf(names[i], sizeof names[i], "base_model.model.model.layers.%s.lora_%c.weight",
+                 on[i / 2], "AB"[i % 2]);
+        list[i] = (test_tensor){ names[i],
+                                 "F32",
+                                 i % 2 ? wide : RANK,
+                                 i % 2 ? RANK : wide,
+                                 x[i],
+                                 (size_t)wide * RANK * sizeof(float) };
+    }
+    files_text("lora/adapter_config.json",
+               "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4,\"target_modules\":[\"q_proj\","
+               "\"w1\"]}");
+    tensors_put("lora/adapter_model.safetensors", list, 2 * LORAS);
+    return files_path("lora");
+}
+
+static pesc_model *open_tuned(const char *lora_dir, const char *patch_dir, bool merge)
+{
+    pesc_load_options opt = pesc_load_defaults();
+    opt.base_dtype = "f32";
+    opt.compute_dtype = "bf16";
+    opt.lora = lora_dir;
+    opt.patch = patch_dir;
+    opt.merge_lora = merge;
+    pesc_model *m;
+    must(pesc_model_open(&m, dev, files_path("mixtral"), &opt));
+    return m;
+}
+
+static double distance(const logits *a, const logits *b)
+{
+    double most = 0;
+    for (int i = 0; i < N * VOCAB; i++)
+        most = fmax(most, fabs((double)a->at[i] - (double)b->at[i]));
+    return most;
+}
+
+static void a_lora_stands_on_a_patch(void **state)
+{
+    (void)state;
+    char lora_dir[512], patch_dir[512];
+    snprintf(lora_dir, sizeof lora_dir, "%s", make_lora());
+    make_patch("mixtral",
+               "{\"experts\": {\"0\": [2], \"1\": [0, 1]}, \"non_expert_modules\": true}", "patch",
+               1);
+    snprintf(patch_dir, sizeof patch_dir, "%s", files_path("patch"));
+    pesc_model *plain = open_tuned(NULL, patch_dir, true);
+    pesc_model *apart = open_tuned(lora_dir, patch_dir, false);
+    pesc_model *merged = open_tuned(lora_dir, patch_dir, true);
+    logits without = run(plain), want = run(apart), got = run(merged);
+    assert_true(distance(&got, &want) < 0.1 * distance(&without, &want));
+    assert_true(apart->expert_rank == 2 && merged->expert_rank == 0);
+    /* what is in no file cannot be loaded again */
+    must_fail(pesc_model_unpatch(merged), PESC_USAGE, "its LoRA was added to the weights");
+    must_fail(pesc_model_patch(merged, patch_dir), PESC_USAGE, "or with merge_lora false");
+    must(pesc_model_unpatch(apart));
+    must(pesc_model_patch(apart, patch_dir));
+    got = run(apart);
+    same(&got, &want);
+    pesc_model_close(plain);
+    pesc_model_close(apart);
+    pesc_model_close(merged);
+}
+
+/* The experts of a patch that is a model of its own would be without the LoRA. */
+static void patches_by_name_need_experts_without_lora(void **state)
+{
+    (void)state;
+    char lora_dir[512];
+    snprintf(lora_dir, sizeof lora_dir, "%s", make_lora());
+    make_patch("mixtral", MIX_A, "patch", 1);
+    for (int merge = 0; merge < 2; merge++) {
+        pesc_model *m = open_tuned(lora_dir, NULL, merge);
+        must_fail(specialists_open(m, &(specialist){ SPECIALIST_PATCH, files_path("patch") }, 1),
+                  PESC_UNSUPPORTED, "has LoRA on its experts");
+        pesc_model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_and_out_is_nothing),   cmocka_unit_test(the_others_are_the_bases),
-        cmocka_unit_test(another_takes_its_place), cmocka_unit_test(misfits_are_told),
-        cmocka_unit_test(the_base_is_known_again), cmocka_unit_test(a_bad_patch_leaves_the_base),
+        cmocka_unit_test(in_and_out_is_nothing),
+        cmocka_unit_test(the_others_are_the_bases),
+        cmocka_unit_test(another_takes_its_place),
+        cmocka_unit_test(misfits_are_told),
+        cmocka_unit_test(the_base_is_known_again),
+        cmocka_unit_test(a_bad_patch_leaves_the_base),
         cmocka_unit_test(memory_may_end_anywhere),
+        cmocka_unit_test(a_lora_stands_on_a_patch),
+        cmocka_unit_test(patches_by_name_need_experts_without_lora),
     };
     return cmocka_run_group_tests_name("swap", tests, open_all, close_all);
 }
