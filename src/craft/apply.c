@@ -36,6 +36,7 @@ static pesc_status compare_patched(const product *p, device *dev, const char *pa
 
 static pesc_status apply(product *p, device *dev, const patch *with)
 {
+    TRY(parent_check_no_lora(&p->from));
     TRY(swap_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
     p->how.over = with->ws;
     TRY(configure(p));

@@ -38,11 +38,7 @@ static pesc_status check_dense(const parent *p)
                     "%s: is sparse already (%s, %d experts); a sparse model is crafted from a "
                     "dense one",
                     p->path, p->cfg.family, m->topk.n_experts);
-    if (p->dir->lora_dir)
-        return fail(PESC_USAGE,
-                    "%s: has a LoRA, which would be lost; fold it in first: pesc merge %s -o DIR",
-                    p->path, p->path);
-    return PESC_OK;
+    return parent_check_no_lora(p);
 }
 
 static pesc_status craft(product *p, const pesc_craft_options *o, bool adapters)

@@ -45,6 +45,15 @@ pesc_status parent_open(parent *p, hfdir_where where)
     return PESC_OK;
 }
 
+pesc_status parent_check_no_lora(const parent *p)
+{
+    if (p->dir->lora_dir)
+        return fail(PESC_USAGE,
+                    "%s: has a LoRA, which would be lost; fold it in first: pesc merge %s -o DIR",
+                    p->path, p->path);
+    return PESC_OK;
+}
+
 void parent_close(parent *p)
 {
     config_free(&p->cfg);

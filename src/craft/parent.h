@@ -20,6 +20,10 @@ typedef struct parent {
 pesc_status parent_open(parent *p, hfdir_where where);
 void parent_close(parent *p);
 
+/* PESC_USAGE for a model with a LoRA of its own, which what is made from the stored weights alone
+ * would be without. */
+pesc_status parent_check_no_lora(const parent *p);
+
 /* Copies the tokenizer and generation_config.json to a new directory: `tok` when it is given,
  * else what the model brings; says so when there is none. */
 pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *dir);

@@ -219,6 +219,13 @@ PY
     logits "$BATS_TEST_TMPDIR/run" "$BATS_TEST_TMPDIR/b.npy"
     cmp "$BATS_TEST_TMPDIR/a.npy" "$BATS_TEST_TMPDIR/b.npy"
 }
+@test "esft apply: a base with a LoRA of its own is refused" {
+    pesc train "$GOLDEN/olmoe" --method lora --lora-r 2 --data "$D/olmoe.train" --steps 1 --batch 2 --seq-len 32 \
+        -o "$BATS_TEST_TMPDIR/lora" -q
+    pesc esft apply "$BATS_TEST_TMPDIR/lora" --patch "$D/run" -o "$BATS_TEST_TMPDIR/out" --check false
+    fails 2 "$BATS_TEST_TMPDIR/lora: has a LoRA, which would be lost; fold it in first: pesc merge $BATS_TEST_TMPDIR/lora -o DIR"
+    [ ! -e "$BATS_TEST_TMPDIR/out/config.json" ]
+}
 
 # ---- memory
 
