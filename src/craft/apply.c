@@ -1,19 +1,8 @@
 /* apply: an expert patch folded into its base: a whole model whose patched tensors are the patch's,
  * in the dtype the base stores them in, and whose others are the base's bit for bit. */
 #include "base/args.h"
-#include "craft/configjson.h"
 #include "craft/merge.h"
 #include "model/swap.h"
-
-static pesc_status configure(product *p)
-{
-    const char *differs = NULL;
-    TRY(product_begin(p));
-    TRY(configjson_own_names(p->json, &p->from.cfg));
-    TRY(product_read(p, &differs));
-    ASSERT(!differs); /* only spellings changed */
-    return PESC_OK;
-}
 
 /* The same as the base with the patch in it: bit for bit where that is held in the dtype that was
  * written. */
@@ -39,7 +28,7 @@ static pesc_status apply(product *p, device *dev, const patch *with)
     TRY(parent_check_no_lora(&p->from));
     TRY(swap_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
     p->how.over = with->ws;
-    TRY(configure(p));
+    TRY(product_same_family(p));
     TRY(product_write(p, NULL));
     TRY(weights_check(with->read));
     return dev ? compare_patched(p, dev, with->dir) : PESC_OK;

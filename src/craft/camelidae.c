@@ -116,7 +116,5 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
                "model): only pesc opens the result with its adapters, and transformers after pesc "
                "export --to hf",
                p->from.path, differs, f->name);
-    TRY(product_read(p, &differs));
-    ASSERT(!differs);
-    return PESC_OK;
+    return product_read_same(p);
 }

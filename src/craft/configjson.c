@@ -22,14 +22,15 @@ pesc_status configjson_default(json_t *json, const char *key, json_t *value)
 
 /* ---- spelling ---- */
 
-/* rope_parameters {rope_type, rope_theta, ...} as rope_theta and rope_scaling. */
+/* rope_parameters {rope_type, rope_theta, ...} as rope_theta and rope_scaling, where its type may
+ * be spelt as in rope_scaling, and its theta wins over one beside it (rope.c). */
 static pesc_status old_rope(json_t *json, const json_t *rotation)
 {
     const json_t *type = json_value(rotation, "rope_type");
+    type = type ? type : json_value(rotation, "type");
     bool plain = !type || strcmp(json_string_value(type), "default") == 0;
     if (json_has(rotation, "rope_theta"))
-        TRY(configjson_default(json, "rope_theta",
-                               json_copy(json_object_get(rotation, "rope_theta"))));
+        TRY(configjson_set(json, "rope_theta", json_copy(json_object_get(rotation, "rope_theta"))));
     if (plain)
         return configjson_set(json, "rope_scaling", json_null());
     json_t *scaling = json_copy((json_t *)(uintptr_t)rotation);

@@ -22,7 +22,6 @@
 static pesc_status configure_hf(product *p)
 {
     const config *c = &p->from.cfg;
-    const char *differs = NULL;
     if (c->moe.kind == EXPERT_ADAPTER)
         return hfadapters_configure(p);
     if (c->moe.kind == EXPERT_LORA)
@@ -35,11 +34,7 @@ static pesc_status configure_hf(product *p)
                     "%s: has layers without experts, and a %s model of Hugging Face has experts in "
                     "every layer; pesc runs it as it is",
                     p->from.path, c->family);
-    TRY(product_begin(p));
-    TRY(configjson_own_names(p->json, c));
-    TRY(product_read(p, &differs));
-    ASSERT(!differs); /* only spellings changed */
-    return PESC_OK;
+    return product_same_family(p);
 }
 
 static pesc_status configure_camelidae(product *p)

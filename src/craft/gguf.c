@@ -242,6 +242,7 @@ static pesc_status check_facts(job *j)
     const char *differs = NULL;
     product *p = j->p;
     pesc_status s = hfdir_open(&h, (hfdir_where){ .path = j->file }, HFDIR_NO_WEIGHTS);
+    config_free(&p->target);
     if (s == PESC_OK)
         s = configjson_read(h->config, j->file, &p->from, &p->target, &differs);
     hfdir_close(h);
@@ -312,14 +313,13 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
 
 pesc_status gguf_export(product *p, const pesc_export_options *o)
 {
-    const char *lora_dir = NULL, *differs = NULL;
+    const char *lora_dir = NULL;
     peft *adapter = NULL;
     job j = { .p = p };
     TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     TRY(gguf_export_dtype(&p->from, o->dtype, &j.dt));
     TRY(product_begin(p));
-    TRY(product_read(p, &differs));
-    ASSERT(!differs);
+    TRY(product_read_same(p));
     pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
     if (s == PESC_OK)
         s = write_file(&j, o);

@@ -7,7 +7,6 @@
 #include "base/options.h"
 #include "base/str.h"
 #include "craft/camelidae.h"
-#include "craft/configjson.h"
 
 #include <string.h>
 
@@ -46,18 +45,6 @@ verify_rounding merge_rounding(const product *p)
     return !p->how.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
 }
 
-static pesc_status configure(product *p)
-{
-    const char *differs = NULL;
-    if (p->from.cfg.moe.kind == EXPERT_ADAPTER)
-        return camelidae_configure(p, NULL, false);
-    TRY(product_begin(p));
-    TRY(configjson_own_names(p->json, &p->from.cfg));
-    TRY(product_read(p, &differs));
-    ASSERT(!differs); /* only spellings changed */
-    return PESC_OK;
-}
-
 static pesc_status merge(product *p, const pesc_export_options *o, peft **adapter)
 {
     const char *lora_dir = NULL;
@@ -68,7 +55,8 @@ static pesc_status merge(product *p, const pesc_export_options *o, peft **adapte
                     "is with pesc export",
                     p->from.path);
     TRY(merge_fold(p, o, lora_dir, adapter));
-    TRY(configure(p));
+    TRY(p->from.cfg.moe.kind == EXPERT_ADAPTER ? camelidae_configure(p, NULL, false)
+                                               : product_same_family(p));
     TRY(product_write(p, o->tokenizer));
     return product_compare(p, &(product_check){ .wanted = o->check,
                                                 .lora_dir = lora_dir,

@@ -42,6 +42,25 @@ pesc_status product_read(product *p, const char **differs)
     return configjson_read(p->json, p->file, &p->from, &p->target, differs);
 }
 
+pesc_status product_read_same(product *p)
+{
+    const char *differs = NULL;
+    TRY(product_read(p, &differs));
+    if (differs)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: its %s would be another one in the config.json that is written, in the "
+                    "spelling of transformers 4; spell it so in the model's own, and try again",
+                    p->from.dir->config_file, differs);
+    return PESC_OK;
+}
+
+pesc_status product_same_family(product *p)
+{
+    TRY(product_begin(p));
+    TRY(configjson_own_names(p->json, &p->from.cfg));
+    return product_read_same(p);
+}
+
 pesc_status product_write(product *p, const char *tok)
 {
     if (p->from.quantised && p->how.dt == DT_BF16)

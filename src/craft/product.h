@@ -27,6 +27,10 @@ void product_close(product *p);
 pesc_status product_begin(product *p);
 /* Reads it. *differs: the key of a fact of the dense part that it cannot say, or NULL. */
 pesc_status product_read(product *p, const char **differs);
+/* The same where it must be able to say them all. */
+pesc_status product_read_same(product *p);
+/* Begins and reads the configuration of a product of the parent's own family. */
+pesc_status product_same_family(product *p);
 
 /* The weights, the tokenizer (from `tok`, or the parent's) and, last, config.json. */
 pesc_status product_write(product *p, const char *tok);

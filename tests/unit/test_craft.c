@@ -110,15 +110,16 @@ static void parents_keep_their_facts(void **state)
     }
 }
 
-/* A copy of a golden model in "odd", with a value of its config.json replaced. */
-static const char *changed_model(const char *golden, const char *key, json_t *value)
+/* A copy of a golden model in "odd", with values of its config.json replaced. */
+static const char *changed_by(const char *golden, json_t *values)
 {
     char from[512], path[600];
     size_t n;
     files_clear();
     snprintf(path, sizeof path, "%s/config.json", modeldirs_golden(from, golden));
     json_t *json = json_load_file(path, 0, NULL);
-    json_object_set_new(json, key, value);
+    json_object_update(json, values);
+    json_decref(values);
     char *text = json_dumps(json, 0);
     files_text("odd/config.json", text);
     mem_free(text);
@@ -128,6 +129,11 @@ static const char *changed_model(const char *golden, const char *key, json_t *va
     files_put("odd/model.safetensors", bytes, n);
     free(bytes);
     return files_path("odd");
+}
+
+static const char *changed_model(const char *golden, const char *key, json_t *value)
+{
+    return changed_by(golden, json_pack("{s:o}", key, value));
 }
 
 /* A configuration that says "tied" beside a head of its own: the head is the model's. */
@@ -154,6 +160,32 @@ static void null_in_rope_parameters_is_absent(void **state)
     must(pesc_craft(modeldirs_device(), changed_model("llama", "rope_parameters", rope),
                     files_path("out"), &o, &check));
     assert_int_equal(check.differ, 0);
+}
+
+/* The type of rope_parameters may be spelt as in rope_scaling, and its theta wins over the one
+ * beside it. */
+static void spellings_of_rope_parameters(void **state)
+{
+    (void)state;
+    static const char *const rotations[] = {
+        "{\"type\": \"linear\", \"factor\": 2.0}",
+        "{\"rope_theta\": 500.0}",
+        "{\"type\": \"yarn\", \"rope_type\": \"linear\", \"factor\": 2.0, \"rope_theta\": 500.0}",
+    };
+    for (size_t i = 0; i < sizeof rotations / sizeof *rotations; i++) {
+        pesc_logit_check check = PESC_INIT(pesc_logit_check);
+        pesc_craft_options o = small("pesc");
+        json_t *rope = json_loads(rotations[i], 0, NULL);
+        char dense[512];
+        snprintf(dense, sizeof dense, "%s",
+                 changed_by("llama",
+                            json_pack("{s:f,s:o}", "rope_theta", 9000.0, "rope_parameters", rope)));
+        must(pesc_craft(modeldirs_device(), dense, files_path("out"), &o, &check));
+        assert_int_equal(check.differ, 0);
+        pesc_export_options e = pesc_export_defaults();
+        must(pesc_export(modeldirs_device(), dense, "hf", files_path("same"), &e, &check));
+        assert_int_equal(check.differ, 0);
+    }
 }
 
 static void dtype_is_a_choice(void **state)
@@ -464,6 +496,7 @@ int main(void)
         cmocka_unit_test(parents_keep_their_facts),
         cmocka_unit_test(a_stored_head_is_kept),
         cmocka_unit_test(null_in_rope_parameters_is_absent),
+        cmocka_unit_test(spellings_of_rope_parameters),
         cmocka_unit_test(dtype_is_a_choice),
         cmocka_unit_test(gguf_and_nf4_parents_are_written_out),
         cmocka_unit_test(the_seed_decides),
