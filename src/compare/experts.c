@@ -23,6 +23,8 @@ static void layout(experts *e, arena *a, int64_t n)
     e->f = tensor_take2(a, dt, n, full->dim);
     e->out = tensor_take2(a, dt, n, full->dim);
     e->wide = tensor_take2(a, DT_F32, n, full->dim);
+    if (e->full->m->expert_rank)
+        e->ax = tensor_take2(a, dt, n, e->full->m->expert_rank);
 }
 
 pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
@@ -71,14 +73,35 @@ bool experts_in(const experts *e, int32_t layer)
 
 /* ---- outputs ---- */
 
+/* The matrix of expert i in a stack. */
+static tensor matrix_of(const tensor *stack, int32_t i)
+{
+    tensor w = tensor_slice(stack, i, 1);
+    return (tensor){ .data = w.data, .dt = w.dt, .nd = 2, .ne = { w.ne[1], w.ne[2] } };
+}
+
 /* out [n,O] = x [n,I] W^T with the matrix of expert i in a stack. */
 static void expert_product(device *dev, tensor *out, tensor x, const tensor *stack, int32_t i)
 {
-    tensor w = tensor_slice(stack, i, 1);
-    w = (tensor){ .data = w.data, .dt = w.dt, .nd = 2, .ne = { w.ne[1], w.ne[2] } };
+    tensor w = matrix_of(stack, i);
     out->ne[0] = x.ne[0];
     out->ne[1] = w.ne[0];
     dev->op->matmul(dev, &(mm){ .out = *out, .a = x, .b = w, .scale = 1 });
+}
+
+/* out += B (scale A x) of a full expert, where the matrix has a LoRA. */
+static void add_lora(const experts *e, tensor out, tensor x, const lora_stack *l, int32_t i)
+{
+    device *dev = e->full->m->dev;
+    if (!l->a.data)
+        return;
+    tensor a = matrix_of(&l->a, i), ax = e->ax;
+    ax.ne[0] = x.ne[0];
+    ax.ne[1] = a.ne[0];
+    dev->op->matmul(dev, &(mm){ .out = ax, .a = x, .b = a, .scale = l->scale });
+    dev->op->matmul(
+        dev,
+        &(mm){ .out = out, .a = ax, .b = matrix_of(&l->b, i), .scale = 1, .accumulate = true });
 }
 
 static pesc_status download(experts *e, tensor x, float *to)
@@ -95,11 +118,14 @@ static pesc_status full_output(experts *e, int32_t layer, int32_t i)
     const moe *w = &m->blocks[layer].moe;
     device *dev = m->dev;
     expert_product(dev, &e->gate, e->in, &w->gate, i);
+    add_lora(e, e->gate, e->in, &w->lora_gate, i);
     expert_product(dev, &e->up, e->in, &w->up, i);
+    add_lora(e, e->up, e->in, &w->lora_up, i);
     e->mid.ne[0] = e->up.ne[0];
     e->mid.ne[1] = e->up.ne[1];
     dev->op->glu_fwd(dev, e->mid, e->gate, e->up, m->cfg.act);
     expert_product(dev, &e->out, e->mid, &w->down, i);
+    add_lora(e, e->out, e->mid, &w->lora_down, i);
     return download(e, e->out, e->one);
 }
 

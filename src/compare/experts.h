@@ -13,6 +13,7 @@ typedef struct experts {
     void *memory;
     tensor in, gate, up, mid, f, out; /* [max,C] [max,M] [max,M] [max,M] [max,C] [max,C] */
     tensor wide;                      /* f32 [max,C] */
+    tensor ax;                        /* [max,R]; absent: full experts without LoRA */
     float *outputs;                   /* [n, tokens, C]: of the adapters, on the host */
     float *one;                       /* [tokens, C]: of a full expert */
     double *parts;                    /* [tokens, n + 1]: its distances and its norm, squared */

@@ -57,6 +57,23 @@ PY
     done
 }
 
+@test "compare: LoRA on full experts counts as if it were merged" {
+    local run=$BATS_TEST_TMPDIR/run
+    pesc train "$D/upcycled" -o "$run" --method lora --lora-targets experts --data "$D/ids.jsonl" --steps 4 --batch 2 --seq-len 16 \
+        --lr 0.02 --lora-r 2 --clip 0 --warmup-steps 0 -q
+    [ "$status" = 0 ]
+    pesc merge "$run" -o "$run.merged" --dtype f32 -q
+    pesc compare "$D/sparse" "$run.merged" --data "$D/ids.jsonl" -o "$BATS_TEST_TMPDIR" --json -q
+    local merged=$output
+    pesc compare "$D/sparse" "$run" --data "$D/ids.jsonl" -o "$BATS_TEST_TMPDIR" --json -q
+    python3 - "$output" "$merged" <<'PY'
+import json, math, sys
+for f, e in zip(*(json.loads(x)["layers"] for x in sys.argv[1:])):
+    for key in ("ffn", "experts", "nearest"):
+        assert e[key] > 1e-3 and math.isclose(f[key], e[key], rel_tol=1e-3), (key, f, e)
+PY
+}
+
 @test "compare: a model with itself" {
     for m in model sparse full; do
         pesc compare "$D/$m" "$D/$m" --data "$D/ids.jsonl" -o "$BATS_TEST_TMPDIR" --json -q
