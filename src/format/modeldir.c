@@ -14,8 +14,10 @@
 
 enum { FILE_BYTES = 1 << 30 };
 
-/* What decides how a model's texts become ids; then what else is copied along. */
+/* What decides how a model's texts become ids; then what else is copied along. The first is copied
+ * with its folder. */
 static const char *const tokenizer_files[] = {
+    TOKENIZER_MORE_TEMPLATES "/tool_use.jinja",
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
@@ -24,11 +26,12 @@ static const char *const tokenizer_files[] = {
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
 };
 enum {
-    N_COPIED = sizeof tokenizer_files / sizeof *tokenizer_files,
-    N_HASHED = N_COPIED - 1,
+    N_FILES = sizeof tokenizer_files / sizeof *tokenizer_files,
+    N_HASHED = N_FILES - 1,
 };
 
 /* Weights that were being written when their process ended: model.safetensors.tmp.PID. 0: `name` is
@@ -141,13 +144,48 @@ static pesc_status copy_from_file(const char *from, const char *dir)
     return s;
 }
 
+static pesc_status copy_templates(const char *from, const char *to)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_make_dir(to));
+    TRY(io_list(from, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        char *path = str_ends(names[i], ".jinja") ? io_join(from, names[i]) : NULL;
+        if (path && io_kind_of(path) == IO_FILE)
+            s = copy_file(path, to, names[i]);
+        mem_free(path);
+    }
+    io_list_free(names, n);
+    return s;
+}
+
+/* The folder of named templates belongs to the chat_template.jinja beside it: one that was copied
+ * from a base goes where that one was replaced. */
+static pesc_status copy_more_templates(const char *from, const char *dir)
+{
+    char *jinja = io_join(from, "chat_template.jinja");
+    char *more = io_join(from, TOKENIZER_MORE_TEMPLATES);
+    char *to = io_join(dir, TOKENIZER_MORE_TEMPLATES);
+    pesc_status s = jinja && more && to ? PESC_OK : fail_nomem("copying a tokenizer", 0);
+    if (s == PESC_OK && io_kind_of(jinja) == IO_FILE)
+        s = io_remove(to);
+    if (s == PESC_OK && io_kind_of(more) == IO_DIR)
+        s = copy_templates(more, to);
+    mem_free(jinja);
+    mem_free(more);
+    mem_free(to);
+    return s;
+}
+
 pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
 {
     if (io_kind_of(from) == IO_FILE)
         return copy_from_file(from, dir);
     if (io_kind_of(from) != IO_DIR)
         return fail(PESC_IO, "%s: is neither a tokenizer file nor a directory", from);
-    for (size_t i = 0; i < N_COPIED; i++) {
+    for (size_t i = 1; i < N_FILES; i++) {
         char *path = io_join(from, tokenizer_files[i]);
         if (!path)
             return fail_nomem("copying a tokenizer", 0);
@@ -156,7 +194,7 @@ pesc_status modeldir_copy_tokenizer(const char *from, const char *dir)
         mem_free(path);
         TRY(s);
     }
-    return PESC_OK;
+    return copy_more_templates(from, dir);
 }
 
 pesc_status modeldir_copy_named_tokenizer(const char *from, const char *dir)

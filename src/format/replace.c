@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "format/modeldir.h"
 #include "format/runstate.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -87,7 +88,8 @@ static bool is_model_file(const char *name)
 {
     static const char *const ends[] = { ".safetensors", ".safetensors.index.json", ".bin",
                                         ".bin.index.json", ".model" };
-    static const char *const begins[] = { "config.json", "tokenizer", "adapter_", "chat_template" };
+    static const char *const begins[] = { "config.json", "tokenizer", "adapter_", "chat_template",
+                                          TOKENIZER_MORE_TEMPLATES };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (str_ends(name, ends[i]))
             return true;

@@ -72,26 +72,41 @@ static pesc_status keep_template(tokenizer *t, const json_t *config)
     return take_template(t, named_template(v, "default"), named_template(v, "tool_use"));
 }
 
-static pesc_status take_template_file(tokenizer *t, const char *path)
+/* The text of dir/name, for mem_free(); NULL: there is no such file. */
+static pesc_status read_text(char **out, const char *dir, const char *name)
 {
-    char *text;
     size_t n;
-    TRY(io_read_file(path, FILE_MAX, &text, &n));
+    char *path = io_join(dir, name);
+    *out = NULL;
+    if (!path)
+        return fail_nomem(dir, 0);
+    pesc_status s = io_kind_of(path) == IO_FILE ? io_read_file(path, FILE_MAX, out, &n) : PESC_OK;
+    mem_free(path);
+    return s;
+}
+
+/* *found: there is one. transformers writes named templates as files in a folder beside it. */
+static pesc_status take_template_file(tokenizer *t, const char *dir, bool *found)
+{
+    char *text = NULL, *tools = NULL;
+    TRY(read_text(&text, dir, "chat_template.jinja"));
+    *found = text != NULL;
+    if (!text)
+        return PESC_OK;
     mem_free(t->chat_template);
     t->chat_template = text;
-    return tokchat_compile(&t->own, text, NULL);
+    TRY(read_text(&tools, dir, TOKENIZER_MORE_TEMPLATES "/tool_use.jinja"));
+    pesc_status s = tokchat_compile(&t->own, text, tools);
+    mem_free(tools);
+    return s;
 }
 
 /* A file of its own wins over the configuration. */
 pesc_status tokenizer_take_template(tokenizer *t, const char *dir)
 {
-    char *path = io_join(dir, "chat_template.jinja");
     json_t *root = NULL;
-    if (!path)
-        return fail_nomem(dir, 0);
-    bool own = io_kind_of(path) == IO_FILE;
-    pesc_status s = own ? take_template_file(t, path) : PESC_OK;
-    mem_free(path);
+    bool own = false;
+    pesc_status s = take_template_file(t, dir, &own);
     if (s == PESC_OK && !own)
         s = read_object(&root, dir, "chat_template.json");
     if (s == PESC_OK && root)

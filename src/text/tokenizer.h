@@ -124,8 +124,10 @@ bool tokenizer_is_special(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 const char *tokenizer_chat_template(const tokenizer *t); /* Jinja source, NULL: none */
-/* Takes dir/chat_template.jinja, else dir/chat_template.json, in the place of the chat template;
- * fine when there is none. */
+/* The folder of transformers' named chat templates; of these pesc reads tool_use.jinja. */
+#define TOKENIZER_MORE_TEMPLATES "additional_chat_templates"
+/* Takes dir/chat_template.jinja with what the folder above has beside it, else
+ * dir/chat_template.json, in the place of the chat template; fine when there is none. */
 pesc_status tokenizer_take_template(tokenizer *t, const char *dir);
 
 #endif

@@ -29,6 +29,28 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     cmp "$BATS_TEST_TMPDIR/model.ids" "$BATS_TEST_TMPDIR/out.ids"
 }
 
+@test "craft: the result has every file of the chat template" {
+    local m=$BATS_TEST_TMPDIR/m out=$BATS_TEST_TMPDIR/out
+    cp -r "$D/model" "$m"
+    echo '{"bos_token": "<s>", "eos_token": "<|im_end|>"}' > "$m/tokenizer_config.json"
+    printf '{"chat_template": "{%% for m in messages %%}[{{ m.role }}] {{ m.content }}<|im_end|>{%% endfor %%}"}' > "$m/chat_template.json"
+    pesc craft "$m" -o "$out" --experts 4 --adapter-dim 8 -q
+    cmp "$m/chat_template.json" "$out/chat_template.json"
+    pesc info "$out"
+    has '^chat +own$'
+    mv "$m/chat_template.json" "$m/chat_template.jinja"
+    mkdir "$m/additional_chat_templates"
+    echo tools > "$m/additional_chat_templates/tool_use.jinja"
+    echo rag > "$m/additional_chat_templates/rag.jinja"
+    pesc craft "$m" -o "$out" --experts 4 --adapter-dim 8 -q --overwrite
+    [ "$status" = 0 ]
+    diff -r "$m/additional_chat_templates" "$out/additional_chat_templates"
+    [ ! -e "$out/chat_template.json" ]
+    pesc craft "$D/model" -o "$out" --experts 4 --adapter-dim 8 -q --overwrite
+    [ "$status" = 0 ]
+    [ ! -e "$out/additional_chat_templates" ]
+}
+
 @test "craft: upcycling reports the largest difference of the logits" {
     craft --kind upcycle
     [ "$status" = 0 ]

@@ -248,6 +248,15 @@ static void reads_the_files_beside_it(void **state)
     t = open_text("from the configuration");
     expect_prompt(t, &r, "from jinja");
     tokenizer_close(t);
+    json_t *tools = json_pack("[{s{ss}}]", "function", "name", "f");
+    const chat_request with = { .messages = talk, .tools = tools };
+    files_text("additional_chat_templates/tool_use.jinja", "for tools");
+    t = open_text("from the configuration");
+    expect_prompt(t, &r, "from jinja");
+    expect_prompt(t, &with, "for tools");
+    tokenizer_close(t);
+    json_decref(tools);
+    assert_int_equal(unlink(files_path("additional_chat_templates/tool_use.jinja")), 0);
     assert_int_equal(unlink(files_path("chat_template.json")), 0);
     assert_int_equal(unlink(files_path("chat_template.jinja")), 0);
     json_decref(talk);
