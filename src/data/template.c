@@ -1,6 +1,7 @@
 #include "data/template.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "text/chat_template.h"
 
 #include <stdio.h>
@@ -66,11 +67,38 @@ static pesc_status label(rendering *out, size_t from, bool trained)
     return PESC_OK;
 }
 
-static pesc_status put_text(const template *t, rendering *out, const char *text, bool trained)
+static pesc_status put_text(const template *t, rendering *out, const char *text)
 {
     size_t from = out->ids.n;
     TRY(tokenizer_encode(t->tok, text, strlen(text), 0, &out->ids));
-    return label(out, from, trained);
+    return label(out, from, true);
+}
+
+/* Both as one text: a tokenizer may begin every text with a space. The seam is after the ids that
+ * the prompt alone has in common with the whole, so an id that holds text of both is trained. */
+static pesc_status put_completion(const template *t, rendering *out, const char *prompt,
+                                  const char *completion)
+{
+    str both = { 0 };
+    id_list alone = { 0 };
+    size_t from = out->ids.n;
+    str_puts(&both, prompt);
+    str_puts(&both, completion);
+    pesc_status s = str_ok(&both)
+                        ? tokenizer_encode(t->tok, both.p ? both.p : "", both.n, 0, &out->ids)
+                        : fail_nomem("a record", both.n);
+    if (s == PESC_OK)
+        s = tokenizer_encode(t->tok, prompt, strlen(prompt), 0, &alone);
+    if (s == PESC_OK)
+        s = label(out, from, true);
+    for (size_t i = 0; s == PESC_OK && i < alone.n && from + i < out->ids.n; i++) {
+        if (alone.ids[i] != out->ids.ids[from + i])
+            break;
+        out->labels[from + i] = TEMPLATE_IGNORE;
+    }
+    mem_free(alone.ids);
+    str_free(&both);
+    return s;
 }
 
 static pesc_status put_id(rendering *out, int32_t id, bool trained)
@@ -134,8 +162,8 @@ pesc_status template_render(const template *t, const record *r, rendering *out)
     if (r->kind == RECORD_CHAT)
         return render_chat(t, r, out);
     TRY(put_id(out, t->bos, false));
-    TRY(put_text(t, out, r->messages[0].content, r->kind == RECORD_TEXT));
-    if (r->kind == RECORD_COMPLETION)
-        TRY(put_text(t, out, r->messages[1].content, true));
+    TRY(r->kind == RECORD_COMPLETION
+            ? put_completion(t, out, r->messages[0].content, r->messages[1].content)
+            : put_text(t, out, r->messages[0].content));
     return put_id(out, t->eos, true);
 }

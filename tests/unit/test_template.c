@@ -1,4 +1,5 @@
 /* Which tokens a record becomes and which of them are trained, with the tokenizer of the demo. */
+#include "base/mem.h"
 #include "data/template.h"
 #include "support/check.h"
 
@@ -56,6 +57,47 @@ static void the_end_token_is_trained(void **state)
     assert_true(out.labels[1] == TEMPLATE_IGNORE);
 }
 
+/* Prompt and completion are one text, also for a tokenizer that begins texts with a space; what the
+ * ids of the prompt do not cover is trained. */
+static void prompt_and_completion_are_one_text(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "share/base/tokenizer.json",
+                                         "tests/golden/tokenizer/bpe.model",
+                                         "tests/golden/tokenizer/unigram.model" };
+    static const char *const pairs[][2] = { { "Q: 6*7\nA:\n", "42 is it" },
+                                            { "the wor", "ld is round" },
+                                            { "", "all of it" },
+                                            { "nothing follows", "" } };
+    tokenizer *first = tok;
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+            char text[128];
+            id_list whole = { 0 }, alone = { 0 };
+            snprintf(text, sizeof text, "%s%s", pairs[i][0], pairs[i][1]);
+            must(tokenizer_open_file(&tok, files[f]));
+            must(template_init(&look, tok, "camelidae", NULL));
+            must(tokenizer_encode(tok, text, strlen(text), 0, &whole));
+            must(tokenizer_encode(tok, pairs[i][0], strlen(pairs[i][0]), 0, &alone));
+            render(RECORD_COMPLETION, pairs[i][0], pairs[i][1]);
+            size_t begin = tokenizer_bos(tok) >= 0, end = tokenizer_eos(tok) >= 0;
+            assert_int_equal(out.ids.n, begin + whole.n + end);
+            assert_memory_equal(out.ids.ids + begin, whole.ids, whole.n * sizeof *whole.ids);
+            size_t masked = begin;
+            while (masked < out.ids.n && out.labels[masked] == TEMPLATE_IGNORE)
+                masked++;
+            assert_true(masked - begin <= alone.n);
+            assert_true(i != 0 || masked - begin == alone.n);
+            for (size_t j = masked; j < out.ids.n; j++)
+                assert_int_equal(out.labels[j], out.ids.ids[j]);
+            mem_free(whole.ids);
+            mem_free(alone.ids);
+            tokenizer_close(tok);
+        }
+    tok = first;
+    must(template_init(&look, tok, "camelidae", NULL));
+}
+
 static void only_answers_are_trained(void **state)
 {
     (void)state;
@@ -109,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_token_is_trained),
+        cmocka_unit_test(prompt_and_completion_are_one_text),
         cmocka_unit_test(only_answers_are_trained),
         cmocka_unit_test(control_tokens_in_a_record_stay_text),
         cmocka_unit_test(unknown_names_are_refused),
