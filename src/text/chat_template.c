@@ -100,12 +100,30 @@ pesc_status chat_template_encode(const tokenizer *t, const chat_request *r, id_l
 
 /* ---- what is trained ---- */
 
+/* An answer whose place was measured, for those that the template writes alike. All in bytes of
+ * the whole text: the message before it ends, its own text begins and ends, the message after it
+ * begins; what is trained. */
+typedef struct turn {
+    size_t before, begin, end, next;
+    size_t from, to;
+} turn;
+
+enum {
+    MEASURED = 32, /* so many answers of a conversation are measured, whatever they look like */
+    TURNS = 16,    /* kept to compare with */
+    RENDERED = 1 << 21, /* messages, in all renderings of a conversation together */
+};
+
 typedef struct training {
     const tokenizer *t;
     const chat_request *r;
     const unsigned char *masked;
     jinja_text whole;
     unsigned char *flags; /* [whole.n] */
+    /* By prefix difference: */
+    size_t *first, *last; /* [messages]: of its bytes; SIZE_MAX and 0: it has none */
+    turn turns[TURNS];
+    size_t n_turns, n_measured, rendered;
 } training;
 
 static bool is_answer(const training *w, size_t i)
@@ -215,10 +233,7 @@ static extent find_extent(const training *w, size_t i, size_t from)
 /* Whether message i has text outside [from, to). */
 static bool is_elsewhere(const training *w, size_t i, size_t from, size_t to)
 {
-    for (size_t k = 0; k < w->whole.n; k++)
-        if ((k < from || k >= to) && message_of(w, k) == i)
-            return true;
-    return false;
+    return w->first[i] != SIZE_MAX && (w->first[i] < from || w->last[i] >= to);
 }
 
 /* Where the answer that begins at `begin` ends: after the control token that closes its turn. */
@@ -264,22 +279,101 @@ static pesc_status find_begin(const training *w, size_t i, size_t before, size_t
     return PESC_OK;
 }
 
-static pesc_status mark_answer(training *w, size_t i)
+static pesc_status measure_answer(training *w, size_t i, size_t *begin, size_t *end)
 {
-    size_t before, begin, end;
+    size_t before;
     bool prefix;
+    w->n_measured++;
+    w->rendered += 3 * i;
+    if (w->rendered > RENDERED)
+        return refuse(i, "the conversation is long and its turns do not look alike");
     TRY(measure_prefix(w, i, false, &before, &prefix));
     if (!prefix)
         return refuse(i, "the chat template writes the conversation before it in another way when "
                          "it is there");
     extent e = find_extent(w, i, before);
-    TRY(find_begin(w, i, before, e.begin, &begin));
-    if (is_elsewhere(w, i, begin, e.next))
+    TRY(find_begin(w, i, before, e.begin, begin));
+    if (is_elsewhere(w, i, *begin, e.next))
         return refuse(i, "the chat template writes its text in more than one place");
-    e.end = e.end < begin ? begin : e.end; /* a message without text */
-    TRY(find_end(w, i, e, &end));
-    if (end > begin)
-        memset(w->flags + begin, 1, end - begin);
+    e.end = e.end < *begin ? *begin : e.end; /* a message without text */
+    return find_end(w, i, e, end);
+}
+
+/* Whether message i stands between its neighbours, with literal text alone around it. */
+static bool find_turn(const training *w, size_t i, turn *t)
+{
+    if (i == 0 || w->first[i] == SIZE_MAX)
+        return false;
+    extent e = find_extent(w, i, w->first[i]);
+    size_t before = e.begin;
+    while (before > 0 && message_of(w, before - 1) == SIZE_MAX)
+        before--;
+    *t = (turn){ .before = before, .begin = e.begin, .end = e.end, .next = e.next };
+    return before > 0 && message_of(w, before - 1) == i - 1 && e.next < w->whole.n &&
+           message_of(w, e.next) == i + 1 && !is_elsewhere(w, i, e.begin, e.next);
+}
+
+static bool same_bytes(const jinja_text *text, size_t a, size_t b, size_t n)
+{
+    return memcmp(text->text + a, text->text + b, n) == 0;
+}
+
+static bool same_turn(const training *w, const turn *a, const turn *b)
+{
+    size_t left = a->begin - a->before, right = a->next - a->end;
+    return left == b->begin - b->before && right == b->next - b->end &&
+           same_bytes(&w->whole, a->before, b->before, left) &&
+           same_bytes(&w->whole, a->end, b->end, right);
+}
+
+static const turn *known_turn(const training *w, const turn *t)
+{
+    for (size_t k = 0; k < w->n_turns; k++)
+        if (same_turn(w, &w->turns[k], t))
+            return &w->turns[k];
+    return NULL;
+}
+
+/* A measurement renders all messages before an answer. Answers with the same literal text around
+ * them as one that was measured are marked as that one, so that a long conversation takes time in
+ * proportion to its length. */
+static pesc_status mark_answer(training *w, size_t i)
+{
+    turn t = { 0 };
+    bool usual = find_turn(w, i, &t);
+    const turn *like = usual ? known_turn(w, &t) : NULL;
+    if (like && w->n_measured >= MEASURED) {
+        t.from = t.begin - (like->begin - like->from);
+        t.to = t.end + (like->to - like->end);
+    } else {
+        TRY(measure_answer(w, i, &t.from, &t.to));
+        usual = usual && t.before <= t.from && t.from <= t.begin && t.end <= t.to && t.to <= t.next;
+        if (usual && !like && w->n_turns < TURNS)
+            w->turns[w->n_turns++] = t;
+    }
+    if (t.to > t.from)
+        memset(w->flags + t.from, 1, t.to - t.from);
+    return PESC_OK;
+}
+
+static pesc_status mark_answers(training *w)
+{
+    size_t n = json_array_size(w->r->messages);
+    w->first = mem_alloc(n + 1, sizeof *w->first);
+    w->last = mem_zalloc(n + 1, sizeof *w->last);
+    if (!w->first || !w->last)
+        return fail_nomem("a conversation", n * sizeof *w->first);
+    memset(w->first, 0xff, n * sizeof *w->first);
+    for (size_t k = 0; k < w->whole.n; k++) {
+        size_t i = message_of(w, k);
+        if (i >= n)
+            continue;
+        w->first[i] = w->first[i] == SIZE_MAX ? k : w->first[i];
+        w->last[i] = k;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (is_trained(w, i))
+            TRY(mark_answer(w, i));
     return PESC_OK;
 }
 
@@ -290,10 +384,7 @@ static pesc_status mark_all(training *w)
     if (json_array_size(w->r->messages) >= JINJA_DATA - JINJA_MESSAGE)
         return fail(PESC_FORMAT, "the conversation has more than %d messages",
                     JINJA_DATA - JINJA_MESSAGE);
-    for (size_t i = 0; i < json_array_size(w->r->messages); i++)
-        if (is_trained(w, i))
-            TRY(mark_answer(w, i));
-    return PESC_OK;
+    return mark_answers(w);
 }
 
 pesc_status chat_template_train(const tokenizer *t, const chat_request *r,
@@ -306,6 +397,8 @@ pesc_status chat_template_train(const tokenizer *t, const chat_request *r,
     if (s == PESC_OK)
         s = encode(t, &w.whole, w.flags, ids, trained);
     mem_free(w.flags);
+    mem_free(w.first);
+    mem_free(w.last);
     jinja_text_free(&w.whole);
     return s;
 }

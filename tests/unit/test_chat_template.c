@@ -187,6 +187,66 @@ static void refuses_to_mask_wrongly(void **state)
                     "message 2: ");
 }
 
+/* n turns of a question and an answer, some of them alike. */
+static json_t *long_talk(size_t n)
+{
+    json_t *talk = json_array();
+    for (size_t i = 0; i < 2 * n; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%s%zu", i % 10 == 3 ? "a\n" : "b", i % 7);
+        json_array_append_new(talk, json_pack("{ssss}", "role", i % 2 ? "assistant" : "user",
+                                              "content", i % 50 == 21 ? "" : text));
+    }
+    return talk;
+}
+
+/* Most answers of a long conversation are not measured, and are marked as if they were. */
+static void long_conversations(void **state)
+{
+    (void)state;
+    static const char *const answers[] = {
+        "{{ m.content + '<|im_end|>' }}",
+        "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}",
+    };
+    json_t *talk = long_talk(3000);
+    id_list ids[2] = { 0 };
+    unsigned char *trained[2] = { NULL };
+    for (size_t i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{%% for m in messages %%}{%% if m.role == 'user' %%}Q {{ m.content }}"
+                 "{%% else %%}<|im_start|>A %s;\n{%% endif %%}{%% endfor %%}"
+                 "{%% if add_generation_prompt %%}<|im_start|>A {%% endif %%}",
+                 answers[i]);
+        tokenizer *t = open_text(text);
+        must(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids[i],
+                                 &trained[i]));
+        tokenizer_close(t);
+    }
+    assert_int_equal(ids[0].n, ids[1].n);
+    assert_memory_equal(ids[0].ids, ids[1].ids, ids[0].n * sizeof *ids[0].ids);
+    assert_memory_equal(trained[0], trained[1], ids[0].n);
+    for (size_t i = 0; i < 2; i++) {
+        mem_free(ids[i].ids);
+        mem_free(trained[i]);
+    }
+    json_decref(talk);
+}
+
+static void long_conversations_of_unlike_turns(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text("{% for m in messages %}{{ m.content }}{{ loop.index }}</s>"
+                             "{% endfor %}");
+    json_t *talk = long_talk(1000);
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    must_fail(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids, &trained),
+              PESC_USAGE, "the conversation is long and its turns do not look alike, so");
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
 static void passes_tools_and_variables(void **state)
 {
     (void)state;
@@ -331,6 +391,8 @@ int main(void)
         cmocka_unit_test(trains_where_the_last_answer_differs),
         cmocka_unit_test(trains_what_is_marked),
         cmocka_unit_test(refuses_to_mask_wrongly),
+        cmocka_unit_test(long_conversations),
+        cmocka_unit_test(long_conversations_of_unlike_turns),
         cmocka_unit_test(passes_tools_and_variables),
         cmocka_unit_test(finds_the_end_of_an_answer),
         cmocka_unit_test(keeps_the_problem),
