@@ -184,22 +184,48 @@ FILTER(filter_wordcount)
     return jint(words);
 }
 
+/* query: for a query string, where a slash is quoted too and a space is "+". */
+static void url_quote(jbuf *b, const jstr *s, bool query)
+{
+    char hex[4];
+    for (size_t i = 0; i < s->n && !jctx_failed(b->c); i++) {
+        unsigned char ch = (unsigned char)s->p[i];
+        bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
+                     (ch >= '0' && ch <= '9') || (ch && strchr(query ? "_.-~" : "_.-~/", ch));
+        snprintf(hex, sizeof hex, "%%%02X", ch);
+        if (plain)
+            jbuf_sub(b, s, i, 1);
+        else
+            jbuf_puts(b, query && ch == ' ' ? "+" : hex);
+    }
+}
+
+static void url_pair(jbuf *b, jvalue key, jvalue value)
+{
+    jbuf_puts(b, b->n ? "&" : "");
+    url_quote(b, text_of(b->c, key), true);
+    jbuf_puts(b, "=");
+    url_quote(b, text_of(b->c, value), true);
+}
+
+/* A text; or a mapping, or a list of pairs, as a query string. */
 FILTER(filter_urlencode)
 {
     UNUSED;
-    const jstr *s = text_of(c, self);
     jbuf b = { .c = c };
-    char hex[4];
-    for (size_t i = 0; i < s->n && !jctx_failed(c); i++) {
-        unsigned char ch = (unsigned char)s->p[i];
-        bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
-                     (ch >= '0' && ch <= '9') || (ch && strchr("_.-~/", ch));
-        if (plain) {
-            jbuf_sub(&b, s, i, 1);
-            continue;
+    if (self.kind == J_DICT) {
+        for (size_t i = 0; i < self.dict->n && jctx_step(c, 1); i++)
+            url_pair(&b, self.dict->v[i].key, self.dict->v[i].value);
+    } else if (jvalue_is_seq(self)) {
+        jseq pairs = jvalue_iterate(c, self);
+        for (size_t i = 0; i < pairs.n && jctx_step(c, 1); i++) {
+            jseq pair = jvalue_iterate(c, pairs.v[i]);
+            if (pair.n != 2)
+                return jctx_fail(c, "urlencode needs pairs, found %zu values", pair.n);
+            url_pair(&b, pair.v[0], pair.v[1]);
         }
-        snprintf(hex, sizeof hex, "%%%02X", ch);
-        jbuf_puts(&b, hex);
+    } else {
+        url_quote(&b, text_of(c, self), false);
     }
     return jbuf_value(&b);
 }
