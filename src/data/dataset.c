@@ -23,8 +23,9 @@ struct dataset {
     rendering at;   /* the last record that was read, */
     sequence *list; /* and the sequences it was cut into */
     size_t cap_list;
-    strtab domains; /* of the records read so far */
-    bool noticed;   /* the notice that reasoning is left out was given */
+    strtab domains;     /* of the records read so far */
+    bool noticed;       /* the notice that reasoning is left out was given */
+    bool noticed_tools; /* the same of tools */
 };
 
 bool over_length_find(const char *name, over_length *out)
@@ -266,6 +267,20 @@ static pesc_status show(dataset *d, uint64_t place, pesc_status s)
                 (int)(shown < 200 ? shown : 200), bytes, shown > 200 ? "..." : "");
 }
 
+/* Each once, for the first record that has it. */
+static void notice_what_is_left_out(dataset *d, const record *r, uint64_t place)
+{
+    bool tools = r->tools && !template_takes_tools(&d->look);
+    if (r->left_out && !d->noticed)
+        log_notice("%s: reasoning_content is left out; --keep-reasoning keeps it",
+                   source_where(d->src, place));
+    if (tools && !d->noticed_tools)
+        log_notice("%s: tools is left out, because the template \"%s\" has no place for it",
+                   source_where(d->src, place), template_name(&d->look));
+    d->noticed = d->noticed || r->left_out;
+    d->noticed_tools = d->noticed_tools || tools;
+}
+
 /* Reads the record at a place of the files. */
 static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
 {
@@ -278,10 +293,7 @@ static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
         s = template_render(&d->look, &r, &d->at);
     if (s == PESC_OK)
         s = check_ids(d);
-    if (r.left_out && !d->noticed)
-        log_notice("%s: reasoning_content is left out; --keep-reasoning keeps it",
-                   source_where(d->src, place));
-    d->noticed = d->noticed || r.left_out;
+    notice_what_is_left_out(d, &r, place);
     record_free(&r);
     json_decref(v);
     if (s == PESC_OK)

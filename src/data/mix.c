@@ -131,6 +131,10 @@ static pesc_status write_turns(mixer *m, const record *r)
     str_puts(&m->line, "{\"messages\":");
     if (fine)
         json_put(&m->line, list, JSON_COMPACT);
+    if (r->tools) {
+        str_puts(&m->line, ",\"tools\":");
+        json_put(&m->line, r->tools, JSON_COMPACT);
+    }
     json_decref(list);
     return fine && str_ok(&m->line) ? PESC_OK : fail_nomem("a data record", m->line.n);
 }

@@ -26,7 +26,7 @@ static pesc_status read_ids(record *r, const record_format *f, const json_t *v);
 static const record_format formats[] = {
     { "ids", { "input_ids", "labels" }, { 0 }, 0, 0, RECORD_IDS, read_ids },
     { "camelidae", { "conversation", "corpus" }, { 0 }, 0, 0, RECORD_CHAT, read_camelidae },
-    { "messages", { "messages" }, { "role", "content" }, 0, 0, RECORD_CHAT, read_messages },
+    { "messages", { "messages" }, { "role", "content" }, 0, "system", RECORD_CHAT, read_messages },
     { "sharegpt",
       { "conversations" },
       { "from", "value" },
@@ -417,15 +417,35 @@ static pesc_status read_turn(record *r, const record_format *f, const json_t *tu
     return PESC_OK;
 }
 
+/* What the assistant may call: a list, or, as LLaMA-Factory has it, the text of one. */
+static pesc_status read_tools(record *r, const json_t *v)
+{
+    json_t *tools = json_object_get(v, "tools");
+    const char *text = json_string_value(tools);
+    if (!tools || json_is_null(tools) || (text && !*text))
+        return PESC_OK;
+    if (text)
+        TRY(json_parse(&r->tools, text, json_string_length(tools), "tools"));
+    else
+        r->tools = json_incref(tools);
+    if (!json_is_array(r->tools))
+        return fail(PESC_FORMAT, "tools: found %s, expected a list", json_kind(r->tools));
+    if (json_array_size(r->tools) == 0) {
+        json_decref(r->tools);
+        r->tools = NULL;
+    }
+    return PESC_OK;
+}
+
 static pesc_status read_messages(record *r, const record_format *f, const json_t *v)
 {
     const json_t *list = json_object_get(v, f->needs[0]);
     if (!json_is_array(list) || json_array_size(list) == 0)
         return fail(PESC_FORMAT, "%s: found %s, expected a list of turns", f->needs[0],
                     json_is_array(list) ? "an empty list" : json_kind(list));
-    const char *system = NULL;
-    if (f->system)
-        TRY(text_of(v, f->system, false, &system));
+    const char *system;
+    TRY(text_of(v, f->system, false, &system));
+    TRY(read_tools(r, v));
     TRY(room(r, json_array_size(list) + 1));
     if (system && *system)
         say(r, "system", system);
@@ -514,6 +534,7 @@ void record_free(record *r)
     for (size_t i = 0; i < r->n_owned; i++)
         mem_free(r->owned[i]);
     mem_free(r->owned);
+    json_decref(r->tools);
     mem_free(r->messages);
     mem_free(r->masked);
     mem_free(r->ids);

@@ -22,6 +22,7 @@ typedef struct record {
     pesc_message *messages; /* strings borrowed from the JSON, or from `owned` */
     unsigned char *masked;  /* one a message: an answer that is not trained */
     size_t n;
+    json_t *tools;                 /* an array, for the template; NULL: none */
     bool keep_reasoning, left_out; /* left_out: some message has reasoning that was not kept */
     int32_t *ids, *labels;         /* RECORD_IDS; labels -100: not trained */
     size_t n_ids;

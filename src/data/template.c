@@ -34,6 +34,11 @@ pesc_status template_init(template *t, const tokenizer *tok, const char *name,
     return t->chat || own ? PESC_OK : chat_unknown(why);
 }
 
+bool template_takes_tools(const template *t)
+{
+    return !t->chat && t->tok && chat_template_takes_tools(t->tok);
+}
+
 const char *template_name(const template *t)
 {
     return t->chat ? chat_name(t->chat) : CHAT_OWN;
@@ -113,8 +118,8 @@ static pesc_status put_id(rendering *out, int32_t id, bool trained)
 static pesc_status render_chat(const template *t, const record *r, rendering *out)
 {
     unsigned char *trained = NULL;
-    pesc_status s =
-        chat_encode_masked(t->chat, t->tok, r->messages, r->n, r->masked, &out->ids, &trained);
+    const chat_record talk = { r->messages, r->n, r->masked, r->tools };
+    pesc_status s = chat_encode_record(t->chat, t->tok, &talk, &out->ids, &trained);
     if (s == PESC_USAGE) { /* not what was asked for is wrong, but this record */
         char why[512];
         snprintf(why, sizeof why, "%s", pesc_last_error());

@@ -24,6 +24,7 @@ template;
 pesc_status template_init(template *t, const tokenizer *tok, const char *name,
                           const chat_format *model);
 
+bool template_takes_tools(const template *t); /* else those of a record are left out */
 const char *template_name(const template *t); /* of the chat format, or "own" */
 
 /* A record's tokens. Zero-initialise to start; the memory is used again by the next record. */

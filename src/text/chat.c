@@ -450,18 +450,17 @@ static pesc_status to_json(const pesc_message *messages, size_t n, json_t **out)
     return fine ? PESC_OK : fail_nomem("a conversation", n);
 }
 
-static pesc_status encode_own(const tokenizer *t, const pesc_message *messages, size_t n,
-                              const unsigned char *masked, bool generation, id_list *ids,
-                              unsigned char **trained)
+static pesc_status encode_own(const tokenizer *t, const chat_record *talk, bool generation,
+                              id_list *ids, unsigned char **trained)
 {
-    chat_request r = { .generation = generation };
+    chat_request r = { .generation = generation, .tools = talk->tools };
     json_t *list = NULL;
-    if (n == 0)
+    if (talk->n == 0)
         return fail(PESC_USAGE, "a conversation needs at least one message");
-    pesc_status s = to_json(messages, n, &list);
+    pesc_status s = to_json(talk->messages, talk->n, &list);
     r.messages = list;
     if (s == PESC_OK)
-        s = trained ? chat_template_train(t, &r, masked, ids, trained)
+        s = trained ? chat_template_train(t, &r, talk->masked, ids, trained)
                     : chat_template_encode(t, &r, ids);
     json_decref(list);
     return s;
@@ -471,20 +470,20 @@ pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_mes
                         size_t n, bool generation, id_list *ids, unsigned char **trained)
 {
     if (!f)
-        return encode_own(t, messages, n, NULL, generation, ids, trained);
+        return encode_own(t, &(chat_record){ .messages = messages, .n = n }, generation, ids,
+                          trained);
     layout l = { .f = f, .messages = messages, .n_messages = n };
     pesc_status s = encode(&l, t, generation, ids, trained);
     layout_close(&l);
     return s;
 }
 
-pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
-                               const pesc_message *messages, size_t n, const unsigned char *masked,
+pesc_status chat_encode_record(const chat_format *f, const tokenizer *t, const chat_record *r,
                                id_list *ids, unsigned char **trained)
 {
     if (!f)
-        return encode_own(t, messages, n, masked, false, ids, trained);
-    layout l = { .f = f, .messages = messages, .n_messages = n, .masked = masked };
+        return encode_own(t, r, false, ids, trained);
+    layout l = { .f = f, .messages = r->messages, .n_messages = r->n, .masked = r->masked };
     pesc_status s = encode(&l, t, false, ids, trained);
     layout_close(&l);
     return s;

@@ -37,9 +37,14 @@ const chat_format *chat_jinja_named(const char *jinja);
 pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,
                         size_t n, bool generation, id_list *ids, unsigned char **trained);
 
-/* A whole conversation of which some answers are not trained: `masked` has one byte a message. */
-pesc_status chat_encode_masked(const chat_format *f, const tokenizer *t,
-                               const pesc_message *messages, size_t n, const unsigned char *masked,
+/* A whole conversation, for training. */
+typedef struct chat_record {
+    const pesc_message *messages;
+    size_t n;
+    const unsigned char *masked; /* [n]: an answer that is not trained; NULL: all are */
+    const json_t *tools;         /* for the own template; formats have no place for them; or NULL */
+} chat_record;
+pesc_status chat_encode_record(const chat_format *f, const tokenizer *t, const chat_record *r,
                                id_list *ids, unsigned char **trained);
 
 /* The text of a conversation up to where the assistant is to speak, with the control tokens spelled

@@ -41,6 +41,11 @@ static pesc_status make_variables(json_t **out, const chat_request *r)
     return fail_nomem("a conversation", 0);
 }
 
+static const jinja_template *template_for(const tokenizer *t, const chat_request *r)
+{
+    return r->tools && t->own.with_tools ? t->own.with_tools : t->own.jinja;
+}
+
 /* `messages` instead of those of the request, which counts for the rest. */
 static pesc_status render(const tokenizer *t, const chat_request *r, const json_t *messages,
                           bool generation, jinja_text *out)
@@ -51,9 +56,8 @@ static pesc_status render(const tokenizer *t, const chat_request *r, const json_
     json_t *variables;
     *out = (jinja_text){ 0 };
     TRY(make_variables(&variables, &part));
-    const jinja_template *j = r->tools && t->own.with_tools ? t->own.with_tools : t->own.jinja;
     jinja_input in = { .variables = variables, .trusted = t->own.tokens, .now = r->now };
-    pesc_status s = jinja_render(j, &in, out);
+    pesc_status s = jinja_render(template_for(t, r), &in, out);
     json_decref(variables);
     return s;
 }
@@ -379,7 +383,7 @@ static pesc_status mark_answers(training *w)
 
 static pesc_status mark_all(training *w)
 {
-    if (jinja_has_generation(w->t->own.jinja))
+    if (jinja_has_generation(template_for(w->t, w->r)))
         return mark_generation(w);
     if (json_array_size(w->r->messages) >= JINJA_DATA - JINJA_MESSAGE)
         return fail(PESC_FORMAT, "the conversation has more than %d messages",

@@ -261,6 +261,23 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     [[ $stderr == *"$f:1: message 2 is from a tool, which the chat format vicuna has no place for: "* ]]
 }
 
+@test "data: tools are written by a template that reads them, else left out with a notice" {
+    local m=$BATS_TEST_TMPDIR/m f=$BATS_TEST_TMPDIR/t.jsonl
+    mkdir "$m"
+    cp "$D/tok/tokenizer.json" "$D/tok/tokenizer_config.json" "$m"
+    echo '{% for t in tools or [] %}[{{ t.name }}]{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}' > "$m/chat_template.jinja"
+    echo '{"system":"s","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"name":"add"}]}' > "$f"
+    pesc data inspect "$m" --data "$f"
+    [ -z "$stderr" ]
+    has '^\[add\]system:s<\|im_end\|>user:a<\|im_end\|>⟦assistant:b<\|im_end\|>⟧$'
+    pesc data check "$m" --data "$f" "$f" --template chatml
+    [ "$status" = 0 ]
+    [ "$stderr" = "pesc: note: $f:1: tools is left out, because the template \"chatml\" has no place for it" ]
+    pesc data mix --general "$f" --counts 1,0,0 -o "$BATS_TEST_TMPDIR/mixed.jsonl" -q
+    [ "$status" = 0 ]
+    grep -q '"tools":\[{"name":"add"}\],"domain":"general"' "$BATS_TEST_TMPDIR/mixed.jsonl"
+}
+
 @test "data: what other programs write is refused with the line that converts it" {
     local t=$BATS_TEST_TMPDIR
     printf 'PAR1....PAR1' > "$t/d.parquet"

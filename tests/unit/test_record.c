@@ -155,6 +155,46 @@ static void reasoning_is_a_choice(void **state)
     json_decref(v);
 }
 
+/* Beside the turns: the system prompt, and tools as a list or as its text. */
+static void tools_and_system_of_a_conversation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tools;
+        size_t n;
+        const char *wrong;
+    } rows[] = {
+        { "null", 0, NULL },
+        { "[]", 0, NULL },
+        { "\"\"", 0, NULL },
+        { "[{\"name\":\"f\"}]", 1, NULL },
+        { "\"[{\\\"name\\\":\\\"f\\\"}]\"", 1, NULL },
+        { "{\"name\":\"f\"}", 0, "tools: found an object, expected a list" },
+        { "\"f\"", 0, "tools" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        record r;
+        snprintf(text, sizeof text,
+                 "{\"system\":\"S\",\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}],"
+                 "\"tools\":%s}",
+                 rows[i].tools);
+        json_t *v = parse(text);
+        pesc_status s = record_read(&r, record_format_find("messages"), v, false);
+        if (rows[i].wrong) {
+            must_fail(s, PESC_FORMAT, rows[i].wrong);
+        } else {
+            must(s);
+            assert_int_equal(json_array_size(r.tools), rows[i].n);
+            assert_true((r.tools != NULL) == (rows[i].n > 0));
+            assert_string_equal(r.messages[0].role, "system");
+            assert_string_equal(r.messages[0].content, "S");
+        }
+        record_free(&r);
+        json_decref(v);
+    }
+}
+
 /* Every allocation of every format may fail, and that is never taken for a fault of the record. */
 static void says_when_memory_is_short(void **state)
 {
@@ -179,8 +219,11 @@ static void says_when_memory_is_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_format),        cmocka_unit_test(reads_ids),
-        cmocka_unit_test(says_what_is_wrong),        cmocka_unit_test(reasoning_is_a_choice),
+        cmocka_unit_test(reads_every_format),
+        cmocka_unit_test(reads_ids),
+        cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(reasoning_is_a_choice),
+        cmocka_unit_test(tools_and_system_of_a_conversation),
         cmocka_unit_test(says_when_memory_is_short),
     };
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
