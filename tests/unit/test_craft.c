@@ -188,6 +188,24 @@ static void spellings_of_rope_parameters(void **state)
     }
 }
 
+/* The configuration of such a model owns memory, and it is read once more from the file. */
+static void some_plain_layers_in_gguf(void **state)
+{
+    (void)state;
+    char from[512];
+    pesc_logit_check check = PESC_INIT(pesc_logit_check);
+    pesc_craft_options o = small("upcycle");
+    pesc_export_options e = pesc_export_defaults();
+    o.layers = "0";
+    e.dtype = "f32";
+    files_clear();
+    must(pesc_craft(modeldirs_device(), modeldirs_golden(from, "qwen3"), files_path("out"), &o,
+                    &check));
+    snprintf(from, sizeof from, "%s", files_path("out"));
+    must(pesc_export(modeldirs_device(), from, "gguf", files_path("out.gguf"), &e, &check));
+    assert_int_equal(check.differ, 0);
+}
+
 static void dtype_is_a_choice(void **state)
 {
     (void)state;
@@ -497,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_stored_head_is_kept),
         cmocka_unit_test(null_in_rope_parameters_is_absent),
         cmocka_unit_test(spellings_of_rope_parameters),
+        cmocka_unit_test(some_plain_layers_in_gguf),
         cmocka_unit_test(dtype_is_a_choice),
         cmocka_unit_test(gguf_and_nf4_parents_are_written_out),
         cmocka_unit_test(the_seed_decides),
