@@ -314,7 +314,7 @@ static void name_subset(str *note, const taskdef *def, const taskdata *data)
 static pesc_status describe(task_leaf *l, const taskdata *data, const taskdata *shot_data)
 {
     const taskdef *def = l->def;
-    str note = { 0 }, label = { 0 };
+    str note = { 0 }, label = { 0 }, definition = { 0 };
     compare(&note, "rows", data, def->file_documents, def->sha256);
     name_subset(&note, def, data);
     if (shot_data)
@@ -327,7 +327,11 @@ static pesc_status describe(task_leaf *l, const taskdata *data, const taskdata *
     l->about.note = note.p;
     l->about.label = label.p;
     memcpy(l->about.data_hash, data->sha256, sizeof l->about.data_hash);
-    return str_ok(&note) && str_ok(&label) ? PESC_OK : fail_nomem("a task", 0);
+    json_put(&definition, def->json, JSON_SORT_KEYS | JSON_COMPACT);
+    digest_text(l->about.definition_hash, definition.p, definition.n);
+    bool ok = str_ok(&note) && str_ok(&label) && str_ok(&definition);
+    str_free(&definition);
+    return ok ? PESC_OK : fail_nomem("a task", 0);
 }
 
 /* ---- a leaf ---- */

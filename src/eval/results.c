@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "eval/chatprompt.h"
 #include "eval/digest.h"
+#include "model/bind.h"
 #include "model/swap.h"
 
 #include <math.h>
@@ -23,8 +24,9 @@ static pesc_status no_memory(void)
 
 static json_t *task_config(const task_about *a)
 {
-    return json_pack("{sf sI sI ss}", "version", a->version, "shots", (json_int_t)a->shots,
-                     "documents", (json_int_t)a->n_docs, "data_hash", a->data_hash);
+    return json_pack("{sf sI sI ss ss}", "version", a->version, "shots", (json_int_t)a->shots,
+                     "documents", (json_int_t)a->n_docs, "data_hash", a->data_hash,
+                     "definition_hash", a->definition_hash);
 }
 
 /* How prompts are written, under the names of the harness; NULL: out of memory. */
@@ -45,27 +47,52 @@ static json_t *chat_config(const pesc_model *m, const taskrun_options *opt)
     return o;
 }
 
+/* How many tensors of the base are held in each dtype. */
+static json_t *held_dtypes(const pesc_model *m)
+{
+    json_t *o = json_object();
+    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        const char *dt = dtype_name(bind_field((pesc_model *)(uintptr_t)m, &s)->dt);
+        json_int_t n = json_integer_value(json_object_get(o, dt));
+        json_object_set_new(o, dt, json_integer(n + 1));
+    }
+    return o;
+}
+
+/* The model as it computes: its files, what was added to them, and in which dtypes. */
+static json_t *model_config(const pesc_model *m, const char *name)
+{
+    char hash[17];
+    swap_identity(&m->cfg, m->dir->ws, hash);
+    return json_pack("{ss ss ss so sb ss sb ss ss}", "model", name ? name : "", "model_hash", hash,
+                     "dtype", dtype_name(m->act_dt), "base_dtype", held_dtypes(m), "double_quant",
+                     m->double_quant, "lora", m->lora_hash, "lora_merged", m->lora_merged, "patch",
+                     m->patch_hash, "pesc_version", PESC_VERSION);
+}
+
 /* Everything that a score depends on; NULL: out of memory. */
 static json_t *config_of(const taskrun *r, const pesc_model *m, const task_set *set,
                          const taskrun_options *opt)
 {
-    char hash[17];
-    swap_identity(&m->cfg, m->dir->ws, hash);
     int32_t most = opt->max_length ? opt->max_length : m->cfg.context;
-    json_t *tasks = json_object();
+    json_t *tasks = json_object(), *all = model_config(m, opt->model);
     for (size_t i = 0; tasks && i < task_count(set); i++) {
         const task_about *a = task_describe(task_at(set, i));
         json_object_set_new(tasks, a->name, task_config(a));
     }
     json_t *chat = chat_config(m, opt);
-    json_t *o = json_pack("{ss ss ss sI sI ss so sO ss sb}", "model", opt->model ? opt->model : "",
-                          "model_hash", hash, "dtype", dtype_name(m->act_dt), "max_length",
-                          (json_int_t)most, "seed", (json_int_t)opt->tasks.seed, "suite",
-                          opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks,
-                          "chat_template_sha", json_object_get(chat, "chat_template_sha"),
-                          "sandbox", r->sandbox, "samples", opt->samples);
+    json_t *how = json_pack("{sI sI ss so sO ss sb}", "max_length", (json_int_t)most, "seed",
+                            (json_int_t)opt->tasks.seed, "suite",
+                            opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks,
+                            "chat_template_sha", json_object_get(chat, "chat_template_sha"),
+                            "sandbox", r->sandbox, "samples", opt->samples);
+    if (json_object_update(all, how) != 0) {
+        json_decref(all);
+        all = NULL;
+    }
+    json_decref(how);
     json_decref(chat);
-    return o;
+    return all;
 }
 
 static pesc_status write_text(const char *dir, const char *name, const str *text)

@@ -59,6 +59,7 @@ typedef struct task_about {
     size_t n_stops;
     char data_hash[DIGEST_TEXT]; /* SHA-256 of the canonical JSON of the rows of the evaluated split
                                   */
+    char definition_hash[DIGEST_TEXT]; /* and of the task's definition (taskdef.h) */
 } task_about;
 
 size_t task_count(const task_set *t);

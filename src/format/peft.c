@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { MAX_CONFIG = 16 << 20, MAX_RANK = 1 << 20 };
 
@@ -289,6 +290,14 @@ void peft_close(peft *p)
     mem_free(p->base);
     mem_free(p->dir);
     mem_free(p);
+}
+
+void peft_hash(const peft *p, char out[17])
+{
+    uint64_t h = weights_hash(p->ws);
+    for (size_t i = 0; i < p->n; i++)
+        h = XXH3_64bits_withSeed(&p->loras[i].scale, sizeof p->loras[i].scale, h);
+    runstate_hex(out, h);
 }
 
 pesc_status peft_base(char **out, const char *dir)

@@ -28,6 +28,9 @@ typedef struct peft {
 pesc_status peft_open(peft **out, const char *dir);
 void peft_close(peft *p); /* NULL is allowed */
 
+/* 16 hexadecimal digits over all numbers and scales. */
+void peft_hash(const peft *p, char out[17]);
+
 /* The base_model_name_or_path of an adapter_config.json, for mem_free(); NULL where it has none. */
 pesc_status peft_base(char **out, const char *dir);
 

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 #include <zlib.h>
 
 typedef struct sum {
@@ -127,6 +128,19 @@ const weight *weights_at(const weights *ws, size_t i)
 weight *weights_edit(weights *ws, size_t i)
 {
     return &ws->list[i];
+}
+
+uint64_t weights_hash(const weights *ws)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < weights_count(ws); i++) {
+        const weight *w = weights_at(ws, i);
+        ASSERT(!w->read);
+        h = XXH3_64bits_withSeed(w->name, strlen(w->name), h);
+        h = XXH3_64bits_withSeed(w->ne, (size_t)w->nd * sizeof *w->ne, h + (uint64_t)w->dt);
+        h = XXH3_64bits_withSeed(w->data, w->bytes, h);
+    }
+    return h;
 }
 
 uint64_t weights_bytes(const weights *ws)

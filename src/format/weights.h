@@ -71,6 +71,9 @@ size_t weights_count(const weights *ws);
 const weight *weights_at(const weights *ws, size_t i);
 uint64_t weights_bytes(const weights *ws); /* in the files, scales included */
 size_t weights_files(const weights *ws);
+/* Over names, dtypes, shapes and all stored bytes, for tables of a part of a model: tensors that
+ * are put together, as a whole GGUF may have them, are not allowed. */
+uint64_t weights_hash(const weights *ws);
 /* Fails when a mapped file was cut short while in use, or when bytes do not have the checksum that
  * their file states (computed once, by the first call): to be called after weights were read. */
 pesc_status weights_check(const weights *ws);

@@ -123,7 +123,8 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     if (opt->patch)
         TRY(swap_in(m, opt->patch));
     bool own = src->copy || !m->dev->op->host_memory(m->dev);
-    return src->lora_merged && own ? fold_loras(m) : PESC_OK;
+    m->lora_merged = src->lora && src->lora_merged && own;
+    return m->lora_merged ? fold_loras(m) : PESC_OK;
 }
 
 /* A run is held as it was trained, so that it computes what it computed then, except where the
@@ -175,6 +176,8 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     TRY(open_blocks(m));
     if (lora_dir)
         TRY(peft_open(&adapter, lora_dir));
+    if (adapter)
+        peft_hash(adapter, m->lora_hash);
     src.ws = d->ws;
     src.lora = adapter;
     pesc_status s = open_weights(m, &src, opt);

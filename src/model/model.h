@@ -103,6 +103,9 @@ struct pesc_model {
     float attn_scale;                /* 1/sqrt(qk_dim), times yarn's factor where it has one */
     block *blocks;                   /* n_layers */
     struct swap *swap;               /* the expert patch that is in; NULL: none */
+    char patch_hash[17];             /* of its contents; "": none */
+    char lora_hash[17];              /* of the LoRA that was loaded (peft_hash); "": none */
+    bool lora_merged;                /* and was added to the weights */
     struct specialists *specialists; /* NULL: none */
     struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
     struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */

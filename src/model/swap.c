@@ -86,6 +86,7 @@ void swap_close(pesc_model *m)
 {
     swap_free(m->swap, m->dev);
     m->swap = NULL;
+    m->patch_hash[0] = '\0';
 }
 
 /* Run twice, like every layout: `rows` are there the second time. */
@@ -196,11 +197,13 @@ pesc_status swap_in(pesc_model *m, const char *dir)
     pesc_status s = patch_open(&w->p, dir);
     if (s == PESC_OK)
         s = apply_patch(m, w);
-    if (s == PESC_OK)
-        m->swap = w;
-    else
+    if (s != PESC_OK) {
         swap_free(w, m->dev);
-    return s;
+        return s;
+    }
+    m->swap = w;
+    runstate_hex(m->patch_hash, weights_hash(w->p->ws));
+    return PESC_OK;
 }
 
 /* Tensors come from files, in and out, and a LoRA that was folded into them is in none. */

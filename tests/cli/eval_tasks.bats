@@ -58,6 +58,58 @@ evaluate() { pesc eval "$D/model" --data-dir "$D/bench" --ctx 512 "$@"; }
     [[ $stderr == *"is from an evaluation with another tasks; it begins again"* ]]
 }
 
+# The directory is of another evaluation in one respect, which the notice names.
+begins_again() { # respect
+    [ "$status" = 0 ]
+    if [[ $stderr != *"is from an evaluation with another $1; it begins again"*"tokens computed"* ]]; then
+        printf 'expected another %s, found\n%s\n' "$1" "$stderr"
+        return 1
+    fi
+}
+
+@test "eval tasks: another LoRA, dtype or step of a run is another model" {
+    local out=$BATS_TEST_TMPDIR/out run=$BATS_TEST_TMPDIR/run
+    records 4 > "$BATS_TEST_TMPDIR/data.jsonl"
+    train() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch 2 --lr 0.05 --schedule constant --data "$BATS_TEST_TMPDIR/data.jsonl" -o "$run" -q "$@"; }
+    train --steps 2
+    [ "$status" = 0 ]
+    evaluate --tasks arc_easy --limit 4 -o "$out"
+    cp "$out/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/base"
+    evaluate --tasks arc_easy --limit 4 -o "$out" --base-dtype nf4
+    begins_again base_dtype
+    evaluate --tasks arc_easy --limit 4 -o "$out" --lora "$run/latest"
+    begins_again base_dtype
+    refute cmp -s "$out/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/base"
+    evaluate --tasks arc_easy --limit 4 -o "$out"
+    begins_again lora
+    cmp "$out/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/base"
+    pesc eval "$run" --data-dir "$D/bench" --ctx 512 --tasks arc_easy --limit 4 -o "$BATS_TEST_TMPDIR/of_run"
+    cp "$BATS_TEST_TMPDIR/of_run/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/step_2"
+    train --steps 4 --resume
+    [ "$status" = 0 ]
+    pesc eval "$run" --data-dir "$D/bench" --ctx 512 --tasks arc_easy --limit 4 -o "$BATS_TEST_TMPDIR/of_run"
+    begins_again lora
+    refute cmp -s "$BATS_TEST_TMPDIR/of_run/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/step_2"
+}
+
+@test "eval tasks: another definition of a task is another evaluation" {
+    local out=$BATS_TEST_TMPDIR/out task=$BATS_TEST_TMPDIR/made.json
+    made() { # max_tokens
+        cat > "$task" <<JSON
+{"task": "made", "kind": "text", "judge": "match", "data": ["gsm8k"], "split": "test", "columns": {"question": "text", "answer": "text"},
+ "question": "{question}", "target": "{answer}", "stops": ["zzz"], "metrics": ["exact_match"], "max_tokens": $1}
+JSON
+    }
+    made 4
+    evaluate --tasks "$task" --limit 2 -o "$out"
+    [ "$status" = 0 ]
+    cp "$out/samples_made.jsonl" "$BATS_TEST_TMPDIR/before"
+    made 8
+    evaluate --tasks "$task" --limit 2 -o "$out"
+    begins_again tasks
+    refute cmp -s "$out/samples_made.jsonl" "$BATS_TEST_TMPDIR/before"
+}
+
 @test "eval tasks: JSON as the harness writes it" {
     evaluate --tasks arc_easy --limit 4 --json -q
     [ "$status" = 0 ]

@@ -166,6 +166,14 @@ same_run() { # a b
     [ "$plain" = "$(python3 -c 'import json; print(json.loads(input())["ids"])' <<< "$output")" ]
     pesc chat "$D/moe" --patch "$D/moe-run" -n 4 < <(echo hello)
     [ "$status" = 0 ]
+    # an evaluation knows one model from the other
+    mkdir -p "$D/bench/arc_easy"
+    echo '{"id": "1", "question": "hello?", "answerKey": "A", "choices": {"text": ["hello", "world"], "label": ["A", "B"]}}' > "$D/bench/arc_easy/test.jsonl"
+    pesc eval "$D/moe" --tasks arc_easy --data-dir "$D/bench" -o "$D/scores"
+    [ "$status" = 0 ]
+    pesc eval "$D/moe" --tasks arc_easy --data-dir "$D/bench" -o "$D/scores" --patch "$D/moe-run"
+    [ "$status" = 0 ]
+    [[ $stderr == *"is from an evaluation with another patch; it begins again"* ]]
 }
 @test "patch: tensor names of ESFT's first release, without the prefix model., are read" {
     mkdir "$BATS_TEST_TMPDIR/p"
