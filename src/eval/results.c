@@ -121,20 +121,53 @@ static pesc_status write_json(const char *dir, const char *name, const json_t *v
     return s;
 }
 
-static bool is_ours(const char *name)
+static bool is_output(const char *name)
 {
     return strcmp(name, results_name) == 0 ||
            (str_starts(name, "samples_") && str_ends(name, ".jsonl"));
 }
 
-static pesc_status remove_files(const char *dir)
+/* Whether an evaluation with this configuration writes the file. */
+static bool writes(const json_t *about, const char *name)
+{
+    char file[SAMPLES_NAME];
+    const char *task;
+    json_t *v;
+    if (about && strcmp(name, results_name) == 0)
+        return true;
+    json_object_foreach(json_object_get(about, "tasks"), task, v)
+    {
+        samples_name(file, task);
+        if (strcmp(name, file) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A file that the evaluation before has not written is somebody's own. */
+static pesc_status check_file(const char *dir, const char *name, const json_t *now,
+                              const json_t *then)
+{
+    if (!is_output(name) || writes(then, name) || (then && !writes(now, name)))
+        return PESC_OK;
+    return fail(PESC_USAGE,
+                "%s: holds %s, which no evaluation.json there speaks of; move it away, or give "
+                "another directory",
+                dir, name);
+}
+
+/* Removes what the evaluation before has written, or refuses before anything is removed. then: its
+ * configuration; NULL: there was none. */
+static pesc_status clear_dir(const char *dir, const json_t *now, const json_t *then)
 {
     char **names;
     size_t n;
     TRY(io_list(dir, &names, &n));
     pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        s = check_file(dir, names[i], now, then);
     for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        char *path = is_ours(names[i]) ? io_join(dir, names[i]) : NULL;
+        char *path = writes(then, names[i]) ? io_join(dir, names[i]) : NULL;
         s = path ? io_remove(path) : PESC_OK;
         mem_free(path);
     }
@@ -151,24 +184,40 @@ static const char *first_difference(json_t *now, const json_t *then)
     return NULL;
 }
 
-static pesc_status compare_config(const char *dir, json_t *now)
+/* The configuration of the evaluation before; *out NULL: there was none. */
+static pesc_status read_config(json_t **out, const char *dir)
 {
-    json_t *then = NULL;
+    *out = NULL;
     char *path = io_join(dir, config_name);
     if (!path)
         return no_memory();
-    bool begun = io_kind_of(path) != IO_NONE;
-    if (begun && json_read(&then, path, MAX_BYTES) != PESC_OK)
-        then = NULL;
+    pesc_status s = PESC_OK;
+    if (io_kind_of(path) != IO_NONE) {
+        s = json_read(out, path, MAX_BYTES);
+        if (s != PESC_NOMEM && !json_is_object(json_object_get(*out, "tasks")))
+            s = fail(PESC_USAGE,
+                     "%s: is not from an evaluation; move it away, or give another "
+                     "directory",
+                     path);
+    }
     mem_free(path);
-    const char *differs = then ? first_difference(now, then) : "evaluation.json";
+    return s;
+}
+
+static pesc_status compare_config(const char *dir, json_t *now)
+{
+    json_t *then;
+    pesc_status s = read_config(&then, dir);
+    const char *differs = then ? first_difference(now, then) : config_name;
+    if (s == PESC_OK && differs) {
+        s = clear_dir(dir, now, then);
+        if (s == PESC_OK && then)
+            log_notice("%s: is from an evaluation with another %s; it begins again", dir, differs);
+        if (s == PESC_OK)
+            s = write_json(dir, config_name, now);
+    }
     json_decref(then);
-    if (!differs)
-        return PESC_OK;
-    if (begun)
-        log_notice("%s: is from an evaluation with another %s; it begins again", dir, differs);
-    TRY(remove_files(dir));
-    return write_json(dir, config_name, now);
+    return s;
 }
 
 pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set *set,

@@ -7,7 +7,8 @@
 #include "eval/taskrun.h"
 
 /* Makes opt->dir ready. If evaluation.json there is of another evaluation, a notice says what
- * differs, and its samples are removed. */
+ * differs, and the files of the tasks that it lists are removed. Such files of which no
+ * evaluation.json speaks, and an evaluation.json of something else, are PESC_USAGE. */
 pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set *set,
                           const taskrun_options *opt);
 

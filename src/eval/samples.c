@@ -93,11 +93,16 @@ static pesc_status read_file(samples *s, size_t *kept)
     return st;
 }
 
+void samples_name(char out[SAMPLES_NAME], const char *task)
+{
+    snprintf(out, SAMPLES_NAME, "samples_%.200s.jsonl", task);
+}
+
 static pesc_status open_file(samples *s, const char *dir)
 {
-    char name[256];
+    char name[SAMPLES_NAME];
     size_t kept;
-    snprintf(name, sizeof name, "samples_%.200s.jsonl", s->about->name);
+    samples_name(name, s->about->name);
     if (!(s->path = io_join(dir, name)))
         return fail_nomem("the name of a file", strlen(dir));
     TRY(read_file(s, &kept));

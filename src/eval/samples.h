@@ -24,6 +24,10 @@ typedef struct samples {
     io_log *log; /* NULL: closed */
 } samples;
 
+/* The name of the file. */
+enum { SAMPLES_NAME = 256 };
+void samples_name(char out[SAMPLES_NAME], const char *task);
+
 /* Reads what the file in dir (NULL: none is kept) holds already; a part of a line at its end is
  * dropped. whole: lines also hold the document and its requests, for a judge outside. */
 pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir, bool whole);

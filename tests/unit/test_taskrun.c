@@ -145,9 +145,6 @@ static void files_do_not_depend_on_slots_or_interruptions(void **state)
     must(evaluate(tasks, 64, 0, &r)); /* it is finished: nothing is computed */
     assert_int_equal(forwards, 0);
     must_be_outputs(want);
-    remove(files_path("out/evaluation.json")); /* what is there is of unknown origin */
-    must(evaluate(tasks, 1, 0, &r));
-    must_be_outputs(want);
     for (int line = 0; line < 6; line++) {
         size_t at = line_at(want[3], line);
         files_put("out/samples_nq_open.jsonl", want[3], at + (size_t)line * 7 % 20);
@@ -158,6 +155,30 @@ static void files_do_not_depend_on_slots_or_interruptions(void **state)
         must_be_outputs(want);
     }
     free_outputs(want);
+}
+
+static void files_of_others_stay(void **state)
+{
+    (void)state;
+    taskrun r;
+    files_clear();
+    put_data();
+    files_text("out/samples_gsm8k_2026.jsonl", "mine");
+    must_fail(evaluate("nq_open", 8, 0, &r), PESC_USAGE,
+              "holds samples_gsm8k_2026.jsonl, which no evaluation.json there speaks of");
+    files_must_be("out/samples_gsm8k_2026.jsonl", "mine");
+    remove(files_path("out/samples_gsm8k_2026.jsonl"));
+    files_text("out/evaluation.json", "[1]");
+    must_fail(evaluate("nq_open", 8, 0, &r), PESC_USAGE, "is not from an evaluation");
+    files_must_be("out/evaluation.json", "[1]");
+    remove(files_path("out/evaluation.json"));
+    must(evaluate("nq_open", 8, 0, &r));
+    files_text("out/samples_gsm8k_2026.jsonl", "mine");
+    must(evaluate("nq_open", 8, 300, &r)); /* begins again */
+    files_must_be("out/samples_gsm8k_2026.jsonl", "mine");
+    files_text("out/samples_gsm8k.jsonl", "mine");
+    must_fail(evaluate("gsm8k", 8, 300, &r), PESC_USAGE, "holds samples_gsm8k.jsonl");
+    files_must_be("out/samples_gsm8k.jsonl", "mine");
 }
 
 static void a_changed_evaluation_begins_again(void **state)
@@ -286,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_do_not_depend_on_slots_or_interruptions),
+        cmocka_unit_test(files_of_others_stay),
         cmocka_unit_test(a_changed_evaluation_begins_again),
         cmocka_unit_test(choices_are_scored_and_judged),
         cmocka_unit_test(conversations_are_scored),
