@@ -146,12 +146,13 @@ static pesc_status pick_format(dialog *d, const options *o)
     return d->format ? PESC_OK : list_formats(o, asked ? asked : "");
 }
 
-/* The stop texts of the user and of the chat format. */
+/* The stop texts of the user and, unless the model's ends are to be ignored, of the chat format. */
 static pesc_status collect_stops(dialog *d, const options *o)
 {
     size_t n;
     const char *const *own =
         d->format ? pesc_chat_stops(d->format, &n) : pesc_model_chat_stops(d->m->model, &n);
+    n = o->sample.ignore_eos ? 0 : n;
     d->stops = calloc(o->sample.n_stop + n + 1, sizeof *d->stops);
     if (!d->stops)
         return out_nomem("the stop texts");

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/clock.h"
 #include "base/options.h"
+#include "infer/ends.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "infer/stops.h"
@@ -46,6 +47,7 @@ typedef struct run {
     sampler *sampler;
     decode_stream *decode; /* of what follows the prompt; NULL: the model has no tokenizer */
     writer w;
+    text_ends ends;
     id_list ids;
 } run;
 
@@ -59,7 +61,7 @@ static pesc_status loop(run *r, const char **finish)
         int32_t id;
         TRY(sampler_pick(r->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
         TRY(id_list_add(&r->ids, id));
-        bool end = !opt->ignore_eos && session_ends(s->model, id);
+        bool end = ends_with(&r->ends, id);
         const char *text = "";
         size_t n = 0;
         if (r->decode && !end)
@@ -82,7 +84,13 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     const pesc_model *m = r->s->model;
     const char *finish, *text;
     size_t n_text;
-    TRY(sampler_open(&r->sampler, r->w.opt, m->cfg.vocab));
+    const pesc_sample_options *opt = r->w.opt;
+    if (!opt->ignore_eos)
+        TRY(ends_add_model(&r->ends, m));
+    TRY(ends_add_stops(&r->ends, m, opt->stop, opt->n_stop));
+    r->w.text.stop = r->ends.texts;
+    r->w.text.n_stop = r->ends.n_texts;
+    TRY(sampler_open(&r->sampler, opt, m->cfg.vocab));
     if (m->tok)
         TRY(decode_open_after(&r->decode, m->tok, PESC_SKIP_SPECIAL, ids, n));
     double t0 = clock_seconds();
@@ -123,11 +131,10 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
     if (out)
         ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
-    r.w.text.stop = o.stop;
-    r.w.text.n_stop = o.n_stop;
     pesc_status st = complete(&r, ids, n, out);
     decode_close(r.decode);
     sampler_close(r.sampler);
+    ends_free(&r.ends);
     mem_free(r.ids.ids);
     str_free(&r.w.text.text);
     return st;

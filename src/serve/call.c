@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "infer/session.h"
 
 #include <xxhash.h>
 
@@ -58,47 +57,19 @@ static bool set_reports(call *c, api_error *e)
 
 /* ---- where texts end ---- */
 
-static bool add_end(call *c, int32_t id)
-{
-    int32_t *more = mem_grow(c->ends, c->n_ends + 1, sizeof *more);
-    if (!more)
-        return false;
-    c->ends = more;
-    c->ends[c->n_ends++] = id;
-    return true;
-}
-
-/* Of the chat format those that are control tokens are known by their ids. */
-static bool add_ends(call *c)
+/* The stop strings and ids of the request hold also where the model's own ends do not. */
+static pesc_status add_ends(call *c)
 {
     const pesc_model *m = c->x->srv->m;
     const chat_format *f = c->x->srv->chat;
-    bool good = true;
-    size_t n = 0, used = 0;
+    size_t n = 0;
     const char *const *stops = f ? chat_stops(f, &n) : pesc_model_chat_stops(m, &n);
-    if (c->api.endpoint != API_CHAT)
-        n = 0;
-    const char **all = mem_alloc(c->api.n_stop + n + 1, sizeof *all);
-    if (!all)
-        return false;
-    c->stops = all;
-    for (size_t i = 0; i < c->api.n_stop; i++)
-        all[used++] = c->api.stop[i];
-    for (int32_t i = 0; !c->api.ignore_eos && i < m->cfg.n_eos; i++)
-        good = good && add_end(c, m->cfg.eos[i]);
-    if (!c->api.ignore_eos && m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) >= 0)
-        good = good && add_end(c, tokenizer_eos(m->tok));
-    for (size_t i = 0; !c->api.ignore_eos && i < n; i++) {
-        int32_t id = tokenizer_added_id(m->tok, stops[i]);
-        if (id >= 0)
-            good = good && add_end(c, id);
-        else
-            all[used++] = stops[i];
-    }
-    for (size_t i = 0; i < c->api.n_stop_ids; i++)
-        good = good && add_end(c, c->api.stop_ids[i]);
-    c->n_stops = used;
-    return good;
+    TRY(ends_add_stops(&c->ends, m, c->api.stop, c->api.n_stop));
+    TRY(ends_add_ids(&c->ends, c->api.stop_ids, c->api.n_stop_ids));
+    if (c->api.ignore_eos)
+        return PESC_OK;
+    TRY(ends_add_model(&c->ends, m));
+    return c->api.endpoint == API_CHAT ? ends_add_stops(&c->ends, m, stops, n) : PESC_OK;
 }
 
 /* ---- choices ---- */
@@ -111,8 +82,8 @@ static void set_terms(call *c)
                                 .bias = r->bias,
                                 .n_bias = r->n_bias,
                                 .min_tokens = r->min_tokens,
-                                .ends = c->ends,
-                                .n_ends = c->n_ends };
+                                .ends = c->ends.ids,
+                                .n_ends = c->ends.n_ids };
     c->has_terms =
         r->presence_penalty != 0 || r->frequency_penalty != 0 || r->n_bias > 0 || r->min_tokens > 0;
 }
@@ -162,11 +133,11 @@ static bool prepare(call *c, api_error *e)
     if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
         !check_lengths(c, e))
         return false;
-    if (!add_ends(c))
-        return api_failed(e, fail_nomem("stop strings", sizeof *c));
+    pesc_status st = add_ends(c);
     set_terms(c);
     c->scope = scope_of(c);
-    pesc_status st = open_choices(c);
+    if (st == PESC_OK)
+        st = open_choices(c);
     return st == PESC_OK || api_failed(e, st);
 }
 
@@ -197,8 +168,7 @@ void call_free(call *c)
     for (size_t i = 0; c->choices && i < c->n_choices; i++)
         choice_close(&c->choices[i]);
     mem_free(c->choices);
-    mem_free(c->ends);
-    mem_free((void *)c->stops);
+    ends_free(&c->ends);
     mem_free(c->expert_counts);
     prompts_close(&c->prompts);
     api_close(&c->api);

@@ -5,6 +5,7 @@
 #ifndef PESC_SERVE_CALL_H
 #define PESC_SERVE_CALL_H
 
+#include "infer/ends.h"
 #include "infer/stops.h"
 #include "serve/exchange.h"
 #include "serve/prompts.h"
@@ -68,10 +69,7 @@ struct call {
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     sampler_terms terms;
     bool has_terms;
-    int32_t *ends; /* tokens that end a text */
-    size_t n_ends;
-    const char *const *stops; /* texts that end it: the request's, then the chat format's */
-    size_t n_stops;
+    text_ends ends; /* of texts: those of the request, the model and the chat format */
     uint64_t scope;
     char id[48];
     int64_t created;

@@ -1,7 +1,6 @@
 #include "serve/call.h"
 
 #include "base/mem.h"
-#include "infer/session.h"
 
 /* ---- log-probabilities ---- */
 
@@ -76,7 +75,9 @@ pesc_status choice_open(choice *c)
     const call *of = c->of;
     const pesc_model *m = of->x->srv->m;
     const prompt *p = c->prompt;
-    c->text = (stop_text){ .stop = of->stops, .n_stop = of->n_stops, .keep = of->api.include_stop };
+    c->text = (stop_text){ .stop = of->ends.texts,
+                           .n_stop = of->ends.n_texts,
+                           .keep = of->api.include_stop };
     c->chars = of->api.echo ? p->chars : 0;
     if (of->api.logprobs && of->api.echo)
         TRY(add_note(c, &c->notes, &(note){ .id = p->ids.ids[0], .before = -1, .none = true },
@@ -94,14 +95,6 @@ void choice_close(choice *c)
     mem_free(c->prompt_notes.all);
     mem_free(c->top);
     mem_free(c->routes);
-}
-
-static bool is_end(const call *c, int32_t id)
-{
-    for (size_t i = 0; i < c->n_ends; i++)
-        if (c->ends[i] == id)
-            return true;
-    return false;
 }
 
 /* After a prompt that ends inside a character, the first text may be the rest of it. */
@@ -122,7 +115,7 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
     const char *text = "";
     size_t n = 0;
     TRY(id_list_add(&c->ids, id));
-    if (is_end(c->of, id)) {
+    if (ends_with(&c->of->ends, id)) {
         c->finish = "stop";
         *more = false;
         return PESC_OK;

@@ -142,6 +142,35 @@ PY
     fails 2 "generate: --chat-format needs --chat"
 }
 
+@test "generate: a stop text that is a control token ends the answer at that token" {
+    local other=$BATS_TEST_TMPDIR/other seed n
+    cp -r "$D/model" "$other"
+    sed -i 's/"eos_token_id": 265/"eos_token_id": 263/' "$other/config.json"
+    sed -i 's/"eos_token": "<|im_end|>"/"eos_token": "<\/s>"/' "$other/tokenizer_config.json"
+    grep -q '"eos_token_id": 263' "$other/config.json"
+    # a seed with which <|im_end|> (265) comes, and not at the end
+    for seed in {1..200}; do
+        pesc generate "$other" --prompt hello -n 100 -t 5 --seed "$seed" --ignore-eos --json
+        if [[ $output == *,265,* ]]; then break; fi
+    done
+    n=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["ids"].index(265) + 1)' "$output")
+    pesc generate "$other" --prompt hello -n 100 -t 5 --seed "$seed" --ignore-eos --stop '<|im_end|>' --json
+    python3 -c '
+import json, sys
+g = json.loads(sys.argv[1])
+assert g["finish"] == "stop" and len(g["ids"]) == int(sys.argv[2]) and g["ids"][-1] == 265, g' "$output" "$n"
+    # the same of a chat format, unless the model's ends are ignored
+    for seed in {1..200}; do
+        pesc generate "$other" --prompt hello --chat -n 80 -t 5 --seed "$seed" --ignore-eos --json
+        if [[ $output == *,265,* && $output != *263* ]]; then break; fi
+    done
+    pesc generate "$other" --prompt hello --chat -n 80 -t 5 --seed "$seed" --json
+    python3 -c '
+import json, sys
+g = json.loads(sys.argv[1])
+assert g["finish"] == "stop" and g["ids"].index(265) == len(g["ids"]) - 1, g' "$output"
+}
+
 @test "generate: an empty answer of a chat model suggests --chat" {
     # whatever the model says ends the answer
     local stops=() c

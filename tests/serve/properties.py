@@ -354,6 +354,9 @@ def obeys_options_of_a_request(model):
         assert cut["text"] == plain["text"][:plain["text"].index(mark)] and cut["finish_reason"] == "stop"
         (kept,) = ask(stop=mark, include_stop_str_in_output=True)
         assert kept["text"] == cut["text"] + mark
+        # a control token is not in the text, and ends it all the same
+        (ended,) = ask(stop="<s>", logit_bias={"1": 100}, return_token_ids=True)
+        assert ended["finish_reason"] == "stop" and ended["token_ids"] == [1] and ended["text"] == "", ended
         many = ask(n=4, temperature=1, seed=5)
         assert [c["index"] for c in many] == [0, 1, 2, 3] and len({c["text"] for c in many}) > 1
         assert ask(temperature=1, seed=6)[0]["text"] == many[1]["text"]
