@@ -197,20 +197,21 @@ void scheduler_limit_prompts(scheduler *s, int32_t tokens)
     s->prompt_limit = tokens;
 }
 
-static bool cancel_one(job *j, uint64_t ticket)
+static bool cancel_joined(job *j, uint64_t first, uint64_t last)
 {
+    bool any = false;
     for (; j; j = j->joined)
-        if (j->ticket == ticket)
-            return j->cancelled = true;
-    return false;
+        if (j->ticket >= first && j->ticket <= last)
+            any = j->cancelled = true;
+    return any;
 }
 
-void scheduler_cancel(scheduler *s, uint64_t ticket)
+void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last)
 {
     for (job *j = s->queue.first; j; j = j->next)
-        s->cancelled |= cancel_one(j, ticket);
+        s->cancelled |= cancel_joined(j, first, last);
     for (int32_t i = 0; i < s->n_running; i++)
-        s->cancelled |= cancel_one(s->slots[s->order[i]], ticket);
+        s->cancelled |= cancel_joined(s->slots[s->order[i]], first, last);
 }
 
 /* ---- slots ---- */

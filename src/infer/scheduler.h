@@ -120,14 +120,16 @@ typedef struct sched_request {
     void *ud;
 } sched_request;
 
-/* Adds a request to the end of the queue. The ticket (may be NULL) names it to scheduler_cancel().
- * PESC_USAGE: it is longer than the context, or an id is outside the vocabulary. Callbacks may add
- * and cancel requests; a callback that fails ends scheduler_step() with its status. */
+/* Adds a request to the end of the queue. The ticket (may be NULL) names it to scheduler_cancel();
+ * each is one more than that of the request added before. PESC_USAGE: it is longer than the
+ * context, or an id is outside the vocabulary. Callbacks may add and cancel requests; a callback
+ * that fails ends scheduler_step() with its status. */
 pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket);
 
-/* The request ends at the beginning of the next step, waiting or running. A ticket of a request
- * that is done is ignored. */
-void scheduler_cancel(scheduler *s, uint64_t ticket);
+/* The requests with tickets from first to last end at the beginning of the next step, waiting or
+ * running. Tickets of requests that are done are ignored. One pass over all requests, whatever the
+ * number of tickets. */
+void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last);
 
 /* Puts the waiting requests in the order of their tokens, so that those with the same prefix follow
  * each other, and joins scores whose tokens differ in the last one only: one row serves them. */

@@ -39,6 +39,20 @@ static bool check_lengths(call *c, api_error *e)
     return true;
 }
 
+/* More choices than run and wait at the same time would never fit. */
+static bool check_choices(const call *c, api_error *e)
+{
+    const pesc_serve_options *o = &c->x->srv->opt;
+    int64_t most = o->max_queue + o->max_streams, n = (int64_t)c->prompts.n * c->api.n;
+    if (n <= most)
+        return true;
+    return api_refuse(e, 400, "too_many_choices", c->prompts.n > 1 ? "prompt" : "n",
+                      "the request asks for %lld choices (%zu prompts, n %lld), expected at most "
+                      "%lld: as many as this server lets run (%lld) and wait (%lld)",
+                      (long long)n, c->prompts.n, (long long)c->api.n, (long long)most,
+                      (long long)o->max_streams, (long long)o->max_queue);
+}
+
 /* What is reported about tokens. */
 static bool set_reports(call *c, api_error *e)
 {
@@ -131,7 +145,7 @@ static bool prepare(call *c, api_error *e)
     prompt_maker m = { s->m->tok, s->chat, s->m->cfg.vocab };
     c->model = models_find(s, c->api.model, e);
     if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
-        !check_lengths(c, e))
+        !check_choices(c, e) || !check_lengths(c, e))
         return false;
     pesc_status st = add_ends(c);
     set_terms(c);

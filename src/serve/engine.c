@@ -216,6 +216,20 @@ static void add_call(pesc_server *s, call *c)
         add_choice(s, &c->choices[i]);
 }
 
+/* The choices of a call were added in a row, so their tickets are a range without others. */
+static void cancel_choices(pesc_server *s, call *c)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    for (size_t i = 0; i < c->n_choices; i++) {
+        uint64_t ticket = c->choices[i].ticket;
+        if (ticket && ticket < first)
+            first = ticket;
+        if (ticket > last)
+            last = ticket;
+    }
+    scheduler_cancel(s->sched, first, last);
+}
+
 /* Waiting for too long is an end, too. */
 static void tell_scheduler(pesc_server *s)
 {
@@ -230,9 +244,7 @@ static void tell_scheduler(pesc_server *s)
         if (!(c->cancelled || c->error.status) || c->told)
             continue;
         c->told = true;
-        for (size_t i = 0; i < c->n_choices; i++)
-            if (!c->choices[i].done)
-                scheduler_cancel(s->sched, c->choices[i].ticket);
+        cancel_choices(s, c);
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -39,6 +39,7 @@ property() {
 @test "serve: a slot is free within 100 ms after its client has left" { property slots_are_free_soon; }
 @test "serve: a long prompt does not stop running streams" { property long_prompts_do_not_stop_streams; }
 @test "serve: a large body does not stop other requests" { property large_bodies_do_not_stop_others; }
+@test "serve: the choices of a client that has left are cancelled together" { property many_choices_leave_at_once; }
 @test "serve: a full queue is answered 429" { property refuses_what_does_not_fit_the_queue; }
 @test "serve: SIGTERM lets requests end and cuts those that do not" { property ends_after_a_signal; }
 @test "serve: keys are asked for where there is a key file" { property asks_for_keys "$D/model"; }

@@ -280,6 +280,30 @@ def refuses_what_does_not_fit_the_queue(model):
         assert int(headers["retry-after"]) > 0 and headers["x-should-retry"] == "true"
         first.close()
         second.close()
+        s.wait_for("pesc_requests_running", 0)
+        # what would never fit is not to be sent again
+        for fields, param in ({"prompt": "a", "n": 3}, "n"), ({"prompt": ["a", "b", "c"]}, "prompt"):
+            error = s.json("/v1/completions", {"max_tokens": 1, **fields}, status=400)["error"]
+            assert error["code"] == "too_many_choices" and error["param"] == param, error
+        assert len(s.json("/v1/completions", {"prompt": "a", "n": 2, "max_tokens": 1})["choices"]) == 2
+
+
+def many_choices_leave_at_once(model):
+    """A request of 20,000 choices whose client leaves does not keep others from being answered."""
+    with Server(model, "--max-streams", "2", "--max-queue", "20000", "--context", "20000") as s:
+        c = open_stream(s, prompt=["a"] * 200, n=100)
+        assert c.recv(1000)
+        c.close()
+        longest, end = 0, time.monotonic() + 30
+        while s.process.poll() is None:
+            began = time.monotonic()
+            waiting = s.metric("pesc_requests_waiting")
+            longest = max(longest, time.monotonic() - began)
+            if waiting == 0 and s.metric("pesc_requests_running") == 0:
+                break
+            assert time.monotonic() < end, waiting
+            time.sleep(0.01)
+        assert longest < 1, longest
 
 
 def ends_after_a_signal(model):
@@ -379,7 +403,7 @@ def writes_a_log(model):
 
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
-    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
+    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":

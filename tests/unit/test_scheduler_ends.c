@@ -124,20 +124,20 @@ static void cancelled_requests_leave_at_once(void **state)
     must(scheduler_step(s, &more));
     assert_int_equal(scheduler_count(s).running, 1);
     assert_int_equal(scheduler_count(s).waiting, 2);
-    scheduler_cancel(s, waiting.ticket);
-    scheduler_cancel(s, 12345);
+    scheduler_cancel(s, waiting.ticket, waiting.ticket);
+    scheduler_cancel(s, 12345, 12345);
     must(scheduler_step(s, &more));
     assert_int_equal(waiting.finish, FINISH_CANCELLED);
     assert_int_equal(waiting.done, 1);
     assert_int_equal(running.done, 0);
-    scheduler_cancel(s, running.ticket);
+    scheduler_cancel(s, running.ticket, running.ticket);
     must(scheduler_step(s, &more));
     assert_int_equal(running.finish, FINISH_CANCELLED);
     assert_int_equal(running.n_got, 2);
     assert_int_equal(last.finish, FINISH_SCORED);
     assert_false(more);
     assert_int_equal(scheduler_count(s).pages_used, 0);
-    scheduler_cancel(s, last.ticket);
+    scheduler_cancel(s, last.ticket, last.ticket);
     must(scheduler_step(s, &more));
     scheduler_close(s);
 }
@@ -164,8 +164,8 @@ static void results_are_told_during_the_next_forward(void **state)
     must(scheduler_step(s, &more));
     assert_true(ends.n_got == 1 && stops.n_got == 1 && cancelled.n_got == 1);
     assert_int_equal(scheduler_count(s).running, 2); /* one has all its tokens */
-    scheduler_cancel(s, cancelled.ticket);
-    scheduler_cancel(s, stops.ticket); /* too late */
+    scheduler_cancel(s, cancelled.ticket, cancelled.ticket);
+    scheduler_cancel(s, stops.ticket, stops.ticket); /* too late */
     must(scheduler_step(s, &more));
     assert_true(cancelled.n_got == 1 && cancelled.finish == FINISH_CANCELLED);
     assert_true(stops.n_got == 2 && stops.finish == FINISH_LENGTH);
