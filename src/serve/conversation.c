@@ -139,27 +139,6 @@ static json_t *read_message(const json_t *v, size_t number, bool lenient, api_er
 
 /* ---- all of them ---- */
 
-/* The conversation up to the last message, which is not closed. */
-static bool cut_last_close(const prompt_maker *m, const json_t *last, id_list *ids, api_error *e)
-{
-    str text = { 0 };
-    const char *end = json_string_value(json_object_get(last, "content"));
-    size_t n = strlen(end);
-    pesc_status s = PESC_OK;
-    while (s == PESC_OK && ids->n > 0) { /* drops tokens until the text ends the conversation */
-        str_clear(&text);
-        s = prompts_decode(m->tok, ids->ids, ids->n, 0, &text);
-        if (s == PESC_OK && text.n >= n && memcmp(text.p + text.n - n, end, n) == 0)
-            break;
-        ids->n--;
-    }
-    str_free(&text);
-    if (s != PESC_OK)
-        return api_failed(e, s);
-    return ids->n > 0 || api_refuse(e, 400, NULL, "continue_final_message",
-                                    "the last message cannot be continued in this chat format");
-}
-
 /* A built-in format writes roles and texts, and nothing else. */
 static pesc_status encode_built_in(const prompt_maker *m, const api_request *r, const json_t *all,
                                    id_list *out)
@@ -173,7 +152,9 @@ static pesc_status encode_built_in(const prompt_maker *m, const api_request *r, 
         messages[i].role = json_string_value(json_object_get(v, "role"));
         messages[i].content = json_string_value(json_object_get(v, "content"));
     }
-    pesc_status s = chat_encode(m->chat, m->tok, messages, n, r->add_generation_prompt, out, NULL);
+    pesc_status s = r->continue_final_message ? chat_encode_open(m->chat, m->tok, messages, n, out)
+                                              : chat_encode(m->chat, m->tok, messages, n,
+                                                            r->add_generation_prompt, out, NULL);
     mem_free(messages);
     return s;
 }
@@ -184,7 +165,8 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
     chat_request own = { .messages = all,
                          .tools = r->tools,
                          .variables = r->variables,
-                         .generation = r->add_generation_prompt };
+                         .generation = r->add_generation_prompt,
+                         .open = r->continue_final_message };
     pesc_status s =
         m->chat ? encode_built_in(m, r, all, out) : chat_template_encode(m->tok, &own, out);
     if (s != PESC_OK) {
@@ -192,8 +174,7 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
         memcpy(e->param, "messages", sizeof "messages");
         return false;
     }
-    const json_t *last = json_array_get(all, json_array_size(all) - 1);
-    return !r->continue_final_message || cut_last_close(m, last, out, e);
+    return true;
 }
 
 /* What the format at hand cannot write must not be dropped silently. */

@@ -489,6 +489,35 @@ pesc_status chat_encode_record(const chat_format *f, const tokenizer *t, const c
     return s;
 }
 
+/* Drops what follows the text of the last message. */
+static pesc_status open_last_turn(layout *l)
+{
+    text said = strip_right(of(l->messages[l->n_messages - 1].content));
+    for (; said.n > 0 && l->n > 0; l->n--) {
+        const tok_piece *last = &l->pieces[l->n - 1];
+        text t = strip_right((text){ last->text, last->n });
+        if (t.n > 0 && t.p + t.n == said.p + said.n)
+            return PESC_OK;
+    }
+    return fail(PESC_USAGE,
+                "the last message cannot be continued: it is empty, or the chat format %s does not "
+                "write its end",
+                l->f->name);
+}
+
+pesc_status chat_encode_open(const chat_format *f, const tokenizer *t, const pesc_message *messages,
+                             size_t n, id_list *ids)
+{
+    layout l = { .f = f, .messages = messages, .n_messages = n };
+    pesc_status s = make_pieces(&l, t, false);
+    if (s == PESC_OK)
+        s = open_last_turn(&l);
+    if (s == PESC_OK)
+        s = tokenizer_encode_pieces(t, l.pieces, l.n, ids, NULL);
+    layout_close(&l);
+    return s;
+}
+
 static pesc_status text_own(const tokenizer *t, const pesc_message *messages, size_t n, str *out)
 {
     json_t *list = NULL;

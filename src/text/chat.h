@@ -47,6 +47,12 @@ typedef struct chat_record {
 pesc_status chat_encode_record(const chat_format *f, const tokenizer *t, const chat_record *r,
                                id_list *ids, unsigned char **trained);
 
+/* A conversation whose last turn stays open, so that a model goes on with it: it ends with the text
+ * of the last message, without the white space that the format removes. PESC_USAGE: that text is
+ * empty, or the format does not write the end of it. f NULL is not allowed: chat_request.open. */
+pesc_status chat_encode_open(const chat_format *f, const tokenizer *t, const pesc_message *messages,
+                             size_t n, id_list *ids);
+
 /* The text of a conversation up to where the assistant is to speak, with the control tokens spelled
  * out, appended to `out`. Refuses what chat_encode() refuses. */
 pesc_status chat_text(const chat_format *f, const tokenizer *t, const pesc_message *messages,

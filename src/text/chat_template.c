@@ -1,6 +1,7 @@
 #include "text/chat_template.h"
 
 #include "base/mem.h"
+#include "text/jinja_python.h"
 #include "text/pipeline.h"
 
 #include <stdio.h>
@@ -93,11 +94,34 @@ static pesc_status encode(const tokenizer *t, const jinja_text *text, const unsi
     return s;
 }
 
+/* Drops what follows the last byte of the last message; what the message says must end there. A
+ * template may write it in other words, or write its calls after it. */
+static pesc_status open_last_turn(const json_t *messages, jinja_text *text)
+{
+    size_t i = json_array_size(messages) - 1, n = text->n;
+    const json_t *content = json_object_get(json_array_get(messages, i), "content");
+    jslice said = { 0 };
+    if (json_is_string(content) && i < JINJA_DATA - JINJA_MESSAGE)
+        said = jpython_strip(json_string_value(content), json_string_length(content), JPYTHON_BOTH,
+                             NULL);
+    while (n > 0 && (text->origin[n - 1] & ~JINJA_GENERATED) != (int)(JINJA_MESSAGE + i))
+        n--;
+    size_t end = jpython_strip(text->text, n, JPYTHON_RIGHT, NULL).n;
+    if (said.n == 0 || said.n > end ||
+        memcmp(text->text + end - said.n, json_string_value(content) + said.at, said.n) != 0)
+        return fail(PESC_USAGE, "the last message cannot be continued: it is empty, or the chat "
+                                "template does not write its text as it is");
+    text->n = n;
+    return PESC_OK;
+}
+
 pesc_status chat_template_encode(const tokenizer *t, const chat_request *r, id_list *ids)
 {
     jinja_text text;
     TRY(chat_template_render(t, r, &text));
-    pesc_status s = encode(t, &text, NULL, ids, NULL);
+    pesc_status s = r->open ? open_last_turn(r->messages, &text) : PESC_OK;
+    if (s == PESC_OK)
+        s = encode(t, &text, NULL, ids, NULL);
     jinja_text_free(&text);
     return s;
 }

@@ -26,7 +26,9 @@ typedef struct chat_request {
     const json_t *tools;     /* an array; NULL: none */
     const json_t *variables; /* an object with further variables, which win; NULL: none */
     bool generation;         /* the text ends where the assistant is to speak */
-    const struct tm *now;    /* see jinja.h; NULL: the current time */
+    bool open;            /* for chat_template_encode(): it ends with the text of the last message,
+                           * as chat_encode_open() says */
+    const struct tm *now; /* see jinja.h; NULL: the current time */
 } chat_request;
 
 /* The text, with the origin of each byte. For chat_template_runs() only. */

@@ -46,6 +46,7 @@ property() {
 @test "serve: CORS headers are sent to listed origins only" { property answers_origins_that_are_listed "$D/model"; }
 @test "serve: --lenient accepts unknown fields and names them" { property accepts_unknown_fields_if_lenient "$D/model"; }
 @test "serve: sampling options, stops, choices and echo are obeyed" { property obeys_options_of_a_request; }
+@test "serve: a last message can be continued" { property continues_last_messages; }
 @test "serve: experts and gates are reported, and counted" { property reports_routed_experts "$D/model"; }
 @test "serve: times are reported as llama.cpp does" { property reports_times; }
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }

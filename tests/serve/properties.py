@@ -390,6 +390,20 @@ def obeys_options_of_a_request(model):
         assert echo["text"] == TEXT and echo["finish_reason"] == "length"
 
 
+def continues_last_messages(model):
+    """A template that trims leaves the place where the text ends; a long conversation takes no longer than another."""
+    with Server(model, "--chat-format", "llama2", "--context", "20000") as s:
+        def prompt(question, answer, status=200):
+            talk = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            return s.json("/apply-template", {"messages": talk, "continue_final_message": True, "add_generation_prompt": False}, status)
+        question = "Begin with\nAnswer:\nthen say why. Is fire hot?"
+        assert prompt(question, "Answer:\n")["prompt"].endswith(f"[INST] {question} [/INST] Answer:")
+        prompt(question, " ", 400)
+        began = time.monotonic()
+        prompt("x " * 10000, "y " * 100000)
+        assert time.monotonic() - began < 5
+
+
 def writes_a_log(model):
     with tempfile.TemporaryFile("w+") as f:
         with Server(model, "--log-json", log=f) as s:
@@ -404,7 +418,7 @@ def writes_a_log(model):
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
-    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, writes_a_log, *REPORTS)}
+    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, continues_last_messages, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":
     PROPERTIES[sys.argv[2]](sys.argv[1])

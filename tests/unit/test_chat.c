@@ -244,6 +244,41 @@ static void words_merge_over_the_seams(void **state)
            "<|im_start|>user\n\nA<|im_end|>\n<|im_start|>assistant^\n\nB<|im_end|>$\n");
 }
 
+static void expect_open(const char *format, const pesc_message *m, size_t n, const char *expected)
+{
+    id_list ids = { 0 };
+    str out = { 0 };
+    must(chat_encode_open(chat_find(format), tok, m, n, &ids));
+    for (size_t i = 0; i < ids.n; i++) {
+        size_t len;
+        const char *text = tokenizer_token(tok, ids.ids[i], &len);
+        str_add(&out, text, len);
+    }
+    assert_string_equal(out.p, expected);
+    mem_free(ids.ids);
+    str_free(&out);
+}
+
+/* The place is known by what the message is, not by what it says: "</s>" and "\n" are also in what
+ * the formats write. */
+static void the_last_turn_may_stay_open(void **state)
+{
+    (void)state;
+    static const pesc_message m[] = { { "user", "say\nA:\nB" }, { "assistant", " A:\n" } };
+    static const pesc_message none[] = { { "user", "A" }, { "assistant", " \n" } };
+    static const pesc_message end[] = { { "user", "A" }, { "assistant", "s" } };
+    id_list ids = { 0 };
+    expect_open("chatml", m, 2,
+                "<|im_start|>user\nsay\nA:\nB<|im_end|>\n<|im_start|>assistant\n A:\n");
+    expect_open("llama2", m, 2, "<s>[INST] say\nA:\nB [/INST] A:");
+    expect_open("llama2", end, 2, "<s>[INST] A [/INST] s");
+    expect_open("chatml", m, 1, "<|im_start|>user\nsay\nA:\nB");
+    must_fail(chat_encode_open(chat_find("llama2"), tok, none, 2, &ids), PESC_USAGE,
+              "the last message cannot be continued");
+    must_fail(chat_encode_open(chat_find("chatml"), tok, none, 2, &ids), PESC_USAGE,
+              "the last message cannot be continued");
+}
+
 /* Nothing a message says ends its turn. */
 static void text_never_becomes_a_control_token(void **state)
 {
@@ -442,6 +477,7 @@ int main(void)
         cmocka_unit_test(reasoning_leaves_old_answers),
         cmocka_unit_test(tools_have_turns),
         cmocka_unit_test(words_merge_over_the_seams),
+        cmocka_unit_test(the_last_turn_may_stay_open),
         cmocka_unit_test(text_never_becomes_a_control_token),
         cmocka_unit_test(refuses_what_a_format_cannot_say),
         cmocka_unit_test(needs_the_tokens_of_the_format),

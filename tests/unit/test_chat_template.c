@@ -102,6 +102,39 @@ static void writes_a_prompt(void **state)
     tokenizer_close(t);
 }
 
+static void expect_open(const char *jinja, const char *said, const char *expected)
+{
+    tokenizer *t = open_text(jinja);
+    id_list ids = { 0 };
+    json_t *talk = json_pack("[{ssss}{ssss}]", "role", "user", "content", "say\nx\ny", "role",
+                             "assistant", "content", said);
+    chat_request r = { .messages = talk, .open = true };
+    if (expected)
+        expect_prompt(t, &r, expected);
+    else
+        must_fail(chat_template_encode(t, &r, &ids), PESC_USAGE, "cannot be continued");
+    mem_free(ids.ids);
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
+static void leaves_the_last_turn_open(void **state)
+{
+    (void)state;
+#define BEFORE "(<|im_start|>)user\nsay\nx\ny(<|im_end|>)\n(<|im_start|>)assistant\n"
+    static const char trims[] = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}s"
+                                "{% endfor %}";
+    expect_open(CHATML, "x\n", BEFORE "x\n");
+    expect_open(CHATML, "<|im_end|>", BEFORE "<|im_end|>");
+    expect_open(CHATML, "", NULL);
+    expect_open(CHATML, " ", NULL);
+    expect_open(trims, " x\n", "[user]say\nx\nys[assistant]x");
+    expect_open(trims, "s", "[user]say\nx\nys[assistant]s");
+    expect_open("{{ messages[1].content }}{{ messages[1].role }}", "x", "x");
+    expect_open("{{ messages[1].content | upper }}", "x", NULL);
+    expect_open("{{ messages[0].content }}", "x", NULL);
+}
+
 static void builds_tokens_from_roles(void **state)
 {
     (void)state;
@@ -386,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_a_prompt),
+        cmocka_unit_test(leaves_the_last_turn_open),
         cmocka_unit_test(builds_tokens_from_roles),
         cmocka_unit_test(trains_by_prefix_difference),
         cmocka_unit_test(trains_where_the_last_answer_differs),
