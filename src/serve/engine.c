@@ -51,7 +51,7 @@ static void push_end(call *c)
     else
         answer_whole(c, &out);
     if (str_ok(&out) && (out.n || c->x->stream)) {
-        exchange_push(c->x, out.p ? out.p : "", out.n, true);
+        exchange_push(c->x, out.p ? out.p : "", out.n, PUSH_LAST);
     } else {
         api_refuse(&c->error, 500, NULL, NULL, "there is not enough memory for the answer");
         exchange_push_error(c->x, &c->error);
@@ -91,9 +91,10 @@ static void push_events(choice *h)
     str out = { 0 };
     if (!h->of->x->stream || h->of->error.status)
         return;
+    bool begun = h->begun;
     answer_events(h, &out);
     if (str_ok(&out) && out.n)
-        exchange_push(h->of->x, out.p, out.n, false);
+        exchange_push(h->of->x, out.p, out.n, h->begun && !begun ? PUSH_FIRST : PUSH_MORE);
     str_free(&out);
 }
 

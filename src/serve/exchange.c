@@ -34,15 +34,17 @@ void exchange_resume(exchange *x)
     MHD_resume_connection(x->conn);
 }
 
-void exchange_push(exchange *x, const char *bytes, size_t n, bool finished)
+void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)
 {
     pthread_mutex_lock(&x->srv->lock);
     if (x->conn && !x->broken) {
         str_add(&x->out, bytes, n);
-        x->finished |= finished;
+        x->finished |= kind == PUSH_LAST;
+        x->first_events += kind == PUSH_FIRST ? n : 0;
         x->pushed = clock_seconds();
         /* A reader that is too slow loses its request, and only its own. */
-        x->broken = !str_ok(&x->out) || (x->stream && x->out.n - x->sent > SEND_BUFFER);
+        x->broken =
+            !str_ok(&x->out) || (x->stream && x->out.n - x->sent > SEND_BUFFER + x->first_events);
         if (x->broken)
             engine_cancel(x->srv, x->call);
         exchange_resume(x);
@@ -63,7 +65,7 @@ void exchange_push_error(exchange *x, const api_error *e)
         x->retry_after = e->retry_after;
     }
     if (str_ok(&event))
-        exchange_push(x, event.p, event.n, true);
+        exchange_push(x, event.p, event.n, PUSH_LAST);
     str_free(&event);
 }
 

@@ -7,7 +7,9 @@
 struct MHD_Connection;
 typedef struct route route;
 
-enum { SEND_BUFFER = 256 << 10 }; /* bytes of events that may wait for a slow reader */
+/* Bytes of events that may wait for a slow reader, beside those with which choices begin: no reader
+ * takes a long echo as fast as it is there. */
+enum { SEND_BUFFER = 256 << 10 };
 
 struct exchange {
     pesc_server *srv;
@@ -33,7 +35,8 @@ struct exchange {
     const char *type; /* Content-Type */
     str out;          /* the body; or events that are not sent yet, from `sent` on */
     size_t sent;
-    const char *allow; /* of 405 */
+    size_t first_events; /* bytes of those with which choices begin, which may have long echoes */
+    const char *allow;   /* of 405 */
     int retry_after;
     str ignored;   /* x-pesc-ignored */
     bool page;     /* the answer is a file of the page */
@@ -52,8 +55,13 @@ void exchange_fail(exchange *x, const api_error *e);
 
 /* ---- from the engine's thread ---- */
 
-/* Appends to the answer, and lets it be sent. finished: it is complete. Takes the lock. */
-void exchange_push(exchange *x, const char *bytes, size_t n, bool finished);
+/* Appends to the answer, and lets it be sent. Takes the lock. */
+typedef enum push_kind {
+    PUSH_FIRST, /* a choice begins with it */
+    PUSH_MORE,
+    PUSH_LAST /* the answer is complete */
+} push_kind;
+void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind);
 /* The answer is an error: a whole one, or the last event of a stream. Takes the lock. */
 void exchange_push_error(exchange *x, const api_error *e);
 /* Resumes the connection if it is suspended, and not while its handler runs. Under the lock. */

@@ -24,6 +24,7 @@ property() {
 
 @test "serve: an answer is the same alone, among 16, cached or not" { property same_alone_and_among_others; }
 @test "serve: the events of a stream add up to the whole answer" { property streams_equal_whole_answers; }
+@test "serve: a long echo with log-probabilities is streamed whole" { property long_echoes_are_streamed; }
 @test "serve: answers are as the tests of other servers expect them" { property answers_as_other_servers; }
 @test "serve: requests of llama.cpp's and vLLM's tests are answered as these expect" {
     run python3 "$BATS_TEST_DIRNAME/../serve/suites.py" "$BASE"

@@ -67,6 +67,24 @@ def streams_equal_whole_answers(model):
                         assert streamed == list(zip(*(c["logprobs"][k] for k in ("tokens", "token_logprobs", "text_offset"))))
 
 
+def long_echoes_are_streamed(model):
+    """An echo with log-probabilities is one long event, which a reader may take its time for."""
+    with Server(model, "--context", "20000") as s:
+        ask = {"prompt": TEXT * 60, "echo": True, "logprobs": 5, "max_tokens": 300, "ignore_eos": True, "temperature": 0, "seed": 1}
+        whole = s.json("/v1/completions", ask)["choices"][0]
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        c.request("POST", "/v1/completions", json.dumps({**ask, "stream": True}), {"Content-Type": "application/json"})
+        answer, got = c.getresponse(), b""
+        while part := answer.read(1 << 16):
+            got += part
+            time.sleep(0.3 if len(got) < 1 << 18 else 0)
+        c.close()
+        events = [json.loads(e[6:]) for e in got.split(b"\n\n") if e.startswith(b"data: {")]
+        assert len(got) > 2 << 18 and b"data: [DONE]" in got
+        assert "".join(e["choices"][0]["text"] for e in events) == whole["text"]
+        assert sum((e["choices"][0]["logprobs"]["token_logprobs"] for e in events), []) == whole["logprobs"]["token_logprobs"]
+
+
 def answers_as_other_servers(model):
     """What the tests of vLLM's and llama.cpp's servers expect of any server."""
     ids = [5, 6, 7, 8, 9]
@@ -416,7 +434,7 @@ def writes_a_log(model):
 
 
 PROPERTIES = {f.__name__: f for f in (
-    same_alone_and_among_others, streams_equal_whole_answers, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
+    same_alone_and_among_others, streams_equal_whole_answers, long_echoes_are_streamed, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, continues_last_messages, writes_a_log, *REPORTS)}
 
