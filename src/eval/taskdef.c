@@ -23,11 +23,19 @@ typedef struct key {
     const char *name;
     key_type type;
     size_t offset;
+    int64_t least, most; /* of a count */
 } key;
 #define K(name, type, field)                                                                       \
     {                                                                                              \
-        name, type, offsetof(taskdef, field)                                                       \
+        name, type, offsetof(taskdef, field), 0, 0                                                 \
     }
+#define COUNT(name, field, least, most)                                                            \
+    {                                                                                              \
+        name, KEY_COUNT, offsetof(taskdef, field), least, most                                     \
+    }
+
+#define MAX_DOCUMENTS ((int64_t)1 << 40)
+enum { MAX_SHOTS = 1000, MAX_TOKENS = 1 << 20 };
 
 static const key keys[] = {
     K("task", KEY_TEXT, name),
@@ -42,9 +50,9 @@ static const key keys[] = {
     K("where", KEY_OTHER, where_column),
     K("columns", KEY_OTHER, columns),
     K("add", KEY_OTHER, added),
-    K("documents", KEY_COUNT, documents),
-    K("file_documents", KEY_COUNT, file_documents),
-    K("shot_documents", KEY_COUNT, shot_documents),
+    COUNT("documents", documents, 0, MAX_DOCUMENTS),
+    COUNT("file_documents", file_documents, 0, MAX_DOCUMENTS),
+    COUNT("shot_documents", shot_documents, 0, MAX_DOCUMENTS),
     K("sha256", KEY_TEXT, sha256),
     K("shot_sha256", KEY_TEXT, shot_sha256),
     K("description", KEY_FILL, description),
@@ -59,7 +67,7 @@ static const key keys[] = {
     K("candidate", KEY_FILL, candidate),
     K("target_delimiter", KEY_TEXT, target_delimiter),
     K("shot_delimiter", KEY_TEXT, shot_delimiter),
-    K("shots", KEY_COUNT, shots),
+    COUNT("shots", shots, 0, MAX_SHOTS),
     K("draw", KEY_OTHER, draw),
     K("shot_split", KEY_TEXT, shot_split),
     K("shot_rows", KEY_LIST, shot_rows),
@@ -67,7 +75,7 @@ static const key keys[] = {
     K("subsets", KEY_OBJECT, subsets),
     K("stops", KEY_TEXTS, stops),
     K("metrics", KEY_TEXTS, metrics),
-    K("max_tokens", KEY_COUNT, max_tokens),
+    COUNT("max_tokens", max_tokens, 1, MAX_TOKENS),
     K("filters", KEY_OTHER, filters),
     K("ignore", KEY_OTHER, ignore),
     K("ignore_case", KEY_BOOL, ignore_case),
@@ -96,6 +104,18 @@ static pesc_status wrong_type(const taskdef *d, const char *name, const json_t *
     place p;
     return fail(PESC_FORMAT, "%s: found %s, expected %s", place_of(d, name, p), json_kind(v),
                 expected);
+}
+
+static pesc_status read_count(const taskdef *d, const key *k, const json_t *v, int64_t *out)
+{
+    place p;
+    if (!json_is_integer(v))
+        return wrong_type(d, k->name, v, "a whole number");
+    *out = json_integer_value(v);
+    if (*out < k->least || *out > k->most)
+        return fail(PESC_FORMAT, "%s: found %lld, expected %lld to %lld", place_of(d, k->name, p),
+                    (long long)*out, (long long)k->least, (long long)k->most);
+    return PESC_OK;
 }
 
 static pesc_status open_fill(const taskdef *d, const char *name, const json_t *v, fill **out)
@@ -167,10 +187,7 @@ static pesc_status read_plain(taskdef *d, const key *k, const json_t *v)
         *(double *)field = json_number_value(v);
         return json_is_number(v) ? PESC_OK : wrong_type(d, k->name, v, "a number");
     case KEY_COUNT:
-        *(int64_t *)field = json_integer_value(v);
-        return json_is_integer(v) && json_integer_value(v) >= 0
-                   ? PESC_OK
-                   : wrong_type(d, k->name, v, "a whole number that is not negative");
+        return read_count(d, k, v, field);
     case KEY_BOOL:
         *(bool *)field = json_is_true(v);
         return json_is_boolean(v) ? PESC_OK : wrong_type(d, k->name, v, "true or false");
@@ -455,10 +472,7 @@ static pesc_status check(const taskdef *d)
     TRY(check_needed(d));
     TRY(check_metrics(d));
     json_object_foreach((json_t *)(uintptr_t)d->suites, suite, shots)
-    {
-        if (!json_is_integer(shots) || json_integer_value(shots) < 0)
-            return wrong_type(d, "suites", shots, "a number of shots");
-    }
+        TRY(read_count(d, &(key){ .name = "suites", .most = MAX_SHOTS }, shots, &(int64_t){ 0 }));
     return PESC_OK;
 }
 

@@ -92,22 +92,32 @@ begins_again() { # respect
     refute cmp -s "$BATS_TEST_TMPDIR/of_run/samples_arc_easy.jsonl" "$BATS_TEST_TMPDIR/step_2"
 }
 
-@test "eval tasks: another definition of a task is another evaluation" {
-    local out=$BATS_TEST_TMPDIR/out task=$BATS_TEST_TMPDIR/made.json
-    made() { # max_tokens
-        cat > "$task" <<JSON
+made() { # max_tokens
+    cat > "$BATS_TEST_TMPDIR/made.json" <<JSON
 {"task": "made", "kind": "text", "judge": "match", "data": ["gsm8k"], "split": "test", "columns": {"question": "text", "answer": "text"},
  "question": "{question}", "target": "{answer}", "stops": ["zzz"], "metrics": ["exact_match"], "max_tokens": $1}
 JSON
-    }
+}
+
+@test "eval tasks: another definition of a task is another evaluation" {
+    local out=$BATS_TEST_TMPDIR/out
     made 4
-    evaluate --tasks "$task" --limit 2 -o "$out"
+    evaluate --tasks "$BATS_TEST_TMPDIR/made.json" --limit 2 -o "$out"
     [ "$status" = 0 ]
     cp "$out/samples_made.jsonl" "$BATS_TEST_TMPDIR/before"
     made 8
-    evaluate --tasks "$task" --limit 2 -o "$out"
+    evaluate --tasks "$BATS_TEST_TMPDIR/made.json" --limit 2 -o "$out"
     begins_again tasks
     refute cmp -s "$out/samples_made.jsonl" "$BATS_TEST_TMPDIR/before"
+}
+
+@test "eval tasks: a number of a task file that is out of range is refused" {
+    local n
+    for n in 0 2147483648 4294967298 9223372036854775807; do
+        made $n
+        evaluate --tasks "$BATS_TEST_TMPDIR/made.json" --limit 2
+        fails 3 "$BATS_TEST_TMPDIR/made.json: made: max_tokens: found $n, expected 1 to 1048576"
+    done
 }
 
 @test "eval tasks: JSON as the harness writes it" {
