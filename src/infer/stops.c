@@ -2,16 +2,18 @@
 
 #include <string.h>
 
-/* Where the earliest stop string begins at or after `from`; text.n when there is none. *which: the
- * string. */
+/* Where the earliest stop string that counts begins at or after `from`; text.n when there is none.
+ * *which: the string. */
 static size_t find_stop(const stop_text *t, size_t from, const char **which)
 {
     size_t best = t->text.n;
     for (size_t i = 0; i < t->n_stop; i++) {
         size_t len = strlen(t->stop[i]);
+        size_t first = t->ignored >= len ? t->ignored - len + 1 : 0;
         if (len == 0 || t->text.n < len)
             continue;
-        char *hit = memmem(t->text.p + from, t->text.n - from, t->stop[i], len);
+        first = first > from ? first : from;
+        char *hit = memmem(t->text.p + first, t->text.n - first, t->stop[i], len);
         if (hit && (size_t)(hit - t->text.p) < best) {
             best = (size_t)(hit - t->text.p);
             *which = t->stop[i];
@@ -46,6 +48,8 @@ pesc_status stop_text_put(stop_text *t, const char *text, size_t n, bool last)
     str_add(&t->text, text, n);
     if (!str_ok(&t->text))
         return fail_nomem("the generated text", t->text.n + n);
+    if (t->ignore)
+        t->ignored = t->text.n;
     size_t stop = find_stop(t, from, &by);
     if (stop < t->text.n) {
         t->stopped = true;

@@ -12,6 +12,8 @@ typedef struct stop_text {
     const char *const *stop; /* [n_stop], borrowed; "" is ignored */
     size_t n_stop;
     bool keep;      /* the stop string stays part of the text */
+    bool ignore;    /* a stop string that ends in what is appended now does not count, nor later */
+    size_t ignored; /* bytes of the text that were appended so, and those before them */
     bool stopped;   /* by a stop string */
     const char *by; /* which one; NULL: none */
 } stop_text;

@@ -125,6 +125,7 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
         TRY(decode_feed(c->decode, id, &text, &n));
     else
         n = 0;
+    c->text.ignore = (int64_t)c->ids.n <= c->of->api.min_tokens;
     TRY(put_text(c, text, n, false));
     if (c->text.stopped)
         c->finish = "stop";

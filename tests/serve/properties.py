@@ -396,6 +396,8 @@ def obeys_options_of_a_request(model):
         assert cut["text"] == plain["text"][:plain["text"].index(mark)] and cut["finish_reason"] == "stop"
         (kept,) = ask(stop=mark, include_stop_str_in_output=True)
         assert kept["text"] == cut["text"] + mark
+        (late,) = ask(stop=mark, min_tokens=5, max_tokens=40, return_token_ids=True)
+        assert late["text"].startswith(plain["text"][:4]) and len(late["token_ids"]) > 5, late
         # a control token is not in the text, and ends it all the same
         (ended,) = ask(stop="<s>", logit_bias={"1": 100}, return_token_ids=True)
         assert ended["finish_reason"] == "stop" and ended["token_ids"] == [1] and ended["text"] == "", ended

@@ -43,6 +43,25 @@ static void the_earliest_stop_counts_and_may_stay(void **state)
     str_free(&t.text);
 }
 
+/* As with min_tokens: one that begins in what is ignored and ends after it counts. */
+static void a_stop_may_be_ignored_at_first(void **state)
+{
+    (void)state;
+    const char *const stop[] = { "ab", "c" };
+    stop_text t = { .stop = stop, .n_stop = 2, .ignore = true };
+    put(&t, "abc");
+    put(&t, "caba");
+    assert_false(t.stopped);
+    assert_int_equal(t.certain, 6);
+    t.ignore = false;
+    put(&t, "");
+    assert_false(t.stopped);
+    put(&t, "bc");
+    assert_true(t.stopped);
+    assert_string_equal(t.text.p, "abccab");
+    str_free(&t.text);
+}
+
 static void the_end_releases_what_was_held_back(void **state)
 {
     (void)state;
@@ -61,6 +80,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_partial_match_is_held_back),
         cmocka_unit_test(the_earliest_stop_counts_and_may_stay),
+        cmocka_unit_test(a_stop_may_be_ignored_at_first),
         cmocka_unit_test(the_end_releases_what_was_held_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
