@@ -7,7 +7,8 @@
 
 /* ---- one message ---- */
 
-/* Appends the text of a message: a string, or the texts of its parts joined. */
+/* Appends the text of a message: a string, or the texts of its parts, joined by line ends as those
+ * of records are. */
 static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
 {
     if (json_is_string(v)) {
@@ -20,6 +21,7 @@ static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
             if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
                 return api_refuse(e, 400, NULL, "messages",
                                   "message %zu: a part of its content is not text", number);
+            str_puts(out, i ? "\n" : "");
             str_add(out, json_string_value(text), json_string_length(text));
         }
     } else if (v && !json_is_null(v)) {

@@ -134,6 +134,8 @@ def answers_as_other_servers(model):
         assert all(t["id"] >= 0 and len(t["piece"]) > 0 for t in pieces)
         parts = [{"type": "text", "text": "What is "}, {"type": "text", "text": "the best book"}]
         assert ask("chat/completions", **{**chat, "messages": [{"role": "user", "content": parts}]})["choices"][0]["message"]["role"] == "assistant"
+        joined = [s.json("/apply-template", {"messages": [{"role": "user", "content": c}]})["prompt"] for c in (parts, "What is \nthe best book")]
+        assert joined[0] == joined[1], joined
         assert len(ask("chat/completions", **chat, n=2)["choices"]) == 2
 
 
