@@ -85,16 +85,23 @@ static pesc_status check_inputs(const options *o, const words *w)
 static pesc_status run_records(const options *o, const words *w, pesc_comm *all)
 {
     eval_files files = { w->files, w->n_files };
-    pesc_status st = PESC_OK;
+    bool leads = pesc_comm_rank(all) == 0;
+    options one = *o;
+    eval_results **models = calloc(o->n_models, sizeof(eval_results *));
+    pesc_status st = models ? PESC_OK : out_nomem("the results");
     for (size_t i = 0; st == PESC_OK && i < o->n_models; i++) {
         open_model m = { 0 };
-        options one = *o;
         one.model = o->models[i];
         st = open_among(&m, &one, all);
         if (st == PESC_OK)
-            st = eval_records(&one, &m, files, pesc_comm_rank(all) == 0);
+            st = eval_records(&models[i], &one, &m, files, leads);
         open_free(&m);
     }
+    if (st == PESC_OK && o->json && leads)
+        eval_results_json(models, o->n_models);
+    for (size_t i = 0; models && i < o->n_models; i++)
+        eval_results_free(models[i]);
+    free(models);
     return st;
 }
 

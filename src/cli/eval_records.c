@@ -169,34 +169,56 @@ static void free_result(result *r)
     pesc_eval_free(&r->report);
 }
 
-static void json_all(const options *o, const result *list, size_t n)
+struct eval_results {
+    const char *model;
+    result *list; /* [n] */
+    size_t n;
+};
+
+static void json_model(const eval_results *m)
 {
     out_begin(NULL, '{');
-    out_text("model", o->model);
+    out_text("model", m->model);
     out_begin("tasks", '[');
-    for (size_t i = 0; i < n; i++)
-        json_result(&list[i]);
+    for (size_t i = 0; i < m->n; i++)
+        json_result(&m->list[i]);
     out_end();
     out_end();
 }
 
-pesc_status eval_records(const options *o, const open_model *m, eval_files files, bool leads)
+void eval_results_json(eval_results *const *all, size_t n)
+{
+    if (n > 1)
+        out_begin(NULL, '[');
+    for (size_t i = 0; i < n; i++)
+        json_model(all[i]);
+    if (n > 1)
+        out_end();
+}
+
+void eval_results_free(eval_results *m)
+{
+    for (size_t i = 0; m && i < m->n; i++)
+        free_result(&m->list[i]);
+    if (m)
+        free(m->list);
+    free(m);
+}
+
+pesc_status eval_records(eval_results **out, const options *o, const open_model *m,
+                         eval_files files, bool leads)
 {
     pesc_session *s = NULL;
-    size_t n = files.n;
-    result *list = calloc(n, sizeof *list);
-    pesc_status st = list ? PESC_OK : out_nomem("the tasks");
-    if (st == PESC_OK)
-        st = pesc_session_open(&s, m->model, (int32_t)o->ctx);
-    for (size_t i = 0; st == PESC_OK && i < n; i++) {
-        list[i].task = files.list[i];
-        st = run_task(o, s, &list[i], leads);
+    eval_results *all = *out = calloc(1, sizeof *all);
+    if (!all || !(all->list = calloc(files.n, sizeof *all->list)))
+        return out_nomem("the tasks");
+    all->model = o->model;
+    all->n = files.n;
+    pesc_status st = pesc_session_open(&s, m->model, (int32_t)o->ctx);
+    for (size_t i = 0; st == PESC_OK && i < files.n; i++) {
+        all->list[i].task = files.list[i];
+        st = run_task(o, s, &all->list[i], leads);
     }
-    if (st == PESC_OK && o->json && leads)
-        json_all(o, list, n);
-    for (size_t i = 0; list && i < n; i++)
-        free_result(&list[i]);
-    free(list);
     pesc_session_close(s);
     return st;
 }

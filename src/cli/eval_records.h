@@ -9,8 +9,15 @@ typedef struct eval_files {
     size_t n;
 } eval_files;
 
-/* o->model names the model. With --json the result is one object. Of several processes the one that
- * leads prints. */
-pesc_status eval_records(const options *o, const open_model *m, eval_files files, bool leads);
+/* What one model makes of all files. */
+typedef struct eval_results eval_results;
+
+/* o->model names the model; it must outlive *out, which is for eval_results_free() also after a
+ * failure. Prints tables unless --json is given; of several processes the one that leads does. */
+pesc_status eval_records(eval_results **out, const options *o, const open_model *m,
+                         eval_files files, bool leads);
+/* An object, or of several models a list of them. */
+void eval_results_json(eval_results *const *all, size_t n);
+void eval_results_free(eval_results *m); /* NULL is allowed */
 
 #endif

@@ -39,6 +39,10 @@ for d in a["domains"] + [a["all"]]:
     assert d["loss"] > 0 and d["exact_match"] == d["correct"] / d["asked"]
 assert b["all"]["asked"] == 0 and b["all"]["exact_match"] is None and b["domains"][0]["domain"] == "text"
 PY
+    # several models: one document, a list
+    pesc eval "$D/model" "$D/model" --tasks "$D/task.jsonl" --json -q
+    [ "$status" = 0 ]
+    python3 -c 'import json, sys; a, b = json.loads(sys.argv[1]); assert a["tasks"][0]["all"] == b["tasks"][0]["all"] and a["model"] == b["model"]' "$output"
     pesc eval "$D/model" --tasks "$D/task.jsonl" "$D/text.jsonl" --json -q
     [ "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")" = "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$first")" ]
 }
