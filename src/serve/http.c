@@ -71,6 +71,8 @@ static void add_headers(const exchange *x, struct MHD_Response *r)
 {
     char retry[16];
     const char *origin = allowed_origin(x);
+    /* clients send headers of their own, such as X-Stainless-Lang; an origin that is listed may */
+    const char *asked = header_of(x, "Access-Control-Request-Headers");
     snprintf(retry, sizeof retry, "%d", x->retry_after);
     const struct {
         bool when;
@@ -92,8 +94,7 @@ static void add_headers(const exchange *x, struct MHD_Response *r)
         { x->srv->opt.n_cors_origin, "Vary", "Origin" },
         { origin, "Access-Control-Allow-Origin", origin },
         { origin && x->status == 204, "Access-Control-Allow-Methods", "GET, POST, OPTIONS" },
-        { origin && x->status == 204, "Access-Control-Allow-Headers",
-          "Authorization, Content-Type, X-Api-Key" },
+        { origin && x->status == 204, "Access-Control-Allow-Headers", asked },
         { origin && x->status == 204, "Access-Control-Max-Age", "600" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

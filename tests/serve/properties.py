@@ -373,6 +373,10 @@ def answers_origins_that_are_listed(model):
         ask = lambda origin: s.ask("OPTIONS", "/v1/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
         status, headers, _ = ask("https://a.example")
         assert status == 204 and headers["access-control-allow-origin"] == "https://a.example" and headers["vary"] == "Origin"
+        asked = "authorization,content-type,x-stainless-lang"  # as openai's client in a browser
+        _, headers, _ = s.ask("OPTIONS", "/v1/chat/completions", headers={
+            "Origin": "https://a.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": asked})
+        assert headers["access-control-allow-headers"] == asked, headers
         for other in ("https://a.example.evil", "http://a.example", "null", "https://A.example"):
             assert "access-control-allow-origin" not in ask(other)[1]
     with Server(model) as s:
