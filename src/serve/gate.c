@@ -42,6 +42,7 @@ typedef struct visitor {
 
 struct gate {
     int listener, epoll;
+    bool full; /* there is no file descriptor for a new connection: none is accepted for a while */
     pthread_mutex_t lock; /* of the next three */
     visitor *visitors;    /* [n_visitors], by socket */
     size_t n_visitors;
@@ -244,6 +245,14 @@ static void accept_one(pesc_server *s, gate *g, int fd, const struct sockaddr_st
     }
 }
 
+/* Clients that are not accepted wait in the kernel; their event would come again and again. */
+static void set_full(gate *g, bool full)
+{
+    struct epoll_event e = { .events = full ? 0 : EPOLLIN, .data.u64 = about(ABOUT_LISTEN, 0) };
+    (void)epoll_ctl(g->epoll, EPOLL_CTL_MOD, g->listener, &e);
+    g->full = full;
+}
+
 static void accept_all(pesc_server *s, gate *g)
 {
     struct sockaddr_storage a;
@@ -251,6 +260,8 @@ static void accept_all(pesc_server *s, gate *g)
         socklen_t n = sizeof a;
         int fd =
             accept4(g->listener, (struct sockaddr *)(void *)&a, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            set_full(g, true);
         if (fd < 0)
             return;
         accept_one(s, g, fd, &a, n);
@@ -380,6 +391,8 @@ void gate_run(pesc_server *s)
         if (clock_seconds() - looked >= 1) {
             looked = clock_seconds();
             look_at_clock(s, s->gate);
+            if (s->gate->full)
+                set_full(s->gate, false);
         }
     }
 }

@@ -3,6 +3,8 @@
 import concurrent.futures
 import http.client
 import json
+import os
+import resource
 import socket
 import sys
 import tempfile
@@ -383,6 +385,26 @@ def answers_origins_that_are_listed(model):
         assert "access-control-allow-origin" not in s.ask("GET", "/health", headers={"Origin": "https://a.example"})[1]
 
 
+def waits_without_file_descriptors(model):
+    """More connections than the process may open: the server waits for one to end, and does not spin meanwhile."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (48, limit[1]))
+    try:
+        s = Server(model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    with s:
+        clients = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(64)]
+        used = lambda: sum(int(n) for n in open(f"/proc/{s.process.pid}/stat").read().rsplit(")")[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+        time.sleep(0.2)
+        before = used()
+        time.sleep(2)
+        assert used() - before < 0.5, used() - before
+        for c in clients:
+            c.close()
+        assert s.json("/health")["status"] == "ok"
+
+
 def accepts_unknown_fields_if_lenient(model):
     with Server(model, "--lenient") as s:
         status, headers, _ = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "best_off": 2, "use_beam": 1})
@@ -443,7 +465,7 @@ def writes_a_log(model):
 
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, long_echoes_are_streamed, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
-    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed,
+    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed, waits_without_file_descriptors,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, continues_last_messages, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":
