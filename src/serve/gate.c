@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -21,7 +22,10 @@
 #include <unistd.h>
 
 enum {
-    HEAD_SECONDS = 10, /* for the head of the first request, from the connection on */
+    HEAD_SECONDS = 10, /* for a head: of the first request, from the connection on */
+    /* of a later one, from the answer before on: libmicrohttpd reads it, byte by byte if need be,
+     * and does not tell when it begins */
+    LATER_HEAD_SECONDS = HTTP_IDLE_SECONDS + HEAD_SECONDS,
     PING_SECONDS = 15, /* of silence in a stream */
     PER_ADDRESS = 32,  /* connections of an address of another machine */
     BACKLOG = 1024,
@@ -36,7 +40,7 @@ typedef struct visitor {
     enum { CLOSED, WAITING, HANDED_ON } state;
     struct sockaddr_storage address;
     socklen_t n_address;
-    double deadline; /* WAITING: for its head */
+    double deadline; /* for a head; INFINITY: a request is being served */
     bool spoke;      /* a part of the head has come */
 } visitor;
 
@@ -157,6 +161,13 @@ void gate_closed(gate *g, int fd)
     pthread_mutex_lock(&g->lock);
     g->n_open -= g->visitors[fd].state != CLOSED;
     g->visitors[fd].state = CLOSED;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void gate_serves(gate *g, int fd, bool serves)
+{
+    pthread_mutex_lock(&g->lock);
+    g->visitors[fd].deadline = serves ? INFINITY : clock_seconds() + LATER_HEAD_SECONDS;
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -292,6 +303,7 @@ static void look(pesc_server *s, gate *g, int fd)
         gate_unwatch(g, fd);
         pthread_mutex_lock(&g->lock);
         v->state = HANDED_ON;
+        v->deadline = INFINITY;
         pthread_mutex_unlock(&g->lock);
         http_take(s, fd, &v->address, v->n_address);
     }
@@ -341,19 +353,38 @@ static void take_event(pesc_server *s, const struct epoll_event *e)
     }
 }
 
-/* Heads that take too long, and streams that have been silent for long. */
-static void look_at_clock(pesc_server *s, gate *g)
+/* Ends a connection of libmicrohttpd, which sends nothing on it now. The lock keeps its socket open
+ * (gate_closed). */
+static void end_late(gate *g, int fd, const api_error *e)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->visitors[fd].state == HANDED_ON && clock_seconds() >= g->visitors[fd].deadline) {
+        http_send_error(fd, e);
+        (void)shutdown(fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Heads that take too long. */
+static void end_slow_heads(gate *g)
+{
+    double now = clock_seconds();
+    api_error e;
+    api_refuse(&e, 408, "head_timeout", NULL, "the head of the request took more than %d seconds",
+               HEAD_SECONDS);
+    for (size_t fd = 0; fd < g->n_visitors; fd++) {
+        if (!is_waiting(g, fd))
+            end_late(g, (int)fd, &e);
+        else if (now >= g->visitors[fd].deadline)
+            dismiss(g, (int)fd, g->visitors[fd].spoke ? &e : NULL);
+    }
+}
+
+/* Streams that have been silent for long. */
+static void ping_streams(pesc_server *s)
 {
     static const char ping[] = ": ping\n\n";
     double now = clock_seconds();
-    api_error e;
-    for (size_t fd = 0; fd < g->n_visitors; fd++) {
-        if (!is_waiting(g, fd) || now < g->visitors[fd].deadline)
-            continue;
-        api_refuse(&e, 408, "head_timeout", NULL,
-                   "the head of the request took more than %d seconds", HEAD_SECONDS);
-        dismiss(g, (int)fd, g->visitors[fd].spoke ? &e : NULL);
-    }
     pthread_mutex_lock(&s->lock);
     for (exchange *x = s->live; x; x = x->next)
         if (x->conn && x->call && x->stream && x->queued && now - x->pushed > PING_SECONDS) {
@@ -390,7 +421,8 @@ void gate_run(pesc_server *s)
         }
         if (clock_seconds() - looked >= 1) {
             looked = clock_seconds();
-            look_at_clock(s, s->gate);
+            end_slow_heads(s->gate);
+            ping_streams(s);
             if (s->gate->full)
                 set_full(s->gate, false);
         }

@@ -17,7 +17,6 @@
 #include <sys/socket.h>
 
 enum {
-    IDLE_SECONDS = 15,      /* between requests, and of a peer that neither reads nor writes */
     BODY_SECONDS = 30,      /* for a whole body */
     MEMORY = 64 << 10,      /* of a connection, for libmicrohttpd */
     EVENT_BLOCK = 16 << 10, /* bytes that are read from `out` at a time */
@@ -235,6 +234,7 @@ static exchange *new_exchange(pesc_server *s, struct MHD_Connection *c)
         name = 0;
     snprintf(x->id, sizeof x->id, "req-%016llx", (unsigned long long)name);
     read_address(x);
+    gate_serves(s->gate, x->fd, true);
     pthread_mutex_lock(&s->lock);
     x->number = ++s->n_exchanges;
     x->next = s->live;
@@ -431,6 +431,7 @@ static void on_completed(void *ud, struct MHD_Connection *c, void **state,
     bool left = x->broken || (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && x->status < 400);
     int status = left ? 499 : x->status;
     write_log(x, status); /* not under the lock: the log may be slow */
+    gate_serves(s->gate, x->fd, false);
     pthread_mutex_lock(&s->lock);
     x->conn = NULL;
     x->suspended = false;
@@ -481,10 +482,11 @@ pesc_status http_open(pesc_server *s)
     s->daemon = MHD_start_daemon(
         flags | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, no_log,
         NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->opt.max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)MEMORY, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_SECONDS,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_END);
     return s->daemon ? PESC_OK : fail(PESC_DEVICE, "the HTTP library cannot start its thread");
 }
 

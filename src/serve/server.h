@@ -122,7 +122,9 @@ void gate_run(pesc_server *s);
 /* Watches the socket of an exchange while its answer is made. Under the lock. */
 void gate_watch(gate *g, int fd, uint64_t number);
 void gate_unwatch(gate *g, int fd);
-/* A connection that was handed on is closed. */
+/* A connection that was handed on begins or ends to serve a request. */
+void gate_serves(gate *g, int fd, bool serves);
+/* It is closed. */
 void gate_closed(gate *g, int fd);
 
 /* The client of the exchange has left: what it asked for is not generated any more. Under the lock.
@@ -130,6 +132,8 @@ void gate_closed(gate *g, int fd);
 void engine_cancel(pesc_server *s, call *c);
 
 /* ---- http.c ---- */
+
+enum { HTTP_IDLE_SECONDS = 15 }; /* between requests, and of a peer that neither reads nor writes */
 
 pesc_status http_open(pesc_server *s);
 void http_close(pesc_server *s);

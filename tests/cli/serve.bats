@@ -45,6 +45,7 @@ property() {
 @test "serve: SIGTERM lets requests end and cuts those that do not" { property ends_after_a_signal; }
 @test "serve: keys are asked for where there is a key file" { property asks_for_keys "$D/model"; }
 @test "serve: CORS headers are sent to listed origins only" { property answers_origins_that_are_listed "$D/model"; }
+@test "serve: a head that comes too slowly ends its connection, the first or a later one" { property ends_slow_heads; }
 @test "serve: without file descriptors it waits for connections to end" { property waits_without_file_descriptors; }
 @test "serve: --lenient accepts unknown fields and names them" { property accepts_unknown_fields_if_lenient "$D/model"; }
 @test "serve: sampling options, stops, choices and echo are obeyed" { property obeys_options_of_a_request; }

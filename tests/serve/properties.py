@@ -385,6 +385,38 @@ def answers_origins_that_are_listed(model):
         assert "access-control-allow-origin" not in s.ask("GET", "/health", headers={"Origin": "https://a.example"})[1]
 
 
+def ends_slow_heads(model):
+    """A head that comes byte by byte: the first one of a connection, and one after an answer. A client that only waits may go on."""
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Padding: "
+    with Server(model) as s:
+        clients = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(3)]
+        for c in clients[1:]:
+            c.sendall(head + b"\r\n\r\n")
+            assert b" 200 " in c.recv(4096)
+        began, ended, asked = time.monotonic(), [None, None], False
+        for c in clients[:2]:
+            c.setblocking(False)
+            c.send(head)
+        while None in ended:
+            time.sleep(0.5)
+            now = time.monotonic() - began
+            assert now < 40, ended
+            for i, c in enumerate(clients[:2]):
+                if ended[i] is None:
+                    try:
+                        got = c.recv(4096)
+                    except BlockingIOError:
+                        c.send(b"a")
+                        continue
+                    assert got == b"" or b" 408 " in got, got
+                    ended[i] = now
+            if now > 12 and not asked:
+                asked = True
+                clients[2].sendall(head + b"\r\n\r\n")
+                assert b" 200 " in clients[2].recv(4096)
+        assert 9 < ended[0] < 13 and ended[1] < 28, ended
+
+
 def waits_without_file_descriptors(model):
     """More connections than the process may open: the server waits for one to end, and does not spin meanwhile."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -465,7 +497,7 @@ def writes_a_log(model):
 
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, long_echoes_are_streamed, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
-    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed, waits_without_file_descriptors,
+    leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, asks_for_keys, answers_origins_that_are_listed, ends_slow_heads, waits_without_file_descriptors,
     accepts_unknown_fields_if_lenient, obeys_options_of_a_request, continues_last_messages, writes_a_log, *REPORTS)}
 
 if __name__ == "__main__":
