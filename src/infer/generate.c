@@ -173,7 +173,9 @@ pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt)
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
     json_where w = { file, "generation_config.json" };
     TRY(json_get_f64(w, "temperature", false, &o.temperature));
-    TRY(json_get_i64(w, "top_k", false, 0, INT32_MAX, &o.top_k));
+    TRY(json_get_i64(w, "top_k", false, -1, INT32_MAX, &o.top_k));
+    if (o.top_k < 0) /* as 0, all tokens, in files for vLLM */
+        o.top_k = 0;
     TRY(json_get_f64(w, "top_p", false, &o.top_p));
     TRY(json_get_f64(w, "min_p", false, &o.min_p));
     TRY(json_get_f64(w, "repetition_penalty", false, &o.repetition_penalty));

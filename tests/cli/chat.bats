@@ -165,6 +165,10 @@ PY
     [[ $stderr == *"temperature        0.5"*"top_k              20"* ]]
     pesc chat "$D/model" <<< '/set'
     [[ $stderr == *"temperature        0.7"* ]]
+    echo '{"top_k": -1}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
+    [ "$status" = 0 ]
+    [[ $stderr == *"top_k              0"* ]]
     echo '{"temperature": -3}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
     pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
     [ "$status" -ne 0 ]
