@@ -35,7 +35,8 @@
  * other calls until they return. Calls on different devices, and calls that compute nothing
  * (tokenizing, descriptions), run in parallel. Two things need the model alone: a trainer, from
  * pesc_trainer_open() to pesc_trainer_close(), and pesc_model_patch() and pesc_model_unpatch(). A
- * second trainer, or a patch while there is one, is PESC_USAGE.
+ * trainer of a model with open sessions, a second trainer, or a patch while there is one, is
+ * PESC_USAGE.
  *
  * Versions. Structs that begin with `size` may gain fields at their end; all others, all enum
  * values and all functions stay as they are. See PESC_INIT. */
@@ -468,7 +469,9 @@ typedef struct pesc_step {
     double save_seconds; /* and what a checkpoint kept the run from going on */
 } pesc_step;
 
-/* Training changes the weights of the model. */
+/* Training changes the weights of the model, which keeps them when the trainer is closed: it then
+ * computes what the run computes. A model is trained once: another trainer, also after one that
+ * failed to open when it had prepared the model, and a patch are PESC_USAGE; open it again. */
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt);
 void pesc_trainer_close(pesc_trainer *t);
 bool pesc_trainer_done(const pesc_trainer *t);

@@ -170,6 +170,15 @@ class Model(Handle):
             self._session = Session(self)
         return self._session
 
+    def _drop_session(self):
+        """Closes that session: it does not fit the model once it is trained."""
+        if self._session is None:
+            return
+        if not self._session._busy.acquire(blocking=False):
+            raise RuntimeError("the model generates; wait for it before it is trained")
+        self._session.close()
+        self._session = None
+
     def generate(self, prompt, emit=None, **options):
         """As Session.generate(), in one session that the model keeps."""
         return self._own_session().generate(prompt, emit, **options)
@@ -296,6 +305,7 @@ class Trainer(Handle):
             load = Options("load", {})
             lib.pesc_train_load(opt.pointer, load.pointer)
             model = Model._opened_with(model, device, load)
+        model._drop_session()
         opt.update({"device": model.device.spec})
         self.model = model
         self._options = opt  # the trainer uses its texts until it is closed

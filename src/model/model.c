@@ -237,8 +237,11 @@ static void release(pesc_model *m)
         m->dev->op->free(m->dev, m->memory);
     if (m->mixture)
         m->dev->op->free(m->dev, m->mixture);
+    if (m->trained)
+        m->dev->op->free(m->dev, m->trained);
     mem_free(m->blocks);
     mem_free(m->loras);
+    mem_free(m->trained_loras);
     tokenizer_close(m->tok);
     config_free(&m->cfg);
     hfdir_close(m->dir);

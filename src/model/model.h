@@ -98,14 +98,16 @@ struct pesc_model {
     size_t memory_bytes;
     void *mixture; /* adapters and their routers: training moves them and gives the span back */
     size_t mixture_bytes;
-    tensor embed, final_norm, head;  /* [V,C] [C] [V,C]; head is embed when tied */
-    float rope_scale;                /* on cos and sin (yarn's mscale) */
-    float attn_scale;                /* 1/sqrt(qk_dim), times yarn's factor where it has one */
-    block *blocks;                   /* n_layers */
-    struct swap *swap;               /* the expert patch that is in; NULL: none */
-    char patch_hash[17];             /* of its contents; "": none */
-    char lora_hash[17];              /* of the LoRA that was loaded (peft_hash); "": none */
-    bool lora_merged;                /* and was added to the weights */
+    void *trained;                  /* what training moved (params.h); NULL: it never was trained */
+    struct lora *trained_loras;     /* those it attached */
+    tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
+    float rope_scale;               /* on cos and sin (yarn's mscale) */
+    float attn_scale;               /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    block *blocks;                  /* n_layers */
+    struct swap *swap;              /* the expert patch that is in; NULL: none */
+    char patch_hash[17];            /* of its contents; "": none */
+    char lora_hash[17];             /* of the LoRA that was loaded (peft_hash); "": none */
+    bool lora_merged;               /* and was added to the weights */
     struct specialists *specialists; /* NULL: none */
     struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
     struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */

@@ -378,7 +378,6 @@ static void layout(params *p, arena *a)
 {
     int64_t kept = p->sharded ? shards_elements(&p->shards, comm_rank(p->shards.comm)) : p->n;
     p->master = tensor_take1(a, DT_F32, kept);
-    p->grad = tensor_take1(a, DT_F32, p->n_grad);
     if (p->flat && p->m->act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n_work);
     if (p->sharded)
@@ -435,6 +434,8 @@ static pesc_status place_all(params *p)
     tensor staging = { .dt = DT_F32, .nd = 1, .ne = { staging_elements(p) } };
     TRY(m->dev->op->alloc(m->dev, tensor_bytes(&staging), &staging.data));
     walk_all(p, m, &m->cfg, staging);
+    m->trained = p->memory;
+    m->trained_loras = p->loras;
     if (m->cfg.tie_embeddings) {
         m->head = m->embed;
         p->grads.head = p->grads.embed;
@@ -447,11 +448,16 @@ static pesc_status place_all(params *p)
 static pesc_status take_memory(params *p)
 {
     device *dev = p->m->dev;
-    arena a = { 0 };
+    arena a = { 0 }, g = { 0 };
     layout(p, &a);
+    tensor_take1(&g, DT_F32, p->n_grad);
     TRY(memory_take(&a, dev, &params_need, &p->memory));
+    TRY(memory_take(&g, dev, &params_need, &p->grad_memory));
     layout(p, &a);
+    p->grad = tensor_take1(&g, DT_F32, p->n_grad);
+    p->memory_bytes = a.size;
     dev->op->zero(dev, p->memory, a.size);
+    dev->op->zero(dev, p->grad_memory, g.size);
     return PESC_OK;
 }
 
@@ -502,6 +508,7 @@ static pesc_status open_all(params *p)
 
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
 {
+    ASSERT(!m->trained);
     *out = NULL;
     params *p = mem_zalloc(1, sizeof *p);
     if (!p)
@@ -526,13 +533,18 @@ void params_close(params *p)
 {
     if (!p)
         return;
-    if (p->memory)
-        p->m->dev->op->free(p->m->dev, p->memory);
+    device *dev = p->m->dev;
+    bool placed = p->memory && p->m->trained == p->memory; /* it is the model's */
+    if (p->memory && !placed)
+        dev->op->free(dev, p->memory);
+    if (p->grad_memory)
+        dev->op->free(dev, p->grad_memory);
     mem_free(p->list);
     mem_free(p->pieces);
     mem_free(p->stages);
     mem_free(p->runs);
-    mem_free(p->loras);
+    if (!placed)
+        mem_free(p->loras);
     mem_free(p->lora_grads);
     mem_free(p->grads.blocks);
     mem_free(p);

@@ -126,9 +126,11 @@ struct params {
     tensor exact;    /* f32, where master is sharded */
     struct exact_piece *pieces; /* of `exact`, by owner; see params_shards.c */
     size_t n_pieces;
-    void *memory;
+    void *memory; /* of master, work and exact: the model's, once its tensors point there */
+    size_t memory_bytes;
+    void *grad_memory;
     pesc_model grads; /* only tensors, blocks and LoRA are used */
-    lora *loras;      /* those attached here */
+    lora *loras;      /* those attached here; the model's, like `memory` */
     lora *lora_grads;
     int32_t first_layer; /* the lowest layer that backward must reach; n_layers: none */
     bool first_attn;     /* whether that layer's attention half trains */
@@ -136,9 +138,11 @@ struct params {
 
 /* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
  * that have none; frozen tensors stay where they are. LoRA that was loaded keeps its rank and
- * scale. A pass opened before does not fit the model any more. The model cannot run after
- * params_close(). PESC_USAGE when nothing trains, or a weight that trains is held in nf4; then, and
- * when memory runs out, the model is as it was. */
+ * scale. A pass opened before does not fit the model any more. The model keeps the copies until it
+ * is closed, so it runs with the trained weights after params_close(), but it is opened for
+ * training once only: its weights are no longer those of its files. PESC_USAGE when nothing trains,
+ * or a weight that trains is held in nf4; then, and when memory runs out, the model is as it was.
+ */
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec);
 void params_close(params *p); /* NULL is allowed */
 

@@ -206,7 +206,8 @@ pesc_status swap_in(pesc_model *m, const char *dir)
     return PESC_OK;
 }
 
-/* Tensors come from files, in and out, and a LoRA that was folded into them is in none. */
+/* Tensors come from files, in and out: neither a LoRA that was folded into them nor what was
+ * trained is in one. */
 static pesc_status may_change(const pesc_model *m)
 {
     if (m->in_training)
@@ -215,6 +216,11 @@ static pesc_status may_change(const pesc_model *m)
         return fail(PESC_USAGE,
                     "%s: its LoRA was added to the weights, and would be lost where a patch "
                     "changes them; open the model with the patch, or with merge_lora false",
+                    m->dir->path);
+    if (m->trained)
+        return fail(PESC_USAGE,
+                    "the model was trained, so its weights are not those of %s any "
+                    "more, which a patch is for; open it again",
                     m->dir->path);
     return PESC_OK;
 }

@@ -55,7 +55,7 @@ static uint64_t model_bytes(const pesc_trainer *t)
         size_t bytes;
     } ours[] = { { m->memory, m->memory_bytes },
                  { m->mixture, m->mixture_bytes },
-                 { t->params->memory, t->bytes_trained } };
+                 { t->params->memory, t->params->memory_bytes } };
     for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
         const tensor *w = bind_field(m, &s);
         const char *p = w->data;
@@ -468,6 +468,23 @@ static pesc_status open_all(pesc_trainer *t)
     return PESC_OK;
 }
 
+/* A session has memory laid out for the model as it was, and a run records the files of the model
+ * as its base, which its weights must therefore be. */
+static pesc_status check_model(const pesc_model *m)
+{
+    if (m->in_training)
+        return fail(PESC_USAGE, "the model has a trainer already; close it first");
+    if (m->trained)
+        return fail(PESC_USAGE,
+                    "the model was trained already, so its weights are not those of "
+                    "%s any more; open the run, or the model again, for another one",
+                    m->dir->path);
+    if (__atomic_load_n(&m->users, __ATOMIC_RELAXED) > 0)
+        return fail(PESC_USAGE, "the model has open sessions, which do not fit it once it is "
+                                "trained; close them first");
+    return PESC_OK;
+}
+
 pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_train_options *opt)
 {
     status_clear();
@@ -475,8 +492,7 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     *out = NULL;
     NEED(m);
     DEVICE_CALL(m->dev);
-    if (m->in_training)
-        return fail(PESC_USAGE, "the model has a trainer already; close it first");
+    TRY(check_model(m));
     pesc_trainer *t = mem_zalloc(1, sizeof *t);
     if (!t)
         return fail_nomem("a trainer", sizeof *t);

@@ -224,6 +224,17 @@ class Training(unittest.TestCase):
         pathlib.Path(self.work, "run", "STOP").touch()
         self.assertLess(len(list(trainer)), 3)  # ends after a checkpoint
 
+    def test_a_model_is_used_before_and_after_its_run(self):
+        model = pesc.Model(BASE)
+        model.generate([1, 2], max_tokens=2)
+        with pesc.Trainer(model, output=f"{self.work}/run", **TUNING) as trainer:
+            self.assertEqual(len(list(trainer)), 3)
+        reopened = pesc.Model(f"{self.work}/run")
+        self.assertEqual(model.perplexity("a b c").perplexity, reopened.perplexity("a b c").perplexity)
+        self.assertEqual(len(model.generate([1, 2], max_tokens=2).ids), 2)
+        with self.assertRaisesRegex(pesc.Error, "was trained already"):
+            pesc.Trainer(model, output=f"{self.work}/other", **TUNING)
+
     def test_presets_come_before_options(self):
         trainer = pesc.Trainer(BASE, preset="published", output=f"{self.work}/run", **{**TUNING, "aux_coef": 0.5})
         yaml = pathlib.Path(self.work, "run", "run.yaml").read_text()

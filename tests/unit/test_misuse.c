@@ -435,10 +435,10 @@ static int open_all(void **state)
     train.chat_template = records.chat_template = "camelidae";
     must(pesc_device_open(&dev, "cpu:1"));
     must(pesc_model_open(&m, dev, "share/base", NULL));
-    must(pesc_session_open(&s, m, 16));
     must(pesc_tokenizer_open(&t, "share/base", NULL));
     must(pesc_data_open(&d, "share/base", &records, NULL));
     must(pesc_trainer_open(&trainer, m, &train));
+    must(pesc_session_open(&s, m, 16));
     return 0;
 }
 
