@@ -16,7 +16,8 @@ struct rundir {
     char *path;
     bool resume, overwrite;
     bool made;  /* the directory was not there before */
-    bool begun; /* rundir_begin() was called: what is there now is of this run */
+    bool begun; /* what is there now is of this run */
+    bool saved; /* and a checkpoint is among it */
     io_lock *lock;
 };
 
@@ -311,14 +312,15 @@ static pesc_status probe(const char *run)
 pesc_status rundir_begin(rundir *d)
 {
     TRY(probe(d->path));
-    d->begun = true;
     if (d->overwrite && is_run(d->path))
         TRY(move_aside(d->path));
+    d->begun = true;
     return checkpoint_sweep(d->path);
 }
 
 pesc_status rundir_saved(rundir *d)
 {
+    d->saved = true;
     return settle_replaced(d->path);
 }
 
@@ -332,19 +334,24 @@ static void unmake(const rundir *d)
     io_list_free(names, n);
 }
 
+/* The next try finds the directory as this one did, where this one made nothing. */
+static void put_back(const rundir *d, bool unused)
+{
+    char why[1024];
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    if (d->begun && unused && !d->resume && !d->saved)
+        (void)move_run(d->path, NULL);
+    (void)settle_replaced(d->path);
+    if (why[0]) /* a failure of the cleaning must not hide the first */
+        (void)fail(PESC_IO, "%s", why);
+}
+
 void rundir_close(rundir *d, bool unused)
 {
     if (!d)
         return;
-    if (d->begun) {
-        char why[1024];
-        snprintf(why, sizeof why, "%s", pesc_last_error());
-        if (unused && !d->resume) /* the next try finds the directory as this one did */
-            (void)move_run(d->path, NULL);
-        (void)settle_replaced(d->path);
-        if (why[0]) /* a failure of the cleaning must not hide the first */
-            (void)fail(PESC_IO, "%s", why);
-    }
+    if (d->lock)
+        put_back(d, unused);
     if (d->made && d->lock)
         unmake(d);
     io_lock_release(d->lock);

@@ -26,8 +26,9 @@ pesc_status rundir_begin(rundir *d);
 /* A checkpoint of this run is on the disk: deletes the run it replaces. */
 pesc_status rundir_saved(rundir *d);
 
-/* Releases the lock. `unused`: no step was made; removes what this run wrote, puts back what it
- * replaced, and removes the directory if rundir_claim() made it. NULL is allowed. */
+/* Releases the lock. Where no checkpoint is on the disk the run that was replaced, or was on its
+ * way to .replaced, is put back. `unused`: no step was made; without a checkpoint, what this run
+ * wrote is removed, and the directory if rundir_claim() made it. NULL is allowed. */
 void rundir_close(rundir *d, bool unused);
 
 /* run.yaml: the options as they are now, which a later --resume reads. */

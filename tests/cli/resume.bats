@@ -168,6 +168,27 @@ setup_file() {
 
 # ---- stopping
 
+@test "train: a replacing run that cannot move the old one aside leaves it as it was" {
+    local r=$BATS_TEST_TMPDIR/r n call old=0
+    tiny -o "$BATS_TEST_TMPDIR/old" --steps 2 --save-every 1 -q > /dev/null
+    for call in rename mkdir; do
+        for ((n = 1; n < 60; n++)); do
+            rm -rf "$r"
+            cp -a "$BATS_TEST_TMPDIR/old" "$r"
+            PESC_FAULT=$call:$n:EIO tiny_pesc -o "$r" --steps 1 --seed 9 --overwrite -q
+            [ "$status" != 0 ] || break
+            [ ! -e "$r/.replaced" ]
+            if [ -e "$r/checkpoint-2" ]; then
+                diff -r -x lock "$BATS_TEST_TMPDIR/old" "$r"
+                old=$((old + 1))
+            else # its checkpoint was there when the call failed
+                "$PESC" info "$r/checkpoint-1" > /dev/null
+            fi
+        done
+        [ "$n" -gt 1 ]
+    done
+    [ "$old" -gt 10 ]
+}
 @test "train: a signal finishes the step, saves and exits 75" {
     for sig in TERM INT USR1; do
         local r=$BATS_TEST_TMPDIR/$sig code=0

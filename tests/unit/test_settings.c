@@ -114,12 +114,39 @@ static void checks_ranges_and_choices(void **state)
     must_fail(settings_take(&r, &o), PESC_USAGE, "output: is missing");
 }
 
+static void presets(void **state)
+{
+    (void)state;
+    pesc_train_options o = pesc_train_defaults();
+    assert_true(o.lr == 2e-4 && o.clip == 0.3 && o.aux_coef == -1 && o.adapter_scale == 1);
+    assert_true(o.seq_len == 2048 && o.batch == 128 && o.warmup_ratio == 0.03 && o.lora_r == 64);
+    must(pesc_train_preset(&o, "published"));
+    assert_true(o.aux_coef == 0 && o.adapter_scale == 0.25);
+    assert_string_equal(o.loss, "sequence");
+    must_fail(pesc_train_preset(&o, "mine"), PESC_USAGE, "expected paper, published or esft");
+    static const struct {
+        const char *method;
+        double lr;
+    } rates[] = { { "esft", 1e-5 }, { "full", 3e-5 }, { "lora", 1e-4 } };
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        o.method = rates[i].method;
+        must(pesc_train_preset(&o, "esft"));
+        assert_true(o.lr == rates[i].lr && o.clip == 1 && o.beta2 == 0.95 && o.weight_decay == 0.1);
+        assert_true(o.batch == 32 && o.seq_len == 4096 && o.lora_r == 8 && o.lora_alpha == 16);
+    }
+    o.method = "qlora";
+    pesc_load_options load = pesc_load_defaults();
+    must(pesc_train_load(&o, &load));
+    assert_string_equal(load.base_dtype, "nf4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_yaml),
         cmocka_unit_test(hashes_what_decides_the_numbers),
         cmocka_unit_test(checks_ranges_and_choices),
+        cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
 }

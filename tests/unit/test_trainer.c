@@ -370,6 +370,42 @@ static void stops_before_validation(void **state)
     stop(&s);
 }
 
+/* A stop in the validation before the first step, or a save: that checkpoint stays, and takes the
+ * place of the run that is replaced. */
+static void a_checkpoint_before_the_first_step_stays(void **state)
+{
+    (void)state;
+    files_clear();
+    setting s;
+    volatile int flag = 0;
+    pesc_step steps[4], step = PESC_INIT(pesc_step);
+    pesc_train_options o = options_of("a");
+    o.stop = &flag;
+    must(start(&s, &o, "train/pesc-a/model"));
+    run_out(&s, steps);
+    stop(&s);
+    o.overwrite = o.eval_at_start = true;
+    o.eval_data = data_list;
+    o.n_eval_data = 1;
+    for (flag = 0; flag < 2; flag++) {
+        must(start(&s, &o, "train/pesc-a/model"));
+        if (flag)
+            assert_int_equal(pesc_trainer_step(s.t, &step), PESC_STOPPED);
+        else
+            must(pesc_trainer_save(s.t));
+        stop(&s);
+        assert_true(files_there("a/checkpoint-0/manifest.json"));
+        assert_false(files_there("a/checkpoint-4"));
+    }
+    flag = 0;
+    o.overwrite = false;
+    o.resume = true;
+    must(start(&s, &o, "train/pesc-a/model"));
+    must(pesc_trainer_step(s.t, &step));
+    assert_true(step.step == 0 && isfinite(step.eval_loss));
+    stop(&s);
+}
+
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
@@ -407,32 +443,6 @@ static void refuses_what_cannot_be(void **state)
     fault_arm(NULL);
     assert_true(st == PESC_OK || st == PESC_DISK);
     stop(&s);
-}
-
-static void presets(void **state)
-{
-    (void)state;
-    pesc_train_options o = pesc_train_defaults();
-    assert_true(o.lr == 2e-4 && o.clip == 0.3 && o.aux_coef == -1 && o.adapter_scale == 1);
-    assert_true(o.seq_len == 2048 && o.batch == 128 && o.warmup_ratio == 0.03 && o.lora_r == 64);
-    must(pesc_train_preset(&o, "published"));
-    assert_true(o.aux_coef == 0 && o.adapter_scale == 0.25);
-    assert_string_equal(o.loss, "sequence");
-    must_fail(pesc_train_preset(&o, "mine"), PESC_USAGE, "expected paper, published or esft");
-    static const struct {
-        const char *method;
-        double lr;
-    } rates[] = { { "esft", 1e-5 }, { "full", 3e-5 }, { "lora", 1e-4 } };
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
-        o.method = rates[i].method;
-        must(pesc_train_preset(&o, "esft"));
-        assert_true(o.lr == rates[i].lr && o.clip == 1 && o.beta2 == 0.95 && o.weight_decay == 0.1);
-        assert_true(o.batch == 32 && o.seq_len == 4096 && o.lora_r == 8 && o.lora_alpha == 16);
-    }
-    o.method = "qlora";
-    pesc_load_options load = pesc_load_defaults();
-    must(pesc_train_load(&o, &load));
-    assert_string_equal(load.base_dtype, "nf4");
 }
 
 /* With rate 0 the loss never falls: the first validation is the best, two more end the run. A
@@ -566,8 +576,8 @@ int main(void)
         cmocka_unit_test(an_infinite_gradient_is_not_applied),
         cmocka_unit_test(stops_on_request),
         cmocka_unit_test(stops_before_validation),
+        cmocka_unit_test(a_checkpoint_before_the_first_step_stays),
         cmocka_unit_test(refuses_what_cannot_be),
-        cmocka_unit_test(presets),
         cmocka_unit_test(patience_ends_a_run),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
