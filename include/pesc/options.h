@@ -178,8 +178,8 @@
     X(BOOL, overwrite, "false", YES_NO, UNSAVED, "train",                                          \
       "replace the run that RUN holds; other files in it stay")                                    \
     X(TEXT, init_from, NONE, NAMED("RUN"), PATH, "train",                                          \
-      "start from the trained weights of another run or checkpoint; steps, data and optimiser "    \
-      "state begin anew")                                                                          \
+      "start from the trained weights of another run or checkpoint, which must be those that this " \
+      "run trains, with the same LoRA scale; steps, data and optimiser state begin anew")                                                                          \
     X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), DECIDES,         \
       PESC_TUNING,                                                                                 \
       "what trains: adapters, routers and LoRA; LoRA on 4-bit weights; LoRA; everything; full "    \

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/patch.h"
+#include "format/peft.h"
 #include "model/bind.h"
 #include "model/family.h"
 #include "train/parts.h"
@@ -434,8 +435,73 @@ static pesc_status load_parts(params *p, const optimizer *o, const char *dir)
     return s;
 }
 
+static bool same_number(double a, double b)
+{
+    return fabs(a - b) <= 1e-6 * fabs(b);
+}
+
+/* One LoRA of the checkpoint and of the model: A and B mean the same with the same scale alone. */
+static pesc_status check_lora(const peft_lora *from, const lora_facts *to, const char *dir)
+{
+    int64_t r = from->a->ne[0];
+    if (r == to->rank && same_number((double)from->scale, (double)to->scale))
+        return PESC_OK;
+    return fail(PESC_USAGE,
+                "%s: %s: its LoRA has rank %lld and scale %g, and that of this run %lld and %g; "
+                "give lora_r %lld and lora_alpha %g",
+                dir, from->module, (long long)r, (double)from->scale, (long long)to->rank,
+                (double)to->scale, (long long)r, (double)from->scale * (double)r);
+}
+
+/* What the tensors of LoRA do not say: how much of them is added. */
+static pesc_status check_loras(params *p, const char *dir)
+{
+    char *path = io_join(dir, RUNSTATE_ADAPTER_CONFIG);
+    bool none = path && io_kind_of(path) == IO_NONE;
+    peft *from = NULL;
+    pesc_status s = none ? PESC_OK : path ? peft_open(&from, dir) : fail_nomem(dir, 64);
+    mem_free(path);
+    for (slot t = slot_first(); s == PESC_OK && from && slot_next(&p->m->cfg, &t);) {
+        lora_facts to = lora_facts_of(p->m, &t);
+        size_t n = strlen(t.name) - strlen(".weight");
+        for (size_t i = 0; s == PESC_OK && to.rank && i < from->n; i++)
+            if (strncmp(from->loras[i].module, t.name, n) == 0 && !from->loras[i].module[n])
+                s = check_lora(&from->loras[i], &to, dir);
+    }
+    peft_close(from);
+    return s;
+}
+
+/* The same of a mixture of LoRA. */
+static pesc_status check_mixture(const params *p, const char *dir)
+{
+    char *path = io_join(dir, RUNSTATE_CONFIG_KEYS);
+    json_t *v = NULL;
+    int64_t k = 0;
+    double scale = 0;
+    const moe_rule *r = &p->m->cfg.moe;
+    bool there = path && io_kind_of(path) == IO_FILE && p->spec.molora_experts;
+    pesc_status s = there ? json_read(&v, path, MAX_STATE) : path ? PESC_OK : fail_nomem(dir, 64);
+    json_where w = { v, path };
+    if (s == PESC_OK && there)
+        s = json_get_i64(w, "molora_top_k", true, 1, INT32_MAX, &k);
+    if (s == PESC_OK && there)
+        s = json_get_f64(w, "molora_scale", true, &scale);
+    if (s == PESC_OK && there && (k != r->topk.k || !same_number(scale, (double)r->adapter_scale)))
+        s = fail(PESC_USAGE,
+                 "%s: its mixture of LoRA has top_k %lld and scale %g, and that of this run %d and "
+                 "%g; give top_k %lld and lora_alpha %g",
+                 dir, (long long)k, scale, r->topk.k, (double)r->adapter_scale, (long long)k,
+                 scale * (double)p->spec.lora_r);
+    json_decref(v);
+    mem_free(path);
+    return s;
+}
+
 pesc_status checkpoint_load_weights(params *p, const char *dir)
 {
+    TRY(check_loras(p, dir));
+    TRY(check_mixture(p, dir));
     return load_parts(p, NULL, dir);
 }
 

@@ -64,7 +64,8 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
  * PESC_USAGE when it was made from another model, other data (unless allowed) or other options. */
 pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *out);
 
-/* Only the weights, which must be the same set: for a new run that begins where another ended. */
+/* Only the weights, for a new run that begins where another ended. PESC_USAGE where they are not
+ * the same set, or LoRA has another rank or scale. */
 pesc_status checkpoint_load_weights(params *p, const char *dir);
 
 /* Removes what a killed run left half written. */

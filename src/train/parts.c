@@ -258,14 +258,22 @@ static void read_param(const reading *r, const param *q, const weight *w)
     }
 }
 
+/* As the table of weights has it, which drops the prefix. */
+static const char *file_name(const part_entry *e)
+{
+    return e->name + (str_starts(e->name, PEFT_PREFIX) ? sizeof PEFT_PREFIX - 1 : 0);
+}
+
 static pesc_status read_entry(const weights *ws, const reading *r, const part_entry *e)
 {
     const tensor *t = &e->t;
-    const char *name = e->name;
-    name += str_starts(name, PEFT_PREFIX) ? sizeof PEFT_PREFIX - 1 : 0; /* the table drops it */
+    const char *name = file_name(e);
     const weight *w = weights_find(ws, name);
     if (!w)
-        return fail(PESC_SHAPE, "%s: has no %s, which this run trains", r->dir, name);
+        return fail(PESC_SHAPE,
+                    "%s: has no %s, which this run trains; give method, lora_targets and "
+                    "lora_layers as in its run.yaml",
+                    r->dir, name);
     bool same = w->dt == t->dt && w->nd == t->nd && w->bytes == tensor_bytes(t);
     for (int32_t i = 0; same && i < t->nd; i++)
         same = w->ne[i] == t->ne[i];
@@ -285,11 +293,39 @@ static pesc_status read_list(weights *ws, const reading *r, int which)
     const part_list *l = &r->a->of[which];
     str path = { 0 };
     str_printf(&path, "%s/%s.safetensors", r->dir, stems[which]);
-    pesc_status s = str_ok(&path) ? safetensors_read(ws, path.p) : fail_nomem(r->dir, 64);
+    pesc_status s = str_ok(&path) ? PESC_OK : fail_nomem(r->dir, 64);
+    bool wanted = l->n || (which != PART_MOMENTS && str_ok(&path) && io_kind_of(path.p) == IO_FILE);
+    if (s == PESC_OK && wanted)
+        s = safetensors_read(ws, path.p);
     str_free(&path);
     for (size_t i = 0; s == PESC_OK && i < l->n; i++)
         s = read_entry(ws, r, &l->list[i]);
     return s;
+}
+
+static bool has_entry(const parts *a, const char *name)
+{
+    for (int which = 0; which < PARTS; which++)
+        for (size_t i = 0; i < a->of[which].n; i++)
+            if (strcmp(file_name(&a->of[which].list[i]), name) == 0)
+                return true;
+    return false;
+}
+
+/* A weight that is left would be lost: the run would begin with another model. */
+static pesc_status check_all_used(const weights *ws, const reading *r)
+{
+    size_t n = 0, i = 0;
+    for (int which = 0; which < PARTS; which++)
+        n += r->a->of[which].n;
+    if (weights_count(ws) == n) /* each was found */
+        return PESC_OK;
+    while (i + 1 < weights_count(ws) && has_entry(r->a, weights_at(ws, i)->name))
+        i++;
+    return fail(PESC_USAGE,
+                "%s: has %s, which this run does not train, so that it would be lost; give method, "
+                "lora_targets and lora_layers as in its run.yaml, or merge it and train the result",
+                r->dir, weights_at(ws, i)->name);
 }
 
 pesc_status parts_read(const parts *a, const char *dir)
@@ -300,8 +336,9 @@ pesc_status parts_read(const parts *a, const char *dir)
     TRY(weights_new(&ws));
     pesc_status s = dev->op->alloc(dev, CHUNK, &r.staging.data);
     for (int i = 0; s == PESC_OK && i < PARTS; i++)
-        if (a->of[i].n)
-            s = read_list(ws, &r, i);
+        s = read_list(ws, &r, i);
+    if (s == PESC_OK)
+        s = check_all_used(ws, &r);
     params_write_back(a->p);
     if (s == PESC_OK)
         s = weights_check(ws);

@@ -42,7 +42,7 @@ pesc_status parts_lay_out(const parts *a, const char *dir);
 pesc_status parts_fill(const parts *a, const char *dir);
 
 /* Fills all tensors, and what forward reads of them, from the files in `dir`, moments with this
- * process' segments; each must be there with the same dtype and shape. */
+ * process' segments; each must be there with the same dtype and shape, and no other weight. */
 pesc_status parts_read(const parts *a, const char *dir);
 
 #endif

@@ -95,6 +95,26 @@ setup_file() {
     tiny_pesc -o "$BATS_TEST_TMPDIR/s" --init-from "$BATS_TEST_TMPDIR" -q
     fails 3 "$BATS_TEST_TMPDIR: init_from: is neither a run with a checkpoint nor a checkpoint"
 }
+@test "train: --init-from takes all weights of a run as they were used, or is refused" {
+    local r=$BATS_TEST_TMPDIR/r s=$BATS_TEST_TMPDIR/s from=$D/run/checkpoint-8 q=model.layers.0.self_attn.o_proj
+    refused() { # sentence option...
+        tiny_pesc -o "$r" --init-from "$D/run" -q "${@:2}"
+        fails 2 "$1"
+        [ ! -e "$r" ]
+    }
+    refused "$from: $q: its LoRA has rank 2 and scale 8, and that of this run 2 and 32; give lora_r 2 and lora_alpha 16" \
+        --lora-alpha 64
+    refused "$from: $q: its LoRA has rank 2 and scale 8, and that of this run 4 and 4; give lora_r 2 and lora_alpha 16" \
+        --lora-r 4
+    local lost="which this run does not train, so that it would be lost; give method, lora_targets and lora_layers as in its run.yaml, or merge it and train the result"
+    refused "$from: has $q.lora_A.weight, $lost" --lora-targets q_proj
+    refused "$from: has model.layers.0.mlp.moe_adapter.router.weight, $lost" --method lora
+    local molora=(train "$G/molora/model" --data "$G/molora/data.jsonl" --method molora --experts 3 --steps 1
+        --batch 2 --seq-len 32 --lora-r 2 --threads 1 -q)
+    "$PESC" "${molora[@]}" -o "$s" > /dev/null
+    pesc "${molora[@]}" -o "$r" --init-from "$s" --top-k 1
+    fails 2 "$s/checkpoint-1: its mixture of LoRA has top_k 2 and scale 8, and that of this run 1 and 8; give top_k 2 and lora_alpha 16"
+}
 @test "train: the model being trained is not overwritten" {
     local r=$BATS_TEST_TMPDIR/r m=$BATS_TEST_TMPDIR/m
     cp -r "$D/run" "$r"
