@@ -192,7 +192,8 @@
     X(REAL, adapter_dropout, "0.1", RANGE(0, 0.99), DECIDES, PESC_TUNING,                          \
       "dropout rate of the inputs of adapters")                                                    \
     X(AUTO_REAL, aux_coef, "auto", RANGE(0, 1e6), DECIDES, PESC_TUNING,                            \
-      "weight of the balance loss; auto is 0.01 where the method trains routers, else 0")          \
+      "weight of the balance loss; auto is 0.01 where the method trains routers, else 0; given "    \
+      "with frozen routers, it moves what trains below them")          \
     X(INT, lora_r, "64", RANGE(0, 65536), DECIDES, PESC_TUNING,                                    \
       "rank of LoRA; 0 is no LoRA")                                                                \
     X(REAL, lora_alpha, "16", RANGE(0, 1e6), DECIDES, PESC_TUNING,                                 \

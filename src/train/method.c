@@ -179,8 +179,3 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
     TRY(read_targets(&out->lora_targets, o->lora_targets));
     return check_targets(m, c, out->lora_targets);
 }
-
-double method_aux_coef(const train_spec *s, const pesc_train_options *o)
-{
-    return s->routers || s->molora_experts || s->own ? o->aux_coef : 0;
-}

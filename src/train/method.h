@@ -6,12 +6,10 @@
 
 /* The train_spec of the options, for a model with this configuration. PESC_USAGE says what to do
  * when the method does not suit the model. Sets experts, top_k and the other options that the model
- * or the method decides. `own`, zeroed before, takes the experts that method esft trains: the spec
- * points to it, and the caller frees it, also after a failure. */
+ * or the method decides; aux_coef, where it is auto, to 0 if no router trains. One that is given
+ * holds there too: its gradient flows through the frozen routers into what trains below them.
+ * `own`, zeroed before, takes the experts that method esft trains: the spec points to it, and the
+ * caller frees it, also after a failure. */
 pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, const config *c);
-
-/* The weight of the balance loss. 0 where no router trains, but for esft: there its gradient flows
- * through the frozen routers into the experts of lower layers, which may be asked for. */
-double method_aux_coef(const train_spec *s, const pesc_train_options *o);
 
 #endif

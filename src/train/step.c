@@ -108,7 +108,7 @@ static void read_ahead(void *trainer)
 static double balance_weight(const pesc_trainer *t)
 {
     bool sum = strcmp(t->opt.aux_reduction, "sum") == 0;
-    return t->aux_coef * (sum ? t->sparse_layers : 1);
+    return t->opt.aux_coef * (sum ? t->sparse_layers : 1);
 }
 
 static void layer_done(void *trainer, int32_t layer)
@@ -312,7 +312,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->worst_entropy = watch_worst(&shares, &worst);
     out->worst_layer = shares.layers ? t->sparse[worst] : 0;
     if (!out->skipped)
-        watch_step(&t->watch, &shares, out->aux, t->aux_coef);
+        watch_step(&t->watch, &shares, out->aux, t->opt.aux_coef);
     metrics_step(t->log, out);
     if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->steps))
         metrics_routing(t->log, s->step, &shares);

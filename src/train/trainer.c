@@ -446,7 +446,6 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     TRY(check_fp8(t));
-    t->aux_coef = method_aux_coef(&t->spec, o);
     schedule_find(o->schedule, &t->schedule);
     TRY(records_open(t));
     TRY(records_batch(t));

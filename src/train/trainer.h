@@ -37,7 +37,6 @@ struct pesc_trainer {
     struct save_thread *saving; /* see save.h; NULL: no thread has been started */
     checkpoint_state state;
     schedule_kind schedule;
-    double aux_coef; /* 0 where no router trains */
     int64_t steps, warmup;
     uint64_t records; /* of the whole run; UINT64_MAX: no end */
     keep_counts keep; /* layers below the top one */

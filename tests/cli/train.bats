@@ -487,6 +487,25 @@ PY
     [[ $stderr == *"aux_reduction sum, now mean"* ]]
 }
 
+@test "train: --aux-coef counts where routers are frozen, and is 0 there by default" {
+    local r=$BATS_TEST_TMPDIR c
+    for c in default 0 50; do
+        tiny -o "$r/$c" --method lora --steps 16 --batch 8 --lr 1e-2 -q $([ $c = default ] || echo "--aux-coef $c") > /dev/null
+    done
+    cmp "$r/default/latest/adapter_model.safetensors" "$r/0/latest/adapter_model.safetensors"
+    grep -qx 'aux_coef: 0' "$r/default/run.yaml"
+    python3 - "$r" <<'PY'
+import json, sys
+runs = {c: [json.loads(line) for line in open(f"{sys.argv[1]}/{c}/metrics.jsonl")] for c in ("0", "50")}
+for c, steps in runs.items():
+    for s in steps:
+        assert abs(s["loss"] - s["ce"] - float(c) * s["aux"]) < 1e-4 * s["loss"], (c, s)
+    assert steps[0]["aux"] == runs["0"][0]["aux"] > 1
+last = {c: sum(s["aux"] for s in steps[8:]) / 8 for c, steps in runs.items()}
+assert last["50"] < last["0"] - 0.01, last  # LoRA gives the routers inputs that they choose more evenly for
+PY
+}
+
 @test "train: --preset paper quantises the base of PESC, as its QLoRA does; no preset does not" {
     local r=$BATS_TEST_TMPDIR/r
     tiny_pesc -o "$r" --preset paper
