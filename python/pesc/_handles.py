@@ -300,6 +300,10 @@ class Trainer(Handle):
         opt = Options("train", {"method": options.get("method")})
         if preset:
             lib.pesc_train_preset(opt.pointer, os.fsencode(preset))
+            # a preset may set what has the last word over an option that was given: then it has not
+            for given, other, none in (("batch", "batch_tokens", 0), ("epochs", "steps", 0)):
+                if given in options:
+                    options.setdefault(other, none)
         opt.update(options)
         if not isinstance(model, Model):
             load = Options("load", {})

@@ -15,6 +15,17 @@ static void copy_field(const pesc_option *r, void *to, const void *from)
 _Static_assert(sizeof(double) == sizeof(int64_t) && sizeof(char *) == sizeof(int64_t),
                "copy_field() takes all of these for 8 bytes");
 
+/* A preset may set what has the last word over an option that was given: then it has not. */
+static void let_given_win(const options *o, pesc_train_options *out)
+{
+    if (opt_given(o, "batch") && !opt_given(o, "batch_tokens"))
+        out->batch_tokens = 0;
+    if (opt_given(o, "epochs") && !opt_given(o, "steps"))
+        out->steps = 0;
+    if (opt_given(o, "warmup_ratio") && !opt_given(o, "warmup_steps"))
+        out->warmup_steps = PESC_AUTO;
+}
+
 pesc_status tune_options(const options *o, pesc_train_options *out)
 {
     *out = pesc_train_defaults();
@@ -32,6 +43,7 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
     for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
         if (r->of == PESC_OPTIONS_TRAIN && o->given[opt_index(r)])
             copy_field(r, out, &o->train);
+    let_given_win(o, out);
     return PESC_OK;
 }
 
@@ -39,6 +51,7 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
 static void tell_scale(const options *o, const pesc_model_info *info)
 {
     pesc_train_options recipe = pesc_train_defaults();
+    recipe.method = o->train.method;
     if (!o->preset || !info->adapter_dim || o->quiet ||
         pesc_train_preset(&recipe, o->preset) != PESC_OK ||
         recipe.adapter_scale == info->adapter_scale)

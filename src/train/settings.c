@@ -9,9 +9,21 @@
 /* ---- presets ---- */
 
 /* The settings of ESFT's paper, for the method itself and the two it is compared with. */
-static void esft_preset(pesc_train_options *o)
+static pesc_status esft_preset(pesc_train_options *o)
 {
-    o->lr = strcmp(o->method, "full") == 0 ? 3e-5 : strcmp(o->method, "lora") == 0 ? 1e-4 : 1e-5;
+    static const struct {
+        const char *method;
+        double lr;
+    } rows[] = { { "esft", 1e-5 }, { "full", 3e-5 }, { "lora", 1e-4 } };
+    size_t i = 0, n = sizeof rows / sizeof *rows;
+    while (i < n && strcmp(o->method, rows[i].method) != 0)
+        i++;
+    if (i == n)
+        return fail(PESC_USAGE,
+                    "preset: esft is for method esft, full or lora, and has no settings for %s; "
+                    "give one of these methods, or leave the preset out",
+                    o->method);
+    o->lr = rows[i].lr;
     o->lora_r = 8;
     o->lora_alpha = 16;
     o->lora_dropout = 0;
@@ -25,6 +37,7 @@ static void esft_preset(pesc_train_options *o)
     o->weight_decay = 0.1;
     o->beta2 = 0.95;
     o->eval_every = 100;
+    return PESC_OK;
 }
 
 pesc_status pesc_train_preset(pesc_train_options *opt, const char *name)
@@ -32,10 +45,8 @@ pesc_status pesc_train_preset(pesc_train_options *opt, const char *name)
     status_clear();
     NEED_SIZED(opt);
     NEED(name);
-    if (strcmp(name, "esft") == 0) {
-        esft_preset(opt);
-        return PESC_OK;
-    }
+    if (strcmp(name, "esft") == 0)
+        return esft_preset(opt);
     if (strcmp(name, "paper") != 0 && strcmp(name, "published") != 0)
         return fail(PESC_USAGE, "preset: found \"%s\", expected paper, published or esft", name);
     pesc_train_options d = pesc_train_defaults();

@@ -538,6 +538,14 @@ PY
     [ "$status" = 0 ]
     grep -qE '^batch: [0-9]{5}$' "$r.3/run.yaml" # 131072 tokens of short records
     grep -q '^lr: 3e-0*5$' "$r.3/run.yaml"
+    # an option that is given wins over the preset, also where the preset has another one for the same
+    pesc init esft --batch 24 --epochs 1 --warmup-ratio 0.5
+    [ "$status" = 0 ]
+    has '^#*steps: 0 '
+    has '^#*batch_tokens: 0 '
+    has '^#*warmup_steps: auto '
+    tiny_pesc -o "$r.5" --preset esft
+    fails 2 "preset: esft is for method esft, full or lora, and has no settings for pesc; give one of these methods, or leave the preset out"
     pesc init esft --json -q
     has 'steps: 500 '
 }

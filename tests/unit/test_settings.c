@@ -134,6 +134,9 @@ static void presets(void **state)
         assert_true(o.lr == rates[i].lr && o.clip == 1 && o.beta2 == 0.95 && o.weight_decay == 0.1);
         assert_true(o.batch == 32 && o.seq_len == 4096 && o.lora_r == 8 && o.lora_alpha == 16);
     }
+    o.method = "pesc";
+    must_fail(pesc_train_preset(&o, "esft"), PESC_USAGE,
+              "esft is for method esft, full or lora, and has no settings for pesc");
     o.method = "qlora";
     pesc_load_options load = pesc_load_defaults();
     must(pesc_train_load(&o, &load));
