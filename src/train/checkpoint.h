@@ -27,8 +27,9 @@ typedef struct checkpoint_state {
     int64_t best_step;
     int64_t worse_evals; /* validations since best_step */
     int64_t eval_due;    /* 1: a stop came before the validation of this step */
-    int64_t data_offset; /* records: step s begins at position s * batch + this; 0 unless an epoch
-                            was started again after the data had changed */
+    int64_t data_offset; /* records: step s begins at position s * batch + this; 0 unless the last
+                            step of all epochs had fewer, or an epoch was started again after the
+                            data had changed */
     bool data_changed;   /* not saved: the data is not what the checkpoint was made from */
     uint64_t metrics_bytes, routing_bytes, eval_bytes; /* of the logs */
 } checkpoint_state;

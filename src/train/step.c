@@ -284,6 +284,17 @@ static void measure(pesc_trainer *t, pesc_step *out)
     out->mem_total = memory_total(t->m->dev);
 }
 
+/* The step is over. The last of all epochs may have fewer records: a run that is made longer goes
+ * on with the one after them. */
+static void advance(pesc_trainer *t)
+{
+    checkpoint_state *s = &t->state;
+    uint64_t first;
+    s->data_offset -= t->opt.batch - records_of(t, s->step, &first);
+    s->step++;
+    s->tokens += batch_tokens(t->batch);
+}
+
 static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 {
     checkpoint_state *s = &t->state;
@@ -299,8 +310,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
         out->skipped = true;
         out->loss = out->ce = out->grad_norm = NAN;
     }
-    s->step++;
-    s->tokens += batch_tokens(t->batch);
+    advance(t);
     out->step = s->step;
     out->epoch = s->epoch;
     out->tokens = s->tokens;

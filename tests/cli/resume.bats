@@ -48,6 +48,24 @@ setup_file() {
     pesc train -o "$r.none" --resume -q
     fails 2 "$r.none: has no run.yaml: there is no run to continue"
 }
+@test "train: a run that is made longer by epochs goes on with the next record" {
+    local r=$BATS_TEST_TMPDIR/r
+    head -n 20 "$G/pesc-a/data.jsonl" > "$BATS_TEST_TMPDIR/20.jsonl"
+    epochs() { # run epochs option...
+        "$PESC" train "$G/pesc-a/model" --data "$BATS_TEST_TMPDIR/20.jsonl" --batch 8 --seq-len 32 --lora-r 2 \
+            --threads 1 -q -o "$1" --epochs "$2" "${@:3}" > /dev/null
+    }
+    epochs "$r" 1
+    epochs "$r" 1 --resume # nothing is left
+    epochs "$r" 2 --resume
+    epochs "$r.2" 2
+    python3 - "$r" "$r.2" <<'PY'
+import json, sys
+parts, whole = ([json.loads(line) for line in open(run + "/metrics.jsonl")] for run in sys.argv[1:])
+assert [s["epoch"] for s in parts] == [0.4, 0.8, 1, 1.4, 1.8, 2], parts
+assert parts[-1]["tokens"] == 2 * parts[2]["tokens"] == whole[-1]["tokens"], (parts[-1], whole[-1])
+PY
+}
 @test "train: every option that decides the numbers is compared before a run is resumed" {
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"
