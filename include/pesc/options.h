@@ -248,7 +248,7 @@
     X(INT, keep_checkpoints, "2", RANGE(0, 1048576), 0, PESC_TUNING,                               \
       "number of newest checkpoints that are kept, at least 2, beside the best; 0 keeps all")      \
     X(INT, eval_every, "500", PESC_ANY_STEP, 0, PESC_TUNING,                                       \
-      "steps between validations; the last step is always validated")                              \
+      "steps between validations; the last step is always validated, and with 0 it alone")         \
     X(INT, log_every, "10", PESC_ANY_STEP, 0, PESC_TUNING,                                         \
       "steps between step lines")                                                                  \
     X(INT, verify_every, "200", PESC_ANY_STEP, 0, PESC_TUNING,                                     \

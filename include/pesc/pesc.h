@@ -507,7 +507,8 @@ typedef struct pesc_plan_report {
     bool fits;
     int64_t micro_tokens, largest_micro_tokens; /* of a forward pass; the largest that fits */
     int64_t kept_layers, layers;
-    uint64_t checkpoint_bytes, run_bytes; /* on disk */
+    uint64_t checkpoint_bytes; /* on disk */
+    uint64_t run_bytes; /* the same of all checkpoints; 0: keep_checkpoints is 0 and so is steps */
     bool paged;         /* the optimiser's moments are in the host's memory and not in `total` */
     uint64_t sharded;   /* bytes of the layers' matrices, of which each process keeps a part; 0: the
                            base is whole */

@@ -73,7 +73,10 @@ static void print_json(const pesc_plan_report *r, const step_model *m)
     out_int("total", (int64_t)r->total);
     out_int("available", (int64_t)r->available);
     out_int("checkpoint", (int64_t)r->checkpoint_bytes);
-    out_int("run", (int64_t)r->run_bytes);
+    if (r->run_bytes)
+        out_int("run", (int64_t)r->run_bytes);
+    else
+        out_real("run", NAN);
     out_end();
     out_bool("fits", r->fits);
     out_bool("paged", r->paged);
@@ -99,13 +102,16 @@ static void print_text(const pesc_plan_report *r)
         { "total", r->total },
         { "available", r->available },
         { "checkpoint on disk", r->checkpoint_bytes },
-        { "run on disk", r->run_bytes },
     };
     out_number a, b;
     printf("%-32s %s of %s parameters\n", "trains", out_count(a, r->params_trained),
            out_count(b, r->params_total));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%-32s %s\n", rows[i].what, out_bytes(a, rows[i].bytes));
+    if (r->run_bytes)
+        printf("%-32s %s\n", "run on disk", out_bytes(a, r->run_bytes));
+    else
+        printf("%-32s every checkpoint is kept; with --steps the sum is known\n", "run on disk");
     printf("%-32s %lld tokens; %lld of %lld layers keep activations; at most %lld tokens fit\n",
            "forward", (long long)r->micro_tokens, (long long)r->kept_layers, (long long)r->layers,
            (long long)r->largest_micro_tokens);

@@ -132,7 +132,8 @@ void metrics_step(metrics *m, const pesc_step *s)
     str_printf(out, "{\"step\":%lld", (long long)s->step);
     put_real(out, "epoch", s->epoch);
     str_printf(out, ",\"tokens\":%lld", (long long)s->tokens);
-    put_real(out, "loss", s->loss);
+    double loss = s->skipped ? NAN : s->loss; /* of no update, though it may be finite itself */
+    put_real(out, "loss", loss);
     put_real(out, "ce", s->ce);
     put_real(out, "aux", s->aux);
     put_real(out, "grad_norm", s->grad_norm);
@@ -148,7 +149,7 @@ void metrics_step(metrics *m, const pesc_step *s)
     flush_or_tell(&m->files[METRICS_STEPS]);
 
     const tf_scalar scalars[] = {
-        { "train/loss", (float)s->loss },
+        { "train/loss", (float)loss },
         { "train/ce", (float)s->ce },
         { "train/aux", (float)s->aux },
         { "train/grad_norm", (float)s->grad_norm },

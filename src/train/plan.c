@@ -143,6 +143,16 @@ static uint64_t exchanged_bytes(const plan_pass *p, const pesc_train_options *o,
     return trained * ((uint64_t)times * sizeof(float) + (copies ? 2 : 4));
 }
 
+/* That are on the disk at a time, at most: those that are kept, and one that is written; of a run
+ * that keeps all, those of save_every and the last. 0: they depend on the length of the data. */
+static uint64_t checkpoints_of(const pesc_train_options *o)
+{
+    if (o->keep_checkpoints)
+        return (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
+    int64_t every = o->save_every ? o->save_every : o->steps;
+    return o->steps ? (uint64_t)((o->steps + every - 1) / every) : 0;
+}
+
 static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)
 {
     params_size size;
@@ -159,8 +169,7 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     out->available = memory_available(s->m.dev);
     out->layers = s->m.cfg.n_layers;
     out->checkpoint_bytes = (uint64_t)size.n * 4 + all_moments + (uint64_t)size.n_list * 256;
-    out->run_bytes =
-        out->checkpoint_bytes * (uint64_t)(1 + (o->keep_checkpoints < 2 ? 2 : o->keep_checkpoints));
+    out->run_bytes = out->checkpoint_bytes * checkpoints_of(o);
     params_configure(&s->m.cfg, spec);
     params_set_ranks(&s->m, spec);
     plan_pass p = { .shape = &s->m, .spec = spec, .first_layer = size.first_layer };

@@ -112,7 +112,7 @@ static bool open_thread(pesc_trainer *t)
 
 void save_open(pesc_trainer *t)
 {
-    bool early = t->opt.save_every || (t->eval_data && t->opt.eval_every);
+    bool early = t->opt.save_every || t->eval_data;
     if (!early || !open_thread(t))
         return;
     t->saving->touching = true;

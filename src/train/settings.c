@@ -104,6 +104,9 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
         return fail(PESC_USAGE,
                     "%s: needs validation data, and there is none; give eval_data or val_split",
                     out->patience ? "patience" : "eval_at_start");
+    if (out->patience && !out->eval_every)
+        return fail(PESC_USAGE, "patience: counts validations, and eval_every 0 has one at the end "
+                                "only; give eval_every");
     return PESC_OK;
 }
 

@@ -491,7 +491,7 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     bool last = s->step >= t->steps;
     bool eval = t->eval_data && (last || (o->eval_every && s->step % o->eval_every == 0));
     double began = clock_seconds();
-    if (pending || (eval && o->eval_every))
+    if (pending || eval)
         TRY(evaluate(t, out, &best));
     out->eval_seconds = clock_seconds() - began;
     request asked = REQUEST_NONE;

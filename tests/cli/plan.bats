@@ -21,6 +21,21 @@ assert plan["fits"] is True
 PY
     done
 }
+@test "plan: the disk of a run is that of the checkpoints it keeps" {
+    checkpoints() { # expected option...
+        pesc plan "$G/pesc-a/model" --seq-len 64 --batch 4 --json "${@:2}"
+        [ "$status" = 0 ]
+        python3 -c 'import json, sys; b = json.loads(sys.argv[1])["bytes"]; assert b["run"] == (eval(sys.argv[2]) and b["checkpoint"] * eval(sys.argv[2])), b' \
+            "$output" "$1"
+    }
+    checkpoints 3
+    checkpoints 6 --keep-checkpoints 5
+    checkpoints 5 --keep-checkpoints 0 --steps 45 --save-every 10
+    checkpoints 1 --keep-checkpoints 0 --steps 45 --save-every 0
+    checkpoints None --keep-checkpoints 0 # the data decides
+    pesc plan "$G/pesc-a/model" --seq-len 64 --batch 4 --keep-checkpoints 0
+    has '^run on disk  *every checkpoint is kept; with --steps the sum is known$'
+}
 @test "plan: the table" {
     pesc plan "$G/pesc-a/model" --seq-len 64 --batch 4
     [ "$status" = 0 ]

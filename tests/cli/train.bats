@@ -471,6 +471,13 @@ PY
 
 # ---- recipes
 
+@test "train: with --eval-every 0 the last step alone is validated" {
+    tiny -o "$BATS_TEST_TMPDIR/r" --eval-data "$G/pesc-a/data.jsonl" --eval-every 0 -q > /dev/null
+    [ "$(cut -d, -f1 "$BATS_TEST_TMPDIR/r/eval.jsonl")" = '{"step":8' ]
+    tiny_pesc -o "$BATS_TEST_TMPDIR/s" --eval-data "$G/pesc-a/data.jsonl" --eval-every 0 --patience 2 -q
+    fails 2 "patience: counts validations, and eval_every 0 has one at the end only; give eval_every"
+}
+
 @test "train: --aux-reduction sum adds the balance loss of every layer" {
     local a=$BATS_TEST_TMPDIR/a b=$BATS_TEST_TMPDIR/b
     tiny -o "$a" --aux-coef 0.05 --aux-reduction sum -q
