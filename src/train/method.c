@@ -1,5 +1,6 @@
 #include "train/method.h"
 
+#include <math.h>
 #include <string.h>
 
 #define AUX_COEF 0.01 /* of the balance loss, by default where routers train */
@@ -148,6 +149,35 @@ static pesc_status check_base_grads(const struct method *m, const pesc_train_opt
         return fail(PESC_USAGE, "base_grad_dtype: found fp8 with compute_dtype %s, expected bf16",
                     o->compute_dtype);
     return PESC_OK;
+}
+
+/* ---- a LoRA that the model brings ---- */
+
+static pesc_status take_number(const char *key, double *asked, double has, double usual)
+{
+    if (*asked != usual && fabs(*asked - has) > 1e-6 * has)
+        return fail(PESC_USAGE,
+                    "%s: found %g, but the model has a LoRA with %g, which is trained as it is; "
+                    "leave %s out, or give %g",
+                    key, *asked, has, key, has);
+    *asked = has;
+    return PESC_OK;
+}
+
+pesc_status method_take_lora(pesc_train_options *o, const pesc_model *m)
+{
+    const pesc_train_options usual = pesc_train_defaults();
+    const lora *l = m->loras;
+    for (size_t i = 1; i < m->n_loras; i++)
+        if (l[i].a.ne[0] != l->a.ne[0] || l[i].scale != l->scale)
+            return PESC_OK; /* one number does not tell them */
+    if (!m->n_loras || !o->lora_r)
+        return PESC_OK;
+    double rank = (double)o->lora_r, has = (double)l->a.ne[0];
+    double alpha = round(1e6 * (double)l->scale * has) / 1e6;
+    TRY(take_number("lora_r", &rank, has, (double)usual.lora_r));
+    o->lora_r = (int64_t)rank;
+    return take_number("lora_alpha", &o->lora_alpha, alpha, usual.lora_alpha);
 }
 
 pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, const config *c)

@@ -12,4 +12,8 @@
  * caller frees it, also after a failure. */
 pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, const config *c);
 
+/* The rank and alpha of a LoRA that the model brings, and keeps, become those of the options.
+ * PESC_USAGE where the options ask for others than these and the defaults. */
+pesc_status method_take_lora(pesc_train_options *o, const pesc_model *m);
+
 #endif

@@ -444,6 +444,7 @@ static pesc_status open_all(pesc_trainer *t)
     pesc_train_options *o = &t->opt;
     pesc_status claimed = comm_leads(t->comm) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
     TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
+    TRY(method_take_lora(o, t->m));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
     TRY(check_fp8(t));
     schedule_find(o->schedule, &t->schedule);

@@ -471,6 +471,22 @@ PY
 
 # ---- recipes
 
+@test "train: a LoRA that the model brings keeps its rank and alpha, and run.yaml has them" {
+    local r=$BATS_TEST_TMPDIR/r
+    tiny -o "$r" --method lora --steps 2 --lora-alpha 6 -q > /dev/null
+    more() { pesc train "$r" --data "$G/pesc-a/data.jsonl" --method lora --steps 2 --batch 2 --seq-len 32 --threads 1 -q "$@"; }
+    more -o "$r.2"
+    [ "$status" = 0 ]
+    grep -qx 'lora_r: 2' "$r.2/run.yaml"
+    grep -qx 'lora_alpha: 6' "$r.2/run.yaml"
+    more -o "$r.2" --resume --steps 3
+    [ "$status" = 0 ]
+    more -o "$r.3" --lora-r 8
+    fails 2 "lora_r: found 8, but the model has a LoRA with 2, which is trained as it is; leave lora_r out, or give 2"
+    more -o "$r.3" --lora-r 2 --lora-alpha 32
+    fails 2 "lora_alpha: found 32, but the model has a LoRA with 6, which is trained as it is; leave lora_alpha out, or give 6"
+}
+
 @test "train: with --eval-every 0 the last step alone is validated" {
     tiny -o "$BATS_TEST_TMPDIR/r" --eval-data "$G/pesc-a/data.jsonl" --eval-every 0 -q > /dev/null
     [ "$(cut -d, -f1 "$BATS_TEST_TMPDIR/r/eval.jsonl")" = '{"step":8' ]
