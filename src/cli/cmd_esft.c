@@ -183,6 +183,9 @@ static pesc_status apply(options *o)
                            : needs(o, "BASE", apply_usage);
     if (!o->load.patch)
         return needs(o, "--patch", apply_usage);
+    if (o->load.lora)
+        return out_fail(PESC_USAGE, "esft apply: --lora has no effect here; fold it into the base "
+                                    "first: pesc merge BASE --lora DIR -o MERGED");
     o->model = o->inputs[0];
     if (o->output) {
         TRY(replace_dir(o, apply_into, NULL));

@@ -66,7 +66,7 @@ static json_t *model_config(const pesc_model *m, const char *name)
     swap_identity(&m->cfg, m->dir->ws, hash);
     return json_pack("{ss ss ss so sb ss sb ss ss}", "model", name ? name : "", "model_hash", hash,
                      "dtype", dtype_name(m->act_dt), "base_dtype", held_dtypes(m), "double_quant",
-                     m->double_quant, "lora", m->lora_hash, "lora_merged", m->lora_merged, "patch",
+                     m->double_quant, "lora", m->lora_hash, "lora_merged", m->folded, "patch",
                      m->patch_hash, "pesc_version", PESC_VERSION);
 }
 

@@ -123,8 +123,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     if (opt->patch)
         TRY(swap_in(m, opt->patch));
     bool own = src->copy || !m->dev->op->host_memory(m->dev);
-    m->lora_merged = src->lora && src->lora_merged && own;
-    return m->lora_merged ? fold_loras(m) : PESC_OK;
+    return src->lora_merged && own ? fold_loras(m) : PESC_OK;
 }
 
 /* A run is held as it was trained, so that it computes what it computed then, except where the

@@ -107,7 +107,6 @@ struct pesc_model {
     struct swap *swap;              /* the expert patch that is in; NULL: none */
     char patch_hash[17];            /* of its contents; "": none */
     char lora_hash[17];             /* of the LoRA that was loaded (peft_hash); "": none */
-    bool lora_merged;               /* and was added to the weights */
     struct specialists *specialists; /* NULL: none */
     struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
     struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */

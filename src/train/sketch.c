@@ -64,7 +64,8 @@ pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
     pesc_model *m = &s->m;
     const hfdir *d = m->dir;
     m->act_dt = dtype_of(o->compute_dtype);
-    const char *lora_dir = o->lora && *o->lora ? o->lora : d->lora_dir;
+    const char *lora_dir = NULL;
+    TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
         TRY(peft_open(&s->lora, lora_dir));
     bool as_stored = !o->base_dtype || !*o->base_dtype;

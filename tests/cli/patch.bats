@@ -233,6 +233,11 @@ PY
     pesc esft apply "$BATS_TEST_TMPDIR/lora" --patch "$D/run" -o "$BATS_TEST_TMPDIR/out" --check false
     fails 2 "$BATS_TEST_TMPDIR/lora: has a LoRA, which would be lost; fold it in first: pesc merge $BATS_TEST_TMPDIR/lora -o DIR"
     [ ! -e "$BATS_TEST_TMPDIR/out/config.json" ]
+    pesc esft apply "$GOLDEN/olmoe" --patch "$D/run" --lora "$BATS_TEST_TMPDIR/lora/checkpoint-1" -o "$BATS_TEST_TMPDIR/out"
+    fails 2 "esft apply: --lora has no effect here; fold it into the base first: pesc merge BASE --lora DIR -o MERGED"
+    pesc plan "$BATS_TEST_TMPDIR/lora" --method lora --lora "$BATS_TEST_TMPDIR/lora/checkpoint-1"
+    [ "$status" = 2 ]
+    [[ "$stderr" == *"has a LoRA of its own"* ]]
 }
 
 # ---- memory
