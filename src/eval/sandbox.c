@@ -39,11 +39,26 @@ static const char *const mode_names[] = {
 
 /* Compiles the driver in the mode of s->base, which shows that the mode works. The bytecode spares
  * every later process the compilation. */
+/* The bytecode that the process wrote, after its length: a pipe may hold less than all of it, where
+ * the user has many. */
+static pesc_status keep_driver(sandbox *s, const unsigned char *code, size_t n)
+{
+    size_t all = 0;
+    for (int i = 3; i >= 0 && n >= 4; i--)
+        all = all << 8 | code[i];
+    if (n < 4 || n - 4 != all)
+        return fail(PESC_DEVICE,
+                    "a pipe holds %zu of the %zu bytes of its driver; close other pipes of this "
+                    "user, or raise fs.pipe-user-pages-soft",
+                    n, all + 4);
+    return stage_file((const char *)code + 4, all, &s->base.driver);
+}
+
 static pesc_status compile_driver(sandbox *s)
 {
     if (s->base.mode == SANDBOX_LANDLOCK && !s->base.landlock)
         return fail(PESC_DEVICE, "the kernel has no Landlock");
-    char *code = mem_alloc(MAX_BYTECODE, 1);
+    unsigned char *code = mem_alloc(MAX_BYTECODE, 1);
     if (!code)
         return fail_nomem("compiling the driver", MAX_BYTECODE);
     str source = { .p = (char *)driver_source, .n = strlen(driver_source) };
@@ -53,8 +68,8 @@ static pesc_status compile_driver(sandbox *s)
         st = stage_start(&t, "", &source);
     if (st == PESC_OK) {
         stage_wait(&t);
-        size_t n = stage_read(&t, code, MAX_BYTECODE);
-        st = n ? stage_file(code, n, &s->base.driver)
+        size_t n = stage_read(&t, (char *)code, MAX_BYTECODE);
+        st = n ? keep_driver(s, code, n)
                : fail(PESC_DEVICE, "%s does not start in it: %s", box_python, t.reason);
     }
     stage_close(&t);

@@ -2,8 +2,10 @@
  * bytecode is read with pread() because processes that share the descriptor share its offset. */
 #include "eval/sandbox_driver.h"
 
-const char driver_compile[] = "import marshal, posix; posix.write(4, "
-                              "marshal.dumps(compile(posix.read(3, 1 << 20), 'driver', 'exec')))";
+const char driver_compile[] =
+    "import marshal, posix; "
+    "b = marshal.dumps(compile(posix.read(3, 1 << 20), 'driver', 'exec')); "
+    "posix.write(4, len(b).to_bytes(4, 'little') + b)";
 const char driver_run[] =
     "import marshal, posix; exec(marshal.loads(posix.pread(7, 1 << 20, 0)), {})";
 
