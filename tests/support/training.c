@@ -19,3 +19,18 @@ void training_close(training *t)
     pesc_device_close(t->dev);
     *t = (training){ 0 };
 }
+
+pesc_train_options training_options(const char *const *data, const char *output)
+{
+    pesc_train_options o = pesc_train_defaults();
+    o.output = output;
+    o.data = data;
+    o.n_data = 1;
+    o.seq_len = 32;
+    o.batch = 8;
+    o.steps = 4;
+    o.lora_r = 2;
+    o.lr = 3e-3;
+    o.warmup_steps = 0;
+    return o;
+}

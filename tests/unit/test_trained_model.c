@@ -4,6 +4,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
+#include "support/training.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,18 +14,9 @@ static const char *const data_list[] = { data };
 
 static pesc_train_options options_of(const char *name)
 {
-    pesc_train_options o = pesc_train_defaults();
     snprintf(data, sizeof data, "%s", golden_path("train/pesc-a/data.jsonl"));
     snprintf(output, sizeof output, "%s", files_path(name));
-    o.output = output;
-    o.data = data_list;
-    o.n_data = 1;
-    o.seq_len = 32;
-    o.batch = 8;
-    o.steps = 2;
-    o.lora_r = 2;
-    o.lr = 3e-3;
-    return o;
+    return training_options(data_list, output);
 }
 
 typedef struct setting {
