@@ -8,10 +8,10 @@ import re
 import sys
 import tomllib
 
-RANK = dict(base=0, tensor=1, text=1, format=2, backend=2, comm=2, model=3, data=3, craft=4, esft=4,
-            train=4, infer=4, routing=4, compare=4, plot=4, eval=5, serve=5, cli=6)
+RANK = dict(base=0, tensor=1, text=1, format=2, backend=2, comm=2, model=4, data=4, attach=5, craft=6, esft=6,
+            train=6, infer=6, routing=6, compare=6, plot=6, eval=7, serve=7, cli=8)
 FILE_LINES = 600
-FUNCTION_LINES = 45
+FUNCTION_LINES = 60
 KERNEL_LINES = 120  # src/backend: a kernel is read in one piece
 PARAMETERS = 7
 CALLBACKS = {"on_request"}  # their parameters are those of another library
