@@ -4,7 +4,7 @@ GOLDEN=$BATS_TEST_DIRNAME/../golden
 
 setup_file() {
     make_model
-    python3 "$BATS_TEST_DIRNAME/../../tools/esft_lookalike.py" "$D/released"
+    python3 "$BATS_TEST_DIRNAME/../../tests/support/esft_lookalike.py" "$D/released"
 }
 
 setup() { T=$BATS_TEST_TMPDIR; }

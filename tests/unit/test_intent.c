@@ -1,4 +1,4 @@
-/* Against tests/golden/esft_intent, which Python made (tools/golden_esft_intent.py). */
+/* Against tests/golden/esft_intent, which Python made (tests/golden/make/golden_esft_intent.py). */
 #include "eval/intent.h"
 
 #include "base/mem.h"

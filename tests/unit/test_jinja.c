@@ -1,4 +1,4 @@
-/* Templates as jinja2 renders them (tests/golden/jinja.json, made by tools/golden_jinja.py), and
+/* Templates as jinja2 renders them (tests/golden/jinja.json, made by tests/golden/make/golden_jinja.py), and
  * what pesc adds: origins, limits, sentences with the line. */
 #include "text/jinja.h"
 

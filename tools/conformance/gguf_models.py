@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """GGUF files of every golden model, in every type that fits, against transformers' logits and against
-each other (see tools/golden_gguf.py)."""
+each other (see tests/golden/make/golden_gguf.py)."""
 import os
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[0] = str(ROOT / "tools")
+sys.path[0] = str(ROOT / "tests/golden/make")
 import golden_gguf
 
 if __name__ == "__main__":

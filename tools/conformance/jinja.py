@@ -18,7 +18,7 @@ import sys
 sys.path.pop(0)  # this file has the name of the package's extension points
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests/golden/make"))
 import golden_jinja  # noqa: E402
 
 NOW = [2024, 7, 26, 12, 30, 15]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/formats: small files written by the programs that own the formats.
 
-    tools/golden_formats.py [DIR]
+    tests/golden/make/golden_formats.py [DIR]
 
 sample.safetensors      by safetensors: every kind of entry, an empty tensor and a scalar
 sample.bin              by torch.save: shared storages, a view, a parameter, _metadata

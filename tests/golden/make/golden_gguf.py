@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes GGUF files of the models in tests/golden, and checks that pesc reads them as the same model.
 
-    python tools/golden_gguf.py make tests/golden/llama llama.gguf [--type Q8_0] [--split-kv]
-    python tools/golden_gguf.py fixtures tests/golden          writes tests/golden/gguf/*.gguf
-    python tools/golden_gguf.py check tests/golden build/pesc  every family, every type that fits
+    python tests/golden/make/golden_gguf.py make tests/golden/llama llama.gguf [--type Q8_0] [--split-kv]
+    python tests/golden/make/golden_gguf.py fixtures tests/golden          writes tests/golden/gguf/*.gguf
+    python tests/golden/make/golden_gguf.py check tests/golden build/pesc  every family, every type that fits
 
 Names and keys are those of the `gguf` package (llama.cpp's own), rows of q and k are permuted as
 llama.cpp's converter does, experts are stacked. Logits of an F32 file must equal transformers'

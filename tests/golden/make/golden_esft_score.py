@@ -6,7 +6,7 @@ what the routers of transformers choose in float64, one record a forward. Scores
 rounding tie would make the bytes a matter of luck: then another seed must be chosen. Run with a
 Python that has torch and transformers:
 
-    python tools/golden_esft_score.py tests/golden
+    python tests/golden/make/golden_esft_score.py tests/golden
 """
 import json
 import pathlib

@@ -8,7 +8,7 @@ in one tensor, so the gradient of the others in it is masked out. Each folder ho
 pre-tokenised data, the options of the run and the trajectory: loss, ce, aux and gradient norm of
 each step. Run with a Python that has torch and transformers, where tests/golden is there already:
 
-    python tools/golden_esft.py tests/golden
+    python tests/golden/make/golden_esft.py tests/golden
 """
 import json
 import math

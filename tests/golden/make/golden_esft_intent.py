@@ -3,7 +3,7 @@
 the rule of ESFT's intent benchmark, written here in Python's own terms: str, tuple, sorted, json.
 What makes Python fail counts as no match.
 
-    tools/golden_esft_intent.py tests/golden
+    tests/golden/make/golden_esft_intent.py tests/golden
 """
 import json
 import pathlib

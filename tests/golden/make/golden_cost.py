@@ -5,13 +5,13 @@ A model is written down as the list of its matrix products in the order of the f
 prints is counted from that list alone, token by token. Products of one group read inputs that do not
 depend on each other. Needs no package:
 
-    python3 tools/golden_cost.py > tests/golden/cost.json
+    python3 tests/golden/make/golden_cost.py > tests/golden/cost.json
 """
 import json
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LINEARS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 

@@ -7,7 +7,7 @@ Each folder holds a model as its users would find it on disk, `ids.json` (two se
 no class in transformers, so its FFN is written out here from equation 7 of the PESC paper, over
 transformers' Llama. Run with a Python that has torch, transformers, peft, bitsandbytes:
 
-    python tools/golden.py tests/golden [name ...]
+    python tests/golden/make/golden_families.py tests/golden [name ...]
 """
 import json
 import pathlib

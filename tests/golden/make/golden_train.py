@@ -7,7 +7,7 @@ mixture of LoRA. Each folder holds the model, the initial LoRA as a PEFT directo
 has one, pre-tokenised data, the options of the run and the trajectory: loss, ce, aux and gradient
 norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash:
 
-    python tools/golden_train.py tests/golden/train [NAME...]
+    python tests/golden/make/golden_train.py tests/golden/train [NAME...]
 """
 import json
 import math

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Look-alikes of what ESFT released, and what must come of them.
 
-    tools/esft_lookalike.py OUT
+    tests/support/esft_lookalike.py OUT
 
 writes, for four made-up tasks, the routers' logs OUT/<task>/expert_weights_<layer>.txt, and beside
 them what the rule of the first release gives: <task>.summary.json, <task>.token.json (p = 0.2) and

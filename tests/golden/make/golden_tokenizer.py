@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/tokenizer: what Hugging Face `tokenizers` and `sentencepiece` do with small things.
 
-    python tools/golden_tokenizer.py tests/golden/tokenizer
+    python tests/golden/make/golden_tokenizer.py tests/golden/tokenizer
 
 steps.json: single normalizers, pre-tokenizers and decoders, with texts and results. tokenizers.json: whole small
 tokenizers, trained here or written by hand, with lines and ids. *.model: small SentencePiece models, with

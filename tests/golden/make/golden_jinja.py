@@ -14,7 +14,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 
-OUT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/jinja.json"
+OUT = pathlib.Path(__file__).resolve().parents[1] / "jinja.json"
 
 
 class Raised(Exception):
