@@ -16,6 +16,7 @@ test needs, and runs the test, which must fail; then file and objects are put ba
 it must pass. The last line is `N killed, M survived`.
 
     tests/mutants/run.py [--only REGEX] [--jobs N] [--limit SECONDS]        BUILD=dir: what was built
+    tests/mutants/run.py --file src/model/moe.c                             lists the guarded lines of a file and their tests
 """
 import argparse
 import concurrent.futures
@@ -58,6 +59,19 @@ def rows(only):
         if source.suffix not in (".c", ".h") or row["old"] == row["new"]:
             wrong.append(f"{name}: changes nothing that a .c or .h file holds")
     return table, wrong
+
+
+def guarded(name):
+    """Prints the rows of a file in the order of the lines they change."""
+    table = [r for r in rows("")[0] if pathlib.PurePath(r["file"]).match(name)]
+    for row in table:
+        text = (ROOT / row["file"]).read_text()
+        row["line"] = 1 + text[:text.find(row["old"].lstrip("\n"))].count("\n")
+    for row in sorted(table, key=lambda r: (r["file"], r["line"])):
+        print(f"{row['file']}:{row['line']}  {row['id']}\n    {row['why']}\n    {shlex.join(command(row['test']))}")
+    if not table:
+        print(f"no row of tests/mutants/*.toml changes {name}; its tests are named in tests/README.md")
+    return not table
 
 
 def target(test):
@@ -158,9 +172,12 @@ class Copy:
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--only", default="", help="rows whose id or file matches this regular expression")
+    ap.add_argument("--file", help="builds nothing: the guarded lines of this source file, each with what it keeps true and the test that fails without it")
     ap.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     ap.add_argument("--limit", type=int, default=120, help="seconds that a test may take; one that takes longer has failed")
     args = ap.parse_args()
+    if args.file:
+        return guarded(args.file)
     build = (ROOT / os.environ.get("BUILD", "build")).resolve()
     table, wrong = rows(args.only)
     if wrong:
