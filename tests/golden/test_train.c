@@ -1,7 +1,8 @@
-/* Training against a float64 PyTorch reference (tests/golden/make/golden_train.py, and for ESFT on every family
- * with experts tests/golden/make/golden_esft.py): twelve optimiser steps of every method, each a packed forward
- * of four records. AdamW here is the reference's own formula in double, so that what is tested is
- * the loss and its gradients. What does not train must not change by one bit. */
+/* Training against a float64 PyTorch reference (tests/golden/make/golden_train.py, and for ESFT on
+ * every family with experts tests/golden/make/golden_esft.py): twelve optimiser steps of every
+ * method, each a packed forward of four records. AdamW here is the reference's own formula in
+ * double, so that what is tested is the loss and its gradients. What does not train must not change
+ * by one bit. */
 #include "model/bind.h"
 #include "model/train.h"
 

@@ -1,5 +1,6 @@
 /* Scores of the tiny mixtures of tests/golden against those of transformers in float64, byte for
- * byte (tests/golden/make/golden_esft_score.py); and the pass that makes them against the whole forward. */
+ * byte (tests/golden/make/golden_esft_score.py); and the pass that makes them against the whole
+ * forward. */
 #include "model/routes.h"
 #include "support/check.h"
 #include "support/far.h"
