@@ -534,6 +534,10 @@ static void frequencies(void **state)
     check_freq("{'head_dim':64,'rope_scaling':{'type':'yarn','factor':4,"
                "'original_max_position_embeddings':32}}",
                1, ramped);
+    /* without a factor it is that of the contexts, 128 of 32 */
+    check_freq("{'head_dim':64,'rope_scaling':{'type':'yarn',"
+               "'original_max_position_embeddings':32}}",
+               1, ramped);
 }
 
 static void yarn_scales(void **state)
