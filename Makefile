@@ -46,7 +46,7 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
 OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o
-CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
+CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find src/cli -name "*.c")))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 OPS_SRC  := $(wildcard tests/ops/*.c)
 OPS      := $(if $(OPS_SRC),$(BUILD)/tests/ops/run)

@@ -126,7 +126,7 @@ size_t utf8_bad_length(const char *s, size_t n)
 }
 
 /* Controls, line and paragraph separators, and what has no shape of its own: bidi marks, joiners,
- * annotations, tags. src/cli/out.c has the same list. */
+ * annotations, tags. src/cli/show/out.c has the same list. */
 static bool hidden(uint32_t cp)
 {
     static const uint32_t ranges[][2] = {

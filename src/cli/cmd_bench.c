@@ -1,10 +1,10 @@
 /* cmd_bench: the speed of prefill and decode of a model, of a tokenizer, or of a server. */
 #include "cli/command.h"
-#include "cli/ids.h"
-#include "cli/input.h"
-#include "cli/load.h"
-#include "cli/open.h"
-#include "cli/progress.h"
+#include "cli/opt/ids.h"
+#include "cli/opt/input.h"
+#include "cli/bench_serve.h"
+#include "cli/opt/open.h"
+#include "cli/show/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  * session reuses the KV cache of the tokens it already has. So /reset, /edit and /load need no
  * bookkeeping, and the model always sees exactly what the chat format defines. */
 #include "cli/command.h"
-#include "cli/dialog.h"
-#include "cli/line.h"
-#include "cli/speak.h"
+#include "cli/show/dialog.h"
+#include "cli/opt/line.h"
+#include "cli/show/speak.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* cmd_compare: how two models differ on the same tokens: a table of layers, and a picture. */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/plots.h"
-#include "cli/progress.h"
+#include "cli/opt/open.h"
+#include "cli/show/plots.h"
+#include "cli/show/progress.h"
 
 #include <math.h>
 #include <stdio.h>

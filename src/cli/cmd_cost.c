@@ -1,9 +1,9 @@
 /* cmd_cost: parameters, FLOP and bytes of models by part, and with --measure their time and memory.
  */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/plots.h"
-#include "cli/progress.h"
+#include "cli/opt/open.h"
+#include "cli/show/plots.h"
+#include "cli/show/progress.h"
 
 #include <math.h>
 #include <stdio.h>

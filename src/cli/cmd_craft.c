@@ -1,8 +1,8 @@
 /* cmd_craft: a sparse model from a dense one, and the comparison of their logits. */
 #include "cli/command.h"
-#include "cli/made.h"
-#include "cli/open.h"
-#include "cli/replace.h"
+#include "cli/show/made.h"
+#include "cli/opt/open.h"
+#include "cli/opt/output.h"
 
 #include <string.h>
 

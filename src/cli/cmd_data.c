@@ -1,7 +1,7 @@
 /* cmd_data: checks, measures and shows training data before it is used, or mixes it. */
 #include "cli/command.h"
-#include "cli/mixture.h"
-#include "cli/progress.h"
+#include "cli/data_mix.h"
+#include "cli/show/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,10 +5,10 @@
  * held-out questions; and the routing of the experts is shown. A step is a command line, which is
  * printed and then run in this process; with --json its result is an element of "steps". */
 #include "cli/command.h"
-#include "cli/demo.h"
-#include "cli/open.h"
-#include "cli/progress.h"
-#include "cli/tune.h"
+#include "cli/demo_table.h"
+#include "cli/opt/open.h"
+#include "cli/show/progress.h"
+#include "cli/opt/tune.h"
 
 #include <errno.h>
 #include <limits.h>

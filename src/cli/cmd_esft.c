@@ -1,12 +1,12 @@
 /* cmd_esft: scores the experts that a task uses (score), selects the best (select), and writes a
  * model with a patch of tuned experts (apply). */
-#include "cli/chosen.h"
+#include "cli/show/chosen.h"
 #include "cli/command.h"
-#include "cli/made.h"
-#include "cli/open.h"
-#include "cli/processes.h"
-#include "cli/progress.h"
-#include "cli/replace.h"
+#include "cli/show/made.h"
+#include "cli/opt/open.h"
+#include "cli/opt/processes.h"
+#include "cli/show/progress.h"
+#include "cli/opt/output.h"
 
 #include <inttypes.h>
 #include <stdio.h>

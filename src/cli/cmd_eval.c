@@ -2,7 +2,7 @@
 #include "cli/command.h"
 #include "cli/eval_records.h"
 #include "cli/eval_tasks.h"
-#include "cli/processes.h"
+#include "cli/opt/processes.h"
 
 #include <stdlib.h>
 #include <string.h>

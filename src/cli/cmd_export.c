@@ -1,8 +1,8 @@
 /* cmd_export: a model for other programs. */
 #include "cli/command.h"
-#include "cli/made.h"
-#include "cli/open.h"
-#include "cli/replace.h"
+#include "cli/show/made.h"
+#include "cli/opt/open.h"
+#include "cli/opt/output.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* cmd_generate: one completion. */
 #include "cli/command.h"
-#include "cli/dialog.h"
-#include "cli/ids.h"
-#include "cli/input.h"
-#include "cli/open.h"
-#include "cli/speak.h"
+#include "cli/show/dialog.h"
+#include "cli/opt/ids.h"
+#include "cli/opt/input.h"
+#include "cli/opt/open.h"
+#include "cli/show/speak.h"
 
 #include <stdio.h>
 #include <stdlib.h>

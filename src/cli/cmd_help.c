@@ -1,6 +1,6 @@
 /* cmd_help: `pesc help` and `pesc version`. */
 #include "cli/command.h"
-#include "cli/help.h"
+#include "cli/show/help.h"
 
 #include <stdio.h>
 

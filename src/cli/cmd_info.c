@@ -1,7 +1,7 @@
 /* cmd_info: what a model is. */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/progress.h"
+#include "cli/opt/open.h"
+#include "cli/show/progress.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * options, with its help text. Options that the recipe or the command line sets are keys; the
  * others are commented out, with the value that method and preset give them. */
 #include "cli/command.h"
-#include "cli/tune.h"
+#include "cli/opt/tune.h"
 
 #include <ctype.h>
 #include <errno.h>

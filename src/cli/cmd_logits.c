@@ -1,10 +1,10 @@
 /* cmd_logits: float32 logits of every position, for comparing with other programs. */
 #include "cli/command.h"
-#include "cli/ids.h"
-#include "cli/input.h"
-#include "cli/npy.h"
-#include "cli/open.h"
-#include "cli/progress.h"
+#include "cli/opt/ids.h"
+#include "cli/opt/input.h"
+#include "cli/show/npy.h"
+#include "cli/opt/open.h"
+#include "cli/show/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* cmd_merge: a LoRA folded into its base. */
 #include "cli/command.h"
-#include "cli/made.h"
-#include "cli/open.h"
-#include "cli/replace.h"
+#include "cli/show/made.h"
+#include "cli/opt/open.h"
+#include "cli/opt/output.h"
 
 static pesc_status merge_into(const options *o, const char *dir, void *check)
 {

@@ -1,7 +1,7 @@
 /* cmd_new: a randomly initialised model of a configuration. */
 #include "cli/command.h"
-#include "cli/progress.h"
-#include "cli/replace.h"
+#include "cli/show/progress.h"
+#include "cli/opt/output.h"
 
 #include <stdio.h>
 

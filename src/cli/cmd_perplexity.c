@@ -1,7 +1,7 @@
 /* cmd_perplexity: mean loss and perplexity of a text. */
 #include "cli/command.h"
-#include "cli/input.h"
-#include "cli/open.h"
+#include "cli/opt/input.h"
+#include "cli/opt/open.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* cmd_plan: the memory and disk a run would take. */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/tune.h"
+#include "cli/opt/open.h"
+#include "cli/opt/tune.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
  * On a terminal the darkness of a cell shows its share; elsewhere a cell is the number alone, so
  * that programs can read the output. Panels are side by side as long as they fit the line. */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/plots.h"
-#include "cli/progress.h"
+#include "cli/opt/open.h"
+#include "cli/show/plots.h"
+#include "cli/show/progress.h"
 #include "cli/routes_detail.h"
 
 #include <math.h>

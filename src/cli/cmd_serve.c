@@ -1,6 +1,6 @@
 /* cmd_serve: an HTTP server. */
 #include "cli/command.h"
-#include "cli/open.h"
+#include "cli/opt/open.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* cmd_tokenize: text -> ids, and cmd_detokenize: ids -> text; whole, or line by line (--jsonl). */
 #include "cli/command.h"
-#include "cli/ids.h"
-#include "cli/input.h"
-#include "cli/progress.h"
+#include "cli/opt/ids.h"
+#include "cli/opt/input.h"
+#include "cli/show/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

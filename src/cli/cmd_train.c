@@ -1,9 +1,9 @@
 /* cmd_train: runs the steps of a training run, and handles signals. */
 #include "cli/command.h"
-#include "cli/open.h"
-#include "cli/processes.h"
-#include "cli/progress.h"
-#include "cli/tune.h"
+#include "cli/opt/open.h"
+#include "cli/opt/processes.h"
+#include "cli/show/progress.h"
+#include "cli/opt/tune.h"
 
 #include <math.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #ifndef PESC_CLI_COMMAND_H
 #define PESC_CLI_COMMAND_H
 
-#include "cli/opt.h"
+#include "cli/opt/opt.h"
 
 /* In the order in which they are listed. */
 typedef enum command_id {

@@ -2,7 +2,7 @@
 #ifndef PESC_CLI_EVAL_RECORDS_H
 #define PESC_CLI_EVAL_RECORDS_H
 
-#include "cli/open.h"
+#include "cli/opt/open.h"
 
 typedef struct eval_files {
     const char *const *list;

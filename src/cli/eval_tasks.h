@@ -2,7 +2,7 @@
 #ifndef PESC_CLI_EVAL_TASKS_H
 #define PESC_CLI_EVAL_TASKS_H
 
-#include "cli/opt.h"
+#include "cli/opt/opt.h"
 
 /* The models of the options, one after the other, on a list of tasks with commas, divided among the
  * processes of `all`; NULL: there is only this one. */

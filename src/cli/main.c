@@ -1,7 +1,7 @@
 /* main: the table of commands; parses the command line and runs one of them. */
 #include "cli/command.h"
-#include "cli/help.h"
-#include "cli/progress.h"
+#include "cli/show/help.h"
+#include "cli/show/progress.h"
 
 #include <fcntl.h>
 #include <locale.h>

@@ -3,7 +3,7 @@
 #ifndef PESC_CLI_ROUTES_DETAIL_H
 #define PESC_CLI_ROUTES_DETAIL_H
 
-#include "cli/opt.h"
+#include "cli/opt/opt.h"
 
 /* Load, entropy and gates of each layer and domain, and how the domains differ. */
 void routes_print_layers(const options *o, const pesc_routes_report *r);

@@ -1,4 +1,4 @@
-#include "routing/divergence.h"
+#include "explain/divergence.h"
 
 #include "support/check.h"
 

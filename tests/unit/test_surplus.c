@@ -1,4 +1,4 @@
-#include "routing/surplus.h"
+#include "explain/surplus.h"
 
 #include "support/check.h"
 

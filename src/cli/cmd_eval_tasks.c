@@ -1,0 +1,356 @@
+#include "cli/eval_tasks.h"
+
+#include "cli/command.h"
+#include "cli/opt/open.h"
+#include "cli/show/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct table {
+    const options *o;
+    pesc_benchmark_report *models; /* [n] */
+    const char *const *names;
+    size_t n;
+    pesc_comm *all;
+} table;
+
+/* ---- the list of tasks ---- */
+
+static void list_row(void *ud, const pesc_benchmark_task *t)
+{
+    const options *o = ud;
+    if (!o->json) {
+        printf("%s%-26s %6lld %6lld  %-12s %4g  %s\n", t->group[0] ? "  " : "", t->name,
+               (long long)t->documents, (long long)t->shots, t->metric, t->version,
+               t->present ? "" : "no data");
+        return;
+    }
+    out_begin(NULL, '{');
+    out_text("name", t->name);
+    out_text("group", t->group);
+    out_bool("is_group", t->is_group);
+    out_int("documents", t->documents);
+    out_int("shots", t->shots);
+    out_text("metric", t->metric);
+    out_real("version", t->version);
+    out_bool("data", t->present);
+    out_end();
+}
+
+pesc_status eval_list(const options *o)
+{
+    if (o->json)
+        out_begin(NULL, '[');
+    else
+        printf("%-26s %6s %6s  %-12s %4s\n", "task", "docs", "shots", "metric", "version");
+    TRY(pesc_benchmark_list(o->benchmark.data_dir, list_row, (void *)(uintptr_t)o));
+    if (o->json)
+        out_end();
+    return PESC_OK;
+}
+
+/* ---- one model ---- */
+
+/* The last part of a path: the name of a model in tables and directories. */
+static const char *short_name(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    return path + n;
+}
+
+/* Several models share a directory: each has one of its own in it, numbered, since two may have
+ * the same name. */
+static pesc_status output_of(const options *o, size_t i, char *out, size_t cap)
+{
+    out[0] = '\0';
+    if (!o->output)
+        return PESC_OK;
+    int n = o->n_models == 1
+                ? snprintf(out, cap, "%s", o->output)
+                : snprintf(out, cap, "%s/%zu-%.*s", o->output, i + 1,
+                           (int)strcspn(short_name(o->models[i]), "/"), short_name(o->models[i]));
+    return n >= 0 && (size_t)n < cap
+               ? PESC_OK
+               : out_fail(PESC_USAGE, "eval: --output: %s: is too long", o->output);
+}
+
+static pesc_status evaluate(table *t, size_t i, const char *tasks)
+{
+    char dir[4096];
+    open_model m = { 0 };
+    options one = *t->o;
+    pesc_benchmark_options b = t->o->benchmark;
+    TRY(output_of(t->o, i, dir, sizeof dir));
+    one.model = t->o->models[i];
+    b.limit = t->o->eval.limit;
+    b.output = dir[0] ? dir : NULL;
+    b.max_length = t->o->ctx;
+    b.samples = t->o->samples;
+    if (opt_given(t->o, "batch"))
+        b.slots = t->o->eval.batch;
+    t->models[i] = PESC_INIT(pesc_benchmark_report);
+    pesc_status st = open_from(&m, &one);
+    if (st == PESC_OK)
+        st = pesc_device_join(m.device, t->all);
+    if (st == PESC_OK)
+        st = pesc_benchmark(m.model, tasks, &b, &t->models[i]);
+    progress_clear();
+    open_free(&m);
+    return st;
+}
+
+/* ---- the table ---- */
+
+static bool is_shown(const table *t, size_t row)
+{
+    const pesc_benchmark_score *s = &t->models[0].scores[row];
+    if (!s->reference)
+        return true;
+    /* the reference's figure is shown where it differs from ours */
+    for (size_t k = 0; k < t->n; k++) {
+        const pesc_benchmark_report *r = &t->models[k];
+        for (size_t i = 0; i < r->n_scores; i++) {
+            const pesc_benchmark_score *a = &r->scores[i], *b = &r->scores[row];
+            if (!a->reference && strcmp(a->task, b->task) == 0 &&
+                strcmp(a->metric, b->metric) == 0 && strcmp(a->filter, b->filter) == 0 &&
+                a->mean != b->mean)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* In percent of a perfect score. */
+static void print_value(double mean, double error, const char *sign, double full)
+{
+    char text[48] = "-";
+    mean /= full;
+    error /= full;
+    if (isfinite(mean) && isfinite(error))
+        snprintf(text, sizeof text, sign[0] ? "%+7.2f \u00B1 %.2f" : "%7.2f \u00B1 %.2f",
+                 100 * mean, 100 * error);
+    else if (isfinite(mean))
+        snprintf(text, sizeof text, "%7.2f", 100 * mean);
+    printf("  %-16s", text);
+}
+
+static void print_row(const table *t, size_t row)
+{
+    const pesc_benchmark_score *s = &t->models[0].scores[row];
+    char metric[64];
+    snprintf(metric, sizeof metric, "%s%s%s%s", s->metric,
+             strcmp(s->filter, "none") == 0 ? "" : " ",
+             strcmp(s->filter, "none") == 0 ? "" : s->filter, s->reference ? " (reference)" : "");
+    printf("%-26s %5lld  %-28s %6llu", s->task, (long long)s->shots, metric,
+           (unsigned long long)s->n);
+    for (size_t k = 0; k < t->n; k++)
+        print_value(t->models[k].scores[row].mean, t->models[k].scores[row].error, "", s->full);
+    for (size_t k = 1; k < t->n; k++) {
+        double mean = NAN, error = NAN;
+        (void)pesc_benchmark_difference(&t->models[k].scores[row], s, &mean, &error);
+        print_value(mean, error, "+", s->full);
+    }
+    putchar('\n');
+}
+
+static void print_head(const table *t)
+{
+    printf("%-26s %5s  %-28s %6s", "task", "shots", "metric, in percent", "docs");
+    for (size_t k = 0; k < t->n; k++)
+        printf("  %-15.*s", (int)strcspn(short_name(t->names[k]), "/"), short_name(t->names[k]));
+    for (size_t k = 1; k < t->n; k++)
+        printf("  %zu - 1          ", k + 1);
+    putchar('\n');
+}
+
+/* ---- the paper's averages ---- */
+
+static const struct {
+    const char *name;
+    const char *tasks[6];
+} averages[] = {
+    { "code", { "humaneval", "mbpp" } },
+    { "maths", { "gsm8k", "minerva_math" } },
+    { "commonsense", { "piqa", "hellaswag", "winogrande", "arc_easy", "arc_challenge" } },
+    { "world knowledge", { "nq_open", "triviaqa" } },
+    { "mmlu", { "mmlu" } },
+};
+enum { N_AVERAGES = sizeof averages / sizeof *averages };
+
+/* The first score of a task, with or without "?" after its name; NAN: it was not evaluated. */
+static double first_score(const pesc_benchmark_report *r, const char *task)
+{
+    size_t n = strlen(task);
+    for (size_t i = 0; i < r->n_scores; i++) {
+        const char *name = r->scores[i].task;
+        if (strncmp(name, task, n) == 0 && (!name[n] || strcmp(name + n, "?") == 0))
+            return r->scores[i].mean;
+    }
+    return NAN;
+}
+
+static double average_of(const pesc_benchmark_report *r, size_t which)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (; n < 6 && averages[which].tasks[n]; n++)
+        sum += first_score(r, averages[which].tasks[n]);
+    return sum / (double)n;
+}
+
+/* The paper's average is the mean of its five groups. Groups with a task missing are left out. */
+static void print_averages(const table *t)
+{
+    double all[N_AVERAGES + 1] = { 0 };
+    bool any = false;
+    for (size_t g = 0; g < N_AVERAGES; g++) {
+        all[g] = average_of(&t->models[0], g);
+        any = any || isfinite(all[g]);
+        all[N_AVERAGES] += all[g] / N_AVERAGES;
+    }
+    if (!any)
+        return;
+    puts("\naverages of the groups of the PESC paper, in percent");
+    for (size_t g = 0; g <= N_AVERAGES; g++) {
+        if (!isfinite(all[g]))
+            continue;
+        printf("%-70s", g < N_AVERAGES ? averages[g].name : "average");
+        for (size_t k = 0; k < t->n; k++) {
+            double v = 0;
+            for (size_t i = 0; g == N_AVERAGES && i < N_AVERAGES; i++)
+                v += average_of(&t->models[k], i) / N_AVERAGES;
+            print_value(g < N_AVERAGES ? average_of(&t->models[k], g) : v, NAN, "", 1);
+        }
+        putchar('\n');
+    }
+}
+
+static void print_table(const table *t)
+{
+    print_head(t);
+    for (size_t i = 0; i < t->models[0].n_scores; i++)
+        if (is_shown(t, i))
+            print_row(t, i);
+    print_averages(t);
+    for (size_t k = 0; k < t->n; k++) {
+        const pesc_benchmark_report *r = &t->models[k];
+        if (r->tokens_requested && !t->o->quiet)
+            fprintf(stderr, "%s: %.1f s, %llu tokens computed of %llu requested (%.3f)\n",
+                    t->names[k], r->seconds, (unsigned long long)r->tokens_computed,
+                    (unsigned long long)r->tokens_requested,
+                    (double)r->tokens_computed / (double)r->tokens_requested);
+    }
+}
+
+/* ---- the picture ---- */
+
+/* The first score of each task and group, as bars. */
+typedef struct picture {
+    const char **tasks, **models; /* names */
+    size_t n_tasks;
+    double *values, *errors; /* in percent */
+} picture;
+
+static bool is_first(const pesc_benchmark_report *r, size_t i)
+{
+    return i == 0 || strcmp(r->scores[i].task, r->scores[i - 1].task) != 0;
+}
+
+static void fill_picture(picture *p, const table *t)
+{
+    const pesc_benchmark_report *first = &t->models[0];
+    for (size_t i = 0; i < first->n_scores; i++)
+        p->n_tasks += is_first(first, i);
+    for (size_t k = 0; k < t->n; k++) {
+        size_t at = k * p->n_tasks;
+        p->models[k] = short_name(t->names[k]);
+        for (size_t i = 0; i < first->n_scores; i++) {
+            const pesc_benchmark_score *s = &t->models[k].scores[i];
+            if (!is_first(first, i))
+                continue;
+            p->tasks[at - k * p->n_tasks] = s->task;
+            p->values[at] = 100 * s->mean / s->full;
+            p->errors[at++] = 100 * s->error / s->full;
+        }
+    }
+}
+
+static pesc_status write_picture(const picture *p, const table *t, const char *ending)
+{
+    char path[4096];
+    pesc_bars bars = { .size = sizeof bars,
+                       .title = "Benchmarks, in percent",
+                       .note = "The first metric of each task; lines are standard errors.",
+                       .groups = p->tasks,
+                       .n_groups = p->n_tasks,
+                       .series = p->models,
+                       .n_series = t->n,
+                       .values = p->values,
+                       .errors = p->errors };
+    snprintf(path, sizeof path, "%s/scores.%s", t->o->output, ending);
+    return pesc_plot_bars(path, &bars);
+}
+
+static pesc_status draw(const table *t)
+{
+    size_t most = t->models[0].n_scores;
+    picture p = { .tasks = calloc(most + 1, sizeof *p.tasks),
+                  .models = calloc(t->n, sizeof *p.models),
+                  .values = calloc(t->n * most + 1, sizeof *p.values),
+                  .errors = calloc(t->n * most + 1, sizeof *p.errors) };
+    bool enough = p.tasks && p.models && p.values && p.errors;
+    pesc_status st = enough ? PESC_OK : out_nomem("the picture");
+    if (st == PESC_OK) {
+        fill_picture(&p, t);
+        st = write_picture(&p, t, "svg");
+    }
+    if (st == PESC_OK)
+        st = write_picture(&p, t, "png");
+    free(p.tasks);
+    free(p.models);
+    free(p.values);
+    free(p.errors);
+    return st;
+}
+
+/* ---- all models ---- */
+
+static void print_json(const table *t)
+{
+    if (t->n == 1) {
+        fputs(t->models[0].json, stdout);
+        return;
+    }
+    fputs("[\n", stdout);
+    for (size_t k = 0; k < t->n; k++)
+        printf("%s%s", t->models[k].json, k + 1 < t->n ? ",\n" : "]\n");
+}
+
+pesc_status eval_tasks(const options *o, const char *tasks, pesc_comm *all)
+{
+    table t = { .o = o, .names = o->models, .n = o->n_models, .all = all };
+    bool leads = pesc_comm_rank(all) == 0;
+    if (o->samples && !o->output)
+        return out_fail(PESC_USAGE, "eval: --samples of tasks are written to files; give --output");
+    t.models = calloc(t.n, sizeof *t.models);
+    pesc_status st = t.models ? PESC_OK : out_nomem("the results");
+    for (size_t i = 0; st == PESC_OK && i < t.n; i++)
+        st = evaluate(&t, i, tasks);
+    if (st == PESC_OK && leads && o->output)
+        st = draw(&t);
+    if (st == PESC_OK && leads && o->json)
+        print_json(&t);
+    else if (st == PESC_OK && leads)
+        print_table(&t);
+    for (size_t i = 0; t.models && i < t.n; i++)
+        pesc_benchmark_free(&t.models[i]);
+    free(t.models);
+    return st;
+}

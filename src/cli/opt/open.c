@@ -1,0 +1,99 @@
+#include "cli/opt/open.h"
+
+#include "cli/command.h"
+#include "cli/opt/digits.h"
+#include "cli/show/progress.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef char open_name[32];
+
+/* cpu, cuda or cuda:i; the library calls a CPU with n threads cpu:n. */
+static pesc_status device_name(const options *o, open_name out)
+{
+    const char *d = o->device;
+    int64_t i;
+    bool cpu = strcmp(d, "cpu") == 0;
+    bool numbered = strncmp(d, "cuda:", 5) == 0 && num_int(d + 5, strlen(d + 5), 0, 1023, &i);
+    if (!cpu && !numbered && strcmp(d, "cuda") != 0)
+        return out_fail(PESC_USAGE, "%s: --device: found \"%s\", expected cpu, cuda or cuda:i",
+                        o->cmd->name, d);
+    if (cpu && o->threads > 0)
+        snprintf(out, sizeof(open_name), "cpu:%lld", (long long)o->threads);
+    else
+        snprintf(out, sizeof(open_name), "%s", d);
+    return PESC_OK;
+}
+
+pesc_status open_device(pesc_device **out, const options *o)
+{
+    open_name device;
+    TRY(device_name(o, device));
+    TRY(pesc_device_open(out, device));
+    return pesc_device_events(*out, progress_events());
+}
+
+/* A model, and the processes that its device works with; NULL: none. */
+typedef struct open_what {
+    const char *path;
+    const pesc_load_options *load;
+    pesc_comm *all;
+} open_what;
+
+static pesc_status open_with(open_model *m, const options *o, open_what w)
+{
+    *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
+    TRY(open_device(&m->device, o));
+    TRY(pesc_device_join(m->device, w.all));
+    TRY(pesc_model_open(&m->model, m->device, w.path, w.load));
+    TRY(pesc_model_describe(m->model, &m->info));
+    progress_clear();
+    return PESC_OK;
+}
+
+pesc_status open_from(open_model *m, const options *o)
+{
+    return open_among(m, o, NULL);
+}
+
+pesc_status open_among(open_model *m, const options *o, pesc_comm *all)
+{
+    return open_with(m, o, (open_what){ o->model, &o->load, all });
+}
+
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
+                              pesc_comm *all)
+{
+    char path[PATH_MAX];
+    const char *model = o->model;
+    pesc_load_options load = pesc_load_defaults();
+    TRY(pesc_train_load(p, &load));
+    if (p->resume && p->base) { /* the model is the base of the run */
+        model = p->base;
+        load.base = NULL;
+    } else if (p->resume && access(model, F_OK) != 0) {
+        TRY(pesc_run_base(p->output, progress_events(), path, sizeof path));
+        model = path;
+    }
+    return open_with(m, o, (open_what){ model, &load, all });
+}
+
+void open_free(open_model *m)
+{
+    pesc_model_close(m->model);
+    pesc_device_close(m->device);
+    *m = (open_model){ 0 };
+}
+
+pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out)
+{
+    *out = pesc_model_tokenizer(m->model);
+    return *out ? PESC_OK
+                : out_fail(PESC_UNSUPPORTED,
+                           "%s: has no tokenizer, and this needs one: put tokenizer.json or "
+                           "tokenizer.model beside its config.json",
+                           o->model);
+}

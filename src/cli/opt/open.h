@@ -1,0 +1,27 @@
+/* open: opens the model of a command with the options that all such commands take. */
+#ifndef PESC_CLI_OPEN_H
+#define PESC_CLI_OPEN_H
+
+#include "cli/opt/opt.h"
+
+typedef struct open_model {
+    pesc_device *device;
+    pesc_model *model;
+    pesc_model_info info;
+} open_model;
+
+/* Closed by open_free even when it failed. */
+pesc_status open_from(open_model *m, const options *o);
+/* The same with a device that works with other processes; NULL: it works alone. */
+pesc_status open_among(open_model *m, const options *o, pesc_comm *all);
+/* The device of --device and --threads alone. */
+pesc_status open_device(pesc_device **out, const options *o);
+/* The same for a model that is going to be trained. */
+pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
+                              pesc_comm *all);
+void open_free(open_model *m);
+
+/* The model's tokenizer; fails when it has none. */
+pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out);
+
+#endif

@@ -1,0 +1,143 @@
+#include "cli/opt/output.h"
+
+#include "cli/command.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Whether the directory exists and is not empty. Half-written weights of an interrupted process do
+ * not count: the library removes them. */
+static bool is_occupied(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return false;
+    int n = 0;
+    for (const struct dirent *e; n == 0 && (e = readdir(d));)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+             !strstr(e->d_name, ".safetensors.tmp.");
+    closedir(d);
+    return n > 0;
+}
+
+/* Removes a temporary directory and its files. */
+static void discard(const char *dir)
+{
+    char path[PATH_MAX];
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < (int)sizeof path)
+            (void)unlink(path);
+    if (d)
+        closedir(d);
+    (void)rmdir(dir);
+}
+
+static pesc_status overwrite(const options *o, replace_fn make, void *ud)
+{
+    char real[PATH_MAX], fresh[PATH_MAX]; /* beside the directory itself, not beside a link to it */
+    const char *dir = realpath(o->output, real) ? real : o->output;
+    if (snprintf(fresh, sizeof fresh - 256, "%s.XXXXXX", dir) >= (int)sizeof fresh - 256)
+        return out_fail(PESC_USAGE, "%s: -o: found a name of %zu bytes, expected a shorter one",
+                        o->cmd->name, strlen(o->output));
+    if (!mkdtemp(fresh))
+        return out_fail(PESC_DISK, "%s: cannot be written: %s", fresh, strerror(errno));
+    pesc_status st = make(o, fresh, ud);
+    if (st == PESC_OK)
+        st = pesc_model_replace(fresh, o->output);
+    if (st != PESC_OK)
+        discard(fresh);
+    return st;
+}
+
+pesc_status replace_dir(const options *o, replace_fn make, void *ud)
+{
+    if (!o->output)
+        return out_fail(PESC_USAGE, "%s: -o DIR is missing; usage: pesc %s %s", o->cmd->name,
+                        o->cmd->name, o->cmd->synopsis);
+    if (!*o->output)
+        return out_fail(PESC_USAGE, "%s: -o: found nothing, expected DIR", o->cmd->name);
+    struct stat there;
+    if (stat(o->output, &there) == 0 && !S_ISDIR(there.st_mode))
+        return out_fail(PESC_USAGE, "%s: is not a directory; give another -o", o->output);
+    bool occupied = is_occupied(o->output);
+    const char *const inputs[] = { o->model,           o->config_json,      o->tokenizer,
+                                   o->craft.tokenizer, o->export.tokenizer, o->export.lora,
+                                   o->load.patch };
+    if (occupied && o->overwrite)
+        TRY(pesc_model_check_replace(o->output, inputs, sizeof inputs / sizeof *inputs));
+    if (!o->overwrite && occupied)
+        return out_fail(PESC_USAGE, "%s: is not empty; give another -o, or --overwrite", o->output);
+    return occupied ? overwrite(o, make, ud) : make(o, o->output, ud);
+}
+
+/* ---- one file ---- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Everything in the fresh directory takes its place beside the file, the file itself last. */
+static pesc_status move_out(const char *fresh, const char *file)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    const char *name = base_name(file);
+    int dir = (int)(name - file);
+    for (int last = 0; last < 2; last++) {
+        DIR *d = opendir(fresh);
+        bool moved = d != NULL;
+        for (const struct dirent *e; moved && (e = readdir(d));) {
+            bool is_file = strcmp(e->d_name, name) == 0;
+            if (e->d_name[0] == '.' || is_file != (last == 1))
+                continue;
+            moved = snprintf(from, sizeof from, "%s/%s", fresh, e->d_name) < (int)sizeof from &&
+                    snprintf(to, sizeof to, "%.*s%s", dir, file, e->d_name) < (int)sizeof to &&
+                    rename(from, to) == 0;
+        }
+        if (d)
+            closedir(d);
+        if (!moved)
+            return out_fail(PESC_DISK, "%s: cannot be written: %s", file, strerror(errno));
+    }
+    return PESC_OK;
+}
+
+static pesc_status overwrite_file(const options *o, replace_fn make, void *ud)
+{
+    char fresh[PATH_MAX], file[PATH_MAX], model[PATH_MAX], real[PATH_MAX];
+    if (realpath(o->output, real) && realpath(o->model, model) && strcmp(real, model) == 0)
+        return out_fail(PESC_USAGE, "%s: is the model itself; give another -o", o->output);
+    if (snprintf(fresh, sizeof fresh - 256, "%s.XXXXXX", o->output) >= (int)sizeof fresh - 256)
+        return out_fail(PESC_USAGE, "%s: -o: found a name of %zu bytes, expected a shorter one",
+                        o->cmd->name, strlen(o->output));
+    if (!mkdtemp(fresh))
+        return out_fail(PESC_DISK, "%s: cannot be written: %s", fresh, strerror(errno));
+    pesc_status st =
+        snprintf(file, sizeof file, "%s/%s", fresh, base_name(o->output)) < (int)sizeof file
+            ? make(o, file, ud)
+            : out_fail(PESC_USAGE, "%s: -o: the name is too long", o->cmd->name);
+    if (st == PESC_OK)
+        st = move_out(fresh, o->output);
+    discard(fresh);
+    return st;
+}
+
+pesc_status replace_file(const options *o, replace_fn make, void *ud)
+{
+    struct stat there;
+    if (stat(o->output, &there) != 0)
+        return make(o, o->output, ud);
+    if (!S_ISREG(there.st_mode))
+        return out_fail(PESC_USAGE, "%s: is not a file; give another -o", o->output);
+    if (!o->overwrite)
+        return out_fail(PESC_USAGE, "%s: exists; give another -o, or --overwrite", o->output);
+    return overwrite_file(o, make, ud);
+}

@@ -1,0 +1,345 @@
+#include "cli/show/out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_DEPTH = 8 };
+/* The JSON being written: how its open parts end, whether the next value needs a comma, and whether
+ * a document is complete. */
+static struct {
+    char close[MAX_DEPTH];
+    int depth;
+    bool comma, whole;
+} json;
+
+/* Length of the valid UTF-8 character at s, or 0. */
+static size_t utf8_at(const unsigned char *s, size_t n)
+{
+    static const struct {
+        unsigned char first, last; /* lead bytes */
+        unsigned char low, high;   /* allowed second byte: no overlong form, no surrogate */
+        size_t length;
+    } forms[] = {
+        { 0x00, 0x7F, 0, 0, 1 },       { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
+        { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
+        { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (s[0] < forms[i].first || s[0] > forms[i].last)
+            continue;
+        if (n < forms[i].length)
+            return 0;
+        if (forms[i].length > 1 && (s[1] < forms[i].low || s[1] > forms[i].high))
+            return 0;
+        for (size_t k = 2; k < forms[i].length; k++)
+            if ((s[k] & 0xC0) != 0x80)
+                return 0;
+        return forms[i].length;
+    }
+    return 0;
+}
+
+static uint32_t code_point(const unsigned char *s, size_t length)
+{
+    static const unsigned char lead[5] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
+    uint32_t cp = s[0] & lead[length];
+    for (size_t k = 1; k < length; k++)
+        cp = cp << 6 | (s[k] & 0x3F);
+    return cp;
+}
+
+/* Whether a character controls a terminal: C0, DEL, C1. */
+static bool is_control(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0);
+}
+
+/* Controls, line and paragraph separators, and what has no shape of its own: bidi marks, joiners,
+ * annotations, tags. In a sentence they could forge another. src/base/utf8.c has the same list. */
+static bool is_hidden(uint32_t cp)
+{
+    static const uint32_t ranges[][2] = {
+        { 0xAD, 0xAD },     { 0x61C, 0x61C },   { 0x180E, 0x180E },
+        { 0x200B, 0x200F }, { 0x2028, 0x202E }, { 0x2060, 0x206F },
+        { 0xFEFF, 0xFEFF }, { 0xFFF9, 0xFFFB }, { 0xE0000, 0xE007F },
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (cp >= ranges[i][0] && cp <= ranges[i][1])
+            return true;
+    return is_control(cp);
+}
+
+/* A text may have lines and marks of direction; a sentence is one line of what can be seen. */
+typedef enum manner { AS_TEXT, AS_SENTENCE } manner;
+
+static void write_visible(FILE *f, const char *text, size_t n, manner how)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    for (size_t i = 0, length; i < n; i += length) {
+        length = utf8_at(s + i, n - i);
+        uint32_t cp = length ? code_point(s + i, length) : 0;
+        bool shown =
+            how == AS_SENTENCE ? !is_hidden(cp) : s[i] == '\n' || s[i] == '\t' || !is_control(cp);
+        if (length && shown) {
+            fwrite(s + i, 1, length, f);
+            continue;
+        }
+        if (length > 1)
+            fprintf(f, "\\u{%04X}", cp);
+        else
+            fprintf(f, "\\x%02X", s[i]);
+        length = length ? length : 1;
+    }
+}
+
+/* ---- failures ---- */
+
+static char sentence[4096];
+
+pesc_status out_fail(pesc_status s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+pesc_status out_nomem(const char *what)
+{
+    return out_fail(PESC_NOMEM, "not enough memory for %s", what);
+}
+
+static const char *speaker = "";
+
+void out_speak_as(const char *who)
+{
+    speaker = who;
+}
+
+const char *out_sentence(pesc_status s)
+{
+    const char *text = sentence[0] ? sentence : pesc_last_error();
+    return text[0] ? text : pesc_status_text(s);
+}
+
+int out_report(pesc_status s, bool as_json)
+{
+    const char *text = out_sentence(s);
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n); /* one write: several processes may report at once */
+    FILE *to = f ? f : stderr;
+    fprintf(to, "pesc: %s", speaker);
+    write_visible(to, text, strlen(text), AS_SENTENCE);
+    fputc('\n', to);
+    if (f && fclose(f) == 0)
+        fwrite(line, 1, n, stderr);
+    free(line);
+    int code = pesc_status_exit_code(s);
+    if (as_json && !json.whole) {
+        json.depth = 0; /* end the document that was being written */
+        json.comma = false;
+        out_begin(NULL, '{');
+        out_begin("error", '{');
+        out_int("code", code);
+        out_text("message", text);
+        out_end();
+        out_end();
+        fflush(stdout);
+    }
+    sentence[0] = '\0';
+    return code;
+}
+
+/* ---- text ---- */
+
+void out_write(const char *text, size_t n)
+{
+    if (isatty(STDOUT_FILENO))
+        write_visible(stdout, text, n, AS_TEXT);
+    else
+        fwrite(text, 1, n, stdout);
+}
+
+void out_name(const char *text)
+{
+    write_visible(stdout, text, strlen(text), AS_SENTENCE);
+}
+
+pesc_status out_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return PESC_OK;
+    clearerr(stdout);
+    return out_fail(PESC_DISK, "standard output cannot be written: %s",
+                    errno ? strerror(errno) : "an earlier write failed");
+}
+
+/* ---- JSON ---- */
+
+static void write_quoted(const char *text, size_t n)
+{
+    static const char named[] = "\"\\\n\t\r\b\f", names[] = "\"\\ntrbf";
+    const unsigned char *s = (const unsigned char *)text;
+    putchar('"');
+    for (size_t i = 0, length; i < n; i += length) {
+        length = utf8_at(s + i, n - i);
+        const char *name = length == 1 && s[i] ? strchr(named, s[i]) : NULL;
+        if (!length) {
+            fputs("\xEF\xBF\xBD", stdout);
+            length = 1;
+        } else if (name) {
+            putchar('\\');
+            putchar(names[name - named]);
+        } else if (is_control(code_point(s + i, length))) {
+            printf("\\u%04x", length == 1 ? s[i] : s[i + 1]);
+        } else {
+            fwrite(s + i, 1, length, stdout);
+        }
+    }
+    putchar('"');
+}
+
+/* There may be millions of ids: without printf() and its lock. */
+static void write_int(int64_t v)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        digits[--at] = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    if (v < 0)
+        putchar_unlocked('-');
+    fwrite_unlocked(digits + at, 1, sizeof digits - at, stdout);
+}
+
+void out_line_of_ids(const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            putchar_unlocked(' ');
+        write_int(ids[i]);
+    }
+    putchar('\n');
+}
+
+static void before(const char *key)
+{
+    if (json.comma && json.depth > 0)
+        putchar_unlocked(',');
+    json.comma = true;
+    if (key) {
+        write_quoted(key, strlen(key));
+        putchar(':');
+    }
+}
+
+void out_begin(const char *key, char kind)
+{
+    before(key);
+    putchar(kind);
+    json.close[json.depth++] = kind == '{' ? '}' : ']';
+    json.comma = false;
+}
+
+void out_end(void)
+{
+    putchar(json.close[--json.depth]);
+    json.comma = json.depth > 0;
+    json.whole = json.depth == 0;
+    if (json.whole)
+        putchar('\n');
+}
+
+void out_string(const char *key, const char *text, size_t n)
+{
+    before(key);
+    write_quoted(text, n);
+}
+
+void out_text(const char *key, const char *text)
+{
+    out_string(key, text, strlen(text));
+}
+
+void out_int(const char *key, int64_t v)
+{
+    before(key);
+    write_int(v);
+}
+
+/* The shortest form of `digits` or more that reads back as the same number; 17 always do. */
+static void write_real(const char *key, double v, int digits, int most)
+{
+    char text[40] = "null";
+    before(key);
+    for (; digits <= most && isfinite(v); digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    fputs(text, stdout);
+}
+
+void out_real(const char *key, double v)
+{
+    write_real(key, v, 15, 17);
+}
+
+void out_measure(const char *key, double v)
+{
+    write_real(key, v, 6, 6);
+}
+
+void out_bool(const char *key, bool v)
+{
+    before(key);
+    fputs(v ? "true" : "false", stdout);
+}
+
+void out_ids(const char *key, const int32_t *ids, size_t n)
+{
+    out_begin(key, '[');
+    for (size_t i = 0; i < n; i++)
+        out_int(NULL, ids[i]);
+    out_end();
+}
+
+/* ---- numbers for people ---- */
+
+static const char *scaled(out_number buffer, uint64_t n, const char *const units[5])
+{
+    double v = (double)n;
+    int u = 0;
+    while (v >= 999.5 && u < 4) {
+        v /= 1000;
+        u++;
+    }
+    snprintf(buffer, sizeof(out_number), u && v < 99.95 ? "%.3g%s%s" : "%.0f%s%s", v,
+             units[u][0] ? " " : "", units[u]);
+    return buffer;
+}
+
+const char *out_bytes(out_number buffer, uint64_t bytes)
+{
+    return scaled(buffer, bytes, (const char *const[]){ "bytes", "KB", "MB", "GB", "TB" });
+}
+
+const char *out_count(out_number buffer, uint64_t n)
+{
+    return scaled(buffer, n, (const char *const[]){ "", "K", "M", "B", "T" });
+}
+
+const char *out_flop(out_number buffer, uint64_t n)
+{
+    return scaled(buffer, n, (const char *const[]){ "", "k", "M", "G", "T" });
+}
