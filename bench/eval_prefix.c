@@ -79,9 +79,9 @@ static void run(pesc_model *m, const shape *h, scheduler_options o)
     must(scheduler_open(&s, m, &o));
     for (int g = 0; g < h->groups; g++) {
         text shots = { .n = 0 };
-        append(&shots, h->shots, m->cfg.vocab);
+        append(&shots, h->shots, m->shape.cfg.vocab);
         for (int d = 0; d < h->docs; d++)
-            add_document(s, h, shots, m->cfg.vocab);
+            add_document(s, h, shots, m->shape.cfg.vocab);
     }
     double t0 = clock_seconds();
     must(scheduler_sort(s));

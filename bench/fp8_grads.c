@@ -63,7 +63,7 @@ static float *gradient(pesc_model *m, params *ps, const batch *b)
                        .n_targets = TOKENS,
                        .first_micro_batch = true };
     float *g = mem_alloc((size_t)ps->n, sizeof *g);
-    must(pass_open_train(&p, m, lim, ps, (keep_counts){ m->cfg.n_layers - 1, 0 }));
+    must(pass_open_train(&p, m, lim, &ps->mirror, (keep_counts){ m->shape.cfg.n_layers - 1, 0 }));
     params_start_grad(ps);
     must(model_train(m, p, &in, &out));
     must(m->dev->op->download(m->dev, g, ps->grad.data, tensor_bytes(&ps->grad)));
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     must(pesc_device_open(&dev, argc > 3 ? argv[3] : "cuda:0"));
     must(pesc_model_open(&m, dev, argv[1], &load));
     read_batch(&b, m, argv[2]);
-    bool sparse = m->cfg.moe.kind == EXPERT_ADAPTER;
+    bool sparse = m->shape.cfg.moe.kind == EXPERT_ADAPTER;
     train_spec spec = { .adapters = sparse,
                         .routers = sparse,
                         .lora_r = 64,
@@ -113,12 +113,12 @@ int main(int argc, char **argv)
                         .seed = 1 };
     must(params_open(&ps, m, &spec));
     float *bf16 = gradient(m, ps, &b);
-    ps->spec.fp8_grads = true;
+    ps->mirror.facts.fp8 = true;
     float *fp8 = gradient(m, ps, &b);
-    double(*sums)[3] = mem_zalloc((size_t)m->cfg.n_layers, sizeof *sums);
+    double(*sums)[3] = mem_zalloc((size_t)m->shape.cfg.n_layers, sizeof *sums);
     for (size_t i = 0; i < ps->n_list; i++)
         add_products(sums, &ps->list[i], bf16, fp8);
-    for (int i = 0; i < m->cfg.n_layers; i++)
+    for (int i = 0; i < m->shape.cfg.n_layers; i++)
         printf("layer %3d  cosine %.6f  norm %.4f\n", i, sums[i][0] / sqrt(sums[i][1] * sums[i][2]),
                sqrt(sums[i][2] / sums[i][1]));
     return 0;

@@ -15,8 +15,9 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "model/bind.h"
-#include "model/memory.h"
-#include "model/rope.h"
+#include "backend/memory.h"
+#include "arch/rope.h"
+#include "model/params.h"
 #include "model/train.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
@@ -127,12 +128,12 @@ static void fill(weight_maker *k, pesc_model *m)
 {
     int64_t most = 1;
     void *p;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         most = slot_count(&s) > most ? slot_count(&s) : most;
     must(k->dev->op->alloc(k->dev, (size_t)most * sizeof(float), &p));
     k->staging = p;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        tensor t = bind_tensor(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        tensor t = bind_tensor(&m->shape.w, &s);
         if (t.dt == DT_NF4)
             quantise(k, t);
         else
@@ -175,26 +176,26 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     json_t *json;
     must(json_read(&json, file, 1 << 20));
     m->dev = dev;
-    m->act_dt = dtype_named(text_of("compute", base == DT_F32 ? "f32" : "bf16"));
-    must(config_read(&m->cfg, &(config_source){ json, NULL, file, NULL }));
-    dir.ws = names_of(&m->cfg);
+    m->shape.act_dt = dtype_named(text_of("compute", base == DT_F32 ? "f32" : "bf16"));
+    must(config_read(&m->shape.cfg, &(config_source){ json, NULL, file, NULL }));
+    dir.ws = names_of(&m->shape.cfg);
     m->dir = &dir;
-    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
-    for (int32_t i = 0; i < m->cfg.n_layers; i++) {
-        m->blocks[i].sparse = config_layer_sparse(&m->cfg, i);
-        m->blocks[i].window = config_layer_window(&m->cfg, i);
+    m->shape.w.blocks = mem_zalloc((size_t)m->shape.cfg.n_layers, sizeof *m->shape.w.blocks);
+    for (int32_t i = 0; i < m->shape.cfg.n_layers; i++) {
+        m->shape.w.blocks[i].sparse = config_layer_sparse(&m->shape.cfg, i);
+        m->shape.w.blocks[i].window = config_layer_window(&m->shape.cfg, i);
     }
-    m->rope_scale = rope_table_scale(&m->cfg);
-    m->attn_scale = rope_attention_scale(&m->cfg);
-    bind_source src = { .ws = dir.ws, .path = file, .base = base };
+    m->shape.rope_scale = rope_table_scale(&m->shape.cfg);
+    m->shape.attn_scale = rope_attention_scale(&m->shape.cfg);
+    bind_source src = { .dev = dev, .ws = dir.ws, .path = file, .base = base };
     bind_memory to = { 0 };
-    bind_layout(m, &src, &to);
+    bind_layout(&m->shape, &src, &to);
     must(memory_take(&to.base, dev, &need, &m->memory));
     if (to.mixture.used)
         must(memory_take(&to.mixture, dev, &need, &m->mixture));
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
-    bind_layout(m, &src, &to);
+    bind_layout(&m->shape, &src, &to);
     weight_maker k;
     open_maker(&k, dev);
     fill(&k, m);
@@ -275,7 +276,7 @@ typedef struct training {
 static void size_training(training *t, pesc_model *m)
 {
     int most = number_of("micro", 8192);
-    bool adapters = m->cfg.moe.kind == EXPERT_ADAPTER;
+    bool adapters = m->shape.cfg.moe.kind == EXPERT_ADAPTER;
     float dropout = (float)number_of("dropout", 0) / 100;
     *t = (training){ .m = m, .seqs = number_of("seqs", 4), .tokens = number_of("tokens", 2048) };
     t->together = most / t->tokens < 1 ? 1 : most / t->tokens;
@@ -310,14 +311,14 @@ static void open_training(training *t)
     limits.packing = true;
     limits.keep = number_of("keep", -1);
     limits.optimizer = t->options.eight_bit ? "adamw8" : "adamw";
-    t->plan = (plan_pass){ m, &t->spec, 0, lim };
+    t->plan = (plan_pass){ m->dev, &m->shape, &t->spec, 0, lim };
     t->spec.lean = plan_spare(&t->plan, &limits, available(m->dev) + m->mixture_bytes).lean;
     t->plan.lim = lim;
     must(params_open(&t->ps, m, &t->spec));
     must(optimizer_open(&t->opt, t->ps, &t->options));
     t->keep = plan_keep(&t->plan, number_of("keep", -1), plan_room(available(m->dev)));
-    must(pass_open_train(&t->p, m, lim, t->ps, t->keep));
-    t->batch = make_micro(t->together, t->tokens, m->cfg.vocab, t->micros);
+    must(pass_open_train(&t->p, m, lim, &t->ps->mirror, t->keep));
+    t->batch = make_micro(t->together, t->tokens, m->shape.cfg.vocab, t->micros);
 }
 
 typedef struct step_result {
@@ -367,7 +368,7 @@ static void train(pesc_model *m, const char *name)
            "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
            "gradient %.3g\n",
            name, t.seqs, t.tokens, text_of("base", "nf4"), t.options.eight_bit ? 8 : 32,
-           t.keep.all + 1, m->cfg.n_layers, t.keep.partial, n / each, n / best, each * 1e3,
+           t.keep.all + 1, m->shape.cfg.n_layers, t.keep.partial, n / each, n / best, each * 1e3,
            first * 1e3, used_gib(m->dev), last.ce, last.norm);
     printf(
         "  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
@@ -401,10 +402,10 @@ static void open_inference(inference *f, int prompt, int most, int64_t total)
     f->rows = mem_alloc((size_t)f->batch, sizeof *f->rows);
     f->seqs = mem_zalloc((size_t)f->batch, sizeof *f->seqs);
     for (int i = 0; i < n; i++)
-        f->ids[i] = i % m->cfg.vocab;
+        f->ids[i] = i % m->shape.cfg.vocab;
     int context = number_of("context", 0);
-    must(kvcache_open(&f->kv, m->dev, &m->cfg, m->act_dt, f->batch, context > most ? context : most,
-                      total + (int64_t)f->batch * KV_PAGE_TOKENS));
+    must(kvcache_open(&f->kv, m->dev, &m->shape.cfg, m->shape.act_dt, f->batch,
+                      context > most ? context : most, total + (int64_t)f->batch * KV_PAGE_TOKENS));
     must(pass_open(&f->p, m, (pass_limits){ n, f->batch, f->batch }, f->kv));
 }
 
@@ -434,14 +435,14 @@ static double forward(inference *f, int prompt, int each, int past)
  * experts it reads those that a token has chosen, if all are as likely to be. */
 static double bytes_read(pesc_model *m, int batch)
 {
-    const topk_rule *rule = &m->cfg.moe.topk;
+    const topk_rule *rule = &m->shape.cfg.moe.topk;
     double all = 0, experts = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        tensor t = bind_tensor(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        tensor t = bind_tensor(&m->shape.w, &s);
         double bytes = (double)tensor_bytes(&t);
         if (s.expert >= 0)
             experts += bytes;
-        else if (t.data != m->embed.data || m->embed.data == m->head.data)
+        else if (t.data != m->shape.w.embed.data || m->shape.w.embed.data == m->shape.w.head.data)
             all += bytes;
     }
     double missed = experts > 0 ? pow(1 - (double)rule->k / rule->n_experts, batch) : 0;

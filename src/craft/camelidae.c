@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "craft/configjson.h"
-#include "model/family.h"
+#include "arch/family.h"
 
 #include <string.h>
 

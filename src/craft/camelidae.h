@@ -5,7 +5,7 @@
 #define PESC_CRAFT_CAMELIDAE_H
 
 #include "craft/product.h"
-#include "model/layers.h"
+#include "arch/layers.h"
 
 typedef struct camelidae_size {
     int64_t experts, top_k, adapter_dim;

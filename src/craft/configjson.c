@@ -1,7 +1,7 @@
 #include "craft/configjson.h"
 
 #include "base/str.h"
-#include "model/family.h"
+#include "arch/family.h"
 
 #include <string.h>
 

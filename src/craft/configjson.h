@@ -9,7 +9,7 @@
 #define PESC_CRAFT_CONFIGJSON_H
 
 #include "craft/parent.h"
-#include "model/layers.h"
+#include "arch/layers.h"
 
 /* A copy to be changed, without quantization_config. *out is the caller's also when it failed. */
 pesc_status configjson_from(const parent *p, json_t **out);

@@ -11,7 +11,7 @@
 #include "format/gguf_write.h"
 #include "format/modeldir.h"
 #include "format/replace.h"
-#include "model/family.h"
+#include "arch/family.h"
 
 #include <string.h>
 

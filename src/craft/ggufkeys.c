@@ -2,7 +2,7 @@
 #include "craft/ggufkeys.h"
 
 #include "base/log.h"
-#include "model/family.h"
+#include "arch/family.h"
 
 #include <math.h>
 #include <stdio.h>

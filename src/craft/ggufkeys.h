@@ -3,7 +3,7 @@
 #define PESC_CRAFT_GGUFKEYS_H
 
 #include "format/gguf_write.h"
-#include "model/config.h"
+#include "arch/config.h"
 
 /* PESC_UNSUPPORTED with the first fact that a GGUF file cannot say; `path` is for messages. */
 pesc_status ggufkeys_check(const config *c, const char *path);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "craft/codefiles.h"
 #include "craft/configjson.h"
-#include "model/family.h"
+#include "arch/family.h"
 
 #include <stdio.h>
 #include <string.h>

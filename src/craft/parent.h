@@ -4,7 +4,7 @@
 #define PESC_CRAFT_PARENT_H
 
 #include "format/hfdir.h"
-#include "model/config.h"
+#include "arch/config.h"
 
 typedef struct parent {
     const char *path, *base; /* borrowed; base: hfdir_where.base */

@@ -7,7 +7,7 @@
 #define PESC_CRAFT_UPCYCLE_H
 
 #include "craft/product.h"
-#include "model/layers.h"
+#include "arch/layers.h"
 
 typedef struct upcycle_size {
     int64_t experts, top_k;

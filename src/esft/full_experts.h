@@ -2,7 +2,7 @@
 #ifndef PESC_ESFT_FULL_EXPERTS_H
 #define PESC_ESFT_FULL_EXPERTS_H
 
-#include "model/config.h"
+#include "arch/config.h"
 
 /* PESC_UNSUPPORTED where the experts are adapters or LoRA. A dense model passes:
  * callers that need experts check that themselves. */

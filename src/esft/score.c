@@ -216,7 +216,7 @@ static pesc_status score_records(scorer *s, uint64_t seed)
 
 static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)
 {
-    const config *c = &s->m->cfg;
+    const config *c = &s->m->shape.cfg;
     s->wanted = (uint64_t)o->tokens;
     s->seq_len = (int32_t)o->seq_len;
     if (s->seq_len == 0)
@@ -246,7 +246,7 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     pesc_esft_score_report r = { 0 };
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
-    TRY(full_experts_check(&m->cfg, m->dir->path));
+    TRY(full_experts_check(&m->shape.cfg, m->dir->path));
     scorer s = { .m = m, .comm = m->dev->comm, .data = d->set };
     pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();

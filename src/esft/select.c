@@ -13,7 +13,7 @@
 #include "esft/full_experts.h"
 #include "esft/summary.h"
 #include "format/expertcfg.h"
-#include "model/family.h"
+#include "arch/family.h"
 #include "model/info.h"
 #include "model/params.h"
 

@@ -51,8 +51,8 @@ static json_t *chat_config(const pesc_model *m, const taskrun_options *opt)
 static json_t *held_dtypes(const pesc_model *m)
 {
     json_t *o = json_object();
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const char *dt = dtype_name(bind_field((pesc_model *)(uintptr_t)m, &s)->dt);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        const char *dt = dtype_name(bind_tensor(&m->shape.w, &s).dt);
         json_int_t n = json_integer_value(json_object_get(o, dt));
         json_object_set_new(o, dt, json_integer(n + 1));
     }
@@ -63,18 +63,18 @@ static json_t *held_dtypes(const pesc_model *m)
 static json_t *model_config(const pesc_model *m, const char *name)
 {
     char hash[17];
-    swap_identity(&m->cfg, m->dir->ws, hash);
+    swap_identity(&m->shape.cfg, m->dir->ws, hash);
     return json_pack("{ss ss ss so sb ss sb ss ss}", "model", name ? name : "", "model_hash", hash,
-                     "dtype", dtype_name(m->act_dt), "base_dtype", held_dtypes(m), "double_quant",
-                     m->double_quant, "lora", m->lora_hash, "lora_merged", m->folded, "patch",
-                     m->patch_hash, "pesc_version", PESC_VERSION);
+                     "dtype", dtype_name(m->shape.act_dt), "base_dtype", held_dtypes(m),
+                     "double_quant", m->double_quant, "lora", m->lora_hash, "lora_merged",
+                     m->folded, "patch", m->patch_hash, "pesc_version", PESC_VERSION);
 }
 
 /* Everything that a score depends on; NULL: out of memory. */
 static json_t *config_of(const taskrun *r, const pesc_model *m, const task_set *set,
                          const taskrun_options *opt)
 {
-    int32_t most = opt->max_length ? opt->max_length : m->cfg.context;
+    int32_t most = opt->max_length ? opt->max_length : m->shape.cfg.context;
     json_t *tasks = json_object(), *all = model_config(m, opt->model);
     for (size_t i = 0; tasks && i < task_count(set); i++) {
         const task_about *a = task_describe(task_at(set, i));

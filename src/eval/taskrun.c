@@ -361,7 +361,7 @@ static pesc_status share_all(work *w, pesc_status st)
 
 static pesc_status begin_work(work *w, const task_set *set, const char *dir)
 {
-    int32_t most = w->opt->max_length ? w->opt->max_length : w->m->cfg.context;
+    int32_t most = w->opt->max_length ? w->opt->max_length : w->m->shape.cfg.context;
     if (w->opt->chat)
         TRY(chatprompt_open(&w->chat, w->m));
     TRY(open_sandbox(w, set));

@@ -64,7 +64,7 @@ static void add_distance(distance *sum, const distance *part)
 static void compare_stream(void *ctx, int64_t token, int worker)
 {
     const comparison *c = ctx;
-    size_t dim = (size_t)c->a.m->cfg.dim, at = (size_t)token * dim;
+    size_t dim = (size_t)c->a.m->shape.cfg.dim, at = (size_t)token * dim;
     token_part part = { 0 };
     (void)worker;
     for (size_t i = at; i < at + dim; i++) {
@@ -90,7 +90,7 @@ static pesc_status add_layer(comparison *c, layer_sums *s, int32_t n)
 
 static pesc_status compare_layers(comparison *c, int32_t n)
 {
-    for (int32_t i = 0; i < c->a.m->cfg.n_layers; i++) {
+    for (int32_t i = 0; i < c->a.m->shape.cfg.n_layers; i++) {
         layer_sums *s = &c->layers[i];
         side_attention(&c->a, i);
         side_attention(&c->b, i);
@@ -116,7 +116,7 @@ static void next_ids(const micro_batch *b, int32_t *next)
 static void compare_logits(void *ctx, int64_t token, int worker)
 {
     const comparison *c = ctx;
-    size_t vocab = (size_t)c->a.m->cfg.vocab;
+    size_t vocab = (size_t)c->a.m->shape.cfg.vocab;
     const float *a = c->a.logits + (size_t)token * vocab, *b = c->b.logits + (size_t)token * vocab;
     next_token p = next_token_of(a, vocab), q = next_token_of(b, vocab);
     token_part part = { .kl = next_token_kl(&p, a, &q, b, vocab), .greedy_same = p.best == q.best };
@@ -232,7 +232,7 @@ static pesc_status read_all(comparison *c)
 
 static pesc_status check_shapes(const pesc_model *a, const pesc_model *b)
 {
-    const config *c = &a->cfg, *d = &b->cfg;
+    const config *c = &a->shape.cfg, *d = &b->shape.cfg;
     if (a->dev != b->dev)
         return fail(PESC_USAGE, "the two models are open on different devices");
     if (c->dim == d->dim && c->n_layers == d->n_layers && c->vocab == d->vocab)
@@ -247,7 +247,7 @@ static pesc_status open_sums(comparison *c)
 {
     pesc_compare_report *r = c->out;
     size_t n = (size_t)c->experts.n, each = n * n + n;
-    r->n_layers = (size_t)c->a.m->cfg.n_layers;
+    r->n_layers = (size_t)c->a.m->shape.cfg.n_layers;
     r->layers = mem_zalloc(r->n_layers, sizeof *r->layers);
     c->layers = mem_zalloc(r->n_layers, sizeof *c->layers);
     c->room = mem_zalloc(r->n_layers * each + 1, sizeof *c->room);

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/block.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/pass.h"
 
 #include <math.h>
@@ -12,10 +12,10 @@ static const memory_need experts_need = { "the outputs of all experts",
 
 static void layout(experts *e, arena *a, int64_t n)
 {
-    const config *full = &e->full->m->cfg, *small = &e->adapters->m->cfg;
+    const config *full = &e->full->m->shape.cfg, *small = &e->adapters->m->shape.cfg;
     int32_t width =
         full->moe.expert_dim > small->moe.expert_dim ? full->moe.expert_dim : small->moe.expert_dim;
-    dtype dt = e->full->m->act_dt;
+    dtype dt = e->full->m->shape.act_dt;
     e->in = tensor_take2(a, dt, n, full->dim);
     e->gate = tensor_take2(a, dt, n, width);
     e->up = tensor_take2(a, dt, n, width);
@@ -23,8 +23,8 @@ static void layout(experts *e, arena *a, int64_t n)
     e->f = tensor_take2(a, dt, n, full->dim);
     e->out = tensor_take2(a, dt, n, full->dim);
     e->wide = tensor_take2(a, DT_F32, n, full->dim);
-    if (e->full->m->expert_rank)
-        e->ax = tensor_take2(a, dt, n, e->full->m->expert_rank);
+    if (e->full->m->shape.expert_rank)
+        e->ax = tensor_take2(a, dt, n, e->full->m->shape.expert_rank);
 }
 
 pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
@@ -33,9 +33,10 @@ pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
     side *of[] = { a, b };
     *e = (experts){ 0 };
     for (int i = 0; i < 2; i++) {
-        const moe_rule *r = &of[i]->m->cfg.moe, *other = &of[1 - i]->m->cfg.moe;
+        const moe_rule *r = &of[i]->m->shape.cfg.moe, *other = &of[1 - i]->m->shape.cfg.moe;
         bool pair = r->kind == EXPERT_FFN && other->kind == EXPERT_ADAPTER &&
-                    r->topk.n_experts == other->topk.n_experts && a->m->act_dt == b->m->act_dt;
+                    r->topk.n_experts == other->topk.n_experts &&
+                    a->m->shape.act_dt == b->m->shape.act_dt;
         if (pair)
             *e = (experts){
                 .full = of[i], .adapters = of[1 - i], .pool = pool, .n = r->topk.n_experts
@@ -43,7 +44,7 @@ pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
     }
     if (!e->full)
         return PESC_OK;
-    size_t row = (size_t)max_tokens * (size_t)a->m->cfg.dim, n = (size_t)e->n;
+    size_t row = (size_t)max_tokens * (size_t)a->m->shape.cfg.dim, n = (size_t)e->n;
     e->outputs = mem_alloc(n * row, sizeof *e->outputs);
     e->one = mem_alloc(row, sizeof *e->one);
     e->parts = mem_alloc((size_t)max_tokens * (n + 1), sizeof *e->parts);
@@ -68,7 +69,8 @@ void experts_close(experts *e)
 
 bool experts_in(const experts *e, int32_t layer)
 {
-    return e->full && e->full->m->blocks[layer].sparse && e->adapters->m->blocks[layer].sparse;
+    return e->full && e->full->m->shape.w.blocks[layer].sparse &&
+           e->adapters->m->shape.w.blocks[layer].sparse;
 }
 
 /* ---- outputs ---- */
@@ -115,7 +117,7 @@ static pesc_status download(experts *e, tensor x, float *to)
 static pesc_status full_output(experts *e, int32_t layer, int32_t i)
 {
     const pesc_model *m = e->full->m;
-    const moe *w = &m->blocks[layer].moe;
+    const moe *w = &m->shape.w.blocks[layer].moe;
     device *dev = m->dev;
     expert_product(dev, &e->gate, e->in, &w->gate, i);
     add_lora(e, e->gate, e->in, &w->lora_gate, i);
@@ -123,7 +125,7 @@ static pesc_status full_output(experts *e, int32_t layer, int32_t i)
     add_lora(e, e->up, e->in, &w->lora_up, i);
     e->mid.ne[0] = e->up.ne[0];
     e->mid.ne[1] = e->up.ne[1];
-    dev->op->glu_fwd(dev, e->mid, e->gate, e->up, m->cfg.act);
+    dev->op->glu_fwd(dev, e->mid, e->gate, e->up, m->shape.cfg.act);
     expert_product(dev, &e->out, e->mid, &w->down, i);
     add_lora(e, e->out, e->mid, &w->lora_down, i);
     return download(e, e->out, e->one);
@@ -133,16 +135,16 @@ static pesc_status full_output(experts *e, int32_t layer, int32_t i)
 static pesc_status adapter_output(experts *e, int32_t layer, int32_t i, float *to)
 {
     const pesc_model *m = e->adapters->m;
-    const moe *w = &m->blocks[layer].moe;
+    const moe *w = &m->shape.w.blocks[layer].moe;
     device *dev = m->dev;
     tensor sum = tensor_slice(&e->wide, 0, e->f.ne[0]);
     expert_product(dev, &e->up, e->f, &w->down, i);
     e->mid.ne[0] = e->up.ne[0];
     e->mid.ne[1] = e->up.ne[1];
-    dev->op->act_fwd(dev, e->mid, e->up, m->cfg.moe.adapter_act, NULL);
+    dev->op->act_fwd(dev, e->mid, e->up, m->shape.cfg.moe.adapter_act, NULL);
     expert_product(dev, &e->out, e->mid, &w->up, i);
     dev->op->convert(dev, sum, e->f);
-    dev->op->add(dev, sum, e->out, m->cfg.moe.adapter_scale);
+    dev->op->add(dev, sum, e->out, m->shape.cfg.moe.adapter_scale);
     return dev->op->download(dev, to, sum.data, tensor_bytes(&sum));
 }
 
@@ -154,7 +156,7 @@ static void begin_layer(experts *e, const side *from, int32_t layer)
     device *dev = p->dev;
     e->in.ne[0] = e->f.ne[0] = h.ne[0];
     dev->op->copy(dev, e->in.data, h.data, tensor_bytes(&h));
-    ffn_fwd(p, &p->m->blocks[layer].ffn, &p->acts.ffn, e->f, e->in);
+    ffn_fwd(p, &p->m->w.blocks[layer].ffn, &p->acts.ffn, e->f, e->in);
 }
 
 /* ---- distances ---- */

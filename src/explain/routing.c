@@ -223,7 +223,7 @@ static pesc_status open_layer(tally *t)
     r->n_tokens = TOKENS;
     if (!r->tokens)
         return fail_nomem("the tokens of experts", r->experts * TOKENS * sizeof *r->tokens);
-    return surplus_open(&t->tokens, r->experts, (size_t)t->routes->m->cfg.vocab);
+    return surplus_open(&t->tokens, r->experts, (size_t)t->routes->m->shape.cfg.vocab);
 }
 
 static pesc_status open_report(tally *t)
@@ -231,7 +231,7 @@ static pesc_status open_report(tally *t)
     pesc_routes_report *r = t->out;
     const routes *from = t->routes;
     r->n_layers = (size_t)from->n_layers;
-    r->experts = (size_t)from->m->cfg.moe.topk.n_experts;
+    r->experts = (size_t)from->m->shape.cfg.moe.topk.n_experts;
     r->top_k = (size_t)from->k;
     TRY(open_arrays(t));
     for (size_t i = 0; i < r->n_layers; i++)

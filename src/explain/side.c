@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/block.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/pass.h"
 
 static const memory_need side_need = { "a comparison", "a smaller seq_len needs less" };
@@ -10,7 +10,7 @@ static const memory_need side_need = { "a comparison", "a smaller seq_len needs 
 pesc_status side_open(side *s, pesc_model *m, int32_t max_tokens)
 {
     const int32_t most = m->dev->head_rows;
-    size_t dim = (size_t)m->cfg.dim, vocab = (size_t)m->cfg.vocab;
+    size_t dim = (size_t)m->shape.cfg.dim, vocab = (size_t)m->shape.cfg.vocab;
     *s = (side){ .m = m, .chunk = max_tokens < most ? max_tokens : most };
     s->before = mem_alloc((size_t)max_tokens * dim, sizeof *s->before);
     s->after = mem_alloc((size_t)max_tokens * dim, sizeof *s->after);
@@ -18,9 +18,9 @@ pesc_status side_open(side *s, pesc_model *m, int32_t max_tokens)
     if (!s->before || !s->after || !s->logits)
         return fail_nomem("a comparison", (size_t)s->chunk * vocab * sizeof *s->logits);
     arena a = { 0 };
-    s->middle = tensor_take2(&a, DT_F32, max_tokens, m->cfg.dim);
+    s->middle = tensor_take2(&a, DT_F32, max_tokens, m->shape.cfg.dim);
     TRY(memory_take(&a, m->dev, &side_need, &s->memory));
-    s->middle = tensor_take2(&a, DT_F32, max_tokens, m->cfg.dim);
+    s->middle = tensor_take2(&a, DT_F32, max_tokens, m->shape.cfg.dim);
     pass_limits lim = { .max_tokens = max_tokens, .max_seqs = max_tokens, .max_out = s->chunk };
     return pass_open(&s->pass, m, lim, NULL);
 }

@@ -6,7 +6,7 @@
 static void find_top(scheduler *s, int32_t n)
 {
     int32_t have = 0;
-    for (int32_t id = 0; id < s->m->cfg.vocab; id++) {
+    for (int32_t id = 0; id < s->m->shape.cfg.vocab; id++) {
         float x = s->logits[id];
         if (have == n && x <= s->top[n - 1].logprob)
             continue;
@@ -21,7 +21,7 @@ static void find_top(scheduler *s, int32_t n)
 static int32_t rank_of(const scheduler *s, int32_t token)
 {
     int32_t rank = 0;
-    for (int32_t id = 0; id < s->m->cfg.vocab; id++)
+    for (int32_t id = 0; id < s->m->shape.cfg.vocab; id++)
         rank += s->logits[id] >= s->logits[token];
     return rank;
 }

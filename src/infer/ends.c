@@ -16,8 +16,8 @@ pesc_status ends_add_ids(text_ends *e, const int32_t *ids, size_t n)
 pesc_status ends_add_model(text_ends *e, const pesc_model *m)
 {
     int32_t eos = m->tok ? tokenizer_eos(m->tok) : -1;
-    if (m->cfg.n_eos > 0)
-        return ends_add_ids(e, m->cfg.eos, (size_t)m->cfg.n_eos);
+    if (m->shape.cfg.n_eos > 0)
+        return ends_add_ids(e, m->shape.cfg.eos, (size_t)m->shape.cfg.n_eos);
     return ends_add_ids(e, &eos, eos >= 0);
 }
 

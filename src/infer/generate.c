@@ -90,7 +90,7 @@ static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generatio
     TRY(ends_add_stops(&r->ends, m, opt->stop, opt->n_stop));
     r->w.text.stop = r->ends.texts;
     r->w.text.n_stop = r->ends.n_texts;
-    TRY(sampler_open(&r->sampler, opt, m->cfg.vocab));
+    TRY(sampler_open(&r->sampler, opt, m->shape.cfg.vocab));
     if (m->tok)
         TRY(decode_open_after(&r->decode, m->tok, PESC_SKIP_SPECIAL, ids, n));
     double t0 = clock_seconds();

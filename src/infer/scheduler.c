@@ -1,7 +1,7 @@
 #include "infer/sameshape.h"
 
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include <string.h>
 
@@ -33,7 +33,8 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     pesc_model *m = s->m;
     int32_t seqs = s->n_slots + (s->same_rows > 0), longest = max_i32(s->context, s->same_rows);
     int64_t filling = (int64_t)kvcache_pages_for(s->same_rows) * KV_PAGE_TOKENS;
-    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, seqs, longest, cache_tokens + filling));
+    TRY(kvcache_open(&s->kv, m->dev, &m->shape.cfg, m->shape.act_dt, seqs, longest,
+                     cache_tokens + filling));
     if (s->same_rows)
         TRY(sameshape_reserve(s));
     TRY(prefix_open(&s->prefixes, s->kv));
@@ -52,8 +53,8 @@ static int64_t cache_size(const pesc_model *m, const scheduler_options *o)
     int64_t all = (int64_t)o->slots * o->context;
     int64_t some = (int64_t)o->slots * CACHED_PER_SLOT + o->context, held = 0;
     if (!m->dev->op->host_memory(m->dev))
-        held =
-            (int64_t)(memory_available(m->dev) / 4 * 3 / kvcache_token_bytes(&m->cfg, m->act_dt));
+        held = (int64_t)(memory_available(m->dev) / 4 * 3 /
+                         kvcache_token_bytes(&m->shape.cfg, m->shape.act_dt));
     some = some > held ? some : held;
     int64_t n = o->cache_tokens ? o->cache_tokens : all < some ? all : some;
     return n > o->context ? n : o->context;
@@ -133,16 +134,16 @@ static pesc_status check_request(const scheduler *s, const sched_request *r)
     if (r->n > longest)
         return fail(PESC_USAGE, "a request has %d tokens, but the context holds %d", r->n, longest);
     for (int32_t i = 0; i < r->n; i++)
-        if (r->ids[i] < 0 || r->ids[i] >= s->m->cfg.vocab)
+        if (r->ids[i] < 0 || r->ids[i] >= s->m->shape.cfg.vocab)
             return fail(PESC_USAGE, "token %d of a request: found id %d, expected 0 to %d", i,
-                        r->ids[i], s->m->cfg.vocab - 1);
+                        r->ids[i], s->m->shape.cfg.vocab - 1);
     return PESC_OK;
 }
 
 static bool is_sparse(const pesc_model *m)
 {
-    for (int32_t i = 0; i < m->cfg.n_layers; i++)
-        if (m->blocks[i].sparse)
+    for (int32_t i = 0; i < m->shape.cfg.n_layers; i++)
+        if (m->shape.w.blocks[i].sparse)
             return true;
     return false;
 }
@@ -151,7 +152,7 @@ static bool is_sparse(const pesc_model *m)
  * CPU's forwards one thread samples fast enough. */
 static pesc_status open_for(scheduler *s, const sched_request *r)
 {
-    size_t vocab = (size_t)s->m->cfg.vocab, top = (size_t)r->n_top;
+    size_t vocab = (size_t)s->m->shape.cfg.vocab, top = (size_t)r->n_top;
     if (!s->logits && !(s->logits = mem_alloc(vocab, sizeof *s->logits)))
         return fail_nomem("a row of logits", vocab * sizeof *s->logits);
     if (top > s->cap_top) {
@@ -164,7 +165,8 @@ static pesc_status open_for(scheduler *s, const sched_request *r)
     if (s->sampling || !r->sample)
         return PESC_OK;
     device *dev = s->m->dev;
-    return sampling_open(&s->sampling, dev, s->m->cfg.vocab, dev->op->host_memory(dev) ? 1 : 0);
+    return sampling_open(&s->sampling, dev, s->m->shape.cfg.vocab,
+                         dev->op->host_memory(dev) ? 1 : 0);
 }
 
 pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket)
@@ -452,7 +454,7 @@ static pesc_status finish_forward(scheduler *s)
 pesc_status scheduler_download_row(scheduler *s, int32_t row)
 {
     device *dev = s->m->dev;
-    size_t bytes = (size_t)s->m->cfg.vocab * sizeof *s->logits;
+    size_t bytes = (size_t)s->m->shape.cfg.vocab * sizeof *s->logits;
     return dev->op->download(dev, s->logits, (const char *)s->head.data + (size_t)row * bytes,
                              bytes);
 }

@@ -37,7 +37,8 @@ static pesc_status open_device(scorer *s, int32_t n_ctx)
     (void)arena_take(&a, each);
     (void)arena_take(&a, each);
     /* one forward, and the part before it of the one sequence that continues in it */
-    TRY(kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, CACHED, n_ctx, (int64_t)n_ctx + s->most));
+    TRY(kvcache_open(&s->kv, m->dev, &m->shape.cfg, m->shape.act_dt, CACHED, n_ctx,
+                     (int64_t)n_ctx + s->most));
     TRY(pass_open(&s->pass, m, (pass_limits){ s->most, CACHED, s->most }, s->kv));
     TRY(m->dev->op->alloc(m->dev, a.used, &s->memory));
     a = (arena){ .base = s->memory, .size = a.used };
@@ -182,7 +183,7 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
     if (n_ctx < 0 || n_ctx == 1)
         return fail(PESC_USAGE, "a window of %d tokens predicts nothing; give 2 or more", n_ctx);
     if (n_ctx == 0)
-        n_ctx = min_i32(m->cfg.context, DEFAULT_WINDOW);
+        n_ctx = min_i32(m->shape.cfg.context, DEFAULT_WINDOW);
     double start = clock_seconds();
     id_list ids = { 0 };
     score l = { 0 };

@@ -17,7 +17,7 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
         return fail(PESC_USAGE, "the context is %d tokens; give 1 to %d, or 0 for the model's own",
                     n_ctx, MAX_CONTEXT);
     if (n_ctx == 0)
-        n_ctx = m->cfg.context < DEFAULT_CONTEXT ? m->cfg.context : DEFAULT_CONTEXT;
+        n_ctx = m->shape.cfg.context < DEFAULT_CONTEXT ? m->shape.cfg.context : DEFAULT_CONTEXT;
     pesc_session *s = mem_zalloc(1, sizeof *s);
     if (!s)
         return fail_nomem("a session", sizeof *s);
@@ -28,11 +28,11 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
                         .max_seqs = 1,
                         .max_out = 1 };
-    pesc_status st = kvcache_open(&s->kv, m->dev, &m->cfg, m->act_dt, 1, n_ctx, n_ctx);
+    pesc_status st = kvcache_open(&s->kv, m->dev, &m->shape.cfg, m->shape.act_dt, 1, n_ctx, n_ctx);
     if (st == PESC_OK)
         st = pass_open(&s->pass, m, lim, s->kv);
-    if (st == PESC_OK && !(s->logits = mem_alloc((size_t)m->cfg.vocab, sizeof *s->logits)))
-        st = fail_nomem("a session's logits", (size_t)m->cfg.vocab * sizeof *s->logits);
+    if (st == PESC_OK && !(s->logits = mem_alloc((size_t)m->shape.cfg.vocab, sizeof *s->logits)))
+        st = fail_nomem("a session's logits", (size_t)m->shape.cfg.vocab * sizeof *s->logits);
     if (st != PESC_OK) {
         pesc_session_close(s);
         return st;
@@ -80,7 +80,7 @@ static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, bool 
     TRY(model_fwd(s->model, s->pass, &logits));
     if (want_logits)
         TRY(s->model->dev->op->download(s->model->dev, s->logits, logits.data,
-                                        (size_t)s->model->cfg.vocab * sizeof *s->logits));
+                                        (size_t)s->model->shape.cfg.vocab * sizeof *s->logits));
     for (int32_t i = 0; i < n; i++)
         TRY(id_list_add(&s->fed, ids[i]));
     return PESC_OK;
@@ -129,8 +129,8 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
 
 bool session_ends(const pesc_model *m, int32_t id)
 {
-    for (int32_t i = 0; i < m->cfg.n_eos; i++)
-        if (m->cfg.eos[i] == id)
+    for (int32_t i = 0; i < m->shape.cfg.n_eos; i++)
+        if (m->shape.cfg.eos[i] == id)
             return true;
-    return m->cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
+    return m->shape.cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
 }

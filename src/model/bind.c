@@ -12,7 +12,7 @@
 const weight *bind_find(const config *c, const weights *ws, const slot *s)
 {
     const weight *w = weights_find(ws, s->name);
-    bool embed = s->rule->flags & RULE_GLOBAL && s->rule->offset == offsetof(pesc_model, embed);
+    bool embed = s->rule->flags & RULE_GLOBAL && s->rule->offset == offsetof(transformer, embed);
     return !w && embed && c->tie_embeddings ? weights_find(ws, "lm_head.weight") : w;
 }
 
@@ -153,8 +153,8 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
  * the embedding read. Experts that may train, one by one, do not. */
 static bool stays_in_blocks(const bind_source *src, const tensor_rule *r, const weight *w)
 {
-    bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(pesc_model, embed) ||
-                                            r->offset == offsetof(pesc_model, head));
+    bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(transformer, embed) ||
+                                            r->offset == offsetof(transformer, head));
     bool matrix = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
     return src->as_stored && src->blocks && (table || matrix) && !w->read;
 }
@@ -178,19 +178,27 @@ dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
     return src->base;
 }
 
-bool bind_in_place(const pesc_model *m, const slot *s, const weight *w, dtype dt)
+bool bind_in_place(const bind_source *src, const slot *s, const weight *w, dtype dt)
 {
-    if (!m->dev->op->host_memory(m->dev) || s->rule->flags & RULE_EXPERT)
+    if (!src->dev->op->host_memory(src->dev) || s->rule->flags & RULE_EXPERT)
         return false;
     bool aligned = (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
     bool usable = dt == DT_F32 || dt == DT_BF16 ? aligned : quants_is(dt);
     return usable && w->dt == dt && !w->unpermute_heads;
 }
 
-tensor *bind_field(pesc_model *m, const slot *s)
+tensor *bind_field(transformer *w, const slot *s)
 {
-    void *base = s->layer < 0 ? (void *)m : (void *)&m->blocks[s->layer];
+    void *base = s->layer < 0 ? (void *)w : (void *)&w->blocks[s->layer];
     return (tensor *)(void *)((char *)base + s->rule->offset);
+}
+
+linear *bind_linear(const transformer *w, const slot *s)
+{
+    if (!(s->rule->flags & RULE_LINEAR))
+        return NULL;
+    char *base = (char *)&w->blocks[s->layer]; /* w is a linear's first member */
+    return (linear *)(void *)(base + s->rule->offset);
 }
 
 static tensor expert_part(const tensor *stack, int32_t expert)
@@ -199,24 +207,25 @@ static tensor expert_part(const tensor *stack, int32_t expert)
     return (tensor){ .data = t.data, .dt = t.dt, .nd = 2, .ne = { t.ne[1], t.ne[2] } };
 }
 
-tensor bind_tensor(pesc_model *m, const slot *s)
+tensor bind_tensor(const transformer *w, const slot *s)
 {
-    const tensor *t = bind_field(m, s);
+    transformer all = *w;
+    const tensor *t = bind_field(&all, s);
     return s->expert < 0 ? *t : expert_part(t, s->expert);
 }
 
-lora_stack *bind_lora_stack(pesc_model *m, const slot *s)
+lora_stack *bind_lora_stack(const transformer *w, const slot *s)
 {
     if (s->expert < 0 || !(s->rule->need & FACT_EXPERT))
         return NULL;
-    moe *x = &m->blocks[s->layer].moe;
+    moe *x = &w->blocks[s->layer].moe;
     const size_t offset = s->rule->offset;
     return offset == offsetof(block, moe.gate) ? &x->lora_gate
            : offset == offsetof(block, moe.up) ? &x->lora_up
                                                : &x->lora_down;
 }
 
-static const weight *source_of(const pesc_model *m, const bind_source *src, const slot *s,
+static const weight *source_of(const model_shape *m, const bind_source *src, const slot *s,
                                weight *plain)
 {
     *plain = (weight){ .dt = src->stored };
@@ -225,7 +234,7 @@ static const weight *source_of(const pesc_model *m, const bind_source *src, cons
 
 /* A stack is held in the narrowest dtype of its experts: those that a run trained are stored in
  * f32, but worked in the dtype of their neighbours. Blocks are kept where all have the same. */
-static dtype stack_dtype(const pesc_model *m, const bind_source *src, slot s)
+static dtype stack_dtype(const model_shape *m, const bind_source *src, slot s)
 {
     dtype narrow = DT_F32, first = DT_COUNT;
     bool same = true;
@@ -255,7 +264,7 @@ static arena *layer_arena(bind_memory *to, int32_t layer)
     return &to->layer;
 }
 
-static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, const slot *s)
+static void layout_slot(model_shape *m, const bind_source *src, bind_memory *to, const slot *s)
 {
     arena *a = s->rule->flags & RULE_TRAIN ? &to->mixture : &to->base;
     bool sharded = to->layers && layer_shards_has(s);
@@ -266,8 +275,8 @@ static void layout_slot(pesc_model *m, const bind_source *src, bind_memory *to, 
     weight plain;
     const weight *w = source_of(m, src, s, &plain);
     dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
-    tensor *t = bind_field(m, s);
-    if ((!src->copy || quants_is(dt)) && !sharded && bind_in_place(m, s, w, dt)) {
+    tensor *t = bind_field(&m->w, s);
+    if ((!src->copy || quants_is(dt)) && !sharded && bind_in_place(src, s, w, dt)) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
@@ -286,11 +295,11 @@ static dtype lora_dtype(const bind_source *src, const weight *w)
 }
 
 /* The A of all linears in their order, so that those of q, k, v and of gate, up are one matrix. */
-static void layout_lora_a(pesc_model *m, const bind_source *src, arena *mem)
+static void layout_lora_a(model_shape *m, const bind_source *src, arena *mem)
 {
     for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        bool linear_slot = s.rule->flags & RULE_LINEAR;
-        lora *l = linear_slot ? ((linear *)(void *)bind_field(m, &s))->lora : NULL;
+        const linear *of = bind_linear(&m->w, &s);
+        lora *l = of ? of->lora : NULL;
         if (!l)
             continue;
         const weight *a = src->lora->loras[l - m->loras].a;
@@ -299,7 +308,7 @@ static void layout_lora_a(pesc_model *m, const bind_source *src, arena *mem)
 }
 
 /* The first expert takes the stacks of all. */
-static void layout_lora(pesc_model *m, const bind_source *src, arena *mem, size_t i)
+static void layout_lora(model_shape *m, const bind_source *src, arena *mem, size_t i)
 {
     const weight *a = src->lora->loras[i].a, *b = src->lora->loras[i].b;
     lora *to = &m->loras[i];
@@ -312,12 +321,12 @@ static void layout_lora(pesc_model *m, const bind_source *src, arena *mem, size_
     }
 }
 
-void bind_layout(pesc_model *m, const bind_source *src, bind_memory *memory)
+void bind_layout(model_shape *m, const bind_source *src, bind_memory *memory)
 {
     for (slot s = slot_first(); slot_next(&m->cfg, &s);)
         layout_slot(m, src, memory, &s);
     if (m->cfg.tie_embeddings)
-        m->head = m->embed;
+        m->w.head = m->w.embed;
     if (m->n_loras)
         layout_lora_a(m, src, &memory->base);
     for (size_t i = 0; i < m->n_loras; i++)
@@ -360,15 +369,15 @@ static bool lora_fits(const peft_lora *l, const slot *s)
            l->a->ne[0] == l->b->ne[1];
 }
 
-static void attach(pesc_model *m, const bind_source *src, const slot *s, const peft_lora *l)
+static void attach(model_shape *m, const bind_source *src, const slot *s, const peft_lora *l)
 {
     lora *of = &m->loras[l - src->lora->loras];
     const int32_t rank = (int32_t)l->a->ne[0];
     of->scale = l->scale;
     if (s->expert < 0) {
-        ((linear *)(void *)bind_field(m, s))->lora = of; /* w is a linear's first member */
+        bind_linear(&m->w, s)->lora = of;
     } else {
-        of->stack = bind_lora_stack(m, s);
+        of->stack = bind_lora_stack(&m->w, s);
         of->stack->scale = l->scale;
         of->expert = s->expert;
         m->expert_rank = rank > m->expert_rank ? rank : m->expert_rank;
@@ -382,7 +391,7 @@ static bool even(const peft_lora *l, const peft_lora *first)
     return l && first ? l->a->ne[0] == first->a->ne[0] && l->scale == first->scale : l == first;
 }
 
-static pesc_status attach_all(pesc_model *m, const bind_source *src, lora_name *names, size_t n)
+static pesc_status attach_all(model_shape *m, const bind_source *src, lora_name *names, size_t n)
 {
     check k = { .missing = { .kind = "missing" },
                 .extra = { .kind = "on no linear of this model" },
@@ -391,7 +400,7 @@ static pesc_status attach_all(pesc_model *m, const bind_source *src, lora_name *
     misfits uneven = { .kind = "" };
     const peft_lora *first = NULL;
     for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        bool expert = bind_lora_stack(m, &s) != NULL;
+        bool expert = bind_lora_stack(&m->w, &s) != NULL;
         lora_name *found = s.rule->flags & RULE_LINEAR || expert ? lora_of(names, n, &s) : NULL;
         const peft_lora *l = found ? found->lora : NULL;
         first = expert && s.expert == 0 ? l : first;
@@ -421,7 +430,7 @@ static pesc_status attach_all(pesc_model *m, const bind_source *src, lora_name *
     return s;
 }
 
-pesc_status bind_loras(pesc_model *m, const bind_source *src)
+pesc_status bind_loras(model_shape *m, const bind_source *src)
 {
     size_t n = src->lora ? src->lora->n : 0;
     if (!n)

@@ -6,11 +6,12 @@
 #define PESC_MODEL_BIND_H
 
 #include "format/peft.h"
-#include "model/family.h"
+#include "arch/family.h"
 #include "model/model.h"
 
 /* What a model is made of and in which dtype its weights are wanted. */
 typedef struct bind_source {
+    device *dev;       /* that will hold them */
     const weights *ws; /* NULL, for a layout alone: every tensor is stored as `stored` */
     dtype stored;
     const peft *lora; /* NULL: none */
@@ -55,20 +56,23 @@ typedef struct bind_memory {
 /* Points every tensor of the model to its place: into the mapped file where the stored bytes can
  * be used as they are and are not to be copied, else into memory. Needs blocks and loras allocated;
  * bind_check passed. */
-void bind_layout(pesc_model *m, const bind_source *src, bind_memory *to);
+void bind_layout(model_shape *m, const bind_source *src, bind_memory *to);
 
 /* The LoRA of a matrix of the full experts of a layer; NULL: the slot is no such matrix. */
-lora_stack *bind_lora_stack(pesc_model *m, const slot *s);
+lora_stack *bind_lora_stack(const transformer *w, const slot *s);
+
+/* The linear that the tensor of a slot is the weight of; NULL: it is none's. */
+linear *bind_linear(const transformer *w, const slot *s);
 
 /* Allocates m->loras and hangs each below its linear or expert; PESC_SHAPE names all that do not
  * fit. Where one expert of a layer has LoRA on a matrix, all have it, with one rank and scale. */
-pesc_status bind_loras(pesc_model *m, const bind_source *src);
+pesc_status bind_loras(model_shape *m, const bind_source *src);
 
-/* Where a model has the tensor of a slot (a stack, for experts); what it holds, and of an expert
- * its part of the stack. */
-tensor *bind_field(pesc_model *m, const slot *s);
-tensor bind_tensor(pesc_model *m, const slot *s);
+/* Where the tensor of a slot is (a stack, for experts); what it holds, and of an expert its part of
+ * the stack. */
+tensor *bind_field(transformer *w, const slot *s);
+tensor bind_tensor(const transformer *w, const slot *s);
 dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w);
-bool bind_in_place(const pesc_model *m, const slot *s, const weight *w, dtype dt);
+bool bind_in_place(const bind_source *src, const slot *s, const weight *w, dtype dt);
 
 #endif

@@ -1,6 +1,5 @@
 #include "model/block.h"
 
-#include "model/params.h"
 #include "model/pass.h"
 
 void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
@@ -65,7 +64,7 @@ static void stream_norm(pass *p, tensor to, norm_fwd n)
 
 void block_flush(pass *p)
 {
-    stream_norm(p, p->x, (norm_fwd){ .w = p->m->final_norm });
+    stream_norm(p, p->x, (norm_fwd){ .w = p->m->w.final_norm });
 }
 
 /* The norm before the FFN or the experts, into a->h. The router's product, in f32, is part of the
@@ -130,7 +129,7 @@ static void sparse_fwd(pass *p, const block *b)
 
 void block_attention_fwd(pass *p, int32_t layer, tensor x)
 {
-    const block *b = &p->m->blocks[layer];
+    const block *b = &p->m->w.blocks[layer];
     const block_acts *a = &p->acts;
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     attention_fwd(p, b, layer, a->y, a->attn_h);
@@ -140,7 +139,7 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
 
 void block_ffn_fwd(pass *p, int32_t layer)
 {
-    const block *b = &p->m->blocks[layer];
+    const block *b = &p->m->w.blocks[layer];
     if (b->sparse)
         sparse_fwd(p, b);
     else
@@ -156,7 +155,7 @@ void block_fwd(pass *p, int32_t layer, tensor x)
 void block_route(pass *p, int32_t layer, tensor x)
 {
     block_attention_fwd(p, layer, x);
-    moe_route(p, &p->m->blocks[layer]);
+    moe_route(p, &p->m->w.blocks[layer]);
 }
 
 void block_restore(const pass *p, const block *b)
@@ -231,9 +230,10 @@ void block_bwd(const pass *p, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
     const train_state *t = p->train;
-    const block *b = &p->m->blocks[layer], *g = &t->params->grads.blocks[layer];
-    bool below = params_train_below(t->params, layer);
-    bool reaches = below || t->params->first_attn; /* attention, or what is below it, trains */
+    const block *b = &p->m->w.blocks[layer], *g = &t->mirror->of.blocks[layer];
+    bool below = mirror_below(t->mirror, layer);
+    bool reaches =
+        below || t->mirror->facts.first_attn; /* attention, or what is below it, trains */
     ffn_and_norm_bwd(p, b, g, reaches);
     if (!reaches)
         return;

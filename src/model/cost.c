@@ -21,9 +21,9 @@ static bool is_field(const tensor_rule *r, size_t offset, size_t bytes)
 static cost_part base_part(const tensor_rule *r)
 {
     if (r->flags & RULE_GLOBAL)
-        return r->offset == offsetof(pesc_model, embed)  ? COST_EMBED
-               : r->offset == offsetof(pesc_model, head) ? COST_HEAD
-                                                         : COST_NORM;
+        return r->offset == offsetof(transformer, embed)  ? COST_EMBED
+               : r->offset == offsetof(transformer, head) ? COST_HEAD
+                                                          : COST_NORM;
     if (r->init == INIT_ONE)
         return COST_NORM;
     if (is_field(r, offsetof(block, ffn), sizeof(ffn)))
@@ -101,14 +101,14 @@ static int64_t place_of(const slot *s)
 {
     if (s->layer >= 0)
         return stage_place(s->layer, stage_of(s->rule));
-    return s->rule->offset == offsetof(pesc_model, embed) ? -1 : INT64_MAX;
+    return s->rule->offset == offsetof(transformer, embed) ? -1 : INT64_MAX;
 }
 
 /* ---- the walk over all tensors ---- */
 
 typedef struct walk {
     cost_counts *out;
-    pesc_model *m;
+    const model_shape *m;
     const config *c;        /* as trained, or as the model is */
     const train_spec *spec; /* NULL: inference */
     cost_work work;
@@ -118,11 +118,11 @@ typedef struct walk {
 /* The rank of the LoRA that a linear or an expert has, or gets in training; 0: none. */
 static int64_t rank_of(const walk *w, const slot *s)
 {
-    const lora_stack *stack = w->m->blocks ? bind_lora_stack(w->m, s) : NULL;
+    const transformer *t = &w->m->w;
+    const lora_stack *stack = t->blocks ? bind_lora_stack(t, s) : NULL;
     if (stack && stack->a.data)
         return stack->a.ne[1];
-    bool may = s->rule->flags & RULE_LINEAR && w->m->blocks;
-    const linear *l = may ? (const linear *)(const void *)bind_field(w->m, s) : NULL;
+    const linear *l = t->blocks ? bind_linear(t, s) : NULL;
     if (l && l->lora)
         return l->lora->a.ne[0];
     return w->spec ? params_lora_rank(w->spec, w->c, s) : 0;
@@ -268,13 +268,14 @@ pesc_status cost_check(const config *c, cost_work w)
                                 (long long)w.tokens);
 }
 
-void cost_of_model(cost_counts *out, pesc_model *m, cost_work work)
+void cost_of_model(cost_counts *out, const model_shape *m, cost_work work)
 {
     walk w = { .out = out, .m = m, .c = &m->cfg, .work = work };
     add_all(&w);
 }
 
-void cost_of_training(cost_counts *out, pesc_model *m, const train_spec *spec, cost_work work)
+void cost_of_training(cost_counts *out, const model_shape *m, const train_spec *spec,
+                      cost_work work)
 {
     config c = m->cfg;
     params_configure(&c, spec);

@@ -50,12 +50,11 @@ typedef struct cost_work {
 /* PESC_USAGE where the counts could exceed 2^62. */
 pesc_status cost_check(const config *c, cost_work w);
 
-/* Adds params, activated and inference. Of m it reads cfg, blocks and loras, of these the shapes;
- * blocks may be NULL. */
-void cost_of_model(cost_counts *out, pesc_model *m, cost_work w);
+/* Adds params, activated and inference. m->w.blocks may be NULL: it has no LoRA. */
+void cost_of_model(cost_counts *out, const model_shape *m, cost_work w);
 
 /* Adds trained, forward and backward. m is as before training; LoRA that it has trains on. */
-void cost_of_training(cost_counts *out, pesc_model *m, const train_spec *spec, cost_work w);
+void cost_of_training(cost_counts *out, const model_shape *m, const train_spec *spec, cost_work w);
 
 cost_row cost_total(const cost_counts *c);
 

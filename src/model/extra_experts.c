@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/load.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/swap.h"
 #include "tensor/quants.h"
 
@@ -40,7 +40,7 @@ static int32_t place_of(const struct extra *x, int32_t i, int32_t layer, int32_t
 
 static pesc_status check_patch(const pesc_model *m, const patch *p)
 {
-    TRY(swap_check(p, &m->cfg, m->dir->ws, m->dir->path));
+    TRY(swap_check(p, &m->shape.cfg, m->dir->ws, m->dir->path));
     if (p->cfg.shared_experts || p->cfg.non_expert_modules)
         return fail(PESC_UNSUPPORTED,
                     "%s: replaces %s, which all requests of a batch share; such a patch can only "
@@ -52,8 +52,8 @@ static pesc_status check_patch(const pesc_model *m, const patch *p)
 /* Also one that is in the weights: the experts of a patch would be without it. */
 static bool has_expert_lora(const pesc_model *m)
 {
-    for (size_t i = 0; i < m->n_loras; i++)
-        if (m->loras[i].stack)
+    for (size_t i = 0; i < m->shape.n_loras; i++)
+        if (m->shape.loras[i].stack)
             return true;
     return false;
 }
@@ -73,15 +73,15 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
             m->dir->path);
     for (int32_t i = 0; i < x->n; i++)
         TRY(x->patches[i] ? check_patch(m, x->patches[i]) : PESC_OK);
-    for (int32_t l = 0; l < m->cfg.n_layers; l++) {
+    for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {
         int32_t n = count_before(x, l, x->n);
-        if (n > MOST_EXPERTS - m->cfg.moe.topk.n_experts)
+        if (n > MOST_EXPERTS - m->shape.cfg.moe.topk.n_experts)
             return fail(PESC_UNSUPPORTED,
                         "the patches hold %d experts of layer %d; with the model's own at most %d "
                         "are supported",
                         n, l, MOST_EXPERTS);
-        if (n > m->extra_experts)
-            m->extra_experts = n;
+        if (n > m->shape.extra_experts)
+            m->shape.extra_experts = n;
     }
     return PESC_OK;
 }
@@ -96,8 +96,8 @@ static tensor take_copies(arena *a, const tensor *stack, int32_t n)
 /* Run twice, like every layout. */
 static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
 {
-    for (int32_t l = 0; l < m->cfg.n_layers; l++) {
-        const moe *own = &m->blocks[l].moe;
+    for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {
+        const moe *own = &m->shape.w.blocks[l].moe;
         int32_t n = count_before(x, l, x->n);
         if (!n)
             continue;
@@ -105,15 +105,15 @@ static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
         to->gate = take_copies(a, &own->gate, n);
         to->up = take_copies(a, &own->up, n);
         to->down = take_copies(a, &own->down, n);
-        to->table = tensor_take2(a, DT_I32, x->n + 1, m->cfg.moe.topk.n_experts);
+        to->table = tensor_take2(a, DT_I32, x->n + 1, m->shape.cfg.moe.topk.n_experts);
     }
 }
 
 /* The stack that holds the copies of what a slot is an expert of. */
 static tensor copies_of(const struct extra *x, pesc_model *m, const slot *s)
 {
-    const moe *own = &m->blocks[s->layer].moe;
-    const tensor *field = bind_field(m, s);
+    const moe *own = &m->shape.w.blocks[s->layer].moe;
+    const tensor *field = bind_field(&m->shape.w, s);
     const extra_experts *to = &x->layers[s->layer];
     return field == &own->gate ? to->gate : field == &own->up ? to->up : to->down;
 }
@@ -127,7 +127,7 @@ static size_t add_items(const struct extra *x, pesc_model *m, const slot *s, loa
         if (at < 0)
             continue;
         tensor stack = copies_of(x, m, s), one = tensor_slice(&stack, at, 1);
-        items[n++] = (load_item){ bind_find(&m->cfg, x->patches[i]->ws, s),
+        items[n++] = (load_item){ bind_find(&m->shape.cfg, x->patches[i]->ws, s),
                                   tensor_view2(&one, stack.ne[1], stack.ne[2]) };
     }
     return n;
@@ -141,7 +141,7 @@ static pesc_status load_copies(const struct extra *x, pesc_model *m)
     load_item *items = mem_alloc(most + 1, sizeof *items);
     if (!items)
         return fail_nomem("the experts of patches", most * sizeof *items);
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         if (s.rule->flags & RULE_EXPERT)
             n += add_items(x, m, &s, items + n);
     pesc_status st = load_items(m->dev, items, n, m->double_quant);
@@ -153,7 +153,7 @@ static pesc_status load_copies(const struct extra *x, pesc_model *m)
 
 static pesc_status load_table(const struct extra *x, const pesc_model *m, int32_t layer)
 {
-    int32_t experts = m->cfg.moe.topk.n_experts;
+    int32_t experts = m->shape.cfg.moe.topk.n_experts;
     tensor to = x->layers[layer].table;
     int32_t *table = mem_alloc((size_t)tensor_count(&to), sizeof *table);
     if (!table)
@@ -178,11 +178,11 @@ static pesc_status fill_experts(struct extra *x, pesc_model *m)
     TRY(memory_take(&a, m->dev, &need, &x->memory));
     lay_out(x, m, &a);
     TRY(load_copies(x, m));
-    for (int32_t l = 0; l < m->cfg.n_layers; l++) {
+    for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {
         if (!x->layers[l].table.data)
             continue;
         TRY(load_table(x, m, l));
-        m->blocks[l].moe.extra = &x->layers[l];
+        m->shape.w.blocks[l].moe.extra = &x->layers[l];
     }
     return PESC_OK;
 }
@@ -196,10 +196,10 @@ pesc_status extra_open(struct extra **out, pesc_model *m, patch *const *patches,
     if (!any)
         return PESC_OK;
     struct extra *x = *out = mem_zalloc(1, sizeof *x);
-    extra_experts *layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *layers);
+    extra_experts *layers = mem_zalloc((size_t)m->shape.cfg.n_layers, sizeof *layers);
     if (!x || !layers) {
         mem_free(layers);
-        return fail_nomem("the experts of patches", (size_t)m->cfg.n_layers * sizeof *layers);
+        return fail_nomem("the experts of patches", (size_t)m->shape.cfg.n_layers * sizeof *layers);
     }
     *x = (struct extra){ .patches = patches, .n = n, .layers = layers };
     pesc_status s = fill_experts(x, m);
@@ -211,9 +211,9 @@ void extra_close(struct extra *x, pesc_model *m)
 {
     if (!x)
         return;
-    for (int32_t l = 0; l < m->cfg.n_layers; l++)
-        m->blocks[l].moe.extra = NULL;
-    m->extra_experts = 0;
+    for (int32_t l = 0; l < m->shape.cfg.n_layers; l++)
+        m->shape.w.blocks[l].moe.extra = NULL;
+    m->shape.extra_experts = 0;
     if (x->memory)
         m->dev->op->free(m->dev, x->memory);
     mem_free(x->layers);

@@ -6,23 +6,22 @@ enum { ROWS = 1024 }; /* of w at a time: a device may need an f32 copy of them *
 
 static const lora *expert_lora(const pesc_model *m, const lora_stack *stack, int32_t expert)
 {
-    for (size_t i = 0; i < m->n_loras; i++)
-        if (m->loras[i].stack == stack && m->loras[i].expert == expert)
-            return &m->loras[i];
+    for (size_t i = 0; i < m->shape.n_loras; i++)
+        if (m->shape.loras[i].stack == stack && m->shape.loras[i].expert == expert)
+            return &m->shape.loras[i];
     return NULL;
 }
 
 /* The LoRA that is to be added to the weight of a slot; NULL: none. */
 static const lora *lora_of(pesc_model *m, const slot *s)
 {
-    const lora_stack *stack = bind_lora_stack(m, s);
-    if (dtype_block(bind_field(m, s)->dt) > 1)
+    const lora_stack *stack = bind_lora_stack(&m->shape.w, s);
+    if (dtype_block(bind_field(&m->shape.w, s)->dt) > 1)
         return NULL;
     if (stack)
         return expert_lora(m, stack, s->expert);
-    return s->rule->flags & RULE_LINEAR
-               ? ((const linear *)(const void *)bind_field(m, s))->lora /* w is its first member */
-               : NULL;
+    const linear *of = bind_linear(&m->shape.w, s);
+    return of ? of->lora : NULL;
 }
 
 static void fold(device *dev, const tensor *w, const lora *l)
@@ -41,10 +40,10 @@ static void fold(device *dev, const tensor *w, const lora *l)
 /* What has been added is not applied again. */
 static void detach(pesc_model *m, const slot *s)
 {
-    lora_stack *stack = bind_lora_stack(m, s);
+    lora_stack *stack = bind_lora_stack(&m->shape.w, s);
     if (!stack)
-        ((linear *)(void *)bind_field(m, s))->lora = NULL;
-    else if (s->expert + 1 == m->cfg.moe.topk.n_experts)
+        bind_linear(&m->shape.w, s)->lora = NULL;
+    else if (s->expert + 1 == m->shape.cfg.moe.topk.n_experts)
         *stack = (lora_stack){ 0 };
 }
 
@@ -52,21 +51,21 @@ pesc_status fold_loras(pesc_model *m)
 {
     const ops *op = m->dev->op;
     work_limits most = { .act = DT_F32 };
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         if (lora_of(m, &s) && ROWS * s.ne[1] > most.converted)
             most.converted = ROWS * s.ne[1];
     TRY(op->reserve(m->dev, op->scratch_bytes(m->dev, &most)));
-    m->expert_rank = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+    m->shape.expert_rank = 0;
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         const lora *l = lora_of(m, &s);
-        const lora_stack *stack = bind_lora_stack(m, &s);
+        const lora_stack *stack = bind_lora_stack(&m->shape.w, &s);
         if (l) {
-            tensor w = bind_tensor(m, &s);
+            tensor w = bind_tensor(&m->shape.w, &s);
             fold(m->dev, &w, l);
             detach(m, &s);
             m->folded = true;
-        } else if (stack && stack->a.data && stack->a.ne[1] > m->expert_rank) {
-            m->expert_rank = (int32_t)stack->a.ne[1]; /* nf4 */
+        } else if (stack && stack->a.data && stack->a.ne[1] > m->shape.expert_rank) {
+            m->shape.expert_rank = (int32_t)stack->a.ne[1]; /* nf4 */
         }
     }
     return op->sync(m->dev);

@@ -3,7 +3,7 @@
 #include "base/args.h"
 #include "base/log.h"
 #include "model/bind.h"
-#include "model/family.h"
+#include "arch/family.h"
 #include "text/chat_template.h"
 
 #include <stdio.h>

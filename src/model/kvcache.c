@@ -1,7 +1,7 @@
 #include "model/kvcache.h"
 
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 struct kvcache {
     device *dev; /* borrowed */

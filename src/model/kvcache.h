@@ -11,7 +11,7 @@
 #define PESC_MODEL_KVCACHE_H
 
 #include "backend/backend.h"
-#include "model/config.h"
+#include "arch/config.h"
 
 enum { KV_PAGE_TOKENS = 64 };
 

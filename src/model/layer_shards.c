@@ -69,7 +69,7 @@ pesc_status layer_shards_open(layer_shards **out, pesc_model *m, size_t **layers
     if (!s)
         return fail_nomem("a sharded base", sizeof *s);
     s->dev = m->dev;
-    s->n_layers = m->cfg.n_layers;
+    s->n_layers = m->shape.cfg.n_layers;
     s->held[0] = s->held[1] = -1;
     s->gathering[0] = s->gathering[1] = -1;
     s->bytes = *layers = mem_zalloc((size_t)s->n_layers, sizeof *s->bytes);

@@ -10,7 +10,7 @@
 #ifndef PESC_MODEL_LAYER_SHARDS_H
 #define PESC_MODEL_LAYER_SHARDS_H
 
-#include "model/family.h"
+#include "arch/family.h"
 #include "model/model.h"
 
 typedef struct layer_shards layer_shards;

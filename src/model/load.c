@@ -153,17 +153,17 @@ pesc_status load_items(device *dev, const load_item *items, size_t n, bool doubl
 static size_t add_items(pesc_model *m, const bind_source *src, int32_t layer, load_item *items)
 {
     size_t n = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         bool sharded = m->shards && layer_shards_has(&s);
         if (sharded ? s.layer != layer : layer >= 0)
             continue;
-        load_item i = { bind_find(&m->cfg, src->ws, &s), bind_tensor(m, &s) };
+        load_item i = { bind_find(&m->shape.cfg, src->ws, &s), bind_tensor(&m->shape.w, &s) };
         if (i.to.data != (const void *)i.w->data)
             items[n++] = i;
     }
-    for (size_t i = 0; layer < 0 && i < m->n_loras; i++) {
-        items[n++] = (load_item){ src->lora->loras[i].a, m->loras[i].a };
-        items[n++] = (load_item){ src->lora->loras[i].b, m->loras[i].b };
+    for (size_t i = 0; layer < 0 && i < m->shape.n_loras; i++) {
+        items[n++] = (load_item){ src->lora->loras[i].a, m->shape.loras[i].a };
+        items[n++] = (load_item){ src->lora->loras[i].b, m->shape.loras[i].b };
     }
     return n;
 }
@@ -171,9 +171,9 @@ static size_t add_items(pesc_model *m, const bind_source *src, int32_t layer, lo
 /* Blocks that are used in the file are not read here, but for their scales. */
 static pesc_status check_in_place(pesc_model *m, const bind_source *src)
 {
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const weight *w = bind_find(&m->cfg, src->ws, &s);
-        tensor t = bind_tensor(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        const weight *w = bind_find(&m->shape.cfg, src->ws, &s);
+        tensor t = bind_tensor(&m->shape.w, &s);
         if (quants_is(t.dt) && t.data == (const void *)w->data)
             TRY(weights_check_blocks(w));
     }
@@ -182,8 +182,8 @@ static pesc_status check_in_place(pesc_model *m, const bind_source *src)
 
 pesc_status load_weights(pesc_model *m, const bind_source *src)
 {
-    size_t most = m->n_loras * 2;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    size_t most = m->shape.n_loras * 2;
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         most++;
     load_item *items = mem_alloc(most, sizeof *items);
     if (!items)
@@ -191,7 +191,7 @@ pesc_status load_weights(pesc_model *m, const bind_source *src)
     pesc_status s = check_in_place(m, src);
     if (s == PESC_OK)
         s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
-    for (int32_t i = 0; s == PESC_OK && m->shards && i < m->cfg.n_layers; i++) {
+    for (int32_t i = 0; s == PESC_OK && m->shards && i < m->shape.cfg.n_layers; i++) {
         s = load_items(m->dev, items, add_items(m, src, i, items), src->double_quant);
         if (s == PESC_OK)
             s = layer_shards_keep(m->shards, i);

@@ -23,13 +23,13 @@ static pesc_status open_reader(reader *r, int32_t n)
         return fail_nomem("logits", (size_t)r->most * sizeof *r->rows);
     for (int32_t i = 0; i < r->most; i++)
         r->rows[i] = i;
-    TRY(kvcache_open(&r->kv, m->dev, &m->cfg, m->act_dt, 1, n, (int64_t)n + r->most));
+    TRY(kvcache_open(&r->kv, m->dev, &m->shape.cfg, m->shape.act_dt, 1, n, (int64_t)n + r->most));
     return pass_open(&r->pass, m, (pass_limits){ r->most, 1, r->most }, r->kv);
 }
 
 static pesc_status read_all(reader *r, const int32_t *ids, int32_t n, float *out)
 {
-    const size_t row = (size_t)r->m->cfg.vocab;
+    const size_t row = (size_t)r->m->shape.cfg.vocab;
     device *dev = r->m->dev;
     for (int32_t at = 0; at < n; at += r->most) {
         int32_t left = n - at;

@@ -9,9 +9,9 @@
 #include "model/info.h"
 #include "model/layer_shards.h"
 #include "model/load.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/pass.h"
-#include "model/rope.h"
+#include "arch/rope.h"
 #include "model/routes.h"
 #include "model/specialists.h"
 #include "model/swap.h"
@@ -43,7 +43,7 @@ static void read_options(bind_source *src, pesc_model *m, const pesc_load_option
     bool bf16 = chosen || (opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0);
     if (chosen)
         log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", m->dev->name);
-    m->act_dt = bf16 ? DT_BF16 : DT_F32;
+    m->shape.act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
     src->lora_bf16 = opt->merge_lora && bf16 && src->base == DT_NF4;
     src->lora_merged = opt->merge_lora && bf16;
@@ -71,16 +71,16 @@ static void untie(config *c, const hfdir *dir)
 
 static pesc_status open_blocks(pesc_model *m)
 {
-    const config *c = &m->cfg;
-    m->blocks = mem_zalloc((size_t)c->n_layers, sizeof *m->blocks);
-    if (!m->blocks)
-        return fail_nomem("a model", (size_t)c->n_layers * sizeof *m->blocks);
+    const config *c = &m->shape.cfg;
+    m->shape.w.blocks = mem_zalloc((size_t)c->n_layers, sizeof *m->shape.w.blocks);
+    if (!m->shape.w.blocks)
+        return fail_nomem("a model", (size_t)c->n_layers * sizeof *m->shape.w.blocks);
     for (int32_t i = 0; i < c->n_layers; i++) {
-        m->blocks[i].sparse = config_layer_sparse(c, i);
-        m->blocks[i].window = config_layer_window(c, i);
+        m->shape.w.blocks[i].sparse = config_layer_sparse(c, i);
+        m->shape.w.blocks[i].window = config_layer_window(c, i);
     }
-    m->rope_scale = rope_table_scale(c);
-    m->attn_scale = rope_attention_scale(c);
+    m->shape.rope_scale = rope_table_scale(c);
+    m->shape.attn_scale = rope_attention_scale(c);
     return PESC_OK;
 }
 
@@ -91,11 +91,11 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
 {
     size_t *layers = to->layers;
     src->copy = true;
-    bind_layout(m, src, to);
+    bind_layout(&m->shape, src, to);
     if (to->base.used > memory_available(m->dev) / 2) {
         *to = (bind_memory){ .layers = layers };
         src->copy = false;
-        bind_layout(m, src, to);
+        bind_layout(&m->shape, src, to);
     }
     if (m->shards)
         layer_shards_layout(m->shards, &to->base);
@@ -105,7 +105,7 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
 static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load_options *opt)
 {
     bind_memory to = { 0 };
-    TRY(bind_loras(m, src));
+    TRY(bind_loras(&m->shape, src));
     if (opt->shard_base && m->dev->comm)
         TRY(layer_shards_open(&m->shards, m, &to.layers));
     measure_weights(m, src, &to);
@@ -118,7 +118,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
         layer_shards_layout(m->shards, &to.base);
     to.in = m->shards;
     to.layer = (arena){ 0 };
-    bind_layout(m, src, &to);
+    bind_layout(&m->shape, src, &to);
     TRY(load_weights(m, src));
     if (opt->patch)
         TRY(swap_in(m, opt->patch));
@@ -152,7 +152,7 @@ static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held 
 
 static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt, bool replacing)
 {
-    bind_source src = { .path = path, .base = DT_F32 };
+    bind_source src = { .dev = m->dev, .path = path, .base = DT_F32 };
     runbase_held as;
     peft *adapter = NULL;
     TRY(hfdir_open(&m->dir, (hfdir_where){ path, opt->base }, 0));
@@ -162,12 +162,13 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
         TRY(hfdir_lora(d, opt->lora, &lora_dir));
     TRY(use_run(opt, d, &as));
     read_options(&src, m, opt);
-    TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
-    untie(&m->cfg, d);
-    TRY(bind_check(&m->cfg, d->ws, path));
-    TRY(info_fill(&m->cfg, d, &m->info));
+    TRY(config_read(&m->shape.cfg,
+                    &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    untie(&m->shape.cfg, d);
+    TRY(bind_check(&m->shape.cfg, d->ws, path));
+    TRY(info_fill(&m->shape.cfg, d, &m->info));
     TRY(hfdir_own_tokenizer(&m->tok, d));
-    m->chat = info_chat(&m->cfg, m->tok);
+    m->chat = info_chat(&m->shape.cfg, m->tok);
     info_text(&m->info, m->tok, m->chat);
     if (!m->chat)
         TRY(info_stop(m->tok, m->stop_text, sizeof m->stop_text));
@@ -238,11 +239,11 @@ static void release(pesc_model *m)
         m->dev->op->free(m->dev, m->mixture);
     if (m->trained)
         m->dev->op->free(m->dev, m->trained);
-    mem_free(m->blocks);
-    mem_free(m->loras);
+    mem_free(m->shape.w.blocks);
+    mem_free(m->shape.loras);
     mem_free(m->trained_loras);
     tokenizer_close(m->tok);
-    config_free(&m->cfg);
+    config_free(&m->shape.cfg);
     hfdir_close(m->dir);
     mem_free(m);
 }
@@ -289,14 +290,14 @@ static void rope_tables(const pass *p)
 
 void model_embed(pass *p)
 {
-    p->dev->op->embed(p->dev, p->x, p->m->embed, p->ids);
+    p->dev->op->embed(p->dev, p->x, p->m->w.embed, p->ids);
     p->stream = (residual){ .x = p->x };
     rope_tables(p);
 }
 
 tensor model_head(const pass *p, tensor rows, tensor rstd)
 {
-    const pesc_model *m = p->m;
+    const model_shape *m = p->m;
     const ops *op = p->dev->op;
     int64_t n = rows.ne[0];
     tensor last = tensor_slice(&p->last, 0, n), last_h = tensor_slice(&p->last_h, 0, n);
@@ -305,8 +306,8 @@ tensor model_head(const pass *p, tensor rows, tensor rstd)
     op->rmsnorm_fwd(
         p->dev,
         &(norm_fwd){
-            .out = last_h, .x = last, .w = m->final_norm, .rstd = rstd, .eps = m->cfg.norm_eps });
-    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->head, .scale = 1 });
+            .out = last_h, .x = last, .w = m->w.final_norm, .rstd = rstd, .eps = m->cfg.norm_eps });
+    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->w.head, .scale = 1 });
     return logits;
 }
 
@@ -340,7 +341,7 @@ static uint64_t graph_name(const pass *p)
 
 void model_start(pesc_model *m, pass *p, tensor *logits)
 {
-    ASSERT(p->m == m && p->n > 0 && !p->train);
+    ASSERT(p->m == &m->shape && p->n > 0 && !p->train);
     if (!decoding(p)) {
         layers_and_head_fwd(p);
     } else if (m->dev->op->begin(m->dev, graph_name(p))) {

@@ -9,118 +9,33 @@
 #include "backend/backend.h"
 #include "base/rng.h"
 #include "format/hfdir.h"
-#include "model/config.h"
+#include "arch/shape.h"
 #include "model/kvcache.h"
 #include "text/chat.h"
 #include "text/tokens.h"
 
-typedef struct lora {
-    tensor a, b; /* [R,I] [O,R]; of a full expert: its parts of `stack` */
-    float scale;
-    float dropout;            /* of what A reads, in training */
-    uint64_t stream;          /* names its dropout masks */
-    struct lora_stack *stack; /* NULL: it is a linear's */
-    int32_t expert;
-} lora;
-
-/* The LoRAs of all specialists on one linear (specialists.h). */
-typedef struct bank_part {
-    tensor a;      /* [R,I]; absent: this specialist has none here */
-    int64_t first; /* its first column in b */
-    float scale;
-} bank_part;
-typedef struct lora_bank {
-    tensor b;         /* [O, columns of all] */
-    bank_part *parts; /* one for each specialist */
-} lora_bank;
-
-typedef struct linear {
-    tensor w, bias;        /* w [O,I]: f32, bf16 or nf4; bias [O] or absent */
-    lora *lora;            /* NULL: none */
-    const lora_bank *bank; /* NULL: none */
-} linear;
-
-typedef struct ffn {
-    linear gate, up, down; /* [F,C] [F,C] [C,F] */
-} ffn;
-
-/* LoRA experts of one linear, or the LoRA of one matrix of all full experts. */
-typedef struct lora_stack {
-    tensor a, b; /* [E,R,I] [E,O,R]; absent: none */
-    float scale; /* full experts alone; a mixture of LoRA has adapter_scale */
-} lora_stack;
-
-/* Experts of specialists beside those of a layer (extra_experts.h), numbered after them. */
-typedef struct extra_experts {
-    tensor gate, up, down; /* like those of moe, of X experts; X 0: absent */
-    tensor table; /* i32 [specialists + 1, E]: the expert that a row computes with where its router
-                     has chosen e; row 0 is for rows without a specialist */
-} extra_experts;
-
-/* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
- * y = sum_k g_k FFN_k(x) (+ shared experts) for full experts. */
-typedef struct moe {
-    tensor router, router_bias; /* [E,C] f32, [E] f32 or absent */
-    tensor gate, up, down;      /* stacked [E,F,C] [E,F,C] [E,C,F]; adapters: up [E,C,A], down
-                                   [E,A,C], no gate */
-    lora_stack lora_gate, lora_up, lora_down;
-    ffn shared;                 /* absent when shared_dim is 0 */
-    tensor shared_gate;         /* [1,C] f32 or absent */
-    const extra_experts *extra; /* NULL: none */
-    /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
-    const int32_t *own;
-    int32_t n_own;
-} moe;
-
-typedef struct mla {
-    linear q, q_a, q_b, kv_a, kv_b; /* q, or q_a and q_b with a norm between */
-    tensor q_norm, kv_norm;
-} mla;
-
-typedef struct block {
-    tensor attn_norm, ffn_norm; /* [C] f32 */
-    linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
-    tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
-    mla mla;
-    ffn ffn; /* absent where experts are full FFNs */
-    bool sparse;
-    moe moe;
-    int32_t window; /* 0: unlimited */
-} block;
-
 struct pesc_model {
+    model_shape shape;
     device *dev;      /* kept */
     int32_t users;    /* sessions and trainers that are open, see model_keep */
     bool in_training; /* a trainer is open; it needs the model alone */
-    config cfg;
-    hfdir *dir;   /* keeps mapped files alive */
-    void *memory; /* the arena's span on the device */
+    hfdir *dir;       /* keeps mapped files alive */
+    void *memory;     /* the arena's span on the device */
     size_t memory_bytes;
     void *mixture; /* adapters and their routers: training moves them and gives the span back */
     size_t mixture_bytes;
-    void *trained;                  /* what training moved (params.h); NULL: it never was trained */
-    struct lora *trained_loras;     /* those it attached */
-    tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
-    float rope_scale;               /* on cos and sin (yarn's mscale) */
-    float attn_scale;               /* 1/sqrt(qk_dim), times yarn's factor where it has one */
-    block *blocks;                  /* n_layers */
-    struct swap *swap;              /* the expert patch that is in; NULL: none */
-    char patch_hash[17];            /* of its contents; "": none */
-    char lora_hash[17];             /* of the LoRA that was loaded (peft_hash); "": none */
+    void *trained;              /* what training moved (params.h); NULL: it never was trained */
+    struct lora *trained_loras; /* those it attached */
+    struct swap *swap;          /* the expert patch that is in; NULL: none */
+    char patch_hash[17];        /* of its contents; "": none */
+    char lora_hash[17];         /* of the LoRA that was loaded (peft_hash); "": none */
     struct specialists *specialists; /* NULL: none */
     struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
     struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */
     bool double_quant;               /* how weights are quantised, with nf4 */
-    lora *loras;                     /* what the linears point to */
-    size_t n_loras;
-    bool folded;             /* some of them are in the weights (fold.h) */
-    int32_t lora_rank;       /* the largest; 0: no LoRA */
-    int32_t bank_columns;    /* of the widest bank; 0: no specialist is a LoRA */
-    int32_t extra_experts;   /* the most of a layer; 0: no specialist is a patch */
-    int32_t expert_rank;     /* of the LoRA on full experts, the largest; 0: none */
-    dtype act_dt;            /* what activations are computed in: f32 or bf16 */
-    pesc_tokenizer *tok;     /* NULL: none */
-    const chat_format *chat; /* NULL: none recognised */
+    bool folded;                     /* some of them are in the weights (fold.h) */
+    pesc_tokenizer *tok;             /* NULL: none */
+    const chat_format *chat;         /* NULL: none recognised */
     char stop_text[64];  /* the token that ends an answer of a template that is not recognised */
     const char *stop[1]; /* the same; NULL: none */
     pesc_model_info info;

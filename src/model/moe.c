@@ -128,11 +128,11 @@ typedef enum dropout_rows { DROPOUT_ADAPTER, DROPOUT_GATE, DROPOUT_UP, DROPOUT_D
 /* Dropout of rows that experts read: each choice of a token has a mask of its own. */
 static void drop_rows(const pass *p, const block *b, tensor rows, dropout_rows which)
 {
-    uint64_t layer = (uint64_t)(b - p->m->blocks);
+    uint64_t layer = (uint64_t)(b - p->m->w.blocks);
     if (!pass_has_dropout(p))
         return;
-    const train_state *t = p->train;
-    float rate = which == DROPOUT_ADAPTER ? t->adapter_dropout : t->lora_dropout;
+    const backward_facts *f = &p->train->mirror->facts;
+    float rate = which == DROPOUT_ADAPTER ? f->adapter_dropout : f->lora_dropout;
     if (rate > 0)
         p->dev->op->dropout(p->dev, rows, rows, pass_key(p, rng_stream(layer, which, 0)), rate);
 }
@@ -252,7 +252,7 @@ static expert_parts expert_parts_of(const moe *m, const extra_experts *x)
 /* What A reads: x, or in training x with dropout. */
 static tensor expert_lora_in(const pass *p, const block *b, const expert_part *e, tensor x)
 {
-    if (!pass_has_dropout(p) || p->train->lora_dropout <= 0)
+    if (!pass_has_dropout(p) || p->train->mirror->facts.lora_dropout <= 0)
         return x;
     tensor in = narrow(p->acts.moe.lora_wide, x.ne[1]);
     p->dev->op->copy(p->dev, in.data, x.data, tensor_bytes(&x));

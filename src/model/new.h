@@ -3,7 +3,7 @@
 #ifndef PESC_MODEL_NEW_H
 #define PESC_MODEL_NEW_H
 
-#include "model/family.h"
+#include "arch/family.h"
 
 enum { NEW_SHARD_BYTES = 2000000000 };
 

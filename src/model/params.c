@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/bind.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "tensor/quants.h"
 
 #include <math.h>
@@ -80,20 +80,22 @@ static int32_t ready_after(const walk *w, const slot *s)
 {
     if (s->layer >= 0)
         return s->layer;
-    return s->rule->offset == offsetof(pesc_model, embed) ? -1 : w->c->n_layers;
+    return s->rule->offset == offsetof(transformer, embed) ? -1 : w->c->n_layers;
 }
 
 static void note_layer(walk *w, const slot *s)
 {
     params *p = w->p;
-    if (s->layer < 0 && s->rule->offset == offsetof(pesc_model, embed)) { /* below everything */
-        p->first_layer = 0;
-        p->first_attn = true;
+    if (s->layer < 0 && s->rule->offset == offsetof(transformer, embed)) { /* below everything */
+        p->mirror.facts.first_layer = 0;
+        p->mirror.facts.first_attn = true;
     }
-    if (s->layer < 0 || s->layer > p->first_layer)
+    if (s->layer < 0 || s->layer > p->mirror.facts.first_layer)
         return;
-    p->first_attn = (s->layer == p->first_layer && p->first_attn) || in_attention(s->rule);
-    p->first_layer = s->layer;
+    p->mirror.facts.first_attn =
+        (s->layer == p->mirror.facts.first_layer && p->mirror.facts.first_attn) ||
+        in_attention(s->rule);
+    p->mirror.facts.first_layer = s->layer;
 }
 
 static tensor part(tensor flat, const param *q, int64_t at)
@@ -156,7 +158,7 @@ static void init_param(walk *w, const param *q, tensor from, init_kind init)
 
 static void check_weight(walk *w, const slot *s)
 {
-    dtype held = w->m ? bind_field(w->m, s)->dt : DT_F32;
+    dtype held = w->m ? bind_field(&w->m->shape.w, s)->dt : DT_F32;
     /* Chosen experts of a stack are written back to it, which blocks do not allow. */
     bool fixed = held == DT_NF4 || (quants_is(held) && own_of(w, s));
     if (fixed && w->status == PESC_OK)
@@ -169,8 +171,8 @@ static void check_weight(walk *w, const slot *s)
 /* The chosen experts of a stack that stays where it is. */
 static void place_own(walk *w, const slot *s, const expertcfg_layer *own, const param *stack)
 {
-    moe *g = &w->p->grads.blocks[s->layer].moe;
-    *bind_field(&w->p->grads, s) = params_grad(w->p, stack);
+    moe *g = &w->p->mirror.of.blocks[s->layer].moe;
+    *bind_field(&w->p->mirror.of, s) = params_grad(w->p, stack);
     g->own = own->ids;
     g->n_own = own->n;
 }
@@ -179,11 +181,11 @@ static void place_own(walk *w, const slot *s, const expertcfg_layer *own, const 
 static void place_weight(walk *w, const slot *s, param q)
 {
     params *p = w->p;
-    tensor *field = bind_field(w->m, s);
+    tensor *field = bind_field(&w->m->shape.w, s);
     const expertcfg_layer *own = own_of(w, s);
-    init_param(w, &q, field->data ? bind_tensor(w->m, s) : *field, s->rule->init);
+    init_param(w, &q, field->data ? bind_tensor(&w->m->shape.w, s) : *field, s->rule->init);
     if (own)
-        p->list[w->n_list - 1].into = bind_tensor(w->m, s);
+        p->list[w->n_list - 1].into = bind_tensor(&w->m->shape.w, s);
     if (more_of_stack(w, s))
         return;
     if (s->expert >= 0) {
@@ -201,7 +203,7 @@ static void place_weight(walk *w, const slot *s, param q)
         return;
     }
     *field = working(p, &q);
-    *bind_field(&p->grads, s) = params_grad(p, &q);
+    *bind_field(&p->mirror.of, s) = params_grad(p, &q);
 }
 
 static void add_weight(walk *w, const slot *s)
@@ -223,8 +225,8 @@ static void place_lora(walk *w, const slot *s, lora *l, bool second)
 {
     params *p = w->p;
     const param *q = &p->list[w->n_list - 1];
-    linear *to = (linear *)(void *)bind_field(w->m, s);
-    linear *grad = (linear *)(void *)bind_field(&p->grads, s);
+    linear *to = bind_linear(&w->m->shape.w, s);
+    linear *grad = bind_linear(&p->mirror.of, s);
     lora *g = &p->lora_grads[w->n_loras];
     tensor *t = second ? &l->b : &l->a;
     init_param(w, q, *t, second ? INIT_ZERO : INIT_UNIFORM);
@@ -250,7 +252,7 @@ static void name_lora(param *q, const slot *s, int64_t r, bool second)
 static void add_lora(walk *w, const slot *s, bool second)
 {
     params *p = w->p;
-    lora *l = w->m ? ((linear *)(void *)bind_field(w->m, s))->lora : NULL;
+    lora *l = w->m ? bind_linear(&w->m->shape.w, s)->lora : NULL;
     bool ours = l && p->loras && l == &p->loras[w->n_attached]; /* attached the first time */
     bool attach = (!l || ours) && params_lora_rank(&p->spec, w->c, s);
     if (!p->spec.lora_r || !(l || attach))
@@ -265,7 +267,7 @@ static void add_lora(walk *w, const slot *s, bool second)
         if (attach) {
             l = &p->loras[w->n_attached];
             l->scale = p->spec.lora_alpha / (float)r;
-            w->m->lora_rank = w->m->lora_rank > r ? w->m->lora_rank : (int32_t)r;
+            w->m->shape.lora_rank = w->m->shape.lora_rank > r ? w->m->shape.lora_rank : (int32_t)r;
         }
         place_lora(w, s, l, second);
     }
@@ -295,7 +297,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
                   .exact_at = -1,
                   .nd = 3,
                   .ne = { n, q->ne[0], q->ne[1] } };
-    lora_stack *g = bind_lora_stack(&p->grads, s);
+    lora_stack *g = bind_lora_stack(&p->mirror.of, s);
     *t = working(p, &all);
     *(second ? &g->b : &g->a) = params_grad(p, &all);
 }
@@ -304,7 +306,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
 static void add_expert_lora(walk *w, const slot *s, bool second)
 {
     params *p = w->p;
-    lora_stack *l = w->m ? bind_lora_stack(w->m, s) : NULL;
+    lora_stack *l = w->m ? bind_lora_stack(&w->m->shape.w, s) : NULL;
     bool there = l && l->a.data;
     if (!p->spec.lora_r || !(there || params_lora_rank(&p->spec, w->c, s)))
         return;
@@ -326,8 +328,7 @@ static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
     walk w = { .p = p, .m = m, .c = c, .staging = staging };
     p->n = p->n_work = p->n_exact = 0;
     memset(p->count, 0, sizeof p->count);
-    p->first_layer = c->n_layers;
-    p->first_attn = false;
+    p->mirror.facts = params_facts(&p->spec, c->n_layers);
     p->flat = false;
     if (p->stages && !p->memory)
         memset(p->stages, 0, (size_t)p->n_stages * sizeof *p->stages);
@@ -363,7 +364,7 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
                           .n_work = p.n_work,
                           .n_exact = p.n_exact,
                           .n_grad = p.n_grad,
-                          .first_layer = p.first_layer,
+                          .first_layer = p.mirror.facts.first_layer,
                           .flat = p.flat,
                           .own = spec->own != NULL };
     memcpy(out->count, p.count, sizeof out->count);
@@ -378,7 +379,7 @@ static void layout(params *p, arena *a)
 {
     int64_t kept = p->sharded ? shards_elements(&p->shards, comm_rank(p->shards.comm)) : p->n;
     p->master = tensor_take1(a, DT_F32, kept);
-    if (p->flat && p->m->act_dt == DT_BF16)
+    if (p->flat && p->m->shape.act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n_work);
     if (p->sharded)
         p->exact = tensor_take1(a, DT_F32, p->n_exact);
@@ -386,12 +387,12 @@ static void layout(params *p, arena *a)
 
 static pesc_status take_lists(params *p, const walk *w)
 {
-    size_t layers = (size_t)p->m->cfg.n_layers;
+    size_t layers = (size_t)p->m->shape.cfg.n_layers;
     p->list = mem_zalloc(w->n_list, sizeof *p->list);
     p->loras = mem_zalloc(w->n_attached + 1, sizeof *p->loras);
     p->lora_grads = mem_zalloc(w->n_loras + 1, sizeof *p->lora_grads);
-    p->grads.blocks = mem_zalloc(layers, sizeof *p->grads.blocks);
-    if (!p->list || !p->loras || !p->lora_grads || !p->grads.blocks)
+    p->mirror.of.blocks = mem_zalloc(layers, sizeof *p->mirror.of.blocks);
+    if (!p->list || !p->loras || !p->lora_grads || !p->mirror.of.blocks)
         return fail_nomem("the list of what trains", w->n_list * sizeof *p->list);
     p->n_list = w->n_list;
     return PESC_OK;
@@ -401,7 +402,7 @@ static pesc_status check_spec(const pesc_model *m, const train_spec *s)
 {
     if (!s->molora_experts)
         return PESC_OK;
-    if (m->cfg.moe.kind != EXPERT_NONE)
+    if (m->shape.cfg.moe.kind != EXPERT_NONE)
         return fail(PESC_USAGE, "a mixture of LoRA needs a dense model, but this one has experts");
     if (s->lora_r <= 0 || s->molora_k < 1 || s->molora_k > s->molora_experts)
         return fail(PESC_USAGE,
@@ -413,9 +414,9 @@ static pesc_status check_spec(const pesc_model *m, const train_spec *s)
 
 static void reshape(pesc_model *m, const config *c)
 {
-    m->cfg = *c;
+    m->shape.cfg = *c;
     for (int32_t i = 0; i < c->n_layers; i++)
-        m->blocks[i].sparse = config_layer_sparse(c, i);
+        m->shape.w.blocks[i].sparse = config_layer_sparse(c, i);
 }
 
 /* Rows of a parameter that are converted at a time. */
@@ -433,12 +434,12 @@ static pesc_status place_all(params *p)
     pesc_model *m = p->m;
     tensor staging = { .dt = DT_F32, .nd = 1, .ne = { staging_elements(p) } };
     TRY(m->dev->op->alloc(m->dev, tensor_bytes(&staging), &staging.data));
-    walk_all(p, m, &m->cfg, staging);
+    walk_all(p, m, &m->shape.cfg, staging);
     m->trained = p->memory;
     m->trained_loras = p->loras;
-    if (m->cfg.tie_embeddings) {
-        m->head = m->embed;
-        p->grads.head = p->grads.embed;
+    if (m->shape.cfg.tie_embeddings) {
+        m->shape.w.head = m->shape.w.embed;
+        p->mirror.of.head = p->mirror.of.embed;
     }
     pesc_status s = m->dev->op->sync(m->dev);
     m->dev->op->free(m->dev, staging.data);
@@ -464,8 +465,8 @@ static pesc_status take_memory(params *p)
 /* Whether a tensor of the model is still where it was loaded. */
 static bool keeps_some(const params *p)
 {
-    bool some = p->spec.own || p->m->n_loras;
-    for (slot s = slot_first(); !some && slot_next(&p->m->cfg, &s);)
+    bool some = p->spec.own || p->m->shape.n_loras;
+    for (slot s = slot_first(); !some && slot_next(&p->m->shape.cfg, &s);)
         some = !params_trains(&p->spec, &s);
     return some;
 }
@@ -480,25 +481,26 @@ static void drop(pesc_model *m, void **memory, size_t *bytes)
 static pesc_status open_all(params *p)
 {
     pesc_model *m = p->m;
-    config with = m->cfg;
+    config with = m->shape.cfg;
     TRY(check_spec(m, &p->spec));
     params_configure(&with, &p->spec);
     reshape(m, &with);
-    params_set_ranks(m, &p->spec);
-    p->sharded = params_shards_master(p->spec.own, m->act_dt, comm_size(m->dev->comm));
+    params_set_ranks(&m->shape, &p->spec);
+    p->sharded = params_shards_master(p->spec.own, m->shape.act_dt, comm_size(m->dev->comm));
     p->spec.lean = p->spec.lean && !p->sharded;
-    if (!params_take_stages(p, &m->cfg))
-        return fail_nomem("the window of gradients", (size_t)m->cfg.n_layers * sizeof(grad_stage));
-    walk w = walk_all(p, m, &m->cfg, (tensor){ 0 });
+    if (!params_take_stages(p, &m->shape.cfg))
+        return fail_nomem("the window of gradients",
+                          (size_t)m->shape.cfg.n_layers * sizeof(grad_stage));
+    walk w = walk_all(p, m, &m->shape.cfg, (tensor){ 0 });
     TRY(w.status);
     if (!w.n_list)
         return fail(PESC_USAGE, "nothing trains: this model has no part of what is asked for");
     TRY(take_lists(p, &w));
-    walk_all(p, m, &m->cfg, (tensor){ 0 });
+    walk_all(p, m, &m->shape.cfg, (tensor){ 0 });
     TRY(params_divide(p));
     TRY(take_memory(p));
     TRY(place_all(p));
-    bool moved = m->cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
+    bool moved = m->shape.cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
     if (moved)
         drop(m, &m->mixture, &m->mixture_bytes);
     if (!keeps_some(p))
@@ -515,15 +517,15 @@ pesc_status params_open(params **out, pesc_model *m, const train_spec *spec)
         return fail_nomem("the list of what trains", sizeof *p);
     p->m = m;
     p->spec = *spec;
-    config before = m->cfg;
-    const int32_t ranks[] = { m->lora_rank, m->expert_rank };
+    config before = m->shape.cfg;
+    const int32_t ranks[] = { m->shape.lora_rank, m->shape.expert_rank };
     pesc_status s = open_all(p);
     if (s == PESC_OK) {
         *out = p;
     } else {
         reshape(m, &before);
-        m->lora_rank = ranks[0];
-        m->expert_rank = ranks[1];
+        m->shape.lora_rank = ranks[0];
+        m->shape.expert_rank = ranks[1];
         params_close(p);
     }
     return s;
@@ -546,7 +548,7 @@ void params_close(params *p)
     if (!placed)
         mem_free(p->loras);
     mem_free(p->lora_grads);
-    mem_free(p->grads.blocks);
+    mem_free(p->mirror.of.blocks);
     mem_free(p);
 }
 

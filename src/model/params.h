@@ -10,9 +10,7 @@
  * ones are written back into it. So the flat buffers hold the chosen experts alone, and forward
  * knows nothing of it.
  *
- * `grads` is a model whose tensors are gradients: the same shape, and absent where a tensor is
- * frozen; a stack of which some experts train has those alone (moe.own). So backward asks the
- * mirror, and nothing is computed for what does not train.
+ * `mirror` shows backward where their gradients are (mirror.h).
  *
  * With several processes (those that the device of the model has joined) each owns segments of the
  * flat buffers (shards.h). Where forward reads a copy in bf16, a process keeps the master weights
@@ -29,8 +27,9 @@
 #define PESC_MODEL_PARAMS_H
 
 #include "format/expertcfg.h"
-#include "model/family.h"
-#include "model/layers.h"
+#include "arch/family.h"
+#include "arch/layers.h"
+#include "model/mirror.h"
 #include "model/model.h"
 #include "model/shards.h"
 
@@ -129,11 +128,9 @@ struct params {
     void *memory; /* of master, work and exact: the model's, once its tensors point there */
     size_t memory_bytes;
     void *grad_memory;
-    pesc_model grads; /* only tensors, blocks and LoRA are used */
-    lora *loras;      /* those attached here; the model's, like `memory` */
+    grad_mirror mirror;
+    lora *loras; /* those attached here; the model's, like `memory` */
     lora *lora_grads;
-    int32_t first_layer; /* the lowest layer that backward must reach; n_layers: none */
-    bool first_attn;     /* whether that layer's attention half trains */
 };
 
 /* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
@@ -203,7 +200,10 @@ bool params_full_expert(const tensor_rule *r); /* a matrix of one */
 int32_t params_lora_rank(const train_spec *spec, const config *c, const slot *s);
 
 /* Sets the ranks that the buffers of a pass are laid out for to what training will have. */
-void params_set_ranks(pesc_model *shape, const train_spec *spec);
+void params_set_ranks(model_shape *shape, const train_spec *spec);
+
+/* What backward has to know of a spec whose lowest trained layer is `first_layer`. */
+backward_facts params_facts(const train_spec *spec, int32_t first_layer);
 
 /* Whether a tensor of a model enters the list. */
 bool params_trains(const train_spec *spec, const slot *s);
@@ -232,11 +232,5 @@ void params_measure(params_size *out, const config *c, const train_spec *spec);
 
 /* The configuration as training has it: with a mixture of LoRA, if asked for. */
 void params_configure(config *c, const train_spec *spec);
-
-/* Whether anything below a layer wants its gradient. */
-static inline bool params_train_below(const params *p, int32_t layer)
-{
-    return layer > p->first_layer || p->grads.embed.data;
-}
 
 #endif

@@ -110,7 +110,7 @@ static void place_grad(params *p, size_t i, int64_t *used)
 
 static pesc_status place_grads(params *p)
 {
-    params_place_stages(p, &p->m->cfg);
+    params_place_stages(p, &p->m->shape.cfg);
     for (size_t i = 0; i < p->n_list; i++)
         p->list[i].grad_at = p->list[i].at;
     if (!p->stages)
@@ -132,7 +132,7 @@ static void zero_stage(params *p, const grad_stage *s)
 
 void params_start_stage(params *p, int32_t stage)
 {
-    bool tied = p->m->cfg.tie_embeddings;
+    bool tied = p->m->shape.cfg.tie_embeddings;
     int32_t last = p->n_stages - 1;
     if (stage < last || !tied)
         zero_stage(p, &p->stages[stage]);

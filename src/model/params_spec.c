@@ -114,12 +114,21 @@ int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)
     return wants_lora(s, c, t) ? s->lora_r : 0;
 }
 
-void params_set_ranks(pesc_model *m, const train_spec *s)
+void params_set_ranks(model_shape *m, const train_spec *s)
 {
     bool experts = s->lora_targets & TARGET_EXPERTS && m->cfg.moe.kind == EXPERT_FFN;
     m->lora_rank = m->lora_rank > s->lora_r ? m->lora_rank : s->lora_r;
     if (experts && s->lora_r > m->expert_rank)
         m->expert_rank = s->lora_r;
+}
+
+backward_facts params_facts(const train_spec *s, int32_t first_layer)
+{
+    return (backward_facts){ .first_layer = first_layer,
+                             .fp8 = s->fp8_grads,
+                             .lora_dropout = s->lora_dropout,
+                             .adapter_dropout = s->adapter_dropout,
+                             .seed = s->seed };
 }
 
 void params_configure(config *c, const train_spec *s)

@@ -1,8 +1,8 @@
 #include "model/pass.h"
 
 #include "base/mem.h"
-#include "model/memory.h"
-#include "model/rope.h"
+#include "backend/memory.h"
+#include "arch/rope.h"
 #include "model/work.h"
 
 #include <stdatomic.h>
@@ -50,7 +50,7 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
 
 static void device_layout(pass *p, arena *a, pass_sizes z)
 {
-    const pesc_model *m = p->m;
+    const model_shape *m = p->m;
     const config *c = &m->cfg;
     int64_t half = config_rot_dim(c) / 2;
     pass_inputs in = inputs_layout(p, a, z);
@@ -96,7 +96,7 @@ static size_t scratch_bytes(const pass *p)
 {
     int64_t cached = p->kv ? (int64_t)kvcache_max_pages(p->kv) * KV_PAGE_TOKENS : 0;
     work_limits w = work_of_pass(p->m, p->lim, cached, p->train ? &p->train->plan : NULL);
-    return p->m->dev->op->scratch_bytes(p->m->dev, &w);
+    return p->dev->op->scratch_bytes(p->dev, &w);
 }
 
 static const memory_need pass_need = { "a pass of the model", "fewer tokens at a time need less" };
@@ -134,7 +134,6 @@ static pesc_status open_pass(pass **out, const pass *like, const train_state *tr
         return fail_nomem("a pass", sizeof *p);
     }
     *p = *like;
-    p->dev = p->m->dev;
     p->id = atomic_fetch_add(&n_opened, 1);
     p->train = t;
     if (t)
@@ -153,38 +152,34 @@ pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
     if (m->shards)
         return fail(PESC_USAGE, "the model keeps its base by shards, so it can only be trained; "
                                 "open it again without shard_base");
-    return open_pass(out, &(pass){ .m = m, .kv = kv, .lim = lim }, NULL);
+    return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .kv = kv, .lim = lim }, NULL);
 }
 
-pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
+pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const grad_mirror *g,
                             keep_counts keep)
 {
-    ASSERT(ps->m == m);
-    const train_spec *s = &ps->spec;
-    train_state t = { .params = ps,
-                      .plan = train_plan_of(&m->cfg, s, ps->first_layer, keep),
-                      .adapter_dropout = s->adapter_dropout,
-                      .lora_dropout = s->lora_dropout };
-    return open_pass(out, &(pass){ .m = m, .lim = lim }, &t);
+    train_state t = { .mirror = g, .plan = train_plan_of(&m->shape.cfg, &g->facts, keep) };
+    return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .shards = m->shards, .lim = lim },
+                     &t);
 }
 
 static size_t shape_bytes(pass p)
 {
     arena a = { 0 };
     device_layout(&p, &a, sizes_at_limits(p.lim));
-    size_t scratch = scratch_bytes(&p), reserved = p.m->dev->reserved;
+    size_t scratch = scratch_bytes(&p), reserved = p.dev->reserved;
     return a.used + (scratch > reserved ? scratch - reserved : 0);
 }
 
-size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim)
+size_t pass_train_bytes(device *dev, const model_shape *m, const train_plan *plan, pass_limits lim)
 {
     train_state t = { .plan = *plan };
-    return shape_bytes((pass){ .m = (pesc_model *)(uintptr_t)shape, .lim = lim, .train = &t });
+    return shape_bytes((pass){ .m = m, .dev = dev, .lim = lim, .train = &t });
 }
 
-size_t pass_infer_bytes(const pesc_model *shape, pass_limits lim)
+size_t pass_infer_bytes(device *dev, const model_shape *m, pass_limits lim)
 {
-    return shape_bytes((pass){ .m = (pesc_model *)(uintptr_t)shape, .lim = lim });
+    return shape_bytes((pass){ .m = m, .dev = dev, .lim = lim });
 }
 
 void pass_close(pass *p)

@@ -44,9 +44,10 @@ typedef struct residual {
 } residual;
 
 struct pass {
-    pesc_model *m; /* borrowed, like kv */
+    const model_shape *m; /* borrowed, like kv */
     device *dev;
-    kvcache *kv; /* NULL: none */
+    struct layer_shards *shards; /* the model's */
+    kvcache *kv;                 /* NULL: none */
     pass_limits lim;
     uint64_t id;              /* unique among the passes of this process */
     int32_t n, n_seqs, n_out; /* of the tokens that are set */

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "model/block.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/pass.h"
 
 static const memory_need routes_need = { "the choices of the routers",
@@ -18,13 +18,13 @@ static void layout(const routes *r, arena *a, int64_t n, tensor *ids, tensor *ga
 
 static pesc_status open_all(routes *r)
 {
-    const config *c = &r->m->cfg;
+    const config *c = &r->m->shape.cfg;
     r->k = c->moe.topk.k;
     r->layers = mem_alloc((size_t)c->n_layers, sizeof *r->layers);
     if (!r->layers)
         return fail_nomem("routes", (size_t)c->n_layers * sizeof *r->layers);
     for (int32_t i = 0; i < c->n_layers; i++)
-        if (r->m->blocks[i].sparse)
+        if (r->m->shape.w.blocks[i].sparse)
             r->layers[r->n_layers++] = i;
     if (r->n_layers == 0)
         return fail(PESC_UNSUPPORTED,
@@ -98,11 +98,11 @@ static pesc_status fetch(routes *r, const pass *p)
 
 pesc_status routes_fwd(routes *r, pass *p)
 {
-    ASSERT(p->m == r->m && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->train);
+    ASSERT(p->m == &r->m->shape && p->n > 0 && p->n <= r->max_tokens && !p->kv && !p->train);
     int32_t last = r->layers[r->n_layers - 1];
     model_embed(p);
     for (int32_t i = 0, at = 0; i <= last; i++) {
-        const block *b = &r->m->blocks[i];
+        const block *b = &r->m->shape.w.blocks[i];
         if (i == last)
             block_route(p, i, p->x);
         else
@@ -121,13 +121,13 @@ pesc_status routes_fwd(routes *r, pass *p)
 
 void routes_record(routes *r, pass *p)
 {
-    ASSERT(!r || (p->m == r->m && p->lim.max_tokens <= r->max_tokens));
+    ASSERT(!r || (p->m == &r->m->shape && p->lim.max_tokens <= r->max_tokens));
     p->routes = r;
 }
 
 void routes_record_layer(pass *p, int32_t layer)
 {
-    const block *b = &p->m->blocks[layer];
+    const block *b = &p->m->w.blocks[layer];
     int32_t at = 0;
     if (!p->routes || !b->sparse)
         return;

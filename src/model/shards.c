@@ -26,7 +26,7 @@ static void put_in_order(shards *s, const params *p)
 {
     place all[SHARD_SEGMENTS];
     for (int32_t i = 0; i < s->n_segments; i++)
-        all[i] = (place){ p->m->cfg.n_layers, i };
+        all[i] = (place){ p->m->shape.cfg.n_layers, i };
     for (size_t i = 0; i < p->n_list; i++) {
         const param *q = &p->list[i];
         int64_t end = i + 1 < p->n_list ? p->list[i + 1].at : p->n;

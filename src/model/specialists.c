@@ -4,7 +4,7 @@
 #include "format/peft.h"
 #include "model/bind.h"
 #include "model/extra_experts.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "tensor/bf16.h"
 
 #include <string.h>
@@ -24,11 +24,6 @@ struct specialists {
     void *memory;
     struct extra *extra; /* NULL: no patches */
 };
-
-static linear *linear_at(pesc_model *m, const slot *s)
-{
-    return (linear *)(void *)bind_field(m, s); /* w is a linear's first member */
-}
 
 /* The LoRA of a slot, whose name ends in ".weight"; NULL: none, like an adapter that is NULL. */
 static const peft_lora *find_lora(const peft *adapter, const slot *s)
@@ -66,7 +61,7 @@ static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
         size_t used = 0;
         if (!adapter)
             continue;
-        for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+        for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
             const peft_lora *l = find_lora(adapter, &s);
             if (!l)
                 continue;
@@ -79,7 +74,7 @@ static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
                         "experts; LoRA on experts cannot be a model of its own",
                         adapter->dir, adapter->n - used, adapter->n);
     }
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         sp->n_banks += any_lora(sp, &s);
     return PESC_OK;
 }
@@ -88,8 +83,8 @@ static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
 static void layout(struct specialists *sp, pesc_model *m, arena *a)
 {
     size_t at = 0;
-    dtype dt = m->act_dt;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+    dtype dt = m->shape.act_dt;
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         if (!any_lora(sp, &s))
             continue;
         lora_bank *bank = &sp->banks[at];
@@ -105,8 +100,8 @@ static void layout(struct specialists *sp, pesc_model *m, arena *a)
             columns += (l->a->ne[0] + COLUMNS - 1) / COLUMNS * COLUMNS;
         }
         bank->b = tensor_take2(a, dt, s.ne[0], columns);
-        if (columns > m->bank_columns)
-            m->bank_columns = (int32_t)columns;
+        if (columns > m->shape.bank_columns)
+            m->shape.bank_columns = (int32_t)columns;
     }
 }
 
@@ -158,7 +153,7 @@ static pesc_status read_b(const struct specialists *sp, device *dev, const slot 
 static pesc_status read_all(struct specialists *sp, pesc_model *m)
 {
     size_t at = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         if (!any_lora(sp, &s))
             continue;
         const lora_bank *bank = &sp->banks[at++];
@@ -168,7 +163,7 @@ static pesc_status read_all(struct specialists *sp, pesc_model *m)
                 TRY(read_a(m->dev, l, bank->parts[i].a));
         }
         TRY(read_b(sp, m->dev, &s, bank));
-        linear_at(m, &s)->bank = bank;
+        bind_linear(&m->shape.w, &s)->bank = bank;
     }
     for (int32_t i = 0; i < sp->n; i++)
         TRY(sp->adapters[i] ? weights_check(sp->adapters[i]->ws) : PESC_OK);
@@ -247,15 +242,15 @@ void specialists_close(pesc_model *m)
     struct specialists *sp = m->specialists;
     if (!sp)
         return;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         if (s.rule->flags & RULE_LINEAR)
-            linear_at(m, &s)->bank = NULL;
+            bind_linear(&m->shape.w, &s)->bank = NULL;
     extra_close(sp->extra, m);
     if (sp->memory)
         m->dev->op->free(m->dev, sp->memory);
     mem_free(sp->banks);
     mem_free(sp->parts);
     mem_free(sp);
-    m->bank_columns = 0;
+    m->shape.bank_columns = 0;
     m->specialists = NULL;
 }

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "format/runstate.h"
 #include "model/load.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/params.h"
 #include "tensor/quants.h"
 
@@ -93,14 +93,14 @@ void swap_close(pesc_model *m)
 static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
 {
     size_t n = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         if (!is_patched(&w->p->cfg, &s))
             continue;
-        const weight *base = bind_find(&m->cfg, m->dir->ws, &s);
-        row r = { .base = base, .patch = bind_find(&m->cfg, w->p->ws, &s) };
-        r.to = bind_tensor(m, &s);
+        const weight *base = bind_find(&m->shape.cfg, m->dir->ws, &s);
+        row r = { .base = base, .patch = bind_find(&m->shape.cfg, w->p->ws, &s) };
+        r.to = bind_tensor(&m->shape.w, &s);
         if (r.to.data == (const void *)base->data) {
-            r.field = bind_field(m, &s);
+            r.field = bind_field(&m->shape.w, &s);
             r.before = r.to;
             r.to = tensor_take(a, quants_is(r.to.dt) ? DT_F32 : r.to.dt, r.to.nd, r.to.ne);
         }
@@ -143,8 +143,8 @@ static void point_fields(const struct swap *w, pesc_model *m, bool patched)
     for (size_t i = 0; i < w->n; i++)
         if (w->rows[i].field)
             *w->rows[i].field = patched ? w->rows[i].to : w->rows[i].before;
-    if (m->cfg.tie_embeddings)
-        m->head = m->embed;
+    if (m->shape.cfg.tie_embeddings)
+        m->shape.w.head = m->shape.w.embed;
 }
 
 pesc_status swap_out(pesc_model *m)
@@ -160,8 +160,8 @@ pesc_status swap_out(pesc_model *m)
 /* A stack holds all its experts in one dtype, and numbers cannot be written into blocks. */
 static pesc_status check_stacks(const struct swap *w, pesc_model *m)
 {
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        dtype held = bind_field(m, &s)->dt;
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        dtype held = bind_field(&m->shape.w, &s)->dt;
         if (is_patched(&w->p->cfg, &s) && s.expert >= 0 && quants_is(held))
             return fail(PESC_USAGE,
                         "%s: %s is held in %s; open the model with this patch, or with base_dtype "
@@ -174,7 +174,7 @@ static pesc_status check_stacks(const struct swap *w, pesc_model *m)
 /* A patch that fails half way, at a number that is not finite, leaves the base. */
 static pesc_status apply_patch(pesc_model *m, struct swap *w)
 {
-    TRY(swap_check(w->p, &m->cfg, m->dir->ws, m->dir->path));
+    TRY(swap_check(w->p, &m->shape.cfg, m->dir->ws, m->dir->path));
     TRY(check_stacks(w, m));
     TRY(swap_out(m));
     TRY(place_patch(w, m));

@@ -7,11 +7,11 @@
 
 enum { DROPOUT_STREAM = 3 };
 
-static int32_t sparse_layers(const pesc_model *m)
+static int32_t sparse_layers(const model_shape *m)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < m->cfg.n_layers; i++)
-        n += m->blocks[i].sparse;
+        n += m->w.blocks[i].sparse;
     return n;
 }
 
@@ -28,7 +28,7 @@ static pesc_status set_micro_batch(pass *p, const train_input *in)
                         p->m->cfg.vocab - 1);
     op->upload(p->dev, t->targets.data, in->targets, tensor_bytes(&t->targets));
     op->upload(p->dev, t->weights.data, in->weights, tensor_bytes(&t->weights));
-    t->key = (rng_key){ t->params->spec.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
+    t->key = (rng_key){ t->mirror->facts.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
     t->first_micro_batch = in->first_micro_batch;
     return PESC_OK;
 }
@@ -70,8 +70,8 @@ static int32_t lowest(const pass *p)
 /* The weights of a layer must be there, and those of the next one on their way. */
 static void use_layer(const pass *p, int32_t layer, int32_t next)
 {
-    if (p->m->shards)
-        layer_shards_use(p->m->shards, layer, next);
+    if (p->shards)
+        layer_shards_use(p->shards, layer, next);
 }
 
 static void use_forward(const pass *p, int32_t layer)
@@ -88,13 +88,13 @@ static void use_backward(const pass *p, int32_t layer)
 
 static void layers_fwd(pass *p)
 {
-    const pesc_model *m = p->m;
+    const model_shape *m = p->m;
     model_embed(p);
     for (int32_t i = 0; i < m->cfg.n_layers; i++) {
         select_layer(p, i);
         use_forward(p, i);
         block_fwd(p, i, input_of(p, i));
-        if (m->blocks[i].sparse)
+        if (m->w.blocks[i].sparse)
             p->dev->op->balance(p->dev, balance_part(p, i, false), balance_part(p, i, true),
                                 p->acts.moe.logits, p->acts.moe.ids);
     }
@@ -107,7 +107,8 @@ static void layers_fwd(pass *p)
 static void head_bwd(const pass *p, tensor rows, tensor dlogits)
 {
     const train_state *t = p->train;
-    const pesc_model *m = p->m, *g = &t->params->grads;
+    const model_shape *m = p->m;
+    const transformer *g = &t->mirror->of;
     const ops *op = p->dev->op;
     int64_t n = rows.ne[0];
     tensor dlast = tensor_slice(&t->dlast, 0, n);
@@ -119,11 +120,11 @@ static void head_bwd(const pass *p, tensor rows, tensor dlogits)
                                   .scale = 1,
                                   .accumulate = true });
     op->matmul(p->dev,
-               &(mm){ .layout = MM_NN, .out = dlast, .a = dlogits, .b = m->head, .scale = 1 });
+               &(mm){ .layout = MM_NN, .out = dlast, .a = dlogits, .b = m->w.head, .scale = 1 });
     op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = dlast,
                                          .dy = dlast,
                                          .x = tensor_slice(&p->last, 0, n),
-                                         .w = m->final_norm,
+                                         .w = m->w.final_norm,
                                          .rstd = tensor_slice(&t->last_rstd, 0, n),
                                          .dw = g->final_norm });
     op->embed_bwd(p->dev, t->grads.dx, dlast, rows);
@@ -164,7 +165,7 @@ static void recover_activations(pass *p, int32_t layer)
     case KEEP_LIVE:
         break;
     case KEEP_ALL:
-        block_restore(p, &p->m->blocks[layer]);
+        block_restore(p, &p->m->w.blocks[layer]);
         break;
     default:
         p->stream = (residual){ .x = input_of(p, layer) };
@@ -176,7 +177,7 @@ static void recover_activations(pass *p, int32_t layer)
 static void layers_bwd(pass *p, const train_input *in, float balance)
 {
     const ops *op = p->dev->op;
-    const pesc_model *m = p->m;
+    const model_shape *m = p->m;
     train_state *t = p->train;
     op->convert(p->dev, t->grads.dy, t->grads.dx);
     if (in->layer_done)
@@ -186,7 +187,7 @@ static void layers_bwd(pass *p, const train_input *in, float balance)
         use_backward(p, i);
         recover_activations(p, i);
         p->phase = PHASE_BACKWARD;
-        if (m->blocks[i].sparse) {
+        if (m->w.blocks[i].sparse) {
             t->grads.moe.share = balance_part(p, i, false);
             t->grads.moe.balance = balance;
         }
@@ -194,8 +195,8 @@ static void layers_bwd(pass *p, const train_input *in, float balance)
         if (in->layer_done)
             in->layer_done(in->ctx, i);
     }
-    if (t->params->grads.embed.data)
-        op->embed_bwd(p->dev, t->params->grads.embed, t->grads.dx, p->ids);
+    if (t->mirror->of.embed.data)
+        op->embed_bwd(p->dev, t->mirror->of.embed, t->grads.dx, p->ids);
 }
 
 /* ---- results ---- */
@@ -209,7 +210,7 @@ static void read_balance(const pass *p, train_output *out)
     out->balance = r->balance;
     for (int32_t i = 0; i < c->n_layers; i++) {
         const float *f = r->balance + i * (2 * e + 1);
-        bool sparse = p->m->blocks[i].sparse;
+        bool sparse = p->m->w.blocks[i].sparse;
         for (int64_t j = 0; j < e; j++)
             r->counts[i * e + j] = sparse ? llround((double)f[j] * (double)choices) : 0;
         if (sparse)
@@ -217,7 +218,7 @@ static void read_balance(const pass *p, train_output *out)
     }
 }
 
-static pesc_status read_results(pass *p, const train_input *in, train_output *out)
+static pesc_status read_results(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
     const ops *op = p->dev->op;
     const train_state *t = p->train;
@@ -228,9 +229,9 @@ static pesc_status read_results(pass *p, const train_input *in, train_output *ou
         TRY(op->download(p->dev, r->balance, t->balance.data, tensor_bytes(&t->balance)));
         read_balance(p, out);
     }
-    if (p->m->shards)
-        TRY(layer_shards_check(p->m->shards));
-    TRY(weights_check(p->m->dir->ws)); /* a mapped file may have been truncated meanwhile */
+    if (m->shards)
+        TRY(layer_shards_check(m->shards));
+    TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t i = 0; i < in->n_targets; i++)
         out->ce += (double)in->weights[i] * (double)r->loss[i];
     out->finite = isfinite(out->ce) && isfinite(out->aux);
@@ -241,8 +242,8 @@ static pesc_status read_results(pass *p, const train_input *in, train_output *ou
 
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
-    ASSERT(p->m == m && p->train);
-    int32_t sparse = sparse_layers(m);
+    ASSERT(p->m == &m->shape && p->train);
+    int32_t sparse = sparse_layers(&m->shape);
     TRY(set_micro_batch(p, in));
     tensor dx = p->train->grads.dx;
     p->phase = PHASE_FORWARD;
@@ -252,18 +253,18 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     layers_bwd(p, in, sparse ? in->aux_weight / (float)sparse : 0);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
-    return read_results(p, in, out);
+    return read_results(m, p, in, out);
 }
 
 pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train)
 {
     if (!m->shards)
         return PESC_OK;
-    for (int32_t i = 0; i < m->cfg.n_layers; i++)
+    for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
         use_forward(p, i);
     if (train && in->layer_done)
-        in->layer_done(in->ctx, m->cfg.n_layers);
-    for (int32_t i = m->cfg.n_layers - 1; train && i >= lowest(p); i--) {
+        in->layer_done(in->ctx, p->m->cfg.n_layers);
+    for (int32_t i = p->m->cfg.n_layers - 1; train && i >= lowest(p); i--) {
         use_backward(p, i);
         if (in->layer_done)
             in->layer_done(in->ctx, i);
@@ -273,12 +274,12 @@ pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train
 
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
-    ASSERT(p->m == m && p->train);
+    ASSERT(p->m == &m->shape && p->train);
     TRY(set_micro_batch(p, in));
     p->phase = PHASE_EVALUATE;
     layers_fwd(p);
     loss_chunks(p);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
-    return read_results(p, in, out);
+    return read_results(m, p, in, out);
 }

@@ -5,13 +5,13 @@
  * (recompute.h), backward.
  *
  * The head and the cross-entropy see target rows only, a chunk at a time, so the logits of all
- * tokens never exist at once. Gradients of parameters are added to params.grad: gradient
+ * tokens never exist at once. Gradients of parameters are added to the mirror: gradient
  * accumulation is several calls. */
 #ifndef PESC_MODEL_TRAIN_H
 #define PESC_MODEL_TRAIN_H
 
 #include "model/model.h"
-#include "model/params.h"
+#include "model/mirror.h"
 #include "model/recompute.h"
 
 typedef struct train_input {
@@ -22,7 +22,7 @@ typedef struct train_input {
     int32_t n_targets;
     float aux_weight;       /* of the balance loss in what is differentiated */
     uint64_t step, micro;   /* name the dropout masks */
-    bool first_micro_batch; /* of a step: the first call after params_start_grad() */
+    bool first_micro_batch; /* of a step: gradients of adapters are written, not added to */
     /* Called when the device has the work up to backward of a layer, from n_layers, the head, down
      * to the lowest that trains; NULL: nothing to do. */
     void (*layer_done)(void *ctx, int32_t layer);
@@ -43,24 +43,21 @@ typedef struct train_output {
 typedef struct train_plan {
     recompute_plan recompute;
     int32_t dropout_width; /* of the widest input that LoRA reads with dropout; 0: none */
-    bool fp8_grads;        /* train_spec.fp8_grads */
+    bool fp8_grads;        /* backward_facts.fp8 */
 } train_plan;
 
-train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer,
-                         keep_counts keep);
+train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts keep);
 
-/* A pass over the model of `ps`, for model_train and model_loss alone. */
-pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const params *ps,
+/* A pass for model_train and model_loss alone; g is the mirror of m, borrowed. */
+pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const grad_mirror *g,
                             keep_counts keep);
 
 /* The bytes such a pass takes on the device, with the scratch of its ops where that is not reserved
- * yet. Of `shape` it reads dev, cfg, act_dt, lora_rank, and the shapes and types of the weights in
- * blocks (NULL: none) and head.
- */
-size_t pass_train_bytes(const pesc_model *shape, const train_plan *plan, pass_limits lim);
+ * yet. Without blocks its weights count as being in the type of the activations. */
+size_t pass_train_bytes(device *dev, const model_shape *m, const train_plan *plan, pass_limits lim);
 
 /* The same of a pass for inference without a cache. */
-size_t pass_infer_bytes(const pesc_model *shape, pass_limits lim);
+size_t pass_infer_bytes(device *dev, const model_shape *m, pass_limits lim);
 
 /* The loss with dropout, and its gradients. */
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);

@@ -14,17 +14,16 @@ static int32_t widest_input(const config *c)
     return larger(larger(wide, c->moe.shared_dim), larger(c->q_lora_rank, c->kv_lora_rank));
 }
 
-train_plan train_plan_of(const config *c, const train_spec *s, int32_t first_layer,
-                         keep_counts keep)
+train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts keep)
 {
-    return (train_plan){ .recompute = recompute_plan_of(c->n_layers, first_layer, keep),
-                         .dropout_width = s->lora_dropout > 0 ? widest_input(c) : 0,
-                         .fp8_grads = s->fp8_grads };
+    return (train_plan){ .recompute = recompute_plan_of(c->n_layers, f->first_layer, keep),
+                         .dropout_width = f->lora_dropout > 0 ? widest_input(c) : 0,
+                         .fp8_grads = f->fp8 };
 }
 
 int64_t train_state_chunk(const pass *p, int64_t n)
 {
-    int64_t rows = p->m->dev->head_rows;
+    int64_t rows = p->dev->head_rows;
     return n < rows ? n : rows;
 }
 

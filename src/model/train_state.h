@@ -6,7 +6,7 @@
 #define PESC_MODEL_TRAIN_STATE_H
 
 #include "model/block.h"
-#include "model/params.h"
+#include "model/mirror.h"
 #include "model/train.h"
 
 /* Gradients on their way through a layer: one set, which all layers use in turn. */
@@ -28,17 +28,16 @@ typedef struct train_results {
 } train_results;
 
 typedef struct train_state {
-    const params *params; /* borrowed: what trains, and where its gradients are added */
+    const grad_mirror *mirror; /* borrowed: what trains, and where its gradients are added */
     train_plan plan;
     layer_plan *layers; /* [n_layers]: what each layer keeps, and its slot */
     block_acts *slots;  /* [recompute_slots()] */
     tensor inputs;      /* f32 [n_layers - first, T, C]: of each layer that backward reaches */
     layer_keep keep;    /* of the layer at hand */
 
-    rng_key key;                         /* of the dropout masks of this micro-batch */
-    float adapter_dropout, lora_dropout; /* rates, of what experts read */
-    tensor dropped;                      /* [T, plan.dropout_width]: a LoRA's input with dropout */
-    bool first_micro_batch;              /* gradients of adapters are written, not added to */
+    rng_key key;            /* of the dropout masks of this micro-batch */
+    tensor dropped;         /* [T, plan.dropout_width]: a LoRA's input with dropout */
+    bool first_micro_batch; /* gradients of adapters are written, not added to */
 
     tensor targets, weights, loss; /* i32, f32, f32 [n_out] */
     tensor last_rstd, dlast;       /* of a chunk of target rows: f32 [rows], f32 [rows,C] */

@@ -8,13 +8,13 @@ static int64_t most(int64_t a, int64_t b)
 }
 
 /* Numbers of a weight that a product reads in another type than the activations'. */
-static int64_t converted(const pesc_model *m, const tensor *w)
+static int64_t converted(const model_shape *m, const tensor *w)
 {
     return w->dt != m->act_dt ? tensor_count(w) : 0;
 }
 
 /* Of n linears that read one x: one at a time, or, backward, all in the product that makes dx. */
-static int64_t linears(const pesc_model *m, const linear *const *l, int n, bool train)
+static int64_t linears(const model_shape *m, const linear *const *l, int n, bool train)
 {
     int64_t sum = 0, largest = 0;
     for (int i = 0; i < n; i++) {
@@ -25,13 +25,13 @@ static int64_t linears(const pesc_model *m, const linear *const *l, int n, bool 
     return train ? sum : largest;
 }
 
-static int64_t ffn_converted(const pesc_model *m, const ffn *f, bool train)
+static int64_t ffn_converted(const model_shape *m, const ffn *f, bool train)
 {
     const linear *in[] = { &f->gate, &f->up };
     return most(linears(m, in, 2, train), converted(m, &f->down.w));
 }
 
-static int64_t block_converted(const pesc_model *m, const block *b, bool train)
+static int64_t block_converted(const model_shape *m, const block *b, bool train)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
     const tensor *others[] = {
@@ -92,7 +92,7 @@ static int64_t widest(const config *c)
     return n;
 }
 
-work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
+work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
                          const train_plan *train)
 {
     const config *c = &m->cfg;
@@ -109,11 +109,11 @@ work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
                       .k = sparse ? c->moe.topk.k : 0,
                       .converted = (int64_t)LINEARS * m->lora_rank * widest(c),
                       .train = train != NULL };
-    for (int32_t i = 0; m->blocks && i < c->n_layers; i++) {
-        w.converted = most(w.converted, block_converted(m, &m->blocks[i], w.train));
+    for (int32_t i = 0; m->w.blocks && i < c->n_layers; i++) {
+        w.converted = most(w.converted, block_converted(m, &m->w.blocks[i], w.train));
         if (train && train->fp8_grads)
-            block_fp8(&w, &m->blocks[i]);
+            block_fp8(&w, &m->w.blocks[i]);
     }
-    w.converted = most(w.converted, converted(m, &m->head));
+    w.converted = most(w.converted, converted(m, &m->w.head));
     return w;
 }

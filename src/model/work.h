@@ -5,9 +5,9 @@
 #include "model/train.h"
 
 /* Of a pass over m within these limits. `cached`: positions that a sequence of its cache can have,
- * 0 without one; `train`: of a pass with backward, else NULL. Of m, dev is not looked at; without
+ * 0 without one; `train`: of a pass with backward, else NULL. Without
  * blocks its weights count as being in the type of the activations. */
-work_limits work_of_pass(const pesc_model *m, pass_limits lim, int64_t cached,
+work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
                          const train_plan *train);
 
 #endif

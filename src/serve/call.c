@@ -59,7 +59,7 @@ static bool set_reports(call *c, api_error *e)
     const pesc_server *s = c->x->srv;
     const expert_load *load = &s->load;
     int64_t top = c->api.top > c->api.prompt_top ? c->api.top : c->api.prompt_top;
-    c->n_top = top < 0 ? 0 : top < s->m->cfg.vocab ? (int32_t)top : s->m->cfg.vocab;
+    c->n_top = top < 0 ? 0 : top < s->m->shape.cfg.vocab ? (int32_t)top : s->m->shape.cfg.vocab;
     if (load->n_layers == 0)
         return !c->api.return_routes ||
                api_refuse(e, 400, "unsupported_parameter", "return_routed_experts",
@@ -142,7 +142,7 @@ static uint64_t scope_of(const call *c)
 static bool prepare(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
-    prompt_maker m = { s->m->tok, s->chat, s->m->cfg.vocab };
+    prompt_maker m = { s->m->tok, s->chat, s->m->shape.cfg.vocab };
     c->model = models_find(s, c->api.model, e);
     if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
         !check_choices(c, e) || !check_lengths(c, e))
@@ -207,7 +207,7 @@ static void generate(exchange *x, api_endpoint endpoint)
 {
     api_request r;
     api_error e = { 0 };
-    api_rules rules = { x->srv->m->cfg.vocab, x->srv->opt.lenient };
+    api_rules rules = { x->srv->m->shape.cfg.vocab, x->srv->opt.lenient };
     if (!api_parse(&r, endpoint, x->body.p ? x->body.p : "", x->body.n, &rules, &e)) {
         api_close(&r);
         exchange_fail(x, &e);

@@ -7,13 +7,13 @@
 
 pesc_status expertload_open(pesc_server *s)
 {
-    const config *c = &s->m->cfg;
+    const config *c = &s->m->shape.cfg;
     expert_load *l = &s->load;
     l->layers = mem_alloc((size_t)c->n_layers, sizeof *l->layers);
     if (!l->layers)
         return fail_nomem("layers", (size_t)c->n_layers * sizeof *l->layers);
     for (int32_t i = 0; i < c->n_layers; i++)
-        if (s->m->blocks[i].sparse)
+        if (s->m->shape.w.blocks[i].sparse)
             l->layers[l->n_layers++] = i;
     if (l->n_layers == 0)
         return PESC_OK;

@@ -100,14 +100,14 @@ void handle_slots(exchange *x)
 
 static prompt_maker maker_of(const pesc_server *s)
 {
-    return (prompt_maker){ s->m->tok, s->chat, s->m->cfg.vocab };
+    return (prompt_maker){ s->m->tok, s->chat, s->m->shape.cfg.vocab };
 }
 
 /* Parses the body; false: the answer is set. Close the request in any case. */
 static bool parse(exchange *x, api_endpoint endpoint, api_request *r)
 {
     api_error e = { 0 };
-    api_rules rules = { x->srv->m->cfg.vocab, x->srv->opt.lenient };
+    api_rules rules = { x->srv->m->shape.cfg.vocab, x->srv->opt.lenient };
     if (api_parse(r, endpoint, x->body.p ? x->body.p : "", x->body.n, &rules, &e)) {
         if (r->ignored.n)
             str_add(&x->ignored, r->ignored.p, r->ignored.n);
@@ -184,7 +184,7 @@ void handle_detokenize(exchange *x)
     size_t n;
     str text = { 0 };
     if (parse(x, API_DETOKENIZE, &r)) {
-        bool good = api_ids(r.tokens, "tokens", x->srv->m->cfg.vocab, &ids, &n, &e);
+        bool good = api_ids(r.tokens, "tokens", x->srv->m->shape.cfg.vocab, &ids, &n, &e);
         if (good && !x->srv->m->tok)
             good = api_refuse(&e, 400, NULL, NULL, "the model has no tokenizer");
         pesc_status st = good ? prompts_decode(x->srv->m->tok, ids, n, 0, &text) : PESC_OK;

@@ -112,7 +112,7 @@ const served_model *models_find(const pesc_server *s, const char *name, api_erro
 
 static json_t *model_json(const pesc_server *s, const served_model *m)
 {
-    const config *c = &s->m->cfg;
+    const config *c = &s->m->shape.cfg;
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i, s:{s:i, s:i, s:i}}", "id", m->name,
                      "object", "model", "created", (json_int_t)s->created, "owned_by", "pesc",
                      "root", m->name, "parent", m->specialist ? s->models[0].name : NULL,

@@ -51,7 +51,7 @@ static pesc_status list_hosts(pesc_server *s)
 
 static pesc_status open_parts(pesc_server *s)
 {
-    const config *cfg = &s->m->cfg;
+    const config *cfg = &s->m->shape.cfg;
     int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
     s->context = s->opt.context ? (int32_t)s->opt.context : own;
     s->created = (int64_t)clock_wall();

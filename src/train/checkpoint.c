@@ -5,7 +5,7 @@
 #include "format/patch.h"
 #include "format/peft.h"
 #include "model/bind.h"
-#include "model/family.h"
+#include "arch/family.h"
 #include "train/parts.h"
 #include "train/settings.h"
 
@@ -51,9 +51,9 @@ typedef struct lora_facts {
 
 static lora_facts lora_facts_of(pesc_model *m, const slot *s)
 {
-    const lora_stack *stack = bind_lora_stack(m, s);
-    const bool is_linear = s->rule->flags & RULE_LINEAR;
-    const lora *l = is_linear ? ((const linear *)(const void *)bind_field(m, s))->lora : NULL;
+    const lora_stack *stack = bind_lora_stack(&m->shape.w, s);
+    const linear *of = bind_linear(&m->shape.w, s);
+    const lora *l = of ? of->lora : NULL;
     if (stack && stack->a.data)
         return (lora_facts){ stack->a.ne[1], stack->scale };
     return l ? (lora_facts){ l->a.ne[0], l->scale } : (lora_facts){ 0 };
@@ -96,7 +96,7 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 {
     pesc_model *m = c->p->m;
     /* 0.1, not the nearest f32. peft refuses dropout on experts, even where it only infers. */
-    double dropout = m->expert_rank ? 0 : round(1e6 * (double)c->p->spec.lora_dropout) / 1e6;
+    double dropout = m->shape.expert_rank ? 0 : round(1e6 * (double)c->p->spec.lora_dropout) / 1e6;
     json_t *v =
         json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:[], s:{}, s:{}}", "peft_type", "LORA",
                   "task_type", "CAUSAL_LM", "base_model_name_or_path", c->about.base, "bias",
@@ -104,12 +104,12 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
                   "target_modules", "rank_pattern", "alpha_pattern");
     bool fine = v != NULL;
     json_t *layers = json_array();
-    for (slot s = slot_first(); fine && slot_next(&m->cfg, &s);) {
+    for (slot s = slot_first(); fine && slot_next(&m->shape.cfg, &s);) {
         lora_facts l = lora_facts_of(m, &s);
         if (l.rank)
             fine = describe_lora(v, &s, &l) && add_layer(layers, s.layer);
     }
-    if (fine && json_array_size(layers) < (size_t)m->cfg.n_layers)
+    if (fine && json_array_size(layers) < (size_t)m->shape.cfg.n_layers)
         fine = json_object_set(v, "layers_to_transform", layers) == 0;
     json_decref(layers);
     if (fine)
@@ -121,7 +121,7 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
 /* A mixture of LoRA is not in the base model's configuration. */
 static pesc_status write_config_keys(const checkpoint *c, const char *dir)
 {
-    const moe_rule *r = &c->p->m->cfg.moe;
+    const moe_rule *r = &c->p->m->shape.cfg.moe;
     if (!c->p->spec.molora_experts)
         return PESC_OK;
     json_t *v = json_pack("{s:i, s:i, s:i, s:f}", "molora_experts", (int)r->topk.n_experts,
@@ -461,7 +461,7 @@ static pesc_status check_loras(params *p, const char *dir)
     peft *from = NULL;
     pesc_status s = none ? PESC_OK : path ? peft_open(&from, dir) : fail_nomem(dir, 64);
     mem_free(path);
-    for (slot t = slot_first(); s == PESC_OK && from && slot_next(&p->m->cfg, &t);) {
+    for (slot t = slot_first(); s == PESC_OK && from && slot_next(&p->m->shape.cfg, &t);) {
         lora_facts to = lora_facts_of(p->m, &t);
         size_t n = strlen(t.name) - strlen(".weight");
         for (size_t i = 0; s == PESC_OK && to.rank && i < from->n; i++)
@@ -479,7 +479,7 @@ static pesc_status check_mixture(const params *p, const char *dir)
     json_t *v = NULL;
     int64_t k = 0;
     double scale = 0;
-    const moe_rule *r = &p->m->cfg.moe;
+    const moe_rule *r = &p->m->shape.cfg.moe;
     bool there = path && io_kind_of(path) == IO_FILE && p->spec.molora_experts;
     pesc_status s = there ? json_read(&v, path, MAX_STATE) : path ? PESC_OK : fail_nomem(dir, 64);
     json_where w = { v, path };

@@ -82,18 +82,18 @@ static void fill_parts(pesc_cost_report *r, const cost_counts *c)
 
 static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
 {
-    pesc_model *m = &s->m;
+    model_shape *m = &s->shape;
     const config *c = &m->cfg;
     params_size size;
     int32_t n = (int32_t)r->tokens;
     r->weight_bytes = sketch_weight_bytes(s);
     r->kv_bytes = kvcache_token_bytes(c, m->act_dt);
-    r->inference_bytes = pass_infer_bytes(m, (pass_limits){ n, 1, 1 });
+    r->inference_bytes = pass_infer_bytes(s->dev, m, (pass_limits){ n, 1, 1 });
     params_measure(&size, c, spec);
     r->trained_bytes = (uint64_t)params_bytes(&size, m->act_dt, 1) + optimizer_bytes(size.n, false);
     params_configure(&m->cfg, spec);
     params_set_ranks(m, spec);
-    plan_pass p = { m, spec, size.first_layer, { n, 1, n } };
+    plan_pass p = { s->dev, m, spec, size.first_layer, { n, 1, n } };
     r->activation_bytes = plan_pass_bytes(&p, (keep_counts){ c->n_layers, 0 });
 }
 
@@ -103,16 +103,16 @@ static pesc_status count(pesc_cost_report *r, sketch *s, const pesc_cost_options
     train_spec spec;
     cost_counts c = { 0 };
     const cost_work work = { .tokens = o->tokens, .rows = o->tokens };
-    const expert_kind kind = s->m.cfg.moe.kind;
+    const expert_kind kind = s->shape.cfg.moe.kind;
     TRY(cost_settings(&t, o, kind));
     TRY(sketch_bind(s, &t));
-    TRY(cost_spec(&spec, own, &t, &s->m.cfg));
-    TRY(cost_check(&s->m.cfg, work));
+    TRY(cost_spec(&spec, own, &t, &s->shape.cfg));
+    TRY(cost_check(&s->shape.cfg, work));
     r->tokens = o->tokens;
     snprintf(r->kind, sizeof r->kind, "%s", kinds[kind].name);
     snprintf(r->method, sizeof r->method, "%s", t.method);
-    cost_of_model(&c, &s->m, work);
-    cost_of_training(&c, &s->m, &spec, work);
+    cost_of_model(&c, &s->shape, work);
+    cost_of_training(&c, &s->shape, &spec, work);
     fill_parts(r, &c);
     fill_bytes(r, s, &spec);
     return PESC_OK;

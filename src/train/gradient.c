@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -463,7 +463,8 @@ pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx)
 
 void gradient_layer_done(gradient *g, int32_t layer)
 {
-    int32_t n = g->p->m->cfg.n_layers, most = TRAFFIC_BUCKETS - 2; /* and head and embeddings */
+    int32_t n = g->p->m->shape.cfg.n_layers,
+            most = TRAFFIC_BUCKETS - 2; /* and head and embeddings */
     int32_t every = (n + most - 1) / most;
     if (g->p->stages)
         finish_stages(g, n - layer + 1);
@@ -474,7 +475,7 @@ void gradient_layer_done(gradient *g, int32_t layer)
 /* By groups; buckets are the same everywhere, also without a micro-batch. */
 static void send_rest(gradient *g)
 {
-    for (int32_t i = g->p->m->cfg.n_layers; i >= 0; i--)
+    for (int32_t i = g->p->m->shape.cfg.n_layers; i >= 0; i--)
         gradient_layer_done(g, i);
     send_ready(g, -1);
 }

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "train/cost.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
@@ -41,7 +41,7 @@ static pesc_status make_ids(bench *b)
         return fail_nomem("random tokens", n * sizeof *b->ids);
     rng_key key = { 1, 0 };
     for (size_t i = 0; i < n; i++)
-        b->ids[i] = (int32_t)((double)rng_uniform(key, i) * b->m->cfg.vocab);
+        b->ids[i] = (int32_t)((double)rng_uniform(key, i) * b->m->shape.cfg.vocab);
     for (int32_t i = 0; i < b->n_seqs; i++)
         b->seqs[i] =
             (token_seq){ .ids = b->ids + (size_t)i * ((size_t)b->n + 1), .n = b->n, .kv_seq = i };
@@ -113,7 +113,7 @@ static pesc_status infer(bench *b)
 {
     bool decodes = b->run->phase == PESC_COST_DECODE;
     double seconds;
-    TRY(kvcache_open(&b->kv, b->m->dev, &b->m->cfg, b->m->act_dt, b->n_seqs, b->n + 1,
+    TRY(kvcache_open(&b->kv, b->m->dev, &b->m->shape.cfg, b->m->shape.act_dt, b->n_seqs, b->n + 1,
                      (int64_t)b->n_seqs * (kvcache_pages_for(b->n + 1) * KV_PAGE_TOKENS)));
     TRY(pass_open(&b->pass, b->m, (pass_limits){ b->n * b->n_seqs, b->n_seqs, b->n_seqs }, b->kv));
     if (decodes)
@@ -126,8 +126,8 @@ static pesc_status infer(bench *b)
     note_memory(b);
     cost_counts c = { 0 };
     cost_work w = { decodes ? 1 : b->n, decodes ? b->n : 0, 1 };
-    TRY(cost_check(&b->m->cfg, w));
-    cost_of_model(&c, b->m, w);
+    TRY(cost_check(&b->m->shape.cfg, w));
+    cost_of_model(&c, &b->m->shape, w);
     b->run->flop = cost_total(&c).inference * (uint64_t)b->n_seqs;
     return PESC_OK;
 }
@@ -202,8 +202,8 @@ static pesc_status train_runs(bench *b, const targets *t)
     note_memory(b);
     cost_counts c = { 0 };
     cost_work w = { b->n, 0, b->n };
-    TRY(cost_check(&b->m->cfg, w));
-    cost_of_training(&c, b->m, &b->spec, w);
+    TRY(cost_check(&b->m->shape.cfg, w));
+    cost_of_training(&c, &b->m->shape, &b->spec, w);
     b->run->flop = (cost_total(&c).forward + cost_total(&c).backward) * (uint64_t)b->n_seqs;
     return PESC_OK;
 }
@@ -213,13 +213,15 @@ static pesc_status train(bench *b, const pesc_train_options *o)
     targets t = { 0 };
     if (!b->params)
         TRY(open_training(b, o));
-    plan_pass p = {
-        b->m, &b->spec, b->params->first_layer, { b->n * b->n_seqs, b->n_seqs, b->n * b->n_seqs }
-    };
+    plan_pass p = { b->m->dev,
+                    &b->m->shape,
+                    &b->spec,
+                    b->params->mirror.facts.first_layer,
+                    { b->n * b->n_seqs, b->n_seqs, b->n * b->n_seqs } };
     keep_counts keep = plan_keep(&p, -1, plan_room(memory_available(b->m->dev)));
-    b->run->recomputed = keep.all + 1 < b->m->cfg.n_layers - p.first_layer;
+    b->run->recomputed = keep.all + 1 < b->m->shape.cfg.n_layers - p.first_layer;
     TRY(plan_check(&p, keep));
-    TRY(pass_open_train(&b->pass, b->m, p.lim, b->params, keep));
+    TRY(pass_open_train(&b->pass, b->m, p.lim, &b->params->mirror, keep));
     pesc_status s = make_targets(b, &t);
     if (s == PESC_OK)
         s = train_runs(b, &t);
@@ -313,7 +315,7 @@ static pesc_status check_runs(const pesc_cost_run *runs, size_t n)
 static pesc_status look(source *from, bench *b, const pesc_cost_options *o)
 {
     sketch shape = { 0 };
-    const config *c = &shape.m.cfg;
+    const config *c = &shape.shape.cfg;
     pesc_status s = sketch_open(&shape, from->dev, from->path, o->base);
     if (s == PESC_OK)
         s = cost_settings(&from->t, o, c->moe.kind);
@@ -321,7 +323,7 @@ static pesc_status look(source *from, bench *b, const pesc_cost_options *o)
         s = cost_spec(&b->spec, &b->own, &from->t, c);
     if (s == PESC_OK) {
         from->mixture = c->moe.kind == EXPERT_LORA && b->spec.molora_experts;
-        from->root = mem_strdup(shape.m.dir->root);
+        from->root = mem_strdup(shape.dir->root);
         s = from->root ? PESC_OK : fail_nomem("the path of a model", strlen(from->path));
     }
     sketch_close(&shape);

@@ -2,7 +2,7 @@
 
 #include "backend/code8.h"
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include <math.h>
 #include <string.h>

@@ -40,7 +40,7 @@ static bool add_moment(parts *a, const char *name, tensor own, int64_t per)
 /* LoRA on a linear or a full expert goes to a PEFT file; LoRA experts are tensors of the model. */
 static bool is_peft(const params *p, const param *q)
 {
-    bool mixture = p->m->cfg.moe.kind == EXPERT_LORA;
+    bool mixture = p->m->shape.cfg.moe.kind == EXPERT_LORA;
     return q->group == PARAM_LORA && !(mixture && strstr(q->name, ".experts."));
 }
 

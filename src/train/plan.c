@@ -1,7 +1,7 @@
 #include "train/plan.h"
 
 #include "base/args.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/settings.h"
@@ -24,8 +24,9 @@ pass_limits plan_limits(pesc_train_options *o, const device *dev)
 
 uint64_t plan_pass_bytes(const plan_pass *p, keep_counts keep)
 {
-    train_plan plan = train_plan_of(&p->shape->cfg, p->spec, p->first_layer, keep);
-    return pass_train_bytes(p->shape, &plan, p->lim);
+    backward_facts facts = params_facts(p->spec, p->first_layer);
+    train_plan plan = train_plan_of(&p->shape->cfg, &facts, keep);
+    return pass_train_bytes(p->dev, p->shape, &plan, p->lim);
 }
 
 /* `asked` layers below the top one keep all activations, -1 being all of them, and the others a
@@ -68,7 +69,7 @@ static int64_t largest_forward(plan_pass p, uint64_t room)
 
 pesc_status plan_check(const plan_pass *p, keep_counts keep)
 {
-    device *dev = p->shape->dev;
+    device *dev = p->dev;
     uint64_t need = plan_pass_bytes(p, keep), left = memory_available(dev);
     if (need <= left)
         return PESC_OK;
@@ -95,7 +96,7 @@ static uint64_t moment_bytes(const pesc_train_options *o, int64_t n)
 static uint64_t trained_bytes(const plan_pass *p, const pesc_train_options *o, train_spec *spec,
                               params_size *size)
 {
-    device *dev = p->shape->dev;
+    device *dev = p->dev;
     params_measure(size, &p->shape->cfg, spec);
     gradient_shape shape = together_shape(o, dev, spec, size->n);
     spec->window = o->processes > 1 && shape.rounds;
@@ -107,7 +108,7 @@ static uint64_t trained_bytes(const plan_pass *p, const pesc_train_options *o, t
 plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 {
     enum { LEAST = 2048 }; /* tokens of a forward; fewer leave a GPU idle */
-    device *dev = p->shape->dev;
+    device *dev = p->dev;
     bool open = !o->micro_tokens && o->packing;
     train_spec spec = *p->spec;
     params_size size;
@@ -137,7 +138,7 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 static uint64_t exchanged_bytes(const plan_pass *p, const pesc_train_options *o,
                                 const params_size *size, uint64_t trained)
 {
-    gradient_shape s = together_shape(o, p->shape->dev, p->spec, size->n);
+    gradient_shape s = together_shape(o, p->dev, p->spec, size->n);
     bool copies = params_shards_master(size->own, p->shape->act_dt, o->processes);
     int64_t times = p->spec->window ? (s.micros + s.processes - 1) / s.processes : 1;
     return trained * ((uint64_t)times * sizeof(float) + (copies ? 2 : 4));
@@ -157,22 +158,24 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
 {
     params_size size;
     bool eight = strcmp(o->optimizer, "adamw8") == 0;
-    params_measure(&size, &s->m.cfg, spec);
+    params_measure(&size, &s->shape.cfg, spec);
     uint64_t all_moments = optimizer_bytes(size.n, eight);
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)size.count[g];
-    out->params_total = s->m.info.params_total;
+    out->params_total = s->info.params_total;
     out->model = s->bytes;
-    for (int32_t i = 0; s->layers && i < s->m.cfg.n_layers; i++)
+    for (int32_t i = 0; s->layers && i < s->shape.cfg.n_layers; i++)
         out->sharded += s->layers[i];
     out->optimizer = moment_bytes(o, size.n);
-    out->available = memory_available(s->m.dev);
-    out->layers = s->m.cfg.n_layers;
+    out->available = memory_available(s->dev);
+    out->layers = s->shape.cfg.n_layers;
     out->checkpoint_bytes = (uint64_t)size.n * 4 + all_moments + (uint64_t)size.n_list * 256;
     out->run_bytes = out->checkpoint_bytes * checkpoints_of(o);
-    params_configure(&s->m.cfg, spec);
-    params_set_ranks(&s->m, spec);
-    plan_pass p = { .shape = &s->m, .spec = spec, .first_layer = size.first_layer };
+    params_configure(&s->shape.cfg, spec);
+    params_set_ranks(&s->shape, spec);
+    plan_pass p = {
+        .dev = s->dev, .shape = &s->shape, .spec = spec, .first_layer = size.first_layer
+    };
     plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
     spec->lean = spared.lean;
     out->trained = trained_bytes(&p, o, spec, &size);
@@ -208,7 +211,7 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     if (st == PESC_OK)
         st = sketch_bind(&s, &o);
     if (st == PESC_OK)
-        st = method_spec(&spec, &own, &o, &s.m.cfg);
+        st = method_spec(&spec, &own, &o, &s.shape.cfg);
     if (st == PESC_OK)
         fill_report(&r, &s, &spec, &o);
     ARGS_WRITE(out, &r);

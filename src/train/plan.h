@@ -3,13 +3,15 @@
 #ifndef PESC_TRAIN_PLAN_H
 #define PESC_TRAIN_PLAN_H
 
+#include "model/params.h"
 #include "model/train.h"
 
 /* The limits of one pass; sets micro_tokens where it was not given. */
 pass_limits plan_limits(pesc_train_options *o, const device *dev);
 
 typedef struct plan_pass {
-    const pesc_model *shape; /* see pass_train_bytes() */
+    device *dev;
+    const model_shape *shape;
     const train_spec *spec;
     int32_t first_layer; /* the lowest that backward reaches */
     pass_limits lim;

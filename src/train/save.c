@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include <stdio.h>
 #include <string.h>

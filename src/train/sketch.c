@@ -10,26 +10,27 @@
 
 pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *base)
 {
-    pesc_model *m = &s->m;
-    m->dev = dev;
-    TRY(hfdir_open(&m->dir, (hfdir_where){ path, base }, HFDIR_CONFIG));
-    const hfdir *d = m->dir;
+    model_shape *m = &s->shape;
+    s->dev = dev;
+    TRY(hfdir_open(&s->dir, (hfdir_where){ path, base }, HFDIR_CONFIG));
+    const hfdir *d = s->dir;
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     if (d->ws)
         TRY(bind_check(&m->cfg, d->ws, path));
-    TRY(info_fill(&m->cfg, d, &m->info));
-    m->blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->blocks);
-    return m->blocks ? PESC_OK : fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->blocks);
+    TRY(info_fill(&m->cfg, d, &s->info));
+    m->w.blocks = mem_zalloc((size_t)m->cfg.n_layers, sizeof *m->w.blocks);
+    return m->w.blocks ? PESC_OK
+                       : fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->w.blocks);
 }
 
 void sketch_close(sketch *s)
 {
-    mem_free(s->m.blocks);
+    mem_free(s->shape.w.blocks);
     mem_free(s->layers);
-    mem_free(s->m.loras);
+    mem_free(s->shape.loras);
     peft_close(s->lora);
-    config_free(&s->m.cfg);
-    hfdir_close(s->m.dir);
+    config_free(&s->shape.cfg);
+    hfdir_close(s->dir);
 }
 
 static dtype dtype_of(const char *name)
@@ -49,27 +50,28 @@ static uint64_t weight_bytes(sketch *s, const bind_source *src, const pesc_train
     bind_memory to = { .layers = s->layers };
     uint64_t in_place = 0;
     bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
-    bind_layout(&s->m, src, &to);
-    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);) {
-        const tensor *t = bind_field(&s->m, &at);
+    bind_layout(&s->shape, src, &to);
+    for (slot at = slot_first(); slot_next(&s->shape.cfg, &at);) {
+        const tensor *t = bind_field(&s->shape.w, &at);
         in_place += t->data && frozen ? tensor_bytes(t) : 0;
     }
     uint64_t layers =
-        s->layers ? layer_shards_bytes(s->layers, s->m.cfg.n_layers, o->processes) : 0;
+        s->layers ? layer_shards_bytes(s->layers, s->shape.cfg.n_layers, o->processes) : 0;
     return to.base.used + (moved ? 0 : to.mixture.used) + in_place + layers;
 }
 
 pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
 {
-    pesc_model *m = &s->m;
-    const hfdir *d = m->dir;
+    model_shape *m = &s->shape;
+    const hfdir *d = s->dir;
     m->act_dt = dtype_of(o->compute_dtype);
     const char *lora_dir = NULL;
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
         TRY(peft_open(&s->lora, lora_dir));
     bool as_stored = !o->base_dtype || !*o->base_dtype;
-    bind_source src = { .ws = d->ws,
+    bind_source src = { .dev = s->dev,
+                        .ws = d->ws,
                         .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
                         .lora = s->lora,
                         .path = d->path,
@@ -89,9 +91,9 @@ pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
 uint64_t sketch_weight_bytes(sketch *s)
 {
     uint64_t sum = 0;
-    for (slot at = slot_first(); slot_next(&s->m.cfg, &at);)
-        sum += at.expert <= 0 ? tensor_bytes(bind_field(&s->m, &at)) : 0;
-    for (size_t i = 0; i < s->m.n_loras; i++)
-        sum += tensor_bytes(&s->m.loras[i].a) + tensor_bytes(&s->m.loras[i].b);
+    for (slot at = slot_first(); slot_next(&s->shape.cfg, &at);)
+        sum += at.expert <= 0 ? tensor_bytes(bind_field(&s->shape.w, &at)) : 0;
+    for (size_t i = 0; i < s->shape.n_loras; i++)
+        sum += tensor_bytes(&s->shape.loras[i].a) + tensor_bytes(&s->shape.loras[i].b);
     return sum;
 }

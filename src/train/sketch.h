@@ -7,7 +7,10 @@
 #include "model/model.h"
 
 typedef struct sketch {
-    pesc_model m; /* weights have shapes and types; their data is not to be read */
+    device *dev; /* borrowed */
+    hfdir *dir;
+    model_shape shape; /* weights have shapes and types; their data is not to be read */
+    pesc_model_info info;
     peft *lora;
     size_t *layers; /* bytes of each layer's matrices, where the base is sharded; else NULL */
     uint64_t bytes; /* of the weights in memory, with padding, without adapters that train */

@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "train/rundir.h"
 #include "train/save.h"
 
@@ -50,7 +50,7 @@ static bool is_last(const pesc_trainer *t)
  * the split into micro-batches. */
 static double balance_of(const pesc_trainer *t)
 {
-    int32_t experts = t->m->cfg.moe.topk.n_experts;
+    int32_t experts = t->m->shape.cfg.moe.topk.n_experts;
     double sum = 0;
     for (int32_t l = 0; l < t->sparse_layers; l++) {
         const double *f = t->balance + (ptrdiff_t)l * 2 * experts, *p = f + experts;
@@ -62,7 +62,7 @@ static double balance_of(const pesc_trainer *t)
 
 static metrics_shares share_out(pesc_trainer *t)
 {
-    int32_t experts = t->m->cfg.moe.topk.n_experts;
+    int32_t experts = t->m->shape.cfg.moe.topk.n_experts;
     for (int32_t l = 0; l < t->sparse_layers; l++) {
         int64_t sum = 0;
         for (int32_t e = 0; e < experts; e++)
@@ -172,7 +172,7 @@ static pesc_status train_micros(void *trainer, micro_range range)
 static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 {
     double tokens = (double)batch_tokens(t->batch);
-    size_t n = (size_t)t->sparse_layers * (size_t)t->m->cfg.moe.topk.n_experts;
+    size_t n = (size_t)t->sparse_layers * (size_t)t->m->shape.cfg.moe.topk.n_experts;
     int32_t micros = batch_micros(t->batch);
     micro_sums sums = { .finite = true, .chosen = t->chosen, .balance = t->balance };
     memset(t->chosen, 0, n * sizeof *t->chosen);

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include <stdio.h>
 #include <string.h>

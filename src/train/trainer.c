@@ -8,9 +8,9 @@
 #include "format/modeldir.h"
 #include "model/bind.h"
 #include "model/cost.h"
-#include "model/family.h"
+#include "arch/family.h"
 #include "model/layer_shards.h"
-#include "model/memory.h"
+#include "backend/memory.h"
 #include "model/swap.h"
 #include "train/method.h"
 #include "train/plan.h"
@@ -56,8 +56,8 @@ static uint64_t model_bytes(const pesc_trainer *t)
     } ours[] = { { m->memory, m->memory_bytes },
                  { m->mixture, m->mixture_bytes },
                  { t->params->memory, t->params->memory_bytes } };
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const tensor *w = bind_field(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        const tensor *w = bind_field(&m->shape.w, &s);
         const char *p = w->data;
         bool held = !p || s.expert > 0;
         for (int i = 0; i < 3; i++)
@@ -70,11 +70,12 @@ static uint64_t model_bytes(const pesc_trainer *t)
 static pesc_status open_pass(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    plan_pass p = { t->m, &t->spec, t->params->first_layer, plan_limits(o, t->m->dev) };
+    plan_pass p = { t->m->dev, &t->m->shape, &t->spec, t->params->mirror.facts.first_layer,
+                    plan_limits(o, t->m->dev) };
     t->keep = plan_keep(&p, o->keep, plan_room(memory_available(t->m->dev)));
     t->bytes_pass = plan_pass_bytes(&p, t->keep);
     TRY(plan_check(&p, t->keep));
-    TRY(pass_open_train(&t->pass, t->m, p.lim, t->params, t->keep));
+    TRY(pass_open_train(&t->pass, t->m, p.lim, &t->params->mirror, t->keep));
     batch_options b = { .micro_tokens = p.lim.max_tokens,
                         .packing = o->packing,
                         .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE };
@@ -91,19 +92,15 @@ static pesc_status open_pass(pesc_trainer *t)
 static plan_spared spare(pesc_trainer *t, int64_t *trained)
 {
     const pesc_model *m = t->m;
-    pesc_model shape = { .dev = m->dev,
-                         .cfg = m->cfg,
-                         .act_dt = m->act_dt,
-                         .lora_rank = m->lora_rank,
-                         .expert_rank = m->expert_rank,
-                         .blocks = m->blocks,
-                         .head = m->head };
+    model_shape shape = m->shape;
     params_size size;
     params_configure(&shape.cfg, &t->spec);
     params_set_ranks(&shape, &t->spec);
     params_measure(&size, &shape.cfg, &t->spec);
     *trained = size.n;
-    plan_pass p = { .shape = &shape, .spec = &t->spec, .first_layer = size.first_layer };
+    plan_pass p = {
+        .dev = m->dev, .shape = &shape, .spec = &t->spec, .first_layer = size.first_layer
+    };
     return plan_spare(&p, &t->opt, memory_available(m->dev) + m->mixture_bytes);
 }
 
@@ -113,7 +110,7 @@ static pesc_status open_params(pesc_trainer *t)
     if (t->m->swap)
         return fail(PESC_USAGE, "a model with an expert patch in it cannot be trained; take it out "
                                 "first, or apply it and train the result");
-    if (!t->spec.lora_r && t->m->n_loras)
+    if (!t->spec.lora_r && t->m->shape.n_loras)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
@@ -158,7 +155,7 @@ static pesc_status measure_peak(pesc_trainer *t)
     void *memory = NULL;
     TRY(dev->op->alloc(dev, 3 * each, &memory));
     dev->op->zero(dev, memory, 3 * each);
-    tensor a = { memory, t->m->act_dt, 2, { rows, side } }, b = a, out = a;
+    tensor a = { memory, t->m->shape.act_dt, 2, { rows, side } }, b = a, out = a;
     b.data = (char *)memory + each;
     b.ne[0] = side;
     out.data = (char *)memory + 2 * each;
@@ -178,7 +175,7 @@ static pesc_status measure_peak(pesc_trainer *t)
 static void count_flops(pesc_trainer *t)
 {
     cost_counts c = { 0 };
-    cost_of_training(&c, t->m, &t->spec, (cost_work){ .tokens = 1, .rows = 1 });
+    cost_of_training(&c, &t->m->shape, &t->spec, (cost_work){ .tokens = 1, .rows = 1 });
     c.part[COST_SCORES] = (cost_row){ 0 };
     cost_row all = cost_total(&c);
     t->token_flops = (double)(all.forward + all.backward);
@@ -257,7 +254,7 @@ static pesc_status open_saver(pesc_trainer *t)
     runstate_hex(c->about.data_hash, dataset_hash(t->data));
     runstate_hex(c->about.config_hash, hash_options(t));
     if (t->spec.own)
-        swap_identity(&t->m->cfg, t->m->dir->ws, c->patch_base);
+        swap_identity(&t->m->shape.cfg, t->m->dir->ws, c->patch_base);
     if (!utf8_valid(c->about.base, strlen(c->about.base)))
         return fail(PESC_USAGE, "%s: is not UTF-8; rename it", c->about.base);
     settings_yaml(&t->opt, c->about.base, &yaml);
@@ -393,12 +390,12 @@ static pesc_status begin_run(pesc_trainer *t)
 
 static pesc_status open_shares(pesc_trainer *t)
 {
-    const config *c = &t->m->cfg;
+    const config *c = &t->m->shape.cfg;
     t->sparse = mem_alloc((size_t)c->n_layers, sizeof *t->sparse);
     if (!t->sparse)
         return fail_nomem("routing shares", (size_t)c->n_layers * sizeof *t->sparse);
     for (int32_t l = 0; l < c->n_layers; l++)
-        if (t->m->blocks[l].sparse)
+        if (t->m->shape.w.blocks[l].sparse)
             t->sparse[t->sparse_layers++] = l;
     size_t n = (size_t)t->sparse_layers * (size_t)c->moe.topk.n_experts + 1;
     t->shares = mem_zalloc(n, sizeof *t->shares);
@@ -428,7 +425,7 @@ static pesc_status check_fp8(const pesc_trainer *t)
     const pesc_model *m = t->m;
     if (!t->spec.fp8_grads)
         return PESC_OK;
-    if (m->blocks[0].o.w.dt == DT_F32)
+    if (m->shape.w.blocks[0].o.w.dt == DT_F32)
         return fail(PESC_USAGE, "base_grad_dtype: found fp8 with weights held in f32; give "
                                 "base_dtype bf16 or nf4");
     if (!m->dev->has_fp8)
@@ -445,7 +442,7 @@ static pesc_status open_all(pesc_trainer *t)
     pesc_status claimed = comm_leads(t->comm) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
     TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
     TRY(method_take_lora(o, t->m));
-    TRY(method_spec(&t->spec, &t->own, o, &t->m->cfg));
+    TRY(method_spec(&t->spec, &t->own, o, &t->m->shape.cfg));
     TRY(check_fp8(t));
     schedule_find(o->schedule, &t->schedule);
     TRY(records_open(t));

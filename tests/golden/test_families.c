@@ -74,7 +74,7 @@ static void logits_equal_transformers(void **state)
     size_t n;
     int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
     assert_int_equal(n, want.rows);
-    assert_int_equal(m->cfg.vocab, want.cols);
+    assert_int_equal(m->shape.cfg.vocab, want.cols);
     float *got = malloc(want.rows * want.cols * sizeof *got);
     must(pesc_logits(m, ids, n, got));
     float worst = 0;
@@ -117,11 +117,11 @@ static void greedy_equals_transformers(void **state)
 /* Logits of every token of `n` ids fed in steps of `step`, over a cache. */
 static float *stepwise(pesc_model *m, const int32_t *ids, int32_t n, int32_t step)
 {
-    size_t row = (size_t)m->cfg.vocab;
+    size_t row = (size_t)m->shape.cfg.vocab;
     float *out = malloc((size_t)n * row * sizeof *out);
     kvcache *kv;
     pass *p;
-    must(kvcache_open(&kv, dev, &m->cfg, m->act_dt, 1, n, n));
+    must(kvcache_open(&kv, dev, &m->shape.cfg, m->shape.act_dt, 1, n, n));
     must(pass_open(&p, m, (pass_limits){ step, 1, step }, kv));
     int32_t rows[64];
     for (int32_t i = 0; i < 64; i++)
@@ -150,7 +150,7 @@ static void decode_equals_prefill(void **state)
         float *whole = stepwise(m, ids, (int32_t)n, (int32_t)n);
         float *single = stepwise(m, ids, (int32_t)n, 1);
         float *pieces = stepwise(m, ids, (int32_t)n, 7);
-        size_t bytes = n * (size_t)m->cfg.vocab * sizeof *whole;
+        size_t bytes = n * (size_t)m->shape.cfg.vocab * sizeof *whole;
         assert_memory_equal(whole, single, bytes);
         assert_memory_equal(whole, pieces, bytes);
         free(whole);
@@ -165,7 +165,7 @@ static void packed_equals_single(void **state)
 {
     const fixture *f = *state;
     pesc_model *m = open_fixture(f, "f32");
-    size_t n, row = (size_t)m->cfg.vocab;
+    size_t n, row = (size_t)m->shape.cfg.vocab;
     int32_t *ids = golden_ids(part(f, "ids.json"), NULL, &n);
     const int32_t cuts[] = { 0, 5, 6, 23, (int32_t)n };
     int32_t rows[64];
@@ -220,7 +220,7 @@ static void coarser_weights_stay_near(void **state)
         pesc_model *m;
         must(pesc_model_open(&m, dev, part(f, f->model), &opt));
         bool merged = kinds[k].merge && !strcmp(kinds[k].compute, kinds[k].base);
-        assert_true(!f->lora || merged == !m->blocks[0].ffn.down.lora);
+        assert_true(!f->lora || merged == !m->shape.w.blocks[0].ffn.down.lora);
         must(pesc_logits(m, ids, n, got));
         /* the median over rows: one token routed elsewhere by rounding is no fault */
         size_t near = 0;

@@ -2,6 +2,7 @@
  * slope of the loss is measured along two directions: the gradient itself, and random signs. A
  * gradient that is wrong anywhere cannot predict both. Everything trains: base weights, routers,
  * experts, adapters and LoRA on every linear (with B drawn at random, so that A has a gradient). */
+#include "model/params.h"
 #include "model/train.h"
 
 #include "support/check.h"
@@ -133,7 +134,7 @@ static void open_trial(trial *t, const fixture *f)
     open_model(t, f);
     fill_zeros(t);
     set_input(t, (int32_t)n);
-    must(pass_open_train(&t->t, t->m, (pass_limits){ (int32_t)n, N_SEQS, 64 }, t->p,
+    must(pass_open_train(&t->t, t->m, (pass_limits){ (int32_t)n, N_SEQS, 64 }, &t->p->mirror,
                          (keep_counts){ .all = 1 }));
 }
 
@@ -153,7 +154,7 @@ static double loss_of(trial *t, bool train)
         must(model_train(t->m, t->t, &t->in, &out));
     else
         must(model_loss(t->m, t->t, &t->in, &out));
-    size_t n = (size_t)(t->m->cfg.n_layers * t->m->cfg.moe.topk.n_experts);
+    size_t n = (size_t)(t->m->shape.cfg.n_layers * t->m->shape.cfg.moe.topk.n_experts);
     if (out.counts)
         memcpy(t->counts, out.counts, n * sizeof *out.counts);
     return out.ce + (double)t->in.aux_weight * out.aux;

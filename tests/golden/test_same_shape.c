@@ -127,7 +127,7 @@ static void has_the_same_bits(const char *path, const char *compute, const char 
     must(pesc_model_open(&m, d, path, &o));
     for (int32_t i = 0; i < REQUESTS; i++) {
         scheduler *s = open_scheduler(m, 0, false);
-        make(&want[i], i, m->cfg.vocab);
+        make(&want[i], i, m->shape.cfg.vocab);
         add(s, &want[i]);
         run(s);
         scheduler_close(s);

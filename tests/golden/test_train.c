@@ -4,6 +4,7 @@
  * double, so that what is tested is the loss and its gradients. What does not train must not change
  * by one bit. */
 #include "model/bind.h"
+#include "model/params.h"
 #include "model/train.h"
 
 #include "support/check.h"
@@ -133,9 +134,9 @@ static const char *model_of(const char *run, const json_t *golden)
 static void frozen_is_untouched(pesc_model *m, const train_spec *spec)
 {
     int64_t seen = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        const weight *w = bind_find(&m->cfg, m->dir->ws, &s);
-        tensor t = bind_tensor(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        const weight *w = bind_find(&m->shape.cfg, m->dir->ws, &s);
+        tensor t = bind_tensor(&m->shape.w, &s);
         if (params_trains(spec, &s))
             continue;
         assert_int_equal(t.dt, w->dt);
@@ -220,8 +221,8 @@ static void open_run(opened *o, const char *run, const json_t *golden)
     }
     must(pesc_model_open(&o->m, dev, model_of(run, golden), &opt));
     must(params_open(&o->p, o->m, &o->spec));
-    must(pass_open_train(&o->t, o->m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS }, o->p,
-                         (keep_counts){ .all = 1 }));
+    must(pass_open_train(&o->t, o->m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS },
+                         &o->p->mirror, (keep_counts){ .all = 1 }));
     size_t n = (size_t)o->p->n;
     o->s = (moments){ calloc(n, sizeof(double)), calloc(n, sizeof(double)) };
 }

@@ -38,7 +38,7 @@ void patches_put(pesc_model *m, const char *cfg, const char *dir, uint64_t seed)
     expertcfg own;
     char file[128];
     must(expertcfg_parse(&own, cfg, strlen(cfg), "cfg"));
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);)
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
         if (params_trains(&(train_spec){ .own = &own }, &s))
             add_slot(&p, &s, seed);
     snprintf(file, sizeof file, "%s/x.safetensors", dir);

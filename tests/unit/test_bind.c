@@ -152,31 +152,31 @@ static void dtypes(void **state)
 static void in_place_where_bytes_allow(void **state)
 {
     (void)state;
-    pesc_model m = { 0 };
-    must(backend_open(&m.dev, "cpu:1"));
+    bind_source src = { 0 };
+    must(backend_open(&src.dev, "cpu:1"));
     static const tensor_rule plain = { 0 }, expert = { .flags = RULE_EXPERT };
     slot s = { .rule = &plain };
     weight w = { .dt = DT_F32, .data = (const unsigned char *)numbers };
-    assert_true(bind_in_place(&m, &s, &w, DT_F32));
-    assert_false(bind_in_place(&m, &s, &w, DT_BF16));
+    assert_true(bind_in_place(&src, &s, &w, DT_F32));
+    assert_false(bind_in_place(&src, &s, &w, DT_BF16));
     w.unpermute_heads = 4;
-    assert_false(bind_in_place(&m, &s, &w, DT_F32));
+    assert_false(bind_in_place(&src, &s, &w, DT_F32));
     w.unpermute_heads = 0;
     w.data += 2;
-    assert_false(bind_in_place(&m, &s, &w, DT_F32));
+    assert_false(bind_in_place(&src, &s, &w, DT_F32));
     w.dt = DT_BF16;
-    assert_true(bind_in_place(&m, &s, &w, DT_BF16));
+    assert_true(bind_in_place(&src, &s, &w, DT_BF16));
     s.rule = &expert;
-    assert_false(bind_in_place(&m, &s, &w, DT_BF16));
-    pesc_device_close(m.dev);
+    assert_false(bind_in_place(&src, &s, &w, DT_BF16));
+    pesc_device_close(src.dev);
 }
 
 static void loras_must_stand_on_linears(void **state)
 {
     (void)state;
-    pesc_model m = { 0 };
+    model_shape m = { 0 };
     parse(&m.cfg, "llama", "");
-    m.blocks = calloc((size_t)m.cfg.n_layers, sizeof *m.blocks);
+    m.w.blocks = calloc((size_t)m.cfg.n_layers, sizeof *m.w.blocks);
     weight a = { .dt = DT_F32, .nd = 2, .ne = { 3, 8 } };
     weight b = { .dt = DT_F32, .nd = 2, .ne = { 12, 3 } };
     peft_lora rows[] = {
@@ -188,16 +188,16 @@ static void loras_must_stand_on_linears(void **state)
     bind_source src = { .lora = &p };
     must(bind_loras(&m, &src));
     assert_int_equal(m.lora_rank, 3);
-    assert_non_null(m.blocks[1].ffn.up.lora);
-    assert_true(m.blocks[1].ffn.up.lora->scale == 2);
-    assert_null(m.blocks[0].ffn.up.lora);
+    assert_non_null(m.w.blocks[1].ffn.up.lora);
+    assert_true(m.w.blocks[1].ffn.up.lora->scale == 2);
+    assert_null(m.w.blocks[0].ffn.up.lora);
     mem_free(m.loras);
     p.n = 3;
     must_fail(bind_loras(&m, &src), PESC_SHAPE,
               "1 on no linear of this model: model.layers.7.mlp.up_proj; 1 of a shape that does "
               "not fit its linear: model.layers.1.mlp.down_proj");
     mem_free(m.loras);
-    free(m.blocks);
+    free(m.w.blocks);
     config_free(&m.cfg);
 }
 

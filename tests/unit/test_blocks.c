@@ -78,11 +78,11 @@ static void a_model_computes_what_its_unpacked_weights_do(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = make(rows[i].name, rows[i].json, rows[i].type);
         pesc_model *m = open_as(path, NULL), *plain = open_as(path, "stored");
-        assert_int_equal(m->blocks[1].q.w.dt, rows[i].linear);
-        assert_int_equal(m->head.dt, rows[i].head);
-        assert_int_equal(plain->blocks[1].q.w.dt, DT_F32);
-        if (m->blocks[0].sparse)
-            assert_int_equal(m->blocks[0].moe.up.dt, rows[i].linear);
+        assert_int_equal(m->shape.w.blocks[1].q.w.dt, rows[i].linear);
+        assert_int_equal(m->shape.w.head.dt, rows[i].head);
+        assert_int_equal(plain->shape.w.blocks[1].q.w.dt, DT_F32);
+        if (m->shape.w.blocks[0].sparse)
+            assert_int_equal(m->shape.w.blocks[0].moe.up.dt, rows[i].linear);
         assert_true(m->memory_bytes * 4 < plain->memory_bytes);
         assert_true(same_logits(m, plain));
         pesc_model_close(m);
@@ -122,7 +122,7 @@ static void weights_that_train_are_unpacked(void **state)
     pesc_model *m = open_as(make("full", LLAMA, "q4_k"), NULL);
     params *p = NULL;
     must(params_open(&p, m, &(train_spec){ .base = true }));
-    assert_int_equal(m->blocks[0].q.w.dt, DT_F32);
+    assert_int_equal(m->shape.w.blocks[0].q.w.dt, DT_F32);
     params_close(p);
     pesc_model_close(m);
 }

@@ -1,9 +1,9 @@
 /* config.json in both spellings, what each family makes of it, and the sentences that refuse the
  * rest. Rotation is checked against formulas in double precision written here. */
 #include "base/json.h"
-#include "model/config.h"
-#include "model/family.h"
-#include "model/rope.h"
+#include "arch/config.h"
+#include "arch/family.h"
+#include "arch/rope.h"
 
 #include "support/check.h"
 

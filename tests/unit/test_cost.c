@@ -196,7 +196,7 @@ static void inference_is_counted(void **state)
     tensor logits;
     cost_counts c = { 0 };
     must(pesc_model_open(&m, dev, files_path(r->name), NULL));
-    cost_of_model(&c, m, work);
+    cost_of_model(&c, &m->shape, work);
     must(pass_open(&p, m, (pass_limits){ TOKENS, 1, TOKENS }, NULL));
     token_seq seq = sequence();
     must(pass_set(p, &seq, 1, out_rows, TOKENS));
@@ -225,9 +225,9 @@ static void training_is_counted(void **state)
                         .lora_layers = r->layers,
                         .molora_experts = r->molora,
                         .molora_k = r->molora / 2 };
-    cost_of_training(&c, m, &spec, work);
+    cost_of_training(&c, &m->shape, &spec, work);
     must(params_open(&p, m, &spec));
-    must(pass_open_train(&run, m, (pass_limits){ TOKENS, 1, TOKENS }, p,
+    must(pass_open_train(&run, m, (pass_limits){ TOKENS, 1, TOKENS }, &p->mirror,
                          (keep_counts){ .all = 99 }));
     token_seq seq = sequence();
     train_input in = { .seqs = &seq,
@@ -242,9 +242,9 @@ static void training_is_counted(void **state)
     flop = 0;
     params_start_grad(p);
     must(model_train(m, run, &in, &out));
-    bool plain = spec.lora_r && !spec.molora_experts && m->cfg.moe.kind != EXPERT_FFN;
+    bool plain = spec.lora_r && !spec.molora_experts && m->shape.cfg.moe.kind != EXPERT_FFN;
     equal("training", cost_total(&c).forward + cost_total(&c).backward, flop,
-          plain || config_mla(&m->cfg) ? 0.03 : 0);
+          plain || config_mla(&m->shape.cfg) ? 0.03 : 0);
     pass_close(run);
     params_close(p);
     pesc_model_close(m);

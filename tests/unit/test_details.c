@@ -49,7 +49,7 @@ static void make_samples(sample *all)
         sample *s = &all[i];
         s->n = 100 + below(100);
         for (int32_t k = 0; k < s->n; k++)
-            s->ids[k] = k < 80 ? k % model->cfg.vocab : below(model->cfg.vocab);
+            s->ids[k] = k < 80 ? k % model->shape.cfg.vocab : below(model->shape.cfg.vocab);
         s->first = i % 3 == 2 ? 0 : 1 + below(90);
         s->max_tokens = i % 3 == 0 ? 0 : 1 + below(MAX_NEW);
     }

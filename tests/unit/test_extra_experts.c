@@ -115,7 +115,7 @@ static logits alone(pesc_model *m, int32_t seq)
 }
 
 /* One forward of all sequences. */
-static void together(pass *p, const int32_t *who, logits *out)
+static void together(pesc_model *m, pass *p, const int32_t *who, logits *out)
 {
     int32_t ids[SEQS][LENGTH], rows[TOKENS];
     token_seq seqs[SEQS];
@@ -127,7 +127,7 @@ static void together(pass *p, const int32_t *who, logits *out)
     for (int32_t i = 0; i < TOKENS; i++)
         rows[i] = i;
     must(pass_set(p, seqs, SEQS, rows, TOKENS));
-    must(model_fwd(p->m, p, &t));
+    must(model_fwd(m, p, &t));
     must(p->dev->op->download(p->dev, out, t.data, SEQS * sizeof *out));
 }
 
@@ -161,7 +161,7 @@ static void compare(pesc_device *d, int model, const char *base)
     must(pass_open(&p, m, (pass_limits){ TOKENS, SEQS, TOKENS }, NULL));
     for (int round = 0; round < 2; round++) {
         logits got[SEQS];
-        together(p, who[round], got);
+        together(m, p, who[round], got);
         for (int32_t s = 0; s < SEQS; s++) {
             int32_t w = who[round][s];
             logits want = alone(with[w], s), plain = alone(with[0], s);
@@ -173,7 +173,7 @@ static void compare(pesc_device *d, int model, const char *base)
     for (int i = 0; i <= PATCHES; i++)
         pesc_model_close(with[i]);
     specialists_close(m);
-    assert_int_equal(m->extra_experts, 0);
+    assert_int_equal(m->shape.extra_experts, 0);
     pesc_model_close(m);
 }
 
@@ -206,7 +206,7 @@ static void only_what_differs_is_held(void **state)
         pesc_model *m = open_on(d, models[i].name, NULL, NULL);
         open_specialists(m, dirs); /* the first takes scratch for loading, which stays */
         specialists_close(m);
-        const block *last = &m->blocks[2];
+        const block *last = &m->shape.w.blocks[2];
         size_t n_experts = (size_t)last->moe.gate.ne[0];
         size_t experts =
             (size_t)models[i].n_experts * 3 * tensor_bytes(&last->moe.gate) / n_experts;
@@ -227,7 +227,7 @@ static void refuse(pesc_model *m, const char *dir, pesc_status status, const cha
     specialist one = { SPECIALIST_PATCH, dir };
     must_fail(specialists_open(m, &one, 1), status, why);
     assert_null(m->specialists);
-    assert_int_equal(m->extra_experts, 0);
+    assert_int_equal(m->shape.extra_experts, 0);
 }
 
 static void misfits_are_told(void **state)
@@ -272,7 +272,8 @@ static void memory_may_end_anywhere(void **state)
         mem_fail_at(at);
         st = specialists_open(m, &one, 1);
         mem_fail_at(0);
-        assert_true(st == PESC_OK || (st == PESC_NOMEM && !m->specialists && !m->extra_experts));
+        assert_true(st == PESC_OK ||
+                    (st == PESC_NOMEM && !m->specialists && !m->shape.extra_experts));
         logits now = alone(m, 0);
         same(&now, &plain);
     }
@@ -292,7 +293,7 @@ static bool spy_begin(device *d, uint64_t name)
 }
 
 /* A forward of one token of each of three sequences; returns the name of its recording. */
-static uint64_t decode(pass *p, kvcache *kv, const int32_t *who)
+static uint64_t decode(pesc_model *m, pass *p, kvcache *kv, const int32_t *who)
 {
     int32_t id = 7, rows[] = { 0, 1, 2 };
     token_seq seqs[3];
@@ -302,7 +303,7 @@ static uint64_t decode(pass *p, kvcache *kv, const int32_t *who)
             .ids = &id, .n = 1, .past = kvcache_length(kv, s), .kv_seq = s, .specialist = who[s]
         };
     must(pass_set(p, seqs, 3, rows, 3));
-    must(model_fwd(p->m, p, &t));
+    must(model_fwd(m, p, &t));
     return recorded;
 }
 
@@ -320,11 +321,11 @@ static void recordings_are_of_one_set_of_specialists(void **state)
     spied.begin = spy_begin;
     kvcache *kv;
     pass *p;
-    must(kvcache_open(&kv, dev, &m->cfg, DT_F32, 3, 16, 48));
+    must(kvcache_open(&kv, dev, &m->shape.cfg, DT_F32, 3, 16, 48));
     must(pass_open(&p, m, (pass_limits){ 3, 3, 3 }, kv));
     dev->op = &spied;
-    uint64_t a = decode(p, kv, none), b = decode(p, kv, one), c = decode(p, kv, other);
-    uint64_t again = decode(p, kv, one);
+    uint64_t a = decode(m, p, kv, none), b = decode(m, p, kv, one), c = decode(m, p, kv, other);
+    uint64_t again = decode(m, p, kv, one);
     dev->op = real;
     assert_true(a != b && b != c && a != c);
     assert_true(again == b);

@@ -38,8 +38,8 @@ static void speak(device *d, const char *path, const pesc_load_options *opt, num
     int32_t prompt[TOKENS];
     must(pesc_model_open(&m, d, path, opt));
     for (int32_t i = 0; i < TOKENS; i++)
-        prompt[i] = (i * 37 + 11) % m->cfg.vocab;
-    out->n_logits = (size_t)TOKENS * (size_t)m->cfg.vocab;
+        prompt[i] = (i * 37 + 11) % m->shape.cfg.vocab;
+    out->n_logits = (size_t)TOKENS * (size_t)m->shape.cfg.vocab;
     out->logits = calloc(out->n_logits, sizeof *out->logits);
     must(pesc_logits(m, prompt, TOKENS, out->logits));
     sample.max_tokens = TOKENS;

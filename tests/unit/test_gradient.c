@@ -119,13 +119,14 @@ static void check_window(const params *p, const pesc_model *m)
     const grad_stage *s = p->stages;
     int32_t last = p->n_stages - 1;
     int64_t at = 0, all = 0;
-    assert_int_equal(p->n_stages, m->cfg.n_layers + 2);
+    assert_int_equal(p->n_stages, m->shape.cfg.n_layers + 2);
     for (int32_t i = 0; i <= last; i++) {
         int64_t next = i < last ? s[i + 1].at : s[i].at + s[i].n;
         all += s[i].n;
         assert_true(s[i].at >= 0 && s[i].at + s[i].n <= p->n_grad);
         assert_true(s[i].at + s[i].n <= next || (i < last && next + s[i + 1].n <= s[i].at));
-        if (m->cfg.tie_embeddings && i < last) /* the embeddings are there from first to last */
+        if (m->shape.cfg.tie_embeddings &&
+            i < last) /* the embeddings are there from first to last */
             assert_true(s[last].at + s[last].n <= s[i].at);
     }
     assert_int_equal(all, p->n);
@@ -150,7 +151,8 @@ static void a_window_holds_two_stages(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         pesc_model *m = new_model(configs[i]);
-        bool mixture = m->cfg.moe.kind == EXPERT_FFN; /* as upcycle: with LoRA, whose B come last */
+        bool mixture =
+            m->shape.cfg.moe.kind == EXPERT_FFN; /* as upcycle: with LoRA, whose B come last */
         train_spec s = { .adapters = true, .routers = true, .experts = true, .base = !mixture };
         s.lora_r = mixture ? 2 : 0;
         s.lora_targets = TARGET_ALL;
@@ -158,12 +160,12 @@ static void a_window_holds_two_stages(void **state)
         params *p;
         params_size z;
         must(params_open(&p, m, &s));
-        params_measure(&z, &m->cfg, &s);
+        params_measure(&z, &m->shape.cfg, &s);
         assert_int_equal(z.n_grad, p->n_grad);
         assert_true(p->n_grad < p->n);
         check_window(p, m);
         if (mixture)
-            assert_true(p->n_runs > (size_t)m->cfg.n_layers);
+            assert_true(p->n_runs > (size_t)m->shape.cfg.n_layers);
         params_close(p);
         pesc_model_close(m);
     }

@@ -95,8 +95,8 @@ static pesc_model *open_row(pesc_device *dev, const char *name, const char *base
 /* New adapters give nothing: make these give something. */
 static void stir(pesc_model *m)
 {
-    for (int32_t l = 0; m->cfg.moe.kind == EXPERT_ADAPTER && l < m->cfg.n_layers; l++) {
-        tensor up = m->blocks[l].moe.up;
+    for (int32_t l = 0; m->shape.cfg.moe.kind == EXPERT_ADAPTER && l < m->shape.cfg.n_layers; l++) {
+        tensor up = m->shape.w.blocks[l].moe.up;
         for (int64_t i = 0; i < tensor_count(&up); i++) {
             float x = (float)((i * 37 + l) % 11 - 5) / 4;
             if (up.dt == DT_F32)
@@ -152,7 +152,7 @@ static void decoding_is_prefill(void **state)
         stir(m);
         float *whole = alone(m, ids, LONG);
         kvcache *kv = NULL;
-        must(kvcache_open(&kv, three, &m->cfg, m->act_dt, 1, LONG, LONG));
+        must(kvcache_open(&kv, three, &m->shape.cfg, m->shape.act_dt, 1, LONG, LONG));
         int32_t at = 0;
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
             float *part = run(m, kv, &(token_seq){ .ids = ids + at, .n = steps[i], .past = at }, 1);
@@ -178,7 +178,7 @@ static void packed_is_alone(void **state)
                                { .ids = ids + 40, .n = 1, .kv_seq = 2 },
                                { .ids = ids + 3, .n = 33, .kv_seq = 3 } };
     kvcache *kv = NULL;
-    must(kvcache_open(&kv, three, &m->cfg, DT_F32, 4, LONG, LONG));
+    must(kvcache_open(&kv, three, &m->shape.cfg, DT_F32, 4, LONG, LONG));
     float *plain = run(m, NULL, seqs, 4), *cached = run(m, kv, seqs, 4);
     int32_t at = 0;
     for (int s = 0; s < 4; s++) {
@@ -220,7 +220,7 @@ static void zero_up_is_the_dense_model(void **state)
     for (int bf16 = 0; bf16 < 2; bf16++) {
         pesc_model *dense = open_row(three, "llama", "", bf16 ? "bf16" : "f32");
         pesc_model *sparse = open_row(three, "camelidae", "", bf16 ? "bf16" : "f32");
-        assert_true(sparse->blocks[0].sparse && !dense->blocks[0].sparse);
+        assert_true(sparse->shape.w.blocks[0].sparse && !dense->shape.w.blocks[0].sparse);
         float *x = alone(dense, ids, 40), *y = alone(sparse, ids, 40);
         same(x, y, 40);
         free(y);
@@ -354,10 +354,11 @@ static void new_weights_are_distributed(void **state)
 {
     (void)state;
     pesc_model *m = open_row(one, "camelidae", "", "f32");
-    const float *w = m->blocks[0].ffn.gate.w.data, *r = m->blocks[0].moe.router.data;
-    const float *up = m->blocks[1].moe.up.data, *norm = m->final_norm.data;
+    const float *w = m->shape.w.blocks[0].ffn.gate.w.data,
+                *r = m->shape.w.blocks[0].moe.router.data;
+    const float *up = m->shape.w.blocks[1].moe.up.data, *norm = m->shape.w.final_norm.data;
     double sum = 0, squares = 0, most = 0;
-    int64_t n = tensor_count(&m->blocks[0].ffn.gate.w);
+    int64_t n = tensor_count(&m->shape.w.blocks[0].ffn.gate.w);
     for (int64_t i = 0; i < n; i++) {
         sum += (double)w[i];
         squares += (double)w[i] * (double)w[i];
@@ -367,7 +368,7 @@ static void new_weights_are_distributed(void **state)
     for (int64_t i = 0; i < 5 * 36; i++)
         most = fmax(most, fabs((double)r[i]));
     assert_true(most <= 1.0 / 6 && most > 0.15); /* U(-1/sqrt C, 1/sqrt C) */
-    for (int64_t i = 0; i < tensor_count(&m->blocks[1].moe.up); i++)
+    for (int64_t i = 0; i < tensor_count(&m->shape.w.blocks[1].moe.up); i++)
         assert_true(up[i] == 0);
     for (int i = 0; i < 36; i++)
         assert_true(norm[i] == 1);
@@ -424,7 +425,7 @@ static void a_head_of_its_own_is_used(void **state)
     char *text = files_get(files_path("tied.json"), &k);
     files_text("untied/config.json", text);
     pesc_model *a = open_row(one, "llama", "", "f32"), *b = open_row(one, "untied", "", "f32");
-    assert_ptr_not_equal(b->head.data, b->embed.data);
+    assert_ptr_not_equal(b->shape.w.head.data, b->shape.w.embed.data);
     float *x = alone(a, ids, 9), *y = alone(b, ids, 9);
     same(x, y, 9);
     free(x);

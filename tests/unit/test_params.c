@@ -88,20 +88,20 @@ static void lora_enters_on_every_linear(void **state)
 {
     (void)state;
     pesc_model *m = open_model("llama", "f32", "f32");
-    tensor frozen = m->blocks[1].q.w;
+    tensor frozen = m->shape.w.blocks[1].q.w;
     params *p;
     must(params_open(&p, m, &lora_spec));
     assert_int_equal(p->n_list, 2 * 7 * 2);
     is(p, "model.layers.0.self_attn.q_proj.lora_A.weight", PARAM_LORA, 4, 24);
     is(p, "model.layers.1.mlp.down_proj.lora_A.weight", PARAM_LORA, 4, 28);
     is(p, "model.layers.1.mlp.down_proj.lora_B.weight", PARAM_LORA, 24, 4);
-    assert_int_equal(p->first_layer, 0);
-    assert_true(p->first_attn);
-    assert_int_equal(m->lora_rank, 4);
-    assert_ptr_equal(m->blocks[1].q.w.data, frozen.data);
-    assert_null(p->grads.blocks[1].q.w.data);
-    assert_null(p->grads.embed.data);
-    assert_float_equal(m->blocks[0].ffn.up.lora->scale, 2, 0);
+    assert_int_equal(p->mirror.facts.first_layer, 0);
+    assert_true(p->mirror.facts.first_attn);
+    assert_int_equal(m->shape.lora_rank, 4);
+    assert_ptr_equal(m->shape.w.blocks[1].q.w.data, frozen.data);
+    assert_null(p->mirror.of.blocks[1].q.w.data);
+    assert_null(p->mirror.of.embed.data);
+    assert_float_equal(m->shape.w.blocks[0].ffn.up.lora->scale, 2, 0);
 
     /* A from its name and the seed alone; B zero */
     const char *name = "model.layers.1.mlp.down_proj.lora_A.weight";
@@ -111,7 +111,7 @@ static void lora_enters_on_every_linear(void **state)
         float want = (2 * rng_uniform(key, (uint64_t)i) - 1) * (1 / sqrtf(28));
         assert_true(((float *)a.data)[i] == want);
     }
-    assert_ptr_equal(m->blocks[1].ffn.down.lora->a.data, a.data);
+    assert_ptr_equal(m->shape.w.blocks[1].ffn.down.lora->a.data, a.data);
     tensor b = params_master(p, find(p, "model.layers.1.mlp.down_proj.lora_B.weight"));
     for (int64_t i = 0; i < 24 * 4; i++)
         assert_true(((float *)b.data)[i] == 0);
@@ -128,9 +128,9 @@ static void targets_choose_linears(void **state)
     params *p;
     must(params_open(&p, m, &s));
     assert_int_equal(p->n_list, 2 * 2 * 2);
-    assert_null(m->blocks[0].q.lora);
-    assert_non_null(m->blocks[0].v.lora);
-    assert_non_null(m->blocks[0].ffn.up.lora);
+    assert_null(m->shape.w.blocks[0].q.lora);
+    assert_non_null(m->shape.w.blocks[0].v.lora);
+    assert_non_null(m->shape.w.blocks[0].ffn.up.lora);
     params_close(p);
     pesc_model_close(m);
 
@@ -141,7 +141,7 @@ static void targets_choose_linears(void **state)
     is(p, "model.layers.0.self_attn.q_b_proj.lora_B.weight", PARAM_LORA, 4 * 10, 4);
     is(p, "model.layers.0.self_attn.kv_b_proj.lora_A.weight", PARAM_LORA, 4, 8);
     is(p, "model.layers.1.mlp.shared_experts.down_proj.lora_A.weight", PARAM_LORA, 4, 24);
-    assert_null(m->blocks[0].o.lora);
+    assert_null(m->shape.w.blocks[0].o.lora);
     params_close(p);
     pesc_model_close(m);
 }
@@ -155,14 +155,14 @@ static void layers_choose_linears(void **state)
     s.lora_layers = (layer_ranges){ 1, { { 1, 1 } } };
     params *p;
     must(params_open(&p, m, &s));
-    assert_null(m->blocks[0].q.lora);
-    assert_null(m->blocks[0].ffn.down.lora);
-    assert_non_null(m->blocks[1].q.lora);
-    assert_non_null(m->blocks[1].ffn.down.lora);
-    assert_int_equal(p->first_layer, 1);
+    assert_null(m->shape.w.blocks[0].q.lora);
+    assert_null(m->shape.w.blocks[0].ffn.down.lora);
+    assert_non_null(m->shape.w.blocks[1].q.lora);
+    assert_non_null(m->shape.w.blocks[1].ffn.down.lora);
+    assert_int_equal(p->mirror.facts.first_layer, 1);
     assert_int_equal(p->n_list, 7 * 2);
     params_size size;
-    params_measure(&size, &m->cfg, &s);
+    params_measure(&size, &m->shape.cfg, &s);
     assert_int_equal(size.n, p->n);
     params_close(p);
     pesc_model_close(m);
@@ -172,7 +172,7 @@ static void experts_keep_their_names(void **state)
 {
     (void)state;
     pesc_model *m = open_model("camelidae", "f32", "f32");
-    tensor before = m->blocks[1].moe.down;
+    tensor before = m->shape.w.blocks[1].moe.down;
     float *copy = malloc(tensor_bytes(&before));
     memcpy(copy, before.data, tensor_bytes(&before));
     train_spec s = lora_spec;
@@ -187,7 +187,7 @@ static void experts_keep_their_names(void **state)
     /* a stack is one tensor for the model, and its numbers are those of the file */
     const param *first =
         find(p, "model.layers.1.mlp.moe_adapter.experts.expert_0.adapter_down.weight");
-    tensor now = m->blocks[1].moe.down, grad = p->grads.blocks[1].moe.down;
+    tensor now = m->shape.w.blocks[1].moe.down, grad = p->mirror.of.blocks[1].moe.down;
     assert_int_equal(now.nd, 3);
     assert_int_equal(now.ne[0], 3);
     assert_ptr_equal(now.data, (float *)p->master.data + first->at);
@@ -216,15 +216,15 @@ static void full_tuning_takes_everything(void **state)
         must(params_open(&p, m, &s));
         assert_int_equal(total(p), m->info.params_total);
         assert_null(m->memory); /* nothing is left in it */
-        for (slot t = slot_first(); slot_next(&m->cfg, &t);) {
-            tensor w = *bind_field(m, &t), g = *bind_field(&p->grads, &t);
+        for (slot t = slot_first(); slot_next(&m->shape.cfg, &t);) {
+            tensor w = *bind_field(&m->shape.w, &t), g = *bind_field(&p->mirror.of, &t);
             assert_int_equal((float *)w.data - (float *)p->master.data,
                              (float *)g.data - (float *)p->grad.data);
             assert_int_equal(tensor_count(&w), tensor_count(&g));
         }
-        if (m->cfg.tie_embeddings) {
-            assert_ptr_equal(m->head.data, m->embed.data);
-            assert_ptr_equal(p->grads.head.data, p->grads.embed.data);
+        if (m->shape.cfg.tie_embeddings) {
+            assert_ptr_equal(m->shape.w.head.data, m->shape.w.embed.data);
+            assert_ptr_equal(p->mirror.of.head.data, p->mirror.of.embed.data);
         }
         params_close(p);
         pesc_model_close(m);
@@ -239,15 +239,15 @@ static void bf16_reads_rounded_copies(void **state)
     s.adapters = s.routers = true;
     params *p;
     must(params_open(&p, m, &s));
-    assert_int_equal(m->blocks[0].moe.down.dt, DT_BF16);
-    assert_int_equal(m->blocks[0].moe.router.dt, DT_F32);
-    assert_int_equal(m->blocks[0].q.lora->a.dt, DT_BF16);
+    assert_int_equal(m->shape.w.blocks[0].moe.down.dt, DT_BF16);
+    assert_int_equal(m->shape.w.blocks[0].moe.router.dt, DT_F32);
+    assert_int_equal(m->shape.w.blocks[0].q.lora->a.dt, DT_BF16);
     float *w = p->master.data;
     for (int64_t i = 0; i < p->n; i++)
         w[i] = 1.0F + (float)i / 1000;
     params_refresh(p);
     const param *q = find(p, "model.layers.0.self_attn.q_proj.lora_A.weight");
-    const uint16_t *a = m->blocks[0].q.lora->a.data;
+    const uint16_t *a = m->shape.w.blocks[0].q.lora->a.data;
     for (int64_t i = 0; i < 4 * 24; i++)
         assert_int_equal(a[i], bf16_from_f32(w[q->at + i]));
     params_close(p);
@@ -266,9 +266,9 @@ static void mixture_of_lora_makes_its_experts(void **state)
     is(p, "model.layers.0.mlp.molora.router.weight", PARAM_ROUTER, 3, 24);
     is(p, "model.layers.1.mlp.down_proj.experts.2.lora_A.weight", PARAM_LORA, 4, 28);
     is(p, "model.layers.1.mlp.gate_proj.experts.0.lora_B.weight", PARAM_LORA, 28, 4);
-    assert_null(m->blocks[0].ffn.gate.lora);
-    assert_non_null(m->blocks[0].o.lora);
-    assert_true(m->blocks[1].sparse);
+    assert_null(m->shape.w.blocks[0].ffn.gate.lora);
+    assert_non_null(m->shape.w.blocks[0].o.lora);
+    assert_true(m->shape.w.blocks[1].sparse);
     params_close(p);
     pesc_model_close(m);
 }
@@ -281,14 +281,14 @@ static void mixture_of_lora_is_a_model(void **state)
                                "\"molora_rank\":4,\"molora_scale\":2.0," COMMON KV "}";
     must(pesc_new(files_text("molora.json", text), files_path("molora"), NULL, "f32", 3, NULL));
     pesc_model *dense = open_model("llama", "f32", "f32"), *m = open_model("molora", "f32", "f32");
-    assert_int_equal(m->cfg.moe.kind, EXPERT_LORA);
-    assert_int_equal(m->blocks[1].moe.lora_down.a.ne[2], 28);
+    assert_int_equal(m->shape.cfg.moe.kind, EXPERT_LORA);
+    assert_int_equal(m->shape.w.blocks[1].moe.lora_down.a.ne[2], 28);
     const int32_t ids[] = { 3, 9, 4, 17, 30, 2 };
     float a[6 * 31], b[6 * 31];
     must(pesc_logits(dense, ids, 6, a));
     must(pesc_logits(m, ids, 6, b));
     assert_memory_equal(a, b, sizeof a);
-    tensor up = m->blocks[0].moe.lora_up.b;
+    tensor up = m->shape.w.blocks[0].moe.lora_up.b;
     for (int64_t i = 0; i < tensor_count(&up); i++)
         ((float *)up.data)[i] = 0.5F;
     must(pesc_logits(m, ids, 6, b));
@@ -314,11 +314,11 @@ static void measuring_needs_no_model(void **state)
             pesc_model *m = open_model(configs[i][0], "f32", "f32");
             params_size z;
             params *p;
-            params_measure(&z, &m->cfg, &specs[k]);
+            params_measure(&z, &m->shape.cfg, &specs[k]);
             must(params_open(&p, m, &specs[k]));
             assert_int_equal(z.n, p->n);
             assert_int_equal(z.n_list, p->n_list);
-            assert_int_equal(z.first_layer, p->first_layer);
+            assert_int_equal(z.first_layer, p->mirror.facts.first_layer);
             assert_memory_equal(z.count, p->count, sizeof z.count);
             params_close(p);
             pesc_model_close(m);
@@ -341,7 +341,7 @@ static void chosen_experts_alone(void **state)
     pesc_model *m = open_model("mixtral", "f32", "f32");
     expertcfg own = own_from("{\"experts\": {\"0\": [], \"1\": [2, 0]}}");
     train_spec s = { .own = &own };
-    tensor before = m->blocks[1].moe.down;
+    tensor before = m->shape.w.blocks[1].moe.down;
     params *p;
     must(params_open(&p, m, &s));
     assert_int_equal(p->n_list, 2 * 3);
@@ -349,20 +349,20 @@ static void chosen_experts_alone(void **state)
     is(p, "model.layers.1.block_sparse_moe.experts.2.w2.weight", PARAM_EXPERT, 24, 28);
     assert_int_equal(p->count[PARAM_EXPERT], 2 * 3 * 24 * 28);
     assert_int_equal(total(p), p->count[PARAM_EXPERT]);
-    assert_int_equal(p->first_layer, 1);
-    assert_false(p->first_attn);
-    assert_ptr_equal(m->blocks[1].moe.down.data, before.data);
-    const moe *g = &p->grads.blocks[1].moe;
+    assert_int_equal(p->mirror.facts.first_layer, 1);
+    assert_false(p->mirror.facts.first_attn);
+    assert_ptr_equal(m->shape.w.blocks[1].moe.down.data, before.data);
+    const moe *g = &p->mirror.of.blocks[1].moe;
     assert_int_equal(g->n_own, 2);
     assert_int_equal(g->own[0], 0);
     assert_int_equal(g->own[1], 2);
     assert_int_equal(g->down.ne[0], 2);
-    assert_null(p->grads.blocks[0].moe.down.data);
+    assert_null(p->mirror.of.blocks[0].moe.down.data);
     assert_null(g->router.data);
 
     /* what forward reads follows the master; the others stay */
     const param *q = find(p, "model.layers.1.block_sparse_moe.experts.2.w2.weight");
-    float *stack = m->blocks[1].moe.down.data, other = stack[24 * 28];
+    float *stack = m->shape.w.blocks[1].moe.down.data, other = stack[24 * 28];
     assert_ptr_equal(g->down.data, (float *)p->grad.data + q->at - 24 * 28);
     ((float *)params_master(p, q).data)[5] = 7;
     params_write_back(p);
@@ -395,7 +395,7 @@ static void flags_add_the_rest(void **state)
         snprintf(text, sizeof text, "{\"experts\": {\"1\": [3]}%s}", rows[i].flags);
         expertcfg own = own_from(text);
         params_size z;
-        params_measure(&z, &m->cfg, &(train_spec){ .own = &own });
+        params_measure(&z, &m->shape.cfg, &(train_spec){ .own = &own });
         assert_int_equal(z.count[PARAM_EXPERT], rows[i].experts);
         assert_int_equal(z.count[PARAM_SHARED], rows[i].shared);
         assert_int_equal(z.count[PARAM_ROUTER] + z.count[PARAM_BASE], rows[i].others);
@@ -425,13 +425,13 @@ static void memory_grows_with_the_chosen(void **state)
             train_spec s = { .own = &own };
             params_size z;
             params *p;
-            params_measure(&z, &m->cfg, &s);
+            params_measure(&z, &m->shape.cfg, &s);
             must(params_open(&p, m, &s));
             assert_int_equal(p->n, experts[i] * EXPERT);
             assert_int_equal(z.n, p->n);
             assert_false(z.flat);
             assert_null(p->work.data); /* the stack is what forward reads */
-            assert_int_equal(params_bytes(&z, m->act_dt, 1),
+            assert_int_equal(params_bytes(&z, m->shape.act_dt, 1),
                              tensor_bytes(&p->master) + tensor_bytes(&p->grad));
             params_close(p);
             pesc_model_close(m);
@@ -448,7 +448,7 @@ static void chosen_experts_of_a_bf16_stack(void **state)
     params *p;
     must(params_open(&p, m, &s));
     float *w = p->master.data;
-    const uint16_t *stack = m->blocks[0].moe.gate.data;
+    const uint16_t *stack = m->shape.w.blocks[0].moe.gate.data;
     uint16_t first = stack[0];
     for (int64_t i = 0; i < p->n; i++)
         w[i] = 1.0F + (float)i / 1000;
@@ -480,12 +480,12 @@ static void a_choice_must_fit_the_model(void **state)
     pesc_model *m = open_model("mixtral", "f32", "f32");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         expertcfg own = own_from(rows[i].text);
-        must_fail(params_check_own(&own, &m->cfg, "own"), PESC_FORMAT, rows[i].said);
+        must_fail(params_check_own(&own, &m->shape.cfg, "own"), PESC_FORMAT, rows[i].said);
         expertcfg_free(&own);
     }
     expertcfg none = own_from("{\"experts\": {\"0\": [], \"1\": []}}");
     params *p;
-    must(params_check_own(&none, &m->cfg, "own"));
+    must(params_check_own(&none, &m->shape.cfg, "own"));
     must_fail(params_open(&p, m, &(train_spec){ .own = &none }), PESC_USAGE, "nothing trains");
     expertcfg_free(&none);
     pesc_model_close(m);
@@ -499,7 +499,7 @@ static void every_allocation_may_fail(void **state)
     train_spec s = lora_spec;
     s.molora_experts = 3;
     s.molora_k = 2;
-    tensor q = m->blocks[0].q.w;
+    tensor q = m->shape.w.blocks[0].q.w;
     params *p = NULL;
     pesc_status st = PESC_NOMEM;
     for (uint64_t at = 1; st != PESC_OK; at++) {
@@ -510,12 +510,12 @@ static void every_allocation_may_fail(void **state)
             break;
         assert_int_equal(st, PESC_NOMEM);
         assert_null(p);
-        assert_int_equal(m->cfg.moe.kind, EXPERT_NONE);
-        assert_false(m->blocks[0].sparse);
-        assert_null(m->blocks[0].q.lora);
-        assert_ptr_equal(m->blocks[0].q.w.data, q.data);
+        assert_int_equal(m->shape.cfg.moe.kind, EXPERT_NONE);
+        assert_false(m->shape.w.blocks[0].sparse);
+        assert_null(m->shape.w.blocks[0].q.lora);
+        assert_ptr_equal(m->shape.w.blocks[0].q.w.data, q.data);
     }
-    assert_int_equal(m->cfg.moe.kind, EXPERT_LORA);
+    assert_int_equal(m->shape.cfg.moe.kind, EXPERT_LORA);
     params_close(p);
     pesc_model_close(m);
 }

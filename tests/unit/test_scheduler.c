@@ -90,9 +90,9 @@ static void make_samples(samples *to, int32_t vocab)
 /* By the logits of the whole string, computed in one forward. */
 static void expect_score(pesc_model *m, sample *s)
 {
-    size_t vocab = (size_t)m->cfg.vocab;
+    size_t vocab = (size_t)m->shape.cfg.vocab;
     float *logits = malloc((size_t)s->n * vocab * sizeof *logits);
-    tensor rows = { logits, DT_F32, 2, { s->n, m->cfg.vocab } };
+    tensor rows = { logits, DT_F32, 2, { s->n, m->shape.cfg.vocab } };
     tensor on_dev = rows;
     must(pesc_logits(m, s->ids, (size_t)s->n, logits));
     must(m->dev->op->alloc(m->dev, tensor_bytes(&rows), &on_dev.data));
@@ -253,7 +253,7 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
     else
         must(pesc_device_open(&d, device_name));
     must(pesc_model_open(&m, d, path, &o));
-    make_samples(&want, m->cfg.vocab);
+    make_samples(&want, m->shape.cfg.vocab);
     want.n = is_far ? 2 * (CHOICES + 1) : want.n;
     for (int i = 0; i < want.n; i++) {
         if (want.all[i].first)
@@ -313,7 +313,7 @@ static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
 static sample make(int32_t n, int32_t first, int32_t max_tokens)
 {
     sample s = { .first = first, .max_tokens = max_tokens };
-    append(&s, n, model->cfg.vocab);
+    append(&s, n, model->shape.cfg.vocab);
     return s;
 }
 
@@ -329,7 +329,7 @@ static void a_shared_prefix_is_computed_once(void **state)
     for (int i = 0; i < N; i++) {
         sample question = shots;
         question.ids[question.n++] = i; /* questions differ in their first token */
-        append(&question, QUESTION - 1, model->cfg.vocab);
+        append(&question, QUESTION - 1, model->shape.cfg.vocab);
         question.first = question.n;
         for (int c = 0; c < LETTERS; c++) {
             sample *a = &all[c * N + i];
@@ -498,7 +498,7 @@ static void limits_are_kept(void **state)
     r.max_tokens = 0;
     must_fail(scheduler_add(s, &r, NULL), PESC_USAGE, "and one to score");
     r.first = 1;
-    r.ids = (int32_t[]){ 1, model->cfg.vocab };
+    r.ids = (int32_t[]){ 1, model->shape.cfg.vocab };
     must_fail(scheduler_add(s, &r, NULL), PESC_USAGE, "found id 67, expected 0 to 66");
     add(s, &longest, 0);
     add(s, &full, 0);

@@ -48,7 +48,7 @@ static sample make(int32_t n, int32_t first, int32_t max_tokens)
     static int32_t drawn;
     sample s = { .n = n, .first = first, .max_tokens = max_tokens };
     for (int32_t i = 0; i < n; i++)
-        s.ids[i] = 7 * drawn++ % model->cfg.vocab;
+        s.ids[i] = 7 * drawn++ % model->shape.cfg.vocab;
     return s;
 }
 

@@ -31,7 +31,7 @@ static int close_base(void **state)
 static void make(int k, int32_t n, int32_t *ids, int32_t *targets)
 {
     for (int32_t i = 0; i <= n; i++)
-        ids[i] = (i * 37 + k * 101 + i * i) % model->cfg.vocab;
+        ids[i] = (i * 37 + k * 101 + i * i) % model->shape.cfg.vocab;
     for (int32_t i = 0; i < n; i++)
         targets[i] = i % 3 == k % 3 ? ids[i + 1] : -1;
 }
@@ -39,7 +39,7 @@ static void make(int k, int32_t n, int32_t *ids, int32_t *targets)
 static double loss_of(const float *logits, int32_t target)
 {
     double sum = 0;
-    for (int32_t i = 0; i < model->cfg.vocab; i++)
+    for (int32_t i = 0; i < model->shape.cfg.vocab; i++)
         sum += exp((double)logits[i]);
     return log(sum) - (double)logits[target];
 }
@@ -112,7 +112,7 @@ static void timelines_are_given_back(void **state)
 static void a_bad_id_is_refused(void **state)
 {
     (void)state;
-    int32_t ids[] = { 1, model->cfg.vocab }, targets[] = { 1, 1 };
+    int32_t ids[] = { 1, model->shape.cfg.vocab }, targets[] = { 1, 1 };
     score sum = { 0 };
     scorer *s;
     must(scorer_open(&s, model, 8));

@@ -49,7 +49,7 @@ static void a_used_session_equals_a_fresh_one(void **state)
         complete(used, prompts[i], lengths[i], &a);
         complete(fresh, prompts[i], lengths[i], &b);
         assert_memory_equal(a.ids, b.ids, NEW * sizeof *a.ids);
-        size_t bytes = (size_t)model->cfg.vocab * sizeof *used->logits;
+        size_t bytes = (size_t)model->shape.cfg.vocab * sizeof *used->logits;
         assert_memory_equal(used->logits, fresh->logits, bytes);
         pesc_generation_free(&a);
         pesc_generation_free(&b);
@@ -71,9 +71,9 @@ static void an_end_token_ends_the_text(void **state)
     while (end < NEW && all.ids[end] == all.ids[0])
         end++;
     assert_true(end < NEW);
-    int32_t n_eos = model->cfg.n_eos, eos = model->cfg.eos[0];
-    model->cfg.n_eos = 1;
-    model->cfg.eos[0] = all.ids[end];
+    int32_t n_eos = model->shape.cfg.n_eos, eos = model->shape.cfg.eos[0];
+    model->shape.cfg.n_eos = 1;
+    model->shape.cfg.eos[0] = all.ids[end];
     pesc_sample_options opt = pesc_sample_defaults();
     opt.max_tokens = NEW;
     must(pesc_session_complete(s, prompt, 3, &opt, NULL, NULL, &g));
@@ -82,8 +82,8 @@ static void an_end_token_ends_the_text(void **state)
     pesc_generation_free(&g);
     complete(s, prompt, 3, &g); /* ignore_eos */
     pesc_generation_free(&g);
-    model->cfg.n_eos = n_eos;
-    model->cfg.eos[0] = eos;
+    model->shape.cfg.n_eos = n_eos;
+    model->shape.cfg.eos[0] = eos;
     pesc_generation_free(&all);
     pesc_session_close(s);
 }

@@ -66,7 +66,7 @@ static float *alone(const char *dir, int32_t seq)
 {
     int32_t ids[LENGTH];
     pesc_model *m = open_with(dir);
-    float *x = malloc((size_t)LENGTH * (size_t)m->cfg.vocab * sizeof *x);
+    float *x = malloc((size_t)LENGTH * (size_t)m->shape.cfg.vocab * sizeof *x);
     assert_non_null(x);
     tokens_of(ids, seq);
     must(pesc_logits(m, ids, LENGTH, x));
@@ -95,7 +95,7 @@ static int compare(const fixture *f, const int32_t *who)
         rows[i] = i;
     must(pass_set(f->p, seqs, SEQS, rows, TOKENS));
     must(model_fwd(f->m, f->p, &logits));
-    size_t n = (size_t)LENGTH * (size_t)f->m->cfg.vocab;
+    size_t n = (size_t)LENGTH * (size_t)f->m->shape.cfg.vocab;
     float *got = malloc(SEQS * n * sizeof *got);
     assert_non_null(got);
     must(f->m->dev->op->download(f->m->dev, got, logits.data, SEQS * n * sizeof *got));
@@ -144,7 +144,7 @@ static void a_lora_of_the_model_stays(void **state)
     tensor t;
     pass *p;
     pesc_model *m = open_with(own);
-    size_t n = (size_t)LENGTH * (size_t)m->cfg.vocab;
+    size_t n = (size_t)LENGTH * (size_t)m->shape.cfg.vocab;
     float *got = malloc(2 * n * sizeof *got), *plain = alone(own, 1);
     float *doubled = alone(adapter_with(made, 12, 6), 1);
     assert_non_null(got);

@@ -112,8 +112,8 @@ static char *bytes_of(pesc_model *m, size_t *n)
 {
     char *all = NULL;
     *n = 0;
-    for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-        tensor t = bind_tensor(m, &s);
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        tensor t = bind_tensor(&m->shape.w, &s);
         all = realloc(all, *n + tensor_bytes(&t));
         memcpy(all + *n, t.data, tensor_bytes(&t));
         *n += tensor_bytes(&t);
@@ -180,14 +180,14 @@ static void the_others_are_the_bases(void **state)
         patch *p;
         must(patch_open(&p, files_path("patch")));
         size_t changed = 0;
-        for (slot s = slot_first(); slot_next(&m->cfg, &s);) {
-            tensor a = bind_tensor(base, &s), b = bind_tensor(m, &s);
+        for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+            tensor a = bind_tensor(&base->shape.w, &s), b = bind_tensor(&m->shape.w, &s);
             const weight *w = weights_find(p->ws, s.name);
             assert_memory_equal(b.data, w ? w->data : a.data, tensor_bytes(&b));
             changed += w && memcmp(a.data, b.data, tensor_bytes(&a)) != 0;
         }
         assert_int_equal(changed, weights_count(p->ws));
-        assert_true(!m->cfg.tie_embeddings || m->head.data == m->embed.data);
+        assert_true(!m->shape.cfg.tie_embeddings || m->shape.w.head.data == m->shape.w.embed.data);
         patch_close(p);
         pesc_model_close(base);
         pesc_model_close(m);
@@ -242,7 +242,7 @@ static void the_base_is_known_again(void **state)
     static const char *const names[] = { "mixtral", "mixtral-like", "tied", "mixtral" };
     for (int i = 0; i < 4; i++) {
         pesc_model *m = open_model(names[i], i == 3 ? "nf4" : NULL, NULL);
-        swap_identity(&m->cfg, m->dir->ws, id[i]);
+        swap_identity(&m->shape.cfg, m->dir->ws, id[i]);
         pesc_model_close(m);
     }
     assert_string_equal(id[0], id[3]); /* how it is held does not matter */
@@ -368,7 +368,7 @@ static void a_lora_stands_on_a_patch(void **state)
     pesc_model *merged = open_tuned(lora_dir, patch_dir, true);
     logits without = run(plain), want = run(apart), got = run(merged);
     assert_true(distance(&got, &want) < 0.1 * distance(&without, &want));
-    assert_true(apart->expert_rank == 2 && merged->expert_rank == 0);
+    assert_true(apart->shape.expert_rank == 2 && merged->shape.expert_rank == 0);
     /* what is in no file cannot be loaded again */
     must_fail(pesc_model_unpatch(merged), PESC_USAGE, "its LoRA was added to the weights");
     must_fail(pesc_model_patch(merged, patch_dir), PESC_USAGE, "or with merge_lora false");

@@ -211,7 +211,7 @@ static double logprob_of(const char *context, const char *continuation)
 {
     loglik l;
     loglik_tokens t;
-    size_t vocab = (size_t)model->cfg.vocab;
+    size_t vocab = (size_t)model->shape.cfg.vocab;
     double sum = 0;
     must(loglik_open(&l, model->tok, 512));
     must(loglik_pair(&l, context, continuation, &t));

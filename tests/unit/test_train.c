@@ -2,6 +2,7 @@
  * recomputed ones give the same bits, so do any number of threads; packed sequences give the
  * gradients of single ones; what is frozen stays; PESC's router and `down` start with gradients of
  * exactly zero. That the numbers are right is for tests/golden. */
+#include "model/params.h"
 #include "model/train.h"
 
 #include "support/check.h"
@@ -166,7 +167,7 @@ static train_output run(tuned *t, int first, int n, keep_counts keep, float aux)
                        .step = step_number };
     train_output out;
     pass *p;
-    must(pass_open_train(&p, t->m, (pass_limits){ TOKENS, SEQS, TOKENS }, t->p, keep));
+    must(pass_open_train(&p, t->m, (pass_limits){ TOKENS, SEQS, TOKENS }, &t->p->mirror, keep));
     must(model_train(t->m, p, &in, &out));
     assert_true(out.finite);
     out.counts = NULL;
@@ -283,15 +284,16 @@ static void loss_alone_is_the_same(void **state)
                        .weights = shares + cuts[2],
                        .n_targets = seq.n };
     pass *p;
-    must(pass_open_train(&p, t.m, (pass_limits){ TOKENS, SEQS, TOKENS }, t.p, nothing));
+    must(pass_open_train(&p, t.m, (pass_limits){ TOKENS, SEQS, TOKENS }, &t.p->mirror, nothing));
     must(model_loss(t.m, p, &in, &b));
     assert_true(a.ce == b.ce && a.aux == b.aux && a.ce > 0);
     int64_t choices = 0, sparse = 0;
-    for (int32_t l = 0; l < t.m->cfg.n_layers; l++)
-        sparse += t.m->blocks[l].sparse;
-    for (int64_t i = 0; b.counts && i < t.m->cfg.n_layers * t.m->cfg.moe.topk.n_experts; i++)
+    for (int32_t l = 0; l < t.m->shape.cfg.n_layers; l++)
+        sparse += t.m->shape.w.blocks[l].sparse;
+    for (int64_t i = 0; b.counts && i < t.m->shape.cfg.n_layers * t.m->shape.cfg.moe.topk.n_experts;
+         i++)
         choices += b.counts[i];
-    assert_int_equal(choices, sparse * seq.n * t.m->cfg.moe.topk.k);
+    assert_int_equal(choices, sparse * seq.n * t.m->shape.cfg.moe.topk.k);
     assert_true(!sparse || a.aux > 0.9);
     const float *g = t.p->grad.data;
     for (int64_t i = 0; i < t.p->n; i++)
@@ -310,12 +312,13 @@ static uint64_t hash_of(const tensor *t, uint64_t h)
 
 static uint64_t frozen_hash(const pesc_model *m)
 {
-    uint64_t h = hash_of(&m->final_norm, hash_of(&m->head, hash_of(&m->embed, 1)));
-    for (int32_t i = 0; i < m->cfg.n_layers; i++) {
-        const block *b = &m->blocks[i];
+    uint64_t h =
+        hash_of(&m->shape.w.final_norm, hash_of(&m->shape.w.head, hash_of(&m->shape.w.embed, 1)));
+    for (int32_t i = 0; i < m->shape.cfg.n_layers; i++) {
+        const block *b = &m->shape.w.blocks[i];
         h = hash_of(&b->attn_norm, hash_of(&b->o.w, hash_of(&b->q.w, h)));
         h = hash_of(&b->ffn.down.w, hash_of(&b->mla.kv_b.w, hash_of(&b->ffn_norm, h)));
-        if (m->cfg.moe.kind == EXPERT_FFN)
+        if (m->shape.cfg.moe.kind == EXPERT_FFN)
             h = hash_of(&b->moe.down, h);
     }
     return h;
@@ -327,9 +330,9 @@ static void frozen_tensors_stay(void **state)
     uint64_t before = frozen_hash(t.m);
     free(gradients(&t, nothing));
     assert_int_equal(frozen_hash(t.m), before);
-    assert_null(t.p->grads.embed.data);
-    assert_null(t.p->grads.final_norm.data);
-    assert_null(t.p->grads.blocks[0].o.w.data);
+    assert_null(t.p->mirror.of.embed.data);
+    assert_null(t.p->mirror.of.final_norm.data);
+    assert_null(t.p->mirror.of.blocks[0].o.w.data);
     close_tuned(&t);
 }
 
@@ -344,13 +347,14 @@ static void backward_ends_where_nothing_trains(void **state)
     must(params_open(&p, m, &s));
     tuned t = { m, p };
     float *full = gradients(&t, nothing);
-    assert_int_equal(p->first_layer, 0);
-    assert_false(p->first_attn);
+    assert_int_equal(p->mirror.facts.first_layer, 0);
+    assert_false(p->mirror.facts.first_attn);
     const param *last = &p->list[p->n_list - 1];
     /* cut the lower layers out of the list */
-    for (int32_t i = 0; i + 1 < m->cfg.n_layers; i++)
-        memset(&p->grads.blocks[i], 0xFF, sizeof p->grads.blocks[i]); /* a touch would crash */
-    p->first_layer = m->cfg.n_layers - 1;
+    for (int32_t i = 0; i + 1 < m->shape.cfg.n_layers; i++)
+        memset(&p->mirror.of.blocks[i], 0xFF,
+               sizeof p->mirror.of.blocks[i]); /* a touch would crash */
+    p->mirror.facts.first_layer = m->shape.cfg.n_layers - 1;
     float *top = gradients(&t, nothing);
     assert_memory_equal(top + last->at, full + last->at,
                         (size_t)(last->ne[0] * last->ne[1]) * sizeof *top);
@@ -407,9 +411,8 @@ static void the_plan_holds(void **state)
     size_t last = 0;
     for (int32_t i = 0; i <= 3; i++) {
         keep_counts keep = { i / 2, i % 2 };
-        train_plan plan = train_plan_of(&t.m->cfg, &t.p->spec, t.p->first_layer, keep);
-        pesc_model shape = { .dev = one, .cfg = t.m->cfg, .act_dt = DT_F32, .lora_rank = 3 };
-        size_t bytes = pass_train_bytes(&shape, &plan, lim);
+        train_plan plan = train_plan_of(&t.m->shape.cfg, &t.p->mirror.facts, keep);
+        size_t bytes = pass_train_bytes(one, &t.m->shape, &plan, lim);
         assert_true(bytes > last); /* and pass_open_train asserts that this is enough */
         last = bytes;
         free(gradients(&t, keep));

@@ -1,8 +1,8 @@
 /* The rows of family.h: every architecture pesc runs, as data. This is the only file that knows
  * Hugging Face's names of models, keys and tensors; gguf_names.c knows GGUF's. */
-#include "model/family.h"
+#include "arch/family.h"
 
-#include "model/model.h"
+#include "arch/shape.h"
 
 #include <math.h>
 
@@ -167,7 +167,7 @@ const config_key molora_keys[] = {
 
 /* ---- tensors ---- */
 
-#define MODEL(field) offsetof(pesc_model, field)
+#define MODEL(field) offsetof(transformer, field)
 #define BLOCK(field) offsetof(block, field)
 #define WEIGHT (RULE_LINEAR | RULE_QUANT)
 

@@ -8,10 +8,10 @@
  * A rule applies where all facts it needs hold (FACT_ bits, which may differ from layer to layer).
  * Walking the slots of a configuration gives every tensor of the model with name and shape: what
  * binding checks and loads, `info` counts and `new` writes. */
-#ifndef PESC_MODEL_FAMILY_H
-#define PESC_MODEL_FAMILY_H
+#ifndef PESC_ARCH_FAMILY_H
+#define PESC_ARCH_FAMILY_H
 
-#include "model/config.h"
+#include "arch/config.h"
 
 typedef enum key_kind { KEY_I32, KEY_F32, KEY_BOOL } key_kind;
 
@@ -52,7 +52,7 @@ enum {
 
 enum {
     RULE_GLOBAL =
-        1 << 0, /* one a model, else one a layer; the offset is into pesc_model or block */
+        1 << 0, /* one a model, else one a layer; the offset is into transformer or block */
     RULE_EXPERT = 1 << 1, /* one an expert, stacked into one tensor */
     RULE_QUANT = 1 << 2,  /* quantised when the base is nf4 */
     RULE_F32 = 1 << 3,    /* kept in f32 whatever the base is */

@@ -3,10 +3,10 @@
  * frequencies in f32 in transformers' order of operations, since at long positions an ulp shows.
  *
  * Turning itself is an op (backend.h: rope_table, rope). */
-#ifndef PESC_MODEL_ROPE_H
-#define PESC_MODEL_ROPE_H
+#ifndef PESC_ARCH_ROPE_H
+#define PESC_ARCH_ROPE_H
 
-#include "model/config.h"
+#include "arch/config.h"
 
 /* Fills the rope_ fields of a configuration whose context is known. */
 pesc_status rope_read(config *c, json_where w);

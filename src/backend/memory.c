@@ -1,4 +1,4 @@
-#include "model/memory.h"
+#include "backend/memory.h"
 
 #include "base/io.h"
 #include "base/mem.h"

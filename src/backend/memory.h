@@ -1,6 +1,6 @@
 /* memory: one span on a device for one lifetime, refused before it is taken when it cannot fit. */
-#ifndef PESC_MODEL_MEMORY_H
-#define PESC_MODEL_MEMORY_H
+#ifndef PESC_BACKEND_MEMORY_H
+#define PESC_BACKEND_MEMORY_H
 
 #include "backend/backend.h"
 

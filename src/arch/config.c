@@ -1,12 +1,12 @@
 /* Reading config.json: key tables first (keys.c), then what no table can say (lists, names,
  * rotation), then the checks that fields agree. */
-#include "model/config.h"
+#include "arch/config.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/family.h"
-#include "model/keys.h"
-#include "model/rope.h"
+#include "arch/family.h"
+#include "arch/keys.h"
+#include "arch/rope.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *
  * A key that would change the function and is not understood is refused by name; any other unknown
  * key is harmless and ignored. */
-#ifndef PESC_MODEL_KEYS_H
-#define PESC_MODEL_KEYS_H
+#ifndef PESC_ARCH_KEYS_H
+#define PESC_ARCH_KEYS_H
 
-#include "model/family.h"
+#include "arch/family.h"
 
 /* Fills the facts of one table (NULL: none), which ends with a row without names. */
 pesc_status keys_read(config *c, json_where w, const config_key *keys);

@@ -1,4 +1,4 @@
-#include "model/layers.h"
+#include "arch/layers.h"
 
 #include "base/str.h"
 

@@ -1,4 +1,4 @@
-#include "model/family.h"
+#include "arch/family.h"
 
 #include "base/str.h"
 

@@ -1,4 +1,4 @@
-#include "model/rope.h"
+#include "arch/rope.h"
 
 #include <math.h>
 #include <string.h>

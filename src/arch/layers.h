@@ -1,6 +1,6 @@
 /* layers: a list of layers as users write it, "0-11,20". */
-#ifndef PESC_MODEL_LAYERS_H
-#define PESC_MODEL_LAYERS_H
+#ifndef PESC_ARCH_LAYERS_H
+#define PESC_ARCH_LAYERS_H
 
 #include "base/status.h"
 

@@ -3,8 +3,8 @@
  * Model code tests these fields and never a family's name. After config_read() every field is in
  * range and the fields agree with each other; sizes are small enough that the product of any three
  * fits in 63 bits. */
-#ifndef PESC_MODEL_CONFIG_H
-#define PESC_MODEL_CONFIG_H
+#ifndef PESC_ARCH_CONFIG_H
+#define PESC_ARCH_CONFIG_H
 
 #include "backend/backend.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "model/keys.h"
+#include "arch/keys.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,106 @@
+/* shape: the tensors of a model, and what decides their sizes.
+ *
+ * A model_shape is all that one needs to know of a model to plan a pass over it or to count what it
+ * costs. In an open model (model.h) its tensors hold the weights, and a forward reads nothing else;
+ * of a plan, which is made from a configuration and the headers of files, they have types and sizes
+ * but no data. Letters as in backend.h. */
+#ifndef PESC_ARCH_SHAPE_H
+#define PESC_ARCH_SHAPE_H
+
+#include "arch/config.h"
+
+typedef struct lora {
+    tensor a, b; /* [R,I] [O,R]; of a full expert: its parts of `stack` */
+    float scale;
+    float dropout;            /* of what A reads, in training */
+    uint64_t stream;          /* names its dropout masks */
+    struct lora_stack *stack; /* NULL: it is a linear's */
+    int32_t expert;
+} lora;
+
+/* The LoRAs of all specialists on one linear (specialists.h). */
+typedef struct bank_part {
+    tensor a;      /* [R,I]; absent: this specialist has none here */
+    int64_t first; /* its first column in b */
+    float scale;
+} bank_part;
+typedef struct lora_bank {
+    tensor b;         /* [O, columns of all] */
+    bank_part *parts; /* one for each specialist */
+} lora_bank;
+
+typedef struct linear {
+    tensor w, bias;        /* w [O,I]: f32, bf16 or nf4; bias [O] or absent */
+    lora *lora;            /* NULL: none */
+    const lora_bank *bank; /* NULL: none */
+} linear;
+
+typedef struct ffn {
+    linear gate, up, down; /* [F,C] [F,C] [C,F] */
+} ffn;
+
+/* LoRA experts of one linear, or the LoRA of one matrix of all full experts. */
+typedef struct lora_stack {
+    tensor a, b; /* [E,R,I] [E,O,R]; absent: none */
+    float scale; /* full experts alone; a mixture of LoRA has adapter_scale */
+} lora_stack;
+
+/* Experts of specialists beside those of a layer (extra_experts.h), numbered after them. */
+typedef struct extra_experts {
+    tensor gate, up, down; /* like those of moe, of X experts; X 0: absent */
+    tensor table; /* i32 [specialists + 1, E]: the expert that a row computes with where its router
+                     has chosen e; row 0 is for rows without a specialist */
+} extra_experts;
+
+/* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
+ * y = sum_k g_k FFN_k(x) (+ shared experts) for full experts. */
+typedef struct moe {
+    tensor router, router_bias; /* [E,C] f32, [E] f32 or absent */
+    tensor gate, up, down;      /* stacked [E,F,C] [E,F,C] [E,C,F]; adapters: up [E,C,A], down
+                                   [E,A,C], no gate */
+    lora_stack lora_gate, lora_up, lora_down;
+    ffn shared;                 /* absent when shared_dim is 0 */
+    tensor shared_gate;         /* [1,C] f32 or absent */
+    const extra_experts *extra; /* NULL: none */
+    /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
+    const int32_t *own;
+    int32_t n_own;
+} moe;
+
+typedef struct mla {
+    linear q, q_a, q_b, kv_a, kv_b; /* q, or q_a and q_b with a norm between */
+    tensor q_norm, kv_norm;
+} mla;
+
+typedef struct block {
+    tensor attn_norm, ffn_norm; /* [C] f32 */
+    linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
+    tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
+    mla mla;
+    ffn ffn; /* absent where experts are full FFNs */
+    bool sparse;
+    moe moe;
+    int32_t window; /* 0: unlimited */
+} block;
+
+/* The tensors of a transformer: its weights, or the gradients of them (mirror.h). */
+typedef struct transformer {
+    tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
+    block *blocks;                  /* [n_layers] */
+} transformer;
+
+typedef struct model_shape {
+    config cfg;
+    transformer w;
+    lora *loras; /* what linears and experts point to */
+    size_t n_loras;
+    dtype act_dt;          /* what activations are computed in: f32 or bf16 */
+    float rope_scale;      /* on cos and sin (yarn's mscale) */
+    float attn_scale;      /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    int32_t lora_rank;     /* the largest; 0: no LoRA */
+    int32_t expert_rank;   /* of the LoRA on full experts, the largest; 0: none */
+    int32_t bank_columns;  /* of the widest bank; 0: no specialist is a LoRA */
+    int32_t extra_experts; /* the most of a layer; 0: no specialist is a patch */
+} model_shape;
+
+#endif
