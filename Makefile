@@ -100,7 +100,7 @@ $(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o: %.o: %.c
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
 # The Python program of the sandbox is part of this object.
-$(BUILD)/src/eval/sandbox_driver.o: src/eval/sandbox_driver.py
+$(BUILD)/src/sandbox/driver.o: src/sandbox/driver.py
 
 ISA_OPT := $(if $(findstring -O2,$(OPT)),-O3)
 define ISA_RULE

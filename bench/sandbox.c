@@ -4,7 +4,7 @@
  *
  *   build/bench/sandbox [PROGRAMS] */
 #include "base/clock.h"
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 
 #include <spawn.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #define PESC_EVAL_PROGRAM_H
 
 #include "base/thread.h"
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "eval/task.h"
 
 /* To be filled by the caller up to `out`; everything is borrowed until the job is done. */

@@ -10,7 +10,7 @@
 #define PESC_EVAL_TASKRUN_H
 
 #include "eval/samples.h"
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "infer/scheduler.h"
 
 typedef struct taskrun_options {

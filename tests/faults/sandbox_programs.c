@@ -5,7 +5,7 @@
  * A program is {"kind": "humaneval", "prompt", "completion", "test", "entry_point"} or {"kind":
  * "mbpp", "completion", "test_list", "setup"}. The first line out describes the sandbox. Exit code
  * 4 and one sentence: there is none. */
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "base/clock.h"
 #include "base/json.h"
 

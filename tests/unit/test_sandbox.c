@@ -1,7 +1,7 @@
 /* sandbox: verdicts and their reasons, and what must hold of the host: no descriptor, process or
  * memory is lost, however a program ends. tests/faults/run_sandbox.py has the attempts to leave it.
  */
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "support/check.h"

@@ -1,12 +1,12 @@
-/* sandbox_stage: processes that run at the same time, from their start to their end.
+/* stage: processes that run at the same time, from their start to their end.
  *
  * A stage has one process that judges (started first) and may have a second one that it talks to.
  * It ends when the first has ended; the second is then killed. stage_close() leaves no process, no
  * descriptor and no file. */
-#ifndef PESC_EVAL_SANDBOX_STAGE_H
-#define PESC_EVAL_SANDBOX_STAGE_H
+#ifndef PESC_SANDBOX_STAGE_H
+#define PESC_SANDBOX_STAGE_H
 
-#include "eval/sandbox_box.h"
+#include "sandbox/box.h"
 #include "base/str.h"
 
 typedef enum stage_verdict { STAGE_FAIL, STAGE_PASS } stage_verdict;

@@ -1,11 +1,11 @@
-/* See sandbox_box.h. Two processes are made one after the other. The first leaves the host: it
+/* See box.h. Two processes are made one after the other. The first leaves the host: it
  * changes its user, its namespaces and its root directory. A process cannot move itself to a new
  * pid namespace, so it then makes the second one, which is process 1 of that namespace, gives up
  * everything that is left, and becomes Python. The second is a child of the caller (CLONE_PARENT);
  * the first ends at once.
  *
  * Both share the caller's memory, so an error is reported by writing it to the `child` struct. */
-#include "eval/sandbox_box.h"
+#include "sandbox/box.h"
 #include "base/mem.h"
 
 #include <errno.h>

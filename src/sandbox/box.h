@@ -1,14 +1,14 @@
-/* sandbox_box: starts one process of the sandbox.
+/* box: starts one process of the sandbox.
  *
  * The process is created as posix_spawn() does it: clone() with shared memory, while the calling
  * thread waits, so that a program with gigabytes of weights starts one as fast as a small one. The
  * code between clone() and execve() makes system calls only; it may not allocate or take a lock.
  *
  * Every step that restricts the process comes before execve(): Python never runs unconfined. */
-#ifndef PESC_EVAL_SANDBOX_BOX_H
-#define PESC_EVAL_SANDBOX_BOX_H
+#ifndef PESC_SANDBOX_BOX_H
+#define PESC_SANDBOX_BOX_H
 
-#include "eval/sandbox.h"
+#include "sandbox/sandbox.h"
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,7 +17,7 @@
 
 /* Descriptors of the process besides 0, 1 and 2, which are /dev/null. */
 enum {
-    BOX_JOB = 3,    /* what to do: sections, see sandbox_driver.h */
+    BOX_JOB = 3,    /* what to do: sections, see driver.h */
     BOX_RESULT = 4, /* one line to us; not for a solution whose tests are in another process */
     BOX_IN = 5,     /* lines from and to the other process */
     BOX_OUT = 6,
@@ -68,14 +68,14 @@ static inline int box_close(int fd)
 
 /* ---- the steps; each returns 0, or -1 with errno set and *at saying where ---- */
 
-/* sandbox_root.c: leaves the file system for a read-only tree with /usr, a few devices, /tmp. */
+/* root.c: leaves the file system for a read-only tree with /usr, a few devices, /tmp. */
 int box_enter_root(box_step *at);
 
-/* sandbox_landlock.c: the version of Landlock, 0 where there is none; and its rules. */
+/* landlock.c: the version of Landlock, 0 where there is none; and its rules. */
 int box_landlock_abi(void);
 int box_landlock(int abi, const char *tmp, box_step *at);
 
-/* sandbox_seccomp.c: from here on only the system calls of a table. */
+/* seccomp.c: from here on only the system calls of a table. */
 int box_seccomp(box_step *at);
 
 #endif

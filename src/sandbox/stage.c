@@ -1,6 +1,6 @@
-/* See sandbox_stage.h. */
-#include "eval/sandbox_stage.h"
-#include "eval/sandbox_driver.h"
+/* See stage.h. */
+#include "sandbox/stage.h"
+#include "sandbox/driver.h"
 #include "base/clock.h"
 #include "base/io.h"
 

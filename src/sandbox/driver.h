@@ -1,4 +1,4 @@
-/* sandbox_driver: the Python program that every process of the sandbox runs.
+/* driver: the Python program that every process of the sandbox runs.
  *
  * It is compiled once, in the sandbox, and read as bytecode from then on. Its argument is a role.
  * Its job comes on BOX_JOB as sections, each a decimal length, a newline, and so many bytes of
@@ -15,8 +15,8 @@
  *
  * The result is one line on BOX_RESULT: "pass", "fail" or "gone" (the solution's process ended),
  * then 1 or 0 (whether a value was not a plain literal), then the reason. */
-#ifndef PESC_EVAL_SANDBOX_DRIVER_H
-#define PESC_EVAL_SANDBOX_DRIVER_H
+#ifndef PESC_SANDBOX_DRIVER_H
+#define PESC_SANDBOX_DRIVER_H
 
 extern const char driver_source[];
 extern const char driver_compile[]; /* one line: the source on BOX_JOB to bytecode on BOX_RESULT */

@@ -1,9 +1,9 @@
 /* See sandbox.h. This file turns a program into jobs of the driver, starts and supervises the
  * processes, and makes a verdict of what they said. */
-#include "eval/sandbox.h"
-#include "eval/sandbox_box.h"
-#include "eval/sandbox_driver.h"
-#include "eval/sandbox_stage.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/box.h"
+#include "sandbox/driver.h"
+#include "sandbox/stage.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/str.h"

@@ -8,8 +8,8 @@
  * allowed in it and why.
  *
  * Only the system's Python, /usr/bin/python3, and its standard library are used. */
-#ifndef PESC_EVAL_SANDBOX_H
-#define PESC_EVAL_SANDBOX_H
+#ifndef PESC_SANDBOX_SANDBOX_H
+#define PESC_SANDBOX_SANDBOX_H
 
 #include "base/status.h"
 

@@ -3,7 +3,7 @@
  * The caller is alone in a mount namespace that its own user namespace owns. /proc, /sys, /etc and
  * /home do not exist here. A tree that the host mounted with flags such as nodev keeps them: cloned
  * mounts may only be restricted further. */
-#include "eval/sandbox_box.h"
+#include "sandbox/box.h"
 
 #include <errno.h>
 #include <fcntl.h>

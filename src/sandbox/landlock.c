@@ -2,8 +2,8 @@
  *
  * A process that is restricted by a ruleset may use only the paths that a rule names. Landlock does
  * not cover stat(), so the existence of other paths can be seen; the system calls that would change
- * what it does not cover (chmod, utime, ...) are missing from the table of sandbox_seccomp.c. */
-#include "eval/sandbox_box.h"
+ * what it does not cover (chmod, utime, ...) are missing from the table of seccomp.c. */
+#include "sandbox/box.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""What every process of the sandbox runs; sandbox_driver.h describes the roles and the messages.
+"""What every process of the sandbox runs; driver.h describes the roles and the messages.
 
 Nothing that this file does in the process of a solution protects us: the solution can change all of
 it. The verdict is made in the judge's process, which takes nothing from the other one but lines of

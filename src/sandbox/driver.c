@@ -1,6 +1,6 @@
-/* The text of sandbox_driver.py, with a NUL after it, and the lines that compile and start it. The
+/* The text of driver.py, with a NUL after it, and the lines that compile and start it. The
  * bytecode is read with pread() because processes that share the descriptor share its offset. */
-#include "eval/sandbox_driver.h"
+#include "sandbox/driver.h"
 
 const char driver_compile[] =
     "import marshal, posix; "
@@ -13,6 +13,6 @@ __asm__(".section .rodata\n"
         ".global driver_source\n"
         ".hidden driver_source\n"
         "driver_source:\n"
-        ".incbin \"src/eval/sandbox_driver.py\"\n"
+        ".incbin \"src/sandbox/driver.py\"\n"
         ".byte 0\n"
         ".previous\n");

@@ -5,7 +5,7 @@
  * mount, sends a signal, looks at or changes another process, changes the mode or owner of a file,
  * or reaches the kernel's larger interfaces (bpf, io_uring, perf, keyctl, userfaultfd). execve() is
  * allowed because Python itself is started after the filter is; Landlock limits it to Python. */
-#include "eval/sandbox_box.h"
+#include "sandbox/box.h"
 
 #include <asm/ioctls.h>
 #include <errno.h>
