@@ -1,6 +1,7 @@
 #include "base/str.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -46,6 +47,21 @@ void str_add(str *s, const char *bytes, size_t n)
         memcpy(s->p + s->n, bytes, n);
     s->n += n;
     s->p[s->n] = '\0';
+}
+
+void str_add_valid(str *s, const char *bytes, size_t n)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < n;) {
+        int good = utf8_decode(bytes + i, n - i, NULL);
+        if (good == 0) {
+            str_add(s, bytes + from, i - from);
+            str_puts(s, "\xEF\xBF\xBD");
+            from = i + utf8_bad_length(bytes + i, n - i);
+        }
+        i = good ? i + (size_t)good : from;
+    }
+    str_add(s, bytes + from, n - from);
 }
 
 void str_puts(str *s, const char *text)

@@ -16,6 +16,8 @@ typedef struct str {
 } str;
 
 void str_add(str *s, const char *bytes, size_t n);
+/* U+FFFD for each maximal part that is not UTF-8, as in Python. */
+void str_add_valid(str *s, const char *bytes, size_t n);
 void str_puts(str *s, const char *text);
 void str_putc(str *s, char c);
 void str_printf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

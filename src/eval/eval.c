@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "data/dataset.h"
 #include "eval/share.h"
+#include "infer/answer.h"
 #include "infer/scheduler.h"
 #include "infer/score.h"
 #include "infer/session.h"
@@ -52,6 +53,7 @@ typedef struct evaluation {
     int32_t longest;       /* prompt and answer, of all questions */
     question *questions;   /* [n_questions] */
     size_t n_questions;
+    answer_ends ends; /* of the model */
 } evaluation;
 
 /* Whether this process measures a record. */
@@ -155,15 +157,7 @@ static pesc_status score_all(evaluation *e)
 
 static pesc_status text_of(const evaluation *e, const int32_t *ids, size_t n, str *out)
 {
-    const tokenizer *t = e->s->model->tok;
-    decode_stream *d = NULL;
-    pesc_status s = decode_open(&d, t, PESC_SKIP_SPECIAL);
-    for (size_t i = 0; s == PESC_OK && i < n; i++)
-        s = decode_add(d, t, ids[i], out);
-    if (s == PESC_OK)
-        s = decode_end(d, out);
-    decode_close(d);
-    return s;
+    return decode_text(e->s->model->tok, ids, n, PESC_SKIP_SPECIAL, out);
 }
 
 static char *trim(str *s)
@@ -188,15 +182,15 @@ static const char *after_mark(const char *text, const char *mark)
 }
 
 /* An expected text without the mark is the answer itself; a model's text without it is wrong. */
-static bool is_correct(const evaluation *e, const char *expected, const char *answer)
+static bool is_correct(const evaluation *e, const char *expected, const char *given)
 {
     const char *mark = e->opt->answer_after;
     if (mark && *mark) {
         const char *tail = after_mark(expected, mark);
         expected = tail ? tail : expected;
-        answer = after_mark(answer, mark);
+        given = after_mark(given, mark);
     }
-    return answer && strcmp(expected, answer) == 0;
+    return given && strcmp(expected, given) == 0;
 }
 
 /* Calls the user's function; texts: the prompt, the expected answer, the answer. */
@@ -227,14 +221,14 @@ static pesc_status judge_answer(evaluation *e, uint64_t index, str texts[3])
     return PESC_OK;
 }
 
-static pesc_status take_answer(void *ud, const sched_result *answer)
+static pesc_status take_answer(void *ud, const sched_result *r)
 {
     question *q = ud;
     evaluation *e = q->e;
     str texts[3] = { 0 };
-    size_t n = (size_t)answer->n - (answer->finish == FINISH_STOPPED); /* without the end token */
+    size_t n = (size_t)r->n - (r->finish == FINISH_STOPPED); /* without the end token */
     e->outcomes[q->record].generated = n;
-    pesc_status s = text_of(e, answer->ids, n, &texts[2]);
+    pesc_status s = text_of(e, r->ids, n, &texts[2]);
     if (s == PESC_OK)
         s = judge_answer(e, q->record, texts);
     for (int i = 0; i < 3; i++)
@@ -246,7 +240,7 @@ static pesc_status take_answer(void *ud, const sched_result *answer)
 static pesc_status take_token(void *ud, int32_t id, bool *more)
 {
     const question *q = ud;
-    *more = id != q->end && !session_ends(q->e->s->model, id);
+    *more = id != q->end && !answer_ends_at(&q->e->ends, id);
     return PESC_OK;
 }
 
@@ -309,10 +303,13 @@ static pesc_status answer_questions(evaluation *e)
     e->questions = mem_zalloc(e->n_questions, sizeof *e->questions);
     if (!e->questions)
         return fail_nomem("questions", e->n_questions * sizeof *e->questions);
-    pesc_status st = scheduler_open(&s, e->s->model, &o);
+    pesc_status st = answer_ends_add_model(&e->ends, e->s->model);
+    if (st == PESC_OK)
+        st = scheduler_open(&s, e->s->model, &o);
     if (st == PESC_OK)
         st = ask_all(e, s);
     scheduler_close(s);
+    answer_ends_free(&e->ends);
     return st;
 }
 
@@ -339,11 +336,11 @@ static void put_outcomes(const evaluation *e, str *out)
         outcome o = e->outcomes[i];
         if (e->domain[i] == NOT_CHOSEN || !is_ours(e, i))
             continue;
-        const char *answer = e->answers ? e->answers[i] : NULL;
+        const char *said = e->answers && e->answers[i] ? e->answers[i] : "";
         o.record = i;
-        o.letters = answer ? strlen(answer) : 0;
+        o.letters = strlen(said);
         str_add(out, (const char *)&o, sizeof o);
-        str_add(out, answer ? answer : "", (size_t)o.letters);
+        str_add(out, said, (size_t)o.letters);
     }
 }
 

@@ -1,44 +1,30 @@
 #include "eval/until.h"
 
 #include "base/mem.h"
-#include "eval/pytext.h"
-#include "infer/session.h"
+#include "infer/answer.h"
 
 #include <string.h>
 
 struct until {
-    const pesc_model *m; /* borrowed */
-    slice *stops;        /* the caller's, then the text of the tokenizer's end token */
-    size_t n_stops;
-    decode_stream *decode; /* of the text after the prompt */
-    str text;              /* decoded so far */
-    id_list ids;           /* of the text */
+    const tokenizer *tok; /* borrowed */
+    answer_ends ends;     /* the caller's stop strings, then the text of the end token */
+    answer answer;
 };
 
-static pesc_status decode_alone(const until *u, const int32_t *ids, size_t n, str *out)
-{
-    decode_stream *d = NULL;
-    pesc_status s = decode_open(&d, u->m->tok, PESC_SKIP_SPECIAL);
-    for (size_t i = 0; s == PESC_OK && i < n; i++)
-        s = decode_add(d, u->m->tok, ids[i], out);
-    if (s == PESC_OK)
-        s = decode_end(d, out);
-    decode_close(d);
-    return s;
-}
-
-static pesc_status keep_stops(until *u, until_stops stops)
+static pesc_status set_ends(until *u, const pesc_model *m, until_stops stops)
 {
     size_t n;
-    const char *eos = tokenizer_token(u->m->tok, tokenizer_eos(u->m->tok), &n);
-    u->stops = mem_alloc(stops.n + 1, sizeof *u->stops);
-    if (!u->stops)
-        return fail_nomem("stop strings", (stops.n + 1) * sizeof *u->stops);
+    int32_t eos = tokenizer_eos(m->tok);
+    const char *text = tokenizer_token(m->tok, eos, &n);
+    TRY(answer_ends_add_model(&u->ends, m));
+    TRY(answer_ends_add_ids(&u->ends, &eos, eos >= 0));
+    u->ends.stops = mem_alloc(stops.n + 1, sizeof *u->ends.stops);
+    if (!u->ends.stops)
+        return fail_nomem("stop strings", (stops.n + 1) * sizeof *u->ends.stops);
     for (size_t i = 0; i < stops.n; i++)
-        if (*stops.strings[i])
-            u->stops[u->n_stops++] = (slice){ stops.strings[i], strlen(stops.strings[i]) };
-    if (eos && n > 0)
-        u->stops[u->n_stops++] = (slice){ eos, n };
+        u->ends.stops[u->ends.n_stops++] = stops.strings[i];
+    if (text)
+        u->ends.stops[u->ends.n_stops++] = text;
     return PESC_OK;
 }
 
@@ -50,10 +36,11 @@ pesc_status until_open(until **out, const pesc_model *m, until_stops stops, cons
     until *u = mem_zalloc(1, sizeof *u);
     if (!u)
         return fail_nomem("a generated text", sizeof *u);
-    u->m = m;
-    pesc_status s = keep_stops(u, stops);
+    u->tok = m->tok;
+    answer_rules rules = { .ends = &u->ends, .decode = PESC_SKIP_SPECIAL };
+    pesc_status s = set_ends(u, m, stops);
     if (s == PESC_OK)
-        s = decode_open_after(&u->decode, m->tok, PESC_SKIP_SPECIAL, prompt, (size_t)n);
+        s = answer_open(&u->answer, m->tok, &rules, prompt, (size_t)n);
     if (s == PESC_OK)
         *out = u;
     else
@@ -65,54 +52,39 @@ void until_close(until *u)
 {
     if (!u)
         return;
-    decode_close(u->decode);
-    str_free(&u->text);
-    mem_free(u->stops);
-    mem_free(u->ids.ids);
+    answer_close(&u->answer);
+    answer_ends_free(&u->ends);
     mem_free(u);
 }
 
-/* Whether a stop string is in the text and ends after its first `before` bytes. */
-static bool has_stop(const until *u, slice text, size_t before)
-{
-    for (size_t i = 0; i < u->n_stops; i++) {
-        slice stop = u->stops[i];
-        size_t from = before >= stop.n ? before - stop.n + 1 : 0;
-        if (text.n > from && memmem(text.p + from, text.n - from, stop.p, stop.n))
-            return true;
-    }
-    return false;
-}
-
-static bool ends(const until *u, int32_t id)
+/* A special token, whose text is not in the answer's, ends it too if a stop string is part of it.
+ */
+static bool spells_stop(const until *u, int32_t id)
 {
     size_t n;
-    const tokenizer *t = u->m->tok;
-    if (id == tokenizer_eos(t) || session_ends(u->m, id))
-        return true;
-    const char *raw = tokenizer_is_special(t, id) ? tokenizer_token(t, id, &n) : NULL;
-    return raw && has_stop(u, (slice){ raw, n }, 0);
+    const char *text = tokenizer_is_special(u->tok, id) ? tokenizer_token(u->tok, id, &n) : NULL;
+    for (size_t i = 0; text && i < u->ends.n_stops; i++)
+        if (*u->ends.stops[i] && memmem(text, n, u->ends.stops[i], strlen(u->ends.stops[i])))
+            return true;
+    return false;
 }
 
 pesc_status until_token(void *ud, int32_t id, bool *more)
 {
     until *u = ud;
-    size_t before = u->text.n;
-    *more = !ends(u, id);
+    *more = !spells_stop(u, id);
     if (!*more)
         return PESC_OK;
-    TRY(id_list_add(&u->ids, id));
-    TRY(decode_add(u->decode, u->m->tok, id, &u->text));
-    if (!str_ok(&u->text))
-        return fail_nomem("a generated text", u->text.n);
-    *more = !has_stop(u, slice_of(&u->text), before);
+    TRY(answer_token(&u->answer, id));
+    *more = u->answer.end == ANSWER_GROWS;
     return PESC_OK;
 }
 
 static void cut(const until *u, str *text)
 {
-    for (size_t i = 0; i < u->n_stops; i++) {
-        char *at = memmem(text->p, text->n, u->stops[i].p, u->stops[i].n);
+    for (size_t i = 0; i < u->ends.n_stops; i++) {
+        const char *stop = u->ends.stops[i];
+        char *at = *stop ? memmem(text->p, text->n, stop, strlen(stop)) : NULL;
         if (at) {
             text->n = (size_t)(at - text->p);
             *at = '\0';
@@ -122,12 +94,14 @@ static void cut(const until *u, str *text)
 
 pesc_status until_texts(until *u, str *text, str *reference)
 {
-    TRY(decode_end(u->decode, &u->text));
-    str_add(text, u->text.p, u->text.n);
+    answer *a = &u->answer;
+    size_t n = a->ids.n - (a->end == ANSWER_TOKEN);
+    TRY(decode_text(u->tok, a->ids.ids, n, PESC_SKIP_SPECIAL, reference));
+    TRY(answer_finish(a));
+    str_add(text, answer_text(a), a->decoded.n);
     str_puts(text, "");
     if (!str_ok(text))
-        return fail_nomem("a generated text", u->text.n);
-    TRY(decode_alone(u, u->ids.ids, u->ids.n, reference));
+        return fail_nomem("a generated text", a->decoded.n);
     cut(u, text);
     cut(u, reference);
     return PESC_OK;

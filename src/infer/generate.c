@@ -6,32 +6,11 @@
 #include "base/mem.h"
 #include "base/clock.h"
 #include "base/options.h"
-#include "infer/ends.h"
+#include "infer/answer.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
-#include "infer/stops.h"
 
 #include <string.h>
-
-typedef struct writer {
-    stop_text text;
-    size_t emitted; /* bytes of it the caller has seen */
-    const pesc_sample_options *opt;
-    pesc_text_fn emit;
-    void *ud;
-    bool stopped_by_caller;
-} writer;
-
-static pesc_status put(writer *w, const char *text, size_t n, bool last)
-{
-    TRY(stop_text_put(&w->text, text, n, last));
-    size_t ready = w->text.certain;
-    if (ready > w->emitted && w->emit &&
-        !w->emit(w->ud, w->text.text.p + w->emitted, ready - w->emitted))
-        w->stopped_by_caller = true;
-    w->emitted = ready;
-    return PESC_OK;
-}
 
 void pesc_generation_free(pesc_generation *g)
 {
@@ -42,80 +21,84 @@ void pesc_generation_free(pesc_generation *g)
     ARGS_CLEAR(g);
 }
 
-typedef struct run {
+/* A completion while it is made. */
+typedef struct completion {
     pesc_session *s;
+    const pesc_sample_options *opt;
+    pesc_text_fn emit; /* NULL: the caller wants no text */
+    void *ud;
     sampler *sampler;
-    decode_stream *decode; /* of what follows the prompt; NULL: the model has no tokenizer */
-    writer w;
-    text_ends ends;
-    id_list ids;
-} run;
+    answer_ends ends;
+    answer answer;
+    size_t emitted;            /* bytes of the text that the caller has seen */
+    double began, read, ended; /* clock_seconds(): prefill lasts from began to read */
+} completion;
 
-/* Decodes until something ends it; says what in `finish`. */
-static pesc_status loop(run *r, const char **finish)
+/* Hands out the text that has become certain; false: the caller wants no more. */
+static bool emit_certain(completion *c)
 {
-    pesc_session *s = r->s;
-    const pesc_sample_options *opt = r->w.opt;
-    *finish = "length";
-    for (int64_t step = 0; step < opt->max_tokens; step++) {
+    size_t from = c->emitted, to = c->answer.certain;
+    c->emitted = to;
+    return to == from || !c->emit || c->emit(c->ud, answer_text(&c->answer) + from, to - from);
+}
+
+/* Generates until something ends it; says what in `finish`. */
+static pesc_status decode(completion *c, const char **finish)
+{
+    pesc_session *s = c->s;
+    bool wanted = true;
+    for (int64_t step = 0; step < c->opt->max_tokens; step++) {
         int32_t id;
-        TRY(sampler_pick(r->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
-        TRY(id_list_add(&r->ids, id));
-        bool end = ends_with(&r->ends, id);
-        const char *text = "";
-        size_t n = 0;
-        if (r->decode && !end)
-            TRY(decode_feed(r->decode, id, &text, &n));
-        TRY(put(&r->w, text, n, false));
-        if (end || r->w.text.stopped || r->w.stopped_by_caller) {
-            *finish = r->w.stopped_by_caller ? "stopped" : "stop";
-            return PESC_OK;
-        }
-        if (step + 1 == opt->max_tokens || s->fed.n == (size_t)s->n_ctx)
-            return PESC_OK;
         const float *logits;
+        TRY(sampler_pick(c->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
+        TRY(answer_token(&c->answer, id));
+        wanted = emit_certain(c);
+        if (!wanted || c->answer.end != ANSWER_GROWS || step + 1 == c->opt->max_tokens ||
+            s->fed.n == (size_t)s->n_ctx)
+            break;
         TRY(pesc_session_feed(s, &id, 1, &logits));
     }
+    TRY(answer_finish(&c->answer));
+    if (wanted)
+        (void)emit_certain(c);
+    *finish = !wanted ? "stopped" : c->answer.end != ANSWER_GROWS ? "stop" : "length";
     return PESC_OK;
 }
 
-static pesc_status complete(run *r, const int32_t *ids, size_t n, pesc_generation *out)
+static pesc_status complete(completion *c, const int32_t *ids, size_t n, const char **finish)
 {
-    const pesc_model *m = r->s->model;
-    const char *finish, *text;
-    size_t n_text;
-    const pesc_sample_options *opt = r->w.opt;
-    if (!opt->ignore_eos)
-        TRY(ends_add_model(&r->ends, m));
-    TRY(ends_add_stops(&r->ends, m, opt->stop, opt->n_stop));
-    r->w.text.stop = r->ends.texts;
-    r->w.text.n_stop = r->ends.n_texts;
-    TRY(sampler_open(&r->sampler, opt, m->shape.cfg.vocab));
-    if (m->tok)
-        TRY(decode_open_after(&r->decode, m->tok, PESC_SKIP_SPECIAL, ids, n));
-    double t0 = clock_seconds();
-    TRY(session_extend(r->s, ids, n));
-    double t1 = clock_seconds();
-    TRY(loop(r, &finish));
-    double t2 = clock_seconds();
-    if (r->decode && !r->w.text.stopped) {
-        TRY(decode_finish(r->decode, &text, &n_text));
-        TRY(put(&r->w, text, n_text, true));
-    }
-    if (!out)
-        return PESC_OK;
-    pesc_generation g = { .ids = r->ids.ids,
-                          .n_ids = r->ids.n,
-                          .text = r->w.text.text.p,
-                          .n_text = r->w.text.text.n,
-                          .n_prompt = n,
-                          .prefill_seconds = t1 - t0,
-                          .decode_seconds = t2 - t1 };
+    const pesc_model *m = c->s->model;
+    answer_rules rules = { .ends = &c->ends, .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
+    if (!c->opt->ignore_eos)
+        TRY(answer_ends_add_model(&c->ends, m));
+    TRY(answer_ends_add_stops(&c->ends, m, c->opt->stop, c->opt->n_stop));
+    TRY(sampler_open(&c->sampler, c->opt, m->shape.cfg.vocab));
+    TRY(answer_open(&c->answer, m->tok, &rules, ids, n));
+    c->began = clock_seconds();
+    TRY(session_extend(c->s, ids, n));
+    c->read = clock_seconds();
+    TRY(decode(c, finish));
+    c->ended = clock_seconds();
+    return PESC_OK;
+}
+
+/* Moves the result to the caller. */
+static void give(completion *c, size_t n_prompt, const char *finish, pesc_generation *out)
+{
+    answer *a = &c->answer;
+    if (a->decoded.p)
+        a->decoded.p[a->n] = '\0';
+    pesc_generation g = { .ids = a->ids.ids,
+                          .n_ids = a->ids.n,
+                          .text = a->decoded.p,
+                          .n_text = a->n,
+                          .n_prompt = n_prompt,
+                          .prefill_seconds = c->read - c->began,
+                          .decode_seconds = c->ended - c->read };
     memcpy(g.finish, finish, strlen(finish) + 1);
     ARGS_WRITE(out, &g);
-    r->ids.ids = NULL;
-    r->w.text.text.p = NULL;
-    return PESC_OK;
+    a->ids.ids = NULL;
+    a->decoded.p = NULL;
 }
 
 pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
@@ -127,16 +110,17 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
     NEED_ARRAY(ids, n);
     NEED_SIZED_OR_NULL(out);
     pesc_sample_options o;
-    run r = { .s = s, .w = { .opt = &o, .emit = emit, .ud = ud } };
+    const char *finish = "";
+    completion c = { .s = s, .opt = &o, .emit = emit, .ud = ud };
     if (out)
         ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
-    pesc_status st = complete(&r, ids, n, out);
-    decode_close(r.decode);
-    sampler_close(r.sampler);
-    ends_free(&r.ends);
-    mem_free(r.ids.ids);
-    str_free(&r.w.text.text);
+    pesc_status st = complete(&c, ids, n, &finish);
+    if (st == PESC_OK && out)
+        give(&c, n, finish, out);
+    answer_close(&c.answer);
+    sampler_close(c.sampler);
+    answer_ends_free(&c.ends);
     return st;
 }
 

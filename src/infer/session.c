@@ -126,11 +126,3 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
     s->fed.n = common;
     return feed(s, ids + common, n - common);
 }
-
-bool session_ends(const pesc_model *m, int32_t id)
-{
-    for (int32_t i = 0; i < m->shape.cfg.n_eos; i++)
-        if (m->shape.cfg.eos[i] == id)
-            return true;
-    return m->shape.cfg.n_eos == 0 && m->tok && tokenizer_eos(m->tok) == id;
-}

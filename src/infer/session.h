@@ -19,7 +19,4 @@ struct pesc_session {
  * what is new. At least the last token is always fed, so logits are there. */
 pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n);
 
-/* Whether the model ends what it says with this token. */
-bool session_ends(const pesc_model *m, int32_t id);
-
 #endif

@@ -35,7 +35,8 @@ static void piece_text(const choice *c, int32_t before, int32_t id, str *out)
 {
     const tokenizer *t = tokenizer_of(c);
     str_clear(out);
-    if (!t || c->of->api.tokens_as_ids || prompts_piece(t, before, id, out) != PESC_OK)
+    if (!t || c->of->api.tokens_as_ids ||
+        prompts_piece(c->of->pieces, t, before, id, out) != PESC_OK)
         str_printf(out, "token_id:%d", id);
     str_puts(out, "");
 }
@@ -176,7 +177,7 @@ static int64_t generated(const call *c)
 {
     int64_t n = 0;
     for (size_t i = 0; i < c->n_choices; i++)
-        n += (int64_t)c->choices[i].ids.n;
+        n += (int64_t)c->choices[i].answer.ids.n;
     return n;
 }
 
@@ -230,7 +231,7 @@ static void add_reports(const choice *c, json_t *v)
         if (c->ids_sent == 0 && !chat)
             json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
         json_object_set_new(v, "token_ids",
-                            ids_of(c->ids.ids + c->ids_sent, c->ids.n - c->ids_sent));
+                            ids_of(c->answer.ids.ids + c->ids_sent, c->answer.ids.n - c->ids_sent));
     } else if (!c->of->x->stream) {
         json_object_set_new(v, "token_ids", json_null());
     }
@@ -267,7 +268,7 @@ static json_t *whole_choice(const choice *c)
     str all = { 0 };
     if (of->api.echo && c->prompt->text.p)
         str_add(&all, c->prompt->text.p, c->prompt->text.n);
-    str_add(&all, c->text.text.p ? c->text.text.p : "", c->text.text.n);
+    str_add(&all, answer_text(&c->answer), c->answer.n);
     str_puts(&all, "");
     json_t *text = json_stringn(all.p ? all.p : "", all.n), *v;
     str_free(&all);
@@ -340,7 +341,7 @@ static void put_text(choice *c, const char *text, size_t n, const char *finish, 
                         logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason", finish);
     add_reports(c, v);
     c->notes_sent = c->notes.n;
-    c->ids_sent = c->ids.n;
+    c->ids_sent = c->answer.ids.n;
     c->routes_sent = c->n_routed;
     put_event(c->of, v, running_usage(c->of), out);
 }
@@ -372,16 +373,16 @@ void answer_events(choice *c, str *out)
         return;
     }
     put_begin(c, out);
-    bool more = c->text.certain > c->sent;
+    bool more = c->answer.certain > c->sent;
     bool rest = c->done && (c->notes_sent < c->notes.n || c->routes_sent < c->n_routed ||
-                            (of->api.return_token_ids && c->ids_sent < c->ids.n));
+                            (of->api.return_token_ids && c->ids_sent < c->answer.ids.n));
     bool ends = c->done && !chat;
     if (more || rest || ends)
-        put_text(c, c->text.text.p ? c->text.text.p + c->sent : "", c->text.certain - c->sent,
+        put_text(c, answer_text(&c->answer) + c->sent, c->answer.certain - c->sent,
                  ends ? c->finish : NULL, out);
-    c->sent = c->text.certain;
+    c->sent = c->answer.certain;
     if (c->done)
-        c->ids_sent = c->ids.n;
+        c->ids_sent = c->answer.ids.n;
     if (c->done && chat)
         put_event(of,
                   json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",

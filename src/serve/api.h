@@ -4,25 +4,7 @@
 
 #include "base/json.h"
 #include "infer/sampler.h"
-
-/* What is wrong with a request, as the error object of the answer says it. */
-typedef struct api_error {
-    int status;       /* of HTTP; 0: nothing is wrong */
-    const char *type; /* "invalid_request_error", a literal */
-    const char *code; /* a literal; NULL: null */
-    char param[64];   /* the field; "": null */
-    char message[400];
-    int retry_after; /* seconds; 0: no such header */
-} api_error;
-
-/* Fills in the error and returns false. Control characters and invalid UTF-8 in the arguments are
- * made visible. param NULL: none. */
-bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-/* The error of a status that a call of the library returned, with its sentence. */
-bool api_failed(api_error *e, pesc_status s);
-/* Appends {"error": {...}}. */
-void api_error_json(const api_error *e, str *out);
+#include "serve/apierror.h"
 
 enum {
     API_MAX_BODY = 4 << 20, /* bytes */

@@ -78,12 +78,12 @@ static pesc_status add_ends(call *c)
     const chat_format *f = c->x->srv->chat;
     size_t n = 0;
     const char *const *stops = f ? chat_stops(f, &n) : pesc_model_chat_stops(m, &n);
-    TRY(ends_add_stops(&c->ends, m, c->api.stop, c->api.n_stop));
-    TRY(ends_add_ids(&c->ends, c->api.stop_ids, c->api.n_stop_ids));
+    TRY(answer_ends_add_stops(&c->ends, m, c->api.stop, c->api.n_stop));
+    TRY(answer_ends_add_ids(&c->ends, c->api.stop_ids, c->api.n_stop_ids));
     if (c->api.ignore_eos)
         return PESC_OK;
-    TRY(ends_add_model(&c->ends, m));
-    return c->api.endpoint == API_CHAT ? ends_add_stops(&c->ends, m, stops, n) : PESC_OK;
+    TRY(answer_ends_add_model(&c->ends, m));
+    return c->api.endpoint == API_CHAT ? answer_ends_add_stops(&c->ends, m, stops, n) : PESC_OK;
 }
 
 /* ---- choices ---- */
@@ -147,7 +147,10 @@ static bool prepare(call *c, api_error *e)
     if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
         !check_choices(c, e) || !check_lengths(c, e))
         return false;
-    pesc_status st = add_ends(c);
+    bool pieces = s->m->tok && (c->api.logprobs || c->api.prompt_top >= 0);
+    pesc_status st = pieces ? decode_open(&c->pieces, s->m->tok, 0) : PESC_OK;
+    if (st == PESC_OK)
+        st = add_ends(c);
     set_terms(c);
     c->scope = scope_of(c);
     if (st == PESC_OK)
@@ -182,7 +185,8 @@ void call_free(call *c)
     for (size_t i = 0; c->choices && i < c->n_choices; i++)
         choice_close(&c->choices[i]);
     mem_free(c->choices);
-    ends_free(&c->ends);
+    answer_ends_free(&c->ends);
+    decode_close(c->pieces);
     mem_free(c->expert_counts);
     prompts_close(&c->prompts);
     api_close(&c->api);

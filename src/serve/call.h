@@ -5,8 +5,7 @@
 #ifndef PESC_SERVE_CALL_H
 #define PESC_SERVE_CALL_H
 
-#include "infer/ends.h"
-#include "infer/stops.h"
+#include "infer/answer.h"
 #include "serve/exchange.h"
 #include "serve/prompts.h"
 
@@ -40,12 +39,10 @@ typedef struct choice {
     uint64_t ticket;
     int64_t limit;    /* tokens that it may have */
     bool begun, done; /* begun: a stream has its first event */
-    decode_stream *decode;
-    stop_text text; /* that is generated */
-    size_t sent;    /* bytes of it that are in events */
-    size_t chars;   /* code points so far, with those of an echo */
-    id_list ids;    /* generated */
-    size_t ids_sent;
+    answer answer;
+    size_t sent;            /* bytes of its text that are in events */
+    size_t ids_sent;        /* of its tokens */
+    size_t chars;           /* code points so far, with those of an echo */
     const char *finish;     /* NULL: it is not done */
     note_list notes;        /* what `logprobs` reports */
     note_list prompt_notes; /* what `prompt_logprobs` reports */
@@ -69,7 +66,8 @@ struct call {
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     sampler_terms terms;
     bool has_terms;
-    text_ends ends; /* of texts: those of the request, the model and the chat format */
+    decode_stream *pieces; /* of single tokens; NULL: none are reported, or there is no tokenizer */
+    answer_ends ends;      /* those of the request, the model and the chat format */
     uint64_t scope;
     char id[48];
     int64_t created;

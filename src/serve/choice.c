@@ -26,7 +26,7 @@ pesc_status choice_note(choice *c, const sched_row *r)
     size_t generated = (size_t)r->at - p->ids.n;
     int32_t before = r->at == 0                    ? -1
                      : of_prompt || generated == 0 ? p->ids.ids[r->at - 1]
-                                                   : c->ids.ids[generated - 1];
+                                                   : c->answer.ids.ids[generated - 1];
     note n = { .id = r->token.id,
                .before = before,
                .logprob = r->token.logprob,
@@ -73,74 +73,40 @@ pesc_status choice_routed(choice *c, const sched_routes *r)
 pesc_status choice_open(choice *c)
 {
     const call *of = c->of;
-    const pesc_model *m = of->x->srv->m;
     const prompt *p = c->prompt;
-    c->text = (stop_text){ .stop = of->ends.texts,
-                           .n_stop = of->ends.n_texts,
-                           .keep = of->api.include_stop };
+    answer_rules rules = { .ends = &of->ends,
+                           .min_tokens = of->api.min_tokens,
+                           .keep_stop = of->api.include_stop,
+                           .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
     c->chars = of->api.echo ? p->chars : 0;
     if (of->api.logprobs && of->api.echo)
         TRY(add_note(c, &c->notes, &(note){ .id = p->ids.ids[0], .before = -1, .none = true },
                      NULL));
-    return m->tok ? decode_open_after(&c->decode, m->tok, PESC_SKIP_SPECIAL, p->ids.ids, p->ids.n)
-                  : PESC_OK;
+    return answer_open(&c->answer, of->x->srv->m->tok, &rules, p->ids.ids, p->ids.n);
 }
 
 void choice_close(choice *c)
 {
-    decode_close(c->decode);
-    str_free(&c->text.text);
-    mem_free(c->ids.ids);
+    answer_close(&c->answer);
     mem_free(c->notes.all);
     mem_free(c->prompt_notes.all);
     mem_free(c->top);
     mem_free(c->routes);
 }
 
-/* After a prompt that ends inside a character, the first text may be the rest of it. */
-static pesc_status put_text(choice *c, const char *text, size_t n, bool last)
-{
-    str good = { 0 };
-    prompts_repair(text, n, &good);
-    if (!str_ok(&good))
-        return fail_nomem("the generated text", n);
-    pesc_status s = stop_text_put(&c->text, good.p ? good.p : "", good.n, last);
-    c->chars += prompts_chars(good.p ? good.p : "", good.n);
-    str_free(&good);
-    return s;
-}
-
 pesc_status choice_token(choice *c, int32_t id, bool *more)
 {
-    const char *text = "";
-    size_t n = 0;
-    TRY(id_list_add(&c->ids, id));
-    if (ends_with(&c->of->ends, id)) {
-        c->finish = "stop";
-        *more = false;
-        return PESC_OK;
-    }
-    /* ids beyond the tokenizer are padding of the vocabulary and have no text */
-    if (c->decode && tokenizer_token(c->of->x->srv->m->tok, id, &n))
-        TRY(decode_feed(c->decode, id, &text, &n));
-    else
-        n = 0;
-    c->text.ignore = (int64_t)c->ids.n <= c->of->api.min_tokens;
-    TRY(put_text(c, text, n, false));
-    if (c->text.stopped)
-        c->finish = "stop";
-    *more = !c->text.stopped;
+    size_t before = c->answer.decoded.n;
+    TRY(answer_token(&c->answer, id));
+    c->chars += prompts_chars(answer_text(&c->answer) + before, c->answer.decoded.n - before);
+    *more = c->answer.end == ANSWER_GROWS;
     return PESC_OK;
 }
 
 pesc_status choice_finish(choice *c, const char *finish)
 {
-    const char *text = "";
-    size_t n = 0;
     c->done = true;
-    if (!c->finish)
-        c->finish = finish;
-    if (c->decode && !c->text.stopped)
-        TRY(decode_finish(c->decode, &text, &n));
-    return put_text(c, text, n, true);
+    pesc_status s = answer_finish(&c->answer);
+    c->finish = c->answer.end == ANSWER_GROWS ? finish : "stop";
+    return s;
 }

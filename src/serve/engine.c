@@ -34,7 +34,7 @@ static int64_t generated(const call *c)
 {
     int64_t n = 0;
     for (size_t i = 0; i < c->n_choices; i++)
-        n += (int64_t)c->choices[i].ids.n;
+        n += (int64_t)c->choices[i].answer.ids.n;
     return n;
 }
 
@@ -162,7 +162,7 @@ static pesc_status on_token(void *ud, int32_t id, bool *more)
     choice *h = ud;
     measure_token(h->of->x->srv, h);
     *more = succeeded(h->of, choice_token(h, id, more)) && !h->of->error.status && *more;
-    if (*more && (int64_t)h->ids.n < h->limit) /* the last token is sent with the end */
+    if (*more && (int64_t)h->answer.ids.n < h->limit) /* the last token is sent with the end */
         push_events(h);
     return PESC_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Sets the answer and releases the value. */
-static void answer(exchange *x, json_t *v)
+static void reply(exchange *x, json_t *v)
 {
     exchange_json(x, 200, v);
     json_decref(v);
@@ -20,7 +20,7 @@ void handle_health(exchange *x)
     bool draining = x->srv->draining;
     pthread_mutex_unlock(&x->srv->lock);
     if (!draining) {
-        answer(x, json_pack("{s:s}", "status", "ok"));
+        reply(x, json_pack("{s:s}", "status", "ok"));
         return;
     }
     api_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
@@ -30,7 +30,7 @@ void handle_health(exchange *x)
 
 void handle_version(exchange *x)
 {
-    answer(x, json_pack("{s:s}", "version", pesc_version()));
+    reply(x, json_pack("{s:s}", "version", pesc_version()));
 }
 
 void handle_unsupported(exchange *x)
@@ -71,7 +71,7 @@ void handle_requests(exchange *x)
                                 (json_int_t)o->generated_tokens, "expert_counts",
                                 expertload_counts(&s->load, o->call->expert_counts)));
     pthread_mutex_unlock(&s->lock);
-    answer(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    reply(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
 /* As llama.cpp's server has it: a list of all slots, those that run first. */
@@ -93,7 +93,7 @@ void handle_slots(exchange *x)
         o = o ? o->next : NULL;
     }
     pthread_mutex_unlock(&s->lock);
-    answer(x, list);
+    reply(x, list);
 }
 
 /* ---- tokens ---- */
@@ -124,35 +124,42 @@ static json_t *token_json(const tokenizer *t, int32_t id)
     return text ? json_stringn(text, n) : json_null();
 }
 
-/* with_pieces, as llama.cpp's server has it: a token is an object with its id and its text, which
- * is an array of bytes where it is not UTF-8 alone. return_token_strs, as vLLM's has it: a list of
- * their own has the tokens as the vocabulary writes them. */
-static void answer_tokens(exchange *x, const api_request *r, const id_list *ids)
+/* The text of a token in its place; an array of bytes where it is not UTF-8 alone. */
+static json_t *piece_json(decode_stream *d, const tokenizer *t, const id_list *ids, size_t i)
 {
     static const char replaced[] = "\xef\xbf\xbd"; /* U+FFFD */
-    const tokenizer *t = x->srv->m->tok;
-    json_t *list = json_array(), *raw = json_array();
     str text = { 0 };
-    for (size_t i = 0; i < ids->n; i++) {
-        int32_t id = ids->ids[i];
+    if (prompts_piece(d, t, i ? ids->ids[i - 1] : -1, ids->ids[i], &text) != PESC_OK)
         str_clear(&text);
-        if (t && prompts_piece(t, i ? ids->ids[i - 1] : -1, id, &text) != PESC_OK)
-            str_clear(&text);
-        str_puts(&text, "");
-        json_t *piece = text.p && strstr(text.p, replaced) ? answer_bytes(t, id, &text)
-                                                           : json_stringn(text.p, text.n);
-        json_array_append_new(raw, token_json(t, id));
-        json_array_append_new(list, r->with_pieces && t
-                                        ? json_pack("{s:i, s:O}", "id", id, "piece", piece)
-                                        : json_integer(id));
-        json_decref(piece);
-    }
-    json_t *v = json_pack("{s:o, s:I, s:i, s:O}", "tokens", list, "count", (json_int_t)ids->n,
-                          "max_model_len", (int)x->srv->context, "token_strs",
-                          r->with_strings ? raw : json_null());
-    json_decref(raw);
+    str_puts(&text, "");
+    json_t *v = text.p && strstr(text.p, replaced) ? answer_bytes(t, ids->ids[i], &text)
+                                                   : json_stringn(text.p, text.n);
     str_free(&text);
-    answer(x, v);
+    return v;
+}
+
+/* with_pieces, as llama.cpp's server has it: a token is an object with its id and its text.
+ * return_token_strs, as vLLM's has it: a list of their own has the tokens as the vocabulary writes
+ * them. */
+static bool reply_tokens(exchange *x, const api_request *r, const id_list *ids, api_error *e)
+{
+    const tokenizer *t = x->srv->m->tok;
+    decode_stream *d = NULL;
+    pesc_status st = r->with_pieces && t ? decode_open(&d, t, 0) : PESC_OK;
+    if (st != PESC_OK)
+        return api_failed(e, st);
+    json_t *list = json_array(), *raw = r->with_strings ? json_array() : json_null();
+    for (size_t i = 0; i < ids->n; i++) {
+        json_t *id = json_integer(ids->ids[i]);
+        json_array_append_new(
+            list, d ? json_pack("{s:o, s:o}", "id", id, "piece", piece_json(d, t, ids, i)) : id);
+        if (r->with_strings)
+            json_array_append_new(raw, token_json(t, ids->ids[i]));
+    }
+    decode_close(d);
+    reply(x, json_pack("{s:o, s:I, s:i, s:o}", "tokens", list, "count", (json_int_t)ids->n,
+                       "max_model_len", (int)x->srv->context, "token_strs", raw));
+    return true;
 }
 
 void handle_tokenize(exchange *x)
@@ -166,9 +173,7 @@ void handle_tokenize(exchange *x)
             api_refuse(&e, 400, NULL, "prompt", "prompt: found %s, expected a string",
                        json_kind(r.prompt));
             exchange_fail(x, &e);
-        } else if (prompts_read(&p, &m, &r, &e)) {
-            answer_tokens(x, &r, &p.all[0].ids);
-        } else {
+        } else if (!prompts_read(&p, &m, &r, &e) || !reply_tokens(x, &r, &p.all[0].ids, &e)) {
             exchange_fail(x, &e);
         }
     }
@@ -187,12 +192,12 @@ void handle_detokenize(exchange *x)
         bool good = api_ids(r.tokens, "tokens", x->srv->m->shape.cfg.vocab, &ids, &n, &e);
         if (good && !x->srv->m->tok)
             good = api_refuse(&e, 400, NULL, NULL, "the model has no tokenizer");
-        pesc_status st = good ? prompts_decode(x->srv->m->tok, ids, n, 0, &text) : PESC_OK;
+        pesc_status st = good ? decode_text(x->srv->m->tok, ids, n, 0, &text) : PESC_OK;
         if (st != PESC_OK)
             good = api_failed(&e, st);
         if (good)
-            answer(x,
-                   json_pack("{s:s%, s:s%}", "prompt", text.p, text.n, "content", text.p, text.n));
+            reply(x,
+                  json_pack("{s:s%, s:s%}", "prompt", text.p, text.n, "content", text.p, text.n));
         else
             exchange_fail(x, &e);
     }
@@ -210,11 +215,11 @@ void handle_template(exchange *x)
     prompt_maker m = maker_of(x->srv);
     if (parse(x, API_TEMPLATE, &r)) {
         bool good = conversation_encode(&m, &r, &ids, &e);
-        pesc_status st = good ? prompts_decode(m.tok, ids.ids, ids.n, 0, &text) : PESC_OK;
+        pesc_status st = good ? decode_text(m.tok, ids.ids, ids.n, 0, &text) : PESC_OK;
         if (st != PESC_OK)
             good = api_failed(&e, st);
         if (good)
-            answer(x, json_pack("{s:s%}", "prompt", text.p, text.n));
+            reply(x, json_pack("{s:s%}", "prompt", text.p, text.n));
         else
             exchange_fail(x, &e);
     }
@@ -233,13 +238,13 @@ void handle_tokenizer_info(exchange *x)
         exchange_fail(x, &e);
         return;
     }
-    answer(x, json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:n, s:s?, s:s?}", "tokenizer_class",
-                        "PreTrainedTokenizerFast", "model", tokenizer_kind(t), "vocab_size",
-                        (json_int_t)tokenizer_size(t), "model_max_length", (int)s->context,
-                        "bos_token", token_json(t, tokenizer_bos(t)), "eos_token",
-                        token_json(t, tokenizer_eos(t)), "pad_token", "chat_template",
-                        tokenizer_chat_template(t), "chat_format",
-                        s->chat ? chat_name(s->chat) : pesc_model_chat_format(s->m)));
+    reply(x,
+          json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:n, s:s?, s:s?}", "tokenizer_class",
+                    "PreTrainedTokenizerFast", "model", tokenizer_kind(t), "vocab_size",
+                    (json_int_t)tokenizer_size(t), "model_max_length", (int)s->context, "bos_token",
+                    token_json(t, tokenizer_bos(t)), "eos_token", token_json(t, tokenizer_eos(t)),
+                    "pad_token", "chat_template", tokenizer_chat_template(t), "chat_format",
+                    s->chat ? chat_name(s->chat) : pesc_model_chat_format(s->m)));
 }
 
 /* As llama.cpp's server has them, without paths of this machine. */
@@ -252,10 +257,10 @@ void handle_props(exchange *x)
     json_t *params = json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.temperature,
                                "top_k", (json_int_t)r.top_k, "top_p", r.top_p, "min_p", r.min_p,
                                "n_predict", (json_int_t)r.max_tokens, "seed", -1);
-    answer(x, json_pack("{s:{s:i, s:o}, s:i, s:s, s:o, s:o, s:s?, s:s}",
-                        "default_generation_settings", "n_ctx", (int)s->context, "params", params,
-                        "total_slots", (int)s->opt.max_streams, "model_alias", s->models[0].name,
-                        "bos_token", token_json(t, t ? tokenizer_bos(t) : -1), "eos_token",
-                        token_json(t, t ? tokenizer_eos(t) : -1), "chat_template",
-                        t ? tokenizer_chat_template(t) : NULL, "build_info", pesc_version()));
+    reply(x, json_pack("{s:{s:i, s:o}, s:i, s:s, s:o, s:o, s:s?, s:s}",
+                       "default_generation_settings", "n_ctx", (int)s->context, "params", params,
+                       "total_slots", (int)s->opt.max_streams, "model_alias", s->models[0].name,
+                       "bos_token", token_json(t, t ? tokenizer_bos(t) : -1), "eos_token",
+                       token_json(t, t ? tokenizer_eos(t) : -1), "chat_template",
+                       t ? tokenizer_chat_template(t) : NULL, "build_info", pesc_version()));
 }

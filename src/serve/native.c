@@ -54,7 +54,9 @@ static json_t *settings_of(const choice *h)
 
 static const char *stop_type(const choice *h)
 {
-    return strcmp(h->finish, "length") == 0 ? "limit" : h->text.stopped ? "word" : "eos";
+    return strcmp(h->finish, "length") == 0 ? "limit"
+           : h->answer.end == ANSWER_STOP   ? "word"
+                                            : "eos";
 }
 
 /* `text` and the tokens from `first` on, with what both kinds of objects have. */
@@ -62,10 +64,11 @@ static json_t *part_of(const choice *h, const char *text, size_t n, size_t first
 {
     const call *c = h->of;
     bool tokens = c->x->stream || c->api.return_token_ids;
-    json_t *v = json_pack("{s:i, s:s%, s:o, s:b, s:I, s:I}", "index", h->index, "content", text, n,
-                          "tokens", ids_of(h->ids.ids + first, tokens ? h->ids.n - first : 0),
-                          "stop", h->done, "tokens_predicted", (json_int_t)h->ids.n,
-                          "tokens_evaluated", (json_int_t)h->prompt->ids.n);
+    json_t *v =
+        json_pack("{s:i, s:s%, s:o, s:b, s:I, s:I}", "index", h->index, "content", text, n,
+                  "tokens", ids_of(h->answer.ids.ids + first, tokens ? h->answer.ids.n - first : 0),
+                  "stop", h->done, "tokens_predicted", (json_int_t)h->answer.ids.n,
+                  "tokens_evaluated", (json_int_t)h->prompt->ids.n);
     if (c->api.logprobs && h->notes_sent < h->notes.n)
         json_object_set_new(v, "completion_probabilities", probabilities(h, h->notes_sent));
     if (c->api.timings || h->done)
@@ -80,14 +83,14 @@ static json_t *end_of(const choice *h, const char *text, size_t n, size_t first)
     const id_list *p = &h->prompt->ids;
     str given = { 0 };
     if (s->m->tok)
-        (void)prompts_decode(s->m->tok, p->ids, p->n, 0, &given);
+        (void)decode_text(s->m->tok, p->ids, p->n, 0, &given);
     json_t *v = part_of(h, text, n, first);
     json_t *more = json_pack(
         "{s:s, s:o, s:s%, s:b, s:b, s:s, s:s, s:I}", "model", h->of->model->name,
         "generation_settings", settings_of(h), "prompt", given.p ? given.p : "", given.n,
-        "has_new_line", h->text.text.n && memchr(h->text.text.p, '\n', h->text.text.n), "truncated",
-        p->n + h->ids.n >= (size_t)s->context, "stop_type", stop_type(h), "stopping_word",
-        h->text.by ? h->text.by : "", "tokens_cached", (json_int_t)h->of->cached_tokens);
+        "has_new_line", memchr(answer_text(&h->answer), '\n', h->answer.n) != NULL, "truncated",
+        p->n + h->answer.ids.n >= (size_t)s->context, "stop_type", stop_type(h), "stopping_word",
+        h->answer.stop ? h->answer.stop : "", "tokens_cached", (json_int_t)h->of->cached_tokens);
     json_object_update(v, more);
     json_decref(more);
     str_free(&given);
@@ -100,8 +103,7 @@ void native_whole(const call *c, str *out)
     json_t *list = json_array();
     for (size_t i = 0; i < c->n_choices; i++) {
         const choice *h = &c->choices[i];
-        json_array_append_new(list,
-                              end_of(h, h->text.text.p ? h->text.text.p : "", h->text.text.n, 0));
+        json_array_append_new(list, end_of(h, answer_text(&h->answer), h->answer.n, 0));
     }
     if (json_array_size(list) == c->n_choices)
         json_put(out, c->n_choices == 1 ? json_array_get(list, 0) : list, JSON_COMPACT);
@@ -120,13 +122,14 @@ static void put_event(json_t *v, str *out)
 void native_events(choice *h, str *out)
 {
     bool done = h->done;
-    if (h->text.certain > h->sent) {
+    if (h->answer.certain > h->sent) {
         h->done = false;
-        put_event(part_of(h, h->text.text.p + h->sent, h->text.certain - h->sent, h->ids_sent),
-                  out);
+        put_event(
+            part_of(h, answer_text(&h->answer) + h->sent, h->answer.certain - h->sent, h->ids_sent),
+            out);
         h->done = done;
-        h->sent = h->text.certain;
-        h->ids_sent = h->ids.n;
+        h->sent = h->answer.certain;
+        h->ids_sent = h->answer.ids.n;
         h->notes_sent = h->notes.n;
     }
     if (done)

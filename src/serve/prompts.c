@@ -1,7 +1,6 @@
 #include "serve/prompts.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "serve/conversation.h"
 
 #include <string.h>
@@ -16,55 +15,21 @@ size_t prompts_chars(const char *text, size_t n)
     return chars;
 }
 
-void prompts_repair(const char *text, size_t n, str *out)
-{
-    for (size_t i = 0; i < n;) {
-        int good = utf8_decode(text + i, n - i, NULL);
-        if (good)
-            str_add(out, text + i, (size_t)good);
-        else
-            str_puts(out, "\xef\xbf\xbd");
-        i += good ? (size_t)good : utf8_bad_length(text + i, n - i);
-    }
-}
-
-/* offsets: [n], or NULL. */
-static pesc_status decode_all(decode_stream *d, const tokenizer *t, const int32_t *ids, size_t n,
-                              str *out, size_t *offsets)
-{
-    size_t chars = 0, counted = out->n;
-    for (size_t i = 0; i < n; i++) {
-        if (offsets)
-            offsets[i] = chars += prompts_chars(out->p ? out->p + counted : "", out->n - counted);
-        counted = out->n;
-        TRY(decode_add(d, t, ids[i], out));
-    }
-    return decode_end(d, out);
-}
-
-pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
-                           str *out)
-{
-    decode_stream *d;
-    TRY(decode_open(&d, t, flags));
-    pesc_status s = decode_all(d, t, ids, n, out, NULL);
-    decode_close(d);
-    return s;
-}
-
 /* A token inside a character adds nothing that can be seen; then its text alone is taken. */
-pesc_status prompts_piece(const tokenizer *t, int32_t before, int32_t id, str *out)
+pesc_status prompts_piece(decode_stream *d, const tokenizer *t, int32_t before, int32_t id,
+                          str *out)
 {
-    decode_stream *d;
     str text = { 0 };
-    TRY(decode_open_after(&d, t, 0, &before, before >= 0));
-    pesc_status s = decode_all(d, t, &id, 1, &text, NULL);
-    decode_close(d);
+    pesc_status s = decode_restart_after(d, &before, before >= 0);
+    if (s == PESC_OK)
+        s = decode_add(d, t, id, &text);
+    if (s == PESC_OK)
+        s = decode_end(d, &text);
     bool inside = s == PESC_OK && text.n == 0 && before >= 0;
     if (s == PESC_OK)
-        prompts_repair(text.p, text.n, out);
+        str_add_valid(out, text.p, text.n);
     str_free(&text);
-    return inside ? prompts_piece(t, -1, id, out) : s;
+    return inside ? prompts_piece(d, t, -1, id, out) : s;
 }
 
 /* ---- prompts ---- */
@@ -94,19 +59,34 @@ static bool read_prompt(const prompt_maker *m, const api_request *r, const json_
     return good;
 }
 
+/* The text of the ids, with the code points before each of them. */
+static pesc_status decode_prompt(const tokenizer *t, unsigned flags, prompt *p)
+{
+    decode_stream *d;
+    size_t chars = 0, counted = 0;
+    TRY(decode_open(&d, t, flags));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < p->ids.n; i++) {
+        p->offsets[i] = chars +=
+            prompts_chars(p->text.p ? p->text.p + counted : "", p->text.n - counted);
+        counted = p->text.n;
+        s = decode_add(d, t, p->ids.ids[i], &p->text);
+    }
+    if (s == PESC_OK)
+        s = decode_end(d, &p->text);
+    decode_close(d);
+    return s;
+}
+
 /* What an echo needs. Of a prompt of ids it shows every token. */
 static bool keep_text(const prompt_maker *m, const json_t *given, prompt *p, api_error *e)
 {
-    decode_stream *d = NULL;
     if (!m->tok)
         return true;
     p->offsets = mem_alloc(p->ids.n + 1, sizeof *p->offsets);
-    unsigned flags = json_is_string(given) ? PESC_SKIP_SPECIAL : 0;
-    pesc_status s = p->offsets ? decode_open(&d, m->tok, flags)
-                               : fail_nomem("an echo", p->ids.n * sizeof *p->offsets);
-    if (s == PESC_OK)
-        s = decode_all(d, m->tok, p->ids.ids, p->ids.n, &p->text, p->offsets);
-    decode_close(d);
+    if (!p->offsets)
+        return api_failed(e, fail_nomem("an echo", p->ids.n * sizeof *p->offsets));
+    pesc_status s = decode_prompt(m->tok, json_is_string(given) ? PESC_SKIP_SPECIAL : 0, p);
     if (s == PESC_OK && json_is_string(given)) { /* as it was written */
         str_clear(&p->text);
         str_add(&p->text, json_string_value(given), json_string_length(given));

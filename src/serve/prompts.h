@@ -28,14 +28,10 @@ typedef struct prompt_maker {
 bool prompts_read(prompt_list *p, const prompt_maker *m, const api_request *r, api_error *e);
 void prompts_close(prompt_list *p); /* also one that is all zeros */
 
-/* Appends the text of ids. flags: PESC_SKIP_SPECIAL or 0. */
-pesc_status prompts_decode(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
-                           str *out);
-/* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. */
-pesc_status prompts_piece(const tokenizer *t, int32_t before, int32_t id, str *out);
-/* Appends the text with U+FFFD for what is not UTF-8: a token may end or begin inside a character.
- */
-void prompts_repair(const char *text, size_t n, str *out);
+/* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. d:
+ * an open stream of t, which is used anew. */
+pesc_status prompts_piece(decode_stream *d, const tokenizer *t, int32_t before, int32_t id,
+                          str *out);
 size_t prompts_chars(const char *text, size_t n); /* code points */
 
 #endif

@@ -47,6 +47,7 @@ typedef struct state {
     str work; /* what is being given */
     int64_t cut;
     bool started;
+    bool broken; /* the run of byte tokens is not UTF-8 */
 } state;
 
 struct decode_stream {
@@ -226,21 +227,11 @@ static pesc_status end_strip(decode_stream *d, size_t i)
  * none; at the end of the text also for a part that more bytes could have completed. */
 static void settle_bytes(state *st, bool last)
 {
-    size_t i = 0, n = st->held.n, bad;
+    size_t n = st->held.n;
     if (!last && n)
         n -= utf8_partial_tail(st->held.p, n);
-    while (i < n) {
-        int len = utf8_decode(st->held.p + i, n - i, NULL);
-        if (len > 0) {
-            str_add(&st->work, st->held.p + i, (size_t)len);
-            i += (size_t)len;
-            continue;
-        }
-        bad = utf8_bad_length(st->held.p + i, n - i);
-        str_puts(&st->work, REPLACEMENT);
-        i += bad;
-    }
-    drop_front(&st->held, i);
+    str_add_valid(&st->work, st->held.p, n);
+    drop_front(&st->held, n);
 }
 
 static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, size_t n)
@@ -268,6 +259,7 @@ static pesc_status end_byte_fallback(decode_stream *d, size_t i)
 {
     state *st = &d->state[i];
     size_t n = st->held.n;
+    st->broken = false;
     if (n == 0)
         return PESC_OK;
     if (utf8_valid(st->held.p, n))
@@ -283,15 +275,33 @@ static pesc_status end_sp_bytes(decode_stream *d, size_t i)
 {
     state *st = &d->state[i];
     budget_open_text(&d->work, &st->work);
-    for (size_t k = 0; k < st->held.n;) {
-        int len = utf8_decode(st->held.p + k, st->held.n - k, NULL);
+    for (size_t k = 0; k < st->held.n; k++)
+        str_puts(&st->work, REPLACEMENT);
+    str_clear(&st->held);
+    return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
+}
+
+/* Gives what the bytes of a run say for certain; what may become a character stays. `whole`: after
+ * a byte that is no part of a character, no later one of the run is text either. */
+static pesc_status settle_run(decode_stream *d, size_t i, bool whole)
+{
+    state *st = &d->state[i];
+    size_t at = 0;
+    budget_open_text(&d->work, &st->work);
+    while (at < st->held.n) {
+        const char *p = st->held.p + at;
+        size_t n = st->held.n - at;
+        int len = st->broken ? 0 : utf8_decode(p, n, NULL);
+        if (len == 0 && !st->broken && utf8_partial_tail(p, n) == n)
+            break;
         if (len > 0)
-            str_add(&st->work, st->held.p + k, (size_t)len);
+            str_add(&st->work, p, (size_t)len);
         else
             str_puts(&st->work, REPLACEMENT);
-        k += len > 0 ? (size_t)len : 1;
+        st->broken = whole && len == 0;
+        at += len > 0 ? (size_t)len : 1;
     }
-    str_clear(&st->held);
+    drop_front(&st->held, at);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
 }
 
@@ -304,7 +314,10 @@ static pesc_status take_bytes(decode_stream *d, size_t i, const char *p, size_t 
         return give(d, i, p, n);
     }
     str_putc(&st->held, (char)byte);
-    return str_ok(&st->held) ? PESC_OK : fail_nomem("decoding", n);
+    if (!str_ok(&st->held))
+        return fail_nomem("decoding", n);
+    bool whole = d->dec->step[i].kind->end == end_byte_fallback;
+    return whole && !(d->flags & DECODE_AT_ONCE) ? PESC_OK : settle_run(d, i, whole);
 }
 
 /* ---- marks for blanks ---- */
@@ -499,8 +512,19 @@ pesc_status decode_finish(decode_stream *d, const char **text, size_t *n)
     return result(d, text, n);
 }
 
-/* What the first ids leave held back, such as a byte token that others may follow, comes out with
- * later tokens. Finishing a second stream says how much that is. */
+static void restart(decode_stream *d)
+{
+    for (size_t i = 0; i < CHAIN_MAX; i++) {
+        state *st = &d->state[i];
+        str_clear(&st->held);
+        st->cut = 0;
+        st->started = st->broken = false;
+    }
+    d->work = (budget){ 0 };
+    d->started = false;
+    d->skip = 0;
+}
+
 static pesc_status feed_all(decode_stream *d, const int32_t *ids, size_t n)
 {
     const char *text;
@@ -510,30 +534,31 @@ static pesc_status feed_all(decode_stream *d, const int32_t *ids, size_t n)
     return PESC_OK;
 }
 
+/* What the first ids leave held back, such as a byte token that others may follow, comes out with
+ * later tokens. Decoding them to an end first says how much that is. */
+pesc_status decode_restart_after(decode_stream *d, const int32_t *ids, size_t n)
+{
+    const char *text;
+    size_t held;
+    restart(d);
+    TRY(feed_all(d, ids, n));
+    TRY(decode_finish(d, &text, &held));
+    restart(d);
+    TRY(feed_all(d, ids, n));
+    d->skip = held;
+    return PESC_OK;
+}
+
 pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned flags,
                               const int32_t *ids, size_t n)
 {
-    decode_stream *d = NULL, *ended = NULL;
-    const char *text;
-    size_t held = 0;
-    *out = NULL;
-    pesc_status s = decode_open(&ended, t, flags);
-    if (s == PESC_OK)
-        s = decode_open(&d, t, flags);
-    if (s == PESC_OK)
-        s = feed_all(ended, ids, n);
-    if (s == PESC_OK)
-        s = decode_finish(ended, &text, &held);
-    if (s == PESC_OK)
-        s = feed_all(d, ids, n);
-    decode_close(ended);
+    TRY(decode_open(out, t, flags));
+    pesc_status s = decode_restart_after(*out, ids, n);
     if (s != PESC_OK) {
-        decode_close(d);
-        return s;
+        decode_close(*out);
+        *out = NULL;
     }
-    d->skip = held;
-    *out = d;
-    return PESC_OK;
+    return s;
 }
 
 pesc_status decode_add(decode_stream *d, const tokenizer *t, int32_t id, str *out)

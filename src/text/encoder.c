@@ -88,24 +88,6 @@ static void trim(encoder *e)
     bpe_scratch_trim(&e->bpe);
 }
 
-/* Bytes that are no UTF-8 become U+FFFD, one for each maximal part, as in Python. */
-static void add_clean(str *to, const char *text, size_t n)
-{
-    size_t from = 0, i = 0;
-    while (i < n) {
-        int len = utf8_decode(text + i, n - i, NULL);
-        if (len > 0) {
-            i += (size_t)len;
-            continue;
-        }
-        str_add(to, text + from, i - from);
-        str_puts(to, "\xEF\xBF\xBD");
-        i += utf8_bad_length(text + i, n - i);
-        from = i;
-    }
-    str_add(to, text + from, n - from);
-}
-
 /* ---- which added tokens count ---- */
 
 static bool allow_all(void *ctx, const added_token *token, size_t start, size_t end)
@@ -231,7 +213,7 @@ static pesc_status run_text(encoder *e, const char *text, size_t n, unsigned fla
         TRY(add_ids(e->out, &t->front));
     if (!utf8_valid(text, n)) {
         str_clear(&e->clean);
-        add_clean(&e->clean, text, n);
+        str_add_valid(&e->clean, text, n);
         if (!str_ok(&e->clean))
             return fail_nomem("encoding a text", n);
         text = e->clean.p;
@@ -327,7 +309,7 @@ static pesc_status join(encoder *e)
     seams *s = &e->seams;
     str_clear(&e->clean);
     for (size_t i = 0; i < s->n; i++) {
-        add_clean(&e->clean, s->piece[i].text, s->piece[i].n);
+        str_add_valid(&e->clean, s->piece[i].text, s->piece[i].n);
         s->end[i] = e->clean.n;
     }
     return str_ok(&e->clean) ? PESC_OK : fail_nomem("encoding a conversation", e->clean.n);

@@ -161,6 +161,19 @@ pesc_status pesc_tokenize(const pesc_tokenizer *t, const char *text, size_t n, u
     return s;
 }
 
+pesc_status decode_text(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags, str *out)
+{
+    decode_stream *d;
+    TRY(decode_open(&d, t, flags));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++)
+        s = decode_add(d, t, ids[i], out);
+    if (s == PESC_OK)
+        s = decode_end(d, out);
+    decode_close(d);
+    return s;
+}
+
 /* Where the next piece of text goes, as far as it fits. */
 typedef struct sink {
     char *text;

@@ -96,17 +96,26 @@ pesc_status tokenizer_encode_pieces(const tokenizer *t, const tok_piece *pieces,
 /* Streaming decode. Feed ids one by one; text comes out as soon as it is certain: half a UTF-8
  * character is held back, and so is what a decoder of the chain still may change. */
 typedef struct decode_stream decode_stream;
+
+/* A flag beside PESC_SKIP_SPECIAL, for a text that is read while it grows. Hugging Face's byte
+ * fallback takes a run of byte tokens for text as a whole, or for none: that is known after the
+ * last of them. With this flag a character comes out with its last byte, whatever follows it. */
+enum { DECODE_AT_ONCE = 1 << 16 };
 pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags);
 /* A stream that goes on after the text of n ids: only what the tokens that follow add comes out. A
  * SentencePiece word that begins a text loses its space; one that follows a text keeps it. */
 pesc_status decode_open_after(decode_stream **out, const tokenizer *t, unsigned flags,
                               const int32_t *ids, size_t n);
+/* The same of a stream that is open, whatever it was fed. */
+pesc_status decode_restart_after(decode_stream *d, const int32_t *ids, size_t n);
 pesc_status decode_feed(decode_stream *d, int32_t id, const char **text, size_t *n);
 pesc_status decode_finish(decode_stream *d, const char **text, size_t *n); /* what was held back */
 /* The same, added to out. Ids beyond the tokenizer are padding of the vocabulary and have no text.
  * decode_end also reports whether out had the memory for all of it. */
 pesc_status decode_add(decode_stream *d, const tokenizer *t, int32_t id, str *out);
 pesc_status decode_end(decode_stream *d, str *out);
+/* The text of n ids, added to out. */
+pesc_status decode_text(const tokenizer *t, const int32_t *ids, size_t n, unsigned flags, str *out);
 void decode_close(decode_stream *d);
 
 /* The first control token spelled in n bytes of valid UTF-8: text[*begin..*end). */

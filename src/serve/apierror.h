@@ -1,0 +1,26 @@
+/* apierror: what is wrong with a request, as the error object of its answer says it. */
+#ifndef PESC_SERVE_APIERROR_H
+#define PESC_SERVE_APIERROR_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+typedef struct api_error {
+    int status;       /* of HTTP; 0: nothing is wrong */
+    const char *type; /* "invalid_request_error", a literal */
+    const char *code; /* a literal; NULL: null */
+    char param[64];   /* the field; "": null */
+    char message[400];
+    int retry_after; /* seconds; 0: no such header */
+} api_error;
+
+/* Fills in the error and returns false. Control characters and invalid UTF-8 in the arguments are
+ * made visible. param NULL: none. */
+bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The error of a status that a call of the library returned, with its sentence. */
+bool api_failed(api_error *e, pesc_status s);
+/* Appends {"error": {...}}. */
+void api_error_json(const api_error *e, str *out);
+
+#endif
