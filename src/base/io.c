@@ -43,6 +43,20 @@ pesc_status io_look(const char *path, io_kind *out)
     return PESC_OK;
 }
 
+pesc_status io_find(char **out, const char *dir, const char *name)
+{
+    io_kind kind = IO_NONE;
+    *out = io_join(dir, name);
+    if (!*out)
+        return fail_nomem(dir, strlen(name));
+    pesc_status s = io_look(*out, &kind);
+    if (kind == IO_NONE) {
+        mem_free(*out);
+        *out = NULL;
+    }
+    return s;
+}
+
 pesc_status io_size(const char *path, uint64_t *bytes)
 {
     struct stat st;

@@ -50,6 +50,8 @@ void io_list_free(char **names, size_t n);
 
 /* dir + "/" + name, for mem_free(); NULL when out of memory. */
 char *io_join(const char *dir, const char *name);
+/* The same; *out NULL when nothing is there. Fails where io_look() does. */
+pesc_status io_find(char **out, const char *dir, const char *name);
 
 /* A file that appears under its name only when it is complete: written to a temporary name beside
  * it, flushed to the disk, renamed, the directory flushed. What is at `path` must be a regular file

@@ -104,6 +104,11 @@ void str_free(str *s)
     *s = (str){ 0 };
 }
 
+void str_hex(char out[17], uint64_t bits)
+{
+    snprintf(out, 17, "%016llx", (unsigned long long)bits);
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

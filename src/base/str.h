@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct str {
     char *p; /* NUL-terminated once anything was appended, else NULL */
@@ -27,6 +28,9 @@ static inline bool str_ok(const str *s)
 {
     return !s->failed;
 }
+
+/* 64 bits as 16 hexadecimal digits. */
+void str_hex(char out[17], uint64_t bits);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);

@@ -3,6 +3,7 @@
 #include "base/args.h"
 #include "craft/merge.h"
 #include "model/swap.h"
+#include "run/runmodel.h"
 
 /* The same as the base with the patch in it: bit for bit where that is held in the dtype that was
  * written. */
@@ -37,7 +38,7 @@ static pesc_status apply(product *p, device *dev, const patch *with)
 static pesc_status check_only(const char *base_dir, const patch *with)
 {
     parent base = { 0 };
-    pesc_status s = parent_open(&base, (hfdir_where){ .path = base_dir });
+    pesc_status s = parent_open(&base, (runmodel_where){ .path = base_dir });
     if (s == PESC_OK)
         s = swap_check(with, &base.cfg, base.dir->ws, base_dir);
     parent_close(&base);
@@ -52,10 +53,10 @@ pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *
     NEED(patch_dir);
     product p = { 0 };
     patch *with = NULL;
-    TRY(patch_open(&with, patch_dir));
+    TRY(runmodel_patch(&with, patch_dir));
     pesc_status s;
     if (out_dir) {
-        s = product_open(&p, (hfdir_where){ .path = base_dir }, out_dir, NULL);
+        s = product_open(&p, (runmodel_where){ .path = base_dir }, out_dir, NULL);
         if (s == PESC_OK)
             s = apply(&p, dev, with);
         product_close(&p);

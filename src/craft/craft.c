@@ -76,7 +76,7 @@ pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_
     TRY(options_take(PESC_OPTIONS_CRAFT, &o, opt));
     bool adapters = strcmp(o.kind, "pesc") == 0;
     TRY(check_options(&o, adapters));
-    pesc_status s = product_open(&p, (hfdir_where){ dense_dir, o.base }, out_dir, o.dtype);
+    pesc_status s = product_open(&p, (runmodel_where){ dense_dir, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = craft(&p, &o, adapters);

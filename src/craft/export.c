@@ -220,7 +220,7 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     bool blocks = targets[i].run == gguf_export; /* it knows more dtypes than the others */
     pesc_status s =
-        product_open(&p, (hfdir_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
+        product_open(&p, (runmodel_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = targets[i].run(&p, &o);

@@ -10,7 +10,6 @@
 #include "craft/modelfile.h"
 #include "format/gguf_write.h"
 #include "format/modeldir.h"
-#include "format/replace.h"
 #include "arch/family.h"
 
 #include <string.h>
@@ -241,7 +240,7 @@ static pesc_status check_facts(job *j)
     hfdir *h = NULL;
     const char *differs = NULL;
     product *p = j->p;
-    pesc_status s = hfdir_open(&h, (hfdir_where){ .path = j->file }, HFDIR_NO_WEIGHTS);
+    pesc_status s = hfdir_open(&h, j->file, HFDIR_NO_WEIGHTS);
     config_free(&p->target);
     if (s == PESC_OK)
         s = configjson_read(h->config, j->file, &p->from, &p->target, &differs);
@@ -282,8 +281,8 @@ static pesc_status compare(job *j, const char *lora_dir)
 static pesc_status open_tokenizer(job *j, const char *tok)
 {
     const parent *from = &j->p->from;
-    TRY(tok && *tok ? hfdir_tokenizer(&j->tok, (hfdir_where){ .path = tok })
-                    : hfdir_own_tokenizer(&j->tok, from->dir));
+    TRY(tok && *tok ? runmodel_tokenizer(&j->tok, (runmodel_where){ .path = tok })
+                    : runmodel_chain_tokenizer(&j->tok, &from->chain));
     if (j->tok)
         return tokenizer_to_gguf(&j->vocab, j->tok, from->cfg.vocab);
     log_notice("%s: has no tokenizer, so none is written", from->path);
@@ -308,7 +307,7 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
     TRY(check_facts(j));
     TRY(modelfile_write(j->modelfile, j->name, j->tok));
     ggufkeys_notice(c, p->from.path);
-    return str_ends(p->dir, ".gguf") ? PESC_OK : replace_list(p->dir, NULL);
+    return str_ends(p->dir, ".gguf") ? PESC_OK : modeldir_list(p->dir, NULL);
 }
 
 pesc_status gguf_export(product *p, const pesc_export_options *o)

@@ -76,7 +76,7 @@ pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
     product p = { 0 };
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     peft *adapter = NULL;
-    pesc_status s = product_open(&p, (hfdir_where){ model, o.base }, out_dir, o.dtype);
+    pesc_status s = product_open(&p, (runmodel_where){ model, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = merge(&p, &o, &adapter);

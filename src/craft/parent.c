@@ -33,10 +33,10 @@ static void look_at_dtypes(parent *p)
             p->usual = (dtype)i;
 }
 
-pesc_status parent_open(parent *p, hfdir_where where)
+pesc_status parent_open(parent *p, runmodel_where where)
 {
     *p = (parent){ .path = where.path, .base = where.base, .usual = DT_F32 };
-    TRY(hfdir_open(&p->dir, where, 0));
+    TRY(runmodel_open(&p->dir, &p->chain, where, 0));
     const hfdir *d = p->dir;
     TRY(config_read(&p->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     p->cfg.tie_embeddings = p->cfg.tie_embeddings && !head_is_stored(&p->cfg, d->ws);
@@ -58,6 +58,7 @@ void parent_close(parent *p)
 {
     config_free(&p->cfg);
     hfdir_close(p->dir);
+    runstate_chain_free(&p->chain);
     *p = (parent){ 0 };
 }
 
@@ -89,5 +90,5 @@ pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *
         return modeldir_copy_named_tokenizer(tok, dir);
     if (p->dir->lora_dir)
         TRY(copy_from_base(p->dir->lora_dir, dir));
-    return copy_from_chain(&p->dir->chain, dir);
+    return copy_from_chain(&p->chain, dir);
 }

@@ -3,12 +3,13 @@
 #ifndef PESC_CRAFT_PARENT_H
 #define PESC_CRAFT_PARENT_H
 
-#include "format/hfdir.h"
 #include "arch/config.h"
+#include "run/runmodel.h"
 
 typedef struct parent {
-    const char *path, *base; /* borrowed; base: hfdir_where.base */
+    const char *path, *base; /* borrowed; base: runmodel_where.base */
     hfdir *dir;
+    runstate_chain chain; /* what it is made up of */
     /* As read, but tie_embeddings says whether the files hold one matrix for both ends: a head
      * that is stored is the model's, whatever the key says. */
     config cfg;
@@ -17,7 +18,7 @@ typedef struct parent {
 } parent;
 
 /* Checks that the tensors fit the configuration. Closed by parent_close even when it failed. */
-pesc_status parent_open(parent *p, hfdir_where where);
+pesc_status parent_open(parent *p, runmodel_where where);
 void parent_close(parent *p);
 
 /* PESC_USAGE for a model with a LoRA of its own, which what is made from the stored weights alone

@@ -7,7 +7,7 @@
 #include "craft/stream.h"
 #include "format/modeldir.h"
 
-pesc_status product_open(product *p, hfdir_where model, const char *dir, const char *dtype_text)
+pesc_status product_open(product *p, runmodel_where model, const char *dir, const char *dtype_text)
 {
     *p = (product){ .dir = dir };
     TRY(modeldir_check_empty(dir));

@@ -20,7 +20,7 @@ typedef struct product {
 
 /* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to
  * the caller. Closed by product_close even when it failed. */
-pesc_status product_open(product *p, hfdir_where model, const char *dir, const char *dtype_text);
+pesc_status product_open(product *p, runmodel_where model, const char *dir, const char *dtype_text);
 void product_close(product *p);
 
 /* Begins the configuration as a copy of the parent's, forgetting what was there. */

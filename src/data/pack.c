@@ -94,7 +94,8 @@ int32_t pack_room(const packer *p)
     return full ? 0 : p->lim.max_tokens - used;
 }
 
-bool pack_fits(const packer *p, int32_t n)
+/* n more tokens begin no second micro-batch. */
+static bool fits(const packer *p, int32_t n)
 {
     return last_seqs(p) == 0 || n <= pack_room(p);
 }
@@ -103,7 +104,7 @@ pesc_status pack_add(packer *p, const pack_item *item)
 {
     ASSERT(item->n > 0 && item->n_next <= item->n);
     TRY(reserve(p, (size_t)item->n));
-    if (p->n_marks == 0 || !pack_fits(p, item->n))
+    if (p->n_marks == 0 || !fits(p, item->n))
         p->marks[p->n_marks++] = (mark){ p->n_seqs, p->n_tokens, p->n_targets };
     const mark *m = &p->marks[p->n_marks - 1];
     pack_span *span = &p->spans[p->n_seqs];
@@ -120,6 +121,23 @@ pesc_status pack_add(packer *p, const pack_item *item)
     p->seqs[p->n_seqs++] = (token_seq){ .n = item->n, .past = item->past, .kv_seq = item->kv_seq };
     p->n_tokens += (size_t)item->n;
     return PESC_OK;
+}
+
+pesc_status pack_flush(packer *p, pack_run run, void *ud)
+{
+    if (pack_count(p) == 0)
+        return PESC_OK;
+    const micro_batch b = pack_at(p, 0);
+    TRY(run(ud, &b));
+    pack_clear(p);
+    return PESC_OK;
+}
+
+pesc_status pack_push(packer *p, const pack_item *item, pack_run run, void *ud)
+{
+    if (!fits(p, item->n))
+        TRY(pack_flush(p, run, ud));
+    return pack_add(p, item);
 }
 
 int32_t pack_count(const packer *p)

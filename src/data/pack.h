@@ -5,8 +5,8 @@
  * are added; one that does not fit begins the next micro-batch (next fit), and none is cut.
  *
  * Two ways of use. A training step adds all its sequences and then walks the micro-batches. A
- * stream has one micro-batch at a time: while pack_fits() it adds; when a sequence no longer fits
- * it runs what is there, calls pack_clear() and goes on. */
+ * stream has one micro-batch at a time: pack_push() runs what is there when the next sequence does
+ * not fit any more, pack_flush() what is left at the end. */
 #ifndef PESC_DATA_PACK_H
 #define PESC_DATA_PACK_H
 
@@ -51,8 +51,12 @@ void pack_close(packer *p); /* NULL is allowed */
 void pack_clear(packer *p); /* keeps the memory */
 
 pesc_status pack_add(packer *p, const pack_item *item);
-int32_t pack_room(const packer *p);         /* tokens that fit the last micro-batch */
-bool pack_fits(const packer *p, int32_t n); /* n more tokens begin no second micro-batch */
+int32_t pack_room(const packer *p); /* tokens that fit the last micro-batch */
+
+/* A stream: `run` gets the one micro-batch, which is empty afterwards. */
+typedef pesc_status (*pack_run)(void *ud, const micro_batch *b);
+pesc_status pack_push(packer *p, const pack_item *item, pack_run run, void *ud);
+pesc_status pack_flush(packer *p, pack_run run, void *ud);
 
 int32_t pack_count(const packer *p); /* micro-batches */
 micro_batch pack_at(packer *p, int32_t i);

@@ -12,7 +12,7 @@
 #include "data/pack.h"
 #include "esft/full_experts.h"
 #include "esft/logs.h"
-#include "format/hfdir.h"
+#include "run/runmodel.h"
 #include "model/routes.h"
 
 #include <math.h>
@@ -130,16 +130,13 @@ static pesc_status run_forward(scorer *s, const micro_batch *b, const forward *f
 }
 
 /* Runs what has been packed, if it is this process' turn. */
-static pesc_status flush(scorer *s)
+static pesc_status run_packed(void *ud, const micro_batch *b)
 {
-    if (pack_count(s->pack) == 0)
-        return PESC_OK;
-    const micro_batch b = pack_at(s->pack, 0);
+    scorer *s = ud;
     forward *f = &s->round[s->n_round];
-    f->tokens = b.n_tokens;
+    f->tokens = b->n_tokens;
     if (s->n_round++ == comm_rank(s->comm))
-        TRY(run_forward(s, &b, f));
-    pack_clear(s->pack);
+        TRY(run_forward(s, b, f));
     if (s->n_round == comm_size(s->comm))
         TRY(end_round(s));
     log_progress("scoring", s->tokens, s->wanted);
@@ -167,10 +164,9 @@ static pesc_status add_sequence(scorer *s, const int32_t *ids, int32_t n)
     n = (uint64_t)n < left ? n : (int32_t)left;
     if (n == 0)
         return PESC_OK;
-    if (!pack_fits(s->pack, n))
-        TRY(flush(s));
+    TRY(pack_push(s->pack, &(pack_item){ .ids = ids, .n = n }, run_packed, s));
     s->tokens += (uint64_t)n;
-    return pack_add(s->pack, &(pack_item){ .ids = ids, .n = n });
+    return PESC_OK;
 }
 
 static pesc_status add_record(scorer *s, uint64_t index)
@@ -204,7 +200,7 @@ static pesc_status score_records(scorer *s, uint64_t seed)
     }
     mem_free(order);
     TRY(st);
-    TRY(flush(s));
+    TRY(pack_flush(s->pack, run_packed, s));
     TRY(end_round(s));
     if (s->tokens == 0)
         return fail(PESC_FORMAT, "the data has no tokens");
@@ -350,7 +346,8 @@ pesc_status pesc_esft_score_logs(const char *log_dir, const char *out_dir,
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     hfdir *dir = NULL;
     config c = { 0 };
-    pesc_status st = o.model ? hfdir_open(&dir, (hfdir_where){ .path = o.model }, 0) : PESC_OK;
+    pesc_status st =
+        o.model ? runmodel_open(&dir, NULL, (runmodel_where){ .path = o.model }, 0) : PESC_OK;
     if (st == PESC_OK && dir)
         st = config_read(
             &c, &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws });

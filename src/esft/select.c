@@ -16,6 +16,7 @@
 #include "arch/family.h"
 #include "model/info.h"
 #include "model/params.h"
+#include "run/runmodel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -356,7 +357,7 @@ pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
     config c = { 0 };
     pesc_status st = to_config(&cfg, &full);
     if (st == PESC_OK)
-        st = hfdir_open(&dir, (hfdir_where){ .path = model }, 0);
+        st = runmodel_open(&dir, NULL, (runmodel_where){ .path = model }, 0);
     if (st == PESC_OK)
         st = count(dir, &c, &cfg, &r);
     ARGS_WRITE(out, &r);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "explain/expert_distance.h"
-#include "data/dataset.h"
+#include "explain/record_stream.h"
 #include "model/next_token.h"
 
 #include <math.h>
@@ -33,8 +33,7 @@ typedef struct comparison {
     const pesc_compare_options *opt;
     side a, b;
     experts experts;
-    dataset *data;
-    packer *pack;
+    record_stream in;
     layer_sums *layers;
     double *room; /* of the experts' sums */
     thread_pool *pool;
@@ -167,32 +166,22 @@ static pesc_status compare_heads(comparison *c, const micro_batch *b)
 
 /* ---- records ---- */
 
-static pesc_status forward(comparison *c)
+static pesc_status forward(void *ud, const micro_batch *b)
 {
-    if (pack_count(c->pack) == 0)
-        return PESC_OK;
-    const micro_batch b = pack_at(c->pack, 0);
-    TRY(side_start(&c->a, &b));
-    TRY(side_start(&c->b, &b));
-    TRY(compare_layers(c, b.n_tokens));
-    TRY(compare_heads(c, &b));
-    pack_clear(c->pack);
-    return PESC_OK;
+    comparison *c = ud;
+    TRY(side_start(&c->a, b));
+    TRY(side_start(&c->b, b));
+    TRY(compare_layers(c, b->n_tokens));
+    return compare_heads(c, b);
 }
 
 static pesc_status add_record(comparison *c, uint64_t index)
 {
-    sequence q;
-    const int32_t most = (int32_t)c->opt->seq_len;
-    TRY(dataset_whole(c->data, index, &q));
-    q.n = q.n < most ? q.n : most;
-    if (q.n == 0)
-        return PESC_OK;
-    if (!pack_fits(c->pack, q.n))
-        TRY(forward(c));
-    c->out->records++;
-    c->out->tokens += (uint64_t)q.n;
-    return pack_add(c->pack, &(pack_item){ .ids = q.ids, .n = q.n });
+    int32_t n;
+    TRY(record_stream_add(&c->in, index, 0, &n));
+    c->out->records += n > 0;
+    c->out->tokens += (uint64_t)n;
+    return PESC_OK;
 }
 
 static void finish_report(comparison *c)
@@ -214,13 +203,13 @@ static void finish_report(comparison *c)
 
 static pesc_status read_all(comparison *c)
 {
-    uint64_t n = dataset_count(c->data), most = (uint64_t)c->opt->limit;
+    uint64_t n = dataset_count(c->in.data), most = (uint64_t)c->opt->limit;
     n = most && most < n ? most : n;
     for (uint64_t i = 0; i < n; i++) {
         TRY(add_record(c, i));
         log_progress("comparing records", i, n);
     }
-    TRY(forward(c));
+    TRY(record_stream_end(&c->in));
     log_progress("comparing records", n, n);
     if (c->out->tokens == 0)
         return fail(PESC_FORMAT, "the records have no tokens to compare the models on");
@@ -269,8 +258,7 @@ static pesc_status open_all(comparison *c, pesc_model *a, pesc_model *b)
                           DATASET_RECORDS(o),
                           DATASET_MODEL(a) };
     TRY(check_shapes(a, b));
-    TRY(dataset_open(&c->data, &d));
-    TRY(pack_open(&c->pack, (pack_limits){ .max_tokens = most, .max_seqs = most }));
+    TRY(record_stream_open(&c->in, &d));
     TRY(side_open(&c->a, a, most));
     TRY(side_open(&c->b, b, most));
     TRY(thread_pool_open(&c->pool, 0));
@@ -291,6 +279,7 @@ pesc_status pesc_compare(pesc_model *a, pesc_model *b, const pesc_compare_option
     pesc_compare_options o;
     TRY(options_take(PESC_OPTIONS_COMPARE, &o, opt));
     comparison c = { .out = &r, .opt = &o };
+    c.in = (record_stream){ .run = forward, .ud = &c };
     pesc_status s = open_all(&c, a, b);
     if (s == PESC_OK)
         s = read_all(&c);
@@ -298,8 +287,7 @@ pesc_status pesc_compare(pesc_model *a, pesc_model *b, const pesc_compare_option
     experts_close(&c.experts);
     side_close(&c.a);
     side_close(&c.b);
-    dataset_close(c.data);
-    pack_close(c.pack);
+    record_stream_close(&c.in);
     mem_free(c.layers);
     mem_free(c.room);
     mem_free(c.parts);

@@ -2,7 +2,7 @@
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "format/runlog.h"
+#include "run/runlog.h"
 
 #include <math.h>
 

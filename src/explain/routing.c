@@ -1,4 +1,4 @@
-/* stats: which experts the tokens of each domain are routed to, layer by layer.
+/* routing: which experts the tokens of each domain are routed to, layer by layer.
  *
  * Records of all domains are packed into the same forwards; the choices of a token count for the
  * domain of its record. */
@@ -6,10 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "data/dataset.h"
-#include "data/pack.h"
 #include "model/routes.h"
 #include "explain/divergence.h"
+#include "explain/record_stream.h"
 #include "explain/surplus.h"
 
 #include <math.h>
@@ -20,8 +19,7 @@ enum { TOKENS = 10 }; /* examples of an expert */
 typedef struct tally {
     pesc_routes_report *out;
     const pesc_routes_options *opt;
-    dataset *data;
-    packer *pack; /* the records of the next forward; the tag of each is its number in `records` */
+    record_stream in; /* the tag of a record is its number in `records` */
     routes *routes;
     pass *pass;
     divergence_records records;
@@ -39,7 +37,7 @@ static pesc_status domain_of(tally *t, uint64_t index, size_t *number)
 {
     const char *name;
     pesc_routes_report *r = t->out;
-    TRY(dataset_domain(t->data, index, number, &name));
+    TRY(dataset_domain(t->in.data, index, number, &name));
     if (*number < r->n_domains)
         return PESC_OK;
     char *copy = mem_strdup(name);
@@ -81,39 +79,31 @@ static pesc_status check_gates(const routes *r)
     return PESC_OK;
 }
 
-static pesc_status forward(tally *t)
+static pesc_status forward(void *ud, const micro_batch *b)
 {
-    if (pack_count(t->pack) == 0)
-        return PESC_OK;
-    const micro_batch b = pack_at(t->pack, 0);
-    TRY(pass_set(t->pass, b.seqs, b.n_seqs, NULL, 0));
+    tally *t = ud;
+    TRY(pass_set(t->pass, b->seqs, b->n_seqs, NULL, 0));
     TRY(routes_fwd(t->routes, t->pass));
     TRY(check_gates(t->routes));
-    for (int32_t i = 0; i < b.n_seqs; i++)
-        count(t, &b, i);
-    pack_clear(t->pack);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        count(t, b, i);
     return PESC_OK;
 }
 
 static pesc_status add_record(tally *t, uint64_t index)
 {
-    sequence q;
     size_t domain;
-    const int32_t most = (int32_t)t->opt->seq_len;
+    int32_t n;
     TRY(domain_of(t, index, &domain));
     pesc_routes_domain *d = &t->out->domains[domain];
     if (t->opt->limit && d->records >= (uint64_t)t->opt->limit)
         return PESC_OK;
-    TRY(dataset_whole(t->data, index, &q));
-    q.n = q.n < most ? q.n : most;
-    if (q.n == 0)
+    TRY(record_stream_add(&t->in, index, t->records.n, &n));
+    if (n == 0)
         return PESC_OK;
-    if (!pack_fits(t->pack, q.n))
-        TRY(forward(t));
     d->records++;
-    d->tokens += (uint64_t)q.n;
-    TRY(divergence_add(&t->records, shape_of(t->out), domain));
-    return pack_add(t->pack, &(pack_item){ .ids = q.ids, .n = q.n, .tag = t->records.n - 1 });
+    d->tokens += (uint64_t)n;
+    return divergence_add(&t->records, shape_of(t->out), domain);
 }
 
 /* ---- results ---- */
@@ -249,21 +239,20 @@ static pesc_status open_all(tally *t, pesc_model *m)
                           DATASET_RECORDS(o),
                           DATASET_MODEL(m) };
     TRY(routes_open(&t->routes, m, most));
-    TRY(dataset_open(&t->data, &d));
+    TRY(record_stream_open(&t->in, &d));
     TRY(open_report(t));
-    TRY(pack_open(&t->pack, (pack_limits){ .max_tokens = most, .max_seqs = most }));
     return pass_open(&t->pass, m,
                      (pass_limits){ .max_tokens = most, .max_seqs = most, .max_out = 1 }, NULL);
 }
 
 static pesc_status read_all(tally *t)
 {
-    uint64_t n = dataset_count(t->data);
+    uint64_t n = dataset_count(t->in.data);
     for (uint64_t i = 0; i < n; i++) {
         TRY(add_record(t, i));
         log_progress("routing records", i, n);
     }
-    TRY(forward(t));
+    TRY(record_stream_end(&t->in));
     log_progress("routing records", n, n);
     for (size_t row = 0; row < t->out->n_domains * t->out->n_layers; row++)
         fill_row(t, row);
@@ -283,14 +272,14 @@ pesc_status pesc_routes(pesc_model *m, const pesc_routes_options *opt, pesc_rout
     pesc_routes_options o;
     TRY(options_take(PESC_OPTIONS_ROUTES, &o, opt));
     tally t = { .out = &r, .opt = &o };
+    t.in = (record_stream){ .run = forward, .ud = &t };
     pesc_status s = open_all(&t, m);
     if (s == PESC_OK)
         s = read_all(&t);
     ARGS_WRITE(out, &r);
     pass_close(t.pass);
     routes_close(t.routes);
-    dataset_close(t.data);
-    pack_close(t.pack);
+    record_stream_close(&t.in);
     divergence_free(&t.records);
     surplus_close(&t.tokens);
     mem_free(t.gates);

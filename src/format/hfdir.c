@@ -1,13 +1,12 @@
 #include "format/hfdir.h"
 
-#include "base/args.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/bnb.h"
 #include "format/gguf.h"
 #include "format/peft.h"
-#include "format/runstate.h"
 #include "format/safetensors.h"
 #include "format/shards.h"
 #include "format/torchbin.h"
@@ -47,26 +46,11 @@ static void layout_free(layout *l)
         mem_free(all[i]);
 }
 
-/* dir/name when something is there, else NULL. */
-static pesc_status find(char **out, const char *dir, const char *name)
-{
-    io_kind kind = IO_NONE;
-    *out = io_join(dir, name);
-    if (!*out)
-        return fail_nomem(dir, strlen(name));
-    pesc_status s = io_look(*out, &kind);
-    if (kind == IO_NONE) {
-        mem_free(*out);
-        *out = NULL;
-    }
-    return s;
-}
-
 static pesc_status find_weights(layout *l, const char *dir)
 {
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !l->weights; i++) {
         l->source = &sources[i];
-        TRY(find(&l->weights, dir, sources[i].name));
+        TRY(io_find(&l->weights, dir, sources[i].name));
     }
     return PESC_OK;
 }
@@ -76,10 +60,10 @@ static pesc_status find_weights(layout *l, const char *dir)
 static pesc_status find_adapter(layout *l, const char *path)
 {
     char *mark = NULL;
-    TRY(find(&l->adapter, path, "adapter_model"));
+    TRY(io_find(&l->adapter, path, "adapter_model"));
     if (l->adapter)
         return PESC_OK;
-    TRY(find(&mark, path, "adapter_config.json"));
+    TRY(io_find(&mark, path, "adapter_config.json"));
     if (!mark)
         return PESC_OK;
     mem_free(mark);
@@ -107,14 +91,14 @@ static pesc_status find_base(layout *l, const char *path)
 static pesc_status find_layout(layout *l, const char *path)
 {
     TRY(find_weights(l, path));
-    TRY(find(&l->moe, path, "moe_model.bin"));
+    TRY(io_find(&l->moe, path, "moe_model.bin"));
     TRY(find_adapter(l, path));
-    TRY(find(&l->config, path, "config.json"));
+    TRY(io_find(&l->config, path, "config.json"));
     if (!l->weights && l->adapter) {
         TRY(find_base(l, path));
         TRY(find_weights(l, l->base));
         if (!l->config)
-            TRY(find(&l->config, l->base, "config.json"));
+            TRY(io_find(&l->config, l->base, "config.json"));
     } else if (!(l->base = mem_strdup(path))) {
         return fail_nomem(path, strlen(path));
     }
@@ -142,7 +126,7 @@ static pesc_status read_config(hfdir *h, layout *l)
     h->config_file = l->config;
     l->config = NULL;
     TRY(read_object(&h->config, h->config_file));
-    TRY(find(&generation, l->base, "generation_config.json"));
+    TRY(io_find(&generation, l->base, "generation_config.json"));
     if (!generation)
         return PESC_OK;
     pesc_status s = read_object(&h->generation, generation);
@@ -283,11 +267,9 @@ static pesc_status open_any(hfdir *h, unsigned flags)
     return fail(PESC_IO, "%s: there is no such file or directory", h->root);
 }
 
-/* ---- what runs have trained ---- */
+/* ---- what is laid over it ---- */
 
-/* Tensors of the file take the place of those of the same name. A tied head that was stored beside
- * the embeddings goes with them. */
-static pesc_status lay_over(hfdir *h, const char *file)
+pesc_status hfdir_lay_over(hfdir *h, const char *file)
 {
     static const char embed[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
     weights *over = NULL;
@@ -311,38 +293,21 @@ static pesc_status lay_over(hfdir *h, const char *file)
     return s;
 }
 
-/* Keys that training added to the configuration. */
-static pesc_status add_keys(hfdir *h, const char *dir)
+pesc_status hfdir_add_keys(hfdir *h, const char *file)
 {
-    char *file = NULL;
     json_t *keys = NULL;
-    TRY(find(&file, dir, RUNSTATE_CONFIG_KEYS));
-    pesc_status s = file ? read_object(&keys, file) : PESC_OK;
-    if (s == PESC_OK && keys && json_object_update(h->config, keys) != 0)
-        s = fail_nomem(file, 256);
+    TRY(read_object(&keys, file));
+    pesc_status s =
+        json_object_update(h->config, keys) == 0 ? PESC_OK : fail_nomem(file, sizeof *keys);
     json_decref(keys);
-    mem_free(file);
     return s;
 }
 
-static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
+pesc_status hfdir_set_lora(hfdir *h, const char *dir)
 {
-    char *trained = NULL, *adapter = NULL;
-    pesc_status s = add_keys(h, dir);
-    if (s == PESC_OK)
-        s = find(&trained, dir, RUNSTATE_TRAINED);
-    if (s == PESC_OK)
-        s = find(&adapter, dir, RUNSTATE_ADAPTER_CONFIG);
-    if (s == PESC_OK && trained && !(flags & HFDIR_NO_WEIGHTS))
-        s = lay_over(h, trained);
-    if (s == PESC_OK && adapter) { /* the outer run went on with the inner one's LoRA */
-        mem_free(h->lora_dir);
-        h->lora_dir = mem_strdup(dir);
-        s = h->lora_dir ? PESC_OK : fail_nomem(dir, strlen(dir));
-    }
-    mem_free(trained);
-    mem_free(adapter);
-    return s;
+    mem_free(h->lora_dir);
+    h->lora_dir = mem_strdup(dir);
+    return h->lora_dir ? PESC_OK : fail_nomem(dir, strlen(dir));
 }
 
 pesc_status hfdir_lora(const hfdir *h, const char *given, const char **out)
@@ -356,55 +321,26 @@ pesc_status hfdir_lora(const hfdir *h, const char *given, const char **out)
     return PESC_OK;
 }
 
-void hfdir_identify(const hfdir *h, runbase_identity *out)
+pesc_status hfdir_set_names(hfdir *h, const char *path, const char *top)
 {
-    /* a configuration made from GGUF metadata depends on the version of pesc */
-    runbase_identify(out, strcmp(h->format, "gguf") == 0 ? NULL : h->config, h->ws);
+    char *given = mem_strdup(path), *opened = mem_strdup(top);
+    mem_free(h->path);
+    mem_free(h->top);
+    h->path = given;
+    h->top = opened;
+    return given && opened ? PESC_OK : fail_nomem(path, strlen(path));
 }
 
-/* What is open now is the base of the chain's run i. */
-static pesc_status check_base(const hfdir *h, size_t i)
+pesc_status hfdir_open(hfdir **out, const char *path, unsigned flags)
 {
-    const runstate_chain *c = &h->chain;
-    runbase_identity now;
-    hfdir_identify(h, &now);
-    return runbase_check(&c->about[i].identity, &now, c->dirs[i], c->dirs[i + 1]);
-}
-
-static pesc_status open_root(hfdir *h, unsigned flags)
-{
-    const runstate_chain *c = &h->chain;
-    size_t last = c->n - 1;
-    h->root = c->dirs[last];
-    h->checkpoint = last ? c->dirs[0] : NULL;
-    if (last && io_kind_of(h->root) == IO_NONE)
-        return runbase_missing(c->dirs[last - 1], h->root);
-    return open_any(h, flags);
-}
-
-static pesc_status open_chain(hfdir *h, const char *base, unsigned flags)
-{
-    TRY(runstate_resolve(&h->chain, h->path, base));
-    pesc_status s = open_root(h, flags);
-    for (size_t i = h->chain.n - 1; s == PESC_OK && i-- > 0;) {
-        if (!(flags & HFDIR_NO_WEIGHTS))
-            s = check_base(h, i);
-        if (s == PESC_OK)
-            s = apply_checkpoint(h, h->chain.dirs[i], flags);
-    }
-    return s;
-}
-
-pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags)
-{
-    const char *path = where.path;
     *out = NULL;
     hfdir *h = mem_zalloc(1, sizeof *h);
-    if (!h || !(h->path = mem_strdup(path))) {
-        mem_free(h);
+    if (!h)
         return fail_nomem(path, sizeof *h);
-    }
-    pesc_status s = open_chain(h, where.base, flags);
+    h->root = mem_strdup(path);
+    pesc_status s = h->root ? hfdir_set_names(h, path, path) : fail_nomem(path, strlen(path));
+    if (s == PESC_OK)
+        s = open_any(h, flags);
     if (s != PESC_OK) {
         hfdir_close(h);
         return s;
@@ -422,8 +358,9 @@ void hfdir_close(hfdir *h)
     json_decref(h->generation);
     mem_free(h->config_file);
     mem_free(h->lora_dir);
-    runstate_chain_free(&h->chain);
     mem_free(h->path);
+    mem_free(h->top);
+    mem_free(h->root);
     mem_free(h);
 }
 
@@ -443,10 +380,11 @@ static pesc_status dir_tokenizer(pesc_tokenizer **out, const char *path)
     return s == PESC_NOMEM ? s : PESC_OK;
 }
 
-static pesc_status plain_tokenizer(pesc_tokenizer **out, const char *path)
+pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path)
 {
     bool gguf_file = false;
     gguf *g = NULL;
+    *out = NULL;
     if (io_kind_of(path) == IO_DIR)
         return dir_tokenizer(out, path);
     TRY(gguf_is(path, &gguf_file));
@@ -457,48 +395,4 @@ static pesc_status plain_tokenizer(pesc_tokenizer **out, const char *path)
         s = gguf_tokenizer(out, g);
     gguf_close(g);
     return s;
-}
-
-static pesc_status chain_tokenizer(pesc_tokenizer **out, const runstate_chain *c)
-{
-    *out = NULL;
-    TRY(plain_tokenizer(out, c->dirs[c->n - 1]));
-    /* a run that was trained with another template than its base carries that one */
-    pesc_status s = PESC_OK;
-    for (size_t i = c->n - 1; s == PESC_OK && *out && i-- > 0;)
-        s = tokenizer_take_template(*out, c->dirs[i]);
-    return s;
-}
-
-pesc_status hfdir_tokenizer(pesc_tokenizer **out, hfdir_where where)
-{
-    runstate_chain c;
-    *out = NULL;
-    TRY(runstate_resolve(&c, where.path, where.base));
-    pesc_status s = chain_tokenizer(out, &c);
-    runstate_chain_free(&c);
-    return s;
-}
-
-pesc_status hfdir_own_tokenizer(pesc_tokenizer **out, const hfdir *h)
-{
-    return chain_tokenizer(out, &h->chain);
-}
-
-pesc_status pesc_tokenizer_open(pesc_tokenizer **out, const char *path, const pesc_events *ev)
-{
-    status_clear();
-    NEED(out);
-    *out = NULL;
-    NEED(path);
-    LOG_EVENTS(ev);
-    TRY(hfdir_tokenizer(out, (hfdir_where){ .path = path }));
-    if (!*out)
-        return fail(PESC_IO, "%s: has neither tokenizer.json nor tokenizer.model", path);
-    return PESC_OK;
-}
-
-void pesc_tokenizer_close(pesc_tokenizer *t)
-{
-    tokenizer_close(t);
 }

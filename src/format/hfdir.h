@@ -10,46 +10,46 @@
 #define PESC_FORMAT_HFDIR_H
 
 #include "base/json.h"
-#include "format/runstate.h"
+#include "format/weights.h"
 #include "text/tokenizer.h"
 
 typedef struct hfdir {
-    char *path;             /* as given */
-    runstate_chain chain;   /* what it is made up of */
-    const char *root;       /* the plain model below it: the path itself unless that is a run */
-    const char *checkpoint; /* the checkpoint that a run stands for; NULL: the path is no run */
-    char *config_file;      /* for messages: ".../config.json" or the .gguf */
-    json_t *config;         /* config.json, or its equal made from GGUF metadata */
-    json_t *generation;     /* generation_config.json, or NULL */
-    weights *ws;            /* NULL with HFDIR_NO_WEIGHTS, or for a configuration alone */
-    char *lora_dir;         /* a PEFT directory that belongs to the model, or NULL */
-    const char *format;     /* "safetensors", "torch", "gguf", "config" */
+    char *path;         /* as the user gave it */
+    char *top;          /* what that stands for: of a run its newest checkpoint; else as `root` */
+    char *root;         /* the model on the disk that was opened */
+    char *config_file;  /* for messages: ".../config.json" or the .gguf */
+    json_t *config;     /* config.json, or its equal made from GGUF metadata */
+    json_t *generation; /* generation_config.json, or NULL */
+    weights *ws;        /* NULL with HFDIR_NO_WEIGHTS, or for a configuration alone */
+    char *lora_dir;     /* a PEFT directory that belongs to the model, or NULL */
+    const char *format; /* "safetensors", "torch", "gguf", "config" */
 } hfdir;
-
-/* A path to open. `base` (NULL: none): the base of a run, where it is not found (runstate_resolve).
- */
-typedef struct hfdir_where {
-    const char *path, *base;
-} hfdir_where;
 
 enum {
     HFDIR_NO_WEIGHTS = 1,
     HFDIR_CONFIG = 2 /* the path may also be a config.json, for a model without weights */
 };
-/* Refuses a run whose base has changed (runbase_check), unless opened without weights. */
-pesc_status hfdir_open(hfdir **out, hfdir_where where, unsigned flags);
+/* A model on the disk. A path that a user gives may also be a run: run/runmodel.h. */
+pesc_status hfdir_open(hfdir **out, const char *path, unsigned flags);
 void hfdir_close(hfdir *h); /* NULL is allowed */
 
 /* The LoRA that an open model is to have: the one in `given` (NULL: none), or its own; *out NULL:
  * neither. Both together are refused, because one of them would be lost. */
 pesc_status hfdir_lora(const hfdir *h, const char *given, const char **out);
 
-/* The identity of an open model as the base of a run. */
-void hfdir_identify(const hfdir *h, runbase_identity *out);
-
 /* The tokenizer of a path (directory, tokenizer.json, tokenizer.model, .gguf); *out NULL with
  * PESC_OK when a directory has none. */
-pesc_status hfdir_tokenizer(pesc_tokenizer **out, hfdir_where where);
-pesc_status hfdir_own_tokenizer(pesc_tokenizer **out, const hfdir *h); /* of an open model */
+pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path);
+
+/* ---- what a run lays over its base ---- */
+
+/* Tensors of the file take the place of those of the same name. A tied head that was stored beside
+ * the embeddings goes with them. */
+pesc_status hfdir_lay_over(hfdir *h, const char *file);
+/* The keys of a JSON object are added to the configuration. */
+pesc_status hfdir_add_keys(hfdir *h, const char *file);
+/* The LoRA in `dir` takes the place of the model's own. */
+pesc_status hfdir_set_lora(hfdir *h, const char *dir);
+pesc_status hfdir_set_names(hfdir *h, const char *path, const char *top);
 
 #endif

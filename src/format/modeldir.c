@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/gguf.h"
-#include "format/replace.h"
 #include "text/tokenizer.h"
 
 #include <errno.h>
@@ -282,8 +281,29 @@ pesc_status modeldir_write_json(const char *dir, const char *name, const json_t 
     return s;
 }
 
+pesc_status modeldir_list(const char *dir, const char *last)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(dir, &names, &n));
+    json_t *files = json_array();
+    int bad = files == NULL;
+    for (size_t i = 0; i < n; i++)
+        bad |= json_array_append_new(files, json_string(names[i]));
+    if (last)
+        bad |= json_array_append_new(files, json_string(last));
+    bad |= json_array_append_new(files, json_string(MODELDIR_LIST));
+    json_t *v =
+        json_pack("{s:s, s:i, s:o}", "format", MODELDIR_FORMAT, "version", 1, "files", files);
+    pesc_status s = v && !bad ? modeldir_write_json(dir, MODELDIR_LIST, v)
+                              : fail_nomem(MODELDIR_LIST, n * sizeof *names);
+    json_decref(v);
+    io_list_free(names, n);
+    return s;
+}
+
 pesc_status modeldir_finish(const char *dir, const char *name, const json_t *json)
 {
-    TRY(replace_list(dir, name));
+    TRY(modeldir_list(dir, name));
     return modeldir_write_json(dir, name, json);
 }

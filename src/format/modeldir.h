@@ -38,7 +38,14 @@ pesc_status modeldir_hash_tokenizer(const char *dir, uint64_t *out);
 /* dir/name, indented, keys sorted as transformers writes them. */
 pesc_status modeldir_write_json(const char *dir, const char *name, const json_t *json);
 
-/* The last file of a directory, after the list of all its files (replace.h). */
+/* The list of the files of a directory: every one that pesc writes has it. Only a directory that
+ * has one is replaced (pesc_model_replace), and only the files on the list go. `last` is a file
+ * that is still to come, and may be NULL. */
+#define MODELDIR_LIST ".pesc-files.json"
+#define MODELDIR_FORMAT "pesc-model"
+pesc_status modeldir_list(const char *dir, const char *last);
+
+/* The last file of a directory, after that list. */
 pesc_status modeldir_finish(const char *dir, const char *name, const json_t *json);
 
 #endif

@@ -1,7 +1,9 @@
 #include "format/patch.h"
 
+#include "base/io.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "format/runstate.h"
+#include "base/str.h"
 #include "format/safetensors.h"
 
 #include <stdio.h>
@@ -12,25 +14,6 @@
 #define FORMAT "pesc-expert-patch"
 
 enum { MAX_ABOUT = 1 << 20, VERSION = 1 };
-
-/* ---- where it is ---- */
-
-/* The directory that a path means, for mem_free(). */
-static pesc_status find_dir(char **out, const char *path)
-{
-    *out = NULL;
-    if (io_kind_of(path) != IO_DIR)
-        return fail(PESC_IO,
-                    "%s: is not a directory; an expert patch is one with " EXPERTCFG_FILE
-                    " and safetensors",
-                    path);
-    if (runstate_kind_of(path) != RUNSTATE_RUN) {
-        *out = mem_strdup(path);
-        return *out ? PESC_OK : fail_nomem(path, strlen(path));
-    }
-    TRY(runstate_newest(path, RUNSTATE_SIZES, out));
-    return *out ? PESC_OK : fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", path);
-}
 
 /* ---- what it is for ---- */
 
@@ -116,12 +99,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static pesc_status read_files(patch *p)
+static pesc_status read_files(patch *p, const char *file)
 {
     char **names = NULL;
     size_t n = 0, found = 0;
-    if (runstate_kind_of(p->dir) == RUNSTATE_CHECKPOINT) /* it holds moments too */
-        return read_file(p, RUNSTATE_TRAINED);
+    if (file)
+        return read_file(p, file);
     TRY(io_list(p->dir, &names, &n));
     if (n)
         qsort(names, n, sizeof *names, by_name);
@@ -152,24 +135,31 @@ static pesc_status name_tensors(patch *p)
     return PESC_OK;
 }
 
-static pesc_status open_all(patch *p, const char *path)
+static pesc_status open_all(patch *p, const char *dir, const char *file)
 {
-    TRY(find_dir(&p->dir, path));
+    p->dir = mem_strdup(dir);
+    if (!p->dir)
+        return fail_nomem(dir, strlen(dir));
+    if (io_kind_of(dir) != IO_DIR)
+        return fail(PESC_IO,
+                    "%s: is not a directory; an expert patch is one with " EXPERTCFG_FILE
+                    " and safetensors",
+                    dir);
     TRY(read_cfg(p));
     TRY(read_about(p));
     TRY(weights_new(&p->read));
     TRY(weights_new(&p->ws));
-    TRY(read_files(p));
+    TRY(read_files(p, file));
     return name_tensors(p);
 }
 
-pesc_status patch_open(patch **out, const char *path)
+pesc_status patch_open(patch **out, const char *dir, const char *file)
 {
     *out = NULL;
     patch *p = mem_zalloc(1, sizeof *p);
     if (!p)
-        return fail_nomem(path, sizeof *p);
-    pesc_status s = open_all(p, path);
+        return fail_nomem(dir, sizeof *p);
+    pesc_status s = open_all(p, dir, file);
     if (s == PESC_OK)
         *out = p;
     else

@@ -4,9 +4,8 @@
  *     *.safetensors      their tensors, under the names of the base model
  *     patch.json         the base it was made for; published patches have none
  *
- * A checkpoint of method esft is one: there trained.safetensors alone is read. A run stands for its
- * newest checkpoint. ESFT's first patches leave out the "model." that begins a name: it is put
- * back. What must fit a model is not checked here. */
+ * A checkpoint of method esft is one too (run/runmodel.h). ESFT's first patches leave out the
+ * "model." that begins a name: it is put back. What must fit a model is not checked here. */
 #ifndef PESC_FORMAT_PATCH_H
 #define PESC_FORMAT_PATCH_H
 
@@ -21,7 +20,8 @@ typedef struct patch {
     weights *read; /* as the files have them: owns the bytes */
 } patch;
 
-pesc_status patch_open(patch **out, const char *path);
+/* file: the one that holds all tensors; NULL: every safetensors file of the directory. */
+pesc_status patch_open(patch **out, const char *dir, const char *file);
 void patch_close(patch *p); /* NULL is allowed */
 
 /* Writes patch.json. */

@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "format/runstate.h"
 #include "format/safetensors.h"
 #include "format/torchbin.h"
 
@@ -70,12 +69,21 @@ static pesc_status read_alpha(const settings *s, const char *key, const json_t *
     return PESC_OK;
 }
 
+/* Its adapter is in its checkpoints. */
+static bool is_run(const char *dir)
+{
+    char *file = io_join(dir, "run.json");
+    bool run = file && io_kind_of(file) == IO_FILE;
+    mem_free(file);
+    return run;
+}
+
 static pesc_status read_settings(settings *s, const char *dir)
 {
     s->file = io_join(dir, "adapter_config.json");
     if (!s->file)
         return fail_nomem(dir, strlen(dir));
-    if (runstate_kind_of(dir) == RUNSTATE_RUN)
+    if (io_kind_of(s->file) == IO_NONE && is_run(dir))
         return fail(
             PESC_USAGE,
             "%s: is a run, expected a PEFT adapter; give %s/latest, or the run as the model", dir,
@@ -297,7 +305,7 @@ void peft_hash(const peft *p, char out[17])
     uint64_t h = weights_hash(p->ws);
     for (size_t i = 0; i < p->n; i++)
         h = XXH3_64bits_withSeed(&p->loras[i].scale, sizeof p->loras[i].scale, h);
-    runstate_hex(out, h);
+    str_hex(out, h);
 }
 
 pesc_status peft_base(char **out, const char *dir)

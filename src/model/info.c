@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "model/bind.h"
 #include "arch/family.h"
+#include "run/runmodel.h"
 #include "text/chat_template.h"
 
 #include <stdio.h>
@@ -130,14 +131,15 @@ void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_forma
     snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : own);
 }
 
-static pesc_status describe(const hfdir *dir, config *c, pesc_model_info *out)
+static pesc_status describe(const hfdir *dir, const runstate_chain *chain, config *c,
+                            pesc_model_info *out)
 {
     pesc_tokenizer *tok = NULL;
     TRY(config_read(c,
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
     TRY(bind_check(c, dir->ws, dir->path));
     TRY(info_fill(c, dir, out));
-    TRY(hfdir_own_tokenizer(&tok, dir));
+    TRY(runmodel_chain_tokenizer(&tok, chain));
     info_text(out, tok, info_chat(c, tok));
     tokenizer_close(tok);
     return PESC_OK;
@@ -153,8 +155,10 @@ pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,
     pesc_model_info info = { 0 };
     hfdir *dir = NULL;
     config c = { 0 };
-    TRY(hfdir_open(&dir, (hfdir_where){ path, base }, 0));
-    pesc_status s = describe(dir, &c, &info);
+    runstate_chain chain;
+    TRY(runmodel_open(&dir, &chain, (runmodel_where){ path, base }, 0));
+    pesc_status s = describe(dir, &chain, &c, &info);
+    runstate_chain_free(&chain);
     ARGS_WRITE(out, &info);
     config_free(&c);
     hfdir_close(dir);

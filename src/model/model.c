@@ -16,6 +16,7 @@
 #include "model/specialists.h"
 #include "model/swap.h"
 #include "model/traffic.h"
+#include "run/runmodel.h"
 
 #include <string.h>
 
@@ -130,9 +131,9 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
  * options say otherwise. `as` owns the texts. */
 static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as)
 {
-    if (!d->checkpoint)
+    if (strcmp(d->top, d->root) == 0) /* no run */
         return PESC_OK;
-    TRY(runbase_read_held(as, d->checkpoint));
+    TRY(runbase_read_held(as, d->top));
     bool base = !opt->base_dtype && as->base_dtype[0];
     bool compute = !opt->compute_dtype && strcmp(as->compute_dtype, "bf16") == 0;
     if (base) {
@@ -150,12 +151,21 @@ static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held 
     return PESC_OK;
 }
 
+static pesc_status open_files(pesc_model *m, const char *path, const char *base)
+{
+    runstate_chain chain;
+    TRY(runmodel_open(&m->dir, &chain, (runmodel_where){ path, base }, 0));
+    pesc_status s = runmodel_chain_tokenizer(&m->tok, &chain);
+    runstate_chain_free(&chain);
+    return s;
+}
+
 static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt, bool replacing)
 {
     bind_source src = { .dev = m->dev, .path = path, .base = DT_F32 };
     runbase_held as;
     peft *adapter = NULL;
-    TRY(hfdir_open(&m->dir, (hfdir_where){ path, opt->base }, 0));
+    TRY(open_files(m, path, opt->base));
     const hfdir *d = m->dir;
     const char *lora_dir = opt->lora;
     if (!replacing || !opt->lora)
@@ -167,7 +177,6 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     untie(&m->shape.cfg, d);
     TRY(bind_check(&m->shape.cfg, d->ws, path));
     TRY(info_fill(&m->shape.cfg, d, &m->info));
-    TRY(hfdir_own_tokenizer(&m->tok, d));
     m->chat = info_chat(&m->shape.cfg, m->tok);
     info_text(&m->info, m->tok, m->chat);
     if (!m->chat)

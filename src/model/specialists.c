@@ -5,6 +5,7 @@
 #include "model/bind.h"
 #include "model/extra_experts.h"
 #include "backend/memory.h"
+#include "run/runmodel.h"
 #include "tensor/bf16.h"
 
 #include <string.h>
@@ -192,7 +193,7 @@ static pesc_status open_files(struct specialists *sp, const specialist *all)
     if (!sp->adapters || !sp->patches)
         return fail_nomem("the specialists", n * sizeof(peft *));
     for (size_t i = 0; i < n; i++)
-        TRY(all[i].kind == SPECIALIST_PATCH ? patch_open(&sp->patches[i], all[i].dir)
+        TRY(all[i].kind == SPECIALIST_PATCH ? runmodel_patch(&sp->patches[i], all[i].dir)
                                             : peft_open(&sp->adapters[i], all[i].dir));
     return PESC_OK;
 }

@@ -2,10 +2,10 @@
 
 #include "base/args.h"
 #include "base/mem.h"
-#include "format/runstate.h"
 #include "model/load.h"
 #include "backend/memory.h"
 #include "model/params.h"
+#include "run/runmodel.h"
 #include "tensor/quants.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ void swap_identity(const config *c, const weights *ws, char out[17])
         h = XXH3_64bits_withSeed(s.ne, (size_t)s.nd * sizeof *s.ne, h);
         h = hash_numbers(bind_find(c, ws, &s), h);
     }
-    runstate_hex(out, h);
+    str_hex(out, h);
 }
 
 static bool is_patched(const void *ctx, const slot *s)
@@ -194,7 +194,7 @@ pesc_status swap_in(pesc_model *m, const char *dir)
     struct swap *w = mem_zalloc(1, sizeof *w);
     if (!w)
         return fail_nomem(dir, sizeof *w);
-    pesc_status s = patch_open(&w->p, dir);
+    pesc_status s = runmodel_patch(&w->p, dir);
     if (s == PESC_OK)
         s = apply_patch(m, w);
     if (s != PESC_OK) {
@@ -202,7 +202,7 @@ pesc_status swap_in(pesc_model *m, const char *dir)
         return s;
     }
     m->swap = w;
-    runstate_hex(m->patch_hash, weights_hash(w->p->ws));
+    str_hex(m->patch_hash, weights_hash(w->p->ws));
     return PESC_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "base/args.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "format/runlog.h"
+#include "run/runlog.h"
 
 #include <math.h>
 #include <stdio.h>

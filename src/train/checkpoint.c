@@ -404,25 +404,6 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
     return st;
 }
 
-pesc_status checkpoint_sweep(const char *run)
-{
-    char **names = NULL;
-    size_t n = 0;
-    TRY(io_list(run, &names, &n));
-    pesc_status s = PESC_OK;
-    for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        bool half = str_starts(names[i], "checkpoint-") && strstr(names[i], ".tmp.");
-        char *path = half || str_starts(names[i], ".trash-") || str_starts(names[i], "latest.tmp.")
-                         ? io_join(run, names[i])
-                         : NULL;
-        if (path)
-            s = io_remove(path);
-        mem_free(path);
-    }
-    io_list_free(names, n);
-    return s;
-}
-
 /* ---- loading ---- */
 
 static pesc_status load_parts(params *p, const optimizer *o, const char *dir)

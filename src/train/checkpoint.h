@@ -13,7 +13,7 @@
 #ifndef PESC_TRAIN_CHECKPOINT_H
 #define PESC_TRAIN_CHECKPOINT_H
 
-#include "format/runstate.h"
+#include "run/runstate.h"
 #include "train/optimizer.h"
 
 typedef struct checkpoint_state {
@@ -68,8 +68,5 @@ pesc_status checkpoint_load(checkpoint *c, const char *dir, checkpoint_state *ou
 /* Only the weights, for a new run that begins where another ended. PESC_USAGE where they are not
  * the same set, or LoRA has another rank or scale. */
 pesc_status checkpoint_load_weights(params *p, const char *dir);
-
-/* Removes what a killed run left half written. */
-pesc_status checkpoint_sweep(const char *run);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef PESC_TRAIN_PARTS_H
 #define PESC_TRAIN_PARTS_H
 
-#include "format/runstate.h"
+#include "run/runstate.h"
 #include "train/optimizer.h"
 
 typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;

@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "data/data.h"
 #include "data/stats.h"
-#include "format/hfdir.h"
+#include "run/runmodel.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ pesc_status pesc_data_open(pesc_data **out, const char *path, const pesc_data_op
         return fail_nomem("a data set", sizeof *d);
     pesc_status s = log_read_events(&d->events, ev, __func__);
     if (s == PESC_OK)
-        s = hfdir_tokenizer(&d->tok, (hfdir_where){ path, o.base });
+        s = runmodel_tokenizer(&d->tok, (runmodel_where){ path, o.base });
     if (s == PESC_OK)
         s = open_set(d, path, &o);
     if (s != PESC_OK) {
@@ -139,7 +139,7 @@ static void key_of(const pesc_trainer *t, const dataset *d, char out[17])
                      t->saver.about.tokenizer_hash, (unsigned long long)dataset_hash(d),
                      (unsigned long long)dataset_count(d), (unsigned long long)o->seed, o->seq_len,
                      (int)o->over, o->vocab, (int)o->keep_reasoning);
-    runstate_hex(out, XXH3_64bits(text, (size_t)n));
+    str_hex(out, XXH3_64bits(text, (size_t)n));
 }
 
 /* As run.yaml has it: absolute, so that the working directory of a later resume does not matter. A
@@ -162,7 +162,7 @@ static json_t *describe(const pesc_trainer *t, const dataset *d, const pesc_data
     for (size_t i = 0; i < source_files(s); i++) {
         char path[4096];
         path_text(s, i, path, sizeof path);
-        runstate_hex(hash, source_file_hash(s, i));
+        str_hex(hash, source_file_hash(s, i));
         json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "path", path, "bytes",
                                                (json_int_t)source_file_bytes(s, i), "xxh3", hash));
     }
@@ -223,7 +223,7 @@ static void compare_file(const source *s, size_t i, const json_t *files, str *ho
 {
     char path[4096], hash[17];
     path_text(s, i, path, sizeof path);
-    runstate_hex(hash, source_file_hash(s, i));
+    str_hex(hash, source_file_hash(s, i));
     const json_t *f = saved_file(files, path);
     const char *was = json_string_value(json_object_get(f, "xxh3"));
     long long bytes = (long long)json_integer_value(json_object_get(f, "bytes"));

@@ -4,6 +4,7 @@
 #include "model/bind.h"
 #include "model/info.h"
 #include "model/layer_shards.h"
+#include "run/runmodel.h"
 #include "train/settings.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *ba
 {
     model_shape *m = &s->shape;
     s->dev = dev;
-    TRY(hfdir_open(&s->dir, (hfdir_where){ path, base }, HFDIR_CONFIG));
+    TRY(runmodel_open(&s->dir, NULL, (runmodel_where){ path, base }, HFDIR_CONFIG));
     const hfdir *d = s->dir;
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     if (d->ws)

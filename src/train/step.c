@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "backend/memory.h"
-#include "train/rundir.h"
+#include "run/rundir.h"
 #include "train/save.h"
 
 #include <math.h>

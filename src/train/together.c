@@ -110,7 +110,7 @@ static identity identify(const pesc_trainer *t)
     memcpy(d.data, m->data_hash, sizeof d.data);
     memcpy(d.config, m->config_hash, sizeof d.config);
     if (t->eval_data)
-        runstate_hex(d.eval_data, dataset_hash(t->eval_data));
+        str_hex(d.eval_data, dataset_hash(t->eval_data));
     d.yaml = (int64_t)strlen(t->yaml) + 1;
     return d;
 }

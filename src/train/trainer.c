@@ -15,7 +15,8 @@
 #include "train/method.h"
 #include "train/plan.h"
 #include "train/records.h"
-#include "train/rundir.h"
+#include "run/rundir.h"
+#include "run/runmodel.h"
 #include "train/save.h"
 #include "train/settings.h"
 #include "train/together.h"
@@ -233,8 +234,8 @@ static pesc_status open_template(pesc_trainer *t)
 static pesc_status describe_base(const pesc_trainer *t, runstate_manifest *about)
 {
     char *run = NULL;
-    TRY(io_absolute(&about->base, t->m->dir->chain.dirs[0]));
-    hfdir_identify(t->m->dir, &about->identity);
+    TRY(io_absolute(&about->base, t->m->dir->top));
+    runmodel_identify(t->m->dir, &about->identity);
     TRY(io_absolute(&run, t->opt.output));
     pesc_status s = runbase_relative(&about->base_relative, run, about->base);
     mem_free(run);
@@ -249,10 +250,10 @@ static pesc_status open_saver(pesc_trainer *t)
     TRY(describe_base(t, &c->about));
     TRY(hash_base(t->m->dir, &base));
     TRY(modeldir_hash_tokenizer(t->m->dir->root, &tok));
-    runstate_hex(c->about.base_hash, base);
-    runstate_hex(c->about.tokenizer_hash, tok);
-    runstate_hex(c->about.data_hash, dataset_hash(t->data));
-    runstate_hex(c->about.config_hash, hash_options(t));
+    str_hex(c->about.base_hash, base);
+    str_hex(c->about.tokenizer_hash, tok);
+    str_hex(c->about.data_hash, dataset_hash(t->data));
+    str_hex(c->about.config_hash, hash_options(t));
     if (t->spec.own)
         swap_identity(&t->m->shape.cfg, t->m->dir->ws, c->patch_base);
     if (!utf8_valid(c->about.base, strlen(c->about.base)))

@@ -9,7 +9,7 @@
 #include "train/gradient.h"
 #include "train/metrics.h"
 #include "train/micros.h"
-#include "train/rundir.h"
+#include "run/rundir.h"
 #include "train/schedule.h"
 #include "train/watch.h"
 

@@ -59,8 +59,8 @@ static void tensors_equal(void **state)
 {
     const fixture *f = *state;
     hfdir *file, *folder;
-    must(hfdir_open(&file, (hfdir_where){ .path = golden_path(f->file) }, 0));
-    must(hfdir_open(&folder, (hfdir_where){ .path = golden_path(f->folder) }, 0));
+    must(hfdir_open(&file, golden_path(f->file), 0));
+    must(hfdir_open(&folder, golden_path(f->folder), 0));
     assert_string_equal(file->format, "gguf");
     assert_int_equal(weights_count(file->ws), weights_count(folder->ws));
     for (size_t i = 0; i < weights_count(folder->ws); i++) {
@@ -99,8 +99,8 @@ static void configurations_agree(void **state)
 {
     const fixture *f = *state;
     hfdir *file, *folder;
-    must(hfdir_open(&file, (hfdir_where){ .path = golden_path(f->file) }, HFDIR_NO_WEIGHTS));
-    must(hfdir_open(&folder, (hfdir_where){ .path = golden_path(f->folder) }, HFDIR_NO_WEIGHTS));
+    must(hfdir_open(&file, golden_path(f->file), HFDIR_NO_WEIGHTS));
+    must(hfdir_open(&folder, golden_path(f->folder), HFDIR_NO_WEIGHTS));
     assert_null(file->ws);
     agree(file->config, folder->config, f->file);
     hfdir_close(file);

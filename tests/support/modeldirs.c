@@ -23,7 +23,7 @@ pesc_device *modeldirs_device(void)
 hfdir *modeldirs_open(const char *path)
 {
     hfdir *h = NULL;
-    must(hfdir_open(&h, (hfdir_where){ .path = path }, 0));
+    must(runmodel_open(&h, NULL, (runmodel_where){ .path = path }, 0));
     return h;
 }
 

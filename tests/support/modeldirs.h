@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_MODELDIRS_H
 #define TESTS_SUPPORT_MODELDIRS_H
 
-#include "format/hfdir.h"
+#include "run/runmodel.h"
 
 /* A copy of golden_path() that holds for a whole test. */
 const char *modeldirs_golden(char out[512], const char *name);

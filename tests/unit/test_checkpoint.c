@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "run/rundir.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/training.h"
@@ -195,7 +196,7 @@ static void sweeps_what_a_killed_run_left(void **state)
     files_text("run/checkpoint-2.tmp.77/trained.safetensors", "half");
     files_text("run/.trash-checkpoint-0.77/manifest.json", "{}");
     files_text("run/mine/notes.txt", "x");
-    must(checkpoint_sweep(run));
+    must(rundir_sweep(run));
     assert_false(files_there("run/checkpoint-2.tmp.77"));
     assert_false(files_there("run/.trash-checkpoint-0.77"));
     assert_true(files_there("run/mine/notes.txt"));
@@ -263,7 +264,7 @@ static void saves_a_step_again(void **state)
         mem_free(dir);
         mem_free(c.whole);
     }
-    must(checkpoint_sweep(run));
+    must(rundir_sweep(run));
     assert_true(files_there("run/checkpoint-1/manifest.json"));
 }
 

@@ -23,7 +23,7 @@ static void keep_notice(void *ud, const char *sentence)
 static pesc_status open_and_close(const char *path)
 {
     hfdir *h;
-    pesc_status s = hfdir_open(&h, (hfdir_where){ .path = path }, 0);
+    pesc_status s = hfdir_open(&h, path, 0);
     hfdir_close(h);
     return s;
 }
@@ -51,7 +51,7 @@ static void test_opens_every_kind(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         hfdir *h;
-        must(hfdir_open(&h, (hfdir_where){ .path = golden_path(rows[i].name) }, 0));
+        must(hfdir_open(&h, golden_path(rows[i].name), 0));
         assert_string_equal(h->format, rows[i].format);
         assert_string_equal(h->path, golden_path(rows[i].name));
         assert_non_null(strstr(h->config_file, "/config.json"));
@@ -69,7 +69,7 @@ static void test_reads_no_weights_when_told(void **state)
     files_clear();
     files_text("m/config.json", "{}");
     files_text("m/generation_config.json", "{\"eos_token_id\":2}");
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("m") }, HFDIR_NO_WEIGHTS));
+    must(hfdir_open(&h, files_path("m"), HFDIR_NO_WEIGHTS));
     assert_null(h->ws);
     assert_int_equal(json_integer_value(json_object_get(h->generation, "eos_token_id")), 2);
     hfdir_close(h);
@@ -85,13 +85,13 @@ static void test_prefers_as_transformers_does(void **state)
     files_clear();
     files_text("m/config.json", "{}");
     copy("formats/sample.bin", "m/pytorch_model.bin");
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("m") }, 0));
+    must(hfdir_open(&h, files_path("m"), 0));
     assert_string_equal(h->format, "torch");
     hfdir_close(h);
     files_text("m/model.safetensors.index.json", "{\"weight_map\":{\"a\":\"absent\"}}");
     must_fail(open_and_close(files_path("m")), PESC_IO, "names the shard absent");
     tensors_put("m/model.safetensors", one, 1);
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("m") }, 0));
+    must(hfdir_open(&h, files_path("m"), 0));
     assert_string_equal(h->format, "safetensors");
     assert_int_equal(weights_count(h->ws), 1);
     hfdir_close(h);
@@ -170,7 +170,7 @@ static void check_camelidae(const char *lora)
     hfdir *h;
     notices[0] = '\0';
     log_swap(&(pesc_events){ .notice = keep_notice });
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("run") }, 0));
+    must(hfdir_open(&h, files_path("run"), 0));
     log_swap(NULL);
     assert_non_null(weights_find(h->ws, "model.norm.weight"));
     assert_non_null(weights_find(h->ws, "model.layers.0.mlp.moe_adapter.router.weight"));
@@ -213,7 +213,7 @@ static void test_opens_a_plain_adapter(void **state)
     files_text("base/config.json", "{}");
     tensors_put("base/model.safetensors", one, 1);
     put_adapter("lora/adapter_config.json", files_path("base"));
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("lora") }, 0));
+    must(hfdir_open(&h, files_path("lora"), 0));
     assert_string_equal(h->lora_dir, files_path("lora"));
     assert_int_equal(weights_count(h->ws), 1);
     hfdir_close(h);
@@ -222,7 +222,7 @@ static void test_opens_a_plain_adapter(void **state)
     tensors_put("lora/model.safetensors", one, 1);
     notices[0] = '\0';
     log_swap(&(pesc_events){ .notice = keep_notice });
-    must(hfdir_open(&h, (hfdir_where){ .path = files_path("lora") }, 0));
+    must(hfdir_open(&h, files_path("lora"), 0));
     log_swap(NULL);
     assert_null(h->lora_dir);
     assert_non_null(strstr(notices, "is not applied; --lora applies one"));

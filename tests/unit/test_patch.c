@@ -12,7 +12,7 @@
 static pesc_status open_and_close(const char *dir)
 {
     patch *p;
-    pesc_status s = patch_open(&p, dir);
+    pesc_status s = patch_open(&p, dir, NULL);
     patch_close(p);
     return s;
 }
@@ -38,7 +38,7 @@ static void names_are_the_bases(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         patch *p;
-        must(patch_open(&p, put(rows[i][0], 24)));
+        must(patch_open(&p, put(rows[i][0], 24), NULL));
         assert_int_equal(weights_count(p->ws), 1);
         assert_non_null(weights_find(p->ws, rows[i][1]));
         assert_true(expertcfg_has(&p->cfg, 1, 3));
@@ -54,7 +54,7 @@ static void all_files_of_a_published_patch(void **state)
     const char *dir = put("model." EXPERT, 24);
     tensors_put("p/a.safetensors", &(test_tensor){ "model.norm.weight", "F32", 2, 3, NULL, 24 }, 1);
     files_text("p/README.md", "whatever");
-    must(patch_open(&p, dir));
+    must(patch_open(&p, dir, NULL));
     assert_int_equal(weights_count(p->ws), 2);
     patch_close(p);
     tensors_put("p/b.safetensors", &(test_tensor){ EXPERT, "F32", 2, 3, NULL, 24 }, 1);
@@ -67,7 +67,7 @@ static void what_it_was_made_for(void **state)
     patch *p;
     const char *dir = put(EXPERT, 24);
     must(patch_describe(dir, "00ff00ff00ff00ff"));
-    must(patch_open(&p, dir));
+    must(patch_open(&p, dir, NULL));
     assert_string_equal(p->base, "00ff00ff00ff00ff");
     patch_close(p);
 

@@ -1,8 +1,7 @@
-#include "format/replace.h"
-
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "format/modeldir.h"
 #include "support/check.h"
 #include "support/files.h"
 
@@ -16,7 +15,7 @@ static void write_model(const char *dir, const char *text)
     char path[512];
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     files_text(path, text);
-    must(replace_list(files_path(dir), "config.json"));
+    must(modeldir_list(files_path(dir), "config.json"));
     snprintf(path, sizeof path, "%s/config.json", dir);
     files_text(path, text);
 }

@@ -1,5 +1,5 @@
 /* The base of a run: where it is looked for, when it counts as changed, and how the run held it. */
-#include "format/runbase.h"
+#include "run/runbase.h"
 
 #include "base/log.h"
 #include "base/mem.h"

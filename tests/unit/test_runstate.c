@@ -1,4 +1,4 @@
-#include "format/runstate.h"
+#include "run/runstate.h"
 
 #include "base/mem.h"
 #include "support/check.h"

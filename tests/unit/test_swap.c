@@ -178,7 +178,7 @@ static void the_others_are_the_bases(void **state)
         pesc_model *base = open_model(rows[i].model, "f32", NULL);
         pesc_model *m = open_model(rows[i].model, "f32", files_path("patch"));
         patch *p;
-        must(patch_open(&p, files_path("patch")));
+        must(patch_open(&p, files_path("patch"), NULL));
         size_t changed = 0;
         for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
             tensor a = bind_tensor(&base->shape.w, &s), b = bind_tensor(&m->shape.w, &s);

@@ -11,13 +11,13 @@
  * replace); config_keys.json holds what a method adds to the configuration, where it adds
  * something. A directory without a manifest, or with one that does not agree with the files, is no
  * checkpoint. Nothing here changes or removes what it reads. */
-#ifndef PESC_FORMAT_RUNSTATE_H
-#define PESC_FORMAT_RUNSTATE_H
+#ifndef PESC_RUN_RUNSTATE_H
+#define PESC_RUN_RUNSTATE_H
 
 #include "base/io.h"
 #include "base/json.h"
-#include "format/runbase.h"
-#include "format/runsums.h"
+#include "run/runbase.h"
+#include "run/runsums.h"
 
 enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 
@@ -63,6 +63,9 @@ typedef enum runstate_care {
 } runstate_care;
 pesc_status runstate_newest(const char *run, runstate_care care, char **dir);
 
+/* PESC_IO: the run has no checkpoint that could be opened. */
+pesc_status runstate_unsaved(const char *run);
+
 /* What a path is, when it is opened as a model. */
 typedef enum runstate_kind { RUNSTATE_NEITHER, RUNSTATE_RUN, RUNSTATE_CHECKPOINT } runstate_kind;
 runstate_kind runstate_kind_of(const char *path);
@@ -81,8 +84,5 @@ typedef struct runstate_chain {
 } runstate_chain;
 pesc_status runstate_resolve(runstate_chain *out, const char *path, const char *base);
 void runstate_chain_free(runstate_chain *c);
-
-/* XXH3 of a text as 16 hexadecimal digits. */
-void runstate_hex(char out[17], uint64_t hash);
 
 #endif

@@ -1,4 +1,4 @@
-#include "format/runsums.h"
+#include "run/runsums.h"
 
 #include "base/io.h"
 #include "base/mem.h"

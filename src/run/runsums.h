@@ -1,7 +1,7 @@
 /* runsums: SHA-256 of the files of a checkpoint, by threads, while others are still being written.
  */
-#ifndef PESC_FORMAT_RUNSUMS_H
-#define PESC_FORMAT_RUNSUMS_H
+#ifndef PESC_RUN_RUNSUMS_H
+#define PESC_RUN_RUNSUMS_H
 
 #include "base/status.h"
 

@@ -1,10 +1,10 @@
-#include "format/runbase.h"
+#include "run/runbase.h"
 
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "format/runstate.h"
+#include "run/runstate.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -47,10 +47,10 @@ void runbase_identify(runbase_identity *out, const json_t *config, const weights
     *out = (runbase_identity){ 0 };
     if (config) {
         json_put(&text, config, JSON_COMPACT | JSON_SORT_KEYS);
-        runstate_hex(out->config, text.n ? XXH3_64bits(text.p, text.n) : 0);
+        str_hex(out->config, text.n ? XXH3_64bits(text.p, text.n) : 0);
     }
-    runstate_hex(out->tensors, tensors);
-    runstate_hex(out->samples, samples);
+    str_hex(out->tensors, tensors);
+    str_hex(out->samples, samples);
     str_free(&text);
 }
 

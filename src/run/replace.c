@@ -1,57 +1,33 @@
-#include "format/replace.h"
-
 #include "base/args.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/modeldir.h"
-#include "format/runstate.h"
+#include "run/runstate.h"
 #include "text/tokenizer.h"
 
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FORMAT "pesc-model"
-
 enum { LIST_BYTES = 16 << 20 };
 
 /* ---- the list ---- */
 
-pesc_status replace_list(const char *dir, const char *last)
-{
-    char **names = NULL;
-    size_t n = 0;
-    TRY(io_list(dir, &names, &n));
-    json_t *files = json_array();
-    int bad = files == NULL;
-    for (size_t i = 0; i < n; i++)
-        bad |= json_array_append_new(files, json_string(names[i]));
-    if (last)
-        bad |= json_array_append_new(files, json_string(last));
-    bad |= json_array_append_new(files, json_string(REPLACE_LIST));
-    json_t *v = json_pack("{s:s, s:i, s:o}", "format", FORMAT, "version", 1, "files", files);
-    pesc_status s = v && !bad ? modeldir_write_json(dir, REPLACE_LIST, v)
-                              : fail_nomem(REPLACE_LIST, n * sizeof *names);
-    json_decref(v);
-    io_list_free(names, n);
-    return s;
-}
-
 /* The names on a directory's list, as an array of strings that are plain names. */
 static pesc_status read_list(const char *dir, json_t **out)
 {
-    char *path = io_join(dir, REPLACE_LIST);
+    char *path = io_join(dir, MODELDIR_LIST);
     json_t *v = NULL, *name;
     const char *format = NULL;
     size_t i;
     if (!path)
-        return fail_nomem(dir, sizeof REPLACE_LIST);
+        return fail_nomem(dir, sizeof MODELDIR_LIST);
     if (io_kind_of(path) != IO_FILE) {
         mem_free(path);
         return fail(PESC_USAGE,
-                    "%s: is not empty and was not written by pesc (it has no " REPLACE_LIST
+                    "%s: is not empty and was not written by pesc (it has no " MODELDIR_LIST
                     "); --overwrite replaces what pesc wrote only, so give another -o",
                     dir);
     }
@@ -59,7 +35,7 @@ static pesc_status read_list(const char *dir, json_t **out)
     if (s == PESC_OK)
         s = json_get_str((json_where){ v, path }, "format", true, &format);
     json_t *files = json_object_get(v, "files");
-    bool plain = s == PESC_OK && strcmp(format, FORMAT) == 0 && json_is_array(files);
+    bool plain = s == PESC_OK && strcmp(format, MODELDIR_FORMAT) == 0 && json_is_array(files);
     json_array_foreach(files, i, name)
     {
         const char *text = json_string_value(name);

@@ -1,4 +1,4 @@
-#include "format/runlog.h"
+#include "run/runlog.h"
 
 #include "base/mem.h"
 

@@ -1,8 +1,7 @@
-#include "train/rundir.h"
+#include "run/rundir.h"
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "train/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -309,13 +308,32 @@ static pesc_status probe(const char *run)
     return s;
 }
 
+pesc_status rundir_sweep(const char *run)
+{
+    char **names = NULL;
+    size_t n = 0;
+    TRY(io_list(run, &names, &n));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        bool half = str_starts(names[i], "checkpoint-") && strstr(names[i], ".tmp.");
+        char *path = half || str_starts(names[i], ".trash-") || str_starts(names[i], "latest.tmp.")
+                         ? io_join(run, names[i])
+                         : NULL;
+        if (path)
+            s = io_remove(path);
+        mem_free(path);
+    }
+    io_list_free(names, n);
+    return s;
+}
+
 pesc_status rundir_begin(rundir *d)
 {
     TRY(probe(d->path));
     if (d->overwrite && is_run(d->path))
         TRY(move_aside(d->path));
     d->begun = true;
-    return checkpoint_sweep(d->path);
+    return rundir_sweep(d->path);
 }
 
 pesc_status rundir_saved(rundir *d)

@@ -6,11 +6,11 @@
  * the new run can still be refused: rundir_begin() moves the files of the old run to RUN/.replaced,
  * and they are deleted after the first checkpoint of the new one. If the new run ends before that,
  * or is killed, the old run is put back: at every moment one of the two is complete. */
-#ifndef PESC_TRAIN_RUNDIR_H
-#define PESC_TRAIN_RUNDIR_H
+#ifndef PESC_RUN_RUNDIR_H
+#define PESC_RUN_RUNDIR_H
 
 #include "base/io.h"
-#include "format/runstate.h"
+#include "run/runstate.h"
 
 typedef struct rundir rundir;
 
@@ -22,6 +22,9 @@ pesc_status rundir_claim(rundir **out, const pesc_train_options *o, const char *
 /* After everything that can be refused has been: writes a byte to see that writing works, moves an
  * old run aside where overwrite asks for it, and removes what a killed run left half written. */
 pesc_status rundir_begin(rundir *d);
+
+/* Removes what a killed run left half written. */
+pesc_status rundir_sweep(const char *run);
 
 /* A checkpoint of this run is on the disk: deletes the run it replaces. */
 pesc_status rundir_saved(rundir *d);

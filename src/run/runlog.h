@@ -1,6 +1,6 @@
 /* runlog: the logs of a run, files of JSON lines that a run appends to while others read them. */
-#ifndef PESC_FORMAT_RUNLOG_H
-#define PESC_FORMAT_RUNLOG_H
+#ifndef PESC_RUN_RUNLOG_H
+#define PESC_RUN_RUNLOG_H
 
 #include "base/io.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "format/runstate.h"
+#include "run/runstate.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -16,11 +16,6 @@
 #define PREFIX "checkpoint-"
 
 enum { MAX_MANIFEST = 1 << 20 };
-
-void runstate_hex(char out[17], uint64_t hash)
-{
-    snprintf(out, 17, "%016llx", (unsigned long long)hash);
-}
 
 void runstate_manifest_free(runstate_manifest *m)
 {
@@ -363,6 +358,11 @@ runstate_kind runstate_kind_of(const char *path)
     return has(path, "run.json") && has(path, "run.yaml") ? RUNSTATE_RUN : RUNSTATE_NEITHER;
 }
 
+pesc_status runstate_unsaved(const char *run)
+{
+    return fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", run);
+}
+
 /* The checkpoint a path means, for mem_free(); NULL: it is a plain model. */
 static pesc_status checkpoint_of(char **out, const char *path)
 {
@@ -375,7 +375,7 @@ static pesc_status checkpoint_of(char **out, const char *path)
         return *out ? PESC_OK : fail_nomem(path, strlen(path));
     }
     TRY(runstate_newest(path, RUNSTATE_SIZES, out));
-    return *out ? PESC_OK : fail(PESC_IO, "%s: is a run that has not saved a checkpoint yet", path);
+    return *out ? PESC_OK : runstate_unsaved(path);
 }
 
 /* The base of a checkpoint, for mem_free(). *given is used, and then set to NULL, where it is

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/str.h"
-#include "format/runstate.h"
+#include "run/runstate.h"
 
 #include <math.h>
 #include <string.h>

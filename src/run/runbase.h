@@ -1,7 +1,7 @@
 /* runbase: the base of a run, the model that was trained: where it is now, whether it is still the
  * model it was, and how the run held it in memory. */
-#ifndef PESC_FORMAT_RUNBASE_H
-#define PESC_FORMAT_RUNBASE_H
+#ifndef PESC_RUN_RUNBASE_H
+#define PESC_RUN_RUNBASE_H
 
 #include "base/json.h"
 #include "format/weights.h"

@@ -1,0 +1,33 @@
+/* runmodel: opens what the path of a model stands for. A run is its newest checkpoint; a checkpoint
+ * is its base with what the run trained laid over it; anything else is a model on the disk
+ * (format/hfdir.h). */
+#ifndef PESC_RUN_RUNMODEL_H
+#define PESC_RUN_RUNMODEL_H
+
+#include "format/hfdir.h"
+#include "format/patch.h"
+#include "run/runstate.h"
+
+/* A path to open. `base` (NULL: none): the base of a run, where it is not found (runstate_resolve).
+ */
+typedef struct runmodel_where {
+    const char *path, *base;
+} runmodel_where;
+
+/* Refuses a run whose base has changed (runbase_check), unless opened without weights. flags: of
+ * hfdir.h. chain (NULL: not wanted): what the model is made up of, for runstate_chain_free() when
+ * the call succeeded. */
+pesc_status runmodel_open(hfdir **out, runstate_chain *chain, runmodel_where where, unsigned flags);
+
+/* The tokenizer of a path (directory, tokenizer.json, tokenizer.model, .gguf, run); *out NULL with
+ * PESC_OK when a directory has none. */
+pesc_status runmodel_tokenizer(pesc_tokenizer **out, runmodel_where where);
+pesc_status runmodel_chain_tokenizer(pesc_tokenizer **out, const runstate_chain *c);
+
+/* An expert patch: a directory that holds one, a checkpoint of method esft, or a run of it. */
+pesc_status runmodel_patch(patch **out, const char *path);
+
+/* The identity of an open model as the base of a run. */
+void runmodel_identify(const hfdir *h, runbase_identity *out);
+
+#endif
