@@ -503,7 +503,7 @@
       "tokens that are then fed one by one (decode)")                                              \
     X(INT, repeat, "5", RANGE(1, 1000000), 0, "bench",                                             \
       "number of runs; the best and the median are reported")                                      \
-    X(REAL, epochs, "2", RANGE(0, 1e6), 0, "demo",                                                 \
+    X(REAL, epochs, "3", RANGE(0, 1e6), 0, "demo",                                                 \
       "number of passes over the instructions: fewer are faster and give worse models")            \
     X(CHOICE, preset, NONE, ONE_OF("paper|published|esft"), 0, PESC_TUNING,                        \
       "a recipe as a whole: of the PESC paper (method pesc: on NF4 weights, which is QLoRA), of "  \

@@ -1,6 +1,8 @@
 #include "cli/demo_table.h"
 
-enum { NAME = 26, CELL = 8 };
+#include <math.h>
+
+enum { NAME = 26, CELL = 8, MOST_ROWS = 8 };
 
 /* The domains, then "all". */
 static const pesc_eval_score *score_at(const pesc_eval_report *r, size_t i)
@@ -13,11 +15,34 @@ static void print_quality(FILE *f, const demo_row *row)
     const pesc_eval_report *r = &row->report;
     fprintf(f, "%-*s", NAME, row->title);
     for (size_t i = 0; i <= r->n_domains; i++)
-        fprintf(f, "%*.1f", CELL, 100 * score_at(r, i)->exact_match);
+        fprintf(f, "%*.3f", CELL, score_at(r, i)->loss);
     fputs("  ", f);
     for (size_t i = 0; i <= r->n_domains; i++)
-        fprintf(f, "%*.3f", CELL, score_at(r, i)->loss);
+        fprintf(f, "%*.1f", CELL, 100 * score_at(r, i)->exact_match);
     fputc('\n', f);
+}
+
+/* What the table shows: the loss orders the tuned models; of so few questions exact match is only
+ * known to about two standard errors of a difference. */
+static void print_reading(FILE *f, const demo_row *rows, size_t n)
+{
+    double error = 0;
+    bool named[MOST_ROWS] = { false };
+    fputs("\nBy loss:", f);
+    for (size_t k = 0; k < n && n <= MOST_ROWS; k++) {
+        size_t least = n;
+        for (size_t i = 0; i < n; i++)
+            if (!named[i] && (least == n || rows[i].report.all.loss < rows[least].report.all.loss))
+                least = i;
+        named[least] = true;
+        fprintf(f, "%s %s", k ? " <" : "", rows[least].title);
+        error = fmax(error, 100 * rows[least].report.all.exact_match_stderr);
+    }
+    fprintf(
+        f,
+        ".\nExact match of all has a standard error of %.1f points: smaller differences than %.0f "
+        "points say little.\n",
+        error, ceil(2 * error));
 }
 
 static void print_cost(FILE *f, const demo_row *row)
@@ -41,14 +66,15 @@ void demo_print(FILE *f, const demo_row *rows, size_t n)
 {
     const pesc_eval_report *first = &rows[0].report;
     int width = CELL * ((int)first->n_domains + 1);
-    fprintf(f, "%-*s%*s  %*s\n%-*s", NAME, "", width, "exact match, %", width,
-            "held-out loss, nats a token", NAME, "");
+    fprintf(f, "%-*s%*s  %*s\n%-*s", NAME, "", width, "held-out loss, nats a token", width,
+            "exact match, %", NAME, "");
     print_domains(f, first);
     fputs("  ", f);
     print_domains(f, first);
     fputc('\n', f);
     for (size_t i = 0; i < n; i++)
         print_quality(f, &rows[i]);
+    print_reading(f, rows, n);
     fprintf(f, "\n%-*s%*s%*s\n", NAME, "", 3 * CELL + 2, "parameters, M", 2 * CELL + 2, "tuning");
     fprintf(f, "%-*s%*s%*s%*s%*s%*s\n", NAME, "", CELL, "total", CELL + 2, "activated", CELL,
             "trained", CELL, "MB", CELL + 2, "tokens/s");
