@@ -23,7 +23,7 @@ IDLE     := help clean deps
 DRY      := $(findstring n,$(firstword -$(MAKEFLAGS)))$(findstring q,$(firstword -$(MAKEFLAGS)))
 ifneq ($(filter-out $(IDLE),$(GOALS)),)
 ifeq ($(MAKELEVEL)$(DRY),0)
-GROUPS   := build $(if $(filter test mutants asan tsan fuzz check conformance,$(GOALS)),test)
+GROUPS   := build $(if $(filter test mutants asan tsan fuzz check conformance study study-%,$(GOALS)),test)
 ifneq ($(shell tools/deps.sh $(GROUPS) && echo done),done)
 $(error packages are missing, see above)
 endif
@@ -64,7 +64,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-gpu study-smol study-qwen study-esft study-esft-smol install deb bundle \
+.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-esft study-gpu study-smol study-qwen study-esft-smol install deb bundle \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -239,28 +239,18 @@ docs: $(BUILD)/pesc ## rewrite docs/commands from the tables of commands and opt
 demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/demo
 	@PESC_SHARE=share $(BUILD)/pesc demo -o $(BUILD)/demo
 
-study: $(BUILD)/pesc ## every method on the embedded task, 3 seeds: writes docs/study.md (25 minutes)
-	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study tools/study.sh
-
-study-gpu: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## every method on a real model (MODEL, DATA) on a GPU: writes docs/study-gpu.md (8 minutes)
-	@PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/dist/libpesc.so.0 STUDY=$(BUILD)/study-gpu tools/study_gpu.py
-
-study-smol: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the same on SmolLM2-135M (MODEL, a GGUF file; SOURCE, its data) on a GPU: writes docs/study-smol.md (20 minutes)
-	@[ -d $(BUILD)/study-smol/data ] || PESC=$(BUILD)/pesc tools/study_smol.py prepare --model $(MODEL) --source $(SOURCE) --data $(BUILD)/study-smol/data
-	@PESC=$(BUILD)/pesc tools/study_smol.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-smol --minutes 20
-	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_smol.py report --results $(BUILD)/study-smol
-
-study-qwen: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the main rows on Qwen2.5-Coder-1.5B (MODEL) on a GPU, after study-smol: writes docs/study-qwen.md (5 minutes)
-	@PESC=$(BUILD)/pesc tools/study_qwen.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-qwen --minutes 10
-	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_qwen.py report --results $(BUILD)/study-qwen
-
-study-esft-smol: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.so.0 ## the same on an upcycled SmolLM2-135M (MODEL, SOURCE) on a GPU, after study-smol: writes docs/study-esft-smol.md (12 minutes)
-	@[ -d $(BUILD)/study-smol/data/esft ] || tools/study_esft_smol.py prepare --source $(SOURCE) --data $(BUILD)/study-smol/data
-	@PESC=$(BUILD)/pesc tools/study_esft_smol.py run --model $(MODEL) --data $(BUILD)/study-smol/data --results $(BUILD)/study-esft-smol --minutes 15
-	@LIBPESC=$(BUILD)/dist/libpesc.so.0 tools/study_esft_smol.py report --results $(BUILD)/study-esft-smol
-
-study-esft: $(BUILD)/pesc ## chosen experts against full tuning, LoRA and random experts: writes docs/study-esft.md (15 minutes)
-	@PESC=$(BUILD)/pesc STUDY=$(BUILD)/study-esft tools/study_esft.sh
+# A study is a description in studies/; old names of targets stand for theirs. The ones on real models need MODEL (a GGUF file or a directory), SOURCE (a
+# folder of data) and a GPU; qwen and esft-smol read the data that smol has prepared. STUDY_OPTIONS="--minutes 20" and others: studies/run.py --help.
+STUDY     ?= embedded
+STUDY_CPU := embedded esft
+STUDY_RUN  = PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/dist/libpesc.so.0 studies/run.py $(STUDY)
+STUDY_HERE = --work $(BUILD)/studies/$(STUDY) $(if $(MODEL),--model $(MODEL))
+study: $(BUILD)/pesc $(BUILD)/dist/libpesc.so.0 $(if $(filter $(STUDY_CPU),$(STUDY)),,$(CUDA_SO)) ## STUDY=embedded (25 minutes), esft, gpu, smol, qwen, esft-smol: writes its page in docs/
+	@$(STUDY_RUN) run $(STUDY_HERE) $(if $(SOURCE),--source $(SOURCE)) $(if $(filter $(STUDY_CPU),$(STUDY)),,--device cuda --threads 4) \
+	    $(if $(filter qwen esft-smol,$(STUDY)),--data $(BUILD)/studies/smol/data) $(STUDY_OPTIONS)
+	@$(STUDY_RUN) report $(STUDY_HERE)
+study-esft study-gpu study-smol study-qwen study-esft-smol: study-%:
+	@$(MAKE) --no-print-directory study STUDY=$*
 
 # ---- installing
 

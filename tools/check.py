@@ -68,7 +68,7 @@ def code_only(line):
 # ---- sizes
 
 def file_sizes():
-    for path in sources("src", "include", "tests", "bench") + files("tests/**/*.bats", "tests/**/*.py", "tools/**/*.py", "share/page/*"):
+    for path in sources("src", "include", "tests", "bench") + files("tests/**/*.bats", "tests/**/*.py", "tools/**/*.py", "studies/*.py", "share/page/*"):
         lines = len(path.read_text().splitlines())
         if lines > FILE_LINES:
             yield path, f"has {lines} lines; at most {FILE_LINES}"
@@ -135,7 +135,7 @@ def page_sinks():
 # ---- documents
 
 def documents():
-    return files("*.md", "docs/**/*.md")
+    return files("*.md", "docs/**/*.md", "tests/*.md", "studies/*.md", "share/*.md")
 
 
 def named_functions():
@@ -188,7 +188,7 @@ WORDS = {
 def words():
     """Plain technical English: the words that a reader would not search for."""
     for path in sources("src", "include", "tests", "bench") + documents() + files(
-            "tests/**/*.bats", "tests/**/*.bash", "tests/**/*.sh", "tests/**/*.py", "tools/**/*.sh", "tools/**/*.py", "share/page/*", "Makefile"):
+            "tests/**/*.bats", "tests/**/*.bash", "tests/**/*.sh", "tests/**/*.py", "tools/**/*.sh", "tools/**/*.py", "studies/*.py", "studies/*.toml", "share/page/*", "Makefile"):
         if path.name in ("check.py", "make_share.py"):  # the words themselves; the stories of the embedded data
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):

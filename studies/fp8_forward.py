@@ -5,7 +5,7 @@
     fp8_forward.py MODEL --train FILE --test FILE [--steps 60] [--tokens 1024] [--records 40] [--seeds 1] [--lr 1e-3]
 
 MODEL is a Hugging Face directory (`pesc export --to hf` makes one of a GGUF file), the files hold records with `messages` and a `domain`, as
-`study_smol.py prepare` writes them. Operands of the seven projections of a layer are rounded to e4m3 with a scale for each row of
+`studies/run.py smol run` prepares them. Operands of the seven projections of a layer are rounded to e4m3 with a scale for each row of
 activations or gradients and for each row of the weights across the sum, which is finer than pesc's one scale for a weight
 matrix; products are then computed in bf16. First the loss of the model as it is, then after some steps with LoRA of rank 64 on all
 projections: nothing in fp8, gradients (dX) in fp8, the forward pass, both. All start from the same weights and see the same records in the

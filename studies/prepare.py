@@ -1,0 +1,154 @@
+"""The data of the studies: what a description's `prepare` names, written once to the folder of the prepared data."""
+import json
+import lzma
+import random
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARE = ROOT / "share"
+# Instruction sets of the real domains below --source: what `mix` draws from.
+SOURCES = {
+    "general": ["alpaca/alpaca_union.jsonl", "dolly/dolly-15k.merged.jsonl"],
+    "code": ["evol-code/evol-codealpaca-2k-1.json", "evol-code/evol-codealpaca-2k-2.json", "gpteacher/codegen-instruct.json"],
+    "maths": ["gsm8k/train.jsonl", "math/train.jsonl"],
+}
+
+
+def data(study):
+    """Prepares what is not there yet."""
+    {"tenths": tenths, "places": places, "mix": mix, "esft": esft, "given": given}[study.about["prepare"]](study)
+
+
+def lines(path):
+    with open(path, encoding="utf-8") as f:
+        return [x.rstrip("\n") for x in f]  # splitlines() would also split at U+2028
+
+
+def write(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(r + "\n" for r in records), encoding="utf-8")
+
+
+def need(study, path, why):
+    if path is None or not Path(path).exists():
+        sys.exit(f"studies: {study.name}: {path or 'nothing'} is not there; give {why}")
+
+
+def given(study):
+    need(study, study.data / "train.jsonl", "--data, the folder that `studies/run.py smol run` has prepared (build/studies/smol/data)")
+
+
+def tenths(study):
+    """train.jsonl, and valid.jsonl, every tenth record, which chooses the rate."""
+    parts = {"train": [], "valid": []}
+    for number, record in enumerate(lines(SHARE / "train.jsonl"), 1):
+        parts["train" if number % 10 else "valid"].append(record)
+    for part, records in parts.items():
+        write(study.data / f"{part}.jsonl", records)
+
+
+def places(study):
+    """TARGET-base, -tune and -valid.jsonl: by the place of a record in ten of its domain (see esft.toml)."""
+    for target in study.targets:
+        parts, seen = {"base": [], "tune": [], "valid": []}, {}
+        for record in lines(SHARE / "train.jsonl"):
+            domain = json.loads(record)["domain"]
+            place = seen[domain] = seen.get(domain, -1) + 1
+            if place % 10 < (1 if domain == target else 6):
+                parts["base"].append(record)
+            elif domain == target:
+                parts["valid" if place % 10 == 9 else "tune"].append(record)
+        for part, records in parts.items():
+            write(study.data / f"{target}-{part}.jsonl", records)
+
+
+def mix(study):
+    """test, valid and the training files of `sizes`: real instructions of three domains, held out by record, none longer than a sequence."""
+    about, to = study.about["mix"], study.data
+    if all((to / f"{part}.jsonl").exists() for part in ("test", "valid", *about["sizes"])):
+        return
+    need(study, study.o.source and study.o.source / "instruct", "--source, a folder with instruct/" + (" and bench/" if about.get("bench") else ""))
+    scratch = to / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    held, valid = about["held"], about["valid"]
+    most = [max(n) + held + valid for n in zip(*about["sizes"].values())]
+    files = [w for d in SOURCES for w in ["--" + d, *(unpack(study.o.source / "instruct" / f, scratch) for f in SOURCES[d])]]
+    counts = ",".join(str(int(n * f)) for n, f in zip(most, about["spare"]))
+    study.text("data", "mix", *files, "--counts", counts, "--seed", 1, "-o", scratch / "mix.jsonl", "--overwrite")
+    records = lines(scratch / "mix.jsonl")
+    seen, parts = dict.fromkeys(SOURCES, 0), {name: [] for name in ["test", "valid", *about["sizes"]]}
+    for record, n in zip(records, lengths(study, records, scratch / "texts.jsonl")):
+        domain = json.loads(record)["domain"]
+        at, i = list(SOURCES).index(domain), seen[domain]
+        if n > about["seq_len"] or i == most[at]:
+            continue
+        seen[domain] += 1
+        if i < held + valid:
+            parts["test" if i < held else "valid"].append(record)
+            continue
+        for name, sizes in about["sizes"].items():
+            if i - held - valid < sizes[at]:
+                parts[name].append(record)
+    for name, chosen in parts.items():
+        write(to / f"{name}.jsonl", chosen)
+    if about.get("bench"):
+        shutil.copytree(study.o.source / "bench", to / "bench", dirs_exist_ok=True)
+    shutil.rmtree(scratch)
+
+
+def unpack(path, to):
+    """The path of the file, unpacked if it is there as .xz."""
+    if path.exists():
+        return str(path)
+    out = to / path.name
+    out.write_bytes(lzma.open(f"{path}.xz").read())
+    return str(out)
+
+
+def lengths(study, records, scratch):
+    """Tokens of each record's turns, with room for the marks around them."""
+    texts = ("\n".join(m["content"] for m in json.loads(r)["messages"]) for r in records)
+    write(scratch, (json.dumps(t) for t in texts))
+    ids = study.text("tokenize", study.base(), "--jsonl", scratch)
+    return [line.count(",") + 1 + 16 for line in ids.splitlines()]
+
+
+def esft(study):
+    """esft/TARGET-train, -valid and -test.jsonl beside the mix of smol.toml."""
+    given(study)
+    if all((study.data / f"esft/{t}-train.jsonl").exists() for t in study.targets):
+        return
+    need(study, study.o.source and study.o.source / "instruct/esft/train", "--source, a folder with instruct/esft/train")
+    seen = set(lines(study.data / "train.jsonl"))
+    new = [json.loads(x) for x in lines(study.data / "train-1.44.jsonl") if x not in seen]
+    for target in study.targets:
+        records = [r for r in new if r["domain"] == target]
+        own = study.o.source / f"instruct/esft/train/{target}.jsonl.xz"
+        if own.exists():
+            with lzma.open(own, "rt") as f:
+                records = [{"messages": json.loads(x)["messages"], "domain": target} for x in f]
+        random.Random(0).shuffle(records)
+        at = 0
+        for part, n in {"test": min(150, len(records) // 5), "valid": min(60, len(records) // 10), "train": 3000}.items():
+            write(study.data / f"esft/{target}-{part}.jsonl", (json.dumps(r, ensure_ascii=False) for r in records[at:at + n]))
+            at += n
+
+
+# ---- what else the driver asks of data
+
+def draw(layers, experts, seed):
+    """As many experts of each layer as there are, drawn at random."""
+    rng = random.Random(seed)
+    return {layer: sorted(rng.sample(range(experts), len(ids))) for layer, ids in layers.items()}
+
+
+def last_number(text):
+    """What a solution ends in: after ####, in a box, or the last number there is."""
+    for pattern in (r"####\s*([^\s]+)", r"\\boxed\{([^{}]*)\}", r"(-?\d[\d,]*(?:\.\d+)?)"):
+        found = re.findall(pattern, text)
+        if found:
+            return found[-1].replace(",", "").replace("$", "").rstrip(".")
+    return None
