@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/str.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #include <string.h>
 

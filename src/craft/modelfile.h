@@ -2,7 +2,7 @@
 #ifndef PESC_CRAFT_MODELFILE_H
 #define PESC_CRAFT_MODELFILE_H
 
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* FROM ./gguf; TEMPLATE where the chat template is of a known format, else Ollama's own guess
  * stays; PARAMETER stop for what ends an answer. t may be NULL: then FROM alone. */

@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "data/shuffle.h"
 #include "format/strtab.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

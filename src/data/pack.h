@@ -11,7 +11,7 @@
 #define PESC_DATA_PACK_H
 
 #include "base/status.h"
-#include "text/tokens.h"
+#include "tokenizer/tokens.h"
 
 typedef struct pack_limits {
     int32_t max_tokens; /* of a micro-batch; a longer sequence gets one of its own */

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>

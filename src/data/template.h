@@ -7,7 +7,7 @@
 #define PESC_DATA_TEMPLATE_H
 
 #include "data/record.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 enum { TEMPLATE_IGNORE = -100 }; /* the label of a token that is not trained, as elsewhere */
 

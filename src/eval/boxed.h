@@ -3,7 +3,7 @@
 #define PESC_EVAL_BOXED_H
 
 #include "base/status.h"
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 /* The content of the last \boxed{...} with balanced braces, or of the form "\boxed x", which ends
  * at the next dollar sign: a slice of the solution. PESC_FORMAT where there is neither. */

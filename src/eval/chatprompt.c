@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <string.h>
 

@@ -2,9 +2,8 @@
 
 #include "base/mem.h"
 #include "eval/boxed.h"
-#include "eval/intent.h"
 #include "eval/minerva.h"
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 #include <string.h>
 
@@ -301,7 +300,7 @@ static pesc_status to_integer(const char *path, const str *text, json_t **out)
 static pesc_status filter_one(const piece *p, const step *by, const json_t *v, json_t **out)
 {
     str in = { 0 }, text = { 0 };
-    intent_str(&in, v);
+    pytext_str(&in, v);
     str_puts(&text, "");
     pesc_status s = str_ok(&in) ? by->filter->apply(&text, slice_of(&in), by->arg)
                                 : fail_nomem("a template", in.n);
@@ -377,7 +376,7 @@ static pesc_status pieces_text(const fill *f, const json_t *row, str *out)
         }
         json_t *v = NULL;
         TRY(piece_value(p, row, &v));
-        intent_str(out, v);
+        pytext_str(out, v);
         json_decref(v);
     }
     return str_ok(out) ? PESC_OK : fail_nomem("a template", out->n);
@@ -407,7 +406,7 @@ pesc_status fill_text(const fill *f, const json_t *row, str *out)
         return pieces_text(f, row, out);
     json_t *v = NULL;
     TRY(fill_value(f, row, &v));
-    intent_str(out, v);
+    pytext_str(out, v);
     json_decref(v);
     return str_ok(out) ? PESC_OK : fail_nomem("a template", out->n);
 }

@@ -3,7 +3,7 @@
 #ifndef PESC_EVAL_HENDRYCKS_H
 #define PESC_EVAL_HENDRYCKS_H
 
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 /* Appends the normal form. False: the reference raises an exception for this text. */
 bool hendrycks_normalize(str *out, slice answer);

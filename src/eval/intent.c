@@ -2,28 +2,13 @@
 
 #include "base/args.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "jinja/pytext.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* ---- the answer in a text ---- */
 
-typedef struct slice {
-    const char *p;
-    size_t n;
-} slice;
-
-static const char *const spaces[] = { /* all of Python's str.isspace() */
-                                      "\t",     "\n",     "\v",     "\f",     "\r",       "\x1C",
-                                      "\x1D",   "\x1E",   "\x1F",   " ",      "\xC2\x85", "\u00A0",
-                                      "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",   "\u2004",
-                                      "\u2005", "\u2006", "\u2007", "\u2008", "\u2009",   "\u200A",
-                                      "\u2028", "\u2029", "\u202F", "\u205F", "\u3000",   NULL
-};
 static const char *const stops[] = { ".", "\u3002", NULL };
 
 /* Bytes at the beginning (or end) of the slice that are one of the set's characters. */
@@ -46,149 +31,22 @@ static slice strip(slice s, const char *const *set)
     return s;
 }
 
-/* Where `what` stands in the slice, or its end. */
-static size_t find(slice s, const char *what)
-{
-    const char *at = memmem(s.p, s.n, what, strlen(what));
-    return at ? (size_t)(at - s.p) : s.n;
-}
-
 const char *intent_answer(const char *text, size_t *n)
 {
     static const char fence[] = "```json";
-    slice s = strip(strip((slice){ text, *n }, spaces), stops);
-    size_t at = find(s, fence);
+    slice s = strip(pytext_strip((slice){ text, *n }), stops);
+    size_t at = pytext_find(s, fence);
     if (at < s.n) {
         s = (slice){ s.p + at + sizeof fence - 1, s.n - at - (sizeof fence - 1) };
-        size_t end = find(s, "```");
+        size_t end = pytext_find(s, "```");
         s = end < s.n ? (slice){ s.p, end } : (slice){ "{}", 2 };
     }
     while (s.n > 0 && *s.p == '\n')
         s = (slice){ s.p + 1, s.n - 1 };
-    s.n = find(s, "\n");
+    s.n = pytext_find(s, "\n");
     s = strip(s, stops);
     *n = s.n;
     return s.p;
-}
-
-/* ---- values as Python writes them ---- */
-
-static bool is_printable(int32_t c)
-{
-    switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return false;
-    case UTF8PROC_CATEGORY_ZS:
-        return c == ' ';
-    default:
-        return true;
-    }
-}
-
-static void repr_character(str *out, const char *p, size_t n, int32_t c, char quote)
-{
-    if (c == '\\' || c == quote)
-        str_printf(out, "\\%c", (char)c);
-    else if (c == '\n' || c == '\r' || c == '\t')
-        str_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
-    else if (is_printable(c))
-        str_add(out, p, n);
-    else
-        str_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
-}
-
-static void repr_text(str *out, const char *p, size_t n)
-{
-    bool single = memchr(p, '\'', n), twofold = memchr(p, '"', n);
-    char quote = single && !twofold ? '"' : '\'';
-    str_putc(out, quote);
-    for (size_t at = 0; at < n;) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t len =
-            utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
-        if (len <= 0) /* JSON is UTF-8: never */
-            break;
-        repr_character(out, p + at, (size_t)len, c, quote);
-        at += (size_t)len;
-    }
-    str_putc(out, quote);
-}
-
-/* The fewest digits that give back the number; with an exponent below 1e-4 and from 1e16 on. */
-static void repr_real(str *out, double x)
-{
-    char digits[32];
-    double back = 0;
-    int n = 0;
-    do
-        snprintf(digits, sizeof digits, "%.*e", n, x);
-    while (n++ < 17 && (!str_to_f64(digits, &back) || back != x));
-    n -= 1; /* decimals after the first digit */
-    char *e = strchr(digits, 'e');
-    long long exponent = 0;
-    str_to_i64(e[1] == '+' ? e + 2 : e + 1, -400, 400, &exponent);
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = n - (int)exponent;
-        str_printf(out, "%.*f", decimals > 0 ? decimals : 1, x);
-    } else {
-        str_puts(out, digits);
-    }
-}
-
-/* As deep as the parser lets a text nest. */
-void intent_repr(str *out, const json_t *v)
-{
-    const char *key, *comma = "";
-    json_t *value;
-    size_t i;
-    switch (json_typeof(v)) {
-    case JSON_STRING:
-        repr_text(out, json_string_value(v), json_string_length(v));
-        break;
-    case JSON_INTEGER:
-        str_printf(out, "%lld", (long long)json_integer_value(v));
-        break;
-    case JSON_REAL:
-        repr_real(out, json_real_value(v));
-        break;
-    case JSON_ARRAY:
-        str_putc(out, '[');
-        json_array_foreach((json_t *)(uintptr_t)v, i, value)
-        {
-            str_puts(out, i ? ", " : "");
-            intent_repr(out, value);
-        }
-        str_putc(out, ']');
-        break;
-    case JSON_OBJECT:
-        str_putc(out, '{');
-        json_object_foreach((json_t *)(uintptr_t)v, key, value)
-        {
-            str_puts(out, comma);
-            repr_text(out, key, strlen(key));
-            str_puts(out, ": ");
-            intent_repr(out, value);
-            comma = ", ";
-        }
-        str_putc(out, '}');
-        break;
-    default:
-        str_puts(out, json_is_true(v) ? "True" : json_is_false(v) ? "False" : "None");
-    }
-}
-
-void intent_str(str *out, const json_t *v)
-{
-    if (json_is_string(v))
-        str_add(out, json_string_value(v), json_string_length(v));
-    else
-        intent_repr(out, v);
 }
 
 /* ---- slots ---- */
@@ -218,7 +76,7 @@ static void list_text(str *out, const json_t *list, bool predicted)
     str *items = mem_zalloc(n ? n : 1, sizeof *items);
     out->failed = out->failed || !items;
     for (size_t i = 0; items && i < n; i++) {
-        intent_str(&items[i], json_array_get(list, i));
+        pytext_str(&items[i], json_array_get(list, i));
         if (predicted)
             remove_spaces(&items[i]);
         out->failed = out->failed || items[i].failed;
@@ -228,7 +86,7 @@ static void list_text(str *out, const json_t *list, bool predicted)
         str_putc(out, '(');
         for (size_t i = 0; i < n; i++) {
             str_puts(out, i ? ", " : "");
-            repr_text(out, items[i].p ? items[i].p : "", items[i].n);
+            pytext_repr_text(out, slice_of(&items[i]));
         }
         str_puts(out, n == 1 ? ",)" : ")");
     }
@@ -246,7 +104,7 @@ static bool slot_text(str *out, const json_t *v, bool predicted)
     }
     if (!json_is_string(v))
         return false;
-    intent_str(out, v);
+    pytext_str(out, v);
     if (predicted)
         remove_spaces(out);
     return true;

@@ -11,14 +11,9 @@
 #ifndef PESC_EVAL_INTENT_H
 #define PESC_EVAL_INTENT_H
 
-#include "base/json.h"
-#include "base/str.h"
+#include <stddef.h>
 
 /* The part of a model's text that is the answer; *n 0: nothing. A slice of the text, or "{}". */
 const char *intent_answer(const char *text, size_t *n);
-
-/* A value as Python's str() and repr() write it. */
-void intent_str(str *out, const json_t *v);
-void intent_repr(str *out, const json_t *v);
 
 #endif

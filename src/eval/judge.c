@@ -3,11 +3,11 @@
 #include "eval/boxed.h"
 #include "eval/extract.h"
 #include "eval/hendrycks.h"
-#include "eval/intent.h"
 #include "eval/leaf.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
 #include "eval/rational.h"
+#include "jinja/pytext.h"
 
 #include <string.h>
 
@@ -53,7 +53,7 @@ static pesc_status golds_of(const task_doc *d, json_t **out)
         return PESC_OK;
     }
     str text = { 0 };
-    intent_str(&text, d->target);
+    pytext_str(&text, d->target);
     *out = json_array();
     bool ok = *out && str_ok(&text) &&
               json_array_append_new(*out, json_stringn(text.p ? text.p : "", text.n)) == 0;

@@ -1,7 +1,7 @@
 #include "eval/leaf.h"
+#include "jinja/pytext.h"
 
 #include "base/mem.h"
-#include "eval/intent.h"
 #include "eval/pyrandom.h"
 
 #include <string.h>
@@ -146,7 +146,7 @@ static pesc_status find_label(const taskdef *def, const json_t *row, const char 
     json_array_foreach(labels, i, item)
     {
         str_clear(&text);
-        intent_str(&text, item);
+        pytext_str(&text, item);
         ok = ok && str_ok(&text);
         if (*out < 0 && text.p && strcmp(text.p, label) == 0)
             *out = (int32_t)i;

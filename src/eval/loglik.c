@@ -1,8 +1,8 @@
 #include "eval/loglik.h"
 
 #include "base/mem.h"
-#include "eval/pytext.h"
-#include "text/unicode.h"
+#include "jinja/pytext.h"
+#include "base/unicode.h"
 
 #include <string.h>
 

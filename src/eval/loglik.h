@@ -11,7 +11,7 @@
 #define PESC_EVAL_LOGLIK_H
 
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct loglik {
     const tokenizer *tok; /* borrowed */

@@ -4,7 +4,7 @@
 #ifndef PESC_EVAL_MINERVA_H
 #define PESC_EVAL_MINERVA_H
 
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 /* What stands between "Final Answer: The final answer is" and ". I hope it is correct.", a sentence
  * that is first appended to the text; "[invalidanswer]" where there is no such place. */

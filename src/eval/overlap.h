@@ -8,7 +8,7 @@
 #define PESC_EVAL_OVERLAP_H
 
 #include "base/status.h"
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 pesc_status overlap_rouge_l(slice prediction, slice reference, double *out);
 pesc_status overlap_chrf(slice prediction, slice reference, double *out);

@@ -3,8 +3,8 @@
  * prompt = description + for each few-shot example (question + target delimiter + answer + shot
  * delimiter) + question. Nothing is trimmed. */
 #include "base/mem.h"
-#include "eval/intent.h"
 #include "eval/leaf.h"
+#include "jinja/pytext.h"
 
 #include <string.h>
 
@@ -37,7 +37,7 @@ static pesc_status item_text(const taskdef_fills *from, const json_t *row, size_
     json_t *list = NULL;
     TRY(leaf_texts(from, row, &list));
     str text = { 0 };
-    intent_str(&text, json_array_get(list, i));
+    pytext_str(&text, json_array_get(list, i));
     json_decref(list);
     *out = take_text(&text);
     return *out ? PESC_OK : fail_nomem("a prompt", 0);
@@ -75,7 +75,7 @@ static pesc_status shot_answer(const taskdef *def, const json_t *row, char **out
     if (list && json_array_size(v) == 0)
         s = fail(PESC_FORMAT, "%s: a few-shot example has no answer", def->name);
     else
-        intent_str(&text, list ? json_array_get(v, 0) : v);
+        pytext_str(&text, list ? json_array_get(v, 0) : v);
     json_decref(v);
     if (s == PESC_OK && !(*out = take_text(&text)))
         s = fail_nomem("a prompt", 0);
@@ -180,7 +180,7 @@ static char *joined(const char *a, const json_t *b)
 {
     str text = { 0 };
     str_puts(&text, a);
-    intent_str(&text, b);
+    pytext_str(&text, b);
     return take_text(&text);
 }
 
@@ -249,7 +249,7 @@ static pesc_status add_hashes(task_doc *d)
 {
     str target = { 0 }, doc = { 0 };
     str_puts(&target, "");
-    intent_str(&target, d->target);
+    pytext_str(&target, d->target);
     pytext_json(&doc, d->row);
     bool ok = str_ok(&target) && str_ok(&doc);
     if (ok) {

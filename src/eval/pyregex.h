@@ -7,7 +7,7 @@
 #define PESC_EVAL_PYREGEX_H
 
 #include "base/status.h"
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 typedef struct pyregex pyregex;
 

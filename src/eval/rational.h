@@ -2,7 +2,7 @@
 #ifndef PESC_EVAL_RATIONAL_H
 #define PESC_EVAL_RATIONAL_H
 
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 /* Compares two answers in minerva_math's normal form. Read are whole numbers, decimal numbers, a/b
  * and \frac{a}{b} (dfrac, tfrac) of whole numbers, each with a sign, of at most 15 digits; anything

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "text/bytetoken.h"
+#include "tokenizer/bytetoken.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "tensor/dtype.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct gguf_writer gguf_writer;
 

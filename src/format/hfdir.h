@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "format/weights.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct hfdir {
     char *path;         /* as the user gave it */

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/gguf.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <signal.h>

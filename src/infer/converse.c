@@ -1,9 +1,9 @@
-/* A conversation as token ids: the public face of text/chat. */
+/* A conversation as token ids: the public face of chat. */
 #include "base/args.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/model.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "model/bind.h"
 #include "arch/family.h"
 #include "run/runmodel.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 #include "format/hfdir.h"
 #include "arch/shape.h"
 #include "model/kvcache.h"
-#include "text/chat.h"
-#include "text/tokens.h"
+#include "chat/chat.h"
+#include "tokenizer/tokens.h"
 
 struct pesc_model {
     model_shape shape;

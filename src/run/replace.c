@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "format/modeldir.h"
 #include "run/runstate.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -3,8 +3,8 @@
 #include "serve/call.h"
 
 #include "base/utf8.h"
-#include "text/bytelevel.h"
-#include "text/bytetoken.h"
+#include "tokenizer/bytelevel.h"
+#include "tokenizer/bytetoken.h"
 
 #include <math.h>
 #include <stdio.h>

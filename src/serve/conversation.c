@@ -1,7 +1,7 @@
 #include "serve/conversation.h"
 
 #include "base/mem.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <string.h>
 

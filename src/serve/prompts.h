@@ -3,7 +3,7 @@
 #define PESC_SERVE_PROMPTS_H
 
 #include "serve/api.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 typedef struct prompt {
     id_list ids;

@@ -6,7 +6,7 @@
 #include "base/options.h"
 #include "model/specialists.h"
 #include "serve/exchange.h"
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <xxhash.h>
 

@@ -1,9 +1,9 @@
-/* jinja_render: templates rendered by src/text/jinja, for tools/conformance/jinja.py.
+/* jinja_render: templates rendered by src/jinja, for tools/conformance/jinja.py.
  *
  * Reads JSON lines {"template", "variables", "trusted", "now": [year, month, day, hour, minute,
  * second]} and writes for each {"text", "generation": [[from, to], ...]} in bytes, or {"error",
  * "raised"} where raised says that the template called raise_exception(). */
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * a conversation with tools. The template is compiled and rendered within small limits; a template
  * that renders once must render to the same text again. */
 #include "base/mem.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <stdlib.h>
 #include <string.h>

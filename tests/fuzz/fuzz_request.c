@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "serve/conversation.h"
 #include "serve/head.h"
-#include "text/pipeline.h"
+#include "tokenizer/pipeline.h"
 
 #include <string.h>
 

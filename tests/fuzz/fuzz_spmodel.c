@@ -1,7 +1,7 @@
 /* Any bytes as a tokenizer.model: a refusal, or a model that normalises and cuts text. */
 #include "base/mem.h"
-#include "text/spmodel.h"
-#include "text/unigram.h"
+#include "tokenizer/spmodel.h"
+#include "tokenizer/unigram.h"
 
 #include <string.h>
 

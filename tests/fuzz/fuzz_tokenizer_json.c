@@ -1,6 +1,6 @@
 /* Any bytes as a tokenizer file: a refusal, or a tokenizer whose ids decode without trouble. */
 #include "base/mem.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

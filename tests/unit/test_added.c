@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "support/check.h"
-#include "text/added.h"
+#include "tokenizer/added.h"
 
 #include <stdio.h>
 #include <time.h>

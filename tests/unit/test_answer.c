@@ -2,7 +2,7 @@
 #include "infer/answer.h"
 #include "base/json.h"
 #include "support/check.h"
-#include "text/pipeline.h"
+#include "tokenizer/pipeline.h"
 
 /* Of Llama-2's tokenizer.json, and those of a SentencePiece file. */
 static const char llama[] =

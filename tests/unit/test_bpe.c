@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "support/check.h"
-#include "text/bpe.h"
+#include "tokenizer/bpe.h"
 
 #include <stdio.h>
 #include <time.h>

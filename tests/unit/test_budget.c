@@ -4,8 +4,8 @@
 #include "base/str.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "text/budget.h"
-#include "text/tokenizer.h"
+#include "tokenizer/budget.h"
+#include "tokenizer/tokenizer.h"
 
 #include <time.h>
 

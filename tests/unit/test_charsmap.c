@@ -1,7 +1,7 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/spwire.h"
-#include "text/charsmap.h"
+#include "tokenizer/charsmap.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/letters.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "text/chat_template.h"
+#include "chat/chat_template.h"
 
 #include "base/io.h"
 #include "base/mem.h"
@@ -6,7 +6,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/letters.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #include <stdio.h>
 #include <unistd.h>

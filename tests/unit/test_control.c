@@ -5,8 +5,8 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/spwire.h"
-#include "text/control.h"
-#include "text/pipeline.h"
+#include "tokenizer/control.h"
+#include "tokenizer/pipeline.h"
 
 #include <stdio.h>
 

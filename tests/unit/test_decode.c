@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "support/check.h"
 #include "support/golden.h"
-#include "text/pipeline.h"
+#include "tokenizer/pipeline.h"
 
 /* A tokenizer whose tokens are the strings of the list, one id each, with this decoder. */
 static tokenizer *make(const json_t *step, const json_t *tokens)

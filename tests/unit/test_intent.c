@@ -1,4 +1,5 @@
 /* Against tests/golden/esft_intent, which Python made (tests/golden/make/golden_esft_intent.py). */
+#include "base/json.h"
 #include "eval/intent.h"
 
 #include "base/mem.h"

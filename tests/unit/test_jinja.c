@@ -1,7 +1,7 @@
 /* Templates as jinja2 renders them (tests/golden/jinja.json, made by
  * tests/golden/make/golden_jinja.py), and what pesc adds: origins, limits, sentences with the line.
  */
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include "base/io.h"
 #include "base/mem.h"

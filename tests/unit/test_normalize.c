@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/golden.h"
-#include "text/normalize.h"
+#include "tokenizer/normalize.h"
 
 #include <time.h>
 

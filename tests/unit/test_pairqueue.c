@@ -1,7 +1,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "support/check.h"
-#include "text/pairqueue.h"
+#include "tokenizer/pairqueue.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/golden.h"
-#include "text/pretok.h"
+#include "tokenizer/pretok.h"
 
 typedef struct sink {
     json_t *words;

@@ -1,5 +1,5 @@
 /* The expected texts were printed by CPython 3.11. */
-#include "eval/pytext.h"
+#include "jinja/pytext.h"
 
 #include "support/check.h"
 

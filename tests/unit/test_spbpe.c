@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "support/check.h"
-#include "text/spbpe.h"
+#include "tokenizer/spbpe.h"
 
 enum { PIECES = 60 };
 

@@ -1,9 +1,9 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/spwire.h"
-#include "text/charsmap.h"
-#include "text/spmodel.h"
-#include "text/trie.h"
+#include "tokenizer/charsmap.h"
+#include "tokenizer/spmodel.h"
+#include "tokenizer/trie.h"
 
 #include <math.h>
 #include <time.h>

@@ -5,7 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

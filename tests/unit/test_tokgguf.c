@@ -6,7 +6,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
-#include "text/pipeline.h"
+#include "tokenizer/pipeline.h"
 
 #include <math.h>
 #include <stdio.h>

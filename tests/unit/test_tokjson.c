@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/torture.h"
-#include "text/tokjson.h"
+#include "tokenizer/tokjson.h"
 
 #include <stdio.h>
 #include <time.h>

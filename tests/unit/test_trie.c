@@ -1,6 +1,6 @@
 #include "base/mem.h"
 #include "support/check.h"
-#include "text/trie.h"
+#include "tokenizer/trie.h"
 
 #include <stdlib.h>
 

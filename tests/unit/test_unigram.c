@@ -1,7 +1,7 @@
 #include "base/mem.h"
 #include "support/check.h"
 #include "support/spwire.h"
-#include "text/unigram.h"
+#include "tokenizer/unigram.h"
 
 #include <math.h>
 #include <stdlib.h>

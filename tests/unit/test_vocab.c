@@ -1,6 +1,6 @@
 #include "base/mem.h"
 #include "support/check.h"
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares src/text/chat.c with transformers' apply_chat_template, id for id.
+"""Compares src/chat/chat.c with transformers' apply_chat_template, id for id.
 
-Run in a Python that has transformers; needs a C compiler and the libraries of src/base and
-src/text. Arguments are tokenizer directories (tokenizer.json, or .xz of it, and
+Run in a Python that has transformers; needs a C compiler and the libraries of src/base,
+src/jinja, src/tokenizer and src/chat. Arguments are tokenizer directories (tokenizer.json, or .xz of it, and
 tokenizer_config.json); without any, those in $PESC_DATA. For each directory every
 template below that its tokens allow is tried, and the directory's own: pesc must recognise it by the
 expected name, give the same ids for every conversation with and without a place for the answer, and
@@ -192,7 +192,7 @@ class Message(ctypes.Structure):
 class Pesc:
     def __init__(self, folder):
         lib = os.path.join(folder, "text.so")
-        sources = sorted((ROOT / "src/base").glob("*.c")) + sorted((ROOT / "src/text").glob("*.c"))
+        sources = [p for room in ("base", "jinja", "tokenizer", "chat") for p in sorted((ROOT / "src" / room).glob("*.c"))]
         packages = ["jansson", "libpcre2-8", "libutf8proc", "libxxhash"]
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", *packages], check=True,
                                capture_output=True, text=True).stdout.split()

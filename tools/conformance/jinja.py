@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares src/text/jinja with jinja2 under Hugging Face's settings, byte for byte.
+"""Compares src/jinja with jinja2 under Hugging Face's settings, byte for byte.
 
 $PESC_TEMPLATES names a folder of chat templates of public models (*.jinja, or tokenizer_config.json
 anywhere below it). Each is rendered over the conversations below: with and without a system

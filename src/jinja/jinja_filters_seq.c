@@ -1,0 +1,351 @@
+/* Filters that work on the elements of a sequence or mapping. */
+#include "jinja/jinja_builtin.h"
+#include "jinja/jinja_ops.h"
+#include "jinja/jinja_print.h"
+#include "jinja/jinja_python.h"
+#include "jinja/jinja_sort.h"
+
+#include <string.h>
+
+#define FILTER(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+#define UNUSED (void)a, (void)all
+
+static bool given(jvalue v)
+{
+    return v.kind != J_MISSING && v.kind != J_NONE;
+}
+
+FILTER(filter_length)
+{
+    UNUSED;
+    int64_t n = jvalue_length(self);
+    return n >= 0 ? jint(n)
+                  : jctx_fail(c, "an object of type '%s' has no length", jvalue_type(self));
+}
+
+FILTER(filter_first)
+{
+    UNUSED;
+    if (self.kind == J_ITER && self.seq->taken < self.seq->n)
+        return self.seq->v[self.seq->taken++];
+    jseq s = jvalue_iterate(c, self);
+    return s.n ? s.v[0] : jundefined("No first item, sequence was empty.");
+}
+
+FILTER(filter_last)
+{
+    UNUSED;
+    if (self.kind == J_ITER)
+        return jctx_fail(c, "'generator' object is not reversible");
+    jseq s = jvalue_iterate(c, self);
+    return s.n ? s.v[s.n - 1] : jundefined("No last item, sequence was empty.");
+}
+
+/* A new sequence with the elements of s. */
+static jvalue copy(jctx *c, jkind kind, jseq s)
+{
+    jvalue out = jvalue_seq(c, kind, s.n);
+    for (size_t i = 0; i < s.n && jctx_step(c, 1); i++)
+        jseq_add(c, out.seq, s.v[i]);
+    return out;
+}
+
+FILTER(filter_list)
+{
+    UNUSED;
+    return copy(c, J_LIST, jvalue_iterate(c, self));
+}
+
+FILTER(filter_reverse)
+{
+    UNUSED;
+    jseq s = jvalue_iterate(c, self);
+    if (self.kind == J_STR) {
+        jbuf b = { .c = c };
+        for (size_t i = s.n; i-- > 0 && !jctx_failed(c);)
+            jbuf_str(&b, s.v[i].str);
+        return jbuf_value(&b);
+    }
+    jvalue out = jvalue_seq(c, J_ITER, s.n);
+    for (size_t i = s.n; i-- > 0 && jctx_step(c, 1);)
+        jseq_add(c, out.seq, s.v[i]);
+    return out;
+}
+
+FILTER(filter_join)
+{
+    (void)all;
+    jbuf b = { .c = c };
+    jvalue between = a[0].kind == J_MISSING ? jnone() : jprint_value(c, a[0]);
+    jseq s = jvalue_iterate(c, self);
+    for (size_t i = 0; i < s.n && !jctx_failed(c); i++) {
+        if (i && between.kind == J_STR)
+            jbuf_str(&b, between.str);
+        jprint_str(&b, given(a[1]) ? jops_path(c, s.v[i], a[1]) : s.v[i]);
+    }
+    return jbuf_value(&b);
+}
+
+FILTER(filter_items)
+{
+    UNUSED;
+    if (self.kind != J_DICT && self.kind != J_UNDEFINED)
+        return jctx_fail(c, "items needs a mapping, found '%s'", jvalue_type(self));
+    jvalue out = jvalue_seq(c, J_ITER, 0);
+    for (size_t i = 0; self.kind == J_DICT && i < self.dict->n && jctx_step(c, 1); i++)
+        jseq_add(c, out.seq, jvalue_tuple2(c, self.dict->v[i].key, self.dict->v[i].value));
+    return out;
+}
+
+/* ---- map and select ---- */
+
+/* The arguments after the first n positional ones. */
+static jargs after(const jargs *all, size_t n)
+{
+    return (jargs){ .v = all->n > n ? all->v + n : NULL,
+                    .n = all->n > n ? all->n - n : 0,
+                    .kw = all->kw,
+                    .n_kw = all->n_kw };
+}
+
+static const jvalue *keyword(const jargs *all, const char *name)
+{
+    for (size_t i = 0; i < all->n_kw; i++)
+        if (jvalue_is(all->kw[i].key, name))
+            return &all->kw[i].value;
+    return NULL;
+}
+
+/* The elements of a value that is true: of None, as of an empty list, there are none. */
+static jseq iterate_true(jctx *c, jvalue v)
+{
+    return jvalue_true(c, v) ? jvalue_iterate(c, v) : (jseq){ 0 };
+}
+
+static jvalue map_attribute(jctx *c, jvalue v, jvalue path, const jvalue *other)
+{
+    v = jops_path(c, v, path);
+    return v.kind == J_UNDEFINED && other ? *other : v;
+}
+
+/* map("filter", ...) or map(attribute="a.b", default=...) */
+FILTER(filter_map)
+{
+    (void)a;
+    const jvalue *path = all->n == 0 ? keyword(all, "attribute") : NULL;
+    const jvalue *other = keyword(all, "default");
+    jargs rest = after(all, 1);
+    const jbuiltin *fn = NULL;
+    if (all->n) {
+        const jstr *name = jbuiltin_str(c, all->v[0]);
+        fn = jbuiltin_filter(name->p, name->n);
+    }
+    if (!fn && !path)
+        return jctx_fail(c, "map needs the name of a supported filter or an attribute");
+    jseq s = iterate_true(c, self);
+    jvalue out = jvalue_seq(c, J_ITER, s.n);
+    for (size_t i = 0; i < s.n && jctx_step(c, 1); i++)
+        jseq_add(c, out.seq,
+                 fn ? jbuiltin_call(c, fn, s.v[i], &rest) : map_attribute(c, s.v[i], *path, other));
+    return out;
+}
+
+/* attribute: the first argument is one. keep: what the test must say. */
+static jvalue choose(jctx *c, jvalue self, const jargs *all, bool attribute, bool keep)
+{
+    size_t n = attribute ? 1 : 0;
+    jargs rest = after(all, n + 1);
+    const jbuiltin *test = NULL;
+    if (all->n < n)
+        return jctx_fail(c, "the name of an attribute is missing");
+    if (all->n > n) {
+        const jstr *name = jbuiltin_str(c, all->v[n]);
+        test = jbuiltin_test(name->p, name->n);
+        if (!test)
+            return jctx_fail(c, "there is no test \"%.*s\"", (int)(name->n < 60 ? name->n : 60),
+                             name->p);
+    }
+    jseq s = iterate_true(c, self);
+    jvalue out = jvalue_seq(c, J_ITER, 0);
+    for (size_t i = 0; i < s.n && jctx_step(c, 1); i++) {
+        jvalue v = attribute ? jops_path(c, s.v[i], all->v[0]) : s.v[i];
+        v = test && !jctx_failed(c) ? jbuiltin_call(c, test, v, &rest) : v;
+        if (jvalue_true(c, v) == keep)
+            jseq_add(c, out.seq, s.v[i]);
+    }
+    return out;
+}
+
+FILTER(filter_select)
+{
+    (void)a;
+    return choose(c, self, all, false, true);
+}
+
+FILTER(filter_reject)
+{
+    (void)a;
+    return choose(c, self, all, false, false);
+}
+
+FILTER(filter_selectattr)
+{
+    (void)a;
+    return choose(c, self, all, true, true);
+}
+
+FILTER(filter_rejectattr)
+{
+    (void)a;
+    return choose(c, self, all, true, false);
+}
+
+/* ---- order ---- */
+
+/* The keys by which elements are ordered: an attribute, in lower case where case does not count. */
+static jvalue *order_keys(jctx *c, jseq s, jvalue path, bool cased)
+{
+    jvalue *keys = jctx_alloc(c, s.n, sizeof *keys);
+    for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++) {
+        keys[i] = given(path) ? jops_path(c, s.v[i], path) : s.v[i];
+        if (!cased && keys[i].kind == J_STR)
+            keys[i] = jpython_cased(c, keys[i].str, JCASE_LOWER);
+    }
+    return jctx_failed(c) ? NULL : keys;
+}
+
+/* sort(reverse, case_sensitive, attribute) */
+FILTER(filter_sort)
+{
+    (void)all;
+    jseq s = jvalue_iterate(c, self);
+    jvalue *keys = order_keys(c, s, a[2], jvalue_true(c, a[1]));
+    size_t *order = keys ? jsort_order(c, keys, s.n, jvalue_true(c, a[0])) : NULL;
+    jvalue out = jvalue_seq(c, J_LIST, s.n);
+    for (size_t i = 0; order && i < s.n; i++)
+        jseq_add(c, out.seq, s.v[order[i]]);
+    return out;
+}
+
+/* dictsort(case_sensitive, by, reverse) */
+FILTER(filter_dictsort)
+{
+    (void)all;
+    bool by_value = jvalue_is(a[1], "value");
+    if (self.kind != J_DICT)
+        return jctx_fail(c, "dictsort needs a mapping, found '%s'", jvalue_type(self));
+    if (a[1].kind != J_MISSING && !by_value && !jvalue_is(a[1], "key"))
+        return jctx_fail(c, "dictsort sorts by \"key\" or \"value\"");
+    jseq parts = { .n = self.dict->n, .v = jctx_alloc(c, self.dict->n, sizeof(jvalue)) };
+    for (size_t i = 0; parts.v && i < parts.n; i++)
+        parts.v[i] = by_value ? self.dict->v[i].value : self.dict->v[i].key;
+    jvalue *keys = order_keys(c, parts, jnone(), jvalue_true(c, a[0]));
+    size_t *order = keys ? jsort_order(c, keys, parts.n, jvalue_true(c, a[2])) : NULL;
+    jvalue out = jvalue_seq(c, J_LIST, parts.n);
+    for (size_t i = 0; order && i < parts.n; i++) {
+        const jpair *p = &self.dict->v[order[i]];
+        jseq_add(c, out.seq, jvalue_tuple2(c, p->key, p->value));
+    }
+    return out;
+}
+
+/* unique(case_sensitive, attribute) */
+FILTER(filter_unique)
+{
+    (void)all;
+    jseq s = jvalue_iterate(c, self), seen = { 0 };
+    jvalue *keys = order_keys(c, s, a[1], jvalue_true(c, a[0]));
+    jvalue out = jvalue_seq(c, J_ITER, 0);
+    for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++) {
+        bool known = false;
+        for (size_t k = 0; k < seen.n && !known && !jctx_failed(c); k++)
+            known = jvalue_equal(c, seen.v[k], keys[i]);
+        if (known)
+            continue;
+        jseq_add(c, &seen, keys[i]);
+        jseq_add(c, out.seq, s.v[i]);
+    }
+    return out;
+}
+
+/* min and max(case_sensitive, attribute): the first of equal ones. */
+static jvalue extreme(jctx *c, jvalue self, const jvalue *a, int sign)
+{
+    jseq s = jvalue_iterate(c, self);
+    jvalue *keys = order_keys(c, s, a[1], jvalue_true(c, a[0]));
+    size_t best = 0;
+    if (!keys || s.n == 0)
+        return jundefined("No aggregated item, sequence was empty.");
+    for (size_t i = 1; i < s.n && !jctx_failed(c); i++)
+        if (jvalue_compare(c, keys[i], keys[best]) * sign > 0)
+            best = i;
+    return s.v[best];
+}
+
+FILTER(filter_min)
+{
+    (void)all;
+    return extreme(c, self, a, -1);
+}
+
+FILTER(filter_max)
+{
+    (void)all;
+    return extreme(c, self, a, 1);
+}
+
+/* sum(attribute, start) */
+FILTER(filter_sum)
+{
+    (void)all;
+    jvalue total = a[1].kind == J_MISSING ? jint(0) : a[1];
+    jseq s = jvalue_iterate(c, self);
+    for (size_t i = 0; i < s.n && !jctx_failed(c); i++)
+        total = jops_binary(c, '+', total, given(a[0]) ? jops_path(c, s.v[i], a[0]) : s.v[i]);
+    return total;
+}
+
+/* batch(linecount, fill_with): lists of that many elements. */
+FILTER(filter_batch)
+{
+    (void)all;
+    jseq s = jvalue_iterate(c, self);
+    int64_t n = jbuiltin_int(c, a[0], 1);
+    jvalue out = jvalue_seq(c, J_ITER, 0), row = jundefined("");
+    if (n < 1)
+        return jctx_fail(c, "batch needs a count of at least 1");
+    for (size_t i = 0; i < s.n && jctx_step(c, 1); i++) {
+        if (i % (size_t)n == 0) {
+            row = jvalue_seq(c, J_LIST, 0);
+            jseq_add(c, out.seq, row);
+        }
+        jseq_add(c, row.seq, s.v[i]);
+    }
+    while (given(a[1]) && row.kind == J_LIST && row.seq->n < (size_t)n && jctx_step(c, 1))
+        jseq_add(c, row.seq, a[1]);
+    return out;
+}
+
+const jbuiltin jinja_filters_seq[] = {
+    { "length", filter_length, "", 0 },
+    { "count", filter_length, "", 0 },
+    { "first", filter_first, "", 0 },
+    { "last", filter_last, "", 0 },
+    { "list", filter_list, "", 0 },
+    { "reverse", filter_reverse, "", 0 },
+    { "join", filter_join, "d attribute", 0 },
+    { "items", filter_items, "", 0 },
+    { "map", filter_map, "*", 0 },
+    { "select", filter_select, "*", 0 },
+    { "reject", filter_reject, "*", 0 },
+    { "selectattr", filter_selectattr, "*", 0 },
+    { "rejectattr", filter_rejectattr, "*", 0 },
+    { "sort", filter_sort, "reverse case_sensitive attribute", 0 },
+    { "dictsort", filter_dictsort, "case_sensitive by reverse", 0 },
+    { "unique", filter_unique, "case_sensitive attribute", 0 },
+    { "min", filter_min, "case_sensitive attribute", 0 },
+    { "max", filter_max, "case_sensitive attribute", 0 },
+    { "sum", filter_sum, "attribute start", 0 },
+    { "batch", filter_batch, "linecount fill_with", 1 },
+    { 0 },
+};

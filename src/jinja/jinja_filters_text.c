@@ -1,0 +1,284 @@
+/* Filters that make text; each applies str() to its input first, as jinja2 does. */
+#include "jinja/jinja_builtin.h"
+#include "jinja/jinja_format.h"
+#include "jinja/jinja_ops.h"
+#include "jinja/jinja_print.h"
+#include "jinja/jinja_python.h"
+#include "base/unicode.h"
+
+#include "base/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FILTER(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+#define UNUSED (void)a, (void)all
+
+static const jstr *text_of(jctx *c, jvalue v)
+{
+    static const jstr empty = { .p = "" };
+    jvalue s = jprint_value(c, v);
+    return s.kind == J_STR ? s.str : &empty;
+}
+
+FILTER(filter_upper)
+{
+    UNUSED;
+    return jpython_cased(c, text_of(c, self), JCASE_UPPER);
+}
+
+FILTER(filter_lower)
+{
+    UNUSED;
+    return jpython_cased(c, text_of(c, self), JCASE_LOWER);
+}
+
+FILTER(filter_capitalize)
+{
+    UNUSED;
+    return jpython_capitalized(c, text_of(c, self));
+}
+
+/* Words begin after white space, "-" and opening brackets; not after an apostrophe. */
+FILTER(filter_title)
+{
+    UNUSED;
+    const jstr *s = text_of(c, self);
+    jbuf b = { .c = c };
+    bool begins = true;
+    for (size_t i = 0, k; i < s->n && !jctx_failed(c); i += k) {
+        uint32_t cp = 0;
+        int n = utf8_decode(s->p + i, s->n - i, &cp);
+        k = n > 0 ? (size_t)n : 1;
+        jpython_case(&b, s, (jslice){ i, k }, begins ? JCASE_UPPER : JCASE_LOWER);
+        begins = jpython_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
+    }
+    return jbuf_value(&b);
+}
+
+FILTER(filter_trim)
+{
+    (void)all;
+    const jstr *s = text_of(c, self);
+    bool chars = a[0].kind != J_MISSING && a[0].kind != J_NONE;
+    return jpython_stripped(c, s, JPYTHON_BOTH, chars ? jbuiltin_str(c, a[0]) : NULL);
+}
+
+FILTER(filter_string)
+{
+    UNUSED;
+    return jprint_value(c, self);
+}
+
+FILTER(filter_safe)
+{
+    UNUSED;
+    return jops_markup(c, jprint_value(c, self));
+}
+
+FILTER(filter_escape)
+{
+    UNUSED;
+    return jops_escape(c, self);
+}
+
+FILTER(filter_replace)
+{
+    (void)all;
+    int64_t count = a[2].kind == J_NONE ? -1 : jbuiltin_int(c, a[2], -1);
+    const jstr *s = text_of(c, self), *before = text_of(c, a[0]), *after = text_of(c, a[1]);
+    return jpython_replace(c, s, before, after, count);
+}
+
+FILTER(filter_format)
+{
+    UNUSED;
+    if (all->n_kw && all->n)
+        return jctx_fail(c, "format takes positional or keyword arguments, not both");
+    jvalue values = all->n_kw ? jvalue_dict(c, J_DICT, all->n_kw) : jvalue_seq(c, J_TUPLE, all->n);
+    for (size_t i = 0; i < all->n && !jctx_failed(c); i++)
+        jseq_add(c, values.seq, all->v[i]);
+    for (size_t i = 0; i < all->n_kw && !jctx_failed(c); i++)
+        jdict_add(c, values.dict, all->kw[i].key, all->kw[i].value);
+    return jctx_failed(c) ? jundefined("") : jformat_percent(c, text_of(c, self), values);
+}
+
+/* indent(width, first, blank): width may be a string. */
+FILTER(filter_indent)
+{
+    (void)all;
+    jbuf b = { .c = c }, indent = { .c = c };
+    const jstr *s = text_of(c, self);
+    if (a[0].kind == J_STR)
+        jbuf_str(&indent, a[0].str);
+    else
+        jbuf_fill(&indent, ' ', jbuiltin_int(c, a[0], 4));
+    jbuf_str(&b, s);
+    jbuf_puts(&b, "\n"); /* so that a newline at the end makes an empty last line */
+    jvalue whole = jbuf_value(&b);
+    jseq lines = jvalue_iterate(c, jctx_failed(c) ? whole : jpython_lines(c, whole.str, false));
+    b = (jbuf){ .c = c };
+    for (size_t i = 0; i < lines.n && !jctx_failed(c); i++) {
+        bool indented = i ? jvalue_true(c, a[2]) || lines.v[i].str->n : jvalue_true(c, a[1]);
+        jbuf_puts(&b, i ? "\n" : "");
+        if (indented)
+            jbuf_add(&b, indent.p, indent.n, indent.origin);
+        jbuf_str(&b, lines.v[i].str);
+    }
+    return jbuf_value(&b);
+}
+
+FILTER(filter_center)
+{
+    (void)all;
+    const jstr *s = text_of(c, self);
+    int64_t width = jbuiltin_int(c, a[0], 80), pad = width - (int64_t)s->chars;
+    int64_t left = pad > 0 ? pad / 2 + (pad & width & 1) : 0;
+    jbuf b = { .c = c };
+    jbuf_fill(&b, ' ', left);
+    jbuf_str(&b, s);
+    jbuf_fill(&b, ' ', pad - left);
+    return jbuf_value(&b);
+}
+
+/* truncate(length, killwords, end, leeway) */
+FILTER(filter_truncate)
+{
+    (void)all;
+    const jstr *s = text_of(c, self);
+    const jstr *end = a[2].kind == J_MISSING ? NULL : jbuiltin_str(c, a[2]);
+    static const jstr dots = { .p = "...", .n = 3, .chars = 3 };
+    end = end ? end : &dots;
+    int64_t length = jbuiltin_int(c, a[0], 255), leeway = jbuiltin_int(c, a[3], 5);
+    if (length < (int64_t)end->chars || leeway < 0)
+        return jctx_fail(c, "truncate needs a length that its end fits in");
+    if ((int64_t)s->chars <= length + leeway)
+        return jpython_sub(c, s, 0, s->n);
+    size_t n = jpython_offset(s, (size_t)length - end->chars);
+    if (!jvalue_true(c, a[1])) {
+        size_t space = n;
+        while (space > 0 && s->p[space - 1] != ' ')
+            space--;
+        n = space > 0 ? space - 1 : n;
+    }
+    jbuf b = { .c = c };
+    jbuf_sub(&b, s, 0, n);
+    jbuf_str(&b, end);
+    return jbuf_value(&b);
+}
+
+FILTER(filter_wordcount)
+{
+    UNUSED;
+    const jstr *s = text_of(c, self);
+    int64_t words = 0;
+    bool in_word = false;
+    for (size_t i = 0; i < s->n;) {
+        uint32_t cp = 0;
+        int n = utf8_decode(s->p + i, s->n - i, &cp);
+        bool word = unicode_is_word(cp);
+        words += word && !in_word;
+        in_word = word;
+        i += n > 0 ? (size_t)n : 1;
+    }
+    return jint(words);
+}
+
+/* query: for a query string, where a slash is quoted too and a space is "+". */
+static void url_quote(jbuf *b, const jstr *s, bool query)
+{
+    char hex[4];
+    for (size_t i = 0; i < s->n && !jctx_failed(b->c); i++) {
+        unsigned char ch = (unsigned char)s->p[i];
+        bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
+                     (ch >= '0' && ch <= '9') || (ch && strchr(query ? "_.-~" : "_.-~/", ch));
+        snprintf(hex, sizeof hex, "%%%02X", ch);
+        if (plain)
+            jbuf_sub(b, s, i, 1);
+        else
+            jbuf_puts(b, query && ch == ' ' ? "+" : hex);
+    }
+}
+
+static void url_pair(jbuf *b, jvalue key, jvalue value)
+{
+    jbuf_puts(b, b->n ? "&" : "");
+    url_quote(b, text_of(b->c, key), true);
+    jbuf_puts(b, "=");
+    url_quote(b, text_of(b->c, value), true);
+}
+
+/* A text; or a mapping, or a list of pairs, as a query string. */
+FILTER(filter_urlencode)
+{
+    UNUSED;
+    jbuf b = { .c = c };
+    if (self.kind == J_DICT) {
+        for (size_t i = 0; i < self.dict->n && jctx_step(c, 1); i++)
+            url_pair(&b, self.dict->v[i].key, self.dict->v[i].value);
+    } else if (jvalue_is_seq(self)) {
+        jseq pairs = jvalue_iterate(c, self);
+        for (size_t i = 0; i < pairs.n && jctx_step(c, 1); i++) {
+            jseq pair = jvalue_iterate(c, pairs.v[i]);
+            if (pair.n != 2)
+                return jctx_fail(c, "urlencode needs pairs, found %zu values", pair.n);
+            url_pair(&b, pair.v[0], pair.v[1]);
+        }
+    } else {
+        url_quote(&b, text_of(c, self), false);
+    }
+    return jbuf_value(&b);
+}
+
+/* tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it. */
+FILTER(filter_tojson)
+{
+    (void)all;
+    static const jstr comma = { .p = ",", .n = 1, .chars = 1 };
+    static const jstr comma_space = { .p = ", ", .n = 2, .chars = 2 };
+    static const jstr colon = { .p = ": ", .n = 2, .chars = 2 };
+    jbuf b = { .c = c }, indent = { .c = c };
+    bool indented = a[1].kind != J_MISSING && a[1].kind != J_NONE;
+    jprint_json_options o = { .ensure_ascii = jvalue_true(c, a[0]),
+                              .sort_keys = jvalue_true(c, a[3]),
+                              .item_separator = indented ? &comma : &comma_space,
+                              .key_separator = &colon };
+    if (indented && a[1].kind == J_STR)
+        o.indent = a[1].str;
+    else if (indented) {
+        jbuf_fill(&indent, ' ', jbuiltin_int(c, a[1], 0));
+        jvalue s = jbuf_value(&indent);
+        o.indent = s.kind == J_STR ? s.str : NULL;
+    }
+    if (a[2].kind != J_MISSING && a[2].kind != J_NONE) {
+        jseq two = jvalue_iterate(c, a[2]);
+        if (two.n != 2)
+            return jctx_fail(c, "the separators of tojson must be two strings");
+        o.item_separator = jbuiltin_str(c, two.v[0]);
+        o.key_separator = jbuiltin_str(c, two.v[1]);
+    }
+    if (!jctx_failed(c))
+        jprint_json(&b, self, &o);
+    return jbuf_value(&b);
+}
+
+const jbuiltin jinja_filters_text[] = {
+    { "upper", filter_upper, "", 0 },
+    { "lower", filter_lower, "", 0 },
+    { "capitalize", filter_capitalize, "", 0 },
+    { "title", filter_title, "", 0 },
+    { "trim", filter_trim, "chars", 0 },
+    { "string", filter_string, "", 0 },
+    { "safe", filter_safe, "", 0 },
+    { "e", filter_escape, "", 0 },
+    { "escape", filter_escape, "", 0 },
+    { "replace", filter_replace, "old new count", 2 },
+    { "format", filter_format, "*", 0 },
+    { "indent", filter_indent, "width first blank", 0 },
+    { "center", filter_center, "width", 0 },
+    { "truncate", filter_truncate, "length killwords end leeway", 0 },
+    { "wordcount", filter_wordcount, "", 0 },
+    { "urlencode", filter_urlencode, "", 0 },
+    { "tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0 },
+    { 0 },
+};

@@ -1,0 +1,22 @@
+/* jinja_print: values as text: Python's str() and repr(), and JSON as json.dumps() writes it. */
+#ifndef PESC_JINJA_JINJA_PRINT_H
+#define PESC_JINJA_JINJA_PRINT_H
+
+#include "jinja/jinja_buf.h"
+
+void jprint_str(jbuf *b, jvalue v);
+void jprint_repr(jbuf *b, jvalue v);
+jvalue jprint_value(jctx *c, jvalue v); /* str() as a value */
+
+typedef struct jprint_json_options {
+    bool ensure_ascii, sort_keys;
+    const jstr *indent; /* NULL: on one line */
+    const jstr *item_separator, *key_separator;
+} jprint_json_options;
+void jprint_json(jbuf *b, jvalue v, const jprint_json_options *o);
+
+/* repr() of a float: the shortest digits that read back as the same number. */
+enum { JPRINT_FLOAT_MAX = 64 };
+void jprint_float(char out[JPRINT_FLOAT_MAX], double f);
+
+#endif

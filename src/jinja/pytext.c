@@ -1,0 +1,508 @@
+#include "jinja/pytext.h"
+
+#include "base/utf8.h"
+#include "base/unicode.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* ---- characters ---- */
+
+bool pytext_is_space(uint32_t cp)
+{
+    return unicode_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
+}
+
+/* The character at s.p + at; a byte that is not UTF-8 stands for itself. */
+static uint32_t character(slice s, size_t at, size_t *len)
+{
+    uint32_t cp = (unsigned char)s.p[at];
+    int n = utf8_decode(s.p + at, s.n - at, &cp);
+    *len = n > 0 ? (size_t)n : 1;
+    return cp;
+}
+
+static void put_character(str *out, uint32_t cp)
+{
+    char bytes[4];
+    str_add(out, bytes, (size_t)utf8_encode(cp, bytes));
+}
+
+slice pytext_strip(slice s)
+{
+    size_t len;
+    while (s.n > 0 && pytext_is_space(character(s, 0, &len)))
+        s = (slice){ s.p + len, s.n - len };
+    while (s.n > 0 && pytext_is_space(unicode_last(s.p, s.n, &len)))
+        s.n -= len;
+    return s;
+}
+
+size_t pytext_length(slice s)
+{
+    size_t n = 0, len;
+    for (size_t at = 0; at < s.n; at += len, n++)
+        character(s, at, &len);
+    return n;
+}
+
+/* ---- case ---- */
+
+static bool is_cased(uint32_t cp)
+{
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    utf8proc_category_t k = utf8proc_category(c);
+    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT ||
+           utf8proc_tolower(c) != c || utf8proc_toupper(c) != c;
+}
+
+/* Unicode's Case_Ignorable: marks, modifiers, format characters and the word-internal points. */
+static bool is_case_ignorable(uint32_t cp)
+{
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+        return true;
+    default:
+        return cp == '\'' || cp == '.' || cp == ':' || cp == 0xB7 || cp == 0x2018 || cp == 0x2019 ||
+               cp == 0x2024 || cp == 0x2027 || cp == 0x387 || cp == 0x55F || cp == 0x5F4 ||
+               cp == 0xFE13 || cp == 0xFE52 || cp == 0xFE55 || cp == 0xFF07 || cp == 0xFF0E ||
+               cp == 0xFF1A;
+    }
+}
+
+/* Whether the sigma at `at` ends a word: a cased character comes before it and none follows. */
+static bool is_final_sigma(slice s, size_t at, size_t len)
+{
+    size_t n = at, step;
+    uint32_t cp = 0;
+    bool before = false, after = false;
+    while (n > 0 && is_case_ignorable(cp = unicode_last(s.p, n, &step)))
+        n -= step;
+    before = n > 0 && is_cased(cp);
+    for (n = at + len; n < s.n && is_case_ignorable(cp = character(s, n, &step));)
+        n += step;
+    after = n < s.n && is_cased(cp);
+    return before && !after;
+}
+
+static void lower_character(str *out, slice s, size_t at, size_t len, uint32_t cp)
+{
+    if (cp == 0x130) /* the one character whose lower case is two: i and a dot above */
+        str_puts(out, "i\u0307");
+    else if (cp == 0x3A3)
+        str_puts(out, is_final_sigma(s, at, len) ? "\u03C2" : "\u03C3");
+    else if (cp < 0x80)
+        str_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
+    else if (len == 1)
+        str_putc(out, s.p[at]);
+    else
+        put_character(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
+}
+
+static void lower_from(str *out, slice s, size_t at)
+{
+    for (size_t len; at < s.n; at += len) {
+        uint32_t cp = character(s, at, &len);
+        lower_character(out, s, at, len, cp);
+    }
+}
+
+void pytext_lower(str *out, slice s)
+{
+    str_add(out, "", 0);
+    lower_from(out, s, 0);
+}
+
+/* Characters whose title case is more than one character (SpecialCasing.txt). */
+static const struct {
+    uint32_t cp;
+    const char *title;
+} title_table[] = {
+    { 0xDF, "Ss" },        { 0x149, "\u02BCN" },  { 0x1F0, "J\u030C" },  { 0x587, "\u0535\u0582" },
+    { 0x1E96, "H\u0331" }, { 0x1E97, "T\u0308" }, { 0x1E98, "W\u030A" }, { 0x1E99, "Y\u030A" },
+    { 0x1E9A, "A\u02BE" }, { 0xFB00, "Ff" },      { 0xFB01, "Fi" },      { 0xFB02, "Fl" },
+    { 0xFB03, "Ffi" },     { 0xFB04, "Ffl" },     { 0xFB05, "St" },      { 0xFB06, "St" },
+};
+
+void pytext_capitalize(str *out, slice s)
+{
+    size_t len;
+    if (s.n == 0)
+        return;
+    uint32_t cp = character(s, 0, &len);
+    const char *title = NULL;
+    for (size_t i = 0; i < sizeof title_table / sizeof *title_table; i++)
+        title = title_table[i].cp == cp ? title_table[i].title : title;
+    if (title)
+        str_puts(out, title);
+    else
+        put_character(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp));
+    lower_from(out, s, len);
+}
+
+/* ---- searching ---- */
+
+size_t pytext_find(slice s, const char *what)
+{
+    const char *at = memmem(s.p, s.n, what, strlen(what));
+    return at ? (size_t)(at - s.p) : s.n;
+}
+
+size_t pytext_find_last(slice s, const char *what)
+{
+    size_t n = strlen(what);
+    for (size_t at = s.n >= n ? s.n - n + 1 : 0; at-- > 0;)
+        if (memcmp(s.p + at, what, n) == 0)
+            return at;
+    return s.n;
+}
+
+void pytext_replace(str *out, slice s, const char *before, const char *after)
+{
+    size_t n = strlen(before);
+    for (size_t at; (at = pytext_find(s, before)) < s.n;) {
+        str_add(out, s.p, at);
+        str_puts(out, after);
+        s = (slice){ s.p + at + n, s.n - at - n };
+    }
+    str_add(out, s.p, s.n);
+}
+
+/* ---- values as Python writes them ---- */
+
+static bool is_printable(int32_t c)
+{
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return c == ' ';
+    default:
+        return true;
+    }
+}
+
+static void repr_character(str *out, const char *p, size_t n, int32_t c, char quote)
+{
+    if (c == '\\' || c == quote)
+        str_printf(out, "\\%c", (char)c);
+    else if (c == '\n' || c == '\r' || c == '\t')
+        str_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+    else if (is_printable(c))
+        str_add(out, p, n);
+    else
+        str_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+}
+
+void pytext_repr_text(str *out, slice s)
+{
+    const char *p = s.p;
+    size_t n = s.n;
+    bool single = memchr(p, '\'', n), twofold = memchr(p, '"', n);
+    char quote = single && !twofold ? '"' : '\'';
+    str_putc(out, quote);
+    for (size_t at = 0; at < n;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t len =
+            utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
+        if (len <= 0) /* JSON is UTF-8: never */
+            break;
+        repr_character(out, p + at, (size_t)len, c, quote);
+        at += (size_t)len;
+    }
+    str_putc(out, quote);
+}
+
+/* The fewest digits that give back the number; with an exponent below 1e-4 and from 1e16 on. */
+static void repr_real(str *out, double x)
+{
+    char digits[32];
+    double back = 0;
+    int n = 0;
+    do
+        snprintf(digits, sizeof digits, "%.*e", n, x);
+    while (n++ < 17 && (!str_to_f64(digits, &back) || back != x));
+    n -= 1; /* decimals after the first digit */
+    char *e = strchr(digits, 'e');
+    long long exponent = 0;
+    str_to_i64(e[1] == '+' ? e + 2 : e + 1, -400, 400, &exponent);
+    if (exponent >= -4 && exponent < 16) {
+        int decimals = n - (int)exponent;
+        str_printf(out, "%.*f", decimals > 0 ? decimals : 1, x);
+    } else {
+        str_puts(out, digits);
+    }
+}
+
+/* As deep as the parser lets a text nest. */
+void pytext_repr(str *out, const json_t *v)
+{
+    const char *key, *comma = "";
+    json_t *value;
+    size_t i;
+    switch (json_typeof(v)) {
+    case JSON_STRING:
+        pytext_repr_text(out, (slice){ json_string_value(v), json_string_length(v) });
+        break;
+    case JSON_INTEGER:
+        str_printf(out, "%lld", (long long)json_integer_value(v));
+        break;
+    case JSON_REAL:
+        repr_real(out, json_real_value(v));
+        break;
+    case JSON_ARRAY:
+        str_putc(out, '[');
+        json_array_foreach((json_t *)(uintptr_t)v, i, value)
+        {
+            str_puts(out, i ? ", " : "");
+            pytext_repr(out, value);
+        }
+        str_putc(out, ']');
+        break;
+    case JSON_OBJECT:
+        str_putc(out, '{');
+        json_object_foreach((json_t *)(uintptr_t)v, key, value)
+        {
+            str_puts(out, comma);
+            pytext_repr_text(out, (slice){ key, strlen(key) });
+            str_puts(out, ": ");
+            pytext_repr(out, value);
+            comma = ", ";
+        }
+        str_putc(out, '}');
+        break;
+    default:
+        str_puts(out, json_is_true(v) ? "True" : json_is_false(v) ? "False" : "None");
+    }
+}
+
+void pytext_str(str *out, const json_t *v)
+{
+    if (json_is_string(v))
+        str_add(out, json_string_value(v), json_string_length(v));
+    else
+        pytext_repr(out, v);
+}
+
+/* ---- JSON ---- */
+
+static void json_text(str *out, const char *p, size_t n)
+{
+    static const char short_forms[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
+    str_putc(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        const char *at = p[i] ? strchr(short_forms, p[i]) : NULL;
+        if (at)
+            str_printf(out, "\\%c", letters[at - short_forms]);
+        else if ((unsigned char)p[i] < 0x20)
+            str_printf(out, "\\u%04x", (unsigned)(unsigned char)p[i]);
+        else
+            str_putc(out, p[i]);
+    }
+    str_putc(out, '"');
+}
+
+static void new_line(str *out, int depth)
+{
+    str_putc(out, '\n');
+    for (int i = 0; i < depth; i++)
+        str_puts(out, "  ");
+}
+
+static void json_value_text(str *out, const json_t *v, int depth)
+{
+    const char *key, *comma = "";
+    json_t *value;
+    size_t i;
+    bool list = json_is_array(v);
+    if (json_is_string(v)) {
+        json_text(out, json_string_value(v), json_string_length(v));
+    } else if (json_is_boolean(v) || json_is_null(v)) {
+        str_puts(out, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "null");
+    } else if (json_is_number(v)) {
+        pytext_repr(out, v);
+    } else if (json_array_size(v) + json_object_size(v) == 0) {
+        str_puts(out, list ? "[]" : "{}");
+    } else {
+        str_putc(out, list ? '[' : '{');
+        json_array_foreach((json_t *)(uintptr_t)v, i, value)
+        {
+            str_puts(out, i ? "," : "");
+            new_line(out, depth + 1);
+            json_value_text(out, value, depth + 1);
+        }
+        json_object_foreach((json_t *)(uintptr_t)v, key, value)
+        {
+            str_puts(out, comma);
+            new_line(out, depth + 1);
+            json_text(out, key, strlen(key));
+            str_puts(out, ": ");
+            json_value_text(out, value, depth + 1);
+            comma = ",";
+        }
+        new_line(out, depth);
+        str_putc(out, list ? ']' : '}');
+    }
+}
+
+void pytext_json(str *out, const json_t *v)
+{
+    json_value_text(out, v, 0);
+}
+
+/* ---- literals ---- */
+
+typedef struct literal {
+    slice s;
+    size_t at;
+    str *out;
+    int depth;
+} literal;
+
+static char peek(const literal *l)
+{
+    return l->at < l->s.n ? l->s.p[l->at] : '\0';
+}
+
+static void skip_spaces(literal *l)
+{
+    while (peek(l) && strchr(" \t\n\r\f", peek(l)))
+        l->at++;
+}
+
+static size_t skip_digits(literal *l)
+{
+    size_t from = l->at;
+    while (peek(l) >= '0' && peek(l) <= '9')
+        l->at++;
+    return l->at - from;
+}
+
+static bool put_real(str *out, const char *digits, bool negative)
+{
+    double value;
+    if (!str_to_f64(digits, &value))
+        return false;
+    json_t *number = json_real(negative ? -value : value);
+    if (number)
+        pytext_repr(out, number);
+    out->failed = out->failed || !number;
+    json_decref(number);
+    return number;
+}
+
+/* An integer without leading zeros, or a decimal number without an exponent. */
+static bool literal_number(literal *l, bool negative)
+{
+    char text[64];
+    size_t from = l->at, whole = skip_digits(l), part = 0;
+    bool real = peek(l) == '.';
+    if (real) {
+        l->at++;
+        part = skip_digits(l);
+    }
+    size_t n = l->at - from - (real && !part); /* "2." is 2.0 */
+    if (whole + part == 0 || n >= sizeof text)
+        return false;
+    memcpy(text, l->s.p + from, n);
+    text[n] = '\0';
+    if (real)
+        return put_real(l->out, text, negative);
+    bool zero = strspn(text, "0") == n;
+    if (text[0] == '0' && !zero)
+        return false;
+    str_printf(l->out, "%s%s", negative && !zero ? "-" : "", zero ? "0" : text);
+    return true;
+}
+
+/* A string without escapes, printed as repr() prints it. */
+static bool literal_string(literal *l)
+{
+    char quote = peek(l);
+    size_t from = ++l->at;
+    while (peek(l) && peek(l) != quote && peek(l) != '\\' && peek(l) != '\n')
+        l->at++;
+    if (peek(l) != quote)
+        return false;
+    json_t *text = json_stringn(l->s.p + from, l->at++ - from);
+    if (text)
+        pytext_repr(l->out, text);
+    bool ok = text;
+    json_decref(text);
+    return ok;
+}
+
+static bool literal_value(literal *l);
+
+static bool literal_items(literal *l, char close)
+{
+    size_t n = 0;
+    bool comma = true;
+    str_putc(l->out, l->s.p[l->at++]);
+    for (skip_spaces(l); peek(l) != close; skip_spaces(l)) {
+        if (!comma)
+            return false;
+        str_puts(l->out, n++ ? ", " : "");
+        if (!literal_value(l))
+            return false;
+        skip_spaces(l);
+        comma = peek(l) == ',';
+        l->at += comma;
+    }
+    l->at++;
+    if (close == ')' && n == 1 && !comma)
+        return false; /* only parentheses around a value: no user of this needs them */
+    str_puts(l->out, close == ')' && n == 1 ? ",)" : close == ')' ? ")" : "]");
+    return true;
+}
+
+static bool literal_value(literal *l)
+{
+    static const char *const words[] = { "True", "False", "None" };
+    skip_spaces(l);
+    char c = peek(l);
+    if (c == '[' || c == '(') {
+        bool ok = ++l->depth < 64 && literal_items(l, c == '[' ? ']' : ')');
+        l->depth--;
+        return ok;
+    }
+    if (c == '\'' || c == '"')
+        return literal_string(l);
+    for (size_t i = 0; i < 3; i++)
+        if (str_starts(l->s.p + l->at, words[i])) {
+            l->at += strlen(words[i]);
+            str_puts(l->out, words[i]);
+            return true;
+        }
+    l->at += c == '-' || c == '+';
+    skip_spaces(l);
+    return literal_number(l, c == '-');
+}
+
+bool pytext_literal(str *out, slice s)
+{
+    size_t before = out->n;
+    str copy = { 0 };
+    str_add(&copy, s.p, s.n);
+    literal l = { .s = slice_of(&copy), .out = out };
+    bool ok = s.n >= 2 && s.p[0] == '[' && s.p[s.n - 1] == ']' && str_ok(&copy) &&
+              literal_value(&l) && l.at == s.n;
+    out->failed = out->failed || !str_ok(&copy);
+    str_free(&copy);
+    if (!ok && out->p) {
+        out->n = before;
+        out->p[before] = '\0';
+    }
+    return ok;
+}

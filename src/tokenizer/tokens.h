@@ -1,0 +1,16 @@
+/* tokens: a run of tokens of one sequence, as it enters a forward. Data and model both speak of it;
+ * neither includes the other. */
+#ifndef PESC_TOKENIZER_TOKENS_H
+#define PESC_TOKENIZER_TOKENS_H
+
+#include <stdint.h>
+
+/* n tokens, of which the first has position `past`. With a KV cache, kv_seq names the sequence the
+ * rows are appended to, whose length must be `past`; without one both are 0. */
+typedef struct token_seq {
+    const int32_t *ids; /* [n], borrowed */
+    int32_t n, past, kv_seq;
+    int32_t specialist; /* whose LoRA or experts its rows use (model/specialists.h); 0: none */
+} token_seq;
+
+#endif
