@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/peftfields.h"
 #include "format/safetensors.h"
 #include "format/torchbin.h"
 
@@ -20,45 +21,6 @@ typedef struct settings {
     double alpha;
     bool rslora;
 } settings;
-
-/* Settings that change what an adapter computes in a way pesc does not follow. Absent, null, false,
- * an empty list or object and `harmless` are all fine. */
-static const struct {
-    const char *key, *harmless, *what;
-} refused[] = {
-    { "use_dora", NULL, "DoRA" },
-    { "bias", "none", "trained biases" },
-    { "lora_bias", NULL, "biases on LoRA" },
-    { "modules_to_save", NULL, "fully trained modules" },
-    { "fan_in_fan_out", NULL, "transposed weights" },
-    { "target_parameters", NULL, "LoRA on parameters" },
-    { "layer_replication", NULL, "replicated layers" },
-    { "trainable_token_indices", NULL, "trained tokens" },
-    { "alora_invocation_tokens", NULL, "activated LoRA" },
-    { "use_qalora", NULL, "QALoRA" },
-    { "use_bdlora", NULL, "block-diagonal LoRA" },
-    { "kasa_config", NULL, "KaSA" },
-    { "velora_config", NULL, "VeLoRA" },
-    { "arrow_config", NULL, "Arrow routing" },
-    { "monteclora_config", NULL, "MonteCLoRA" },
-};
-
-static bool is_set(const json_t *v, const char *harmless)
-{
-    switch (v ? json_typeof(v) : JSON_NULL) {
-    case JSON_NULL:
-    case JSON_FALSE:
-        return false;
-    case JSON_ARRAY:
-        return json_array_size(v) > 0;
-    case JSON_OBJECT:
-        return json_object_size(v) > 0;
-    case JSON_STRING:
-        return !harmless || strcmp(json_string_value(v), harmless) != 0;
-    default:
-        return true;
-    }
-}
 
 static pesc_status read_alpha(const settings *s, const char *key, const json_t *v, double *out)
 {
@@ -97,11 +59,7 @@ static pesc_status read_settings(settings *s, const char *dir)
     if (strcmp(type, "LORA") != 0)
         return fail(PESC_UNSUPPORTED,
                     "%s: peft_type: found %s; of PEFT's methods pesc applies LORA", s->file, type);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (is_set(json_object_get(s->json, refused[i].key), refused[i].harmless))
-            return fail(PESC_UNSUPPORTED,
-                        "%s: %s: pesc does not apply %s; merge the adapter into its base with PEFT",
-                        s->file, refused[i].key, refused[i].what);
+    TRY(peftfields_check(s->json, s->file));
     TRY(json_get_i64(at, "r", true, 1, MAX_RANK, &s->r));
     TRY(json_get_bool(at, "use_rslora", false, &s->rslora));
     return read_alpha(s, "lora_alpha", json_value(s->json, "lora_alpha"), &s->alpha);
@@ -195,6 +153,7 @@ static pesc_status add_lora(peft *p, const settings *s, const weight *a)
         return fail_nomem(a->file, stem + 1);
     memcpy(module, a->name, stem);
     *l = (peft_lora){ .module = module, .a = a, .b = b };
+    TRY(peftfields_selects(s->json, s->file, module));
     TRY(scale_of(s, l, &l->scale));
     p->n++;
     return PESC_OK;

@@ -3,8 +3,8 @@
  *
  * Yields one row for each adapted linear: W x becomes W x + scale * B (A x). The reader checks
  * that every A has its B, that both have the rank the configuration gives to that module, and that
- * nothing else is in the file. What pesc does not apply (DoRA, biases, saved modules, embeddings,
- * fused expert parameters) is refused by name, never ignored. */
+ * nothing else is in the file. What pesc does not apply is refused by name, never ignored
+ * (peftfields.h). */
 #ifndef PESC_FORMAT_PEFT_H
 #define PESC_FORMAT_PEFT_H
 

@@ -131,6 +131,109 @@ static void test_refuses_settings(void **state)
         must_fail(open_and_close(put(rows[i].config, good, 2)), rows[i].status, rows[i].part);
 }
 
+/* Every field of LoraConfig, as PEFT 0.21 has it, with a value that is not its default. */
+static const struct {
+    const char *field, *refused; /* NULL: the adapter is applied */
+} every_field[] = {
+    { "\"task_type\":\"SEQ_CLS\"", NULL },
+    { "\"auto_mapping\":{\"base_model_class\":\"X\"}", NULL },
+    { "\"peft_version\":\"0.21.2\"", NULL },
+    { "\"revision\":\"main\"", NULL },
+    { "\"inference_mode\":true", NULL },
+    { "\"lora_dropout\":0.5", NULL },
+    { "\"megatron_core\":\"megatron.core\"", NULL },
+    { "\"runtime_config\":{\"ephemeral_gpu_offload\":true}", NULL },
+    { "\"qalora_group_size\":16", NULL },
+    { "\"loftq_config\":{\"loftq_bits\":4}", NULL },
+    { "\"eva_config\":{\"rho\":2.0}", NULL },
+    { "\"corda_config\":{\"verbose\":false}", NULL },
+    { "\"lora_ga_config\":{\"scale\":\"stable\"}", NULL },
+    { "\"init_lora_weights\":true", NULL },
+    { "\"init_lora_weights\":false", NULL },
+    { "\"init_lora_weights\":null", NULL },
+    { "\"init_lora_weights\":\"gaussian\"", NULL },
+    { "\"init_lora_weights\":\"Gaussian\"", NULL },
+    { "\"init_lora_weights\":\"eva\"", NULL },
+    { "\"init_lora_weights\":\"orthogonal\"", NULL },
+    { "\"init_lora_weights\":\"mica\"", NULL },
+    { "\"init_lora_weights\":\"pissa\"", "found \"pissa\", with which the base" },
+    { "\"init_lora_weights\":\"pissa_niter_16\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"olora\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"OLoRA\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"corda\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"loftq\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"lora_ga\"", "with which the base model was changed" },
+    { "\"init_lora_weights\":\"newer\"", "found \"newer\", expected true, false" },
+    { "\"init_lora_weights\":\"\"", "found \"\", expected true" },
+    { "\"init_lora_weights\":1", "found an integer, expected true" },
+    { "\"target_modules\":[\"q_proj\",\"x\"]", NULL },
+    { "\"target_modules\":[\"model.layers.0.self_attn.q_proj\"]", NULL },
+    { "\"target_modules\":[\"self_attn.q_proj\"]", NULL },
+    { "\"target_modules\":\".*\\\\.(q|k)_proj\"", NULL },
+    { "\"target_modules\":\"all-linear\"", NULL },
+    { "\"target_modules\":null", NULL },
+    { "\"target_modules\":[\"k_proj\",\"_proj\"]", "target_modules: the adapter has a LoRA" },
+    { "\"target_modules\":\".*k_proj\"", "target_modules: the adapter has a LoRA" },
+    { "\"target_modules\":\"layers.0.*q_proj\"", "target_modules: the adapter has a LoRA" },
+    { "\"target_modules\":{\"a\":1}", "found an object, expected a list" },
+    { "\"target_modules\":[1]", "entry 0: found an integer, expected a name" },
+    { "\"exclude_modules\":[\"k_proj\"]", NULL },
+    { "\"exclude_modules\":\"\"", NULL },
+    { "\"exclude_modules\":\"q_proj\"", NULL },
+    { "\"exclude_modules\":[\"q_proj\"]", "exclude_modules: the adapter has a LoRA" },
+    { "\"exclude_modules\":\".*layers.0.*\"", "exclude_modules: the adapter has a LoRA" },
+    { "\"layers_to_transform\":[0,3]", NULL },
+    { "\"layers_to_transform\":0", NULL },
+    { "\"layers_to_transform\":[]", NULL },
+    { "\"layers_to_transform\":[0],\"layers_pattern\":\"layers\"", NULL },
+    { "\"layers_to_transform\":[0],\"layers_pattern\":[\"h\",\"layers\"]", NULL },
+    { "\"layers_to_transform\":[1]", "layers_to_transform: the adapter has a LoRA" },
+    { "\"layers_to_transform\":3", "layers_to_transform: the adapter has a LoRA" },
+    { "\"layers_to_transform\":[0],\"layers_pattern\":\"h\"", "layers_to_transform: the" },
+    { "\"use_dora\":true", "use_dora: pesc does not apply DoRA" },
+    { "\"bias\":\"all\"", "bias: pesc does not apply" },
+    { "\"lora_bias\":true", "lora_bias: pesc does not apply" },
+    { "\"modules_to_save\":[\"lm_head\"]", "modules_to_save: pesc does not apply" },
+    { "\"fan_in_fan_out\":true", "fan_in_fan_out: pesc does not apply" },
+    { "\"target_parameters\":[\"x\"]", "target_parameters: pesc does not apply" },
+    { "\"layer_replication\":[[0,1]]", "layer_replication: pesc does not apply" },
+    { "\"trainable_token_indices\":[1]", "trainable_token_indices: pesc does not apply" },
+    { "\"trainable_token_indices\":{\"e\":[1]}", "trainable_token_indices: pesc does not" },
+    { "\"alora_invocation_tokens\":[1]", "alora_invocation_tokens: pesc does not apply" },
+    { "\"use_qalora\":true", "use_qalora: pesc does not apply" },
+    { "\"use_bdlora\":{\"nblocks\":2}", "use_bdlora: pesc does not apply" },
+    { "\"kasa_config\":{\"beta\":1}", "kasa_config: pesc does not apply" },
+    { "\"velora_config\":{\"scale\":1}", "velora_config: pesc does not apply" },
+    { "\"arrow_config\":{\"top_k\":1}", "arrow_config: pesc does not apply" },
+    { "\"monteclora_config\":{\"num_samples\":1}", "monteclora_config: pesc does not apply" },
+    { "\"megatron_config\":{\"a\":1}", "megatron_config: pesc does not apply" },
+    { "\"ensure_weight_tying\":true", "ensure_weight_tying: pesc does not apply" },
+    { "\"use_newer\":true", "\"use_newer\": pesc does not know this field" },
+    { "\"newer_config\":{\"a\":1}", "\"newer_config\": pesc does not know this field" },
+    { "\"newer_list\":[1]", "\"newer_list\": pesc does not know this field" },
+    { "\"use_newer\":false,\"newer_config\":null,\"newer_size\":16,\"newer_kind\":\"a\"", NULL },
+};
+
+static void test_walks_every_field(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof every_field / sizeof *every_field; i++) {
+        char config[512];
+        snprintf(config, sizeof config, "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":8,%s}",
+                 every_field[i].field);
+        pesc_status s = open_and_close(put(config, good, 2));
+        if (!every_field[i].refused)
+            must(s);
+        else
+            must_fail(s,
+                      strstr(every_field[i].refused, "found an object") ||
+                              strstr(every_field[i].refused, "entry 0")
+                          ? PESC_FORMAT
+                          : PESC_UNSUPPORTED,
+                      every_field[i].refused);
+    }
+}
+
 static const struct {
     test_tensor t[3];
     size_t n;
@@ -228,8 +331,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_what_peft_wrote), cmocka_unit_test(test_computes_the_scale),
-        cmocka_unit_test(test_refuses_settings),      cmocka_unit_test(test_refuses_tensors),
-        cmocka_unit_test(test_finds_its_files),       cmocka_unit_test(test_bears_torture),
+        cmocka_unit_test(test_refuses_settings),      cmocka_unit_test(test_walks_every_field),
+        cmocka_unit_test(test_refuses_tensors),       cmocka_unit_test(test_finds_its_files),
+        cmocka_unit_test(test_bears_torture),
     };
     return cmocka_run_group_tests_name("peft", tests, NULL, NULL);
 }
