@@ -207,6 +207,15 @@ static double per(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* Forwards between the first token and the last: each choice's first token came with its prompt. */
+static double steps(const call *c)
+{
+    double n = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        n += c->choices[i].ids.n > 1 ? (double)(c->choices[i].ids.n - 1) : 0;
+    return n;
+}
+
 json_t *answer_timings(const call *c)
 {
     double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
@@ -216,8 +225,8 @@ json_t *answer_timings(const call *c)
                      (json_int_t)c->cached_tokens, "prompt_n", read, "prompt_ms", before,
                      "prompt_per_token_ms", per(before, (double)read), "prompt_per_second",
                      per(1000 * (double)read, before), "predicted_n", made, "predicted_ms", after,
-                     "predicted_per_token_ms", per(after, (double)made), "predicted_per_second",
-                     per(1000 * (double)made, after));
+                     "predicted_per_token_ms", per(after, steps(c)), "predicted_per_second",
+                     per(1000 * steps(c), after));
 }
 
 /* What is reported of a choice beside its text, from what was sent already on. A whole answer has
