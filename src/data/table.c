@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "format/strtab.h"
 
 #include <string.h>
 
@@ -77,7 +78,7 @@ static size_t without_cr(const char *row, size_t n)
     return n > 0 && row[n - 1] == '\r' ? n - 1 : n;
 }
 
-static pesc_status add_column(layout *l, const str *cell)
+static pesc_status add_column(layout *l, const str *cell, strtab *names, size_t *cap)
 {
     const char *p = cell->p ? cell->p : "", *end = p + cell->n;
     while (p < end && *p == ' ')
@@ -86,18 +87,16 @@ static pesc_status add_column(layout *l, const str *cell)
         end--;
     if (!utf8_valid(p, (size_t)(end - p)))
         return fail(PESC_FORMAT, "the name of column %zu is not UTF-8", l->n_columns + 1);
-    char **grown = mem_grow(l->columns, l->n_columns + 1, sizeof *grown);
-    char *name = grown ? mem_strndup(p, (size_t)(end - p)) : NULL;
-    if (grown)
-        l->columns = grown;
-    if (!name)
+    if (memchr(p, 0, (size_t)(end - p)))
+        return fail(PESC_FORMAT, "the name of column %zu holds a NUL", l->n_columns + 1);
+    if (strtab_find(names, p, (size_t)(end - p)) >= 0)
+        return fail(PESC_FORMAT, "two columns have the name \"%.*s\"", (int)(end - p), p);
+    bool room = mem_room((void **)&l->columns, cap, l->n_columns, sizeof *l->columns);
+    char *name = room ? mem_strndup(p, (size_t)(end - p)) : NULL;
+    if (!name || strtab_add(names, p, (size_t)(end - p)) < 0) {
+        mem_free(name);
         return fail_nomem("the columns of a table", cell->n);
-    for (size_t i = 0; i < l->n_columns; i++)
-        if (strcmp(l->columns[i], name) == 0) {
-            pesc_status s = fail(PESC_FORMAT, "two columns have the name \"%s\"", name);
-            mem_free(name);
-            return s;
-        }
+    }
     l->columns[l->n_columns++] = name;
     return PESC_OK;
 }
@@ -109,13 +108,15 @@ pesc_status table_header(layout *l)
     str cell = { 0 };
     if (!table_row(data, l->map->size, l->begin, l->separator, &begin, &end))
         return fail(PESC_FORMAT, "%s: is empty: it holds no record", l->map->path);
-    size_t n = without_cr(data + begin, end - begin);
+    size_t n = without_cr(data + begin, end - begin), cap = 0;
+    strtab names = { 0 };
     pesc_status s = PESC_OK;
     while (s == PESC_OK && at <= n) {
         s = next_cell(data + begin, n, &at, l->separator, &cell);
         if (s == PESC_OK)
-            s = add_column(l, &cell);
+            s = add_column(l, &cell, &names, &cap);
     }
+    strtab_free(&names);
     str_free(&cell);
     l->begin = end < l->map->size ? end + 1 : end;
     if (s != PESC_FORMAT)

@@ -4,8 +4,8 @@
 #define LONGEST_PER_BYTE 64u
 #define BYTES_MIN (4u << 20)
 #define BYTES_PER_BYTE 256u
-#define STEPS_MIN (256u << 20) /* an honest pattern may take n^2 on a run of n blanks */
-#define STEPS_PER_BYTE 64u
+#define STEPS_MIN (208u << 20) /* an honest pattern may take n^2 on a run of n blanks */
+#define STEPS_PER_BYTE 32u
 
 void budget_add(budget *b, size_t n)
 {

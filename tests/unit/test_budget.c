@@ -115,7 +115,7 @@ static void long_literals_are_refused(void **state)
 #ifdef __SANITIZE_THREAD__
 enum { MOST_SECONDS = 60 };
 #else
-enum { MOST_SECONDS = 15 };
+enum { MOST_SECONDS = 2 };
 #endif
 
 /* Patterns that backtrack or scan without end, on 20 KB: all of it ends in seconds. */
@@ -127,13 +127,10 @@ static void regular_expressions(void **state)
         size_t n;
         bool refused;
     } rows[] = {
-        { "a*a*a*b", 20000, true },
-        { "(?:a*b|a)*!a", 2000, true },
-        { "(.*)(.*)(.*)!a", 2000, true },
-        { "(?>a*)b", 10000, false },
-        { "a{1,40}b", 20000, false },
-        { "a+", 20000, false },
-        { "\\\\s+(?!\\\\S)|a+$|a", 10000, false },
+        { "a*a*a*b", 20000, true },       { "(?:a*b|a)*!a", 2000, true },
+        { "(.*)(.*)(.*)!a", 2000, true }, { "(a+)+[bc]", 20000, true },
+        { "(?>a*)b", 10000, false },      { "a{1,40}b", 20000, false },
+        { "a+", 20000, false },           { "\\\\s+(?!\\\\S)|a+$|a", 10000, false },
     };
     enum { N = 20000 };
     char text[N];

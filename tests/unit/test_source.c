@@ -1,10 +1,12 @@
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "support/check.h"
 #include "data/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/pesc-source-XXXXXX";
@@ -308,6 +310,32 @@ static void bad_rows_are_named(void **state)
     path = put("t.csv", "a,\xFF\n1,2\n", 8);
     must_fail(source_open(&s, &path, 1), PESC_FORMAT,
               "in the header: the name of column 2 is not UTF-8");
+    path = put("t.csv", "a,b\0c\n1,2\n", 10);
+    must_fail(source_open(&s, &path, 1), PESC_FORMAT,
+              "in the header: the name of column 2 holds a NUL");
+}
+
+/* Time in proportion to the number of columns. */
+static void many_columns_are_read_at_once(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 110000, MOST_SECONDS = 2 };
+    str text = { 0 };
+    for (int line = 0; line < 2; line++)
+        for (int i = 0; i < COLUMNS; i++)
+            str_printf(&text, "%s%d%c", line ? "" : "c", i, i + 1 < COLUMNS ? ',' : '\n');
+    const char *path = put("wide.csv", text.p, text.n);
+    source *s;
+    json_t *v;
+    clock_t begin = clock();
+    must(source_open(&s, &path, 1));
+    must(source_record(s, 0, &v));
+    assert_true(clock() - begin < MOST_SECONDS * CLOCKS_PER_SEC);
+    assert_int_equal(json_object_size(v), COLUMNS);
+    assert_string_equal(json_string_value(json_object_get(v, "c109999")), "109999");
+    json_decref(v);
+    source_close(s);
+    str_free(&text);
 }
 
 /* A line of NUL bytes is no blank line: it is what a crash leaves in a file. */
@@ -351,6 +379,7 @@ int main(void)
         cmocka_unit_test(large_file_stays_outside),
         cmocka_unit_test(every_layout),
         cmocka_unit_test(bad_rows_are_named),
+        cmocka_unit_test(many_columns_are_read_at_once),
         cmocka_unit_test(nul_bytes_are_refused),
         cmocka_unit_test(directories_are_explained),
     };
