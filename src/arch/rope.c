@@ -133,6 +133,13 @@ static float theta_of(const config *c, int64_t length)
     return (float)((double)c->rope_theta * pow(stretch, dim / (dim - 2)));
 }
 
+int32_t rope_shareable(const config *c, int32_t length)
+{
+    if (c->rope != ROPE_DYNAMIC)
+        return INT32_MAX;
+    return length <= c->context ? c->context : 0;
+}
+
 static float llama3(const config *c, float inv)
 {
     float wavelength = (float)(2 * M_PI) / inv;

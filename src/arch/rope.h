@@ -11,6 +11,11 @@
 /* Fills the rope_ fields of a configuration whose context is known. */
 pesc_status rope_read(config *c, json_where w);
 
+/* How many tokens at the beginning of a sequence of `length` tokens have rotations, and hence keys,
+ * that do not depend on what follows: with dynamic scaling none of a sequence beyond the context.
+ * Only these may be shared with another sequence that begins with the same tokens. */
+int32_t rope_shareable(const config *c, int32_t length);
+
 /* config_rot_dim / 2 values for sequences of `length` tokens. Only dynamic scaling looks at the
  * length, and only beyond the context. */
 void rope_frequencies(const config *c, int64_t length, float *out);

@@ -118,7 +118,9 @@ pesc_status pack_add(packer *p, const pack_item *item)
             span->n_targets++;
         }
     memcpy(p->ids + p->n_tokens, item->ids, (size_t)item->n * sizeof *p->ids);
-    p->seqs[p->n_seqs++] = (token_seq){ .n = item->n, .past = item->past, .kv_seq = item->kv_seq };
+    p->seqs[p->n_seqs++] = (token_seq){
+        .n = item->n, .past = item->past, .kv_seq = item->kv_seq, .whole = item->whole
+    };
     p->n_tokens += (size_t)item->n;
     return PESC_OK;
 }

@@ -1,5 +1,6 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
 #include "infer/sameshape.h"
+#include "arch/rope.h"
 
 enum {
     LOOKAHEAD = 4,  /* waiting requests that a step looks at, for each slot */
@@ -58,6 +59,11 @@ void scheduler_share(scheduler *s)
 
 /* ---- admission ---- */
 
+int32_t scheduler_shareable(const scheduler *s, const job *j)
+{
+    return rope_shareable(&s->m->shape.cfg, j->r.n);
+}
+
 /* Whether the slot that the request waits for is still at work on the prefix. */
 static bool still_waits(const scheduler *s, const job *j)
 {
@@ -74,9 +80,11 @@ static int32_t shared_with(const scheduler *s, const job *j, const job *running,
     int32_t end = job_feed_end(running);
     if (running->r.scope != j->r.scope || running->fed >= end)
         return 0;
-    if (!job_is_score(running))
-        end = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
-    int32_t n = 0, most = min_i32(end, job_first_row(j));
+    int32_t most = min_i32(scheduler_shareable(s, running), scheduler_shareable(s, j));
+    if (!job_is_score(running) || most < end)
+        end = min_i32(end, most) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    int32_t n = 0;
+    most = min_i32(end, job_first_row(j));
     if (most < least || running->ids.ids[least - 1] != j->ids.ids[least - 1])
         return 0;
     while (n < most && running->ids.ids[n] == j->ids.ids[n])
@@ -154,8 +162,9 @@ pesc_status scheduler_admit(scheduler *s)
         }
         if (kvcache_unused(s->kv) == 0) /* for the copy of a page, before pages are found */
             prefix_evict(s->prefixes);
-        int32_t n = prefix_find(s->prefixes,
-                                (prefix_key){ j->r.scope, j->ids.ids, job_first_row(j) }, s->pages);
+        int32_t most = min_i32(job_first_row(j), scheduler_shareable(s, j));
+        int32_t n =
+            prefix_find(s->prefixes, (prefix_key){ j->r.scope, j->ids.ids, most }, s->pages);
         if (s->same_rows)
             n = sameshape_found(j, n);
         if (begins_to_wait(s, j, n)) {

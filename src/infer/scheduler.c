@@ -222,8 +222,9 @@ void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last)
 static void cache_prefix(scheduler *s, int32_t slot, bool all)
 {
     job *j = s->slots[slot];
-    int32_t most = s->same_rows ? sameshape_cacheable(j, j->fed) : j->fed,
-            full = most / KV_PAGE_TOKENS;
+    int32_t most = s->same_rows ? sameshape_cacheable(j, j->fed) : j->fed;
+    most = min_i32(most, scheduler_shareable(s, j));
+    int32_t full = most / KV_PAGE_TOKENS;
     if (!all && full == j->cached)
         return;
     j->cached = full;
@@ -374,6 +375,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
                                   .n = n,
                                   .past = j->fed,
                                   .kv_seq = slot,
+                                  .whole = j->r.n,
                                   .specialist = j->r.specialist };
     to->placed[to->n++] =
         (placed){ .j = j, .slot = slot, .first = asked, .n = to->asked.n - asked };

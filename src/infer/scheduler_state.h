@@ -90,6 +90,8 @@ pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n);
 job *scheduler_leave_slot(scheduler *s, int32_t slot);
 /* Tokens of the slot that fill pages go into the prefix cache. */
 void scheduler_cache_prefix(scheduler *s, int32_t slot);
+/* How many of its first tokens a request may share with others, see rope_shareable(). */
+int32_t scheduler_shareable(const scheduler *s, const job *j);
 
 /* After a forward: chooses the next tokens and makes the results those that are to be told. */
 pesc_status scheduler_take_results(scheduler *s);

@@ -142,6 +142,7 @@ pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, in
                             .n = here,
                             .n_next = here,
                             .past = at,
+                            .whole = n + 1, /* with the last target */
                             .kv_seq = s->seq,
                             .tag = (uintptr_t)out };
         TRY(pack_add(s->pack, &piece));

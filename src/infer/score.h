@@ -15,7 +15,8 @@ typedef struct score {
     uint64_t count;
 } score;
 
-/* Adds the loss of each targets[i], predicted from ids[0..i]; a target below 0 is not scored. ids
+/* Adds the loss of each targets[i], predicted from ids[0..i]; a target below 0 is not scored. The
+ * sequence is n + 1 tokens long, with what follows ids (which matters with dynamic RoPE). ids
  * and targets are copied; *out is complete after scorer_flush() and must stay valid until then. */
 pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, int32_t n,
                        score *out);

@@ -2,6 +2,7 @@
 
 #include "base/args.h"
 #include "base/mem.h"
+#include "arch/rope.h"
 
 #include <string.h>
 
@@ -25,6 +26,7 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     s->model = m;
     model_keep(m);
     s->n_ctx = n_ctx;
+    s->shareable = SIZE_MAX;
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
                         .max_seqs = 1,
                         .max_out = 1 };
@@ -66,14 +68,16 @@ void pesc_session_reset(pesc_session *s)
         return;
     kvcache_truncate(s->kv, 0, 0);
     s->fed.n = 0;
+    s->shareable = SIZE_MAX;
 }
 
 /* One forward over n tokens; the logits of the last one come back only when wanted. The device is
  * held for one forward at a time, so that sessions of other threads take turns with this one. */
-static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, bool want_logits)
+static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, int32_t whole,
+                           bool want_logits)
 {
     DEVICE_CALL(s->model->dev);
-    token_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .kv_seq = 0 };
+    token_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .whole = whole };
     int32_t last = n - 1;
     tensor logits = { 0 };
     TRY(pass_set(s->pass, &seq, 1, &last, want_logits));
@@ -93,9 +97,12 @@ static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n)
                     "%zu tokens after %zu do not fit a context of %d; shorten the text or ask for "
                     "a larger context",
                     n, s->fed.n, s->n_ctx);
+    const int32_t whole = (int32_t)(s->fed.n + n);
+    if (rope_shareable(&s->model->shape.cfg, whole) == 0 && s->fed.n < s->shareable)
+        s->shareable = s->fed.n;
     for (size_t at = 0; at < n;) {
         size_t step = n - at < SESSION_PREFILL ? n - at : SESSION_PREFILL;
-        TRY(forward(s, ids + at, (int32_t)step, at + step == n));
+        TRY(forward(s, ids + at, (int32_t)step, whole, at + step == n));
         at += step;
     }
     return PESC_OK;
@@ -119,10 +126,12 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
     if (n == 0)
         return fail(PESC_USAGE, "the prompt is empty: a model needs at least one token to go on "
                                 "from (its tokenizer adds none here)");
-    size_t common = 0;
-    while (common < n - 1 && common < s->fed.n && s->fed.ids[common] == ids[common])
+    size_t common = 0, most = rope_shareable(&s->model->shape.cfg, (int32_t)n) ? s->shareable : 0;
+    most = most < s->fed.n ? most : s->fed.n;
+    while (common < n - 1 && common < most && s->fed.ids[common] == ids[common])
         common++;
     kvcache_truncate(s->kv, 0, (int32_t)common);
     s->fed.n = common;
+    s->shareable = SIZE_MAX;
     return feed(s, ids + common, n - common);
 }

@@ -10,7 +10,8 @@ struct pesc_session {
     pesc_model *model; /* borrowed */
     kvcache *kv;
     pass *pass;
-    id_list fed; /* tokens whose keys and values are in the cache */
+    id_list fed;      /* tokens whose keys and values are in the cache */
+    size_t shareable; /* the first of them have keys that any longer text may use, see rope.h */
     int32_t n_ctx;
     float *logits; /* [V], host */
 };

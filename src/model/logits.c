@@ -33,7 +33,9 @@ static pesc_status read_all(reader *r, const int32_t *ids, int32_t n, float *out
     device *dev = r->m->dev;
     for (int32_t at = 0; at < n; at += r->most) {
         int32_t left = n - at;
-        token_seq seq = { .ids = ids + at, .n = left < r->most ? left : r->most, .past = at };
+        token_seq seq = {
+            .ids = ids + at, .n = left < r->most ? left : r->most, .past = at, .whole = n
+        };
         tensor logits;
         TRY(pass_set(r->pass, &seq, 1, r->rows, seq.n));
         TRY(model_fwd(r->m, r->pass, &logits));

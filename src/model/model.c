@@ -289,8 +289,8 @@ static void rope_tables(const pass *p)
         op->rope_table(p->dev, p->cos, p->sin, p->pos, p->inv_freq, p->m->rope_scale);
         return;
     }
-    for (int32_t s = 0; s < p->n_seqs; s++) {
-        int32_t at = p->host.starts[s], n = p->host.starts[s + 1] - at;
+    for (int32_t s = 0; s < p->n_spans; s++) {
+        int32_t at = p->host.spans[s].first, n = p->host.spans[s + 1].first - at;
         op->rope_table(p->dev, tensor_slice(&p->cos, at, n), tensor_slice(&p->sin, at, n),
                        tensor_slice(&p->pos, at, n), tensor_slice(&p->inv_freq, s, 1),
                        p->m->rope_scale);

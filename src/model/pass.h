@@ -20,6 +20,12 @@ typedef enum pass_phase {
     PHASE_BACKWARD,  /* gradients of one layer */
 } pass_phase;
 
+/* Tokens of one sequence that are rotated alike, up to the next span. */
+typedef struct rope_span {
+    int32_t first;
+    int64_t length; /* the length that their frequencies are for */
+} rope_span;
+
 /* Small host arrays. Those in the first `bytes` of host_memory are how pass_set() hands its tokens
  * to the device. */
 typedef struct pass_host {
@@ -28,11 +34,12 @@ typedef struct pass_host {
     int32_t *starts;    /* [n_seq + 1] */
     int32_t *rows;      /* [n_out] */
     int32_t *table;     /* [n_seq, max_pages] */
-    float *inv_freq;    /* [n_seq or 1, rot/2] */
+    float *inv_freq;    /* [n_spans, rot/2] */
     size_t bytes;
     int32_t *kv_seq;     /* [n_seq] */
     int32_t *specialist; /* [n_seq] */
     bool specialists;    /* one of them is not 0 */
+    rope_span *spans;    /* [n_spans + 1], with dynamic rope; the last is the end */
 } pass_host;
 
 /* The residual stream as a sublayer leaves it. The sublayer's output is not added yet: the next
@@ -51,14 +58,15 @@ struct pass {
     pass_limits lim;
     uint64_t id;              /* unique among the passes of this process */
     int32_t n, n_seqs, n_out; /* of the tokens that are set */
+    int32_t n_spans;          /* with dynamic rope, else 1 */
     pass_phase phase;
     void *memory, *host_memory;
     size_t bytes;
     pass_host host;
     tensor ids, pos, who, starts, rows, table; /* host's arrays on the device */
-    tensor inv_freq; /* f32 [n_seq, rot/2] with dynamic rope, else [1, rot/2] */
-    tensor cos, sin; /* f32 [T, rot/2] */
-    tensor x;        /* f32 [T,C]: the residual stream, where no layer keeps its input */
+    tensor inv_freq;                           /* f32 [n_spans, rot/2] */
+    tensor cos, sin;                           /* f32 [T, rot/2] */
+    tensor x; /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
     tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
     tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of specialists */

@@ -212,7 +212,7 @@ static double steps(const call *c)
 {
     double n = 0;
     for (size_t i = 0; i < c->n_choices; i++)
-        n += c->choices[i].ids.n > 1 ? (double)(c->choices[i].ids.n - 1) : 0;
+        n += c->choices[i].answer.ids.n > 1 ? (double)(c->choices[i].answer.ids.n - 1) : 0;
     return n;
 }
 

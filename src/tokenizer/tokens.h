@@ -10,6 +10,9 @@
 typedef struct token_seq {
     const int32_t *ids; /* [n], borrowed */
     int32_t n, past, kv_seq;
+    int32_t whole; /* tokens of the whole sequence as far as it is known, which dynamic RoPE depends
+                      on; 0: those up to the end of this run. A token beyond it, which was
+                      generated, counts those up to itself. */
     int32_t specialist; /* whose LoRA or experts its rows use (model/specialists.h); 0: none */
 } token_seq;
 

@@ -2,7 +2,9 @@
  * bits of prefill, packed sequences those of sequences alone, any thread count those of one, and
  * PESC with zero `up` those of the dense model. That the numbers are right is for tests/golden. */
 #include "base/mem.h"
+#include "infer/score.h"
 #include "model/model.h"
+#include "model/next_token.h"
 #include "tensor/bf16.h"
 
 #include "support/check.h"
@@ -47,7 +49,7 @@ static const row rows[] = {
     { "deepseek_v2", "{\"model_type\":\"deepseek_v2\",\"q_lora_rank\":24," COMMON MLA "}" },
     { "deepseek_lite", "{\"model_type\":\"deepseek_v2\",\"q_lora_rank\":null," COMMON MLA "}" },
 };
-enum { N_ROWS = sizeof rows / sizeof *rows, V = 67, LONG = 150 };
+enum { N_ROWS = sizeof rows / sizeof *rows, V = 67, LONG = 150, FAR = 700, MADE = 5 };
 
 static pesc_device *one, *three;
 static int32_t ids[LONG];
@@ -110,7 +112,7 @@ static void stir(pesc_model *m)
 /* Logits of every token of some sequences in one pass; for free(). */
 static float *run(pesc_model *m, kvcache *kv, const token_seq *seqs, int32_t n_seqs)
 {
-    int32_t n = 0, out[LONG * 2];
+    int32_t n = 0, out[FAR + MADE];
     for (int32_t s = 0; s < n_seqs; s++)
         n += seqs[s].n;
     for (int32_t i = 0; i < n; i++)
@@ -166,6 +168,100 @@ static void decoding_is_prefill(void **state)
         free(whole);
         pesc_model_close(m);
     }
+}
+
+static void fill_many(int32_t many[FAR + MADE])
+{
+    for (int i = 0; i < FAR + MADE; i++)
+        many[i] = (i * 13 + i * i * 5) % V;
+}
+
+/* Beyond its context a sequence with dynamic RoPE is rotated by its own length, in whatever pieces
+ * it is computed; a generated token is rotated by the length it makes, and cached keys stay. */
+static void dynamic_rope_is_by_the_whole_sequence(void **state)
+{
+    (void)state;
+    int32_t many[FAR + MADE];
+    fill_many(many);
+    pesc_model *m = open_row(three, "dynamic", "", "f32");
+    assert_true(m->shape.cfg.context < 512); /* the prompt is read in pieces */
+    float *want = alone(m, many, FAR), *got = malloc(sizeof(float[FAR * V]));
+    must(pesc_logits(m, many, FAR, got));
+    same(got, want, FAR);
+
+    scorer *losses;
+    score found = { 0 };
+    double expected = 0;
+    must(scorer_open(&losses, m, FAR));
+    must(scorer_add(losses, many, many + 1, FAR - 1, &found));
+    must(scorer_flush(losses));
+    scorer_close(losses);
+    for (int i = 0; i < FAR - 1; i++) {
+        const float *here = want + (size_t)i * V;
+        next_token p = next_token_of(here, V);
+        expected -= next_token_log(&p, here, (size_t)many[i + 1]);
+    }
+    assert_true(fabs(found.sum - expected) < 1e-5 * expected);
+
+    pesc_session *s;
+    const float *last;
+    kvcache *kv = NULL;
+    must(kvcache_open(&kv, three, &m->shape.cfg, DT_F32, 1, FAR + MADE, FAR + MADE));
+    must(pesc_session_open(&s, m, FAR + MADE));
+    free(run(m, kv, &(token_seq){ .ids = many, .n = FAR }, 1));
+    must(pesc_session_feed(s, many, FAR, &last));
+    same(last, want + (size_t)(FAR - 1) * V, 1);
+    for (int i = FAR; i < FAR + MADE; i++) {
+        float *one_more = run(m, kv, &(token_seq){ .ids = many + i, .n = 1, .past = i }, 1);
+        must(pesc_session_feed(s, many + i, 1, &last));
+        same(last, one_more, 1);
+        free(one_more);
+    }
+    kvcache_close(kv);
+
+    /* Generated tokens that are fed again in one forward keep their rotations. */
+    must(kvcache_open(&kv, three, &m->shape.cfg, DT_F32, 1, FAR + MADE, FAR + MADE));
+    float *again = run(m, kv, &(token_seq){ .ids = many, .n = FAR + MADE, .whole = FAR }, 1);
+    same(again + (size_t)(FAR + MADE - 1) * V, last, 1);
+    free(again);
+    kvcache_close(kv);
+    pesc_session_close(s);
+    free(want);
+    free(got);
+    pesc_model_close(m);
+}
+
+/* A text that goes on beyond the context, and one within it afterwards, use no key of before. */
+static void dynamic_rope_reuses_no_key_across_the_context(void **state)
+{
+    (void)state;
+    static const int32_t lengths[] = { FAR - 9, 600, 90, 280, 100 };
+    int32_t many[FAR + MADE];
+    const float *last;
+    pesc_session *s;
+    pesc_sample_options o = pesc_sample_defaults();
+    o.temperature = 0;
+    o.max_tokens = MADE;
+    o.ignore_eos = true;
+    fill_many(many);
+    pesc_model *m = open_row(three, "dynamic", "", "f32");
+    must(pesc_session_open(&s, m, FAR + MADE));
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        pesc_session *both[2] = { s };
+        float after[2][V];
+        must(pesc_session_open(&both[1], m, FAR + MADE));
+        for (int k = 0; k < 2; k++) {
+            pesc_generation g = PESC_INIT(pesc_generation);
+            must(pesc_session_complete(both[k], many, (size_t)lengths[i], &o, NULL, NULL, &g));
+            must(pesc_session_feed(both[k], many, 1, &last));
+            memcpy(after[k], last, sizeof after[k]);
+            pesc_generation_free(&g);
+        }
+        same(after[0], after[1], 1);
+        pesc_session_close(both[1]);
+    }
+    pesc_session_close(s);
+    pesc_model_close(m);
 }
 
 static void packed_is_alone(void **state)
@@ -486,6 +582,8 @@ int main(void)
         cmocka_unit_test(weights_that_are_not_finite),
         cmocka_unit_test(a_head_of_its_own_is_used),
         cmocka_unit_test(survives_want_of_memory),
+        cmocka_unit_test(dynamic_rope_is_by_the_whole_sequence),
+        cmocka_unit_test(dynamic_rope_reuses_no_key_across_the_context),
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         tests[n++] = others[i];

@@ -240,7 +240,8 @@ static const setting settings[] = {
 
 /* Every other setting overlaps forwards and callbacks. */
 static void requests_depend_on_nothing_else(const char *device_name, const char *path,
-                                            const char *compute, bool overlap_first)
+                                            const char *compute, int32_t dynamic_beyond,
+                                            bool overlap_first)
 {
     static samples want;
     pesc_device *d;
@@ -253,6 +254,11 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
     else
         must(pesc_device_open(&d, device_name));
     must(pesc_model_open(&m, d, path, &o));
+    if (dynamic_beyond) {
+        m->shape.cfg.rope = ROPE_DYNAMIC;
+        m->shape.cfg.rope_factor = 3;
+        m->shape.cfg.context = dynamic_beyond;
+    }
     make_samples(&want, m->shape.cfg.vocab);
     want.n = is_far ? 2 * (CHOICES + 1) : want.n;
     for (int i = 0; i < want.n; i++) {
@@ -263,7 +269,7 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
     }
     for (size_t i = 0; i < (is_far ? 1 : sizeof settings / sizeof *settings); i++) {
         scheduler_counters c = run_all(m, &want, &settings[i], (i % 2 == 0) == overlap_first);
-        assert_true(c.computed < c.requested);
+        assert_true(c.computed < c.requested || dynamic_beyond);
     }
     pesc_model_close(m);
     pesc_device_close(d);
@@ -276,9 +282,21 @@ static void results_do_not_depend_on_the_batch(void **state)
                                             "mistral" };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         requests_depend_on_nothing_else(i % 2 ? "cpu:3" : "cpu:1", golden_path(families[i]),
-                                        i % 3 ? "f32" : "bf16", i % 2);
-    requests_depend_on_nothing_else("cpu:2", "share/base", "f32", false);
-    requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32", true);
+                                        i % 3 ? "f32" : "bf16", 0, i % 2);
+    requests_depend_on_nothing_else("cpu:2", "share/base", "f32", 0, false);
+    requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32", 0, true);
+}
+
+/* Dynamic RoPE: prompts on both sides of the context, and generations that cross it. A prompt
+ * beyond it is rotated by its own length, whatever the pieces it is read in and whatever is cached.
+ */
+static void dynamic_rope_depends_on_the_request(void **state)
+{
+    (void)state;
+    static const int32_t contexts[] = { 20, 128, 150, 190 };
+    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
+        requests_depend_on_nothing_else("cpu:2", golden_path(i % 2 ? "mixtral" : "llama"), "f32",
+                                        contexts[i], i % 2);
 }
 
 /* ---- on one model ---- */
@@ -558,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_do_not_depend_on_the_batch),
+        cmocka_unit_test(dynamic_rope_depends_on_the_request),
         cmocka_unit_test(a_shared_prefix_is_computed_once),
         cmocka_unit_test_prestate(a_shared_prefix_is_computed_once, &overlap),
         cmocka_unit_test(a_later_request_reuses_what_is_cached),
