@@ -30,7 +30,7 @@ endif
 endif
 endif
 
-LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo libmicrohttpd
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo
 PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
 LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -90,7 +90,7 @@ $(BUILD)/taskfiles.c: $(TASKS) tools/embed.sh
 PAGE     := $(wildcard share/page/*)
 $(BUILD)/pagefiles.c: $(PAGE) tools/embed.sh
 	@mkdir -p $(@D)
-	$(Q)tools/embed.sh serve/pagefiles.h pagefiles $(PAGE) > $@
+	$(Q)tools/embed.sh serve/api/pagefiles.h pagefiles $(PAGE) > $@
 CODE     := $(wildcard share/python/*.py)
 $(BUILD)/codefiles.c: $(CODE) tools/embed.sh
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # embed.sh HEADER NAME FILE...: prints a C source that holds the files as data, as HEADER declares it:
-# NAME[], of rows { name, text, n }, and NAME_n (see src/eval/taskfiles.h and src/serve/pagefiles.h).
+# NAME[], of rows { name, text, n }, and NAME_n (see src/eval/taskfiles.h and src/serve/api/pagefiles.h).
 set -eu
 header=$1 name=$2
 shift 2

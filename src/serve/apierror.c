@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { RETRY_SECONDS = 5 }; /* until another server answers here */
+
 static const char *type_of(int status)
 {
     static const struct {
@@ -34,6 +36,13 @@ bool api_refuse(api_error *e, int status, const char *code, const char *param, c
     utf8_visible(e->message, sizeof e->message, raw, len);
     if (param)
         utf8_visible(e->param, sizeof e->param, param, strlen(param));
+    return false;
+}
+
+bool api_shutting_down(api_error *e)
+{
+    api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+    e->retry_after = RETRY_SECONDS;
     return false;
 }
 

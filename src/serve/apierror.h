@@ -18,6 +18,8 @@ typedef struct api_error {
  * made visible. param NULL: none. */
 bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* The server ends: 503. Returns false. */
+bool api_shutting_down(api_error *e);
 /* The error of a status that a call of the library returned, with its sentence. */
 bool api_failed(api_error *e, pesc_status s);
 /* Appends {"error": {...}}. */

@@ -1,10 +1,9 @@
-/* The thread that owns the scheduler. It takes calls from the inbox, runs one forward after
- * another, and appends what comes out to the answers. A failure of a request ends the request; a
- * failure of a forward ends the requests that the scheduler has, and a new scheduler is opened. */
-#include "serve/call.h"
+#include "serve/engine.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "serve/expertload.h"
+#include "serve/api/response.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,9 +46,9 @@ static void push_end(call *c)
         return;
     }
     if (c->x->stream)
-        answer_last_events(c, &out);
+        response_last_events(c, &out);
     else
-        answer_whole(c, &out);
+        response_whole(c, &out);
     if (str_ok(&out) && (out.n || c->x->stream)) {
         exchange_push(c->x, out.p ? out.p : "", out.n, PUSH_LAST);
     } else {
@@ -65,15 +64,14 @@ static void end_call(pesc_server *s, call *c)
     exchange *x = c->x;
     unlink_call(s, c);
     pthread_mutex_lock(&s->lock);
+    x->call = NULL; /* a client that has its answer does not see it run */
     x->generated_tokens = generated(c);
     if (!c->cancelled)
-        metrics_observe(&s->metrics.request, clock_seconds() - c->queued);
+        prometheus_observe(&s->metrics.request, clock_seconds() - c->queued);
     pthread_mutex_unlock(&s->lock);
     push_end(c);
     pthread_mutex_lock(&s->lock);
-    x->call = NULL;
-    if (!x->conn)
-        exchange_free(x);
+    exchange_drop(x);
     pthread_mutex_unlock(&s->lock);
     call_free(c);
 }
@@ -92,7 +90,7 @@ static void push_events(choice *h)
     if (!h->of->x->stream || h->of->error.status)
         return;
     bool begun = h->begun;
-    answer_events(h, &out);
+    response_events(h, &out);
     if (str_ok(&out) && out.n)
         exchange_push(h->of->x, out.p, out.n, h->begun && !begun ? PUSH_FIRST : PUSH_MORE);
     str_free(&out);
@@ -102,6 +100,9 @@ static void end_choice(pesc_server *s, choice *h, const char *finish)
 {
     call *c = h->of;
     (void)succeeded(c, choice_finish(h, finish));
+    pthread_mutex_lock(&s->lock);
+    *(h->runs ? &s->running : &s->waiting) -= 1; /* until the scheduler's own count */
+    pthread_mutex_unlock(&s->lock);
     push_events(h);
     if (--c->n_left == 0)
         end_call(s, c);
@@ -115,11 +116,13 @@ static void on_started(void *ud, int32_t cached)
     call *c = h->of;
     pesc_server *s = c->x->srv;
     pthread_mutex_lock(&s->lock);
-    if (!c->started)
-        metrics_observe(&s->metrics.queue, clock_seconds() - c->queued);
-    if (!c->started)
+    if (!c->started) {
         c->began = clock_seconds();
-    c->started = true;
+        prometheus_observe(&s->metrics.queue, c->began - c->queued);
+    }
+    c->started = h->runs = true;
+    s->waiting--;
+    s->running++;
     if (h->index % c->api.n == 0) { /* a prompt counts once, whatever the number of choices */
         c->cached_tokens += cached;
         s->metrics.cached_tokens += (uint64_t)cached;
@@ -131,7 +134,7 @@ static void on_started(void *ud, int32_t cached)
 static pesc_status on_row(void *ud, const sched_row *r)
 {
     choice *h = ud;
-    (void)succeeded(h->of, choice_note(h, r));
+    (void)succeeded(h->of, choice_logprob(h, r));
     return PESC_OK;
 }
 
@@ -149,8 +152,8 @@ static void measure_token(pesc_server *s, choice *h)
     pthread_mutex_lock(&s->lock);
     s->metrics.generated_tokens++;
     h->of->x->generated_tokens++;
-    metrics_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
-                    now - (h->last > 0 ? h->last : h->of->queued));
+    prometheus_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
+                       now - (h->last > 0 ? h->last : h->of->queued));
     pthread_mutex_unlock(&s->lock);
     h->last = h->of->last = now;
     if (h->of->first == 0)
@@ -232,7 +235,7 @@ static void cancel_choices(pesc_server *s, call *c)
 }
 
 /* Waiting for too long is an end, too. */
-static void tell_scheduler(pesc_server *s)
+static void cancel_calls(pesc_server *s)
 {
     double now = clock_seconds();
     pthread_mutex_lock(&s->lock);
@@ -242,9 +245,9 @@ static void tell_scheduler(pesc_server *s)
                        "the request has waited for %d seconds", (int)s->opt.max_wait);
             c->error.retry_after = 5;
         }
-        if (!(c->cancelled || c->error.status) || c->told)
+        if (!(c->cancelled || c->error.status) || c->cancel_sent)
             continue;
-        c->told = true;
+        c->cancel_sent = true;
         cancel_choices(s, c);
     }
     pthread_mutex_unlock(&s->lock);
@@ -407,7 +410,7 @@ static void *run_engine(void *ud)
                 return NULL;
             continue;
         }
-        tell_scheduler(s);
+        cancel_calls(s);
         pesc_status st = step(s, &(bool){ false });
         if (st != PESC_OK)
             works = recover(s, st);
@@ -448,10 +451,12 @@ void engine_close(pesc_server *s)
 bool engine_add(pesc_server *s, call *c, api_error *e)
 {
     pthread_mutex_lock(&s->lock);
-    bool closed = s->draining;
+    bool closed = s->draining || c->x->state == EXCHANGE_LEFT;
     bool full = s->waiting + s->n_inbox >= s->opt.max_queue + (int64_t)s->opt.max_streams ||
                 (s->waiting + s->n_inbox >= s->opt.max_queue && s->running >= s->opt.max_streams);
     if (!closed && !full) {
+        exchange_enter(c->x, EXCHANGE_GENERATES);
+        c->x->holders++;
         c->next = NULL;
         *s->inbox_end = c;
         s->inbox_end = &c->next;
@@ -460,17 +465,17 @@ bool engine_add(pesc_server *s, call *c, api_error *e)
     }
     pthread_mutex_unlock(&s->lock);
     if (closed)
-        api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
-    else if (full)
-        api_refuse(e, 429, "queue_full", NULL, "%d requests are waiting already; try again later",
-                   (int)s->opt.max_queue);
-    e->retry_after = closed ? 5 : full ? 1 : 0;
-    return !closed && !full;
+        return api_shutting_down(e);
+    if (!full)
+        return true;
+    api_refuse(e, 429, "queue_full", NULL, "%d requests are waiting already; try again later",
+               (int)s->opt.max_queue);
+    e->retry_after = 1;
+    return false;
 }
 
 void engine_cancel(pesc_server *s, call *c)
 {
     c->cancelled = true;
-    s->has_cancelled = true;
     pthread_cond_signal(&s->wake);
 }

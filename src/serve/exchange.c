@@ -2,15 +2,129 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "serve/engine.h"
+#include "serve/http/front.h"
+#include "serve/api/endpoints.h"
 
-#include <microhttpd.h>
+#include <stdio.h>
+#include <sys/random.h>
 
-void exchange_json(exchange *x, int status, const json_t *v)
+exchange *exchange_open(pesc_server *s, struct connection *conn)
 {
-    x->status = status;
+    uint64_t name;
+    exchange *x = mem_zalloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->srv = s;
+    x->conn = conn;
+    x->holders = 1;
+    x->type = "application/json";
+    x->began = x->pushed = clock_seconds();
+    if (getrandom(&name, sizeof name, 0) != sizeof name)
+        name = 0;
+    snprintf(x->id, sizeof x->id, "req-%016llx", (unsigned long long)name);
+    pthread_mutex_lock(&s->lock);
+    x->next = s->live;
+    if (x->next)
+        x->next->prev = x;
+    s->live = x;
+    pthread_mutex_unlock(&s->lock);
+    return x;
+}
+
+void exchange_drop(exchange *x)
+{
+    if (--x->holders > 0)
+        return;
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        x->srv->live = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    str_free(&x->body);
+    str_free(&x->out);
+    str_free(&x->ignored);
+    mem_free(x->asked_headers);
+    mem_free(x);
+}
+
+/* ---- states ---- */
+
+void exchange_enter(exchange *x, exchange_state state)
+{
+    static const unsigned may_follow[] = {
+        [EXCHANGE_READS] = 1u << EXCHANGE_HANDLED | 1u << EXCHANGE_COMPLETE | 1u << EXCHANGE_LEFT,
+        [EXCHANGE_HANDLED] =
+            1u << EXCHANGE_GENERATES | 1u << EXCHANGE_COMPLETE | 1u << EXCHANGE_LEFT,
+        [EXCHANGE_GENERATES] = 1u << EXCHANGE_COMPLETE | 1u << EXCHANGE_LEFT,
+        [EXCHANGE_COMPLETE] = 1u << EXCHANGE_LEFT,
+        [EXCHANGE_LEFT] = 0,
+    };
+    ASSERT(may_follow[x->state] & 1u << state);
+    x->state = state;
+}
+
+void exchange_leave(exchange *x)
+{
+    if (x->state == EXCHANGE_LEFT)
+        return;
+    exchange_enter(x, EXCHANGE_LEFT);
+    if (x->call)
+        engine_cancel(x->srv, x->call);
+}
+
+void exchange_detach(exchange *x)
+{
+    front_forget(x->srv->front, x);
+    x->conn = NULL;
+    exchange_drop(x);
+}
+
+/* ---- the handler ---- */
+
+void exchange_begin_handling(exchange *x)
+{
+    pthread_mutex_lock(&x->srv->lock);
+    exchange_enter(x, EXCHANGE_HANDLED);
+    x->holders++;
+    pthread_mutex_unlock(&x->srv->lock);
+}
+
+static void end_handling(exchange *x)
+{
+    pesc_server *s = x->srv;
+    pthread_mutex_lock(&s->lock);
+    if (x->state == EXCHANGE_HANDLED)
+        exchange_enter(x, EXCHANGE_COMPLETE);
+    front_notify(s->front, x);
+    exchange_drop(x);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void exchange_handle(exchange *x)
+{
+    x->route->handle(x);
+    end_handling(x);
+}
+
+void exchange_refuse_handling(exchange *x)
+{
+    api_error e;
+    api_shutting_down(&e);
+    exchange_fail(x, &e);
+    end_handling(x);
+}
+
+/* ---- answers ---- */
+
+void exchange_reply(exchange *x, json_t *v)
+{
+    x->status = 200;
     str_clear(&x->out);
     if (v)
         json_put(&x->out, v, JSON_COMPACT);
+    json_decref(v);
     if (v && str_ok(&x->out))
         return;
     api_error e;
@@ -26,28 +140,20 @@ void exchange_fail(exchange *x, const api_error *e)
     api_error_json(e, &x->out);
 }
 
-void exchange_resume(exchange *x)
-{
-    if (!x->suspended || x->preparing || !x->conn)
-        return;
-    x->suspended = false;
-    MHD_resume_connection(x->conn);
-}
-
 void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)
 {
     pthread_mutex_lock(&x->srv->lock);
-    if (x->conn && !x->broken) {
+    if (x->state == EXCHANGE_GENERATES) {
         str_add(&x->out, bytes, n);
-        x->finished |= kind == PUSH_LAST;
         x->first_events += kind == PUSH_FIRST ? n : 0;
         x->pushed = clock_seconds();
         /* A reader that is too slow loses its request, and only its own. */
-        x->broken =
-            !str_ok(&x->out) || (x->stream && x->out.n - x->sent > SEND_BUFFER + x->first_events);
-        if (x->broken)
-            engine_cancel(x->srv, x->call);
-        exchange_resume(x);
+        if (!str_ok(&x->out) || (x->stream && x->out.n - x->sent > SEND_BUFFER + x->first_events))
+            exchange_leave(x);
+        else if (kind == PUSH_LAST)
+            exchange_enter(x, EXCHANGE_COMPLETE);
+        if (x->stream || x->state != EXCHANGE_GENERATES)
+            front_notify(x->srv->front, x);
     }
     pthread_mutex_unlock(&x->srv->lock);
 }
@@ -61,24 +167,38 @@ void exchange_push_error(exchange *x, const api_error *e)
     if (x->stream) {
         str_puts(&event, "\n\n");
     } else {
+        pthread_mutex_lock(&x->srv->lock);
         x->status = e->status;
         x->retry_after = e->retry_after;
+        pthread_mutex_unlock(&x->srv->lock);
     }
     if (str_ok(&event))
         exchange_push(x, event.p, event.n, PUSH_LAST);
     str_free(&event);
 }
 
-void exchange_free(exchange *x)
+/* ---- the log ---- */
+
+void exchange_log(const exchange *x, int status, const int64_t tokens[2])
 {
-    if (x->prev)
-        x->prev->next = x->next;
-    else
-        x->srv->live = x->next;
-    if (x->next)
-        x->next->prev = x->prev;
-    str_free(&x->body);
-    str_free(&x->out);
-    str_free(&x->ignored);
-    mem_free(x);
+    const pesc_serve_options *o = &x->srv->opt;
+    double seconds = clock_seconds() - x->began;
+    str line = { 0 };
+    if (!o->log)
+        return;
+    if (o->log_json) {
+        json_t *v = json_pack("{s:f, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I}", "time", clock_wall(),
+                              "id", x->id, "address", x->address, "method", x->method, "path",
+                              x->path, "status", status, "seconds", seconds, "prompt_tokens",
+                              (json_int_t)tokens[0], "generated_tokens", (json_int_t)tokens[1]);
+        if (v)
+            json_put(&line, v, JSON_COMPACT);
+        json_decref(v);
+    } else {
+        str_printf(&line, "%s %s %s %d %.3fs %lld+%lld %s", x->address, x->method, x->path, status,
+                   seconds, (long long)tokens[0], (long long)tokens[1], x->id);
+    }
+    if (str_ok(&line) && line.n)
+        o->log(o->ud, line.p);
+    str_free(&line);
 }

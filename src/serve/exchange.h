@@ -1,36 +1,55 @@
-/* exchange: one HTTP request and its answer. */
+/* exchange: one HTTP request and its answer.
+ *
+ * The front opens it with the head of a request, and detaches it when the answer is sent or the
+ * client has left. Meanwhile its handler runs, and sets the answer, or gives a call to the engine,
+ * which adds to the answer. Whoever is not done with it holds it; the last one frees it.
+ *
+ *     READS -> HANDLED -> GENERATES -> COMPLETE
+ *       |        +-----------------------^
+ *       +--------------------------------^      and from each of them, as an end: LEFT
+ */
 #ifndef PESC_SERVE_EXCHANGE_H
 #define PESC_SERVE_EXCHANGE_H
 
 #include "serve/server.h"
 
-struct MHD_Connection;
 typedef struct route route;
+struct connection;
 
 /* Bytes of events that may wait for a slow reader, beside those with which choices begin: no reader
  * takes a long echo as fast as it is there. */
 enum { SEND_BUFFER = 256 << 10 };
 
+typedef enum exchange_state {
+    EXCHANGE_READS,     /* the front reads the body */
+    EXCHANGE_HANDLED,   /* the handler runs */
+    EXCHANGE_GENERATES, /* the engine has the call */
+    EXCHANGE_COMPLETE,  /* nothing is added to the answer any more */
+    EXCHANGE_LEFT,      /* the client has left or reads too slowly: no more is sent */
+} exchange_state;
+
 struct exchange {
     pesc_server *srv;
-    struct MHD_Connection *conn; /* NULL: the client has left, or has its answer */
-    int fd;
-    uint64_t number; /* names it to other threads */
-    exchange *prev, *next;
-    const route *route; /* NULL: there is none for this path and method */
-    char id[24];        /* x-request-id */
-    char method[12];
-    char path[256];     /* for the log; cut where it is longer */
-    char argument[256]; /* what a path with {id} has there */
-    char address[64];   /* of the client */
-    size_t key;         /* that it has, from 1; 0: none is needed */
+    struct connection *conn; /* NULL: detached */
+    exchange *prev, *next;   /* in pesc_server.live */
+    exchange *next_ready;    /* in the front's list of those that go on */
+    bool ready;              /* it is in that list */
+    const route *route;      /* NULL: there is none for this path and method */
+    char id[24];             /* x-request-id */
+    char method[12];         /* "-" where the head is malformed, as of the path */
+    char path[256];          /* for the log; cut where it is longer */
+    char argument[256];      /* what a path with {id} has there */
+    char address[64];        /* of the client */
+    size_t key;              /* that it has, from 1; 0: none is needed */
+    const char *origin;      /* of another web page, which is allowed; NULL: none */
+    char *asked_headers;     /* that such a page wants to send; NULL: none */
     str body;
-    double began;   /* clock_seconds() */
-    double pushed;  /* when something was last added to the answer */
-    bool checked;   /* the head was */
-    bool too_large; /* the body is */
-    bool started;   /* the handler ran */
-    /* ---- the answer; under the lock while a call is not done ---- */
+    double began;  /* clock_seconds() */
+    double pushed; /* when something was last added to the answer */
+    /* ---- under the server's lock from HANDLED on; the answer is its maker's until COMPLETE ----
+     */
+    exchange_state state;
+    int holders;
     int status;
     const char *type; /* Content-Type */
     str out;          /* the body; or events that are not sent yet, from `sent` on */
@@ -38,22 +57,39 @@ struct exchange {
     size_t first_events; /* bytes of those with which choices begin, which may have long echoes */
     const char *allow;   /* of 405 */
     int retry_after;
-    str ignored;   /* x-pesc-ignored */
-    bool page;     /* the answer is a file of the page */
-    bool stream;   /* the answer is a stream of events */
-    bool finished; /* nothing is added to `out` any more */
-    bool broken;   /* a stream ends without its last event */
-    bool suspended, queued, watched;
-    bool preparing;                          /* its handler runs on the thread for large bodies */
-    call *call;                              /* NULL: nothing is generated */
+    str ignored;                             /* x-pesc-ignored */
+    bool page;                               /* the answer is a file of the page */
+    bool stream;                             /* the answer is a stream of events */
+    call *call;                              /* what is generated; NULL: nothing, or no more */
     int64_t prompt_tokens, generated_tokens; /* for the log */
 };
 
-/* Sets the whole answer. */
-void exchange_json(exchange *x, int status, const json_t *v);
+/* ---- for the front ---- */
+
+/* Of a client; held by its connection. NULL: no memory. */
+exchange *exchange_open(pesc_server *s, struct connection *conn);
+/* The next state, which must be one that may follow. Under the lock. */
+void exchange_enter(exchange *x, exchange_state state);
+/* The client has left: nothing is generated any more. Under the lock. */
+void exchange_leave(exchange *x);
+/* Its connection is done with it. Under the lock. */
+void exchange_detach(exchange *x);
+void exchange_log(const exchange *x, int status, const int64_t tokens[2]);
+
+/* The body is complete: the handler may run, and holds the exchange. */
+void exchange_begin_handling(exchange *x);
+/* Runs it. Then the answer is there, or the engine makes it. */
+void exchange_handle(exchange *x);
+/* Instead: the server ends. */
+void exchange_refuse_handling(exchange *x);
+
+/* ---- for handlers: the whole answer ---- */
+
+/* 200, with the value, which it releases; NULL: there was no memory for it. */
+void exchange_reply(exchange *x, json_t *v);
 void exchange_fail(exchange *x, const api_error *e);
 
-/* ---- from the engine's thread ---- */
+/* ---- for the engine ---- */
 
 /* Appends to the answer, and lets it be sent. Takes the lock. */
 typedef enum push_kind {
@@ -64,44 +100,7 @@ typedef enum push_kind {
 void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind);
 /* The answer is an error: a whole one, or the last event of a stream. Takes the lock. */
 void exchange_push_error(exchange *x, const api_error *e);
-/* Resumes the connection if it is suspended, and not while its handler runs. Under the lock. */
-void exchange_resume(exchange *x);
-/* Takes it out of the list and frees it. Under the lock. */
-void exchange_free(exchange *x);
-
-/* ---- routes.c ---- */
-
-typedef void (*route_handler)(exchange *x);
-struct route {
-    const char *method, *path; /* a path that ends in / has an argument there, except / itself */
-    route_handler handle;      /* sets the answer, or x->call */
-    bool open;                 /* needs no key */
-    int endpoint;              /* in metrics */
-};
-/* HEAD is found as GET; OPTIONS is found for every path. NULL: *e says why. */
-const route *route_find(exchange *x, const char *method, const char *path, api_error *e);
-/* Names of the endpoints in metrics. */
-const char *const *route_endpoints(size_t *n);
-
-/* ---- handlers ---- */
-
-void handle_health(exchange *x);
-void handle_models(exchange *x);
-void handle_model(exchange *x);
-void handle_version(exchange *x);
-void handle_requests(exchange *x);
-void handle_slots(exchange *x);
-void handle_props(exchange *x);
-void handle_metrics(exchange *x);
-void handle_tokenize(exchange *x);
-void handle_detokenize(exchange *x);
-void handle_tokenizer_info(exchange *x);
-void handle_template(exchange *x);
-void handle_completion(exchange *x);
-void handle_native(exchange *x);
-void handle_chat(exchange *x);
-void handle_unsupported(exchange *x);
-void handle_page(exchange *x);
-void handle_experts(exchange *x);
+/* One holder less. Under the lock. */
+void exchange_drop(exchange *x);
 
 #endif

@@ -1,7 +1,8 @@
 /* What the routers choose: counted over all requests, and told to requests that ask for it. */
-#include "serve/call.h"
+#include "serve/expertload.h"
 
 #include "base/mem.h"
+#include "serve/api/endpoints.h"
 
 #include <math.h>
 
@@ -82,8 +83,7 @@ void handle_experts(exchange *x)
                           layers_json(load), "tokens", (json_int_t)load->tokens, "counts",
                           load->counts ? expertload_counts(load, load->counts) : json_array());
     pthread_mutex_unlock(&s->lock);
-    exchange_json(x, 200, v);
-    json_decref(v);
+    exchange_reply(x, v);
 }
 
 /* One figure a layer, whatever the number of experts: how far the busiest expert is above its share

@@ -1,8 +1,10 @@
 /* Names of models, and the endpoints that list them. */
-#include "serve/exchange.h"
+#include "serve/models.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "model/specialists.h"
+#include "serve/api/endpoints.h"
 
 #include <string.h>
 
@@ -48,6 +50,14 @@ static pesc_status add_specialist(pesc_server *s, const named_dirs *from, const 
     if (!equals || equals == text || !equals[1])
         return fail(PESC_USAGE, "%s: found \"%s\", expected NAME=DIR", from->option, text);
     size_t n = (size_t)(equals - text);
+    char shown[128];
+    utf8_visible(shown, sizeof shown, text, n);
+    if (strlen(shown) != n || memcmp(shown, text, n) != 0)
+        return fail(
+            PESC_USAGE,
+            "%s: found the name \"%s\", expected at most %zu bytes of UTF-8 without control "
+            "characters",
+            from->option, shown, sizeof shown - 1);
     for (size_t i = 0; i < s->n_models; i++)
         if (strlen(s->models[i].name) == n && memcmp(s->models[i].name, text, n) == 0)
             return fail(PESC_USAGE, "%s: two models have the name \"%s\"", from->option,
@@ -126,18 +136,15 @@ void handle_models(exchange *x)
     for (size_t i = 0; i < x->srv->n_models; i++)
         json_array_append_new(all, model_json(x->srv, &x->srv->models[i]));
     json_t *v = json_pack("{s:s, s:o}", "object", "list", "data", all);
-    exchange_json(x, 200, v);
-    json_decref(v);
+    exchange_reply(x, v);
 }
 
 void handle_model(exchange *x)
 {
     api_error e;
     const served_model *m = models_find(x->srv, x->argument, &e);
-    json_t *v = m ? model_json(x->srv, m) : NULL;
     if (m)
-        exchange_json(x, 200, v);
+        exchange_reply(x, model_json(x->srv, m));
     else
         exchange_fail(x, &e);
-    json_decref(v);
 }

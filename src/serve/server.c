@@ -2,10 +2,15 @@
 
 #include "base/args.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "model/specialists.h"
-#include "serve/exchange.h"
+#include "serve/apikeys.h"
+#include "serve/engine.h"
+#include "serve/expertload.h"
+#include "serve/http/front.h"
+#include "serve/models.h"
 #include "chat/chat_template.h"
 
 #include <xxhash.h>
@@ -14,10 +19,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { DEFAULT_CONTEXT = 4096, LAST_SECONDS = 1 };
+enum { DEFAULT_CONTEXT = 4096 };
 
 static pesc_status choose_chat(pesc_server *s)
 {
@@ -49,11 +53,22 @@ static pesc_status list_hosts(pesc_server *s)
     return PESC_OK;
 }
 
+/* RoPE goes on beyond the positions of training, but what the model then says is worse. */
+static void warn_of_context(const pesc_server *s)
+{
+    DEVICE_CALL(s->m->dev);
+    if (s->context > s->m->shape.cfg.context)
+        log_notice("context: %d tokens are more than the %d that the model was made for; the "
+                   "answers of longer conversations may be poor",
+                   s->context, s->m->shape.cfg.context);
+}
+
 static pesc_status open_parts(pesc_server *s)
 {
     const config *cfg = &s->m->shape.cfg;
     int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
     s->context = s->opt.context ? (int32_t)s->opt.context : own;
+    warn_of_context(s);
     s->created = (int64_t)clock_wall();
     s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->stop_event < 0)
@@ -66,10 +81,9 @@ static pesc_status open_parts(pesc_server *s)
     TRY(choose_chat(s));
     if (s->opt.api_key_file)
         TRY(apikeys_read(s, s->opt.api_key_file));
-    TRY(gate_open(s));
+    TRY(front_open(s));
     TRY(list_hosts(s));
-    TRY(engine_open(s));
-    return http_open(s);
+    return engine_open(s);
 }
 
 pesc_status pesc_server_open(pesc_server **out, pesc_model *m, const pesc_serve_options *opt)
@@ -102,25 +116,13 @@ int32_t pesc_server_port(const pesc_server *s)
     return s ? s->port : 0;
 }
 
-/* Gives answers that were just completed the time to be sent. */
-static void send_rest(pesc_server *s)
-{
-    double end = clock_seconds() + LAST_SECONDS;
-    for (int32_t active = 1; active > 0 && clock_seconds() < end;) {
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-        pthread_mutex_lock(&s->lock);
-        active = s->n_active;
-        pthread_mutex_unlock(&s->lock);
-    }
-}
-
 pesc_status pesc_server_run(pesc_server *s)
 {
     status_clear();
     NEED(s);
-    gate_run(s);
+    front_run(s->front);
     engine_close(s);
-    send_rest(s);
+    front_flush(s->front);
     return s->engine_status == PESC_OK ? PESC_OK : fail(s->engine_status, "%s", s->engine_error);
 }
 
@@ -143,8 +145,7 @@ void pesc_server_close(pesc_server *s)
         return;
     pesc_model *m = s->m;
     engine_close(s);
-    http_close(s);
-    gate_close(s->gate);
+    front_close(s->front);
     if (s->stop_event >= 0)
         close(s->stop_event);
     pthread_mutex_destroy(&s->lock);

@@ -1,11 +1,11 @@
-/* libFuzzer: any bytes as an HTTP request: its head through head_check(), whole and cut at a place
- * that the input chooses, and its body through api_parse() of every endpoint; a conversation that
- * is accepted then through a built-in chat format and through a template. A head that is good
- * must be partial at every byte before its end; a request that is accepted must be within limits,
- * and an error must be an object of JSON with a message. */
+/* libFuzzer: any bytes as an HTTP request: its head through head_parse(), whole and cut at a place
+ * that the input chooses, its body through body_take() as chunks and through api_parse() of every
+ * endpoint; a conversation that is accepted then through a built-in chat format and through a
+ * template. A head that is good must be partial at every byte before its end; a request that is
+ * accepted must be within limits, and an error must be an object of JSON with a message. */
 #include "base/mem.h"
-#include "serve/conversation.h"
-#include "serve/head.h"
+#include "serve/api/conversation.h"
+#include "serve/http/body.h"
 #include "tokenizer/pipeline.h"
 
 #include <string.h>
@@ -23,22 +23,50 @@ static void check_error(const api_error *e)
     str_free(&out);
 }
 
+/* A body in chunks is the same read whole and in two parts, which the input chooses. */
+static void check_chunks(const char *text, size_t n)
+{
+    static const head chunked = { .chunked = true };
+    body b;
+    api_error e;
+    str whole = { 0 }, parts = { 0 };
+    size_t used, first, second = 0, cut = n > 0 ? (unsigned char)text[n - 1] % n : 0;
+    body_open(&b, &chunked);
+    body_state s = body_take(&b, text, n, &used, &whole, &e);
+    ASSERT(used <= n && whole.n <= BODY_MAX);
+    if (s == BODY_BAD)
+        check_error(&e);
+    body_open(&b, &chunked);
+    body_state t = body_take(&b, text, cut, &first, &parts, &e);
+    if (t == BODY_PARTIAL)
+        t = body_take(&b, text + first, n - first, &second, &parts, &e);
+    ASSERT(s == t);
+    if (s == BODY_WHOLE)
+        ASSERT(used == first + second && whole.n == parts.n &&
+               (whole.n == 0 || memcmp(whole.p, parts.p, whole.n) == 0));
+    str_free(&whole);
+    str_free(&parts);
+}
+
 /* Returns where the body begins. */
 static size_t check_head(const char *text, size_t n)
 {
     static const char *const hosts[] = { "localhost" };
     head_rules rules = { n % 2 ? hosts : NULL, 1 };
     api_error e;
-    head_state s = head_check(text, n, &rules, &e);
+    head h, part;
+    head_state s = head_parse(&h, text, n, &rules, &e);
     const char *end = memmem(text, n, "\r\n\r\n", 4);
     if (s == HEAD_BAD)
         check_error(&e);
     if (s != HEAD_GOOD)
         return 0;
     ASSERT(end);
-    size_t head = (size_t)(end - text) + 4, cut = n > 0 ? (unsigned char)text[n - 1] % head : 0;
-    ASSERT(head_check(text, cut, &rules, &e) == HEAD_PARTIAL);
-    return head;
+    ASSERT(h.size == (size_t)(end - text) + 4);
+    size_t cut = (unsigned char)text[n - 1] % h.size;
+    ASSERT(head_parse(&part, text, cut, &rules, &e) == HEAD_PARTIAL);
+    check_chunks(text + h.size, n - h.size);
+    return h.size;
 }
 
 /* The tokenizer of the embedded base, with a template that writes all that a message may have. */

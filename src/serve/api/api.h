@@ -1,13 +1,12 @@
 /* api: the body of a request, checked and typed. Knows nothing of HTTP, of models or of threads. */
-#ifndef PESC_SERVE_API_H
-#define PESC_SERVE_API_H
+#ifndef PESC_SERVE_API_API_H
+#define PESC_SERVE_API_API_H
 
 #include "base/json.h"
 #include "infer/sampler.h"
 #include "serve/apierror.h"
 
 enum {
-    API_MAX_BODY = 4 << 20, /* bytes */
     API_MAX_TEXT = 1 << 20, /* bytes of a string */
     API_MAX_DEPTH = 64,     /* nesting of JSON */
     API_MAX_MESSAGES = 10000,

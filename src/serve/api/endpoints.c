@@ -1,5 +1,5 @@
 /* The table of endpoints. */
-#include "serve/exchange.h"
+#include "serve/api/endpoints.h"
 
 #include <string.h>
 
@@ -42,7 +42,7 @@ static const char offered[] =
     "/detokenize, /tokenizer_info, /apply-template, /metrics, /version, /v1/requests, /slots, "
     "/props and /v1/experts";
 
-const char *const *route_endpoints(size_t *n)
+const char *const *endpoint_names(size_t *n)
 {
     *n = N_ENDPOINTS;
     return endpoints;
@@ -90,7 +90,7 @@ static bool matches(const route *r, exchange *x, const char *path)
     return strncmp(r->path, path, n) == 0 && decode(path + n, x->argument, sizeof x->argument);
 }
 
-const route *route_find(exchange *x, const char *method, const char *path, api_error *e)
+const route *endpoint_find(exchange *x, const char *method, const char *path, api_error *e)
 {
     const route *found = NULL;
     const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;

@@ -1,8 +1,8 @@
 /* prompts: what a request wants continued, as token ids. */
-#ifndef PESC_SERVE_PROMPTS_H
-#define PESC_SERVE_PROMPTS_H
+#ifndef PESC_SERVE_API_PROMPTS_H
+#define PESC_SERVE_API_PROMPTS_H
 
-#include "serve/api.h"
+#include "serve/api/api.h"
 #include "chat/chat.h"
 
 typedef struct prompt {

@@ -1,21 +1,13 @@
 /* POST /completion: a text continued, with the fields and answers of llama.cpp's own endpoint of
  * that name. */
-#include "serve/call.h"
+#include "serve/api/response.h"
 
 #include <string.h>
 
-static json_t *ids_of(const int32_t *ids, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_integer(ids[i]));
-    return list;
-}
-
 /* A token with its id, and the most likely ones in its place. */
-static json_t *probability(const choice *h, const note *n, int32_t id, float logprob)
+static json_t *probability(const choice *h, const token_logprob *n, int32_t id, float value)
 {
-    json_t *v = answer_logprob(h, n, id, logprob);
+    json_t *v = response_logprob(h, n, id, value);
     json_object_set_new(v, "id", json_integer(id));
     return v;
 }
@@ -23,9 +15,9 @@ static json_t *probability(const choice *h, const note *n, int32_t id, float log
 static json_t *probabilities(const choice *h, size_t from)
 {
     json_t *list = json_array();
-    for (size_t i = from; i < h->notes.n; i++) {
-        const note *n = &h->notes.all[i];
-        json_t *one = probability(h, n, n->id, n->logprob), *top = json_array();
+    for (size_t i = from; i < h->logprobs.n; i++) {
+        const token_logprob *n = &h->logprobs.all[i];
+        json_t *one = probability(h, n, n->id, n->value), *top = json_array();
         for (int64_t k = 0; k < h->of->api.top && k < h->of->n_top; k++) {
             const sched_choice *t = &h->top[n->top + (size_t)k];
             json_array_append_new(top, probability(h, n, t->id, t->logprob));
@@ -64,15 +56,15 @@ static json_t *part_of(const choice *h, const char *text, size_t n, size_t first
 {
     const call *c = h->of;
     bool tokens = c->x->stream || c->api.return_token_ids;
-    json_t *v =
-        json_pack("{s:i, s:s%, s:o, s:b, s:I, s:I}", "index", h->index, "content", text, n,
-                  "tokens", ids_of(h->answer.ids.ids + first, tokens ? h->answer.ids.n - first : 0),
-                  "stop", h->done, "tokens_predicted", (json_int_t)h->answer.ids.n,
-                  "tokens_evaluated", (json_int_t)h->prompt->ids.n);
-    if (c->api.logprobs && h->notes_sent < h->notes.n)
-        json_object_set_new(v, "completion_probabilities", probabilities(h, h->notes_sent));
+    json_t *v = json_pack(
+        "{s:i, s:s%, s:o, s:b, s:I, s:I}", "index", h->index, "content", text, n, "tokens",
+        response_ids(h->answer.ids.ids + first, tokens ? h->answer.ids.n - first : 0), "stop",
+        h->done, "tokens_predicted", (json_int_t)h->answer.ids.n, "tokens_evaluated",
+        (json_int_t)h->prompt->ids.n);
+    if (c->api.logprobs && h->logprobs_sent < h->logprobs.n)
+        json_object_set_new(v, "completion_probabilities", probabilities(h, h->logprobs_sent));
     if (c->api.timings || h->done)
-        json_object_set_new(v, "timings", answer_timings(c));
+        json_object_set_new(v, "timings", response_timings(c));
     return v;
 }
 
@@ -130,7 +122,7 @@ void native_events(choice *h, str *out)
         h->done = done;
         h->sent = h->answer.certain;
         h->ids_sent = h->answer.ids.n;
-        h->notes_sent = h->notes.n;
+        h->logprobs_sent = h->logprobs.n;
     }
     if (done)
         put_event(end_of(h, "", 0, h->ids_sent), out);

@@ -1,7 +1,7 @@
-#include "serve/prompts.h"
+#include "serve/api/prompts.h"
 
 #include "base/mem.h"
-#include "serve/conversation.h"
+#include "serve/api/conversation.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* metrics: counters, gauges and histograms in the text format of Prometheus, version 0.0.4. */
-#ifndef PESC_SERVE_METRICS_H
-#define PESC_SERVE_METRICS_H
+/* prometheus: counters, gauges and histograms in the text format of Prometheus, version 0.0.4. */
+#ifndef PESC_SERVE_PROMETHEUS_H
+#define PESC_SERVE_PROMETHEUS_H
 
 #include "base/str.h"
 
@@ -25,12 +25,12 @@ typedef struct metrics_now {
     int32_t running, waiting, pages, pages_used;
 } metrics_now;
 
-void metrics_observe(histogram *h, double seconds);
+void prometheus_observe(histogram *h, double seconds);
 /* endpoint: an index into the names below; other statuses are not counted. */
-void metrics_count(metrics *m, int endpoint, int status);
+void prometheus_count(metrics *m, int endpoint, int status);
 
 /* names: of the endpoints, [n]. vllm: repeats figures under vLLM's names. */
-void metrics_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
-                  bool vllm, str *out);
+void prometheus_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
+                     bool vllm, str *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* conversation: the messages of a request as token ids. */
-#ifndef PESC_SERVE_CONVERSATION_H
-#define PESC_SERVE_CONVERSATION_H
+#ifndef PESC_SERVE_API_CONVERSATION_H
+#define PESC_SERVE_API_CONVERSATION_H
 
-#include "serve/prompts.h"
+#include "serve/api/prompts.h"
 
 /* Appends the ids: the only place where chat templates are applied. A message may have what
  * OpenAI's API allows in it, as far as the model's own template can use it; what is not known is

@@ -1,8 +1,10 @@
 /* From a request to what the engine runs. */
-#include "serve/call.h"
+#include "serve/api/call.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "serve/engine.h"
+#include "serve/api/endpoints.h"
 
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-#include "serve/api.h"
+#include "serve/api/api.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"

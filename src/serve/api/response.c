@@ -1,8 +1,9 @@
 /* The JSON of answers. A value that memory does not suffice for is NULL, which jansson passes up:
  * the whole is then NULL, and the answer an error. */
-#include "serve/call.h"
+#include "serve/api/response.h"
 
 #include "base/utf8.h"
+#include "serve/expertload.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/bytetoken.h"
 
@@ -41,7 +42,14 @@ static void piece_text(const choice *c, int32_t before, int32_t id, str *out)
     str_puts(out, "");
 }
 
-json_t *answer_bytes(const tokenizer *t, int32_t id, const str *text)
+json_t *response_token(const tokenizer *t, int32_t id)
+{
+    size_t n;
+    const char *text = t && id >= 0 ? tokenizer_token(t, id, &n) : NULL;
+    return text ? json_stringn(text, n) : json_null();
+}
+
+json_t *response_bytes(const tokenizer *t, int32_t id, const str *text)
 {
     size_t n = 0;
     str bytes = { 0 };
@@ -60,13 +68,13 @@ json_t *answer_bytes(const tokenizer *t, int32_t id, const str *text)
 
 /* {"text": value} of the most likely tokens and the token itself. Of two tokens with the same text
  * the larger value stays: a client that looks for the largest value finds it. */
-static json_t *top_by_text(const choice *c, const note *n)
+static json_t *top_by_text(const choice *c, const token_logprob *n)
 {
     str text = { 0 };
     json_t *all = json_object();
     for (int64_t i = -1; all && i < reported(c); i++) {
         const sched_choice *t = i < 0 ? NULL : &c->top[n->top + (size_t)i];
-        double value = finite_logprob(t ? t->logprob : n->logprob);
+        double value = finite_logprob(t ? t->logprob : n->value);
         piece_text(c, n->before, t ? t->id : n->id, &text);
         const json_t *had = json_object_get(all, text.p);
         if (!had || json_real_value(had) < value)
@@ -83,11 +91,10 @@ static json_t *logprob_arrays(const choice *c, size_t from, size_t to)
            *offsets = json_array();
     str text = { 0 };
     for (size_t i = from; i < to; i++) {
-        const note *n = &c->notes.all[i];
+        const token_logprob *n = &c->logprobs.all[i];
         piece_text(c, n->before, n->id, &text);
         json_array_append_new(tokens, json_stringn(text.p, text.n));
-        json_array_append_new(values,
-                              n->none ? json_null() : json_real(finite_logprob(n->logprob)));
+        json_array_append_new(values, n->none ? json_null() : json_real(finite_logprob(n->value)));
         json_array_append_new(top, n->none ? json_null() : top_by_text(c, n));
         json_array_append_new(offsets, json_integer((json_int_t)n->offset));
     }
@@ -96,27 +103,27 @@ static json_t *logprob_arrays(const choice *c, size_t from, size_t to)
                      "top_logprobs", top, "text_offset", offsets);
 }
 
-json_t *answer_logprob(const choice *c, const note *n, int32_t id, float logprob)
+json_t *response_logprob(const choice *c, const token_logprob *n, int32_t id, float value)
 {
     str text = { 0 };
     piece_text(c, n->before, id, &text);
     json_t *v =
-        json_pack("{s:s%, s:f, s:o}", "token", text.p, text.n, "logprob", finite_logprob(logprob),
-                  "bytes", answer_bytes(tokenizer_of(c), id, &text));
+        json_pack("{s:s%, s:f, s:o}", "token", text.p, text.n, "logprob", finite_logprob(value),
+                  "bytes", response_bytes(tokenizer_of(c), id, &text));
     str_free(&text);
     return v;
 }
 
 /* A list of objects, for /v1/chat/completions. */
-static json_t *logprob_list(const choice *c, size_t from, size_t to)
+static json_t *chat_logprobs(const choice *c, size_t from, size_t to)
 {
     json_t *list = json_array();
     for (size_t i = from; i < to; i++) {
-        const note *n = &c->notes.all[i];
-        json_t *entry = answer_logprob(c, n, n->id, n->logprob), *top = json_array();
+        const token_logprob *n = &c->logprobs.all[i];
+        json_t *entry = response_logprob(c, n, n->id, n->value), *top = json_array();
         for (size_t k = 0; k < (size_t)reported(c); k++) {
             const sched_choice *t = &c->top[n->top + k];
-            json_array_append_new(top, answer_logprob(c, n, t->id, t->logprob));
+            json_array_append_new(top, response_logprob(c, n, t->id, t->logprob));
         }
         json_object_set_new(entry, "top_logprobs", top);
         json_array_append_new(list, entry);
@@ -128,13 +135,14 @@ static json_t *logprobs_of(const choice *c, size_t from, size_t to)
 {
     if (!c->of->api.logprobs)
         return json_null();
-    return c->of->api.endpoint == API_CHAT ? logprob_list(c, from, to)
+    return c->of->api.endpoint == API_CHAT ? chat_logprobs(c, from, to)
                                            : logprob_arrays(c, from, to);
 }
 
 /* ---- log-probabilities of a prompt, in the form of vLLM ---- */
 
-static void put_ranked(const choice *c, const note *n, sched_choice t, int32_t rank, json_t *to)
+static void put_ranked(const choice *c, const token_logprob *n, sched_choice t, int32_t rank,
+                       json_t *to)
 {
     str text = { 0 };
     char id[16];
@@ -147,14 +155,14 @@ static void put_ranked(const choice *c, const note *n, sched_choice t, int32_t r
 }
 
 /* One object a token: the token itself, then the most likely ones, by their ids. */
-static json_t *prompt_logprobs(const choice *c)
+static json_t *prompt_logprobs_of(const choice *c)
 {
     json_t *list = json_array();
     json_array_append_new(list, json_null()); /* nothing is before the first token */
-    for (size_t i = 0; i < c->prompt_notes.n; i++) {
-        const note *n = &c->prompt_notes.all[i];
+    for (size_t i = 0; i < c->prompt_logprobs.n; i++) {
+        const token_logprob *n = &c->prompt_logprobs.all[i];
         json_t *one = json_object();
-        put_ranked(c, n, (sched_choice){ n->id, n->logprob }, n->rank, one);
+        put_ranked(c, n, (sched_choice){ n->id, n->value }, n->rank, one);
         for (int32_t k = 0; k < c->of->n_top && k < c->of->api.prompt_top; k++)
             if (c->top[n->top + (size_t)k].id != n->id)
                 put_ranked(c, n, c->top[n->top + (size_t)k], k + 1, one);
@@ -165,7 +173,7 @@ static json_t *prompt_logprobs(const choice *c)
 
 /* ---- parts that whole answers and events share ---- */
 
-static json_t *ids_of(const int32_t *ids, size_t n)
+json_t *response_ids(const int32_t *ids, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
@@ -216,7 +224,7 @@ static double steps(const call *c)
     return n;
 }
 
-json_t *answer_timings(const call *c)
+json_t *response_timings(const call *c)
 {
     double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
     double after = 1000 * (c->last - c->first);
@@ -238,14 +246,15 @@ static void add_reports(const choice *c, json_t *v)
     bool chat = api->endpoint == API_CHAT; /* there the prompt belongs to the whole answer */
     if (api->return_token_ids) {
         if (c->ids_sent == 0 && !chat)
-            json_object_set_new(v, "prompt_token_ids", ids_of(p->ids, p->n));
-        json_object_set_new(v, "token_ids",
-                            ids_of(c->answer.ids.ids + c->ids_sent, c->answer.ids.n - c->ids_sent));
+            json_object_set_new(v, "prompt_token_ids", response_ids(p->ids, p->n));
+        json_object_set_new(
+            v, "token_ids",
+            response_ids(c->answer.ids.ids + c->ids_sent, c->answer.ids.n - c->ids_sent));
     } else if (!c->of->x->stream) {
         json_object_set_new(v, "token_ids", json_null());
     }
     if (api->prompt_top >= 0 && !chat)
-        json_object_set_new(v, "prompt_logprobs", prompt_logprobs(c));
+        json_object_set_new(v, "prompt_logprobs", prompt_logprobs_of(c));
     else if (!chat && !c->of->x->stream)
         json_object_set_new(v, "prompt_logprobs", json_null());
     if (api->return_routes)
@@ -260,13 +269,13 @@ static void add_call_reports(const call *c, json_t *v, bool with_prompt)
     if (chat && with_prompt && (whole || c->api.return_token_ids))
         json_object_set_new(v, "prompt_token_ids",
                             c->api.return_token_ids
-                                ? ids_of(first->prompt->ids.ids, first->prompt->ids.n)
+                                ? response_ids(first->prompt->ids.ids, first->prompt->ids.n)
                                 : json_null());
     if (chat && with_prompt && (whole || c->api.prompt_top >= 0))
         json_object_set_new(v, "prompt_logprobs",
-                            c->api.prompt_top >= 0 ? prompt_logprobs(first) : json_null());
+                            c->api.prompt_top >= 0 ? prompt_logprobs_of(first) : json_null());
     if (c->api.timings && (whole || !chat || !with_prompt)) /* the role comes without a token */
-        json_object_set_new(v, "timings", answer_timings(c));
+        json_object_set_new(v, "timings", response_timings(c));
 }
 
 /* ---- whole answers ---- */
@@ -284,15 +293,15 @@ static json_t *whole_choice(const choice *c)
     if (of->api.endpoint == API_CHAT)
         v = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", c->index, "message", "role",
                       "assistant", "content", text, "refusal", "logprobs",
-                      logprobs_of(c, 0, c->notes.n), "finish_reason", c->finish);
+                      logprobs_of(c, 0, c->logprobs.n), "finish_reason", c->finish);
     else
         v = json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs",
-                      logprobs_of(c, 0, c->notes.n), "finish_reason", c->finish);
+                      logprobs_of(c, 0, c->logprobs.n), "finish_reason", c->finish);
     add_reports(c, v);
     return v;
 }
 
-void answer_whole(const call *c, str *out)
+void response_whole(const call *c, str *out)
 {
     if (c->api.endpoint == API_NATIVE) {
         native_whole(c, out);
@@ -344,12 +353,12 @@ static void put_text(choice *c, const char *text, size_t n, const char *finish, 
     json_t *v =
         c->of->api.endpoint == API_CHAT
             ? json_pack("{s:i, s:{s:s%}, s:o, s:s?}", "index", c->index, "delta", "content", text,
-                        n, "logprobs", logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason",
-                        finish)
+                        n, "logprobs", logprobs_of(c, c->logprobs_sent, c->logprobs.n),
+                        "finish_reason", finish)
             : json_pack("{s:i, s:s%, s:o, s:s?}", "index", c->index, "text", text, n, "logprobs",
-                        logprobs_of(c, c->notes_sent, c->notes.n), "finish_reason", finish);
+                        logprobs_of(c, c->logprobs_sent, c->logprobs.n), "finish_reason", finish);
     add_reports(c, v);
-    c->notes_sent = c->notes.n;
+    c->logprobs_sent = c->logprobs.n;
     c->ids_sent = c->answer.ids.n;
     c->routes_sent = c->n_routed;
     put_event(c->of, v, running_usage(c->of), out);
@@ -373,7 +382,7 @@ static void put_begin(choice *c, str *out)
 
 /* The end of a chat is an event of its own, without content; that of a completion comes with its
  * last text, as clients of OpenAI's API and of vLLM meet it. */
-void answer_events(choice *c, str *out)
+void response_events(choice *c, str *out)
 {
     call *of = c->of;
     bool chat = of->api.endpoint == API_CHAT;
@@ -383,7 +392,7 @@ void answer_events(choice *c, str *out)
     }
     put_begin(c, out);
     bool more = c->answer.certain > c->sent;
-    bool rest = c->done && (c->notes_sent < c->notes.n || c->routes_sent < c->n_routed ||
+    bool rest = c->done && (c->logprobs_sent < c->logprobs.n || c->routes_sent < c->n_routed ||
                             (of->api.return_token_ids && c->ids_sent < c->answer.ids.n));
     bool ends = c->done && !chat;
     if (more || rest || ends)
@@ -399,7 +408,7 @@ void answer_events(choice *c, str *out)
                   running_usage(of), out);
 }
 
-void answer_last_events(call *c, str *out)
+void response_last_events(call *c, str *out)
 {
     if (c->api.endpoint == API_NATIVE)
         return;

@@ -1,6 +1,6 @@
 /* pagefiles: the files of share/page, which the build embeds (tools/embed.sh). */
-#ifndef PESC_SERVE_PAGEFILES_H
-#define PESC_SERVE_PAGEFILES_H
+#ifndef PESC_SERVE_API_PAGEFILES_H
+#define PESC_SERVE_API_PAGEFILES_H
 
 #include <stddef.h>
 

@@ -2,28 +2,29 @@
  *
  * A call is made by the thread that reads requests and then belongs to the engine's thread, which
  * frees it. */
-#ifndef PESC_SERVE_CALL_H
-#define PESC_SERVE_CALL_H
+#ifndef PESC_SERVE_API_CALL_H
+#define PESC_SERVE_API_CALL_H
 
 #include "infer/answer.h"
 #include "serve/exchange.h"
-#include "serve/prompts.h"
+#include "serve/models.h"
+#include "serve/api/prompts.h"
 
-/* A token whose log-probability is reported. */
-typedef struct note {
+/* The log-probability of a token, which is reported. */
+typedef struct token_logprob {
     int32_t id;
     int32_t before; /* the token before it; -1: none */
     bool none;      /* the first token of a prompt has no log-probability */
-    float logprob;
+    float value;
     int32_t rank;  /* 0: not asked for */
     size_t offset; /* code points of the text before it */
     size_t top;    /* its most likely tokens, in choice.top; there are call.n_top */
-} note;
+} token_logprob;
 
-typedef struct note_list {
-    note *all;
+typedef struct logprob_list {
+    token_logprob *all;
     size_t n, cap;
-} note_list;
+} logprob_list;
 
 /* A choice of a router. */
 typedef struct routed {
@@ -38,15 +39,16 @@ typedef struct choice {
     pesc_sample_options sample;
     uint64_t ticket;
     int64_t limit;    /* tokens that it may have */
+    bool runs;        /* it has a slot */
     bool begun, done; /* begun: a stream has its first event */
     answer answer;
-    size_t sent;            /* bytes of its text that are in events */
-    size_t ids_sent;        /* of its tokens */
-    size_t chars;           /* code points so far, with those of an echo */
-    const char *finish;     /* NULL: it is not done */
-    note_list notes;        /* what `logprobs` reports */
-    note_list prompt_notes; /* what `prompt_logprobs` reports */
-    size_t notes_sent;
+    size_t sent;                  /* bytes of its text that are in events */
+    size_t ids_sent;              /* of its tokens */
+    size_t chars;                 /* code points so far, with those of an echo */
+    const char *finish;           /* NULL: it is not done */
+    logprob_list logprobs;        /* what the field of that name reports */
+    logprob_list prompt_logprobs; /* likewise */
+    size_t logprobs_sent;
     sched_choice *top;
     size_t n_top, cap_top;
     routed *routes; /* [n_routed, layers with a router, k]: of generated tokens, from the first */
@@ -62,7 +64,7 @@ struct call {
     prompt_list prompts;
     choice *choices; /* [n_choices]: those of prompt 0, then of prompt 1... */
     size_t n_choices, n_left;
-    int32_t n_top;      /* most likely tokens that each note has */
+    int32_t n_top;      /* most likely tokens that each log-probability has */
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     sampler_terms terms;
     bool has_terms;
@@ -71,15 +73,15 @@ struct call {
     uint64_t scope;
     char id[48];
     int64_t created;
-    double queued;   /* clock_seconds(), like the next three, which are 0 before that moment */
-    double began;    /* its first choice got a slot */
-    double first;    /* its first token came */
-    double last;     /* its last one so far */
-    bool begun;      /* a stream has its first event */
-    bool started;    /* one of its choices has a slot */
-    bool cancelled;  /* under the server's lock */
-    bool told;       /* the scheduler knows that it is cancelled */
-    api_error error; /* status 0: none */
+    double queued;    /* clock_seconds(), like the next three, which are 0 before that moment */
+    double began;     /* its first choice got a slot */
+    double first;     /* its first token came */
+    double last;      /* its last one so far */
+    bool begun;       /* a stream has its first event */
+    bool started;     /* one of its choices has a slot */
+    bool cancelled;   /* under the server's lock */
+    bool cancel_sent; /* to the scheduler */
+    api_error error;  /* status 0: none */
     int64_t prompt_tokens, cached_tokens;
     uint64_t *expert_counts; /* as in expert_load, of this call; under the lock; dense: NULL */
 };
@@ -93,45 +95,12 @@ void call_free(call *c); /* NULL is allowed */
 pesc_status choice_open(choice *c);
 void choice_close(choice *c);
 /* A token with its log-probability, in the order of the text. */
-pesc_status choice_note(choice *c, const sched_row *r);
+pesc_status choice_logprob(choice *c, const sched_row *r);
 /* The experts of tokens that were fed. */
 pesc_status choice_routed(choice *c, const sched_routes *r);
 /* A generated token. *more: false: the text ends with it. */
 pesc_status choice_token(choice *c, int32_t id, bool *more);
 /* Nothing follows. `finish` holds unless the text has ended otherwise. */
 pesc_status choice_finish(choice *c, const char *finish);
-
-/* ---- expertload.c ---- */
-
-/* Counts what the routers chose for tokens of the call. Takes the lock. */
-void expertload_count(call *c, const sched_routes *r);
-/* A row of counts for each layer; null where there are none. Under the lock. */
-json_t *expertload_counts(const expert_load *load, const uint64_t *counts);
-/* Appends the load of each layer for /metrics. Under the lock. */
-void expertload_metrics(const pesc_server *s, str *out);
-/* The experts and gates of generated tokens [from, n_routed). */
-json_t *expertload_of(const choice *c, size_t from);
-
-/* ---- native.c: what is sent for llama.cpp's own endpoint ---- */
-
-void native_whole(const call *c, str *out);
-void native_events(choice *h, str *out);
-
-/* ---- answer.c: what is sent ---- */
-
-/* {"token", "logprob", "bytes"} of a token in the place of a note. */
-json_t *answer_logprob(const choice *c, const note *n, int32_t id, float logprob);
-/* In milliseconds, under the names of llama.cpp's server. */
-json_t *answer_timings(const call *c);
-
-/* The answer to a request that is not streamed. */
-void answer_whole(const call *c, str *out);
-/* Events for what is new of a choice; with its end, where it is done. */
-void answer_events(choice *c, str *out);
-/* The events after all choices. */
-void answer_last_events(call *c, str *out);
-/* The bytes of a token as a list, which need not be UTF-8; text: its text. t NULL: those of text.
- */
-json_t *answer_bytes(const tokenizer *t, int32_t id, const str *text);
 
 #endif

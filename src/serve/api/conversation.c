@@ -1,4 +1,4 @@
-#include "serve/conversation.h"
+#include "serve/api/conversation.h"
 
 #include "base/mem.h"
 #include "chat/chat_template.h"

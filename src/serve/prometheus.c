@@ -1,4 +1,4 @@
-#include "serve/metrics.h"
+#include "serve/prometheus.h"
 
 #include <stddef.h>
 
@@ -7,7 +7,7 @@ static const double bounds[METRICS_BUCKETS] = { 0.001, 0.0025, 0.005, 0.01, 0.02
 static const int statuses[METRICS_STATUSES] = { 200, 204, 400, 401, 403, 404, 405, 408, 411, 413,
                                                 414, 415, 417, 421, 429, 431, 499, 500, 501, 503 };
 
-void metrics_observe(histogram *h, double seconds)
+void prometheus_observe(histogram *h, double seconds)
 {
     int i = 0;
     while (i < METRICS_BUCKETS && seconds > bounds[i])
@@ -17,7 +17,7 @@ void metrics_observe(histogram *h, double seconds)
     h->n++;
 }
 
-void metrics_count(metrics *m, int endpoint, int status)
+void prometheus_count(metrics *m, int endpoint, int status)
 {
     for (int i = 0; i < METRICS_STATUSES; i++)
         if (statuses[i] == status && endpoint < METRICS_ENDPOINTS)
@@ -98,8 +98,8 @@ static void put_figures(str *out, const metrics *m, const metrics_now *now, bool
         put_figure(out, &rows[i], vllm);
 }
 
-void metrics_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
-                  bool vllm, str *out)
+void prometheus_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
+                     bool vllm, str *out)
 {
     const struct {
         const char *name, *vllm, *help;

@@ -1,10 +1,11 @@
-#include "serve/call.h"
+#include "serve/api/call.h"
 
 #include "base/mem.h"
 
 /* ---- log-probabilities ---- */
 
-static pesc_status add_note(choice *c, note_list *to, const note *n, const sched_row *r)
+static pesc_status add_logprob(choice *c, logprob_list *to, const token_logprob *n,
+                               const sched_row *r)
 {
     if (!mem_room((void **)&to->all, &to->cap, to->n, sizeof *to->all))
         return fail_nomem("log-probabilities", to->n * sizeof *to->all);
@@ -18,7 +19,7 @@ static pesc_status add_note(choice *c, note_list *to, const note *n, const sched
     return PESC_OK;
 }
 
-pesc_status choice_note(choice *c, const sched_row *r)
+pesc_status choice_logprob(choice *c, const sched_row *r)
 {
     const prompt *p = c->prompt;
     const api_request *api = &c->of->api;
@@ -27,15 +28,15 @@ pesc_status choice_note(choice *c, const sched_row *r)
     int32_t before = r->at == 0                    ? -1
                      : of_prompt || generated == 0 ? p->ids.ids[r->at - 1]
                                                    : c->answer.ids.ids[generated - 1];
-    note n = { .id = r->token.id,
-               .before = before,
-               .logprob = r->token.logprob,
-               .rank = r->rank,
-               .offset = of_prompt && p->offsets ? p->offsets[r->at] : c->chars };
+    token_logprob n = { .id = r->token.id,
+                        .before = before,
+                        .value = r->token.logprob,
+                        .rank = r->rank,
+                        .offset = of_prompt && p->offsets ? p->offsets[r->at] : c->chars };
     if (of_prompt && api->prompt_top >= 0)
-        TRY(add_note(c, &c->prompt_notes, &n, r));
+        TRY(add_logprob(c, &c->prompt_logprobs, &n, r));
     if (api->logprobs && (api->echo || !of_prompt))
-        TRY(add_note(c, &c->notes, &n, r));
+        TRY(add_logprob(c, &c->logprobs, &n, r));
     return PESC_OK;
 }
 
@@ -80,16 +81,16 @@ pesc_status choice_open(choice *c)
                            .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
     c->chars = of->api.echo ? p->chars : 0;
     if (of->api.logprobs && of->api.echo)
-        TRY(add_note(c, &c->notes, &(note){ .id = p->ids.ids[0], .before = -1, .none = true },
-                     NULL));
+        TRY(add_logprob(c, &c->logprobs,
+                        &(token_logprob){ .id = p->ids.ids[0], .before = -1, .none = true }, NULL));
     return answer_open(&c->answer, of->x->srv->m->tok, &rules, p->ids.ids, p->ids.n);
 }
 
 void choice_close(choice *c)
 {
     answer_close(&c->answer);
-    mem_free(c->notes.all);
-    mem_free(c->prompt_notes.all);
+    mem_free(c->logprobs.all);
+    mem_free(c->prompt_logprobs.all);
     mem_free(c->top);
     mem_free(c->routes);
 }

@@ -1,6 +1,6 @@
 /* The page at / and the files it consists of, which are part of the program: no file is read. */
-#include "serve/exchange.h"
-#include "serve/pagefiles.h"
+#include "serve/api/pagefiles.h"
+#include "serve/api/endpoints.h"
 
 #include <string.h>
 

@@ -1,0 +1,32 @@
+/* response: the JSON of answers, whole or as events. */
+#ifndef PESC_SERVE_API_RESPONSE_H
+#define PESC_SERVE_API_RESPONSE_H
+
+#include "serve/api/call.h"
+
+/* The answer to a request that is not streamed. */
+void response_whole(const call *c, str *out);
+/* Events for what is new of a choice; with its end, where it is done. */
+void response_events(choice *c, str *out);
+/* The events after all choices. */
+void response_last_events(call *c, str *out);
+
+/* ---- parts ---- */
+
+json_t *response_ids(const int32_t *ids, size_t n);
+/* {"token", "logprob", "bytes"} of a token in the place of `at`. */
+json_t *response_logprob(const choice *c, const token_logprob *at, int32_t id, float value);
+/* In milliseconds, under the names of llama.cpp's server. */
+json_t *response_timings(const call *c);
+/* A token as the vocabulary writes it; null: there is none. t NULL: there is no vocabulary. */
+json_t *response_token(const tokenizer *t, int32_t id);
+/* The bytes of a token as a list, which need not be UTF-8; text: its text. t NULL: those of text.
+ */
+json_t *response_bytes(const tokenizer *t, int32_t id, const str *text);
+
+/* ---- native.c: for llama.cpp's own endpoint ---- */
+
+void native_whole(const call *c, str *out);
+void native_events(choice *h, str *out);
+
+#endif
