@@ -45,7 +45,8 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
-OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o
+EMBEDDED := page python tasks
+OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(EMBEDDED:%=$(BUILD)/embedded_%.o)
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find src/cli -name "*.c")))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 OPS_SRC  := $(wildcard tests/ops/*.c)
@@ -82,20 +83,14 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(if $(filter tests/%,$<),-Itests) -MMD -MP -c $< -o $@
 
-# The definitions of the built-in evaluation tasks, the server's page and the modelling file of exports are part of the library.
-TASKS    := $(wildcard share/tasks/*.json)
-$(BUILD)/taskfiles.c: $(TASKS) tools/embed.sh
-	@mkdir -p $(@D)
-	$(Q)tools/embed.sh eval/taskfiles.h taskfiles $(TASKS) > $@
-PAGE     := $(wildcard share/page/*)
-$(BUILD)/pagefiles.c: $(PAGE) tools/embed.sh
-	@mkdir -p $(@D)
-	$(Q)tools/embed.sh serve/api/pagefiles.h pagefiles $(PAGE) > $@
-CODE     := $(wildcard share/python/*.py)
-$(BUILD)/codefiles.c: $(CODE) tools/embed.sh
-	@mkdir -p $(@D)
-	$(Q)tools/embed.sh craft/codefiles.h codefiles $(CODE) > $@
-$(BUILD)/taskfiles.o $(BUILD)/pagefiles.o $(BUILD)/codefiles.o: %.o: %.c
+# Folders of share/ that are part of the library: the server's page, the modelling file of exports, evaluation tasks.
+define EMBED_RULE
+$(BUILD)/embedded_$(1).c: $(wildcard share/$(1)/*.*) tools/embed.sh
+	@mkdir -p $$(@D)
+	$$(Q)tools/embed.sh $(1) $(wildcard share/$(1)/*.*) > $$@
+endef
+$(foreach f,$(EMBEDDED),$(eval $(call EMBED_RULE,$(f))))
+$(EMBEDDED:%=$(BUILD)/embedded_%.o): %.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 

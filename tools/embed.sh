@@ -1,10 +1,9 @@
 #!/bin/sh
-# embed.sh HEADER NAME FILE...: prints a C source that holds the files as data, as HEADER declares it:
-# NAME[], of rows { name, text, n }, and NAME_n (see src/eval/taskfiles.h and src/serve/api/pagefiles.h).
+# embed.sh NAME FILE...: prints a C source that holds the files as embedded_NAME (see src/base/embed.h).
 set -eu
-header=$1 name=$2
-shift 2
-echo "#include \"$header\""
+name=$1
+shift
+echo '#include "base/embed.h"'
 number=0
 table=""
 for file in "$@"; do
@@ -15,5 +14,5 @@ for file in "$@"; do
 "
     number=$((number + 1))
 done
-printf 'const %s %s[] = {\n%s};\n' "${name%s}" "$name" "$table"
-echo "const size_t ${name}_n = $number;"
+printf 'static const embedded_file files[] = {\n%s};\n' "$table"
+echo "const embedded_files embedded_$name = { files, $number };"

@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "craft/codefiles.h"
+#include "base/embed.h"
 #include "craft/configjson.h"
 #include "arch/family.h"
 
@@ -48,10 +48,11 @@ static pesc_status set_names(json_t *json, const struct layout *l)
 
 static pesc_status write_code(const product *p)
 {
-    for (size_t i = 0; i < codefiles_n; i++) {
-        char *path = io_join(p->dir, codefiles[i].name);
-        pesc_status s =
-            path ? io_write_file(path, codefiles[i].text, codefiles[i].n) : fail_nomem(p->dir, 0);
+    for (size_t i = 0; i < embedded_python.n; i++) {
+        char *path = io_join(p->dir, embedded_python.v[i].name);
+        pesc_status s = path
+                            ? io_write_file(path, embedded_python.v[i].text, embedded_python.v[i].n)
+                            : fail_nomem(p->dir, 0);
         mem_free(path);
         TRY(s);
     }

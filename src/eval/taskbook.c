@@ -1,8 +1,8 @@
 #include "eval/taskbook.h"
 
+#include "base/embed.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "eval/taskfiles.h"
 
 #include <string.h>
 
@@ -124,8 +124,10 @@ pesc_status taskbook_read(taskbook *b, const char *path)
 
 pesc_status taskbook_builtin(taskbook *b)
 {
-    for (size_t i = 0; i < taskfiles_n; i++)
-        TRY(taskbook_parse(b, taskfiles[i].text, taskfiles[i].n, taskfiles[i].name));
+    for (size_t i = 0; i < embedded_tasks.n; i++) {
+        const embedded_file *f = &embedded_tasks.v[i];
+        TRY(taskbook_parse(b, f->text, f->n, f->name));
+    }
     return PESC_OK;
 }
 

@@ -1,5 +1,5 @@
 /* The page at / and the files it consists of, which are part of the program: no file is read. */
-#include "serve/api/pagefiles.h"
+#include "base/embed.h"
 #include "serve/api/endpoints.h"
 
 #include <string.h>
@@ -22,12 +22,12 @@ void handle_page(exchange *x)
 {
     api_error e;
     const char *name = x->argument[0] ? x->argument : "index.html";
-    for (size_t i = 0; i < pagefiles_n; i++)
-        if (strcmp(name, pagefiles[i].name) == 0) {
+    for (size_t i = 0; i < embedded_page.n; i++)
+        if (strcmp(name, embedded_page.v[i].name) == 0) {
             x->status = 200;
             x->type = type_of(name);
             x->page = true;
-            str_add(&x->out, pagefiles[i].text, pagefiles[i].n);
+            str_add(&x->out, embedded_page.v[i].text, embedded_page.v[i].n);
             return;
         }
     api_refuse(&e, 404, "not_found", NULL, "there is no %.100s", x->path);
