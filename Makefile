@@ -30,9 +30,9 @@ endif
 endif
 endif
 
-LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma cairo
+LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma libzstd liblz4 cairo
 PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
-LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lz -lpthread -lm
+LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lsnappy -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wpointer-arith -Wvla
 # -ffp-contract=off: a product and a sum are fused only where the code says so, so that results do
@@ -153,7 +153,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
 
 tests: $(UNIT) $(OPS) $(BUILD)/tests/faults/sandbox_programs $(BUILD)/tests/conformance/eval_text \
-       $(BUILD)/tests/conformance/jinja_render
+       $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows
 
 test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all
@@ -192,7 +192,7 @@ fuzz: ## each parser under libFuzzer for FUZZ_SECONDS
 mutants: $(BUILD)/pesc tests ## seeded faults, each of which a test must notice; ONLY=regex for some (15 minutes)
 	@BUILD=$(BUILD) tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
 
-conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text $(BUILD)/tests/conformance/jinja_render ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
+conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
 	@PESC=$(BUILD)/pesc tools/conformance/run.sh
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libpesc.a
@@ -255,7 +255,7 @@ $(BUILD)/dist/pesc.pc: FORCE
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))' 'includedir=$${prefix}/include' '' \
 	    'Name: pesc' 'Description: sparse mixtures of experts from dense language models' \
 	    'Version: $(VERSION)' 'Requires.private: $(LIBS)' 'Libs: -L$${libdir} -lpesc' \
-	    'Libs.private: -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@.new
+	    'Libs.private: -lsnappy -lz -lpthread -lm' 'Cflags: -I$${includedir}' > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 FORCE:
 $(BUILD)/dist/pesc.1: $(BUILD)/pesc

@@ -311,9 +311,6 @@ static bool ends_with(const char *path, const char *ending)
 static const struct {
     const char *magic, *ending, *is, *convert; /* the path goes into each %s of convert */
 } foreign[] = {
-    { "PAR1", ".parquet", "Parquet",
-      "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', "
-      "orient='records', lines=True)\"" },
     { "ARROW1", ".arrow", "Arrow",
       "python3 -c \"from datasets import Dataset; Dataset.from_file('%s').to_json('%s.jsonl')\"" },
     { "\x1f\x8b", ".gz", "compressed", "gunzip -k '%s'" },

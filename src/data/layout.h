@@ -23,7 +23,7 @@ typedef struct layout {
     size_t n_columns;
 } layout;
 
-/* Looks at a file. Refused with what it is and how to convert it: Parquet, Arrow, archives, UTF-16;
+/* Looks at a file. Refused with what it is and how to convert it: Arrow, archives, UTF-16;
  * an empty file. Closed with layout_free() even after a failure. */
 pesc_status layout_open(layout *l, const io_map *map);
 void layout_free(layout *l);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/layout.h"
+#include "format/parquet.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum {
 typedef struct file {
     io_map *map;
     layout how;
+    parquet *rows; /* NULL: the file is text, of a layout */
     uint64_t hash;
     uint64_t first, count; /* record numbers */
     size_t *anchors;       /* where record first + i * STRIDE begins */
@@ -32,6 +34,7 @@ struct source {
     uint64_t count, hash;
     uint64_t touched; /* records of large files that were read */
     char where[512];
+    char *shown; /* the row that source_bytes() was asked for */
 };
 
 static pesc_status remember(file *f, size_t at)
@@ -80,6 +83,23 @@ static pesc_status count_records(file *f, const hashes *h)
     return io_map_check(f->map);
 }
 
+/* The rows of a Parquet file are counted by its own index. */
+static pesc_status count_rows(file *f, const hashes *h)
+{
+    const char *data = (const char *)f->map->data;
+    size_t size = f->map->size;
+    TRY(parquet_open(&f->rows, f->map));
+    f->count = parquet_rows(f->rows);
+    for (size_t done = 0, n; done < size; done += n) {
+        n = size - done < WINDOW ? size - done : WINDOW;
+        update(h, data + done, n);
+        log_progress("indexing data", done + n, size);
+    }
+    if (f->count == 0)
+        return fail(PESC_FORMAT, "%s: is empty: it holds no record", f->map->path);
+    return io_map_check(f->map);
+}
+
 static pesc_status read_file(source *s, file *f, const char *path, const hashes *h)
 {
     XXH3_64bits_reset(h->own);
@@ -87,8 +107,12 @@ static pesc_status read_file(source *s, file *f, const char *path, const hashes 
     if (io_kind_of(path) == IO_DIR)
         return layout_refuse_dir(path);
     TRY(io_map_open(&f->map, path));
-    TRY(layout_open(&f->how, f->map));
-    TRY(count_records(f, h));
+    if (parquet_is(f->map)) {
+        TRY(count_rows(f, h));
+    } else {
+        TRY(layout_open(&f->how, f->map));
+        TRY(count_records(f, h));
+    }
     f->first = s->count;
     f->hash = XXH3_64bits_digest(h->own);
     s->count += f->count;
@@ -122,10 +146,12 @@ void source_close(source *s)
         return;
     for (size_t i = 0; i < s->n; i++) {
         layout_free(&s->files[i].how);
+        parquet_close(s->files[i].rows);
         io_map_close(s->files[i].map);
         mem_free(s->files[i].anchors);
     }
     mem_free(s->files);
+    mem_free(s->shown);
     mem_free(s);
 }
 
@@ -182,10 +208,27 @@ static void forget(source *s, const file *f)
         io_map_drop(f->map->data, f->map->size);
 }
 
+/* A row as one line of JSON. */
+static pesc_status show_row(source *s, const file *f, uint64_t row, const char **bytes, size_t *n)
+{
+    json_t *v;
+    str text = { 0 };
+    TRY(parquet_row(f->rows, row, &v));
+    json_put(&text, v, JSON_COMPACT);
+    json_decref(v);
+    mem_free(s->shown);
+    s->shown = text.p;
+    *bytes = text.p;
+    *n = text.n;
+    return str_ok(&text) ? PESC_OK : fail_nomem("a row", text.n);
+}
+
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n)
 {
     file *f = &s->files[source_file_of(s, index)];
     uint64_t local = index - f->first;
+    if (f->rows)
+        return show_row(s, f, local, bytes, n);
     size_t begin = 0, end = 0, at = f->anchors[local / STRIDE];
     for (uint64_t i = 0; i <= local % STRIDE; i++) {
         if (!layout_next(&f->how, at, &begin, &end))
@@ -218,7 +261,7 @@ const char *source_where(source *s, uint64_t index)
     const char *bytes, *data = (const char *)f->map->data;
     size_t n;
     uint64_t number = index - f->first + 1;
-    if (layout_has_lines(&f->how) && source_bytes(s, index, &bytes, &n) == PESC_OK) {
+    if (!f->rows && layout_has_lines(&f->how) && source_bytes(s, index, &bytes, &n) == PESC_OK) {
         size_t at = (size_t)(bytes - data);
         bool on = at >= f->counted;
         f->lines = count_lines(data, on ? f->counted : 0, at) + (on ? f->lines : 0);
@@ -231,10 +274,16 @@ const char *source_where(source *s, uint64_t index)
 
 pesc_status source_record(source *s, uint64_t index, json_t **record)
 {
-    const layout *how = &s->files[source_file_of(s, index)].how;
+    const file *f = &s->files[source_file_of(s, index)];
+    const layout *how = &f->how;
     const char *bytes;
     size_t n;
     *record = NULL;
+    if (f->rows) {
+        TRY(parquet_row(f->rows, index - f->first, record));
+        forget(s, f);
+        return PESC_OK;
+    }
     TRY(source_bytes(s, index, &bytes, &n));
     if (layout_parse(how, bytes, n, "", record) == PESC_OK)
         return PESC_OK;

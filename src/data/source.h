@@ -3,7 +3,7 @@
  * Opening reads every file once to count records and remembers where each 16th begins, so any
  * record is found in constant time with half a byte of memory a record. Of a large file only what
  * is being read is in memory. Records are numbered through all files in the order given. layout.h
- * has the formats of files. */
+ * has the formats of text files; of a Parquet file the rows are the records. */
 #ifndef PESC_DATA_SOURCE_H
 #define PESC_DATA_SOURCE_H
 
@@ -25,10 +25,11 @@ uint64_t source_file_hash(const source *s, size_t file); /* XXH3 of its bytes */
 
 /* One record, parsed; always an object. */
 pesc_status source_record(source *s, uint64_t index, json_t **record);
-/* Its bytes as they stand in the file, borrowed. */
+/* Its bytes as they stand in the file, or a row as JSON; borrowed until the next call. */
 pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *n);
-/* "data.jsonl:17" (line, or element of an array) for messages, valid until the next call. Reads the
- * file from the place last asked for (or its start) up to there, so it is for failures only. */
+/* "data.jsonl:17" (line, element of an array, or row) for messages, valid until the next call.
+ * Reads the file from the place last asked for (or its start) up to there, so it is for failures
+ * only. */
 const char *source_where(source *s, uint64_t index);
 
 /* XXH3 of all bytes of all files, in their order: what a resumed run compares. */

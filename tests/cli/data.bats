@@ -278,11 +278,24 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     grep -q '"tools":\[{"name":"add"}\],"domain":"general"' "$BATS_TEST_TMPDIR/mixed.jsonl"
 }
 
-@test "data: what other programs write is refused with the line that converts it" {
+@test "data: a Parquet file is read as the lines of JSON that it was made from" {
     local t=$BATS_TEST_TMPDIR
+    for kind in jsonl parquet; do
+        pesc data inspect "$D/model" --data "tests/golden/parquet/questions.$kind" --template chatml -q
+        [ "$status" = 0 ]
+        echo "$output" > "$t/$kind.out"
+    done
+    grep -q 'It is 2' "$t/parquet.out"
+    cmp <(sed 's/parquet//' "$t/parquet.out") <(sed 's/jsonl//' "$t/jsonl.out")
     printf 'PAR1....PAR1' > "$t/d.parquet"
     pesc data check "$D/model" --data "$t/d.parquet"
-    fails 3 "$t/d.parquet: is Parquet, which is not read; convert it: python3 -c \"import pandas; pandas.read_parquet('$t/d.parquet').to_json('$t/d.parquet.jsonl', orient='records', lines=True)\""
+    fails 3 "$t/d.parquet: is Parquet, but its metadata is longer than the file; the file is cut or damaged"
+}
+
+@test "data: what other programs write is refused with the line that converts it" {
+    local t=$BATS_TEST_TMPDIR
+    pesc data check "$D/model" --data tests/golden/parquet/brotli.parquet
+    fails 3 "tests/golden/parquet/brotli.parquet: is Parquet with columns compressed with Brotli, which is not read; convert it: python3 -c \"import pandas; pandas.read_parquet('tests/golden/parquet/brotli.parquet').to_json('tests/golden/parquet/brotli.parquet.jsonl', orient='records', lines=True)\""
     mkdir "$t/saved"
     echo '{}' > "$t/saved/dataset_info.json"
     pesc data check "$D/model" --data "$t/saved"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the first inputs of fuzz_safetensors, fuzz_torchbin and fuzz_index: seeds_formats.py DIR."""
+"""Writes the first inputs of fuzz_safetensors, fuzz_torchbin, fuzz_index and fuzz_parquet: seeds_formats.py DIR."""
 
 import pathlib
 import sys
@@ -26,6 +26,8 @@ def seeds():
                                     b"\x8c\x0ctorch._utils\x8c\x12_rebuild_tensor_v2\x93(" +
                                     tiny.storage("0", 4, "BFloat16Storage") +
                                     b"K\x01K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs.")
+    for path in (pathlib.Path(__file__).parents[1] / "golden/parquet").glob("*.parquet"):
+        yield f"fuzz_parquet/{path.stem}", path.read_bytes()
     yield "fuzz_index/three", (b'{"metadata":{"total_size":0},"weight_map":'
                                b'{"a":"stat","b":"stat","c":"maps"}}')
     yield "fuzz_index/odd", b'{"x":[{"y":[1e5,-0.5,"\\ud83d\\ude00",null,true]}],"weight_map":{}}'

@@ -137,8 +137,7 @@ static void refuses_what_is_no_data(void **state)
                  { "\xEF\xBB\xBF \n", "is empty" },
                  { "\xFF\xFE{", "UTF-16" },
                  { "PK\x03\x04", "is an archive, which is not read; convert it: unzip '" },
-                 { "PAR1", "is Parquet, which is not read; convert it: python3 -c \"import pandas; "
-                           "pandas.read_parquet('" },
+                 { "PAR1", "is Parquet, but it does not end in PAR1; the file is cut or damaged" },
                  { "\x1f\x8b\x08", "is compressed, which is not read; convert it: gunzip -k '" },
                  { "{\"data\": [{\"a\":1}", "ends inside its array" },
                  { "{\"data\": [{\"a\":1}], \"n\": 3", "ends inside its object" },
