@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "model/layer_shards.h"
 #include "tensor/quants.h"
 
 #include <stddef.h>
@@ -256,8 +255,7 @@ static arena *layer_arena(bind_memory *to, int32_t layer)
 {
     bool first = to->layer.used == 0 || to->at != layer;
     if (first && to->in)
-        to->layer =
-            (arena){ .base = layer_shards_buffer(to->in, layer), .size = to->layers[layer] };
+        to->layer = (arena){ .base = to->in->span(to->in, layer), .size = to->layers[layer] };
     else if (first)
         to->layer = (arena){ 0 };
     to->at = layer;
@@ -267,7 +265,7 @@ static arena *layer_arena(bind_memory *to, int32_t layer)
 static void layout_slot(model_shape *m, const bind_source *src, bind_memory *to, const slot *s)
 {
     arena *a = s->rule->flags & RULE_TRAIN ? &to->mixture : &to->base;
-    bool sharded = to->layers && layer_shards_has(s);
+    bool sharded = to->layers && layer_hook_has(s);
     if (s->expert > 0) /* the first expert takes the stack */
         return;
     if (sharded)

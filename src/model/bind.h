@@ -7,6 +7,7 @@
 
 #include "format/peft.h"
 #include "arch/family.h"
+#include "arch/layer_hook.h"
 #include "model/model.h"
 
 /* What a model is made of and in which dtype its weights are wanted. */
@@ -44,12 +45,12 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
                             const bind_part *part);
 
 /* The tensors that PESC trains have an arena of their own, and so have, where the base is sharded
- * (layer_shards.h), the matrices of each layer. */
+ * (layer_hook.h), the matrices of each layer. */
 typedef struct bind_memory {
     arena base, mixture;
-    size_t *layers;          /* [n_layers]: receives the bytes of each layer; NULL: not sharded */
-    struct layer_shards *in; /* where the layers compute; NULL while measuring */
-    arena layer;             /* of the layer `at` */
+    size_t *layers;       /* [n_layers]: receives the bytes of each layer; NULL: not sharded */
+    const layer_hook *in; /* where the layers compute; NULL while measuring */
+    arena layer;          /* of the layer `at` */
     int32_t at;
 } bind_memory;
 

@@ -4,101 +4,36 @@
 #include "model/traffic.h"
 #include "model/wire.h"
 
-enum { ALIGN = 64, PIECE = 16 << 20 }; /* bytes; PIECE: that one rank sends to another at a time */
+enum { PIECE = 16 << 20 }; /* bytes that one rank sends to another at a time */
 
-struct layer_shards {
+typedef struct layer_shards {
+    layer_hook hook;  /* its first member */
     device *dev;      /* borrowed, like traffic */
     traffic *traffic; /* of the model */
     wire wire;
     int32_t n_layers;
-    size_t *bytes; /* [n_layers]: of each span */
     unsigned char *buffers[2], *kept;
     int32_t held[2];      /* the layer that is in each buffer, or will be; -1: none */
     int64_t gathering[2]; /* number of the exchange that fills it; -1: none */
-};
+} layer_shards;
 
-bool layer_shards_has(const slot *s)
+static layer_shards *of(layer_hook *h)
 {
-    return s->layer >= 0 && s->rule->flags & RULE_QUANT && !(s->rule->flags & RULE_TRAIN);
+    return (layer_shards *)(void *)h;
 }
 
-/* Bytes that each process keeps of a span. */
-static size_t part_bytes(size_t span, int64_t processes)
+static unsigned char *span(const layer_hook *h, int32_t layer)
 {
-    size_t n = (size_t)processes, each = (span + n - 1) / n;
-    return (each + ALIGN - 1) / ALIGN * ALIGN;
+    return ((const layer_shards *)(const void *)h)->buffers[layer % 2];
 }
 
-static size_t largest(const size_t *layers, int32_t n)
+static void layout(layer_hook *h, arena *a)
 {
-    size_t most = 0;
-    for (int32_t i = 0; i < n; i++)
-        most = layers[i] > most ? layers[i] : most;
-    return most;
-}
-
-/* Where the part of a layer begins in `kept`; with n_layers, the bytes of all. */
-static size_t kept_at(const size_t *layers, int32_t layer, int64_t processes)
-{
-    size_t at = 0;
-    for (int32_t i = 0; i < layer; i++)
-        at += part_bytes(layers[i], processes);
-    return at;
-}
-
-uint64_t layer_shards_bytes(const size_t *layers, int32_t n, int64_t processes)
-{
-    return kept_at(layers, n, processes) + 2 * (uint64_t)largest(layers, n);
-}
-
-uint64_t layer_shards_kept(const layer_shards *s)
-{
-    return kept_at(s->bytes, s->n_layers, comm_size(s->wire.comm));
-}
-
-uint64_t layer_shards_whole(const layer_shards *s)
-{
-    return kept_at(s->bytes, s->n_layers, 1);
-}
-
-/* ---- opening ---- */
-
-pesc_status layer_shards_open(layer_shards **out, pesc_model *m, size_t **layers)
-{
-    layer_shards *s = *out = mem_zalloc(1, sizeof *s);
-    if (!s)
-        return fail_nomem("a sharded base", sizeof *s);
-    s->dev = m->dev;
-    s->n_layers = m->shape.cfg.n_layers;
-    s->held[0] = s->held[1] = -1;
-    s->gathering[0] = s->gathering[1] = -1;
-    s->bytes = *layers = mem_zalloc((size_t)s->n_layers, sizeof *s->bytes);
-    if (!s->bytes)
-        return fail_nomem("a sharded base", (size_t)s->n_layers * sizeof *s->bytes);
-    TRY(traffic_of(&s->traffic, m));
-    return wire_open(&s->wire, traffic_device(s->traffic), m->dev->comm, PIECE);
-}
-
-void layer_shards_close(layer_shards *s)
-{
-    if (!s)
-        return;
-    wire_close(&s->wire);
-    mem_free(s->bytes);
-    mem_free(s);
-}
-
-void layer_shards_layout(layer_shards *s, arena *a)
-{
-    size_t most = largest(s->bytes, s->n_layers);
-    s->kept = arena_take(a, layer_shards_kept(s));
+    layer_shards *s = of(h);
+    size_t most = layer_hook_largest(h->bytes, s->n_layers);
+    s->kept = arena_take(a, layer_hook_kept(h->bytes, s->n_layers, comm_size(s->wire.comm)));
     for (int i = 0; i < 2; i++)
         s->buffers[i] = arena_take(a, most);
-}
-
-unsigned char *layer_shards_buffer(const layer_shards *s, int32_t layer)
-{
-    return s->buffers[layer % 2];
 }
 
 /* ---- parts ---- */
@@ -106,19 +41,20 @@ unsigned char *layer_shards_buffer(const layer_shards *s, int32_t layer)
 /* A rank's part of the span of a layer. */
 static comm_part part_of(const layer_shards *s, int32_t layer, int32_t rank)
 {
-    size_t each = part_bytes(s->bytes[layer], comm_size(s->wire.comm));
-    size_t first = (size_t)rank * each, left = s->bytes[layer];
+    size_t each = layer_hook_part(s->hook.bytes[layer], comm_size(s->wire.comm));
+    size_t first = (size_t)rank * each, left = s->hook.bytes[layer];
     left = left > first ? left - first : 0;
-    return (comm_part){ layer_shards_buffer(s, layer) + first, left < each ? left : each };
+    return (comm_part){ s->buffers[layer % 2] + first, left < each ? left : each };
 }
 
 static unsigned char *own_part(const layer_shards *s, int32_t layer)
 {
-    return s->kept + kept_at(s->bytes, layer, comm_size(s->wire.comm));
+    return s->kept + layer_hook_kept(s->hook.bytes, layer, comm_size(s->wire.comm));
 }
 
-pesc_status layer_shards_keep(layer_shards *s, int32_t layer)
+static pesc_status keep(layer_hook *h, int32_t layer)
 {
+    layer_shards *s = of(h);
     comm_part own = part_of(s, layer, comm_rank(s->wire.comm));
     if (own.bytes)
         s->dev->op->copy(s->dev, own_part(s, layer), own.at, own.bytes);
@@ -138,7 +74,7 @@ static pesc_status gather(void *ctx, int64_t i)
     layer_shards *s = ctx;
     device *side = s->wire.dev;
     int32_t layer = (int32_t)i, size = comm_size(s->wire.comm), me = comm_rank(s->wire.comm);
-    size_t each = part_bytes(s->bytes[layer], size);
+    size_t each = layer_hook_part(s->hook.bytes[layer], size);
     comm_part own = part_of(s, layer, me);
     comm_part *parts = mem_alloc(2 * (size_t)size, sizeof *parts);
     if (!parts)
@@ -171,15 +107,47 @@ static void want(layer_shards *s, int32_t layer)
     s->gathering[b] = traffic_add(s->traffic, gather, s, layer);
 }
 
-void layer_shards_use(layer_shards *s, int32_t layer, int32_t next)
+static void before(layer_hook *h, int32_t layer, int32_t next)
 {
+    layer_shards *s = of(h);
     want(s, layer);
     (void)traffic_wait(s->traffic, s->gathering[layer % 2]);
     if (next >= 0)
         want(s, next);
 }
 
-pesc_status layer_shards_check(const layer_shards *s)
+static pesc_status check(layer_hook *h)
 {
-    return traffic_wait(s->traffic, -1);
+    return traffic_wait(of(h)->traffic, -1);
+}
+
+static void close_shards(layer_hook *h)
+{
+    wire_close(&of(h)->wire);
+    mem_free(h->bytes);
+    mem_free(h);
+}
+
+pesc_status layer_shards_open(layer_hook **out, pesc_model *m)
+{
+    *out = NULL;
+    layer_shards *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("a sharded base", sizeof *s);
+    s->dev = m->dev;
+    s->n_layers = m->shape.cfg.n_layers;
+    s->held[0] = s->held[1] = -1;
+    s->gathering[0] = s->gathering[1] = -1;
+    s->hook = (layer_hook){ .bytes = mem_zalloc((size_t)s->n_layers, sizeof *s->hook.bytes),
+                            .layout = layout,
+                            .span = span,
+                            .keep = keep,
+                            .before = before,
+                            .check = check,
+                            .close = close_shards };
+    *out = &s->hook;
+    if (!s->hook.bytes)
+        return fail_nomem("a sharded base", (size_t)s->n_layers * sizeof *s->hook.bytes);
+    TRY(traffic_of(&s->traffic, m));
+    return wire_open(&s->wire, traffic_device(s->traffic), m->dev->comm, PIECE);
 }

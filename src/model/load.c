@@ -2,7 +2,6 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "model/layer_shards.h"
 #include "tensor/quants.h"
 
 #include <string.h>
@@ -154,7 +153,7 @@ static size_t add_items(pesc_model *m, const bind_source *src, int32_t layer, lo
 {
     size_t n = 0;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
-        bool sharded = m->shards && layer_shards_has(&s);
+        bool sharded = m->hook && layer_hook_has(&s);
         if (sharded ? s.layer != layer : layer >= 0)
             continue;
         load_item i = { bind_find(&m->shape.cfg, src->ws, &s), bind_tensor(&m->shape.w, &s) };
@@ -191,10 +190,10 @@ pesc_status load_weights(pesc_model *m, const bind_source *src)
     pesc_status s = check_in_place(m, src);
     if (s == PESC_OK)
         s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
-    for (int32_t i = 0; s == PESC_OK && m->shards && i < m->shape.cfg.n_layers; i++) {
+    for (int32_t i = 0; s == PESC_OK && m->hook && i < m->shape.cfg.n_layers; i++) {
         s = load_items(m->dev, items, add_items(m, src, i, items), src->double_quant);
         if (s == PESC_OK)
-            s = layer_shards_keep(m->shards, i);
+            s = m->hook->keep(m->hook, i);
     }
     mem_free(items);
     return s == PESC_OK ? weights_check(src->ws) : s;

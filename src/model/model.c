@@ -87,7 +87,7 @@ static pesc_status open_blocks(pesc_model *m)
 
 static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
 
-/* The memory that the weights take; shard: the base is kept by shards. */
+/* The memory that the weights take; with a hook, what it keeps. */
 static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
 {
     size_t *layers = to->layers;
@@ -98,8 +98,15 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
         src->copy = false;
         bind_layout(&m->shape, src, to);
     }
-    if (m->shards)
-        layer_shards_layout(m->shards, &to->base);
+    if (m->hook)
+        m->hook->layout(m->hook, &to->base);
+}
+
+static pesc_status open_hook(pesc_model *m, bind_memory *to)
+{
+    TRY(layer_shards_open(&m->hook, m));
+    to->layers = m->hook->bytes;
+    return PESC_OK;
 }
 
 /* A patch replaces what the base stores, and a LoRA stands on both: it is folded in last. */
@@ -108,16 +115,16 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     bind_memory to = { 0 };
     TRY(bind_loras(&m->shape, src));
     if (opt->shard_base && m->dev->comm)
-        TRY(layer_shards_open(&m->shards, m, &to.layers));
+        TRY(open_hook(m, &to));
     measure_weights(m, src, &to);
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
     if (to.mixture.used)
         TRY(memory_take(&to.mixture, m->dev, &model_need, &m->mixture));
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
-    if (m->shards)
-        layer_shards_layout(m->shards, &to.base);
-    to.in = m->shards;
+    if (m->hook)
+        m->hook->layout(m->hook, &to.base);
+    to.in = m->hook;
     to.layer = (arena){ 0 };
     bind_layout(&m->shape, src, &to);
     TRY(load_weights(m, src));
@@ -239,7 +246,8 @@ static void release(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
     traffic_close(m->traffic);
-    layer_shards_close(m->shards);
+    if (m->hook)
+        m->hook->close(m->hook);
     swap_close(m);
     specialists_close(m);
     if (m->memory)

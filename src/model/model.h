@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/rng.h"
 #include "format/hfdir.h"
+#include "arch/layer_hook.h"
 #include "arch/shape.h"
 #include "model/kvcache.h"
 #include "chat/chat.h"
@@ -31,11 +32,11 @@ struct pesc_model {
     char lora_hash[17];         /* of the LoRA that was loaded (peft_hash); "": none */
     struct specialists *specialists; /* NULL: none */
     struct traffic *traffic;         /* exchanges beside the computation (traffic.h); NULL: none */
-    struct layer_shards *shards;     /* of a sharded base (layer_shards.h); NULL: it is whole */
-    bool double_quant;               /* how weights are quantised, with nf4 */
-    bool folded;                     /* some of them are in the weights (fold.h) */
-    pesc_tokenizer *tok;             /* NULL: none */
-    const chat_format *chat;         /* NULL: none recognised */
+    layer_hook *hook;        /* of a base of which this process has a part; NULL: it is whole */
+    bool double_quant;       /* how weights are quantised, with nf4 */
+    bool folded;             /* some of them are in the weights (fold.h) */
+    pesc_tokenizer *tok;     /* NULL: none */
+    const chat_format *chat; /* NULL: none recognised */
     char stop_text[64];  /* the token that ends an answer of a template that is not recognised */
     const char *stop[1]; /* the same; NULL: none */
     pesc_model_info info;

@@ -148,7 +148,7 @@ static pesc_status open_pass(pass **out, const pass *like, const train_state *tr
 pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
 {
     *out = NULL;
-    if (m->shards)
+    if (m->hook)
         return fail(PESC_USAGE, "the model keeps its base by shards, so it can only be trained; "
                                 "open it again without shard_base");
     return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .kv = kv, .lim = lim }, NULL);
@@ -158,7 +158,7 @@ pesc_status pass_open_train(pass **out, pesc_model *m, pass_limits lim, const gr
                             keep_counts keep)
 {
     train_state t = { .mirror = g, .plan = train_plan_of(&m->shape.cfg, &g->facts, keep) };
-    return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .shards = m->shards, .lim = lim },
+    return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .hook = m->hook, .lim = lim },
                      &t);
 }
 

@@ -53,8 +53,8 @@ typedef struct residual {
 struct pass {
     const model_shape *m; /* borrowed, like kv */
     device *dev;
-    struct layer_shards *shards; /* the model's */
-    kvcache *kv;                 /* NULL: none */
+    layer_hook *hook; /* in training: the model's, or NULL */
+    kvcache *kv;      /* NULL: none */
     pass_limits lim;
     uint64_t id;              /* unique among the passes of this process */
     int32_t n, n_seqs, n_out; /* of the tokens that are set */

@@ -1,6 +1,5 @@
 #include "model/train.h"
 
-#include "model/layer_shards.h"
 #include "model/pass.h"
 
 #include <math.h>
@@ -70,8 +69,8 @@ static int32_t lowest(const pass *p)
 /* The weights of a layer must be there, and those of the next one on their way. */
 static void use_layer(const pass *p, int32_t layer, int32_t next)
 {
-    if (p->shards)
-        layer_shards_use(p->shards, layer, next);
+    if (p->hook)
+        p->hook->before(p->hook, layer, next);
 }
 
 static void use_forward(const pass *p, int32_t layer)
@@ -229,8 +228,8 @@ static pesc_status read_results(pesc_model *m, pass *p, const train_input *in, t
         TRY(op->download(p->dev, r->balance, t->balance.data, tensor_bytes(&t->balance)));
         read_balance(p, out);
     }
-    if (m->shards)
-        TRY(layer_shards_check(m->shards));
+    if (p->hook)
+        TRY(p->hook->check(p->hook));
     TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
     for (int32_t i = 0; i < in->n_targets; i++)
         out->ce += (double)in->weights[i] * (double)r->loss[i];
@@ -258,7 +257,8 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
 
 pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train)
 {
-    if (!m->shards)
+    ASSERT(p->m == &m->shape);
+    if (!p->hook)
         return PESC_OK;
     for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
         use_forward(p, i);
@@ -269,7 +269,7 @@ pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train
         if (in->layer_done)
             in->layer_done(in->ctx, i);
     }
-    return layer_shards_check(m->shards);
+    return p->hook->check(p->hook);
 }
 
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)

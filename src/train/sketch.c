@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/info.h"
-#include "model/layer_shards.h"
 #include "run/runmodel.h"
 #include "train/settings.h"
 
@@ -57,7 +56,7 @@ static uint64_t weight_bytes(sketch *s, const bind_source *src, const pesc_train
         in_place += t->data && frozen ? tensor_bytes(t) : 0;
     }
     uint64_t layers =
-        s->layers ? layer_shards_bytes(s->layers, s->shape.cfg.n_layers, o->processes) : 0;
+        s->layers ? layer_hook_bytes(s->layers, s->shape.cfg.n_layers, o->processes) : 0;
     return to.base.used + (moved ? 0 : to.mixture.used) + in_place + layers;
 }
 

@@ -123,7 +123,7 @@ static int32_t passes_of(const pesc_trainer *t, int32_t micros)
     int32_t most = 0;
     for (int32_t r = 0; r < comm_size(t->comm); r++) {
         int32_t n = micro_count(gradient_micros(t->gradient, micros, r));
-        bool counts = t->m->shards || r == comm_rank(t->comm);
+        bool counts = t->m->hook || r == comm_rank(t->comm);
         most = counts && n > most ? n : most;
     }
     return most;

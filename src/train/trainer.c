@@ -9,7 +9,6 @@
 #include "model/bind.h"
 #include "model/cost.h"
 #include "arch/family.h"
-#include "model/layer_shards.h"
 #include "backend/memory.h"
 #include "model/swap.h"
 #include "train/method.h"
@@ -115,7 +114,7 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
-    if (strcmp(o->shard, "base") == 0 && t->comm && !t->m->shards)
+    if (strcmp(o->shard, "base") == 0 && t->comm && !t->m->hook)
         return fail(PESC_USAGE,
                     "shard: found base, but the model is whole; open it with the options "
                     "of pesc_train_load() on a device that has joined the processes");
@@ -566,9 +565,10 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                           .bytes_activations = t->bytes_pass,
                           .bytes_paged = t->optim->paged_bytes,
                           .bytes_total = memory_total(t->m->dev) };
-    if (t->m->shards) {
-        r.bytes_sharded = layer_shards_whole(t->m->shards);
-        r.bytes_shard = layer_shards_kept(t->m->shards);
+    if (t->m->hook) {
+        r.bytes_sharded = layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, 1);
+        r.bytes_shard =
+            layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, comm_size(t->comm));
     }
     for (int g = 0; g < PARAM_GROUPS; g++)
         r.params_trained += (uint64_t)t->params->count[g];
