@@ -4,9 +4,9 @@
  * the two gradients of what trains there and the ratio of their norms. */
 #include "base/io.h"
 #include "base/mem.h"
+#include "model/loss.h"
 #include "model/params.h"
 #include "model/pass.h"
-#include "model/train.h"
 
 #include <math.h>
 #include <stdio.h>

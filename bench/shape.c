@@ -10,15 +10,15 @@
  * of each of `batch` sequences; context: tokens that the page table of a sequence has room for, as
  * a server's has, at least those that are used; profile: also print where the time of a step goes,
  * with a synchronisation after each op. */
+#include "arch/bind.h"
+#include "arch/rope.h"
+#include "backend/memory.h"
 #include "backend/opmap.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "model/bind.h"
-#include "backend/memory.h"
-#include "arch/rope.h"
+#include "model/loss.h"
 #include "model/params.h"
-#include "model/train.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
 

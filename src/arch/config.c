@@ -2,11 +2,11 @@
  * rotation), then the checks that fields agree. */
 #include "arch/config.h"
 
-#include "base/log.h"
-#include "base/mem.h"
 #include "arch/family.h"
 #include "arch/keys.h"
 #include "arch/rope.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

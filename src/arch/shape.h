@@ -103,4 +103,7 @@ typedef struct model_shape {
     int32_t extra_experts; /* the most of a layer; 0: no specialist is a patch */
 } model_shape;
 
+/* Allocates the blocks of a shape whose configuration is read, and sets what follows from that. */
+pesc_status shape_open(model_shape *s);
+
 #endif

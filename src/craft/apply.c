@@ -1,8 +1,8 @@
 /* apply: an expert patch folded into its base: a whole model whose patched tensors are the patch's,
  * in the dtype the base stores them in, and whose others are the base's bit for bit. */
+#include "attach/patched.h"
 #include "base/args.h"
 #include "craft/merge.h"
-#include "model/swap.h"
 #include "run/runmodel.h"
 
 /* The same as the base with the patch in it: bit for bit where that is held in the dtype that was
@@ -27,7 +27,7 @@ static pesc_status compare_patched(const product *p, device *dev, const char *pa
 static pesc_status apply(product *p, device *dev, const patch *with)
 {
     TRY(parent_check_no_lora(&p->from));
-    TRY(swap_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
+    TRY(patched_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
     p->how.over = with->ws;
     TRY(product_same_family(p));
     TRY(product_write(p, NULL));
@@ -40,7 +40,7 @@ static pesc_status check_only(const char *base_dir, const patch *with)
     parent base = { 0 };
     pesc_status s = parent_open(&base, (runmodel_where){ .path = base_dir });
     if (s == PESC_OK)
-        s = swap_check(with, &base.cfg, base.dir->ws, base_dir);
+        s = patched_check(with, &base.cfg, base.dir->ws, base_dir);
     parent_close(&base);
     return s;
 }

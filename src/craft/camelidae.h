@@ -4,8 +4,8 @@
 #ifndef PESC_CRAFT_CAMELIDAE_H
 #define PESC_CRAFT_CAMELIDAE_H
 
-#include "craft/product.h"
 #include "arch/layers.h"
+#include "craft/product.h"
 
 typedef struct camelidae_size {
     int64_t experts, top_k, adapter_dim;

@@ -1,7 +1,7 @@
 #include "craft/configjson.h"
 
-#include "base/str.h"
 #include "arch/family.h"
+#include "base/str.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #ifndef PESC_CRAFT_CONFIGJSON_H
 #define PESC_CRAFT_CONFIGJSON_H
 
-#include "craft/parent.h"
 #include "arch/layers.h"
+#include "craft/parent.h"
 
 /* A copy to be changed, without quantization_config. *out is the caller's also when it failed. */
 pesc_status configjson_from(const parent *p, json_t **out);

@@ -1,5 +1,6 @@
 #include "craft/gguf.h"
 
+#include "arch/family.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -10,7 +11,6 @@
 #include "craft/modelfile.h"
 #include "format/gguf_write.h"
 #include "format/modeldir.h"
-#include "arch/family.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* ggufkeys: the facts of a configuration as metadata of a GGUF file. */
 #include "craft/ggufkeys.h"
 
-#include "base/log.h"
 #include "arch/family.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef PESC_CRAFT_GGUFKEYS_H
 #define PESC_CRAFT_GGUFKEYS_H
 
-#include "format/gguf_write.h"
 #include "arch/config.h"
+#include "format/gguf_write.h"
 
 /* PESC_UNSUPPORTED with the first fact that a GGUF file cannot say; `path` is for messages. */
 pesc_status ggufkeys_check(const config *c, const char *path);

@@ -1,10 +1,10 @@
 #include "craft/hfadapters.h"
 
+#include "arch/family.h"
+#include "base/embed.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "base/embed.h"
 #include "craft/configjson.h"
-#include "arch/family.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 #include "craft/parent.h"
 
+#include "arch/bind.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "craft/stream.h"
 #include "format/modeldir.h"
 #include "format/peft.h"
-#include "model/bind.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #define PESC_CRAFT_PARENT_H
 
 #include "arch/config.h"
+#include "format/hfdir.h"
 #include "run/runmodel.h"
 
 typedef struct parent {

@@ -1,9 +1,9 @@
 #include "craft/recipe.h"
 
+#include "arch/bind.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/modeldir.h"
-#include "model/bind.h"
 
 #include <math.h>
 #include <string.h>

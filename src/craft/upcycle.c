@@ -1,8 +1,8 @@
 #include "craft/upcycle.h"
 
+#include "arch/family.h"
 #include "base/log.h"
 #include "craft/configjson.h"
-#include "arch/family.h"
 
 #include <string.h>
 

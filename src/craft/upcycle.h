@@ -6,8 +6,8 @@
 #ifndef PESC_CRAFT_UPCYCLE_H
 #define PESC_CRAFT_UPCYCLE_H
 
-#include "craft/product.h"
 #include "arch/layers.h"
+#include "craft/product.h"
 
 typedef struct upcycle_size {
     int64_t experts, top_k;

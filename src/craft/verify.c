@@ -1,7 +1,8 @@
 #include "craft/verify.h"
 
+#include "attach/open.h"
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/forward.h"
 #include "model/next_token.h"
 
 #include <math.h>

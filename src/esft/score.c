@@ -12,8 +12,8 @@
 #include "data/pack.h"
 #include "esft/full_experts.h"
 #include "esft/logs.h"
-#include "run/runmodel.h"
 #include "model/routes.h"
+#include "run/runmodel.h"
 
 #include <math.h>
 #include <string.h>

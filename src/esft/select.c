@@ -5,6 +5,8 @@
  * the addition, so the last one reaches p, and where all scores together do not, all are taken.
  * A budget takes the best experts of all layers instead, or of those that p took. Random experts
  * are what a choice is compared with. */
+#include "arch/family.h"
+#include "arch/info.h"
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,8 +15,6 @@
 #include "esft/full_experts.h"
 #include "esft/summary.h"
 #include "format/expertcfg.h"
-#include "arch/family.h"
-#include "model/info.h"
 #include "model/params.h"
 #include "run/runmodel.h"
 

@@ -7,8 +7,8 @@
 #ifndef PESC_EVAL_CHATPROMPT_H
 #define PESC_EVAL_CHATPROMPT_H
 
+#include "arch/model.h"
 #include "eval/task.h"
-#include "model/model.h"
 
 typedef struct chatprompt {
     const chat_format *format; /* NULL: the model's own template */

@@ -1,11 +1,12 @@
 #include "eval/results.h"
 
+#include "arch/bind.h"
+#include "attach/attached.h"
+#include "attach/patched.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "eval/chatprompt.h"
 #include "eval/digest.h"
-#include "model/bind.h"
-#include "model/swap.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,11 +64,12 @@ static json_t *held_dtypes(const pesc_model *m)
 static json_t *model_config(const pesc_model *m, const char *name)
 {
     char hash[17];
-    swap_identity(&m->shape.cfg, m->dir->ws, hash);
+    patched_base_hash(&m->shape.cfg, m->dir->ws, hash);
     return json_pack("{ss ss ss so sb ss sb ss ss}", "model", name ? name : "", "model_hash", hash,
                      "dtype", dtype_name(m->shape.act_dt), "base_dtype", held_dtypes(m),
-                     "double_quant", m->double_quant, "lora", m->lora_hash, "lora_merged",
-                     m->folded, "patch", m->patch_hash, "pesc_version", PESC_VERSION);
+                     "double_quant", m->double_quant, "lora", m->attached->lora_hash, "lora_merged",
+                     m->attached->folded, "patch", m->attached->patch_hash, "pesc_version",
+                     PESC_VERSION);
 }
 
 /* Everything that a score depends on; NULL: out of memory. */

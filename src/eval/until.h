@@ -8,8 +8,8 @@
 #ifndef PESC_EVAL_UNTIL_H
 #define PESC_EVAL_UNTIL_H
 
+#include "arch/model.h"
 #include "base/str.h"
-#include "model/model.h"
 
 typedef struct until until;
 

@@ -1,8 +1,8 @@
 #include "explain/expert_distance.h"
 
+#include "backend/memory.h"
 #include "base/mem.h"
 #include "model/block.h"
-#include "backend/memory.h"
 #include "model/pass.h"
 
 #include <math.h>

@@ -6,10 +6,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "model/routes.h"
 #include "explain/divergence.h"
 #include "explain/record_stream.h"
 #include "explain/surplus.h"
+#include "model/routes.h"
 
 #include <math.h>
 #include <string.h>

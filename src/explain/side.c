@@ -1,8 +1,8 @@
 #include "explain/side.h"
 
+#include "backend/memory.h"
 #include "base/mem.h"
 #include "model/block.h"
-#include "backend/memory.h"
 #include "model/pass.h"
 
 static const memory_need side_need = { "a comparison", "a smaller seq_len needs less" };

@@ -4,7 +4,7 @@
 #define PESC_EXPLAIN_SIDE_H
 
 #include "data/pack.h"
-#include "model/model.h"
+#include "model/forward.h"
 
 typedef struct side {
     pesc_model *m; /* borrowed */

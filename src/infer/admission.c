@@ -1,6 +1,6 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
-#include "infer/sameshape.h"
 #include "arch/rope.h"
+#include "infer/sameshape.h"
 
 enum {
     LOOKAHEAD = 4,  /* waiting requests that a step looks at, for each slot */

@@ -7,7 +7,7 @@
 #define PESC_INFER_ANSWER_H
 
 #include "base/str.h"
-#include "model/model.h"
+#include "model/forward.h"
 
 /* Where answers end: at tokens and at stop strings. Decoding leaves control tokens out of the text;
  * so a stop string that is the name of one, as most of a chat format are, is known by its id. */

@@ -4,7 +4,7 @@
 #ifndef PESC_INFER_ASKED_H
 #define PESC_INFER_ASKED_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 typedef struct asked_row {
     int32_t row, token;

@@ -1,8 +1,8 @@
 /* A conversation as token ids: the public face of chat. */
+#include "arch/model.h"
 #include "base/args.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "model/model.h"
 #include "chat/chat_template.h"
 
 #include <string.h>

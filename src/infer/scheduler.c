@@ -1,7 +1,7 @@
 #include "infer/sameshape.h"
 
-#include "base/mem.h"
 #include "backend/memory.h"
+#include "base/mem.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef PESC_INFER_SCORE_H
 #define PESC_INFER_SCORE_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 typedef struct scorer scorer;
 pesc_status scorer_open(scorer **out, pesc_model *m, int32_t n_ctx); /* tokens of a sequence */

@@ -1,8 +1,8 @@
 #include "infer/session.h"
 
+#include "arch/rope.h"
 #include "base/args.h"
 #include "base/mem.h"
-#include "arch/rope.h"
 
 #include <string.h>
 

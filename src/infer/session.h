@@ -2,7 +2,7 @@
 #ifndef PESC_INFER_SESSION_H
 #define PESC_INFER_SESSION_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 enum { SESSION_PREFILL = 512 }; /* tokens of one forward while a prompt is read */
 

@@ -4,7 +4,7 @@
 #ifndef PESC_MODEL_ATTENTION_H
 #define PESC_MODEL_ATTENTION_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 /* What a slot of activations is laid out for. Backward reads some that inference does not need;
  * what it does not read is scratch, which all slots share. */

@@ -1,6 +1,6 @@
 #include "model/cost.h"
 
-#include "model/bind.h"
+#include "arch/bind.h"
 
 #include <stddef.h>
 

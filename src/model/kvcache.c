@@ -1,7 +1,7 @@
 #include "model/kvcache.h"
 
-#include "base/mem.h"
 #include "backend/memory.h"
+#include "base/mem.h"
 
 struct kvcache {
     device *dev; /* borrowed */

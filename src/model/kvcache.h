@@ -10,8 +10,8 @@
 #ifndef PESC_MODEL_KVCACHE_H
 #define PESC_MODEL_KVCACHE_H
 
-#include "backend/backend.h"
 #include "arch/config.h"
+#include "backend/backend.h"
 
 enum { KV_PAGE_TOKENS = 64 };
 

@@ -7,7 +7,7 @@
 #ifndef PESC_MODEL_LAYER_SHARDS_H
 #define PESC_MODEL_LAYER_SHARDS_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 /* Closed by the hook's close(), after traffic_close(). */
 pesc_status layer_shards_open(layer_hook **out, pesc_model *m);

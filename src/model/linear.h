@@ -6,7 +6,7 @@
 #ifndef PESC_MODEL_LINEAR_H
 #define PESC_MODEL_LINEAR_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 enum { LINEARS = 3 }; /* most that run together */
 

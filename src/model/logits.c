@@ -2,7 +2,7 @@
  * that memory for logits on the device is bounded whatever the length. */
 #include "base/args.h"
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/forward.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 #include "model/params.h"
 
-#include "base/mem.h"
-#include "model/bind.h"
+#include "arch/bind.h"
 #include "backend/memory.h"
+#include "base/mem.h"
 #include "tensor/quants.h"
 
 #include <math.h>

@@ -26,11 +26,11 @@
 #ifndef PESC_MODEL_PARAMS_H
 #define PESC_MODEL_PARAMS_H
 
-#include "format/expertcfg.h"
 #include "arch/family.h"
 #include "arch/layers.h"
+#include "arch/model.h"
+#include "format/expertcfg.h"
 #include "model/mirror.h"
-#include "model/model.h"
 #include "model/shards.h"
 
 typedef enum param_group {

@@ -1,8 +1,8 @@
 #include "model/pass.h"
 
-#include "base/mem.h"
-#include "backend/memory.h"
 #include "arch/rope.h"
+#include "backend/memory.h"
+#include "base/mem.h"
 #include "model/work.h"
 
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 #include "model/routes.h"
 
+#include "backend/memory.h"
 #include "base/mem.h"
 #include "model/block.h"
-#include "backend/memory.h"
 #include "model/pass.h"
 
 static const memory_need routes_need = { "the choices of the routers",

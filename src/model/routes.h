@@ -6,7 +6,7 @@
 #ifndef PESC_MODEL_ROUTES_H
 #define PESC_MODEL_ROUTES_H
 
-#include "model/model.h"
+#include "model/forward.h"
 
 typedef struct routes {
     pesc_model *m;      /* borrowed */

@@ -8,7 +8,7 @@
 #ifndef PESC_MODEL_TRAFFIC_H
 #define PESC_MODEL_TRAFFIC_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 /* Which marks of the model's device belong to whom. */
 enum { MARK_LAYERS = 0, MARK_BUCKETS = 2, TRAFFIC_BUCKETS = DEVICE_MARKS - MARK_BUCKETS };

@@ -6,8 +6,8 @@
 #define PESC_MODEL_TRAIN_STATE_H
 
 #include "model/block.h"
+#include "model/loss.h"
 #include "model/mirror.h"
-#include "model/train.h"
 
 /* Gradients on their way through a layer: one set, which all layers use in turn. */
 typedef struct train_grads {

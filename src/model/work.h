@@ -2,7 +2,7 @@
 #ifndef PESC_MODEL_WORK_H
 #define PESC_MODEL_WORK_H
 
-#include "model/train.h"
+#include "model/loss.h"
 
 /* Of a pass over m within these limits. `cached`: positions that a sequence of its cache can have,
  * 0 without one; `train`: of a pass with backward, else NULL. Without

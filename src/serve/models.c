@@ -1,9 +1,9 @@
 /* Names of models, and the endpoints that list them. */
 #include "serve/models.h"
 
+#include "attach/served_adapters.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "model/specialists.h"
 #include "serve/api/endpoints.h"
 
 #include <string.h>

@@ -1,17 +1,17 @@
 #include "serve/server.h"
 
+#include "attach/served_adapters.h"
 #include "base/args.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "model/specialists.h"
+#include "chat/chat_template.h"
 #include "serve/apikeys.h"
 #include "serve/engine.h"
 #include "serve/expertload.h"
 #include "serve/http/front.h"
 #include "serve/models.h"
-#include "chat/chat_template.h"
 
 #include <xxhash.h>
 

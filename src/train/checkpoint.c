@@ -1,11 +1,11 @@
 #include "train/checkpoint.h"
 
+#include "arch/bind.h"
+#include "arch/family.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/patch.h"
 #include "format/peft.h"
-#include "model/bind.h"
-#include "arch/family.h"
 #include "train/parts.h"
 #include "train/settings.h"
 

@@ -41,7 +41,7 @@ typedef struct checkpoint {
     optimizer *opt;
     bool on_host;            /* their buffers are copies in host memory, whatever the device */
     runstate_manifest about; /* its step is ignored */
-    char patch_base[17];     /* method esft: swap_identity() of the base */
+    char patch_base[17];     /* method esft: patched_base_hash() of the base */
     const char *yaml;        /* run.yaml's text */
     const char *data_diff;   /* how the data differs from that of the run so far; NULL: not known */
     bool allow_other_data;   /* load a checkpoint though its data was another */

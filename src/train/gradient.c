@@ -1,8 +1,8 @@
 #include "train/gradient.h"
 
+#include "backend/memory.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "backend/memory.h"
 
 #include <stdlib.h>
 #include <time.h>

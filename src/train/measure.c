@@ -1,10 +1,10 @@
 /* measure: runs of a model on random tokens, timed: prefill, decode, and steps of training. */
+#include "backend/memory.h"
 #include "base/args.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "backend/memory.h"
 #include "train/cost.h"
 #include "train/optimizer.h"
 #include "train/plan.h"

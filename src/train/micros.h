@@ -7,7 +7,7 @@
 #ifndef PESC_TRAIN_MICROS_H
 #define PESC_TRAIN_MICROS_H
 
-#include "model/train.h"
+#include "model/loss.h"
 #include "train/gradient.h"
 
 typedef struct micro_results {

@@ -1,8 +1,8 @@
 #include "train/optimizer.h"
 
 #include "backend/code8.h"
-#include "base/mem.h"
 #include "backend/memory.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <string.h>

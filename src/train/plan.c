@@ -1,7 +1,7 @@
 #include "train/plan.h"
 
-#include "base/args.h"
 #include "backend/memory.h"
+#include "base/args.h"
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/settings.h"

@@ -3,8 +3,8 @@
 #ifndef PESC_TRAIN_PLAN_H
 #define PESC_TRAIN_PLAN_H
 
+#include "model/loss.h"
 #include "model/params.h"
-#include "model/train.h"
 
 /* The limits of one pass; sets micro_tokens where it was not given. */
 pass_limits plan_limits(pesc_train_options *o, const device *dev);

@@ -1,10 +1,10 @@
 #include "train/save.h"
 
+#include "backend/memory.h"
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "backend/memory.h"
 
 #include <stdio.h>
 #include <string.h>

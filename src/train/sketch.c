@@ -1,8 +1,8 @@
 #include "train/sketch.h"
 
+#include "arch/bind.h"
+#include "arch/info.h"
 #include "base/mem.h"
-#include "model/bind.h"
-#include "model/info.h"
 #include "run/runmodel.h"
 #include "train/settings.h"
 

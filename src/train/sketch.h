@@ -3,8 +3,8 @@
 #ifndef PESC_TRAIN_SKETCH_H
 #define PESC_TRAIN_SKETCH_H
 
+#include "arch/model.h"
 #include "format/peft.h"
-#include "model/model.h"
 
 typedef struct sketch {
     device *dev; /* borrowed */

@@ -2,11 +2,11 @@
 #include "base/args.h"
 #include "train/trainer.h"
 
+#include "backend/memory.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "backend/memory.h"
 #include "run/rundir.h"
 #include "train/save.h"
 

@@ -1,8 +1,8 @@
 #include "train/together.h"
 
+#include "backend/memory.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "backend/memory.h"
 
 #include <stdio.h>
 #include <string.h>

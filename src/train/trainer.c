@@ -1,21 +1,22 @@
 #include "train/trainer.h"
 
+#include "arch/bind.h"
+#include "arch/family.h"
+#include "attach/attached.h"
+#include "attach/patched.h"
+#include "backend/memory.h"
 #include "base/args.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "format/modeldir.h"
-#include "model/bind.h"
 #include "model/cost.h"
-#include "arch/family.h"
-#include "backend/memory.h"
-#include "model/swap.h"
+#include "run/rundir.h"
+#include "run/runmodel.h"
 #include "train/method.h"
 #include "train/plan.h"
 #include "train/records.h"
-#include "run/rundir.h"
-#include "run/runmodel.h"
 #include "train/save.h"
 #include "train/settings.h"
 #include "train/together.h"
@@ -107,7 +108,7 @@ static plan_spared spare(pesc_trainer *t, int64_t *trained)
 static pesc_status open_params(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    if (t->m->swap)
+    if (t->m->attached->patch)
         return fail(PESC_USAGE, "a model with an expert patch in it cannot be trained; take it out "
                                 "first, or apply it and train the result");
     if (!t->spec.lora_r && t->m->shape.n_loras)
@@ -254,7 +255,7 @@ static pesc_status open_saver(pesc_trainer *t)
     str_hex(c->about.data_hash, dataset_hash(t->data));
     str_hex(c->about.config_hash, hash_options(t));
     if (t->spec.own)
-        swap_identity(&t->m->shape.cfg, t->m->dir->ws, c->patch_base);
+        patched_base_hash(&t->m->shape.cfg, t->m->dir->ws, c->patch_base);
     if (!utf8_valid(c->about.base, strlen(c->about.base)))
         return fail(PESC_USAGE, "%s: is not UTF-8; rename it", c->about.base);
     settings_yaml(&t->opt, c->about.base, &yaml);

@@ -3,13 +3,13 @@
 #ifndef PESC_TRAIN_TRAINER_H
 #define PESC_TRAIN_TRAINER_H
 
-#include "model/train.h"
+#include "model/loss.h"
+#include "run/rundir.h"
 #include "train/batch.h"
 #include "train/checkpoint.h"
 #include "train/gradient.h"
 #include "train/metrics.h"
 #include "train/micros.h"
-#include "run/rundir.h"
 #include "train/schedule.h"
 #include "train/watch.h"
 

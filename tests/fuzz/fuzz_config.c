@@ -1,9 +1,9 @@
 /* libFuzzer: any JSON as a config.json, through reading, counting and rotation. A configuration
  * that is accepted must be usable: every layer, slot and frequency is asked for. */
-#include "base/mem.h"
 #include "arch/family.h"
-#include "model/info.h"
+#include "arch/info.h"
 #include "arch/rope.h"
+#include "base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

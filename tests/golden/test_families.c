@@ -1,7 +1,7 @@
 /* Every family against Hugging Face transformers: float32 logits of 48 positions, greedy decoding
  * token for token, decoding equal to prefill, packed sequences equal to single ones. */
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/forward.h"
 #include "support/check.h"
 #include "support/golden.h"
 

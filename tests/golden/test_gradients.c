@@ -2,8 +2,8 @@
  * slope of the loss is measured along two directions: the gradient itself, and random signs. A
  * gradient that is wrong anywhere cannot predict both. Everything trains: base weights, routers,
  * experts, adapters and LoRA on every linear (with B drawn at random, so that A has a gradient). */
+#include "model/loss.h"
 #include "model/params.h"
-#include "model/train.h"
 
 #include "support/check.h"
 #include "support/golden.h"

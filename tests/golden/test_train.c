@@ -3,9 +3,9 @@
  * method, each a packed forward of four records. AdamW here is the reference's own formula in
  * double, so that what is tested is the loss and its gradients. What does not train must not change
  * by one bit. */
-#include "model/bind.h"
+#include "arch/bind.h"
+#include "model/loss.h"
 #include "model/params.h"
-#include "model/train.h"
 
 #include "support/check.h"
 #include "support/golden.h"

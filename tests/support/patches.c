@@ -1,6 +1,6 @@
 #include "support/patches.h"
 
-#include "model/bind.h"
+#include "arch/bind.h"
 #include "model/params.h"
 #include "support/check.h"
 #include "support/files.h"

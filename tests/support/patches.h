@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_PATCHES_H
 #define TESTS_SUPPORT_PATCHES_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 /* Writes a patch of random numbers to files_path(dir): the tensors of the model that cfg, the text
  * of an expert_cfg.json, names. */

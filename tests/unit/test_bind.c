@@ -1,8 +1,8 @@
 /* Names to fields: every misfit is told at once and by name, and each tensor gets the dtype and the
  * place the options ask for. The tables of weights are made here, without files. */
+#include "arch/bind.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "model/bind.h"
 
 #include "support/check.h"
 

@@ -1,8 +1,8 @@
 /* A GGUF whose weights stay in the file's blocks: the model computes what it computes with the same
  * weights unpacked to f32, and damaged blocks are refused when it is opened. */
+#include "arch/bind.h"
 #include "base/mem.h"
-#include "model/bind.h"
-#include "model/model.h"
+#include "model/forward.h"
 #include "model/params.h"
 #include "support/check.h"
 #include "support/files.h"

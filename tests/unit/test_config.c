@@ -1,9 +1,9 @@
 /* config.json in both spellings, what each family makes of it, and the sentences that refuse the
  * rest. Rotation is checked against formulas in double precision written here. */
-#include "base/json.h"
 #include "arch/config.h"
 #include "arch/family.h"
 #include "arch/rope.h"
+#include "base/json.h"
 
 #include "support/check.h"
 

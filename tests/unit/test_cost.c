@@ -5,7 +5,7 @@
  * cannot be multiplied as one), which the count leaves out. (tests/cli/cost.bats compares with a
  * count by hand.) */
 #include "model/cost.h"
-#include "model/train.h"
+#include "model/loss.h"
 
 #include "support/check.h"
 #include "support/files.h"

@@ -1,8 +1,9 @@
 /* Expert patches that are specialists: rows of one forward with different patches compute what
  * models with these patches applied compute: bit for bit, and on a GPU (PESC_TEST_DEVICE) up to
  * rounding, because there a row may depend on the number of rows. */
-#include "model/specialists.h"
+#include "attach/served_adapters.h"
 
+#include "attach/attached.h"
 #include "base/mem.h"
 #include "format/patch.h"
 #include "model/pass.h"
@@ -226,7 +227,7 @@ static void refuse(pesc_model *m, const char *dir, pesc_status status, const cha
 {
     specialist one = { SPECIALIST_PATCH, dir };
     must_fail(specialists_open(m, &one, 1), status, why);
-    assert_null(m->specialists);
+    assert_null(m->attached->served);
     assert_int_equal(m->shape.extra_experts, 0);
 }
 
@@ -273,7 +274,7 @@ static void memory_may_end_anywhere(void **state)
         st = specialists_open(m, &one, 1);
         mem_fail_at(0);
         assert_true(st == PESC_OK ||
-                    (st == PESC_NOMEM && !m->specialists && !m->shape.extra_experts));
+                    (st == PESC_NOMEM && !m->attached->served && !m->shape.extra_experts));
         logits now = alone(m, 0);
         same(&now, &plain);
     }

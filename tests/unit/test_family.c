@@ -1,8 +1,8 @@
 /* The rows of family.h: every name and shape a published model has, and its exact parameter count
  * (worked out by hand from the papers' shapes, or published by the authors). */
-#include "base/json.h"
 #include "arch/family.h"
-#include "model/info.h"
+#include "arch/info.h"
+#include "base/json.h"
 
 #include "support/check.h"
 

@@ -1,6 +1,6 @@
 /* test_far: models run and train on a device whose memory the host cannot touch, with the bits of
  * the CPU. A stray read or write of a device address ends this program. */
-#include "model/model.h"
+#include "model/forward.h"
 #include "support/check.h"
 #include "support/far.h"
 #include "support/files.h"

@@ -3,7 +3,7 @@
  * PESC with zero `up` those of the dense model. That the numbers are right is for tests/golden. */
 #include "base/mem.h"
 #include "infer/score.h"
-#include "model/model.h"
+#include "model/forward.h"
 #include "model/next_token.h"
 #include "tensor/bf16.h"
 

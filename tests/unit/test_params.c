@@ -2,8 +2,8 @@
  * tensors left alone, and counts that need no model. */
 #include "model/params.h"
 
+#include "arch/bind.h"
 #include "base/mem.h"
-#include "model/bind.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "tensor/bf16.h"

@@ -1,8 +1,9 @@
 /* Specialists: rows of one forward with different LoRAs compute what models opened with these LoRAs
  * alone compute, bit for bit. */
+#include "attach/attached.h"
+#include "attach/served_adapters.h"
 #include "base/status.h"
-#include "model/model.h"
-#include "model/specialists.h"
+#include "model/forward.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/modeldirs.h"
@@ -186,7 +187,7 @@ static void refuses_what_does_not_fit(void **state)
     pesc_model_close(m);
     must(pesc_model_open(&m, modeldirs_device(), modeldirs_golden(base, "qwen2"), NULL));
     refuse(m, one.dir, PESC_SHAPE, "LoRA");
-    assert_null(m->specialists);
+    assert_null(m->attached->served);
     refuse(m, "/none", PESC_IO, "/none");
     must(specialists_open(m, NULL, 0));
     pesc_model_close(m);

@@ -1,13 +1,13 @@
 /* swap.c: patches go in and out of a loaded model. Patches are made by writing other numbers under
  * the names of chosen tensors; what the model must then compute is what a model computes whose
  * files hold those numbers. */
-#include "model/swap.h"
+#include "attach/patched.h"
 
+#include "arch/bind.h"
+#include "attach/served_adapters.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "model/bind.h"
-#include "model/specialists.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/patches.h"
@@ -242,7 +242,7 @@ static void the_base_is_known_again(void **state)
     static const char *const names[] = { "mixtral", "mixtral-like", "tied", "mixtral" };
     for (int i = 0; i < 4; i++) {
         pesc_model *m = open_model(names[i], i == 3 ? "nf4" : NULL, NULL);
-        swap_identity(&m->shape.cfg, m->dir->ws, id[i]);
+        patched_base_hash(&m->shape.cfg, m->dir->ws, id[i]);
         pesc_model_close(m);
     }
     assert_string_equal(id[0], id[3]); /* how it is held does not matter */

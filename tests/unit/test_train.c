@@ -2,8 +2,8 @@
  * recomputed ones give the same bits, so do any number of threads; packed sequences give the
  * gradients of single ones; what is frozen stays; PESC's router and `down` start with gradients of
  * exactly zero. That the numbers are right is for tests/golden. */
+#include "model/loss.h"
 #include "model/params.h"
-#include "model/train.h"
 
 #include "support/check.h"
 #include "support/files.h"

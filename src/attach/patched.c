@@ -1,9 +1,10 @@
-#include "model/swap.h"
+#include "attach/patched.h"
 
+#include "arch/load.h"
+#include "attach/attached.h"
+#include "backend/memory.h"
 #include "base/args.h"
 #include "base/mem.h"
-#include "model/load.h"
-#include "backend/memory.h"
 #include "model/params.h"
 #include "run/runmodel.h"
 #include "tensor/quants.h"
@@ -25,7 +26,7 @@ static uint64_t hash_numbers(const weight *w, uint64_t h)
     return read ? XXH3_64bits_withSeed(x, sizeof x, h) : h;
 }
 
-void swap_identity(const config *c, const weights *ws, char out[17])
+void patched_base_hash(const config *c, const weights *ws, char out[17])
 {
     uint64_t h = 0;
     for (slot s = slot_first(); slot_next(c, &s);) {
@@ -41,14 +42,14 @@ static bool is_patched(const void *ctx, const slot *s)
     return params_trains(&(train_spec){ .own = ctx }, s);
 }
 
-pesc_status swap_check(const patch *p, const config *c, const weights *base, const char *path)
+pesc_status patched_check(const patch *p, const config *c, const weights *base, const char *path)
 {
     char id[17];
     if (c->moe.kind != EXPERT_FFN)
         return fail(PESC_SHAPE, "%s: is a patch for experts, but %s has none", p->dir, path);
     TRY(params_check_own(&p->cfg, c, p->dir));
     TRY(bind_check_part(c, p->ws, p->dir, &(bind_part){ is_patched, &p->cfg }));
-    swap_identity(c, base, id);
+    patched_base_hash(c, base, id);
     if (p->base[0] && strcmp(p->base, id) != 0)
         return fail(PESC_SHAPE, "%s: was made for another model than %s (hash %s, this one has %s)",
                     p->dir, path, p->base, id);
@@ -64,14 +65,14 @@ typedef struct row {
     tensor before; /* of the field */
 } row;
 
-struct swap {
+struct patched {
     patch *p;
     row *rows;
     size_t n;
     void *memory; /* of the rows with a field */
 };
 
-static void swap_free(struct swap *w, device *dev)
+static void free_patched(struct patched *w, device *dev)
 {
     if (!w)
         return;
@@ -82,15 +83,15 @@ static void swap_free(struct swap *w, device *dev)
     mem_free(w);
 }
 
-void swap_close(pesc_model *m)
+void patched_close(pesc_model *m)
 {
-    swap_free(m->swap, m->dev);
-    m->swap = NULL;
-    m->patch_hash[0] = '\0';
+    free_patched(m->attached->patch, m->dev);
+    m->attached->patch = NULL;
+    m->attached->patch_hash[0] = '\0';
 }
 
 /* Run twice, like every layout: `rows` are there the second time. */
-static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
+static size_t lay_out(struct patched *w, pesc_model *m, arena *a)
 {
     size_t n = 0;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
@@ -111,7 +112,7 @@ static size_t lay_out(struct swap *w, pesc_model *m, arena *a)
     return n;
 }
 
-static pesc_status place_patch(struct swap *w, pesc_model *m)
+static pesc_status place_patch(struct patched *w, pesc_model *m)
 {
     static const memory_need need = { "an expert patch", "a patch of experts alone needs less" };
     arena a = { 0 };
@@ -124,7 +125,7 @@ static pesc_status place_patch(struct swap *w, pesc_model *m)
     return PESC_OK;
 }
 
-static pesc_status fill_rows(const struct swap *w, pesc_model *m, bool patched)
+static pesc_status fill_rows(const struct patched *w, pesc_model *m, bool patched)
 {
     load_item *items = mem_alloc(w->n + 1, sizeof *items);
     size_t n = 0;
@@ -138,7 +139,7 @@ static pesc_status fill_rows(const struct swap *w, pesc_model *m, bool patched)
     return s == PESC_OK ? weights_check(patched ? w->p->read : m->dir->ws) : s;
 }
 
-static void point_fields(const struct swap *w, pesc_model *m, bool patched)
+static void point_fields(const struct patched *w, pesc_model *m, bool patched)
 {
     for (size_t i = 0; i < w->n; i++)
         if (w->rows[i].field)
@@ -147,18 +148,18 @@ static void point_fields(const struct swap *w, pesc_model *m, bool patched)
         m->shape.w.head = m->shape.w.embed;
 }
 
-pesc_status swap_out(pesc_model *m)
+pesc_status patched_remove(pesc_model *m)
 {
-    if (!m->swap)
+    if (!m->attached->patch)
         return PESC_OK;
-    point_fields(m->swap, m, false);
-    pesc_status s = fill_rows(m->swap, m, false);
-    swap_close(m);
+    point_fields(m->attached->patch, m, false);
+    pesc_status s = fill_rows(m->attached->patch, m, false);
+    patched_close(m);
     return s;
 }
 
 /* A stack holds all its experts in one dtype, and numbers cannot be written into blocks. */
-static pesc_status check_stacks(const struct swap *w, pesc_model *m)
+static pesc_status check_stacks(const struct patched *w, pesc_model *m)
 {
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         dtype held = bind_field(&m->shape.w, &s)->dt;
@@ -172,11 +173,11 @@ static pesc_status check_stacks(const struct swap *w, pesc_model *m)
 }
 
 /* A patch that fails half way, at a number that is not finite, leaves the base. */
-static pesc_status apply_patch(pesc_model *m, struct swap *w)
+static pesc_status apply_patch(pesc_model *m, struct patched *w)
 {
-    TRY(swap_check(w->p, &m->shape.cfg, m->dir->ws, m->dir->path));
+    TRY(patched_check(w->p, &m->shape.cfg, m->dir->ws, m->dir->path));
     TRY(check_stacks(w, m));
-    TRY(swap_out(m));
+    TRY(patched_remove(m));
     TRY(place_patch(w, m));
     pesc_status s = fill_rows(w, m, true);
     if (s != PESC_OK) {
@@ -189,20 +190,20 @@ static pesc_status apply_patch(pesc_model *m, struct swap *w)
     return PESC_OK;
 }
 
-pesc_status swap_in(pesc_model *m, const char *dir)
+pesc_status patched_apply(pesc_model *m, const char *dir)
 {
-    struct swap *w = mem_zalloc(1, sizeof *w);
+    struct patched *w = mem_zalloc(1, sizeof *w);
     if (!w)
         return fail_nomem(dir, sizeof *w);
     pesc_status s = runmodel_patch(&w->p, dir);
     if (s == PESC_OK)
         s = apply_patch(m, w);
     if (s != PESC_OK) {
-        swap_free(w, m->dev);
+        free_patched(w, m->dev);
         return s;
     }
-    m->swap = w;
-    str_hex(m->patch_hash, weights_hash(w->p->ws));
+    m->attached->patch = w;
+    str_hex(m->attached->patch_hash, weights_hash(w->p->ws));
     return PESC_OK;
 }
 
@@ -212,7 +213,7 @@ static pesc_status may_change(const pesc_model *m)
 {
     if (m->in_training)
         return fail(PESC_USAGE, "the model has a trainer; close it before a patch is changed");
-    if (m->folded)
+    if (m->attached->folded)
         return fail(PESC_USAGE,
                     "%s: its LoRA was added to the weights, and would be lost where a patch "
                     "changes them; open the model with the patch, or with merge_lora false",
@@ -232,7 +233,7 @@ pesc_status pesc_model_patch(pesc_model *m, const char *dir)
     NEED(dir);
     DEVICE_CALL(m->dev);
     TRY(may_change(m));
-    return swap_in(m, dir);
+    return patched_apply(m, dir);
 }
 
 pesc_status pesc_model_unpatch(pesc_model *m)
@@ -241,5 +242,5 @@ pesc_status pesc_model_unpatch(pesc_model *m)
     NEED(m);
     DEVICE_CALL(m->dev);
     TRY(may_change(m));
-    return swap_out(m);
+    return patched_remove(m);
 }

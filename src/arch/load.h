@@ -2,10 +2,11 @@
  * (NF4 needs a whole matrix at a time, everything else a chunk), converting and quantising with
  * the device's ops. A weight that is not finite is refused by name where it is converted; weights
  * used in place are not read. */
-#ifndef PESC_MODEL_LOAD_H
-#define PESC_MODEL_LOAD_H
+#ifndef PESC_ARCH_LOAD_H
+#define PESC_ARCH_LOAD_H
 
-#include "model/bind.h"
+#include "arch/bind.h"
+#include "arch/model.h"
 
 pesc_status load_weights(pesc_model *m, const bind_source *src);
 

@@ -1,20 +1,17 @@
-#include "model/model.h"
+#include "attach/open.h"
 
+#include "arch/info.h"
+#include "arch/load.h"
+#include "attach/attached.h"
+#include "attach/fold.h"
+#include "attach/patched.h"
+#include "attach/served_adapters.h"
+#include "backend/memory.h"
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "model/block.h"
-#include "model/fold.h"
-#include "model/info.h"
 #include "model/layer_shards.h"
-#include "model/load.h"
-#include "backend/memory.h"
-#include "model/pass.h"
-#include "arch/rope.h"
-#include "model/routes.h"
-#include "model/specialists.h"
-#include "model/swap.h"
 #include "model/traffic.h"
 #include "run/runmodel.h"
 
@@ -70,21 +67,6 @@ static void untie(config *c, const hfdir *dir)
                dir->config_file);
 }
 
-static pesc_status open_blocks(pesc_model *m)
-{
-    const config *c = &m->shape.cfg;
-    m->shape.w.blocks = mem_zalloc((size_t)c->n_layers, sizeof *m->shape.w.blocks);
-    if (!m->shape.w.blocks)
-        return fail_nomem("a model", (size_t)c->n_layers * sizeof *m->shape.w.blocks);
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        m->shape.w.blocks[i].sparse = config_layer_sparse(c, i);
-        m->shape.w.blocks[i].window = config_layer_window(c, i);
-    }
-    m->shape.rope_scale = rope_table_scale(c);
-    m->shape.attn_scale = rope_attention_scale(c);
-    return PESC_OK;
-}
-
 static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
 
 /* The memory that the weights take; with a hook, what it keeps. */
@@ -129,7 +111,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     bind_layout(&m->shape, src, &to);
     TRY(load_weights(m, src));
     if (opt->patch)
-        TRY(swap_in(m, opt->patch));
+        TRY(patched_apply(m, opt->patch));
     bool own = src->copy || !m->dev->op->host_memory(m->dev);
     return src->lora_merged && own ? fold_loras(m) : PESC_OK;
 }
@@ -189,11 +171,11 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     if (!m->chat)
         TRY(info_stop(m->tok, m->stop_text, sizeof m->stop_text));
     m->stop[0] = m->stop_text[0] ? m->stop_text : NULL;
-    TRY(open_blocks(m));
+    TRY(shape_open(&m->shape));
     if (lora_dir)
         TRY(peft_open(&adapter, lora_dir));
     if (adapter)
-        peft_hash(adapter, m->lora_hash);
+        peft_hash(adapter, m->attached->lora_hash);
     src.ws = d->ws;
     src.lora = adapter;
     pesc_status s = open_weights(m, &src, opt);
@@ -212,7 +194,9 @@ static pesc_status open_model(pesc_model **out, device *dev, const char *path,
         return fail_nomem("a model", sizeof *m);
     m->dev = dev;
     device_keep(dev);
-    pesc_status s = open_all(m, path, &o, replacing);
+    m->attached = mem_zalloc(1, sizeof *m->attached);
+    pesc_status s =
+        m->attached ? open_all(m, path, &o, replacing) : fail_nomem("a model", sizeof *m->attached);
     if (s == PESC_OK)
         *out = m;
     else
@@ -237,19 +221,17 @@ pesc_status model_open_replacing(pesc_model **out, device *dev, const char *path
     return open_model(out, dev, path, opt, true);
 }
 
-void model_keep(pesc_model *m)
-{
-    __atomic_fetch_add(&m->users, 1, __ATOMIC_RELAXED);
-}
-
 static void release(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
     traffic_close(m->traffic);
     if (m->hook)
         m->hook->close(m->hook);
-    swap_close(m);
-    specialists_close(m);
+    if (m->attached) {
+        patched_close(m);
+        specialists_close(m);
+        mem_free(m->attached);
+    }
     if (m->memory)
         m->dev->op->free(m->dev, m->memory);
     if (m->mixture)
@@ -272,116 +254,4 @@ void pesc_model_close(pesc_model *m)
     device *dev = m->dev;
     release(m);
     pesc_device_close(dev); /* after its lock was released */
-}
-
-pesc_status pesc_model_describe(const pesc_model *m, pesc_model_info *out)
-{
-    status_clear();
-    NEED(m);
-    NEED_SIZED(out);
-    ARGS_WRITE(out, &m->info);
-    return PESC_OK;
-}
-
-const pesc_tokenizer *pesc_model_tokenizer(const pesc_model *m)
-{
-    return m ? m->tok : NULL;
-}
-
-/* ---- running ---- */
-
-static void rope_tables(const pass *p)
-{
-    const ops *op = p->dev->op;
-    if (p->m->cfg.rope != ROPE_DYNAMIC) {
-        op->rope_table(p->dev, p->cos, p->sin, p->pos, p->inv_freq, p->m->rope_scale);
-        return;
-    }
-    for (int32_t s = 0; s < p->n_spans; s++) {
-        int32_t at = p->host.spans[s].first, n = p->host.spans[s + 1].first - at;
-        op->rope_table(p->dev, tensor_slice(&p->cos, at, n), tensor_slice(&p->sin, at, n),
-                       tensor_slice(&p->pos, at, n), tensor_slice(&p->inv_freq, s, 1),
-                       p->m->rope_scale);
-    }
-}
-
-void model_embed(pass *p)
-{
-    p->dev->op->embed(p->dev, p->x, p->m->w.embed, p->ids);
-    p->stream = (residual){ .x = p->x };
-    rope_tables(p);
-}
-
-tensor model_head(const pass *p, tensor rows, tensor rstd)
-{
-    const model_shape *m = p->m;
-    const ops *op = p->dev->op;
-    int64_t n = rows.ne[0];
-    tensor last = tensor_slice(&p->last, 0, n), last_h = tensor_slice(&p->last_h, 0, n);
-    tensor logits = tensor_slice(&p->logits, 0, n);
-    op->gather_rows(p->dev, last, p->x, rows, 1);
-    op->rmsnorm_fwd(
-        p->dev,
-        &(norm_fwd){
-            .out = last_h, .x = last, .w = m->w.final_norm, .rstd = rstd, .eps = m->cfg.norm_eps });
-    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->w.head, .scale = 1 });
-    return logits;
-}
-
-static void layers_and_head_fwd(pass *p)
-{
-    model_embed(p);
-    for (int32_t i = 0; i < p->m->cfg.n_layers; i++) {
-        block_fwd(p, i, p->x);
-        routes_record_layer(p, i);
-    }
-    if (!p->n_out)
-        return;
-    block_flush(p);
-    model_head(p, p->rows, (tensor){ 0 });
-}
-
-/* One token of each sequence: the next forward will be the same work in the same memory. */
-static bool decoding(const pass *p)
-{
-    return p->kv && p->n == p->n_seqs;
-}
-
-static uint64_t graph_name(const pass *p)
-{
-    uint64_t more = p->routes != NULL; /* the copies of the routers' choices */
-    uint64_t name = rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out << 1 | more);
-    for (int32_t s = 0; p->host.specialists && s < p->n_seqs; s++)
-        name = rng_stream(name, (uint64_t)p->host.specialist[s], 1); /* they choose the products */
-    return name;
-}
-
-void model_start(pesc_model *m, pass *p, tensor *logits)
-{
-    ASSERT(p->m == &m->shape && p->n > 0 && !p->train);
-    if (!decoding(p)) {
-        layers_and_head_fwd(p);
-    } else if (m->dev->op->begin(m->dev, graph_name(p))) {
-        layers_and_head_fwd(p);
-        m->dev->op->end(m->dev);
-    }
-    *logits = p->logits;
-}
-
-pesc_status model_finish(pesc_model *m, pass *p)
-{
-    TRY(m->dev->op->sync(m->dev));
-    TRY(routes_fetch(p));
-    TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
-    for (int32_t s = 0; p->kv && s < p->n_seqs; s++)
-        kvcache_advance(p->kv, p->host.kv_seq[s], p->host.starts[s + 1] - p->host.starts[s]);
-    if (p->kv)
-        p->n = 0; /* the tokens are spent: a second forward would store them twice */
-    return PESC_OK;
-}
-
-pesc_status model_fwd(pesc_model *m, pass *p, tensor *logits)
-{
-    model_start(m, p, logits);
-    return model_finish(m, p);
 }

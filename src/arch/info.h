@@ -1,8 +1,8 @@
 /* info: what a model directory holds, read from configuration and file headers alone. */
-#ifndef PESC_MODEL_INFO_H
-#define PESC_MODEL_INFO_H
+#ifndef PESC_ARCH_INFO_H
+#define PESC_ARCH_INFO_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 /* Parameters of an architecture. Of E experts k count as activated; a tied head counts once. */
 typedef struct info_counts {

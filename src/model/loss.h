@@ -7,10 +7,10 @@
  * The head and the cross-entropy see target rows only, a chunk at a time, so the logits of all
  * tokens never exist at once. Gradients of parameters are added to the mirror: gradient
  * accumulation is several calls. */
-#ifndef PESC_MODEL_TRAIN_H
-#define PESC_MODEL_TRAIN_H
+#ifndef PESC_MODEL_LOSS_H
+#define PESC_MODEL_LOSS_H
 
-#include "model/model.h"
+#include "model/forward.h"
 #include "model/mirror.h"
 #include "model/recompute.h"
 

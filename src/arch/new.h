@@ -1,7 +1,7 @@
 /* new: a randomly initialised model of a configuration, so that training from zero starts like any
  * other: from a Hugging Face directory. */
-#ifndef PESC_MODEL_NEW_H
-#define PESC_MODEL_NEW_H
+#ifndef PESC_ARCH_NEW_H
+#define PESC_ARCH_NEW_H
 
 #include "arch/family.h"
 

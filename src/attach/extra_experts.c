@@ -1,9 +1,10 @@
-#include "model/extra_experts.h"
+#include "attach/extra_experts.h"
 
-#include "base/mem.h"
-#include "model/load.h"
+#include "arch/load.h"
+#include "attach/attached.h"
+#include "attach/patched.h"
 #include "backend/memory.h"
-#include "model/swap.h"
+#include "base/mem.h"
 #include "tensor/quants.h"
 
 enum { MOST_EXPERTS = 4096 }; /* of a layer, with its own: what sorting by expert has room for */
@@ -40,7 +41,7 @@ static int32_t place_of(const struct extra *x, int32_t i, int32_t layer, int32_t
 
 static pesc_status check_patch(const pesc_model *m, const patch *p)
 {
-    TRY(swap_check(p, &m->shape.cfg, m->dir->ws, m->dir->path));
+    TRY(patched_check(p, &m->shape.cfg, m->dir->ws, m->dir->path));
     if (p->cfg.shared_experts || p->cfg.non_expert_modules)
         return fail(PESC_UNSUPPORTED,
                     "%s: replaces %s, which all requests of a batch share; such a patch can only "
@@ -60,7 +61,7 @@ static bool has_expert_lora(const pesc_model *m)
 
 static pesc_status check_all(const struct extra *x, pesc_model *m)
 {
-    if (m->swap)
+    if (m->attached->patch)
         return fail(PESC_USAGE,
                     "%s: has a patch already, and patches that are models of their own need the "
                     "base without one",

@@ -1,5 +1,6 @@
-#include "model/new.h"
+#include "arch/new.h"
 
+#include "arch/info.h"
 #include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -8,7 +9,6 @@
 #include "base/thread.h"
 #include "format/modeldir.h"
 #include "format/safetensors.h"
-#include "model/info.h"
 #include "tensor/bf16.h"
 
 #include <math.h>

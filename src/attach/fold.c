@@ -1,6 +1,7 @@
-#include "model/fold.h"
+#include "attach/fold.h"
 
-#include "model/bind.h"
+#include "arch/bind.h"
+#include "attach/attached.h"
 
 enum { ROWS = 1024 }; /* of w at a time: a device may need an f32 copy of them */
 
@@ -63,7 +64,7 @@ pesc_status fold_loras(pesc_model *m)
             tensor w = bind_tensor(&m->shape.w, &s);
             fold(m->dev, &w, l);
             detach(m, &s);
-            m->folded = true;
+            m->attached->folded = true;
         } else if (stack && stack->a.data && stack->a.ne[1] > m->shape.expert_rank) {
             m->shape.expert_rank = (int32_t)stack->a.ne[1]; /* nf4 */
         }

@@ -10,11 +10,11 @@
  *
  * Only routed experts can differ from row to row. A patch that replaces shared experts or other
  * modules is refused. */
-#ifndef PESC_MODEL_EXTRA_EXPERTS_H
-#define PESC_MODEL_EXTRA_EXPERTS_H
+#ifndef PESC_ATTACH_EXTRA_EXPERTS_H
+#define PESC_ATTACH_EXTRA_EXPERTS_H
 
+#include "arch/model.h"
 #include "format/patch.h"
-#include "model/model.h"
 
 struct extra;
 

@@ -1,10 +1,7 @@
-#include "model/info.h"
+#include "arch/info.h"
 
-#include "base/args.h"
-#include "base/log.h"
-#include "model/bind.h"
+#include "arch/bind.h"
 #include "arch/family.h"
-#include "run/runmodel.h"
 #include "chat/chat_template.h"
 
 #include <stdio.h>
@@ -129,38 +126,4 @@ void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_forma
     snprintf(out->tokenizer, sizeof out->tokenizer, "%s", tok ? tokenizer_kind(tok) : "");
     const char *own = tok && chat_template_runs(tok) ? CHAT_OWN : "";
     snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : own);
-}
-
-static pesc_status describe(const hfdir *dir, const runstate_chain *chain, config *c,
-                            pesc_model_info *out)
-{
-    pesc_tokenizer *tok = NULL;
-    TRY(config_read(c,
-                    &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
-    TRY(bind_check(c, dir->ws, dir->path));
-    TRY(info_fill(c, dir, out));
-    TRY(runmodel_chain_tokenizer(&tok, chain));
-    info_text(out, tok, info_chat(c, tok));
-    tokenizer_close(tok);
-    return PESC_OK;
-}
-
-pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,
-                      pesc_model_info *out)
-{
-    status_clear();
-    NEED(path);
-    NEED_SIZED(out);
-    LOG_EVENTS(ev);
-    pesc_model_info info = { 0 };
-    hfdir *dir = NULL;
-    config c = { 0 };
-    runstate_chain chain;
-    TRY(runmodel_open(&dir, &chain, (runmodel_where){ path, base }, 0));
-    pesc_status s = describe(dir, &chain, &c, &info);
-    runstate_chain_free(&chain);
-    ARGS_WRITE(out, &info);
-    config_free(&c);
-    hfdir_close(dir);
-    return s;
 }

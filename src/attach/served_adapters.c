@@ -1,10 +1,11 @@
-#include "model/specialists.h"
+#include "attach/served_adapters.h"
 
+#include "arch/bind.h"
+#include "attach/attached.h"
+#include "attach/extra_experts.h"
+#include "backend/memory.h"
 #include "base/mem.h"
 #include "format/peft.h"
-#include "model/bind.h"
-#include "model/extra_experts.h"
-#include "backend/memory.h"
 #include "run/runmodel.h"
 #include "tensor/bf16.h"
 
@@ -14,7 +15,7 @@
  * pairs or vectors then groups its columns as it would alone. */
 enum { COLUMNS = 32 };
 
-struct specialists {
+struct served_adapters {
     /* [n], while they are read; a specialist is one or the other, which is NULL then */
     peft **adapters;
     patch **patches;
@@ -38,7 +39,7 @@ static const peft_lora *find_lora(const peft *adapter, const slot *s)
     return NULL;
 }
 
-static bool any_lora(const struct specialists *sp, const slot *s)
+static bool any_lora(const struct served_adapters *sp, const slot *s)
 {
     for (int32_t i = 0; i < sp->n; i++)
         if (find_lora(sp->adapters[i], s))
@@ -55,7 +56,7 @@ static pesc_status check_lora(const peft *adapter, const peft_lora *l, const slo
                        adapter->dir, l->module, (long long)s->ne[0], (long long)s->ne[1]);
 }
 
-static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
+static pesc_status check_loras(struct served_adapters *sp, const pesc_model *m)
 {
     for (int32_t i = 0; i < sp->n; i++) {
         const peft *adapter = sp->adapters[i];
@@ -81,7 +82,7 @@ static pesc_status check_loras(struct specialists *sp, const pesc_model *m)
 }
 
 /* Places the tensors of all banks: first to measure, then in memory. */
-static void layout(struct specialists *sp, pesc_model *m, arena *a)
+static void layout(struct served_adapters *sp, pesc_model *m, arena *a)
 {
     size_t at = 0;
     dtype dt = m->shape.act_dt;
@@ -131,7 +132,7 @@ static pesc_status read_a(device *dev, const peft_lora *l, tensor to)
     return s;
 }
 
-static pesc_status read_b(const struct specialists *sp, device *dev, const slot *s,
+static pesc_status read_b(const struct served_adapters *sp, device *dev, const slot *s,
                           const lora_bank *bank)
 {
     int64_t columns = bank->b.ne[1];
@@ -151,7 +152,7 @@ static pesc_status read_b(const struct specialists *sp, device *dev, const slot 
     return st;
 }
 
-static pesc_status read_all(struct specialists *sp, pesc_model *m)
+static pesc_status read_all(struct served_adapters *sp, pesc_model *m)
 {
     size_t at = 0;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
@@ -173,7 +174,7 @@ static pesc_status read_all(struct specialists *sp, pesc_model *m)
 
 /* ---- opening ---- */
 
-static void close_files(struct specialists *sp)
+static void close_files(struct served_adapters *sp)
 {
     for (int32_t i = 0; sp->adapters && i < sp->n; i++)
         peft_close(sp->adapters[i]);
@@ -185,7 +186,7 @@ static void close_files(struct specialists *sp)
     sp->patches = NULL;
 }
 
-static pesc_status open_files(struct specialists *sp, const specialist *all)
+static pesc_status open_files(struct served_adapters *sp, const specialist *all)
 {
     size_t n = (size_t)sp->n;
     sp->adapters = mem_zalloc(n, sizeof *sp->adapters);
@@ -198,7 +199,7 @@ static pesc_status open_files(struct specialists *sp, const specialist *all)
     return PESC_OK;
 }
 
-static pesc_status open_loras(pesc_model *m, struct specialists *sp)
+static pesc_status open_loras(pesc_model *m, struct served_adapters *sp)
 {
     static const memory_need need = { "the specialists", "fewer of them need less" };
     arena a = { 0 };
@@ -214,7 +215,7 @@ static pesc_status open_loras(pesc_model *m, struct specialists *sp)
     return read_all(sp, m);
 }
 
-static pesc_status open_all(pesc_model *m, struct specialists *sp, const specialist *all)
+static pesc_status open_all(pesc_model *m, struct served_adapters *sp, const specialist *all)
 {
     TRY(open_files(sp, all));
     TRY(extra_open(&sp->extra, m, sp->patches, sp->n));
@@ -225,9 +226,9 @@ pesc_status specialists_open(pesc_model *m, const specialist *all, size_t n)
 {
     if (n == 0)
         return PESC_OK;
-    if (m->specialists)
+    if (m->attached->served)
         return fail(PESC_USAGE, "%s: has specialists already", m->dir->path);
-    struct specialists *sp = m->specialists = mem_zalloc(1, sizeof *sp);
+    struct served_adapters *sp = m->attached->served = mem_zalloc(1, sizeof *sp);
     if (!sp)
         return fail_nomem("the specialists", sizeof *sp);
     sp->n = (int32_t)n;
@@ -240,7 +241,7 @@ pesc_status specialists_open(pesc_model *m, const specialist *all, size_t n)
 
 void specialists_close(pesc_model *m)
 {
-    struct specialists *sp = m->specialists;
+    struct served_adapters *sp = m->attached->served;
     if (!sp)
         return;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
@@ -253,5 +254,5 @@ void specialists_close(pesc_model *m)
     mem_free(sp->parts);
     mem_free(sp);
     m->shape.bank_columns = 0;
-    m->specialists = NULL;
+    m->attached->served = NULL;
 }

@@ -10,10 +10,10 @@
  * LoRA alone. A LoRA of the model itself stays applied to all rows.
  *
  * Expert patches: extra_experts.h. */
-#ifndef PESC_MODEL_SPECIALISTS_H
-#define PESC_MODEL_SPECIALISTS_H
+#ifndef PESC_ATTACH_SERVED_ADAPTERS_H
+#define PESC_ATTACH_SERVED_ADAPTERS_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 typedef enum specialist_kind { SPECIALIST_LORA, SPECIALIST_PATCH } specialist_kind;
 typedef struct specialist {

@@ -1,9 +1,9 @@
 /* fold: a LoRA added to the weights it belongs to, so that a forward costs what it costs without.
  */
-#ifndef PESC_MODEL_FOLD_H
-#define PESC_MODEL_FOLD_H
+#ifndef PESC_ATTACH_FOLD_H
+#define PESC_ATTACH_FOLD_H
 
-#include "model/model.h"
+#include "arch/model.h"
 
 /* w += scale B A for every linear and full expert of m with a LoRA, which it then no longer has. w
  * is rounded once more. Quantised ones keep their LoRA. The weights must be the model's own, not a

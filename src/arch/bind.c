@@ -1,4 +1,4 @@
-#include "model/bind.h"
+#include "arch/bind.h"
 
 #include "base/mem.h"
 #include "base/str.h"

@@ -1,4 +1,4 @@
-#include "model/load.h"
+#include "arch/load.h"
 
 #include "base/io.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-#include "model/train.h"
+#include "model/loss.h"
 
 #include "model/pass.h"
 

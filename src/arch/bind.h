@@ -2,13 +2,13 @@
  * slots of the configuration, finds each in the table of weights, checks name, shape and dtype,
  * reports all misfits at once, and decides where each tensor will live. After binding no string
  * survives. */
-#ifndef PESC_MODEL_BIND_H
-#define PESC_MODEL_BIND_H
+#ifndef PESC_ARCH_BIND_H
+#define PESC_ARCH_BIND_H
 
-#include "format/peft.h"
 #include "arch/family.h"
 #include "arch/layer_hook.h"
-#include "model/model.h"
+#include "arch/shape.h"
+#include "format/peft.h"
 
 /* What a model is made of and in which dtype its weights are wanted. */
 typedef struct bind_source {
