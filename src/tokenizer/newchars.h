@@ -12,7 +12,9 @@
 /* Whether valid UTF-8 holds such a character. */
 bool newchars_in(const char *text, size_t n);
 
-/* Appends those of a general category ("L", "Nd") as the inside of a PCRE2 class. */
-void newchars_class(str *out, const char *category, size_t n);
+/* Appends those of a general category ("L", "Nd"), of Alphabetic, Lowercase or Uppercase, those
+ * that are not of category C ("Graphic"), or of a script ("sc:Latin") as the inside of a PCRE2
+ * class. */
+void newchars_class(str *out, const char *what, size_t n);
 
 #endif

@@ -3,6 +3,7 @@
 #include "tokenizer/newchars.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct walk {
@@ -15,8 +16,12 @@ typedef struct walk {
 
 /* White space is Unicode's White_Space; PCRE2's own \s also takes U+180E. */
 #define SPACE "\\t-\\r\\x{85}\\p{Z}"
-#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define HEX "0-9A-Fa-f"
+
+/* Properties, separated by spaces. Outside brackets \w and \b take superscript digits and fractions
+ * of Latin-1 for word characters, which they are not inside them. */
+#define WORD "Alphabetic M Nd Pc"
+#define LATIN_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
 /* How an escape is rewritten; `in_class` NULL: it has no equivalent inside brackets. */
 typedef struct spelling {
@@ -25,7 +30,6 @@ typedef struct spelling {
 } spelling;
 static const spelling escapes[] = {
     { 's', "[" SPACE "]", SPACE }, { 'S', "[^" SPACE "]", "\\S\\x{180E}" },
-    { 'w', "[" WORD "]", WORD },   { 'W', "[^" WORD "]", NULL },
     { 'h', "[" HEX "]", HEX },     { 'H', "[^" HEX "]", NULL },
     { 'N', "[^\\n]", NULL },       { 'O', "(?s:.)", NULL },
 };
@@ -34,15 +38,19 @@ typedef struct named {
     const char *name, *as;
 } named;
 static const named brackets[] = {
-    { "space", SPACE },
-    { "alpha", "\\p{Alphabetic}" },
-    { "digit", "\\p{Nd}" },
-    { "alnum", "\\p{Alphabetic}\\p{Nd}" },
-    { "word", WORD },
-    { "punct", "\\p{P}\\p{S}" },
-    { "xdigit", HEX },
-    { "upper", "\\p{Uppercase}" },
-    { "lower", "\\p{Lowercase}" },
+    /* as properties */
+    { "alpha", "Alphabetic" }, { "digit", "Nd" },  { "alnum", "Alphabetic Nd" },
+    { "word", WORD },          { "punct", "P S" }, { "upper", "Uppercase" },
+    { "lower", "Lowercase" },
+};
+static const named spelled[] = { { "space", SPACE }, { "xdigit", HEX } };
+
+/* Characters that PCRE2 knows without the property that a newer Unicode gives them. */
+static const named gained[] = {
+    { "Alphabetic",
+      "\\x{363}-\\x{36F}\\x{C04}\\x{F82}\\x{F83}\\x{1DD3}-\\x{1DE6}\\x{11080}\\x{11081}" },
+    { "Lowercase", "\\x{10FC}\\x{A7F2}-\\x{A7F4}\\x{AB69}" },
+    { "Mc", "\\x{1171E}" },
 };
 static const named properties[] = {
     { "Any", "Any" },
@@ -60,6 +68,22 @@ static const named properties[] = {
     { "Uppercase_Letter", "Lu" },
     { "Lowercase_Letter", "Ll" },
     { "Decimal_Number", "Nd" },
+    /* short names of scripts that grew */
+    { "Arab", "sc:Arabic" },
+    { "Bali", "sc:Balinese" },
+    { "Cyrl", "sc:Cyrillic" },
+    { "Deva", "sc:Devanagari" },
+    { "Egyp", "sc:Egyptian_Hieroglyphs" },
+    { "Hani", "sc:Han" },
+    { "Hira", "sc:Hiragana" },
+    { "Kana", "sc:Katakana" },
+    { "Khoj", "sc:Khojki" },
+    { "Kits", "sc:Khitan_Small_Script" },
+    { "Knda", "sc:Kannada" },
+    { "Laoo", "sc:Lao" },
+    { "Latn", "sc:Latin" },
+    { "Mymr", "sc:Myanmar" },
+    { "Zyyy", "sc:Common" },
 };
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -78,17 +102,104 @@ static pesc_status refuse(const walk *w, const char *at, int n, const char *why)
                 at);
 }
 
-/* A category, or its complement. Complements inside brackets cannot be widened. */
-static void put_category(walk *w, const char *name, size_t n, bool negated)
+/* The inside of a class: what has a property. */
+static void put_members(const walk *w, const char *name, size_t n)
 {
-    bool widen = w->newer && !(w->in_class && negated);
-    if (widen && !w->in_class)
-        str_puts(w->out, negated ? "[^" : "[");
-    str_printf(w->out, "\\%c{%.*s}", negated && !widen ? 'P' : 'p', (int)n, name);
-    if (widen)
+    const char *more = lookup(gained, COUNT(gained), name, n);
+    str_printf(w->out, "\\p{%.*s}%s", (int)n, name, more ? more : "");
+    if (w->newer)
         newchars_class(w->out, name, n);
-    if (widen && !w->in_class)
+}
+
+/* The same of several properties. */
+static void put_all_members(const walk *w, const char *names)
+{
+    for (size_t n; *names; names += n + (names[n] == ' ')) {
+        n = strcspn(names, " ");
+        put_members(w, names, n);
+    }
+}
+
+/* What PCRE2 takes for members but a newer Unicode does not, as the inside of a class: of Mn, and
+ * of what is not assigned. */
+static void put_lost(const walk *w, const char *name, size_t n)
+{
+    if (n == 2 && memcmp(name, "Mn", n) == 0)
+        str_puts(w->out, "\\x{1171E}");
+    else if (w->newer && n <= 2 && (name[n - 1] == 'C' || memcmp(name, "Cn", n) == 0))
+        newchars_class(w->out, n == 1 ? "Graphic" : "", n == 1 ? strlen("Graphic") : 0);
+}
+
+/* A property, or its complement, outside brackets: a class, unless the name alone says it. */
+static void put_class(const walk *w, const char *name, size_t n, bool negated)
+{
+    size_t begin = w->out->n;
+    str_puts(w->out, negated ? "[^" : "[");
+    size_t open = w->out->n;
+    put_members(w, name, n);
+    if (w->out->n - open == n + strlen("\\p{}")) {
+        w->out->n = begin;
+        str_printf(w->out, "\\%c{%.*s}", negated ? 'P' : 'p', (int)n, name);
+    } else {
         str_putc(w->out, ']');
+    }
+}
+
+/* The same, where a newer Unicode took members away, too. */
+static void put_property(const walk *w, const char *name, size_t n, bool negated)
+{
+    str lost = { 0 };
+    walk of = *w;
+    of.out = &lost;
+    put_lost(&of, name, n);
+    if (lost.n == 0) {
+        put_class(w, name, n, negated);
+    } else {
+        str_printf(w->out, "%s(?![%s])", negated ? "(?s:(?!" : "(?:", lost.p);
+        put_class(w, name, n, false);
+        str_puts(w->out, negated ? ").)" : ")");
+    }
+    w->out->failed |= lost.failed;
+    str_free(&lost);
+}
+
+/* Inside brackets nothing can be taken away. */
+static pesc_status member_property(const walk *w, const char *name, size_t n, bool negated)
+{
+    bool rest = n <= 2 && (name[n - 1] == 'C' || memcmp(name, "Cn", n) == 0);
+    if (negated || rest)
+        return refuse(w, w->p, (int)strcspn(w->p, "}") + 1,
+                      "what has no property, or characters that are not assigned, inside brackets");
+    put_members(w, name, n);
+    return PESC_OK;
+}
+
+/* A class of word characters, as outside brackets, after `open` and before `close`. */
+static void put_word(const walk *w, const char *open, const char *close)
+{
+    str_puts(w->out, open);
+    put_all_members(w, WORD);
+    str_puts(w->out, LATIN_WORD);
+    str_puts(w->out, close);
+}
+
+/* \w, \W, \b or \B, whose words are not PCRE2's; false: it is none of them. */
+static bool word_escape(walk *w, char c)
+{
+    if (!strchr("wWbB", c) || (w->in_class && c != 'w'))
+        return false;
+    if (w->in_class) {
+        put_all_members(w, WORD);
+    } else if (c == 'w' || c == 'W') {
+        put_word(w, c == 'w' ? "[" : "[^", "]");
+    } else {
+        put_word(w, "(?:(?<=[", "])");
+        put_word(w, c == 'b' ? "(?![" : "(?=[", "])|");
+        put_word(w, "(?<![", "])");
+        put_word(w, c == 'b' ? "(?=[" : "(?![", "]))");
+    }
+    w->p += 2;
+    return true;
 }
 
 /* \p{Name}: a category as it is; else a script, which PCRE2 would widen by script extensions. */
@@ -96,6 +207,7 @@ static pesc_status property(walk *w)
 {
     const char *start = w->p; /* at the backslash */
     const char *name = w->p + 3, *close = memchr(w->p, '}', (size_t)(w->end - w->p));
+    char script[64];
     if (w->end - w->p < 4 || w->p[2] != '{' || !close)
         return refuse(w, start, 2, "a property without braces, which Oniguruma reads as a letter");
     bool negated = w->p[1] == 'P';
@@ -105,10 +217,15 @@ static pesc_status property(walk *w)
     }
     size_t n = (size_t)(close - name);
     const char *as = lookup(properties, COUNT(properties), name, n);
-    if (as || n <= 2)
-        put_category(w, as ? as : name, as ? strlen(as) : n, negated);
+    if (!as && n > 2) {
+        snprintf(script, sizeof script, "sc:%.*s", n < 60 ? (int)n : 60, name);
+        as = script;
+    }
+    n = as ? strlen(as) : n;
+    if (w->in_class)
+        TRY(member_property(w, as ? as : name, n, negated));
     else
-        str_printf(w->out, "\\%c{sc:%.*s}", negated ? 'P' : 'p', (int)n, name);
+        put_property(w, as ? as : name, n, negated);
     w->p = close + 1;
     return PESC_OK;
 }
@@ -120,11 +237,18 @@ static pesc_status escape(walk *w)
     char c = w->p[1];
     if (c == 'p' || c == 'P')
         return property(w);
-    if (c == 'd' || c == 'D') {
-        put_category(w, "Nd", 2, c == 'D');
+    if (c == 'd' && w->in_class)
+        put_members(w, "Nd", 2);
+    else if ((c == 'd' || c == 'D') && !w->in_class)
+        put_property(w, "Nd", 2, c == 'D');
+    if (c == 'd' || (c == 'D' && !w->in_class)) {
         w->p += 2;
         return PESC_OK;
     }
+    if (word_escape(w, c))
+        return PESC_OK;
+    if (w->in_class && strchr("WDB", c))
+        return refuse(w, w->p, 2, "an escape that pesc does not support inside brackets");
     for (size_t i = 0; i < COUNT(escapes); i++) {
         if (escapes[i].letter != c)
             continue;
@@ -140,7 +264,7 @@ static pesc_status escape(walk *w)
         w->p += 6;
         return PESC_OK;
     }
-    if (strchr("uykQEgCMcU", c))
+    if (strchr("uykQEgCMcUX", c))
         return refuse(w, w->p, 2, "an escape that pesc does not support");
     str_add(w->out, w->p, 2);
     w->p += 2;
@@ -155,10 +279,15 @@ static pesc_status bracket(walk *w)
         close = memmem(w->p + 2, (size_t)(w->end - w->p - 2), ":]", 2);
     if (!close)
         return refuse(w, w->p, 1, "a class inside a class, which pesc does not support");
-    const char *as = lookup(brackets, COUNT(brackets), w->p + 2, (size_t)(close - (w->p + 2)));
-    if (!as)
+    size_t n = (size_t)(close - (w->p + 2));
+    const char *names = lookup(brackets, COUNT(brackets), w->p + 2, n);
+    const char *as = lookup(spelled, COUNT(spelled), w->p + 2, n);
+    if (names)
+        put_all_members(w, names);
+    else if (as)
+        str_puts(w->out, as);
+    else
         return refuse(w, w->p, (int)(close + 2 - w->p), "a POSIX class pesc does not support");
-    str_puts(w->out, as);
     w->p = close + 2;
     return PESC_OK;
 }

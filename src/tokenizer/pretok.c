@@ -128,7 +128,9 @@ static pesc_status open_digits(step *s, const json_t *v, const char *where)
     TRY(json_get_bool(w, "individual_digits", false, &each));
     s->behavior = each ? ISOLATED : CONTIGUOUS;
     s->cuts = true;
-    return pattern_open_regex(&s->pattern, "\\p{N}", where);
+    /* Rust's tables are newer than those of the patterns (Unicode 17). */
+    return pattern_open_regex(&s->pattern, "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]",
+                              where);
 }
 
 static pesc_status open_whitespace(step *s, const json_t *v, const char *where)
@@ -136,7 +138,8 @@ static pesc_status open_whitespace(step *s, const json_t *v, const char *where)
     (void)v;
     s->behavior = REMOVED;
     s->cuts = s->invert = true;
-    return pattern_open_regex(&s->pattern, "\\w+|[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\s]+",
+    /* Words of Rust's regular expressions, which have joiners in them. */
+    return pattern_open_regex(&s->pattern, "[\\w\\x{200C}\\x{200D}]+|[^\\w\\x{200C}\\x{200D}\\s]+",
                               where);
 }
 
@@ -148,13 +151,27 @@ static pesc_status open_whitespace_split(step *s, const json_t *v, const char *w
     return pattern_open_regex(&s->pattern, "\\s", where);
 }
 
+/* What is punctuation in newer Unicode, but not in the tables (Unicode 8) that Hugging Face's
+ * Punctuation has. */
+#define NO_PUNCTUATION                                                                             \
+    "\\x{61D}\\x{9FD}\\x{A76}\\x{C77}\\x{C84}\\x{1B4E}-\\x{1B4F}\\x{1B7D}-\\x{1B7F}"               \
+    "\\x{2E43}-\\x{2E4F}\\x{2E52}-\\x{2E5D}\\x{10D6E}\\x{10EAD}\\x{10F55}-\\x{10F59}"              \
+    "\\x{10F86}-\\x{10F89}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"                              \
+    "\\x{1144B}-\\x{1144F}\\x{1145A}-\\x{1145B}\\x{1145D}\\x{11660}-\\x{1166C}"                    \
+    "\\x{116B9}\\x{1183B}\\x{11944}-\\x{11946}\\x{119E2}\\x{11A3F}-\\x{11A46}"                     \
+    "\\x{11A9A}-\\x{11A9C}\\x{11A9E}-\\x{11AA2}\\x{11B00}-\\x{11B09}\\x{11BE1}"                    \
+    "\\x{11C41}-\\x{11C45}\\x{11C70}-\\x{11C71}\\x{11EF7}-\\x{11EF8}"                              \
+    "\\x{11F43}-\\x{11F4F}\\x{11FFF}\\x{12FF1}-\\x{12FF2}\\x{16D6D}-\\x{16D6F}"                    \
+    "\\x{16E97}-\\x{16E9A}\\x{16FE2}\\x{1E5FF}\\x{1E95E}-\\x{1E95F}"
+
 static pesc_status open_punctuation(step *s, const json_t *v, const char *where)
 {
     s->behavior = ISOLATED;
     s->cuts = true;
     if (json_has(v, "behavior"))
         TRY(get_behavior(v, &s->behavior, where));
-    return pattern_open_regex(&s->pattern, "[\\p{P}$+<=>^`|~]", where);
+    return pattern_open_regex(
+        &s->pattern, "(?![" NO_PUNCTUATION "])[\\p{P}$+<=>^`|~\\x{166D}\\x{111C9}]", where);
 }
 
 static pesc_status open_char_delimiter(step *s, const json_t *v, const char *where)
