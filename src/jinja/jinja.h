@@ -1,4 +1,4 @@
-/* jinja: an interpreter of Jinja templates as chat templates use the language.
+/* jinja: an interpreter of Jinja templates as chat templates and evaluation tasks use the language.
  *
  * A template is compiled once and rendered any number of times, from any number of threads. The
  * result is that of jinja2's ImmutableSandboxedEnvironment with the settings of Hugging Face's
@@ -27,6 +27,15 @@ typedef struct jinja_template jinja_template;
  * outlive it. PESC_FORMAT: a syntax error; PESC_UNSUPPORTED: a construct that is not supported. The
  * message has the line: "WHERE: line 3: ...". */
 pesc_status jinja_compile(jinja_template **out, const char *source, size_t n, const char *where);
+
+/* How a template is read. All zero: as chat templates are, see above. */
+typedef struct jinja_settings {
+    bool plain;  /* without trim_blocks and lstrip_blocks; a last newline is kept */
+    bool strict; /* StrictUndefined: a value that is undefined fails where it is used */
+    const struct jbuiltin *filters; /* more of them (jinja_builtin.h); NULL: none */
+} jinja_settings;
+pesc_status jinja_compile_as(jinja_template **out, const char *source, size_t n, const char *where,
+                             const jinja_settings *as);
 void jinja_free(jinja_template *t);                         /* NULL is allowed */
 bool jinja_has_generation(const jinja_template *t);         /* whether it has {% generation %} */
 bool jinja_uses(const jinja_template *t, const char *name); /* whether it reads that variable */
@@ -51,6 +60,7 @@ typedef struct jinja_input {
     const json_t *trusted;   /* an object whose strings count as the template's own: bos_token */
     const struct tm *now;    /* what strftime_now() shows, local time; NULL: the current time */
     jinja_limits limits;
+    uint64_t *steps; /* the steps taken are added; NULL: not asked for */
 } jinja_input;
 
 typedef struct jinja_text {
@@ -64,5 +74,9 @@ typedef struct jinja_text {
  * reached. Both messages have the line. On failure *out is empty. */
 pesc_status jinja_render(const jinja_template *t, const jinja_input *in, jinja_text *out);
 void jinja_text_free(jinja_text *text);
+
+/* The value of a template that is one {{ expression }}: a new reference; lists and dictionaries
+ * stay what they are. Any other template gives its text. Fails like jinja_render(). */
+pesc_status jinja_value(const jinja_template *t, const jinja_input *in, json_t **out);
 
 #endif

@@ -1,5 +1,7 @@
 #include "jinja/jinja_builtin.h"
 
+#include "jinja/jinja_template.h"
+
 #include <string.h>
 
 const jbuiltin *jbuiltin_find(const jbuiltin *table, const char *name, size_t n)
@@ -10,9 +12,10 @@ const jbuiltin *jbuiltin_find(const jbuiltin *table, const char *name, size_t n)
     return NULL;
 }
 
-const jbuiltin *jbuiltin_filter(const char *name, size_t n)
+const jbuiltin *jbuiltin_filter(const jinja_template *t, const char *name, size_t n)
 {
-    const jbuiltin *f = jbuiltin_find(jinja_filters_text, name, n);
+    const jbuiltin *f = t->filters ? jbuiltin_find(t->filters, name, n) : NULL;
+    f = f ? f : jbuiltin_find(jinja_filters_text, name, n);
     f = f ? f : jbuiltin_find(jinja_filters_seq, name, n);
     return f ? f : jbuiltin_find(jinja_filters_value, name, n);
 }

@@ -33,7 +33,7 @@ extern const jbuiltin jinja_methods_str[], jinja_methods_case[], jinja_methods_d
     jinja_methods_list[], jinja_methods_loop[];
 
 const jbuiltin *jbuiltin_find(const jbuiltin *table, const char *name, size_t n); /* NULL: none */
-const jbuiltin *jbuiltin_filter(const char *name, size_t n);
+const jbuiltin *jbuiltin_filter(const struct jinja_template *t, const char *name, size_t n);
 const jbuiltin *jbuiltin_test(const char *name, size_t n);
 /* The method of a value; NULL: it has none of that name. */
 const jbuiltin *jbuiltin_method(jvalue self, const char *name, size_t n);

@@ -33,6 +33,13 @@ jvalue jctx_fail_as(jctx *c, pesc_status s, const char *fmt, ...)
     return v;
 }
 
+bool jctx_may_use(jctx *c, jvalue v)
+{
+    if (v.kind == J_UNDEFINED && c->t->strict)
+        jctx_fail(c, "%s", v.why);
+    return !jctx_failed(c);
+}
+
 bool jctx_step(jctx *c, size_t n)
 {
     if (jctx_failed(c))

@@ -107,6 +107,10 @@ static jvalue eval_builtin(jctx *c, const jnode *n, jvalue self)
     if (!n->fn)
         return jctx_fail(c, "there is no %s \"%s\"", n->kind == N_TEST ? "test" : "filter",
                          n->name);
+    bool may_lack =
+        n->kind == N_TEST || strcmp(n->fn->name, "default") == 0 || strcmp(n->fn->name, "d") == 0;
+    if (!may_lack && !jctx_may_use(c, self))
+        return jundefined("");
     return jctx_failed(c) ? jundefined("") : jbuiltin_call(c, n->fn, self, &args);
 }
 

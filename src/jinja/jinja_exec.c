@@ -418,11 +418,23 @@ static void add_variables(jctx *c, const json_t *object, uint16_t origin)
     }
 }
 
-void jexec_template(jctx *c)
+static bool begin(jctx *c)
 {
     if (!push_scope(c, NULL))
-        return;
+        return false;
     add_variables(c, c->in->trusted, JINJA_TEMPLATE);
     add_variables(c, c->in->variables, JINJA_DATA);
-    exec_chain(c, c->t->body);
+    return true;
+}
+
+void jexec_template(jctx *c)
+{
+    if (begin(c))
+        exec_chain(c, c->t->body);
+}
+
+jvalue jexec_expression(jctx *c, const jnode *n)
+{
+    c->line = n->line;
+    return begin(c) ? jeval(c, n) : jundefined("");
 }

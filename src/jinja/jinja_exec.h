@@ -28,7 +28,8 @@ typedef struct jloop {
     jvalue changed; /* the last argument of loop.changed() */
 } jloop;
 
-void jexec_template(jctx *c); /* into c->out */
+void jexec_template(jctx *c);                     /* into c->out */
+jvalue jexec_expression(jctx *c, const jnode *n); /* the same for an expression */
 jvalue jexec_macro(jctx *c, const jmacro *m, const jargs *args);
 /* An attribute of the variable `loop` but its methods; false: there is none. */
 bool jexec_loop_attribute(jctx *c, const jloop *l, const char *name, size_t n, jvalue *out);

@@ -334,7 +334,7 @@ jnode *jexpr_filters(jparser *p, jnode *input, bool first)
         if (!n || !text)
             return NULL;
         n->name = text;
-        n->fn = jbuiltin_filter(text, strlen(text));
+        n->fn = jbuiltin_filter(p->t, text, strlen(text));
         if (!n->fn && !may_wait(p, text))
             return jparse_fail(p, PESC_UNSUPPORTED, "the filter \"%s\" is not supported", text);
         if (jparse_is_op(p, '('))

@@ -138,7 +138,7 @@ FILTER(filter_map)
     const jbuiltin *fn = NULL;
     if (all->n) {
         const jstr *name = jbuiltin_str(c, all->v[0]);
-        fn = jbuiltin_filter(name->p, name->n);
+        fn = jbuiltin_filter(c->t, name->p, name->n);
     }
     if (!fn && !path)
         return jctx_fail(c, "map needs the name of a supported filter or an attribute");

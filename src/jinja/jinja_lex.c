@@ -1,6 +1,6 @@
 /* The rules are those of jinja2 with trim_blocks and lstrip_blocks: a newline after a block or
  * comment is removed, and so is white space before one that stands first in its line; `-` removes
- * all white space on its side, `+` keeps it. */
+ * all white space on its side, `+` keeps it. A plain template has neither of the two. */
 #include "jinja/jinja_lex.h"
 
 #include "base/utf8.h"
@@ -84,7 +84,7 @@ static pesc_status add_data(lexer *l, size_t from, size_t to, char sign, bool ls
     size_t end = to;
     if (sign == '-') {
         end = from + jpython_strip(p + from, to - from, JPYTHON_RIGHT, NULL).n;
-    } else if (sign != '+' && lstrip) {
+    } else if (sign != '+' && lstrip && !l->t->plain) {
         size_t line = to;
         while (line > from && p[line - 1] != '\n')
             line--;
@@ -100,7 +100,7 @@ static void after_tag(lexer *l, char sign, bool trim)
 {
     if (sign == '-')
         advance(l, space_at(l, l->at));
-    else if (trim && sign != '+' && l->at < l->n && l->p[l->at] == '\n')
+    else if (trim && !l->t->plain && sign != '+' && l->at < l->n && l->p[l->at] == '\n')
         advance(l, 1);
 }
 

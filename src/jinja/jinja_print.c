@@ -196,7 +196,7 @@ void jprint_str(jbuf *b, jvalue v)
 {
     if (v.kind == J_STR)
         jbuf_str(b, v.str);
-    else if (v.kind != J_UNDEFINED)
+    else if (jctx_may_use(b->c, v) && v.kind != J_UNDEFINED)
         jprint_repr(b, v);
 }
 

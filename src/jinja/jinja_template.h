@@ -62,10 +62,12 @@ typedef struct jnode {
 struct jinja_template {
     jpool pool;
     const char *where;
-    char *source; /* with newlines as \n and without the last one */
+    char *source; /* with newlines as \n, without the last one unless it is plain */
     size_t n;
     jnode *body;
     bool has_generation;
+    bool plain, strict; /* see jinja_settings */
+    const jbuiltin *filters;
     struct jname *names; /* variables that are read */
 };
 

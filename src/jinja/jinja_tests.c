@@ -114,7 +114,7 @@ TEST(test_upper)
 TEST(test_filter)
 {
     PLAIN;
-    return jbool(self.kind == J_STR && jbuiltin_filter(self.str->p, self.str->n));
+    return jbool(self.kind == J_STR && jbuiltin_filter(c->t, self.str->p, self.str->n));
 }
 
 TEST(test_test)

@@ -261,10 +261,11 @@ int64_t jvalue_length(jvalue v)
 
 bool jvalue_true(jctx *c, jvalue v)
 {
-    (void)c;
     switch (v.kind) {
-    case J_MISSING:
     case J_UNDEFINED:
+        jctx_may_use(c, v);
+        return false;
+    case J_MISSING:
     case J_NONE:
         return false;
     case J_BOOL:
@@ -324,7 +325,7 @@ static bool same_kind_equal(jctx *c, jvalue a, jvalue b)
 bool jvalue_equal(jctx *c, jvalue a, jvalue b)
 {
     bool equal = false;
-    if (!jctx_step(c, 1) || !jctx_enter(c))
+    if (!jctx_may_use(c, a) || !jctx_may_use(c, b) || !jctx_step(c, 1) || !jctx_enter(c))
         return false;
     if (jvalue_is_int(a) && jvalue_is_int(b))
         equal = jvalue_int(a) == jvalue_int(b);
@@ -404,6 +405,7 @@ jseq jvalue_iterate(jctx *c, jvalue v)
         return none;
     switch (v.kind) {
     case J_UNDEFINED:
+        jctx_may_use(c, v);
         return none;
     case J_STR:
         return characters(c, v.str);

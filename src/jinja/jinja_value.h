@@ -106,6 +106,8 @@ static inline bool jctx_failed(const jctx *c)
 {
     return c->status != PESC_OK;
 }
+/* False, with a failure, for a value that is undefined where the template is strict. */
+bool jctx_may_use(jctx *c, jvalue v);
 /* Takes n steps; false, with a failure, when none are left or one happened before. */
 bool jctx_step(jctx *c, size_t n);
 /* One level down; false, with a failure, when too deep. Pair each true with c->depth--. */
