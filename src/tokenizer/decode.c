@@ -55,8 +55,8 @@ struct decode_stream {
     const decoder *dec; /* NULL: tokens are joined with blanks */
     unsigned flags;
     bool started;
-    regex_scratch *rs;
-    budget work; /* of all tokens so far */
+    regex_scratch *rs; /* its stack is large; NULL until a regular expression runs */
+    budget work;       /* of all tokens so far */
     str out;
     size_t skip; /* bytes that are not returned: see decode_open_after() */
     state state[CHAIN_MAX];
@@ -100,8 +100,10 @@ static pesc_status open_replace(step *s, const json_t *v, const char *where)
 static pesc_status replace_all(decode_stream *d, const step *s, const char *p, size_t n, str *to,
                                size_t *rest)
 {
-    regex_walk w = { .scratch = d->rs, .work = &d->work, .text = p, .n = n };
     bool found;
+    if (s->pattern.re && !d->rs)
+        TRY(regex_scratch_open(&d->rs));
+    regex_walk w = { .scratch = d->rs, .work = &d->work, .text = p, .n = n };
     *rest = 0;
     while (str_ok(to)) {
         TRY(pattern_next(&s->pattern, &w, &found));
@@ -459,12 +461,8 @@ pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags)
     d->t = t;
     d->dec = t->dec;
     d->flags = flags;
-    pesc_status s = regex_scratch_open(&d->rs);
-    if (s == PESC_OK)
-        *out = d;
-    else
-        decode_close(d);
-    return s;
+    *out = d;
+    return PESC_OK;
 }
 
 static pesc_status result(decode_stream *d, const char **text, size_t *n)

@@ -179,6 +179,37 @@ static void goes_on_after_a_text(void **state)
     json_decref(tokens);
 }
 
+/* The address space of this process in bytes. */
+static size_t mapped(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    return (size_t)pages * 4096;
+}
+
+/* Thousands of texts may be decoded at the same time. */
+static void streams_are_small(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    static decode_stream *d[N];
+    json_t *step = json_pack("{ss}", "type", "ByteFallback");
+    json_t *tokens = json_pack("[s]", "a");
+    tokenizer *t = make(step, tokens);
+    size_t before = mapped();
+    for (int i = 0; i < N; i++)
+        must(decode_open_after(&d[i], t, 0, (int32_t[]){ 0 }, 1));
+    assert_true(mapped() - before < (size_t)256 << 20);
+    for (int i = 0; i < N; i++)
+        decode_close(d[i]);
+    tokenizer_close(t);
+    json_decref(step);
+    json_decref(tokens);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +218,7 @@ int main(void)
         cmocka_unit_test(ids_without_a_token_give_nothing),
         cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(goes_on_after_a_text),
+        cmocka_unit_test(streams_are_small),
     };
     return cmocka_run_group_tests_name("decode", tests, NULL, NULL);
 }
