@@ -15,23 +15,14 @@ static slice matched(const pyregex_match *m)
     return found.p ? found : (slice){ "", 0 };
 }
 
-static size_t next_start(slice text, const pyregex_match *m)
-{
-    size_t at = m->end;
-    if (m->start < m->end)
-        return at;
-    for (at++; at < text.n && ((unsigned char)text.p[at] & 0xC0) == 0x80;)
-        at++;
-    return at;
-}
-
 static pesc_status find_match(const taskdef_filter *f, slice text, slice *out, bool *any)
 {
+    pyregex_walk w = { .r = f->regex, .text = text };
     pyregex_match m;
-    bool found = true;
+    bool found;
     *any = false;
-    for (size_t from = 0; found && (f->last || !*any); from = next_start(text, &m)) {
-        TRY(pyregex_search(f->regex, text, from, &m, &found));
+    while (f->last || !*any) {
+        TRY(pyregex_next(&w, &m, &found));
         if (!found)
             break;
         *any = true;

@@ -17,7 +17,7 @@
 static pesc_status choice_lengths(const task_leaf *l, const task_doc *d, double **out)
 {
     json_t *texts = NULL;
-    const taskdef_fills *from = l->def->inputs.n ? &l->def->inputs : &l->def->choices;
+    const taskdef_templates *from = l->def->inputs.n ? &l->def->inputs : &l->def->choices;
     TRY(leaf_texts(from, d->row, &texts));
     *out = mem_alloc(d->n_requests, sizeof **out);
     for (size_t i = 0; *out && i < d->n_requests; i++) {
@@ -78,6 +78,8 @@ static pesc_status judge_match(const task_leaf *l, const task_doc *d, slice text
     json_t *golds = NULL;
     bool match = false;
     TRY(golds_of(d, &golds));
+    for (size_t i = 0; i < json_array_size(golds); i++)
+        allowance_add(l->def->work, ALLOWANCE_ANSWER_BYTE * (uint64_t)gold_text(golds, i).n);
     pesc_status s = extract_match(l->def, text, golds, &match);
     json_decref(golds);
     v->values[0] = match;
@@ -165,7 +167,7 @@ static pesc_status judge_filtered(const task_leaf *l, const task_doc *d, const t
     };
     str_puts(&v->filtered, "");
     if (l->def->judge == JUDGE_CODE) {
-        TRY(fill_text(l->def->candidate, d->row, &v->filtered));
+        TRY(task_template_text(l->def->candidate, d->row, &v->filtered));
         str_add(&v->filtered, a->text, a->n_text);
         v->values[0] = a->passed;
         return str_ok(&v->filtered) ? PESC_OK : fail_nomem("an answer", a->n_text);
@@ -179,6 +181,7 @@ pesc_status task_judge(const task_leaf *leaf, const task_doc *doc, const task_an
 {
     if (leaf->def->kind == TASK_CHOICE)
         return judge_choice(leaf, doc, answer, out);
+    allowance_add(leaf->def->work, ALLOWANCE_ANSWER_BYTE * (uint64_t)answer->n_text);
     for (size_t i = 0; i < leaf->def->n_filters; i++)
         TRY(judge_filtered(leaf, doc, answer, &out[i], &leaf->def->filters[i]));
     return PESC_OK;

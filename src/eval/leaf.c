@@ -67,7 +67,7 @@ static pesc_status with_added(const taskdef *def, json_t *row, json_t **out)
     pesc_status s = copy ? PESC_OK : fail_nomem("a row", 0);
     for (size_t i = 0; s == PESC_OK && i < def->n_added; i++) {
         json_t *value = NULL;
-        s = fill_value(def->added[i].value, copy, &value);
+        s = task_template_value(def->added[i].value, copy, &value);
         if (s == PESC_OK && json_object_set_new(copy, def->added[i].name, value) != 0)
             s = fail_nomem("a row", 0);
     }
@@ -107,10 +107,10 @@ static size_t count_rows(const taskdef *def, const json_t *rows)
 
 /* ---- gold ---- */
 
-pesc_status leaf_texts(const taskdef_fills *from, const json_t *row, json_t **out)
+pesc_status leaf_texts(const taskdef_templates *from, const json_t *row, json_t **out)
 {
     if (from->list) {
-        TRY(fill_value(from->at[0], row, out));
+        TRY(task_template_value(from->at[0], row, out));
         if (json_is_array(*out))
             return PESC_OK;
         pesc_status s = fail(PESC_FORMAT, "found %s, expected a list", json_kind(*out));
@@ -122,7 +122,7 @@ pesc_status leaf_texts(const taskdef_fills *from, const json_t *row, json_t **ou
     pesc_status s = *out ? PESC_OK : fail_nomem("a list of choices", 0);
     for (size_t i = 0; s == PESC_OK && i < from->n; i++) {
         json_t *text = NULL;
-        s = fill_value(from->at[i], row, &text);
+        s = task_template_value(from->at[i], row, &text);
         if (s == PESC_OK && json_array_append_new(*out, text) != 0)
             s = fail_nomem("a list of choices", 0);
     }
@@ -182,12 +182,22 @@ pesc_status leaf_gold(const taskdef *def, const json_t *row, int32_t *out)
     size_t n = json_array_size(choices);
     json_decref(choices);
     str_puts(&label, "");
-    pesc_status s =
-        n ? fill_text(def->gold, row, &label) : fail(PESC_FORMAT, "the question has no choices");
+    pesc_status s = n ? task_template_text(def->gold, row, &label)
+                      : fail(PESC_FORMAT, "the question has no choices");
     if (s == PESC_OK)
         s = find_gold(def, row, n, &label, out);
     str_free(&label);
     return s;
+}
+
+/* What the templates of the task may do with its rows: each is filled in for its own document and
+ * as a few-shot example of others, once for the prompt and once for the verdict. */
+static void allow_work(const task_leaf *l, const taskdata *data, uint64_t uses)
+{
+    enum { TIMES = 2 };
+    size_t rows = json_array_size(data->rows);
+    uint64_t row = ALLOWANCE_ROW + ALLOWANCE_ROW_BYTE * (uint64_t)(data->bytes / (rows ? rows : 1));
+    allowance_add(l->def->work, TIMES * row * uses);
 }
 
 static pesc_status read_gold(task_leaf *l)
@@ -262,6 +272,8 @@ static pesc_status open_pool(task_leaf *l, leaf_files *files, const taskdata **d
     if (!rows) {
         TRY(get_file(files, def, def->shot_split, data));
         rows = (*data)->rows;
+        allow_work(l, *data, json_array_size(rows));
+        TRY(taskdef_check_templates(def, json_array_get(rows, 0)));
         return take_rows(def, rows, (*data)->path, 0, &l->pool, &l->n_pool);
     }
     l->pool = mem_zalloc(json_array_size(rows) + 1, sizeof *l->pool);
@@ -351,6 +363,8 @@ static pesc_status fill_leaf(task_leaf *l, leaf_files *files, const task_options
     if (l->about.n_rows == 0)
         return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->path, def->where_column,
                     def->where_value);
+    allow_work(l, data, l->about.n_rows * (1 + (uint64_t)l->about.shots));
+    TRY(taskdef_check_templates(def, json_array_get(data->rows, 0)));
     TRY(take_rows(def, data->rows, data->path, (size_t)opt->limit, &l->docs, &l->about.n_docs));
     TRY(read_gold(l));
     TRY(take_shots(l, files, opt, &shot_data));

@@ -32,7 +32,7 @@ pesc_status leaf_open(task_leaf **out, const taskdef *def, leaf_files *files,
 void leaf_close(task_leaf *l); /* NULL is allowed */
 
 /* The texts that a list of templates gives for a row: a new array of strings. */
-pesc_status leaf_texts(const taskdef_fills *from, const json_t *row, json_t **out);
+pesc_status leaf_texts(const taskdef_templates *from, const json_t *row, json_t **out);
 
 /* The position of the right choice. PESC_FORMAT: not a choice, or not a label. */
 pesc_status leaf_gold(const taskdef *def, const json_t *row, int32_t *out);

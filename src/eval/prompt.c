@@ -20,10 +20,10 @@ static char *take_text(str *s)
     return NULL;
 }
 
-static pesc_status filled(const fill *f, const json_t *row, char **out)
+static pesc_status filled(const task_template *f, const json_t *row, char **out)
 {
     str text = { 0 };
-    pesc_status s = fill_text(f, row, &text);
+    pesc_status s = task_template_text(f, row, &text);
     if (s == PESC_OK && !(*out = take_text(&text)))
         return fail_nomem("a prompt", 0);
     if (s != PESC_OK)
@@ -32,7 +32,7 @@ static pesc_status filled(const fill *f, const json_t *row, char **out)
 }
 
 /* The text of item i of a list of templates. */
-static pesc_status item_text(const taskdef_fills *from, const json_t *row, size_t i, char **out)
+static pesc_status item_text(const taskdef_templates *from, const json_t *row, size_t i, char **out)
 {
     json_t *list = NULL;
     TRY(leaf_texts(from, row, &list));
@@ -44,11 +44,11 @@ static pesc_status item_text(const taskdef_fills *from, const json_t *row, size_
 }
 
 /* A target as a JSON value; a text that is a Python list is written as Python prints the list. */
-static pesc_status target_value(const fill *f, const json_t *row, json_t **out)
+static pesc_status target_value(const task_template *f, const json_t *row, json_t **out)
 {
     json_t *v = NULL;
     str text = { 0 };
-    TRY(fill_value(f, row, &v));
+    TRY(task_template_value(f, row, &v));
     if (json_is_string(v) &&
         pytext_literal(&text, (slice){ json_string_value(v), json_string_length(v) })) {
         json_decref(v);
@@ -69,7 +69,7 @@ static pesc_status shot_answer(const taskdef *def, const json_t *row, char **out
 {
     json_t *v = NULL;
     str text = { 0 };
-    TRY(fill_value(def->shot_target ? def->shot_target : def->target, row, &v));
+    TRY(task_template_value(def->shot_target ? def->shot_target : def->target, row, &v));
     bool list = *listed = json_is_array(v);
     pesc_status s = PESC_OK;
     if (list && json_array_size(v) == 0)
@@ -190,7 +190,7 @@ static pesc_status add_continuations(task_doc *d, const taskdef *def, const json
     if (def->kind != TASK_CHOICE)
         return PESC_OK;
     if (def->inputs.n > 0)
-        TRY(fill_value(def->continuation, d->row, &shared));
+        TRY(task_template_value(def->continuation, d->row, &shared));
     for (size_t i = 0; i < d->n_requests; i++) {
         const json_t *text = shared ? shared : json_array_get(choices, i);
         d->continuations[i] = joined(def->target_delimiter, text);
@@ -240,7 +240,7 @@ static pesc_status add_target(task_doc *d, const taskdef *def)
     if (def->kind != TASK_CHOICE)
         return target_value(def->target, d->row, &d->target);
     if (def->inputs.n > 0)
-        return fill_value(def->continuation, d->row, &d->target);
+        return task_template_value(def->continuation, d->row, &d->target);
     d->target = json_integer(d->gold);
     return d->target ? PESC_OK : fail_nomem("a target", 0);
 }

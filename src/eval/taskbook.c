@@ -34,7 +34,7 @@ static pesc_status check_new(const taskbook *b, const char *name, const char *fi
 static pesc_status add_task(taskbook *b, json_t *json, const char *file)
 {
     taskdef *d;
-    TRY(taskdef_open(&d, json, file));
+    TRY(taskdef_open(&d, json, file, &b->work));
     pesc_status s = check_new(b, d->name, file);
     taskdef **grown = s == PESC_OK ? mem_grow(b->tasks, b->n_tasks + 1, sizeof *grown) : NULL;
     if (s == PESC_OK && !grown)
@@ -105,8 +105,10 @@ pesc_status taskbook_parse(taskbook *b, const char *text, size_t n, const char *
 {
     json_t *json;
     TRY(json_parse(&json, text, n, file));
-    if (!b->files)
+    if (!b->files) {
         b->files = json_array();
+        allowance_open(&b->work);
+    }
     if (!b->files || json_array_append_new(b->files, json) != 0)
         return fail_nomem("a task file", n);
     return add_file(b, json, file);

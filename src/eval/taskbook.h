@@ -22,9 +22,11 @@ typedef struct taskbook {
     taskbook_group *groups;
     size_t n_groups;
     json_t *files; /* which the groups' texts point into */
+    allowance work;
 } taskbook;
 
-/* Zero-initialise a book to start. Each call adds to it; after a failure it holds what was read. */
+/* Zero-initialise a book to start; it may not be moved. Each call adds to it; after a failure it
+ * holds what was read. */
 pesc_status taskbook_parse(taskbook *b, const char *text, size_t n, const char *file);
 pesc_status taskbook_read(taskbook *b, const char *path);
 pesc_status taskbook_builtin(taskbook *b); /* the files that are embedded */

@@ -209,6 +209,7 @@ pesc_status taskdata_open(taskdata **out, const taskdef *def, const char *split,
         s = is_missing(def, split, dir);
     if (s == PESC_OK)
         s = unpack_file(d->path, BYTES_MAX, &text, &n);
+    d->bytes = n;
     if (s == PESC_OK)
         s = read_lines(d, def, text, n);
     mem_free(text);

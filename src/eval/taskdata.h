@@ -12,6 +12,7 @@
 typedef struct taskdata {
     char *path;
     json_t *rows; /* an array of objects */
+    size_t bytes; /* of the file, unpacked */
     char sha256[DIGEST_TEXT];
 } taskdata;
 

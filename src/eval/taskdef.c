@@ -11,8 +11,8 @@ typedef enum key_type {
     KEY_NUMBER,
     KEY_COUNT,
     KEY_BOOL,
-    KEY_FILL,
-    KEY_FILLS,
+    KEY_TEMPLATE,
+    KEY_TEMPLATES,
     KEY_TEXTS, /* a list of texts, or one text */
     KEY_LIST,  /* kept as JSON */
     KEY_OBJECT,
@@ -55,16 +55,16 @@ static const key keys[] = {
     COUNT("shot_documents", shot_documents, 0, MAX_DOCUMENTS),
     K("sha256", KEY_TEXT, sha256),
     K("shot_sha256", KEY_TEXT, shot_sha256),
-    K("description", KEY_FILL, description),
-    K("question", KEY_FILL, question),
-    K("continuation", KEY_FILL, continuation),
-    K("choices", KEY_FILLS, choices),
-    K("inputs", KEY_FILLS, inputs),
-    K("gold", KEY_FILL, gold),
-    K("labels", KEY_FILLS, labels),
-    K("target", KEY_FILL, target),
-    K("shot_target", KEY_FILL, shot_target),
-    K("candidate", KEY_FILL, candidate),
+    K("description", KEY_TEMPLATE, description),
+    K("question", KEY_TEMPLATE, question),
+    K("continuation", KEY_TEMPLATE, continuation),
+    K("choices", KEY_TEMPLATES, choices),
+    K("inputs", KEY_TEMPLATES, inputs),
+    K("gold", KEY_TEMPLATE, gold),
+    K("labels", KEY_TEMPLATES, labels),
+    K("target", KEY_TEMPLATE, target),
+    K("shot_target", KEY_TEMPLATE, shot_target),
+    K("candidate", KEY_TEMPLATE, candidate),
     K("target_delimiter", KEY_TEXT, target_delimiter),
     K("shot_delimiter", KEY_TEXT, shot_delimiter),
     COUNT("shots", shots, 0, MAX_SHOTS),
@@ -118,32 +118,17 @@ static pesc_status read_count(const taskdef *d, const key *k, const json_t *v, i
     return PESC_OK;
 }
 
-static pesc_status open_fill(const taskdef *d, const char *name, const json_t *v, fill **out)
+static pesc_status open_template(const taskdef *d, const char *name, const json_t *v,
+                                 task_template **out)
 {
     place p;
     if (!json_is_string(v))
         return wrong_type(d, name, v, "a text");
-    return fill_open(out, json_string_value(v), place_of(d, name, p));
+    return task_template_open(out, json_string_value(v), place_of(d, name, p), d->work);
 }
 
-/* A template, or a list of a template and filters for the whole of it. */
-static pesc_status open_filtered(const taskdef *d, const char *name, const json_t *v, fill **out)
-{
-    place p;
-    if (!json_is_array(v))
-        return open_fill(d, name, v, out);
-    TRY(open_fill(d, name, json_array_get(v, 0), out));
-    for (size_t i = 1; i < json_array_size(v); i++) {
-        const char *step = json_string_value(json_array_get(v, i));
-        if (!step)
-            return wrong_type(d, name, json_array_get(v, i), "the name of a filter");
-        TRY(fill_then(*out, step, place_of(d, name, p)));
-    }
-    return PESC_OK;
-}
-
-static pesc_status read_fills(const taskdef *d, const char *name, const json_t *v,
-                              taskdef_fills *out)
+static pesc_status read_templates(const taskdef *d, const char *name, const json_t *v,
+                                  taskdef_templates *out)
 {
     out->list = json_is_string(v);
     size_t n = out->list ? 1 : json_array_size(v);
@@ -153,7 +138,7 @@ static pesc_status read_fills(const taskdef *d, const char *name, const json_t *
     if (!out->at)
         return fail_nomem("a task", n);
     for (; out->n < n; out->n++)
-        TRY(open_fill(d, name, out->list ? v : json_array_get(v, out->n), &out->at[out->n]));
+        TRY(open_template(d, name, out->list ? v : json_array_get(v, out->n), &out->at[out->n]));
     return PESC_OK;
 }
 
@@ -197,10 +182,10 @@ static pesc_status read_plain(taskdef *d, const key *k, const json_t *v)
     case KEY_OBJECT:
         *(const json_t **)field = v;
         return json_is_object(v) ? PESC_OK : wrong_type(d, k->name, v, "an object");
-    case KEY_FILL:
-        return open_fill(d, k->name, v, field);
-    case KEY_FILLS:
-        return read_fills(d, k->name, v, field);
+    case KEY_TEMPLATE:
+        return open_template(d, k->name, v, field);
+    case KEY_TEMPLATES:
+        return read_templates(d, k->name, v, field);
     case KEY_TEXTS:
         return read_texts(d, k->name, v, field);
     default:
@@ -314,7 +299,7 @@ static pesc_status read_added(taskdef *d)
     json_object_foreach((json_t *)(uintptr_t)v, name, value)
     {
         d->added[d->n_added].name = name;
-        TRY(open_filtered(d, name, value, &d->added[d->n_added++].value));
+        TRY(open_template(d, name, value, &d->added[d->n_added++].value));
     }
     return PESC_OK;
 }
@@ -344,7 +329,7 @@ static pesc_status read_filter(const taskdef *d, const json_t *v, taskdef_filter
     f->last = take && strcmp(take, "last") == 0;
     if (json_has(v, "take") && !f->last && !(take && strcmp(take, "first") == 0))
         return fail(PESC_FORMAT, "%s: take: expected \"first\" or \"last\"", p);
-    return pattern ? pyregex_open(&f->regex, pattern, p) : PESC_OK;
+    return pattern ? pyregex_open(&f->regex, pattern, p, d->work) : PESC_OK;
 }
 
 /* Without filters the text is judged as it is, under the name "none". */
@@ -380,7 +365,7 @@ static pesc_status read_ignore(taskdef *d)
         const char *pattern = json_string_value(json_array_get(v, d->n_ignore));
         if (!pattern)
             return wrong_type(d, "ignore", json_array_get(v, d->n_ignore), "a text");
-        TRY(pyregex_open(&d->ignore[d->n_ignore], pattern, place_of(d, "ignore", p)));
+        TRY(pyregex_open(&d->ignore[d->n_ignore], pattern, place_of(d, "ignore", p), d->work));
     }
     return PESC_OK;
 }
@@ -465,18 +450,35 @@ static pesc_status check_needed(const taskdef *d)
     return PESC_OK;
 }
 
+/* Templates in the language before Jinja, by the columns that the file names. */
+static pesc_status check_columns(const taskdef *d)
+{
+    json_t *names = json_copy(json_array_get(d->shot_rows, 0));
+    bool ok = names || (names = json_object());
+    for (size_t i = 0; ok && i < d->n_columns; i++) {
+        const char *name = d->columns[i].name;
+        ok = json_object_setn_new(names, name, strcspn(name, "."), json_true()) == 0;
+    }
+    for (size_t i = 0; ok && i < d->n_added; i++)
+        ok = json_object_set_new(names, d->added[i].name, json_true()) == 0;
+    pesc_status s = ok ? taskdef_check_templates(d, names) : fail_nomem("a task", 0);
+    json_decref(names);
+    return s;
+}
+
 static pesc_status check(const taskdef *d)
 {
     const char *suite;
     json_t *shots;
     TRY(check_needed(d));
+    TRY(check_columns(d));
     TRY(check_metrics(d));
     json_object_foreach((json_t *)(uintptr_t)d->suites, suite, shots)
         TRY(read_count(d, &(key){ .name = "suites", .most = MAX_SHOTS }, shots, &(int64_t){ 0 }));
     return PESC_OK;
 }
 
-pesc_status taskdef_open(taskdef **out, json_t *json, const char *file)
+pesc_status taskdef_open(taskdef **out, json_t *json, const char *file, allowance *work)
 {
     *out = NULL;
     taskdef *d = mem_zalloc(1, sizeof *d);
@@ -485,6 +487,7 @@ pesc_status taskdef_open(taskdef **out, json_t *json, const char *file)
         return fail_nomem("a task", sizeof *d);
     }
     d->json = json_incref(json);
+    d->work = work;
     d->name = json_string_value(json_value(json, "task"));
     d->target_delimiter = " ";
     d->shot_delimiter = "\n\n";
@@ -501,10 +504,10 @@ pesc_status taskdef_open(taskdef **out, json_t *json, const char *file)
     return s;
 }
 
-static void close_fills(taskdef_fills *f)
+static void close_templates(taskdef_templates *f)
 {
     for (size_t i = 0; i < f->n; i++)
-        fill_close(f->at[i]);
+        task_template_close(f->at[i]);
     mem_free(f->at);
 }
 
@@ -514,15 +517,15 @@ void taskdef_close(taskdef *d)
         return;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         void *field = (char *)d + keys[i].offset;
-        if (keys[i].type == KEY_FILL)
-            fill_close(*(fill **)field);
-        if (keys[i].type == KEY_FILLS)
-            close_fills(field);
+        if (keys[i].type == KEY_TEMPLATE)
+            task_template_close(*(task_template **)field);
+        if (keys[i].type == KEY_TEMPLATES)
+            close_templates(field);
         if (keys[i].type == KEY_TEXTS)
             mem_free(((taskdef_texts *)field)->at);
     }
     for (size_t i = 0; i < d->n_added; i++)
-        fill_close(d->added[i].value);
+        task_template_close(d->added[i].value);
     for (size_t i = 0; i < d->n_filters; i++)
         pyregex_close(d->filters[i].regex);
     for (size_t i = 0; i < d->n_ignore; i++)
@@ -534,4 +537,31 @@ void taskdef_close(taskdef *d)
     mem_free(d->file);
     json_decref(d->json);
     mem_free(d);
+}
+
+/* Calls `visit` for each template. */
+static pesc_status each_template(const taskdef *d,
+                                 pesc_status (*visit)(const task_template *t, void *ud), void *ud)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const void *field = (const char *)d + keys[i].offset;
+        const taskdef_templates *list = field;
+        if (keys[i].type == KEY_TEMPLATE)
+            TRY(visit(*(task_template *const *)field, ud));
+        for (size_t k = 0; keys[i].type == KEY_TEMPLATES && k < list->n; k++)
+            TRY(visit(list->at[k], ud));
+    }
+    for (size_t i = 0; i < d->n_added; i++)
+        TRY(visit(d->added[i].value, ud));
+    return PESC_OK;
+}
+
+static pesc_status check_template(const task_template *t, void *row)
+{
+    return task_template_check(t, row);
+}
+
+pesc_status taskdef_check_templates(const taskdef *d, const json_t *row)
+{
+    return each_template(d, check_template, (json_t *)(uintptr_t)row);
 }

@@ -6,7 +6,7 @@
 #ifndef PESC_EVAL_TASKDEF_H
 #define PESC_EVAL_TASKDEF_H
 
-#include "eval/fill.h"
+#include "eval/tasktemplate.h"
 #include "eval/pyregex.h"
 #include "eval/task.h"
 
@@ -29,11 +29,11 @@ typedef struct taskdef_column {
     const char *type; /* "text", "texts", "integer", "label" (text or integer), "object" */
 } taskdef_column;
 
-typedef struct taskdef_fills { /* a list of templates, or one that gives a list */
-    fill **at;
+typedef struct taskdef_templates { /* a list of templates, or one that gives a list */
+    task_template **at;
     size_t n;
     bool list; /* one template, whose value is a list */
-} taskdef_fills;
+} taskdef_templates;
 
 typedef struct taskdef_filter {
     const char *name;
@@ -49,7 +49,8 @@ typedef struct taskdef_texts {
 
 typedef struct taskdef {
     json_t *json; /* the definition; the texts below point into it */
-    char *file;   /* for messages */
+    allowance *work;
+    char *file; /* for messages */
     const char *name, *group, *published;
     const char *remark; /* what a reader of the score must know; NULL: nothing */
     double version;
@@ -62,18 +63,18 @@ typedef struct taskdef {
     size_t n_columns;
     struct {
         const char *name;
-        fill *value;
+        task_template *value;
     } * added; /* columns made from the others */
     size_t n_added;
     int64_t documents, file_documents, shot_documents; /* published; 0: not known */
     const char *sha256, *shot_sha256;                  /* of the canonical rows; NULL: not known */
 
-    fill *description, *question, *continuation;
-    taskdef_fills choices, inputs; /* inputs: each choice has its own question */
-    fill *gold;                    /* the right choice: its position, or one of the labels */
-    taskdef_fills labels;
-    fill *target, *shot_target; /* of a generated text */
-    fill *candidate;            /* code: what stands before the answer */
+    task_template *description, *question, *continuation;
+    taskdef_templates choices, inputs; /* inputs: each choice has its own question */
+    task_template *gold;               /* the right choice: its position, or one of the labels */
+    taskdef_templates labels;
+    task_template *target, *shot_target; /* of a generated text */
+    task_template *candidate;            /* code: what stands before the answer */
     const char *target_delimiter, *shot_delimiter;
 
     int64_t shots;
@@ -94,8 +95,12 @@ typedef struct taskdef {
 } taskdef;
 
 /* Reads a definition; `file` names it in messages. Takes a reference of `json`. Every mistake is
- * PESC_FORMAT with the file, the task and the key. */
-pesc_status taskdef_open(taskdef **out, json_t *json, const char *file);
+ * PESC_FORMAT with the file, the task and the key. Templates and patterns take their work off
+ * `work`, which must outlive the task. */
+pesc_status taskdef_open(taskdef **out, json_t *json, const char *file, allowance *work);
 void taskdef_close(taskdef *d); /* NULL is allowed */
+
+/* Refuses templates in the language before Jinja that name a column of the row. */
+pesc_status taskdef_check_templates(const taskdef *d, const json_t *row);
 
 #endif

@@ -95,7 +95,7 @@ begins_again() { # respect
 made() { # max_tokens
     cat > "$BATS_TEST_TMPDIR/made.json" <<JSON
 {"task": "made", "kind": "text", "judge": "match", "data": ["gsm8k"], "split": "test", "columns": {"question": "text", "answer": "text"},
- "question": "{question}", "target": "{answer}", "stops": ["zzz"], "metrics": ["exact_match"], "max_tokens": $1}
+ "question": "{{ question }}", "target": "{{ answer }}", "stops": ["zzz"], "metrics": ["exact_match"], "max_tokens": $1}
 JSON
 }
 

@@ -18,9 +18,9 @@ static void use_task(const taskdef *def, const json_t *row, slice answer)
     str out = { 0 };
     json_t *v = NULL;
     bool match;
-    (void)fill_text(def->description, row, &out);
-    (void)fill_text(def->question, row, &out);
-    if (def->target && fill_value(def->target, row, &v) == PESC_OK && json_is_string(v))
+    (void)task_template_text(def->description, row, &out);
+    (void)task_template_text(def->question, row, &out);
+    if (def->target && task_template_value(def->target, row, &v) == PESC_OK && json_is_string(v))
         pytext_literal(&out, (slice){ json_string_value(v), json_string_length(v) });
     json_decref(v);
     json_t *golds = json_pack("[s]", "gold");

@@ -111,8 +111,8 @@ static void every_input_is_a_context(void **state)
     task_set *t =
         open_set("{\"task\": \"made_input\", \"kind\": \"choice\", \"version\": 1, \"data\": "
                  "\"made\", \"split\": \"test\", \"columns\": {\"q\": \"text\", \"c\": \"texts\", "
-                 "\"a\": \"label\"}, \"inputs\": \"{c}\", \"continuation\": \"of {q}\", \"gold\": "
-                 "\"{a}\", \"metrics\": [\"acc\"]}",
+                 "\"a\": \"label\"}, \"inputs\": \"{{ c }}\", \"continuation\": \"of {{ q }}\", \"gold\": "
+                 "\"{{ a }}\", \"metrics\": [\"acc\"]}",
                  0);
     chatprompt c = in_format("camelidae");
     task_doc d;

@@ -1,6 +1,7 @@
 #include "eval/extract.h"
 
 #include "support/check.h"
+#include "support/taskmade.h"
 
 static taskdef *open_def(const char *keys)
 {
@@ -9,10 +10,10 @@ static taskdef *open_def(const char *keys)
     snprintf(
         json, sizeof json,
         "{\"task\": \"t\", \"kind\": \"text\", \"split\": \"s\", \"columns\": {\"q\": \"text\"},"
-        " \"question\": \"{q}\", \"target\": \"{q}\", \"metrics\": [\"exact_match\"]%s}",
+        " \"question\": \"{{ q }}\", \"target\": \"{{ q }}\", \"metrics\": [\"exact_match\"]%s}",
         keys);
     json_t *v = json_loads(json, 0, NULL);
-    must(taskdef_open(&d, v, "made.json"));
+    must(taskdef_open(&d, v, "made.json", taskmade_work()));
     json_decref(v);
     return d;
 }

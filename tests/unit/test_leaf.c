@@ -20,7 +20,7 @@ static pesc_status open_leaf(const char *json, task_options opt, void (*look)(co
     task_leaf *l = NULL;
     leaf_files files = { .dir = mem_strdup(files_path("")) };
     json_t *v = json_loads(json, 0, NULL);
-    must(taskdef_open(&def, v, "made.json"));
+    must(taskdef_open(&def, v, "made.json", taskmade_work()));
     pesc_status s = leaf_open(&l, def, &files, &opt);
     if (s == PESC_OK && look)
         look(l);
@@ -98,7 +98,7 @@ static void marks_unknown_data(void **state)
         task_options opt = options(rows[i].shots, 0);
         snprintf(json, sizeof json, "{%s%s", rows[i].key, taskmade_choice + 1);
         json_t *v = json_loads(json, 0, NULL);
-        must(taskdef_open(&def, v, "made.json"));
+        must(taskdef_open(&def, v, "made.json", taskmade_work()));
         must(leaf_open(&l, def, &files, &opt));
         assert_string_equal(l->about.label, "made_choice?");
         assert_non_null(strstr(l->about.note, rows[i].note));
@@ -121,7 +121,7 @@ static void refuses_wrong_labels_and_shots(void **state)
     files_text("made/test.jsonl", "{\"q\": \"\", \"c\": [], \"a\": 1}");
     must_fail(open_leaf(taskmade_choice, options(0, 0), NULL), PESC_FORMAT, "has no choices");
     char json[2048];
-    snprintf(json, sizeof json, "{\"labels\": \"{c}\",%s", taskmade_choice + 1);
+    snprintf(json, sizeof json, "{\"labels\": \"{{ c }}\",%s", taskmade_choice + 1);
     files_text("made/test.jsonl", "{\"q\": \"\", \"c\": [\"A\", \"B\"], \"a\": \"C\"}");
     must_fail(open_leaf(json, options(0, 0), NULL), PESC_FORMAT,
               "row 1: the right answer is \"C\", which is not a label of a choice");
@@ -135,7 +135,7 @@ static void bears_want_of_memory(void **state)
     put_data();
     taskdef *def;
     json_t *v = json_loads(taskmade_choice, 0, NULL);
-    must(taskdef_open(&def, v, "made.json"));
+    must(taskdef_open(&def, v, "made.json", taskmade_work()));
     for (uint64_t n = 1;; n++) {
         task_leaf *l = NULL;
         leaf_files files = { .dir = mem_strdup(files_path("")) };

@@ -7,6 +7,8 @@
 #include "support/files.h"
 #include "support/taskmade.h"
 
+#include <sys/resource.h>
+
 static void put_data(void)
 {
     files_text("made/test.jsonl", taskmade_rows);
@@ -236,6 +238,108 @@ static void lists_all_tasks(void **state)
     task_list_free(&l);
 }
 
+/* Task files of at most 1 MB, with data and answers of at most 1 MB, that would take minutes or
+ * gigabytes: each is answered or refused within 2 s of CPU time and 1 GB. */
+typedef struct hostile {
+    const char *keys;  /* of the task file, after those that all have */
+    const char *piece; /* repeated in the value of the column q */
+    size_t pieces, rows, patterns;
+    bool refused;
+} hostile;
+
+static void put_hostile(const hostile *h)
+{
+    str file = { 0 }, q = { 0 }, data = { 0 };
+    for (size_t i = 0; i < h->pieces; i++)
+        str_puts(&q, h->piece);
+    str_puts(&q, "");
+    for (size_t i = 0; i < h->rows; i++)
+        str_printf(&data, "{\"q\":\"%s\"}\n", q.p);
+    str_puts(&file, "{\"task\": \"hard\", \"kind\": \"text\", \"data\": \"hard\", \"split\": \"s\","
+                    "\"columns\": {\"q\": \"text\"}, \"metrics\": [\"exact_match\"], ");
+    for (size_t i = 0; i < h->patterns; i++)
+        str_puts(&file, i ? ",\"x\"" : "\"ignore\": [\"x\"");
+    str_puts(&file, h->patterns ? "]," : "");
+    str_puts(&file, h->keys);
+    files_text("hard.json", file.p);
+    files_text("hard/s.jsonl", data.p);
+    str_free(&file);
+    str_free(&q);
+    str_free(&data);
+}
+
+/* Opens the set, builds each document and judges the row's own text as its answer. */
+static pesc_status run_hostile(void)
+{
+    task_options o = task_option_defaults;
+    task_set *t;
+    char name[512];
+    o.data_dir = files_path("");
+    snprintf(name, sizeof name, "%s", files_path("hard.json"));
+    TRY(task_open(&t, name, &o));
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < task_describe(task_at(t, 0))->n_docs; i++) {
+        task_doc d;
+        task_verdict v[4] = { 0 };
+        const json_t *q = json_object_get(task_doc_row(task_at(t, 0), i), "q");
+        task_answer a = { .text = json_string_value(q), .n_text = json_string_length(q) };
+        s = task_doc_build(&d, task_at(t, 0), i);
+        if (s == PESC_OK)
+            s = task_judge(task_at(t, 0), &d, &a, v);
+        for (size_t k = 0; k < 4; k++)
+            task_verdict_free(&v[k]);
+        task_doc_free(&d);
+    }
+    task_close(t);
+    return s;
+}
+
+static void bounds_the_work(void **state)
+{
+    (void)state;
+    static const char plain[] = "\"question\": \"{{ q }}\", \"target\": \"{{ q }}\"}";
+    static const hostile rows[] = {
+        { plain, "a", 1, 80000, 0, false },
+        { plain, "a", 1000000, 1, 0, false },
+        { "\"question\": \"{{ q * 1000 }}\", \"target\": \"\"}", "a", 400000, 1, 0, true },
+        { "\"question\": \"{% for i in range(99999) %}{{ q }}{% endfor %}\", \"target\": \"\"}",
+          "a", 400000, 1, 0, true },
+        { "\"question\": \"{{ q * 40000 }}\", \"target\": \"\"}", "a", 1, 80000, 0, true },
+        { "\"add\": {\"x\": \"{{ q * 40000 }}\"}, \"question\": \"\", \"target\": \"\"}", "a", 1,
+          80000, 0, true },
+        { "\"question\": \"{% for i in range(9999) %}{% endfor %}\", \"target\": \"\"}", "a", 1,
+          80000, 0, true },
+        { "\"question\": \"\", \"target\": \"{{ range(9999) | list }}\"}", "a", 1, 80000, 0, true },
+        { plain, "a", 8, 40000, 2000, true },
+        { "\"ignore\": [\",\", \"\\\\$\", \"(?s).*#### \", \"\\\\.$\"], \"question\": \"\", "
+          "\"target\": "
+          "\"{{ q }}\"}",
+          ",", 500000, 2, 0, false },
+        { "\"ignore\": [\"(a+)+[bc]\"], \"question\": \"\", \"target\": \"{{ q }}\"}", "a", 20,
+          20000, 0, true },
+        { "\"filters\": [{\"name\": \"x\", \"regex\": \"a?[^b]*[bc]\", \"take\": \"last\"}], "
+          "\"question\": \"\", \"target\": \"{{ q }}\"}",
+          "a", 50000, 20, 0, true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rusage before, after;
+        put_hostile(&rows[i]);
+        getrusage(RUSAGE_SELF, &before);
+        pesc_status s = run_hostile();
+        getrusage(RUSAGE_SELF, &after);
+        double taken = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
+                       1e-6 * (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
+                       (double)(after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
+                       1e-6 * (double)(after.ru_stime.tv_usec - before.ru_stime.tv_usec);
+    if (taken > 2 || after.ru_maxrss > 1 << 20)
+            fail_msg("case %zu: %.1f s, %ld KiB", i, taken, after.ru_maxrss);
+        if (rows[i].refused)
+            must_fail(s, PESC_FORMAT, "hard");
+        else
+            must(s);
+    }
+}
+
 static void bears_want_of_memory(void **state)
 {
     (void)state;
@@ -269,7 +373,7 @@ int main(void)
         cmocka_unit_test(builds_texts),         cmocka_unit_test(judges_texts),
         cmocka_unit_test(judges_choices),       cmocka_unit_test(knows_names),
         cmocka_unit_test(finds_groups),         cmocka_unit_test(lists_all_tasks),
-        cmocka_unit_test(bears_want_of_memory),
+        cmocka_unit_test(bears_want_of_memory), cmocka_unit_test(bounds_the_work),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);
 }

@@ -53,11 +53,12 @@ static void reads_families_and_groups(void **state)
 {
     (void)state;
     taskbook b = { 0 };
-    must(parse(&b, "{\"kind\": \"text\", \"split\": \"test\", \"columns\": {\"q\": \"text\"},"
-                   " \"question\": \"{q}\", \"target\": \"{q}\", \"metrics\": \"exact_match\","
-                   " \"shot_delimiter\": \"-\", \"groups\": [{\"group\": \"g\", \"version\": 2}],"
-                   " \"variants\": [{\"task\": \"a\", \"group\": \"g\"},"
-                   " {\"task\": \"b\", \"shot_delimiter\": \"+\"}]}"));
+    must(parse(&b,
+               "{\"kind\": \"text\", \"split\": \"test\", \"columns\": {\"q\": \"text\"},"
+               " \"question\": \"{{ q }}\", \"target\": \"{{ q }}\", \"metrics\": \"exact_match\","
+               " \"shot_delimiter\": \"-\", \"groups\": [{\"group\": \"g\", \"version\": 2}],"
+               " \"variants\": [{\"task\": \"a\", \"group\": \"g\"},"
+               " {\"task\": \"b\", \"shot_delimiter\": \"+\"}]}"));
     assert_int_equal(b.n_tasks, 2);
     assert_string_equal(taskbook_task(&b, "a")->shot_delimiter, "-");
     assert_string_equal(taskbook_task(&b, "b")->shot_delimiter, "+");

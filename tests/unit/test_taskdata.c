@@ -14,7 +14,7 @@ static taskdef *made_with(const char *columns)
     json_t *v = json_loads(taskmade_choice, 0, NULL);
     if (columns)
         json_object_set_new(v, "columns", json_loads(columns, 0, NULL));
-    must(taskdef_open(&d, v, "made.json"));
+    must(taskdef_open(&d, v, "made.json", taskmade_work()));
     json_decref(v);
     return d;
 }

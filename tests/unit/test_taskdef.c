@@ -26,7 +26,7 @@ static void reads_a_definition(void **state)
     (void)state;
     taskdef *d;
     json_t *v = with(taskmade_choice, "{\"suites\": {\"paper\": 2}, \"stops\": \"x\"}");
-    must(taskdef_open(&d, v, "made.json"));
+    must(taskdef_open(&d, v, "made.json", taskmade_work()));
     json_decref(v);
     assert_string_equal(d->name, "made_choice");
     assert_int_equal(d->kind, TASK_CHOICE);
@@ -66,15 +66,17 @@ static const struct {
     { "{\"ignore_case\": 1}", "expected true or false" },
     { "{\"shot_rows\": 1}", "shot_rows: found an integer, expected a list" },
     { "{\"suites\": {\"paper\": \"x\"}}", "suites: found a string, expected a whole number" },
-    { "{\"question\": \"{a\"}", "question: a brace has no partner" },
+    { "{\"question\": \"{{ a\"}", "question: line 1: an expression is not closed" },
+    { "{\"question\": \"Q: {q}\"}", "question: found {q}, which is how columns were written" },
     { "{\"question\": null}", "question: this key is missing" },
     { "{\"choices\": []}", "choices: found an array, expected a text or a list of texts" },
     { "{\"gold\": null}", "gold: this key is missing" },
-    { "{\"inputs\": [\"{q}\"]}", "continuation: this key is missing" },
+    { "{\"inputs\": [\"{{ q }}\"]}", "continuation: this key is missing" },
     { "{\"where\": [\"q\"]}", "where: found an array, expected a list of a column and a text" },
     { "{\"columns\": {}}", "columns: expected an object" },
     { "{\"columns\": {\"q\": \"picture\"}}", "the type of \"q\" is one of text" },
-    { "{\"add\": {\"x\": [\"{q}\", \"shout\"]}}", "x: the filter \"shout\" is not known" },
+    { "{\"add\": {\"x\": \"{{ q | shout }}\"}}", "the filter \"shout\" is not supported" },
+    { "{\"add\": {\"x\": [\"{q}\", \"strip\"]}}", "x: found an array, expected a text" },
     { "{\"metrics\": []}", "metrics: expected 1 to 4 names" },
     { "{\"metrics\": [\"bleu\"]}", "\"bleu\" is not a metric of such a task" },
     { "{\"filters\": []}", "filters: found an array, expected a list of objects" },
@@ -92,7 +94,8 @@ static void refuses_mistakes(void **state)
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         taskdef *d;
         json_t *v = with(taskmade_choice, mistakes[i].changes);
-        must_fail(taskdef_open(&d, v, "made.json"), PESC_FORMAT, mistakes[i].sentence);
+        must_fail(taskdef_open(&d, v, "made.json", taskmade_work()), PESC_FORMAT,
+                  mistakes[i].sentence);
         assert_non_null(strstr(pesc_last_error(), "made.json: "));
         json_decref(v);
     }
