@@ -49,7 +49,7 @@ size_t pytext_length(slice s)
 
 /* ---- case ---- */
 
-static bool is_cased(uint32_t cp)
+bool pytext_is_cased(uint32_t cp)
 {
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
     utf8proc_category_t k = utf8proc_category(c);
@@ -75,18 +75,17 @@ static bool is_case_ignorable(uint32_t cp)
     }
 }
 
-/* Whether the sigma at `at` ends a word: a cased character comes before it and none follows. */
-static bool is_final_sigma(slice s, size_t at, size_t len)
+bool pytext_ends_word(slice s, size_t at, size_t len)
 {
     size_t n = at, step;
     uint32_t cp = 0;
     bool before = false, after = false;
     while (n > 0 && is_case_ignorable(cp = unicode_last(s.p, n, &step)))
         n -= step;
-    before = n > 0 && is_cased(cp);
+    before = n > 0 && pytext_is_cased(cp);
     for (n = at + len; n < s.n && is_case_ignorable(cp = character(s, n, &step));)
         n += step;
-    after = n < s.n && is_cased(cp);
+    after = n < s.n && pytext_is_cased(cp);
     return before && !after;
 }
 
@@ -95,7 +94,7 @@ static void lower_character(str *out, slice s, size_t at, size_t len, uint32_t c
     if (cp == 0x130) /* the one character whose lower case is two: i and a dot above */
         str_puts(out, "i\u0307");
     else if (cp == 0x3A3)
-        str_puts(out, is_final_sigma(s, at, len) ? "\u03C2" : "\u03C3");
+        str_puts(out, pytext_ends_word(s, at, len) ? "\u03C2" : "\u03C3");
     else if (cp < 0x80)
         str_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
     else if (len == 1)
@@ -104,45 +103,13 @@ static void lower_character(str *out, slice s, size_t at, size_t len, uint32_t c
         put_character(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
 }
 
-static void lower_from(str *out, slice s, size_t at)
-{
-    for (size_t len; at < s.n; at += len) {
-        uint32_t cp = character(s, at, &len);
-        lower_character(out, s, at, len, cp);
-    }
-}
-
 void pytext_lower(str *out, slice s)
 {
     str_add(out, "", 0);
-    lower_from(out, s, 0);
-}
-
-/* Characters whose title case is more than one character (SpecialCasing.txt). */
-static const struct {
-    uint32_t cp;
-    const char *title;
-} title_table[] = {
-    { 0xDF, "Ss" },        { 0x149, "\u02BCN" },  { 0x1F0, "J\u030C" },  { 0x587, "\u0535\u0582" },
-    { 0x1E96, "H\u0331" }, { 0x1E97, "T\u0308" }, { 0x1E98, "W\u030A" }, { 0x1E99, "Y\u030A" },
-    { 0x1E9A, "A\u02BE" }, { 0xFB00, "Ff" },      { 0xFB01, "Fi" },      { 0xFB02, "Fl" },
-    { 0xFB03, "Ffi" },     { 0xFB04, "Ffl" },     { 0xFB05, "St" },      { 0xFB06, "St" },
-};
-
-void pytext_capitalize(str *out, slice s)
-{
-    size_t len;
-    if (s.n == 0)
-        return;
-    uint32_t cp = character(s, 0, &len);
-    const char *title = NULL;
-    for (size_t i = 0; i < sizeof title_table / sizeof *title_table; i++)
-        title = title_table[i].cp == cp ? title_table[i].title : title;
-    if (title)
-        str_puts(out, title);
-    else
-        put_character(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp));
-    lower_from(out, s, len);
+    for (size_t at = 0, len; at < s.n; at += len) {
+        uint32_t cp = character(s, at, &len);
+        lower_character(out, s, at, len, cp);
+    }
 }
 
 /* ---- searching ---- */

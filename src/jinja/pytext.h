@@ -23,9 +23,12 @@ static inline slice slice_of(const str *s)
 
 bool pytext_is_space(uint32_t cp); /* str.isspace() */
 slice pytext_strip(slice s);       /* str.strip() */
+bool pytext_is_cased(uint32_t cp);
+/* Whether a cased character comes before the `len` bytes at `at` and none follows: a capital sigma
+ * there has another lower case. */
+bool pytext_ends_word(slice s, size_t at, size_t len);
 void pytext_lower(str *out, slice s);
-void pytext_capitalize(str *out, slice s); /* the first character in title case, the others lower */
-size_t pytext_length(slice s);             /* code points */
+size_t pytext_length(slice s); /* code points */
 void pytext_replace(str *out, slice s, const char *before, const char *after);
 
 /* Where `what` first stands in s; s.n when it does not. And its last place. */

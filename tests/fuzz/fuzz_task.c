@@ -47,7 +47,6 @@ static void use_answer(slice answer)
     (void)overlap_rouge_l(answer, slice_of(&out), &score);
     (void)overlap_chrf(answer, slice_of(&out), &score);
     pytext_literal(&out, answer);
-    pytext_capitalize(&out, answer);
     str_free(&out);
 }
 

@@ -35,22 +35,19 @@ static void strips_white_space(void **state)
 static void changes_case(void **state)
 {
     (void)state;
-    static const char *const rows[][3] = {
-        { "HE said", "he said", "He said" },
-        { "\u0130X", "i\u0307x", "\u0130x" },
-        { "\u039F\u0394\u039F\u03A3 \u03A3.", "\u03BF\u03B4\u03BF\u03C2 \u03C3.",
-          "\u039F\u03B4\u03BF\u03C2 \u03C3." },
-        { "\u0391\u03A3\u0391", "\u03B1\u03C3\u03B1", "\u0391\u03C3\u03B1" },
-        { "\u01C4a", "\u01C6a", "\u01C5a" },
-        { "\uFB01N", "\uFB01n", "Fin" },
-        { "", "", "" },
+    static const char *const rows[][2] = {
+        { "HE said", "he said" },
+        { "\u0130X", "i\u0307x" },
+        { "\u039F\u0394\u039F\u03A3 \u03A3.", "\u03BF\u03B4\u03BF\u03C2 \u03C3." },
+        { "\u0391\u03A3\u0391", "\u03B1\u03C3\u03B1" },
+        { "\u01C4a", "\u01C6a" },
+        { "\uFB01N", "\uFB01n" },
+        { "", "" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        str lower = { 0 }, capital = { 0 };
+        str lower = { 0 };
         pytext_lower(&lower, text(rows[i][0]));
-        pytext_capitalize(&capital, text(rows[i][0]));
         must_be(&lower, rows[i][1]);
-        must_be(&capital, rows[i][2]);
     }
 }
 

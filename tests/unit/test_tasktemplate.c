@@ -45,6 +45,8 @@ static void renders_as_the_harness(void **state)
           "[' one  two  three', '[h\\n]']" },
         { "{{ '2020-11' | regex_replace('(\\\\d+)-(\\\\d+)', '\\\\2/\\\\1') }}", "11/2020" },
         { "{{ s | boxed }} {{ s | boxed | minerva }}", "\\frac12 \\frac{1}{2}" },
+        { "{{ '\u01C4A'.capitalize() }}{{ '\uFB01N'.capitalize() }}", "\u01C5aFin" },
+        { "{{ 'a.\u03A3:'.lower() }}{{ '\u1F50'.title() }}", "a.\u03C2:\u03A5\u0313" },
         { "\\frac{1}{2} {x} {{ '{q}' }} }", "\\frac{1}{2} {x} {q} }" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
