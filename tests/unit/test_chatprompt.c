@@ -108,12 +108,12 @@ static void a_format_without_a_system_message_leaves_it_out(void **state)
 static void every_input_is_a_context(void **state)
 {
     (void)state;
-    task_set *t =
-        open_set("{\"task\": \"made_input\", \"kind\": \"choice\", \"version\": 1, \"data\": "
-                 "\"made\", \"split\": \"test\", \"columns\": {\"q\": \"text\", \"c\": \"texts\", "
-                 "\"a\": \"label\"}, \"inputs\": \"{{ c }}\", \"continuation\": \"of {{ q }}\", \"gold\": "
-                 "\"{{ a }}\", \"metrics\": [\"acc\"]}",
-                 0);
+    task_set *t = open_set(
+        "{\"task\": \"made_input\", \"kind\": \"choice\", \"version\": 1, \"data\": "
+        "\"made\", \"split\": \"test\", \"columns\": {\"q\": \"text\", \"c\": \"texts\", "
+        "\"a\": \"label\"}, \"inputs\": \"{{ c }}\", \"continuation\": \"of {{ q }}\", \"gold\": "
+        "\"{{ a }}\", \"metrics\": [\"acc\"]}",
+        0);
     chatprompt c = in_format("camelidae");
     task_doc d;
     must(task_doc_build(&d, task_at(t, 0), 1));

@@ -331,7 +331,7 @@ static void bounds_the_work(void **state)
                        1e-6 * (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
                        (double)(after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
                        1e-6 * (double)(after.ru_stime.tv_usec - before.ru_stime.tv_usec);
-    if (taken > 2 || after.ru_maxrss > 1 << 20)
+        if (taken > 2 || after.ru_maxrss > 1 << 20)
             fail_msg("case %zu: %.1f s, %ld KiB", i, taken, after.ru_maxrss);
         if (rows[i].refused)
             must_fail(s, PESC_FORMAT, "hard");
