@@ -1,11 +1,11 @@
 #include "attach/patched.h"
 
 #include "arch/load.h"
+#include "arch/param_group.h"
 #include "attach/attached.h"
 #include "backend/memory.h"
 #include "base/args.h"
 #include "base/mem.h"
-#include "model/params.h"
 #include "run/runmodel.h"
 #include "tensor/quants.h"
 
@@ -39,7 +39,7 @@ void patched_base_hash(const config *c, const weights *ws, char out[17])
 
 static bool is_patched(const void *ctx, const slot *s)
 {
-    return params_trains(&(train_spec){ .own = ctx }, s);
+    return param_chosen(ctx, s);
 }
 
 pesc_status patched_check(const patch *p, const config *c, const weights *base, const char *path)
@@ -47,7 +47,7 @@ pesc_status patched_check(const patch *p, const config *c, const weights *base, 
     char id[17];
     if (c->moe.kind != EXPERT_FFN)
         return fail(PESC_SHAPE, "%s: is a patch for experts, but %s has none", p->dir, path);
-    TRY(params_check_own(&p->cfg, c, p->dir));
+    TRY(param_check_chosen(&p->cfg, c, p->dir));
     TRY(bind_check_part(c, p->ws, p->dir, &(bind_part){ is_patched, &p->cfg }));
     patched_base_hash(c, base, id);
     if (p->base[0] && strcmp(p->base, id) != 0)

@@ -7,6 +7,7 @@
  * are what a choice is compared with. */
 #include "arch/family.h"
 #include "arch/info.h"
+#include "arch/param_group.h"
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,7 +16,6 @@
 #include "esft/full_experts.h"
 #include "esft/summary.h"
 #include "format/expertcfg.h"
-#include "model/params.h"
 #include "run/runmodel.h"
 
 #include <stdlib.h>
@@ -335,7 +335,7 @@ static pesc_status count(const hfdir *dir, config *c, const expertcfg *cfg, pesc
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
     TRY(full_experts_check(c, dir->path));
     TRY(info_fill(c, dir, &info));
-    TRY(params_check_own(cfg, c, dir->path));
+    TRY(param_check_chosen(cfg, c, dir->path));
     out->trainable = count_trained(c, cfg);
     out->total = info.params_total;
     out->bytes = out->trainable * (strcmp(info.dtype, "f32") == 0 ? 4 : 2);

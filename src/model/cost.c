@@ -33,7 +33,7 @@ static cost_part base_part(const tensor_rule *r)
 
 static cost_part part_of(const tensor_rule *r)
 {
-    switch (params_group(r)) {
+    switch (param_group_of(r)) {
     case PARAM_LORA:
         return COST_LORA;
     case PARAM_ADAPTER:
@@ -81,7 +81,7 @@ static int stage_of(const tensor_rule *r)
         { offsetof(block, moe.shared.down), sizeof(linear), STAGE_DOWN },
         { offsetof(block, moe.lora_down), sizeof(lora_stack), STAGE_DOWN },
     };
-    bool adapter = params_group(r) == PARAM_ADAPTER;
+    bool adapter = param_group_of(r) == PARAM_ADAPTER;
     if (is_field(r, offsetof(block, moe.down), sizeof(tensor)))
         return adapter ? STAGE_ADAPTER : STAGE_DOWN;
     if (adapter)

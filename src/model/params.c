@@ -208,7 +208,7 @@ static void place_weight(walk *w, const slot *s, param q)
 
 static void add_weight(walk *w, const slot *s)
 {
-    param q = { .group = params_group(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
+    param q = { .group = param_group_of(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
     take_param(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
@@ -337,14 +337,14 @@ static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
             add_weight(&w, &s);
         if (s.rule->flags & RULE_LINEAR)
             add_lora(&w, &s, false);
-        if (params_full_expert(s.rule))
+        if (param_full_expert(s.rule))
             add_expert_lora(&w, &s, false);
     }
     w.n_loras = w.n_attached = 0;
     for (slot s = slot_first(); slot_next(c, &s);) {
         if (s.rule->flags & RULE_LINEAR)
             add_lora(&w, &s, true);
-        if (params_full_expert(s.rule))
+        if (param_full_expert(s.rule))
             add_expert_lora(&w, &s, true);
     }
     return w;

@@ -29,19 +29,10 @@
 #include "arch/family.h"
 #include "arch/layers.h"
 #include "arch/model.h"
+#include "arch/param_group.h"
 #include "format/expertcfg.h"
 #include "model/mirror.h"
 #include "model/shards.h"
-
-typedef enum param_group {
-    PARAM_LORA,
-    PARAM_ADAPTER,
-    PARAM_ROUTER,
-    PARAM_EXPERT,
-    PARAM_SHARED,
-    PARAM_BASE,
-    PARAM_GROUPS
-} param_group;
 
 enum {
     TARGET_Q = 1 << 0,
@@ -193,9 +184,6 @@ static inline bool params_work_whole(const params *p)
     return p->work.data && p->n_work == p->n;
 }
 
-param_group params_group(const tensor_rule *r);
-bool params_full_expert(const tensor_rule *r); /* a matrix of one */
-
 /* The rank of the LoRA that a linear without one gets; 0: none, as for all other tensors. */
 int32_t params_lora_rank(const train_spec *spec, const config *c, const slot *s);
 
@@ -207,9 +195,6 @@ backward_facts params_facts(const train_spec *spec, int32_t first_layer);
 
 /* Whether a tensor of a model enters the list. */
 bool params_trains(const train_spec *spec, const slot *s);
-
-/* Whether a choice of experts fits a model; `where` begins the sentence of a misfit. */
-pesc_status params_check_own(const expertcfg *own, const config *c, const char *where);
 
 /* The same counts without a model, for planning; LoRA on all targets. */
 typedef struct params_size {

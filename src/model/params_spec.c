@@ -1,77 +1,27 @@
 #include "base/mem.h"
 #include "model/params.h"
 
-static bool is_shared(const tensor_rule *r)
-{
-    return !(r->flags & RULE_GLOBAL) && r->offset >= offsetof(block, moe.shared) &&
-           r->offset < offsetof(block, moe.shared) + sizeof(ffn);
-}
-
-param_group params_group(const tensor_rule *r)
-{
-    if (r->need & FACT_MOLORA)
-        return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
-    if (r->flags & RULE_EXPERT)
-        return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
-    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
-        return PARAM_ROUTER;
-    return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
-}
-
-/* ESFT: a shared expert's own gate is, like the router, no part of it. */
-static bool chosen(const expertcfg *own, const slot *t)
-{
-    switch (params_group(t->rule)) {
-    case PARAM_EXPERT:
-        return expertcfg_has(own, t->layer, t->expert);
-    case PARAM_SHARED:
-        return own->shared_experts;
-    default:
-        return own->non_expert_modules;
-    }
-}
-
 bool params_trains(const train_spec *s, const slot *t)
 {
     const tensor_rule *r = t->rule;
-    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router_bias))
-        return false; /* it chooses experts and has no gradient */
+    if (param_router_bias(r))
+        return false;
     if (r->need & FACT_MOLORA)
         return s->molora_experts > 0;
     if (s->own)
-        return chosen(s->own, t);
+        return param_chosen(s->own, t);
     const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
                                           [PARAM_ROUTER] = s->routers,
                                           [PARAM_EXPERT] = s->experts,
                                           [PARAM_SHARED] = s->base,
                                           [PARAM_BASE] = s->base };
-    return by_group[params_group(r)];
-}
-
-pesc_status params_check_own(const expertcfg *own, const config *c, const char *where)
-{
-    bool *sparse = mem_alloc((size_t)c->n_layers, sizeof *sparse);
-    if (!sparse)
-        return fail_nomem(where, (size_t)c->n_layers);
-    for (int32_t i = 0; i < c->n_layers; i++)
-        sparse[i] = config_layer_sparse(c, i);
-    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
-    pesc_status s = expertcfg_check(own, shape, where);
-    mem_free(sparse);
-    if (s == PESC_OK && own->shared_experts && !c->moe.shared_dim)
-        s = fail(PESC_FORMAT, "%s: shared_experts: is true, but the model has none", where);
-    return s;
-}
-
-bool params_full_expert(const tensor_rule *r)
-{
-    return r->flags & RULE_EXPERT && r->need & FACT_EXPERT;
+    return by_group[param_group_of(r)];
 }
 
 /* Which target bits a linear or an expert answers to: any of them. */
 static uint32_t target_of(const tensor_rule *r)
 {
-    if (params_full_expert(r))
+    if (param_full_expert(r))
         return TARGET_EXPERTS;
     static const struct {
         size_t offset;

@@ -134,7 +134,7 @@ static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_t
         return fail(PESC_USAGE, "experts_config: is missing; give the expert_cfg.json that `pesc "
                                 "esft select` writes");
     TRY(expertcfg_read(own, file));
-    return params_check_own(own, c, file);
+    return param_check_chosen(own, c, file);
 }
 
 static pesc_status check_base_grads(const struct method *m, const pesc_train_options *o)

@@ -1,7 +1,7 @@
 #include "support/patches.h"
 
 #include "arch/bind.h"
-#include "model/params.h"
+#include "arch/param_group.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/tensors.h"
@@ -39,7 +39,7 @@ void patches_put(pesc_model *m, const char *cfg, const char *dir, uint64_t seed)
     char file[128];
     must(expertcfg_parse(&own, cfg, strlen(cfg), "cfg"));
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
-        if (params_trains(&(train_spec){ .own = &own }, &s))
+        if (param_chosen(&own, &s))
             add_slot(&p, &s, seed);
     snprintf(file, sizeof file, "%s/x.safetensors", dir);
     tensors_put(file, p.list, p.n);

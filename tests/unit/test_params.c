@@ -480,12 +480,12 @@ static void a_choice_must_fit_the_model(void **state)
     pesc_model *m = open_model("mixtral", "f32", "f32");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         expertcfg own = own_from(rows[i].text);
-        must_fail(params_check_own(&own, &m->shape.cfg, "own"), PESC_FORMAT, rows[i].said);
+        must_fail(param_check_chosen(&own, &m->shape.cfg, "own"), PESC_FORMAT, rows[i].said);
         expertcfg_free(&own);
     }
     expertcfg none = own_from("{\"experts\": {\"0\": [], \"1\": []}}");
     params *p;
-    must(params_check_own(&none, &m->shape.cfg, "own"));
+    must(param_check_chosen(&none, &m->shape.cfg, "own"));
     must_fail(params_open(&p, m, &(train_spec){ .own = &none }), PESC_USAGE, "nothing trains");
     expertcfg_free(&none);
     pesc_model_close(m);
