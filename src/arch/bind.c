@@ -1,5 +1,6 @@
 #include "arch/bind.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tensor/quants.h"
@@ -8,11 +9,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char embed_name[] = "model.embed_tokens.weight", head_name[] = "lm_head.weight";
+
+static bool same_numbers(const weight *a, const weight *b)
+{
+    return a->dt == b->dt && a->bytes == b->bytes && a->dt != DT_NF4 &&
+           (a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0);
+}
+
+head_kind bind_head(const config *c, const weights *ws)
+{
+    if (!c->tie_embeddings)
+        return HEAD_OWN;
+    const weight *embed = ws ? weights_find(ws, embed_name) : NULL;
+    const weight *head = ws ? weights_find(ws, head_name) : NULL;
+    if (!embed || !head)
+        return HEAD_TIED;
+    return same_numbers(embed, head) ? HEAD_COPY : HEAD_OWN;
+}
+
+void bind_settle_head(config *c, const weights *ws, const char *file)
+{
+    if (!c->tie_embeddings || bind_head(c, ws) != HEAD_OWN)
+        return;
+    c->tie_embeddings = false;
+    log_notice("%s: tie_word_embeddings is true, but the file has an lm_head.weight that differs "
+               "from the embeddings; it is used",
+               file);
+}
+
 const weight *bind_find(const config *c, const weights *ws, const slot *s)
 {
     const weight *w = weights_find(ws, s->name);
     bool embed = s->rule->flags & RULE_GLOBAL && s->rule->offset == offsetof(transformer, embed);
-    return !w && embed && c->tie_embeddings ? weights_find(ws, "lm_head.weight") : w;
+    return !w && embed && c->tie_embeddings ? weights_find(ws, head_name) : w;
 }
 
 /* ---- checking ---- */
@@ -88,7 +118,7 @@ static void check_slot(check *k, const config *c, const weights *ws, const slot 
 static bool harmless(const config *c, const char *name)
 {
     return str_ends(name, ".rotary_emb.inv_freq") ||
-           (c->tie_embeddings && strcmp(name, "lm_head.weight") == 0);
+           (c->tie_embeddings && strcmp(name, head_name) == 0);
 }
 
 static pesc_status report(check *k, const char *path)

@@ -29,6 +29,20 @@ typedef struct bind_source {
     bool copy;          /* nothing is used where it lies in the file: memory is read faster */
 } bind_source;
 
+/* What files hold for the head of a model whose configuration says that it is tied to the
+ * embeddings. The files are believed, as transformers does: with numbers of its own a stored head is
+ * the model's, and the configuration is wrong. This is the only place that decides it. */
+typedef enum head_kind {
+    HEAD_TIED, /* one matrix for both ends */
+    HEAD_COPY, /* two that hold the same numbers: one is used, but what is made of the files has both */
+    HEAD_OWN   /* the configuration says untied, or the numbers differ */
+} head_kind;
+head_kind bind_head(const config *c, const weights *ws);
+
+/* Makes a configuration that was read agree with bind_head(), with a notice about `file` where that
+ * changes it. ws may be NULL. */
+void bind_settle_head(config *c, const weights *ws, const char *file);
+
 /* The tensor of a slot; NULL when the file has none. A tied embedding may stand under either name.
  */
 const weight *bind_find(const config *c, const weights *ws, const slot *s);

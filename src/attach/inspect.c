@@ -11,6 +11,7 @@ static pesc_status describe(const hfdir *dir, const runstate_chain *chain, confi
     pesc_tokenizer *tok = NULL;
     TRY(config_read(c,
                     &(config_source){ dir->config, dir->generation, dir->config_file, dir->ws }));
+    bind_settle_head(c, dir->ws, dir->config_file);
     TRY(bind_check(c, dir->ws, dir->path));
     TRY(info_fill(c, dir, out));
     TRY(runmodel_chain_tokenizer(&tok, chain));

@@ -47,26 +47,6 @@ static void read_options(bind_source *src, pesc_model *m, const pesc_load_option
     src->lora_merged = opt->merge_lora && bf16;
 }
 
-static bool same_numbers(const weight *a, const weight *b)
-{
-    return a->dt == b->dt && a->bytes == b->bytes && a->dt != DT_NF4 &&
-           (a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0);
-}
-
-/* A configuration may say tied where the file holds a head of its own: the file is believed, as
- * transformers does. */
-static void untie(config *c, const hfdir *dir)
-{
-    const weight *embed = weights_find(dir->ws, "model.embed_tokens.weight");
-    const weight *head = weights_find(dir->ws, "lm_head.weight");
-    if (!c->tie_embeddings || !embed || !head || same_numbers(embed, head))
-        return;
-    c->tie_embeddings = false;
-    log_notice("%s: tie_word_embeddings is true, but the file has an lm_head.weight that differs "
-               "from the embeddings; it is used",
-               dir->config_file);
-}
-
 static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
 
 /* The memory that the weights take; with a hook, what it keeps. */
@@ -163,7 +143,7 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     read_options(&src, m, opt);
     TRY(config_read(&m->shape.cfg,
                     &(config_source){ d->config, d->generation, d->config_file, d->ws }));
-    untie(&m->shape.cfg, d);
+    bind_settle_head(&m->shape.cfg, d->ws, d->config_file);
     TRY(bind_check(&m->shape.cfg, d->ws, path));
     TRY(info_fill(&m->shape.cfg, d, &m->info));
     m->chat = info_chat(&m->shape.cfg, m->tok);

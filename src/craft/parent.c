@@ -9,17 +9,6 @@
 
 #include <string.h>
 
-/* Whether every tensor of an untied model is there under its own name. */
-static bool head_is_stored(config *c, const weights *ws)
-{
-    config untied = *c;
-    untied.tie_embeddings = false;
-    for (slot s = slot_first(); slot_next(&untied, &s) && s.layer < 0;)
-        if (!weights_find(ws, s.name))
-            return false;
-    return true;
-}
-
 static void look_at_dtypes(parent *p)
 {
     uint64_t bytes[DT_COUNT] = { 0 };
@@ -39,7 +28,7 @@ pesc_status parent_open(parent *p, runmodel_where where)
     TRY(runmodel_open(&p->dir, &p->chain, where, 0));
     const hfdir *d = p->dir;
     TRY(config_read(&p->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
-    p->cfg.tie_embeddings = p->cfg.tie_embeddings && !head_is_stored(&p->cfg, d->ws);
+    p->cfg.tie_embeddings = bind_head(&p->cfg, d->ws) == HEAD_TIED;
     TRY(bind_check(&p->cfg, d->ws, p->path));
     look_at_dtypes(p);
     return PESC_OK;

@@ -15,6 +15,7 @@ pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *ba
     TRY(runmodel_open(&s->dir, NULL, (runmodel_where){ path, base }, HFDIR_CONFIG));
     const hfdir *d = s->dir;
     TRY(config_read(&m->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
+    bind_settle_head(&m->cfg, d->ws, d->config_file);
     if (d->ws)
         TRY(bind_check(&m->cfg, d->ws, path));
     TRY(info_fill(&m->cfg, d, &s->info));
