@@ -187,7 +187,7 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     }
     m->shape.rope_scale = rope_table_scale(&m->shape.cfg);
     m->shape.attn_scale = rope_attention_scale(&m->shape.cfg);
-    bind_source src = { .dev = dev, .ws = dir.ws, .path = file, .base = base };
+    bind_source src = { .how = { .dev = dev, .base = base }, .ws = dir.ws, .path = file };
     bind_memory to = { 0 };
     bind_layout(&m->shape, &src, &to);
     must(memory_take(&to.base, dev, &need, &m->memory));

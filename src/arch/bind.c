@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tensor/quants.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -178,44 +177,6 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
 
 /* ---- placing ---- */
 
-/* Whether a matrix that a GGUF has quantised stays in the file's blocks: those that products and
- * the embedding read. Experts that may train, one by one, do not. */
-static bool stays_in_blocks(const bind_source *src, const tensor_rule *r, const weight *w)
-{
-    bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(transformer, embed) ||
-                                            r->offset == offsetof(transformer, head));
-    bool matrix = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
-    return src->as_stored && src->blocks && (table || matrix) && !w->read;
-}
-
-static dtype stored_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
-{
-    dtype dt = w->dt;
-    if (quants_is(dt))
-        return stays_in_blocks(src, r, w) ? dt : src->quantised;
-    bool stays = dt == DT_BF16 || (dt == DT_NF4 && r->flags & RULE_QUANT);
-    return stays ? dt : src->floats;
-}
-
-dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w)
-{
-    if (r->flags & RULE_F32)
-        return DT_F32;
-    bool quant = r->flags & RULE_QUANT && !(src->whole_experts && r->flags & RULE_EXPERT);
-    if (src->as_stored || (src->base == DT_NF4 && !quant))
-        return stored_dtype(src, r, w);
-    return src->base;
-}
-
-bool bind_in_place(const bind_source *src, const slot *s, const weight *w, dtype dt)
-{
-    if (!src->dev->op->host_memory(src->dev) || s->rule->flags & RULE_EXPERT)
-        return false;
-    bool aligned = (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
-    bool usable = dt == DT_F32 || dt == DT_BF16 ? aligned : quants_is(dt);
-    return usable && w->dt == dt && !w->unpermute_heads;
-}
-
 tensor *bind_field(transformer *w, const slot *s)
 {
     void *base = s->layer < 0 ? (void *)w : (void *)&w->blocks[s->layer];
@@ -261,23 +222,14 @@ static const weight *source_of(const model_shape *m, const bind_source *src, con
     return src->ws ? bind_find(&m->cfg, src->ws, s) : plain;
 }
 
-/* A stack is held in the narrowest dtype of its experts: those that a run trained are stored in
- * f32, but worked in the dtype of their neighbours. Blocks are kept where all have the same. */
 static dtype stack_dtype(const model_shape *m, const bind_source *src, slot s)
 {
-    dtype narrow = DT_F32, first = DT_COUNT;
-    bool same = true;
     weight plain;
-    do {
-        dtype dt = bind_dtype(src, s.rule, source_of(m, src, &s, &plain));
-        first = first == DT_COUNT ? dt : first;
-        same = same && dt == first;
-        if (quants_is(dt))
-            dt = src->quantised;
-        if (dt == DT_NF4 || (dt == DT_BF16 && narrow == DT_F32))
-            narrow = dt;
-    } while (slot_next(&m->cfg, &s) && s.expert > 0);
-    return same && quants_is(first) ? first : narrow;
+    dtype dt = holding_of(&src->how, &s, source_of(m, src, &s, &plain)).dt;
+    while (slot_next(&m->cfg, &s) && s.expert > 0)
+        dt = holding_join(&src->how, dt,
+                          holding_of(&src->how, &s, source_of(m, src, &s, &plain)).dt);
+    return dt;
 }
 
 /* The arena of the matrices of a layer, which begins anew with each. */
@@ -302,24 +254,19 @@ static void layout_slot(model_shape *m, const bind_source *src, bind_memory *to,
         a = layer_arena(to, s->layer);
     weight plain;
     const weight *w = source_of(m, src, s, &plain);
-    dtype dt = s->expert == 0 ? stack_dtype(m, src, *s) : bind_dtype(src, s->rule, w);
+    held_as how = holding_of(&src->how, s, w);
     tensor *t = bind_field(&m->w, s);
-    if ((!src->copy || quants_is(dt)) && !sharded && bind_in_place(src, s, w, dt)) {
-        *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = dt, .nd = s->nd };
+    if (how.in_file && !sharded) {
+        *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = how.dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
-        *t = tensor_take3(a, dt, m->cfg.moe.topk.n_experts, s->ne[0], s->ne[1]);
+        *t =
+            tensor_take3(a, stack_dtype(m, src, *s), m->cfg.moe.topk.n_experts, s->ne[0], s->ne[1]);
     } else {
-        *t = tensor_take(a, dt, s->nd, s->ne);
+        *t = tensor_take(a, how.dt, s->nd, s->ne);
     }
     if (sharded)
         to->layers[s->layer] = a->used;
-}
-
-static dtype lora_dtype(const bind_source *src, const weight *w)
-{
-    static const tensor_rule plain = { .name = "" };
-    return src->lora_bf16 ? DT_BF16 : stored_dtype(src, &plain, w);
 }
 
 /* The A of all linears in their order, so that those of q, k, v and of gate, up are one matrix. */
@@ -331,7 +278,7 @@ static void layout_lora_a(model_shape *m, const bind_source *src, arena *mem)
         if (!l)
             continue;
         const weight *a = src->lora->loras[l - m->loras].a;
-        l->a = tensor_take2(mem, lora_dtype(src, a), a->ne[0], a->ne[1]);
+        l->a = tensor_take2(mem, holding_of_lora(&src->how, a), a->ne[0], a->ne[1]);
     }
 }
 
@@ -342,10 +289,10 @@ static void layout_lora(model_shape *m, const bind_source *src, arena *mem, size
     lora *to = &m->loras[i];
     const int64_t n = m->cfg.moe.topk.n_experts;
     if (!to->stack) {
-        to->b = tensor_take2(mem, lora_dtype(src, b), b->ne[0], b->ne[1]);
+        to->b = tensor_take2(mem, holding_of_lora(&src->how, b), b->ne[0], b->ne[1]);
     } else if (to->expert == 0) {
-        to->stack->a = tensor_take3(mem, lora_dtype(src, a), n, a->ne[0], a->ne[1]);
-        to->stack->b = tensor_take3(mem, lora_dtype(src, b), n, b->ne[0], b->ne[1]);
+        to->stack->a = tensor_take3(mem, holding_of_lora(&src->how, a), n, a->ne[0], a->ne[1]);
+        to->stack->b = tensor_take3(mem, holding_of_lora(&src->how, b), n, b->ne[0], b->ne[1]);
     }
 }
 

@@ -5,36 +5,27 @@
 #ifndef PESC_ARCH_BIND_H
 #define PESC_ARCH_BIND_H
 
-#include "arch/family.h"
+#include "arch/holding.h"
 #include "arch/layer_hook.h"
 #include "arch/shape.h"
 #include "format/peft.h"
 
-/* What a model is made of and in which dtype its weights are wanted. */
+/* What a model is made of, and how its weights are held. */
 typedef struct bind_source {
-    device *dev;       /* that will hold them */
+    holding how;
     const weights *ws; /* NULL, for a layout alone: every tensor is stored as `stored` */
     dtype stored;
     const peft *lora; /* NULL: none */
     const char *path; /* for messages */
-    bool as_stored;   /* bf16 and nf4 stay, f32 and f16 become `floats`; `base` is not looked at */
-    dtype floats;     /* f32 or bf16 */
-    dtype quantised;  /* f32 or bf16: what a GGUF's quantised weights become, where as_stored */
-    bool blocks;      /* but matrices of the base stay in the file's blocks, where as_stored */
-    dtype base;       /* f32, bf16, or nf4: then only linears and experts are quantised */
-    bool double_quant;
-    bool whole_experts; /* with nf4: experts are not quantised */
-    bool lora_bf16;     /* a LoRA is held in bf16, whatever it is stored in */
-    bool lora_merged;   /* it is added to weights that are not nf4, where they are copied */
-    bool copy;          /* nothing is used where it lies in the file: memory is read faster */
 } bind_source;
 
 /* What files hold for the head of a model whose configuration says that it is tied to the
- * embeddings. The files are believed, as transformers does: with numbers of its own a stored head is
- * the model's, and the configuration is wrong. This is the only place that decides it. */
+ * embeddings. The files are believed, as transformers does: with numbers of its own a stored head
+ * is the model's, and the configuration is wrong. This is the only place that decides it. */
 typedef enum head_kind {
     HEAD_TIED, /* one matrix for both ends */
-    HEAD_COPY, /* two that hold the same numbers: one is used, but what is made of the files has both */
+    HEAD_COPY, /* two that hold the same numbers: one is used, but what is made of the files has
+                  both */
     HEAD_OWN   /* the configuration says untied, or the numbers differ */
 } head_kind;
 head_kind bind_head(const config *c, const weights *ws);
@@ -87,7 +78,5 @@ pesc_status bind_loras(model_shape *m, const bind_source *src);
  * the stack. */
 tensor *bind_field(transformer *w, const slot *s);
 tensor bind_tensor(const transformer *w, const slot *s);
-dtype bind_dtype(const bind_source *src, const tensor_rule *r, const weight *w);
-bool bind_in_place(const bind_source *src, const slot *s, const weight *w, dtype dt);
 
 #endif

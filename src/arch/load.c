@@ -189,9 +189,9 @@ pesc_status load_weights(pesc_model *m, const bind_source *src)
         return fail_nomem("loading the weights", most * sizeof *items);
     pesc_status s = check_in_place(m, src);
     if (s == PESC_OK)
-        s = load_items(m->dev, items, add_items(m, src, -1, items), src->double_quant);
+        s = load_items(m->dev, items, add_items(m, src, -1, items), m->double_quant);
     for (int32_t i = 0; s == PESC_OK && m->hook && i < m->shape.cfg.n_layers; i++) {
-        s = load_items(m->dev, items, add_items(m, src, i, items), src->double_quant);
+        s = load_items(m->dev, items, add_items(m, src, i, items), m->double_quant);
         if (s == PESC_OK)
             s = m->hook->keep(m->hook, i);
     }

@@ -25,26 +25,28 @@ static bool prefers_bf16(const device *dev)
     return dev->memory && dev->has_bf16;
 }
 
-static void read_options(bind_source *src, pesc_model *m, const pesc_load_options *opt)
+/* How the options want weights to be held, and in which dtype the model computes. */
+static void read_options(holding *how, pesc_model *m, const pesc_load_options *opt)
 {
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
-    bool chosen = !opt->compute_dtype && prefers_bf16(m->dev);
-    src->as_stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
-    src->quantised = !opt->base_dtype && m->dev->has_bf16 ? DT_BF16 : DT_F32;
-    src->blocks = !opt->base_dtype && m->dev->op->host_memory(m->dev);
-    src->floats = !opt->base_dtype && chosen ? DT_BF16 : DT_F32;
-    src->double_quant = opt->double_quant;
-    src->whole_experts = opt->whole_experts || (src->blocks && opt->patch);
-    for (size_t i = 0; opt->base_dtype && i < sizeof known / sizeof *known; i++)
-        if (strcmp(dtype_name(known[i]), opt->base_dtype) == 0)
-            src->base = known[i];
+    device *dev = m->dev;
+    bool chosen = !opt->compute_dtype && prefers_bf16(dev);
     bool bf16 = chosen || (opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0);
+    bool stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
+    *how = (holding){ .dev = dev,
+                      .base = stored ? DT_COUNT : DT_F32,
+                      .floats = !opt->base_dtype && chosen ? DT_BF16 : DT_F32,
+                      .quantised = !opt->base_dtype && dev->has_bf16 ? DT_BF16 : DT_F32,
+                      .blocks = !opt->base_dtype && dev->op->host_memory(dev) };
+    how->whole_experts = opt->whole_experts || (how->blocks && opt->patch);
+    for (size_t i = 0; !stored && i < sizeof known / sizeof *known; i++)
+        if (strcmp(dtype_name(known[i]), opt->base_dtype) == 0)
+            how->base = known[i];
+    how->lora_bf16 = opt->merge_lora && bf16 && how->base == DT_NF4;
     if (chosen)
-        log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", m->dev->name);
+        log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", dev->name);
     m->shape.act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
-    src->lora_bf16 = opt->merge_lora && bf16 && src->base == DT_NF4;
-    src->lora_merged = opt->merge_lora && bf16;
 }
 
 static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 needs less" };
@@ -53,11 +55,11 @@ static const memory_need model_need = { "the model", "base_dtype bf16 or nf4 nee
 static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
 {
     size_t *layers = to->layers;
-    src->copy = true;
+    src->how.copy = true;
     bind_layout(&m->shape, src, to);
     if (to->base.used > memory_available(m->dev) / 2) {
         *to = (bind_memory){ .layers = layers };
-        src->copy = false;
+        src->how.copy = false;
         bind_layout(&m->shape, src, to);
     }
     if (m->hook)
@@ -92,8 +94,9 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     TRY(load_weights(m, src));
     if (opt->patch)
         TRY(patched_apply(m, opt->patch));
-    bool own = src->copy || !m->dev->op->host_memory(m->dev);
-    return src->lora_merged && own ? fold_loras(m) : PESC_OK;
+    bool own = src->how.copy || !m->dev->op->host_memory(m->dev);
+    bool merged = opt->merge_lora && m->shape.act_dt == DT_BF16;
+    return merged && own ? fold_loras(m) : PESC_OK;
 }
 
 /* A run is held as it was trained, so that it computes what it computed then, except where the
@@ -131,7 +134,7 @@ static pesc_status open_files(pesc_model *m, const char *path, const char *base)
 
 static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *opt, bool replacing)
 {
-    bind_source src = { .dev = m->dev, .path = path, .base = DT_F32 };
+    bind_source src = { .path = path };
     runbase_held as;
     peft *adapter = NULL;
     TRY(open_files(m, path, opt->base));
@@ -140,7 +143,7 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     if (!replacing || !opt->lora)
         TRY(hfdir_lora(d, opt->lora, &lora_dir));
     TRY(use_run(opt, d, &as));
-    read_options(&src, m, opt);
+    read_options(&src.how, m, opt);
     TRY(config_read(&m->shape.cfg,
                     &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     bind_settle_head(&m->shape.cfg, d->ws, d->config_file);

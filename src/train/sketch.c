@@ -70,17 +70,15 @@ pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
         TRY(peft_open(&s->lora, lora_dir));
-    bool as_stored = !o->base_dtype || !*o->base_dtype;
-    bind_source src = { .dev = s->dev,
+    bool stored = !o->base_dtype || !*o->base_dtype;
+    bind_source src = { .how = { .dev = s->dev,
+                                 .base = stored ? DT_COUNT : dtype_of(o->base_dtype),
+                                 .whole_experts = settings_train_experts(o),
+                                 .copy = !d->ws },
                         .ws = d->ws,
                         .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
                         .lora = s->lora,
-                        .path = d->path,
-                        .as_stored = as_stored,
-                        .base = dtype_of(o->base_dtype),
-                        .double_quant = o->double_quant,
-                        .whole_experts = settings_train_experts(o),
-                        .copy = !d->ws };
+                        .path = d->path };
     TRY(bind_loras(m, &src));
     if (strcmp(o->shard, "base") == 0 && o->processes > 1 &&
         !(s->layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *s->layers)))

@@ -127,6 +127,8 @@ static void dtypes(void **state)
     (void)state;
     static const tensor_rule quant = { .flags = RULE_QUANT }, norm = { .flags = RULE_F32 },
                              embed = { 0 };
+    device *dev;
+    must(backend_open(&dev, "cpu:1"));
     const struct {
         const char *base;
         dtype stored, linear, other;
@@ -138,37 +140,49 @@ static void dtypes(void **state)
         { "nf4", DT_F16, DT_NF4, DT_F32 },    { "bf16", DT_NF4, DT_BF16, DT_BF16 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        bind_source src = { .as_stored = !rows[i].base[0],
-                            .base = rows[i].base[0] == 'n'   ? DT_NF4
-                                    : rows[i].base[0] == 'b' ? DT_BF16
-                                                             : DT_F32 };
+        const char base = rows[i].base[0];
+        holding how = { .dev = dev,
+                        .base = !base         ? DT_COUNT
+                                : base == 'n' ? DT_NF4
+                                : base == 'b' ? DT_BF16
+                                              : DT_F32 };
         weight w = { .dt = rows[i].stored };
-        assert_int_equal(bind_dtype(&src, &quant, &w), rows[i].linear);
-        assert_int_equal(bind_dtype(&src, &embed, &w), rows[i].other);
-        assert_int_equal(bind_dtype(&src, &norm, &w), DT_F32);
+        assert_int_equal(holding_of(&how, &(slot){ .rule = &quant }, &w).dt, rows[i].linear);
+        assert_int_equal(holding_of(&how, &(slot){ .rule = &embed }, &w).dt, rows[i].other);
+        assert_int_equal(holding_of(&how, &(slot){ .rule = &norm }, &w).dt, DT_F32);
     }
+    pesc_device_close(dev);
+}
+
+static bool in_file(const holding *how, const slot *s, const weight *w)
+{
+    return holding_of(how, s, w).in_file;
 }
 
 static void in_place_where_bytes_allow(void **state)
 {
     (void)state;
-    bind_source src = { 0 };
-    must(backend_open(&src.dev, "cpu:1"));
+    holding how = { .base = DT_COUNT }, f32 = { .base = DT_F32 };
+    must(backend_open(&how.dev, "cpu:1"));
+    f32.dev = how.dev;
     static const tensor_rule plain = { 0 }, expert = { .flags = RULE_EXPERT };
     slot s = { .rule = &plain };
     weight w = { .dt = DT_F32, .data = (const unsigned char *)numbers };
-    assert_true(bind_in_place(&src, &s, &w, DT_F32));
-    assert_false(bind_in_place(&src, &s, &w, DT_BF16));
+    assert_true(in_file(&how, &s, &w));
     w.unpermute_heads = 4;
-    assert_false(bind_in_place(&src, &s, &w, DT_F32));
+    assert_false(in_file(&how, &s, &w));
     w.unpermute_heads = 0;
     w.data += 2;
-    assert_false(bind_in_place(&src, &s, &w, DT_F32));
+    assert_false(in_file(&how, &s, &w));
     w.dt = DT_BF16;
-    assert_true(bind_in_place(&src, &s, &w, DT_BF16));
+    assert_true(in_file(&how, &s, &w));
+    assert_false(in_file(&f32, &s, &w)); /* another dtype is wanted */
     s.rule = &expert;
-    assert_false(bind_in_place(&src, &s, &w, DT_BF16));
-    pesc_device_close(src.dev);
+    assert_false(in_file(&how, &s, &w));
+    s.rule = &plain;
+    how.copy = true;
+    assert_false(in_file(&how, &s, &w));
+    pesc_device_close(how.dev);
 }
 
 static void loras_must_stand_on_linears(void **state)

@@ -1,0 +1,74 @@
+#include "arch/holding.h"
+
+#include "arch/shape.h"
+#include "tensor/quants.h"
+
+static bool is_matrix(const holding *h, const tensor_rule *r)
+{
+    return r->flags & RULE_QUANT && !(h->whole_experts && r->flags & RULE_EXPERT);
+}
+
+/* Whether what a GGUF has quantised stays in the file's blocks: what products and the embedding
+ * read. Experts that may train, one by one, do not. */
+static bool stays_in_blocks(const holding *h, const tensor_rule *r, const weight *w)
+{
+    bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(transformer, embed) ||
+                                            r->offset == offsetof(transformer, head));
+    return h->base == DT_COUNT && h->blocks && (table || is_matrix(h, r)) && !w->read;
+}
+
+static dtype as_stored(const holding *h, const tensor_rule *r, const weight *w)
+{
+    if (quants_is(w->dt))
+        return stays_in_blocks(h, r, w) ? w->dt : h->quantised;
+    bool stays = w->dt == DT_BF16 || (w->dt == DT_NF4 && r->flags & RULE_QUANT);
+    return stays ? w->dt : h->floats;
+}
+
+static dtype dtype_of(const holding *h, const tensor_rule *r, const weight *w)
+{
+    if (r->flags & RULE_F32)
+        return DT_F32;
+    if (h->base == DT_COUNT || (h->base == DT_NF4 && !is_matrix(h, r)))
+        return as_stored(h, r, w);
+    return h->base;
+}
+
+/* Experts are stored one by one and held in a stack. */
+static bool usable_in_file(const holding *h, const slot *s, const weight *w, dtype dt)
+{
+    if (!h->dev->op->host_memory(h->dev) || s->rule->flags & RULE_EXPERT)
+        return false;
+    bool aligned = (uintptr_t)w->data % dtype_block_bytes(dt) == 0;
+    bool readable = dt == DT_F32 || dt == DT_BF16 ? aligned : quants_is(dt);
+    return readable && w->dt == dt && !w->unpermute_heads;
+}
+
+held_as holding_of(const holding *h, const slot *s, const weight *w)
+{
+    dtype dt = dtype_of(h, s->rule, w);
+    bool stays = !h->copy || quants_is(dt);
+    return (held_as){ dt, stays && usable_in_file(h, s, w, dt) };
+}
+
+static dtype without_blocks(const holding *h, dtype dt)
+{
+    return quants_is(dt) ? h->quantised : dt;
+}
+
+dtype holding_join(const holding *h, dtype a, dtype b)
+{
+    if (a == b)
+        return a;
+    a = without_blocks(h, a);
+    b = without_blocks(h, b);
+    if (a == DT_NF4 || b == DT_NF4)
+        return DT_NF4;
+    return a == DT_BF16 || b == DT_BF16 ? DT_BF16 : DT_F32;
+}
+
+dtype holding_of_lora(const holding *h, const weight *w)
+{
+    static const tensor_rule plain = { .name = "" };
+    return h->lora_bf16 ? DT_BF16 : as_stored(h, &plain, w);
+}
