@@ -13,6 +13,7 @@
 #include "craft/stream.h"
 #include "craft/upcycle.h"
 #include "format/modeldir.h"
+#include "run/runbase.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -145,19 +146,48 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
     return s;
 }
 
+/* A run whose weights are not all LoRA is no PEFT adapter: its base and the LoRA alone compute
+ * something else. */
+static pesc_status check_all_is_lora(const parent *from)
+{
+    char *trained = NULL;
+    if (from->chain.n < 2)
+        return PESC_OK;
+    TRY(io_find(&trained, from->chain.dirs[0], RUNSTATE_TRAINED));
+    bool more = trained != NULL;
+    mem_free(trained);
+    if (more)
+        return fail(
+            PESC_USAGE,
+            "%s: has trained more than LoRA (%s), which a PEFT directory cannot hold; write "
+            "the whole model: pesc merge, or pesc export --to hf",
+            from->path, RUNSTATE_TRAINED);
+    return PESC_OK;
+}
+
+/* The base as the run held it, with the adapter that was written, against the run. */
 static pesc_status compare_loras(product *p, const char *lora_dir, dtype dt)
 {
+    const runstate_chain *c = &p->from.chain;
+    runbase_held held = { 0 };
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
-                      .made = p->from.path,
+                      .made = c->n > 1 ? c->dirs[1] : p->from.path,
                       .written = p->dir,
                       .rounding = dt == DT_COUNT ? ROUNDING_NONE
                                   : dt == DT_F32 ? ROUNDING_F32
                                                  : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.base = v.made_opt.base = p->from.base;
+    v.from_opt.base = p->from.base;
+    v.made_opt.base = c->n > 2 ? p->from.base : NULL;
     v.from_opt.lora = lora_dir;
+    if (c->n > 1) {
+        TRY(runbase_read_held(&held, c->dirs[0]));
+        v.made_opt.base_dtype = held.base_dtype[0] ? held.base_dtype : "stored";
+        v.made_opt.double_quant = held.double_quant;
+        v.made_opt.whole_experts = held.whole_experts;
+    }
     v.made_opt.lora = p->dir;
     return verify_logits(&v, &p->check);
 }
@@ -174,6 +204,7 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
                     p->from.cfg.moe.kind == EXPERT_ADAPTER
                         ? "; its adapters (PESC) are part of --to camelidae"
                         : "");
+    TRY(check_all_is_lora(&p->from));
     if (p->from.cfg.moe.kind == EXPERT_ADAPTER)
         log_notice("%s: its adapters and routers (PESC) are not in a PEFT directory: it belongs to "
                    "this very model",

@@ -45,8 +45,8 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
     diff -r "$BATS_TEST_TMPDIR/out" "$BATS_TEST_TMPDIR/same"
     pesc export "$run" --to peft -o "$BATS_TEST_TMPDIR/adapter"
-    has '^identity: 0 of 17024 logits differ$'
-    [[ $stderr == *"its adapters and routers (PESC) are not in a PEFT directory"* ]]
+    fails 2 "$run: has trained more than LoRA (trained.safetensors), which a PEFT directory cannot hold; write the whole model: pesc merge, or pesc export --to hf"
+    [ ! -e "$BATS_TEST_TMPDIR/adapter" ]
 }
 
 @test "merge: a run with f32 adapters larger than its 16-bit base" {
@@ -117,4 +117,27 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
     [ "$status" = 3 ]
     [[ $stderr == *"of its LoRAs are on no linear of"* || $stderr == *"does not fit its linear"* ]]
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
+}
+
+@test "export: --to peft refuses a run that trained more than LoRA, and compares base and adapter with one that did not" {
+    local t=$BATS_TEST_TMPDIR
+    for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > "$D/data.jsonl"
+    "$PESC" craft "$D/model" -o "$t/up" --kind upcycle --experts 4 -q
+    "$PESC" train "$D/model" --method molora --experts 4 --data "$D/data.jsonl" -o "$t/molora" --steps 2 --batch 2 --lora-r 4 --seq-len 32 -q
+    "$PESC" train "$t/up" --method upcycle --data "$D/data.jsonl" -o "$t/upcycle" --steps 2 --batch 2 --lora-r 4 --seq-len 32 -q
+    for method in molora upcycle; do
+        pesc export "$t/$method" --to peft -o "$t/out"
+        [ "$status" = 2 ]
+        [ ! -e "$t/out" ]
+    done
+    pesc export "$t/molora" --to peft -o "$t/out"
+    fails 2 "$t/molora: has trained more than LoRA (trained.safetensors), which a PEFT directory cannot hold; write the whole model: pesc merge, or pesc export --to hf"
+    "$PESC" train "$D/model" --method lora --base-dtype bf16 --data "$D/data.jsonl" -o "$t/lora" --steps 2 --batch 2 --lora-r 4 --lr 0.01 --seq-len 32 -q
+    pesc export "$t/lora" --to peft -o "$t/out"
+    [ "$status" = 0 ]
+    has '^identity: 0 of 17024 logits differ$'
+    # base and adapter compute what the run does
+    pesc logits "$D/model" --lora "$t/out" --base-dtype bf16 --ids "$GOLDEN/ids.json" -o "$t/a.npy" -q
+    pesc logits "$t/lora" --ids "$GOLDEN/ids.json" -o "$t/b.npy" -q
+    cmp "$t/a.npy" "$t/b.npy"
 }
