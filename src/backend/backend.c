@@ -76,14 +76,6 @@ const char *pesc_device_name(const pesc_device *dev)
     return dev ? dev->name : "";
 }
 
-pesc_status pesc_device_join(pesc_device *dev, pesc_comm *c)
-{
-    status_clear();
-    NEED(dev);
-    dev->comm = c;
-    return PESC_OK;
-}
-
 pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev)
 {
     status_clear();

@@ -27,6 +27,7 @@
 #ifndef PESC_BACKEND_BACKEND_H
 #define PESC_BACKEND_BACKEND_H
 
+#include "backend/peers.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
@@ -50,6 +51,7 @@ struct pesc_device {
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
     pesc_comm *comm;      /* the processes that it works with; NULL: it works alone */
+    peers *peers;         /* the same, as rooms see them that do not move its memory */
 };
 
 /* Keeps the device until one pesc_device_close() more, so that a caller may close its handle before

@@ -1,5 +1,6 @@
 #include "comm/comm.h"
 
+#include "backend/backend.h"
 #include "base/args.h"
 #include "base/mem.h"
 #include "comm/transport.h"
@@ -9,13 +10,14 @@
 #include <unistd.h>
 
 struct pesc_comm {
+    peers peers; /* first: the rooms below know it by this */
     launch at;
     meeting all;
     lifeline *life;
     const comm_transport *link;
     void *self;             /* of the transport */
     void *nccl;             /* NULL: not joined, or not there */
-    comm_part *send, *recv; /* [size]: scratch */
+    peer_part *send, *recv; /* [size]: scratch */
 };
 
 /* ---- opening ---- */
@@ -74,6 +76,16 @@ static pesc_status open_all(comm *c, const pesc_comm_options *opt)
     return tcp_open(&c->self, &c->all, &c->at, c->life);
 }
 
+static pesc_status agree_all(peers *p, const char *what, pesc_status own)
+{
+    return comm_agree_status((comm *)(void *)p, what, own);
+}
+
+static pesc_status gather_all(peers *p, const char *what, const peer_part *all)
+{
+    return comm_all_gather((comm *)(void *)p, what, all);
+}
+
 pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt)
 {
     status_clear();
@@ -91,6 +103,7 @@ pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt)
     c->at = at;
     c->all.listening = -1;
     pesc_status s = open_all(c, &o);
+    c->peers = (peers){ c->at.rank, c->at.size, agree_all, gather_all };
     if (s == PESC_OK)
         *out = c;
     else
@@ -111,6 +124,15 @@ void pesc_comm_close(pesc_comm *c, const char *failure)
     mem_free(c->send);
     mem_free(c->recv);
     mem_free(c);
+}
+
+pesc_status pesc_device_join(pesc_device *dev, pesc_comm *c)
+{
+    status_clear();
+    NEED(dev);
+    dev->comm = c;
+    dev->peers = c ? &c->peers : NULL;
+    return PESC_OK;
 }
 
 int32_t comm_rank(const comm *c)
@@ -145,11 +167,11 @@ const char *pesc_comm_host(const pesc_comm *c)
 
 /* ---- collectives ---- */
 
-pesc_status comm_all_to_all(comm *c, const char *what, const comm_part *send, const comm_part *recv)
+pesc_status comm_all_to_all(comm *c, const char *what, const peer_part *send, const peer_part *recv)
 {
     if (!c)
         return PESC_OK;
-    const comm_part *from = &send[c->at.rank], *to = &recv[c->at.rank];
+    const peer_part *from = &send[c->at.rank], *to = &recv[c->at.rank];
     if (from->bytes && from->at != to->at)
         memmove(to->at, from->at, from->bytes);
     TRY(lifeline_check(c->life));
@@ -159,7 +181,7 @@ pesc_status comm_all_to_all(comm *c, const char *what, const comm_part *send, co
     return s;
 }
 
-pesc_status comm_all_gather(comm *c, const char *what, const comm_part *all)
+pesc_status comm_all_gather(comm *c, const char *what, const peer_part *all)
 {
     for (int32_t r = 0; c && r < c->at.size; r++)
         c->send[r] = all[c->at.rank];
@@ -171,8 +193,8 @@ pesc_status comm_broadcast(comm *c, const char *what, void *at, size_t bytes, in
     if (!c)
         return PESC_OK;
     for (int32_t r = 0; r < c->at.size; r++) {
-        c->send[r] = (comm_part){ at, c->at.rank == root ? bytes : 0 };
-        c->recv[r] = (comm_part){ at, r == root ? bytes : 0 };
+        c->send[r] = (peer_part){ at, c->at.rank == root ? bytes : 0 };
+        c->recv[r] = (peer_part){ at, r == root ? bytes : 0 };
     }
     return comm_all_to_all(c, what, c->send, c->recv);
 }
@@ -186,7 +208,7 @@ pesc_status comm_agree(comm *c, const char *what, int64_t *flag)
         return fail_nomem(what, (size_t)c->at.size * sizeof *all);
     all[c->at.rank] = *flag;
     for (int32_t r = 0; r < c->at.size; r++)
-        c->recv[r] = (comm_part){ &all[r], sizeof *all };
+        c->recv[r] = (peer_part){ &all[r], sizeof *all };
     pesc_status s = comm_all_gather(c, what, c->recv);
     for (int32_t r = 0; s == PESC_OK && r < c->at.size; r++)
         *flag = all[r] > *flag ? all[r] : *flag;
@@ -220,8 +242,8 @@ pesc_status comm_join_gpus(comm *c, bool *out)
     return join_nccl(c);
 }
 
-pesc_status comm_all_to_all_gpus(comm *c, const char *what, const comm_part *send,
-                                 const comm_part *recv)
+pesc_status comm_all_to_all_gpus(comm *c, const char *what, const peer_part *send,
+                                 const peer_part *recv)
 {
     TRY(lifeline_check(c->life));
     lifeline_enter(c->life, what);
@@ -254,7 +276,7 @@ pesc_status comm_agree_status(comm *c, const char *what, pesc_status own)
     if (own != PESC_OK)
         snprintf(mine->text, sizeof mine->text, "%.1000s", pesc_last_error());
     for (int32_t r = 0; r < c->at.size; r++)
-        c->recv[r] = (comm_part){ &all[r], sizeof *all };
+        c->recv[r] = (peer_part){ &all[r], sizeof *all };
     pesc_status s = comm_all_gather(c, what, c->recv);
     for (int32_t r = 0; s == PESC_OK && r < c->at.size; r++)
         if (all[r].status != PESC_OK)

@@ -18,7 +18,7 @@
 #ifndef PESC_COMM_COMM_H
 #define PESC_COMM_COMM_H
 
-#include "base/status.h"
+#include "backend/peers.h"
 
 typedef struct pesc_comm comm;
 
@@ -29,19 +29,13 @@ static inline bool comm_leads(const comm *c) /* rank 0: it writes files and prin
     return comm_rank(c) == 0;
 }
 
-/* What goes to, or comes from, one rank. */
-typedef struct comm_part {
-    void *at;
-    size_t bytes; /* 0: nothing is sent */
-} comm_part;
-
 /* send[r] goes to rank r, recv[r] comes from it; both [size]. send[own rank] is copied to
  * recv[own rank] unless they are the same place. */
-pesc_status comm_all_to_all(comm *c, const char *what, const comm_part *send,
-                            const comm_part *recv);
+pesc_status comm_all_to_all(comm *c, const char *what, const peer_part *send,
+                            const peer_part *recv);
 
 /* all[r] is what rank r has: every process sends its own part and receives the others'. */
-pesc_status comm_all_gather(comm *c, const char *what, const comm_part *all);
+pesc_status comm_all_gather(comm *c, const char *what, const peer_part *all);
 
 pesc_status comm_broadcast(comm *c, const char *what, void *at, size_t bytes, int32_t root);
 
@@ -60,8 +54,8 @@ pesc_status comm_join_gpus(comm *c, bool *out);
 
 /* comm_all_to_all() of device memory, after comm_join_gpus(). The work of the GPU on what is sent
  * and received must be finished; the own part is not copied. */
-pesc_status comm_all_to_all_gpus(comm *c, const char *what, const comm_part *send,
-                                 const comm_part *recv);
+pesc_status comm_all_to_all_gpus(comm *c, const char *what, const peer_part *send,
+                                 const peer_part *recv);
 
 /* ---- outcomes ---- */
 

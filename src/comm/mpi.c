@@ -137,7 +137,7 @@ static void mpi_close(void *self, bool orderly)
 /* ---- an exchange ---- */
 
 /* One message for each GiB, because a count is an int. */
-static pesc_status post(mpi *m, int32_t rank, comm_part p, bool out)
+static pesc_status post(mpi *m, int32_t rank, peer_part p, bool out)
 {
     mpi_library *lib = &m->lib;
     for (size_t at = 0; at < p.bytes; at += MOST) {
@@ -171,7 +171,7 @@ static pesc_status wait_all(mpi *m)
     return PESC_OK;
 }
 
-static pesc_status mpi_exchange(void *self, const comm_part *send, const comm_part *recv)
+static pesc_status mpi_exchange(void *self, const peer_part *send, const peer_part *recv)
 {
     mpi *m = self;
     m->n = 0;

@@ -124,7 +124,7 @@ static void nccl_close(void *self, bool orderly)
     mem_free(n);
 }
 
-static pesc_status nccl_exchange(void *self, const comm_part *send, const comm_part *recv)
+static pesc_status nccl_exchange(void *self, const peer_part *send, const peer_part *recv)
 {
     nccl *n = self;
     const nccl_library *lib = &n->lib;

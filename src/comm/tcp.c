@@ -19,7 +19,7 @@ typedef struct header {
 typedef struct stream {
     header head;
     size_t at; /* bytes done, header included */
-    comm_part part;
+    peer_part part;
 } stream;
 
 typedef struct tcp {
@@ -150,7 +150,7 @@ static bool prepare_poll(tcp *t)
     return any;
 }
 
-static pesc_status tcp_exchange(void *self, const comm_part *send, const comm_part *recv)
+static pesc_status tcp_exchange(void *self, const peer_part *send, const peer_part *recv)
 {
     tcp *t = self;
     t->number++;

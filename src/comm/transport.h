@@ -8,7 +8,7 @@
 typedef struct comm_transport {
     const char *name;
     /* As comm_all_to_all(), without the own part. */
-    pesc_status (*exchange)(void *self, const comm_part *send, const comm_part *recv);
+    pesc_status (*exchange)(void *self, const peer_part *send, const peer_part *recv);
     /* All processes close at the same time; `orderly` false: one of them is lost. */
     void (*close)(void *self, bool orderly);
 } comm_transport;

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/rng.h"
-#include "comm/comm.h"
+#include "backend/peers.h"
 #include "data/data.h"
 #include "data/pack.h"
 #include "esft/full_experts.h"
@@ -71,7 +71,7 @@ typedef struct forward {
  * on the number of processes. */
 typedef struct scorer {
     pesc_model *m;
-    comm *comm; /* that of m's device; NULL: one process */
+    peers *peers; /* that of m's device; NULL: one process */
     dataset *data;
     packer *pack; /* the records of the next forward */
     pass *p;
@@ -80,7 +80,7 @@ typedef struct scorer {
     int32_t seq_len;
     uint64_t wanted, tokens, records; /* tokens: packed so far */
     forward *round;                   /* [processes] */
-    comm_part *parts;                 /* [processes] */
+    peer_part *parts;                 /* [processes] */
     int32_t n_round;                  /* forwards of the round so far */
     char *memory;                     /* what they point to */
 } scorer;
@@ -107,12 +107,12 @@ static pesc_status add_forward(scorer *s, const forward *f)
 
 static pesc_status end_round(scorer *s)
 {
-    for (int32_t i = 0; i < comm_size(s->comm); i++) {
+    for (int32_t i = 0; i < peers_size(s->peers); i++) {
         int32_t tokens = i < s->n_round ? s->round[i].tokens : 0;
-        s->parts[i] = (comm_part){ s->round[i].at,
+        s->parts[i] = (peer_part){ s->round[i].at,
                                    forward_count(s, tokens) * (sizeof(int32_t) + sizeof(float)) };
     }
-    TRY(comm_all_gather(s->comm, "the routes of a round", s->parts));
+    TRY(peers_gather(s->peers, "the routes of a round", s->parts));
     for (int32_t i = 0; i < s->n_round; i++)
         TRY(add_forward(s, &s->round[i]));
     s->n_round = 0;
@@ -135,9 +135,9 @@ static pesc_status run_packed(void *ud, const micro_batch *b)
     scorer *s = ud;
     forward *f = &s->round[s->n_round];
     f->tokens = b->n_tokens;
-    if (s->n_round++ == comm_rank(s->comm))
+    if (s->n_round++ == peers_rank(s->peers))
         TRY(run_forward(s, b, f));
-    if (s->n_round == comm_size(s->comm))
+    if (s->n_round == peers_size(s->peers))
         TRY(end_round(s));
     log_progress("scoring", s->tokens, s->wanted);
     return PESC_OK;
@@ -145,7 +145,7 @@ static pesc_status run_packed(void *ud, const micro_batch *b)
 
 static pesc_status open_round(scorer *s, int32_t most)
 {
-    size_t size = (size_t)comm_size(s->comm);
+    size_t size = (size_t)peers_size(s->peers);
     size_t each = forward_count(s, most) * (sizeof(int32_t) + sizeof(float));
     s->round = mem_zalloc(size, sizeof *s->round);
     s->parts = mem_zalloc(size, sizeof *s->parts);
@@ -243,7 +243,7 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     pesc_esft_score_options o;
     TRY(options_take(PESC_OPTIONS_ESFT_SCORE, &o, opt));
     TRY(full_experts_check(&m->shape.cfg, m->dir->path));
-    scorer s = { .m = m, .comm = m->dev->comm, .data = d->set };
+    scorer s = { .m = m, .peers = m->dev->peers, .data = d->set };
     pesc_status st = open_scorer(&s, &o);
     double start = clock_seconds();
     if (st == PESC_OK)
@@ -252,8 +252,8 @@ pesc_status pesc_esft_score(pesc_model *m, pesc_data *d, const char *out_dir,
     r.tokens = s.tokens;
     r.records = s.records;
     if (st == PESC_OK)
-        st = publish(&s.t, s.r->layers, comm_leads(s.comm) ? out_dir : NULL, o.metric, &r);
-    st = comm_agree_status(s.comm, "writing the scores", st);
+        st = publish(&s.t, s.r->layers, peers_lead(s.peers) ? out_dir : NULL, o.metric, &r);
+    st = peers_agree(s.peers, "writing the scores", st);
     ARGS_WRITE(out, &r);
     mem_free(s.round);
     mem_free(s.parts);

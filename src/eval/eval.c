@@ -13,7 +13,6 @@
 #include "base/options.h"
 #include "base/str.h"
 #include "data/dataset.h"
-#include "eval/share.h"
 #include "infer/answer.h"
 #include "infer/scheduler.h"
 #include "infer/score.h"
@@ -42,7 +41,7 @@ typedef struct outcome {
 
 typedef struct evaluation {
     pesc_session *s;
-    comm *comm; /* NULL: one process */
+    peers *peers; /* NULL: one process */
     const pesc_eval_options *opt;
     pesc_eval_report *out;
     dataset *data;
@@ -59,7 +58,7 @@ typedef struct evaluation {
 /* Whether this process measures a record. */
 static bool is_ours(const evaluation *e, uint64_t index)
 {
-    return (int32_t)(index % (uint64_t)comm_size(e->comm)) == comm_rank(e->comm);
+    return (int32_t)(index % (uint64_t)peers_size(e->peers)) == peers_rank(e->peers);
 }
 
 /* ---- a record ---- */
@@ -216,7 +215,7 @@ static pesc_status judge_answer(evaluation *e, uint64_t index, str texts[3])
     e->outcomes[index].correct = is_correct(e, trim(&texts[1]), trim(&texts[2]));
     if (e->answers && !(e->answers[index] = mem_strdup(trim(&texts[2]))))
         return fail_nomem("an answer", texts[2].n);
-    if (e->opt->each && !e->comm)
+    if (e->opt->each && !e->peers)
         show(e, index, texts);
     return PESC_OK;
 }
@@ -347,7 +346,7 @@ static void put_outcomes(const evaluation *e, str *out)
 /* The samples of all processes, in the order of the records: rank 0 shows them. */
 static pesc_status show_all(evaluation *e)
 {
-    for (uint64_t i = 0; e->answers && comm_leads(e->comm) && i < e->n_records; i++) {
+    for (uint64_t i = 0; e->answers && peers_lead(e->peers) && i < e->n_records; i++) {
         str texts[3] = { 0 };
         asked r;
         if (e->domain[i] == NOT_CHOSEN || !e->outcomes[i].asked)
@@ -373,17 +372,17 @@ static pesc_status show_all(evaluation *e)
 static pesc_status exchange(evaluation *e, pesc_status st)
 {
     str own = { 0 };
-    if (!e->comm)
+    if (!e->peers)
         return st;
     if (st == PESC_OK)
         put_outcomes(e, &own);
     if (st == PESC_OK && !str_ok(&own))
         st = fail_nomem("an evaluation", own.n);
-    st = comm_agree_status(e->comm, "an evaluation", st);
+    st = peers_agree(e->peers, "an evaluation", st);
     if (st == PESC_OK)
-        st = share_texts(e->comm, &own, read_outcomes, e);
+        st = peers_texts(e->peers, "the results of an evaluation", &own, read_outcomes, e);
     str_free(&own);
-    return st == PESC_OK ? comm_agree_status(e->comm, "an evaluation", show_all(e)) : st;
+    return st == PESC_OK ? peers_agree(e->peers, "an evaluation", show_all(e)) : st;
 }
 
 /* ---- the report ---- */
@@ -437,9 +436,9 @@ static pesc_status open_task(evaluation *e, const char *task)
     e->n_records = dataset_count(e->data);
     e->domain = mem_alloc((size_t)e->n_records, 1);
     e->outcomes = mem_zalloc((size_t)e->n_records, sizeof *e->outcomes);
-    if (e->comm && o->each)
+    if (e->peers && o->each)
         e->answers = mem_zalloc((size_t)e->n_records, sizeof *e->answers);
-    bool answers = e->answers || !(e->comm && o->each);
+    bool answers = e->answers || !(e->peers && o->each);
     e->out->domains = mem_zalloc(PESC_DATA_DOMAINS, sizeof *e->out->domains);
     return e->domain && e->outcomes && answers && e->out->domains
                ? PESC_OK
@@ -456,7 +455,7 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
     DEVICE_CALL(s->model->dev);
     pesc_eval_options o;
     pesc_eval_report r = { 0 };
-    evaluation e = { .s = s, .comm = s->model->dev->comm, .opt = &o, .out = &r };
+    evaluation e = { .s = s, .peers = s->model->dev->peers, .opt = &o, .out = &r };
     double began = clock_seconds();
     ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_EVAL, &o, opt));

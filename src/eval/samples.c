@@ -1,7 +1,6 @@
 #include "eval/samples.h"
 
 #include "base/mem.h"
-#include "eval/share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -154,16 +153,16 @@ static pesc_status read_shared(void *own, const char *text, size_t n)
     return PESC_OK;
 }
 
-pesc_status samples_share(samples *s, comm *c)
+pesc_status samples_share(samples *s, peers *p)
 {
     str own = { 0 };
-    for (size_t i = 0; c && i < s->about->n_docs; i++)
+    for (size_t i = 0; p && i < s->about->n_docs; i++)
         if (s->lines[i])
             str_puts(&own, s->lines[i]);
-    pesc_status st = comm_agree_status(c, "the samples of a task",
-                                       str_ok(&own) ? PESC_OK : fail_nomem("samples", own.n));
+    pesc_status st = peers_agree(p, "the samples of a task",
+                                 str_ok(&own) ? PESC_OK : fail_nomem("samples", own.n));
     if (st == PESC_OK)
-        st = share_texts(c, &own, read_shared, s);
+        st = peers_texts(p, "the results of an evaluation", &own, read_shared, s);
     str_free(&own);
     return st;
 }

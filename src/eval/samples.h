@@ -7,7 +7,7 @@
 #define PESC_EVAL_SAMPLES_H
 
 #include "base/io.h"
-#include "comm/comm.h"
+#include "backend/peers.h"
 #include "eval/task.h"
 
 typedef struct samples {
@@ -44,7 +44,7 @@ typedef struct samples_verdicts {
 pesc_status samples_add(samples *s, const task_doc *doc, const samples_verdicts *v);
 
 /* Afterwards every process has what any of them has; all call it. */
-pesc_status samples_share(samples *s, comm *c);
+pesc_status samples_share(samples *s, peers *p);
 
 /* Writes the file in the order of the documents, all of which are judged. */
 pesc_status samples_finish(samples *s);

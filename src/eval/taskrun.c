@@ -45,7 +45,7 @@ struct work {
     request *requests;
     size_t n, cap;
     int32_t longest;
-    comm *comm; /* that of m's device: each process answers every size-th document; NULL: one */
+    peers *peers; /* that of m's device: each process answers every size-th document; NULL: one */
     uint64_t n_seen;         /* documents */
     uint64_t n_docs, n_done; /* of this process */
 };
@@ -249,7 +249,7 @@ static pesc_status keep_task(work *w, samples *of)
         task_doc d;
         TRY(build_document(w, of, i, &d));
         bool known = samples_has(of, &d);
-        bool ours = (int32_t)(w->n_seen++ % (uint64_t)comm_size(w->comm)) == comm_rank(w->comm);
+        bool ours = (int32_t)(w->n_seen++ % (uint64_t)peers_size(w->peers)) == peers_rank(w->peers);
         pesc_status s = known || !ours ? PESC_OK : keep_document(w, of, &d);
         task_doc_free(&d);
         TRY(s);
@@ -353,9 +353,9 @@ static pesc_status open_sandbox(work *w, const task_set *set)
 
 static pesc_status share_all(work *w, pesc_status st)
 {
-    st = comm_agree_status(w->comm, "an evaluation", st);
+    st = peers_agree(w->peers, "an evaluation", st);
     for (size_t i = 0; st == PESC_OK && i < w->out->n; i++)
-        st = samples_share(&w->out->tasks[i], w->comm);
+        st = samples_share(&w->out->tasks[i], w->peers);
     return st;
 }
 
@@ -387,16 +387,16 @@ static pesc_status end(work *w, const task_set *set)
 
 static pesc_status evaluate(work *w, const task_set *set)
 {
-    const char *dir = comm_leads(w->comm) ? w->opt->dir : NULL;
+    const char *dir = peers_lead(w->peers) ? w->opt->dir : NULL;
     TRY(share_all(w, begin_work(w, set, dir)));
     TRY(share_all(w, answer(w)));
-    return comm_agree_status(w->comm, "an evaluation", dir ? end(w, set) : PESC_OK);
+    return peers_agree(w->peers, "an evaluation", dir ? end(w, set) : PESC_OK);
 }
 
 pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
                              const taskrun_options *opt)
 {
-    work w = { .m = m, .comm = m->dev->comm, .opt = opt, .out = out };
+    work w = { .m = m, .peers = m->dev->peers, .opt = opt, .out = out };
     *out = (taskrun){ 0 };
     pesc_status s = evaluate(&w, set);
     close_work(&w);

@@ -39,12 +39,12 @@ static void layout(layer_hook *h, arena *a)
 /* ---- parts ---- */
 
 /* A rank's part of the span of a layer. */
-static comm_part part_of(const layer_shards *s, int32_t layer, int32_t rank)
+static peer_part part_of(const layer_shards *s, int32_t layer, int32_t rank)
 {
     size_t each = layer_hook_part(s->hook.bytes[layer], comm_size(s->wire.comm));
     size_t first = (size_t)rank * each, left = s->hook.bytes[layer];
     left = left > first ? left - first : 0;
-    return (comm_part){ s->buffers[layer % 2] + first, left < each ? left : each };
+    return (peer_part){ s->buffers[layer % 2] + first, left < each ? left : each };
 }
 
 static unsigned char *own_part(const layer_shards *s, int32_t layer)
@@ -55,17 +55,17 @@ static unsigned char *own_part(const layer_shards *s, int32_t layer)
 static pesc_status keep(layer_hook *h, int32_t layer)
 {
     layer_shards *s = of(h);
-    comm_part own = part_of(s, layer, comm_rank(s->wire.comm));
+    peer_part own = part_of(s, layer, comm_rank(s->wire.comm));
     if (own.bytes)
         s->dev->op->copy(s->dev, own_part(s, layer), own.at, own.bytes);
     return s->dev->op->sync(s->dev);
 }
 
 /* The bytes [at, at + PIECE) of a part. */
-static comm_part piece(comm_part p, size_t at)
+static peer_part piece(peer_part p, size_t at)
 {
     size_t left = p.bytes > at ? p.bytes - at : 0;
-    return (comm_part){ (char *)p.at + at, left < PIECE ? left : PIECE };
+    return (peer_part){ (char *)p.at + at, left < PIECE ? left : PIECE };
 }
 
 /* On the thread of the exchanges, when the last layer that was in the buffer has computed. */
@@ -75,8 +75,8 @@ static pesc_status gather(void *ctx, int64_t i)
     device *side = s->wire.dev;
     int32_t layer = (int32_t)i, size = comm_size(s->wire.comm), me = comm_rank(s->wire.comm);
     size_t each = layer_hook_part(s->hook.bytes[layer], size);
-    comm_part own = part_of(s, layer, me);
-    comm_part *parts = mem_alloc(2 * (size_t)size, sizeof *parts);
+    peer_part own = part_of(s, layer, me);
+    peer_part *parts = mem_alloc(2 * (size_t)size, sizeof *parts);
     if (!parts)
         return fail_nomem("a layer of the base", (size_t)size * sizeof *parts);
     pesc_status st = s->dev->op->wait_mark(s->dev, MARK_LAYERS + layer % 2);
@@ -88,7 +88,7 @@ static pesc_status gather(void *ctx, int64_t i)
             parts[r] = piece(part_of(s, layer, r), at);
             parts[size + r] = piece(own, at);
         }
-        parts[me] = parts[size + me] = (comm_part){ 0 };
+        parts[me] = parts[size + me] = (peer_part){ 0 };
         st = wire_exchange(&s->wire, "a layer of the base", parts + size, parts);
     }
     mem_free(parts);

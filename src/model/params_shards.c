@@ -208,24 +208,24 @@ void params_write_back(params *p)
             dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
 }
 
-static comm_part part_of(tensor t, int64_t at, int64_t n)
+static peer_part part_of(tensor t, int64_t at, int64_t n)
 {
-    return (comm_part){ (float *)t.data + at, (size_t)n * sizeof(float) };
+    return (peer_part){ (float *)t.data + at, (size_t)n * sizeof(float) };
 }
 
 /* The next piece of each rank travels at a time. `next`: [size], of each rank; *more: some had one.
  */
-static pesc_status exchange_pieces(params *p, wire *w, size_t *next, comm_part *all, bool *more)
+static pesc_status exchange_pieces(params *p, wire *w, size_t *next, peer_part *all, bool *more)
 {
     const shards *s = &p->shards;
     device *dev = p->m->dev;
     int32_t size = comm_size(s->comm), me = comm_rank(s->comm);
-    comm_part own = { 0 };
+    peer_part own = { 0 };
     *more = false;
     for (int32_t r = 0; r < size; r++) {
         const exact_piece *e = &p->pieces[next[r]];
         bool has = next[r] < p->n_pieces && e->owner == r;
-        all[r] = has ? part_of(p->exact, e->exact_at, e->n) : (comm_part){ 0 };
+        all[r] = has ? part_of(p->exact, e->exact_at, e->n) : (peer_part){ 0 };
         next[r] += has;
         *more = *more || has;
         if (has && r == me) {
@@ -242,7 +242,7 @@ static pesc_status exchange_pieces(params *p, wire *w, size_t *next, comm_part *
 static pesc_status gather_exact(params *p, wire *w)
 {
     int32_t size = comm_size(p->shards.comm);
-    comm_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
+    peer_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
     size_t *next = mem_zalloc((size_t)size, sizeof *next);
     pesc_status s = all && next ? PESC_OK : fail_nomem("the updated weights", (size_t)size);
     for (size_t i = p->n_pieces; next && i-- > 0;)

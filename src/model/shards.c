@@ -143,12 +143,12 @@ tensor shards_part(tensor flat, shard_range r, int64_t per)
 /* ---- between processes ---- */
 
 /* The part of a rank's segment of a round that begins at `at` and has `most` elements. */
-static comm_part piece(const shards *s, tensor flat, int32_t rank, int32_t round, shard_range of)
+static peer_part piece(const shards *s, tensor flat, int32_t rank, int32_t round, shard_range of)
 {
     shard_range a = shards_own_range(s, rank, round);
     int64_t n = a.end - a.first, end = of.end < n ? of.end : n;
     size_t each = dtype_block_bytes(flat.dt);
-    return (comm_part){ (char *)flat.data + (size_t)(a.first + of.first) * each,
+    return (peer_part){ (char *)flat.data + (size_t)(a.first + of.first) * each,
                         end > of.first ? (size_t)(end - of.first) * each : 0 };
 }
 
@@ -156,7 +156,7 @@ pesc_status shards_gather(const shards *s, wire *w, const char *what, tensor fla
 {
     int32_t size = comm_size(s->comm), own = comm_rank(s->comm);
     int64_t step = (int64_t)(w->most / dtype_block_bytes(flat.dt));
-    comm_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
+    peer_part *all = mem_alloc(2 * (size_t)size, sizeof *all);
     if (!all)
         return fail_nomem(what, (size_t)size * sizeof *all);
     pesc_status st = PESC_OK;

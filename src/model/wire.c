@@ -31,16 +31,16 @@ void wire_close(wire *w)
 }
 
 /* Through the buffers on the host. */
-static pesc_status exchange_copies(wire *w, const char *what, const comm_part *send,
-                                   const comm_part *recv)
+static pesc_status exchange_copies(wire *w, const char *what, const peer_part *send,
+                                   const peer_part *recv)
 {
     device *dev = w->dev;
     int32_t size = comm_size(w->comm), own = comm_rank(w->comm);
     for (int32_t r = 0; r < size; r++) {
         ASSERT(send[r].bytes <= w->most && recv[r].bytes <= w->most);
         bool moves = r != own || send[r].at != recv[r].at;
-        w->send[r] = (comm_part){ w->out + (size_t)r * w->most, moves ? send[r].bytes : 0 };
-        w->recv[r] = (comm_part){ w->in + (size_t)r * w->most, moves ? recv[r].bytes : 0 };
+        w->send[r] = (peer_part){ w->out + (size_t)r * w->most, moves ? send[r].bytes : 0 };
+        w->recv[r] = (peer_part){ w->in + (size_t)r * w->most, moves ? recv[r].bytes : 0 };
         if (w->send[r].bytes)
             TRY(dev->op->download(dev, w->send[r].at, send[r].at, send[r].bytes));
     }
@@ -51,7 +51,7 @@ static pesc_status exchange_copies(wire *w, const char *what, const comm_part *s
     return dev->op->sync(dev); /* the buffers are used again */
 }
 
-pesc_status wire_exchange(wire *w, const char *what, const comm_part *send, const comm_part *recv)
+pesc_status wire_exchange(wire *w, const char *what, const peer_part *send, const peer_part *recv)
 {
     device *dev = w->dev;
     if (!w->comm)

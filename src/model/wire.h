@@ -13,7 +13,7 @@ typedef struct wire {
     bool gpus;      /* by NCCL */
     char *out, *in; /* [size * most]; NULL: not used */
     size_t most;    /* bytes that go to or come from one rank at a time */
-    comm_part *send, *recv;
+    peer_part *send, *recv;
 } wire;
 
 /* Called by all processes; c NULL: one process, which exchanges nothing. `most`: bytes that one
@@ -23,6 +23,6 @@ void wire_close(wire *w);
 
 /* comm_all_to_all() of device memory. dev's work on it is waited for, that of other devices is not.
  */
-pesc_status wire_exchange(wire *w, const char *what, const comm_part *send, const comm_part *recv);
+pesc_status wire_exchange(wire *w, const char *what, const peer_part *send, const peer_part *recv);
 
 #endif

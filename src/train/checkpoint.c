@@ -362,24 +362,24 @@ static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const
 static pesc_status save(checkpoint *c, const checkpoint_state *s, const parts *a, const char *temp)
 {
     static const char what[] = "writing a checkpoint";
-    comm *all = a->p->shards.comm;
-    bool leads = comm_leads(all);
-    TRY(comm_agree_status(all, what, leads ? lay_out(c, a, temp) : PESC_OK));
-    TRY(comm_agree_status(all, what, parts_fill(a, temp)));
+    peers *all = c->p->m->dev->peers;
+    bool leads = peers_lead(all);
+    TRY(peers_agree(all, what, leads ? lay_out(c, a, temp) : PESC_OK));
+    TRY(peers_agree(all, what, parts_fill(a, temp)));
     pesc_status st = leads ? write_rest(c, s, a, temp) : PESC_OK;
     if (st == PESC_OK && leads)
         st = publish(c, s, temp);
-    return comm_agree_status(all, what, st);
+    return peers_agree(all, what, st);
 }
 
 pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
 {
     parts a = { 0 };
     str temp = { 0 };
-    comm *all = c->p->m->dev->comm;
-    bool leads = comm_leads(all);
+    peers *all = c->p->m->dev->peers;
+    bool leads = peers_lead(all);
     int64_t id = getpid(); /* of rank 0: all write into one directory */
-    TRY(comm_broadcast(all, "writing a checkpoint", &id, sizeof id, 0));
+    TRY(peers_follow(all, "writing a checkpoint", &id, sizeof id));
     str_printf(&temp, "%s/checkpoint-%lld.tmp.%lld", c->run, (long long)s->step, (long long)id);
     pesc_status st = str_ok(&temp) ? parts_collect(&a, c->p, c->opt) : fail_nomem(c->run, 256);
     a.on_host = c->on_host;

@@ -288,8 +288,8 @@ static pesc_status reduce_piece(gradient *g, const piece *p)
     for (int32_t r = 0; r < size; r++) {
         shard_range theirs = piece_range(g, p, r);
         size_t out = (size_t)(theirs.end - theirs.first) * sizeof(float);
-        g->send[r] = (comm_part){ own_data(p, theirs), takes_part(g, p, me) ? out : 0 };
-        g->recv[r] = (comm_part){ piece_of(g, p, r, own).data, takes_part(g, p, r) ? in : 0 };
+        g->send[r] = (peer_part){ own_data(p, theirs), takes_part(g, p, me) ? out : 0 };
+        g->recv[r] = (peer_part){ piece_of(g, p, r, own).data, takes_part(g, p, r) ? in : 0 };
         any += out;
     }
     if (!any)

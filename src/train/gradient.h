@@ -57,7 +57,7 @@ typedef struct gradient {
     tensor pieces;                /* f32 [size, piece]: of the other processes */
     int64_t piece;                /* elements */
     wire wire;
-    comm_part *send, *recv; /* [size] */
+    peer_part *send, *recv; /* [size] */
     void *memory;
     size_t bytes;
     double delay; /* seconds */

@@ -77,7 +77,7 @@ pesc_status micros_exchange(micro_results *r, const gradient *g, int32_t micros)
             micro_range m = gradient_micros(g, micros, k);
             int32_t first = m.step > 1 ? at + k : m.first, count = m.step > 1 ? 1 : m.end - m.first;
             count = first < micros ? count : 0;
-            g->recv[k] = (comm_part){ record_at(r, first), (size_t)count * r->bytes };
+            g->recv[k] = (peer_part){ record_at(r, first), (size_t)count * r->bytes };
             n += count;
         }
         TRY(comm_all_gather(c, "the losses of a step", g->recv));

@@ -87,9 +87,9 @@ static pesc_status gather_squares(optimizer *o, const float *own, float all[SHAR
     const shards *s = &o->p->shards;
     int32_t size = comm_size(s->comm), rounds = shards_rounds(s);
     float by_rank[SHARD_SEGMENTS] = { 0 };
-    comm_part *parts = o->wire.recv;
+    peer_part *parts = o->wire.recv;
     for (int32_t r = 0, at = 0; r < size; at += shards_count(s, r++)) {
-        parts[r] = (comm_part){ by_rank + at, (size_t)shards_count(s, r) * sizeof *by_rank };
+        parts[r] = (peer_part){ by_rank + at, (size_t)shards_count(s, r) * sizeof *by_rank };
         if (r == comm_rank(s->comm))
             memcpy(parts[r].at, own, parts[r].bytes);
     }
@@ -169,7 +169,7 @@ pesc_status optimizer_finite(optimizer *o, bool *finite)
         dev->op->zero(dev, one.data, sizeof sum);
     TRY(dev->op->download(dev, &sum, one.data, sizeof sum));
     int64_t bad = !isfinite(sum);
-    TRY(comm_agree(o->p->shards.comm, "checking the weights", &bad));
+    TRY(peers_most(dev->peers, "checking the weights", &bad));
     *finite = !bad;
     return PESC_OK;
 }

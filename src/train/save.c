@@ -50,7 +50,7 @@ static pesc_status write_files(checkpoint *c, const checkpoint_state *s, rundir 
     pesc_status st = dir ? rundir_saved(dir) : PESC_OK;
     if (st == PESC_OK && dir)
         st = link_best(c, s);
-    return comm_agree_status(c->p->m->dev->comm, "ending a checkpoint", st);
+    return peers_agree(c->p->m->dev->peers, "ending a checkpoint", st);
 }
 
 /* ---- the thread ---- */
@@ -96,7 +96,7 @@ static bool open_thread(pesc_trainer *t)
     size_t bytes = copied_bytes(t->params, t->optim);
     if (t->saving)
         return true;
-    if (t->comm || bytes > memory_host_available() / 4)
+    if (t->peers || bytes > memory_host_available() / 4)
         return false;
     struct save_thread *s = mem_zalloc(1, sizeof *s);
     if (!s)
@@ -218,7 +218,7 @@ pesc_status save_step(pesc_trainer *t, bool wait, bool *saved)
     ASSERT(!t->saving || !t->saving->busy);
     *saved = false;
     TRY(check_weights(t));
-    TRY(comm_agree_status(t->comm, "flushing the logs", metrics_sync(t->log, &at)));
+    TRY(peers_agree(t->peers, "flushing the logs", metrics_sync(t->log, &at)));
     t->state.metrics_bytes = at.bytes[METRICS_STEPS];
     t->state.routing_bytes = at.bytes[METRICS_ROUTING];
     t->state.eval_bytes = at.bytes[METRICS_EVAL];

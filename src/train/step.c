@@ -121,9 +121,9 @@ static void layer_done(void *trainer, int32_t layer)
 static int32_t passes_of(const pesc_trainer *t, int32_t micros)
 {
     int32_t most = 0;
-    for (int32_t r = 0; r < comm_size(t->comm); r++) {
+    for (int32_t r = 0; r < peers_size(t->peers); r++) {
         int32_t n = micro_count(gradient_micros(t->gradient, micros, r));
-        bool counts = t->m->hook || r == comm_rank(t->comm);
+        bool counts = t->m->hook || r == peers_rank(t->peers);
         most = counts && n > most ? n : most;
     }
     return most;
@@ -132,7 +132,7 @@ static int32_t passes_of(const pesc_trainer *t, int32_t micros)
 /* Takes part in the passes of processes that have more micro-batches. */
 static pesc_status idle_passes(pesc_trainer *t, int32_t micros, bool train)
 {
-    micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
+    micro_range own = gradient_micros(t->gradient, micros, peers_rank(t->peers));
     int32_t passes = passes_of(t, micros);
     for (int32_t i = micro_count(own); i < passes; i++) {
         train_input in = { .layer_done = i + 1 == passes ? layer_done : NULL, .ctx = t };
@@ -148,7 +148,7 @@ static pesc_status train_micros(void *trainer, micro_range range)
 {
     pesc_trainer *t = trainer;
     double tokens = (double)batch_tokens(t->batch);
-    micro_range own = gradient_micros(t->gradient, batch_micros(t->batch), comm_rank(t->comm));
+    micro_range own = gradient_micros(t->gradient, batch_micros(t->batch), peers_rank(t->peers));
     bool last_pass = micro_count(own) == passes_of(t, batch_micros(t->batch));
     for (int32_t i = range.first; i < range.end; i++) {
         const micro_batch b = batch_micro(t->batch, i);
@@ -366,7 +366,7 @@ static pesc_status load_validation(pesc_trainer *t, uint64_t first)
 static pesc_status validate_batch(pesc_trainer *t, double *sum)
 {
     int32_t micros = batch_micros(t->eval_batch);
-    micro_range own = gradient_micros(t->gradient, micros, comm_rank(t->comm));
+    micro_range own = gradient_micros(t->gradient, micros, peers_rank(t->peers));
     micro_sums sums = { .finite = true };
     TRY(micros_begin(&t->micros, micros));
     for (int32_t i = own.first; i < own.end; i += own.step) {
@@ -375,7 +375,7 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
         train_output got = { 0 };
         in.meanwhile = i + 1 == own.end ? read_validation_ahead : NULL;
         in.ctx = t;
-        if (!t->comm && stop_asked(t)) /* several processes agree on it after the batch */
+        if (!t->peers && stop_asked(t)) /* several processes agree on it after the batch */
             return PESC_STOPPED;
         TRY(model_loss(t->m, t->pass, &in, &got));
         micros_put(&t->micros, i, &got);
@@ -398,7 +398,7 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
     *targets = 0;
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
         int64_t stop = stop_asked(t);
-        TRY(comm_agree(t->comm, "validation", &stop));
+        TRY(peers_most(t->peers, "validation", &stop));
         if (stop)
             return PESC_STOPPED;
         TRY(load_validation(t, first));
@@ -472,10 +472,10 @@ typedef enum request { REQUEST_NONE, REQUEST_SAVE, REQUEST_STOP } request;
 static pesc_status find_request(const pesc_trainer *t, request *out)
 {
     const char *run = t->opt.output;
-    bool save = comm_leads(t->comm) && rundir_asked(run, "SAVE");
-    bool stop = (comm_leads(t->comm) && rundir_asked(run, "STOP")) || stop_asked(t);
+    bool save = peers_lead(t->peers) && rundir_asked(run, "SAVE");
+    bool stop = (peers_lead(t->peers) && rundir_asked(run, "STOP")) || stop_asked(t);
     int64_t asked = stop ? REQUEST_STOP : save ? REQUEST_SAVE : REQUEST_NONE;
-    TRY(comm_agree(t->comm, "the end of a step", &asked));
+    TRY(peers_most(t->peers, "the end of a step", &asked));
     *out = (request)asked;
     return PESC_OK;
 }

@@ -55,10 +55,10 @@ gradient_shape together_shape(const pesc_train_options *o, const device *dev,
 }
 
 /* *v becomes the least of all processes' values. */
-static pesc_status agree_least(comm *c, int64_t *v)
+static pesc_status agree_least(peers *p, int64_t *v)
 {
     int64_t negative = -*v;
-    TRY(comm_agree(c, "choosing options", &negative));
+    TRY(peers_most(p, "choosing options", &negative));
     *v = -negative;
     return PESC_OK;
 }
@@ -66,9 +66,9 @@ static pesc_status agree_least(comm *c, int64_t *v)
 pesc_status together_choose(pesc_trainer *t, int64_t trained)
 {
     pesc_train_options *o = &t->opt;
-    TRY(agree_least(t->comm, &o->micro_tokens));
+    TRY(agree_least(t->peers, &o->micro_tokens));
     o->grad_groups = together_choose_groups(o, t->m->dev, &t->spec, trained);
-    return agree_least(t->comm, &o->grad_groups);
+    return agree_least(t->peers, &o->grad_groups);
 }
 
 void together_notice(const pesc_trainer *t, const gradient_shape *s)
@@ -174,20 +174,20 @@ pesc_status together_check(pesc_trainer *t)
 {
     static const char what[] = "comparing models, data and options";
     identity own = identify(t), first = own;
-    TRY(comm_broadcast(t->comm, what, &first, sizeof first, 0));
+    TRY(peers_follow(t->peers, what, &first, sizeof first));
     char *yaml = mem_alloc((size_t)first.yaml, 1);
     if (!yaml)
         return fail_nomem("run.yaml", (size_t)first.yaml);
-    if (comm_leads(t->comm))
+    if (peers_lead(t->peers))
         memcpy(yaml, t->yaml, (size_t)own.yaml);
-    pesc_status s = comm_broadcast(t->comm, what, yaml, (size_t)first.yaml, 0);
+    pesc_status s = peers_follow(t->peers, what, yaml, (size_t)first.yaml);
     if (s == PESC_OK) {
         s = compare(&first, &own);
         if (s == PESC_OK)
             s = compare_options(yaml, t->yaml);
         if (s == PESC_OK && strcmp(first.config, own.config) != 0)
             s = fail(PESC_USAGE, "experts_config is not that of rank 0");
-        s = comm_agree_status(t->comm, what, s);
+        s = peers_agree(t->peers, what, s);
     }
     mem_free(yaml);
     return s;

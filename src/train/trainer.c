@@ -115,7 +115,7 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
-    if (strcmp(o->shard, "base") == 0 && t->comm && !t->m->hook)
+    if (strcmp(o->shard, "base") == 0 && t->peers && !t->m->hook)
         return fail(PESC_USAGE,
                     "shard: found base, but the model is whole; open it with the options "
                     "of pesc_train_load() on a device that has joined the processes");
@@ -125,7 +125,7 @@ static pesc_status open_params(pesc_trainer *t)
     TRY(together_choose(t, trained));
     gradient_shape shape = together_shape(o, t->m->dev, &t->spec, trained);
     together_notice(t, &shape);
-    t->spec.window = t->comm && shape.rounds;
+    t->spec.window = t->peers && shape.rounds;
     TRY(params_open(&t->params, t->m, &t->spec));
     TRY(gradient_open(&t->gradient, t->params, &shape));
     optimizer_options a = { .eight_bit = strcmp(o->optimizer, "adamw8") == 0,
@@ -311,14 +311,14 @@ static pesc_status find_newest(pesc_trainer *t, char **dir)
 {
     char name[64] = "";
     const char *run = t->opt.output;
-    bool leads = comm_leads(t->comm);
+    bool leads = peers_lead(t->peers);
     pesc_status s = PESC_OK;
     if (leads)
         s = runstate_newest(run, t->opt.strict ? RUNSTATE_STRICT : RUNSTATE_HASHES, dir);
-    TRY(comm_agree_status(t->comm, "finding a checkpoint", s));
+    TRY(peers_agree(t->peers, "finding a checkpoint", s));
     if (*dir)
         snprintf(name, sizeof name, "%s", strrchr(*dir, '/') ? strrchr(*dir, '/') + 1 : *dir);
-    TRY(comm_broadcast(t->comm, "finding a checkpoint", name, sizeof name, 0));
+    TRY(peers_follow(t->peers, "finding a checkpoint", name, sizeof name));
     if (!leads && name[0] && !(*dir = io_join(run, name)))
         return fail_nomem(run, sizeof name);
     return PESC_OK;
@@ -378,15 +378,15 @@ static pesc_status begin_run(pesc_trainer *t)
 {
     static const char what[] = "the start of the run";
     const pesc_train_options *o = &t->opt;
-    bool leads = comm_leads(t->comm);
-    TRY(comm_agree_status(t->comm, what, leads ? begin_dir(t) : PESC_OK));
+    bool leads = peers_lead(t->peers);
+    TRY(peers_agree(t->peers, what, leads ? begin_dir(t) : PESC_OK));
     if (o->resume)
-        TRY(comm_agree_status(t->comm, what, resume(t)));
+        TRY(peers_agree(t->peers, what, resume(t)));
     if (!t->resumed[0] && t->eval_data && o->eval_at_start)
         t->state.eval_due = 1;
     if (given(o->init_from) && !t->resumed[0])
-        TRY(comm_agree_status(t->comm, what, load_from(t, o->init_from)));
-    return comm_agree_status(t->comm, what, leads ? begin_logs(t) : PESC_OK);
+        TRY(peers_agree(t->peers, what, load_from(t, o->init_from)));
+    return peers_agree(t->peers, what, leads ? begin_logs(t) : PESC_OK);
 }
 
 static pesc_status open_shares(pesc_trainer *t)
@@ -440,8 +440,9 @@ static pesc_status check_fp8(const pesc_trainer *t)
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
-    pesc_status claimed = comm_leads(t->comm) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
-    TRY(comm_agree_status(t->comm, "claiming the directory of the run", claimed));
+    pesc_status claimed =
+        peers_lead(t->peers) ? rundir_claim(&t->dir, o, t->m->dir->path) : PESC_OK;
+    TRY(peers_agree(t->peers, "claiming the directory of the run", claimed));
     TRY(method_take_lora(o, t->m));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->shape.cfg));
     TRY(check_fp8(t));
@@ -495,11 +496,11 @@ pesc_status pesc_trainer_open(pesc_trainer **out, pesc_model *m, const pesc_trai
     if (!t)
         return fail_nomem("a trainer", sizeof *t);
     t->m = m;
-    t->comm = m->dev->comm;
+    t->peers = m->dev->peers;
     m->in_training = true;
     model_keep(m);
     pesc_status s = settings_take(&t->opt, opt);
-    t->opt.processes = comm_size(t->comm);
+    t->opt.processes = peers_size(t->peers);
     if (s == PESC_OK)
         s = open_all(t);
     if (s == PESC_OK)
@@ -569,7 +570,7 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
     if (t->m->hook) {
         r.bytes_sharded = layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, 1);
         r.bytes_shard =
-            layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, comm_size(t->comm));
+            layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, peers_size(t->peers));
     }
     for (int g = 0; g < PARAM_GROUPS; g++)
         r.params_trained += (uint64_t)t->params->count[g];

@@ -16,7 +16,7 @@
 struct pesc_trainer {
     pesc_train_options opt; /* resolved; strings are the caller's */
     pesc_model *m;          /* borrowed */
-    comm *comm;             /* the processes of the run, that of m's device; NULL: this one */
+    peers *peers;           /* the processes of the run, that of m's device; NULL: this one */
     train_spec spec;
     expertcfg own; /* what spec.own points to */
     params *params;
