@@ -12,7 +12,7 @@
 struct pesc_comm {
     peers peers; /* first: the rooms below know it by this */
     launch at;
-    meeting all;
+    rendezvous all;
     lifeline *life;
     const comm_transport *link;
     void *self;             /* of the transport */
@@ -64,7 +64,7 @@ static pesc_status open_all(comm *c, const pesc_comm_options *opt)
     if (s == PESC_OK)
         s = by_mpi ? open_mpi(c, &gate) : open_gate(c, &gate);
     if (s == PESC_OK)
-        s = meet(&c->all, &c->at, gate);
+        s = rendezvous_open(&c->all, &c->at, gate);
     socket_close(gate);
     TRY(s);
     TRY(lifeline_open(&c->life, &c->all, &c->at, opt));
@@ -120,7 +120,7 @@ void pesc_comm_close(pesc_comm *c, const char *failure)
         nccl_transport.close(c->nccl, !failure);
     if (c->self)
         c->link->close(c->self, !failure);
-    meet_close(&c->all, c->at.size);
+    rendezvous_close(&c->all, c->at.size);
     mem_free(c->send);
     mem_free(c->recv);
     mem_free(c);

@@ -39,7 +39,7 @@ typedef struct peer {
 } peer;
 
 struct lifeline {
-    const meeting *m;
+    const rendezvous *m;
     launch at;
     pesc_comm_options opt;
     double silence;
@@ -147,7 +147,7 @@ static void receive(lifeline *l, int32_t rank)
     if (n <= 0) {
         if (!p->gone)
             lose(l, rank, "has died: its connection is closed");
-        p->fd = -1; /* the meeting closes it */
+        p->fd = -1; /* the rendezvous closes it */
         return;
     }
     p->heard = clock_seconds();
@@ -265,7 +265,7 @@ static void *watch(void *arg)
 
 /* ---- the interface ---- */
 
-pesc_status lifeline_open(lifeline **out, const meeting *m, const launch *at,
+pesc_status lifeline_open(lifeline **out, const rendezvous *m, const launch *at,
                           const pesc_comm_options *opt)
 {
     const char *silence = getenv("PESC_SILENCE");

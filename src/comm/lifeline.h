@@ -10,7 +10,7 @@
 #ifndef PESC_COMM_LIFELINE_H
 #define PESC_COMM_LIFELINE_H
 
-#include "comm/meet.h"
+#include "comm/rendezvous.h"
 
 enum {
     LIFELINE_SILENCE = 30, /* seconds; PESC_SILENCE in the environment sets another value */
@@ -20,9 +20,9 @@ enum {
 
 typedef struct lifeline lifeline;
 
-/* Borrows the meeting, whose connections belong to the thread from now on. `lost` as in
+/* Borrows the rendezvous, whose connections belong to the thread from now on. `lost` as in
  * pesc_comm_options. */
-pesc_status lifeline_open(lifeline **out, const meeting *m, const launch *l,
+pesc_status lifeline_open(lifeline **out, const rendezvous *m, const launch *l,
                           const pesc_comm_options *opt);
 
 /* failure: why this process ends, NULL: it is done. Waits until the others know. NULL is allowed.

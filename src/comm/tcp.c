@@ -34,10 +34,10 @@ typedef struct tcp {
 /* ---- connecting ---- */
 
 /* Ranks below this one accept, ranks above connect. */
-static pesc_status connect_all(tcp *t, const meeting *m)
+static pesc_status connect_all(tcp *t, const rendezvous *m)
 {
     for (int32_t r = 0; r < t->rank; r++) {
-        TRY(socket_connect(&t->fd[r], m->who[r].address, m->who[r].port, meet_seconds()));
+        TRY(socket_connect(&t->fd[r], m->who[r].address, m->who[r].port, rendezvous_seconds()));
         if (socket_send(t->fd[r], &t->rank, sizeof t->rank, 10) != PESC_OK)
             return fail(PESC_LOST, "rank %d (%s) has ended while the processes met", r,
                         m->who[r].host);
@@ -45,7 +45,7 @@ static pesc_status connect_all(tcp *t, const meeting *m)
     for (int32_t left = t->size - 1 - t->rank; left > 0;) {
         int fd;
         int32_t rank = -1;
-        TRY(socket_accept(&fd, m->listening, meet_seconds()));
+        TRY(socket_accept(&fd, m->listening, rendezvous_seconds()));
         bool fine = socket_receive(fd, &rank, sizeof rank, 10) == PESC_OK && rank > t->rank &&
                     rank < t->size && t->fd[rank] < 0;
         if (fine) {
@@ -71,7 +71,7 @@ static void tcp_close(void *self, bool orderly)
     mem_free(t);
 }
 
-pesc_status tcp_open(void **self, const meeting *m, const launch *l, lifeline *life)
+pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, lifeline *life)
 {
     size_t n = (size_t)l->size;
     *self = NULL;

@@ -17,7 +17,7 @@ extern const comm_transport tcp_transport, mpi_transport;
 extern const comm_transport nccl_transport; /* of device memory */
 
 /* Connects all pairs. */
-pesc_status tcp_open(void **self, const meeting *m, const launch *l, lifeline *life);
+pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, lifeline *life);
 
 /* Loads the MPI library and initialises it; sets rank and size. `broadcast` below works from here
  * on; exchange after mpi_watch(). PESC_DEVICE: there is no library, or one of another kind. */

@@ -1,4 +1,4 @@
-#include "comm/meet.h"
+#include "comm/rendezvous.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -23,11 +23,11 @@ typedef struct welcome {
     char why[252];
 } welcome;
 
-double meet_seconds(void)
+double rendezvous_seconds(void)
 {
     const char *text = getenv("PESC_MEET");
     double v;
-    return text && str_to_f64(text, &v) && v >= 1 ? v : MEET_SECONDS;
+    return text && str_to_f64(text, &v) && v >= 1 ? v : RENDEZVOUS_SECONDS;
 }
 
 static hello introduce(const launch *l, int32_t port)
@@ -40,7 +40,7 @@ static hello introduce(const launch *l, int32_t port)
     return h;
 }
 
-static void enter(meet_entry *e, const hello *h, const char *address)
+static void enter(rendezvous_entry *e, const hello *h, const char *address)
 {
     snprintf(e->host, sizeof e->host, "%.63s", h->host);
     snprintf(e->address, sizeof e->address, "%.63s", address);
@@ -48,7 +48,7 @@ static void enter(meet_entry *e, const hello *h, const char *address)
 }
 
 /* What is wrong with a process that wants to join; false: nothing. */
-static bool refuse(const meeting *m, const launch *l, const hello *h, welcome *w)
+static bool refuse(const rendezvous *m, const launch *l, const hello *h, welcome *w)
 {
     *w = (welcome){ .refused = PESC_USAGE };
     if (strncmp(h->version, pesc_version(), sizeof h->version) != 0)
@@ -66,7 +66,7 @@ static bool refuse(const meeting *m, const launch *l, const hello *h, welcome *w
 }
 
 /* A connection that is not one of ours (a port scanner) is closed and forgotten. */
-static pesc_status admit(meeting *m, const launch *l, int fd)
+static pesc_status admit(rendezvous *m, const launch *l, int fd)
 {
     hello h;
     welcome w;
@@ -88,7 +88,7 @@ static pesc_status admit(meeting *m, const launch *l, int fd)
 }
 
 /* Rank 0 gives up and sends the reason to the ranks that wait. */
-static void dismiss(const meeting *m, int32_t size, pesc_status st)
+static void dismiss(const rendezvous *m, int32_t size, pesc_status st)
 {
     welcome w = { .refused = (int32_t)st };
     snprintf(w.why, sizeof w.why, "%.250s", pesc_last_error());
@@ -97,7 +97,7 @@ static void dismiss(const meeting *m, int32_t size, pesc_status st)
             (void)socket_send(m->line[r], &w, sizeof w, 1);
 }
 
-static bool all_here(const meeting *m, int32_t size, int32_t *missing)
+static bool all_here(const rendezvous *m, int32_t size, int32_t *missing)
 {
     for (*missing = 1; *missing < size; ++*missing)
         if (m->line[*missing] < 0)
@@ -105,9 +105,9 @@ static bool all_here(const meeting *m, int32_t size, int32_t *missing)
     return true;
 }
 
-static pesc_status admit_all(meeting *m, const launch *l, int gate)
+static pesc_status admit_all(rendezvous *m, const launch *l, int gate)
 {
-    double seconds = meet_seconds(), until = clock_seconds() + seconds;
+    double seconds = rendezvous_seconds(), until = clock_seconds() + seconds;
     int32_t missing;
     while (!all_here(m, l->size, &missing)) {
         int fd;
@@ -120,7 +120,7 @@ static pesc_status admit_all(meeting *m, const launch *l, int gate)
     return PESC_OK;
 }
 
-static pesc_status gather(meeting *m, const launch *l, int gate)
+static pesc_status gather(rendezvous *m, const launch *l, int gate)
 {
     welcome w = { 0 };
     char address[SOCKET_HOST];
@@ -140,11 +140,11 @@ static pesc_status gather(meeting *m, const launch *l, int gate)
     return PESC_OK;
 }
 
-static pesc_status join(meeting *m, const launch *l)
+static pesc_status join(rendezvous *m, const launch *l)
 {
     welcome w;
     char address[SOCKET_HOST];
-    double seconds = meet_seconds();
+    double seconds = rendezvous_seconds();
     TRY(socket_connect(&m->line[0], l->master, l->port, seconds));
     socket_own(m->line[0], address);
     hello me = introduce(l, 0);
@@ -159,9 +159,9 @@ static pesc_status join(meeting *m, const launch *l)
     return PESC_OK;
 }
 
-pesc_status meet(meeting *m, const launch *l, int gate)
+pesc_status rendezvous_open(rendezvous *m, const launch *l, int gate)
 {
-    *m = (meeting){ .listening = -1 };
+    *m = (rendezvous){ .listening = -1 };
     m->who = mem_zalloc((size_t)l->size, sizeof *m->who);
     m->line = mem_alloc((size_t)l->size, sizeof *m->line);
     if (!m->who || !m->line)
@@ -171,12 +171,12 @@ pesc_status meet(meeting *m, const launch *l, int gate)
     return l->rank == 0 ? gather(m, l, gate) : join(m, l);
 }
 
-void meet_close(meeting *m, int32_t size)
+void rendezvous_close(rendezvous *m, int32_t size)
 {
     for (int32_t i = 0; m->line && i < size; i++)
         socket_close(m->line[i]);
     socket_close(m->listening);
     mem_free(m->line);
     mem_free(m->who);
-    *m = (meeting){ .listening = -1 };
+    *m = (rendezvous){ .listening = -1 };
 }
