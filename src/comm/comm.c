@@ -13,7 +13,7 @@ struct pesc_comm {
     peers peers; /* first: the rooms below know it by this */
     launch at;
     rendezvous all;
-    lifeline *life;
+    heartbeat *beat;
     const comm_transport *link;
     void *self;             /* of the transport */
     void *nccl;             /* NULL: not joined, or not there */
@@ -22,7 +22,7 @@ struct pesc_comm {
 
 /* ---- opening ---- */
 
-/* MPI has connected the processes; rank 0 tells where its lifeline is. */
+/* MPI has connected the processes; rank 0 tells where its heartbeat is. */
 static pesc_status open_mpi(comm *c, int *gate)
 {
     struct {
@@ -67,13 +67,13 @@ static pesc_status open_all(comm *c, const pesc_comm_options *opt)
         s = rendezvous_open(&c->all, &c->at, gate);
     socket_close(gate);
     TRY(s);
-    TRY(lifeline_open(&c->life, &c->all, &c->at, opt));
+    TRY(heartbeat_open(&c->beat, &c->all, &c->at, opt));
     if (by_mpi) {
-        mpi_watch(c->self, c->life);
+        mpi_watch(c->self, c->beat);
         return PESC_OK;
     }
     c->link = &tcp_transport;
-    return tcp_open(&c->self, &c->all, &c->at, c->life);
+    return tcp_open(&c->self, &c->all, &c->at, c->beat);
 }
 
 static pesc_status agree_all(peers *p, const char *what, pesc_status own)
@@ -115,7 +115,7 @@ void pesc_comm_close(pesc_comm *c, const char *failure)
 {
     if (!c)
         return;
-    lifeline_close(c->life, failure);
+    heartbeat_close(c->beat, failure);
     if (c->nccl)
         nccl_transport.close(c->nccl, !failure);
     if (c->self)
@@ -174,10 +174,10 @@ pesc_status comm_all_to_all(comm *c, const char *what, const peer_part *send, co
     const peer_part *from = &send[c->at.rank], *to = &recv[c->at.rank];
     if (from->bytes && from->at != to->at)
         memmove(to->at, from->at, from->bytes);
-    TRY(lifeline_check(c->life));
-    lifeline_enter(c->life, what);
+    TRY(heartbeat_check(c->beat));
+    heartbeat_enter(c->beat, what);
     pesc_status s = c->link->exchange(c->self, send, recv);
-    lifeline_leave(c->life);
+    heartbeat_leave(c->beat);
     return s;
 }
 
@@ -245,10 +245,10 @@ pesc_status comm_join_gpus(comm *c, bool *out)
 pesc_status comm_all_to_all_gpus(comm *c, const char *what, const peer_part *send,
                                  const peer_part *recv)
 {
-    TRY(lifeline_check(c->life));
-    lifeline_enter(c->life, what);
+    TRY(heartbeat_check(c->beat));
+    heartbeat_enter(c->beat, what);
     pesc_status s = nccl_transport.exchange(c->nccl, send, recv);
-    lifeline_leave(c->life);
+    heartbeat_leave(c->beat);
     return s;
 }
 

@@ -12,7 +12,7 @@
  * host and a port, mpi.c where mpirun started the process; both of the host's memory. nccl.c moves
  * the memory of GPUs.
  *
- * A process that is lost (see lifeline.h) makes the collective fail with PESC_LOST and a sentence
+ * A process that is lost (see heartbeat.h) makes the collective fail with PESC_LOST and a sentence
  * that names it; the run cannot go on. `what` names the collective in such a sentence ("the
  * gradients of a step"); it must be a literal. */
 #ifndef PESC_COMM_COMM_H

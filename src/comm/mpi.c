@@ -35,7 +35,7 @@ typedef struct mpi_library {
 typedef struct mpi {
     mpi_library lib;
     int32_t rank, size;
-    lifeline *life;   /* borrowed */
+    heartbeat *beat;  /* borrowed */
     handle *requests; /* [cap] */
     size_t n, cap;
 } mpi;
@@ -119,9 +119,9 @@ pesc_status mpi_broadcast(void *self, void *at, int32_t bytes)
     return check(m->lib.bcast(at, bytes, m->lib.byte, 0, m->lib.world), "MPI_Bcast");
 }
 
-void mpi_watch(void *self, lifeline *life)
+void mpi_watch(void *self, heartbeat *beat)
 {
-    ((mpi *)self)->life = life;
+    ((mpi *)self)->beat = beat;
 }
 
 /* MPI_Finalize() waits for all processes, so it is called only when all are there. */
@@ -166,7 +166,7 @@ static pesc_status wait_all(mpi *m)
             sched_yield();
         else if (!done)
             nanosleep(&nap, NULL);
-        TRY(lifeline_check(m->life));
+        TRY(heartbeat_check(m->beat));
     }
     return PESC_OK;
 }

@@ -133,7 +133,7 @@ static pesc_status gather(rendezvous *m, const launch *l, int gate)
     socket_own(m->line[1], address);
     TRY(socket_listen(&m->listening, address, &me.port));
     enter(&m->who[0], &me, address);
-    /* One that has died since it came is for the lifeline, which tells all who it was. */
+    /* One that has died since it came is for the heartbeat, which tells all who it was. */
     for (int32_t r = 1; r < l->size; r++)
         if (socket_send(m->line[r], &w, sizeof w, 10) == PESC_OK)
             (void)socket_send(m->line[r], m->who, (size_t)l->size * sizeof *m->who, 10);

@@ -24,8 +24,8 @@ typedef struct stream {
 
 typedef struct tcp {
     int32_t rank, size;
-    lifeline *life; /* borrowed */
-    int *fd;        /* [size] */
+    heartbeat *beat; /* borrowed */
+    int *fd;         /* [size] */
     struct pollfd *poll;
     stream *in, *out;
     uint64_t number; /* of the exchange */
@@ -71,7 +71,7 @@ static void tcp_close(void *self, bool orderly)
     mem_free(t);
 }
 
-pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, lifeline *life)
+pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, heartbeat *beat)
 {
     size_t n = (size_t)l->size;
     *self = NULL;
@@ -81,7 +81,7 @@ pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, lifeline
     *self = t;
     t->rank = l->rank;
     t->size = l->size;
-    t->life = life;
+    t->beat = beat;
     t->fd = mem_alloc(n, sizeof *t->fd);
     t->poll = mem_alloc(n, sizeof *t->poll);
     t->in = mem_alloc(n, sizeof *t->in);
@@ -123,7 +123,7 @@ static pesc_status move(tcp *t, int32_t rank, bool out)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return PESC_OK;
         if (n <= 0)
-            return lifeline_explain(t->life, rank);
+            return heartbeat_explain(t->beat, rank);
         s->at += (size_t)n;
         if (!out && s->at == sizeof s->head &&
             (s->head.number != t->number || s->head.bytes != s->part.bytes))
@@ -167,7 +167,7 @@ static pesc_status tcp_exchange(void *self, const peer_part *send, const peer_pa
             if (got & (POLLOUT | POLLERR | POLLHUP))
                 TRY(move(t, r, true));
         }
-        TRY(lifeline_check(t->life));
+        TRY(heartbeat_check(t->beat));
     }
     return PESC_OK;
 }

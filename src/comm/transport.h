@@ -3,7 +3,7 @@
 #define PESC_COMM_TRANSPORT_H
 
 #include "comm/comm.h"
-#include "comm/lifeline.h"
+#include "comm/heartbeat.h"
 
 typedef struct comm_transport {
     const char *name;
@@ -17,13 +17,13 @@ extern const comm_transport tcp_transport, mpi_transport;
 extern const comm_transport nccl_transport; /* of device memory */
 
 /* Connects all pairs. */
-pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, lifeline *life);
+pesc_status tcp_open(void **self, const rendezvous *m, const launch *l, heartbeat *beat);
 
 /* Loads the MPI library and initialises it; sets rank and size. `broadcast` below works from here
  * on; exchange after mpi_watch(). PESC_DEVICE: there is no library, or one of another kind. */
 pesc_status mpi_open(void **self, launch *l);
 pesc_status mpi_broadcast(void *self, void *at, int32_t bytes);
-void mpi_watch(void *self, lifeline *life);
+void mpi_watch(void *self, heartbeat *beat);
 
 /* The version text of the MPI library that would be loaded; false: none. */
 bool mpi_version(char *out, size_t cap);

@@ -1,4 +1,4 @@
-#include "comm/lifeline.h"
+#include "comm/heartbeat.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -16,7 +16,7 @@
 
 enum { SENTENCE = 400, BEAT_MS = 250 };
 
-/* A sign of life (ALIVE), a farewell (DONE, FAILED), or the verdict of rank 0 (LOST). */
+/* A heartbeat (ALIVE), a shutdown message (DONE, FAILED), or the verdict of rank 0 (LOST). */
 typedef enum message_kind { ALIVE = 1, DONE, FAILED, LOST } message_kind;
 typedef struct message {
     int32_t kind;
@@ -29,7 +29,7 @@ typedef struct peer {
     int fd;
     size_t got; /* bytes of `in` */
     message in;
-    bool gone; /* said farewell */
+    bool gone; /* said that it shuts down */
     double heard;
     double verdict_at; /* it failed: when the others are told; 0: it has not */
     bool waiting;
@@ -38,7 +38,7 @@ typedef struct peer {
     char why[SENTENCE];
 } peer;
 
-struct lifeline {
+struct heartbeat {
     const rendezvous *m;
     launch at;
     pesc_comm_options opt;
@@ -58,7 +58,7 @@ struct lifeline {
 
 /* ---- sending ---- */
 
-static message beat(lifeline *l)
+static message beat(heartbeat *l)
 {
     message m = { .kind = ALIVE, .waiting = l->what != NULL, .count = l->count };
     return m;
@@ -71,7 +71,7 @@ static void tell(const peer *p, const message *m)
         (void)!send(p->fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void tell_all(lifeline *l, const message *m)
+static void tell_all(heartbeat *l, const message *m)
 {
     for (int32_t r = 0; r < l->at.size; r++)
         tell(&l->peers[r], m);
@@ -79,7 +79,7 @@ static void tell_all(lifeline *l, const message *m)
 
 /* ---- the verdict ---- */
 
-static void conclude(lifeline *l, const char *text)
+static void conclude(heartbeat *l, const char *text)
 {
     const char *what = l->what;
     if (l->lost)
@@ -95,7 +95,7 @@ static void conclude(lifeline *l, const char *text)
 }
 
 /* Rank 0 tells the others first: its own callback may end the process. */
-static void pronounce(lifeline *l, const char *text)
+static void pronounce(heartbeat *l, const char *text)
 {
     message m = { .kind = LOST };
     snprintf(m.text, sizeof m.text, "%s", text);
@@ -104,7 +104,7 @@ static void pronounce(lifeline *l, const char *text)
     conclude(l, text);
 }
 
-static void lose(lifeline *l, int32_t rank, const char *how)
+static void lose(heartbeat *l, int32_t rank, const char *how)
 {
     char text[SENTENCE];
     snprintf(text, sizeof text, "rank %d (%.63s) %s", rank, l->m->who[rank].host, how);
@@ -114,7 +114,7 @@ static void lose(lifeline *l, int32_t rank, const char *how)
 
 /* ---- receiving ---- */
 
-static void hear(lifeline *l, int32_t rank, const message *m)
+static void hear(heartbeat *l, int32_t rank, const message *m)
 {
     peer *p = &l->peers[rank];
     switch (m->kind) {
@@ -128,7 +128,7 @@ static void hear(lifeline *l, int32_t rank, const message *m)
         conclude(l, m->text);
         break;
     case FAILED:
-        p->verdict_at = clock_seconds() + LIFELINE_GRACE;
+        p->verdict_at = clock_seconds() + HEARTBEAT_GRACE;
         snprintf(p->why, sizeof p->why, "failed: %.380s", m->text);
         p->gone = true;
         break;
@@ -138,7 +138,7 @@ static void hear(lifeline *l, int32_t rank, const message *m)
     }
 }
 
-static void receive(lifeline *l, int32_t rank)
+static void receive(heartbeat *l, int32_t rank)
 {
     peer *p = &l->peers[rank];
     ssize_t n = recv(p->fd, (char *)&p->in + p->got, sizeof p->in - p->got, MSG_DONTWAIT);
@@ -163,7 +163,7 @@ static void receive(lifeline *l, int32_t rank)
 
 /* The one rank that all others, this one among them, have been waiting for since long; -1: none.
  * Only rank 0 knows all. */
-static int32_t find_late(lifeline *l, double now)
+static int32_t find_late(heartbeat *l, double now)
 {
     int32_t late = -1;
     double since = l->entered;
@@ -176,10 +176,10 @@ static int32_t find_late(lifeline *l, double now)
         late = p->waiting ? late : r;
         since = p->waiting && p->waiting_since > since ? p->waiting_since : since;
     }
-    return now - since >= LIFELINE_LATE ? late : -1;
+    return now - since >= HEARTBEAT_LATE ? late : -1;
 }
 
-static bool anyone_left(const lifeline *l)
+static bool anyone_left(const heartbeat *l)
 {
     for (int32_t r = 0; r < l->at.size; r++)
         if (l->peers[r].fd >= 0 && !l->peers[r].gone)
@@ -187,7 +187,7 @@ static bool anyone_left(const lifeline *l)
     return false;
 }
 
-static void look(lifeline *l, double now)
+static void look(heartbeat *l, double now)
 {
     char how[SENTENCE];
     for (int32_t r = 0; r < l->at.size && !l->lost; r++) {
@@ -204,13 +204,13 @@ static void look(lifeline *l, double now)
     }
     int32_t late = l->lost ? -1 : find_late(l, now);
     if (late >= 0) {
-        snprintf(how, sizeof how, "has kept the others waiting for %d s", LIFELINE_LATE);
+        snprintf(how, sizeof how, "has kept the others waiting for %d s", HEARTBEAT_LATE);
         lose(l, late, how);
     }
 }
 
 /* Says that this process ends; false: it must stay until the others know why it fails. */
-static bool leave(lifeline *l, double *until)
+static bool leave(heartbeat *l, double *until)
 {
     message m = { .kind = l->leaving == 1 ? DONE : FAILED };
     double now = clock_seconds();
@@ -218,7 +218,7 @@ static bool leave(lifeline *l, double *until)
         snprintf(m.text, sizeof m.text, "%.380s", l->failure);
         if (m.kind == DONE || l->at.rank != 0)
             tell_all(l, &m);
-        *until = m.kind == DONE || l->at.rank != 0 ? now : now + LIFELINE_GRACE;
+        *until = m.kind == DONE || l->at.rank != 0 ? now : now + HEARTBEAT_GRACE;
     }
     if (now < *until && anyone_left(l))
         return false;
@@ -233,7 +233,7 @@ static bool leave(lifeline *l, double *until)
 
 static void *watch(void *arg)
 {
-    lifeline *l = arg;
+    heartbeat *l = arg;
     struct pollfd *p = mem_alloc((size_t)l->at.size + 1, sizeof *p);
     double next = 0, until = 0;
     while (p) {
@@ -265,24 +265,24 @@ static void *watch(void *arg)
 
 /* ---- the interface ---- */
 
-pesc_status lifeline_open(lifeline **out, const rendezvous *m, const launch *at,
-                          const pesc_comm_options *opt)
+pesc_status heartbeat_open(heartbeat **out, const rendezvous *m, const launch *at,
+                           const pesc_comm_options *opt)
 {
     const char *silence = getenv("PESC_SILENCE");
     *out = NULL;
-    lifeline *l = mem_zalloc(1, sizeof *l);
+    heartbeat *l = mem_zalloc(1, sizeof *l);
     peer *peers = mem_zalloc((size_t)at->size, sizeof *peers);
     if (!l || !peers || pipe(l->wake) != 0) {
         mem_free(peers);
         mem_free(l);
-        return fail_nomem("the lifeline", (size_t)at->size * sizeof *peers);
+        return fail_nomem("the heartbeat", (size_t)at->size * sizeof *peers);
     }
     l->m = m;
     l->at = *at;
     l->opt = *opt;
     l->peers = peers;
     if (!silence || !str_to_f64(silence, &l->silence) || l->silence < 1)
-        l->silence = LIFELINE_SILENCE;
+        l->silence = HEARTBEAT_SILENCE;
     for (int32_t r = 0; r < at->size; r++)
         peers[r] = (peer){ .fd = m->line[r], .heard = clock_seconds() };
     int e = thread_start(&l->thread, watch, l);
@@ -291,7 +291,7 @@ pesc_status lifeline_open(lifeline **out, const rendezvous *m, const launch *at,
     return e == 0 ? PESC_OK : fail_errno(PESC_NOMEM, e, "a thread");
 }
 
-void lifeline_close(lifeline *l, const char *failure)
+void heartbeat_close(heartbeat *l, const char *failure)
 {
     if (!l)
         return;
@@ -306,28 +306,28 @@ void lifeline_close(lifeline *l, const char *failure)
     mem_free(l);
 }
 
-void lifeline_enter(lifeline *l, const char *what)
+void heartbeat_enter(heartbeat *l, const char *what)
 {
     l->count++;
     l->entered = clock_seconds();
     l->what = what;
 }
 
-void lifeline_leave(lifeline *l)
+void heartbeat_leave(heartbeat *l)
 {
     l->what = NULL;
 }
 
-pesc_status lifeline_check(lifeline *l)
+pesc_status heartbeat_check(heartbeat *l)
 {
     return l->lost ? fail(PESC_LOST, "%s", l->sentence) : PESC_OK;
 }
 
-pesc_status lifeline_explain(lifeline *l, int32_t rank)
+pesc_status heartbeat_explain(heartbeat *l, int32_t rank)
 {
-    double until = clock_seconds() + l->silence + LIFELINE_GRACE + 2;
+    double until = clock_seconds() + l->silence + HEARTBEAT_GRACE + 2;
     while (clock_seconds() < until) {
-        TRY(lifeline_check(l));
+        TRY(heartbeat_check(l));
         poll(NULL, 0, 20);
     }
     return fail(PESC_LOST, "the connection to rank %d (%.63s) broke", rank, l->m->who[rank].host);
