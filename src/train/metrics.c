@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/tfevents.h"
+#include "format/tfevents.h"
 
 #include <math.h>
 #include <stdio.h>

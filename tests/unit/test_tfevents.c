@@ -1,5 +1,5 @@
 #include "support/check.h"
-#include "train/tfevents.h"
+#include "format/tfevents.h"
 
 /* The bytes TensorBoard's own writer makes for these two events. */
 static void equals_tensorboard(void **state)

@@ -3,8 +3,8 @@
  * A record is: length (u64), masked CRC-32C of the length, the Event message, masked CRC-32C of it.
  * Only the few protobuf fields TensorBoard needs are written. Records are appended; what is written
  * is complete after every call. */
-#ifndef PESC_TRAIN_TFEVENTS_H
-#define PESC_TRAIN_TFEVENTS_H
+#ifndef PESC_FORMAT_TFEVENTS_H
+#define PESC_FORMAT_TFEVENTS_H
 
 #include "base/status.h"
 #include "base/str.h"

@@ -1,4 +1,4 @@
-#include "train/tfevents.h"
+#include "format/tfevents.h"
 
 #include <string.h>
 
