@@ -312,7 +312,8 @@ static void open_training(training *t)
     limits.keep = number_of("keep", -1);
     limits.optimizer = t->options.eight_bit ? "adamw8" : "adamw";
     t->plan = (plan_pass){ m->dev, &m->shape, &t->spec, 0, lim };
-    t->spec.lean = plan_spare(&t->plan, &limits, available(m->dev) + m->mixture_bytes).lean;
+    t->spec.no_adapter_copies =
+        plan_save(&t->plan, &limits, available(m->dev) + m->mixture_bytes).no_adapter_copies;
     t->plan.lim = lim;
     must(params_open(&t->ps, m, &t->spec));
     must(optimizer_open(&t->opt, t->ps, &t->options));

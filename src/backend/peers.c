@@ -25,6 +25,38 @@ pesc_status peers_most(peers *p, const char *what, int64_t *v)
     return s;
 }
 
+pesc_status peers_least(peers *p, const char *what, int64_t *v)
+{
+    int64_t negative = -*v;
+    TRY(peers_most(p, what, &negative));
+    *v = -negative;
+    return PESC_OK;
+}
+
+pesc_status peers_add(peers *p, const char *what, float *x, size_t n)
+{
+    if (!p)
+        return PESC_OK;
+    size_t size = (size_t)p->size;
+    float *all = mem_alloc(size * n, sizeof *all);
+    peer_part *parts = mem_alloc(size, sizeof *parts);
+    pesc_status s = all && parts ? PESC_OK : fail_nomem(what, size * n * sizeof *all);
+    for (size_t r = 0; s == PESC_OK && r < size; r++)
+        parts[r] = (peer_part){ all + r * n, n * sizeof *all };
+    if (s == PESC_OK) {
+        memcpy(parts[p->rank].at, x, n * sizeof *x);
+        s = p->gather(p, what, parts);
+    }
+    for (size_t i = 0; s == PESC_OK && i < n; i++) {
+        x[i] = 0;
+        for (size_t r = 0; r < size; r++)
+            x[i] += all[r * n + i];
+    }
+    mem_free(parts);
+    mem_free(all);
+    return s;
+}
+
 pesc_status peers_follow(peers *p, const char *what, void *at, size_t bytes)
 {
     if (!p)

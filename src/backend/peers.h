@@ -18,11 +18,21 @@ typedef struct peer_part {
 } peer_part;
 
 typedef struct peers peers;
+struct params;
+struct gradient;
+struct reducer;
 
 struct peers {
     int32_t rank, size;
     pesc_status (*agree)(peers *p, const char *what, pesc_status own);
     pesc_status (*gather)(peers *p, const char *what, const peer_part *all);
+    /* Whether all processes have the text of rank 0, lines "key: value"; PESC_USAGE in all of them
+     * names the rank where something differs, and what. */
+    pesc_status (*same)(peers *p, const char *text);
+    /* Fills in which ranges of the flat buffers this process owns. */
+    pesc_status (*divide)(peers *p, struct params *what);
+    /* How gradients are added over the processes (train/gradient.h). */
+    pesc_status (*reduce)(peers *p, struct gradient *g, struct reducer **out);
 };
 
 static inline int32_t peers_rank(const peers *p)
@@ -54,8 +64,12 @@ static inline pesc_status peers_gather(peers *p, const char *what, const peer_pa
     return p ? p->gather(p, what, all) : PESC_OK;
 }
 
-/* *v becomes the largest of all processes' values. */
+/* *v becomes the largest, or the least, of all processes' values. */
 pesc_status peers_most(peers *p, const char *what, int64_t *v);
+pesc_status peers_least(peers *p, const char *what, int64_t *v);
+
+/* x[i] becomes the sum of all processes' x[i], added in the order of ranks. */
+pesc_status peers_add(peers *p, const char *what, float *x, size_t n);
 
 /* The bytes become those of rank 0. */
 pesc_status peers_follow(peers *p, const char *what, void *at, size_t bytes);

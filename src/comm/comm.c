@@ -1,6 +1,5 @@
 #include "comm/comm.h"
 
-#include "backend/backend.h"
 #include "base/args.h"
 #include "base/mem.h"
 #include "comm/transport.h"
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 struct pesc_comm {
-    peers peers; /* first: the rooms below know it by this */
+    peers peers; /* first: the rooms below know the run by it */
     launch at;
     rendezvous all;
     heartbeat *beat;
@@ -76,16 +75,6 @@ static pesc_status open_all(comm *c, const pesc_comm_options *opt)
     return tcp_open(&c->self, &c->all, &c->at, c->beat);
 }
 
-static pesc_status agree_all(peers *p, const char *what, pesc_status own)
-{
-    return comm_agree_status((comm *)(void *)p, what, own);
-}
-
-static pesc_status gather_all(peers *p, const char *what, const peer_part *all)
-{
-    return comm_all_gather((comm *)(void *)p, what, all);
-}
-
 pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt)
 {
     status_clear();
@@ -103,7 +92,6 @@ pesc_status pesc_comm_open(pesc_comm **out, const pesc_comm_options *opt)
     c->at = at;
     c->all.listening = -1;
     pesc_status s = open_all(c, &o);
-    c->peers = (peers){ c->at.rank, c->at.size, agree_all, gather_all };
     if (s == PESC_OK)
         *out = c;
     else
@@ -126,13 +114,9 @@ void pesc_comm_close(pesc_comm *c, const char *failure)
     mem_free(c);
 }
 
-pesc_status pesc_device_join(pesc_device *dev, pesc_comm *c)
+peers *comm_peers(comm *c)
 {
-    status_clear();
-    NEED(dev);
-    dev->comm = c;
-    dev->peers = c ? &c->peers : NULL;
-    return PESC_OK;
+    return c ? &c->peers : NULL;
 }
 
 int32_t comm_rank(const comm *c)

@@ -22,6 +22,9 @@
 
 typedef struct pesc_comm comm;
 
+/* What a device points to that has joined; its functions are filled in then. */
+peers *comm_peers(comm *c);
+
 int32_t comm_rank(const comm *c);
 int32_t comm_size(const comm *c);
 static inline bool comm_leads(const comm *c) /* rank 0: it writes files and prints */

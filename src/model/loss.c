@@ -255,23 +255,6 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     return read_results(m, p, in, out);
 }
 
-pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train)
-{
-    ASSERT(p->m == &m->shape);
-    if (!p->hook)
-        return PESC_OK;
-    for (int32_t i = 0; i < p->m->cfg.n_layers; i++)
-        use_forward(p, i);
-    if (train && in->layer_done)
-        in->layer_done(in->ctx, p->m->cfg.n_layers);
-    for (int32_t i = p->m->cfg.n_layers - 1; train && i >= lowest(p); i--) {
-        use_backward(p, i);
-        if (in->layer_done)
-            in->layer_done(in->ctx, i);
-    }
-    return p->hook->check(p->hook);
-}
-
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
     ASSERT(p->m == &m->shape && p->train);

@@ -62,11 +62,6 @@ size_t pass_infer_bytes(device *dev, const model_shape *m, pass_limits lim);
 /* The loss with dropout, and its gradients. */
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);
 
-/* Where the base is sharded all processes must use its layers in the same order: one that has no
- * micro-batch, while another has, calls this instead of model_train() or model_loss(). Of `in` it
- * reads layer_done and ctx. */
-pesc_status model_idle(pesc_model *m, pass *p, const train_input *in, bool train);
-
 /* The loss alone, without dropout. */
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out);
 

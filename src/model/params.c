@@ -83,7 +83,7 @@ static int32_t ready_after(const walk *w, const slot *s)
     return s->rule->offset == offsetof(transformer, embed) ? -1 : w->c->n_layers;
 }
 
-static void note_layer(walk *w, const slot *s)
+static void reach_layer(walk *w, const slot *s)
 {
     params *p = w->p;
     if (s->layer < 0 && s->rule->offset == offsetof(transformer, embed)) { /* below everything */
@@ -112,7 +112,7 @@ static tensor working(const params *p, const param *q)
 {
     if (p->work.data && q->exact_at < 0 && params_has_copy(p, q))
         return part(p->work, q, q->work_at);
-    return p->sharded ? part(p->exact, q, q->exact_at) : part(p->master, q, q->at);
+    return p->divided ? part(p->exact, q, q->exact_at) : part(p->master, q, q->at);
 }
 
 /* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone: t has the elements from `first` on. */
@@ -212,7 +212,7 @@ static void add_weight(walk *w, const slot *s)
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
     take_param(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
-    note_layer(w, s);
+    reach_layer(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->memory)
         place_weight(w, s, q);
@@ -261,7 +261,7 @@ static void add_lora(walk *w, const slot *s, bool second)
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
     take_param(w, &q, false, false);
-    note_layer(w, s);
+    reach_layer(w, s);
     p->flat = true;
     if (p->memory) {
         if (attach) {
@@ -314,7 +314,7 @@ static void add_expert_lora(walk *w, const slot *s, bool second)
     param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
     name_lora(&q, s, r, second);
     take_param(w, &q, s->expert + 1 < w->c->moe.topk.n_experts, false);
-    note_layer(w, s);
+    reach_layer(w, s);
     p->flat = true;
     if (!p->memory)
         return;
@@ -377,11 +377,10 @@ static const memory_need params_need = { "training", "a smaller lora_r, or fewer
 
 static void layout(params *p, arena *a)
 {
-    int64_t kept = p->sharded ? shards_elements(&p->shards, comm_rank(p->shards.comm)) : p->n;
-    p->master = tensor_take1(a, DT_F32, kept);
+    p->master = tensor_take1(a, DT_F32, p->divided ? p->n_kept : p->n);
     if (p->flat && p->m->shape.act_dt == DT_BF16)
         p->work = tensor_take1(a, DT_BF16, p->n_work);
-    if (p->sharded)
+    if (p->divided)
         p->exact = tensor_take1(a, DT_F32, p->n_exact);
 }
 
@@ -471,6 +470,22 @@ static bool keeps_some(const params *p)
     return some;
 }
 
+/* Who updates what: one process all of it, which is one range. */
+static pesc_status divide(params *p)
+{
+    peers *all = p->m->dev->peers;
+    p->segment = flat_segment(p->n);
+    if (all)
+        return all->divide(all, p);
+    p->own = mem_alloc(1, sizeof *p->own);
+    if (!p->own)
+        return fail_nomem("the list of what trains", sizeof *p->own);
+    p->own[0] = (own_range){ { 0, p->n }, 0 };
+    p->n_own = 1;
+    p->n_kept = p->n;
+    return PESC_OK;
+}
+
 static void drop(pesc_model *m, void **memory, size_t *bytes)
 {
     m->dev->op->free(m->dev, *memory);
@@ -486,8 +501,8 @@ static pesc_status open_all(params *p)
     params_configure(&with, &p->spec);
     reshape(m, &with);
     params_set_ranks(&m->shape, &p->spec);
-    p->sharded = params_shards_master(p->spec.own, m->shape.act_dt, comm_size(m->dev->comm));
-    p->spec.lean = p->spec.lean && !p->sharded;
+    p->divided = params_divides_master(p->spec.own, m->shape.act_dt, peers_size(m->dev->peers));
+    p->spec.no_adapter_copies = p->spec.no_adapter_copies && !p->divided;
     if (!params_take_stages(p, &m->shape.cfg))
         return fail_nomem("the window of gradients",
                           (size_t)m->shape.cfg.n_layers * sizeof(grad_stage));
@@ -497,7 +512,8 @@ static pesc_status open_all(params *p)
         return fail(PESC_USAGE, "nothing trains: this model has no part of what is asked for");
     TRY(take_lists(p, &w));
     walk_all(p, m, &m->shape.cfg, (tensor){ 0 });
-    TRY(params_divide(p));
+    TRY(divide(p));
+    TRY(params_place_grads(p));
     TRY(take_memory(p));
     TRY(place_all(p));
     bool moved = m->shape.cfg.moe.kind == EXPERT_ADAPTER && p->spec.adapters && p->spec.routers;
@@ -542,7 +558,7 @@ void params_close(params *p)
     if (p->grad_memory)
         dev->op->free(dev, p->grad_memory);
     mem_free(p->list);
-    mem_free(p->pieces);
+    mem_free(p->own);
     mem_free(p->stages);
     mem_free(p->runs);
     if (!placed)
@@ -556,35 +572,10 @@ void params_close(params *p)
 
 tensor params_master(const params *p, const param *q)
 {
-    return part(p->sharded ? (tensor){ .dt = DT_F32 } : p->master, q, q->at);
+    return part(p->divided ? (tensor){ .dt = DT_F32 } : p->master, q, q->at);
 }
 
 tensor params_grad(const params *p, const param *q)
 {
     return part(p->grad, q, q->grad_at);
-}
-
-void params_zero_grad(params *p)
-{
-    p->m->dev->op->zero(p->m->dev, p->grad.data, tensor_bytes(&p->grad));
-}
-
-void params_start_grad(params *p)
-{
-    const ops *op = p->m->dev->op;
-    float *grad = p->grad.data;
-    int64_t from = 0; /* what is to be zeroed begins here */
-    for (size_t i = 0; i <= p->n_list; i++) {
-        const param *q = i < p->n_list ? &p->list[i] : NULL;
-        bool written = q && q->group == PARAM_ADAPTER;
-        int64_t end = q ? q->at : p->n;
-        if (q && !written)
-            continue;
-        if (end > from)
-            op->zero(p->m->dev, grad + from, (size_t)(end - from) * sizeof *grad);
-        if (q) {
-            tensor t = params_grad(p, q);
-            from = q->at + tensor_count(&t);
-        }
-    }
 }

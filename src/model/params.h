@@ -12,10 +12,11 @@
  *
  * `mirror` shows backward where their gradients are (mirror.h).
  *
- * With several processes (those that the device of the model has joined) each owns segments of the
- * flat buffers (shards.h). Where forward reads a copy in bf16, a process keeps the master weights
- * of its own segments alone; what forward reads in f32 (norms, routers, biases) it has a whole copy
- * of, `exact`. Where forward reads the master weights themselves they are whole.
+ * `own` is the list of ranges that this process updates and has the moments of: all in one process;
+ * with several (those that the device of the model has joined) each segment (flat.h) is in one of
+ * their lists. Where forward reads a copy in bf16, they divide the master weights as well
+ * (`divided`), and what forward reads in f32 (norms, routers, biases) each has a whole copy of,
+ * `exact`. Where forward reads the master weights themselves they are whole.
  *
  * Gradients are a flat buffer too, or a window (train_spec.window). Backward completes gradients in
  * stages: those of the head and the final norm, of each layer from the top one down, and of the
@@ -32,7 +33,7 @@
 #include "arch/param_group.h"
 #include "format/expertcfg.h"
 #include "model/mirror.h"
-#include "model/shards.h"
+#include "model/flat.h"
 
 enum {
     TARGET_Q = 1 << 0,
@@ -59,9 +60,10 @@ typedef struct train_spec {
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */
     bool fp8_grads; /* gradients pass through frozen linears in fp8, on a device that has it */
-    bool window;    /* gradients have a window: gradient.h adds them up in shards */
-    bool lean;      /* in bf16 there is no copy of the adapters: products round them each time */
-    uint64_t seed;  /* of what is initialised here */
+    bool window;    /* gradients have a window: they are added up by rounds (gradient.h) */
+    bool no_adapter_copies; /* in bf16 there is no copy of the adapters: products round them each
+                               time */
+    uint64_t seed;          /* of what is initialised here */
 } train_spec;
 
 enum { PARAM_NAME = 160 };
@@ -87,42 +89,43 @@ typedef struct grad_stage {
 
 /* Elements [first, end) of the flat buffers that lie side by side in the window. */
 typedef struct grad_run {
-    shard_range flat;
+    flat_range flat;
     int64_t at; /* in the window */
     int32_t stage;
 } grad_run;
 
-struct params {
+typedef struct params {
     pesc_model *m; /* borrowed */
     train_spec spec;
     param *list;
     size_t n_list;
     int64_t n;                   /* elements of a flat buffer, padding included */
     int64_t count[PARAM_GROUPS]; /* parameters, padding not included */
-    shards shards;               /* of the flat buffers */
-    bool sharded;                /* master has this process' segments alone, in their own order */
-    tensor master;               /* f32 [n], or of its segments */
-    int64_t n_grad;              /* elements of `grad`: n, or of the window */
-    tensor grad;                 /* f32: where backward adds gradients */
-    tensor own_grad;    /* f32: of a step, this process' segments; absent: they are in `grad` */
+    int64_t segment;             /* elements of a segment, but for the last */
+    own_range *own;              /* [n_own]: what this process updates */
+    size_t n_own;
+    int64_t n_kept;  /* elements that it keeps for these alone: moments, divided master weights */
+    bool divided;    /* master has them alone */
+    tensor master;   /* f32 [n], or of its own ranges */
+    int64_t n_grad;  /* elements of `grad`: n, or of the window */
+    tensor grad;     /* f32: where backward adds gradients */
+    tensor own_grad; /* f32: of a step, its own ranges; absent: they are in `grad` */
     grad_stage *stages; /* [n_stages]; NULL: there is no window */
     int32_t n_stages;
     grad_run *runs; /* [n_runs], in the order of the flat buffers */
     size_t n_runs;
     bool flat;       /* forward reads some of them in the flat buffers */
-    int64_t n_work;  /* elements of `work`: n, but where it is lean */
+    int64_t n_work;  /* elements of `work`: n, but without those copies */
     tensor work;     /* bf16: what forward reads there when it computes in bf16; or absent */
     int64_t n_exact; /* elements of `exact` */
-    tensor exact;    /* f32, where master is sharded */
-    struct exact_piece *pieces; /* of `exact`, by owner; see params_shards.c */
-    size_t n_pieces;
-    void *memory; /* of master, work and exact: the model's, once its tensors point there */
+    tensor exact;    /* f32, where master is divided */
+    void *memory;    /* of master, work and exact: the model's, once its tensors point there */
     size_t memory_bytes;
     void *grad_memory;
     grad_mirror mirror;
     lora *loras; /* those attached here; the model's, like `memory` */
     lora *lora_grads;
-};
+} params;
 
 /* Points the model's trained tensors to copies in the flat buffers and attaches LoRA to targets
  * that have none; frozen tensors stay where they are. LoRA that was loaded keeps its rank and
@@ -134,7 +137,7 @@ struct params {
 pesc_status params_open(params **out, pesc_model *m, const train_spec *spec);
 void params_close(params *p); /* NULL is allowed */
 
-/* One parameter's part of a buffer. Of sharded master weights there is none: data is NULL. */
+/* One parameter's part of a buffer. Of divided master weights there is none: data is NULL. */
 tensor params_master(const params *p, const param *q);
 tensor params_grad(const params *p, const param *q);
 void params_zero_grad(params *p);
@@ -150,7 +153,8 @@ void params_start_grad(params *p);
 
 static inline bool params_has_copy(const params *p, const param *q)
 {
-    return !p->spec.lean || q->group != PARAM_ADAPTER; /* in `work`, where there is one */
+    return !p->spec.no_adapter_copies ||
+           q->group != PARAM_ADAPTER; /* in `work`, where there is one */
 }
 
 /* Elements [first, first + n) of a parameter get the values of `x`, f32 [n] in device memory: in
@@ -167,8 +171,8 @@ void params_write_back(params *p);
 bool params_take_stages(params *p, const config *c);
 void params_place_stages(params *p, const config *c);
 
-/* When the list is there: who owns what of it, and its places in the window. */
-pesc_status params_divide(params *p);
+/* When the list is there: where each gradient is, in the window if there is one. */
+pesc_status params_place_grads(params *p);
 
 /* In which stage of backward a gradient is completed. */
 static inline int32_t params_stage(const params *p, const param *q)
@@ -176,9 +180,6 @@ static inline int32_t params_stage(const params *p, const param *q)
     return p->n_stages - 2 - q->ready;
 }
 
-/* Every process has updated its segments, and `work` with them where master is sharded; then
- * forward sees those of all processes. */
-pesc_status params_gather(params *p, wire *w);
 static inline bool params_work_whole(const params *p)
 {
     return p->work.data && p->n_work == p->n;
@@ -207,8 +208,8 @@ typedef struct params_size {
 /* Of weights and gradients, in the one of so many processes that has most. */
 int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes);
 
-/* Whether master is sharded among so many processes; own: train_spec.own. */
-static inline bool params_shards_master(bool own, dtype act_dt, int64_t processes)
+/* Whether master is divided among so many processes; own: train_spec.own. */
+static inline bool params_divides_master(bool own, dtype act_dt, int64_t processes)
 {
     return processes > 1 && act_dt == DT_BF16 && !own;
 }

@@ -97,3 +97,10 @@ void params_configure(config *c, const train_spec *s)
                          .expert_dim = s->lora_r,
                          .adapter_scale = s->lora_alpha / (float)s->lora_r };
 }
+
+int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes)
+{
+    bool divided = params_divides_master(z->own, act_dt, processes);
+    int64_t master = divided ? flat_most(z->n, processes) + z->n_exact : z->n;
+    return (master + z->n_grad) * 4 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
+}

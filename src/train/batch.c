@@ -6,6 +6,9 @@ struct batch {
     dataset *data; /* borrowed */
     packer *pack;
     loss_kind loss;
+    packer *ahead;        /* the records of the next load */
+    uint64_t ahead_first; /* which they are */
+    int32_t ahead_count;  /* 0: none are read */
 };
 
 pesc_status batch_open(batch **out, dataset *data, batch_options opt)
@@ -16,9 +19,11 @@ pesc_status batch_open(batch **out, dataset *data, batch_options opt)
         return fail_nomem("a batch", sizeof *b);
     b->data = data;
     b->loss = opt.loss;
-    pesc_status s =
-        pack_open(&b->pack, (pack_limits){ .max_tokens = opt.micro_tokens,
-                                           .max_seqs = opt.packing ? opt.micro_tokens : 1 });
+    pack_limits lim = { .max_tokens = opt.micro_tokens,
+                        .max_seqs = opt.packing ? opt.micro_tokens : 1 };
+    pesc_status s = pack_open(&b->pack, lim);
+    if (s == PESC_OK)
+        s = pack_open(&b->ahead, lim);
     if (s == PESC_OK)
         *out = b;
     else
@@ -31,6 +36,7 @@ void batch_close(batch *b)
     if (!b)
         return;
     pack_close(b->pack);
+    pack_close(b->ahead);
     mem_free(b);
 }
 
@@ -48,19 +54,42 @@ static void weigh(const batch *b)
     }
 }
 
-pesc_status batch_load(batch *b, uint64_t first, int32_t count)
+static pesc_status read_records(const batch *b, packer *to, uint64_t first, int32_t count)
 {
-    pack_clear(b->pack);
+    pack_clear(to);
     for (int32_t i = 0; i < count; i++) {
         const sequence *list;
         size_t n;
         TRY(dataset_at(b->data, first + (uint64_t)i, &list, &n));
         for (size_t j = 0; j < n; j++) /* the first token has nothing before it that predicts it */
-            TRY(pack_add(b->pack, &(pack_item){ .ids = list[j].ids,
-                                                .n = list[j].n,
-                                                .next = list[j].labels + 1,
-                                                .n_next = list[j].n - 1 }));
+            TRY(pack_add(to, &(pack_item){ .ids = list[j].ids,
+                                           .n = list[j].n,
+                                           .next = list[j].labels + 1,
+                                           .n_next = list[j].n - 1 }));
     }
+    return PESC_OK;
+}
+
+void batch_read_ahead(batch *b, uint64_t first, int32_t count)
+{
+    bool fine = read_records(b, b->ahead, first, count) == PESC_OK;
+    b->ahead_first = first;
+    b->ahead_count = fine ? count : 0;
+}
+
+int32_t batch_ahead(const batch *b)
+{
+    return b->ahead_count;
+}
+
+pesc_status batch_load(batch *b, uint64_t first, int32_t count)
+{
+    if (b->ahead_count != count || b->ahead_first != first)
+        TRY(read_records(b, b->ahead, first, count));
+    packer *ready = b->ahead;
+    b->ahead = b->pack;
+    b->pack = ready;
+    b->ahead_count = 0;
     weigh(b);
     return PESC_OK;
 }

@@ -23,6 +23,12 @@ void batch_close(batch *b);                                            /* NULL i
 
 /* Loads `count` records from position `first` of the run on. */
 pesc_status batch_load(batch *b, uint64_t first, int32_t count);
+
+/* Reads records for the next batch_load(), while the device computes with those that are loaded,
+ * which stay as they are. A failure is that of batch_load(), which then reads them again. */
+void batch_read_ahead(batch *b, uint64_t first, int32_t count);
+int32_t batch_ahead(const batch *b); /* how many were read */
+
 int32_t batch_micros(const batch *b);
 micro_batch batch_micro(const batch *b, int32_t i); /* borrowed until the next load */
 int64_t batch_tokens(const batch *b);               /* of all sequences */

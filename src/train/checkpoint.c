@@ -22,11 +22,11 @@ enum { MAX_STATE = 1 << 20 };
 
 /* ---- writing ---- */
 
-static pesc_status write_text(const char *dir, const char *name, const str *text)
+static pesc_status write_text(const char *dir, const char *name, const char *text)
 {
     char *path = io_join(dir, name);
-    pesc_status s =
-        path && str_ok(text) ? io_write_file(path, text->p, text->n) : fail_nomem(name, text->n);
+    size_t n = text ? strlen(text) : 0;
+    pesc_status s = path && text ? io_write_file(path, text, n) : fail_nomem(name, n);
     mem_free(path);
     return s;
 }
@@ -36,7 +36,7 @@ static pesc_status write_json(const char *dir, const char *name, json_t *v)
     str text = { 0 };
     json_put(&text, v, JSON_INDENT(1));
     str_putc(&text, '\n');
-    pesc_status s = write_text(dir, name, &text);
+    pesc_status s = write_text(dir, name, str_ok(&text) ? text.p : NULL);
     str_free(&text);
     json_decref(v);
     return s;
@@ -138,7 +138,7 @@ static pesc_status write_patch(const checkpoint *c, const char *dir)
     if (!own)
         return PESC_OK;
     expertcfg_put(&text, own);
-    pesc_status s = write_text(dir, EXPERTCFG_FILE, &text);
+    pesc_status s = write_text(dir, EXPERTCFG_FILE, str_ok(&text) ? text.p : NULL);
     str_free(&text);
     return s == PESC_OK ? patch_describe(dir, c->patch_base) : s;
 }
@@ -146,8 +146,7 @@ static pesc_status write_patch(const checkpoint *c, const char *dir)
 /* Opening, merging and exporting the run then use the template that it was trained with. */
 static pesc_status write_template(const checkpoint *c, const char *dir)
 {
-    str text = { .p = (char *)(uintptr_t)c->jinja, .n = c->jinja ? strlen(c->jinja) : 0 };
-    return c->jinja ? write_text(dir, "chat_template.jinja", &text) : PESC_OK;
+    return c->jinja ? write_text(dir, "chat_template.jinja", c->jinja) : PESC_OK;
 }
 
 /* ---- trainer_state.json: Hugging Face's keys, and ours ---- */
@@ -247,12 +246,11 @@ static pesc_status lay_out(const checkpoint *c, const parts *a, const char *dir)
 static pesc_status write_rest(const checkpoint *c, const checkpoint_state *s, const parts *a,
                               const char *dir)
 {
-    str yaml = { .p = (char *)(uintptr_t)c->yaml, .n = strlen(c->yaml) };
     if (a->of[PART_ADAPTER].n)
         TRY(write_adapter_config(c, dir));
     TRY(write_config_keys(c, dir));
     TRY(write_patch(c, dir));
-    TRY(write_text(dir, "run.yaml", &yaml));
+    TRY(write_text(dir, "run.yaml", c->yaml));
     TRY(write_template(c, dir));
     TRY(write_state(c, s, dir));
     runstate_manifest about = c->about;

@@ -42,10 +42,10 @@ typedef struct checkpoint {
     bool on_host;            /* their buffers are copies in host memory, whatever the device */
     runstate_manifest about; /* its step is ignored */
     char patch_base[17];     /* method esft: patched_base_hash() of the base */
-    const char *yaml;        /* run.yaml's text */
+    char *yaml;              /* run.yaml's text; the trainer's, like jinja */
     const char *data_diff;   /* how the data differs from that of the run so far; NULL: not known */
     bool allow_other_data;   /* load a checkpoint though its data was another */
-    const char *jinja;       /* chat_template.jinja, where it is not the base's; else NULL */
+    char *jinja;             /* chat_template.jinja, where it is not the base's; else NULL */
     int64_t steps;           /* of the run */
     int64_t keep;            /* newest whole ones that stay, at least 2; 0: all. The best stays. */
     int64_t *whole;          /* [n_whole]: steps whose checkpoints are known to be undamaged */

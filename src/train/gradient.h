@@ -1,33 +1,23 @@
 /* gradient: the gradient of a step as a sum that does not depend on the number of processes.
  *
  * The micro-batches of a step are groups, whose gradients are added by a binary tree over their
- * numbers; within a group gradients are accumulated one after another. What a process adds on its
- * own, and what processes then add of each other's sums, are the same additions in any case, so 1,
- * 2, 4 ... `groups` processes give the same bits. A group without a micro-batch is left out of the
- * tree. Between processes the sum is a reduce-scatter: each receives its segments (shards.h) of the
- * others' gradients, a piece at a time, and adds them in the order of the tree. There are two ways
- * to divide the tree:
+ * numbers; within a group gradients are accumulated one after another. A group without a
+ * micro-batch is left out of the tree. Where several processes share the work each has a part of
+ * the tree, adds that up on its own, and what they then add of each other's sums (`reducer`) are
+ * the same additions; so 1, 2, 4 ... `groups` processes give the same bits.
  *
- * By groups: group g has the micro-batches from g * micros / groups on, and a process an aligned
- * subtree of the groups. It adds up whole gradients of its own, with a partial sum in memory for
- * each level of the tree that is in use, and there is one exchange a step.
+ * Either group g has the micro-batches from g * micros / groups on, and a process groups that
+ * follow each other. Or, by rounds, every micro-batch is a group of its own, and in round r process
+ * p computes micro-batch r * size + p: then no process needs a whole gradient (dist/reduce.h).
  *
- * By rounds, where every micro-batch is a group of its own: in round r process p computes
- * micro-batch r * size + p. The micro-batches of a round are an aligned subtree, and its sum joins
- * those of the rounds before as one adds to a binary counter. There is an exchange for each round,
- * but no process ever has a whole gradient: backward writes into a window (params.h) from which
- * every stage is exchanged at once, and partial sums are of the process' own segments (ZeRO-2). One
- * process that adds by rounds makes the same additions with whole gradients.
- *
- * The exchange happens in buckets, of a few layers or of a stage, beginning with the top ones: when
- * backward has passed the layers of a bucket, another thread exchanges and adds it while backward
- * goes on. PESC_BUCKET_DELAY in the environment makes each bucket take that many milliseconds more,
- * so that the part of the time that is hidden by backward can be measured. */
+ *     gradient_begin(g, micros, true);
+ *     for each micro-batch i of gradient_own(g):
+ *         gradient_start(g, i, ...), model_train(), gradient_layer_done(g, -1)
+ *     gradient_finish(g, ...); */
 #ifndef PESC_TRAIN_GRADIENT_H
 #define PESC_TRAIN_GRADIENT_H
 
 #include "model/params.h"
-#include "model/traffic.h"
 
 enum { GRADIENT_LEVELS = 10 }; /* log2 of the largest number of groups */
 
@@ -35,50 +25,79 @@ typedef struct gradient_shape {
     int64_t groups; /* a power of two, at least the number of processes */
     int64_t micros; /* micro-batches of a step at most; a step that has more may fail */
     int64_t processes;
-    bool rounds; /* by rounds; then there are at least as many groups as micro-batches */
+    bool rounds;    /* by rounds; then there are at least as many groups as micro-batches */
+    int64_t wanted; /* groups, had there been fewer processes */
 } gradient_shape;
 
-/* What the thread of the exchanges has to do, and when it did it. */
-typedef struct gradient_bucket {
-    int32_t first, end;   /* by groups: rounds of segments */
-    int32_t stage, round; /* by rounds */
-    bool last;            /* it is the last round */
-    int64_t number;       /* of the exchange */
-    double began, ended;  /* clock_seconds() */
-} gradient_bucket;
+typedef struct gradient gradient;
+typedef struct gradient_time gradient_time;
 
-typedef struct gradient {
-    params *p;        /* borrowed */
-    comm *comm;       /* the processes; NULL: one */
-    traffic *traffic; /* the model's; NULL: one process */
+/* What each micro-batch of a step adds to the numbers of the step, beside its gradient: a record of
+ * `bytes` for each, of which a process fills in those of its own. */
+typedef struct micro_records {
+    char *list; /* [micros * bytes] */
+    size_t bytes;
+} micro_records;
+
+/* How several processes add their gradients. */
+typedef struct reducer reducer;
+struct reducer {
+    /* As gradient_layer_done(). */
+    void (*layer_done)(reducer *r, int32_t layer);
+    /* As gradient_finish(). */
+    pesc_status (*finish)(reducer *r, const micro_records *m, gradient_time *time);
+    /* Every process has updated what it owns, and `work` with it where master is divided; then
+     * forward sees the weights of all processes. */
+    pesc_status (*publish)(reducer *r);
+    void (*close)(reducer *r);
+};
+
+/* How long exchanges took, from when all processes had something to exchange, and the part of it
+ * during which backward did not wait for it. */
+struct gradient_time {
+    double seconds, hidden;
+};
+
+struct gradient {
+    params *p; /* borrowed */
     gradient_shape shape;
-    int32_t partial;              /* sums: one for each level of the tree */
-    tensor sums[GRADIENT_LEVELS]; /* f32: [n], or with a window of this process' segments */
-    tensor pieces;                /* f32 [size, piece]: of the other processes */
-    int64_t piece;                /* elements */
-    wire wire;
-    peer_part *send, *recv; /* [size] */
+    reducer *reducer;             /* NULL: one process */
+    int32_t levels;               /* sums: one for each level of the tree */
+    tensor sums[GRADIENT_LEVELS]; /* f32: [n], or with a window of what this process owns */
     void *memory;
     size_t bytes;
-    double delay; /* seconds */
 
     /* of the step at hand */
-    int32_t micros;
-    int32_t level;            /* partial sums in use */
-    int32_t sent;             /* by groups: rounds of segments that were handed over */
-    int32_t round, stage;     /* by rounds: at hand */
-    int64_t taken[2];         /* by rounds: buckets up to the last stage with an even, odd number */
-    int64_t buckets, counted; /* handed over, and those whose time was counted */
-    gradient_bucket jobs[TRAFFIC_BUCKETS]; /* bucket i is in place i % TRAFFIC_BUCKETS */
-    double seconds, exposed;               /* of exchanges, and while backward waited for them */
-    int64_t last;                          /* number of the last exchange */
-} gradient;
+    bool train;      /* false: losses alone are computed */
+    int32_t micros;  /* of all processes */
+    int32_t micro;   /* at hand */
+    int64_t group;   /* and its group; -1: none was computed yet */
+    int32_t waiting; /* partial sums in use */
+};
+
+/* Micro-batches of a step, at most. */
+int64_t gradient_micros(const pesc_train_options *o);
+
+/* grad_groups, or where it is auto the most groups, up to 8, whose partial sums of `trained`
+ * elements take at most an eighth of a device in one process (a model that is too large for one
+ * process has 8): the choice does not depend on the number of processes. */
+int64_t gradient_groups(const pesc_train_options *o, const device *dev, const train_spec *spec,
+                        int64_t trained);
+
+/* How the gradient of a step is added: by rounds where the weights of the model train and each
+ * micro-batch can be a group of its own, whatever the number of processes. There is at least one
+ * group for each process. */
+gradient_shape gradient_shape_of(const pesc_train_options *o, const device *dev,
+                                 const train_spec *spec, int64_t trained);
+
+/* Whether a method trains the weights of the model, not just what was added to it: gradients are
+ * then so large that exchanging each micro-batch's costs less than keeping them whole. */
+bool gradient_of_model(const train_spec *s);
 
 /* Bytes of partial sums that one process needs for n numbers. */
 uint64_t gradient_bytes(const gradient_shape *s, int64_t n);
 
-/* Among the processes that the device of p has joined. Where there are several and they add by
- * rounds, p has a window. */
+/* Where the device of p has joined other processes and they add by rounds, p has a window. */
 pesc_status gradient_open(gradient **out, params *p, const gradient_shape *shape);
 void gradient_close(gradient *g); /* NULL is allowed */
 
@@ -86,33 +105,35 @@ void gradient_close(gradient *g); /* NULL is allowed */
 typedef struct micro_range {
     int32_t first, end, step;
 } micro_range;
-micro_range gradient_micros(const gradient *g, int32_t micros, int32_t rank);
+micro_range gradient_range(const gradient_shape *s, int32_t micros, int32_t rank);
 static inline int32_t micro_count(micro_range r)
 {
     return r.first < r.end ? (r.end - r.first + r.step - 1) / r.step : 0;
 }
 
-/* Computes the gradients of a run of micro-batches, accumulated in p->grad, which is ready. */
-typedef pesc_status (*gradient_fn)(void *ctx, micro_range range);
+/* A step of so many micro-batches begins, of which this process computes *own: with their
+ * gradients (train), or their losses alone. PESC_NOMEM, as of gradient_start(): the step has more
+ * micro-batches than was planned for. */
+pesc_status gradient_begin(gradient *g, int32_t micros, bool train, micro_range *own);
 
-/* The sum over the micro-batches of this process but for its last additions: gradient_finish() must
- * follow. While fn computes the last micro-batch, and with a window every one, it calls
- * gradient_layer_done(). */
-pesc_status gradient_sum(gradient *g, int32_t micros, gradient_fn fn, void *ctx);
+/* Micro-batch i begins, in the order of *own. *first: it is the first of a group, and p->grad is as
+ * params_start_grad() leaves it. */
+pesc_status gradient_start(gradient *g, int32_t micro, bool *first);
 
-/* The device has all the work of a micro-batch down to backward of this layer: as
- * train_input.layer_done. Without it (which a window does not allow) all is exchanged at the end.
- */
-void gradient_layer_done(gradient *g, int32_t layer);
+/* The device has all the work of the micro-batch at hand down to backward of this layer, from
+ * n_layers, the head, on; -1: all of it. */
+static inline void gradient_layer_done(gradient *g, int32_t layer)
+{
+    if (g->reducer)
+        g->reducer->layer_done(g->reducer, layer);
+}
 
-/* How long the exchange took, from when all processes had a bucket, and the part of it during which
- * backward did not wait for it. */
-typedef struct gradient_time {
-    double seconds, hidden;
-} gradient_time;
+/* All micro-batches of this process are computed. After it what this process owns of p->grad, or
+ * where there is a window p->own_grad, holds the sum over all micro-batches, the rest is not
+ * defined, and the records of all are there. Waits for backward. */
+pesc_status gradient_finish(gradient *g, const micro_records *m, gradient_time *time);
 
-/* After it this process' segments of p->grad, or where there is a window p->own_grad, hold the sum
- * over all micro-batches; the rest is not defined. Waits for backward. */
-pesc_status gradient_finish(gradient *g, gradient_time *time);
+/* Adds the partial sums that wait to a part of p->grad, whose last micro-batch is computed. */
+void gradient_add_waiting(gradient *g, flat_range part);
 
 #endif

@@ -14,7 +14,7 @@
 typedef struct pending {
     io_log *log;
     str waiting;
-    bool told; /* that it cannot be written */
+    bool failing; /* it could not be written: a notice has said so */
 } pending;
 
 struct metrics {
@@ -39,9 +39,9 @@ static pesc_status flush(pending *f)
 static void flush_or_tell(pending *f)
 {
     pesc_status s = flush(f);
-    if (s != PESC_OK && !f->told)
+    if (s != PESC_OK && !f->failing)
         log_notice("%s; training goes on and tries again", pesc_last_error());
-    f->told = s != PESC_OK;
+    f->failing = s != PESC_OK;
 }
 
 static pesc_status open_tb(pending *f, const char *run)

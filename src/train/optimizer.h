@@ -5,30 +5,28 @@
  * update reads and writes directly. The gradient is clipped to a norm; when it is not finite
  * nothing changes, neither weights nor moments.
  *
- * With several processes (those that the device of params has joined) each has the moments of its
- * segments of the flat buffers alone (shards.h), updates these, and receives the others' weights.
- */
+ * Only what this process owns (params.own) is summed and updated, and has moments. */
 #ifndef PESC_TRAIN_OPTIMIZER_H
 #define PESC_TRAIN_OPTIMIZER_H
 
-#include "model/params.h"
+#include "train/gradient.h"
 
 typedef struct optimizer_options {
     bool eight_bit;
     bool paged;  /* moments in the host's memory */
     double clip; /* 0: none */
     double beta1, beta2, eps, weight_decay;
+    reducer *reducer; /* who learns of updates, and from whom; NULL: one process */
 } optimizer_options;
 
 typedef struct optimizer {
     params *p; /* borrowed */
     optimizer_options opt;
-    tensor m, v;             /* f32 or u8 [n] of this process' segments */
+    tensor m, v;             /* f32 or u8 [params.n_kept] */
     tensor m_scale, v_scale; /* f32, one for each 256; absent with f32 moments */
     tensor sumsq;            /* f32 [1] */
-    tensor squares;          /* f32 [SHARD_SEGMENTS]: of its segments, by round */
-    wire wire;
-    void *memory, *paged; /* paged: NULL where moments lie in memory too */
+    tensor squares;          /* f32 [FLAT_SEGMENTS]: of its own segments */
+    void *memory, *paged;    /* paged: NULL where moments lie in memory too */
     size_t bytes, paged_bytes;
 } optimizer;
 
@@ -36,7 +34,7 @@ pesc_status optimizer_open(optimizer **out, params *p, const optimizer_options *
 void optimizer_close(optimizer *o);                  /* NULL is allowed */
 uint64_t optimizer_bytes(int64_t n, bool eight_bit); /* of the moments of n numbers */
 
-/* The norm of the gradient, of which each process has its segments; not finite when one of its
+/* The norm of the gradient, of which each process has what it owns; not finite when one of its
  * elements is not. */
 pesc_status optimizer_norm(optimizer *o, double *norm);
 

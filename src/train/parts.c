@@ -27,10 +27,10 @@ static part_entry *add(part_list *l, const char *prefix, const char *name, tenso
     return to;
 }
 
-/* A buffer of the optimiser, of which this process has its segments. */
+/* A buffer of the optimiser, of which this process has what it owns. */
 static bool add_moment(parts *a, const char *name, tensor own, int64_t per)
 {
-    own.ne[0] = (a->p->shards.n + per - 1) / per;
+    own.ne[0] = (a->p->n + per - 1) / per;
     part_entry *e = add(&a->of[PART_MOMENTS], "", name, own);
     if (e)
         e->per = per;
@@ -53,7 +53,7 @@ static bool add_param(parts *a, const param *q)
     if (!e)
         return false;
     e->q = q;
-    if (p->sharded) {
+    if (p->divided) {
         e->t.data = p->master.data;
         e->per = 1;
         e->at = q->at;
@@ -146,30 +146,16 @@ static pesc_status fill_span(const writing *w, size_t tensor_at, uint64_t first,
     return PESC_OK;
 }
 
-/* What a segment has of a tensor: in the flat buffers, and in the memory of its owner. */
-static shard_range segment_range(const parts *a, const part_entry *e, int64_t segment)
+/* Fills in what this process owns of a tensor. */
+static pesc_status fill_own(const writing *w, const part_entry *e, size_t tensor_at)
 {
-    shard_range all = { e->at, e->at + tensor_count(&e->t) * e->per };
-    return shards_within(&a->p->shards, segment, all);
-}
-
-static tensor segment_part(const parts *a, const part_entry *e, int64_t segment)
-{
-    const shards *s = &a->p->shards;
-    shard_range r = segment_range(a, e, segment);
-    int64_t at = shards_at(s, segment) + r.first - shards_segment(s, segment).first;
-    return shards_part(e->t, (shard_range){ at, at + r.end - r.first }, e->per);
-}
-
-/* This process' segments of a tensor. */
-static pesc_status fill_segments(const writing *w, const part_entry *e, size_t tensor_at)
-{
-    const shards *s = &w->a->p->shards;
+    const params *p = w->a->p;
+    flat_range all = { e->at, e->at + tensor_count(&e->t) * e->per };
     size_t each = dtype_block_bytes(e->t.dt);
-    for (int32_t i = 0; i < s->n_segments; i++) {
-        uint64_t first = (uint64_t)((segment_range(w->a, e, i).first - e->at) / e->per) * each;
-        if (shards_owner(s, i) == comm_rank(s->comm))
-            TRY(fill_span(w, tensor_at, first, segment_part(w->a, e, i)));
+    for (size_t i = 0; i < p->n_own; i++) {
+        flat_range own = flat_within(p->own[i].flat, all);
+        uint64_t first = (uint64_t)((own.first - e->at) / e->per) * each;
+        TRY(fill_span(w, tensor_at, first, flat_part(e->t, flat_own(&p->own[i], own), e->per)));
     }
     return PESC_OK;
 }
@@ -178,11 +164,11 @@ static pesc_status fill_segments(const writing *w, const part_entry *e, size_t t
 static pesc_status fill_list(writing *w, int which)
 {
     const part_list *l = &w->a->of[which];
-    const comm *c = w->a->p->shards.comm;
+    const peers *all = w->a->p->m->dev->peers;
     for (size_t i = 0; i < l->n; i++) {
-        bool ours = (int32_t)(i % (size_t)comm_size(c)) == comm_rank(c);
+        bool ours = (int32_t)(i % (size_t)peers_size(all)) == peers_rank(all);
         if (l->list[i].per)
-            TRY(fill_segments(w, &l->list[i], i));
+            TRY(fill_own(w, &l->list[i], i));
         else if (ours)
             TRY(fill_span(w, i, 0, l->list[i].t));
     }
@@ -236,13 +222,14 @@ typedef struct reading {
 
 static void read_moment(const parts *a, const part_entry *e, const weight *w)
 {
-    const shards *s = &a->p->shards;
-    device *dev = a->p->m->dev;
-    tensor file = { .data = (void *)(uintptr_t)w->data, .dt = e->t.dt };
-    for (int32_t i = 0; i < s->n_segments; i++) {
-        tensor to = segment_part(a, e, i), from = shards_part(file, shards_segment(s, i), e->per);
-        if (shards_owner(s, i) == comm_rank(s->comm))
-            dev->op->upload(dev, to.data, from.data, tensor_bytes(&to));
+    const params *p = a->p;
+    device *dev = p->m->dev;
+    size_t each = dtype_block_bytes(e->t.dt);
+    for (size_t i = 0; i < p->n_own; i++) {
+        flat_range own = p->own[i].flat;
+        tensor to = flat_part(e->t, flat_own(&p->own[i], own), e->per);
+        dev->op->upload(dev, to.data, w->data + (size_t)(own.first / e->per) * each,
+                        tensor_bytes(&to));
     }
 }
 

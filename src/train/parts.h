@@ -11,9 +11,9 @@ typedef enum part { PART_ADAPTER, PART_TRAINED, PART_MOMENTS, PARTS } part;
 /* One tensor of a file, in device memory. */
 typedef struct part_entry {
     char name[PARAM_NAME + 20];
-    tensor t;    /* as the file has it; where it is sharded, data is what this process has of all */
-    int64_t per; /* sharded: elements of the flat buffers to one of t; 0: t is whole */
-    int64_t at;  /* sharded: where t begins in the flat buffers */
+    tensor t;    /* as the file has it; where it is divided, data is what this process has of all */
+    int64_t per; /* divided: elements of the flat buffers to one of t; 0: t is whole */
+    int64_t at;  /* divided: where t begins in the flat buffers */
     const param *q; /* NULL: moments */
 } part_entry;
 
@@ -36,13 +36,13 @@ void parts_free(parts *a);
 uint64_t parts_bytes(const parts *a); /* of all files, with an estimate for headers */
 
 /* The files that are not empty are written into `dir` by all processes at the same time: rank 0
- * lays them out, and when that is done each process fills in its part: its segments of what is
- * sharded, and every size-th tensor of what all have. */
+ * lays them out, and when that is done each process fills in its part: what it owns of what is
+ * divided, and every size-th tensor of what all have. */
 pesc_status parts_lay_out(const parts *a, const char *dir);
 pesc_status parts_fill(const parts *a, const char *dir);
 
-/* Fills all tensors, and what forward reads of them, from the files in `dir`, moments with this
- * process' segments; each must be there with the same dtype and shape, and no other weight. */
+/* Fills all tensors, and what forward reads of them, from the files in `dir`, moments with what
+ * this process owns; each must be there with the same dtype and shape, and no other weight. */
 pesc_status parts_read(const parts *a, const char *dir);
 
 #endif

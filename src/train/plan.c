@@ -2,11 +2,11 @@
 
 #include "backend/memory.h"
 #include "base/args.h"
+#include "train/gradient.h"
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/settings.h"
 #include "train/sketch.h"
-#include "train/together.h"
 
 #include <string.h>
 
@@ -89,7 +89,7 @@ static uint64_t minus(uint64_t a, uint64_t b)
 /* Of one process. */
 static uint64_t moment_bytes(const pesc_train_options *o, int64_t n)
 {
-    return optimizer_bytes(shards_most(n, o->processes), strcmp(o->optimizer, "adamw8") == 0);
+    return optimizer_bytes(flat_most(n, o->processes), strcmp(o->optimizer, "adamw8") == 0);
 }
 
 /* Of one process: what trains, its gradients and their partial sums; spec->window is set. */
@@ -98,30 +98,30 @@ static uint64_t trained_bytes(const plan_pass *p, const pesc_train_options *o, t
 {
     device *dev = p->dev;
     params_measure(size, &p->shape->cfg, spec);
-    gradient_shape shape = together_shape(o, dev, spec, size->n);
+    gradient_shape shape = gradient_shape_of(o, dev, spec, size->n);
     spec->window = o->processes > 1 && shape.rounds;
     params_measure(size, &p->shape->cfg, spec);
     return (uint64_t)params_bytes(size, p->shape->act_dt, o->processes) +
            gradient_bytes(&shape, size->n);
 }
 
-plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
+plan_savings plan_save(plan_pass *p, pesc_train_options *o, uint64_t available)
 {
     enum { LEAST = 2048 }; /* tokens of a forward; fewer leave a GPU idle */
     device *dev = p->dev;
     bool open = !o->micro_tokens && o->packing;
     train_spec spec = *p->spec;
     params_size size;
-    plan_spared s = { 0 };
+    plan_savings s = { 0 };
     p->lim = plan_limits(o, dev);
-    spec.lean = false;
+    spec.no_adapter_copies = false;
     uint64_t trained = trained_bytes(p, o, &spec, &size);
     available = minus(available, moment_bytes(o, size.n));
     uint64_t room = plan_room(minus(available, trained));
-    s.lean = plan_pass_bytes(p, wish(p, o->keep)) > room &&
-             !params_shards_master(size.own, p->shape->act_dt, o->processes);
-    spec.lean = s.lean;
-    if (s.lean)
+    s.no_adapter_copies = plan_pass_bytes(p, wish(p, o->keep)) > room &&
+                          !params_divides_master(size.own, p->shape->act_dt, o->processes);
+    spec.no_adapter_copies = s.no_adapter_copies;
+    if (s.no_adapter_copies)
         room = plan_room(minus(available, trained_bytes(p, o, &spec, &size)));
     while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= o->seq_len &&
            plan_pass_bytes(p, wish(p, 0)) > room) {
@@ -138,8 +138,8 @@ plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available)
 static uint64_t exchanged_bytes(const plan_pass *p, const pesc_train_options *o,
                                 const params_size *size, uint64_t trained)
 {
-    gradient_shape s = together_shape(o, p->dev, p->spec, size->n);
-    bool copies = params_shards_master(size->own, p->shape->act_dt, o->processes);
+    gradient_shape s = gradient_shape_of(o, p->dev, p->spec, size->n);
+    bool copies = params_divides_master(size->own, p->shape->act_dt, o->processes);
     int64_t times = p->spec->window ? (s.micros + s.processes - 1) / s.processes : 1;
     return trained * ((uint64_t)times * sizeof(float) + (copies ? 2 : 4));
 }
@@ -176,11 +176,11 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     plan_pass p = {
         .dev = s->dev, .shape = &s->shape, .spec = spec, .first_layer = size.first_layer
     };
-    plan_spared spared = plan_spare(&p, o, minus(out->available, out->model));
-    spec->lean = spared.lean;
+    plan_savings savings = plan_save(&p, o, minus(out->available, out->model));
+    spec->no_adapter_copies = savings.no_adapter_copies;
     out->trained = trained_bytes(&p, o, spec, &size);
     out->exchanged = exchanged_bytes(&p, o, &size, out->params_trained);
-    out->paged = spared.paged;
+    out->paged = savings.paged;
     uint64_t fixed = out->model + out->trained + (out->paged ? 0 : out->optimizer);
     uint64_t room = plan_room(minus(out->available, fixed));
     keep_counts keep = plan_keep(&p, o->keep, room);

@@ -27,15 +27,16 @@ uint64_t plan_pass_bytes(const plan_pass *p, keep_counts keep);
 pesc_status plan_check(const plan_pass *p, keep_counts keep);
 
 /* Measures where memory is short, cheapest in time first: adapters have no
- * copies (train_spec.lean) unless every layer keeps its activations beside them; forwards are
- * smaller, if that was left open, when layers would not even keep a partial activation checkpoint;
- * and the optimiser's moments go to the host's memory when nothing else fits beside them.
- * `available`: without weights that train, gradients and moments. Sets o->micro_tokens and p->lim.
+ * copies (train_spec.no_adapter_copies) unless every layer keeps its activations beside them;
+ * forwards are smaller, if that was left open, when layers would not even keep a partial activation
+ * checkpoint; and the optimiser's moments go to the host's memory when nothing else fits beside
+ * them. `available`: without weights that train, gradients and moments. Sets o->micro_tokens and
+ * p->lim.
  */
-typedef struct plan_spared {
-    bool lean, paged;
-} plan_spared;
-plan_spared plan_spare(plan_pass *p, pesc_train_options *o, uint64_t available);
+typedef struct plan_savings {
+    bool no_adapter_copies, paged;
+} plan_savings;
+plan_savings plan_save(plan_pass *p, pesc_train_options *o, uint64_t available);
 
 /* The part of free memory that activations may take: the rest is for everything small. */
 static inline uint64_t plan_room(uint64_t available)

@@ -136,7 +136,7 @@ static void key_of(const pesc_trainer *t, const dataset *d, char out[17])
     const dataset_options *o = dataset_how(d);
     char text[256];
     int n = snprintf(text, sizeof text, "%s %s %016llx %llu %llu %d %d %d %d", PESC_VERSION,
-                     t->saver.about.tokenizer_hash, (unsigned long long)dataset_hash(d),
+                     t->files.saver.about.tokenizer_hash, (unsigned long long)dataset_hash(d),
                      (unsigned long long)dataset_count(d), (unsigned long long)o->seed, o->seq_len,
                      (int)o->over, o->vocab, (int)o->keep_reasoning);
     str_hex(out, XXH3_64bits(text, (size_t)n));
@@ -328,7 +328,7 @@ pesc_status records_check(pesc_trainer *t)
             known = false;
             s = stats_read(sets[i], t->opt.stop, &r[i]);
         }
-    if (s == PESC_OK && t->resumed[0])
+    if (s == PESC_OK && t->files.resumed[0])
         tell_other_validation(t, saved);
     json_decref(saved);
     TRY(s);

@@ -94,14 +94,14 @@ static void begin(struct save_thread *s)
 static bool open_thread(pesc_trainer *t)
 {
     size_t bytes = copied_bytes(t->params, t->optim);
-    if (t->saving)
+    if (t->files.saving)
         return true;
     if (t->peers || bytes > memory_host_available() / 4)
         return false;
     struct save_thread *s = mem_zalloc(1, sizeof *s);
     if (!s)
         return false;
-    t->saving = s;
+    t->files.saving = s;
     s->bytes = bytes;
     s->memory = mem_alloc(bytes, 1);
     if (s->memory && thread_queue_open(&s->queue, 1, write_copy) == PESC_OK)
@@ -115,8 +115,8 @@ void save_open(pesc_trainer *t)
     bool early = t->opt.save_every || t->eval_data;
     if (!early || !open_thread(t))
         return;
-    t->saving->touching = true;
-    begin(t->saving);
+    t->files.saving->touching = true;
+    begin(t->files.saving);
 }
 
 /* Points the checkpoint of the thread to copies of the weights and moments. */
@@ -125,12 +125,12 @@ static pesc_status copy(struct save_thread *s, const pesc_trainer *t)
     device *dev = t->m->dev;
     s->params = *t->params;
     s->optim = *t->optim;
-    s->files = t->saver;
+    s->files = t->files.saver;
     s->files.p = &s->params;
     s->files.opt = &s->optim;
     s->files.on_host = true;
     s->state = t->state;
-    s->dir = t->dir;
+    s->dir = t->files.dir;
     tensor *all[COPIED] = { &s->params.master, &s->optim.m, &s->optim.v, &s->optim.m_scale,
                             &s->optim.v_scale };
     char *to = s->memory;
@@ -155,7 +155,7 @@ static void tell_notices(str *all)
 
 bool save_settle(pesc_trainer *t, bool wait)
 {
-    struct save_thread *s = t->saving;
+    struct save_thread *s = t->files.saving;
     if (!s || !s->busy || !thread_queue_take(s->queue, wait))
         return false;
     s->busy = false;
@@ -163,22 +163,22 @@ bool save_settle(pesc_trainer *t, bool wait)
         s->touching = false;
         return false;
     }
-    t->saver.whole = s->files.whole;
-    t->saver.n_whole = s->files.n_whole;
+    t->files.saver.whole = s->files.whole;
+    t->files.saver.n_whole = s->files.n_whole;
     tell_notices(&s->notices);
     if (s->status != PESC_OK) {
         log_notice("step %lld: could not be saved: %s; the run goes on and tries again",
                    (long long)s->state.step, s->why);
         return false;
     }
-    t->saved_step = s->state.step;
+    t->files.saved_step = s->state.step;
     return true;
 }
 
 int64_t save_newest(pesc_trainer *t)
 {
     save_settle(t, true);
-    return t->saved_step;
+    return t->files.saved_step;
 }
 
 static void drop(thread_job *job)
@@ -188,14 +188,14 @@ static void drop(thread_job *job)
 
 void save_close(pesc_trainer *t)
 {
-    struct save_thread *s = t->saving;
+    struct save_thread *s = t->files.saving;
     if (!s)
         return;
     save_settle(t, true);
     thread_queue_close(s->queue, drop);
     mem_free(s->memory);
     mem_free(s);
-    t->saving = NULL;
+    t->files.saving = NULL;
 }
 
 /* ---- saving ---- */
@@ -215,20 +215,20 @@ static pesc_status check_weights(pesc_trainer *t)
 pesc_status save_step(pesc_trainer *t, bool wait, bool *saved)
 {
     metrics_lengths at;
-    ASSERT(!t->saving || !t->saving->busy);
+    ASSERT(!t->files.saving || !t->files.saving->busy);
     *saved = false;
     TRY(check_weights(t));
-    TRY(peers_agree(t->peers, "flushing the logs", metrics_sync(t->log, &at)));
+    TRY(peers_agree(t->peers, "flushing the logs", metrics_sync(t->files.log, &at)));
     t->state.metrics_bytes = at.bytes[METRICS_STEPS];
     t->state.routing_bytes = at.bytes[METRICS_ROUTING];
     t->state.eval_bytes = at.bytes[METRICS_EVAL];
     if (!wait && open_thread(t)) {
-        TRY(copy(t->saving, t));
-        begin(t->saving);
+        TRY(copy(t->files.saving, t));
+        begin(t->files.saving);
         return PESC_OK;
     }
-    TRY(write_files(&t->saver, &t->state, t->dir));
-    t->saved_step = t->state.step;
+    TRY(write_files(&t->files.saver, &t->state, t->files.dir));
+    t->files.saved_step = t->state.step;
     *saved = true;
     return PESC_OK;
 }

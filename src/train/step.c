@@ -30,49 +30,21 @@ static bool out_of_patience(const pesc_trainer *t)
 /* Whether the last step was made. */
 static bool is_finished(const pesc_trainer *t)
 {
-    return t->state.step >= t->steps || out_of_patience(t);
+    return t->state.step >= t->length.steps || out_of_patience(t);
 }
 
 bool pesc_trainer_done(const pesc_trainer *t)
 {
-    return !t || (is_finished(t) && !t->state.eval_due && t->saved_step >= t->state.step);
+    return !t || (is_finished(t) && !t->state.eval_due && t->files.saved_step >= t->state.step);
 }
 
 /* The step at hand is the run's last. */
 static bool is_last(const pesc_trainer *t)
 {
-    return t->state.step + 1 >= t->steps;
+    return t->state.step + 1 >= t->length.steps;
 }
 
 /* ---- gradients ---- */
-
-/* The mean over layers of E sum_i f_i P_i, over all tokens of the step, so it does not depend on
- * the split into micro-batches. */
-static double balance_of(const pesc_trainer *t)
-{
-    int32_t experts = t->m->shape.cfg.moe.topk.n_experts;
-    double sum = 0;
-    for (int32_t l = 0; l < t->sparse_layers; l++) {
-        const double *f = t->balance + (ptrdiff_t)l * 2 * experts, *p = f + experts;
-        for (int32_t e = 0; e < experts; e++)
-            sum += experts * f[e] * p[e];
-    }
-    return t->sparse_layers ? sum / t->sparse_layers : 0;
-}
-
-static metrics_shares share_out(pesc_trainer *t)
-{
-    int32_t experts = t->m->shape.cfg.moe.topk.n_experts;
-    for (int32_t l = 0; l < t->sparse_layers; l++) {
-        int64_t sum = 0;
-        for (int32_t e = 0; e < experts; e++)
-            sum += t->chosen[l * experts + e];
-        for (int32_t e = 0; e < experts; e++)
-            t->shares[l * experts + e] =
-                sum ? (float)((double)t->chosen[l * experts + e] / (double)sum) : 0;
-    }
-    return (metrics_shares){ t->shares, t->sparse_layers, experts };
-}
 
 static train_input input_of(const micro_batch *b)
 {
@@ -88,27 +60,26 @@ static train_input input_of(const micro_batch *b)
 static int32_t records_of(const pesc_trainer *t, int64_t step, uint64_t *first)
 {
     *first = (uint64_t)(step * t->opt.batch + t->state.data_offset);
-    uint64_t left = t->records > *first ? t->records - *first : 0, most = (uint64_t)t->opt.batch;
+    uint64_t left = t->length.records > *first ? t->length.records - *first : 0,
+             most = (uint64_t)t->opt.batch;
     return (int32_t)(left < most ? left : most);
 }
 
-/* Reads the records of the next step, while the device computes this one. A failure is ignored
- * here: the read is repeated, and its failure reported, when that step begins. */
+/* Reads the records of the next step, while the device computes this one. */
 static void read_ahead(void *trainer)
 {
     pesc_trainer *t = trainer;
-    int64_t next = t->state.step + 1;
     uint64_t first;
-    int32_t count = records_of(t, next, &first);
-    if (next < t->steps && count > 0 && batch_load(t->ahead, first, count) == PESC_OK)
-        t->ahead_step = next;
+    int32_t count = records_of(t, t->state.step + 1, &first);
+    if (t->state.step + 1 < t->length.steps && count > 0)
+        batch_read_ahead(t->batch, first, count);
 }
 
 /* The weight of the mean over layers of the balance loss. */
 static double balance_weight(const pesc_trainer *t)
 {
     bool sum = strcmp(t->opt.aux_reduction, "sum") == 0;
-    return t->opt.aux_coef * (sum ? t->sparse_layers : 1);
+    return t->opt.aux_coef * (sum ? t->totals.layers : 1);
 }
 
 static void layer_done(void *trainer, int32_t layer)
@@ -116,80 +87,37 @@ static void layer_done(void *trainer, int32_t layer)
     gradient_layer_done(((pesc_trainer *)trainer)->gradient, layer);
 }
 
-/* Passes over the layers that this process takes part in, of so many micro-batches: its own, and
- * with a sharded base as many as the process that has most. */
-static int32_t passes_of(const pesc_trainer *t, int32_t micros)
+/* The loss of the step and its gradients. The balance loss is differentiated for each micro-batch
+ * with its own f, weighted by its tokens: f of the whole step is known only after the last one. */
+static pesc_status gradients(pesc_trainer *t, pesc_step *out)
 {
-    int32_t most = 0;
-    for (int32_t r = 0; r < peers_size(t->peers); r++) {
-        int32_t n = micro_count(gradient_micros(t->gradient, micros, r));
-        bool counts = t->m->hook || r == peers_rank(t->peers);
-        most = counts && n > most ? n : most;
-    }
-    return most;
-}
-
-/* Takes part in the passes of processes that have more micro-batches. */
-static pesc_status idle_passes(pesc_trainer *t, int32_t micros, bool train)
-{
-    micro_range own = gradient_micros(t->gradient, micros, peers_rank(t->peers));
-    int32_t passes = passes_of(t, micros);
-    for (int32_t i = micro_count(own); i < passes; i++) {
-        train_input in = { .layer_done = i + 1 == passes ? layer_done : NULL, .ctx = t };
-        TRY(model_idle(t->m, t->pass, &in, train));
-    }
-    return PESC_OK;
-}
-
-/* Accumulates the gradients of a run of micro-batches. The balance loss is differentiated for each
- * micro-batch with its own f, weighted by its tokens: f of the whole step is known only after the
- * last micro-batch. */
-static pesc_status train_micros(void *trainer, micro_range range)
-{
-    pesc_trainer *t = trainer;
     double tokens = (double)batch_tokens(t->batch);
-    micro_range own = gradient_micros(t->gradient, batch_micros(t->batch), peers_rank(t->peers));
-    bool last_pass = micro_count(own) == passes_of(t, batch_micros(t->batch));
-    for (int32_t i = range.first; i < range.end; i++) {
+    int32_t micros = batch_micros(t->batch);
+    gradient_time time;
+    micro_range own;
+    TRY(totals_begin(&t->totals, micros));
+    TRY(gradient_begin(t->gradient, micros, true, &own));
+    for (int32_t i = own.first; i < own.end; i += own.step) {
         const micro_batch b = batch_micro(t->batch, i);
         train_input in = input_of(&b);
         train_output got = { 0 };
+        TRY(gradient_start(t->gradient, i, &in.first_micro_batch));
         in.aux_weight = (float)(balance_weight(t) * ((double)b.n_tokens / tokens));
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
-        in.first_micro_batch = i == range.first;
-        bool last = i + own.step >= own.end;
-        in.layer_done = t->params->stages || (last && last_pass) ? layer_done : NULL;
-        in.meanwhile = last ? read_ahead : NULL;
+        in.layer_done = layer_done;
+        in.meanwhile = i + own.step >= own.end ? read_ahead : NULL;
         in.ctx = t;
         TRY(model_train(t->m, t->pass, &in, &got));
-        micros_put(&t->micros, i, &got);
+        gradient_layer_done(t->gradient, -1);
+        totals_put(&t->totals, i, &got);
     }
-    return PESC_OK;
-}
-
-/* The loss of the step and its gradients. */
-static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
-{
-    double tokens = (double)batch_tokens(t->batch);
-    size_t n = (size_t)t->sparse_layers * (size_t)t->m->shape.cfg.moe.topk.n_experts;
-    int32_t micros = batch_micros(t->batch);
-    micro_sums sums = { .finite = true, .chosen = t->chosen, .balance = t->balance };
-    memset(t->chosen, 0, n * sizeof *t->chosen);
-    memset(t->balance, 0, 2 * n * sizeof *t->balance);
-    TRY(micros_begin(&t->micros, micros));
-    gradient_time time;
-    TRY(gradient_sum(t->gradient, micros, train_micros, t));
-    TRY(idle_passes(t, micros, true));
-    TRY(gradient_finish(t->gradient, &time));
+    TRY(gradient_finish(t->gradient, &t->totals.records, &time));
+    totals_add(&t->totals, t->batch);
     out->comm_seconds = time.seconds;
     out->comm_hidden = time.hidden;
-    TRY(micros_exchange(&t->micros, t->gradient, micros));
-    for (int32_t i = 0; i < micros; i++)
-        micros_add(&t->micros, i, (double)batch_micro(t->batch, i).n_tokens / tokens, &sums);
-    *finite = *finite && sums.finite;
-    out->ce = sums.ce;
-    out->aux = balance_of(t);
+    out->ce = t->totals.ce;
+    out->aux = totals_aux(&t->totals);
     out->loss = out->ce + balance_weight(t) * out->aux;
     return optimizer_norm(t->optim, &out->grad_norm);
 }
@@ -199,11 +127,10 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out, bool *finite)
 static pesc_status verify(pesc_trainer *t, const pesc_step *first)
 {
     pesc_step again = { 0 };
-    bool finite = true;
     int64_t step = t->state.step + 1;
     if (!t->opt.verify_every || step % t->opt.verify_every)
         return PESC_OK;
-    TRY(gradients(t, &again, &finite));
+    TRY(gradients(t, &again));
     if (again.loss == first->loss && again.grad_norm == first->grad_norm)
         return PESC_OK;
     return fail(
@@ -234,9 +161,9 @@ static pesc_status refuse_step(pesc_trainer *t, pesc_step *out)
                 (long long)(s->step + 1), (long long)s->bad_in_row, (long long)save_newest(t));
 }
 
-static pesc_status update(pesc_trainer *t, pesc_step *out, bool finite)
+static pesc_status update(pesc_trainer *t, pesc_step *out)
 {
-    if (!finite || !isfinite(out->loss) || !isfinite(out->grad_norm))
+    if (!t->totals.finite || !isfinite(out->loss) || !isfinite(out->grad_norm))
         return refuse_step(t, out);
     TRY(verify(t, out));
     t->state.bad_in_row = 0;
@@ -260,14 +187,7 @@ static pesc_status load_batch(pesc_trainer *t)
 {
     uint64_t first;
     int32_t count = records_of(t, t->state.step, &first);
-    if (t->ahead_step && t->ahead_step == t->state.step) {
-        batch *ready = t->ahead;
-        t->ahead = t->batch;
-        t->batch = ready;
-    } else {
-        TRY(batch_load(t->batch, first, count));
-    }
-    t->ahead_step = 0;
+    TRY(batch_load(t->batch, first, count));
     t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_count(t->data);
     return check_dropped(t);
 }
@@ -275,12 +195,12 @@ static pesc_status load_batch(pesc_trainer *t)
 static void measure(pesc_trainer *t, pesc_step *out)
 {
     double seconds = out->step_seconds;
-    t->seconds = t->seconds > 0 ? 0.9 * t->seconds + 0.1 * seconds : seconds;
+    t->speed.step = t->speed.step > 0 ? 0.9 * t->speed.step + 0.1 * seconds : seconds;
     out->tok_s = (double)batch_tokens(t->batch) / (seconds > 0 ? seconds : 1e-9);
-    out->utilisation = out->tok_s * t->token_flops / (t->peak_flops + 1);
-    double beside = t->seconds_beside / (double)(t->state.step - t->first_step);
-    out->seconds_left = (t->seconds + beside) * (double)(t->steps - t->state.step);
-    out->mem_bytes = t->bytes_total;
+    out->utilisation = out->tok_s * t->speed.token_flops / (t->speed.peak_flops + 1);
+    double beside = t->speed.beside / (double)(t->state.step - t->length.first_step);
+    out->seconds_left = (t->speed.step + beside) * (double)(t->length.steps - t->state.step);
+    out->mem_bytes = t->bytes.total;
     out->mem_total = memory_total(t->m->dev);
 }
 
@@ -299,13 +219,13 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 {
     checkpoint_state *s = &t->state;
     double began = clock_seconds();
-    bool finite = true;
-    out->lr = schedule_lr(t->schedule, t->opt.lr, s->step, t->warmup, t->steps);
+    out->lr =
+        schedule_lr(t->length.schedule, t->opt.lr, s->step, t->length.warmup, t->length.steps);
     TRY(load_batch(t));
     pesc_status st = PESC_OK;
     if (batch_targets(t->batch)) {
-        TRY(gradients(t, out, &finite));
-        st = update(t, out, finite);
+        TRY(gradients(t, out));
+        st = update(t, out);
     } else {
         out->skipped = true;
         out->loss = out->ce = out->grad_norm = NAN;
@@ -316,77 +236,59 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->tokens = s->tokens;
     out->step_seconds = clock_seconds() - began;
     measure(t, out);
-    metrics_shares shares = share_out(t);
+    metrics_shares shares = totals_shares(&t->totals);
     metrics_balance(&shares, &out->expert_entropy, &out->dead_experts);
     int32_t worst;
     out->worst_entropy = watch_worst(&shares, &worst);
-    out->worst_layer = shares.layers ? t->sparse[worst] : 0;
+    out->worst_layer = shares.layers ? t->totals.sparse[worst] : 0;
     if (!out->skipped)
         watch_step(&t->watch, &shares, out->aux, t->opt.aux_coef);
-    metrics_step(t->log, out);
-    if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->steps))
-        metrics_routing(t->log, s->step, &shares);
+    metrics_step(t->files.log, out);
+    if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->length.steps))
+        metrics_routing(t->files.log, s->step, &shares);
     return st;
 }
 
 /* ---- validation ---- */
 
-/* Reads the validation records from eval_next on; none are left: nothing. */
-static pesc_status read_validation(pesc_trainer *t)
+/* How many records of the validation data follow, at most a batch. */
+static int32_t validation_left(const pesc_trainer *t, uint64_t first)
 {
     uint64_t n = dataset_count(t->eval_data), most = (uint64_t)t->opt.batch;
-    uint64_t left = n > t->eval_next ? n - t->eval_next : 0;
-    return left ? batch_load(t->eval_ahead, t->eval_next, (int32_t)(left < most ? left : most))
-                : PESC_OK;
+    uint64_t left = n > first ? n - first : 0;
+    return (int32_t)(left < most ? left : most);
 }
 
-/* As read_ahead(): while the device computes, and a failure is reported when the batch begins. */
 static void read_validation_ahead(void *trainer)
 {
     pesc_trainer *t = trainer;
-    t->eval_read = read_validation(t) == PESC_OK;
-}
-
-/* Makes the records at `first` those of eval_batch. */
-static pesc_status load_validation(pesc_trainer *t, uint64_t first)
-{
-    if (!t->eval_read || t->eval_next != first) {
-        t->eval_next = first;
-        TRY(read_validation(t));
-    }
-    batch *ready = t->eval_ahead;
-    t->eval_ahead = t->eval_batch;
-    t->eval_batch = ready;
-    t->eval_read = false;
-    t->eval_next = first + (uint64_t)t->opt.batch;
-    return PESC_OK;
+    int32_t count = validation_left(t, t->eval_next);
+    if (count)
+        batch_read_ahead(t->eval_batch, t->eval_next, count);
 }
 
 /* The losses of the micro-batches of eval_batch, divided among the processes as in training. */
 static pesc_status validate_batch(pesc_trainer *t, double *sum)
 {
     int32_t micros = batch_micros(t->eval_batch);
-    micro_range own = gradient_micros(t->gradient, micros, peers_rank(t->peers));
-    micro_sums sums = { .finite = true };
-    TRY(micros_begin(&t->micros, micros));
+    micro_range own;
+    gradient_time time;
+    TRY(totals_begin(&t->totals, micros));
+    TRY(gradient_begin(t->gradient, micros, false, &own));
     for (int32_t i = own.first; i < own.end; i += own.step) {
         const micro_batch b = batch_micro(t->eval_batch, i);
         train_input in = input_of(&b);
         train_output got = { 0 };
-        in.meanwhile = i + 1 == own.end ? read_validation_ahead : NULL;
+        in.meanwhile = i + own.step >= own.end ? read_validation_ahead : NULL;
         in.ctx = t;
         if (!t->peers && stop_asked(t)) /* several processes agree on it after the batch */
             return PESC_STOPPED;
         TRY(model_loss(t->m, t->pass, &in, &got));
-        micros_put(&t->micros, i, &got);
+        totals_put(&t->totals, i, &got);
     }
-    TRY(idle_passes(t, micros, false));
-    TRY(micros_exchange(&t->micros, t->gradient, micros));
-    for (int32_t i = 0; i < micros; i++) {
-        sums.ce = 0;
-        micros_add(&t->micros, i, 0, &sums);
-        *sum += sums.ce * (double)batch_targets(t->eval_batch);
-    }
+    TRY(gradient_finish(t->gradient, &t->totals.records, &time));
+    for (int32_t i = 0; i < micros; i++)
+        *sum += totals_loss(&t->totals, i) * (double)batch_targets(t->eval_batch);
     return PESC_OK;
 }
 
@@ -401,7 +303,8 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
         TRY(peers_most(t->peers, "validation", &stop));
         if (stop)
             return PESC_STOPPED;
-        TRY(load_validation(t, first));
+        t->eval_next = first + (uint64_t)t->opt.batch;
+        TRY(batch_load(t->eval_batch, first, validation_left(t, first)));
         TRY(validate_batch(t, &sum));
         *targets += batch_targets(t->eval_batch);
         log_progress("validation", first, n);
@@ -421,7 +324,7 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
         return PESC_OK; /* the next step, or the resumed run, validates first */
     TRY(st);
     s->eval_due = 0;
-    metrics_eval(t->log, s->step, out->eval_loss, targets);
+    metrics_eval(t->files.log, s->step, out->eval_loss, targets);
     if (!targets)
         log_notice(
             "step %lld: no record of eval_data has an answer within seq_len %lld: there is no "
@@ -434,7 +337,7 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
         s->best_loss = out->eval_loss;
         s->best_step = s->step;
     }
-    if (out_of_patience(t) && s->step < t->steps)
+    if (out_of_patience(t) && s->step < t->length.steps)
         log_notice("step %lld: the validation loss has not fallen for %lld validations: the run "
                    "ends here; its lowest was %.4f at step %lld",
                    (long long)s->step, (long long)s->worse_evals, s->best_loss,
@@ -488,7 +391,7 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     if (!pending && !is_finished(t))
         TRY(train_one(t, out));
     out->step = s->step;
-    bool last = s->step >= t->steps;
+    bool last = s->step >= t->length.steps;
     bool eval = t->eval_data && (last || (o->eval_every && s->step % o->eval_every == 0));
     double began = clock_seconds();
     if (pending || eval)
@@ -503,7 +406,7 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     TRY(save_if_due(t, d, out));
     double beside = clock_seconds() - began;
     out->save_seconds = beside - out->eval_seconds;
-    t->seconds_beside += beside;
+    t->speed.beside += beside;
     return stop && !pesc_trainer_done(t) ? PESC_STOPPED : PESC_OK;
 }
 
@@ -513,7 +416,7 @@ pesc_status pesc_trainer_step(pesc_trainer *t, pesc_step *out)
     NEED(t);
     NEED_SIZED(out);
     DEVICE_CALL(t->m->dev);
-    pesc_step r = { .steps = t->steps, .expert_entropy = NAN, .eval_loss = NAN };
+    pesc_step r = { .steps = t->length.steps, .expert_entropy = NAN, .eval_loss = NAN };
     pesc_status s = step(t, &r);
     ARGS_WRITE(out, &r);
     return s;

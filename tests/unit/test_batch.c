@@ -80,6 +80,22 @@ static void goes_on_into_the_next_epoch(void **state)
     batch_close(b);
 }
 
+static void records_read_ahead_are_those_of_the_next_load(void **state)
+{
+    (void)state;
+    batch *b = load((batch_options){ .micro_tokens = 64, .packing = true }, 0, 1);
+    int32_t now = batch_micro(b, 0).seqs[0].ids[0];
+    batch_read_ahead(b, 3, 1);
+    assert_int_equal(batch_micro(b, 0).seqs[0].ids[0], now); /* it stays as it is */
+    must(batch_load(b, 3, 1));
+    assert_int_equal(batch_micro(b, 0).seqs[0].ids[0], 13);
+    assert_float_equal(batch_micro(b, 0).weights[0] * (float)batch_targets(b), 1, 1e-6);
+    batch_read_ahead(b, 3, 1);
+    must(batch_load(b, 0, 1)); /* others than were read */
+    assert_int_equal(batch_micro(b, 0).seqs[0].ids[0], now);
+    batch_close(b);
+}
+
 static int open_data(void **state)
 {
     (void)state;
@@ -101,6 +117,7 @@ int main(void)
         cmocka_unit_test(packs_in_order),
         cmocka_unit_test(weights_do_not_depend_on_packing),
         cmocka_unit_test(goes_on_into_the_next_epoch),
+        cmocka_unit_test(records_read_ahead_are_those_of_the_next_load),
     };
     return cmocka_run_group_tests_name("batch", tests, open_data, close_data);
 }

@@ -29,26 +29,29 @@ static int close_all(void **state)
 }
 
 /* Micro-batch i adds values[i] to every gradient. */
-static pesc_status add_values(void *ctx, micro_range range)
+static void add_values(gradient *g, int32_t n, const float *values)
 {
-    const float *values = ctx;
-    float *g = ps->grad.data;
-    for (int32_t i = range.first; i < range.end; i++)
+    float *grad = ps->grad.data;
+    gradient_time time;
+    micro_range own;
+    must(gradient_begin(g, n, true, &own));
+    assert_int_equal(micro_count(own), n);
+    for (int32_t i = own.first; i < own.end; i += own.step) {
+        bool first;
+        must(gradient_start(g, i, &first));
         for (int64_t k = 0; k < ps->n; k++)
-            g[k] += values[i];
-    return PESC_OK;
+            grad[k] += values[i];
+    }
+    must(gradient_finish(g, NULL, &time));
 }
 
-static float sum_of(gradient_shape shape, int32_t n, float *values)
+static float sum_of(gradient_shape shape, int32_t n, const float *values)
 {
     gradient *g;
-    gradient_time time;
     must(gradient_open(&g, ps, &shape));
     assert_int_equal(g->bytes, gradient_bytes(&shape, ps->n));
-    for (int turn = 0; turn < 2; turn++) { /* a step does not remember the one before */
-        must(gradient_sum(g, n, add_values, values));
-        must(gradient_finish(g, &time));
-    }
+    for (int turn = 0; turn < 2; turn++) /* a step does not remember the one before */
+        add_values(g, n, values);
     gradient_close(g);
     const float *sum = ps->grad.data;
     for (int64_t k = 1; k < ps->n; k++)
@@ -77,13 +80,13 @@ static void partial_sums_are_counted(void **state)
         gradient_shape shape;
         int64_t elements;
     } rows[] = {
-        { { 8, 1, 1, false }, 0 },        { { 8, 8, 1, false }, 3 * N },
-        { { 8, 64, 1, false }, 3 * N },   { { 8, 8, 4, false }, N },
-        { { 8, 8, 8, false }, 0 },        { { 8, 8, 1, true }, 3 * N },
-        { { 8, 8, 2, true }, 2 * N / 2 }, /* 4 rounds */
-        { { 8, 8, 4, true }, N / 4 },     /* 2 rounds */
-        { { 8, 8, 8, true }, N / 8 },     /* 1 round: the gradient itself */
-        { { 8, 5, 4, true }, N / 4 },     { { 16, 16, 2, true }, 3 * N / 2 },
+        { { 8, 1, 1, false, 8 }, 0 },        { { 8, 8, 1, false, 8 }, 3 * N },
+        { { 8, 64, 1, false, 8 }, 3 * N },   { { 8, 8, 4, false, 8 }, N },
+        { { 8, 8, 8, false, 8 }, 0 },        { { 8, 8, 1, true, 8 }, 3 * N },
+        { { 8, 8, 2, true, 8 }, 2 * N / 2 }, /* 4 rounds */
+        { { 8, 8, 4, true, 8 }, N / 4 },     /* 2 rounds */
+        { { 8, 8, 8, true, 8 }, N / 8 },     /* 1 round: the gradient itself */
+        { { 8, 5, 4, true, 8 }, N / 4 },     { { 16, 16, 2, true, 16 }, 3 * N / 2 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

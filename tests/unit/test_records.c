@@ -176,7 +176,7 @@ static void the_length_follows_the_new_data(void **state)
     o.epochs = 2;
     o.stop = &end;
     must(start(&s, &o));
-    assert_int_equal(s.t->steps, 6);
+    assert_int_equal(s.t->length.steps, 6);
     pesc_step step = PESC_INIT(pesc_step);
     for (int i = 0; i < 3; i++)
         must(pesc_trainer_step(s.t, &step));
@@ -188,7 +188,7 @@ static void the_length_follows_the_new_data(void **state)
     o.resume = true;
     o.data_changed = "restart-epoch";
     must(start(&s, &o));
-    assert_int_equal(s.t->steps, 8); /* 4, and one epoch of 8 records */
+    assert_int_equal(s.t->length.steps, 8); /* 4, and one epoch of 8 records */
     assert_int_equal(run_out(&s, tokens), 4);
     assert_int_equal(tokens[3], 9 + 10);
     stop(&s);

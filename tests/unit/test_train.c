@@ -99,7 +99,7 @@ typedef struct setup {
     bool all; /* else LoRA, adapters and routers */
     float dropout;
     bool fresh; /* leave what starts at zero at zero */
-    bool lean;
+    bool no_adapter_copies;
 } setup;
 
 typedef struct tuned {
@@ -125,7 +125,7 @@ static tuned open_tuned(pesc_device *dev, const row *r, setup s)
                         .adapter_dropout = s.dropout,
                         .molora_experts = r->molora,
                         .molora_k = r->molora / 2,
-                        .lean = s.lean,
+                        .no_adapter_copies = s.no_adapter_copies,
                         .seed = 5 };
     must(params_open(&t.p, t.m, &spec));
     for (size_t i = 0; !s.fresh && i < t.p->n_list; i++) {
@@ -224,7 +224,7 @@ static void without_copies_is_the_same(void **state)
     int64_t n_work = t.p->n_work;
     assert_int_equal(n_work, t.p->n);
     close_tuned(&t);
-    s.lean = true;
+    s.no_adapter_copies = true;
     t = open_tuned(one, *state, s);
     float *got = gradients(&t, nothing);
     assert_int_equal(adapters, t.p->n_work < n_work);

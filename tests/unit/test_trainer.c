@@ -164,7 +164,7 @@ static void reads_ahead(void **state)
     must(start(&s, &o, "train/pesc-a/model"));
     for (int64_t i = 1; i <= o.steps; i++) {
         must(pesc_trainer_step(s.t, &step));
-        assert_int_equal(s.t->ahead_step, i < o.steps ? i : 0);
+        assert_int_equal(batch_ahead(s.t->batch) > 0, i < o.steps);
     }
     stop(&s);
 }
@@ -479,15 +479,15 @@ static void time_left_goes_on(void **state)
     pesc_train_options o = options_of("a");
     must(start(&s, &o, "train/pesc-a/model"));
     must(pesc_trainer_step(s.t, &step));
-    s.t->seconds = 1000;
-    s.t->seconds_beside = 400; /* of two steps */
+    s.t->speed.step = 1000;
+    s.t->speed.beside = 400; /* of two steps */
     must(pesc_trainer_step(s.t, &step));
     assert_true(step.seconds_left >= 2 * (900 + 200) && step.seconds_left < 2 * (900 + 200) + 100);
     must(pesc_trainer_save(s.t));
     stop(&s);
     o.resume = true;
     must(start(&s, &o, "train/pesc-a/model"));
-    s.t->seconds_beside = 700; /* of one step */
+    s.t->speed.beside = 700; /* of one step */
     must(pesc_trainer_step(s.t, &step));
     assert_int_equal(step.step, 3);
     assert_true(step.seconds_left >= 700 && step.seconds_left < 800);
