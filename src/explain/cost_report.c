@@ -1,4 +1,4 @@
-#include "train/cost.h"
+#include "explain/cost_report.h"
 
 #include "base/args.h"
 #include "base/options.h"

@@ -1,7 +1,7 @@
-/* cost: what pesc_cost() and pesc_cost_measure() share: which parameters a method trains. The
- * counts themselves are in model/cost.h. */
-#ifndef PESC_TRAIN_COST_H
-#define PESC_TRAIN_COST_H
+/* cost_report: what pesc_cost() and pesc_cost_measure() share: which parameters a method trains.
+ * The counts themselves are in model/cost.h. */
+#ifndef PESC_EXPLAIN_COST_REPORT_H
+#define PESC_EXPLAIN_COST_REPORT_H
 
 #include "model/cost.h"
 

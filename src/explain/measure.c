@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "train/cost.h"
+#include "explain/cost_report.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
 #include "train/sketch.h"
