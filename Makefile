@@ -45,7 +45,7 @@ SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/
 # The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
 ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
-EMBEDDED := page python tasks
+EMBEDDED := chat page python tasks
 OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(EMBEDDED:%=$(BUILD)/embedded_%.o)
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find src/cli -name "*.c")))
 UNIT     := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/golden/test_*.c))
@@ -83,7 +83,7 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(if $(filter tests/%,$<),-Itests) -MMD -MP -c $< -o $@
 
-# Folders of share/ that are part of the library: the server's page, the modelling file of exports, evaluation tasks.
+# Folders of share/ that are part of the library: chat formats, the server's page, the modelling file of exports, evaluation tasks.
 define EMBED_RULE
 $(BUILD)/embedded_$(1).c: $(wildcard share/$(1)/*.*) tools/embed.sh
 	@mkdir -p $$(@D)

@@ -2,7 +2,6 @@
 
 #include "arch/bind.h"
 #include "arch/family.h"
-#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,13 +105,12 @@ const chat_format *info_chat(const config *c, const pesc_tokenizer *tok)
     return name ? chat_find(name) : NULL;
 }
 
-pesc_status info_stop(const pesc_tokenizer *tok, char *text, size_t cap)
+pesc_status info_stop(const chat_writer *w, const pesc_tokenizer *tok, char *text, size_t cap)
 {
     size_t n = 0;
     int32_t id = -1;
     text[0] = '\0';
-    if (tok && chat_template_runs(tok))
-        TRY(chat_template_stop(tok, &id));
+    TRY(chat_stop_token(w, &id));
     const char *token = id >= 0 ? tokenizer_token(tok, id, &n) : NULL;
     if (token && n < cap) {
         memcpy(text, token, n);
@@ -121,9 +119,12 @@ pesc_status info_stop(const pesc_tokenizer *tok, char *text, size_t cap)
     return PESC_OK;
 }
 
-void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_format *chat)
+void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_writer *w)
 {
     snprintf(out->tokenizer, sizeof out->tokenizer, "%s", tok ? tokenizer_kind(tok) : "");
-    const char *own = tok && chat_template_runs(tok) ? CHAT_OWN : "";
-    snprintf(out->chat, sizeof out->chat, "%s", chat ? chat_name(chat) : own);
+    const chat_format *like = chat_otherwise(w);
+    snprintf(out->chat, sizeof out->chat, "%s",
+             like             ? chat_name(like)
+             : chat_is_own(w) ? CHAT_OWN
+                              : "");
 }

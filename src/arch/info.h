@@ -19,8 +19,8 @@ pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out);
  * is known. */
 const chat_format *info_chat(const config *c, const pesc_tokenizer *tok);
 /* The text of the control token that ends an answer of the tokenizer's own template; "": there is
- * none, or it is too long. tok may be NULL. */
-pesc_status info_stop(const pesc_tokenizer *tok, char *text, size_t cap);
-void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_format *chat);
+ * none, or it is too long. */
+pesc_status info_stop(const chat_writer *w, const pesc_tokenizer *tok, char *text, size_t cap);
+void info_text(pesc_model_info *out, const pesc_tokenizer *tok, const chat_writer *w);
 
 #endif

@@ -28,7 +28,7 @@ struct pesc_model {
     layer_hook *hook;          /* of a base of which this process has a part; NULL: it is whole */
     bool double_quant;         /* how weights are quantised, with nf4 */
     pesc_tokenizer *tok;       /* NULL: none */
-    const chat_format *chat;   /* NULL: none recognised */
+    chat_writer *chat;         /* of conversations; NULL only while the model opens */
     char stop_text[64];  /* the token that ends an answer of a template that is not recognised */
     const char *stop[1]; /* the same; NULL: none */
     pesc_model_info info;

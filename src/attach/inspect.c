@@ -15,9 +15,13 @@ static pesc_status describe(const hfdir *dir, const runstate_chain *chain, confi
     TRY(bind_check(c, dir->ws, dir->path));
     TRY(info_fill(c, dir, out));
     TRY(runmodel_chain_tokenizer(&tok, chain));
-    info_text(out, tok, info_chat(c, tok));
+    chat_writer *w;
+    pesc_status s = chat_open(&w, tok, NULL, info_chat(c, tok));
+    if (s == PESC_OK)
+        info_text(out, tok, w);
+    chat_close(w);
     tokenizer_close(tok);
-    return PESC_OK;
+    return s;
 }
 
 pesc_status pesc_info(const char *path, const char *base, const pesc_events *ev,

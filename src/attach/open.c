@@ -149,10 +149,10 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     bind_settle_head(&m->shape.cfg, d->ws, d->config_file);
     TRY(bind_check(&m->shape.cfg, d->ws, path));
     TRY(info_fill(&m->shape.cfg, d, &m->info));
-    m->chat = info_chat(&m->shape.cfg, m->tok);
+    TRY(chat_open(&m->chat, m->tok, NULL, info_chat(&m->shape.cfg, m->tok)));
     info_text(&m->info, m->tok, m->chat);
-    if (!m->chat)
-        TRY(info_stop(m->tok, m->stop_text, sizeof m->stop_text));
+    if (!chat_otherwise(m->chat))
+        TRY(info_stop(m->chat, m->tok, m->stop_text, sizeof m->stop_text));
     m->stop[0] = m->stop_text[0] ? m->stop_text : NULL;
     TRY(shape_open(&m->shape));
     if (lora_dir)
@@ -224,6 +224,7 @@ static void release(pesc_model *m)
     mem_free(m->shape.w.blocks);
     mem_free(m->shape.loras);
     mem_free(m->trained_loras);
+    chat_close(m->chat);
     tokenizer_close(m->tok);
     config_free(&m->shape.cfg);
     hfdir_close(m->dir);

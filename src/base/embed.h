@@ -15,6 +15,7 @@ typedef struct embedded_files {
     size_t n;
 } embedded_files;
 
+extern const embedded_files embedded_chat;   /* share/chat: the built-in chat formats */
 extern const embedded_files embedded_page;   /* share/page: the server's page */
 extern const embedded_files embedded_python; /* share/python: the modelling file of exports */
 extern const embedded_files embedded_tasks;  /* share/tasks: the evaluation tasks */

@@ -1,61 +1,79 @@
-/* chat: conversation formats as data.
+/* chat: conversations as text, as ids, and as what is trained.
  *
- * A format is a row of literal pieces around each role's text, for models without a chat template
- * and for those who name one. A model's own template is run as written (chat_template.h); here it
- * is only recognised by its marks, which gives the format a name and its stop texts. Message text
- * is encoded with control tokens off, so nothing a user writes can close a turn. */
+ * Who writes a conversation is chosen once, when a writer is opened: the template that comes with
+ * the tokenizer, or a built-in format (share/chat/NAME.jinja). Both are Jinja and run by the same
+ * interpreter. The template of a model sees messages, tools, documents, add_generation_prompt, the
+ * named special tokens (bos_token, ...) and the variables of the caller, as with Hugging Face's
+ * apply_chat_template; a built-in format sees messages, add_generation_prompt, bos_token and
+ * eos_token.
+ *
+ * One thing is stricter than there: control tokens count only where the template writes them. The
+ * text of a message, tool or variable stays text, so nothing a user writes can close a turn. */
 #ifndef PESC_CHAT_CHAT_H
 #define PESC_CHAT_CHAT_H
 
-#include "base/str.h"
+#include "base/json.h"
+#include "chat/chat_formats.h"
 #include "tokenizer/tokenizer.h"
 
-typedef struct chat_format chat_format;
-
-const chat_format *chat_find(const char *name); /* NULL: unknown */
-const char *chat_name(const chat_format *f);
-const char *const *chat_names(void); /* NULL-terminated */
-/* Where the assistant's turn ends besides EOS; some are control tokens, to be matched by id. */
-const char *const *chat_stops(const chat_format *f, size_t *n);
-
-/* The format a Jinja template describes, or NULL. */
-const chat_format *chat_recognise(const char *jinja);
-/* Fails with `why` and the list of formats a user may name. */
-pesc_status chat_unknown(const char *why);
-/* Writes a Jinja template of the format, which names the format in a comment; and the format that a
- * template written so names, or NULL (chat_jinja.c). */
-void chat_jinja(const chat_format *f, str *out);
-const chat_format *chat_jinja_named(const char *jinja);
+#include <time.h>
 
 /* What stands for the model's own template where a format is named. */
 #define CHAT_OWN "own"
 
-/* Ids of a conversation. f NULL: as the tokenizer's own template writes it, which must be one that
- * runs. With `generation` it ends where the assistant is to speak; without, with
- * the end of the last turn. `trained` (may be NULL) receives one byte an id. Refuses roles the
- * format does not have and orders it cannot express. BOS is added once, as the format says. */
-pesc_status chat_encode(const chat_format *f, const tokenizer *t, const pesc_message *messages,
-                        size_t n, bool generation, id_list *ids, unsigned char **trained);
+typedef struct chat_writer chat_writer;
 
-/* A whole conversation, for training. */
-typedef struct chat_record {
-    const pesc_message *messages;
+/* name: a built-in format; NULL, "" or CHAT_OWN: the template that the tokenizer brings, where it
+ * can be run, else `otherwise`, which may be NULL. A template that pesc wrote for a built-in format
+ * is not run, so that the format stands for it. A writer without either opens too and refuses to
+ * write. t is borrowed and may be NULL. PESC_USAGE: there is no format of that name. */
+pesc_status chat_open(chat_writer **out, const tokenizer *t, const char *name,
+                      const chat_format *otherwise);
+void chat_close(chat_writer *w); /* NULL is allowed */
+
+bool chat_is_own(const chat_writer *w); /* whether the model's own template writes */
+/* The built-in format that writes; NULL: the own template, or nothing. */
+const chat_format *chat_built_in(const chat_writer *w);
+const chat_format *chat_otherwise(const chat_writer *w); /* as chat_open() was given it */
+bool chat_takes_tools(const chat_writer *w);             /* whether the template reads `tools` */
+/* Why the own template cannot be compiled, with its line; NULL: it can, or there is none. */
+const char *chat_problem(const chat_writer *w);
+
+/* How a conversation ends. */
+typedef enum chat_end {
+    CHAT_WHOLE,  /* with the end of the last turn */
+    CHAT_PROMPT, /* where the assistant is to speak */
+    CHAT_GO_ON,  /* with the text of the last message, without white space that the template
+                  * removes, for a model to go on with it */
+} chat_end;
+
+typedef struct chat_request {
+    const json_t *messages;   /* an array of objects, with what OpenAI's API allows in them; or: */
+    const pesc_message *list; /* [n], where messages is NULL */
     size_t n;
-    const unsigned char *masked; /* [n]: an answer that is not trained; NULL: all are */
-    const json_t *tools;         /* for the own template; formats have no place for them; or NULL */
-} chat_record;
-pesc_status chat_encode_record(const chat_format *f, const tokenizer *t, const chat_record *r,
-                               id_list *ids, unsigned char **trained);
+    chat_end end;
+    const unsigned char *masked; /* [messages]: an answer that is not trained; NULL: all are */
+    const json_t *tools;         /* an array, for the own template; NULL: none */
+    const json_t *variables;     /* an object with further variables, which win; NULL: none */
+    const struct tm *now;        /* see jinja.h; NULL: the current time */
+} chat_request;
 
-/* A conversation whose last turn stays open, so that a model goes on with it: it ends with the text
- * of the last message, without the white space that the format removes. PESC_USAGE: that text is
- * empty, or the format does not write the end of it. f NULL is not allowed: chat_request.open. */
-pesc_status chat_encode_open(const chat_format *f, const tokenizer *t, const pesc_message *messages,
-                             size_t n, id_list *ids);
+/* Appends a conversation as text, with control tokens spelled out, and as ids. `trained` receives
+ * one byte for each id added, for mem_free(): 1 for what the assistant has to say, up to the
+ * control token that ends its turn. Each of the three may be NULL; trained only with ids.
+ *
+ * What the assistant says is what stands inside {% generation %}, or without that by prefix
+ * difference: the conversation up to a message, rendered alone, must be the beginning of the whole
+ * one, and all text of the message must follow it before any text of another message.
+ *
+ * PESC_USAGE: the template refuses the conversation or does not keep this rule, nothing writes, or
+ * the last message cannot be continued. PESC_UNSUPPORTED: the tokenizer lacks a token of the
+ * format. */
+pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, id_list *ids,
+                       unsigned char **trained);
 
-/* The text of a conversation up to where the assistant is to speak, with the control tokens spelled
- * out, appended to `out`. Refuses what chat_encode() refuses. */
-pesc_status chat_text(const chat_format *f, const tokenizer *t, const pesc_message *messages,
-                      size_t n, str *out);
+/* The control token that ends an answer of the own template, found by rendering one; *id -1: none
+ * was found, or the template is not the own one. Fails only for want of memory. */
+pesc_status chat_stop_token(const chat_writer *w, int32_t *id);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/str.h"
-#include "chat/chat.h"
+#include "chat/chat_formats.h"
 
 #include <string.h>
 
@@ -46,13 +46,6 @@ static const struct {
                 "<|assistant|>\n" },
 };
 
-static const chat_format *format_of(const tokenizer *t)
-{
-    const char *jinja = tokenizer_chat_template(t);
-    const chat_format *f = jinja ? chat_jinja_named(jinja) : NULL;
-    return f || !jinja ? f : chat_recognise(jinja);
-}
-
 /* Ollama's strings end at three quotes; a stop has one line and one quote around it. */
 static void put_stop(str *out, const char *text, size_t n)
 {
@@ -65,7 +58,7 @@ static void put_stop(str *out, const char *text, size_t n)
 
 static void put_chat(str *out, const tokenizer *t)
 {
-    const chat_format *f = format_of(t);
+    const chat_format *f = chat_recognise(tokenizer_chat_template(t));
     size_t n = 0, n_stops = 0;
     const char *eos = tokenizer_token(t, tokenizer_eos(t), &n);
     for (size_t i = 0; f && i < sizeof templates / sizeof *templates; i++)

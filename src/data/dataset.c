@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 #include "data/shuffle.h"
 #include "format/strtab.h"
-#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,10 +59,10 @@ static pesc_status check_template(const dataset *d)
     const dataset_options *o = &d->opt;
     if (!dataset_has_chats(d) || given(o->template) || o->chat)
         return PESC_OK;
-    if (!d->look.chat)
+    if (chat_is_own(d->look.chat))
         return PESC_OK;
-    if (o->tok && chat_template_problem(o->tok))
-        return chat_unknown(chat_template_problem(o->tok));
+    if (chat_problem(d->look.chat))
+        return chat_unknown(chat_problem(d->look.chat));
     log_notice("the model has no chat template: conversations are written in the format %s; "
                "--template chooses another",
                template_name(&d->look));
@@ -83,7 +82,7 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
     if (s == PESC_OK)
         s = record_formats(d->src, given(opt->format), &d->formats);
     if (s == PESC_OK)
-        s = template_init(&d->look, opt->tok, given(opt->template), opt->chat);
+        s = template_open(&d->look, opt->tok, given(opt->template), opt->chat);
     if (s == PESC_OK)
         s = check_template(d);
     if (s != PESC_OK) {
@@ -99,6 +98,7 @@ void dataset_close(dataset *d)
     if (!d)
         return;
     if (!d->of) {
+        template_close(&d->look);
         source_close(d->src);
         mem_free(d->formats);
         mem_free(d->held);
@@ -198,7 +198,8 @@ uint64_t dataset_hash(const dataset *d)
         const char *f = dataset_format(d, i);
         h = XXH3_64bits_withSeed(f, strlen(f), h);
     }
-    const char *look = d->look.chat ? template_name(&d->look) : tokenizer_chat_template(d->opt.tok);
+    bool own = chat_is_own(d->look.chat);
+    const char *look = own ? tokenizer_chat_template(d->opt.tok) : template_name(&d->look);
     return XXH3_64bits_withSeed(look, strlen(look), h);
 }
 

@@ -31,7 +31,8 @@ typedef struct dataset_options {
  * struct of public options with records has, and those that come from an open model. */
 #define DATASET_RECORDS(o)                                                                         \
     .format = (o)->format, .template = (o)->chat_template, .keep_reasoning = (o)->keep_reasoning
-#define DATASET_MODEL(m) .tok = (m)->tok, .chat = (m)->chat, .vocab = (m)->shape.cfg.vocab
+#define DATASET_MODEL(m)                                                                           \
+    .tok = (m)->tok, .chat = chat_otherwise((m)->chat), .vocab = (m)->shape.cfg.vocab
 
 typedef struct dataset dataset;
 pesc_status dataset_open(dataset **out, const dataset_options *opt);

@@ -2,46 +2,42 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "chat/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static pesc_status refuse_own(const tokenizer *tok)
+pesc_status template_open(template *t, const tokenizer *tok, const char *name,
+                          const chat_format *model)
 {
-    const char *problem = tok ? chat_template_problem(tok) : NULL;
+    *t = (template){ .tok = tok,
+                     .bos = tok ? tokenizer_bos(tok) : -1,
+                     .eos = tok ? tokenizer_eos(tok) : -1 };
+    if (name && strcmp(name, CHAT_OWN) != 0 && !chat_find(name)) {
+        char why[160];
+        snprintf(why, sizeof why, "template: found \"%.80s\", which is no chat format of pesc",
+                 name);
+        return chat_unknown(why);
+    }
+    TRY(chat_open(&t->chat, tok, name, model ? model : chat_find("camelidae")));
+    if (!name || chat_is_own(t->chat) || strcmp(name, CHAT_OWN) != 0)
+        return PESC_OK;
+    const char *problem = chat_problem(t->chat);
     return chat_unknown(problem ? problem : "template: the model has no chat template of its own");
 }
 
-pesc_status template_init(template *t, const tokenizer *tok, const char *name,
-                          const chat_format *model)
+void template_close(template *t)
 {
-    bool runs = tok && chat_template_runs(tok);
-    bool asked = name && strcmp(name, CHAT_OWN) == 0;
-    bool own = asked || (!name && runs);
-    const chat_format *other = model ? model : chat_find("camelidae");
-    *t = (template){ .tok = tok,
-                     .chat = own    ? NULL
-                             : name ? chat_find(name)
-                                    : other,
-                     .bos = tok ? tokenizer_bos(tok) : -1,
-                     .eos = tok ? tokenizer_eos(tok) : -1 };
-    if (asked && !runs)
-        return refuse_own(tok);
-    char why[160];
-    snprintf(why, sizeof why, "template: found \"%.80s\", which is no chat format of pesc",
-             name ? name : "");
-    return t->chat || own ? PESC_OK : chat_unknown(why);
+    chat_close(t->chat);
 }
 
 bool template_takes_tools(const template *t)
 {
-    return !t->chat && t->tok && chat_template_takes_tools(t->tok);
+    return chat_takes_tools(t->chat);
 }
 
 const char *template_name(const template *t)
 {
-    return t->chat ? chat_name(t->chat) : CHAT_OWN;
+    return chat_is_own(t->chat) ? CHAT_OWN : chat_name(chat_built_in(t->chat));
 }
 
 void rendering_free(rendering *r)
@@ -118,8 +114,10 @@ static pesc_status put_id(rendering *out, int32_t id, bool trained)
 static pesc_status render_chat(const template *t, const record *r, rendering *out)
 {
     unsigned char *trained = NULL;
-    const chat_record talk = { r->messages, r->n, r->masked, r->tools };
-    pesc_status s = chat_encode_record(t->chat, t->tok, &talk, &out->ids, &trained);
+    const chat_request talk = {
+        .list = r->messages, .n = r->n, .masked = r->masked, .tools = r->tools
+    };
+    pesc_status s = chat_write(t->chat, &talk, NULL, &out->ids, &trained);
     if (s == PESC_USAGE) { /* not what was asked for is wrong, but this record */
         char why[512];
         snprintf(why, sizeof why, "%s", pesc_last_error());

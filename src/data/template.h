@@ -13,16 +13,17 @@ enum { TEMPLATE_IGNORE = -100 }; /* the label of a token that is not trained, as
 
 typedef struct template
 {
-    const tokenizer *tok;    /* borrowed; NULL: only token ids can be rendered */
-    const chat_format *chat; /* what conversations are written in; NULL: the model's own template */
-    int32_t bos, eos;        /* -1: none */
+    const tokenizer *tok; /* borrowed; NULL: only token ids can be rendered */
+    chat_writer *chat;    /* of conversations */
+    int32_t bos, eos;     /* -1: none */
 }
 template;
 
 /* name: a chat format, or "own" for the model's own template; NULL: the own one where it can be
  * run, else the model's format, and where that is NULL too, camelidae. */
-pesc_status template_init(template *t, const tokenizer *tok, const char *name,
+pesc_status template_open(template *t, const tokenizer *tok, const char *name,
                           const chat_format *model);
+void template_close(template *t); /* one that is all zeros too */
 
 bool template_takes_tools(const template *t); /* else those of a record are left out */
 const char *template_name(const template *t); /* of the chat format, or "own" */

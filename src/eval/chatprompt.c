@@ -2,28 +2,26 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "chat/chat_template.h"
 
 #include <string.h>
 
 pesc_status chatprompt_open(chatprompt *c, const pesc_model *m)
 {
-    bool own = m->tok && chat_template_runs(m->tok);
-    const char *problem = m->tok ? chat_template_problem(m->tok) : NULL;
-    *c = (chatprompt){ .format = own ? NULL : m->chat, .tok = m->tok };
-    if (own || m->chat)
+    *c = (chatprompt){ .writer = m->chat };
+    if (m->tok && (chat_is_own(m->chat) || chat_built_in(m->chat)))
         return PESC_OK;
+    const char *problem = chat_problem(m->chat);
     return fail(PESC_UNSUPPORTED, "%s: --chat needs a chat template; %s", m->dir->path,
                 problem ? problem : "the model has none");
 }
 
 pesc_status chatprompt_template(const pesc_model *m, str *out)
 {
-    const char *own = tokenizer_chat_template(m->tok);
-    if (own)
-        str_puts(out, own);
-    else
-        chat_jinja(m->chat, out);
+    const char *text = tokenizer_chat_template(m->tok);
+    size_t n = text ? strlen(text) : 0;
+    if (!text)
+        chat_source(chat_built_in(m->chat), &text, &n);
+    str_add(out, text, n);
     str_puts(out, "");
     return str_ok(out) ? PESC_OK : fail_nomem("a chat template", out->n);
 }
@@ -34,15 +32,18 @@ pesc_status chatprompt_template(const pesc_model *m, str *out)
 static pesc_status write_text(chatprompt *c, const pesc_message *messages, size_t n, str *out)
 {
     bool system = strcmp(messages[0].role, "system") == 0;
+    chat_request r = { .list = messages, .n = n, .end = CHAT_PROMPT };
     if (!system || !c->without_system) {
-        pesc_status s = chat_text(c->format, c->tok, messages, n, out);
+        pesc_status s = chat_write(c->writer, &r, out, NULL, NULL);
         if (!system || s != PESC_USAGE)
             return s;
         log_notice("--chat: %s; the tasks' descriptions are left out", pesc_last_error());
         c->without_system = true;
         str_clear(out);
     }
-    return chat_text(c->format, c->tok, messages + 1, n - 1, out);
+    r.list = messages + 1;
+    r.n = n - 1;
+    return chat_write(c->writer, &r, out, NULL, NULL);
 }
 
 static pesc_status set_context(chatprompt *c, task_doc *d, size_t i, pesc_message *messages)

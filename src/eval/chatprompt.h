@@ -11,8 +11,7 @@
 #include "eval/task.h"
 
 typedef struct chatprompt {
-    const chat_format *format; /* NULL: the model's own template */
-    const tokenizer *tok;
+    const chat_writer *writer;
     bool without_system; /* a system message was refused; a notice has said so */
 } chatprompt;
 

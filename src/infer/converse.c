@@ -3,7 +3,6 @@
 #include "base/args.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "chat/chat_template.h"
 
 #include <string.h>
 
@@ -36,22 +35,6 @@ const char *const *pesc_chat_stops(const char *format, size_t *n)
     return f ? chat_stops(f, n) : NULL;
 }
 
-/* The format of that name; NULL, as chat_encode() takes it, where the model's own template is meant
- * and can be run. */
-static pesc_status pick_format(const pesc_model *m, const char *name, const chat_format **f)
-{
-    bool own = !name || !*name || strcmp(name, CHAT_OWN) == 0;
-    *f = own ? m->chat : chat_find(name);
-    if (own && chat_template_runs(m->tok))
-        *f = NULL;
-    else if (!own && !*f)
-        return chat_unknown("that chat format is not known");
-    else if (!*f)
-        return chat_unknown(chat_template_problem(m->tok) ? chat_template_problem(m->tok)
-                                                          : "the model names no chat template");
-    return PESC_OK;
-}
-
 pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
                                const pesc_message *messages, size_t n, int32_t *ids, size_t cap,
                                size_t *count)
@@ -69,15 +52,20 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
     if (!m->tok)
         return fail(PESC_UNSUPPORTED,
                     "the model has no tokenizer, so it cannot hold a conversation");
-    const chat_format *f;
-    TRY(pick_format(m, format, &f));
+    bool own = !format || !*format || strcmp(format, CHAT_OWN) == 0;
+    chat_writer *w = m->chat;
+    if (!own)
+        TRY(chat_open(&w, m->tok, format, NULL));
     id_list list = { 0 };
-    pesc_status s = chat_encode(f, m->tok, messages, n, true, &list, NULL);
+    chat_request r = { .list = messages, .n = n, .end = CHAT_PROMPT };
+    pesc_status s = chat_write(w, &r, NULL, &list, NULL);
     if (s == PESC_OK) {
         *count = list.n;
         if (cap > 0)
             memcpy(ids, list.ids, (list.n < cap ? list.n : cap) * sizeof *ids);
     }
     mem_free(list.ids);
+    if (!own)
+        chat_close(w);
     return s;
 }

@@ -24,8 +24,9 @@
 typedef struct jinja_template jinja_template;
 
 /* Compiles n bytes of UTF-8; the source is copied. `where` names the template in messages and must
- * outlive it. PESC_FORMAT: a syntax error; PESC_UNSUPPORTED: a construct that is not supported. The
- * message has the line: "WHERE: line 3: ...". */
+ * outlive it; NULL for one of pesc's own, whose raise_exception() gives the whole message.
+ * PESC_FORMAT: a syntax error; PESC_UNSUPPORTED: a construct that is not supported. The message has
+ * the line: "WHERE: line 3: ...". */
 pesc_status jinja_compile(jinja_template **out, const char *source, size_t n, const char *where);
 
 /* How a template is read. All zero: as chat templates are, see above. */

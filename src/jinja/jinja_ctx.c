@@ -11,7 +11,8 @@ static jvalue record(jctx *c, pesc_status s, const char *fmt, va_list args)
     if (jctx_failed(c))
         return jundefined("");
     vsnprintf(why, sizeof why, fmt, args);
-    c->status = fail(s, "%s: line %d: %s", c->t->where, c->line, why);
+    c->status =
+        c->t->where ? fail(s, "%s: line %d: %s", c->t->where, c->line, why) : fail(s, "%s", why);
     return jundefined("");
 }
 

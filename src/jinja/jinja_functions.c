@@ -75,7 +75,8 @@ FUNCTION(function_raise)
     (void)self, (void)all;
     jbuf b = { .c = c };
     jprint_str(&b, a[0]);
-    return jctx_fail_as(c, PESC_USAGE, "the chat template refuses the conversation: %.*s",
+    return jctx_fail_as(c, PESC_USAGE, "%s%.*s",
+                        c->t->where ? "the chat template refuses the conversation: " : "",
                         (int)(b.n < 800 ? b.n : 800), b.p ? b.p : "");
 }
 

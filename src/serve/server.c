@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "chat/chat_template.h"
 #include "serve/apikeys.h"
 #include "serve/engine.h"
 #include "serve/expertload.h"
@@ -27,11 +26,9 @@ static pesc_status choose_chat(pesc_server *s)
 {
     const char *name = s->opt.chat_format;
     bool own = !name || strcmp(name, CHAT_OWN) == 0;
-    s->chat = s->m->tok && chat_template_runs(s->m->tok) ? NULL : s->m->chat;
-    if (own)
-        return PESC_OK;
-    s->chat = chat_find(s->opt.chat_format);
-    return s->chat ? PESC_OK : chat_unknown("chat_format: that chat format is not known");
+    if (!own && !chat_find(name))
+        return chat_unknown("chat_format: that chat format is not known");
+    return chat_open(&s->chat, s->m->tok, name, chat_otherwise(s->m->chat));
 }
 
 /* On an address of this machine alone a web page could reach the server through a name that it
@@ -152,6 +149,7 @@ void pesc_server_close(pesc_server *s)
     pthread_cond_destroy(&s->wake);
     mem_free(s->keys);
     mem_free(s->hosts);
+    chat_close(s->chat);
     models_close(s);
     expertload_close(s);
     close_specialists(m);

@@ -37,7 +37,7 @@ enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths an
 struct pesc_server {
     pesc_model *m; /* kept */
     pesc_serve_options opt;
-    const chat_format *chat;     /* NULL: the model's own template, if that runs */
+    chat_writer *chat; /* of conversations: the model's, or of the format that was asked for */
     struct served_model *models; /* [n_models], see models.h */
     size_t n_models;
     char fingerprint[24]; /* system_fingerprint */

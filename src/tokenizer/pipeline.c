@@ -50,11 +50,22 @@ void tokenizer_close(tokenizer *t)
     mem_free(t->front.ids);
     mem_free(t->back.ids);
     mem_free(t->chat_template);
-    tokchat_free(&t->own);
+    mem_free(t->tool_template);
+    json_decref(t->named);
     encoder_close(t->idle);
     pthread_mutex_destroy(&t->lock);
     mem_free(t->file);
     mem_free(t);
+}
+
+pesc_status pipeline_name_token(tokenizer *t, const char *name, const char *token, size_t n)
+{
+    if (!utf8_valid(token, n))
+        return PESC_OK;
+    t->named = t->named ? t->named : json_object();
+    return t->named && json_object_set_new(t->named, name, json_stringn(token, n)) == 0
+               ? PESC_OK
+               : fail_nomem(t->file, n);
 }
 
 /* Whether id and text agree with what the vocabulary says of either. */

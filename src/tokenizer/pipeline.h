@@ -14,7 +14,6 @@
 #include "tokenizer/normalize.h"
 #include "tokenizer/pretok.h"
 #include "tokenizer/spmodel.h"
-#include "tokenizer/tokchat.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unigram.h"
 #include "tokenizer/vocab.h"
@@ -54,7 +53,8 @@ struct pesc_tokenizer {
 
     int32_t bos, eos;    /* -1: unknown */
     char *chat_template; /* its source; NULL: none */
-    tokchat own;
+    char *tool_template; /* used where tools are given; NULL: the same */
+    json_t *named;       /* {"bos_token": "<s>", ...}: what a template may name; NULL: nothing */
 
     pthread_mutex_t lock; /* of `idle` */
     encoder *idle;
@@ -73,6 +73,9 @@ pesc_status pipeline_frame(tokenizer *t, bool bos, bool eos);
 /* Makes a token of the vocabulary a control token: bos and eos, which a configuration names. A
  * single character stays text. id -1 is allowed. */
 pesc_status pipeline_mark_control(tokenizer *t, int32_t id, const char *where);
+
+/* Names a token for chat templates ("bos_token"); one that is not UTF-8 is left out. */
+pesc_status pipeline_name_token(tokenizer *t, const char *name, const char *token, size_t n);
 
 /* Builds what is found by looking at all parts, and takes the control tokens out of the model. A
  * reader that adds tokens later calls it again. */

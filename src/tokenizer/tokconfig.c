@@ -38,6 +38,20 @@ static void find_token(const tokenizer *t, const json_t *config, const char *key
         *id = found;
 }
 
+/* What chat templates may name; a configuration may be NULL. */
+static pesc_status name_tokens(tokenizer *t, const json_t *config)
+{
+    static const char *const names[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+                                         "pad_token", "cls_token", "mask_token" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *v = json_object_get(config, names[i]);
+        v = json_is_object(v) ? json_object_get(v, "content") : v;
+        if (json_is_string(v))
+            TRY(pipeline_name_token(t, names[i], json_string_value(v), json_string_length(v)));
+    }
+    return PESC_OK;
+}
+
 /* The template of that name in a list of {"name", "template"}; NULL: none. */
 static const json_t *named_template(const json_t *list, const char *name)
 {
@@ -60,7 +74,11 @@ static pesc_status take_template(tokenizer *t, const json_t *plain, const json_t
         return fail_nomem(t->file, json_string_length(plain));
     mem_free(t->chat_template);
     t->chat_template = text;
-    return tokchat_compile(&t->own, text, json_string_value(tools));
+    mem_free(t->tool_template);
+    t->tool_template = json_is_string(tools) ? mem_strdup(json_string_value(tools)) : NULL;
+    return t->tool_template || !json_is_string(tools)
+               ? PESC_OK
+               : fail_nomem(t->file, json_string_length(tools));
 }
 
 /* A string, or a list of named templates: "default", and "tool_use" where tools are given. */
@@ -88,17 +106,15 @@ static pesc_status read_text(char **out, const char *dir, const char *name)
 /* *found: there is one. transformers writes named templates as files in a folder beside it. */
 static pesc_status take_template_file(tokenizer *t, const char *dir, bool *found)
 {
-    char *text = NULL, *tools = NULL;
+    char *text = NULL;
     TRY(read_text(&text, dir, "chat_template.jinja"));
     *found = text != NULL;
     if (!text)
         return PESC_OK;
     mem_free(t->chat_template);
     t->chat_template = text;
-    TRY(read_text(&tools, dir, TOKENIZER_MORE_TEMPLATES "/tool_use.jinja"));
-    pesc_status s = tokchat_compile(&t->own, text, tools);
-    mem_free(tools);
-    return s;
+    mem_free(t->tool_template);
+    return read_text(&t->tool_template, dir, TOKENIZER_MORE_TEMPLATES "/tool_use.jinja");
 }
 
 /* A file of its own wins over the configuration. */
@@ -196,8 +212,8 @@ static pesc_status configure(tokenizer *t, const json_t *config, const json_t *m
     TRY(pipeline_mark_control(t, t->bos, "tokenizer_config.json: bos_token"));
     TRY(pipeline_mark_control(t, t->eos, "tokenizer_config.json: eos_token"));
     TRY(pipeline_seal(t));
-    TRY(tokchat_name_tokens(&t->own, map));
-    TRY(tokchat_name_tokens(&t->own, config));
+    TRY(name_tokens(t, map));
+    TRY(name_tokens(t, config));
     TRY(keep_template(t, config));
     return tokenizer_take_template(t, dir);
 }

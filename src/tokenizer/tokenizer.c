@@ -131,6 +131,16 @@ const char *tokenizer_chat_template(const tokenizer *t)
     return t->chat_template;
 }
 
+const char *tokenizer_tool_template(const tokenizer *t)
+{
+    return t->tool_template;
+}
+
+const json_t *tokenizer_named_tokens(const tokenizer *t)
+{
+    return t->named;
+}
+
 /* ---- public ---- */
 
 static pesc_status check_flags(unsigned flags, unsigned known)

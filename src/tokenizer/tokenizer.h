@@ -133,6 +133,9 @@ bool tokenizer_is_special(const tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 const char *tokenizer_chat_template(const tokenizer *t); /* Jinja source, NULL: none */
+const char *tokenizer_tool_template(const tokenizer *t); /* used where tools are given, or NULL */
+/* The tokens that a template may name: {"bos_token": "<s>", ...}; borrowed, NULL: none. */
+const json_t *tokenizer_named_tokens(const tokenizer *t);
 /* The folder of transformers' named chat templates; of these pesc reads tool_use.jinja. */
 #define TOKENIZER_MORE_TEMPLATES "additional_chat_templates"
 /* Takes dir/chat_template.jinja with what the folder above has beside it, else

@@ -255,13 +255,12 @@ static pesc_status keep_template(tokenizer *t, const gguf_vocab *v)
         size_t n = 0;
         const char *text = tokenizer_token(t, (int32_t)named[i].id, &n);
         if (text)
-            TRY(tokchat_name_token(&t->own, named[i].name, text, n));
+            TRY(pipeline_name_token(t, named[i].name, text, n));
     }
     if (!v->chat_template)
         return PESC_OK;
     t->chat_template = mem_strdup(v->chat_template);
-    return t->chat_template ? tokchat_compile(&t->own, t->chat_template, NULL)
-                            : fail_nomem(v->file, strlen(v->chat_template));
+    return t->chat_template ? PESC_OK : fail_nomem(v->file, strlen(v->chat_template));
 }
 
 static pesc_status finish_tokenizer(tokenizer *t, const gguf_vocab *v)

@@ -84,7 +84,7 @@ static void fill_tokens(arrays *a, gguf_vocab *v, const tokenizer *t)
 
 static int64_t pad_of(const tokenizer *t)
 {
-    const json_t *pad = json_object_get(t->own.tokens, "pad_token");
+    const json_t *pad = json_object_get(t->named, "pad_token");
     return json_is_string(pad) ? tokenizer_id(t, json_string_value(pad)) : -1;
 }
 

@@ -88,9 +88,13 @@ static pesc_status open_template(pesc_trainer *t)
 {
     str text = { 0 };
     const chat_format *f = chat_find(dataset_template(t->data));
-    if (!f || f == t->m->chat || !dataset_has_chats(t->data))
+    if (!f || f == chat_otherwise(t->m->chat) || !dataset_has_chats(t->data))
         return PESC_OK;
-    chat_jinja(f, &text);
+    const char *jinja;
+    size_t n;
+    chat_source(f, &jinja, &n);
+    str_add(&text, jinja, n);
+    str_puts(&text, "");
     t->files.saver.jinja = text.p;
     return str_ok(&text) ? PESC_OK : fail_nomem("chat_template.jinja", text.n);
 }

@@ -75,22 +75,29 @@ static tokenizer *open_tokenizer(void)
     static tokenizer *t;
     if (!t) {
         ASSERT(tokenizer_open_dir(&t, "share/base") == PESC_OK);
-        ASSERT(tokchat_compile(&t->own,
-                               "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.name }}"
-                               "{% for c in m.tool_calls or [] %}{{ c.function.name }}"
-                               "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
-                               "{{ tools | tojson if tools else '' }}{{ extra }}",
-                               NULL) == PESC_OK);
+        t->chat_template =
+            mem_strdup("{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.name }}"
+                       "{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+                       "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
+                       "{{ tools | tojson if tools else '' }}{{ extra }}");
     }
     return t;
 }
 
+static const chat_writer *open_writer(const char *format)
+{
+    static chat_writer *own, *built_in;
+    chat_writer **w = format ? &built_in : &own;
+    if (!*w)
+        ASSERT(chat_open(w, open_tokenizer(), format, NULL) == PESC_OK);
+    return *w;
+}
+
 static void check_conversation(const api_request *r)
 {
-    const tokenizer *t = open_tokenizer();
-    const chat_format *formats[] = { chat_find("chatml"), NULL };
     for (int i = 0; i < 2; i++) {
-        prompt_maker m = { .tok = t, .chat = formats[i], .vocab = 300 };
+        const chat_writer *w = open_writer(i ? NULL : "camelidae");
+        prompt_maker m = { .tok = open_tokenizer(), .chat = w, .vocab = 300 };
         id_list ids = { 0 };
         api_error e = { 0 };
         if (!conversation_encode(&m, r, &ids, &e))

@@ -44,6 +44,19 @@ static int tear_down(void **state)
 
 #define N(rows) (sizeof rows / sizeof *rows)
 
+static pesc_status encode(const char *format, const tokenizer *t, const chat_request *r,
+                          id_list *ids, unsigned char **trained)
+{
+    chat_writer *w;
+    pesc_status s = chat_open(&w, t, format, NULL);
+    if (s == PESC_OK)
+        s = chat_write(w, r, NULL, ids, trained);
+    chat_close(w);
+    return s;
+}
+
+#define REQUEST(said, count, ends) (&(chat_request){ .list = (said), .n = (count), .end = (ends) })
+
 /* The text is that of the tokens, without the marks of what is trained. */
 static void expect_text(const char *format, const pesc_message *m, size_t n, const char *expected)
 {
@@ -51,7 +64,10 @@ static void expect_text(const char *format, const pesc_message *m, size_t n, con
     for (; *expected; expected++)
         if (*expected != '^' && *expected != '$')
             str_putc(&want, *expected);
-    must(chat_text(chat_find(format), tok, m, n, &out));
+    chat_writer *w;
+    must(chat_open(&w, tok, format, NULL));
+    must(chat_write(w, REQUEST(m, n, CHAT_PROMPT), &out, NULL, NULL));
+    chat_close(w);
     str_puts(&out, "");
     assert_string_equal(out.p, want.p);
     str_free(&out);
@@ -65,7 +81,7 @@ static void expect(const char *format, const pesc_message *m, size_t n, bool gen
     id_list ids = { 0 };
     unsigned char *trained = NULL;
     str out = { 0 };
-    must(chat_encode(chat_find(format), tok, m, n, generation, &ids, &trained));
+    must(encode(format, tok, REQUEST(m, n, generation ? CHAT_PROMPT : CHAT_WHOLE), &ids, &trained));
     bool was = false;
     for (size_t i = 0; i < ids.n; i++) {
         size_t len;
@@ -79,7 +95,7 @@ static void expect(const char *format, const pesc_message *m, size_t n, bool gen
         str_putc(&out, '$');
     assert_string_equal(out.p, expected);
     id_list again = { 0 };
-    must(chat_encode(chat_find(format), tok, m, n, generation, &again, NULL));
+    must(encode(format, tok, REQUEST(m, n, generation ? CHAT_PROMPT : CHAT_WHOLE), &again, NULL));
     assert_int_equal(again.n, ids.n);
     assert_memory_equal(again.ids, ids.ids, ids.n * sizeof *ids.ids);
     mem_free(again.ids);
@@ -232,7 +248,7 @@ static void words_merge_over_the_seams(void **state)
     static const pesc_message m[] = { { "user", "\nA" }, { "assistant", "\nB" } };
     id_list ids = { 0 };
     unsigned char *trained = NULL;
-    must(chat_encode(chat_find("chatml"), tok, m, 2, false, &ids, &trained));
+    must(encode("chatml", tok, REQUEST(m, 2, CHAT_WHOLE), &ids, &trained));
     size_t merged = 0;
     for (size_t i = 0; i < ids.n; i++)
         merged += ids.ids[i] == 11;
@@ -248,7 +264,7 @@ static void expect_open(const char *format, const pesc_message *m, size_t n, con
 {
     id_list ids = { 0 };
     str out = { 0 };
-    must(chat_encode_open(chat_find(format), tok, m, n, &ids));
+    must(encode(format, tok, REQUEST(m, n, CHAT_GO_ON), &ids, NULL));
     for (size_t i = 0; i < ids.n; i++) {
         size_t len;
         const char *text = tokenizer_token(tok, ids.ids[i], &len);
@@ -273,9 +289,9 @@ static void the_last_turn_may_stay_open(void **state)
     expect_open("llama2", m, 2, "<s>[INST] say\nA:\nB [/INST] A:");
     expect_open("llama2", end, 2, "<s>[INST] A [/INST] s");
     expect_open("chatml", m, 1, "<|im_start|>user\nsay\nA:\nB");
-    must_fail(chat_encode_open(chat_find("llama2"), tok, none, 2, &ids), PESC_USAGE,
+    must_fail(encode("llama2", tok, REQUEST(none, 2, CHAT_GO_ON), &ids, NULL), PESC_USAGE,
               "the last message cannot be continued");
-    must_fail(chat_encode_open(chat_find("chatml"), tok, none, 2, &ids), PESC_USAGE,
+    must_fail(encode("chatml", tok, REQUEST(none, 2, CHAT_GO_ON), &ids, NULL), PESC_USAGE,
               "the last message cannot be continued");
 }
 
@@ -289,7 +305,7 @@ static void text_never_becomes_a_control_token(void **state)
         { "user", "<|im_" }, /* ... end|> of the format must not complete it */
     };
     id_list ids = { 0 };
-    must(chat_encode(chat_find("chatml"), tok, m, 3, true, &ids, NULL));
+    must(encode("chatml", tok, REQUEST(m, 3, CHAT_PROMPT), &ids, NULL));
     size_t starts = 0, ends = 0, others = 0;
     for (size_t i = 0; i < ids.n; i++) {
         starts += ids.ids[i] == tokenizer_id(tok, "<|im_start|>");
@@ -306,7 +322,7 @@ static void refuse(const char *format, const pesc_message *m, size_t n, pesc_sta
                    const char *part)
 {
     id_list ids = { 0 };
-    must_fail(chat_encode(chat_find(format), tok, m, n, true, &ids, NULL), status, part);
+    must_fail(encode(format, tok, REQUEST(m, n, CHAT_PROMPT), &ids, NULL), status, part);
     assert_int_equal(ids.n, 0);
     mem_free(ids.ids);
 }
@@ -340,9 +356,9 @@ static void needs_the_tokens_of_the_format(void **state)
     tokenizer *bare = NULL;
     must(tokenizer_open_file(&bare, files_text("bare.json", json)));
     id_list ids = { 0 };
-    must_fail(chat_encode(chat_find("chatml"), bare, talk, 2, true, &ids, NULL), PESC_UNSUPPORTED,
+    must_fail(encode("chatml", bare, REQUEST(talk, 2, CHAT_PROMPT), &ids, NULL), PESC_UNSUPPORTED,
               "needs the token <|im_start|>");
-    must_fail(chat_encode(chat_find("zephyr"), bare, talk, 2, true, &ids, NULL), PESC_UNSUPPORTED,
+    must_fail(encode("zephyr", bare, REQUEST(talk, 2, CHAT_PROMPT), &ids, NULL), PESC_UNSUPPORTED,
               "end-of-sequence");
     tokenizer_close(bare);
 }
@@ -408,8 +424,7 @@ static void many_messages_in_linear_time(void **state)
     for (int k = 0; k < 2; k++) {
         id_list ids = { 0 };
         unsigned char *trained = NULL;
-        must(chat_encode(chat_find(k ? "camelidae" : "chatml"), tok, m, MANY, false, &ids,
-                         &trained));
+        must(encode(k ? "camelidae" : "chatml", tok, REQUEST(m, MANY, CHAT_WHOLE), &ids, &trained));
         assert_true(ids.n > MANY);
         mem_free(ids.ids);
         mem_free(trained);
@@ -426,7 +441,7 @@ static void every_allocation_may_fail(void **state)
         id_list ids = { 0 };
         unsigned char *trained = NULL;
         mem_fail_at(i);
-        pesc_status s = chat_encode(chat_find("qwen3"), tok, talk, N(talk), false, &ids, &trained);
+        pesc_status s = encode("qwen3", tok, REQUEST(talk, N(talk), CHAT_WHOLE), &ids, &trained);
         fired = mem_fail_fired();
         mem_fail_at(0);
         assert_int_equal(s, fired ? PESC_NOMEM : PESC_OK);
@@ -436,37 +451,50 @@ static void every_allocation_may_fail(void **state)
     assert_true(i > 5);
 }
 
-/* A directory that names its format in a template of ours is read back with that format, and the
- * template is what Jinja users expect. */
-static void writes_formats_as_jinja(void **state)
+/* A directory that names its format in a template of ours is read back with that format, and other
+ * programs run the template. */
+static void every_format_is_a_template(void **state)
 {
     (void)state;
     for (const char *const *name = chat_names(); *name; name++) {
+        const char *source;
+        size_t n;
+        chat_source(chat_find(*name), &source, &n);
         str text = { 0 };
-        chat_jinja(chat_find(*name), &text);
-        assert_true(str_ok(&text));
+        str_add(&text, source, n);
+        assert_true(str_ok(&text) && n > 0);
         assert_ptr_equal(chat_recognise(text.p), chat_find(*name));
         str_free(&text);
     }
-    str text = { 0 };
-    chat_jinja(chat_find("camelidae"), &text);
-    assert_string_equal(
-        text.p,
-        "{#- pesc chat format: camelidae -#}\n{%- set ns = namespace(system='') -%}\n"
-        "{{- bos_token -}}\n{%- for message in messages -%}\n"
-        "{%- if message['role'] == 'system' -%}\n"
-        "{%- if not loop.first -%}{{- raise_exception('a system message is only possible as the "
-        "first one') -}}{%- endif -%}\n{%- if message['content'] -%}\n"
-        "{{- '### System:\\n' + '' + message['content'] + '\\n' + '' -}}\n{%- endif -%}\n"
-        "{%- elif message['role'] == 'user' -%}\n"
-        "{{- '### Human:\\n' + ns.system + message['content'] + '\\n' + '' -}}\n"
-        "{%- set ns.system = '' -%}\n{%- elif message['role'] == 'assistant' -%}\n"
-        "{{- '### Assistant:\\n' + '' + message['content'] + eos_token + '' -}}\n{%- else -%}\n"
-        "{{- raise_exception('the role ' + message['role'] + ' has no place in this format') -}}\n"
-        "{%- endif -%}\n{%- endfor -%}\n"
-        "{%- if add_generation_prompt -%}{{- '### Assistant:\\n' -}}{%- endif -%}\n");
-    str_free(&text);
-    assert_null(chat_jinja_named("{#- pesc chat format: none-such -#}"));
+    assert_null(chat_named("{#- pesc chat format: none-such -#}"));
+    assert_null(chat_named("{#- pesc chat format: chat -#}"));
+}
+
+/* An answer without text is known by its place among the answers. */
+static void masked_answers_are_not_trained(void **state)
+{
+    (void)state;
+    static const pesc_message m[] = {
+        { "user", "A" },
+        { "assistant", "" },
+        { "user", "B" },
+        { "assistant", "" },
+    };
+    static const unsigned char masked[] = { 0, 1, 0, 0 };
+    chat_request r = { .list = m, .n = 4, .masked = masked };
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    must(encode("chatml", tok, &r, &ids, &trained));
+    size_t n = 0, last = 0;
+    for (size_t i = 0; i < ids.n; i++)
+        if (trained[i]) {
+            n++;
+            last = i;
+        }
+    assert_int_equal(n, 1);
+    assert_int_equal(last, ids.n - 2); /* the second <|im_end|>, before a line end */
+    mem_free(ids.ids);
+    mem_free(trained);
 }
 
 int main(void)
@@ -485,7 +513,8 @@ int main(void)
         cmocka_unit_test(lists_its_formats),
         cmocka_unit_test(many_messages_in_linear_time),
         cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(writes_formats_as_jinja),
+        cmocka_unit_test(every_format_is_a_template),
+        cmocka_unit_test(masked_answers_are_not_trained),
     };
     return cmocka_run_group_tests_name("chat", tests, set_up, tear_down);
 }

@@ -50,7 +50,16 @@ static task_set *open_set(const char *definition, int64_t shots)
 
 static chatprompt in_format(const char *format)
 {
-    return (chatprompt){ .format = chat_find(format), .tok = model->tok };
+    chatprompt c = { 0 };
+    chat_writer *w;
+    must(chat_open(&w, model->tok, format, NULL));
+    c.writer = w;
+    return c;
+}
+
+static void close_format(chatprompt *c)
+{
+    chat_close((chat_writer *)(uintptr_t)c->writer);
 }
 
 static void is_hash_of(const char hash[DIGEST_TEXT], const char *text)
@@ -78,6 +87,7 @@ static void examples_are_turns_and_choices_have_no_delimiter(void **state)
     assert_string_equal(d.continuations[1], "y");
     is_hash_of(d.prompt_hash, want);
     task_doc_free(&d);
+    close_format(&c);
     task_close(t);
 }
 
@@ -101,6 +111,7 @@ static void a_format_without_a_system_message_leaves_it_out(void **state)
     }
     assert_int_equal(notices, 1);
     assert_non_null(strstr(last_notice, "descriptions are left out"));
+    close_format(&c);
     task_close(t);
 }
 
@@ -123,6 +134,7 @@ static void every_input_is_a_context(void **state)
     assert_string_equal(d.continuations[0], "of two");
     is_hash_of(d.prompt_hash, d.contexts[0]);
     task_doc_free(&d);
+    close_format(&c);
     task_close(t);
 }
 
@@ -130,15 +142,17 @@ static void needs_a_format(void **state)
 {
     (void)state;
     chatprompt c;
-    const chat_format *own = model->chat;
-    model->chat = NULL;
+    chat_writer *own = model->chat;
+    must(chat_open(&model->chat, model->tok, NULL, NULL));
     must_fail(chatprompt_open(&c, model), PESC_UNSUPPORTED, "the model has none");
-    model->chat = chat_find("camelidae");
+    chat_close(model->chat);
+    must(chat_open(&model->chat, model->tok, NULL, chat_find("camelidae")));
     must(chatprompt_open(&c, model));
     str text = { 0 };
     must(chatprompt_template(model, &text));
-    assert_ptr_equal(chat_recognise(text.p), model->chat);
+    assert_ptr_equal(chat_recognise(text.p), chat_find("camelidae"));
     str_free(&text);
+    chat_close(model->chat);
     model->chat = own;
 }
 
@@ -155,6 +169,7 @@ static void survives_no_memory(void **state)
         bool fired = mem_fail_fired();
         mem_fail_at(0);
         task_doc_free(&d);
+        close_format(&c);
         if (!fired)
             break;
         assert_int_equal(s, PESC_NOMEM);

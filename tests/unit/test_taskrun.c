@@ -41,6 +41,12 @@ static int close_base(void **state)
 }
 
 /* A task file, and data of two that are built in. */
+static void use_format(const char *name)
+{
+    chat_close(model->chat);
+    must(chat_open(&model->chat, model->tok, NULL, chat_find(name)));
+}
+
 static void put_data(void)
 {
     char text[4096] = "";
@@ -197,7 +203,7 @@ static void a_changed_evaluation_begins_again(void **state)
     assert_int_equal(notices, 1);
     assert_non_null(strstr(last_notice, "another max_length"));
     as_chat = true;
-    model->chat = chat_find("camelidae");
+    use_format("camelidae");
     must(evaluate("nq_open", 8, 300, &r));
     as_chat = false;
     assert_int_equal(notices, 2);
@@ -291,7 +297,7 @@ static void conversations_are_scored(void **state)
     json_t *results;
     files_clear();
     put_data();
-    model->chat = chat_find("camelidae");
+    use_format("camelidae");
     must(chatprompt_open(&c, model));
     as_chat = true;
     must(evaluate("nq_open", 8, 0, &r));
@@ -299,7 +305,7 @@ static void conversations_are_scored(void **state)
     must_be_scored(&c);
     must(json_read(&results, files_path("out/results.json"), 1 << 20));
     assert_ptr_equal(chat_recognise(json_string_value(json_object_get(results, "chat_template"))),
-                     model->chat);
+                     chat_find("camelidae"));
     json_decref(results);
 }
 

@@ -12,13 +12,14 @@ static rendering out;
 static int open_all(void **state)
 {
     (void)state;
-    return tokenizer_open_dir(&tok, "share/base") || template_init(&look, tok, "camelidae", NULL);
+    return tokenizer_open_dir(&tok, "share/base") || template_open(&look, tok, "camelidae", NULL);
 }
 
 static int close_all(void **state)
 {
     (void)state;
     rendering_free(&out);
+    template_close(&look);
     tokenizer_close(tok);
     return 0;
 }
@@ -76,7 +77,8 @@ static void prompt_and_completion_are_one_text(void **state)
             id_list whole = { 0 }, alone = { 0 };
             snprintf(text, sizeof text, "%s%s", pairs[i][0], pairs[i][1]);
             must(tokenizer_open_file(&tok, files[f]));
-            must(template_init(&look, tok, "camelidae", NULL));
+            template_close(&look);
+            must(template_open(&look, tok, "camelidae", NULL));
             must(tokenizer_encode(tok, text, strlen(text), 0, &whole));
             must(tokenizer_encode(tok, pairs[i][0], strlen(pairs[i][0]), 0, &alone));
             render(RECORD_COMPLETION, pairs[i][0], pairs[i][1]);
@@ -95,7 +97,8 @@ static void prompt_and_completion_are_one_text(void **state)
             tokenizer_close(tok);
         }
     tok = first;
-    must(template_init(&look, tok, "camelidae", NULL));
+    template_close(&look);
+    must(template_open(&look, tok, "camelidae", NULL));
 }
 
 static void only_answers_are_trained(void **state)
@@ -139,12 +142,13 @@ static void unknown_names_are_refused(void **state)
 {
     (void)state;
     template t;
-    must_fail(template_init(&t, tok, "nonsense", NULL), PESC_USAGE,
+    must_fail(template_open(&t, tok, "nonsense", NULL), PESC_USAGE,
               "found \"nonsense\", which is no chat format");
-    must(template_init(&t, NULL, NULL, NULL));
+    must(template_open(&t, NULL, NULL, NULL));
     pesc_message m = { "text", "a" };
     record r = { .kind = RECORD_TEXT, .messages = &m, .n = 1 };
     must_fail(template_render(&t, &r, &out), PESC_UNSUPPORTED, "has no tokenizer");
+    template_close(&t);
 }
 
 int main(void)

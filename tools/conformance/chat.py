@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares src/chat/chat.c with transformers' apply_chat_template, id for id.
+"""Compares src/chat with transformers' apply_chat_template, id for id.
 
 Run in a Python that has transformers; needs a C compiler and the libraries of src/base,
 src/jinja, src/tokenizer and src/chat. Arguments are tokenizer directories (tokenizer.json, or .xz of it, and
@@ -189,23 +189,33 @@ class Message(ctypes.Structure):
     _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
 
 
+class Request(ctypes.Structure):
+    _fields_ = [("messages", ctypes.c_void_p), ("list", ctypes.POINTER(Message)), ("n", ctypes.c_size_t),
+                ("end", ctypes.c_int), ("masked", ctypes.c_void_p), ("tools", ctypes.c_void_p),
+                ("variables", ctypes.c_void_p), ("now", ctypes.c_void_p)]
+
+
 class Pesc:
     def __init__(self, folder):
         lib = os.path.join(folder, "text.so")
         sources = [p for room in ("base", "jinja", "tokenizer", "chat") for p in sorted((ROOT / "src" / room).glob("*.c"))]
+        formats = os.path.join(folder, "embedded_chat.c")
+        with open(formats, "w") as f:
+            subprocess.run([ROOT / "tools/embed.sh", "chat", *sorted((ROOT / "share/chat").glob("*.jinja"))], check=True, stdout=f)
         packages = ["jansson", "libpcre2-8", "libutf8proc", "libxxhash"]
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", *packages], check=True,
                                capture_output=True, text=True).stdout.split()
         subprocess.run([os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC",
-                        f"-I{ROOT}/include", f"-I{ROOT}/src", *map(str, sources), "-o", lib, *flags,
+                        f"-I{ROOT}/include", f"-I{ROOT}/src", *map(str, sources), formats, "-o", lib, *flags,
                         "-lpthread", "-lm"], check=True)
         self.c = ctypes.CDLL(lib)
         for name in ("pesc_last_error", "chat_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
-        for name in ("chat_find", "chat_recognise"):
+        for name in ("chat_recognise",):
             getattr(self.c, name).restype = ctypes.c_void_p
         self.c.chat_name.argtypes = [ctypes.c_void_p]
         self.c.mem_free.argtypes = [ctypes.c_void_p]
+        self.c.chat_close.argtypes = [ctypes.c_void_p]
         self.c.tokenizer_close.argtypes = [ctypes.c_void_p]
 
     def open(self, folder):
@@ -220,10 +230,12 @@ class Pesc:
 
     def encode(self, tok, name, messages, generation):
         rows = (Message * len(messages))(*[Message(m["role"].encode(), m["content"].encode()) for m in messages])
-        ids, trained = IdList(), ctypes.POINTER(ctypes.c_ubyte)()
-        status = self.c.chat_encode(ctypes.c_void_p(self.c.chat_find(name.encode())), tok, rows,
-                                    ctypes.c_size_t(len(messages)), ctypes.c_bool(generation),
-                                    ctypes.byref(ids), ctypes.byref(trained))
+        ids, trained, writer = IdList(), ctypes.POINTER(ctypes.c_ubyte)(), ctypes.c_void_p()
+        if self.c.chat_open(ctypes.byref(writer), tok, name.encode(), None):
+            raise SystemExit(f"{name}: {self.c.pesc_last_error().decode()}")
+        request = Request(list=rows, n=len(messages), end=1 if generation else 0)
+        status = self.c.chat_write(writer, ctypes.byref(request), None, ctypes.byref(ids), ctypes.byref(trained))
+        self.c.chat_close(writer)
         if status:
             return None, None
         out = ids.ids[:ids.n], trained[:ids.n] if ids.n else []

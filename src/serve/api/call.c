@@ -77,7 +77,7 @@ static bool set_reports(call *c, api_error *e)
 static pesc_status add_ends(call *c)
 {
     const pesc_model *m = c->x->srv->m;
-    const chat_format *f = c->x->srv->chat;
+    const chat_format *f = chat_built_in(c->x->srv->chat);
     size_t n = 0;
     const char *const *stops = f ? chat_stops(f, &n) : pesc_model_chat_stops(m, &n);
     TRY(answer_ends_add_stops(&c->ends, m, c->api.stop, c->api.n_stop));

@@ -1,7 +1,6 @@
 #include "serve/api/conversation.h"
 
 #include "base/mem.h"
-#include "chat/chat_template.h"
 
 #include <string.h>
 
@@ -141,36 +140,16 @@ static json_t *read_message(const json_t *v, size_t number, bool lenient, api_er
 
 /* ---- all of them ---- */
 
-/* A built-in format writes roles and texts, and nothing else. */
-static pesc_status encode_built_in(const prompt_maker *m, const api_request *r, const json_t *all,
-                                   id_list *out)
-{
-    size_t n = json_array_size(all);
-    pesc_message *messages = mem_zalloc(n, sizeof *messages);
-    if (!messages)
-        return fail_nomem("messages", n * sizeof *messages);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(all, i);
-        messages[i].role = json_string_value(json_object_get(v, "role"));
-        messages[i].content = json_string_value(json_object_get(v, "content"));
-    }
-    pesc_status s = r->continue_final_message ? chat_encode_open(m->chat, m->tok, messages, n, out)
-                                              : chat_encode(m->chat, m->tok, messages, n,
-                                                            r->add_generation_prompt, out, NULL);
-    mem_free(messages);
-    return s;
-}
-
 static bool encode(const prompt_maker *m, const api_request *r, const json_t *all, id_list *out,
                    api_error *e)
 {
-    chat_request own = { .messages = all,
-                         .tools = r->tools,
-                         .variables = r->variables,
-                         .generation = r->add_generation_prompt,
-                         .open = r->continue_final_message };
-    pesc_status s =
-        m->chat ? encode_built_in(m, r, all, out) : chat_template_encode(m->tok, &own, out);
+    chat_request talk = { .messages = all,
+                          .tools = r->tools,
+                          .variables = r->variables,
+                          .end = r->continue_final_message  ? CHAT_GO_ON
+                                 : r->add_generation_prompt ? CHAT_PROMPT
+                                                            : CHAT_WHOLE };
+    pesc_status s = chat_write(m->chat, &talk, NULL, out, NULL);
     if (s != PESC_OK) {
         api_failed(e, s);
         memcpy(e->param, "messages", sizeof "messages");
@@ -182,22 +161,23 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
 /* What the format at hand cannot write must not be dropped silently. */
 static bool check_format(const prompt_maker *m, const api_request *r, api_error *e)
 {
-    if (!m->tok || (!m->chat && !chat_template_runs(m->tok)))
+    const chat_format *format = chat_built_in(m->chat);
+    if (!m->tok || (!format && !chat_is_own(m->chat)))
         return api_refuse(e, 400, "no_chat_template", "messages",
                           "the model has no chat template that is known; start the server with "
                           "--chat-format");
-    if (r->tools && (m->chat || !chat_template_takes_tools(m->tok)))
+    if (r->tools && !chat_takes_tools(m->chat))
         return api_refuse(e, 400, "unsupported_parameter", "tools",
                           "tools: the chat template does not take tools");
-    if (r->variables && m->chat)
+    if (r->variables && format)
         return api_refuse(e, 400, "unsupported_parameter", "chat_template_kwargs",
                           "chat_template_kwargs: the chat format \"%s\" has no variables",
-                          chat_name(m->chat));
-    for (size_t i = 0; m->chat && i < json_array_size(r->messages); i++)
+                          chat_name(format));
+    for (size_t i = 0; format && i < json_array_size(r->messages); i++)
         if (json_has(json_array_get(r->messages, i), "tool_calls"))
             return api_refuse(e, 400, "unsupported_parameter", "messages",
                               "message %zu: the chat format \"%s\" cannot write calls of tools",
-                              i + 1, chat_name(m->chat));
+                              i + 1, chat_name(format));
     return true;
 }
 

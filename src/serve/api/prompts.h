@@ -20,7 +20,7 @@ typedef struct prompt_list {
 /* What prompts are made with. */
 typedef struct prompt_maker {
     const tokenizer *tok;    /* NULL: only token ids are possible */
-    const chat_format *chat; /* NULL: the tokenizer's own template, if that runs */
+    const chat_writer *chat; /* of conversations */
     int64_t vocab;
 } prompt_maker;
 

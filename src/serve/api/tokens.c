@@ -140,6 +140,7 @@ void handle_tokenizer_info(exchange *x)
         exchange_fail(x, &e);
         return;
     }
+    const chat_format *format = chat_built_in(s->chat);
     exchange_reply(x,
                    json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:n, s:s?, s:s?}", "tokenizer_class",
                              "PreTrainedTokenizerFast", "model", tokenizer_kind(t), "vocab_size",
@@ -147,5 +148,5 @@ void handle_tokenizer_info(exchange *x)
                              "bos_token", response_token(t, tokenizer_bos(t)), "eos_token",
                              response_token(t, tokenizer_eos(t)), "pad_token", "chat_template",
                              tokenizer_chat_template(t), "chat_format",
-                             s->chat ? chat_name(s->chat) : pesc_model_chat_format(s->m)));
+                             format ? chat_name(format) : pesc_model_chat_format(s->m)));
 }

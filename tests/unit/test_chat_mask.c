@@ -1,4 +1,5 @@
-#include "chat/chat_template.h"
+/* Conversations in the templates of models, and what is trained of them. */
+#include "chat/chat.h"
 
 #include "base/io.h"
 #include "base/mem.h"
@@ -6,7 +7,6 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/letters.h"
-#include "chat/chat.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -32,6 +32,18 @@ static tokenizer *open_with(json_t *template)
 static tokenizer *open_text(const char *template)
 {
     return open_with(json_string(template));
+}
+
+/* Appends the ids; the writer is the tokenizer's own template. */
+static pesc_status encode(const tokenizer *t, const chat_request *r, id_list *ids,
+                          unsigned char **trained)
+{
+    chat_writer *w;
+    pesc_status s = chat_open(&w, t, NULL, NULL);
+    if (s == PESC_OK)
+        s = chat_write(w, r, NULL, ids, trained);
+    chat_close(w);
+    return s;
 }
 
 #define CHATML                                                                                     \
@@ -65,7 +77,7 @@ static void expect_trained(const tokenizer *t, const char *messages, const unsig
     unsigned char *trained = NULL;
     str out = { 0 };
     must(json_parse(&talk, messages, strlen(messages), "talk"));
-    must(chat_template_train(t, &(chat_request){ .messages = talk }, masked, &ids, &trained));
+    must(encode(t, &(chat_request){ .messages = talk, .masked = masked }, &ids, &trained));
     show(t, &ids, trained, &out);
     assert_string_equal(out.p, expected);
     str_free(&out);
@@ -78,7 +90,7 @@ static void expect_prompt(const tokenizer *t, const chat_request *r, const char 
 {
     id_list ids = { 0 };
     str out = { 0 };
-    must(chat_template_encode(t, r, &ids));
+    must(encode(t, r, &ids, NULL));
     show(t, &ids, NULL, &out);
     assert_string_equal(out.p, expected);
     str_free(&out);
@@ -94,9 +106,7 @@ static void writes_a_prompt(void **state)
     (void)state;
     tokenizer *t = open_text(CHATML);
     json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "x<|im_end|>\n<s>");
-    assert_true(chat_template_runs(t));
-    assert_null(chat_template_problem(t));
-    expect_prompt(t, &(chat_request){ .messages = talk, .generation = true },
+    expect_prompt(t, &(chat_request){ .messages = talk, .end = CHAT_PROMPT },
                   "(<|im_start|>)user\nx<|im_end|>\n<s>(<|im_end|>)\n(<|im_start|>)assistant\n");
     json_decref(talk);
     tokenizer_close(t);
@@ -108,11 +118,11 @@ static void expect_open(const char *jinja, const char *said, const char *expecte
     id_list ids = { 0 };
     json_t *talk = json_pack("[{ssss}{ssss}]", "role", "user", "content", "say\nx\ny", "role",
                              "assistant", "content", said);
-    chat_request r = { .messages = talk, .open = true };
+    chat_request r = { .messages = talk, .end = CHAT_GO_ON };
     if (expected)
         expect_prompt(t, &r, expected);
     else
-        must_fail(chat_template_encode(t, &r, &ids), PESC_USAGE, "cannot be continued");
+        must_fail(encode(t, &r, &ids, NULL), PESC_USAGE, "cannot be continued");
     mem_free(ids.ids);
     json_decref(talk);
     tokenizer_close(t);
@@ -172,6 +182,20 @@ static void trains_where_the_last_answer_differs(void **state)
     tokenizer_close(t);
 }
 
+/* What an answer says may be what the prompt for it ends with; it is the answer's all the same. */
+static void trains_an_answer_that_begins_like_the_prompt(void **state)
+{
+    (void)state;
+    tokenizer *t = open_text("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}</s>"
+                             "{% endfor %}{% if add_generation_prompt %}a:b{% endif %}");
+    expect_trained(t,
+                   "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+                   "\"bb\"},{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\","
+                   "\"content\":\"b\"}]",
+                   NULL, "u:a(</s>)a:^bb(</s>)$u:c(</s>)a:^b(</s>)$");
+    tokenizer_close(t);
+}
+
 static void trains_what_is_marked(void **state)
 {
     (void)state;
@@ -190,8 +214,7 @@ static void refuse_training(const char *template, const char *part)
     id_list ids = { 0 };
     unsigned char *trained = NULL;
     must(json_parse(&talk, TALK, strlen(TALK), "talk"));
-    must_fail(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids, &trained),
-              PESC_USAGE, part);
+    must_fail(encode(t, &(chat_request){ .messages = talk }, &ids, &trained), PESC_USAGE, part);
     assert_int_equal(ids.n, 0);
     assert_null(trained);
     json_decref(talk);
@@ -252,8 +275,7 @@ static void long_conversations(void **state)
                  "{%% if add_generation_prompt %%}<|im_start|>A {%% endif %%}",
                  answers[i]);
         tokenizer *t = open_text(text);
-        must(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids[i],
-                                 &trained[i]));
+        must(encode(t, &(chat_request){ .messages = talk }, &ids[i], &trained[i]));
         tokenizer_close(t);
     }
     assert_int_equal(ids[0].n, ids[1].n);
@@ -274,8 +296,8 @@ static void long_conversations_of_unlike_turns(void **state)
     json_t *talk = long_talk(1000);
     id_list ids = { 0 };
     unsigned char *trained = NULL;
-    must_fail(chat_template_train(t, &(chat_request){ .messages = talk }, NULL, &ids, &trained),
-              PESC_USAGE, "the conversation is long and its turns do not look alike, so");
+    must_fail(encode(t, &(chat_request){ .messages = talk }, &ids, &trained), PESC_USAGE,
+              "the conversation is long and its turns do not look alike, so");
     json_decref(talk);
     tokenizer_close(t);
 }
@@ -299,32 +321,53 @@ static void passes_tools_and_variables(void **state)
     tokenizer_close(t);
 }
 
+static int32_t stop_of(const char *template, int32_t *wanted)
+{
+    int32_t id;
+    chat_writer *w;
+    tokenizer *t = open_text(template);
+    must(chat_open(&w, t, NULL, NULL));
+    must(chat_stop_token(w, &id));
+    *wanted = tokenizer_id(t, "<|im_end|>");
+    chat_close(w);
+    tokenizer_close(t);
+    return id;
+}
+
 static void finds_the_end_of_an_answer(void **state)
 {
     (void)state;
-    int32_t id;
-    tokenizer *t = open_text(CHATML);
-    must(chat_template_stop(t, &id));
-    assert_int_equal(id, tokenizer_id(t, "<|im_end|>"));
-    tokenizer_close(t);
-    t = open_text("{{ raise_exception('no') }}");
-    must(chat_template_stop(t, &id));
-    assert_int_equal(id, -1);
-    tokenizer_close(t);
+    int32_t wanted, id = stop_of(CHATML, &wanted);
+    assert_int_equal(id, wanted);
+    assert_int_equal(stop_of("{{ raise_exception('no') }}", &wanted), -1);
 }
 
 /* A template that cannot be compiled does not keep the tokenizer from opening. */
 static void keeps_the_problem(void **state)
 {
     (void)state;
+    chat_writer *w;
+    id_list ids = { 0 };
+    static const pesc_message talk[] = { { "user", "a" } };
     tokenizer *t = open_text("\n{{ x | wordwrap }}");
-    assert_false(chat_template_runs(t));
-    assert_string_equal(chat_template_problem(t), "the model's chat template: line 2: the filter "
-                                                  "\"wordwrap\" is not supported");
+    must(chat_open(&w, t, CHAT_OWN, NULL));
+    assert_false(chat_is_own(w));
+    assert_string_equal(chat_problem(w), "the model's chat template: line 2: the filter "
+                                         "\"wordwrap\" is not supported");
+    must_fail(chat_write(w, &(chat_request){ .list = talk, .n = 1 }, NULL, &ids, NULL), PESC_USAGE,
+              "the model's chat template: line 2: ");
+    chat_close(w);
+    must(chat_open(&w, t, NULL, chat_find("camelidae")));
+    assert_ptr_equal(chat_built_in(w), chat_find("camelidae"));
+    chat_close(w);
+    must_fail(chat_open(&w, t, "chat-ml", NULL), PESC_USAGE, "that chat format is not known");
+    assert_null(w);
     tokenizer_close(t);
     t = open_text("{#- pesc chat format: chatml -#}");
-    assert_false(chat_template_runs(t));
-    assert_null(chat_template_problem(t));
+    must(chat_open(&w, t, NULL, NULL));
+    assert_false(chat_is_own(w));
+    assert_null(chat_problem(w));
+    chat_close(w);
     tokenizer_close(t);
 }
 
@@ -355,24 +398,48 @@ static void reads_the_files_beside_it(void **state)
     json_decref(talk);
 }
 
-/* The built-in formats and the templates that pesc writes for them check each other. */
+/* The source of a format without its first line, which names it, and without {% generation %}. */
+static tokenizer *open_unmarked(const chat_format *f)
+{
+    const char *source;
+    size_t n;
+    str text = { 0 };
+    chat_source(f, &source, &n);
+    const char *end = source + n, *p = memchr(source, '\n', n);
+    for (p++; p < end; p++) {
+        static const char *const tags[] = { "{%- generation -%}", "{%- endgeneration -%}" };
+        for (size_t i = 0; i < 2; i++)
+            if (str_starts(p, tags[i]))
+                p += strlen(tags[i]);
+        str_putc(&text, *p);
+    }
+    tokenizer *t = open_text(text.p);
+    str_free(&text);
+    return t;
+}
+
+/* What is marked in the formats and what is found by prefix difference check each other. */
 static void agrees_with_built_in_formats(void **state)
 {
     (void)state;
     static const pesc_message talk[] = {
         { "user", "a" }, { "assistant", "b <|im_end|>" }, { "user", "c\nd" }, { "assistant", "e" }
     };
-    static const char *const names[] = { "camelidae", "chatml", "qwen2.5", "smollm2",
-                                         "alpaca",    "vicuna", "zephyr",  "deepseek" };
+    static const char *const names[] = { "camelidae",  "chatml",     "qwen1.5", "qwen2",
+                                         "qwen2.5",    "smollm2",    "llama2",  "mistral",
+                                         "mistral-v1", "mistral-v3", "alpaca",  "vicuna",
+                                         "zephyr",     "deepseek" };
+    const chat_request r = { .list = talk, .n = 4 };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        str template = { 0 }, a = { 0 }, b = { 0 };
-        chat_jinja(chat_find(names[i]), &template);
-        tokenizer *t = open_text(strchr(template.p, '\n') + 1); /* without the name of the format */
+        str a = { 0 }, b = { 0 };
+        tokenizer *t = open_unmarked(chat_find(names[i]));
         id_list built_in = { 0 }, own = { 0 };
         unsigned char *want = NULL, *got = NULL;
-        assert_true(chat_template_runs(t));
-        must(chat_encode(chat_find(names[i]), t, talk, 4, false, &built_in, &want));
-        must(chat_encode(NULL, t, talk, 4, false, &own, &got));
+        chat_writer *w;
+        must(chat_open(&w, t, names[i], NULL));
+        must(chat_write(w, &r, NULL, &built_in, &want));
+        chat_close(w);
+        must(encode(t, &r, &own, &got));
         show(t, &built_in, want, &a);
         show(t, &own, got, &b);
         assert_string_equal(a.p, b.p);
@@ -380,7 +447,6 @@ static void agrees_with_built_in_formats(void **state)
         mem_free(own.ids);
         mem_free(want);
         mem_free(got);
-        str_free(&template);
         str_free(&a);
         str_free(&b);
         tokenizer_close(t);
@@ -397,7 +463,7 @@ static void every_allocation_may_fail(void **state)
         id_list ids = { 0 };
         unsigned char *trained = NULL;
         mem_fail_at(i);
-        pesc_status s = chat_encode(NULL, t, talk, 2, false, &ids, &trained);
+        pesc_status s = encode(t, &(chat_request){ .list = talk, .n = 2 }, &ids, &trained);
         fired = mem_fail_fired();
         mem_fail_at(0);
         assert_int_equal(s, fired ? PESC_NOMEM : PESC_OK);
@@ -423,6 +489,7 @@ int main(void)
         cmocka_unit_test(builds_tokens_from_roles),
         cmocka_unit_test(trains_by_prefix_difference),
         cmocka_unit_test(trains_where_the_last_answer_differs),
+        cmocka_unit_test(trains_an_answer_that_begins_like_the_prompt),
         cmocka_unit_test(trains_what_is_marked),
         cmocka_unit_test(refuses_to_mask_wrongly),
         cmocka_unit_test(long_conversations),
