@@ -237,7 +237,22 @@ static void free_jobs(jobs *j)
 
 /* ---- judging ---- */
 
-static pesc_status judge_split(const sandbox *s, const jobs *j, sandbox_verdict *out)
+/* What the stages of a program took. */
+typedef struct spending {
+    double seconds;
+    bool starved;
+} spending;
+
+static void note_limits(const stage *t, sandbox_verdict *out, spending *spent)
+{
+    out->timed_out |= t->timed_out;
+    out->cpu_limit |= t->cpu_limit;
+    spent->starved |= t->timed_out && t->starved;
+    spent->seconds += t->seconds;
+}
+
+static pesc_status judge_split(const sandbox *s, const jobs *j, sandbox_verdict *out,
+                               spending *spent)
 {
     stage t = { .wall_seconds = s->wall_seconds };
     pesc_status st = stage_open(&t, &s->base);
@@ -251,8 +266,7 @@ static pesc_status judge_split(const sandbox *s, const jobs *j, sandbox_verdict 
         stage_judge(&t);
         out->passed = t.verdict == STAGE_PASS;
         out->not_literal = t.converted;
-        out->timed_out |= t.timed_out;
-        out->cpu_limit |= t.cpu_limit;
+        note_limits(&t, out, spent);
         if (!out->passed)
             utf8_visible(out->reason, sizeof out->reason, t.reason, strlen(t.reason));
     }
@@ -260,17 +274,20 @@ static pesc_status judge_split(const sandbox *s, const jobs *j, sandbox_verdict 
     return st;
 }
 
-static pesc_status judge_plain(const sandbox *s, const jobs *j, sandbox_verdict *out)
+/* A program that met the wall limit has no more of it here than it may compute. */
+static pesc_status judge_plain(const sandbox *s, const jobs *j, sandbox_verdict *out,
+                               spending *spent)
 {
-    stage t = { .wall_seconds = s->wall_seconds };
+    const double computing = s->base.cpu_seconds + BOX_START_SECONDS;
+    bool shorter = out->timed_out && computing < s->wall_seconds;
+    stage t = { .wall_seconds = shorter ? computing : s->wall_seconds };
     pesc_status st = stage_open(&t, &s->base);
     if (st == PESC_OK)
         st = stage_start(&t, "plain", &j->plain);
     if (st == PESC_OK) {
         stage_judge(&t);
         out->reference = t.verdict == STAGE_PASS;
-        out->timed_out |= t.timed_out;
-        out->cpu_limit |= t.cpu_limit;
+        note_limits(&t, out, spent);
     }
     stage_close(&t);
     return st;
@@ -278,18 +295,22 @@ static pesc_status judge_plain(const sandbox *s, const jobs *j, sandbox_verdict 
 
 /* The plain program, which can see the tests, runs after the solution, so that the solution cannot
  * learn of them from it. */
-static pesc_status judge_jobs(const sandbox *s, const jobs *j, sandbox_verdict *out)
+static pesc_status judge_jobs(const sandbox *s, const jobs *j, sandbox_verdict *out,
+                              spending *spent)
 {
     *out = (sandbox_verdict){ 0 };
-    TRY(judge_split(s, j, out));
-    return judge_plain(s, j, out);
+    *spent = (spending){ 0 };
+    TRY(judge_split(s, j, out, spent));
+    return judge_plain(s, j, out, spent);
 }
 
-/* A program that met a limit of time may have been slowed down by others, which share the cores or
- * even one core with it: it gets a second try with no other program of this sandbox. */
+/* A program that met the limit of CPU time may have been slowed down by others, which share the
+ * cores or even one core with it, and so may one that had no core: it gets a second try with no
+ * other program of this sandbox. One that slept gets none. */
 pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *out)
 {
     jobs j = { 0 };
+    spending spent = { 0 };
     sandbox_program whole = *p;
     const char **texts[] = { &whole.completion, &whole.prompt, &whole.test, &whole.entry_point,
                              &whole.setup };
@@ -299,12 +320,13 @@ pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *o
     pesc_status st = make_jobs(&j, &whole);
     if (st == PESC_OK) {
         pthread_rwlock_rdlock(&s->alone);
-        st = judge_jobs(s, &j, out);
+        st = judge_jobs(s, &j, out, &spent);
         pthread_rwlock_unlock(&s->alone);
     }
-    if (st == PESC_OK && (out->timed_out || out->cpu_limit)) {
+    bool slowed = spent.starved || (out->cpu_limit && spent.seconds <= s->wall_seconds);
+    if (st == PESC_OK && slowed) {
         pthread_rwlock_wrlock(&s->alone);
-        st = judge_jobs(s, &j, out);
+        st = judge_jobs(s, &j, out, &spent);
         pthread_rwlock_unlock(&s->alone);
     }
     free_jobs(&j);

@@ -25,7 +25,7 @@ typedef struct sandbox_options {
     sandbox_mode mode;
     bool unsafe;         /* where neither A nor B works, run all the same instead of failing */
     int32_t cpu_seconds; /* of a program, besides 1 s for the start of Python; 0: 3 */
-    double wall_seconds; /* the end of a program that sleeps; 0: 3 * cpu_seconds + 1 */
+    double wall_seconds; /* without those that it had no core; 0: 3 * cpu_seconds + 1 */
     size_t memory_bytes; /* of address space; 0: 2 GiB */
 } sandbox_options;
 
@@ -50,8 +50,9 @@ typedef struct sandbox_verdict {
     bool passed;      /* our verdict */
     bool reference;   /* the verdict of the reference rule */
     bool not_literal; /* a value was not a plain literal: it was converted, or refused */
-    bool timed_out;   /* the wall limit was met, twice: the second time with no other program */
-    bool cpu_limit;   /* the same for the limit of CPU time */
+    bool timed_out;   /* the wall limit was met */
+    bool
+        cpu_limit; /* the limit of CPU time was met, twice: the second time with no other program */
     char reason[SANDBOX_REASON]; /* why `passed` is false, one sentence; "" when it is true */
 } sandbox_verdict;
 

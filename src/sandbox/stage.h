@@ -26,9 +26,10 @@ typedef struct stage {
     stage_box boxes[2];
     int n;
     int result[2], calls[2], answers[2]; /* pipes: read end, write end; -1: closed */
-    double cpu_seconds;                  /* of all processes when the wall limit was last met */
+    double seconds;                      /* of wall time, without those that had no core */
     stage_verdict verdict;
     bool converted, timed_out, cpu_limit;
+    bool starved; /* the machine was so busy that the wall limit says nothing about the program */
     char reason[SANDBOX_REASON];
 } stage;
 
