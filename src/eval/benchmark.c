@@ -30,27 +30,27 @@ typedef struct builder {
     owned *own;
 } builder;
 
-/* The smallest group that a leaf is in. */
-static const char *group_of(const builder *b, size_t leaf)
+/* The smallest group that a task is in. */
+static const char *group_of(const builder *b, size_t task)
 {
     const task_group *best = NULL;
     for (size_t i = 0; i < task_group_count(b->own->set); i++) {
         const task_group *g = task_group_at(b->own->set, i);
-        for (size_t k = 0; k < g->n_leaves; k++)
-            if (g->leaves[k] == leaf && (!best || g->n_leaves < best->n_leaves))
+        for (size_t k = 0; k < g->n_tasks; k++)
+            if (g->tasks[k] == task && (!best || g->n_tasks < best->n_tasks))
                 best = g;
     }
     return best ? best->name : "";
 }
 
-/* The values of one metric over the documents of some leaves, in order. */
-static pesc_status take_column(builder *b, const size_t *leaves, size_t n_leaves, size_t value,
+/* The values of one metric over the documents of some tasks, in order. */
+static pesc_status take_column(builder *b, const size_t *tasks, size_t n_tasks, size_t value,
                                pesc_benchmark_score *to)
 {
     owned *own = b->own;
     size_t n = 0, at = 0;
-    for (size_t i = 0; i < n_leaves; i++)
-        n += own->run.tasks[leaves[i]].about->n_docs;
+    for (size_t i = 0; i < n_tasks; i++)
+        n += own->run.tasks[tasks[i]].about->n_docs;
     double *column = mem_alloc(n + 1, sizeof *column);
     double **all = column ? mem_grow(own->columns, own->n + 1, sizeof *all) : NULL;
     if (!all) {
@@ -59,8 +59,8 @@ static pesc_status take_column(builder *b, const size_t *leaves, size_t n_leaves
     }
     own->columns = all;
     own->columns[own->n++] = column;
-    for (size_t i = 0; i < n_leaves; i++) {
-        const samples *s = &own->run.tasks[leaves[i]];
+    for (size_t i = 0; i < n_tasks; i++) {
+        const samples *s = &own->run.tasks[tasks[i]];
         for (size_t d = 0; d < s->about->n_docs; d++)
             column[at++] = s->values[value * s->about->n_docs + d];
     }
@@ -83,18 +83,18 @@ static pesc_status add_score(builder *b, pesc_benchmark_score s)
 /* What a row of the report is of. */
 typedef struct subject {
     pesc_benchmark_score like; /* names */
-    const size_t *leaves;
-    size_t n_leaves;
-    const task_group *group; /* NULL: a leaf */
+    const size_t *tasks;
+    size_t n_tasks;
+    const task_group *group; /* NULL: a task */
 } subject;
 
 static pesc_status add_metric(builder *b, const subject *of, size_t value)
 {
     pesc_benchmark_score s = of->like;
-    TRY(take_column(b, of->leaves, of->n_leaves, value, &s));
+    TRY(take_column(b, of->tasks, of->n_tasks, value, &s));
     const taskrun *r = &b->own->run;
     metric_score m = of->group ? taskrun_group_score(r, of->group, value)
-                               : samples_score(&r->tasks[of->leaves[0]], value);
+                               : samples_score(&r->tasks[of->tasks[0]], value);
     s.mean = m.mean;
     s.error = m.error;
     return add_score(b, s);
@@ -102,15 +102,15 @@ static pesc_status add_metric(builder *b, const subject *of, size_t value)
 
 static pesc_status add_subject(builder *b, subject of)
 {
-    const samples *s = &b->own->run.tasks[of.leaves[0]];
+    const samples *s = &b->own->run.tasks[of.tasks[0]];
     const task_about *a = s->about;
     int forms = a->kind == TASK_CHOICE ? 1 : 2;
     for (int form = 0; form < forms; form++)
         for (size_t f = 0; f < a->n_filters; f++)
             for (size_t m = 0; m < a->n_metrics; m++) {
                 of.like.reference = form == 1;
-                of.like.filter = task_filter_name(s->leaf, f);
-                of.like.metric = task_metric_name(s->leaf, m);
+                of.like.filter = task_filter_name(s->task, f);
+                of.like.metric = task_metric_name(s->task, m);
                 of.like.full = metric_full(of.like.metric);
                 TRY(add_metric(b, &of, samples_value(s, form == 1, f, m)));
             }
@@ -121,7 +121,7 @@ static pesc_status add_all(builder *b)
 {
     owned *own = b->own;
     for (size_t i = 0; i < own->run.n; i++) {
-        subject s = { .leaves = &i, .n_leaves = 1 };
+        subject s = { .tasks = &i, .n_tasks = 1 };
         s.like.task = own->run.tasks[i].about->label;
         s.like.group = group_of(b, i);
         s.like.shots = own->run.tasks[i].about->shots;
@@ -129,11 +129,11 @@ static pesc_status add_all(builder *b)
     }
     for (size_t i = 0; i < task_group_count(own->set); i++) {
         const task_group *g = task_group_at(own->set, i);
-        subject s = { .leaves = g->leaves, .n_leaves = g->n_leaves, .group = g };
+        subject s = { .tasks = g->tasks, .n_tasks = g->n_tasks, .group = g };
         s.like.task = g->name;
         s.like.group = g->parent ? g->parent : "";
         s.like.is_group = true;
-        s.like.shots = own->run.tasks[g->leaves[0]].about->shots;
+        s.like.shots = own->run.tasks[g->tasks[0]].about->shots;
         if (results_has_score(&own->run, g))
             TRY(add_subject(b, s));
     }

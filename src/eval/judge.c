@@ -3,7 +3,7 @@
 #include "eval/boxed.h"
 #include "eval/extract.h"
 #include "eval/hendrycks.h"
-#include "eval/leaf.h"
+#include "eval/taskrows.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
 #include "eval/rational.h"
@@ -14,11 +14,11 @@
 /* ---- choices ---- */
 
 /* Code points of each choice without its delimiter; of an input its whole text. */
-static pesc_status choice_lengths(const task_leaf *l, const task_doc *d, double **out)
+static pesc_status choice_lengths(const eval_task *l, const task_doc *d, double **out)
 {
     json_t *texts = NULL;
     const taskdef_templates *from = l->def->inputs.n ? &l->def->inputs : &l->def->choices;
-    TRY(leaf_texts(from, d->row, &texts));
+    TRY(task_texts(from, d->row, &texts));
     *out = mem_alloc(d->n_requests, sizeof **out);
     for (size_t i = 0; *out && i < d->n_requests; i++) {
         const json_t *text = json_array_get(texts, i);
@@ -29,7 +29,7 @@ static pesc_status choice_lengths(const task_leaf *l, const task_doc *d, double 
     return *out ? PESC_OK : fail_nomem("the lengths of choices", d->n_requests);
 }
 
-static pesc_status judge_choice(const task_leaf *l, const task_doc *d, const task_answer *a,
+static pesc_status judge_choice(const eval_task *l, const task_doc *d, const task_answer *a,
                                 task_verdict *v)
 {
     double *lengths = NULL;
@@ -71,9 +71,9 @@ static slice gold_text(const json_t *golds, size_t i)
     return p ? (slice){ p, json_string_length(gold) } : (slice){ "", 0 };
 }
 
-typedef pesc_status judge_fn(const task_leaf *l, const task_doc *d, slice text, task_verdict *v);
+typedef pesc_status judge_fn(const eval_task *l, const task_doc *d, slice text, task_verdict *v);
 
-static pesc_status judge_match(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+static pesc_status judge_match(const eval_task *l, const task_doc *d, slice text, task_verdict *v)
 {
     json_t *golds = NULL;
     bool match = false;
@@ -95,7 +95,7 @@ static slice column_text(const task_doc *d, const char *name)
 
 /* Equal normal forms, or equal rational numbers; what only an algebra system could tell is left
  * undecided. An answer without its closing sentence cannot be right. */
-static pesc_status judge_minerva(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+static pesc_status judge_minerva(const eval_task *l, const task_doc *d, slice text, task_verdict *v)
 {
     static const char invalid[] = "[invalidanswer]";
     str found = { 0 }, normal = { 0 };
@@ -116,7 +116,7 @@ static pesc_status judge_minerva(const task_leaf *l, const task_doc *d, slice te
     return ok ? PESC_OK : fail_nomem("comparing answers", text.n);
 }
 
-static pesc_status judge_hendrycks(const task_leaf *l, const task_doc *d, slice text,
+static pesc_status judge_hendrycks(const eval_task *l, const task_doc *d, slice text,
                                    task_verdict *v)
 {
     bool ok;
@@ -125,7 +125,7 @@ static pesc_status judge_hendrycks(const task_leaf *l, const task_doc *d, slice 
     return ok ? PESC_OK : fail_nomem("comparing answers", text.n);
 }
 
-static pesc_status judge_intent(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+static pesc_status judge_intent(const eval_task *l, const task_doc *d, slice text, task_verdict *v)
 {
     json_t *golds = NULL;
     bool match = false;
@@ -139,7 +139,7 @@ static pesc_status judge_intent(const task_leaf *l, const task_doc *d, slice tex
 }
 
 /* Of several references the one that fits best counts, for each metric. */
-static pesc_status judge_overlap(const task_leaf *l, const task_doc *d, slice text, task_verdict *v)
+static pesc_status judge_overlap(const eval_task *l, const task_doc *d, slice text, task_verdict *v)
 {
     json_t *golds = NULL;
     pesc_status s = golds_of(d, &golds);
@@ -157,7 +157,7 @@ static pesc_status judge_overlap(const task_leaf *l, const task_doc *d, slice te
 
 /* ---- an answer ---- */
 
-static pesc_status judge_filtered(const task_leaf *l, const task_doc *d, const task_answer *a,
+static pesc_status judge_filtered(const eval_task *l, const task_doc *d, const task_answer *a,
                                   task_verdict *v, const taskdef_filter *filter)
 {
     static judge_fn *const by[] = {
@@ -176,14 +176,14 @@ static pesc_status judge_filtered(const task_leaf *l, const task_doc *d, const t
     return by[l->def->judge](l, d, slice_of(&v->filtered), v);
 }
 
-pesc_status task_judge(const task_leaf *leaf, const task_doc *doc, const task_answer *answer,
+pesc_status task_judge(const eval_task *task, const task_doc *doc, const task_answer *answer,
                        task_verdict *out)
 {
-    if (leaf->def->kind == TASK_CHOICE)
-        return judge_choice(leaf, doc, answer, out);
-    allowance_add(leaf->def->work, ALLOWANCE_ANSWER_BYTE * (uint64_t)answer->n_text);
-    for (size_t i = 0; i < leaf->def->n_filters; i++)
-        TRY(judge_filtered(leaf, doc, answer, &out[i], &leaf->def->filters[i]));
+    if (task->def->kind == TASK_CHOICE)
+        return judge_choice(task, doc, answer, out);
+    allowance_add(task->def->work, ALLOWANCE_ANSWER_BYTE * (uint64_t)answer->n_text);
+    for (size_t i = 0; i < task->def->n_filters; i++)
+        TRY(judge_filtered(task, doc, answer, &out[i], &task->def->filters[i]));
     return PESC_OK;
 }
 

@@ -15,16 +15,16 @@ metric_score metric_mean(const double *values, size_t n)
     return (metric_score){ mean, deviation / sqrt((double)n), n };
 }
 
-/* A leaf of one document has no standard error and adds nothing to the pooled variance. */
-metric_score metric_pool(const metric_score *leaves, size_t n)
+/* A task of one document has no standard error and adds nothing to the pooled variance. */
+metric_score metric_pool(const metric_score *tasks, size_t n)
 {
     double sum = 0, variance = 0, documents = 0;
     for (size_t i = 0; i < n; i++) {
-        double size = (double)leaves[i].n;
-        sum += leaves[i].n ? leaves[i].mean * size : 0;
+        double size = (double)tasks[i].n;
+        sum += tasks[i].n ? tasks[i].mean * size : 0;
         documents += size;
-        if (leaves[i].n > 1)
-            variance += (size - 1) * leaves[i].error * leaves[i].error * size;
+        if (tasks[i].n > 1)
+            variance += (size - 1) * tasks[i].error * tasks[i].error * size;
     }
     double spread = documents > (double)n ? variance / (documents - (double)n) : NAN;
     return (metric_score){ documents > 0 ? sum / documents : NAN, sqrt(spread / documents),

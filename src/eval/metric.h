@@ -16,8 +16,8 @@ typedef struct metric_score {
 
 metric_score metric_mean(const double *values, size_t n);
 
-/* A group: the mean over all documents of its leaves, and the pooled standard error. */
-metric_score metric_pool(const metric_score *leaves, size_t n);
+/* A group: the mean over all documents of its tasks, and the pooled standard error. */
+metric_score metric_pool(const metric_score *tasks, size_t n);
 
 /* Mean and standard error of a[i] - b[i]: both models answered the same documents. */
 metric_score metric_difference(const double *a, const double *b, size_t n);

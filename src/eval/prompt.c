@@ -3,7 +3,7 @@
  * prompt = description + for each few-shot example (question + target delimiter + answer + shot
  * delimiter) + question. Nothing is trimmed. */
 #include "base/mem.h"
-#include "eval/leaf.h"
+#include "eval/taskrows.h"
 #include "jinja/pytext.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static pesc_status filled(const task_template *f, const json_t *row, char **out)
 static pesc_status item_text(const taskdef_templates *from, const json_t *row, size_t i, char **out)
 {
     json_t *list = NULL;
-    TRY(leaf_texts(from, row, &list));
+    TRY(task_texts(from, row, &list));
     str text = { 0 };
     pytext_str(&text, json_array_get(list, i));
     json_decref(list);
@@ -90,7 +90,7 @@ static pesc_status shot_texts(const taskdef *def, const json_t *row, char **ques
     bool inputs = def->inputs.n > 0;
     *chosen = !inputs;
     if (def->kind == TASK_CHOICE)
-        TRY(leaf_gold(def, row, &gold));
+        TRY(task_gold(def, row, &gold));
     TRY(inputs ? item_text(&def->inputs, row, (size_t)gold, question)
                : filled(def->question, row, question));
     if (def->kind != TASK_CHOICE)
@@ -163,7 +163,7 @@ static pesc_status count_requests(task_doc *d, const taskdef *def, json_t **choi
     bool inputs = def->inputs.n > 0;
     d->n_requests = d->n_questions = 1;
     if (def->kind == TASK_CHOICE) {
-        TRY(leaf_texts(inputs ? &def->inputs : &def->choices, d->row, choices));
+        TRY(task_texts(inputs ? &def->inputs : &def->choices, d->row, choices));
         d->n_requests = json_array_size(*choices);
         d->n_questions = inputs ? d->n_requests : 1;
     }
@@ -264,7 +264,7 @@ static pesc_status add_hashes(task_doc *d)
 
 /* ---- a document ---- */
 
-static pesc_status build(task_doc *d, const task_leaf *l, size_t i, json_t **choices)
+static pesc_status build(task_doc *d, const eval_task *l, size_t i, json_t **choices)
 {
     const taskdef *def = l->def;
     size_t shots = (size_t)l->about.shots;
@@ -278,17 +278,17 @@ static pesc_status build(task_doc *d, const task_leaf *l, size_t i, json_t **cho
     return add_hashes(d);
 }
 
-pesc_status task_doc_build(task_doc *out, const task_leaf *leaf, size_t i)
+pesc_status task_doc_build(task_doc *out, const eval_task *task, size_t i)
 {
-    ASSERT(i < leaf->about.n_docs);
+    ASSERT(i < task->about.n_docs);
     json_t *choices = NULL;
-    *out = (task_doc){ .id = i, .row = leaf->docs[i], .gold = leaf->gold ? leaf->gold[i] : -1 };
-    pesc_status s = build(out, leaf, i, &choices);
+    *out = (task_doc){ .id = i, .row = task->docs[i], .gold = task->gold ? task->gold[i] : -1 };
+    pesc_status s = build(out, task, i, &choices);
     json_decref(choices);
     if (s == PESC_FORMAT) {
         char why[512];
         snprintf(why, sizeof why, "%s", pesc_last_error());
-        s = fail(s, "%s: document %zu: %s", leaf->def->name, i, why);
+        s = fail(s, "%s: document %zu: %s", task->def->name, i, why);
     }
     if (s != PESC_OK)
         task_doc_free(out);

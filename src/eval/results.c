@@ -245,11 +245,11 @@ static void put_score(json_t *to, const char *metric, const char *filter, metric
     json_object_set_new(to, key, isnan(s.error) ? json_string("N/A") : json_real(s.error));
 }
 
-/* Where a score comes from: a leaf, or a group of leaves that have the same values. */
+/* Where a score comes from: a task, or a group of tasks that have the same values. */
 typedef struct score_source {
     const taskrun *r;
     const samples *like;
-    const task_group *group; /* NULL: a leaf */
+    const task_group *group; /* NULL: a task */
 } score_source;
 
 static json_t *scores_of(const score_source *from, const char *name)
@@ -262,9 +262,9 @@ static json_t *scores_of(const score_source *from, const char *name)
             for (size_t m = 0; m < a->n_metrics; m++) {
                 size_t value = samples_value(s, reference, f, m);
                 char metric[80];
-                snprintf(metric, sizeof metric, "%s%s", task_metric_name(s->leaf, m),
+                snprintf(metric, sizeof metric, "%s%s", task_metric_name(s->task, m),
                          reference ? "_reference" : "");
-                put_score(o, metric, task_filter_name(s->leaf, f),
+                put_score(o, metric, task_filter_name(s->task, f),
                           from->group ? taskrun_group_score(from->r, from->group, value)
                                       : samples_score(s, value));
             }
@@ -290,7 +290,7 @@ static pesc_status task_hash(const samples *s, char out[DIGEST_TEXT])
     return PESC_OK;
 }
 
-static pesc_status put_leaf(json_t *all, const taskrun *r, const samples *s)
+static pesc_status put_task(json_t *all, const taskrun *r, const samples *s)
 {
     const task_about *a = s->about;
     char hash[DIGEST_TEXT];
@@ -312,9 +312,9 @@ static pesc_status put_leaf(json_t *all, const taskrun *r, const samples *s)
 static void put_group(json_t *all, const taskrun *r, const task_group *g)
 {
     json_t *names = json_array();
-    score_source from = { r, &r->tasks[g->leaves[0]], g };
-    for (size_t i = 0; i < g->n_leaves; i++)
-        json_array_append_new(names, json_string(r->tasks[g->leaves[i]].about->name));
+    score_source from = { r, &r->tasks[g->tasks[0]], g };
+    for (size_t i = 0; i < g->n_tasks; i++)
+        json_array_append_new(names, json_string(r->tasks[g->tasks[i]].about->name));
     json_object_set_new(json_object_get(all, "groups"), g->name, scores_of(&from, g->name));
     json_object_set_new(json_object_get(all, "group_subtasks"), g->name, names);
     json_object_set_new(json_object_get(all, "versions"), g->name, json_real(g->version));
@@ -322,13 +322,13 @@ static void put_group(json_t *all, const taskrun *r, const task_group *g)
 
 bool results_has_score(const taskrun *r, const task_group *g)
 {
-    const samples *first = g->n_leaves ? &r->tasks[g->leaves[0]] : NULL;
-    for (size_t i = 0; i < g->n_leaves; i++) {
-        const samples *s = &r->tasks[g->leaves[i]];
+    const samples *first = g->n_tasks ? &r->tasks[g->tasks[0]] : NULL;
+    for (size_t i = 0; i < g->n_tasks; i++) {
+        const samples *s = &r->tasks[g->tasks[i]];
         if (s->n_values != first->n_values || s->about->n_metrics != first->about->n_metrics)
             return false;
         for (size_t m = 0; m < s->about->n_metrics; m++)
-            if (strcmp(task_metric_name(s->leaf, m), task_metric_name(first->leaf, m)) != 0)
+            if (strcmp(task_metric_name(s->task, m), task_metric_name(first->task, m)) != 0)
                 return false;
     }
     return first != NULL;
@@ -344,7 +344,7 @@ static pesc_status build(json_t **out, const taskrun *r, const pesc_model *m, co
     pesc_status s = json_object_update(all, chat) == 0 ? PESC_OK : no_memory();
     json_decref(chat);
     for (size_t i = 0; s == PESC_OK && i < r->n; i++)
-        s = put_leaf(all, r, &r->tasks[i]);
+        s = put_task(all, r, &r->tasks[i]);
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
         if (results_has_score(r, task_group_at(set, i)))
             put_group(all, r, task_group_at(set, i));

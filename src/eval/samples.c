@@ -16,7 +16,7 @@ size_t samples_value(const samples *s, bool reference, size_t filter, size_t met
 /* "exact_match", or "exact_match_reference" for the text as the reference decodes it. */
 static void value_name(const samples *s, bool reference, size_t metric, char out[80])
 {
-    snprintf(out, 80, "%s%s", task_metric_name(s->leaf, metric), reference ? "_reference" : "");
+    snprintf(out, 80, "%s%s", task_metric_name(s->task, metric), reference ? "_reference" : "");
 }
 
 /* ---- reading ---- */
@@ -25,7 +25,7 @@ static void value_name(const samples *s, bool reference, size_t metric, char out
 static bool read_values(const samples *s, const json_t *line, size_t filter, double *values)
 {
     const char *name = json_string_value(json_object_get(line, "filter"));
-    if (!name || strcmp(name, task_filter_name(s->leaf, filter)) != 0)
+    if (!name || strcmp(name, task_filter_name(s->task, filter)) != 0)
         return false;
     for (int reference = 0; reference < (s->about->kind == TASK_CHOICE ? 1 : 2); reference++)
         for (size_t m = 0; m < s->about->n_metrics; m++) {
@@ -108,10 +108,10 @@ static pesc_status open_file(samples *s, const char *dir)
     return io_log_open(&s->log, s->path, kept);
 }
 
-pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir, bool whole)
+pesc_status samples_open(samples *s, const eval_task *task, const char *dir, bool whole)
 {
-    const task_about *a = task_describe(leaf);
-    *s = (samples){ .leaf = leaf, .about = a, .whole = whole };
+    const task_about *a = task_describe(task);
+    *s = (samples){ .task = task, .about = a, .whole = whole };
     s->n_values = a->n_filters * a->n_metrics * (a->kind == TASK_CHOICE ? 1 : 2);
     s->values = mem_zalloc(a->n_docs * s->n_values, sizeof *s->values);
     s->lines = mem_zalloc(a->n_docs, sizeof *s->lines);
@@ -204,7 +204,7 @@ static json_t *line_of(const samples *s, const task_doc *doc, const samples_verd
             json_pack("[s%]", verdict->filtered.p ? verdict->filtered.p : "", verdict->filtered.n);
     }
     json_t *o = json_pack("{sI ss ss ss ss sO so sO}", "doc_id", (json_int_t)doc->id, "filter",
-                          task_filter_name(s->leaf, filter), "prompt_hash", doc->prompt_hash,
+                          task_filter_name(s->task, filter), "prompt_hash", doc->prompt_hash,
                           "target_hash", doc->target_hash, "doc_hash", doc->doc_hash, "resps",
                           v->responses, "filtered_resps", filtered, "target", doc->target);
     for (int reference = 0; o && reference < (v->reference ? 2 : 1); reference++)

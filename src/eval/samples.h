@@ -11,7 +11,7 @@
 #include "eval/task.h"
 
 typedef struct samples {
-    const task_leaf *leaf; /* borrowed */
+    const eval_task *task; /* borrowed */
     const task_about *about;
     bool whole;
     /* Of a document: the metrics of each filter; for a generated text then once more those of the
@@ -30,7 +30,7 @@ void samples_name(char out[SAMPLES_NAME], const char *task);
 
 /* Reads what the file in dir (NULL: none is kept) holds already; a part of a line at its end is
  * dropped. whole: lines also hold the document and its requests, for a judge outside. */
-pesc_status samples_open(samples *s, const task_leaf *leaf, const char *dir, bool whole);
+pesc_status samples_open(samples *s, const eval_task *task, const char *dir, bool whole);
 void samples_close(samples *s); /* also one that is all zeros */
 
 /* Whether the document is judged, and its line has the document's hashes. */

@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "eval/leaf.h"
+#include "eval/taskrows.h"
 #include "eval/taskbook.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@ const task_options task_option_defaults = { .shots = -1, .seed = 1234 };
 
 struct task_set {
     taskbook book;
-    leaf_files files;
-    task_leaf **leaves;
-    size_t n_leaves;
+    task_files files;
+    eval_task **tasks;
+    size_t n_tasks;
     task_group *groups;
     size_t n_groups;
 };
@@ -59,18 +59,18 @@ typedef struct opening {
     int depth; /* groups inside groups */
 } opening;
 
-static pesc_status add_leaf(opening *o, const taskdef *def)
+static pesc_status add_task(opening *o, const taskdef *def)
 {
     task_set *t = o->t;
-    for (size_t i = 0; i < t->n_leaves; i++)
-        if (t->leaves[i]->def == def)
+    for (size_t i = 0; i < t->n_tasks; i++)
+        if (t->tasks[i]->def == def)
             return PESC_OK;
-    task_leaf **grown = mem_grow(t->leaves, t->n_leaves + 1, sizeof *grown);
+    eval_task **grown = mem_grow(t->tasks, t->n_tasks + 1, sizeof *grown);
     if (!grown)
         return fail_nomem("a task", sizeof *grown);
-    t->leaves = grown;
-    TRY(leaf_open(&t->leaves[t->n_leaves], def, &t->files, o->opt));
-    t->n_leaves++;
+    t->tasks = grown;
+    TRY(task_load(&t->tasks[t->n_tasks], def, &t->files, o->opt));
+    t->n_tasks++;
     return PESC_OK;
 }
 
@@ -95,7 +95,7 @@ static pesc_status add_group(opening *o, const taskbook_group *g)
             TRY(add_group(o, &b->groups[i]));
     for (size_t i = 0; !g->members && i < b->n_tasks; i++)
         if (is_in(b->tasks[i]->group, g->name))
-            TRY(add_leaf(o, b->tasks[i]));
+            TRY(add_task(o, b->tasks[i]));
     o->depth--;
     return PESC_OK;
 }
@@ -106,7 +106,7 @@ static pesc_status add_file_tasks(opening *o, const char *file)
     const taskbook *b = &o->t->book;
     for (size_t i = 0; i < b->n_tasks; i++)
         if (strcmp(b->tasks[i]->file, file) == 0)
-            TRY(add_leaf(o, b->tasks[i]));
+            TRY(add_task(o, b->tasks[i]));
     return PESC_OK;
 }
 
@@ -118,7 +118,7 @@ static pesc_status add_named(void *ud, const char *name)
     if (is_file_name(name))
         return add_file_tasks(o, name);
     if (def)
-        return add_leaf(o, def);
+        return add_task(o, def);
     return g ? add_group(o, g)
              : fail(PESC_USAGE,
                     "the task \"%s\" is not known; pesc eval --list prints the names, and a file "
@@ -128,8 +128,8 @@ static pesc_status add_named(void *ud, const char *name)
 
 /* ---- groups ---- */
 
-/* Whether a leaf is in a group, directly or through the group's groups. */
-static bool leaf_is_in(const taskbook *b, const taskdef *def, const char *group)
+/* Whether a task is in a group, directly or through the group's groups. */
+static bool task_is_in(const taskbook *b, const taskdef *def, const char *group)
 {
     const char *name = def->group;
     for (int depth = 0; name && depth < 8; depth++) {
@@ -141,7 +141,7 @@ static bool leaf_is_in(const taskbook *b, const taskdef *def, const char *group)
     return false;
 }
 
-/* Each group with a score of its own whose leaves are all in the set. */
+/* Each group with a score of its own whose tasks are all in the set. */
 static pesc_status find_group(task_set *t, const taskbook_group *g)
 {
     const taskbook *b = &t->book;
@@ -149,17 +149,17 @@ static pesc_status find_group(task_set *t, const taskbook_group *g)
     task_group *out = &t->groups[t->n_groups];
     *out = (task_group){ .name = g->name, .parent = g->parent, .version = g->version };
     for (size_t i = 0; i < b->n_tasks; i++)
-        all += leaf_is_in(b, b->tasks[i], g->name);
-    out->leaves = mem_alloc(t->n_leaves + 1, sizeof *out->leaves);
-    if (!out->leaves)
-        return fail_nomem("a group", t->n_leaves);
-    for (size_t i = 0; i < t->n_leaves; i++)
-        if (leaf_is_in(b, t->leaves[i]->def, g->name))
-            out->leaves[out->n_leaves++] = i;
-    if (all > 0 && out->n_leaves == all)
+        all += task_is_in(b, b->tasks[i], g->name);
+    out->tasks = mem_alloc(t->n_tasks + 1, sizeof *out->tasks);
+    if (!out->tasks)
+        return fail_nomem("a group", t->n_tasks);
+    for (size_t i = 0; i < t->n_tasks; i++)
+        if (task_is_in(b, t->tasks[i]->def, g->name))
+            out->tasks[out->n_tasks++] = i;
+    if (all > 0 && out->n_tasks == all)
         t->n_groups++;
     else
-        mem_free(out->leaves);
+        mem_free(out->tasks);
     return PESC_OK;
 }
 
@@ -195,7 +195,7 @@ static pesc_status fill_set(task_set *t, const char *names, const task_options *
     if (!(t->files.dir = taskdata_dir(opt->data_dir)))
         return fail_nomem("the data directory", 0);
     TRY(each_name(names, add_named, &o));
-    if (t->n_leaves == 0)
+    if (t->n_tasks == 0)
         return fail(PESC_USAGE, "the list of tasks is empty");
     return find_groups(t);
 }
@@ -218,13 +218,13 @@ void task_close(task_set *t)
 {
     if (!t)
         return;
-    for (size_t i = 0; i < t->n_leaves; i++)
-        leaf_close(t->leaves[i]);
+    for (size_t i = 0; i < t->n_tasks; i++)
+        task_unload(t->tasks[i]);
     for (size_t i = 0; i < t->n_groups; i++)
-        mem_free(t->groups[i].leaves);
-    mem_free(t->leaves);
+        mem_free(t->groups[i].tasks);
+    mem_free(t->tasks);
     mem_free(t->groups);
-    leaf_files_free(&t->files);
+    task_files_free(&t->files);
     taskbook_free(&t->book);
     mem_free(t);
 }
@@ -247,32 +247,32 @@ bool task_knows(const char *names)
 
 size_t task_count(const task_set *t)
 {
-    return t->n_leaves;
+    return t->n_tasks;
 }
 
-const task_leaf *task_at(const task_set *t, size_t i)
+const eval_task *task_at(const task_set *t, size_t i)
 {
-    return t->leaves[i];
+    return t->tasks[i];
 }
 
-const task_about *task_describe(const task_leaf *leaf)
+const task_about *task_describe(const eval_task *task)
 {
-    return &leaf->about;
+    return &task->about;
 }
 
-const json_t *task_doc_row(const task_leaf *leaf, size_t i)
+const json_t *task_doc_row(const eval_task *task, size_t i)
 {
-    return leaf->docs[i];
+    return task->docs[i];
 }
 
-const char *task_filter_name(const task_leaf *leaf, size_t filter)
+const char *task_filter_name(const eval_task *task, size_t filter)
 {
-    return leaf->def->filters[filter].name;
+    return task->def->filters[filter].name;
 }
 
-const char *task_metric_name(const task_leaf *leaf, size_t metric)
+const char *task_metric_name(const eval_task *task, size_t metric)
 {
-    return leaf->def->metrics.at[metric];
+    return task->def->metrics.at[metric];
 }
 
 size_t task_group_count(const task_set *t)

@@ -1,7 +1,7 @@
 /* task: benchmark tasks by name, from data files to prompts and from answers to scores.
  *
- * A task_set holds the leaves (single tasks) that a list of names stands for, and the groups among
- * them. A leaf holds its rows in memory; the prompt of a document is built when it is asked for and
+ * A task_set holds the tasks that a list of names stands for, and the groups among
+ * them. A task holds its rows in memory; the prompt of a document is built when it is asked for and
  * does not depend on which others were asked for, because all few-shot examples are drawn when the
  * set is opened. Nothing here knows the model: the caller tokenizes `contexts` and `continuations`,
  * or generates until a stop string, and hands log-likelihoods or text back to task_judge().
@@ -15,12 +15,12 @@
 #include "eval/metric.h"
 
 typedef struct task_set task_set;
-typedef struct task_leaf task_leaf;
+typedef struct eval_task eval_task;
 
 typedef struct task_options {
     const char *data_dir; /* NULL: $PESC_DATA/bench, then ./bench */
     int64_t shots;        /* -1: each task's own number */
-    int64_t limit;        /* documents of each leaf, the first ones; 0: all */
+    int64_t limit;        /* documents of each task, the first ones; 0: all */
     uint32_t seed;        /* of the few-shot examples; lm-evaluation-harness has 1234 */
     const char *suite;    /* NULL or "lm-eval": the tasks' own shots; "paper": those of the paper */
 } task_options;
@@ -34,7 +34,7 @@ void task_close(task_set *t); /* NULL is allowed */
 /* Whether the list has only names that task_open() knows (task files and built-in names). */
 bool task_knows(const char *names);
 
-/* ---- leaves ---- */
+/* ---- tasks ---- */
 
 typedef enum task_kind {
     TASK_CHOICE, /* log-likelihoods of continuations */
@@ -63,18 +63,18 @@ typedef struct task_about {
 } task_about;
 
 size_t task_count(const task_set *t);
-const task_leaf *task_at(const task_set *t, size_t i);
-const task_about *task_describe(const task_leaf *leaf);
-const char *task_filter_name(const task_leaf *leaf, size_t filter); /* "none", "strict-match" */
-const char *task_metric_name(const task_leaf *leaf, size_t metric); /* "acc", "exact_match" */
+const eval_task *task_at(const task_set *t, size_t i);
+const task_about *task_describe(const eval_task *task);
+const char *task_filter_name(const eval_task *task, size_t filter); /* "none", "strict-match" */
+const char *task_metric_name(const eval_task *task, size_t metric); /* "acc", "exact_match" */
 
-/* A group's score is the mean over the documents of its leaves. */
+/* A group's score is the mean over the documents of its tasks. */
 typedef struct task_group {
     const char *name;   /* "mmlu_stem" */
     const char *parent; /* "mmlu"; NULL: none */
     double version;
-    size_t *leaves; /* of the set */
-    size_t n_leaves;
+    size_t *tasks; /* of the set */
+    size_t n_tasks;
 } task_group;
 size_t task_group_count(const task_set *t);
 const task_group *task_group_at(const task_set *t, size_t i);
@@ -87,7 +87,7 @@ typedef struct task_turn {
 } task_turn;
 
 typedef struct task_doc {
-    size_t id; /* its place among the documents of the leaf */
+    size_t id; /* its place among the documents of the task */
 
     /* One request for each choice; one for a generated text. Request i is contexts[i], followed by
      * continuations[i] (NULL for a generated text). Where the choices share one question, all
@@ -105,19 +105,19 @@ typedef struct task_doc {
 
     size_t n_questions; /* different ones: 1, or n_requests */
     int32_t gold;       /* the right choice; -1 for a generated text */
-    const json_t *row;  /* the document; the leaf owns it */
+    const json_t *row;  /* the document; the task owns it */
     json_t *target;     /* what lm-evaluation-harness logs as target */
     char prompt_hash[DIGEST_TEXT], target_hash[DIGEST_TEXT], doc_hash[DIGEST_TEXT];
 } task_doc;
 
-/* The row of a document, with the columns that the task adds; i < n_docs. The leaf owns it. */
-const json_t *task_doc_row(const task_leaf *leaf, size_t i);
+/* The row of a document, with the columns that the task adds; i < n_docs. The task owns it. */
+const json_t *task_doc_row(const eval_task *task, size_t i);
 
 /* i < n_docs. Everything is owned by the document but `row`. */
-pesc_status task_doc_build(task_doc *out, const task_leaf *leaf, size_t i);
+pesc_status task_doc_build(task_doc *out, const eval_task *task, size_t i);
 void task_doc_free(task_doc *d);
 
-/* A leaf's hash is the digest (digest.h) of doc_hash, prompt_hash and target_hash of every
+/* A task's hash is the digest (digest.h) of doc_hash, prompt_hash and target_hash of every
  * document, in this order; the prompt_hash of a context that a chat template made is digest_text()
  * of it. */
 
@@ -138,7 +138,7 @@ typedef struct task_verdict {
 } task_verdict;
 
 /* out: n_filters verdicts, zeroed by the caller; task_verdict_free() each. */
-pesc_status task_judge(const task_leaf *leaf, const task_doc *doc, const task_answer *answer,
+pesc_status task_judge(const eval_task *task, const task_doc *doc, const task_answer *answer,
                        task_verdict *out);
 void task_verdict_free(task_verdict *v);
 

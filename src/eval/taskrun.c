@@ -52,7 +52,7 @@ struct work {
 
 static pesc_status build_document(work *w, const samples *of, size_t i, task_doc *out)
 {
-    TRY(task_doc_build(out, of->leaf, i));
+    TRY(task_doc_build(out, of->task, i));
     pesc_status s = w->opt->chat ? chatprompt_apply(&w->chat, out) : PESC_OK;
     if (s != PESC_OK)
         task_doc_free(out);
@@ -66,7 +66,7 @@ static pesc_status judge_forms(const pending *p, const task_doc *d, task_verdict
     for (int i = 0; i < 2; i++) {
         const str *form = &p->forms[i];
         task_answer a = { .text = form->p, .n_text = form->n, .passed = p->code.passed[i] };
-        TRY(task_judge(p->of->leaf, d, &a, verdicts + (size_t)i * p->of->about->n_filters));
+        TRY(task_judge(p->of->task, d, &a, verdicts + (size_t)i * p->of->about->n_filters));
     }
     return PESC_OK;
 }
@@ -96,7 +96,7 @@ static pesc_status add_choice(const pending *p, const task_doc *d, task_verdict 
     pesc_status s = ok ? PESC_OK : fail_nomem("a response", p->n * sizeof *logprobs);
     task_answer a = { .logprobs = logprobs };
     if (s == PESC_OK)
-        s = task_judge(p->of->leaf, d, &a, verdicts);
+        s = task_judge(p->of->task, d, &a, verdicts);
     if (s == PESC_OK)
         s = samples_add(p->of, d, &(samples_verdicts){ responses, verdicts, NULL });
     json_decref(responses);
@@ -158,7 +158,7 @@ static pesc_status finish_pending(pending *p)
         TRY(until_texts(p->text, &p->forms[0], &p->forms[1]));
     if (p->of->about->kind == TASK_CODE) {
         p->code.box = p->w->box;
-        p->code.row = task_doc_row(p->of->leaf, p->doc);
+        p->code.row = task_doc_row(p->of->task, p->doc);
         p->code.text[0] = p->forms[0].p;
         p->code.text[1] = p->forms[1].p;
         thread_queue_add(p->w->programs, &p->code.job);
@@ -413,10 +413,10 @@ void taskrun_close(taskrun *r)
 
 metric_score taskrun_group_score(const taskrun *r, const task_group *g, size_t value)
 {
-    metric_score *leaves = mem_alloc(g->n_leaves, sizeof *leaves);
-    for (size_t i = 0; leaves && i < g->n_leaves; i++)
-        leaves[i] = samples_score(&r->tasks[g->leaves[i]], value);
-    metric_score s = metric_pool(leaves, leaves ? g->n_leaves : 0);
-    mem_free(leaves);
+    metric_score *tasks = mem_alloc(g->n_tasks, sizeof *tasks);
+    for (size_t i = 0; tasks && i < g->n_tasks; i++)
+        tasks[i] = samples_score(&r->tasks[g->tasks[i]], value);
+    metric_score s = metric_pool(tasks, tasks ? g->n_tasks : 0);
+    mem_free(tasks);
     return s;
 }

@@ -25,7 +25,7 @@ typedef struct taskrun_options {
 } taskrun_options;
 
 typedef struct taskrun {
-    samples *tasks; /* [n], like the leaves of the set */
+    samples *tasks; /* [n], like the tasks of the set */
     size_t n;
     char sandbox[160];        /* what programs were run in; "": none was asked for */
     scheduler_counters count; /* 0 where everything was known already */
@@ -37,7 +37,7 @@ pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
                              const taskrun_options *opt);
 void taskrun_close(taskrun *r); /* also one that is all zeros */
 
-/* The score of a group: the mean over the documents of its leaves, which have the same values. */
+/* The score of a group: the mean over the documents of its tasks, which have the same values. */
 metric_score taskrun_group_score(const taskrun *r, const task_group *g, size_t value);
 
 #endif

@@ -3,7 +3,7 @@
  *   eval_text prompts NAMES DATA_DIR SHOTS LIMIT   one line a document: requests, turns and hashes
  *   eval_text judge NAMES DATA_DIR SHOTS LIMIT     reads {"task", "id", "text" or "logprobs"}
  *   eval_text functions                            reads {"f": name, "a": text, "b": text} or
- *                                                  {"leaves": lists of values}
+ *                                                  {"tasks": lists of values}
  *   eval_text tokens TOKENIZER MAX_LENGTH          reads {"context", "continuation"} to score or
  *                                                  {"context", "max_new"} to generate after; writes
  *                                                  the ids and where the scored ones begin
@@ -53,9 +53,9 @@ static json_t *turns(const task_doc *d)
     return list;
 }
 
-static json_t *doc_json(const task_leaf *leaf, const task_doc *d)
+static json_t *doc_json(const eval_task *task, const task_doc *d)
 {
-    const task_about *a = task_describe(leaf);
+    const task_about *a = task_describe(task);
     return json_pack("{ss ss sI so so so so so sO ss ss ss}", "task", a->name, "label", a->label,
                      "id", (json_int_t)d->id, "contexts", texts(d->contexts, d->n_requests),
                      "continuations", texts(d->continuations, d->n_requests), "chat_continuations",
@@ -68,12 +68,12 @@ static json_t *doc_json(const task_leaf *leaf, const task_doc *d)
 static int prompts(const task_set *set)
 {
     for (size_t t = 0; t < task_count(set); t++) {
-        const task_leaf *leaf = task_at(set, t);
-        for (size_t i = 0; i < task_describe(leaf)->n_docs; i++) {
+        const eval_task *task = task_at(set, t);
+        for (size_t i = 0; i < task_describe(task)->n_docs; i++) {
             task_doc d;
-            if (task_doc_build(&d, leaf, i) != PESC_OK)
+            if (task_doc_build(&d, task, i) != PESC_OK)
                 return stop();
-            print_json(doc_json(leaf, &d));
+            print_json(doc_json(task, &d));
             task_doc_free(&d);
         }
     }
@@ -82,17 +82,17 @@ static int prompts(const task_set *set)
 
 /* ---- answers ---- */
 
-static json_t *verdict_json(const task_leaf *leaf, const task_verdict *v, size_t filter)
+static json_t *verdict_json(const eval_task *task, const task_verdict *v, size_t filter)
 {
     json_t *values = json_object();
-    for (size_t i = 0; i < task_describe(leaf)->n_metrics; i++)
-        json_object_set_new(values, task_metric_name(leaf, i), json_real(v->values[i]));
-    return json_pack("{ss so so sb}", "filter", task_filter_name(leaf, filter), "filtered",
+    for (size_t i = 0; i < task_describe(task)->n_metrics; i++)
+        json_object_set_new(values, task_metric_name(task, i), json_real(v->values[i]));
+    return json_pack("{ss so so sb}", "filter", task_filter_name(task, filter), "filtered",
                      json_stringn(v->filtered.p ? v->filtered.p : "", v->filtered.n), "values",
                      values, "undecided", v->undecided);
 }
 
-static const task_leaf *leaf_named(const task_set *set, const char *name)
+static const eval_task *task_named(const task_set *set, const char *name)
 {
     for (size_t t = 0; t < task_count(set); t++)
         if (strcmp(task_describe(task_at(set, t))->name, name) == 0)
@@ -102,7 +102,7 @@ static const task_leaf *leaf_named(const task_set *set, const char *name)
 
 static int judge_line(const task_set *set, const json_t *line)
 {
-    const task_leaf *leaf = leaf_named(set, json_string_value(json_object_get(line, "task")));
+    const eval_task *task = task_named(set, json_string_value(json_object_get(line, "task")));
     const json_t *text = json_object_get(line, "text"), *list = json_object_get(line, "logprobs");
     double logprobs[64];
     task_verdict verdicts[4] = { 0 };
@@ -112,14 +112,14 @@ static int judge_line(const task_set *set, const json_t *line)
     task_answer answer = { .logprobs = logprobs,
                            .text = json_string_value(text),
                            .n_text = json_string_length(text) };
-    if (!leaf ||
-        task_doc_build(&d, leaf, (size_t)json_integer_value(json_object_get(line, "id"))) !=
+    if (!task ||
+        task_doc_build(&d, task, (size_t)json_integer_value(json_object_get(line, "id"))) !=
             PESC_OK ||
-        task_judge(leaf, &d, &answer, verdicts) != PESC_OK)
+        task_judge(task, &d, &answer, verdicts) != PESC_OK)
         return stop();
     json_t *out = json_array();
-    for (size_t i = 0; i < task_describe(leaf)->n_filters; i++) {
-        json_array_append_new(out, verdict_json(leaf, &verdicts[i], i));
+    for (size_t i = 0; i < task_describe(task)->n_filters; i++) {
+        json_array_append_new(out, verdict_json(task, &verdicts[i], i));
         task_verdict_free(&verdicts[i]);
     }
     print_json(out);
@@ -158,18 +158,18 @@ static json_t *function_value(const char *f, slice a, slice b)
     return v;
 }
 
-/* Mean and standard error of each leaf, then those of the group. */
-static json_t *statistics(const json_t *leaves)
+/* Mean and standard error of each task, then those of the group. */
+static json_t *statistics(const json_t *tasks)
 {
     metric_score scores[64];
-    size_t n = json_array_size(leaves);
+    size_t n = json_array_size(tasks);
     json_t *out = json_array();
     for (size_t i = 0; i < n && i < 64; i++) {
-        const json_t *leaf = json_array_get(leaves, i);
+        const json_t *task = json_array_get(tasks, i);
         double values[1024];
-        size_t count = json_array_size(leaf);
+        size_t count = json_array_size(task);
         for (size_t k = 0; k < count && k < 1024; k++)
-            values[k] = json_number_value(json_array_get(leaf, k));
+            values[k] = json_number_value(json_array_get(task, k));
         scores[i] = metric_mean(values, count);
     }
     for (size_t i = 0; i <= n && i < 64; i++) {
@@ -182,8 +182,8 @@ static json_t *statistics(const json_t *leaves)
 
 static int function_line(const json_t *line)
 {
-    if (json_object_get(line, "leaves")) {
-        print_json(statistics(json_object_get(line, "leaves")));
+    if (json_object_get(line, "tasks")) {
+        print_json(statistics(json_object_get(line, "tasks")));
         return 0;
     }
     const json_t *a = json_object_get(line, "a"), *b = json_object_get(line, "b");

@@ -22,12 +22,12 @@ static void means_with_standard_errors(void **state)
 static void pools_groups(void **state)
 {
     (void)state;
-    const metric_score leaves[] = { { 0.5, 0.05, 100 }, { 0.25, 0.1, 20 }, { 1, NAN, 1 } };
-    metric_score s = metric_pool(leaves, 2);
+    const metric_score tasks[] = { { 0.5, 0.05, 100 }, { 0.25, 0.1, 20 }, { 1, NAN, 1 } };
+    metric_score s = metric_pool(tasks, 2);
     near(s.mean, (50 + 5) / 120.0);
     near(s.error, sqrt((99 * 0.0025 * 100 + 19 * 0.01 * 20) / 118 / 120));
     assert_int_equal(s.n, 120);
-    near(metric_pool(leaves, 3).mean, 56 / 121.0);
+    near(metric_pool(tasks, 3).mean, 56 / 121.0);
 }
 
 /* Both models answered the same documents: the error is that of the differences. */

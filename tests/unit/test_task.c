@@ -196,7 +196,7 @@ static void knows_names(void **state)
     must_fail(task_open(&t, "piqa", &o), PESC_USAGE, "the suite \"book\" is not known");
 }
 
-/* A group has a score only when all its leaves are there. */
+/* A group has a score only when all its tasks are there. */
 static void finds_groups(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void finds_groups(void **state)
     assert_int_equal(task_count(t), 8);
     assert_int_equal(task_group_count(t), 1);
     assert_string_equal(task_group_at(t, 0)->name, "hendrycks_math");
-    assert_int_equal(task_group_at(t, 0)->n_leaves, 7);
+    assert_int_equal(task_group_at(t, 0)->n_tasks, 7);
     assert_string_equal(task_describe(task_at(t, 7))->label, "minerva_math_geometry?");
     task_close(t);
 }

@@ -453,7 +453,7 @@ def compare_statistics():
     for _ in range(300):
         leaves = [[float(rng.random() < rng.random()) for _ in range(rng.randrange(2, 400))] for _ in range(rng.randrange(1, 20))]
         groups.append(leaves)
-    ours = own_lines("functions", lines=[{"f": "statistics", "leaves": g} for g in groups])
+    ours = own_lines("functions", lines=[{"f": "statistics", "tasks": g} for g in groups])
     for leaves, own in zip(groups, ours):
         sizes = [len(v) for v in leaves]
         errors = [metrics.mean_stderr(v) for v in leaves]

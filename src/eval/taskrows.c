@@ -1,4 +1,4 @@
-#include "eval/leaf.h"
+#include "eval/taskrows.h"
 #include "jinja/pytext.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 
 /* ---- data files ---- */
 
-static pesc_status get_file(leaf_files *f, const taskdef *def, const char *split,
+static pesc_status get_file(task_files *f, const taskdef *def, const char *split,
                             const taskdata **out)
 {
     char *path = NULL;
@@ -31,13 +31,13 @@ static pesc_status get_file(leaf_files *f, const taskdef *def, const char *split
     return PESC_OK;
 }
 
-void leaf_files_free(leaf_files *f)
+void task_files_free(task_files *f)
 {
     for (size_t i = 0; i < f->n; i++)
         taskdata_close(f->at[i].data);
     mem_free(f->at);
     mem_free(f->dir);
-    *f = (leaf_files){ 0 };
+    *f = (task_files){ 0 };
 }
 
 /* ---- rows ---- */
@@ -107,7 +107,7 @@ static size_t count_rows(const taskdef *def, const json_t *rows)
 
 /* ---- gold ---- */
 
-pesc_status leaf_texts(const taskdef_templates *from, const json_t *row, json_t **out)
+pesc_status task_texts(const taskdef_templates *from, const json_t *row, json_t **out)
 {
     if (from->list) {
         TRY(task_template_value(from->at[0], row, out));
@@ -140,7 +140,7 @@ static pesc_status find_label(const taskdef *def, const json_t *row, const char 
     json_t *labels = NULL, *item;
     size_t i;
     *out = -1;
-    TRY(leaf_texts(&def->labels, row, &labels));
+    TRY(task_texts(&def->labels, row, &labels));
     str text = { 0 };
     bool ok = true;
     json_array_foreach(labels, i, item)
@@ -174,11 +174,11 @@ static pesc_status find_gold(const taskdef *def, const json_t *row, size_t n, co
     return PESC_OK;
 }
 
-pesc_status leaf_gold(const taskdef *def, const json_t *row, int32_t *out)
+pesc_status task_gold(const taskdef *def, const json_t *row, int32_t *out)
 {
     json_t *choices = NULL;
     str label = { 0 };
-    TRY(leaf_texts(def->inputs.n ? &def->inputs : &def->choices, row, &choices));
+    TRY(task_texts(def->inputs.n ? &def->inputs : &def->choices, row, &choices));
     size_t n = json_array_size(choices);
     json_decref(choices);
     str_puts(&label, "");
@@ -192,7 +192,7 @@ pesc_status leaf_gold(const taskdef *def, const json_t *row, int32_t *out)
 
 /* What the templates of the task may do with its rows: each is filled in for its own document and
  * as a few-shot example of others, once for the prompt and once for the verdict. */
-static void allow_work(const task_leaf *l, const taskdata *data, uint64_t uses)
+static void allow_work(const eval_task *l, const taskdata *data, uint64_t uses)
 {
     enum { TIMES = 2 };
     size_t rows = json_array_size(data->rows);
@@ -200,7 +200,7 @@ static void allow_work(const task_leaf *l, const taskdata *data, uint64_t uses)
     allowance_add(l->def->work, TIMES * row * uses);
 }
 
-static pesc_status read_gold(task_leaf *l)
+static pesc_status read_gold(eval_task *l)
 {
     if (l->def->kind != TASK_CHOICE)
         return PESC_OK;
@@ -208,13 +208,13 @@ static pesc_status read_gold(task_leaf *l)
     if (!l->gold)
         return fail_nomem("the right answers", l->about.n_docs * sizeof *l->gold);
     for (size_t i = 0; i < l->about.n_docs; i++)
-        TRY(in_row(leaf_gold(l->def, l->docs[i], &l->gold[i]), l->def->name, i));
+        TRY(in_row(task_gold(l->def, l->docs[i], &l->gold[i]), l->def->name, i));
     return PESC_OK;
 }
 
 /* ---- few-shot examples ---- */
 
-static pesc_status draw_other(const task_leaf *l, pyrandom *r, const json_t *doc, uint32_t *drawn,
+static pesc_status draw_other(const eval_task *l, pyrandom *r, const json_t *doc, uint32_t *drawn,
                               uint32_t *out)
 {
     uint32_t k = (uint32_t)l->about.shots, n = 0;
@@ -240,7 +240,7 @@ static pesc_status draw_other(const task_leaf *l, pyrandom *r, const json_t *doc
 }
 
 /* The generator goes on from document to document, as in the reference. */
-static pesc_status draw_all(task_leaf *l, uint32_t seed)
+static pesc_status draw_all(eval_task *l, uint32_t seed)
 {
     size_t k = (size_t)l->about.shots;
     pyrandom r;
@@ -262,7 +262,7 @@ static pesc_status draw_all(task_leaf *l, uint32_t seed)
     return s;
 }
 
-static pesc_status open_pool(task_leaf *l, leaf_files *files, const taskdata **data)
+static pesc_status open_pool(eval_task *l, task_files *files, const taskdata **data)
 {
     const taskdef *def = l->def;
     const json_t *rows = def->shot_rows;
@@ -284,7 +284,7 @@ static pesc_status open_pool(task_leaf *l, leaf_files *files, const taskdata **d
     return PESC_OK;
 }
 
-static pesc_status take_shots(task_leaf *l, leaf_files *files, const task_options *opt,
+static pesc_status take_shots(eval_task *l, task_files *files, const task_options *opt,
                               const taskdata **data)
 {
     size_t need = (size_t)l->about.shots + (l->def->draw == DRAW_OTHER);
@@ -323,7 +323,7 @@ static void name_subset(str *note, const taskdef *def, const taskdata *data)
         str_printf(note, " (as many as %s)", name);
 }
 
-static pesc_status describe(task_leaf *l, const taskdata *data, const taskdata *shot_data)
+static pesc_status describe(eval_task *l, const taskdata *data, const taskdata *shot_data)
 {
     const taskdef *def = l->def;
     str note = { 0 }, label = { 0 }, definition = { 0 };
@@ -346,7 +346,7 @@ static pesc_status describe(task_leaf *l, const taskdata *data, const taskdata *
     return ok ? PESC_OK : fail_nomem("a task", 0);
 }
 
-/* ---- a leaf ---- */
+/* ---- a task ---- */
 
 static int64_t shots_of(const taskdef *def, const task_options *opt)
 {
@@ -354,7 +354,7 @@ static int64_t shots_of(const taskdef *def, const task_options *opt)
     return opt->shots >= 0 ? opt->shots : suite ? json_integer_value(suite) : def->shots;
 }
 
-static pesc_status fill_leaf(task_leaf *l, leaf_files *files, const task_options *opt)
+static pesc_status fill_task(eval_task *l, task_files *files, const task_options *opt)
 {
     const taskdef *def = l->def;
     const taskdata *data, *shot_data = NULL;
@@ -371,11 +371,11 @@ static pesc_status fill_leaf(task_leaf *l, leaf_files *files, const task_options
     return describe(l, data, shot_data);
 }
 
-pesc_status leaf_open(task_leaf **out, const taskdef *def, leaf_files *files,
+pesc_status task_load(eval_task **out, const taskdef *def, task_files *files,
                       const task_options *opt)
 {
     *out = NULL;
-    task_leaf *l = mem_zalloc(1, sizeof *l);
+    eval_task *l = mem_zalloc(1, sizeof *l);
     if (!l)
         return fail_nomem("a task", sizeof *l);
     l->def = def;
@@ -389,15 +389,15 @@ pesc_status leaf_open(task_leaf **out, const taskdef *def, leaf_files *files,
                              .max_tokens = def->max_tokens,
                              .stops = def->stops.at,
                              .n_stops = def->stops.n };
-    pesc_status s = fill_leaf(l, files, opt);
+    pesc_status s = fill_task(l, files, opt);
     if (s == PESC_OK)
         *out = l;
     else
-        leaf_close(l);
+        task_unload(l);
     return s;
 }
 
-void leaf_close(task_leaf *l)
+void task_unload(eval_task *l)
 {
     if (!l)
         return;

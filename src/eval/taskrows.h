@@ -1,10 +1,10 @@
-/* leaf: one task with its rows and its few-shot examples, ready to build prompts from. */
-#ifndef PESC_EVAL_LEAF_H
-#define PESC_EVAL_LEAF_H
+/* taskrows: one task with its rows and its few-shot examples, ready to build prompts from. */
+#ifndef PESC_EVAL_TASKROWS_H
+#define PESC_EVAL_TASKROWS_H
 
 #include "eval/taskdata.h"
 
-struct task_leaf {
+struct eval_task {
     task_about about;
     const taskdef *def;
     json_t **docs; /* n_docs rows, with the columns that the task adds */
@@ -16,25 +16,25 @@ struct task_leaf {
 };
 
 /* Data files, each read once. */
-typedef struct leaf_files {
+typedef struct task_files {
     char *dir;
     struct {
         taskdata *data;
         const json_t *columns; /* that its rows were checked for */
     } * at;
     size_t n;
-} leaf_files;
-void leaf_files_free(leaf_files *f);
+} task_files;
+void task_files_free(task_files *f);
 
-/* `def` and `files` must outlive the leaf. */
-pesc_status leaf_open(task_leaf **out, const taskdef *def, leaf_files *files,
+/* `def` and `files` must outlive the task. */
+pesc_status task_load(eval_task **out, const taskdef *def, task_files *files,
                       const task_options *opt);
-void leaf_close(task_leaf *l); /* NULL is allowed */
+void task_unload(eval_task *l); /* NULL is allowed */
 
 /* The texts that a list of templates gives for a row: a new array of strings. */
-pesc_status leaf_texts(const taskdef_templates *from, const json_t *row, json_t **out);
+pesc_status task_texts(const taskdef_templates *from, const json_t *row, json_t **out);
 
 /* The position of the right choice. PESC_FORMAT: not a choice, or not a label. */
-pesc_status leaf_gold(const taskdef *def, const json_t *row, int32_t *out);
+pesc_status task_gold(const taskdef *def, const json_t *row, int32_t *out);
 
 #endif

@@ -1,4 +1,4 @@
-#include "eval/leaf.h"
+#include "eval/taskrows.h"
 
 #include "base/mem.h"
 #include "eval/pyrandom.h"
@@ -14,18 +14,18 @@ static task_options options(int64_t shots, int64_t limit)
     return o;
 }
 
-static pesc_status open_leaf(const char *json, task_options opt, void (*look)(const task_leaf *))
+static pesc_status open_task(const char *json, task_options opt, void (*look)(const eval_task *))
 {
     taskdef *def;
-    task_leaf *l = NULL;
-    leaf_files files = { .dir = mem_strdup(files_path("")) };
+    eval_task *l = NULL;
+    task_files files = { .dir = mem_strdup(files_path("")) };
     json_t *v = json_loads(json, 0, NULL);
     must(taskdef_open(&def, v, "made.json", taskmade_work()));
-    pesc_status s = leaf_open(&l, def, &files, &opt);
+    pesc_status s = task_load(&l, def, &files, &opt);
     if (s == PESC_OK && look)
         look(l);
-    leaf_close(l);
-    leaf_files_free(&files);
+    task_unload(l);
+    task_files_free(&files);
     taskdef_close(def);
     json_decref(v);
     return s;
@@ -37,7 +37,7 @@ static void put_data(void)
     files_text("made/train.jsonl", taskmade_shots);
 }
 
-static void look_at_rows(const task_leaf *l)
+static void look_at_rows(const eval_task *l)
 {
     static const int32_t gold[] = { 1, 0 };
     assert_int_equal(l->about.n_docs, 2);
@@ -51,11 +51,11 @@ static void reads_rows_and_gold(void **state)
 {
     (void)state;
     put_data();
-    must(open_leaf(taskmade_choice, options(0, 2), look_at_rows));
+    must(open_task(taskmade_choice, options(0, 2), look_at_rows));
 }
 
 /* The first row of the pool equals document 0 and is never its example; of the others it may be. */
-static void look_at_shots(const task_leaf *l)
+static void look_at_shots(const eval_task *l)
 {
     pyrandom r;
     uint32_t drawn[3];
@@ -74,7 +74,7 @@ static void draws_one_more_and_drops_the_question(void **state)
 {
     (void)state;
     put_data();
-    must(open_leaf(taskmade_choice, options(2, 0), look_at_shots));
+    must(open_task(taskmade_choice, options(2, 0), look_at_shots));
 }
 
 static void marks_unknown_data(void **state)
@@ -93,17 +93,17 @@ static void marks_unknown_data(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char json[2048];
         taskdef *def;
-        task_leaf *l;
-        leaf_files files = { .dir = mem_strdup(files_path("")) };
+        eval_task *l;
+        task_files files = { .dir = mem_strdup(files_path("")) };
         task_options opt = options(rows[i].shots, 0);
         snprintf(json, sizeof json, "{%s%s", rows[i].key, taskmade_choice + 1);
         json_t *v = json_loads(json, 0, NULL);
         must(taskdef_open(&def, v, "made.json", taskmade_work()));
-        must(leaf_open(&l, def, &files, &opt));
+        must(task_load(&l, def, &files, &opt));
         assert_string_equal(l->about.label, "made_choice?");
         assert_non_null(strstr(l->about.note, rows[i].note));
-        leaf_close(l);
-        leaf_files_free(&files);
+        task_unload(l);
+        task_files_free(&files);
         taskdef_close(def);
         json_decref(v);
     }
@@ -113,20 +113,20 @@ static void refuses_wrong_labels_and_shots(void **state)
 {
     (void)state;
     put_data();
-    must_fail(open_leaf(taskmade_choice, options(3, 0), NULL), PESC_USAGE,
+    must_fail(open_task(taskmade_choice, options(3, 0), NULL), PESC_USAGE,
               "made_choice: 3 shots were asked for; there are 3 examples");
     files_text("made/test.jsonl", "{\"q\": \"\", \"c\": [\"a\"], \"a\": 1}");
-    must_fail(open_leaf(taskmade_choice, options(0, 0), NULL), PESC_FORMAT,
+    must_fail(open_task(taskmade_choice, options(0, 0), NULL), PESC_FORMAT,
               "made_choice: row 1: the right answer is \"1\", expected a number from 0 to 0");
     files_text("made/test.jsonl", "{\"q\": \"\", \"c\": [], \"a\": 1}");
-    must_fail(open_leaf(taskmade_choice, options(0, 0), NULL), PESC_FORMAT, "has no choices");
+    must_fail(open_task(taskmade_choice, options(0, 0), NULL), PESC_FORMAT, "has no choices");
     char json[2048];
     snprintf(json, sizeof json, "{\"labels\": \"{{ c }}\",%s", taskmade_choice + 1);
     files_text("made/test.jsonl", "{\"q\": \"\", \"c\": [\"A\", \"B\"], \"a\": \"C\"}");
-    must_fail(open_leaf(json, options(0, 0), NULL), PESC_FORMAT,
+    must_fail(open_task(json, options(0, 0), NULL), PESC_FORMAT,
               "row 1: the right answer is \"C\", which is not a label of a choice");
     snprintf(json, sizeof json, "{\"where\": [\"q\", \"none\"],%s", taskmade_choice + 1);
-    must_fail(open_leaf(json, options(0, 0), NULL), PESC_FORMAT, "no row has q \"none\"");
+    must_fail(open_task(json, options(0, 0), NULL), PESC_FORMAT, "no row has q \"none\"");
 }
 
 static void bears_want_of_memory(void **state)
@@ -137,15 +137,15 @@ static void bears_want_of_memory(void **state)
     json_t *v = json_loads(taskmade_choice, 0, NULL);
     must(taskdef_open(&def, v, "made.json", taskmade_work()));
     for (uint64_t n = 1;; n++) {
-        task_leaf *l = NULL;
-        leaf_files files = { .dir = mem_strdup(files_path("")) };
+        eval_task *l = NULL;
+        task_files files = { .dir = mem_strdup(files_path("")) };
         task_options opt = options(1, 0);
         mem_fail_at(n);
-        pesc_status s = leaf_open(&l, def, &files, &opt);
+        pesc_status s = task_load(&l, def, &files, &opt);
         bool fired = mem_fail_fired();
         mem_fail_at(0);
-        leaf_close(l);
-        leaf_files_free(&files);
+        task_unload(l);
+        task_files_free(&files);
         if (!fired) {
             must(s);
             break;
@@ -166,5 +166,5 @@ int main(void)
         cmocka_unit_test(refuses_wrong_labels_and_shots),
         cmocka_unit_test(bears_want_of_memory),
     };
-    return cmocka_run_group_tests_name("leaf", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("task", tests, NULL, NULL);
 }
