@@ -3,14 +3,14 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "eval/taskrows.h"
-#include "eval/taskbook.h"
+#include "eval/taskregistry.h"
 
 #include <string.h>
 
 const task_options task_option_defaults = { .shots = -1, .seed = 1234 };
 
 struct task_set {
-    taskbook book;
+    task_registry registry;
     task_files files;
     eval_task **tasks;
     size_t n_tasks;
@@ -48,7 +48,7 @@ static pesc_status each_name(const char *names, pesc_status (*visit)(void *ud, c
 static pesc_status read_task_file(void *ud, const char *name)
 {
     task_set *t = ud;
-    return is_file_name(name) ? taskbook_read(&t->book, name) : PESC_OK;
+    return is_file_name(name) ? registry_read(&t->registry, name) : PESC_OK;
 }
 
 /* ---- opening ---- */
@@ -81,21 +81,21 @@ static bool is_in(const char *name, const char *group)
     return name && strcmp(name, group) == 0;
 }
 
-static pesc_status add_group(opening *o, const taskbook_group *g)
+static pesc_status add_group(opening *o, const registry_group *g)
 {
-    const taskbook *b = &o->t->book;
+    const task_registry *r = &o->t->registry;
     if (++o->depth > 8)
         return fail(PESC_FORMAT, "the group \"%s\" is inside itself", g->name);
     for (size_t i = 0; i < json_array_size(g->members); i++) {
         const char *name = json_string_value(json_array_get(g->members, i));
         TRY(add_named(o, name ? name : ""));
     }
-    for (size_t i = 0; !g->members && i < b->n_groups; i++)
-        if (is_in(b->groups[i].parent, g->name))
-            TRY(add_group(o, &b->groups[i]));
-    for (size_t i = 0; !g->members && i < b->n_tasks; i++)
-        if (is_in(b->tasks[i]->group, g->name))
-            TRY(add_task(o, b->tasks[i]));
+    for (size_t i = 0; !g->members && i < r->n_groups; i++)
+        if (is_in(r->groups[i].parent, g->name))
+            TRY(add_group(o, &r->groups[i]));
+    for (size_t i = 0; !g->members && i < r->n_tasks; i++)
+        if (is_in(r->tasks[i]->group, g->name))
+            TRY(add_task(o, r->tasks[i]));
     o->depth--;
     return PESC_OK;
 }
@@ -103,18 +103,18 @@ static pesc_status add_group(opening *o, const taskbook_group *g)
 /* The tasks of a file given by its path are those that it defines, all of them. */
 static pesc_status add_file_tasks(opening *o, const char *file)
 {
-    const taskbook *b = &o->t->book;
-    for (size_t i = 0; i < b->n_tasks; i++)
-        if (strcmp(b->tasks[i]->file, file) == 0)
-            TRY(add_task(o, b->tasks[i]));
+    const task_registry *r = &o->t->registry;
+    for (size_t i = 0; i < r->n_tasks; i++)
+        if (strcmp(r->tasks[i]->file, file) == 0)
+            TRY(add_task(o, r->tasks[i]));
     return PESC_OK;
 }
 
 static pesc_status add_named(void *ud, const char *name)
 {
     opening *o = ud;
-    const taskdef *def = taskbook_task(&o->t->book, name);
-    const taskbook_group *g = taskbook_group_named(&o->t->book, name);
+    const taskdef *def = registry_task(&o->t->registry, name);
+    const registry_group *g = registry_group_named(&o->t->registry, name);
     if (is_file_name(name))
         return add_file_tasks(o, name);
     if (def)
@@ -129,32 +129,32 @@ static pesc_status add_named(void *ud, const char *name)
 /* ---- groups ---- */
 
 /* Whether a task is in a group, directly or through the group's groups. */
-static bool task_is_in(const taskbook *b, const taskdef *def, const char *group)
+static bool task_is_in(const task_registry *r, const taskdef *def, const char *group)
 {
     const char *name = def->group;
     for (int depth = 0; name && depth < 8; depth++) {
         if (strcmp(name, group) == 0)
             return true;
-        const taskbook_group *g = taskbook_group_named(b, name);
+        const registry_group *g = registry_group_named(r, name);
         name = g ? g->parent : NULL;
     }
     return false;
 }
 
 /* Each group with a score of its own whose tasks are all in the set. */
-static pesc_status find_group(task_set *t, const taskbook_group *g)
+static pesc_status find_group(task_set *t, const registry_group *g)
 {
-    const taskbook *b = &t->book;
+    const task_registry *r = &t->registry;
     size_t all = 0;
     task_group *out = &t->groups[t->n_groups];
     *out = (task_group){ .name = g->name, .parent = g->parent, .version = g->version };
-    for (size_t i = 0; i < b->n_tasks; i++)
-        all += task_is_in(b, b->tasks[i], g->name);
+    for (size_t i = 0; i < r->n_tasks; i++)
+        all += task_is_in(r, r->tasks[i], g->name);
     out->tasks = mem_alloc(t->n_tasks + 1, sizeof *out->tasks);
     if (!out->tasks)
         return fail_nomem("a group", t->n_tasks);
     for (size_t i = 0; i < t->n_tasks; i++)
-        if (task_is_in(b, t->tasks[i]->def, g->name))
+        if (task_is_in(r, t->tasks[i]->def, g->name))
             out->tasks[out->n_tasks++] = i;
     if (all > 0 && out->n_tasks == all)
         t->n_groups++;
@@ -165,12 +165,12 @@ static pesc_status find_group(task_set *t, const taskbook_group *g)
 
 static pesc_status find_groups(task_set *t)
 {
-    t->groups = mem_zalloc(t->book.n_groups + 1, sizeof *t->groups);
+    t->groups = mem_zalloc(t->registry.n_groups + 1, sizeof *t->groups);
     if (!t->groups)
-        return fail_nomem("the groups", t->book.n_groups);
-    for (size_t i = 0; i < t->book.n_groups; i++)
-        if (!t->book.groups[i].members)
-            TRY(find_group(t, &t->book.groups[i]));
+        return fail_nomem("the groups", t->registry.n_groups);
+    for (size_t i = 0; i < t->registry.n_groups; i++)
+        if (!t->registry.groups[i].members)
+            TRY(find_group(t, &t->registry.groups[i]));
     return PESC_OK;
 }
 
@@ -190,7 +190,7 @@ static pesc_status fill_set(task_set *t, const char *names, const task_options *
 {
     opening o = { .t = t, .opt = opt };
     TRY(check_options(opt));
-    TRY(taskbook_builtin(&t->book));
+    TRY(registry_builtin(&t->registry));
     TRY(each_name(names, read_task_file, t));
     if (!(t->files.dir = taskdata_dir(opt->data_dir)))
         return fail_nomem("the data directory", 0);
@@ -225,23 +225,23 @@ void task_close(task_set *t)
     mem_free(t->tasks);
     mem_free(t->groups);
     task_files_free(&t->files);
-    taskbook_free(&t->book);
+    registry_free(&t->registry);
     mem_free(t);
 }
 
 static pesc_status check_name(void *ud, const char *name)
 {
-    const taskbook *b = ud;
-    return is_file_name(name) || taskbook_task(b, name) || taskbook_group_named(b, name)
+    const task_registry *r = ud;
+    return is_file_name(name) || registry_task(r, name) || registry_group_named(r, name)
                ? PESC_OK
                : PESC_USAGE;
 }
 
 bool task_knows(const char *names)
 {
-    taskbook b = { 0 };
-    bool known = taskbook_builtin(&b) == PESC_OK && each_name(names, check_name, &b) == PESC_OK;
-    taskbook_free(&b);
+    task_registry r = { 0 };
+    bool known = registry_builtin(&r) == PESC_OK && each_name(names, check_name, &r) == PESC_OK;
+    registry_free(&r);
     return known;
 }
 

@@ -159,7 +159,7 @@ typedef struct task_row {
 typedef struct task_list {
     task_row *rows;
     size_t n;
-    void *book; /* what the texts of the rows point into */
+    void *registry; /* what the texts of the rows point into */
 } task_list;
 pesc_status task_list_open(task_list *out, const char *data_dir);
 void task_list_free(task_list *l);

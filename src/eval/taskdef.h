@@ -1,7 +1,8 @@
 /* taskdef: what a task is, read from a small JSON file.
  *
- * The built-in tasks are such files, and a user's own task is one more (see taskbook.h). Templates
- * and regular expressions are compiled here, so that a mistake in a file is found when it is read.
+ * The built-in tasks are such files, and a user's own task is one more (see taskregistry.h).
+ * Templates and regular expressions are compiled here, so that a mistake in a file is found when it
+ * is read.
  */
 #ifndef PESC_EVAL_TASKDEF_H
 #define PESC_EVAL_TASKDEF_H

@@ -7,7 +7,7 @@
 #include "eval/minerva.h"
 #include "eval/overlap.h"
 #include "eval/rational.h"
-#include "eval/taskbook.h"
+#include "eval/taskregistry.h"
 
 #include <string.h>
 
@@ -55,8 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data;
     size_t n = size ? strnlen(text, size) : 0;
     slice answer = n < size ? (slice){ text + n + 1, size - n - 1 } : (slice){ "", 0 };
-    taskbook b = { 0 };
-    (void)taskbook_parse(&b, size ? text : "", n, "fuzz.json");
+    task_registry b = { 0 };
+    (void)registry_parse(&b, size ? text : "", n, "fuzz.json");
     for (size_t i = 0; i < b.n_tasks; i++) {
         json_t *row = json_object(), *t = json_stringn(answer.p, answer.n);
         for (size_t k = 0; t && k < b.tasks[i]->n_columns; k++)
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_decref(t);
         json_decref(row);
     }
-    taskbook_free(&b);
+    registry_free(&b);
     use_answer(answer);
     return 0;
 }

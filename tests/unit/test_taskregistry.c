@@ -1,12 +1,12 @@
-#include "eval/taskbook.h"
+#include "eval/taskregistry.h"
 
 #include "support/check.h"
 #include "support/files.h"
 #include "support/taskmade.h"
 
-static pesc_status parse(taskbook *b, const char *text)
+static pesc_status parse(task_registry *b, const char *text)
 {
-    return taskbook_parse(b, text, strlen(text), "made.json");
+    return registry_parse(b, text, strlen(text), "made.json");
 }
 
 /* The embedded files are right, and their groups have the tasks that the benchmarks have. */
@@ -25,8 +25,8 @@ static void reads_the_builtin_tasks(void **state)
         { "minerva_math", 7, 5000 },
         { "hendrycks_math", 7, 5000 },
     };
-    taskbook b = { 0 };
-    must(taskbook_builtin(&b));
+    task_registry b = { 0 };
+    must(registry_builtin(&b));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t n = 0;
         int64_t documents = 0;
@@ -38,21 +38,21 @@ static void reads_the_builtin_tasks(void **state)
         assert_int_equal(n, rows[i].n);
         assert_int_equal(documents, rows[i].documents);
     }
-    const taskbook_group *paper = taskbook_group_named(&b, "paper12");
+    const registry_group *paper = registry_group_named(&b, "paper12");
     assert_int_equal(json_array_size(paper->members), 12);
     for (size_t i = 0; i < 12; i++) {
         const char *name = json_string_value(json_array_get(paper->members, i));
-        assert_true(taskbook_task(&b, name) || taskbook_group_named(&b, name));
+        assert_true(registry_task(&b, name) || registry_group_named(&b, name));
     }
-    assert_int_equal(taskbook_task(&b, "gsm8k_cot")->shots, 8);
-    assert_int_equal(taskbook_task(&b, "mmlu_anatomy")->shots, 0);
-    taskbook_free(&b);
+    assert_int_equal(registry_task(&b, "gsm8k_cot")->shots, 8);
+    assert_int_equal(registry_task(&b, "mmlu_anatomy")->shots, 0);
+    registry_free(&b);
 }
 
 static void reads_families_and_groups(void **state)
 {
     (void)state;
-    taskbook b = { 0 };
+    task_registry b = { 0 };
     must(parse(&b,
                "{\"kind\": \"text\", \"split\": \"test\", \"columns\": {\"q\": \"text\"},"
                " \"question\": \"{{ q }}\", \"target\": \"{{ q }}\", \"metrics\": \"exact_match\","
@@ -60,12 +60,12 @@ static void reads_families_and_groups(void **state)
                " \"variants\": [{\"task\": \"a\", \"group\": \"g\"},"
                " {\"task\": \"b\", \"shot_delimiter\": \"+\"}]}"));
     assert_int_equal(b.n_tasks, 2);
-    assert_string_equal(taskbook_task(&b, "a")->shot_delimiter, "-");
-    assert_string_equal(taskbook_task(&b, "b")->shot_delimiter, "+");
-    assert_null(taskbook_task(&b, "b")->group);
-    assert_true(taskbook_group_named(&b, "g")->version == 2);
-    assert_null(taskbook_task(&b, "c"));
-    taskbook_free(&b);
+    assert_string_equal(registry_task(&b, "a")->shot_delimiter, "-");
+    assert_string_equal(registry_task(&b, "b")->shot_delimiter, "+");
+    assert_null(registry_task(&b, "b")->group);
+    assert_true(registry_group_named(&b, "g")->version == 2);
+    assert_null(registry_task(&b, "c"));
+    registry_free(&b);
 }
 
 static void refuses_mistakes(void **state)
@@ -81,16 +81,16 @@ static void refuses_mistakes(void **state)
         { "{", "made.json" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        taskbook b = { 0 };
+        task_registry b = { 0 };
         must_fail(parse(&b, rows[i][0]), PESC_FORMAT, rows[i][1]);
-        taskbook_free(&b);
+        registry_free(&b);
     }
-    taskbook b = { 0 };
-    must(taskbook_read(&b, files_text("t.json", taskmade_choice)));
-    must_fail(taskbook_read(&b, files_path("t.json")), PESC_FORMAT, "\"made_choice\" already");
-    must_fail(taskbook_read(&b, files_path("none.json")), PESC_IO, "none.json");
+    task_registry b = { 0 };
+    must(registry_read(&b, files_text("t.json", taskmade_choice)));
+    must_fail(registry_read(&b, files_path("t.json")), PESC_FORMAT, "\"made_choice\" already");
+    must_fail(registry_read(&b, files_path("none.json")), PESC_IO, "none.json");
     assert_int_equal(b.n_tasks, 1);
-    taskbook_free(&b);
+    registry_free(&b);
 }
 
 int main(void)
@@ -100,5 +100,5 @@ int main(void)
         cmocka_unit_test(reads_families_and_groups),
         cmocka_unit_test(refuses_mistakes),
     };
-    return cmocka_run_group_tests_name("taskbook", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("taskregistry", tests, NULL, NULL);
 }
