@@ -1,5 +1,5 @@
-/* program: a program that a model wrote, in both forms of the generated text (until.h), judged in
- * the background.
+/* program: a program that a model wrote, in both forms of the generated text (stoptext.h), judged
+ * in the background.
  *
  * The text form is judged by our verdict, the reference form by the rule of the reference
  * (sandbox.h). Judging runs on threads of its own, so that it does not hold up the forwards of a

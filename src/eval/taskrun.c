@@ -6,7 +6,7 @@
 #include "eval/loglik.h"
 #include "eval/program.h"
 #include "eval/results.h"
-#include "eval/until.h"
+#include "eval/stoptext.h"
 
 #include <string.h>
 
@@ -20,8 +20,8 @@ typedef struct pending {
     work *w;
     samples *of;
     size_t doc, n_left;
-    until *text;  /* of a generated text; else NULL */
-    str forms[2]; /* of it, when it is complete */
+    stop_text *text; /* of a generated text; else NULL */
+    str forms[2];    /* of it, when it is complete */
     size_t n;
     sched_result *scores; /* [n] of choices */
 } pending;
@@ -108,7 +108,7 @@ static void pending_free(pending *p)
 {
     if (!p)
         return;
-    until_close(p->text);
+    stop_text_close(p->text);
     str_free(&p->forms[0]);
     str_free(&p->forms[1]);
     mem_free(p->scores);
@@ -155,7 +155,7 @@ static pesc_status judge_programs(work *w, bool wait)
 static pesc_status finish_pending(pending *p)
 {
     if (p->text)
-        TRY(until_texts(p->text, &p->forms[0], &p->forms[1]));
+        TRY(stop_text_forms(p->text, &p->forms[0], &p->forms[1]));
     if (p->of->about->kind == TASK_CODE) {
         p->code.box = p->w->box;
         p->code.row = task_doc_row(p->of->task, p->doc);
@@ -186,7 +186,7 @@ static pesc_status take_result(void *ud, const sched_result *r)
 
 static pesc_status take_token(void *ud, int32_t id, bool *more)
 {
-    return until_token(((request *)ud)->of->text, id, more);
+    return stop_text_token(((request *)ud)->of->text, id, more);
 }
 
 /* ---- requests ---- */
@@ -227,7 +227,7 @@ static pesc_status keep_text(work *w, pending *p, const task_doc *d)
     const task_about *a = p->of->about;
     loglik_tokens t;
     TRY(loglik_prompt(&w->text, d->contexts[0], (int32_t)a->max_tokens, &t));
-    TRY(until_open(&p->text, w->m, (until_stops){ a->stops, a->n_stops }, t.ids, t.n));
+    TRY(stop_text_open(&p->text, w->m, (stop_strings){ a->stops, a->n_stops }, t.ids, t.n));
     return keep_request(w, p, 0, t);
 }
 

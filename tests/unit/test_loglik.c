@@ -3,7 +3,7 @@
  */
 #include "base/mem.h"
 #include "eval/loglik.h"
-#include "eval/until.h"
+#include "eval/stoptext.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
@@ -210,24 +210,24 @@ typedef struct ended {
 } ended;
 
 /* Feeds the tokens of `text` after those of `prompt`, then the end token. */
-static ended generate(tokenizer *t, const char *prompt, const char *text, until_stops stops)
+static ended generate(tokenizer *t, const char *prompt, const char *text, stop_strings stops)
 {
     pesc_model m = { .tok = t };
     int32_t before[512], ids[512];
     ended e = { 0 };
-    until *u;
+    stop_text *u;
     char whole[512];
     snprintf(whole, sizeof whole, "%s%s", prompt, text);
     size_t first = encode(t, prompt, true, before), n = encode(t, whole, true, ids);
     bool more = true;
     assert_memory_equal(before, ids, first * sizeof *ids);
     ids[n++] = tokenizer_eos(t);
-    must(until_open(&u, &m, stops, before, (int32_t)first));
+    must(stop_text_open(&u, &m, stops, before, (int32_t)first));
     for (size_t i = first; i < n && more; i++, e.taken++)
-        must(until_token(u, ids[i], &more));
+        must(stop_text_token(u, ids[i], &more));
     assert_false(more);
-    must(until_texts(u, &e.text, &e.reference));
-    until_close(u);
+    must(stop_text_forms(u, &e.text, &e.reference));
+    stop_text_close(u);
     return e;
 }
 
@@ -239,9 +239,9 @@ static void assert_texts(ended e, const char *text, const char *reference)
     str_free(&e.reference);
 }
 
-static until_stops list(const char *const *strings)
+static stop_strings list(const char *const *strings)
 {
-    until_stops s = { .strings = strings };
+    stop_strings s = { .strings = strings };
     while (strings[s.n])
         s.n++;
     return s;

@@ -1,33 +1,33 @@
-/* until: a text that is generated until a stop string, by the rules of lm-evaluation-harness.
+/* stoptext: a text that is generated until a stop string, by the rules of lm-evaluation-harness.
  *
  * The text ends at an end token of the model, at a special token whose text contains a stop string,
  * or when the text contains one; it is then cut at each stop string, in the order of the list. It
  * is known in two forms. `text` is what the tokens add to the text of the prompt. `reference` is
  * the text of the tokens alone, which is what the harness takes: a SentencePiece tokenizer drops
  * the first space of it. Special tokens are left out of both. */
-#ifndef PESC_EVAL_UNTIL_H
-#define PESC_EVAL_UNTIL_H
+#ifndef PESC_EVAL_STOPTEXT_H
+#define PESC_EVAL_STOPTEXT_H
 
 #include "arch/model.h"
 #include "base/str.h"
 
-typedef struct until until;
+typedef struct stop_text stop_text;
 
-typedef struct until_stops {
+typedef struct stop_strings {
     const char *const *strings; /* borrowed, like each of them */
     size_t n;
-} until_stops;
+} stop_strings;
 
 /* m has a tokenizer. prompt: the tokens before the text; they are not kept. */
-pesc_status until_open(until **out, const pesc_model *m, until_stops stops, const int32_t *prompt,
-                       int32_t n);
-void until_close(until *u); /* NULL is allowed */
+pesc_status stop_text_open(stop_text **out, const pesc_model *m, stop_strings stops,
+                           const int32_t *prompt, int32_t n);
+void stop_text_close(stop_text *u); /* NULL is allowed */
 
 /* The next token; *more becomes false when the text ends with it. The form of sched_request.token,
- * where ud is the `until`. */
-pesc_status until_token(void *ud, int32_t id, bool *more);
+ * where ud is the text. */
+pesc_status stop_text_token(void *ud, int32_t id, bool *more);
 
 /* Both forms of the text, cut, after the last token; appended to strs that are empty. */
-pesc_status until_texts(until *u, str *text, str *reference);
+pesc_status stop_text_forms(stop_text *u, str *text, str *reference);
 
 #endif

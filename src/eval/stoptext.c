@@ -1,17 +1,17 @@
-#include "eval/until.h"
+#include "eval/stoptext.h"
 
 #include "base/mem.h"
 #include "infer/answer.h"
 
 #include <string.h>
 
-struct until {
+struct stop_text {
     const tokenizer *tok; /* borrowed */
     answer_ends ends;     /* the caller's stop strings, then the text of the end token */
     answer answer;
 };
 
-static pesc_status set_ends(until *u, const pesc_model *m, until_stops stops)
+static pesc_status set_ends(stop_text *u, const pesc_model *m, stop_strings stops)
 {
     size_t n;
     int32_t eos = tokenizer_eos(m->tok);
@@ -28,12 +28,12 @@ static pesc_status set_ends(until *u, const pesc_model *m, until_stops stops)
     return PESC_OK;
 }
 
-pesc_status until_open(until **out, const pesc_model *m, until_stops stops, const int32_t *prompt,
-                       int32_t n)
+pesc_status stop_text_open(stop_text **out, const pesc_model *m, stop_strings stops,
+                           const int32_t *prompt, int32_t n)
 {
     ASSERT(m->tok);
     *out = NULL;
-    until *u = mem_zalloc(1, sizeof *u);
+    stop_text *u = mem_zalloc(1, sizeof *u);
     if (!u)
         return fail_nomem("a generated text", sizeof *u);
     u->tok = m->tok;
@@ -44,11 +44,11 @@ pesc_status until_open(until **out, const pesc_model *m, until_stops stops, cons
     if (s == PESC_OK)
         *out = u;
     else
-        until_close(u);
+        stop_text_close(u);
     return s;
 }
 
-void until_close(until *u)
+void stop_text_close(stop_text *u)
 {
     if (!u)
         return;
@@ -59,7 +59,7 @@ void until_close(until *u)
 
 /* A special token, whose text is not in the answer's, ends it too if a stop string is part of it.
  */
-static bool spells_stop(const until *u, int32_t id)
+static bool spells_stop(const stop_text *u, int32_t id)
 {
     size_t n;
     const char *text = tokenizer_is_special(u->tok, id) ? tokenizer_token(u->tok, id, &n) : NULL;
@@ -69,9 +69,9 @@ static bool spells_stop(const until *u, int32_t id)
     return false;
 }
 
-pesc_status until_token(void *ud, int32_t id, bool *more)
+pesc_status stop_text_token(void *ud, int32_t id, bool *more)
 {
-    until *u = ud;
+    stop_text *u = ud;
     *more = !spells_stop(u, id);
     if (!*more)
         return PESC_OK;
@@ -80,7 +80,7 @@ pesc_status until_token(void *ud, int32_t id, bool *more)
     return PESC_OK;
 }
 
-static void cut(const until *u, str *text)
+static void cut(const stop_text *u, str *text)
 {
     for (size_t i = 0; i < u->ends.n_stops; i++) {
         const char *stop = u->ends.stops[i];
@@ -92,7 +92,7 @@ static void cut(const until *u, str *text)
     }
 }
 
-pesc_status until_texts(until *u, str *text, str *reference)
+pesc_status stop_text_forms(stop_text *u, str *text, str *reference)
 {
     answer *a = &u->answer;
     size_t n = a->ids.n - (a->end == ANSWER_TOKEN);
