@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "eval/results.h"
+#include "eval/evalresults.h"
 #include "eval/taskrun.h"
 
 #include <math.h>
@@ -134,7 +134,7 @@ static pesc_status add_all(builder *b)
         s.like.group = g->parent ? g->parent : "";
         s.like.is_group = true;
         s.like.shots = own->run.tasks[g->tasks[0]].about->shots;
-        if (results_has_score(&own->run, g))
+        if (evalresults_has_score(&own->run, g))
             TRY(add_subject(b, s));
     }
     return PESC_OK;
@@ -196,7 +196,7 @@ static pesc_status evaluate(pesc_model *m, const char *tasks, const pesc_benchma
     TRY(taskrun_evaluate(&own->run, m, own->set, &opt));
     tell_undecided(&own->run);
     TRY(add_all(&(builder){ r, own }));
-    pesc_status s = results_text(&json, &own->run, m, own->set, &opt);
+    pesc_status s = evalresults_text(&json, &own->run, m, own->set, &opt);
     r->json = json.p;
     r->tokens_requested = own->run.count.requested;
     r->tokens_computed = own->run.count.computed;

@@ -5,7 +5,7 @@
 #include "eval/chatprompt.h"
 #include "eval/loglik.h"
 #include "eval/program.h"
-#include "eval/results.h"
+#include "eval/evalresults.h"
 #include "eval/stoptext.h"
 
 #include <string.h>
@@ -366,7 +366,7 @@ static pesc_status begin_work(work *w, const task_set *set, const char *dir)
         TRY(chatprompt_open(&w->chat, w->m));
     TRY(open_sandbox(w, set));
     if (dir)
-        TRY(results_begin(w->out, w->m, set, w->opt));
+        TRY(evalresults_begin(w->out, w->m, set, w->opt));
     TRY(loglik_open(&w->text, w->m->tok, most));
     return open_tasks(w->out, set, w->opt, dir);
 }
@@ -382,7 +382,7 @@ static pesc_status end(work *w, const task_set *set)
 {
     for (size_t i = 0; i < w->out->n; i++)
         TRY(samples_finish(&w->out->tasks[i]));
-    return results_write(w->out, w->m, set, w->opt);
+    return evalresults_write(w->out, w->m, set, w->opt);
 }
 
 static pesc_status evaluate(work *w, const task_set *set)

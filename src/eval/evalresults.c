@@ -1,4 +1,4 @@
-#include "eval/results.h"
+#include "eval/evalresults.h"
 
 #include "arch/bind.h"
 #include "attach/attached.h"
@@ -222,8 +222,8 @@ static pesc_status compare_config(const char *dir, json_t *now)
     return s;
 }
 
-pesc_status results_begin(const taskrun *r, const pesc_model *m, const task_set *set,
-                          const taskrun_options *opt)
+pesc_status evalresults_begin(const taskrun *r, const pesc_model *m, const task_set *set,
+                              const taskrun_options *opt)
 {
     json_t *now = config_of(r, m, set, opt);
     pesc_status s = now ? io_make_dir(opt->dir) : no_memory();
@@ -320,7 +320,7 @@ static void put_group(json_t *all, const taskrun *r, const task_group *g)
     json_object_set_new(json_object_get(all, "versions"), g->name, json_real(g->version));
 }
 
-bool results_has_score(const taskrun *r, const task_group *g)
+bool evalresults_has_score(const taskrun *r, const task_group *g)
 {
     const samples *first = g->n_tasks ? &r->tasks[g->tasks[0]] : NULL;
     for (size_t i = 0; i < g->n_tasks; i++) {
@@ -346,13 +346,13 @@ static pesc_status build(json_t **out, const taskrun *r, const pesc_model *m, co
     for (size_t i = 0; s == PESC_OK && i < r->n; i++)
         s = put_task(all, r, &r->tasks[i]);
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
-        if (results_has_score(r, task_group_at(set, i)))
+        if (evalresults_has_score(r, task_group_at(set, i)))
             put_group(all, r, task_group_at(set, i));
     return s;
 }
 
-pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
-                         const taskrun_options *opt)
+pesc_status evalresults_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+                             const taskrun_options *opt)
 {
     json_t *all;
     pesc_status s = build(&all, r, m, set, opt);
@@ -365,8 +365,8 @@ pesc_status results_text(str *out, const taskrun *r, const pesc_model *m, const 
     return s;
 }
 
-pesc_status results_write(const taskrun *r, const pesc_model *m, const task_set *set,
-                          const taskrun_options *opt)
+pesc_status evalresults_write(const taskrun *r, const pesc_model *m, const task_set *set,
+                              const taskrun_options *opt)
 {
     json_t *all;
     pesc_status s = build(&all, r, m, set, opt);
