@@ -113,10 +113,24 @@ static void check_slot(check *k, const config *c, const weights *ws, const slot 
     str_free(&detail);
 }
 
+/* Layers that predict further tokens stand after the model's own: "model.layers.61." of 61. */
+static bool predicts_further(const config *c, const char *name)
+{
+    static const char prefix[] = "model.layers.";
+    long long layer = 0;
+    char digits[16];
+    if (!c->n_prediction_layers || strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    name += sizeof prefix - 1;
+    snprintf(digits, sizeof digits, "%.*s", (int)strcspn(name, "."), name);
+    return str_to_i64(digits, 0, INT32_MAX, &layer) && layer >= c->n_layers &&
+           layer < c->n_layers + c->n_prediction_layers;
+}
+
 /* Older files carry the rotation frequencies, and tied models the head: both are known already. */
 static bool harmless(const config *c, const char *name)
 {
-    return str_ends(name, ".rotary_emb.inv_freq") ||
+    return predicts_further(c, name) || str_ends(name, ".rotary_emb.inv_freq") ||
            (c->tie_embeddings && strcmp(name, head_name) == 0);
 }
 

@@ -113,24 +113,24 @@ static pesc_status read_dtype(config *c, json_where w)
                 w.file, key, name);
 }
 
-/* How DeepSeek's router chooses. */
+/* How DeepSeek's router chooses. The scores are the family's; with a bias there is one method. */
 static pesc_status read_topk_method(config *c, json_where w)
 {
-    const char *method = "greedy", *score = "softmax";
+    bool sigmoid = c->moe.topk.score == SCORE_SIGMOID, bias = c->moe.has_bias;
+    const char *expected = sigmoid ? "sigmoid" : "softmax", *score = expected;
+    const char *method = bias ? "noaux_tc" : "greedy";
     TRY(json_get_str(w, "topk_method", false, &method));
     TRY(json_get_str(w, "scoring_func", false, &score));
-    if (strcmp(score, "softmax") != 0)
-        return fail(PESC_UNSUPPORTED, "%s: scoring_func: found \"%s\", expected softmax", w.file,
-                    score);
-    if (strcmp(method, "greedy") == 0) {
-        c->moe.topk.n_groups = c->moe.topk.k_groups = 1;
+    if (strcmp(score, expected) != 0)
+        return fail(PESC_UNSUPPORTED, "%s: scoring_func: found \"%s\", expected %s", w.file, score,
+                    expected);
+    if (strcmp(method, bias ? "noaux_tc" : "group_limited_greedy") == 0)
         return PESC_OK;
-    }
-    if (strcmp(method, "group_limited_greedy") == 0)
-        return PESC_OK;
-    return fail(PESC_UNSUPPORTED,
-                "%s: topk_method: found \"%s\", expected greedy or group_limited_greedy", w.file,
-                method);
+    if (bias || strcmp(method, "greedy") != 0)
+        return fail(PESC_UNSUPPORTED, "%s: topk_method: found \"%s\", expected %s", w.file, method,
+                    bias ? "noaux_tc" : "greedy or group_limited_greedy");
+    c->moe.topk.n_groups = c->moe.topk.k_groups = 1;
+    return PESC_OK;
 }
 
 /* ---- special tokens ---- */
@@ -231,11 +231,35 @@ static pesc_status read_windows(config *c, json_where w)
     return read_layer_types(c, w);
 }
 
+/* One word a layer, which takes the place of first_k_dense_replace. */
+static pesc_status read_mlp_layer_types(config *c, json_where w, const json_t *list)
+{
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+        return fail(PESC_FORMAT, "%s: mlp_layer_types: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_dense)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    c->first_sparse = 0;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
+        c->layer_dense[i] = strcmp(type, "dense") == 0;
+        if (!c->layer_dense[i] && strcmp(type, "sparse") != 0)
+            return fail(PESC_FORMAT, "%s: mlp_layer_types[%d]: found %s, expected dense or sparse",
+                        w.file, i, type);
+    }
+    return PESC_OK;
+}
+
 static pesc_status read_dense_layers(config *c, json_where w)
 {
     const char *key = "mlp_only_layers";
     const json_t *list = json_value(w.object, key), *v;
+    const json_t *types = json_value(w.object, "mlp_layer_types");
     size_t i;
+    if (types && c->moe.kind == EXPERT_FFN)
+        return read_mlp_layer_types(c, w, types);
     if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
         return PESC_OK;
     if (!json_is_array(list))
@@ -399,8 +423,8 @@ static void notice_ignored(const config *c, json_where w)
     /* what the published code of models with adapters does, pesc does itself */
     if (json_has(w.object, "auto_map") && c->moe.kind != EXPERT_ADAPTER)
         log_notice("%s: auto_map is ignored: pesc runs no code from a model directory", w.file);
-    if (config_mla(c) && json_get_bool(w, "norm_topk_prob", false, &renormalise) == PESC_OK &&
-        renormalise)
+    if (config_mla(c) && !c->moe.has_bias &&
+        json_get_bool(w, "norm_topk_prob", false, &renormalise) == PESC_OK && renormalise)
         log_notice("%s: norm_topk_prob is ignored, as transformers ignores it in this family",
                    w.file);
 }

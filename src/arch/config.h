@@ -58,7 +58,8 @@ typedef struct config {
     int32_t first_sparse; /* layers below have a plain FFN */
     int32_t sparse_step;  /* layer l is sparse when (l + sparse_shift) divides by it; 1: all */
     int32_t sparse_shift;
-    uint8_t *layer_dense;                         /* one byte a layer (mlp_only_layers), or NULL */
+    int32_t n_prediction_layers; /* of multi-token prediction, stored after the others; not read */
+    uint8_t *layer_dense;        /* one byte a layer (mlp_only_layers), or NULL */
     int32_t bos, n_eos, eos[CONFIG_MAX_EOS], pad; /* -1: not given */
     float init_range;                             /* of random weights */
     char dtype[16];                               /* as the file says, "" when it does not */

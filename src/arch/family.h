@@ -47,7 +47,8 @@ enum {
     FACT_EXPERT = 1 << 11,  /* whose experts are FFNs */
     FACT_SHARED = 1 << 12,
     FACT_SHARED_GATE = 1 << 13,
-    FACT_MOLORA = 1 << 14, /* whose experts are LoRA of the plain FFN's linears */
+    FACT_MOLORA = 1 << 14,      /* whose experts are LoRA of the plain FFN's linears */
+    FACT_ROUTER_BIAS = 1 << 15, /* the router has a bias that chooses experts */
 };
 
 enum {

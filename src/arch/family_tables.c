@@ -146,6 +146,68 @@ static const config_key deepseek_v2_keys[] = {
     { 0 },
 };
 
+/* The router of DeepSeek-V3 and its kin: sigmoid scores, and a bias that chooses alone. */
+static const config_key deepseek_v3_keys[] = {
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 1),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 8),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 4),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 3),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 2.5),
+    FLAG("norm_topk_prob", moe.topk.renormalise, true),
+    INT("num_nextn_predict_layers|num_mtp_layers", n_prediction_layers, 0, MAX_LAYERS, 0),
+    FLAG("rope_interleave", rope_interleaved, true),
+    { 0 },
+};
+
+static const config_key glm4_moe_lite_keys[] = {
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 1),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 1),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 1),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 1),
+    INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 768),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1.8),
+    FLAG("norm_topk_prob", moe.topk.renormalise, true),
+    INT("num_nextn_predict_layers|num_mtp_layers", n_prediction_layers, 0, MAX_LAYERS, 0),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    FLAG("rope_interleave", rope_interleaved, true),
+    { 0 },
+};
+
+static const config_key dots1_keys[] = {
+    EXPERTS,
+    NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 0),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 1),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 1),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
+    INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 4096),
+    INT("max_window_layers", max_window_layers, 0, MAX_CONTEXT, 62),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    FLAG("norm_topk_prob", moe.topk.renormalise, false),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
+    { 0 },
+};
+
+static const config_key seed_oss_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    FLAG("attention_bias", qkv_bias, true),
+    FLAG("attention_out_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    { 0 },
+};
+
+static const config_key ernie4_5_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    FLAG("use_bias", qkv_bias, false),
+    FLAG("use_bias", o_bias, false),
+    FLAG("use_bias", mlp_bias, false),
+    { 0 },
+};
+
 /* All four are needed: the published class' own defaults (top-1, width 64) fit no published model.
  */
 const config_key adapter_keys[] = {
@@ -232,6 +294,8 @@ static const tensor_rule mixtral_tensors[] = {
 
 static const tensor_rule expert_tensors[] = {
     { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "mlp.gate.e_score_correction_bias", "E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
+      BLOCK(moe.router_bias), INIT_ZERO },
     { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
       BLOCK(moe.gate), INIT_NORMAL },
     { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
@@ -407,6 +471,52 @@ const family families[] = {
         .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
         .chat = "deepseek",
         .facts = { .rope_interleaved = true, .mla_norm_eps = 1e-6F, .moe = { .kind = EXPERT_FFN } },
+    },
+    {
+        .name = "deepseek_v3",
+        .model_type = "deepseek_v3",
+        .keys = { common_keys, deepseek_v2_keys, deepseek_v3_keys },
+        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
+        .chat = "deepseek-v3",
+        .facts = { .mla_norm_eps = 1e-6F,
+                   .moe = { .kind = EXPERT_FFN,
+                            .has_bias = true,
+                            .topk = { .score = SCORE_SIGMOID } } },
+    },
+    {
+        .name = "glm4_moe_lite",
+        .model_type = "glm4_moe_lite",
+        .keys = { common_keys, deepseek_v2_keys, glm4_moe_lite_keys },
+        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
+        .facts = { .mla_norm_eps = 1e-6F,
+                   .moe = { .kind = EXPERT_FFN,
+                            .has_bias = true,
+                            .topk = { .score = SCORE_SIGMOID } } },
+    },
+    {
+        .name = "dots1",
+        .model_type = "dots1",
+        .keys = { common_keys, dots1_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors },
+        .window = WINDOW_FROM,
+        .facts = { .qk_norm = QK_NORM_HEAD,
+                   .use_window = true,
+                   .moe = { .kind = EXPERT_FFN,
+                            .has_bias = true,
+                            .topk = { .score = SCORE_SIGMOID } } },
+    },
+    {
+        .name = "seed_oss",
+        .model_type = "seed_oss",
+        .keys = { common_keys, seed_oss_keys },
+        .tensors = { frame_tensors, attention_tensors },
+    },
+    {
+        .name = "ernie4_5",
+        .model_type = "ernie4_5",
+        .keys = { common_keys, ernie4_5_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .facts = { .rope_interleaved = true, .rope_theta = 5e5F },
     },
 };
 const size_t n_families = sizeof families / sizeof *families;

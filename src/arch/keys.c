@@ -87,9 +87,13 @@ pesc_status keys_read(config *c, json_where w, const config_key *keys)
 
 static bool table_has(const config_key *keys, const char *key)
 {
+    spelling s;
     for (const config_key *k = keys; k && k->names; k++)
-        if (strcmp(k->names, key) == 0)
-            return true;
+        for (const char *rest = k->names; rest;) {
+            rest = next_spelling(rest, &s);
+            if (strcmp(s.name, key) == 0)
+                return true;
+        }
     return false;
 }
 

@@ -114,6 +114,11 @@ pesc_status configjson_own_names(json_t *json, const config *c)
         { "qwen3_moe", "Qwen3MoeForCausalLM" },
         { "olmoe", "OlmoeForCausalLM" },
         { "deepseek_v2", "DeepseekV2ForCausalLM" },
+        { "deepseek_v3", "DeepseekV3ForCausalLM" },
+        { "glm4_moe_lite", "Glm4MoeLiteForCausalLM" },
+        { "dots1", "Dots1ForCausalLM" },
+        { "seed_oss", "SeedOssForCausalLM" },
+        { "ernie4_5", "Ernie4_5ForCausalLM" },
     };
     json_object_del(json, "auto_map"); /* the code it names is not written along */
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)

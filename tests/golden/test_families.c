@@ -35,6 +35,12 @@ static const fixture fixtures[] = {
     { "olmoe", NULL, NULL, 1e-4f },
     { "deepseek_v2", NULL, NULL, 1e-4f },
     { "deepseek_v2-yarn", NULL, NULL, 1e-4f },
+    { "deepseek_v3", NULL, NULL, 1e-4f },
+    { "deepseek_v3-yarn", NULL, NULL, 1e-4f },
+    { "glm4_moe_lite", NULL, NULL, 1e-4f },
+    { "dots1", NULL, NULL, 1e-4f },
+    { "seed_oss", NULL, NULL, 1e-4f },
+    { "ernie4_5", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

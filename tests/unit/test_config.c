@@ -313,7 +313,7 @@ static void refuses_what_deepseek_cannot_mean(void **state)
 /* A configuration of each family with every key it needs. */
 static json_t *whole_config(const family *f)
 {
-    json_t *o = object(llama, "{'num_experts':4,'moe_intermediate_size':20,"
+    json_t *o = object(llama, "{'num_experts':8,'moe_intermediate_size':20,"
                               "'shared_expert_intermediate_size':28,'topk':2,'adapter_dim':12,"
                               "'moe_scaling':0.5,'kv_lora_rank':16,'qk_nope_head_dim':10,"
                               "'qk_rope_head_dim':6,'v_head_dim':8,'num_key_value_heads':6,"

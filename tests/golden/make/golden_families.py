@@ -38,6 +38,14 @@ def randomise(model, seed):
                 p.copy_(torch.randn(p.shape, generator=g) * 1.5 / p.shape[-1] ** 0.5)
 
 
+def randomise_buffers(model, seed):
+    """The bias by which a router chooses is no parameter."""
+    g = torch.Generator().manual_seed(seed + 100)
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.copy_(0.1 * torch.randn(b.shape, generator=g))
+
+
 def ids_for(seed):
     g = torch.Generator().manual_seed(1000 + seed)
     return [torch.randint(3, VOCAB, (n,), generator=g).tolist() for n in (POSITIONS, 11)]
@@ -94,6 +102,7 @@ def family(config_class, seed, v4=False, **kw):
         config = config_class(**{**BASE, **kw})
         model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         randomise(model, seed)
+        randomise_buffers(model, seed)
         save(model, out, seed, v4)
     return make
 
@@ -280,6 +289,17 @@ FIXTURES = {
                                topk_method="group_limited_greedy", n_group=3, topk_group=2,
                                norm_topk_prob=False, routed_scaling_factor=1.7,
                                rope_parameters=YARN, **MLA),
+    "deepseek_v3": family(hf.DeepseekV3Config, 21, q_lora_rank=14, n_group=3, topk_group=2, norm_topk_prob=True,
+                          routed_scaling_factor=2.5, num_nextn_predict_layers=1, **MLA),
+    "deepseek_v3-yarn": family(hf.DeepseekV3Config, 22, v4=True, q_lora_rank=None, n_group=1, topk_group=1, norm_topk_prob=False,
+                               routed_scaling_factor=1.3, rope_interleave=False, rope_parameters=YARN, **MLA),
+    "glm4_moe_lite": family(hf.Glm4MoeLiteConfig, 23, q_lora_rank=14, n_group=1, topk_group=1, routed_scaling_factor=1.8,
+                            mlp_layer_types=["dense", "sparse", "sparse"], **{k: v for k, v in MLA.items() if k != "first_k_dense_replace"}),
+    "dots1": family(hf.Dots1Config, 24, moe_intermediate_size=20, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+                    first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.4, sliding_window=9, max_window_layers=2,
+                    n_group=2, topk_group=1, **DENSE),
+    "seed_oss": family(hf.SeedOssConfig, 25, attention_dropout=0.0, residual_dropout=0.0, attention_out_bias=True, mlp_bias=True, **DENSE),
+    "ernie4_5": family(hf.Ernie4_5Config, 26, use_bias=True, **{**DENSE, "tie_word_embeddings": True}),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Compares pesc with transformers on random configurations of each family: float32 logits, relative to the largest.
+
+A configuration is drawn from the ranges below; every weight that transformers initialises to a constant (norms, biases,
+the bias of a router) is random too. pesc gives the same logits to 1e-4, or refuses the configuration by name. COUNT says
+how many a family (20), SEED which, FAMILIES (names, split by commas) of which families. Ends with `N passed, M failed`.
+"""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+sys.path.pop(0)  # a file beside this one has the name of a package
+
+import numpy as np
+import torch
+import transformers as hf
+
+PESC = os.environ.get("PESC", "build/pesc")
+COUNT, SEED = int(os.environ.get("COUNT", 20)), int(os.environ.get("SEED", 1))
+
+
+def base(r):
+    heads = r.choice([2, 3, 4, 6])
+    kv = r.choice([h for h in (1, 2, 3, 4, 6) if heads % h == 0])
+    return dict(vocab_size=r.randint(40, 90), num_hidden_layers=r.randint(1, 4), num_attention_heads=heads, num_key_value_heads=kv,
+                max_position_embeddings=r.choice([32, 64, 128]), rms_norm_eps=r.choice([1e-6, 1e-5, 1e-3]), bos_token_id=1,
+                eos_token_id=2, pad_token_id=0, tie_word_embeddings=r.random() < 0.5, hidden_act=r.choice(["silu", "silu", "gelu", "relu"]),
+                intermediate_size=r.randint(9, 70), hidden_size=heads * 4 * r.randint(1, 5))
+
+
+def rope(r, context):
+    theta = r.choice([1e4, 5e5, 77.0])
+    kind = r.choice(["default", "default", "linear", "llama3", "yarn"])
+    extra = {"default": {}, "linear": dict(factor=r.choice([2.0, 3.5])),
+             "llama3": dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=r.choice([2.0, 4.0]), original_max_position_embeddings=context // 4),
+             "yarn": dict(factor=4.0, original_max_position_embeddings=context // 4, beta_fast=32, beta_slow=1,
+                          **r.choice([{}, dict(mscale=0.7, mscale_all_dim=0.7), dict(mscale=1.0, mscale_all_dim=0.5), dict(attention_factor=1.2)]))}[kind]
+    return {"rope_type": kind, "rope_theta": theta, **extra}
+
+
+def plain(r, **more):
+    c = base(r)
+    return {**c, "head_dim": 2 * r.randint(1, 10), "rope_parameters": rope(r, c["max_position_embeddings"]), **more}
+
+
+def router(r):
+    groups = r.choice([1, 1, 2, 3])
+    experts = groups * r.randint(2, 4)
+    kept = r.randint(1, groups)
+    return dict(n_routed_experts=experts, n_group=groups, topk_group=kept, num_experts_per_tok=r.randint(1, min(4, kept * experts // groups)),
+                moe_intermediate_size=r.randint(5, 40), n_shared_experts=r.choice([1, 2]), norm_topk_prob=r.random() < 0.6,
+                routed_scaling_factor=r.choice([1.0, 2.5, 0.3]))
+
+
+def mla(r, **more):
+    c = base(r)
+    return {**c, "num_key_value_heads": c["num_attention_heads"], "q_lora_rank": r.choice([None, r.randint(4, 30)]), "kv_lora_rank": r.randint(4, 30),
+            "qk_nope_head_dim": r.randint(1, 20), "qk_rope_head_dim": 2 * r.randint(1, 8), "v_head_dim": r.randint(2, 24),
+            "attention_bias": r.random() < 0.3, "rope_interleave": r.random() < 0.7,
+            "rope_parameters": rope(r, c["max_position_embeddings"]), **router(r), **more}
+
+
+def layers(r, n):
+    return [r.choice(["dense", "sparse"]) for _ in range(n)]
+
+
+def glm4_moe_lite(r):
+    c = mla(r)
+    return {**c, "mlp_layer_types": layers(r, c["num_hidden_layers"])}
+
+
+def dots1(r):
+    c = plain(r, attention_bias=r.random() < 0.4, first_k_dense_replace=r.randint(0, 2), **router(r))
+    return {**c, "sliding_window": r.choice([5, 20]), "max_window_layers": r.randint(0, c["num_hidden_layers"])}
+
+
+FAMILIES = {
+    "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
+    "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
+    "deepseek_v3": (hf.DeepseekV3Config, lambda r: mla(r, first_k_dense_replace=r.randint(0, 2))),
+    "glm4_moe_lite": (hf.Glm4MoeLiteConfig, glm4_moe_lite),
+    "dots1": (hf.Dots1Config, dots1),
+    "seed_oss": (hf.SeedOssConfig, lambda r: plain(r, attention_bias=r.random() < 0.5, attention_out_bias=r.random() < 0.5,
+                                                   mlp_bias=r.random() < 0.5, attention_dropout=0.0, residual_dropout=0.0)),
+    "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
+}
+
+
+def randomise(model, seed):
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            scale = 0.2 if name.endswith("bias") else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
+            p.copy_((1 if "norm" in name else 0) + scale * torch.randn(p.shape, generator=g))
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.1 * torch.randn(b.shape, generator=g))
+
+
+def compare(name, number, folder):
+    """None where equal, or what is wrong; "refused" where pesc says why."""
+    r = random.Random(f"{SEED}-{name}-{number}")
+    config_class, draw = FAMILIES[name]
+    options = draw(r)
+    config = config_class(**options, attn_implementation="eager")
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
+    randomise(model, number)
+    model.save_pretrained(folder)
+    ids = [r.randrange(options["vocab_size"]) for _ in range(r.choice([1, 7, 40, options["max_position_embeddings"]]))]
+    with torch.no_grad():
+        want = model(torch.tensor([ids])).logits[0].numpy()
+    (folder / "ids.json").write_text(json.dumps(ids))
+    done = subprocess.run([PESC, "logits", folder, "--ids", folder / "ids.json", "-o", folder / "got.npy", "--device", "cpu", "-q"],
+                          capture_output=True, text=True)
+    if done.returncode == 2 or done.returncode == 3:
+        return "refused: " + done.stderr.strip().splitlines()[-1]
+    if done.returncode != 0:
+        return f"wrong: exit code {done.returncode}: {done.stderr.strip()} with {options}"
+    worst = np.abs(np.load(folder / "got.npy") - want).max() / np.abs(want).max()
+    return None if worst < 1e-4 else f"wrong: {worst:.2g} of the largest logit with {options}"
+
+
+def main():
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
+    passed = failed = 0
+    for name in os.environ.get("FAMILIES", ",".join(FAMILIES)).split(","):
+        refused = []
+        for number in range(COUNT):
+            with tempfile.TemporaryDirectory() as folder:
+                wrong = compare(name, number, pathlib.Path(folder))
+            if wrong and wrong.startswith("refused"):
+                refused.append(wrong)
+            elif wrong:
+                failed += 1
+                print(f"{name} {number}: {wrong}")
+            else:
+                passed += 1
+        print(f"{name}: {len(refused)} of {COUNT} refused" + (f", as {refused[0]}" if refused else ""), flush=True)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()
