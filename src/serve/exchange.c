@@ -97,9 +97,11 @@ static void end_handling(exchange *x)
     pthread_mutex_lock(&s->lock);
     if (x->state == EXCHANGE_HANDLED)
         exchange_enter(x, EXCHANGE_COMPLETE);
-    front_notify(s->front, x);
+    bool wake = front_notify(s->front, x);
     exchange_drop(x);
     pthread_mutex_unlock(&s->lock);
+    if (wake)
+        front_wake(s->front);
 }
 
 void exchange_handle(exchange *x)
@@ -142,6 +144,7 @@ void exchange_fail(exchange *x, const api_error *e)
 
 void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)
 {
+    bool wake = false;
     pthread_mutex_lock(&x->srv->lock);
     if (x->state == EXCHANGE_GENERATES) {
         str_add(&x->out, bytes, n);
@@ -153,9 +156,11 @@ void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)
         else if (kind == PUSH_LAST)
             exchange_enter(x, EXCHANGE_COMPLETE);
         if (x->stream || x->state != EXCHANGE_GENERATES)
-            front_notify(x->srv->front, x);
+            wake = front_notify(x->srv->front, x);
     }
     pthread_mutex_unlock(&x->srv->lock);
+    if (wake)
+        front_wake(x->srv->front);
 }
 
 void exchange_push_error(exchange *x, const api_error *e)

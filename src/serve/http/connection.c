@@ -340,14 +340,7 @@ static bool take_body(front *f, connection *c)
 
 /* ---- the answer ---- */
 
-typedef enum filling {
-    FILL_MORE,   /* `out` has bytes to send */
-    FILL_WAITS,  /* for the engine */
-    FILL_ENDS,   /* `out` has the last ones, if any */
-    FILL_BREAKS, /* the rest is not sent */
-} filling;
-
-/* Takes the next part of the answer. Under the lock. */
+/* Takes the next part of the answer into `out`. Under the lock. */
 static filling fill(connection *c)
 {
     exchange *x = c->x;
@@ -357,7 +350,7 @@ static filling fill(connection *c)
     if (x->state == EXCHANGE_LEFT)
         return FILL_BREAKS;
     if (!c->begun && !complete && !(x->stream && x->state == EXCHANGE_GENERATES))
-        return FILL_WAITS;
+        return FILL_ALL;
     bool chunked = x->stream && !c->old,
          bodiless = x->status == 204 || strcmp(x->method, "HEAD") == 0;
     if (!c->begun) {
@@ -380,11 +373,13 @@ static filling fill(connection *c)
     }
     if (!str_ok(&c->out))
         return FILL_BREAKS;
-    if (!complete || n < left)
-        return c->out.n ? FILL_MORE : FILL_WAITS;
+    if (n < left)
+        return FILL_PART;
+    if (!complete)
+        return FILL_ALL;
     if (chunked)
         str_puts(&c->out, "0\r\n\r\n");
-    return str_ok(&c->out) ? FILL_ENDS : FILL_BREAKS;
+    return str_ok(&c->out) ? FILL_END : FILL_BREAKS;
 }
 
 /* Sends `out`; false: the socket takes no more now, or the connection is closed. */
@@ -402,6 +397,8 @@ static bool send_out(front *f, connection *c)
         if (n < 0) {
             if (c->deadline == INFINITY)
                 c->deadline = clock_seconds() + IDLE_SECONDS;
+            if (c->filled == FILL_ALL)
+                c->filled = FILL_PART; /* more may be there before all of this is sent */
             watch(f, c, EPOLLOUT | (c->half ? 0 : EPOLLRDHUP));
             return false;
         }
@@ -416,7 +413,8 @@ static void end_answer(front *f, connection *c)
     end_exchange(c, false);
     str_free(&c->out);
     c->sent = 0;
-    c->begun = c->ended = false;
+    c->begun = false;
+    c->filled = FILL_PART;
     c->served = true;
     c->state = c->keep ? CONNECTION_HEAD : CONNECTION_LINGER;
     c->deadline = clock_seconds() + (!c->keep      ? LINGER_SECONDS
@@ -432,21 +430,23 @@ static void end_answer(front *f, connection *c)
 static bool send_answer(front *f, connection *c)
 {
     pesc_server *s = f->srv;
-    for (filling filled = FILL_MORE;;) {
+    for (;;) {
         if (!send_out(f, c))
             return false;
-        if (filled == FILL_ENDS || c->ended)
+        if (c->filled == FILL_END)
             break;
-        pthread_mutex_lock(&s->lock);
-        filled = fill(c);
-        pthread_mutex_unlock(&s->lock);
-        c->ended = filled == FILL_ENDS;
-        if (filled == FILL_WAITS)
+        if (c->filled == FILL_ALL) {
+            c->filled = FILL_PART; /* when it goes on */
             watch(f, c, EPOLLRDHUP);
-        if (filled == FILL_BREAKS)
-            connection_close(f, c);
-        if (filled == FILL_WAITS || filled == FILL_BREAKS)
             return false;
+        }
+        pthread_mutex_lock(&s->lock);
+        c->filled = fill(c);
+        pthread_mutex_unlock(&s->lock);
+        if (c->filled == FILL_BREAKS) {
+            connection_close(f, c);
+            return false;
+        }
     }
     end_answer(f, c);
     return true;

@@ -21,6 +21,14 @@ typedef enum connection_state {
     CONNECTION_CLOSED  /* is freed after the events that epoll has reported */
 } connection_state;
 
+/* How much of the answer `out` has, when it is sent. */
+typedef enum filling {
+    FILL_PART,   /* more is there */
+    FILL_ALL,    /* all that is there; the engine adds more */
+    FILL_END,    /* the last byte */
+    FILL_BREAKS, /* the rest is not sent */
+} filling;
+
 typedef struct connection {
     struct connection *prev, *next; /* in front.open */
     int fd;
@@ -37,8 +45,8 @@ typedef struct connection {
     bool keep;   /* another request may follow */
     bool served; /* it has had an answer */
     bool begun;  /* the head of the answer is in `out` or sent */
-    bool ended;  /* so is its last byte */
-    str out;     /* a part of the answer, sent up to `sent` */
+    filling filled;
+    str out; /* a part of the answer, sent up to `sent` */
     size_t sent;
 } connection;
 

@@ -59,9 +59,9 @@ static pesc_status listen_on(pesc_server *s, front *f, const struct addrinfo *a)
 }
 
 /* The three descriptors of the loop's own are told from connections by where their data points. */
-static bool add_event(const front *f, int fd, const int *data)
+static bool add_event(const front *f, int fd, uint32_t events, const int *data)
 {
-    struct epoll_event e = { .events = EPOLLIN, .data.ptr = (void *)(uintptr_t)data };
+    struct epoll_event e = { .events = events, .data.ptr = (void *)(uintptr_t)data };
     return epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
@@ -88,9 +88,9 @@ pesc_status front_open(pesc_server *s)
                     s->opt.host, gai_strerror(error));
     pesc_status st = listen_on(s, f, found);
     freeaddrinfo(found);
-    if (st == PESC_OK &&
-        !(add_event(f, f->listener, &f->listener) && add_event(f, f->wake, &f->wake) &&
-          add_event(f, s->stop_event, &s->stop_event)))
+    if (st == PESC_OK && !(add_event(f, f->listener, EPOLLIN, &f->listener) &&
+                           add_event(f, f->wake, EPOLLIN | EPOLLET, &f->wake) &&
+                           add_event(f, s->stop_event, EPOLLIN, &s->stop_event)))
         st = fail_errno(PESC_DEVICE, errno, "cannot watch connections");
     return st;
 }
@@ -197,16 +197,21 @@ static void accept_some(front *f)
 
 /* ---- answers that go on ---- */
 
-void front_notify(front *f, exchange *x)
+bool front_notify(front *f, exchange *x)
 {
-    uint64_t one = 1;
     if (x->ready || !x->conn)
-        return;
-    bool wake = !f->ready;
+        return false;
+    bool first = !f->ready;
     x->ready = true;
     x->next_ready = f->ready;
     f->ready = x;
-    if (wake && write(f->wake, &one, sizeof one) < 0)
+    return first;
+}
+
+void front_wake(front *f)
+{
+    uint64_t one = 1;
+    if (write(f->wake, &one, sizeof one) < 0)
         return; /* the counter is not 0 already */
 }
 
@@ -223,10 +228,7 @@ void front_forget(front *f, exchange *x)
 
 static void advance_ready(front *f)
 {
-    uint64_t count;
     pesc_server *s = f->srv;
-    if (read(f->wake, &count, sizeof count) < 0)
-        return;
     for (;;) {
         pthread_mutex_lock(&s->lock);
         exchange *x = f->ready;
@@ -255,9 +257,10 @@ static void ping_streams(front *f)
         if (x->state == EXCHANGE_GENERATES && x->stream && now - x->pushed > PING_SECONDS) {
             str_add(&x->out, ping, sizeof ping - 1);
             x->pushed = now;
-            front_notify(f, x);
+            (void)front_notify(f, x);
         }
     pthread_mutex_unlock(&s->lock);
+    advance_ready(f);
 }
 
 static void end_late(front *f)

@@ -18,8 +18,10 @@ void front_run(front *f);
 /* Sends what is left of answers that are complete, for a second at most. */
 void front_flush(front *f);
 
-/* Something was added to the answer, or its state has changed. Under the server's lock. */
-void front_notify(front *f, exchange *x);
+/* Something was added to the answer, or its state has changed. Under the server's lock. True: the
+ * front must be woken, best without the lock, which it then takes. */
+bool front_notify(front *f, exchange *x);
+void front_wake(front *f);
 /* It is about to be detached. Under the server's lock. */
 void front_forget(front *f, exchange *x);
 
