@@ -15,15 +15,18 @@ static void stop(int signal_number)
     pesc_server_stop(serving);
 }
 
-/* The server's threads inherit the handlers; any of them may run one. */
+/* The server's threads inherit the handlers; any of them may run one. SIGHUP stays ignored where it
+ * is, under nohup. */
 static void catch_signals(pesc_server *s)
 {
-    struct sigaction a = { .sa_handler = s ? stop : SIG_DFL, .sa_flags = SA_RESTART };
+    struct sigaction hup, a = { .sa_handler = s ? stop : SIG_DFL, .sa_flags = SA_RESTART };
     sigemptyset(&a.sa_mask);
     if (s)
         serving = s;
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGINT, &a, NULL);
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &a, NULL);
     if (!s)
         serving = NULL;
 }

@@ -102,7 +102,7 @@ const command commands[N_COMMANDS] = {
                  "/tokenize, /detokenize, /tokenizer_info, /apply-template, /health and /metrics; "
                  "docs/serve.md has the fields and errors. Requests run together in batches; the "
                  "same request with the same seed gets the same tokens whatever else runs. Writes "
-                 "a line for each request to standard output. SIGTERM and SIGINT let running requests end, for at most "
+                 "a line for each request to standard output. SIGTERM, SIGINT and SIGHUP let running requests end, for at most "
                  "--drain seconds. There is no TLS: put a proxy in front where the network is not "
                  "trusted.",
         .examples = "pesc serve ~/models/Yi-6B\n"

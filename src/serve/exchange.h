@@ -37,7 +37,7 @@ struct exchange {
     const route *route;      /* NULL: there is none for this path and method */
     char id[24];             /* x-request-id */
     char method[12];         /* "-" where the head is malformed, as of the path */
-    char path[256];          /* for the log; cut where it is longer */
+    char path[256];          /* for the log; cut where it is longer, control characters visible */
     char argument[256];      /* what a path with {id} has there */
     char address[64];        /* of the client */
     size_t key;              /* that it has, from 1; 0: none is needed */

@@ -4,8 +4,9 @@
 
 static const double bounds[METRICS_BUCKETS] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                 0.5,   1,      2.5,   5,    10,    30,   60,  300 };
-static const int statuses[METRICS_STATUSES] = { 200, 204, 400, 401, 403, 404, 405, 408, 411, 413,
-                                                414, 415, 417, 421, 429, 431, 499, 500, 501, 503 };
+static const int statuses[METRICS_STATUSES] = { 200, 204, 400, 401, 403, 404, 405,
+                                                408, 411, 413, 414, 415, 417, 421,
+                                                429, 431, 499, 500, 501, 503, 505 };
 
 void prometheus_observe(histogram *h, double seconds)
 {
@@ -29,16 +30,33 @@ static void head(str *out, const char *name, const char *type, const char *help)
     str_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void put_histogram(str *out, const char *name, const char *help, const histogram *h)
+static void put_label(str *out, const char *name, const char *value)
+{
+    str_printf(out, "%s=\"", name);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            str_putc(out, '\\');
+        str_putc(out, *value);
+    }
+    str_putc(out, '"');
+}
+
+/* label: `name="value"`, or "" for none. */
+static void put_histogram(str *out, const char *name, const char *help, const char *label,
+                          const histogram *h)
 {
     uint64_t below = 0;
+    const char *comma = *label ? "," : "";
     head(out, name, "histogram", help);
     for (int i = 0; i < METRICS_BUCKETS; i++) {
         below += h->count[i];
-        str_printf(out, "%s_bucket{le=\"%g\"} %llu\n", name, bounds[i], (unsigned long long)below);
+        str_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, label, comma, bounds[i],
+                   (unsigned long long)below);
     }
-    str_printf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name,
-               (unsigned long long)h->n, name, h->sum, name, (unsigned long long)h->n);
+    const char *open = *label ? "{" : "", *close = *label ? "}" : "";
+    str_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n%s_sum%s%s%s %.9g\n%s_count%s%s%s %llu\n",
+               name, label, comma, (unsigned long long)h->n, name, open, label, close, h->sum, name,
+               open, label, close, (unsigned long long)h->n);
 }
 
 static void put_requests(str *out, const metrics *m, const char *const *names, size_t n)
@@ -57,18 +75,20 @@ typedef struct figure {
     double value;
 } figure;
 
-static void put_figure(str *out, const figure *f, bool vllm)
+/* vllm: its label; NULL: it is not asked for. */
+static void put_figure(str *out, const figure *f, const char *vllm)
 {
-    const char *names[] = { f->name, vllm ? f->vllm : NULL };
-    for (int i = 0; i < 2; i++) {
-        if (!names[i])
-            continue;
-        head(out, names[i], f->type, f->help);
-        str_printf(out, "%s %.15g\n", names[i], f->value);
+    if (f->name) {
+        head(out, f->name, f->type, f->help);
+        str_printf(out, "%s %.15g\n", f->name, f->value);
+    }
+    if (f->vllm && vllm) {
+        head(out, f->vllm, f->type, f->help);
+        str_printf(out, "%s{%s} %.15g\n", f->vllm, vllm, f->value);
     }
 }
 
-static void put_figures(str *out, const metrics *m, const metrics_now *now, bool vllm)
+static void put_figures(str *out, const metrics *m, const metrics_now *now, const char *vllm)
 {
     double usage = now->pages ? (double)now->pages_used / now->pages : 0;
     const figure rows[] = {
@@ -99,7 +119,7 @@ static void put_figures(str *out, const metrics *m, const metrics_now *now, bool
 }
 
 void prometheus_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
-                     bool vllm, str *out)
+                     const char *vllm_model, str *out)
 {
     const struct {
         const char *name, *vllm, *help;
@@ -114,11 +134,15 @@ void prometheus_text(const metrics *m, const metrics_now *now, const char *const
         { "pesc_queue_time_seconds", "vllm:request_queue_time_seconds",
           "From the request to its slot.", &m->queue },
     };
+    str label = { 0 };
+    if (vllm_model)
+        put_label(&label, "model_name", vllm_model);
     put_requests(out, m, names, n);
-    put_figures(out, m, now, vllm);
+    put_figures(out, m, now, label.p);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-        put_histogram(out, times[i].name, times[i].help, times[i].h);
-        if (vllm)
-            put_histogram(out, times[i].vllm, times[i].help, times[i].h);
+        put_histogram(out, times[i].name, times[i].help, "", times[i].h);
+        if (label.p)
+            put_histogram(out, times[i].vllm, times[i].help, label.p, times[i].h);
     }
+    str_free(&label);
 }

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-enum { METRICS_BUCKETS = 16, METRICS_ENDPOINTS = 16, METRICS_STATUSES = 20 };
+enum { METRICS_BUCKETS = 16, METRICS_ENDPOINTS = 16, METRICS_STATUSES = 21 };
 
 typedef struct histogram {
     uint64_t count[METRICS_BUCKETS + 1]; /* the last: above all bounds */
@@ -29,8 +29,9 @@ void prometheus_observe(histogram *h, double seconds);
 /* endpoint: an index into the names below; other statuses are not counted. */
 void prometheus_count(metrics *m, int endpoint, int status);
 
-/* names: of the endpoints, [n]. vllm: repeats figures under vLLM's names. */
+/* names: of the endpoints, [n]. vllm_model: repeats figures under vLLM's names, with this model as
+ * their label; NULL: does not. */
 void prometheus_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
-                     bool vllm, str *out);
+                     const char *vllm_model, str *out);
 
 #endif

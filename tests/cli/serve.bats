@@ -54,6 +54,11 @@ property() {
 @test "serve: times are reported as llama.cpp does" { property reports_times; }
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
 @test "serve: chat templates get tools, calls and variables" { property gives_templates_tools_and_variables "$D/model"; }
+@test "serve: one key does not see what another asks for, nor shares its cache" { property keys_see_their_own_requests; }
+@test "serve: a finished request does not run when its client has the answer" { property finished_requests_do_not_run; }
+@test "serve: numbers out of range name their field, and seeds may have 64 bits" { property numbers_out_of_range_name_their_field; }
+@test "serve: a body that stops is answered 408, and what is malformed is logged" { property ends_slow_bodies "$D/model"; }
+@test "serve: vLLM's figures have the label of their model" { property names_models_as_vllm_does "$D/model"; }
 @test "serve: --log-json writes a line of JSON for each request" { property writes_a_log "$D/model"; }
 
 @test "serve: LoRAs under names of their own run in the same batch" {
@@ -133,6 +138,13 @@ make_patches() {
     fails 3 "$BATS_TEST_TMPDIR/none: found no key, expected one a line"
     pesc serve "$D/model" --port 0 --api-key-file "$BATS_TEST_TMPDIR/short"
     fails 3 "$BATS_TEST_TMPDIR/short: key 1 has 5 bytes, expected at least 8"
+}
+
+@test "serve: a name has no control characters, and a context above the model's is said" {
+    pesc serve "$GOLDEN/peft/base" --port 0 --lora "$(printf 'a\tb')=$GOLDEN/peft/adapter"
+    fails 2 'lora: found the name "a\x09b", expected at most 127 bytes of UTF-8 without control characters'
+    timeout 1 "$PESC" serve "$D/model" --port 0 --context 4096 2> "$BATS_TEST_TMPDIR/said" || true
+    grep -q 'context: 4096 tokens are more than the 128 that the model was made for' "$BATS_TEST_TMPDIR/said"
 }
 
 @test "serve: a host must be an address, a chat format known" {

@@ -109,6 +109,9 @@ HEADS = [
     ("a Host that begins as one of ours", head(GET, host=b"Host: localhost.evil.example\r\n"), 421, "host_not_allowed"),
     ("a Host with a port", head(GET, host=b"Host: 127.0.0.1:8080\r\n"), 200, None),
     ("a Host of IPv6 with a port", head(GET, host=b"Host: [::1]:8080\r\n"), 200, None),
+    *((f"a Host with more after its port: {v}", head(GET, host=b"Host: 127.0.0.1" + v + b"\r\n"), 421, "host_not_allowed")
+      for v in (b":8080,evil", b":8080 evil", b":8080.evil", b",evil", b":80:80", b":0x50", b":8080/")),
+    ("a Host with an empty port", head(GET, host=b"Host: localhost:\r\n"), 200, None),
     ("a Host in upper case", head(GET, host=b"Host: LOCALHOST\r\n"), 200, None),
     ("a Host with a user", head(GET, host=b"Host: evil@localhost\r\n"), 421, "host_not_allowed"),
     ("an Expect that is not known", head(GET, "Expect: 200-ok"), 417, BAD),
@@ -130,6 +133,12 @@ LENGTHS = [
       for v in ("gzip", "gzip, chunked", "chunked, chunked", "identity", "xchunked", "chunked;q=1", "")),
     *((f"Content-Encoding: {v}", post(GOOD, "/v1/completions", f"Content-Encoding: {v}"), 415, BAD) for v in ("gzip", "br", "zstd", "deflate")),
     ("Content-Encoding: identity", post(GOOD, "/v1/completions", "Content-Encoding: identity"), 200, None),
+    *((f"chunks that are malformed: {c}", chunked(c), 400, BAD) for c in (
+        b"x\r\n", b"\r\n", b"5\n" + GOOD, b"5 \r\n" + GOOD, b"-5\r\n" + GOOD, b"5\r\n" + GOOD + b"\r\n", b"5\r\n" + GOOD[:5] + b"\n0\r\n\r\n", b"0\r\nA: b\n\r\n", b"1" + b";" * 2000)),
+    ("chunks of more than 4 MiB", chunked(b"400001\r\n"), 413, "body_too_large"),
+    ("a chunk beyond 64 bits", chunked(b"10000000000000001\r\n"), 413, "body_too_large"),
+    ("fields of 17 KiB after the chunks", chunked(b"0\r\n" + b"A: b\r\n" * 3000), 431, "headers_too_large"),
+    ("chunks with an extension and fields after them", chunked(b"%x;a=b\r\n" % len(GOOD), GOOD + b"\r\n0\r\nA: b\r\n\r\n"), 200, None),
     ("good chunks", chunked(b"5\r\n" + GOOD[:5] + b"\r\n", b"%x\r\n" % (len(GOOD) - 5), GOOD[5:] + b"\r\n0\r\n\r\n"), 200, None),
     ("a chunk in capital hex", chunked(b"%X\r\n" % len(GOOD), GOOD + b"\r\n0\r\n\r\n"), 200, None),
     ("Expect: 100-continue", post(GOOD, "/v1/completions", "Expect: 100-continue"), 200, None),
@@ -240,7 +249,8 @@ FIELDS = [
     *wrong(completion, "best_of", 2, 0, "1"),
     *right(completion, "best_of", 1, None),
     *wrong(completion, "seed", 1.5, "1", [], True),
-    *right(completion, "seed", 0, -1, 2**63 - 1, -2**63),
+    *wrong(completion, "seed", 2**64, -2**63 - 1),
+    *right(completion, "seed", 0, -1, 2**63 - 1, -2**63, 2**63, 2**64 - 1),
     *wrong(completion, "stop", 1, "", [""], ["a"] * 17, "a" * 257, [1], {}),
     *right(completion, "stop", "a", ["a"] * 16, "a" * 256, [], None),
     *wrong(completion, "stop_token_ids", 1, [-1], [266], ["a"], [1.5]),
@@ -298,7 +308,9 @@ FIELDS = [
     ("no template", post({}, "/apply-template"), 400, "missing_required_parameter"),
 ]
 
-TABLE = HEADS + LENGTHS + PATHS + BODIES + FIELDS
+TABLE = [((request,), what, status, code) for what, request, status, code in HEADS + LENGTHS + PATHS + BODIES + FIELDS]
+# a later request of a connection is read as strictly as the first
+TABLE += [((head(GET), request), f"after another request: {what}", status, code) for what, request, status, code in HEADS + LENGTHS]
 
 
 def error_of(answer):
@@ -318,8 +330,8 @@ def error_of(answer):
 def main():
     failed = 0
     with Server(sys.argv[1]) as s:
-        for what, request, status, code in TABLE:
-            answer = s.raw(request)
+        for requests, what, status, code in TABLE:
+            answer = s.raw(*requests)
             try:
                 got = error_of(answer)
             except Exception as e:

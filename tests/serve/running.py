@@ -15,10 +15,12 @@ class Server:
         self.process = subprocess.Popen(
             [os.environ["PESC"], "serve", model, "--port", "0", *options],
             stdout=log, stderr=subprocess.PIPE, text=True)
-        line = self.process.stderr.readline()
-        found = re.search(r"listening on http://\S+:(\d+)", line)
+        said, found = "", None
+        while not found and (line := self.process.stderr.readline()):  # notices may come first
+            said += line
+            found = re.search(r"listening on http://\S+:(\d+)", line)
         if not found:
-            raise SystemExit(f"the server did not start: {line}{self.process.stderr.read()}")
+            raise SystemExit(f"the server did not start: {said}")
         self.port = int(found[1])
 
     def ask(self, method, path, body=None, headers=None):
@@ -47,18 +49,19 @@ class Server:
         assert blocks[-1] == "data: [DONE]", text
         return [json.loads(b[6:]) for b in blocks[:-1]]
 
-    def raw(self, request, wait=5):
-        """What comes back for these bytes until the server closes, or the answer is complete."""
+    def raw(self, *requests, wait=5):
+        """What comes back for the last of these bytes until the server closes, or the answer is complete; those before are answered first."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                s.sendall(request)
-            got = b""
-            with contextlib.suppress(ConnectionResetError, socket.timeout):
-                while not complete(got):
-                    part = s.recv(65536)
-                    if not part:
-                        break
-                    got += part
+            for request in requests:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    s.sendall(request)
+                got = b""
+                with contextlib.suppress(ConnectionResetError, socket.timeout):
+                    while not complete(got):
+                        part = s.recv(65536)
+                        if not part:
+                            break
+                        got += part
             return got
 
     def metrics(self, *names):

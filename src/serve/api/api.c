@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "serve/api/bodytext.h"
 
 #include <limits.h>
 #include <math.h>
@@ -81,6 +82,8 @@ static bool set_seed(const reading *in)
 {
     if (!json_is_integer(in->v))
         return bad_type(in->e, in->name, in->v, "an integer");
+    if (in->r->has_seed) /* it does not fit jansson's integers, see bodytext.h */
+        return true;
     in->r->seed = json_integer_value(in->v);
     in->r->has_seed = in->r->endpoint != API_NATIVE || in->r->seed != -1;
     return true;
@@ -411,27 +414,6 @@ static bool take_field(const reading *in)
 
 /* ---- the whole ---- */
 
-/* jansson's parser is recursive and its own limit is far larger. */
-static bool too_deep(const char *text, size_t n)
-{
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (quoted && c == '\\')
-            i++;
-        else if (c == '"')
-            quoted = !quoted;
-        else if (!quoted && (c == '{' || c == '['))
-            depth++;
-        else if (!quoted && (c == '}' || c == ']'))
-            depth--;
-        if (depth > API_MAX_DEPTH)
-            return true;
-    }
-    return false;
-}
-
 /* What several fields together say. */
 static bool check_together(api_request *r, api_error *e)
 {
@@ -518,11 +500,15 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
     *e = (api_error){ 0 };
     api_defaults(r, endpoint);
     r->lenient = rules->lenient;
-    if (too_deep(text, n))
-        return api_refuse(e, 400, NULL, NULL, "the JSON text is nested deeper than %d",
-                          API_MAX_DEPTH);
-    if (json_parse(&r->body, text, n, "the request") != PESC_OK)
-        return api_refuse(e, 400, NULL, NULL, "%s", pesc_last_error());
+    char *copy = mem_strndup(text, n);
+    if (!copy)
+        return api_failed(e, fail_nomem("a request", n));
+    bool good = bodytext_check(copy, n, &r->seed, &r->has_seed, e);
+    if (good && json_parse(&r->body, copy, n, "the request") != PESC_OK)
+        good = api_refuse(e, 400, NULL, NULL, "%s", pesc_last_error());
+    mem_free(copy);
+    if (!good)
+        return false;
     if (!json_is_object(r->body))
         return api_refuse(e, 400, NULL, NULL, "found %s, expected a JSON object",
                           json_kind(r->body));

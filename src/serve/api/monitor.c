@@ -40,7 +40,7 @@ void handle_metrics(exchange *x)
     bool vllm = s->opt.metrics_alias && strcmp(s->opt.metrics_alias, "vllm") == 0;
     pthread_mutex_lock(&s->lock);
     metrics_now now = { s->running, s->waiting + s->n_inbox, s->pages, s->pages_used };
-    prometheus_text(&s->metrics, &now, names, n, vllm, &x->out);
+    prometheus_text(&s->metrics, &now, names, n, vllm ? s->models[0].name : NULL, &x->out);
     expertload_metrics(s, &x->out);
     pthread_mutex_unlock(&s->lock);
     x->status = 200;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "serve/apikeys.h"
 #include "serve/api/endpoints.h"
 
@@ -142,7 +143,7 @@ static bool begin_exchange(front *f, connection *c, const head *h)
     size_t n = query ? (size_t)(query - h->target.p) : h->target.n;
     write_address(c, x->address, sizeof x->address);
     copy(x->method, sizeof x->method, h->method.n ? h->method : (head_text){ "-", 1 });
-    copy(x->path, sizeof x->path, n ? (head_text){ h->target.p, n } : (head_text){ "-", 1 });
+    utf8_visible(x->path, sizeof x->path, n ? h->target.p : "-", n ? n : 1);
     c->begun = false;
     c->old = h->old;
     return true;

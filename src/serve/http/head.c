@@ -75,10 +75,10 @@ static bool check_line(head_text line, facts *f, api_error *e)
 {
     head_text rest = line, method = take_word(&rest), target = take_word(&rest), version = rest;
     head *h = f->h;
-    h->method = method;
-    h->target = target;
     if (!is_token(method))
         return bad(e, 400, "the request does not begin with a method");
+    h->method = method;
+    h->target = target;
     if (head_is(method, "CONNECT"))
         return bad(e, 405, "CONNECT is not supported: this server is no proxy");
     if (version.n == 0)
