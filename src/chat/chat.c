@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "chat/chat_writer.h"
-#include "jinja/jinja_python.h"
+#include "jinja/pytext.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -196,19 +196,17 @@ static pesc_status drop_end(const chat_writer *w, const json_t *messages, jinja_
     size_t i = json_array_size(messages) - 1, n = text->n;
     const json_t *content = json_object_get(json_array_get(messages, i), "content");
     unsigned origin = i < JINJA_DATA - JINJA_MESSAGE ? JINJA_MESSAGE + (unsigned)i : JINJA_DATA;
-    jslice said = { 0 };
+    slice said = { 0 };
     if (json_is_string(content))
-        said = jpython_strip(json_string_value(content), json_string_length(content), JPYTHON_BOTH,
-                             NULL);
+        said = pytext_strip((slice){ json_string_value(content), json_string_length(content) });
     while (n > 0 && (text->origin[n - 1] & ~(unsigned)JINJA_GENERATED) != origin)
         n--;
-    size_t end = jpython_strip(text->text, n, JPYTHON_RIGHT, NULL).n, same = 0;
+    size_t end = pytext_strip_chars((slice){ text->text, n }, PYTEXT_RIGHT, NULL).n, same = 0;
     while (same < said.n && same < end &&
            (text->origin[end - same - 1] & ~(unsigned)JINJA_GENERATED) == origin)
         same++;
     if (same == 0 || (same < said.n && !w->format) ||
-        memcmp(text->text + end - same, json_string_value(content) + said.at + said.n - same,
-               same) != 0)
+        memcmp(text->text + end - same, said.p + said.n - same, same) != 0)
         return fail(PESC_USAGE,
                     "the last message cannot be continued: it is empty, or the chat %s%s does not "
                     "write its %s",

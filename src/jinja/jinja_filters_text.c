@@ -51,7 +51,7 @@ FILTER(filter_title)
         int n = utf8_decode(s->p + i, s->n - i, &cp);
         k = n > 0 ? (size_t)n : 1;
         jpython_case(&b, s, (jslice){ i, k }, begins ? JCASE_UPPER : JCASE_LOWER);
-        begins = jpython_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
+        begins = pytext_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
     }
     return jbuf_value(&b);
 }
@@ -61,7 +61,7 @@ FILTER(filter_trim)
     (void)all;
     const jstr *s = text_of(c, self);
     bool chars = a[0].kind != J_MISSING && a[0].kind != J_NONE;
-    return jpython_stripped(c, s, JPYTHON_BOTH, chars ? jbuiltin_str(c, a[0]) : NULL);
+    return jpython_stripped(c, s, PYTEXT_BOTH, chars ? jbuiltin_str(c, a[0]) : NULL);
 }
 
 FILTER(filter_string)

@@ -2,6 +2,7 @@
 
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"
+#include "jinja/pytext.h"
 #include "jinja/jinja_python.h"
 
 #include "base/utf8.h"
@@ -70,7 +71,7 @@ static bool float_digits(jctx *c, char *out, size_t cap, double f, const spec *s
         return false;
     }
     if (s->type == 0 && s->precision < 0) {
-        jprint_float(out, f);
+        pytext_float(out, f);
         return true;
     }
     form[n++] = s->type == '%' ? 'f' : s->type == 0 ? 'g' : s->type;

@@ -59,7 +59,7 @@ static size_t space_at(const lexer *l, size_t at)
     size_t from = at;
     uint32_t cp;
     for (int k; at < l->n && (k = utf8_decode(l->p + at, l->n - at, &cp)) > 0; at += (size_t)k)
-        if (!jpython_is_space(cp))
+        if (!pytext_is_space(cp))
             break;
     return at - from;
 }
@@ -83,7 +83,7 @@ static pesc_status add_data(lexer *l, size_t from, size_t to, char sign, bool ls
     const char *p = l->p;
     size_t end = to;
     if (sign == '-') {
-        end = from + jpython_strip(p + from, to - from, JPYTHON_RIGHT, NULL).n;
+        end = from + jpython_strip(p + from, to - from, PYTEXT_RIGHT, NULL).n;
     } else if (sign != '+' && lstrip && !l->t->plain) {
         size_t line = to;
         while (line > from && p[line - 1] != '\n')

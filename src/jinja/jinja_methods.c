@@ -110,7 +110,7 @@ ASKING(str_isdecimal, is_decimal, NULL)
 ASKING(str_isdigit, is_digit, NULL)
 ASKING(str_isnumeric, is_numeric, NULL)
 ASKING(str_isalnum, is_alnum, NULL)
-ASKING(str_isspace, jpython_is_space, NULL)
+ASKING(str_isspace, pytext_is_space, NULL)
 
 const jbuiltin jinja_methods_case[] = {
     { "upper", str_upper, "", 0 },

@@ -24,19 +24,19 @@ static jvalue strip(jctx *c, const jstr *s, jvalue chars, int sides)
 METHOD(str_strip)
 {
     (void)all;
-    return strip(c, self.str, a[0], JPYTHON_BOTH);
+    return strip(c, self.str, a[0], PYTEXT_BOTH);
 }
 
 METHOD(str_lstrip)
 {
     (void)all;
-    return strip(c, self.str, a[0], JPYTHON_LEFT);
+    return strip(c, self.str, a[0], PYTEXT_LEFT);
 }
 
 METHOD(str_rstrip)
 {
     (void)all;
-    return strip(c, self.str, a[0], JPYTHON_RIGHT);
+    return strip(c, self.str, a[0], PYTEXT_RIGHT);
 }
 
 METHOD(str_removeprefix)
@@ -77,18 +77,18 @@ static size_t find_last(jctx *c, const jstr *s, size_t end, const jstr *what)
 static jvalue split_space(jctx *c, const jstr *s, int64_t most)
 {
     jvalue out = jvalue_seq(c, J_LIST, 0);
-    jslice rest = jpython_strip(s->p, s->n, JPYTHON_LEFT, NULL);
+    jslice rest = jpython_strip(s->p, s->n, PYTEXT_LEFT, NULL);
     while (rest.n > 0 && !jctx_failed(c)) {
         const char *p = s->p + rest.at;
         size_t n = 0;
         uint32_t cp;
         for (int k; n < rest.n && (k = utf8_decode(p + n, rest.n - n, &cp)) > 0; n += (size_t)k)
-            if (jpython_is_space(cp))
+            if (pytext_is_space(cp))
                 break;
         if (most-- == 0)
             n = rest.n;
         jseq_add(c, out.seq, jpython_sub(c, s, rest.at, n));
-        jslice next = jpython_strip(p + n, rest.n - n, JPYTHON_LEFT, NULL);
+        jslice next = jpython_strip(p + n, rest.n - n, PYTEXT_LEFT, NULL);
         rest = (jslice){ rest.at + n + next.at, next.n };
     }
     return out;
@@ -107,7 +107,7 @@ static void reverse(jseq *s)
 static jvalue rsplit_space(jctx *c, const jstr *s, int64_t most)
 {
     jvalue out = jvalue_seq(c, J_LIST, 0);
-    size_t end = jpython_strip(s->p, s->n, JPYTHON_RIGHT, NULL).n;
+    size_t end = jpython_strip(s->p, s->n, PYTEXT_RIGHT, NULL).n;
     while (end > 0 && !jctx_failed(c)) {
         size_t from = end;
         while (from > 0) {
@@ -116,14 +116,14 @@ static jvalue rsplit_space(jctx *c, const jstr *s, int64_t most)
             while (k < from && k < 4 && ((unsigned char)s->p[from - k] & 0xc0) == 0x80)
                 k++;
             utf8_decode(s->p + from - k, k, &cp);
-            if (jpython_is_space(cp))
+            if (pytext_is_space(cp))
                 break;
             from -= k;
         }
         if (most-- == 0)
             from = 0;
         jseq_add(c, out.seq, jpython_sub(c, s, from, end - from));
-        end = jpython_strip(s->p, from, JPYTHON_RIGHT, NULL).n;
+        end = jpython_strip(s->p, from, PYTEXT_RIGHT, NULL).n;
     }
     if (!jctx_failed(c))
         reverse(out.seq);

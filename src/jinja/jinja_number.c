@@ -87,7 +87,7 @@ size_t jnumber_lex(const char *p, size_t n, bool *real, int64_t *i, double *f)
 /* White space and a sign are taken off the front. */
 static const char *skip_sign(const jstr *s, size_t *n, bool *negative)
 {
-    jslice part = jpython_strip(s->p, s->n, JPYTHON_BOTH, NULL);
+    jslice part = jpython_strip(s->p, s->n, PYTEXT_BOTH, NULL);
     const char *p = s->p + part.at;
     *n = part.n;
     *negative = *n > 0 && *p == '-';

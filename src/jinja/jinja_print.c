@@ -1,57 +1,14 @@
 #include "jinja/jinja_print.h"
 
 #include "base/utf8.h"
+#include "jinja/pytext.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* ---- numbers ---- */
-
-/* The digits d.ddd and exponent of the shortest form. */
-static int shortest(double f, char digits[32])
-{
-    char text[48];
-    for (int precision = 0; precision < 17; precision++) {
-        snprintf(text, sizeof text, "%.*e", precision, fabs(f));
-        if (strtod(text, NULL) == fabs(f))
-            break;
-    }
-    size_t n = 0;
-    const char *p = text;
-    for (; *p && *p != 'e'; p++)
-        if (*p != '.')
-            digits[n++] = *p;
-    while (n > 1 && digits[n - 1] == '0')
-        n--;
-    digits[n] = '\0';
-    int exponent = 0;
-    sscanf(p, "e%d", &exponent);
-    return exponent;
-}
-
-void jprint_float(char out[JPRINT_FLOAT_MAX], double f)
-{
-    char digits[32];
-    const char *sign = signbit(f) ? "-" : "";
-    if (!isfinite(f)) {
-        snprintf(out, JPRINT_FLOAT_MAX, "%s", isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
-        return;
-    }
-    int e = f == 0 ? (digits[0] = '0', digits[1] = '\0', 0) : shortest(f, digits);
-    int n = (int)strlen(digits);
-    if (e < -4 || e >= 16)
-        snprintf(out, JPRINT_FLOAT_MAX, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "",
-                 digits + 1, e < 0 ? '-' : '+', abs(e));
-    else if (e < 0)
-        snprintf(out, JPRINT_FLOAT_MAX, "%s0.%.*s%s", sign, -e - 1, "000", digits);
-    else if (n <= e + 1)
-        snprintf(out, JPRINT_FLOAT_MAX, "%s%s%.*s.0", sign, digits, e + 1 - n, "0000000000000000");
-    else
-        snprintf(out, JPRINT_FLOAT_MAX, "%s%.*s.%s", sign, e + 1, digits, digits + e + 1);
-}
 
 static void put_int(jbuf *b, int64_t i)
 {
@@ -62,52 +19,32 @@ static void put_int(jbuf *b, int64_t i)
 
 static void put_float(jbuf *b, double f)
 {
-    char text[JPRINT_FLOAT_MAX];
-    jprint_float(text, f);
+    char text[PYTEXT_FLOAT_MAX];
+    pytext_float(text, f);
     jbuf_puts(b, text);
 }
 
 /* ---- repr ---- */
 
-static bool is_printable(uint32_t cp)
+static void put_escape(jbuf *b, const char *escape, size_t n, uint16_t origin)
 {
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
-    return cp == ' ' || !(k == UTF8PROC_CATEGORY_CN || k >= UTF8PROC_CATEGORY_ZS);
-}
-
-static void put_escape(jbuf *b, uint32_t cp, uint16_t origin)
-{
-    static const char from[] = "\n\r\t", to[] = "nrt";
-    char text[16];
-    const char *at = cp && cp < ' ' ? strchr(from, (int)cp) : NULL;
-    if (at)
-        snprintf(text, sizeof text, "\\%c", to[at - from]);
-    else if (cp < 0x100)
-        snprintf(text, sizeof text, "\\x%02x", cp);
-    else if (cp < 0x10000)
-        snprintf(text, sizeof text, "\\u%04x", cp);
-    else
-        snprintf(text, sizeof text, "\\U%08x", cp);
-    for (const char *p = text; *p; p++)
-        jbuf_putc(b, *p, origin);
+    for (size_t i = 0; i < n; i++)
+        jbuf_putc(b, escape[i], origin);
 }
 
 static void repr_str(jbuf *b, const jstr *s)
 {
-    bool single = memchr(s->p, '\'', s->n) && !memchr(s->p, '"', s->n);
-    char quote = single ? '"' : '\'';
+    char quote = pytext_quote((slice){ s->p, s->n }), escape[PYTEXT_ESCAPE_MAX];
     jbuf_putc(b, quote, 0);
     for (size_t i = 0, k; i < s->n && !jctx_failed(b->c); i += k) {
         uint32_t cp = 0;
-        int n = utf8_decode(s->p + i, s->n - i, &cp);
-        uint16_t origin = s->origin ? s->origin[i] : 0;
-        k = n > 0 ? (size_t)n : 1;
-        if (cp == (uint32_t)quote || cp == '\\')
-            jbuf_putc(b, '\\', origin);
-        if (is_printable(cp))
-            jbuf_sub(b, s, i, k);
+        int len = utf8_decode(s->p + i, s->n - i, &cp);
+        size_t n = pytext_escape(escape, cp, quote);
+        k = len > 0 ? (size_t)len : 1;
+        if (n)
+            put_escape(b, escape, n, s->origin ? s->origin[i] : 0);
         else
-            put_escape(b, cp, origin);
+            jbuf_sub(b, s, i, k);
     }
     jbuf_putc(b, quote, 0);
 }
@@ -211,31 +148,17 @@ jvalue jprint_value(jctx *c, jvalue v)
 
 /* ---- JSON ---- */
 
-static void json_escape(jbuf *b, uint32_t cp, uint16_t origin)
-{
-    static const char from[] = "\b\f\n\r\t\"\\", to[] = "bfnrt\"\\";
-    char text[16];
-    const char *at = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
-    if (at)
-        snprintf(text, sizeof text, "\\%c", to[at - from]);
-    else if (cp < 0x10000)
-        snprintf(text, sizeof text, "\\u%04x", cp);
-    else
-        snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
-                 0xdc00 + ((cp - 0x10000) & 0x3ff));
-    for (const char *p = text; *p; p++)
-        jbuf_putc(b, *p, origin);
-}
-
 static void json_str(jbuf *b, const jstr *s, bool ensure_ascii)
 {
+    char escape[PYTEXT_ESCAPE_MAX];
     jbuf_putc(b, '"', 0);
     for (size_t i = 0, k; i < s->n && !jctx_failed(b->c); i += k) {
         uint32_t cp = 0;
-        int n = utf8_decode(s->p + i, s->n - i, &cp);
-        k = n > 0 ? (size_t)n : 1;
-        if (cp < ' ' || cp == '"' || cp == '\\' || (ensure_ascii && cp > 0x7e))
-            json_escape(b, cp, s->origin ? s->origin[i] : 0);
+        int len = utf8_decode(s->p + i, s->n - i, &cp);
+        size_t n = pytext_json_escape(escape, cp, ensure_ascii);
+        k = len > 0 ? (size_t)len : 1;
+        if (n)
+            put_escape(b, escape, n, s->origin ? s->origin[i] : 0);
         else
             jbuf_sub(b, s, i, k);
     }

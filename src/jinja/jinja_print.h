@@ -15,8 +15,4 @@ typedef struct jprint_json_options {
 } jprint_json_options;
 void jprint_json(jbuf *b, jvalue v, const jprint_json_options *o);
 
-/* repr() of a float: the shortest digits that read back as the same number. */
-enum { JPRINT_FLOAT_MAX = 64 };
-void jprint_float(char out[JPRINT_FLOAT_MAX], double f);
-
 #endif

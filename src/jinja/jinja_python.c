@@ -7,52 +7,11 @@
 #include <string.h>
 #include <utf8proc.h>
 
-bool jpython_is_space(uint32_t c)
-{
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-           c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-/* ---- strip ---- */
-
-static bool is_stripped(const char *p, size_t n, const jstr *chars)
-{
-    uint32_t cp = 0;
-    if (!chars)
-        return utf8_decode(p, n, &cp) > 0 && jpython_is_space(cp);
-    for (size_t i = 0; i + n <= chars->n; i++) /* a whole character is found at its start only */
-        if (memcmp(chars->p + i, p, n) == 0)
-            return true;
-    return false;
-}
-
-/* The length of the last character. */
-static size_t last_char(const char *p, size_t n)
-{
-    size_t k = 1;
-    while (k < n && k < 4 && ((unsigned char)p[n - k] & 0xc0) == 0x80)
-        k++;
-    return k;
-}
-
 jslice jpython_strip(const char *p, size_t n, int sides, const jstr *chars)
 {
-    jslice s = { 0, n };
-    while ((sides & JPYTHON_LEFT) && s.n > 0) {
-        int k = utf8_decode(p + s.at, s.n, NULL);
-        if (k <= 0 || !is_stripped(p + s.at, (size_t)k, chars))
-            break;
-        s.at += (size_t)k;
-        s.n -= (size_t)k;
-    }
-    while ((sides & JPYTHON_RIGHT) && s.n > 0) {
-        size_t k = last_char(p + s.at, s.n);
-        if (!is_stripped(p + s.at + s.n - k, k, chars))
-            break;
-        s.n -= k;
-    }
-    return s;
+    slice set = chars ? (slice){ chars->p, chars->n } : (slice){ 0 };
+    slice rest = pytext_strip_chars((slice){ p, n }, sides, chars ? &set : NULL);
+    return (jslice){ (size_t)(rest.p - p), rest.n };
 }
 
 /* ---- escapes ---- */

@@ -3,14 +3,11 @@
 #define PESC_JINJA_JINJA_PYTHON_H
 
 #include "jinja/jinja_buf.h"
-
-/* What str.strip() and \s of Python take for white space. */
-bool jpython_is_space(uint32_t cp);
+#include "jinja/pytext.h"
 
 typedef struct jslice {
     size_t at, n; /* bytes */
 } jslice;
-enum { JPYTHON_LEFT = 1, JPYTHON_RIGHT = 2, JPYTHON_BOTH = 3 };
 /* What remains of valid UTF-8 without the characters of `chars` (NULL: white space) at its ends. */
 jslice jpython_strip(const char *p, size_t n, int sides, const jstr *chars);
 

@@ -3,7 +3,9 @@
 #include "base/utf8.h"
 #include "base/unicode.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -29,14 +31,32 @@ static void put_character(str *out, uint32_t cp)
     str_add(out, bytes, (size_t)utf8_encode(cp, bytes));
 }
 
-slice pytext_strip(slice s)
+static bool is_stripped(slice c, uint32_t cp, const slice *chars)
+{
+    return chars ? memmem(chars->p, chars->n, c.p, c.n) != NULL : pytext_is_space(cp);
+}
+
+slice pytext_strip_chars(slice s, int sides, const slice *chars)
 {
     size_t len;
-    while (s.n > 0 && pytext_is_space(character(s, 0, &len)))
+    while ((sides & PYTEXT_LEFT) && s.n > 0) {
+        uint32_t cp = character(s, 0, &len);
+        if (!is_stripped((slice){ s.p, len }, cp, chars))
+            break;
         s = (slice){ s.p + len, s.n - len };
-    while (s.n > 0 && pytext_is_space(unicode_last(s.p, s.n, &len)))
+    }
+    while ((sides & PYTEXT_RIGHT) && s.n > 0) {
+        uint32_t cp = unicode_last(s.p, s.n, &len);
+        if (!is_stripped((slice){ s.p + s.n - len, len }, cp, chars))
+            break;
         s.n -= len;
+    }
     return s;
+}
+
+slice pytext_strip(slice s)
+{
+    return pytext_strip_chars(s, PYTEXT_BOTH, NULL);
 }
 
 size_t pytext_length(slice s)
@@ -142,74 +162,93 @@ void pytext_replace(str *out, slice s, const char *before, const char *after)
 
 /* ---- values as Python writes them ---- */
 
-static bool is_printable(int32_t c)
+static bool is_printable(uint32_t cp)
 {
-    switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return false;
-    case UTF8PROC_CATEGORY_ZS:
-        return c == ' ';
-    default:
-        return true;
-    }
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
+    return cp == ' ' || !(k == UTF8PROC_CATEGORY_CN || k >= UTF8PROC_CATEGORY_ZS);
 }
 
-static void repr_character(str *out, const char *p, size_t n, int32_t c, char quote)
+size_t pytext_escape(char out[PYTEXT_ESCAPE_MAX], uint32_t cp, char quote)
 {
-    if (c == '\\' || c == quote)
-        str_printf(out, "\\%c", (char)c);
-    else if (c == '\n' || c == '\r' || c == '\t')
-        str_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
-    else if (is_printable(c))
-        str_add(out, p, n);
-    else
-        str_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+    static const char from[] = "\n\r\t\\", to[] = "nrt\\";
+    const char *at = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
+    int n = 0;
+    if (at || cp == (uint32_t)quote)
+        n = snprintf(out, PYTEXT_ESCAPE_MAX, "\\%c", at ? to[at - from] : quote);
+    else if (!is_printable(cp))
+        n = snprintf(out, PYTEXT_ESCAPE_MAX,
+                     cp < 0x100     ? "\\x%02x"
+                     : cp < 0x10000 ? "\\u%04x"
+                                    : "\\U%08x",
+                     cp);
+    return (size_t)n;
+}
+
+char pytext_quote(slice s)
+{
+    return memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n) ? '"' : '\'';
 }
 
 void pytext_repr_text(str *out, slice s)
 {
-    const char *p = s.p;
-    size_t n = s.n;
-    bool single = memchr(p, '\'', n), twofold = memchr(p, '"', n);
-    char quote = single && !twofold ? '"' : '\'';
+    char quote = pytext_quote(s), escape[PYTEXT_ESCAPE_MAX];
     str_putc(out, quote);
-    for (size_t at = 0; at < n;) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t len =
-            utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
-        if (len <= 0) /* JSON is UTF-8: never */
-            break;
-        repr_character(out, p + at, (size_t)len, c, quote);
-        at += (size_t)len;
+    for (size_t at = 0, len; at < s.n; at += len) {
+        uint32_t cp = character(s, at, &len);
+        size_t n = pytext_escape(escape, cp, quote);
+        str_add(out, n ? escape : s.p + at, n ? n : len);
     }
     str_putc(out, quote);
 }
 
-/* The fewest digits that give back the number; with an exponent below 1e-4 and from 1e16 on. */
-static void repr_real(str *out, double x)
+/* The digits and the exponent of the shortest form d.ddd. */
+static int shortest(double f, char digits[32])
+{
+    char text[48];
+    for (int precision = 0; precision < 17; precision++) {
+        snprintf(text, sizeof text, "%.*e", precision, fabs(f));
+        if (strtod(text, NULL) == fabs(f))
+            break;
+    }
+    size_t n = 0;
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (*p != '.')
+            digits[n++] = *p;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    digits[n] = '\0';
+    int exponent = 0;
+    sscanf(p, "e%d", &exponent);
+    return exponent;
+}
+
+void pytext_float(char out[PYTEXT_FLOAT_MAX], double f)
 {
     char digits[32];
-    double back = 0;
-    int n = 0;
-    do
-        snprintf(digits, sizeof digits, "%.*e", n, x);
-    while (n++ < 17 && (!str_to_f64(digits, &back) || back != x));
-    n -= 1; /* decimals after the first digit */
-    char *e = strchr(digits, 'e');
-    long long exponent = 0;
-    str_to_i64(e[1] == '+' ? e + 2 : e + 1, -400, 400, &exponent);
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = n - (int)exponent;
-        str_printf(out, "%.*f", decimals > 0 ? decimals : 1, x);
-    } else {
-        str_puts(out, digits);
+    const char *sign = signbit(f) ? "-" : "";
+    if (!isfinite(f)) {
+        snprintf(out, PYTEXT_FLOAT_MAX, "%s", isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        return;
     }
+    int e = f == 0 ? (digits[0] = '0', digits[1] = '\0', 0) : shortest(f, digits);
+    int n = (int)strlen(digits);
+    if (e < -4 || e >= 16)
+        snprintf(out, PYTEXT_FLOAT_MAX, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "",
+                 digits + 1, e < 0 ? '-' : '+', abs(e));
+    else if (e < 0)
+        snprintf(out, PYTEXT_FLOAT_MAX, "%s0.%.*s%s", sign, -e - 1, "000", digits);
+    else if (n <= e + 1)
+        snprintf(out, PYTEXT_FLOAT_MAX, "%s%s%.*s.0", sign, digits, e + 1 - n, "0000000000000000");
+    else
+        snprintf(out, PYTEXT_FLOAT_MAX, "%s%.*s.%s", sign, e + 1, digits, digits + e + 1);
+}
+
+static void put_float(str *out, double f)
+{
+    char text[PYTEXT_FLOAT_MAX];
+    pytext_float(text, f);
+    str_puts(out, text);
 }
 
 /* As deep as the parser lets a text nest. */
@@ -226,7 +265,7 @@ void pytext_repr(str *out, const json_t *v)
         str_printf(out, "%lld", (long long)json_integer_value(v));
         break;
     case JSON_REAL:
-        repr_real(out, json_real_value(v));
+        put_float(out, json_real_value(v));
         break;
     case JSON_ARRAY:
         str_putc(out, '[');
@@ -264,18 +303,28 @@ void pytext_str(str *out, const json_t *v)
 
 /* ---- JSON ---- */
 
-static void json_text(str *out, const char *p, size_t n)
+size_t pytext_json_escape(char out[PYTEXT_ESCAPE_MAX], uint32_t cp, bool ascii)
 {
-    static const char short_forms[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
+    static const char from[] = "\b\f\n\r\t\"\\", to[] = "bfnrt\"\\";
+    const char *at = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
+    int n = 0;
+    if (at)
+        n = snprintf(out, PYTEXT_ESCAPE_MAX, "\\%c", to[at - from]);
+    else if (cp < ' ' || (ascii && cp > 0x7e && cp < 0x10000))
+        n = snprintf(out, PYTEXT_ESCAPE_MAX, "\\u%04x", cp);
+    else if (ascii && cp > 0x7e)
+        n = snprintf(out, PYTEXT_ESCAPE_MAX, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
+                     0xdc00 + ((cp - 0x10000) & 0x3ff));
+    return (size_t)n;
+}
+
+static void json_text(str *out, slice s)
+{
+    char escape[PYTEXT_ESCAPE_MAX];
     str_putc(out, '"');
-    for (size_t i = 0; i < n; i++) {
-        const char *at = p[i] ? strchr(short_forms, p[i]) : NULL;
-        if (at)
-            str_printf(out, "\\%c", letters[at - short_forms]);
-        else if ((unsigned char)p[i] < 0x20)
-            str_printf(out, "\\u%04x", (unsigned)(unsigned char)p[i]);
-        else
-            str_putc(out, p[i]);
+    for (size_t at = 0, len; at < s.n; at += len) {
+        size_t n = pytext_json_escape(escape, character(s, at, &len), false);
+        str_add(out, n ? escape : s.p + at, n ? n : len);
     }
     str_putc(out, '"');
 }
@@ -294,7 +343,7 @@ static void json_value_text(str *out, const json_t *v, int depth)
     size_t i;
     bool list = json_is_array(v);
     if (json_is_string(v)) {
-        json_text(out, json_string_value(v), json_string_length(v));
+        json_text(out, (slice){ json_string_value(v), json_string_length(v) });
     } else if (json_is_boolean(v) || json_is_null(v)) {
         str_puts(out, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "null");
     } else if (json_is_number(v)) {
@@ -313,7 +362,7 @@ static void json_value_text(str *out, const json_t *v, int depth)
         {
             str_puts(out, comma);
             new_line(out, depth + 1);
-            json_text(out, key, strlen(key));
+            json_text(out, (slice){ key, strlen(key) });
             str_puts(out, ": ");
             json_value_text(out, value, depth + 1);
             comma = ",";
@@ -356,19 +405,6 @@ static size_t skip_digits(literal *l)
     return l->at - from;
 }
 
-static bool put_real(str *out, const char *digits, bool negative)
-{
-    double value;
-    if (!str_to_f64(digits, &value))
-        return false;
-    json_t *number = json_real(negative ? -value : value);
-    if (number)
-        pytext_repr(out, number);
-    out->failed = out->failed || !number;
-    json_decref(number);
-    return number;
-}
-
 /* An integer without leading zeros, or a decimal number without an exponent. */
 static bool literal_number(literal *l, bool negative)
 {
@@ -384,8 +420,13 @@ static bool literal_number(literal *l, bool negative)
         return false;
     memcpy(text, l->s.p + from, n);
     text[n] = '\0';
-    if (real)
-        return put_real(l->out, text, negative);
+    if (real) {
+        double value;
+        if (!str_to_f64(text, &value))
+            return false;
+        put_float(l->out, negative ? -value : value);
+        return true;
+    }
     bool zero = strspn(text, "0") == n;
     if (text[0] == '0' && !zero)
         return false;
@@ -402,12 +443,8 @@ static bool literal_string(literal *l)
         l->at++;
     if (peek(l) != quote)
         return false;
-    json_t *text = json_stringn(l->s.p + from, l->at++ - from);
-    if (text)
-        pytext_repr(l->out, text);
-    bool ok = text;
-    json_decref(text);
-    return ok;
+    pytext_repr_text(l->out, (slice){ l->s.p + from, l->at++ - from });
+    return true;
 }
 
 static bool literal_value(literal *l);

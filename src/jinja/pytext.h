@@ -1,8 +1,9 @@
 /* pytext: text as Python's str, repr and json treat it.
  *
- * Prompts, targets and their hashes are defined by what a Python program writes, so its notions of
- * white space, case, printing and JSON are needed to the byte. Texts are valid UTF-8; functions
- * append to `out`. */
+ * Templates, prompts, targets and their hashes are defined by what a Python program writes, so its
+ * notions of white space, case, printing and JSON are needed to the byte. The interpreter of
+ * templates (jinja_python.h, jinja_print.h) adds the origin of each byte to the rules that are
+ * here. Texts are valid UTF-8; functions append to `out`. */
 #ifndef PESC_JINJA_PYTEXT_H
 #define PESC_JINJA_PYTEXT_H
 
@@ -23,6 +24,9 @@ static inline slice slice_of(const str *s)
 
 bool pytext_is_space(uint32_t cp); /* str.isspace() */
 slice pytext_strip(slice s);       /* str.strip() */
+/* The same at some sides; chars: which characters are taken off, NULL: white space. */
+enum { PYTEXT_LEFT = 1, PYTEXT_RIGHT = 2, PYTEXT_BOTH = 3 };
+slice pytext_strip_chars(slice s, int sides, const slice *chars);
 bool pytext_is_cased(uint32_t cp);
 /* Whether a cased character comes before the `len` bytes at `at` and none follows: a capital sigma
  * there has another lower case. */
@@ -34,6 +38,17 @@ void pytext_replace(str *out, slice s, const char *before, const char *after);
 /* Where `what` first stands in s; s.n when it does not. And its last place. */
 size_t pytext_find(slice s, const char *what);
 size_t pytext_find_last(slice s, const char *what);
+
+/* What repr() and json.dumps() write for a character; 0 bytes: itself. quote: see below; ascii:
+ * ensure_ascii. */
+enum { PYTEXT_ESCAPE_MAX = 16 };
+size_t pytext_escape(char out[PYTEXT_ESCAPE_MAX], uint32_t cp, char quote);
+size_t pytext_json_escape(char out[PYTEXT_ESCAPE_MAX], uint32_t cp, bool ascii);
+char pytext_quote(slice s); /* what repr() writes around a text */
+
+/* repr() of a float: the shortest digits that read back as the same number. */
+enum { PYTEXT_FLOAT_MAX = 64 };
+void pytext_float(char out[PYTEXT_FLOAT_MAX], double f);
 
 /* A value as Python's str() and repr() write it. */
 void pytext_str(str *out, const json_t *v);
