@@ -24,7 +24,6 @@ struct pesc_model {
     void *trained;             /* what training moved (params.h); NULL: it never was trained */
     lora *trained_loras;       /* those it attached */
     struct attached *attached; /* patches and LoRA (attach/attached.h) */
-    struct traffic *traffic;   /* exchanges beside the computation (traffic.h); NULL: none */
     layer_hook *hook;          /* of a base of which this process has a part; NULL: it is whole */
     bool double_quant;         /* how weights are quantised, with nf4 */
     pesc_tokenizer *tok;       /* NULL: none */

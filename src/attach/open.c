@@ -11,8 +11,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "model/layer_shards.h"
-#include "model/traffic.h"
 #include "run/runmodel.h"
 
 #include <string.h>
@@ -68,7 +66,7 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
 
 static pesc_status open_hook(pesc_model *m, bind_memory *to)
 {
-    TRY(layer_shards_open(&m->hook, m));
+    TRY(m->dev->peers->hook(m->dev->peers, m, &m->hook));
     to->layers = m->hook->bytes;
     return PESC_OK;
 }
@@ -78,7 +76,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
 {
     bind_memory to = { 0 };
     TRY(bind_loras(&m->shape, src));
-    if (opt->shard_base && m->dev->comm)
+    if (opt->shard_base && m->dev->peers)
         TRY(open_hook(m, &to));
     measure_weights(m, src, &to);
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
@@ -207,7 +205,6 @@ pesc_status model_open_replacing(pesc_model **out, device *dev, const char *path
 static void release(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
-    traffic_close(m->traffic);
     if (m->hook)
         m->hook->close(m->hook);
     if (m->attached) {

@@ -50,8 +50,7 @@ struct pesc_device {
     int32_t few_choices;  /* adapters_fwd is faster than its parts for T*k up to this; 0: never */
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
-    pesc_comm *comm;      /* the processes that it works with; NULL: it works alone */
-    peers *peers;         /* the same, as rooms see them that do not move its memory */
+    peers *peers;         /* the processes that it works with; NULL: it works alone */
 };
 
 /* Keeps the device until one pesc_device_close() more, so that a caller may close its handle before

@@ -18,6 +18,7 @@ typedef struct peer_part {
 } peer_part;
 
 typedef struct peers peers;
+struct layer_hook;
 struct params;
 struct gradient;
 struct reducer;
@@ -29,6 +30,9 @@ struct peers {
     /* Whether all processes have the text of rank 0, lines "key: value"; PESC_USAGE in all of them
      * names the rank where something differs, and what. */
     pesc_status (*same)(peers *p, const char *text);
+    /* Makes the hook of a model of which each process keeps a part (arch/layer_hook.h); *out is to
+     * be closed even when that failed. */
+    pesc_status (*hook)(peers *p, pesc_model *m, struct layer_hook **out);
     /* Fills in which ranges of the flat buffers this process owns. */
     pesc_status (*divide)(peers *p, struct params *what);
     /* How gradients are added over the processes (train/gradient.h). */

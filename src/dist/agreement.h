@@ -2,7 +2,7 @@
 #ifndef PESC_DIST_AGREEMENT_H
 #define PESC_DIST_AGREEMENT_H
 
-#include "comm/comm.h"
+#include "dist/comm.h"
 
 /* As peers.same. */
 pesc_status agreement_check(comm *c, const char *text);

@@ -2,6 +2,7 @@
 #include "backend/backend.h"
 #include "base/args.h"
 #include "dist/agreement.h"
+#include "dist/layer_shards.h"
 #include "dist/reduce.h"
 
 static comm *comm_of(peers *p)
@@ -24,6 +25,11 @@ static pesc_status same(peers *p, const char *text)
     return agreement_check(comm_of(p), text);
 }
 
+static pesc_status hook(peers *p, pesc_model *m, layer_hook **out)
+{
+    return layer_shards_open(out, m, comm_of(p));
+}
+
 static pesc_status divide(peers *p, params *what)
 {
     const partition parts = partition_of(what, comm_of(p));
@@ -39,9 +45,9 @@ pesc_status pesc_device_join(pesc_device *dev, pesc_comm *c)
 {
     status_clear();
     NEED(dev);
-    dev->comm = c;
     dev->peers = comm_peers(c);
     if (c)
-        *dev->peers = (peers){ comm_rank(c), comm_size(c), agree, gather, same, divide, reduce };
+        *dev->peers =
+            (peers){ comm_rank(c), comm_size(c), agree, gather, same, hook, divide, reduce };
     return PESC_OK;
 }

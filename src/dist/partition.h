@@ -11,7 +11,7 @@
 #define PESC_DIST_PARTITION_H
 
 #include "model/params.h"
-#include "model/wire.h"
+#include "dist/wire.h"
 
 enum { PARTITION_PIECE = 1 << 20 }; /* elements that a process sends to another at a time */
 

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "dist/publish.h"
 #include "backend/memory.h"
-#include "model/traffic.h"
+#include "dist/layer_shards.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -24,7 +24,7 @@ typedef struct reduction {
     gradient *g;  /* borrowed, like p and comm */
     params *p;
     comm *comm;
-    traffic *traffic; /* the model's */
+    traffic *traffic; /* of the sharded base, if there is one, else its own */
     partition parts;  /* of the flat buffers */
     publisher *publisher;
     tensor pieces; /* f32 [size, piece]: of the other processes */
@@ -473,7 +473,10 @@ static pesc_status open_memory(reduction *r)
     r->recv = mem_zalloc(size, sizeof *r->recv);
     if (!r->send || !r->recv)
         return fail_nomem("gradients", size * sizeof *r->send);
-    TRY(traffic_of(&r->traffic, r->p->m));
+    if (r->p->m->hook)
+        r->traffic = layer_shards_traffic(r->p->m->hook);
+    else
+        TRY(traffic_open(&r->traffic, r->p->m->dev));
     return wire_open(&r->wire, traffic_device(r->traffic), r->comm,
                      (size_t)r->piece * sizeof(float));
 }
@@ -483,6 +486,8 @@ static void close_reduction(reducer *door)
     reduction *r = (reduction *)(void *)door;
     if (r->traffic) /* after a failure an exchange may still run */
         (void)traffic_wait(r->traffic, r->last);
+    if (!r->p->m->hook)
+        traffic_close(r->traffic);
     if (r->memory)
         r->p->m->dev->op->free(r->p->m->dev, r->memory);
     publisher_close(r->publisher);

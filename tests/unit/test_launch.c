@@ -1,5 +1,5 @@
 /* launch: rank and size as the starting program left them in the environment. */
-#include "comm/launch.h"
+#include "dist/launch.h"
 
 #include "support/check.h"
 

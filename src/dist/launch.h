@@ -1,7 +1,7 @@
 /* launch: which process of how many this one is, as the program that started it left it in the
  * environment. */
-#ifndef PESC_COMM_LAUNCH_H
-#define PESC_COMM_LAUNCH_H
+#ifndef PESC_DIST_LAUNCH_H
+#define PESC_DIST_LAUNCH_H
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
-/* doctor: the libraries that processes communicate by, for `pesc doctor`. */
-#include "comm/transport.h"
+/* libraries: those that processes communicate by, for `pesc doctor`. */
+#include "dist/transport.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 /* rendezvous: how the processes of a run find each other. Each connects to rank 0 and says who it
  * is; rank 0 refuses a process of another version, and tells all where everyone is. The connections
  * to rank 0 stay and become the heartbeat. */
-#ifndef PESC_COMM_RENDEZVOUS_H
-#define PESC_COMM_RENDEZVOUS_H
+#ifndef PESC_DIST_RENDEZVOUS_H
+#define PESC_DIST_RENDEZVOUS_H
 
-#include "comm/launch.h"
-#include "comm/socket.h"
+#include "dist/launch.h"
+#include "dist/socket.h"
 
 enum {
     RENDEZVOUS_SECONDS = 50

@@ -1,8 +1,8 @@
-#include "comm/comm.h"
+#include "dist/comm.h"
 
 #include "base/args.h"
 #include "base/mem.h"
-#include "comm/transport.h"
+#include "dist/transport.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "comm/socket.h"
+#include "dist/socket.h"
 
 #include "base/clock.h"
 

@@ -1,5 +1,5 @@
 /* tcp: a connection between each pair of processes. */
-#include "comm/transport.h"
+#include "dist/transport.h"
 
 #include "base/mem.h"
 

@@ -5,19 +5,18 @@
  * all processes. While one waits or runs, no other thread may call a collective: traffic_wait()
  * comes first. The thread computes on a device of its own that works on the same memory
  * (ops.open_side); an exchange waits by itself for the marks of the work that it needs. */
-#ifndef PESC_MODEL_TRAFFIC_H
-#define PESC_MODEL_TRAFFIC_H
+#ifndef PESC_DIST_TRAFFIC_H
+#define PESC_DIST_TRAFFIC_H
 
-#include "arch/model.h"
+#include "backend/backend.h"
 
 /* Which marks of the model's device belong to whom. */
 enum { MARK_LAYERS = 0, MARK_BUCKETS = 2, TRAFFIC_BUCKETS = DEVICE_MARKS - MARK_BUCKETS };
 
 typedef struct traffic traffic;
 
-/* Of a model whose device has joined other processes; the first call starts the thread. The model
- * owns it. */
-pesc_status traffic_of(traffic **out, pesc_model *m);
+/* For exchanges of the memory of a device; starts the thread. */
+pesc_status traffic_open(traffic **out, device *dev);
 void traffic_close(traffic *t); /* NULL is allowed; what has not begun is dropped */
 
 /* On which exchanges compute. */

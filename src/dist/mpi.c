@@ -1,7 +1,7 @@
 /* mpi: bytes travel by MPI, which mpirun has set up. The library is loaded when it is needed, so
  * that pesc runs without it. What is declared here is the ABI of OpenMPI: its handles are addresses
  * of objects of the library. */
-#include "comm/transport.h"
+#include "dist/transport.h"
 
 #include "base/mem.h"
 

@@ -1,4 +1,4 @@
-#include "comm/rendezvous.h"
+#include "dist/rendezvous.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

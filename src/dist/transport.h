@@ -1,9 +1,9 @@
 /* transport: how bytes travel between the processes of a run; one file for each. */
-#ifndef PESC_COMM_TRANSPORT_H
-#define PESC_COMM_TRANSPORT_H
+#ifndef PESC_DIST_TRANSPORT_H
+#define PESC_DIST_TRANSPORT_H
 
-#include "comm/comm.h"
-#include "comm/heartbeat.h"
+#include "dist/comm.h"
+#include "dist/heartbeat.h"
 
 typedef struct comm_transport {
     const char *name;

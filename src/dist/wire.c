@@ -1,4 +1,4 @@
-#include "model/wire.h"
+#include "dist/wire.h"
 
 #include "base/mem.h"
 

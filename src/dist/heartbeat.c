@@ -1,4 +1,4 @@
-#include "comm/heartbeat.h"
+#include "dist/heartbeat.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -15,8 +15,8 @@
  * A process that is lost (see heartbeat.h) makes the collective fail with PESC_LOST and a sentence
  * that names it; the run cannot go on. `what` names the collective in such a sentence ("the
  * gradients of a step"); it must be a literal. */
-#ifndef PESC_COMM_COMM_H
-#define PESC_COMM_COMM_H
+#ifndef PESC_DIST_COMM_H
+#define PESC_DIST_COMM_H
 
 #include "backend/peers.h"
 

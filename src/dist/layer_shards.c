@@ -1,15 +1,15 @@
-#include "model/layer_shards.h"
+#include "dist/layer_shards.h"
 
 #include "base/mem.h"
-#include "model/traffic.h"
-#include "model/wire.h"
+#include "dist/traffic.h"
+#include "dist/wire.h"
 
 enum { PIECE = 16 << 20 }; /* bytes that one rank sends to another at a time */
 
 typedef struct layer_shards {
-    layer_hook hook;  /* its first member */
-    device *dev;      /* borrowed, like traffic */
-    traffic *traffic; /* of the model */
+    layer_hook hook; /* its first member */
+    device *dev;     /* borrowed */
+    traffic *traffic;
     wire wire;
     int32_t n_layers;
     unsigned char *buffers[2], *kept;
@@ -123,12 +123,18 @@ static pesc_status check(layer_hook *h)
 
 static void close_shards(layer_hook *h)
 {
+    traffic_close(of(h)->traffic);
     wire_close(&of(h)->wire);
     mem_free(h->bytes);
     mem_free(h);
 }
 
-pesc_status layer_shards_open(layer_hook **out, pesc_model *m)
+traffic *layer_shards_traffic(layer_hook *h)
+{
+    return of(h)->traffic;
+}
+
+pesc_status layer_shards_open(layer_hook **out, pesc_model *m, comm *c)
 {
     *out = NULL;
     layer_shards *s = mem_zalloc(1, sizeof *s);
@@ -148,6 +154,6 @@ pesc_status layer_shards_open(layer_hook **out, pesc_model *m)
     *out = &s->hook;
     if (!s->hook.bytes)
         return fail_nomem("a sharded base", (size_t)s->n_layers * sizeof *s->hook.bytes);
-    TRY(traffic_of(&s->traffic, m));
-    return wire_open(&s->wire, traffic_device(s->traffic), m->dev->comm, PIECE);
+    TRY(traffic_open(&s->traffic, m->dev));
+    return wire_open(&s->wire, traffic_device(s->traffic), c, PIECE);
 }

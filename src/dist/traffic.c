@@ -1,4 +1,4 @@
-#include "model/traffic.h"
+#include "dist/traffic.h"
 
 #include "base/mem.h"
 #include "base/thread.h"
@@ -63,19 +63,17 @@ static pesc_status start(traffic *t, device *dev)
     return err ? fail_errno(PESC_NOMEM, err, "cannot start a thread") : PESC_OK;
 }
 
-pesc_status traffic_of(traffic **out, pesc_model *m)
+pesc_status traffic_open(traffic **out, device *dev)
 {
-    *out = m->traffic;
-    if (m->traffic)
-        return PESC_OK;
+    *out = NULL;
     traffic *t = mem_zalloc(1, sizeof *t);
     if (!t)
         return fail_nomem("exchanges between processes", sizeof *t);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
-    pesc_status s = start(t, m->dev);
+    pesc_status s = start(t, dev);
     if (s == PESC_OK)
-        *out = m->traffic = t;
+        *out = t;
     else
         traffic_close(t);
     return s;

@@ -1,6 +1,6 @@
 /* socket: TCP connections between the processes of a run. All block, with a time limit. */
-#ifndef PESC_COMM_SOCKET_H
-#define PESC_COMM_SOCKET_H
+#ifndef PESC_DIST_SOCKET_H
+#define PESC_DIST_SOCKET_H
 
 #include "base/status.h"
 

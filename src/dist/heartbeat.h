@@ -8,10 +8,10 @@
  * rank 0 itself is gone. A process that merely computes for a long time is not lost: its thread
  * answers.
  */
-#ifndef PESC_COMM_HEARTBEAT_H
-#define PESC_COMM_HEARTBEAT_H
+#ifndef PESC_DIST_HEARTBEAT_H
+#define PESC_DIST_HEARTBEAT_H
 
-#include "comm/rendezvous.h"
+#include "dist/rendezvous.h"
 
 enum {
     HEARTBEAT_SILENCE = 30, /* seconds; PESC_SILENCE in the environment sets another value */

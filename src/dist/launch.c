@@ -1,4 +1,4 @@
-#include "comm/launch.h"
+#include "dist/launch.h"
 
 #include "base/str.h"
 

@@ -1,11 +1,11 @@
 /* wire: the memory of a device between the processes that it has joined: directly where the host
  * reads device addresses, by NCCL between GPUs, and where that is not there through a buffer on the
  * host for each direction. */
-#ifndef PESC_MODEL_WIRE_H
-#define PESC_MODEL_WIRE_H
+#ifndef PESC_DIST_WIRE_H
+#define PESC_DIST_WIRE_H
 
 #include "backend/backend.h"
-#include "comm/comm.h"
+#include "dist/comm.h"
 
 typedef struct wire {
     device *dev; /* borrowed, like comm */

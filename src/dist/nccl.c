@@ -1,7 +1,7 @@
 /* nccl: bytes in the memory of GPUs travel by NCCL. It is loaded when it is needed, and so is the
  * driver, for the one call that waits for a stream; both are declared here, so that pesc is built
  * without them. The GPU is the one that is current on the calling thread. */
-#include "comm/transport.h"
+#include "dist/transport.h"
 
 #include "base/mem.h"
 
