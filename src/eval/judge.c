@@ -1,12 +1,10 @@
 /* judge: from a model's answer to the metrics of a document. */
 #include "base/mem.h"
-#include "eval/boxed.h"
-#include "eval/extract.h"
 #include "eval/hendrycks.h"
+#include "eval/extract.h"
 #include "eval/taskrows.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
-#include "eval/rational.h"
 #include "jinja/pytext.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "eval/tasktemplate.h"
 
 #include "base/mem.h"
-#include "eval/boxed.h"
+#include "eval/hendrycks.h"
 #include "eval/minerva.h"
 #include "eval/pyregex.h"
 #include "jinja/pytext.h"

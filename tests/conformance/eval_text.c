@@ -10,12 +10,10 @@
  */
 #include "base/io.h"
 #include "base/mem.h"
-#include "eval/boxed.h"
 #include "eval/hendrycks.h"
 #include "eval/loglik.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
-#include "eval/rational.h"
 #include "eval/task.h"
 
 #include <stdio.h>

@@ -1,12 +1,10 @@
 /* libFuzzer: a task file, then (after a NUL byte) an answer of a model. The file's templates are
  * filled in with a row that has every column as text, its filters are applied to the answer, and
  * the answer goes through every normal form. */
-#include "eval/boxed.h"
-#include "eval/extract.h"
 #include "eval/hendrycks.h"
+#include "eval/extract.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
-#include "eval/rational.h"
 #include "eval/taskregistry.h"
 
 #include <string.h>
