@@ -20,7 +20,7 @@ typedef struct pending {
     work *w;
     samples *of;
     size_t doc, n_left;
-    stop_text *text; /* of a generated text; else NULL */
+    stop_text *text; /* of a generated text, from its first token on; else NULL */
     str forms[2];    /* of it, when it is complete */
     size_t n;
     sched_result *scores; /* [n] of choices */
@@ -123,7 +123,7 @@ static pesc_status judge_pending(pending *p)
     pesc_status s = verdicts ? build_document(p->w, p->of, p->doc, &d)
                              : fail_nomem("verdicts", n * sizeof *verdicts);
     if (s == PESC_OK)
-        s = p->text ? add_text(p, &d, verdicts) : add_choice(p, &d, verdicts);
+        s = p->scores ? add_choice(p, &d, verdicts) : add_text(p, &d, verdicts);
     for (size_t i = 0; verdicts && i < n; i++)
         task_verdict_free(&verdicts[i]);
     mem_free(verdicts);
@@ -156,6 +156,8 @@ static pesc_status finish_pending(pending *p)
 {
     if (p->text)
         TRY(stop_text_forms(p->text, &p->forms[0], &p->forms[1]));
+    stop_text_close(p->text);
+    p->text = NULL;
     if (p->of->about->kind == TASK_CODE) {
         p->code.box = p->w->box;
         p->code.row = task_doc_row(p->of->task, p->doc);
@@ -184,9 +186,19 @@ static pesc_status take_result(void *ud, const sched_result *r)
     return s;
 }
 
+/* Opened here, so that no more texts are open than are being generated: decoding takes memory. */
 static pesc_status take_token(void *ud, int32_t id, bool *more)
 {
-    return stop_text_token(((request *)ud)->of->text, id, more);
+    request *q = ud;
+    pending *p = q->of;
+    const task_about *a = p->of->about;
+    if (!p->text) {
+        TRY(stop_text_open(&p->text, p->w->m, (stop_strings){ a->stops, a->n_stops }, q->ids.ids,
+                           (int32_t)q->ids.n));
+        mem_free(q->ids.ids);
+        q->ids.ids = NULL;
+    }
+    return stop_text_token(p->text, id, more);
 }
 
 /* ---- requests ---- */
@@ -227,7 +239,6 @@ static pesc_status keep_text(work *w, pending *p, const task_doc *d)
     const task_about *a = p->of->about;
     loglik_tokens t;
     TRY(loglik_prompt(&w->text, d->contexts[0], (int32_t)a->max_tokens, &t));
-    TRY(stop_text_open(&p->text, w->m, (stop_strings){ a->stops, a->n_stops }, t.ids, t.n));
     return keep_request(w, p, 0, t);
 }
 
@@ -272,8 +283,10 @@ static pesc_status add_all(work *w, scheduler *s)
                             .done = take_result,
                             .ud = q };
         TRY(scheduler_add(s, &r, NULL));
-        mem_free(q->ids.ids);
-        q->ids.ids = NULL;
+        if (q->first) { /* a text is decoded after its prompt: see take_token() */
+            mem_free(q->ids.ids);
+            q->ids.ids = NULL;
+        }
     }
     return scheduler_sort(s);
 }

@@ -111,6 +111,23 @@ JSON
     refute cmp -s "$out/samples_made.jsonl" "$BATS_TEST_TMPDIR/before"
 }
 
+@test "eval tasks: thousands of texts wait in little memory" {
+    mkdir -p "$BATS_TEST_TMPDIR/many"
+    seq 2000 | sed 's/.*/{"q": "&+1"}/' > "$BATS_TEST_TMPDIR/many/s.jsonl"
+    cat > "$BATS_TEST_TMPDIR/many.json" <<JSON
+{"task": "many", "kind": "text", "split": "s", "columns": {"q": "text"}, "question": "{{ q }}", "target": "{{ q }}",
+ "metrics": ["exact_match"], "max_tokens": 1}
+JSON
+    (ulimit -v 4000000; evaluate --tasks "$BATS_TEST_TMPDIR/many.json" --data-dir "$BATS_TEST_TMPDIR"; [ "$status" = 0 ])
+}
+
+@test "eval tasks: a task file in the language before Jinja is refused with what to write" {
+    made 4
+    sed -i 's/{{ question }}/Q: {question|strip}/' "$BATS_TEST_TMPDIR/made.json"
+    evaluate --tasks "$BATS_TEST_TMPDIR/made.json" --limit 2
+    fails 3 "$BATS_TEST_TMPDIR/made.json: made: question: found {question|strip}, which is how columns were written before; the fields are Jinja templates now: write {{ question.strip() }}, or {{ \"{question|strip}\" }} for the text itself"
+}
+
 @test "eval tasks: a number of a task file that is out of range is refused" {
     local n
     for n in 0 2147483648 4294967298 9223372036854775807; do
