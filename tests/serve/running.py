@@ -14,7 +14,8 @@ class Server:
     def __init__(self, model, *options, log=subprocess.DEVNULL):
         self.process = subprocess.Popen(
             [os.environ["PESC"], "serve", model, "--port", "0", *options],
-            stdout=log, stderr=subprocess.PIPE, text=True)
+            stdout=log, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # which nohup ignores
         said, found = "", None
         while not found and (line := self.process.stderr.readline()):  # notices may come first
             said += line
