@@ -28,8 +28,8 @@ static int32_t rank_of(const scheduler *s, int32_t token)
 
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token)
 {
-    asked_rows *to = &s->now.details;
-    TRY(asked_add(to, row, token, NULL));
+    row_scores *to = &s->now.details;
+    TRY(rowscores_add(to, row, token, NULL));
     if (j->r.n_top == 0 && !j->r.rank)
         return PESC_OK;
     TRY(scheduler_download_row(s, row));
@@ -38,13 +38,13 @@ pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32
         return PESC_OK;
     find_top(s, j->r.n_top);
     for (int32_t i = 0; i < j->r.n_top; i++)
-        TRY(asked_add(to, row, s->top[i].id, NULL));
+        TRY(rowscores_add(to, row, s->top[i].id, NULL));
     return PESC_OK;
 }
 
 pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n)
 {
-    const asked_row *a = s->untold.details.all + at;
+    const row_score *a = s->untold.details.all + at;
     for (int32_t i = 0; i < j->r.n_top; i++)
         s->top[i] = (sched_choice){ a[i + 1].token, a[i + 1].logprob };
     bool prompt = j->delivered < j->r.n && j->r.first;

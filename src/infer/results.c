@@ -9,7 +9,7 @@ static bool generates(const placed *p)
     return p->j && p->n && !job_is_score(p->j) && p->j->fed == job_feed_end(p->j);
 }
 
-/* The next tokens of the jobs that generate; what is asked of these rows comes last. */
+/* The next tokens of the jobs that generate; the scores of these rows come last. */
 static pesc_status choose_tokens(scheduler *s)
 {
     size_t n = 0, at = 0;
@@ -23,7 +23,7 @@ static pesc_status choose_tokens(scheduler *s)
         if (!generates(p))
             continue;
         const job *j = p->j;
-        const asked_row *a = now->asked.all + p->first + p->n - 1;
+        const row_score *a = now->scores.all + p->first + p->n - 1;
         p->chosen = a->best;
         if (!j->on_device)
             s->draws[n++] = (sampling_row){ .row = a->row,
@@ -48,16 +48,16 @@ static pesc_status compute_details(scheduler *s)
     now->details.n = 0;
     for (int32_t i = 0; i < now->n; i++) {
         placed *p = &now->placed[i];
-        const asked_row *a = now->asked.all + p->first;
+        const row_score *a = now->scores.all + p->first;
         p->details = now->details.n;
         size_t scored = p->chosen < 0 ? p->n : p->n - 1;
         for (size_t k = 0; p->j && p->j->r.row && k < p->n; k++)
             TRY(scheduler_ask_details(s, p->j, a[k].row, k < scored ? a[k].token : p->chosen));
     }
-    return asked_compute(&now->details, s->head);
+    return rowscores_compute(&now->details, s->head);
 }
 
-static void add_scores(const asked_row *a, size_t n)
+static void add_scores(const row_score *a, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         job *j = a[i].owner;
@@ -73,7 +73,7 @@ static pesc_status note_results(scheduler *s, placed *p)
     if (!j)
         return PESC_OK;
     if (job_is_score(j)) {
-        add_scores(s->now.asked.all + p->first, p->n);
+        add_scores(s->now.scores.all + p->first, p->n);
         p->complete = j->fed >= job_feed_end(j);
     } else if (p->chosen >= 0) {
         TRY(id_list_add(&j->ids, p->chosen));

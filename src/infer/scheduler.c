@@ -40,8 +40,8 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     TRY(prefix_open(&s->prefixes, s->kv));
     results *both[] = { &s->now, &s->untold };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
-        TRY(asked_open(&both[i]->asked, m->dev, s->max_out));
-        TRY(asked_open(&both[i]->details, m->dev, s->max_out));
+        TRY(rowscores_open(&both[i]->scores, m->dev, s->max_out));
+        TRY(rowscores_open(&both[i]->details, m->dev, s->max_out));
     }
     return pass_open(&s->pass, m, (pass_limits){ s->max_tokens, seqs, s->max_out }, s->kv);
 }
@@ -94,8 +94,8 @@ static void close_results(results *r)
     for (int32_t i = 0; i < r->n; i++)
         if (r->placed[i].complete)
             job_free(r->placed[i].j);
-    asked_close(&r->asked);
-    asked_close(&r->details);
+    rowscores_close(&r->scores);
+    rowscores_close(&r->details);
     mem_free(r->placed);
 }
 
@@ -339,7 +339,7 @@ static bool make_room(scheduler *s, int32_t slot, int32_t n)
     return true;
 }
 
-/* The rows of tokens [from, from + n) that meet the head, and what is asked of them. */
+/* The rows of tokens [from, from + n) that meet the head, and their scores. */
 static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
 {
     for (int32_t at = max_i32(from, job_first_row(j)); at < from + n; at++) {
@@ -352,7 +352,7 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
             if (!job_wants_row(k, at))
                 continue;
             bool next = at + 1 < (int32_t)k->ids.n; /* else it is to be generated */
-            TRY(asked_add(&s->now.asked, row, next ? k->ids.ids[at + 1] : 0, k));
+            TRY(rowscores_add(&s->now.scores, row, next ? k->ids.ids[at + 1] : 0, k));
         }
     }
     return PESC_OK;
@@ -369,7 +369,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
         return PESC_OK;
     TRY(kvcache_reserve(s->kv, slot, n));
     results *to = &s->now;
-    size_t asked = to->asked.n;
+    size_t scores = to->scores.n;
     TRY(place_rows(s, j, j->fed, n));
     s->seqs[to->n] = (token_seq){ .ids = j->ids.ids + j->fed,
                                   .n = n,
@@ -378,7 +378,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
                                   .whole = j->r.n,
                                   .specialist = j->r.specialist };
     to->placed[to->n++] =
-        (placed){ .j = j, .slot = slot, .first = asked, .n = to->asked.n - asked };
+        (placed){ .j = j, .slot = slot, .first = scores, .n = to->scores.n - scores };
     j->placed_in = next_forward(s);
     s->n_tokens += n;
     return PESC_OK;
@@ -388,7 +388,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
 static pesc_status fill(scheduler *s)
 {
     s->now.n = s->n_tokens = s->n_rows = 0;
-    s->now.asked.n = 0;
+    s->now.scores.n = 0;
     scheduler_share(s);
     for (int first = 1; first >= 0; first--) {
         for (int32_t i = 0; i < s->n_running; i++)
@@ -436,7 +436,7 @@ static pesc_status start_forward(scheduler *s)
     TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
     routes_record(s->routed ? s->routes : NULL, s->pass);
     model_start(s->m, s->pass, &s->head);
-    asked_start(&s->now.asked, s->head);
+    rowscores_start(&s->now.scores, s->head);
     s->count.forwards++;
     s->count.computed += (uint64_t)s->n_tokens;
     return PESC_OK;
@@ -449,7 +449,7 @@ static pesc_status finish_forward(scheduler *s)
         TRY(sameshape_reserve(s));
     if (s->routed)
         tell_routes(s);
-    TRY(asked_finish(&s->now.asked, s->head));
+    TRY(rowscores_finish(&s->now.scores, s->head));
     return scheduler_take_results(s);
 }
 

@@ -5,7 +5,7 @@
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
-#include "infer/asked.h"
+#include "infer/rowscores.h"
 #include "infer/job.h"
 #include "infer/prefix.h"
 #include "infer/sampling.h"
@@ -14,7 +14,7 @@
 typedef struct placed {
     job *j; /* NULL: it needs to know nothing */
     int32_t slot;
-    size_t first, n; /* what is asked of its rows */
+    size_t first, n; /* scores of its rows */
     int32_t chosen;  /* the token that was generated; -1: none */
     size_t details;  /* of its rows, in `details` */
     bool complete;   /* the request has all its tokens or scores: it has left its slot, and is freed
@@ -25,9 +25,9 @@ typedef struct placed {
 typedef struct results {
     placed *placed; /* [n_slots] */
     int32_t n;
-    asked_rows asked; /* the owner is a job */
+    row_scores scores; /* the owner is a job */
     /* what requests with `row` want to know of rows: the token, then the most likely ones */
-    asked_rows details;
+    row_scores details;
 } results;
 
 struct scheduler {

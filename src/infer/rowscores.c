@@ -1,19 +1,19 @@
-#include "infer/asked.h"
+#include "infer/rowscores.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
-static void layout(asked_rows *a, arena *mem)
+static void layout(row_scores *a, arena *mem)
 {
     a->pairs = tensor_take2(mem, DT_I32, a->chunk, 2);
     a->logprobs = tensor_take1(mem, DT_F32, a->chunk);
     a->best = tensor_take1(mem, DT_I32, a->chunk);
 }
 
-pesc_status asked_open(asked_rows *a, device *dev, int32_t chunk)
+pesc_status rowscores_open(row_scores *a, device *dev, int32_t chunk)
 {
-    *a = (asked_rows){ .dev = dev, .chunk = chunk };
+    *a = (row_scores){ .dev = dev, .chunk = chunk };
     arena mem = { 0 };
     layout(a, &mem);
     void *host = NULL;
@@ -25,7 +25,7 @@ pesc_status asked_open(asked_rows *a, device *dev, int32_t chunk)
     return PESC_OK;
 }
 
-void asked_close(asked_rows *a)
+void rowscores_close(row_scores *a)
 {
     if (a->dev) {
         a->dev->op->free(a->dev, a->memory);
@@ -34,28 +34,28 @@ void asked_close(asked_rows *a)
     mem_free(a->all);
 }
 
-pesc_status asked_add(asked_rows *a, int32_t row, int32_t token, void *owner)
+pesc_status rowscores_add(row_scores *a, int32_t row, int32_t token, void *owner)
 {
     if (a->n == a->cap) {
         size_t cap = a->cap ? 2 * a->cap : (size_t)a->chunk;
-        asked_row *all = mem_grow(a->all, cap, sizeof *all);
+        row_score *all = mem_grow(a->all, cap, sizeof *all);
         if (!all)
             return fail_nomem("rows to score", cap * sizeof *all);
         a->all = all;
         a->cap = cap;
     }
-    a->all[a->n++] = (asked_row){ .row = row, .token = token, .owner = owner };
+    a->all[a->n++] = (row_score){ .row = row, .token = token, .owner = owner };
     return PESC_OK;
 }
 
-static int32_t chunk_at(const asked_rows *a, size_t at)
+static int32_t chunk_at(const row_scores *a, size_t at)
 {
     size_t left = a->n - at, most = (size_t)a->chunk;
     return (int32_t)(left < most ? left : most);
 }
 
 /* The pairs go to the device in a->host, and the results come back in it. */
-static void start_chunk(asked_rows *a, size_t at, tensor logits)
+static void start_chunk(row_scores *a, size_t at, tensor logits)
 {
     device *dev = a->dev;
     int32_t n = chunk_at(a, at);
@@ -71,11 +71,11 @@ static void start_chunk(asked_rows *a, size_t at, tensor logits)
     dev->op->copy(dev, a->host + n, a->best.data, bytes);
 }
 
-static pesc_status take_chunk(asked_rows *a, size_t at)
+static pesc_status take_chunk(row_scores *a, size_t at)
 {
     int32_t n = chunk_at(a, at);
     for (int32_t i = 0; i < n; i++) {
-        asked_row *r = &a->all[at + (size_t)i];
+        row_score *r = &a->all[at + (size_t)i];
         memcpy(&r->logprob, &a->host[i], 4);
         r->best = a->host[n + i];
         if (r->best < 0)
@@ -85,13 +85,13 @@ static pesc_status take_chunk(asked_rows *a, size_t at)
     return PESC_OK;
 }
 
-void asked_start(asked_rows *a, tensor logits)
+void rowscores_start(row_scores *a, tensor logits)
 {
     if (a->n)
         start_chunk(a, 0, logits);
 }
 
-pesc_status asked_finish(asked_rows *a, tensor logits)
+pesc_status rowscores_finish(row_scores *a, tensor logits)
 {
     for (size_t at = 0; at < a->n; at += (size_t)a->chunk) {
         if (at) {
@@ -103,11 +103,11 @@ pesc_status asked_finish(asked_rows *a, tensor logits)
     return PESC_OK;
 }
 
-pesc_status asked_compute(asked_rows *a, tensor logits)
+pesc_status rowscores_compute(row_scores *a, tensor logits)
 {
     if (!a->n)
         return PESC_OK;
-    asked_start(a, logits);
+    rowscores_start(a, logits);
     TRY(a->dev->op->sync(a->dev));
-    return asked_finish(a, logits);
+    return rowscores_finish(a, logits);
 }
