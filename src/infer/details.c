@@ -42,13 +42,13 @@ pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32
     return PESC_OK;
 }
 
-pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n)
+pesc_status scheduler_deliver_details(scheduler *s, job *j, size_t at, size_t *n)
 {
-    const row_score *a = s->untold.details.all + at;
+    const row_score *a = s->pending.details.all + at;
     for (int32_t i = 0; i < j->r.n_top; i++)
         s->top[i] = (sched_choice){ a[i + 1].token, a[i + 1].logprob };
-    bool prompt = j->delivered < j->r.n && j->r.first;
-    sched_row r = { .at = prompt ? j->delivered++ : j->r.n + j->told,
+    bool prompt = j->prompt_delivered < j->r.n && j->r.first;
+    sched_row r = { .at = prompt ? j->prompt_delivered++ : j->r.n + j->delivered,
                     .token = { a->token, a->logprob },
                     .top = s->top,
                     .n_top = j->r.n_top,

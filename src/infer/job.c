@@ -20,7 +20,7 @@ pesc_status job_open(job **out, const sched_request *r, uint64_t ticket)
     j->r.ids = NULL;
     j->ticket = ticket;
     j->greedy = true;
-    j->delivered = r->first;
+    j->prompt_delivered = r->first;
     if (r->sample)
         j->sample = *r->sample;
     j->on_device = !r->sample ||
@@ -56,8 +56,10 @@ int32_t job_feed_end(const job *j)
 int32_t job_first_row(const job *j)
 {
     if (!job_is_score(j))
-        return (j->r.first && j->delivered < j->r.n ? j->delivered : (int32_t)j->ids.n) - 1;
-    int32_t first = j->r.row ? j->delivered : j->r.first;
+        return (j->r.first && j->prompt_delivered < j->r.n ? j->prompt_delivered
+                                                           : (int32_t)j->ids.n) -
+               1;
+    int32_t first = j->r.row ? j->prompt_delivered : j->r.first;
     for (const job *k = j->joined; k; k = k->joined)
         first = k->r.first < first ? k->r.first : first;
     return first - 1;

@@ -11,14 +11,14 @@ struct job {
     pesc_sample_options sample;
     bool on_device; /* generation: the most likely token is taken, as the device finds it */
     bool cancelled;
-    bool over;         /* `done` was called; it leaves at the end of the step */
-    bool started;      /* had a slot */
-    int32_t delivered; /* generation with `first`: tokens of the prompt before this one are done */
+    bool over;                /* `done` was called; it leaves at the end of the step */
+    bool started;             /* had a slot */
+    int32_t prompt_delivered; /* generation with `first`: the first of the prompt that is not */
     uint64_t ticket;
-    int32_t told;   /* generated tokens that the request knows of */
-    int32_t fed;    /* tokens in the timeline */
-    int32_t cached; /* full pages of it that were added to the prefix cache */
-    double logprob; /* of the rows so far */
+    int32_t delivered; /* generated tokens */
+    int32_t fed;       /* tokens in the timeline */
+    int32_t cached;    /* full pages of it that were added to the prefix cache */
+    double logprob;    /* of the rows so far */
     bool greedy;
     uint64_t placed_in; /* the number of the last forward that it is in */
     job *next;          /* in the queue */

@@ -1,4 +1,4 @@
-/* What comes of a forward: the next tokens, and what requests are told. */
+/* What comes of a forward: the next tokens, and how requests get it. */
 #include "infer/scheduler_state.h"
 
 /* ---- after a forward ---- */
@@ -92,9 +92,9 @@ pesc_status scheduler_take_results(scheduler *s)
     TRY(compute_details(s));
     for (int32_t i = 0; i < s->now.n; i++)
         TRY(note_results(s, &s->now.placed[i]));
-    results told = s->untold;
-    s->untold = s->now;
-    s->now = told;
+    results empty = s->pending;
+    s->pending = s->now;
+    s->now = empty;
     s->now.n = 0;
     return PESC_OK;
 }
@@ -107,10 +107,10 @@ static sched_result result_of(const job *j, sched_finish finish)
                            .logprob = j->logprob,
                            .greedy = j->greedy,
                            .ids = j->ids.ids + j->r.n,
-                           .n = j->told };
+                           .n = j->delivered };
 }
 
-pesc_status scheduler_tell_end(scheduler *s, const job *j, sched_finish finish)
+pesc_status scheduler_deliver_end(scheduler *s, const job *j, sched_finish finish)
 {
     for (; j; j = j->joined) {
         sched_result r = result_of(j, finish);
@@ -121,26 +121,26 @@ pesc_status scheduler_tell_end(scheduler *s, const job *j, sched_finish finish)
 }
 
 /* Rows, then the token; *more: the request does not end by its own will. */
-static pesc_status tell_rows_and_token(scheduler *s, const placed *p, bool *more)
+static pesc_status deliver_rows_and_token(scheduler *s, const placed *p, bool *more)
 {
     job *j = p->j;
     size_t at = p->details, n = 0;
     for (size_t k = 0; j->r.row && k < p->n; k++, at += n)
-        TRY(scheduler_tell_details(s, j, at, &n));
+        TRY(scheduler_deliver_details(s, j, at, &n));
     if (p->chosen < 0)
         return PESC_OK;
-    j->told++;
+    j->delivered++;
     return j->r.token ? j->r.token(j->r.ud, p->chosen, more) : PESC_OK;
 }
 
-static pesc_status tell_one(scheduler *s, placed *p)
+static pesc_status deliver_one(scheduler *s, placed *p)
 {
     bool more = true;
     job *j = p->j;
-    pesc_status st = tell_rows_and_token(s, p, &more);
+    pesc_status st = deliver_rows_and_token(s, p, &more);
     sched_finish finish = !more ? FINISH_STOPPED : job_is_score(j) ? FINISH_SCORED : FINISH_LENGTH;
     if (st == PESC_OK && (p->complete || !more))
-        st = scheduler_tell_end(s, j, finish);
+        st = scheduler_deliver_end(s, j, finish);
     if (p->complete)
         job_free(j);
     else if (!more)
@@ -149,11 +149,11 @@ static pesc_status tell_one(scheduler *s, placed *p)
     return st;
 }
 
-pesc_status scheduler_tell_results(scheduler *s)
+pesc_status scheduler_deliver(scheduler *s)
 {
-    for (int32_t i = 0; i < s->untold.n; i++)
-        if (s->untold.placed[i].j)
-            TRY(tell_one(s, &s->untold.placed[i]));
-    s->untold.n = 0;
+    for (int32_t i = 0; i < s->pending.n; i++)
+        if (s->pending.placed[i].j)
+            TRY(deliver_one(s, &s->pending.placed[i]));
+    s->pending.n = 0;
     return PESC_OK;
 }

@@ -18,12 +18,12 @@ static pesc_status open_host(scheduler *s)
     s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
     s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
     s->now.placed = mem_alloc(n, sizeof *s->now.placed);
-    s->untold.placed = mem_alloc(n, sizeof *s->untold.placed);
+    s->pending.placed = mem_alloc(n, sizeof *s->pending.placed);
     s->draws = mem_alloc(n, sizeof *s->draws);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
     if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->now.placed ||
-        !s->untold.placed || !s->draws || !s->rows || !s->pages)
+        !s->pending.placed || !s->draws || !s->rows || !s->pages)
         return fail_nomem("a scheduler", n * sizeof *s->seqs);
     return PESC_OK;
 }
@@ -38,7 +38,7 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     if (s->same_rows)
         TRY(sameshape_reserve(s));
     TRY(prefix_open(&s->prefixes, s->kv));
-    results *both[] = { &s->now, &s->untold };
+    results *both[] = { &s->now, &s->pending };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
         TRY(rowscores_open(&both[i]->scores, m->dev, s->max_out));
         TRY(rowscores_open(&both[i]->details, m->dev, s->max_out));
@@ -108,7 +108,7 @@ void scheduler_close(scheduler *s)
     for (int32_t i = 0; s->slots && i < s->n_slots; i++)
         job_free(s->slots[i]);
     close_results(&s->now);
-    close_results(&s->untold);
+    close_results(&s->pending);
     pass_close(s->pass);
     routes_close(s->routes);
     prefix_close(s->prefixes);
@@ -260,12 +260,12 @@ static void preempt(scheduler *s, int32_t slot)
     s->count.preempted++;
 }
 
-/* Of results that are not told yet, the request gets none any more. */
+/* Of results that are pending, the request gets none any more. */
 static void forget_results(scheduler *s, const job *j)
 {
-    for (int32_t i = 0; i < s->untold.n; i++)
-        if (s->untold.placed[i].j == j)
-            s->untold.placed[i].j = NULL;
+    for (int32_t i = 0; i < s->pending.n; i++)
+        if (s->pending.placed[i].j == j)
+            s->pending.placed[i].j = NULL;
 }
 
 static bool is_cancelled(const job *j)
@@ -284,7 +284,7 @@ static bool is_over(const job *j)
 static pesc_status drop(scheduler *s, job *j)
 {
     forget_results(s, j);
-    pesc_status st = j->over ? PESC_OK : scheduler_tell_end(s, j, FINISH_CANCELLED);
+    pesc_status st = j->over ? PESC_OK : scheduler_deliver_end(s, j, FINISH_CANCELLED);
     job_free(j);
     return st;
 }
@@ -414,7 +414,7 @@ static bool wants_routes(const scheduler *s)
     return false;
 }
 
-static void tell_routes(const scheduler *s)
+static void deliver_routes(const scheduler *s)
 {
     int32_t first = 0;
     for (int32_t i = 0; i < s->now.n; i++) {
@@ -448,7 +448,7 @@ static pesc_status finish_forward(scheduler *s)
     if (s->same_rows)
         TRY(sameshape_reserve(s));
     if (s->routed)
-        tell_routes(s);
+        deliver_routes(s);
     TRY(rowscores_finish(&s->now.scores, s->head));
     return scheduler_take_results(s);
 }
@@ -461,14 +461,14 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row)
                              bytes);
 }
 
-/* The requests are told while the forward runs, or after it; the forward is waited for in any
- * case. */
+/* The pending results are delivered while the forward runs, or after it; the forward is waited for
+ * in any case. */
 static pesc_status run_forward(scheduler *s)
 {
     TRY(start_forward(s));
-    pesc_status told = s->overlap ? scheduler_tell_results(s) : PESC_OK;
+    pesc_status delivered = s->overlap ? scheduler_deliver(s) : PESC_OK;
     TRY(finish_forward(s));
-    return told != PESC_OK || s->overlap ? told : scheduler_tell_results(s);
+    return delivered != PESC_OK || s->overlap ? delivered : scheduler_deliver(s);
 }
 
 pesc_status scheduler_step(scheduler *s, bool *more)
@@ -476,9 +476,9 @@ pesc_status scheduler_step(scheduler *s, bool *more)
     TRY(drop_those(s, &s->cancelled, is_cancelled));
     TRY(scheduler_admit(s));
     TRY(fill(s));
-    TRY(s->now.n ? run_forward(s) : scheduler_tell_results(s));
+    TRY(s->now.n ? run_forward(s) : scheduler_deliver(s));
     TRY(drop_those(s, &s->over, is_over));
-    *more = s->queue.first || s->n_running || s->untold.n;
+    *more = s->queue.first || s->n_running || s->pending.n;
     return PESC_OK;
 }
 

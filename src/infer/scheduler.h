@@ -45,7 +45,7 @@ typedef struct scheduler_options {
     bool same_shape;      /* every forward has the same number of rows, which is the least that
                              `slots` allow: results are then as independent on a GPU as they always
                              are on a CPU, and max_tokens is not used */
-    bool overlap;         /* requests are told the results of a forward while the device computes
+    bool overlap;         /* results of a forward are delivered while the device computes
                              the next one. A request that its callback ends is in that one, too;
                              what it computes there is dropped. */
 } scheduler_options;
@@ -84,7 +84,7 @@ typedef struct sched_row {
 
 /* The experts of tokens [at, at + n) of a request: rows [first, first + n) of `all`, which is
  * borrowed for the call. A token is routed when it is fed, so the last one that is generated never
- * is; one that is fed again after a preemption is told again. */
+ * is; one that is fed again after a preemption is delivered again. */
 typedef struct sched_routes {
     int32_t at, n, first;
     const routes *all;
@@ -145,7 +145,7 @@ void scheduler_limit_prompts(scheduler *s, int32_t tokens);
 /* How many generations the next forward continues. */
 int32_t scheduler_generating(const scheduler *s);
 
-/* One forward. *more: requests are left, waiting, running or to be told their results. */
+/* One forward. *more: requests are left, waiting, running, or with pending results. */
 pesc_status scheduler_step(scheduler *s, bool *more);
 pesc_status scheduler_run(scheduler *s); /* steps until none is left */
 

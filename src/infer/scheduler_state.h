@@ -18,10 +18,10 @@ typedef struct placed {
     int32_t chosen;  /* the token that was generated; -1: none */
     size_t details;  /* of its rows, in `details` */
     bool complete;   /* the request has all its tokens or scores: it has left its slot, and is freed
-                        when it has been told */
+                        when its results are delivered */
 } placed;
 
-/* The sequences of a forward and their results, until the requests have been told. */
+/* The sequences of a forward and their results, until these are delivered. */
 typedef struct results {
     placed *placed; /* [n_slots] */
     int32_t n;
@@ -49,11 +49,11 @@ struct scheduler {
     int32_t *order; /* [n_running]: slots, the longest running first */
     int32_t *share; /* [n_running]: of the limit of tokens */
     int32_t n_running;
-    int32_t *pages; /* [max_pages]: those of the prefix that was found last */
-    bool cancelled; /* a request may be */
-    bool over;      /* the same of job.over */
-    bool overlap;   /* see scheduler_options */
-    results untold; /* of the forward before; without `overlap` none is left after a step */
+    int32_t *pages;  /* [max_pages]: those of the prefix that was found last */
+    bool cancelled;  /* a request may be */
+    bool over;       /* the same of job.over */
+    bool overlap;    /* see scheduler_options */
+    results pending; /* of the forward before; without `overlap` none is left after a step */
     uint64_t tickets;
     scheduler_counters count;
     /* the next forward */
@@ -84,7 +84,7 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row);
  * forward (details.c). */
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token);
 /* Passes details[at...] to the callback of the request; returns how many they were in *n. */
-pesc_status scheduler_tell_details(scheduler *s, job *j, size_t at, size_t *n);
+pesc_status scheduler_deliver_details(scheduler *s, job *j, size_t at, size_t *n);
 
 /* Frees the slot; its tokens stay cached. The request is the caller's. */
 job *scheduler_leave_slot(scheduler *s, int32_t slot);
@@ -93,12 +93,12 @@ void scheduler_cache_prefix(scheduler *s, int32_t slot);
 /* How many of its first tokens a request may share with others, see rope_shareable(). */
 int32_t scheduler_shareable(const scheduler *s, const job *j);
 
-/* After a forward: chooses the next tokens and makes the results those that are to be told. */
+/* After a forward: chooses the next tokens and makes the results pending. */
 pesc_status scheduler_take_results(scheduler *s);
-/* Calls the callbacks for the results of s->untold. */
-pesc_status scheduler_tell_results(scheduler *s);
+/* Calls the callbacks for the pending results. */
+pesc_status scheduler_deliver(scheduler *s);
 /* Calls `done` of the request and of those joined to it. */
-pesc_status scheduler_tell_end(scheduler *s, const job *j, sched_finish finish);
+pesc_status scheduler_deliver_end(scheduler *s, const job *j, sched_finish finish);
 
 /* Gives free slots to waiting requests. */
 pesc_status scheduler_admit(scheduler *s);

@@ -1,4 +1,4 @@
-/* What the routers choose: counted over all requests, and told to requests that ask for it. */
+/* What the routers choose: counted over all requests, and reported to requests that ask for it. */
 #include "serve/expertload.h"
 
 #include "base/mem.h"

@@ -58,7 +58,8 @@ static pesc_status listen_on(pesc_server *s, front *f, const struct addrinfo *a)
     return PESC_OK;
 }
 
-/* The three descriptors of the loop's own are told from connections by where their data points. */
+/* The data of the loop's own three descriptors points to the front, that of a connection to itself.
+ */
 static bool add_event(const front *f, int fd, uint32_t events, const int *data)
 {
     struct epoll_event e = { .events = events, .data.ptr = (void *)(uintptr_t)data };
@@ -145,7 +146,7 @@ static bool has_room(const front *f, const struct sockaddr_storage *a)
     return same < PER_ADDRESS;
 }
 
-/* A client too many: it is told so, and gets no connection. */
+/* A client too many: it gets an error, and no connection. */
 static void reject(front *f, int fd)
 {
     api_error e;
