@@ -35,7 +35,7 @@ add() {
     [ "$bad" = 0 ] || grep -vE '^\[( RUN|       OK|==|  PASSED)' "$log" | head -60
 }
 add "ops against the CPU"
-for t in test_families test_train test_same_shape; do
+for t in test_families test_train test_batch_invariant; do
     PESC_TEST_DEVICE=$DEVICE "$BUILD/tests/golden/$t" >"$log" 2>&1
     add "golden/$t"
 done

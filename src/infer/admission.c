@@ -1,6 +1,6 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
 #include "arch/rope.h"
-#include "infer/sameshape.h"
+#include "infer/batchinvariant.h"
 
 enum {
     LOOKAHEAD = 4,  /* waiting requests that a step looks at, for each slot */
@@ -33,7 +33,7 @@ int32_t scheduler_generating(const scheduler *s)
  * prompt in turn. Returns what is left then. */
 static int32_t first_shares(scheduler *s)
 {
-    int32_t room = s->same_rows ? sameshape_tokens(s) : s->max_tokens, decodes = 0;
+    int32_t room = s->same_rows ? batchinvariant_tokens(s) : s->max_tokens, decodes = 0;
     for (int32_t i = 0; i < s->n_running; i++)
         decodes += s->share[i] = scheduler_generates(s, i);
     room -= decodes;
@@ -41,7 +41,7 @@ static int32_t first_shares(scheduler *s)
         room = min_i32(room, s->prompt_limit);
     for (int32_t i = 0; i < s->n_running; i++)
         if (!s->share[i])
-            room -= s->share[i] = s->same_rows ? sameshape_piece(s->slots[s->order[i]], room)
+            room -= s->share[i] = s->same_rows ? batchinvariant_piece(s->slots[s->order[i]], room)
                                                : min_i32(left_of(s, i), (room + 1) / 2);
     return room;
 }
@@ -90,7 +90,7 @@ static int32_t shared_with(const scheduler *s, const job *j, const job *running,
     while (n < most && running->ids.ids[n] == j->ids.ids[n])
         n++;
     if (s->same_rows)
-        n = sameshape_found(j, sameshape_cacheable(running, n));
+        n = batchinvariant_found(j, batchinvariant_cacheable(running, n));
     return n < least ? 0 : n;
 }
 
@@ -166,7 +166,7 @@ pesc_status scheduler_admit(scheduler *s)
         int32_t n =
             prefix_find(s->prefixes, (prefix_key){ j->r.scope, j->ids.ids, most }, s->pages);
         if (s->same_rows)
-            n = sameshape_found(j, n);
+            n = batchinvariant_found(j, n);
         if (begins_to_wait(s, j, n)) {
             at = &j->next;
             continue;

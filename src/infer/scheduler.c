@@ -1,4 +1,4 @@
-#include "infer/sameshape.h"
+#include "infer/batchinvariant.h"
 
 #include "backend/memory.h"
 #include "base/mem.h"
@@ -36,7 +36,7 @@ static pesc_status open_device(scheduler *s, int64_t cache_tokens)
     TRY(kvcache_open(&s->kv, m->dev, &m->shape.cfg, m->shape.act_dt, seqs, longest,
                      cache_tokens + filling));
     if (s->same_rows)
-        TRY(sameshape_reserve(s));
+        TRY(batchinvariant_reserve(s));
     TRY(prefix_open(&s->prefixes, s->kv));
     results *both[] = { &s->now, &s->pending };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
@@ -73,7 +73,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     s->prompt_limit = -1;
     s->context = opt->context;
     s->overlap = opt->overlap;
-    s->same_rows = opt->same_shape ? sameshape_rows(opt->slots) : 0;
+    s->same_rows = opt->batch_invariant ? batchinvariant_rows(opt->slots) : 0;
     s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);
     s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->slots);
     if (s->same_rows)
@@ -222,7 +222,7 @@ void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last)
 static void cache_prefix(scheduler *s, int32_t slot, bool all)
 {
     job *j = s->slots[slot];
-    int32_t most = s->same_rows ? sameshape_cacheable(j, j->fed) : j->fed;
+    int32_t most = s->same_rows ? batchinvariant_cacheable(j, j->fed) : j->fed;
     most = min_i32(most, scheduler_shareable(s, j));
     int32_t full = most / KV_PAGE_TOKENS;
     if (!all && full == j->cached)
@@ -432,7 +432,7 @@ static pesc_status start_forward(scheduler *s)
     bool same = s->same_rows > 0;
     s->routed = wants_routes(s);
     if (same)
-        sameshape_fill(s);
+        batchinvariant_fill(s);
     TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
     routes_record(s->routed ? s->routes : NULL, s->pass);
     model_start(s->m, s->pass, &s->head);
@@ -446,7 +446,7 @@ static pesc_status finish_forward(scheduler *s)
 {
     TRY(model_finish(s->m, s->pass));
     if (s->same_rows)
-        TRY(sameshape_reserve(s));
+        TRY(batchinvariant_reserve(s));
     if (s->routed)
         deliver_routes(s);
     TRY(rowscores_finish(&s->now.scores, s->head));

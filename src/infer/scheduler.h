@@ -22,7 +22,7 @@
  * preempted, so every request ends.
  *
  * Results do not depend on the order of requests, the number of slots, the limit of tokens, what is
- * cached or preempted: bit for bit on a CPU, and on a GPU with `same_shape`; else as far as
+ * cached or preempted: bit for bit on a CPU, and on a GPU with `batch_invariant`; else as far as
  * backend.h says. With dynamic RoPE a request whose prompt, or string to be scored, is longer than
  * the model's context shares no prefix, since its keys depend on its length (rope.h).
  *
@@ -42,9 +42,9 @@ typedef struct scheduler_options {
     int64_t cache_tokens; /* in the KV cache; 0: room for all slots, on a CPU with at most 512
                              tokens each beside one request of any length, on a GPU in at most three
                              quarters of its free memory. At least `context` are used. */
-    bool same_shape;      /* every forward has the same number of rows, which is the least that
-                             `slots` allow: results are then as independent on a GPU as they always
-                             are on a CPU, and max_tokens is not used */
+    bool batch_invariant; /* every forward has the same number of rows, which is the least that
+                        `slots` allow: results are then as independent on a GPU as they always
+                        are on a CPU, and max_tokens is not used */
     bool overlap;         /* results of a forward are delivered while the device computes
                              the next one. A request that its callback ends is in that one, too;
                              what it computes there is dropped. */

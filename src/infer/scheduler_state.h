@@ -1,7 +1,7 @@
 /* scheduler_state: the inside of a scheduler, which its files share: scheduler.c runs forwards,
- * admission.c decides what is in them, results.c chooses tokens and tells requests, sameshape.c
- * gives forwards all the same number of rows where that is asked for, details.c reports
- * log-probabilities. */
+ * admission.c decides what is in them, results.c chooses tokens and tells requests,
+ * batchinvariant.c gives forwards all the same number of rows where that is asked for, details.c
+ * reports log-probabilities. */
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
@@ -33,7 +33,7 @@ typedef struct results {
 struct scheduler {
     pesc_model *m; /* borrowed */
     int32_t n_slots, context, max_tokens, max_out;
-    int32_t same_rows;    /* of every forward; 0: as many as there are tokens (sameshape.h) */
+    int32_t same_rows;    /* of every forward; 0: as many as there are tokens (batchinvariant.h) */
     int32_t *filling;     /* [same_rows]: filling tokens, which slot n_slots has */
     int32_t prompt_limit; /* of tokens beside those that continue a generation; -1: none */
     kvcache *kv;

@@ -277,7 +277,7 @@ static pesc_status open_scheduler(pesc_server *s)
     scheduler_options o = { .slots = slots,
                             .context = s->context,
                             .max_tokens = slots + s->pace.max,
-                            .same_shape = gpu && s->opt.deterministic,
+                            .batch_invariant = gpu && s->opt.deterministic,
                             .overlap = gpu };
     TRY(scheduler_open(&s->sched, s->m, &o));
     scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);

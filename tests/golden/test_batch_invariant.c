@@ -1,9 +1,9 @@
-/* With same_shape a request gets the same bits alone and among others, whatever is cached or
+/* With batch_invariant a request gets the same bits alone and among others, whatever is cached or
  * preempted. Each request is computed alone first, by the same scheduler: on a GPU no other path
  * has its bits. PESC_TEST_DEVICE names the device.
- *   test_same_shape [MODEL]      a model of your own, instead of the small ones */
+ *   test_batch_invariant [MODEL]      a model of your own, instead of the small ones */
 #include "base/rng.h"
-#include "infer/sameshape.h"
+#include "infer/batchinvariant.h"
 #include "support/check.h"
 #include "support/golden.h"
 
@@ -68,7 +68,7 @@ static scheduler *open_scheduler(pesc_model *m, int64_t cache_tokens, bool overl
     scheduler_options o = { .slots = SLOTS,
                             .context = CONTEXT,
                             .cache_tokens = cache_tokens,
-                            .same_shape = true,
+                            .batch_invariant = true,
                             .overlap = overlap };
     must(scheduler_open(&s, m, &o));
     return s;
@@ -78,7 +78,7 @@ static void run(scheduler *s)
 {
     for (bool more = true; more;) {
         must(scheduler_step(s, &more));
-        assert_int_equal(s->head.ne[0], sameshape_rows(SLOTS)); /* each row is another token */
+        assert_int_equal(s->head.ne[0], batchinvariant_rows(SLOTS)); /* each row is another token */
     }
 }
 
@@ -163,13 +163,13 @@ static void prompts_are_fed_in_pieces(void **state)
         for (int32_t room = 3; room < 70; room++) {
             job j = { .r = { .n = n, .max_tokens = 1 }, .ids = { .n = (size_t)n } };
             while (j.fed < n - 1) {
-                int32_t piece = sameshape_piece(&j, room);
+                int32_t piece = batchinvariant_piece(&j, room);
                 assert_in_range(piece, n == 2 ? 1 : 2, room);
                 j.fed += piece;
             }
             assert_int_equal(j.fed, n - 1);
-            assert_int_equal(sameshape_piece(&j, room), 1);
-            assert_int_equal(sameshape_piece(&j, 0), 0);
+            assert_int_equal(batchinvariant_piece(&j, room), 1);
+            assert_int_equal(batchinvariant_piece(&j, 0), 0);
         }
 }
 
@@ -187,11 +187,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest own[] = { cmocka_unit_test(of_a_given_model) };
     given = argc > 1 ? argv[1] : NULL;
     if (given)
-        return cmocka_run_group_tests_name("same_shape", own, NULL, NULL);
+        return cmocka_run_group_tests_name("batch_invariant", own, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),
         cmocka_unit_test(sparse),
         cmocka_unit_test(prompts_are_fed_in_pieces),
     };
-    return cmocka_run_group_tests_name("same_shape", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("batch_invariant", tests, NULL, NULL);
 }
