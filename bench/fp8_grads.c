@@ -5,7 +5,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 #include "model/pass.h"
 
 #include <math.h>

@@ -18,7 +18,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
 

@@ -10,7 +10,7 @@
 #ifndef PESC_DIST_PARTITION_H
 #define PESC_DIST_PARTITION_H
 
-#include "model/params.h"
+#include "train/params.h"
 #include "dist/wire.h"
 
 enum { PARTITION_PIECE = 1 << 20 }; /* elements that a process sends to another at a time */

@@ -112,7 +112,7 @@ static pesc_status count(pesc_cost_report *r, sketch *s, const pesc_cost_options
     snprintf(r->kind, sizeof r->kind, "%s", kinds[kind].name);
     snprintf(r->method, sizeof r->method, "%s", t.method);
     cost_of_model(&c, &s->shape, work);
-    cost_of_training(&c, &s->shape, &spec, work);
+    params_cost(&c, &s->shape, &spec, work);
     fill_parts(r, &c);
     fill_bytes(r, s, &spec);
     return PESC_OK;

@@ -3,7 +3,7 @@
 #ifndef PESC_EXPLAIN_COST_REPORT_H
 #define PESC_EXPLAIN_COST_REPORT_H
 
-#include "model/cost.h"
+#include "train/params.h"
 
 /* The options of a run for a model with experts of this kind. */
 pesc_status cost_settings(pesc_train_options *out, const pesc_cost_options *o, expert_kind kind);

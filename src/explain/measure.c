@@ -203,7 +203,7 @@ static pesc_status train_runs(bench *b, const targets *t)
     cost_counts c = { 0 };
     cost_work w = { b->n, 0, b->n };
     TRY(cost_check(&b->m->shape.cfg, w));
-    cost_of_training(&c, &b->m->shape, &b->spec, w);
+    params_cost(&c, &b->m->shape, &b->spec, w);
     b->run->flop = (cost_total(&c).forward + cost_total(&c).backward) * (uint64_t)b->n_seqs;
     return PESC_OK;
 }

@@ -110,7 +110,7 @@ typedef struct walk {
     cost_counts *out;
     const model_shape *m;
     const config *c;        /* as trained, or as the model is */
-    const train_spec *spec; /* NULL: inference */
+    const cost_method *how; /* NULL: inference */
     cost_work work;
     int64_t lowest; /* the place of the lowest tensor that trains */
 } walk;
@@ -125,14 +125,19 @@ static int64_t rank_of(const walk *w, const slot *s)
     const linear *l = t->blocks ? bind_linear(t, s) : NULL;
     if (l && l->lora)
         return l->lora->a.ne[0];
-    return w->spec ? params_lora_rank(w->spec, w->c, s) : 0;
+    return w->how ? w->how->lora_rank(w->how->spec, w->c, s) : 0;
+}
+
+static bool trains(const walk *w, const slot *s)
+{
+    return w->how && w->how->trains(w->how->spec, s);
 }
 
 static int64_t lowest_trained(const walk *w)
 {
     int64_t lowest = INT64_MAX;
     for (slot s = slot_first(); slot_next(w->c, &s);)
-        if ((params_trains(w->spec, &s) || rank_of(w, &s)) && place_of(&s) < lowest)
+        if ((trains(w, &s) || rank_of(w, &s)) && place_of(&s) < lowest)
             lowest = place_of(&s);
     return lowest;
 }
@@ -146,13 +151,13 @@ typedef struct weight_cost {
 static weight_cost weight_of(const walk *w, slot *s)
 {
     weight_cost t = { (uint64_t)slot_count(s), 1, 1, 0 };
-    t.training = w->spec && params_trains(w->spec, s);
+    t.training = trains(w, s);
     if (s->expert < 0)
         return t;
     t.experts = (uint64_t)w->c->moe.topk.n_experts;
     t.used = (uint64_t)w->c->moe.topk.k;
     while (s->expert + 1 < w->c->moe.topk.n_experts && slot_next(w->c, s))
-        t.training += w->spec && params_trains(w->spec, s);
+        t.training += trains(w, s);
     return t;
 }
 
@@ -182,7 +187,7 @@ static void add_weight(const walk *w, slot *s)
     bool product = s->nd == 2 && (at != COST_EMBED || w->c->tie_embeddings);
     uint64_t flop = product ? 2 * t.count * t.used * rows : 0;
     cost_row *to = at == COST_EMBED ? &w->out->part[COST_HEAD] : r;
-    if (!w->spec) {
+    if (!w->how) {
         r->params += t.count * t.experts;
         r->activated += t.count * t.used;
         to->inference += flop;
@@ -205,7 +210,7 @@ static void add_lora(const walk *w, const slot *s)
     uint64_t again = expert ? a : 0; /* A x is not kept */
     if (!rank)
         return;
-    if (!w->spec) {
+    if (!w->how) {
         r->params += n * (a + b);
         r->activated += used * (a + b);
         r->inference += 2 * used * (a + b) * tokens;
@@ -234,7 +239,7 @@ static void add_scores(const walk *w, int32_t layer)
     uint64_t heads = (uint64_t)c->n_heads, keys = keys_of(w->work, config_layer_window(c, layer));
     uint64_t qk = 2 * heads * (uint64_t)config_qk_dim(c) * keys;
     uint64_t pv = 2 * heads * (uint64_t)config_v_dim(c) * keys;
-    if (!w->spec) {
+    if (!w->how) {
         r->inference += qk + pv;
         return;
     }
@@ -274,12 +279,10 @@ void cost_of_model(cost_counts *out, const model_shape *m, cost_work work)
     add_all(&w);
 }
 
-void cost_of_training(cost_counts *out, const model_shape *m, const train_spec *spec,
+void cost_of_training(cost_counts *out, const model_shape *m, const cost_method *how,
                       cost_work work)
 {
-    config c = m->cfg;
-    params_configure(&c, spec);
-    walk w = { .out = out, .m = m, .c = &c, .spec = spec, .work = work };
+    walk w = { .out = out, .m = m, .c = how->c, .how = how, .work = work };
     w.lowest = lowest_trained(&w);
     add_all(&w);
 }

@@ -12,7 +12,9 @@
 #ifndef PESC_MODEL_COST_H
 #define PESC_MODEL_COST_H
 
-#include "model/params.h"
+#include "arch/family.h"
+#include "arch/param_group.h"
+#include "arch/shape.h"
 
 typedef enum cost_part {
     COST_EMBED,
@@ -53,8 +55,17 @@ pesc_status cost_check(const config *c, cost_work w);
 /* Adds params, activated and inference. m->w.blocks may be NULL: it has no LoRA. */
 void cost_of_model(cost_counts *out, const model_shape *m, cost_work w);
 
+/* What a method trains of a model. */
+typedef struct cost_method {
+    const config *c; /* as training has it */
+    const void *spec;
+    bool (*trains)(const void *spec, const slot *s);
+    /* Of the LoRA that a linear without one gets; 0: none. */
+    int32_t (*lora_rank)(const void *spec, const config *c, const slot *s);
+} cost_method;
+
 /* Adds trained, forward and backward. m is as before training; LoRA that it has trains on. */
-void cost_of_training(cost_counts *out, const model_shape *m, const train_spec *spec, cost_work w);
+void cost_of_training(cost_counts *out, const model_shape *m, const cost_method *how, cost_work w);
 
 cost_row cost_total(const cost_counts *c);
 

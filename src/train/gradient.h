@@ -17,7 +17,7 @@
 #ifndef PESC_TRAIN_GRADIENT_H
 #define PESC_TRAIN_GRADIENT_H
 
-#include "model/params.h"
+#include "train/params.h"
 
 enum { GRADIENT_LEVELS = 10 }; /* log2 of the largest number of groups */
 

@@ -2,7 +2,7 @@
 #ifndef PESC_TRAIN_METHOD_H
 #define PESC_TRAIN_METHOD_H
 
-#include "model/params.h"
+#include "train/params.h"
 
 /* The train_spec of the options, for a model with this configuration. PESC_USAGE says what to do
  * when the method does not suit the model. Sets experts, top_k and the other options that the model

@@ -4,7 +4,7 @@
 #define PESC_TRAIN_PLAN_H
 
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 
 /* The limits of one pass; sets micro_tokens where it was not given. */
 pass_limits plan_limits(pesc_train_options *o, const device *dev);

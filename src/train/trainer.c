@@ -159,7 +159,7 @@ static pesc_status measure_peak(pesc_trainer *t)
 static void count_flops(pesc_trainer *t)
 {
     cost_counts c = { 0 };
-    cost_of_training(&c, &t->m->shape, &t->spec, (cost_work){ .tokens = 1, .rows = 1 });
+    params_cost(&c, &t->m->shape, &t->spec, (cost_work){ .tokens = 1, .rows = 1 });
     c.part[COST_SCORES] = (cost_row){ 0 };
     cost_row all = cost_total(&c);
     t->speed.token_flops = (double)(all.forward + all.backward);

@@ -3,7 +3,7 @@
  * gradient that is wrong anywhere cannot predict both. Everything trains: base weights, routers,
  * experts, adapters and LoRA on every linear (with B drawn at random, so that A has a gradient). */
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 
 #include "support/check.h"
 #include "support/golden.h"

@@ -5,7 +5,7 @@
  * by one bit. */
 #include "arch/bind.h"
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 
 #include "support/check.h"
 #include "support/golden.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_TRAINING_H
 #define TESTS_SUPPORT_TRAINING_H
 
-#include "model/params.h"
+#include "train/params.h"
 
 typedef struct training {
     pesc_device *dev;

@@ -3,7 +3,7 @@
 #include "arch/bind.h"
 #include "base/mem.h"
 #include "model/forward.h"
-#include "model/params.h"
+#include "train/params.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"

@@ -4,7 +4,7 @@
  * a few of its small products (B^T dy of the FFN's last linear, A x where the A of several linears
  * cannot be multiplied as one), which the count leaves out. (tests/cli/cost.bats compares with a
  * count by hand.) */
-#include "model/cost.h"
+#include "train/params.h"
 #include "model/loss.h"
 
 #include "support/check.h"
@@ -225,7 +225,7 @@ static void training_is_counted(void **state)
                         .lora_layers = r->layers,
                         .molora_experts = r->molora,
                         .molora_k = r->molora / 2 };
-    cost_of_training(&c, &m->shape, &spec, work);
+    params_cost(&c, &m->shape, &spec, work);
     must(params_open(&p, m, &spec));
     must(pass_open_train(&run, m, (pass_limits){ TOKENS, 1, TOKENS }, &p->mirror,
                          (keep_counts){ .all = 99 }));

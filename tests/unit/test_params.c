@@ -1,6 +1,6 @@
 /* What trains, as a list: names, shapes and groups, numbers that follow from name and seed, frozen
  * tensors left alone, and counts that need no model. */
-#include "model/params.h"
+#include "train/params.h"
 
 #include "arch/bind.h"
 #include "base/mem.h"

@@ -3,7 +3,7 @@
  * gradients of single ones; what is frozen stays; PESC's router and `down` start with gradients of
  * exactly zero. That the numbers are right is for tests/golden. */
 #include "model/loss.h"
-#include "model/params.h"
+#include "train/params.h"
 
 #include "support/check.h"
 #include "support/files.h"

@@ -1,5 +1,5 @@
 #include "base/mem.h"
-#include "model/params.h"
+#include "train/params.h"
 
 bool params_trains(const train_spec *s, const slot *t)
 {
@@ -103,4 +103,22 @@ int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes)
     bool divided = params_divides_master(z->own, act_dt, processes);
     int64_t master = divided ? flat_most(z->n, processes) + z->n_exact : z->n;
     return (master + z->n_grad) * 4 + (z->flat && act_dt == DT_BF16 ? z->n_work * 2 : 0);
+}
+
+static bool cost_trains(const void *spec, const slot *s)
+{
+    return params_trains(spec, s);
+}
+
+static int32_t cost_lora_rank(const void *spec, const config *c, const slot *s)
+{
+    return params_lora_rank(spec, c, s);
+}
+
+void params_cost(cost_counts *out, const model_shape *m, const train_spec *spec, cost_work w)
+{
+    config c = m->cfg;
+    params_configure(&c, spec);
+    const cost_method how = { &c, spec, cost_trains, cost_lora_rank };
+    cost_of_training(out, m, &how, w);
 }

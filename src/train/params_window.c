@@ -1,6 +1,6 @@
 /* The window of gradients: where each stage of backward has its place. */
 #include "base/mem.h"
-#include "model/params.h"
+#include "train/params.h"
 
 bool params_take_stages(params *p, const config *c)
 {

@@ -24,16 +24,17 @@
  * number begin at its start, the others end at its end. So when a stage begins, the one before the
  * last must have been taken out and its place zeroed. The gradient of embeddings that are also the
  * head has a place of its own, because all stages are between its two parts. */
-#ifndef PESC_MODEL_PARAMS_H
-#define PESC_MODEL_PARAMS_H
+#ifndef PESC_TRAIN_PARAMS_H
+#define PESC_TRAIN_PARAMS_H
 
 #include "arch/family.h"
 #include "arch/layers.h"
 #include "arch/model.h"
 #include "arch/param_group.h"
 #include "format/expertcfg.h"
+#include "model/cost.h"
 #include "model/mirror.h"
-#include "model/flat.h"
+#include "train/flat.h"
 
 enum {
     TARGET_Q = 1 << 0,
@@ -215,6 +216,9 @@ static inline bool params_divides_master(bool own, dtype act_dt, int64_t process
 }
 
 void params_measure(params_size *out, const config *c, const train_spec *spec);
+
+/* As cost_of_training(), of what the spec trains. */
+void params_cost(cost_counts *out, const model_shape *m, const train_spec *spec, cost_work w);
 
 /* The configuration as training has it: with a mixture of LoRA, if asked for. */
 void params_configure(config *c, const train_spec *spec);

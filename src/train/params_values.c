@@ -1,5 +1,5 @@
 /* The numbers of params: put in, zeroed, and shown to forward after an update. */
-#include "model/params.h"
+#include "train/params.h"
 
 static void put_range(device *dev, tensor to, int64_t at, tensor x, flat_range r)
 {

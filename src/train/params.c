@@ -1,4 +1,4 @@
-#include "model/params.h"
+#include "train/params.h"
 
 #include "arch/bind.h"
 #include "backend/memory.h"

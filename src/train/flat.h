@@ -4,8 +4,8 @@
  * elements, up to FLAT_SEGMENTS) and fewer where it is tiny, whatever the number of processes. Sums
  * over a buffer (the gradient's norm) are made segment by segment, so they do not depend on the
  * number of processes. Segments begin at multiples of 256, the block of 8-bit moments. */
-#ifndef PESC_MODEL_FLAT_H
-#define PESC_MODEL_FLAT_H
+#ifndef PESC_TRAIN_FLAT_H
+#define PESC_TRAIN_FLAT_H
 
 #include "tensor/tensor.h"
 

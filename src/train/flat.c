@@ -1,4 +1,4 @@
-#include "model/flat.h"
+#include "train/flat.h"
 
 enum { BLOCK = 256, USUAL = 64, LARGE = 1 << 16 };
 
