@@ -147,6 +147,27 @@ def named_functions():
             yield walk, f"names {name}, which does not exist"
 
 
+def named_files():
+    """Every file that a document names exists; a name with a capital word, such as tests/unit/test_NAME.c, stands for many."""
+    for path in documents():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in re.findall(r"`((?:bench|docs|examples|include|packaging|python|share|src|studies|tests|tools)/[\w./-]+\.\w+)[`:, ]", line):
+                if path.name != "CHANGELOG.md" and not re.search(r"[A-Z]{3}", name) and not pathlib.Path(name).exists():
+                    yield f"{path}:{number}", f"names {name}, which does not exist"
+
+
+def table_of_rooms():
+    """docs/architecture.md lists every room with the rank that it has here."""
+    page = pathlib.Path("docs/architecture.md")
+    listed = {name: int(rank) for rank, name in re.findall(r"^\| (\d) \| `(\w+)` \|", page.read_text(), re.M)}
+    for room_dir in sorted(p for p in pathlib.Path("src").iterdir() if p.is_dir()):
+        name = room_dir.name
+        if listed.pop(name, None) != RANK[name]:
+            yield page, f"lists the room {name} with another rank than {RANK[name]}, or not at all"
+    for name in listed:
+        yield page, f"lists the room {name}, which does not exist"
+
+
 def anchors(path):
     """The anchors of a page's headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
@@ -254,7 +275,7 @@ def mutants():
                 yield f"{path}: {row['id']}", f"{source} has the old text {found} times, expected once"
 
 
-RULES = [include_ranks, call_ranks, file_sizes, function_sizes, page_sinks, named_functions, links, words, silent_conditions,
+RULES = [include_ranks, call_ranks, file_sizes, function_sizes, page_sinks, named_functions, named_files, table_of_rooms, links, words, silent_conditions,
          mutants]
 
 
