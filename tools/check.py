@@ -202,6 +202,10 @@ WORDS = {
     r"small and dear": "expensive to recompute",
     r"kept lightly|\blight slot": "partial activation checkpoint",
     r"what \w+ of LoRA gives": "A·x of the LoRA",
+    r"signs? of life": "heartbeat",
+    r"\bfarewell": "shutdown message",
+    r"\bvisitor": "connection, client",
+    r"\btaskbook": "registry of tasks",
 }
 
 

@@ -13,8 +13,8 @@ from storm import Client, request, state, texts
 ABORTS, MALFORMED = 0.05, 0.01
 
 
-class Visitor(Client):
-    counts = None  # by kind, of all visitors
+class Caller(Client):
+    counts = None  # by kind, of all callers
 
     def run(self):
         try:
@@ -42,7 +42,7 @@ def time_to_free(s):
     """Seconds from the moment that a client leaves to the moment that its pages are free, on an otherwise idle server."""
     took = []
     for _ in range(10):
-        v = Visitor(s, 0, 0, None)
+        v = Caller(s, 0, 0, None)
         c = v.connect()
         c.sendall(request(7, True))
         c.recv(500)
@@ -56,25 +56,25 @@ def time_to_free(s):
 def main():
     model, minutes = sys.argv[1], float(sys.argv[2])
     n = int(sys.argv[3]) if len(sys.argv) > 3 else 64
-    Visitor.counts = dict.fromkeys(("good", "leave", "garbage"), 0)
+    Caller.counts = dict.fromkeys(("good", "leave", "garbage"), 0)
     with Server(model, "--max-streams", str(n)) as s:
         expected = [texts(s.raw(request(i, False))) for i in range(8)]
         begin = time.monotonic()
         end = begin + 60 * minutes
         health, times = multiprocessing.Pipe(duplex=False)
         multiprocessing.Process(target=watch_health, args=(s, end, times), daemon=True).start()
-        visitors = [Visitor(s, i, end, expected) for i in range(n)]
-        for v in visitors:
+        callers = [Caller(s, i, end, expected) for i in range(n)]
+        for v in callers:
             v.start()
         first = None
         while time.monotonic() < end:
             time.sleep(max(0.0, min(60, end - time.monotonic())))
             memory, descriptors = state(s)
             first = first or (memory, descriptors)
-            print(f"{(time.monotonic() - begin) / 60:5.1f} min: {sum(Visitor.counts.values())} requests, {memory} KiB, {descriptors} descriptors", flush=True)
-            failed = [v.error for v in visitors if v.error]
+            print(f"{(time.monotonic() - begin) / 60:5.1f} min: {sum(Caller.counts.values())} requests, {memory} KiB, {descriptors} descriptors", flush=True)
+            failed = [v.error for v in callers if v.error]
             assert not failed, failed
-        for t in visitors:
+        for t in callers:
             t.join(60)
         for name in ("pesc_requests_running", "pesc_requests_waiting", "pesc_kv_pages_used"):
             s.wait_for(name, 0)
@@ -82,7 +82,7 @@ def main():
         time.sleep(16)  # connections that were left idle are closed
         memory, descriptors = state(s)
         took = health.recv()
-        print(f"{Visitor.counts['good']} answers, {Visitor.counts['leave']} left, {Visitor.counts['garbage']} malformed, {sum(v.refused for v in visitors)} refused")
+        print(f"{Caller.counts['good']} answers, {Caller.counts['leave']} left, {Caller.counts['garbage']} malformed, {sum(v.refused for v in callers)} refused")
         print(f"memory {first[0]} to {memory} KiB, descriptors {first[1]} under load, {descriptors} at the end")
         print(f"/health: p50 {1000 * took[len(took) // 2]:.1f} ms, p99 {1000 * took[len(took) * 99 // 100]:.1f} ms; "
               f"pages free after {1000 * free[len(free) // 2]:.1f} ms, at most {1000 * free[-1]:.1f} ms")
