@@ -2,7 +2,7 @@
  * filled in with a row that has every column as text, its filters are applied to the answer, and
  * the answer goes through every normal form. */
 #include "eval/hendrycks.h"
-#include "eval/extract.h"
+#include "eval/judge.h"
 #include "eval/minerva.h"
 #include "eval/overlap.h"
 #include "eval/taskregistry.h"
@@ -24,8 +24,8 @@ static void use_task(const taskdef *def, const json_t *row, slice answer)
     json_t *golds = json_pack("[s]", "gold");
     for (size_t i = 0; i < def->n_filters; i++) {
         str_clear(&out);
-        if (extract_filter(&def->filters[i], answer, &out) == PESC_OK)
-            (void)extract_match(def, slice_of(&out), golds, &match);
+        if (judge_filter(&def->filters[i], answer, &out) == PESC_OK)
+            (void)judge_text_match(def, slice_of(&out), golds, &match);
     }
     json_decref(golds);
     str_free(&out);

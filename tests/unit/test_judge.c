@@ -1,4 +1,4 @@
-#include "eval/extract.h"
+#include "eval/judge.h"
 
 #include "support/check.h"
 #include "support/taskmade.h"
@@ -45,7 +45,7 @@ static void filters(void **state)
         str out = { 0 };
         snprintf(keys, sizeof keys, ", \"filters\": [%s]", rows[i].filter);
         taskdef *d = open_def(keys);
-        must(extract_filter(&d->filters[0], text(rows[i].text), &out));
+        must(judge_filter(&d->filters[0], text(rows[i].text), &out));
         assert_string_equal(out.p, rows[i].want);
         str_free(&out);
         taskdef_close(d);
@@ -74,7 +74,7 @@ static void matches(void **state)
         taskdef *d = open_def(rows[i].keys);
         json_t *golds = json_loads(rows[i].golds, 0, NULL);
         bool match;
-        must(extract_match(d, text(rows[i].prediction), golds, &match));
+        must(judge_text_match(d, text(rows[i].prediction), golds, &match));
         if (match != rows[i].match)
             fail_msg("row %zu: got %d", i, match);
         json_decref(golds);
@@ -88,5 +88,5 @@ int main(void)
         cmocka_unit_test(filters),
         cmocka_unit_test(matches),
     };
-    return cmocka_run_group_tests_name("extract", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("judge", tests, NULL, NULL);
 }
