@@ -7,7 +7,7 @@
 #include "train/optimizer.h"
 #include "train/plan.h"
 #include "train/settings.h"
-#include "train/sketch.h"
+#include "attach/outline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,13 +80,13 @@ static void fill_parts(pesc_cost_report *r, const cost_counts *c)
             fill_part(&r->parts[r->n_parts++], cost_names[i], &c->part[i]);
 }
 
-static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
+static void fill_bytes(pesc_cost_report *r, outline *s, const train_spec *spec)
 {
     model_shape *m = &s->shape;
     const config *c = &m->cfg;
     params_size size;
     int32_t n = (int32_t)r->tokens;
-    r->weight_bytes = sketch_weight_bytes(s);
+    r->weight_bytes = outline_weight_bytes(s);
     r->kv_bytes = kvcache_token_bytes(c, m->act_dt);
     r->inference_bytes = pass_infer_bytes(s->dev, m, (pass_limits){ n, 1, 1 });
     params_measure(&size, c, spec);
@@ -97,15 +97,18 @@ static void fill_bytes(pesc_cost_report *r, sketch *s, const train_spec *spec)
     r->activation_bytes = plan_pass_bytes(&p, (keep_counts){ c->n_layers, 0 });
 }
 
-static pesc_status count(pesc_cost_report *r, sketch *s, const pesc_cost_options *o, expertcfg *own)
+static pesc_status count(pesc_cost_report *r, outline *s, const pesc_cost_options *o,
+                         expertcfg *own)
 {
     pesc_train_options t;
+    pesc_load_options load = { 0 };
     train_spec spec;
     cost_counts c = { 0 };
     const cost_work work = { .tokens = o->tokens, .rows = o->tokens };
     const expert_kind kind = s->shape.cfg.moe.kind;
     TRY(cost_settings(&t, o, kind));
-    TRY(sketch_bind(s, &t));
+    settings_load(&t, &load);
+    TRY(outline_bind(s, &load, t.processes));
     TRY(cost_spec(&spec, own, &t, &s->shape.cfg));
     TRY(cost_check(&s->shape.cfg, work));
     r->tokens = o->tokens;
@@ -126,16 +129,16 @@ pesc_status pesc_cost(pesc_device *dev, const char *path, const pesc_cost_option
     NEED(path);
     NEED_SIZED(out);
     DEVICE_CALL(dev);
-    sketch s = { 0 };
+    outline s = { 0 };
     expertcfg own = { 0 };
     pesc_cost_options o;
     pesc_cost_report r = { 0 };
     TRY(options_take(PESC_OPTIONS_COST, &o, opt));
-    pesc_status st = sketch_open(&s, dev, path, o.base);
+    pesc_status st = outline_open(&s, dev, path, o.base);
     if (st == PESC_OK)
         st = count(&r, &s, &o, &own);
     ARGS_WRITE(out, &r);
-    sketch_close(&s);
+    outline_close(&s);
     expertcfg_free(&own);
     return st;
 }

@@ -8,7 +8,7 @@
 #include "explain/cost_report.h"
 #include "train/optimizer.h"
 #include "train/plan.h"
-#include "train/sketch.h"
+#include "attach/outline.h"
 
 #include <math.h>
 #include <string.h>
@@ -314,9 +314,9 @@ static pesc_status check_runs(const pesc_cost_run *runs, size_t n)
 /* Reads the configuration: which method trains, and from which model. */
 static pesc_status look(source *from, bench *b, const pesc_cost_options *o)
 {
-    sketch shape = { 0 };
+    outline shape = { 0 };
     const config *c = &shape.shape.cfg;
-    pesc_status s = sketch_open(&shape, from->dev, from->path, o->base);
+    pesc_status s = outline_open(&shape, from->dev, from->path, o->base);
     if (s == PESC_OK)
         s = cost_settings(&from->t, o, c->moe.kind);
     if (s == PESC_OK)
@@ -326,7 +326,7 @@ static pesc_status look(source *from, bench *b, const pesc_cost_options *o)
         from->root = mem_strdup(shape.dir->root);
         s = from->root ? PESC_OK : fail_nomem("the path of a model", strlen(from->path));
     }
-    sketch_close(&shape);
+    outline_close(&shape);
     return s;
 }
 

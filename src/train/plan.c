@@ -6,7 +6,7 @@
 #include "train/method.h"
 #include "train/optimizer.h"
 #include "train/settings.h"
-#include "train/sketch.h"
+#include "attach/outline.h"
 
 #include <string.h>
 
@@ -154,7 +154,15 @@ static uint64_t checkpoints_of(const pesc_train_options *o)
     return o->steps ? (uint64_t)((o->steps + every - 1) / every) : 0;
 }
 
-static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc_train_options *o)
+/* Weights that are copied to the device, without adapters that train, which params holds, and
+ * frozen weights that are used in the mapped file. */
+static uint64_t model_bytes(const outline *s, const char *method)
+{
+    bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
+    return s->copied + (moved ? 0 : s->mixture) + (frozen ? s->in_place : 0);
+}
+
+static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pesc_train_options *o)
 {
     params_size size;
     bool eight = strcmp(o->optimizer, "adamw8") == 0;
@@ -163,7 +171,7 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->info.params_total;
-    out->model = s->bytes;
+    out->model = model_bytes(s, o->method);
     for (int32_t i = 0; s->layers && i < s->shape.cfg.n_layers; i++)
         out->sharded += s->layers[i];
     out->optimizer = moment_bytes(o, size.n);
@@ -192,6 +200,13 @@ static void fill_report(pesc_plan_report *out, sketch *s, train_spec *spec, pesc
     out->fits = out->total <= out->available;
 }
 
+static pesc_status bind(outline *s, const pesc_train_options *o)
+{
+    pesc_load_options load = { 0 };
+    settings_load(o, &load);
+    return outline_bind(s, &load, o->processes);
+}
+
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,
                       pesc_plan_report *out)
 {
@@ -200,22 +215,22 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     NEED(path);
     NEED_SIZED(out);
     DEVICE_CALL(dev);
-    sketch s = { 0 };
+    outline s = { 0 };
     train_spec spec;
     expertcfg own = { 0 };
     pesc_train_options o;
     pesc_plan_report r = { 0 };
     pesc_status st = settings_take(&o, opt);
     if (st == PESC_OK)
-        st = sketch_open(&s, dev, path, o.base);
+        st = outline_open(&s, dev, path, o.base);
     if (st == PESC_OK)
-        st = sketch_bind(&s, &o);
+        st = bind(&s, &o);
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.shape.cfg);
     if (st == PESC_OK)
         fill_report(&r, &s, &spec, &o);
     ARGS_WRITE(out, &r);
-    sketch_close(&s);
+    outline_close(&s);
     expertcfg_free(&own);
     return st;
 }

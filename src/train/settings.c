@@ -115,6 +115,18 @@ bool settings_train_experts(const pesc_train_options *o)
     return strcmp(o->method, "upcycle") == 0 || strcmp(o->method, "esft") == 0;
 }
 
+void settings_load(const pesc_train_options *o, pesc_load_options *out)
+{
+    /* where nothing is given, not as a base that is a run was trained */
+    out->base_dtype = o->base_dtype && *o->base_dtype ? o->base_dtype : "stored";
+    out->compute_dtype = o->compute_dtype ? o->compute_dtype : "f32";
+    out->double_quant = o->double_quant;
+    out->whole_experts = settings_train_experts(o);
+    out->lora = o->lora;
+    out->base = o->base;
+    out->shard_base = strcmp(o->shard, "base") == 0;
+}
+
 pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *out)
 {
     pesc_train_options o;
@@ -122,14 +134,7 @@ pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *ou
     NEED_SIZED(out);
     TRY(options_take(PESC_OPTIONS_TRAIN, &o, opt));
     resolve(&o);
-    /* where nothing is given, not as a base that is a run was trained */
-    out->base_dtype = o.base_dtype ? o.base_dtype : "stored";
-    out->compute_dtype = o.compute_dtype ? o.compute_dtype : "f32";
-    out->double_quant = o.double_quant;
-    out->whole_experts = settings_train_experts(&o);
-    out->lora = o.lora;
-    out->base = o.base;
-    out->shard_base = strcmp(o.shard, "base") == 0;
+    settings_load(&o, out);
     return PESC_OK;
 }
 

@@ -13,6 +13,9 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
 /* Whether full experts train, so that they must not be held in nf4. */
 bool settings_train_experts(const pesc_train_options *o);
 
+/* How a model is opened to train it, or laid out for a plan. */
+void settings_load(const pesc_train_options *o, pesc_load_options *out);
+
 /* run.yaml: every key with its value, readable by `pesc train -c`. */
 void settings_yaml(const pesc_train_options *o, const char *model, str *out);
 

@@ -1,14 +1,13 @@
-#include "train/sketch.h"
+#include "attach/outline.h"
 
 #include "arch/bind.h"
 #include "arch/info.h"
 #include "base/mem.h"
 #include "run/runmodel.h"
-#include "train/settings.h"
 
 #include <string.h>
 
-pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *base)
+pesc_status outline_open(outline *s, device *dev, const char *path, const char *base)
 {
     model_shape *m = &s->shape;
     s->dev = dev;
@@ -24,7 +23,7 @@ pesc_status sketch_open(sketch *s, device *dev, const char *path, const char *ba
                        : fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *m->w.blocks);
 }
 
-void sketch_close(sketch *s)
+void outline_close(outline *s)
 {
     mem_free(s->shape.w.blocks);
     mem_free(s->layers);
@@ -43,25 +42,21 @@ static dtype dtype_of(const char *name)
     return DT_F32;
 }
 
-/* Counts weights that are copied to the device (without adapters that train, which params holds),
- * and frozen weights that are used in the mapped file. */
-static uint64_t weight_bytes(sketch *s, const bind_source *src, const pesc_train_options *o)
+static void count_bytes(outline *s, const bind_source *src, int64_t processes)
 {
-    const char *method = o->method;
     bind_memory to = { .layers = s->layers };
-    uint64_t in_place = 0;
-    bool frozen = strcmp(method, "full") != 0, moved = !frozen || strcmp(method, "pesc") == 0;
     bind_layout(&s->shape, src, &to);
     for (slot at = slot_first(); slot_next(&s->shape.cfg, &at);) {
         const tensor *t = bind_field(&s->shape.w, &at);
-        in_place += t->data && frozen ? tensor_bytes(t) : 0;
+        s->in_place += t->data ? tensor_bytes(t) : 0;
     }
-    uint64_t layers =
-        s->layers ? layer_hook_bytes(s->layers, s->shape.cfg.n_layers, o->processes) : 0;
-    return to.base.used + (moved ? 0 : to.mixture.used) + in_place + layers;
+    s->mixture = to.mixture.used;
+    s->copied = to.base.used;
+    if (s->layers)
+        s->copied += layer_hook_bytes(s->layers, s->shape.cfg.n_layers, processes);
 }
 
-pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
+pesc_status outline_bind(outline *s, const pesc_load_options *o, int64_t processes)
 {
     model_shape *m = &s->shape;
     const hfdir *d = s->dir;
@@ -70,24 +65,24 @@ pesc_status sketch_bind(sketch *s, const pesc_train_options *o)
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
         TRY(peft_open(&s->lora, lora_dir));
-    bool stored = !o->base_dtype || !*o->base_dtype;
+    bool stored = strcmp(o->base_dtype, "stored") == 0;
     bind_source src = { .how = { .dev = s->dev,
                                  .base = stored ? DT_COUNT : dtype_of(o->base_dtype),
-                                 .whole_experts = settings_train_experts(o),
+                                 .whole_experts = o->whole_experts,
                                  .copy = !d->ws },
                         .ws = d->ws,
                         .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
                         .lora = s->lora,
                         .path = d->path };
     TRY(bind_loras(m, &src));
-    if (strcmp(o->shard, "base") == 0 && o->processes > 1 &&
+    if (o->shard_base && processes > 1 &&
         !(s->layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *s->layers)))
         return fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *s->layers);
-    s->bytes = weight_bytes(s, &src, o);
+    count_bytes(s, &src, processes);
     return PESC_OK;
 }
 
-uint64_t sketch_weight_bytes(sketch *s)
+uint64_t outline_weight_bytes(outline *s)
 {
     uint64_t sum = 0;
     for (slot at = slot_first(); slot_next(&s->shape.cfg, &at);)
