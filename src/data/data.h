@@ -1,6 +1,6 @@
 /* data: the handle pesc_data of the public API: a data set with the tokenizer it is read by.
  * Opening one takes a model's configuration, so that is done by a room that sees models
- * (train/records.c). */
+ * (attach/open_data.c). */
 #ifndef PESC_DATA_DATA_H
 #define PESC_DATA_DATA_H
 

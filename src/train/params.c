@@ -168,6 +168,19 @@ static void check_weight(walk *w, const slot *s)
                          s->name, dtype_name(held));
 }
 
+/* The stack of n matrices that ends with this one. */
+static param stack_of(const param *last, int64_t n)
+{
+    int64_t before = (n - 1) * count_of(2, last->ne);
+    return (param){ .group = last->group,
+                    .at = last->at - before,
+                    .grad_at = last->grad_at - before,
+                    .work_at = last->work_at - before,
+                    .exact_at = -1,
+                    .nd = 3,
+                    .ne = { n, last->ne[0], last->ne[1] } };
+}
+
 /* The chosen experts of a stack that stays where it is. */
 static void place_own(walk *w, const slot *s, const expertcfg_layer *own, const param *stack)
 {
@@ -189,14 +202,8 @@ static void place_weight(walk *w, const slot *s, param q)
     if (more_of_stack(w, s))
         return;
     if (s->expert >= 0) {
-        int64_t n = own ? own->n : s->expert + 1, before = (n - 1) * slot_count(s);
-        q = (param){ .group = q.group,
-                     .at = q.at - before,
-                     .grad_at = q.grad_at - before,
-                     .work_at = q.work_at - before,
-                     .exact_at = -1,
-                     .nd = 3,
-                     .ne = { n, s->ne[0], s->ne[1] } };
+        int64_t n = own ? own->n : s->expert + 1;
+        q = stack_of(&q, n);
     }
     if (own) {
         place_own(w, s, own, &q);
@@ -282,7 +289,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
     params *p = w->p;
     const param *q = &p->list[w->n_list - 1];
     tensor *t = second ? &l->b : &l->a, from = *t;
-    const int64_t n = w->c->moe.topk.n_experts, before = (n - 1) * count_of(2, q->ne);
+    const int64_t n = w->c->moe.topk.n_experts;
     if (from.data) {
         from = tensor_slice(&from, s->expert, 1);
         from = (tensor){ .data = from.data, .dt = from.dt, .nd = 2, .ne = { q->ne[0], q->ne[1] } };
@@ -290,13 +297,7 @@ static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second
     init_param(w, q, from, second ? INIT_ZERO : INIT_UNIFORM);
     if (s->expert + 1 < n)
         return;
-    param all = { .group = PARAM_LORA,
-                  .at = q->at - before,
-                  .grad_at = q->grad_at - before,
-                  .work_at = q->work_at - before,
-                  .exact_at = -1,
-                  .nd = 3,
-                  .ne = { n, q->ne[0], q->ne[1] } };
+    param all = stack_of(q, n);
     lora_stack *g = bind_lora_stack(&p->mirror.of, s);
     *t = working(p, &all);
     *(second ? &g->b : &g->a) = params_grad(p, &all);

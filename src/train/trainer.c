@@ -4,8 +4,8 @@
 #include "arch/family.h"
 #include "attach/attached.h"
 #include "backend/memory.h"
+#include "backend/peak.h"
 #include "base/args.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/cost.h"
@@ -127,34 +127,6 @@ static pesc_status open_params(pesc_trainer *t)
     return PESC_OK;
 }
 
-/* ---- what the model is and how fast it could be ---- */
-
-/* Measures the device's rate in large products, of which the step line prints a percentage. */
-static pesc_status measure_peak(pesc_trainer *t)
-{
-    enum { TIMES = 5 };
-    device *dev = t->m->dev;
-    int64_t rows = dev->head_rows / 2, side = dev->head_rows * 2;
-    size_t each = (size_t)(side * side) * sizeof(float);
-    void *memory = NULL;
-    TRY(dev->op->alloc(dev, 3 * each, &memory));
-    dev->op->zero(dev, memory, 3 * each);
-    tensor a = { memory, t->m->shape.act_dt, 2, { rows, side } }, b = a, out = a;
-    b.data = (char *)memory + each;
-    b.ne[0] = side;
-    out.data = (char *)memory + 2 * each;
-    pesc_status s = PESC_OK;
-    for (int i = 0; s == PESC_OK && i < TIMES; i++) {
-        double began = clock_seconds();
-        dev->op->matmul(dev, &(mm){ .out = out, .a = a, .b = b, .scale = 1 });
-        s = dev->op->sync(dev);
-        double speed = 2.0 * (double)(rows * side * side) / (clock_seconds() - began + 1e-9);
-        t->speed.peak_flops = speed > t->speed.peak_flops ? speed : t->speed.peak_flops;
-    }
-    dev->op->free(dev, memory);
-    return s;
-}
-
 /* FLOP of a token, without the scores of attention, which depend on the lengths of sequences. */
 static void count_flops(pesc_trainer *t)
 {
@@ -203,7 +175,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(watch_open(&t->watch, t->totals.sparse, t->totals.layers, t->totals.experts));
     t->bytes.total = t->bytes.model + t->bytes.trained + t->bytes.pass;
     count_flops(t);
-    TRY(measure_peak(t));
+    TRY(peak_measure(t->m->dev, t->m->shape.act_dt, &t->speed.peak_flops));
     TRY(start_identify(t));
     TRY(start_run(t));
     save_open(t);
