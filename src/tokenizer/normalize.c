@@ -15,7 +15,7 @@ typedef struct kind {
     const char *type;
     pesc_status (*read)(step *s, const json_t *v, const char *where); /* NULL: no options */
     pesc_status (*run)(const step *s, normalize_scratch *ns, const char *text, size_t n, str *out);
-    uniform_form form;
+    normal_form form;
 } kind;
 
 struct step {
@@ -92,7 +92,7 @@ static pesc_status run_replace(const step *s, normalize_scratch *ns, const char 
 static pesc_status run_form(const step *s, normalize_scratch *ns, const char *text, size_t n,
                             str *out)
 {
-    bool done = uniform_apply(s->kind->form, text, n, &ns->forms, out);
+    bool done = normalform_apply(s->kind->form, text, n, &ns->forms, out);
     return done || !str_ok(out) ? PESC_OK : fail_nomem("normalising a text", n);
 }
 
@@ -152,10 +152,10 @@ static pesc_status run_precompiled(const step *s, normalize_scratch *ns, const c
 static const kind kinds[] = {
     { "Prepend", open_prepend, run_prepend, 0 },
     { "Replace", open_replace, run_replace, 0 },
-    { "NFC", NULL, run_form, UNIFORM_NFC },
-    { "NFD", NULL, run_form, UNIFORM_NFD },
-    { "NFKC", NULL, run_form, UNIFORM_NFKC },
-    { "NFKD", NULL, run_form, UNIFORM_NFKD },
+    { "NFC", NULL, run_form, NORMALFORM_NFC },
+    { "NFD", NULL, run_form, NORMALFORM_NFD },
+    { "NFKC", NULL, run_form, NORMALFORM_NFKC },
+    { "NFKD", NULL, run_form, NORMALFORM_NFKD },
     { "Lowercase", NULL, run_lowercase, 0 },
     { "Strip", open_strip, run_strip, 0 },
     { "StripAccents", NULL, run_strip_accents, 0 },

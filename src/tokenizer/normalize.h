@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/uniform.h"
+#include "tokenizer/normalform.h"
 
 typedef struct normalizer normalizer;
 
@@ -20,7 +20,7 @@ typedef struct normalize_scratch {
     regex_scratch *rs; /* borrowed */
     budget *work;      /* borrowed */
     str a, b;
-    uniform_scratch forms;
+    normalform_scratch forms;
 } normalize_scratch;
 
 /* Valid UTF-8 in, valid UTF-8 out: *result points into `text` or one of the two buffers. z may be

@@ -1,4 +1,4 @@
-#include "tokenizer/uniform.h"
+#include "tokenizer/normalform.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -40,7 +40,7 @@ static bool is_later(uint32_t cp)
     return lo < sizeof later / sizeof later[0] && later[lo].first <= cp;
 }
 
-static bool room(uniform_scratch *s, size_t more)
+static bool room(normalform_scratch *s, size_t more)
 {
     if (s->cap - s->n >= more)
         return true;
@@ -71,7 +71,7 @@ static void sort_marks(const int32_t *from, size_t n, int32_t *to)
 }
 
 /* Puts each run of marks into canonical order. */
-static bool order_marks(uniform_scratch *s)
+static bool order_marks(normalform_scratch *s)
 {
     for (size_t i = 0, end; i < s->n; i = end + 1) {
         bool sorted = true;
@@ -92,12 +92,12 @@ static bool order_marks(uniform_scratch *s)
 }
 
 /* Orders and composes what is in the scratch, and writes it out. */
-static bool flush(uniform_form form, uniform_scratch *s, str *out)
+static bool flush(normal_form form, normalform_scratch *s, str *out)
 {
     if (!order_marks(s))
         return false;
     utf8proc_ssize_t n = (utf8proc_ssize_t)s->n;
-    if (form == UNIFORM_NFC || form == UNIFORM_NFKC)
+    if (form == NORMALFORM_NFC || form == NORMALFORM_NFKC)
         n = utf8proc_normalize_utf32(s->cp, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t i = 0; i < n; i++) {
         char bytes[4];
@@ -109,9 +109,9 @@ static bool flush(uniform_form form, uniform_scratch *s, str *out)
 
 /* A stretch that begins with at most one ASCII character and ends before the next one: nothing
  * composes across its ends. */
-static bool stretch(uniform_form form, const char *text, size_t n, uniform_scratch *s, str *out)
+static bool stretch(normal_form form, const char *text, size_t n, normalform_scratch *s, str *out)
 {
-    bool compat = form == UNIFORM_NFKD || form == UNIFORM_NFKC;
+    bool compat = form == NORMALFORM_NFKD || form == NORMALFORM_NFKC;
     int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
     size_t len;
     s->n = 0;
@@ -133,7 +133,7 @@ static bool stretch(uniform_form form, const char *text, size_t n, uniform_scrat
     return flush(form, s, out);
 }
 
-bool uniform_apply(uniform_form form, const char *text, size_t n, uniform_scratch *s, str *out)
+bool normalform_apply(normal_form form, const char *text, size_t n, normalform_scratch *s, str *out)
 {
     size_t i = 0;
     while (i < n) {
