@@ -129,10 +129,27 @@ static bool bind(jctx *c, const jbuiltin *fn, const jargs *args, jvalue *a)
     return true;
 }
 
+static size_t bytes_of(jvalue v)
+{
+    return v.kind == J_STR ? v.str->n : 0;
+}
+
+/* Whatever a function does, it may look at every byte it is given. One that does more for each
+ * takes further steps. */
+static bool take_steps(jctx *c, jvalue self, const jargs *args)
+{
+    size_t bytes = bytes_of(self);
+    for (size_t i = 0; i < args->n; i++)
+        bytes += bytes_of(args->v[i]);
+    for (size_t i = 0; i < args->n_kw; i++)
+        bytes += bytes_of(args->kw[i].value);
+    return jctx_step(c, 1 + bytes / 16);
+}
+
 jvalue jbuiltin_call(jctx *c, const jbuiltin *fn, jvalue self, const jargs *args)
 {
     jvalue a[JARGS_MAX] = { { 0 } };
-    if (!jctx_step(c, 1) || (fn->params[0] != '*' && !bind(c, fn, args, a)))
+    if (!take_steps(c, self, args) || (fn->params[0] != '*' && !bind(c, fn, args, a)))
         return jundefined("");
     return fn->fn(c, self, a, args);
 }

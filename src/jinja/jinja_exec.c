@@ -22,18 +22,20 @@ static jscope *push_scope(jctx *c, jscope *around)
     return s;
 }
 
-static jvar *find(const jscope *s, const char *name)
+static jvar *find(jctx *c, const jscope *s, const char *name)
 {
-    for (jvar *v = s ? s->vars : NULL; v; v = v->next)
-        if (strcmp(v->name, name) == 0)
-            return v;
-    return NULL;
+    size_t n = 0;
+    jvar *v = s ? s->vars : NULL;
+    for (; v && strcmp(v->name, name) != 0; v = v->next)
+        n++;
+    jctx_step(c, n / 4);
+    return v;
 }
 
 jvalue jexec_lookup(jctx *c, const char *name)
 {
     for (const jscope *s = c->scope; s; s = s->around) {
-        const jvar *v = find(s, name);
+        const jvar *v = find(c, s, name);
         if (v)
             return v->value;
     }
@@ -49,7 +51,7 @@ jvalue jexec_lookup(jctx *c, const char *name)
 
 void jexec_assign(jctx *c, const char *name, jvalue value)
 {
-    jvar *v = find(c->scope, name);
+    jvar *v = find(c, c->scope, name);
     if (!v && (v = jctx_alloc(c, 1, sizeof *v))) {
         v->name = name;
         v->next = c->scope->vars;

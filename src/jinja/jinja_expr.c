@@ -38,9 +38,6 @@ static jnode *constant(jparser *p, jvalue v)
 
 static void remember(jparser *p, const char *name)
 {
-    for (const jname *n = p->t->names; n; n = n->next)
-        if (strcmp(n->name, name) == 0)
-            return;
     jname *n = jpool_take(&p->t->pool, 1, sizeof *n);
     if (!n) {
         jparse_fail(p, PESC_NOMEM, "out of memory");

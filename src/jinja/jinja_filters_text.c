@@ -173,7 +173,8 @@ FILTER(filter_wordcount)
     const jstr *s = text_of(c, self);
     int64_t words = 0;
     bool in_word = false;
-    for (size_t i = 0; i < s->n;) {
+    jctx_step(c, s->n / 4);
+    for (size_t i = 0; i < s->n && !jctx_failed(c);) {
         uint32_t cp = 0;
         int n = utf8_decode(s->p + i, s->n - i, &cp);
         bool word = unicode_is_word(cp);
@@ -188,6 +189,7 @@ FILTER(filter_wordcount)
 static void url_quote(jbuf *b, const jstr *s, bool query)
 {
     char hex[4];
+    jctx_step(b->c, s->n);
     for (size_t i = 0; i < s->n && !jctx_failed(b->c); i++) {
         unsigned char ch = (unsigned char)s->p[i];
         bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||

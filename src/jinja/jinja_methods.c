@@ -83,7 +83,7 @@ typedef bool (*char_test)(uint32_t cp);
 static jvalue ask(jctx *c, const jstr *s, char_test yes, char_test no)
 {
     size_t found = 0, other = 0;
-    if (!jctx_step(c, s->n / 16))
+    if (!jctx_step(c, s->n / 8))
         return jbool(false);
     for (size_t i = 0; i < s->n;) {
         uint32_t cp = 0;

@@ -1,6 +1,7 @@
 #include "jinja/jinja_print.h"
 
 #include "base/utf8.h"
+#include "jinja/jinja_sort.h"
 #include "jinja/pytext.h"
 
 #include <math.h>
@@ -203,17 +204,17 @@ static void json_key(jbuf *b, jvalue key, const jprint_json_options *o)
     jbuf_puts(b, plain ? "" : "\"");
 }
 
-/* The pairs in the order of their keys. Insertion keeps equal keys in order. */
+/* The pairs in the order of their keys. */
 static jpair *sorted(jctx *c, const jdict *d)
 {
     jpair *v = jctx_alloc(c, d->n, sizeof *v);
-    for (size_t i = 0; v && i < d->n && !jctx_failed(c); i++) {
-        size_t at = i;
-        for (; at > 0 && jvalue_compare(c, v[at - 1].key, d->v[i].key) > 0; at--)
-            v[at] = v[at - 1];
-        v[at] = d->v[i];
-    }
-    return jctx_failed(c) ? NULL : v;
+    jvalue *keys = jctx_alloc(c, d->n, sizeof *keys);
+    for (size_t i = 0; keys && i < d->n; i++)
+        keys[i] = d->v[i].key;
+    size_t *order = jsort_order(c, keys, d->n, false);
+    for (size_t i = 0; order && i < d->n; i++)
+        v[i] = d->v[order[i]];
+    return order ? v : NULL;
 }
 
 static void json_dict(jbuf *b, const jdict *d, const jprint_json_options *o, int level)

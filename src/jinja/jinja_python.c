@@ -214,6 +214,8 @@ static void put_case(jbuf *b, const jstr *s, size_t i, uint32_t cp, jcase to)
 void jpython_case(jbuf *b, const jstr *s, jslice part, jcase to)
 {
     bool in_word = false;
+    if (!jctx_step(b->c, part.n))
+        return;
     for (size_t i = part.at, k; i < part.at + part.n && !jctx_failed(b->c); i += k) {
         uint32_t cp = 0;
         int n = utf8_decode(s->p + i, s->n - i, &cp);
@@ -268,6 +270,8 @@ jvalue jpython_stripped(jctx *c, const jstr *s, int sides, const jstr *chars)
     if (!jctx_step(c, work / 256))
         return jundefined("");
     jslice part = jpython_strip(s->p, s->n, sides, chars);
+    if (chars && !jctx_step(c, s->n - part.n))
+        return jundefined("");
     return jpython_sub(c, s, part.at, part.n);
 }
 
@@ -297,6 +301,7 @@ jvalue jpython_lines(jctx *c, const jstr *s, bool keep_ends)
 {
     jvalue out = jvalue_seq(c, J_LIST, 0);
     size_t from = 0, n;
+    jctx_step(c, s->n / 8);
     for (size_t i = 0; i < s->n && !jctx_failed(c);) {
         if ((n = line_break(s->p + i, s->n - i)) == 0) {
             i++;

@@ -68,7 +68,7 @@ struct jinja_template {
     bool has_generation;
     bool plain, strict; /* see jinja_settings */
     const jbuiltin *filters;
-    struct jname *names; /* variables that are read */
+    struct jname *names; /* variables that are read, as often as they are */
 };
 
 typedef struct jname {

@@ -102,11 +102,15 @@ const jvalue *jdict_get(jctx *c, const jdict *d, jvalue key)
         jctx_fail(c, "unhashable type: '%s'", jvalue_type(key));
     if (!jctx_step(c, d->n / 16))
         return NULL;
-    if (key.kind == J_STR)
-        return jdict_get_text(d, key.str->p, key.str->n);
-    for (size_t i = 0; i < d->n; i++)
-        if (d->v[i].key.kind != J_STR && jvalue_equal(c, d->v[i].key, key))
+    for (size_t i = 0; i < d->n && !jctx_failed(c); i++) {
+        const jvalue *k = &d->v[i].key;
+        bool text = key.kind == J_STR;
+        if (text != (k->kind == J_STR) || (text && k->str->n != key.str->n))
+            continue;
+        if (text ? jctx_step(c, k->str->n / 64) && memcmp(k->str->p, key.str->p, k->str->n) == 0
+                 : jvalue_equal(c, *k, key))
             return &d->v[i].value;
+    }
     return NULL;
 }
 

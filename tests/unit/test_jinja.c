@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "support/check.h"
 
 #include <stdio.h>
@@ -155,6 +156,80 @@ static void stops_at_its_limits(void **state)
         (jinja_limits){ .steps = 1000000 }, "too many steps");
 }
 
+/* Functions of a large text in a loop, which one step for each call would not end for minutes. */
+static void counts_the_bytes_of_its_work(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "s | count",
+        "s | trim",
+        "s.strip('abc ')",
+        "s.split('zz') | count",
+        "s | wordcount",
+        "s | int",
+        "s | float",
+        "s.startswith('b', 3, 9)",
+        "s.endswith('b', 3)",
+        "{s: 1}[s]",
+        "s | urlencode | count",
+        "s | upper | count",
+        "s | title | count",
+        "s | capitalize",
+        "s.splitlines()",
+        "s.count('zz')",
+        "s.isalpha()",
+        "[s, s] | sort",
+        "[s, s] | unique",
+        "[s, s] | max",
+        "[s, s] | join",
+        "s == s ~ ''",
+        "'zz' in s",
+        "s.rfind('zz')",
+        "s.rpartition('zz')",
+        "s | replace('z', '')",
+        "s | tojson",
+        "s | escape",
+        "s | center(9)",
+        "s | reverse",
+        "s[::2]",
+        "s | truncate(9)",
+    };
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+        char source[512];
+        clock_t begin = clock();
+        snprintf(source, sizeof source,
+                 "{%% set ns = namespace(s='ab \u00e9 ') %%}{%% for i in range(20) %%}"
+                 "{%% set ns.s = ns.s ~ ns.s %%}{%% endfor %%}{%% set s = ns.s %%}"
+                 "{%% for i in range(99999) %%}{%% set x = %s %%}{%% endfor %%}",
+                 calls[k]);
+        expect_failure(source, PESC_FORMAT, "t: line 1: the ");
+        assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 10);
+    }
+}
+
+/* Sources whose variables were looked for one by one. */
+static void large_sources_take_linear_time(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "{%% set v%d = 1 %%}",
+                                        "{%% macro v%d() %%}{%% endmacro %%}", "{{ v%d }}" };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        str source = { 0 };
+        jinja_text text;
+        clock_t begin = clock();
+        for (int i = 0; source.n < 1000000; i++) {
+            char row[64];
+            snprintf(row, sizeof row, rows[k], i);
+            str_puts(&source, row);
+        }
+        pesc_status s = run(source.p, NULL, &text);
+        assert_int_equal(s, k < 2 ? PESC_FORMAT : PESC_OK);
+        assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 10);
+        jinja_text_free(&text);
+        str_free(&source);
+    }
+}
+
 static void repeat(str *s, const char *text, int times)
 {
     for (int i = 0; i < times; i++)
@@ -303,10 +378,16 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_jinja2),        cmocka_unit_test(names_the_line),
-        cmocka_unit_test(stops_at_its_limits),       cmocka_unit_test(refuses_deep_nesting),
-        cmocka_unit_test(allows_long_templates),     cmocka_unit_test(tracks_origins),
-        cmocka_unit_test(tells_what_it_uses),        cmocka_unit_test(shows_the_current_time),
+        cmocka_unit_test(agrees_with_jinja2),
+        cmocka_unit_test(names_the_line),
+        cmocka_unit_test(stops_at_its_limits),
+        cmocka_unit_test(counts_the_bytes_of_its_work),
+        cmocka_unit_test(large_sources_take_linear_time),
+        cmocka_unit_test(refuses_deep_nesting),
+        cmocka_unit_test(allows_long_templates),
+        cmocka_unit_test(tracks_origins),
+        cmocka_unit_test(tells_what_it_uses),
+        cmocka_unit_test(shows_the_current_time),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
