@@ -254,7 +254,8 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
 
 /* Every model directory that pesc writes lists its files in .pesc-files.json. The first call tells
  * whether `dir` may be replaced: PESC_USAGE if pesc did not write it, if it is a run, or if one of
- * the n inputs (NULL entries are skipped) is in it or depends on it. The second puts `fresh`, a
+ * the n inputs (NULL entries are skipped) is in it or depends on it; it also removes what killed
+ * processes left beside it, and takes a file for `dir` for that alone. The second puts `fresh`, a
  * directory of the same file system that pesc wrote, in its place: files on the old list are
  * removed, others stay, and at every moment one of the two models is complete. `fresh` no longer
  * exists afterwards. */

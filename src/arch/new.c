@@ -167,11 +167,9 @@ static pesc_status write_config(const char *dir, json_t *json, dtype dt)
     return modeldir_finish(dir, "config.json", json);
 }
 
-/* config.json last: a directory that has it is whole. */
 static pesc_status write_all(const char *dir, const config *c, json_t *json, dtype dt,
                              const char *tokenizer_path, uint64_t seed)
 {
-    TRY(io_make_dir(dir));
     if (tokenizer_path && *tokenizer_path)
         TRY(modeldir_copy_named_tokenizer(tokenizer_path, dir));
     TRY(write_weights(dir, c, dt, seed));
@@ -188,7 +186,8 @@ pesc_status pesc_new(const char *config_path, const char *out_dir, const char *t
     bool bf16 = dtype_text && strcmp(dtype_text, "bf16") == 0;
     if (dtype_text && *dtype_text && !bf16 && strcmp(dtype_text, "f32") != 0)
         return fail(PESC_USAGE, "dtype: found \"%s\", expected f32 or bf16", dtype_text);
-    TRY(modeldir_check_empty(out_dir));
+    io_draft *draft;
+    TRY(io_draft_open(&draft, out_dir, IO_DIR));
     json_t *json = NULL;
     config c = { 0 };
     info_counts counts;
@@ -200,7 +199,10 @@ pesc_status pesc_new(const char *config_path, const char *out_dir, const char *t
     if (s == PESC_OK)
         s = info_count(&c, file, &counts);
     if (s == PESC_OK)
-        s = write_all(out_dir, &c, json, bf16 ? DT_BF16 : DT_F32, tokenizer_path, seed);
+        s = write_all(io_draft_dir(draft), &c, json, bf16 ? DT_BF16 : DT_F32, tokenizer_path, seed);
+    if (s == PESC_OK)
+        s = io_draft_publish(draft, "config.json");
+    io_draft_close(draft);
     config_free(&c);
     json_decref(json);
     mem_free(inside);

@@ -75,6 +75,35 @@ pesc_status io_reserve(io_writer *w, uint64_t bytes);
 
 pesc_status io_make_dir(const char *path); /* with parents; fine when it exists */
 
+/* ---- what dead processes left (io_draft.c) ---- */
+
+/* What is being written is called NAME.tmp.pesc-PID, and its process holds a lock on it (flock)
+ * until it has its name. A process that is killed leaves it without the lock, and so it is known
+ * whether it may be removed: the number says nothing, since another process may have it by now, as
+ * the first of a container always does. */
+#define IO_TEMP ".tmp.pesc-"
+
+/* Removes the files that dead processes left half-written in a directory. io_writer_open() does so
+ * for the directory of its file. Failures are ignored. */
+void io_sweep(const char *dir);
+
+/* A directory that takes its place as a whole: it is filled beside the place, in the directory that
+ * io_draft_dir() names, and published by one rename. What a killed process left of such a directory
+ * is removed when the place is opened again.
+ *
+ * The place must be absent or an empty directory; one that cannot be replaced, such as a mount
+ * point, is filled from a draft inside of it, whose files are moved out one by one, `last` last.
+ * kind IO_FILE: the place is a file that is not there; all files of the draft go beside it, the
+ * one called `last` last. */
+typedef struct io_draft io_draft;
+pesc_status io_draft_open(io_draft **out, const char *place, io_kind kind);
+const char *io_draft_dir(const io_draft *d);
+pesc_status io_draft_publish(io_draft *d, const char *last);
+void io_draft_close(io_draft *d); /* removes what was not published; NULL is allowed */
+
+/* Removes the drafts of a place that dead processes left; PESC_USAGE when a living one has one. */
+pesc_status io_draft_settle(const char *place);
+
 /* ---- directories that change as a whole (io_dir.c) ---- */
 
 pesc_status io_free_bytes(const char *dir, uint64_t *bytes); /* of its file system, for us */

@@ -92,18 +92,18 @@ pesc_status io_writer_open(io_writer **out, const char *path)
     if (!w)
         return fail_nomem(path, sizeof *w);
     w->fd = -1;
-    str temp = { 0 };
-    str_printf(&temp, "%s.tmp.%ld", path, (long)getpid());
+    char *dir = io_parent(path);
     w->path = mem_strdup(path);
-    w->temp = temp.p;
-    if (!w->path || !str_ok(&temp)) {
+    if (!w->path || !dir) {
+        mem_free(dir);
         writer_free(w);
         return fail_nomem(path, strlen(path));
     }
-    int err = fault_check(FAULT_OPEN, NULL);
-    w->fd = err ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        pesc_status s = fail_errno(PESC_DISK, err ? err : errno, "%s: cannot be written", path);
+    io_sweep(dir);
+    mem_free(dir);
+    int err = io_temp_file(path, &w->temp, &w->fd);
+    if (err) {
+        pesc_status s = fail_errno(PESC_DISK, err, "%s: cannot be written", path);
         writer_free(w);
         return s;
     }

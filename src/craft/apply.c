@@ -15,7 +15,7 @@ static pesc_status compare_patched(const product *p, device *dev, const char *pa
     verify_pair v = { .dev = dev,
                       .made_from = p->from.path,
                       .made = p->dir,
-                      .written = p->dir,
+                      .written = p->place,
                       .rounding = exact ? ROUNDING_NONE : ROUNDING_16,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };
@@ -58,7 +58,7 @@ pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *
     if (out_dir) {
         s = product_open(&p, (runmodel_where){ .path = base_dir }, out_dir, NULL);
         if (s == PESC_OK)
-            s = apply(&p, dev, with);
+            s = product_publish(&p, apply(&p, dev, with));
         product_close(&p);
     } else {
         s = check_only(base_dir, with);

@@ -79,7 +79,7 @@ pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_
     pesc_status s = product_open(&p, (runmodel_where){ dense_dir, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = craft(&p, &o, adapters);
+        s = product_publish(&p, craft(&p, &o, adapters));
     if (check)
         ARGS_WRITE(check, &p.check);
     product_close(&p);

@@ -173,7 +173,7 @@ static pesc_status compare_loras(product *p, const char *lora_dir, dtype dt)
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = c->n > 1 ? c->dirs[1] : p->from.path,
-                      .written = p->dir,
+                      .written = p->place,
                       .rounding = dt == DT_COUNT ? ROUNDING_NONE
                                   : dt == DT_F32 ? ROUNDING_F32
                                                  : ROUNDING_16,
@@ -215,6 +215,8 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
         s = modeldir_copy_template(lora_dir, p->dir);
     if (s == PESC_OK)
         s = write_adapter_config(lora_dir, p->dir, p->from.path);
+    if (s == PESC_OK)
+        p->last = "adapter_config.json";
     peft_close(adapter);
     return s == PESC_OK && o->check ? compare_loras(p, lora_dir, dt) : s;
 }
@@ -254,7 +256,7 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
         product_open(&p, (runmodel_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = targets[i].run(&p, &o);
+        s = product_publish(&p, targets[i].run(&p, &o));
     if (check)
         ARGS_WRITE(check, &p.check);
     product_close(&p);

@@ -73,24 +73,17 @@ static void job_free(job *j)
 static pesc_status name_files(job *j)
 {
     static const char ending[] = ".gguf";
-    const char *dir = j->p->dir, *slash = strrchr(dir, '/');
-    bool file = str_ends(dir, ending);
+    const char *place = j->p->place, *dir = j->p->dir, *slash = strrchr(place, '/');
+    bool file = str_ends(place, ending);
     str beside = { 0 };
-    if (file) {
-        str_add(&beside, dir, strlen(dir) - (sizeof ending - 1));
-        str_puts(&beside, ".Modelfile");
-        j->name = mem_strdup(slash ? slash + 1 : dir);
-        j->file = mem_strdup(dir);
-    } else {
-        str_printf(&beside, "%s/Modelfile", dir);
-        j->name = mem_strdup("model.gguf");
-        j->file = io_join(dir, "model.gguf");
-    }
-    j->modelfile = str_ok(&beside) ? mem_strndup(beside.p, beside.n) : NULL;
+    j->name = mem_strdup(!file ? "model.gguf" : slash ? slash + 1 : place);
+    if (file && j->name)
+        str_add(&beside, j->name, strlen(j->name) - (sizeof ending - 1));
+    str_puts(&beside, file ? ".Modelfile" : "Modelfile");
+    j->modelfile = str_ok(&beside) ? io_join(dir, beside.p) : NULL;
+    j->file = j->name ? io_join(dir, j->name) : NULL;
     str_free(&beside);
-    if (!j->name || !j->file || !j->modelfile)
-        return fail_nomem(dir, strlen(dir));
-    return file ? PESC_OK : io_make_dir(dir);
+    return j->name && j->file && j->modelfile ? PESC_OK : fail_nomem(place, strlen(place));
 }
 
 /* ---- metadata ---- */
@@ -218,7 +211,7 @@ static pesc_status write_tensors(job *j)
     for (size_t i = 0, next = 0; i < j->sheet.n; i = next)
         TRY(put_tensor(j, i, &next));
     uint64_t bytes = gguf_writer_bytes(j->w);
-    TRY(modeldir_check_room(j->p->dir, bytes + (1 << 20)));
+    TRY(modeldir_check_room(j->p->place, bytes + (1 << 20)));
     TRY(gguf_write_header(j->w));
     TRY(gguf_write(j->w, factors, (size_t)pairs * sizeof *factors));
     TRY(stream_into(&(stream_plan){ .rows = j->sheet.rows,
@@ -248,8 +241,6 @@ static pesc_status check_facts(job *j)
     if (s == PESC_OK && differs)
         s = fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for its %s",
                  p->from.path, gguf_arch_name(j->arch), differs);
-    if (s != PESC_OK)
-        (void)io_remove(j->file);
     return s;
 }
 
@@ -260,7 +251,7 @@ static pesc_status compare(job *j, const char *lora_dir)
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = j->file,
-                      .written = j->file,
+                      .written = p->place,
                       .rounding = !exact            ? ROUNDING_BLOCKS
                                   : !lora_dir       ? ROUNDING_NONE
                                   : j->dt == DT_F32 ? ROUNDING_F32
@@ -307,7 +298,11 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
     TRY(check_facts(j));
     TRY(modelfile_write(j->modelfile, j->name, j->tok));
     ggufkeys_notice(c, p->from.path);
-    return str_ends(p->dir, ".gguf") ? PESC_OK : modeldir_list(p->dir, NULL);
+    const char *slash = strrchr(p->place, '/');
+    if (!str_ends(p->place, ".gguf"))
+        TRY(modeldir_list(p->dir, NULL));
+    p->last = !str_ends(p->place, ".gguf") ? "model.gguf" : slash ? slash + 1 : p->place;
+    return PESC_OK;
 }
 
 pesc_status gguf_export(product *p, const pesc_export_options *o)

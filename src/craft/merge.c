@@ -79,7 +79,7 @@ pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
     pesc_status s = product_open(&p, (runmodel_where){ model, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = merge(&p, &o, &adapter);
+        s = product_publish(&p, merge(&p, &o, &adapter));
     if (check)
         ARGS_WRITE(check, &p.check);
     product_close(&p);

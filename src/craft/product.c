@@ -3,19 +3,24 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "craft/configjson.h"
 #include "craft/stream.h"
 #include "format/modeldir.h"
 
-pesc_status product_open(product *p, runmodel_where model, const char *dir, const char *dtype_text)
+#include <stdio.h>
+
+pesc_status product_open(product *p, runmodel_where model, const char *place,
+                         const char *dtype_text)
 {
-    *p = (product){ .dir = dir };
-    TRY(modeldir_check_empty(dir));
-    p->file = io_join(dir, "config.json");
+    *p = (product){ .place = place };
+    TRY(io_draft_open(&p->draft, place, str_ends(place, ".gguf") ? IO_FILE : IO_DIR));
+    p->dir = io_draft_dir(p->draft);
+    p->file = io_join(place, "config.json");
     if (!p->file)
-        return fail_nomem(dir, 0);
+        return fail_nomem(place, 0);
     TRY(parent_open(&p->from, model));
-    p->how = (recipe){ .from = &p->from, .target = &p->target, .dir = dir };
+    p->how = (recipe){ .from = &p->from, .target = &p->target, .dir = p->dir, .place = place };
     return recipe_dtype(&p->from, dtype_text, &p->how.dt);
 }
 
@@ -25,6 +30,17 @@ void product_close(product *p)
     config_free(&p->target);
     parent_close(&p->from);
     mem_free(p->file);
+    io_draft_close(p->draft);
+}
+
+pesc_status product_publish(product *p, pesc_status s)
+{
+    char why[1024];
+    if (!p->last || (s != PESC_OK && s != PESC_NUMERIC))
+        return s;
+    snprintf(why, sizeof why, "%s", pesc_last_error());
+    TRY(io_draft_publish(p->draft, p->last));
+    return s == PESC_OK ? s : fail(s, "%s", why);
 }
 
 pesc_status product_begin(product *p)
@@ -72,7 +88,9 @@ pesc_status product_write(product *p, const char *tok)
     TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
     if (p->write_more)
         TRY(p->write_more(p));
-    return modeldir_finish(p->dir, "config.json", p->json);
+    TRY(modeldir_finish(p->dir, "config.json", p->json));
+    p->last = "config.json";
+    return PESC_OK;
 }
 
 pesc_status product_compare(product *p, const product_check *c)
@@ -82,7 +100,7 @@ pesc_status product_compare(product *p, const product_check *c)
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = p->dir,
-                      .written = p->dir,
+                      .written = p->place,
                       .rounding = c->rounding,
                       .from_opt = pesc_load_defaults(),
                       .made_opt = pesc_load_defaults() };

@@ -8,9 +8,12 @@
 
 typedef struct product {
     parent from;
-    const char *dir; /* to be written */
-    char *file;      /* its config.json, for messages */
-    json_t *json;    /* what will stand in it */
+    const char *place; /* of the directory or file that is made; borrowed */
+    io_draft *draft;   /* which is written here, */
+    const char *dir;   /* in this directory, */
+    const char *last;  /* and has this file when it is complete; NULL until then */
+    char *file;        /* its config.json, for messages */
+    json_t *json;      /* what will stand in it */
     config target;
     recipe how;
     device *dev;                                        /* that compares; borrowed */
@@ -18,10 +21,15 @@ typedef struct product {
     pesc_status (*write_more)(const struct product *p); /* files of a target's own; NULL: none */
 } product;
 
-/* The directory to write must be empty; dtype as in recipe_dtype(). The configuration is left to
- * the caller. Closed by product_close even when it failed. */
-pesc_status product_open(product *p, runmodel_where model, const char *dir, const char *dtype_text);
+/* `place` must be free: see io_draft_open(). dtype as in recipe_dtype(). The configuration is left
+ * to the caller. Closed by product_close even when it failed. */
+pesc_status product_open(product *p, runmodel_where model, const char *place,
+                         const char *dtype_text);
 void product_close(product *p);
+
+/* s: how all went. What is complete takes its place, also where it is only the comparison that
+ * failed. */
+pesc_status product_publish(product *p, pesc_status s);
 
 /* Begins the configuration as a copy of the parent's, forgetting what was there. */
 pesc_status product_begin(product *p);

@@ -136,7 +136,7 @@ static pesc_status add_slot(recipe_sheet *sh, const recipe *r, const slot *s)
     size_t bytes;
     if (!dtype_bytes(spec->dt, (uint64_t)slot_count(s), &bytes) ||
         __builtin_add_overflow(sh->bytes, bytes, &sh->bytes))
-        return fail(PESC_USAGE, "%s: a model of so many parameters cannot be written", r->dir);
+        return fail(PESC_USAGE, "%s: a model of so many parameters cannot be written", r->place);
     sh->n++;
     return PESC_OK;
 }
@@ -168,7 +168,7 @@ pesc_status recipe_plan(recipe_sheet *sh, const recipe *r)
         n++;
     if (n > WEIGHTS_MAX)
         return fail(PESC_USAGE,
-                    "%s: the model would have more than %d tensors, the most pesc reads", r->dir,
+                    "%s: the model would have more than %d tensors, the most pesc reads", r->place,
                     WEIGHTS_MAX);
     sh->rows = mem_alloc(n, sizeof *sh->rows);
     sh->specs = mem_alloc(n, sizeof *sh->specs);
@@ -186,7 +186,7 @@ pesc_status recipe_write(const recipe *r)
     recipe_sheet sh;
     pesc_status s = recipe_plan(&sh, r);
     if (s == PESC_OK)
-        s = modeldir_check_room(r->dir, sh.bytes + OTHER_FILES);
+        s = modeldir_check_room(r->place, sh.bytes + OTHER_FILES);
     if (s == PESC_OK)
         s = stream_write(&(stream_plan){ .dir = r->dir,
                                          .stem = "model",

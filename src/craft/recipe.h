@@ -16,15 +16,16 @@
 typedef struct recipe {
     const parent *from;
     const config *target; /* whose tensors are written */
-    const char *dir;
-    dtype dt;            /* of all but norms, biases and routers; DT_COUNT: as stored */
-    uint64_t seed;       /* of what is made */
-    const peft *lora;    /* folded in, each of its matrices into its linear; NULL: none */
-    const weights *over; /* tensors in the place of the parent's, in its dtypes; NULL: none */
-    bool nf4;            /* what a base in NF4 quantises is rounded through it first */
-    bool double_quant;   /* with nf4 */
-    bool whole_experts;  /* with nf4, but experts are not */
-    bool bare_experts;   /* sparsetral's names: experts.3, not experts.expert_3 */
+    const char *dir;      /* that is written, */
+    const char *place;    /* and what it will be called, for messages */
+    dtype dt;             /* of all but norms, biases and routers; DT_COUNT: as stored */
+    uint64_t seed;        /* of what is made */
+    const peft *lora;     /* folded in, each of its matrices into its linear; NULL: none */
+    const weights *over;  /* tensors in the place of the parent's, in its dtypes; NULL: none */
+    bool nf4;             /* what a base in NF4 quantises is rounded through it first */
+    bool double_quant;    /* with nf4 */
+    bool whole_experts;   /* with nf4, but experts are not */
+    bool bare_experts;    /* sparsetral's names: experts.3, not experts.expert_3 */
 } recipe;
 
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does

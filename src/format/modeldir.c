@@ -6,8 +6,6 @@
 #include "format/gguf.h"
 #include "tokenizer/tokenizer.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -32,49 +30,6 @@ enum {
     N_FILES = sizeof tokenizer_files / sizeof *tokenizer_files,
     N_HASHED = N_FILES - 1,
 };
-
-/* Weights that were being written when their process ended: model.safetensors.tmp.PID. 0: `name` is
- * something else. */
-static pid_t writer_of(const char *name)
-{
-    static const char mark[] = ".safetensors.tmp.";
-    const char *end = strstr(name, mark);
-    long long pid = 0;
-    bool own = end && (str_starts(name, "model") || str_starts(name, "adapter_model"));
-    return own && str_to_i64(end + sizeof mark - 1, 1, INT32_MAX, &pid) ? (pid_t)pid : 0;
-}
-
-static pesc_status sweep(const char *dir, const char *name)
-{
-    pid_t writer = writer_of(name);
-    if (kill(writer, 0) == 0 || errno == EPERM)
-        return fail(PESC_USAGE, "%s: process %ld is writing a model into it", dir, (long)writer);
-    char *path = io_join(dir, name);
-    pesc_status s = path ? io_remove(path) : fail_nomem(dir, strlen(name));
-    mem_free(path);
-    return s;
-}
-
-pesc_status modeldir_check_empty(const char *dir)
-{
-    char **names = NULL;
-    size_t n = 0, others = 0;
-    io_kind kind = io_kind_of(dir);
-    if (kind == IO_NONE)
-        return PESC_OK;
-    if (kind != IO_DIR)
-        return fail(PESC_USAGE, "%s: exists and is not a directory", dir);
-    TRY(io_list(dir, &names, &n));
-    for (size_t i = 0; i < n; i++)
-        others += writer_of(names[i]) == 0;
-    pesc_status s = others
-                        ? fail(PESC_USAGE, "%s: is not empty; choose another output directory", dir)
-                        : PESC_OK;
-    for (size_t i = 0; s == PESC_OK && i < n; i++)
-        s = sweep(dir, names[i]);
-    io_list_free(names, n);
-    return s;
-}
 
 /* The nearest directory above (or at) the path that exists, for mem_free(). */
 static char *existing_above(const char *path)

@@ -1,8 +1,7 @@
 /* modeldir: writing a Hugging Face model directory: everything but the weights themselves. It knows
  * which files are a tokenizer's.
  *
- * A directory is begun empty and its config.json is written last, so that a directory that has one
- * is whole. */
+ * It is written as a draft (io_draft_open), which takes its place as a whole. */
 #ifndef PESC_FORMAT_MODELDIR_H
 #define PESC_FORMAT_MODELDIR_H
 
@@ -12,10 +11,6 @@ enum {
     /* The largest file of weights: what hubs and other programs expect. */
     MODELDIR_SHARD_MB = 5000,
 };
-
-/* PESC_USAGE unless the directory is empty or not there yet. Half-written weights that an
- * interrupted process left there are removed. */
-pesc_status modeldir_check_empty(const char *dir);
 
 /* PESC_DISK, with both figures, when the file system has no room for so many bytes. The directory
  * need not be there yet. */

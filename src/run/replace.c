@@ -118,20 +118,12 @@ static pesc_status check_input(const char *dir, const char *input)
     return s;
 }
 
-pesc_status pesc_model_check_replace(const char *dir, const char *const *inputs, size_t n)
-{
-    status_clear();
-    NEED(dir);
-    NEED_ARRAY(inputs, n);
-    for (size_t i = 0; i < n; i++)
-        if (inputs[i] && *inputs[i] && io_kind_of(inputs[i]) == IO_DIR)
-            TRY(check_input(dir, inputs[i]));
-    if (runstate_kind_of(dir) == RUNSTATE_RUN)
-        return fail(PESC_USAGE, "%s: is the directory of a run; give another -o", dir);
-    return check_content(dir);
-}
+/* ---- what a killed process left ---- */
 
-/* ---- replacing ---- */
+/* While a model is replaced there is DIR.pesc-old beside it: the new one at first, the old one
+ * after the two have changed places. Either way what it holds is in DIR too, but for directories of
+ * the user that were still to be carried over. */
+#define OLD ".pesc-old"
 
 typedef enum entry { ENTRY_FILE, ENTRY_DIR } entry;
 
@@ -157,16 +149,83 @@ static pesc_status carry(const char *from, const char *to, const json_t *files, 
     return s;
 }
 
-static pesc_status exchange(const char *fresh, const char *dir, const json_t *files)
+/* The list is the last file that goes, so one without it is empty. */
+static pesc_status settle_old(const char *old, const char *dir)
 {
-    struct stat old;
-    if (stat(dir, &old) == 0)
-        (void)chmod(fresh, old.st_mode & 07777);
-    TRY(carry(dir, fresh, files, ENTRY_FILE));
-    TRY(io_sync_dir(fresh));
-    TRY(io_swap(fresh, dir));
-    TRY(carry(fresh, dir, files, ENTRY_DIR)); /* `fresh` is now the old one */
-    return io_remove(fresh);
+    char *list = io_join(old, MODELDIR_LIST);
+    json_t *files = NULL;
+    pesc_status s = list ? PESC_OK : fail_nomem(old, sizeof MODELDIR_LIST);
+    bool listed = list && io_kind_of(list) == IO_FILE;
+    if (s == PESC_OK && listed)
+        s = read_list(old, &files);
+    if (s == PESC_OK && listed)
+        s = carry(old, dir, files, ENTRY_DIR);
+    if (s == PESC_OK && (listed || rmdir(old) != 0))
+        s = listed ? io_remove(old)
+                   : fail(PESC_USAGE,
+                          "%s: is not what a killed pesc left there, though it has the name; "
+                          "remove it or rename it",
+                          old);
+    json_decref(files);
+    mem_free(list);
+    return s;
+}
+
+/* Ends what a killed process had begun in the place of `dir`, or undoes it. */
+static pesc_status settle(const char *dir)
+{
+    str old = { 0 }, swapped = { 0 };
+    str_printf(&old, "%s" OLD, dir);
+    str_printf(&swapped, "%s" IO_SWAPPED, dir);
+    pesc_status s = str_ok(&old) && str_ok(&swapped) ? PESC_OK : fail_nomem(dir, strlen(dir));
+    if (s == PESC_OK && io_kind_of(swapped.p) == IO_DIR && io_kind_of(old.p) == IO_NONE)
+        s = io_rename(swapped.p, old.p);
+    if (s == PESC_OK && io_kind_of(old.p) == IO_DIR)
+        s = settle_old(old.p, dir);
+    str_free(&old);
+    str_free(&swapped);
+    return s == PESC_OK ? io_draft_settle(dir) : s;
+}
+
+/* The directory itself, not a link to it: what is beside that counts. */
+static pesc_status settle_real(const char *dir)
+{
+    char *full = NULL;
+    if (io_kind_of(dir) != IO_DIR)
+        return PESC_OK;
+    TRY(io_absolute(&full, dir));
+    pesc_status s = settle(full);
+    mem_free(full);
+    return s;
+}
+
+pesc_status pesc_model_check_replace(const char *dir, const char *const *inputs, size_t n)
+{
+    status_clear();
+    NEED(dir);
+    NEED_ARRAY(inputs, n);
+    if (io_kind_of(dir) == IO_FILE)
+        return io_draft_settle(dir);
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i] && *inputs[i] && io_kind_of(inputs[i]) == IO_DIR)
+            TRY(check_input(dir, inputs[i]));
+    if (runstate_kind_of(dir) == RUNSTATE_RUN)
+        return fail(PESC_USAGE, "%s: is the directory of a run; give another -o", dir);
+    TRY(settle_real(dir));
+    return check_content(dir);
+}
+
+/* ---- replacing ---- */
+
+/* The new model, called `old` already, and `dir` change places. */
+static pesc_status exchange(const char *old, const char *dir, const json_t *files)
+{
+    struct stat there;
+    if (stat(dir, &there) == 0)
+        (void)chmod(old, there.st_mode & 07777);
+    TRY(carry(dir, old, files, ENTRY_FILE));
+    TRY(io_sync_dir(old));
+    return io_swap(old, dir);
 }
 
 pesc_status pesc_model_replace(const char *fresh, const char *dir)
@@ -176,12 +235,22 @@ pesc_status pesc_model_replace(const char *fresh, const char *dir)
     NEED(dir);
     json_t *files = NULL;
     char *full = NULL;
+    str old = { 0 };
     TRY(check_content(dir));
     TRY(read_list(dir, &files));
     pesc_status s = io_absolute(&full, dir);
     if (s == PESC_OK)
-        s = exchange(fresh, full, files);
+        str_printf(&old, "%s" OLD, full);
+    if (s == PESC_OK && !str_ok(&old))
+        s = fail_nomem(dir, strlen(dir));
+    if (s == PESC_OK)
+        s = io_rename(fresh, old.p);
+    if (s == PESC_OK && (s = exchange(old.p, full, files)) != PESC_OK)
+        (void)rename(old.p, fresh); /* as it was */
+    else if (s == PESC_OK)
+        s = settle_old(old.p, full);
     json_decref(files);
     mem_free(full);
+    str_free(&old);
     return s;
 }

@@ -108,22 +108,38 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ "$(ls -A "$BATS_TEST_TMPDIR" | grep -c '^out')" = 1 ]
 }
 
-@test "craft: what an interrupted process left is no obstacle" {
+@test "craft: what an interrupted process left is no obstacle, and a living one is" {
     local out=$BATS_TEST_TMPDIR/out make=(craft "$D/model" --experts 2 --adapter-dim 2 --check false -q)
-    mkdir "$out"
-    touch "$out/model.safetensors.tmp.$BASHPID"
+    mkdir -p "$out" "$out.tmp.pesc-1" # of a process 1, which lives here too, but holds no lock on it
+    touch "$out.tmp.pesc-1/model.safetensors" "$out.tmp.pesc-mine"
+    exec 9< "$out.tmp.pesc-1"
+    flock 9
     pesc "${make[@]}" -o "$out"
-    fails 2 "$out: process $BASHPID is writing a model into it"
-    mv "$out"/model.safetensors.tmp.* "$out/model.safetensors.tmp.2147483646"
-    touch "$out/mine.tmp.2147483646"
-    pesc "${make[@]}" -o "$out"
-    fails 2 "$out: is not empty; give another -o, or --overwrite"
-    [ -e "$out/model.safetensors.tmp.2147483646" ]
-    rm "$out/mine.tmp.2147483646"
+    fails 2 "$out: process 1 is writing a model into it"
+    [ -e "$out.tmp.pesc-1/model.safetensors" ]
+    exec 9<&-
     pesc "${make[@]}" -o "$out"
     [ "$status" = 0 ]
-    [ ! -e "$out/model.safetensors.tmp.2147483646" ]
+    [ ! -e "$out.tmp.pesc-1" ]
+    [ -e "$out.tmp.pesc-mine" ] # a file is no draft
     [ -e "$out/model.safetensors" ]
+}
+
+@test "craft: a directory that cannot be replaced is filled from inside" {
+    local out=$BATS_TEST_TMPDIR/closed/out
+    [ "$(id -u)" != 0 ] || unshare -m true 2> /dev/null || skip "needs a mount, or a user who may not write"
+    mkdir -p "$out"
+    if [ "$(id -u)" = 0 ]; then
+        unshare -m sh -c 'mount --bind "$0" "$0" && "$@" -o "$0"' "$out" "$PESC" craft "$D/model" --experts 2 --adapter-dim 2 --check false -q
+    else
+        chmod 555 "$BATS_TEST_TMPDIR/closed"
+        "$PESC" craft "$D/model" --experts 2 --adapter-dim 2 --check false -q -o "$out"
+        chmod 755 "$BATS_TEST_TMPDIR/closed"
+    fi
+    [ -e "$out/config.json" ]
+    [ -e "$out/.pesc-files.json" ]
+    [ -z "$(ls -A "$out" | grep '^.tmp')" ]
+    "$PESC" info "$out" > /dev/null
 }
 
 @test "craft: the input model and a run are not overwritten" {

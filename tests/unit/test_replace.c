@@ -101,7 +101,11 @@ static void keeps_one_of_the_two_whatever_fails(void **state)
         char which = model_in("old");
         assert_true(which == 'b' || (which == 'a' && s != PESC_OK));
         assert_true(files_there("old/mine"));
-        assert_true(files_there("old/notes/one") || files_there("new/notes/one"));
+        assert_true(files_there("old/notes/one") || files_there("old.pesc-old/notes/one"));
+        must(pesc_model_check_replace(files_path("old"), NULL, 0)); /* ends it, or undoes it */
+        assert_true(files_there("old/notes/one"));
+        assert_false(files_there("old.pesc-old"));
+        assert_int_equal(model_in("old"), which);
     }
     assert_false(fired);
 }

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether the directory exists and is not empty. Half-written weights of an interrupted process do
- * not count: the library removes them. */
+/* The model that replaces another is written under this name beside it. A process that was killed
+ * leaves it, and the library removes it (io_draft_settle). */
+#define FRESH ".tmp.pesc-new"
+
+/* Whether the directory exists and is not empty. What interrupted processes left does not count:
+ * the library removes it. */
 static bool is_occupied(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -21,33 +26,39 @@ static bool is_occupied(const char *dir)
     int n = 0;
     for (const struct dirent *e; n == 0 && (e = readdir(d));)
         n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-             !strstr(e->d_name, ".safetensors.tmp.");
+             strncmp(e->d_name, ".tmp.pesc-", 10) != 0;
     closedir(d);
     return n > 0;
 }
 
-/* Removes a temporary directory and its files. */
+static int discard_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    (void)remove(path);
+    return 0;
+}
+
+/* Removes a directory of ours with all that is in it. */
 static void discard(const char *dir)
 {
-    char path[PATH_MAX];
-    DIR *d = opendir(dir);
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < (int)sizeof path)
-            (void)unlink(path);
-    if (d)
-        closedir(d);
-    (void)rmdir(dir);
+    (void)nftw(dir, discard_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static pesc_status name_fresh(const options *o, const char *path, char fresh[PATH_MAX])
+{
+    if (snprintf(fresh, PATH_MAX - 256, "%s" FRESH, path) >= PATH_MAX - 256)
+        return out_fail(PESC_USAGE, "%s: -o: found a name of %zu bytes, expected a shorter one",
+                        o->cmd->name, strlen(o->output));
+    return PESC_OK;
 }
 
 static pesc_status overwrite(const options *o, replace_fn make, void *ud)
 {
     char real[PATH_MAX], fresh[PATH_MAX]; /* beside the directory itself, not beside a link to it */
     const char *dir = realpath(o->output, real) ? real : o->output;
-    if (snprintf(fresh, sizeof fresh - 256, "%s.XXXXXX", dir) >= (int)sizeof fresh - 256)
-        return out_fail(PESC_USAGE, "%s: -o: found a name of %zu bytes, expected a shorter one",
-                        o->cmd->name, strlen(o->output));
-    if (!mkdtemp(fresh))
-        return out_fail(PESC_DISK, "%s: cannot be written: %s", fresh, strerror(errno));
+    TRY(name_fresh(o, dir, fresh));
     pesc_status st = make(o, fresh, ud);
     if (st == PESC_OK)
         st = pesc_model_replace(fresh, o->output);
@@ -115,10 +126,9 @@ static pesc_status overwrite_file(const options *o, replace_fn make, void *ud)
     char fresh[PATH_MAX], file[PATH_MAX], model[PATH_MAX], real[PATH_MAX];
     if (realpath(o->output, real) && realpath(o->model, model) && strcmp(real, model) == 0)
         return out_fail(PESC_USAGE, "%s: is the model itself; give another -o", o->output);
-    if (snprintf(fresh, sizeof fresh - 256, "%s.XXXXXX", o->output) >= (int)sizeof fresh - 256)
-        return out_fail(PESC_USAGE, "%s: -o: found a name of %zu bytes, expected a shorter one",
-                        o->cmd->name, strlen(o->output));
-    if (!mkdtemp(fresh))
+    TRY(name_fresh(o, o->output, fresh));
+    discard(fresh); /* of a process that was killed */
+    if (mkdir(fresh, 0777) != 0)
         return out_fail(PESC_DISK, "%s: cannot be written: %s", fresh, strerror(errno));
     pesc_status st =
         snprintf(file, sizeof file, "%s/%s", fresh, base_name(o->output)) < (int)sizeof file
@@ -137,6 +147,7 @@ pesc_status replace_file(const options *o, replace_fn make, void *ud)
         return make(o, o->output, ud);
     if (!S_ISREG(there.st_mode))
         return out_fail(PESC_USAGE, "%s: is not a file; give another -o", o->output);
+    TRY(pesc_model_check_replace(o->output, NULL, 0));
     if (!o->overwrite)
         return out_fail(PESC_USAGE, "%s: exists; give another -o, or --overwrite", o->output);
     return overwrite_file(o, make, ud);
