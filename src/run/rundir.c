@@ -8,8 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#define REPLACING ".replacing" /* see rundir.h */
 #define REPLACED ".replaced"
+#define RESTORING ".restoring"
+#define REMOVING ".removing"
 #define DESCRIPTION "run.json"
+#define PROBE ".probe"
 
 struct rundir {
     char *path;
@@ -29,7 +33,7 @@ static const struct {
     { "", "run.yaml" },       { "", "metrics.jsonl" },  { "", "routing.jsonl" },
     { "", "eval.jsonl" },     { "", "records.json" },   { "", "SAVE" },
     { "", "STOP" },           { "tb", "events.out.*" }, { "plots", "loss.*" },
-    { "plots", "experts.*" }, { "", DESCRIPTION },
+    { "plots", "experts.*" }, { "", DESCRIPTION },      { "", PROBE },
 };
 
 static bool name_fits(const char *name, const char *pattern)
@@ -46,19 +50,36 @@ static bool is_own_file(const char *dir, const char *name)
     return false;
 }
 
+static bool is_link_name(const char *name)
+{
+    return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
+}
+
 /* A checkpoint has a manifest that pesc wrote; `latest` and `best` are links to one. */
 static bool is_own_entry(const char *run, const char *name)
 {
     char target[64];
     char *path = io_join(run, name);
     bool own = path && runstate_step_of(name) >= 0 && runstate_kind_of(path) == RUNSTATE_CHECKPOINT;
-    if (path && (strcmp(name, "latest") == 0 || strcmp(name, "best") == 0)) {
+    if (path && is_link_name(name)) {
         ssize_t n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
         own = runstate_step_of(target) >= 0;
     }
     mem_free(path);
     return own || is_own_file("", name);
+}
+
+/* Whether `name` is what a file of the run, a link or a checkpoint is called while it is written.
+ */
+static bool is_half(const char *dir, const char *name)
+{
+    char bare[256];
+    const char *mark = strstr(name, ".tmp.");
+    if (!mark || (size_t)(mark - name) >= sizeof bare)
+        return false;
+    snprintf(bare, sizeof bare, "%.*s", (int)(mark - name), name);
+    return is_own_file(dir, bare) || (!*dir && (runstate_step_of(bare) >= 0 || is_link_name(bare)));
 }
 
 /* Whether the directory is one that rundir_describe() has written to. */
@@ -120,7 +141,7 @@ static pesc_status move_subdir(const char *run, const char *to, const char *sub)
 }
 
 /* Moves every file of the run in `run` to the directory `to`, or removes it where `to` is NULL.
- * run.json is last: where .replaced has it, all of the old run is there. */
+ * run.json is last: what has none is no run. */
 static pesc_status move_run(const char *run, const char *to)
 {
     char **names = NULL;
@@ -156,34 +177,66 @@ static bool has_checkpoint(const char *run)
     return found > 0;
 }
 
-/* Puts an old run back whose replacement never saved a checkpoint, or removes it where one did. */
-static pesc_status settle_replaced(const char *run)
+/* RUN/from becomes RUN/to. */
+static pesc_status rename_aside(const char *run, const char *from, const char *to)
 {
-    char *old = io_join(run, REPLACED);
-    if (!old)
-        return fail_nomem(run, sizeof REPLACED);
-    pesc_status s = PESC_OK;
-    if (io_kind_of(old) == IO_DIR) {
-        bool moved_all = is_run(old), replaced = moved_all && has_checkpoint(run);
-        if (moved_all && !replaced)
-            s = move_run(run, NULL);
-        if (s == PESC_OK && !replaced)
-            s = move_run(old, run);
-        if (s == PESC_OK)
-            s = io_remove(old);
-    }
+    char *a = io_join(run, from), *b = io_join(run, to);
+    pesc_status s = a && b ? io_rename(a, b) : fail_nomem(run, 16);
+    mem_free(a);
+    mem_free(b);
+    return s == PESC_OK ? io_sync_dir(run) : s;
+}
+
+static bool has_aside(const char *run, const char *name)
+{
+    char *path = io_join(run, name);
+    bool there = path && io_kind_of(path) == IO_DIR;
+    mem_free(path);
+    return there;
+}
+
+/* Moves back what is in .restoring, or deletes .removing. */
+static pesc_status end_aside(const char *run, const char *name, bool back)
+{
+    char *old = io_join(run, name);
+    pesc_status s = old ? PESC_OK : fail_nomem(run, 16);
+    if (s == PESC_OK && back)
+        s = move_run(old, run);
+    if (s == PESC_OK && back)
+        s = io_sync_dir(run);
+    if (s == PESC_OK)
+        s = io_remove(old);
     mem_free(old);
     return s;
 }
 
+/* Puts an old run back whose replacement never saved a checkpoint, or removes it where one did. */
+static pesc_status settle_replaced(const char *run)
+{
+    if (has_aside(run, REMOVING))
+        TRY(end_aside(run, REMOVING, false));
+    if (has_aside(run, REPLACING))
+        TRY(rename_aside(run, REPLACING, RESTORING));
+    if (has_aside(run, REPLACED) && has_checkpoint(run)) {
+        TRY(rename_aside(run, REPLACED, REMOVING));
+        TRY(end_aside(run, REMOVING, false));
+    } else if (has_aside(run, REPLACED)) {
+        TRY(move_run(run, NULL));
+        TRY(rename_aside(run, REPLACED, RESTORING));
+    }
+    return has_aside(run, RESTORING) ? end_aside(run, RESTORING, true) : PESC_OK;
+}
+
 static pesc_status move_aside(const char *run)
 {
-    char *old = io_join(run, REPLACED);
-    pesc_status s = old ? io_make_dir(old) : fail_nomem(run, sizeof REPLACED);
+    char *old = io_join(run, REPLACING);
+    pesc_status s = old ? io_make_dir(old) : fail_nomem(run, sizeof REPLACING);
     if (s == PESC_OK)
         s = move_run(run, old);
+    if (s == PESC_OK)
+        s = io_sync_dir(old);
     mem_free(old);
-    return s == PESC_OK ? io_sync_dir(run) : s;
+    return s == PESC_OK ? rename_aside(run, REPLACING, REPLACED) : s;
 }
 
 /* ---- claiming ---- */
@@ -226,7 +279,8 @@ static pesc_status check_content(const rundir *d)
         return PESC_OK;
     TRY(io_list(d->path, &names, &n));
     for (size_t i = 0; i < n; i++)
-        found += strcmp(names[i], "lock") != 0;
+        found +=
+            strcmp(names[i], "lock") != 0 && strcmp(names[i], PROBE) != 0 && !is_half("", names[i]);
     io_list_free(names, n);
     if (found && !d->overwrite)
         return fail(PESC_USAGE,
@@ -298,7 +352,7 @@ pesc_status rundir_claim(rundir **out, const pesc_train_options *o, const char *
 /* A directory that cannot be written is found now, not at the first checkpoint. */
 static pesc_status probe(const char *run)
 {
-    char *path = io_join(run, ".probe");
+    char *path = io_join(run, PROBE);
     if (!path)
         return fail_nomem(run, 16);
     pesc_status s = io_write_file(path, "x", 1);
@@ -308,23 +362,29 @@ static pesc_status probe(const char *run)
     return s;
 }
 
-pesc_status rundir_sweep(const char *run)
+static pesc_status sweep_dir(const char *run, const char *sub)
 {
-    char **names = NULL;
+    char *dir = *sub ? io_join(run, sub) : mem_strdup(run), **names = NULL;
     size_t n = 0;
-    TRY(io_list(run, &names, &n));
-    pesc_status s = PESC_OK;
+    pesc_status s = dir ? PESC_OK : fail_nomem(run, 16);
+    if (s == PESC_OK && io_kind_of(dir) == IO_DIR)
+        s = io_list(dir, &names, &n);
     for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        bool half = str_starts(names[i], "checkpoint-") && strstr(names[i], ".tmp.");
-        char *path = half || str_starts(names[i], ".trash-") || str_starts(names[i], "latest.tmp.")
-                         ? io_join(run, names[i])
-                         : NULL;
+        bool trash = !*sub && (str_starts(names[i], ".trash-") || strcmp(names[i], PROBE) == 0);
+        char *path = trash || is_half(sub, names[i]) ? io_join(dir, names[i]) : NULL;
         if (path)
             s = io_remove(path);
         mem_free(path);
     }
     io_list_free(names, n);
+    mem_free(dir);
     return s;
+}
+
+pesc_status rundir_sweep(const char *run)
+{
+    TRY(sweep_dir(run, "plots"));
+    return sweep_dir(run, "");
 }
 
 pesc_status rundir_begin(rundir *d)

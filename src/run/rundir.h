@@ -3,9 +3,17 @@
  *
  * The directory is locked before anything in it is looked at, so two runs cannot both find it
  * free. --overwrite takes a directory only if it is empty or holds a run. Nothing is removed while
- * the new run can still be refused: rundir_begin() moves the files of the old run to RUN/.replaced,
- * and they are deleted after the first checkpoint of the new one. If the new run ends before that,
- * or is killed, the old run is put back: at every moment one of the two is complete. */
+ * the new run can still be refused: rundir_begin() moves the files of the old run aside, and they
+ * are deleted after the first checkpoint of the new one. If the new run ends before that, or is
+ * killed, the old run is put back: at every moment one of the two is complete.
+ *
+ * Where the old run is says what is to be done with it, so that a process which is killed at any
+ * point leaves no doubt. A directory passes from one name to the next by a rename:
+ *
+ *     RUN/.replacing    files are being moved in: they are moved back
+ *     RUN/.replaced     all of the old run, until the new one has a checkpoint
+ *     RUN/.restoring    it is being moved back
+ *     RUN/.removing     it is being deleted */
 #ifndef PESC_RUN_RUNDIR_H
 #define PESC_RUN_RUNDIR_H
 

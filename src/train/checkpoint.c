@@ -334,6 +334,31 @@ static pesc_status retire_old(checkpoint *c, const checkpoint_state *s)
     return st;
 }
 
+/* `best` leads to the checkpoint with the lowest validation loss, where it is still there. */
+static pesc_status link_best(const checkpoint *c, const checkpoint_state *s)
+{
+    char name[64], there[64] = "";
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)s->best_step);
+    char *path = io_join(c->run, "best"), *to = io_join(c->run, name);
+    pesc_status st = path && to ? PESC_OK : fail_nomem(c->run, sizeof name);
+    bool best = st == PESC_OK && s->best_step > 0 && io_kind_of(to) == IO_DIR;
+    ssize_t n = st == PESC_OK ? readlink(path, there, sizeof there - 1) : 0;
+    there[n > 0 ? n : 0] = '\0';
+    if (best && strcmp(there, name) != 0)
+        st = io_link(name, path);
+    else if (st == PESC_OK && !best && n > 0)
+        st = io_remove(path);
+    mem_free(path);
+    mem_free(to);
+    return st;
+}
+
+pesc_status checkpoint_settle(checkpoint *c, const checkpoint_state *s)
+{
+    TRY(link_best(c, s));
+    return retire_old(c, s);
+}
+
 /* Makes a complete temporary directory the newest checkpoint of the run. */
 static pesc_status publish(const checkpoint *c, const checkpoint_state *s, const char *temp)
 {
@@ -388,6 +413,8 @@ pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s)
     runsums_close(a.sums);
     if (st == PESC_OK && leads)
         st = checkpoint_know_whole(c, s->step);
+    if (st == PESC_OK && leads)
+        st = link_best(c, s);
     if (st == PESC_OK && leads &&
         retire_old(c, s) != PESC_OK) /* the new one is saved all the same */
         log_notice("%s", pesc_last_error());

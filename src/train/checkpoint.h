@@ -58,6 +58,11 @@ pesc_status checkpoint_know_whole(checkpoint *c, int64_t step);
 /* PESC_DISK when the disk has no room for one. */
 pesc_status checkpoint_fits(const checkpoint *c);
 
+/* Makes `best` lead to the best checkpoint that is there, and removes those that are older than the
+ * ones to keep: after each save, and once by a run that goes on, since the one before may have been
+ * killed in between. */
+pesc_status checkpoint_settle(checkpoint *c, const checkpoint_state *s);
+
 /* Called by all processes. It fails for all of them where it fails for one. */
 pesc_status checkpoint_save(checkpoint *c, const checkpoint_state *s);
 

@@ -31,25 +31,11 @@ struct save_thread {
 
 /* ---- writing ---- */
 
-static pesc_status link_best(const checkpoint *c, const checkpoint_state *s)
-{
-    char name[64];
-    if (s->best_step != s->step)
-        return PESC_OK;
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)s->best_step);
-    char *path = io_join(c->run, "best");
-    pesc_status st = path ? io_link(name, path) : fail_nomem(c->run, 64);
-    mem_free(path);
-    return st;
-}
-
 /* dir: NULL unless this process leads. */
 static pesc_status write_files(checkpoint *c, const checkpoint_state *s, rundir *dir)
 {
     TRY(checkpoint_save(c, s));
     pesc_status st = dir ? rundir_saved(dir) : PESC_OK;
-    if (st == PESC_OK && dir)
-        st = link_best(c, s);
     return peers_agree(c->p->m->dev->peers, "ending a checkpoint", st);
 }
 

@@ -262,7 +262,9 @@ static pesc_status begin_logs(pesc_trainer *t)
     const checkpoint_state *s = &t->state;
     TRY(records_check(t));
     TRY(rundir_options(o->output, t->files.saver.yaml));
-    if (!t->files.resumed[0])
+    if (t->files.resumed[0])
+        TRY(checkpoint_settle(&t->files.saver, s));
+    else
         TRY(rundir_describe(o->output, &t->files.saver.about, t->m->dev->name));
     metrics_lengths keep = { { s->metrics_bytes, s->routing_bytes, s->eval_bytes } };
     return metrics_open(&t->files.log, o->output, &keep);

@@ -189,6 +189,20 @@ PY
     [ "$status" != 0 ]
     [ ! -e "$r.new" ]
 }
+@test "train: --resume makes best and retired checkpoints what they should be" {
+    local r=$BATS_TEST_TMPDIR/r best
+    tiny -o "$r" --steps 3 --save-every 1 --keep-checkpoints 0 --eval-data "$G/pesc-a/data.jsonl" --eval-every 1 -q > /dev/null
+    best=$(readlink "$r/best")
+    ln -sfn checkpoint-1 "$r/best" # as if it had been killed before it linked the best, and before it retired the first
+    [ "$best" != checkpoint-1 ]
+    tiny_pesc -o "$r" --resume --steps 3 --save-every 1 --keep-checkpoints 2 --eval-data "$G/pesc-a/data.jsonl" --eval-every 1 -q
+    [ "$status" = 0 ]
+    [ "$(readlink "$r/best")" = "$best" ]
+    [ ! -e "$r/checkpoint-1" ]
+    rm "$r/best"
+    tiny_pesc -o "$r" --resume --steps 3 --save-every 1 --keep-checkpoints 2 --eval-data "$G/pesc-a/data.jsonl" --eval-every 1 -q
+    [ "$(readlink "$r/best")" = "$best" ]
+}
 @test "train: a replacing run that is killed before its first checkpoint leaves the old run" {
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"
