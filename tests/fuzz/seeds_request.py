@@ -9,7 +9,7 @@ import hostile  # noqa: E402
 
 folder = pathlib.Path(sys.argv[1]) / "fuzz_request"
 folder.mkdir(parents=True, exist_ok=True)
-for number, (_, request, _, _) in enumerate(hostile.TABLE):
+for number, ((*_, request), _, _, _) in enumerate(hostile.TABLE):
     if len(request) < 4000:
         (folder / f"hostile-{number}").write_bytes(request)
 (folder / "fields").write_bytes(hostile.completion(
