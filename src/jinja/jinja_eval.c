@@ -74,6 +74,17 @@ jargs jeval_args(jctx *c, const jnode *list)
     return args;
 }
 
+/* What a method of an escaped string gives is escaped too. */
+static jvalue call_method(jctx *c, const jmethod *m, const jargs *args)
+{
+    jvalue v = jbuiltin_call(c, m->fn, m->self, args);
+    if (m->self.kind != J_STR || !m->self.str->markup || jctx_failed(c))
+        return v;
+    for (size_t i = 0; (v.kind == J_LIST || v.kind == J_TUPLE) && i < v.seq->n; i++)
+        v.seq->v[i] = jops_markup(c, v.seq->v[i]);
+    return jops_markup(c, v);
+}
+
 jvalue jeval_call(jctx *c, jvalue callee, const jargs *args)
 {
     if (jctx_failed(c))
@@ -84,7 +95,7 @@ jvalue jeval_call(jctx *c, jvalue callee, const jargs *args)
     case J_FUNCTION:
         return jbuiltin_call(c, callee.fn, jnone(), args);
     case J_METHOD:
-        return jbuiltin_call(c, callee.method->fn, callee.method->self, args);
+        return call_method(c, callee.method, args);
     case J_UNDEFINED:
         return jctx_fail(c, "%s", callee.why);
     default:
@@ -156,6 +167,14 @@ static jvalue eval_concat(jctx *c, const jnode *n)
 
 /* ---- operators ---- */
 
+static bool is_literal(const jnode *n)
+{
+    bool literal = n->kind == N_CONST || n->kind == N_DICT;
+    for (const jnode *part = n->list; literal && part; part = part->next)
+        literal = part->kind == N_CONST;
+    return literal;
+}
+
 static jvalue eval_item(jctx *c, const jnode *n)
 {
     jvalue of = jeval(c, n->a), bounds[3];
@@ -168,6 +187,8 @@ static jvalue eval_item(jctx *c, const jnode *n)
     bounds[1] = n->b->b ? jeval(c, n->b->b) : jnone();
     bounds[2] = n->b->c ? jeval(c, n->b->c) : jnone();
     c->line = n->line;
+    if (is_literal(n->a) && !jctx_failed(c) && of.kind != J_STR) /* jinja2 folds it, and forgives */
+        return jundefined("a literal of this kind has no slices");
     return jops_slice(c, of, bounds);
 }
 

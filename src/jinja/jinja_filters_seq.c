@@ -214,12 +214,32 @@ static jvalue *order_keys(jctx *c, jseq s, jvalue path, bool cased)
     return jctx_failed(c) ? NULL : keys;
 }
 
+/* The keys of sort(), lists of what the attributes give, of which a comma may separate several. So
+ * keys that are undefined are equal, and only what differs must have an order, as with jinja2. */
+static jvalue *sort_keys(jctx *c, jseq s, jvalue path, bool cased)
+{
+    jvalue *keys = jctx_alloc(c, s.n, sizeof *keys);
+    const jstr *names = path.kind == J_STR ? path.str : NULL;
+    for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++)
+        keys[i] = jvalue_seq(c, J_LIST, 1);
+    for (size_t at = 0, n; keys && !jctx_failed(c); at += n + 1) {
+        const char *comma = names ? memchr(names->p + at, ',', names->n - at) : NULL;
+        n = (comma ? (size_t)(comma - names->p) : names ? names->n : 0) - at;
+        jvalue *part = order_keys(c, s, names ? jpython_sub(c, names, at, n) : path, cased);
+        for (size_t i = 0; part && i < s.n && !jctx_failed(c); i++)
+            jseq_add(c, keys[i].seq, part[i]);
+        if (!comma)
+            break;
+    }
+    return jctx_failed(c) ? NULL : keys;
+}
+
 /* sort(reverse, case_sensitive, attribute) */
 FILTER(filter_sort)
 {
     (void)all;
     jseq s = jvalue_iterate(c, self);
-    jvalue *keys = order_keys(c, s, a[2], jvalue_true(c, a[1]));
+    jvalue *keys = sort_keys(c, s, a[2], jvalue_true(c, a[1]));
     size_t *order = keys ? jsort_order(c, keys, s.n, jvalue_true(c, a[0])) : NULL;
     jvalue out = jvalue_seq(c, J_LIST, s.n);
     for (size_t i = 0; order && i < s.n; i++)
@@ -258,6 +278,8 @@ FILTER(filter_unique)
     jvalue out = jvalue_seq(c, J_ITER, 0);
     for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++) {
         bool known = false;
+        if (keys[i].kind == J_LIST || keys[i].kind == J_DICT)
+            return jctx_fail(c, "unhashable type: '%s'", jvalue_type(keys[i]));
         for (size_t k = 0; k < seen.n && !known && !jctx_failed(c); k++)
             known = jvalue_equal(c, seen.v[k], keys[i]);
         if (known)

@@ -108,7 +108,7 @@ FILTER(filter_indent)
 {
     (void)all;
     jbuf b = { .c = c }, indent = { .c = c };
-    const jstr *s = text_of(c, self);
+    const jstr *s = jbuiltin_str(c, self);
     if (a[0].kind == J_STR)
         jbuf_str(&indent, a[0].str);
     else
@@ -145,15 +145,18 @@ FILTER(filter_center)
 FILTER(filter_truncate)
 {
     (void)all;
-    const jstr *s = text_of(c, self);
     const jstr *end = a[2].kind == J_MISSING ? NULL : jbuiltin_str(c, a[2]);
     static const jstr dots = { .p = "...", .n = 3, .chars = 3 };
     end = end ? end : &dots;
     int64_t length = jbuiltin_int(c, a[0], 255), leeway = jbuiltin_int(c, a[3], 5);
     if (length < (int64_t)end->chars || leeway < 0)
         return jctx_fail(c, "truncate needs a length that its end fits in");
-    if ((int64_t)s->chars <= length + leeway)
-        return jpython_sub(c, s, 0, s->n);
+    int64_t n_self = self.kind == J_UNDEFINED && jctx_may_use(c, self) ? 0 : jvalue_length(self);
+    if (n_self < 0)
+        return jctx_fail(c, "an object of type '%s' has no length", jvalue_type(self));
+    if (n_self <= length + leeway)
+        return self.kind == J_UNDEFINED ? jvalue_text(c, "") : self;
+    const jstr *s = jbuiltin_str(c, self);
     size_t n = jpython_offset(s, (size_t)length - end->chars);
     if (!jvalue_true(c, a[1])) {
         size_t space = n;

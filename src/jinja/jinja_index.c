@@ -138,7 +138,7 @@ jvalue jops_path(jctx *c, jvalue of, jvalue path)
 /* ---- slices ---- */
 
 typedef struct range {
-    int64_t start, step, n;
+    int64_t start, stop, step, n;
 } range;
 
 /* An index of a slice, within the bounds: from low to high. */
@@ -159,9 +159,9 @@ static range resolve(jctx *c, int64_t n, const jvalue bounds[3])
     int64_t low = down ? -1 : 0, high = down ? n - 1 : n;
     r.start = bounds[0].kind == J_NONE ? (down ? high : low)
                                        : clamp(jbuiltin_int(c, bounds[0], 0), n, low, high);
-    int64_t stop = bounds[1].kind == J_NONE ? (down ? low : high)
-                                            : clamp(jbuiltin_int(c, bounds[1], 0), n, low, high);
-    int64_t reach = down ? r.start - stop : stop - r.start;
+    r.stop = bounds[1].kind == J_NONE ? (down ? low : high)
+                                      : clamp(jbuiltin_int(c, bounds[1], 0), n, low, high);
+    int64_t reach = down ? r.start - r.stop : r.stop - r.start;
     uint64_t stride = down ? 0 - (uint64_t)r.step : (uint64_t)r.step;
     if (reach > 0)
         r.n = (int64_t)(((uint64_t)reach - 1) / stride) + 1;
@@ -189,14 +189,21 @@ jvalue jops_slice(jctx *c, jvalue of, const jvalue bounds[3])
         return jundefined("");
     if (of.kind == J_UNDEFINED)
         return jctx_fail(c, "%s", of.why);
+    if (of.kind == J_DICT)
+        return jctx_fail(c, "unhashable type: 'slice'");
     if (of.kind != J_STR && of.kind != J_LIST && of.kind != J_TUPLE && of.kind != J_RANGE)
-        return absent(c, of, jvalue_text(c, "slice"));
+        return jctx_fail(c, "'%s' object is not subscriptable", jvalue_type(of));
     range r = resolve(c, jvalue_length(of), bounds);
     if (jctx_failed(c))
         return jundefined("");
     if (of.kind == J_STR)
         return slice_string(c, of.str, r);
-    jvalue out = jvalue_seq(c, of.kind == J_RANGE ? J_LIST : of.kind, (size_t)r.n);
+    jvalue out = jvalue_seq(c, of.kind, (size_t)r.n);
+    if (of.kind == J_RANGE && !jctx_failed(c)) {
+        out.seq->step = of.seq->step * r.step;
+        out.seq->start = of.seq->start + r.start * of.seq->step;
+        out.seq->stop = of.seq->start + r.stop * of.seq->step;
+    }
     for (int64_t i = 0; i < r.n && jctx_step(c, 1); i++)
         jseq_add(c, out.seq, of.seq->v[r.start + i * r.step]);
     return out;

@@ -101,7 +101,9 @@ static void repr_any(jbuf *b, jvalue v)
         put_float(b, v.f);
         break;
     case J_STR:
+        jbuf_puts(b, v.str->markup ? "Markup(" : "");
         repr_str(b, v.str);
+        jbuf_puts(b, v.str->markup ? ")" : "");
         break;
     case J_LIST:
     case J_TUPLE:

@@ -37,30 +37,30 @@ KIND_TEST(test_callable, self.kind == J_MACRO || self.kind == J_FUNCTION || self
                              self.kind == J_UNDEFINED || self.kind == J_LOOP)
 KIND_TEST(test_escaped, self.kind == J_STR && self.str->markup)
 
-static jvalue remainder_is(jctx *c, jvalue v, jvalue by, bool zero)
+static jvalue remainder_is(jctx *c, jvalue v, jvalue by, int wanted)
 {
     jvalue rest = jops_binary(c, '%', v, by);
     if (!jctx_failed(c) && !jvalue_is_number(rest))
         return jctx_fail(c, "the test needs a number, found '%s'", jvalue_type(v));
-    return jbool(!jctx_failed(c) && (jvalue_float(rest) == 0) == zero);
+    return jbool(!jctx_failed(c) && jvalue_float(rest) == wanted);
 }
 
 TEST(test_even)
 {
     (void)a, (void)all;
-    return remainder_is(c, self, jint(2), true);
+    return remainder_is(c, self, jint(2), 0);
 }
 
 TEST(test_odd)
 {
     (void)a, (void)all;
-    return remainder_is(c, self, jint(2), false);
+    return remainder_is(c, self, jint(2), 1);
 }
 
 TEST(test_divisibleby)
 {
     (void)all;
-    return remainder_is(c, self, a[0], true);
+    return remainder_is(c, self, a[0], 0);
 }
 
 TEST(test_in)

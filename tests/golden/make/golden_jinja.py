@@ -4,6 +4,7 @@
 Run in a Python that has jinja2. tests/unit/test_jinja.c renders the same templates and compares.
 Each case is a template of our own, with the variables below; its answer is a text, or "error".
 """
+import copy
 import datetime
 import functools
 import json
@@ -57,7 +58,7 @@ def compiled(template, now):
 def render(case):
     """{"text", "generation"} or {"error", "raised"}."""
     try:
-        text = compiled(case["template"], tuple(case["now"])).render(**case["trusted"], **case["variables"])
+        text = compiled(case["template"], tuple(case["now"])).render(**case["trusted"], **copy.deepcopy(case["variables"]))
     except Raised as e:
         return {"error": str(e), "raised": True}
     except Exception as e:  # any failure of the template is one for pesc too
