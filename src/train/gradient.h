@@ -29,8 +29,11 @@ typedef struct gradient_shape {
     int64_t wanted; /* groups, had there been fewer processes */
 } gradient_shape;
 
-typedef struct gradient gradient;
-typedef struct gradient_time gradient_time;
+/* How long exchanges took, from when all processes had something to exchange, and the part of it
+ * during which backward did not wait for it. */
+typedef struct gradient_time {
+    double seconds, hidden;
+} gradient_time;
 
 /* What each micro-batch of a step adds to the numbers of the step, beside its gradient: a record of
  * `bytes` for each, of which a process fills in those of its own. */
@@ -52,13 +55,7 @@ struct reducer {
     void (*close)(reducer *r);
 };
 
-/* How long exchanges took, from when all processes had something to exchange, and the part of it
- * during which backward did not wait for it. */
-struct gradient_time {
-    double seconds, hidden;
-};
-
-struct gradient {
+typedef struct gradient {
     params *p; /* borrowed */
     gradient_shape shape;
     reducer *reducer;             /* NULL: one process */
@@ -73,7 +70,7 @@ struct gradient {
     int32_t micro;   /* at hand */
     int64_t group;   /* and its group; -1: none was computed yet */
     int32_t waiting; /* partial sums in use */
-};
+} gradient;
 
 /* Micro-batches of a step, at most. */
 int64_t gradient_micros(const pesc_train_options *o);

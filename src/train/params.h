@@ -141,13 +141,12 @@ void params_close(params *p); /* NULL is allowed */
 /* One parameter's part of a buffer. Of divided master weights there is none: data is NULL. */
 tensor params_master(const params *p, const param *q);
 tensor params_grad(const params *p, const param *q);
-void params_zero_grad(params *p);
 
 /* Zeroes the place of a stage of the window. The place of embeddings that are also the head is
  * zeroed with stage 0. */
 void params_start_stage(params *p, int32_t stage);
 
-/* As params_zero_grad() of a whole buffer, but for what the step's first forward
+/* Zeroes a whole buffer of gradients, but for what the step's first forward
  * (train_input.first) writes instead of adding to: the adapters, which are most of what PESC
  * trains. */
 void params_start_grad(params *p);

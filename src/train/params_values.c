@@ -59,11 +59,6 @@ void params_write_back(params *p)
             dev->op->convert(dev, p->list[i].into, params_master(p, &p->list[i]));
 }
 
-void params_zero_grad(params *p)
-{
-    p->m->dev->op->zero(p->m->dev, p->grad.data, tensor_bytes(&p->grad));
-}
-
 void params_start_grad(params *p)
 {
     const ops *op = p->m->dev->op;

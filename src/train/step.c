@@ -56,13 +56,18 @@ static train_input input_of(const micro_batch *b)
                           .n_targets = b->n_targets };
 }
 
+/* Records of the batch that begins at `first` of `n`. */
+static int32_t batch_at(const pesc_trainer *t, uint64_t first, uint64_t n)
+{
+    uint64_t left = n > first ? n - first : 0, most = (uint64_t)t->opt.batch;
+    return (int32_t)(left < most ? left : most);
+}
+
 /* How many records a step has, and which is its first. */
 static int32_t records_of(const pesc_trainer *t, int64_t step, uint64_t *first)
 {
     *first = (uint64_t)(step * t->opt.batch + t->state.data_offset);
-    uint64_t left = t->length.records > *first ? t->length.records - *first : 0,
-             most = (uint64_t)t->opt.batch;
-    return (int32_t)(left < most ? left : most);
+    return batch_at(t, *first, t->length.records);
 }
 
 /* Reads the records of the next step, while the device computes this one. */
@@ -251,18 +256,10 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 
 /* ---- validation ---- */
 
-/* How many records of the validation data follow, at most a batch. */
-static int32_t validation_left(const pesc_trainer *t, uint64_t first)
-{
-    uint64_t n = dataset_count(t->eval_data), most = (uint64_t)t->opt.batch;
-    uint64_t left = n > first ? n - first : 0;
-    return (int32_t)(left < most ? left : most);
-}
-
 static void read_validation_ahead(void *trainer)
 {
     pesc_trainer *t = trainer;
-    int32_t count = validation_left(t, t->eval_next);
+    int32_t count = batch_at(t, t->eval_next, dataset_count(t->eval_data));
     if (count)
         batch_read_ahead(t->eval_batch, t->eval_next, count);
 }
@@ -304,7 +301,7 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
         if (stop)
             return PESC_STOPPED;
         t->eval_next = first + (uint64_t)t->opt.batch;
-        TRY(batch_load(t->eval_batch, first, validation_left(t, first)));
+        TRY(batch_load(t->eval_batch, first, batch_at(t, first, n)));
         TRY(validate_batch(t, &sum));
         *targets += batch_targets(t->eval_batch);
         log_progress("validation", first, n);
@@ -345,27 +342,6 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
     return PESC_OK;
 }
 
-/* ---- saving ---- */
-
-typedef struct due {
-    bool save, must; /* must: a failure ends the run */
-} due;
-
-static pesc_status save_if_due(pesc_trainer *t, due d, pesc_step *out)
-{
-    bool save = d.save || d.must, saved = false;
-    out->saved = save_settle(t, save);
-    if (!save)
-        return PESC_OK;
-    pesc_status s = save_step(t, d.must, &saved);
-    out->saved = out->saved || saved;
-    if (s == PESC_OK || d.must)
-        return s;
-    log_notice("step %lld: could not be saved: %s; the run goes on and tries again",
-               (long long)t->state.step, pesc_last_error());
-    return PESC_OK;
-}
-
 /* ---- one step ---- */
 
 /* What the user asks for meanwhile; a stop saves too. */
@@ -400,10 +376,20 @@ static pesc_status step(pesc_trainer *t, pesc_step *out)
     request asked = REQUEST_NONE;
     TRY(find_request(t, &asked));
     bool stop = asked == REQUEST_STOP;
-    due d = { .save = best || asked == REQUEST_SAVE ||
-                      (s->step && o->save_every && s->step % o->save_every == 0),
-              .must = stop || (is_finished(t) && !s->eval_due) };
-    TRY(save_if_due(t, d, out));
+    bool must = stop || (is_finished(t) && !s->eval_due); /* a failure ends the run */
+    bool save = must || best || asked == REQUEST_SAVE ||
+                (s->step && o->save_every && s->step % o->save_every == 0);
+    out->saved = save_settle(t, save);
+    if (save) {
+        bool saved = false;
+        pesc_status st = save_step(t, must, &saved);
+        out->saved = out->saved || saved;
+        if (st != PESC_OK && must)
+            return st;
+        if (st != PESC_OK)
+            log_notice("step %lld: could not be saved: %s; the run goes on and tries again",
+                       (long long)s->step, pesc_last_error());
+    }
     double beside = clock_seconds() - began;
     out->save_seconds = beside - out->eval_seconds;
     t->speed.beside += beside;

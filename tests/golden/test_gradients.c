@@ -3,6 +3,7 @@
  * gradient that is wrong anywhere cannot predict both. Everything trains: base weights, routers,
  * experts, adapters and LoRA on every linear (with B drawn at random, so that A has a gradient). */
 #include "model/loss.h"
+#include "support/training.h"
 #include "train/params.h"
 
 #include "support/check.h"
@@ -225,7 +226,7 @@ static void gradients_equal_differences(void **state)
     const fixture *f = *state;
     trial t;
     open_trial(&t, f);
-    params_zero_grad(t.p);
+    training_zero_grads(t.p);
     loss_of(&t, true);
     memcpy(t.settled, t.counts, sizeof t.counts);
     float *grad = malloc((size_t)t.p->n * sizeof *grad), *direction = malloc((size_t)t.p->n * 4);

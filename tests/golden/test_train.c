@@ -5,6 +5,7 @@
  * by one bit. */
 #include "arch/bind.h"
 #include "model/loss.h"
+#include "support/training.h"
 #include "train/params.h"
 
 #include "support/check.h"
@@ -256,7 +257,7 @@ static void trajectory_equals_torch(void **state)
         json_t *want = json_array_get(steps, i);
         pack(&b, data.lines + i * batch, (int32_t)batch, by_sequence);
         b.in.aux_weight = (float)coef;
-        params_zero_grad(o.p);
+        training_zero_grads(o.p);
         must(model_train(o.m, o.t, &b.in, &out));
         assert_true(out.finite);
         near(run, (int)i, "ce", out.ce, number(want, "ce"));

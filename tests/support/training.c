@@ -34,3 +34,8 @@ pesc_train_options training_options(const char *const *data, const char *output)
     o.warmup_steps = 0;
     return o;
 }
+
+void training_zero_grads(params *p)
+{
+    p->m->dev->op->zero(p->m->dev, p->grad.data, tensor_bytes(&p->grad));
+}

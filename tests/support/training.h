@@ -15,6 +15,8 @@ typedef struct training {
 training training_open(const char *where, const char *model, const train_spec *spec);
 void training_close(training *t);
 
+void training_zero_grads(params *p); /* all of them */
+
 /* The options of a run of four short steps, which a test may change. */
 pesc_train_options training_options(const char *const *data, const char *output);
 

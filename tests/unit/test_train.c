@@ -3,6 +3,7 @@
  * gradients of single ones; what is frozen stays; PESC's router and `down` start with gradients of
  * exactly zero. That the numbers are right is for tests/golden. */
 #include "model/loss.h"
+#include "support/training.h"
 #include "train/params.h"
 
 #include "support/check.h"
@@ -177,7 +178,7 @@ static train_output run(tuned *t, int first, int n, keep_counts keep, float aux)
 
 static float *gradients(tuned *t, keep_counts keep)
 {
-    params_zero_grad(t->p);
+    training_zero_grads(t->p);
     run(t, 0, SEQS, keep, 0.5F);
     size_t bytes = tensor_bytes(&t->p->grad);
     float *g = malloc(bytes), most = 0;
@@ -250,12 +251,12 @@ static void threads_do_not_matter(void **state)
 static void packed_equals_single(void **state)
 {
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32", .all = true });
-    params_zero_grad(t.p);
+    training_zero_grads(t.p);
     double packed = run(&t, 0, SEQS, one_of_each, 0).ce, single = 0, most = 0;
     size_t bytes = tensor_bytes(&t.p->grad);
     float *want = malloc(bytes);
     memcpy(want, t.p->grad.data, bytes);
-    params_zero_grad(t.p);
+    training_zero_grads(t.p);
     for (int i = 0; i < SEQS; i++)
         single += run(&t, i, 1, one_of_each, 0).ce;
     assert_float_equal(packed, single, 1e-6 * packed);
@@ -273,7 +274,7 @@ static void loss_alone_is_the_same(void **state)
 {
     tuned t = open_tuned(one, *state, (setup){ .base = "f32", .compute = "f32" });
     train_output a = run(&t, 2, 1, nothing, 0), b;
-    params_zero_grad(t.p);
+    training_zero_grads(t.p);
     token_seq seq = { .ids = ids + cuts[2], .n = cuts[3] - cuts[2] };
     for (int32_t i = 0; i < seq.n; i++)
         out_rows[i] = i;
@@ -371,7 +372,7 @@ static void pesc_starts_with_zero_gradients(void **state)
     while (strcmp(r->name, "camelidae") != 0)
         r++;
     tuned t = open_tuned(one, r, (setup){ .base = "f32", .compute = "f32", .fresh = true });
-    params_zero_grad(t.p);
+    training_zero_grads(t.p);
     run(&t, 0, SEQS, nothing, 0);
     for (size_t i = 0; i < t.p->n_list; i++) {
         const param *q = &t.p->list[i];
