@@ -11,48 +11,48 @@
 /* ---- pesc_craft_options: a sparse model from a dense one ---- */
 
 #define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
-    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, "craft",                                    \
+    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, METHOD, "craft",                            \
       "experts are adapters on the output of the FFN, or full copies of the FFN")                  \
     PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "craft",                                                   \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "craft",                                           \
       "seed of the random initial values of routers and adapters")                                 \
-    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "craft",                                         \
+    X(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, OUTPUT, "craft",                                 \
       "dtype of the weights that are written; as stored if absent, bf16 where they are quantised") \
-    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "craft",                                         \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, MODEL, "craft",                                  \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
-    X(BOOL, check, "true", YES_NO, 0, "craft",                                                     \
+    X(BOOL, check, "true", YES_NO, 0, OUTPUT, "craft",                                             \
       "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, "craft",                                               \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "craft",                                        \
       "directory of the base of a run, where it is not at the recorded path")                      \
-    X(CHOICE, activation, "gelu", ONE_OF("gelu|silu|relu"), 0, "craft",                            \
+    X(CHOICE, activation, "gelu", ONE_OF("gelu|silu|relu"), 0, METHOD, "craft",                    \
       "activation of the adapters")                                                                \
-    X(CHOICE, router, "softmax-after", ONE_OF("softmax-after|softmax-before"), 0, "craft",         \
+    X(CHOICE, router, "softmax-after", ONE_OF("softmax-after|softmax-before"), 0, METHOD, "craft", \
       "gates of adapters: the softmax of the k chosen logits, as in Mixtral, or the k largest of " \
       "the softmax of all logits, not renormalised, as in Switch")                                 \
-    X(WORDS, layers, "all", NAMED("LIST"), 0, "craft",                                             \
+    X(WORDS, layers, "all", NAMED("LIST"), 0, METHOD, "craft",                                     \
       "layers that become sparse: all, or numbers and ranges that count from 0, such as 0-11,20")
 
 /* ---- pesc_export_options: merge and export ---- */
 
 #define PESC_EXPORT_OPTIONS(X, ALSO)                                                               \
-    X(TEXT, lora, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, MODEL, "merge export",                                 \
       "directory of a PEFT adapter; the one in the model's directory if absent")                   \
-    X(CHOICE, merge_base, NONE, ONE_OF("original|nf4-dequant"), 0, "merge export",                 \
+    X(CHOICE, merge_base, NONE, ONE_OF("original|nf4-dequant"), 0, MODEL, "merge export",          \
       "add a LoRA to the stored weights, or to those weights after quantisation to NF4 and back; " \
       "if absent, to the weights it was trained on")                                               \
-    X(BOOL, double_quant, "true", YES_NO, 0, "merge export",                                       \
+    X(BOOL, double_quant, "true", YES_NO, 0, MODEL, "merge export",                                \
       "with nf4-dequant: quantise the scales too")                                                 \
-    X(CHOICE, dtype, NONE, ONE_OF("f32|f16|bf16|q8_0|q4_0|q4_k|q6_k"), 0, "export",                \
+    X(CHOICE, dtype, NONE, ONE_OF("f32|f16|bf16|q8_0|q4_0|q4_k|q6_k"), 0, OUTPUT, "export",        \
       "dtype of the weights that are written (f16 and q..: with gguf); as stored if absent, bf16 " \
       "where they are quantised")                                                                  \
-    ALSO(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, "merge",                                      \
+    ALSO(CHOICE, dtype, NONE, ONE_OF("bf16|f32"), 0, OUTPUT, "merge",                              \
          "dtype of the weights that are written; as stored if absent, bf16 where they are "        \
          "quantised")                                                                              \
-    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, "merge export",                                  \
+    X(TEXT, tokenizer, NONE, NAMED("PATH"), PATH, MODEL, "merge export",                           \
       "directory or file from which tokenizer files are copied; the model's own if absent")        \
-    X(BOOL, check, "true", YES_NO, 0, "merge export",                                              \
+    X(BOOL, check, "true", YES_NO, 0, OUTPUT, "merge export",                                      \
       "open both models and compare their logits; needs the memory to run each of them")           \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, "merge export",                                        \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "merge export",                                 \
       "directory of the base of a run, where it is not at the recorded path")
 
 /* clang-format on */

@@ -6,14 +6,8 @@
 #error "include <pesc/pesc.h>, which includes this file"
 #endif
 
-/* The options of the command that belong to no function of this library. */
-typedef struct pesc_command_options {
-    size_t size;
-    PESC_COMMAND_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
-    PESC_COMMON_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
-} pesc_command_options;
-
-/* The structs of options: NAME, value, name, the last field they had in the first release. */
+/* The structs of options: NAME, value, name, the last field they had in the first release. 10 is
+ * the number that a program may give to rows of its own. */
 #define PESC_OPTION_STRUCTS(X)                                                                     \
     X(LOAD, 0, load, whole_experts)                                                                \
     X(CRAFT, 1, craft, check)                                                                      \
@@ -25,7 +19,6 @@ typedef struct pesc_command_options {
     X(ROUTES, 7, routes, seq_len)                                                                  \
     X(ESFT_SCORE, 8, esft_score, model)                                                            \
     X(ESFT_SELECT, 9, esft_select, budget)                                                         \
-    X(COMMAND, 10, command, help)                                                                  \
     X(BENCHMARK, 11, benchmark, output)                                                            \
     X(SERVE, 12, serve, log_json)                                                                  \
     X(COST, 13, cost, base)                                                                        \
@@ -75,8 +68,30 @@ enum {
     PESC_OPTION_DECIDES = 1,
     PESC_OPTION_LENGTH = 2,
     PESC_OPTION_PATH = 4,
-    PESC_OPTION_UNSAVED = 8
+    PESC_OPTION_UNSAVED = 8,
+    PESC_OPTION_GROUP = 8 /* flags >> PESC_OPTION_GROUP: the pesc_option_group */
 };
+
+/* The headings of a command's help, in their order. */
+#define PESC_OPTION_GROUPS(X)                                                                      \
+    X(INPUT, 0, "input")                                                                           \
+    X(MODEL, 1, "model")                                                                           \
+    X(DATA, 2, "data")                                                                             \
+    X(METHOD, 3, "method")                                                                         \
+    X(SCHEDULE, 4, "schedule and optimiser")                                                       \
+    X(SAMPLING, 5, "sampling")                                                                     \
+    X(TASKS, 6, "evaluation")                                                                      \
+    X(SERVER, 7, "server")                                                                         \
+    X(MEASURE, 8, "measurement")                                                                   \
+    X(MACHINE, 9, "device, memory and processes")                                                  \
+    X(OUTPUT, 10, "output")                                                                        \
+    X(COMMAND, 11, "command")
+typedef enum pesc_option_group {
+#define PESC_OPTION_GROUP_ENUM(NAME, value, title) PESC_OPTION_##NAME = value,
+    PESC_OPTION_GROUPS(PESC_OPTION_GROUP_ENUM)
+#undef PESC_OPTION_GROUP_ENUM
+        PESC_OPTION_N_GROUPS
+} pesc_option_group;
 
 typedef struct pesc_option {
     const char *key;
@@ -91,8 +106,8 @@ typedef struct pesc_option {
     double min, max;    /* of numbers */
 } pesc_option;
 
-/* All rows, in the order of options.h but with those of PESC_LOAD_OPTIONS and PESC_COMMON_OPTIONS
- * at the end. Valid as long as the library. */
+/* All rows, in the order of options.h but with those of PESC_LOAD_OPTIONS at the end. Valid as long
+ * as the library. */
 const pesc_option *pesc_option_rows(size_t *n);
 
 /* Sets the row's field in its struct from what a user wrote. A text is borrowed, not copied.

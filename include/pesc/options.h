@@ -1,6 +1,7 @@
-/* options: every option of the library and of the command, one row each.
+/* options: every option of the library, one row each. (What only the command has is in
+ * src/cli/opt/opt_rows.h.)
  *
- *     X(kind, key, default, accepts, flags, commands, help)
+ *     X(kind, key, default, accepts, flags, group, commands, help)
  *
  * A row is the only place where an option is written down. From it come the field of the public
  * struct, its default and range check, the key in a YAML file, the flag of the command (--lora-r
@@ -25,6 +26,7 @@
  *           LENGTH: only if the schedule depends on the number of steps;
  *           PATH: a file or directory, which run.yaml records as an absolute path;
  *           UNSAVED: concerns one call and is not recorded in run.yaml; or 0
+ * group     the heading under which the help of a command lists it: see pesc_option_group
  * commands  names of the commands that take the option, separated by spaces; "*" is every command,
  *           "" is none (a field of the C API alone)
  * help      what the option means. It is also the documentation of the field.
@@ -53,24 +55,24 @@
 
 /* The shape of a sparse model: craft makes it, train must be able to name it. */
 #define PESC_EXPERT_ROWS(X, commands, flags, note)                                                 \
-    X(INT, experts, "8", RANGE(0, 4096), flags, commands,                                          \
+    X(INT, experts, "8", RANGE(0, 4096), flags, METHOD, commands,                                  \
       "number of experts of a layer" note)                                                         \
-    X(INT, top_k, "2", RANGE(0, 4096), flags, commands,                                            \
+    X(INT, top_k, "2", RANGE(0, 4096), flags, METHOD, commands,                                    \
       "number of experts that process a token" note)                                               \
-    X(INT, adapter_dim, "512", RANGE(0, 4194304), flags, commands,                                 \
+    X(INT, adapter_dim, "512", RANGE(0, 4194304), flags, METHOD, commands,                         \
       "width of an adapter" note)                                                                  \
-    X(REAL, adapter_scale, "1", RANGE(-1e6, 1e6), flags, commands,                                 \
+    X(REAL, adapter_scale, "1", RANGE(-1e6, 1e6), flags, METHOD, commands,                         \
       "factor on the output of the adapters; 0.25 in the published models" note)
 
 /* How instruction records are read. */
 #define PESC_RECORD_ROWS(X, commands, flags)                                                       \
-    X(TEXT, format, NONE, NAMED("NAME"), flags, commands,                                          \
+    X(TEXT, format, NONE, NAMED("NAME"), flags, DATA, commands,                                    \
       "format of the records; detected from the first record if absent")                           \
-    X(CHAT, template, NONE, NAMED("NAME"), flags, commands,                                        \
+    X(CHAT, template, NONE, NAMED("NAME"), flags, DATA, commands,                                  \
       "chat format in which records are written; the model's own if absent")
 
 #define PESC_REASONING_ROW(X, commands, flags)                                                     \
-    X(BOOL, keep_reasoning, "false", YES_NO, flags, commands,                                      \
+    X(BOOL, keep_reasoning, "false", YES_NO, flags, DATA, commands,                                \
       "keep reasoning_content of messages, as <think> before the answer; else it is left out")
 
 /* ---- pesc_load_options: how a model is opened ---- */
@@ -78,33 +80,33 @@
 #define PESC_OPENING "generate chat logits perplexity eval routes info esft bench serve"
 
 #define PESC_LOAD_OPTIONS(X, ALSO)                                                                 \
-    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, PESC_OPENING " compare",         \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4|stored"), 0, MODEL, PESC_OPENING " compare",  \
       "how weights are held in memory; if absent, a run as it was trained, any other model as "    \
       "stored, but f16 as f32, and on a GPU a GGUF's quantised weights as bf16 (f32 if it does "   \
       "not multiply bf16) and, where it computes in bf16, f32 as bf16; stored: the same, but "     \
       "quantised weights and f32 always as f32")                                                   \
-    X(BOOL, double_quant, "true", YES_NO, 0, PESC_OPENING " compare",                              \
+    X(BOOL, double_quant, "true", YES_NO, 0, MODEL, PESC_OPENING " compare",                       \
       "with nf4: quantise the scales too")                                                         \
-    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, PESC_OPENING " compare",                 \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, MODEL, PESC_OPENING " compare",          \
       "dtype of the activations; if absent, of a run as it was trained, else bf16 on a GPU and "   \
       "f32 on a CPU; logits and compare: f32")                                                     \
-    X(TEXT, lora, NONE, NAMED("DIR"), PATH,                                                        \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, MODEL,                                                 \
       "generate chat logits perplexity eval routes info esft bench",                               \
       "directory of a PEFT adapter to apply")                                                      \
-    X(TEXT, patch, NONE, NAMED("DIR"), PATH,                                                       \
+    X(TEXT, patch, NONE, NAMED("DIR"), PATH, MODEL,                                                \
       "generate chat logits perplexity eval routes info esft bench train plan",                    \
       "directory of an expert patch to apply")                                                     \
-    X(BOOL, whole_experts, "false", YES_NO, 0, "",                                                 \
+    X(BOOL, whole_experts, "false", YES_NO, 0, MODEL, "",                                          \
       "with nf4: hold full experts as they are stored, so that they can train")                    \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, PESC_OPENING,                                          \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, PESC_OPENING,                                   \
       "directory of the base of a run, where it is not at the recorded path")                      \
-    X(BOOL, merge_lora, "false", YES_NO, 0, "",                                                    \
+    X(BOOL, merge_lora, "false", YES_NO, 0, MODEL, "",                                             \
       "the model is not to be trained, and with compute_dtype bf16 a LoRA is added to the "        \
       "weights, which rounds them once more; with nf4 it is held in bf16 instead")                 \
-    ALSO(BOOL, merge_lora, "true", YES_NO, 0, "generate chat perplexity eval routes bench serve",  \
+    ALSO(BOOL, merge_lora, "true", YES_NO, 0, MODEL, "generate chat perplexity eval routes bench serve", \
       "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "     \
       "them once more and saves its products; with nf4 it is held in bf16 instead")                \
-    X(BOOL, shard_base, "false", YES_NO, 0, "",                                                    \
+    X(BOOL, shard_base, "false", YES_NO, 0, MODEL, "",                                             \
       "the model is to be trained by the processes that its device has joined: each keeps a part " \
       "of every layer's matrices, and the model cannot be used otherwise")
 
@@ -115,47 +117,47 @@
 /* ---- pesc_sample_options: generating text ---- */
 
 #define PESC_SAMPLE_OPTIONS(X, ALSO)                                                               \
-    X(INT, max_tokens, "256", RANGE(1, 2147483647), 0, "generate",                                 \
+    X(INT, max_tokens, "256", RANGE(1, 2147483647), 0, SAMPLING, "generate",                       \
       "maximum number of tokens to generate")                                                      \
-    ALSO(INT, max_tokens, "1024", RANGE(1, 2147483647), 0, "chat",                                 \
+    ALSO(INT, max_tokens, "1024", RANGE(1, 2147483647), 0, SAMPLING, "chat",                       \
       "maximum number of tokens of an answer")                                                     \
-    X(REAL, temperature, "0", RANGE(0, 100), 0, "generate",                                        \
+    X(REAL, temperature, "0", RANGE(0, 100), 0, SAMPLING, "generate",                              \
       "0 takes the most likely token; higher values vary more")                                    \
-    ALSO(REAL, temperature, "0.7", RANGE(0, 100), 0, "chat",                                       \
+    ALSO(REAL, temperature, "0.7", RANGE(0, 100), 0, SAMPLING, "chat",                             \
       "0 takes the most likely token, higher values vary more; if absent, this and the four "      \
       "options that follow are those of the model's generation_config.json, where it has them")    \
-    X(INT, top_k, "0", RANGE(0, 2147483647), 0, "generate chat",                                   \
+    X(INT, top_k, "0", RANGE(0, 2147483647), 0, SAMPLING, "generate chat",                         \
       "sample among the N most likely tokens; 0 is all")                                           \
-    X(REAL, top_p, "1", RANGE(1e-6, 1), 0, "generate chat",                                        \
+    X(REAL, top_p, "1", RANGE(1e-6, 1), 0, SAMPLING, "generate chat",                              \
       "sample among the most likely tokens whose probabilities add up to X")                       \
-    X(REAL, min_p, "0", RANGE(0, 1), 0, "generate chat",                                           \
+    X(REAL, min_p, "0", RANGE(0, 1), 0, SAMPLING, "generate chat",                                 \
       "leave out tokens whose probability is below X times that of the most likely one")           \
-    X(REAL, repetition_penalty, "1", RANGE(0.01, 100), 0, "generate chat",                         \
+    X(REAL, repetition_penalty, "1", RANGE(0.01, 100), 0, SAMPLING, "generate chat",               \
       "values above 1 make tokens that already occurred less likely")                              \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "generate chat",                                           \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, SAMPLING, "generate chat",                                 \
       "seed of the random numbers: the same seed gives the same text")                             \
-    X(LIST, stop, NONE, NAMED("TEXT"), 0, "generate chat",                                         \
+    X(LIST, stop, NONE, NAMED("TEXT"), 0, SAMPLING, "generate chat",                               \
       "end before this text; may be given several times")                                          \
-    X(BOOL, ignore_eos, "false", YES_NO, 0, "generate",                                            \
+    X(BOOL, ignore_eos, "false", YES_NO, 0, SAMPLING, "generate",                                  \
       "continue after the model's end token")                                                      \
-    X(BOOL, add_special, "true", YES_NO, 0, "generate",                                            \
+    X(BOOL, add_special, "true", YES_NO, 0, SAMPLING, "generate",                                  \
       "add BOS and EOS to the prompt as the tokenizer defines")                                    \
-    X(BOOL, parse_special, "false", YES_NO, 0, "generate",                                         \
+    X(BOOL, parse_special, "false", YES_NO, 0, SAMPLING, "generate",                               \
       "control tokens written in the prompt become control tokens")
 
 /* ---- pesc_data_options: instruction records ---- */
 
 #define PESC_DATA_OPTIONS(X, ALSO)                                                                 \
-    X(LIST, data, NONE, NAMED("FILE"), PATH, "data",                                               \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "data",                                         \
       "files of records: JSON lines, a JSON array, CSV, TSV or plain text; may be given several "  \
       "times")                                                                                     \
-    ALSO(LIST, data, NONE, NAMED("FILE"), PATH, "esft",                                            \
+    ALSO(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "esft",                                      \
       "score: records of the task, in any format that train reads; may be given several times")    \
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
-    X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, "data",                                       \
+    X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, DATA, "data",                                 \
       "records of more than N tokens are counted as too long")                                     \
     PESC_REASONING_ROW(X, "data esft", 0)                                                          \
-    X(TEXT, base, NONE, NAMED("DIR"), PATH, "data",                                                \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "data",                                         \
       "directory of the base of a run, where it is not at the recorded path")
 
 /* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
@@ -163,128 +165,128 @@
 #define PESC_TUNING "train plan init"
 
 #define PESC_TRAIN_OPTIONS(X, ALSO)                                                                \
-    X(TEXT, output, NONE, NAMED("RUN"), 0, PESC_TUNING,                                            \
+    X(TEXT, output, NONE, NAMED("RUN"), 0, OUTPUT, PESC_TUNING,                                    \
       "directory of the run")                                                                      \
-    X(LIST, data, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                          \
+    X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                                    \
       "files to train on: JSON lines, a JSON array, CSV, TSV or plain text; may be given several " \
       "times")                                                                                     \
-    X(LIST, eval_data, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                     \
+    X(LIST, eval_data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                               \
       "records for the validation loss")                                                           \
-    X(BOOL, resume, "false", YES_NO, UNSAVED, "train",                                             \
+    X(BOOL, resume, "false", YES_NO, UNSAVED, OUTPUT, "train",                                     \
       "continue the run in RUN from its newest intact checkpoint, bit for bit; its run.yaml "      \
       "gives the options")                                                                         \
-    X(BOOL, strict, "false", YES_NO, UNSAVED, "train",                                             \
+    X(BOOL, strict, "false", YES_NO, UNSAVED, OUTPUT, "train",                                     \
       "with resume: fail if the newest checkpoint is damaged, instead of using the one before it") \
-    X(BOOL, overwrite, "false", YES_NO, UNSAVED, "train",                                          \
+    X(BOOL, overwrite, "false", YES_NO, UNSAVED, OUTPUT, "train",                                  \
       "replace the run that RUN holds; other files in it stay")                                    \
-    X(TEXT, init_from, NONE, NAMED("RUN"), PATH, "train",                                          \
+    X(TEXT, init_from, NONE, NAMED("RUN"), PATH, MODEL, "train",                                   \
       "start from the trained weights of another run or checkpoint, which must be those that this " \
-      "run trains, with the same LoRA scale; steps, data and optimiser state begin anew")                                                                          \
-    X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), DECIDES,         \
+      "run trains, with the same LoRA scale; steps, data and optimiser state begin anew")          \
+    X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), DECIDES, METHOD, \
       PESC_TUNING,                                                                                 \
       "what trains: adapters, routers and LoRA; LoRA on 4-bit weights; LoRA; everything; full "    \
       "experts, routers and LoRA; a mixture of LoRA; selected experts")                            \
-    X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, PESC_TUNING,                                \
+    X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, METHOD, PESC_TUNING,                        \
       "method esft: the experts that train, as pesc esft select writes them (expert_cfg.json)")    \
-    X(INT, seed, "0", PESC_ANY_SEED, DECIDES, PESC_TUNING,                                         \
+    X(INT, seed, "0", PESC_ANY_SEED, DECIDES, SCHEDULE, PESC_TUNING,                               \
       "seed of the random numbers: the same seed gives the same run")                              \
     PESC_EXPERT_ROWS(X, PESC_TUNING, DECIDES, "; a sparse model has its own")                      \
-    X(REAL, adapter_dropout, "0.1", RANGE(0, 0.99), DECIDES, PESC_TUNING,                          \
+    X(REAL, adapter_dropout, "0.1", RANGE(0, 0.99), DECIDES, METHOD, PESC_TUNING,                  \
       "dropout rate of the inputs of adapters")                                                    \
-    X(AUTO_REAL, aux_coef, "auto", RANGE(0, 1e6), DECIDES, PESC_TUNING,                            \
-      "weight of the balance loss; auto is 0.01 where the method trains routers, else 0; given "    \
-      "with frozen routers, it moves what trains below them")          \
-    X(INT, lora_r, "64", RANGE(0, 65536), DECIDES, PESC_TUNING,                                    \
+    X(AUTO_REAL, aux_coef, "auto", RANGE(0, 1e6), DECIDES, METHOD, PESC_TUNING,                    \
+      "weight of the balance loss; auto is 0.01 where the method trains routers, else 0; given "   \
+      "with frozen routers, it moves what trains below them")                                      \
+    X(INT, lora_r, "64", RANGE(0, 65536), DECIDES, METHOD, PESC_TUNING,                            \
       "rank of LoRA; 0 is no LoRA")                                                                \
-    X(REAL, lora_alpha, "16", RANGE(0, 1e6), DECIDES, PESC_TUNING,                                 \
+    X(REAL, lora_alpha, "16", RANGE(0, 1e6), DECIDES, METHOD, PESC_TUNING,                         \
       "LoRA is scaled by lora_alpha / lora_r")                                                     \
-    X(REAL, lora_dropout, "0.1", RANGE(0, 0.99), DECIDES, PESC_TUNING,                             \
+    X(REAL, lora_dropout, "0.1", RANGE(0, 0.99), DECIDES, METHOD, PESC_TUNING,                     \
       "dropout rate of the inputs of LoRA")                                                        \
-    X(WORDS, lora_targets, "all", NAMED("LIST"), DECIDES, PESC_TUNING,                             \
+    X(WORDS, lora_targets, "all", NAMED("LIST"), DECIDES, METHOD, PESC_TUNING,                     \
       "linears that get LoRA: all, or some of "                                                    \
       "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj; experts adds gate, up and down of " \
       "every full expert, as in all,experts")                                                      \
     PESC_RECORD_ROWS(X, PESC_TUNING, DECIDES)                                                      \
-    X(INT, seq_len, "2048", RANGE(2, 16777216), DECIDES, PESC_TUNING,                              \
+    X(INT, seq_len, "2048", RANGE(2, 16777216), DECIDES, DATA, PESC_TUNING,                        \
       "maximum number of tokens of a sequence")                                                    \
-    X(CHOICE, over_length, "drop", ONE_OF("drop|truncate|split|error"), DECIDES, PESC_TUNING,      \
+    X(CHOICE, over_length, "drop", ONE_OF("drop|truncate|split|error"), DECIDES, DATA, PESC_TUNING, \
       "what happens to a longer record")                                                           \
-    X(BOOL, packing, "true", YES_NO, DECIDES, PESC_TUNING,                                         \
+    X(BOOL, packing, "true", YES_NO, DECIDES, DATA, PESC_TUNING,                                   \
       "put several sequences in a forward pass; they do not attend to each other")                 \
-    X(BOOL, shuffle, "true", YES_NO, DECIDES, PESC_TUNING,                                         \
+    X(BOOL, shuffle, "true", YES_NO, DECIDES, DATA, PESC_TUNING,                                   \
       "a new order of the records in each epoch")                                                  \
-    X(REAL, epochs, "1", RANGE(0, 1e6), DECIDES | LENGTH, PESC_TUNING,                             \
+    X(REAL, epochs, "1", RANGE(0, 1e6), DECIDES | LENGTH, SCHEDULE, PESC_TUNING,                   \
       "number of passes over the records")                                                         \
-    X(INT, steps, "0", PESC_ANY_STEP, DECIDES | LENGTH, PESC_TUNING,                               \
+    X(INT, steps, "0", PESC_ANY_STEP, DECIDES | LENGTH, SCHEDULE, PESC_TUNING,                     \
       "number of optimiser steps, instead of epochs; 0 is as many as epochs gives")                \
-    X(INT, batch, "128", RANGE(1, 1048576), DECIDES, PESC_TUNING,                                  \
+    X(INT, batch, "128", RANGE(1, 1048576), DECIDES, SCHEDULE, PESC_TUNING,                        \
       "records per optimiser step")                                                                \
-    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, DECIDES, PESC_TUNING,                               \
+    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, DECIDES, MACHINE, PESC_TUNING,                      \
       "tokens per forward pass (micro-batch): memory and speed; the balance loss and dropout are " \
       "computed per micro-batch; 0 is chosen from memory")                                         \
-    X(REAL, lr, "2e-4", RANGE(0, 1e30), DECIDES, PESC_TUNING,                                      \
+    X(REAL, lr, "2e-4", RANGE(0, 1e30), DECIDES, SCHEDULE, PESC_TUNING,                            \
       "learning rate")                                                                             \
-    X(CHOICE, schedule, "constant", ONE_OF("constant|cosine|linear"), DECIDES, PESC_TUNING,        \
+    X(CHOICE, schedule, "constant", ONE_OF("constant|cosine|linear"), DECIDES, SCHEDULE, PESC_TUNING, \
       "learning rate after the warm-up")                                                           \
-    X(AUTO_INT, warmup_steps, "auto", PESC_ANY_STEP, DECIDES, PESC_TUNING,                         \
+    X(AUTO_INT, warmup_steps, "auto", PESC_ANY_STEP, DECIDES, SCHEDULE, PESC_TUNING,               \
       "steps in which the learning rate rises to lr, beginning with lr / warmup_steps; auto is "   \
       "warmup_ratio of all steps")                                                                 \
-    X(REAL, warmup_ratio, "0.03", RANGE(0, 1), 0, PESC_TUNING,                                     \
+    X(REAL, warmup_ratio, "0.03", RANGE(0, 1), 0, SCHEDULE, PESC_TUNING,                           \
       "fraction of all steps in which the learning rate rises to lr")                              \
-    X(REAL, clip, "0.3", RANGE(0, 1e30), DECIDES, PESC_TUNING,                                     \
+    X(REAL, clip, "0.3", RANGE(0, 1e30), DECIDES, SCHEDULE, PESC_TUNING,                           \
       "maximum norm of the gradient; 0 is no limit")                                               \
-    X(REAL, weight_decay, "0", RANGE(0, 1e6), DECIDES, PESC_TUNING, "weight decay of AdamW")       \
-    X(REAL, beta1, "0.9", RANGE(0, 0.999999), DECIDES, PESC_TUNING, "beta 1 of AdamW")             \
-    X(REAL, beta2, "0.999", RANGE(0, 0.999999), DECIDES, PESC_TUNING, "beta 2 of AdamW")           \
-    X(REAL, eps, "1e-8", RANGE(1e-30, 1), DECIDES, PESC_TUNING, "epsilon of AdamW")                \
-    X(CHOICE, optimizer, "adamw", ONE_OF("adamw|adamw8"), DECIDES, PESC_TUNING,                    \
+    X(REAL, weight_decay, "0", RANGE(0, 1e6), DECIDES, SCHEDULE, PESC_TUNING, "weight decay of AdamW") \
+    X(REAL, beta1, "0.9", RANGE(0, 0.999999), DECIDES, SCHEDULE, PESC_TUNING, "beta 1 of AdamW")   \
+    X(REAL, beta2, "0.999", RANGE(0, 0.999999), DECIDES, SCHEDULE, PESC_TUNING, "beta 2 of AdamW") \
+    X(REAL, eps, "1e-8", RANGE(1e-30, 1), DECIDES, SCHEDULE, PESC_TUNING, "epsilon of AdamW")      \
+    X(CHOICE, optimizer, "adamw", ONE_OF("adamw|adamw8"), DECIDES, SCHEDULE, PESC_TUNING,          \
       "adamw8 keeps its moments in 8 bits")                                                        \
-    X(CHOICE, loss, "token", ONE_OF("token|sequence"), DECIDES, PESC_TUNING,                       \
+    X(CHOICE, loss, "token", ONE_OF("token|sequence"), DECIDES, METHOD, PESC_TUNING,               \
       "mean over all target tokens of a step, or mean of the means of its sequences")              \
-    X(AUTO_INT, keep, "auto", RANGE(0, 65536), 0, PESC_TUNING,                                     \
+    X(AUTO_INT, keep, "auto", RANGE(0, 65536), 0, MACHINE, PESC_TUNING,                            \
       "layers that keep their activations, the others recompute them; auto is as many as fit")     \
-    X(INT, save_every, "500", PESC_ANY_STEP, 0, PESC_TUNING,                                       \
+    X(INT, save_every, "500", PESC_ANY_STEP, 0, OUTPUT, PESC_TUNING,                               \
       "steps between checkpoints; 0 saves at the end only")                                        \
-    X(INT, keep_checkpoints, "2", RANGE(0, 1048576), 0, PESC_TUNING,                               \
+    X(INT, keep_checkpoints, "2", RANGE(0, 1048576), 0, OUTPUT, PESC_TUNING,                       \
       "number of newest checkpoints that are kept, at least 2, beside the best; 0 keeps all")      \
-    X(INT, eval_every, "500", PESC_ANY_STEP, 0, PESC_TUNING,                                       \
+    X(INT, eval_every, "500", PESC_ANY_STEP, 0, SCHEDULE, PESC_TUNING,                             \
       "steps between validations; the last step is always validated, and with 0 it alone")         \
-    X(INT, log_every, "10", PESC_ANY_STEP, 0, PESC_TUNING,                                         \
+    X(INT, log_every, "10", PESC_ANY_STEP, 0, OUTPUT, PESC_TUNING,                                 \
       "steps between step lines")                                                                  \
-    X(INT, verify_every, "200", PESC_ANY_STEP, 0, PESC_TUNING,                                     \
+    X(INT, verify_every, "200", PESC_ANY_STEP, 0, OUTPUT, PESC_TUNING,                             \
       "every so many steps the gradient is computed twice; a difference is silent data "           \
       "corruption and ends the run; 0 is never")                                                   \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, "",                                           \
+    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, MACHINE, "",                                  \
       "device that the model was opened on, for run.yaml")                                         \
-    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), DECIDES, PESC_TUNING,                      \
+    X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), DECIDES, MODEL, PESC_TUNING,               \
       "how frozen weights are held in memory; as stored if absent, nf4 for method qlora")          \
-    X(BOOL, double_quant, "true", YES_NO, DECIDES, PESC_TUNING,                                    \
+    X(BOOL, double_quant, "true", YES_NO, DECIDES, MODEL, PESC_TUNING,                             \
       "with nf4: quantise the scales too")                                                         \
-    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, PESC_TUNING,                       \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, MODEL, PESC_TUNING,                \
       "dtype of the activations; f32 if absent")                                                   \
-    X(CHOICE, base_grad_dtype, "bf16", ONE_OF("bf16|fp8"), DECIDES, PESC_TUNING,                   \
+    X(CHOICE, base_grad_dtype, "bf16", ONE_OF("bf16|fp8"), DECIDES, MODEL, PESC_TUNING,            \
       "gradients pass through the frozen weights in this type; fp8 needs a Hopper GPU and "        \
       "compute_dtype bf16, and is faster")                                                         \
-    X(TEXT, lora, NONE, NAMED("DIR"), PATH, PESC_TUNING,                                           \
+    X(TEXT, lora, NONE, NAMED("DIR"), PATH, MODEL, PESC_TUNING,                                    \
       "directory of a PEFT adapter to continue from")                                              \
-    X(INT, patience, "0", RANGE(0, 1048576), 0, PESC_TUNING,                                       \
+    X(INT, patience, "0", RANGE(0, 1048576), 0, SCHEDULE, PESC_TUNING,                             \
       "end the run after this many validations in a row without a lower loss; 0 is never")         \
-    X(BOOL, eval_at_start, "false", YES_NO, 0, PESC_TUNING,                                        \
+    X(BOOL, eval_at_start, "false", YES_NO, 0, SCHEDULE, PESC_TUNING,                              \
       "validate once before the first step")                                                       \
-    X(WORDS, lora_layers, "all", NAMED("LIST"), DECIDES, PESC_TUNING,                              \
+    X(WORDS, lora_layers, "all", NAMED("LIST"), DECIDES, METHOD, PESC_TUNING,                      \
       "layers that get LoRA: all, or numbers and ranges that count from 0, such as 0,10-20")       \
-    X(REAL, val_split, "0", RANGE(0, 0.9), DECIDES, PESC_TUNING,                                   \
+    X(REAL, val_split, "0", RANGE(0, 0.9), DECIDES, DATA, PESC_TUNING,                             \
       "fraction of the records, drawn by the seed, that validates instead of training; 0 is none") \
     PESC_REASONING_ROW(X, PESC_TUNING, DECIDES)                                                    \
-    X(CHOICE, data_changed, NONE, ONE_OF("restart-epoch|continue"), UNSAVED, "train",              \
+    X(CHOICE, data_changed, NONE, ONE_OF("restart-epoch|continue"), UNSAVED, DATA, "train",        \
       "with resume, if the data files have changed: start the current epoch again with the new "   \
-      "data, or continue at the same position in it; if absent, the run is not resumed")\
-    X(TEXT, base, NONE, NAMED("DIR"), PATH | UNSAVED, "train plan",                                \
+      "data, or continue at the same position in it; if absent, the run is not resumed")           \
+    X(TEXT, base, NONE, NAMED("DIR"), PATH | UNSAVED, MODEL, "train plan",                         \
       "directory of the base of a run, where it is not at the recorded path")                      \
-    X(CHOICE, aux_reduction, "mean", ONE_OF("mean|sum"), DECIDES, PESC_TUNING,                     \
+    X(CHOICE, aux_reduction, "mean", ONE_OF("mean|sum"), DECIDES, METHOD, PESC_TUNING,             \
       "the balance loss is the mean over the sparse layers, or their sum, as where a block adds "  \
       "its own")                                                                                   \
-    X(INT, batch_tokens, "0", PESC_ANY_STEP, DECIDES, PESC_TUNING,                                 \
+    X(INT, batch_tokens, "0", PESC_ANY_STEP, DECIDES, SCHEDULE, PESC_TUNING,                       \
       "tokens per optimiser step: batch becomes the number of records that have as many on "       \
       "average; 0 is as batch says")                                                               \
     PESC_COMM_TRAIN_ROWS(X)
@@ -292,289 +294,95 @@
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
 #define PESC_EVAL_OPTIONS(X, ALSO)                                                                 \
-    X(INT, limit, "0", RANGE(0, 1e15), 0, "eval",                                                  \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, TASKS, "eval",                                           \
       "the first N records of each domain; 0 is all")                                              \
-    X(INT, max_tokens, "0", RANGE(0, 1048576), 0, "eval",                                          \
+    X(INT, max_tokens, "0", RANGE(0, 1048576), 0, TASKS, "eval",                                   \
       "maximum number of tokens of an answer; 0 is 1.5 times the length of the expected answer, "  \
       "plus 8")                                                                                    \
-    X(INT, batch, "16", RANGE(1, 256), 0, "eval",                                                  \
+    X(INT, batch, "16", RANGE(1, 256), 0, TASKS, "eval",                                           \
       "questions answered at the same time: memory and speed, not the result")                     \
     PESC_RECORD_ROWS(X, "eval", 0)                                                                 \
     PESC_REASONING_ROW(X, "eval", 0)                                                               \
-    X(BOOL, loss_only, "false", YES_NO, 0, "eval",                                                 \
+    X(BOOL, loss_only, "false", YES_NO, 0, TASKS, "eval",                                          \
       "measure the loss alone; no answer is generated")                                            \
-    X(TEXT, answer_after, NONE, NAMED("MARK"), 0, "eval",                                          \
+    X(TEXT, answer_after, NONE, NAMED("MARK"), 0, TASKS, "eval",                                   \
       "compare what follows the last MARK in both answers, such as ####, instead of all of them")
 
 /* ---- pesc_benchmark_options: named tasks, as lm-evaluation-harness scores them ---- */
 
 #define PESC_BENCHMARK_OPTIONS(X, ALSO)                                                            \
-    X(TEXT, data_dir, NONE, NAMED("DIR"), PATH, "eval",                                            \
-      "tasks: directory of the data, TASK/SPLIT.jsonl, plain, .gz or .xz; if absent $PESC_DATA/bench, "\
+    X(TEXT, data_dir, NONE, NAMED("DIR"), PATH, TASKS, "eval",                                     \
+      "tasks: directory of the data, TASK/SPLIT.jsonl, plain, .gz or .xz; if absent $PESC_DATA/bench, " \
       "then ./bench")                                                                              \
-    X(AUTO_INT, shots, "auto", RANGE(0, 1000), 0, "eval",                                          \
+    X(AUTO_INT, shots, "auto", RANGE(0, 1000), 0, TASKS, "eval",                                   \
       "tasks: examples before each question; auto: each task's own number")                        \
-    X(INT, limit, "0", RANGE(0, 1e15), 0, "",                                                      \
+    X(INT, limit, "0", RANGE(0, 1e15), 0, TASKS, "",                                               \
       "the first N documents of each task; 0 is all")                                              \
-    X(INT, seed, "1234", RANGE(0, 4294967295), 0, "eval",                                          \
+    X(INT, seed, "1234", RANGE(0, 4294967295), 0, TASKS, "eval",                                   \
       "tasks: seed of the choice of examples")                                                     \
-    X(CHOICE, suite, "lm-eval", ONE_OF("lm-eval|paper"), 0, "eval",                                \
+    X(CHOICE, suite, "lm-eval", ONE_OF("lm-eval|paper"), 0, TASKS, "eval",                         \
       "tasks: numbers of examples: each task's own, or those of the PESC paper")                   \
-    X(BOOL, unsafe_code, "false", YES_NO, 0, "eval",                                               \
+    X(BOOL, unsafe_code, "false", YES_NO, 0, TASKS, "eval",                                        \
       "humaneval, mbpp: run the programs even where this machine allows no sandbox")               \
-    X(INT, slots, "64", RANGE(1, 4096), 0, "",                                                     \
+    X(INT, slots, "64", RANGE(1, 4096), 0, TASKS, "",                                              \
       "requests that run at the same time: memory and speed, not the result")                      \
-    X(INT, max_length, "0", RANGE(0, 1e9), 0, "",                                                  \
+    X(INT, max_length, "0", RANGE(0, 1e9), 0, TASKS, "",                                           \
       "tokens that the model is fed at most; 0 is its context")                                    \
-    X(TEXT, output, NONE, NAMED("DIR"), PATH, "",                                                  \
+    X(TEXT, output, NONE, NAMED("DIR"), PATH, OUTPUT, "",                                          \
       "directory of results.json and samples_TASK.jsonl; nothing is written if absent")            \
-    X(BOOL, chat, "false", YES_NO, 0, "eval",                                                      \
+    X(BOOL, chat, "false", YES_NO, 0, TASKS, "eval",                                               \
       "tasks: prompts as conversations in the model's chat format, each example as two turns")     \
-    X(BOOL, samples, "false", YES_NO, 0, "",                                                       \
+    X(BOOL, samples, "false", YES_NO, 0, OUTPUT, "",                                               \
       "the lines of samples_TASK.jsonl also hold the document and its requests")
 
 /* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
 
 #define PESC_ESFT_SCORE_OPTIONS(X, ALSO)                                                           \
-    X(INT, tokens, "131072", RANGE(1, 1e15), 0, "esft",                                            \
+    X(INT, tokens, "131072", RANGE(1, 1e15), 0, DATA, "esft",                                      \
       "score: number of tokens to process; records are drawn at random until they have as many")   \
-    X(CHOICE, metric, "both", ONE_OF("token|gate|both"), 0, "esft",                                \
+    X(CHOICE, metric, "both", ONE_OF("token|gate|both"), 0, METHOD, "esft",                        \
       "how often an expert is chosen, or how large its gates are; select takes token by default")  \
-    X(INT, experts, "64", RANGE(1, 65535), 0, "esft",                                              \
+    X(INT, experts, "64", RANGE(1, 65535), 0, METHOD, "esft",                                      \
       "score --from-logs: experts of a layer, where no MODEL is given")                            \
-    X(INT, top_k, "6", RANGE(1, 65535), 0, "esft",                                                 \
+    X(INT, top_k, "6", RANGE(1, 65535), 0, METHOD, "esft",                                         \
       "score --from-logs: experts per token, where no MODEL is given")                             \
-    X(INT, seq_len, "0", PESC_ANY_TOKENS, 0, "esft",                                               \
+    X(INT, seq_len, "0", PESC_ANY_TOKENS, 0, DATA, "esft",                                         \
       "score: longer records are split; 0 is the context length of the model, at most 4096")       \
-    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, 0, "esft",                                          \
+    X(INT, micro_tokens, "0", PESC_ANY_TOKENS, 0, MACHINE, "esft",                                 \
       "score: tokens per forward pass: memory and speed, not the result; 0 is 4096")               \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "esft",                                                    \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, DATA, "esft",                                              \
       "score: seed of the order in which records are drawn; select --random: of the draw")         \
-    X(TEXT, model, NONE, NAMED("MODEL"), PATH, "",                                                 \
+    X(TEXT, model, NONE, NAMED("MODEL"), PATH, MODEL, "",                                          \
       "with logs: the model they are of, which gives experts, top_k and the layers")
 
 #define PESC_ESFT_SELECT_OPTIONS(X, ALSO)                                                          \
-    X(CHOICE, metric, "token", ONE_OF("token|gate"), 0, "",                                        \
+    X(CHOICE, metric, "token", ONE_OF("token|gate"), 0, METHOD, "",                                \
       "the score by which experts are selected")                                                   \
-    X(AUTO_REAL, p, "auto", RANGE(0, 1), 0, "esft",                                                \
+    X(AUTO_REAL, p, "auto", RANGE(0, 1), 0, METHOD, "esft",                                        \
       "select: take the best experts of a layer until their scores add up to X; auto is 0.2 for "  \
       "token and 0.1 for gate, or no such limit with --budget")                                    \
-    X(BOOL, p_relative, "false", YES_NO, 0, "esft",                                                \
+    X(BOOL, p_relative, "false", YES_NO, 0, METHOD, "esft",                                        \
       "select: p is a fraction of the sum of the layer's scores, for models that renormalise "     \
       "their gates; auto is then 0.27 for gate")                                                   \
-    X(INT, budget, "0", PESC_ANY_STEP, 0, "esft",                                                  \
+    X(INT, budget, "0", PESC_ANY_STEP, 0, METHOD, "esft",                                          \
       "select: at most N experts in all layers together, the best first; 0 is no limit")           \
-    X(INT, random, "0", PESC_ANY_STEP, 0, "esft",                                                  \
+    X(INT, random, "0", PESC_ANY_STEP, 0, METHOD, "esft",                                          \
       "select: N experts drawn at random, spread evenly over the layers, whatever their scores: "  \
       "what a choice is compared with")                                                            \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "",                                                        \
+    X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "",                                                \
       "with random: seed of the draw")
 
 /* ---- pesc_serve_options: an HTTP server ---- */
 
 #include <pesc/serve_options.h>
 
-/* ---- pesc_command_options: what only the command has ---- */
-
-#define PESC_COMMAND_OPTIONS(X, ALSO)                                                              \
-    X(TEXT, action, NONE, NAMED("ACTION"), 0, "data",                                              \
-      "check, stats, inspect or mix")                                                              \
-    ALSO(TEXT, action, NONE, NAMED("ACTION"), 0, "esft",                                           \
-      "score, select or apply")                                                                    \
-    X(LIST, inputs, NONE, NAMED("INPUT"), 0, "esft",                                               \
-      "score, apply: the model; select: one or more summary.json, or their directories")           \
-    X(TEXT, recipe, "pesc", NAMED("RECIPE"), 0, "init",                                            \
-      "pesc, qlora-pesc, qlora, lora, full, upcycle, molora or esft")                              \
-    X(TEXT, config_json, NONE, NAMED("CONFIG"), 0, "new",                                          \
-      "a config.json, as Hugging Face writes them")                                                \
-    X(TEXT, topic, NONE, NAMED("COMMAND"), 0, "help",                                              \
-      "the command to explain")                                                                    \
-    X(TEXT, model, NONE, NAMED("MODEL"), 0,                                                        \
-      "generate chat serve logits perplexity routes info train plan init merge export compare",    \
-      "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file")                \
-    ALSO(TEXT, model, NONE, NAMED("DENSE"), 0, "craft",                                            \
-      "a dense model: a Hugging Face directory, a run or one of its checkpoints, or a .gguf file") \
-    ALSO(TEXT, model, NONE, NAMED("TOKENIZER"), 0, "tokenize detokenize",                          \
-      "a model directory, a .gguf file, tokenizer.json or tokenizer.model")                        \
-    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "bench",                                            \
-      "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file; with --text "   \
-      "anything that has a tokenizer")                                                             \
-    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "data",                                             \
-      "a model, or anything that has a tokenizer; mix takes none")                                 \
-    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, "esft",                                             \
-      "select: the model, to count the parameters that train")                                     \
-    X(TEXT, file, NONE, NAMED("FILE"), 0, "tokenize perplexity",                                   \
-      "the text, UTF-8; standard input if absent or -")                                            \
-    ALSO(TEXT, file, NONE, NAMED("FILE"), 0, "detokenize",                                         \
-      "the ids, separated by spaces, commas or newlines, or a JSON array; standard input if "      \
-      "absent or -")                                                                               \
-    ALSO(TEXT, file, NONE, NAMED("FILE"), 0, "init",                                               \
-      "write the run file here instead of to standard output; an existing file is not replaced")   \
-    X(TEXT, output, NONE, NAMED("DIR"), 0, "new craft merge export",                               \
-      "the directory to write")                                                                    \
-    ALSO(TEXT, output, NONE, NAMED("DIR"), 0, "eval",                                              \
-      "tasks: directory of results.json, samples_TASK.jsonl and the picture; an evaluation that was "\
-      "interrupted goes on from there")                                                            \
-    ALSO(TEXT, output, NONE, NAMED("OUT.npy"), 0, "logits",                                        \
-      "the NumPy file to write: float32 [positions, vocabulary]")                                  \
-    ALSO(TEXT, output, NONE, NAMED("OUT.jsonl"), 0, "data",                                        \
-      "mix: the file to write")                                                                    \
-    ALSO(TEXT, output, NONE, NAMED("OUT"), 0, "esft",                                              \
-      "score: the directory of summary.json; select: the file to write, expert_cfg.json; apply: "  \
-      "the directory of the new model")                                                            \
-    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "routes",                                             \
-      "directory in which pictures are written: plots/routing.svg, plots/routing.png and so on")   \
-    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "compare",                                            \
-      "directory in which plots/compare.svg and plots/compare.png are written")                    \
-    ALSO(TEXT, output, ".", NAMED("DIR"), 0, "cost",                                               \
-      "directory in which plots/cost.svg and plots/cost.png are written")                          \
-    ALSO(TEXT, output, "pesc-demo", NAMED("DIR"), 0, "demo",                                       \
-      "directory for models, table and pictures; those of an earlier demo are replaced")           \
-    X(BOOL, overwrite, "false", YES_NO, 0, "new craft merge export",                               \
-      "replace the model that DIR holds; other files in it stay")                                  \
-    ALSO(BOOL, overwrite, "false", YES_NO, 0, "data",                                              \
-      "mix: replace OUT.jsonl if it exists")                                                       \
-    ALSO(BOOL, overwrite, "false", YES_NO, 0, "esft",                                              \
-      "apply: replace the model that OUT holds; other files in it stay")                           \
-    X(TEXT, tokenizer, NONE, NAMED("PATH"), 0, "new",                                              \
-      "directory or file from which tokenizer files are copied")                                   \
-    X(CHOICE, dtype, "bf16", ONE_OF("bf16|f32"), 0, "new",                                         \
-      "dtype of the weights that are written")                                                     \
-    X(INT, seed, "0", PESC_ANY_SEED, 0, "new",                                                     \
-      "seed of the random weights")                                                                \
-    ALSO(INT, seed, "0", PESC_ANY_SEED, 0, "data",                                                 \
-      "mix: the same seed and files give the same bytes")                                          \
-    X(CHOICE, to, NONE, ONE_OF("hf|peft|gguf|camelidae"), 0, "export",                             \
-      "a Hugging Face directory of the model's family, the LoRA alone, or the published layout "   \
-      "of models with adapters")                                                                   \
-    X(BOOL, check, "true", YES_NO, 0, "esft",                                                      \
-      "apply: open both models and compare their logits")                                          \
-    X(TEXT, from_logs, NONE, NAMED("DIR"), 0, "esft",                                              \
-      "score: read expert_weights_<layer>.txt of the reference code instead of running a model")   \
-    X(BOOL, shared_experts, "false", YES_NO, 0, "esft",                                            \
-      "select: the shared experts train too")                                                      \
-    X(BOOL, non_expert_modules, "false", YES_NO, 0, "esft",                                        \
-      "select: everything that is not an expert trains too")                                       \
-    X(TEXT, prompt, NONE, NAMED("TEXT"), 0, "generate",                                            \
-      "the text to continue")                                                                      \
-    X(TEXT, ids, NONE, NAMED("FILE.json"), 0, "generate",                                          \
-      "the token ids to continue, a JSON array, instead of --prompt; - is standard input")         \
-    ALSO(TEXT, ids, NONE, NAMED("FILE.json"), 0, "logits",                                         \
-      "token ids: a JSON array, or an array of arrays of the same length; - is standard input")    \
-    X(BOOL, chat, "false", YES_NO, 0, "generate",                                                  \
-      "write the prompt as a user's message in the chat format, and print the answer")             \
-    X(TEXT, system, NONE, NAMED("TEXT"), 0, "generate chat",                                       \
-      "the system message; generate: with --chat")                                                 \
-    X(TEXT, chat_format, NONE, NAMED("NAME"), 0, "generate chat",                                  \
-      "the chat format; that of the model's template if absent")                                   \
-    X(INT, ctx, "0", PESC_ANY_STEP, 0, "generate chat",                                            \
-      "tokens the session can hold; 0 is what the request needs and the model allows")             \
-    ALSO(INT, ctx, "0", PESC_ANY_STEP, 0, "perplexity",                                            \
-      "tokens of a window; 0 is the context length of the model, at most 2048")                    \
-    ALSO(INT, ctx, "0", PESC_ANY_STEP, 0, "eval",                                                  \
-      "tokens of the longest record; 0 is the context length of the model, at most 4096")          \
-    X(TEXT, jsonl, NONE, NAMED("FILE"), 0, "tokenize",                                             \
-      "each line of FILE is a JSON string; writes a JSON array of ids for each")                   \
-    ALSO(TEXT, jsonl, NONE, NAMED("FILE"), 0, "detokenize",                                        \
-      "each line of FILE is a JSON array of ids; writes a JSON string for each")                   \
-    X(BOOL, add_special, "false", YES_NO, 0, "tokenize",                                           \
-      "add BOS and EOS as the tokenizer defines")                                                  \
-    X(BOOL, parse_special, "false", YES_NO, 0, "tokenize",                                         \
-      "control tokens written in the text become control tokens")                                  \
-    X(BOOL, skip_special, "false", YES_NO, 0, "detokenize",                                        \
-      "leave control tokens out")                                                                  \
-    X(LIST, models, NONE, NAMED("MODEL"), 0, "eval",                                               \
-      "Hugging Face directories, runs or checkpoints of them, or .gguf files")                     \
-    ALSO(LIST, models, NONE, NAMED("MODEL"), 0, "cost",                                            \
-      "Hugging Face directories, runs or checkpoints of them, .gguf files, or a config.json alone") \
-    X(LIST, tasks, NONE, NAMED("TASK"), 0, "eval",                                                 \
-      "names of tasks and groups, task files (.json) and files of records, separated by spaces or "\
-      "commas; --list prints the names")                                                           \
-    X(BOOL, list, "false", YES_NO, 0, "eval",                                                      \
-      "print the tasks that are built in, and whether their data is there")                        \
-    X(BOOL, samples, "false", YES_NO, 0, "eval",                                                   \
-      "show every question with its answer; tasks: put documents and prompts into the files "      \
-      "samples_TASK.jsonl, for a judge of your own")                                               \
-    X(TEXT, text, NONE, NAMED("FILE"), 0, "bench",                                                 \
-      "measure the tokenizer on this text instead of the model")                                   \
-    X(INT, prompt_tokens, "512", RANGE(1, 2147483647), 0, "bench",                                 \
-      "tokens of the prompt (prefill)")                                                            \
-    X(INT, decode_tokens, "128", RANGE(1, 2147483647), 0, "bench",                                 \
-      "tokens that are then fed one by one (decode)")                                              \
-    X(INT, repeat, "5", RANGE(1, 1000000), 0, "bench",                                             \
-      "number of runs; the best and the median are reported")                                      \
-    X(REAL, epochs, "3", RANGE(0, 1e6), 0, "demo",                                                 \
-      "number of passes over the instructions: fewer are faster and give worse models")            \
-    X(CHOICE, preset, NONE, ONE_OF("paper|published|esft"), 0, PESC_TUNING,                        \
-      "a recipe as a whole: of the PESC paper (method pesc: on NF4 weights, which is QLoRA), of "  \
-      "the authors' code (also aux_coef 0, loss sequence, over_length truncate), or of the ESFT "  \
-      "paper, for method esft, full or lora; if absent, the PESC paper's without NF4")             \
-    ALSO(CHOICE, preset, NONE, ONE_OF("idae-500k|idae-720k"), 0, "data",                           \
-      "mix: 300000 general, 100000 code, 100000 maths; or 360000, 180000, 180000")                 \
-    X(INT, records, "3", RANGE(1, 1e15), 0, "data",                                                \
-      "inspect: number of records to show")                                                        \
-    X(LIST, general, NONE, NAMED("FILE"), 0, "data",                                               \
-      "mix: general instructions, such as SlimOrca")                                               \
-    X(LIST, code, NONE, NAMED("FILE"), 0, "data",                                                  \
-      "mix: programming, such as Magicoder")                                                       \
-    X(LIST, maths, NONE, NAMED("FILE"), 0, "data",                                                 \
-      "mix: mathematics, such as MetaMathQA")                                                      \
-    X(LIST, task, NONE, NAMED("FILE"), 0, "data",                                                  \
-      "mix: records of one task, with --alignment, instead of the three domains")                  \
-    X(LIST, alignment, NONE, NAMED("FILE"), 0, "data",                                             \
-      "mix: general instructions beside the task; the ESFT paper uses the same number of both")    \
-    X(WORDS, counts, NONE, NAMED("N,N,N"), 0, "data",                                              \
-      "mix: number of records of each part, in the order in which --domain names them; of "        \
-      "general, code and maths; or of task and alignment")                                         \
-    X(BOOL, man, "false", YES_NO, 0, "help",                                                       \
-      "print the manual page, for man(1)")                                                         \
-    X(BOOL, markdown, "false", YES_NO, 0, "help",                                                  \
-      "print the command's reference page")                                                        \
-    X(CHOICE, completion, NONE, ONE_OF("bash"), 0, "help",                                         \
-      "print the completion script of the shell")                                                  \
-    X(LIST, domain, NONE, NAMED("NAME=FILE"), 0, "data",                                           \
-      "mix: a file of the part NAME; any number of parts, and of files of a part")                 \
-    X(INT, total, "0", RANGE(0, 1e15), 0, "data",                                                  \
-      "mix: number of records in all, divided by --weights, instead of --counts")                  \
-    X(WORDS, weights, NONE, NAMED("X,X,X"), 0, "data",                                             \
-      "mix: weight of each part in --total, in the order of --counts; equal if absent")            \
-    X(BOOL, kernels, "false", YES_NO, 0, "doctor",                                                 \
-      "list the kernels of matrix products, and which rows, types and hardware each serves")       \
-    X(TEXT, url, NONE, NAMED("URL"), 0, "bench",                                                   \
-      "serve: the server to measure, http://HOST:PORT")                                            \
-    X(INT, requests, "64", RANGE(1, 1000000), 0, "bench",                                          \
-      "serve: number of requests")                                                                 \
-    X(REAL, rate, "0", RANGE(0, 1e6), 0, "bench",                                                  \
-      "serve: requests per second, at random times (Poisson); 0 keeps --streams running")          \
-    X(INT, streams, "8", RANGE(1, 4096), 0, "bench",                                               \
-      "serve: with --rate 0, requests at the same time")                                           \
-    PESC_ANALYSIS_COMMAND_ROWS(X)                                                                  \
-    PESC_COMM_COMMAND_ROWS(X, ALSO)
-
-/* The same struct; these come last in the help. */
-#define PESC_COMMON_OPTIONS(X, ALSO)                                                               \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0,                                               \
-      PESC_OPENING " train plan init craft merge export demo cost compare",                        \
-      "where the model runs")                                                                      \
-    X(INT, threads, "0", RANGE(0, 1024), 0,                                                        \
-      PESC_OPENING " train plan init craft merge export demo cost compare",                        \
-      "threads on the CPU; 0 is one per core; results do not depend on it")                        \
-    X(TEXT, config, NONE, NAMED("FILE.yaml"), 0, "*",                                              \
-      "read options from a file, key: value with _ for -; flags win over it")                      \
-    X(BOOL, json, "false", YES_NO, 0, "*",                                                         \
-      "write the result as JSON")                                                                  \
-    X(BOOL, quiet, "false", YES_NO, 0, "*",                                                        \
-      "no progress and no notes")                                                                  \
-    X(BOOL, help, "false", YES_NO, 0, "*",                                                         \
-      "explain the command")
-
 #include <pesc/analysis_options.h>
 #include <pesc/comm_options.h>
 
 /* ---- from a row to the field it declares ---- */
 
-#define PESC_FIELD(kind, key, fallback, accepts, flags, commands, help) PESC_FIELD_##kind(key)
-#define PESC_NO_FIELD(kind, key, fallback, accepts, flags, commands, help)
+#define PESC_FIELD(kind, key, fallback, accepts, flags, group, commands, help) PESC_FIELD_##kind(key)
+#define PESC_NO_FIELD(kind, key, fallback, accepts, flags, group, commands, help)
 #define PESC_FIELD_TEXT(key) const char *key;
 #define PESC_FIELD_CHAT(key) const char *chat_##key;
 #define PESC_FIELD_CHOICE(key) const char *key;

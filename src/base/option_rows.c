@@ -1,49 +1,10 @@
 /* The rows of <pesc/options.h> as one table. */
 #include "base/options.h"
 
-#include <stddef.h>
-
-#define NONE NULL
-#define RANGE(least, most) .min = least, .max = most
-#define ONE_OF(list) .values = list
-#define NAMED(name) .values = name
-#define YES_NO .values = NULL
-#define DECIDES PESC_OPTION_DECIDES
-#define LENGTH PESC_OPTION_LENGTH
-#define PATH PESC_OPTION_PATH
-#define UNSAVED PESC_OPTION_UNSAVED
-
-/* Offsets of the field and of the count that a list has beside it. */
-#define AT(key) .at = offsetof(STRUCT, key)
-#define AT_TEXT AT
-#define AT_CHAT(key) AT(chat_##key)
-#define AT_CHOICE AT
-#define AT_WORDS AT
-#define AT_INT AT
-#define AT_REAL AT
-#define AT_AUTO_INT AT
-#define AT_AUTO_REAL AT
-#define AT_BOOL AT
-#define AT_LIST(key) AT(key), .count_at = offsetof(STRUCT, n_##key)
-
-#define ROW(kind_, key_, fallback_, accepts, flags_, commands_, help_)                             \
-    { .key = #key_,                                                                                \
-      .kind = PESC_OPTION_##kind_,                                                                 \
-      .of = WHICH,                                                                                 \
-      AT_##kind_(key_),                                                                            \
-      .fallback = fallback_,                                                                       \
-      .flags = flags_,                                                                             \
-      .commands = commands_,                                                                       \
-      .help = help_,                                                                               \
-      accepts },
+#include <pesc/option_rows.h>
 
 /* clang-format off */
 static const pesc_option rows[] = {
-#define WHICH PESC_OPTIONS_COMMAND
-#define STRUCT pesc_command_options
-    PESC_COMMAND_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
 #define WHICH PESC_OPTIONS_CRAFT
 #define STRUCT pesc_craft_options
     PESC_CRAFT_OPTIONS(ROW, ROW)
@@ -112,11 +73,6 @@ static const pesc_option rows[] = {
 #define WHICH PESC_OPTIONS_LOAD
 #define STRUCT pesc_load_options
     PESC_LOAD_OPTIONS(ROW, ROW)
-#undef STRUCT
-#undef WHICH
-#define WHICH PESC_OPTIONS_COMMAND
-#define STRUCT pesc_command_options
-    PESC_COMMON_OPTIONS(ROW, ROW)
 #undef STRUCT
 #undef WHICH
 };

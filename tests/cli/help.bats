@@ -65,6 +65,18 @@ bats_require_minimum_version 1.5.0
     done
 }
 
+@test "help: exit codes are on one page, as every command's help gives them" {
+    local codes
+    codes=$(sed -n 's/^| \([0-9]*\) | \(.*\) |$/\1 \2/p' "$BATS_TEST_DIRNAME/../../docs/exit-codes.md")
+    [ "$("$PESC" train --help | sed -n '/^exit codes/,$s/^  \([0-9][0-9]*\)  *\(.*\)$/\1 \2/p')" = "$codes" ]
+}
+
+@test "help: options stand under the headings of their groups" {
+    pesc train --help
+    [ "$(grep -E '^ [a-z]' <<< "$output" | tr '\n' ';')" = " model; data; method; schedule and optimiser; device, memory and processes; output; command;" ]
+    [[ $(sed -n '/^ schedule/,/^ device/p' <<< "$output") == *--warmup-ratio* ]]
+}
+
 @test "help: the manual page has every command and no roff warning" {
     pesc help --man
     [ "$status" = 0 ]

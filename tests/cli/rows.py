@@ -1,4 +1,4 @@
-"""The rows of include/pesc/options.h for one command, read from the text of the header: a line "key kind default" for each, where
+"""The rows of options for one command, read from the text of include/pesc/options.h and src/cli/opt/opt_rows.h: a line "key kind default" for each, where
 the default is "-" if there is none. Macros that stand for several rows or for a list of commands are expanded."""
 import pathlib
 import re
@@ -6,7 +6,7 @@ import sys
 
 headers = pathlib.Path(__file__).resolve().parents[2] / "include/pesc"
 text = "".join((headers / name).read_text() for name in ("options.h", "craft_options.h", "analysis_options.h", "serve_options.h",
-                                                          "comm_options.h"))
+                                                          "comm_options.h", "../../src/cli/opt/opt_rows.h"))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
 macros = {}
 for line in text.split("\n"):
@@ -47,7 +47,7 @@ def rows(body):
     while m := re.search(r"\b(X|ALSO|PESC_\w+_ROWS?)\(", body):
         found, body = arguments(body[m.end() - 1:])
         if m[1] in ("X", "ALSO"):
-            kind, key, default, _, _, commands, _ = found
+            kind, key, default, _, _, _, commands, _ = found
             yield key, kind, None if default == "NONE" else literal(default), literal(commands).split()
         else:
             names, inner = macros[m[1]]
@@ -58,7 +58,7 @@ def rows(body):
 
 command = sys.argv[1]
 for name, (_, body) in macros.items():
-    if name.endswith("_OPTIONS"):
+    if name.endswith("_OPTIONS") or name in ("COMMAND_ROWS", "COMMON_ROWS"):
         for key, kind, default, commands in rows(body):
             if command in commands or commands == ["*"]:
                 print(key, kind, "-" if default is None else default)

@@ -26,12 +26,9 @@ static const struct {
     [PESC_OPTIONS_BENCHMARK] = { offsetof(options, benchmark), sizeof(pesc_benchmark_options) },
     [PESC_OPTIONS_SERVE] = { offsetof(options, serve), sizeof(pesc_serve_options) },
     [PESC_OPTIONS_ESFT_SELECT] = { offsetof(options, select), sizeof(pesc_esft_select_options) },
-    [PESC_OPTIONS_COMMAND] = { 0, sizeof(pesc_command_options) },
+    [OPT_OWN] = { 0, 0 },
 };
 enum { N_STRUCTS = sizeof structs / sizeof *structs };
-_Static_assert(offsetof(options, help) == offsetof(pesc_command_options, help),
-               "options does not begin as pesc_command_options");
-
 /* Letters of flags. A command has those whose key it takes as a flag; of two with one letter the
  * first. */
 static const struct {
@@ -63,17 +60,34 @@ bool opt_applies(const pesc_option *row, const command *c)
 size_t opt_index(const pesc_option *row)
 {
     size_t n;
-    return (size_t)(row - pesc_option_rows(&n));
+    return (size_t)(row - opt_rows(&n));
 }
 
 const pesc_option *opt_next(const command *c, const pesc_option *row)
 {
     size_t n;
-    const pesc_option *rows = pesc_option_rows(&n);
+    const pesc_option *rows = opt_rows(&n);
     for (row = row ? row + 1 : rows; row < rows + n; row++)
         if (opt_applies(row, c))
             return row;
     return NULL;
+}
+
+const pesc_option *opt_next_of(const command *c, const pesc_option *row, pesc_option_group group)
+{
+    do
+        row = opt_next(c, row);
+    while (row && row->flags >> PESC_OPTION_GROUP != group);
+    return row;
+}
+
+const char *opt_group_title(pesc_option_group group)
+{
+    static const char *const titles[] = {
+#define TITLE(NAME, value, title) title,
+        PESC_OPTION_GROUPS(TITLE)
+    };
+    return titles[group];
 }
 
 const pesc_option *opt_find(const command *c, const char *key)
@@ -375,12 +389,12 @@ static pesc_status check_required(const options *o)
 pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
 {
     size_t n;
-    (void)pesc_option_rows(&n);
+    (void)opt_rows(&n);
     *o = (options){ .cmd = c, .given = calloc(n, sizeof *o->given) };
     if (!o->given)
         return out_nomem("the options");
     for (int i = 0; i < N_STRUCTS; i++) /* of its own struct a command has only what it takes */
-        if (i != PESC_OPTIONS_COMMAND)
+        if (i != OPT_OWN)
             pesc_options_fill((pesc_option_struct)i, (char *)o + structs[i].at, structs[i].size);
     TRY(parse_line(o, argc, argv));
     if (o->help)
@@ -397,7 +411,7 @@ pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
 void opt_free(options *o)
 {
     size_t n;
-    const pesc_option *rows = pesc_option_rows(&n);
+    const pesc_option *rows = opt_rows(&n);
     for (size_t i = 0; i < n; i++) {
         void **items = (void **)(void *)((char *)opt_struct(o, &rows[i]) + rows[i].at);
         if (rows[i].kind == PESC_OPTION_LIST) {

@@ -1,25 +1,23 @@
 /* opt: options from the command line and from a file (-c).
  *
- * The options themselves are the rows of <pesc/options.h>. A row belongs to a struct; a command has
- * one struct of each kind, and reads those that the functions it calls take. Values from the
- * command line, from a file and the defaults go through the same parser; the command line wins over
- * the file, the file over the default. An unknown name is refused, with what it is called here or
- * the nearest name. Booleans are written `--shuffle false` or `--no-shuffle`; `--shuffle` alone
- * means true. */
+ * The options themselves are the rows of <pesc/options.h> and of opt_rows.h. A row belongs to a
+ * struct; a command has one struct of each kind, and reads those that the functions it calls take.
+ * Values from the command line, from a file and the defaults go through the same parser; the
+ * command line wins over the file, the file over the default. An unknown name is refused, with what
+ * it is called here or the nearest name. Booleans are written `--shuffle false` or `--no-shuffle`;
+ * `--shuffle` alone means true. */
 #ifndef PESC_CLI_OPT_H
 #define PESC_CLI_OPT_H
 
+#include "cli/opt/opt_rows.h"
 #include "cli/show/out.h"
 
 typedef struct command command;
 
 typedef struct options {
-    /* first, and laid out as pesc_command_options, whose fields these are: o->json, o->model */
-    struct {
-        size_t size;
-        PESC_COMMAND_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
-        PESC_COMMON_OPTIONS(PESC_FIELD, PESC_NO_FIELD)
-    };
+    /* of the command itself: o->json, o->model */
+    COMMAND_ROWS(PESC_FIELD, PESC_NO_FIELD)
+    COMMON_ROWS(PESC_FIELD, PESC_NO_FIELD)
     pesc_load_options load;
     pesc_craft_options craft;
     pesc_export_options export;
@@ -41,9 +39,15 @@ typedef struct options {
     size_t n_owned;
 } options;
 
+/* All rows: the command's own, those of the library, and those that many commands share. */
+const pesc_option *opt_rows(size_t *n);
+
 /* The rows that a command takes: start with NULL; NULL after the last. Rows of positional arguments
  * are among them. */
 const pesc_option *opt_next(const command *c, const pesc_option *row);
+/* The same of one group. */
+const pesc_option *opt_next_of(const command *c, const pesc_option *row, pesc_option_group group);
+const char *opt_group_title(pesc_option_group group);
 bool opt_applies(const pesc_option *row, const command *c);
 /* The row of a key, or NULL. */
 const pesc_option *opt_find(const command *c, const char *key);

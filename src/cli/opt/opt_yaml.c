@@ -174,7 +174,7 @@ pesc_status opt_read_yaml(options *o)
 {
     char *text;
     size_t n, n_rows;
-    (void)pesc_option_rows(&n_rows);
+    (void)opt_rows(&n_rows);
     pesc_status st = input_read(o->config, &text, &n);
     if (st != PESC_OK) /* an options file is part of the request, not an input */
         return st == PESC_NOMEM ? st : PESC_USAGE;

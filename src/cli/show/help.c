@@ -80,11 +80,28 @@ static void print_row(const command *c, const pesc_option *r, bool argument)
     help_wrap(help, n, n);
 }
 
-static void print_rows(const command *c, bool arguments)
+static void print_arguments(const command *c)
 {
     for (const pesc_option *r = NULL; (r = opt_next(c, r));)
-        if (command_is_argument(c, r->key) == arguments)
-            print_row(c, r, arguments);
+        if (command_is_argument(c, r->key))
+            print_row(c, r, true);
+}
+
+const pesc_option *help_next(const command *c, const pesc_option *row, pesc_option_group group)
+{
+    do
+        row = opt_next_of(c, row, group);
+    while (row && command_is_argument(c, row->key));
+    return row;
+}
+
+static void print_group(const command *c, pesc_option_group group)
+{
+    const pesc_option *r = help_next(c, NULL, group);
+    if (r)
+        printf("\n %s\n", opt_group_title(group));
+    for (; r; r = help_next(c, r, group))
+        print_row(c, r, false);
 }
 
 void help_command(const command *c)
@@ -94,10 +111,11 @@ void help_command(const command *c)
     help_wrap(c->about, 0, 0);
     if (c->keys[0]) {
         puts("\narguments");
-        print_rows(c, true);
+        print_arguments(c);
     }
     puts("\noptions (booleans: --json or --json true, --no-json or --json false)");
-    print_rows(c, false);
+    for (int g = 0; g < PESC_OPTION_N_GROUPS; g++)
+        print_group(c, (pesc_option_group)g);
     puts("\nexamples");
     help_indented(c->examples, "  ");
     puts("\nexit codes");

@@ -8,6 +8,9 @@
 void help_overview(void); /* one screen */
 void help_command(const command *c);
 
+/* The options of a group that are no positional arguments: start with NULL; NULL after the last. */
+const pesc_option *help_next(const command *c, const pesc_option *row, pesc_option_group group);
+
 /* Words of the text on lines of at most 98 columns; the first begins at column `at`. */
 void help_wrap(const char *text, int at, int indent);
 void help_indented(const char *lines, const char *indent);

@@ -58,7 +58,15 @@ static void man_command(const command *c)
     man_text(c->about);
     putchar('\n');
     for (const pesc_option *r = NULL; (r = opt_next(c, r));)
-        man_option(c, r);
+        if (command_is_argument(c, r->key))
+            man_option(c, r);
+    for (int g = 0; g < PESC_OPTION_N_GROUPS; g++) {
+        const pesc_option *r = help_next(c, NULL, (pesc_option_group)g);
+        if (r)
+            printf(".PP\n.I %s\n", opt_group_title((pesc_option_group)g));
+        for (; r; r = help_next(c, r, (pesc_option_group)g))
+            man_option(c, r);
+    }
     puts(".PP\n.nf");
     man_text(c->examples);
     puts(".fi");
@@ -104,6 +112,18 @@ static void markdown_row(const command *c, const pesc_option *r)
     puts(" |");
 }
 
+#define TABLE "| option | key in a file | default | meaning |\n|---|---|---|---|"
+
+static void markdown_group(const command *c, pesc_option_group group)
+{
+    const pesc_option *r = help_next(c, NULL, group);
+    const char *title = opt_group_title(group);
+    if (r)
+        printf("\n### %c%s\n\n" TABLE "\n", toupper((unsigned char)title[0]), title + 1);
+    for (; r; r = help_next(c, r, group))
+        markdown_row(c, r);
+}
+
 void help_markdown(const command *c)
 {
     printf("# pesc %s\n\n%c%s.\n\n    pesc %s%s%s [options]\n\n", c->name,
@@ -111,18 +131,19 @@ void help_markdown(const command *c)
            c->synopsis[0] ? " " : "", c->synopsis);
     help_wrap(c->about, 0, 0);
     putchar('\n');
-    puts("| option | key in a file | default | meaning |\n|---|---|---|---|");
-    for (int arguments = 1; arguments >= 0; arguments--)
-        for (const pesc_option *r = NULL; (r = opt_next(c, r));)
-            if (command_is_argument(c, r->key) == arguments)
-                markdown_row(c, r);
+    if (c->keys[0])
+        puts("## Arguments\n\n" TABLE);
+    for (const pesc_option *r = NULL; (r = opt_next(c, r));)
+        if (command_is_argument(c, r->key))
+            markdown_row(c, r);
+    puts(c->keys[0] ? "\n## Options" : "## Options");
+    for (int g = 0; g < PESC_OPTION_N_GROUPS; g++)
+        markdown_group(c, (pesc_option_group)g);
     puts("\nBooleans are written `--json` or `--json true`, `--no-json` or `--json false`. Flags "
          "win "
          "over the file.\n\n## Examples\n");
     help_indented(c->examples, "    ");
-    puts("\n## Exit codes\n\n| code | meaning |\n|---|---|");
-    for (size_t i = 0; help_exits[i].text; i++)
-        printf("| %d | %s |\n", help_exits[i].code, help_exits[i].text);
+    puts("\n## Exit codes\n\nThose of every command: [exit-codes.md](../exit-codes.md).");
 }
 
 /* ---- bash ---- */
