@@ -18,15 +18,15 @@ typedef struct lora {
     int32_t expert;
 } lora;
 
-/* The LoRAs of all specialists on one linear (specialists.h). */
+/* The LoRAs of all served adapters on one linear (attach/served_adapters.h). */
 typedef struct bank_part {
-    tensor a;      /* [R,I]; absent: this specialist has none here */
+    tensor a;      /* [R,I]; absent: this served adapter has none here */
     int64_t first; /* its first column in b */
     float scale;
 } bank_part;
 typedef struct lora_bank {
     tensor b;         /* [O, columns of all] */
-    bank_part *parts; /* one for each specialist */
+    bank_part *parts; /* one for each served adapter */
 } lora_bank;
 
 typedef struct linear {
@@ -45,11 +45,11 @@ typedef struct lora_stack {
     float scale; /* full experts alone; a mixture of LoRA has adapter_scale */
 } lora_stack;
 
-/* Experts of specialists beside those of a layer (extra_experts.h), numbered after them. */
+/* Experts of served adapters beside those of a layer (extra_experts.h), numbered after them. */
 typedef struct extra_experts {
     tensor gate, up, down; /* like those of moe, of X experts; X 0: absent */
-    tensor table; /* i32 [specialists + 1, E]: the expert that a row computes with where its router
-                     has chosen e; row 0 is for rows without a specialist */
+    tensor table; /* i32 [served adapters + 1, E]: the expert that a row computes with where its
+                     router has chosen e; row 0 is for rows without a served adapter */
 } extra_experts;
 
 /* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
@@ -99,8 +99,8 @@ typedef struct model_shape {
     float attn_scale;      /* 1/sqrt(qk_dim), times yarn's factor where it has one */
     int32_t lora_rank;     /* the largest; 0: no LoRA */
     int32_t expert_rank;   /* of the LoRA on full experts, the largest; 0: none */
-    int32_t bank_columns;  /* of the widest bank; 0: no specialist is a LoRA */
-    int32_t extra_experts; /* the most of a layer; 0: no specialist is a patch */
+    int32_t bank_columns;  /* of the widest bank; 0: no served adapter is a LoRA */
+    int32_t extra_experts; /* the most of a layer; 0: no served adapter is a patch */
 } model_shape;
 
 /* Allocates the blocks of a shape whose configuration is read, and sets what follows from that. */

@@ -18,8 +18,8 @@
 
 struct extra;
 
-/* patches [n]: that of specialist i + 1; NULL: it has none. *out is NULL where none has. On failure
- * *out is for extra_close() too. */
+/* patches [n]: that of served adapter i + 1; NULL: it has none. *out is NULL where none has. On
+ * failure *out is for extra_close() too. */
 pesc_status extra_open(struct extra **out, pesc_model *m, patch *const *patches, int32_t n);
 void extra_close(struct extra *x, pesc_model *m); /* NULL is allowed */
 

@@ -209,7 +209,7 @@ static void release(pesc_model *m)
         m->hook->close(m->hook);
     if (m->attached) {
         patched_close(m);
-        specialists_close(m);
+        served_adapters_close(m);
         mem_free(m->attached);
     }
     if (m->memory)

@@ -16,7 +16,7 @@
 enum { COLUMNS = 32 };
 
 struct served_adapters {
-    /* [n], while they are read; a specialist is one or the other, which is NULL then */
+    /* [n], while they are read; a served adapter is one or the other, which is NULL then */
     peft **adapters;
     patch **patches;
     int32_t n;
@@ -186,60 +186,60 @@ static void close_files(struct served_adapters *sp)
     sp->patches = NULL;
 }
 
-static pesc_status open_files(struct served_adapters *sp, const specialist *all)
+static pesc_status open_files(struct served_adapters *sp, const served_adapter *all)
 {
     size_t n = (size_t)sp->n;
     sp->adapters = mem_zalloc(n, sizeof *sp->adapters);
     sp->patches = mem_zalloc(n, sizeof *sp->patches);
     if (!sp->adapters || !sp->patches)
-        return fail_nomem("the specialists", n * sizeof(peft *));
+        return fail_nomem("the served adapters", n * sizeof(peft *));
     for (size_t i = 0; i < n; i++)
-        TRY(all[i].kind == SPECIALIST_PATCH ? runmodel_patch(&sp->patches[i], all[i].dir)
-                                            : peft_open(&sp->adapters[i], all[i].dir));
+        TRY(all[i].kind == ADAPTER_PATCH ? runmodel_patch(&sp->patches[i], all[i].dir)
+                                         : peft_open(&sp->adapters[i], all[i].dir));
     return PESC_OK;
 }
 
 static pesc_status open_loras(pesc_model *m, struct served_adapters *sp)
 {
-    static const memory_need need = { "the specialists", "fewer of them need less" };
+    static const memory_need need = { "the served adapters", "fewer of them need less" };
     arena a = { 0 };
     size_t n = (size_t)sp->n;
     TRY(check_loras(sp, m));
     sp->banks = mem_zalloc(sp->n_banks + 1, sizeof *sp->banks);
     sp->parts = mem_zalloc(sp->n_banks * n + 1, sizeof *sp->parts);
     if (!sp->banks || !sp->parts)
-        return fail_nomem("the specialists", sp->n_banks * n * sizeof *sp->parts);
+        return fail_nomem("the served adapters", sp->n_banks * n * sizeof *sp->parts);
     layout(sp, m, &a);
     TRY(memory_take(&a, m->dev, &need, &sp->memory));
     layout(sp, m, &a);
     return read_all(sp, m);
 }
 
-static pesc_status open_all(pesc_model *m, struct served_adapters *sp, const specialist *all)
+static pesc_status open_all(pesc_model *m, struct served_adapters *sp, const served_adapter *all)
 {
     TRY(open_files(sp, all));
     TRY(extra_open(&sp->extra, m, sp->patches, sp->n));
     return open_loras(m, sp);
 }
 
-pesc_status specialists_open(pesc_model *m, const specialist *all, size_t n)
+pesc_status served_adapters_open(pesc_model *m, const served_adapter *all, size_t n)
 {
     if (n == 0)
         return PESC_OK;
     if (m->attached->served)
-        return fail(PESC_USAGE, "%s: has specialists already", m->dir->path);
+        return fail(PESC_USAGE, "%s: has served adapters already", m->dir->path);
     struct served_adapters *sp = m->attached->served = mem_zalloc(1, sizeof *sp);
     if (!sp)
-        return fail_nomem("the specialists", sizeof *sp);
+        return fail_nomem("the served adapters", sizeof *sp);
     sp->n = (int32_t)n;
     pesc_status s = open_all(m, sp, all);
     close_files(sp);
     if (s != PESC_OK)
-        specialists_close(m);
+        served_adapters_close(m);
     return s;
 }
 
-void specialists_close(pesc_model *m)
+void served_adapters_close(pesc_model *m)
 {
     struct served_adapters *sp = m->attached->served;
     if (!sp)

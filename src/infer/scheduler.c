@@ -376,7 +376,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
                                   .past = j->fed,
                                   .kv_seq = slot,
                                   .whole = j->r.n,
-                                  .specialist = j->r.specialist };
+                                  .adapter = j->r.adapter };
     to->placed[to->n++] =
         (placed){ .j = j, .slot = slot, .first = scores, .n = to->scores.n - scores };
     j->placed_in = next_forward(s);

@@ -100,8 +100,8 @@ typedef struct sched_request {
     const pesc_sample_options *sample; /* NULL: greedy. Copied; of it the sampler's options count */
     const sampler_terms *terms;        /* NULL: none; borrowed until the end. Needs `sample`. */
     uint64_t scope;                    /* requests of different scopes share no cached prefix */
-    int32_t specialist;                /* whose LoRA it uses (specialists.h); 0: none. Requests of
-                                        * different specialists must have different scopes. */
+    int32_t adapter; /* whose LoRA it uses (attach/served_adapters.h); 0: none. Requests of
+                      * different served adapters must have different scopes. */
     /* The request has a slot for the first time; the first `cached` tokens of it are not computed.
      * NULL: not wanted. */
     void (*started)(void *ud, int32_t cached);

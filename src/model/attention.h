@@ -13,7 +13,7 @@ typedef struct acts_plan {
     dtype dt;
     int64_t n;
     bool train;
-    int32_t extra;                  /* experts of specialists, the most of a layer */
+    int32_t extra;                  /* experts of served adapters, the most of a layer */
     int32_t rank;                   /* of LoRA, whose A x is kept; 0: none is */
     int32_t expert_rank;            /* of LoRA on full experts; 0: none */
     const struct block_acts *share; /* the slot whose scratch is used, or NULL */

@@ -65,8 +65,9 @@ static uint64_t graph_name(const pass *p)
 {
     uint64_t more = p->routes != NULL; /* the copies of the routers' choices */
     uint64_t name = rng_stream(p->id, (uint64_t)p->n, (uint64_t)p->n_out << 1 | more);
-    for (int32_t s = 0; p->host.specialists && s < p->n_seqs; s++)
-        name = rng_stream(name, (uint64_t)p->host.specialist[s], 1); /* they choose the products */
+    /* adapters choose the products */
+    for (int32_t s = 0; p->host.any_adapter && s < p->n_seqs; s++)
+        name = rng_stream(name, (uint64_t)p->host.adapter_of_seq[s], 1);
     return name;
 }
 

@@ -92,7 +92,7 @@ static void lora_fwd(const pass *p, const linear_set *s, mm_pair *out, tensor x)
     }
 }
 
-/* ---- specialists ---- */
+/* ---- served adapters ---- */
 
 static tensor row_range(tensor t, int64_t first, int64_t n)
 {
@@ -101,8 +101,8 @@ static tensor row_range(tensor t, int64_t first, int64_t n)
     return t;
 }
 
-/* scale A x of the rows of each specialist, in its columns of the bank; zeros elsewhere. Sequences
- * of one specialist that follow each other are one product. */
+/* scale A x of the rows of each served adapter, in its columns of the bank; zeros elsewhere.
+ * Sequences of one served adapter that follow each other are one product. */
 static tensor bank_a_fwd(const pass *p, const lora_bank *bank, tensor ax, tensor x)
 {
     const ops *op = p->dev->op;
@@ -110,10 +110,10 @@ static tensor bank_a_fwd(const pass *p, const lora_bank *bank, tensor ax, tensor
     ax.ne[1] = bank->b.ne[1];
     op->zero(p->dev, ax.data, tensor_bytes(&ax));
     for (int32_t s = 0, end; s < p->n_seqs; s = end) {
-        int32_t who = h->specialist[s];
-        for (end = s + 1; end < p->n_seqs && h->specialist[end] == who;)
+        int32_t adapter = h->adapter_of_seq[s];
+        for (end = s + 1; end < p->n_seqs && h->adapter_of_seq[end] == adapter;)
             end++;
-        const bank_part *part = who ? &bank->parts[who - 1] : NULL;
+        const bank_part *part = adapter ? &bank->parts[adapter - 1] : NULL;
         if (!part || !part->a.data)
             continue;
         int64_t first = h->starts[s], n = h->starts[end] - first;
@@ -141,7 +141,7 @@ static mm_pair bank_fwd(const pass *p, const linear_set *s, int i, tensor x)
 
 void linears_fwd(const pass *p, const linear_set *s, tensor x)
 {
-    enum { TERMS = 2 }; /* the model's own LoRA, and those of specialists */
+    enum { TERMS = 2 }; /* the model's own LoRA, and those of served adapters */
     mm_pair own[LINEARS], terms[LINEARS][TERMS];
     mm products[LINEARS];
     int n = 0;
@@ -150,7 +150,7 @@ void linears_fwd(const pass *p, const linear_set *s, tensor x)
         int n_more = 0;
         if (s->l[i]->lora)
             terms[i][n_more++] = own[i];
-        if (s->l[i]->bank && p->host.specialists)
+        if (s->l[i]->bank && p->host.any_adapter)
             terms[i][n_more++] = bank_fwd(p, s, i, x);
         if (s->y[i].data)
             products[n++] = (mm){ .out = s->y[i],

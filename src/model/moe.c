@@ -76,10 +76,10 @@ void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan)
         g->shared_logit = tensor_take2(mem, DT_F32, plan->n, 1);
 }
 
-/* The experts of specialists in this layer, where a row may use them; NULL: none. */
+/* The experts of served adapters in this layer, where a row may use them; NULL: none. */
 static const extra_experts *extra_of(const pass *p, const block *b)
 {
-    return p->host.specialists ? b->moe.extra : NULL;
+    return p->host.any_adapter ? b->moe.extra : NULL;
 }
 
 /* a->ids stay the router's choices, whichever copies of these experts a row computes with. */
@@ -92,7 +92,7 @@ void moe_route(const pass *p, const block *b)
     int32_t n = r->topk.n_experts;
     op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
     if (extra) {
-        op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->who);
+        op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->adapter_of_row);
         n += (int32_t)extra->gate.ne[0];
     }
     op->expert_sort(p->dev, a->order, a->inverse, a->offsets, extra ? a->remapped : a->ids, n);

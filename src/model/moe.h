@@ -23,9 +23,9 @@ typedef struct moe_acts {
     tensor ids, gates;     /* i32, f32 [T,k] */
     tensor order, inverse; /* i32 [T*k] */
     tensor offsets;        /* i32 [E+1] */
-    tensor remapped;       /* i32 [T,k]: ids, or the experts of specialists in their place */
+    tensor remapped;       /* i32 [T,k]: ids, or the experts of served adapters in their place */
     tensor extra_offsets;  /* i32 [X+1]: goes on from the last of offsets; both are absent where no
-                              specialist is a patch */
+                              served adapter is a patch */
     tensor in;  /* [T*k,C]: a row for each token and choice, sorted by expert; shared by all slots,
                    except with adapters */
     tensor out; /* [T*k,C]; shared by all slots, except with full experts. With LoRA experts `in`

@@ -26,7 +26,7 @@ static pass_sizes sizes_at_limits(const pass *p)
 /* The inputs of a forward. They have the same layout on the host and at the beginning of the
  * device's span, so that one copy uploads them. */
 typedef struct pass_inputs {
-    tensor ids, pos, who, starts, rows, table, inv_freq;
+    tensor ids, pos, adapter_of_row, starts, rows, table, inv_freq;
 } pass_inputs;
 
 static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
@@ -36,7 +36,7 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
     in.ids = tensor_take1(a, DT_I32, z.n);
     in.pos = tensor_take1(a, DT_I32, z.n);
     if (p->m->extra_experts)
-        in.who = tensor_take1(a, DT_I32, z.n);
+        in.adapter_of_row = tensor_take1(a, DT_I32, z.n);
     in.starts = tensor_take1(a, DT_I32, z.n_seqs + 1);
     in.rows = tensor_take1(a, DT_I32, z.n_out);
     if (p->kv)
@@ -53,7 +53,7 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     pass_inputs in = inputs_layout(p, a, z);
     p->ids = in.ids;
     p->pos = in.pos;
-    p->who = in.who;
+    p->adapter_of_row = in.adapter_of_row;
     p->starts = in.starts;
     p->rows = in.rows;
     p->table = in.table;
@@ -83,7 +83,7 @@ static void host_layout(pass *p, arena *a)
     size_t seqs = (size_t)p->lim.max_seqs;
     inputs_layout(p, a, sizes_at_limits(p));
     p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
-    p->host.specialist = arena_take(a, seqs * sizeof *p->host.specialist);
+    p->host.adapter_of_seq = arena_take(a, seqs * sizeof *p->host.adapter_of_seq);
     if (p->m->cfg.rope == ROPE_DYNAMIC)
         p->host.spans = arena_take(a, ((size_t)p->lim.max_tokens + 1) * sizeof *p->host.spans);
     if (p->train)
@@ -209,12 +209,12 @@ static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
     memcpy(p->host.ids + at, q->ids, (size_t)q->n * sizeof *q->ids);
     for (int32_t i = 0; i < q->n; i++)
         p->host.pos[at + i] = q->past + i;
-    for (int32_t i = 0; p->host.who && i < q->n; i++)
-        p->host.who[at + i] = q->specialist;
+    for (int32_t i = 0; p->host.adapter_of_row && i < q->n; i++)
+        p->host.adapter_of_row[at + i] = q->adapter;
     p->host.starts[s + 1] = at + q->n;
     p->host.kv_seq[s] = q->kv_seq;
-    p->host.specialist[s] = q->specialist;
-    p->host.specialists |= q->specialist != 0;
+    p->host.adapter_of_seq[s] = q->adapter;
+    p->host.any_adapter |= q->adapter != 0;
     if (p->kv) {
         size_t pages = (size_t)kvcache_max_pages(p->kv);
         ASSERT(kvcache_length(p->kv, q->kv_seq) == q->past);
@@ -255,7 +255,7 @@ static void place_inputs(pass *p, pass_sizes z)
     pass_inputs in = inputs_layout(p, &a, z);
     p->host.ids = in.ids.data;
     p->host.pos = in.pos.data;
-    p->host.who = in.who.data;
+    p->host.adapter_of_row = in.adapter_of_row.data;
     p->host.starts = in.starts.data;
     p->host.rows = in.rows.data;
     p->host.table = in.table.data;
@@ -287,7 +287,7 @@ pesc_status pass_set(pass *p, const token_seq *seqs, int32_t n_seqs, const int32
     pass_sizes z = { n, n_seqs, n_out, p->n_spans };
     place_inputs(p, z);
     p->host.starts[0] = 0;
-    p->host.specialists = false;
+    p->host.any_adapter = false;
     for (int32_t s = 0; s < n_seqs; s++)
         TRY(set_seq(p, s, &seqs[s]));
     for (int32_t i = 0; i < n_out; i++)

@@ -29,17 +29,17 @@ typedef struct rope_span {
 /* Small host arrays. Those in the first `bytes` of host_memory are how pass_set() hands its tokens
  * to the device. */
 typedef struct pass_host {
-    int32_t *ids, *pos; /* [T] */
-    int32_t *who;       /* [T]; NULL: no specialist is a patch */
-    int32_t *starts;    /* [n_seq + 1] */
-    int32_t *rows;      /* [n_out] */
-    int32_t *table;     /* [n_seq, max_pages] */
-    float *inv_freq;    /* [n_spans, rot/2] */
+    int32_t *ids, *pos;      /* [T] */
+    int32_t *adapter_of_row; /* [T]; NULL: no served adapter is a patch */
+    int32_t *starts;         /* [n_seq + 1] */
+    int32_t *rows;           /* [n_out] */
+    int32_t *table;          /* [n_seq, max_pages] */
+    float *inv_freq;         /* [n_spans, rot/2] */
     size_t bytes;
-    int32_t *kv_seq;     /* [n_seq] */
-    int32_t *specialist; /* [n_seq] */
-    bool specialists;    /* one of them is not 0 */
-    rope_span *spans;    /* [n_spans + 1], with dynamic rope; the last is the end */
+    int32_t *kv_seq;         /* [n_seq] */
+    int32_t *adapter_of_seq; /* [n_seq] */
+    bool any_adapter;        /* one of them is not 0 */
+    rope_span *spans;        /* [n_spans + 1], with dynamic rope; the last is the end */
 } pass_host;
 
 /* The residual stream as a sublayer leaves it. The sublayer's output is not added yet: the next
@@ -63,13 +63,13 @@ struct pass {
     void *memory, *host_memory;
     size_t bytes;
     pass_host host;
-    tensor ids, pos, who, starts, rows, table; /* host's arrays on the device */
-    tensor inv_freq;                           /* f32 [n_spans, rot/2] */
-    tensor cos, sin;                           /* f32 [T, rot/2] */
+    tensor ids, pos, adapter_of_row, starts, rows, table; /* host's arrays on the device */
+    tensor inv_freq;                                      /* f32 [n_spans, rot/2] */
+    tensor cos, sin;                                      /* f32 [T, rot/2] */
     tensor x; /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
     tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
-    tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of specialists */
+    tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of served adapters */
     block_acts acts;       /* activations of the layer at hand */
     tensor last, last_h;   /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;         /* f32 [n_out,V]; training: of a chunk of rows */

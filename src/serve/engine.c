@@ -194,7 +194,7 @@ static void add_choice(pesc_server *s, choice *h)
                         .sample = &h->sample,
                         .terms = c->has_terms ? &c->terms : NULL,
                         .scope = c->scope,
-                        .specialist = c->model->specialist,
+                        .adapter = c->model->adapter,
                         .started = on_started,
                         .row = c->api.logprobs || score ? on_row : NULL,
                         .n_top = c->n_top,

@@ -38,13 +38,13 @@ static pesc_status add_model(pesc_server *s, const char *name, size_t n)
 /* An option whose values are NAME=DIR. */
 typedef struct named_dirs {
     const char *option;
-    specialist_kind kind;
+    adapter_kind kind;
     const char *const *values;
     size_t n;
 } named_dirs;
 
-static pesc_status add_specialist(pesc_server *s, const named_dirs *from, const char *text,
-                                  specialist *out)
+static pesc_status add_adapter(pesc_server *s, const named_dirs *from, const char *text,
+                               served_adapter *out)
 {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])
@@ -63,26 +63,26 @@ static pesc_status add_specialist(pesc_server *s, const named_dirs *from, const 
             return fail(PESC_USAGE, "%s: two models have the name \"%s\"", from->option,
                         s->models[i].name);
     TRY(add_model(s, text, n));
-    s->models[s->n_models - 1].specialist = (int32_t)s->n_models - 1;
-    *out = (specialist){ .kind = from->kind, .dir = equals + 1 };
+    s->models[s->n_models - 1].adapter = (int32_t)s->n_models - 1;
+    *out = (served_adapter){ .kind = from->kind, .dir = equals + 1 };
     return PESC_OK;
 }
 
-static pesc_status open_specialists(pesc_server *s)
+static pesc_status open_adapters(pesc_server *s)
 {
     const named_dirs options[] = {
-        { "lora", SPECIALIST_LORA, s->opt.lora, s->opt.n_lora },
-        { "patch", SPECIALIST_PATCH, s->opt.patch, s->opt.n_patch },
+        { "lora", ADAPTER_LORA, s->opt.lora, s->opt.n_lora },
+        { "patch", ADAPTER_PATCH, s->opt.patch, s->opt.n_patch },
     };
     size_t n = 0;
-    specialist *all = mem_zalloc(s->opt.n_lora + s->opt.n_patch + 1, sizeof *all);
+    served_adapter *all = mem_zalloc(s->opt.n_lora + s->opt.n_patch + 1, sizeof *all);
     pesc_status st = all ? PESC_OK : fail_nomem("the names of models", sizeof *all);
     for (size_t o = 0; o < sizeof options / sizeof *options; o++)
         for (size_t i = 0; st == PESC_OK && i < options[o].n; i++)
-            st = add_specialist(s, &options[o], options[o].values[i], &all[n++]);
+            st = add_adapter(s, &options[o], options[o].values[i], &all[n++]);
     if (st == PESC_OK) {
         DEVICE_CALL(s->m->dev);
-        st = specialists_open(s->m, all, n);
+        st = served_adapters_open(s->m, all, n);
     }
     mem_free(all);
     return st;
@@ -97,7 +97,7 @@ pesc_status models_open(pesc_server *s)
     else
         name = last_part(s->m->dir->path, &n);
     TRY(add_model(s, name, n));
-    return open_specialists(s);
+    return open_adapters(s);
 }
 
 void models_close(pesc_server *s)
@@ -125,7 +125,7 @@ static json_t *model_json(const pesc_server *s, const served_model *m)
     const config *c = &s->m->shape.cfg;
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:i, s:{s:i, s:i, s:i}}", "id", m->name,
                      "object", "model", "created", (json_int_t)s->created, "owned_by", "pesc",
-                     "root", m->name, "parent", m->specialist ? s->models[0].name : NULL,
+                     "root", m->name, "parent", m->adapter ? s->models[0].name : NULL,
                      "max_model_len", (int)s->context, "meta", "n_vocab", (int)c->vocab,
                      "n_ctx_train", (int)c->context, "n_embd", (int)c->dim);
 }

@@ -6,7 +6,7 @@
 
 typedef struct served_model {
     char *name;
-    int32_t specialist; /* of attach/served_adapters.h; 0: the model itself */
+    int32_t adapter; /* of attach/served_adapters.h; 0: the model itself */
 } served_model;
 
 pesc_status models_open(pesc_server *s);

@@ -130,10 +130,10 @@ void pesc_server_stop(pesc_server *s)
         return; /* the counter is not 0 already */
 }
 
-static void close_specialists(pesc_model *m)
+static void close_adapters(pesc_model *m)
 {
     DEVICE_CALL(m->dev);
-    specialists_close(m);
+    served_adapters_close(m);
 }
 
 void pesc_server_close(pesc_server *s)
@@ -152,7 +152,7 @@ void pesc_server_close(pesc_server *s)
     chat_close(s->chat);
     models_close(s);
     expertload_close(s);
-    close_specialists(m);
+    close_adapters(m);
     mem_free(s);
     pesc_model_close(m);
 }

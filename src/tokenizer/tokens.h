@@ -13,7 +13,7 @@ typedef struct token_seq {
     int32_t whole; /* tokens of the whole sequence as far as it is known, which dynamic RoPE depends
                       on; 0: those up to the end of this run. A token beyond it, which was
                       generated, counts those up to itself. */
-    int32_t specialist; /* whose LoRA or experts its rows use (attach/served_adapters.h); 0: none */
+    int32_t adapter; /* whose LoRA or experts its rows use (attach/served_adapters.h); 0: none */
 } token_seq;
 
 #endif

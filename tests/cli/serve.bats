@@ -62,7 +62,7 @@ property() {
 @test "serve: --log-json writes a line of JSON for each request" { property writes_a_log "$D/model"; }
 
 @test "serve: LoRAs under names of their own run in the same batch" {
-    run python3 "$BATS_TEST_DIRNAME/../serve/specialists.py" "$GOLDEN/peft/base" "$GOLDEN/peft/adapter"
+    run python3 "$BATS_TEST_DIRNAME/../serve/adapters.py" "$GOLDEN/peft/base" "$GOLDEN/peft/adapter"
     printf '%s\n' "$output"
     [ "$status" = 0 ]
 }

@@ -1,4 +1,4 @@
-/* Expert patches that are specialists: rows of one forward with different patches compute what
+/* Expert patches that are served adapters: rows of one forward with different patches compute what
  * models with these patches applied compute: bit for bit, and on a GPU (PESC_TEST_DEVICE) up to
  * rounding, because there a row may depend on the number of rows. */
 #include "attach/served_adapters.h"
@@ -116,14 +116,14 @@ static logits alone(pesc_model *m, int32_t seq)
 }
 
 /* One forward of all sequences. */
-static void together(pesc_model *m, pass *p, const int32_t *who, logits *out)
+static void together(pesc_model *m, pass *p, const int32_t *adapters, logits *out)
 {
     int32_t ids[SEQS][LENGTH], rows[TOKENS];
     token_seq seqs[SEQS];
     tensor t;
     for (int32_t s = 0; s < SEQS; s++) {
         tokens_of(ids[s], s);
-        seqs[s] = (token_seq){ .ids = ids[s], .n = LENGTH, .specialist = who[s] };
+        seqs[s] = (token_seq){ .ids = ids[s], .n = LENGTH, .adapter = adapters[s] };
     }
     for (int32_t i = 0; i < TOKENS; i++)
         rows[i] = i;
@@ -140,31 +140,31 @@ static void same(const logits *got, const logits *want)
         assert_float_equal(got->at[i], want->at[i], 1e-3);
 }
 
-static void open_specialists(pesc_model *m, path *dirs)
+static void open_adapters(pesc_model *m, path *dirs)
 {
-    specialist all[PATCHES];
+    served_adapter all[PATCHES];
     for (int i = 0; i < PATCHES; i++)
-        all[i] = (specialist){ SPECIALIST_PATCH, dirs[i] };
-    must(specialists_open(m, all, PATCHES));
+        all[i] = (served_adapter){ ADAPTER_PATCH, dirs[i] };
+    must(served_adapters_open(m, all, PATCHES));
 }
 
 /* Twice with the same memory: what a forward leaves in it does not reach the next one. */
 static void compare(pesc_device *d, int model, const char *base)
 {
-    static const int32_t who[2][SEQS] = { { 1, 0, 2, 3, 3, 1 }, { 0, 3, 1, 0, 2, 2 } };
+    static const int32_t adapters[2][SEQS] = { { 1, 0, 2, 3, 3, 1 }, { 0, 3, 1, 0, 2, 2 } };
     path dirs[PATCHES];
     put_patches(model, dirs);
     pesc_model *m = open_on(d, models[model].name, base, NULL), *with[PATCHES + 1];
-    open_specialists(m, dirs);
+    open_adapters(m, dirs);
     for (int i = 0; i <= PATCHES; i++)
         with[i] = open_on(d, models[model].name, base, i ? dirs[i - 1] : NULL);
     pass *p;
     must(pass_open(&p, m, (pass_limits){ TOKENS, SEQS, TOKENS }, NULL));
     for (int round = 0; round < 2; round++) {
         logits got[SEQS];
-        together(m, p, who[round], got);
+        together(m, p, adapters[round], got);
         for (int32_t s = 0; s < SEQS; s++) {
-            int32_t w = who[round][s];
+            int32_t w = adapters[round][s];
             logits want = alone(with[w], s), plain = alone(with[0], s);
             same(&got[s], &want);
             assert_true(!w == (memcmp(&want, &plain, sizeof want) == 0));
@@ -173,7 +173,7 @@ static void compare(pesc_device *d, int model, const char *base)
     pass_close(p);
     for (int i = 0; i <= PATCHES; i++)
         pesc_model_close(with[i]);
-    specialists_close(m);
+    served_adapters_close(m);
     assert_int_equal(m->shape.extra_experts, 0);
     pesc_model_close(m);
 }
@@ -205,18 +205,18 @@ static void only_what_differs_is_held(void **state)
         put_patches(i, dirs);
         pesc_device *d = far_open((size_t)1 << 24);
         pesc_model *m = open_on(d, models[i].name, NULL, NULL);
-        open_specialists(m, dirs); /* the first takes scratch for loading, which stays */
-        specialists_close(m);
+        open_adapters(m, dirs); /* the first takes scratch for loading, which stays */
+        served_adapters_close(m);
         const block *last = &m->shape.w.blocks[2];
         size_t n_experts = (size_t)last->moe.gate.ne[0];
         size_t experts =
             (size_t)models[i].n_experts * 3 * tensor_bytes(&last->moe.gate) / n_experts;
         size_t tables = 3 * (PATCHES + 1) * n_experts * sizeof(int32_t);
         uint64_t before = d->op->room(d);
-        open_specialists(m, dirs);
+        open_adapters(m, dirs);
         uint64_t taken = before - d->op->room(d);
         assert_in_range(taken, experts, experts + tables + 1024); /* tensors are aligned */
-        specialists_close(m);
+        served_adapters_close(m);
         assert_true(d->op->room(d) == before);
         pesc_model_close(m);
         pesc_device_close(d);
@@ -225,8 +225,8 @@ static void only_what_differs_is_held(void **state)
 
 static void refuse(pesc_model *m, const char *dir, pesc_status status, const char *why)
 {
-    specialist one = { SPECIALIST_PATCH, dir };
-    must_fail(specialists_open(m, &one, 1), status, why);
+    served_adapter one = { ADAPTER_PATCH, dir };
+    must_fail(served_adapters_open(m, &one, 1), status, why);
     assert_null(m->attached->served);
     assert_int_equal(m->shape.extra_experts, 0);
 }
@@ -267,18 +267,18 @@ static void memory_may_end_anywhere(void **state)
     put_patches(1, dirs);
     pesc_model *m = open_on(dev, "deepseek", NULL, NULL);
     logits plain = alone(m, 0);
-    specialist one = { SPECIALIST_PATCH, dirs[0] };
+    served_adapter one = { ADAPTER_PATCH, dirs[0] };
     pesc_status st = PESC_NOMEM;
     for (uint64_t at = 1; st != PESC_OK; at++) {
         mem_fail_at(at);
-        st = specialists_open(m, &one, 1);
+        st = served_adapters_open(m, &one, 1);
         mem_fail_at(0);
         assert_true(st == PESC_OK ||
                     (st == PESC_NOMEM && !m->attached->served && !m->shape.extra_experts));
         logits now = alone(m, 0);
         same(&now, &plain);
     }
-    specialists_close(m);
+    served_adapters_close(m);
     pesc_model_close(m);
 }
 
@@ -294,29 +294,29 @@ static bool spy_begin(device *d, uint64_t name)
 }
 
 /* A forward of one token of each of three sequences; returns the name of its recording. */
-static uint64_t decode(pesc_model *m, pass *p, kvcache *kv, const int32_t *who)
+static uint64_t decode(pesc_model *m, pass *p, kvcache *kv, const int32_t *adapters)
 {
     int32_t id = 7, rows[] = { 0, 1, 2 };
     token_seq seqs[3];
     tensor t;
     for (int32_t s = 0; s < 3; s++)
         seqs[s] = (token_seq){
-            .ids = &id, .n = 1, .past = kvcache_length(kv, s), .kv_seq = s, .specialist = who[s]
+            .ids = &id, .n = 1, .past = kvcache_length(kv, s), .kv_seq = s, .adapter = adapters[s]
         };
     must(pass_set(p, seqs, 3, rows, 3));
     must(model_fwd(m, p, &t));
     return recorded;
 }
 
-/* The products of a forward depend on who its rows belong to, so a recording does too. */
-static void recordings_are_of_one_set_of_specialists(void **state)
+/* The products of a forward depend on the adapter each row belongs to, so a recording does too. */
+static void recordings_are_of_one_set_of_adapters(void **state)
 {
     (void)state;
     static const int32_t none[] = { 0, 0, 0 }, one[] = { 0, 1, 0 }, other[] = { 1, 0, 0 };
     path dirs[PATCHES];
     put_patches(0, dirs);
     pesc_model *m = open_on(dev, "mixtral", NULL, NULL);
-    open_specialists(m, dirs);
+    open_adapters(m, dirs);
     const ops *real = dev->op;
     ops spied = *real;
     spied.begin = spy_begin;
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(only_what_differs_is_held),
         cmocka_unit_test(misfits_are_told),
         cmocka_unit_test(memory_may_end_anywhere),
-        cmocka_unit_test(recordings_are_of_one_set_of_specialists),
+        cmocka_unit_test(recordings_are_of_one_set_of_adapters),
     };
     return cmocka_run_group_tests_name("extra_experts", tests, open_all, close_all);
 }

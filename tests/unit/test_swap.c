@@ -390,8 +390,9 @@ static void patches_by_name_need_experts_without_lora(void **state)
     make_patch("mixtral", MIX_A, "patch", 1);
     for (int merge = 0; merge < 2; merge++) {
         pesc_model *m = open_tuned(lora_dir, NULL, merge);
-        must_fail(specialists_open(m, &(specialist){ SPECIALIST_PATCH, files_path("patch") }, 1),
-                  PESC_UNSUPPORTED, "has LoRA on its experts");
+        must_fail(
+            served_adapters_open(m, &(served_adapter){ ADAPTER_PATCH, files_path("patch") }, 1),
+            PESC_UNSUPPORTED, "has LoRA on its experts");
         pesc_model_close(m);
     }
 }

@@ -137,8 +137,8 @@ static uint64_t scope_of(const call *c)
 {
     const char *salt = c->api.cache_prompt ? c->api.cache_salt : c->id;
     uint64_t scope = salt ? XXH3_64bits_withSeed(salt, strlen(salt), c->x->key + 1) : c->x->key;
-    int32_t who = c->model->specialist;
-    return who ? XXH3_64bits_withSeed(&who, sizeof who, scope) : scope;
+    int32_t adapter = c->model->adapter;
+    return adapter ? XXH3_64bits_withSeed(&adapter, sizeof adapter, scope) : scope;
 }
 
 static bool prepare(call *c, api_error *e)

@@ -1,5 +1,5 @@
-/* Specialists: rows of one forward with different LoRAs compute what models opened with these LoRAs
- * alone compute, bit for bit. */
+/* Served adapters: rows of one forward with different LoRAs compute what models opened with these
+ * LoRAs alone compute, bit for bit. */
 #include "attach/attached.h"
 #include "attach/served_adapters.h"
 #include "base/status.h"
@@ -27,7 +27,7 @@ static char *with_number(char *text, const char *key, int from, int to)
     return out;
 }
 
-/* The golden adapter with other alphas than its 6, and 3 of one module: another specialist. */
+/* The golden adapter with other alphas than its 6, and 3 of one module: another served adapter. */
 static const char *adapter_with(char out[512], int alpha, int of_down)
 {
     char from[512], path[1024];
@@ -78,11 +78,11 @@ static float *alone(const char *dir, int32_t seq)
 typedef struct fixture {
     pesc_model *m;
     pass *p;
-    const char *loras[3]; /* by specialist */
+    const char *loras[3]; /* by served adapter */
 } fixture;
 
 /* One forward of all sequences; returns how many have other logits than the base gives them. */
-static int compare(const fixture *f, const int32_t *who)
+static int compare(const fixture *f, const int32_t *adapters)
 {
     int32_t ids[SEQS][LENGTH], rows[TOKENS];
     token_seq seqs[SEQS];
@@ -90,7 +90,7 @@ static int compare(const fixture *f, const int32_t *who)
     int other = 0;
     for (int32_t s = 0; s < SEQS; s++) {
         tokens_of(ids[s], s);
-        seqs[s] = (token_seq){ .ids = ids[s], .n = LENGTH, .specialist = who[s] };
+        seqs[s] = (token_seq){ .ids = ids[s], .n = LENGTH, .adapter = adapters[s] };
     }
     for (int32_t i = 0; i < TOKENS; i++)
         rows[i] = i;
@@ -101,7 +101,7 @@ static int compare(const fixture *f, const int32_t *who)
     assert_non_null(got);
     must(f->m->dev->op->download(f->m->dev, got, logits.data, SEQS * n * sizeof *got));
     for (int32_t s = 0; s < SEQS; s++) {
-        float *want = alone(f->loras[who[s]], s), *plain = alone(NULL, s);
+        float *want = alone(f->loras[adapters[s]], s), *plain = alone(NULL, s);
         assert_memory_equal(got + (size_t)s * n, want, n * sizeof *got);
         other += memcmp(want, plain, n * sizeof *got) != 0;
         free(want);
@@ -117,29 +117,29 @@ static void each_row_uses_its_own_lora(void **state)
     (void)state;
     static const int32_t first[SEQS] = { 1, 0, 2, 2, 1 }, second[SEQS] = { 2, 1, 0, 1, 2 };
     char golden[512], made[512];
-    const specialist all[] = { { SPECIALIST_LORA, modeldirs_golden(golden, "peft/adapter") },
-                               { SPECIALIST_LORA, adapter_with(made, 9, 3) } };
+    const served_adapter all[] = { { ADAPTER_LORA, modeldirs_golden(golden, "peft/adapter") },
+                                   { ADAPTER_LORA, adapter_with(made, 9, 3) } };
     fixture f = { .m = open_with(NULL), .loras = { NULL, all[0].dir, all[1].dir } };
-    must(specialists_open(f.m, all, 2));
+    must(served_adapters_open(f.m, all, 2));
     must(pass_open(&f.p, f.m, (pass_limits){ TOKENS, SEQS, TOKENS }, NULL));
     assert_int_equal(compare(&f, first), 4);
     assert_int_equal(compare(&f, second), 4);
     pass_close(f.p);
-    specialists_close(f.m);
+    served_adapters_close(f.m);
     pesc_model_close(f.m);
 }
 
-/* A model with a LoRA of its own: rows without a specialist compute what they did, bit for bit, and
- * the LoRA of a specialist is added. Twice the same LoRA is, up to rounding, one of twice the
- * alphas.
+/* A model with a LoRA of its own: rows without a served adapter compute what they did, bit for bit,
+ * and the LoRA of a served adapter is added. Twice the same LoRA is, up to rounding, one of twice
+ * the alphas.
  */
 static void a_lora_of_the_model_stays(void **state)
 {
     (void)state;
     char golden[512], made[512];
     const char *own = modeldirs_golden(golden, "peft/adapter");
-    const specialist all[] = { { SPECIALIST_LORA, own } };
-    static const int32_t who[2] = { 0, 1 };
+    const served_adapter all[] = { { ADAPTER_LORA, own } };
+    static const int32_t adapters[2] = { 0, 1 };
     int32_t ids[LENGTH], rows[2 * LENGTH];
     token_seq seqs[2];
     tensor t;
@@ -149,11 +149,11 @@ static void a_lora_of_the_model_stays(void **state)
     float *got = malloc(2 * n * sizeof *got), *plain = alone(own, 1);
     float *doubled = alone(adapter_with(made, 12, 6), 1);
     assert_non_null(got);
-    must(specialists_open(m, all, 1));
+    must(served_adapters_open(m, all, 1));
     must(pass_open(&p, m, (pass_limits){ 2 * LENGTH, 2, 2 * LENGTH }, NULL));
     tokens_of(ids, 1);
     for (int32_t s = 0; s < 2; s++)
-        seqs[s] = (token_seq){ .ids = ids, .n = LENGTH, .specialist = who[s] };
+        seqs[s] = (token_seq){ .ids = ids, .n = LENGTH, .adapter = adapters[s] };
     for (int32_t i = 0; i < 2 * LENGTH; i++)
         rows[i] = i;
     must(pass_set(p, seqs, 2, rows, 2 * LENGTH));
@@ -172,24 +172,24 @@ static void a_lora_of_the_model_stays(void **state)
 
 static void refuse(pesc_model *m, const char *dir, pesc_status status, const char *why)
 {
-    specialist one = { SPECIALIST_LORA, dir };
-    must_fail(specialists_open(m, &one, 1), status, why);
+    served_adapter one = { ADAPTER_LORA, dir };
+    must_fail(served_adapters_open(m, &one, 1), status, why);
 }
 
 static void refuses_what_does_not_fit(void **state)
 {
     (void)state;
     char adapter[512], base[512];
-    const specialist one = { SPECIALIST_LORA, modeldirs_golden(adapter, "peft/adapter") };
+    const served_adapter one = { ADAPTER_LORA, modeldirs_golden(adapter, "peft/adapter") };
     pesc_model *m = open_with(NULL);
-    must(specialists_open(m, &one, 1));
-    refuse(m, one.dir, PESC_USAGE, "has specialists already");
+    must(served_adapters_open(m, &one, 1));
+    refuse(m, one.dir, PESC_USAGE, "has served adapters already");
     pesc_model_close(m);
     must(pesc_model_open(&m, modeldirs_device(), modeldirs_golden(base, "qwen2"), NULL));
     refuse(m, one.dir, PESC_SHAPE, "LoRA");
     assert_null(m->attached->served);
     refuse(m, "/none", PESC_IO, "/none");
-    must(specialists_open(m, NULL, 0));
+    must(served_adapters_open(m, NULL, 0));
     pesc_model_close(m);
 }
 
@@ -200,5 +200,5 @@ int main(void)
         cmocka_unit_test(a_lora_of_the_model_stays),
         cmocka_unit_test(refuses_what_does_not_fit),
     };
-    return cmocka_run_group_tests_name("specialists", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("served adapters", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One model with several LoRAs, each a model name of its own (--lora NAME=DIR).
 
-    tests/serve/specialists.py BASE ADAPTER
+    tests/serve/adapters.py BASE ADAPTER
 
 Requests for different names run in the same batch; every answer is the one that the name gives alone, and the one that
 the base opened with that LoRA gives."""
