@@ -7,7 +7,7 @@
 
 /* The same as the base with the patch in it: bit for bit where that is held in the dtype that was
  * written. */
-static pesc_status compare_patched(const product *p, device *dev, const char *patch_dir)
+static pesc_status compare_patched(const target_model *p, device *dev, const char *patch_dir)
 {
     pesc_logit_check found;
     dtype held = p->from.usual;
@@ -24,13 +24,13 @@ static pesc_status compare_patched(const product *p, device *dev, const char *pa
     return verify_logits(&v, &found);
 }
 
-static pesc_status apply(product *p, device *dev, const patch *with)
+static pesc_status apply(target_model *p, device *dev, const patch *with)
 {
     TRY(parent_check_no_lora(&p->from));
     TRY(patched_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
     p->how.over = with->ws;
-    TRY(product_same_family(p));
-    TRY(product_write(p, NULL));
+    TRY(target_same_family(p));
+    TRY(target_write(p, NULL));
     TRY(weights_check(with->read));
     return dev ? compare_patched(p, dev, with->dir) : PESC_OK;
 }
@@ -51,15 +51,15 @@ pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *
     status_clear();
     NEED(base_dir);
     NEED(patch_dir);
-    product p = { 0 };
+    target_model p = { 0 };
     patch *with = NULL;
     TRY(runmodel_patch(&with, patch_dir));
     pesc_status s;
     if (out_dir) {
-        s = product_open(&p, (runmodel_where){ .path = base_dir }, out_dir, NULL);
+        s = target_open(&p, (runmodel_where){ .path = base_dir }, out_dir, NULL);
         if (s == PESC_OK)
-            s = product_publish(&p, apply(&p, dev, with));
-        product_close(&p);
+            s = target_publish(&p, apply(&p, dev, with));
+        target_close(&p);
     } else {
         s = check_only(base_dir, with);
     }

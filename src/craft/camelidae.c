@@ -64,9 +64,9 @@ static pesc_status set_size(json_t *json, const camelidae_size *z, int32_t n_lay
 }
 
 /* Keys that the published classes have bad defaults for. */
-static pesc_status begin_config(product *p, const camelidae_size *size)
+static pesc_status begin_config(target_model *p, const camelidae_size *size)
 {
-    TRY(product_begin(p));
+    TRY(target_begin(p));
     TRY(set_size(p->json, size, p->from.cfg.n_layers));
     TRY(configjson_facts(p->json, &p->from.cfg));
     const json_t *dt = json_object_get(p->json, "torch_dtype");
@@ -79,15 +79,15 @@ static bool may_hold(const struct layout *l, const family *f)
     return strcmp(l->parent, f->model_type) == 0 || strcmp(l->names.model_type, f->model_type) == 0;
 }
 
-static void warn_of_theta(const product *p, const struct layout *l)
+static void warn_of_theta(const target_model *p, const struct layout *l)
 {
-    if (l->fixed_theta && (p->target.rope_theta != 10000 || p->target.rope != ROPE_PLAIN))
+    if (l->fixed_theta && (p->cfg.rope_theta != 10000 || p->cfg.rope != ROPE_PLAIN))
         log_notice("%s: the published modelling file of %s rotates with theta 10000, whatever "
                    "the configuration says; pesc keeps the model's own %g",
-                   p->file, l->names.model_type, (double)p->target.rope_theta);
+                   p->file, l->names.model_type, (double)p->cfg.rope_theta);
 }
 
-pesc_status camelidae_configure(product *p, const camelidae_size *size, bool published)
+pesc_status camelidae_configure(target_model *p, const camelidae_size *size, bool published)
 {
     const char *differs = "model_type";
     const family *f = p->from.cfg.fam;
@@ -96,7 +96,7 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
             continue;
         TRY(begin_config(p, size));
         TRY(configjson_name(p->json, &layouts[i].names));
-        TRY(product_read(p, &differs));
+        TRY(target_read(p, &differs));
         p->how.bare_experts = layouts[i].bare_experts;
         differs = differs ? differs : own_key(p->json);
         if (!differs) {
@@ -116,5 +116,5 @@ pesc_status camelidae_configure(product *p, const camelidae_size *size, bool pub
                "model): only pesc opens the result with its adapters, and transformers after pesc "
                "export --to hf",
                p->from.path, differs, f->name);
-    return product_read_same(p);
+    return target_read_same(p);
 }

@@ -5,7 +5,7 @@
 #define PESC_CRAFT_CAMELIDAE_H
 
 #include "arch/layers.h"
-#include "craft/product.h"
+#include "craft/target.h"
 
 typedef struct camelidae_size {
     int64_t experts, top_k, adapter_dim;
@@ -14,10 +14,10 @@ typedef struct camelidae_size {
     layer_ranges layers;             /* that become sparse */
 } camelidae_size;
 
-/* Configures the product; size NULL: as the parent, which has adapters already. What no published
+/* Configures the target; size NULL: as the parent, which has adapters already. What no published
  * layout can express (facts of the parent, another activation or router, layers without adapters)
  * keeps the parent's names, and a notice says that pesc alone opens it; with `published` it is
  * refused instead. */
-pesc_status camelidae_configure(product *p, const camelidae_size *size, bool published);
+pesc_status camelidae_configure(target_model *p, const camelidae_size *size, bool published);
 
 #endif

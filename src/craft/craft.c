@@ -41,7 +41,7 @@ static pesc_status check_dense(const parent *p)
     return parent_check_no_lora(p);
 }
 
-static pesc_status craft(product *p, const pesc_craft_options *o, bool adapters)
+static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adapters)
 {
     TRY(check_dense(&p->from));
     upcycle_size full = { .experts = o->experts, .top_k = o->top_k };
@@ -55,11 +55,11 @@ static pesc_status craft(product *p, const pesc_craft_options *o, bool adapters)
                             .layers = full.layers };
     TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
     p->how.seed = (uint64_t)o->seed;
-    TRY(product_write(p, o->tokenizer));
+    TRY(target_write(p, o->tokenizer));
     /* a weighted sum of equal experts is the FFN's output up to rounding */
-    return product_compare(p,
-                           &(product_check){ .wanted = o->check,
-                                             .rounding = adapters ? ROUNDING_NONE : ROUNDING_F32 });
+    return target_compare(
+        p,
+        &(target_check){ .wanted = o->check, .rounding = adapters ? ROUNDING_NONE : ROUNDING_F32 });
 }
 
 pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_dir,
@@ -72,16 +72,16 @@ pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_
     NEED_SIZED_OR_NULL(check);
     LOG_EVENTS(&dev->events);
     pesc_craft_options o;
-    product p = { 0 };
+    target_model p = { 0 };
     TRY(options_take(PESC_OPTIONS_CRAFT, &o, opt));
     bool adapters = strcmp(o.kind, "pesc") == 0;
     TRY(check_options(&o, adapters));
-    pesc_status s = product_open(&p, (runmodel_where){ dense_dir, o.base }, out_dir, o.dtype);
+    pesc_status s = target_open(&p, (runmodel_where){ dense_dir, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = product_publish(&p, craft(&p, &o, adapters));
+        s = target_publish(&p, craft(&p, &o, adapters));
     if (check)
         ARGS_WRITE(check, &p.check);
-    product_close(&p);
+    target_close(&p);
     return s;
 }

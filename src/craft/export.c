@@ -20,7 +20,7 @@
 
 /* ---- whole models ---- */
 
-static pesc_status configure_hf(product *p)
+static pesc_status configure_hf(target_model *p)
 {
     const config *c = &p->from.cfg;
     if (c->moe.kind == EXPERT_ADAPTER)
@@ -35,10 +35,10 @@ static pesc_status configure_hf(product *p)
                     "%s: has layers without experts, and a %s model of Hugging Face has experts in "
                     "every layer; pesc runs it as it is",
                     p->from.path, c->family);
-    return product_same_family(p);
+    return target_same_family(p);
 }
 
-static pesc_status configure_camelidae(product *p)
+static pesc_status configure_camelidae(target_model *p)
 {
     if (p->from.cfg.moe.kind != EXPERT_ADAPTER)
         return fail(PESC_USAGE,
@@ -48,8 +48,8 @@ static pesc_status configure_camelidae(product *p)
     return camelidae_configure(p, NULL, true);
 }
 
-static pesc_status export_model(product *p, const pesc_export_options *o,
-                                pesc_status (*configure)(product *p))
+static pesc_status export_model(target_model *p, const pesc_export_options *o,
+                                pesc_status (*configure)(target_model *p))
 {
     const char *lora_dir = NULL;
     peft *adapter = NULL;
@@ -57,21 +57,21 @@ static pesc_status export_model(product *p, const pesc_export_options *o,
     TRY(configure(p));
     pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
     if (s == PESC_OK)
-        s = product_write(p, o->tokenizer);
+        s = target_write(p, o->tokenizer);
     if (s == PESC_OK)
-        s = product_compare(p, &(product_check){ .wanted = o->check,
-                                                 .lora_dir = lora_dir,
-                                                 .rounding = merge_rounding(p) });
+        s = target_compare(p, &(target_check){ .wanted = o->check,
+                                               .lora_dir = lora_dir,
+                                               .rounding = merge_rounding(p) });
     peft_close(adapter);
     return s;
 }
 
-static pesc_status to_hf(product *p, const pesc_export_options *o)
+static pesc_status to_hf(target_model *p, const pesc_export_options *o)
 {
     return export_model(p, o, configure_hf);
 }
 
-static pesc_status to_camelidae(product *p, const pesc_export_options *o)
+static pesc_status to_camelidae(target_model *p, const pesc_export_options *o)
 {
     return export_model(p, o, configure_camelidae);
 }
@@ -166,7 +166,7 @@ static pesc_status check_all_is_lora(const parent *from)
 }
 
 /* The base as the run held it, with the adapter that was written, against the run. */
-static pesc_status compare_loras(product *p, const char *lora_dir, dtype dt)
+static pesc_status compare_loras(target_model *p, const char *lora_dir, dtype dt)
 {
     const runstate_chain *c = &p->from.chain;
     runbase_held held = { 0 };
@@ -192,7 +192,7 @@ static pesc_status compare_loras(product *p, const char *lora_dir, dtype dt)
     return verify_logits(&v, &p->check);
 }
 
-static pesc_status to_peft(product *p, const pesc_export_options *o)
+static pesc_status to_peft(target_model *p, const pesc_export_options *o)
 {
     const char *lora_dir = NULL;
     peft *adapter = NULL;
@@ -225,7 +225,7 @@ static pesc_status to_peft(product *p, const pesc_export_options *o)
 
 static const struct {
     const char *name;
-    pesc_status (*run)(product *p, const pesc_export_options *o);
+    pesc_status (*run)(target_model *p, const pesc_export_options *o);
 } targets[] = {
     { "hf", to_hf },
     { "camelidae", to_camelidae },
@@ -244,7 +244,7 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     NEED_SIZED_OR_NULL(check);
     LOG_EVENTS(&dev->events);
     pesc_export_options o;
-    product p = { 0 };
+    target_model p = { 0 };
     size_t i = 0, n = sizeof targets / sizeof *targets;
     while (i < n && strcmp(targets[i].name, to) != 0)
         i++;
@@ -253,12 +253,12 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     bool blocks = targets[i].run == gguf_export; /* it knows more dtypes than the others */
     pesc_status s =
-        product_open(&p, (runmodel_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
+        target_open(&p, (runmodel_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = product_publish(&p, targets[i].run(&p, &o));
+        s = target_publish(&p, targets[i].run(&p, &o));
     if (check)
         ARGS_WRITE(check, &p.check);
-    product_close(&p);
+    target_close(&p);
     return s;
 }

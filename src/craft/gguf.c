@@ -49,7 +49,7 @@ static int32_t file_type_of(dtype dt)
 /* ---- what is written where ---- */
 
 typedef struct job {
-    product *p;
+    target_model *p;
     dtype dt;
     const struct gguf_arch *arch;
     char *file, *modelfile, *name; /* paths of the two, and the name of the first */
@@ -232,11 +232,11 @@ static pesc_status check_facts(job *j)
 {
     hfdir *h = NULL;
     const char *differs = NULL;
-    product *p = j->p;
+    target_model *p = j->p;
     pesc_status s = hfdir_open(&h, j->file, HFDIR_NO_WEIGHTS);
-    config_free(&p->target);
+    config_free(&p->cfg);
     if (s == PESC_OK)
-        s = configjson_read(h->config, j->file, &p->from, &p->target, &differs);
+        s = configjson_read(h->config, j->file, &p->from, &p->cfg, &differs);
     hfdir_close(h);
     if (s == PESC_OK && differs)
         s = fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for its %s",
@@ -246,7 +246,7 @@ static pesc_status check_facts(job *j)
 
 static pesc_status compare(job *j, const char *lora_dir)
 {
-    product *p = j->p;
+    target_model *p = j->p;
     bool exact = j->dt == DT_F32 || j->dt == DT_BF16;
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
@@ -282,7 +282,7 @@ static pesc_status open_tokenizer(job *j, const char *tok)
 
 static pesc_status write_file(job *j, const pesc_export_options *o)
 {
-    product *p = j->p;
+    target_model *p = j->p;
     const config *c = &p->from.cfg;
     TRY(ggufkeys_check(c, p->from.path));
     j->arch = gguf_arch_written(c->fam->model_type, c->moe.kind == EXPERT_ADAPTER);
@@ -305,15 +305,15 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
     return PESC_OK;
 }
 
-pesc_status gguf_export(product *p, const pesc_export_options *o)
+pesc_status gguf_export(target_model *p, const pesc_export_options *o)
 {
     const char *lora_dir = NULL;
     peft *adapter = NULL;
     job j = { .p = p };
     TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     TRY(gguf_export_dtype(&p->from, o->dtype, &j.dt));
-    TRY(product_begin(p));
-    TRY(product_read_same(p));
+    TRY(target_begin(p));
+    TRY(target_read_same(p));
     pesc_status s = lora_dir ? merge_fold(p, o, lora_dir, &adapter) : PESC_OK;
     if (s == PESC_OK)
         s = write_file(&j, o);

@@ -7,10 +7,10 @@
 #ifndef PESC_CRAFT_GGUF_H
 #define PESC_CRAFT_GGUF_H
 
-#include "craft/product.h"
+#include "craft/target.h"
 
 /* p->dir is the file when it ends in .gguf, else a directory in which model.gguf is written. */
-pesc_status gguf_export(product *p, const pesc_export_options *o);
+pesc_status gguf_export(target_model *p, const pesc_export_options *o);
 
 /* The dtype that `text` names; NULL or "": as stored, bf16 where that is quantised. */
 pesc_status gguf_export_dtype(const parent *p, const char *text, dtype *out);

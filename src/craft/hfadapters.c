@@ -46,7 +46,7 @@ static pesc_status set_names(json_t *json, const struct layout *l)
         json_pack("{s:s,s:s}", "AutoConfig", l->config_class, "AutoModelForCausalLM", causal));
 }
 
-static pesc_status write_code(const product *p)
+static pesc_status write_code(const target_model *p)
 {
     for (size_t i = 0; i < embedded_python.n; i++) {
         char *path = io_join(p->dir, embedded_python.v[i].name);
@@ -59,7 +59,7 @@ static pesc_status write_code(const product *p)
     return PESC_OK;
 }
 
-pesc_status hfadapters_configure(product *p)
+pesc_status hfadapters_configure(target_model *p)
 {
     const config *c = &p->from.cfg;
     const struct layout *l = layout_of(c->fam->model_type);
@@ -69,10 +69,10 @@ pesc_status hfadapters_configure(product *p)
                     "%s: has adapters on a %s model, which transformers cannot "
                     "open; pesc runs it as it is",
                     p->from.path, c->fam->name);
-    TRY(product_begin(p));
+    TRY(target_begin(p));
     TRY(configjson_facts(p->json, c));
     TRY(set_names(p->json, l));
-    TRY(product_read(p, &differs));
+    TRY(target_read(p, &differs));
     if (differs)
         return fail(PESC_UNSUPPORTED, "%s: a %s model with adapters has no place for its %s",
                     p->from.path, l->model_type, differs);

@@ -3,9 +3,9 @@
 #ifndef PESC_CRAFT_HFADAPTERS_H
 #define PESC_CRAFT_HFADAPTERS_H
 
-#include "craft/product.h"
+#include "craft/target.h"
 
-/* Configures the product, which will write the modelling file too. */
-pesc_status hfadapters_configure(product *p);
+/* Configures the target, which will write the modelling file too. */
+pesc_status hfadapters_configure(target_model *p);
 
 #endif

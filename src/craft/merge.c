@@ -26,7 +26,7 @@ static pesc_status choose_base(recipe *how, const pesc_export_options *o, const 
     return PESC_OK;
 }
 
-pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
+pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter)
 {
     TRY(peft_open(adapter, lora_dir));
@@ -36,7 +36,7 @@ pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lor
 
 /* Where dtypes stay as stored, one tensor of 16 bits decides: a run's own tensors, in f32, may be
  * most of its bytes. */
-verify_rounding merge_rounding(const product *p)
+verify_rounding merge_rounding(const target_model *p)
 {
     const weights *ws = p->from.dir->ws;
     bool f32 = p->how.dt == DT_F32 || p->how.dt == DT_COUNT;
@@ -45,7 +45,7 @@ verify_rounding merge_rounding(const product *p)
     return !p->how.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
 }
 
-static pesc_status merge(product *p, const pesc_export_options *o, peft **adapter)
+static pesc_status merge(target_model *p, const pesc_export_options *o, peft **adapter)
 {
     const char *lora_dir = NULL;
     TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
@@ -56,11 +56,11 @@ static pesc_status merge(product *p, const pesc_export_options *o, peft **adapte
                     p->from.path);
     TRY(merge_fold(p, o, lora_dir, adapter));
     TRY(p->from.cfg.moe.kind == EXPERT_ADAPTER ? camelidae_configure(p, NULL, false)
-                                               : product_same_family(p));
-    TRY(product_write(p, o->tokenizer));
-    return product_compare(p, &(product_check){ .wanted = o->check,
-                                                .lora_dir = lora_dir,
-                                                .rounding = merge_rounding(p) });
+                                               : target_same_family(p));
+    TRY(target_write(p, o->tokenizer));
+    return target_compare(
+        p,
+        &(target_check){ .wanted = o->check, .lora_dir = lora_dir, .rounding = merge_rounding(p) });
 }
 
 pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
@@ -73,16 +73,16 @@ pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,
     NEED_SIZED_OR_NULL(check);
     LOG_EVENTS(&dev->events);
     pesc_export_options o;
-    product p = { 0 };
+    target_model p = { 0 };
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
     peft *adapter = NULL;
-    pesc_status s = product_open(&p, (runmodel_where){ model, o.base }, out_dir, o.dtype);
+    pesc_status s = target_open(&p, (runmodel_where){ model, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = product_publish(&p, merge(&p, &o, &adapter));
+        s = target_publish(&p, merge(&p, &o, &adapter));
     if (check)
         ARGS_WRITE(check, &p.check);
-    product_close(&p);
+    target_close(&p);
     peft_close(adapter);
     return s;
 }

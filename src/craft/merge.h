@@ -3,16 +3,16 @@
 #ifndef PESC_CRAFT_MERGE_H
 #define PESC_CRAFT_MERGE_H
 
-#include "craft/product.h"
+#include "craft/target.h"
 
-/* Makes the product's recipe fold this LoRA in, into what the options say or what it was trained
- * on. *adapter must stay until the product is closed, and is then peft_close()d, even when this
+/* Makes the target's recipe fold this LoRA in, into what the options say or what it was trained
+ * on. *adapter must stay until the target is closed, and is then peft_close()d, even when this
  * failed. */
-pesc_status merge_fold(product *p, const pesc_export_options *o, const char *lora_dir,
+pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter);
 
-/* What writing the product may do to the logits: nothing, or with a LoRA folded in rounding to the
+/* What writing the target may do to the logits: nothing, or with a LoRA folded in rounding to the
  * coarsest dtype that was written. */
-verify_rounding merge_rounding(const product *p);
+verify_rounding merge_rounding(const target_model *p);
 
 #endif

@@ -75,10 +75,10 @@ bool upcycle_only_here(const config *c)
     return all && dense;
 }
 
-static pesc_status configure(product *p, const struct mixture *m, const upcycle_size *size)
+static pesc_status configure(target_model *p, const struct mixture *m, const upcycle_size *size)
 {
     static const char *const gone[] = { "attention_bias", "mlp_bias", "pretraining_tp" };
-    TRY(product_begin(p));
+    TRY(target_begin(p));
     TRY(configjson_name(p->json, &m->names));
     TRY(configjson_facts(p->json, &p->from.cfg));
     TRY(configjson_set(p->json, "num_experts_per_tok", json_integer(size->top_k)));
@@ -90,7 +90,7 @@ static pesc_status configure(product *p, const struct mixture *m, const upcycle_
     return configjson_sparse_layers(p->json, &size->layers, p->from.cfg.n_layers);
 }
 
-pesc_status upcycle_configure(product *p, const upcycle_size *size)
+pesc_status upcycle_configure(target_model *p, const upcycle_size *size)
 {
     const char *type = p->from.cfg.fam->model_type, *differs = NULL;
     size_t i = 0;
@@ -101,13 +101,13 @@ pesc_status upcycle_configure(product *p, const upcycle_size *size)
                     "%s: a %s model cannot be upcycled; llama, mistral, qwen2 and qwen3 can",
                     p->from.path, type);
     TRY(configure(p, &mixtures[i], size));
-    TRY(product_read(p, &differs));
+    TRY(target_read(p, &differs));
     if (differs)
         return fail(
             PESC_UNSUPPORTED,
             "%s: %s has no place for its %s, so it cannot be upcycled; --kind pesc keeps it",
             p->from.path, mixtures[i].names.model_type, differs);
-    if (upcycle_only_here(&p->target))
+    if (upcycle_only_here(&p->cfg))
         log_notice("%s: %s has experts in every layer in other programs: only pesc opens the "
                    "result, by its mlp_only_layers",
                    p->file, mixtures[i].names.model_type);

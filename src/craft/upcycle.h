@@ -7,15 +7,15 @@
 #define PESC_CRAFT_UPCYCLE_H
 
 #include "arch/layers.h"
-#include "craft/product.h"
+#include "craft/target.h"
 
 typedef struct upcycle_size {
     int64_t experts, top_k;
     layer_ranges layers; /* that become sparse */
 } upcycle_size;
 
-/* Configures the product. PESC_UNSUPPORTED when no mixture has a place for what the parent is. */
-pesc_status upcycle_configure(product *p, const upcycle_size *size);
+/* Configures the target. PESC_UNSUPPORTED when no mixture has a place for what the parent is. */
+pesc_status upcycle_configure(target_model *p, const upcycle_size *size);
 
 /* Whether some layers of the mixture have no experts, though other programs' class of its family
  * has them in all layers. */

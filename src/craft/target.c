@@ -1,4 +1,4 @@
-#include "craft/product.h"
+#include "craft/target.h"
 
 #include "base/io.h"
 #include "base/log.h"
@@ -10,30 +10,30 @@
 
 #include <stdio.h>
 
-pesc_status product_open(product *p, runmodel_where model, const char *place,
-                         const char *dtype_text)
+pesc_status target_open(target_model *p, runmodel_where model, const char *place,
+                        const char *dtype_text)
 {
-    *p = (product){ .place = place };
+    *p = (target_model){ .place = place };
     TRY(io_draft_open(&p->draft, place, str_ends(place, ".gguf") ? IO_FILE : IO_DIR));
     p->dir = io_draft_dir(p->draft);
     p->file = io_join(place, "config.json");
     if (!p->file)
         return fail_nomem(place, 0);
     TRY(parent_open(&p->from, model));
-    p->how = (recipe){ .from = &p->from, .target = &p->target, .dir = p->dir, .place = place };
+    p->how = (recipe){ .from = &p->from, .target = &p->cfg, .dir = p->dir, .place = place };
     return recipe_dtype(&p->from, dtype_text, &p->how.dt);
 }
 
-void product_close(product *p)
+void target_close(target_model *p)
 {
     json_decref(p->json);
-    config_free(&p->target);
+    config_free(&p->cfg);
     parent_close(&p->from);
     mem_free(p->file);
     io_draft_close(p->draft);
 }
 
-pesc_status product_publish(product *p, pesc_status s)
+pesc_status target_publish(target_model *p, pesc_status s)
 {
     char why[1024];
     if (!p->last || (s != PESC_OK && s != PESC_NUMERIC))
@@ -43,7 +43,7 @@ pesc_status product_publish(product *p, pesc_status s)
     return s == PESC_OK ? s : fail(s, "%s", why);
 }
 
-pesc_status product_begin(product *p)
+pesc_status target_begin(target_model *p)
 {
     json_decref(p->json);
     p->json = NULL;
@@ -52,16 +52,16 @@ pesc_status product_begin(product *p)
     return configjson_dtype(p->json, p->how.dt != DT_COUNT ? p->how.dt : stored);
 }
 
-pesc_status product_read(product *p, const char **differs)
+pesc_status target_read(target_model *p, const char **differs)
 {
-    config_free(&p->target);
-    return configjson_read(p->json, p->file, &p->from, &p->target, differs);
+    config_free(&p->cfg);
+    return configjson_read(p->json, p->file, &p->from, &p->cfg, differs);
 }
 
-pesc_status product_read_same(product *p)
+pesc_status target_read_same(target_model *p)
 {
     const char *differs = NULL;
-    TRY(product_read(p, &differs));
+    TRY(target_read(p, &differs));
     if (differs)
         return fail(PESC_UNSUPPORTED,
                     "%s: its %s would be another one in the config.json that is written, in the "
@@ -70,14 +70,14 @@ pesc_status product_read_same(product *p)
     return PESC_OK;
 }
 
-pesc_status product_same_family(product *p)
+pesc_status target_same_family(target_model *p)
 {
-    TRY(product_begin(p));
+    TRY(target_begin(p));
     TRY(configjson_own_names(p->json, &p->from.cfg));
-    return product_read_same(p);
+    return target_read_same(p);
 }
 
-pesc_status product_write(product *p, const char *tok)
+pesc_status target_write(target_model *p, const char *tok)
 {
     if (p->from.quantised && p->how.dt == DT_BF16)
         log_notice(
@@ -93,7 +93,7 @@ pesc_status product_write(product *p, const char *tok)
     return PESC_OK;
 }
 
-pesc_status product_compare(product *p, const product_check *c)
+pesc_status target_compare(target_model *p, const target_check *c)
 {
     if (!c->wanted)
         return PESC_OK;

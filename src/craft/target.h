@@ -1,12 +1,12 @@
-/* product: a model in the making: what it is made from, its configuration and its recipe. The
+/* target: a model in the making: what it is made from, its configuration and its recipe. The
  * steps that craft, merge and export share. */
-#ifndef PESC_CRAFT_PRODUCT_H
-#define PESC_CRAFT_PRODUCT_H
+#ifndef PESC_CRAFT_TARGET_H
+#define PESC_CRAFT_TARGET_H
 
 #include "craft/recipe.h"
 #include "craft/verify.h"
 
-typedef struct product {
+typedef struct target_model {
     parent from;
     const char *place; /* of the directory or file that is made; borrowed */
     io_draft *draft;   /* which is written here, */
@@ -14,41 +14,42 @@ typedef struct product {
     const char *last;  /* and has this file when it is complete; NULL until then */
     char *file;        /* its config.json, for messages */
     json_t *json;      /* what will stand in it */
-    config target;
+    config cfg;
     recipe how;
-    device *dev;                                        /* that compares; borrowed */
-    pesc_logit_check check;                             /* the comparison */
-    pesc_status (*write_more)(const struct product *p); /* files of a target's own; NULL: none */
-} product;
+    device *dev;            /* that compares; borrowed */
+    pesc_logit_check check; /* the comparison */
+    pesc_status (*write_more)(
+        const struct target_model *p); /* files of a target's own; NULL: none */
+} target_model;
 
 /* `place` must be free: see io_draft_open(). dtype as in recipe_dtype(). The configuration is left
- * to the caller. Closed by product_close even when it failed. */
-pesc_status product_open(product *p, runmodel_where model, const char *place,
-                         const char *dtype_text);
-void product_close(product *p);
+ * to the caller. Closed by target_close even when it failed. */
+pesc_status target_open(target_model *p, runmodel_where model, const char *place,
+                        const char *dtype_text);
+void target_close(target_model *p);
 
 /* s: how all went. What is complete takes its place, also where it is only the comparison that
  * failed. */
-pesc_status product_publish(product *p, pesc_status s);
+pesc_status target_publish(target_model *p, pesc_status s);
 
 /* Begins the configuration as a copy of the parent's, forgetting what was there. */
-pesc_status product_begin(product *p);
+pesc_status target_begin(target_model *p);
 /* Reads it. *differs: the key of a fact of the dense part that it cannot say, or NULL. */
-pesc_status product_read(product *p, const char **differs);
+pesc_status target_read(target_model *p, const char **differs);
 /* The same where it must be able to say them all. */
-pesc_status product_read_same(product *p);
-/* Begins and reads the configuration of a product of the parent's own family. */
-pesc_status product_same_family(product *p);
+pesc_status target_read_same(target_model *p);
+/* Begins and reads the configuration of a target of the parent's own family. */
+pesc_status target_same_family(target_model *p);
 
 /* The weights, the tokenizer (from `tok`, or the parent's) and, last, config.json. */
-pesc_status product_write(product *p, const char *tok);
+pesc_status target_write(target_model *p, const char *tok);
 
 /* Compares the written model with its parent, with the LoRA that was folded in. */
-typedef struct product_check {
+typedef struct target_check {
     bool wanted;
     const char *lora_dir; /* that the parent is opened with; NULL: as the directory says */
     verify_rounding rounding;
-} product_check;
-pesc_status product_compare(product *p, const product_check *c);
+} target_check;
+pesc_status target_compare(target_model *p, const target_check *c);
 
 #endif
