@@ -26,7 +26,7 @@ static pesc_status compare_patched(const target_model *p, device *dev, const cha
 
 static pesc_status apply(target_model *p, device *dev, const patch *with)
 {
-    TRY(parent_check_no_lora(&p->from));
+    TRY(source_model_check_no_lora(&p->from));
     TRY(patched_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
     p->how.over = with->ws;
     TRY(target_same_family(p));
@@ -37,11 +37,11 @@ static pesc_status apply(target_model *p, device *dev, const patch *with)
 
 static pesc_status check_only(const char *base_dir, const patch *with)
 {
-    parent base = { 0 };
-    pesc_status s = parent_open(&base, (runmodel_where){ .path = base_dir });
+    source_model base = { 0 };
+    pesc_status s = source_model_open(&base, (runmodel_where){ .path = base_dir });
     if (s == PESC_OK)
         s = patched_check(with, &base.cfg, base.dir->ws, base_dir);
-    parent_close(&base);
+    source_model_close(&base);
     return s;
 }
 

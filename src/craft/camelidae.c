@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-/* Tried in order: the first whose facts are the parent's is taken. */
+/* Tried in order: the first whose facts are the source's is taken. */
 static const struct layout {
-    const char *parent; /* model_type */
+    const char *source; /* model_type */
     configjson_class names;
     bool bare_experts;
     bool fixed_theta; /* its modelling file does not read rope_theta */
@@ -76,7 +76,7 @@ static pesc_status begin_config(target_model *p, const camelidae_size *size)
 
 static bool may_hold(const struct layout *l, const family *f)
 {
-    return strcmp(l->parent, f->model_type) == 0 || strcmp(l->names.model_type, f->model_type) == 0;
+    return strcmp(l->source, f->model_type) == 0 || strcmp(l->names.model_type, f->model_type) == 0;
 }
 
 static void warn_of_theta(const target_model *p, const struct layout *l)

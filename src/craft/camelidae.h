@@ -14,9 +14,9 @@ typedef struct camelidae_size {
     layer_ranges layers;             /* that become sparse */
 } camelidae_size;
 
-/* Configures the target; size NULL: as the parent, which has adapters already. What no published
- * layout can express (facts of the parent, another activation or router, layers without adapters)
- * keeps the parent's names, and a notice says that pesc alone opens it; with `published` it is
+/* Configures the target; size NULL: as the source, which has adapters already. What no published
+ * layout can express (facts of the source, another activation or router, layers without adapters)
+ * keeps the source's names, and a notice says that pesc alone opens it; with `published` it is
  * refused instead. */
 pesc_status camelidae_configure(target_model *p, const camelidae_size *size, bool published);
 

@@ -56,7 +56,7 @@ static pesc_status old_spellings(json_t *json)
     return PESC_OK;
 }
 
-pesc_status configjson_from(const parent *p, json_t **out)
+pesc_status configjson_from(const source_model *p, json_t **out)
 {
     *out = json_deep_copy(p->dir->config);
     /* without memory jansson copies what it can */
@@ -188,8 +188,8 @@ static const char *first_difference(const config *a, const config *b)
     return NULL;
 }
 
-pesc_status configjson_read(const json_t *json, const char *file, const parent *p, config *out,
-                            const char **differs)
+pesc_status configjson_read(const json_t *json, const char *file, const source_model *p,
+                            config *out, const char **differs)
 {
     const hfdir *d = p->dir;
     TRY(config_read(out, &(config_source){ json, d->generation, file, d->ws }));

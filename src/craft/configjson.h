@@ -1,18 +1,18 @@
 /* configjson: the config.json of a model that is made from another.
  *
- * It begins as the parent's, in the spellings of transformers 4, which every program reads. What
+ * It begins as the source's, in the spellings of transformers 4, which every program reads. What
  * the new architecture leaves out takes that architecture's default, so every fact a default could
  * change is written down; and before a byte of weights is written the new configuration is read
- * back and its facts compared with the parent's. So a model is never written as one that computes
+ * back and its facts compared with the source's. So a model is never written as one that computes
  * something else, also where a short test would not show it (a window, a context). */
 #ifndef PESC_CRAFT_CONFIGJSON_H
 #define PESC_CRAFT_CONFIGJSON_H
 
 #include "arch/layers.h"
-#include "craft/parent.h"
+#include "craft/source_model.h"
 
 /* A copy to be changed, without quantization_config. *out is the caller's also when it failed. */
-pesc_status configjson_from(const parent *p, json_t **out);
+pesc_status configjson_from(const source_model *p, json_t **out);
 
 /* Steal the value. configjson_default leaves a key that is there. */
 pesc_status configjson_set(json_t *json, const char *key, json_t *value);
@@ -38,8 +38,8 @@ pesc_status configjson_own_names(json_t *json, const config *c);
 pesc_status configjson_dtype(json_t *json, dtype dt); /* torch_dtype */
 
 /* Reads it as a configuration, and tells the key of the first fact of the dense part that differs
- * from the parent's; *differs NULL: none. `file` is for messages. */
-pesc_status configjson_read(const json_t *json, const char *file, const parent *p, config *out,
-                            const char **differs);
+ * from the source's; *differs NULL: none. `file` is for messages. */
+pesc_status configjson_read(const json_t *json, const char *file, const source_model *p,
+                            config *out, const char **differs);
 
 #endif

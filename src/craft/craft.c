@@ -30,7 +30,7 @@ static pesc_status check_options(const pesc_craft_options *o, bool adapters)
     return PESC_OK;
 }
 
-static pesc_status check_dense(const parent *p)
+static pesc_status check_dense(const source_model *p)
 {
     const moe_rule *m = &p->cfg.moe;
     if (m->kind != EXPERT_NONE)
@@ -38,7 +38,7 @@ static pesc_status check_dense(const parent *p)
                     "%s: is sparse already (%s, %d experts); a sparse model is crafted from a "
                     "dense one",
                     p->path, p->cfg.family, m->topk.n_experts);
-    return parent_check_no_lora(p);
+    return source_model_check_no_lora(p);
 }
 
 static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adapters)

@@ -148,7 +148,7 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
 
 /* A run whose weights are not all LoRA is no PEFT adapter: its base and the LoRA alone compute
  * something else. */
-static pesc_status check_all_is_lora(const parent *from)
+static pesc_status check_all_is_lora(const source_model *from)
 {
     char *trained = NULL;
     if (from->chain.n < 2)

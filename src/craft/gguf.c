@@ -24,7 +24,7 @@ static const struct {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-pesc_status gguf_export_dtype(const parent *p, const char *text, dtype *out)
+pesc_status gguf_export_dtype(const source_model *p, const char *text, dtype *out)
 {
     *out = p->quantised ? DT_BF16 : p->usual;
     if (!text || !*text)
@@ -271,7 +271,7 @@ static pesc_status compare(job *j, const char *lora_dir)
 
 static pesc_status open_tokenizer(job *j, const char *tok)
 {
-    const parent *from = &j->p->from;
+    const source_model *from = &j->p->from;
     TRY(tok && *tok ? runmodel_tokenizer(&j->tok, (runmodel_where){ .path = tok })
                     : runmodel_chain_tokenizer(&j->tok, &from->chain));
     if (j->tok)

@@ -13,6 +13,6 @@
 pesc_status gguf_export(target_model *p, const pesc_export_options *o);
 
 /* The dtype that `text` names; NULL or "": as stored, bf16 where that is quantised. */
-pesc_status gguf_export_dtype(const parent *p, const char *text, dtype *out);
+pesc_status gguf_export_dtype(const source_model *p, const char *text, dtype *out);
 
 #endif

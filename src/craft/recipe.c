@@ -10,7 +10,7 @@
 
 #define BLOCK(field) offsetof(block, field)
 
-/* What the parent has no tensor for, by the field it fills. */
+/* What the source has no tensor for, by the field it fills. */
 static const struct made {
     expert_kind kind;
     size_t field;
@@ -41,8 +41,8 @@ void recipe_sheet_free(recipe_sheet *s)
 
 /* ---- one tensor ---- */
 
-/* The parent's tensor of a field of a layer. */
-static const weight *of_field(const parent *p, int32_t layer, size_t field)
+/* The source's tensor of a field of a layer. */
+static const weight *of_field(const source_model *p, int32_t layer, size_t field)
 {
     slot s = slot_first();
     s.layer = layer;
@@ -57,7 +57,7 @@ static void fill_made(const recipe *r, const slot *s, stream_row *row)
     size_t i = 0, n = sizeof made / sizeof *made;
     while (i < n && (made[i].kind != r->target->moe.kind || made[i].field != s->rule->offset))
         i++;
-    ASSERT(i < n); /* all else is in any dense parent whose facts agree with the target's */
+    ASSERT(i < n); /* all else is in any dense source whose facts agree with the target's */
     row->kind = made[i].how;
     row->bound = 1 / sqrtf((float)r->target->dim);
     row->key = stream_key(r->seed, s->name);
@@ -199,7 +199,7 @@ pesc_status recipe_write(const recipe *r)
     return s;
 }
 
-pesc_status recipe_dtype(const parent *p, const char *text, dtype *out)
+pesc_status recipe_dtype(const source_model *p, const char *text, dtype *out)
 {
     static const dtype known[] = { DT_F32, DT_BF16 };
     *out = p->quantised ? DT_BF16 : DT_COUNT;

@@ -1,27 +1,27 @@
 /* recipe: where the numbers of each tensor of a new model come from, and the writing of them.
  *
- * The slots of the target's configuration are walked. A tensor that the parent has is copied, bit
+ * The slots of the target's configuration are walked. A tensor that the source has is copied, bit
  * for bit where it keeps its dtype; one that it has not is made as recipe.c's table says: routers
  * and adapter_down U(-1/sqrt C, 1/sqrt C), adapter_up and shared experts zero, experts copies of
- * the parent's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
+ * the source's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
  *
  * Tensors are streamed piece by piece: memory does not grow with the model. (Going through NF4
  * takes one matrix.) Made numbers depend on the seed, the tensor's name and the index only. */
 #ifndef PESC_CRAFT_RECIPE_H
 #define PESC_CRAFT_RECIPE_H
 
-#include "craft/parent.h"
+#include "craft/source_model.h"
 #include "craft/stream.h"
 
 typedef struct recipe {
-    const parent *from;
+    const source_model *from;
     const config *target; /* whose tensors are written */
     const char *dir;      /* that is written, */
     const char *place;    /* and what it will be called, for messages */
     dtype dt;             /* of all but norms, biases and routers; DT_COUNT: as stored */
     uint64_t seed;        /* of what is made */
     const peft *lora;     /* folded in, each of its matrices into its linear; NULL: none */
-    const weights *over;  /* tensors in the place of the parent's, in its dtypes; NULL: none */
+    const weights *over;  /* tensors in the place of the source's, in its dtypes; NULL: none */
     bool nf4;             /* what a base in NF4 quantises is rounded through it first */
     bool double_quant;    /* with nf4 */
     bool whole_experts;   /* with nf4, but experts are not */
@@ -45,6 +45,6 @@ pesc_status recipe_plan(recipe_sheet *out, const recipe *r); /* to be freed also
 void recipe_sheet_free(recipe_sheet *s);
 
 /* What --dtype asks for: NULL or "" is DT_COUNT, as stored, or bf16 when that is quantised. */
-pesc_status recipe_dtype(const parent *p, const char *text, dtype *out);
+pesc_status recipe_dtype(const source_model *p, const char *text, dtype *out);
 
 #endif

@@ -19,7 +19,7 @@ pesc_status target_open(target_model *p, runmodel_where model, const char *place
     p->file = io_join(place, "config.json");
     if (!p->file)
         return fail_nomem(place, 0);
-    TRY(parent_open(&p->from, model));
+    TRY(source_model_open(&p->from, model));
     p->how = (recipe){ .from = &p->from, .target = &p->cfg, .dir = p->dir, .place = place };
     return recipe_dtype(&p->from, dtype_text, &p->how.dt);
 }
@@ -28,7 +28,7 @@ void target_close(target_model *p)
 {
     json_decref(p->json);
     config_free(&p->cfg);
-    parent_close(&p->from);
+    source_model_close(&p->from);
     mem_free(p->file);
     io_draft_close(p->draft);
 }
@@ -85,7 +85,7 @@ pesc_status target_write(target_model *p, const char *tok)
             "with the source read as bf16; --dtype f32 rounds nothing",
             p->from.path, dtype_name(p->from.usual));
     TRY(recipe_write(&p->how));
-    TRY(parent_copy_tokenizer(&p->from, tok, p->dir));
+    TRY(source_model_copy_tokenizer(&p->from, tok, p->dir));
     if (p->write_more)
         TRY(p->write_more(p));
     TRY(modeldir_finish(p->dir, "config.json", p->json));

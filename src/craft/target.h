@@ -7,7 +7,7 @@
 #include "craft/verify.h"
 
 typedef struct target_model {
-    parent from;
+    source_model from;
     const char *place; /* of the directory or file that is made; borrowed */
     io_draft *draft;   /* which is written here, */
     const char *dir;   /* in this directory, */
@@ -32,22 +32,22 @@ void target_close(target_model *p);
  * failed. */
 pesc_status target_publish(target_model *p, pesc_status s);
 
-/* Begins the configuration as a copy of the parent's, forgetting what was there. */
+/* Begins the configuration as a copy of the source's, forgetting what was there. */
 pesc_status target_begin(target_model *p);
 /* Reads it. *differs: the key of a fact of the dense part that it cannot say, or NULL. */
 pesc_status target_read(target_model *p, const char **differs);
 /* The same where it must be able to say them all. */
 pesc_status target_read_same(target_model *p);
-/* Begins and reads the configuration of a target of the parent's own family. */
+/* Begins and reads the configuration of a target of the source's own family. */
 pesc_status target_same_family(target_model *p);
 
-/* The weights, the tokenizer (from `tok`, or the parent's) and, last, config.json. */
+/* The weights, the tokenizer (from `tok`, or the source's) and, last, config.json. */
 pesc_status target_write(target_model *p, const char *tok);
 
-/* Compares the written model with its parent, with the LoRA that was folded in. */
+/* Compares the written model with its source, with the LoRA that was folded in. */
 typedef struct target_check {
     bool wanted;
-    const char *lora_dir; /* that the parent is opened with; NULL: as the directory says */
+    const char *lora_dir; /* that the source is opened with; NULL: as the directory says */
     verify_rounding rounding;
 } target_check;
 pesc_status target_compare(target_model *p, const target_check *c);

@@ -52,7 +52,7 @@ static pesc_status qwen2_keys(json_t *json, const config *c, int64_t experts)
 }
 
 static const struct mixture {
-    const char *parent; /* model_type */
+    const char *source; /* model_type */
     configjson_class names;
     pesc_status (*keys)(json_t *json, const config *c, int64_t experts);
     bool all_layers; /* the class has experts in every layer */
@@ -94,7 +94,7 @@ pesc_status upcycle_configure(target_model *p, const upcycle_size *size)
 {
     const char *type = p->from.cfg.fam->model_type, *differs = NULL;
     size_t i = 0;
-    while (i < N_MIXTURES && strcmp(mixtures[i].parent, type) != 0)
+    while (i < N_MIXTURES && strcmp(mixtures[i].source, type) != 0)
         i++;
     if (i == N_MIXTURES)
         return fail(PESC_UNSUPPORTED,

@@ -14,7 +14,7 @@ typedef struct upcycle_size {
     layer_ranges layers; /* that become sparse */
 } upcycle_size;
 
-/* Configures the target. PESC_UNSUPPORTED when no mixture has a place for what the parent is. */
+/* Configures the target. PESC_UNSUPPORTED when no mixture has a place for what the source is. */
 pesc_status upcycle_configure(target_model *p, const upcycle_size *size);
 
 /* Whether some layers of the mixture have no experts, though other programs' class of its family

@@ -1,4 +1,4 @@
-#include "craft/parent.h"
+#include "craft/source_model.h"
 
 #include "arch/bind.h"
 #include "base/log.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static void look_at_dtypes(parent *p)
+static void look_at_dtypes(source_model *p)
 {
     uint64_t bytes[DT_COUNT] = { 0 };
     for (slot s = slot_first(); slot_next(&p->cfg, &s);) {
@@ -22,9 +22,9 @@ static void look_at_dtypes(parent *p)
             p->usual = (dtype)i;
 }
 
-pesc_status parent_open(parent *p, runmodel_where where)
+pesc_status source_model_open(source_model *p, runmodel_where where)
 {
-    *p = (parent){ .path = where.path, .base = where.base, .usual = DT_F32 };
+    *p = (source_model){ .path = where.path, .base = where.base, .usual = DT_F32 };
     TRY(runmodel_open(&p->dir, &p->chain, where, 0));
     const hfdir *d = p->dir;
     TRY(config_read(&p->cfg, &(config_source){ d->config, d->generation, d->config_file, d->ws }));
@@ -34,7 +34,7 @@ pesc_status parent_open(parent *p, runmodel_where where)
     return PESC_OK;
 }
 
-pesc_status parent_check_no_lora(const parent *p)
+pesc_status source_model_check_no_lora(const source_model *p)
 {
     if (p->dir->lora_dir)
         return fail(PESC_USAGE,
@@ -43,12 +43,12 @@ pesc_status parent_check_no_lora(const parent *p)
     return PESC_OK;
 }
 
-void parent_close(parent *p)
+void source_model_close(source_model *p)
 {
     config_free(&p->cfg);
     hfdir_close(p->dir);
     runstate_chain_free(&p->chain);
-    *p = (parent){ 0 };
+    *p = (source_model){ 0 };
 }
 
 /* ---- tokenizers ---- */
@@ -73,7 +73,7 @@ static pesc_status copy_from_base(const char *adapter, const char *dir)
     return s;
 }
 
-pesc_status parent_copy_tokenizer(const parent *p, const char *tok, const char *dir)
+pesc_status source_model_copy_tokenizer(const source_model *p, const char *tok, const char *dir)
 {
     if (tok && *tok)
         return modeldir_copy_named_tokenizer(tok, dir);
