@@ -11,7 +11,7 @@ static pesc_status compare_patched(const target_model *p, device *dev, const cha
 {
     pesc_logit_check found;
     dtype held = p->from.usual;
-    bool exact = p->how.dt == DT_COUNT && (held == DT_F32 || held == DT_BF16);
+    bool exact = p->plan.dt == DT_COUNT && (held == DT_F32 || held == DT_BF16);
     verify_pair v = { .dev = dev,
                       .made_from = p->from.path,
                       .made = p->dir,
@@ -28,7 +28,7 @@ static pesc_status apply(target_model *p, device *dev, const patch *with)
 {
     TRY(source_model_check_no_lora(&p->from));
     TRY(patched_check(with, &p->from.cfg, p->from.dir->ws, p->from.path));
-    p->how.over = with->ws;
+    p->plan.over = with->ws;
     TRY(target_same_family(p));
     TRY(target_write(p, NULL));
     TRY(weights_check(with->read));

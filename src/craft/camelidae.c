@@ -97,7 +97,7 @@ pesc_status camelidae_configure(target_model *p, const camelidae_size *size, boo
         TRY(begin_config(p, size));
         TRY(configjson_name(p->json, &layouts[i].names));
         TRY(target_read(p, &differs));
-        p->how.bare_experts = layouts[i].bare_experts;
+        p->plan.bare_experts = layouts[i].bare_experts;
         differs = differs ? differs : own_key(p->json);
         if (!differs) {
             warn_of_theta(p, &layouts[i]);
@@ -109,7 +109,7 @@ pesc_status camelidae_configure(target_model *p, const camelidae_size *size, boo
                     "%s: no published layout of models with adapters has a place for its %s (a %s "
                     "model); --to hf writes it for transformers",
                     p->from.path, differs, f->name);
-    p->how.bare_experts = false;
+    p->plan.bare_experts = false;
     TRY(begin_config(p, size));
     json_object_del(p->json, "auto_map");
     log_notice("%s: no published layout of models with adapters has a place for its %s (a %s "

@@ -54,7 +54,7 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adap
                             .router = o->router,
                             .layers = full.layers };
     TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
-    p->how.seed = (uint64_t)o->seed;
+    p->plan.seed = (uint64_t)o->seed;
     TRY(target_write(p, o->tokenizer));
     /* a weighted sum of equal experts is the FFN's output up to rounding */
     return target_compare(

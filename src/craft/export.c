@@ -80,52 +80,52 @@ static pesc_status to_camelidae(target_model *p, const pesc_export_options *o)
 
 enum { NAME = WEIGHTS_MAX_NAME + 48, MAX_CONFIG = 16 << 20 };
 
-typedef struct lora_sheet {
+typedef struct lora_list {
     stream_row *rows;
     safetensors_spec *specs;
     char (*names)[NAME];
     size_t n;
     uint64_t bytes;
-} lora_sheet;
+} lora_list;
 
-static void add_matrix(lora_sheet *sh, const peft_lora *l, const weight *w, const char *tail,
+static void add_matrix(lora_list *list, const peft_lora *l, const weight *w, const char *tail,
                        dtype dt)
 {
     dtype stored = stream_plain(w->dt) ? w->dt : DT_F32;
-    safetensors_spec *spec = &sh->specs[sh->n];
-    snprintf(sh->names[sh->n], NAME, "base_model.model.%s.%s.weight", l->module, tail);
-    *spec = (safetensors_spec){ .name = sh->names[sh->n],
+    safetensors_spec *spec = &list->specs[list->n];
+    snprintf(list->names[list->n], NAME, "base_model.model.%s.%s.weight", l->module, tail);
+    *spec = (safetensors_spec){ .name = list->names[list->n],
                                 .dt = dt != DT_COUNT ? dt : stored,
                                 .nd = w->nd };
     memcpy(spec->ne, w->ne, sizeof spec->ne);
-    sh->rows[sh->n++] = (stream_row){ .kind = STREAM_STORED, .stored = w };
-    sh->bytes += (uint64_t)weights_elements(w) * dtype_block_bytes(spec->dt);
+    list->rows[list->n++] = (stream_row){ .kind = STREAM_STORED, .stored = w };
+    list->bytes += (uint64_t)weights_elements(w) * dtype_block_bytes(spec->dt);
 }
 
 static pesc_status write_matrices(const peft *adapter, const char *dir, dtype dt)
 {
     size_t n = adapter->n * 2;
-    lora_sheet sh = { .rows = mem_alloc(n, sizeof *sh.rows),
-                      .specs = mem_alloc(n, sizeof *sh.specs),
-                      .names = mem_alloc(n, sizeof *sh.names) };
-    pesc_status s = sh.rows && sh.specs && sh.names ? PESC_OK : fail_nomem(dir, n * NAME);
+    lora_list list = { .rows = mem_alloc(n, sizeof *list.rows),
+                       .specs = mem_alloc(n, sizeof *list.specs),
+                       .names = mem_alloc(n, sizeof *list.names) };
+    pesc_status s = list.rows && list.specs && list.names ? PESC_OK : fail_nomem(dir, n * NAME);
     for (size_t i = 0; s == PESC_OK && i < adapter->n; i++) {
-        add_matrix(&sh, &adapter->loras[i], adapter->loras[i].a, "lora_A", dt);
-        add_matrix(&sh, &adapter->loras[i], adapter->loras[i].b, "lora_B", dt);
+        add_matrix(&list, &adapter->loras[i], adapter->loras[i].a, "lora_A", dt);
+        add_matrix(&list, &adapter->loras[i], adapter->loras[i].b, "lora_B", dt);
     }
     if (s == PESC_OK)
-        s = modeldir_check_room(dir, sh.bytes + (1 << 20));
+        s = modeldir_check_room(dir, list.bytes + (1 << 20));
     if (s == PESC_OK)
         s = stream_write(&(stream_plan){ .dir = dir,
                                          .stem = "adapter_model",
-                                         .rows = sh.rows,
-                                         .specs = sh.specs,
-                                         .n = sh.n,
-                                         .bytes = sh.bytes,
+                                         .rows = list.rows,
+                                         .specs = list.specs,
+                                         .n = list.n,
+                                         .bytes = list.bytes,
                                          .ws = adapter->ws });
-    mem_free(sh.rows);
-    mem_free(sh.specs);
-    mem_free(sh.names);
+    mem_free(list.rows);
+    mem_free(list.specs);
+    mem_free(list.names);
     return s;
 }
 
@@ -196,7 +196,7 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
 {
     const char *lora_dir = NULL;
     peft *adapter = NULL;
-    dtype dt = o->dtype ? p->how.dt : DT_COUNT;
+    dtype dt = o->dtype ? p->plan.dt : DT_COUNT;
     TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     if (!lora_dir)
         return fail(PESC_USAGE, "%s: has no LoRA, and a PEFT directory holds nothing else%s",

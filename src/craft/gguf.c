@@ -55,14 +55,14 @@ typedef struct job {
     char *file, *modelfile, *name; /* paths of the two, and the name of the first */
     tokenizer *tok;                /* NULL: the model has none */
     gguf_vocab vocab;
-    recipe_sheet sheet;
+    tensor_list list;
     gguf_writer *w;
 } job;
 
 static void job_free(job *j)
 {
     gguf_writer_abort(j->w);
-    recipe_sheet_free(&j->sheet);
+    tensor_list_free(&j->list);
     tokenizer_gguf_free(&j->vocab);
     tokenizer_close(j->tok);
     mem_free(j->file);
@@ -168,7 +168,7 @@ static dtype type_of(const job *j, const gguf_place *place, int64_t cols)
 static pesc_status put_tensor(job *j, size_t i, size_t *next)
 {
     gguf_place place, other;
-    safetensors_spec *s = &j->sheet.specs[i];
+    safetensors_spec *s = &j->list.specs[i];
     const config *c = &j->p->from.cfg;
     if (!gguf_place_of(&place, j->arch, s->name))
         return fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for %s",
@@ -178,15 +178,15 @@ static pesc_status put_tensor(job *j, size_t i, size_t *next)
     gguf_spec spec = { .dt = dt, .nd = place.row ? 1 : s->nd };
     memcpy(spec.name, place.name, sizeof spec.name);
     memcpy(spec.ne, s->ne + s->nd - spec.nd, (size_t)spec.nd * sizeof *spec.ne);
-    for (*next = i; *next < j->sheet.n; ++*next) {
-        safetensors_spec *t = &j->sheet.specs[*next];
+    for (*next = i; *next < j->list.n; ++*next) {
+        safetensors_spec *t = &j->list.specs[*next];
         bool same = *next == i || (place.stacked && gguf_place_of(&other, j->arch, t->name) &&
                                    strcmp(other.name, place.name) == 0);
         if (!same)
             break;
         t->dt = dt;
         if (place.permuted)
-            j->sheet.rows[*next].permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
+            j->list.rows[*next].permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
     }
     if (place.stacked) {
         memmove(spec.ne + 1, spec.ne, (size_t)spec.nd++ * sizeof *spec.ne);
@@ -208,15 +208,15 @@ static pesc_status write_tensors(job *j)
     gguf_spec freqs = { "rope_freqs.weight", DT_F32, 1, { pairs } };
     if (pairs)
         gguf_put_tensor(j->w, &freqs);
-    for (size_t i = 0, next = 0; i < j->sheet.n; i = next)
+    for (size_t i = 0, next = 0; i < j->list.n; i = next)
         TRY(put_tensor(j, i, &next));
     uint64_t bytes = gguf_writer_bytes(j->w);
     TRY(modeldir_check_room(j->p->place, bytes + (1 << 20)));
     TRY(gguf_write_header(j->w));
     TRY(gguf_write(j->w, factors, (size_t)pairs * sizeof *factors));
-    TRY(stream_into(&(stream_plan){ .rows = j->sheet.rows,
-                                    .specs = j->sheet.specs,
-                                    .n = j->sheet.n,
+    TRY(stream_into(&(stream_plan){ .rows = j->list.rows,
+                                    .specs = j->list.specs,
+                                    .n = j->list.n,
                                     .bytes = bytes,
                                     .ws = j->p->from.dir->ws },
                     (stream_sink){ write_bytes, j->w }));
@@ -260,9 +260,9 @@ static pesc_status compare(job *j, const char *lora_dir)
                       .made_opt = pesc_load_defaults() };
     v.from_opt.base = p->from.base;
     v.from_opt.lora = lora_dir;
-    v.from_opt.double_quant = p->how.double_quant;
-    v.from_opt.whole_experts = p->how.whole_experts;
-    v.from_opt.base_dtype = p->how.nf4 ? "nf4" : j->dt == DT_BF16 ? "bf16" : "f32";
+    v.from_opt.double_quant = p->plan.double_quant;
+    v.from_opt.whole_experts = p->plan.whole_experts;
+    v.from_opt.base_dtype = p->plan.nf4 ? "nf4" : j->dt == DT_BF16 ? "bf16" : "f32";
     v.made_opt.base_dtype = j->dt == DT_BF16 ? "bf16" : "f32";
     return verify_logits(&v, &p->check);
 }
@@ -290,7 +290,7 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
         return fail(PESC_UNSUPPORTED, "%s: a %s model has no architecture in GGUF", p->from.path,
                     c->fam->name);
     TRY(open_tokenizer(j, o->tokenizer));
-    TRY(recipe_plan(&j->sheet, &p->how));
+    TRY(tensor_plan_list(&j->list, &p->plan));
     TRY(name_files(j));
     TRY(gguf_writer_open(&j->w, j->file));
     put_metadata(j);

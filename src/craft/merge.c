@@ -12,16 +12,17 @@
 
 /* What the LoRA is added to: what the options say, or the weights it was trained on, which the
  * run.yaml beside an adapter of pesc's tells. */
-static pesc_status choose_base(recipe *how, const pesc_export_options *o, const char *lora_dir)
+static pesc_status choose_base(tensor_plan *plan, const pesc_export_options *o,
+                               const char *lora_dir)
 {
     runbase_held run;
     TRY(runbase_read_held(&run, lora_dir));
-    how->whole_experts = run.whole_experts;
-    how->nf4 = strcmp(o->merge_base ? o->merge_base : "", "nf4-dequant") == 0;
-    how->double_quant = o->double_quant;
+    plan->whole_experts = run.whole_experts;
+    plan->nf4 = strcmp(o->merge_base ? o->merge_base : "", "nf4-dequant") == 0;
+    plan->double_quant = o->double_quant;
     if (!o->merge_base && strcmp(run.base_dtype, "nf4") == 0) {
-        how->nf4 = true;
-        how->double_quant = run.double_quant;
+        plan->nf4 = true;
+        plan->double_quant = run.double_quant;
     }
     return PESC_OK;
 }
@@ -30,8 +31,8 @@ pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char
                        peft **adapter)
 {
     TRY(peft_open(adapter, lora_dir));
-    p->how.lora = *adapter;
-    return choose_base(&p->how, o, lora_dir);
+    p->plan.lora = *adapter;
+    return choose_base(&p->plan, o, lora_dir);
 }
 
 /* Where dtypes stay as stored, one tensor of 16 bits decides: a run's own tensors, in f32, may be
@@ -39,10 +40,10 @@ pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char
 verify_rounding merge_rounding(const target_model *p)
 {
     const weights *ws = p->from.dir->ws;
-    bool f32 = p->how.dt == DT_F32 || p->how.dt == DT_COUNT;
-    for (size_t i = 0; f32 && p->how.dt == DT_COUNT && i < weights_count(ws); i++)
+    bool f32 = p->plan.dt == DT_F32 || p->plan.dt == DT_COUNT;
+    for (size_t i = 0; f32 && p->plan.dt == DT_COUNT && i < weights_count(ws); i++)
         f32 = weights_at(ws, i)->dt == DT_F32;
-    return !p->how.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
+    return !p->plan.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
 }
 
 static pesc_status merge(target_model *p, const pesc_export_options *o, peft **adapter)

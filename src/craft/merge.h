@@ -5,9 +5,9 @@
 
 #include "craft/target.h"
 
-/* Makes the target's recipe fold this LoRA in, into what the options say or what it was trained
- * on. *adapter must stay until the target is closed, and is then peft_close()d, even when this
- * failed. */
+/* Makes the tensor plan of the target fold this LoRA in, into what the options say or what it was
+ * trained on. *adapter must stay until the target is closed, and is then peft_close()d, even when
+ * this failed. */
 pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter);
 

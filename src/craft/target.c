@@ -20,8 +20,8 @@ pesc_status target_open(target_model *p, runmodel_where model, const char *place
     if (!p->file)
         return fail_nomem(place, 0);
     TRY(source_model_open(&p->from, model));
-    p->how = (recipe){ .from = &p->from, .target = &p->cfg, .dir = p->dir, .place = place };
-    return recipe_dtype(&p->from, dtype_text, &p->how.dt);
+    p->plan = (tensor_plan){ .from = &p->from, .target = &p->cfg, .dir = p->dir, .place = place };
+    return tensor_plan_dtype(&p->from, dtype_text, &p->plan.dt);
 }
 
 void target_close(target_model *p)
@@ -49,7 +49,7 @@ pesc_status target_begin(target_model *p)
     p->json = NULL;
     TRY(configjson_from(&p->from, &p->json));
     dtype stored = stream_plain(p->from.usual) ? p->from.usual : DT_F32;
-    return configjson_dtype(p->json, p->how.dt != DT_COUNT ? p->how.dt : stored);
+    return configjson_dtype(p->json, p->plan.dt != DT_COUNT ? p->plan.dt : stored);
 }
 
 pesc_status target_read(target_model *p, const char **differs)
@@ -79,12 +79,12 @@ pesc_status target_same_family(target_model *p)
 
 pesc_status target_write(target_model *p, const char *tok)
 {
-    if (p->from.quantised && p->how.dt == DT_BF16)
+    if (p->from.quantised && p->plan.dt == DT_BF16)
         log_notice(
             "%s: its quantised weights (%s) are written as bf16, and the logits are compared "
             "with the source read as bf16; --dtype f32 rounds nothing",
             p->from.path, dtype_name(p->from.usual));
-    TRY(recipe_write(&p->how));
+    TRY(tensor_plan_write(&p->plan));
     TRY(source_model_copy_tokenizer(&p->from, tok, p->dir));
     if (p->write_more)
         TRY(p->write_more(p));
@@ -106,10 +106,10 @@ pesc_status target_compare(target_model *p, const target_check *c)
                       .made_opt = pesc_load_defaults() };
     v.from_opt.base = p->from.base;
     v.from_opt.lora = c->lora_dir;
-    v.from_opt.double_quant = p->how.double_quant;
-    v.from_opt.whole_experts = p->how.whole_experts;
-    v.from_opt.base_dtype = p->how.nf4              ? "nf4"
-                            : p->how.dt != DT_COUNT ? dtype_name(p->how.dt)
-                                                    : "stored";
+    v.from_opt.double_quant = p->plan.double_quant;
+    v.from_opt.whole_experts = p->plan.whole_experts;
+    v.from_opt.base_dtype = p->plan.nf4              ? "nf4"
+                            : p->plan.dt != DT_COUNT ? dtype_name(p->plan.dt)
+                                                     : "stored";
     return verify_logits(&v, &p->check);
 }

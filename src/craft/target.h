@@ -1,9 +1,9 @@
-/* target: a model in the making: what it is made from, its configuration and its recipe. The
+/* target: a model in the making: what it is made from, its configuration and its tensor plan. The
  * steps that craft, merge and export share. */
 #ifndef PESC_CRAFT_TARGET_H
 #define PESC_CRAFT_TARGET_H
 
-#include "craft/recipe.h"
+#include "craft/tensor_plan.h"
 #include "craft/verify.h"
 
 typedef struct target_model {
@@ -15,15 +15,15 @@ typedef struct target_model {
     char *file;        /* its config.json, for messages */
     json_t *json;      /* what will stand in it */
     config cfg;
-    recipe how;
+    tensor_plan plan;
     device *dev;            /* that compares; borrowed */
     pesc_logit_check check; /* the comparison */
     pesc_status (*write_more)(
         const struct target_model *p); /* files of a target's own; NULL: none */
 } target_model;
 
-/* `place` must be free: see io_draft_open(). dtype as in recipe_dtype(). The configuration is left
- * to the caller. Closed by target_close even when it failed. */
+/* `place` must be free: see io_draft_open(). dtype as in tensor_plan_dtype(). The configuration is
+ * left to the caller. Closed by target_close even when it failed. */
 pesc_status target_open(target_model *p, runmodel_where model, const char *place,
                         const char *dtype_text);
 void target_close(target_model *p);

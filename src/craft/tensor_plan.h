@@ -1,19 +1,19 @@
-/* recipe: where the numbers of each tensor of a new model come from, and the writing of them.
+/* tensor_plan: where the numbers of each tensor of a new model come from, and the writing of them.
  *
  * The slots of the target's configuration are walked. A tensor that the source has is copied, bit
- * for bit where it keeps its dtype; one that it has not is made as recipe.c's table says: routers
- * and adapter_down U(-1/sqrt C, 1/sqrt C), adapter_up and shared experts zero, experts copies of
- * the source's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
+ * for bit where it keeps its dtype; one that it has not is made as tensor_plan.c's table says:
+ * routers and adapter_down U(-1/sqrt C, 1/sqrt C), adapter_up and shared experts zero, experts
+ * copies of the source's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
  *
  * Tensors are streamed piece by piece: memory does not grow with the model. (Going through NF4
  * takes one matrix.) Made numbers depend on the seed, the tensor's name and the index only. */
-#ifndef PESC_CRAFT_RECIPE_H
-#define PESC_CRAFT_RECIPE_H
+#ifndef PESC_CRAFT_TENSOR_PLAN_H
+#define PESC_CRAFT_TENSOR_PLAN_H
 
 #include "craft/source_model.h"
 #include "craft/stream.h"
 
-typedef struct recipe {
+typedef struct tensor_plan {
     const source_model *from;
     const config *target; /* whose tensors are written */
     const char *dir;      /* that is written, */
@@ -26,25 +26,26 @@ typedef struct recipe {
     bool double_quant;    /* with nf4 */
     bool whole_experts;   /* with nf4, but experts are not */
     bool bare_experts;    /* sparsetral's names: experts.3, not experts.expert_3 */
-} recipe;
+} tensor_plan;
 
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does
  * not fit. */
-pesc_status recipe_write(const recipe *r);
+pesc_status tensor_plan_write(const tensor_plan *r);
 
 /* Its tensors, in the order of the slots: where each comes from, and what is written. */
-typedef struct recipe_sheet {
+typedef struct tensor_list {
     stream_row *rows;
     safetensors_spec *specs; /* of the same tensors */
     char (*names)[128];
     size_t n;
     uint64_t bytes;
     size_t n_folded; /* LoRAs that found their linear */
-} recipe_sheet;
-pesc_status recipe_plan(recipe_sheet *out, const recipe *r); /* to be freed also when it failed */
-void recipe_sheet_free(recipe_sheet *s);
+} tensor_list;
+pesc_status tensor_plan_list(tensor_list *out,
+                             const tensor_plan *r); /* to be freed also when it failed */
+void tensor_list_free(tensor_list *s);
 
 /* What --dtype asks for: NULL or "" is DT_COUNT, as stored, or bf16 when that is quantised. */
-pesc_status recipe_dtype(const source_model *p, const char *text, dtype *out);
+pesc_status tensor_plan_dtype(const source_model *p, const char *text, dtype *out);
 
 #endif

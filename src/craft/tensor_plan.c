@@ -1,4 +1,4 @@
-#include "craft/recipe.h"
+#include "craft/tensor_plan.h"
 
 #include "arch/bind.h"
 #include "base/mem.h"
@@ -30,9 +30,9 @@ static const struct made {
     { EXPERT_FFN, BLOCK(moe.shared_gate), STREAM_ZERO, 0 },
 };
 
-_Static_assert(sizeof *((recipe_sheet *)0)->names == sizeof((slot *)0)->name, "names of slots fit");
+_Static_assert(sizeof *((tensor_list *)0)->names == sizeof((slot *)0)->name, "names of slots fit");
 
-void recipe_sheet_free(recipe_sheet *s)
+void tensor_list_free(tensor_list *s)
 {
     mem_free(s->rows);
     mem_free(s->specs);
@@ -52,7 +52,7 @@ static const weight *of_field(const source_model *p, int32_t layer, size_t field
     return NULL;
 }
 
-static void fill_made(const recipe *r, const slot *s, stream_row *row)
+static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
 {
     size_t i = 0, n = sizeof made / sizeof *made;
     while (i < n && (made[i].kind != r->target->moe.kind || made[i].field != s->rule->offset))
@@ -67,7 +67,7 @@ static void fill_made(const recipe *r, const slot *s, stream_row *row)
 }
 
 /* Norms, biases and routers keep their dtype: all of pesc reads them as f32. */
-static dtype written_dtype(const recipe *r, const slot *s, const stream_row *row)
+static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row *row)
 {
     if (r->dt != DT_COUNT && !(s->rule->flags & RULE_F32))
         return r->dt;
@@ -97,7 +97,7 @@ static pesc_status check_fit(const char *dir, const peft_lora *l, const slot *s)
                        l->module, (long long)s->ne[0], (long long)s->ne[1]);
 }
 
-static void write_name(const recipe *r, const slot *s, char *out)
+static void write_name(const tensor_plan *r, const slot *s, char *out)
 {
     static const char expert[] = ".experts.expert_", bare[] = ".experts.";
     const char *at = r->bare_experts ? strstr(s->name, expert) : NULL;
@@ -108,11 +108,11 @@ static void write_name(const recipe *r, const slot *s, char *out)
     memcpy(out + head + n, s->name + head + skip, strlen(s->name + head + skip) + 1);
 }
 
-/* ---- the sheet ---- */
+/* ---- the list of tensors ---- */
 
-static pesc_status add_slot(recipe_sheet *sh, const recipe *r, const slot *s)
+static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot *s)
 {
-    stream_row *row = &sh->rows[sh->n];
+    stream_row *row = &list->rows[list->n];
     *row = (stream_row){ .kind = STREAM_STORED };
     row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
     if (!row->stored)
@@ -120,49 +120,50 @@ static pesc_status add_slot(recipe_sheet *sh, const recipe *r, const slot *s)
     row->lora = lora_of(r->lora, s);
     if (row->lora)
         TRY(check_fit(r->lora->dir, row->lora, s));
-    sh->n_folded += row->lora != NULL;
+    list->n_folded += row->lora != NULL;
     bool whole = r->whole_experts && s->rule->flags & RULE_EXPERT;
     row->nf4 =
         r->nf4 && s->rule->flags & RULE_QUANT && !whole && row->stored && row->stored->dt != DT_NF4;
     row->double_quant = r->double_quant;
 
-    safetensors_spec *spec = &sh->specs[sh->n];
-    write_name(r, s, sh->names[sh->n]);
-    *spec =
-        (safetensors_spec){ .name = sh->names[sh->n], .dt = written_dtype(r, s, row), .nd = s->nd };
+    safetensors_spec *spec = &list->specs[list->n];
+    write_name(r, s, list->names[list->n]);
+    *spec = (safetensors_spec){ .name = list->names[list->n],
+                                .dt = written_dtype(r, s, row),
+                                .nd = s->nd };
     memcpy(spec->ne, s->ne, (size_t)s->nd * sizeof *s->ne);
     const weight *over = r->over ? bind_find(r->target, r->over, s) : NULL;
     row->stored = over ? over : row->stored;
     size_t bytes;
     if (!dtype_bytes(spec->dt, (uint64_t)slot_count(s), &bytes) ||
-        __builtin_add_overflow(sh->bytes, bytes, &sh->bytes))
+        __builtin_add_overflow(list->bytes, bytes, &list->bytes))
         return fail(PESC_USAGE, "%s: a model of so many parameters cannot be written", r->place);
-    sh->n++;
+    list->n++;
     return PESC_OK;
 }
 
-static pesc_status unused_lora(const recipe *r, const recipe_sheet *sh)
+static pesc_status unused_lora(const tensor_plan *r, const tensor_list *list)
 {
     str names = { 0 };
     size_t shown = 0;
     for (size_t i = 0; i < r->lora->n && shown < 4; i++) {
         bool used = false;
-        for (size_t j = 0; j < sh->n && !used; j++)
-            used = sh->rows[j].lora == &r->lora->loras[i];
+        for (size_t j = 0; j < list->n && !used; j++)
+            used = list->rows[j].lora == &r->lora->loras[i];
         if (!used)
             str_printf(&names, "%s%.100s", shown++ ? ", " : "", r->lora->loras[i].module);
     }
     pesc_status s =
         fail(PESC_SHAPE, "%s: %zu of its LoRAs are on no linear of %s: %s%s", r->lora->dir,
-             r->lora->n - sh->n_folded, r->from->path, str_ok(&names) && names.p ? names.p : "",
-             r->lora->n - sh->n_folded > shown ? ", ..." : "");
+             r->lora->n - list->n_folded, r->from->path, str_ok(&names) && names.p ? names.p : "",
+             r->lora->n - list->n_folded > shown ? ", ..." : "");
     str_free(&names);
     return s;
 }
 
-pesc_status recipe_plan(recipe_sheet *sh, const recipe *r)
+pesc_status tensor_plan_list(tensor_list *list, const tensor_plan *r)
 {
-    *sh = (recipe_sheet){ 0 };
+    *list = (tensor_list){ 0 };
     size_t n = 0;
     for (slot s = slot_first(); n <= WEIGHTS_MAX && slot_next(r->target, &s);)
         n++;
@@ -170,36 +171,36 @@ pesc_status recipe_plan(recipe_sheet *sh, const recipe *r)
         return fail(PESC_USAGE,
                     "%s: the model would have more than %d tensors, the most pesc reads", r->place,
                     WEIGHTS_MAX);
-    sh->rows = mem_alloc(n, sizeof *sh->rows);
-    sh->specs = mem_alloc(n, sizeof *sh->specs);
-    sh->names = mem_alloc(n, sizeof *sh->names);
-    if (!sh->rows || !sh->specs || !sh->names)
-        return fail_nomem("planning a model", n * sizeof *sh->names);
+    list->rows = mem_alloc(n, sizeof *list->rows);
+    list->specs = mem_alloc(n, sizeof *list->specs);
+    list->names = mem_alloc(n, sizeof *list->names);
+    if (!list->rows || !list->specs || !list->names)
+        return fail_nomem("planning a model", n * sizeof *list->names);
     for (slot s = slot_first(); slot_next(r->target, &s);)
-        TRY(add_slot(sh, r, &s));
-    return r->lora && sh->n_folded < r->lora->n ? unused_lora(r, sh) : PESC_OK;
+        TRY(add_slot(list, r, &s));
+    return r->lora && list->n_folded < r->lora->n ? unused_lora(r, list) : PESC_OK;
 }
 
-pesc_status recipe_write(const recipe *r)
+pesc_status tensor_plan_write(const tensor_plan *r)
 {
     enum { OTHER_FILES = 64 << 20 }; /* headers, tokenizer, configuration */
-    recipe_sheet sh;
-    pesc_status s = recipe_plan(&sh, r);
+    tensor_list list;
+    pesc_status s = tensor_plan_list(&list, r);
     if (s == PESC_OK)
-        s = modeldir_check_room(r->place, sh.bytes + OTHER_FILES);
+        s = modeldir_check_room(r->place, list.bytes + OTHER_FILES);
     if (s == PESC_OK)
         s = stream_write(&(stream_plan){ .dir = r->dir,
                                          .stem = "model",
-                                         .rows = sh.rows,
-                                         .specs = sh.specs,
-                                         .n = sh.n,
-                                         .bytes = sh.bytes,
+                                         .rows = list.rows,
+                                         .specs = list.specs,
+                                         .n = list.n,
+                                         .bytes = list.bytes,
                                          .ws = r->from->dir->ws });
-    recipe_sheet_free(&sh);
+    tensor_list_free(&list);
     return s;
 }
 
-pesc_status recipe_dtype(const source_model *p, const char *text, dtype *out)
+pesc_status tensor_plan_dtype(const source_model *p, const char *text, dtype *out)
 {
     static const dtype known[] = { DT_F32, DT_BF16 };
     *out = p->quantised ? DT_BF16 : DT_COUNT;
