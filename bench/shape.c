@@ -11,7 +11,7 @@
  * a server's has, at least those that are used; profile: also print where the time of a step goes,
  * with a synchronisation after each op. */
 #include "arch/bind.h"
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "backend/memory.h"
 #include "backend/opmap.h"
 #include "base/clock.h"

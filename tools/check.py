@@ -64,6 +64,14 @@ def code_only(line):
     return re.sub(r"/\*.*?(\*/|$)|//.*|^\s*\*.*", "", line)
 
 
+def unique_names():
+    """A file of src is known by its name alone: in a message, a search, a talk."""
+    first = {}
+    for path in sources("src"):
+        if first.setdefault(path.name, path) != path:
+            yield path, f"has the name of {first[path.name]}"
+
+
 # ---- sizes
 
 def file_sizes():
@@ -279,7 +287,7 @@ def mutants():
                 yield f"{path}: {row['id']}", f"{source} has the old text {found} times, expected once"
 
 
-RULES = [include_ranks, call_ranks, file_sizes, function_sizes, page_sinks, named_functions, named_files, table_of_rooms, links, words, silent_conditions,
+RULES = [include_ranks, call_ranks, unique_names, file_sizes, function_sizes, page_sinks, named_functions, named_files, table_of_rooms, links, words, silent_conditions,
          mutants]
 
 

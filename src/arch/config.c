@@ -4,7 +4,7 @@
 
 #include "arch/family.h"
 #include "arch/keys.h"
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -1,6 +1,6 @@
 #include "arch/shape.h"
 
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "base/mem.h"
 
 pesc_status shape_open(model_shape *s)

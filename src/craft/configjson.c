@@ -23,7 +23,7 @@ pesc_status configjson_default(json_t *json, const char *key, json_t *value)
 /* ---- spelling ---- */
 
 /* rope_parameters {rope_type, rope_theta, ...} as rope_theta and rope_scaling, where its type may
- * be spelt as in rope_scaling, and its theta wins over one beside it (rope.c). */
+ * be spelt as in rope_scaling, and its theta wins over one beside it (rope_freq.c). */
 static pesc_status old_rope(json_t *json, const json_t *rotation)
 {
     const json_t *type = json_value(rotation, "rope_type");

@@ -7,7 +7,7 @@
 #include "base/options.h"
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
-#include "craft/gguf.h"
+#include "craft/gguf_export.h"
 #include "craft/hfadapters.h"
 #include "craft/merge.h"
 #include "craft/stream.h"

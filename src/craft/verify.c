@@ -1,6 +1,6 @@
 #include "craft/verify.h"
 
-#include "attach/open.h"
+#include "attach/open_model.h"
 #include "base/mem.h"
 #include "model/forward.h"
 #include "model/next_token.h"

@@ -1,5 +1,5 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "infer/batchinvariant.h"
 
 enum {

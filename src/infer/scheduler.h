@@ -24,7 +24,7 @@
  * Results do not depend on the order of requests, the number of slots, the limit of tokens, what is
  * cached or preempted: bit for bit on a CPU, and on a GPU with `batch_invariant`; else as far as
  * backend.h says. With dynamic RoPE a request whose prompt, or string to be scored, is longer than
- * the model's context shares no prefix, since its keys depend on its length (rope.h).
+ * the model's context shares no prefix, since its keys depend on its length (rope_freq.h).
  *
  * A scheduler is used by one thread, which holds the device (DEVICE_CALL) during each call. */
 #ifndef PESC_INFER_SCHEDULER_H

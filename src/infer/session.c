@@ -1,6 +1,6 @@
 #include "infer/session.h"
 
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "base/args.h"
 #include "base/mem.h"
 

@@ -10,8 +10,9 @@ struct pesc_session {
     pesc_model *model; /* borrowed */
     kvcache *kv;
     pass *pass;
-    id_list fed;      /* tokens whose keys and values are in the cache */
-    size_t shareable; /* the first of them have keys that any longer text may use, see rope.h */
+    id_list fed; /* tokens whose keys and values are in the cache */
+    size_t
+        shareable; /* the first of them have keys that any longer text may use, see rope_freq.h */
     int32_t n_ctx;
     float *logits; /* [V], host */
 };

@@ -1,6 +1,6 @@
 #include "model/pass.h"
 
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "backend/memory.h"
 #include "base/mem.h"
 #include "model/work.h"

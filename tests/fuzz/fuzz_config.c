@@ -2,7 +2,7 @@
  * that is accepted must be usable: every layer, slot and frequency is asked for. */
 #include "arch/family.h"
 #include "arch/info.h"
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

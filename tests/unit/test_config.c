@@ -2,7 +2,7 @@
  * rest. Rotation is checked against formulas in double precision written here. */
 #include "arch/config.h"
 #include "arch/family.h"
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 #include "base/json.h"
 
 #include "support/check.h"

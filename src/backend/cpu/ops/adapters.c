@@ -1,7 +1,7 @@
 /* adapters: PESC's adapters token by token, in one op. The model uses their parts on the CPU; this
  * is what GPUs are compared with. */
 #include "backend/cpu/ops/ops.h"
-#include "backend/cpu/ops/score.h"
+#include "backend/cpu/ops/router_score.h"
 #include "backend/cpu/ops/vmath.h"
 
 /* A choice of experts: written for a GPU's few tokens, so it is neither long nor fast. */

@@ -10,7 +10,7 @@
  * of the k_groups best groups can be chosen. A group's score is that of its best expert
  * (group_limited_greedy of V2); with a bias, the sum of its two best (noaux_tc of V3). */
 #include "backend/cpu/ops/ops.h"
-#include "backend/cpu/ops/score.h"
+#include "backend/cpu/ops/router_score.h"
 
 typedef struct topk {
     int32_t *ids;

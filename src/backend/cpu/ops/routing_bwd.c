@@ -6,7 +6,7 @@
  * and then through the score: softmax over all experts, over the chosen, or sigmoid. The choice
  * itself has no gradient. */
 #include "backend/cpu/ops/ops.h"
-#include "backend/cpu/ops/score.h"
+#include "backend/cpu/ops/router_score.h"
 
 static void raw_gradient(const topk_rule *r, float *dc, const float *dg, const float *c)
 {

@@ -1,6 +1,6 @@
-/* score: router logits to scores, in place, for forward and backward. */
-#ifndef PESC_BACKEND_CPU_OPS_SCORE_H
-#define PESC_BACKEND_CPU_OPS_SCORE_H
+/* router_score: router logits to scores, in place, for forward and backward. */
+#ifndef PESC_BACKEND_CPU_OPS_ROUTER_SCORE_H
+#define PESC_BACKEND_CPU_OPS_ROUTER_SCORE_H
 
 #include "backend/cpu/ops/vmath.h"
 

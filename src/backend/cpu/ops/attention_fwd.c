@@ -1,4 +1,4 @@
-/* attention: causal attention of packed sequences, with or without a paged KV cache.
+/* attention_fwd: causal attention of packed sequences, with or without a paged KV cache.
  *
  * A query row processes the keys it attends to in blocks of 64 positions, counted from position 0
  * of its sequence, and keeps a running maximum m, sum l and weighted sum of values (online

@@ -1,10 +1,11 @@
-/* rope: how fast each pair of columns turns. Reads the rope keys of config.json in the spellings of
- * transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and computes the inverse
- * frequencies in f32 in transformers' order of operations, since at long positions an ulp shows.
+/* rope_freq: how fast each pair of columns turns. Reads the rope keys of config.json in the
+ * spellings of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and computes the
+ * inverse frequencies in f32 in transformers' order of operations, since at long positions an ulp
+ * shows.
  *
  * Turning itself is an op (backend.h: rope_table, rope). */
-#ifndef PESC_ARCH_ROPE_H
-#define PESC_ARCH_ROPE_H
+#ifndef PESC_ARCH_ROPE_FREQ_H
+#define PESC_ARCH_ROPE_FREQ_H
 
 #include "arch/config.h"
 

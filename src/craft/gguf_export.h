@@ -1,11 +1,12 @@
-/* gguf: a model as one GGUF file for llama.cpp and its like, with a Modelfile for Ollama beside it.
+/* gguf_export: a model as one GGUF file for llama.cpp and its like, with a Modelfile for Ollama
+ * beside it.
  *
  * Tensors have llama.cpp's names, experts are stacked, and rows of q and k are permuted where its
  * architecture rotates neighbouring pairs. Norms, biases and routers are F32; matrices have the
  * type that was asked for, where their rows are whole blocks of it, else Q8_0 or F16. With Q4_0 and
  * Q4_K the head is Q6_K, as llama.cpp has it. */
-#ifndef PESC_CRAFT_GGUF_H
-#define PESC_CRAFT_GGUF_H
+#ifndef PESC_CRAFT_GGUF_EXPORT_H
+#define PESC_CRAFT_GGUF_EXPORT_H
 
 #include "craft/target.h"
 

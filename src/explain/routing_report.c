@@ -1,4 +1,4 @@
-/* routing: which experts the tokens of each domain are routed to, layer by layer.
+/* routing_report: which experts the tokens of each domain are routed to, layer by layer.
  *
  * Records of all domains are packed into the same forwards; the choices of a token count for the
  * domain of its record. */

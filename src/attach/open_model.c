@@ -1,4 +1,4 @@
-#include "attach/open.h"
+#include "attach/open_model.h"
 
 #include "arch/info.h"
 #include "arch/load.h"

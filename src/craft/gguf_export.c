@@ -1,4 +1,4 @@
-#include "craft/gguf.h"
+#include "craft/gguf_export.h"
 
 #include "arch/family.h"
 #include "base/io.h"

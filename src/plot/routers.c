@@ -1,4 +1,4 @@
-/* routes: which experts each domain chooses: a heat map for each domain, bars of one layer; and
+/* routers: which experts each domain chooses: a heat map for each domain, bars of one layer; and
  * what routers did over the steps of a run. */
 #include "base/args.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* score: how much a task uses each expert: counted while the task's records run through the model,
- * or read from logs of the reference code. */
+/* relevance: how much a task uses each expert: counted while the task's records run through the
+ * model, or read from logs of the reference code. */
 #include "base/args.h"
 #include "base/clock.h"
 #include "base/io.h"

@@ -1,4 +1,4 @@
-/* record: repeated work as a CUDA graph, so that hundreds of small launches cost one.
+/* graph: repeated work as a CUDA graph, so that hundreds of small launches cost one.
  *
  * The first time a name is seen its ops are launched as usual: cuBLASLt chooses algorithms and the
  * runtime loads kernels, which must not happen while a stream is captured. The second time they are

@@ -1,6 +1,6 @@
-/* open: a model from its files, with the patch and the LoRA that the options name. */
-#ifndef PESC_ATTACH_OPEN_H
-#define PESC_ATTACH_OPEN_H
+/* open_model: a model from its files, with the patch and the LoRA that the options name. */
+#ifndef PESC_ATTACH_OPEN_MODEL_H
+#define PESC_ATTACH_OPEN_MODEL_H
 
 #include "arch/model.h"
 

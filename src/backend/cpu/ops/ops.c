@@ -1,4 +1,4 @@
-/* table: the table of ops of one instruction set. */
+/* ops: the table of ops of one instruction set. */
 #include "backend/cpu/ops/ops.h"
 
 const ops OP(ops) = {

@@ -1,4 +1,4 @@
-#include "arch/rope.h"
+#include "arch/rope_freq.h"
 
 #include <math.h>
 #include <string.h>
