@@ -19,6 +19,8 @@ struct dataset {
     dataset *of;    /* the data set this one was split from and reads through; NULL: none */
     uint64_t *held; /* records of the files that were split off, ascending */
     uint64_t n_held;
+    uint64_t *unused; /* records that have no position, by their numbers, ascending */
+    uint64_t n_unused;
     rendering at;   /* the last record that was read, */
     sequence *list; /* and the sequences it was cut into */
     size_t cap_list;
@@ -104,6 +106,7 @@ void dataset_close(dataset *d)
         mem_free(d->held);
     }
     rendering_free(&d->at);
+    mem_free(d->unused);
     mem_free(d->list);
     strtab_free(&d->domains);
     mem_free(d);
@@ -142,16 +145,13 @@ pesc_status dataset_split(dataset *d, double part, dataset **out)
     return PESC_OK;
 }
 
-/* The place in the files of a record of this data set: those held out, or all others. */
-static uint64_t place_of(const dataset *d, uint64_t index)
+/* The number, counted with the records of an ascending list, of record `index` without them. */
+static uint64_t skip(const uint64_t *list, uint64_t n, uint64_t index)
 {
-    ASSERT(index < dataset_count(d));
-    if (d->of)
-        return d->held[index];
-    uint64_t low = 0, high = d->n_held; /* records held out before it: a binary search */
+    uint64_t low = 0, high = n; /* records of the list before it: a binary search */
     while (low < high) {
         uint64_t mid = (low + high) / 2;
-        if (d->held[mid] - mid <= index)
+        if (list[mid] - mid <= index)
             low = mid + 1;
         else
             high = mid;
@@ -159,11 +159,36 @@ static uint64_t place_of(const dataset *d, uint64_t index)
     return index + low;
 }
 
+/* The place in the files of a record of this data set: those held out, or all others. */
+static uint64_t place_of(const dataset *d, uint64_t index)
+{
+    ASSERT(index < dataset_count(d));
+    return d->of ? d->held[index] : skip(d->held, d->n_held, index);
+}
+
+pesc_status dataset_leave_out(dataset *d, const uint64_t *indexes, size_t n)
+{
+    uint64_t *own = n ? mem_alloc(n, sizeof *own) : NULL;
+    if (n && !own)
+        return fail_nomem("the records that are not used", n * sizeof *own);
+    if (n)
+        memcpy(own, indexes, n * sizeof *own);
+    mem_free(d->unused);
+    d->unused = own;
+    d->n_unused = n;
+    return PESC_OK;
+}
+
 /* ---- facts ---- */
 
 uint64_t dataset_count(const dataset *d)
 {
     return d->of ? d->n_held : source_count(d->src) - d->n_held;
+}
+
+uint64_t dataset_used(const dataset *d)
+{
+    return dataset_count(d) - d->n_unused;
 }
 
 size_t dataset_files(const dataset *d)
@@ -362,11 +387,11 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
 {
     sequence whole;
-    uint64_t count = dataset_count(d), epoch = position / count, index = position % count;
+    uint64_t count = dataset_used(d), epoch = position / count, index = position % count;
     if (d->opt.shuffle)
         index =
             shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_EPOCH, epoch, 0) }, count, index);
-    TRY(dataset_check(d, index, &whole, n));
+    TRY(dataset_check(d, skip(d->unused, d->n_unused, index), &whole, n));
     *list = d->list;
     return PESC_OK;
 }

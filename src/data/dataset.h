@@ -2,8 +2,8 @@
  *
  * Position p of a run is record shuffle(p mod N) of epoch p div N: the place in the data is a
  * number that follows from the step, so resuming costs nothing and loses nothing. A record is one
- * sequence; over-long ones are dropped, cut, split into several, or an error, as asked. Dropped
- * records leave their batch smaller: they never shift the others. */
+ * sequence; over-long ones are dropped, cut, split into several, or an error, as asked. N counts
+ * the records that are used: those of dataset_leave_out() have no position. */
 #ifndef PESC_DATA_DATASET_H
 #define PESC_DATA_DATASET_H
 
@@ -43,7 +43,12 @@ void dataset_close(dataset *d); /* NULL is allowed */
  * of the files. It reads through `d`: close it first. */
 pesc_status dataset_split(dataset *d, double part, dataset **out);
 
-uint64_t dataset_count(const dataset *d); /* records of an epoch */
+/* Gives the records of these numbers, ascending and below dataset_count(), no position: those of
+ * which dataset_check() makes no sequence. Copied; replaces the list before. */
+pesc_status dataset_leave_out(dataset *d, const uint64_t *indexes, size_t n);
+
+uint64_t dataset_count(const dataset *d); /* records of the files */
+uint64_t dataset_used(const dataset *d);  /* those of an epoch: without what is left out */
 uint64_t dataset_hash(const dataset *d);  /* of all files, their formats and the template */
 size_t dataset_files(const dataset *d);
 const char *dataset_format(const dataset *d, size_t file);
@@ -59,8 +64,9 @@ typedef struct sequence {
 } sequence;
 int32_t dataset_targets(const sequence *s); /* tokens that are predicted and trained */
 
-/* The sequences of a position: 0 when it was dropped, 1, or more when split. Borrowed until the
- * next call. A record with nothing to train on is refused and shown. */
+/* The sequences of a position: 1, more when split, and 0 of a record that should have been left
+ * out. dataset_used() must not be 0. Borrowed until the next call. A record with nothing to train
+ * on is refused and shown. */
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
 
 /* Records by number, below dataset_count(): in the order of the files, not shuffled.

@@ -84,9 +84,24 @@ static void list(pesc_data_report *r)
         log_notice("%s", pesc_last_error());
 }
 
+static pesc_status add_unused(stats_list *unused, uint64_t index)
+{
+    if (unused->n == unused->cap) {
+        size_t cap = unused->cap * 2 + 64;
+        uint64_t *p = mem_grow(unused->at, cap, sizeof *p);
+        if (!p)
+            return fail_nomem("the records that are not used", cap * sizeof *p);
+        unused->at = p;
+        unused->cap = cap;
+    }
+    unused->at[unused->n++] = index;
+    return PESC_OK;
+}
+
 /* Counts one record. What is wrong with a record is counted; what is wrong with the machine, the
  * template or the options concerns all records and fails. */
-static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_report *r)
+static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_report *r,
+                         stats_list *unused)
 {
     sequence q = { 0 };
     size_t n;
@@ -99,21 +114,25 @@ static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_repor
     r->tokens += (uint64_t)q.n;
     r->trained += (uint64_t)trained;
     r->over_length += over;
-    r->unused += s == PESC_OK && n == 0;
+    bool no_sequence = s == PESC_OK && n == 0;
+    r->unused += no_sequence;
     r->without_target += read && trained == 0;
     r->bad += s != PESC_OK && !(read && trained == 0);
     if (s != PESC_OK)
         list(r);
+    if (no_sequence && unused)
+        TRY(add_unused(unused, index));
     return read ? add_length(l, (size_t)q.n) : PESC_OK;
 }
 
-pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out)
+pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out,
+                       stats_list *unused)
 {
     *out = (pesc_data_report){ .records = dataset_count(d) };
     lengths l = { 0 };
     pesc_status s = PESC_OK;
     for (uint64_t i = 0; i < out->records && s == PESC_OK; i++) {
-        s = count(d, i, &l, out);
+        s = count(d, i, &l, out, unused);
         if (i % 256 != 255)
             continue;
         log_progress("checking records", i, out->records);
@@ -137,7 +156,7 @@ pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out)
     NEED_SIZED(out);
     LOG_EVENTS(&d->events);
     pesc_data_report r;
-    TRY(stats_read(d->set, NULL, &r));
+    TRY(stats_read(d->set, NULL, &r, NULL));
     ARGS_WRITE(out, &r);
     return PESC_OK;
 }

@@ -32,6 +32,6 @@ int32_t batch_ahead(const batch *b); /* how many were read */
 int32_t batch_micros(const batch *b);
 micro_batch batch_micro(const batch *b, int32_t i); /* borrowed until the next load */
 int64_t batch_tokens(const batch *b);               /* of all sequences */
-int64_t batch_targets(const batch *b);              /* 0: every record of the step was dropped */
+int64_t batch_targets(const batch *b);
 
 #endif

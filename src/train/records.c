@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/stats.h"
+#include "format/modeldir.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,10 @@
 
 #define SAVED "records.json"
 
-enum { MAX_SAVED = 1 << 24 };
+enum {
+    MAX_SAVED = 1 << 26,
+    MAX_LISTED = 1 << 22 /* records that are not used; of more, a resumed run reads all again */
+};
 
 /* ---- opening ---- */
 
@@ -46,17 +50,18 @@ pesc_status records_batch(pesc_trainer *t)
     enum { SAMPLE = 1024, MOST = 1 << 20 };
     pesc_train_options *o = &t->opt;
     uint64_t n = dataset_count(t->data), sample = n < SAMPLE ? n : SAMPLE;
-    double tokens = 0;
+    double tokens = 0, used = 0;
     if (!o->batch_tokens)
         return PESC_OK;
     for (uint64_t i = 0; i < sample; i++) {
         const sequence *list;
         size_t count;
         TRY(dataset_at(t->data, i * n / sample, &list, &count));
+        used += count > 0;
         for (size_t k = 0; k < count; k++)
             tokens += list[k].n;
     }
-    double mean = tokens / (double)sample, many = round((double)o->batch_tokens / mean);
+    double mean = used > 0 ? tokens / used : 0, many = round((double)o->batch_tokens / mean);
     o->batch = mean > 0 && many < MOST ? (many < 1 ? 1 : (int64_t)many) : MOST;
     log_notice("batch_tokens %lld: a record has %.1f tokens on average, so batch is %lld records",
                (long long)o->batch_tokens, mean, (long long)o->batch);
@@ -65,6 +70,12 @@ pesc_status records_batch(pesc_trainer *t)
 }
 
 /* ---- RUN/records.json ---- */
+
+/* What a check of the records of a data set finds. */
+typedef struct findings {
+    pesc_data_report report;
+    stats_list unused;
+} findings;
 
 static json_t *read_saved(const pesc_trainer *t)
 {
@@ -100,7 +111,7 @@ static void path_text(const source *s, size_t i, char *out, size_t cap)
     mem_free(whole);
 }
 
-static json_t *describe(const pesc_trainer *t, const dataset *d, const pesc_data_report *r)
+static json_t *describe(const pesc_trainer *t, const dataset *d, const findings *r)
 {
     char key[17], hash[17];
     const source *s = dataset_source(d);
@@ -113,43 +124,79 @@ static json_t *describe(const pesc_trainer *t, const dataset *d, const pesc_data
                                                (json_int_t)source_file_bytes(s, i), "xxh3", hash));
     }
     key_of(t, d, key);
-    return json_pack("{s:s, s:I, s:I, s:I, s:o}", "key", key, "records", (json_int_t)r->records,
-                     "over_length", (json_int_t)r->over_length, "unused", (json_int_t)r->unused,
-                     "files", files);
+    json_t *v =
+        json_pack("{s:s, s:I, s:I, s:I, s:o}", "key", key, "records", (json_int_t)dataset_count(d),
+                  "over_length", (json_int_t)r->report.over_length, "unused",
+                  (json_int_t)r->unused.n, "files", files);
+    if (!r->unused.n || r->unused.n > MAX_LISTED)
+        return v;
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->unused.n; i++)
+        json_array_append_new(list, json_integer((json_int_t)r->unused.at[i]));
+    json_object_set_new(v, "unused_records", list);
+    return v;
 }
 
-static pesc_status save(const pesc_trainer *t, const pesc_data_report r[2])
+/* The text of the file, kept until the run directory may be written. */
+static pesc_status put_saved(pesc_trainer *t, const findings r[2])
 {
     str text = { 0 };
-    char *path = io_join(t->opt.output, SAVED);
     json_t *v = json_pack("{s:o}", "data", describe(t, t->data, &r[0]));
     if (v && t->eval_data)
         json_object_set_new(v, "eval_data", describe(t, t->eval_data, &r[1]));
     json_put(&text, v, JSON_INDENT(1));
-    str_putc(&text, '\n');
-    pesc_status s =
-        v && path && str_ok(&text) ? io_write_file(path, text.p, text.n) : fail_nomem(SAVED, 0);
+    str_puts(&text, "\n");
+    pesc_status s = v && str_ok(&text) ? PESC_OK : fail_nomem(SAVED, 0);
     json_decref(v);
-    str_free(&text);
+    if (s != PESC_OK)
+        str_free(&text);
+    t->files.records = text.p;
+    return s;
+}
+
+pesc_status records_save(const pesc_trainer *t)
+{
+    const char *text = t->files.records;
+    char *path = io_join(t->opt.output, SAVED);
+    pesc_status s = !path  ? fail_nomem(SAVED, 0)
+                    : text ? io_write_file(path, text, strlen(text))
+                           : PESC_OK;
     mem_free(path);
     return s;
 }
 
+/* False where the list is not there, or not one of ascending numbers of records. */
+static bool take_unused(const json_t *list, findings *r)
+{
+    size_t n = json_array_size(list);
+    if (n != r->report.unused)
+        return false;
+    r->unused.at = n ? mem_alloc(n, sizeof *r->unused.at) : NULL;
+    r->unused.cap = r->unused.at ? n : 0;
+    for (size_t i = 0; i < r->unused.cap; i++) {
+        json_int_t at = json_integer_value(json_array_get(list, i));
+        if (at < 0 || (uint64_t)at >= r->report.records ||
+            (i && (uint64_t)at <= r->unused.at[i - 1]))
+            return false;
+        r->unused.at[r->unused.n++] = (uint64_t)at;
+    }
+    return r->unused.n == n;
+}
+
 /* Whether these records were checked before; then what was found. */
-static bool is_checked(const pesc_trainer *t, const dataset *d, const json_t *saved,
-                       pesc_data_report *r)
+static bool is_checked(const pesc_trainer *t, const dataset *d, const json_t *saved, findings *r)
 {
     char key[17];
     const char *was = json_string_value(json_object_get(saved, "key"));
     key_of(t, d, key);
     if (!was || strcmp(was, key) != 0)
         return false;
-    *r = (pesc_data_report){
+    r->report = (pesc_data_report){
         .records = dataset_count(d),
         .over_length = (uint64_t)json_integer_value(json_object_get(saved, "over_length")),
         .unused = (uint64_t)json_integer_value(json_object_get(saved, "unused")),
     };
-    return true;
+    return take_unused(json_object_get(saved, "unused_records"), r);
 }
 
 /* ---- what has changed ---- */
@@ -244,45 +291,88 @@ static pesc_status refuse_unused(const pesc_trainer *t)
 }
 
 /* Of both data sets, so that one run of the command shows all that is wrong. */
-static pesc_status refuse_bad(const pesc_data_report r[2])
+static pesc_status refuse_bad(const findings r[2])
 {
-    char first[sizeof r[0].first] = "";
+    char first[sizeof r[0].report.first] = "";
     uint64_t bad[2] = { 0 };
     for (int i = 1; i >= 0; i--) {
-        bad[i] = r[i].bad + r[i].without_target;
+        bad[i] = r[i].report.bad + r[i].report.without_target;
         if (bad[i])
-            snprintf(first, sizeof first, "%s", r[i].first);
+            snprintf(first, sizeof first, "%s", r[i].report.first);
     }
     int at = bad[0] ? 0 : 1;
     if (!bad[at])
         return PESC_OK;
     return fail(PESC_FORMAT,
                 "%s: %llu of %llu records cannot be used, and nothing was trained; the first: %s",
-                names[at], (unsigned long long)bad[at], (unsigned long long)r[at].records, first);
+                names[at], (unsigned long long)bad[at], (unsigned long long)r[at].report.records,
+                first);
 }
 
-pesc_status records_check(pesc_trainer *t)
+static const char checking[] = "checking the records";
+
+/* Rank 0 reads the records, or what is known of them. */
+static pesc_status find(pesc_trainer *t, findings r[2])
 {
     dataset *const sets[] = { t->data, t->eval_data };
     static const char *const keys[] = { "data", "eval_data" };
-    pesc_data_report r[2] = { 0 };
     json_t *saved = read_saved(t);
-    bool known = true;
+    bool known = t->opt.resume;
     pesc_status s = PESC_OK;
     for (int i = 0; i < 2 && sets[i] && s == PESC_OK; i++)
         if (!is_checked(t, sets[i], json_object_get(saved, keys[i]), &r[i])) {
             known = false;
-            s = stats_read(sets[i], t->opt.stop, &r[i]);
+            r[i].unused.n = 0;
+            s = stats_read(sets[i], t->opt.stop, &r[i].report, &r[i].unused);
         }
-    if (s == PESC_OK && t->files.resumed[0])
+    if (s == PESC_OK && t->opt.resume)
         tell_other_validation(t, saved);
     json_decref(saved);
     TRY(s);
     TRY(refuse_bad(r));
-    if (r[0].unused == r[0].records)
+    if (r[0].unused.n == r[0].report.records)
         return refuse_unused(t);
     for (int i = 0; i < 2 && sets[i]; i++)
-        tell_lengths(t, names[i], &r[i]);
-    t->over_length = r[0].over_length;
-    return known ? PESC_OK : save(t, r);
+        tell_lengths(t, names[i], &r[i].report);
+    t->over_length = r[0].report.over_length;
+    return known ? PESC_OK : put_saved(t, r);
+}
+
+/* Leaves out of a data set what rank 0 found. A process with other data, whose numbers these are
+ * not, is refused before its first step. */
+static pesc_status leave_out(peers *p, dataset *d, stats_list *unused)
+{
+    uint64_t n = unused->n;
+    TRY(peers_follow(p, checking, &n, sizeof n));
+    if (n > unused->cap) {
+        uint64_t *at = mem_grow(unused->at, n, sizeof *at);
+        if (!at)
+            return fail_nomem("the records that are not used", n * sizeof *at);
+        unused->at = at;
+        unused->cap = n;
+    }
+    if (n)
+        TRY(peers_follow(p, checking, unused->at, n * sizeof *unused->at));
+    unused->n = n;
+    while (unused->n && unused->at[unused->n - 1] >= dataset_count(d))
+        unused->n--;
+    return dataset_leave_out(d, unused->at, unused->n);
+}
+
+pesc_status records_check(pesc_trainer *t)
+{
+    findings r[2] = { 0 };
+    uint64_t tok = 0;
+    pesc_status s = modeldir_hash_tokenizer(t->m->dir->root, &tok);
+    str_hex(t->files.saver.about.tokenizer_hash, tok);
+    if (s == PESC_OK && peers_lead(t->peers))
+        s = find(t, r);
+    s = peers_agree(t->peers, checking, s);
+    if (s == PESC_OK)
+        s = leave_out(t->peers, t->data, &r[0].unused);
+    if (s == PESC_OK && t->eval_data)
+        s = leave_out(t->peers, t->eval_data, &r[1].unused);
+    mem_free(r[0].unused.at);
+    mem_free(r[1].unused.at);
+    return s;
 }

@@ -14,10 +14,14 @@ pesc_status records_open(pesc_trainer *t);
 pesc_status records_batch(pesc_trainer *t);
 
 /* Reads every record, unless RUN/records.json tells that the same records were read before, and
- * writes that file. Bad records are listed as notices, up to 20 of each data set; then PESC_FORMAT.
- * PESC_USAGE when no record has anything to train on within seq_len. Tells as notices what becomes
- * of records that are longer. The run directory must be there. */
+ * leaves those of which training makes no sequence out of the data sets of all processes: a batch
+ * is made of the others. Bad records are listed as notices, up to 20 of each data set; then
+ * PESC_FORMAT. PESC_USAGE when no record has anything to train on within seq_len. Tells as notices
+ * what becomes of records that are longer. Nothing is written. */
 pesc_status records_check(pesc_trainer *t);
+
+/* Writes RUN/records.json; the run directory must be there. */
+pesc_status records_save(const pesc_trainer *t);
 
 /* Appends how the training data differs from that of RUN/records.json, as a list of files; nothing
  * when it is the same or not known. */

@@ -24,7 +24,7 @@ static const char *given(const char *s)
 void start_length(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
-    double all = ceil(o->epochs * (double)dataset_count(t->data));
+    double all = ceil(o->epochs * (double)dataset_used(t->data));
     t->length.records = o->steps ? UINT64_MAX : (uint64_t)all;
     int64_t left = (int64_t)all - t->state.data_offset;
     t->length.steps = o->steps ? o->steps : (left + o->batch - 1) / o->batch;
@@ -114,13 +114,11 @@ static pesc_status describe_base(const pesc_trainer *t, runstate_manifest *about
 static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->files.saver;
-    uint64_t base = 0, tok = 0;
+    uint64_t base = 0;
     str yaml = { 0 };
     TRY(describe_base(t, &c->about));
     TRY(hash_base(t->m->dir, &base));
-    TRY(modeldir_hash_tokenizer(t->m->dir->root, &tok));
     str_hex(c->about.base_hash, base);
-    str_hex(c->about.tokenizer_hash, tok);
     str_hex(c->about.data_hash, dataset_hash(t->data));
     str_hex(c->about.config_hash, hash_options(t));
     if (t->spec.own)
@@ -192,7 +190,7 @@ static void take_other_data(pesc_trainer *t, const char *how)
 {
     checkpoint_state *s = &t->state;
     bool restart = strcmp(t->opt.data_changed, "restart-epoch") == 0;
-    int64_t n = (int64_t)dataset_count(t->data), epoch = (int64_t)s->epoch;
+    int64_t n = (int64_t)dataset_used(t->data), epoch = (int64_t)s->epoch;
     if (restart)
         s->data_offset = epoch * n - s->step * t->opt.batch;
     log_notice("the data has changed since step %lld (%s): epoch %lld %s", (long long)s->step,
@@ -260,7 +258,7 @@ static pesc_status begin_logs(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
     const checkpoint_state *s = &t->state;
-    TRY(records_check(t));
+    TRY(records_save(t));
     TRY(rundir_options(o->output, t->files.saver.yaml));
     if (t->files.resumed[0])
         TRY(checkpoint_settle(&t->files.saver, s));

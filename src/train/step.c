@@ -176,25 +176,13 @@ static pesc_status update(pesc_trainer *t, pesc_step *out)
     return t->m->dev->op->sync(t->m->dev);
 }
 
-/* A step whose records were all too long changes nothing; a run of such steps is an error. */
-static pesc_status check_dropped(const pesc_trainer *t)
-{
-    bool drop = strcmp(t->opt.over_length, "drop") == 0;
-    if (batch_targets(t->batch) || t->state.tokens || !is_last(t))
-        return PESC_OK;
-    return fail(PESC_USAGE, "every record of the run is longer than seq_len %lld and %s",
-                (long long)t->opt.seq_len,
-                drop ? "is dropped; raise seq_len, or choose over_length truncate or split"
-                     : "has no answer within it; raise seq_len");
-}
-
 static pesc_status load_batch(pesc_trainer *t)
 {
     uint64_t first;
     int32_t count = records_of(t, t->state.step, &first);
     TRY(batch_load(t->batch, first, count));
-    t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_count(t->data);
-    return check_dropped(t);
+    t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_used(t->data);
+    return PESC_OK;
 }
 
 static void measure(pesc_trainer *t, pesc_step *out)
@@ -227,14 +215,8 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->lr =
         schedule_lr(t->length.schedule, t->opt.lr, s->step, t->length.warmup, t->length.steps);
     TRY(load_batch(t));
-    pesc_status st = PESC_OK;
-    if (batch_targets(t->batch)) {
-        TRY(gradients(t, out));
-        st = update(t, out);
-    } else {
-        out->skipped = true;
-        out->loss = out->ce = out->grad_norm = NAN;
-    }
+    TRY(gradients(t, out));
+    pesc_status st = update(t, out);
     advance(t);
     out->step = s->step;
     out->epoch = s->epoch;
@@ -259,7 +241,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 static void read_validation_ahead(void *trainer)
 {
     pesc_trainer *t = trainer;
-    int32_t count = batch_at(t, t->eval_next, dataset_count(t->eval_data));
+    int32_t count = batch_at(t, t->eval_next, dataset_used(t->eval_data));
     if (count)
         batch_read_ahead(t->eval_batch, t->eval_next, count);
 }
@@ -292,7 +274,7 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
 /* Mean loss of a target over all validation data; PESC_STOPPED when asked to stop meanwhile. */
 static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
 {
-    uint64_t n = dataset_count(t->eval_data);
+    uint64_t n = dataset_used(t->eval_data);
     double sum = 0;
     *targets = 0;
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {

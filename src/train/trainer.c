@@ -165,10 +165,8 @@ static pesc_status open_all(pesc_trainer *t)
     schedule_find(o->schedule, &t->length.schedule);
     TRY(records_open(t));
     TRY(records_batch(t));
-    start_length(t);
     if (!o->chat_template || !*o->chat_template)
         o->chat_template = dataset_template(t->data); /* for run.yaml */
-    start_warmup(t);
     TRY(open_params(t));
     TRY(open_pass(t));
     TRY(totals_open(&t->totals, t->m));
@@ -176,6 +174,9 @@ static pesc_status open_all(pesc_trainer *t)
     t->bytes.total = t->bytes.model + t->bytes.trained + t->bytes.pass;
     count_flops(t);
     TRY(peak_measure(t->m->dev, t->m->shape.act_dt, &t->speed.peak_flops));
+    TRY(records_check(t)); /* it takes long: after what is refused at once */
+    start_length(t);
+    start_warmup(t);
     TRY(start_identify(t));
     TRY(start_run(t));
     save_open(t);
@@ -243,6 +244,7 @@ static void release(pesc_trainer *t)
     mem_free(t->files.saver.whole);
     mem_free(t->files.saver.yaml);
     mem_free(t->files.saver.jinja);
+    mem_free(t->files.records);
     watch_close(&t->watch);
     totals_close(&t->totals);
     rundir_close(t->files.dir, t->state.step == 0);
@@ -266,7 +268,7 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
     NEED_SIZED(out);
     pesc_train_info r = { .params_total = t->m->info.params_total,
                           .over_length = t->over_length,
-                          .records = dataset_count(t->data),
+                          .records = dataset_used(t->data),
                           .first_step = (uint64_t)t->length.first_step,
                           .steps = t->length.steps,
                           .micro_tokens = t->opt.micro_tokens,

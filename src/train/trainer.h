@@ -17,6 +17,7 @@ typedef struct run_files {
     rundir *dir; /* locked */
     metrics *log;
     checkpoint saver;
+    char *records;              /* the text of records.json; NULL: nothing is to be written */
     struct save_thread *saving; /* see save.h; NULL: no thread has been started */
     int64_t saved_step;         /* of the last checkpoint */
     char resumed[32];           /* the checkpoint's name */

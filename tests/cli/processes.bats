@@ -106,14 +106,15 @@ same_bits() { # method
     head -n 16 "$E/olmoe/data.jsonl" > "$D/esft.jsonl"
     same_bits esft
 }
-@test "processes: bf16, f32 moments, validation, no packing" {
-    local n more="--compute-dtype bf16 --base-dtype bf16 --optimizer adamw --packing false --eval-every 2"
+@test "processes: bf16, f32 moments, validation, no packing, dropped records" {
+    local n more="--compute-dtype bf16 --base-dtype bf16 --optimizer adamw --packing false --eval-every 2 --seq-len 16"
     for n in 1 4; do
         # shellcheck disable=SC2086
         train pesc "$D/bf16-$n" $more --eval-data "$G/pesc-b/data.jsonl" --gpus $n
     done
     equal "$D/bf16-1" "$D/bf16-4"
     diff "$D/bf16-1/eval.jsonl" "$D/bf16-4/eval.jsonl"
+    grep -q '"unused": [1-9]' "$D/bf16-4/records.json"
 }
 # 11 micro-batches, each a group of its own: 6, 3 and 2 rounds of 2, 4 and 8 processes, the last of them not full.
 sharded_gradients() { # method options

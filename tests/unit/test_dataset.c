@@ -98,6 +98,18 @@ static void cuts_what_is_too_long(void **state)
     assert_int_equal(n, 0);
     dataset_close(d);
 
+    const uint64_t unused[] = { 0, 2, 3 };
+    path = records("e.jsonl", 6, 4);
+    d = open_one(&path, (dataset_options){ .seq_len = 8 });
+    must(dataset_leave_out(d, unused, 3));
+    assert_int_equal(dataset_used(d), 3);
+    assert_int_equal(dataset_count(d), 6);
+    const int32_t left[] = { 1, 4, 5, 1, 4, 5 };
+    for (uint64_t p = 0; p < 6; p++)
+        assert_int_equal(first_id(d, p), left[p]);
+    dataset_close(d);
+    path = records("c.jsonl", 3, 10);
+
     d = open_one(&path, (dataset_options){ .seq_len = 4, .over = OVER_TRUNCATE });
     must(dataset_at(d, 1, &list, &n));
     assert_int_equal(n, 1);

@@ -2,6 +2,7 @@
  * Record i of the files has i + 3 tokens, so the tokens of a step tell which records it had. */
 #include "pesc/pesc.h"
 
+#include "base/mem.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
@@ -225,6 +226,75 @@ static void validates_on_a_part(void **state)
     stop(&s);
 }
 
+/* Records of 3 to 8 tokens and seq_len 6: the last two have no place in a batch, an epoch or a
+ * validation, also in a run that is resumed and need not read them. */
+static void dropped_records_take_no_place(void **state)
+{
+    (void)state;
+    setting s;
+    int64_t tokens[16];
+    files_clear();
+    write_records(6, 7);
+    pesc_train_options o = options_of(0);
+    o.epochs = 2;
+    o.seq_len = 6;
+    o.eval_data = data_list;
+    o.n_eval_data = 1;
+    for (int i = 0; i < 2; i++) {
+        o.resume = i > 0;
+        o.epochs = i ? 3 : 2;
+        must(start(&s, &o));
+        assert_int_equal(s.t->length.steps, i ? 6 : 4);
+        assert_int_equal(dataset_used(s.t->eval_data), 4);
+        assert_non_null(strstr(told, "training data: 2 of 6 records are longer than seq_len 6"));
+        assert_int_equal(run_out(&s, tokens), i ? 2 : 4);
+        for (int k = 0; k < (i ? 2 : 4); k++)
+            assert_int_equal(tokens[k], k % 2 ? 5 + 6 : 3 + 4);
+        assert_true(s.t->state.epoch == o.epochs);
+        stop(&s);
+    }
+    o = options_of(1); /* the first step has what fits, wherever it is in the file */
+    o.seq_len = 3;
+    o.seed = 3;
+    o.shuffle = true;
+    o.batch = 1;
+    o.overwrite = true;
+    must(start(&s, &o));
+    assert_int_equal(run_out(&s, tokens), 1);
+    assert_int_equal(tokens[0], 3);
+    stop(&s);
+}
+
+/* Where the list is not in records.json, the records are read again. */
+static void dropped_records_are_found_again(void **state)
+{
+    (void)state;
+    setting s;
+    int64_t tokens[16];
+    files_clear();
+    write_records(6, 7);
+    pesc_train_options o = options_of(2);
+    o.seq_len = 6;
+    must(start(&s, &o));
+    run_out(&s, tokens);
+    stop(&s);
+    char path[600], *text = NULL;
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/records.json", output);
+    must(io_read_file(path, 1 << 20, &text, &n));
+    char *list = strstr(text, "unused_records");
+    assert_non_null(list);
+    memcpy(list, "other__", 7);
+    must(io_write_file(path, text, n));
+    mem_free(text);
+    o.resume = true;
+    o.steps = 4;
+    must(start(&s, &o));
+    assert_int_equal(run_out(&s, tokens), 2);
+    assert_int_equal(tokens[0], 3 + 4);
+    stop(&s);
+}
+
 static void other_validation_data_is_told(void **state)
 {
     (void)state;
@@ -258,6 +328,8 @@ int main(void)
         cmocka_unit_test(starts_the_epoch_again),
         cmocka_unit_test(the_length_follows_the_new_data),
         cmocka_unit_test(validates_on_a_part),
+        cmocka_unit_test(dropped_records_take_no_place),
+        cmocka_unit_test(dropped_records_are_found_again),
         cmocka_unit_test(other_validation_data_is_told),
     };
     return cmocka_run_group_tests_name("records", tests, NULL, NULL);
