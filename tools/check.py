@@ -146,20 +146,25 @@ def documents():
 
 
 def named_functions():
-    """Every function that docs/architecture.md names exists."""
-    text = "\n".join(p.read_text() for p in sources("src", "include"))
-    names = set(re.findall(r"\b[a-z][a-z0-9]*_[a-z0-9_]+\b", text))
-    walk = pathlib.Path("docs/architecture.md")
-    for name in re.findall(r"`([a-z][a-z0-9]*_[a-z0-9_]+)`", walk.read_text()):
-        if name not in names:
-            yield walk, f"names {name}, which does not exist"
+    """A name that a document gives exists: of docs/architecture.md in the sources, of others anywhere (functions, keys, tasks, families)."""
+    src = sources("src", "include")
+    others = src + files("bench/*", "examples/*", "python/**/*.py", "share/**/*.json", "studies/*.py", "studies/*.toml", "tests/**/*.[chp]*", "tools/**/*.py")
+    names, anywhere = (set(re.findall(r"[a-z][a-z0-9]*_[a-z0-9_]+", "\n".join(p.stem + " " + p.read_text(errors="replace") for p in of))) for of in (src, others))
+    for path in documents():
+        if path.name == "CHANGELOG.md":
+            continue
+        known = names if path.name == "architecture.md" else anywhere
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in re.findall(r"`([a-z][a-z0-9]*_[a-z0-9_]+)(?:\([^`]*\))?`", line):
+                if name not in known:
+                    yield f"{path}:{number}", f"names {name}, which does not exist"
 
 
 def named_files():
     """Every file that a document names exists; a name with a capital word, such as tests/unit/test_NAME.c, stands for many."""
     for path in documents():
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            for name in re.findall(r"`((?:bench|docs|examples|include|packaging|python|share|src|studies|tests|tools)/[\w./-]+\.\w+)[`:, ]", line):
+            for name in re.findall(r"(?<![\w./-])((?:bench|docs|examples|include|packaging|python|share|src|studies|tests|tools)/[\w./-]+\.\w+)", line):
                 if path.name != "CHANGELOG.md" and not re.search(r"[A-Z]{3}", name) and not pathlib.Path(name).exists():
                     yield f"{path}:{number}", f"names {name}, which does not exist"
 

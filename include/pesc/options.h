@@ -149,8 +149,8 @@
 
 #define PESC_DATA_OPTIONS(X, ALSO)                                                                 \
     X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "data",                                         \
-      "files of records: JSON lines, a JSON array, CSV, TSV or plain text; may be given several "  \
-      "times")                                                                                     \
+      "files of records: JSON lines, a JSON array, CSV, TSV, Parquet or plain text; may be given " \
+      "several times")                                                                                     \
     ALSO(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "esft",                                      \
       "score: records of the task, in any format that train reads; may be given several times")    \
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
@@ -168,8 +168,8 @@
     X(TEXT, output, NONE, NAMED("RUN"), 0, OUTPUT, PESC_TUNING,                                    \
       "directory of the run")                                                                      \
     X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                                    \
-      "files to train on: JSON lines, a JSON array, CSV, TSV or plain text; may be given several " \
-      "times")                                                                                     \
+      "files to train on: JSON lines, a JSON array, CSV, TSV, Parquet or plain text; may be "       \
+      "given several times")                                                                                     \
     X(LIST, eval_data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                               \
       "records for the validation loss")                                                           \
     X(BOOL, resume, "false", YES_NO, UNSAVED, OUTPUT, "train",                                     \

@@ -180,7 +180,8 @@ const command commands[N_COMMANDS] = {
                  "occurred already and those without a prompt or an answer; writes lines "
                  "{\"messages\": [...], \"domain\": ...} in a mixed order, and OUT.mix.json with "
                  "counts, seed, rules and hashes (XXH3). Files are JSON lines, a JSON array, CSV or "
-                 "TSV with a header, or plain text; docs/formats.md has the table of formats.",
+                 "TSV with a header, Parquet, or plain text; docs/formats.md has the table of "
+                 "formats.",
         .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
                     "pesc data stats ~/models/Yi-6B --data train.jsonl more.jsonl --json\n"
                     "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
