@@ -5,16 +5,27 @@
 #include <stdio.h>
 #include <string.h>
 
+const family *family_at(size_t i)
+{
+    const family *const lists[] = { dense_families, mixture_families };
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (const family *f = lists[l]; f->name; f++)
+            if (i-- == 0)
+                return f;
+    return NULL;
+}
+
 pesc_status family_find(const family **out, const char *model_type, const char *file)
 {
     str known = { 0 };
-    for (size_t i = 0; i < n_families; i++) {
-        if (strcmp(families[i].model_type, model_type) == 0) {
-            *out = &families[i];
+    const family *f;
+    for (size_t i = 0; (f = family_at(i)); i++) {
+        if (strcmp(f->model_type, model_type) == 0) {
+            *out = f;
             str_free(&known);
             return PESC_OK;
         }
-        str_printf(&known, "%s%s", i ? ", " : "", families[i].model_type);
+        str_printf(&known, "%s%s", i ? ", " : "", f->model_type);
     }
     pesc_status s = fail(PESC_UNSUPPORTED,
                          "%s: model_type: found \"%s\", which pesc does not know; it knows %s",

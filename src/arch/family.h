@@ -92,11 +92,14 @@ struct family {
     config facts;     /* what holds without being written */
 };
 
-/* The rows, and the tables that adapters, or a mixture of LoRA, add to any dense row. */
-extern const family families[];
-extern const size_t n_families;
+/* The rows: each array ends with one without a name. Then the tables that adapters, or a mixture of
+ * LoRA, add to any dense row. */
+extern const family dense_families[], mixture_families[];
 extern const config_key adapter_keys[], molora_keys[];
 extern const tensor_rule adapter_tensors[], molora_tensors[];
+
+/* The i-th of all rows; NULL after the last. */
+const family *family_at(size_t i);
 
 /* By config.json's model_type; PESC_UNSUPPORTED names what there is. */
 pesc_status family_find(const family **out, const char *model_type, const char *file);

@@ -1,46 +1,10 @@
-/* The rows of family.h: every architecture pesc runs, as data. This is the only file that knows
- * Hugging Face's names of models, keys and tensors; gguf_names.c knows GGUF's. */
-#include "arch/family.h"
-
-#include "arch/shape.h"
-
-#include <math.h>
-
-/* Bounds of sizes. The largest product of three stays below 2^63. */
-enum {
-    MAX_DIM = 1 << 20,
-    MAX_FFN = 1 << 22,
-    MAX_VOCAB = 1 << 24,
-    MAX_HEADS = 1 << 12,
-    MAX_LAYERS = 1 << 12,
-    MAX_EXPERTS = 1 << 12,
-    MAX_CONTEXT = 1 << 30,
-};
-
-#define INT(names, field, lo, hi, def)                                                             \
-    {                                                                                              \
-        names, KEY_I32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
-    }
-#define INT_OR_NULL(names, field, lo, hi, def)                                                     \
-    {                                                                                              \
-        names, KEY_I32, KEY_NULLABLE, offsetof(config, field), def, lo, hi                         \
-    }
-#define NEED(names, field, lo, hi)                                                                 \
-    {                                                                                              \
-        names, KEY_I32, KEY_REQUIRED, offsetof(config, field), 0, lo, hi                           \
-    }
-#define REAL(names, field, lo, hi, def)                                                            \
-    {                                                                                              \
-        names, KEY_F32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
-    }
-#define FLAG(names, field, def)                                                                    \
-    {                                                                                              \
-        names, KEY_BOOL, KEY_OPTIONAL, offsetof(config, field), def, 0, 1                          \
-    }
+/* The tables that several families share, and those that adapters or a mixture of LoRA add to any
+ * dense one. */
+#include "arch/family_tables.h"
 
 /* ---- keys ---- */
 
-static const config_key common_keys[] = {
+const config_key common_keys[] = {
     NEED("hidden_size", dim, 1, MAX_DIM),
     NEED("num_hidden_layers", n_layers, 1, MAX_LAYERS),
     NEED("num_attention_heads", n_heads, 1, MAX_HEADS),
@@ -55,156 +19,17 @@ static const config_key common_keys[] = {
     { 0 },
 };
 
-static const config_key llama_keys[] = {
+const config_key llama_keys[] = {
     FLAG("attention_bias", qkv_bias, false),
     FLAG("attention_bias", o_bias, false),
     FLAG("mlp_bias", mlp_bias, false),
     { 0 },
 };
 
-static const config_key mistral_keys[] = {
-    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
-    { 0 },
-};
-
-static const config_key qwen2_keys[] = {
+const config_key qwen2_keys[] = {
     FLAG("use_sliding_window", use_window, false),
     INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 4096),
     INT("max_window_layers", max_window_layers, 0, MAX_CONTEXT, 28),
-    { 0 },
-};
-
-static const config_key qwen3_keys[] = {
-    INT("head_dim", head_dim, 1, 1 << 14, 128),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
-    { 0 },
-};
-
-#define EXPERTS                                                                                    \
-    NEED("num_experts|num_local_experts|n_routed_experts", moe.topk.n_experts, 1, MAX_EXPERTS),    \
-        REAL("router_aux_loss_coef|aux_loss_alpha", moe.aux_coef, 0, 1e6, 0.001)
-
-static const config_key mixtral_keys[] = {
-    EXPERTS,
-    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 2),
-    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
-    INT("sliding_window", window, 1, MAX_CONTEXT, 0),
-    { 0 },
-};
-
-static const config_key qwen_moe_keys[] = {
-    EXPERTS,
-    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
-    FLAG("norm_topk_prob", moe.topk.renormalise, false),
-    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
-    INT("decoder_sparse_step", sparse_step, 1, MAX_LAYERS, 1),
-    { 0 },
-};
-
-static const config_key qwen2_moe_keys[] = {
-    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 4),
-    NEED("shared_expert_intermediate_size", moe.shared_dim, 1, MAX_FFN),
-    FLAG("qkv_bias", qkv_bias, true),
-    { 0 },
-};
-
-static const config_key qwen3_moe_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
-    { 0 },
-};
-
-static const config_key olmoe_keys[] = {
-    EXPERTS,
-    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
-    FLAG("norm_topk_prob", moe.topk.renormalise, false),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
-    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
-    { 0 },
-};
-
-static const config_key deepseek_v2_keys[] = {
-    EXPERTS,
-    NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
-    FLAG("mlp_bias", mlp_bias, false),
-    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
-    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 2),
-    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
-    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 0),
-    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 0),
-    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
-    INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
-    INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
-    NEED("kv_lora_rank", kv_lora_rank, 1, MAX_DIM),
-    NEED("qk_nope_head_dim", qk_nope_dim, 1, 1 << 13),
-    NEED("qk_rope_head_dim", qk_rope_dim, 1, 1 << 13),
-    NEED("v_head_dim", v_dim, 1, 1 << 13),
-    { 0 },
-};
-
-/* The router of DeepSeek-V3 and its kin: sigmoid scores, and a bias that chooses alone. */
-static const config_key deepseek_v3_keys[] = {
-    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 1),
-    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 8),
-    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 4),
-    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 3),
-    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 2.5),
-    FLAG("norm_topk_prob", moe.topk.renormalise, true),
-    INT("num_nextn_predict_layers|num_mtp_layers", n_prediction_layers, 0, MAX_LAYERS, 0),
-    FLAG("rope_interleave", rope_interleaved, true),
-    { 0 },
-};
-
-static const config_key glm4_moe_lite_keys[] = {
-    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 1),
-    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 1),
-    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 1),
-    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 1),
-    INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 768),
-    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1.8),
-    FLAG("norm_topk_prob", moe.topk.renormalise, true),
-    INT("num_nextn_predict_layers|num_mtp_layers", n_prediction_layers, 0, MAX_LAYERS, 0),
-    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
-    FLAG("rope_interleave", rope_interleaved, true),
-    { 0 },
-};
-
-static const config_key dots1_keys[] = {
-    EXPERTS,
-    NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
-    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
-    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 0),
-    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 1),
-    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 1),
-    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
-    INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 4096),
-    INT("max_window_layers", max_window_layers, 0, MAX_CONTEXT, 62),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
-    FLAG("norm_topk_prob", moe.topk.renormalise, false),
-    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
-    { 0 },
-};
-
-static const config_key seed_oss_keys[] = {
-    INT("head_dim", head_dim, 1, 1 << 14, 128),
-    FLAG("attention_bias", qkv_bias, true),
-    FLAG("attention_out_bias", o_bias, false),
-    FLAG("mlp_bias", mlp_bias, false),
-    { 0 },
-};
-
-static const config_key ernie4_5_keys[] = {
-    INT("head_dim", head_dim, 1, 1 << 14, 128),
-    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
-    FLAG("tie_word_embeddings", tie_embeddings, true),
-    FLAG("use_bias", qkv_bias, false),
-    FLAG("use_bias", o_bias, false),
-    FLAG("use_bias", mlp_bias, false),
     { 0 },
 };
 
@@ -229,11 +54,7 @@ const config_key molora_keys[] = {
 
 /* ---- tensors ---- */
 
-#define MODEL(field) offsetof(transformer, field)
-#define BLOCK(field) offsetof(block, field)
-#define WEIGHT (RULE_LINEAR | RULE_QUANT)
-
-static const tensor_rule frame_tensors[] = {
+const tensor_rule frame_tensors[] = {
     { "model.embed_tokens.weight", "VC", 0, RULE_GLOBAL, MODEL(embed), INIT_NORMAL },
     { "model.norm.weight", "C", 0, RULE_GLOBAL | RULE_F32, MODEL(final_norm), INIT_ONE },
     { "lm_head.weight", "VC", FACT_UNTIED, RULE_GLOBAL, MODEL(head), INIT_NORMAL },
@@ -252,7 +73,7 @@ static const tensor_rule frame_tensors[] = {
     { 0 },
 };
 
-static const tensor_rule attention_tensors[] = {
+const tensor_rule attention_tensors[] = {
     { "self_attn.q_proj.weight", "HC", 0, WEIGHT, BLOCK(q.w), INIT_NORMAL },
     { "self_attn.k_proj.weight", "KC", 0, WEIGHT, BLOCK(k.w), INIT_NORMAL },
     { "self_attn.v_proj.weight", "KC", 0, WEIGHT, BLOCK(v.w), INIT_NORMAL },
@@ -263,74 +84,6 @@ static const tensor_rule attention_tensors[] = {
     { "self_attn.k_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm), INIT_ONE },
     { "self_attn.q_norm.weight", "H", FACT_NORM_ROW, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.k_norm.weight", "K", FACT_NORM_ROW, RULE_F32, BLOCK(k_norm), INIT_ONE },
-    { 0 },
-};
-
-static const tensor_rule mla_tensors[] = {
-    { "self_attn.q_proj.weight", "HC", FACT_Q_FULL, WEIGHT, BLOCK(mla.q.w), INIT_NORMAL },
-    { "self_attn.q_a_proj.weight", "QC", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_a.w), INIT_NORMAL },
-    { "self_attn.q_a_proj.bias", "Q", FACT_Q_LORA | FACT_QKV_BIAS, RULE_F32, BLOCK(mla.q_a.bias),
-      INIT_ZERO },
-    { "self_attn.q_a_layernorm.weight", "Q", FACT_Q_LORA, RULE_F32, BLOCK(mla.q_norm), INIT_ONE },
-    { "self_attn.q_b_proj.weight", "HQ", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_b.w), INIT_NORMAL },
-    { "self_attn.kv_a_proj_with_mqa.weight", "PC", 0, WEIGHT, BLOCK(mla.kv_a.w), INIT_NORMAL },
-    { "self_attn.kv_a_proj_with_mqa.bias", "P", FACT_QKV_BIAS, RULE_F32, BLOCK(mla.kv_a.bias),
-      INIT_ZERO },
-    { "self_attn.kv_a_layernorm.weight", "R", 0, RULE_F32, BLOCK(mla.kv_norm), INIT_ONE },
-    { "self_attn.kv_b_proj.weight", "BR", 0, WEIGHT, BLOCK(mla.kv_b.w), INIT_NORMAL },
-    { 0 },
-};
-
-static const tensor_rule mixtral_tensors[] = {
-    { "block_sparse_moe.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w1.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w3.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.up), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w2.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
-    { 0 },
-};
-
-static const tensor_rule expert_tensors[] = {
-    { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
-    { "mlp.gate.e_score_correction_bias", "E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
-      BLOCK(moe.router_bias), INIT_ZERO },
-    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
-      INIT_NORMAL },
-    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
-    { 0 },
-};
-
-/* Qwen2-MoE has one shared expert with a gate, DeepSeek several without; either is one FFN. */
-static const tensor_rule qwen2_shared_tensors[] = {
-    { "mlp.shared_expert.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "mlp.shared_expert.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
-      INIT_NORMAL },
-    { "mlp.shared_expert.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
-    { "mlp.shared_expert_gate.weight", "1C", FACT_SHARED_GATE, RULE_F32, BLOCK(moe.shared_gate),
-      INIT_NORMAL },
-    { 0 },
-};
-
-static const tensor_rule deepseek_shared_tensors[] = {
-    { "mlp.shared_experts.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "mlp.shared_experts.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
-      INIT_NORMAL },
-    { "mlp.shared_experts.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
-    { "mlp.shared_experts.gate_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
-      BLOCK(moe.shared.gate.bias), INIT_ZERO },
-    { "mlp.shared_experts.up_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
-      BLOCK(moe.shared.up.bias), INIT_ZERO },
-    { "mlp.shared_experts.down_proj.bias", "C", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
-      BLOCK(moe.shared.down.bias), INIT_ZERO },
     { 0 },
 };
 
@@ -362,161 +115,3 @@ const tensor_rule molora_tensors[] = {
       BLOCK(moe.lora_down.b), INIT_ZERO },
     { 0 },
 };
-
-/* ---- rows ---- */
-
-const family families[] = {
-    {
-        .name = "llama",
-        .model_type = "llama",
-        .keys = { common_keys, llama_keys },
-        .tensors = { frame_tensors, attention_tensors },
-    },
-    {
-        .name = "mistral",
-        .model_type = "mistral",
-        .keys = { common_keys, mistral_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .window = WINDOW_ALL,
-        .chat = "mistral",
-        .facts = { .use_window = true },
-    },
-    {
-        .name = "qwen2",
-        .model_type = "qwen2",
-        .keys = { common_keys, qwen2_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .window = WINDOW_FROM,
-        .chat = "chatml",
-        .facts = { .qkv_bias = true },
-    },
-    {
-        .name = "qwen3",
-        .model_type = "qwen3",
-        .keys = { common_keys, qwen2_keys, qwen3_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .window = WINDOW_FROM,
-        .chat = "chatml",
-        .facts = { .qk_norm = QK_NORM_HEAD },
-    },
-    {
-        .name = "camelidae",
-        .model_type = "camelidae",
-        .keys = { common_keys, llama_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .adapters = true,
-        .chat = "camelidae",
-    },
-    {
-        .name = "sparsetral",
-        .model_type = "sparsetral",
-        .keys = { common_keys, mistral_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .window = WINDOW_ALL,
-        .adapters = true,
-        .chat = "chatml",
-        .facts = { .use_window = true },
-    },
-    {
-        .name = "qwen2idae",
-        .model_type = "qwen2idae",
-        .keys = { common_keys, qwen2_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .window = WINDOW_FROM,
-        .adapters = true,
-        .chat = "chatml",
-        .facts = { .qkv_bias = true },
-    },
-    {
-        .name = "mixtral",
-        .model_type = "mixtral",
-        .keys = { common_keys, mixtral_keys },
-        .tensors = { frame_tensors, attention_tensors, mixtral_tensors },
-        .window = WINDOW_ALL,
-        .chat = "mistral",
-        .facts = { .use_window = true,
-                   .rope_theta = 1e6F,
-                   .moe = { .kind = EXPERT_FFN, .topk = { .renormalise = true } } },
-    },
-    {
-        .name = "qwen2_moe",
-        .model_type = "qwen2_moe",
-        .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen2_moe_keys },
-        .tensors = { frame_tensors, attention_tensors, expert_tensors, qwen2_shared_tensors },
-        .window = WINDOW_ALTERNATE,
-        .chat = "chatml",
-        .facts = { .sparse_shift = 1,
-                   .moe = { .kind = EXPERT_FFN, .n_shared = 1, .shared_gate = true } },
-    },
-    {
-        .name = "qwen3_moe",
-        .model_type = "qwen3_moe",
-        .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen3_moe_keys },
-        .tensors = { frame_tensors, attention_tensors, expert_tensors },
-        .window = WINDOW_ALL,
-        .chat = "chatml",
-        .facts = { .qk_norm = QK_NORM_HEAD, .sparse_shift = 1, .moe = { .kind = EXPERT_FFN } },
-    },
-    {
-        .name = "olmoe",
-        .model_type = "olmoe",
-        .keys = { common_keys, olmoe_keys },
-        .tensors = { frame_tensors, attention_tensors, expert_tensors },
-        .facts = { .qk_norm = QK_NORM_ROW, .moe = { .kind = EXPERT_FFN } },
-    },
-    {
-        .name = "deepseek_v2",
-        .model_type = "deepseek_v2",
-        .keys = { common_keys, deepseek_v2_keys },
-        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
-        .chat = "deepseek",
-        .facts = { .rope_interleaved = true, .mla_norm_eps = 1e-6F, .moe = { .kind = EXPERT_FFN } },
-    },
-    {
-        .name = "deepseek_v3",
-        .model_type = "deepseek_v3",
-        .keys = { common_keys, deepseek_v2_keys, deepseek_v3_keys },
-        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
-        .chat = "deepseek-v3",
-        .facts = { .mla_norm_eps = 1e-6F,
-                   .moe = { .kind = EXPERT_FFN,
-                            .has_bias = true,
-                            .topk = { .score = SCORE_SIGMOID } } },
-    },
-    {
-        .name = "glm4_moe_lite",
-        .model_type = "glm4_moe_lite",
-        .keys = { common_keys, deepseek_v2_keys, glm4_moe_lite_keys },
-        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
-        .facts = { .mla_norm_eps = 1e-6F,
-                   .moe = { .kind = EXPERT_FFN,
-                            .has_bias = true,
-                            .topk = { .score = SCORE_SIGMOID } } },
-    },
-    {
-        .name = "dots1",
-        .model_type = "dots1",
-        .keys = { common_keys, dots1_keys },
-        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors },
-        .window = WINDOW_FROM,
-        .facts = { .qk_norm = QK_NORM_HEAD,
-                   .use_window = true,
-                   .moe = { .kind = EXPERT_FFN,
-                            .has_bias = true,
-                            .topk = { .score = SCORE_SIGMOID } } },
-    },
-    {
-        .name = "seed_oss",
-        .model_type = "seed_oss",
-        .keys = { common_keys, seed_oss_keys },
-        .tensors = { frame_tensors, attention_tensors },
-    },
-    {
-        .name = "ernie4_5",
-        .model_type = "ernie4_5",
-        .keys = { common_keys, ernie4_5_keys },
-        .tensors = { frame_tensors, attention_tensors },
-        .facts = { .rope_interleaved = true, .rope_theta = 5e5F },
-    },
-};
-const size_t n_families = sizeof families / sizeof *families;

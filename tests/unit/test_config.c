@@ -403,8 +403,8 @@ static void null_means_absent(void **state)
         "norm_topk_prob",  "auto_map",
     };
     int n = 0;
-    for (size_t i = 0; i < n_families; i++) {
-        const family *f = &families[i];
+    const family *f;
+    for (size_t i = 0; (f = family_at(i)); i++) {
         json_t *o = whole_config(f);
         outcome r = outcome_of(o);
         if (r.status != PESC_OK)

@@ -1,0 +1,116 @@
+/* The rows of family.h, dense models. With family_mixtures.c and the tables that both share, the
+ * only files that know Hugging Face's names of models, keys and tensors; gguf_names.c knows GGUF's.
+ */
+#include "arch/family_tables.h"
+
+/* ---- keys ---- */
+
+static const config_key mistral_keys[] = {
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    { 0 },
+};
+
+static const config_key qwen3_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
+static const config_key seed_oss_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    FLAG("attention_bias", qkv_bias, true),
+    FLAG("attention_out_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    { 0 },
+};
+
+static const config_key ernie4_5_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    FLAG("use_bias", qkv_bias, false),
+    FLAG("use_bias", o_bias, false),
+    FLAG("use_bias", mlp_bias, false),
+    { 0 },
+};
+
+/* ---- rows ---- */
+
+const family dense_families[] = {
+    {
+        .name = "llama",
+        .model_type = "llama",
+        .keys = { common_keys, llama_keys },
+        .tensors = { frame_tensors, attention_tensors },
+    },
+    {
+        .name = "mistral",
+        .model_type = "mistral",
+        .keys = { common_keys, mistral_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_ALL,
+        .chat = "mistral",
+        .facts = { .use_window = true },
+    },
+    {
+        .name = "qwen2",
+        .model_type = "qwen2",
+        .keys = { common_keys, qwen2_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .chat = "chatml",
+        .facts = { .qkv_bias = true },
+    },
+    {
+        .name = "qwen3",
+        .model_type = "qwen3",
+        .keys = { common_keys, qwen2_keys, qwen3_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .chat = "chatml",
+        .facts = { .qk_norm = QK_NORM_HEAD },
+    },
+    {
+        .name = "camelidae",
+        .model_type = "camelidae",
+        .keys = { common_keys, llama_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .adapters = true,
+        .chat = "camelidae",
+    },
+    {
+        .name = "sparsetral",
+        .model_type = "sparsetral",
+        .keys = { common_keys, mistral_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_ALL,
+        .adapters = true,
+        .chat = "chatml",
+        .facts = { .use_window = true },
+    },
+    {
+        .name = "qwen2idae",
+        .model_type = "qwen2idae",
+        .keys = { common_keys, qwen2_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .adapters = true,
+        .chat = "chatml",
+        .facts = { .qkv_bias = true },
+    },
+    {
+        .name = "seed_oss",
+        .model_type = "seed_oss",
+        .keys = { common_keys, seed_oss_keys },
+        .tensors = { frame_tensors, attention_tensors },
+    },
+    {
+        .name = "ernie4_5",
+        .model_type = "ernie4_5",
+        .keys = { common_keys, ernie4_5_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .facts = { .rope_interleaved = true, .rope_theta = 5e5F },
+    },
+    { 0 },
+};
