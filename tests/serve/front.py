@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 
-from running import Server
+from running import Server, until
 
 TEXT = "Once upon a time there was a little girl who went to the market to buy some bread. "
 
@@ -46,8 +46,9 @@ def keys_see_their_own_requests(model):
             with socket.create_connection(("127.0.0.1", s.port), timeout=30) as c:
                 c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: \tfirst-secret \t \r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
                 assert b" 200 " in c.recv(1000)
+                until(lambda: ask(keys[0], "/v1/requests")["data"][0]["state"] == "running", lambda: "the request does not run")
                 (own,) = ask(keys[0], "/v1/requests")["data"]
-                assert own["state"] == "running" and ask(keys[1], "/v1/requests")["data"] == []
+                assert ask(keys[1], "/v1/requests")["data"] == []
                 mine, other = (ask(k, "/slots")[0] for k in keys)
                 assert mine["is_processing"] and mine["request"] == own["id"] and mine["n_prompt_tokens"] == own["prompt_tokens"] > 0
                 assert other == {**mine, "request": None, "n_prompt_tokens": 0, "n_decoded": 0}, other

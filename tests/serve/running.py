@@ -10,6 +10,14 @@ import subprocess
 import time
 
 
+def until(holds, otherwise, seconds=5):
+    """Waits until `holds()`; fails with `otherwise()` when it does not in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, otherwise()
+        time.sleep(0.01)
+
+
 class Server:
     def __init__(self, model, *options, log=subprocess.DEVNULL):
         self.process = subprocess.Popen(
@@ -74,10 +82,7 @@ class Server:
         return self.metrics(name)[0]
 
     def wait_for(self, name, value, seconds=5):
-        end = time.monotonic() + seconds
-        while self.metric(name) != value:
-            assert time.monotonic() < end, f"{name} is {self.metric(name)}, expected {value}"
-            time.sleep(0.01)
+        until(lambda: self.metric(name) == value, lambda: f"{name} is {self.metric(name)}, expected {value}", seconds)
 
     def stop(self):
         """Exit status after SIGTERM."""

@@ -437,6 +437,7 @@ static pesc_status write_sharded(const char *path)
     return write_all(16, 7);
 }
 
+/* Memory may be lacking for what is optional: removing what dead processes left. */
 static void test_writer_bears_lack_of_memory(void **state)
 {
     (void)state;
@@ -450,7 +451,9 @@ static void test_writer_bears_lack_of_memory(void **state)
             must(s);
             break;
         }
-        assert_true(s == PESC_NOMEM || s == PESC_DISK);
+        assert_true(s == PESC_OK || s == PESC_NOMEM || s == PESC_DISK);
+        if (s == PESC_OK)
+            must(open_and_close(files_path("out/model-00003-of-00003.safetensors")));
     }
 }
 
