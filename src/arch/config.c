@@ -14,6 +14,7 @@
 bool config_layer_sparse(const config *c, int32_t layer)
 {
     return c->moe.kind != EXPERT_NONE && layer >= c->first_sparse &&
+           (c->last_sparse < 0 || layer <= c->last_sparse) &&
            (layer + c->sparse_shift) % c->sparse_step == 0 &&
            !(c->layer_dense && c->layer_dense[layer]);
 }
@@ -403,6 +404,19 @@ static pesc_status check_experts(config *c, const char *file)
     return PESC_OK;
 }
 
+/* A model needs the width of plain FFNs where it has some, or where its experts have no other. */
+static pesc_status check_ffn(config *c, const char *file)
+{
+    bool plain = c->moe.kind != EXPERT_FFN || !c->moe.expert_dim;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        plain = plain || !config_layer_sparse(c, l);
+    if (!c->ffn_dim && plain)
+        return fail(PESC_FORMAT, "%s: intermediate_size: is missing", file);
+    if (!c->ffn_dim)
+        c->ffn_dim = c->moe.expert_dim;
+    return PESC_OK;
+}
+
 static pesc_status check(config *c, json_where w)
 {
     TRY(check_heads(c, w.file));
@@ -441,6 +455,7 @@ static pesc_status read_all(config *c, const config_source *src)
     c->family = fam->name;
     c->bos = c->pad = -1;
     c->sparse_step = 1;
+    c->last_sparse = -1;
     for (int i = 0; i < FAMILY_MAX_TABLES; i++)
         TRY(keys_read(c, w, fam->keys[i]));
     TRY(keys_guard(fam, w));
@@ -456,6 +471,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(check(c, w));
     TRY(read_windows(c, w));
     TRY(read_dense_layers(c, w));
+    TRY(check_ffn(c, w.file));
     notice_ignored(c, w);
     return PESC_OK;
 }

@@ -56,6 +56,7 @@ typedef struct config {
     /* which layers are sparse */
     moe_rule moe;
     int32_t first_sparse; /* layers below have a plain FFN */
+    int32_t last_sparse;  /* and layers above it; -1: none */
     int32_t sparse_step;  /* layer l is sparse when (l + sparse_shift) divides by it; 1: all */
     int32_t sparse_shift;
     int32_t n_prediction_layers; /* of multi-token prediction, stored after the others; not read */

@@ -79,11 +79,12 @@ typedef enum window_rule {
     WINDOW_ALTERNATE, /* every second layer below max_window_layers */
 } window_rule;
 
-enum { FAMILY_MAX_TABLES = 4 };
+enum { FAMILY_MAX_TABLES = 6 };
 
 struct family {
     const char *name;       /* as pesc_info says it */
     const char *model_type; /* as config.json says it */
+    const char *causal;     /* its class in transformers; NULL: it has none */
     const config_key *keys[FAMILY_MAX_TABLES];
     const tensor_rule *tensors[FAMILY_MAX_TABLES];
     window_rule window;

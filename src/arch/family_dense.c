@@ -41,12 +41,14 @@ const family dense_families[] = {
     {
         .name = "llama",
         .model_type = "llama",
+        .causal = "LlamaForCausalLM",
         .keys = { common_keys, llama_keys },
         .tensors = { frame_tensors, attention_tensors },
     },
     {
         .name = "mistral",
         .model_type = "mistral",
+        .causal = "MistralForCausalLM",
         .keys = { common_keys, mistral_keys },
         .tensors = { frame_tensors, attention_tensors },
         .window = WINDOW_ALL,
@@ -56,6 +58,7 @@ const family dense_families[] = {
     {
         .name = "qwen2",
         .model_type = "qwen2",
+        .causal = "Qwen2ForCausalLM",
         .keys = { common_keys, qwen2_keys },
         .tensors = { frame_tensors, attention_tensors },
         .window = WINDOW_FROM,
@@ -65,6 +68,7 @@ const family dense_families[] = {
     {
         .name = "qwen3",
         .model_type = "qwen3",
+        .causal = "Qwen3ForCausalLM",
         .keys = { common_keys, qwen2_keys, qwen3_keys },
         .tensors = { frame_tensors, attention_tensors },
         .window = WINDOW_FROM,
@@ -102,12 +106,14 @@ const family dense_families[] = {
     {
         .name = "seed_oss",
         .model_type = "seed_oss",
+        .causal = "SeedOssForCausalLM",
         .keys = { common_keys, seed_oss_keys },
         .tensors = { frame_tensors, attention_tensors },
     },
     {
         .name = "ernie4_5",
         .model_type = "ernie4_5",
+        .causal = "Ernie4_5ForCausalLM",
         .keys = { common_keys, ernie4_5_keys },
         .tensors = { frame_tensors, attention_tensors },
         .facts = { .rope_interleaved = true, .rope_theta = 5e5F },

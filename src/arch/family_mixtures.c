@@ -112,6 +112,51 @@ static const config_key dots1_keys[] = {
     { 0 },
 };
 
+static const config_key ernie4_5_moe_keys[] = {
+    NEED("moe_num_experts|num_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
+    REAL("router_aux_loss_coef", moe.aux_coef, 0, 1e6, 0.001),
+    INT("moe_k|num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 6),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT_OR_NULL("moe_num_shared_experts", moe.n_shared, 0, 64, 2),
+    INT("moe_layer_start_index", first_sparse, 0, MAX_LAYERS, 1),
+    INT("moe_layer_end_index", last_sparse, -1, MAX_LAYERS, -1),
+    INT("moe_layer_interval", sparse_step, 1, MAX_LAYERS, 1),
+    REAL("moe_norm_min", moe.topk.sum_floor, 0, 1e6, 1e-12),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    { 0 },
+};
+
+/* What GLM-4.5 and its kin have of DeepSeek-V3's router. */
+static const config_key solar_open_keys[] = {
+    EXPERTS,
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 1),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 1),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 1),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
+    FLAG("norm_topk_prob", moe.topk.renormalise, true),
+    FLAG("attention_bias", qkv_bias, false),
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+/* DeepSeekMoE. Its code renormalises nothing where a token has one expert. */
+static const config_key deepseek_keys[] = {
+    EXPERTS,
+    NEED("num_experts_per_tok", moe.topk.k, 2, MAX_EXPERTS),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 0),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
+    INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
+    FLAG("norm_topk_prob", moe.topk.renormalise, false),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 static const tensor_rule mla_tensors[] = {
@@ -142,8 +187,6 @@ static const tensor_rule mixtral_tensors[] = {
 
 static const tensor_rule expert_tensors[] = {
     { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
-    { "mlp.gate.e_score_correction_bias", "E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
-      BLOCK(moe.router_bias), INIT_ZERO },
     { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
       BLOCK(moe.gate), INIT_NORMAL },
     { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
@@ -182,12 +225,25 @@ static const tensor_rule deepseek_shared_tensors[] = {
     { 0 },
 };
 
+static const tensor_rule router_bias_tensors[] = {
+    { "mlp.gate.e_score_correction_bias", "E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
+      BLOCK(moe.router_bias), INIT_ZERO },
+    { 0 },
+};
+
+static const tensor_rule ernie4_5_bias_tensors[] = {
+    { "mlp.moe_statics.e_score_correction_bias", "1E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
+      BLOCK(moe.router_bias), INIT_ZERO },
+    { 0 },
+};
+
 /* ---- rows ---- */
 
 const family mixture_families[] = {
     {
         .name = "mixtral",
         .model_type = "mixtral",
+        .causal = "MixtralForCausalLM",
         .keys = { common_keys, mixtral_keys },
         .tensors = { frame_tensors, attention_tensors, mixtral_tensors },
         .window = WINDOW_ALL,
@@ -199,6 +255,7 @@ const family mixture_families[] = {
     {
         .name = "qwen2_moe",
         .model_type = "qwen2_moe",
+        .causal = "Qwen2MoeForCausalLM",
         .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen2_moe_keys },
         .tensors = { frame_tensors, attention_tensors, expert_tensors, qwen2_shared_tensors },
         .window = WINDOW_ALTERNATE,
@@ -209,6 +266,7 @@ const family mixture_families[] = {
     {
         .name = "qwen3_moe",
         .model_type = "qwen3_moe",
+        .causal = "Qwen3MoeForCausalLM",
         .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen3_moe_keys },
         .tensors = { frame_tensors, attention_tensors, expert_tensors },
         .window = WINDOW_ALL,
@@ -218,6 +276,7 @@ const family mixture_families[] = {
     {
         .name = "olmoe",
         .model_type = "olmoe",
+        .causal = "OlmoeForCausalLM",
         .keys = { common_keys, olmoe_keys },
         .tensors = { frame_tensors, attention_tensors, expert_tensors },
         .facts = { .qk_norm = QK_NORM_ROW, .moe = { .kind = EXPERT_FFN } },
@@ -225,6 +284,7 @@ const family mixture_families[] = {
     {
         .name = "deepseek_v2",
         .model_type = "deepseek_v2",
+        .causal = "DeepseekV2ForCausalLM",
         .keys = { common_keys, deepseek_v2_keys },
         .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
         .chat = "deepseek",
@@ -233,8 +293,10 @@ const family mixture_families[] = {
     {
         .name = "deepseek_v3",
         .model_type = "deepseek_v3",
+        .causal = "DeepseekV3ForCausalLM",
         .keys = { common_keys, deepseek_v2_keys, deepseek_v3_keys },
-        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
+        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors,
+                     router_bias_tensors },
         .chat = "deepseek-v3",
         .facts = { .mla_norm_eps = 1e-6F,
                    .moe = { .kind = EXPERT_FFN,
@@ -244,8 +306,10 @@ const family mixture_families[] = {
     {
         .name = "glm4_moe_lite",
         .model_type = "glm4_moe_lite",
+        .causal = "Glm4MoeLiteForCausalLM",
         .keys = { common_keys, deepseek_v2_keys, glm4_moe_lite_keys },
-        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors },
+        .tensors = { frame_tensors, mla_tensors, expert_tensors, deepseek_shared_tensors,
+                     router_bias_tensors },
         .facts = { .mla_norm_eps = 1e-6F,
                    .moe = { .kind = EXPERT_FFN,
                             .has_bias = true,
@@ -254,14 +318,51 @@ const family mixture_families[] = {
     {
         .name = "dots1",
         .model_type = "dots1",
+        .causal = "Dots1ForCausalLM",
         .keys = { common_keys, dots1_keys },
-        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors,
+                     router_bias_tensors },
         .window = WINDOW_FROM,
         .facts = { .qk_norm = QK_NORM_HEAD,
                    .use_window = true,
                    .moe = { .kind = EXPERT_FFN,
                             .has_bias = true,
                             .topk = { .score = SCORE_SIGMOID } } },
+    },
+    {
+        .name = "ernie4_5_moe",
+        .model_type = "ernie4_5_moe",
+        .causal = "Ernie4_5_MoeForCausalLM",
+        .keys = { common_keys, ernie4_5_moe_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors,
+                     ernie4_5_bias_tensors },
+        .facts = { .rope_interleaved = true,
+                   .rope_theta = 5e5F,
+                   .sparse_shift = 1,
+                   .moe = { .kind = EXPERT_FFN,
+                            .has_bias = true,
+                            .topk = { .renormalise = true } } },
+    },
+    {
+        .name = "solar_open",
+        .model_type = "solar_open",
+        .causal = "SolarOpenForCausalLM",
+        .keys = { common_keys, solar_open_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors,
+                     router_bias_tensors },
+        .facts = { .rope_theta = 1e6F,
+                   .moe = { .kind = EXPERT_FFN,
+                            .has_bias = true,
+                            .topk = { .score = SCORE_SIGMOID } } },
+    },
+    {
+        .name = "deepseek",
+        .model_type = "deepseek",
+        .causal = "DeepseekForCausalLM",
+        .keys = { common_keys, deepseek_keys },
+        .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors },
+        .chat = "deepseek",
+        .facts = { .moe = { .kind = EXPERT_FFN } },
     },
     { 0 },
 };

@@ -10,7 +10,7 @@ const config_key common_keys[] = {
     NEED("num_attention_heads", n_heads, 1, MAX_HEADS),
     INT("num_key_value_heads", n_kv_heads, 1, MAX_HEADS, 0),
     INT("head_dim", head_dim, 1, 1 << 14, 0),
-    NEED("intermediate_size", ffn_dim, 1, MAX_FFN),
+    INT("intermediate_size", ffn_dim, 1, MAX_FFN, 0),
     NEED("vocab_size", vocab, 1, MAX_VOCAB),
     INT("max_position_embeddings", context, 1, MAX_CONTEXT, 2048),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-6),

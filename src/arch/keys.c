@@ -127,6 +127,7 @@ static const struct {
     { "logit_scale", 1 },
     { "attention_sinks", 0 },
     { "use_qk_norm", 0 },
+    { "use_bias", 0 },
     { "no_rope_layers", NAN },
     { "num_nextn_predict_layers", 0 },
 };

@@ -123,6 +123,7 @@ typedef struct topk_rule {
     score_kind score;
     bool score_after_topk;      /* softmax over the k chosen logits (PESC, Mixtral) */
     bool renormalise;           /* gates divided by their sum */
+    float sum_floor;            /* and at least by this (ERNIE 4.5); 0: by the sum alone */
     float scale;                /* multiplies the gates at the end (routed_scaling_factor) */
     int32_t n_groups, k_groups; /* DeepSeek: only experts of the k_groups best groups can be chosen;
                                    1, 1: all can */

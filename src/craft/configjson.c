@@ -102,28 +102,9 @@ pesc_status configjson_name(json_t *json, const configjson_class *c)
 
 pesc_status configjson_own_names(json_t *json, const config *c)
 {
-    static const struct {
-        const char *model_type, *causal;
-    } classes[] = {
-        { "llama", "LlamaForCausalLM" },
-        { "mistral", "MistralForCausalLM" },
-        { "qwen2", "Qwen2ForCausalLM" },
-        { "qwen3", "Qwen3ForCausalLM" },
-        { "mixtral", "MixtralForCausalLM" },
-        { "qwen2_moe", "Qwen2MoeForCausalLM" },
-        { "qwen3_moe", "Qwen3MoeForCausalLM" },
-        { "olmoe", "OlmoeForCausalLM" },
-        { "deepseek_v2", "DeepseekV2ForCausalLM" },
-        { "deepseek_v3", "DeepseekV3ForCausalLM" },
-        { "glm4_moe_lite", "Glm4MoeLiteForCausalLM" },
-        { "dots1", "Dots1ForCausalLM" },
-        { "seed_oss", "SeedOssForCausalLM" },
-        { "ernie4_5", "Ernie4_5ForCausalLM" },
-    };
     json_object_del(json, "auto_map"); /* the code it names is not written along */
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (strcmp(classes[i].model_type, c->fam->model_type) == 0)
-            return configjson_default(json, "architectures", json_pack("[s]", classes[i].causal));
+    if (c->fam->causal)
+        return configjson_default(json, "architectures", json_pack("[s]", c->fam->causal));
     return PESC_OK;
 }
 

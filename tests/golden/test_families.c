@@ -41,6 +41,9 @@ static const fixture fixtures[] = {
     { "dots1", NULL, NULL, 1e-4f },
     { "seed_oss", NULL, NULL, 1e-4f },
     { "ernie4_5", NULL, NULL, 1e-4f },
+    { "ernie4_5_moe", NULL, NULL, 1e-4f },
+    { "solar_open", NULL, NULL, 1e-4f },
+    { "deepseek", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

@@ -21,7 +21,7 @@ typedef struct params {
     dtype x, w, o; /* of activations, weights (or the second operand), output */
     act_kind act;
     i64 layout, fp8; /* of products; terms that may be rounded to fp8 */
-    float scale;
+    float scale, floor;
     bool bias, flag, sigmoid, after, renormalise;
 } params;
 

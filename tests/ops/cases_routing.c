@@ -20,6 +20,7 @@ static void topk_call(device *d, const params *p, const tensor *t)
                        .score = p->sigmoid ? SCORE_SIGMOID : SCORE_SOFTMAX,
                        .score_after_topk = p->after,
                        .renormalise = p->renormalise,
+                       .sum_floor = p->floor,
                        .scale = p->scale,
                        .n_groups = p->groups ? (int32_t)p->groups : 1,
                        .k_groups = p->groups ? (int32_t)p->k_groups : 1 };
@@ -29,9 +30,9 @@ static void topk_call(device *d, const params *p, const tensor *t)
 static void topk_oracle(const params *p, double **x)
 {
     oracle_topk a = {
-        x[2],    p->bias ? x[3] : NULL,     x[0],        x[1],       p->t,     p->e,
-        p->k,    p->groups ? p->groups : 1, p->k_groups, p->sigmoid, p->after, p->renormalise,
-        p->scale
+        x[2],     p->bias ? x[3] : NULL,     x[0],        x[1],       p->t,     p->e,
+        p->k,     p->groups ? p->groups : 1, p->k_groups, p->sigmoid, p->after, p->renormalise,
+        p->scale, (double)p->floor
     };
     oracle_route(&a);
 }
@@ -49,6 +50,7 @@ const op_test test_topk_fwd = {
         { .t = 33, .e = 64, .k = 6, .groups = 8, .k_groups = 3, .scale = 16 },
         { .t = 33, .e = 256, .k = 8, .groups = 8, .k_groups = 4, .scale = 2.5f, .sigmoid = true,
           .renormalise = true, .bias = true },
+        { .t = 33, .e = 64, .k = 6, .scale = 1, .renormalise = true, .bias = true, .floor = 0.2f },
         { .t = 33, .e = 17, .k = 17, .sigmoid = true, .after = true, .scale = 1 },
         { .t = 33, .e = 9, .k = 3, .groups = 9, .k_groups = 3, .scale = 1, .bias = true },
     }

@@ -78,12 +78,26 @@ def dots1(r):
     return {**c, "sliding_window": r.choice([5, 20]), "max_window_layers": r.randint(0, c["num_hidden_layers"])}
 
 
+def ernie4_5_moe(r):
+    c = plain(r, moe_num_shared_experts=r.choice([0, 1, 2]), moe_layer_interval=r.choice([1, 1, 2]), moe_norm_min=r.choice([1e-12, 0.3]),
+              moe_layer_start_index=r.randint(0, 2), moe_layer_end_index=r.choice([-1, -1, 1, 2]), use_bias=r.random() < 0.1)
+    p = router(r)
+    return {**c, "moe_num_experts": p["n_routed_experts"], "moe_k": p["num_experts_per_tok"], "moe_intermediate_size": p["moe_intermediate_size"]}
+
+
+def solar_open(r):
+    c = plain(r, attention_bias=r.random() < 0.4, **router(r))
+    return {k: v for k, v in c.items() if k != "intermediate_size"}
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
     "deepseek_v3": (hf.DeepseekV3Config, lambda r: mla(r, first_k_dense_replace=r.randint(0, 2))),
     "glm4_moe_lite": (hf.Glm4MoeLiteConfig, glm4_moe_lite),
     "dots1": (hf.Dots1Config, dots1),
+    "ernie4_5_moe": (hf.Ernie4_5_MoeConfig, ernie4_5_moe),
+    "solar_open": (hf.SolarOpenConfig, solar_open),
     "seed_oss": (hf.SeedOssConfig, lambda r: plain(r, attention_bias=r.random() < 0.5, attention_out_bias=r.random() < 0.5,
                                                    mlp_bias=r.random() < 0.5, attention_dropout=0.0, residual_dropout=0.0)),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),

@@ -14,7 +14,9 @@ __device__ void raw_gradient(const topk_rule &r, float *dc, const float *dg, con
     float sum = 1e-20f, pull = 0.0f;
     for (int32_t j = 0; j < r.k && r.renormalise; j++)
         sum += c[j];
-    for (int32_t j = 0; j < r.k && r.renormalise; j++)
+    bool floored = sum < r.sum_floor;
+    sum = floored ? r.sum_floor : sum;
+    for (int32_t j = 0; j < r.k && r.renormalise && !floored; j++)
         pull += __fmul_rn(dg[j], c[j]) / sum;
     for (int32_t j = threadIdx.x % WARP; j < r.k; j += WARP)
         dc[j] = r.renormalise ? r.scale * (dg[j] - pull) / sum : r.scale * dg[j];

@@ -17,6 +17,7 @@ import sys
 import numpy as np
 import torch
 import transformers as hf
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 VOCAB = 67
 POSITIONS = 48
@@ -203,6 +204,44 @@ def camelidae(seed, parent=hf.LlamaConfig, naming="expert_{}", torch_bin=False, 
     return make
 
 
+class Experts(torch.nn.Module):
+    """DeepSeekMoE: softmax over all experts, the k best, not renormalised unless asked for, and shared experts beside them."""
+
+    def __init__(self, config):
+        super().__init__()
+        def glu(width):
+            return LlamaMLP(hf.LlamaConfig(hidden_size=config.hidden_size, intermediate_size=width, num_attention_heads=1))
+        self.k, self.renormalise = config.num_experts_per_tok, config.norm_topk_prob
+        self.gate = torch.nn.Linear(config.hidden_size, config.n_routed_experts, bias=False)
+        self.experts = torch.nn.ModuleList(glu(config.moe_intermediate_size) for _ in range(config.n_routed_experts))
+        self.shared_experts = glu(config.moe_intermediate_size * config.n_shared_experts)
+
+    def forward(self, x):
+        value, index = self.gate(x).softmax(-1).topk(self.k, -1)
+        if self.renormalise:
+            value = value / (value.sum(-1, keepdim=True) + 1e-20)
+        y = self.shared_experts(x)
+        for e, expert in enumerate(self.experts):
+            y = y + (value * (index == e)).sum(-1, keepdim=True) * expert(x)
+        return y
+
+
+def deepseek(seed, **kw):
+    """The first DeepSeekMoE has no class in transformers: Llama with the mixture above."""
+    def make(out):
+        config = hf.LlamaConfig(**{**BASE, **kw})
+        model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        for layer in model.model.layers[config.first_k_dense_replace:]:
+            layer.mlp = Experts(config)
+        randomise(model, seed)
+        save(model, out, seed, v4=True)
+        path = out / "config.json"
+        c = json.loads(path.read_text())
+        c.update(model_type="deepseek", architectures=["DeepseekForCausalLM"], moe_layer_freq=1, scoring_func="softmax")
+        path.write_text(json.dumps(c, indent=2) + "\n")
+    return make
+
+
 def peft_lora(out):
     """A base and a LoRA directory made by peft, with rank and alpha patterns."""
     import peft
@@ -300,6 +339,14 @@ FIXTURES = {
                     n_group=2, topk_group=1, **DENSE),
     "seed_oss": family(hf.SeedOssConfig, 25, attention_dropout=0.0, residual_dropout=0.0, attention_out_bias=True, mlp_bias=True, **DENSE),
     "ernie4_5": family(hf.Ernie4_5Config, 26, use_bias=True, **{**DENSE, "tie_word_embeddings": True}),
+    "ernie4_5_moe": family(hf.Ernie4_5_MoeConfig, 27, moe_num_experts=6, moe_k=3, moe_intermediate_size=20, moe_num_shared_experts=2,
+                           moe_layer_start_index=1, moe_layer_end_index=2, moe_norm_min=0.3,
+                           **{**DENSE, "num_hidden_layers": 4, "tie_word_embeddings": True}),
+    "solar_open": family(hf.SolarOpenConfig, 28, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, n_shared_experts=2,
+                         attention_bias=True, n_group=2, topk_group=1, routed_scaling_factor=1.4,
+                         **{k: v for k, v in DENSE.items() if k != "intermediate_size"}),
+    "deepseek": deepseek(29, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=2,
+                         first_k_dense_replace=1, norm_topk_prob=False, **{**DENSE, "head_dim": None}),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

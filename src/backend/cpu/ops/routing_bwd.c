@@ -3,6 +3,7 @@
  * With c_j the scores of the chosen experts and S their sum (plus the epsilon of forward):
  *     g_j = scale c_j         ->  dc_j = scale dg_j
  *     g_j = scale c_j / S     ->  dc_j = scale (dg_j - sum_i dg_i c_i / S) / S      (renormalised)
+ *     g_j = scale c_j / floor ->  dc_j = scale dg_j / floor                         (S below it)
  * and then through the score: softmax over all experts, over the chosen, or sigmoid. The choice
  * itself has no gradient. */
 #include "backend/cpu/ops/ops.h"
@@ -13,7 +14,9 @@ static void raw_gradient(const topk_rule *r, float *dc, const float *dg, const f
     float sum = 1e-20f, pull = 0.0f;
     for (int32_t j = 0; j < r->k && r->renormalise; j++)
         sum += c[j];
-    for (int32_t j = 0; j < r->k && r->renormalise; j++)
+    bool floored = sum < r->sum_floor;
+    sum = floored ? r->sum_floor : sum;
+    for (int32_t j = 0; j < r->k && r->renormalise && !floored; j++)
         pull += dg[j] * c[j] / sum;
     for (int32_t j = 0; j < r->k; j++)
         dc[j] = r->renormalise ? r->scale * (dg[j] - pull) / sum : r->scale * dg[j];
