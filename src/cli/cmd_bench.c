@@ -2,7 +2,6 @@
 #include "cli/command.h"
 #include "cli/opt/ids.h"
 #include "cli/opt/input.h"
-#include "cli/bench_serve.h"
 #include "cli/opt/open.h"
 #include "cli/show/progress.h"
 
@@ -45,12 +44,7 @@ static void print_series(const char *key, const char *unit, const series *s, boo
         printf("%-12s best %.1f, median %.1f %s\n", key, best(s), median(s), unit);
         return;
     }
-    out_begin(key, '{');
-    out_text("unit", unit);
-    out_measure("best", best(s));
-    out_measure("median", median(s));
-    out_int("runs", (int64_t)s->n);
-    out_end();
+    out_object(key, "unit=%s best=%.6g median=%.6g runs=%ld", unit, best(s), median(s), s->n);
 }
 
 static int64_t peak_bytes(void)
@@ -130,12 +124,10 @@ static void print_model(const options *o, const model_bench *b)
     out_number bytes;
     if (o->json) {
         out_begin(NULL, '{');
-        out_text("model", o->model);
-        out_text("device", pesc_device_name(b->m.device));
-        out_int("prompt_tokens", o->prompt_tokens);
-        out_int("decode_tokens", o->decode_tokens);
-        out_measure("load_seconds", b->load_seconds);
-        out_int("peak_bytes", peak_bytes());
+        out_fields("model=%s device=%s prompt_tokens=%ld decode_tokens=%ld load_seconds=%.6g "
+                   "peak_bytes=%ld",
+                   o->model, pesc_device_name(b->m.device), o->prompt_tokens, o->decode_tokens,
+                   b->load_seconds, peak_bytes());
     } else {
         printf("device       %s\nload         %.2f s\n", pesc_device_name(b->m.device),
                b->load_seconds);
@@ -198,9 +190,7 @@ static pesc_status bench_text(const options *o)
     pesc_status st = measure_text(o, &b);
     if (st == PESC_OK && o->json) {
         out_begin(NULL, '{');
-        out_text("tokenizer", o->model);
-        out_int("bytes", (int64_t)b.n);
-        out_int("tokens", (int64_t)b.count);
+        out_fields("tokenizer=%s bytes=%ld tokens=%ld", o->model, b.n, b.count);
         print_series("encode", "MB/s", &b.encode, true);
         out_end();
     } else if (st == PESC_OK) {
@@ -219,5 +209,5 @@ pesc_status cmd_bench(const options *o)
     if (serve != (o->url != NULL))
         return out_fail(PESC_USAGE, serve ? "bench serve: expected the URL of a server"
                                           : "bench: found two models, expected one");
-    return serve ? load_run(o) : o->text ? bench_text(o) : bench_model(o);
+    return serve ? bench_serve(o) : o->text ? bench_text(o) : bench_model(o);
 }

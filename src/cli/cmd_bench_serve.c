@@ -1,7 +1,7 @@
-#include "cli/bench_serve.h"
+/* cmd_bench_serve: requests on any server with OpenAI's interface, and how fast it answers. */
+#include "cli/command.h"
 
 #include "cli/show/progress.h"
-#include "cli/opt/sse.h"
 
 #include <jansson.h>
 
@@ -12,10 +12,150 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { FIRST_ID = 100, LAST_ID = 400, READ = 1 << 16, MODELS = 1 << 20, REASON = 512 };
+
+/* ---- an answer as it arrives: status, chunks, lines, events ---- */
+
+typedef struct sse {
+    int status;     /* of HTTP; 0: the head is not complete */
+    bool done;      /* [DONE] has come, or the answer is complete */
+    bool token;     /* the last event had text */
+    int64_t tokens; /* that the server counted; -1: it has not said */
+    /* inside */
+    char *line;
+    size_t n, cap;
+    bool in_head, chunked;
+    int64_t left; /* bytes of the chunk; -1: its size is being read */
+    int64_t size; /* that has been read of it; -1: nothing */
+    bool extension;
+} sse;
+
+static void sse_open(sse *s)
+{
+    *s = (sse){ .tokens = -1, .in_head = true, .left = -1, .size = -1 };
+}
+
+static void sse_close(sse *s)
+{
+    free(s->line);
+    *s = (sse){ 0 };
+}
+
+static bool add(sse *s, char c)
+{
+    if (s->n + 1 >= s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 256;
+        char *more = realloc(s->line, cap);
+        if (!more)
+            return false;
+        s->line = more;
+        s->cap = cap;
+    }
+    s->line[s->n++] = c;
+    s->line[s->n] = '\0';
+    return true;
+}
+
+static void take_head_line(sse *s)
+{
+    static const char chunked[] = "transfer-encoding: chunked";
+    if (s->status == 0 && s->n > 12)
+        s->status = (int)strtod(s->line + 9, NULL);
+    else if (strncasecmp(s->line, chunked, sizeof chunked - 1) == 0)
+        s->chunked = true;
+    else if (s->n == 0)
+        s->in_head = false;
+}
+
+static void take_event(sse *s, const char *data)
+{
+    json_t *v = json_loads(data, 0, NULL);
+    const json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+    const json_t *text = json_object_get(choice, "text");
+    const json_t *count = json_object_get(json_object_get(v, "usage"), "completion_tokens");
+    if (!text)
+        text = json_object_get(json_object_get(choice, "delta"), "content");
+    s->token = json_string_length(text) > 0;
+    if (json_is_integer(count))
+        s->tokens = json_integer_value(count);
+    json_decref(v);
+}
+
+/* A line of the body without its end; true: it was an event. */
+static bool take_line(sse *s)
+{
+    static const char mark[] = "data: ";
+    if (strncmp(s->line ? s->line : "", mark, sizeof mark - 1) != 0)
+        return false;
+    if (strcmp(s->line + sizeof mark - 1, "[DONE]") == 0)
+        s->done = true;
+    else
+        take_event(s, s->line + sizeof mark - 1);
+    return true;
+}
+
+/* A byte of the line with the size of the next chunk; an empty line ends the chunk before. A line
+ * of the body may be cut by it, so it has no buffer. */
+static void take_size(sse *s, char c)
+{
+    int digit = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
+    if (digit >= 0 && !s->extension && s->size < INT32_MAX)
+        s->size = 16 * (s->size < 0 ? 0 : s->size) + digit;
+    s->extension |= c == ';';
+    if (c != '\n' || s->size < 0)
+        return;
+    s->left = s->size;
+    s->done |= s->size == 0;
+    s->size = -1;
+    s->extension = false;
+}
+
+/* A byte of a line of the head or of the body; true: it ends an event. */
+static bool take_byte(sse *s, char c)
+{
+    bool event = false;
+    if (c != '\n') {
+        if (c != '\r' && !add(s, c))
+            s->done = true;
+        return false;
+    }
+    if (s->in_head)
+        take_head_line(s);
+    else
+        event = take_line(s);
+    s->n = 0;
+    if (s->line)
+        s->line[0] = '\0';
+    return event;
+}
+
+/* Takes bytes up to the end of the next event; returns how many. s->token tells about it. */
+static size_t sse_feed(sse *s, const char *bytes, size_t n)
+{
+    s->token = false;
+    for (size_t i = 0; i < n && !s->done; i++) {
+        bool in_body = !s->in_head;
+        if (in_body && s->chunked && s->left < 0) {
+            take_size(s, bytes[i]);
+            continue;
+        }
+        bool event = take_byte(s, bytes[i]);
+        if (in_body && s->chunked && --s->left == 0)
+            s->left = -1;
+        if (event)
+            return i + 1;
+    }
+    return n;
+}
+
+/* ---- the measurement ---- */
 
 typedef struct stream {
     int fd; /* -1: free */
@@ -369,11 +509,7 @@ static void print_times(const char *key, samples *s, bool json)
         printf("%-14s p50 %.1f, p90 %.1f, p99 %.1f ms\n", key, p50, p90, p99);
         return;
     }
-    out_begin(key, '{');
-    out_measure("p50_ms", p50);
-    out_measure("p90_ms", p90);
-    out_measure("p99_ms", p99);
-    out_end();
+    out_object(key, "p50_ms=%.6g p90_ms=%.6g p99_ms=%.6g", p50, p90, p99);
 }
 
 static void print_load(load *l, double seconds)
@@ -383,13 +519,9 @@ static void print_load(load *l, double seconds)
     double answers = (double)(l->finished - l->failed) / seconds;
     if (json) {
         out_begin(NULL, '{');
-        out_text("model", l->model);
-        out_int("requests", l->finished);
-        out_int("failed", l->failed);
-        out_int("tokens", l->tokens);
-        out_measure("seconds", seconds);
-        out_measure("requests_per_second", answers);
-        out_measure("tokens_per_second", rate);
+        out_fields("model=%s requests=%ld failed=%ld tokens=%ld seconds=%.6g "
+                   "requests_per_second=%.6g tokens_per_second=%.6g",
+                   l->model, l->finished, l->failed, l->tokens, seconds, answers, rate);
     } else {
         printf("model          %s\nrequests       %lld, %lld failed, in %.2f s: %.2f a second\n"
                "throughput     %.1f tokens/s\n",
@@ -423,7 +555,7 @@ static pesc_status measure(load *l)
     return PESC_OK;
 }
 
-pesc_status load_run(const options *o)
+pesc_status bench_serve(const options *o)
 {
     load l = { .o = o, .drawn = 1 };
     pesc_status st = measure(&l);

@@ -6,7 +6,6 @@
 #include "cli/command.h"
 #include "cli/show/dialog.h"
 #include "cli/opt/line.h"
-#include "cli/show/speak.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ typedef struct chat {
 static bool emit(void *ud, const char *text, size_t n)
 {
     const chat *c = ud;
-    return (c->o->json || speak_emit(NULL, text, n)) && !line_interrupted();
+    return (c->o->json || dialog_emit(NULL, text, n)) && !line_interrupted();
 }
 
 /* The answer to the conversation as it is; it becomes its last message. */
@@ -39,7 +38,7 @@ static pesc_status answer(chat *c)
     TRY(dialog_encode(&c->talk, &ids, &n));
     pesc_status st = pesc_session_complete(c->session, ids, n, &c->talk.sampling, emit, c, &g);
     if (st == PESC_OK && json)
-        speak_json(&g);
+        dialog_json(&g);
     else if (st == PESC_OK)
         putchar('\n');
     fflush(stdout);

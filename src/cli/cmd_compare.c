@@ -44,26 +44,15 @@ static void print_text(const options *o, const pesc_compare_report *r)
 static void print_json(const options *o, const pesc_compare_report *r, const plot_files *files)
 {
     out_begin(NULL, '{');
-    out_text("model", o->model);
-    out_text("other", o->other);
-    out_int("records", (int64_t)r->records);
-    out_int("tokens", (int64_t)r->tokens);
-    out_real("kl", r->kl);
-    out_int("greedy_same", (int64_t)r->greedy_same);
-    out_real("agreement", (double)r->greedy_same / (double)r->tokens);
-    out_int("targets", (int64_t)r->targets);
-    out_real("loss_model", r->loss_a);
-    out_real("loss_other", r->loss_b);
+    out_fields("model=%s other=%s records=%ld tokens=%ld kl=%g greedy_same=%ld agreement=%g "
+               "targets=%ld loss_model=%g loss_other=%g",
+               o->model, o->other, r->records, r->tokens, r->kl, r->greedy_same,
+               (double)r->greedy_same / (double)r->tokens, r->targets, r->loss_a, r->loss_b);
     out_begin("layers", '[');
     for (size_t i = 0; i < r->n_layers; i++) {
         const pesc_compare_layer *l = &r->layers[i];
-        out_begin(NULL, '{');
-        out_int("layer", (int64_t)i);
-        out_real("ffn", l->ffn);
-        out_real("residual", l->residual);
-        out_real("experts", l->experts);
-        out_real("nearest", l->nearest);
-        out_end();
+        out_object(NULL, "layer=%ld ffn=%g residual=%g experts=%g nearest=%g", i, l->ffn,
+                   l->residual, l->experts, l->nearest);
     }
     out_end();
     out_begin("plots", '[');

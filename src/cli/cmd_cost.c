@@ -135,15 +135,9 @@ static void print_text(const costs *c)
 
 static void json_part(const pesc_cost_part *p)
 {
-    out_begin(NULL, '{');
-    out_text("part", p->name);
-    out_int("params", (int64_t)p->params);
-    out_int("activated", (int64_t)p->activated);
-    out_int("trained", (int64_t)p->trained);
-    out_int("inference", (int64_t)p->inference);
-    out_int("forward", (int64_t)p->forward);
-    out_int("backward", (int64_t)p->backward);
-    out_end();
+    out_object(
+        NULL, "part=%s params=%ld activated=%ld trained=%ld inference=%ld forward=%ld backward=%ld",
+        p->name, p->params, p->activated, p->trained, p->inference, p->forward, p->backward);
 }
 
 static void json_runs(const pesc_cost_run *runs)
@@ -152,14 +146,11 @@ static void json_runs(const pesc_cost_run *runs)
     for (int i = 0; i < N_RUNS; i++) {
         const pesc_cost_run *r = &runs[i];
         out_begin(NULL, '{');
-        out_text("phase", phases[r->phase]);
-        out_int("sequences", r->sequences);
-        out_int("tokens", r->tokens);
-        out_measure("seconds", r->seconds);
+        out_fields("phase=%s sequences=%ld tokens=%ld seconds=%.6g", phases[r->phase], r->sequences,
+                   r->tokens, r->seconds);
         if (r->phase == PESC_COST_TRAIN)
             out_measure("update_seconds", r->update_seconds);
-        out_int("flop", (int64_t)r->flop);
-        out_int("bytes", (int64_t)r->bytes);
+        out_fields("flop=%ld bytes=%ld", r->flop, r->bytes);
         out_bool("recomputed", r->recomputed);
         out_end();
     }
@@ -170,22 +161,15 @@ static void json_model(const model_cost *m, bool measured)
 {
     const pesc_cost_report *r = &m->report;
     out_begin(NULL, '{');
-    out_text("model", m->path);
-    out_text("kind", r->kind);
-    out_text("method", r->method);
-    out_int("tokens", r->tokens);
+    out_fields("model=%s kind=%s method=%s tokens=%ld", m->path, r->kind, r->method, r->tokens);
     out_begin("parts", '[');
     for (size_t i = 0; i < r->n_parts; i++)
         json_part(&r->parts[i]);
     json_part(&r->total);
     out_end();
-    out_begin("bytes", '{');
-    out_int("weights", (int64_t)r->weight_bytes);
-    out_int("kv_token", (int64_t)r->kv_bytes);
-    out_int("inference", (int64_t)r->inference_bytes);
-    out_int("activations", (int64_t)r->activation_bytes);
-    out_int("trained", (int64_t)r->trained_bytes);
-    out_end();
+    out_object("bytes", "weights=%ld kv_token=%ld inference=%ld activations=%ld trained=%ld",
+               r->weight_bytes, r->kv_bytes, r->inference_bytes, r->activation_bytes,
+               r->trained_bytes);
     if (measured)
         json_runs(m->runs);
     out_end();

@@ -1,6 +1,5 @@
 /* cmd_data: checks, measures and shows training data before it is used, or mixes it. */
 #include "cli/command.h"
-#include "cli/data_mix.h"
 #include "cli/show/progress.h"
 
 #include <inttypes.h>
@@ -16,20 +15,13 @@ static void json_report(const options *o, const pesc_data *d, const pesc_data_re
     out_begin(NULL, '{');
     out_begin("files", '[');
     for (size_t i = 0; i < o->data.n_data; i++) {
-        out_begin(NULL, '{');
-        out_text("path", o->data.data[i]);
-        out_text("format", pesc_data_format(d, i));
-        out_end();
+        out_object(NULL, "path=%s format=%s", o->data.data[i], pesc_data_format(d, i));
     }
     out_end();
-    out_text("template", pesc_data_template(d));
-    out_int("records", (int64_t)r->records);
-    out_int("bad", (int64_t)r->bad);
-    out_int("without_target", (int64_t)r->without_target);
-    out_int("seq_len", o->data.seq_len);
-    out_int("over_length", (int64_t)r->over_length);
-    out_int("tokens", (int64_t)r->tokens);
-    out_int("trained", (int64_t)r->trained);
+    out_fields("template=%s records=%ld bad=%ld without_target=%ld seq_len=%ld over_length=%ld "
+               "tokens=%ld trained=%ld",
+               pesc_data_template(d), r->records, r->bad, r->without_target, o->data.seq_len,
+               r->over_length, r->tokens, r->trained);
 }
 
 static void text_report(const options *o, const pesc_data *d, const pesc_data_report *r)
@@ -107,11 +99,8 @@ static pesc_status stats(const options *o, pesc_data *d)
             out_int(rows[i].key, rows[i].tokens);
         out_begin("histogram", '[');
         for (size_t i = 0; i < r.n_buckets; i++) {
-            out_begin(NULL, '{');
-            out_int("from", r.buckets[i].from);
-            out_int("to", r.buckets[i].to);
-            out_int("records", (int64_t)r.buckets[i].records);
-            out_end();
+            out_object(NULL, "from=%ld to=%ld records=%ld", r.buckets[i].from, r.buckets[i].to,
+                       r.buckets[i].records);
         }
         out_end();
         out_end();
@@ -267,7 +256,7 @@ pesc_status cmd_data(const options *o)
     for (size_t i = 0; i < N_ACTIONS; i++) {
         names[i] = actions[i].name;
         if (strcmp(o->action, names[i]) == 0)
-            return actions[i].look ? look(o, actions[i].look) : mixture_run(o);
+            return actions[i].look ? look(o, actions[i].look) : data_mix(o);
     }
     const char *near = opt_nearest(o->action, names, N_ACTIONS);
     return out_fail(PESC_USAGE, "data: found \"%s\", expected check, stats, inspect or mix%s%s%s",

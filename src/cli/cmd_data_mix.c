@@ -1,7 +1,6 @@
-#include "cli/data_mix.h"
-
+/* cmd_data_mix: `pesc data mix`, one data set made of the files of several domains. */
 #include "cli/command.h"
-#include "cli/opt/digits.h"
+#include "cli/opt/input.h"
 #include "cli/show/progress.h"
 
 #include <inttypes.h>
@@ -111,7 +110,7 @@ static bool read_numbers(const char *text, double *out, size_t n, bool whole)
         size_t len = strcspn(text, ",");
         bool fine = len > 0 && strspn(text, "0123456789.") == len;
         if (whole)
-            fine = fine && num_int(text, len, 0, INT32_MAX, &v);
+            fine = fine && input_int(text, len, 0, INT32_MAX, &v);
         out[i] = whole ? (double)v : strtod(text, &end);
         if (!fine || (!whole && end != text + len) || (text[len] == ',') != (i + 1 < n))
             return false;
@@ -213,8 +212,7 @@ static void print_parts(const options *o, const pesc_mix_part *parts, size_t n, 
 {
     if (o->json) {
         out_begin(NULL, '{');
-        out_text("path", o->output);
-        out_int("records", (int64_t)total);
+        out_fields("path=%s records=%ld", o->output, total);
         out_begin("parts", '[');
     }
     for (size_t i = 0; i < n; i++) {
@@ -225,13 +223,8 @@ static void print_parts(const options *o, const pesc_mix_part *parts, size_t n, 
                    p->domain, p->records, p->available, p->duplicates, p->unusable);
             continue;
         }
-        out_begin(NULL, '{');
-        out_text("domain", p->domain);
-        out_int("records", (int64_t)p->records);
-        out_int("available", (int64_t)p->available);
-        out_int("duplicates", (int64_t)p->duplicates);
-        out_int("unusable", (int64_t)p->unusable);
-        out_end();
+        out_object(NULL, "domain=%s records=%ld available=%ld duplicates=%ld unusable=%ld",
+                   p->domain, p->records, p->available, p->duplicates, p->unusable);
     }
     if (o->json) {
         out_end();
@@ -291,7 +284,7 @@ static pesc_status mix(const mixture *m, const options *o)
     return s;
 }
 
-pesc_status mixture_run(const options *o)
+pesc_status data_mix(const options *o)
 {
     mixture m = { 0 };
     TRY(check_request(o));

@@ -5,17 +5,30 @@
  * held-out questions; and the routing of the experts is shown. A step is a command line, which is
  * printed and then run in this process; with --json its result is an element of "steps". */
 #include "cli/command.h"
-#include "cli/demo_table.h"
 #include "cli/opt/open.h"
 #include "cli/show/progress.h"
 #include "cli/opt/tune.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* What the table shows of a model. */
+typedef struct demo_row {
+    const char *title; /* what the model is */
+    const char *path;
+    pesc_model_info info;
+    pesc_eval_report report;
+    bool tuned; /* then these: */
+    uint64_t params_trained, mem_bytes;
+    int64_t steps;
+    double first_loss, last_loss, tokens_per_second;
+} demo_row;
 
 /* The models of the table; tuned ones start from the base or from a crafted model. Each has the
  * learning rate that docs/study.md found for its method, and with share/tune.yaml that study's
@@ -46,6 +59,121 @@ typedef struct demo {
     demo_row rows[N_MODELS];
     bool colour;
 } demo;
+
+/* ---- the table ---- */
+
+enum { NAME = 26, CELL = 8, MOST_ROWS = 8 };
+
+/* The domains, then "all". */
+static const pesc_eval_score *score_at(const pesc_eval_report *r, size_t i)
+{
+    return i < r->n_domains ? &r->domains[i] : &r->all;
+}
+
+static void print_quality(FILE *f, const demo_row *row)
+{
+    const pesc_eval_report *r = &row->report;
+    fprintf(f, "%-*s", NAME, row->title);
+    for (size_t i = 0; i <= r->n_domains; i++)
+        fprintf(f, "%*.3f", CELL, score_at(r, i)->loss);
+    fputs("  ", f);
+    for (size_t i = 0; i <= r->n_domains; i++)
+        fprintf(f, "%*.1f", CELL, 100 * score_at(r, i)->exact_match);
+    fputc('\n', f);
+}
+
+/* What the table shows: the loss orders the tuned models; of so few questions exact match is only
+ * known to about two standard errors of a difference. */
+static void print_reading(FILE *f, const demo_row *rows, size_t n)
+{
+    double error = 0;
+    bool named[MOST_ROWS] = { false };
+    fputs("\nBy loss:", f);
+    for (size_t k = 0; k < n && n <= MOST_ROWS; k++) {
+        size_t least = n;
+        for (size_t i = 0; i < n; i++)
+            if (!named[i] && (least == n || rows[i].report.all.loss < rows[least].report.all.loss))
+                least = i;
+        named[least] = true;
+        fprintf(f, "%s %s", k ? " <" : "", rows[least].title);
+        error = fmax(error, 100 * rows[least].report.all.exact_match_stderr);
+    }
+    fprintf(
+        f,
+        ".\nExact match of all has a standard error of %.1f points: smaller differences than %.0f "
+        "points say little.\n",
+        error, ceil(2 * error));
+}
+
+static void print_cost(FILE *f, const demo_row *row)
+{
+    fprintf(f, "%-*s%*.2f%*.2f", NAME, row->title, CELL, (double)row->info.params_total * 1e-6,
+            CELL + 2, (double)row->info.params_activated * 1e-6);
+    if (row->tuned)
+        fprintf(f, "%*.2f%*.0f%*.0f\n", CELL, (double)row->params_trained * 1e-6, CELL,
+                (double)row->mem_bytes * 1e-6, CELL + 2, row->tokens_per_second);
+    else
+        fprintf(f, "%*s%*s%*s\n", CELL, "-", CELL, "-", CELL + 2, "-");
+}
+
+static void print_domains(FILE *f, const pesc_eval_report *r)
+{
+    for (size_t i = 0; i <= r->n_domains; i++)
+        fprintf(f, "%*s", CELL, i < r->n_domains ? r->domains[i].domain : "all");
+}
+
+/* By domain: exact match and loss; then the cost of each. */
+static void print_table(FILE *f, const demo_row *rows, size_t n)
+{
+    const pesc_eval_report *first = &rows[0].report;
+    int width = CELL * ((int)first->n_domains + 1);
+    fprintf(f, "%-*s%*s  %*s\n%-*s", NAME, "", width, "held-out loss, nats a token", width,
+            "exact match, %", NAME, "");
+    print_domains(f, first);
+    fputs("  ", f);
+    print_domains(f, first);
+    fputc('\n', f);
+    for (size_t i = 0; i < n; i++)
+        print_quality(f, &rows[i]);
+    print_reading(f, rows, n);
+    fprintf(f, "\n%-*s%*s%*s\n", NAME, "", 3 * CELL + 2, "parameters, M", 2 * CELL + 2, "tuning");
+    fprintf(f, "%-*s%*s%*s%*s%*s%*s\n", NAME, "", CELL, "total", CELL + 2, "activated", CELL,
+            "trained", CELL, "MB", CELL + 2, "tokens/s");
+    for (size_t i = 0; i < n; i++)
+        print_cost(f, &rows[i]);
+}
+
+static void json_score(const char *key, const pesc_eval_score *s)
+{
+    out_begin(key, '{');
+    if (s->domain)
+        out_text("domain", s->domain);
+    out_fields("records=%ld loss=%g exact_match=%g", s->records, s->loss, s->exact_match);
+    out_end();
+}
+
+static void print_json(const demo_row *rows, size_t n)
+{
+    out_begin("models", '[');
+    for (const demo_row *r = rows; r < rows + n; r++) {
+        out_begin(NULL, '{');
+        out_fields("name=%s path=%s params=%ld activated=%ld", r->title, r->path,
+                   r->info.params_total, r->info.params_activated);
+        if (r->tuned) {
+            out_fields("params_trained=%ld mem_bytes=%ld steps=%ld first_loss=%g last_loss=%g "
+                       "tokens_per_second=%.6g",
+                       r->params_trained, r->mem_bytes, r->steps, r->first_loss, r->last_loss,
+                       r->tokens_per_second);
+        }
+        out_begin("domains", '[');
+        for (size_t i = 0; i < r->report.n_domains; i++)
+            json_score(NULL, &r->report.domains[i]);
+        out_end();
+        json_score("all", &r->report.all);
+        out_end();
+    }
+    out_end();
+}
 
 /* ---- the embedded files ---- */
 
@@ -213,11 +341,7 @@ static void tell_tuned(const demo *d, const demo_row *row)
 {
     out_number trained;
     if (d->o->json) {
-        out_begin(NULL, '{');
-        out_text("output", row->path);
-        out_int("steps", row->steps);
-        out_real("loss", row->last_loss);
-        out_end();
+        out_object(NULL, "output=%s steps=%ld loss=%g", row->path, row->steps, row->last_loss);
     } else {
         printf("%s: %s parameters trained, %lld steps, loss %.3f to %.3f\n", row->path,
                out_count(trained, row->params_trained), (long long)row->steps, row->first_loss,
@@ -298,12 +422,12 @@ static pesc_status write_table(const demo *d)
     TRY(join(file, d->o->output, "table.txt"));
     FILE *f = fopen(file, "w");
     if (f)
-        demo_print(f, d->rows, N_MODELS);
+        print_table(f, d->rows, N_MODELS);
     bool written = f && !ferror(f);
     if ((f && fclose(f) != 0) || !written)
         return out_fail(PESC_DISK, "%s: cannot be written: %s", file, strerror(errno));
     if (!d->o->json)
-        demo_print(stdout, d->rows, N_MODELS);
+        print_table(stdout, d->rows, N_MODELS);
     return PESC_OK;
 }
 
@@ -396,7 +520,7 @@ static pesc_status show(demo *d)
     TRY(make_all(d));
     if (d->o->json) {
         out_end();
-        demo_json(d->rows, N_MODELS);
+        print_json(d->rows, N_MODELS);
         out_begin("chat", '[');
     }
     title(d, "6. A short chat with the sparse model");

@@ -12,16 +12,8 @@ static void print_kernel(const pesc_kernel_row *r)
 
 static void print_kernel_json(const pesc_kernel_row *r)
 {
-    out_begin(NULL, '{');
-    out_text("device", r->device);
-    out_text("op", r->op);
-    out_text("name", r->name);
-    out_text("rows", r->rows);
-    out_text("layouts", r->layouts);
-    out_text("types", r->types);
-    out_text("hardware", r->hardware);
-    out_text("detail", r->detail);
-    out_end();
+    out_object(NULL, "device=%s op=%s name=%s rows=%s layouts=%s types=%s hardware=%s detail=%s",
+               r->device, r->op, r->name, r->rows, r->layouts, r->types, r->hardware, r->detail);
 }
 
 static pesc_status list_kernels(bool as_json)
@@ -65,11 +57,7 @@ pesc_status cmd_doctor(const options *o)
             printf("%-8s %-14s %s\n", rows[i].state, rows[i].name, rows[i].detail);
             continue;
         }
-        out_begin(NULL, '{');
-        out_text("name", rows[i].name);
-        out_text("state", rows[i].state);
-        out_text("detail", rows[i].detail);
-        out_end();
+        out_object(NULL, "name=%s state=%s detail=%s", rows[i].name, rows[i].state, rows[i].detail);
     }
     if (o->json) {
         out_end();

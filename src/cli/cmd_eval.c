@@ -1,9 +1,10 @@
 /* cmd_eval: how good a model is: benchmark tasks by name, and files of records. */
 #include "cli/command.h"
-#include "cli/eval_records.h"
-#include "cli/eval_tasks.h"
+#include "cli/opt/open.h"
 #include "cli/opt/processes.h"
+#include "cli/show/progress.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,28 +83,211 @@ static pesc_status check_inputs(const options *o, const words *w)
     return PESC_OK;
 }
 
-static pesc_status run_records(const options *o, const words *w, pesc_comm *all)
+/* ---- files of records: loss and exact match by domain ---- */
+
+/* The result of one task. */
+typedef struct result {
+    const char *task;
+    pesc_eval_report report;
+    const options *o;
+    pesc_eval_sample *samples; /* with --json; the strings are copies */
+    size_t n, cap;
+    bool short_of_memory;
+} result;
+
+/* Samples are printed at once as text, at the end as JSON. */
+static void print_sample(const pesc_eval_sample *s)
 {
-    eval_files files = { w->files, w->n_files };
-    bool leads = pesc_comm_rank(all) == 0;
-    options one = *o;
-    eval_results **models = calloc(o->n_models, sizeof(eval_results *));
-    pesc_status st = models ? PESC_OK : out_nomem("the results");
-    for (size_t i = 0; st == PESC_OK && i < o->n_models; i++) {
-        open_model m = { 0 };
-        one.model = o->models[i];
-        st = open_among(&m, &one, all);
-        if (st == PESC_OK)
-            st = eval_records(&models[i], &one, &m, files, leads);
-        open_free(&m);
+    const struct {
+        const char *name, *text;
+    } rows[] = { { "prompt", s->prompt }, { "expected", s->expected }, { "answer", s->answer } };
+    progress_clear();
+    printf("-- record %llu, %s: %s\n", (unsigned long long)s->record + 1, s->domain,
+           s->correct ? "correct" : "wrong");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        printf("%-9s ", rows[i].name);
+        out_write(rows[i].text, strlen(rows[i].text));
+        putchar('\n');
     }
-    if (st == PESC_OK && o->json && leads)
-        eval_results_json(models, o->n_models);
-    for (size_t i = 0; models && i < o->n_models; i++)
-        eval_results_free(models[i]);
-    free(models);
+}
+
+static void keep_sample(result *r, const pesc_eval_sample *s)
+{
+    if (r->n == r->cap) {
+        size_t cap = 2 * r->cap + 64;
+        pesc_eval_sample *p = realloc(r->samples, cap * sizeof *p);
+        r->short_of_memory = r->short_of_memory || !p;
+        if (!p)
+            return;
+        r->samples = p;
+        r->cap = cap;
+    }
+    pesc_eval_sample *to = &r->samples[r->n++];
+    *to = *s;
+    const char **texts[] = { &to->domain, &to->prompt, &to->expected, &to->answer };
+    for (int i = 0; i < 4; i++)
+        r->short_of_memory = !(*texts[i] = strdup(*texts[i])) || r->short_of_memory;
+}
+
+static void take_sample(void *ud, const pesc_eval_sample *s)
+{
+    result *r = ud;
+    if (r->o->json)
+        keep_sample(r, s);
+    else
+        print_sample(s);
+}
+
+static void json_samples(const result *r)
+{
+    out_begin("samples", '[');
+    for (size_t i = 0; i < r->n; i++) {
+        const pesc_eval_sample *s = &r->samples[i];
+        out_begin(NULL, '{');
+        out_fields("record=%ld domain=%s prompt=%s expected=%s answer=%s", s->record, s->domain,
+                   s->prompt, s->expected, s->answer);
+        out_bool("correct", s->correct);
+        out_end();
+    }
+    out_end();
+}
+
+static void json_score(const char *key, const pesc_eval_score *s)
+{
+    out_begin(key, '{');
+    if (s->domain)
+        out_text("domain", s->domain);
+    out_fields(
+        "records=%ld tokens=%ld loss=%g asked=%ld correct=%ld exact_match=%g exact_match_stderr=%g",
+        s->records, s->tokens, s->loss, s->asked, s->correct, s->exact_match,
+        s->exact_match_stderr);
+    out_end();
+}
+
+static void json_result(const result *t)
+{
+    const pesc_eval_report *r = &t->report;
+    out_begin(NULL, '{');
+    out_text("task", t->task);
+    json_score("all", &r->all);
+    out_begin("domains", '[');
+    for (size_t i = 0; i < r->n_domains; i++)
+        json_score(NULL, &r->domains[i]);
+    out_end();
+    out_fields("too_long=%ld generated=%ld seconds=%.6g", r->too_long, r->generated, r->seconds);
+    if (t->o->samples)
+        json_samples(t);
+    out_end();
+}
+
+static void print_score(const char *name, const pesc_eval_score *s)
+{
+    char exact[48] = "-", loss[32] = "-";
+    if (s->asked)
+        snprintf(exact, sizeof exact, "%5.1f %% \u00B1 %.1f", 100 * s->exact_match,
+                 100 * s->exact_match_stderr);
+    if (s->tokens)
+        snprintf(loss, sizeof loss, "%.4f", s->loss);
+    printf("  %-20s %8llu %10s   %s\n", name, (unsigned long long)s->records, loss, exact);
+}
+
+static void print_report(const options *o, const char *task, const pesc_eval_report *r)
+{
+    out_name(task);
+    if (o->n_models > 1) {
+        fputs(", model ", stdout);
+        out_name(o->model);
+    }
+    printf("\n  %-20s %8s %10s   %s\n", "domain", "records", "loss", "exact match");
+    for (size_t i = 0; i < r->n_domains; i++)
+        print_score(r->domains[i].domain, &r->domains[i]);
+    if (r->n_domains != 1)
+        print_score("all", &r->all);
+    if (r->too_long)
+        printf("  %llu records are longer than the session and were left out; --ctx makes room\n",
+               (unsigned long long)r->too_long);
+}
+
+static pesc_status run_task(const options *o, pesc_session *s, result *r, bool leads)
+{
+    pesc_eval_options e = o->eval;
+    e.each = o->samples ? take_sample : NULL;
+    e.ud = r;
+    r->o = o;
+    r->report = PESC_INIT(pesc_eval_report);
+    TRY(pesc_eval(s, r->task, &e, &r->report));
+    progress_clear();
+    if (!o->json && leads)
+        print_report(o, r->task, &r->report);
+    return r->short_of_memory ? out_nomem("the samples") : PESC_OK;
+}
+
+static void free_result(result *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const pesc_eval_sample *s = &r->samples[i];
+        const char *texts[] = { s->domain, s->prompt, s->expected, s->answer };
+        for (int k = 0; k < 4; k++)
+            free((char *)texts[k]);
+    }
+    free(r->samples);
+    pesc_eval_free(&r->report);
+}
+
+/* One model on all files. */
+static pesc_status eval_model(const options *o, const words *w, pesc_comm *all, result *results)
+{
+    open_model m = { 0 };
+    pesc_session *s = NULL;
+    pesc_status st = open_among(&m, o, all);
+    if (st == PESC_OK)
+        st = pesc_session_open(&s, m.model, (int32_t)o->ctx);
+    for (size_t i = 0; st == PESC_OK && i < w->n_files; i++) {
+        results[i].task = w->files[i];
+        st = run_task(o, s, &results[i], pesc_comm_rank(all) == 0);
+    }
+    pesc_session_close(s);
+    open_free(&m);
     return st;
 }
+
+/* An object, or of several models a list of them. */
+static void json_results(const options *o, const result *results, size_t n_files)
+{
+    if (o->n_models > 1)
+        out_begin(NULL, '[');
+    for (size_t i = 0; i < o->n_models; i++) {
+        out_begin(NULL, '{');
+        out_text("model", o->models[i]);
+        out_begin("tasks", '[');
+        for (size_t k = 0; k < n_files; k++)
+            json_result(&results[i * n_files + k]);
+        out_end();
+        out_end();
+    }
+    if (o->n_models > 1)
+        out_end();
+}
+
+static pesc_status eval_records(const options *o, const words *w, pesc_comm *all)
+{
+    options one = *o; /* the results keep pointers to it */
+    size_t n = o->n_models * w->n_files;
+    result *results = calloc(n, sizeof *results); /* [models, files] */
+    pesc_status st = results ? PESC_OK : out_nomem("the results");
+    for (size_t i = 0; st == PESC_OK && i < o->n_models; i++) {
+        one.model = o->models[i];
+        st = eval_model(&one, w, all, results + i * w->n_files);
+    }
+    if (st == PESC_OK && o->json && pesc_comm_rank(all) == 0)
+        json_results(o, results, w->n_files);
+    for (size_t i = 0; results && i < n; i++)
+        free_result(&results[i]);
+    free(results);
+    return st;
+}
+
+/* ---- the command ---- */
 
 /* In several processes, if there are several. */
 static pesc_status run_all(const options *o, const words *w)
@@ -116,7 +300,7 @@ static pesc_status run_all(const options *o, const words *w)
     if (w->tasks[0])
         st = eval_tasks(&own, w->tasks, all);
     if (st == PESC_OK && w->n_files)
-        st = run_records(&own, w, all);
+        st = eval_records(&own, w, all);
     processes_leave(all, st);
     return st;
 }

@@ -1,5 +1,4 @@
-#include "cli/eval_tasks.h"
-
+/* cmd_eval_tasks: benchmark tasks of one or several models. */
 #include "cli/command.h"
 #include "cli/opt/open.h"
 #include "cli/show/progress.h"
@@ -29,13 +28,10 @@ static void list_row(void *ud, const pesc_benchmark_task *t)
         return;
     }
     out_begin(NULL, '{');
-    out_text("name", t->name);
-    out_text("group", t->group);
+    out_fields("name=%s group=%s", t->name, t->group);
     out_bool("is_group", t->is_group);
-    out_int("documents", t->documents);
-    out_int("shots", t->shots);
-    out_text("metric", t->metric);
-    out_real("version", t->version);
+    out_fields("documents=%ld shots=%ld metric=%s version=%g", t->documents, t->shots, t->metric,
+               t->version);
     out_bool("data", t->present);
     out_end();
 }

@@ -4,7 +4,6 @@
 #include "cli/opt/ids.h"
 #include "cli/opt/input.h"
 #include "cli/opt/open.h"
-#include "cli/show/speak.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,9 +71,9 @@ static pesc_status generate_text(const options *o, open_model *m, dialog *talk, 
     pesc_status st = pesc_session_open(&s, m->model, context_for(o, m, n));
     if (st == PESC_OK)
         st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &o->sample,
-                                   o->json ? NULL : speak_emit, NULL, &g);
+                                   o->json ? NULL : dialog_emit, NULL, &g);
     if (st == PESC_OK && o->json)
-        speak_json(&g);
+        dialog_json(&g);
     else if (st == PESC_OK)
         putchar('\n');
     if (st == PESC_OK && !o->chat && g.n_text == 0)

@@ -8,60 +8,30 @@
 
 static void print_run_json(const pesc_run_info *r)
 {
-    out_begin("run", '{');
-    out_text("checkpoint", r->checkpoint);
-    out_text("base", r->base);
-    out_text("method", r->method);
-    out_text("base_dtype", r->base_dtype);
-    out_text("compute_dtype", r->compute_dtype);
-    out_text("template", r->chat);
-    out_text("data", r->data);
-    out_int("step", r->step);
-    out_int("steps", r->steps);
-    out_int("tokens", r->tokens);
-    out_int("lora_r", r->lora_r);
-    out_real("lr", r->lr);
-    out_real("loss", r->loss);
-    out_real("eval_loss", r->eval_loss);
-    out_real("best_eval_loss", r->best_eval_loss);
-    out_int("best_step", r->best_step);
-    out_end();
+    out_object("run",
+               "checkpoint=%s base=%s method=%s base_dtype=%s compute_dtype=%s template=%s data=%s "
+               "step=%ld steps=%ld tokens=%ld lora_r=%ld lr=%g loss=%g eval_loss=%g "
+               "best_eval_loss=%g best_step=%ld",
+               r->checkpoint, r->base, r->method, r->base_dtype, r->compute_dtype, r->chat, r->data,
+               r->step, r->steps, r->tokens, r->lora_r, r->lr, r->loss, r->eval_loss,
+               r->best_eval_loss, r->best_step);
 }
 
 static void print_json(const char *path, const pesc_model_info *i, const pesc_run_info *r)
 {
     out_begin(NULL, '{');
-    out_text("path", path);
-    out_text("family", i->family);
-    out_text("format", i->format);
-    out_text("dtype", i->dtype);
-    out_int("dim", i->dim);
-    out_int("layers", i->layers);
-    out_int("heads", i->heads);
-    out_int("kv_heads", i->kv_heads);
-    out_int("head_dim", i->head_dim);
-    out_int("ffn_dim", i->ffn_dim);
-    out_int("vocab", i->vocab);
-    out_int("context", i->context);
-    out_int("experts", i->experts);
-    out_int("top_k", i->top_k);
-    out_int("adapter_dim", i->adapter_dim);
-    out_real("adapter_scale", i->adapter_scale);
-    out_int("shared_experts", i->shared_experts);
-    out_int("expert_dim", i->expert_dim);
-    out_int("sparse_layers", i->sparse_layers);
-    out_text("adapter_act", i->adapter_act);
-    out_text("router", i->router);
-    out_begin("params", '{');
-    out_int("total", (int64_t)i->params_total);
-    out_int("activated", (int64_t)i->params_activated);
-    out_int("trainable", (int64_t)i->params_trainable);
-    out_end();
-    out_int("tensors", (int64_t)i->n_tensors);
-    out_int("files", (int64_t)i->n_files);
-    out_int("bytes", (int64_t)i->bytes);
-    out_text("tokenizer", i->tokenizer);
-    out_text("chat", i->chat);
+    out_fields("path=%s family=%s format=%s dtype=%s dim=%ld layers=%ld heads=%ld kv_heads=%ld "
+               "head_dim=%ld ffn_dim=%ld vocab=%ld context=%ld experts=%ld top_k=%ld "
+               "adapter_dim=%ld adapter_scale=%g shared_experts=%ld expert_dim=%ld "
+               "sparse_layers=%ld adapter_act=%s router=%s",
+               path, i->family, i->format, i->dtype, i->dim, i->layers, i->heads, i->kv_heads,
+               i->head_dim, i->ffn_dim, i->vocab, i->context, i->experts, i->top_k, i->adapter_dim,
+               i->adapter_scale, i->shared_experts, i->expert_dim, i->sparse_layers, i->adapter_act,
+               i->router);
+    out_object("params", "total=%ld activated=%ld trainable=%ld", i->params_total,
+               i->params_activated, i->params_trainable);
+    out_fields("tensors=%ld files=%ld bytes=%ld tokenizer=%s chat=%s", i->n_tensors, i->n_files,
+               i->bytes, i->tokenizer, i->chat);
     if (r->checkpoint[0])
         print_run_json(r);
     out_end();

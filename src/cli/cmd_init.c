@@ -190,9 +190,11 @@ static void write_line(FILE *f, options *o, const pesc_option *r)
 
 /* Options of train that are not options of every command: config, json and help concern the
  * command, not the run. */
-static bool is_of_run(const char *key)
+static bool is_of_run(const pesc_option *r)
 {
-    return opt_find(&commands[CMD_TRAIN], key) && !opt_find(&commands[CMD_VERSION], key);
+    const command *train;
+    return command_find("train", &train) == PESC_OK && opt_find(train, r->key) &&
+           r->flags >> PESC_OPTION_GROUP != PESC_OPTION_COMMAND;
 }
 
 static void write_file(FILE *f, options *o, const struct recipe *recipe)
@@ -209,7 +211,7 @@ static void write_file(FILE *f, options *o, const struct recipe *recipe)
             "# remove the # to change one.\n\n",
             name, name);
     for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));)
-        if (is_of_run(r->key))
+        if (is_of_run(r))
             write_line(f, o, r);
 }
 

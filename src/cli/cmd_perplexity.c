@@ -10,13 +10,8 @@ static void print(const options *o, const pesc_perplexity_report *r)
 {
     double speed = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
     if (o->json) {
-        out_begin(NULL, '{');
-        out_int("tokens", (int64_t)r->tokens);
-        out_real("loss", r->loss);
-        out_real("perplexity", r->perplexity);
-        out_measure("seconds", r->seconds);
-        out_measure("tokens_per_second", speed);
-        out_end();
+        out_object(NULL, "tokens=%ld loss=%g perplexity=%g seconds=%.6g tokens_per_second=%.6g",
+                   r->tokens, r->loss, r->perplexity, r->seconds, speed);
     } else {
         printf(
             "tokens       %llu\nloss         %.6f\nperplexity   %.4f\nspeed        %.1f tokens/s\n",

@@ -33,13 +33,9 @@ static step_model model_step(const options *o, const pesc_train_options *p,
 
 static void print_model_json(const step_model *m)
 {
-    out_begin("model_of_a_step", '{');
-    out_int("processes", m->processes);
-    out_int("tokens", m->tokens);
-    out_int("bytes_sent", (int64_t)(m->bytes + m->base));
-    out_measure("exchange_seconds", m->exchange);
-    out_measure("compute_seconds", m->compute);
-    out_end();
+    out_object("model_of_a_step",
+               "processes=%ld tokens=%ld bytes_sent=%ld exchange_seconds=%.6g compute_seconds=%.6g",
+               m->processes, m->tokens, (int64_t)(m->bytes + m->base), m->exchange, m->compute);
 }
 
 static void print_model(const step_model *m, double bandwidth)
@@ -63,16 +59,12 @@ static void print_model(const step_model *m, double bandwidth)
 static void print_json(const pesc_plan_report *r, const step_model *m)
 {
     out_begin(NULL, '{');
-    out_int("params_total", (int64_t)r->params_total);
-    out_int("params_trained", (int64_t)r->params_trained);
+    out_fields("params_total=%ld params_trained=%ld", r->params_total, r->params_trained);
     out_begin("bytes", '{');
-    out_int("model", (int64_t)r->model);
-    out_int("trained", (int64_t)r->trained);
-    out_int("optimizer", (int64_t)r->optimizer);
-    out_int("activations", (int64_t)r->activations);
-    out_int("total", (int64_t)r->total);
-    out_int("available", (int64_t)r->available);
-    out_int("checkpoint", (int64_t)r->checkpoint_bytes);
+    out_fields("model=%ld trained=%ld optimizer=%ld activations=%ld total=%ld available=%ld "
+               "checkpoint=%ld",
+               r->model, r->trained, r->optimizer, r->activations, r->total, r->available,
+               r->checkpoint_bytes);
     if (r->run_bytes)
         out_int("run", (int64_t)r->run_bytes);
     else
@@ -80,10 +72,8 @@ static void print_json(const pesc_plan_report *r, const step_model *m)
     out_end();
     out_bool("fits", r->fits);
     out_bool("paged", r->paged);
-    out_int("micro_tokens", r->micro_tokens);
-    out_int("largest_micro_tokens", r->largest_micro_tokens);
-    out_int("kept_layers", r->kept_layers);
-    out_int("layers", r->layers);
+    out_fields("micro_tokens=%ld largest_micro_tokens=%ld kept_layers=%ld layers=%ld",
+               r->micro_tokens, r->largest_micro_tokens, r->kept_layers, r->layers);
     if (m->processes > 1)
         print_model_json(m);
     out_end();

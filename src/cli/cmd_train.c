@@ -161,17 +161,10 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
 {
     if (o->json) {
         out_begin(NULL, '{');
-        out_text("output", o->train.output);
-        out_text("method", i->method);
-        out_int("step", s->step);
-        out_int("steps", i->steps);
-        out_int("tokens", s->tokens);
-        out_real("loss", s->loss);
-        out_real("eval_loss", s->eval_loss);
-        out_int("params_trained", (int64_t)i->params_trained);
-        out_int("params_total", (int64_t)i->params_total);
-        out_int("mem_bytes", (int64_t)s->mem_bytes);
-        out_measure("tokens_per_second", s->tok_s);
+        out_fields("output=%s method=%s step=%ld steps=%ld tokens=%ld loss=%g eval_loss=%g "
+                   "params_trained=%ld params_total=%ld mem_bytes=%ld tokens_per_second=%.6g",
+                   o->train.output, i->method, s->step, i->steps, s->tokens, s->loss, s->eval_loss,
+                   i->params_trained, i->params_total, s->mem_bytes, s->tok_s);
         report_time(o, time);
         out_bool("stopped", stopped);
         out_end();

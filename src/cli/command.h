@@ -6,37 +6,6 @@
 
 #include "cli/opt/opt.h"
 
-/* In the order in which they are listed. */
-typedef enum command_id {
-    CMD_INIT,
-    CMD_DEMO,
-    CMD_DOCTOR,
-    CMD_INFO,
-    CMD_DATA,
-    CMD_PLAN,
-    CMD_COST,
-    CMD_NEW,
-    CMD_CRAFT,
-    CMD_MERGE,
-    CMD_EXPORT,
-    CMD_TRAIN,
-    CMD_ESFT,
-    CMD_EVAL,
-    CMD_ROUTES,
-    CMD_COMPARE,
-    CMD_PERPLEXITY,
-    CMD_LOGITS,
-    CMD_BENCH,
-    CMD_GENERATE,
-    CMD_CHAT,
-    CMD_SERVE,
-    CMD_TOKENIZE,
-    CMD_DETOKENIZE,
-    CMD_HELP,
-    CMD_VERSION,
-    N_COMMANDS
-} command_id;
-
 struct command {
     const char *name;
     const char *job;            /* its heading in the list of commands */
@@ -50,12 +19,16 @@ struct command {
     pesc_status (*run)(const options *o);
 };
 
-extern const command commands[N_COMMANDS];
+extern const command commands[]; /* name NULL: the end */
 
 /* Fails with a suggestion when there is no such command. */
 pesc_status command_find(const char *word, const command **out);
 /* Whether the key is that of a positional argument. */
 bool command_is_argument(const command *c, const char *key);
+
+/* The list of commands, on one screen. */
+void help_overview(void);
+void help_command(const command *c);
 
 pesc_status cmd_init(const options *o);
 pesc_status cmd_demo(const options *o);
@@ -83,5 +56,14 @@ pesc_status cmd_bench(const options *o);
 pesc_status cmd_doctor(const options *o);
 pesc_status cmd_help(const options *o);
 pesc_status cmd_version(const options *o);
+
+/* Of commands with several jobs, those that have a file of their own. */
+pesc_status bench_serve(const options *o); /* `pesc bench serve` */
+pesc_status data_mix(const options *o);    /* `pesc data mix` */
+pesc_status eval_list(const options *o);   /* prints the built-in tasks */
+/* The models of the options, one after the other, on a list of benchmark tasks with commas: a
+ * table, a picture, results.json; divided among the processes of `all`; NULL: there is only this
+ * one. */
+pesc_status eval_tasks(const options *o, const char *tasks, pesc_comm *all);
 
 #endif

@@ -1,6 +1,5 @@
 /* main: the table of commands; parses the command line and runs one of them. */
 #include "cli/command.h"
-#include "cli/show/help.h"
 #include "cli/show/progress.h"
 
 #include <fcntl.h>
@@ -12,8 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-const command commands[N_COMMANDS] = {
-    [CMD_INIT] = {
+/* In the order in which they are listed. */
+/* clang-format off */
+const command commands[] = {
+    {
         .name = "init", .job = "start", .synopsis = "[RECIPE]", .keys = { "recipe" },
         .summary = "a commented run file for train and plan", .run = cmd_init,
         .about = "Writes YAML for `pesc train -c` and `pesc plan -c`: every option of a run "
@@ -23,7 +24,7 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc init pesc --model sparse --data train.jsonl > run.yaml\n"
                     "pesc init qlora --model ~/models/Yi-6B --data a.jsonl b.jsonl --lr 1e-4 -o run.yaml\n",
     },
-    [CMD_DEMO] = {
+    {
         .name = "demo", .job = "start", .synopsis = "[-o DIR]", .run = cmd_demo,
         .summary = "the main work flow in minutes, on an embedded tiny model",
         .about = "Crafts sparse models from a dense one of 0.85 M weights, tunes the dense, "
@@ -35,7 +36,16 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc demo\n"
                     "pesc demo -o /tmp/demo --epochs 1 --json\n",
     },
-    [CMD_INFO] = {
+    {
+        .name = "doctor", .job = "start", .synopsis = "", .summary = "what this build and this machine have",
+        .run = cmd_doctor,
+        .about = "One line each: ok, missing or a note. With --kernels: the kernels of matrix products "
+                 "on the CPU and on a GPU, whether or not this machine has the hardware. Of two that "
+                 "serve the same product the one listed first computes it.",
+        .examples = "pesc doctor\n"
+                    "pesc doctor --kernels\n",
+    },
+    {
         .name = "info", .job = "look", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "what a model is: family, shapes, parameters, bytes", .run = cmd_info,
         .about = "Reads the configuration and the headers of the weight files, but no "
@@ -47,127 +57,7 @@ const command commands[N_COMMANDS] = {
                     "pesc info ~/models/Yi-6B --lora adapter --base-dtype nf4\n"
                     "pesc info model.gguf --json\n",
     },
-    [CMD_NEW] = {
-        .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config_json" }, .n_required = 1,
-        .summary = "a randomly initialised model of a configuration", .run = cmd_new,
-        .about = "Writes a Hugging Face directory with random weights, so that training from "
-                 "scratch starts from a model directory like everything else. A directory "
-                 "that is not empty is refused unless --overwrite.",
-        .examples = "pesc new config.json -o tiny --tokenizer ~/models/Yi-6B\n"
-                    "pesc new config.json -o tiny --dtype f32 --seed 7\n",
-    },
-    [CMD_CRAFT] = {
-        .name = "craft", .job = "make", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
-        .summary = "a sparse model from a dense one", .run = cmd_craft,
-        .about = "Kind pesc adds adapters as experts and a router to every layer, in the "
-                 "layout of Camelidae: the dense tensors are copied bit for bit, and the "
-                 "logits do not change, which is checked at the end. Kind upcycle makes full "
-                 "copies of the FFN: Mixtral from a Llama, Mistral or Yi model, Qwen2-MoE or "
-                 "Qwen3-MoE from a Qwen model; the logits are the same up to rounding. "
-                 "Weights are streamed: memory does not grow with the model.",
-        .examples = "pesc craft ~/models/Yi-6B -o yi-8x6b --experts 8 --top-k 2 --adapter-dim 512\n"
-                    "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
-    },
-    [CMD_MERGE] = {
-        .name = "merge", .job = "make", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
-        .summary = "a LoRA merged into the weights of its base", .run = cmd_merge,
-        .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the "
-                 "one in the directory of MODEL, or --lora. Adapters of PESC stay adapters. "
-                 "The result is opened and compared with the model before; with 16-bit "
-                 "weights they differ by rounding.",
-        .examples = "pesc merge run -o tuned\n"
-                    "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
-    },
-    [CMD_EXPORT] = {
-        .name = "export", .job = "make", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
-        .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
-        .about = "Target hf is the directory of the model's own family, as transformers reads "
-                 "it, whatever format MODEL is stored in; with adapters (PESC) it carries a "
-                 "modelling file, and transformers opens it with trust_remote_code; camelidae is the published layout "
-                 "of models with adapters, which the authors' modeling_camelidae.py opens "
-                 "when it is in the same directory; gguf is one file for llama.cpp, Ollama and "
-                 "the like (-o FILE.gguf, or a directory in which model.gguf is written) with a "
-                 "Modelfile for Ollama beside it; peft is the LoRA alone. All but peft "
-                 "merge a LoRA into the weights, as merge does. A model that a target cannot "
-                 "represent is refused. The result is opened and compared.",
-        .examples = "pesc export model.gguf --to hf -o model\n"
-                    "pesc export run --to gguf --dtype q4_k -o tuned-q4_k.gguf\n"
-                    "pesc export run --to camelidae -o tuned\n"
-                    "pesc export run/best --to peft -o adapter\n",
-    },
-    [CMD_SERVE] = {
-        .name = "serve", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
-        .summary = "an HTTP server with the interface of OpenAI's", .run = cmd_serve,
-        .about = "Answers /v1/completions, /v1/chat/completions (also as streams), /v1/models, "
-                 "/tokenize, /detokenize, /tokenizer_info, /apply-template, /health and /metrics; "
-                 "docs/serve.md has the fields and errors. Requests run together in batches; the "
-                 "same request with the same seed gets the same tokens whatever else runs. Writes "
-                 "a line for each request to standard output. SIGTERM, SIGINT and SIGHUP let running requests end, for at most "
-                 "--drain seconds. There is no TLS: put a proxy in front where the network is not "
-                 "trusted.",
-        .examples = "pesc serve ~/models/Yi-6B\n"
-                    "pesc serve run --port 9000 --max-streams 16 --context 8192\n"
-                    "pesc serve base --lora law=runs/law --lora poems=runs/poems\n"
-                    "pesc serve olmoe --patch law=runs/law --patch poems=runs/poems\n"
-                    "pesc serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --log-json\n",
-    },
-    [CMD_TOKENIZE] = {
-        .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
-        .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,
-        .about = "Writes the ids on one line, separated by spaces. Control tokens written in the "
-                 "text stay text unless --parse-special; BOS and EOS are added only with "
-                 "--add-special. Bytes that are not UTF-8 are read as U+FFFD.",
-        .examples = "echo -n 'Hello world' | pesc tokenize ~/models/Yi-6B\n"
-                    "pesc tokenize tokenizer.json book.txt --json\n"
-                    "pesc tokenize tokenizer.model --jsonl lines.jsonl\n",
-    },
-    [CMD_DETOKENIZE] = {
-        .name = "detokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
-        .n_required = 1, .summary = "the text of token ids", .run = cmd_detokenize,
-        .about = "Writes the text as it is, without a newline of its own, so that detokenize "
-                 "is the inverse of tokenize.",
-        .examples = "echo 1 2 3 | pesc detokenize ~/models/Yi-6B\n"
-                    "pesc detokenize tokenizer.json ids.json --skip-special\n",
-    },
-    [CMD_GENERATE] = {
-        .name = "generate", .job = "use", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
-        .n_required = 1, .summary = "one completion", .run = cmd_generate,
-        .about = "Continues a text and writes it while it is generated. With --json it writes "
-                 "one object at the end: ids (the new tokens), text, finish (stop, length or "
-                 "stopped), prompt_tokens and tokens_per_second.",
-        .examples = "pesc generate ~/models/Yi-6B --prompt 'Once upon a time' --max-tokens 100\n"
-                    "pesc generate model.gguf --ids ids.json --json\n"
-                    "pesc generate tiny -p 'Q:' -t 0.8 --top-p 0.95 --seed 3 --stop 'Q:'\n",
-    },
-    [CMD_CHAT] = {
-        .name = "chat", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
-        .summary = "a conversation in the terminal", .run = cmd_chat,
-        .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D quits. A line "
-                 "that begins with / is a command: /reset, /system TEXT, /help, /quit. "
-                 "Without a terminal each line of standard input is one message. The text of "
-                 "messages never becomes a control token. The history of lines is kept "
-                 "between runs only if XDG_STATE_HOME is set.",
-        .examples = "pesc chat ~/models/Qwen2-7B-Instruct --system 'Answer in one sentence.'\n"
-                    "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
-    },
-    [CMD_LOGITS] = {
-        .name = "logits", .job = "judge", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
-        .n_required = 1, .summary = "float32 logits of every position, as a NumPy file",
-        .run = cmd_logits,
-        .about = "For comparisons with other programs. The ids are a JSON array, or an object "
-                 "that has one under ids or input_ids. An array of arrays of the same length "
-                 "gives [sequences, positions, vocabulary].",
-        .examples = "echo '[1, 15, 27]' > ids.json\n"
-                    "pesc logits ~/models/Yi-6B --ids ids.json -o logits.npy\n",
-    },
-    [CMD_PERPLEXITY] = {
-        .name = "perplexity", .job = "judge", .synopsis = "MODEL [FILE]", .keys = { "model", "file" },
-        .n_required = 1, .summary = "mean loss and perplexity of a text", .run = cmd_perplexity,
-        .about = "The text is cut into windows of --ctx tokens, each predicted from its own start. "
-                 "The loss is the mean over predicted tokens, in nats.",
-        .examples = "pesc perplexity ~/models/Yi-6B wiki.test.raw --ctx 2048\n",
-    },
-    [CMD_DATA] = {
+    {
         .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
         .actions = (const char *const[]){ "check", "stats", "inspect", "mix", NULL },
@@ -190,27 +80,76 @@ const command commands[N_COMMANDS] = {
                     "pesc data mix --domain law=statutes.csv --domain law=cases.jsonl \\\n"
                     "    --domain chat=chat.jsonl --weights 3,1 --total 20000 -o law.jsonl\n",
     },
-    [CMD_ESFT] = {
-        .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
-        .keys = { "action", "inputs" }, .n_required = 1,
-        .actions = (const char *const[]){ "score", "select", "apply", NULL },
-        .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
-        .about = "score runs records of a task through a mixture of experts, up to the last "
-                 "router, and writes summary.json: for each layer and expert the fraction of "
-                 "all choices that fell on it (token) and its mean gate (gate), rounded to 4 "
-                 "decimals. select takes the best experts of each layer until their scores "
-                 "add up to --p, writes them as expert_cfg.json for train --method esft, and "
-                 "draws them (OUT with .svg and .png); with several summaries it takes the "
-                 "experts that any of the tasks uses, and shows how many they have in common. "
-                 "apply writes a model with an expert patch applied. Both files are those of "
-                 "ESFT, byte for byte.",
-        .examples = "pesc esft score ~/models/OLMoE --data law.jsonl -o scores/law\n"
-                    "pesc esft select scores/law --metric token --p 0.2 -o expert_cfg.json\n"
-                    "pesc esft select scores/law scores/intent --model ~/models/OLMoE -o both.json\n"
-                    "pesc esft score --from-logs expert_scores/law -o scores/law\n"
-                    "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n",
+    {
+        .name = "plan", .job = "look", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
+        .summary = "the memory and disk space that a run needs", .run = cmd_plan,
+        .about = "Takes the options of train and computes, from configuration and file "
+                 "headers alone, the memory of a run by part, whether it fits, the largest "
+                 "micro-batch that would fit, and the size of a checkpoint. Loads no weights.",
+        .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
+                    "pesc plan dense --method qlora --json\n",
     },
-    [CMD_TRAIN] = {
+    {
+        .name = "cost", .job = "look", .synopsis = "MODEL...", .keys = { "models" }, .n_required = 1,
+        .summary = "parameters, FLOP and bytes of models; --measure: time and memory", .run = cmd_cost,
+        .about = "Counts from configuration and file headers alone, by part: parameters, those that a "
+                 "token uses, those that train; FLOP of a token in inference and in training (matrix "
+                 "products of a sequence of --tokens tokens, 2 for each multiply-add); bytes of "
+                 "weights, activations and KV cache. A config.json alone is enough. With --measure "
+                 "each model is opened and run on random tokens. The picture compares the models.",
+        .examples = "pesc cost ~/models/Yi-6B yi-8x6b run\n"
+                    "pesc cost config.json --tokens 512 --base-dtype nf4 --compute-dtype bf16 --json\n"
+                    "pesc cost dense sparse --measure --device cuda -o costs\n",
+    },
+    {
+        .name = "new", .job = "make", .synopsis = "CONFIG -o DIR", .keys = { "config_json" }, .n_required = 1,
+        .summary = "a randomly initialised model of a configuration", .run = cmd_new,
+        .about = "Writes a Hugging Face directory with random weights, so that training from "
+                 "scratch starts from a model directory like everything else. A directory "
+                 "that is not empty is refused unless --overwrite.",
+        .examples = "pesc new config.json -o tiny --tokenizer ~/models/Yi-6B\n"
+                    "pesc new config.json -o tiny --dtype f32 --seed 7\n",
+    },
+    {
+        .name = "craft", .job = "make", .synopsis = "DENSE -o DIR", .keys = { "model" }, .n_required = 1,
+        .summary = "a sparse model from a dense one", .run = cmd_craft,
+        .about = "Kind pesc adds adapters as experts and a router to every layer, in the "
+                 "layout of Camelidae: the dense tensors are copied bit for bit, and the "
+                 "logits do not change, which is checked at the end. Kind upcycle makes full "
+                 "copies of the FFN: Mixtral from a Llama, Mistral or Yi model, Qwen2-MoE or "
+                 "Qwen3-MoE from a Qwen model; the logits are the same up to rounding. "
+                 "Weights are streamed: memory does not grow with the model.",
+        .examples = "pesc craft ~/models/Yi-6B -o yi-8x6b --experts 8 --top-k 2 --adapter-dim 512\n"
+                    "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
+    },
+    {
+        .name = "merge", .job = "make", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
+        .summary = "a LoRA merged into the weights of its base", .run = cmd_merge,
+        .about = "Writes W + scale B A, computed in f32, in the dtype of W. The LoRA is the "
+                 "one in the directory of MODEL, or --lora. Adapters of PESC stay adapters. "
+                 "The result is opened and compared with the model before; with 16-bit "
+                 "weights they differ by rounding.",
+        .examples = "pesc merge run -o tuned\n"
+                    "pesc merge ~/models/Yi-6B --lora adapter -o merged --dtype f32\n",
+    },
+    {
+        .name = "export", .job = "make", .synopsis = "MODEL --to TARGET -o DIR", .keys = { "model" },
+        .n_required = 1, .summary = "a model for other programs", .run = cmd_export,
+        .about = "Target hf is the directory of the model's own family, as transformers reads "
+                 "it, whatever format MODEL is stored in; with adapters (PESC) it carries a "
+                 "modelling file, and transformers opens it with trust_remote_code; camelidae is the published layout "
+                 "of models with adapters, which the authors' modeling_camelidae.py opens "
+                 "when it is in the same directory; gguf is one file for llama.cpp, Ollama and "
+                 "the like (-o FILE.gguf, or a directory in which model.gguf is written) with a "
+                 "Modelfile for Ollama beside it; peft is the LoRA alone. All but peft "
+                 "merge a LoRA into the weights, as merge does. A model that a target cannot "
+                 "represent is refused. The result is opened and compared.",
+        .examples = "pesc export model.gguf --to hf -o model\n"
+                    "pesc export run --to gguf --dtype q4_k -o tuned-q4_k.gguf\n"
+                    "pesc export run --to camelidae -o tuned\n"
+                    "pesc export run/best --to peft -o adapter\n",
+    },
+    {
         .name = "train", .job = "tune", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },
         .n_required = 1, .summary = "tune a model on instructions", .run = cmd_train,
         .about = "Trains the parameters that --method names and writes a run directory: "
@@ -230,28 +169,27 @@ const command commands[N_COMMANDS] = {
                     "pesc train -o run --resume --base ~/models/Yi-6B --data moved/train.jsonl\n"
                     "pesc train -c run/run.yaml -o again\n",
     },
-    [CMD_PLAN] = {
-        .name = "plan", .job = "look", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
-        .summary = "the memory and disk space that a run needs", .run = cmd_plan,
-        .about = "Takes the options of train and computes, from configuration and file "
-                 "headers alone, the memory of a run by part, whether it fits, the largest "
-                 "micro-batch that would fit, and the size of a checkpoint. Loads no weights.",
-        .examples = "pesc plan sparse --base-dtype nf4 --seq-len 2048\n"
-                    "pesc plan dense --method qlora --json\n",
+    {
+        .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
+        .keys = { "action", "inputs" }, .n_required = 1,
+        .actions = (const char *const[]){ "score", "select", "apply", NULL },
+        .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
+        .about = "score runs records of a task through a mixture of experts, up to the last "
+                 "router, and writes summary.json: for each layer and expert the fraction of "
+                 "all choices that fell on it (token) and its mean gate (gate), rounded to 4 "
+                 "decimals. select takes the best experts of each layer until their scores "
+                 "add up to --p, writes them as expert_cfg.json for train --method esft, and "
+                 "draws them (OUT with .svg and .png); with several summaries it takes the "
+                 "experts that any of the tasks uses, and shows how many they have in common. "
+                 "apply writes a model with an expert patch applied. Both files are those of "
+                 "ESFT, byte for byte.",
+        .examples = "pesc esft score ~/models/OLMoE --data law.jsonl -o scores/law\n"
+                    "pesc esft select scores/law --metric token --p 0.2 -o expert_cfg.json\n"
+                    "pesc esft select scores/law scores/intent --model ~/models/OLMoE -o both.json\n"
+                    "pesc esft score --from-logs expert_scores/law -o scores/law\n"
+                    "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n",
     },
-    [CMD_COST] = {
-        .name = "cost", .job = "look", .synopsis = "MODEL...", .keys = { "models" }, .n_required = 1,
-        .summary = "parameters, FLOP and bytes of models; --measure: time and memory", .run = cmd_cost,
-        .about = "Counts from configuration and file headers alone, by part: parameters, those that a "
-                 "token uses, those that train; FLOP of a token in inference and in training (matrix "
-                 "products of a sequence of --tokens tokens, 2 for each multiply-add); bytes of "
-                 "weights, activations and KV cache. A config.json alone is enough. With --measure "
-                 "each model is opened and run on random tokens. The picture compares the models.",
-        .examples = "pesc cost ~/models/Yi-6B yi-8x6b run\n"
-                    "pesc cost config.json --tokens 512 --base-dtype nf4 --compute-dtype bf16 --json\n"
-                    "pesc cost dense sparse --measure --device cuda -o costs\n",
-    },
-    [CMD_EVAL] = {
+    {
         .name = "eval", .job = "judge", .synopsis = "MODEL... --tasks TASK...", .keys = { "models" },
         .summary = "benchmarks, and loss and exact answers on held-out instructions", .run = cmd_eval,
         .about = "A task is a benchmark by name (--list prints them: mmlu, arc_easy, gsm8k, humaneval, "
@@ -273,7 +211,7 @@ const command commands[N_COMMANDS] = {
                     "pesc eval base --tasks mmlu --shots 5 --limit 100 --json\n"
                     "pesc eval --list\n",
     },
-    [CMD_ROUTES] = {
+    {
         .name = "routes", .job = "judge", .synopsis = "MODEL --data FILE...", .keys = { "model" },
         .summary = "which experts the tokens of each domain choose", .run = cmd_routes,
         .about = "Runs records through a sparse model and counts, for every layer and domain, "
@@ -291,7 +229,7 @@ const command commands[N_COMMANDS] = {
                     "pesc routes --over-time run -o analysis\n"
                     "pesc routes camelidae-8x7b --data code.jsonl maths.jsonl -n 500 -o analysis\n",
     },
-    [CMD_COMPARE] = {
+    {
         .name = "compare", .job = "judge", .synopsis = "MODEL OTHER --data FILE...",
         .keys = { "model", "other" }, .n_required = 2,
         .summary = "how two models differ on the same tokens, layer by layer", .run = cmd_compare,
@@ -304,7 +242,24 @@ const command commands[N_COMMANDS] = {
         .examples = "pesc compare ~/models/Yi-6B run --data test.jsonl\n"
                     "pesc compare pesc-run upcycled-run --data test.jsonl -n 100 -o analysis --json\n",
     },
-    [CMD_BENCH] = {
+    {
+        .name = "perplexity", .job = "judge", .synopsis = "MODEL [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "mean loss and perplexity of a text", .run = cmd_perplexity,
+        .about = "The text is cut into windows of --ctx tokens, each predicted from its own start. "
+                 "The loss is the mean over predicted tokens, in nats.",
+        .examples = "pesc perplexity ~/models/Yi-6B wiki.test.raw --ctx 2048\n",
+    },
+    {
+        .name = "logits", .job = "judge", .synopsis = "MODEL --ids FILE.json -o OUT.npy", .keys = { "model" },
+        .n_required = 1, .summary = "float32 logits of every position, as a NumPy file",
+        .run = cmd_logits,
+        .about = "For comparisons with other programs. The ids are a JSON array, or an object "
+                 "that has one under ids or input_ids. An array of arrays of the same length "
+                 "gives [sequences, positions, vocabulary].",
+        .examples = "echo '[1, 15, 27]' > ids.json\n"
+                    "pesc logits ~/models/Yi-6B --ids ids.json -o logits.npy\n",
+    },
+    {
         .name = "bench", .job = "judge", .synopsis = "MODEL | serve URL", .keys = { "model", "url" }, .n_required = 1,
         .summary = "tokens per second of a model, or MB/s of a tokenizer", .run = cmd_bench,
         .about = "Measures prefill of a prompt and then decode, token by token, or with "
@@ -318,16 +273,62 @@ const command commands[N_COMMANDS] = {
                     "pesc bench --text book.txt tokenizer.json --json\n"
                     "pesc bench serve http://127.0.0.1:8080 --rate 4 --requests 200\n",
     },
-    [CMD_DOCTOR] = {
-        .name = "doctor", .job = "start", .synopsis = "", .summary = "what this build and this machine have",
-        .run = cmd_doctor,
-        .about = "One line each: ok, missing or a note. With --kernels: the kernels of matrix products "
-                 "on the CPU and on a GPU, whether or not this machine has the hardware. Of two that "
-                 "serve the same product the one listed first computes it.",
-        .examples = "pesc doctor\n"
-                    "pesc doctor --kernels\n",
+    {
+        .name = "generate", .job = "use", .synopsis = "MODEL --prompt TEXT|--ids FILE.json", .keys = { "model" },
+        .n_required = 1, .summary = "one completion", .run = cmd_generate,
+        .about = "Continues a text and writes it while it is generated. With --json it writes "
+                 "one object at the end: ids (the new tokens), text, finish (stop, length or "
+                 "stopped), prompt_tokens and tokens_per_second.",
+        .examples = "pesc generate ~/models/Yi-6B --prompt 'Once upon a time' --max-tokens 100\n"
+                    "pesc generate model.gguf --ids ids.json --json\n"
+                    "pesc generate tiny -p 'Q:' -t 0.8 --top-p 0.95 --seed 3 --stop 'Q:'\n",
     },
-    [CMD_HELP] = {
+    {
+        .name = "chat", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "a conversation in the terminal", .run = cmd_chat,
+        .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D quits. A line "
+                 "that begins with / is a command: /reset, /system TEXT, /help, /quit. "
+                 "Without a terminal each line of standard input is one message. The text of "
+                 "messages never becomes a control token. The history of lines is kept "
+                 "between runs only if XDG_STATE_HOME is set.",
+        .examples = "pesc chat ~/models/Qwen2-7B-Instruct --system 'Answer in one sentence.'\n"
+                    "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
+    },
+    {
+        .name = "serve", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
+        .summary = "an HTTP server with the interface of OpenAI's", .run = cmd_serve,
+        .about = "Answers /v1/completions, /v1/chat/completions (also as streams), /v1/models, "
+                 "/tokenize, /detokenize, /tokenizer_info, /apply-template, /health and /metrics; "
+                 "docs/serve.md has the fields and errors. Requests run together in batches; the "
+                 "same request with the same seed gets the same tokens whatever else runs. Writes "
+                 "a line for each request to standard output. SIGTERM, SIGINT and SIGHUP let running requests end, for at most "
+                 "--drain seconds. There is no TLS: put a proxy in front where the network is not "
+                 "trusted.",
+        .examples = "pesc serve ~/models/Yi-6B\n"
+                    "pesc serve run --port 9000 --max-streams 16 --context 8192\n"
+                    "pesc serve base --lora law=runs/law --lora poems=runs/poems\n"
+                    "pesc serve olmoe --patch law=runs/law --patch poems=runs/poems\n"
+                    "pesc serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --log-json\n",
+    },
+    {
+        .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,
+        .about = "Writes the ids on one line, separated by spaces. Control tokens written in the "
+                 "text stay text unless --parse-special; BOS and EOS are added only with "
+                 "--add-special. Bytes that are not UTF-8 are read as U+FFFD.",
+        .examples = "echo -n 'Hello world' | pesc tokenize ~/models/Yi-6B\n"
+                    "pesc tokenize tokenizer.json book.txt --json\n"
+                    "pesc tokenize tokenizer.model --jsonl lines.jsonl\n",
+    },
+    {
+        .name = "detokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
+        .n_required = 1, .summary = "the text of token ids", .run = cmd_detokenize,
+        .about = "Writes the text as it is, without a newline of its own, so that detokenize "
+                 "is the inverse of tokenize.",
+        .examples = "echo 1 2 3 | pesc detokenize ~/models/Yi-6B\n"
+                    "pesc detokenize tokenizer.json ids.json --skip-special\n",
+    },
+    {
         .name = "help", .synopsis = "[COMMAND]", .keys = { "topic" },
         .summary = "explain a command", .run = cmd_help,
         .about = "The same text as --help; also the manual page, the reference pages and shell "
@@ -336,12 +337,14 @@ const command commands[N_COMMANDS] = {
                     "pesc help --man > pesc.1\n"
                     "source <(pesc help --completion bash)\n",
     },
-    [CMD_VERSION] = {
+    {
         .name = "version", .synopsis = "", .summary = "the version of pesc", .run = cmd_version,
         .about = "One line: pesc and its version.",
         .examples = "pesc version\n",
     },
+    { 0 },
 };
+/* clang-format on */
 
 /* Other words for help and version. */
 static const struct {
@@ -355,21 +358,22 @@ static const command *find_command(const char *word)
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcmp(word, aliases[i].word) == 0)
             word = aliases[i].name;
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(word, commands[i].name) == 0)
-            return &commands[i];
+    for (const command *c = commands; c->name; c++)
+        if (strcmp(word, c->name) == 0)
+            return c;
     return NULL;
 }
 
 pesc_status command_find(const char *word, const command **out)
 {
-    const char *names[N_COMMANDS];
+    const char *names[sizeof commands / sizeof *commands];
+    size_t n = 0;
     *out = find_command(word);
     if (*out)
         return PESC_OK;
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        names[i] = commands[i].name;
-    const char *near = opt_nearest(word, names, N_COMMANDS);
+    for (const command *c = commands; c->name; c++)
+        names[n++] = c->name;
+    const char *near = opt_nearest(word, names, n);
     return near ? out_fail(PESC_USAGE, "there is no command \"%s\"; did you mean %s?", word, near)
                 : out_fail(PESC_USAGE, "there is no command \"%s\"; `pesc` alone lists them", word);
 }

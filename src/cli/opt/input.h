@@ -14,4 +14,7 @@ pesc_status input_read(const char *path, char **text, size_t *n);
 typedef pesc_status (*input_line_fn)(void *ud, const char *line, size_t n, size_t number);
 pesc_status input_lines(const char *text, size_t n, input_line_fn each, void *ud);
 
+/* A whole number, read strictly: n bytes of text, all of them digits. */
+bool input_int(const char *text, size_t n, int64_t min, int64_t max, int64_t *out);
+
 #endif

@@ -1,7 +1,7 @@
 #include "cli/opt/open.h"
 
 #include "cli/command.h"
-#include "cli/opt/digits.h"
+#include "cli/opt/input.h"
 #include "cli/show/progress.h"
 
 #include <limits.h>
@@ -17,7 +17,7 @@ static pesc_status device_name(const options *o, open_name out)
     const char *d = o->device;
     int64_t i;
     bool cpu = strcmp(d, "cpu") == 0;
-    bool numbered = strncmp(d, "cuda:", 5) == 0 && num_int(d + 5, strlen(d + 5), 0, 1023, &i);
+    bool numbered = strncmp(d, "cuda:", 5) == 0 && input_int(d + 5, strlen(d + 5), 0, 1023, &i);
     if (!cpu && !numbered && strcmp(d, "cuda") != 0)
         return out_fail(PESC_USAGE, "%s: --device: found \"%s\", expected cpu, cuda or cuda:i",
                         o->cmd->name, d);

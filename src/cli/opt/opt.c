@@ -2,12 +2,40 @@
 
 #include "cli/command.h"
 
+#include <pesc/option_rows.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- rows ---- */
+
+#define STRUCT options
+#define WHICH (pesc_option_struct) OPT_OWN
+
+static const pesc_option command_rows[] = { COMMAND_ROWS(ROW, ROW) };
+static const pesc_option common_rows[] = { COMMON_ROWS(ROW, ROW) };
+
+const pesc_option *opt_rows(size_t *n)
+{
+    static pesc_option *all;
+    static size_t count;
+    if (!all) {
+        size_t n_library, first = sizeof command_rows / sizeof *command_rows;
+        const pesc_option *library = pesc_option_rows(&n_library);
+        count = first + n_library + sizeof common_rows / sizeof *common_rows;
+        all = malloc(count * sizeof *all);
+        if (!all)
+            abort(); /* nothing can be parsed, and nothing has begun */
+        memcpy(all, command_rows, sizeof command_rows);
+        memcpy(all + first, library, n_library * sizeof *all);
+        memcpy(all + first + n_library, common_rows, sizeof common_rows);
+    }
+    if (n)
+        *n = count;
+    return all;
+}
 
 static const struct {
     size_t at, size;
@@ -46,15 +74,18 @@ void *opt_struct(options *o, const pesc_option *row)
     return (char *)o + structs[row->of].at;
 }
 
-bool opt_applies(const pesc_option *row, const command *c)
+bool opt_lists(const char *words, const char *word)
 {
-    size_t n = strlen(c->name);
-    if (strcmp(row->commands, "*") == 0)
-        return true;
-    for (const char *p = row->commands; *p; p += strcspn(p, " "), p += *p == ' ')
-        if (strcspn(p, " ") == n && strncmp(p, c->name, n) == 0)
+    size_t n = strlen(word);
+    for (const char *p = words; *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == n && strncmp(p, word, n) == 0)
             return true;
     return false;
+}
+
+static bool opt_applies(const pesc_option *row, const command *c)
+{
+    return strcmp(row->commands, "*") == 0 || opt_lists(row->commands, c->name);
 }
 
 size_t opt_index(const pesc_option *row)
@@ -71,14 +102,6 @@ const pesc_option *opt_next(const command *c, const pesc_option *row)
         if (opt_applies(row, c))
             return row;
     return NULL;
-}
-
-const pesc_option *opt_next_of(const command *c, const pesc_option *row, pesc_option_group group)
-{
-    do
-        row = opt_next(c, row);
-    while (row && row->flags >> PESC_OPTION_GROUP != group);
-    return row;
 }
 
 const char *opt_group_title(pesc_option_group group)

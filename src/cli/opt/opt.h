@@ -45,10 +45,7 @@ const pesc_option *opt_rows(size_t *n);
 /* The rows that a command takes: start with NULL; NULL after the last. Rows of positional arguments
  * are among them. */
 const pesc_option *opt_next(const command *c, const pesc_option *row);
-/* The same of one group. */
-const pesc_option *opt_next_of(const command *c, const pesc_option *row, pesc_option_group group);
 const char *opt_group_title(pesc_option_group group);
-bool opt_applies(const pesc_option *row, const command *c);
 /* The row of a key, or NULL. */
 const pesc_option *opt_find(const command *c, const char *key);
 bool opt_given(const options *o, const char *key);
@@ -80,6 +77,9 @@ typedef enum opt_spelling { OPT_AS_FLAG, OPT_AS_KEY } opt_spelling;
 /* Fails: `word` is no option of the command. Says what it is called here, or suggests the nearest
  * name, in the same spelling. */
 pesc_status opt_unknown(const options *o, const char *word, const char *where, opt_spelling as);
+
+/* Whether a word is one of `words`, which are separated by spaces. */
+bool opt_lists(const char *words, const char *word);
 
 /* The candidate nearest to word, or NULL when none is near. */
 const char *opt_nearest(const char *word, const char *const *candidates, size_t n);

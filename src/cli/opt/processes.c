@@ -1,7 +1,7 @@
 #include "cli/opt/processes.h"
 
 #include "cli/command.h"
-#include "cli/opt/digits.h"
+#include "cli/opt/input.h"
 #include "cli/show/progress.h"
 
 #include <arpa/inet.h>
@@ -196,7 +196,7 @@ static void divide_cores(options *o)
     for (size_t i = 0; i < sizeof names / sizeof *names && here == 1; i++) {
         const char *text = getenv(names[i]);
         if (text)
-            num_int(text, strlen(text), 1, 1 << 20, &here);
+            input_int(text, strlen(text), 1, 1 << 20, &here);
     }
     int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (o->threads == 0 && here > 1 && cores > 0)

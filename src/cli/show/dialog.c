@@ -1,5 +1,7 @@
 #include "cli/show/dialog.h"
 
+#include "cli/show/progress.h"
+
 #include <jansson.h>
 
 #include <errno.h>
@@ -197,4 +199,27 @@ void dialog_close(dialog *d)
     dialog_cut(d, 0);
     free(d->messages);
     free(d->stops);
+}
+
+/* ---- answers ---- */
+
+bool dialog_emit(void *ud, const char *text, size_t n)
+{
+    (void)ud;
+    progress_clear();
+    out_write(text, n);
+    return fflush(stdout) == 0;
+}
+
+void dialog_json(const pesc_generation *g)
+{
+    out_begin(NULL, '{');
+    out_ids("ids", g->ids, g->n_ids);
+    out_string("text", g->text ? g->text : "", g->n_text);
+    out_fields("finish=%s prompt_tokens=%ld", g->finish, g->n_prompt);
+    /* the first token comes from prefill, the others from decode */
+    out_fields("tokens_per_second=%.6g prefill_seconds=%.6g decode_seconds=%.6g",
+               g->n_ids > 1 ? (double)(g->n_ids - 1) / g->decode_seconds : 0, g->prefill_seconds,
+               g->decode_seconds);
+    out_end();
 }

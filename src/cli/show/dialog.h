@@ -33,4 +33,8 @@ pesc_status dialog_save(const dialog *d, const char *path);
 /* Replaces the messages by those of such a file; a file that is refused changes nothing. */
 pesc_status dialog_load(dialog *d, const char *path);
 
+/* A pesc_text_fn: writes and flushes the text, so that it is visible before the next token. */
+bool dialog_emit(void *ud, const char *text, size_t n);
+void dialog_json(const pesc_generation *g);
+
 #endif

@@ -1,5 +1,7 @@
 #include "cli/show/out.h"
 
+#include <utf8proc.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -17,40 +19,13 @@ static struct {
     bool comma, whole;
 } json;
 
-/* Length of the valid UTF-8 character at s, or 0. */
-static size_t utf8_at(const unsigned char *s, size_t n)
+/* Length of the valid UTF-8 character at s, or 0; *cp: its code point. */
+static size_t utf8_at(const unsigned char *s, size_t n, uint32_t *cp)
 {
-    static const struct {
-        unsigned char first, last; /* lead bytes */
-        unsigned char low, high;   /* allowed second byte: no overlong form, no surrogate */
-        size_t length;
-    } forms[] = {
-        { 0x00, 0x7F, 0, 0, 1 },       { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
-        { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
-        { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (s[0] < forms[i].first || s[0] > forms[i].last)
-            continue;
-        if (n < forms[i].length)
-            return 0;
-        if (forms[i].length > 1 && (s[1] < forms[i].low || s[1] > forms[i].high))
-            return 0;
-        for (size_t k = 2; k < forms[i].length; k++)
-            if ((s[k] & 0xC0) != 0x80)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
-
-static uint32_t code_point(const unsigned char *s, size_t length)
-{
-    static const unsigned char lead[5] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
-    uint32_t cp = s[0] & lead[length];
-    for (size_t k = 1; k < length; k++)
-        cp = cp << 6 | (s[k] & 0x3F);
-    return cp;
+    utf8proc_int32_t found = 0;
+    utf8proc_ssize_t length = utf8proc_iterate(s, n < 4 ? (utf8proc_ssize_t)n : 4, &found);
+    *cp = length > 0 ? (uint32_t)found : 0;
+    return length > 0 ? (size_t)length : 0;
 }
 
 /* Whether a character controls a terminal: C0, DEL, C1. */
@@ -81,8 +56,8 @@ static void write_visible(FILE *f, const char *text, size_t n, manner how)
 {
     const unsigned char *s = (const unsigned char *)text;
     for (size_t i = 0, length; i < n; i += length) {
-        length = utf8_at(s + i, n - i);
-        uint32_t cp = length ? code_point(s + i, length) : 0;
+        uint32_t cp;
+        length = utf8_at(s + i, n - i, &cp);
         bool shown =
             how == AS_SENTENCE ? !is_hidden(cp) : s[i] == '\n' || s[i] == '\t' || !is_control(cp);
         if (length && shown) {
@@ -146,10 +121,7 @@ int out_report(pesc_status s, bool as_json)
         json.depth = 0; /* end the document that was being written */
         json.comma = false;
         out_begin(NULL, '{');
-        out_begin("error", '{');
-        out_int("code", code);
-        out_text("message", text);
-        out_end();
+        out_object("error", "code=%d message=%s", code, text);
         out_end();
         fflush(stdout);
     }
@@ -190,7 +162,8 @@ static void write_quoted(const char *text, size_t n)
     const unsigned char *s = (const unsigned char *)text;
     putchar('"');
     for (size_t i = 0, length; i < n; i += length) {
-        length = utf8_at(s + i, n - i);
+        uint32_t cp;
+        length = utf8_at(s + i, n - i, &cp);
         const char *name = length == 1 && s[i] ? strchr(named, s[i]) : NULL;
         if (!length) {
             fputs("\xEF\xBF\xBD", stdout);
@@ -198,8 +171,8 @@ static void write_quoted(const char *text, size_t n)
         } else if (name) {
             putchar('\\');
             putchar(names[name - named]);
-        } else if (is_control(code_point(s + i, length))) {
-            printf("\\u%04x", length == 1 ? s[i] : s[i + 1]);
+        } else if (is_control(cp)) {
+            printf("\\u%04x", cp);
         } else {
             fwrite(s + i, 1, length, stdout);
         }
@@ -312,6 +285,51 @@ void out_ids(const char *key, const int32_t *ids, size_t n)
     for (size_t i = 0; i < n; i++)
         out_int(NULL, ids[i]);
     out_end();
+}
+
+static void write_field(const char *key, const char *conversion, size_t n, va_list *values)
+{
+    switch (conversion[n - 1]) {
+    case 's':
+        out_text(key, va_arg(*values, const char *));
+        break;
+    case 'g':
+        (n > 1 ? out_measure : out_real)(key, va_arg(*values, double));
+        break;
+    default:
+        out_int(key, n > 1 ? va_arg(*values, int64_t) : va_arg(*values, int));
+    }
+}
+
+static void write_fields(const char *format, va_list *values)
+{
+    char key[48];
+    while (*format) {
+        size_t n_key = strcspn(format, "=");
+        const char *conversion = format + n_key + 2; /* after "=%" */
+        size_t n = strcspn(conversion, " ");
+        snprintf(key, sizeof key, "%.*s", (int)n_key, format);
+        write_field(key, conversion, n, values);
+        format = conversion + n + (conversion[n] == ' ');
+    }
+}
+
+void out_fields(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    write_fields(format, &values);
+    va_end(values);
+}
+
+void out_object(const char *key, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    out_begin(key, '{');
+    write_fields(format, &values);
+    out_end();
+    va_end(values);
 }
 
 /* ---- numbers for people ---- */

@@ -48,6 +48,11 @@ void out_real(const char *key, double v);
 void out_measure(const char *key, double v); /* six digits, for times and rates */
 void out_bool(const char *key, bool v);
 void out_ids(const char *key, const int32_t *ids, size_t n);
+/* Fields of the open object: "name=%s loss=%g seconds=%.6g step=%ld", values as for printf(); %.6g
+ * is out_measure(). */
+void out_fields(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* An object of such fields alone. */
+void out_object(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "13.5 GB", "6.74 B", "14.6 G": for people. The buffer is the caller's. */
 typedef char out_number[32];
