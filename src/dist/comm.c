@@ -146,7 +146,7 @@ int32_t pesc_comm_local_rank(const pesc_comm *c)
 
 const char *pesc_comm_host(const pesc_comm *c)
 {
-    return c ? c->all.who[c->at.rank].host : "";
+    return c ? c->all.members[c->at.rank].host : "";
 }
 
 /* ---- collectives ---- */
@@ -266,7 +266,7 @@ pesc_status comm_agree_status(comm *c, const char *what, pesc_status own)
         if (all[r].status != PESC_OK)
             s = own != PESC_OK ? fail(own, "%s", mine->text)
                                : fail((pesc_status)all[r].status, "rank %d (%.63s): %.1019s", r,
-                                      c->all.who[r].host, all[r].text);
+                                      c->all.members[r].host, all[r].text);
     mem_free(all);
     return s;
 }

@@ -65,21 +65,21 @@ static message beat(heartbeat *l)
 }
 
 /* A process that does not read will be noticed as silent. */
-static void tell(const peer *p, const message *m)
+static void send_to(const peer *p, const message *m)
 {
     if (p->fd >= 0 && !p->gone)
         (void)!send(p->fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void tell_all(heartbeat *l, const message *m)
+static void send_to_all(heartbeat *l, const message *m)
 {
     for (int32_t r = 0; r < l->at.size; r++)
-        tell(&l->peers[r], m);
+        send_to(&l->peers[r], m);
 }
 
 /* ---- the verdict ---- */
 
-static void conclude(heartbeat *l, const char *text)
+static void report_lost(heartbeat *l, const char *text)
 {
     const char *what = l->what;
     if (l->lost)
@@ -95,20 +95,20 @@ static void conclude(heartbeat *l, const char *text)
 }
 
 /* Rank 0 tells the others first: its own callback may end the process. */
-static void pronounce(heartbeat *l, const char *text)
+static void declare_lost(heartbeat *l, const char *text)
 {
     message m = { .kind = LOST };
     snprintf(m.text, sizeof m.text, "%s", text);
     if (l->at.rank == 0 && !l->lost)
-        tell_all(l, &m);
-    conclude(l, text);
+        send_to_all(l, &m);
+    report_lost(l, text);
 }
 
-static void lose(heartbeat *l, int32_t rank, const char *how)
+static void declare_rank_lost(heartbeat *l, int32_t rank, const char *how)
 {
     char text[SENTENCE];
-    snprintf(text, sizeof text, "rank %d (%.63s) %s", rank, l->m->who[rank].host, how);
-    pronounce(l, text);
+    snprintf(text, sizeof text, "rank %d (%.63s) %s", rank, l->m->members[rank].host, how);
+    declare_lost(l, text);
     l->peers[rank].gone = true;
 }
 
@@ -125,7 +125,7 @@ static void hear(heartbeat *l, int32_t rank, const message *m)
         p->count = m->count;
         break;
     case LOST:
-        conclude(l, m->text);
+        report_lost(l, m->text);
         break;
     case FAILED:
         p->verdict_at = clock_seconds() + HEARTBEAT_GRACE;
@@ -146,7 +146,7 @@ static void receive(heartbeat *l, int32_t rank)
         return;
     if (n <= 0) {
         if (!p->gone)
-            lose(l, rank, "has died: its connection is closed");
+            declare_rank_lost(l, rank, "has died: its connection is closed");
         p->fd = -1; /* the rendezvous closes it */
         return;
     }
@@ -187,25 +187,25 @@ static bool anyone_left(const heartbeat *l)
     return false;
 }
 
-static void look(heartbeat *l, double now)
+static void check_peers(heartbeat *l, double now)
 {
     char how[SENTENCE];
     for (int32_t r = 0; r < l->at.size && !l->lost; r++) {
         const peer *p = &l->peers[r];
         if (p->verdict_at > 0 && now >= p->verdict_at) {
             snprintf(how, sizeof how, "%s", p->why);
-            lose(l, r, how);
+            declare_rank_lost(l, r, how);
         } else if (p->fd >= 0 && !p->gone && now - p->heard > l->silence) {
             snprintf(how, sizeof how,
                      "has not been heard of for %.0f s: it is stopped, or its machine is down",
                      l->silence);
-            lose(l, r, how);
+            declare_rank_lost(l, r, how);
         }
     }
     int32_t late = l->lost ? -1 : find_late(l, now);
     if (late >= 0) {
         snprintf(how, sizeof how, "has kept the others waiting for %d s", HEARTBEAT_LATE);
-        lose(l, late, how);
+        declare_rank_lost(l, late, how);
     }
 }
 
@@ -217,16 +217,16 @@ static bool leave(heartbeat *l, double *until)
     if (*until == 0) {
         snprintf(m.text, sizeof m.text, "%.380s", l->failure);
         if (m.kind == DONE || l->at.rank != 0)
-            tell_all(l, &m);
+            send_to_all(l, &m);
         *until = m.kind == DONE || l->at.rank != 0 ? now : now + HEARTBEAT_GRACE;
     }
     if (now < *until && anyone_left(l))
         return false;
     if (m.kind == FAILED && l->at.rank == 0 && anyone_left(l) && !l->lost) {
         m = (message){ .kind = LOST };
-        snprintf(m.text, sizeof m.text, "rank 0 (%.63s) failed: %.300s", l->m->who[0].host,
+        snprintf(m.text, sizeof m.text, "rank 0 (%.63s) failed: %.300s", l->m->members[0].host,
                  l->failure);
-        tell_all(l, &m);
+        send_to_all(l, &m);
     }
     return true;
 }
@@ -249,11 +249,11 @@ static void *watch(void *arg)
             break;
         if (now >= next) {
             message m = beat(l);
-            tell_all(l, &m);
+            send_to_all(l, &m);
             next = now + 1;
         }
         if (!l->leaving)
-            look(l, now);
+            check_peers(l, now);
         if (p[l->at.size].revents) {
             char byte;
             (void)!read(l->wake[0], &byte, 1);
@@ -330,5 +330,6 @@ pesc_status heartbeat_explain(heartbeat *l, int32_t rank)
         TRY(heartbeat_check(l));
         poll(NULL, 0, 20);
     }
-    return fail(PESC_LOST, "the connection to rank %d (%.63s) broke", rank, l->m->who[rank].host);
+    return fail(PESC_LOST, "the connection to rank %d (%.63s) broke", rank,
+                l->m->members[rank].host);
 }

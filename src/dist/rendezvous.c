@@ -40,7 +40,7 @@ static hello introduce(const launch *l, int32_t port)
     return h;
 }
 
-static void enter(rendezvous_entry *e, const hello *h, const char *address)
+static void set_member(rendezvous_entry *e, const hello *h, const char *address)
 {
     snprintf(e->host, sizeof e->host, "%.63s", h->host);
     snprintf(e->address, sizeof e->address, "%.63s", address);
@@ -82,13 +82,13 @@ static pesc_status admit(rendezvous *m, const launch *l, int fd)
         return fail(PESC_USAGE, "%s", w.why);
     }
     socket_peer(fd, address);
-    enter(&m->who[h.rank], &h, address);
+    set_member(&m->members[h.rank], &h, address);
     m->line[h.rank] = fd;
     return PESC_OK;
 }
 
 /* Rank 0 gives up and sends the reason to the ranks that wait. */
-static void dismiss(const rendezvous *m, int32_t size, pesc_status st)
+static void refuse_all(const rendezvous *m, int32_t size, pesc_status st)
 {
     welcome w = { .refused = (int32_t)st };
     snprintf(w.why, sizeof w.why, "%.250s", pesc_last_error());
@@ -127,16 +127,16 @@ static pesc_status gather(rendezvous *m, const launch *l, int gate)
     hello me = introduce(l, 0);
     pesc_status st = admit_all(m, l, gate);
     if (st != PESC_OK) {
-        dismiss(m, l->size, st);
+        refuse_all(m, l->size, st);
         return st;
     }
     socket_own(m->line[1], address);
     TRY(socket_listen(&m->listening, address, &me.port));
-    enter(&m->who[0], &me, address);
+    set_member(&m->members[0], &me, address);
     /* One that has died since it came is for the heartbeat, which tells all who it was. */
     for (int32_t r = 1; r < l->size; r++)
         if (socket_send(m->line[r], &w, sizeof w, 10) == PESC_OK)
-            (void)socket_send(m->line[r], m->who, (size_t)l->size * sizeof *m->who, 10);
+            (void)socket_send(m->line[r], m->members, (size_t)l->size * sizeof *m->members, 10);
     return PESC_OK;
 }
 
@@ -154,18 +154,18 @@ static pesc_status join(rendezvous *m, const launch *l)
         return fail(PESC_LOST, "rank 0 (%s) has not answered: it has ended or stopped", l->master);
     if (w.refused)
         return fail((pesc_status)w.refused, "%.251s", w.why);
-    TRY(socket_receive(m->line[0], m->who, (size_t)l->size * sizeof *m->who, 10));
-    socket_peer(m->line[0], m->who[0].address);
+    TRY(socket_receive(m->line[0], m->members, (size_t)l->size * sizeof *m->members, 10));
+    socket_peer(m->line[0], m->members[0].address);
     return PESC_OK;
 }
 
 pesc_status rendezvous_open(rendezvous *m, const launch *l, int gate)
 {
     *m = (rendezvous){ .listening = -1 };
-    m->who = mem_zalloc((size_t)l->size, sizeof *m->who);
+    m->members = mem_zalloc((size_t)l->size, sizeof *m->members);
     m->line = mem_alloc((size_t)l->size, sizeof *m->line);
-    if (!m->who || !m->line)
-        return fail_nomem("the processes of a run", (size_t)l->size * sizeof *m->who);
+    if (!m->members || !m->line)
+        return fail_nomem("the processes of a run", (size_t)l->size * sizeof *m->members);
     for (int32_t i = 0; i < l->size; i++)
         m->line[i] = -1;
     return l->rank == 0 ? gather(m, l, gate) : join(m, l);
@@ -177,6 +177,6 @@ void rendezvous_close(rendezvous *m, int32_t size)
         socket_close(m->line[i]);
     socket_close(m->listening);
     mem_free(m->line);
-    mem_free(m->who);
+    mem_free(m->members);
     *m = (rendezvous){ .listening = -1 };
 }

@@ -21,7 +21,7 @@ typedef struct rendezvous_entry {
 } rendezvous_entry;
 
 typedef struct rendezvous {
-    rendezvous_entry *who; /* [size] */
+    rendezvous_entry *members; /* [size] */
     int *line;     /* [size]: rank 0 has a connection to each rank, the others one to rank 0 */
     int listening; /* for connections between any two ranks */
 } rendezvous;

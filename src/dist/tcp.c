@@ -37,10 +37,11 @@ typedef struct tcp {
 static pesc_status connect_all(tcp *t, const rendezvous *m)
 {
     for (int32_t r = 0; r < t->rank; r++) {
-        TRY(socket_connect(&t->fd[r], m->who[r].address, m->who[r].port, rendezvous_seconds()));
+        TRY(socket_connect(&t->fd[r], m->members[r].address, m->members[r].port,
+                           rendezvous_seconds()));
         if (socket_send(t->fd[r], &t->rank, sizeof t->rank, 10) != PESC_OK)
             return fail(PESC_LOST, "rank %d (%s) has ended while the processes met", r,
-                        m->who[r].host);
+                        m->members[r].host);
     }
     for (int32_t left = t->size - 1 - t->rank; left > 0;) {
         int fd;
