@@ -65,16 +65,16 @@ static bool is_ours(const evaluation *e, uint64_t index)
 
 /* A record as a question. Its last run of trained tokens is the answer, everything before that the
  * prompt; the end token after the answer belongs to it but is not part of its text. */
-typedef struct asked {
+typedef struct prompt_answer {
     const int32_t *ids, *labels;
     size_t n, first, end; /* the answer: ids[first..end) */
-} asked;
+} prompt_answer;
 
-static pesc_status read_record(evaluation *e, uint64_t index, asked *q)
+static pesc_status read_record(evaluation *e, uint64_t index, prompt_answer *q)
 {
     sequence whole;
     TRY(dataset_whole(e->data, index, &whole));
-    *q = (asked){ .ids = whole.ids, .labels = whole.labels, .n = (size_t)whole.n };
+    *q = (prompt_answer){ .ids = whole.ids, .labels = whole.labels, .n = (size_t)whole.n };
     q->end = q->n;
     while (q->end > 0 && q->labels[q->end - 1] < 0)
         q->end--;
@@ -84,13 +84,13 @@ static pesc_status read_record(evaluation *e, uint64_t index, asked *q)
     return PESC_OK;
 }
 
-static bool can_ask(const evaluation *e, const asked *q)
+static bool can_ask(const evaluation *e, const prompt_answer *q)
 {
     return e->s->model->tok && q->first > 0 && q->first < q->end &&
            !(q->first == 1 && q->ids[0] == tokenizer_bos(e->s->model->tok));
 }
 
-static int32_t answer_limit(const evaluation *e, const asked *q)
+static int32_t answer_limit(const evaluation *e, const prompt_answer *q)
 {
     size_t n = q->end - q->first;
     return (int32_t)(e->opt->max_tokens ? (size_t)e->opt->max_tokens : n + n / 2 + MORE_TOKENS);
@@ -115,7 +115,7 @@ static pesc_status domain_of(evaluation *e, uint64_t index, size_t *number)
 /* A label is at its own position; a target is at the position that predicts it. */
 static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
 {
-    asked q;
+    prompt_answer q;
     size_t number;
     e->domain[index] = NOT_CHOSEN;
     TRY(domain_of(e, index, &number));
@@ -207,7 +207,7 @@ static void show(const evaluation *e, uint64_t index, str texts[3])
 /* The texts of a record, the third of which is the answer that it was given. */
 static pesc_status judge_answer(evaluation *e, uint64_t index, str texts[3])
 {
-    asked r;
+    prompt_answer r;
     TRY(read_record(e, index, &r));
     TRY(text_of(e, r.ids, r.first, &texts[0]));
     TRY(text_of(e, r.ids + r.first, r.end - r.first, &texts[1]));
@@ -246,7 +246,7 @@ static pesc_status take_token(void *ud, int32_t id, bool *more)
 /* Adds the next question, if there is one. */
 static pesc_status ask_next(evaluation *e, scheduler *s, question *q)
 {
-    asked r;
+    prompt_answer r;
     for (; e->next < e->n_records; e->next++) {
         if (e->domain[e->next] == NOT_CHOSEN || !is_ours(e, e->next))
             continue;
@@ -348,7 +348,7 @@ static pesc_status show_all(evaluation *e)
 {
     for (uint64_t i = 0; e->answers && peers_lead(e->peers) && i < e->n_records; i++) {
         str texts[3] = { 0 };
-        asked r;
+        prompt_answer r;
         if (e->domain[i] == NOT_CHOSEN || !e->outcomes[i].asked)
             continue;
         pesc_status s = read_record(e, i, &r);
