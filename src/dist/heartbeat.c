@@ -49,7 +49,7 @@ struct heartbeat {
     bool running;
     atomic_int leaving; /* 1: done, 2: failed with `failure` */
     char failure[SENTENCE];
-    _Atomic(const char *) what; /* the collective at hand; NULL: none */
+    _Atomic(const char *) what; /* the current collective; NULL: none */
     _Atomic double entered;     /* when it began */
     atomic_llong count;
     atomic_bool lost;

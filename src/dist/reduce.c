@@ -34,9 +34,9 @@ typedef struct reduction {
     void *memory;
     double delay; /* seconds */
 
-    /* of the step at hand */
+    /* of the current step */
     int32_t sent;             /* by groups: rounds of segments that were handed over */
-    int32_t round, stage;     /* by rounds: at hand */
+    int32_t round, stage;     /* by rounds: the current ones */
     int64_t taken[2];         /* by rounds: buckets up to the last stage with an even, odd number */
     int64_t buckets, counted; /* handed over, and those whose time was counted */
     bucket jobs[TRAFFIC_BUCKETS]; /* bucket i is in place i % TRAFFIC_BUCKETS */

@@ -17,13 +17,13 @@ enum { TIMES = 3 };
 
 typedef struct bench {
     pesc_model *m;
-    pesc_cost_run *run; /* the one at hand */
+    pesc_cost_run *run; /* the current one */
     uint64_t before;    /* memory in use before the model was opened */
     train_spec spec;
     expertcfg own;
     params *params; /* NULL before the first training step */
     optimizer *optim;
-    /* of the run at hand */
+    /* of the current run */
     int32_t n, n_seqs; /* tokens of a sequence; sequences */
     int32_t *ids;      /* [n_seqs, n + 1] */
     token_seq *seqs;

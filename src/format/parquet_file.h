@@ -138,7 +138,7 @@ pesc_status pq_damaged(const parquet *p, const char *what);
 pesc_status pq_refused(const parquet *p, const char *what);
 pesc_status pq_fail(const parquet *p, int32_t leaf, uint64_t at, const char *why);
 
-/* The list of SchemaElements, the field at hand, as p's nodes and leaves. */
+/* The list of SchemaElements, the current field, as p's nodes and leaves. */
 pesc_status pq_schema_read(parquet *p, thrift *t, const thrift_field *f);
 
 /* Bytes that are left to decode. */

@@ -8,7 +8,7 @@
 
 enum { NODES_MAX = 1 << 21 }; /* JSON values of a row */
 
-/* Where a column is in the row at hand. */
+/* Where a column is in the current row. */
 typedef struct cursor {
     pq_chunk *chunk;
     size_t place; /* index of the page */
@@ -95,7 +95,7 @@ static uint8_t def_of(const cursor *at)
     return at->page->def ? at->page->def[at->entry] : 0;
 }
 
-/* Moves past the entry at hand. */
+/* Moves past the current entry. */
 static void take(assembly *a, int32_t leaf)
 {
     cursor *at = &a->at[leaf];
@@ -201,7 +201,7 @@ static json_t *make_list(assembly *a, const pq_node *n)
     return list;
 }
 
-/* The value of a node, from the entries at hand; NULL after a failure. */
+/* The value of a node, from the current entries; NULL after a failure. */
 static json_t *make(assembly *a, int32_t node)
 {
     const pq_node *n = &a->p->nodes[node];

@@ -45,7 +45,7 @@ typedef struct thrift_field {
  * its value. */
 bool thrift_next(thrift *t, thrift_field *f);
 
-/* The value of the field at hand. A value of another type than expected is a failure. */
+/* The value of the current field. A value of another type than expected is a failure. */
 int64_t thrift_int(thrift *t, const thrift_field *f);
 bool thrift_bool(thrift *t, const thrift_field *f);
 const char *thrift_binary(thrift *t, const thrift_field *f, size_t *n);

@@ -10,7 +10,7 @@ struct sampling {
     sampler **samplers; /* [threads of the pool] */
     float *copy; /* logits in pinned host memory; NULL where the device has them in the host's */
     size_t cap_rows;    /* of the copy */
-    sampling_row *rows; /* the draws at hand */
+    sampling_row *rows; /* the current draws */
 };
 
 static pesc_status open_samplers(sampling *s)

@@ -14,7 +14,7 @@ static int32_t sparse_layers(const model_shape *m)
     return n;
 }
 
-/* ---- the tokens and the layer at hand ---- */
+/* ---- the tokens and the current layer ---- */
 
 static pesc_status set_micro_batch(pass *p, const train_input *in)
 {
@@ -32,7 +32,7 @@ static pesc_status set_micro_batch(pass *p, const train_input *in)
     return PESC_OK;
 }
 
-/* Makes a layer the one at hand: its slot and what it keeps. */
+/* Makes a layer the current one: its slot and what it keeps. */
 static void select_layer(pass *p, int32_t layer)
 {
     const layer_plan *plan = &p->train->layers[layer];
@@ -156,7 +156,7 @@ static void loss_chunks(const pass *p)
 
 /* ---- backward: PHASE_RECOMPUTE and PHASE_BACKWARD, layer by layer ---- */
 
-/* Completes what backward reads of the layer at hand, by what the layer has kept. */
+/* Completes what backward reads of the current layer, by what the layer has kept. */
 static void recover_activations(pass *p, int32_t layer)
 {
     p->phase = PHASE_RECOMPUTE;

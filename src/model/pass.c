@@ -248,7 +248,7 @@ static int32_t find_spans(pass *p, const token_seq *seqs, int32_t n_seqs)
     return n;
 }
 
-/* Lays out the host arrays for the tokens at hand. */
+/* Lays out the host arrays for the current tokens. */
 static void place_inputs(pass *p, pass_sizes z)
 {
     arena a = { .base = p->host_memory, .size = SIZE_MAX };

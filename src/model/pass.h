@@ -1,7 +1,7 @@
 /* pass: the inside of model.h's pass: the tokens of one forward and the memory it runs in.
  *
  * The layout depends on the number of tokens alone and grows with it. pass_open() measures it at
- * the limits and takes that much; pass_set() lays out the same span anew for the tokens at hand, so
+ * the limits and takes that much; pass_set() lays out the same span anew for the current tokens, so
  * every tensor has exactly the shape of this forward and nothing is cut or allocated later.
  *
  * What training needs beside it is in train_state.h. The layers' code is the same for all phases;
@@ -70,7 +70,7 @@ struct pass {
     residual stream;
     tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
     tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of served adapters */
-    block_acts acts;       /* activations of the layer at hand */
+    block_acts acts;       /* activations of the current layer */
     tensor last, last_h;   /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;         /* f32 [n_out,V]; training: of a chunk of rows */
     train_state *train;    /* NULL: inference */

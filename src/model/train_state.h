@@ -1,7 +1,7 @@
 /* train_state: what a pass has for training beside what inference needs: the slots of activations
  * with the plan of what each layer keeps, the gradients on their way down, and the loss.
  *
- * Like all of a pass it is laid out for the tokens at hand, in the pass' one span of memory. */
+ * Like all of a pass it is laid out for the current tokens, in the pass' one span of memory. */
 #ifndef PESC_MODEL_TRAIN_STATE_H
 #define PESC_MODEL_TRAIN_STATE_H
 
@@ -33,7 +33,7 @@ typedef struct train_state {
     layer_plan *layers; /* [n_layers]: what each layer keeps, and its slot */
     block_acts *slots;  /* [recompute_slots()] */
     tensor inputs;      /* f32 [n_layers - first, T, C]: of each layer that backward reaches */
-    layer_keep keep;    /* of the layer at hand */
+    layer_keep keep;    /* of the current layer */
 
     rng_key key;            /* of the dropout masks of this micro-batch */
     tensor dropped;         /* [T, plan.dropout_width]: a LoRA's input with dropout */

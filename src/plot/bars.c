@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct layout {
-    double left, top, length, height, max; /* left: of the chart at hand */
+    double left, top, length, height, max; /* left: of the current chart */
 } layout;
 
 static size_t panels_of(const pesc_bars *p)

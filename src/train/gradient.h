@@ -64,10 +64,10 @@ typedef struct gradient {
     void *memory;
     size_t bytes;
 
-    /* of the step at hand */
+    /* of the current step */
     bool train;      /* false: losses alone are computed */
     int32_t micros;  /* of all processes */
-    int32_t micro;   /* at hand */
+    int32_t micro;   /* the current one */
     int64_t group;   /* and its group; -1: none was computed yet */
     int32_t waiting; /* partial sums in use */
 } gradient;
@@ -117,7 +117,7 @@ pesc_status gradient_begin(gradient *g, int32_t micros, bool train, micro_range 
  * params_start_grad() leaves it. */
 pesc_status gradient_start(gradient *g, int32_t micro, bool *first);
 
-/* The device has all the work of the micro-batch at hand down to backward of this layer, from
+/* The device has all the work of the current micro-batch down to backward of this layer, from
  * n_layers, the head, on; -1: all of it. */
 static inline void gradient_layer_done(gradient *g, int32_t layer)
 {

@@ -38,7 +38,7 @@ bool pesc_trainer_done(const pesc_trainer *t)
     return !t || (is_finished(t) && !t->state.eval_due && t->files.saved_step >= t->state.step);
 }
 
-/* The step at hand is the run's last. */
+/* The current step is the run's last. */
 static bool is_last(const pesc_trainer *t)
 {
     return t->state.step + 1 >= t->length.steps;

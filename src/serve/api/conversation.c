@@ -158,7 +158,7 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
     return true;
 }
 
-/* What the format at hand cannot write must not be dropped silently. */
+/* What the chosen format cannot write must not be dropped silently. */
 static bool check_format(const prompt_maker *m, const api_request *r, api_error *e)
 {
     const chat_format *format = chat_built_in(m->chat);
