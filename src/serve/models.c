@@ -21,8 +21,17 @@ static const char *last_part(const char *path, size_t *n)
     return slash + 1;
 }
 
-static pesc_status add_model(pesc_server *s, const char *name, size_t n)
+/* option: what gives the name. It is written into headers, logs and figures. */
+static pesc_status add_model(pesc_server *s, const char *option, const char *name, size_t n)
 {
+    char shown[256];
+    utf8_visible(shown, sizeof shown, name, n);
+    if (strlen(shown) != n || memcmp(shown, name, n) != 0)
+        return fail(
+            PESC_USAGE,
+            "%s: found the name \"%s\", expected at most %zu bytes of UTF-8 without control "
+            "characters",
+            option, shown, sizeof shown - 1);
     served_model *more = mem_grow(s->models, s->n_models + 1, sizeof *more);
     char *copy = mem_strndup(name, n);
     if (more)
@@ -50,19 +59,11 @@ static pesc_status add_adapter(pesc_server *s, const named_dirs *from, const cha
     if (!equals || equals == text || !equals[1])
         return fail(PESC_USAGE, "%s: found \"%s\", expected NAME=DIR", from->option, text);
     size_t n = (size_t)(equals - text);
-    char shown[128];
-    utf8_visible(shown, sizeof shown, text, n);
-    if (strlen(shown) != n || memcmp(shown, text, n) != 0)
-        return fail(
-            PESC_USAGE,
-            "%s: found the name \"%s\", expected at most %zu bytes of UTF-8 without control "
-            "characters",
-            from->option, shown, sizeof shown - 1);
     for (size_t i = 0; i < s->n_models; i++)
         if (strlen(s->models[i].name) == n && memcmp(s->models[i].name, text, n) == 0)
             return fail(PESC_USAGE, "%s: two models have the name \"%s\"", from->option,
                         s->models[i].name);
-    TRY(add_model(s, text, n));
+    TRY(add_model(s, from->option, text, n));
     s->models[s->n_models - 1].adapter = (int32_t)s->n_models - 1;
     *out = (served_adapter){ .kind = from->kind, .dir = equals + 1 };
     return PESC_OK;
@@ -96,7 +97,7 @@ pesc_status models_open(pesc_server *s)
         n = strlen(name);
     else
         name = last_part(s->m->dir->path, &n);
-    TRY(add_model(s, name, n));
+    TRY(add_model(s, "served_name", name, n));
     return open_adapters(s);
 }
 

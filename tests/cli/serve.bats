@@ -55,6 +55,7 @@ property() {
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
 @test "serve: chat templates get tools, calls and variables" { property gives_templates_tools_and_variables "$D/model"; }
 @test "serve: one key does not see what another asks for, nor shares its cache" { property keys_see_their_own_requests; }
+@test "serve: a line end that is a byte token comes at once" { property line_ends_of_byte_tokens_come_at_once "$D/model"; }
 @test "serve: a finished request does not run when its client has the answer" { property finished_requests_do_not_run; }
 @test "serve: numbers out of range name their field, and seeds may have 64 bits" { property numbers_out_of_range_name_their_field; }
 @test "serve: a body that stops is answered 408, and what is malformed is logged" { property ends_slow_bodies "$D/model"; }
@@ -142,7 +143,9 @@ make_patches() {
 
 @test "serve: a name has no control characters, and a context above the model's is said" {
     pesc serve "$GOLDEN/peft/base" --port 0 --lora "$(printf 'a\tb')=$GOLDEN/peft/adapter"
-    fails 2 'lora: found the name "a\x09b", expected at most 127 bytes of UTF-8 without control characters'
+    fails 2 'lora: found the name "a\x09b", expected at most 255 bytes of UTF-8 without control characters'
+    pesc serve "$D/model" --port 0 --served-name "$(printf 'a\nb')"
+    fails 2 'served_name: found the name "a\x0Ab", expected at most 255 bytes of UTF-8 without control characters'
     timeout 1 "$PESC" serve "$D/model" --port 0 --context 4096 2> "$BATS_TEST_TMPDIR/said" || true
     grep -q 'context: 4096 tokens are more than the 128 that the model was made for' "$BATS_TEST_TMPDIR/said"
 }

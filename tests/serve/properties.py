@@ -413,6 +413,21 @@ def accepts_unknown_fields_if_lenient(model):
     with Server(model, "--lenient") as s:
         status, headers, _ = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "best_off": 2, "use_beam": 1})
         assert status == 200 and headers["x-pesc-ignored"] == "best_off, use_beam"
+        refuses_constraints(s)
+    with Server(model) as s:
+        refuses_constraints(s)
+
+
+def refuses_constraints(s):
+    """What should constrain an answer is never ignored; its default says nothing."""
+    schema = {"type": "object", "properties": {}}
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/completion", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})):
+        for field, value in (("guided_json", schema), ("guided_regex", "a+"), ("guided_choice", ["a"]), ("guided_grammar", "root ::= a"), ("guided_decoding", {}), ("guided_anything", 1),
+                             ("structured_outputs", {"regex": "a"}), ("structural_tag", {}), ("grammar", "root ::= a"), ("json_schema", schema), ("json_schema", {}), ("regex", "a"), ("ebnf", "a"),
+                             ("response_format", {"type": "json_object"}), ("response_format", {"type": "json_schema", "json_schema": {"schema": schema}})):
+            error = s.json(path, {**body, "max_tokens": 1, field: value}, 400)["error"]
+            assert error["param"] == field, (path, field, error)
+        s.json(path, {**body, "max_tokens": 1, "grammar": "", "regex": "", "guided_json": None, "structured_outputs": None})
 
 
 def obeys_options_of_a_request(model):

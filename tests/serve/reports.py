@@ -125,4 +125,34 @@ def gives_templates_tools_and_variables(model):
             assert "cannot write calls" in s.json("/v1/chat/completions", {**CHAT, "messages": talk}, 400)["error"]["message"]
 
 
-REPORTS = (reports_routed_experts, reports_times, reports_logprobs_of_prompts, gives_templates_tools_and_variables)
+def byte_token_model(model, folder):
+    """The model with a tokenizer as Llama-2's: what it does not know is written in tokens of single bytes."""
+    copy = pathlib.Path(shutil.copytree(model, folder))
+    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    replace = lambda a, b: {"type": "Replace", "pattern": {"String": a}, "content": b}
+    (copy / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "pre_tokenizer": None, "post_processor": None,
+        "added_tokens": [{"id": i, "content": text, **added} for i, text in enumerate(("<unk>", "<s>", "</s>"))],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace(" ", "\u2581")]},
+        "decoder": {"type": "Sequence", "decoders": [replace("\u2581", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True,
+                  "ignore_merges": False, "merges": [],
+                  "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, **{f"<0x{b:02X}>": 3 + b for b in range(256)}, "\u2581": 259, "a": 260}}}))
+    (copy / "tokenizer_config.json").write_text("{}")
+    return str(copy)
+
+
+def line_ends_of_byte_tokens_come_at_once(model):
+    """A byte that completes a character is final: no token more is computed to see a stop string, and a stream has it in its own event."""
+    with tempfile.TemporaryDirectory() as folder, Server(byte_token_model(model, folder + "/bytes")) as s:
+        newline = 3 + 10
+        b = {"prompt": "a", "max_tokens": 3, "temperature": 0, "logit_bias": {str(newline): 100}, "logprobs": 0, "return_token_ids": True}
+        (stopped,) = s.json("/v1/completions", {**b, "stop": ["\n"]})["choices"]
+        assert stopped["finish_reason"] == "stop" and stopped["token_ids"] == [newline] and stopped["text"] == "", stopped
+        (last,) = s.json("/v1/completions", {**b, "stop": ["\n"], "max_tokens": 1})["choices"]
+        assert last["finish_reason"] == "stop", last
+        assert s.json("/v1/completions", b)["choices"][0]["logprobs"]["text_offset"] == [0, 1, 2]
+        assert [e["choices"][0]["text"] for e in s.events("/v1/completions", b)] == ["\n"] * 3
+
+
+REPORTS = (line_ends_of_byte_tokens_come_at_once, reports_routed_experts, reports_times, reports_logprobs_of_prompts, gives_templates_tools_and_variables)

@@ -66,6 +66,12 @@ static void errors_are_found_as_soon_as_they_are_there(void **state)
     assert_int_equal(state_of("GET / HTTP/1.1\n"), HEAD_BAD);
     assert_int_equal(state_of("GET / HTTP/1.1\r\nA : b\r\n"), HEAD_BAD);
     assert_int_equal(state_of("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n"), HEAD_BAD);
+    assert_int_equal(state_of("GET / HTTP/1.1\r\nHost: ab\n"), HEAD_BAD);
+    static const char nul[] = "GET / HTTP/1.1\r\nHost: a\0";
+    api_error e;
+    head h;
+    assert_int_equal(head_parse(&h, nul, sizeof nul - 2, &any, &e), HEAD_PARTIAL);
+    assert_int_equal(head_parse(&h, nul, sizeof nul - 1, &any, &e), HEAD_BAD);
 }
 
 static void hosts_are_compared_without_their_port(void **state)

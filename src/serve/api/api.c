@@ -69,7 +69,7 @@ typedef struct reading {
 } reading;
 
 typedef struct field {
-    const char *name;
+    const char *name;   /* one that ends in * stands for all that begin so */
     unsigned endpoints; /* api_endpoint, several */
     field_kind kind;
     size_t at; /* in api_request */
@@ -306,7 +306,7 @@ static const field fields[] = {
     { "return_tokens_as_token_ids", TEXTS, FIELD_BOOL, AT(tokens_as_ids) },
     { "stream", GENERATIONS, FIELD_BOOL, AT(stream) },
     { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
-    { "response_format", TEXTS, FIELD_OTHER, .set = set_format },
+    { "response_format", GENERATIONS, FIELD_OTHER, .set = set_format },
     { "cache_prompt", API_NATIVE, FIELD_BOOL, AT(cache_prompt) },
     { "id_slot", API_NATIVE, FIELD_UNUSED, .at = 0 },
     { "n_keep", API_NATIVE, FIELD_UNUSED, .at = 0 },
@@ -333,6 +333,15 @@ static const field fields[] = {
     { "prediction", TEXTS, FIELD_ABSENT, .at = 0 },
     { "store", TEXTS, FIELD_ABSENT, .only = "false" },
     { "web_search_options", TEXTS, FIELD_ABSENT, .at = 0 },
+    /* constraints, of which an answer would be silently free: refused even where unknown fields are
+     * accepted */
+    { "guided_*", GENERATIONS, FIELD_ABSENT, .at = 0 },
+    { "structured_outputs", GENERATIONS, FIELD_ABSENT, .at = 0 },
+    { "structural_tag", GENERATIONS, FIELD_ABSENT, .at = 0 },
+    { "grammar", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
+    { "json_schema", GENERATIONS, FIELD_ABSENT, .at = 0 },
+    { "regex", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
+    { "ebnf", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
     { "user", TEXTS, FIELD_UNUSED, .at = 0 },
     { "metadata", TEXTS, FIELD_UNUSED, .at = 0 },
     { "service_tier", TEXTS, FIELD_UNUSED, .at = 0 },
@@ -398,10 +407,17 @@ static bool set_field(const reading *in, const field *f)
     return true;
 }
 
+static bool is_named(const field *f, const char *name)
+{
+    size_t n = strlen(f->name);
+    bool all = f->name[n - 1] == '*';
+    return all ? strncmp(f->name, name, n - 1) == 0 : strcmp(f->name, name) == 0;
+}
+
 static bool take_field(const reading *in)
 {
     for (size_t i = 0; i < N_FIELDS; i++)
-        if ((fields[i].endpoints & in->r->endpoint) && strcmp(fields[i].name, in->name) == 0)
+        if ((fields[i].endpoints & in->r->endpoint) && is_named(&fields[i], in->name))
             return json_is_null(in->v) || set_field(in, &fields[i]);
     if (!in->rules->lenient)
         return api_refuse(in->e, 400, "unknown_parameter", in->name,
