@@ -1,6 +1,6 @@
 /* Which waiting requests get a slot, and how many tokens each slot may feed. */
 #include "arch/rope_freq.h"
-#include "infer/batchinvariant.h"
+#include "infer/scheduler_state.h"
 
 enum {
     LOOKAHEAD = 4,  /* waiting requests that a step looks at, for each slot */
@@ -140,9 +140,9 @@ static pesc_status enter_slot(scheduler *s, job *j, int32_t n)
     s->order[s->n_running++] = slot;
     j->fed = n;
     j->cached = n / KV_PAGE_TOKENS;
-    if (!j->started && j->r.started)
+    if (j->state == JOB_WAITS && j->r.started)
         j->r.started(j->r.ud, n);
-    j->started = true;
+    j->state = JOB_STARTED;
     return kvcache_fork(s->kv, slot, s->pages, n);
 }
 

@@ -1,4 +1,4 @@
-#include "infer/batchinvariant.h"
+#include "infer/scheduler_state.h"
 
 enum {
     ROWS = 64,  /* rows of a forward are a multiple of it, as the tiles of products are */

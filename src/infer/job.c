@@ -1,4 +1,4 @@
-#include "infer/job.h"
+#include "infer/scheduler_state.h"
 
 #include "base/mem.h"
 

@@ -17,7 +17,7 @@ static pesc_status choose_tokens(scheduler *s)
     for (int32_t i = 0; i < now->n; i++) {
         placed *p = &now->placed[i];
         p->j->fed += s->seqs[i].n;
-        if (p->j->over)
+        if (p->j->state == JOB_OVER)
             p->j = NULL;
         p->chosen = -1;
         if (!generates(p))
@@ -103,7 +103,7 @@ pesc_status scheduler_take_results(scheduler *s)
 
 static sched_result result_of(const job *j, sched_finish finish)
 {
-    return (sched_result){ .finish = j->cancelled ? FINISH_CANCELLED : finish,
+    return (sched_result){ .finish = j->state == JOB_CANCELLED ? FINISH_CANCELLED : finish,
                            .logprob = j->logprob,
                            .greedy = j->greedy,
                            .ids = j->ids.ids + j->r.n,
@@ -141,10 +141,12 @@ static pesc_status deliver_one(scheduler *s, placed *p)
     sched_finish finish = !more ? FINISH_STOPPED : job_is_score(j) ? FINISH_SCORED : FINISH_LENGTH;
     if (st == PESC_OK && (p->complete || !more))
         st = scheduler_deliver_end(s, j, finish);
-    if (p->complete)
+    if (p->complete) {
         job_free(j);
-    else if (!more)
-        j->over = s->over = true;
+    } else if (!more) {
+        j->state = JOB_OVER;
+        s->some_end = true;
+    }
     p->j = NULL;
     return st;
 }

@@ -1,4 +1,4 @@
-#include "infer/rowscores.h"
+#include "infer/scheduler_state.h"
 
 #include "base/mem.h"
 

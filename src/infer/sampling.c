@@ -1,4 +1,4 @@
-#include "infer/sampling.h"
+#include "infer/sampler.h"
 
 #include "base/mem.h"
 #include "base/thread.h"

@@ -1,4 +1,4 @@
-#include "infer/batchinvariant.h"
+#include "infer/scheduler_state.h"
 
 #include "backend/memory.h"
 #include "base/mem.h"
@@ -199,21 +199,20 @@ void scheduler_limit_prompts(scheduler *s, int32_t tokens)
     s->prompt_limit = tokens;
 }
 
-static bool cancel_joined(job *j, uint64_t first, uint64_t last)
+static void cancel_joined(job *j, uint64_t first, uint64_t last)
 {
-    bool any = false;
     for (; j; j = j->joined)
-        if (j->ticket >= first && j->ticket <= last)
-            any = j->cancelled = true;
-    return any;
+        if (j->ticket >= first && j->ticket <= last && j->state != JOB_OVER)
+            j->state = JOB_CANCELLED;
 }
 
 void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last)
 {
     for (job *j = s->queue.first; j; j = j->next)
-        s->cancelled |= cancel_joined(j, first, last);
+        cancel_joined(j, first, last);
     for (int32_t i = 0; i < s->n_running; i++)
-        s->cancelled |= cancel_joined(s->slots[s->order[i]], first, last);
+        cancel_joined(s->slots[s->order[i]], first, last);
+    s->some_end = true;
 }
 
 /* ---- slots ---- */
@@ -260,46 +259,36 @@ static void preempt(scheduler *s, int32_t slot)
     s->count.preempted++;
 }
 
-/* Of results that are pending, the request gets none any more. */
-static void forget_results(scheduler *s, const job *j)
+/* Whether it ends, and all that are joined to it. */
+static bool ends(const job *j)
 {
-    for (int32_t i = 0; i < s->pending.n; i++)
-        if (s->pending.placed[i].j == j)
-            s->pending.placed[i].j = NULL;
-}
-
-static bool is_cancelled(const job *j)
-{
-    while (j && j->cancelled)
+    while (j && j->state >= JOB_CANCELLED)
         j = j->joined;
     return !j;
 }
 
-static bool is_over(const job *j)
-{
-    return j->over;
-}
-
-/* Ends a request that is in no list any more. */
+/* Ends a request that is in no list any more. Of results that are pending it gets none. */
 static pesc_status drop(scheduler *s, job *j)
 {
-    forget_results(s, j);
-    pesc_status st = j->over ? PESC_OK : scheduler_deliver_end(s, j, FINISH_CANCELLED);
+    for (int32_t i = 0; i < s->pending.n; i++)
+        if (s->pending.placed[i].j == j)
+            s->pending.placed[i].j = NULL;
+    pesc_status st = j->state == JOB_OVER ? PESC_OK : scheduler_deliver_end(s, j, FINISH_CANCELLED);
     job_free(j);
     return st;
 }
 
-/* Takes the requests for which `which` holds out of slots and queue, where *maybe there are any. */
-static pesc_status drop_those(scheduler *s, bool *maybe, bool (*which)(const job *j))
+/* Takes the requests that end out of slots and queue. */
+static pesc_status drop_ended(scheduler *s)
 {
-    if (!*maybe)
+    if (!s->some_end)
         return PESC_OK;
-    *maybe = false;
+    s->some_end = false;
     for (int32_t slot = 0; slot < s->n_slots; slot++)
-        if (s->slots[slot] && which(s->slots[slot]))
+        if (s->slots[slot] && ends(s->slots[slot]))
             TRY(drop(s, scheduler_leave_slot(s, slot)));
     for (job **at = &s->queue.first; *at;) {
-        if (which(*at))
+        if (ends(*at))
             TRY(drop(s, job_queue_take(&s->queue, at)));
         else
             at = &(*at)->next;
@@ -420,7 +409,7 @@ static void deliver_routes(const scheduler *s)
     for (int32_t i = 0; i < s->now.n; i++) {
         const token_seq *q = &s->seqs[i];
         const job *j = s->now.placed[i].j;
-        if (j->r.routed && !j->over)
+        if (j->r.routed && j->state != JOB_OVER)
             j->r.routed(j->r.ud, &(sched_routes){
                                      .at = q->past, .n = q->n, .first = first, .all = s->routes });
         first += q->n;
@@ -473,11 +462,11 @@ static pesc_status run_forward(scheduler *s)
 
 pesc_status scheduler_step(scheduler *s, bool *more)
 {
-    TRY(drop_those(s, &s->cancelled, is_cancelled));
+    TRY(drop_ended(s));
     TRY(scheduler_admit(s));
     TRY(fill(s));
     TRY(s->now.n ? run_forward(s) : scheduler_deliver(s));
-    TRY(drop_those(s, &s->over, is_over));
+    TRY(drop_ended(s));
     *more = s->queue.first || s->n_running || s->pending.n;
     return PESC_OK;
 }

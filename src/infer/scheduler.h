@@ -126,9 +126,9 @@ typedef struct sched_request {
  * that fails ends scheduler_step() with its status. */
 pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket);
 
-/* The requests with tickets from first to last end at the beginning of the next step, waiting or
- * running. Tickets of requests that are done are ignored. One pass over all requests, whatever the
- * number of tickets. */
+/* The requests with tickets from first to last end, waiting or running: with the step that runs, or
+ * at the beginning of the next one. Tickets of requests that are done are ignored. One pass over
+ * all requests, whatever the number of tickets. */
 void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last);
 
 /* Puts the waiting requests in the order of their tokens, so that those with the same prefix follow

@@ -3,7 +3,7 @@
  * has its bits. PESC_TEST_DEVICE names the device.
  *   test_batch_invariant [MODEL]      a model of your own, instead of the small ones */
 #include "base/rng.h"
-#include "infer/batchinvariant.h"
+#include "infer/scheduler_state.h"
 #include "support/check.h"
 #include "support/golden.h"
 

@@ -1,5 +1,5 @@
 #include "base/rng.h"
-#include "infer/sampling.h"
+#include "infer/sampler.h"
 #include "support/check.h"
 
 #include <math.h>

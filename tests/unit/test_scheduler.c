@@ -47,7 +47,7 @@ static void append(sample *to, int32_t n, int32_t vocab)
         to->ids[to->n++] = below(vocab);
 }
 
-static pesc_sample_options sampling(uint64_t seed)
+static pesc_sample_options sample_options(uint64_t seed)
 {
     pesc_sample_options o = pesc_sample_defaults();
     o.temperature = 0.8;
@@ -123,7 +123,7 @@ static void expect_tokens(pesc_model *m, sample *s)
 {
     pesc_session *one;
     pesc_generation g = PESC_INIT(pesc_generation);
-    pesc_sample_options o = s->sampled ? sampling((uint64_t)s->n) : pesc_sample_defaults();
+    pesc_sample_options o = s->sampled ? sample_options((uint64_t)s->n) : pesc_sample_defaults();
     o.max_tokens = s->max_tokens;
     o.ignore_eos = true;
     o.temperature = s->sampled ? o.temperature : 0;
@@ -162,7 +162,7 @@ static pesc_status take_token(void *ud, int32_t id, bool *more)
 
 static void add(scheduler *s, sample *of, uint64_t scope)
 {
-    pesc_sample_options o = sampling((uint64_t)of->n);
+    pesc_sample_options o = sample_options((uint64_t)of->n);
     sched_request r = { .ids = of->ids,
                         .n = of->n,
                         .first = of->first,
@@ -534,7 +534,7 @@ static pesc_status open_and_run(void)
     static sample a, b;
     a = make(70, 60, 0);
     b = make(20, 0, 2);
-    pesc_sample_options o = sampling(1);
+    pesc_sample_options o = sample_options(1);
     sched_request score = { .ids = a.ids, .n = a.n, .first = 60, .done = take_done, .ud = &a };
     sched_request talk = { .ids = b.ids,
                            .n = b.n,
