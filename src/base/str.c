@@ -109,6 +109,14 @@ void str_hex(char out[17], uint64_t bits)
     snprintf(out, 17, "%016llx", (unsigned long long)bits);
 }
 
+int str_hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

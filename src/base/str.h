@@ -31,6 +31,8 @@ static inline bool str_ok(const str *s)
 
 /* 64 bits as 16 hexadecimal digits. */
 void str_hex(char out[17], uint64_t bits);
+/* The value of a hexadecimal digit of either case; -1: it is none. */
+int str_hex_digit(char c);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);

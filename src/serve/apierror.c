@@ -9,19 +9,36 @@
 
 enum { RETRY_SECONDS = 5 }; /* until another server answers here */
 
-static const char *type_of(int status)
+#define REQUEST "invalid_request_error"
+const http_status http_statuses[N_STATUSES] = {
+    { 200, "OK", NULL },
+    { 204, "No Content", NULL },
+    { 400, "Bad Request", REQUEST },
+    { 401, "Unauthorized", "authentication_error" },
+    { 404, "Not Found", REQUEST },
+    { 405, "Method Not Allowed", REQUEST },
+    { 408, "Request Timeout", "timeout_error" },
+    { 413, "Content Too Large", REQUEST },
+    { 414, "URI Too Long", REQUEST },
+    { 415, "Unsupported Media Type", REQUEST },
+    { 417, "Expectation Failed", REQUEST },
+    { 421, "Misdirected Request", REQUEST },
+    { 429, "Too Many Requests", "rate_limit_error" },
+    { 431, "Request Header Fields Too Large", REQUEST },
+    { 499, NULL, NULL },
+    { 500, "Internal Server Error", "server_error" },
+    { 501, "Not Implemented", "server_error" },
+    { 503, "Service Unavailable", "unavailable_error" },
+    { 505, "HTTP Version Not Supported", "server_error" },
+};
+
+const http_status *http_status_of(int code)
 {
-    static const struct {
-        int status;
-        const char *type;
-    } rows[] = {
-        { 401, "authentication_error" }, { 403, "permission_error" },  { 408, "timeout_error" },
-        { 429, "rate_limit_error" },     { 503, "unavailable_error" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].status == status)
-            return rows[i].type;
-    return status >= 500 ? "server_error" : "invalid_request_error";
+    size_t i = 0;
+    while (i < N_STATUSES && http_statuses[i].code != code)
+        i++;
+    ASSERT(i < N_STATUSES);
+    return &http_statuses[i];
 }
 
 bool api_refuse(api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
@@ -31,7 +48,7 @@ bool api_refuse(api_error *e, int status, const char *code, const char *param, c
     va_start(args, fmt);
     int n = vsnprintf(raw, sizeof raw, fmt, args);
     va_end(args);
-    *e = (api_error){ .status = status, .type = type_of(status), .code = code };
+    *e = (api_error){ .status = status, .type = http_status_of(status)->type, .code = code };
     size_t len = n < 0 ? 0 : (size_t)n < sizeof raw ? (size_t)n : sizeof raw - 1;
     utf8_visible(e->message, sizeof e->message, raw, len);
     if (param)

@@ -1,9 +1,19 @@
-/* apierror: what is wrong with a request, as the error object of its answer says it. */
+/* apierror: what is wrong with a request, as the error object of its answer says it; and the table
+ * of HTTP's statuses. */
 #ifndef PESC_SERVE_APIERROR_H
 #define PESC_SERVE_APIERROR_H
 
 #include "base/status.h"
 #include "base/str.h"
+
+/* The statuses of answers, and 499, which is logged only: the client has left. */
+enum { N_STATUSES = 19 };
+typedef struct http_status {
+    int code;
+    const char *reason, *type; /* type: of the error object */
+} http_status;
+extern const http_status http_statuses[N_STATUSES];
+const http_status *http_status_of(int code); /* which must be in the table */
 
 typedef struct api_error {
     int status;       /* of HTTP; 0: nothing is wrong */

@@ -1,6 +1,6 @@
 /* Keys of clients. Digests are compared, all of them and to the last byte, so the time says nothing
  * about a key. */
-#include "serve/apikeys.h"
+#include "serve/server.h"
 
 #include "base/io.h"
 #include "base/mem.h"

@@ -1,5 +1,3 @@
-#include "serve/engine.h"
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "serve/expertload.h"
@@ -27,14 +25,6 @@ static void unlink_call(pesc_server *s, call *c)
         at = &(*at)->next;
     if (*at)
         *at = c->next;
-}
-
-static int64_t generated(const call *c)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < c->n_choices; i++)
-        n += (int64_t)c->choices[i].answer.ids.n;
-    return n;
 }
 
 /* Sends the end of the answer. */
@@ -65,8 +55,8 @@ static void end_call(pesc_server *s, call *c)
     unlink_call(s, c);
     pthread_mutex_lock(&s->lock);
     x->call = NULL; /* a client that has its answer does not see it run */
-    x->generated_tokens = generated(c);
-    if (!c->cancelled)
+    x->generated_tokens = call_generated(c);
+    if (x->state != EXCHANGE_LEFT)
         prometheus_observe(&s->metrics.request, clock_seconds() - c->queued);
     pthread_mutex_unlock(&s->lock);
     push_end(c);
@@ -116,11 +106,12 @@ static void on_started(void *ud, int32_t cached)
     call *c = h->of;
     pesc_server *s = c->x->srv;
     pthread_mutex_lock(&s->lock);
-    if (!c->started) {
+    if (c->state == CALL_WAITS) {
+        c->state = CALL_RUNS;
         c->began = clock_seconds();
         prometheus_observe(&s->metrics.queue, c->began - c->queued);
     }
-    c->started = h->runs = true;
+    h->runs = true;
     s->waiting--;
     s->running++;
     if (h->index % c->api.n == 0) { /* a prompt counts once, whatever the number of choices */
@@ -220,35 +211,32 @@ static void add_call(pesc_server *s, call *c)
         add_choice(s, &c->choices[i]);
 }
 
-/* The choices of a call were added in a row, so their tickets are a range without others. */
-static void cancel_choices(pesc_server *s, call *c)
-{
-    uint64_t first = UINT64_MAX, last = 0;
-    for (size_t i = 0; i < c->n_choices; i++) {
-        uint64_t ticket = c->choices[i].ticket;
-        if (ticket && ticket < first)
-            first = ticket;
-        if (ticket > last)
-            last = ticket;
-    }
-    scheduler_cancel(s->sched, first, last);
-}
-
-/* Waiting for too long is an end, too. */
+/* Calls leave the scheduler whose client has left, which have failed, or which have waited for too
+ * long. The choices of a call were added in a row, so their tickets are a range without others. */
 static void cancel_calls(pesc_server *s)
 {
     double now = clock_seconds();
     pthread_mutex_lock(&s->lock);
     for (call *c = s->calls; c; c = c->next) {
-        if (!c->started && !c->error.status && now - c->queued > (double)s->opt.max_wait) {
+        if (c->state == CALL_WAITS && !c->error.status &&
+            now - c->queued > (double)s->opt.max_wait) {
             api_refuse(&c->error, 503, "queue_timeout", NULL,
                        "the request has waited for %d seconds", (int)s->opt.max_wait);
             c->error.retry_after = 5;
         }
-        if (!(c->cancelled || c->error.status) || c->cancel_sent)
+        bool ends = c->x->state == EXCHANGE_LEFT || c->error.status;
+        if (!ends || c->state == CALL_LEAVES)
             continue;
-        c->cancel_sent = true;
-        cancel_choices(s, c);
+        c->state = CALL_LEAVES;
+        uint64_t first = UINT64_MAX, last = 0;
+        for (size_t i = 0; i < c->n_choices; i++) {
+            uint64_t ticket = c->choices[i].ticket;
+            if (ticket && ticket < first)
+                first = ticket;
+            if (ticket > last)
+                last = ticket;
+        }
+        scheduler_cancel(s->sched, first, last);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -352,14 +340,14 @@ static pesc_status warm_up(pesc_server *s)
 static call *take_inbox(pesc_server *s, bool *stop)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->inbox && !s->calls && !s->engine_stops)
+    while (!s->inbox && !s->calls && s->state != SERVER_STOPS)
         pthread_cond_wait(&s->wake, &s->lock);
     call *all = s->inbox;
     s->inbox = NULL;
     s->inbox_end = &s->inbox;
     s->waiting += s->n_inbox;
     s->n_inbox = 0;
-    *stop = s->engine_stops;
+    *stop = s->state == SERVER_STOPS;
     pthread_mutex_unlock(&s->lock);
     return all;
 }
@@ -390,7 +378,8 @@ static bool recover(pesc_server *s, pesc_status st)
     pthread_mutex_lock(&s->lock);
     s->engine_status = st;
     memcpy(s->engine_error, why, sizeof why);
-    s->draining = true;
+    if (s->state == SERVER_SERVES)
+        s->state = SERVER_DRAINS;
     pthread_mutex_unlock(&s->lock);
     pesc_server_stop(s);
     return false;
@@ -438,7 +427,7 @@ void engine_close(pesc_server *s)
 {
     if (s->engine_runs) {
         pthread_mutex_lock(&s->lock);
-        s->engine_stops = s->draining = true;
+        s->state = SERVER_STOPS;
         pthread_cond_signal(&s->wake);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->engine, NULL);
@@ -451,12 +440,11 @@ void engine_close(pesc_server *s)
 bool engine_add(pesc_server *s, call *c, api_error *e)
 {
     pthread_mutex_lock(&s->lock);
-    bool closed = s->draining || c->x->state == EXCHANGE_LEFT;
+    bool closed = s->state != SERVER_SERVES || c->x->state == EXCHANGE_LEFT;
     bool full = s->waiting + s->n_inbox >= s->opt.max_queue + (int64_t)s->opt.max_streams ||
                 (s->waiting + s->n_inbox >= s->opt.max_queue && s->running >= s->opt.max_streams);
     if (!closed && !full) {
-        exchange_enter(c->x, EXCHANGE_GENERATES);
-        c->x->holders++;
+        exchange_generate(c->x, c, c->api.stream, c->prompt_tokens);
         c->next = NULL;
         *s->inbox_end = c;
         s->inbox_end = &c->next;
@@ -472,10 +460,4 @@ bool engine_add(pesc_server *s, call *c, api_error *e)
                (int)s->opt.max_queue);
     e->retry_after = 1;
     return false;
-}
-
-void engine_cancel(pesc_server *s, call *c)
-{
-    c->cancelled = true;
-    pthread_cond_signal(&s->wake);
 }

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "serve/engine.h"
 #include "serve/http/front.h"
 #include "serve/api/endpoints.h"
 
@@ -45,6 +44,7 @@ void exchange_drop(exchange *x)
     str_free(&x->body);
     str_free(&x->out);
     str_free(&x->ignored);
+    api_close(&x->request);
     mem_free(x->asked_headers);
     mem_free(x);
 }
@@ -67,11 +67,8 @@ void exchange_enter(exchange *x, exchange_state state)
 
 void exchange_leave(exchange *x)
 {
-    if (x->state == EXCHANGE_LEFT)
-        return;
-    exchange_enter(x, EXCHANGE_LEFT);
-    if (x->call)
-        engine_cancel(x->srv, x->call);
+    if (x->state != EXCHANGE_LEFT)
+        exchange_enter(x, EXCHANGE_LEFT);
 }
 
 void exchange_detach(exchange *x)
@@ -106,32 +103,40 @@ static void end_handling(exchange *x)
 
 void exchange_handle(exchange *x)
 {
-    x->route->handle(x);
+    const route *r = x->route;
+    const pesc_server *s = x->srv;
+    bool good = !r->body || api_parse(&x->request, r->body, x->body.p ? x->body.p : "", x->body.n,
+                                      &s->rules, &x->error);
+    if (good) {
+        x->ignored = x->request.ignored;
+        x->request.ignored = (str){ 0 };
+    }
+    if (!good || !r->handle(x))
+        exchange_fail(x, &x->error);
     end_handling(x);
 }
 
 void exchange_refuse_handling(exchange *x)
 {
-    api_error e;
-    api_shutting_down(&e);
-    exchange_fail(x, &e);
+    api_shutting_down(&x->error);
+    exchange_fail(x, &x->error);
     end_handling(x);
 }
 
 /* ---- answers ---- */
 
-void exchange_reply(exchange *x, json_t *v)
+bool exchange_reply(exchange *x, json_t *v)
 {
     x->status = 200;
     str_clear(&x->out);
     if (v)
         json_put(&x->out, v, JSON_COMPACT);
     json_decref(v);
-    if (v && str_ok(&x->out))
-        return;
-    api_error e;
-    api_refuse(&e, 500, NULL, NULL, "there is not enough memory for the answer");
-    exchange_fail(x, &e);
+    if (!v || !str_ok(&x->out)) {
+        api_refuse(&x->error, 500, NULL, NULL, "there is not enough memory for the answer");
+        exchange_fail(x, &x->error);
+    }
+    return true;
 }
 
 void exchange_fail(exchange *x, const api_error *e)
@@ -140,6 +145,17 @@ void exchange_fail(exchange *x, const api_error *e)
     x->retry_after = e->retry_after;
     str_clear(&x->out);
     api_error_json(e, &x->out);
+}
+
+void exchange_generate(exchange *x, call *c, bool stream, int64_t prompt_tokens)
+{
+    exchange_enter(x, EXCHANGE_GENERATES);
+    x->holders++;
+    x->call = c;
+    x->status = 200;
+    x->stream = stream;
+    x->type = stream ? "text/event-stream; charset=utf-8" : x->type;
+    x->prompt_tokens = prompt_tokens;
 }
 
 void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)

@@ -11,6 +11,7 @@
 #ifndef PESC_SERVE_EXCHANGE_H
 #define PESC_SERVE_EXCHANGE_H
 
+#include "serve/api/api.h"
 #include "serve/server.h"
 
 typedef struct route route;
@@ -44,8 +45,10 @@ struct exchange {
     const char *origin;      /* of another web page, which is allowed; NULL: none */
     char *asked_headers;     /* that such a page wants to send; NULL: none */
     str body;
-    double began;  /* clock_seconds() */
-    double pushed; /* when something was last added to the answer */
+    api_request request; /* what the body says, where the route reads it */
+    api_error error;     /* why a handler has refused it */
+    double began;        /* clock_seconds() */
+    double pushed;       /* when something was last added to the answer */
     /* ---- under the server's lock from HANDLED on; the answer is its maker's until COMPLETE ----
      */
     exchange_state state;
@@ -78,18 +81,21 @@ void exchange_log(const exchange *x, int status, const int64_t tokens[2]);
 
 /* The body is complete: the handler may run, and holds the exchange. */
 void exchange_begin_handling(exchange *x);
-/* Runs it. Then the answer is there, or the engine makes it. */
+/* Reads the body and runs it. Then the answer is there, or the engine makes it. */
 void exchange_handle(exchange *x);
 /* Instead: the server ends. */
 void exchange_refuse_handling(exchange *x);
 
 /* ---- for handlers: the whole answer ---- */
 
-/* 200, with the value, which it releases; NULL: there was no memory for it. */
-void exchange_reply(exchange *x, json_t *v);
+/* 200, with the value, which it releases; NULL: there was no memory for it. Returns true. */
+bool exchange_reply(exchange *x, json_t *v);
 void exchange_fail(exchange *x, const api_error *e);
 
 /* ---- for the engine ---- */
+
+/* It has the call, and holds the exchange. Under the lock. */
+void exchange_generate(exchange *x, call *c, bool stream, int64_t prompt_tokens);
 
 /* Appends to the answer, and lets it be sent. Takes the lock. */
 typedef enum push_kind {

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "serve/api/endpoints.h"
+#include "serve/api/response.h"
 
 #include <math.h>
 
@@ -65,25 +66,18 @@ json_t *expertload_counts(const expert_load *load, const uint64_t *counts)
     return all;
 }
 
-static json_t *layers_json(const expert_load *load)
-{
-    json_t *layers = json_array();
-    for (int32_t l = 0; l < load->n_layers; l++)
-        json_array_append_new(layers, json_integer(load->layers[l]));
-    return layers;
-}
-
-void handle_experts(exchange *x)
+bool handle_experts(exchange *x)
 {
     pesc_server *s = x->srv;
     const expert_load *load = &s->load;
     pthread_mutex_lock(&s->lock);
     json_t *v = json_pack("{s:s, s:i, s:i, s:o, s:I, s:o}", "object", "expert_load", "experts",
                           (int)load->n_experts, "experts_per_token", (int)load->k, "layers",
-                          layers_json(load), "tokens", (json_int_t)load->tokens, "counts",
+                          response_ids(load->layers, (size_t)load->n_layers), "tokens",
+                          (json_int_t)load->tokens, "counts",
                           load->counts ? expertload_counts(load, load->counts) : json_array());
     pthread_mutex_unlock(&s->lock);
-    exchange_reply(x, v);
+    return exchange_reply(x, v);
 }
 
 /* One figure a layer, whatever the number of experts: how far the busiest expert is above its share
@@ -130,6 +124,7 @@ json_t *expertload_of(const choice *c, size_t from)
         json_array_append_new(experts, token_experts);
         json_array_append_new(gates, token_gates);
     }
-    return json_pack("{s:o, s:o, s:o}", "layers", layers_json(load), "experts", experts, "gates",
-                     gates);
+    return json_pack("{s:o, s:o, s:o}", "layers",
+                     response_ids(load->layers, (size_t)load->n_layers), "experts", experts,
+                     "gates", gates);
 }

@@ -1,5 +1,5 @@
 /* Names of models, and the endpoints that list them. */
-#include "serve/models.h"
+#include "serve/server.h"
 
 #include "attach/served_adapters.h"
 #include "base/mem.h"
@@ -131,21 +131,16 @@ static json_t *model_json(const pesc_server *s, const served_model *m)
                      "n_ctx_train", (int)c->context, "n_embd", (int)c->dim);
 }
 
-void handle_models(exchange *x)
+bool handle_models(exchange *x)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < x->srv->n_models; i++)
         json_array_append_new(all, model_json(x->srv, &x->srv->models[i]));
-    json_t *v = json_pack("{s:s, s:o}", "object", "list", "data", all);
-    exchange_reply(x, v);
+    return exchange_reply(x, json_pack("{s:s, s:o}", "object", "list", "data", all));
 }
 
-void handle_model(exchange *x)
+bool handle_model(exchange *x)
 {
-    api_error e;
-    const served_model *m = models_find(x->srv, x->argument, &e);
-    if (m)
-        exchange_reply(x, model_json(x->srv, m));
-    else
-        exchange_fail(x, &e);
+    const served_model *m = models_find(x->srv, x->argument, &x->error);
+    return m && exchange_reply(x, model_json(x->srv, m));
 }

@@ -4,9 +4,6 @@
 
 static const double bounds[METRICS_BUCKETS] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                 0.5,   1,      2.5,   5,    10,    30,   60,  300 };
-static const int statuses[METRICS_STATUSES] = { 200, 204, 400, 401, 403, 404, 405,
-                                                408, 411, 413, 414, 415, 417, 421,
-                                                429, 431, 499, 500, 501, 503, 505 };
 
 void prometheus_observe(histogram *h, double seconds)
 {
@@ -20,9 +17,7 @@ void prometheus_observe(histogram *h, double seconds)
 
 void prometheus_count(metrics *m, int endpoint, int status)
 {
-    for (int i = 0; i < METRICS_STATUSES; i++)
-        if (statuses[i] == status && endpoint < METRICS_ENDPOINTS)
-            m->requests[endpoint][i]++;
+    m->requests[endpoint][http_status_of(status) - http_statuses]++;
 }
 
 static void head(str *out, const char *name, const char *type, const char *help)
@@ -63,10 +58,10 @@ static void put_requests(str *out, const metrics *m, const char *const *names, s
 {
     head(out, "pesc_requests_total", "counter", "Requests answered, by endpoint and status.");
     for (size_t e = 0; e < n && e < METRICS_ENDPOINTS; e++)
-        for (int i = 0; i < METRICS_STATUSES; i++)
+        for (int i = 0; i < N_STATUSES; i++)
             if (m->requests[e][i])
                 str_printf(out, "pesc_requests_total{endpoint=\"%s\",status=\"%d\"} %llu\n",
-                           names[e], statuses[i], (unsigned long long)m->requests[e][i]);
+                           names[e], http_statuses[i].code, (unsigned long long)m->requests[e][i]);
 }
 
 /* A figure under its own name and, if asked for, under vLLM's. */

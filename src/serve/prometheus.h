@@ -2,11 +2,9 @@
 #ifndef PESC_SERVE_PROMETHEUS_H
 #define PESC_SERVE_PROMETHEUS_H
 
-#include "base/str.h"
+#include "serve/apierror.h"
 
-#include <stdint.h>
-
-enum { METRICS_BUCKETS = 16, METRICS_ENDPOINTS = 16, METRICS_STATUSES = 21 };
+enum { METRICS_BUCKETS = 16, METRICS_ENDPOINTS = 16 };
 
 typedef struct histogram {
     uint64_t count[METRICS_BUCKETS + 1]; /* the last: above all bounds */
@@ -15,7 +13,7 @@ typedef struct histogram {
 } histogram;
 
 typedef struct metrics {
-    uint64_t requests[METRICS_ENDPOINTS][METRICS_STATUSES];
+    uint64_t requests[METRICS_ENDPOINTS][N_STATUSES];
     uint64_t prompt_tokens, cached_tokens, generated_tokens, disconnects;
     uint64_t forwards, computed_tokens;
     histogram first_token, inter_token, request, queue; /* seconds */
@@ -26,7 +24,7 @@ typedef struct metrics_now {
 } metrics_now;
 
 void prometheus_observe(histogram *h, double seconds);
-/* endpoint: an index into the names below; other statuses are not counted. */
+/* endpoint: an index into the names below. */
 void prometheus_count(metrics *m, int endpoint, int status);
 
 /* names: of the endpoints, [n]. vllm_model: repeats figures under vLLM's names, with this model as

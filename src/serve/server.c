@@ -6,11 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "serve/apikeys.h"
-#include "serve/engine.h"
 #include "serve/expertload.h"
 #include "serve/http/front.h"
-#include "serve/models.h"
 
 #include <xxhash.h>
 
@@ -28,7 +25,9 @@ static pesc_status choose_chat(pesc_server *s)
     bool own = !name || strcmp(name, CHAT_OWN) == 0;
     if (!own && !chat_find(name))
         return chat_unknown("chat_format: that chat format is not known");
-    return chat_open(&s->chat, s->m->tok, name, chat_otherwise(s->m->chat));
+    TRY(chat_open(&s->chat, s->m->tok, name, chat_otherwise(s->m->chat)));
+    s->prompts = (prompt_maker){ s->m->tok, s->chat, s->m->shape.cfg.vocab };
+    return PESC_OK;
 }
 
 /* On an address of this machine alone a web page could reach the server through a name that it
@@ -65,6 +64,7 @@ static pesc_status open_parts(pesc_server *s)
     const config *cfg = &s->m->shape.cfg;
     int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
     s->context = s->opt.context ? (int32_t)s->opt.context : own;
+    s->rules = (api_rules){ cfg->vocab, s->opt.lenient };
     warn_of_context(s);
     s->created = (int64_t)clock_wall();
     s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

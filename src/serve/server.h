@@ -10,18 +10,22 @@
 #ifndef PESC_SERVE_SERVER_H
 #define PESC_SERVE_SERVER_H
 
-#include "base/json.h"
 #include "infer/scheduler.h"
-#include "serve/apierror.h"
-#include "serve/prometheus.h"
+#include "serve/api/prompts.h"
 #include "serve/pace.h"
+#include "serve/prometheus.h"
 
 #include <pthread.h>
 
 typedef struct exchange exchange;
 typedef struct call call;
 struct front;
-struct served_model;
+
+/* A name that requests may give. */
+typedef struct served_model {
+    char *name;
+    int32_t adapter; /* of attach/served_adapters.h; 0: the model itself */
+} served_model;
 
 /* How often the routers have chosen each expert. Dense models: all zeros. */
 typedef struct expert_load {
@@ -32,13 +36,21 @@ typedef struct expert_load {
     uint64_t *counts; /* [n_layers, n_experts] */
 } expert_load;
 
+typedef enum server_state {
+    SERVER_SERVES,
+    SERVER_DRAINS, /* no new requests; those that are there may end */
+    SERVER_STOPS,  /* the engine ends those that are left, and itself */
+} server_state;
+
 enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths and contents */
 
 struct pesc_server {
     pesc_model *m; /* kept */
     pesc_serve_options opt;
     chat_writer *chat; /* of conversations: the model's, or of the format that was asked for */
-    struct served_model *models; /* [n_models], see models.h */
+    prompt_maker prompts;
+    api_rules rules;
+    served_model *models; /* [n_models] */
     size_t n_models;
     char fingerprint[24]; /* system_fingerprint */
     int64_t created;      /* seconds since 1970 */
@@ -55,12 +67,12 @@ struct pesc_server {
 
     pthread_mutex_t lock;
     /* ---- under the lock ---- */
-    bool draining;  /* no new requests */
+    server_state state;
     exchange *live; /* all exchanges, a list */
     metrics metrics;
     expert_load load;
     /* ---- the engine ---- */
-    bool engine_runs, engine_stops;
+    bool engine_runs;
     pthread_t engine;
     pthread_cond_t wake;
     call *inbox, **inbox_end;
@@ -75,5 +87,31 @@ struct pesc_server {
     uint64_t n_warm; /* requests of its own that warmed it up */
     call *calls;     /* those that the scheduler has */
 };
+
+/* ---- engine.c: the thread that owns the scheduler ----
+ *
+ * It takes calls from the inbox, runs one forward after another, and adds what comes out to the
+ * answers. A failure of a request ends the request; a failure of a forward ends the requests that
+ * the scheduler has, and a new scheduler is opened. */
+
+pesc_status engine_open(pesc_server *s);
+/* Hands over a call, which the engine then owns, with its exchange. False: *e says why, and the
+ * call is still the caller's. */
+bool engine_add(pesc_server *s, call *c, api_error *e);
+/* Ends running calls with an error and the thread. */
+void engine_close(pesc_server *s);
+
+/* ---- models.c: the only place where names of models are looked up ---- */
+
+pesc_status models_open(pesc_server *s);
+void models_close(pesc_server *s);
+/* name NULL: the first model. NULL: there is none of that name, and *e says so. */
+const served_model *models_find(const pesc_server *s, const char *name, api_error *e);
+
+/* ---- apikeys.c: the keys of clients ---- */
+
+pesc_status apikeys_read(pesc_server *s, const char *path);
+/* Which of the keys the text of n bytes is, from 1; 0: none. In constant time. */
+size_t apikeys_match(const pesc_server *s, const char *text, size_t n);
 
 #endif

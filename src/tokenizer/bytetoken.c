@@ -1,22 +1,15 @@
 #include "tokenizer/bytetoken.h"
 
+#include "base/str.h"
+
 #include <stdio.h>
 #include <string.h>
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 int bytetoken_value(const char *text, size_t n)
 {
     if (n != BYTETOKEN_LENGTH || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    int high = hex_digit(text[3]), low = hex_digit(text[4]);
+    int high = str_hex_digit(text[3]), low = str_hex_digit(text[4]);
     return high >= 0 && low >= 0 ? high * 16 + low : -1;
 }
 

@@ -4,8 +4,8 @@
  * template. A head that is good must be partial at every byte before its end; a request that is
  * accepted must be within limits, and an error must be an object of JSON with a message. */
 #include "base/mem.h"
-#include "serve/api/conversation.h"
-#include "serve/http/body.h"
+#include "serve/api/prompts.h"
+#include "serve/http/head.h"
 #include "tokenizer/pipeline.h"
 
 #include <string.h>

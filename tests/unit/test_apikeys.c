@@ -1,5 +1,5 @@
 /* The comparison of API keys: every bit of a digest counts. */
-#include "serve/apikeys.h"
+#include "serve/server.h"
 #include "support/check.h"
 
 #include <openssl/sha.h>

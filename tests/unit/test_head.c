@@ -1,5 +1,5 @@
 /* A request's head at every length of it, and bodies in chunks. Whole requests: tests/serve. */
-#include "serve/http/body.h"
+#include "serve/http/head.h"
 #include "support/check.h"
 
 static const head_rules any = { 0 };

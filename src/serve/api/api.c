@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "serve/api/bodytext.h"
 
 #include <limits.h>
 #include <math.h>
@@ -53,7 +52,7 @@ typedef enum field_kind {
     FIELD_BOOL,
     FIELD_INT,
     FIELD_REAL,   /* min is allowed unless it is marked as open */
-    FIELD_TEXT,   /* const char * */
+    FIELD_TEXT,   /* const char *, of min to max bytes */
     FIELD_VALUE,  /* const json_t *, whatever it is */
     FIELD_OTHER,  /* `set` reads it */
     FIELD_UNUSED, /* accepted */
@@ -77,17 +76,6 @@ typedef struct field {
     bool (*set)(const reading *in);
     const char *only;
 } field;
-
-static bool set_seed(const reading *in)
-{
-    if (!json_is_integer(in->v))
-        return bad_type(in->e, in->name, in->v, "an integer");
-    if (in->r->has_seed) /* it does not fit jansson's integers, see bodytext.h */
-        return true;
-    in->r->seed = json_integer_value(in->v);
-    in->r->has_seed = in->r->endpoint != API_NATIVE || in->r->seed != -1;
-    return true;
-}
 
 static bool add_stop(const reading *in, const json_t *v)
 {
@@ -115,15 +103,6 @@ static bool set_stop(const reading *in)
     for (size_t i = 0; i < n; i++)
         if (!add_stop(in, json_array_get(in->v, i)))
             return false;
-    return true;
-}
-
-static bool set_salt(const reading *in)
-{
-    if (!json_is_string(in->v) || json_string_length(in->v) == 0)
-        return api_refuse(in->e, 400, NULL, in->name,
-                          "cache_salt: expected a string of at least one byte");
-    in->r->cache_salt = json_string_value(in->v);
     return true;
 }
 
@@ -162,39 +141,6 @@ static bool set_bias(const reading *in)
         if (!add_bias(in, key, v))
             return false;
     }
-    return true;
-}
-
-/* llama.cpp: how many of the most likely tokens are reported; 0: no log-probabilities. */
-static bool set_probs(const reading *in)
-{
-    json_int_t k = json_integer_value(in->v);
-    if (!json_is_integer(in->v) || k < 0 || k > API_MAX_TOP)
-        return api_refuse(in->e, 400, NULL, in->name, "n_probs: expected an integer from 0 to %d",
-                          API_MAX_TOP);
-    in->r->logprobs = k > 0;
-    in->r->top = k;
-    return true;
-}
-
-/* A count for completions, a switch for chat. */
-static bool set_logprobs(const reading *in)
-{
-    api_request *r = in->r;
-    if (r->endpoint == API_CHAT) {
-        if (!json_is_boolean(in->v))
-            return bad_type(in->e, in->name, in->v, "a boolean");
-        r->logprobs = json_is_true(in->v);
-        return true;
-    }
-    json_int_t k = json_integer_value(in->v);
-    if (!json_is_integer(in->v))
-        return bad_type(in->e, in->name, in->v, "an integer");
-    if (k < 0 || k > API_MAX_TOP)
-        return api_refuse(in->e, 400, NULL, in->name, "logprobs: found %lld, expected 0 to %d",
-                          (long long)k, API_MAX_TOP);
-    r->logprobs = true;
-    r->top = k;
     return true;
 }
 
@@ -272,7 +218,7 @@ static bool set_variables(const reading *in)
 #define ALL (GENERATIONS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE)
 #define AT(field) .at = offsetof(api_request, field)
 static const field fields[] = {
-    { "model", ALL, FIELD_TEXT, AT(model) },
+    { "model", ALL, FIELD_TEXT, AT(model), 0, API_MAX_TEXT },
     { "prompt", PROMPTS, FIELD_VALUE, AT(prompt) },
     { "content", API_TOKENIZE, FIELD_VALUE, AT(prompt) },
     { "messages", CONVERSATIONS, FIELD_VALUE, AT(messages) },
@@ -290,15 +236,16 @@ static const field fields[] = {
     { "frequency_penalty", GENERATIONS, FIELD_REAL, AT(frequency_penalty), -2, 2 },
     { "n", TEXTS, FIELD_INT, AT(n), 1, API_MAX_CHOICES },
     { "best_of", API_COMPLETION, FIELD_VALUE, .at = 0 },
-    { "seed", GENERATIONS, FIELD_OTHER, .set = set_seed },
+    { "seed", GENERATIONS, FIELD_INT, AT(seed), (double)INT64_MIN, (double)INT64_MAX },
     { "stop", GENERATIONS, FIELD_OTHER, .set = set_stop },
     { "include_stop_str_in_output", TEXTS, FIELD_BOOL, AT(include_stop) },
     { "stop_token_ids", TEXTS, FIELD_OTHER, .set = set_stop_ids },
     { "ignore_eos", GENERATIONS, FIELD_BOOL, AT(ignore_eos) },
     { "min_tokens", TEXTS, FIELD_INT, AT(min_tokens), 0, INT32_MAX },
     { "logit_bias", GENERATIONS, FIELD_OTHER, .set = set_bias },
-    { "logprobs", TEXTS, FIELD_OTHER, .set = set_logprobs },
-    { "n_probs", API_NATIVE, FIELD_OTHER, .set = set_probs },
+    { "logprobs", API_COMPLETION, FIELD_INT, AT(top), 0, API_MAX_TOP },
+    { "logprobs", API_CHAT, FIELD_BOOL, AT(logprobs) },
+    { "n_probs", API_NATIVE, FIELD_INT, AT(top), 0, API_MAX_TOP },
     { "top_logprobs", API_CHAT, FIELD_INT, AT(top), 0, API_MAX_TOP },
     { "echo", API_COMPLETION, FIELD_BOOL, AT(echo) },
     { "return_tokens", API_NATIVE, FIELD_BOOL, AT(return_token_ids) },
@@ -310,7 +257,7 @@ static const field fields[] = {
     { "cache_prompt", API_NATIVE, FIELD_BOOL, AT(cache_prompt) },
     { "id_slot", API_NATIVE, FIELD_UNUSED, .at = 0 },
     { "n_keep", API_NATIVE, FIELD_UNUSED, .at = 0 },
-    { "cache_salt", GENERATIONS, FIELD_OTHER, .set = set_salt },
+    { "cache_salt", GENERATIONS, FIELD_TEXT, AT(cache_salt), 1, API_MAX_TEXT },
     { "add_special_tokens", PROMPTS, FIELD_BOOL, AT(add_special) },
     { "add_special", API_TOKENIZE, FIELD_BOOL, AT(add_special) },
     { "parse_special", API_TOKENIZE, FIELD_BOOL, AT(parse_special) },
@@ -356,13 +303,26 @@ static bool set_number(const reading *in, const field *f)
     if (integer ? !json_is_integer(in->v) : !json_is_number(in->v))
         return bad_type(in->e, in->name, in->v, integer ? "an integer" : "a number");
     if (!(x >= f->min && x <= f->max))
-        return api_refuse(in->e, 400, NULL, in->name, "%s: found %g, expected %g to %g", in->name,
-                          x, f->min, f->max);
+        return api_refuse(in->e, 400, NULL, in->name, "%s: found %.15g, expected %.15g to %.15g",
+                          in->name, x, f->min, f->max);
     char *to = (char *)in->r + f->at;
     if (integer)
         *(int64_t *)(void *)to = json_integer_value(in->v);
     else
         *(double *)(void *)to = x;
+    return true;
+}
+
+static bool set_text(const reading *in, const field *f)
+{
+    size_t n = json_string_length(in->v);
+    if (!json_is_string(in->v))
+        return bad_type(in->e, in->name, in->v, "a string");
+    if ((double)n < f->min || (double)n > f->max || strlen(json_string_value(in->v)) != n)
+        return api_refuse(in->e, 400, NULL, in->name,
+                          "%s: found %zu bytes, expected %g to %.15g without a NUL character",
+                          in->name, n, f->min, f->max);
+    *(const char **)(void *)((char *)in->r + f->at) = json_string_value(in->v);
     return true;
 }
 
@@ -389,10 +349,7 @@ static bool set_field(const reading *in, const field *f)
     case FIELD_REAL:
         return set_number(in, f);
     case FIELD_TEXT:
-        if (!json_is_string(in->v))
-            return bad_type(in->e, in->name, in->v, "a string");
-        *(const char **)(void *)to = json_string_value(in->v);
-        return true;
+        return set_text(in, f);
     case FIELD_VALUE:
         if (f->at)
             *(const json_t **)(void *)to = in->v;
@@ -440,8 +397,11 @@ static bool check_together(api_request *r, api_error *e)
         return api_refuse(e, 400, NULL, "stream_options", "stream_options needs stream: true");
     if (r->endpoint == API_CHAT && r->top >= 0 && !r->logprobs)
         return api_refuse(e, 400, NULL, "top_logprobs", "top_logprobs needs logprobs: true");
+    if (r->endpoint != API_CHAT)
+        r->logprobs = r->top > (r->endpoint == API_NATIVE ? 0 : -1);
     if (r->logprobs && r->top < 0)
         r->top = 0;
+    r->has_seed = json_has(r->body, "seed") && !(r->endpoint == API_NATIVE && r->seed == -1);
     if (r->stream && r->prompt_top >= 0)
         return api_refuse(e, 400, NULL, "prompt_logprobs",
                           "prompt_logprobs is not possible with stream: true");
@@ -519,7 +479,8 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
     char *copy = mem_strndup(text, n);
     if (!copy)
         return api_failed(e, fail_nomem("a request", n));
-    bool good = bodytext_check(copy, n, &r->seed, &r->has_seed, e);
+    int64_t seed = 0;
+    bool large = false, good = bodytext_check(copy, n, &seed, &large, e);
     if (good && json_parse(&r->body, copy, n, "the request") != PESC_OK)
         good = api_refuse(e, 400, NULL, NULL, "%s", pesc_last_error());
     mem_free(copy);
@@ -534,6 +495,7 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
         if (!take_field(&in))
             return false;
     }
+    r->seed = large ? seed : r->seed;
     return check_required(r, e) && check_together(r, e);
 }
 

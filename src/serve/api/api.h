@@ -78,4 +78,13 @@ bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, s
 /* Whether every element of the array is an integer. */
 bool api_is_ids(const json_t *v);
 
+/* ---- bodytext.c: what must be known of a body's JSON text before it is parsed ----
+ *
+ * jansson's parser is recursive and has no limit of nesting of its own, its integers have 64 bits
+ * with a sign, and of a number that is out of range it does not say in which field it is. */
+
+/* Whether nesting and numbers are within limits. The text has n bytes and a NUL. A `seed` from 2^63
+ * to 2^64 - 1 is taken out of it: *seed has its bits, *large is true and the text has a 0. */
+bool bodytext_check(char *text, size_t n, int64_t *seed, bool *large, api_error *e);
+
 #endif

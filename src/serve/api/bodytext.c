@@ -1,5 +1,3 @@
-#include "serve/api/bodytext.h"
-
 #include "serve/api/api.h"
 
 #include <limits.h>
@@ -56,7 +54,7 @@ static size_t string_end(const char *text, size_t n, size_t i)
     return i < n ? i : n;
 }
 
-bool bodytext_check(char *text, size_t n, int64_t *seed, bool *has_seed, api_error *e)
+bool bodytext_check(char *text, size_t n, int64_t *seed, bool *large, api_error *e)
 {
     int depth = 0;
     number v = { 0 };
@@ -76,10 +74,10 @@ bool bodytext_check(char *text, size_t n, int64_t *seed, bool *has_seed, api_err
             v.text = number_at;
             v.n = strspn(v.text, "+-.0123456789Ee");
             i += v.n - 1;
-            bool large = depth > 0 && v.field[0] && !fits(&v);
-            if (large && depth == 1 && take_large_seed(&v, number_at, seed))
-                *has_seed = true;
-            else if (large)
+            bool unfit = depth > 0 && v.field[0] && !fits(&v);
+            if (unfit && depth == 1 && take_large_seed(&v, number_at, seed))
+                *large = true;
+            else if (unfit)
                 return api_refuse(e, 400, NULL, v.field,
                                   "%s: found the number %.*s, which is out of range", v.field,
                                   (int)(v.n < 40 ? v.n : 40), v.text);

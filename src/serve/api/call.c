@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "serve/engine.h"
 #include "serve/api/endpoints.h"
 
 #include <xxhash.h>
@@ -77,7 +76,7 @@ static bool set_reports(call *c, api_error *e)
 static pesc_status add_ends(call *c)
 {
     const pesc_model *m = c->x->srv->m;
-    const chat_format *f = chat_built_in(c->x->srv->chat);
+    const chat_format *f = chat_built_in(c->x->srv->prompts.chat);
     size_t n = 0;
     const char *const *stops = f ? chat_stops(f, &n) : pesc_model_chat_stops(m, &n);
     TRY(answer_ends_add_stops(&c->ends, m, c->api.stop, c->api.n_stop));
@@ -144,9 +143,8 @@ static uint64_t scope_of(const call *c)
 static bool prepare(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
-    prompt_maker m = { s->m->tok, s->chat, s->m->shape.cfg.vocab };
     c->model = models_find(s, c->api.model, e);
-    if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &m, &c->api, e) ||
+    if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &s->prompts, &c->api, e) ||
         !check_choices(c, e) || !check_lengths(c, e))
         return false;
     bool pieces = s->m->tok && (c->api.logprobs || c->api.prompt_top >= 0);
@@ -160,21 +158,22 @@ static bool prepare(call *c, api_error *e)
     return st == PESC_OK || api_failed(e, st);
 }
 
-call *call_open(exchange *x, api_request *api, api_error *e)
+/* From the request of the exchange, which it takes; NULL: x->error says why. */
+static call *call_open(exchange *x)
 {
     call *c = mem_zalloc(1, sizeof *c);
     if (!c) {
-        api_close(api);
-        api_failed(e, fail_nomem("a request", sizeof *c));
+        api_failed(&x->error, fail_nomem("a request", sizeof *c));
         return NULL;
     }
     c->x = x;
-    c->api = *api;
+    c->api = x->request;
+    x->request = (api_request){ 0 };
     c->created = (int64_t)clock_wall();
     c->queued = clock_seconds();
-    snprintf(c->id, sizeof c->id, "%s-%s", api->endpoint == API_CHAT ? "chatcmpl" : "cmpl",
+    snprintf(c->id, sizeof c->id, "%s-%s", c->api.endpoint == API_CHAT ? "chatcmpl" : "cmpl",
              x->id + sizeof "req-" - 1);
-    if (prepare(c, e))
+    if (prepare(c, &x->error))
         return c;
     call_free(c);
     return NULL;
@@ -195,55 +194,19 @@ void call_free(call *c)
     mem_free(c);
 }
 
-/* ---- handlers ---- */
-
-/* c NULL: the exchange has none any more. */
-static void attach(exchange *x, call *c, bool stream)
+int64_t call_generated(const call *c)
 {
-    pthread_mutex_lock(&x->srv->lock);
-    x->call = c;
-    x->stream = stream;
-    x->type = stream ? "text/event-stream; charset=utf-8" : "application/json";
-    x->status = 200;
-    x->prompt_tokens = c ? c->prompt_tokens : 0;
-    pthread_mutex_unlock(&x->srv->lock);
+    int64_t n = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        n += (int64_t)c->choices[i].answer.ids.n;
+    return n;
 }
 
-static void generate(exchange *x, api_endpoint endpoint)
+bool handle_generation(exchange *x)
 {
-    api_request r;
-    api_error e = { 0 };
-    api_rules rules = { x->srv->m->shape.cfg.vocab, x->srv->opt.lenient };
-    if (!api_parse(&r, endpoint, x->body.p ? x->body.p : "", x->body.n, &rules, &e)) {
-        api_close(&r);
-        exchange_fail(x, &e);
-        return;
-    }
-    if (r.ignored.n)
-        str_add(&x->ignored, r.ignored.p, r.ignored.n);
-    bool stream = r.stream;
-    call *c = call_open(x, &r, &e);
-    if (c) {
-        attach(x, c, stream);
-        if (engine_add(x->srv, c, &e))
-            return;
-        attach(x, NULL, false);
-        call_free(c);
-    }
-    exchange_fail(x, &e);
-}
-
-void handle_completion(exchange *x)
-{
-    generate(x, API_COMPLETION);
-}
-
-void handle_native(exchange *x)
-{
-    generate(x, API_NATIVE);
-}
-
-void handle_chat(exchange *x)
-{
-    generate(x, API_CHAT);
+    call *c = call_open(x);
+    if (c && engine_add(x->srv, c, &x->error))
+        return true;
+    call_free(c);
+    return false;
 }

@@ -7,7 +7,6 @@
 
 #include "infer/answer.h"
 #include "serve/exchange.h"
-#include "serve/models.h"
 #include "serve/api/prompts.h"
 
 /* The log-probability of a token, which is reported. */
@@ -38,9 +37,9 @@ typedef struct choice {
     prompt *prompt;
     pesc_sample_options sample;
     uint64_t ticket;
-    int64_t limit;    /* tokens that it may have */
-    bool runs;        /* it has a slot */
-    bool begun, done; /* begun: a stream has its first event */
+    int64_t limit; /* tokens that it may have */
+    bool runs;     /* it has a slot */
+    bool begun;    /* a stream has its first event */
     answer answer;
     size_t sent;                  /* bytes of its text that are in events */
     size_t ids_sent;              /* of its tokens */
@@ -55,6 +54,12 @@ typedef struct choice {
     size_t n_routed, cap_routes, routes_sent;
     double last; /* when it got a token; 0: none yet */
 } choice;
+
+typedef enum call_state {
+    CALL_WAITS,
+    CALL_RUNS,   /* one of its choices has, or had, a slot */
+    CALL_LEAVES, /* its client has left, or it has failed: the scheduler knows */
+} call_state;
 
 struct call {
     exchange *x;
@@ -78,17 +83,14 @@ struct call {
     double first;     /* its first token came */
     double last;      /* its last one so far */
     bool begun;       /* a stream has its first event */
-    bool started;     /* one of its choices has a slot */
-    bool cancelled;   /* under the server's lock */
-    bool cancel_sent; /* to the scheduler */
+    call_state state; /* under the server's lock */
     api_error error;  /* status 0: none */
     int64_t prompt_tokens, cached_tokens;
     uint64_t *expert_counts; /* as in expert_load, of this call; under the lock; dense: NULL */
 };
 
-/* From a parsed request, which it takes; NULL: *e says why, and the request is closed. */
-call *call_open(exchange *x, api_request *api, api_error *e);
-void call_free(call *c); /* NULL is allowed */
+void call_free(call *c);               /* NULL is allowed */
+int64_t call_generated(const call *c); /* tokens, of all choices */
 
 /* ---- choice.c: the text of a choice ---- */
 

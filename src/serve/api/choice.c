@@ -106,7 +106,6 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
 
 pesc_status choice_finish(choice *c, const char *finish)
 {
-    c->done = true;
     pesc_status s = answer_finish(&c->answer);
     c->finish = c->answer.end == ANSWER_GROWS ? finish : "stop";
     return s;

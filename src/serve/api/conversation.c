@@ -1,4 +1,4 @@
-#include "serve/api/conversation.h"
+#include "serve/api/prompts.h"
 
 #include "base/mem.h"
 

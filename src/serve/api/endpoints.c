@@ -9,32 +9,32 @@ static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "ch
                                                     "models", "state",       "page" };
 
 static const route paths[] = {
-    { "GET", "/", handle_page, true, E_PAGE },
-    { "GET", "/page/", handle_page, true, E_PAGE },
-    { "POST", "/v1/completions", handle_completion, false, E_COMPLETION },
-    { "POST", "/completions", handle_completion, false, E_COMPLETION },
-    { "POST", "/completion", handle_native, false, E_COMPLETION },
-    { "POST", "/v1/chat/completions", handle_chat, false, E_CHAT },
-    { "POST", "/chat/completions", handle_chat, false, E_CHAT },
-    { "GET", "/v1/models", handle_models, false, E_MODELS },
-    { "GET", "/models", handle_models, false, E_MODELS },
-    { "GET", "/v1/models/", handle_model, false, E_MODELS },
-    { "GET", "/models/", handle_model, false, E_MODELS },
-    { "GET", "/health", handle_health, true, E_STATE },
-    { "GET", "/v1/health", handle_health, true, E_STATE },
-    { "GET", "/version", handle_version, false, E_STATE },
-    { "GET", "/metrics", handle_metrics, false, E_STATE },
-    { "GET", "/v1/requests", handle_requests, false, E_STATE },
-    { "GET", "/slots", handle_slots, false, E_STATE },
-    { "GET", "/props", handle_props, false, E_STATE },
-    { "GET", "/v1/experts", handle_experts, false, E_STATE },
-    { "POST", "/tokenize", handle_tokenize, false, E_TOKENS },
-    { "POST", "/detokenize", handle_detokenize, false, E_TOKENS },
-    { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS },
-    { "POST", "/apply-template", handle_template, false, E_TOKENS },
-    { "POST", "/v1/responses", handle_unsupported, false, E_OTHER },
-    { "POST", "/v1/messages", handle_unsupported, false, E_OTHER },
-    { "POST", "/v1/embeddings", handle_unsupported, false, E_OTHER },
+    { "GET", "/", handle_page, true, E_PAGE, 0 },
+    { "GET", "/page/", handle_page, true, E_PAGE, 0 },
+    { "POST", "/v1/completions", handle_generation, false, E_COMPLETION, API_COMPLETION },
+    { "POST", "/completions", handle_generation, false, E_COMPLETION, API_COMPLETION },
+    { "POST", "/completion", handle_generation, false, E_COMPLETION, API_NATIVE },
+    { "POST", "/v1/chat/completions", handle_generation, false, E_CHAT, API_CHAT },
+    { "POST", "/chat/completions", handle_generation, false, E_CHAT, API_CHAT },
+    { "GET", "/v1/models", handle_models, false, E_MODELS, 0 },
+    { "GET", "/models", handle_models, false, E_MODELS, 0 },
+    { "GET", "/v1/models/", handle_model, false, E_MODELS, 0 },
+    { "GET", "/models/", handle_model, false, E_MODELS, 0 },
+    { "GET", "/health", handle_health, true, E_STATE, 0 },
+    { "GET", "/v1/health", handle_health, true, E_STATE, 0 },
+    { "GET", "/version", handle_version, false, E_STATE, 0 },
+    { "GET", "/metrics", handle_metrics, false, E_STATE, 0 },
+    { "GET", "/v1/requests", handle_requests, false, E_STATE, 0 },
+    { "GET", "/slots", handle_slots, false, E_STATE, 0 },
+    { "GET", "/props", handle_props, false, E_STATE, 0 },
+    { "GET", "/v1/experts", handle_experts, false, E_STATE, 0 },
+    { "POST", "/tokenize", handle_tokenize, false, E_TOKENS, API_TOKENIZE },
+    { "POST", "/detokenize", handle_detokenize, false, E_TOKENS, API_DETOKENIZE },
+    { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS, 0 },
+    { "POST", "/apply-template", handle_template, false, E_TOKENS, API_TEMPLATE },
+    { "POST", "/v1/responses", handle_unsupported, false, E_OTHER, 0 },
+    { "POST", "/v1/messages", handle_unsupported, false, E_OTHER, 0 },
+    { "POST", "/v1/embeddings", handle_unsupported, false, E_OTHER, 0 },
 };
 enum { N_PATHS = sizeof paths / sizeof *paths };
 static const char offered[] =
@@ -48,19 +48,12 @@ const char *const *endpoint_names(size_t *n)
     return endpoints;
 }
 
-static void handle_options(exchange *x)
+static bool handle_options(exchange *x)
 {
     x->status = 204;
+    return true;
 }
-static const route preflight = { "OPTIONS", "", handle_options, true, E_OTHER };
-
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
+static const route preflight = { "OPTIONS", "", handle_options, true, E_OTHER, 0 };
 
 /* Decodes %XX; false: malformed, empty or too long. */
 static bool decode(const char *from, char *to, size_t cap)
@@ -69,9 +62,9 @@ static bool decode(const char *from, char *to, size_t cap)
     for (; *from && n + 1 < cap; from++) {
         char c = *from;
         if (c == '%') {
-            if (hex(from[1]) < 0 || hex(from[2]) < 0)
+            if (str_hex_digit(from[1]) < 0 || str_hex_digit(from[2]) < 0)
                 return false;
-            c = (char)(16 * hex(from[1]) + hex(from[2]));
+            c = (char)(16 * str_hex_digit(from[1]) + str_hex_digit(from[2]));
             from += 2;
         }
         if (c == '\0')

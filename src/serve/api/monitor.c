@@ -5,34 +5,28 @@
 
 #include <string.h>
 
-void handle_health(exchange *x)
+bool handle_health(exchange *x)
 {
-    api_error e;
     pthread_mutex_lock(&x->srv->lock);
-    bool draining = x->srv->draining;
+    bool serves = x->srv->state == SERVER_SERVES;
     pthread_mutex_unlock(&x->srv->lock);
-    if (!draining) {
-        exchange_reply(x, json_pack("{s:s}", "status", "ok"));
-        return;
-    }
-    api_shutting_down(&e);
-    exchange_fail(x, &e);
+    return serves ? exchange_reply(x, json_pack("{s:s}", "status", "ok"))
+                  : api_shutting_down(&x->error);
 }
 
-void handle_version(exchange *x)
+bool handle_version(exchange *x)
 {
-    exchange_reply(x, json_pack("{s:s}", "version", pesc_version()));
+    return exchange_reply(x, json_pack("{s:s}", "version", pesc_version()));
 }
 
-void handle_unsupported(exchange *x)
+bool handle_unsupported(exchange *x)
 {
-    api_error e;
-    api_refuse(&e, 501, "not_implemented", NULL,
-               "%s is not implemented; use /v1/chat/completions or /v1/completions", x->path);
-    exchange_fail(x, &e);
+    return api_refuse(&x->error, 501, "not_implemented", NULL,
+                      "%s is not implemented; use /v1/chat/completions or /v1/completions",
+                      x->path);
 }
 
-void handle_metrics(exchange *x)
+bool handle_metrics(exchange *x)
 {
     pesc_server *s = x->srv;
     size_t n;
@@ -45,10 +39,11 @@ void handle_metrics(exchange *x)
     pthread_mutex_unlock(&s->lock);
     x->status = 200;
     x->type = "text/plain; version=0.0.4; charset=utf-8";
+    return true;
 }
 
 /* What one key asks for is not shown to another. */
-void handle_requests(exchange *x)
+bool handle_requests(exchange *x)
 {
     pesc_server *s = x->srv;
     json_t *list = json_array();
@@ -58,24 +53,24 @@ void handle_requests(exchange *x)
             json_array_append_new(
                 list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "id", o->id, "path", o->path,
                                 "model", o->call->model->name, "state",
-                                o->call->started ? "running" : "waiting", "prompt_tokens",
-                                (json_int_t)o->prompt_tokens, "generated_tokens",
+                                o->call->state == CALL_RUNS ? "running" : "waiting",
+                                "prompt_tokens", (json_int_t)o->prompt_tokens, "generated_tokens",
                                 (json_int_t)o->generated_tokens, "expert_counts",
                                 expertload_counts(&s->load, o->call->expert_counts)));
     pthread_mutex_unlock(&s->lock);
-    exchange_reply(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    return exchange_reply(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
 /* As llama.cpp's server has it: a list of all slots, those that run first. Of requests of another
  * key it is only said that they run. */
-void handle_slots(exchange *x)
+bool handle_slots(exchange *x)
 {
     pesc_server *s = x->srv;
     json_t *list = json_array();
     pthread_mutex_lock(&s->lock);
     const exchange *o = s->live;
     for (int64_t i = 0; i < s->opt.max_streams; i++) {
-        while (o && !(o->call && o->call->started))
+        while (o && !(o->call && o->call->state == CALL_RUNS))
             o = o->next;
         const exchange *own = o && o->key == x->key ? o : NULL;
         json_array_append_new(list,
@@ -87,11 +82,11 @@ void handle_slots(exchange *x)
         o = o ? o->next : NULL;
     }
     pthread_mutex_unlock(&s->lock);
-    exchange_reply(x, list);
+    return exchange_reply(x, list);
 }
 
 /* As llama.cpp's server has them, without paths of this machine. */
-void handle_props(exchange *x)
+bool handle_props(exchange *x)
 {
     const pesc_server *s = x->srv;
     const tokenizer *t = s->m->tok;
@@ -100,7 +95,7 @@ void handle_props(exchange *x)
     json_t *params = json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.temperature,
                                "top_k", (json_int_t)r.top_k, "top_p", r.top_p, "min_p", r.min_p,
                                "n_predict", (json_int_t)r.max_tokens, "seed", -1);
-    exchange_reply(
+    return exchange_reply(
         x, json_pack("{s:{s:i, s:o}, s:i, s:s, s:o, s:o, s:s?, s:s}", "default_generation_settings",
                      "n_ctx", (int)s->context, "params", params, "total_slots",
                      (int)s->opt.max_streams, "model_alias", s->models[0].name, "bos_token",

@@ -52,18 +52,18 @@ static const char *stop_type(const choice *h)
 }
 
 /* `text` and the tokens from `first` on, with what both kinds of objects have. */
-static json_t *part_of(const choice *h, const char *text, size_t n, size_t first)
+static json_t *part_of(const choice *h, const char *text, size_t n, size_t first, bool ends)
 {
     const call *c = h->of;
     bool tokens = c->x->stream || c->api.return_token_ids;
     json_t *v = json_pack(
         "{s:i, s:s%, s:o, s:b, s:I, s:I}", "index", h->index, "content", text, n, "tokens",
-        response_ids(h->answer.ids.ids + first, tokens ? h->answer.ids.n - first : 0), "stop",
-        h->done, "tokens_predicted", (json_int_t)h->answer.ids.n, "tokens_evaluated",
+        response_ids(h->answer.ids.ids + first, tokens ? h->answer.ids.n - first : 0), "stop", ends,
+        "tokens_predicted", (json_int_t)h->answer.ids.n, "tokens_evaluated",
         (json_int_t)h->prompt->ids.n);
     if (c->api.logprobs && h->logprobs_sent < h->logprobs.n)
         json_object_set_new(v, "completion_probabilities", probabilities(h, h->logprobs_sent));
-    if (c->api.timings || h->done)
+    if (c->api.timings || ends)
         json_object_set_new(v, "timings", response_timings(c));
     return v;
 }
@@ -76,7 +76,7 @@ static json_t *end_of(const choice *h, const char *text, size_t n, size_t first)
     str given = { 0 };
     if (s->m->tok)
         (void)decode_text(s->m->tok, p->ids, p->n, 0, &given);
-    json_t *v = part_of(h, text, n, first);
+    json_t *v = part_of(h, text, n, first, true);
     json_t *more = json_pack(
         "{s:s, s:o, s:s%, s:b, s:b, s:s, s:s, s:I}", "model", h->of->model->name,
         "generation_settings", settings_of(h), "prompt", given.p ? given.p : "", given.n,
@@ -113,17 +113,15 @@ static void put_event(json_t *v, str *out)
 /* The text that is new; then, where the choice is done, its end without text. */
 void native_events(choice *h, str *out)
 {
-    bool done = h->done;
-    if (h->answer.certain > h->sent) {
-        h->done = false;
-        put_event(
-            part_of(h, answer_text(&h->answer) + h->sent, h->answer.certain - h->sent, h->ids_sent),
-            out);
-        h->done = done;
+    size_t from = h->sent;
+    if (h->answer.certain > from) {
+        put_event(part_of(h, answer_text(&h->answer) + from, h->answer.certain - from, h->ids_sent,
+                          false),
+                  out);
         h->sent = h->answer.certain;
         h->ids_sent = h->answer.ids.n;
         h->logprobs_sent = h->logprobs.n;
     }
-    if (done)
+    if (h->finish)
         put_event(end_of(h, "", 0, h->ids_sent), out);
 }

@@ -18,9 +18,8 @@ static const char *type_of(const char *name)
     return "text/plain; charset=utf-8";
 }
 
-void handle_page(exchange *x)
+bool handle_page(exchange *x)
 {
-    api_error e;
     const char *name = x->argument[0] ? x->argument : "index.html";
     for (size_t i = 0; i < embedded_page.n; i++)
         if (strcmp(name, embedded_page.v[i].name) == 0) {
@@ -28,8 +27,7 @@ void handle_page(exchange *x)
             x->type = type_of(name);
             x->page = true;
             str_add(&x->out, embedded_page.v[i].text, embedded_page.v[i].n);
-            return;
+            return true;
         }
-    api_refuse(&e, 404, "not_found", NULL, "there is no %.100s", x->path);
-    exchange_fail(x, &e);
+    return api_refuse(&x->error, 404, "not_found", NULL, "there is no %.100s", x->path);
 }

@@ -1,7 +1,6 @@
 #include "serve/api/prompts.h"
 
 #include "base/mem.h"
-#include "serve/api/conversation.h"
 
 #include <string.h>
 

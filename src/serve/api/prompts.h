@@ -28,6 +28,12 @@ typedef struct prompt_maker {
 bool prompts_read(prompt_list *p, const prompt_maker *m, const api_request *r, api_error *e);
 void prompts_close(prompt_list *p); /* also one that is all zeros */
 
+/* conversation.c: appends the ids of the messages of a request: the only place where chat templates
+ * are applied. A message may have what OpenAI's API allows in it, as far as the model's own
+ * template can use it; what is not known is refused by name, or, where requests may have unknown
+ * fields, passed to the template. */
+bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *out, api_error *e);
+
 /* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. d:
  * an open stream of t, which is used anew. */
 pesc_status prompts_piece(decode_stream *d, const tokenizer *t, int32_t before, int32_t id,

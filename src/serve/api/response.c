@@ -181,14 +181,6 @@ json_t *response_ids(const int32_t *ids, size_t n)
     return list;
 }
 
-static int64_t generated(const call *c)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < c->n_choices; i++)
-        n += (int64_t)c->choices[i].answer.ids.n;
-    return n;
-}
-
 static json_t *usage_of(const call *c, json_int_t out)
 {
     json_int_t in = c->prompt_tokens;
@@ -228,7 +220,7 @@ json_t *response_timings(const call *c)
 {
     double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
     double after = 1000 * (c->last - c->first);
-    json_int_t read = c->prompt_tokens - c->cached_tokens, made = generated(c);
+    json_int_t read = c->prompt_tokens - c->cached_tokens, made = call_generated(c);
     return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
                      (json_int_t)c->cached_tokens, "prompt_n", read, "prompt_ms", before,
                      "prompt_per_token_ms", per(before, (double)read), "prompt_per_second",
@@ -313,7 +305,7 @@ void response_whole(const call *c, str *out)
     json_t *v = frame(c, choices);
     add_call_reports(c, v, true);
     if (json_array_size(choices) == c->n_choices && v &&
-        json_object_set_new(v, "usage", usage_of(c, generated(c))) == 0)
+        json_object_set_new(v, "usage", usage_of(c, call_generated(c))) == 0)
         json_put(out, v, JSON_COMPACT);
     json_decref(v);
 }
@@ -392,16 +384,16 @@ void response_events(choice *c, str *out)
     }
     put_begin(c, out);
     bool more = c->answer.certain > c->sent;
-    bool rest = c->done && (c->logprobs_sent < c->logprobs.n || c->routes_sent < c->n_routed ||
-                            (of->api.return_token_ids && c->ids_sent < c->answer.ids.n));
-    bool ends = c->done && !chat;
+    bool rest = c->finish && (c->logprobs_sent < c->logprobs.n || c->routes_sent < c->n_routed ||
+                              (of->api.return_token_ids && c->ids_sent < c->answer.ids.n));
+    bool ends = c->finish && !chat;
     if (more || rest || ends)
         put_text(c, answer_text(&c->answer) + c->sent, c->answer.certain - c->sent,
                  ends ? c->finish : NULL, out);
     c->sent = c->answer.certain;
-    if (c->done)
+    if (c->finish)
         c->ids_sent = c->answer.ids.n;
-    if (c->done && chat)
+    if (c->finish && chat)
         put_event(of,
                   json_pack("{s:i, s:{}, s:n, s:s}", "index", c->index, "delta", "logprobs",
                             "finish_reason", c->finish),
@@ -413,6 +405,6 @@ void response_last_events(call *c, str *out)
     if (c->api.endpoint == API_NATIVE)
         return;
     if (c->api.include_usage)
-        put_event(c, NULL, usage_of(c, generated(c)), out);
+        put_event(c, NULL, usage_of(c, call_generated(c)), out);
     str_puts(out, "data: [DONE]\n\n");
 }

@@ -1,4 +1,4 @@
-#include "serve/http/body.h"
+#include "serve/http/head.h"
 
 #include <string.h>
 
@@ -29,22 +29,14 @@ static bool take_line(const char *bytes, size_t n, head_text *line, size_t *used
     return true;
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* A chunk's size in hex, and perhaps an extension after a semicolon. */
 static bool read_size(body *b, head_text line, size_t had, api_error *e)
 {
     size_t i = 0;
     uint64_t size = 0;
-    for (; i < line.n && hex(line.p[i]) >= 0; i++)
+    for (; i < line.n && str_hex_digit(line.p[i]) >= 0; i++)
         if (size < UINT64_C(1) << 58)
-            size = 16 * size + (uint64_t)hex(line.p[i]);
+            size = 16 * size + (uint64_t)str_hex_digit(line.p[i]);
     if (i == 0 || (i < line.n && line.p[i] != ';'))
         return bad(e, "the size of a chunk of the body is not a hexadecimal number");
     if (size > BODY_MAX - had)

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "serve/apikeys.h"
 #include "serve/api/endpoints.h"
 
 #include <arpa/inet.h>

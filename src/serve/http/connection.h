@@ -7,7 +7,7 @@
 #define PESC_SERVE_HTTP_CONNECTION_H
 
 #include "base/thread.h"
-#include "serve/http/body.h"
+#include "serve/http/head.h"
 #include "serve/http/front.h"
 
 #include <sys/socket.h>
@@ -78,8 +78,6 @@ void connection_drop_large(thread_job *job);
 
 /* ---- respond.c ---- */
 
-/* Of a status: "Not Found". */
-const char *respond_reason(int status);
 /* Appends the head of the answer. close: no other follows on the connection. */
 void respond_head(const exchange *x, bool old, bool close, str *out);
 

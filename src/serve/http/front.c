@@ -316,7 +316,7 @@ void front_run(front *f)
             (void)epoll_ctl(f->epoll, EPOLL_CTL_DEL, s->stop_event, NULL);
             deadline = clock_seconds() + (double)s->opt.drain;
             pthread_mutex_lock(&s->lock);
-            s->draining = true;
+            s->state = SERVER_DRAINS;
             pthread_mutex_unlock(&s->lock);
         }
         if (clock_seconds() - looked >= 1) {

@@ -5,37 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-const char *respond_reason(int status)
-{
-    static const struct {
-        int status;
-        const char *reason;
-    } rows[] = {
-        { 200, "OK" },
-        { 204, "No Content" },
-        { 400, "Bad Request" },
-        { 401, "Unauthorized" },
-        { 404, "Not Found" },
-        { 405, "Method Not Allowed" },
-        { 408, "Request Timeout" },
-        { 413, "Content Too Large" },
-        { 414, "URI Too Long" },
-        { 415, "Unsupported Media Type" },
-        { 417, "Expectation Failed" },
-        { 421, "Misdirected Request" },
-        { 429, "Too Many Requests" },
-        { 431, "Request Header Fields Too Large" },
-        { 500, "Internal Server Error" },
-        { 501, "Not Implemented" },
-        { 503, "Service Unavailable" },
-        { 505, "HTTP Version Not Supported" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].status == status)
-            return rows[i].reason;
-    return "Unknown";
-}
-
 /* Whatever the page shows, the browser runs no other script than the page's own, and asks no other
  * server for anything. */
 static const char page_policy[] =
@@ -79,7 +48,7 @@ void respond_head(const exchange *x, bool old, bool close, str *out)
         { x->origin && x->status == 204, "Access-Control-Allow-Headers", x->asked_headers },
         { x->origin && x->status == 204, "Access-Control-Max-Age", "600" },
     };
-    str_printf(out, "HTTP/1.1 %d %s\r\n", x->status, respond_reason(x->status));
+    str_printf(out, "HTTP/1.1 %d %s\r\n", x->status, http_status_of(x->status)->reason);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].when && rows[i].value)
             str_printf(out, "%s: %s\r\n", rows[i].name, rows[i].value);
