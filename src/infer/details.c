@@ -17,15 +17,6 @@ static void find_top(scheduler *s, int32_t n)
     }
 }
 
-/* How many tokens of the row in s->logits are at least as likely as this one, with itself. */
-static int32_t rank_of(const scheduler *s, int32_t token)
-{
-    int32_t rank = 0;
-    for (int32_t id = 0; id < s->m->shape.cfg.vocab; id++)
-        rank += s->logits[id] >= s->logits[token];
-    return rank;
-}
-
 pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32_t token)
 {
     row_scores *to = &s->now.details;
@@ -33,10 +24,10 @@ pesc_status scheduler_ask_details(scheduler *s, const job *j, int32_t row, int32
     if (j->r.n_top == 0 && !j->r.rank)
         return PESC_OK;
     TRY(scheduler_download_row(s, row));
-    to->all[to->n - 1].rank = j->r.rank ? rank_of(s, token) : 0;
-    if (j->r.n_top == 0)
-        return PESC_OK;
-    find_top(s, j->r.n_top);
+    for (int32_t id = 0; j->r.rank && id < s->m->shape.cfg.vocab; id++)
+        to->all[to->n - 1].rank += s->logits[id] >= s->logits[token];
+    if (j->r.n_top > 0)
+        find_top(s, j->r.n_top);
     for (int32_t i = 0; i < j->r.n_top; i++)
         TRY(rowscores_add(to, row, s->top[i].id, NULL));
     return PESC_OK;

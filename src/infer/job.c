@@ -141,13 +141,6 @@ static bool same_rows(const job *a, const job *b)
            memcmp(a->ids.ids, b->ids.ids, (size_t)n * sizeof *a->ids.ids) == 0;
 }
 
-static job *last_joined(job *j)
-{
-    while (j->joined)
-        j = j->joined;
-    return j;
-}
-
 pesc_status job_queue_sort(job_queue *q)
 {
     size_t n = 0, i = 0;
@@ -170,7 +163,8 @@ pesc_status job_queue_sort(job_queue *q)
             job_queue_add(q, j);
             leader = j;
         }
-        end = last_joined(j);
+        for (end = j; end->joined;)
+            end = end->joined;
     }
     mem_free(all);
     return PESC_OK;

@@ -81,14 +81,6 @@ static int32_t *children(prefix_cache *p, int32_t parent)
     return parent == NONE ? &p->root : &p->nodes[parent].child;
 }
 
-static int32_t common(const int32_t *a, const int32_t *b, int32_t n)
-{
-    int32_t i = 0;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
 /* The child of `parent` that has the most tokens in common with the string from `at` on; how many
  * into *n. NONE where no child has the first one. */
 static int32_t best_child(prefix_cache *p, int32_t parent, prefix_key key, int32_t at, int32_t *n)
@@ -100,7 +92,9 @@ static int32_t best_child(prefix_cache *p, int32_t parent, prefix_key key, int32
         const node *c = &p->nodes[i];
         if (parent == NONE && c->scope != key.scope)
             continue;
-        int32_t same = common(c->ids, key.ids + at, left < c->n ? left : c->n);
+        int32_t same = 0;
+        while (same < left && same < c->n && c->ids[same] == key.ids[at + same])
+            same++;
         if (same > *n) {
             *n = same;
             best = i;
@@ -155,22 +149,17 @@ void prefix_add(prefix_cache *p, prefix_key key, const int32_t *pages)
     use_path(p, parent);
 }
 
-static void remove_node(prefix_cache *p, int32_t i)
-{
-    int32_t *at = children(p, p->nodes[i].parent);
-    while (*at != i)
-        at = &p->nodes[*at].next;
-    *at = p->nodes[i].next;
-    unlink_use(p, i);
-    kvcache_release(p->kv, i);
-}
-
 bool prefix_evict(prefix_cache *p)
 {
     for (int32_t i = p->oldest; i != NONE; i = p->nodes[i].newer) {
         if (p->nodes[i].child != NONE || !kvcache_idle(p->kv, i))
             continue;
-        remove_node(p, i);
+        int32_t *at = children(p, p->nodes[i].parent);
+        while (*at != i)
+            at = &p->nodes[*at].next;
+        *at = p->nodes[i].next;
+        unlink_use(p, i);
+        kvcache_release(p->kv, i);
         return true;
     }
     return false;

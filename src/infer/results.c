@@ -41,31 +41,6 @@ static pesc_status choose_tokens(scheduler *s)
     return PESC_OK;
 }
 
-/* The details of rows whose requests want them. */
-static pesc_status compute_details(scheduler *s)
-{
-    results *now = &s->now;
-    now->details.n = 0;
-    for (int32_t i = 0; i < now->n; i++) {
-        placed *p = &now->placed[i];
-        const row_score *a = now->scores.all + p->first;
-        p->details = now->details.n;
-        size_t scored = p->chosen < 0 ? p->n : p->n - 1;
-        for (size_t k = 0; p->j && p->j->r.row && k < p->n; k++)
-            TRY(scheduler_ask_details(s, p->j, a[k].row, k < scored ? a[k].token : p->chosen));
-    }
-    return rowscores_compute(&now->details, s->head);
-}
-
-static void add_scores(const row_score *a, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        job *j = a[i].owner;
-        j->logprob += (double)a[i].logprob;
-        j->greedy &= a[i].best == a[i].token;
-    }
-}
-
 /* Notes the results in the job. One that is complete leaves its slot at once. */
 static pesc_status note_results(scheduler *s, placed *p)
 {
@@ -73,7 +48,11 @@ static pesc_status note_results(scheduler *s, placed *p)
     if (!j)
         return PESC_OK;
     if (job_is_score(j)) {
-        add_scores(s->now.scores.all + p->first, p->n);
+        for (const row_score *a = s->now.scores.all + p->first, *end = a + p->n; a < end; a++) {
+            job *of = a->owner;
+            of->logprob += (double)a->logprob;
+            of->greedy &= a->best == a->token;
+        }
         p->complete = j->fed >= job_feed_end(j);
     } else if (p->chosen >= 0) {
         TRY(id_list_add(&j->ids, p->chosen));
@@ -88,10 +67,20 @@ static pesc_status note_results(scheduler *s, placed *p)
 
 pesc_status scheduler_take_results(scheduler *s)
 {
+    results *now = &s->now;
     TRY(choose_tokens(s));
-    TRY(compute_details(s));
-    for (int32_t i = 0; i < s->now.n; i++)
-        TRY(note_results(s, &s->now.placed[i]));
+    now->details.n = 0;
+    for (int32_t i = 0; i < now->n; i++) { /* of rows whose requests want them */
+        placed *p = &now->placed[i];
+        const row_score *a = now->scores.all + p->first;
+        p->details = now->details.n;
+        size_t scored = p->chosen < 0 ? p->n : p->n - 1;
+        for (size_t k = 0; p->j && p->j->r.row && k < p->n; k++)
+            TRY(scheduler_ask_details(s, p->j, a[k].row, k < scored ? a[k].token : p->chosen));
+    }
+    TRY(rowscores_compute(&now->details, s->head));
+    for (int32_t i = 0; i < now->n; i++)
+        TRY(note_results(s, &now->placed[i]));
     results empty = s->pending;
     s->pending = s->now;
     s->now = empty;
@@ -101,43 +90,33 @@ pesc_status scheduler_take_results(scheduler *s)
 
 /* ---- callbacks ---- */
 
-static sched_result result_of(const job *j, sched_finish finish)
+pesc_status scheduler_deliver_end(scheduler *s, const job *j, sched_finish finish)
 {
-    return (sched_result){ .finish = j->state == JOB_CANCELLED ? FINISH_CANCELLED : finish,
+    for (; j; j = j->joined) {
+        sched_result r = { .finish = j->state == JOB_CANCELLED ? FINISH_CANCELLED : finish,
                            .logprob = j->logprob,
                            .greedy = j->greedy,
                            .ids = j->ids.ids + j->r.n,
                            .n = j->delivered };
-}
-
-pesc_status scheduler_deliver_end(scheduler *s, const job *j, sched_finish finish)
-{
-    for (; j; j = j->joined) {
-        sched_result r = result_of(j, finish);
         s->count.requested += j->ids.n - 1;
         TRY(j->r.done(j->r.ud, &r));
     }
     return PESC_OK;
 }
 
-/* Rows, then the token; *more: the request does not end by its own will. */
-static pesc_status deliver_rows_and_token(scheduler *s, const placed *p, bool *more)
-{
-    job *j = p->j;
-    size_t at = p->details, n = 0;
-    for (size_t k = 0; j->r.row && k < p->n; k++, at += n)
-        TRY(scheduler_deliver_details(s, j, at, &n));
-    if (p->chosen < 0)
-        return PESC_OK;
-    j->delivered++;
-    return j->r.token ? j->r.token(j->r.ud, p->chosen, more) : PESC_OK;
-}
-
+/* Rows, then the token, then the end. */
 static pesc_status deliver_one(scheduler *s, placed *p)
 {
-    bool more = true;
+    bool more = true; /* false: its callback ends the request */
     job *j = p->j;
-    pesc_status st = deliver_rows_and_token(s, p, &more);
+    pesc_status st = PESC_OK;
+    size_t at = p->details, n = 0;
+    for (size_t k = 0; st == PESC_OK && j->r.row && k < p->n; k++, at += n)
+        st = scheduler_deliver_details(s, j, at, &n);
+    if (st == PESC_OK && p->chosen >= 0) {
+        j->delivered++;
+        st = j->r.token ? j->r.token(j->r.ud, p->chosen, &more) : PESC_OK;
+    }
     sched_finish finish = !more ? FINISH_STOPPED : job_is_score(j) ? FINISH_SCORED : FINISH_LENGTH;
     if (st == PESC_OK && (p->complete || !more))
         st = scheduler_deliver_end(s, j, finish);

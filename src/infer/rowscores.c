@@ -36,14 +36,8 @@ void rowscores_close(row_scores *a)
 
 pesc_status rowscores_add(row_scores *a, int32_t row, int32_t token, void *owner)
 {
-    if (a->n == a->cap) {
-        size_t cap = a->cap ? 2 * a->cap : (size_t)a->chunk;
-        row_score *all = mem_grow(a->all, cap, sizeof *all);
-        if (!all)
-            return fail_nomem("rows to score", cap * sizeof *all);
-        a->all = all;
-        a->cap = cap;
-    }
+    if (!mem_room((void **)&a->all, &a->cap, a->n, sizeof *a->all))
+        return fail_nomem("rows to score", a->n * sizeof *a->all);
     a->all[a->n++] = (row_score){ .row = row, .token = token, .owner = owner };
     return PESC_OK;
 }
@@ -71,20 +65,6 @@ static void start_chunk(row_scores *a, size_t at, tensor logits)
     dev->op->copy(dev, a->host + n, a->best.data, bytes);
 }
 
-static pesc_status take_chunk(row_scores *a, size_t at)
-{
-    int32_t n = chunk_at(a, at);
-    for (int32_t i = 0; i < n; i++) {
-        row_score *r = &a->all[at + (size_t)i];
-        memcpy(&r->logprob, &a->host[i], 4);
-        r->best = a->host[n + i];
-        if (r->best < 0)
-            return fail(PESC_NUMERIC, "a logit is not finite: the model's weights or its input "
-                                      "are damaged");
-    }
-    return PESC_OK;
-}
-
 void rowscores_start(row_scores *a, tensor logits)
 {
     if (a->n)
@@ -98,7 +78,14 @@ pesc_status rowscores_finish(row_scores *a, tensor logits)
             start_chunk(a, at, logits);
             TRY(a->dev->op->sync(a->dev));
         }
-        TRY(take_chunk(a, at));
+        for (int32_t i = 0, n = chunk_at(a, at); i < n; i++) {
+            row_score *r = &a->all[at + (size_t)i];
+            memcpy(&r->logprob, &a->host[i], 4);
+            r->best = a->host[n + i];
+            if (r->best < 0)
+                return fail(PESC_NUMERIC, "a logit is not finite: the model's weights or its input "
+                                          "are damaged");
+        }
     }
     return PESC_OK;
 }

@@ -13,18 +13,6 @@ struct sampling {
     sampling_row *rows; /* the current draws */
 };
 
-static pesc_status open_samplers(sampling *s)
-{
-    int n = thread_pool_size(s->pool);
-    pesc_sample_options opt = pesc_sample_defaults();
-    s->samplers = mem_zalloc((size_t)n, sizeof(sampler *));
-    if (!s->samplers)
-        return fail_nomem("samplers", (size_t)n * sizeof(sampler *));
-    for (int i = 0; i < n; i++)
-        TRY(sampler_open(&s->samplers[i], &opt, s->vocab));
-    return PESC_OK;
-}
-
 pesc_status sampling_open(sampling **out, device *dev, int32_t vocab, int threads)
 {
     *out = NULL;
@@ -33,9 +21,13 @@ pesc_status sampling_open(sampling **out, device *dev, int32_t vocab, int thread
         return fail_nomem("samplers", sizeof *s);
     s->dev = dev;
     s->vocab = vocab;
+    pesc_sample_options opt = pesc_sample_defaults();
     pesc_status st = thread_pool_open(&s->pool, threads);
-    if (st == PESC_OK)
-        st = open_samplers(s);
+    size_t n = st == PESC_OK ? (size_t)thread_pool_size(s->pool) : 0;
+    if (st == PESC_OK && !(s->samplers = mem_zalloc(n, sizeof(sampler *))))
+        st = fail_nomem("samplers", n * sizeof(sampler *));
+    for (size_t i = 0; st == PESC_OK && i < n; i++)
+        st = sampler_open(&s->samplers[i], &opt, vocab);
     if (st == PESC_OK)
         *out = s;
     else
@@ -55,19 +47,6 @@ void sampling_close(sampling *s)
     mem_free(s);
 }
 
-static pesc_status reserve_rows(sampling *s, size_t n)
-{
-    device *dev = s->dev;
-    if (n <= s->cap_rows)
-        return PESC_OK;
-    void *more = NULL;
-    TRY(dev->op->alloc_host(dev, n * (size_t)s->vocab * sizeof *s->copy, &more));
-    dev->op->free(dev, s->copy);
-    s->copy = more;
-    s->cap_rows = n;
-    return PESC_OK;
-}
-
 /* Where the logits of each row are in host memory. Of a device's own memory only the rows that are
  * drawn from are copied, neighbours together. */
 static pesc_status fetch(sampling *s, tensor logits, sampling_row *rows, size_t n)
@@ -76,8 +55,13 @@ static pesc_status fetch(sampling *s, tensor logits, sampling_row *rows, size_t 
     size_t vocab = (size_t)s->vocab;
     const float *from = logits.data;
     bool here = dev->op->host_memory(dev);
-    if (!here)
-        TRY(reserve_rows(s, n));
+    if (!here && n > s->cap_rows) {
+        void *more = NULL;
+        TRY(dev->op->alloc_host(dev, n * vocab * sizeof *s->copy, &more));
+        dev->op->free(dev, s->copy);
+        s->copy = more;
+        s->cap_rows = n;
+    }
     for (size_t i = 0, run; i < n; i += run) {
         const float *row = from + (size_t)rows[i].row * vocab;
         for (run = 1; i + run < n && rows[i + run].row == rows[i].row + (int32_t)run; run++)

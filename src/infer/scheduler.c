@@ -9,25 +9,6 @@ enum { CACHED_PER_SLOT = 512 }; /* tokens, see scheduler_options */
 
 /* ---- opening ---- */
 
-static pesc_status open_host(scheduler *s)
-{
-    size_t n = (size_t)s->n_slots;
-    s->slots = mem_zalloc(n, sizeof(job *));
-    s->order = mem_alloc(n, sizeof *s->order);
-    s->share = mem_alloc(n, sizeof *s->share);
-    s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
-    s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
-    s->now.placed = mem_alloc(n, sizeof *s->now.placed);
-    s->pending.placed = mem_alloc(n, sizeof *s->pending.placed);
-    s->draws = mem_alloc(n, sizeof *s->draws);
-    s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
-    s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
-    if (!s->slots || !s->order || !s->share || !s->seqs || !s->filling || !s->now.placed ||
-        !s->pending.placed || !s->draws || !s->rows || !s->pages)
-        return fail_nomem("a scheduler", n * sizeof *s->seqs);
-    return PESC_OK;
-}
-
 static pesc_status open_device(scheduler *s, int64_t cache_tokens)
 {
     pesc_model *m = s->m;
@@ -79,9 +60,21 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     if (s->same_rows)
         s->max_tokens = s->max_out = s->same_rows;
     job_queue_init(&s->queue);
-    pesc_status st = open_host(s);
-    if (st == PESC_OK)
-        st = open_device(s, cache_size(m, opt));
+    size_t n = (size_t)s->n_slots;
+    s->slots = mem_zalloc(n, sizeof(job *));
+    s->order = mem_alloc(n, sizeof *s->order);
+    s->share = mem_alloc(n, sizeof *s->share);
+    s->seqs = mem_alloc(n + 1, sizeof *s->seqs);
+    s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
+    s->now.placed = mem_alloc(n, sizeof *s->now.placed);
+    s->pending.placed = mem_alloc(n, sizeof *s->pending.placed);
+    s->draws = mem_alloc(n, sizeof *s->draws);
+    s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
+    s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
+    bool all = s->slots && s->order && s->share && s->seqs && s->filling && s->now.placed &&
+               s->pending.placed && s->draws && s->rows && s->pages;
+    pesc_status st =
+        all ? open_device(s, cache_size(m, opt)) : fail_nomem("a scheduler", n * sizeof *s->seqs);
     if (st == PESC_OK)
         *out = s;
     else
@@ -140,14 +133,6 @@ static pesc_status check_request(const scheduler *s, const sched_request *r)
     return PESC_OK;
 }
 
-static bool is_sparse(const pesc_model *m)
-{
-    for (int32_t i = 0; i < m->shape.cfg.n_layers; i++)
-        if (m->shape.w.blocks[i].sparse)
-            return true;
-    return false;
-}
-
 /* What only some requests need: a row of logits on the host, samplers, room for details. Beside a
  * CPU's forwards one thread samples fast enough. */
 static pesc_status open_for(scheduler *s, const sched_request *r)
@@ -175,8 +160,9 @@ pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket
     TRY(check_request(s, r));
     if (r->sample || r->n_top || r->rank)
         TRY(open_for(s, r));
-    if (r->routed && !s->routes && is_sparse(s->m))
-        TRY(routes_open(&s->routes, s->m, s->max_tokens));
+    for (int32_t i = 0; r->routed && !s->routes && i < s->m->shape.cfg.n_layers; i++)
+        if (s->m->shape.w.blocks[i].sparse)
+            TRY(routes_open(&s->routes, s->m, s->max_tokens));
     TRY(job_open(&j, r, ++s->tickets));
     job_queue_add(&s->queue, j);
     if (ticket)
@@ -251,14 +237,6 @@ job *scheduler_leave_slot(scheduler *s, int32_t slot)
     return j;
 }
 
-static void preempt(scheduler *s, int32_t slot)
-{
-    job *j = scheduler_leave_slot(s, slot);
-    job_reset(j);
-    job_queue_add_first(&s->queue, j);
-    s->count.preempted++;
-}
-
 /* Whether it ends, and all that are joined to it. */
 static bool ends(const job *j)
 {
@@ -323,7 +301,10 @@ static bool make_room(scheduler *s, int32_t slot, int32_t n)
             i--;
         if (i < 0 || s->order[i] == slot)
             return false;
-        preempt(s, s->order[i]);
+        job *youngest = scheduler_leave_slot(s, s->order[i]);
+        job_reset(youngest);
+        job_queue_add_first(&s->queue, youngest);
+        s->count.preempted++;
     }
     return true;
 }
@@ -403,45 +384,6 @@ static bool wants_routes(const scheduler *s)
     return false;
 }
 
-static void deliver_routes(const scheduler *s)
-{
-    int32_t first = 0;
-    for (int32_t i = 0; i < s->now.n; i++) {
-        const token_seq *q = &s->seqs[i];
-        const job *j = s->now.placed[i].j;
-        if (j->r.routed && j->state != JOB_OVER)
-            j->r.routed(j->r.ud, &(sched_routes){
-                                     .at = q->past, .n = q->n, .first = first, .all = s->routes });
-        first += q->n;
-    }
-}
-
-static pesc_status start_forward(scheduler *s)
-{
-    bool same = s->same_rows > 0;
-    s->routed = wants_routes(s);
-    if (same)
-        batchinvariant_fill(s);
-    TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
-    routes_record(s->routed ? s->routes : NULL, s->pass);
-    model_start(s->m, s->pass, &s->head);
-    rowscores_start(&s->now.scores, s->head);
-    s->count.forwards++;
-    s->count.computed += (uint64_t)s->n_tokens;
-    return PESC_OK;
-}
-
-static pesc_status finish_forward(scheduler *s)
-{
-    TRY(model_finish(s->m, s->pass));
-    if (s->same_rows)
-        TRY(batchinvariant_reserve(s));
-    if (s->routed)
-        deliver_routes(s);
-    TRY(rowscores_finish(&s->now.scores, s->head));
-    return scheduler_take_results(s);
-}
-
 pesc_status scheduler_download_row(scheduler *s, int32_t row)
 {
     device *dev = s->m->dev;
@@ -454,9 +396,30 @@ pesc_status scheduler_download_row(scheduler *s, int32_t row)
  * in any case. */
 static pesc_status run_forward(scheduler *s)
 {
-    TRY(start_forward(s));
+    bool same = s->same_rows > 0;
+    s->routed = wants_routes(s);
+    if (same)
+        batchinvariant_fill(s);
+    TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
+    routes_record(s->routed ? s->routes : NULL, s->pass);
+    model_start(s->m, s->pass, &s->head);
+    rowscores_start(&s->now.scores, s->head);
+    s->count.forwards++;
+    s->count.computed += (uint64_t)s->n_tokens;
     pesc_status delivered = s->overlap ? scheduler_deliver(s) : PESC_OK;
-    TRY(finish_forward(s));
+    TRY(model_finish(s->m, s->pass));
+    if (same)
+        TRY(batchinvariant_reserve(s));
+    for (int32_t i = 0, first = 0; s->routed && i < s->now.n; i++) {
+        const token_seq *q = &s->seqs[i];
+        const job *j = s->now.placed[i].j;
+        sched_routes at = { .at = q->past, .n = q->n, .first = first, .all = s->routes };
+        if (j->r.routed && j->state != JOB_OVER)
+            j->r.routed(j->r.ud, &at);
+        first += q->n;
+    }
+    TRY(rowscores_finish(&s->now.scores, s->head));
+    TRY(scheduler_take_results(s));
     return delivered != PESC_OK || s->overlap ? delivered : scheduler_deliver(s);
 }
 

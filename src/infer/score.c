@@ -4,16 +4,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "data/pack.h"
 
 #include <math.h>
 
 enum { DEFAULT_WINDOW = 2048, CACHED = 64 }; /* CACHED: sequences of the cache */
-
-static int32_t min_i32(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- losses ---- */
 
@@ -47,15 +43,6 @@ static pesc_status open_device(scorer *s, int32_t n_ctx)
     return PESC_OK;
 }
 
-static pesc_status open_host(scorer *s)
-{
-    size_t n = (size_t)s->most;
-    s->losses = mem_alloc(n, sizeof *s->losses);
-    if (!s->losses)
-        return fail_nomem("a scorer", n * sizeof *s->losses);
-    return pack_open(&s->pack, (pack_limits){ .max_tokens = s->most, .max_seqs = CACHED });
-}
-
 pesc_status scorer_open(scorer **out, pesc_model *m, int32_t n_ctx)
 {
     *out = NULL;
@@ -65,7 +52,10 @@ pesc_status scorer_open(scorer **out, pesc_model *m, int32_t n_ctx)
     int64_t all = (int64_t)CACHED * n_ctx;
     s->m = m;
     s->most = all < m->dev->head_rows ? (int32_t)all : m->dev->head_rows;
-    pesc_status st = open_host(s);
+    pesc_status st =
+        pack_open(&s->pack, (pack_limits){ .max_tokens = s->most, .max_seqs = CACHED });
+    if (st == PESC_OK && !(s->losses = mem_alloc((size_t)s->most, sizeof *s->losses)))
+        st = fail_nomem("a scorer", (size_t)s->most * sizeof *s->losses);
     if (st == PESC_OK)
         st = open_device(s, n_ctx);
     if (st == PESC_OK)
@@ -136,7 +126,7 @@ pesc_status scorer_add(scorer *s, const int32_t *ids, const int32_t *targets, in
         kvcache_truncate(s->kv, s->seq, 0);
     s->seq = (s->seq + 1) % CACHED;
     for (int32_t at = 0; at < n;) {
-        int32_t here = min_i32(n - at, pack_room(s->pack));
+        int32_t here = (int32_t)num_min(n - at, pack_room(s->pack));
         pack_item piece = { .ids = ids + at,
                             .next = targets + at,
                             .n = here,
@@ -184,7 +174,7 @@ pesc_status pesc_perplexity(pesc_model *m, const char *text, size_t n, int32_t n
     if (n_ctx < 0 || n_ctx == 1)
         return fail(PESC_USAGE, "a window of %d tokens predicts nothing; give 2 or more", n_ctx);
     if (n_ctx == 0)
-        n_ctx = min_i32(m->shape.cfg.context, DEFAULT_WINDOW);
+        n_ctx = (int32_t)num_min(m->shape.cfg.context, DEFAULT_WINDOW);
     double start = clock_seconds();
     id_list ids = { 0 };
     score l = { 0 };

@@ -43,22 +43,19 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     return PESC_OK;
 }
 
-static void release(pesc_session *s)
-{
-    DEVICE_CALL(s->model->dev);
-    pass_close(s->pass);
-    kvcache_close(s->kv);
-    mem_free(s->fed.ids);
-    mem_free(s->logits);
-    mem_free(s);
-}
-
 void pesc_session_close(pesc_session *s)
 {
     if (!s)
         return;
     pesc_model *m = s->model;
-    release(s);
+    {
+        DEVICE_CALL(m->dev);
+        pass_close(s->pass);
+        kvcache_close(s->kv);
+    }
+    mem_free(s->fed.ids);
+    mem_free(s->logits);
+    mem_free(s);
     pesc_model_close(m);
 }
 

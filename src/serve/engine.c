@@ -18,15 +18,6 @@ enum { CPU_ROUTES_EVERY = 1, GPU_ROUTES_EVERY = 16 };
 
 /* ---- ends ---- */
 
-static void unlink_call(pesc_server *s, call *c)
-{
-    call **at = &s->calls;
-    while (*at && *at != c)
-        at = &(*at)->next;
-    if (*at)
-        *at = c->next;
-}
-
 /* Sends the end of the answer. */
 static void push_end(call *c)
 {
@@ -52,7 +43,11 @@ static void push_end(call *c)
 static void end_call(pesc_server *s, call *c)
 {
     exchange *x = c->x;
-    unlink_call(s, c);
+    call **at = &s->calls;
+    while (*at && *at != c)
+        at = &(*at)->next;
+    if (*at)
+        *at = c->next;
     pthread_mutex_lock(&s->lock);
     x->call = NULL; /* a client that has its answer does not see it run */
     x->generated_tokens = call_generated(c);
@@ -137,25 +132,21 @@ static void on_routed(void *ud, const sched_routes *r)
         (void)succeeded(h->of, choice_routed(h, r));
 }
 
-static void measure_token(pesc_server *s, choice *h)
-{
-    double now = clock_seconds();
-    pthread_mutex_lock(&s->lock);
-    s->metrics.generated_tokens++;
-    h->of->x->generated_tokens++;
-    prometheus_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
-                       now - (h->last > 0 ? h->last : h->of->queued));
-    pthread_mutex_unlock(&s->lock);
-    h->last = h->of->last = now;
-    if (h->of->first == 0)
-        h->of->first = now;
-}
-
 static pesc_status on_token(void *ud, int32_t id, bool *more)
 {
     choice *h = ud;
-    measure_token(h->of->x->srv, h);
-    *more = succeeded(h->of, choice_token(h, id, more)) && !h->of->error.status && *more;
+    call *c = h->of;
+    pesc_server *s = c->x->srv;
+    double now = clock_seconds();
+    pthread_mutex_lock(&s->lock);
+    s->metrics.generated_tokens++;
+    c->x->generated_tokens++;
+    prometheus_observe(h->last > 0 ? &s->metrics.inter_token : &s->metrics.first_token,
+                       now - (h->last > 0 ? h->last : c->queued));
+    pthread_mutex_unlock(&s->lock);
+    h->last = c->last = now;
+    c->first = c->first == 0 ? now : c->first;
+    *more = succeeded(c, choice_token(h, id, more)) && !c->error.status && *more;
     if (*more && (int64_t)h->answer.ids.n < h->limit) /* the last token is sent with the end */
         push_events(h);
     return PESC_OK;
@@ -200,15 +191,6 @@ static void add_choice(pesc_server *s, choice *h)
         end_choice(s, h, "length");
     else if (!succeeded(c, scheduler_add(s->sched, &r, &h->ticket)))
         end_choice(s, h, "error");
-}
-
-static void add_call(pesc_server *s, call *c)
-{
-    c->next = s->calls;
-    s->calls = c;
-    size_t n = c->n_choices; /* the last choice may end the call */
-    for (size_t i = 0; i < n; i++)
-        add_choice(s, &c->choices[i]);
 }
 
 /* Calls leave the scheduler whose client has left, which have failed, or which have waited for too
@@ -391,7 +373,11 @@ static void *run_engine(void *ud)
     for (bool stop = false, works = true;;) {
         for (call *c = take_inbox(s, &stop), *next; c; c = next) {
             next = c->next;
-            add_call(s, c);
+            c->next = s->calls;
+            s->calls = c;
+            size_t n = c->n_choices; /* the last choice may end the call */
+            for (size_t i = 0; i < n; i++)
+                add_choice(s, &c->choices[i]);
         }
         if (stop || !works) {
             fail_calls(s, 503, "the server is shutting down");

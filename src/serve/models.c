@@ -69,13 +69,19 @@ static pesc_status add_adapter(pesc_server *s, const named_dirs *from, const cha
     return PESC_OK;
 }
 
-static pesc_status open_adapters(pesc_server *s)
+pesc_status models_open(pesc_server *s)
 {
     const named_dirs options[] = {
         { "lora", ADAPTER_LORA, s->opt.lora, s->opt.n_lora },
         { "patch", ADAPTER_PATCH, s->opt.patch, s->opt.n_patch },
     };
-    size_t n = 0;
+    size_t len = 0, n = 0;
+    const char *name = s->opt.served_name;
+    if (name)
+        len = strlen(name);
+    else
+        name = last_part(s->m->dir->path, &len);
+    TRY(add_model(s, "served_name", name, len));
     served_adapter *all = mem_zalloc(s->opt.n_lora + s->opt.n_patch + 1, sizeof *all);
     pesc_status st = all ? PESC_OK : fail_nomem("the names of models", sizeof *all);
     for (size_t o = 0; o < sizeof options / sizeof *options; o++)
@@ -87,18 +93,6 @@ static pesc_status open_adapters(pesc_server *s)
     }
     mem_free(all);
     return st;
-}
-
-pesc_status models_open(pesc_server *s)
-{
-    size_t n;
-    const char *name = s->opt.served_name;
-    if (name)
-        n = strlen(name);
-    else
-        name = last_part(s->m->dir->path, &n);
-    TRY(add_model(s, "served_name", name, n));
-    return open_adapters(s);
 }
 
 void models_close(pesc_server *s)

@@ -54,16 +54,6 @@ static void put_histogram(str *out, const char *name, const char *help, const ch
                open, label, close, (unsigned long long)h->n);
 }
 
-static void put_requests(str *out, const metrics *m, const char *const *names, size_t n)
-{
-    head(out, "pesc_requests_total", "counter", "Requests answered, by endpoint and status.");
-    for (size_t e = 0; e < n && e < METRICS_ENDPOINTS; e++)
-        for (int i = 0; i < N_STATUSES; i++)
-            if (m->requests[e][i])
-                str_printf(out, "pesc_requests_total{endpoint=\"%s\",status=\"%d\"} %llu\n",
-                           names[e], http_statuses[i].code, (unsigned long long)m->requests[e][i]);
-}
-
 /* A figure under its own name and, if asked for, under vLLM's. */
 typedef struct figure {
     const char *name, *vllm, *type, *help;
@@ -71,18 +61,6 @@ typedef struct figure {
 } figure;
 
 /* vllm: its label; NULL: it is not asked for. */
-static void put_figure(str *out, const figure *f, const char *vllm)
-{
-    if (f->name) {
-        head(out, f->name, f->type, f->help);
-        str_printf(out, "%s %.15g\n", f->name, f->value);
-    }
-    if (f->vllm && vllm) {
-        head(out, f->vllm, f->type, f->help);
-        str_printf(out, "%s{%s} %.15g\n", f->vllm, vllm, f->value);
-    }
-}
-
 static void put_figures(str *out, const metrics *m, const metrics_now *now, const char *vllm)
 {
     double usage = now->pages ? (double)now->pages_used / now->pages : 0;
@@ -109,8 +87,17 @@ static void put_figures(str *out, const metrics *m, const metrics_now *now, cons
         { "pesc_kv_pages", NULL, "gauge", "Pages of the KV cache.", now->pages },
         { NULL, "vllm:kv_cache_usage_perc", "gauge", "Fraction of the KV cache in use.", usage },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put_figure(out, &rows[i], vllm);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const figure *f = &rows[i];
+        if (f->name) {
+            head(out, f->name, f->type, f->help);
+            str_printf(out, "%s %.15g\n", f->name, f->value);
+        }
+        if (f->vllm && vllm) {
+            head(out, f->vllm, f->type, f->help);
+            str_printf(out, "%s{%s} %.15g\n", f->vllm, vllm, f->value);
+        }
+    }
 }
 
 void prometheus_text(const metrics *m, const metrics_now *now, const char *const *names, size_t n,
@@ -132,7 +119,12 @@ void prometheus_text(const metrics *m, const metrics_now *now, const char *const
     str label = { 0 };
     if (vllm_model)
         put_label(&label, "model_name", vllm_model);
-    put_requests(out, m, names, n);
+    head(out, "pesc_requests_total", "counter", "Requests answered, by endpoint and status.");
+    for (size_t e = 0; e < n && e < METRICS_ENDPOINTS; e++)
+        for (int i = 0; i < N_STATUSES; i++)
+            if (m->requests[e][i])
+                str_printf(out, "pesc_requests_total{endpoint=\"%s\",status=\"%d\"} %llu\n",
+                           names[e], http_statuses[i].code, (unsigned long long)m->requests[e][i]);
     put_figures(out, m, now, label.p);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         put_histogram(out, times[i].name, times[i].help, "", times[i].h);

@@ -49,23 +49,18 @@ static pesc_status list_hosts(pesc_server *s)
     return PESC_OK;
 }
 
-/* RoPE goes on beyond the positions of training, but what the model then says is worse. */
-static void warn_of_context(const pesc_server *s)
-{
-    DEVICE_CALL(s->m->dev);
-    if (s->context > s->m->shape.cfg.context)
-        log_notice("context: %d tokens are more than the %d that the model was made for; the "
-                   "answers of longer conversations may be poor",
-                   s->context, s->m->shape.cfg.context);
-}
-
 static pesc_status open_parts(pesc_server *s)
 {
     const config *cfg = &s->m->shape.cfg;
     int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
     s->context = s->opt.context ? (int32_t)s->opt.context : own;
     s->rules = (api_rules){ cfg->vocab, s->opt.lenient };
-    warn_of_context(s);
+    if (s->context > cfg->context) { /* RoPE goes on, but what the model then says is worse */
+        DEVICE_CALL(s->m->dev);
+        log_notice("context: %d tokens are more than the %d that the model was made for; the "
+                   "answers of longer conversations may be poor",
+                   s->context, cfg->context);
+    }
     s->created = (int64_t)clock_wall();
     s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->stop_event < 0)
@@ -130,12 +125,6 @@ void pesc_server_stop(pesc_server *s)
         return; /* the counter is not 0 already */
 }
 
-static void close_adapters(pesc_model *m)
-{
-    DEVICE_CALL(m->dev);
-    served_adapters_close(m);
-}
-
 void pesc_server_close(pesc_server *s)
 {
     if (!s)
@@ -152,7 +141,10 @@ void pesc_server_close(pesc_server *s)
     chat_close(s->chat);
     models_close(s);
     expertload_close(s);
-    close_adapters(m);
+    {
+        DEVICE_CALL(m->dev);
+        served_adapters_close(m);
+    }
     mem_free(s);
     pesc_model_close(m);
 }

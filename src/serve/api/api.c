@@ -111,35 +111,29 @@ static bool set_stop_ids(const reading *in)
     return api_ids(in->v, in->name, in->rules->vocab, &in->r->stop_ids, &in->r->n_stop_ids, in->e);
 }
 
-static bool add_bias(const reading *in, const char *key, const json_t *v)
-{
-    long long id;
-    if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
-        return api_refuse(in->e, 400, NULL, in->name,
-                          "logit_bias: found the key \"%.40s\", expected the id of one of the "
-                          "%lld tokens",
-                          key, (long long)in->rules->vocab);
-    double add = json_number_value(v);
-    if (!json_is_number(v) || !(add >= -100 && add <= 100))
-        return api_refuse(in->e, 400, NULL, in->name,
-                          "logit_bias: the value of %lld is not a number from -100 to 100", id);
-    in->r->bias[in->r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
-    return true;
-}
-
 static bool set_bias(const reading *in)
 {
     const char *key;
     json_t *v;
+    api_request *r = in->r;
     if (!json_is_object(in->v))
         return bad_type(in->e, in->name, in->v, "an object");
     size_t n = json_object_size(in->v);
-    if (!(in->r->bias = mem_alloc(n ? n : 1, sizeof *in->r->bias)))
-        return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *in->r->bias));
+    if (!(r->bias = mem_alloc(n ? n : 1, sizeof *r->bias)))
+        return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *r->bias));
     json_object_foreach((json_t *)in->v, key, v)
     {
-        if (!add_bias(in, key, v))
-            return false;
+        long long id;
+        double add = json_number_value(v);
+        if (!str_to_i64(key, 0, in->rules->vocab - 1, &id))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "logit_bias: found the key \"%.40s\", expected the id of one of the "
+                              "%lld tokens",
+                              key, (long long)in->rules->vocab);
+        if (!json_is_number(v) || !(add >= -100 && add <= 100))
+            return api_refuse(in->e, 400, NULL, in->name,
+                              "logit_bias: the value of %lld is not a number from -100 to 100", id);
+        r->bias[r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
     }
     return true;
 }

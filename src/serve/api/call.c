@@ -89,9 +89,11 @@ static pesc_status add_ends(call *c)
 
 /* ---- choices ---- */
 
-static void set_terms(call *c)
+static pesc_status open_choices(call *c)
 {
     const api_request *r = &c->api;
+    size_t each = (size_t)r->n;
+    uint64_t seed = (uint64_t)r->seed;
     c->terms = (sampler_terms){ .presence = r->presence_penalty,
                                 .frequency = r->frequency_penalty,
                                 .bias = r->bias,
@@ -101,13 +103,6 @@ static void set_terms(call *c)
                                 .n_ends = c->ends.n_ids };
     c->has_terms =
         r->presence_penalty != 0 || r->frequency_penalty != 0 || r->n_bias > 0 || r->min_tokens > 0;
-}
-
-static pesc_status open_choices(call *c)
-{
-    const api_request *r = &c->api;
-    size_t each = (size_t)r->n;
-    uint64_t seed = (uint64_t)r->seed;
     if (!r->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = (uint64_t)(clock_wall() * 1e6);
     if (!(c->choices = mem_zalloc(c->prompts.n * each, sizeof *c->choices)))
@@ -151,7 +146,6 @@ static bool prepare(call *c, api_error *e)
     pesc_status st = pieces ? decode_open(&c->pieces, s->m->tok, 0) : PESC_OK;
     if (st == PESC_OK)
         st = add_ends(c);
-    set_terms(c);
     c->scope = scope_of(c);
     if (st == PESC_OK)
         st = open_choices(c);

@@ -33,9 +33,14 @@ pesc_status prompts_piece(decode_stream *d, const tokenizer *t, int32_t before, 
 
 /* ---- prompts ---- */
 
-static bool encode_text(const prompt_maker *m, const api_request *r, const json_t *v, prompt *p,
+static bool read_prompt(const prompt_maker *m, const api_request *r, const json_t *v, prompt *p,
                         api_error *e)
 {
+    if (!json_is_string(v)) {
+        bool good = api_ids(v, "prompt", m->vocab, &p->ids.ids, &p->ids.n, e);
+        p->ids.cap = p->ids.n;
+        return good;
+    }
     size_t n = json_string_length(v);
     if (n > API_MAX_TEXT)
         return api_refuse(e, 400, "string_too_long", "prompt",
@@ -46,16 +51,6 @@ static bool encode_text(const prompt_maker *m, const api_request *r, const json_
         (r->parse_special ? PESC_PARSE_SPECIAL : 0u) | (r->add_special ? PESC_ADD_SPECIAL : 0u);
     pesc_status s = tokenizer_encode(m->tok, json_string_value(v), n, flags, &p->ids);
     return s == PESC_OK || api_failed(e, s);
-}
-
-static bool read_prompt(const prompt_maker *m, const api_request *r, const json_t *v, prompt *p,
-                        api_error *e)
-{
-    if (json_is_string(v))
-        return encode_text(m, r, v, p, e);
-    bool good = api_ids(v, "prompt", m->vocab, &p->ids.ids, &p->ids.n, e);
-    p->ids.cap = p->ids.n;
-    return good;
 }
 
 /* The text of the ids, with the code points before each of them. */

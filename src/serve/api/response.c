@@ -272,23 +272,28 @@ static void add_call_reports(const call *c, json_t *v, bool with_prompt)
 
 /* ---- whole answers ---- */
 
+/* A choice of an answer or of an event: what it says under `key`, with log-probabilities from
+ * `from` on. */
+static json_t *choice_json(const choice *c, const char *key, json_t *says, size_t from,
+                           const char *finish)
+{
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, key, says, "logprobs",
+                     logprobs_of(c, from, c->logprobs.n), "finish_reason", finish);
+}
+
 static json_t *whole_choice(const choice *c)
 {
-    const call *of = c->of;
     str all = { 0 };
-    if (of->api.echo && c->prompt->text.p)
+    bool chat = c->of->api.endpoint == API_CHAT;
+    if (c->of->api.echo && c->prompt->text.p)
         str_add(&all, c->prompt->text.p, c->prompt->text.n);
     str_add(&all, answer_text(&c->answer), c->answer.n);
     str_puts(&all, "");
-    json_t *text = json_stringn(all.p ? all.p : "", all.n), *v;
+    json_t *text = json_stringn(all.p ? all.p : "", all.n);
     str_free(&all);
-    if (of->api.endpoint == API_CHAT)
-        v = json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", c->index, "message", "role",
-                      "assistant", "content", text, "refusal", "logprobs",
-                      logprobs_of(c, 0, c->logprobs.n), "finish_reason", c->finish);
-    else
-        v = json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs",
-                      logprobs_of(c, 0, c->logprobs.n), "finish_reason", c->finish);
+    json_t *says =
+        chat ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal") : text;
+    json_t *v = choice_json(c, chat ? "message" : "text", says, 0, c->finish);
     add_reports(c, v);
     return v;
 }
@@ -342,13 +347,9 @@ static json_t *running_usage(const call *c)
  * choice ends with it; NULL: it does not. */
 static void put_text(choice *c, const char *text, size_t n, const char *finish, str *out)
 {
-    json_t *v =
-        c->of->api.endpoint == API_CHAT
-            ? json_pack("{s:i, s:{s:s%}, s:o, s:s?}", "index", c->index, "delta", "content", text,
-                        n, "logprobs", logprobs_of(c, c->logprobs_sent, c->logprobs.n),
-                        "finish_reason", finish)
-            : json_pack("{s:i, s:s%, s:o, s:s?}", "index", c->index, "text", text, n, "logprobs",
-                        logprobs_of(c, c->logprobs_sent, c->logprobs.n), "finish_reason", finish);
+    bool chat = c->of->api.endpoint == API_CHAT;
+    json_t *says = chat ? json_pack("{s:s%}", "content", text, n) : json_stringn(text, n);
+    json_t *v = choice_json(c, chat ? "delta" : "text", says, c->logprobs_sent, finish);
     add_reports(c, v);
     c->logprobs_sent = c->logprobs.n;
     c->ids_sent = c->answer.ids.n;

@@ -5,10 +5,9 @@
 #include "base/utf8.h"
 #include "serve/api/endpoints.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -119,17 +118,6 @@ static void copy(char *to, size_t cap, head_text from)
     to[n] = '\0';
 }
 
-static void write_address(const connection *c, char *to, size_t cap)
-{
-    const struct sockaddr *a = (const struct sockaddr *)(const void *)&c->address;
-    if (a->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, to,
-                  (socklen_t)cap);
-    else if (a->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, to,
-                  (socklen_t)cap);
-}
-
 /* Of the head as far as it was read. False: no memory; the connection is closed. */
 static bool begin_exchange(front *f, connection *c, const head *h)
 {
@@ -140,10 +128,11 @@ static bool begin_exchange(front *f, connection *c, const head *h)
     }
     const char *query = h->target.p ? memchr(h->target.p, '?', h->target.n) : NULL;
     size_t n = query ? (size_t)(query - h->target.p) : h->target.n;
-    write_address(c, x->address, sizeof x->address);
+    (void)getnameinfo((const struct sockaddr *)(const void *)&c->address, sizeof c->address,
+                      x->address, sizeof x->address, NULL, 0, NI_NUMERICHOST);
     copy(x->method, sizeof x->method, h->method.n ? h->method : (head_text){ "-", 1 });
     utf8_visible(x->path, sizeof x->path, n ? h->target.p : "-", n ? n : 1);
-    c->begun = false;
+    c->filled = FILL_NOTHING;
     c->old = h->old;
     return true;
 }
@@ -349,12 +338,11 @@ static filling fill(connection *c)
     c->sent = 0;
     if (x->state == EXCHANGE_LEFT)
         return FILL_BREAKS;
-    if (!c->begun && !complete && !(x->stream && x->state == EXCHANGE_GENERATES))
-        return FILL_ALL;
+    if (c->filled == FILL_NOTHING && !complete && !(x->stream && x->state == EXCHANGE_GENERATES))
+        return FILL_NOTHING;
     bool chunked = x->stream && !c->old,
          bodiless = x->status == 204 || strcmp(x->method, "HEAD") == 0;
-    if (!c->begun) {
-        c->begun = true;
+    if (c->filled == FILL_NOTHING) {
         c->keep &= !(x->stream && c->old);
         respond_head(x, c->old, !c->keep, &c->out);
     }
@@ -413,8 +401,6 @@ static void end_answer(front *f, connection *c)
     end_exchange(c, false);
     str_free(&c->out);
     c->sent = 0;
-    c->begun = false;
-    c->filled = FILL_PART;
     c->served = true;
     c->state = c->keep ? CONNECTION_HEAD : CONNECTION_LINGER;
     c->deadline = clock_seconds() + (!c->keep      ? LINGER_SECONDS
@@ -443,10 +429,12 @@ static bool send_answer(front *f, connection *c)
         pthread_mutex_lock(&s->lock);
         c->filled = fill(c);
         pthread_mutex_unlock(&s->lock);
-        if (c->filled == FILL_BREAKS) {
+        if (c->filled == FILL_BREAKS)
             connection_close(f, c);
+        else if (c->filled == FILL_NOTHING)
+            watch(f, c, EPOLLRDHUP);
+        if (c->filled == FILL_BREAKS || c->filled == FILL_NOTHING)
             return false;
-        }
     }
     end_answer(f, c);
     return true;
@@ -497,33 +485,27 @@ static void receive(front *f, connection *c)
         connection_advance(f, c);
 }
 
-/* The client has closed its side: an answer that is not complete is not made any more. */
-static void notice_leaving(front *f, connection *c)
-{
-    pesc_server *s = f->srv;
-    pthread_mutex_lock(&s->lock);
-    bool complete = c->x->state == EXCHANGE_COMPLETE;
-    pthread_mutex_unlock(&s->lock);
-    c->keep = false;
-    c->half = true;
-    if (!complete)
-        connection_close(f, c);
-    else
-        connection_advance(f, c);
-}
-
 void connection_event(front *f, connection *c, uint32_t events)
 {
     if (c->state == CONNECTION_CLOSED)
         return;
-    if (events & (EPOLLHUP | EPOLLERR))
+    if (events & (EPOLLHUP | EPOLLERR)) {
         connection_close(f, c);
-    else if (c->state != CONNECTION_ANSWER)
+    } else if (c->state != CONNECTION_ANSWER) {
         receive(f, c);
-    else if (events & EPOLLRDHUP)
-        notice_leaving(f, c);
-    else
+    } else if (events & EPOLLRDHUP) {
+        pthread_mutex_lock(&f->srv->lock);
+        bool complete = c->x->state == EXCHANGE_COMPLETE;
+        pthread_mutex_unlock(&f->srv->lock);
+        c->keep = false;
+        c->half = true;
+        if (complete)
+            connection_advance(f, c);
+        else /* the client has closed its side: the answer is not made any more */
+            connection_close(f, c);
+    } else {
         connection_advance(f, c);
+    }
 }
 
 void connection_deadline(front *f, connection *c)

@@ -23,10 +23,11 @@ typedef enum connection_state {
 
 /* How much of the answer `out` has, when it is sent. */
 typedef enum filling {
-    FILL_PART,   /* more is there */
-    FILL_ALL,    /* all that is there; the engine adds more */
-    FILL_END,    /* the last byte */
-    FILL_BREAKS, /* the rest is not sent */
+    FILL_NOTHING, /* not even the head */
+    FILL_PART,    /* more is there */
+    FILL_ALL,     /* all that is there; the engine adds more */
+    FILL_END,     /* the last byte */
+    FILL_BREAKS,  /* the rest is not sent */
 } filling;
 
 typedef struct connection {
@@ -44,7 +45,6 @@ typedef struct connection {
     bool old;    /* it speaks HTTP/1.0 */
     bool keep;   /* another request may follow */
     bool served; /* it has had an answer */
-    bool begun;  /* the head of the answer is in `out` or sent */
     filling filled;
     str out; /* a part of the answer, sent up to `sent` */
     size_t sent;

@@ -94,24 +94,17 @@ static bool check_line(head_text line, facts *f, api_error *e)
 
 /* ---- fields ---- */
 
-/* The name in Host without its port; what follows the name and is no port stays part of it. */
-static head_text host_name(head_text v)
-{
-    size_t n = v.n;
-    while (n && isdigit((unsigned char)v.p[n - 1]))
-        n--;
-    if (n && v.p[n - 1] == ':')
-        v.n = n - 1;
-    return v;
-}
-
 static bool check_host(head_text v, facts *f, api_error *e)
 {
     if (f->hosts++)
         return bad(e, 400, "found two Host fields, expected one");
     if (!f->rules->hosts)
         return true;
-    head_text name = host_name(v);
+    /* without its port; what follows the name and is no port stays part of it */
+    head_text name = v;
+    while (name.n && isdigit((unsigned char)v.p[name.n - 1]))
+        name.n--;
+    name.n = name.n && v.p[name.n - 1] == ':' ? name.n - 1 : v.n;
     for (size_t i = 0; i < f->rules->n_hosts; i++)
         if (head_is(name, f->rules->hosts[i]))
             return true;
@@ -231,15 +224,6 @@ static bool next_line(head_text *rest, head_text *line, api_error *e)
     return true;
 }
 
-static bool check_agreement(const facts *f, api_error *e)
-{
-    if (f->hosts == 0 && !f->h->old)
-        return bad(e, 400, "the request has no Host field");
-    if (f->lengths && f->codings)
-        return bad(e, 400, "found both Content-Length and Transfer-Encoding, expected one");
-    return true;
-}
-
 /* The next line; false: there is no whole one, and *e may have an error. */
 static bool next_field(facts *f, head_text *rest, size_t *used, head_text *line, api_error *e)
 {
@@ -268,7 +252,12 @@ head_state head_parse(head *h, const char *bytes, size_t n, const head_rules *ru
     while (whole && next_field(&f, &rest, &used, &line, e)) {
         if (line.n == 0) {
             h->size = n - rest.n;
-            return check_agreement(&f, e) ? HEAD_GOOD : HEAD_BAD;
+            bool agree =
+                !f.hosts && !h->old ? bad(e, 400, "the request has no Host field")
+                : f.lengths && f.codings
+                    ? bad(e, 400, "found both Content-Length and Transfer-Encoding, expected one")
+                    : true;
+            return agree ? HEAD_GOOD : HEAD_BAD;
         }
         if (!check_field(line, &f, e))
             break;
