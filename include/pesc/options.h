@@ -75,6 +75,11 @@
     X(BOOL, keep_reasoning, "false", YES_NO, flags, DATA, commands,                                \
       "keep reasoning_content of messages, as <think> before the answer; else it is left out")
 
+#define PESC_UNPACK_ROW(X, commands, flags)                                                        \
+    X(INT, unpack_ratio, "20", RANGE(1, 1e9), flags, DATA, commands,                               \
+      "refuse compressed and Parquet files that unpack to more than N times their size, and to "   \
+      "more than 16 MiB")
+
 /* ---- pesc_load_options: how a model is opened ---- */
 
 #define PESC_OPENING "generate chat logits perplexity eval routes info esft bench serve"
@@ -149,8 +154,8 @@
 
 #define PESC_DATA_OPTIONS(X, ALSO)                                                                 \
     X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "data",                                         \
-      "files of records: JSON lines, a JSON array, CSV, TSV, Parquet or plain text; may be given " \
-      "several times")                                                                                     \
+      "records: files (JSON lines, a JSON array, CSV, TSV, Parquet or plain text, also .gz, .xz and " \
+      ".zst), DIR[:SPLIT], or org/name[:SPLIT] of the Hugging Face cache; may be given several times")                                                                                     \
     ALSO(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "esft",                                      \
       "score: records of the task, in any format that train reads; may be given several times")    \
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
@@ -158,7 +163,8 @@
       "records of more than N tokens are counted as too long")                                     \
     PESC_REASONING_ROW(X, "data esft", 0)                                                          \
     X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "data",                                         \
-      "directory of the base of a run, where it is not at the recorded path")
+      "directory of the base of a run, where it is not at the recorded path")                      \
+    PESC_UNPACK_ROW(X, "data esft", 0)
 
 /* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
 
@@ -168,8 +174,9 @@
     X(TEXT, output, NONE, NAMED("RUN"), 0, OUTPUT, PESC_TUNING,                                    \
       "directory of the run")                                                                      \
     X(LIST, data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                                    \
-      "files to train on: JSON lines, a JSON array, CSV, TSV, Parquet or plain text; may be "       \
-      "given several times")                                                                                     \
+      "what to train on: files (JSON lines, a JSON array, CSV, TSV, Parquet or plain text, also .gz, " \
+      ".xz and .zst), DIR[:SPLIT], or org/name[:SPLIT] of the Hugging Face cache; may be given "    \
+      "several times")                                                                                     \
     X(LIST, eval_data, NONE, NAMED("FILE"), PATH, DATA, PESC_TUNING,                               \
       "records for the validation loss")                                                           \
     X(BOOL, resume, "false", YES_NO, UNSAVED, OUTPUT, "train",                                     \
@@ -289,7 +296,8 @@
     X(INT, batch_tokens, "0", PESC_ANY_STEP, DECIDES, SCHEDULE, PESC_TUNING,                       \
       "tokens per optimiser step: batch becomes the number of records that have as many on "       \
       "average; 0 is as batch says")                                                               \
-    PESC_COMM_TRAIN_ROWS(X)
+    PESC_COMM_TRAIN_ROWS(X)                                                                        \
+    PESC_UNPACK_ROW(X, PESC_TUNING, 0)
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -306,14 +314,15 @@
     X(BOOL, loss_only, "false", YES_NO, 0, TASKS, "eval",                                          \
       "measure the loss alone; no answer is generated")                                            \
     X(TEXT, answer_after, NONE, NAMED("MARK"), 0, TASKS, "eval",                                   \
-      "compare what follows the last MARK in both answers, such as ####, instead of all of them")
+      "compare what follows the last MARK in both answers, such as ####, instead of all of them")  \
+    PESC_UNPACK_ROW(X, "eval", 0)
 
 /* ---- pesc_benchmark_options: named tasks, as lm-evaluation-harness scores them ---- */
 
 #define PESC_BENCHMARK_OPTIONS(X, ALSO)                                                            \
     X(TEXT, data_dir, NONE, NAMED("DIR"), PATH, TASKS, "eval",                                     \
-      "tasks: directory of the data, TASK/SPLIT.jsonl, plain, .gz or .xz; if absent $PESC_DATA/bench, " \
-      "then ./bench")                                                                              \
+      "tasks: directory of the data, TASK/SPLIT.jsonl or .parquet, shards, also .gz, .xz, .zst; if "  \
+      "absent $PESC_DATA/bench, then ./bench")                                                     \
     X(AUTO_INT, shots, "auto", RANGE(0, 1000), 0, TASKS, "eval",                                   \
       "tasks: examples before each question; auto: each task's own number")                        \
     X(INT, limit, "0", RANGE(0, 1e15), 0, TASKS, "",                                               \
@@ -333,7 +342,8 @@
     X(BOOL, chat, "false", YES_NO, 0, TASKS, "eval",                                               \
       "tasks: prompts as conversations in the model's chat format, each example as two turns")     \
     X(BOOL, samples, "false", YES_NO, 0, OUTPUT, "",                                               \
-      "the lines of samples_TASK.jsonl also hold the document and its requests")
+      "the lines of samples_TASK.jsonl also hold the document and its requests")                   \
+    PESC_UNPACK_ROW(X, "", 0)
 
 /* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
 

@@ -419,6 +419,7 @@ typedef struct pesc_mix_part {
     size_t n_files;
     uint64_t records;                         /* to draw */
     uint64_t available, duplicates, unusable; /* set by the call; the last two were left out */
+    int64_t unpack_ratio; /* of compressed files, as in pesc_data_options; or 0 */
 } pesc_mix_part;
 /* Draws records without replacement in an order given by the seed, leaves out those that repeat the
  * turns of another or lack a prompt or an answer, and writes them in one shuffled order as lines

@@ -18,7 +18,7 @@ typedef struct io_map {
     const unsigned char *data; /* NULL when size is 0 */
     size_t size;
     char *path;
-    uint64_t device, inode; /* of the file that is mapped; another may take its path */
+    uint64_t device, inode; /* of the file that is mapped; another may take its path; 0: no name */
     int slot;               /* in the table the signal handler reads */
 } io_map;
 
@@ -29,6 +29,14 @@ void io_map_close(io_map *m); /* NULL is allowed */
  * they are touched. */
 void io_map_drop(const void *data, size_t n);
 pesc_status io_map_check(const io_map *m); /* fails when part of the file was lost while in use */
+
+/* A file without a name in the directory TMPDIR, or else /var/tmp, which is gone when it is closed
+ * and unmapped: for bytes that are made from a file and are too many for memory. io_map_spool()
+ * maps what was written; `path` is how messages call it, and the descriptor stays the caller's to
+ * close. */
+pesc_status io_spool_open(int *fd);
+pesc_status io_spool_write(int fd, uint64_t at, const void *bytes, size_t n);
+pesc_status io_map_spool(io_map **out, int fd, const char *path);
 
 /* The whole regular file, NUL-terminated after its n bytes, for mem_free(). Refuses more than
  * `max` bytes. */

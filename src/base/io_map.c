@@ -2,6 +2,7 @@
 #include "base/io.h"
 
 #include "base/fault.h"
+#include "base/io_own.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,22 +80,19 @@ static int take_slot(const void *data, size_t size)
     return slot;
 }
 
-pesc_status io_map_open(io_map **out, const char *path)
+/* Maps the file behind fd, which the caller closes. */
+static pesc_status map_file(io_map **out, int fd, const char *path)
 {
-    *out = NULL;
-    int err = fault_check(FAULT_OPEN, NULL);
-    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return fail_errno(PESC_IO, err ? err : errno, "%s: cannot be opened", path);
     io_map *m = mem_zalloc(1, sizeof *m);
     pesc_status s = PESC_OK;
     struct stat st;
+    *out = NULL;
     if (!m || !(m->path = mem_strdup(path))) {
         s = fail_nomem(path, sizeof *m);
     } else if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         s = fail(PESC_IO, "%s: is not a regular file", path);
     } else if (st.st_size > 0) {
-        err = fault_check(FAULT_MMAP, NULL);
+        int err = fault_check(FAULT_MMAP, NULL);
         void *p = err ? MAP_FAILED : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
             s = fail_errno(PESC_IO, err ? err : errno, "%s: cannot be mapped", path);
@@ -107,12 +106,65 @@ pesc_status io_map_open(io_map **out, const char *path)
                 s = fail(PESC_IO, "%s: more than %d files are mapped at once", path, MAX_MAPS);
         }
     }
-    close(fd);
-    if (s != PESC_OK) {
+    if (s != PESC_OK)
         io_map_close(m);
-        return s;
-    }
-    *out = m;
+    else
+        *out = m;
+    return s;
+}
+
+pesc_status io_map_open(io_map **out, const char *path)
+{
+    *out = NULL;
+    int err = fault_check(FAULT_OPEN, NULL);
+    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(PESC_IO, err ? err : errno, "%s: cannot be opened", path);
+    pesc_status s = map_file(out, fd, path);
+    close(fd);
+    return s;
+}
+
+/* ---- files without a name ---- */
+
+static const char *temp_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && *dir ? dir : "/var/tmp";
+}
+
+pesc_status io_spool_open(int *fd)
+{
+    int err = fault_check(FAULT_OPEN, NULL);
+    char *path = io_join(temp_dir(), "pesc-XXXXXX");
+    if (!path)
+        return fail_nomem("the path of a temporary file", 0);
+    *fd = err ? -1 : mkostemp(path, O_CLOEXEC);
+    err = err ? err : errno;
+    if (*fd >= 0)
+        unlink(path);
+    mem_free(path);
+    return *fd >= 0 ? PESC_OK
+                    : fail_errno(PESC_IO, err,
+                                 "%s: no temporary file can be made in this directory; TMPDIR "
+                                 "names another",
+                                 temp_dir());
+}
+
+pesc_status io_spool_write(int fd, uint64_t at, const void *bytes, size_t n)
+{
+    int err = io_put(fd, bytes, n, at);
+    return err ? fail_errno(PESC_IO, err,
+                            "%s: a temporary file cannot be written after %llu bytes; "
+                            "TMPDIR names another directory",
+                            temp_dir(), (unsigned long long)at)
+               : PESC_OK;
+}
+
+pesc_status io_map_spool(io_map **out, int fd, const char *path)
+{
+    TRY(map_file(out, fd, path));
+    (*out)->inode = 0;
     return PESC_OK;
 }
 
@@ -129,8 +181,8 @@ void io_map_drop(const void *data, size_t n)
 static bool is_shorter(const io_map *m)
 {
     struct stat st;
-    return stat(m->path, &st) == 0 && st.st_dev == m->device && st.st_ino == m->inode &&
-           (uint64_t)st.st_size < m->size;
+    return m->inode != 0 && stat(m->path, &st) == 0 && st.st_dev == m->device &&
+           st.st_ino == m->inode && (uint64_t)st.st_size < m->size;
 }
 
 pesc_status io_map_check(const io_map *m)

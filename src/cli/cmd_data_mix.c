@@ -277,6 +277,8 @@ static pesc_status mix(const mixture *m, const options *o)
     for (size_t i = 0, k = 0; i < m->n; i++)
         if (m->parts[i].records > 0)
             used[k++] = m->parts[i];
+    for (size_t i = 0; i < n; i++)
+        used[i].unpack_ratio = o->data.unpack_ratio;
     pesc_status s = pesc_data_mix(used, n, (uint64_t)o->seed, o->output, progress_events());
     if (s == PESC_OK)
         print_parts(o, used, n, total);

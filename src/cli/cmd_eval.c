@@ -67,6 +67,7 @@ static pesc_status check_file(const options *o, const char *file)
     p.format = o->eval.format;
     p.chat_template = o->eval.chat_template;
     p.base = o->load.base;
+    p.unpack_ratio = o->eval.unpack_ratio;
     pesc_status st = pesc_data_open(&d, o->models[0], &p, NULL);
     pesc_data_close(d);
     return st;

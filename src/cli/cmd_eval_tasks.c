@@ -86,6 +86,7 @@ static pesc_status evaluate(table *t, size_t i, const char *tasks)
     TRY(output_of(t->o, i, dir, sizeof dir));
     one.model = t->o->models[i];
     b.limit = t->o->eval.limit;
+    b.unpack_ratio = t->o->eval.unpack_ratio;
     b.output = dir[0] ? dir : NULL;
     b.max_length = t->o->ctx;
     b.samples = t->o->samples;

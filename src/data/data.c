@@ -20,7 +20,7 @@ uint64_t pesc_data_records(const pesc_data *d)
 
 const char *pesc_data_format(const pesc_data *d, size_t file)
 {
-    return d && file < dataset_files(d->set) ? dataset_format(d->set, file) : "";
+    return d ? dataset_format(d->set, file) : "";
 }
 
 const char *pesc_data_template(const pesc_data *d)

@@ -80,7 +80,7 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
     if (!d)
         return fail_nomem("a data set", sizeof *d);
     d->opt = *opt;
-    pesc_status s = source_open(&d->src, opt->paths, opt->n_paths);
+    pesc_status s = source_open(&d->src, opt->paths, opt->n_paths, opt->unpack_ratio);
     if (s == PESC_OK)
         s = record_formats(d->src, given(opt->format), &d->formats);
     if (s == PESC_OK)
@@ -191,11 +191,6 @@ uint64_t dataset_used(const dataset *d)
     return dataset_count(d) - d->n_unused;
 }
 
-size_t dataset_files(const dataset *d)
-{
-    return source_files(d->src);
-}
-
 const source *dataset_source(const dataset *d)
 {
     return d->src;
@@ -206,9 +201,13 @@ const dataset_options *dataset_how(const dataset *d)
     return &d->opt;
 }
 
-const char *dataset_format(const dataset *d, size_t file)
+const char *dataset_format(const dataset *d, size_t path)
 {
-    return record_format_name(d->formats[file]);
+    const char *name;
+    for (size_t i = 0; i < source_files(d->src); i++)
+        if (source_file_given(d->src, i, &name) == path)
+            return record_format_name(d->formats[i]);
+    return "";
 }
 
 const char *dataset_template(const dataset *d)
@@ -220,7 +219,7 @@ uint64_t dataset_hash(const dataset *d)
 {
     uint64_t h = source_hash(d->src);
     for (size_t i = 0; i < source_files(d->src); i++) {
-        const char *f = dataset_format(d, i);
+        const char *f = record_format_name(d->formats[i]);
         h = XXH3_64bits_withSeed(f, strlen(f), h);
     }
     bool own = chat_is_own(d->look.chat);
@@ -345,13 +344,22 @@ pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n
     return s == PESC_OK || s == PESC_NOMEM ? s : show(d, place, s);
 }
 
-/* "data/maths.test.jsonl" is about "maths.test". */
-static size_t file_name(const char *path, const char **name)
+/* "data/maths.test.jsonl.gz" is about "maths.test"; of "org/maths:test", which stands for several
+ * files, all of them are about "maths:test". */
+static size_t file_name(const source *src, size_t file, const char **name)
 {
-    const char *slash = strrchr(path, '/');
-    *name = slash ? slash + 1 : path;
-    const char *dot = strrchr(*name, '.');
-    return dot > *name ? (size_t)(dot - *name) : strlen(*name);
+    const char *given, *slash;
+    (void)source_file_given(src, file, &given);
+    slash = strrchr(given, '/');
+    *name = slash ? slash + 1 : given;
+    size_t n = strlen(*name);
+    if (strcmp(given, source_file_path(src, file)) != 0)
+        return n;
+    static const char *const packed[] = { ".gz", ".xz", ".zst" };
+    for (size_t i = 0; i < 3; i++)
+        n -= n == strlen(*name) && str_ends(*name, packed[i]) ? strlen(packed[i]) : 0;
+    const char *dot = memrchr(*name, '.', n);
+    return dot > *name ? (size_t)(dot - *name) : n;
 }
 
 pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const char **name)
@@ -364,7 +372,7 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
     size_t n = json_string_length(field);
     char shown[128]; /* it becomes part of tables: one line of what can be seen */
     if (n == 0)
-        n = file_name(source_file_path(d->src, source_file_of(d->src, place)), &said);
+        n = file_name(d->src, source_file_of(d->src, place), &said);
     utf8_visible(shown, sizeof shown, said, n);
     json_decref(v);
     n = strlen(shown);

@@ -20,7 +20,8 @@ typedef struct dataset_options {
     int32_t seq_len;
     over_length over;
     bool shuffle;
-    bool keep_reasoning; /* see record_read() */
+    bool keep_reasoning;  /* see record_read() */
+    int64_t unpack_ratio; /* see unpack.h; 0: its default */
     uint64_t seed;
     const tokenizer *tok;    /* borrowed; NULL: only token ids can be read */
     const chat_format *chat; /* the model's, or NULL */
@@ -30,7 +31,8 @@ typedef struct dataset_options {
 /* Initialisers of dataset_options, for all who read records with a model: the fields that each
  * struct of public options with records has, and those that come from an open model. */
 #define DATASET_RECORDS(o)                                                                         \
-    .format = (o)->format, .template = (o)->chat_template, .keep_reasoning = (o)->keep_reasoning
+    .format = (o)->format, .template = (o)->chat_template, .keep_reasoning = (o)->keep_reasoning,  \
+    .unpack_ratio = (o)->unpack_ratio
 #define DATASET_MODEL(m)                                                                           \
     .tok = (m)->tok, .chat = chat_otherwise((m)->chat), .vocab = (m)->shape.cfg.vocab
 
@@ -50,8 +52,8 @@ pesc_status dataset_leave_out(dataset *d, const uint64_t *indexes, size_t n);
 uint64_t dataset_count(const dataset *d); /* records of the files */
 uint64_t dataset_used(const dataset *d);  /* those of an epoch: without what is left out */
 uint64_t dataset_hash(const dataset *d);  /* of all files, their formats and the template */
-size_t dataset_files(const dataset *d);
-const char *dataset_format(const dataset *d, size_t file);
+/* Of the (first) file that a path stands for; "" where there are fewer paths. */
+const char *dataset_format(const dataset *d, size_t path);
 const char *dataset_template(const dataset *d); /* name of the chat format in use */
 bool dataset_has_chats(const dataset *d);       /* whether any file holds conversations */
 const source *dataset_source(const dataset *d);

@@ -301,10 +301,19 @@ bool layout_has_lines(const layout *l)
 
 /* ---- looking ---- */
 
+/* Whether the name has the ending, below that of a compressed file. */
 static bool ends_with(const char *path, const char *ending)
 {
+    static const char *const packed[] = { ".gz", ".xz", ".zst" };
     size_t n = strlen(path), k = strlen(ending);
-    return n > k && strcasecmp(path + n - k, ending) == 0;
+    for (size_t i = 0; i < 3; i++) {
+        size_t p = strlen(packed[i]);
+        if (n > p && strcasecmp(path + n - p, packed[i]) == 0) {
+            n -= p;
+            break;
+        }
+    }
+    return n > k && strncasecmp(path + n - k, ending, k) == 0;
 }
 
 /* What other programs write, and a line that converts it. */
@@ -313,9 +322,6 @@ static const struct {
 } foreign[] = {
     { "ARROW1", ".arrow", "Arrow",
       "python3 -c \"from datasets import Dataset; Dataset.from_file('%s').to_json('%s.jsonl')\"" },
-    { "\x1f\x8b", ".gz", "compressed", "gunzip -k '%s'" },
-    { "\x28\xb5\x2f\xfd", ".zst", "compressed", "unzstd '%s'" },
-    { "\xfd\x37zXZ", ".xz", "compressed", "unxz -k '%s'" },
     { "BZh", ".bz2", "compressed", "bunzip2 -k '%s'" },
     { "PK\x03\x04", ".zip", "an archive", "unzip '%s'" },
 };
@@ -348,25 +354,6 @@ static pesc_status refuse_foreign(const io_map *map)
         return s;
     }
     return PESC_OK;
-}
-
-static bool holds(const char *dir, const char *name)
-{
-    char *path = io_join(dir, name);
-    bool there = path && io_kind_of(path) == IO_FILE;
-    mem_free(path);
-    return there;
-}
-
-pesc_status layout_refuse_dir(const char *path)
-{
-    bool dict = holds(path, "dataset_dict.json");
-    if (!dict && !holds(path, "dataset_info.json") && !holds(path, "state.json"))
-        return fail(PESC_IO, "%s: is a directory; give the files in it", path);
-    return fail(PESC_FORMAT,
-                "%s: is a directory of the Python package datasets; export it: python3 -c \"from "
-                "datasets import load_from_disk; load_from_disk('%s')%s.to_json('data.jsonl')\"",
-                path, path, dict ? "['train']" : "");
 }
 
 /* Whether the first line that is not blank is a JSON object. */

@@ -1,7 +1,8 @@
 /* layout: how records lie in a data file: JSON lines, a JSON array (also as the member "data" of an
  * object), a table with a header (CSV, TSV), or documents of plain text.
  *
- * The name decides for .csv, .tsv and .txt, the first bytes for everything else. A record becomes
+ * The name decides for .csv, .tsv and .txt (also before .gz, .xz and .zst: a map holds the unpacked
+ * bytes of such a file), the first bytes for everything else. A record becomes
  * the same JSON object whatever it was read from: the cells of a row are texts under the names of
  * their columns, a document is {"text": ...}. */
 #ifndef PESC_DATA_LAYOUT_H
@@ -27,9 +28,6 @@ typedef struct layout {
  * an empty file. Closed with layout_free() even after a failure. */
 pesc_status layout_open(layout *l, const io_map *map);
 void layout_free(layout *l);
-
-/* Why a directory is not read, and what to do instead. */
-pesc_status layout_refuse_dir(const char *path);
 
 /* The bytes [*begin, *end) of the next record at or after `at`; false when there is none. */
 bool layout_next(const layout *l, size_t at, size_t *begin, size_t *end);

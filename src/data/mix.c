@@ -79,7 +79,7 @@ static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t 
     say->available = say->duplicates = say->unusable = 0;
     if (say->n_files == 0)
         return fail(PESC_USAGE, "%s: no file was given", say->domain);
-    TRY(source_open(&p->src, say->files, say->n_files));
+    TRY(source_open(&p->src, say->files, say->n_files, say->unpack_ratio));
     say->available = source_count(p->src);
     if (say->available < say->records)
         return fail(PESC_USAGE, "%s: %s%s: found %llu records, but %llu are wanted", say->domain,

@@ -3,7 +3,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/datafiles.h"
 #include "data/layout.h"
+#include "data/unpack.h"
 #include "format/parquet.h"
 
 #include <stdio.h>
@@ -13,11 +15,13 @@
 enum {
     STRIDE = 16,       /* records per entry of the index */
     WINDOW = 16 << 20, /* bytes of a file that count as memory in use while it is read through */
-    TOUCHES = 8        /* records of a large file that are read before its pages are dropped */
+    NEAR = 64 << 10,   /* bytes that the kernel maps around each page that is touched */
+    TOUCHES = 8        /* as many of them of a large file are read before its pages are dropped */
 };
 
 typedef struct file {
     io_map *map;
+    size_t given; /* the name it belongs to, of those that source_open() was given */
     layout how;
     parquet *rows; /* NULL: the file is text, of a layout */
     uint64_t hash;
@@ -31,8 +35,12 @@ typedef struct file {
 struct source {
     file *files;
     size_t n;
+    char **given; /* [n_given] */
+    size_t n_given;
+    int64_t unpack_ratio;
     uint64_t count, hash;
-    uint64_t touched; /* records of large files that were read */
+    const char *near; /* what was read last of a large file, */
+    uint64_t touched; /* and how many places far from the one before */
     char where[512];
     char *shown; /* the row that source_bytes() was asked for */
 };
@@ -84,11 +92,11 @@ static pesc_status count_records(file *f, const hashes *h)
 }
 
 /* The rows of a Parquet file are counted by its own index. */
-static pesc_status count_rows(file *f, const hashes *h)
+static pesc_status count_rows(file *f, const hashes *h, uint64_t most)
 {
     const char *data = (const char *)f->map->data;
     size_t size = f->map->size;
-    TRY(parquet_open(&f->rows, f->map));
+    TRY(parquet_open(&f->rows, f->map, most));
     f->count = parquet_rows(f->rows);
     for (size_t done = 0, n; done < size; done += n) {
         n = size - done < WINDOW ? size - done : WINDOW;
@@ -104,11 +112,11 @@ static pesc_status read_file(source *s, file *f, const char *path, const hashes 
 {
     XXH3_64bits_reset(h->own);
     XXH3_64bits_reset_withSeed(h->all, s->hash);
-    if (io_kind_of(path) == IO_DIR)
-        return layout_refuse_dir(path);
     TRY(io_map_open(&f->map, path));
+    uint64_t most = unpack_most(f->map->size, s->unpack_ratio);
+    TRY(unpack_map(&f->map, s->unpack_ratio));
     if (parquet_is(f->map)) {
-        TRY(count_rows(f, h));
+        TRY(count_rows(f, h, most));
     } else {
         TRY(layout_open(&f->how, f->map));
         TRY(count_records(f, h));
@@ -120,16 +128,43 @@ static pesc_status read_file(source *s, file *f, const char *path, const hashes 
     return PESC_OK;
 }
 
-pesc_status source_open(source **out, const char *const *paths, size_t n_paths)
+/* The files of all names, none read yet. */
+static pesc_status list_files(source *s, datafiles *files, const char *const *names, size_t n)
+{
+    s->given = mem_zalloc(n, sizeof *s->given);
+    size_t *first = mem_alloc(n + 1, sizeof *first);
+    pesc_status st = s->given && first ? PESC_OK : fail_nomem("the list of data files", n);
+    for (size_t i = 0; st == PESC_OK && i < n; i++) {
+        first[i] = files->n;
+        st = datafiles_add(files, names[i]);
+        if (st == PESC_OK && !(s->given[s->n_given++] = mem_strdup(names[i])))
+            st = fail_nomem("the list of data files", n);
+    }
+    if (st == PESC_OK && !(s->files = mem_zalloc(files->n, sizeof *s->files)))
+        st = fail_nomem("the list of data files", files->n * sizeof(file));
+    for (size_t i = 0, k = 0; st == PESC_OK && i < files->n; i++) {
+        while (k + 1 < n && first[k + 1] <= i)
+            k++;
+        s->files[i].given = k;
+    }
+    mem_free(first);
+    return st;
+}
+
+pesc_status source_open(source **out, const char *const *names, size_t n, int64_t unpack_ratio)
 {
     *out = NULL;
     source *s = mem_zalloc(1, sizeof *s);
     hashes h = { XXH3_createState(), XXH3_createState() };
-    pesc_status st = PESC_OK;
-    if (!s || !h.own || !h.all || !(s->files = mem_zalloc(n_paths, sizeof *s->files)))
-        st = fail_nomem("the list of data files", n_paths * sizeof(file));
-    for (; st == PESC_OK && s->n < n_paths; s->n++)
-        st = read_file(s, &s->files[s->n], paths[s->n], &h);
+    datafiles files = { 0 };
+    pesc_status st = s && h.own && h.all ? PESC_OK : fail_nomem("the list of data files", n);
+    if (st == PESC_OK) {
+        s->unpack_ratio = unpack_ratio;
+        st = list_files(s, &files, names, n);
+    }
+    for (; st == PESC_OK && s->n < files.n; s->n++)
+        st = read_file(s, &s->files[s->n], files.paths[s->n], &h);
+    datafiles_free(&files);
     XXH3_freeState(h.own);
     XXH3_freeState(h.all);
     if (st != PESC_OK) {
@@ -150,6 +185,9 @@ void source_close(source *s)
         io_map_close(s->files[i].map);
         mem_free(s->files[i].anchors);
     }
+    for (size_t i = 0; i < s->n_given; i++)
+        mem_free(s->given[i]);
+    mem_free(s->given);
     mem_free(s->files);
     mem_free(s->shown);
     mem_free(s);
@@ -180,6 +218,12 @@ const char *source_file_path(const source *s, size_t i)
     return s->files[i].map->path;
 }
 
+size_t source_file_given(const source *s, size_t i, const char **name)
+{
+    *name = s->given[s->files[i].given];
+    return s->files[i].given;
+}
+
 uint64_t source_file_bytes(const source *s, size_t i)
 {
     return s->files[i].map->size;
@@ -199,12 +243,14 @@ size_t source_file_of(const source *s, uint64_t index)
     return i;
 }
 
-/* Records read in random order would in time bring a whole file into memory, and the kernel maps
- * more around each page that is touched: so every few records all pages of a large file are
- * dropped. */
-static void forget(source *s, const file *f)
+/* Records read in random order would in time bring a whole file into memory: so after every few
+ * places all pages of a large file are dropped. */
+static void forget(source *s, const file *f, const char *bytes)
 {
-    if (f->map->size > WINDOW && ++s->touched % TOUCHES == 0)
+    if (f->map->size <= WINDOW || (bytes >= s->near && bytes < s->near + NEAR))
+        return;
+    s->near = bytes;
+    if (++s->touched % TOUCHES == 0)
         io_map_drop(f->map->data, f->map->size);
 }
 
@@ -236,9 +282,9 @@ pesc_status source_bytes(source *s, uint64_t index, const char **bytes, size_t *
                         f->map->path, (unsigned long long)local);
         at = layout_after(&f->how, end);
     }
-    forget(s, f);
     *bytes = (const char *)f->map->data + begin;
     *n = end - begin;
+    forget(s, f, *bytes);
     return io_map_check(f->map);
 }
 
@@ -281,12 +327,12 @@ pesc_status source_record(source *s, uint64_t index, json_t **record)
     *record = NULL;
     if (f->rows) {
         TRY(parquet_row(f->rows, index - f->first, record));
-        forget(s, f);
+        forget(s, f, NULL);
         return PESC_OK;
     }
     TRY(source_bytes(s, index, &bytes, &n));
-    if (layout_parse(how, bytes, n, "", record) == PESC_OK)
-        return PESC_OK;
-    /* Again, for a message with the place. An allocation that failed may succeed now. */
-    return layout_parse(how, bytes, n, source_where(s, index), record);
+    pesc_status st = layout_parse(how, bytes, n, "", record);
+    if (st == PESC_OK || st == PESC_NOMEM)
+        return st;
+    return layout_parse(how, bytes, n, source_where(s, index), record); /* now with the place */
 }

@@ -148,6 +148,7 @@ static taskrun_options how(const pesc_model *m, const pesc_benchmark_options *o)
         .dir = o->output && *o->output ? o->output : NULL,
         .model = m->dir->path,
         .tasks = { .data_dir = o->data_dir && *o->data_dir ? o->data_dir : NULL,
+                   .unpack_ratio = o->unpack_ratio,
                    .shots = o->shots == PESC_AUTO ? -1 : o->shots,
                    .limit = o->limit,
                    .seed = (uint32_t)o->seed,

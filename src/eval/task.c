@@ -194,6 +194,7 @@ static pesc_status fill_set(task_set *t, const char *names, const task_options *
     TRY(each_name(names, read_task_file, t));
     if (!(t->files.dir = taskdata_dir(opt->data_dir)))
         return fail_nomem("the data directory", 0);
+    t->files.unpack_ratio = opt->unpack_ratio;
     TRY(each_name(names, add_named, &o));
     if (t->n_tasks == 0)
         return fail(PESC_USAGE, "the list of tasks is empty");

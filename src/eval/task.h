@@ -19,6 +19,7 @@ typedef struct eval_task eval_task;
 
 typedef struct task_options {
     const char *data_dir; /* NULL: $PESC_DATA/bench, then ./bench */
+    int64_t unpack_ratio; /* of compressed data; 0: the default of unpack.h */
     int64_t shots;        /* -1: each task's own number */
     int64_t limit;        /* documents of each task, the first ones; 0: all */
     uint32_t seed;        /* of the few-shot examples; lm-evaluation-harness has 1234 */

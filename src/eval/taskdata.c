@@ -2,13 +2,10 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "eval/unpack.h"
+#include "data/source.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define BYTES_MAX ((size_t)4 << 30) /* of a file, unpacked */
-enum { ROW_MAX = 16 << 20 };        /* bytes of a row */
 
 /* ---- files ---- */
 
@@ -25,25 +22,16 @@ char *taskdata_dir(const char *dir)
     return below;
 }
 
-pesc_status taskdata_find(char **out, const taskdef *def, const char *split, const char *dir)
+pesc_status taskdata_find(datafiles *out, const taskdef *def, const char *split, const char *dir)
 {
-    static const char *const endings[] = { "", ".xz", ".gz" };
     size_t n = def->places.n ? def->places.n : 1;
-    str path = { 0 };
-    bool found = false;
-    *out = NULL;
-    for (size_t i = 0; i < n && !found && str_ok(&path); i++)
-        for (size_t k = 0; k < 3 && !found && str_ok(&path); k++) {
-            str_clear(&path);
-            str_printf(&path, "%s/%s/%s.jsonl%s", dir,
-                       def->places.n ? def->places.at[i] : def->name, split, endings[k]);
-            found = str_ok(&path) && io_kind_of(path.p) == IO_FILE;
-        }
-    if (found)
-        *out = mem_strdup(path.p);
-    bool ok = str_ok(&path) && found == (*out != NULL);
-    str_free(&path);
-    return ok ? PESC_OK : fail_nomem("the path of a data file", 0);
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; s == PESC_OK && i < n && out->n == 0; i++) {
+        char *place = io_join(dir, def->places.n ? def->places.at[i] : def->name);
+        s = place ? datafiles_split(out, place, split) : fail_nomem("the path of a data file", 0);
+        mem_free(place);
+    }
+    return s;
 }
 
 static pesc_status is_missing(const taskdef *def, const char *split, const char *dir)
@@ -53,17 +41,14 @@ static pesc_status is_missing(const taskdef *def, const char *split, const char 
     str_puts(&columns, "");
     for (size_t i = 0; i < def->n_columns; i++)
         str_printf(&columns, "%s%s", i ? ", " : "", def->columns[i].name);
-    pesc_status s;
-    if (!str_ok(&path) || !str_ok(&columns))
-        s = fail_nomem("the path of a data file", 0);
-    else if (io_kind_of(path.p) != IO_NONE)
-        s = fail(PESC_IO, "%s: %s: is %s, expected a file", def->name, path.p,
-                 io_kind_of(path.p) == IO_DIR ? "a directory" : "not a regular file");
-    else
-        s = fail(PESC_IO,
-                 "%s: the file %s (or .jsonl.gz, .jsonl.xz) is missing; it has the columns %s%s%s",
-                 def->name, path.p, columns.p, def->published ? " and is published at " : "",
-                 def->published ? def->published : "");
+    pesc_status s =
+        str_ok(&path) && str_ok(&columns)
+            ? fail(PESC_IO,
+                   "%s: the file %s (or .parquet, shards of it, .gz, .xz, .zst) is missing; it has "
+                   "the columns %s%s%s",
+                   def->name, path.p, columns.p, def->published ? " and is published at " : "",
+                   def->published ? def->published : "")
+            : fail_nomem("the path of a data file", 0);
     str_free(&columns);
     str_free(&path);
     return s;
@@ -119,9 +104,6 @@ static const char *type_text(const char *type)
 
 static pesc_status check_row(const taskdef *def, const json_t *row, const char *where)
 {
-    if (!json_is_object(row))
-        return fail(PESC_FORMAT, "%s: found %s, expected an object with the columns of %s", where,
-                    json_kind(row), def->name);
     for (size_t i = 0; i < def->n_columns; i++) {
         const taskdef_column *c = &def->columns[i];
         const json_t *v = column_of(row, c->name);
@@ -153,66 +135,62 @@ static pesc_status add_canonical(const taskdef *def, const json_t *row, str *lin
     return ok && str_ok(line) ? PESC_OK : fail_nomem("hashing a row", line->n);
 }
 
-static pesc_status read_line(taskdata *d, const taskdef *def, slice line, const char *where)
+static pesc_status read_rows(taskdata *d, const taskdef *def, source *src)
 {
-    json_t *row;
-    if (line.n > ROW_MAX)
-        return fail(PESC_FORMAT, "%s: the line has %zu bytes, expected at most %d", where, line.n,
-                    ROW_MAX);
-    TRY(json_parse(&row, line.p, line.n, where));
-    pesc_status s = check_row(def, row, where);
-    if (s == PESC_OK && json_array_append(d->rows, row) != 0)
-        s = fail_nomem("the rows of a data file", line.n);
-    json_decref(row);
-    return s;
-}
-
-static pesc_status read_lines(taskdata *d, const taskdef *def, const char *text, size_t n)
-{
-    char where[512];
     str line = { 0 };
     digest *sum;
     TRY(digest_open(&sum));
     pesc_status s = PESC_OK;
-    for (size_t at = 0, number = 1; s == PESC_OK && at < n; number++) {
-        const char *end = memchr(text + at, '\n', n - at);
-        slice one = { text + at, end ? (size_t)(end - text) - at : n - at };
-        at += one.n + 1;
-        if (pytext_strip(one).n == 0)
-            continue;
-        snprintf(where, sizeof where, "%s:%zu", d->path, number);
-        s = read_line(d, def, one, where);
+    for (uint64_t i = 0; s == PESC_OK && i < source_count(src); i++) {
+        json_t *row;
+        s = source_record(src, i, &row);
+        if (s != PESC_OK)
+            break;
+        if (check_row(def, row, "") != PESC_OK) /* once more, with the place */
+            s = check_row(def, row, source_where(src, i));
         if (s == PESC_OK)
-            s = add_canonical(def, json_array_get(d->rows, json_array_size(d->rows) - 1), &line);
+            s = add_canonical(def, row, &line);
+        if (s == PESC_OK && json_array_append(d->rows, row) != 0)
+            s = fail_nomem("the rows of a data file", line.n);
+        json_decref(row);
         if (s == PESC_OK)
             digest_add(sum, line.p, line.n);
+        d->bytes += line.n;
     }
     digest_close(sum, d->sha256);
     str_free(&line);
-    if (s == PESC_OK && json_array_size(d->rows) == 0)
-        s = fail(PESC_FORMAT, "%s: the file has no rows", d->path);
     return s;
 }
 
-pesc_status taskdata_open(taskdata **out, const taskdef *def, const char *split, const char *dir)
+/* What the files have in other columns counts too. */
+static uint64_t bytes_of(const source *src)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < source_files(src); i++)
+        n += source_file_bytes(src, i);
+    return n;
+}
+
+pesc_status taskdata_open(taskdata **out, const taskdef *def, const char *split, const char *dir,
+                          int64_t unpack_ratio)
 {
     *out = NULL;
     taskdata *d = mem_zalloc(1, sizeof *d);
-    char *text = NULL;
-    size_t n = 0;
+    source *src = NULL;
     if (!d || !(d->rows = json_array())) {
         taskdata_close(d);
         return fail_nomem("a data file", sizeof *d);
     }
-    pesc_status s = taskdata_find(&d->path, def, split, dir);
-    if (s == PESC_OK && !d->path)
+    pesc_status s = taskdata_find(&d->files, def, split, dir);
+    if (s == PESC_OK && d->files.n == 0)
         s = is_missing(def, split, dir);
     if (s == PESC_OK)
-        s = unpack_file(d->path, BYTES_MAX, &text, &n);
-    d->bytes = n;
+        s = source_open(&src, (const char *const *)d->files.paths, d->files.n, unpack_ratio);
     if (s == PESC_OK)
-        s = read_lines(d, def, text, n);
-    mem_free(text);
+        s = read_rows(d, def, src);
+    if (s == PESC_OK && d->bytes < bytes_of(src))
+        d->bytes = bytes_of(src);
+    source_close(src);
     if (s == PESC_OK)
         *out = d;
     else
@@ -225,6 +203,6 @@ void taskdata_close(taskdata *d)
     if (!d)
         return;
     json_decref(d->rows);
-    mem_free(d->path);
+    datafiles_free(&d->files);
     mem_free(d);
 }

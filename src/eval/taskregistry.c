@@ -164,17 +164,17 @@ static pesc_status list_row(listing *l, task_row row)
 
 static pesc_status describe_task(const listing *l, const taskdef *def, task_row *row)
 {
-    char *path = NULL;
-    TRY(taskdata_find(&path, def, def->split, l->dir));
+    datafiles files = { 0 };
+    pesc_status s = taskdata_find(&files, def, def->split, l->dir);
     *row = (task_row){ .name = def->name,
                        .parent = def->group,
                        .version = def->version,
                        .documents = def->documents,
                        .shots = def->shots,
                        .metric = def->metrics.at[0],
-                       .present = path };
-    mem_free(path);
-    return PESC_OK;
+                       .present = files.n > 0 };
+    datafiles_free(&files);
+    return s;
 }
 
 /* Whether a task belongs to a group: through its own group, that group's parent, or the names that

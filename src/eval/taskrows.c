@@ -11,22 +11,23 @@
 static pesc_status get_file(task_files *f, const taskdef *def, const char *split,
                             const taskdata **out)
 {
-    char *path = NULL;
+    datafiles files = { 0 };
     const json_t *columns = json_value(def->json, "columns");
-    TRY(taskdata_find(&path, def, split, f->dir));
-    for (size_t i = 0; path && i < f->n; i++)
-        if (strcmp(f->at[i].data->path, path) == 0 && json_equal(f->at[i].columns, columns)) {
+    pesc_status s = taskdata_find(&files, def, split, f->dir);
+    *out = NULL;
+    for (size_t i = 0; s == PESC_OK && files.n && i < f->n; i++)
+        if (strcmp(f->at[i].data->files.paths[0], files.paths[0]) == 0 &&
+            json_equal(f->at[i].columns, columns))
             *out = f->at[i].data;
-            mem_free(path);
-            return PESC_OK;
-        }
-    mem_free(path);
+    datafiles_free(&files);
+    if (s != PESC_OK || *out)
+        return s;
     void *grown = mem_grow(f->at, f->n + 1, sizeof *f->at);
     if (!grown)
         return fail_nomem("a data file", sizeof *f->at);
     f->at = grown;
     f->at[f->n].columns = columns;
-    TRY(taskdata_open(&f->at[f->n].data, def, split, f->dir));
+    TRY(taskdata_open(&f->at[f->n].data, def, split, f->dir, f->unpack_ratio));
     *out = f->at[f->n++].data;
     return PESC_OK;
 }
@@ -274,7 +275,7 @@ static pesc_status open_pool(eval_task *l, task_files *files, const taskdata **d
         rows = (*data)->rows;
         allow_work(l, *data, json_array_size(rows));
         TRY(taskdef_check_templates(def, json_array_get(rows, 0)));
-        return take_rows(def, rows, (*data)->path, 0, &l->pool, &l->n_pool);
+        return take_rows(def, rows, (*data)->files.paths[0], 0, &l->pool, &l->n_pool);
     }
     l->pool = mem_zalloc(json_array_size(rows) + 1, sizeof *l->pool);
     if (!l->pool)
@@ -306,11 +307,11 @@ static void compare(str *note, const char *what, const taskdata *data, int64_t d
     if (note->n > 0)
         return;
     if (documents && (int64_t)n != documents)
-        str_printf(note, "%s has %zu %s; the published data has %lld", data->path, n, what,
-                   (long long)documents);
+        str_printf(note, "%s has %zu %s; the published data has %lld", data->files.paths[0], n,
+                   what, (long long)documents);
     else if (sha256 && strcmp(sha256, data->sha256) != 0)
-        str_printf(note, "%s is not the published data: its %s have another SHA-256", data->path,
-                   what);
+        str_printf(note, "%s is not the published data: its %s have another SHA-256",
+                   data->files.paths[0], what);
 }
 
 /* Names a copy that is known to be in circulation. */
@@ -361,11 +362,12 @@ static pesc_status fill_task(eval_task *l, task_files *files, const task_options
     TRY(get_file(files, def, def->split, &data));
     l->about.n_rows = count_rows(def, data->rows);
     if (l->about.n_rows == 0)
-        return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->path, def->where_column,
-                    def->where_value);
+        return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->files.paths[0],
+                    def->where_column, def->where_value);
     allow_work(l, data, l->about.n_rows * (1 + (uint64_t)l->about.shots));
     TRY(taskdef_check_templates(def, json_array_get(data->rows, 0)));
-    TRY(take_rows(def, data->rows, data->path, (size_t)opt->limit, &l->docs, &l->about.n_docs));
+    TRY(take_rows(def, data->rows, data->files.paths[0], (size_t)opt->limit, &l->docs,
+                  &l->about.n_docs));
     TRY(read_gold(l));
     TRY(take_shots(l, files, opt, &shot_data));
     return describe(l, data, shot_data);

@@ -18,6 +18,7 @@ struct eval_task {
 /* Data files, each read once. */
 typedef struct task_files {
     char *dir;
+    int64_t unpack_ratio;
     struct {
         taskdata *data;
         const json_t *columns; /* that its rows were checked for */

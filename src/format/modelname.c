@@ -82,12 +82,13 @@ static pesc_status read_snapshot(const char *repo, char out[MAX_PART + 1])
     return s;
 }
 
-static pesc_status find_cached(char **out, const char *name, size_t slash)
+/* kind: "model" or "dataset", as the cache and its command call them. */
+static pesc_status find_cached(char **out, const char *kind, const char *name, size_t slash)
 {
     char snapshot[MAX_PART + 1];
     str cache = { 0 }, path = { 0 };
     put_cache(&cache);
-    str_printf(&path, "%s/models--%.*s--%s", cache.p ? cache.p : "", (int)slash, name,
+    str_printf(&path, "%s/%ss--%.*s--%s", cache.p ? cache.p : "", kind, (int)slash, name,
                name + slash + 1);
     pesc_status s = str_ok(&path) ? read_snapshot(path.p, snapshot) : fail_nomem(name, 0);
     if (s == PESC_OK && snapshot[0]) {
@@ -98,13 +99,21 @@ static pesc_status find_cached(char **out, const char *name, size_t slash)
             *out = mem_strndup(path.p, path.n);
     }
     if (s == PESC_OK && !*out)
-        s = fail(PESC_IO,
-                 "%s: is neither a directory here nor a model in the cache %s; to download it: "
-                 "hf download %s",
-                 name, cache.p, name);
+        s = fail(
+            PESC_IO,
+            "%s: is neither %s here nor a %s in the cache %s; to download it: hf download %s%s",
+            name, strcmp(kind, "model") == 0 ? "a directory" : "a file or directory", kind, cache.p,
+            name, strcmp(kind, "model") == 0 ? "" : " --repo-type dataset");
     str_free(&cache);
     str_free(&path);
     return s;
+}
+
+pesc_status modelname_data(char **out, const char *name)
+{
+    size_t slash;
+    *out = NULL;
+    return is_hub_name(name, &slash) ? find_cached(out, "dataset", name, slash) : PESC_OK;
 }
 
 /* ---- a directory with one file ---- */
@@ -131,7 +140,7 @@ pesc_status modelname_find(char **out, const char *name)
         break;
     case IO_NONE:
         if (is_hub_name(name, &slash))
-            return find_cached(out, name, slash);
+            return find_cached(out, "model", name, slash);
         break;
     default:
         break;

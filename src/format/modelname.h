@@ -13,4 +13,7 @@
  * neither here nor in the cache. */
 pesc_status modelname_find(char **out, const char *name);
 
+/* The same for a data set, org/name; NULL in *out for any other name. */
+pesc_status modelname_data(char **out, const char *name);
+
 #endif

@@ -6,9 +6,7 @@
 #include <string.h>
 
 enum {
-    FOOTER = 8,             /* bytes after the metadata: their length, "PAR1" */
-    UNPACK_FACTOR = 256,    /* a file may unpack to so many times its size while it is opened, */
-    UNPACK_FREE = 64 << 20, /* and this */
+    FOOTER = 8, /* bytes after the metadata: their length, "PAR1" */
     ROWS_FREE = 1 << 16,
     RUN_LENGTH = 3 /* the encoding of levels that is read */
 };
@@ -255,20 +253,73 @@ static bool read_head(const parquet *p, const pq_chunk *c, uint64_t *at, pq_plac
     return true;
 }
 
-/* How many rows begin in a page. */
+/* ---- how much the rows are ---- */
+
+static pesc_status add_content(parquet *p, uint64_t bytes)
+{
+    p->content += bytes;
+    if (p->content <= p->most)
+        return PESC_OK;
+    return fail(PESC_FORMAT,
+                "%s: its rows unpack to more than %llu bytes, of %zu in the file; --unpack-ratio N "
+                "allows N times as many",
+                p->map->path, (unsigned long long)p->most, p->map->size);
+}
+
+static uint32_t longest(const pq_page *page)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < page->n_values; i++)
+        most = page->values[i].n > most ? page->values[i].n : most;
+    return most;
+}
+
+/* Bytes of the texts of a page that are a dictionary's or begin as the text before: at most as many
+ * as *out. Where that is too many for the file the page is decoded, and *out is exact. */
+static pesc_status text_bytes(parquet *p, int32_t leaf, pq_chunk *c, pq_place *place, uint64_t *out)
+{
+    pq_page *page;
+    bool indexes = pq_encoding_indexes(place->encoding);
+    uint64_t left = p->most - p->content;
+    *out = (uint64_t)place->n * (indexes ? c->dictionary.unpacked : place->unpacked);
+    if (*out > left && indexes && c->has_dictionary) {
+        TRY(pq_page_get(p, leaf, c, &c->dictionary, &page));
+        *out = (uint64_t)place->n * longest(page);
+    }
+    if (*out <= left)
+        return PESC_OK;
+    TRY(pq_page_read(p, leaf, c, place, false, &page));
+    *out = 0;
+    for (uint32_t i = 0; i < page->n_values; i++)
+        *out += page->values[i].n;
+    pq_page_release(page);
+    return PESC_OK;
+}
+
+/* Each entry of a column has a comma and, unless it is an element of a list, a name. */
+static uint64_t entry_bytes(const parquet *p, const pq_leaf *l)
+{
+    const pq_node *above = l->node > 0 ? &p->nodes[l->node - 1] : NULL;
+    bool element = above && above->shape == PQ_LIST && above->child == l->node;
+    return element ? 4 : strlen(p->nodes[l->node].name) + 8;
+}
+
+/* How many rows begin in a page, and how much they are. */
 static pesc_status count_rows(parquet *p, int32_t leaf, pq_chunk *c, pq_place *place)
 {
     pq_page *page;
     const pq_leaf *l = &p->leaves[leaf];
+    uint64_t texts = 0;
     place->rows = place->n;
     if ((l->max_def && place->def_packed) || (l->max_rep && place->rep_packed))
         return pq_refused(p, "levels in the encoding BIT_PACKED");
+    TRY(add_content(p, place->unpacked + place->n * entry_bytes(p, l)));
+    if (l->physical == PQ_BYTE_ARRAY && pq_encoding_repeats(place->encoding)) {
+        TRY(text_bytes(p, leaf, c, place, &texts));
+        TRY(add_content(p, texts));
+    }
     if (!l->max_rep)
         return PESC_OK;
-    p->unpacked += place->unpacked;
-    if (p->unpacked > UNPACK_FREE + (uint64_t)p->map->size * UNPACK_FACTOR)
-        return pq_fail(p, leaf, place->at,
-                       "the file unpacks to more than 256 times its size and is not read");
     TRY(pq_page_read(p, leaf, c, place, true, &page));
     place->rows = page->n_rows;
     pq_page_release(page);
@@ -289,6 +340,7 @@ static pesc_status find_pages(parquet *p, pq_group *g, int32_t leaf)
         if (type == PAGE_DICTIONARY) {
             if (c->has_dictionary || c->n_pages)
                 return pq_fail(p, leaf, head, "a second dictionary");
+            TRY(add_content(p, place.unpacked));
             c->dictionary = place;
             c->has_dictionary = true;
         } else if (type == PAGE_DATA || type == PAGE_DATA_2) {
@@ -344,13 +396,14 @@ static pesc_status open_file(parquet *p)
     return io_map_check(p->map);
 }
 
-pesc_status parquet_open(parquet **out, const io_map *map)
+pesc_status parquet_open(parquet **out, const io_map *map, uint64_t most)
 {
     *out = NULL;
     parquet *p = mem_zalloc(1, sizeof *p);
     if (!p)
         return fail_nomem(map->path, sizeof *p);
     p->map = map;
+    p->most = most;
     pesc_status s = open_file(p);
     if (s == PESC_OK)
         *out = p;

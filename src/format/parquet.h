@@ -22,8 +22,9 @@ typedef struct parquet parquet;
 /* Whether the bytes begin as a Parquet file does. */
 bool parquet_is(const io_map *map);
 
-/* The map is borrowed. */
-pesc_status parquet_open(parquet **out, const io_map *map);
+/* The map is borrowed. PESC_FORMAT also where the rows have more than `most` bytes as JSON, counted
+ * from the sizes of the pages, and where these say too little from their values. */
+pesc_status parquet_open(parquet **out, const io_map *map, uint64_t most);
 void parquet_close(parquet *p); /* NULL is allowed */
 
 uint64_t parquet_rows(const parquet *p);

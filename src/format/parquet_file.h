@@ -125,8 +125,8 @@ struct parquet {
     pq_group *groups;
     size_t n_groups;
     uint64_t rows;
-    uint64_t unpacked; /* bytes that were unpacked while opening */
-    uint64_t reading;  /* counts the rows that were read */
+    uint64_t content, most; /* bytes of the rows as JSON, about, and how many there may be */
+    uint64_t reading;       /* counts the rows that were read */
     pq_place **cached;
     size_t n_cached, cap_cached;
     size_t cache_bytes;
@@ -175,6 +175,7 @@ typedef struct pq_values {
 pesc_status pq_values_read(pq_values *v, uint8_t encoding, bool *fine);
 bool pq_encoding_known(uint8_t encoding);
 bool pq_encoding_indexes(uint8_t encoding); /* values are numbers of the dictionary's */
+bool pq_encoding_repeats(uint8_t encoding); /* texts may be longer than the page */
 
 /* Decodes a page of a column; `levels` alone: for counting rows, without values. Freed by
  * pq_page_release(). */

@@ -353,6 +353,11 @@ bool pq_encoding_known(uint8_t how)
            (how >= ENC_DELTA && how <= ENC_SPLIT);
 }
 
+bool pq_encoding_repeats(uint8_t how)
+{
+    return how == ENC_DELTA_TEXT || pq_encoding_indexes(how);
+}
+
 /* ---- levels ---- */
 
 bool pq_levels_read(pq_input *in, size_t bytes, uint8_t *out, uint32_t n, uint8_t most)

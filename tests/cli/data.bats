@@ -292,12 +292,42 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     fails 3 "$t/d.parquet: is Parquet, but its metadata is longer than the file; the file is cut or damaged"
 }
 
+@test "data: compressed files, a directory and the Hugging Face cache are read as the files they hold" {
+    local t=$BATS_TEST_TMPDIR from=tests/golden/parquet/questions k
+    local hub=$t/hub/datasets--acme--set/snapshots/1
+    mkdir -p "$hub/data" "$t/dir/main"
+    gzip -c $from.jsonl > "$t/q.jsonl.gz"
+    xz -c $from.jsonl > "$t/q.jsonl.xz"
+    head -n 2 $from.jsonl | gzip > "$t/dir/main/test-00000-of-00002.jsonl.gz"
+    tail -n +3 $from.jsonl | gzip > "$t/dir/main/test-00001-of-00002.jsonl.gz"
+    cp $from.parquet "$hub/data/train-00000-of-00001.parquet"
+    pesc data inspect "$D/model" --data $from.jsonl -n 5 -q
+    [ "$status" = 0 ]
+    sed 's/^[^ ]*questions//' <<< "$output" > "$t/expected"
+    for k in "$t/q.jsonl.gz" "$t/q.jsonl.xz" "$t/dir:main/test" acme/set; do
+        HF_HUB_CACHE=$t/hub pesc data stats "$D/model" --data "$k" --json
+        [ "$status" = 0 ]
+        sed 's/"path":"[^"]*"/P/' <<< "$output" > "$t/got"
+        pesc data stats "$D/model" --data $from.jsonl --json
+        diff <(sed 's/"path":"[^"]*"/P/' <<< "$output") "$t/got"
+    done
+    HF_HUB_CACHE=$t/hub pesc data check "$D/model" --data acme/set:test
+    [ "$status" = 3 ]
+    [[ $stderr == *"has no data files of the split test (test.jsonl, test-00000-of-00001.parquet and the like); it has data, train-00000-of-00001.parquet; "* ]]
+    head -c 30000000 /dev/zero | tr '\0' '\n' | gzip > "$t/bomb.jsonl.gz"
+    pesc data check "$D/model" --data "$t/bomb.jsonl.gz"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $t/bomb.jsonl.gz: unpacks to more than 16777216 bytes, of "*" packed ones; --unpack-ratio N allows N times as many" ]]
+    pesc data check "$D/model" --data "$t/bomb.jsonl.gz" --unpack-ratio 2000
+    fails 3 "$t/bomb.jsonl.gz: is empty: it holds no record"
+}
+
 @test "data: what other programs write is refused with the line that converts it" {
     local t=$BATS_TEST_TMPDIR
     pesc data check "$D/model" --data tests/golden/parquet/brotli.parquet
     fails 3 "tests/golden/parquet/brotli.parquet: is Parquet with columns compressed with Brotli, which is not read; convert it: python3 -c \"import pandas; pandas.read_parquet('tests/golden/parquet/brotli.parquet').to_json('tests/golden/parquet/brotli.parquet.jsonl', orient='records', lines=True)\""
     mkdir "$t/saved"
-    echo '{}' > "$t/saved/dataset_info.json"
+    echo '{}' > "$t/saved/state.json"
     pesc data check "$D/model" --data "$t/saved"
     fails 3 "$t/saved: is a directory of the Python package datasets; export it: python3 -c \"from datasets import load_from_disk; load_from_disk('$t/saved').to_json('data.jsonl')\""
     printf '{"text": "a"}\n\0\0\0\n' > "$t/nul.jsonl"

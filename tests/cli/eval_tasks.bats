@@ -267,20 +267,20 @@ bad_data() { # exit code, pattern; the data is in $BATS_TEST_TMPDIR/bad
     sed '5s/"answerKey": "."/"answerKey": "Z"/' "$good" > "$file"
     bad_data 3 '^pesc: arc_easy: row 5: the right answer is "Z", which is not a label of a choice$'
     : > "$file"
-    bad_data 3 '^pesc: .*/arc_easy/test.jsonl: the file has no rows$'
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl: is empty: it holds no record$'
     sed '7s/.$//' "$good" > "$file"
     bad_data 3 '^pesc: .*/arc_easy/test.jsonl:7: '
     printf '\xff\xfe{}\n' > "$file"
-    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: '
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl: is UTF-16; '
     xz -c "$good" | head -c 100 > "$file.xz"
     rm "$file"
     bad_data 3 '^pesc: .*/arc_easy/test.jsonl.xz: '
     rm "$file.xz"
     mkdir "$file"
-    bad_data 3 '^pesc: arc_easy: .*/arc_easy/test.jsonl: is a directory, expected a file$'
+    bad_data 3 '^pesc: arc_easy: the file .*/arc_easy/test.jsonl .* is missing; it has the columns '
     rmdir "$file"
-    head -c 200000000 /dev/zero | tr '\0' x > "$file"
-    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: the line has 200000000 bytes, expected at most 16777216$'
+    { echo -n '{"question": "'; head -c 200000000 /dev/zero | tr '\0' x; echo '"}'; } > "$file"
+    bad_data 3 '^pesc: .*/arc_easy/test.jsonl:1: the record is 200000016 bytes long; at most 16777216 are read$'
     rm "$file"
     # rows that are not the published ones are evaluated, and the name says so
     cp "$good" "$file"

@@ -40,7 +40,7 @@ static json_t *answer_for(const char *path)
     json_t *rows = json_array();
     pesc_status s = io_map_open(&map, path);
     if (s == PESC_OK) {
-        s = parquet_open(&p, map);
+        s = parquet_open(&p, map, UINT64_MAX);
         if (s == PESC_OK)
             s = read_rows(p, rows);
         parquet_close(p);

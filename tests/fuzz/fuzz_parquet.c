@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[] = "data.parquet";
     io_map map = { .data = data, .size = size, .path = path, .slot = -1 };
     parquet *p;
-    if (size == 0 || parquet_open(&p, &map) != PESC_OK)
+    if (size == 0 || parquet_open(&p, &map, (64 << 20) + 32 * size) != PESC_OK)
         return 0;
     for (uint64_t i = 0; i < parquet_rows(p) && i < 64; i++) {
         json_t *v;

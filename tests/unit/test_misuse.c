@@ -150,8 +150,9 @@ static pesc_train_options train;
     X(pesc_data_survey(d, NULL), "out")                                                            \
     X(pesc_data_mix(NULL, 1, 0, "x", NULL), "parts")                                               \
     X(pesc_data_mix(&(pesc_mix_part){ .records = 1 }, 1, 0, "x", NULL), "domain")                  \
-    X(pesc_data_mix(&(pesc_mix_part){ "a", NULL, 1, 1, 0, 0, 0 }, 1, 0, "x", NULL), "files")       \
-    X(pesc_data_mix(&(pesc_mix_part){ "a", no_file, 1, 1, 0, 0, 0 }, 1, 0, "x", NULL), "files[k]") \
+    X(pesc_data_mix(&(pesc_mix_part){ "a", NULL, 1, 1, 0, 0, 0, 0 }, 1, 0, "x", NULL), "files")    \
+    X(pesc_data_mix(&(pesc_mix_part){ "a", no_file, 1, 1, 0, 0, 0, 0 }, 1, 0, "x", NULL),          \
+      "files[k]")                                                                                  \
     X(pesc_data_mix(NULL, 0, 0, NULL, NULL), "out_path")                                           \
     X(pesc_train_preset(NULL, "paper"), "opt")                                                     \
     X(pesc_train_preset(&train, NULL), "name")                                                     \

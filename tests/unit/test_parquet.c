@@ -15,7 +15,7 @@ static pesc_status read_all(const char *path)
     io_map *map;
     parquet *p = NULL;
     TRY(io_map_open(&map, path));
-    pesc_status s = parquet_open(&p, map);
+    pesc_status s = parquet_open(&p, map, UINT64_MAX);
     for (uint64_t i = 0; s == PESC_OK && i < parquet_rows(p); i++) {
         json_t *v = NULL;
         s = parquet_row(p, i, &v);
@@ -34,12 +34,12 @@ static void reads_what_writers_wrote(void **state)
                                          "polars-lz4", "duckdb-gzip" };
     const char *expected = GOLDEN "rows.jsonl";
     source *rows, *file;
-    must(source_open(&rows, &expected, 1));
+    must(source_open(&rows, &expected, 1, 0));
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         char path[128];
         const char *paths[] = { path };
         snprintf(path, sizeof path, GOLDEN "%s.parquet", names[k]);
-        must(source_open(&file, paths, 1));
+        must(source_open(&file, paths, 1, 0));
         assert_int_equal(source_count(file), source_count(rows));
         for (uint64_t i = 0; i < source_count(rows); i++) {
             json_t *want, *got;
@@ -63,7 +63,7 @@ static void shows_a_row_as_json(void **state)
     const char *path = GOLDEN "left-out.parquet", *bytes;
     size_t n;
     source *s;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     must(source_bytes(s, 2, &bytes, &n));
     assert_int_equal(n, strlen("{\"id\":200,\"raw\":null}")); /* no day: dates are left out */
     assert_memory_equal(bytes, "{\"id\":200,\"raw\":null}", n);

@@ -34,7 +34,7 @@ static void finds_every_line(void **state)
                                      : "\r\n");
     const char *path = put("a.jsonl", text, n);
     source *s;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     assert_int_equal(source_count(s), 100);
     for (uint64_t i = 0; i < 100; i++) {
         json_t *v;
@@ -60,14 +60,14 @@ static void refuses_a_record_that_is_too_long(void **state)
     const char *path = put("long.jsonl", text, MOST + 1);
     source *s;
     json_t *v;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     must(source_record(s, 0, &v));
     json_decref(v);
     source_close(s);
     memcpy(text + MOST - 2, "a\"}", 3);
     text[MOST + 1] = '\n';
     path = put("long.jsonl", text, MOST + 2);
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     must_fail(source_record(s, 0, &v), PESC_FORMAT,
               "long.jsonl:1: the record is 16777217 bytes long; at most 16777216 are read");
     source_close(s);
@@ -80,7 +80,7 @@ static void finds_every_element(void **state)
     const char *text = " [ {\"a\": \"],[\\\"{\"}, {\"a\": [1, {\"b\": 2}]},\n{\"a\": {}} ] ";
     const char *path = put("b.json", text, strlen(text));
     source *s;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     assert_int_equal(source_count(s), 3);
     json_t *v;
     must(source_record(s, 0, &v));
@@ -99,7 +99,7 @@ static void numbers_through_files(void **state)
     paths[0] = put("c.jsonl", "{\"i\":0}\n{\"i\":1}\n", 16);
     paths[1] = put("d.json", "[{\"i\":2}]", 9);
     source *s;
-    must(source_open(&s, paths, 2));
+    must(source_open(&s, paths, 2, 0));
     assert_int_equal(source_count(s), 3);
     assert_int_equal(source_file_of(s, 2), 1);
     json_t *v;
@@ -113,14 +113,14 @@ static void numbers_through_files(void **state)
     char c[256], d[256];
     snprintf(c, sizeof c, "%s/c.jsonl", dir);
     snprintf(d, sizeof d, "%s/d.json", dir);
-    must(source_open(&s, (const char *[]){ c, d }, 2));
+    must(source_open(&s, (const char *[]){ c, d }, 2, 0));
     assert_true(source_hash(s) != hash);
     assert_true(source_file_hash(s, 0) != first);
     assert_true(source_file_hash(s, 1) == second); /* which file changed is known */
     source_close(s);
     put("c.jsonl", "{\"i\":0}\n{\"i\":1}\n", 16);
     put("d.json", "[{\"i\":3}]", 9);
-    must(source_open(&s, (const char *[]){ c, d }, 2));
+    must(source_open(&s, (const char *[]){ c, d }, 2, 0));
     assert_true(source_hash(s) != hash); /* the hash covers the last file too */
     assert_true(source_file_hash(s, 0) == first);
     source_close(s);
@@ -137,8 +137,9 @@ static void refuses_what_is_no_data(void **state)
                  { "\xEF\xBB\xBF \n", "is empty" },
                  { "\xFF\xFE{", "UTF-16" },
                  { "PK\x03\x04", "is an archive, which is not read; convert it: unzip '" },
+                 { "BZh9", "is compressed, which is not read; convert it: bunzip2 -k '" },
                  { "PAR1", "is Parquet, but it does not end in PAR1; the file is cut or damaged" },
-                 { "\x1f\x8b\x08", "is compressed, which is not read; convert it: gunzip -k '" },
+                 { "\x1f\x8b\x08", "the gzip data is cut or damaged after 0 unpacked bytes" },
                  { "{\"data\": [{\"a\":1}", "ends inside its array" },
                  { "{\"data\": [{\"a\":1}], \"n\": 3", "ends inside its object" },
                  { "{\"data\": [{\"a\":1}]]", "byte 18: found 0x5D, expected \",\" or \"}\"" },
@@ -158,7 +159,7 @@ static void refuses_what_is_no_data(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = put("bad", rows[i].text, strlen(rows[i].text));
         source *s;
-        must_fail(source_open(&s, &path, 1), PESC_FORMAT, rows[i].sentence);
+        must_fail(source_open(&s, &path, 1, 0), PESC_FORMAT, rows[i].sentence);
     }
 }
 
@@ -173,7 +174,7 @@ static void names_the_line_of_a_bad_record(void **state)
         const char *path = put("bad.jsonl", text, (size_t)n);
         source *s;
         json_t *v;
-        must(source_open(&s, &path, 1));
+        must(source_open(&s, &path, 1, 0));
         must_fail(source_record(s, 1, &v), PESC_FORMAT, "bad.jsonl:3");
         if (i == 0)
             must_fail(source_record(s, 1, &v), PESC_FORMAT, "; each line must be one whole record");
@@ -220,7 +221,7 @@ static void large_file_stays_outside(void **state)
     size_t before = memory("VmHWM");
     const char *paths[] = { path };
     source *s;
-    must(source_open(&s, paths, 1));
+    must(source_open(&s, paths, 1, 0));
     assert_int_equal(source_count(s), RECORDS);
     for (uint64_t i = 0; i < RECORDS; i++) {
         json_t *v;
@@ -239,7 +240,7 @@ static const char *all_of(const char *name, const char *text, size_t n, const ch
     static char out[512];
     const char *path = put(name, text, n);
     source *s;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     out[0] = '\0';
     for (uint64_t i = 0; i < source_count(s); i++) {
         json_t *v;
@@ -298,19 +299,20 @@ static void bad_rows_are_named(void **state)
         const char *path = put("t.csv", rows[i].text, strlen(rows[i].text));
         source *s;
         json_t *v;
-        must(source_open(&s, &path, 1));
+        must(source_open(&s, &path, 1, 0));
         assert_int_equal(source_count(s), 2);
         must_fail(source_record(s, 1, &v), PESC_FORMAT, rows[i].sentence);
         source_close(s);
     }
     const char *path = put("t.csv", "a,a\n1,2\n", 8);
     source *s;
-    must_fail(source_open(&s, &path, 1), PESC_FORMAT, "in the header: two columns have the name");
+    must_fail(source_open(&s, &path, 1, 0), PESC_FORMAT,
+              "in the header: two columns have the name");
     path = put("t.csv", "a,\xFF\n1,2\n", 8);
-    must_fail(source_open(&s, &path, 1), PESC_FORMAT,
+    must_fail(source_open(&s, &path, 1, 0), PESC_FORMAT,
               "in the header: the name of column 2 is not UTF-8");
     path = put("t.csv", "a,b\0c\n1,2\n", 10);
-    must_fail(source_open(&s, &path, 1), PESC_FORMAT,
+    must_fail(source_open(&s, &path, 1, 0), PESC_FORMAT,
               "in the header: the name of column 2 holds a NUL");
 }
 
@@ -327,7 +329,7 @@ static void many_columns_are_read_at_once(void **state)
     source *s;
     json_t *v;
     clock_t begin = clock();
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     must(source_record(s, 0, &v));
     assert_true(clock() - begin < MOST_SECONDS * CLOCKS_PER_SEC);
     assert_int_equal(json_object_size(v), COLUMNS);
@@ -345,7 +347,7 @@ static void nul_bytes_are_refused(void **state)
     const char *path = put("nul.jsonl", text, sizeof text - 1);
     source *s;
     json_t *v;
-    must(source_open(&s, &path, 1));
+    must(source_open(&s, &path, 1, 0));
     assert_int_equal(source_count(s), 3);
     must_fail(source_record(s, 1, &v), PESC_FORMAT, "nul.jsonl:2: holds a NUL byte");
     source_close(s);
@@ -359,11 +361,11 @@ static void directories_are_explained(void **state)
     source *s;
     snprintf(sub, sizeof sub, "%s/saved", dir);
     must(io_make_dir(sub));
-    must_fail(source_open(&s, paths, 1), PESC_IO, "saved: is a directory; give the files in it");
-    put("saved/dataset_info.json", "{}", 2);
-    must_fail(source_open(&s, paths, 1), PESC_FORMAT, "saved').to_json('data.jsonl')\"");
+    must_fail(source_open(&s, paths, 1, 0), PESC_IO, "saved: has no data files of the split train");
+    put("saved/state.json", "{}", 2);
+    must_fail(source_open(&s, paths, 1, 0), PESC_FORMAT, "saved').to_json('data.jsonl')\"");
     put("saved/dataset_dict.json", "{}", 2);
-    must_fail(source_open(&s, paths, 1), PESC_FORMAT, "saved')['train'].to_json(");
+    must_fail(source_open(&s, paths, 1, 0), PESC_FORMAT, "saved')['train'].to_json(");
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include "support/taskmade.h"
 #include "support/torture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static taskdef *made_with(const char *columns)
@@ -29,7 +30,7 @@ static pesc_status read_with(const char *columns, const char *text, char sha256[
     taskdef *def = made_with(columns);
     taskdata *d = NULL;
     files_text("made/test.jsonl", text);
-    pesc_status s = taskdata_open(&d, def, "test", files_path(""));
+    pesc_status s = taskdata_open(&d, def, "test", files_path(""), 0);
     if (s == PESC_OK && sha256)
         memcpy(sha256, d->sha256, DIGEST_TEXT);
     taskdata_close(d);
@@ -48,8 +49,14 @@ static void reads_rows(void **state)
     taskdef *def = made();
     taskdata *d;
     files_text("made/test.jsonl", taskmade_rows);
-    must(taskdata_open(&d, def, "test", files_path("")));
+    must(taskdata_open(&d, def, "test", files_path(""), 0));
     assert_int_equal(json_array_size(d->rows), 3);
+    taskdata_close(d);
+    files_clear();
+    files_text("made/data/test-00000-of-00002.jsonl", taskmade_rows);
+    files_text("made/data/test-00001-of-00002.jsonl", taskmade_rows);
+    must(taskdata_open(&d, def, "test", files_path(""), 0));
+    assert_int_equal(json_array_size(d->rows), 6);
     taskdata_close(d);
     taskdef_close(def);
 }
@@ -69,35 +76,46 @@ static void hashes_canonical_json(void **state)
     assert_string_equal(a, b);
 }
 
+/* The rows and the hash of a Parquet file are those of the lines that it was made from. */
+static void reads_parquet(void **state)
+{
+    (void)state;
+    static const char *const endings[] = { "jsonl", "parquet" };
+    taskdef *def = made_with("{\"question\": \"text\", \"answer\": \"text\"}");
+    taskdata *d[2];
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        size_t n;
+        snprintf(name, sizeof name, "tests/golden/parquet/questions.%s", endings[i]);
+        char *bytes = files_get(name, &n);
+        snprintf(name, sizeof name, "%s/made/test.%s", endings[i], endings[i]);
+        files_put(name, bytes, n);
+        free(bytes);
+        must(taskdata_open(&d[i], def, "test", files_path(endings[i]), 0));
+    }
+    assert_true(json_equal(d[0]->rows, d[1]->rows));
+    assert_string_equal(d[0]->sha256, d[1]->sha256);
+    taskdata_close(d[0]);
+    taskdata_close(d[1]);
+    taskdef_close(def);
+}
+
 static void refuses_bad_rows(void **state)
 {
     (void)state;
     static const char *const rows[][2] = {
-        { "", "has no rows" },
+        { "", "is empty: it holds no record" },
         { "{\"q\": \"x\", \"c\": []}\n", "test.jsonl:1: the column \"a\" is missing" },
         { "\n{\"q\": 1, \"c\": [], \"a\": 0}",
           ":2: the column \"q\": found an integer, expected a text" },
         { "{\"q\": \"\", \"c\": [1], \"a\": 0}", "expected a list of texts" },
         { "{\"q\": \"\", \"c\": [], \"a\": {}}", "expected a text or a whole number" },
-        { "[]", "found an array, expected an object with the columns of made_choice" },
+        { "[]", "is empty: it holds no record" },
         { "{\"q\"", "test.jsonl:1" },
         { "{\"q\": \"\", \"c\": [], \"a\": 0}\n{\"q\": \"\", \"c\": [,\n{}\n", "test.jsonl:2" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         must_fail(read_text(rows[i][0], NULL), PESC_FORMAT, rows[i][1]);
-}
-
-/* A row is far below 16 MiB; a file without line ends is refused before it is parsed. */
-static void refuses_a_line_that_is_too_long(void **state)
-{
-    (void)state;
-    size_t n = (size_t)17 << 20;
-    char *text = malloc(n + 1);
-    memset(text, 'x', n);
-    text[n] = '\0';
-    must_fail(read_text(text, NULL), PESC_FORMAT,
-              "test.jsonl:1: the line has 17825792 bytes, expected at most 16777216");
-    free(text);
 }
 
 static void says_what_is_missing(void **state)
@@ -106,14 +124,9 @@ static void says_what_is_missing(void **state)
     taskdef *def = made();
     taskdata *d;
     must_fail(
-        taskdata_open(&d, def, "validation", "none"), PESC_IO,
-        "made_choice: the file none/made/validation.jsonl (or .jsonl.gz, .jsonl.xz) is missing; "
-        "it has the columns q, c, a and is published at example.org/made");
-    files_clear();
-    files_text("made/test.jsonl/x", "");
-    must_fail(taskdata_open(&d, def, "test", files_path("")), PESC_IO,
-              "made/test.jsonl: is a directory, expected a file");
-    files_clear();
+        taskdata_open(&d, def, "validation", "none", 0), PESC_IO,
+        "made_choice: the file none/made/validation.jsonl (or .parquet, shards of it, .gz, .xz, "
+        ".zst) is missing; it has the columns q, c, a and is published at example.org/made");
     taskdef_close(def);
 }
 
@@ -145,7 +158,7 @@ static pesc_status open_path(const char *path)
 {
     taskdata *d = NULL;
     (void)path;
-    pesc_status s = taskdata_open(&d, torture_def, "test", files_path(""));
+    pesc_status s = taskdata_open(&d, torture_def, "test", files_path(""), 0);
     taskdata_close(d);
     return s;
 }
@@ -162,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_rows),           cmocka_unit_test(hashes_canonical_json),
-        cmocka_unit_test(refuses_bad_rows),     cmocka_unit_test(refuses_a_line_that_is_too_long),
+        cmocka_unit_test(refuses_bad_rows),     cmocka_unit_test(reads_parquet),
         cmocka_unit_test(says_what_is_missing), cmocka_unit_test(finds_the_directory),
         cmocka_unit_test(bears_want_of_memory),
     };
