@@ -42,11 +42,10 @@ static slice slice_of_value(jctx *c, jvalue v)
 }
 
 /* The harness's own: re.sub(pattern, replacement, text). */
-static jvalue filter_regex_replace(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+static jvalue filter_regex_replace(jctx *c, const jcall *call)
 {
-    (void)all;
-    slice text = slice_of_value(c, self);
-    const jstr *pattern = jbuiltin_str(c, a[0]), *by = jbuiltin_str(c, a[1]);
+    slice text = slice_of_value(c, call->self);
+    const jstr *pattern = jbuiltin_str(c, call->a[0]), *by = jbuiltin_str(c, call->a[1]);
     char *texts[] = { mem_strndup(pattern->p, pattern->n), mem_strndup(by->p, by->n) };
     str out = { 0 };
     allowance steps;
@@ -69,10 +68,9 @@ static jvalue filter_regex_replace(jctx *c, jvalue self, const jvalue *a, const 
     return jctx_fail_as(c, s, "%s", pesc_last_error());
 }
 
-static jvalue filter_boxed(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+static jvalue filter_boxed(jctx *c, const jcall *call)
 {
-    slice text = slice_of_value(c, self), answer;
-    (void)a, (void)all;
+    slice text = slice_of_value(c, call->self), answer;
     if (jctx_failed(c))
         return jundefined("");
     if (boxed_answer(text, &answer) != PESC_OK)
@@ -80,23 +78,21 @@ static jvalue filter_boxed(jctx *c, jvalue self, const jvalue *a, const jargs *a
     return jvalue_str(c, answer.p, answer.n, NULL);
 }
 
-static jvalue filter_minerva(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+static jvalue filter_minerva(jctx *c, const jcall *call)
 {
-    slice text = slice_of_value(c, self);
+    slice text = slice_of_value(c, call->self);
     str out = { 0 };
-    (void)a, (void)all;
     minerva_normalize(&out, text);
     return take_text(c, &out);
 }
 
-static jvalue filter_integer(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+static jvalue filter_integer(jctx *c, const jcall *call)
 {
     char text[24];
     long long number;
-    (void)a, (void)all;
-    if (jvalue_is_int(self))
-        return jint(jvalue_int(self));
-    slice s = pytext_strip(slice_of_value(c, self));
+    if (jvalue_is_int(call->self))
+        return jint(jvalue_int(call->self));
+    slice s = pytext_strip(slice_of_value(c, call->self));
     snprintf(text, sizeof text, "%.*s", (int)(s.n < sizeof text ? s.n : sizeof text), s.p);
     if (s.n >= sizeof text || !str_to_i64(text, -(1LL << 60), 1LL << 60, &number))
         return jctx_fail(c, "integer: found \"%.*s\", expected a whole number",
@@ -105,10 +101,10 @@ static jvalue filter_integer(jctx *c, jvalue self, const jvalue *a, const jargs 
 }
 
 static const jbuiltin filters[] = {
-    { "regex_replace", filter_regex_replace, "pattern repl", 2 },
-    { "boxed", filter_boxed, "", 0 },
-    { "minerva", filter_minerva, "", 0 },
-    { "integer", filter_integer, "", 0 },
+    { "regex_replace", filter_regex_replace, "pattern repl", 2, 0 },
+    { "boxed", filter_boxed, "", 0, 0 },
+    { "minerva", filter_minerva, "", 0, 0 },
+    { "integer", filter_integer, "", 0, 0 },
     { 0 },
 };
 

@@ -27,11 +27,9 @@ const jbuiltin *jbuiltin_test(const char *name, size_t n)
 
 const jbuiltin *jbuiltin_method(jvalue self, const char *name, size_t n)
 {
-    const jbuiltin *f = NULL;
     switch (self.kind) {
     case J_STR:
-        f = jbuiltin_find(jinja_methods_str, name, n);
-        return f ? f : jbuiltin_find(jinja_methods_case, name, n);
+        return jbuiltin_find(jinja_methods_str, name, n);
     case J_DICT:
         return jbuiltin_find(jinja_methods_dict, name, n);
     case J_LIST:
@@ -57,7 +55,8 @@ bool jbuiltin_method_unsupported(const char *name)
 {
     static const char *const names[] = { "encode",      "decode",   "translate",  "maketrans",
                                          "format_map",  "fromkeys", "expandtabs", "isidentifier",
-                                         "isprintable", "isascii",  NULL };
+                                         "isprintable", "isascii",  "casefold",   "swapcase",
+                                         "istitle",     NULL };
     return is_one_of(names, name, strlen(name));
 }
 
@@ -146,12 +145,25 @@ static bool take_steps(jctx *c, jvalue self, const jargs *args)
     return jctx_step(c, 1 + bytes / 16);
 }
 
+/* The elements up to a failure, which comes when the next one is read. */
+static jvalue defer(jctx *c, jvalue v)
+{
+    c->status = PESC_OK;
+    v = v.kind == J_ITER ? v : jvalue_seq(c, J_ITER, 0);
+    const char *why = pesc_last_error();
+    char *failure = jctx_alloc(c, strlen(why) + 1, 1);
+    if (failure)
+        v.seq->failure = memcpy(failure, why, strlen(why));
+    return v;
+}
+
 jvalue jbuiltin_call(jctx *c, const jbuiltin *fn, jvalue self, const jargs *args)
 {
     jvalue a[JARGS_MAX] = { { 0 } };
     if (!take_steps(c, self, args) || (fn->params[0] != '*' && !bind(c, fn, args, a)))
         return jundefined("");
-    return fn->fn(c, self, a, args);
+    jvalue v = fn->fn(c, &(jcall){ self, a, args, fn->mode & ~JLAZY });
+    return (fn->mode & JLAZY) && c->status == PESC_FORMAT ? defer(c, v) : v;
 }
 
 int64_t jbuiltin_int(jctx *c, jvalue v, int64_t other)

@@ -15,22 +15,37 @@ typedef struct jargs {
     size_t n_kw;
 } jargs;
 
-/* self: what a filter, test or method applies to. a: one value for each parameter, J_MISSING where
- * it was not given. all: every argument as it was written, for rows whose parameters are "*". */
-typedef jvalue (*jbuiltin_fn)(jctx *c, jvalue self, const jvalue *a, const jargs *all);
+typedef struct jcall {
+    jvalue self;      /* what a filter, test or method applies to */
+    const jvalue *a;  /* a value for each parameter, J_MISSING where it was not given */
+    const jargs *all; /* every argument as it was written, for rows whose parameters are "*" */
+    int mode;         /* of the row: which of the things that its function does */
+} jcall;
+
+typedef jvalue (*jbuiltin_fn)(jctx *c, const jcall *call);
+
+/* In the mode of a row, a generator: what fails in it fails where its elements are read. */
+enum { JLAZY = 1 << 30 };
 
 typedef struct jbuiltin {
     const char *name;
     jbuiltin_fn fn;
     const char *params; /* names with a space between two; "*": not bound */
     int required;       /* how many must be given */
-} jbuiltin;             /* a row without a name ends a table */
+    int mode;
+} jbuiltin; /* a row without a name ends a table */
 
 extern const jbuiltin jinja_filters_text[], jinja_filters_seq[], jinja_filters_value[];
 extern const jbuiltin jinja_tests[];
 extern const jbuiltin jinja_functions[];
-extern const jbuiltin jinja_methods_str[], jinja_methods_case[], jinja_methods_dict[],
-    jinja_methods_list[], jinja_methods_loop[];
+extern const jbuiltin jinja_methods_str[], jinja_methods_dict[], jinja_methods_list[],
+    jinja_methods_loop[];
+
+/* Whether an argument is there and not None, which most parameters take for their default. */
+static inline bool jgiven(jvalue v)
+{
+    return v.kind != J_MISSING && v.kind != J_NONE;
+}
 
 const jbuiltin *jbuiltin_find(const jbuiltin *table, const char *name, size_t n); /* NULL: none */
 const jbuiltin *jbuiltin_filter(const struct jinja_template *t, const char *name, size_t n);

@@ -167,14 +167,6 @@ static jvalue eval_concat(jctx *c, const jnode *n)
 
 /* ---- operators ---- */
 
-static bool is_literal(const jnode *n)
-{
-    bool literal = n->kind == N_CONST || n->kind == N_DICT;
-    for (const jnode *part = n->list; literal && part; part = part->next)
-        literal = part->kind == N_CONST;
-    return literal;
-}
-
 static jvalue eval_item(jctx *c, const jnode *n)
 {
     jvalue of = jeval(c, n->a), bounds[3];
@@ -187,8 +179,12 @@ static jvalue eval_item(jctx *c, const jnode *n)
     bounds[1] = n->b->b ? jeval(c, n->b->b) : jnone();
     bounds[2] = n->b->c ? jeval(c, n->b->c) : jnone();
     c->line = n->line;
-    if (is_literal(n->a) && !jctx_failed(c) && of.kind != J_STR) /* jinja2 folds it, and forgives */
-        return jundefined("a literal of this kind has no slices");
+    bool fits =
+        of.kind == J_STR || of.kind == J_LIST || of.kind == J_TUPLE || of.kind == J_UNDEFINED;
+    for (int i = 0; i < 3; i++)
+        fits = fits && (bounds[i].kind == J_NONE || jvalue_is_int(bounds[i]));
+    if (n->folded && !fits && !jctx_failed(c))
+        return jundefined("a constant of this kind has no slices");
     return jops_slice(c, of, bounds);
 }
 

@@ -31,8 +31,10 @@ static void append(jnode ***tail, jnode *n)
 static jnode *constant(jparser *p, jvalue v)
 {
     jnode *n = jparse_node(p, N_CONST);
-    if (n)
+    if (n) {
         n->value = v;
+        n->constant = true;
+    }
     return n;
 }
 
@@ -104,6 +106,7 @@ static jnode *string(jparser *p)
         n += t->n;
     }
     node->value = literal(p, text, n);
+    node->constant = true;
     return node;
 }
 

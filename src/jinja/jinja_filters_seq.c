@@ -7,37 +7,28 @@
 
 #include <string.h>
 
-#define FILTER(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
-#define UNUSED (void)a, (void)all
-
-static bool given(jvalue v)
-{
-    return v.kind != J_MISSING && v.kind != J_NONE;
-}
+#define FILTER(name) static jvalue name(jctx *c, const jcall *call)
 
 FILTER(filter_length)
 {
-    UNUSED;
-    int64_t n = jvalue_length(self);
+    int64_t n = jvalue_length(call->self);
     return n >= 0 ? jint(n)
-                  : jctx_fail(c, "an object of type '%s' has no length", jvalue_type(self));
+                  : jctx_fail(c, "an object of type '%s' has no length", jvalue_type(call->self));
 }
 
 FILTER(filter_first)
 {
-    UNUSED;
-    if (self.kind == J_ITER && self.seq->taken < self.seq->n)
-        return self.seq->v[self.seq->taken++];
-    jseq s = jvalue_iterate(c, self);
+    if (call->self.kind == J_ITER && call->self.seq->taken < call->self.seq->n)
+        return call->self.seq->v[call->self.seq->taken++];
+    jseq s = jvalue_iterate(c, call->self);
     return s.n ? s.v[0] : jundefined("No first item, sequence was empty.");
 }
 
 FILTER(filter_last)
 {
-    UNUSED;
-    if (self.kind == J_ITER)
+    if (call->self.kind == J_ITER)
         return jctx_fail(c, "'generator' object is not reversible");
-    jseq s = jvalue_iterate(c, self);
+    jseq s = jvalue_iterate(c, call->self);
     return s.n ? s.v[s.n - 1] : jundefined("No last item, sequence was empty.");
 }
 
@@ -52,21 +43,19 @@ static jvalue copy(jctx *c, jkind kind, jseq s)
 
 FILTER(filter_list)
 {
-    UNUSED;
-    return copy(c, J_LIST, jvalue_iterate(c, self));
+    return copy(c, J_LIST, jvalue_iterate(c, call->self));
 }
 
 FILTER(filter_reverse)
 {
-    UNUSED;
-    jseq s = jvalue_iterate(c, self);
-    if (self.kind == J_STR) {
+    jseq s = jvalue_iterate(c, call->self);
+    if (call->self.kind == J_STR) {
         jbuf b = { .c = c };
         for (size_t i = s.n; i-- > 0 && !jctx_failed(c);)
             jbuf_str(&b, s.v[i].str);
         return jbuf_value(&b);
     }
-    jvalue out = jvalue_seq(c, J_ITER, s.n);
+    jvalue out = jvalue_seq(c, call->self.kind == J_ITER ? J_LIST : J_ITER, s.n);
     for (size_t i = s.n; i-- > 0 && jctx_step(c, 1);)
         jseq_add(c, out.seq, s.v[i]);
     return out;
@@ -74,26 +63,25 @@ FILTER(filter_reverse)
 
 FILTER(filter_join)
 {
-    (void)all;
     jbuf b = { .c = c };
-    jvalue between = a[0].kind == J_MISSING ? jnone() : jprint_value(c, a[0]);
-    jseq s = jvalue_iterate(c, self);
+    jvalue between = call->a[0].kind == J_MISSING ? jnone() : jprint_value(c, call->a[0]);
+    jseq s = jvalue_iterate(c, call->self);
     for (size_t i = 0; i < s.n && !jctx_failed(c); i++) {
         if (i && between.kind == J_STR)
             jbuf_str(&b, between.str);
-        jprint_str(&b, given(a[1]) ? jops_path(c, s.v[i], a[1]) : s.v[i]);
+        jprint_str(&b, jgiven(call->a[1]) ? jops_path(c, s.v[i], call->a[1]) : s.v[i]);
     }
     return jbuf_value(&b);
 }
 
 FILTER(filter_items)
 {
-    UNUSED;
-    if (self.kind != J_DICT && self.kind != J_UNDEFINED)
-        return jctx_fail(c, "items needs a mapping, found '%s'", jvalue_type(self));
+    if (call->self.kind != J_DICT && call->self.kind != J_UNDEFINED)
+        return jctx_fail(c, "items needs a mapping, found '%s'", jvalue_type(call->self));
     jvalue out = jvalue_seq(c, J_ITER, 0);
-    for (size_t i = 0; self.kind == J_DICT && i < self.dict->n && jctx_step(c, 1); i++)
-        jseq_add(c, out.seq, jvalue_tuple2(c, self.dict->v[i].key, self.dict->v[i].value));
+    for (size_t i = 0; call->self.kind == J_DICT && i < call->self.dict->n && jctx_step(c, 1); i++)
+        jseq_add(c, out.seq,
+                 jvalue_tuple2(c, call->self.dict->v[i].key, call->self.dict->v[i].value));
     return out;
 }
 
@@ -131,18 +119,17 @@ static jvalue map_attribute(jctx *c, jvalue v, jvalue path, const jvalue *other)
 /* map("filter", ...) or map(attribute="a.b", default=...) */
 FILTER(filter_map)
 {
-    (void)a;
-    const jvalue *path = all->n == 0 ? keyword(all, "attribute") : NULL;
-    const jvalue *other = keyword(all, "default");
-    jargs rest = after(all, 1);
+    const jvalue *path = call->all->n == 0 ? keyword(call->all, "attribute") : NULL;
+    const jvalue *other = keyword(call->all, "default");
+    jargs rest = after(call->all, 1);
     const jbuiltin *fn = NULL;
-    if (all->n) {
-        const jstr *name = jbuiltin_str(c, all->v[0]);
+    if (call->all->n) {
+        const jstr *name = jbuiltin_str(c, call->all->v[0]);
         fn = jbuiltin_filter(c->t, name->p, name->n);
     }
     if (!fn && !path)
         return jctx_fail(c, "map needs the name of a supported filter or an attribute");
-    jseq s = iterate_true(c, self);
+    jseq s = iterate_true(c, call->self);
     jvalue out = jvalue_seq(c, J_ITER, s.n);
     for (size_t i = 0; i < s.n && jctx_step(c, 1); i++)
         jseq_add(c, out.seq,
@@ -150,10 +137,12 @@ FILTER(filter_map)
     return out;
 }
 
-/* attribute: the first argument is one. keep: what the test must say. */
-static jvalue choose(jctx *c, jvalue self, const jargs *all, bool attribute, bool keep)
+/* select, reject and their like for attributes, whose first argument is one. */
+enum { KEEP = 1, ATTRIBUTE = 2 };
+FILTER(filter_choose)
 {
-    size_t n = attribute ? 1 : 0;
+    const jargs *all = call->all;
+    size_t n = call->mode & ATTRIBUTE ? 1 : 0;
     jargs rest = after(all, n + 1);
     const jbuiltin *test = NULL;
     if (all->n < n)
@@ -165,39 +154,15 @@ static jvalue choose(jctx *c, jvalue self, const jargs *all, bool attribute, boo
             return jctx_fail(c, "there is no test \"%.*s\"", (int)(name->n < 60 ? name->n : 60),
                              name->p);
     }
-    jseq s = iterate_true(c, self);
+    jseq s = iterate_true(c, call->self);
     jvalue out = jvalue_seq(c, J_ITER, 0);
     for (size_t i = 0; i < s.n && jctx_step(c, 1); i++) {
-        jvalue v = attribute ? jops_path(c, s.v[i], all->v[0]) : s.v[i];
+        jvalue v = n && jgiven(all->v[0]) ? jops_path(c, s.v[i], all->v[0]) : s.v[i];
         v = test && !jctx_failed(c) ? jbuiltin_call(c, test, v, &rest) : v;
-        if (jvalue_true(c, v) == keep)
+        if (jvalue_true(c, v) == (call->mode & KEEP))
             jseq_add(c, out.seq, s.v[i]);
     }
     return out;
-}
-
-FILTER(filter_select)
-{
-    (void)a;
-    return choose(c, self, all, false, true);
-}
-
-FILTER(filter_reject)
-{
-    (void)a;
-    return choose(c, self, all, false, false);
-}
-
-FILTER(filter_selectattr)
-{
-    (void)a;
-    return choose(c, self, all, true, true);
-}
-
-FILTER(filter_rejectattr)
-{
-    (void)a;
-    return choose(c, self, all, true, false);
 }
 
 /* ---- order ---- */
@@ -207,7 +172,7 @@ static jvalue *order_keys(jctx *c, jseq s, jvalue path, bool cased)
 {
     jvalue *keys = jctx_alloc(c, s.n, sizeof *keys);
     for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++) {
-        keys[i] = given(path) ? jops_path(c, s.v[i], path) : s.v[i];
+        keys[i] = jgiven(path) ? jops_path(c, s.v[i], path) : s.v[i];
         if (!cased && keys[i].kind == J_STR)
             keys[i] = jpython_cased(c, keys[i].str, JCASE_LOWER);
     }
@@ -237,10 +202,10 @@ static jvalue *sort_keys(jctx *c, jseq s, jvalue path, bool cased)
 /* sort(reverse, case_sensitive, attribute) */
 FILTER(filter_sort)
 {
-    (void)all;
-    jseq s = jvalue_iterate(c, self);
-    jvalue *keys = sort_keys(c, s, a[2], jvalue_true(c, a[1]));
-    size_t *order = keys ? jsort_order(c, keys, s.n, jvalue_true(c, a[0])) : NULL;
+    jseq s = jvalue_iterate(c, call->self);
+    jvalue *keys = sort_keys(c, s, call->a[2], jvalue_true(c, call->a[1]));
+    bool reverse = jbuiltin_int(c, call->a[0], 0) != 0;
+    size_t *order = keys ? jsort_order(c, keys, s.n, reverse) : NULL;
     jvalue out = jvalue_seq(c, J_LIST, s.n);
     for (size_t i = 0; order && i < s.n; i++)
         jseq_add(c, out.seq, s.v[order[i]]);
@@ -250,20 +215,21 @@ FILTER(filter_sort)
 /* dictsort(case_sensitive, by, reverse) */
 FILTER(filter_dictsort)
 {
-    (void)all;
-    bool by_value = jvalue_is(a[1], "value");
-    if (self.kind != J_DICT)
-        return jctx_fail(c, "dictsort needs a mapping, found '%s'", jvalue_type(self));
-    if (a[1].kind != J_MISSING && !by_value && !jvalue_is(a[1], "key"))
+    bool by_value = jvalue_is(call->a[1], "value");
+    if (call->self.kind != J_DICT)
+        return jctx_fail(c, "dictsort needs a mapping, found '%s'", jvalue_type(call->self));
+    if (call->a[1].kind != J_MISSING && !by_value && !jvalue_is(call->a[1], "key"))
         return jctx_fail(c, "dictsort sorts by \"key\" or \"value\"");
-    jseq parts = { .n = self.dict->n, .v = jctx_alloc(c, self.dict->n, sizeof(jvalue)) };
+    jseq parts = { .n = call->self.dict->n,
+                   .v = jctx_alloc(c, call->self.dict->n, sizeof(jvalue)) };
     for (size_t i = 0; parts.v && i < parts.n; i++)
-        parts.v[i] = by_value ? self.dict->v[i].value : self.dict->v[i].key;
-    jvalue *keys = order_keys(c, parts, jnone(), jvalue_true(c, a[0]));
-    size_t *order = keys ? jsort_order(c, keys, parts.n, jvalue_true(c, a[2])) : NULL;
+        parts.v[i] = by_value ? call->self.dict->v[i].value : call->self.dict->v[i].key;
+    jvalue *keys = order_keys(c, parts, jnone(), jvalue_true(c, call->a[0]));
+    bool reverse = jbuiltin_int(c, call->a[2], 0) != 0;
+    size_t *order = keys ? jsort_order(c, keys, parts.n, reverse) : NULL;
     jvalue out = jvalue_seq(c, J_LIST, parts.n);
     for (size_t i = 0; order && i < parts.n; i++) {
-        const jpair *p = &self.dict->v[order[i]];
+        const jpair *p = &call->self.dict->v[order[i]];
         jseq_add(c, out.seq, jvalue_tuple2(c, p->key, p->value));
     }
     return out;
@@ -272,14 +238,13 @@ FILTER(filter_dictsort)
 /* unique(case_sensitive, attribute) */
 FILTER(filter_unique)
 {
-    (void)all;
-    jseq s = jvalue_iterate(c, self), seen = { 0 };
-    jvalue *keys = order_keys(c, s, a[1], jvalue_true(c, a[0]));
+    jseq s = jvalue_iterate(c, call->self), seen = { 0 };
+    jvalue *keys = order_keys(c, s, call->a[1], jvalue_true(c, call->a[0]));
     jvalue out = jvalue_seq(c, J_ITER, 0);
     for (size_t i = 0; keys && i < s.n && !jctx_failed(c); i++) {
         bool known = false;
-        if (keys[i].kind == J_LIST || keys[i].kind == J_DICT)
-            return jctx_fail(c, "unhashable type: '%s'", jvalue_type(keys[i]));
+        if (!jvalue_hashable(c, keys[i]))
+            break;
         for (size_t k = 0; k < seen.n && !known && !jctx_failed(c); k++)
             known = jvalue_equal(c, seen.v[k], keys[i]);
         if (known)
@@ -290,84 +255,77 @@ FILTER(filter_unique)
     return out;
 }
 
-/* min and max(case_sensitive, attribute): the first of equal ones. */
-static jvalue extreme(jctx *c, jvalue self, const jvalue *a, int sign)
+/* min and max(case_sensitive, attribute): the first of equal ones. mode: max */
+FILTER(filter_extreme)
 {
-    jseq s = jvalue_iterate(c, self);
-    jvalue *keys = order_keys(c, s, a[1], jvalue_true(c, a[0]));
+    jseq s = jvalue_iterate(c, call->self);
+    jvalue *keys = order_keys(c, s, call->a[1], jvalue_true(c, call->a[0]));
     size_t best = 0;
     if (!keys || s.n == 0)
         return jundefined("No aggregated item, sequence was empty.");
     for (size_t i = 1; i < s.n && !jctx_failed(c); i++)
-        if (jvalue_compare(c, keys[i], keys[best]) * sign > 0)
+        if (jvalue_compare(c, keys[i], keys[best]) * (call->mode ? 1 : -1) > 0)
             best = i;
     return s.v[best];
-}
-
-FILTER(filter_min)
-{
-    (void)all;
-    return extreme(c, self, a, -1);
-}
-
-FILTER(filter_max)
-{
-    (void)all;
-    return extreme(c, self, a, 1);
 }
 
 /* sum(attribute, start) */
 FILTER(filter_sum)
 {
-    (void)all;
-    jvalue total = a[1].kind == J_MISSING ? jint(0) : a[1];
-    jseq s = jvalue_iterate(c, self);
+    jvalue total = call->a[1].kind == J_MISSING ? jint(0) : call->a[1];
+    if (total.kind == J_STR)
+        return jctx_fail(c, "sum cannot add text: join does");
+    jseq s = jvalue_iterate(c, call->self);
     for (size_t i = 0; i < s.n && !jctx_failed(c); i++)
-        total = jops_binary(c, '+', total, given(a[0]) ? jops_path(c, s.v[i], a[0]) : s.v[i]);
+        total = jops_binary(c, '+', total,
+                            jgiven(call->a[0]) ? jops_path(c, s.v[i], call->a[0]) : s.v[i]);
     return total;
 }
 
-/* batch(linecount, fill_with): lists of that many elements. */
+/* batch(linecount, fill_with): lists of that many elements. A count that no length reaches makes
+ * one list. */
 FILTER(filter_batch)
 {
-    (void)all;
-    jseq s = jvalue_iterate(c, self);
-    int64_t n = jbuiltin_int(c, a[0], 1);
-    jvalue out = jvalue_seq(c, J_ITER, 0), row = jundefined("");
-    if (n < 1)
-        return jctx_fail(c, "batch needs a count of at least 1");
+    jseq s = jvalue_iterate(c, call->self);
+    jvalue out = jvalue_seq(c, J_ITER, 0), row = jvalue_seq(c, J_LIST, 0);
     for (size_t i = 0; i < s.n && jctx_step(c, 1); i++) {
-        if (i % (size_t)n == 0) {
-            row = jvalue_seq(c, J_LIST, 0);
+        if (jvalue_equal(c, jint((int64_t)row.seq->n), call->a[0])) {
             jseq_add(c, out.seq, row);
+            row = jvalue_seq(c, J_LIST, 0);
         }
-        jseq_add(c, row.seq, s.v[i]);
+        if (!jctx_failed(c))
+            jseq_add(c, row.seq, s.v[i]);
     }
-    while (given(a[1]) && row.kind == J_LIST && row.seq->n < (size_t)n && jctx_step(c, 1))
-        jseq_add(c, row.seq, a[1]);
+    if (jctx_failed(c) || s.n == 0)
+        return out;
+    bool fill = jgiven(call->a[1]) && jvalue_compare(c, jint((int64_t)row.seq->n), call->a[0]) < 0;
+    int64_t n = fill ? jbuiltin_int(c, call->a[0], 0) : 0;
+    while ((int64_t)row.seq->n < n && jctx_step(c, 1))
+        jseq_add(c, row.seq, call->a[1]);
+    jseq_add(c, out.seq, row);
     return out;
 }
 
 const jbuiltin jinja_filters_seq[] = {
-    { "length", filter_length, "", 0 },
-    { "count", filter_length, "", 0 },
-    { "first", filter_first, "", 0 },
-    { "last", filter_last, "", 0 },
-    { "list", filter_list, "", 0 },
-    { "reverse", filter_reverse, "", 0 },
-    { "join", filter_join, "d attribute", 0 },
-    { "items", filter_items, "", 0 },
-    { "map", filter_map, "*", 0 },
-    { "select", filter_select, "*", 0 },
-    { "reject", filter_reject, "*", 0 },
-    { "selectattr", filter_selectattr, "*", 0 },
-    { "rejectattr", filter_rejectattr, "*", 0 },
-    { "sort", filter_sort, "reverse case_sensitive attribute", 0 },
-    { "dictsort", filter_dictsort, "case_sensitive by reverse", 0 },
-    { "unique", filter_unique, "case_sensitive attribute", 0 },
-    { "min", filter_min, "case_sensitive attribute", 0 },
-    { "max", filter_max, "case_sensitive attribute", 0 },
-    { "sum", filter_sum, "attribute start", 0 },
-    { "batch", filter_batch, "linecount fill_with", 1 },
+    { "length", filter_length, "", 0, 0 },
+    { "count", filter_length, "", 0, 0 },
+    { "first", filter_first, "", 0, 0 },
+    { "last", filter_last, "", 0, 0 },
+    { "list", filter_list, "", 0, 0 },
+    { "reverse", filter_reverse, "", 0, 0 },
+    { "join", filter_join, "d attribute", 0, 0 },
+    { "items", filter_items, "", 0, JLAZY },
+    { "map", filter_map, "*", 0, JLAZY },
+    { "select", filter_choose, "*", 0, JLAZY | KEEP },
+    { "reject", filter_choose, "*", 0, JLAZY },
+    { "selectattr", filter_choose, "*", 0, JLAZY | ATTRIBUTE | KEEP },
+    { "rejectattr", filter_choose, "*", 0, JLAZY | ATTRIBUTE },
+    { "sort", filter_sort, "reverse case_sensitive attribute", 0, 0 },
+    { "dictsort", filter_dictsort, "case_sensitive by reverse", 0, 0 },
+    { "unique", filter_unique, "case_sensitive attribute", 0, JLAZY },
+    { "min", filter_extreme, "case_sensitive attribute", 0, 0 },
+    { "max", filter_extreme, "case_sensitive attribute", 0, 1 },
+    { "sum", filter_sum, "attribute start", 0, 0 },
+    { "batch", filter_batch, "linecount fill_with", 1, JLAZY },
     { 0 },
 };

@@ -4,15 +4,13 @@
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"
 #include "jinja/jinja_python.h"
-#include "base/unicode.h"
 
 #include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define FILTER(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
-#define UNUSED (void)a, (void)all
+#define FILTER(name) static jvalue name(jctx *c, const jcall *call)
 
 static const jstr *text_of(jctx *c, jvalue v)
 {
@@ -23,27 +21,23 @@ static const jstr *text_of(jctx *c, jvalue v)
 
 FILTER(filter_upper)
 {
-    UNUSED;
-    return jpython_cased(c, text_of(c, self), JCASE_UPPER);
+    return jpython_cased(c, text_of(c, call->self), JCASE_UPPER);
 }
 
 FILTER(filter_lower)
 {
-    UNUSED;
-    return jpython_cased(c, text_of(c, self), JCASE_LOWER);
+    return jpython_cased(c, text_of(c, call->self), JCASE_LOWER);
 }
 
 FILTER(filter_capitalize)
 {
-    UNUSED;
-    return jpython_capitalized(c, text_of(c, self));
+    return jpython_capitalized(c, text_of(c, call->self));
 }
 
 /* Words begin after white space, "-" and opening brackets; not after an apostrophe. */
 FILTER(filter_title)
 {
-    UNUSED;
-    const jstr *s = text_of(c, self);
+    const jstr *s = text_of(c, call->self);
     jbuf b = { .c = c };
     bool begins = true;
     for (size_t i = 0, k; i < s->n && !jctx_failed(c); i += k) {
@@ -58,68 +52,64 @@ FILTER(filter_title)
 
 FILTER(filter_trim)
 {
-    (void)all;
-    const jstr *s = text_of(c, self);
-    bool chars = a[0].kind != J_MISSING && a[0].kind != J_NONE;
-    return jpython_stripped(c, s, PYTEXT_BOTH, chars ? jbuiltin_str(c, a[0]) : NULL);
+    const jstr *s = text_of(c, call->self);
+    bool chars = jgiven(call->a[0]);
+    return jpython_stripped(c, s, PYTEXT_BOTH, chars ? jbuiltin_str(c, call->a[0]) : NULL);
 }
 
 FILTER(filter_string)
 {
-    UNUSED;
-    return jprint_value(c, self);
+    return jprint_value(c, call->self);
 }
 
 FILTER(filter_safe)
 {
-    UNUSED;
-    return jops_markup(c, jprint_value(c, self));
+    return jops_markup(c, jprint_value(c, call->self));
 }
 
 FILTER(filter_escape)
 {
-    UNUSED;
-    return jops_escape(c, self);
+    return jops_escape(c, call->self);
 }
 
 FILTER(filter_replace)
 {
-    (void)all;
-    int64_t count = a[2].kind == J_NONE ? -1 : jbuiltin_int(c, a[2], -1);
-    const jstr *s = text_of(c, self), *before = text_of(c, a[0]), *after = text_of(c, a[1]);
+    int64_t count = call->a[2].kind == J_NONE ? -1 : jbuiltin_int(c, call->a[2], -1);
+    const jstr *s = text_of(c, call->self), *before = text_of(c, call->a[0]),
+               *after = text_of(c, call->a[1]);
     return jpython_replace(c, s, before, after, count);
 }
 
 FILTER(filter_format)
 {
-    UNUSED;
-    if (all->n_kw && all->n)
+    if (call->all->n_kw && call->all->n)
         return jctx_fail(c, "format takes positional or keyword arguments, not both");
-    jvalue values = all->n_kw ? jvalue_dict(c, J_DICT, all->n_kw) : jvalue_seq(c, J_TUPLE, all->n);
-    for (size_t i = 0; i < all->n && !jctx_failed(c); i++)
-        jseq_add(c, values.seq, all->v[i]);
-    for (size_t i = 0; i < all->n_kw && !jctx_failed(c); i++)
-        jdict_add(c, values.dict, all->kw[i].key, all->kw[i].value);
-    return jctx_failed(c) ? jundefined("") : jformat_percent(c, text_of(c, self), values);
+    jvalue values = call->all->n_kw ? jvalue_dict(c, J_DICT, call->all->n_kw)
+                                    : jvalue_seq(c, J_TUPLE, call->all->n);
+    for (size_t i = 0; i < call->all->n && !jctx_failed(c); i++)
+        jseq_add(c, values.seq, call->all->v[i]);
+    for (size_t i = 0; i < call->all->n_kw && !jctx_failed(c); i++)
+        jdict_add(c, values.dict, call->all->kw[i].key, call->all->kw[i].value);
+    return jctx_failed(c) ? jundefined("") : jformat_percent(c, text_of(c, call->self), values);
 }
 
 /* indent(width, first, blank): width may be a string. */
 FILTER(filter_indent)
 {
-    (void)all;
     jbuf b = { .c = c }, indent = { .c = c };
-    const jstr *s = jbuiltin_str(c, self);
-    if (a[0].kind == J_STR)
-        jbuf_str(&indent, a[0].str);
+    const jstr *s = jbuiltin_str(c, call->self);
+    if (call->a[0].kind == J_STR)
+        jbuf_str(&indent, call->a[0].str);
     else
-        jbuf_fill(&indent, ' ', jbuiltin_int(c, a[0], 4));
+        jbuf_fill(&indent, ' ', jbuiltin_int(c, call->a[0], 4));
     jbuf_str(&b, s);
     jbuf_puts(&b, "\n"); /* so that a newline at the end makes an empty last line */
     jvalue whole = jbuf_value(&b);
     jseq lines = jvalue_iterate(c, jctx_failed(c) ? whole : jpython_lines(c, whole.str, false));
     b = (jbuf){ .c = c };
     for (size_t i = 0; i < lines.n && !jctx_failed(c); i++) {
-        bool indented = i ? jvalue_true(c, a[2]) || lines.v[i].str->n : jvalue_true(c, a[1]);
+        bool indented =
+            i ? jvalue_true(c, call->a[2]) || lines.v[i].str->n : jvalue_true(c, call->a[1]);
         jbuf_puts(&b, i ? "\n" : "");
         if (indented)
             jbuf_add(&b, indent.p, indent.n, indent.origin);
@@ -130,9 +120,8 @@ FILTER(filter_indent)
 
 FILTER(filter_center)
 {
-    (void)all;
-    const jstr *s = text_of(c, self);
-    int64_t width = jbuiltin_int(c, a[0], 80), pad = width - (int64_t)s->chars;
+    const jstr *s = text_of(c, call->self);
+    int64_t width = jbuiltin_int(c, call->a[0], 80), pad = width - (int64_t)s->chars;
     int64_t left = pad > 0 ? pad / 2 + (pad & width & 1) : 0;
     jbuf b = { .c = c };
     jbuf_fill(&b, ' ', left);
@@ -144,21 +133,23 @@ FILTER(filter_center)
 /* truncate(length, killwords, end, leeway) */
 FILTER(filter_truncate)
 {
-    (void)all;
-    const jstr *end = a[2].kind == J_MISSING ? NULL : jbuiltin_str(c, a[2]);
+    const jstr *end = call->a[2].kind == J_MISSING ? NULL : jbuiltin_str(c, call->a[2]);
     static const jstr dots = { .p = "...", .n = 3, .chars = 3 };
     end = end ? end : &dots;
-    int64_t length = jbuiltin_int(c, a[0], 255), leeway = jbuiltin_int(c, a[3], 5);
+    int64_t length = jbuiltin_int(c, call->a[0], 255),
+            leeway = jgiven(call->a[3]) ? jbuiltin_int(c, call->a[3], 5) : 5;
     if (length < (int64_t)end->chars || leeway < 0)
         return jctx_fail(c, "truncate needs a length that its end fits in");
-    int64_t n_self = self.kind == J_UNDEFINED && jctx_may_use(c, self) ? 0 : jvalue_length(self);
+    int64_t n_self = call->self.kind == J_UNDEFINED && jctx_may_use(c, call->self)
+                         ? 0
+                         : jvalue_length(call->self);
     if (n_self < 0)
-        return jctx_fail(c, "an object of type '%s' has no length", jvalue_type(self));
+        return jctx_fail(c, "an object of type '%s' has no length", jvalue_type(call->self));
     if (n_self <= length + leeway)
-        return self.kind == J_UNDEFINED ? jvalue_text(c, "") : self;
-    const jstr *s = jbuiltin_str(c, self);
+        return call->self;
+    const jstr *s = jbuiltin_str(c, call->self);
     size_t n = jpython_offset(s, (size_t)length - end->chars);
-    if (!jvalue_true(c, a[1])) {
+    if (!jvalue_true(c, call->a[1])) {
         size_t space = n;
         while (space > 0 && s->p[space - 1] != ' ')
             space--;
@@ -172,15 +163,14 @@ FILTER(filter_truncate)
 
 FILTER(filter_wordcount)
 {
-    UNUSED;
-    const jstr *s = text_of(c, self);
+    const jstr *s = text_of(c, call->self);
     int64_t words = 0;
     bool in_word = false;
     jctx_step(c, s->n / 4);
     for (size_t i = 0; i < s->n && !jctx_failed(c);) {
         uint32_t cp = 0;
         int n = utf8_decode(s->p + i, s->n - i, &cp);
-        bool word = unicode_is_word(cp);
+        bool word = pytext_is_alnum(cp) || cp == '_';
         words += word && !in_word;
         in_word = word;
         i += n > 0 ? (size_t)n : 1;
@@ -216,13 +206,12 @@ static void url_pair(jbuf *b, jvalue key, jvalue value)
 /* A text; or a mapping, or a list of pairs, as a query string. */
 FILTER(filter_urlencode)
 {
-    UNUSED;
     jbuf b = { .c = c };
-    if (self.kind == J_DICT) {
-        for (size_t i = 0; i < self.dict->n && jctx_step(c, 1); i++)
-            url_pair(&b, self.dict->v[i].key, self.dict->v[i].value);
-    } else if (jvalue_is_seq(self)) {
-        jseq pairs = jvalue_iterate(c, self);
+    if (call->self.kind == J_DICT) {
+        for (size_t i = 0; i < call->self.dict->n && jctx_step(c, 1); i++)
+            url_pair(&b, call->self.dict->v[i].key, call->self.dict->v[i].value);
+    } else if (jvalue_is_seq(call->self)) {
+        jseq pairs = jvalue_iterate(c, call->self);
         for (size_t i = 0; i < pairs.n && jctx_step(c, 1); i++) {
             jseq pair = jvalue_iterate(c, pairs.v[i]);
             if (pair.n != 2)
@@ -230,7 +219,7 @@ FILTER(filter_urlencode)
             url_pair(&b, pair.v[0], pair.v[1]);
         }
     } else {
-        url_quote(&b, text_of(c, self), false);
+        url_quote(&b, text_of(c, call->self), false);
     }
     return jbuf_value(&b);
 }
@@ -238,52 +227,51 @@ FILTER(filter_urlencode)
 /* tojson(ensure_ascii, indent, separators, sort_keys), as transformers defines it. */
 FILTER(filter_tojson)
 {
-    (void)all;
     static const jstr comma = { .p = ",", .n = 1, .chars = 1 };
     static const jstr comma_space = { .p = ", ", .n = 2, .chars = 2 };
     static const jstr colon = { .p = ": ", .n = 2, .chars = 2 };
     jbuf b = { .c = c }, indent = { .c = c };
-    bool indented = a[1].kind != J_MISSING && a[1].kind != J_NONE;
-    jprint_json_options o = { .ensure_ascii = jvalue_true(c, a[0]),
-                              .sort_keys = jvalue_true(c, a[3]),
+    bool indented = jgiven(call->a[1]);
+    jprint_json_options o = { .ensure_ascii = jvalue_true(c, call->a[0]),
+                              .sort_keys = jvalue_true(c, call->a[3]),
                               .item_separator = indented ? &comma : &comma_space,
                               .key_separator = &colon };
-    if (indented && a[1].kind == J_STR)
-        o.indent = a[1].str;
+    if (indented && call->a[1].kind == J_STR)
+        o.indent = call->a[1].str;
     else if (indented) {
-        jbuf_fill(&indent, ' ', jbuiltin_int(c, a[1], 0));
+        jbuf_fill(&indent, ' ', jbuiltin_int(c, call->a[1], 0));
         jvalue s = jbuf_value(&indent);
         o.indent = s.kind == J_STR ? s.str : NULL;
     }
-    if (a[2].kind != J_MISSING && a[2].kind != J_NONE) {
-        jseq two = jvalue_iterate(c, a[2]);
+    if (jgiven(call->a[2])) {
+        jseq two = jvalue_iterate(c, call->a[2]);
         if (two.n != 2)
             return jctx_fail(c, "the separators of tojson must be two strings");
         o.item_separator = jbuiltin_str(c, two.v[0]);
         o.key_separator = jbuiltin_str(c, two.v[1]);
     }
     if (!jctx_failed(c))
-        jprint_json(&b, self, &o);
+        jprint_json(&b, call->self, &o);
     return jbuf_value(&b);
 }
 
 const jbuiltin jinja_filters_text[] = {
-    { "upper", filter_upper, "", 0 },
-    { "lower", filter_lower, "", 0 },
-    { "capitalize", filter_capitalize, "", 0 },
-    { "title", filter_title, "", 0 },
-    { "trim", filter_trim, "chars", 0 },
-    { "string", filter_string, "", 0 },
-    { "safe", filter_safe, "", 0 },
-    { "e", filter_escape, "", 0 },
-    { "escape", filter_escape, "", 0 },
-    { "replace", filter_replace, "old new count", 2 },
-    { "format", filter_format, "*", 0 },
-    { "indent", filter_indent, "width first blank", 0 },
-    { "center", filter_center, "width", 0 },
-    { "truncate", filter_truncate, "length killwords end leeway", 0 },
-    { "wordcount", filter_wordcount, "", 0 },
-    { "urlencode", filter_urlencode, "", 0 },
-    { "tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0 },
+    { "upper", filter_upper, "", 0, 0 },
+    { "lower", filter_lower, "", 0, 0 },
+    { "capitalize", filter_capitalize, "", 0, 0 },
+    { "title", filter_title, "", 0, 0 },
+    { "trim", filter_trim, "chars", 0, 0 },
+    { "string", filter_string, "", 0, 0 },
+    { "safe", filter_safe, "", 0, 0 },
+    { "e", filter_escape, "", 0, 0 },
+    { "escape", filter_escape, "", 0, 0 },
+    { "replace", filter_replace, "old new count", 2, 0 },
+    { "format", filter_format, "*", 0, 0 },
+    { "indent", filter_indent, "width first blank", 0, 0 },
+    { "center", filter_center, "width", 0, 0 },
+    { "truncate", filter_truncate, "length killwords end leeway", 0, 0 },
+    { "wordcount", filter_wordcount, "", 0, 0 },
+    { "urlencode", filter_urlencode, "", 0, 0 },
+    { "tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0, 0 },
     { 0 },
 };

@@ -8,81 +8,81 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILTER(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+#define FILTER(name) static jvalue name(jctx *c, const jcall *call)
 
 /* default(default_value, boolean) */
 FILTER(filter_default)
 {
-    (void)all;
-    bool absent = self.kind == J_UNDEFINED || (jvalue_true(c, a[1]) && !jvalue_true(c, self));
+    bool absent = call->self.kind == J_UNDEFINED ||
+                  (jvalue_true(c, call->a[1]) && !jvalue_true(c, call->self));
     if (!absent)
-        return self;
-    return a[0].kind == J_MISSING ? jvalue_text(c, "") : a[0];
+        return call->self;
+    return call->a[0].kind == J_MISSING ? jvalue_text(c, "") : call->a[0];
 }
 
 FILTER(filter_abs)
 {
-    (void)a, (void)all;
-    if (self.kind == J_FLOAT)
-        return jfloat(fabs(self.f));
-    if (jvalue_is_int(self))
-        return jvalue_int(self) < 0 ? jops_sign(c, '-', self) : jint(jvalue_int(self));
-    return jctx_fail(c, "abs needs a number, found '%s'", jvalue_type(self));
+    if (call->self.kind == J_FLOAT)
+        return jfloat(fabs(call->self.f));
+    if (jvalue_is_int(call->self))
+        return jvalue_int(call->self) < 0 ? jops_sign(c, '-', call->self)
+                                          : jint(jvalue_int(call->self));
+    return jctx_fail(c, "abs needs a number, found '%s'", jvalue_type(call->self));
 }
 
 /* int(default, base) */
 FILTER(filter_int)
 {
-    (void)all;
-    int64_t base = jbuiltin_int(c, a[1], 10), i;
-    jvalue other = a[0].kind == J_MISSING ? jint(0) : a[0];
+    int64_t base = call->a[1].kind == J_MISSING ? 10
+                   : jvalue_is_int(call->a[1])  ? jvalue_int(call->a[1])
+                                                : -1,
+            i;
+    jvalue other = call->a[0].kind == J_MISSING ? jint(0) : call->a[0];
     double f = NAN;
-    if (jvalue_is_int(self))
-        return jint(jvalue_int(self));
-    if (self.kind == J_STR && jnumber_int(self.str, base, &i))
+    if (jvalue_is_int(call->self))
+        return jint(jvalue_int(call->self));
+    if (call->self.kind == J_STR && jnumber_int(call->self.str, base, &i))
         return jint(i);
-    if (self.kind == J_FLOAT)
-        f = self.f;
-    else if (self.kind == J_UNDEFINED)
-        return jctx_fail(c, "%s", self.why);
-    else if (self.kind != J_STR || !jnumber_float(self.str, &f))
+    if (call->self.kind == J_FLOAT)
+        f = call->self.f;
+    else if (call->self.kind == J_UNDEFINED)
+        return jctx_fail(c, "%s", call->self.why);
+    else if (call->self.kind != J_STR || !jnumber_float(call->self.str, &f))
         return other;
     return fabs(f) < 9e18 ? jint((int64_t)f) : other;
 }
 
 FILTER(filter_float)
 {
-    (void)all;
     double f;
-    if (jvalue_is_number(self))
-        return jfloat(jvalue_float(self));
-    if (self.kind == J_UNDEFINED)
-        return jctx_fail(c, "%s", self.why);
-    if (self.kind == J_STR && jnumber_float(self.str, &f))
+    if (jvalue_is_number(call->self))
+        return jfloat(jvalue_float(call->self));
+    if (call->self.kind == J_UNDEFINED)
+        return jctx_fail(c, "%s", call->self.why);
+    if (call->self.kind == J_STR && jnumber_float(call->self.str, &f))
         return jfloat(f);
-    return a[0].kind == J_MISSING ? jfloat(0) : a[0];
+    return call->a[0].kind == J_MISSING ? jfloat(0) : call->a[0];
 }
 
 /* round(precision, method) */
 FILTER(filter_round)
 {
-    (void)all;
-    int64_t precision = jbuiltin_int(c, a[0], 0);
-    bool up = jvalue_is(a[1], "ceil"), down = jvalue_is(a[1], "floor");
+    int64_t precision = jbuiltin_int(c, call->a[0], 0);
+    bool up = jvalue_is(call->a[1], "ceil"), down = jvalue_is(call->a[1], "floor");
     char text[512];
-    if (!jvalue_is_number(self))
-        return jctx_fail(c, "round needs a number, found '%s'", jvalue_type(self));
-    if (a[1].kind != J_MISSING && !up && !down && !jvalue_is(a[1], "common"))
+    if (!jvalue_is_number(call->self))
+        return jctx_fail(c, "round needs a number, found '%s'", jvalue_type(call->self));
+    if (call->a[1].kind != J_MISSING && !up && !down && !jvalue_is(call->a[1], "common"))
         return jctx_fail(c, "the method of round is \"common\", \"ceil\" or \"floor\"");
     if (precision < 0 || precision > 100)
         return jctx_fail(c, "round supports a precision from 0 to 100");
-    double f = jvalue_float(self), scale = pow(10, (double)precision);
+    double f = jvalue_float(call->self), scale = pow(10, (double)precision);
     if (up || down)
         return jfloat((up ? ceil(f * scale) : floor(f * scale)) / scale);
-    if (self.kind != J_FLOAT)
-        return jint(jvalue_int(self));
+    if (call->self.kind != J_FLOAT)
+        return jint(jvalue_int(call->self));
     if (!isfinite(f) || fabs(f) > 1e300)
-        return self;
+        return call->self;
     snprintf(text, sizeof text, "%.*f", (int)precision, f);
     return jfloat(strtod(text, NULL));
 }
@@ -90,22 +90,21 @@ FILTER(filter_round)
 /* attr(name): an attribute, never an element. */
 FILTER(filter_attr)
 {
-    (void)all;
-    const jstr *name = jbuiltin_str(c, a[0]);
+    const jstr *name = jbuiltin_str(c, call->a[0]);
     if (jctx_failed(c))
         return jundefined("");
-    if (self.kind == J_DICT && !jbuiltin_method(self, name->p, name->n))
+    if (call->self.kind == J_DICT && !jbuiltin_method(call->self, name->p, name->n))
         return jundefined("the mapping has no such attribute");
-    return jops_attribute(c, self, a[0]);
+    return jops_attribute(c, call->self, call->a[0]);
 }
 
 const jbuiltin jinja_filters_value[] = {
-    { "default", filter_default, "default_value boolean", 0 },
-    { "d", filter_default, "default_value boolean", 0 },
-    { "abs", filter_abs, "", 0 },
-    { "int", filter_int, "default base", 0 },
-    { "float", filter_float, "default", 0 },
-    { "round", filter_round, "precision method", 0 },
-    { "attr", filter_attr, "name", 1 },
+    { "default", filter_default, "default_value boolean", 0, 0 },
+    { "d", filter_default, "default_value boolean", 0, 0 },
+    { "abs", filter_abs, "", 0, 0 },
+    { "int", filter_int, "default base", 0, 0 },
+    { "float", filter_float, "default", 0, 0 },
+    { "round", filter_round, "precision method", 0, 0 },
+    { "attr", filter_attr, "name", 1, 0 },
     { 0 },
 };

@@ -17,8 +17,9 @@ enum { WIDTH_MAX = 10000, PRECISION_MAX = 100 };
 typedef struct spec {
     char fill[5];   /* one character; "" is a space */
     char align;     /* '<' '>' '^' '=' or 0: as the type has it */
-    char sign;      /* '+' ' ' or 0 */
+    char sign;      /* '+' '-' ' ' or 0 */
     bool alternate; /* # */
+    bool zero;      /* a 0 before the width */
     char group;     /* ',' '_' or 0 */
     int64_t width;  /* -1: none */
     int64_t precision;
@@ -144,12 +145,8 @@ static void put_number(jbuf *b, jvalue v, const spec *s)
         return;
     if (jctx_failed(c))
         return;
-    snprintf(sign, sizeof sign, "%s%s",
-             negative         ? "-"
-             : s->sign == '+' ? "+"
-             : s->sign        ? " "
-                              : "",
-             "");
+    if (negative || (s->sign && s->sign != '-'))
+        sign[0] = negative ? '-' : s->sign;
     if (whole && s->alternate && s->type && strchr("xXob", s->type)) {
         size_t n = strlen(sign);
         sign[n] = '0';
@@ -277,9 +274,9 @@ jvalue jformat_percent(jctx *c, const jstr *format, jvalue values)
         jbuf_sub(&b, format, at, n);
         p = percent ? one_percent(&b, percent + 1, end, &v) : end;
     }
-    bool unused = values.kind == J_TUPLE
-                      ? v.next < values.seq->n
-                      : v.next == 0 && values.kind != J_DICT && values.kind != J_LIST;
+    bool item = values.kind == J_DICT || values.kind == J_LIST || values.kind == J_RANGE ||
+                values.kind == J_UNDEFINED; /* what Python takes for a mapping */
+    bool unused = values.kind == J_TUPLE ? v.next < values.seq->n : v.next == 0 && !item;
     if (unused && !jctx_failed(c))
         return jctx_fail(c, "not all arguments were converted by the format string");
     return jbuf_value(&b);
@@ -305,16 +302,16 @@ static bool read_spec(const char *p, const char *end, spec *s)
         s->align = *p++;
     }
     if (p < end && (*p == '+' || *p == '-' || *p == ' ')) {
-        s->sign = *p == '-' ? '\0' : *p;
-        p++;
+        s->sign = *p++;
     }
     if (p < end && *p == '#') {
         s->alternate = true;
         p++;
     }
-    if (p < end && *p == '0' && !s->align) {
-        s->fill[0] = '0';
-        s->align = '=';
+    if (p < end && *p == '0') {
+        s->zero = true;
+        if (!s->fill[0])
+            s->fill[0] = '0';
         p++;
     }
     p = read_int(p, end, &s->width);
@@ -324,7 +321,9 @@ static bool read_spec(const char *p, const char *end, spec *s)
         p = read_int(p + 1, end, &s->precision);
     if (p < end)
         s->type = *p++;
-    return p == end && (!s->type || strchr("sdxXobeEfFgG%", s->type)) && s->width < WIDTH_MAX;
+    bool plain = !s->group || (!s->zero && !(s->type && strchr("xXob", s->type)));
+    return p == end && plain && (!s->type || strchr("sdxXobeEfFgG%", s->type)) &&
+           s->width < WIDTH_MAX;
 }
 
 static void put_braces(jbuf *b, jvalue v, const char *p, const char *end)
@@ -339,12 +338,15 @@ static void put_braces(jbuf *b, jvalue v, const char *p, const char *end)
                   p);
         return;
     }
-    bool text = v.kind == J_STR && (s.type == 0 || s.type == 's');
-    if (text || (v.kind == J_BOOL && s.type == 0))
+    bool whole = v.kind != J_FLOAT && (s.type == 0 || strchr("dxXob", s.type));
+    if (v.kind == J_STR && (s.type == 0 || s.type == 's') && !s.sign && !s.group && !s.alternate &&
+        s.align != '=') {
         put_text(b, v, &s, false);
-    else if (jvalue_is_number(v) && s.type != 's' && !(v.kind == J_FLOAT && s.type == 'd'))
+    } else if (jvalue_is_number(v) && s.type != 's' && !(v.kind == J_FLOAT && s.type == 'd') &&
+               !(whole && s.precision >= 0)) {
+        s.align = s.align ? s.align : s.zero ? '=' : '\0';
         put_number(b, v, &s);
-    else
+    } else
         jctx_fail(b->c, "a format cannot be applied to '%s'", jvalue_type(v));
 }
 

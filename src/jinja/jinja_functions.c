@@ -6,16 +6,16 @@
 #include <string.h>
 #include <time.h>
 
-#define FUNCTION(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+#define FUNCTION(name) static jvalue name(jctx *c, const jcall *call)
 
 enum { RANGE_MAX = 100000 }; /* the limit of jinja2's sandbox */
 
 FUNCTION(function_range)
 {
-    (void)self, (void)all;
-    bool one = a[1].kind == J_MISSING;
-    int64_t start = one ? 0 : jbuiltin_int(c, a[0], 0);
-    int64_t stop = jbuiltin_int(c, one ? a[0] : a[1], 0), step = jbuiltin_int(c, a[2], 1);
+    bool one = call->a[1].kind == J_MISSING;
+    int64_t start = one ? 0 : jbuiltin_int(c, call->a[0], 0);
+    int64_t stop = jbuiltin_int(c, one ? call->a[0] : call->a[1], 0),
+            step = jbuiltin_int(c, call->a[2], 1);
     if (step == 0)
         return jctx_fail(c, "the step of range() must not be zero");
     jvalue out = jvalue_seq(c, J_RANGE, 0);
@@ -44,6 +44,8 @@ static jvalue make_mapping(jctx *c, jkind kind, const jargs *all)
     if (all->n && all->v[0].kind == J_DICT) {
         for (size_t i = 0; i < all->v[0].dict->n && jctx_step(c, 1); i++)
             jdict_add(c, out.dict, all->v[0].dict->v[i].key, all->v[0].dict->v[i].value);
+    } else if (all->n && all->v[0].kind == J_UNDEFINED) {
+        return jctx_fail(c, "%s", all->v[0].why);
     } else if (all->n) {
         jseq pairs = jvalue_iterate(c, all->v[0]);
         for (size_t i = 0; i < pairs.n && !jctx_failed(c); i++) {
@@ -60,21 +62,18 @@ static jvalue make_mapping(jctx *c, jkind kind, const jargs *all)
 
 FUNCTION(function_dict)
 {
-    (void)self, (void)a;
-    return make_mapping(c, J_DICT, all);
+    return make_mapping(c, J_DICT, call->all);
 }
 
 FUNCTION(function_namespace)
 {
-    (void)self, (void)a;
-    return make_mapping(c, J_NAMESPACE, all);
+    return make_mapping(c, J_NAMESPACE, call->all);
 }
 
 FUNCTION(function_raise)
 {
-    (void)self, (void)all;
     jbuf b = { .c = c };
-    jprint_str(&b, a[0]);
+    jprint_str(&b, call->a[0]);
     return jctx_fail_as(c, PESC_USAGE, "%s%.*s",
                         c->t->where ? "the chat template refuses the conversation: " : "",
                         (int)(b.n < 800 ? b.n : 800), b.p ? b.p : "");
@@ -83,8 +82,7 @@ FUNCTION(function_raise)
 /* datetime.now().strftime(): no time zone, so %z and %Z are empty. */
 FUNCTION(function_strftime)
 {
-    (void)self, (void)all;
-    const jstr *format = jbuiltin_str(c, a[0]);
+    const jstr *format = jbuiltin_str(c, call->a[0]);
     char text[64], one[3] = "%";
     struct tm tm = { 0 };
     time_t now = time(NULL);
@@ -112,11 +110,11 @@ FUNCTION(function_strftime)
 }
 
 const jbuiltin jinja_functions[] = {
-    { "range", function_range, "start stop step", 1 },
-    { "dict", function_dict, "*", 0 },
-    { "namespace", function_namespace, "*", 0 },
-    { "raise_exception", function_raise, "message", 1 },
-    { "strftime_now", function_strftime, "format", 1 },
+    { "range", function_range, "start stop step", 1, 0 },
+    { "dict", function_dict, "*", 0, 0 },
+    { "namespace", function_namespace, "*", 0, 0 },
+    { "raise_exception", function_raise, "message", 1, 0 },
+    { "strftime_now", function_strftime, "format", 1, 0 },
     { 0 },
 };
 
@@ -124,26 +122,24 @@ const jbuiltin jinja_functions[] = {
 
 FUNCTION(loop_cycle)
 {
-    (void)a;
-    if (all->n == 0)
+    if (call->all->n == 0)
         return jctx_fail(c, "loop.cycle() needs at least one argument");
-    return all->v[self.loop->i % all->n];
+    return call->all->v[call->self.loop->i % call->all->n];
 }
 
 FUNCTION(loop_changed)
 {
-    (void)a;
-    jvalue now = jvalue_seq(c, J_TUPLE, all->n);
-    for (size_t i = 0; i < all->n && !jctx_failed(c); i++)
-        jseq_add(c, now.seq, all->v[i]);
-    bool changed =
-        self.loop->changed.kind == J_MISSING || !jvalue_equal(c, self.loop->changed, now);
-    self.loop->changed = now;
+    jvalue now = jvalue_seq(c, J_TUPLE, call->all->n);
+    for (size_t i = 0; i < call->all->n && !jctx_failed(c); i++)
+        jseq_add(c, now.seq, call->all->v[i]);
+    bool changed = call->self.loop->changed.kind == J_MISSING ||
+                   !jvalue_equal(c, call->self.loop->changed, now);
+    call->self.loop->changed = now;
     return jbool(changed);
 }
 
 const jbuiltin jinja_methods_loop[] = {
-    { "cycle", loop_cycle, "*", 0 },
-    { "changed", loop_changed, "*", 0 },
+    { "cycle", loop_cycle, "*", 0, 0 },
+    { "changed", loop_changed, "*", 0, 0 },
     { 0 },
 };

@@ -44,6 +44,11 @@ static bool own_attribute(jctx *c, jvalue of, jvalue name, jvalue *out)
         *out = v ? *v : jundefined("");
         return v != NULL;
     }
+    bool real = jvalue_is(name, "real"), imaginary = jvalue_is(name, "imag");
+    if (jvalue_is_number(of) && (real || imaginary)) {
+        *out = of.kind == J_FLOAT ? jfloat(real ? of.f : 0) : jint(real ? jvalue_int(of) : 0);
+        return true;
+    }
     if (of.kind == J_LOOP && jexec_loop_attribute(c, of.loop, p, n, out))
         return true;
     if (jbuiltin_changes(of, p, n)) {

@@ -1,56 +1,33 @@
-/* Methods of strings that find, cut and join. */
+/* Methods of strings. */
 #include "jinja/jinja_builtin.h"
 #include "jinja/jinja_format.h"
 #include "jinja/jinja_python.h"
 
-#include <string.h>
-
 #include "base/utf8.h"
 
-#define METHOD(name) static jvalue name(jctx *c, jvalue self, const jvalue *a, const jargs *all)
+#include <string.h>
+#include <utf8proc.h>
 
-static bool given(jvalue v)
-{
-    return v.kind != J_MISSING && v.kind != J_NONE;
-}
+#define METHOD(name) static jvalue name(jctx *c, const jcall *call)
 
 /* ---- strip ---- */
 
-static jvalue strip(jctx *c, const jstr *s, jvalue chars, int sides)
+METHOD(str_strip) /* mode: the sides */
 {
-    return jpython_stripped(c, s, sides, given(chars) ? jbuiltin_str(c, chars) : NULL);
-}
-
-METHOD(str_strip)
-{
-    (void)all;
-    return strip(c, self.str, a[0], PYTEXT_BOTH);
-}
-
-METHOD(str_lstrip)
-{
-    (void)all;
-    return strip(c, self.str, a[0], PYTEXT_LEFT);
-}
-
-METHOD(str_rstrip)
-{
-    (void)all;
-    return strip(c, self.str, a[0], PYTEXT_RIGHT);
+    const jstr *chars = jgiven(call->a[0]) ? jbuiltin_str(c, call->a[0]) : NULL;
+    return jpython_stripped(c, call->self.str, call->mode, chars);
 }
 
 METHOD(str_removeprefix)
 {
-    (void)all;
-    const jstr *s = self.str, *p = jbuiltin_str(c, a[0]);
+    const jstr *s = call->self.str, *p = jbuiltin_str(c, call->a[0]);
     size_t n = s->n >= p->n && memcmp(s->p, p->p, p->n) == 0 ? p->n : 0;
     return jpython_sub(c, s, n, s->n - n);
 }
 
 METHOD(str_removesuffix)
 {
-    (void)all;
-    const jstr *s = self.str, *p = jbuiltin_str(c, a[0]);
+    const jstr *s = call->self.str, *p = jbuiltin_str(c, call->a[0]);
     bool ends = s->n >= p->n && memcmp(s->p + s->n - p->n, p->p, p->n) == 0;
     return jpython_sub(c, s, 0, ends ? s->n - p->n : s->n);
 }
@@ -132,13 +109,12 @@ static jvalue rsplit_space(jctx *c, const jstr *s, int64_t most)
 
 METHOD(str_split)
 {
-    (void)all;
-    int64_t most = jbuiltin_int(c, a[1], -1);
-    const jstr *s = self.str;
+    int64_t most = jbuiltin_int(c, call->a[1], -1);
+    const jstr *s = call->self.str;
     most = most < 0 ? INT64_MAX : most;
-    if (!given(a[0]))
+    if (!jgiven(call->a[0]))
         return split_space(c, s, most);
-    const jstr *by = jbuiltin_str(c, a[0]);
+    const jstr *by = jbuiltin_str(c, call->a[0]);
     if (by->n == 0)
         return jctx_fail(c, "split() needs a separator that is not empty");
     jvalue out = jvalue_seq(c, J_LIST, 0);
@@ -155,13 +131,12 @@ METHOD(str_split)
 
 METHOD(str_rsplit)
 {
-    (void)all;
-    int64_t most = jbuiltin_int(c, a[1], -1);
-    const jstr *s = self.str;
+    int64_t most = jbuiltin_int(c, call->a[1], -1);
+    const jstr *s = call->self.str;
     most = most < 0 ? INT64_MAX : most;
-    if (!given(a[0]))
+    if (!jgiven(call->a[0]))
         return rsplit_space(c, s, most);
-    const jstr *by = jbuiltin_str(c, a[0]);
+    const jstr *by = jbuiltin_str(c, call->a[0]);
     if (by->n == 0)
         return jctx_fail(c, "rsplit() needs a separator that is not empty");
     jvalue out = jvalue_seq(c, J_LIST, 0);
@@ -180,35 +155,23 @@ METHOD(str_rsplit)
 
 METHOD(str_splitlines)
 {
-    (void)all;
-    return jpython_lines(c, self.str, jvalue_true(c, a[0]));
+    return jpython_lines(c, call->self.str, jbuiltin_int(c, call->a[0], 0) != 0);
 }
 
-static jvalue partition(jctx *c, const jstr *s, jvalue by, bool last)
+METHOD(str_partition) /* mode: at the last separator */
 {
-    const jstr *b = jbuiltin_str(c, by);
-    if (b->n == 0)
+    const jstr *s = call->self.str, *by = jbuiltin_str(c, call->a[0]);
+    bool last = call->mode;
+    if (by->n == 0)
         return jctx_fail(c, "partition() needs a separator that is not empty");
-    size_t at = last ? find_last(c, s, s->n, b) : jpython_find(s, 0, b);
+    size_t at = last ? find_last(c, s, s->n, by) : jpython_find(s, 0, by);
     bool found = at != SIZE_MAX;
-    size_t head = found ? at : last ? 0 : s->n, after = found ? at + b->n : head;
+    size_t head = found ? at : last ? 0 : s->n, after = found ? at + by->n : head;
     jvalue out = jvalue_seq(c, J_TUPLE, 3);
     jseq_add(c, out.seq, jpython_sub(c, s, 0, head));
     jseq_add(c, out.seq, jpython_sub(c, s, head, after - head));
     jseq_add(c, out.seq, jpython_sub(c, s, after, s->n - after));
     return out;
-}
-
-METHOD(str_partition)
-{
-    (void)all;
-    return partition(c, self.str, a[0], false);
-}
-
-METHOD(str_rpartition)
-{
-    (void)all;
-    return partition(c, self.str, a[0], true);
 }
 
 /* ---- find ---- */
@@ -217,8 +180,8 @@ METHOD(str_rpartition)
 static bool window(jctx *c, const jstr *s, const jvalue *bounds, jslice *out)
 {
     int64_t n = (int64_t)s->chars;
-    int64_t from = given(bounds[0]) ? jbuiltin_int(c, bounds[0], 0) : 0;
-    int64_t to = given(bounds[1]) ? jbuiltin_int(c, bounds[1], 0) : n;
+    int64_t from = jgiven(bounds[0]) ? jbuiltin_int(c, bounds[0], 0) : 0;
+    int64_t to = jgiven(bounds[1]) ? jbuiltin_int(c, bounds[1], 0) : n;
     from = from < 0 ? from + n : from;
     to = to < 0 ? to + n : to;
     from = from < 0 ? 0 : from;
@@ -230,56 +193,33 @@ static bool window(jctx *c, const jstr *s, const jvalue *bounds, jslice *out)
     return true;
 }
 
-/* The index of a part in code points; -1: not there. */
-static int64_t find(jctx *c, const jstr *s, const jvalue *a, bool last)
-{
-    jslice in;
-    const jstr *what = jbuiltin_str(c, a[0]);
-    if (!jctx_step(c, s->n / 64) || !window(c, s, a + 1, &in))
-        return -1;
-    jstr part = { .p = s->p + in.at, .n = in.n };
-    size_t at = last ? find_last(c, &part, part.n, what) : jpython_find(&part, 0, what);
-    int64_t chars = 0;
-    for (size_t i = 0; at != SIZE_MAX && i < in.at + at; i++)
-        chars += ((unsigned char)s->p[i] & 0xc0) != 0x80;
-    return at == SIZE_MAX ? -1 : chars;
-}
-
+/* find, index and their like from the right: the index of a part in code points. */
+enum { LAST = 1, MUST = 2 };
 METHOD(str_find)
 {
-    (void)all;
-    return jint(find(c, self.str, a, false));
-}
-
-METHOD(str_rfind)
-{
-    (void)all;
-    return jint(find(c, self.str, a, true));
-}
-
-METHOD(str_index)
-{
-    (void)all;
-    int64_t at = find(c, self.str, a, false);
-    return at >= 0 ? jint(at) : jctx_fail(c, "index(): substring not found");
-}
-
-METHOD(str_rindex)
-{
-    (void)all;
-    int64_t at = find(c, self.str, a, true);
-    return at >= 0 ? jint(at) : jctx_fail(c, "rindex(): substring not found");
+    jslice in;
+    const jstr *s = call->self.str, *what = jbuiltin_str(c, call->a[0]);
+    size_t at = SIZE_MAX;
+    int64_t chars = 0;
+    if (jctx_step(c, s->n / 64) && window(c, s, call->a + 1, &in)) {
+        jstr part = { .p = s->p + in.at, .n = in.n };
+        at = call->mode & LAST ? find_last(c, &part, part.n, what) : jpython_find(&part, 0, what);
+    }
+    if (at == SIZE_MAX)
+        return call->mode & MUST ? jctx_fail(c, "index(): substring not found") : jint(-1);
+    for (size_t i = 0; i < in.at + at; i++)
+        chars += ((unsigned char)s->p[i] & 0xc0) != 0x80;
+    return jint(chars);
 }
 
 METHOD(str_count)
 {
-    (void)all;
     jslice in;
-    const jstr *what = jbuiltin_str(c, a[0]);
+    const jstr *what = jbuiltin_str(c, call->a[0]);
     int64_t n = 0;
-    if (!window(c, self.str, a + 1, &in))
+    if (!window(c, call->self.str, call->a + 1, &in))
         return jint(0);
-    jstr part = { .p = self.str->p + in.at, .n = in.n };
+    jstr part = { .p = call->self.str->p + in.at, .n = in.n };
     if (what->n == 0) {
         for (size_t i = 0; i < part.n; i++)
             n += ((unsigned char)part.p[i] & 0xc0) != 0x80;
@@ -297,43 +237,31 @@ static bool matches(jctx *c, const jstr *part, jvalue what, bool at_end)
            memcmp(part->p + (at_end ? part->n - w->n : 0), w->p, w->n) == 0;
 }
 
-/* A tuple holds several texts of which one must match. */
-static jvalue starts_or_ends(jctx *c, const jstr *s, const jvalue *a, bool at_end)
+/* startswith, endswith (mode); a tuple holds several texts of which one must match. */
+METHOD(str_begins_or_ends)
 {
     jslice in;
     bool found = false;
-    if (!window(c, s, a + 1, &in))
+    const jvalue *a = call->a;
+    if (!window(c, call->self.str, a + 1, &in))
         return jbool(false);
-    jstr part = { .p = s->p + in.at, .n = in.n };
+    jstr part = { .p = call->self.str->p + in.at, .n = in.n };
     if (a[0].kind != J_TUPLE)
-        return jbool(matches(c, &part, a[0], at_end));
+        return jbool(matches(c, &part, a[0], call->mode));
     for (size_t i = 0; i < a[0].seq->n && !found && !jctx_failed(c); i++)
-        found = matches(c, &part, a[0].seq->v[i], at_end);
+        found = matches(c, &part, a[0].seq->v[i], call->mode);
     return jbool(found);
-}
-
-METHOD(str_startswith)
-{
-    (void)all;
-    return starts_or_ends(c, self.str, a, false);
-}
-
-METHOD(str_endswith)
-{
-    (void)all;
-    return starts_or_ends(c, self.str, a, true);
 }
 
 /* ---- join, replace, pad ---- */
 
 METHOD(str_join)
 {
-    (void)all;
     jbuf b = { .c = c };
-    jseq s = jvalue_iterate(c, a[0]);
+    jseq s = jvalue_iterate(c, call->a[0]);
     for (size_t i = 0; i < s.n && !jctx_failed(c); i++) {
         if (i)
-            jbuf_str(&b, self.str);
+            jbuf_str(&b, call->self.str);
         jbuf_str(&b, jbuiltin_str(c, s.v[i]));
     }
     return jbuf_value(&b);
@@ -341,23 +269,22 @@ METHOD(str_join)
 
 METHOD(str_replace)
 {
-    (void)all;
-    const jstr *before = jbuiltin_str(c, a[0]), *after = jbuiltin_str(c, a[1]);
-    return jpython_replace(c, self.str, before, after, jbuiltin_int(c, a[2], -1));
+    const jstr *before = jbuiltin_str(c, call->a[0]), *after = jbuiltin_str(c, call->a[1]);
+    return jpython_replace(c, call->self.str, before, after, jbuiltin_int(c, call->a[2], -1));
 }
 
 METHOD(str_format)
 {
-    (void)a;
-    return jformat_braces(c, self.str, all);
+    return jformat_braces(c, call->self.str, call->all);
 }
 
-/* left: part of the padding that goes before the text, in halves. */
-static jvalue pad(jctx *c, const jstr *s, const jvalue *a, int left)
+/* ljust, center, rjust. mode: the part of the padding that goes before the text, in halves */
+METHOD(str_pad)
 {
-    int64_t width = jbuiltin_int(c, a[0], 0), n = width - (int64_t)s->chars;
-    const jstr *fill = given(a[1]) ? jbuiltin_str(c, a[1]) : NULL;
-    int64_t before = n <= 0 ? 0 : left == 1 ? n / 2 + (n & width & 1) : left ? n : 0;
+    const jstr *s = call->self.str;
+    int64_t width = jbuiltin_int(c, call->a[0], 0), n = width - (int64_t)s->chars;
+    const jstr *fill = jgiven(call->a[1]) ? jbuiltin_str(c, call->a[1]) : NULL;
+    int64_t before = n <= 0 ? 0 : call->mode == 1 ? n / 2 + (n & width & 1) : call->mode ? n : 0;
     jbuf b = { .c = c };
     if (fill && fill->chars != 1)
         return jctx_fail(c, "the fill must be one character");
@@ -372,60 +299,111 @@ static jvalue pad(jctx *c, const jstr *s, const jvalue *a, int left)
     return n < 0 ? jpython_sub(c, s, 0, s->n) : jbuf_value(&b);
 }
 
-METHOD(str_ljust)
-{
-    (void)all;
-    return pad(c, self.str, a, 0);
-}
-
-METHOD(str_rjust)
-{
-    (void)all;
-    return pad(c, self.str, a, 2);
-}
-
-METHOD(str_center)
-{
-    (void)all;
-    return pad(c, self.str, a, 1);
-}
-
 METHOD(str_zfill)
 {
-    (void)all;
-    const jstr *s = self.str;
+    const jstr *s = call->self.str;
     jbuf b = { .c = c };
     size_t sign = s->n && (s->p[0] == '-' || s->p[0] == '+');
     jbuf_sub(&b, s, 0, sign);
-    jbuf_fill(&b, '0', jbuiltin_int(c, a[0], 0) - (int64_t)s->chars);
+    jbuf_fill(&b, '0', jbuiltin_int(c, call->a[0], 0) - (int64_t)s->chars);
     jbuf_sub(&b, s, sign, s->n - sign);
     return jbuf_value(&b);
 }
 
+/* ---- case and kinds of characters ---- */
+
+METHOD(str_case) /* mode: a jcase */
+{
+    return jpython_cased(c, call->self.str, (jcase)call->mode);
+}
+
+METHOD(str_capitalize)
+{
+    return jpython_capitalized(c, call->self.str);
+}
+
+METHOD(str_is_case) /* mode: 'u' or 'l'. No character has another case, and one has this. */
+{
+    const jstr *s = call->self.str;
+    bool found = false;
+    if (!jctx_step(c, s->n / 8))
+        return jbool(false);
+    for (size_t i = 0; i < s->n;) {
+        uint32_t cp = 0;
+        int k = utf8_decode(s->p + i, s->n - i, &cp), is = pytext_case(cp);
+        if (is && is != call->mode)
+            return jbool(false);
+        found = found || is;
+        i += k > 0 ? (size_t)k : 1;
+    }
+    return jbool(found);
+}
+
+enum {
+    LETTERS = 1 << UTF8PROC_CATEGORY_LU | 1 << UTF8PROC_CATEGORY_LL | 1 << UTF8PROC_CATEGORY_LT |
+              1 << UTF8PROC_CATEGORY_LM | 1 << UTF8PROC_CATEGORY_LO,
+    DIGITS = 1 << UTF8PROC_CATEGORY_ND,
+    NUMBERS = DIGITS | 1 << UTF8PROC_CATEGORY_NL | 1 << UTF8PROC_CATEGORY_NO,
+};
+static const struct {
+    int categories;
+    bool (*also)(uint32_t cp);
+} kinds[] = { { LETTERS, NULL }, { DIGITS, NULL },       { DIGITS, pytext_is_digit },
+              { NUMBERS, NULL }, { 0, pytext_is_alnum }, { 0, pytext_is_space } };
+enum { ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM, SPACE };
+
+METHOD(str_is) /* mode: the kind of all characters */
+{
+    const jstr *s = call->self.str;
+    if (!jctx_step(c, s->n / 8))
+        return jbool(false);
+    for (size_t i = 0; i < s->n;) {
+        uint32_t cp = 0;
+        int k = utf8_decode(s->p + i, s->n - i, &cp);
+        bool is = kinds[call->mode].categories >> utf8proc_category((utf8proc_int32_t)cp) & 1;
+        if (!is && !(kinds[call->mode].also && kinds[call->mode].also(cp)))
+            return jbool(false);
+        i += k > 0 ? (size_t)k : 1;
+    }
+    return jbool(s->n > 0);
+}
+
 const jbuiltin jinja_methods_str[] = {
-    { "strip", str_strip, "chars", 0 },
-    { "lstrip", str_lstrip, "chars", 0 },
-    { "rstrip", str_rstrip, "chars", 0 },
-    { "removeprefix", str_removeprefix, "prefix", 1 },
-    { "removesuffix", str_removesuffix, "suffix", 1 },
-    { "split", str_split, "sep maxsplit", 0 },
-    { "rsplit", str_rsplit, "sep maxsplit", 0 },
-    { "splitlines", str_splitlines, "keepends", 0 },
-    { "partition", str_partition, "sep", 1 },
-    { "rpartition", str_rpartition, "sep", 1 },
-    { "find", str_find, "sub start end", 1 },
-    { "rfind", str_rfind, "sub start end", 1 },
-    { "index", str_index, "sub start end", 1 },
-    { "rindex", str_rindex, "sub start end", 1 },
-    { "count", str_count, "sub start end", 1 },
-    { "startswith", str_startswith, "prefix start end", 1 },
-    { "endswith", str_endswith, "suffix start end", 1 },
-    { "join", str_join, "iterable", 1 },
-    { "replace", str_replace, "old new count", 2 },
-    { "format", str_format, "*", 0 },
-    { "ljust", str_ljust, "width fillchar", 1 },
-    { "rjust", str_rjust, "width fillchar", 1 },
-    { "center", str_center, "width fillchar", 1 },
-    { "zfill", str_zfill, "width", 1 },
+    { "strip", str_strip, "chars", 0, PYTEXT_BOTH },
+    { "lstrip", str_strip, "chars", 0, PYTEXT_LEFT },
+    { "rstrip", str_strip, "chars", 0, PYTEXT_RIGHT },
+    { "removeprefix", str_removeprefix, "prefix", 1, 0 },
+    { "removesuffix", str_removesuffix, "suffix", 1, 0 },
+    { "split", str_split, "sep maxsplit", 0, 0 },
+    { "rsplit", str_rsplit, "sep maxsplit", 0, 0 },
+    { "splitlines", str_splitlines, "keepends", 0, 0 },
+    { "partition", str_partition, "sep", 1, 0 },
+    { "rpartition", str_partition, "sep", 1, LAST },
+    { "find", str_find, "sub start end", 1, 0 },
+    { "rfind", str_find, "sub start end", 1, LAST },
+    { "index", str_find, "sub start end", 1, MUST },
+    { "rindex", str_find, "sub start end", 1, MUST | LAST },
+    { "count", str_count, "sub start end", 1, 0 },
+    { "startswith", str_begins_or_ends, "prefix start end", 1, false },
+    { "endswith", str_begins_or_ends, "suffix start end", 1, true },
+    { "join", str_join, "iterable", 1, 0 },
+    { "replace", str_replace, "old new count", 2, 0 },
+    { "format", str_format, "*", 0, 0 },
+    { "ljust", str_pad, "width fillchar", 1, 0 },
+    { "center", str_pad, "width fillchar", 1, 1 },
+    { "rjust", str_pad, "width fillchar", 1, 2 },
+    { "zfill", str_zfill, "width", 1, 0 },
+    { "upper", str_case, "", 0, JCASE_UPPER },
+    { "lower", str_case, "", 0, JCASE_LOWER },
+    { "title", str_case, "", 0, JCASE_TITLE },
+    { "capitalize", str_capitalize, "", 0, 0 },
+    { "isupper", str_is_case, "", 0, 'u' },
+    { "islower", str_is_case, "", 0, 'l' },
+    { "isalpha", str_is, "", 0, ALPHA },
+    { "isdecimal", str_is, "", 0, DECIMAL },
+    { "isdigit", str_is, "", 0, DIGIT },
+    { "isnumeric", str_is, "", 0, NUMERIC },
+    { "isalnum", str_is, "", 0, ALNUM },
+    { "isspace", str_is, "", 0, SPACE },
     { 0 },
 };

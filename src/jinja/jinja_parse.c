@@ -69,10 +69,35 @@ static int highest_of(const jnode *chain, int so_far)
     return so_far;
 }
 
+/* jinja2 computes what is constant when it compiles, where a slice of what has none is undefined.
+ */
+static void mark_slice(jnode *n, bool within_constant)
+{
+    if (n && n->kind == N_ITEM && n->b->kind == N_SLICE)
+        n->folded = within_constant;
+}
+
+static void fold(jnode *n)
+{
+    jnode *const parts[] = { n->a, n->b, n->c };
+    n->constant =
+        n->kind != N_NAME && n->kind != N_CALL && n->kind != N_ATTR &&
+        !(n->kind == N_FILTER && n->fn && n->fn->params[0] == '*'); /* needs the context */
+    for (int i = 0; i < 3; i++)
+        n->constant = n->constant && (!parts[i] || parts[i]->constant);
+    for (jnode *e = n->list; e; e = e->next)
+        n->constant = n->constant && e->constant;
+    for (int i = 0; i < 3; i++)
+        mark_slice(parts[i], n->constant);
+    for (jnode *e = n->list; e; e = e->next)
+        mark_slice(e, n->constant);
+}
+
 jnode *jparse_done(jparser *p, jnode *n)
 {
     if (p->status != PESC_OK || !n)
         return NULL;
+    fold(n);
     int below = highest(n->c, highest(n->b, highest(n->a, 0)));
     below = highest_of(n->other, highest_of(n->body, highest_of(n->list, below)));
     n->height = below + 1;
@@ -457,6 +482,7 @@ static jnode *output(jparser *p)
     if (!n)
         return NULL;
     n->list = jexpr_tuple(p, jexpr_parse, NULL, false);
+    mark_slice(n->list, n->list && n->list->constant);
     if (p->at->kind != T_VARIABLE_END)
         return jparse_unexpected(p, "the end of the expression");
     jparse_next(p);

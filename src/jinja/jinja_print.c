@@ -36,6 +36,7 @@ static void put_escape(jbuf *b, const char *escape, size_t n, uint16_t origin)
 static void repr_str(jbuf *b, const jstr *s)
 {
     char quote = pytext_quote((slice){ s->p, s->n }), escape[PYTEXT_ESCAPE_MAX];
+    jctx_step(b->c, s->n / 8);
     jbuf_putc(b, quote, 0);
     for (size_t i = 0, k; i < s->n && !jctx_failed(b->c); i += k) {
         uint32_t cp = 0;
@@ -154,6 +155,7 @@ jvalue jprint_value(jctx *c, jvalue v)
 static void json_str(jbuf *b, const jstr *s, bool ensure_ascii)
 {
     char escape[PYTEXT_ESCAPE_MAX];
+    jctx_step(b->c, s->n / 8);
     jbuf_putc(b, '"', 0);
     for (size_t i = 0, k; i < s->n && !jctx_failed(b->c); i += k) {
         uint32_t cp = 0;

@@ -50,7 +50,9 @@ typedef struct jnode {
     jnode_kind kind;
     int line;
     int op;
-    int height; /* of the tree below */
+    int height;    /* of the tree below */
+    bool constant; /* an expression without names */
+    bool folded;   /* a slice in a constant one */
     const char *name;
     const jbuiltin *fn;
     jvalue value;

@@ -96,11 +96,16 @@ void jdict_add(jctx *c, jdict *d, jvalue key, jvalue value)
     d->v[d->n++] = (jpair){ key, value };
 }
 
+bool jvalue_hashable(jctx *c, jvalue v)
+{
+    if (v.kind == J_LIST || v.kind == J_DICT)
+        jctx_fail(c, "unhashable type: '%s'", jvalue_type(v));
+    return !jctx_failed(c);
+}
+
 const jvalue *jdict_get(jctx *c, const jdict *d, jvalue key)
 {
-    if (key.kind == J_LIST || key.kind == J_DICT)
-        jctx_fail(c, "unhashable type: '%s'", jvalue_type(key));
-    if (!jctx_step(c, d->n / 16))
+    if (!jvalue_hashable(c, key) || !jctx_step(c, d->n / 16))
         return NULL;
     for (size_t i = 0; i < d->n && !jctx_failed(c); i++) {
         const jvalue *k = &d->v[i].key;
@@ -416,10 +421,12 @@ jseq jvalue_iterate(jctx *c, jvalue v)
     case J_DICT:
         return keys(c, v.dict);
     case J_ITER:
+        if (v.seq->failure)
+            c->status = fail(PESC_FORMAT, "%s", v.seq->failure);
         rest =
             (jseq){ .v = v.seq->n ? v.seq->v + v.seq->taken : NULL, .n = v.seq->n - v.seq->taken };
         v.seq->taken = v.seq->n;
-        return rest;
+        return v.seq->failure ? none : rest;
     case J_LIST:
     case J_TUPLE:
     case J_RANGE:

@@ -63,6 +63,7 @@ typedef struct jseq {
     jvalue *v;
     size_t n, cap;
     size_t taken;              /* J_ITER: elements already read */
+    const char *failure;       /* J_ITER: the message instead of a further element; NULL: none */
     const char *label;         /* J_VIEW: "dict_keys" */
     int64_t start, stop, step; /* J_RANGE */
 } jseq;
@@ -181,6 +182,7 @@ bool jvalue_true(jctx *c, jvalue v);
 bool jvalue_equal(jctx *c, jvalue a, jvalue b);
 int jvalue_compare(jctx *c, jvalue a, jvalue b); /* <0, 0, >0; fails where Python does */
 bool jvalue_is(jvalue v, const char *text);      /* whether it is that string */
+bool jvalue_hashable(jctx *c, jvalue v);         /* false, with a failure: a list or dictionary */
 /* The elements of anything that can be iterated; fails for the rest. Borrowed. */
 jseq jvalue_iterate(jctx *c, jvalue v);
 /* len(); -1: it has none. */

@@ -69,12 +69,52 @@ size_t pytext_length(slice s)
 
 /* ---- case ---- */
 
-bool pytext_is_cased(uint32_t cp)
+/* Ranges of characters, from and to in turn. */
+static bool is_in(const uint32_t *ranges, size_t n, uint32_t cp)
 {
-    utf8proc_int32_t c = (utf8proc_int32_t)cp;
-    utf8proc_category_t k = utf8proc_category(c);
-    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT ||
-           utf8proc_tolower(c) != c || utf8proc_toupper(c) != c;
+    size_t i = 0;
+    while (i < n && cp > ranges[i + 1])
+        i += 2;
+    return i < n && cp >= ranges[i];
+}
+
+#define IS_IN(ranges, cp) is_in(ranges, sizeof(ranges) / sizeof *(ranges), cp)
+
+int pytext_case(uint32_t cp)
+{
+    static const uint32_t upper[] = {
+        0x2160, 0x216f, 0x24b6, 0x24cf, 0x1f130, 0x1f149, 0x1f150, 0x1f169, 0x1f170, 0x1f189
+    }; /* Other_Uppercase */
+    static const uint32_t lower[] = {
+        0xaa,    0xaa,    0xba,    0xba,    0x2b0,   0x2b8,   0x2c0,   0x2c1,  0x2e0,  0x2e4,
+        0x345,   0x345,   0x37a,   0x37a,   0x1d2c,  0x1d6a,  0x1d78,  0x1d78, 0x1d9b, 0x1dbf,
+        0x2071,  0x2071,  0x207f,  0x207f,  0x2090,  0x209c,  0x2170,  0x217f, 0x24d0, 0x24e9,
+        0x2c7c,  0x2c7d,  0xa69c,  0xa69d,  0xa770,  0xa770,  0xa7f8,  0xa7f9, 0xab5c, 0xab5f,
+        0x10780, 0x10780, 0x10783, 0x10785, 0x10787, 0x107b0, 0x107b2, 0x107ba
+    }; /* Other_Lowercase */
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
+    return k == UTF8PROC_CATEGORY_LT                       ? 't'
+           : k == UTF8PROC_CATEGORY_LU || IS_IN(upper, cp) ? 'u'
+           : k == UTF8PROC_CATEGORY_LL || IS_IN(lower, cp) ? 'l'
+                                                           : 0;
+}
+
+bool pytext_is_alnum(uint32_t cp)
+{
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
+           (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+}
+
+bool pytext_is_digit(uint32_t cp)
+{
+    static const uint32_t digits[] = {
+        0xb2,   0xb3,   0xb9,    0xb9,    0x1369,  0x1371,  0x19da,  0x19da,  0x2070,  0x2070,
+        0x2074, 0x2079, 0x2080,  0x2089,  0x2460,  0x2468,  0x2474,  0x247c,  0x2488,  0x2490,
+        0x24ea, 0x24ea, 0x24f5,  0x24fd,  0x24ff,  0x24ff,  0x2776,  0x277e,  0x2780,  0x2788,
+        0x278a, 0x2792, 0x10a40, 0x10a43, 0x10e60, 0x10e68, 0x11052, 0x1105a, 0x1f100, 0x1f10a
+    };
+    return IS_IN(digits, cp);
 }
 
 /* Unicode's Case_Ignorable: marks, modifiers, format characters and the word-internal points. */
@@ -102,10 +142,10 @@ bool pytext_ends_word(slice s, size_t at, size_t len)
     bool before = false, after = false;
     while (n > 0 && is_case_ignorable(cp = unicode_last(s.p, n, &step)))
         n -= step;
-    before = n > 0 && pytext_is_cased(cp);
+    before = n > 0 && pytext_case(cp);
     for (n = at + len; n < s.n && is_case_ignorable(cp = character(s, n, &step));)
         n += step;
-    after = n < s.n && pytext_is_cased(cp);
+    after = n < s.n && pytext_case(cp);
     return before && !after;
 }
 

@@ -27,7 +27,10 @@ slice pytext_strip(slice s);       /* str.strip() */
 /* The same at some sides; chars: which characters are taken off, NULL: white space. */
 enum { PYTEXT_LEFT = 1, PYTEXT_RIGHT = 2, PYTEXT_BOTH = 3 };
 slice pytext_strip_chars(slice s, int sides, const slice *chars);
-bool pytext_is_cased(uint32_t cp);
+/* 'u': upper case, 'l': lower case, 't': title case, 0: none, by Unicode's properties. */
+int pytext_case(uint32_t cp);
+bool pytext_is_alnum(uint32_t cp); /* str.isalnum() */
+bool pytext_is_digit(uint32_t cp); /* str.isdigit() of a character that is no decimal digit */
 /* Whether a cased character comes before the `len` bytes at `at` and none follows: a capital sigma
  * there has another lower case. */
 bool pytext_ends_word(slice s, size_t at, size_t len);

@@ -134,7 +134,7 @@ TEMPLATES = [
     "{% for x in range(3) %}{% for y in range(x) %}{{ x }}{{ y }}{{ loop.index }} {% endfor %}{% endfor %}", "{% for x in list | sort %}{{ x }}{% endfor %}{% for x in list | reverse %}{{ x }}{% endfor %}",
     "{% set it = list | map('string') %}{% for x in it %}{{ x }}{% endfor %}{% for x in it %}{{ x }}{% endfor %}", "{% set it = list | select('odd') %}{{ it | first }}{{ it | list }}",
     "{{ n if t }}{{ 'x' if no }}", "{% if not t %}{% elif t %}{% if t %}z{% endif %}{% endif %}", "{%if t%}x{%endif%}", "{%-if t-%} x {%-endif-%}", "{%  if\n t\n%}x{%\nendif %}",
-    "{{ s|replace('World','X')|upper|length }}", "{% set a = b = 1 %}", "{{ loop }}", "{{ loop is defined }}", "{% for x in [1] %}{{ loop is defined }}{% endfor %}",
+    "{{ s|replace('World','X')|upper|length }}", "{% set a = b = 1 %}", "{{ loop }}", "{% set y = (5)[1:] %}", "{% set it = n | map('upper') %}a{% if it %}b{% endif %}", "{% for x in n | map('upper') %}{% endfor %}", "{{ loop is defined }}", "{% for x in [1] %}{{ loop is defined }}{% endfor %}",
 ]
 
 
