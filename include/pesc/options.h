@@ -108,9 +108,12 @@
     X(BOOL, merge_lora, "false", YES_NO, 0, MODEL, "",                                             \
       "the model is not to be trained, and with compute_dtype bf16 a LoRA is added to the "        \
       "weights, which rounds them once more; with nf4 it is held in bf16 instead")                 \
-    ALSO(BOOL, merge_lora, "true", YES_NO, 0, MODEL, "generate chat perplexity eval routes bench serve", \
-      "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "     \
-      "them once more and saves its products; with nf4 it is held in bf16 instead")                \
+    ALSO(BOOL, merge_lora, "true", YES_NO, 0, MODEL, "generate chat bench serve",                  \
+         "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "  \
+         "them once more and saves its products; with nf4 it is held in bf16 instead")             \
+    ALSO(BOOL, merge_lora, "false", YES_NO, 0, MODEL, "perplexity eval routes",                    \
+         "with compute_dtype bf16: add a LoRA to the weights when they are loaded, which rounds "  \
+         "them once more, so that losses are no more those of training, and saves its products")   \
     X(BOOL, shard_base, "false", YES_NO, 0, MODEL, "",                                             \
       "the model is to be trained by the processes that its device has joined: each keeps a part " \
       "of every layer's matrices, and the model cannot be used otherwise")

@@ -229,20 +229,23 @@ lora_stack *bind_lora_stack(const transformer *w, const slot *s)
                                                : &x->lora_down;
 }
 
-static const weight *source_of(const model_shape *m, const bind_source *src, const slot *s,
+static const weight *source_of(const config *c, const bind_source *src, const slot *s,
                                weight *plain)
 {
     *plain = (weight){ .dt = src->stored };
-    return src->ws ? bind_find(&m->cfg, src->ws, s) : plain;
+    return src->ws ? bind_find(c, src->ws, s) : plain;
 }
 
-static dtype stack_dtype(const model_shape *m, const bind_source *src, slot s)
+dtype bind_dtype(const config *c, const bind_source *src, const slot *s)
 {
     weight plain;
-    dtype dt = holding_of(&src->how, &s, source_of(m, src, &s, &plain)).dt;
-    while (slot_next(&m->cfg, &s) && s.expert > 0)
+    slot at = *s;
+    dtype dt = holding_dtype(&src->how, s->rule, source_of(c, src, s, &plain));
+    if (s->expert >= 0)
+        at.expert = -1; /* from the first expert on */
+    while (s->expert >= 0 && slot_next(c, &at) && at.rule == s->rule && at.layer == s->layer)
         dt = holding_join(&src->how, dt,
-                          holding_of(&src->how, &s, source_of(m, src, &s, &plain)).dt);
+                          holding_dtype(&src->how, at.rule, source_of(c, src, &at, &plain)));
     return dt;
 }
 
@@ -267,15 +270,15 @@ static void layout_slot(model_shape *m, const bind_source *src, bind_memory *to,
     if (sharded)
         a = layer_arena(to, s->layer);
     weight plain;
-    const weight *w = source_of(m, src, s, &plain);
+    const weight *w = source_of(&m->cfg, src, s, &plain);
     held_as how = holding_of(&src->how, s, w);
     tensor *t = bind_field(&m->w, s);
     if (how.in_file && !sharded) {
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = how.dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
-        *t =
-            tensor_take3(a, stack_dtype(m, src, *s), m->cfg.moe.topk.n_experts, s->ne[0], s->ne[1]);
+        *t = tensor_take3(a, bind_dtype(&m->cfg, src, s), m->cfg.moe.topk.n_experts, s->ne[0],
+                          s->ne[1]);
     } else {
         *t = tensor_take(a, how.dt, s->nd, s->ne);
     }

@@ -64,6 +64,9 @@ typedef struct bind_memory {
  * bind_check passed. */
 void bind_layout(model_shape *m, const bind_source *src, bind_memory *to);
 
+/* The dtype in which the tensor of a slot is held; of an expert that of its stack. */
+dtype bind_dtype(const config *c, const bind_source *src, const slot *s);
+
 /* The LoRA of a matrix of the full experts of a layer; NULL: the slot is no such matrix. */
 lora_stack *bind_lora_stack(const transformer *w, const slot *s);
 

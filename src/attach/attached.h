@@ -2,9 +2,10 @@
 #ifndef PESC_ATTACH_ATTACHED_H
 #define PESC_ATTACH_ATTACHED_H
 
-#include <stdbool.h>
+#include "arch/holding.h"
 
 struct attached {
+    holding how;                    /* of the model's weights */
     struct patched *patch;          /* the expert patch that is applied (patched.h); NULL: none */
     char patch_hash[17];            /* of its contents; "": none */
     struct served_adapters *served; /* LoRAs and patches of single requests; NULL: none */

@@ -17,32 +17,16 @@
 
 /* ---- opening ---- */
 
-/* A device with memory of its own multiplies bf16 many times faster than f32. */
-static bool prefers_bf16(const device *dev)
-{
-    return dev->memory && dev->has_bf16;
-}
-
 /* How the options want weights to be held, and in which dtype the model computes. */
 static void read_options(holding *how, pesc_model *m, const pesc_load_options *opt)
 {
-    static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
-    device *dev = m->dev;
-    bool chosen = !opt->compute_dtype && prefers_bf16(dev);
+    bool chosen = !opt->compute_dtype && holding_prefers_bf16(m->dev);
     bool bf16 = chosen || (opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0);
-    bool stored = !opt->base_dtype || strcmp(opt->base_dtype, "stored") == 0;
-    *how = (holding){ .dev = dev,
-                      .base = stored ? DT_COUNT : DT_F32,
-                      .floats = !opt->base_dtype && chosen ? DT_BF16 : DT_F32,
-                      .quantised = !opt->base_dtype && dev->has_bf16 ? DT_BF16 : DT_F32,
-                      .blocks = !opt->base_dtype && dev->op->host_memory(dev) };
-    how->whole_experts = opt->whole_experts || (how->blocks && opt->patch);
-    for (size_t i = 0; !stored && i < sizeof known / sizeof *known; i++)
-        if (strcmp(dtype_name(known[i]), opt->base_dtype) == 0)
-            how->base = known[i];
+    holding_read(how, m->dev, opt);
+    how->work = bf16 ? DT_BF16 : DT_F32;
     how->lora_bf16 = opt->merge_lora && bf16 && how->base == DT_NF4;
     if (chosen)
-        log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", dev->name);
+        log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", m->dev->name);
     m->shape.act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
 }
@@ -90,6 +74,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     to.layer = (arena){ 0 };
     bind_layout(&m->shape, src, &to);
     TRY(load_weights(m, src));
+    m->attached->how = src->how;
     if (opt->patch)
         TRY(patched_apply(m, opt->patch));
     bool own = src->how.copy || !m->dev->op->host_memory(m->dev);
@@ -97,22 +82,20 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
     return merged && own ? fold_loras(m) : PESC_OK;
 }
 
-/* A run is held as it was trained, so that it computes what it computed then, except where the
- * options say otherwise. `as` owns the texts. */
-static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as)
+/* A run is opened as it was trained, so that it computes what it computed then, except where the
+ * options say otherwise. `as` owns the texts. *trained: see holding.trained. */
+static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as, bool *trained)
 {
+    bool compute = !opt->compute_dtype;
+    *trained = false;
     if (strcmp(d->top, d->root) == 0) /* no run */
         return PESC_OK;
+    bool base = !opt->base_dtype;
+    *trained = base || runmodel_is_patch(d->top);
     TRY(runbase_read_held(as, d->top));
-    bool base = !opt->base_dtype && as->base_dtype[0];
-    bool compute = !opt->compute_dtype && strcmp(as->compute_dtype, "bf16") == 0;
-    if (base) {
-        opt->base_dtype = as->base_dtype;
-        opt->double_quant = as->double_quant;
-        opt->whole_experts = as->whole_experts;
-    }
-    if (!opt->compute_dtype)
-        opt->compute_dtype = compute ? as->compute_dtype : "f32";
+    runbase_load(as, opt);
+    base = base && as->base_dtype[0];
+    compute = compute && strcmp(as->compute_dtype, "bf16") == 0;
     if (base || compute)
         log_notice("%s: is opened as it was trained, with%s%s%s%s; --base-dtype and "
                    "--compute-dtype change it",
@@ -140,8 +123,10 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     const char *lora_dir = opt->lora;
     if (!replacing || !opt->lora)
         TRY(hfdir_lora(d, opt->lora, &lora_dir));
-    TRY(use_run(opt, d, &as));
+    bool trained;
+    TRY(use_run(opt, d, &as, &trained));
     read_options(&src.how, m, opt);
+    src.how.trained = trained;
     TRY(config_read(&m->shape.cfg,
                     &(config_source){ d->config, d->generation, d->config_file, d->ws }));
     bind_settle_head(&m->shape.cfg, d->ws, d->config_file);

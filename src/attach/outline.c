@@ -33,15 +33,6 @@ void outline_close(outline *s)
     hfdir_close(s->dir);
 }
 
-static dtype dtype_of(const char *name)
-{
-    static const dtype known[] = { DT_BF16, DT_NF4 };
-    for (size_t i = 0; name && i < 2; i++)
-        if (strcmp(name, dtype_name(known[i])) == 0)
-            return known[i];
-    return DT_F32;
-}
-
 static void count_bytes(outline *s, const bind_source *src, int64_t processes)
 {
     bind_memory to = { .layers = s->layers };
@@ -60,20 +51,17 @@ pesc_status outline_bind(outline *s, const pesc_load_options *o, int64_t process
 {
     model_shape *m = &s->shape;
     const hfdir *d = s->dir;
-    m->act_dt = dtype_of(o->compute_dtype);
+    m->act_dt = strcmp(o->compute_dtype, "bf16") == 0 ? DT_BF16 : DT_F32;
     const char *lora_dir = NULL;
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
         TRY(peft_open(&s->lora, lora_dir));
-    bool stored = strcmp(o->base_dtype, "stored") == 0;
-    bind_source src = { .how = { .dev = s->dev,
-                                 .base = stored ? DT_COUNT : dtype_of(o->base_dtype),
-                                 .whole_experts = o->whole_experts,
-                                 .copy = !d->ws },
-                        .ws = d->ws,
+    bind_source src = { .ws = d->ws,
                         .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
                         .lora = s->lora,
                         .path = d->path };
+    holding_read(&src.how, s->dev, o);
+    src.how.copy = !d->ws;
     TRY(bind_loras(m, &src));
     if (o->shard_base && processes > 1 &&
         !(s->layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *s->layers)))

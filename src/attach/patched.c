@@ -90,6 +90,13 @@ void patched_close(pesc_model *m)
     m->attached->patch_hash[0] = '\0';
 }
 
+/* An expert in the dtype of its stack, all else as in the run that trained it. */
+static dtype held_in(pesc_model *m, const slot *s, const weight *trained)
+{
+    return s->expert >= 0 ? bind_field(&m->shape.w, s)->dt
+                          : holding_of_trained(&m->attached->how, s->rule, trained);
+}
+
 /* Run twice, like every layout: `rows` are there the second time. */
 static size_t lay_out(struct patched *w, pesc_model *m, arena *a)
 {
@@ -100,10 +107,11 @@ static size_t lay_out(struct patched *w, pesc_model *m, arena *a)
         const weight *base = bind_find(&m->shape.cfg, m->dir->ws, &s);
         row r = { .base = base, .patch = bind_find(&m->shape.cfg, w->p->ws, &s) };
         r.to = bind_tensor(&m->shape.w, &s);
-        if (r.to.data == (const void *)base->data) {
+        dtype dt = held_in(m, &s, r.patch);
+        if (r.to.data == (const void *)base->data || dt != r.to.dt) {
             r.field = bind_field(&m->shape.w, &s);
             r.before = r.to;
-            r.to = tensor_take(a, quants_is(r.to.dt) ? DT_F32 : r.to.dt, r.to.nd, r.to.ne);
+            r.to = tensor_take(a, dt, r.to.nd, r.to.ne);
         }
         if (w->rows)
             w->rows[n] = r;

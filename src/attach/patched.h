@@ -1,8 +1,9 @@
 /* patched: an expert patch that is applied to an open model, and removed again.
  *
  * The patch's tensors are written over the model's own memory, converted or quantised as loading
- * does it. Taking it out loads the same tensors from the base's files again, which is the way they
- * came in: so the model is bit for bit what it was, and no copy is kept. Tensors that are used
+ * does it; a module without experts that the patch holds in another dtype gets memory of its own
+ * meanwhile. Taking it out loads the same tensors from the base's files again, which is the way
+ * they came in: so the model is bit for bit what it was, and no copy is kept. Tensors that are used
  * where they lie in a mapped file cannot be overwritten; they point elsewhere meanwhile. */
 #ifndef PESC_ATTACH_PATCHED_H
 #define PESC_ATTACH_PATCHED_H

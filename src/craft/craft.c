@@ -56,10 +56,10 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adap
     TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
     p->plan.seed = (uint64_t)o->seed;
     TRY(target_write(p, o->tokenizer));
-    /* a weighted sum of equal experts is the FFN's output up to rounding */
-    return target_compare(
-        p,
-        &(target_check){ .wanted = o->check, .rounding = adapters ? ROUNDING_NONE : ROUNDING_F32 });
+    verify_rounding rounding = target_rounding(p);
+    if (!adapters && rounding == ROUNDING_NONE)
+        rounding = ROUNDING_F32; /* a weighted sum of equal experts is the FFN's output up to it */
+    return target_compare(p, &(target_check){ .wanted = o->check, .rounding = rounding });
 }
 
 pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_dir,

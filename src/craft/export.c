@@ -61,7 +61,7 @@ static pesc_status export_model(target_model *p, const pesc_export_options *o,
     if (s == PESC_OK)
         s = target_compare(p, &(target_check){ .wanted = o->check,
                                                .lora_dir = lora_dir,
-                                               .rounding = merge_rounding(p) });
+                                               .rounding = target_rounding(p) });
     peft_close(adapter);
     return s;
 }
@@ -184,9 +184,7 @@ static pesc_status compare_loras(target_model *p, const char *lora_dir, dtype dt
     v.from_opt.lora = lora_dir;
     if (c->n > 1) {
         TRY(runbase_read_held(&held, c->dirs[0]));
-        v.made_opt.base_dtype = held.base_dtype[0] ? held.base_dtype : "stored";
-        v.made_opt.double_quant = held.double_quant;
-        v.made_opt.whole_experts = held.whole_experts;
+        runbase_load(&held, &v.made_opt);
     }
     v.made_opt.lora = p->dir;
     return verify_logits(&v, &p->check);

@@ -238,6 +238,9 @@ static pesc_status check_facts(job *j)
     if (s == PESC_OK)
         s = configjson_read(h->config, j->file, &p->from, &p->cfg, &differs);
     hfdir_close(h);
+    for (int32_t i = 0; s == PESC_OK && i < p->cfg.n_layers; i++)
+        if (config_layer_sparse(&p->cfg, i) != config_layer_sparse(&p->from.cfg, i))
+            differs = "layers without experts";
     if (s == PESC_OK && differs)
         s = fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for its %s",
                  p->from.path, gguf_arch_name(j->arch), differs);
@@ -248,22 +251,18 @@ static pesc_status compare(job *j, const char *lora_dir)
 {
     target_model *p = j->p;
     bool exact = j->dt == DT_F32 || j->dt == DT_BF16;
+    p->plan.dt = j->dt;
     verify_pair v = { .dev = p->dev,
                       .made_from = p->from.path,
                       .made = j->file,
                       .written = p->place,
-                      .rounding = !exact            ? ROUNDING_BLOCKS
-                                  : !lora_dir       ? ROUNDING_NONE
-                                  : j->dt == DT_F32 ? ROUNDING_F32
-                                                    : ROUNDING_16,
-                      .from_opt = pesc_load_defaults(),
+                      .rounding = exact ? target_rounding(p) : ROUNDING_BLOCKS,
+                      .from_opt = p->load,
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.base = p->from.base;
     v.from_opt.lora = lora_dir;
-    v.from_opt.double_quant = p->plan.double_quant;
-    v.from_opt.whole_experts = p->plan.whole_experts;
-    v.from_opt.base_dtype = p->plan.nf4 ? "nf4" : j->dt == DT_BF16 ? "bf16" : "f32";
     v.made_opt.base_dtype = j->dt == DT_BF16 ? "bf16" : "f32";
+    if (!p->plan.held)
+        v.from_opt.base_dtype = v.made_opt.base_dtype;
     return verify_logits(&v, &p->check);
 }
 

@@ -10,40 +10,17 @@
 
 #include <string.h>
 
-/* What the LoRA is added to: what the options say, or the weights it was trained on, which the
- * run.yaml beside an adapter of pesc's tells. */
-static pesc_status choose_base(tensor_plan *plan, const pesc_export_options *o,
-                               const char *lora_dir)
-{
-    runbase_held run;
-    TRY(runbase_read_held(&run, lora_dir));
-    plan->whole_experts = run.whole_experts;
-    plan->nf4 = strcmp(o->merge_base ? o->merge_base : "", "nf4-dequant") == 0;
-    plan->double_quant = o->double_quant;
-    if (!o->merge_base && strcmp(run.base_dtype, "nf4") == 0) {
-        plan->nf4 = true;
-        plan->double_quant = run.double_quant;
-    }
-    return PESC_OK;
-}
-
 pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter)
 {
     TRY(peft_open(adapter, lora_dir));
     p->plan.lora = *adapter;
-    return choose_base(&p->plan, o, lora_dir);
-}
-
-/* Where dtypes stay as stored, one tensor of 16 bits decides: a run's own tensors, in f32, may be
- * most of its bytes. */
-verify_rounding merge_rounding(const target_model *p)
-{
-    const weights *ws = p->from.dir->ws;
-    bool f32 = p->plan.dt == DT_F32 || p->plan.dt == DT_COUNT;
-    for (size_t i = 0; f32 && p->plan.dt == DT_COUNT && i < weights_count(ws); i++)
-        f32 = weights_at(ws, i)->dt == DT_F32;
-    return !p->plan.lora ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
+    bool nf4 = o->merge_base && strcmp(o->merge_base, "nf4-dequant") == 0;
+    if (o->merge_base && !nf4) { /* what the files hold */
+        p->plan.held = NULL;
+        return PESC_OK;
+    }
+    return target_hold(p, lora_dir, nf4, o->double_quant);
 }
 
 static pesc_status merge(target_model *p, const pesc_export_options *o, peft **adapter)
@@ -59,9 +36,9 @@ static pesc_status merge(target_model *p, const pesc_export_options *o, peft **a
     TRY(p->from.cfg.moe.kind == EXPERT_ADAPTER ? camelidae_configure(p, NULL, false)
                                                : target_same_family(p));
     TRY(target_write(p, o->tokenizer));
-    return target_compare(
-        p,
-        &(target_check){ .wanted = o->check, .lora_dir = lora_dir, .rounding = merge_rounding(p) });
+    return target_compare(p, &(target_check){ .wanted = o->check,
+                                              .lora_dir = lora_dir,
+                                              .rounding = target_rounding(p) });
 }
 
 pesc_status pesc_merge(pesc_device *dev, const char *model, const char *out_dir,

@@ -11,8 +11,4 @@
 pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter);
 
-/* What writing the target may do to the logits: nothing, or with a LoRA folded in rounding to the
- * coarsest dtype that was written. */
-verify_rounding merge_rounding(const target_model *p);
-
 #endif

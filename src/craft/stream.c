@@ -74,6 +74,16 @@ static void make_piece(void *ctx, int64_t piece, int worker)
                 : (2 * rng_uniform(j->row->key, (uint64_t)(j->first + at + i)) - 1) * j->row->bound;
 }
 
+static void round_piece(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const piece_job *j = ctx;
+    int64_t at, n;
+    piece_range(j, piece, &at, &n);
+    for (float *x = j->st->f32 + at, *end = x + n; x < end; x++)
+        *x = bf16_to_f32(bf16_from_f32(*x));
+}
+
 static void encode_piece(void *ctx, int64_t piece, int worker)
 {
     (void)worker;
@@ -126,7 +136,7 @@ static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t
 static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
-           !r->nf4 && !r->lora && !r->permute_heads;
+           r->through == DT_F32 && !r->lora && !r->permute_heads;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
@@ -174,7 +184,7 @@ static pesc_status prepare(streamer *st, const stream_row *r, int64_t unit, int6
     }
     if (r->permute_heads && !(st->head = mem_alloc((size_t)unit, sizeof *st->head)))
         return fail_nomem("writing a model", (size_t)unit * sizeof *st->head);
-    if (r->nf4)
+    if (r->through == DT_NF4)
         TRY(quantise(st, r));
     if (!r->lora)
         return PESC_OK;
@@ -185,12 +195,14 @@ static pesc_status prepare(streamer *st, const stream_row *r, int64_t unit, int6
 static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int64_t cols)
 {
     const stream_row *r = j->row;
-    if (r->nf4)
+    if (r->through == DT_NF4)
         nf4_dequantize(st->f32, st->nf4, total, j->first, j->n);
     else if (r->kind == STREAM_STORED)
         TRY(weights_read_f32(r->stored, j->first, j->n, st->f32));
     else
         by_pieces(j, make_piece);
+    if (r->through == DT_BF16)
+        by_pieces(j, round_piece);
     return r->lora ? fold(st, r->lora, j->first / cols, j->n / cols) : PESC_OK;
 }
 

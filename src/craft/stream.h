@@ -14,9 +14,10 @@ typedef struct stream_row {
     const weight *stored;
     rng_key key; /* uniform: (2 u - 1) * bound, u the key's numbers */
     float bound;
-    bool nf4, double_quant; /* stored numbers are rounded through NF4 */
-    const peft_lora *lora;  /* then scale B A is added; NULL: none */
-    int32_t permute_heads;  /* > 0: rows are written in GGUF's interleaved-RoPE order */
+    dtype through;         /* nf4 or bf16: stored numbers are rounded so first; f32: not */
+    bool double_quant;     /* with nf4 */
+    const peft_lora *lora; /* then scale B A is added; NULL: none */
+    int32_t permute_heads; /* > 0: rows are written in GGUF's interleaved-RoPE order */
 } stream_row;
 
 typedef struct stream_plan {

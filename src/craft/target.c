@@ -10,6 +10,11 @@
 
 #include <stdio.h>
 
+static bool is_run(const target_model *p)
+{
+    return p->from.chain.n > 1;
+}
+
 pesc_status target_open(target_model *p, runmodel_where model, const char *place,
                         const char *dtype_text)
 {
@@ -21,7 +26,48 @@ pesc_status target_open(target_model *p, runmodel_where model, const char *place
         return fail_nomem(place, 0);
     TRY(source_model_open(&p->from, model));
     p->plan = (tensor_plan){ .from = &p->from, .target = &p->cfg, .dir = p->dir, .place = place };
+    p->load = pesc_load_defaults();
+    p->load.base = model.base;
+    if (is_run(p))
+        TRY(target_hold(p, p->from.chain.dirs[0], false, true));
     return tensor_plan_dtype(&p->from, dtype_text, &p->plan.dt);
+}
+
+pesc_status target_hold(target_model *p, const char *dir, bool nf4, bool double_quant)
+{
+    runbase_held run;
+    TRY(runbase_read_held(&run, dir));
+    bool as_trained = is_run(p) && !nf4;
+    if (!run.found && !nf4)
+        return PESC_OK;
+    pesc_load_options o = p->load;
+    o.base_dtype = nf4 ? "nf4" : NULL;
+    o.double_quant = double_quant;
+    o.whole_experts = run.whole_experts;
+    runbase_load(&run, &o);
+    p->held = (bind_source){ .ws = p->from.dir->ws, .path = p->from.path };
+    holding_read(&p->held.how, NULL, &o);
+    p->held.how.trained = as_trained;
+    p->plan.held = &p->held;
+    p->plan.double_quant = o.double_quant;
+    if (!as_trained) /* else its run.yaml says it */
+        p->load = o;
+    return PESC_OK;
+}
+
+/* Where dtypes stay as stored, one tensor of 16 bits decides: a run's own tensors, in f32, may be
+ * most of its bytes. */
+verify_rounding target_rounding(const target_model *p)
+{
+    const weights *ws = p->from.dir->ws;
+    bool f32 = p->plan.dt == DT_F32 || p->plan.dt == DT_COUNT, f16 = false;
+    for (size_t i = 0; f32 && p->plan.dt == DT_COUNT && i < weights_count(ws); i++) {
+        f32 = weights_at(ws, i)->dt == DT_F32;
+        f16 = f16 || weights_at(ws, i)->dt == DT_F16;
+    }
+    bool rounded = p->held.how.base == DT_COUNT || p->held.how.base == DT_BF16;
+    bool exact = !p->plan.held || f32 || (p->plan.dt == DT_COUNT && rounded && !f16);
+    return !p->plan.lora && exact ? ROUNDING_NONE : f32 ? ROUNDING_F32 : ROUNDING_16;
 }
 
 void target_close(target_model *p)
@@ -102,14 +148,10 @@ pesc_status target_compare(target_model *p, const target_check *c)
                       .made = p->dir,
                       .written = p->place,
                       .rounding = c->rounding,
-                      .from_opt = pesc_load_defaults(),
+                      .from_opt = p->load,
                       .made_opt = pesc_load_defaults() };
-    v.from_opt.base = p->from.base;
     v.from_opt.lora = c->lora_dir;
-    v.from_opt.double_quant = p->plan.double_quant;
-    v.from_opt.whole_experts = p->plan.whole_experts;
-    v.from_opt.base_dtype = p->plan.nf4              ? "nf4"
-                            : p->plan.dt != DT_COUNT ? dtype_name(p->plan.dt)
-                                                     : "stored";
+    if (!p->plan.held)
+        v.from_opt.base_dtype = p->plan.dt != DT_COUNT ? dtype_name(p->plan.dt) : "stored";
     return verify_logits(&v, &p->check);
 }

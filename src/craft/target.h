@@ -16,6 +16,8 @@ typedef struct target_model {
     json_t *json;      /* what will stand in it */
     config cfg;
     tensor_plan plan;
+    pesc_load_options load; /* how the source is opened to compare with it, */
+    bind_source held;       /* and how its weights are held then, where it is a run's model */
     device *dev;            /* that compares; borrowed */
     pesc_logit_check check; /* the comparison */
     pesc_status (*write_more)(
@@ -27,6 +29,14 @@ typedef struct target_model {
 pesc_status target_open(target_model *p, runmodel_where model, const char *place,
                         const char *dtype_text);
 void target_close(target_model *p);
+
+/* What is made is made of the weights as the run that left a checkpoint held them, or held those
+ * under the LoRA in it; nothing changes where `dir` was not left by a run. nf4: the weights of its
+ * base are held in NF4, whatever the run did. */
+pesc_status target_hold(target_model *p, const char *dir, bool nf4, bool double_quant);
+
+/* What writing may do to the logits: nothing, or rounding to the coarsest dtype that is written. */
+verify_rounding target_rounding(const target_model *p);
 
 /* s: how all went. What is complete takes its place, also where it is only the comparison that
  * failed. */

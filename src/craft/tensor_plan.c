@@ -66,13 +66,16 @@ static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
     ASSERT(row->kind != STREAM_STORED || row->stored);
 }
 
-/* Norms, biases and routers keep their dtype: all of pesc reads them as f32. */
-static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row *row)
+/* Norms, biases and routers keep their dtype: all of pesc reads them as f32. A stack of which some
+ * experts were trained is written in bf16 where the others are stored so. */
+static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row *row,
+                           const tensor_list *list)
 {
     if (r->dt != DT_COUNT && !(s->rule->flags & RULE_F32))
         return r->dt;
     dtype dt = row->stored ? row->stored->dt : r->dt != DT_COUNT ? r->dt : r->from->usual;
-    return stream_plain(dt) ? dt : DT_F32;
+    dt = stream_plain(dt) ? dt : DT_F32;
+    return dt == DT_F32 && r->held && s->expert >= 0 ? list->stored : dt;
 }
 
 /* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
@@ -110,6 +113,19 @@ static void write_name(const tensor_plan *r, const slot *s, char *out)
 
 /* ---- the list of tensors ---- */
 
+/* What the source holds a stored tensor in, where that rounds it. */
+static dtype rounded_through(const tensor_plan *r, const slot *s, const stream_row *row,
+                             tensor_list *list)
+{
+    const bind_source stored = { .how = { .base = DT_COUNT }, .ws = r->held->ws };
+    if (s->expert <= 0) {
+        list->held = bind_dtype(&r->from->cfg, r->held, s);
+        list->stored = bind_dtype(&r->from->cfg, &stored, s);
+    }
+    bool rounds = list->held == DT_NF4 || list->held == DT_BF16;
+    return rounds && list->held != row->stored->dt ? list->held : DT_F32;
+}
+
 static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot *s)
 {
     stream_row *row = &list->rows[list->n];
@@ -121,15 +137,14 @@ static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot 
     if (row->lora)
         TRY(check_fit(r->lora->dir, row->lora, s));
     list->n_folded += row->lora != NULL;
-    bool whole = r->whole_experts && s->rule->flags & RULE_EXPERT;
-    row->nf4 =
-        r->nf4 && s->rule->flags & RULE_QUANT && !whole && row->stored && row->stored->dt != DT_NF4;
+    if (r->held && row->stored)
+        row->through = rounded_through(r, s, row, list);
     row->double_quant = r->double_quant;
 
     safetensors_spec *spec = &list->specs[list->n];
     write_name(r, s, list->names[list->n]);
     *spec = (safetensors_spec){ .name = list->names[list->n],
-                                .dt = written_dtype(r, s, row),
+                                .dt = written_dtype(r, s, row, list),
                                 .nd = s->nd };
     memcpy(spec->ne, s->ne, (size_t)s->nd * sizeof *s->ne);
     const weight *over = r->over ? bind_find(r->target, r->over, s) : NULL;

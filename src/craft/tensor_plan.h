@@ -10,22 +10,22 @@
 #ifndef PESC_CRAFT_TENSOR_PLAN_H
 #define PESC_CRAFT_TENSOR_PLAN_H
 
+#include "arch/bind.h"
 #include "craft/source_model.h"
 #include "craft/stream.h"
 
 typedef struct tensor_plan {
     const source_model *from;
-    const config *target; /* whose tensors are written */
-    const char *dir;      /* that is written, */
-    const char *place;    /* and what it will be called, for messages */
-    dtype dt;             /* of all but norms, biases and routers; DT_COUNT: as stored */
-    uint64_t seed;        /* of what is made */
-    const peft *lora;     /* folded in, each of its matrices into its linear; NULL: none */
-    const weights *over;  /* tensors in the place of the source's, in its dtypes; NULL: none */
-    bool nf4;             /* what a base in NF4 quantises is rounded through it first */
-    bool double_quant;    /* with nf4 */
-    bool whole_experts;   /* with nf4, but experts are not */
-    bool bare_experts;    /* sparsetral's names: experts.3, not experts.expert_3 */
+    const config *target;    /* whose tensors are written */
+    const char *dir;         /* that is written, */
+    const char *place;       /* and what it will be called, for messages */
+    dtype dt;                /* of all but norms, biases and routers; DT_COUNT: as stored */
+    uint64_t seed;           /* of what is made */
+    const peft *lora;        /* folded in, each of its matrices into its linear; NULL: none */
+    const weights *over;     /* tensors in the place of the source's, in its dtypes; NULL: none */
+    const bind_source *held; /* stored numbers are rounded first as they are held so; NULL: not */
+    bool double_quant;       /* with that in nf4 */
+    bool bare_experts;       /* sparsetral's names: experts.3, not experts.expert_3 */
 } tensor_plan;
 
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does
@@ -39,7 +39,8 @@ typedef struct tensor_list {
     char (*names)[128];
     size_t n;
     uint64_t bytes;
-    size_t n_folded; /* LoRAs that found their linear */
+    size_t n_folded;    /* LoRAs that found their linear */
+    dtype held, stored; /* while it is made: of the stack of experts at hand */
 } tensor_list;
 pesc_status tensor_plan_list(tensor_list *out,
                              const tensor_plan *r); /* to be freed also when it failed */

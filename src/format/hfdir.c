@@ -269,7 +269,7 @@ static pesc_status open_any(hfdir *h, unsigned flags)
 
 /* ---- what is laid over it ---- */
 
-pesc_status hfdir_lay_over(hfdir *h, const char *file)
+pesc_status hfdir_lay_over(hfdir *h, const char *file, bool patch)
 {
     static const char embed[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
     weights *over = NULL;
@@ -278,8 +278,16 @@ pesc_status hfdir_lay_over(hfdir *h, const char *file)
     pesc_status s = drop ? weights_new(&over) : fail_nomem(file, n);
     if (s == PESC_OK)
         s = safetensors_read(over, file);
-    bool tied = s == PESC_OK && json_is_true(json_object_get(h->config, "tie_word_embeddings")) &&
+    size_t n_over = s == PESC_OK ? weights_count(over) : 0;
+    bool tied = n_over && json_is_true(json_object_get(h->config, "tie_word_embeddings")) &&
                 weights_find(over, embed) && !weights_find(over, head);
+    for (size_t i = 0; i < n_over; i++) {
+        weight *w = weights_edit(over, i);
+        const weight *below = weights_find(h->ws, w->name);
+        w->trained = true;
+        w->patched = patch && below;
+        w->before = !below ? w->dt : below->patched ? below->before : below->dt;
+    }
     for (size_t i = 0; s == PESC_OK && i < n; i++) {
         const char *name = weights_at(h->ws, i)->name;
         drop[i] = weights_find(over, name) || (tied && strcmp(name, head) == 0);
@@ -288,9 +296,22 @@ pesc_status hfdir_lay_over(hfdir *h, const char *file)
         weights_drop(h->ws, drop);
         s = safetensors_read(h->ws, file);
     }
+    for (size_t i = 0; s == PESC_OK && i < n_over; i++) {
+        const weight *from = weights_at(over, i), *to = weights_find(h->ws, from->name);
+        weight *w = weights_edit(h->ws, (size_t)(to - weights_at(h->ws, 0)));
+        w->trained = from->trained;
+        w->patched = from->patched;
+        w->before = from->before;
+    }
     weights_close(over);
     mem_free(drop);
     return s;
+}
+
+void hfdir_forget_trained(hfdir *h)
+{
+    for (size_t i = 0; i < weights_count(h->ws); i++)
+        weights_edit(h->ws, i)->trained = false;
 }
 
 pesc_status hfdir_add_keys(hfdir *h, const char *file)

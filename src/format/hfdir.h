@@ -43,9 +43,12 @@ pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path);
 
 /* ---- what a run lays over its base ---- */
 
-/* Tensors of the file take the place of those of the same name. A tied head that was stored beside
- * the embeddings goes with them. */
-pesc_status hfdir_lay_over(hfdir *h, const char *file);
+/* Tensors of the file take the place of those of the same name, and are marked as trained; with
+ * `patch` they note what they replace. A tied head that was stored beside the embeddings goes with
+ * them. */
+pesc_status hfdir_lay_over(hfdir *h, const char *file, bool patch);
+/* What was trained so far counts as stored. */
+void hfdir_forget_trained(hfdir *h);
 /* The keys of a JSON object are added to the configuration. */
 pesc_status hfdir_add_keys(hfdir *h, const char *file);
 /* The LoRA in `dir` takes the place of the model's own. */

@@ -45,6 +45,9 @@ typedef struct weight {
      * no reader takes `data` for the numbers. */
     pesc_status (*read)(const struct weight *w, int64_t first, int64_t n, float *out);
     const void *parts; /* for read; owned by the table */
+    bool trained;      /* by the run that is opened: see holding.h */
+    bool patched;      /* it took the place of one that was stored in `before` */
+    dtype before;
 } weight;
 
 typedef struct weights weights;

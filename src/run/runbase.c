@@ -219,8 +219,29 @@ static void read_held(runbase_held *out, const char *yaml)
     options_value(train, yaml, "compute_dtype", out->compute_dtype, sizeof out->compute_dtype);
     options_value(train, yaml, "double_quant", double_quant, sizeof double_quant);
     options_value(train, yaml, "method", method, sizeof method);
+    out->found = true;
     out->double_quant = strcmp(double_quant, "false") != 0;
-    out->whole_experts = strcmp(method, "upcycle") == 0 || strcmp(method, "esft") == 0;
+    out->whole_experts = runbase_trains_experts(method);
+}
+
+bool runbase_trains_experts(const char *method)
+{
+    return strcmp(method, "upcycle") == 0 || strcmp(method, "esft") == 0;
+}
+
+void runbase_load(const runbase_held *h, pesc_load_options *out)
+{
+    static const char *const known[] = { "f32", "bf16", "nf4" };
+    if (!out->base_dtype) {
+        out->base_dtype = "stored";
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strcmp(h->base_dtype, known[i]) == 0)
+                out->base_dtype = known[i];
+        out->double_quant = h->double_quant;
+        out->whole_experts = h->whole_experts;
+    }
+    if (!out->compute_dtype)
+        out->compute_dtype = strcmp(h->compute_dtype, "bf16") == 0 ? "bf16" : "f32";
 }
 
 pesc_status runbase_read_held(runbase_held *out, const char *checkpoint)

@@ -42,11 +42,19 @@ pesc_status runbase_relative(char **out, const char *from, const char *to);
 
 /* How the run that left a checkpoint held its model, from the run.yaml in it. */
 typedef struct runbase_held {
+    bool found;            /* there is one */
     char base_dtype[8];    /* "" as stored */
     char compute_dtype[8]; /* "": f32 */
     bool double_quant;
     bool whole_experts; /* with nf4: experts train, so they were held as stored */
 } runbase_held;
 pesc_status runbase_read_held(runbase_held *out, const char *checkpoint);
+
+/* The options under which it is held so, in the place of those that are absent. A trainer opens its
+ * model with them too. */
+void runbase_load(const runbase_held *h, pesc_load_options *out);
+
+/* Whether a method trains full experts, so that they are not held in nf4. */
+bool runbase_trains_experts(const char *method);
 
 #endif

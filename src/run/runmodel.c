@@ -22,6 +22,14 @@ static pesc_status check_base(const hfdir *h, const runstate_chain *c, size_t i)
     return runbase_check(&c->about[i].identity, &now, c->dirs[i], c->dirs[i + 1]);
 }
 
+bool runmodel_is_patch(const char *checkpoint)
+{
+    char *path = io_join(checkpoint, EXPERTCFG_FILE);
+    bool is = path && io_kind_of(path) == IO_FILE;
+    mem_free(path);
+    return is;
+}
+
 /* What a checkpoint holds is laid over the model that is open. */
 static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
 {
@@ -34,7 +42,7 @@ static pesc_status apply_checkpoint(hfdir *h, const char *dir, unsigned flags)
     if (s == PESC_OK)
         s = io_find(&adapter, dir, RUNSTATE_ADAPTER_CONFIG);
     if (s == PESC_OK && trained && !(flags & HFDIR_NO_WEIGHTS))
-        s = hfdir_lay_over(h, trained);
+        s = hfdir_lay_over(h, trained, runmodel_is_patch(dir));
     if (s == PESC_OK && adapter) /* the outer run went on with the inner one's LoRA */
         s = hfdir_set_lora(h, dir);
     mem_free(keys);
@@ -50,6 +58,9 @@ static pesc_status open_chain(hfdir **out, const runstate_chain *c, unsigned fla
         return runbase_missing(c->dirs[last - 1], c->dirs[last]);
     TRY(hfdir_open(out, c->dirs[last], flags));
     for (size_t i = last; i-- > 0;) {
+        bool inner = i + 1 < last && runmodel_is_patch(c->dirs[i + 1]);
+        if (!(flags & HFDIR_NO_WEIGHTS) && !inner)
+            hfdir_forget_trained(*out); /* as its trainer, which asked for a dtype of its base */
         if (!(flags & HFDIR_NO_WEIGHTS))
             TRY(check_base(*out, c, i));
         TRY(apply_checkpoint(*out, c->dirs[i], flags));

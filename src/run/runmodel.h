@@ -24,6 +24,10 @@ pesc_status runmodel_open(hfdir **out, runstate_chain *chain, runmodel_where whe
 pesc_status runmodel_tokenizer(pesc_tokenizer **out, runmodel_where where);
 pesc_status runmodel_chain_tokenizer(pesc_tokenizer **out, const runstate_chain *c);
 
+/* Whether a checkpoint is an expert patch too. What it trained is then no part of its base,
+ * whatever dtype is asked for that: so the run is the base with the patch in it. */
+bool runmodel_is_patch(const char *checkpoint);
+
 /* An expert patch: a directory that holds one, a checkpoint of method esft, or a run of it. */
 pesc_status runmodel_patch(patch **out, const char *path);
 

@@ -3,7 +3,9 @@
 #include "base/args.h"
 #include "base/json.h"
 #include "base/options.h"
+#include "run/runbase.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- presets ---- */
@@ -74,7 +76,7 @@ static void resolve(pesc_train_options *o)
 /* Methods that change matrices of the base. */
 static bool trains_base(const pesc_train_options *o)
 {
-    return strcmp(o->method, "full") == 0 || settings_train_experts(o);
+    return strcmp(o->method, "full") == 0 || runbase_trains_experts(o->method);
 }
 
 pesc_status settings_take(pesc_train_options *out, const pesc_train_options *given)
@@ -110,18 +112,15 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
     return PESC_OK;
 }
 
-bool settings_train_experts(const pesc_train_options *o)
-{
-    return strcmp(o->method, "upcycle") == 0 || strcmp(o->method, "esft") == 0;
-}
-
 void settings_load(const pesc_train_options *o, pesc_load_options *out)
 {
-    /* where nothing is given, not as a base that is a run was trained */
-    out->base_dtype = o->base_dtype && *o->base_dtype ? o->base_dtype : "stored";
-    out->compute_dtype = o->compute_dtype ? o->compute_dtype : "f32";
-    out->double_quant = o->double_quant;
-    out->whole_experts = settings_train_experts(o);
+    runbase_held held = { .double_quant = o->double_quant,
+                          .whole_experts = runbase_trains_experts(o->method) };
+    snprintf(held.base_dtype, sizeof held.base_dtype, "%s", o->base_dtype ? o->base_dtype : "");
+    snprintf(held.compute_dtype, sizeof held.compute_dtype, "%s",
+             o->compute_dtype ? o->compute_dtype : "");
+    out->base_dtype = out->compute_dtype = NULL;
+    runbase_load(&held, out);
     out->lora = o->lora;
     out->base = o->base;
     out->shard_base = strcmp(o->shard, "base") == 0;

@@ -10,9 +10,6 @@
  * in (qlora: base_dtype nf4). PESC_USAGE also where options contradict each other. */
 pesc_status settings_take(pesc_train_options *out, const pesc_train_options *given);
 
-/* Whether full experts train, so that they must not be held in nf4. */
-bool settings_train_experts(const pesc_train_options *o);
-
 /* How a model is opened to train it, or laid out for a plan. */
 void settings_load(const pesc_train_options *o, pesc_load_options *out);
 

@@ -192,3 +192,12 @@ EOF
     HF_HUB_CACHE=$BATS_TEST_TMPDIR/hub pesc info acme/other
     fails 3 "acme/other: is neither a directory here nor a model in the cache $BATS_TEST_TMPDIR/hub; to download it: hf download acme/other"
 }
+
+@test "export: GGUF refuses a mixture with layers without experts, which other programs do not know" {
+    pesc craft "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/sparse" --kind upcycle --experts 2 --layers 1 -q
+    [ "$status" = 0 ]
+    pesc export --to gguf "$BATS_TEST_TMPDIR/sparse" -o "$BATS_TEST_TMPDIR/m.gguf"
+    [ "$status" = 3 ]
+    [[ $stderr = *"has no place for its layers without experts"* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/m.gguf" ]
+}

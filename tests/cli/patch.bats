@@ -227,6 +227,21 @@ PY
     logits "$BATS_TEST_TMPDIR/run" "$BATS_TEST_TMPDIR/b.npy"
     cmp "$BATS_TEST_TMPDIR/a.npy" "$BATS_TEST_TMPDIR/b.npy"
 }
+@test "esft apply: on a base in bf16 is judged by what bf16 can hold" {
+    pesc export "$GOLDEN/olmoe" --to hf -o "$BATS_TEST_TMPDIR/bf16" --dtype bf16 -q
+    [ "$status" = 0 ]
+    for more in false true; do
+        echo '{"experts": {"0": [1], "1": [1]}, "shared_experts": false, "non_expert_modules": '$more'}' > "$BATS_TEST_TMPDIR/cfg.json"
+        "$PESC" train "$BATS_TEST_TMPDIR/bf16" --method esft --experts-config "$BATS_TEST_TMPDIR/cfg.json" \
+            --data "$D/olmoe.train" --steps 2 --batch 2 --lr 1e-3 --seq-len 32 --threads 1 -q -o "$BATS_TEST_TMPDIR/r" --overwrite
+        pesc esft apply "$BATS_TEST_TMPDIR/bf16" --patch "$BATS_TEST_TMPDIR/r" -o "$BATS_TEST_TMPDIR/out" --overwrite
+        [ "$status" = 0 ]
+        logits "$BATS_TEST_TMPDIR/r" "$BATS_TEST_TMPDIR/a.npy"
+        logits "$BATS_TEST_TMPDIR/bf16" "$BATS_TEST_TMPDIR/b.npy" --patch "$BATS_TEST_TMPDIR/r"
+        cmp "$BATS_TEST_TMPDIR/a.npy" "$BATS_TEST_TMPDIR/b.npy"
+    done
+}
+
 @test "esft apply: a base with a LoRA of its own is refused" {
     pesc train "$GOLDEN/olmoe" --method lora --lora-r 2 --data "$D/olmoe.train" --steps 1 --batch 2 --seq-len 32 \
         -o "$BATS_TEST_TMPDIR/lora" -q

@@ -85,6 +85,92 @@ PY
     [[ $stderr != *"tie_word_embeddings is true"* ]] # a head that is taken for another one
 }
 
+# 0 where the last loss of RUN/eval.jsonl is the one that pesc eval gives.
+eval_is_validation() { # run
+    "$PESC" eval "$1" --tasks "$D/data.jsonl" --loss-only --json --threads 1 -q > "$BATS_TEST_TMPDIR/eval.json" || return 1
+    python3 - "$1/eval.jsonl" "$BATS_TEST_TMPDIR/eval.json" <<'PY'
+import json, sys
+want = json.loads(open(sys.argv[1]).readlines()[-1])["eval_loss"]
+have = json.load(open(sys.argv[2]))["tasks"][0]["all"]["loss"]
+assert abs(have - want) <= 1e-6 * want, (want, have)
+PY
+}
+
+@test "run: is opened as it was validated, by every method and in every dtype" {
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/up" --kind upcycle --experts 2 -q
+    [ "$status" = 0 ]
+    echo '{"experts": {"0": [1], "1": [1]}, "shared_experts": false, "non_expert_modules": true}' > "$BATS_TEST_TMPDIR/some.json"
+    echo '{"experts": {"0": [0, 1], "1": [0, 1]}, "shared_experts": false, "non_expert_modules": false}' > "$BATS_TEST_TMPDIR/all.json"
+    local r=$BATS_TEST_TMPDIR/r
+    while read -r model options; do
+        [ "$model" = dense ] && model=$D/model || model=$BATS_TEST_TMPDIR/up
+        # shellcheck disable=SC2086
+        tune "$model" -o "$r" --overwrite --eval-data "$D/data.jsonl" ${options//CFG/$BATS_TEST_TMPDIR} > /dev/null
+        echo "$options"
+        eval_is_validation "$r"
+    done <<'END'
+dense --method lora --base-dtype bf16 --compute-dtype bf16
+dense --method lora --base-dtype f32 --compute-dtype bf16
+dense --method qlora --compute-dtype bf16
+dense --method full --base-dtype bf16
+dense --method full --compute-dtype bf16
+sparse --method upcycle --base-dtype bf16
+sparse --method esft --experts-config CFG/some.json --base-dtype bf16 --compute-dtype bf16
+sparse --method esft --experts-config CFG/all.json --base-dtype bf16
+END
+    logits "$r" run
+    logits "$BATS_TEST_TMPDIR/up" patched --patch "$r" --base-dtype bf16
+    same_logits run patched
+}
+
+@test "run: of one that went on from another, each is opened as it was validated" {
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/up" --kind upcycle --experts 2 -q
+    [ "$status" = 0 ]
+    local t=$BATS_TEST_TMPDIR
+    echo '{"experts": {"0": [0], "1": [0]}, "shared_experts": false, "non_expert_modules": true}' > "$t/a.json"
+    echo '{"experts": {"0": [1], "1": [1]}, "shared_experts": false, "non_expert_modules": false}' > "$t/b.json"
+    tune "$t/up" -o "$t/one" --method esft --experts-config "$t/a.json" > /dev/null
+    tune "$t/one" -o "$t/two" --method esft --experts-config "$t/b.json" --base-dtype bf16 --eval-data "$D/data.jsonl" > /dev/null
+    eval_is_validation "$t/two"
+    tune "$t/up" -o "$t/full" --method full > /dev/null
+    tune "$t/full" -o "$t/lora" --method lora --base-dtype bf16 --eval-data "$D/data.jsonl" > /dev/null
+    eval_is_validation "$t/lora"
+}
+
+# LARGEST: the largest difference of two files of logits, by the largest logit.
+near() { # a b LARGEST
+    python3 - "$BATS_TEST_TMPDIR/$1.npy" "$BATS_TEST_TMPDIR/$2.npy" "$3" <<'PY'
+import struct, sys
+def read(path):
+    data = open(path, "rb").read()
+    return struct.unpack("<%df" % ((len(data) - 128) // 4), data[128:])
+a, b = read(sys.argv[1]), read(sys.argv[2])
+worst = max(abs(x - y) for x, y in zip(a, b)) / max(map(abs, a))
+assert worst <= float(sys.argv[3]), worst
+PY
+}
+
+@test "base: a run that held its base in bf16 is merged and exported as it held it" {
+    local t=$BATS_TEST_TMPDIR
+    tune "$D/model" -o "$t/run" --method lora --base-dtype bf16 > /dev/null
+    logits "$t/run" run
+    for how in "merge" "export --to hf"; do
+        # shellcheck disable=SC2086
+        pesc $how "$t/run" -o "$t/out" --overwrite
+        [ "$status" = 0 ]
+        logits "$t/out" out
+        near run out 1e-5
+    done
+    pesc export --to gguf "$t/run" -o "$t/out.gguf" --dtype f32
+    [ "$status" = 0 ]
+    logits "$t/out.gguf" out
+    near run out 1e-5
+    pesc merge "$t/run" -o "$t/out" --overwrite --merge-base original
+    [ "$status" = 0 ]
+    logits "$t/out" out
+    refute near run out 1e-5
+}
+
 @test "base: a QLoRA run is opened as it was trained, and says so" {
     logits "$D/work/qrun" plain
     [ "$status" -eq 0 ]
