@@ -1,6 +1,5 @@
 #include "base/clock.h"
 #include "base/mem.h"
-#include "serve/expertload.h"
 #include "serve/api/response.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What the routers choose: counted over all requests, and reported to requests that ask for it. */
-#include "serve/expertload.h"
+#include "serve/api/call.h"
 
 #include "base/mem.h"
 #include "serve/api/endpoints.h"

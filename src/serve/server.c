@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "serve/expertload.h"
+#include "serve/api/call.h"
 #include "serve/http/front.h"
 
 #include <xxhash.h>

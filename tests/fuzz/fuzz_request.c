@@ -116,9 +116,9 @@ static void check_body(const char *text, size_t n)
         api_error e;
         bool good = api_parse(&r, endpoints[i], text, n, &rules, &e);
         if (good)
-            ASSERT(r.n >= 1 && r.n <= API_MAX_CHOICES && r.temperature >= 0 && r.top_p > 0 &&
-                   r.n_stop <= API_MAX_STOPS && r.top <= API_MAX_TOP &&
-                   r.prompt_top <= API_MAX_TOP && r.top_k >= 0);
+            ASSERT(r.n >= 1 && r.n <= API_MAX_CHOICES && r.sample.temperature >= 0 &&
+                   r.sample.top_p > 0 && r.n_stop <= API_MAX_STOPS && r.top <= API_MAX_TOP &&
+                   r.prompt_top <= API_MAX_TOP && r.sample.top_k >= 0);
         else
             check_error(&e);
         if (good && r.messages)

@@ -119,8 +119,10 @@ static bool set_bias(const reading *in)
     if (!json_is_object(in->v))
         return bad_type(in->e, in->name, in->v, "an object");
     size_t n = json_object_size(in->v);
-    if (!(r->bias = mem_alloc(n ? n : 1, sizeof *r->bias)))
-        return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *r->bias));
+    sampler_bias *bias = mem_alloc(n ? n : 1, sizeof *bias);
+    r->terms.bias = bias;
+    if (!bias)
+        return api_failed(in->e, fail_nomem("logit_bias", n * sizeof *bias));
     json_object_foreach((json_t *)in->v, key, v)
     {
         long long id;
@@ -133,7 +135,7 @@ static bool set_bias(const reading *in)
         if (!json_is_number(v) || !(add >= -100 && add <= 100))
             return api_refuse(in->e, 400, NULL, in->name,
                               "logit_bias: the value of %lld is not a number from -100 to 100", id);
-        r->bias[r->n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
+        bias[r->terms.n_bias++] = (sampler_bias){ (int32_t)id, (float)add };
     }
     return true;
 }
@@ -220,22 +222,22 @@ static const field fields[] = {
     { "max_tokens", GENERATIONS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
     { "n_predict", API_NATIVE, FIELD_INT, AT(max_tokens), -1, INT32_MAX },
     { "max_completion_tokens", TEXTS, FIELD_INT, AT(max_tokens), 0, INT32_MAX },
-    { "temperature", GENERATIONS, FIELD_REAL, AT(temperature), 0, 2 },
-    { "top_p", GENERATIONS, FIELD_REAL, AT(top_p), 1e-6, 1 },
-    { "top_k", GENERATIONS, FIELD_INT, AT(top_k), -1, INT32_MAX },
-    { "min_p", GENERATIONS, FIELD_REAL, AT(min_p), 0, 1 },
-    { "repeat_penalty", API_NATIVE, FIELD_REAL, AT(repetition_penalty), 0.01, 100 },
-    { "repetition_penalty", TEXTS, FIELD_REAL, AT(repetition_penalty), 0.01, 100 },
-    { "presence_penalty", GENERATIONS, FIELD_REAL, AT(presence_penalty), -2, 2 },
-    { "frequency_penalty", GENERATIONS, FIELD_REAL, AT(frequency_penalty), -2, 2 },
+    { "temperature", GENERATIONS, FIELD_REAL, AT(sample.temperature), 0, 2 },
+    { "top_p", GENERATIONS, FIELD_REAL, AT(sample.top_p), 1e-6, 1 },
+    { "top_k", GENERATIONS, FIELD_INT, AT(sample.top_k), -1, INT32_MAX },
+    { "min_p", GENERATIONS, FIELD_REAL, AT(sample.min_p), 0, 1 },
+    { "repeat_penalty", API_NATIVE, FIELD_REAL, AT(sample.repetition_penalty), 0.01, 100 },
+    { "repetition_penalty", TEXTS, FIELD_REAL, AT(sample.repetition_penalty), 0.01, 100 },
+    { "presence_penalty", GENERATIONS, FIELD_REAL, AT(terms.presence), -2, 2 },
+    { "frequency_penalty", GENERATIONS, FIELD_REAL, AT(terms.frequency), -2, 2 },
     { "n", TEXTS, FIELD_INT, AT(n), 1, API_MAX_CHOICES },
     { "best_of", API_COMPLETION, FIELD_VALUE, .at = 0 },
-    { "seed", GENERATIONS, FIELD_INT, AT(seed), (double)INT64_MIN, (double)INT64_MAX },
+    { "seed", GENERATIONS, FIELD_INT, AT(sample.seed), (double)INT64_MIN, (double)INT64_MAX },
     { "stop", GENERATIONS, FIELD_OTHER, .set = set_stop },
     { "include_stop_str_in_output", TEXTS, FIELD_BOOL, AT(include_stop) },
     { "stop_token_ids", TEXTS, FIELD_OTHER, .set = set_stop_ids },
     { "ignore_eos", GENERATIONS, FIELD_BOOL, AT(ignore_eos) },
-    { "min_tokens", TEXTS, FIELD_INT, AT(min_tokens), 0, INT32_MAX },
+    { "min_tokens", TEXTS, FIELD_INT, AT(terms.min_tokens), 0, INT32_MAX },
     { "logit_bias", GENERATIONS, FIELD_OTHER, .set = set_bias },
     { "logprobs", API_COMPLETION, FIELD_INT, AT(top), 0, API_MAX_TOP },
     { "logprobs", API_CHAT, FIELD_BOOL, AT(logprobs) },
@@ -395,7 +397,7 @@ static bool check_together(api_request *r, api_error *e)
         r->logprobs = r->top > (r->endpoint == API_NATIVE ? 0 : -1);
     if (r->logprobs && r->top < 0)
         r->top = 0;
-    r->has_seed = json_has(r->body, "seed") && !(r->endpoint == API_NATIVE && r->seed == -1);
+    r->has_seed = json_has(r->body, "seed") && !(r->endpoint == API_NATIVE && r->sample.seed == -1);
     if (r->stream && r->prompt_top >= 0)
         return api_refuse(e, 400, NULL, "prompt_logprobs",
                           "prompt_logprobs is not possible with stream: true");
@@ -409,13 +411,13 @@ static bool check_together(api_request *r, api_error *e)
                json_has(r->body, "add_special");
     if (r->endpoint == API_TOKENIZE && !own)
         r->add_special = false;
-    if (r->top_k < 0)
-        r->top_k = 0; /* -1 and 0: all tokens */
-    if ((r->endpoint & TEXTS) && r->max_tokens >= 0 && r->min_tokens > r->max_tokens)
+    if (r->sample.top_k < 0)
+        r->sample.top_k = 0; /* -1 and 0: all tokens */
+    if ((r->endpoint & TEXTS) && r->max_tokens >= 0 && r->terms.min_tokens > r->max_tokens)
         return api_refuse(e, 400, NULL, "min_tokens",
                           "min_tokens: found %lld, expected at most "
                           "max_tokens, %lld",
-                          (long long)r->min_tokens, (long long)r->max_tokens);
+                          (long long)r->terms.min_tokens, (long long)r->max_tokens);
     return true;
 }
 
@@ -444,9 +446,7 @@ void api_defaults(api_request *r, api_endpoint endpoint)
 {
     *r = (api_request){ .endpoint = endpoint,
                         .max_tokens = -1,
-                        .temperature = 1,
-                        .top_p = 1,
-                        .repetition_penalty = 1,
+                        .sample = pesc_sample_defaults(),
                         .n = 1,
                         .top = -1,
                         .prompt_top = -1,
@@ -454,11 +454,12 @@ void api_defaults(api_request *r, api_endpoint endpoint)
                         .parse_special = true,
                         .add_generation_prompt = true,
                         .cache_prompt = true };
+    r->sample.temperature = 1;
     if (endpoint == API_NATIVE) { /* llama.cpp's defaults */
-        r->temperature = 0.8;
-        r->top_k = 40;
-        r->top_p = 0.95;
-        r->min_p = 0.05;
+        r->sample.temperature = 0.8;
+        r->sample.top_k = 40;
+        r->sample.top_p = 0.95;
+        r->sample.min_p = 0.05;
     }
 }
 
@@ -489,7 +490,7 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
         if (!take_field(&in))
             return false;
     }
-    r->seed = large ? seed : r->seed;
+    r->sample.seed = large ? seed : r->sample.seed;
     return check_required(r, e) && check_together(r, e);
 }
 
@@ -497,7 +498,7 @@ void api_close(api_request *r)
 {
     json_decref(r->body);
     mem_free(r->stop_ids);
-    mem_free(r->bias);
+    mem_free((void *)r->terms.bias);
     str_free(&r->ignored);
     *r = (api_request){ 0 };
 }

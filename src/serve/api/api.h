@@ -37,15 +37,14 @@ typedef struct api_request {
     const json_t *tools;     /* an array of functions; NULL: none */
     const json_t *variables; /* chat_template_kwargs, an object; NULL: none */
     int64_t max_tokens;      /* -1: none given */
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, n, min_tokens, seed;
+    int64_t n;
+    pesc_sample_options sample; /* of it the sampler's options count */
     bool has_seed;
+    sampler_terms terms; /* but for `ends`; its bias is the request's */
     const char *stop[API_MAX_STOPS];
     size_t n_stop;
     int32_t *stop_ids;
     size_t n_stop_ids;
-    sampler_bias *bias;
-    size_t n_bias;
     int64_t top;        /* most likely tokens to report at each place; -1: no log-probabilities */
     int64_t prompt_top; /* the same of the prompt, as vLLM reports it; -1: not wanted */
     bool logprobs, echo, ignore_eos, include_stop, return_token_ids, tokens_as_ids, return_routes,

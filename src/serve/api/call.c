@@ -19,7 +19,7 @@ enum { DEFAULT_TOKENS = 16 }; /* of a completion */
 static bool check_lengths(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
-    int64_t asked = c->api.max_tokens, longest = 0;
+    int64_t asked = c->api.max_tokens;
     for (size_t i = 0; i < c->prompts.n; i++) {
         int64_t n = (int64_t)c->prompts.all[i].ids.n;
         if (n == 0)
@@ -31,7 +31,6 @@ static bool check_lengths(call *c, api_error *e)
                               "the prompt has %lld tokens and exceeds the available context size: "
                               "the maximum context length of this server is %d tokens",
                               (long long)n, s->context);
-        longest = n > longest ? n : longest;
         c->prompt_tokens += n;
     }
     if (asked < 0)
@@ -93,16 +92,12 @@ static pesc_status open_choices(call *c)
 {
     const api_request *r = &c->api;
     size_t each = (size_t)r->n;
-    uint64_t seed = (uint64_t)r->seed;
-    c->terms = (sampler_terms){ .presence = r->presence_penalty,
-                                .frequency = r->frequency_penalty,
-                                .bias = r->bias,
-                                .n_bias = r->n_bias,
-                                .min_tokens = r->min_tokens,
-                                .ends = c->ends.ids,
-                                .n_ends = c->ends.n_ids };
-    c->has_terms =
-        r->presence_penalty != 0 || r->frequency_penalty != 0 || r->n_bias > 0 || r->min_tokens > 0;
+    uint64_t seed = (uint64_t)r->sample.seed;
+    c->terms = r->terms;
+    c->terms.ends = c->ends.ids;
+    c->terms.n_ends = c->ends.n_ids;
+    c->has_terms = r->terms.presence != 0 || r->terms.frequency != 0 || r->terms.n_bias > 0 ||
+                   r->terms.min_tokens > 0;
     if (!r->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = (uint64_t)(clock_wall() * 1e6);
     if (!(c->choices = mem_zalloc(c->prompts.n * each, sizeof *c->choices)))
@@ -113,12 +108,7 @@ static pesc_status open_choices(call *c)
         h->of = c;
         h->index = (int32_t)i;
         h->prompt = &c->prompts.all[i / each];
-        h->sample = pesc_sample_defaults();
-        h->sample.temperature = r->temperature;
-        h->sample.top_p = r->top_p;
-        h->sample.top_k = r->top_k;
-        h->sample.min_p = r->min_p;
-        h->sample.repetition_penalty = r->repetition_penalty;
+        h->sample = r->sample;
         h->sample.seed = (int64_t)(seed + i % each);
         TRY(choice_open(h));
     }

@@ -76,7 +76,7 @@ pesc_status choice_open(choice *c)
     const call *of = c->of;
     const prompt *p = c->prompt;
     answer_rules rules = { .ends = &of->ends,
-                           .min_tokens = of->api.min_tokens,
+                           .min_tokens = of->api.terms.min_tokens,
                            .keep_stop = of->api.include_stop,
                            .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
     c->chars = of->api.echo ? p->chars : 0;

@@ -77,21 +77,23 @@ static bool read_calls(json_t *message, size_t number, api_error *e)
  * answer although they say nothing. */
 static bool check_keys(const json_t *message, size_t number, api_error *e)
 {
-    static const char *const used[] = { "role",         "content",           "name", "tool_calls",
-                                        "tool_call_id", "reasoning_content", NULL };
-    static const char *const empty[] = { "refusal", "audio", "annotations", "function_call", NULL };
+    static const struct {
+        const char *key;
+        bool used;
+    } rows[] = { { "role", true },          { "content", true },      { "name", true },
+                 { "tool_calls", true },    { "tool_call_id", true }, { "reasoning_content", true },
+                 { "refusal", false },      { "audio", false },       { "annotations", false },
+                 { "function_call", false } };
+    enum { N = sizeof rows / sizeof *rows };
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)message, key, v)
     {
-        bool says_nothing = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
-        const char *const *at = used;
-        while (*at && strcmp(*at, key) != 0)
-            at++;
-        for (const char *const *also = empty; !*at && says_nothing && *also; also++)
-            if (strcmp(*also, key) == 0)
-                at = also;
-        if (!*at)
+        bool says = !json_is_null(v) && !(json_is_array(v) && json_array_size(v) == 0);
+        size_t i = 0;
+        while (i < N && (strcmp(rows[i].key, key) != 0 || (says && !rows[i].used)))
+            i++;
+        if (i == N)
             return api_refuse(e, 400, "unknown_parameter", "messages",
                               "message %zu: \"%.60s\" is not a known field, or not supported",
                               number, key);

@@ -1,5 +1,4 @@
 /* Endpoints that generate nothing. */
-#include "serve/expertload.h"
 #include "serve/api/response.h"
 #include "serve/api/endpoints.h"
 
@@ -92,9 +91,10 @@ bool handle_props(exchange *x)
     const tokenizer *t = s->m->tok;
     api_request r;
     api_defaults(&r, API_NATIVE);
-    json_t *params = json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.temperature,
-                               "top_k", (json_int_t)r.top_k, "top_p", r.top_p, "min_p", r.min_p,
-                               "n_predict", (json_int_t)r.max_tokens, "seed", -1);
+    json_t *params =
+        json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.sample.temperature, "top_k",
+                  (json_int_t)r.sample.top_k, "top_p", r.sample.top_p, "min_p", r.sample.min_p,
+                  "n_predict", (json_int_t)r.max_tokens, "seed", -1);
     return exchange_reply(
         x, json_pack("{s:{s:i, s:o}, s:i, s:s, s:o, s:o, s:s?, s:s}", "default_generation_settings",
                      "n_ctx", (int)s->context, "params", params, "total_slots",

@@ -39,7 +39,7 @@ static json_t *settings_of(const choice *h)
                      "n_predict", (json_int_t)h->limit, "seed", (json_int_t)o->seed, "temperature",
                      o->temperature, "top_k", (json_int_t)o->top_k, "top_p", o->top_p, "min_p",
                      o->min_p, "repeat_penalty", o->repetition_penalty, "presence_penalty",
-                     r->presence_penalty, "frequency_penalty", r->frequency_penalty, "ignore_eos",
+                     r->terms.presence, "frequency_penalty", r->terms.frequency, "ignore_eos",
                      r->ignore_eos, "n_probs", (json_int_t)(r->top > 0 ? r->top : 0), "stream",
                      r->stream, "stop", stops);
 }
