@@ -44,7 +44,6 @@ void exchange_drop(exchange *x)
     str_free(&x->body);
     str_free(&x->out);
     str_free(&x->ignored);
-    api_close(&x->request);
     mem_free(x->asked_headers);
     mem_free(x);
 }
@@ -107,12 +106,14 @@ void exchange_handle(exchange *x)
     const pesc_server *s = x->srv;
     bool good = !r->body || api_parse(&x->request, r->body, x->body.p ? x->body.p : "", x->body.n,
                                       &s->rules, &x->error);
+    str_free(&x->body);
     if (good) {
         x->ignored = x->request.ignored;
         x->request.ignored = (str){ 0 };
     }
     if (!good || !r->handle(x))
         exchange_fail(x, &x->error);
+    api_close(&x->request); /* a slow reader of the answer holds no more than that */
     end_handling(x);
 }
 
