@@ -24,11 +24,27 @@ int32_t config_layer_window(const config *c, int32_t layer)
     return c->layer_windowed && !c->layer_windowed[layer] ? 0 : c->window;
 }
 
+int32_t config_layer_rope(const config *c, int32_t layer)
+{
+    if (c->layer_unrotated && c->layer_unrotated[layer])
+        return -1;
+    return c->n_ropes > 1 && config_layer_window(c, layer) ? 1 : 0;
+}
+
+bool config_ropes_by_length(const config *c)
+{
+    bool by_length = false;
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        by_length |= c->ropes[i].kind == ROPE_DYNAMIC;
+    return by_length;
+}
+
 void config_free(config *c)
 {
     mem_free(c->layer_windowed);
     mem_free(c->layer_dense);
-    c->layer_windowed = c->layer_dense = NULL;
+    mem_free(c->layer_unrotated);
+    c->layer_windowed = c->layer_dense = c->layer_unrotated = NULL;
 }
 
 /* ---- what the tables cannot say ---- */
@@ -232,6 +248,32 @@ static pesc_status read_windows(config *c, json_where w)
     return read_layer_types(c, w);
 }
 
+/* SmolLM3's list has a 1 where a layer rotates, whatever its name says. Without a list every
+ * no_rope_layer_interval-th layer does not. Where use_sliding_window is set, it is the layers
+ * without rotation that have the window. */
+static pesc_status read_unrotated(config *c, json_where w)
+{
+    const json_t *list = json_value(w.object, "no_rope_layers");
+    if (!c->no_rope_interval)
+        return PESC_OK;
+    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)c->n_layers))
+        return fail(PESC_FORMAT, "%s: no_rope_layers: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    c->layer_unrotated = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_unrotated)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = list ? json_array_get(list, (size_t)i) : NULL;
+        if (v && !json_is_integer(v))
+            return fail(PESC_FORMAT, "%s: no_rope_layers[%d]: found %s, expected 0 or 1", w.file, i,
+                        json_kind(v));
+        c->layer_unrotated[i] = v ? json_integer_value(v) == 0 : (i + 1) % c->no_rope_interval == 0;
+        if (c->layer_windowed && !json_has(w.object, "layer_types"))
+            c->layer_windowed[i] = c->layer_unrotated[i];
+    }
+    return PESC_OK;
+}
+
 /* One word a layer, which takes the place of first_k_dense_replace. */
 static pesc_status read_mlp_layer_types(config *c, json_where w, const json_t *list)
 {
@@ -366,10 +408,19 @@ static pesc_status check_heads(config *c, const char *file)
         c->head_dim = c->dim / c->n_heads;
     if (config_mla(c))
         c->head_dim = config_qk_dim(c);
-    if (config_rot_dim(c) % 2)
+    return PESC_OK;
+}
+
+static pesc_status check_rotation(const config *c, const char *file)
+{
+    const char *part = config_mla(c) ? "qk_rope_head_dim"
+                       : c->rotary != 0 && c->rotary != 1
+                           ? "the rotary part of a head (partial_rotary_factor)"
+                           : "head_dim";
+    if (config_rot_dim(c) % 2 || config_rot_dim(c) == 0)
         return fail(PESC_FORMAT, "%s: %s: found %d, expected an even number, since pairs rotate",
-                    file, config_mla(c) ? "qk_rope_head_dim" : "head_dim", config_rot_dim(c));
-    if (c->rope == ROPE_DYNAMIC && config_rot_dim(c) < 4)
+                    file, part, config_rot_dim(c));
+    if (config_ropes_by_length(c) && config_rot_dim(c) < 4)
         return fail(PESC_FORMAT, "%s: head_dim: found %d, expected at least 4 with dynamic rope",
                     file, config_rot_dim(c));
     return PESC_OK;
@@ -419,11 +470,12 @@ static pesc_status check_ffn(config *c, const char *file)
 
 static pesc_status check(config *c, json_where w)
 {
-    TRY(check_heads(c, w.file));
+    TRY(check_rotation(c, w.file));
     TRY(check_experts(c, w.file));
-    if (c->rope_theta <= 1 && c->rope == ROPE_YARN)
-        return fail(PESC_FORMAT, "%s: rope_theta: found %g, expected more than 1", w.file,
-                    (double)c->rope_theta);
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].theta <= 1 && c->ropes[i].kind == ROPE_YARN)
+            return fail(PESC_FORMAT, "%s: rope_theta: found %g, expected more than 1", w.file,
+                        (double)c->ropes[i].theta);
     if (c->use_window && c->fam->window != WINDOW_NONE && json_has(w.object, "sliding_window") &&
         !c->window)
         return fail(PESC_FORMAT, "%s: sliding_window: found 0, expected a positive number or null",
@@ -456,6 +508,8 @@ static pesc_status read_all(config *c, const config_source *src)
     c->bos = c->pad = -1;
     c->sparse_step = 1;
     c->last_sparse = -1;
+    c->embed_scale = c->residual_scale = c->logit_divisor = 1;
+    c->n_ropes = c->n_ropes ? c->n_ropes : 1;
     for (int i = 0; i < FAMILY_MAX_TABLES; i++)
         TRY(keys_read(c, w, fam->keys[i]));
     TRY(keys_guard(fam, w));
@@ -464,12 +518,14 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(read_act(w, "hidden_act", &c->act));
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
+    TRY(check_heads(c, w.file));
     TRY(rope_read(c, w));
     TRY(read_adapters(c, src));
     TRY(read_molora(c, src));
     TRY(read_special(c, src));
     TRY(check(c, w));
     TRY(read_windows(c, w));
+    TRY(read_unrotated(c, w));
     TRY(read_dense_layers(c, w));
     TRY(check_ffn(c, w.file));
     notice_ignored(c, w);

@@ -29,7 +29,16 @@ typedef struct moe_rule {
     float aux_coef;
 } moe_rule;
 
-enum { CONFIG_MAX_EOS = 8 };
+/* How one table of rotations is made. */
+typedef struct rope_rule {
+    rope_kind kind;
+    float theta, factor, low, high, beta_fast, beta_slow;
+    float mscale, mscale_all, attention_factor; /* yarn; 0: not given */
+    int32_t original;                           /* original context */
+    bool truncate;
+} rope_rule;
+
+enum { CONFIG_MAX_EOS = 8, CONFIG_MAX_ROPES = 2 };
 
 typedef struct config {
     const family *fam;
@@ -39,17 +48,21 @@ typedef struct config {
     act_kind act;
     bool tie_embeddings, qkv_bias, o_bias, mlp_bias;
     qk_norm_kind qk_norm;
+    bool qk_norm_rotated; /* queries and keys are normed after they are rotated, not before */
+    /* x = embed_scale embed(id); x += residual_scale f(norm x); head(norm x) / logit_divisor */
+    float embed_scale, residual_scale, logit_divisor; /* 1 where the family has none */
+    float attn_scale;                                 /* of q k; 0: 1/sqrt(qk_dim) */
+    float q_scale_beta; /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
     bool use_window;
-    int32_t window;            /* 0: none */
-    int32_t max_window_layers; /* Qwen's key; what it means is the family's window rule */
-    uint8_t *layer_windowed;   /* one byte a layer, owned; NULL: all alike */
-    float rope_theta;
-    rope_kind rope;
+    int32_t window;                    /* 0: none */
+    int32_t max_window_layers;         /* Qwen's key; what it means is the family's window rule */
+    uint8_t *layer_windowed;           /* one byte a layer, owned; NULL: all alike */
+    rope_rule ropes[CONFIG_MAX_ROPES]; /* [1]: of the layers with a window, where n_ropes is 2 */
+    int32_t n_ropes;
     bool rope_interleaved;
-    float rope_factor, rope_low, rope_high, rope_beta_fast, rope_beta_slow;
-    float rope_mscale, rope_mscale_all, rope_attention_factor; /* yarn; 0: not given */
-    int32_t rope_original;                                     /* original context */
-    bool rope_truncate;
+    float rotary;             /* the part of a head that rotates, its first columns; 0: all */
+    int32_t no_rope_interval; /* of SmolLM3; 0: the family has no such layers */
+    uint8_t *layer_unrotated; /* one byte a layer, owned; NULL: all rotate */
     /* MLA (DeepSeek): used when kv_lora_rank > 0 */
     int32_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
     float mla_norm_eps; /* of the norms on the latents, which ignore norm_eps */
@@ -79,7 +92,9 @@ void config_free(config *c);
 
 bool config_layer_sparse(const config *c, int32_t layer);
 int32_t config_layer_window(const config *c, int32_t layer); /* 0: unlimited */
-const char *config_act_name(act_kind act);                   /* as hidden_act has it */
+int32_t config_layer_rope(const config *c, int32_t layer);   /* the table; -1: no rotation */
+bool config_ropes_by_length(const config *c); /* rotations depend on a sequence's length */
+const char *config_act_name(act_kind act);    /* as hidden_act has it */
 
 static inline bool config_mla(const config *c)
 {
@@ -101,7 +116,9 @@ static inline int32_t config_kv_heads(const config *c)
 }
 static inline int32_t config_rot_dim(const config *c) /* columns of a head that rotate */
 {
-    return config_mla(c) ? c->qk_rope_dim : c->head_dim;
+    if (config_mla(c) || c->rotary == 0)
+        return config_mla(c) ? c->qk_rope_dim : c->head_dim;
+    return (int32_t)(c->head_dim * (double)c->rotary + 1e-6);
 }
 
 #endif

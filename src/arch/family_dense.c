@@ -35,6 +35,40 @@ static const config_key ernie4_5_keys[] = {
     { 0 },
 };
 
+static const config_key smollm3_keys[] = {
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    FLAG("use_sliding_window", use_window, false),
+    INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 0),
+    INT("no_rope_layer_interval", no_rope_interval, 1, MAX_LAYERS, 4),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    { 0 },
+};
+
+static const config_key ministral3_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 0),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+static const config_key hunyuan_keys[] = {
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+/* ---- tensors ---- */
+
+/* HunYuan's names of the norms, which come after the rotation. */
+static const tensor_rule hunyuan_tensors[] = {
+    { "self_attn.query_layernorm.weight", "D", 0, RULE_F32, BLOCK(q_norm), INIT_ONE },
+    { "self_attn.key_layernorm.weight", "D", 0, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { 0 },
+};
+
 /* ---- rows ---- */
 
 const family dense_families[] = {
@@ -70,7 +104,7 @@ const family dense_families[] = {
         .model_type = "qwen3",
         .causal = "Qwen3ForCausalLM",
         .keys = { common_keys, qwen2_keys, qwen3_keys },
-        .tensors = { frame_tensors, attention_tensors },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors },
         .window = WINDOW_FROM,
         .chat = "chatml",
         .facts = { .qk_norm = QK_NORM_HEAD },
@@ -116,7 +150,41 @@ const family dense_families[] = {
         .causal = "Ernie4_5ForCausalLM",
         .keys = { common_keys, ernie4_5_keys },
         .tensors = { frame_tensors, attention_tensors },
-        .facts = { .rope_interleaved = true, .rope_theta = 5e5F },
+        .facts = { .rope_interleaved = true, .ropes = { { .theta = 5e5F } } },
+    },
+    {
+        .name = "smollm3",
+        .model_type = "smollm3",
+        .causal = "SmolLM3ForCausalLM",
+        .keys = { common_keys, smollm3_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_FROM,
+        .facts = { .ropes = { { .theta = 2e6F } } },
+    },
+    {
+        .name = "granite",
+        .model_type = "granite",
+        .causal = "GraniteForCausalLM",
+        .keys = { common_keys, llama_keys, granite_keys },
+        .tensors = { frame_tensors, attention_tensors },
+    },
+    {
+        .name = "ministral3",
+        .model_type = "ministral3",
+        .causal = "Ministral3ForCausalLM",
+        .keys = { common_keys, ministral3_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .window = WINDOW_ALL,
+        .chat = "mistral",
+        .facts = { .use_window = true, .q_scale_beta = 0.1F },
+    },
+    {
+        .name = "hunyuan_v1_dense",
+        .model_type = "hunyuan_v1_dense",
+        .causal = "HunYuanDenseV1ForCausalLM",
+        .keys = { common_keys, hunyuan_keys },
+        .tensors = { frame_tensors, attention_tensors, hunyuan_tensors },
+        .facts = { .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true },
     },
     { 0 },
 };

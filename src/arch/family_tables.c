@@ -52,6 +52,15 @@ const config_key molora_keys[] = {
     { 0 },
 };
 
+/* Four multipliers of the residual stream and what is around it. */
+const config_key granite_keys[] = {
+    REAL("embedding_multiplier", embed_scale, 1e-6, 1e6, 1),
+    REAL("residual_multiplier", residual_scale, 1e-6, 1e6, 1),
+    REAL("attention_multiplier", attn_scale, 1e-6, 1e6, 1),
+    REAL("logits_scaling", logit_divisor, 1e-6, 1e6, 1),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 const tensor_rule frame_tensors[] = {
@@ -80,6 +89,10 @@ const tensor_rule attention_tensors[] = {
     { "self_attn.q_proj.bias", "H", FACT_QKV_BIAS, RULE_F32, BLOCK(q.bias), INIT_ZERO },
     { "self_attn.k_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
     { "self_attn.v_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias), INIT_ZERO },
+    { 0 },
+};
+
+const tensor_rule qk_norm_tensors[] = {
     { "self_attn.q_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.k_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm), INIT_ONE },
     { "self_attn.q_norm.weight", "H", FACT_NORM_ROW, RULE_F32, BLOCK(q_norm), INIT_ONE },

@@ -42,7 +42,7 @@ enum {
 #define BLOCK(field) offsetof(block, field)
 #define WEIGHT (RULE_LINEAR | RULE_QUANT)
 
-extern const config_key common_keys[], llama_keys[], qwen2_keys[];
-extern const tensor_rule frame_tensors[], attention_tensors[];
+extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[];
+extern const tensor_rule frame_tensors[], attention_tensors[], qk_norm_tensors[];
 
 #endif

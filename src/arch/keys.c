@@ -107,36 +107,39 @@ static bool family_reads(const family *f, const char *key)
 
 /* ---- keys that change the function ---- */
 
-/* Accepted only with the value that means "off"; NAN: only null. */
+/* Accepted only with the value that means "off"; NAN: only null. A family that reads the key
+ * itself, or the one by which it is read as a list, is not asked. */
 static const struct {
     const char *key;
     double off;
+    const char *list_of;
 } guards[] = {
-    { "attention_bias", 0 },
-    { "mlp_bias", 0 },
-    { "partial_rotary_factor", 1 },
-    { "rotary_pct", 1 },
-    { "clip_qkv", NAN },
-    { "attn_logit_softcapping", NAN },
-    { "final_logit_softcapping", NAN },
-    { "query_pre_attn_scalar", NAN },
-    { "embedding_multiplier", 1 },
-    { "residual_multiplier", 1 },
-    { "attention_multiplier", 1 },
-    { "logits_scaling", 1 },
-    { "logit_scale", 1 },
-    { "attention_sinks", 0 },
-    { "use_qk_norm", 0 },
-    { "use_bias", 0 },
-    { "no_rope_layers", NAN },
-    { "num_nextn_predict_layers", 0 },
+    { "attention_bias", 0, NULL },
+    { "mlp_bias", 0, NULL },
+    { "partial_rotary_factor", 1, NULL },
+    { "rotary_pct", 1, NULL },
+    { "clip_qkv", NAN, NULL },
+    { "attn_logit_softcapping", NAN, NULL },
+    { "final_logit_softcapping", NAN, NULL },
+    { "query_pre_attn_scalar", NAN, NULL },
+    { "embedding_multiplier", 1, NULL },
+    { "residual_multiplier", 1, NULL },
+    { "attention_multiplier", 1, NULL },
+    { "logits_scaling", 1, NULL },
+    { "logit_scale", 1, NULL },
+    { "attention_sinks", 0, NULL },
+    { "use_qk_norm", 0, NULL },
+    { "use_bias", 0, NULL },
+    { "no_rope_layers", NAN, "no_rope_layer_interval" },
+    { "num_nextn_predict_layers", 0, NULL },
 };
 
 pesc_status keys_guard(const family *f, json_where w)
 {
     for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) {
         const json_t *v = json_value(w.object, guards[i].key);
-        if (!v || family_reads(f, guards[i].key))
+        const char *list_of = guards[i].list_of;
+        if (!v || family_reads(f, guards[i].key) || (list_of && family_reads(f, list_of)))
             continue;
         bool off = json_is_boolean(v)  ? json_is_true(v) == (guards[i].off == 1)
                    : json_is_number(v) ? json_number_value(v) == guards[i].off

@@ -23,14 +23,14 @@ static pesc_status positive(json_where w, const char *key, bool required, float 
     return PESC_OK;
 }
 
-static pesc_status read_kind(config *c, json_where w)
+static pesc_status read_kind(rope_rule *r, json_where w)
 {
     const char *name = "default";
     TRY(json_get_str(w, "type", false, &name));
     TRY(json_get_str(w, "rope_type", false, &name));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
-            c->rope = kinds[i].kind;
+            r->kind = kinds[i].kind;
             return PESC_OK;
         }
     return fail(PESC_UNSUPPORTED,
@@ -38,75 +38,116 @@ static pesc_status read_kind(config *c, json_where w)
                 w.file, name);
 }
 
-static pesc_status read_scaling(config *c, json_where w)
+static pesc_status read_yarn(rope_rule *r, json_where w)
 {
-    double partial = 1;
-    int64_t original = c->rope_original ? c->rope_original : c->context;
-    TRY(read_kind(c, w));
-    TRY(positive(w, "rope_theta", false, &c->rope_theta));
-    TRY(json_get_f64(w, "partial_rotary_factor", false, &partial));
-    if (partial != 1)
-        return fail(PESC_UNSUPPORTED, "%s: partial_rotary_factor: found %g, expected 1", w.file,
-                    partial);
-    if (json_has(w.object, "mrope_section"))
-        return fail(PESC_UNSUPPORTED, "%s: mrope_section: multimodal rotation is not supported",
-                    w.file);
-    if (c->rope == ROPE_PLAIN)
-        return PESC_OK;
-    if (!c->rope_original)
-        TRY(json_get_i64(w, "original_max_position_embeddings", false, 1, 1 << 30, &original));
-    c->rope_original = (int32_t)original;
-    /* YaRN may leave its factor out: then it is the ratio of the contexts. */
-    c->rope_factor = (float)((double)c->context / (double)original);
-    TRY(positive(w, "factor", c->rope != ROPE_YARN, &c->rope_factor));
-    bool llama3 = c->rope == ROPE_LLAMA3;
-    TRY(positive(w, "low_freq_factor", llama3, &c->rope_low));
-    TRY(positive(w, "high_freq_factor", llama3, &c->rope_high));
-    if (llama3 && c->rope_high <= c->rope_low)
-        return fail(PESC_FORMAT,
-                    "%s: high_freq_factor: found %g, expected more than %g, the "
-                    "low_freq_factor",
-                    w.file, (double)c->rope_high, (double)c->rope_low);
-    c->rope_beta_fast = 32;
-    c->rope_beta_slow = 1;
-    c->rope_truncate = true;
-    TRY(positive(w, "beta_fast", false, &c->rope_beta_fast));
-    TRY(positive(w, "beta_slow", false, &c->rope_beta_slow));
-    TRY(positive(w, "attention_factor", false, &c->rope_attention_factor));
-    TRY(json_get_bool(w, "truncate", false, &c->rope_truncate));
     double mscale = 0, all = 0;
+    r->beta_fast = 32;
+    r->beta_slow = 1;
+    r->truncate = true;
+    TRY(positive(w, "beta_fast", false, &r->beta_fast));
+    TRY(positive(w, "beta_slow", false, &r->beta_slow));
+    TRY(positive(w, "attention_factor", false, &r->attention_factor));
+    TRY(json_get_bool(w, "truncate", false, &r->truncate));
     TRY(json_get_f64(w, "mscale", false, &mscale));
     TRY(json_get_f64(w, "mscale_all_dim", false, &all));
-    c->rope_mscale = (float)mscale;
-    c->rope_mscale_all = (float)all;
+    r->mscale = (float)mscale;
+    r->mscale_all = (float)all;
     return PESC_OK;
 }
 
-/* rope_parameters may hold one object for each layer type. pesc has one table for all layers, so
- * they must say the same. */
-static pesc_status same_for_all(const json_t **scaling, const char *file)
+/* HunYuan's "dynamic" with an alpha is fixed: theta alpha^(D / (D - 2)). */
+static pesc_status read_alpha(const config *c, rope_rule *r, json_where w)
 {
-    const json_t *full = json_value(*scaling, "full_attention");
-    const json_t *sliding = json_value(*scaling, "sliding_attention");
-    if (!full && !sliding)
+    float alpha = 0;
+    const int32_t dim = config_rot_dim(c);
+    TRY(positive(w, "alpha", false, &alpha));
+    if (alpha == 0 || dim < 4)
         return PESC_OK;
-    if (full && sliding && !json_equal(full, sliding))
+    r->kind = ROPE_PLAIN;
+    r->theta = (float)((double)r->theta * pow((double)alpha, (double)dim / (dim - 2)));
+    return PESC_OK;
+}
+
+/* What all tables of a model share: which columns rotate. */
+static pesc_status read_partial(config *c, json_where w)
+{
+    double partial = c->rotary == 0 ? 1 : (double)c->rotary;
+    TRY(json_get_f64(w, "partial_rotary_factor", false, &partial));
+    if (c->rotary == 0 && partial != 1)
+        return fail(PESC_UNSUPPORTED, "%s: partial_rotary_factor: found %g, expected 1", w.file,
+                    partial);
+    if (partial <= 0 || partial > 1)
+        return fail(PESC_FORMAT, "%s: partial_rotary_factor: found %g, expected more than 0, to 1",
+                    w.file, partial);
+    c->rotary = c->rotary == 0 ? 0 : (float)partial;
+    if (json_has(w.object, "mrope_section"))
+        return fail(PESC_UNSUPPORTED, "%s: mrope_section: multimodal rotation is not supported",
+                    w.file);
+    return PESC_OK;
+}
+
+static pesc_status read_scaling(config *c, rope_rule *r, json_where w)
+{
+    int64_t original = r->original ? r->original : c->context;
+    TRY(read_kind(r, w));
+    TRY(positive(w, "rope_theta", false, &r->theta));
+    TRY(read_partial(c, w));
+    if (c->q_scale_beta != 0)
+        TRY(positive(w, "llama_4_scaling_beta", false, &c->q_scale_beta));
+    if (r->kind == ROPE_PLAIN && c->q_scale_beta == 0)
+        return PESC_OK;
+    if (r->kind == ROPE_DYNAMIC && json_has(w.object, "alpha"))
+        return read_alpha(c, r, w);
+    if (!r->original)
+        TRY(json_get_i64(w, "original_max_position_embeddings", c->q_scale_beta != 0, 1, 1 << 30,
+                         &original));
+    r->original = (int32_t)original;
+    if (r->kind == ROPE_PLAIN)
+        return PESC_OK;
+    /* YaRN may leave its factor out: then it is the ratio of the contexts. */
+    r->factor = (float)((double)c->context / (double)original);
+    TRY(positive(w, "factor", r->kind != ROPE_YARN, &r->factor));
+    bool llama3 = r->kind == ROPE_LLAMA3;
+    TRY(positive(w, "low_freq_factor", llama3, &r->low));
+    TRY(positive(w, "high_freq_factor", llama3, &r->high));
+    if (llama3 && r->high <= r->low)
+        return fail(PESC_FORMAT,
+                    "%s: high_freq_factor: found %g, expected more than %g, the "
+                    "low_freq_factor",
+                    w.file, (double)r->high, (double)r->low);
+    return read_yarn(r, w);
+}
+
+/* One object for each layer type. */
+static pesc_status read_by_type(config *c, const json_t *full, const json_t *sliding, json_where w)
+{
+    const json_t *of[] = { full ? full : sliding, sliding ? sliding : full };
+    if (c->n_ropes == 1 && full && sliding && !json_equal(full, sliding))
         return fail(PESC_UNSUPPORTED,
-                    "%s: rope_parameters: full and sliding layers rotate differently, which is not "
-                    "supported",
-                    file);
-    *scaling = full ? full : sliding;
+                    "%s: rope_parameters: full and sliding layers rotate differently, which "
+                    "pesc's %s does not",
+                    w.file, c->family);
+    for (int32_t i = 0; i < c->n_ropes; i++) {
+        if (!json_is_object(of[i]))
+            return fail(PESC_FORMAT,
+                        "%s: rope_parameters: found %s for a layer type, expected an object",
+                        w.file, json_kind(of[i]));
+        TRY(read_scaling(c, &c->ropes[i], (json_where){ of[i], w.file }));
+    }
     return PESC_OK;
 }
 
 pesc_status rope_read(config *c, json_where w)
 {
-    if (c->rope_theta == 0)
-        c->rope_theta = 10000;
-    TRY(positive(w, "rope_theta", false, &c->rope_theta));
     int64_t original = 0;
     TRY(json_get_i64(w, "original_max_position_embeddings", false, 1, 1 << 30, &original));
-    c->rope_original = (int32_t)original;
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].theta == 0)
+            c->ropes[i].theta = 10000;
+    c->ropes[0].original = (int32_t)original;
+    TRY(positive(w, "rope_theta", false, &c->ropes[0].theta));
+    if (c->n_ropes > 1)
+        TRY(positive(w, "rope_local_base_freq", false, &c->ropes[1].theta));
 
     const char *key = json_has(w.object, "rope_scaling") ? "rope_scaling" : "rope_parameters";
     const json_t *scaling = json_value(w.object, key);
@@ -115,50 +156,48 @@ pesc_status rope_read(config *c, json_where w)
     if (!json_is_object(scaling))
         return fail(PESC_FORMAT, "%s: %s: found %s, expected an object", w.file, key,
                     json_kind(scaling));
-    TRY(same_for_all(&scaling, w.file));
-    if (!json_is_object(scaling))
-        return fail(PESC_FORMAT, "%s: %s: found %s for a layer type, expected an object", w.file,
-                    key, json_kind(scaling));
-    return read_scaling(c, (json_where){ scaling, w.file });
+    const json_t *full = json_value(scaling, "full_attention");
+    const json_t *sliding = json_value(scaling, "sliding_attention");
+    if (full || sliding)
+        return read_by_type(c, full, sliding, w);
+    return read_scaling(c, &c->ropes[0], (json_where){ scaling, w.file });
 }
 
 /* ---- computing ---- */
 
-static float theta_of(const config *c, int64_t length)
+static float theta_of(const config *c, const rope_rule *r, int64_t length)
 {
-    if (c->rope != ROPE_DYNAMIC || length <= c->context)
-        return c->rope_theta;
-    double dim = config_rot_dim(c), f = (double)c->rope_factor;
+    if (r->kind != ROPE_DYNAMIC || length <= c->context)
+        return r->theta;
+    double dim = config_rot_dim(c), f = (double)r->factor;
     double stretch = f * (double)length / c->context - (f - 1);
-    return (float)((double)c->rope_theta * pow(stretch, dim / (dim - 2)));
+    return (float)((double)r->theta * pow(stretch, dim / (dim - 2)));
 }
 
 int32_t rope_shareable(const config *c, int32_t length)
 {
-    if (c->rope != ROPE_DYNAMIC)
+    if (!config_ropes_by_length(c))
         return INT32_MAX;
     return length <= c->context ? c->context : 0;
 }
 
-static float llama3(const config *c, float inv)
+static float llama3(const rope_rule *r, float inv)
 {
     float wavelength = (float)(2 * M_PI) / inv;
-    float low = (float)c->rope_original / c->rope_low;
-    float high = (float)c->rope_original / c->rope_high;
+    float low = (float)r->original / r->low;
+    float high = (float)r->original / r->high;
     if (wavelength < high)
         return inv;
     if (wavelength > low)
-        return inv / c->rope_factor;
-    float smooth =
-        ((float)c->rope_original / wavelength - c->rope_low) / (c->rope_high - c->rope_low);
-    return (1 - smooth) * inv / c->rope_factor + smooth * inv;
+        return inv / r->factor;
+    float smooth = ((float)r->original / wavelength - r->low) / (r->high - r->low);
+    return (1 - smooth) * inv / r->factor + smooth * inv;
 }
 
 /* The column at which a pair turns `rotations` times over the original context. */
-static double yarn_column(const config *c, double rotations)
+static double yarn_column(const rope_rule *r, int32_t dim, double rotations)
 {
-    return config_rot_dim(c) * log(c->rope_original / (rotations * 2 * M_PI)) /
-           (2 * log((double)c->rope_theta));
+    return dim * log(r->original / (rotations * 2 * M_PI)) / (2 * log((double)r->theta));
 }
 
 /* Pairs below column `low` keep their speed, pairs above `high` are slowed by the factor, a ramp
@@ -167,42 +206,43 @@ typedef struct yarn_range {
     double low, high;
 } yarn_range;
 
-static yarn_range yarn_columns(const config *c)
+static yarn_range yarn_columns(const rope_rule *r, int32_t dim)
 {
-    double low = yarn_column(c, (double)c->rope_beta_fast);
-    double high = yarn_column(c, (double)c->rope_beta_slow);
-    if (c->rope_truncate) {
+    double low = yarn_column(r, dim, (double)r->beta_fast);
+    double high = yarn_column(r, dim, (double)r->beta_slow);
+    if (r->truncate) {
         low = floor(low);
         high = ceil(high);
     }
     low = fmax(low, 0);
-    high = fmin(high, config_rot_dim(c) - 1);
+    high = fmin(high, dim - 1);
     return (yarn_range){ low, low == high ? high + 0.001 : high };
 }
 
-static float yarn(const config *c, yarn_range r, int32_t i, float power)
+static float yarn(float factor, yarn_range r, int32_t i, float power)
 {
     float ramp = ((float)i - (float)r.low) / (float)(r.high - r.low);
     float keep = 1 - fminf(fmaxf(ramp, 0), 1);
-    return 1.0F / (c->rope_factor * power) * (1 - keep) + 1.0F / power * keep;
+    return 1.0F / (factor * power) * (1 - keep) + 1.0F / power * keep;
 }
 
-void rope_frequencies(const config *c, int64_t length, float *out)
+void rope_frequencies(const config *c, int32_t table, int64_t length, float *out)
 {
+    const rope_rule *r = &c->ropes[table];
     int32_t dim = config_rot_dim(c);
-    float theta = theta_of(c, length);
-    yarn_range range = c->rope == ROPE_YARN ? yarn_columns(c) : (yarn_range){ 0 };
+    float theta = theta_of(c, r, length);
+    yarn_range range = r->kind == ROPE_YARN ? yarn_columns(r, dim) : (yarn_range){ 0 };
     for (int32_t i = 0; i < dim / 2; i++) {
         float power = powf(theta, (float)(2 * i) / (float)dim), inv = 1.0F / power;
-        switch (c->rope) {
+        switch (r->kind) {
         case ROPE_LINEAR:
-            inv /= c->rope_factor;
+            inv /= r->factor;
             break;
         case ROPE_LLAMA3:
-            inv = llama3(c, inv);
+            inv = llama3(r, inv);
             break;
         case ROPE_YARN:
-            inv = yarn(c, range, i, power);
+            inv = yarn(r->factor, range, i, power);
             break;
         case ROPE_PLAIN:
         case ROPE_DYNAMIC:
@@ -217,24 +257,30 @@ static double mscale(double factor, double scale)
     return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
 }
 
-float rope_table_scale(const config *c)
+float rope_table_scale(const rope_rule *r)
 {
-    double f = (double)c->rope_factor;
-    if (c->rope != ROPE_YARN)
+    double f = (double)r->factor;
+    if (r->kind != ROPE_YARN)
         return 1;
-    if (c->rope_attention_factor > 0)
-        return c->rope_attention_factor;
-    if (c->rope_mscale != 0 && c->rope_mscale_all != 0)
-        return (float)(mscale(f, (double)c->rope_mscale) / mscale(f, (double)c->rope_mscale_all));
+    if (r->attention_factor > 0)
+        return r->attention_factor;
+    if (r->mscale != 0 && r->mscale_all != 0)
+        return (float)(mscale(f, (double)r->mscale) / mscale(f, (double)r->mscale_all));
     return (float)mscale(f, 1);
 }
 
 float rope_attention_scale(const config *c)
 {
-    double scale = 1 / sqrt(config_qk_dim(c));
-    if (config_mla(c) && c->rope != ROPE_PLAIN && c->rope_mscale_all != 0) {
-        double m = mscale((double)c->rope_factor, (double)c->rope_mscale_all);
+    const rope_rule *r = &c->ropes[0];
+    double scale = c->attn_scale != 0 ? (double)c->attn_scale : 1 / sqrt(config_qk_dim(c));
+    if (config_mla(c) && r->kind != ROPE_PLAIN && r->mscale_all != 0) {
+        double m = mscale((double)r->factor, (double)r->mscale_all);
         scale *= m * m;
     }
     return (float)scale;
+}
+
+float rope_query_scale(const config *c, int32_t pos)
+{
+    return 1 + c->q_scale_beta * logf(1 + (float)(pos / c->ropes[0].original));
 }

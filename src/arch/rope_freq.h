@@ -17,11 +17,12 @@ pesc_status rope_read(config *c, json_where w);
  * Only these may be shared with another sequence that begins with the same tokens. */
 int32_t rope_shareable(const config *c, int32_t length);
 
-/* config_rot_dim / 2 values for sequences of `length` tokens. Only dynamic scaling looks at the
- * length, and only beyond the context. */
-void rope_frequencies(const config *c, int64_t length, float *out);
+/* config_rot_dim / 2 values of a table (config.ropes) for sequences of `length` tokens. Only
+ * dynamic scaling looks at the length, and only beyond the context. */
+void rope_frequencies(const config *c, int32_t table, int64_t length, float *out);
 
-float rope_table_scale(const config *c);     /* on cos and sin */
+float rope_table_scale(const rope_rule *r);  /* on cos and sin */
 float rope_attention_scale(const config *c); /* on q k: 1/sqrt(qk_dim), and what YaRN asks of MLA */
+float rope_query_scale(const config *c, int32_t pos); /* on q, by its position (q_scale_beta) */
 
 #endif

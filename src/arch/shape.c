@@ -12,8 +12,12 @@ pesc_status shape_open(model_shape *s)
     for (int32_t i = 0; i < c->n_layers; i++) {
         s->w.blocks[i].sparse = config_layer_sparse(c, i);
         s->w.blocks[i].window = config_layer_window(c, i);
+        s->w.blocks[i].rope = config_layer_rope(c, i);
     }
-    s->rope_scale = rope_table_scale(c);
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        s->rope_scale[i] = rope_table_scale(&c->ropes[i]);
     s->attn_scale = rope_attention_scale(c);
+    s->embed_scale = c->embed_scale / c->residual_scale;
+    s->stream_eps = c->norm_eps / (c->residual_scale * c->residual_scale);
     return PESC_OK;
 }

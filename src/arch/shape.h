@@ -81,6 +81,7 @@ typedef struct block {
     bool sparse;
     moe moe;
     int32_t window; /* 0: unlimited */
+    int32_t rope;   /* the table of its rotations; -1: none */
 } block;
 
 /* The tensors of a transformer: its weights, or the gradients of them (mirror.h). */
@@ -94,9 +95,13 @@ typedef struct model_shape {
     transformer w;
     lora *loras; /* what linears and experts point to */
     size_t n_loras;
-    dtype act_dt;          /* what activations are computed in: f32 or bf16 */
-    float rope_scale;      /* on cos and sin (yarn's mscale) */
-    float attn_scale;      /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    dtype act_dt;                       /* what activations are computed in: f32 or bf16 */
+    float rope_scale[CONFIG_MAX_ROPES]; /* on cos and sin (yarn's mscale) */
+    float attn_scale;                   /* 1/sqrt(qk_dim), times yarn's factor where it has one */
+    /* The residual stream is kept divided by residual_scale: then what sublayers add is added as it
+     * is, the embeddings are larger by as much, and the norms of the stream, which no common factor
+     * changes, have their epsilon divided by its square. */
+    float embed_scale, stream_eps;
     int32_t lora_rank;     /* the largest; 0: no LoRA */
     int32_t expert_rank;   /* of the LoRA on full experts, the largest; 0: none */
     int32_t bank_columns;  /* of the widest bank; 0: no served adapter is a LoRA */

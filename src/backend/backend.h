@@ -352,6 +352,8 @@ struct ops {
     void (*act_fwd)(device *d, tensor out, tensor x, act_kind act,
                     const row_gates *g);                     /* g NULL: none */
     void (*add)(device *d, tensor y, tensor x, float scale); /* y += scale * x */
+    void (*scale_rows)(device *d, tensor y, tensor rows, float scale);
+    /* y[t] *= scale rows[t]; rows f32 [T], absent: ones. Also its own backward */
     void (*add_gated)(device *d, tensor y, tensor x,
                       tensor logit);                  /* y[t] += sigmoid(logit[t]) x[t] */
     void (*convert)(device *d, tensor out, tensor x); /* f32, bf16: either to either */

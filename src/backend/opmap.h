@@ -23,6 +23,7 @@
     X(glu_fwd, (device *d, tensor y, tensor g, tensor u, act_kind k), (in, y, g, u, k))            \
     X(act_fwd, (device *d, tensor y, tensor x, act_kind k, const row_gates *g), (in, y, x, k, g))  \
     X(add, (device *d, tensor y, tensor x, float k), (in, y, x, k))                                \
+    X(scale_rows, (device *d, tensor y, tensor r, float k), (in, y, r, k))                         \
     X(add_gated, (device *d, tensor y, tensor x, tensor l), (in, y, x, l))                         \
     X(convert, (device *d, tensor y, tensor x), (in, y, x))                                        \
     X(gather_rows, (device *d, tensor y, tensor x, tensor r, int32_t k), (in, y, x, r, k))         \

@@ -81,10 +81,10 @@ static bool may_hold(const struct layout *l, const family *f)
 
 static void warn_of_theta(const target_model *p, const struct layout *l)
 {
-    if (l->fixed_theta && (p->cfg.rope_theta != 10000 || p->cfg.rope != ROPE_PLAIN))
+    if (l->fixed_theta && (p->cfg.ropes[0].theta != 10000 || p->cfg.ropes[0].kind != ROPE_PLAIN))
         log_notice("%s: the published modelling file of %s rotates with theta 10000, whatever "
                    "the configuration says; pesc keeps the model's own %g",
-                   p->file, l->names.model_type, (double)p->cfg.rope_theta);
+                   p->file, l->names.model_type, (double)p->cfg.ropes[0].theta);
 }
 
 pesc_status camelidae_configure(target_model *p, const camelidae_size *size, bool published)

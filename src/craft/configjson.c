@@ -29,12 +29,17 @@ static pesc_status old_rope(json_t *json, const json_t *rotation)
     const json_t *type = json_value(rotation, "rope_type");
     type = type ? type : json_value(rotation, "type");
     bool plain = !type || strcmp(json_string_value(type), "default") == 0;
-    if (json_has(rotation, "rope_theta"))
-        TRY(configjson_set(json, "rope_theta", json_copy(json_object_get(rotation, "rope_theta"))));
-    if (plain)
-        return configjson_set(json, "rope_scaling", json_null());
+    static const char *const beside[] = { "rope_theta", "partial_rotary_factor" };
     json_t *scaling = json_copy((json_t *)(uintptr_t)rotation);
-    json_object_del(scaling, "rope_theta");
+    for (size_t i = 0; scaling && i < sizeof beside / sizeof *beside; i++) {
+        if (json_has(rotation, beside[i]))
+            TRY(configjson_set(json, beside[i], json_copy(json_object_get(rotation, beside[i]))));
+        json_object_del(scaling, beside[i]);
+    }
+    if (plain) {
+        json_decref(scaling);
+        return configjson_set(json, "rope_scaling", json_null());
+    }
     /* the older spelling; newer programs do not mind it */
     bool ok =
         scaling && json_object_set_new(scaling, "type", json_string(json_string_value(type))) == 0;
@@ -49,7 +54,9 @@ static pesc_status old_spellings(json_t *json)
     json_object_del(json, "dtype");
     const json_t *rotation = json_value(json, "rope_parameters");
     const json_t *full = json_value(rotation, "full_attention");
-    const json_t *sliding = json_value(rotation, "sliding_attention"); /* equal where both are */
+    const json_t *sliding = json_value(rotation, "sliding_attention");
+    if (full && sliding && !json_equal(full, sliding))
+        return PESC_OK; /* no older spelling says that */
     if (rotation && !json_has(json, "rope_scaling"))
         TRY(old_rope(json, full ? full : sliding ? sliding : rotation));
     json_object_del(json, "rope_parameters");
@@ -84,7 +91,7 @@ pesc_status configjson_facts(json_t *json, const config *c)
     TRY(configjson_default(json, "head_dim", json_integer(c->head_dim)));
     TRY(configjson_default(json, "max_position_embeddings", json_integer(c->context)));
     TRY(configjson_default(json, "rms_norm_eps", json_real((double)c->norm_eps)));
-    TRY(configjson_default(json, "rope_theta", json_real((double)c->rope_theta)));
+    TRY(configjson_default(json, "rope_theta", json_real((double)c->ropes[0].theta)));
     return configjson_default(json, "tie_word_embeddings", json_boolean(c->tie_embeddings));
 }
 
@@ -140,19 +147,25 @@ static const struct {
     FACT("attention_bias", o_bias),
     FACT("mlp_bias", mlp_bias),
     FACT("q_norm", qk_norm),
-    FACT("rope_theta", rope_theta),
-    FACT("rope_scaling", rope),
+    FACT("rope_theta", ropes[0].theta),
+    FACT("rope_scaling", ropes[0].kind),
     FACT("rope_scaling", rope_interleaved),
-    FACT("rope_scaling", rope_factor),
-    FACT("rope_scaling", rope_low),
-    FACT("rope_scaling", rope_high),
-    FACT("rope_scaling", rope_beta_fast),
-    FACT("rope_scaling", rope_beta_slow),
-    FACT("rope_scaling", rope_mscale),
-    FACT("rope_scaling", rope_mscale_all),
-    FACT("rope_scaling", rope_attention_factor),
-    FACT("rope_scaling", rope_original),
-    FACT("rope_scaling", rope_truncate),
+    FACT("rope_scaling", ropes[0].factor),
+    FACT("rope_scaling", ropes[0].low),
+    FACT("rope_scaling", ropes[0].high),
+    FACT("rope_scaling", ropes[0].beta_fast),
+    FACT("rope_scaling", ropes[0].beta_slow),
+    FACT("rope_scaling", ropes[0].mscale),
+    FACT("rope_scaling", ropes[0].mscale_all),
+    FACT("rope_scaling", ropes[0].attention_factor),
+    FACT("rope_scaling", ropes[0].original),
+    FACT("rope_scaling", ropes[0].truncate),
+    FACT("partial_rotary_factor", rotary),
+    FACT("llama_4_scaling_beta", q_scale_beta),
+    FACT("embedding_multiplier", embed_scale),
+    FACT("residual_multiplier", residual_scale),
+    FACT("attention_multiplier", attn_scale),
+    FACT("logits_scaling", logit_divisor),
     FACT("kv_lora_rank", kv_lora_rank),
     FACT("q_lora_rank", q_lora_rank),
 };
@@ -166,6 +179,9 @@ static const char *first_difference(const config *a, const config *b)
     for (int32_t l = 0; l < a->n_layers; l++)
         if (config_layer_window(a, l) != config_layer_window(b, l))
             return "sliding_window";
+    for (int32_t l = 0; l < a->n_layers; l++)
+        if (config_layer_rope(a, l) != config_layer_rope(b, l))
+            return "no_rope_layers";
     return NULL;
 }
 

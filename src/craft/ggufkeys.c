@@ -51,7 +51,7 @@ static void put_sizes(const keys *k, const config *c)
     put_real(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
     put_int(k, "vocab_size", c->vocab);
     put_int(k, "rope.dimension_count", config_rot_dim(c));
-    put_real(k, "rope.freq_base", c->rope_theta);
+    put_real(k, "rope.freq_base", c->ropes[0].theta);
     if (config_layer_window(c, 0))
         put_int(k, "attention.sliding_window", config_layer_window(c, 0));
     if (!config_mla(c))
@@ -61,20 +61,20 @@ static void put_sizes(const keys *k, const config *c)
     put_int(k, "attention.kv_lora_rank", c->kv_lora_rank);
 }
 
-static void put_rope(const keys *k, const config *c)
+static void put_rope(const keys *k, const rope_rule *r)
 {
-    if (c->rope != ROPE_LINEAR && c->rope != ROPE_YARN)
+    if (r->kind != ROPE_LINEAR && r->kind != ROPE_YARN)
         return; /* Llama 3's rule is a tensor */
     gguf_put_text(k->w, key_of(k, "rope.scaling.type").text,
-                  c->rope == ROPE_LINEAR ? "linear" : "yarn");
-    put_real(k, "rope.scaling.factor", c->rope_factor);
-    if (c->rope == ROPE_LINEAR)
+                  r->kind == ROPE_LINEAR ? "linear" : "yarn");
+    put_real(k, "rope.scaling.factor", r->factor);
+    if (r->kind == ROPE_LINEAR)
         return;
-    put_int(k, "rope.scaling.original_context_length", c->rope_original);
-    put_real(k, "rope.scaling.yarn_beta_fast", c->rope_beta_fast);
-    put_real(k, "rope.scaling.yarn_beta_slow", c->rope_beta_slow);
-    if (c->rope_mscale_all != 0)
-        put_real(k, "rope.scaling.yarn_log_multiplier", 0.1F * c->rope_mscale_all);
+    put_int(k, "rope.scaling.original_context_length", r->original);
+    put_real(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    put_real(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    if (r->mscale_all != 0)
+        put_real(k, "rope.scaling.yarn_log_multiplier", 0.1F * r->mscale_all);
 }
 
 /* ---- mixtures ---- */
@@ -119,10 +119,11 @@ static const char *unsaid(const config *c)
     for (int32_t l = 0; l < c->n_layers; l++)
         if (config_layer_window(c, l) && (!own_window || config_layer_window(c, l) != c->window))
             return "sliding_window";
-    if (c->rope == ROPE_DYNAMIC || c->rope_attention_factor != 0 ||
-        (c->rope == ROPE_YARN && !c->rope_truncate))
+    const rope_rule *r = &c->ropes[0];
+    if (r->kind == ROPE_DYNAMIC || r->attention_factor != 0 ||
+        (r->kind == ROPE_YARN && !r->truncate))
         return "rope_scaling";
-    if (c->rope == ROPE_YARN && c->rope_mscale != c->rope_mscale_all)
+    if (r->kind == ROPE_YARN && r->mscale != r->mscale_all)
         return "rope_scaling.mscale";
     if (c->act != ACT_SILU)
         return "hidden_act";
@@ -176,7 +177,7 @@ void ggufkeys_put(gguf_writer *w, const config *c, const char *arch)
 {
     keys k = { w, arch };
     put_sizes(&k, c);
-    put_rope(&k, c);
+    put_rope(&k, &c->ropes[0]);
     if (c->moe.kind != EXPERT_NONE)
         put_mixture(&k, c);
 }
@@ -186,15 +187,16 @@ void ggufkeys_put(gguf_writer *w, const config *c, const char *arch)
 int32_t ggufkeys_rope_factors(const config *c, float *out)
 {
     int32_t pairs = config_rot_dim(c) / 2;
-    double low = (double)c->rope_low, high = (double)c->rope_high, old = c->rope_original;
-    if (c->rope != ROPE_LLAMA3)
+    const rope_rule *r = &c->ropes[0];
+    double low = (double)r->low, high = (double)r->high, old = r->original;
+    if (r->kind != ROPE_LLAMA3)
         return 0;
     for (int32_t i = 0; i < pairs; i++) {
         double wavelength =
-            2 * 3.14159265358979323846 * pow((double)c->rope_theta, (double)i / (double)pairs);
+            2 * 3.14159265358979323846 * pow((double)r->theta, (double)i / (double)pairs);
         double smooth = (old / wavelength - low) / (high - low);
         smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
-        out[i] = (float)(1 / ((1 - smooth) / (double)c->rope_factor + smooth));
+        out[i] = (float)(1 / ((1 - smooth) / (double)r->factor + smooth));
     }
     return pairs;
 }

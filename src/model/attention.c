@@ -87,11 +87,14 @@ void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *pla
     g->kv = tensor_take2(mem, plan->dt, n, heads * (c->qk_nope_dim + c->v_dim));
 }
 
-static void rotate(const pass *p, tensor x, rope r)
+/* By the layer's table; layers without one do not rotate. */
+static void rotate(const pass *p, const block *b, tensor x, rope r)
 {
+    if (b->rope < 0)
+        return;
     r.x = x;
-    r.cos = p->cos;
-    r.sin = p->sin;
+    r.cos = p->cos[b->rope];
+    r.sin = p->sin[b->rope];
     p->dev->op->rope(p->dev, &r);
 }
 
@@ -99,7 +102,7 @@ static rope standard_rope(const config *c, int32_t n_heads)
 {
     return (rope){ .n_heads = n_heads,
                    .head_dim = c->head_dim,
-                   .rot_dim = c->head_dim,
+                   .rot_dim = config_rot_dim(c),
                    .interleaved = c->rope_interleaved };
 }
 
@@ -133,6 +136,21 @@ static void norm_heads(const pass *p, tensor out, tensor x, tensor w, tensor rst
                                                  .eps = p->m->cfg.norm_eps });
 }
 
+/* With a cache the op of attention rotates whole heads while it writes them there. */
+static bool op_rotates(const pass *p)
+{
+    const config *c = &p->m->cfg;
+    return p->kv && !config_mla(c) && config_rot_dim(c) == c->head_dim && !c->qk_norm_rotated &&
+           !p->q_scale.data;
+}
+
+static void rotate_qk(const pass *p, const block *b, tensor q, tensor k)
+{
+    const config *c = &p->m->cfg;
+    rotate(p, b, q, standard_rope(c, c->n_heads));
+    rotate(p, b, k, standard_rope(c, c->n_kv_heads));
+}
+
 static void standard_qkv(const pass *p, const block *b, tensor h)
 {
     const config *c = &p->m->cfg;
@@ -144,14 +162,16 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
                                { norm ? a->q_raw : a->q, norm ? a->k_raw : a->k, a->v },
                                a->qkv_ax },
                 h);
+    if (c->qk_norm_rotated)
+        rotate_qk(p, b, a->q_raw, a->k_raw);
     if (norm) {
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
         norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
     }
-    if (p->kv) /* the op rotates them while it writes them to the cache */
-        return;
-    rotate(p, a->q, standard_rope(c, c->n_heads));
-    rotate(p, a->k, standard_rope(c, c->n_kv_heads));
+    if (!c->qk_norm_rotated && !op_rotates(p))
+        rotate_qk(p, b, a->q, a->k);
+    if (p->q_scale.data)
+        p->dev->op->scale_rows(p->dev, a->q, p->q_scale, 1);
 }
 
 /* Copies out of products that serve several uses: kv to the heads of k and of v, the rotated
@@ -224,8 +244,8 @@ static void mla_qkv(const pass *p, const block *b, tensor h)
     latent_norm(p, a->kv_lat, a->kv_in, b->mla.kv_norm, a->kv_rstd);
     linear_fwd(p, &b->mla.kv_b, a->kv, a->kv_lat);
 
-    rotate(p, a->q, mla_rope_q(c));
-    rotate(p, a->kv_low, mla_rope_k(c));
+    rotate(p, b, a->q, mla_rope_q(c));
+    rotate(p, b, a->kv_low, mla_rope_k(c));
     copy_fwd(p, copies.k, a->k, a->kv);
     copy_fwd(p, copies.rot, a->k, a->kv_low);
     copy_fwd(p, copies.v, a->v, a->kv);
@@ -263,9 +283,9 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
         pages = (kv_pages){ kvcache_keys(p->kv, layer), kvcache_values(p->kv, layer), p->table };
         args.kv = &pages;
     }
-    if (p->kv && !config_mla(&p->m->cfg)) {
-        args.cos = p->cos;
-        args.sin = p->sin;
+    if (op_rotates(p) && b->rope >= 0) {
+        args.cos = p->cos[b->rope];
+        args.sin = p->sin[b->rope];
         args.interleaved = p->m->cfg.rope_interleaved;
     }
     p->dev->op->attention_fwd(p->dev, &args);
@@ -274,10 +294,18 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
 
 /* ---- backward ---- */
 
-static void rotate_bwd(const pass *p, tensor dx, rope r)
+static void rotate_bwd(const pass *p, const block *b, tensor dx, rope r)
 {
     r.inverse = true;
-    rotate(p, dx, r);
+    rotate(p, b, dx, r);
+}
+
+static void rotate_qk_bwd(const pass *p, const block *b)
+{
+    const config *c = &p->m->cfg;
+    const attention_grads *d = &p->train->grads.attn;
+    rotate_bwd(p, b, d->q, standard_rope(c, c->n_heads));
+    rotate_bwd(p, b, d->k, standard_rope(c, c->n_kv_heads));
 }
 
 /* In place: dx is the gradient of the norm's output, then of its input. */
@@ -294,8 +322,10 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->train->grads.attn;
-    rotate_bwd(p, d->q, standard_rope(c, c->n_heads));
-    rotate_bwd(p, d->k, standard_rope(c, c->n_kv_heads));
+    if (p->q_scale.data)
+        p->dev->op->scale_rows(p->dev, d->q, p->q_scale, 1);
+    if (!c->qk_norm_rotated)
+        rotate_qk_bwd(p, b);
     if (c->qk_norm != QK_NORM_NONE) {
         norm_heads_bwd(
             p, d->q,
@@ -304,6 +334,8 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
             p, d->k,
             (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
     }
+    if (c->qk_norm_rotated)
+        rotate_qk_bwd(p, b);
     linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
@@ -332,8 +364,8 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
     copy_bwd(p, copies.k, d->k, d->kv);
     copy_bwd(p, copies.rot, d->k, d->kv_low);
     copy_bwd(p, copies.v, d->v, d->kv);
-    rotate_bwd(p, d->q, mla_rope_q(c));
-    rotate_bwd(p, d->kv_low, mla_rope_k(c));
+    rotate_bwd(p, b, d->q, mla_rope_q(c));
+    rotate_bwd(p, b, d->kv_low, mla_rope_k(c));
     mla_q_bwd(p, &b->mla, &g->mla, f);
     linear_bwd(p, &b->mla.kv_b, &g->mla.kv_b,
                (linear_flow){ .dx = d->kv_lat, .dy = d->kv, .x = a->kv_lat });

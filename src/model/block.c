@@ -55,7 +55,7 @@ static void stream_norm(pass *p, tensor to, norm_fwd n)
     n.add = s->add;
     n.rows = s->rows;
     n.inverse = s->inverse;
-    n.eps = p->m->cfg.norm_eps;
+    n.eps = p->m->stream_eps;
     if (s->add.data || s->rows.data || to.data != s->x.data)
         n.sum = to;
     p->dev->op->rmsnorm_fwd(p->dev, &n);
@@ -163,7 +163,7 @@ void block_restore(const pass *p, const block *b)
     const block_acts *a = &p->acts;
     p->dev->op->rmsnorm_fwd(
         p->dev,
-        &(norm_fwd){ .out = a->h, .x = a->middle, .w = b->ffn_norm, .eps = p->m->cfg.norm_eps });
+        &(norm_fwd){ .out = a->h, .x = a->middle, .w = b->ffn_norm, .eps = p->m->stream_eps });
     if (b->sparse)
         moe_restore(p, a->h);
 }

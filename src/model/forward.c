@@ -6,22 +6,24 @@
 
 static void rope_tables(const pass *p)
 {
-    const ops *op = p->dev->op;
-    if (p->m->cfg.rope != ROPE_DYNAMIC) {
-        op->rope_table(p->dev, p->cos, p->sin, p->pos, p->inv_freq, p->m->rope_scale);
-        return;
-    }
-    for (int32_t s = 0; s < p->n_spans; s++) {
-        int32_t at = p->host.spans[s].first, n = p->host.spans[s + 1].first - at;
-        op->rope_table(p->dev, tensor_slice(&p->cos, at, n), tensor_slice(&p->sin, at, n),
-                       tensor_slice(&p->pos, at, n), tensor_slice(&p->inv_freq, s, 1),
-                       p->m->rope_scale);
-    }
+    const rope_span *spans = p->host.spans;
+    for (int32_t r = 0; r < p->m->cfg.n_ropes; r++)
+        for (int32_t s = 0; s < p->n_spans; s++) {
+            int32_t at = spans ? spans[s].first : 0;
+            int32_t n = (spans ? spans[s + 1].first : p->n) - at;
+            p->dev->op->rope_table(p->dev, tensor_slice(&p->cos[r], at, n),
+                                   tensor_slice(&p->sin[r], at, n), tensor_slice(&p->pos, at, n),
+                                   tensor_slice(&p->inv_freq, r * p->n_spans + s, 1),
+                                   p->m->rope_scale[r]);
+        }
 }
 
 void model_embed(pass *p)
 {
-    p->dev->op->embed(p->dev, p->x, p->m->w.embed, p->ids);
+    const model_shape *m = p->m;
+    p->dev->op->embed(p->dev, p->x, m->w.embed, p->ids);
+    if (m->embed_scale != 1)
+        p->dev->op->scale_rows(p->dev, p->x, (tensor){ 0 }, m->embed_scale);
     p->stream = (residual){ .x = p->x };
     rope_tables(p);
 }
@@ -37,8 +39,10 @@ tensor model_head(const pass *p, tensor rows, tensor rstd)
     op->rmsnorm_fwd(
         p->dev,
         &(norm_fwd){
-            .out = last_h, .x = last, .w = m->w.final_norm, .rstd = rstd, .eps = m->cfg.norm_eps });
-    op->matmul(p->dev, &(mm){ .out = logits, .a = last_h, .b = m->w.head, .scale = 1 });
+            .out = last_h, .x = last, .w = m->w.final_norm, .rstd = rstd, .eps = m->stream_eps });
+    op->matmul(
+        p->dev,
+        &(mm){ .out = logits, .a = last_h, .b = m->w.head, .scale = 1 / m->cfg.logit_divisor });
     return logits;
 }
 

@@ -116,10 +116,13 @@ static void head_bwd(const pass *p, tensor rows, tensor dlogits)
                                   .out = g->head,
                                   .a = dlogits,
                                   .b = tensor_slice(&p->last_h, 0, n),
-                                  .scale = 1,
+                                  .scale = 1 / m->cfg.logit_divisor,
                                   .accumulate = true });
-    op->matmul(p->dev,
-               &(mm){ .layout = MM_NN, .out = dlast, .a = dlogits, .b = m->w.head, .scale = 1 });
+    op->matmul(p->dev, &(mm){ .layout = MM_NN,
+                              .out = dlast,
+                              .a = dlogits,
+                              .b = m->w.head,
+                              .scale = 1 / m->cfg.logit_divisor });
     op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = dlast,
                                          .dy = dlast,
                                          .x = tensor_slice(&p->last, 0, n),
@@ -194,6 +197,8 @@ static void layers_bwd(pass *p, const train_input *in, float balance)
         if (in->layer_done)
             in->layer_done(in->ctx, i);
     }
+    if (t->mirror->of.embed.data && m->embed_scale != 1)
+        op->scale_rows(p->dev, t->grads.dx, (tensor){ 0 }, m->embed_scale);
     if (t->mirror->of.embed.data)
         op->embed_bwd(p->dev, t->mirror->of.embed, t->grads.dx, p->ids);
 }

@@ -19,14 +19,14 @@ typedef struct pass_sizes {
 static pass_sizes sizes_at_limits(const pass *p)
 {
     pass_limits lim = p->lim;
-    int64_t spans = p->m->cfg.rope == ROPE_DYNAMIC ? lim.max_tokens : 1;
+    int64_t spans = config_ropes_by_length(&p->m->cfg) ? lim.max_tokens : 1;
     return (pass_sizes){ lim.max_tokens, lim.max_seqs, lim.max_out, spans };
 }
 
 /* The inputs of a forward. They have the same layout on the host and at the beginning of the
  * device's span, so that one copy uploads them. */
 typedef struct pass_inputs {
-    tensor ids, pos, adapter_of_row, starts, rows, table, inv_freq;
+    tensor ids, pos, adapter_of_row, starts, rows, table, inv_freq, q_scale;
 } pass_inputs;
 
 static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
@@ -41,7 +41,9 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
     in.rows = tensor_take1(a, DT_I32, z.n_out);
     if (p->kv)
         in.table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
-    in.inv_freq = tensor_take2(a, DT_F32, z.n_spans, config_rot_dim(c) / 2);
+    in.inv_freq = tensor_take2(a, DT_F32, c->n_ropes * z.n_spans, config_rot_dim(c) / 2);
+    if (c->q_scale_beta != 0)
+        in.q_scale = tensor_take1(a, DT_F32, z.n);
     return in;
 }
 
@@ -58,8 +60,11 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     p->rows = in.rows;
     p->table = in.table;
     p->inv_freq = in.inv_freq;
-    p->cos = tensor_take2(a, DT_F32, z.n, half);
-    p->sin = tensor_take2(a, DT_F32, z.n, half);
+    p->q_scale = in.q_scale;
+    for (int32_t i = 0; i < c->n_ropes; i++) {
+        p->cos[i] = tensor_take2(a, DT_F32, z.n, half);
+        p->sin[i] = tensor_take2(a, DT_F32, z.n, half);
+    }
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
         p->mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->lora_rank);
@@ -84,7 +89,7 @@ static void host_layout(pass *p, arena *a)
     inputs_layout(p, a, sizes_at_limits(p));
     p->host.kv_seq = arena_take(a, seqs * sizeof *p->host.kv_seq);
     p->host.adapter_of_seq = arena_take(a, seqs * sizeof *p->host.adapter_of_seq);
-    if (p->m->cfg.rope == ROPE_DYNAMIC)
+    if (config_ropes_by_length(&p->m->cfg))
         p->host.spans = arena_take(a, ((size_t)p->lim.max_tokens + 1) * sizeof *p->host.spans);
     if (p->train)
         train_state_host_layout(p, a);
@@ -260,6 +265,7 @@ static void place_inputs(pass *p, pass_sizes z)
     p->host.rows = in.rows.data;
     p->host.table = in.table.data;
     p->host.inv_freq = in.inv_freq.data;
+    p->host.q_scale = in.q_scale.data;
     p->host.bytes = a.used;
 }
 
@@ -267,9 +273,12 @@ static void upload_inputs(pass *p)
 {
     const config *c = &p->m->cfg;
     int64_t half = config_rot_dim(c) / 2;
-    for (int32_t i = 0; i < p->n_spans; i++)
-        rope_frequencies(c, p->host.spans ? p->host.spans[i].length : 0,
-                         p->host.inv_freq + i * half);
+    for (int32_t r = 0; r < c->n_ropes; r++)
+        for (int32_t i = 0; i < p->n_spans; i++)
+            rope_frequencies(c, r, p->host.spans ? p->host.spans[i].length : 0,
+                             p->host.inv_freq + (r * p->n_spans + i) * half);
+    for (int32_t i = 0; p->host.q_scale && i < p->n; i++)
+        p->host.q_scale[i] = rope_query_scale(c, p->host.pos[i]);
     p->dev->op->upload(p->dev, p->memory, p->host_memory, p->host.bytes);
 }
 

@@ -44,6 +44,10 @@ static const fixture fixtures[] = {
     { "ernie4_5_moe", NULL, NULL, 1e-4f },
     { "solar_open", NULL, NULL, 1e-4f },
     { "deepseek", NULL, NULL, 1e-4f },
+    { "smollm3", NULL, NULL, 1e-4f },
+    { "granite", NULL, NULL, 1e-4f },
+    { "ministral3", NULL, NULL, 1e-4f },
+    { "hunyuan_v1_dense", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

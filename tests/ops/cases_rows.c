@@ -116,6 +116,37 @@ static void add_oracle(const params *p, double **x)
         x[0][i] += p->scale * x[1][i];
 }
 
+static int scale_rows_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "y", SLOT_INOUT, p->o, .ne = { p->t, p->c } };
+    s[1] = (slot){ "rows", SLOT_IN, DT_F32, .ne = { p->flag ? p->t : 0 } };
+    return 2;
+}
+
+static void scale_rows_call(device *d, const params *p, const tensor *t)
+{
+    d->op->scale_rows(d, t[0], t[1], p->scale);
+}
+
+static void scale_rows_oracle(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c; i++)
+        x[0][i] *= p->scale * (p->flag ? x[1][i / p->c] : 1);
+}
+
+/* clang-format off */
+const op_test test_scale_rows = {
+    "scale_rows", scale_rows_slots, NULL, scale_rows_call, scale_rows_oracle, 2e-7,
+    .cases = {
+        { .t = 1, .c = 1, .scale = 1, .flag = true },
+        { .t = 7, .c = 131, .scale = -0.5F, .flag = true },
+        { .t = 7, .c = 131, .scale = 54.5F },
+        { .t = 3, .c = 96, .scale = 2, .flag = true, .o = DT_BF16 },
+        { .t = 5, .c = 33, .scale = 0.3F, .o = DT_BF16 },
+    }
+};
+/* clang-format on */
+
 /* clang-format off */
 const op_test test_add = {
     "add", add_slots, NULL, add_call, add_oracle, 2e-7,

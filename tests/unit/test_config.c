@@ -86,7 +86,7 @@ static void reads_both_spellings(void **state)
               "'original_max_position_embeddings':16}}"));
     assert_memory_equal(&four, &five, sizeof four);
     assert_string_equal(four.dtype, "bfloat16");
-    assert_int_equal(four.rope, ROPE_LLAMA3);
+    assert_int_equal(four.ropes[0].kind, ROPE_LLAMA3);
     config_free(&four);
     config_free(&five);
 }
@@ -481,7 +481,7 @@ static void check_freq(const char *changes, int64_t length, double (*want)(int i
     float got[64];
     must(read(&c, llama, changes));
     int dim = config_rot_dim(&c);
-    rope_frequencies(&c, length, got);
+    rope_frequencies(&c, 0, length, got);
     for (int i = 0; i < dim / 2; i++)
         assert_true(fabs((double)got[i] / want(i, dim) - 1) < 1e-6);
     config_free(&c);
@@ -545,7 +545,7 @@ static void yarn_scales(void **state)
     (void)state;
     config c;
     must(read(&c, llama, "{'rope_scaling':{'type':'yarn','factor':4}}"));
-    assert_true(fabs((double)rope_table_scale(&c) - (0.1 * log(4) + 1)) < 1e-6);
+    assert_true(fabs((double)rope_table_scale(&c.ropes[0]) - (0.1 * log(4) + 1)) < 1e-6);
     assert_true(fabs((double)rope_attention_scale(&c) - 1 / sqrt(6)) < 1e-6);
     config_free(&c);
     char text[1024];
@@ -554,7 +554,7 @@ static void yarn_scales(void **state)
              deepseek);
     must(read(&c, llama, text));
     double m = 0.1 * log(40) + 1, small = 0.0707 * log(40) + 1;
-    assert_true(fabs((double)rope_table_scale(&c) - small / m) < 1e-6);
+    assert_true(fabs((double)rope_table_scale(&c.ropes[0]) - small / m) < 1e-6);
     assert_true(fabs((double)rope_attention_scale(&c) - m * m / sqrt(16)) < 1e-6);
     config_free(&c);
 }

@@ -255,8 +255,8 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
         must(pesc_device_open(&d, device_name));
     must(pesc_model_open(&m, d, path, &o));
     if (dynamic_beyond) {
-        m->shape.cfg.rope = ROPE_DYNAMIC;
-        m->shape.cfg.rope_factor = 3;
+        m->shape.cfg.ropes[0].kind = ROPE_DYNAMIC;
+        m->shape.cfg.ropes[0].factor = 3;
         m->shape.cfg.context = dynamic_beyond;
     }
     make_samples(&want, m->shape.cfg.vocab);

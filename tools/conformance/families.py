@@ -88,6 +88,31 @@ def ernie4_5_moe(r):
 def solar_open(r):
     c = plain(r, attention_bias=r.random() < 0.4, **router(r))
     return {k: v for k, v in c.items() if k != "intermediate_size"}
+def smollm3(r):
+    c = plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)
+    listed = dict(no_rope_layers=[r.randint(0, 1) for _ in range(c["num_hidden_layers"])]) if r.random() < 0.5 else {}
+    return {**c, "no_rope_layer_interval": r.randint(1, 4), "use_sliding_window": r.random() < 0.5, "sliding_window": r.choice([5, 20]), **listed}
+
+
+def granite(r):
+    return plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3, embedding_multiplier=r.choice([1.0, 12.0, 0.3]),
+                 attention_multiplier=r.choice([0.015625, 0.3, 1.0]), residual_multiplier=r.choice([0.22, 1.0, 2.0]),
+                 logits_scaling=r.choice([1.0, 8.0, 0.7]))
+
+
+def ministral3(r):
+    c = plain(r, sliding_window=r.choice([None, None, 7]))
+    original = r.choice([4, 10, 64])
+    return {**c, "rope_parameters": {"rope_type": "yarn", "rope_theta": r.choice([1e4, 1e6]), "factor": 4.0,
+                                     "original_max_position_embeddings": original, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                     "mscale_all_dim": 1.0, "llama_4_scaling_beta": r.choice([0.1, 0.5])}}
+
+
+def hunyuan(r):
+    c = plain(r, attention_bias=r.random() < 0.4)
+    alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": r.choice([50.0, 1000.0]), "factor": 1.0}
+    c = {**c, "head_dim": c["head_dim"] + 2}
+    return {**c, "rope_parameters": alpha if r.random() < 0.6 else c["rope_parameters"]}
 
 
 FAMILIES = {
@@ -100,6 +125,10 @@ FAMILIES = {
     "solar_open": (hf.SolarOpenConfig, solar_open),
     "seed_oss": (hf.SeedOssConfig, lambda r: plain(r, attention_bias=r.random() < 0.5, attention_out_bias=r.random() < 0.5,
                                                    mlp_bias=r.random() < 0.5, attention_dropout=0.0, residual_dropout=0.0)),
+    "smollm3": (hf.SmolLM3Config, smollm3),
+    "granite": (hf.GraniteConfig, granite),
+    "ministral3": (hf.Ministral3Config, ministral3),
+    "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
 }
 

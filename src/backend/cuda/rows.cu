@@ -97,6 +97,24 @@ __global__ void copy_heads_kernel(D *__restrict__ dst, const X *__restrict__ src
     }
 }
 
+template <int TEAM, class Y>
+__global__ void scale_rows_kernel(Y *y, const float *rows, float scale, int64_t count, int64_t n,
+                                  bool wide)
+{
+    constexpr int W = vec_width<Y>;
+    int64_t r = vec_row<TEAM>();
+    if (r >= count)
+        return;
+    float s = rows ? scale * rows[r] : scale;
+    vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
+        float v[W];
+        at.load(v, y + r * n);
+        for (int j = 0; j < W; j++)
+            v[j] *= s;
+        at.store(y + r * n, v);
+    });
+}
+
 /* ---- backward ---- */
 
 /* If row r is the first with its id, block r adds all rows with that id, in order. */
@@ -246,6 +264,21 @@ extern "C" void cuda_gather_rows(device *d, tensor out, tensor x, tensor rows, i
 extern "C" void cuda_embed(device *d, tensor out, tensor table, tensor ids)
 {
     gather(d, "embed", out, table, ids, 1);
+}
+
+extern "C" void cuda_scale_rows(device *d, tensor y, tensor rows, float scale)
+{
+    int64_t n = tensor_cols(&y), count = tensor_rows(&y);
+    vec_typed(y.dt, [&](auto v) {
+        typedef decltype(v) Y;
+        bool wide = vec_aligned(y) && n % vec_width<Y> == 0;
+        vec_teamed(n, [&](auto team) {
+            constexpr int TEAM = decltype(team)::size;
+            vec_launch(d, "scale_rows", vec_blocks(count, VEC_THREADS / TEAM),
+                       scale_rows_kernel<TEAM, Y>, (Y *)y.data, (const float *)rows.data, scale,
+                       count, n, wide);
+        });
+    });
 }
 
 extern "C" void cuda_scatter_add(device *d, tensor y, tensor x, tensor gates, tensor inverse,

@@ -122,6 +122,8 @@ LLAMA3 = rope("llama3", 5000.0, factor=8.0, low_freq_factor=1.0, high_freq_facto
               original_max_position_embeddings=32)
 YARN = rope("yarn", 10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32,
             beta_slow=1, mscale=0.707, mscale_all_dim=0.707)
+MINISTRAL = rope("yarn", 10000.0, factor=4.0, original_max_position_embeddings=10, beta_fast=32, beta_slow=1, mscale=1.0,
+                 mscale_all_dim=1.0, llama_4_scaling_beta=0.4)
 MLA = dict(hidden_size=40, intermediate_size=56, moe_intermediate_size=20, num_hidden_layers=3,
            num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=16, qk_nope_head_dim=12,
            qk_rope_head_dim=8, v_head_dim=10, n_routed_experts=6, num_experts_per_tok=2,
@@ -347,6 +349,13 @@ FIXTURES = {
                          **{k: v for k, v in DENSE.items() if k != "intermediate_size"}),
     "deepseek": deepseek(29, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=2,
                          first_k_dense_replace=1, norm_topk_prob=False, **{**DENSE, "head_dim": None}),
+    "smollm3": family(hf.SmolLM3Config, 27, attention_bias=True, mlp_bias=True, no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                      sliding_window=9, rope_parameters=rope("default", 5000.0), **{**SQUARE, "num_hidden_layers": 3}),
+    "granite": family(hf.GraniteConfig, 28, v4=True, embedding_multiplier=12.0, attention_multiplier=0.11, residual_multiplier=0.22,
+                      logits_scaling=0.6, attention_bias=True, **SQUARE, tie_word_embeddings=True),
+    "ministral3": family(hf.Ministral3Config, 29, rope_parameters=MINISTRAL, **DENSE),
+    "hunyuan_v1_dense": family(hf.HunYuanDenseV1Config, 30, attention_bias=True, rope_parameters=rope("dynamic", 10000.0, alpha=50.0, factor=1.0),
+                               **DENSE),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

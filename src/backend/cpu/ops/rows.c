@@ -53,6 +53,31 @@ void OP(embed)(device *d, tensor out, tensor table, tensor ids)
     OP(gather_rows)(d, out, table, ids, 1);
 }
 
+typedef struct scaling {
+    tensor y;
+    const float *rows; /* NULL: ones */
+    float scale;
+} scaling;
+
+static void scale_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const scaling *p = ctx;
+    int64_t n = tensor_cols(&p->y);
+    for (int64_t t = begin; t < end; t++) {
+        float s = p->rows ? p->scale * p->rows[t] : p->scale;
+        for (int64_t i = 0; i < n; i += VEC_LANES)
+            vec_store(p->y.data, t * n + i, n - i, p->y.dt,
+                      vec_load(p->y.data, t * n + i, n - i, p->y.dt) * s);
+    }
+}
+
+void OP(scale_rows)(device *d, tensor y, tensor rows, float scale)
+{
+    scaling p = { y, rows.data, scale };
+    cpu_for(cpu_of(d), tensor_rows(&y), cpu_step(tensor_cols(&y) * 4), scale_range, &p);
+}
+
 typedef struct scatter {
     tensor y, x;
     const float *gates;
