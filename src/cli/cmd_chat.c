@@ -55,7 +55,7 @@ static pesc_status answer(chat *c)
 }
 
 /* At a terminal a failure is shown and the user may continue. */
-static pesc_status tell(const chat *c, pesc_status st)
+static pesc_status show_failure(const chat *c, pesc_status st)
 {
     if (st == PESC_OK || !line_is_terminal(c->lines))
         return st;
@@ -72,7 +72,7 @@ static pesc_status say(chat *c, const char *text)
         st = answer(c);
     if (st != PESC_OK)
         dialog_cut(&c->talk, before);
-    return tell(c, st);
+    return show_failure(c, st);
 }
 
 /* ---- commands that begin with / ---- */
@@ -221,11 +221,11 @@ static pesc_status obey(chat *c, const char *text)
     const char *rest = text + n + strspn(text + n, " ");
     for (size_t i = 0; i < N_INNER; i++)
         if (strlen(inner[i].name) == n && strncmp(inner[i].name, text, n) == 0)
-            return tell(c, inner[i].run(c, rest));
-    return tell(c, out_fail(PESC_USAGE,
-                            "there is no %.*s; /help lists what there is, and a space "
-                            "before / makes it a message",
-                            (int)(n < 60 ? n : 60), text));
+            return show_failure(c, inner[i].run(c, rest));
+    return show_failure(c, out_fail(PESC_USAGE,
+                                    "there is no %.*s; /help lists what there is, and a space "
+                                    "before / makes it a message",
+                                    (int)(n < 60 ? n : 60), text));
 }
 
 /* ---- the command ---- */

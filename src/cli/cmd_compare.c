@@ -133,8 +133,7 @@ pesc_status cmd_compare(const options *o)
     pesc_model *b = NULL;
     pesc_compare_report r = PESC_INIT(pesc_compare_report);
     if (!o->compare.n_data)
-        return out_fail(PESC_USAGE, "compare: --data FILE is missing; usage: pesc compare %s",
-                        o->cmd->synopsis);
+        return opt_missing(o, "--data FILE");
     options exact = *o;
     if (!exact.load.compute_dtype)
         exact.load.compute_dtype = "f32"; /* rounding must not be taken for a difference */

@@ -234,7 +234,6 @@ static const struct {
     const char *name;
     pesc_status (*look)(const options *o, pesc_data *d);
 } actions[] = { { "check", check }, { "stats", stats }, { "inspect", inspect }, { "mix", NULL } };
-enum { N_ACTIONS = sizeof actions / sizeof *actions };
 
 static pesc_status look(const options *o, pesc_status (*fn)(const options *, pesc_data *))
 {
@@ -252,13 +251,8 @@ static pesc_status look(const options *o, pesc_status (*fn)(const options *, pes
 
 pesc_status cmd_data(const options *o)
 {
-    const char *names[N_ACTIONS];
-    for (size_t i = 0; i < N_ACTIONS; i++) {
-        names[i] = actions[i].name;
-        if (strcmp(o->action, names[i]) == 0)
-            return actions[i].look ? look(o, actions[i].look) : data_mix(o);
-    }
-    const char *near = opt_nearest(o->action, names, N_ACTIONS);
-    return out_fail(PESC_USAGE, "data: found \"%s\", expected check, stats, inspect or mix%s%s%s",
-                    o->action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    size_t i = 0;
+    while (strcmp(o->action, actions[i].name) != 0)
+        i++; /* opt_parse() takes no other action */
+    return actions[i].look ? look(o, actions[i].look) : data_mix(o);
 }

@@ -196,24 +196,24 @@ static bool has_base(const char *dir)
 static pesc_status find_share(path out)
 {
     static const char *const places[] = { "../share/pesc", "../share" };
-    const char *said = getenv("PESC_SHARE");
+    const char *given = getenv("PESC_SHARE");
     path self;
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 32);
     self[n > 0 ? n : 0] = '\0';
     char *slash = strrchr(self, '/');
     if (slash)
         slash[1] = '\0';
-    for (size_t i = 0; !said && slash && i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; !given && slash && i < sizeof places / sizeof *places; i++) {
         snprintf(out, sizeof(path), "%.*s%s", (int)sizeof(path) - 32, self, places[i]);
         if (has_base(out))
             return PESC_OK;
     }
-    if (said && snprintf(out, sizeof(path), "%s", said) < (int)sizeof(path) && has_base(out))
+    if (given && snprintf(out, sizeof(path), "%s", given) < (int)sizeof(path) && has_base(out))
         return PESC_OK;
     return out_fail(PESC_IO,
                     "demo: the embedded base is not in %s%s; set PESC_SHARE to the directory that "
                     "holds base/, train.jsonl, test.jsonl and tune.yaml (share/ of the sources)",
-                    said ? said : self, said ? "" : "../share/pesc or ../share");
+                    given ? given : self, given ? "" : "../share/pesc or ../share");
 }
 
 static pesc_status make_dirs(const char *dir)
@@ -265,7 +265,7 @@ enum { MAX_WORDS = 24 };
 
 /* Prints a command line and parses it. Words end with NULL; --device and --threads of the demo are
  * added if the command takes them. For opt_free() even after a failure. */
-static pesc_status type(const demo *d, options *o, const char *const *words)
+static pesc_status parse_command(const demo *d, options *o, const char *const *words)
 {
     const command *c;
     const char *line[MAX_WORDS];
@@ -296,10 +296,10 @@ static pesc_status type(const demo *d, options *o, const char *const *words)
     return PESC_OK;
 }
 
-static pesc_status perform(const demo *d, const char *const *words)
+static pesc_status run_step(const demo *d, const char *const *words)
 {
     options o;
-    pesc_status st = type(d, &o, words);
+    pesc_status st = parse_command(d, &o, words);
     if (st == PESC_OK)
         st = o.cmd->run(&o);
     opt_free(&o);
@@ -310,8 +310,9 @@ static pesc_status craft(const demo *d, const char *name, const char *option, co
 {
     path to;
     TRY(join(to, d->o->output, name));
-    return perform(d, (const char *const[]){ "craft", d->base, "-o", to, "--overwrite", "--experts",
-                                             "8", "--top-k", "2", option, value, NULL });
+    return run_step(d,
+                    (const char *const[]){ "craft", d->base, "-o", to, "--overwrite", "--experts",
+                                           "8", "--top-k", "2", option, value, NULL });
 }
 
 /* ---- tuning ---- */
@@ -337,7 +338,7 @@ static pesc_status run_steps(const demo *d, pesc_trainer *t, demo_row *row)
     return pesc_plot_run(row->path);
 }
 
-static void tell_tuned(const demo *d, const demo_row *row)
+static void print_tuned(const demo *d, const demo_row *row)
 {
     out_number trained;
     if (d->o->json) {
@@ -361,7 +362,7 @@ static pesc_status tune(demo *d, size_t i)
     char epochs[32];
     snprintf(epochs, sizeof epochs, "%g", d->o->epochs);
     TRY(join(from, d->o->output, models[i].from ? models[i].from : ""));
-    pesc_status st = type(
+    pesc_status st = parse_command(
         d, &o,
         (const char *const[]){ "train", models[i].from ? from : d->base, "-c", d->recipe, "--data",
                                d->train, "--method", models[i].method, "--lr", models[i].rate,
@@ -379,7 +380,7 @@ static pesc_status tune(demo *d, size_t i)
         st = run_steps(d, t, row);
     }
     if (st == PESC_OK)
-        tell_tuned(d, row);
+        print_tuned(d, row);
     pesc_trainer_close(t);
     open_free(&m);
     opt_free(&o);
@@ -433,7 +434,7 @@ static pesc_status write_table(const demo *d)
 
 /* ---- a chat ---- */
 
-static void tell_answer(const demo *d, const char *question, const pesc_generation *g)
+static void print_answer(const demo *d, const char *question, const pesc_generation *g)
 {
     const char *bold = d->colour ? "\033[1m" : "", *plain = d->colour ? "\033[0m" : "";
     if (d->o->json) {
@@ -467,7 +468,7 @@ static pesc_status ask(const demo *d, const open_model *m, pesc_session *s, cons
     TRY(pesc_chat_tokenize(m->model, NULL, &message, 1, ids, MOST, &n));
     pesc_status st = pesc_session_complete(s, ids, n < MOST ? n : MOST, &sampling, NULL, NULL, &g);
     if (st == PESC_OK)
-        tell_answer(d, question, &g);
+        print_answer(d, question, &g);
     pesc_generation_free(&g);
     return st;
 }
@@ -489,7 +490,7 @@ static pesc_status chat(const demo *d)
 static pesc_status make_all(demo *d)
 {
     title(d, "1. The embedded base: a dense Llama trained on plain text, without instructions");
-    TRY(perform(d, (const char *const[]){ "info", d->base, NULL }));
+    TRY(run_step(d, (const char *const[]){ "info", d->base, NULL }));
     title(
         d,
         "2. Craft: the same function, now with 8 adapters as experts in each layer, or 8 copies of "
@@ -504,8 +505,8 @@ static pesc_status make_all(demo *d)
         TRY(evaluate_model(d, i));
     TRY(write_table(d));
     title(d, "5. Routing: which experts the tokens of each domain choose");
-    return perform(d, (const char *const[]){ "routes", d->made[SPARSE], "--data", d->test, "-o",
-                                             d->o->output, NULL });
+    return run_step(d, (const char *const[]){ "routes", d->made[SPARSE], "--data", d->test, "-o",
+                                              d->o->output, NULL });
 }
 
 static pesc_status show(demo *d)

@@ -498,18 +498,12 @@ static const struct {
     const char *name;
     pesc_status (*run)(options *o);
 } actions[] = { { "score", score }, { "select", select_experts }, { "apply", apply } };
-enum { N_ACTIONS = sizeof actions / sizeof *actions };
 
 pesc_status cmd_esft(const options *o)
 {
-    const char *names[N_ACTIONS];
     options mine = *o; /* open_from() reads o->model, which the actions set */
-    for (size_t i = 0; i < N_ACTIONS; i++) {
-        names[i] = actions[i].name;
-        if (strcmp(o->action, names[i]) == 0)
-            return actions[i].run(&mine);
-    }
-    const char *near = opt_nearest(o->action, names, N_ACTIONS);
-    return out_fail(PESC_USAGE, "esft: found \"%s\", expected score, select or apply%s%s%s",
-                    o->action, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    size_t i = 0;
+    while (strcmp(o->action, actions[i].name) != 0)
+        i++; /* opt_parse() takes no other action */
+    return actions[i].run(&mine);
 }

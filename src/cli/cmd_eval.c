@@ -326,11 +326,9 @@ pesc_status cmd_eval(const options *o)
     if (o->list)
         return eval_list(o);
     if (!o->n_models)
-        return out_fail(PESC_USAGE, "eval: MODEL is missing; usage: pesc eval %s",
-                        o->cmd->synopsis);
+        return opt_missing(o, "MODEL");
     if (!o->n_tasks)
-        return out_fail(PESC_USAGE, "eval: --tasks TASK is missing; usage: pesc eval %s",
-                        o->cmd->synopsis);
+        return opt_missing(o, "--tasks TASK");
     words w = { 0 };
     pesc_status st = read_words(&w, o);
     if (st == PESC_OK)

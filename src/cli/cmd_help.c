@@ -76,9 +76,9 @@ static void print_row(const command *c, const pesc_option *r, bool argument)
     else
         snprintf(left, sizeof left, "%s--%s%s%s", letter, opt_flag(flag, r->key), value ? " " : "",
                  value ? value : "");
-    bool told = r->fallback && strcmp(r->fallback, "false") != 0;
-    snprintf(help, sizeof help, "%s%s%s%s", r->help, told ? " (default " : "",
-             told ? r->fallback : "", told ? ")" : "");
+    bool shown = r->fallback && strcmp(r->fallback, "false") != 0;
+    snprintf(help, sizeof help, "%s%s%s%s", r->help, shown ? " (default " : "",
+             shown ? r->fallback : "", shown ? ")" : "");
     int n = printf("  %-*s", INDENT - 2, left);
     if (strlen(left) >= INDENT - 2)
         n = printf("\n%*s", INDENT, "") - 1;

@@ -165,7 +165,7 @@ static pesc_status write_logits(const open_model *m, const ids_table *t, npy *fi
 }
 
 /* Positions beyond the context length have logits too, but the model was not trained on them. */
-static void tell_length(const options *o, const ids_table *t, const pesc_model_info *info)
+static void note_length(const options *o, const ids_table *t, const pesc_model_info *info)
 {
     if (o->quiet || info->context <= 0 || t->n_each <= (size_t)info->context)
         return;
@@ -192,7 +192,7 @@ static pesc_status open_exact(const options *o, open_model *m)
 static pesc_status run_logits(const options *o, const ids_table *t, open_model *m)
 {
     TRY(open_exact(o, m));
-    tell_length(o, t, &m->info);
+    note_length(o, t, &m->info);
     const int64_t shape[] = { (int64_t)t->n_seqs, (int64_t)t->n_each, m->info.vocab };
     npy *file = NULL;
     pesc_status st = npy_open(&file, o->output, shape + !t->nested, t->nested ? 3 : 2);
@@ -218,8 +218,7 @@ static pesc_status run_logits(const options *o, const ids_table *t, open_model *
 pesc_status cmd_logits(const options *o)
 {
     if (!o->ids || !o->output)
-        return out_fail(PESC_USAGE, "logits: %s is missing; usage: pesc logits %s",
-                        o->ids ? "-o OUT.npy" : "--ids FILE.json", o->cmd->synopsis);
+        return opt_missing(o, o->ids ? "-o OUT.npy" : "--ids FILE.json");
     ids_table t;
     open_model m = { 0 };
     TRY(read_ids(o, &t));

@@ -47,7 +47,7 @@ static int panel_width(const pesc_routes_report *r)
 }
 
 /* The column after the last panels. */
-static bool tells_difference(const pesc_routes_report *r, size_t end)
+static bool shows_difference(const pesc_routes_report *r, size_t end)
 {
     return r->n_domains > 1 && end == r->n_domains;
 }
@@ -78,7 +78,7 @@ static void print_names(const map *m, size_t first, size_t end)
             printf("%*zu", CELL, e);
         printf("%*s", GAP, "");
     }
-    puts(tells_difference(m->r, end) ? "differ" : "");
+    puts(shows_difference(m->r, end) ? "differ" : "");
 }
 
 static void print_layer(const map *m, size_t layer, size_t first, size_t end)
@@ -90,7 +90,7 @@ static void print_layer(const map *m, size_t layer, size_t first, size_t end)
             print_cell(m, r->share[(d * r->n_layers + layer) * r->experts + e]);
         printf("%*s", GAP, "");
     }
-    if (tells_difference(r, end))
+    if (shows_difference(r, end))
         printf("%*.2f", DIFFER, r->difference[layer]);
     putchar('\n');
 }
@@ -452,21 +452,14 @@ static pesc_status report(const options *o, const pesc_model *m, const pesc_rout
     return st;
 }
 
-static pesc_status check_inputs(const options *o)
-{
-    const char *missing = !o->model ? "MODEL" : !o->routes.n_data ? "--data FILE" : NULL;
-    return missing ? out_fail(PESC_USAGE, "routes: %s is missing; usage: pesc routes %s", missing,
-                              o->cmd->synopsis)
-                   : PESC_OK;
-}
-
 pesc_status cmd_routes(const options *o)
 {
     open_model m = { 0 };
     pesc_routes_report r = PESC_INIT(pesc_routes_report);
     if (o->over_time)
         return run_over_time(o);
-    TRY(check_inputs(o));
+    if (!o->model || !o->routes.n_data)
+        return opt_missing(o, o->model ? "--data FILE" : "MODEL");
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
         st = pesc_routes(m.model, &o->routes, &r);

@@ -197,16 +197,16 @@ static void draw(const options *o, run_time *time, bool end)
 {
     enum { SECONDS = 10 };
     static double last;
-    static bool told;
+    static bool noted;
     double now = progress_clock();
     if (!end && now - last < SECONDS)
         return;
     last = now;
     pesc_status s = pesc_plot_run(o->train.output);
     time->part[PLOTS] += progress_clock() - now;
-    if (s == PESC_OK || told || o->quiet)
+    if (s == PESC_OK || noted || o->quiet)
         return;
-    told = true;
+    noted = true;
     progress_clear();
     fprintf(stderr, "pesc: note: no plots: %s\n", pesc_last_error());
 }
@@ -274,11 +274,9 @@ pesc_status cmd_train(const options *o)
     pesc_train_options p;
     TRY(tune_options(o, &p));
     if (!o->train.output)
-        return out_fail(PESC_USAGE, "train: -o RUN is missing; usage: pesc train %s",
-                        o->cmd->synopsis);
+        return opt_missing(o, "-o RUN");
     if (!o->train.n_data)
-        return out_fail(PESC_USAGE, "train: --data FILE is missing; usage: pesc train %s",
-                        o->cmd->synopsis);
+        return opt_missing(o, "--data FILE");
     TRY(processes_start(o));
     TRY(processes_join(&all, &own));
     pesc_status st = train(&own, all);

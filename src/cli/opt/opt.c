@@ -337,16 +337,21 @@ static bool has_clause(const char *help, const char *action)
     return found;
 }
 
+static bool has_action(const options *o)
+{
+    const char *const *a = o->cmd->actions;
+    while (*a && strcmp(*a, o->action) != 0)
+        a++;
+    return *a;
+}
+
 /* An option whose help begins with an action is one of the actions that the help names; for others
  * it would have no effect. */
 static pesc_status check_action(const options *o)
 {
     const char *const *actions = o->cmd->actions;
     opt_name flag;
-    bool known = false;
-    for (size_t i = 0; actions && o->action && actions[i]; i++)
-        known = known || strcmp(o->action, actions[i]) == 0;
-    if (!known)
+    if (!actions || !o->action || !has_action(o))
         return PESC_OK;
     for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));) {
         bool special = false;
@@ -394,6 +399,38 @@ static pesc_status set_defaults(options *o)
     return PESC_OK;
 }
 
+pesc_status opt_missing(const options *o, const char *what)
+{
+    const command *c = o->cmd;
+    return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name, what, c->name,
+                    c->synopsis);
+}
+
+/* "check, stats, inspect or mix" */
+static void list_actions(char *out, size_t cap, const char *const *actions)
+{
+    size_t at = 0;
+    for (size_t i = 0; actions[i] && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%s",
+                               i == 0           ? ""
+                               : actions[i + 1] ? ", "
+                                                : " or ",
+                               actions[i]);
+}
+
+static pesc_status refuse_action(const options *o)
+{
+    const char *const *actions = o->cmd->actions;
+    char all[96];
+    size_t n = 0;
+    while (actions[n])
+        n++;
+    list_actions(all, sizeof all, actions);
+    const char *near = opt_nearest(o->action, actions, n);
+    return out_fail(PESC_USAGE, "%s: found \"%s\", expected %s%s%s%s", o->cmd->name, o->action, all,
+                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
 static pesc_status check_required(const options *o)
 {
     const command *c = o->cmd;
@@ -403,10 +440,9 @@ static pesc_status check_required(const options *o)
         if (o->train.resume && o->train.output && !o->config)
             return out_fail(PESC_USAGE, "%s: has no run.yaml: there is no run to continue",
                             o->train.output);
-        return out_fail(PESC_USAGE, "%s: %s is missing; usage: pesc %s %s", c->name,
-                        opt_find(c, c->keys[i])->values, c->name, c->synopsis);
+        return opt_missing(o, opt_find(c, c->keys[i])->values);
     }
-    return PESC_OK;
+    return c->actions && !has_action(o) ? refuse_action(o) : PESC_OK;
 }
 
 pesc_status opt_parse(options *o, const command *c, int argc, char **argv)

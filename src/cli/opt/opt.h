@@ -73,6 +73,9 @@ pesc_status opt_set(options *o, const pesc_option *row, const char *text, const 
 /* Reads the flat YAML file o->config; values that were given before stay. */
 pesc_status opt_read_yaml(options *o);
 
+/* Fails: an argument or an option that the command cannot do without is not given. */
+pesc_status opt_missing(const options *o, const char *what);
+
 typedef enum opt_spelling { OPT_AS_FLAG, OPT_AS_KEY } opt_spelling;
 /* Fails: `word` is no option of the command. Says what it is called here, or suggests the nearest
  * name, in the same spelling. */

@@ -71,8 +71,7 @@ static pesc_status overwrite(const options *o, replace_fn make, void *ud)
 pesc_status replace_dir(const options *o, replace_fn make, void *ud)
 {
     if (!o->output)
-        return out_fail(PESC_USAGE, "%s: -o DIR is missing; usage: pesc %s %s", o->cmd->name,
-                        o->cmd->name, o->cmd->synopsis);
+        return opt_missing(o, "-o DIR");
     if (!*o->output)
         return out_fail(PESC_USAGE, "%s: -o: found nothing, expected DIR", o->cmd->name);
     struct stat there;

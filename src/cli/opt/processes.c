@@ -218,7 +218,7 @@ pesc_status processes_join(pesc_comm **out, options *o)
         o->device = device;
     }
     snprintf(who, sizeof who, "rank %d (%.64s): ", rank, pesc_comm_host(*out));
-    out_speak_as(who);
+    out_prefix(who);
     if (rank > 0) {
         as_json = o->json = false;
         o->quiet = true;

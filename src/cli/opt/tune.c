@@ -48,7 +48,7 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
 }
 
 /* The scale belongs to the model: craft has written it there. */
-static void tell_scale(const options *o, const pesc_model_info *info)
+static void note_scale(const options *o, const pesc_model_info *info)
 {
     pesc_train_options recipe = pesc_train_defaults();
     recipe.method = o->train.method;
@@ -80,6 +80,6 @@ pesc_status tune_check_experts(const options *o, const pesc_model_info *info)
                             "%s: --%s: found %g, but the model was made with %g; leave it out, or "
                             "craft another model",
                             o->cmd->name, opt_flag(flag, rows[i].key), rows[i].asked, rows[i].has);
-    tell_scale(o, info);
+    note_scale(o, info);
     return PESC_OK;
 }

@@ -90,11 +90,11 @@ pesc_status out_nomem(const char *what)
     return out_fail(PESC_NOMEM, "not enough memory for %s", what);
 }
 
-static const char *speaker = "";
+static const char *prefix = "";
 
-void out_speak_as(const char *who)
+void out_prefix(const char *who)
 {
-    speaker = who;
+    prefix = who;
 }
 
 const char *out_sentence(pesc_status s)
@@ -110,7 +110,7 @@ int out_report(pesc_status s, bool as_json)
     size_t n = 0;
     FILE *f = open_memstream(&line, &n); /* one write: several processes may report at once */
     FILE *to = f ? f : stderr;
-    fprintf(to, "pesc: %s", speaker);
+    fprintf(to, "pesc: %s", prefix);
     write_visible(to, text, strlen(text), AS_SENTENCE);
     fputc('\n', to);
     if (f && fclose(f) == 0)

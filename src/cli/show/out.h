@@ -26,7 +26,7 @@ int out_report(pesc_status s, bool as_json);
 /* The sentence that out_report() would print. */
 const char *out_sentence(pesc_status s);
 /* Every sentence begins with `who`, which is kept: one of several processes. */
-void out_speak_as(const char *who);
+void out_prefix(const char *who);
 
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline
  * and tab, a pipe or file gets the bytes as they are. */
