@@ -26,7 +26,7 @@ run_part() { # PATH
         ok=$(($(count '^ok ') - left)) bad=$(count '^not ok ')
         ;;
     tests/faults/*)
-        python3 "$1" --pesc "$PESC" >"$log" 2>&1
+        CUDA_VISIBLE_DEVICES= python3 "$1" --pesc "$PESC" >"$log" 2>&1
         rc=$?
         ok=$(sed -n 's/^\([0-9]*\) passed.*/\1/p' "$log" | tail -n 1)
         bad=$(sed -n 's/.*passed, \([0-9]*\) failed.*/\1/p' "$log" | tail -n 1)

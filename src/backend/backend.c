@@ -7,14 +7,25 @@
 #include <string.h>
 
 /* A kind of device and the number that may follow its name: "cpu:N" are N threads, "cuda:N" is the
- * Nth GPU. Without one the number is `standard`. */
+ * Nth GPU, "auto:N" the first GPU or, without a usable one, N threads. Without one the number is
+ * `standard`. */
 typedef struct kind {
     const char *name, *number;
     int standard, min, max;
     pesc_status (*opener)(device **out, int number);
 } kind;
 
+/* The first GPU where it is usable, else the CPU with so many threads. */
+static pesc_status open_auto(device **out, int threads)
+{
+    if (cuda_open(out, 0) == PESC_OK)
+        return PESC_OK;
+    status_clear();
+    return cpu_open(out, threads);
+}
+
 static const kind kinds[] = {
+    { "auto", "the number of threads", 0, 1, 1024, open_auto },
     { "cpu", "the number of threads", 0, 1, 1024, cpu_open },
     { "cuda", "the number of the GPU", 0, 0, 1023, cuda_open },
 };
@@ -46,7 +57,8 @@ pesc_status backend_open(device **out, const char *spec)
                         spec + n + 1, k->number, k->min, k->max);
         return k->opener(out, number);
     }
-    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use cpu or cuda", spec);
+    return fail(PESC_DEVICE, "device \"%s\": this build has no such device; use auto, cpu or cuda",
+                spec);
 }
 
 device_call device_enter(device *d)

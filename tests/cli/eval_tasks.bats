@@ -318,7 +318,7 @@ PY
 @test "eval tasks: several processes write the files of one, also of an interrupted evaluation" {
     local t=$BATS_TEST_TMPDIR n
     for n in 0 2 4; do
-        evaluate --tasks arc_easy,gsm8k -o "$t/$n" --gpus $n --threads 1 -q
+        evaluate --tasks arc_easy,gsm8k -o "$t/$n" --gpus $n --device cpu --threads 1 -q
         [ "$status" = 0 ]
     done
     for n in 2 4; do
@@ -328,7 +328,7 @@ PY
     done
     rm "$t/2/results.json" "$t/2/samples_gsm8k.jsonl"
     sed -i 5,7d "$t/2/samples_arc_easy.jsonl"
-    evaluate --tasks arc_easy,gsm8k -o "$t/2" --gpus 2 --threads 1 -q
+    evaluate --tasks arc_easy,gsm8k -o "$t/2" --gpus 2 --device cpu --threads 1 -q
     [ "$status" = 0 ]
     cmp "$t/0/samples_arc_easy.jsonl" "$t/2/samples_arc_easy.jsonl"
     cmp "$t/0/samples_gsm8k.jsonl" "$t/2/samples_gsm8k.jsonl"
@@ -338,7 +338,7 @@ PY
     local t=$BATS_TEST_TMPDIR n
     for n in 1 2 3 4 5 6 7; do echo "{\"prompt\": \"hello $n\", \"completion\": \" or $n\"}"; done > "$t/r.jsonl"
     for n in 0 2 4; do
-        evaluate --tasks "$t/r.jsonl" --gpus $n --threads 1 --json --samples -q
+        evaluate --tasks "$t/r.jsonl" --gpus $n --device cpu --threads 1 --json --samples -q
         [ "$status" = 0 ]
         printf '%s\n' "$output" > "$t/$n.json"
     done
@@ -354,7 +354,7 @@ assert one["all"]["asked"] == 7 and len(one["samples"]) == 7, one
 for other in others:
     assert other == one, (other, one)
 PY
-    evaluate --tasks "$t/r.jsonl" --gpus 2 --threads 1
+    evaluate --tasks "$t/r.jsonl" --gpus 2 --device cpu --threads 1
     [ "$status" = 0 ]
     [ "$(printf '%s\n' "$output" | grep -c 'exact match')" = 1 ] # rank 0 alone prints
 }

@@ -103,7 +103,7 @@ PY
     pesc generate "$D/model" -p a -n 0
     fails 2 'generate: --max-tokens: found "0", expected a whole number from 1 to 2147483647'
     pesc generate "$D/model" -p a --device gpu
-    fails 2 'generate: --device: found "gpu", expected cpu, cuda or cuda:i'
+    fails 2 'generate: --device: found "gpu", expected auto, cpu, cuda or cuda:i'
     pesc generate "$D/model" -p a --base-dtype int8
     fails 2 'generate: --base-dtype: found "int8", expected f32, bf16, nf4 or stored'
 }

@@ -46,7 +46,7 @@ setup_file() { make_model; }
     pesc info "$D/model" --patch "$BATS_TEST_TMPDIR/none"
     [ "$status" = 3 ]
     pesc info "$D/model" --device tpu
-    fails 2 'info: --device: found "tpu", expected cpu, cuda or cuda:i'
+    fails 2 'info: --device: found "tpu", expected auto, cpu, cuda or cuda:i'
 }
 
 @test "info: a path that is not there" {

@@ -71,7 +71,7 @@ pair() { # "options of rank 0" "options of rank 1"
 # A run of 4 processes in the background; the process of a rank is $(rank_of N).
 start_four() { # run
     "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$1" --steps 100000 --batch 8 --micro-tokens 32 \
-        --seq-len 32 --lora-r 2 --threads 1 --save-every 20 --gpus 4 -q > /dev/null 2> "$1.err" &
+        --seq-len 32 --lora-r 2 --threads 1 --save-every 20 --gpus 4 --device cpu -q > /dev/null 2> "$1.err" &
     four=$!
     wait_for "$1/latest/manifest.json"
 }
@@ -149,7 +149,7 @@ sharded_gradients() { # method options
 }
 @test "processes: gradients that cannot be sharded are said to be whole" {
     "$PESC" train "$G/full/model" --method full --data "$G/full/data.jsonl" -o "$D/whole-grads" --steps 1 --batch 11 --seq-len 32 \
-        --micro-tokens 32 --gpus 2 > /dev/null 2> "$D/whole-grads.err"
+        --micro-tokens 32 --gpus 2 --device cpu > /dev/null 2> "$D/whole-grads.err"
     grep -q 'note: a step may have more micro-batches than grad_groups 8: gradients are whole in each process' "$D/whole-grads.err"
 }
 @test "processes: sharded master weights give the bits of whole ones, and of a run that another number continues" {
@@ -194,7 +194,7 @@ sharded_gradients() { # method options
 }
 @test "processes: a number that is not a power of two is said to change the bits" {
     "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/three" --steps 1 --batch 8 --seq-len 32 --lora-r 2 \
-        --micro-tokens 32 --gpus 3 > /dev/null 2> "$D/three.err"
+        --micro-tokens 32 --gpus 3 --device cpu > /dev/null 2> "$D/three.err"
     grep -q 'note: 3 processes are not a power of two: the bits will not be those' "$D/three.err"
 }
 @test "processes: more than there are micro-batches" {
@@ -251,7 +251,7 @@ sharded() { # method options
     local m="$BATS_TEST_DIRNAME/../golden/train/full/model" n
     for n in 1 2 4; do
         "$PESC" train "$m" --data "$G/full/data.jsonl" --method lora -o "$D/part-$n" --steps 1 --batch 4 --seq-len 32 --lora-r 2 \
-            --micro-tokens 32 --threads 1 --shard base --gpus $n > /dev/null 2> "$D/part-$n.err"
+            --micro-tokens 32 --threads 1 --shard base --gpus $n --device cpu > /dev/null 2> "$D/part-$n.err"
         "$PESC" plan "$m" --method lora --batch 4 --seq-len 32 --lora-r 2 --micro-tokens 32 --shard base --gpus $n --json > "$D/plan-$n.json"
     done
     if grep -q 'sharded base' "$D/part-1.err"; then return 1; fi
@@ -279,7 +279,7 @@ PY
     local n
     for n in 0 2 4; do
         "$PESC" esft score "$BATS_TEST_DIRNAME/../golden/olmoe" --data "$E/olmoe/data.jsonl" --tokens 300 --micro-tokens 40 --seq-len 40 \
-            --threads 1 -o "$D/score-$n" --gpus $n -q > "$D/score-$n.out"
+            --threads 1 -o "$D/score-$n" --gpus $n --device cpu -q > "$D/score-$n.out"
         [ "$(grep -c 'summary.json: 300 tokens' "$D/score-$n.out")" = 1 ]
     done
     cmp "$D/score-0/summary.json" "$D/score-2/summary.json"
@@ -427,6 +427,11 @@ PY
     [[ "$output" == *"MASTER_ADDR: is missing; it is the host of rank 0"* ]]
     RANK=2 WORLD_SIZE=2 run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e"
     [[ "$output" == *'RANK: found "2", expected a number from 0 to 1'* ]]
+}
+@test "processes: --gpus without a GPU is refused unless --device cpu is typed" {
+    run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e" --gpus 2
+    [ "$output" = "pesc: train: --gpus 2: found no usable GPU (pesc doctor says what is missing); --device cpu starts the processes on the CPU" ]
+    [ ! -e "$D/e" ]
 }
 @test "processes: grad_groups is a power of two" {
     run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e" --grad-groups 6

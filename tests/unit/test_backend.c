@@ -20,6 +20,22 @@ static void names(void **state)
     pesc_device_close(NULL);
 }
 
+/* The GPU where one can be opened, else the CPU with the threads that are wanted. */
+static void automatic(void **state)
+{
+    (void)state;
+    pesc_device *d, *gpu;
+    bool has_gpu = pesc_device_open(&gpu, "cuda") == PESC_OK;
+    must(pesc_device_open(&d, "auto:3"));
+    const char *name = has_gpu ? "cuda:0 (" : "cpu (3 threads, ";
+    assert_memory_equal(pesc_device_name(d), name, strlen(name));
+    assert_string_equal(pesc_last_error(), "");
+    pesc_device_close(d);
+    if (has_gpu)
+        pesc_device_close(gpu);
+    must_fail(pesc_device_open(&d, "auto:0"), PESC_USAGE, "expected 1 to 1024");
+}
+
 static void unknown_devices(void **state)
 {
     (void)state;
@@ -97,9 +113,9 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),           cmocka_unit_test(unknown_devices),
-        cmocka_unit_test(gpu_or_sentence), cmocka_unit_test(no_memory),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(names),           cmocka_unit_test(automatic),
+        cmocka_unit_test(unknown_devices), cmocka_unit_test(gpu_or_sentence),
+        cmocka_unit_test(no_memory),       cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
 }

@@ -11,18 +11,19 @@
 
 typedef char open_name[32];
 
-/* cpu, cuda or cuda:i; the library calls a CPU with n threads cpu:n. */
+/* auto, cpu, cuda or cuda:i; the library calls a CPU with n threads cpu:n. */
 static pesc_status device_name(const options *o, open_name out)
 {
     const char *d = o->device;
     int64_t i;
-    bool cpu = strcmp(d, "cpu") == 0;
+    bool cpu = strcmp(d, "cpu") == 0 || strcmp(d, "auto") == 0;
     bool numbered = strncmp(d, "cuda:", 5) == 0 && input_int(d + 5, strlen(d + 5), 0, 1023, &i);
     if (!cpu && !numbered && strcmp(d, "cuda") != 0)
-        return out_fail(PESC_USAGE, "%s: --device: found \"%s\", expected cpu, cuda or cuda:i",
+        return out_fail(PESC_USAGE,
+                        "%s: --device: found \"%s\", expected auto, cpu, cuda or cuda:i",
                         o->cmd->name, d);
     if (cpu && o->threads > 0)
-        snprintf(out, sizeof(open_name), "cpu:%lld", (long long)o->threads);
+        snprintf(out, sizeof(open_name), "%s:%lld", d, (long long)o->threads);
     else
         snprintf(out, sizeof(open_name), "%s", d);
     return PESC_OK;

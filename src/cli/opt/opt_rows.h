@@ -206,9 +206,9 @@ enum { OPT_OWN = 10 };
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \
-    X(TEXT, device, "cpu", NAMED("cpu|cuda[:i]"), 0, MACHINE,                                      \
+    X(TEXT, device, "auto", NAMED("auto|cpu|cuda[:i]"), 0, MACHINE,                                \
       PESC_OPENING " train plan init craft merge export demo cost compare",                        \
-      "where the model runs")                                                                      \
+      "where the model runs; auto: on the GPU where one is usable, else on the CPU")               \
     X(INT, threads, "0", RANGE(0, 1024), 0, MACHINE,                                               \
       PESC_OPENING " train plan init craft merge export demo cost compare",                        \
       "threads on the CPU; 0 is one per core; results do not depend on it")                        \

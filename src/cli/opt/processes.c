@@ -131,13 +131,35 @@ static int wait_all(int n)
     return codes ? common_code(codes, n) : 1;
 }
 
+/* Whether something has started this process as one of several. */
+static bool is_rank(void)
+{
+    return getenv("RANK") || getenv("OMPI_COMM_WORLD_RANK");
+}
+
+/* Whether a GPU can be opened. Another process tries, so that this one keeps no memory of it. */
+static bool has_gpu(void)
+{
+    pesc_device *dev;
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(pesc_device_open(&dev, "cuda") != PESC_OK);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 pesc_status processes_start(const options *o)
 {
     static const int passed[] = { SIGTERM, SIGINT, SIGUSR1 };
     struct sigaction sa = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
     int n = (int)o->gpus;
-    if (n < 1 || getenv("RANK") || getenv("OMPI_COMM_WORLD_RANK"))
+    if (n < 1 || is_rank())
         return PESC_OK;
+    if (strcmp(o->device, "auto") == 0 && !has_gpu())
+        return out_fail(PESC_USAGE,
+                        "%s: --gpus %d: found no usable GPU (pesc doctor says what is missing); "
+                        "--device cpu starts the processes on the CPU",
+                        o->cmd->name, n);
     char **words = own_words();
     place p = { .size = n };
     p.gate = open_gate(&p.port);
@@ -208,6 +230,8 @@ pesc_status processes_join(pesc_comm **out, options *o)
     static char who[128], device[32];
     pesc_comm_options opt = { .size = sizeof opt, .lost = on_lost };
     as_json = o->json;
+    if (strcmp(o->device, "auto") == 0 && is_rank() && (o->gpus > 0 || has_gpu()))
+        o->device = "cuda";
     TRY(pesc_comm_open(out, &opt));
     if (!*out)
         return PESC_OK;
