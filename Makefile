@@ -271,7 +271,8 @@ install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.
 	ln -sf libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so
 	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(LIBDIR)/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/dist/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
-	install -D -m 644 packaging/pesc.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pesc
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BUILD)/pesc help --completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pesc
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc share/*.jsonl share/tune.yaml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc/base share/base/*
 

@@ -272,24 +272,53 @@ static void print_markdown(const command *c)
 
 /* ---- bash ---- */
 
+static void print_command_names(void)
+{
+    for (const command *c = commands; c->name; c++)
+        printf("%s%s", c == commands ? "" : " ", c->name);
+}
+
+/* What may follow a command at once, and after its options that are a choice. */
+static void print_values(const command *c)
+{
+    opt_name flag;
+    fputs("        ((COMP_CWORD == 2)) && values=\"", stdout);
+    for (size_t i = 0; c->actions && c->actions[i]; i++)
+        printf("%s%s", i ? " " : "", c->actions[i]);
+    if (c->run == cmd_help)
+        print_command_names();
+    puts("\"\n        case $last in");
+    for (const pesc_option *r = NULL; (r = opt_next(c, r));) {
+        if (r->kind != PESC_OPTION_CHOICE)
+            continue;
+        printf("        --%s) values=\"", opt_flag(flag, r->key));
+        for (const char *p = r->values; *p; p++)
+            putchar(*p == '|' ? ' ' : *p);
+        puts("\" ;;");
+    }
+    puts("        esac ;;");
+}
+
 static void print_completion(void)
 {
     opt_name flag;
-    puts("_pesc()\n{\n    local word=${COMP_WORDS[COMP_CWORD]} flags=\n"
-         "    if ((COMP_CWORD == 1)); then");
+    puts("_pesc()\n{\n    local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}\n"
+         "    local flags= values=\n    if ((COMP_CWORD == 1)); then");
     fputs("        COMPREPLY=($(compgen -W \"", stdout);
-    for (const command *c = commands; c->name; c++)
-        printf("%s%s", c == commands ? "" : " ", c->name);
+    print_command_names();
     puts("\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
     for (const command *c = commands; c->name; c++) {
         printf("    %s) flags=\"", c->name);
         for (const pesc_option *r = NULL; (r = opt_next(c, r));)
             if (!command_is_argument(c, r->key))
                 printf("--%s ", opt_flag(flag, r->key));
-        puts("\" ;;");
+        puts("\"");
+        print_values(c);
     }
     puts("    esac\n    if [[ $word == -* ]]; then\n"
-         "        COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n    else\n"
+         "        COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
+         "    elif [[ $values ]]; then\n"
+         "        COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n    else\n"
          "        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
          "complete -o filenames -F _pesc pesc");
 }

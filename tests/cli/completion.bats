@@ -4,13 +4,11 @@ load helper
 offers() { # words
     bash -c '
         PATH=$(dirname "$0"):$PATH
-        . packaging/pesc.bash
+        . <(pesc help --completion bash)
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
         _pesc
         printf "%s\n" "${COMPREPLY[@]}"' "$(realpath "$PESC")" "$@"
 }
-setup() { cd "$BATS_TEST_DIRNAME/../.."; }
-
 @test "completion: commands" {
     run offers pesc tra
     [ "$output" = train ]
@@ -23,4 +21,17 @@ setup() { cd "$BATS_TEST_DIRNAME/../.."; }
     [[ $'\n'$output$'\n' == *$'\n'--lora-r$'\n'* ]]
     run offers pesc train --optimizer a
     [ "$output" = $'adamw\nadamw8' ]
+}
+
+@test "completion: actions, topics and files" {
+    run offers pesc data st
+    [ "$output" = stats ]
+    run offers pesc esft ""
+    [ "$output" = $'score\nselect\napply' ]
+    run offers pesc help com
+    [ "$output" = compare ]
+    cd "$BATS_TEST_TMPDIR"
+    touch train.jsonl
+    run offers pesc train --data tr
+    [ "$output" = train.jsonl ]
 }
