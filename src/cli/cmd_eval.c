@@ -223,6 +223,24 @@ static pesc_status run_task(const options *o, pesc_session *s, result *r, bool l
     return r->short_of_memory ? out_nomem("the samples") : PESC_OK;
 }
 
+/* Several models on one file: what each makes of all records. */
+static void print_models(const options *o, const result *results, size_t n_files, size_t file)
+{
+    out_name(results[file].task);
+    printf(", all models\n  %10s %10s   %-13s  model\n", "loss", "to first", "exact match");
+    for (size_t i = 0; i < o->n_models; i++) {
+        const pesc_eval_score *first = &results[file].report.all;
+        const pesc_eval_score *s = &results[i * n_files + file].report.all;
+        char exact[32] = "-";
+        if (s->asked)
+            snprintf(exact, sizeof exact, "%5.1f %% \u00B1 %.1f", 100 * s->exact_match,
+                     100 * s->exact_match_stderr);
+        printf("  %10.4f %+10.4f   %-13s  ", s->loss, s->loss - first->loss, exact);
+        out_name(o->models[i]);
+        putchar('\n');
+    }
+}
+
 static void free_result(result *r)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -280,8 +298,11 @@ static pesc_status eval_records(const options *o, const words *w, pesc_comm *all
         one.model = o->models[i];
         st = eval_model(&one, w, all, results + i * w->n_files);
     }
-    if (st == PESC_OK && o->json && pesc_comm_rank(all) == 0)
+    bool leads = pesc_comm_rank(all) == 0;
+    if (st == PESC_OK && o->json && leads)
         json_results(o, results, w->n_files);
+    for (size_t i = 0; st == PESC_OK && !o->json && leads && o->n_models > 1 && i < w->n_files; i++)
+        print_models(o, results, w->n_files, i);
     for (size_t i = 0; results && i < n; i++)
         free_result(&results[i]);
     free(results);
@@ -317,6 +338,12 @@ static pesc_status run_checked(const options *o, const words *w)
         return out_fail(PESC_USAGE,
                         "eval: -o writes the results of benchmark tasks, found files of "
                         "records alone; --json prints theirs");
+    if (w->tasks[0] && opt_given(o, "max_tokens"))
+        return out_fail(
+            PESC_USAGE,
+            "eval: --max-tokens is for files of records, found the task %.*s; a task says "
+            "itself how long its answers may be (max_tokens in its file)",
+            (int)strcspn(w->tasks, ","), w->tasks);
     TRY(check_inputs(o, w));
     return run_all(o, w);
 }

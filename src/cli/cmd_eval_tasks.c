@@ -138,6 +138,27 @@ static void print_value(double mean, double error, const char *sign, double full
     printf("  %-16s", text);
 }
 
+/* Whether a row has the name, with or without "?" after it. */
+static bool is_named(const pesc_benchmark_score *s, const char *task)
+{
+    size_t n = strlen(task);
+    return strncmp(s->task, task, n) == 0 && (!s->task[n] || strcmp(s->task + n, "?") == 0);
+}
+
+/* Where a row stands: groups, tasks of no group that has a row, then the members of groups. */
+typedef enum row_rank { ROW_GROUP, ROW_TASK, ROW_MEMBER, ROW_RANKS } row_rank;
+
+static row_rank rank_of_row(const pesc_benchmark_report *r, size_t row)
+{
+    const pesc_benchmark_score *s = &r->scores[row];
+    if (s->is_group)
+        return ROW_GROUP;
+    for (size_t i = 0; s->group[0] && i < r->n_scores; i++)
+        if (r->scores[i].is_group && is_named(&r->scores[i], s->group))
+            return ROW_MEMBER;
+    return ROW_TASK;
+}
+
 static void print_row(const table *t, size_t row)
 {
     const pesc_benchmark_score *s = &t->models[0].scores[row];
@@ -184,12 +205,9 @@ enum { N_AVERAGES = sizeof averages / sizeof *averages };
 /* The first score of a task, with or without "?" after its name; NAN: it was not evaluated. */
 static double first_score(const pesc_benchmark_report *r, const char *task)
 {
-    size_t n = strlen(task);
-    for (size_t i = 0; i < r->n_scores; i++) {
-        const char *name = r->scores[i].task;
-        if (strncmp(name, task, n) == 0 && (!name[n] || strcmp(name + n, "?") == 0))
+    for (size_t i = 0; i < r->n_scores; i++)
+        if (is_named(&r->scores[i], task))
             return r->scores[i].mean;
-    }
     return NAN;
 }
 
@@ -231,10 +249,20 @@ static void print_averages(const table *t)
 
 static void print_table(const table *t)
 {
+    size_t members = 0;
     print_head(t);
-    for (size_t i = 0; i < t->models[0].n_scores; i++)
-        if (is_shown(t, i))
-            print_row(t, i);
+    for (int rank = 0; rank < ROW_RANKS; rank++)
+        for (size_t i = 0; i < t->models[0].n_scores; i++) {
+            if (rank_of_row(&t->models[0], i) != (row_rank)rank || !is_shown(t, i))
+                continue;
+            if (rank < ROW_MEMBER || t->o->subtasks)
+                print_row(t, i);
+            else
+                members++;
+        }
+    if (members)
+        printf("%zu figures of the tasks of groups are not shown; --subtasks shows them\n",
+               members);
     print_averages(t);
     for (size_t k = 0; k < t->n; k++) {
         const pesc_benchmark_report *r = &t->models[k];

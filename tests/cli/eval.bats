@@ -115,9 +115,13 @@ PY
     [ "$status" = 0 ]
     has "^$D/task.jsonl, model $D/model\$"
     has "^$D/task.jsonl, model $D/tok/../model\$"
+    has "^$D/task.jsonl, all models\$"
+    has "^ +[0-9]+\.[0-9]{4} +\+0\.0000   -  +$D/tok/../model\$"
 }
 
 @test "eval: what it cannot do" {
+    pesc eval "$D/model" --tasks arc_easy --max-tokens 4
+    fails 2 'eval: --max-tokens is for files of records, found the task arc_easy; a task says itself how long its answers may be (max_tokens in its file)'
     pesc eval "$D/model"
     fails 2 'eval: --tasks TASK is missing; usage: pesc eval MODEL... --tasks TASK...'
     pesc eval "$D/model" --tasks mmlux

@@ -202,6 +202,24 @@ PY
     has '\+0\.00 ± 0\.00'
 }
 
+@test "eval tasks: groups first, their tasks with --subtasks" {
+    mkdir -p "$BATS_TEST_TMPDIR/bench/math"
+    cp -r "$D/bench/arc_easy" "$BATS_TEST_TMPDIR/bench/"
+    for type in Algebra "Counting & Probability" Geometry "Number Theory" "Intermediate Algebra" Prealgebra Precalculus; do
+        printf '{"problem": "hello", "level": "1", "type": "%s", "solution": "\\\\boxed{1}"}\n' "$type"
+    done > "$BATS_TEST_TMPDIR/bench/math/test.jsonl"
+    local tasks=(--tasks arc_easy,hendrycks_math --data-dir "$BATS_TEST_TMPDIR/bench" --ctx 512 --shots 0 --limit 1 -q)
+    pesc eval "$D/model" "${tasks[@]}"
+    [ "$status" = 0 ]
+    [[ $(sed -n 2p <<< "$output") == hendrycks_math* ]]
+    [[ $(sed -n 3p <<< "$output") == arc_easy* ]]
+    has '^7 figures of the tasks of groups are not shown; --subtasks shows them$'
+    refute grep -q '^hendrycks_math_' <<< "$output"
+    pesc eval "$D/model" "${tasks[@]}" --subtasks
+    [ "$(grep -c '^hendrycks_math_' <<< "$output")" = 7 ]
+    refute grep -q 'not shown' <<< "$output"
+}
+
 @test "eval tasks: the list, and what is missing" {
     pesc eval --list --data-dir "$D/bench"
     [ "$status" = 0 ]

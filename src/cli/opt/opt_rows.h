@@ -129,6 +129,8 @@ enum { OPT_OWN = 10 };
     X(BOOL, samples, "false", YES_NO, 0, OUTPUT, "eval",                                           \
       "show every question with its answer; tasks: put documents and prompts into the files "      \
       "samples_TASK.jsonl, for a judge of your own")                                               \
+    X(BOOL, subtasks, "false", YES_NO, 0, OUTPUT, "eval",                                          \
+      "tasks: show the tasks of a group too, such as the subjects of mmlu")                        \
     X(TEXT, text, NONE, NAMED("FILE"), 0, INPUT, "bench",                                          \
       "measure the tokenizer on this text instead of the model")                                   \
     X(INT, prompt_tokens, "512", RANGE(1, 2147483647), 0, MEASURE, "bench",                        \
