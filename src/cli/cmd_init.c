@@ -272,7 +272,8 @@ pesc_status cmd_init(const options *o)
     const struct recipe *recipe = NULL;
     char *text = NULL;
     size_t n = 0;
-    TRY(find_recipe(o->recipe, &recipe));
+    bool esft = o->preset && strcmp(o->preset, "esft") == 0 && !opt_given(o, "recipe");
+    TRY(find_recipe(esft ? "esft" : o->recipe, &recipe));
     TRY(complete(&all, recipe));
     FILE *f = open_memstream(&text, &n);
     if (f)

@@ -96,12 +96,19 @@ static void show(const options *o, const pesc_train_options *p, const pesc_step 
 
 /* ---- the run ---- */
 
-static void announce(const options *o, const pesc_train_info *i)
+/* A rate above this is more likely a slip of the hand than a choice. */
+static const double high_lr = 0.1;
+
+static void announce(const options *o, const pesc_train_options *p, const pesc_train_info *i)
 {
     out_number trained, total, model, train, acts, paged, shard, base;
     if (o->quiet)
         return;
     progress_clear();
+    if (p->lr > high_lr)
+        fprintf(stderr,
+                "pesc: note: lr: %g is far above what AdamW learns with; 1e-5 to 1e-2 are usual\n",
+                p->lr);
     fprintf(stderr, "%s: %s parameters train, the model has %s; %llu records, %lld steps\n",
             i->method, out_count(trained, i->params_trained), out_count(total, i->params_total),
             (unsigned long long)i->records, (long long)i->steps);
@@ -221,7 +228,7 @@ static pesc_status run_training(const options *o, pesc_trainer *t, const pesc_tr
     double eval = NAN;
     comm_time all = { 0 };
     pesc_trainer_describe(t, &info);
-    announce(o, &info);
+    announce(o, p, &info);
     s.step = (int64_t)info.first_step;
     time->part[START] = progress_clock() - time->began;
     while (st == PESC_OK && !pesc_trainer_done(t)) {

@@ -162,7 +162,12 @@ const command commands[] = {
                  "RUN, the base and the data. The base is found at the recorded path, at the "
                  "same place relative to RUN, or beside RUN under the same name; --base gives "
                  "it otherwise. --resume reads all of the base and refuses one that has "
-                 "changed; data files that have moved are given with --data.",
+                 "changed; data files that have moved are given with --data. The line of a step: "
+                 "step and steps of the run; loss, which is ce (cross-entropy, nats a token) plus aux "
+                 "(balance loss with its factor); gn, the norm of the gradient before clipping; lr; tokens "
+                 "a second, and the part of the device's peak that they are; H, the entropy of the "
+                 "routers' choices (1 is even), of all layers and of the worst one; dead, experts that no "
+                 "token chose; memory used and there; eta, the time left.",
         .examples = "pesc train sparse --data train.jsonl -o run --base-dtype nf4\n"
                     "pesc train dense --data train.jsonl -o camel --method qlora --lora-r 64\n"
                     "pesc train -o run --resume\n"
@@ -287,7 +292,9 @@ const command commands[] = {
         .name = "chat", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,
         .summary = "a conversation in the terminal", .run = cmd_chat,
         .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D quits. A line "
-                 "that begins with / is a command: /reset, /system TEXT, /help, /quit. "
+                 "that begins with / is a command: /retry for another answer, /edit [TEXT] for another "
+                 "question, /reset, /system [TEXT], /set [KEY VALUE] for a sampling option, /save FILE, "
+                 "/load FILE, /help, /quit. "
                  "Without a terminal each line of standard input is one message. The text of "
                  "messages never becomes a control token. The history of lines is kept "
                  "between runs only if XDG_STATE_HOME is set.",

@@ -180,3 +180,13 @@ PY
     [ "$status" = 0 ]
     [[ $stderr == *"the context is full, so the answer ends here; /reset starts a new conversation"* ]]
 }
+
+@test "chat: --help names every command that /help lists" {
+    local help
+    help=$("$PESC" chat --help)
+    "$PESC" chat "$D/model" -q <<< /help 2>&1 | grep -oE '^/[a-z]+' > "$BATS_TEST_TMPDIR/commands"
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/commands")" -ge 9 ]
+    while read -r word; do
+        [[ $help == *"$word"* ]] || { echo "$word"; return 1; }
+    done < "$BATS_TEST_TMPDIR/commands"
+}

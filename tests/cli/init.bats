@@ -78,6 +78,10 @@ recipes='pesc:sparse qlora-pesc:sparse qlora:model lora:model full:model upcycle
     has '^\{"recipe":"pesc","text":"# pesc: '
 }
 
+@test "init: --preset esft is the recipe esft" {
+    diff <("$PESC" init --preset esft) <("$PESC" init esft)
+}
+
 @test "init: lines fit a screen of 100 columns" {
     for r in $recipes; do
         [ -z "$("$PESC" init "${r%:*}" | awk 'length > 100')" ]

@@ -572,3 +572,11 @@ PY
     pesc init esft --json -q
     has 'steps: 500 '
 }
+
+@test "train: a learning rate that is far too high is noted" {
+    tiny_pesc -o "$BATS_TEST_TMPDIR/high" --steps 1 --lr 5
+    [ "$status" = 0 ]
+    [[ $stderr == *"pesc: note: lr: 5 is far above what AdamW learns with; 1e-5 to 1e-2 are usual"* ]]
+    tiny_pesc -o "$BATS_TEST_TMPDIR/usual" --steps 1
+    [[ $stderr != *"far above"* ]]
+}
