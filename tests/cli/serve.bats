@@ -55,6 +55,7 @@ property() {
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
 @test "serve: chat templates get tools, calls and variables" { property gives_templates_tools_and_variables "$D/model"; }
 @test "serve: one key does not see what another asks for, nor shares its cache" { property keys_see_their_own_requests; }
+@test "serve: a text of 1 MiB costs less than 2 s of CPU" { property large_texts_are_cheap; }
 @test "serve: a line end that is a byte token comes at once" { property line_ends_of_byte_tokens_come_at_once "$D/model"; }
 @test "serve: a finished request does not run when its client has the answer" { property finished_requests_do_not_run; }
 @test "serve: numbers out of range name their field, and seeds may have 64 bits" { property numbers_out_of_range_name_their_field; }

@@ -155,4 +155,20 @@ def line_ends_of_byte_tokens_come_at_once(model):
         assert [e["choices"][0]["text"] for e in s.events("/v1/completions", b)] == ["\n"] * 3
 
 
-REPORTS = (line_ends_of_byte_tokens_come_at_once, reports_routed_experts, reports_times, reports_logprobs_of_prompts, gives_templates_tools_and_variables)
+def large_texts_are_cheap(model):
+    """A text of 1 MiB is tokenised and written back, and half of it written as pieces, within 2 s of CPU each."""
+    text = "".join(chr(97 + i * i % 23) + " " * (i % 5 == 0) for i in range(880000))[:1 << 20]
+    with Server(model) as s:
+        def cheap(path, body):
+            before = s.cpu_seconds()
+            answer = s.json(path, body)
+            assert s.cpu_seconds() - before < 2, (path, list(body), s.cpu_seconds() - before)
+            return answer
+        tokens = cheap("/tokenize", {"content": text})["tokens"]
+        half = text[:1 << 19]
+        pieces = cheap("/tokenize", {"content": half, "with_pieces": True})["tokens"]
+        assert "".join(t["piece"] for t in pieces) == half
+        assert cheap("/detokenize", {"tokens": tokens})["content"] == text
+
+
+REPORTS = (large_texts_are_cheap, line_ends_of_byte_tokens_come_at_once, reports_routed_experts, reports_times, reports_logprobs_of_prompts, gives_templates_tools_and_variables)

@@ -84,6 +84,11 @@ class Server:
     def wait_for(self, name, value, seconds=5):
         until(lambda: self.metric(name) == value, lambda: f"{name} is {self.metric(name)}, expected {value}", seconds)
 
+    def cpu_seconds(self):
+        """What the process has used so far."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            return sum(int(n) for n in f.read().rsplit(")")[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         """Exit status after SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
