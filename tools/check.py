@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 
-RANK = dict(base=0, tensor=1, jinja=1, tokenizer=1, format=2, backend=2, chat=2, arch=3, run=3, model=4, data=4, attach=5, craft=6, esft=6,
+RANK = dict(base=0, tensor=1, jinja=1, tokenizer=1, format=2, backend=2, chat=2, grammar=2, arch=3, run=3, model=4, data=4, attach=5, craft=6, esft=6,
             train=6, infer=6, explain=7, plot=6, sandbox=6, dist=7, eval=7, serve=7, cli=8)
 FILE_LINES = 600
 FUNCTION_LINES = 60

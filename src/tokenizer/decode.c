@@ -243,6 +243,8 @@ static pesc_status take_byte_level(decode_stream *d, size_t i, const char *p, si
         str_add(&st->held, p, n);
     if (!str_ok(&st->held))
         return fail_nomem("decoding", n);
+    if (d->flags & DECODE_RAW)
+        return end_held(d, i);
     budget_open_text(&d->work, &st->work);
     settle_bytes(st, false);
     return st->work.n ? give_str(d, i, &st->work) : PESC_OK;
@@ -318,6 +320,8 @@ static pesc_status take_bytes(decode_stream *d, size_t i, const char *p, size_t 
     str_putc(&st->held, (char)byte);
     if (!str_ok(&st->held))
         return fail_nomem("decoding", n);
+    if (d->flags & DECODE_RAW)
+        return end_held(d, i);
     bool whole = d->dec->step[i].kind->end == end_byte_fallback;
     return whole && !(d->flags & DECODE_AT_ONCE) ? PESC_OK : settle_run(d, i, whole);
 }

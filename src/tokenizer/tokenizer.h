@@ -99,8 +99,9 @@ typedef struct decode_stream decode_stream;
 
 /* A flag beside PESC_SKIP_SPECIAL, for a text that is read while it grows. Hugging Face's byte
  * fallback takes a run of byte tokens for text as a whole, or for none: that is known after the
- * last of them. With this flag a character comes out with its last byte, whatever follows it. */
-enum { DECODE_AT_ONCE = 1 << 16 };
+ * last of them. With this flag a character comes out with its last byte, whatever follows it.
+ * DECODE_RAW: each token's bytes come out at once, also half characters. */
+enum { DECODE_AT_ONCE = 1 << 16, DECODE_RAW = 1 << 17 };
 pesc_status decode_open(decode_stream **out, const tokenizer *t, unsigned flags);
 /* A stream that goes on after the text of n ids: only what the tokens that follow add comes out. A
  * SentencePiece word that begins a text loses its space; one that follows a text keeps it. */
