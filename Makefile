@@ -153,7 +153,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/libpesc.a
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -lcmocka $(LDLIBS)
 
 tests: $(UNIT) $(OPS) $(BUILD)/tests/faults/sandbox_programs $(BUILD)/tests/conformance/eval_text \
-       $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows
+       $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows \
+       $(BUILD)/tests/conformance/schema_texts
 
 test: $(BUILD)/pesc $(CUDA_SO) tests $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 ## everything that must hold; ends with "N passed, M failed"
 	@BUILD=$(BUILD) tests/run.sh all
@@ -192,7 +193,8 @@ fuzz: ## each parser under libFuzzer for FUZZ_SECONDS
 mutants: $(BUILD)/pesc tests ## seeded faults, each of which a test must notice; ONLY=regex for some (15 minutes)
 	@BUILD=$(BUILD) tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
 
-conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
+conformance: $(BUILD)/pesc $(BUILD)/tests/conformance/eval_text $(BUILD)/tests/conformance/jinja_render $(BUILD)/tests/conformance/parquet_rows \
+       $(BUILD)/tests/conformance/schema_texts ## compare with transformers, peft, tokenizers, lm-eval in a virtual environment
 	@PESC=$(BUILD)/pesc tools/conformance/run.sh
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libpesc.a

@@ -53,6 +53,7 @@ printf '{"gate_scores": {"1": {"0": 0.7, "1": 0.2, "2": 0.1}}}' >"$work/summary.
 runs page-devices-and-models '^llama, [0-9]+ layers' $base
 runs page-text '^ +[0-9]+ "' $base
 runs page-sessions '^([0-9]+ ){16}$' $base
+runs page-grammars '"degrees"' share/base
 runs page-data '^[0-9]+ tokens, [0-9]+ targets: Senbre lives' $base $data
 runs page-training '^step 3: loss' $base $data "$work/run"
 runs page-crafting '^0 of [0-9]+ logits differ' $base "$work/sparse"

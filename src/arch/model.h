@@ -27,7 +27,9 @@ struct pesc_model {
     layer_hook *hook;          /* of a base of which this process has a part; NULL: it is whole */
     bool double_quant;         /* how weights are quantised, with nf4 */
     pesc_tokenizer *tok;       /* NULL: none */
-    chat_writer *chat;         /* of conversations; NULL only while the model opens */
+    struct piece_trie
+        *pieces;         /* its tokens for grammars (infer/constrain.h); NULL: no grammar yet */
+    chat_writer *chat;   /* of conversations; NULL only while the model opens */
     char stop_text[64];  /* the token that ends an answer of a template that is not recognised */
     const char *stop[1]; /* the same; NULL: none */
     pesc_model_info info;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "grammar/pieces.h"
 #include "run/runmodel.h"
 
 #include <string.h>
@@ -207,6 +208,7 @@ static void release(pesc_model *m)
     mem_free(m->shape.loras);
     mem_free(m->trained_loras);
     chat_close(m->chat);
+    pieces_close(m->pieces);
     tokenizer_close(m->tok);
     config_free(&m->shape.cfg);
     hfdir_close(m->dir);

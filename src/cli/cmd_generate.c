@@ -59,6 +59,39 @@ static int32_t context_for(const options *o, const open_model *m, size_t n_promp
     return need > INT32_MAX ? INT32_MAX : (int32_t)need;
 }
 
+/* The grammar of the answer: of --schema, --grammar or --regex; *g NULL: none is asked for. */
+static pesc_status open_grammar(const options *o, const open_model *m, pesc_grammar **g)
+{
+    const char *path = o->schema ? o->schema : o->grammar;
+    pesc_grammar_kind kind = o->schema    ? PESC_GRAMMAR_SCHEMA
+                             : o->grammar ? PESC_GRAMMAR_GBNF
+                                          : PESC_GRAMMAR_REGEX;
+    char *text = NULL;
+    size_t n = 0;
+    if (o->regex) {
+        pesc_status st = pesc_grammar_open(g, m->model, kind, o->regex, strlen(o->regex));
+        return st == PESC_FORMAT ? out_fail(PESC_USAGE, "--regex: %s", pesc_last_error()) : st;
+    }
+    if (!path)
+        return PESC_OK;
+    TRY(input_read(path, &text, &n));
+    pesc_status st = pesc_grammar_open(g, m->model, kind, text, n);
+    free(text);
+    return st == PESC_OK ? st : out_fail(st, "%s: %s", input_name(path), pesc_last_error());
+}
+
+static pesc_status open_session(const options *o, const open_model *m, size_t n_prompt,
+                                pesc_session **s)
+{
+    pesc_grammar *g = NULL;
+    TRY(open_grammar(o, m, &g));
+    pesc_status st = pesc_session_open(s, m->model, context_for(o, m, n_prompt));
+    if (st == PESC_OK && g)
+        st = pesc_session_constrain(*s, g);
+    pesc_grammar_close(g);
+    return st;
+}
+
 static pesc_status generate_text(const options *o, open_model *m, dialog *talk, int32_t **ids)
 {
     size_t n = 0;
@@ -68,7 +101,7 @@ static pesc_status generate_text(const options *o, open_model *m, dialog *talk, 
     TRY(prompt_ids(o, m, talk, ids, &n));
     if (n == 0)
         return out_fail(PESC_USAGE, "generate: the prompt has no tokens, expected at least one");
-    pesc_status st = pesc_session_open(&s, m->model, context_for(o, m, n));
+    pesc_status st = open_session(o, m, n, &s);
     if (st == PESC_OK)
         st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &o->sample,
                                    o->json ? NULL : dialog_emit, NULL, &g);
@@ -93,6 +126,9 @@ pesc_status cmd_generate(const options *o)
     if (!o->chat && ((o->system && *o->system) || (o->chat_format && *o->chat_format)))
         return out_fail(PESC_USAGE, "generate: --%s needs --chat",
                         o->system && *o->system ? "system" : "chat-format");
+    if (!!o->schema + !!o->grammar + !!o->regex > 1)
+        return out_fail(PESC_USAGE, "generate: found several of --schema, --grammar and --regex, "
+                                    "expected one");
     open_model m = { 0 };
     dialog talk = { 0 };
     int32_t *ids = NULL;

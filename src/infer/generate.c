@@ -28,6 +28,8 @@ typedef struct completion {
     pesc_text_fn emit; /* NULL: the caller wants no text */
     void *ud;
     sampler *sampler;
+    sampler_terms terms;
+    matcher *matcher; /* NULL: no grammar */
     answer_ends ends;
     answer answer;
     size_t emitted;            /* bytes of the text that the caller has seen */
@@ -46,11 +48,16 @@ static bool emit_certain(completion *c)
 static pesc_status decode(completion *c, const char **finish)
 {
     pesc_session *s = c->s;
-    bool wanted = true;
+    bool wanted = true, complete = false; /* complete: its grammar lets nothing follow */
     for (int64_t step = 0; step < c->opt->max_tokens; step++) {
         int32_t id;
         const float *logits;
         TRY(sampler_pick(c->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
+        complete = id < 0;
+        if (complete)
+            TRY(matcher_status(c->matcher));
+        if (complete)
+            break;
         TRY(answer_token(&c->answer, id));
         wanted = emit_certain(c);
         if (!wanted || c->answer.end != ANSWER_GROWS || step + 1 == c->opt->max_tokens ||
@@ -61,7 +68,8 @@ static pesc_status decode(completion *c, const char **finish)
     TRY(answer_finish(&c->answer));
     if (wanted)
         (void)emit_certain(c);
-    *finish = !wanted ? "stopped" : c->answer.end != ANSWER_GROWS ? "stop" : "length";
+    bool stopped = complete || c->answer.end != ANSWER_GROWS;
+    *finish = !wanted ? "stopped" : stopped ? "stop" : "length";
     return PESC_OK;
 }
 
@@ -73,6 +81,12 @@ static pesc_status complete(completion *c, const int32_t *ids, size_t n, const c
         TRY(answer_ends_add_model(&c->ends, m));
     TRY(answer_ends_add_stops(&c->ends, m, c->opt->stop, c->opt->n_stop));
     TRY(sampler_open(&c->sampler, c->opt, m->shape.cfg.vocab));
+    if (c->s->grammar) {
+        TRY(matcher_open(&c->matcher, c->s->grammar));
+        c->terms =
+            (sampler_terms){ .ends = c->ends.ids, .n_ends = c->ends.n_ids, .matcher = c->matcher };
+        sampler_use(c->sampler, c->opt, &c->terms);
+    }
     TRY(answer_open(&c->answer, m->tok, &rules, ids, n));
     c->began = clock_seconds();
     TRY(session_extend(c->s, ids, n));
@@ -120,6 +134,7 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
         give(&c, n, finish, out);
     answer_close(&c.answer);
     sampler_close(c.sampler);
+    matcher_close(c.matcher);
     answer_ends_free(&c.ends);
     return st;
 }

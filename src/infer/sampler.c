@@ -314,9 +314,16 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
     if (s->terms) {
         size_t n = step < n_seen ? (size_t)step : n_seen;
         add_terms(s, seen + (n_seen - n), n);
+        if (s->terms->matcher && !matcher_exclude(s->terms->matcher, seen + (n_seen - n), n,
+                                                  s->terms->ends, s->terms->n_ends, s->logits)) {
+            *id = -1;
+            return PESC_OK;
+        }
     }
     *id = likeliest(s);
-    if (s->opt.temperature == 0 || s->logits[*id] == -INFINITY) /* every token is excluded */
+    if (s->logits[*id] == -INFINITY && s->terms && s->terms->matcher)
+        *id = -1; /* only ends may follow, and min_tokens excludes them */
+    if (*id < 0 || s->opt.temperature == 0 || s->logits[*id] == -INFINITY)
         return PESC_OK;
     rng_key key = { (uint64_t)s->opt.seed, rng_stream(1, 0, 0) };
     *id = draw(s, s->logits[*id], (double)rng_u32(key, step) * 0x1p-32);

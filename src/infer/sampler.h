@@ -1,13 +1,15 @@
 /* sampler: one token out of logits.
  *
- * Order, as in transformers: repetition penalty, the terms below, temperature, top-k, top-p, min-p,
- * then a draw from the counter-based generator at (seed, step): the same request gives the same
- * tokens whatever else runs. Ties and sorting go by lowest id. Temperature 0 takes the likeliest.
+ * Order, as in transformers: repetition penalty, the terms below, the grammar, temperature, top-k,
+ * top-p, min-p, then a draw from the counter-based generator at (seed, step): the same request
+ * gives the same tokens whatever else runs. Ties and sorting go by lowest id. Temperature 0 takes
+ * the likeliest.
  */
 #ifndef PESC_INFER_SAMPLER_H
 #define PESC_INFER_SAMPLER_H
 
 #include "backend/backend.h"
+#include "grammar/grammar.h"
 
 typedef struct sampler sampler;
 
@@ -25,6 +27,8 @@ typedef struct sampler_terms {
     int64_t min_tokens;
     const int32_t *ends;
     size_t n_ends;
+    /* Excludes what it does not allow, and `ends` before the text is complete; NULL: no grammar. */
+    matcher *matcher;
 } sampler_terms;
 
 /* The options are checked already: see options_take(). */
@@ -34,7 +38,8 @@ void sampler_close(sampler *s);
 void sampler_use(sampler *s, const pesc_sample_options *opt, const sampler_terms *terms);
 
 /* `seen`: the tokens so far, for the penalties; the last `step` of them were generated. Non-finite
- * logits are PESC_NUMERIC. */
+ * logits are PESC_NUMERIC. *id: -1 if the terms leave no token; of a matcher, matcher_status() says
+ * why. */
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
                          uint64_t step, int32_t *id);
 

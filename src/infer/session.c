@@ -55,6 +55,7 @@ void pesc_session_close(pesc_session *s)
     }
     mem_free(s->fed.ids);
     mem_free(s->logits);
+    grammar_close(s->grammar);
     mem_free(s);
     pesc_model_close(m);
 }

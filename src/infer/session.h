@@ -2,6 +2,7 @@
 #ifndef PESC_INFER_SESSION_H
 #define PESC_INFER_SESSION_H
 
+#include "grammar/grammar.h"
 #include "model/forward.h"
 
 enum { SESSION_PREFILL = 512 }; /* tokens of one forward while a prompt is read */
@@ -14,7 +15,8 @@ struct pesc_session {
     size_t
         shareable; /* the first of them have keys that any longer text may use, see rope_freq.h */
     int32_t n_ctx;
-    float *logits; /* [V], host */
+    float *logits;    /* [V], host */
+    grammar *grammar; /* of its answers; NULL: any text */
 };
 
 /* Brings the timeline to `ids`: keeps the common prefix with what was fed, drops the rest, feeds

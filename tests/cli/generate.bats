@@ -180,3 +180,56 @@ assert g["finish"] == "stop" and g["ids"].index(265) == len(g["ids"]) - 1, g' "$
     [ "$status" = 0 ]
     [[ $stderr == *"note: the answer is empty; $D/model has a chat template (chatml): --chat writes the prompt as a message"* ]]
 }
+
+@test "generate: --schema, --grammar and --regex give answers of that form, with any seed" {
+    local schema=$BATS_TEST_TMPDIR/schema.json grammar=$BATS_TEST_TMPDIR/list.gbnf seed
+    printf '%s' '{"type":"object","properties":{"n":{"type":"integer","minimum":10,"maximum":99},"s":{"enum":["a","b"]}},"required":["n","s"]}' > "$schema"
+    printf '%s\n' 'root ::= "[" word ("," word){1,2} "]"' 'word ::= [a-c]{2}' > "$grammar"
+    for seed in 1 2 3; do
+        pesc generate "$D/model" -p hello -t 1 --seed $seed --schema "$schema"
+        [ "$status" = 0 ]
+        python3 -c 'import json, sys; v = json.load(sys.stdin); assert 10 <= v["n"] <= 99 and v["s"] in "ab" and len(v) == 2' <<< "$output"
+        pesc generate "$D/model" -p hello -t 1 --seed $seed --grammar - < "$grammar"
+        [ "$status" = 0 ]
+        [[ $output =~ ^\[[a-c]{2}(,[a-c]{2}){1,2}\]$ ]]
+        pesc generate "$D/model" -p hello -t 1 --seed $seed --regex '[x-z]{3}-\d{4}' --json
+        [ "$status" = 0 ]
+        has '"text":"[x-z]{3}-[0-9]{4}","finish":"stop"'
+    done
+}
+
+@test "generate: an answer that the grammar completes ends, also with --ignore-eos" {
+    pesc generate "$D/model" -p hello --regex 'yes|no' --ignore-eos --json
+    [ "$status" = 0 ]
+    has '"text":"(yes|no)","finish":"stop"'
+    pesc generate "$D/model" -p hello --regex '[ab]+' --max-tokens 4 --ignore-eos --json
+    [ "$status" = 0 ]
+    has '"text":"[ab]{4,}","finish":"length"'
+}
+
+@test "generate: the same grammar and seed give the same tokens" {
+    ids() { "$PESC" generate "$D/model" -p hello -n 12 -t 1 --regex '[a-z ]{5,}' --json "$@" | grep -o '"ids":[^]]*'; }
+    [ "$(ids --seed 3)" = "$(ids --seed 3)" ]
+    [ "$(ids --seed 3)" != "$(ids --seed 4)" ]
+}
+
+@test "generate: schemas and grammars that are wrong or cannot be enforced" {
+    local file=$BATS_TEST_TMPDIR/s.json
+    printf '%s' '{"properties":{"a":{"not":{}}}}' > "$file"
+    pesc generate "$D/model" -p hello --schema "$file"
+    fails 3 "$file: the schema, #/properties/a: not cannot be enforced; leave it out"
+    printf '%s' '{"type":' > "$file"
+    pesc generate "$D/model" -p hello --schema "$file"
+    [ "$status" = 3 ]
+    [[ $stderr == "pesc: $file: the schema"* ]]
+    printf '%s' 'root ::= root "a" | "b"' > "$file"
+    pesc generate "$D/model" -p hello --grammar "$file"
+    fails 3 "$file: the grammar is left-recursive: rule root begins with itself; write the repetition with * or put what is repeated first"
+    pesc generate "$D/model" -p hello --regex '(a'
+    fails 2 "--regex: the regular expression has a group without its ) at byte 3"
+    pesc generate "$D/model" -p hello --regex a --schema "$file"
+    fails 2 "generate: found several of --schema, --grammar and --regex, expected one"
+    pesc generate "$D/model" -p hello --schema "$BATS_TEST_TMPDIR/none.json"
+    [ "$status" = 3 ]
+    [[ $stderr == *none.json* ]]
+}

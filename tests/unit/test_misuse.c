@@ -22,6 +22,7 @@ static struct {
     pesc_device *dev;
     pesc_model *m;
     pesc_session *s;
+    pesc_grammar *g;
     pesc_tokenizer *t;
     pesc_data *d;
     pesc_trainer *trainer;
@@ -125,6 +126,10 @@ static pesc_train_options train;
     X(pesc_logits(m, ids, 3, NULL), "out")                                                         \
     X(pesc_session_complete(NULL, ids, 3, NULL, NULL, NULL, &generation), "s")                     \
     X(pesc_session_complete(s, NULL, 3, NULL, NULL, NULL, &generation), "ids")                     \
+    X(pesc_grammar_open(NULL, m, PESC_GRAMMAR_REGEX, "x", 1), "out")                               \
+    X(pesc_grammar_open(&got.g, NULL, PESC_GRAMMAR_REGEX, "x", 1), "m")                            \
+    X(pesc_grammar_open(&got.g, m, PESC_GRAMMAR_REGEX, NULL, 1), "text")                           \
+    X(pesc_session_constrain(NULL, NULL), "s")                                                     \
     X(pesc_session_generate(NULL, "x", NULL, NULL, NULL), "s")                                     \
     X(pesc_session_generate(s, NULL, NULL, NULL, NULL), "prompt")                                  \
     X(pesc_perplexity(NULL, "x", 1, 0, &perplexity), "m")                                          \
@@ -286,6 +291,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_session_complete(s, ids, 3, &(pesc_sample_options[]){ no_stop_texts() }[0], NULL, NULL, \
                             NULL),                                                                 \
       "stop: found NULL")                                                                          \
+    X(pesc_grammar_open(&got.g, m, (pesc_grammar_kind)9, "x", 1), "no known kind")                 \
     X(pesc_perplexity(m, "x", 1, 1, &perplexity), "a window of 1 tokens")                          \
     X(pesc_perplexity(m, "x", 1, -7, &perplexity), "a window of -7 tokens")                        \
     X(pesc_perplexity(m, "x", 1, 0, &(pesc_perplexity_report){ 0 }), "out->size is 0")             \
@@ -373,35 +379,24 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_comm_rank(NULL) + pesc_comm_local_rank(NULL) == 0 && pesc_comm_size(NULL) == 1)
 
 /* X(a call that does nothing) */
+/* clang-format off */
 #define NOTHING(X)                                                                                 \
-    X(pesc_device_close(NULL))                                                                     \
-    X(pesc_comm_close(NULL, NULL))                                                                 \
-    X(pesc_model_close(NULL))                                                                      \
-    X(pesc_tokenizer_close(NULL))                                                                  \
-    X(pesc_session_close(NULL))                                                                    \
-    X(pesc_session_reset(NULL))                                                                    \
-    X(pesc_data_close(NULL))                                                                       \
-    X(pesc_trainer_close(NULL))                                                                    \
-    X(pesc_server_close(NULL))                                                                     \
-    X(pesc_server_stop(NULL))                                                                      \
-    X(pesc_generation_free(NULL))                                                                  \
-    X(pesc_generation_free(&(pesc_generation){ 0 }))                                               \
-    X(pesc_eval_free(NULL))                                                                        \
-    X(pesc_benchmark_free(NULL))                                                                   \
-    X(pesc_benchmark_free(&(pesc_benchmark_report){ 0 }))                                          \
-    X((void)pesc_benchmark_known(NULL))                                                            \
-    X(pesc_eval_free(&(pesc_eval_report){ 0 }))                                                    \
-    X(pesc_routes_free(NULL))                                                                      \
-    X(pesc_routes_free(&(pesc_routes_report){ 0 }))                                                \
-    X(pesc_compare_free(NULL))                                                                     \
-    X(pesc_routes_history_free(NULL))                                                              \
+    X(pesc_device_close(NULL)) X(pesc_comm_close(NULL, NULL)) X(pesc_model_close(NULL))            \
+    X(pesc_tokenizer_close(NULL)) X(pesc_session_close(NULL)) X(pesc_grammar_close(NULL))          \
+    X(pesc_session_reset(NULL)) X(pesc_data_close(NULL)) X(pesc_trainer_close(NULL))               \
+    X(pesc_server_close(NULL)) X(pesc_server_stop(NULL)) X(pesc_generation_free(NULL))             \
+    X(pesc_generation_free(&(pesc_generation){ 0 })) X(pesc_eval_free(NULL))                       \
+    X(pesc_benchmark_free(NULL)) X(pesc_benchmark_free(&(pesc_benchmark_report){ 0 }))             \
+    X((void)pesc_benchmark_known(NULL)) X(pesc_eval_free(&(pesc_eval_report){ 0 }))                \
+    X(pesc_routes_free(NULL)) X(pesc_routes_free(&(pesc_routes_report){ 0 }))                      \
+    X(pesc_compare_free(NULL)) X(pesc_routes_history_free(NULL))                                   \
     X(pesc_routes_history_free(&(pesc_routes_history){ 0 }))                                       \
-    X(pesc_compare_free(&(pesc_compare_report){ 0 }))                                              \
-    X(pesc_esft_choice_free(NULL))                                                                 \
+    X(pesc_compare_free(&(pesc_compare_report){ 0 })) X(pesc_esft_choice_free(NULL))               \
     X(pesc_esft_choice_free(&(pesc_esft_choice){ 0 }))                                             \
     X(pesc_options_fill(PESC_OPTIONS_LOAD, NULL, 64))                                              \
     X(pesc_options_fill(PESC_OPTIONS_LOAD, &load, 0))                                              \
     X(pesc_options_fill((pesc_option_struct)99, got.text, 8))
+/* clang-format on */
 
 static int open_all(void **state)
 {

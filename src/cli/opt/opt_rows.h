@@ -204,7 +204,13 @@ enum { OPT_OWN = 10 };
     X(REAL, bandwidth, "50", RANGE(0.001, 1e6), 0, MACHINE, "plan",                                \
       "GB/s at which each GPU exchanges gradients with the others, for the model of time")         \
     X(REAL, gpu_tokens, "0", RANGE(0, 1e9), 0, MACHINE, "plan",                                    \
-      "tokens per second that one GPU trains, as measured, for the model of time; 0: not known")
+      "tokens per second that one GPU trains, as measured, for the model of time; 0: not known")   \
+    X(TEXT, schema, NONE, NAMED("FILE.json"), 0, SAMPLING, "generate",                             \
+      "the answer is a JSON value that satisfies this JSON Schema; - is standard input")           \
+    X(TEXT, grammar, NONE, NAMED("FILE"), 0, SAMPLING, "generate",                                 \
+      "the answer is a text of this grammar, in GBNF as llama.cpp has it; - is standard input")    \
+    X(TEXT, regex, NONE, NAMED("TEXT"), 0, SAMPLING, "generate",                                   \
+      "the whole answer matches this regular expression")
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \
