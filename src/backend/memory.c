@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,6 +65,7 @@ uint64_t memory_used(device *dev)
 {
     if (!dev->op->host_memory(dev))
         return memory_total(dev) - dev->op->room(dev);
+    (void)malloc_trim(0); /* what was freed is in use no more, though libc keeps it for later */
     uint64_t kib = number_after("/proc/self/status", "VmRSS:");
     return kib < UINT64_MAX / 1024 ? kib * 1024 : 0;
 }

@@ -124,6 +124,16 @@ PY
     has '^train +8 +2048 +[0-9.]+ms +[0-9]+ +[0-9.]+ [kMG] '
 }
 
+@test "cost: --measure gives the memory of each model, not what is taken beside those before" {
+    pesc cost "$D/model" "$D/model" --measure --tokens 64 --json -q
+    [ "$status" = 0 ]
+    python3 - "$output" <<'PY'
+import json, sys
+a, b = ([r["bytes"] for r in m["measured"]] for m in json.loads(sys.argv[1])["models"])
+assert max(b) > 0.7 * max(a), (a, b)
+PY
+}
+
 @test "cost: --measure times a mixture of LoRA that was trained" {
     echo '{"instruction": "hello", "output": "world"}' > "$D/data.jsonl"
     "$PESC" train "$D/model" --data "$D/data.jsonl" -o "$BATS_TEST_TMPDIR/run" --method molora --experts 4 --steps 1 --batch 1 --seq-len 64 \
